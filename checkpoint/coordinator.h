@@ -1,0 +1,58 @@
+// Coordinator: the side channel over which the ranks of a save or load agree.
+//
+// A small key-value store with deadlines; never a training collective. Implementations: one process
+// with any number of threads (LocalCoordinatorHub, for tests and single runs) and the job's TCP store
+// (parallel/store_coordinator.h). Thread-safe.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/status.h"
+
+namespace keel::checkpoint {
+
+class Coordinator {
+ public:
+  virtual ~Coordinator() = default;
+  virtual int rank() const = 0;
+  virtual int world() const = 0;
+  virtual Status Put(std::string_view key, std::string_view value) = 0;
+  // Waits until `key` exists. kDeadlineExceeded names the key and the time waited.
+  virtual Result<std::string> Get(std::string_view key, std::chrono::milliseconds deadline) = 0;
+  virtual Status Delete(std::string_view key) = 0;
+};
+
+// Collective over all ranks of the coordinator. `tag` must be unique per use within the job, and
+// the same on every rank. Keys are deleted when the last rank has read them.
+//
+// Every rank's value, in rank order, on every rank.
+Result<std::vector<std::string>> AllGather(Coordinator& coordinator, std::string_view tag,
+                                           std::string_view value, std::chrono::milliseconds deadline);
+// Rank 0's value on every rank (others' `value` is ignored).
+Result<std::string> Broadcast(Coordinator& coordinator, std::string_view tag, std::string_view value,
+                              std::chrono::milliseconds deadline);
+// Ok when all ranks gave ok; otherwise, on every rank, the failure of the lowest failing rank with
+// "rank r: " before its message.
+Status AgreeOn(Coordinator& coordinator, std::string_view tag, const Status& mine,
+               std::chrono::milliseconds deadline);
+
+// Ranks as threads of one process.
+class LocalCoordinatorHub {
+ public:
+  explicit LocalCoordinatorHub(int world);
+  ~LocalCoordinatorHub();
+  // Valid as long as the hub.
+  Coordinator& rank(int r);
+
+ private:
+  struct State;
+  class Member;
+  std::unique_ptr<State> state_;
+  std::vector<std::unique_ptr<Member>> members_;
+};
+
+}  // namespace keel::checkpoint

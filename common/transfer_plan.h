@@ -1,0 +1,60 @@
+// TransferPlan: the one mechanism that moves weights between layouts.
+//
+// From the shard tables of layout A and of layout B it lists (source, source box, destination,
+// destination box) and proves that each destination element is covered exactly once. Save, load,
+// Hugging Face import and export, and weight sync all use it; nothing else moves weights. Pure: the
+// same tables give the same plan on every rank. See docs/architecture.md.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/shard_table.h"
+
+namespace keel {
+
+struct Transfer {
+  int source = 0;         // index into the source tables
+  int source_shard = 0;   // index into that table's shards()
+  int destination = 0;
+  int destination_shard = 0;
+  Box box;                // global coordinates, inside both shards' boxes
+};
+
+struct TransferOptions {
+  // Canonical tensors of the destination that the source may lack (fnmatch patterns). Elements of
+  // these that no source has stay untouched. Empty: everything must be there.
+  std::vector<std::string> allow_missing;
+  // Source tensors that no destination wants are an error unless this is set.
+  bool allow_unused = true;
+  // A dtype that differs between source and destination is an error unless this is set; the
+  // executor then converts.
+  bool allow_dtype_change = false;
+};
+
+struct TransferPlan {
+  std::vector<Transfer> transfers;   // sorted by (destination, destination_shard, box offset)
+  std::vector<int64_t> bytes_from;   // per source table
+  std::vector<int64_t> bytes_to;     // per destination table
+};
+
+// Replicated source boxes are read once per destination; among replicas the source with the fewest
+// bytes so far is taken (the destination's own index first when `sources` and `destinations` are
+// the same ranks). Errors: kInvalidData with the full list of tensors that are missing, of another
+// shape or dtype, or not covered.
+Result<TransferPlan> PlanTransfer(std::span<const ShardTable> sources,
+                                  std::span<const ShardTable> destinations,
+                                  const TransferOptions& options = {});
+
+// The proof on its own: every destination element is covered exactly once by the plan.
+Status CheckPlan(const TransferPlan& plan, std::span<const ShardTable> sources,
+                 std::span<const ShardTable> destinations, const TransferOptions& options);
+
+// Which rank writes what: every distinct box of the global state exactly once, replicas balanced by
+// bytes. Returns one table per rank (views of that rank's own table kept), and proves that the
+// boxes of each tensor cover it exactly. The same on every rank.
+Result<std::vector<ShardTable>> AssignWriters(std::span<const ShardTable> ranks);
+
+}  // namespace keel

@@ -1,0 +1,40 @@
+// Store: the job's key-value store (c10d TCPStore), for rendezvous and the side channel.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "common/status.h"
+#include "parallel/launch_env.h"
+
+namespace keel::parallel {
+
+class Store {
+ public:
+  struct Impl;   // holds the c10d store; defined where c10d is seen
+  explicit Store(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+  // As the launch environment says: a client of the agent's store under torchrun and keel launch, a
+  // server on rank 0 otherwise. All keys get the prefix "<run id>/attempt_<restart count>". A world
+  // of one without an address needs no network: an in-process store.
+  static Result<Store> Connect(const LaunchEnv& env, std::chrono::milliseconds deadline);
+  // In-process store for ranks that are threads (tests).
+  static Store InProcess();
+
+  Store WithPrefix(std::string_view prefix) const;
+  Status Set(std::string_view key, std::string_view value) const;
+  // Short polls until the key exists; kDeadlineExceeded names the key.
+  Result<std::string> Get(std::string_view key, std::chrono::milliseconds deadline) const;
+  Result<int64_t> Add(std::string_view key, int64_t amount) const;
+  Status Delete(std::string_view key) const;
+
+  const std::shared_ptr<Impl>& impl() const { return impl_; }
+
+ private:
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace keel::parallel
