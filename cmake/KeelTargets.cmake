@@ -66,10 +66,11 @@ function(keel_program name)
   endif()
 endfunction()
 
-# keel_test(name SOURCES … [DEPENDS …] [TORCH] [LABELS unit|dist|e2e|oracle|cuda] [TIMEOUT s])
+# keel_test(name SOURCES … [DEPENDS …] [TORCH] [LABELS unit|dist|e2e|oracle|cuda] [TIMEOUT s]
+#           [FIXTURES model_fixtures])
 # A test program runs as one ctest entry; its GoogleTest cases share the start-up of libtorch.
 function(keel_test name)
-  cmake_parse_arguments(arg "TORCH" "TIMEOUT" "SOURCES;DEPENDS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "TORCH" "TIMEOUT" "SOURCES;DEPENDS;LABELS;FIXTURES" ${ARGN})
   if(NOT arg_LABELS)
     set(arg_LABELS unit)
   endif()
@@ -83,5 +84,6 @@ function(keel_test name)
   endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
-    ENVIRONMENT "OMP_NUM_THREADS=1;KEEL_SOURCE_DIR=${CMAKE_SOURCE_DIR};KEEL_BINARY=${CMAKE_BINARY_DIR}/keel;KEEL_PYTHON=${KEEL_VENV}/bin/python")
+    FIXTURES_REQUIRED "${arg_FIXTURES}"
+    ENVIRONMENT "OMP_NUM_THREADS=1;KEEL_SOURCE_DIR=${CMAKE_SOURCE_DIR};KEEL_BINARY=${CMAKE_BINARY_DIR}/keel;KEEL_PYTHON=${KEEL_VENV}/bin/python;KEEL_FIXTURES=${CMAKE_BINARY_DIR}/fixtures")
 endfunction()

@@ -1,0 +1,120 @@
+"""The tiny models that the fixtures are made of: one per family and per trap of the format.
+
+Every model is small enough for a test and odd enough that a mistake shows: the vocabulary is a prime
+(131), norm weights differ from one, biases from zero, and each directory has a reason of its own.
+"""
+
+import json
+import math
+import pathlib
+import random
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+BASE = dict(
+    hidden_size=64,
+    intermediate_size=96,
+    num_hidden_layers=4,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    vocab_size=131,
+    max_position_embeddings=256,
+    rms_norm_eps=1e-5,
+    tie_word_embeddings=False,
+    bos_token_id=None,
+    eos_token_id=None,
+    pad_token_id=None,
+)
+
+PLAIN_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
+# Wavelengths of the 8 frequencies are 6 to 20,000 positions: with these numbers one is kept, two lie in
+# the interpolated band and five are divided by the factor.
+LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+
+LLAMA = (LlamaConfig, LlamaForCausalLM)
+QWEN2 = (Qwen2Config, Qwen2ForCausalLM)
+QWEN3 = (Qwen3Config, Qwen3ForCausalLM)
+
+# name -> (family, what differs from BASE)
+MODELS = {
+    "llama": (LLAMA, {}),
+    "llama_tied": (LLAMA, dict(tie_word_embeddings=True)),
+    # Three layers do not divide over two stages; as many key-value heads as heads; another theta.
+    "llama_3_layers": (
+        LLAMA,
+        dict(
+            num_hidden_layers=3,
+            num_key_value_heads=4,
+            rope_parameters={"rope_type": "default", "rope_theta": 500.0},
+        ),
+    ),
+    "llama_rope_scaled": (LLAMA, dict(rope_parameters=LLAMA3_ROPE)),
+    # q, k, v and o have a bias.
+    "llama_attention_bias": (LLAMA, dict(attention_bias=True)),
+    # head_dim is not hidden_size / heads, so q_proj and o_proj are not square.
+    "llama_head_dim": (LLAMA, dict(head_dim=24)),
+    "qwen2": (QWEN2, dict(rms_norm_eps=1e-6)),
+    "qwen2_tied": (QWEN2, dict(rms_norm_eps=1e-6, tie_word_embeddings=True)),
+    "qwen3": (QWEN3, dict(num_attention_heads=8, head_dim=16, rms_norm_eps=1e-6)),
+    "qwen3_tied": (
+        QWEN3,
+        dict(num_attention_heads=8, head_dim=16, rms_norm_eps=1e-6, tie_word_embeddings=True),
+    ),
+}
+# Written in several files with an index, as models above a few gigabytes are.
+SHARDED = "qwen3"
+# The same weights once more, with config.json spelled as transformers 4 wrote it.
+V4_SPELLING = {"llama_rope_scaled_v4": "llama_rope_scaled", "qwen2_v4": "qwen2"}
+
+
+def build(name):
+    """The model `name` with its random weights, in float32 and evaluation mode."""
+    (config_class, model_class), changes = MODELS[name]
+    settings = {**BASE, "rope_parameters": dict(PLAIN_ROPE), **changes}
+    config = config_class(**settings, dtype="float32", attn_implementation="eager")
+    model = model_class(config).float().eval()
+    generator = torch.Generator().manual_seed(1 + list(MODELS).index(name))
+    with torch.no_grad():
+        for parameter_name, parameter in model.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            if parameter_name.endswith("norm.weight"):
+                parameter.copy_(1.0 + 0.2 * noise)
+            elif parameter_name.endswith(".bias"):
+                parameter.copy_(0.1 * noise)
+            elif parameter_name.endswith("embed_tokens.weight"):
+                parameter.copy_((0.07 if config.tie_word_embeddings else 0.5) * noise)
+            else:
+                parameter.copy_(0.9 / math.sqrt(parameter.shape[1]) * noise)
+    return model
+
+
+def save(name, model, directory):
+    """Writes config.json and safetensors."""
+    model.save_pretrained(directory, max_shard_size="150KB" if name == SHARDED else "1GB")
+
+
+def spell_as_v4(directory):
+    """Rewrites config.json in place: rope_theta, rope_scaling and torch_dtype."""
+    path = pathlib.Path(directory) / "config.json"
+    config = json.loads(path.read_text())
+    rope = config.pop("rope_parameters")
+    config["rope_theta"] = rope.pop("rope_theta")
+    config["rope_scaling"] = None if rope["rope_type"] == "default" else rope
+    config["torch_dtype"] = config.pop("dtype")
+    config["transformers_version"] = "4.45.0"
+    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
+def tokens(name, count):
+    """`count` token ids that depend on `name` alone."""
+    draw = random.Random("tokens of " + name)
+    return [draw.randrange(BASE["vocab_size"]) for _ in range(count)]

@@ -1,0 +1,170 @@
+"""Computes and writes what make_model_fixtures.py describes."""
+
+import copy
+import json
+import pathlib
+import shutil
+
+import numpy
+import safetensors.torch
+import torch
+import transformers
+
+import generate_reference
+import models
+
+LENGTHS = [17, 32, 9]
+IGNORED = -100
+LEARNING_RATE, BETAS, EPSILON, DECAY, CLIP = 1e-3, (0.9, 0.95), 1e-8, 0.1, 1.0
+STEPS = 3
+PROMPT_LENGTHS = [1, 5, 16, 40]
+NEW_TOKENS = 16
+
+
+def make_batch(name):
+    """Inputs and targets of three sequences; a prompt and a fifth of the rest are not trained on."""
+    stream = models.tokens(name, sum(LENGTHS) + len(LENGTHS))
+    mask = numpy.random.default_rng(7).random(sum(LENGTHS)) < 0.2
+    inputs, targets = [], []
+    for length in LENGTHS:
+        sequence, stream = stream[: length + 1], stream[length + 1 :]
+        inputs += sequence[:-1]
+        targets += sequence[1:]
+    targets = torch.tensor(targets)
+    targets[torch.from_numpy(mask)] = IGNORED
+    targets[LENGTHS[0] : LENGTHS[0] + 6] = IGNORED
+    return torch.tensor(inputs), targets
+
+
+def forward(model, inputs):
+    """Logits of all positions, one sequence at a time."""
+    return torch.cat([model(part[None]).logits[0] for part in inputs.split(LENGTHS)])
+
+
+def mean_loss(logits, targets):
+    return torch.nn.functional.cross_entropy(logits, targets, ignore_index=IGNORED)
+
+
+def gradients(model, inputs, targets):
+    model.zero_grad(set_to_none=True)
+    logits = forward(model, inputs)
+    loss = mean_loss(logits, targets)
+    loss.backward()
+    grads = {name: p.grad.detach().clone() for name, p in model.named_parameters()}
+    return logits.detach(), loss.item(), grads
+
+
+def train(model, inputs, targets):
+    """Three AdamW steps; the losses, norms and the optimizer's state by parameter name."""
+    named = dict(model.named_parameters())
+    optimizer = torch.optim.AdamW(
+        [
+            {"params": [p for p in named.values() if p.dim() == 2], "weight_decay": DECAY},
+            {"params": [p for p in named.values() if p.dim() == 1], "weight_decay": 0.0},
+        ],
+        lr=LEARNING_RATE,
+        betas=BETAS,
+        eps=EPSILON,
+        foreach=False,
+    )
+    losses, norms = [], []
+    for _ in range(STEPS):
+        optimizer.zero_grad(set_to_none=True)
+        loss = mean_loss(forward(model, inputs), targets)
+        loss.backward()
+        norms.append(torch.nn.utils.clip_grad_norm_(named.values(), CLIP, foreach=False).item())
+        losses.append(loss.item())
+        optimizer.step()
+    return losses, norms, {name: optimizer.state[p] for name, p in named.items()}
+
+
+def distance(a, b):
+    return (a.double() - b.double()).abs().max().item()
+
+
+@torch.no_grad()
+def check_saved(directory, inputs, expected):
+    """The files, read back and run with another attention, give the same logits."""
+    saved = transformers.AutoModelForCausalLM.from_pretrained(
+        directory, dtype=torch.float32, attn_implementation="sdpa"
+    )
+    if distance(forward(saved, inputs), expected) > 2e-5:
+        raise SystemExit(f"{directory}: the saved model gives other logits")
+
+
+def make_prompts(model, name):
+    """Greedy references whose every choice is clear of a tie, and that are not one token repeated."""
+    results = []
+    for length in PROMPT_LENGTHS:
+        for attempt in range(50):
+            ids = models.tokens(f"{name} prompt {length} {attempt}", length)
+            result = generate_reference.generate(model, ids, NEW_TOKENS)
+            if result["margin"] > 2e-3 and len(set(result["output_ids"])) > NEW_TOKENS // 2:
+                break
+        else:
+            raise SystemExit(f"{name}: no prompt of {length} tokens gives a telling text")
+        results.append(result)
+    return results
+
+
+def make_model(name, directory):
+    model = models.build(name)
+    models.save(name, model, directory / "hf")
+    inputs, targets = make_batch(name)
+
+    exact = copy.deepcopy(model).double()
+    exact_logits, _, exact_grads = gradients(exact, inputs, targets)
+    logits, loss, grads = gradients(model, inputs, targets)
+    rounding = {
+        "logits": distance(logits, exact_logits),
+        "grad": max(distance(grads[n], exact_grads[n]) for n in grads),
+    }
+    if rounding["logits"] > 2e-5 or rounding["grad"] > 2e-5:
+        raise SystemExit(f"{name}: float32 strays from float64: {rounding}")
+    check_saved(directory / "hf", inputs, exact_logits)
+
+    generated = make_prompts(model, name)
+    scored = [generate_reference.score(model, r["input_ids"] + r["output_ids"]) for r in generated]
+    losses, norms, state = train(model, inputs, targets)
+
+    tensors = {
+        "input_ids": inputs.int(),
+        "targets": targets.int(),
+        "cu_seqlens": torch.tensor([0, *numpy.cumsum(LENGTHS).tolist()], dtype=torch.int32),
+        "logits": logits,
+    }
+    for parameter_name, parameter in model.named_parameters():
+        tensors["grad." + parameter_name] = grads[parameter_name]
+        tensors["step3." + parameter_name] = parameter.detach()
+        tensors["exp_avg." + parameter_name] = state[parameter_name]["exp_avg"]
+        tensors["exp_avg_sq." + parameter_name] = state[parameter_name]["exp_avg_sq"]
+    tensors = {key: value.contiguous() for key, value in tensors.items()}
+    safetensors.torch.save_file(tensors, directory / "reference.safetensors", {"format": "pt"})
+
+    reference = {"loss": loss, "losses": losses, "grad_norms": norms, "rounding": rounding}
+    (directory / "reference.json").write_text(json.dumps(reference, indent=1) + "\n")
+    (directory / "generate.json").write_text(json.dumps(generated, indent=1) + "\n")
+    (directory / "score.json").write_text(json.dumps(scored, indent=1) + "\n")
+    lines = [json.dumps({"input_ids": r["input_ids"]}) + "\n" for r in generated]
+    (directory / "prompts.jsonl").write_text("".join(lines))
+    lines = [json.dumps({"input_ids": s["input_ids"]}) + "\n" for s in scored]
+    (directory / "score.jsonl").write_text("".join(lines))
+    return reference
+
+
+def make_all(out):
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    for name in [*models.MODELS, *models.V4_SPELLING]:
+        shutil.rmtree(out / name, ignore_errors=True)
+    for name in models.MODELS:
+        (out / name).mkdir(parents=True)
+        reference = make_model(name, out / name)
+        print(f"{name}: loss {reference['loss']:.4f}, gradient norm {reference['grad_norms'][0]:.3f}")
+    for name, original in models.V4_SPELLING.items():
+        shutil.copytree(out / original, out / name)
+        models.spell_as_v4(out / name / "hf")
+        reference = safetensors.torch.load_file(out / name / "reference.safetensors")
+        check_saved(out / name / "hf", make_batch(original)[0], reference["logits"])
+        print(f"{name}: {original} with an older config.json")
