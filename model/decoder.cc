@@ -1,0 +1,385 @@
+#include "model/decoder.h"
+
+#include <fmt/format.h>
+
+#include "common/hash.h"
+#include "common/philox.h"
+#include "model/recompute.h"
+#include "parallel/autograd_capture.h"
+#include "parallel/regions.h"
+
+namespace keel::model {
+
+using parallel::Parameter;
+using parallel::ParameterPiece;
+
+struct Decoder::Block {
+  Parameter* input_norm = nullptr;
+  Parameter* qkv = nullptr;        // [q heads | k heads | v heads] of this rank
+  Parameter* qkv_bias = nullptr;   // Qwen2
+  Parameter* q_norm = nullptr;     // Qwen3
+  Parameter* k_norm = nullptr;
+  Parameter* output = nullptr;
+  Parameter* post_norm = nullptr;
+  Parameter* gate_up = nullptr;    // [gate | up] of this rank
+  Parameter* down = nullptr;
+  std::vector<Parameter*> all;
+};
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// Identity whose backward says that everything after it has been differentiated.
+struct ReadyMark : torch::autograd::Function<ReadyMark> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const std::function<void()>& on_ready) {
+    parallel::Capture(context, "on_ready", on_ready);
+    return x.view_as(x);
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    parallel::Captured<std::function<void()>>(context, "on_ready")();
+    return {gradients[0], {}};
+  }
+};
+
+at::Tensor MarkReady(const at::Tensor& x, const Decoder::ReadyCallback& on_ready, std::vector<Parameter*> parameters) {
+  if (!on_ready || !at::GradMode::is_enabled()) return x;
+  return ReadyMark::apply(x, std::function<void()>([on_ready, parameters = std::move(parameters)] {
+                            for (const Parameter* p : parameters) on_ready(*p);
+                          }));
+}
+
+// Memory of a piece within its parameter.
+StridedView ViewOf(const Parameter& p, const ParameterPiece& piece) {
+  StridedView view;
+  view.data = static_cast<std::byte*>(p.value.data_ptr()) +
+              static_cast<size_t>(piece.row_begin * p.row_size()) * p.value.element_size();
+  view.strides = ContiguousStrides(piece.box.size);
+  return view;
+}
+
+}  // namespace
+
+std::vector<std::string> DecoderOptions::Validate(const HfConfig& config, int tp) const {
+  std::vector<std::string> problems;
+  const auto divides = [&](int64_t value, const char* name) {
+    if (value % tp != 0) {
+      problems.push_back(fmt::format("{} {} is not divisible by tensor_model_parallel_size {}", name, value, tp));
+    }
+  };
+  divides(config.num_attention_heads, "num_attention_heads");
+  divides(config.num_key_value_heads, "num_key_value_heads");
+  divides(config.intermediate_size, "intermediate_size");
+  if (config.num_hidden_layers < stages) {
+    problems.push_back(fmt::format("num_hidden_layers {} is less than pipeline_model_parallel_size {}",
+                                   config.num_hidden_layers, stages));
+  }
+  return problems;
+}
+
+Decoder::Decoder(const HfConfig& config, parallel::TensorParallel tp, const DecoderOptions& options)
+    : config_(config), tp_(tp), options_(options) {
+  const int tp_size = tp.group->size();
+  const auto problems = options.Validate(config, tp_size);
+  if (!problems.empty()) throw Error(StatusCode::kConfig, fmt::format("{}", fmt::join(problems, "; ")));
+  attention_ = {config.num_attention_heads / tp_size, config.num_key_value_heads / tp_size, config.head_dim};
+  layers_ = parallel::LayersOfStage(static_cast<int>(config.num_hidden_layers), options.stages, options.stage);
+
+  // Vocabulary rows of this rank; the rows past the vocabulary are padding and in no piece.
+  const int64_t vocab_rows = parallel::VocabRowsPerRank(config.vocab_size, tp_size);
+  const int64_t vocab_first = tp.group->rank() * vocab_rows;
+  const int64_t vocab_valid = std::clamp<int64_t>(config.vocab_size - vocab_first, 0, vocab_rows);
+  const auto vocabulary = [&](const char* storage, const char* canonical) {
+    Parameter p;
+    p.name = storage;
+    p.shape = {vocab_rows, config.hidden_size};
+    p.init_stddev = config.initializer_range;
+    if (vocab_valid > 0) {
+      p.pieces.push_back({canonical,
+                          {config.vocab_size, config.hidden_size},
+                          {{vocab_first, 0}, {vocab_valid, config.hidden_size}},
+                          0});
+    }
+    return p;
+  };
+
+  if (first_stage()) {
+    Parameter p = vocabulary("embedding.weight", "model.embed_tokens.weight");
+    p.tied = config.tie_word_embeddings && options.stages > 1;
+    embedding_ = Declare(std::move(p));
+  }
+  for (int layer = layers_.begin; layer < layers_.end; ++layer) DeclareBlock(layer);
+  if (last_stage()) {
+    Parameter norm;
+    norm.name = "final_norm.weight";
+    norm.shape = {config.hidden_size};
+    norm.pieces = {{"model.norm.weight", norm.shape, Box::Whole(norm.shape), 0}};
+    norm.tp_replicated = true;
+    norm.tp_sum_gradient = tp.sequence_parallel;
+    norm.init_value = 1;
+    final_norm_ = Declare(std::move(norm));
+    if (!config.tie_word_embeddings) {
+      head_weight_ = Declare(vocabulary("head.weight", "lm_head.weight"));
+    } else if (first_stage()) {
+      head_weight_ = embedding_;
+    } else {
+      Parameter copy = vocabulary("head.weight", "model.embed_tokens.weight");
+      copy.tied = true;
+      copy.replica = true;
+      head_weight_ = Declare(std::move(copy));
+    }
+    head_ = {tp_, head_weight_, config.vocab_size};
+  }
+}
+
+Decoder::~Decoder() = default;
+
+Parameter* Decoder::Declare(Parameter parameter) {
+  parameters_.push_back(std::make_unique<Parameter>(std::move(parameter)));
+  parameter_list_.push_back(parameters_.back().get());
+  return parameter_list_.back();
+}
+
+void Decoder::DeclareBlock(int layer) {
+  const int tp_size = tp_.group->size();
+  const int64_t rank = tp_.group->rank();
+  const int64_t hidden = config_.hidden_size;
+  const int64_t d = config_.head_dim;
+  const std::string canonical = fmt::format("model.layers.{}.", layer);
+  const std::string storage = fmt::format("layers.{}.", layer);
+  Block block;
+  const auto declare = [&](Parameter p) {
+    block.all.push_back(Declare(std::move(p)));
+    return block.all.back();
+  };
+
+  const auto norm = [&](const char* name, int64_t n, bool sum_gradient) {
+    Parameter p;
+    p.name = storage + name;
+    p.shape = {n};
+    p.pieces = {{canonical + name, p.shape, Box::Whole(p.shape), 0}};
+    p.tp_replicated = true;
+    p.tp_sum_gradient = sum_gradient;
+    p.init_value = 1;
+    return declare(std::move(p));
+  };
+  // Several canonical weights whose output rows are split over TP, one after another. columns 0: biases.
+  struct Split {
+    const char* name;
+    int64_t rows;   // global
+  };
+  const auto split_rows = [&](const char* name, const char* suffix, std::vector<Split> splits, int64_t columns) {
+    Parameter p;
+    p.name = storage + name;
+    int64_t at = 0;
+    for (const Split& split : splits) {
+      const int64_t mine = split.rows / tp_size;
+      ParameterPiece piece;
+      piece.name = canonical + split.name + suffix;
+      piece.row_begin = at;
+      if (columns > 0) {
+        piece.shape = {split.rows, columns};
+        piece.box = {{rank * mine, 0}, {mine, columns}};
+      } else {
+        piece.shape = {split.rows};
+        piece.box = {{rank * mine}, {mine}};
+      }
+      p.pieces.push_back(std::move(piece));
+      at += mine;
+    }
+    p.shape = columns > 0 ? Dims{at, columns} : Dims{at};
+    p.init_stddev = columns > 0 ? config_.initializer_range : 0;
+    return declare(std::move(p));
+  };
+  // A weight whose input columns are split over TP.
+  const auto split_columns = [&](const char* name, int64_t columns) {
+    const int64_t mine = columns / tp_size;
+    Parameter p;
+    p.name = storage + name;
+    p.shape = {hidden, mine};
+    p.pieces = {{canonical + name, {hidden, columns}, {{0, rank * mine}, {hidden, mine}}, 0}};
+    p.init_stddev = config_.initializer_range;
+    return declare(std::move(p));
+  };
+
+  const int64_t q = config_.num_attention_heads * d;
+  const int64_t kv = config_.num_key_value_heads * d;
+  const std::vector<Split> qkv = {{"self_attn.q_proj", q}, {"self_attn.k_proj", kv}, {"self_attn.v_proj", kv}};
+  const bool sp = tp_.sequence_parallel;
+  block.input_norm = norm("input_layernorm.weight", hidden, sp);
+  block.qkv = split_rows("qkv.weight", ".weight", qkv, hidden);
+  if (config_.attention_bias) block.qkv_bias = split_rows("qkv.bias", ".bias", qkv, 0);
+  if (config_.qk_norm()) {
+    // Each TP rank normalises its own heads, so these gradients are always summed.
+    block.q_norm = norm("self_attn.q_norm.weight", d, true);
+    block.k_norm = norm("self_attn.k_norm.weight", d, true);
+  }
+  block.output = split_columns("self_attn.o_proj.weight", q);
+  block.post_norm = norm("post_attention_layernorm.weight", hidden, sp);
+  const int64_t ffn = config_.intermediate_size;
+  block.gate_up = split_rows("gate_up.weight", ".weight", {{"mlp.gate_proj", ffn}, {"mlp.up_proj", ffn}}, hidden);
+  block.down = split_columns("mlp.down_proj.weight", ffn);
+  blocks_.push_back(std::move(block));
+}
+
+void Decoder::Initialize(uint64_t seed) {
+  const at::NoGradGuard no_grad;
+  for (const auto& p : parameters_) {
+    const at::Tensor host = at::empty(p->value.sizes(), p->value.options().device(at::kCPU));
+    host.fill_(p->init_value);
+    Parameter on_host = *p;
+    on_host.value = host;
+    for (const ParameterPiece& piece : p->pieces) {
+      if (p->init_stddev == 0) continue;
+      const Philox rng(seed, Hash64(piece.name));
+      FillNormal(rng, piece.shape, piece.box, ViewOf(on_host, piece),
+                 options_.dtype == at::kBFloat16 ? DType::kBF16 : DType::kF32, 0, p->init_stddev);
+    }
+    if (p->init_stddev != 0) {
+      // Padding rows of the vocabulary stay zero.
+      int64_t valid = 0;
+      for (const ParameterPiece& piece : p->pieces) valid += piece.box.size[0];
+      host.narrow(0, valid, p->rows() - valid).zero_();
+    }
+    p->value.copy_(host);
+  }
+}
+
+const RopeTable& Decoder::Rope(int64_t positions) {
+  if (!rope_.cosine.defined() || rope_.cosine.size(0) < positions) {
+    const int64_t have = rope_.cosine.defined() ? rope_.cosine.size(0) : 0;
+    rope_ = MakeRopeTable(config_, std::max({positions, 2 * have, int64_t{256}}), options_.device);
+  }
+  return rope_;
+}
+
+at::Tensor Decoder::Attention(const Block& block, const at::Tensor& normed, const Packing& packing) {
+  const parallel::ColumnParallelLinear project(tp_, block.qkv, block.qkv_bias);
+  at::Tensor qkv = project.Forward(normed);   // [T, (heads + 2 kv_heads) d]
+  if (block.q_norm != nullptr) {
+    qkv = NormalizeHeads(qkv, attention_, *block.q_norm, *block.k_norm, config_.rms_norm_eps);
+  }
+  qkv = ApplyRope(qkv, attention_, rope_, packing.positions);
+  return PackedAttention(qkv, attention_, packing);
+}
+
+at::Tensor Decoder::RunBlock(const Block& block, const at::Tensor& x, const Packing& packing) {
+  const parallel::RowParallelLinear output(tp_, block.output);
+  const parallel::ColumnParallelLinear gate_up(tp_, block.gate_up, nullptr);
+  const parallel::RowParallelLinear down(tp_, block.down);
+  const at::Tensor attended = Attention(block, RmsNorm(x, *block.input_norm, config_.rms_norm_eps), packing);
+  const at::Tensor h = x + output.Forward(attended);
+  return h + down.Forward(SwiGlu(gate_up.Forward(RmsNorm(h, *block.post_norm, config_.rms_norm_eps))));
+}
+
+at::Tensor Decoder::Forward(const at::Tensor& input, const ModelBatch& batch, const ReadyCallback& on_ready) {
+  int64_t longest = 0;
+  for (size_t i = 0; i + 1 < batch.packing.boundaries.size(); ++i) {
+    longest = std::max(longest, batch.packing.boundaries[i + 1] - batch.packing.boundaries[i]);
+  }
+  Rope(longest);
+  at::Tensor x = input;
+  if (first_stage()) x = parallel::VocabParallelEmbedding(tp_, embedding_).Forward(batch.ids);
+  for (const Block& block : blocks_) {
+    x = MarkReady(x, on_ready, block.all);
+    if (options_.recompute && at::GradMode::is_enabled()) {
+      x = Recompute([this, &block, packing = batch.packing](const at::Tensor& y) { return RunBlock(block, y, packing); },
+                    x);
+    } else {
+      x = RunBlock(block, x, batch.packing);
+    }
+  }
+  return x;
+}
+
+at::Tensor Decoder::Loss(const at::Tensor& hidden, const at::Tensor& targets, double scale,
+                         const ReadyCallback& on_ready) {
+  std::vector<Parameter*> done = {final_norm_};
+  if (head_weight_ != embedding_) done.push_back(head_weight_);
+  const at::Tensor x = MarkReady(hidden, on_ready, std::move(done));
+  return parallel::VocabParallelLoss(head_, RmsNorm(x, *final_norm_, config_.rms_norm_eps), targets, scale);
+}
+
+at::Tensor Decoder::LogProbs(const at::Tensor& hidden, const at::Tensor& targets) {
+  const at::NoGradGuard no_grad;
+  return parallel::VocabParallelLogProbs(head_, RmsNorm(hidden, *final_norm_, config_.rms_norm_eps), targets);
+}
+
+at::Tensor Decoder::Logits(const at::Tensor& hidden) {
+  const at::NoGradGuard no_grad;
+  return parallel::GatheredLogits(head_, RmsNorm(hidden, *final_norm_, config_.rms_norm_eps));
+}
+
+KvCache Decoder::MakeCache(int64_t batch, int64_t capacity) const {
+  return KvCache(static_cast<int64_t>(blocks_.size()), batch, capacity, attention_.kv_heads, attention_.head_dim,
+                 at::TensorOptions().dtype(options_.dtype).device(options_.device));
+}
+
+at::Tensor Decoder::CachedAttention(const Block& block, const at::Tensor& normed, int64_t batch, int64_t t,
+                                    int64_t layer, KvCache& cache) {
+  const parallel::ColumnParallelLinear project(tp_, block.qkv, block.qkv_bias);
+  const int64_t heads = attention_.heads;
+  const int64_t kv_heads = attention_.kv_heads;
+  const int64_t d = attention_.head_dim;
+  const int64_t past = cache.length();
+  at::Tensor qkv = project.Forward(normed);
+  if (block.q_norm != nullptr) {
+    qkv = NormalizeHeads(qkv, attention_, *block.q_norm, *block.k_norm, config_.rms_norm_eps);
+  }
+  const auto int_options = at::TensorOptions().dtype(at::kInt).device(options_.device);
+  const at::Tensor positions = at::arange(past, past + t, int_options).repeat({batch});
+  qkv = ApplyRope(qkv, attention_, rope_, positions).view({batch, t, heads + 2 * kv_heads, d}).transpose(1, 2);
+  const auto [keys, values] =
+      cache.Append(layer, qkv.narrow(1, heads, kv_heads), qkv.narrow(1, heads + kv_heads, kv_heads));
+  // Token i of this call sees everything up to position past + i.
+  std::optional<at::Tensor> mask;
+  const bool causal = past == 0 && t > 1;
+  if (past > 0 && t > 1) {
+    mask = at::ones({t, past + t}, int_options.dtype(at::kBool)).tril(past);
+  }
+  const at::Tensor out = at::scaled_dot_product_attention(qkv.narrow(1, 0, heads), keys, values, mask, 0.0, causal, {},
+                                                          heads != kv_heads);
+  return out.transpose(1, 2).reshape({batch * t, heads * d});
+}
+
+at::Tensor Decoder::Decode(const at::Tensor& ids, KvCache& cache) {
+  TORCH_CHECK(first_stage() && last_stage(), "Decode needs the whole model on one stage");
+  const at::NoGradGuard no_grad;
+  const int64_t batch = ids.size(0);
+  const int64_t t = ids.size(1);
+  Rope(cache.length() + t);
+  at::Tensor x = parallel::VocabParallelEmbedding(tp_, embedding_).Forward(ids.reshape({batch * t}));
+  for (size_t layer = 0; layer < blocks_.size(); ++layer) {
+    const Block& block = blocks_[layer];
+    const parallel::RowParallelLinear output(tp_, block.output);
+    const parallel::ColumnParallelLinear gate_up(tp_, block.gate_up, nullptr);
+    const parallel::RowParallelLinear down(tp_, block.down);
+    const at::Tensor normed = RmsNorm(x, *block.input_norm, config_.rms_norm_eps);
+    x = x + output.Forward(CachedAttention(block, normed, batch, t, static_cast<int64_t>(layer), cache));
+    x = x + down.Forward(SwiGlu(gate_up.Forward(RmsNorm(x, *block.post_norm, config_.rms_norm_eps))));
+  }
+  cache.Advance(t);
+  const at::Tensor last = x.view({batch, t, x.size(1)}).select(1, t - 1).contiguous();
+  return Logits(last);
+}
+
+ShardTable Decoder::Table(int dp_rank, int dp, bool with_tied_copies) const {
+  ShardTable table;
+  const DType dtype = options_.dtype == at::kBFloat16 ? DType::kBF16 : DType::kF32;
+  const int tp_size = tp_.group->size();
+  for (const auto& p : parameters_) {
+    if (p->replica && !with_tied_copies) continue;
+    // Copies are numbered over DP, and over TP where every TP rank has the same values.
+    int replica = dp_rank * tp_size + (p->tp_replicated ? tp_.group->rank() : 0);
+    if (p->replica) replica += dp * tp_size;
+    for (const ParameterPiece& piece : p->pieces) {
+      StridedView view;
+      if (p->value.defined()) view = ViewOf(*p, piece);
+      ThrowIfError(table.Add({piece.name, dtype, piece.shape}, piece.box, view, replica));
+    }
+  }
+  return table;
+}
+
+}  // namespace keel::model

@@ -1,0 +1,105 @@
+// Decoder: one pipeline stage of a Llama, Qwen2 or Qwen3 language model, split over the TP group.
+//
+// The one model definition for training, scoring and generation. Declares its Parameters; GradBuffer
+// gives them storage. All forwards are collective over TP. Used from one thread at a time.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/shard_table.h"
+#include "model/hf_config.h"
+#include "model/kv_cache.h"
+#include "model/ops.h"
+#include "parallel/layout.h"
+#include "parallel/parameter.h"
+#include "parallel/tensor_parallel_layers.h"
+#include "parallel/vocab_parallel_loss.h"
+
+namespace keel::model {
+
+struct DecoderOptions {
+  int stage = 0;                 // of the pipeline
+  int stages = 1;
+  bool recompute = false;        // activations per block
+  at::ScalarType dtype = at::kFloat;
+  at::Device device = at::kCPU;
+  std::vector<std::string> Validate(const HfConfig& config, int tp) const;   // every problem
+};
+
+// A packed micro-batch on the model's device.
+struct ModelBatch {
+  at::Tensor ids;       // [T] int64
+  at::Tensor targets;   // [T] int64, kIgnoreTarget where no loss; may be undefined
+  Packing packing;
+};
+
+class Decoder {
+ public:
+  // Throws Error(kConfig) on what Validate would list.
+  Decoder(const HfConfig& config, parallel::TensorParallel tp, const DecoderOptions& options);
+  ~Decoder();
+
+  // In the order in which the forward uses them.
+  const std::vector<parallel::Parameter*>& parameters() const { return parameter_list_; }
+  const HfConfig& config() const { return config_; }
+  bool first_stage() const { return options_.stage == 0; }
+  bool last_stage() const { return options_.stage == options_.stages - 1; }
+
+  // Weights from N(0, initializer_range), norms 1, biases 0: element i of a canonical tensor is draw i
+  // of the stream named by (seed, tensor), whatever the layout.
+  void Initialize(uint64_t seed);
+
+  // The stage's blocks. `input` is the previous stage's output [T, hidden] ([T / n, hidden] with
+  // sequence parallelism), undefined on the first stage, which embeds batch.ids. The result is the
+  // next stage's input. `on_ready`, when given, is called in the backward for each parameter whose
+  // gradient is complete (embeddings excepted).
+  using ReadyCallback = std::function<void(const parallel::Parameter&)>;
+  at::Tensor Forward(const at::Tensor& input, const ModelBatch& batch, const ReadyCallback& on_ready = {});
+  // Last stage only, on Forward's result. See VocabParallelLoss and VocabParallelLogProbs.
+  at::Tensor Loss(const at::Tensor& hidden, const at::Tensor& targets, double scale,
+                  const ReadyCallback& on_ready = {});
+  at::Tensor LogProbs(const at::Tensor& hidden, const at::Tensor& targets);
+  at::Tensor Logits(const at::Tensor& hidden);   // [T, vocab]
+
+  // Whole model on this stage only: ids [batch, t] behind the cache's tokens -> logits of the last
+  // position [batch, vocab]. No gradient.
+  at::Tensor Decode(const at::Tensor& ids, KvCache& cache);
+  KvCache MakeCache(int64_t batch, int64_t capacity) const;
+
+  // Canonical weights of this rank. `replica` says which of the identical copies over DP this is.
+  // Copies that another stage owns are left out unless `with_tied_copies` (loading fills them too).
+  ShardTable Table(int dp_rank, int dp, bool with_tied_copies) const;
+
+ private:
+  struct Block;
+
+  parallel::Parameter* Declare(parallel::Parameter parameter);
+  void DeclareBlock(int layer);
+  const RopeTable& Rope(int64_t positions);
+  at::Tensor RunBlock(const Block& block, const at::Tensor& x, const Packing& packing);
+  at::Tensor Attention(const Block& block, const at::Tensor& normed, const Packing& packing);
+  at::Tensor CachedAttention(const Block& block, const at::Tensor& normed, int64_t batch, int64_t t,
+                             int64_t layer, KvCache& cache);
+
+  HfConfig config_;
+  parallel::TensorParallel tp_;
+  DecoderOptions options_;
+  AttentionShape attention_;
+  parallel::LayerRange layers_;
+  std::vector<std::unique_ptr<parallel::Parameter>> parameters_;
+  std::vector<parallel::Parameter*> parameter_list_;
+  parallel::Parameter* embedding_ = nullptr;   // first stage
+  std::vector<Block> blocks_;
+  parallel::Parameter* final_norm_ = nullptr;  // last stage
+  parallel::Parameter* head_weight_ = nullptr;
+  parallel::VocabParallelHead head_;
+  RopeTable rope_;
+};
+
+}  // namespace keel::model

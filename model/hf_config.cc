@@ -1,0 +1,243 @@
+#include "model/hf_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace keel::model {
+
+namespace {
+
+// Collects every problem instead of stopping at the first.
+class Reader {
+ public:
+  Reader(const Json& json, std::string_view where) : json_(json), where_(where) {}
+
+  const Json* Find(std::string_view key) const {
+    const auto it = json_.find(key);
+    return it == json_.end() || it->is_null() ? nullptr : &*it;
+  }
+  int64_t Int(std::string_view key, std::optional<int64_t> fallback) {
+    const Json* value = Find(key);
+    if (value == nullptr && !fallback) Missing(key, "an integer");
+    if (value == nullptr) return fallback.value_or(0);
+    if (value->is_number_integer()) return value->get<int64_t>();
+    Wrong(key, "an integer", *value);
+    return fallback.value_or(0);
+  }
+  int64_t Positive(std::string_view key, std::optional<int64_t> fallback) {
+    const int64_t value = Int(key, fallback);
+    if (Find(key) != nullptr && Find(key)->is_number_integer() && (value < 1 || value > (int64_t{1} << 40))) {
+      Wrong(key, "a positive integer", *Find(key));
+    }
+    return value;
+  }
+  double Number(std::string_view key, double fallback) {
+    const Json* value = Find(key);
+    if (value == nullptr) return fallback;
+    if (value->is_number()) return value->get<double>();
+    Wrong(key, "a number", *value);
+    return fallback;
+  }
+  bool Bool(std::string_view key, bool fallback) {
+    const Json* value = Find(key);
+    if (value == nullptr) return fallback;
+    if (value->is_boolean()) return value->get<bool>();
+    Wrong(key, "true or false", *value);
+    return fallback;
+  }
+  std::string String(std::string_view key, std::string fallback) {
+    const Json* value = Find(key);
+    if (value == nullptr) return fallback;
+    if (value->is_string()) return value->get<std::string>();
+    Wrong(key, "a string", *value);
+    return fallback;
+  }
+  void Wrong(std::string_view key, std::string_view expected, const Json& found) {
+    Problem(fmt::format("{}: expected {}, found {}", key, expected, found.dump()));
+  }
+  void Missing(std::string_view key, std::string_view expected) {
+    Problem(fmt::format("{}: missing, expected {}", key, expected));
+  }
+  void Problem(std::string text) { problems_.push_back(std::move(text)); }
+  Status status() const {
+    if (problems_.empty()) return Status::Ok();
+    return Status(StatusCode::kInvalidData, fmt::format("{}: {}", where_, fmt::join(problems_, "; ")));
+  }
+
+ private:
+  const Json& json_;
+  std::string_view where_;
+  std::vector<std::string> problems_;
+};
+
+void ReadRope(Reader& reader, HfConfig& config) {
+  // v5 writes rope_parameters {rope_type, rope_theta, ...}; v4 rope_theta and rope_scaling
+  // {rope_type or type, ...}.
+  config.rope_theta = reader.Number("rope_theta", 10000);
+  const Json* parameters = reader.Find("rope_parameters");
+  if (parameters == nullptr) parameters = reader.Find("rope_scaling");
+  if (parameters == nullptr) return;
+  if (!parameters->is_object()) {
+    reader.Wrong("rope_parameters", "a map", *parameters);
+    return;
+  }
+  Reader rope(*parameters, "");
+  config.rope_theta = rope.Number("rope_theta", config.rope_theta);
+  const std::string type = rope.String("rope_type", rope.String("type", "default"));
+  if (type == "llama3") {
+    Llama3RopeScaling scaling;
+    scaling.factor = rope.Number("factor", scaling.factor);
+    scaling.low_freq_factor = rope.Number("low_freq_factor", scaling.low_freq_factor);
+    scaling.high_freq_factor = rope.Number("high_freq_factor", scaling.high_freq_factor);
+    scaling.original_max_position_embeddings =
+        rope.Positive("original_max_position_embeddings", scaling.original_max_position_embeddings);
+    if (scaling.factor <= 0 || scaling.high_freq_factor <= scaling.low_freq_factor) {
+      reader.Problem("rope_scaling: expected factor > 0 and high_freq_factor > low_freq_factor");
+    }
+    config.rope_scaling = scaling;
+  } else if (type != "default") {
+    reader.Problem(fmt::format("rope_type: \"{}\" is not supported, expected default or llama3", type));
+  }
+  if (!rope.status().ok()) reader.Problem("rope_parameters" + rope.status().message());
+}
+
+}  // namespace
+
+Result<HfConfig> ParseHfConfig(const Json& json, std::string_view where) {
+  if (!json.is_object()) {
+    return Status(StatusCode::kInvalidData, fmt::format("{}: expected a map of Hugging Face keys", where));
+  }
+  Reader reader(json, where);
+  HfConfig config;
+  const std::string type = reader.String("model_type", "");
+  if (type == "llama") {
+    config.family = Family::kLlama;
+  } else if (type == "qwen2") {
+    config.family = Family::kQwen2;
+  } else if (type == "qwen3") {
+    config.family = Family::kQwen3;
+  } else {
+    reader.Problem(fmt::format("model_type: expected llama, qwen2 or qwen3, found \"{}\"", type));
+  }
+  config.hidden_size = reader.Positive("hidden_size", std::nullopt);
+  config.intermediate_size = reader.Positive("intermediate_size", std::nullopt);
+  config.num_hidden_layers = reader.Positive("num_hidden_layers", std::nullopt);
+  config.num_attention_heads = reader.Positive("num_attention_heads", std::nullopt);
+  config.num_key_value_heads = reader.Positive("num_key_value_heads", config.num_attention_heads);
+  config.vocab_size = reader.Positive("vocab_size", std::nullopt);
+  config.max_position_embeddings = reader.Positive("max_position_embeddings", 2048);
+  const int64_t heads = std::max<int64_t>(1, config.num_attention_heads);
+  const int64_t default_head_dim = config.family == Family::kQwen3 ? 128 : config.hidden_size / heads;
+  if (reader.Find("head_dim") == nullptr && config.family != Family::kQwen3 &&
+      config.hidden_size % heads != 0) {
+    reader.Problem(fmt::format("hidden_size {} is not a multiple of num_attention_heads {}: give head_dim",
+                               config.hidden_size, heads));
+  }
+  config.head_dim = reader.Positive("head_dim", default_head_dim);
+  config.rms_norm_eps = reader.Number("rms_norm_eps", 1e-6);
+  config.tie_word_embeddings = reader.Bool("tie_word_embeddings", false);
+  config.initializer_range = reader.Number("initializer_range", 0.02);
+  config.attention_bias = config.family == Family::kQwen2 || reader.Bool("attention_bias", false);
+  ReadRope(reader, config);
+
+  if (config.num_attention_heads > 0 && config.num_key_value_heads > 0 &&
+      config.num_attention_heads % config.num_key_value_heads != 0) {
+    reader.Problem(fmt::format("num_attention_heads {} is not a multiple of num_key_value_heads {}",
+                               config.num_attention_heads, config.num_key_value_heads));
+  }
+  if (config.head_dim % 2 != 0) reader.Problem(fmt::format("head_dim {} is odd", config.head_dim));
+  const std::string activation = reader.String("hidden_act", "silu");
+  if (activation != "silu") {
+    reader.Problem(fmt::format("hidden_act: \"{}\" is not supported, expected silu", activation));
+  }
+  if (reader.Bool("mlp_bias", false)) reader.Problem("mlp_bias: true is not supported");
+  if (config.family != Family::kQwen2 && config.attention_bias) {
+    // Llama and Qwen3 with attention_bias also put a bias on o_proj.
+    reader.Problem("attention_bias: true is not supported for " + type + " (only Qwen2's q, k and v bias)");
+  }
+  if (reader.Bool("use_sliding_window", false)) reader.Problem("use_sliding_window: true is not supported");
+
+  const std::string dtype = reader.String("dtype", reader.String("torch_dtype", ""));
+  if (dtype == "float32") config.dtype = DType::kF32;
+  if (dtype == "bfloat16") config.dtype = DType::kBF16;
+  if (dtype == "float16") config.dtype = DType::kF16;
+  if (reader.Find("bos_token_id") != nullptr) config.bos_token_id = reader.Int("bos_token_id", 0);
+  if (const Json* eos = reader.Find("eos_token_id")) {
+    if (eos->is_number_integer()) {
+      config.eos_token_ids.push_back(eos->get<int64_t>());
+    } else if (eos->is_array()) {
+      for (const Json& id : *eos) {
+        if (id.is_number_integer()) config.eos_token_ids.push_back(id.get<int64_t>());
+      }
+    } else {
+      reader.Wrong("eos_token_id", "an integer or a list", *eos);
+    }
+  }
+  KEEL_RETURN_IF_ERROR(reader.status());
+  return config;
+}
+
+int64_t HfConfig::NumParameters() const {
+  const int64_t q = num_attention_heads * head_dim;
+  const int64_t kv = num_key_value_heads * head_dim;
+  int64_t layer = hidden_size * (q + 2 * kv) + q * hidden_size + 3 * hidden_size * intermediate_size + 2 * hidden_size;
+  if (attention_bias) layer += q + 2 * kv;
+  if (qk_norm()) layer += 2 * head_dim;
+  return num_hidden_layers * layer + hidden_size + vocab_size * hidden_size * (tie_word_embeddings ? 1 : 2);
+}
+
+std::string HfConfig::Digest() const {
+  const char* family_name = family == Family::kLlama ? "llama" : family == Family::kQwen2 ? "qwen2" : "qwen3";
+  std::string rope = fmt::format("theta {}", rope_theta);
+  if (rope_scaling) {
+    rope += fmt::format(" llama3 {} {} {} {}", rope_scaling->factor, rope_scaling->low_freq_factor,
+                        rope_scaling->high_freq_factor, rope_scaling->original_max_position_embeddings);
+  }
+  return fmt::format("{} hidden {} ffn {} layers {} heads {} kv {} head_dim {} vocab {} eps {} {}{}", family_name,
+                     hidden_size, intermediate_size, num_hidden_layers, num_attention_heads,
+                     num_key_value_heads, head_dim, vocab_size, rms_norm_eps, rope,
+                     tie_word_embeddings ? " tied" : "");
+}
+
+Json ToHfJson(const HfConfig& config, DType dtype, const Json* source) {
+  Json json = source != nullptr ? *source : Json::object();
+  const char* names[] = {"llama", "qwen2", "qwen3"};
+  const char* classes[] = {"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"};
+  const auto family = static_cast<size_t>(config.family);
+  json["architectures"] = Json::array({classes[family]});
+  json["model_type"] = names[family];
+  json["hidden_size"] = config.hidden_size;
+  json["intermediate_size"] = config.intermediate_size;
+  json["num_hidden_layers"] = config.num_hidden_layers;
+  json["num_attention_heads"] = config.num_attention_heads;
+  json["num_key_value_heads"] = config.num_key_value_heads;
+  json["head_dim"] = config.head_dim;
+  json["vocab_size"] = config.vocab_size;
+  json["max_position_embeddings"] = config.max_position_embeddings;
+  json["rms_norm_eps"] = config.rms_norm_eps;
+  json["hidden_act"] = "silu";
+  json["initializer_range"] = config.initializer_range;
+  json["tie_word_embeddings"] = config.tie_word_embeddings;
+  json["attention_bias"] = config.attention_bias && config.family != Family::kQwen2;
+  json["attention_dropout"] = 0.0;
+  json["use_cache"] = true;
+  json["torch_dtype"] = dtype == DType::kBF16 ? "bfloat16" : "float32";
+  json.erase("dtype");
+  json.erase("rope_parameters");
+  json["rope_theta"] = config.rope_theta;
+  json["rope_scaling"] = nullptr;
+  if (config.rope_scaling) {
+    json["rope_scaling"] = {{"rope_type", "llama3"},
+                            {"factor", config.rope_scaling->factor},
+                            {"low_freq_factor", config.rope_scaling->low_freq_factor},
+                            {"high_freq_factor", config.rope_scaling->high_freq_factor},
+                            {"original_max_position_embeddings", config.rope_scaling->original_max_position_embeddings}};
+  }
+  if (config.bos_token_id) json["bos_token_id"] = *config.bos_token_id;
+  if (config.eos_token_ids.size() == 1) json["eos_token_id"] = config.eos_token_ids[0];
+  if (config.eos_token_ids.size() > 1) json["eos_token_id"] = config.eos_token_ids;
+  return json;
+}
+
+}  // namespace keel::model

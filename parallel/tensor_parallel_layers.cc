@@ -1,0 +1,105 @@
+#include "parallel/tensor_parallel_layers.h"
+
+#include "parallel/autograd_capture.h"
+#include "parallel/regions.h"
+
+namespace keel::parallel {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::variable_list;
+
+// The gradients are passed as tensors beside the weights; they take no part in differentiation.
+struct LinearFunction : Function<LinearFunction> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
+                            const at::Tensor& weight_gradient, const at::Tensor& bias,
+                            const at::Tensor& bias_gradient) {
+    context->save_for_backward({x, weight});
+    context->saved_data["weight_gradient"] = weight_gradient;
+    if (bias.defined()) context->saved_data["bias_gradient"] = bias_gradient;
+    return bias.defined() ? at::addmm(bias, x, weight.t()) : at::mm(x, weight.t());
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor& x = saved[0];
+    const at::Tensor& weight = saved[1];
+    const at::Tensor dy = gradients[0].contiguous();
+    at::Tensor dx;
+    if (context->needs_input_grad(0)) dx = at::mm(dy, weight);
+    at::Tensor weight_gradient = context->saved_data["weight_gradient"].toTensor();
+    AccumulateWeightGradient(weight_gradient, dy, x);
+    if (auto it = context->saved_data.find("bias_gradient"); it != context->saved_data.end()) {
+      at::Tensor bias_gradient = it->second.toTensor();
+      bias_gradient.add_(at::sum(dy, {0}, false, at::kFloat));
+    }
+    return {dx, {}, {}, {}, {}};
+  }
+};
+
+struct EmbeddingFunction : Function<EmbeddingFunction> {
+  // ids [T]; those outside [first, first + rows) give zero rows.
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& ids, const at::Tensor& weight,
+                            const at::Tensor& weight_gradient, int64_t first) {
+    const at::Tensor local = ids - first;
+    const at::Tensor outside = local.lt(0).logical_or_(local.ge(weight.size(0)));
+    const at::Tensor rows = local.masked_fill(outside, 0);
+    at::Tensor out = weight.index_select(0, rows);
+    out.masked_fill_(outside.unsqueeze(1), 0);
+    context->save_for_backward({rows, outside});
+    context->saved_data["weight_gradient"] = weight_gradient;
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const variable_list saved = context->get_saved_variables();
+    at::Tensor dy = gradients[0].to(at::kFloat);
+    dy = dy.masked_fill(saved[1].unsqueeze(1), 0);
+    at::Tensor weight_gradient = context->saved_data["weight_gradient"].toTensor();
+    weight_gradient.index_add_(0, saved[0], dy);
+    return {{}, {}, {}, {}};
+  }
+};
+
+at::Tensor EnterColumns(const at::Tensor& x, const TensorParallel& tp) {
+  return tp.sequence_parallel ? GatherFromSequenceParallel(x, *tp.group)
+                              : CopyToTensorParallel(x, *tp.group);
+}
+
+at::Tensor LeaveRows(const at::Tensor& x, const TensorParallel& tp) {
+  return tp.sequence_parallel ? ReduceScatterToSequenceParallel(x, *tp.group)
+                              : ReduceFromTensorParallel(x, *tp.group);
+}
+
+}  // namespace
+
+void AccumulateWeightGradient(at::Tensor& gradient, const at::Tensor& dy, const at::Tensor& x) {
+  const at::Tensor dy_t = dy.t();
+  if (x.scalar_type() == at::kFloat) {
+    at::addmm_out(gradient, gradient, dy_t, x);
+  } else {
+    gradient.add_(at::mm(dy_t, x));
+  }
+}
+
+at::Tensor Linear(const at::Tensor& x, Parameter& weight, Parameter* bias) {
+  return LinearFunction::apply(x, weight.value, weight.gradient, bias ? bias->value : at::Tensor(),
+                               bias ? bias->gradient : at::Tensor());
+}
+
+at::Tensor ColumnParallelLinear::Forward(const at::Tensor& x) const {
+  return Linear(EnterColumns(x, tp_), *weight_, bias_);
+}
+
+at::Tensor RowParallelLinear::Forward(const at::Tensor& x) const {
+  return LeaveRows(Linear(x, *weight_, nullptr), tp_);
+}
+
+at::Tensor VocabParallelEmbedding::Forward(const at::Tensor& ids) const {
+  const int64_t first = tp_.group->rank() * weight_->rows();
+  return LeaveRows(EmbeddingFunction::apply(ids, weight_->value, weight_->gradient, first), tp_);
+}
+
+}  // namespace keel::parallel
