@@ -2,7 +2,7 @@
 //
 // One real implementation (PosixFileSystem) and one simulated disk for crash tests. All paths are
 // relative to the root the file system was opened at and are resolved beneath it: no "..", no
-// absolute path, no symbolic link on the way. Thread-safe.
+// absolute path, no symbolic link on the way. "." is the root itself. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -20,23 +20,23 @@ namespace keel {
 enum class FileKind { kFile, kDirectory, kLink, kOther };
 
 struct FileInfo {
-  std::string name;   // last component
+  std::string name;  // last component
   FileKind kind = FileKind::kFile;
   int64_t size = 0;
   int64_t inode = 0;
 };
 
 struct CreateOptions {
-  bool direct = false;          // O_DIRECT: offsets, lengths and memory aligned to 4096
-  int64_t preallocate = 0;      // bytes to reserve (fallocate), so that a full disk shows early
+  bool direct = false;      // O_DIRECT: offsets, lengths and memory aligned to 4096
+  int64_t preallocate = 0;  // bytes to reserve (fallocate), so that a full disk shows early
 };
 
 // An open file. Not thread-safe except ReadAt. After a failed Sync or Close the file is dead:
 // its content is untrusted and must be written again under another name.
 class File {
  public:
-  virtual ~File() = default;   // closes; an error is lost, so call Close()
-  virtual Status WriteAt(int64_t offset, std::span<const std::byte> data) = 0;   // all of it
+  virtual ~File() = default;  // closes; an error is lost, so call Close()
+  virtual Status WriteAt(int64_t offset, std::span<const std::byte> data) = 0;  // all of it
   // Up to data.size() bytes; fewer only at the end of the file.
   virtual Result<int64_t> ReadAt(int64_t offset, std::span<std::byte> data) const = 0;
   virtual Status Truncate(int64_t size) = 0;
@@ -50,17 +50,20 @@ class FileSystem {
   virtual ~FileSystem() = default;
 
   // Files. Create is O_CREAT|O_EXCL|O_NOFOLLOW|O_CLOEXEC, mode 0600; Open reads regular files only.
-  virtual Result<std::unique_ptr<File>> Create(std::string_view path, const CreateOptions& options) = 0;
+  virtual Result<std::unique_ptr<File>> Create(std::string_view path,
+                                               const CreateOptions& options) = 0;
   virtual Result<std::unique_ptr<File>> Open(std::string_view path) const = 0;
+  // Adds to the end of a file, which is made (mode 0600) when it is missing. Not synced.
+  virtual Status Append(std::string_view path, std::string_view content) = 0;
   // Names. Neither rename follows links; kNoReplace is atomic (RENAME_NOREPLACE).
   enum class RenameMode { kNoReplace, kReplace };
   virtual Status Rename(std::string_view from, std::string_view to, RenameMode mode) = 0;
-  virtual Status Remove(std::string_view path) = 0;        // a file, a link, or an empty directory
+  virtual Status Remove(std::string_view path) = 0;  // a file, a link, or an empty directory
   // Directories. MakeDirectory is mode 0700, not recursive.
   virtual Status MakeDirectory(std::string_view path) = 0;
-  virtual Result<std::vector<FileInfo>> List(std::string_view path) const = 0;   // sorted by name
+  virtual Result<std::vector<FileInfo>> List(std::string_view path) const = 0;  // sorted by name
   virtual Status SyncDirectory(std::string_view path) = 0;
-  virtual Result<FileInfo> Stat(std::string_view path) const = 0;   // of a link, the link itself
+  virtual Result<FileInfo> Stat(std::string_view path) const = 0;  // of a link, the link itself
   virtual Result<int64_t> FreeBytes() const = 0;
   // An exclusive advisory lock on a never-deleted file, held until the returned object dies.
   // kBusy when another process holds it.
@@ -76,7 +79,8 @@ Result<std::unique_ptr<FileSystem>> OpenPosixFileSystem(const std::string& root,
 Result<std::string> ReadFile(const FileSystem& fs, std::string_view path, int64_t max_bytes);
 // Create, write, Sync, Close. The directory is not synced.
 Status WriteFileDurably(FileSystem& fs, std::string_view path, std::string_view content);
-// Temp name beside it, Sync, Rename kReplace, SyncDirectory: readers see the old or the new content.
+// Writes `path`.tmp, Sync, Rename kReplace, SyncDirectory: readers see the old or the new content.
+// One writer per path at a time.
 Status ReplaceFileDurably(FileSystem& fs, std::string_view path, std::string_view content);
 // Makes each missing level and syncs it and its parent.
 Status MakeDirectories(FileSystem& fs, std::string_view path);

@@ -1,0 +1,441 @@
+#include "common/file_system.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/fs.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+namespace keel {
+namespace {
+
+// Most bytes of one read or write call; Linux itself stops a little below 2 GiB.
+constexpr size_t kMaxTransfer = size_t{1} << 30;
+
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    if (this != &other) {
+      Reset();
+      fd_ = std::exchange(other.fd_, -1);
+    }
+    return *this;
+  }
+  ~Descriptor() { Reset(); }
+
+  int get() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+  int Release() { return std::exchange(fd_, -1); }
+
+ private:
+  void Reset() {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = -1;
+  }
+  int fd_ = -1;
+};
+
+template <typename Call>
+auto Retry(const Call& call) {
+  decltype(call()) result;
+  do {
+    result = call();
+  } while (result < 0 && errno == EINTR);
+  return result;
+}
+
+FileKind KindOf(mode_t mode) {
+  if (S_ISREG(mode)) return FileKind::kFile;
+  if (S_ISDIR(mode)) return FileKind::kDirectory;
+  if (S_ISLNK(mode)) return FileKind::kLink;
+  return FileKind::kOther;
+}
+
+class PosixFile : public File {
+ public:
+  PosixFile(Descriptor fd, std::string name) : fd_(std::move(fd)), name_(std::move(name)) {}
+
+  Status WriteAt(int64_t offset, std::span<const std::byte> data) override {
+    while (!data.empty()) {
+      const size_t part = std::min(data.size(), kMaxTransfer);
+      const ssize_t written = Retry([&] { return ::pwrite(fd_.get(), data.data(), part, offset); });
+      if (written < 0) return Status::FromErrno(errno, "write", name_);
+      if (written == 0)
+        return Status(StatusCode::kIo,
+                      fmt::format("write {}: wrote nothing of {} bytes", name_, part));
+      data = data.subspan(static_cast<size_t>(written));
+      offset += written;
+    }
+    return Status::Ok();
+  }
+
+  Result<int64_t> ReadAt(int64_t offset, std::span<std::byte> data) const override {
+    int64_t total = 0;
+    while (!data.empty()) {
+      const size_t part = std::min(data.size(), kMaxTransfer);
+      const ssize_t got =
+          Retry([&] { return ::pread(fd_.get(), data.data(), part, offset + total); });
+      if (got < 0) return Status::FromErrno(errno, "read", name_);
+      if (got == 0) break;
+      data = data.subspan(static_cast<size_t>(got));
+      total += got;
+    }
+    return total;
+  }
+
+  Status Truncate(int64_t size) override {
+    if (Retry([&] { return ::ftruncate(fd_.get(), size); }) != 0)
+      return Status::FromErrno(errno, "truncate", name_);
+    return Status::Ok();
+  }
+
+  Status Sync() override {
+    // No retry: after a failure the kernel has dropped what it could not write.
+    if (::fsync(fd_.get()) != 0) return Status::FromErrno(errno, "fsync", name_);
+    return Status::Ok();
+  }
+
+  Status Close() override {
+    if (!fd_.valid()) return Status::Ok();
+    if (::close(fd_.Release()) != 0) return Status::FromErrno(errno, "close", name_);
+    return Status::Ok();
+  }
+
+  Result<int64_t> Size() const override {
+    struct stat info {};
+    if (::fstat(fd_.get(), &info) != 0) return Status::FromErrno(errno, "stat", name_);
+    return static_cast<int64_t>(info.st_size);
+  }
+
+ private:
+  Descriptor fd_;
+  std::string name_;
+};
+
+class PosixFileSystem : public FileSystem {
+ public:
+  PosixFileSystem(Descriptor root, std::string name)
+      : root_(std::move(root)), name_(std::move(name)) {}
+
+  Result<std::unique_ptr<File>> Create(std::string_view path,
+                                       const CreateOptions& options) override {
+    KEEL_ASSIGN_OR_RETURN(const Place place, Resolve(path));
+    const int flags =
+        O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | (options.direct ? O_DIRECT : 0);
+    Descriptor fd(
+        Retry([&] { return ::openat(place.directory.get(), place.name.c_str(), flags, 0600); }));
+    if (!fd.valid()) return Status::FromErrno(errno, "create", Describe(path));
+    if (options.preallocate > 0 &&
+        Retry([&] { return ::fallocate(fd.get(), 0, 0, options.preallocate); }) != 0 &&
+        errno != EOPNOTSUPP && errno != ENOSYS) {
+      const Status status = Status::FromErrno(
+          errno, fmt::format("reserve {} bytes for", options.preallocate), Describe(path));
+      (void)::unlinkat(place.directory.get(), place.name.c_str(), 0);
+      return status;
+    }
+    return std::unique_ptr<File>(std::make_unique<PosixFile>(std::move(fd), Describe(path)));
+  }
+
+  Result<std::unique_ptr<File>> Open(std::string_view path) const override {
+    KEEL_ASSIGN_OR_RETURN(const Place place, Resolve(path));
+    // Non-blocking, so that a pipe of this name cannot hold us up; regular files do not care.
+    Descriptor fd(Retry([&] {
+      return ::openat(place.directory.get(), place.name.c_str(),
+                      O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    }));
+    if (!fd.valid()) return Status::FromErrno(errno, "open", Describe(path));
+    struct stat info {};
+    if (::fstat(fd.get(), &info) != 0) return Status::FromErrno(errno, "stat", Describe(path));
+    if (!S_ISREG(info.st_mode)) {
+      return Status(StatusCode::kIo, fmt::format("open {}: not a regular file", Describe(path)));
+    }
+    return std::unique_ptr<File>(std::make_unique<PosixFile>(std::move(fd), Describe(path)));
+  }
+
+  Status Append(std::string_view path, std::string_view content) override {
+    KEEL_ASSIGN_OR_RETURN(const Place place, Resolve(path));
+    Descriptor fd(Retry([&] {
+      return ::openat(place.directory.get(), place.name.c_str(),
+                      O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
+    }));
+    if (!fd.valid()) return Status::FromErrno(errno, "open", Describe(path));
+    while (!content.empty()) {
+      const ssize_t written =
+          Retry([&] { return ::write(fd.get(), content.data(), content.size()); });
+      if (written < 0) return Status::FromErrno(errno, "append to", Describe(path));
+      content.remove_prefix(static_cast<size_t>(written));
+    }
+    if (::close(fd.Release()) != 0) return Status::FromErrno(errno, "close", Describe(path));
+    return Status::Ok();
+  }
+
+  Status Rename(std::string_view from, std::string_view to, RenameMode mode) override {
+    KEEL_ASSIGN_OR_RETURN(const Place source, Resolve(from));
+    KEEL_ASSIGN_OR_RETURN(const Place target, Resolve(to));
+    const unsigned flags = mode == RenameMode::kNoReplace ? RENAME_NOREPLACE : 0;
+    if (::syscall(SYS_renameat2, source.directory.get(), source.name.c_str(),
+                  target.directory.get(), target.name.c_str(), flags) != 0) {
+      return Status::FromErrno(errno, fmt::format("rename {} to", Describe(from)), Describe(to));
+    }
+    return Status::Ok();
+  }
+
+  Status Remove(std::string_view path) override {
+    KEEL_ASSIGN_OR_RETURN(const Place place, Resolve(path));
+    if (::unlinkat(place.directory.get(), place.name.c_str(), 0) == 0) return Status::Ok();
+    if (errno == EISDIR && ::unlinkat(place.directory.get(), place.name.c_str(), AT_REMOVEDIR) == 0)
+      return Status::Ok();
+    return Status::FromErrno(errno, "remove", Describe(path));
+  }
+
+  Status MakeDirectory(std::string_view path) override {
+    KEEL_ASSIGN_OR_RETURN(const Place place, Resolve(path));
+    if (::mkdirat(place.directory.get(), place.name.c_str(), 0700) != 0) {
+      return Status::FromErrno(errno, "make directory", Describe(path));
+    }
+    return Status::Ok();
+  }
+
+  Result<std::vector<FileInfo>> List(std::string_view path) const override {
+    KEEL_ASSIGN_OR_RETURN(Descriptor fd, OpenDirectory(path));
+    const int raw = fd.get();
+    const std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(raw), ::closedir);
+    if (stream == nullptr) return Status::FromErrno(errno, "list", Describe(path));
+    (void)fd.Release();  // the stream owns it
+    std::vector<FileInfo> infos;
+    for (;;) {
+      errno = 0;
+      const dirent* entry = ::readdir(stream.get());
+      if (entry == nullptr) {
+        if (errno != 0) return Status::FromErrno(errno, "list", Describe(path));
+        break;
+      }
+      const std::string_view name = entry->d_name;
+      if (name == "." || name == "..") continue;
+      struct stat info {};
+      if (::fstatat(raw, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) {
+        if (errno == ENOENT) continue;  // removed meanwhile
+        return Status::FromErrno(errno, "stat", fmt::format("{}/{}", Describe(path), name));
+      }
+      infos.push_back({std::string(name), KindOf(info.st_mode), static_cast<int64_t>(info.st_size),
+                       static_cast<int64_t>(info.st_ino)});
+    }
+    std::sort(infos.begin(), infos.end(),
+              [](const FileInfo& a, const FileInfo& b) { return a.name < b.name; });
+    return infos;
+  }
+
+  Status SyncDirectory(std::string_view path) override {
+    KEEL_ASSIGN_OR_RETURN(const Descriptor fd, OpenDirectory(path));
+    if (::fsync(fd.get()) != 0) return Status::FromErrno(errno, "fsync directory", Describe(path));
+    return Status::Ok();
+  }
+
+  Result<FileInfo> Stat(std::string_view path) const override {
+    if (IsRoot(path)) return FileInfo{".", FileKind::kDirectory, 0, 0};
+    KEEL_ASSIGN_OR_RETURN(const Place place, Resolve(path));
+    struct stat info {};
+    if (::fstatat(place.directory.get(), place.name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+      return Status::FromErrno(errno, "stat", Describe(path));
+    }
+    return FileInfo{place.name, KindOf(info.st_mode), static_cast<int64_t>(info.st_size),
+                    static_cast<int64_t>(info.st_ino)};
+  }
+
+  Result<int64_t> FreeBytes() const override {
+    struct statvfs info {};
+    if (::fstatvfs(root_.get(), &info) != 0) return Status::FromErrno(errno, "statvfs", name_);
+    return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
+  }
+
+  Result<std::shared_ptr<void>> Lock(std::string_view path) override {
+    KEEL_ASSIGN_OR_RETURN(const Place place, Resolve(path));
+    auto fd = std::make_shared<Descriptor>(Retry([&] {
+      return ::openat(place.directory.get(), place.name.c_str(),
+                      O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    }));
+    if (!fd->valid()) return Status::FromErrno(errno, "open", Describe(path));
+    if (Retry([&] { return ::flock(fd->get(), LOCK_EX | LOCK_NB); }) != 0) {
+      if (errno == EWOULDBLOCK) {
+        return Status(StatusCode::kBusy,
+                      fmt::format("lock {}: another process holds it", Describe(path)));
+      }
+      return Status::FromErrno(errno, "lock", Describe(path));
+    }
+    return std::shared_ptr<void>(std::move(fd));
+  }
+
+  std::string Describe(std::string_view path) const override {
+    if (IsRoot(path)) return name_;
+    return fmt::format("{}{}{}", name_, name_.ends_with('/') ? "" : "/", path);
+  }
+
+ private:
+  // An open parent directory and the last component.
+  struct Place {
+    Descriptor directory;
+    std::string name;
+  };
+
+  static bool IsRoot(std::string_view path) { return path.empty() || path == "."; }
+
+  // Opens component after component without following links, so that nothing outside the root is
+  // reached even while someone changes the tree.
+  Result<Descriptor> Walk(std::string_view path, std::string_view whole) const {
+    Descriptor at(::fcntl(root_.get(), F_DUPFD_CLOEXEC, 0));
+    if (!at.valid()) return Status::FromErrno(errno, "open", name_);
+    while (!path.empty()) {
+      const size_t slash = std::min(path.find('/'), path.size());
+      const std::string part(path.substr(0, slash));
+      path.remove_prefix(std::min(path.size(), slash + 1));
+      if (part.empty() || part == "." || part == "..") {
+        return Status(StatusCode::kInvalidData,
+                      fmt::format("{}: not a path of plain names below {}", whole, name_));
+      }
+      Descriptor next(Retry([&] {
+        return ::openat(at.get(), part.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+      }));
+      if (!next.valid()) return Status::FromErrno(errno, "open", Describe(whole));
+      at = std::move(next);
+    }
+    return at;
+  }
+
+  Result<Place> Resolve(std::string_view path) const {
+    const size_t slash = path.rfind('/');
+    const std::string_view last = slash == std::string_view::npos ? path : path.substr(slash + 1);
+    if (last.empty() || last == "." || last == ".." || path.front() == '/' ||
+        path.find('\0') != std::string_view::npos) {
+      return Status(StatusCode::kInvalidData,
+                    fmt::format("'{}': not a path of plain names below {}", path, name_));
+    }
+    KEEL_ASSIGN_OR_RETURN(
+        Descriptor directory,
+        Walk(slash == std::string_view::npos ? std::string_view() : path.substr(0, slash), path));
+    return Place{std::move(directory), std::string(last)};
+  }
+
+  Result<Descriptor> OpenDirectory(std::string_view path) const {
+    Descriptor base;
+    std::string name = ".";
+    if (!IsRoot(path)) {
+      KEEL_ASSIGN_OR_RETURN(Place place, Resolve(path));
+      base = std::move(place.directory);
+      name = std::move(place.name);
+    }
+    Descriptor fd(Retry([&] {
+      return ::openat(base.valid() ? base.get() : root_.get(), name.c_str(),
+                      O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    }));
+    if (!fd.valid()) return Status::FromErrno(errno, "open directory", Describe(path));
+    return fd;
+  }
+
+  Descriptor root_;
+  std::string name_;
+};
+
+// Makes an absolute or relative directory with its parents; links on the way are followed, since
+// where the root lies is the user's choice.
+Status MakeRoot(const std::string& root) {
+  for (size_t slash = root.find('/', 1);; slash = root.find('/', slash + 1)) {
+    const std::string part = root.substr(0, slash);
+    if (!part.empty() && ::mkdir(part.c_str(), 0700) != 0 && errno != EEXIST) {
+      return Status::FromErrno(errno, "make directory", part);
+    }
+    if (slash == std::string::npos) return Status::Ok();
+  }
+}
+
+std::string_view Parent(std::string_view path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string_view::npos ? std::string_view(".") : path.substr(0, slash);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<FileSystem>> OpenPosixFileSystem(const std::string& root, bool create) {
+  if (root.empty()) return Status(StatusCode::kUsage, "the directory's name is empty");
+  if (create) KEEL_RETURN_IF_ERROR(MakeRoot(root));
+  Descriptor fd(Retry([&] { return ::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+  if (!fd.valid()) return Status::FromErrno(errno, "open directory", root);
+  std::string name = root;
+  while (name.size() > 1 && name.back() == '/') name.pop_back();
+  return std::unique_ptr<FileSystem>(
+      std::make_unique<PosixFileSystem>(std::move(fd), std::move(name)));
+}
+
+Result<std::string> ReadFile(const FileSystem& fs, std::string_view path, int64_t max_bytes) {
+  KEEL_ASSIGN_OR_RETURN(const std::unique_ptr<File> file, fs.Open(path));
+  KEEL_ASSIGN_OR_RETURN(const int64_t size, file->Size());
+  if (size > max_bytes) {
+    return Status(StatusCode::kInvalidData, fmt::format("{}: has {} bytes, at most {} are expected",
+                                                        fs.Describe(path), size, max_bytes));
+  }
+  std::string content(static_cast<size_t>(size), '\0');
+  KEEL_ASSIGN_OR_RETURN(const int64_t got,
+                        file->ReadAt(0, std::as_writable_bytes(std::span(content))));
+  content.resize(static_cast<size_t>(got));
+  return content;
+}
+
+Status WriteFileDurably(FileSystem& fs, std::string_view path, std::string_view content) {
+  KEEL_ASSIGN_OR_RETURN(const std::unique_ptr<File> file, fs.Create(path, {}));
+  KEEL_RETURN_IF_ERROR(file->WriteAt(0, std::as_bytes(std::span(content))));
+  KEEL_RETURN_IF_ERROR(file->Sync());
+  return file->Close();
+}
+
+Status ReplaceFileDurably(FileSystem& fs, std::string_view path, std::string_view content) {
+  // One fixed name: what a crash leaves is gone at the next replacement.
+  const std::string temporary = fmt::format("{}.tmp", path);
+  if (const Status removed = fs.Remove(temporary);
+      !removed.ok() && removed.code() != StatusCode::kNotFound) {
+    return removed;
+  }
+  Status status = WriteFileDurably(fs, temporary, content);
+  if (status.ok()) status = fs.Rename(temporary, path, FileSystem::RenameMode::kReplace);
+  if (!status.ok()) {
+    (void)fs.Remove(temporary);
+    return status;
+  }
+  return fs.SyncDirectory(Parent(path));
+}
+
+Status MakeDirectories(FileSystem& fs, std::string_view path) {
+  for (size_t slash = path.find('/');; slash = path.find('/', slash + 1)) {
+    const std::string_view part = path.substr(0, slash);
+    const Status made = fs.MakeDirectory(part);
+    if (made.ok()) {
+      KEEL_RETURN_IF_ERROR(fs.SyncDirectory(part));
+      KEEL_RETURN_IF_ERROR(fs.SyncDirectory(Parent(part)));
+    } else if (made.code() != StatusCode::kAlreadyExists) {
+      return made;
+    }
+    if (slash == std::string_view::npos) return Status::Ok();
+  }
+}
+
+Status RemoveTree(FileSystem& fs, std::string_view path) {
+  KEEL_ASSIGN_OR_RETURN(const FileInfo info, fs.Stat(path));
+  if (info.kind == FileKind::kDirectory) {
+    KEEL_ASSIGN_OR_RETURN(const std::vector<FileInfo> children, fs.List(path));
+    for (const FileInfo& child : children) {
+      KEEL_RETURN_IF_ERROR(RemoveTree(fs, fmt::format("{}/{}", path, child.name)));
+    }
+  }
+  return fs.Remove(path);
+}
+
+}  // namespace keel
