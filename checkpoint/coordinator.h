@@ -1,8 +1,8 @@
 // Coordinator: the side channel over which the ranks of a save or load agree.
 //
 // A small key-value store with deadlines; never a training collective. Implementations: one process
-// with any number of threads (LocalCoordinatorHub, for tests and single runs) and the job's TCP store
-// (parallel/store_coordinator.h). Thread-safe.
+// with any number of threads (LocalCoordinatorHub, for tests and single runs) and the job's TCP
+// store (parallel/store_coordinator.h). Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -27,14 +27,25 @@ class Coordinator {
 };
 
 // Collective over all ranks of the coordinator. `tag` must be unique per use within the job, and
-// the same on every rank. Keys are deleted when the last rank has read them.
+// the same on every rank. Keys are deleted when the last rank has read them. Traffic is a star
+// around rank 0: O(world) operations. Rank 0 waits `deadline` for each peer; the others wait for
+// rank 0 twice that, so that its finding, with the late rank's number, reaches them.
 //
+// Every rank's value on rank 0 alone, in rank order; an empty vector on the others, which do not
+// wait.
+Result<std::vector<std::string>> Gather(Coordinator& coordinator, std::string_view tag,
+                                        std::string_view value, std::chrono::milliseconds deadline);
 // Every rank's value, in rank order, on every rank.
 Result<std::vector<std::string>> AllGather(Coordinator& coordinator, std::string_view tag,
-                                           std::string_view value, std::chrono::milliseconds deadline);
+                                           std::string_view value,
+                                           std::chrono::milliseconds deadline);
 // Rank 0's value on every rank (others' `value` is ignored).
-Result<std::string> Broadcast(Coordinator& coordinator, std::string_view tag, std::string_view value,
-                              std::chrono::milliseconds deadline);
+Result<std::string> Broadcast(Coordinator& coordinator, std::string_view tag,
+                              std::string_view value, std::chrono::milliseconds deadline);
+// Rank 0's value, or its failure, on every rank. Ranks other than 0 pass anything.
+Result<std::string> BroadcastResult(Coordinator& coordinator, std::string_view tag,
+                                    const Result<std::string>& value,
+                                    std::chrono::milliseconds deadline);
 // Ok when all ranks gave ok; otherwise, on every rank, the failure of the lowest failing rank with
 // "rank r: " before its message.
 Status AgreeOn(Coordinator& coordinator, std::string_view tag, const Status& mine,

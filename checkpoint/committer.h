@@ -1,0 +1,51 @@
+// Committer: makes a save visible in one step, or not at all.
+//
+// Rank 0 only. A save is built in `.tmp-<step>-<save id>/`; Publish renames it to
+// `global_step_<N>/` once everything in it is on the disk. docs/formats/checkpoint.md gives the
+// order of operations and what a crash after each of them leaves.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/manifest.h"
+#include "common/file_system.h"
+#include "common/log.h"
+#include "common/status.h"
+
+namespace keel::checkpoint {
+
+class Committer {
+ public:
+  // Both must outlive this.
+  Committer(FileSystem& fs, Logger& log) : fs_(fs), log_(log) {}
+
+  // Makes the temporary directory and these directories in it ("actor/model"), durably; returns its
+  // name.
+  Result<std::string> Begin(int64_t step, const std::string& save_id,
+                            std::span<const std::string> directories);
+
+  // Writes the manifest as the last file, syncs every directory, renames, syncs the run directory.
+  // An existing commit of the same step is replaced: it is renamed away, and removed only after the
+  // new one is durable; CollectDebris restores it after a crash in between. A directory of this
+  // name that is not a checkpoint is set aside and kept. After an error nothing of the save is
+  // visible.
+  Status Publish(const std::string& temporary, const Manifest& manifest,
+                 std::span<const std::string> directories);
+
+  // Removes the temporary directory; an error is only logged, the next Open collects it.
+  void Abort(const std::string& temporary);
+
+  // Finishes what crashes interrupted: restores a replaced commit whose successor was not
+  // published, removes temporary and trash directories. Touches only names that prove to be ours.
+  Status CollectDebris();
+
+ private:
+  Status MoveExistingAside(int64_t step, const std::string& save_id, std::string* moved_to);
+  FileSystem& fs_;
+  Logger& log_;
+};
+
+}  // namespace keel::checkpoint

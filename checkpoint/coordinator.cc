@@ -1,0 +1,198 @@
+#include "checkpoint/coordinator.h"
+
+#include <fmt/format.h>
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "checkpoint/wire.h"
+
+namespace keel::checkpoint {
+namespace {
+
+constexpr std::chrono::milliseconds kCleanUpDeadline{2'000};
+
+std::string Key(std::string_view tag, std::string_view what, int rank) {
+  return fmt::format("{}/{}/{}", tag, what, rank);
+}
+
+std::string EncodeStatus(const Status& status) {
+  WireWriter out;
+  out.U64(static_cast<uint64_t>(status.code()));
+  out.Text(status.message());
+  return std::move(out).Take();
+}
+
+// `out` receives the status that was sent.
+Status DecodeStatus(WireReader& in, Status* out) {
+  uint64_t code = 0;
+  std::string message;
+  if (!in.U64(&code) || !in.Text(&message) || code > static_cast<uint64_t>(StatusCode::kInternal)) {
+    return Status(StatusCode::kInternal, "a peer sent a malformed status");
+  }
+  *out = code == 0 ? Status::Ok() : Status(static_cast<StatusCode>(code), std::move(message));
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<std::string> BroadcastResult(Coordinator& coordinator, std::string_view tag,
+                                    const Result<std::string>& mine,
+                                    std::chrono::milliseconds deadline) {
+  const std::string key = fmt::format("{}/all", tag);
+  if (coordinator.world() == 1) return mine;
+  if (coordinator.rank() != 0) {
+    KEEL_ASSIGN_OR_RETURN(std::string text, coordinator.Get(key, 2 * deadline));
+    KEEL_RETURN_IF_ERROR(coordinator.Put(Key(tag, "read", coordinator.rank()), ""));
+    WireReader in(text);
+    Status sent;
+    KEEL_RETURN_IF_ERROR(DecodeStatus(in, &sent));
+    KEEL_RETURN_IF_ERROR(sent);
+    std::string value;
+    if (!in.Text(&value) || !in.AtEnd()) {
+      return Status(StatusCode::kInternal, fmt::format("rank 0 sent a malformed '{}'", tag));
+    }
+    return value;
+  }
+  WireWriter out;
+  out.Raw(EncodeStatus(mine.status()));
+  if (mine.ok()) out.Text(*mine);
+  KEEL_RETURN_IF_ERROR(coordinator.Put(key, std::move(out).Take()));
+  // The value has been published: what follows only tidies the store, and a peer that is late or
+  // gone shows at the next wait that needs it.
+  bool all_read = true;
+  for (int r = 1; r < coordinator.world() && all_read; ++r) {
+    all_read = coordinator.Get(Key(tag, "read", r), std::min(deadline, kCleanUpDeadline)).ok();
+  }
+  if (all_read) {
+    for (int r = 1; r < coordinator.world(); ++r) {
+      (void)coordinator.Delete(Key(tag, "read", r));
+    }
+    (void)coordinator.Delete(key);
+  }
+  return mine;
+}
+
+Result<std::vector<std::string>> Gather(Coordinator& coordinator, std::string_view tag,
+                                        std::string_view value,
+                                        std::chrono::milliseconds deadline) {
+  std::vector<std::string> values;
+  if (coordinator.rank() != 0) {
+    KEEL_RETURN_IF_ERROR(coordinator.Put(Key(tag, "in", coordinator.rank()), value));
+    return values;
+  }
+  values.emplace_back(value);
+  for (int r = 1; r < coordinator.world(); ++r) {
+    Result<std::string> one = coordinator.Get(Key(tag, "in", r), deadline);
+    if (!one.ok()) return one.status().WithContext(fmt::format("waiting for rank {}", r));
+    values.push_back(std::move(one).value());
+    (void)coordinator.Delete(Key(tag, "in", r));
+  }
+  return values;
+}
+
+Result<std::vector<std::string>> AllGather(Coordinator& coordinator, std::string_view tag,
+                                           std::string_view value,
+                                           std::chrono::milliseconds deadline) {
+  Result<std::vector<std::string>> gathered = Gather(coordinator, tag, value, deadline);
+  Result<std::string> packed = gathered.status().ok() ? Result<std::string>(std::string())
+                                                      : Result<std::string>(gathered.status());
+  if (coordinator.rank() != 0) {
+    KEEL_RETURN_IF_ERROR(gathered.status());
+  } else if (gathered.ok()) {
+    WireWriter out;
+    for (const std::string& one : *gathered) out.Text(one);
+    packed = std::move(out).Take();
+  }
+  KEEL_ASSIGN_OR_RETURN(std::string text, BroadcastResult(coordinator, tag, packed, deadline));
+  std::vector<std::string> values(static_cast<size_t>(coordinator.world()));
+  WireReader in(text);
+  for (std::string& one : values) {
+    if (!in.Text(&one)) {
+      return Status(StatusCode::kInternal, fmt::format("rank 0 sent a malformed '{}'", tag));
+    }
+  }
+  return values;
+}
+
+Result<std::string> Broadcast(Coordinator& coordinator, std::string_view tag,
+                              std::string_view value, std::chrono::milliseconds deadline) {
+  return BroadcastResult(coordinator, tag, std::string(value), deadline);
+}
+
+Status AgreeOn(Coordinator& coordinator, std::string_view tag, const Status& mine,
+               std::chrono::milliseconds deadline) {
+  KEEL_ASSIGN_OR_RETURN(std::vector<std::string> all,
+                        AllGather(coordinator, tag, EncodeStatus(mine), deadline));
+  for (size_t r = 0; r < all.size(); ++r) {
+    WireReader in(all[r]);
+    Status theirs;
+    KEEL_RETURN_IF_ERROR(DecodeStatus(in, &theirs));
+    if (!theirs.ok()) return theirs.WithContext(fmt::format("rank {}", r));
+  }
+  return Status::Ok();
+}
+
+struct LocalCoordinatorHub::State {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<std::string, std::string, std::less<>> values;
+};
+
+class LocalCoordinatorHub::Member : public Coordinator {
+ public:
+  Member(State& state, int rank, int world) : state_(state), rank_(rank), world_(world) {}
+
+  int rank() const override { return rank_; }
+  int world() const override { return world_; }
+
+  Status Put(std::string_view key, std::string_view value) override {
+    {
+      std::lock_guard lock(state_.mutex);
+      state_.values.insert_or_assign(std::string(key), std::string(value));
+    }
+    state_.changed.notify_all();
+    return Status::Ok();
+  }
+
+  Result<std::string> Get(std::string_view key, std::chrono::milliseconds deadline) override {
+    std::unique_lock lock(state_.mutex);
+    auto found = state_.values.end();
+    const bool there = state_.changed.wait_for(lock, deadline, [&] {
+      found = state_.values.find(key);
+      return found != state_.values.end();
+    });
+    if (!there) {
+      return Status(StatusCode::kDeadlineExceeded,
+                    fmt::format("rank {} waited {} ms for '{}', which no peer has set", rank_,
+                                deadline.count(), key));
+    }
+    return found->second;
+  }
+
+  Status Delete(std::string_view key) override {
+    std::lock_guard lock(state_.mutex);
+    if (const auto found = state_.values.find(key); found != state_.values.end()) {
+      state_.values.erase(found);
+    }
+    return Status::Ok();
+  }
+
+ private:
+  State& state_;
+  const int rank_;
+  const int world_;
+};
+
+LocalCoordinatorHub::LocalCoordinatorHub(int world) : state_(std::make_unique<State>()) {
+  for (int r = 0; r < world; ++r) members_.push_back(std::make_unique<Member>(*state_, r, world));
+}
+
+LocalCoordinatorHub::~LocalCoordinatorHub() = default;
+
+Coordinator& LocalCoordinatorHub::rank(int r) { return *members_.at(static_cast<size_t>(r)); }
+
+}  // namespace keel::checkpoint

@@ -1,0 +1,174 @@
+#include "checkpoint/hf_export.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <random>
+#include <utility>
+
+#include "checkpoint/names.h"
+#include "checkpoint/safetensors.h"
+#include "common/json.h"
+
+namespace keel::checkpoint {
+namespace {
+
+constexpr std::string_view kTiedHead = "lm_head.weight";
+constexpr std::string_view kIndexFile = "model.safetensors.index.json";
+constexpr int64_t kHeaderAlignment = 8;  // as the format's own library does
+constexpr int64_t kMaxDocument = int64_t{1} << 30;
+
+bool TiesEmbeddings(std::string_view config) {
+  if (config.empty()) return false;
+  const Result<Json> root = ParseJson(config, "config.json");
+  return root.ok() && root->is_object() && root->value("tie_word_embeddings", false);
+}
+
+// Writes a stream of dense tensors of a scope to one file, reading `buffer_bytes` of them at a
+// time.
+Result<ChunkedDigest> WriteShard(const StepReader& reader, std::string_view scope,
+                                 const std::vector<TensorInfo>& tensors, FileSystem& out,
+                                 const std::string& path, const HfExportOptions& options) {
+  std::vector<SafetensorsPart> parts;
+  for (const TensorInfo& tensor : tensors)
+    parts.push_back({tensor.name, tensor.dtype, tensor.shape, {}});
+  KEEL_ASSIGN_OR_RETURN(const std::string header,
+                        BuildSafetensorsHeader(parts, {{"format", "pt"}}, kHeaderAlignment));
+  KEEL_ASSIGN_OR_RETURN(const std::unique_ptr<File> file, out.Create(path, {}));
+  ChunkHasher hasher(reader.index().chunk_bytes());
+  int64_t at = 0;
+  const auto append = [&](std::span<const std::byte> bytes) {
+    hasher.Update(bytes);
+    const Status status = file->WriteAt(at, bytes);
+    at += static_cast<int64_t>(bytes.size());
+    return status;
+  };
+  KEEL_RETURN_IF_ERROR(append(std::as_bytes(std::span(header))));
+  std::vector<std::byte> buffer;
+  for (size_t first = 0; first < tensors.size();) {
+    int64_t bytes = 0;
+    size_t last = first;
+    while (last < tensors.size()) {
+      const int64_t more = tensors[last].shape.elements() * DTypeSize(tensors[last].dtype);
+      if (last > first && bytes + more > options.buffer_bytes) break;
+      bytes += more;
+      ++last;
+    }
+    buffer.resize(static_cast<size_t>(std::max<int64_t>(1, bytes)));
+    ShardTable batch;
+    int64_t offset = 0;
+    for (; first < last; ++first) {
+      const TensorInfo& tensor = tensors[first];
+      KEEL_RETURN_IF_ERROR(batch.Add(tensor, Box::Whole(tensor.shape),
+                                     {buffer.data() + offset, ContiguousStrides(tensor.shape)}));
+      offset += tensor.shape.elements() * DTypeSize(tensor.dtype);
+    }
+    const ReadRequest request{std::string(scope), &batch, {}};
+    KEEL_RETURN_IF_ERROR(reader.Read(std::span(&request, 1), {}, options.threads).status());
+    KEEL_RETURN_IF_ERROR(append(std::span(buffer).first(static_cast<size_t>(bytes))));
+  }
+  KEEL_RETURN_IF_ERROR(file->Sync());
+  KEEL_RETURN_IF_ERROR(file->Close());
+  return hasher.Finish();
+}
+
+}  // namespace
+
+std::vector<std::string> HfExportOptions::Validate() const {
+  std::vector<std::string> problems;
+  if (max_shard_bytes <= 0) problems.emplace_back("max_shard_bytes must be positive");
+  if (buffer_bytes <= 0) problems.emplace_back("buffer_bytes must be positive");
+  if (threads < 1) problems.emplace_back("threads must be at least 1");
+  return problems;
+}
+
+Result<std::vector<ExportedFile>> ExportWeights(const StepReader& reader, std::string_view scope,
+                                                std::string_view config, FileSystem& out,
+                                                const std::string& directory,
+                                                const HfExportOptions& options) {
+  KEEL_ASSIGN_OR_RETURN(const ShardTable tensors, reader.Tensors(scope));
+  const bool tied = TiesEmbeddings(config);
+  // 1. Which tensors go into which file.
+  std::vector<std::vector<TensorInfo>> shards(1);
+  int64_t in_shard = 0;
+  int64_t total = 0;
+  for (const TensorInfo& tensor : tensors.tensors()) {
+    if (tied && tensor.name == kTiedHead) continue;
+    const int64_t bytes = tensor.shape.elements() * DTypeSize(tensor.dtype);
+    if (in_shard > 0 && in_shard + bytes > options.max_shard_bytes) {
+      shards.emplace_back();
+      in_shard = 0;
+    }
+    shards.back().push_back(tensor);
+    in_shard += bytes;
+    total += bytes;
+  }
+  if (shards.front().empty()) {
+    return Status(StatusCode::kNotFound,
+                  fmt::format("the checkpoint holds no weights of '{}'", scope));
+  }
+
+  // 2. The files.
+  std::vector<ExportedFile> files;
+  Json map = Json::object();
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const std::string name = shards.size() == 1 ? std::string("model.safetensors")
+                                                : fmt::format("model-{:05d}-of-{:05d}.safetensors",
+                                                              i + 1, shards.size());
+    KEEL_ASSIGN_OR_RETURN(
+        ChunkedDigest digest,
+        WriteShard(reader, scope, shards[i], out, fmt::format("{}/{}", directory, name), options));
+    for (const TensorInfo& tensor : shards[i]) map[tensor.name] = name;
+    files.push_back({name, std::move(digest)});
+  }
+  if (shards.size() > 1) {
+    const Json index = {{"metadata", {{"total_size", total}}}, {"weight_map", map}};
+    const std::string text = index.dump(2) + "\n";
+    KEEL_RETURN_IF_ERROR(WriteFileDurably(out, fmt::format("{}/{}", directory, kIndexFile), text));
+    files.push_back({std::string(kIndexFile), DigestOfText(text, reader.index().chunk_bytes())});
+  }
+  KEEL_RETURN_IF_ERROR(out.SyncDirectory(directory));
+  return files;
+}
+
+Status ExportHuggingFace(const StepReader& reader, const std::string& role, FileSystem& out,
+                         const std::string& name, const HfExportOptions& options, Logger& log) {
+  if (out.Stat(name).ok()) {
+    return Status(StatusCode::kAlreadyExists,
+                  fmt::format("{}: exists; an export does not overwrite", out.Describe(name)));
+  }
+  const std::string prefix = role + "/huggingface/";
+  const std::string config_path = prefix + "config.json";
+  std::string config;
+  if (reader.manifest().Find(config_path) != nullptr) {
+    KEEL_ASSIGN_OR_RETURN(config, reader.ReadText(config_path, kMaxDocument));
+  } else {
+    log.Warning("the checkpoint holds no {}: the export will lack it", config_path);
+  }
+
+  std::random_device entropy;
+  const std::string temporary = fmt::format(".{}.{:08x}.partial", name, entropy());
+  KEEL_RETURN_IF_ERROR(out.MakeDirectory(temporary));
+  const auto build = [&]() -> Status {
+    // Tokenizer and configuration: the small files beside the weights.
+    for (const ManifestFile& file : reader.manifest().files) {
+      if (file.role != FileRole::kDocument || !file.path.starts_with(prefix)) continue;
+      const std::string plain = file.path.substr(prefix.size());
+      if (plain.find('/') != std::string::npos) continue;
+      KEEL_ASSIGN_OR_RETURN(const std::string text, reader.ReadText(file.path, kMaxDocument));
+      KEEL_RETURN_IF_ERROR(WriteFileDurably(out, fmt::format("{}/{}", temporary, plain), text));
+    }
+    KEEL_RETURN_IF_ERROR(
+        ExportWeights(reader, role + "/model", config, out, temporary, options).status());
+    KEEL_RETURN_IF_ERROR(out.SyncDirectory(temporary));
+    KEEL_RETURN_IF_ERROR(out.Rename(temporary, name, FileSystem::RenameMode::kNoReplace));
+    return out.SyncDirectory(".");
+  };
+  const Status status = build();
+  if (!status.ok()) (void)RemoveTree(out, temporary);
+  return status;
+}
+
+}  // namespace keel::checkpoint

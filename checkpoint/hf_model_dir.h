@@ -1,0 +1,56 @@
+// HfModelDir: the weights of a Hugging Face model directory as a source of whole tensors.
+//
+// Reads model.safetensors, or model.safetensors.index.json and the shards that it names, from a
+// directory that is trusted in nothing. Immutable once opened; reads are thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/safetensors.h"
+#include "common/file_system.h"
+#include "common/shard_table.h"
+#include "common/status.h"
+
+namespace keel::checkpoint {
+
+struct HfReadOptions {
+  std::vector<std::string> allow_missing;  // patterns of tensors that the directory may lack
+  bool allow_unused = true;                // tensors of the directory that nobody wants
+  int threads = 2;                         // that read
+};
+
+class HfModelDir {
+ public:
+  // `directory` is relative to `fs` ("." for its root); `fs` must outlive this.
+  static Result<HfModelDir> Open(const FileSystem& fs, std::string directory);
+
+  // Whole tensors, no views.
+  const ShardTable& source() const { return source_; }
+
+  // Fills the views of `destination`, dense or strided, reading only the byte ranges that they
+  // need. F32, BF16 and F16 are converted to the destination's F32 or BF16 (round to nearest even);
+  // any other difference of dtype is an error. kInvalidData lists all tensors that are missing, of
+  // another shape, or (unless allowed) unused, before anything is written.
+  Status ReadInto(const ShardTable& destination, const HfReadOptions& options) const;
+
+ private:
+  struct Place {
+    int file = 0;
+    int64_t begin = 0;
+  };
+  HfModelDir(const FileSystem& fs, std::string directory)
+      : fs_(&fs), directory_(std::move(directory)) {}
+  std::string PathOf(std::string_view file) const;
+  Status AddFile(const std::string& name, std::vector<std::string>* tensors);
+
+  const FileSystem* fs_;
+  std::string directory_;
+  std::vector<std::string> files_;
+  ShardTable source_;
+  std::vector<Place> places_;  // beside source_.tensors()
+};
+
+}  // namespace keel::checkpoint

@@ -1,0 +1,51 @@
+// The names of everything in a run directory, and what they prove.
+//
+//   global_step_40/                        a committed checkpoint
+//   .tmp-40-<save id>/                     a save in progress
+//   .old-40-<save id>/                     the commit that save <save id> of the same step replaces
+//   .trash-40-<save id>/                   un-published, being deleted
+// A save id is 16 random hex digits and 8 that follow from them, so that a directory's name alone
+// shows that it is ours to collect; see docs/formats/checkpoint.md.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "common/status.h"
+
+namespace keel::checkpoint {
+
+inline constexpr std::string_view kTrackerName = "latest_checkpointed_iteration.txt";
+inline constexpr std::string_view kManifestName = "manifest.json";
+inline constexpr std::string_view kIndexName = "index.bin";
+inline constexpr std::string_view kRecordsName = "checkpoints.jsonl";
+inline constexpr std::string_view kLockName = ".keel-lock";
+inline constexpr std::string_view kLockOwnerName = ".keel-lock-owner.json";
+
+std::string StepDirectory(int64_t step);                           // "global_step_40"
+std::optional<int64_t> ParseStepDirectory(std::string_view name);  // no sign, no leading zero
+
+enum class ScratchKind { kTemporary, kReplaced, kTrash };
+struct Scratch {
+  ScratchKind kind = ScratchKind::kTemporary;
+  int64_t step = 0;
+  std::string save_id;
+};
+std::string ScratchDirectory(ScratchKind kind, int64_t step, std::string_view save_id);
+// Nothing for names that we did not make.
+std::optional<Scratch> ParseScratchDirectory(std::string_view name);
+
+// From 64 random bits.
+std::string MakeSaveId(uint64_t random);
+bool IsSaveId(std::string_view text);
+
+// "actor/model/rank_00003.safetensors"; part > 0 (a rank with several boxes of one tensor) adds
+// "_1".
+std::string ShardFileName(std::string_view scope, int rank, int part);
+
+// A relative path of plain components: not empty, no "", ".", "..", no control characters.
+Status CheckRelativePath(std::string_view path, std::string_view what);
+
+}  // namespace keel::checkpoint

@@ -1,0 +1,190 @@
+#include "tests/checkpoint/test_support.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <thread>
+
+namespace keel::checkpoint::testing {
+
+TempDir::TempDir() {
+  std::string name = (std::filesystem::temp_directory_path() / "keel-test-XXXXXX").string();
+  if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp " + name);
+  path_ = name;
+}
+
+TempDir::~TempDir() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+std::unique_ptr<FileSystem> TempDir::Open() const {
+  return ValueOrThrow(OpenPosixFileSystem(path_, true));
+}
+
+std::string ReadAll(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream out;
+  out << in.rdbuf();
+  return out.str();
+}
+
+void WriteAll(const std::string& path, const std::string& content) {
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  out << content;
+}
+
+LogOptions Quiet() {
+  LogOptions options;
+  options.level = LogLevel::kError;
+  options.rank = 1;
+  return options;
+}
+
+void RunRanks(int world, const std::function<void(int rank, Coordinator& coordinator)>& body) {
+  LocalCoordinatorHub hub(world);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < world; ++r) threads.emplace_back([&, r] { body(r, hub.rank(r)); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+GlobalState MakeState(const std::vector<TensorInfo>& tensors, uint64_t seed) {
+  GlobalState state;
+  std::mt19937_64 random(seed);
+  for (const TensorInfo& info : tensors) {
+    GlobalTensor tensor{info, std::vector<std::byte>(static_cast<size_t>(info.shape.elements() *
+                                                                         DTypeSize(info.dtype)))};
+    for (std::byte& b : tensor.bytes) b = static_cast<std::byte>(random());
+    state.emplace(info.name, std::move(tensor));
+  }
+  return state;
+}
+
+void RankPart::AddBox(const TensorInfo& tensor, const Box& box, int replica, int64_t padding) {
+  Dims padded = box.size;
+  if (padded.size() > 0) padded[padded.size() - 1] += padding;
+  const int64_t bytes = padded.elements() * DTypeSize(tensor.dtype);
+  memory.push_back(
+      std::make_unique<std::vector<std::byte>>(static_cast<size_t>(std::max<int64_t>(1, bytes))));
+  ThrowIfError(table.Add(tensor, box, {memory.back()->data(), ContiguousStrides(padded)}, replica));
+}
+
+void RankPart::Fill(const GlobalState& state) {
+  for (const Shard& shard : table.shards()) {
+    const TensorInfo& info = table.tensor_of(shard);
+    const GlobalTensor& whole = state.at(info.name);
+    CopyBox(shard.box, Box::Whole(info.shape),
+            {const_cast<std::byte*>(whole.bytes.data()), ContiguousStrides(info.shape)}, shard.box,
+            shard.view, DTypeSize(info.dtype));
+  }
+}
+
+void RankPart::Clear(int value) {
+  for (const auto& block : memory) std::memset(block->data(), value, block->size());
+}
+
+std::string RankPart::FirstDifference(const GlobalState& state) const {
+  for (const Shard& shard : table.shards()) {
+    const TensorInfo& info = table.tensor_of(shard);
+    const GlobalTensor& whole = state.at(info.name);
+    const int64_t size = DTypeSize(info.dtype);
+    std::vector<std::byte> mine(static_cast<size_t>(shard.box.elements() * size));
+    std::vector<std::byte> theirs(mine.size());
+    const Dims dense = ContiguousStrides(shard.box.size);
+    CopyBox(shard.box, shard.box, shard.view, shard.box, {mine.data(), dense}, size);
+    CopyBox(shard.box, Box::Whole(info.shape),
+            {const_cast<std::byte*>(whole.bytes.data()), ContiguousStrides(info.shape)}, shard.box,
+            {theirs.data(), dense}, size);
+    if (mine != theirs) return info.name + shard.box.ToString();
+  }
+  return "";
+}
+
+std::vector<RankPart> RandomLayout(const std::vector<TensorInfo>& tensors,
+                                   const LayoutOptions& options, std::mt19937_64& random) {
+  std::vector<RankPart> parts(static_cast<size_t>(options.world));
+  const auto below = [&](int64_t n) {
+    return static_cast<int64_t>(random() % static_cast<uint64_t>(n));
+  };
+  for (const TensorInfo& info : tensors) {
+    // Cuts per dim; with one box per rank there may be at most `world` boxes.
+    std::vector<std::vector<int64_t>> cuts;
+    int64_t boxes = 1;
+    for (const int64_t size : info.shape) {
+      const int64_t most = options.one_box_per_rank ? options.world / boxes : 4;
+      const int64_t pieces = 1 + below(std::max<int64_t>(1, std::min(most, size)));
+      std::set<int64_t> at = {0, size};
+      while (static_cast<int64_t>(at.size()) < pieces + 1) at.insert(below(size));
+      cuts.emplace_back(at.begin(), at.end());
+      boxes *= pieces;
+    }
+    std::vector<int> ranks(static_cast<size_t>(options.world));
+    for (int r = 0; r < options.world; ++r) ranks[static_cast<size_t>(r)] = r;
+    std::shuffle(ranks.begin(), ranks.end(), random);
+    std::vector<std::vector<Box>> held(static_cast<size_t>(options.world));
+    std::vector<Box> all;
+    std::vector<size_t> at(cuts.size(), 0);
+    for (;;) {
+      Box box{Dims::Filled(info.shape.size(), 0), Dims::Filled(info.shape.size(), 0)};
+      for (size_t d = 0; d < cuts.size(); ++d) {
+        box.offset[static_cast<int>(d)] = cuts[d][at[d]];
+        box.size[static_cast<int>(d)] = cuts[d][at[d] + 1] - cuts[d][at[d]];
+      }
+      const auto owner = static_cast<size_t>(ranks[all.size() % ranks.size()]);
+      const int64_t padding = options.strided && below(3) == 0 ? 1 + below(5) : 0;
+      parts[owner].AddBox(info, box, 0, padding);
+      held[owner].push_back(box);
+      all.push_back(box);
+      size_t d = cuts.size();
+      while (d > 0 && ++at[d - 1] == cuts[d - 1].size() - 1) at[--d] = 0;
+      if (d == 0) break;
+    }
+    if (!options.replicas) continue;
+    for (size_t r = 0; r < held.size(); ++r) {
+      if (!held[r].empty() || below(2) == 0) continue;
+      parts[r].AddBox(info, all[static_cast<size_t>(below(static_cast<int64_t>(all.size())))],
+                      1 + static_cast<int>(r));
+    }
+  }
+  return parts;
+}
+
+std::vector<TensorInfo> SampleModel(int64_t scale) {
+  return {{"model.embed_tokens.weight", DType::kBF16, Dims{37 * scale, 16}},
+          {"model.layers.0.self_attn.q_proj.weight", DType::kBF16, Dims{48, 16 * scale}},
+          {"model.layers.0.mlp.gate_proj.weight", DType::kF32, Dims{33 * scale, 24}},
+          {"model.layers.0.input_layernorm.weight", DType::kBF16, Dims{17}},
+          {"model.layers.0.bias", DType::kF32, Dims{5}},
+          {"model.conv.weight", DType::kF16, Dims{6, 5, 4, 3}},
+          {"model.flag", DType::kBool, Dims{3}},
+          {"model.norm.weight", DType::kBF16, Dims{16 * scale}},
+          {"model.scale", DType::kF32, Dims{}},
+          {"model.counter", DType::kI64, Dims{}}};
+}
+
+std::vector<TensorInfo> SampleOptimizer(int64_t scale) {
+  std::vector<TensorInfo> tensors;
+  for (const TensorInfo& weight : SampleModel(scale)) {
+    if (weight.dtype != DType::kBF16 && weight.dtype != DType::kF32) continue;
+    for (const char* kind : {"master", "exp_avg", "exp_avg_sq"}) {
+      tensors.push_back(
+          {std::string("optimizer.") + kind + "." + weight.name, DType::kF32, weight.shape});
+    }
+  }
+  return tensors;
+}
+
+CheckpointOptions SmallOptions() {
+  CheckpointOptions options;
+  options.run_id = "test-run";
+  options.io = "buffered";
+  options.chunk_bytes = 4096;
+  options.deadline = std::chrono::milliseconds(20'000);
+  return options;
+}
+
+}  // namespace keel::checkpoint::testing
