@@ -1,0 +1,62 @@
+"""AdamW in PyTorch over all sequences of a file at every step: what `keel train` must come to.
+
+    train_reference.py HF_DIR INPUT.jsonl OUT.safetensors OUT.json [--steps 5] [--lr 1e-3]
+
+INPUT has {"input_ids": [...]} a line. Each step's loss is the mean over all next tokens of all lines, so
+the order of the data has no part in it. Decay 0.1 of matrices alone, betas 0.9 and 0.95, eps 1e-8,
+gradients clipped to norm 1, constant rate. OUT.safetensors has the weights after the last step, OUT.json
+{"losses", "grad_norms"}.
+"""
+
+import argparse
+import json
+
+import safetensors.torch
+import torch
+
+from generate_reference import load
+
+
+def mean_loss(model, sequences):
+    total, count = 0.0, 0
+    for ids in sequences:
+        logits = model(ids[None, :-1]).logits[0]
+        total = total + torch.nn.functional.cross_entropy(logits, ids[1:], reduction="sum")
+        count += len(ids) - 1
+    return total / count
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model")
+    parser.add_argument("input")
+    parser.add_argument("weights")
+    parser.add_argument("record")
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--lr", type=float, default=1e-3)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    model = load(args.model)
+    with open(args.input, encoding="utf-8") as lines:
+        sequences = [torch.tensor(json.loads(line)["input_ids"]) for line in lines]
+    named = dict(model.named_parameters())
+    matrices = [p for p in named.values() if p.dim() == 2]
+    vectors = [p for p in named.values() if p.dim() == 1]
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=args.lr, betas=(0.9, 0.95), eps=1e-8)
+    losses, norms = [], []
+    for _ in range(args.steps):
+        optimizer.zero_grad()
+        loss = mean_loss(model, sequences)
+        loss.backward()
+        norms.append(torch.nn.utils.clip_grad_norm_(named.values(), 1.0).item())
+        losses.append(loss.item())
+        optimizer.step()
+    weights = {name: p.detach().contiguous() for name, p in named.items()}
+    safetensors.torch.save_file(weights, args.weights, {"format": "pt"})
+    with open(args.record, "w", encoding="utf-8") as out:
+        json.dump({"losses": losses, "grad_norms": norms}, out)
+
+
+if __name__ == "__main__":
+    main()
