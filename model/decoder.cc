@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "common/hash.h"
 #include "common/philox.h"
 #include "model/recompute.h"
@@ -20,6 +22,7 @@ struct Decoder::Block {
   Parameter* q_norm = nullptr;     // Qwen3
   Parameter* k_norm = nullptr;
   Parameter* output = nullptr;
+  Parameter* output_bias = nullptr;   // Llama and Qwen3 with attention_bias
   Parameter* post_norm = nullptr;
   Parameter* gate_up = nullptr;    // [gate | up] of this rank
   Parameter* down = nullptr;
@@ -216,6 +219,16 @@ void Decoder::DeclareBlock(int layer) {
     block.k_norm = norm("self_attn.k_norm.weight", d, true);
   }
   block.output = split_columns("self_attn.o_proj.weight", q);
+  if (config_.output_bias) {
+    // Added after the sum over TP, so every rank holds all of it.
+    Parameter bias;
+    bias.name = storage + "self_attn.o_proj.bias";
+    bias.shape = {hidden};
+    bias.pieces = {{canonical + "self_attn.o_proj.bias", bias.shape, Box::Whole(bias.shape), 0}};
+    bias.tp_replicated = true;
+    bias.tp_sum_gradient = sp;
+    block.output_bias = declare(std::move(bias));
+  }
   block.post_norm = norm("post_attention_layernorm.weight", hidden, sp);
   const int64_t ffn = config_.intermediate_size;
   block.gate_up = split_rows("gate_up.weight", ".weight", {{"mlp.gate_proj", ffn}, {"mlp.up_proj", ffn}}, hidden);
@@ -265,7 +278,7 @@ at::Tensor Decoder::Attention(const Block& block, const at::Tensor& normed, cons
 }
 
 at::Tensor Decoder::RunBlock(const Block& block, const at::Tensor& x, const Packing& packing) {
-  const parallel::RowParallelLinear output(tp_, block.output);
+  const parallel::RowParallelLinear output(tp_, block.output, block.output_bias);
   const parallel::ColumnParallelLinear gate_up(tp_, block.gate_up, nullptr);
   const parallel::RowParallelLinear down(tp_, block.down);
   const at::Tensor attended = Attention(block, RmsNorm(x, *block.input_norm, config_.rms_norm_eps), packing);
@@ -352,7 +365,7 @@ at::Tensor Decoder::Decode(const at::Tensor& ids, KvCache& cache) {
   at::Tensor x = parallel::VocabParallelEmbedding(tp_, embedding_).Forward(ids.reshape({batch * t}));
   for (size_t layer = 0; layer < blocks_.size(); ++layer) {
     const Block& block = blocks_[layer];
-    const parallel::RowParallelLinear output(tp_, block.output);
+    const parallel::RowParallelLinear output(tp_, block.output, block.output_bias);
     const parallel::ColumnParallelLinear gate_up(tp_, block.gate_up, nullptr);
     const parallel::RowParallelLinear down(tp_, block.down);
     const at::Tensor normed = RmsNorm(x, *block.input_norm, config_.rms_norm_eps);

@@ -138,7 +138,9 @@ Result<HfConfig> ParseHfConfig(const Json& json, std::string_view where) {
   config.rms_norm_eps = reader.Number("rms_norm_eps", 1e-6);
   config.tie_word_embeddings = reader.Bool("tie_word_embeddings", false);
   config.initializer_range = reader.Number("initializer_range", 0.02);
-  config.attention_bias = config.family == Family::kQwen2 || reader.Bool("attention_bias", false);
+  const bool bias = reader.Bool("attention_bias", false);
+  config.attention_bias = config.family == Family::kQwen2 || bias;
+  config.output_bias = config.family != Family::kQwen2 && bias;
   ReadRope(reader, config);
 
   if (config.num_attention_heads > 0 && config.num_key_value_heads > 0 &&
@@ -152,10 +154,6 @@ Result<HfConfig> ParseHfConfig(const Json& json, std::string_view where) {
     reader.Problem(fmt::format("hidden_act: \"{}\" is not supported, expected silu", activation));
   }
   if (reader.Bool("mlp_bias", false)) reader.Problem("mlp_bias: true is not supported");
-  if (config.family != Family::kQwen2 && config.attention_bias) {
-    // Llama and Qwen3 with attention_bias also put a bias on o_proj.
-    reader.Problem("attention_bias: true is not supported for " + type + " (only Qwen2's q, k and v bias)");
-  }
   if (reader.Bool("use_sliding_window", false)) reader.Problem("use_sliding_window: true is not supported");
 
   const std::string dtype = reader.String("dtype", reader.String("torch_dtype", ""));
@@ -183,6 +181,7 @@ int64_t HfConfig::NumParameters() const {
   const int64_t kv = num_key_value_heads * head_dim;
   int64_t layer = hidden_size * (q + 2 * kv) + q * hidden_size + 3 * hidden_size * intermediate_size + 2 * hidden_size;
   if (attention_bias) layer += q + 2 * kv;
+  if (output_bias) layer += hidden_size;
   if (qk_norm()) layer += 2 * head_dim;
   return num_hidden_layers * layer + hidden_size + vocab_size * hidden_size * (tie_word_embeddings ? 1 : 2);
 }
@@ -194,10 +193,10 @@ std::string HfConfig::Digest() const {
     rope += fmt::format(" llama3 {} {} {} {}", rope_scaling->factor, rope_scaling->low_freq_factor,
                         rope_scaling->high_freq_factor, rope_scaling->original_max_position_embeddings);
   }
-  return fmt::format("{} hidden {} ffn {} layers {} heads {} kv {} head_dim {} vocab {} eps {} {}{}", family_name,
+  return fmt::format("{} hidden {} ffn {} layers {} heads {} kv {} head_dim {} vocab {} eps {} {}{}{}", family_name,
                      hidden_size, intermediate_size, num_hidden_layers, num_attention_heads,
                      num_key_value_heads, head_dim, vocab_size, rms_norm_eps, rope,
-                     tie_word_embeddings ? " tied" : "");
+                     output_bias ? " attention_bias" : "", tie_word_embeddings ? " tied" : "");
 }
 
 Json ToHfJson(const HfConfig& config, DType dtype, const Json* source) {
@@ -219,7 +218,7 @@ Json ToHfJson(const HfConfig& config, DType dtype, const Json* source) {
   json["hidden_act"] = "silu";
   json["initializer_range"] = config.initializer_range;
   json["tie_word_embeddings"] = config.tie_word_embeddings;
-  json["attention_bias"] = config.attention_bias && config.family != Family::kQwen2;
+  json["attention_bias"] = config.output_bias;
   json["attention_dropout"] = 0.0;
   json["use_cache"] = true;
   json["torch_dtype"] = dtype == DType::kBF16 ? "bfloat16" : "float32";

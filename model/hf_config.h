@@ -38,7 +38,8 @@ struct HfConfig {
   double rope_theta = 10000;
   std::optional<Llama3RopeScaling> rope_scaling;
   bool tie_word_embeddings = false;
-  bool attention_bias = false;      // q, k, v; Qwen2 always has it
+  bool attention_bias = false;      // on q, k and v; Qwen2 always has it
+  bool output_bias = false;         // on o too: Llama and Qwen3 with attention_bias
   double initializer_range = 0.02;
   std::optional<DType> dtype;       // of the weights in the directory
   std::optional<int64_t> bos_token_id;

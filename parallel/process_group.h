@@ -35,6 +35,7 @@ struct GroupOptions {
   std::chrono::milliseconds deadline{120'000};
   bool cuda = false;                         // NCCL through the keel_cuda module
   int device_index = -1;                     // CUDA device
+  std::string local_address = "127.0.0.1";   // of this host, as its peers reach it (gloo)
   const std::atomic<int64_t>* step = nullptr;   // shown in errors; may be null
 };
 

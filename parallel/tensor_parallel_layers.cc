@@ -63,6 +63,19 @@ struct EmbeddingFunction : Function<EmbeddingFunction> {
   }
 };
 
+struct AddBiasFunction : Function<AddBiasFunction> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& bias,
+                            const at::Tensor& bias_gradient) {
+    context->saved_data["bias_gradient"] = bias_gradient;
+    return x + bias;
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    at::Tensor bias_gradient = context->saved_data["bias_gradient"].toTensor();
+    bias_gradient.add_(at::sum(gradients[0], {0}, false, at::kFloat));
+    return {gradients[0], {}, {}};
+  }
+};
+
 at::Tensor EnterColumns(const at::Tensor& x, const TensorParallel& tp) {
   return tp.sequence_parallel ? GatherFromSequenceParallel(x, *tp.group)
                               : CopyToTensorParallel(x, *tp.group);
@@ -94,7 +107,8 @@ at::Tensor ColumnParallelLinear::Forward(const at::Tensor& x) const {
 }
 
 at::Tensor RowParallelLinear::Forward(const at::Tensor& x) const {
-  return LeaveRows(Linear(x, *weight_, nullptr), tp_);
+  const at::Tensor y = LeaveRows(Linear(x, *weight_, nullptr), tp_);
+  return bias_ == nullptr ? y : AddBiasFunction::apply(y, bias_->value, bias_->gradient);
 }
 
 at::Tensor VocabParallelEmbedding::Forward(const at::Tensor& ids) const {

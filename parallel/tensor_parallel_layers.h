@@ -37,15 +37,18 @@ class ColumnParallelLinear {
   Parameter* bias_;   // may be null
 };
 
-// The input dim is split. Input [T, in / n], output [T, out] (or [T / n, out]). Collective over TP.
+// The input dim is split. Input [T, in / n], output [T, out] (or [T / n, out]). The bias, whole on each
+// rank, is added after the sum. Collective over TP.
 class RowParallelLinear {
  public:
-  RowParallelLinear(TensorParallel tp, Parameter* weight) : tp_(tp), weight_(weight) {}
+  RowParallelLinear(TensorParallel tp, Parameter* weight, Parameter* bias = nullptr)
+      : tp_(tp), weight_(weight), bias_(bias) {}
   at::Tensor Forward(const at::Tensor& x) const;
 
  private:
   TensorParallel tp_;
   Parameter* weight_;
+  Parameter* bias_;   // may be null
 };
 
 // Rows of the table are split: rank r holds ids [r * rows, (r + 1) * rows), the last ones padding.

@@ -1,0 +1,45 @@
+// Runs ranks as threads of the test program, each with its own ParallelContext.
+#pragma once
+
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <exception>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "parallel/context.h"
+
+namespace keel::testing {
+
+// Calls body on every rank of a world of tp * dp * pp; fails the test with the message of each rank that
+// throws.
+inline void RunRanks(int tp, int dp, int pp, const std::function<void(parallel::ParallelContext&)>& body) {
+  const parallel::Layout layout = ValueOrThrow(parallel::Layout::Make(tp * dp * pp, tp, pp));
+  const parallel::Store store = parallel::Store::InProcess();
+  std::vector<std::string> errors(static_cast<size_t>(layout.world()));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < layout.world(); ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        at::set_num_threads(1);
+        parallel::ContextOptions options;
+        options.deadline = std::chrono::seconds(60);
+        parallel::ParallelContext context(layout, rank, store, options);
+        body(context);
+        context.world().Barrier();
+        context.Shutdown();
+      } catch (const std::exception& error) {
+        errors[static_cast<size_t>(rank)] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (size_t rank = 0; rank < errors.size(); ++rank) {
+    if (!errors[rank].empty()) ADD_FAILURE() << layout.ToString() << ", rank " << rank << ": " << errors[rank];
+  }
+}
+
+}  // namespace keel::testing

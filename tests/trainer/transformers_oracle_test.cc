@@ -1,0 +1,219 @@
+// The model, its gradients and three AdamW steps against transformers and torch.optim.AdamW, for each
+// family and layout. Fixtures: tests/oracles/make_model_fixtures.py.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <sstream>
+
+#include "common/json.h"
+#include "tests/support/ranks.h"
+#include "tests/support/safetensors_fixture.h"
+#include "trainer/train_engine.h"
+
+namespace keel::trainer {
+namespace {
+
+using model::ModelBatch;
+using Tensors = std::map<std::string, at::Tensor>;
+
+std::string FixtureDirectory() {
+  const char* value = std::getenv("KEEL_FIXTURES");
+  return value != nullptr ? value : "build/release/fixtures";
+}
+
+std::string ReadText(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+struct Fixture {
+  model::HfConfig config;
+  Tensors weights;
+  Tensors reference;
+  Json summary;
+};
+
+Fixture LoadFixture(const std::string& name) {
+  const std::string directory = FixtureDirectory() + "/" + name;
+  Fixture fixture;
+  const std::string config = directory + "/hf/config.json";
+  fixture.config = ValueOrThrow(model::ParseHfConfig(ValueOrThrow(ParseJson(ReadText(config), config)), config));
+  for (const auto& entry : std::filesystem::directory_iterator(directory + "/hf")) {
+    if (entry.path().extension() == ".safetensors") {
+      fixture.weights.merge(keel::testing::ReadSafetensors(entry.path()));
+    }
+  }
+  // A copy under another name shares no weights: v4 spellings refer to the same reference values.
+  fixture.reference = keel::testing::ReadSafetensors(directory + "/reference.safetensors");
+  fixture.summary = ValueOrThrow(ParseJson(ReadText(directory + "/reference.json"), name));
+  return fixture;
+}
+
+StridedView WholeView(const at::Tensor& tensor) {
+  StridedView view;
+  view.data = static_cast<std::byte*>(tensor.data_ptr());
+  view.strides = Dims(tensor.strides());
+  return view;
+}
+
+// Copies whole tensors into the shards of a table.
+void Fill(const ShardTable& table, const Tensors& whole) {
+  for (const Shard& shard : table.shards()) {
+    const TensorInfo& info = table.tensor_of(shard);
+    const auto it = whole.find(info.name);
+    ASSERT_NE(it, whole.end()) << info.name;
+    ASSERT_EQ(Dims(it->second.sizes()), info.shape) << info.name;
+    CopyBox(shard.box, Box::Whole(info.shape), WholeView(it->second), shard.box, shard.view, DTypeSize(info.dtype));
+  }
+}
+
+at::Tensor Narrow(at::Tensor tensor, const Box& box) {
+  for (int d = 0; d < box.dims(); ++d) tensor = tensor.narrow(d, box.offset[d], box.size[d]);
+  return tensor;
+}
+
+at::Tensor ShardTensor(const ShardTable& table, const Shard& shard) {
+  const std::vector<int64_t> size(shard.box.size.begin(), shard.box.size.end());
+  const std::vector<int64_t> strides(shard.view.strides.begin(), shard.view.strides.end());
+  EXPECT_EQ(table.tensor_of(shard).dtype, DType::kF32);
+  return at::from_blob(shard.view.data, size, strides, at::kFloat);
+}
+
+double MaxDifference(const at::Tensor& a, const at::Tensor& b) { return (a - b).abs().max().item<double>(); }
+
+ModelBatch BatchOf(const Tensors& reference) {
+  ModelBatch batch;
+  batch.ids = reference.at("input_ids").to(at::kLong);
+  batch.targets = reference.at("targets").to(at::kLong);
+  const at::Tensor boundaries = reference.at("cu_seqlens").to(at::kLong);
+  std::vector<int64_t> positions;
+  for (int64_t i = 0; i < boundaries.numel(); ++i) {
+    batch.packing.boundaries.push_back(boundaries[i].item<int64_t>());
+    if (i == 0) continue;
+    const int64_t length = batch.packing.boundaries.back() - batch.packing.boundaries[static_cast<size_t>(i) - 1];
+    for (int64_t p = 0; p < length; ++p) positions.push_back(p);
+  }
+  batch.packing.positions = at::tensor(positions, at::kInt);
+  return batch;
+}
+
+// Sequence parallelism needs the tokens to divide: one more sequence of ignored tokens.
+ModelBatch Padded(ModelBatch batch, int64_t multiple) {
+  const int64_t tokens = batch.ids.size(0);
+  const int64_t extra = (multiple - tokens % multiple) % multiple;
+  if (extra == 0) return batch;
+  const at::Tensor padding = at::zeros({extra}, at::kLong);
+  batch.ids = at::cat({batch.ids, padding});
+  batch.targets = at::cat({batch.targets, padding.add(parallel::kIgnoreTarget)});
+  batch.packing.positions = at::cat({batch.packing.positions, at::arange(extra, at::kInt)});
+  batch.packing.boundaries.push_back(tokens + extra);
+  return batch;
+}
+
+struct Case {
+  std::string model;
+  int tp;
+  int pp;
+  bool sequence_parallel;
+  bool recompute;
+};
+
+class TransformersOracleTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(TransformersOracleTest, LogitsLossGradientsAndThreeSteps) {
+  const Case& c = GetParam();
+  const Fixture fixture = LoadFixture(c.model);
+  const int64_t tokens = fixture.reference.at("input_ids").size(0);
+  const int64_t counted = fixture.reference.at("targets").ne(parallel::kIgnoreTarget).sum().item<int64_t>();
+  std::mutex mutex;   // GoogleTest's assertions are used from all ranks
+
+  keel::testing::RunRanks(c.tp, 1, c.pp, [&](parallel::ParallelContext& context) {
+    TrainEngineOptions options;
+    options.sequence_parallel = c.sequence_parallel;
+    options.recompute = c.recompute;
+    options.adamw = {0.9, 0.95, 1e-8, 0.1};
+    options.clip_grad = 1.0;
+    TrainEngine engine(context, fixture.config, options);
+    {
+      const std::lock_guard lock(mutex);
+      Fill(engine.ModelTable(true), fixture.weights);
+    }
+    engine.WeightsChanged();
+    const ModelBatch batch = Padded(BatchOf(fixture.reference), c.sequence_parallel ? c.tp : 1);
+
+    if (c.pp == 1) {
+      const at::NoGradGuard no_grad;
+      const at::Tensor logits = engine.decoder().Logits(engine.decoder().Forward({}, batch)).narrow(0, 0, tokens);
+      const std::lock_guard lock(mutex);
+      EXPECT_LT(MaxDifference(logits, fixture.reference.at("logits")), 2e-5);
+    }
+
+    for (int step = 0; step < 3; ++step) {
+      const StepResult result = engine.Step({batch}, counted, 1e-3, step + 1);
+      const std::lock_guard lock(mutex);
+      const double loss = fixture.summary["losses"][static_cast<size_t>(step)].get<double>();
+      const double norm = fixture.summary["grad_norms"][static_cast<size_t>(step)].get<double>();
+      // The first is the forward alone; the others stand on the updates before them.
+      EXPECT_NEAR(result.loss, loss, (step == 0 ? 1e-6 : 1e-5) * loss) << "step " << step;
+      EXPECT_NEAR(result.grad_norm, norm, 1e-4 * norm) << "step " << step;
+      EXPECT_FALSE(result.skipped);
+      if (step > 0) continue;
+      for (const parallel::Parameter* p : engine.decoder().parameters()) {
+        for (const parallel::ParameterPiece& piece : p->pieces) {
+          const at::Tensor whole = fixture.reference.at("grad." + piece.name);
+          const at::Tensor mine = p->gradient.narrow(0, piece.row_begin, piece.box.size[0]);
+          const double error = (mine - Narrow(whole, piece.box)).norm().item<double>();
+          EXPECT_LT(error, 0.5e-4 * whole.norm().item<double>()) << piece.name;
+        }
+      }
+    }
+
+    const std::lock_guard lock(mutex);
+    const ShardTable weights = engine.ModelTable(true);
+    for (const Shard& shard : weights.shards()) {
+      const std::string& name = weights.tensor_of(shard).name;
+      const at::Tensor expected = Narrow(fixture.reference.at("step3." + name), shard.box);
+      EXPECT_LT(MaxDifference(ShardTensor(weights, shard), expected), 1e-5) << name;
+    }
+    const ShardTable moments = engine.OptimizerTable(true);
+    for (const Shard& shard : moments.shards()) {
+      const std::string name = moments.tensor_of(shard).name.substr(std::string("optimizer.").size());
+      const at::Tensor expected = Narrow(fixture.reference.at(name), shard.box);
+      const double scale = fixture.reference.at(name).abs().max().item<double>();
+      EXPECT_LT(MaxDifference(ShardTensor(moments, shard), expected), 1e-4 * scale) << name;
+    }
+  });
+}
+
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
+  for (const char* name : {"llama", "llama_3_layers", "llama_attention_bias", "llama_head_dim", "llama_rope_scaled",
+                           "llama_rope_scaled_v4", "llama_tied", "qwen2", "qwen2_tied", "qwen2_v4", "qwen3",
+                           "qwen3_tied"}) {
+    cases.push_back({name, 1, 1, false, false});
+    cases.push_back({name, 2, 1, false, false});
+    cases.push_back({name, 2, 1, true, false});
+    cases.push_back({name, 1, 2, false, true});
+    cases.push_back({name, 2, 2, true, true});
+    cases.push_back({name, 2, 2, false, false});
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TransformersOracleTest, ::testing::ValuesIn(Cases()), [](const auto& info) {
+  const Case& c = info.param;
+  return c.model + "_tp" + std::to_string(c.tp) + "_pp" + std::to_string(c.pp) + (c.sequence_parallel ? "_sp" : "") +
+         (c.recompute ? "_recompute" : "");
+});
+
+}  // namespace
+}  // namespace keel::trainer

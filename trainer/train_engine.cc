@@ -1,0 +1,111 @@
+#include "trainer/train_engine.h"
+
+#include <cmath>
+
+#include "common/clock.h"
+
+namespace keel::trainer {
+
+using model::ModelBatch;
+
+namespace {
+
+parallel::TensorParallel TensorParallelOf(parallel::ParallelContext& context, const TrainEngineOptions& options) {
+  return {&context.tp(), options.sequence_parallel && context.layout().tp() > 1};
+}
+
+model::DecoderOptions DecoderOptionsOf(parallel::ParallelContext& context, const TrainEngineOptions& options) {
+  model::DecoderOptions decoder;
+  decoder.stage = context.pp_rank();
+  decoder.stages = context.layout().pp();
+  decoder.recompute = options.recompute;
+  decoder.dtype = options.dtype;
+  decoder.device = options.device;
+  return decoder;
+}
+
+}  // namespace
+
+TrainEngine::TrainEngine(parallel::ParallelContext& context, const model::HfConfig& config,
+                         const TrainEngineOptions& options)
+    : context_(context),
+      options_(options),
+      decoder_(config, TensorParallelOf(context, options), DecoderOptionsOf(context, options)),
+      gradients_(decoder_.parameters(), context.dp(), context.tp(), context.tied_embedding(),
+                 {options.dtype, options.device, options.bucket_bytes}),
+      optimizer_(gradients_, options.adamw),
+      runner_(context.pp_forward(), context.pp_backward(),
+              at::TensorOptions().dtype(options.dtype).device(options.device)) {}
+
+void TrainEngine::Initialize(uint64_t seed) {
+  decoder_.Initialize(seed);
+  optimizer_.ResetMasters();
+}
+
+parallel::StageCallbacks TrainEngine::Callbacks(const std::vector<ModelBatch>& microbatches, double scale,
+                                                const model::Decoder::ReadyCallback& on_ready) {
+  const int64_t split = options_.sequence_parallel ? context_.layout().tp() : 1;
+  parallel::StageCallbacks callbacks;
+  callbacks.activation_shape = [this, &microbatches, split](int m) -> std::vector<int64_t> {
+    return {microbatches[static_cast<size_t>(m)].ids.size(0) / split, decoder_.config().hidden_size};
+  };
+  callbacks.forward = [this, &microbatches, scale, on_ready](int m, const at::Tensor& input) {
+    const ModelBatch& batch = microbatches[static_cast<size_t>(m)];
+    const at::Tensor hidden = decoder_.Forward(input, batch, on_ready);
+    return decoder_.last_stage() ? decoder_.Loss(hidden, batch.targets, scale, on_ready) : hidden;
+  };
+  return callbacks;
+}
+
+std::vector<double> TrainEngine::SumOverRanks(std::vector<double> values) {
+  at::Tensor tensor = at::tensor(values, at::kDouble).to(options_.device);
+  context_.world().AllReduce(tensor);
+  tensor = tensor.cpu();
+  return {tensor.data_ptr<double>(), tensor.data_ptr<double>() + tensor.numel()};
+}
+
+StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches, int64_t loss_tokens, double lr, int64_t t) {
+  StepResult result;
+  Stopwatch watch;
+
+  // 1. Forward and backward of all micro-batches; gradients are summed in the flat buffer.
+  gradients_.ZeroGradients();
+  const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, loss_tokens));
+  parallel::StageCallbacks callbacks = Callbacks(
+      microbatches, scale, [this](const parallel::Parameter& parameter) { gradients_.Ready(parameter); });
+  callbacks.before_last_backward = [this] { gradients_.BeginLastMicrobatch(); };
+  const at::Tensor loss = runner_.Train(static_cast<int>(microbatches.size()), callbacks);
+  result.forward_backward_s = watch.Lap();
+
+  // 2. Finalise gradients: what DP, TP and tied stages still have to sum.
+  gradients_.FinishReduction();
+  const std::vector<double> sums =
+      SumOverRanks({owns_loss() ? loss.item<double>() : 0.0, optimizer_.LocalSquaredNorm(context_.tp_rank())});
+  result.loss = sums[0];
+  result.grad_norm = std::sqrt(sums[1]);
+  result.reduce_s = watch.Lap();
+
+  // 3. Guard, clip, update, publish over DP. Every rank has the same sums, so all skip or none.
+  result.skipped = !std::isfinite(result.loss) || !std::isfinite(result.grad_norm);
+  if (!result.skipped) {
+    const double limit = options_.clip_grad;
+    // As torch.nn.utils.clip_grad_norm_.
+    const double clip = limit > 0 ? std::min(1.0, limit / (result.grad_norm + 1e-6)) : 1.0;
+    optimizer_.Step(lr, clip, t);
+  }
+  result.optimizer_s = watch.Lap();
+  return result;
+}
+
+double TrainEngine::SummedLoss(const std::vector<ModelBatch>& microbatches) {
+  const at::Tensor loss = runner_.Evaluate(static_cast<int>(microbatches.size()), Callbacks(microbatches, 1.0, {}));
+  return SumOverRanks({owns_loss() && loss.defined() ? loss.item<double>() : 0.0})[0];
+}
+
+ShardTable TrainEngine::ModelTable(bool for_load) const {
+  return decoder_.Table(context_.dp_rank(), context_.layout().dp(), for_load);
+}
+
+ShardTable TrainEngine::OptimizerTable(bool for_load) const { return optimizer_.Table(context_.tp_rank(), for_load); }
+
+}  // namespace keel::trainer
