@@ -4,7 +4,6 @@
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
-set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}")
 if(NOT CMAKE_BUILD_TYPE)
@@ -19,7 +18,8 @@ endif()
 find_program(KEEL_MOLD mold)
 
 add_library(keel_options INTERFACE)
-target_compile_options(keel_options INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Werror)
+# -fPIC everywhere, programs too: one precompiled header serves all.
+target_compile_options(keel_options INTERFACE -fPIC -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Werror)
 target_include_directories(keel_options INTERFACE "${CMAKE_SOURCE_DIR}")
 if(KEEL_MOLD)
   target_link_options(keel_options INTERFACE -fuse-ld=mold)

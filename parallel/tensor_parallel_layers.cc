@@ -1,5 +1,7 @@
 #include "parallel/tensor_parallel_layers.h"
 
+#include <optional>
+
 #include "parallel/autograd_capture.h"
 #include "parallel/regions.h"
 
@@ -14,12 +16,12 @@ using torch::autograd::variable_list;
 // The gradients are passed as tensors beside the weights; they take no part in differentiation.
 struct LinearFunction : Function<LinearFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            const at::Tensor& weight_gradient, const at::Tensor& bias,
-                            const at::Tensor& bias_gradient) {
+                            const at::Tensor& weight_gradient, const std::optional<at::Tensor>& bias,
+                            const std::optional<at::Tensor>& bias_gradient) {
     context->save_for_backward({x, weight});
     context->saved_data["weight_gradient"] = weight_gradient;
-    if (bias.defined()) context->saved_data["bias_gradient"] = bias_gradient;
-    return bias.defined() ? at::addmm(bias, x, weight.t()) : at::mm(x, weight.t());
+    if (bias) context->saved_data["bias_gradient"] = *bias_gradient;
+    return bias ? at::addmm(*bias, x, weight.t()) : at::mm(x, weight.t());
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -98,8 +100,13 @@ void AccumulateWeightGradient(at::Tensor& gradient, const at::Tensor& dy, const 
 }
 
 at::Tensor Linear(const at::Tensor& x, Parameter& weight, Parameter* bias) {
-  return LinearFunction::apply(x, weight.value, weight.gradient, bias ? bias->value : at::Tensor(),
-                               bias ? bias->gradient : at::Tensor());
+  std::optional<at::Tensor> value;
+  std::optional<at::Tensor> gradient;
+  if (bias != nullptr) {
+    value = bias->value;
+    gradient = bias->gradient;
+  }
+  return LinearFunction::apply(x, weight.value, weight.gradient, value, gradient);
 }
 
 at::Tensor ColumnParallelLinear::Forward(const at::Tensor& x) const {
