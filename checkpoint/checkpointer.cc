@@ -573,7 +573,7 @@ Result<SaveRecord> Checkpointer::Save(const SaveRequest& request) {
   SaveRecord record;
   record.step = request.step;
   const auto failed = [&](const Status& status) {
-    self.log.Error("step {} was not saved: {}", request.step, status.message());
+    if (self.leads()) self.log.Error("step {} was not saved: {}", request.step, status.message());
     self.Record({{"event", "save_failed"},
                  {"step", request.step},
                  {"error", status.ToString()},
@@ -670,7 +670,7 @@ Result<std::optional<LoadRecord>> Checkpointer::Load(const LoadRequest& request)
                 self.options.load_threads);
   Result<std::optional<LoadRecord>> loaded = loader.Load(self.NextTag("load"), request);
   if (!loaded.ok()) {
-    self.log.Error("nothing was loaded: {}", loaded.status().message());
+    if (self.leads()) self.log.Error("nothing was loaded: {}", loaded.status().message());
     self.Record({{"event", "load_failed"}, {"error", loaded.status().ToString()}});
     return loaded;
   }

@@ -157,10 +157,11 @@ Status StepReader::ReadChunk(const File& file, int file_id, int64_t chunk,
     std::string held;
     for (size_t i = 0; i < tensors.size() && i < 5; ++i) held += (i > 0 ? ", " : "") + tensors[i];
     if (tensors.size() > 5) held += fmt::format(" and {} more", tensors.size() - 5);
-    return fmt::format(
-        "{}: chunk {} (bytes {} to {}) of step {}, holding {}", fs_->Describe(PathOf(entry.path)),
-        chunk, begin, begin + size, manifest_.step,
-        tensors.empty() ? "no tensor" : (tensors.size() == 1 ? "tensor " : "tensors ") + held);
+    return fmt::format("{}: chunk {} (bytes {} to {}) of step {}, holding {}",
+                       fs_->Describe(PathOf(entry.path)), chunk, begin, begin + size,
+                       manifest_.step,
+                       tensors.empty() ? (begin == 0 ? "its header" : "no tensor")
+                                       : (tensors.size() == 1 ? "tensor " : "tensors ") + held);
   };
   const Result<int64_t> read = file.ReadAt(begin, buffer.first(static_cast<size_t>(size)));
   if (!read.ok()) return Damaged(fmt::format("{}: {}", describe(), read.status().message()));

@@ -4,136 +4,365 @@
 
 #include <filesystem>
 
+#include "checkpoint/manifest.h"
+#include "tests/checkpoint/sim_file_system.h"
 #include "tests/checkpoint/test_support.h"
 
 namespace keel::checkpoint {
 namespace {
 
-using testing::GlobalState;
-using testing::LayoutOptions;
-using testing::MakeState;
-using testing::RandomLayout;
-using testing::RankPart;
-using testing::RunRanks;
-using testing::SampleModel;
-using testing::SampleOptimizer;
-using testing::SmallOptions;
-using testing::TempDir;
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using namespace keel::checkpoint::testing;  // NOLINT: the helpers of these tests
 
-struct State {
-  GlobalState model;
-  GlobalState optimizer;
-};
-
-State MakeBoth(uint64_t seed) {
-  return {MakeState(SampleModel(), seed), MakeState(SampleOptimizer(), seed + 1)};
+std::vector<std::string> Names(const FileSystem& fs, std::string_view path = ".") {
+  std::vector<std::string> names;
+  for (const FileInfo& info : ValueOrThrow(fs.List(path))) names.push_back(info.name);
+  return names;
 }
 
-// A state cut over ranks.
-struct Cut {
-  std::vector<RankPart> model;
-  std::vector<RankPart> optimizer;
-
-  Cut(const LayoutOptions& options, uint64_t seed) {
-    std::mt19937_64 random(seed);
-    model = RandomLayout(SampleModel(), options, random);
-    optimizer = RandomLayout(SampleOptimizer(), options, random);
+// Saves states of several seeds as steps 10, 20, ... into a simulated disk.
+std::unique_ptr<SimFileSystem> DiskWithSteps(Cut& cut, std::initializer_list<uint64_t> seeds) {
+  auto disk = std::make_unique<SimFileSystem>();
+  int64_t step = 0;
+  for (const uint64_t seed : seeds) {
+    cut.Fill(MakeTrainingState(seed));
+    ThrowIfError(SaveOn(*disk, cut, step += 10, SmallOptions()));
   }
-  void Fill(const State& state) {
-    for (RankPart& part : model) part.Fill(state.model);
-    for (RankPart& part : optimizer) part.Fill(state.optimizer);
-  }
-  void Clear(int value) {
-    for (RankPart& part : model) part.Clear(value);
-    for (RankPart& part : optimizer) part.Clear(value);
-  }
-  std::string FirstDifference(const State& state) const {
-    for (const auto& [parts, whole] :
-         {std::pair(&model, &state.model), std::pair(&optimizer, &state.optimizer)}) {
-      for (size_t r = 0; r < parts->size(); ++r) {
-        const std::string difference = (*parts)[r].FirstDifference(*whole);
-        if (!difference.empty()) return "rank " + std::to_string(r) + ": " + difference;
-      }
-    }
-    return "";
-  }
-  int world() const { return static_cast<int>(model.size()); }
-  std::vector<RoleState> Roles(int rank) const {
-    return {{"actor", model[static_cast<size_t>(rank)].table,
-             optimizer[static_cast<size_t>(rank)].table}};
-  }
-};
-
-std::vector<Document> Documents(int64_t step) {
-  return {{"trainer_state.json", "{\"step\": " + std::to_string(step) + "}\n", true},
-          {"actor/huggingface/config.json", "{\"model_type\": \"llama\"}\n", false}};
-}
-
-Status SaveStep(const std::string& directory, const Cut& cut, int64_t step,
-                const CheckpointOptions& options = SmallOptions(), const Contents& contents = {}) {
-  Status outcome;
-  RunRanks(cut.world(), [&](int rank, Coordinator& coordinator) {
-    const auto fs = ValueOrThrow(OpenPosixFileSystem(directory, true));
-    Logger log(testing::Quiet());
-    Checkpointer checkpointer(*fs, coordinator, SystemClock(), log, options);
-    ThrowIfError(checkpointer.Open());
-    SaveRequest request;
-    request.step = step;
-    request.roles = cut.Roles(rank);
-    request.contents = contents;
-    request.config_digest = "config-a";
-    request.layout = {{"world", cut.world()}};
-    if (rank == 0) request.documents = Documents(step);
-    const Result<SaveRecord> saved = checkpointer.Save(request);
-    if (rank == 0) outcome = saved.status();
-    ThrowIfError(checkpointer.Close());
-  });
-  return outcome;
-}
-
-Result<std::optional<LoadRecord>> LoadNewest(const std::string& directory, Cut& cut,
-                                             const LoadRequest& like = {}) {
-  Result<std::optional<LoadRecord>> outcome = Status(StatusCode::kInternal, "no rank 0");
-  RunRanks(cut.world(), [&](int rank, Coordinator& coordinator) {
-    const auto fs = ValueOrThrow(OpenPosixFileSystem(directory, true));
-    Logger log(testing::Quiet());
-    Checkpointer checkpointer(*fs, coordinator, SystemClock(), log, SmallOptions());
-    ThrowIfError(checkpointer.Open());
-    LoadRequest request = like;
-    request.roles = cut.Roles(rank);
-    auto loaded = checkpointer.Load(request);
-    if (rank == 0) outcome = std::move(loaded);
-    ThrowIfError(checkpointer.Close());
-  });
-  return outcome;
+  return disk;
 }
 
 TEST(Checkpointer, AnyLayoutToAnyOther) {
-  for (uint64_t seed = 0; seed < 40; ++seed) {
-    TempDir dir;
-    const State state = MakeBoth(seed);
-    LayoutOptions from{1 + static_cast<int>(seed % 5), seed % 2 == 0, seed % 3 != 0, true};
-    LayoutOptions to{1 + static_cast<int>((seed / 5) % 6), seed % 3 == 0, seed % 2 != 0, true};
-    Cut a(from, seed);
-    a.Fill(state);
-    ASSERT_EQ(SaveStep(dir.path(), a, 7).ToString(), "ok") << "seed " << seed;
-    Cut b(to, seed + 1000);
-    b.Clear(0x5a);
-    const auto loaded = LoadNewest(dir.path(), b);
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    const TrainingState state = MakeTrainingState(seed);
+    SimFileSystem disk;
+    Cut from({1 + static_cast<int>(seed % 5), seed % 2 == 0, seed % 3 != 0, true}, seed);
+    from.Fill(state);
+    ASSERT_EQ(SaveOn(disk, from, 7, SmallOptions()).ToString(), "ok") << "seed " << seed;
+    Cut to({1 + static_cast<int>((seed / 5) % 6), seed % 3 == 0, seed % 2 != 0, true}, seed + 1000);
+    to.Clear(0x5a);
+    const auto loaded = LoadFrom(disk, to);
     ASSERT_TRUE(loaded.ok()) << "seed " << seed << ": " << loaded.status().ToString();
     ASSERT_TRUE(loaded->has_value());
     EXPECT_EQ((*loaded)->step, 7);
     EXPECT_EQ((*loaded)->documents.at("trainer_state.json"), "{\"step\": 7}\n");
-    EXPECT_EQ(b.FirstDifference(state), "") << "seed " << seed;
+    EXPECT_EQ(to.FirstDifference(state), "") << "seed " << seed;
+  }
+}
+
+TEST(Checkpointer, RealDiskWithBothBackEnds) {
+  for (const char* io : {"buffered", "direct", "auto"}) {
+    const TempDir dir;
+    const auto fs = dir.Open();
+    const TrainingState state = MakeTrainingState(3);
+    Cut cut({3}, 5);
+    cut.Fill(state);
+    CheckpointOptions options = SmallOptions();
+    options.io = io;
+    const Status saved = SaveOn(*fs, cut, 40, options);
+    if (std::string(io) == "direct" && saved.code() == StatusCode::kIo)
+      continue;  // not on this file system
+    ASSERT_EQ(saved.ToString(), "ok") << io;
+    EXPECT_EQ(ReadAll(dir / "latest_checkpointed_iteration.txt"), "40\n");
+    EXPECT_THAT(Names(*fs), Contains("global_step_40"));
+    EXPECT_THAT(Names(*fs, "global_step_40/actor/model"), Contains("rank_00001.safetensors"));
+    EXPECT_EQ(std::filesystem::status(dir / "global_step_40/manifest.json").permissions(),
+              std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+    EXPECT_THAT(ReadAll(dir / "checkpoints.jsonl"),
+                AllOf(HasSubstr("\"event\":\"save\""), HasSubstr("\"step\":40")));
+    cut.Clear(1);
+    ASSERT_EQ(LoadFrom(*fs, cut).status().ToString(), "ok") << io;
+    EXPECT_EQ(cut.FirstDifference(state), "") << io;
   }
 }
 
 TEST(Checkpointer, NothingThereIsNotAnError) {
-  TempDir dir;
+  SimFileSystem disk;
   Cut cut({2}, 1);
-  const auto loaded = LoadNewest(dir.path(), cut);
+  const auto loaded = LoadFrom(disk, cut);
   ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
   EXPECT_FALSE(loaded->has_value());
+}
+
+TEST(Checkpointer, ReplicasAreWrittenOnceAndInBalance) {
+  // Four ranks that hold all of it: each tensor is in exactly one file.
+  SimFileSystem disk;
+  Cut cut({1}, 1);
+  const TrainingState state = MakeTrainingState(1);
+  cut.Fill(state);
+  Cut four({4}, 1);
+  for (int r = 0; r < 4; ++r) {
+    auto& part = four.model[static_cast<size_t>(r)];
+    part = RankPart();
+    for (const TensorInfo& tensor : SampleModel()) part.AddBox(tensor, Box::Whole(tensor.shape), r);
+  }
+  four.Fill(state);
+  ThrowIfError(SaveOn(disk, four, 1, SmallOptions()));
+  int64_t bytes = 0;
+  for (int r = 0; r < 4; ++r) {
+    const std::string path =
+        "global_step_1/actor/model/rank_0000" + std::to_string(r) + ".safetensors";
+    bytes += ValueOrThrow(disk.Stat(path)).size - 4096;
+  }
+  int64_t expected = 0;
+  for (const auto& [name, tensor] : state.model)
+    expected += static_cast<int64_t>(tensor.bytes.size());
+  EXPECT_EQ(bytes, expected);
+}
+
+TEST(Checkpointer, TheTrackerIsOnlyAHint) {
+  Cut cut({2}, 1);
+  const auto disk = DiskWithSteps(cut, {1, 2});
+  for (const char* content : {"20\n", "10\n", "", "999\n", "abc", "-1\n", "20"}) {
+    disk->SetContent("latest_checkpointed_iteration.txt", content);
+    const auto loaded = LoadFrom(*disk, cut);
+    ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+    EXPECT_EQ((*loaded)->step, 20) << content;
+  }
+  disk->Erase("latest_checkpointed_iteration.txt");
+  EXPECT_EQ((*LoadFrom(*disk, cut))->step, 20);
+}
+
+TEST(Checkpointer, ResumePathIsThatOneOrAnError) {
+  Cut cut({2}, 1);
+  const auto disk = DiskWithSteps(cut, {1, 2});
+  const auto older = LoadFrom(*disk, cut, [](LoadRequest& r) { r.resume_path = "global_step_10"; });
+  ASSERT_TRUE(older.ok()) << older.status().ToString();
+  EXPECT_EQ((*older)->step, 10);
+  EXPECT_EQ(cut.FirstDifference(MakeTrainingState(1)), "");
+  disk->SetContent("global_step_10/trainer_state.json", "{}");
+  const auto damaged =
+      LoadFrom(*disk, cut, [](LoadRequest& r) { r.resume_path = "global_step_10"; });
+  EXPECT_EQ(damaged.status().code(), StatusCode::kDataLoss);
+  const auto missing =
+      LoadFrom(*disk, cut, [](LoadRequest& r) { r.resume_path = "global_step_30"; });
+  EXPECT_FALSE(missing.ok());
+  const auto outside =
+      LoadFrom(*disk, cut, [](LoadRequest& r) { r.resume_path = "../global_step_10"; });
+  EXPECT_EQ(outside.status().code(), StatusCode::kInvalidData);
+}
+
+TEST(Checkpointer, AnotherModelIsAnErrorNotAFallback) {
+  Cut cut({2}, 1);
+  const auto disk = DiskWithSteps(cut, {1, 2});
+  const auto loaded = LoadFrom(*disk, cut, [](LoadRequest& r) { r.config_digest = "config-b"; });
+  EXPECT_EQ(loaded.status().code(), StatusCode::kConfig);
+  EXPECT_THAT(loaded.status().message(),
+              AllOf(HasSubstr("global_step_20"), HasSubstr("another model"), HasSubstr("config-a"),
+                    HasSubstr("config-b")));
+}
+
+TEST(Checkpointer, MissingAndUnknownTensorsAreAllListed) {
+  Cut cut({2}, 1);
+  const auto disk = DiskWithSteps(cut, {1});
+  // Two tensors that were never saved, one of another shape.
+  Cut wrong({2}, 1);
+  wrong.model[1].AddBox({"model.extra.a", DType::kF32, Dims{4}}, Box::Whole(Dims{4}));
+  wrong.model[1].AddBox({"model.extra.b", DType::kF32, Dims{4}}, Box::Whole(Dims{4}));
+  wrong.Clear(0x11);
+  const auto missing = LoadFrom(*disk, wrong);
+  EXPECT_FALSE(missing.ok());
+  EXPECT_NE(missing.status().code(), StatusCode::kDataLoss);
+  EXPECT_THAT(missing.status().message(),
+              AllOf(HasSubstr("model.extra.a"), HasSubstr("model.extra.b"),
+                    HasSubstr("actor/model"), HasSubstr("global_step_10")));
+  // Live memory is as it was.
+  EXPECT_EQ(static_cast<int>((*wrong.model[0].memory[0])[0]), 0x11);
+
+  const auto allowed =
+      LoadFrom(*disk, wrong, [](LoadRequest& r) { r.allow_missing = {"model.extra.*"}; });
+  ASSERT_TRUE(allowed.ok()) << allowed.status().ToString();
+  EXPECT_EQ(static_cast<int>((*wrong.model[1].memory.back())[3]), 0x11);
+
+  Cut fewer({1}, 1);
+  for (auto* part : {&fewer.model[0], &fewer.optimizer[0]}) *part = RankPart();
+  const TensorInfo one = SampleModel()[0];
+  fewer.model[0].AddBox(one, Box::Whole(one.shape));
+  const auto unknown = LoadFrom(*disk, fewer, [](LoadRequest& r) { r.contents.optimizer = false; });
+  EXPECT_EQ(unknown.status().code(), StatusCode::kConfig);
+  EXPECT_THAT(unknown.status().message(),
+              AllOf(HasSubstr("no place for"), HasSubstr("model.norm.weight")));
+
+  const auto role = LoadFrom(*disk, cut, [](LoadRequest& r) { r.roles[0].name = "critic"; });
+  EXPECT_EQ(role.status().code(), StatusCode::kConfig);
+  EXPECT_THAT(role.status().message(), HasSubstr("critic"));
+}
+
+TEST(Checkpointer, ContentsSelectWhatIsSavedAndLoaded) {
+  SimFileSystem disk;
+  Cut cut({2}, 1);
+  const TrainingState state = MakeTrainingState(1);
+  cut.Fill(state);
+  ThrowIfError(
+      SaveOn(disk, cut, 5, SmallOptions(), [](SaveRequest& r) { r.contents.optimizer = false; }));
+  EXPECT_THAT(Names(disk, "global_step_5/actor"), Not(Contains("optimizer")));
+  const auto all = LoadFrom(disk, cut);
+  EXPECT_EQ(all.status().code(), StatusCode::kConfig);
+  EXPECT_THAT(all.status().message(), HasSubstr("holds no optimizer"));
+  cut.Clear(0);
+  const auto model = LoadFrom(disk, cut, [](LoadRequest& r) {
+    r.contents.optimizer = false;
+    r.contents.extra = false;
+  });
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  EXPECT_FALSE((*model)->documents.contains("trainer_state.json"));
+  for (const RankPart& part : cut.model) EXPECT_EQ(part.FirstDifference(state.model), "");
+}
+
+TEST(Checkpointer, TheSameStepIsReplaced) {
+  Cut cut({2}, 1);
+  const auto disk = DiskWithSteps(cut, {1, 2});
+  const TrainingState fresh = MakeTrainingState(3);
+  cut.Fill(fresh);
+  ASSERT_EQ(SaveOn(*disk, cut, 20, SmallOptions()).ToString(), "ok");
+  cut.Clear(0);
+  EXPECT_EQ((*LoadFrom(*disk, cut))->step, 20);
+  EXPECT_EQ(cut.FirstDifference(fresh), "");
+  for (const std::string& name : Names(*disk))
+    EXPECT_FALSE(name.starts_with(".old") || name.starts_with(".trash")) << name;
+}
+
+TEST(Checkpointer, AForeignDirectoryOfTheSameNameIsSetAside) {
+  Cut cut({1}, 1);
+  SimFileSystem disk;
+  ThrowIfError(disk.MakeDirectory("global_step_10"));
+  disk.SetContent("global_step_10/notes.txt", "mine");
+  cut.Fill(MakeTrainingState(1));
+  ASSERT_EQ(SaveOn(disk, cut, 10, SmallOptions()).ToString(), "ok");
+  EXPECT_EQ((*LoadFrom(disk, cut))->step, 10);
+  std::string aside;
+  for (const std::string& name : Names(disk)) {
+    if (name.starts_with("global_step_10.set-aside-")) aside = name;
+  }
+  ASSERT_NE(aside, "");
+  EXPECT_EQ(disk.Content(aside + "/notes.txt"), "mine");
+}
+
+TEST(Checkpointer, ARunThatWentBackResumesFromWhatItDidLast) {
+  Cut cut({2}, 1);
+  const auto disk = DiskWithSteps(cut, {1, 2, 3});  // 10, 20, 30
+  const TrainingState again = MakeTrainingState(4);
+  cut.Fill(again);
+  CheckpointOptions options = SmallOptions();
+  options.max_ckpts_to_keep = 2;
+  ThrowIfError(SaveOn(*disk, cut, 15, options));  // after going back to 10
+  cut.Clear(0);
+  EXPECT_EQ((*LoadFrom(*disk, cut))->step, 15);
+  EXPECT_EQ(cut.FirstDifference(again), "");
+  std::vector<std::string> steps;
+  for (const std::string& name : Names(*disk)) {
+    if (name.starts_with("global_step_")) steps.push_back(name);
+  }
+  EXPECT_THAT(steps, ElementsAre("global_step_15", "global_step_30"));
+}
+
+TEST(Checkpointer, RetentionKeepsTheNewestAndTouchesNothingForeign) {
+  for (const int keep : {1, 2, 5}) {
+    SimFileSystem disk;
+    ThrowIfError(disk.MakeDirectory("global_step_3"));  // no manifest: not ours
+    disk.SetContent("global_step_3/keep.txt", "mine");
+    ThrowIfError(disk.MakeDirectory(".tmp-backup"));
+    disk.SetContent("global_step_x", "mine");
+    Cut cut({2}, 1);
+    CheckpointOptions options = SmallOptions();
+    if (keep == 1) {
+      options.remove_previous_ckpt_in_save = true;
+    } else {
+      options.max_ckpts_to_keep = keep;
+    }
+    for (int64_t step = 10; step <= 80; step += 10) {
+      cut.Fill(MakeTrainingState(static_cast<uint64_t>(step)));
+      ThrowIfError(SaveOn(disk, cut, step, options));
+      std::vector<std::string> expected;
+      for (int64_t s = std::max<int64_t>(10, step - 10 * (keep - 1)); s <= step; s += 10) {
+        expected.push_back("global_step_" + std::to_string(s));
+      }
+      std::vector<std::string> found;
+      for (const std::string& name : Names(disk)) {
+        if (name.starts_with("global_step_") && name != "global_step_3" && name != "global_step_x")
+          found.push_back(name);
+      }
+      std::sort(expected.begin(), expected.end());
+      EXPECT_EQ(found, expected);
+    }
+    EXPECT_EQ(disk.Content("global_step_3/keep.txt"), "mine");
+    EXPECT_EQ(disk.Content("global_step_x"), "mine");
+    EXPECT_THAT(Names(disk), Contains(".tmp-backup"));
+  }
+}
+
+// Flips one bit of what is written into a file of this name, after it was digested.
+SimFileSystem::Tamper FlipIn(std::string name) {
+  return [name](std::string_view path, int64_t offset, std::span<char> written) {
+    if (path.starts_with(".tmp-") && path.ends_with(name) && offset > 0)
+      written[written.size() / 2] ^= 4;
+  };
+}
+
+TEST(Checkpointer, DamageBetweenMemoryAndDiskIsFoundAtLoad) {
+  Cut cut({2}, 1);
+  const auto disk = DiskWithSteps(cut, {1});
+  cut.Fill(MakeTrainingState(2));
+  disk->SetTamper(FlipIn("model/rank_00001.safetensors"));
+  ThrowIfError(SaveOn(*disk, cut, 20, SmallOptions()));
+  disk->SetTamper({});
+  const auto loaded = LoadFrom(*disk, cut);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+  EXPECT_EQ((*loaded)->step, 10);
+  EXPECT_EQ(cut.FirstDifference(MakeTrainingState(1)), "");
+  ASSERT_EQ((*loaded)->skipped.size(), 1u);
+  EXPECT_EQ((*loaded)->skipped[0].directory, "global_step_20");
+  EXPECT_THAT((*loaded)->skipped[0].reason,
+              AllOf(HasSubstr("rank_00001.safetensors"), HasSubstr("chunk"), HasSubstr("step 20"),
+                    HasSubstr("model.")));
+}
+
+TEST(Checkpointer, NothingOlderGoesBeforeTheNewOneWasReadBack) {
+  // With keep 1 the old one is all there is: the new one is read back before its commit.
+  Cut cut({2}, 1);
+  const auto disk = DiskWithSteps(cut, {1});
+  CheckpointOptions options = SmallOptions();
+  options.remove_previous_ckpt_in_save = true;
+  cut.Fill(MakeTrainingState(2));
+  disk->SetTamper(FlipIn("optimizer/rank_00000.safetensors"));
+  const Status failed = SaveOn(*disk, cut, 20, options);
+  EXPECT_EQ(failed.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(failed.message(), AllOf(HasSubstr("optimizer/rank_00000.safetensors"),
+                                      HasSubstr("not what was written")));
+  EXPECT_THAT(Names(*disk), AllOf(Contains("global_step_10"), Not(Contains("global_step_20"))));
+  disk->SetTamper({});
+  ThrowIfError(SaveOn(*disk, cut, 20, options));
+  EXPECT_THAT(Names(*disk), AllOf(Contains("global_step_20"), Not(Contains("global_step_10"))));
+}
+
+TEST(Checkpointer, TwoRunsCannotShareADirectory) {
+  const TempDir dir;
+  const auto fs = dir.Open();
+  const auto again = dir.Open();
+  Logger log(Quiet());
+  LocalCoordinatorHub hub(1);
+  Checkpointer first(*fs, hub.rank(0), SystemClock(), log, SmallOptions());
+  ThrowIfError(first.Open());
+  LocalCoordinatorHub other(1);
+  Checkpointer second(*again, other.rank(0), SystemClock(), log, SmallOptions());
+  const Status refused = second.Open();
+  EXPECT_EQ(refused.code(), StatusCode::kBusy);
+  EXPECT_THAT(refused.message(), AllOf(HasSubstr("in use by another run"), HasSubstr("\"pid\"")));
+  ThrowIfError(first.Close());
+  ThrowIfError(second.Open());
+  ThrowIfError(second.Close());
+}
+
+TEST(CheckpointOptions, AllProblemsAtOnce) {
+  CheckpointOptions options;
+  options.io = "fast";
+  options.max_ckpts_to_keep = 0;
+  options.chunk_bytes = 1000;
+  EXPECT_EQ(options.Validate().size(), 4u);
+  EXPECT_TRUE(SmallOptions().Validate().empty());
 }
 
 }  // namespace

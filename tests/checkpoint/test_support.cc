@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -40,16 +41,28 @@ void WriteAll(const std::string& path, const std::string& content) {
 
 LogOptions Quiet() {
   LogOptions options;
-  options.level = LogLevel::kError;
-  options.rank = 1;
+  options.level =
+      static_cast<LogLevel>(100);  // above all that there are: these tests fail things by design
   return options;
 }
 
 void RunRanks(int world, const std::function<void(int rank, Coordinator& coordinator)>& body) {
   LocalCoordinatorHub hub(world);
   std::vector<std::thread> threads;
-  for (int r = 0; r < world; ++r) threads.emplace_back([&, r] { body(r, hub.rank(r)); });
+  std::vector<std::exception_ptr> failures(static_cast<size_t>(world));
+  for (int r = 0; r < world; ++r) {
+    threads.emplace_back([&, r] {
+      try {
+        body(r, hub.rank(r));
+      } catch (...) {
+        failures[static_cast<size_t>(r)] = std::current_exception();
+      }
+    });
+  }
   for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
 }
 
 GlobalState MakeState(const std::vector<TensorInfo>& tensors, uint64_t seed) {
@@ -176,6 +189,93 @@ std::vector<TensorInfo> SampleOptimizer(int64_t scale) {
     }
   }
   return tensors;
+}
+
+TrainingState MakeTrainingState(uint64_t seed) {
+  return {MakeState(SampleModel(), seed), MakeState(SampleOptimizer(), seed + 1)};
+}
+
+Cut::Cut(const LayoutOptions& options, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  model = RandomLayout(SampleModel(), options, random);
+  optimizer = RandomLayout(SampleOptimizer(), options, random);
+}
+
+void Cut::Fill(const TrainingState& state) {
+  for (RankPart& part : model) part.Fill(state.model);
+  for (RankPart& part : optimizer) part.Fill(state.optimizer);
+}
+
+void Cut::Clear(int value) {
+  for (RankPart& part : model) part.Clear(value);
+  for (RankPart& part : optimizer) part.Clear(value);
+}
+
+std::string Cut::FirstDifference(const TrainingState& state) const {
+  for (const auto& [parts, whole] :
+       {std::pair(&model, &state.model), std::pair(&optimizer, &state.optimizer)}) {
+    for (size_t r = 0; r < parts->size(); ++r) {
+      const std::string difference = (*parts)[r].FirstDifference(*whole);
+      if (!difference.empty()) return "rank " + std::to_string(r) + ": " + difference;
+    }
+  }
+  return "";
+}
+
+std::vector<RoleState> Cut::Roles(int rank) const {
+  return {{"actor", model[static_cast<size_t>(rank)].table,
+           optimizer[static_cast<size_t>(rank)].table}};
+}
+
+Status SaveOn(FileSystem& fs, const Cut& cut, int64_t step, const CheckpointOptions& options,
+              const std::function<void(SaveRequest&)>& change) {
+  std::vector<Status> outcomes(static_cast<size_t>(cut.world()));
+  RunRanks(cut.world(), [&](int rank, Coordinator& coordinator) {
+    Logger log(Quiet());
+    Checkpointer checkpointer(fs, coordinator, SystemClock(), log, options);
+    Status& outcome = outcomes[static_cast<size_t>(rank)];
+    outcome = checkpointer.Open();
+    if (!outcome.ok()) return;
+    SaveRequest request;
+    request.step = step;
+    request.roles = cut.Roles(rank);
+    request.config_digest = "config-a";
+    request.layout = {{"world", cut.world()}};
+    if (rank == 0) {
+      request.documents = {
+          {"trainer_state.json", "{\"step\": " + std::to_string(step) + "}\n", true},
+          {"actor/huggingface/config.json", "{\"model_type\": \"llama\"}\n", false}};
+    }
+    if (change) change(request);
+    outcome = checkpointer.Save(request).status();
+    (void)checkpointer.Close();
+  });
+  for (const Status& one : outcomes) EXPECT_EQ(one.ToString(), outcomes[0].ToString());
+  return outcomes[0];
+}
+
+Result<std::optional<LoadRecord>> LoadFrom(FileSystem& fs, const Cut& cut,
+                                           const std::function<void(LoadRequest&)>& change) {
+  std::vector<Status> outcomes(static_cast<size_t>(cut.world()));
+  std::optional<LoadRecord> record;
+  RunRanks(cut.world(), [&](int rank, Coordinator& coordinator) {
+    Logger log(Quiet());
+    Checkpointer checkpointer(fs, coordinator, SystemClock(), log, SmallOptions());
+    Status& outcome = outcomes[static_cast<size_t>(rank)];
+    outcome = checkpointer.Open();
+    if (!outcome.ok()) return;
+    LoadRequest request;
+    request.roles = cut.Roles(rank);
+    request.config_digest = "config-a";
+    if (change) change(request);
+    Result<std::optional<LoadRecord>> loaded = checkpointer.Load(request);
+    outcome = loaded.status();
+    if (rank == 0 && loaded.ok()) record = std::move(loaded).value();
+    (void)checkpointer.Close();
+  });
+  for (const Status& one : outcomes) EXPECT_EQ(one.ToString(), outcomes[0].ToString());
+  if (!outcomes[0].ok()) return outcomes[0];
+  return record;
 }
 
 CheckpointOptions SmallOptions() {

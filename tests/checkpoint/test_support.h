@@ -80,6 +80,33 @@ std::vector<RankPart> RandomLayout(const std::vector<TensorInfo>& tensors,
 std::vector<TensorInfo> SampleModel(int64_t scale = 1);
 std::vector<TensorInfo> SampleOptimizer(int64_t scale = 1);
 
+// The state of one role, and a state cut over ranks.
+struct TrainingState {
+  GlobalState model;
+  GlobalState optimizer;
+};
+TrainingState MakeTrainingState(uint64_t seed);
+
+struct Cut {
+  std::vector<RankPart> model;
+  std::vector<RankPart> optimizer;
+
+  Cut(const LayoutOptions& options, uint64_t seed);
+  int world() const { return static_cast<int>(model.size()); }
+  void Fill(const TrainingState& state);
+  void Clear(int value);
+  // "rank 1: model.norm.weight[0:4]", or "" when all values are the state's.
+  std::string FirstDifference(const TrainingState& state) const;
+  std::vector<RoleState> Roles(int rank) const;
+};
+
+// What every rank of a job does: open, save or load, close. The outcome is rank 0's; that all ranks
+// came to the same is checked.
+Status SaveOn(FileSystem& fs, const Cut& cut, int64_t step, const CheckpointOptions& options,
+              const std::function<void(SaveRequest&)>& change = {});
+Result<std::optional<LoadRecord>> LoadFrom(FileSystem& fs, const Cut& cut,
+                                           const std::function<void(LoadRequest&)>& change = {});
+
 // Options for small tests: 4 KiB chunks, so that even small files have many.
 CheckpointOptions SmallOptions();
 

@@ -1,0 +1,201 @@
+// Every kind of damage to a checkpoint is found before live memory changes, is named, and makes the
+// loader fall back to the older one.
+#include <gmock/gmock.h>
+
+#include <random>
+
+#include "checkpoint/checkpointer.h"
+#include "checkpoint/manifest.h"
+#include "tests/checkpoint/sim_file_system.h"
+#include "tests/checkpoint/test_support.h"
+
+namespace keel::checkpoint {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using namespace keel::checkpoint::testing;  // NOLINT: the helpers of these tests
+
+class Damage : public ::testing::Test {
+ protected:
+  Damage()
+      : cut_({2, true, true, true}, 1), older_(MakeTrainingState(1)), newer_(MakeTrainingState(2)) {
+    cut_.Fill(older_);
+    ThrowIfError(SaveOn(disk_, cut_, 10, SmallOptions()));
+    cut_.Fill(newer_);
+    ThrowIfError(SaveOn(disk_, cut_, 20, SmallOptions()));
+    for (const std::string& path : disk_.AllFiles()) {
+      if (path.starts_with("global_step_20/")) files_.push_back(path);
+    }
+  }
+
+  // The damaged step is refused by name and memory stays as it was; without a name the older one is
+  // loaded. Returns the reason.
+  std::string ExpectRefused(SimFileSystem& disk) {
+    cut_.Clear(0x77);
+    const auto forced =
+        LoadFrom(disk, cut_, [](LoadRequest& r) { r.resume_path = "global_step_20"; });
+    EXPECT_FALSE(forced.ok());
+    for (const auto* parts : {&cut_.model, &cut_.optimizer}) {
+      for (const RankPart& part : *parts) {
+        for (const auto& block : part.memory) {
+          EXPECT_TRUE(std::all_of(block->begin(), block->end(),
+                                  [](std::byte b) { return b == std::byte{0x77}; }));
+        }
+      }
+    }
+    const auto loaded = LoadFrom(disk, cut_);
+    EXPECT_TRUE(loaded.ok()) << loaded.status().ToString();
+    if (!loaded.ok() || !loaded->has_value()) return "";
+    EXPECT_EQ((*loaded)->step, 10);
+    EXPECT_EQ(cut_.FirstDifference(older_), "");
+    EXPECT_EQ((*loaded)->skipped.size(), 1u);
+    return (*loaded)->skipped.empty() ? "" : (*loaded)->skipped[0].reason;
+  }
+
+  Cut cut_;
+  const TrainingState older_;
+  const TrainingState newer_;
+  SimFileSystem disk_;
+  std::vector<std::string> files_;
+};
+
+TEST_F(Damage, EveryFlippedBitIsFoundAndPlaced) {
+  std::mt19937_64 random(42);
+  for (int round = 0; round < 1000; ++round) {
+    const auto disk = disk_.Clone();
+    const std::string& path = files_[random() % files_.size()];
+    std::string content = disk->Content(path);
+    const size_t at = random() % content.size();
+    content[at] = static_cast<char>(content[at] ^ (1 << (random() % 8)));
+    disk->SetContent(path, content);
+    const std::string reason = ExpectRefused(*disk);
+    ASSERT_THAT(reason, HasSubstr(path)) << "byte " << at;
+    if (path.ends_with(".safetensors")) {
+      ASSERT_THAT(reason,
+                  AllOf(HasSubstr("chunk " + std::to_string(at / 4096)), HasSubstr("step 20")))
+          << reason;
+      ASSERT_THAT(reason, HasSubstr(at < 4096 ? "its header" : "tensor"));
+    }
+    if (HasFailure()) FAIL() << path << " byte " << at << ": " << reason;
+  }
+}
+
+TEST_F(Damage, EveryByteOfTheManifestCounts) {
+  const std::string path = "global_step_20/manifest.json";
+  const std::string content = disk_.Content(path);
+  for (size_t at = 0; at < content.size(); ++at) {
+    std::string damaged = content;
+    damaged[at] = static_cast<char>(damaged[at] ^ 1);
+    EXPECT_FALSE(Manifest::Parse(damaged, path).ok()) << "byte " << at;
+    EXPECT_FALSE(Manifest::Parse(content.substr(0, at), path).ok()) << "cut at " << at;
+  }
+}
+
+TEST_F(Damage, StructureOfEachFile) {
+  for (const std::string& path : files_) {
+    const std::string content = disk_.Content(path);
+    std::vector<std::pair<std::string, std::string>> cases = {
+        {"cut by a byte", content.substr(0, content.size() - 1)},
+        {"cut to half", content.substr(0, content.size() / 2)},
+        {"emptied", ""},
+        {"longer by a byte", content + "x"},
+        {"zero page", std::string(content)},
+        {"all zero", std::string(content.size(), '\0')}};
+    const size_t page = content.size() > 8192 ? 4096 : 0;
+    cases[4].second.replace(page, std::min<size_t>(4096, content.size() - page),
+                            std::string(std::min<size_t>(4096, content.size() - page), '\0'));
+    for (const auto& [what, damaged] : cases) {
+      SCOPED_TRACE(path + " " + what);
+      const auto disk = disk_.Clone();
+      disk->SetContent(path, damaged);
+      EXPECT_THAT(ExpectRefused(*disk), HasSubstr(path));
+    }
+    SCOPED_TRACE(path + " deleted");
+    const auto disk = disk_.Clone();
+    disk->Erase(path);
+    EXPECT_THAT(ExpectRefused(*disk), HasSubstr(path));
+  }
+}
+
+TEST_F(Damage, ForeignPartsAreRefused) {
+  // Each file of step 20 replaced by the same file of step 10: valid in itself, of the wrong step.
+  for (const std::string& path : files_) {
+    SCOPED_TRACE(path);
+    const auto disk = disk_.Clone();
+    const std::string other = "global_step_10/" + path.substr(path.find('/') + 1);
+    if (disk->Content(other) == disk->Content(path))
+      continue;  // config.json is the same at every step
+    disk->SetContent(path, disk->Content(other));
+    ExpectRefused(*disk);
+  }
+  {
+    SCOPED_TRACE("two files of equal size exchanged");
+    const auto disk = disk_.Clone();
+    const std::string a = "global_step_20/trainer_state.json";
+    std::string content = disk->Content(a);
+    std::reverse(content.begin(), content.end());
+    disk->SetContent(a, content);
+    EXPECT_THAT(ExpectRefused(*disk), HasSubstr(a));
+  }
+  {
+    SCOPED_TRACE("a directory under another step's name");
+    const auto disk = disk_.Clone();
+    ThrowIfError(
+        disk->Rename("global_step_20", "global_step_30", FileSystem::RenameMode::kNoReplace));
+    const auto loaded = LoadFrom(*disk, cut_);
+    ASSERT_TRUE(loaded.ok());
+    EXPECT_EQ((*loaded)->step, 10);
+    ASSERT_EQ((*loaded)->skipped.size(), 1u);
+    EXPECT_THAT((*loaded)->skipped[0].reason, HasSubstr("manifest of step 20"));
+  }
+}
+
+TEST_F(Damage, TheNewestOfSeveralThatIsWhole) {
+  cut_.Fill(MakeTrainingState(3));
+  ThrowIfError(SaveOn(disk_, cut_, 30, SmallOptions()));
+  cut_.Fill(MakeTrainingState(4));
+  ThrowIfError(SaveOn(disk_, cut_, 40, SmallOptions()));
+  disk_.SetContent("global_step_40/manifest.json", "{}");
+  disk_.Erase("global_step_30/actor/optimizer/rank_00001.safetensors");
+  std::string index = disk_.Content("global_step_20/index.bin");
+  index[200] = static_cast<char>(index[200] + 1);
+  disk_.SetContent("global_step_20/index.bin", index);
+  const auto loaded = LoadFrom(disk_, cut_);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+  EXPECT_EQ((*loaded)->step, 10);
+  EXPECT_EQ(cut_.FirstDifference(older_), "");
+  EXPECT_EQ((*loaded)->skipped.size(), 3u);
+}
+
+TEST_F(Damage, NoneValidIsAnErrorWithEveryReason) {
+  disk_.SetContent("global_step_10/manifest.json", "{}");
+  disk_.Erase("global_step_20/actor/model/rank_00000.safetensors");
+  cut_.Clear(3);
+  const auto loaded = LoadFrom(disk_, cut_);
+  EXPECT_EQ(loaded.status().code(), StatusCode::kDataLoss);
+  EXPECT_THAT(loaded.status().message(),
+              AllOf(HasSubstr("none is valid"), HasSubstr("global_step_10/manifest.json"),
+                    HasSubstr("global_step_20/actor/model/rank_00000.safetensors")));
+  EXPECT_EQ(static_cast<int>((*cut_.model[0].memory[0])[0]), 3);
+}
+
+TEST_F(Damage, ANewerFormatIsRefusedNotSkipped) {
+  std::string text = disk_.Content("global_step_20/manifest.json");
+  const size_t at = text.find("\"format_version\": \"1.0\"");
+  ASSERT_NE(at, std::string::npos);
+  text[at + 19] = '2';
+  // With a digest that is right, as a newer Keel would write it.
+  const size_t tail = text.rfind("  \"digest\"");
+  const std::string body = text.substr(0, tail);
+  text = body + "  \"digest\": \"" + Hash128(std::as_bytes(std::span(body))).ToHex() + "\"\n}\n";
+  disk_.SetContent("global_step_20/manifest.json", text);
+  const auto loaded = LoadFrom(disk_, cut_);
+  EXPECT_FALSE(loaded.ok());
+  EXPECT_NE(loaded.status().code(), StatusCode::kDataLoss);
+  EXPECT_THAT(loaded.status().message(),
+              AllOf(HasSubstr("format_version is 2.0"), HasSubstr("newer")));
+}
+
+}  // namespace
+}  // namespace keel::checkpoint
