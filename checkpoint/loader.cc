@@ -297,7 +297,8 @@ Status Loader::ReadIntoStaging(const LoadRequest& request, const Candidate& cand
 Status Loader::CheckRequest(const LoadRequest& request, const StepReader& reader) const {
   const Manifest& manifest = reader.manifest();
   const std::string where = fs_.Describe(reader.directory());
-  if (!request.config_digest.empty() && request.config_digest != manifest.config_digest) {
+  if (!request.config_digest.empty() && !manifest.config_digest.empty() &&
+      request.config_digest != manifest.config_digest) {
     return Stop(fmt::format(
         "{} is a checkpoint of another model: its config digest is '{}', this run's is '{}'. "
         "Use the configuration that it was saved with, or another default_local_dir",

@@ -1,0 +1,28 @@
+// HfImport: a Hugging Face model becomes the first checkpoint of a run directory.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "checkpoint/checkpointer.h"
+#include "common/clock.h"
+#include "common/file_system.h"
+#include "common/log.h"
+#include "common/status.h"
+
+namespace keel::checkpoint {
+
+struct HfImportOptions {
+  std::string role = "actor";
+  int64_t step = 0;
+  std::string config_digest;  // as the trainer would give it; "" leaves it unchecked at load
+  int threads = 2;            // that read
+};
+
+// Reads the weights of `hf` (a Hugging Face model directory, its root) into memory, whole, and
+// commits them with config.json and the tokenizer's files as global_step_<step> of `run`.
+// kAlreadyExists when that step is there.
+Result<SaveRecord> ImportHuggingFace(const FileSystem& hf, FileSystem& run, const Clock& clock,
+                                     Logger& log, const HfImportOptions& options);
+
+}  // namespace keel::checkpoint

@@ -1,0 +1,100 @@
+#include "checkpoint/verifier.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <utility>
+
+#include "checkpoint/safetensors.h"
+#include "checkpoint/step_reader.h"
+#include "common/box.h"
+#include "common/clock.h"
+
+namespace keel::checkpoint {
+namespace {
+
+void CheckCover(const StepReader& reader, VerifyReport* report) {
+  const Index& index = reader.index();
+  for (int64_t t = 0; t < index.tensors(); ++t) {
+    const IndexTensor tensor = index.tensor(t);
+    std::vector<Box> boxes;
+    for (int64_t b = 0; b < tensor.box_count; ++b)
+      boxes.push_back(index.box(tensor.first_box + b).box);
+    const Box whole = Box::Whole(tensor.shape);
+    if (whole.empty()) continue;
+    if (const Status status = CheckExactCover(whole, boxes, tensor.name); !status.ok()) {
+      report->problems.push_back(fmt::format("{}: {}: {}", report->directory,
+                                             index.scope_name(tensor.scope), status.message()));
+    }
+  }
+}
+
+// The entries of one tensor file against the boxes that the index places in it.
+void CheckHeader(const FileSystem& fs, const StepReader& reader, int file, VerifyReport* report) {
+  const Index& index = reader.index();
+  const std::string path = reader.PathOf(index.file(file).path);
+  const Result<SafetensorsHeader> header = ReadSafetensorsHeader(fs, path);
+  if (!header.ok()) {
+    report->problems.push_back(header.status().message());
+    return;
+  }
+  std::map<std::string_view, const SafetensorsTensor*> entries;
+  for (const SafetensorsTensor& tensor : header->tensors) entries.emplace(tensor.name, &tensor);
+  size_t matched = 0;
+  for (int64_t t = 0; t < index.tensors(); ++t) {
+    const IndexTensor tensor = index.tensor(t);
+    for (int64_t b = tensor.first_box; b < tensor.first_box + tensor.box_count; ++b) {
+      const IndexBox box = index.box(b);
+      if (box.file != file) continue;
+      const auto found = entries.find(tensor.name);
+      if (found == entries.end() || found->second->begin != box.begin ||
+          found->second->bytes() != box.bytes || found->second->dtype != tensor.dtype ||
+          !(found->second->shape == box.box.size)) {
+        report->problems.push_back(fmt::format("{}: tensor '{}' is not where the index says",
+                                               fs.Describe(path), tensor.name));
+      } else {
+        ++matched;
+      }
+    }
+  }
+  if (matched < entries.size()) {
+    report->problems.push_back(fmt::format("{}: holds {} tensors, the index knows {}",
+                                           fs.Describe(path), entries.size(), matched));
+  }
+}
+
+}  // namespace
+
+VerifyReport VerifyCheckpoint(const FileSystem& fs, const std::string& directory, int threads) {
+  Stopwatch watch;
+  VerifyReport report;
+  report.directory = directory;
+  const auto finish = [&] {
+    report.seconds = watch.Elapsed();
+    return std::move(report);
+  };
+  Result<StepReader> opened = StepReader::Open(fs, directory);
+  if (!opened.ok()) {
+    report.problems.push_back(opened.status().message());
+    return finish();
+  }
+  const StepReader& reader = *opened;
+  report.step = reader.manifest().step;
+  report.files = static_cast<int64_t>(reader.manifest().files.size());
+  report.tensors = reader.index().tensors();
+  const auto damage = reader.VerifyFiles({}, threads, &report.bytes);
+  if (!damage.ok()) report.problems.push_back(damage.status().message());
+  if (damage.ok()) {
+    for (const StepReader::Damage& one : *damage) report.problems.push_back(one.message);
+  }
+  if (!report.problems.empty()) return finish();
+  CheckCover(reader, &report);
+  for (const ManifestFile& file : reader.manifest().files) {
+    if (file.role == FileRole::kModel || file.role == FileRole::kOptimizer) {
+      CheckHeader(fs, reader, reader.FindFile(file.path), &report);
+    }
+  }
+  return finish();
+}
+
+}  // namespace keel::checkpoint

@@ -1,0 +1,29 @@
+// Verifier: proves a checkpoint, every byte of it, and says what is wrong where.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/file_system.h"
+#include "common/status.h"
+
+namespace keel::checkpoint {
+
+struct VerifyReport {
+  std::string directory;
+  int64_t step = -1;
+  int64_t files = 0;
+  int64_t bytes = 0;  // read and compared
+  int64_t tensors = 0;
+  std::vector<std::string>
+      problems;  // each names directory, file, chunk, tensors; none: it is whole
+  double seconds = 0;
+};
+
+// Reads every file of `directory` with `threads` threads; compares sizes and the digests of all
+// chunks; proves that the boxes of each tensor cover it exactly, and that each tensor file says of
+// itself what the index says of it. Changes nothing and takes no lock.
+VerifyReport VerifyCheckpoint(const FileSystem& fs, const std::string& directory, int threads);
+
+}  // namespace keel::checkpoint

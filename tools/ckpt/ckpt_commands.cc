@@ -1,0 +1,92 @@
+#include "tools/ckpt/ckpt_commands.h"
+
+#include <iostream>
+#include <memory>
+
+namespace keel::tools {
+namespace {
+
+// A subcommand whose options live as long as the command line.
+template <typename Options>
+CLI::App* Add(CLI::App& parent, const char* name, const char* description, const char* examples,
+              const std::shared_ptr<Options>& options,
+              int (*run)(const Options&, std::ostream&, std::ostream&), int* exit_code) {
+  CLI::App* command = parent.add_subcommand(name, description);
+  command->footer(std::string("Examples:\n") + examples);
+  command->callback(
+      [options, run, exit_code] { *exit_code = run(*options, std::cout, std::cerr); });
+  return command;
+}
+
+}  // namespace
+
+void AddCkptCommands(CLI::App& app, int* exit_code) {
+  CLI::App* ckpt = app.add_subcommand("ckpt", "List, verify and convert checkpoints");
+  ckpt->require_subcommand(1);
+  ckpt->footer(
+      "Examples:\n"
+      "  keel ckpt ls runs/shakespeare\n"
+      "  keel ckpt verify runs/shakespeare\n"
+      "  keel ckpt export-hf runs/shakespeare/global_step_200 exported");
+
+  const auto ls = std::make_shared<CkptLsOptions>();
+  CLI::App* command = Add(*ckpt, "ls", "List the checkpoints of a run, the newest commit first",
+                          "  keel ckpt ls runs/shakespeare\n"
+                          "  keel ckpt ls --json runs/shakespeare\n"
+                          "  keel ckpt ls --json runs/shakespeare | jq '.[0].step'",
+                          ls, CkptLs, exit_code);
+  command->add_option("DIR", ls->directory, "The run's directory")->required();
+  command->add_flag("--json", ls->json, "As JSON");
+
+  const auto inspect = std::make_shared<CkptInspectOptions>();
+  command = Add(*ckpt, "inspect", "Show what one checkpoint holds",
+                "  keel ckpt inspect runs/shakespeare/global_step_40\n"
+                "  keel ckpt inspect --tensors runs/shakespeare/global_step_40\n"
+                "  keel ckpt inspect --json --tensors runs/shakespeare/global_step_40",
+                inspect, CkptInspect, exit_code);
+  command->add_option("STEP", inspect->step, "A step's directory")->required();
+  command->add_flag("--json", inspect->json, "As JSON");
+  command->add_flag("--tensors", inspect->tensors, "Every tensor with its boxes");
+
+  const auto verify = std::make_shared<CkptVerifyOptions>();
+  command =
+      Add(*ckpt, "verify", "Prove every byte of a checkpoint, or of all of a run; exit 0 or 1",
+          "  keel ckpt verify runs/shakespeare\n"
+          "  keel ckpt verify runs/shakespeare/global_step_40\n"
+          "  keel ckpt verify --threads 1 runs/shakespeare",
+          verify, CkptVerify, exit_code);
+  command->add_option("PATH", verify->path, "A run's directory or a step's")->required();
+  command->add_option("--threads", verify->threads, "Reading threads; 0: one per core")
+      ->check(CLI::Range(0, 1024));
+
+  const auto exports = std::make_shared<CkptExportOptions>();
+  command =
+      Add(*ckpt, "export-hf", "Write one Hugging Face model directory from a checkpoint",
+          "  keel ckpt export-hf runs/shakespeare/global_step_200 exported\n"
+          "  keel ckpt export-hf --max-shard-mb 2000 runs/shakespeare/global_step_200 exported\n"
+          "  keel ckpt export-hf --role critic runs/ppo/global_step_10 critic",
+          exports, CkptExportHf, exit_code);
+  command->add_option("STEP", exports->step, "A step's directory")->required();
+  command->add_option("OUT", exports->output, "The directory to make; must not exist")->required();
+  command->add_option("--role", exports->role, "Whose weights")->capture_default_str();
+  command->add_option("--max-shard-mb", exports->max_shard_mb, "Largest weights file, in megabytes")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+
+  const auto imports = std::make_shared<CkptImportOptions>();
+  command = Add(*ckpt, "import-hf",
+                "Make a checkpoint, weights alone, from a Hugging Face model directory",
+                "  keel ckpt import-hf Qwen2.5-0.5B runs/sft\n"
+                "  keel ckpt import-hf --step 100 Qwen2.5-0.5B runs/sft\n"
+                "  keel ckpt import-hf --role critic Qwen2.5-0.5B runs/ppo",
+                imports, CkptImportHf, exit_code);
+  command->add_option("HF_DIR", imports->source, "config.json and safetensors files")->required();
+  command->add_option("RUN_DIR", imports->run, "The run's directory; made when it is missing")
+      ->required();
+  command->add_option("--step", imports->step, "The step's number")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--role", imports->role, "Whose weights they become")->capture_default_str();
+}
+
+}  // namespace keel::tools

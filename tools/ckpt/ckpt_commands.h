@@ -1,0 +1,54 @@
+// The `keel ckpt` commands: ls, inspect, verify, export-hf, import-hf.
+//
+// Each is a function of its options and of the streams it writes to, so that tests call it as the
+// command line does. Exit codes: 0, 1 (a checkpoint does not verify), and those of sysexits.h.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+namespace keel::tools {
+
+struct CkptLsOptions {
+  std::string directory;
+  bool json = false;
+};
+int CkptLs(const CkptLsOptions& options, std::ostream& out, std::ostream& err);
+
+struct CkptInspectOptions {
+  std::string step;  // a step's directory
+  bool json = false;
+  bool tensors = false;  // list them
+};
+int CkptInspect(const CkptInspectOptions& options, std::ostream& out, std::ostream& err);
+
+struct CkptVerifyOptions {
+  std::string path;  // a run's directory or a step's
+  int threads = 0;   // 0: as many as there are cores
+};
+int CkptVerify(const CkptVerifyOptions& options, std::ostream& out, std::ostream& err);
+
+struct CkptExportOptions {
+  std::string step;
+  std::string output;
+  std::string role = "actor";
+  int64_t max_shard_mb = 5000;
+};
+int CkptExportHf(const CkptExportOptions& options, std::ostream& out, std::ostream& err);
+
+struct CkptImportOptions {
+  std::string source;
+  std::string run;
+  int64_t step = 0;
+  std::string role = "actor";
+};
+int CkptImportHf(const CkptImportOptions& options, std::ostream& out, std::ostream& err);
+
+// Adds `ckpt` with its subcommands to the program's command line. When one of them runs, its exit
+// code goes to `*exit_code`.
+void AddCkptCommands(CLI::App& app, int* exit_code);
+
+}  // namespace keel::tools

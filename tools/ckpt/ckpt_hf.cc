@@ -1,0 +1,75 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <ostream>
+#include <thread>
+
+#include "checkpoint/hf_export.h"
+#include "checkpoint/hf_import.h"
+#include "checkpoint/names.h"
+#include "checkpoint/step_reader.h"
+#include "common/clock.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "model/hf_config.h"
+#include "tools/ckpt/ckpt_commands.h"
+#include "tools/ckpt/ckpt_paths.h"
+
+namespace keel::tools {
+namespace {
+
+int Cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+
+}  // namespace
+
+int CkptExportHf(const CkptExportOptions& options, std::ostream& out, std::ostream& err) {
+  const auto place = OpenStep(options.step);
+  if (!place.ok()) return Fail(place.status(), err);
+  const auto reader = checkpoint::StepReader::Open(*place->fs, place->directory);
+  if (!reader.ok()) return Fail(reader.status(), err);
+  // The export appears under its own name in the directory above it.
+  std::filesystem::path target = std::filesystem::absolute(options.output).lexically_normal();
+  if (target.filename().empty()) target = target.parent_path();
+  const auto parent = OpenPosixFileSystem(target.parent_path().string(), true);
+  if (!parent.ok()) return Fail(parent.status(), err);
+  checkpoint::HfExportOptions exports;
+  exports.max_shard_bytes = options.max_shard_mb * 1'000'000;
+  exports.threads = Cores();
+  Logger log({});
+  const Status status = checkpoint::ExportHuggingFace(*reader, options.role, **parent,
+                                                      target.filename().string(), exports, log);
+  if (!status.ok()) return Fail(status, err);
+  out << fmt::format("exported {} of {} to {}\n", options.role, place->directory, target.string());
+  return 0;
+}
+
+int CkptImportHf(const CkptImportOptions& options, std::ostream& out, std::ostream& err) {
+  const auto source = OpenPosixFileSystem(options.source, false);
+  if (!source.ok()) return Fail(source.status(), err);
+  const auto run = OpenPosixFileSystem(options.run, true);
+  if (!run.ok()) return Fail(run.status(), err);
+  // The digest that a trainer of this model compares; also finds out here that it cannot be
+  // trained.
+  const auto config = ReadFile(**source, "config.json", int64_t{16} << 20);
+  if (!config.ok()) return Fail(config.status(), err);
+  const auto json = ParseJson(*config, (*source)->Describe("config.json"));
+  if (!json.ok()) return Fail(json.status(), err);
+  const auto parsed = model::ParseHfConfig(*json, (*source)->Describe("config.json"));
+  if (!parsed.ok()) return Fail(parsed.status(), err);
+  checkpoint::HfImportOptions imports;
+  imports.config_digest = parsed->Digest();
+  imports.role = options.role;
+  imports.step = options.step;
+  imports.threads = Cores();
+  LogOptions quiet;
+  quiet.level = LogLevel::kWarning;
+  Logger log(quiet);
+  const auto saved = checkpoint::ImportHuggingFace(**source, **run, SystemClock(), log, imports);
+  if (!saved.ok()) return Fail(saved.status(), err);
+  out << fmt::format("imported {} as {}/{}: {}\n", options.source, options.run,
+                     checkpoint::StepDirectory(options.step), HumanBytes(saved->total_bytes));
+  return 0;
+}
+
+}  // namespace keel::tools

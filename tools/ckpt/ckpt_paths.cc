@@ -1,0 +1,47 @@
+#include "tools/ckpt/ckpt_paths.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <ostream>
+#include <utility>
+
+#include "checkpoint/names.h"
+
+namespace keel::tools {
+
+Result<StepPath> OpenStep(const std::string& path) {
+  std::error_code error;
+  std::filesystem::path absolute = std::filesystem::absolute(path, error).lexically_normal();
+  if (absolute.filename().empty()) absolute = absolute.parent_path();  // a trailing slash
+  if (absolute.filename().empty() || error) {
+    return Status(StatusCode::kUsage, fmt::format("'{}' is not a step's directory", path));
+  }
+  KEEL_ASSIGN_OR_RETURN(std::unique_ptr<FileSystem> fs,
+                        OpenPosixFileSystem(absolute.parent_path().string(), false));
+  return StepPath{std::move(fs), absolute.filename().string()};
+}
+
+bool IsStep(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::is_regular_file(
+      std::filesystem::path(path) / std::string(checkpoint::kManifestName), error);
+}
+
+std::string HumanBytes(int64_t bytes) {
+  const char* const units[] = {"B", "kB", "MB", "GB", "TB", "PB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1000 && unit + 1 < std::size(units)) {
+    value /= 1000;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.2f} {}", value, units[unit]);
+}
+
+int Fail(const Status& status, std::ostream& err) {
+  err << "keel ckpt: " << status.ToString() << "\n";
+  return ExitCodeFor(status.code());
+}
+
+}  // namespace keel::tools

@@ -1,0 +1,27 @@
+// Where a command's path argument points: a run directory, or one step of it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "common/file_system.h"
+#include "common/status.h"
+
+namespace keel::tools {
+
+struct StepPath {
+  std::unique_ptr<FileSystem> fs;  // the run directory
+  std::string directory;           // "global_step_40"
+};
+
+// Opens the directory that holds `path`'s last component.
+Result<StepPath> OpenStep(const std::string& path);
+// True when `path` is a directory with a manifest.
+bool IsStep(const std::string& path);
+// "1.50 GB"
+std::string HumanBytes(int64_t bytes);
+// Prints "keel ckpt: message" and returns the status's exit code.
+int Fail(const Status& status, std::ostream& err);
+
+}  // namespace keel::tools
