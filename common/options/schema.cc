@@ -1,0 +1,475 @@
+#include "common/options/schema.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <set>
+
+#include "common/text.h"
+
+namespace keel::options {
+
+namespace {
+
+// A field bound by reference; T is what Json holds for it.
+template <typename T>
+void Bind(Option& option, T& field) {
+  option.get = [&field] { return Json(field); };
+  option.set = [&field](const Json& value) { field = value.get<T>(); };
+}
+template <typename T>
+void Bind(Option& option, std::optional<T>& field) {
+  option.nullable = true;
+  option.get = [&field] { return field ? Json(*field) : Json(nullptr); };
+  option.set = [&field](const Json& value) {
+    if (value.is_null()) {
+      field.reset();
+    } else {
+      field = value.get<T>();
+    }
+  };
+}
+
+template <typename T>
+Option MakeOption(std::string path, Kind kind, T& field, std::string doc) {
+  Option option;
+  option.path = std::move(path);
+  option.kind = kind;
+  option.doc = std::move(doc);
+  Bind(option, field);
+  option.initial = option.get();
+  return option;
+}
+
+std::string KindName(const Option& option) {
+  std::string name;
+  switch (option.kind) {
+    case Kind::kBool: name = "true or false"; break;
+    case Kind::kInt: name = "an integer"; break;
+    case Kind::kDouble: name = "a number"; break;
+    case Kind::kString: name = "a string"; break;
+    case Kind::kStringList: name = "a list of strings"; break;
+    case Kind::kDoubleList: name = "a list of numbers"; break;
+    case Kind::kMap: name = "a map"; break;
+  }
+  if (option.kind == Kind::kString && !option.choices.empty()) name = "one of " + fmt::format("{}", fmt::join(option.choices, ", "));
+  return option.nullable ? name + " or null" : name;
+}
+
+bool LooksOctal(std::string_view text) {
+  if (!text.empty() && (text[0] == '-' || text[0] == '+')) text.remove_prefix(1);
+  return text.size() > 1 && text[0] == '0' && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+std::optional<double> ToDouble(std::string_view text) {
+  if (!text.empty() && text[0] == '+') text.remove_prefix(1);
+  if (text.empty() || text.find_first_of("0123456789") == std::string_view::npos || LooksOctal(text)) return std::nullopt;
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
+  return value;
+}
+
+std::optional<int64_t> ToInt(std::string_view text) {
+  if (!text.empty() && text[0] == '+') text.remove_prefix(1);
+  if (LooksOctal(text)) return std::nullopt;
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && end == text.data() + text.size()) return value;
+  // 1e3 is a fine way to write a thousand.
+  const std::optional<double> number = ToDouble(text);
+  if (number && text.find_first_of("eE") != std::string_view::npos && *number == std::floor(*number) &&
+      std::fabs(*number) < 9e15) {
+    return static_cast<int64_t>(*number);
+  }
+  return std::nullopt;
+}
+
+// A value of a free map, typed by its looks.
+Json Free(const YamlNode& node) {
+  switch (node.kind) {
+    case YamlNode::Kind::kNull: return nullptr;
+    case YamlNode::Kind::kSequence: {
+      Json list = Json::array();
+      for (const YamlNode& item : node.items) list.push_back(Free(item));
+      return list;
+    }
+    case YamlNode::Kind::kMap: {
+      Json map = Json::object();
+      for (const auto& [key, value] : node.entries) map[key] = Free(value);
+      return map;
+    }
+    case YamlNode::Kind::kScalar: break;
+  }
+  if (node.quoted) return node.text;
+  if (node.text == "true") return true;
+  if (node.text == "false") return false;
+  if (const auto integer = ToInt(node.text); integer && node.text.find_first_of("eE.") == std::string::npos) return *integer;
+  if (const auto number = ToDouble(node.text)) return *number;
+  return node.text;
+}
+
+std::string Shown(const YamlNode& node) {
+  switch (node.kind) {
+    case YamlNode::Kind::kNull: return "null";
+    case YamlNode::Kind::kSequence: return "a list";
+    case YamlNode::Kind::kMap: return "a map";
+    case YamlNode::Kind::kScalar: break;
+  }
+  return node.quoted ? fmt::format("the string \"{}\"", node.text) : fmt::format("\"{}\"", node.text);
+}
+
+// The value for an option, or what is wrong with it.
+std::optional<Json> Convert(const Option& option, const YamlNode& node, std::string& problem, std::string& advice) {
+  const auto fail = [&]() -> std::optional<Json> {
+    problem = fmt::format("{}: expected {}, got {}", option.path, KindName(option), Shown(node));
+    return std::nullopt;
+  };
+  const auto in_range = [&](double value) {
+    const bool low = option.min && (option.exclusive_min ? value <= *option.min : value < *option.min);
+    const bool high = option.max && value > *option.max;
+    if (!low && !high) return true;
+    std::string range = option.min ? fmt::format("{} {}", option.exclusive_min ? "above" : "at least", *option.min) : "";
+    if (option.max) range += fmt::format("{}at most {}", range.empty() ? "" : " and ", *option.max);
+    problem = fmt::format("{}: expected {}, got {}", option.path, range, node.text);
+    return false;
+  };
+  const auto known = [&](const std::string& value) {
+    if (option.choices.empty() || std::find(option.choices.begin(), option.choices.end(), value) != option.choices.end()) {
+      return true;
+    }
+    problem = fmt::format("{}: expected one of {}, got \"{}\"", option.path, fmt::join(option.choices, ", "), value);
+    const std::string near = Closest(value, option.choices);
+    if (!near.empty()) advice = fmt::format("did you mean {}?", near);
+    return false;
+  };
+  if (node.kind == YamlNode::Kind::kNull) {
+    if (option.nullable) return Json(nullptr);
+    if (option.kind == Kind::kMap) return Json::object();
+    return fail();
+  }
+  const bool scalar = node.kind == YamlNode::Kind::kScalar;
+  switch (option.kind) {
+    case Kind::kBool:
+      if (scalar && !node.quoted && (node.text == "true" || node.text == "false")) return Json(node.text == "true");
+      if (scalar && !node.quoted) advice = "write true or false";
+      return fail();
+    case Kind::kInt: {
+      if (!scalar || node.quoted) return fail();
+      const auto value = ToInt(node.text);
+      if (!value && LooksOctal(node.text)) advice = "leading zeros are refused, since YAML readers take them for octal";
+      if (!value) return fail();
+      return in_range(static_cast<double>(*value)) ? std::optional<Json>(*value) : std::nullopt;
+    }
+    case Kind::kDouble: {
+      if (!scalar || node.quoted) return fail();
+      const auto value = ToDouble(node.text);
+      if (!value) return fail();
+      return in_range(*value) ? std::optional<Json>(*value) : std::nullopt;
+    }
+    case Kind::kString:
+      if (!scalar) return fail();
+      return known(node.text) ? std::optional<Json>(node.text) : std::nullopt;
+    case Kind::kStringList: {
+      if (node.kind != YamlNode::Kind::kSequence) {
+        if (scalar) advice = fmt::format("write [{}]", node.text);
+        return fail();
+      }
+      Json list = Json::array();
+      for (const YamlNode& item : node.items) {
+        if (item.kind != YamlNode::Kind::kScalar) return fail();
+        if (!known(item.text)) return std::nullopt;
+        list.push_back(item.text);
+      }
+      return list;
+    }
+    case Kind::kDoubleList: {
+      if (node.kind != YamlNode::Kind::kSequence) return fail();
+      Json list = Json::array();
+      for (const YamlNode& item : node.items) {
+        const auto value = item.kind == YamlNode::Kind::kScalar && !item.quoted ? ToDouble(item.text) : std::nullopt;
+        if (!value) return fail();
+        if (option.min && *value < *option.min) return in_range(*value), std::nullopt;
+        list.push_back(*value);
+      }
+      return list;
+    }
+    case Kind::kMap:
+      if (node.kind != YamlNode::Kind::kMap) return fail();
+      return Free(node);
+  }
+  return fail();
+}
+
+// Shortest text that reads back to the same double.
+std::string NumberText(double value) {
+  std::string text = fmt::format("{}", value);
+  if (text.find_first_of(".eEn") == std::string::npos) text += ".0";
+  return text;
+}
+
+std::string YamlScalar(const Json& value) {
+  if (value.is_null()) return "null";
+  if (value.is_boolean()) return value.get<bool>() ? "true" : "false";
+  if (value.is_number_integer()) return std::to_string(value.get<int64_t>());
+  if (value.is_number()) return NumberText(value.get<double>());
+  const auto text = value.get<std::string>();
+  // Quoted unless it can be nothing but a string.
+  const bool plain = !text.empty() && text.find_first_not_of(
+                                          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_/.-") == std::string::npos &&
+                     std::isalpha(static_cast<unsigned char>(text[0])) != 0 && text != "true" && text != "false" &&
+                     text != "null" && text != "yes" && text != "no" && text != "on" && text != "off";
+  return plain ? text : Json(text).dump();
+}
+
+std::string YamlFlow(const Json& value) {
+  if (value.is_array()) {
+    std::vector<std::string> items;
+    for (const Json& item : value) items.push_back(YamlFlow(item));
+    return fmt::format("[{}]", fmt::join(items, ", "));
+  }
+  if (value.is_object()) {
+    std::vector<std::string> items;
+    for (const auto& [key, item] : value.items()) items.push_back(key + ": " + YamlFlow(item));
+    return fmt::format("{{{}}}", fmt::join(items, ", "));
+  }
+  return YamlScalar(value);
+}
+
+std::vector<std::string> SplitPath(std::string_view path) {
+  std::vector<std::string> parts;
+  size_t begin = 0;
+  while (true) {
+    const size_t dot = path.find('.', begin);
+    parts.emplace_back(path.substr(begin, dot == std::string_view::npos ? dot : dot - begin));
+    if (dot == std::string_view::npos) return parts;
+    begin = dot + 1;
+  }
+}
+
+}  // namespace
+
+Option& Schema::Append(Option option) {
+  options_.push_back(std::move(option));
+  return options_.back();
+}
+
+Option& Schema::Add(std::string path, bool& field, std::string doc) { return Append(MakeOption(std::move(path), Kind::kBool, field, std::move(doc))); }
+Option& Schema::Add(std::string path, int64_t& field, std::string doc) { return Append(MakeOption(std::move(path), Kind::kInt, field, std::move(doc))); }
+Option& Schema::Add(std::string path, double& field, std::string doc) { return Append(MakeOption(std::move(path), Kind::kDouble, field, std::move(doc))); }
+Option& Schema::Add(std::string path, std::string& field, std::string doc) { return Append(MakeOption(std::move(path), Kind::kString, field, std::move(doc))); }
+Option& Schema::Add(std::string path, std::optional<int64_t>& field, std::string doc) { return Append(MakeOption(std::move(path), Kind::kInt, field, std::move(doc))); }
+Option& Schema::Add(std::string path, std::optional<double>& field, std::string doc) { return Append(MakeOption(std::move(path), Kind::kDouble, field, std::move(doc))); }
+Option& Schema::Add(std::string path, std::optional<std::string>& field, std::string doc) { return Append(MakeOption(std::move(path), Kind::kString, field, std::move(doc))); }
+Option& Schema::Add(std::string path, std::vector<std::string>& field, std::string doc) { return Append(MakeOption(std::move(path), Kind::kStringList, field, std::move(doc))); }
+Option& Schema::Add(std::string path, std::vector<double>& field, std::string doc) { return Append(MakeOption(std::move(path), Kind::kDoubleList, field, std::move(doc))); }
+Option& Schema::Add(std::string path, Json& field, std::string doc) { return Append(MakeOption(std::move(path), Kind::kMap, field, std::move(doc))); }
+
+Option* Schema::Find(std::string_view path) {
+  for (Option& option : options_) {
+    if (option.path == path) return &option;
+  }
+  return nullptr;
+}
+
+std::string Schema::Origin(std::string_view path) const {
+  for (const Option& option : options_) {
+    if (option.path == path) return option.origin;
+  }
+  return "unknown";
+}
+
+// The nearest sibling, then the nearest path anywhere by its last name.
+std::string Schema::Suggest(std::string_view path) const {
+  const auto dot = path.rfind('.');
+  const std::string parent(dot == std::string_view::npos ? "" : path.substr(0, dot + 1));
+  const std::string name(dot == std::string_view::npos ? path : path.substr(dot + 1));
+  std::set<std::string> siblings;
+  for (const Option& option : options_) {
+    if (option.path.compare(0, parent.size(), parent) != 0) continue;
+    const std::string rest = option.path.substr(parent.size());
+    siblings.insert(rest.substr(0, rest.find('.')));
+  }
+  const std::string near = Closest(name, {siblings.begin(), siblings.end()});
+  if (!near.empty()) return fmt::format("did you mean {}{}?", parent, near);
+  for (const Option& option : options_) {
+    if (option.path.substr(option.path.rfind('.') + 1) == name) return fmt::format("did you mean {}?", option.path);
+  }
+  return siblings.empty() ? "" : fmt::format("known here: {}", fmt::join(siblings, ", "));
+}
+
+void Schema::Apply(const YamlNode& node, const std::string& path, const std::string& source_name, Position key,
+                   std::vector<Problem>& problems) {
+  if (Option* option = Find(path)) {
+    std::string problem;
+    std::string advice;
+    const auto value = Convert(*option, node, problem, advice);
+    if (!value) {
+      problems.push_back({node.position, problem, advice});
+      return;
+    }
+    if (option->kind == Kind::kMap && value->is_object() && option->get().is_object()) {
+      Json merged = option->get();
+      for (const auto& [name, item] : value->items()) merged[name] = item;
+      option->set(merged);
+    } else {
+      option->set(*value);
+    }
+    option->origin = node.position.line > 0 ? fmt::format("{}:{}", source_name, node.position.line) : source_name;
+    return;
+  }
+  const std::string prefix = path.empty() ? "" : path + ".";
+  const bool section = path.empty() || std::any_of(options_.begin(), options_.end(), [&](const Option& option) {
+                         return option.path.compare(0, prefix.size(), prefix) == 0;
+                       });
+  if (!section) {
+    problems.push_back({key, fmt::format("{}: unknown key", path), Suggest(path)});
+    return;
+  }
+  if (node.kind == YamlNode::Kind::kNull) return;
+  if (node.kind != YamlNode::Kind::kMap) {
+    problems.push_back({node.position, fmt::format("{}: expected a map, got {}", path.empty() ? "the document" : path, Shown(node)), ""});
+    return;
+  }
+  for (size_t i = 0; i < node.entries.size(); ++i) {
+    Apply(node.entries[i].second, prefix + node.entries[i].first, source_name, node.key_positions[i], problems);
+  }
+}
+
+void Schema::ApplyOverride(const std::string& argument, std::vector<std::string>& errors) {
+  const auto fail = [&](const std::string& text, const std::string& advice) {
+    errors.push_back(fmt::format("command line: error: {}\n  {}{}", text, argument, advice.empty() ? "" : "\n  " + advice));
+  };
+  if (!argument.empty() && argument[0] == '~') {
+    Option* option = Find(std::string_view(argument).substr(1));
+    if (option == nullptr) return fail(fmt::format("{}: unknown key", argument.substr(1)), Suggest(argument.substr(1)));
+    option->set(option->initial);
+    option->origin = "default";
+    return;
+  }
+  const size_t equals = argument.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    return fail("expected key=value, +key=value or ~key", "");
+  }
+  const size_t begin = argument[0] == '+' ? 1 : 0;
+  const std::string path = argument.substr(begin, equals - begin);
+  const Source source{"command line", argument.substr(equals + 1)};
+  std::vector<Problem> problems;
+  YamlNode node = ParseYaml(source, problems);
+  // Positions within an argument would mislead: the argument itself is shown.
+  const std::function<void(YamlNode&)> forget = [&](YamlNode& n) {
+    n.position = {};
+    for (YamlNode& item : n.items) forget(item);
+    for (auto& entry : n.entries) forget(entry.second);
+  };
+  forget(node);
+  // A key inside a free map: "actor_rollout_ref.model.config.hidden_size=64".
+  std::string target = path;
+  for (const Option& option : options_) {
+    if (option.kind == Kind::kMap && path.compare(0, option.path.size() + 1, option.path + ".") == 0) {
+      YamlNode map;
+      map.kind = YamlNode::Kind::kMap;
+      map.entries.emplace_back(path.substr(option.path.size() + 1), node);
+      map.key_positions.emplace_back();
+      node = std::move(map);
+      target = option.path;
+    }
+  }
+  if (problems.empty()) Apply(node, target, "command line", {}, problems);
+  for (const Problem& problem : problems) fail(problem.text, problem.advice);
+}
+
+Status Schema::Load(const Source& file, const std::vector<std::string>& overrides) {
+  std::vector<Problem> problems;
+  const YamlNode root = ParseYaml(file, problems);
+  if (root.kind == YamlNode::Kind::kNull && problems.empty() && file.text.find_first_not_of(" \t\r\n") == std::string::npos &&
+      !file.text.empty()) {
+    problems.push_back({{}, "the file is empty", ""});
+  }
+  Apply(root, "", file.name, {}, problems);
+  std::vector<std::string> errors;
+  for (const Problem& problem : problems) errors.push_back(Render(file, problem));
+  for (const std::string& argument : overrides) ApplyOverride(argument, errors);
+  if (errors.empty()) return Status::Ok();
+  return Status(StatusCode::kConfig, fmt::format("{}", fmt::join(errors, "\n")));
+}
+
+std::string Schema::Dump(bool origins) const {
+  std::string text;
+  std::vector<std::string> open;
+  for (const Option& option : options_) {
+    const std::vector<std::string> parts = SplitPath(option.path);
+    size_t common = 0;
+    while (common < open.size() && common + 1 < parts.size() && open[common] == parts[common]) ++common;
+    open.resize(common);
+    for (size_t i = common; i + 1 < parts.size(); ++i) {
+      text += std::string(2 * i, ' ') + parts[i] + ":\n";
+      open.push_back(parts[i]);
+    }
+    std::string line = std::string(2 * (parts.size() - 1), ' ') + parts.back() + ": " + YamlFlow(option.get());
+    if (origins) line = fmt::format("{:<60} # {}", line, option.origin);
+    text += line + "\n";
+  }
+  return text;
+}
+
+std::string Schema::Markdown() const {
+  std::string text;
+  std::string section;
+  for (const Option& option : options_) {
+    const std::string parent = option.path.substr(0, option.path.rfind('.'));
+    if (parent != section) {
+      section = parent;
+      text += fmt::format("\n## {}\n\n| key | type | default | meaning |\n|---|---|---|---|\n", section);
+    }
+    std::string type = KindName(option);
+    if (option.min) type += fmt::format(", {} {}", option.exclusive_min ? ">" : ">=", *option.min);
+    if (option.max) type += fmt::format(", <= {}", *option.max);
+    if (option.kind == Kind::kStringList && !option.choices.empty()) {
+      type += fmt::format(" of {}", fmt::join(option.choices, ", "));
+    }
+    if (!option.unit.empty()) type += ", " + option.unit;
+    text += fmt::format("| `{}` | {} | `{}` | {} |\n", option.path.substr(parent.size() + 1), type, YamlFlow(option.initial), option.doc);
+  }
+  return text;
+}
+
+Json Schema::JsonSchema() const {
+  Json root = {{"$schema", "http://json-schema.org/draft-07/schema#"}, {"title", "Keel configuration"}, {"type", "object"},
+               {"additionalProperties", false}, {"properties", Json::object()}};
+  for (const Option& option : options_) {
+    Json* at = &root;
+    const std::vector<std::string> parts = SplitPath(option.path);
+    for (size_t i = 0; i + 1 < parts.size(); ++i) {
+      Json& properties = (*at)["properties"];
+      if (!properties.contains(parts[i])) {
+        properties[parts[i]] = {{"type", Json::array({"object", "null"})}, {"additionalProperties", false}, {"properties", Json::object()}};
+      }
+      at = &properties[parts[i]];
+    }
+    Json entry = Json::object();
+    const char* types[] = {"boolean", "integer", "number", "string", "array", "array", "object"};
+    const char* type = types[static_cast<size_t>(option.kind)];
+    if (option.nullable) {
+      entry["type"] = Json::array({type, "null"});
+    } else {
+      entry["type"] = type;
+    }
+    entry["description"] = option.doc + (option.unit.empty() ? "" : " Unit: " + option.unit + ".");
+    entry["default"] = option.initial;
+    if (option.min) entry[option.exclusive_min ? "exclusiveMinimum" : "minimum"] = *option.min;
+    if (option.max) entry["maximum"] = *option.max;
+    if (option.kind == Kind::kString && !option.choices.empty()) entry["enum"] = option.choices;
+    if (option.kind == Kind::kStringList) {
+      entry["items"] = {{"type", "string"}};
+      if (!option.choices.empty()) entry["items"]["enum"] = option.choices;
+    }
+    if (option.kind == Kind::kDoubleList) entry["items"] = {{"type", "number"}};
+    (*at)["properties"][parts.back()] = std::move(entry);
+  }
+  return root;
+}
+
+}  // namespace keel::options

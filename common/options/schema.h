@@ -1,0 +1,94 @@
+// Schema: the one table of options. Each line binds a dotted path to a field, with its default (the
+// field's value when the table is made), range, unit and meaning. Parsing, overrides, help, the resolved
+// dump, the documentation page and the JSON Schema all come from it.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/json.h"
+#include "common/options/yaml_tree.h"
+#include "common/status.h"
+
+namespace keel::options {
+
+enum class Kind { kBool, kInt, kDouble, kString, kStringList, kDoubleList, kMap };
+
+struct Option {
+  std::string path;
+  Kind kind = Kind::kString;
+  bool nullable = false;
+  std::optional<double> min, max;
+  bool exclusive_min = false;
+  std::vector<std::string> choices;   // of a string, or of each item of a list
+  std::string unit;
+  std::string doc;
+  Json initial;                       // the default
+  std::function<Json()> get;
+  std::function<void(const Json&)> set;
+  std::string origin = "default";     // "run.yaml:3", "command line"
+
+  // Builders, so that the table reads as sentences.
+  Option& Range(double low, std::optional<double> high = std::nullopt) {
+    min = low;
+    max = high;
+    return *this;
+  }
+  Option& Above(double low) {
+    min = low;
+    exclusive_min = true;
+    return *this;
+  }
+  Option& OneOf(std::vector<std::string> values) {
+    choices = std::move(values);
+    return *this;
+  }
+  Option& Unit(std::string text) {
+    unit = std::move(text);
+    return *this;
+  }
+};
+
+class Schema {
+ public:
+  // The fields must outlive the schema. `doc` is one sentence or two.
+  Option& Add(std::string path, bool& field, std::string doc);
+  Option& Add(std::string path, int64_t& field, std::string doc);
+  Option& Add(std::string path, double& field, std::string doc);
+  Option& Add(std::string path, std::string& field, std::string doc);
+  Option& Add(std::string path, std::optional<int64_t>& field, std::string doc);
+  Option& Add(std::string path, std::optional<double>& field, std::string doc);
+  Option& Add(std::string path, std::optional<std::string>& field, std::string doc);
+  Option& Add(std::string path, std::vector<std::string>& field, std::string doc);
+  Option& Add(std::string path, std::vector<double>& field, std::string doc);
+  Option& Add(std::string path, Json& field, std::string doc);   // a free map
+
+  // Sets fields from a document, then from overrides: "a.b=c", "+a.b=c" (the same), "~a.b" (back to the
+  // default). Every problem of all of them in one kConfig message.
+  Status Load(const Source& file, const std::vector<std::string>& overrides);
+
+  // The current values as YAML that loads back to them; with `origins`, each with a comment.
+  std::string Dump(bool origins) const;
+  // A Markdown page, a section per root.
+  std::string Markdown() const;
+  // draft-07, for editors.
+  Json JsonSchema() const;
+  // "run.yaml:3" for a path, for cross-field messages.
+  std::string Origin(std::string_view path) const;
+  const std::vector<Option>& options() const { return options_; }
+
+ private:
+  Option& Append(Option option);
+  Option* Find(std::string_view path);
+  void Apply(const YamlNode& node, const std::string& path, const std::string& source_name, Position key,
+             std::vector<Problem>& problems);
+  void ApplyOverride(const std::string& argument, std::vector<std::string>& errors);
+  std::string Suggest(std::string_view path) const;
+
+  std::vector<Option> options_;
+};
+
+}  // namespace keel::options

@@ -1,0 +1,27 @@
+// The keel program's subcommands: one file each, one registering function each.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <string>
+#include <vector>
+
+namespace keel::tools {
+
+// What a command leaves behind.
+struct CommandContext {
+  int exit_code = 0;
+  std::vector<std::string> arguments;   // the program's own, argv[0] first; for commands that start others
+};
+
+void AddConfigCommand(CLI::App& app, CommandContext& context);
+void AddCkptCommand(CLI::App& app, CommandContext& context);
+void AddLaunchCommand(CLI::App& app, CommandContext& context);
+void AddDoctorCommand(CLI::App& app, CommandContext& context);
+// Only with torch.
+void AddTrainCommand(CLI::App& app, CommandContext& context);
+void AddScoreCommand(CLI::App& app, CommandContext& context);
+void AddGenerateCommand(CLI::App& app, CommandContext& context);
+void AddBenchCommand(CLI::App& app, CommandContext& context);
+
+}  // namespace keel::tools

@@ -1,0 +1,55 @@
+#include "tools/crash_report.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <string>
+
+#include "common/json.h"
+
+namespace keel::tools {
+
+void ReportCrash(std::string_view message, int exit_code) noexcept {
+  try {
+    const char* path = std::getenv("TORCHELASTIC_ERROR_FILE");
+    if (path == nullptr || *path == '\0') return;
+    // The keys of torch.distributed.elastic's error file; its summary shows py_callstack.
+    const auto seconds =
+        std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+    const Json report = {{"message",
+                          {{"message", message},
+                           {"extraInfo", {{"py_callstack", message}, {"timestamp", std::to_string(seconds)}}},
+                           {"errorCode", exit_code}}}};
+    const std::string temporary = std::string(path) + ".tmp" + std::to_string(getpid());
+    {
+      std::ofstream file(temporary);
+      file << report.dump(-1, ' ', false, Json::error_handler_t::replace);
+    }
+    std::rename(temporary.c_str(), path);
+  } catch (...) {
+    // A report that cannot be written must not hide the failure it is about.
+  }
+}
+
+void InstallTerminateHandler() {
+  std::set_terminate([] {
+    const char* what = "std::terminate";
+    try {
+      if (const auto current = std::current_exception()) std::rethrow_exception(current);
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "keel: terminated: %s\n", error.what());
+      ReportCrash(error.what(), 70);
+      std::abort();
+    } catch (...) {
+    }
+    std::fprintf(stderr, "keel: terminated\n");
+    ReportCrash(what, 70);
+    std::abort();
+  });
+}
+
+}  // namespace keel::tools

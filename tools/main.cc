@@ -1,0 +1,77 @@
+// The keel program.
+
+#include <fmt/format.h>
+
+#include <exception>
+
+#include "common/status.h"
+#include "common/text.h"
+#include "tools/command.h"
+#include "tools/crash_report.h"
+
+namespace {
+
+constexpr int kExitUsage = 64;
+constexpr int kExitSoftware = 70;
+
+// "did you mean train?" for a mistyped subcommand.
+std::string Suggestion(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2) return "";
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  for (const std::string& name : names) {
+    if (name == argv[1]) return "";
+  }
+  const std::string near = keel::Closest(argv[1], names);
+  return near.empty() ? "" : fmt::format("\ndid you mean keel {}?", near);
+}
+
+int Run(int argc, char** argv) {
+  CLI::App app{"Keel trains language models: pre-training and supervised fine-tuning over tensor, pipeline and data "
+               "parallel ranks, with checkpoints that are never lost."};
+  app.set_version_flag("--version", "keel 0.1.0");
+  app.require_subcommand(1);
+  app.footer(
+      "Examples:\n"
+      "  keel launch --nproc-per-node 4 train configs/quickstart.yaml\n"
+      "  keel ckpt ls runs/quickstart\n"
+      "  keel generate --model runs/quickstart/export --input prompts.jsonl --output out.jsonl");
+  keel::tools::CommandContext context;
+  context.arguments.assign(argv, argv + argc);
+  keel::tools::AddConfigCommand(app, context);
+  keel::tools::AddCkptCommand(app, context);
+  keel::tools::AddLaunchCommand(app, context);
+  keel::tools::AddDoctorCommand(app, context);
+#ifdef KEEL_WITH_TORCH
+  keel::tools::AddTrainCommand(app, context);
+  keel::tools::AddScoreCommand(app, context);
+  keel::tools::AddGenerateCommand(app, context);
+  keel::tools::AddBenchCommand(app, context);
+#endif
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);   // --help, --version
+    fmt::print(stderr, "keel: {}{}\nkeel --help lists the commands\n", error.what(), Suggestion(app, argc, argv));
+    return kExitUsage;
+  }
+  return context.exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  keel::tools::InstallTerminateHandler();
+  try {
+    return Run(argc, argv);
+  } catch (const keel::Error& error) {
+    fmt::print(stderr, "keel: {}\n", error.what());
+    const int code = keel::ExitCodeFor(error.status().code());
+    keel::tools::ReportCrash(error.what(), code);
+    return code;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "keel: {}\n", error.what());
+    keel::tools::ReportCrash(error.what(), kExitSoftware);
+    return kExitSoftware;
+  }
+}

@@ -1,0 +1,132 @@
+// Config: everything a run is told, as plain structs that mirror the YAML's paths (verl's names). The
+// table in config.cc gives each field its range, unit and meaning. Torch-free.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/json.h"
+#include "common/options/schema.h"
+#include "common/status.h"
+
+namespace keel::trainer {
+
+struct TrainerSection {
+  std::string task = "pretrain";
+  std::string default_local_dir = "runs/default";
+  std::optional<int64_t> total_training_steps;
+  std::optional<double> total_epochs;
+  int64_t save_freq = -1;
+  int64_t test_freq = -1;
+  bool val_before_train = false;
+  std::optional<int64_t> max_ckpts_to_keep;
+  bool remove_previous_ckpt_in_save = false;
+  std::string resume_mode = "auto";
+  std::optional<std::string> resume_from_path;
+  int64_t seed = 1;
+  std::string device = "auto";
+  std::vector<std::string> logger = {"console", "jsonl"};
+  int64_t log_freq = 1;
+  int64_t max_consecutive_skips = 5;
+  double deadline_seconds = 120;
+  int64_t threads_per_rank = 1;
+};
+
+struct DataSection {
+  std::vector<std::string> train_files;
+  std::vector<std::string> val_files;
+  double val_split = 0;
+  std::string tokenizer = "bytes";
+  std::string text_key = "text";
+  std::string prompt_key = "prompt";
+  std::string response_key = "response";
+  std::string messages_key = "messages";
+  int64_t max_length = 512;
+  std::string truncation = "error";
+  int64_t train_batch_size = 8;
+  int64_t micro_batch_size_per_gpu = 1;
+  bool shuffle = true;
+};
+
+struct ModelSection {
+  std::optional<std::string> path;
+  Json config = Json::object();
+  std::string dtype = "float32";
+  bool enable_gradient_checkpointing = false;
+};
+
+struct MegatronSection {
+  int64_t tensor_model_parallel_size = 1;
+  int64_t pipeline_model_parallel_size = 1;
+  bool sequence_parallel = false;
+  bool use_distributed_optimizer = true;
+  double bucket_megabytes = 32;
+  bool param_offload = false;
+  bool grad_offload = false;
+  bool optimizer_offload = false;
+};
+
+struct OptimSection {
+  double lr = 1e-3;
+  std::vector<double> betas = {0.9, 0.95};
+  double eps = 1e-8;
+  double weight_decay = 0.1;
+  double clip_grad = 1.0;
+  std::string lr_decay_style = "cosine";
+  int64_t lr_warmup_steps = 0;
+  std::optional<int64_t> lr_decay_steps;
+  std::optional<int64_t> lr_wsd_decay_steps;
+  double min_lr = 0;
+};
+
+struct CheckpointStagingSection {
+  std::string mode = "overlap";
+  std::optional<int64_t> host_memory_cap;
+};
+
+struct CheckpointSection {
+  std::vector<std::string> save_contents = {"model", "optimizer", "extra"};
+  std::vector<std::string> load_contents = {"model", "optimizer", "extra"};
+  bool async_save = false;
+  int64_t dist_ckpt_workers = 1;
+  CheckpointStagingSection staging;
+  std::string io = "auto";
+  std::string on_busy = "wait";
+};
+
+struct ActorSection {
+  MegatronSection megatron;
+  OptimSection optim;
+  CheckpointSection checkpoint;
+};
+
+struct ActorRolloutRefSection {
+  ModelSection model;
+  ActorSection actor;
+};
+
+struct Config {
+  TrainerSection trainer;
+  DataSection data;
+  ActorRolloutRefSection actor_rollout_ref;
+};
+
+// The table, bound to `config`, which must outlive it.
+options::Schema MakeSchema(Config& config);
+
+struct LoadedConfig {
+  Config config;             // data paths made absolute against the file's folder
+  std::string resolved;      // YAML of all values, as given
+  std::string with_origins;  // the same with a comment for each value's origin
+};
+
+// kConfig with every problem of file and overrides; kNotFound when there is no file.
+Result<LoadedConfig> LoadConfig(const std::string& path, const std::vector<std::string>& overrides);
+
+// What does not fit together, or is not in this release: every problem as a sentence that names the keys.
+// `world` is the number of ranks.
+std::vector<std::string> ValidateConfig(const Config& config, int world);
+
+}  // namespace keel::trainer
