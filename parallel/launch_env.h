@@ -24,6 +24,7 @@ struct LaunchEnv {
   std::string run_id = "none";      // TORCHELASTIC_RUN_ID, Slurm job id, …
   int restart_count = 0;
   std::string error_file;           // TORCHELASTIC_ERROR_FILE, empty when none
+  std::string status_file;          // KEEL_STATUS_FILE of keel launch, see RankStatus
   std::string launcher;             // "torchrun", "keel launch", "mpi", "slurm", "single"
 };
 

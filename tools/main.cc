@@ -39,14 +39,14 @@ int Run(int argc, char** argv) {
   keel::tools::CommandContext context;
   context.arguments.assign(argv, argv + argc);
   keel::tools::AddConfigCommand(app, context);
-  keel::tools::AddCkptCommand(app, context);
+//TMP  keel::tools::AddCkptCommand(app, context);
   keel::tools::AddLaunchCommand(app, context);
-  keel::tools::AddDoctorCommand(app, context);
+//TMP  keel::tools::AddDoctorCommand(app, context);
 #ifdef KEEL_WITH_TORCH
   keel::tools::AddTrainCommand(app, context);
-  keel::tools::AddScoreCommand(app, context);
-  keel::tools::AddGenerateCommand(app, context);
-  keel::tools::AddBenchCommand(app, context);
+//TMP  keel::tools::AddScoreCommand(app, context);
+//TMP  keel::tools::AddGenerateCommand(app, context);
+//TMP  keel::tools::AddBenchCommand(app, context);
 #endif
   try {
     app.parse(argc, argv);

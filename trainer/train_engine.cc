@@ -64,7 +64,8 @@ std::vector<double> TrainEngine::SumOverRanks(std::vector<double> values) {
   return {tensor.data_ptr<double>(), tensor.data_ptr<double>() + tensor.numel()};
 }
 
-StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches, int64_t loss_tokens, double lr, int64_t t) {
+StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches, int64_t loss_tokens, double lr, int64_t t,
+                             bool stop) {
   StepResult result;
   Stopwatch watch;
 
@@ -80,7 +81,9 @@ StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches, int64_
   // 2. Finalise gradients: what DP, TP and tied stages still have to sum.
   gradients_.FinishReduction();
   const std::vector<double> sums =
-      SumOverRanks({owns_loss() ? loss.item<double>() : 0.0, optimizer_.LocalSquaredNorm(context_.tp_rank())});
+      SumOverRanks({owns_loss() ? loss.item<double>() : 0.0, optimizer_.LocalSquaredNorm(context_.tp_rank()),
+                    stop ? 1.0 : 0.0});
+  result.stop = sums[2] > 0;
   result.loss = sums[0];
   result.grad_norm = std::sqrt(sums[1]);
   result.reduce_s = watch.Lap();

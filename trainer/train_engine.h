@@ -34,6 +34,7 @@ struct StepResult {
   double loss = 0;          // mean over the loss tokens of the global batch; the same on every rank
   double grad_norm = 0;     // before clipping
   bool skipped = false;     // loss or norm not finite: nothing was updated
+  bool stop = false;        // some rank asked to stop; the same on every rank
   double forward_backward_s = 0;
   double reduce_s = 0;      // what of the gradient reduction was not hidden
   double optimizer_s = 0;   // clip, update, all-gather
@@ -50,8 +51,10 @@ class TrainEngine {
   void WeightsChanged() { optimizer_.ResetMasters(); }
 
   // One optimizer step over this DP rank's micro-batches. `loss_tokens` is the number of targets that
-  // count over the global batch; `t` counts applied updates from 1.
-  StepResult Step(const std::vector<model::ModelBatch>& microbatches, int64_t loss_tokens, double lr, int64_t t);
+  // count over the global batch; `t` counts applied updates from 1. `stop` is this rank's wish to end
+  // after the step; it travels with the sums of the norm.
+  StepResult Step(const std::vector<model::ModelBatch>& microbatches, int64_t loss_tokens, double lr, int64_t t,
+                  bool stop = false);
   // Sum over this DP rank's micro-batches of the targets' negative log-likelihoods, summed over DP; the
   // same on every rank.
   double SummedLoss(const std::vector<model::ModelBatch>& microbatches);

@@ -1,0 +1,38 @@
+#include "model/tokenizer.h"
+
+#include <fmt/format.h>
+
+namespace keel::model {
+
+namespace {
+
+class ByteTokenizer final : public Tokenizer {
+ public:
+  std::vector<int32_t> Encode(std::string_view text) const override {
+    std::vector<int32_t> tokens;
+    tokens.reserve(text.size());
+    for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
+    return tokens;
+  }
+  std::string Decode(std::span<const int32_t> tokens) const override {
+    std::string text;
+    for (const int32_t token : tokens) {
+      if (token >= 0 && token < 256) text += static_cast<char>(token);
+    }
+    return text;
+  }
+  int64_t vocab_size() const override { return 259; }
+  std::optional<int32_t> bos() const override { return 256; }
+  std::optional<int32_t> eos() const override { return 257; }
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Tokenizer>> MakeTokenizer(const std::string& name) {
+  if (name == "bytes") return std::unique_ptr<Tokenizer>(std::make_unique<ByteTokenizer>());
+  return Status(StatusCode::kConfig, fmt::format("tokenizer {}: only \"bytes\" is in this release; tokenize ahead and give "
+                                                 "rows with input_ids for another",
+                                                 name));
+}
+
+}  // namespace keel::model

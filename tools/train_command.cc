@@ -1,0 +1,60 @@
+// keel train: one rank of whatever launched it, or a single process.
+
+#include <csignal>
+#include <cstdlib>
+#include <memory>
+
+#include "common/log.h"
+#include "parallel/launch_env.h"
+#include "parallel/rank_status.h"
+#include "tools/command.h"
+#include "trainer/trainer.h"
+
+namespace keel::tools {
+
+namespace {
+
+// Signals reach the trainer through this flag alone; the second one ends the process.
+std::atomic<bool> stop_requested{false};
+
+extern "C" void OnStopSignal(int number) {
+  if (stop_requested.exchange(true)) std::_Exit(128 + number);
+}
+
+int Train(const std::string& path, const std::vector<std::string>& overrides) {
+  const auto env = ValueOrThrow(parallel::DetectLaunchEnv(parallel::ProcessEnvironment()));
+  LogOptions log_options;
+  log_options.rank = env.rank;
+  Logger log(log_options);
+  trainer::TrainerInputs inputs;
+  inputs.loaded = ValueOrThrow(trainer::LoadConfig(path, overrides));
+  inputs.env = env;
+  inputs.stop_requested = &stop_requested;
+  parallel::RankStatus status(env.status_file);
+  inputs.status = &status;
+  std::signal(SIGTERM, OnStopSignal);
+  std::signal(SIGUSR1, OnStopSignal);
+  const trainer::RunEnd end = trainer::RunTraining(inputs, log);
+  return end == trainer::RunEnd::kPreempted ? ExitCodeFor(StatusCode::kPreempted) : 0;
+}
+
+}  // namespace
+
+void AddTrainCommand(CLI::App& app, CommandContext& context) {
+  struct Arguments {
+    std::string path;
+    std::vector<std::string> overrides;
+  };
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* train = app.add_subcommand("train", "Train as a configuration says");
+  train->add_option("CONFIG", arguments->path, "YAML file; see docs/configuration.md")->required();
+  train->add_option("overrides", arguments->overrides, "key=value, +key=value, ~key");
+  train->footer(
+      "Examples:\n"
+      "  keel train configs/shakespeare.yaml\n"
+      "  keel launch --nproc-per-node 4 train configs/quickstart.yaml trainer.total_training_steps=50\n"
+      "  torchrun --no-python --standalone --nproc-per-node 2 keel train configs/quickstart.yaml");
+  train->callback([arguments, &context] { context.exit_code = Train(arguments->path, arguments->overrides); });
+}
+
+}  // namespace keel::tools

@@ -1,0 +1,62 @@
+#include "trainer/data/batch.h"
+
+#include <algorithm>
+
+namespace keel::trainer {
+
+namespace {
+
+constexpr int32_t kNoTarget = -100;
+
+void AppendSample(MicroBatch& batch, const Sample& sample) {
+  const size_t inputs = sample.tokens.size() - 1;
+  for (size_t i = 0; i < inputs; ++i) {
+    batch.ids.push_back(sample.tokens[i]);
+    batch.targets.push_back(sample.learn[i + 1] != 0 ? sample.tokens[i + 1] : kNoTarget);
+    batch.positions.push_back(static_cast<int32_t>(i));
+  }
+  batch.boundaries.push_back(static_cast<int64_t>(batch.ids.size()));
+  batch.sample_ids.push_back(sample.id);
+}
+
+void AppendIgnored(MicroBatch& batch, int64_t tokens) {
+  for (int64_t i = 0; i < tokens; ++i) {
+    batch.ids.push_back(0);
+    batch.targets.push_back(kNoTarget);
+    batch.positions.push_back(static_cast<int32_t>(i));
+  }
+  batch.boundaries.push_back(static_cast<int64_t>(batch.ids.size()));
+}
+
+}  // namespace
+
+StepBatch MakeStepBatch(const Dataset& data, const std::function<int64_t(int64_t)>& at, int64_t cursor,
+                        int64_t count, const BatchOptions& options) {
+  StepBatch step;
+  std::vector<int64_t> chosen;
+  for (int64_t i = 0; i < count; ++i) {
+    chosen.push_back(at(cursor + i));
+    step.loss_tokens += data.targets(chosen.back());
+    step.tokens += data.inputs(chosen.back());
+  }
+  const int64_t per_rank = options.batch_size / options.dp;
+  for (int64_t begin = 0; begin < per_rank; begin += options.micro_batch_size) {
+    MicroBatch batch;
+    batch.boundaries.push_back(0);
+    for (int64_t i = begin; i < std::min(begin + options.micro_batch_size, per_rank); ++i) {
+      const int64_t position = options.dp_rank * per_rank + i;
+      if (position < count) AppendSample(batch, data.Get(chosen[static_cast<size_t>(position)]));
+    }
+    const auto tokens = static_cast<int64_t>(batch.ids.size());
+    const int64_t short_of = (options.pad_to_multiple - tokens % options.pad_to_multiple) % options.pad_to_multiple;
+    if (tokens == 0) {
+      AppendIgnored(batch, options.pad_to_multiple);
+    } else if (short_of > 0) {
+      AppendIgnored(batch, short_of);
+    }
+    step.microbatches.push_back(std::move(batch));
+  }
+  return step;
+}
+
+}  // namespace keel::trainer

@@ -1,0 +1,36 @@
+#include "trainer/flops.h"
+
+#include <algorithm>
+
+#include "common/clock.h"
+
+namespace keel::trainer {
+
+double TrainFlopsPerToken(const model::HfConfig& c, double sequence_length) {
+  const int64_t q = c.num_attention_heads * c.head_dim;
+  const int64_t kv = c.num_key_value_heads * c.head_dim;
+  const int64_t layer = c.hidden_size * (2 * q + 2 * kv) + 3 * c.hidden_size * c.intermediate_size;
+  const auto weights = static_cast<double>(c.num_hidden_layers * layer + c.vocab_size * c.hidden_size);
+  return 6 * weights + 6 * static_cast<double>(c.num_hidden_layers * q) * sequence_length;
+}
+
+double MeasureGemmRate(at::ScalarType dtype, at::Device device) {
+  const at::NoGradGuard no_grad;
+  const int64_t n = device.is_cpu() ? 768 : 4096;
+  const auto options = at::TensorOptions().dtype(dtype).device(device);
+  const at::Tensor a = at::full({n, n}, 0.5, options);
+  at::Tensor out = at::mm(a, a);
+  double best = 0;
+  double spent = 0;
+  for (int i = 0; i < 20 && (i < 3 || spent < 0.1); ++i) {
+    const Stopwatch watch;
+    at::mm_out(out, a, a);
+    if (!device.is_cpu()) static_cast<void>(out[0][0].item<float>());
+    const double seconds = watch.Elapsed();
+    spent += seconds;
+    best = std::max(best, 2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n) / seconds);
+  }
+  return best;
+}
+
+}  // namespace keel::trainer

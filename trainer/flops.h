@@ -1,0 +1,21 @@
+// Arithmetic of a training step, and the rate it is held against.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+
+#include "model/hf_config.h"
+
+namespace keel::trainer {
+
+// Floating-point operations of forward and backward per token: 6 N + 6 L (heads * head_dim) T, with N the
+// weights that take part in matrix products (a tied embedding once, as the head) and causal attention over
+// T tokens (PaLM's formula, halved for causality as in llm.c). Recompute is not counted.
+double TrainFlopsPerToken(const model::HfConfig& config, double sequence_length);
+
+// Operations per second of a square matrix product in this dtype on this device with the current threads:
+// the best of a few, about a tenth of a second in all.
+double MeasureGemmRate(at::ScalarType dtype, at::Device device);
+
+}  // namespace keel::trainer
