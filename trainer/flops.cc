@@ -1,7 +1,5 @@
 #include "trainer/flops.h"
 
-#include <algorithm>
-
 #include "common/clock.h"
 
 namespace keel::trainer {
@@ -20,17 +18,15 @@ double MeasureGemmRate(at::ScalarType dtype, at::Device device) {
   const auto options = at::TensorOptions().dtype(dtype).device(device);
   const at::Tensor a = at::full({n, n}, 0.5, options);
   at::Tensor out = at::mm(a, a);
-  double best = 0;
-  double spent = 0;
-  for (int i = 0; i < 20 && (i < 3 || spent < 0.1); ++i) {
-    const Stopwatch watch;
+  const double operations = 2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
+  const Stopwatch watch;
+  int done = 0;
+  while (done < 3 || watch.Elapsed() < 0.2) {
     at::mm_out(out, a, a);
     if (!device.is_cpu()) static_cast<void>(out[0][0].item<float>());
-    const double seconds = watch.Elapsed();
-    spent += seconds;
-    best = std::max(best, 2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n) / seconds);
+    ++done;
   }
-  return best;
+  return operations * done / watch.Elapsed();
 }
 
 }  // namespace keel::trainer

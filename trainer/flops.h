@@ -14,8 +14,9 @@ namespace keel::trainer {
 // T tokens (PaLM's formula, halved for causality as in llm.c). Recompute is not counted.
 double TrainFlopsPerToken(const model::HfConfig& config, double sequence_length);
 
-// Operations per second of a square matrix product in this dtype on this device with the current threads:
-// the best of a few, about a tenth of a second in all.
+// Operations per second of square matrix products in this dtype on this device with the current threads,
+// on average over about a fifth of a second. Ranks that share cores measure at the same time, so that the sum
+// over ranks is the machine's rate.
 double MeasureGemmRate(at::ScalarType dtype, at::Device device);
 
 }  // namespace keel::trainer

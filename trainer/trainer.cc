@@ -279,8 +279,8 @@ class Run {
 
   // 6. The steps.
   RunEnd Loop() {
-    double gemm = MeasureGemmRate(dtype_, device_);
-    at::Tensor rate = at::full({1}, gemm, at::TensorOptions().dtype(at::kDouble).device(device_));
+    context_->world().Barrier();
+    at::Tensor rate = at::full({1}, MeasureGemmRate(dtype_, device_), at::TensorOptions().dtype(at::kDouble).device(device_));
     context_->world().AllReduce(rate);
     gemm_rate_ = rate.item<double>();
     log_.Info("matrix products: {:.1f} GFLOP/s over all ranks, the rate that mfu is a share of", gemm_rate_ / 1e9);
