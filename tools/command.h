@@ -15,7 +15,6 @@ struct CommandContext {
 };
 
 void AddConfigCommand(CLI::App& app, CommandContext& context);
-void AddCkptCommand(CLI::App& app, CommandContext& context);
 void AddLaunchCommand(CLI::App& app, CommandContext& context);
 void AddDoctorCommand(CLI::App& app, CommandContext& context);
 // Only with torch.

@@ -6,6 +6,7 @@
 
 #include "common/status.h"
 #include "common/text.h"
+#include "tools/ckpt/ckpt_commands.h"
 #include "tools/command.h"
 #include "tools/crash_report.h"
 
@@ -39,7 +40,7 @@ int Run(int argc, char** argv) {
   keel::tools::CommandContext context;
   context.arguments.assign(argv, argv + argc);
   keel::tools::AddConfigCommand(app, context);
-//TMP  keel::tools::AddCkptCommand(app, context);
+  keel::tools::AddCkptCommands(app, &context.exit_code);
   keel::tools::AddLaunchCommand(app, context);
 //TMP  keel::tools::AddDoctorCommand(app, context);
 #ifdef KEEL_WITH_TORCH

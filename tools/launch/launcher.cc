@@ -27,6 +27,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr Clock::time_point kNever = Clock::time_point::max();
+
 // Signals that are passed on to the ranks.
 constexpr std::array kForwarded = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
@@ -199,7 +201,7 @@ class NodeLauncher {
 
   // Passes output on and reaps until every rank has ended and its output is read.
   void Watch(std::vector<Rank>& ranks) {
-    std::optional<Clock::time_point> kill_at;
+    Clock::time_point kill_at = kNever;
     while (true) {
       std::vector<pollfd> polled = {{signal_fd_, POLLIN, 0}};
       bool alive = false;
@@ -215,9 +217,9 @@ class NodeLauncher {
       for (Rank& rank : ranks) rank.child->Drain();
       ReadSignals(ranks, kill_at);
       Reap(ranks, kill_at);
-      if (kill_at && Clock::now() >= *kill_at) {
+      if (Clock::now() >= kill_at) {
         for (Rank& rank : ranks) rank.child->Signal(SIGKILL);
-        kill_at.reset();
+        kill_at = kNever;
       }
     }
     for (Rank& rank : ranks) {
@@ -226,7 +228,7 @@ class NodeLauncher {
     }
   }
 
-  void ReadSignals(std::vector<Rank>& ranks, std::optional<Clock::time_point>& kill_at) {
+  void ReadSignals(std::vector<Rank>& ranks, Clock::time_point& kill_at) {
     signalfd_siginfo info{};
     while (read(signal_fd_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
       const int number = static_cast<int>(info.ssi_signo);
@@ -236,11 +238,11 @@ class NodeLauncher {
         if (!rank.child->ended) rank.child->Signal(again ? SIGKILL : number);
       }
       if (number == SIGUSR1 || number == SIGUSR2) continue;
-      if (!kill_at) kill_at = Clock::now() + options_.shutdown_timeout;
+      if (kill_at == kNever) kill_at = Clock::now() + options_.shutdown_timeout;
     }
   }
 
-  void Reap(std::vector<Rank>& ranks, std::optional<Clock::time_point>& kill_at) {
+  void Reap(std::vector<Rank>& ranks, Clock::time_point& kill_at) {
     for (size_t i = 0; i < ranks.size(); ++i) {
       Child& child = *ranks[i].child;
       if (child.ended || waitpid(child.pid(), &child.wait_status, WNOHANG) != child.pid()) continue;
@@ -256,7 +258,7 @@ class NodeLauncher {
         }
       }
       const auto grace = preempted || forwarded_ != 0 ? options_.shutdown_timeout : options_.failure_grace;
-      if (!kill_at) kill_at = Clock::now() + grace;
+      if (kill_at == kNever) kill_at = Clock::now() + grace;
     }
   }
 
