@@ -1,7 +1,7 @@
 """The tiny models that the fixtures are made of: one per family and per trap of the format.
 
 Every model is small enough for a test and odd enough that a mistake shows: the vocabulary is a prime
-(131), norm weights differ from one, biases from zero, and each directory has a reason of its own.
+(263, four more than the byte tokenizer has), norm weights differ from one, biases from zero, and each directory has a reason of its own.
 """
 
 import json
@@ -19,7 +19,7 @@ BASE = dict(
     num_hidden_layers=4,
     num_attention_heads=4,
     num_key_value_heads=2,
-    vocab_size=131,
+    vocab_size=263,
     max_position_embeddings=256,
     rms_norm_eps=1e-5,
     tie_word_embeddings=False,

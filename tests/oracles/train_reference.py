@@ -2,8 +2,9 @@
 
     train_reference.py HF_DIR INPUT.jsonl OUT.safetensors OUT.json [--steps 5] [--lr 1e-3]
 
-INPUT has {"input_ids": [...]} a line. Each step's loss is the mean over all next tokens of all lines, so
-the order of the data has no part in it. Decay 0.1 of matrices alone, betas 0.9 and 0.95, eps 1e-8,
+INPUT has {"input_ids": [...], "labels": [...]} a line; labels stand beside the ids they repeat, -100 where
+nothing is learnt, and without them all ids are learnt. Each step's loss is the mean over all learnt
+tokens of all lines, so the order of the data has no part in it. Decay 0.1 of matrices alone, betas 0.9 and 0.95, eps 1e-8,
 gradients clipped to norm 1, constant rate. OUT.safetensors has the weights after the last step, OUT.json
 {"losses", "grad_norms"}.
 """
@@ -19,10 +20,10 @@ from generate_reference import load
 
 def mean_loss(model, sequences):
     total, count = 0.0, 0
-    for ids in sequences:
+    for ids, labels in sequences:
         logits = model(ids[None, :-1]).logits[0]
-        total = total + torch.nn.functional.cross_entropy(logits, ids[1:], reduction="sum")
-        count += len(ids) - 1
+        total = total + torch.nn.functional.cross_entropy(logits, labels[1:], reduction="sum")
+        count += (labels[1:] != -100).sum()
     return total / count
 
 
@@ -38,7 +39,10 @@ def main():
     torch.set_num_threads(1)
     model = load(args.model)
     with open(args.input, encoding="utf-8") as lines:
-        sequences = [torch.tensor(json.loads(line)["input_ids"]) for line in lines]
+        rows = [json.loads(line) for line in lines]
+    sequences = [
+        (torch.tensor(row["input_ids"]), torch.tensor(row.get("labels", row["input_ids"]))) for row in rows
+    ]
     named = dict(model.named_parameters())
     matrices = [p for p in named.values() if p.dim() == 2]
     vectors = [p for p in named.values() if p.dim() == 1]
