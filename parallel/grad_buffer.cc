@@ -29,14 +29,16 @@ GradBuffer::GradBuffer(std::vector<Parameter*> parameters, ProcessGroup& dp, Pro
 
   // 1. Storage, and the parameters' views of it.
   values_ = at::zeros({layout_.total}, at::TensorOptions().dtype(options.dtype).device(options.device));
-  gradients_ = at::zeros({layout_.total}, at::TensorOptions().dtype(at::kFloat).device(options.device));
+  const auto fp32 = at::TensorOptions().dtype(at::kFloat).device(options.device);
+  if (!options.inference) gradients_ = at::zeros({layout_.total}, fp32);
   for (size_t i = 0; i < parameters_.size(); ++i) {
     Parameter& p = *parameters_[i];
     const ParameterPlace& place = layout_.places[i];
     const int64_t at = layout_.buckets[static_cast<size_t>(place.bucket)].offset + place.offset;
-    p.value = ViewOf(values_, at, p).requires_grad_(true);
-    p.gradient = ViewOf(gradients_, at, p);
+    p.value = ViewOf(values_, at, p).requires_grad_(!options.inference);
+    p.gradient = options.inference ? at::empty({0}, fp32) : ViewOf(gradients_, at, p);
   }
+  if (options.inference) return;
 
   // 2. What this rank owns: its chunk of each bucket, one after another.
   for (const Bucket& bucket : layout_.buckets) {

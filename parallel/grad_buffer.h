@@ -22,6 +22,7 @@ struct GradBufferOptions {
   at::ScalarType dtype = at::kFloat;     // of the parameters
   at::Device device = at::kCPU;
   int64_t bucket_bytes = int64_t{32} << 20;   // of fp32 gradients; smaller overlaps more, costs more calls
+  bool inference = false;   // storage of the values alone: no gradients, nothing owned
 };
 
 // Rows of a parameter that this rank updates, and where they lie in the owned arrays.

@@ -45,8 +45,8 @@ int Run(int argc, char** argv) {
 //TMP  keel::tools::AddDoctorCommand(app, context);
 #ifdef KEEL_WITH_TORCH
   keel::tools::AddTrainCommand(app, context);
-//TMP  keel::tools::AddScoreCommand(app, context);
-//TMP  keel::tools::AddGenerateCommand(app, context);
+  keel::tools::AddScoreCommand(app, context);
+  keel::tools::AddGenerateCommand(app, context);
 //TMP  keel::tools::AddBenchCommand(app, context);
 #endif
   try {

@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Sets up a Debian 12 machine for Keel and builds the `keel` program. Safe to run again: what is there
+# is left alone. Details go to build/bootstrap.log.
+#
+#   tools/bootstrap.sh [--tests] [--no-torch] [--jobs N]
+#     --tests      build the tests and benchmarks too
+#     --no-torch   only the torch-free part: no virtual environment, no wheel
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+target=keel
+preset=release
+jobs=$(nproc)
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --tests) target=all ;;
+    --no-torch) preset=no-torch ;;
+    --jobs) jobs=$2; shift ;;
+    -h|--help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "bootstrap: unknown option $1; see --help" >&2; exit 64 ;;
+  esac
+  shift
+done
+
+packages=(g++ cmake ninja-build ccache pkg-config git python3-venv ca-certificates
+  libcli11-dev libyaml-cpp-dev libspdlog-dev libfmt-dev nlohmann-json3-dev libpcre2-dev libxxhash-dev
+  libgtest-dev libgmock-dev perl-doc iproute2)
+
+mkdir -p build
+log=build/bootstrap.log
+: > "$log"
+begin=$SECONDS
+say() { printf 'bootstrap %4ds  %s\n' "$((SECONDS - begin))" "$*"; }
+fail() {
+  printf 'bootstrap: %s\n' "$*" >&2
+  printf 'the last lines of %s:\n' "$log" >&2
+  tail -n 15 "$log" >&2
+  exit 1
+}
+
+# 1. Debian packages.
+missing=()
+for package in "${packages[@]}"; do
+  dpkg-query -W -f='${db:Status-Abbrev}' "$package" 2>/dev/null | grep -q '^ii' || missing+=("$package")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+  command -v apt-get >/dev/null || fail "missing packages: ${missing[*]}; this is no Debian machine (no apt-get), install their counterparts"
+  as_root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || fail "missing packages: ${missing[*]}; run as root, or install them with: apt-get install ${missing[*]}"
+    as_root=(sudo)
+  fi
+  say "installing Debian packages: ${missing[*]}"
+  "${as_root[@]}" apt-get update >>"$log" 2>&1 || fail "apt-get update failed: is there a network and a package source?"
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}" >>"$log" 2>&1 ||
+    fail "apt-get install ${missing[*]} failed"
+else
+  say "Debian packages: all ${#packages[@]} there"
+fi
+
+# 2. The virtual environment with the torch wheel. A half-made one is made again.
+if [ "$preset" = release ]; then
+  stamp=$(sha256sum requirements.txt | cut -c1-16)
+  if [ -f .venv/keel-requirements ] && [ "$(cat .venv/keel-requirements)" = "$stamp" ]; then
+    say "virtual environment: up to date"
+  else
+    say "virtual environment: installing requirements.txt (torch takes some minutes and 5 GB)"
+    [ -x .venv/bin/pip ] || rm -rf .venv
+    [ -d .venv ] || python3 -m venv .venv >>"$log" 2>&1 || fail "python3 -m venv .venv failed"
+    .venv/bin/pip install --disable-pip-version-check -r requirements.txt >>"$log" 2>&1 ||
+      fail "pip install -r requirements.txt failed: is there a network, and room on the disk ($(df -h --output=avail . | tail -1 | tr -d ' ') free)?"
+    echo "$stamp" > .venv/keel-requirements
+  fi
+fi
+
+# 3. Configure and build.
+say "configuring (preset $preset)"
+cmake --preset "$preset" >>"$log" 2>&1 || fail "cmake --preset $preset failed"
+say "building $target with $jobs jobs"
+cmake --build "build/$preset" --target "$target" -j "$jobs" >>"$log" 2>&1 || fail "the build failed"
+say "done: build/$preset/keel"

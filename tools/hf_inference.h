@@ -1,0 +1,42 @@
+// A whole Hugging Face model in one process, for keel score and keel generate.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/json.h"
+#include "model/decoder.h"
+#include "model/tokenizer.h"
+#include "parallel/grad_buffer.h"
+#include "parallel/process_group.h"
+
+namespace keel::tools {
+
+class HfInference {
+ public:
+  // Throws keel::Error. `dtype`: "", float32 or bfloat16; "" takes the directory's.
+  HfInference(const std::string& directory, const std::string& dtype);
+
+  model::Decoder& decoder() { return *decoder_; }
+  const model::HfConfig& config() const { return config_; }
+  // By vocabulary: bytes for 259 ids; null when the rows must bring input_ids.
+  const model::Tokenizer* tokenizer() const { return tokenizer_.get(); }
+
+ private:
+  model::HfConfig config_;
+  std::unique_ptr<parallel::ProcessGroup> group_;
+  std::unique_ptr<model::Decoder> decoder_;
+  std::unique_ptr<parallel::GradBuffer> storage_;
+  std::unique_ptr<model::Tokenizer> tokenizer_;
+};
+
+// A row of an input file: its JSON and its token ids (from input_ids, prompt or text).
+struct InputRow {
+  Json json;
+  std::vector<int32_t> ids;
+  std::string where;   // "prompts.jsonl:3"
+};
+std::vector<InputRow> ReadInputRows(const std::string& path, const HfInference& model);
+
+}  // namespace keel::tools

@@ -1,0 +1,99 @@
+// keel score: log-probabilities per token, and perplexity.
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <fstream>
+#include <memory>
+
+#include "checkpoint/safetensors.h"
+#include "common/file_system.h"
+#include "tools/command.h"
+#include "tools/hf_inference.h"
+
+namespace keel::tools {
+
+namespace {
+
+struct Arguments {
+  std::string model, input, output, logits, dtype;
+};
+
+model::ModelBatch BatchOf(const std::vector<int32_t>& ids) {
+  const auto length = static_cast<int64_t>(ids.size());
+  model::ModelBatch batch;
+  batch.ids = at::tensor(ids, at::kInt).to(at::kLong);
+  batch.targets = at::full({length}, parallel::kIgnoreTarget, at::kLong);
+  if (length > 1) batch.targets.narrow(0, 0, length - 1).copy_(batch.ids.narrow(0, 1, length - 1));
+  batch.packing.positions = at::arange(length, at::kInt);
+  batch.packing.boundaries = {0, length};
+  return batch;
+}
+
+void Score(const Arguments& a) {
+  HfInference model(a.model, a.dtype);
+  const std::vector<InputRow> rows = ReadInputRows(a.input, model);
+  std::ofstream out(a.output);
+  if (!out) throw Error(StatusCode::kCannotCreate, fmt::format("--output {}: cannot be written", a.output));
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> logits;
+  double total = 0;
+  int64_t tokens = 0;
+  for (const InputRow& row : rows) {
+    const model::ModelBatch batch = BatchOf(row.ids);
+    const at::Tensor hidden = model.decoder().Forward({}, batch);
+    const at::Tensor log_probs = model.decoder().LogProbs(hidden, batch.targets);
+    if (!a.logits.empty()) logits.push_back(model.decoder().Logits(hidden).to(at::kFloat).contiguous());
+    std::vector<double> values;
+    double sum = 0;
+    for (size_t i = 0; i + 1 < row.ids.size(); ++i) {
+      values.push_back(static_cast<double>(log_probs.data_ptr<float>()[i]));
+      sum += values.back();
+    }
+    total += sum;
+    tokens += static_cast<int64_t>(values.size());
+    const double mean = values.empty() ? 0 : sum / static_cast<double>(values.size());
+    // log_probs[i] is log p(token i + 1 | tokens up to i).
+    const Json line = {{"log_probs", values}, {"sum_log_prob", sum}, {"perplexity", std::exp(-mean)}};
+    out << line.dump() << "\n";
+  }
+  out.close();
+  if (!out) throw Error(StatusCode::kIo, fmt::format("--output {}: writing failed", a.output));
+  if (!a.logits.empty()) {
+    std::vector<checkpoint::SafetensorsPart> parts;
+    std::vector<std::string> names;
+    for (size_t i = 0; i < logits.size(); ++i) names.push_back(fmt::format("logits.{}", i));
+    for (size_t i = 0; i < logits.size(); ++i) parts.push_back({names[i], DType::kF32, Dims(logits[i].sizes()), {}});
+    const std::string header = ValueOrThrow(checkpoint::BuildSafetensorsHeader(parts, {{"format", "pt"}}, 8));
+    std::ofstream file(a.logits, std::ios::binary);
+    file << header;
+    for (const at::Tensor& tensor : logits) {
+      file.write(static_cast<const char*>(tensor.data_ptr()), static_cast<std::streamsize>(tensor.nbytes()));
+    }
+    file.close();
+    if (!file) throw Error(StatusCode::kIo, fmt::format("--logits {}: writing failed", a.logits));
+  }
+  const double mean = tokens == 0 ? 0 : total / static_cast<double>(tokens);
+  fmt::print("{} rows, {} tokens scored, mean log-prob {:.6f}, perplexity {:.6f} -> {}\n", rows.size(), tokens, mean,
+             std::exp(-mean), a.output);
+}
+
+}  // namespace
+
+void AddScoreCommand(CLI::App& app, CommandContext&) {
+  auto a = std::make_shared<Arguments>();
+  CLI::App* score = app.add_subcommand("score", "Log-probabilities per token under a Hugging Face model");
+  score->add_option("--model", a->model, "Hugging Face directory")->required();
+  score->add_option("--input", a->input, "JSON Lines with input_ids, text or prompt")->required();
+  score->add_option("--output", a->output, "JSON Lines: log_probs, sum_log_prob, perplexity")->required();
+  score->add_option("--logits", a->logits, "Also all logits, as safetensors logits.<row> [tokens, vocab] fp32");
+  score->add_option("--dtype", a->dtype, "float32 or bfloat16 (default: the model's)")->check(CLI::IsMember({"float32", "bfloat16"}));
+  score->footer(
+      "Examples:\n"
+      "  keel score --model runs/quickstart/export --input rows.jsonl --output scores.jsonl\n"
+      "  keel score --model Qwen2.5-0.5B --input ids.jsonl --output scores.jsonl --dtype float32\n"
+      "  keel score --model export --input rows.jsonl --output scores.jsonl --logits logits.safetensors");
+  score->callback([a] { Score(*a); });
+}
+
+}  // namespace keel::tools
