@@ -30,13 +30,14 @@ cat $pods | head -c 4000000 > "$run/manuals.txt"
 run=$(cd "$run" && pwd)
 echo "$(echo "$pods" | wc -l) manuals, $(stat -c %s "$run/manuals.txt") bytes -> $run/manuals.txt"
 
+# Run in a subshell: it becomes the launcher, so that a signal to it reaches the launcher.
 train() {
-  "$keel" launch --nproc-per-node 4 --log-dir "$run/logs" --rdzv-id "$1" train configs/quickstart.yaml \
+  exec "$keel" launch --nproc-per-node 4 --log-dir "$run/logs" --rdzv-id "$1" train configs/quickstart.yaml \
     "data.train_files=[$run/manuals.txt]" "trainer.default_local_dir=$run"
 }
 
 say "3. Train with 4 ranks, TP=2 x PP=2; it is stopped (SIGTERM) after its second checkpoint"
-train first &
+(train first) &
 launcher=$!
 while kill -0 "$launcher" 2>/dev/null && [ ! -d "$run/global_step_40" ]; do sleep 0.2; done
 # The signal goes to the launcher alone, which passes it on.
@@ -48,7 +49,7 @@ echo "stopped with exit code 75: the state is saved"
 "$keel" ckpt ls "$run"
 
 say "4. Start again: it goes on where it stopped"
-train second
+(train second)
 
 say "5. What there is now"
 "$keel" ckpt ls "$run"

@@ -320,20 +320,21 @@ Result<int> Launch(const LaunchOptions& options, const StartStore& start_store) 
   const auto problems = options.Validate();
   if (!problems.empty()) return Status(StatusCode::kUsage, fmt::format("{}", fmt::join(problems, "; ")));
   const std::string address = options.master_addr.empty() ? "127.0.0.1" : options.master_addr;
-  std::unique_ptr<StoreHost> store;
-  int port = options.master_port;
-  if (options.node_rank == 0) {
-    KEEL_ASSIGN_OR_RETURN(store, start_store(address, options.master_port));
-    port = store->port();
-  }
   sigset_t forwarded;
   sigemptyset(&forwarded);
   for (const int number : kForwarded) sigaddset(&forwarded, number);
   sigset_t before;
+  // Before the store starts its threads: they inherit the mask, so that the signals wait for signalfd.
   pthread_sigmask(SIG_BLOCK, &forwarded, &before);
   const int signal_fd = signalfd(-1, &forwarded, SFD_NONBLOCK | SFD_CLOEXEC);
   if (signal_fd < 0) return Status::FromErrno(errno, "signalfd", "");
   const auto run = [&]() -> Result<int> {
+    std::unique_ptr<StoreHost> store;
+    int port = options.master_port;
+    if (options.node_rank == 0) {
+      KEEL_ASSIGN_OR_RETURN(store, start_store(address, options.master_port));
+      port = store->port();
+    }
     KEEL_ASSIGN_OR_RETURN(const auto scratch, ScratchDirectory::Make());
     return NodeLauncher(options, address, port, signal_fd, *scratch).Run();
   };
