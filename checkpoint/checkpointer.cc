@@ -665,18 +665,17 @@ Result<SaveRecord> Checkpointer::Save(const SaveRequest& request) {
 
 Result<std::optional<LoadRecord>> Checkpointer::Load(const LoadRequest& request) {
   Impl& self = *impl_;
-  if (!self.open) return Status(StatusCode::kInternal, "Checkpointer::Load before Open");
   Loader loader(self.fs, self.coordinator, self.log, self.options.deadline,
                 self.options.load_threads);
   Result<std::optional<LoadRecord>> loaded = loader.Load(self.NextTag("load"), request);
   if (!loaded.ok()) {
     if (self.leads()) self.log.Error("nothing was loaded: {}", loaded.status().message());
-    self.Record({{"event", "load_failed"}, {"error", loaded.status().ToString()}});
+    if (self.open) self.Record({{"event", "load_failed"}, {"error", loaded.status().ToString()}});
     return loaded;
   }
   if (!loaded->has_value()) return loaded;
   const LoadRecord& record = **loaded;
-  self.Record(record.ToJson());
+  if (self.open) self.Record(record.ToJson());
   self.log.Info("loaded {}: {} bytes in {:.2f} s", record.directory, record.bytes, record.total_s);
   // A load of everything that there is has read and verified every byte.
   if (const Result<Manifest> manifest = ReadManifest(self.fs, record.directory);

@@ -102,7 +102,7 @@ class Checkpointer {
   ~Checkpointer();
 
   // Takes the run directory's lock (rank 0), collects debris of earlier crashes (half-written and
-  // half-deleted directories that provably are ours). Collective. Call once before Save or Load.
+  // half-deleted directories that provably are ours). Collective. Call once before Save.
   Status Open();
 
   // Writes, commits, tracks, retains. Returns the same success or failure on every rank; after a
@@ -111,7 +111,8 @@ class Checkpointer {
 
   // Fills the views. Nothing live changes until all ranks have read and verified everything.
   // Nothing to load (auto, empty directory): an empty optional. Checkpoints exist but none is
-  // valid: kDataLoss with the reason of each.
+  // valid: kDataLoss with the reason of each. Without Open it only reads, so that a run can start
+  // from the checkpoint of another, which may still be going on.
   Result<std::optional<LoadRecord>> Load(const LoadRequest& request);
 
   // Ends everything in flight. Collective. The destructor only warns.

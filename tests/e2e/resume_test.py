@@ -1,0 +1,141 @@
+"""A run that was stopped and resumed is, bit for bit, the run that was not.
+
+Straight = stopped at k and resumed, for k = 1, in the middle, and one before, at and after the end of
+an epoch: losses, gradient norms, learning rates, sample ids, weights, masters and moments. The same
+comparison must fail when a resumed run is given the weights alone, else it would prove nothing.
+"""
+
+import unittest
+
+import checkpoint_files
+import harness
+
+STEPS = 12
+EPOCH = 5  # 20 documents, 4 a step
+# Of the machine, not of the training.
+UNSTABLE = ("time_metrics/", "throughput", "tflops", "mfu", "memory/")
+
+
+def stable(data):
+    return {key: value for key, value in data.items() if not key.startswith(UNSTABLE)}
+
+
+class Resume(harness.Job):
+    LAYOUT = {}
+    RANKS = 1
+    STOPS = (1, EPOCH - 1, EPOCH, EPOCH + 1, 8)
+
+    def straight(self):
+        config = self.config("straight", trainer__save_freq=1, trainer__max_ckpts_to_keep=None, **self.LAYOUT)
+        self.train(config, ranks=self.RANKS)
+        return self.metrics("straight"), checkpoint_files.digests(self.run_dir("straight") / f"global_step_{STEPS}")
+
+    def resume(self, name, stop, **changes):
+        """A run of its own that starts from the straight run's checkpoint of step `stop`."""
+        config = self.config(
+            name,
+            trainer__save_freq=STEPS,
+            trainer__resume_mode="resume_path",
+            trainer__resume_from_path=str(self.run_dir("straight") / f"global_step_{stop}"),
+            **{**self.LAYOUT, **changes},
+        )
+        self.train(config, ranks=self.RANKS)
+        return self.metrics(name), checkpoint_files.digests(self.run_dir(name) / f"global_step_{STEPS}")
+
+    def test_is_bit_exact_wherever_it_was_stopped(self):
+        metrics, digests = self.straight()
+        self.assertEqual(sorted(metrics), list(range(1, STEPS + 1)))
+        self.assertLessEqual({harness.LOSS, harness.GRAD_NORM, harness.SAMPLES, "lr"}, set(stable(metrics[1])))
+        self.assertGreater(len(digests), 4 * harness.MODEL["num_hidden_layers"])
+        for stop in self.STOPS:
+            with self.subTest(stop=stop):
+                resumed, resumed_digests = self.resume(f"from_{stop}", stop)
+                self.assertEqual(sorted(resumed), list(range(stop + 1, STEPS + 1)))
+                for step in resumed:
+                    self.assertEqual(stable(resumed[step]), stable(metrics[step]), f"step {step}")
+                self.assertEqual(resumed_digests, digests)
+
+
+class ResumeSingle(Resume):
+    def test_saving_changes_nothing(self):
+        metrics, _ = self.straight()
+        self.train(self.config("unsaved"))
+        unsaved = self.metrics("unsaved")
+        for step in metrics:
+            self.assertEqual(stable(unsaved[step]), stable(metrics[step]), f"step {step}")
+
+    def test_would_notice_that_only_the_weights_came_back(self):
+        _, digests = self.straight()
+        contents = {"actor_rollout_ref__actor__checkpoint__load_contents": ["model"]}
+        _, resumed = self.resume("weights_alone", 8, **contents)
+        self.assertNotEqual(resumed, digests)
+
+
+class ResumeTensorParallel(Resume):
+    LAYOUT = {"actor_rollout_ref__actor__megatron__tensor_model_parallel_size": 2}
+    RANKS = 2
+    STOPS = (EPOCH,)
+
+
+class ResumePipelineParallel(Resume):
+    LAYOUT = {"actor_rollout_ref__actor__megatron__pipeline_model_parallel_size": 2}
+    RANKS = 2
+    STOPS = (EPOCH,)
+
+
+class ResumeDataParallel(Resume):
+    LAYOUT = {"actor_rollout_ref__actor__megatron__use_distributed_optimizer": True}
+    RANKS = 2
+    STOPS = (EPOCH,)
+
+
+class ResumeBfloat16(Resume):
+    LAYOUT = {"actor_rollout_ref__model__dtype": "bfloat16"}
+    STOPS = (EPOCH,)
+
+
+class ResumeElsewhere(harness.Job):
+    """From any layout to any other: the numbers agree to rounding, the data exactly."""
+
+    LAYOUTS = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 1))
+    STOP = 4
+
+    def settings(self, tp, pp, dp):
+        megatron = "actor_rollout_ref__actor__megatron__"
+        sizes = {megatron + "tensor_model_parallel_size": tp, megatron + "pipeline_model_parallel_size": pp}
+        return sizes, tp * pp * dp
+
+    def test_any_layout_to_any_other(self):
+        for saved in ((1, 1, 1), (2, 2, 1), (1, 1, 2)):
+            sizes, ranks = self.settings(*saved)
+            name = "saved_" + "_".join(map(str, saved))
+            self.train(self.config(name, trainer__save_freq=self.STOP, **sizes), ranks=ranks)
+            metrics = self.metrics(name)
+            for layout in self.LAYOUTS:
+                with self.subTest(saved=saved, resumed=layout):
+                    self.check(name, metrics, layout)
+
+    def check(self, source, metrics, layout):
+        sizes, ranks = self.settings(*layout)
+        name = f"{source}_to_" + "_".join(map(str, layout))
+        config = self.config(
+            name,
+            trainer__resume_mode="resume_path",
+            trainer__resume_from_path=str(self.run_dir(source) / f"global_step_{self.STOP}"),
+            **sizes,
+        )
+        self.train(config, ranks=ranks)
+        resumed = self.metrics(name)
+        self.assertEqual(sorted(resumed), list(range(self.STOP + 1, STEPS + 1)))
+        for step in resumed:
+            self.assertEqual(resumed[step][harness.SAMPLES], metrics[step][harness.SAMPLES])
+            self.assertEqual(resumed[step]["lr"], metrics[step]["lr"])
+            # The first is a forward over the very same weights; later ones stand on rounding's effects.
+            delta = 2e-6 if step == self.STOP + 1 else 2e-4
+            self.assertAlmostEqual(resumed[step][harness.LOSS], metrics[step][harness.LOSS], delta=delta)
+
+
+del Resume  # an abstract test is not a test
+
+if __name__ == "__main__":
+    unittest.main()
