@@ -1,0 +1,115 @@
+"""kill -9 of one rank, at any moment: the job ends with a message, and the next start loses nothing.
+
+Afterwards losses and the final checkpoint equal those of a run that was left alone, nothing of the
+broken save remains, and the step resumed from is not below the last that had been announced as saved.
+"""
+
+import random
+import time
+import unittest
+
+import checkpoint_files
+import harness
+
+STEPS = 12
+RANKS = 2
+# Far below the deadline of a wait for a peer (120 s), far above what a loaded machine needs.
+NOTICED_WITHIN_S = 30
+LAYOUT = {"actor_rollout_ref__actor__megatron__pipeline_model_parallel_size": 2}
+
+
+class Crash(harness.Job):
+    def setUp(self):
+        super().setUp()
+        self.reference()
+
+    def reference(self):
+        self.train(self.config("straight", trainer__save_freq=2, **LAYOUT), ranks=RANKS)
+        self.expected = self.metrics("straight")
+        self.digests = checkpoint_files.digests(self.run_dir("straight") / f"global_step_{STEPS}")
+
+    def kill_when(self, name, config, victim, condition, what):
+        """Starts a run, kills `victim` once the condition holds, and returns the log of its end."""
+        before = len(self.log())
+        process = self.start(config, ranks=RANKS)
+        self.wait_until(condition, what, process)
+        pid = harness.ranks_below(process)[victim]
+        harness.kill(pid)
+        killed = time.monotonic()
+        process.wait(timeout=harness.LIMIT_S)
+        seconds = time.monotonic() - killed
+        log = self.log()[before:]
+        self.assertNotEqual(process.returncode, 0, log[-2000:])
+        self.assertLess(seconds, NOTICED_WITHIN_S, log[-2000:])
+        self.assertEqual(harness.ranks_below(process), {}, "a rank was left behind")
+        print(f"{name}: rank {victim} killed {what}; the launcher ended after {seconds:.1f} s")
+        return log
+
+    def check_recovery(self, name, config):
+        """A restart goes on from the newest complete checkpoint and ends where the straight run did."""
+        saved = checkpoint_files.latest(self.run_dir(name)) or 0
+        self.train(config, ranks=RANKS)
+        found = self.metrics(name)
+        self.assertEqual(sorted(found), list(range(1, STEPS + 1)))
+        for step in found:
+            for key in (harness.LOSS, harness.GRAD_NORM, harness.SAMPLES):
+                self.assertEqual(found[step][key], self.expected[step][key], f"step {step}, {key}")
+        self.assertGreaterEqual(checkpoint_files.latest(self.run_dir(name)), saved)
+        final = self.run_dir(name) / f"global_step_{STEPS}"
+        self.assertEqual(checkpoint_files.digests(final), self.digests)
+        debris = [p.name for p in self.run_dir(name).iterdir() if p.name.startswith((".tmp-", ".old-", ".trash-"))]
+        self.assertEqual(debris, [])
+
+    def test_while_training(self):
+        for victim in range(RANKS):
+            with self.subTest(victim=victim):
+                name = f"killed_{victim}"
+                config = self.config(name, trainer__save_freq=2, **LAYOUT)
+                log = self.kill_when(
+                    name, config, victim, lambda: len(self.metrics(name)) >= 5, "after step 5"
+                )
+                self.assertRegex(log, rf"(?i)rank {victim}\b")
+                self.assertRegex(log, r"(?i)SIGKILL|signal 9|killed")
+                self.check_recovery(name, config)
+
+    def test_while_saving(self):
+        chance = random.Random(11)
+        for attempt in range(4):
+            name = f"saving_{attempt}"
+            config = self.config(name, trainer__save_freq=1, **LAYOUT)
+            wanted = chance.randrange(1, 4)
+            victim = chance.randrange(RANKS)
+            run = self.run_dir(name)
+            with self.subTest(attempt=attempt, victim=victim):
+                self.kill_when(
+                    name, config, victim,
+                    lambda: any(run.glob(".tmp-*")) and len(checkpoint_files.steps(run)) >= wanted,
+                    f"while a save was open, {wanted} published",
+                )  # fmt: skip
+                for step in checkpoint_files.steps(run):
+                    verified = harness.keel("ckpt", "verify", run / f"global_step_{step}")
+                    self.assertEqual(verified.returncode, 0, verified.stderr)
+                self.check_recovery(name, config)
+
+    def test_restarts_by_itself(self):
+        name = "restarting"
+        config = self.config(name, trainer__save_freq=2, **LAYOUT)
+        original, self.command = self.command, self.command_with_restart
+        try:
+            process = self.start(config, ranks=RANKS)
+        finally:
+            self.command = original
+        self.wait_until(lambda: len(self.metrics(name)) >= 5, "step 5", process)
+        harness.kill(harness.ranks_below(process)[1])
+        process.wait(timeout=harness.LIMIT_S)
+        self.assertEqual(process.returncode, 0, self.log()[-3000:])
+        final = self.run_dir(name) / f"global_step_{STEPS}"
+        self.assertEqual(checkpoint_files.digests(final), self.digests)
+
+    def command_with_restart(self, config, ranks, *overrides):
+        launch = ["launch", "--nproc-per-node", str(ranks), "--max-restarts", "1"]
+        return [*launch, "train", str(config), *overrides]
+
+
+if __name__ == "__main__":
+    unittest.main()
