@@ -20,6 +20,7 @@ constexpr std::string_view kSingle = "model.safetensors";
 constexpr std::string_view kIndex = "model.safetensors.index.json";
 constexpr int64_t kMaxIndexBytes = int64_t{100} << 20;
 constexpr int64_t kSlabBytes = int64_t{8} << 20;
+constexpr int64_t kPrefetchSlabs = 3;  // announced to the disk ahead of being read
 
 // A part of one transfer whose source bytes are read in one go.
 struct Slab {
@@ -255,6 +256,10 @@ Status HfModelDir::ReadInto(const ShardTable& destination, const HfReadOptions& 
   std::vector<std::vector<std::byte>> buffers(static_cast<size_t>(workers));
   return ParallelFor(static_cast<int64_t>(slabs.size()), workers, [&](int64_t i, int worker) {
     const Slab& slab = slabs[static_cast<size_t>(i)];
+    if (i + kPrefetchSlabs < static_cast<int64_t>(slabs.size())) {
+      const Slab& later = slabs[static_cast<size_t>(i + kPrefetchSlabs)];
+      open.at(later.file)->Prefetch(later.begin, later.bytes);
+    }
     return ReadSlab(*open.at(slab.file),
                     fs_->Describe(PathOf(files_[static_cast<size_t>(slab.file)])), slab,
                     &buffers[static_cast<size_t>(worker)]);

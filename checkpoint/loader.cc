@@ -3,14 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <set>
 #include <utility>
 
 #include "checkpoint/catalog.h"
 #include "checkpoint/names.h"
+#include "checkpoint/page_memory.h"
 #include "checkpoint/tracker.h"
 #include "checkpoint/wire.h"
 #include "common/clock.h"
@@ -49,10 +48,6 @@ std::vector<ScopeRef> ScopesOf(const LoadRequest& request) {
   return scopes;
 }
 
-struct Release {
-  void operator()(std::byte* p) const { std::free(p); }
-};
-
 }  // namespace
 
 // Dense memory for all of a rank's boxes, and the tables that view it.
@@ -60,19 +55,18 @@ struct Loader::Staged {
   std::optional<StepReader> reader;
   std::vector<ScopeRef> scopes;
   std::vector<ShardTable> tables;  // beside `scopes`
-  std::vector<std::unique_ptr<std::byte, Release>> memory;
+  std::vector<PageMemory> memory;
 
   Status Allocate() {
     for (const ScopeRef& scope : scopes) {
-      // Rounded up, since a zero-sized allocation may be null and views are not.
-      auto* base =
-          static_cast<std::byte*>(std::malloc(static_cast<size_t>(scope.live->bytes()) + 64));
+      PageMemory block = AllocatePages(scope.live->bytes());
+      std::byte* const base = block.get();
       if (base == nullptr) {
         return Status(StatusCode::kUnavailable,
                       fmt::format("no memory for {} bytes of staging to load {}",
                                   scope.live->bytes(), scope.scope));
       }
-      memory.emplace_back(base);
+      memory.push_back(std::move(block));
       ShardTable table;
       int64_t at = 0;
       for (const Shard& shard : scope.live->shards()) {

@@ -4,14 +4,15 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <mutex>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <utility>
 
+#include "checkpoint/page_memory.h"
 #include "common/clock.h"
 
 namespace keel::checkpoint {
@@ -28,17 +29,11 @@ constexpr int kNoBuffer = -1;
 
 int64_t RoundUp(int64_t value) { return (value + kAlignment - 1) / kAlignment * kAlignment; }
 
-struct Free {
-  void operator()(std::byte* p) const { std::free(p); }
-};
-using AlignedBuffer = std::unique_ptr<std::byte, Free>;
-
-AlignedBuffer AllocateAligned(int64_t bytes) {
-  auto* memory =
-      static_cast<std::byte*>(std::aligned_alloc(kAlignment, static_cast<size_t>(bytes)));
+PageMemory AllocateTouched(int64_t bytes) {
+  PageMemory memory = AllocatePages(bytes);
   if (memory == nullptr) throw std::bad_alloc();
-  std::memset(memory, 0, static_cast<size_t>(bytes));  // faults the pages in, once
-  return AlignedBuffer(memory);
+  std::memset(memory.get(), 0, static_cast<size_t>(bytes));  // faults the pages in, once
+  return memory;
 }
 
 // Calls run(pointer, bytes) for each contiguous run of the piece, in row-major order.
@@ -69,7 +64,7 @@ std::string_view IoBackendName(IoBackend backend) {
 }
 
 struct ShardWriter::Ring {
-  std::vector<AlignedBuffer> buffers;
+  std::vector<PageMemory> buffers;
 };
 
 // One file being written: the producer's side on the calling thread, the queue, the writer thread.
@@ -258,7 +253,7 @@ ShardWriter::ShardWriter(FileSystem& fs, IoBackend backend, int64_t chunk_bytes,
       chunk_bytes_(RoundUp(chunk_bytes)),
       ring_(std::make_unique<Ring>()) {
   for (int i = 0; i < std::max(2, ring); ++i)
-    ring_->buffers.push_back(AllocateAligned(chunk_bytes_));
+    ring_->buffers.push_back(AllocateTouched(chunk_bytes_));
 }
 
 ShardWriter::~ShardWriter() = default;
@@ -293,7 +288,7 @@ Result<ChunkedDigest> ShardWriter::Write(std::string_view path, std::string_view
 }
 
 IoBackend MeasureBackend(FileSystem& fs, std::string_view directory, int64_t bytes) {
-  const AlignedBuffer buffer = AllocateAligned(RoundUp(bytes));
+  const PageMemory buffer = AllocateTouched(RoundUp(bytes));
   const auto* data = buffer.get();
   WritePiece piece;
   piece.size = Dims{RoundUp(bytes)};

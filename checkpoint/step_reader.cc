@@ -26,6 +26,10 @@ struct Piece {
   std::byte* destination = nullptr;
 };
 
+// Chunks that are announced to the disk ahead of being read: a single reader without them gets a
+// third of a disk's rate.
+constexpr int64_t kPrefetchChunks = 4;
+
 struct ChunkWork {
   int file = 0;
   int64_t chunk = 0;
@@ -266,6 +270,10 @@ Result<ReadStats> StepReader::Read(std::span<const ReadRequest> requests,
         const int64_t size = std::min(chunk_bytes, index_.file(one.file).size - start);
         int64_t got = 0;
         const File& file = *files.at(one.file);
+        if (i + kPrefetchChunks < static_cast<int64_t>(work.size())) {
+          const ChunkWork& later = work[static_cast<size_t>(i + kPrefetchChunks)];
+          files.at(later.file)->Prefetch(later.chunk * chunk_bytes, chunk_bytes);
+        }
         if (one.pieces.size() == 1) {
           if (std::byte* target = DirectTarget(*one.pieces[0], start, size); target != nullptr) {
             return ReadChunk(file, one.file, one.chunk,
@@ -320,6 +328,10 @@ Result<std::vector<StepReader::Damage>> StepReader::VerifyFiles(std::span<const 
         const auto [f, chunk] = work[static_cast<size_t>(i)];
         std::vector<std::byte>& buffer = buffers[static_cast<size_t>(worker)];
         if (buffer.empty()) buffer.resize(static_cast<size_t>(index_.chunk_bytes()));
+        if (i + kPrefetchChunks < static_cast<int64_t>(work.size())) {
+          const auto [later, later_chunk] = work[static_cast<size_t>(i + kPrefetchChunks)];
+          open.at(later)->Prefetch(later_chunk * index_.chunk_bytes(), index_.chunk_bytes());
+        }
         int64_t got = 0;
         const Status status = ReadChunk(*open.at(f), f, chunk, buffer, &got);
         if (status.code() == StatusCode::kDataLoss) {

@@ -94,6 +94,10 @@ class PosixFile : public File {
     return total;
   }
 
+  void Prefetch(int64_t offset, int64_t bytes) const override {
+    (void)::posix_fadvise(fd_.get(), offset, bytes, POSIX_FADV_WILLNEED);
+  }
+
   Status Truncate(int64_t size) override {
     if (Retry([&] { return ::ftruncate(fd_.get(), size); }) != 0)
       return Status::FromErrno(errno, "truncate", name_);

@@ -39,6 +39,8 @@ class File {
   virtual Status WriteAt(int64_t offset, std::span<const std::byte> data) = 0;  // all of it
   // Up to data.size() bytes; fewer only at the end of the file.
   virtual Result<int64_t> ReadAt(int64_t offset, std::span<std::byte> data) const = 0;
+  // A hint that these bytes will be read soon; returns at once.
+  virtual void Prefetch(int64_t /*offset*/, int64_t /*bytes*/) const {}
   virtual Status Truncate(int64_t size) = 0;
   virtual Status Sync() = 0;
   virtual Status Close() = 0;

@@ -30,9 +30,9 @@ std::vector<Scenario> Scenarios() {
 
 class Crash : public ::testing::TestWithParam<Scenario> {
  protected:
-  Crash() : cut_({GetParam().world, true, true, true}, 1) {
+  Crash() : cut_({GetParam().world, true, true, true}, 1, ModelSize::kTiny) {
     for (const int64_t step : GetParam().steps_before) {
-      cut_.Fill(MakeTrainingState(static_cast<uint64_t>(step)));
+      cut_.Fill(MakeTrainingState(static_cast<uint64_t>(step), ModelSize::kTiny));
       ThrowIfError(SaveOn(base_, cut_, step, SmallOptions()));
       last_seed_ = static_cast<uint64_t>(step);
     }
@@ -45,7 +45,7 @@ class Crash : public ::testing::TestWithParam<Scenario> {
   }
 
   Status SaveNew(SimFileSystem& disk) {
-    cut_.Fill(MakeTrainingState(kNewSeed));
+    cut_.Fill(MakeTrainingState(kNewSeed, ModelSize::kTiny));
     return SaveOn(disk, cut_, GetParam().step, Options());
   }
 
@@ -65,7 +65,7 @@ class Crash : public ::testing::TestWithParam<Scenario> {
     if (!loaded->has_value()) return std::nullopt;
     EXPECT_TRUE((*loaded)->skipped.empty()) << where << ": " << (*loaded)->skipped[0].reason;
     for (const uint64_t seed : {kNewSeed, last_seed_}) {
-      if (cut_.FirstDifference(MakeTrainingState(seed)) == "") return seed;
+      if (cut_.FirstDifference(MakeTrainingState(seed, ModelSize::kTiny)) == "") return seed;
     }
     ADD_FAILURE() << where << ": a mixed or unknown state was loaded";
     return std::nullopt;
@@ -80,7 +80,7 @@ class Crash : public ::testing::TestWithParam<Scenario> {
       EXPECT_TRUE(found.has_value()) << where << ": the old checkpoint is gone";
     }
     // And the run goes on.
-    cut_.Fill(MakeTrainingState(99));
+    cut_.Fill(MakeTrainingState(99, ModelSize::kTiny));
     EXPECT_EQ(SaveOn(disk, cut_, 50, Options()).ToString(), "ok") << where;
   }
 

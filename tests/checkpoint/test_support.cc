@@ -191,14 +191,28 @@ std::vector<TensorInfo> SampleOptimizer(int64_t scale) {
   return tensors;
 }
 
-TrainingState MakeTrainingState(uint64_t seed) {
-  return {MakeState(SampleModel(), seed), MakeState(SampleOptimizer(), seed + 1)};
+namespace {
+
+std::vector<TensorInfo> ModelOf(ModelSize size) {
+  if (size == ModelSize::kSample) return SampleModel();
+  return {{"w", DType::kBF16, Dims{90, 30}}, {"scale", DType::kF32, Dims{}}};
 }
 
-Cut::Cut(const LayoutOptions& options, uint64_t seed) {
+std::vector<TensorInfo> OptimizerOf(ModelSize size) {
+  if (size == ModelSize::kSample) return SampleOptimizer();
+  return {{"optimizer.master.w", DType::kF32, Dims{90, 30}}};
+}
+
+}  // namespace
+
+TrainingState MakeTrainingState(uint64_t seed, ModelSize size) {
+  return {MakeState(ModelOf(size), seed), MakeState(OptimizerOf(size), seed + 1)};
+}
+
+Cut::Cut(const LayoutOptions& options, uint64_t seed, ModelSize size) {
   std::mt19937_64 random(seed);
-  model = RandomLayout(SampleModel(), options, random);
-  optimizer = RandomLayout(SampleOptimizer(), options, random);
+  model = RandomLayout(ModelOf(size), options, random);
+  optimizer = RandomLayout(OptimizerOf(size), options, random);
 }
 
 void Cut::Fill(const TrainingState& state) {

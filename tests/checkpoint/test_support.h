@@ -80,18 +80,21 @@ std::vector<RankPart> RandomLayout(const std::vector<TensorInfo>& tensors,
 std::vector<TensorInfo> SampleModel(int64_t scale = 1);
 std::vector<TensorInfo> SampleOptimizer(int64_t scale = 1);
 
+// kTiny: two tensors, for tests that save thousands of times.
+enum class ModelSize { kTiny, kSample };
+
 // The state of one role, and a state cut over ranks.
 struct TrainingState {
   GlobalState model;
   GlobalState optimizer;
 };
-TrainingState MakeTrainingState(uint64_t seed);
+TrainingState MakeTrainingState(uint64_t seed, ModelSize size = ModelSize::kSample);
 
 struct Cut {
   std::vector<RankPart> model;
   std::vector<RankPart> optimizer;
 
-  Cut(const LayoutOptions& options, uint64_t seed);
+  Cut(const LayoutOptions& options, uint64_t seed, ModelSize size = ModelSize::kSample);
   int world() const { return static_cast<int>(model.size()); }
   void Fill(const TrainingState& state);
   void Clear(int value);
