@@ -1,0 +1,149 @@
+#include "common/file_system.h"
+
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+namespace keel {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class FileSystemTest : public ::testing::Test {
+ protected:
+  FileSystemTest() {
+    std::string name = (std::filesystem::temp_directory_path() / "keel-fs-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp");
+    root_ = name;
+    fs_ = ValueOrThrow(OpenPosixFileSystem(root_ + "/run", true));
+  }
+  ~FileSystemTest() override { std::filesystem::remove_all(root_); }
+  std::vector<std::string> Names(std::string_view path) {
+    std::vector<std::string> names;
+    for (const FileInfo& info : ValueOrThrow(fs_->List(path))) names.push_back(info.name);
+    return names;
+  }
+  std::string root_;
+  std::unique_ptr<FileSystem> fs_;
+};
+
+std::span<const std::byte> Bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+TEST_F(FileSystemTest, WritesAndReads) {
+  const auto file = ValueOrThrow(fs_->Create("a", {.direct = false, .preallocate = 100}));
+  EXPECT_TRUE(file->WriteAt(0, Bytes("hello")).ok());
+  EXPECT_TRUE(file->WriteAt(5, Bytes(" there")).ok());
+  EXPECT_TRUE(file->Truncate(11).ok());
+  EXPECT_TRUE(file->Sync().ok());
+  EXPECT_TRUE(file->Close().ok());
+  EXPECT_EQ(*ReadFile(*fs_, "a", 100), "hello there");
+  EXPECT_EQ(ReadFile(*fs_, "a", 10).status().code(), StatusCode::kInvalidData);
+  const auto again = ValueOrThrow(fs_->Open("a"));
+  std::vector<std::byte> buffer(100);
+  EXPECT_EQ(*again->ReadAt(6, buffer), 5);
+  EXPECT_EQ(*again->ReadAt(50, buffer), 0);
+  EXPECT_EQ(*again->Size(), 11);
+  struct stat info {};
+  ASSERT_EQ(stat((root_ + "/run/a").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+}
+
+TEST_F(FileSystemTest, CreateNeverOverwrites) {
+  ThrowIfError(WriteFileDurably(*fs_, "a", "old"));
+  EXPECT_EQ(fs_->Create("a", {}).status().code(), StatusCode::kAlreadyExists);
+  std::filesystem::create_symlink("nowhere", root_ + "/run/link");
+  EXPECT_FALSE(fs_->Create("link", {}).ok());
+  EXPECT_EQ(fs_->Open("missing").status().code(), StatusCode::kNotFound);
+  EXPECT_THAT(fs_->Open("missing").status().message(), HasSubstr(root_ + "/run/missing"));
+}
+
+TEST_F(FileSystemTest, NothingOutsideTheRootIsReached) {
+  std::ofstream(root_ + "/secret") << "secret";
+  std::filesystem::create_symlink(root_, root_ + "/run/up");
+  std::filesystem::create_symlink(root_ + "/secret", root_ + "/run/file");
+  for (const char* path : {"../secret", "/etc/passwd", "up/secret", "file", "a/../../secret", "",
+                           ".", "..", "x//y", "./a"}) {
+    EXPECT_FALSE(fs_->Open(path).ok()) << path;
+    EXPECT_FALSE(fs_->Create(std::string(path) + (path[0] == 0 ? "" : "/new"), {}).ok()) << path;
+  }
+  EXPECT_FALSE(fs_->Rename("file", "../moved", FileSystem::RenameMode::kReplace).ok());
+  EXPECT_FALSE(fs_->MakeDirectory("up/new").ok());
+  EXPECT_EQ(ValueOrThrow(fs_->Stat("file")).kind, FileKind::kLink);  // the link itself
+  // Removing a tree removes links, not what they point to.
+  ThrowIfError(fs_->MakeDirectory("tree"));
+  std::filesystem::create_symlink(root_, root_ + "/run/tree/up");
+  EXPECT_TRUE(RemoveTree(*fs_, "tree").ok());
+  EXPECT_TRUE(std::filesystem::exists(root_ + "/secret"));
+}
+
+TEST_F(FileSystemTest, OpensRegularFilesOnly) {
+  ASSERT_EQ(mkfifo((root_ + "/run/pipe").c_str(), 0600), 0);
+  EXPECT_FALSE(fs_->Open("pipe").ok());  // and returns at once
+  ThrowIfError(fs_->MakeDirectory("d"));
+  EXPECT_FALSE(fs_->Open("d").ok());
+}
+
+TEST_F(FileSystemTest, Renames) {
+  ThrowIfError(WriteFileDurably(*fs_, "a", "a"));
+  ThrowIfError(WriteFileDurably(*fs_, "b", "b"));
+  EXPECT_EQ(fs_->Rename("a", "b", FileSystem::RenameMode::kNoReplace).code(),
+            StatusCode::kAlreadyExists);
+  EXPECT_TRUE(fs_->Rename("a", "b", FileSystem::RenameMode::kReplace).ok());
+  EXPECT_EQ(*ReadFile(*fs_, "b", 10), "a");
+  EXPECT_EQ(fs_->Rename("a", "c", FileSystem::RenameMode::kNoReplace).code(),
+            StatusCode::kNotFound);
+}
+
+TEST_F(FileSystemTest, DirectoriesAndTrees) {
+  EXPECT_TRUE(MakeDirectories(*fs_, "x/y/z").ok());
+  EXPECT_TRUE(MakeDirectories(*fs_, "x/y/w").ok());
+  ThrowIfError(WriteFileDurably(*fs_, "x/y/z/f", "1"));
+  EXPECT_THAT(Names("x/y"), ElementsAre("w", "z"));
+  EXPECT_THAT(Names("."), ElementsAre("x"));
+  EXPECT_TRUE(fs_->SyncDirectory("x/y").ok());
+  EXPECT_TRUE(fs_->SyncDirectory(".").ok());
+  EXPECT_FALSE(fs_->Remove("x").ok());
+  EXPECT_TRUE(RemoveTree(*fs_, "x").ok());
+  EXPECT_EQ(fs_->Stat("x").status().code(), StatusCode::kNotFound);
+  EXPECT_GT(*fs_->FreeBytes(), 0);
+}
+
+TEST_F(FileSystemTest, ReplaceAndAppend) {
+  EXPECT_TRUE(ReplaceFileDurably(*fs_, "t", "1\n").ok());
+  std::ofstream(root_ + "/run/t.tmp") << "left by a crash";
+  EXPECT_TRUE(ReplaceFileDurably(*fs_, "t", "2\n").ok());
+  EXPECT_EQ(*ReadFile(*fs_, "t", 10), "2\n");
+  EXPECT_THAT(Names("."), ElementsAre("t"));
+  EXPECT_TRUE(fs_->Append("log", "a\n").ok());
+  EXPECT_TRUE(fs_->Append("log", "b\n").ok());
+  EXPECT_EQ(*ReadFile(*fs_, "log", 10), "a\nb\n");
+}
+
+TEST_F(FileSystemTest, OneHolderOfALock) {
+  auto held = ValueOrThrow(fs_->Lock("lock"));
+  const auto other = ValueOrThrow(OpenPosixFileSystem(root_ + "/run", false));
+  EXPECT_EQ(other->Lock("lock").status().code(), StatusCode::kBusy);
+  held.reset();
+  EXPECT_TRUE(other->Lock("lock").ok());
+}
+
+TEST_F(FileSystemTest, DirectWrites) {
+  const auto file = fs_->Create("d", {.direct = true, .preallocate = 8192});
+  if (!file.ok()) GTEST_SKIP() << "no direct I/O here: " << file.status().message();
+  auto* block = static_cast<std::byte*>(std::aligned_alloc(4096, 8192));
+  std::fill(block, block + 8192, std::byte{7});
+  EXPECT_TRUE((*file)->WriteAt(0, std::span<const std::byte>(block, 8192)).ok());
+  EXPECT_TRUE((*file)->Truncate(5000).ok());
+  EXPECT_TRUE((*file)->Sync().ok());
+  EXPECT_TRUE((*file)->Close().ok());
+  std::free(block);
+  EXPECT_EQ(*ReadFile(*fs_, "d", 8192), std::string(5000, 7));
+}
+
+}  // namespace
+}  // namespace keel
