@@ -68,8 +68,7 @@ class Crash(harness.Job):
                 log = self.kill_when(
                     name, config, victim, lambda: len(self.metrics(name)) >= 5, "after step 5"
                 )
-                self.assertRegex(log, rf"(?i)rank {victim}\b")
-                self.assertRegex(log, r"(?i)SIGKILL|signal 9|killed")
+                self.assertRegex(log, rf"rank {victim} was killed by SIGKILL at step \d+")
                 self.check_recovery(name, config)
 
     def test_while_saving(self):

@@ -1,0 +1,292 @@
+"""Wrong configs, data and weights: each is refused before training, with the exit code of sysexits.h
+and a message that says what was found, where, and what was expected."""
+
+import json
+import os
+import pathlib
+import shutil
+import struct
+import unittest
+
+import harness
+
+USAGE, DATA, NO_INPUT, CONFIG = 64, 65, 66, 78
+DAMAGED = 1  # of `keel ckpt verify` alone
+FIXTURES = pathlib.Path(os.environ["KEEL_FIXTURES"])
+MODEL = "actor_rollout_ref__model__"
+MEGATRON = "actor_rollout_ref__actor__megatron__"
+
+
+def split_file(content):
+    """Header, as an object, and data of a safetensors file."""
+    (length,) = struct.unpack_from("<Q", content)
+    return json.loads(content[8 : 8 + length]), content[8 + length :]
+
+
+def join_file(header, data):
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+class BadInput(harness.Job):
+    def refused(self, arguments, code, *fragments):
+        done = harness.keel(*arguments)
+        output = done.stdout + done.stderr
+        self.assertEqual(done.returncode, code, output[-3000:])
+        for fragment in fragments:
+            self.assertIn(fragment.lower(), output.lower())
+        self.assertNotIn("terminate called", output)
+
+    def train_refused(self, code, *fragments, ranks=1, text=None, **changes):
+        config = self.config("bad", **changes)
+        if text is not None:
+            config.write_text(text(config.read_text()))
+        self.refused(self.command(config, ranks), code, *fragments)
+        self.assertFalse(list(self.run_dir("bad").glob("global_step_*")))
+
+
+class BadConfig(BadInput):
+    def test_unknown_key(self):
+        self.train_refused(
+            CONFIG, "bad.yaml:", "totl_training_steps", "total_training_steps", trainer__totl_training_steps=3
+        )
+
+    def test_unknown_override(self):
+        config = self.config("bad")
+        self.refused(["train", config, "trainer.totl_training_steps=3"], CONFIG, "total_training_steps")
+
+    def test_wrong_type(self):
+        self.train_refused(CONFIG, "bad.yaml:", "train_batch_size", "many", data__train_batch_size="many")
+
+    def test_out_of_range(self):
+        self.train_refused(CONFIG, "train_batch_size", "-4", data__train_batch_size=-4)
+
+    def test_wrong_choice(self):
+        self.train_refused(CONFIG, "task", "pretrian", "pretrain", trainer__task="pretrian")
+
+    def test_duplicate_key(self):
+        def twice(text):
+            return text.replace('"seed": 3', '"seed": 3, "seed": 4')
+
+        self.train_refused(CONFIG, "bad.yaml:", "seed", "duplicate", text=twice)
+
+    def test_all_problems_at_once(self):
+        self.train_refused(
+            CONFIG, "totl_training_steps", "train_batch_size", data__train_batch_size="many",
+            trainer__totl_training_steps=3,
+        )  # fmt: skip
+
+    def test_not_yaml(self):
+        self.train_refused(CONFIG, "bad.yaml:", text=lambda text: text + "\n: [")
+
+    def test_missing_config_file(self):
+        self.refused(["train", self.folder / "none.yaml"], NO_INPUT, "none.yaml")
+
+    def test_world_size(self):
+        self.train_refused(
+            CONFIG, "world size 2", ranks=2, **{MEGATRON + "tensor_model_parallel_size": 3}
+        )
+
+    def test_heads_not_divisible_by_tp(self):
+        changes = {MODEL + "config": {**harness.MODEL, "num_attention_heads": 3, "num_key_value_heads": 3}}
+        changes[MEGATRON + "tensor_model_parallel_size"] = 2
+        self.train_refused(CONFIG, "num_attention_heads", "3", "2", ranks=2, **changes)
+
+    def test_more_stages_than_layers(self):
+        changes = {MODEL + "config": {**harness.MODEL, "num_hidden_layers": 1}}
+        changes[MEGATRON + "pipeline_model_parallel_size"] = 2
+        self.train_refused(CONFIG, "layer", ranks=2, **changes)
+
+    def test_unknown_command(self):
+        self.refused(["tarin"], USAGE, "did you mean keel train?")
+
+    def test_missing_argument(self):
+        self.refused(["train"], USAGE, "config")
+
+
+class BadData(BadInput):
+    def test_missing_file(self):
+        self.train_refused(NO_INPUT, "nowhere.jsonl", data__train_files=["nowhere.jsonl"])
+
+    def test_malformed_line(self):
+        lines = self.data.read_text().splitlines()
+        lines[6] = lines[6][:-3]
+        self.data.write_text("\n".join(lines) + "\n")
+        self.train_refused(DATA, "documents.jsonl:7")
+
+    def test_line_without_a_known_field(self):
+        lines = self.data.read_text().splitlines()
+        lines[3] = '{"words": [1, 2]}'
+        self.data.write_text("\n".join(lines) + "\n")
+        self.train_refused(DATA, "documents.jsonl:4", "input_ids")
+
+    def test_token_outside_the_vocabulary(self):
+        lines = self.data.read_text().splitlines()
+        lines[9] = '{"input_ids": [1, 2, 263, 3]}'
+        self.data.write_text("\n".join(lines) + "\n")
+        self.train_refused(DATA, "documents.jsonl:10", "263")
+
+    def test_empty_file(self):
+        self.data.write_text("")
+        self.train_refused(DATA, "documents.jsonl")
+
+
+class BadWeights(BadInput):
+    def setUp(self):
+        super().setUp()
+        self.model = self.folder / "hf"
+        shutil.copytree(FIXTURES / "llama" / "hf", self.model)
+        self.file = self.model / "model.safetensors"
+        self.prompts = FIXTURES / "llama" / "score.jsonl"
+
+    def score_refused(self, code, *fragments):
+        output = self.folder / "scores.jsonl"
+        self.refused(
+            ["score", "--model", self.model, "--input", self.prompts, "--output", output], code, *fragments
+        )
+        self.assertFalse(output.exists())
+
+    def rewrite(self, change):
+        header, data = split_file(self.file.read_bytes())
+        data = change(header, data) or data
+        self.file.write_bytes(join_file(header, data))
+
+    def test_good_weights_are_taken(self):
+        output = self.folder / "scores.jsonl"
+        done = harness.keel("score", "--model", self.model, "--input", self.prompts, "--output", output)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_truncated(self):
+        self.file.write_bytes(self.file.read_bytes()[:-100])
+        self.score_refused(DATA, "model.safetensors")
+
+    def test_trailing_bytes(self):
+        self.file.write_bytes(self.file.read_bytes() + b"more")
+        self.score_refused(DATA, "model.safetensors")
+
+    def test_empty(self):
+        self.file.write_bytes(b"")
+        self.score_refused(DATA, "model.safetensors")
+
+    def test_foreign(self):
+        self.file.write_bytes(b"PK\x03\x04" + bytes(range(256)) * 16)
+        self.score_refused(DATA, "model.safetensors")
+
+    def test_header_length_beyond_the_file(self):
+        content = self.file.read_bytes()
+        self.file.write_bytes(struct.pack("<Q", 1 << 62) + content[8:])
+        self.score_refused(DATA, "model.safetensors")
+
+    def test_overlapping_tensors(self):
+        def overlap(header, data):
+            first = header["model.layers.0.self_attn.q_proj.weight"]
+            header["model.layers.0.self_attn.o_proj.weight"]["data_offsets"] = first["data_offsets"]
+
+        self.rewrite(overlap)
+        self.score_refused(DATA, "model.safetensors")
+
+    def test_wrong_shape(self):
+        def transpose(header, data):
+            header["model.layers.1.mlp.down_proj.weight"]["shape"].reverse()
+
+        self.rewrite(transpose)
+        self.score_refused(DATA, "model.layers.1.mlp.down_proj.weight", "[64, 96]", "[96, 64]")
+
+    def test_missing_tensor(self):
+        def rename(header, data):
+            header["model.layers.2.other.weight"] = header.pop("model.layers.2.mlp.up_proj.weight")
+
+        self.rewrite(rename)
+        self.score_refused(DATA, "model.layers.2.mlp.up_proj.weight")
+
+    def test_missing_weights(self):
+        self.file.unlink()
+        self.score_refused(NO_INPUT, "safetensors")
+
+    def test_missing_config(self):
+        (self.model / "config.json").unlink()
+        self.score_refused(NO_INPUT, "config.json")
+
+    def test_unsupported_architecture(self):
+        path = self.model / "config.json"
+        path.write_text(path.read_text().replace('"model_type": "llama"', '"model_type": "gpt_neox"'))
+        self.score_refused(DATA, "gpt_neox", "llama")
+
+    def test_unsupported_bias(self):
+        path = self.model / "config.json"
+        path.write_text(path.read_text().replace('"mlp_bias": false', '"mlp_bias": true'))
+        self.score_refused(DATA, "config.json", "mlp_bias")
+
+    def test_token_outside_the_vocabulary(self):
+        self.prompts = self.folder / "tokens.jsonl"
+        self.prompts.write_text('{"input_ids": [1, 2]}\n{"input_ids": [1, 263]}\n')
+        self.score_refused(DATA, "tokens.jsonl:2", "263")
+
+
+class BadCheckpoint(BadInput):
+    STEPS = {"trainer__save_freq": 2, "trainer__total_training_steps": 4}
+
+    def setUp(self):
+        super().setUp()
+        self.trained = self.config("trained", **self.STEPS)
+        self.train(self.trained)
+        self.newest = self.run_dir("trained") / "global_step_4"
+
+    def test_of_another_model(self):
+        config = self.config(
+            "trained", **self.STEPS, **{MODEL + "config": {**harness.MODEL, "intermediate_size": 128}}
+        )
+        self.refused(["train", config], CONFIG, "another model", "global_step_4")
+
+    def test_of_another_model_by_path(self):
+        config = self.config(
+            "other",
+            trainer__resume_mode="resume_path",
+            trainer__resume_from_path=str(self.newest),
+            **{MODEL + "config": {**harness.MODEL, "num_hidden_layers": 2}},
+        )
+        self.refused(["train", config], CONFIG, "another model", "global_step_4")
+
+    def test_missing_resume_path(self):
+        config = self.config(
+            "other", trainer__resume_mode="resume_path", trainer__resume_from_path=str(self.folder / "none")
+        )
+        self.refused(["train", config], DATA, str(self.folder / "none"))
+
+    def damage(self, path):
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 0x10
+        path.write_bytes(content)
+
+    def test_damaged_manifest_falls_back_to_the_older_one(self):
+        self.damage(self.newest / "manifest.json")
+        config = self.config("trained", trainer__save_freq=2, trainer__total_training_steps=6)
+        done = self.train(config)
+        output = done.stdout + done.stderr
+        self.assertIn("global_step_4", output)
+        self.assertIn("manifest.json", output)
+        steps = [r["step"] for r in harness.read_jsonl(self.run_dir("trained") / "metrics.jsonl")]
+        self.assertEqual(steps[-4:], [3, 4, 5, 6])
+
+    def test_flipped_bit_in_a_tensor_falls_back_to_the_older_one(self):
+        self.damage(next((self.newest / "actor" / "model").glob("*.safetensors")))
+        self.refused(["ckpt", "verify", self.newest], DAMAGED, "rank_00000.safetensors")
+        config = self.config("trained", trainer__save_freq=2, trainer__total_training_steps=6)
+        done = self.train(config)
+        self.assertIn("global_step_4", done.stdout + done.stderr)
+
+    def test_none_valid_never_starts_from_nothing(self):
+        for step in (2, 4):
+            self.damage(self.run_dir("trained") / f"global_step_{step}" / "manifest.json")
+        self.refused(["train", self.trained], DATA, "global_step_2", "global_step_4")
+
+    def test_damaged_by_path(self):
+        self.damage(self.newest / "manifest.json")
+        config = self.config(
+            "other", trainer__resume_mode="resume_path", trainer__resume_from_path=str(self.newest)
+        )
+        self.refused(["train", config], DATA, "manifest.json")
+
+
+if __name__ == "__main__":
+    unittest.main()

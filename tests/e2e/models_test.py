@@ -1,0 +1,149 @@
+"""`keel score`, `keel generate` and `keel train` against transformers and torch.optim, family by family,
+and layout by layout."""
+
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import unittest
+
+import numpy
+
+import checkpoint_files
+import harness
+
+FIXTURES = pathlib.Path(os.environ["KEEL_FIXTURES"])
+MODELS = [
+    "llama", "llama_tied", "llama_3_layers", "llama_rope_scaled", "llama_rope_scaled_v4",
+    "llama_head_dim", "llama_attention_bias", "qwen2", "qwen2_v4", "qwen2_tied", "qwen3", "qwen3_tied",
+]  # fmt: skip
+
+
+class Score(harness.Job):
+    def test_log_probabilities(self):
+        for name in MODELS:
+            with self.subTest(model=name):
+                output = self.folder / f"{name}.jsonl"
+                folder = FIXTURES / name
+                done = harness.keel(
+                    "score", "--model", folder / "hf", "--input", folder / "score.jsonl", "--output", output
+                )
+                self.assertEqual(done.returncode, 0, done.stderr)
+                expected = json.loads((folder / "score.json").read_text())
+                found = harness.read_jsonl(output)
+                self.assertEqual(len(found), len(expected))
+                for want, have in zip(expected, found, strict=True):
+                    self.assertEqual(len(have["log_probs"]), len(want["logprobs"]))
+                    for a, b in zip(want["logprobs"], have["log_probs"], strict=True):
+                        self.assertAlmostEqual(a, b, delta=2e-5)
+                    self.assertAlmostEqual(have["sum_log_prob"], want["sum_logprob"], delta=2e-4)
+                    self.assertAlmostEqual(have["perplexity"] / want["perplexity"], 1.0, delta=1e-5)
+
+    def test_logits(self):
+        for name in MODELS:
+            with self.subTest(model=name):
+                reference = FIXTURES / name / "reference.safetensors"
+                tensors = {n: bits for n, _, _, bits in checkpoint_files.read_file(reference)}
+                cuts = tensors["cu_seqlens"].tolist()
+                rows = self.folder / "rows.jsonl"
+                with open(rows, "w", encoding="utf-8") as out:
+                    for begin, end in zip(cuts, cuts[1:]):
+                        ids = tensors["input_ids"][begin:end].tolist()
+                        out.write(json.dumps({"input_ids": ids}) + "\n")
+                logits = self.folder / f"{name}.safetensors"
+                done = harness.keel(
+                    "score", "--model", FIXTURES / name / "hf", "--input", rows,
+                    "--output", self.folder / "scores.jsonl", "--logits", logits,
+                )  # fmt: skip
+                self.assertEqual(done.returncode, 0, done.stderr)
+                found = {n: bits.view("<f4") for n, _, _, bits in checkpoint_files.read_file(logits)}
+                whole = numpy.concatenate([found[f"logits.{row}"] for row in range(len(cuts) - 1)])
+                self.assertLess(numpy.abs(whole - tensors["logits"].view("<f4")).max(), 2e-5)
+
+
+class Generate(harness.Job):
+    def test_greedy_tokens(self):
+        for name in MODELS:
+            with self.subTest(model=name):
+                output = self.folder / f"{name}.jsonl"
+                folder = FIXTURES / name
+                done = harness.keel(
+                    "generate", "--model", folder / "hf", "--input", folder / "prompts.jsonl",
+                    "--output", output, "--max-new-tokens", 16, "--temperature", 0,
+                )  # fmt: skip
+                self.assertEqual(done.returncode, 0, done.stderr)
+                expected = json.loads((folder / "generate.json").read_text())
+                found = harness.read_jsonl(output)
+                self.assertEqual([r["output_ids"] for r in found], [r["output_ids"] for r in expected])
+
+
+class Train(harness.Job):
+    """Whole data set at every step, so that only the mathematics can differ."""
+
+    STEPS = 5
+    # (tp, pp, dp), micro-batch
+    LAYOUTS = [((1, 1, 1), 8), ((1, 1, 1), 2), ((2, 1, 1), 2), ((1, 2, 1), 2), ((1, 1, 2), 1), ((2, 2, 1), 4)]
+
+    def reference(self, name):
+        weights, record = self.folder / f"{name}.safetensors", self.folder / f"{name}.json"
+        script = pathlib.Path(__file__).parent.parent / "oracles" / "train_reference.py"
+        subprocess.run(
+            [sys.executable, script, FIXTURES / name / "hf", self.data, weights, record,
+             "--steps", str(self.STEPS)],
+            check=True, env=harness.environment(),
+        )  # fmt: skip
+        tensors = {n: array for n, _, _, array in checkpoint_files.read_file(weights)}
+        return json.loads(record.read_text()), tensors
+
+    def check(self, name, layout, micro_batch, expected, weights):
+        tp, pp, dp = layout
+        run = f"{name}_tp{tp}_pp{pp}_dp{dp}_mb{micro_batch}"
+        optim = "actor_rollout_ref__actor__optim__"
+        megatron = "actor_rollout_ref__actor__megatron__"
+        config = self.config(
+            run,
+            trainer__task="sft",
+            trainer__total_training_steps=self.STEPS,
+            trainer__save_freq=self.STEPS,
+            data__train_batch_size=16,
+            data__micro_batch_size_per_gpu=micro_batch,
+            data__max_length=64,
+            actor_rollout_ref__model={"path": str(FIXTURES / name / "hf"), "dtype": "float32"},
+            **{optim + "lr_decay_style": "constant", optim + "lr_warmup_steps": 0},
+            **{megatron + "tensor_model_parallel_size": tp, megatron + "pipeline_model_parallel_size": pp},
+        )
+        self.train(config, ranks=tp * pp * dp)
+        metrics = self.metrics(run)
+        for step in range(1, self.STEPS + 1):
+            self.assertAlmostEqual(metrics[step][harness.LOSS], expected["losses"][step - 1], delta=2e-5)
+            self.assertAlmostEqual(metrics[step][harness.GRAD_NORM], expected["grad_norms"][step - 1], delta=2e-4)
+        model = self.run_dir(run) / f"global_step_{self.STEPS}" / "actor" / "model"
+        found = checkpoint_files.read_whole(model)
+        self.assertEqual(found.keys(), weights.keys())
+        for tensor, (_, bits) in found.items():
+            distance = numpy.abs(bits.view("<f4") - weights[tensor].view("<f4")).max()
+            self.assertLess(distance, 2e-4, tensor)
+
+    def write_answers(self):
+        """Rows of many lengths; of each only the last part is learnt, so micro-batches weigh unequally."""
+        chance = random.Random(8)
+        with open(self.data, "w", encoding="utf-8") as out:
+            for _ in range(16):
+                length, prompt = chance.randrange(12, 48), chance.randrange(1, 11)
+                ids = [chance.randrange(harness.MODEL["vocab_size"]) for _ in range(length)]
+                labels = [-100] * prompt + ids[prompt:]
+                out.write(json.dumps({"input_ids": ids, "labels": labels}) + "\n")
+
+    def test_layouts(self):
+        self.write_answers()
+        for name in ("llama_3_layers", "qwen3_tied"):
+            expected, weights = self.reference(name)
+            for layout, micro_batch in self.LAYOUTS:
+                with self.subTest(model=name, layout=layout, micro_batch=micro_batch):
+                    self.check(name, layout, micro_batch, expected, weights)
+
+
+if __name__ == "__main__":
+    unittest.main()
