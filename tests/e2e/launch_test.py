@@ -1,0 +1,94 @@
+"""Signals, hangs and other launchers: whoever starts the ranks, and however they are stopped."""
+
+import signal
+import subprocess
+import sys
+import unittest
+
+import checkpoint_files
+import harness
+
+STEPS = 12
+PREEMPTED = 75
+PIPELINE = {"actor_rollout_ref__actor__megatron__pipeline_model_parallel_size": 2}
+TENSOR = {"actor_rollout_ref__actor__megatron__tensor_model_parallel_size": 2}
+
+
+class Preempted(harness.Job):
+    # A signal to any rank, or to the launcher, which passes it on.
+    def check(self, name, number, ranks, choose, **layout):
+        # Without due saves: the one that is found was made because of the signal.
+        config = self.config(name, trainer__save_freq=1000, trainer__total_training_steps=2000, **layout)
+        process = self.start(config, ranks=ranks)
+        self.wait_until(lambda: len(self.metrics(name)) >= 3, "step 3", process)
+        harness.kill(choose(process), number)
+        process.wait(timeout=harness.LIMIT_S)
+        self.assertEqual(process.returncode, PREEMPTED, self.log()[-2000:])
+        trained = max(self.metrics(name))
+        self.assertEqual(checkpoint_files.steps(self.run_dir(name)), [trained])
+        self.assertEqual(checkpoint_files.latest(self.run_dir(name)), trained)
+
+        self.train(config, f"trainer.total_training_steps={trained + 2}", ranks=ranks)
+        self.assertEqual(sorted(self.metrics(name)), list(range(1, trained + 3)))
+
+    def test_single_process(self):
+        self.check("single", signal.SIGTERM, 1, lambda process: process.pid)
+
+    def test_through_the_launcher(self):
+        self.check("launched", signal.SIGTERM, 2, lambda process: process.pid, **PIPELINE)
+
+    def test_on_one_rank_alone(self):
+        self.check("one_rank", signal.SIGUSR1, 2, lambda p: harness.ranks_below(p)[1], **TENSOR)
+
+
+class Hung(harness.Job):
+    def test_a_stopped_rank_ends_the_job_within_the_deadline(self):
+        config = self.config("hung", trainer__total_training_steps=100000, trainer__deadline_seconds=5, **TENSOR)
+        process = self.start(config, ranks=2)
+        self.wait_until(lambda: len(self.metrics("hung")) >= 3, "step 3", process)
+        harness.kill(harness.ranks_below(process)[1], signal.SIGSTOP)
+        process.wait(timeout=harness.LIMIT_S)
+        self.assertNotIn(process.returncode, (0, PREEMPTED))
+        self.assertRegex(self.log(), r"step \d+")
+        self.assertRegex(self.log(), r"(?i)deadline|within 5")
+        self.assertEqual(harness.ranks_below(process), {})
+
+
+class Torchrun(harness.Job):
+    """The same numbers under torchrun as under `keel launch`, with torchrun's own store."""
+
+    def test_same_run(self):
+        config = self.config("launched", trainer__save_freq=STEPS, **TENSOR)
+        self.train(config, ranks=2)
+        config = self.config("torchrun", trainer__save_freq=STEPS, **TENSOR)
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--no-python", "--standalone"]
+        done = subprocess.run(
+            [*launcher, "--nproc-per-node", "2", harness.KEEL, "train", str(config)],
+            capture_output=True, text=True, timeout=harness.LIMIT_S, env=harness.environment(), check=False,
+        )  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+        expected, found = self.metrics("launched"), self.metrics("torchrun")
+        self.assertEqual(sorted(found), list(range(1, STEPS + 1)))
+        for step in found:
+            for key in (harness.LOSS, harness.GRAD_NORM, harness.SAMPLES):
+                self.assertEqual(found[step][key], expected[step][key])
+        digests = [
+            checkpoint_files.digests(self.run_dir(name) / f"global_step_{STEPS}") for name in ("launched", "torchrun")
+        ]
+        self.assertEqual(digests[0], digests[1])
+
+
+class TwoOnOneFolder(harness.Job):
+    def test_the_second_is_refused(self):
+        config = self.config("shared", trainer__total_training_steps=100000, trainer__save_freq=100000)
+        first = self.start(config)
+        self.wait_until(lambda: self.metrics("shared"), "step 1", first)
+        second = harness.keel("train", config)
+        self.assertNotEqual(second.returncode, 0)
+        self.assertIn("in use by another run", second.stderr)
+        self.assertIn(str(self.run_dir("shared")), second.stderr)
+        self.assertIsNone(first.poll())
+
+
+if __name__ == "__main__":
+    unittest.main()
