@@ -420,10 +420,9 @@ class Run {
     const Stopwatch watch;
     const auto saved = checkpointer_->Save(request);
     last_save_s_ = watch.Elapsed();
-    if (!saved.ok()) {
-      // The run goes on; the last good checkpoint is untouched.
-      log_.Error("the checkpoint of step {} was not saved: {}", state_.step, saved.status().ToString());
-    }
+    // After a failure, which the checkpointer has logged, the run goes on; the last good checkpoint is
+    // untouched. Only a run that ends on a failed save must not look like a success.
+    last_save_ = saved.status();
     Phase("train");
   }
 
@@ -431,6 +430,7 @@ class Run {
     ThrowIfError(checkpointer_->Close());
     context_->world().Barrier();
     context_->Shutdown();
+    ThrowIfError(last_save_.WithContext(fmt::format("the state of the last step, {}, is not saved", state_.step)));
   }
 
   const TrainerInputs& inputs_;
@@ -458,6 +458,7 @@ class Run {
   RunState state_;
   double gemm_rate_ = 0;
   double last_save_s_ = 0;
+  Status last_save_;
 };
 
 }  // namespace

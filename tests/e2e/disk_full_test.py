@@ -1,0 +1,91 @@
+"""A full disk: the save fails with the reason, training goes on, and what was saved before stays good.
+A run whose last save failed does not end as a success.
+
+Runs on a small tmpfs in a mount namespace of its own; skipped where the kernel does not allow that.
+"""
+
+import shutil
+import subprocess
+import unittest
+
+import checkpoint_files
+import harness
+
+STEPS = 6
+NO_SPACE = 74
+# What the run's folder holds beside checkpoints, and block rounding.
+SLACK_BYTES = 128 * 1024
+
+
+def may_mount():
+    if shutil.which("unshare") is None:
+        return False
+    trial = ["unshare", "--user", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]
+    return subprocess.run(trial, capture_output=True, check=False).returncode == 0
+
+
+@unittest.skipUnless(may_mount(), "no mount namespaces here")
+class DiskFull(harness.Job):
+    def checkpoint_bytes(self):
+        """Of one checkpoint of this job, on a disk with room."""
+        self.train(self.config("roomy", trainer__total_training_steps=1, trainer__save_freq=1))
+        step = self.run_dir("roomy") / "global_step_1"
+        return sum(path.stat().st_size for path in step.rglob("*") if path.is_file())
+
+    def train_on_small_disk(self, name, size, **changes):
+        """Trains with a run directory of `size` bytes; afterwards its content is a plain folder."""
+        run, kept = self.run_dir(name), self.folder / f"{name}.kept"
+        run.mkdir()
+        config = self.config(name, trainer__total_training_steps=STEPS, trainer__save_freq=2, **changes)
+        script = (
+            f"mount -t tmpfs -o size={size} none {run} || exit 99; {harness.KEEL} train {config}; code=$?;"
+            f" cp -a {run} {kept}; exit $code"
+        )
+        done = subprocess.run(
+            ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script],
+            capture_output=True, text=True, timeout=harness.LIMIT_S, env=harness.environment(), check=False,
+        )  # fmt: skip
+        run.rmdir()
+        kept.rename(run)
+        return done
+
+    def check_steps(self, name, expected):
+        self.assertEqual(checkpoint_files.steps(self.run_dir(name)), expected)
+        self.assertEqual(checkpoint_files.latest(self.run_dir(name)), expected[-1] if expected else None)
+        for step in expected:
+            verified = harness.keel("ckpt", "verify", self.run_dir(name) / f"global_step_{step}")
+            self.assertEqual(verified.returncode, 0, verified.stdout + verified.stderr)
+        left = [p.name for p in self.run_dir(name).iterdir() if p.name.startswith(".tmp-")]
+        self.assertEqual(left, [])
+
+    def test_room_for_no_checkpoint(self):
+        done = self.train_on_small_disk("none", self.checkpoint_bytes() // 2)
+        output = done.stdout + done.stderr
+        self.assertEqual(sorted(self.metrics("none")), list(range(1, STEPS + 1)), output[-3000:])
+        self.assertRegex(output, r"step 2 was not saved: .*/none: the checkpoint needs \d+ bytes, \d+ are free")
+        self.assertIn("the state of the last step, 6, is not saved", output)
+        self.assertEqual(done.returncode, NO_SPACE)
+        self.check_steps("none", [])
+
+    def test_room_for_one(self):
+        size = self.checkpoint_bytes()
+        done = self.train_on_small_disk("one", size + size // 2 + SLACK_BYTES)
+        output = done.stdout + done.stderr
+        self.assertEqual(sorted(self.metrics("one")), list(range(1, STEPS + 1)), output[-3000:])
+        self.assertIn("step 4 was not saved", output)
+        self.assertEqual(done.returncode, NO_SPACE)
+        self.check_steps("one", [2])
+        # With room again, the run goes on from what it has.
+        again = self.config("one", trainer__total_training_steps=STEPS, trainer__save_freq=2)
+        self.train(again)
+        self.check_steps("one", [2, 4, 6])
+
+    def test_room_for_two_is_enough_to_keep_one(self):
+        size = self.checkpoint_bytes()
+        done = self.train_on_small_disk("two", 2 * size + 2 * SLACK_BYTES, trainer__max_ckpts_to_keep=1)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.check_steps("two", [STEPS])
+
+
+if __name__ == "__main__":
+    unittest.main()
