@@ -90,6 +90,40 @@ class Crash(harness.Job):
                     self.assertEqual(verified.returncode, 0, verified.stderr)
                 self.check_recovery(name, config)
 
+    def test_random_kills_and_another_layout_each_time(self):
+        """No step is lost, repeated or fed other data, whatever the moment and the layouts."""
+        chance = random.Random(23)
+        name, steps = "soak", 200
+        run = self.run_dir(name)
+        megatron = "actor_rollout_ref.actor.megatron."
+        config = self.config(name, trainer__save_freq=3, trainer__total_training_steps=steps)
+        straight = self.config("whole", trainer__total_training_steps=steps)
+        self.train(straight)
+        announced = 0
+        for tp, pp, dp in ((1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 1), (1, 1, 1)):
+            sizes = [f"{megatron}tensor_model_parallel_size={tp}", f"{megatron}pipeline_model_parallel_size={pp}"]
+            process = self.start(config, *sizes, ranks=tp * pp * dp)
+            progress = max(self.metrics(name), default=0) + chance.randrange(1, 9)
+            self.wait_until(lambda: max(self.metrics(name), default=0) >= progress, "progress", process)
+            time.sleep(chance.random() * 0.05)
+            ranks = harness.ranks_below(process) or {0: process.pid}
+            harness.kill(ranks[chance.choice(sorted(ranks))])
+            process.wait(timeout=harness.LIMIT_S)
+            self.assertNotEqual(process.returncode, 0)
+            saved = checkpoint_files.latest(run) or 0
+            self.assertGreaterEqual(saved, announced)
+            announced = saved
+            for step in checkpoint_files.steps(run):
+                verified = harness.keel("ckpt", "verify", run / f"global_step_{step}")
+                self.assertEqual(verified.returncode, 0, verified.stdout + verified.stderr)
+        self.train(config)
+        expected, found = self.metrics("whole"), self.metrics(name)
+        self.assertEqual(sorted(found), list(range(1, steps + 1)))
+        for step in found:
+            for key in (harness.SAMPLES, "lr", "n_tokens_seen"):
+                self.assertEqual(found[step][key], expected[step][key], f"step {step}, {key}")
+            self.assertAlmostEqual(found[step][harness.LOSS], expected[step][harness.LOSS], delta=2e-3)
+
     def test_restarts_by_itself(self):
         name = "restarting"
         config = self.config(name, trainer__save_freq=2, **LAYOUT)
