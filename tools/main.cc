@@ -47,7 +47,7 @@ int Run(int argc, char** argv) {
   keel::tools::AddTrainCommand(app, context);
   keel::tools::AddScoreCommand(app, context);
   keel::tools::AddGenerateCommand(app, context);
-//TMP  keel::tools::AddBenchCommand(app, context);
+  keel::tools::AddBenchCommand(app, context);
 #endif
   try {
     app.parse(argc, argv);

@@ -8,6 +8,7 @@
 #include "parallel/launch_env.h"
 #include "parallel/rank_status.h"
 #include "tools/command.h"
+#include "trainer/memory.h"
 #include "trainer/trainer.h"
 
 namespace keel::tools {
@@ -22,6 +23,7 @@ extern "C" void OnStopSignal(int number) {
 }
 
 int Train(const std::string& path, const std::vector<std::string>& overrides) {
+  trainer::KeepLargeBlocks();
   const auto env = ValueOrThrow(parallel::DetectLaunchEnv(parallel::ProcessEnvironment()));
   LogOptions log_options;
   log_options.rank = env.rank;
