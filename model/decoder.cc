@@ -54,10 +54,10 @@ at::Tensor MarkReady(const at::Tensor& x, const Decoder::ReadyCallback& on_ready
 }
 
 // Memory of a piece within its parameter.
-StridedView ViewOf(const Parameter& p, const ParameterPiece& piece) {
+StridedView ViewOf(const Parameter& p, const ParameterPiece& piece, const at::Tensor& value) {
   StridedView view;
-  view.data = static_cast<std::byte*>(p.value.data_ptr()) +
-              static_cast<size_t>(piece.row_begin * p.row_size()) * p.value.element_size();
+  view.data = static_cast<std::byte*>(value.data_ptr()) +
+              static_cast<size_t>(piece.row_begin * p.row_size()) * value.element_size();
   view.strides = ContiguousStrides(piece.box.size);
   return view;
 }
@@ -241,12 +241,10 @@ void Decoder::Initialize(uint64_t seed) {
   for (const auto& p : parameters_) {
     const at::Tensor host = at::empty(p->value.sizes(), p->value.options().device(at::kCPU));
     host.fill_(p->init_value);
-    Parameter on_host = *p;
-    on_host.value = host;
     for (const ParameterPiece& piece : p->pieces) {
       if (p->init_stddev == 0) continue;
       const Philox rng(seed, Hash64(piece.name));
-      FillNormal(rng, piece.shape, piece.box, ViewOf(on_host, piece),
+      FillNormal(rng, piece.shape, piece.box, ViewOf(*p, piece, host),
                  options_.dtype == at::kBFloat16 ? DType::kBF16 : DType::kF32, 0, p->init_stddev);
     }
     if (p->init_stddev != 0) {
@@ -377,7 +375,7 @@ at::Tensor Decoder::Decode(const at::Tensor& ids, KvCache& cache) {
   return Logits(last);
 }
 
-ShardTable Decoder::Table(int dp_rank, int dp, bool with_tied_copies) const {
+ShardTable Decoder::Table(int dp_rank, int dp, bool with_tied_copies, const HostTensor& host) const {
   ShardTable table;
   const DType dtype = options_.dtype == at::kBFloat16 ? DType::kBF16 : DType::kF32;
   const int tp_size = tp_.group->size();
@@ -388,7 +386,7 @@ ShardTable Decoder::Table(int dp_rank, int dp, bool with_tied_copies) const {
     if (p->replica) replica += dp * tp_size;
     for (const ParameterPiece& piece : p->pieces) {
       StridedView view;
-      if (p->value.defined()) view = ViewOf(*p, piece);
+      if (p->value.defined()) view = ViewOf(*p, piece, host ? host(p->value) : p->value);
       ThrowIfError(table.Add({piece.name, dtype, piece.shape}, piece.box, view, replica));
     }
   }

@@ -74,7 +74,9 @@ class Decoder {
 
   // Canonical weights of this rank. `replica` says which of the identical copies over DP this is.
   // Copies that another stage owns are left out unless `with_tied_copies` (loading fills them too).
-  ShardTable Table(int dp_rank, int dp, bool with_tied_copies) const;
+  // `host` gives the host memory that stands for a device tensor; the tensor itself on a CPU.
+  using HostTensor = std::function<at::Tensor(const at::Tensor&)>;
+  ShardTable Table(int dp_rank, int dp, bool with_tied_copies, const HostTensor& host = {}) const;
 
  private:
   struct Block;

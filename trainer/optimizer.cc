@@ -114,9 +114,10 @@ void DistributedAdamW::Step(double lr, double gradient_scale, int64_t t) {
   buffer_.AllGatherValues();
 }
 
-ShardTable DistributedAdamW::Table(int tp_rank, bool with_tied_copies) const {
+ShardTable DistributedAdamW::Table(int tp_rank, bool with_tied_copies, const model::Decoder::HostTensor& host) const {
   ShardTable table;
-  const auto add = [&](const char* kind, const at::Tensor& state) {
+  const auto add = [&](const char* kind, const at::Tensor& tensor) {
+    const at::Tensor state = host ? host(tensor) : tensor;
     for (const OwnedSlice& slice : buffer_.owned()) {
       const Parameter& p = *buffer_.parameters()[static_cast<size_t>(slice.parameter)];
       if (p.replica && !with_tied_copies) continue;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/shard_table.h"
+#include "model/decoder.h"
 #include "parallel/grad_buffer.h"
 
 namespace keel::trainer {
@@ -37,7 +38,8 @@ class DistributedAdamW {
 
   // optimizer.{master,exp_avg,exp_avg_sq}.<canonical name>, boxes of the owned rows. Copies that
   // another stage owns are left out unless `with_tied_copies`. `tp_rank` numbers replicas.
-  ShardTable Table(int tp_rank, bool with_tied_copies) const;
+  // `host` gives the host memory that stands for a device tensor.
+  ShardTable Table(int tp_rank, bool with_tied_copies, const model::Decoder::HostTensor& host = {}) const;
 
  private:
   bool has_masters() const { return masters_.defined(); }

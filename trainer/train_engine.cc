@@ -105,10 +105,13 @@ double TrainEngine::SummedLoss(const std::vector<ModelBatch>& microbatches) {
   return SumOverRanks({owns_loss() && loss.defined() ? loss.item<double>() : 0.0})[0];
 }
 
-ShardTable TrainEngine::ModelTable(bool for_load) const {
-  return decoder_.Table(context_.dp_rank(), context_.layout().dp(), for_load);
+ShardTable TrainEngine::ModelTable(bool for_load) {
+  return decoder_.Table(context_.dp_rank(), context_.layout().dp(), for_load,
+                        [this](const at::Tensor& tensor) { return mirror_.Of(tensor); });
 }
 
-ShardTable TrainEngine::OptimizerTable(bool for_load) const { return optimizer_.Table(context_.tp_rank(), for_load); }
+ShardTable TrainEngine::OptimizerTable(bool for_load) {
+  return optimizer_.Table(context_.tp_rank(), for_load, [this](const at::Tensor& tensor) { return mirror_.Of(tensor); });
+}
 
 }  // namespace keel::trainer

@@ -16,6 +16,7 @@
 #include "parallel/context.h"
 #include "parallel/grad_buffer.h"
 #include "parallel/pipeline_runner.h"
+#include "trainer/host_mirror.h"
 #include "trainer/optimizer.h"
 
 namespace keel::trainer {
@@ -63,8 +64,12 @@ class TrainEngine {
   parallel::GradBuffer& gradients() { return gradients_; }
   // Tables for a save (each canonical element by one owner, replicas numbered) or for a load (every
   // copy is filled).
-  ShardTable ModelTable(bool for_load) const;
-  ShardTable OptimizerTable(bool for_load) const;
+  // The views are host memory: on a device, call CopyToHost before a save reads them and CopyToDevice
+  // after a load has written them; on a CPU both do nothing.
+  ShardTable ModelTable(bool for_load);
+  ShardTable OptimizerTable(bool for_load);
+  void CopyToHost() { mirror_.CopyToHost(); }
+  void CopyToDevice() { mirror_.CopyToDevice(); }
 
  private:
   parallel::StageCallbacks Callbacks(const std::vector<model::ModelBatch>& microbatches, double scale,
@@ -79,6 +84,7 @@ class TrainEngine {
   parallel::GradBuffer gradients_;
   DistributedAdamW optimizer_;
   parallel::PipelineRunner runner_;
+  HostMirror mirror_;
 };
 
 }  // namespace keel::trainer

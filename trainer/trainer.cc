@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -46,7 +47,8 @@ checkpoint::Contents ContentsOf(const std::vector<std::string>& names) {
 
 // Where the tensors live.
 at::Device ResolveDevice(const std::string& wanted, int local_rank) {
-  if (wanted == "cpu") return at::kCPU;
+  // The CUDA module costs memory and time: without the driver's device there is nothing to ask it.
+  if (wanted == "cpu" || (wanted == "auto" && access("/dev/nvidiactl", F_OK) != 0)) return at::kCPU;
   const auto module = parallel::LoadCudaModule();
   const Result<int> count = module.ok() ? (*module)->DeviceCount() : Result<int>(module.status());
   if (count.ok() && local_rank < *count) {
@@ -194,6 +196,7 @@ class Run {
       engine_->Initialize(static_cast<uint64_t>(c_.trainer.seed));
     } else {
       ThrowIfError(ImportWeights(source_.directory, engine_->ModelTable(true)));
+      engine_->CopyToDevice();
       engine_->WeightsChanged();
     }
     log_.Info("model: {} parameters, {} layers, {} on this rank's stage", source_.config.NumParameters(),
@@ -222,6 +225,7 @@ class Run {
       Phase("load");
       checkpoint::LoadRequest request;
       request.roles = {{"actor", engine_->ModelTable(true), engine_->OptimizerTable(true)}};
+      engine_->CopyToHost();   // parts that are not loaded keep their values
       request.contents = ContentsOf(actor().checkpoint.load_contents);
       request.config_digest = source_.config.Digest();
       std::optional<checkpoint::LoadRecord> record;
@@ -231,6 +235,7 @@ class Run {
         record = ValueOrThrow(checkpointer_->Load(request));
       }
       if (record) {
+        engine_->CopyToDevice();
         if (!request.contents.optimizer) engine_->WeightsChanged();
         if (request.contents.extra) {
           state_ = ValueOrThrow(
@@ -407,6 +412,7 @@ class Run {
     checkpoint::SaveRequest request;
     request.step = state_.step;
     request.roles = {{"actor", engine_->ModelTable(false), engine_->OptimizerTable(false)}};
+    engine_->CopyToHost();
     request.contents = ContentsOf(actor().checkpoint.save_contents);
     request.config_digest = source_.config.Digest();
     const auto& layout = context_->layout();
