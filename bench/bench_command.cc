@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "bench/checkpoint_bench.h"
 #include "bench/train_worker.h"
 #include "common/status.h"
 #include "tools/command.h"
@@ -29,13 +30,13 @@ void BecomeDriver(const char* script, const std::vector<std::string>& arguments)
 
 }  // namespace
 
-void AddBenchCommand(CLI::App& app, CommandContext&) {
+void AddBenchCommand(CLI::App& app, CommandContext& context) {
   CLI::App* bench = app.add_subcommand("bench", "Measure Keel beside its peers");
   bench->require_subcommand(1);
   bench->footer(
       "Examples:\n"
       "  keel bench train --dtype bfloat16\n"
-      "  keel bench startup\n"
+      "  keel bench checkpoint\n"
       "  keel bench train --dtype float32 --rounds 10 --markdown docs/benchmarks/train.md");
 
   struct Train {
@@ -57,6 +58,8 @@ void AddBenchCommand(CLI::App& app, CommandContext&) {
     for (const std::string& extra : train->remaining()) arguments.push_back(extra);
     BecomeDriver("run_train.py", arguments);
   });
+
+  bench::AddCheckpointBench(*bench, &context.exit_code);
 
   CLI::App* startup = bench->add_subcommand("startup", "Time to the first step and memory of a rank (bench/startup.py --help)");
   startup->allow_extras();

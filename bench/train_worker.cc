@@ -127,13 +127,12 @@ void RunTrainWorker(const TrainWorkerOptions& o) {
         forward_backward += result.forward_backward_s;
         optimizer += result.reduce_s + result.optimizer_s;
       }
-      // Forward and backward of a micro-batch are one: the loss's gradient is made in its forward.
+      // Forward and backward are not timed apart (the loss's gradient is made in the forward): the first has both.
       Answer(memory({{"seconds", watch.Elapsed()},
                      {"tokens", count * o.batch * o.sequence},
                      {"losses", losses},
-                     {"forward_s", nullptr},
-                     {"backward_s", nullptr},
-                     {"forward_backward_s", forward_backward},
+                     {"forward_s", forward_backward},
+                     {"backward_s", 0},
                      {"optimizer_s", optimizer}}));
     } else {
       Answer({{"error", "unknown command " + line}});
