@@ -113,10 +113,17 @@ std::string StepReader::PathOf(std::string_view file) const {
 }
 
 int StepReader::FindFile(std::string_view path) const {
-  for (int i = 0; i < index_.files(); ++i) {
-    if (index_.file(i).path == path) return i;
+  int low = 0;
+  int high = index_.files();
+  while (low < high) {
+    const int middle = low + (high - low) / 2;
+    if (index_.file(middle).path < path) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
   }
-  return -1;
+  return low < index_.files() && index_.file(low).path == path ? low : -1;
 }
 
 Status StepReader::CheckFiles() const {
@@ -193,22 +200,36 @@ Result<ReadStats> StepReader::Read(std::span<const ReadRequest> requests,
     std::vector<int> source_file;
     std::vector<std::vector<int64_t>> source_box;  // per source table and shard: box id
     std::map<int, size_t> by_file;
-    if (const int scope = index_.FindScope(request.scope); scope >= 0) {
-      for (const TensorInfo& tensor : wanted.tensors()) {
-        const int64_t t = index_.FindTensor(scope, tensor.name);
-        if (t < 0) continue;  // the planner reports it
-        const IndexTensor saved = index_.tensor(t);
-        for (int64_t b = saved.first_box; b < saved.first_box + saved.box_count; ++b) {
-          const IndexBox box = index_.box(b);
-          const auto [place, fresh] = by_file.try_emplace(box.file, sources.size());
-          if (fresh) {
-            sources.emplace_back();
-            source_file.push_back(box.file);
-            source_box.emplace_back();
-          }
-          KEEL_RETURN_IF_ERROR(sources[place->second].Add(saved.Info(), box.box));
-          source_box[place->second].push_back(b);
+    std::vector<std::vector<const Box*>> wanted_boxes(wanted.tensors().size());
+    for (const Shard& shard : wanted.shards()) {
+      wanted_boxes[static_cast<size_t>(shard.tensor)].push_back(&shard.box);
+    }
+    const int scope = index_.FindScope(request.scope);
+    for (size_t w = 0; scope >= 0 && w < wanted.tensors().size(); ++w) {
+      const TensorInfo& tensor = wanted.tensors()[w];
+      const int64_t t = index_.FindTensor(scope, tensor.name);
+      if (t < 0) continue;  // the planner reports it
+      const IndexTensor saved = index_.tensor(t);
+      const bool same_shape = saved.shape == tensor.shape;
+      for (int64_t b = saved.first_box; b < saved.first_box + saved.box_count; ++b) {
+        const IndexBox box = index_.box(b);
+        // Of a tensor in a thousand pieces a rank needs a few; of one of another shape the planner
+        // needs any, to say so.
+        const bool needed =
+            same_shape
+                ? std::any_of(wanted_boxes[w].begin(), wanted_boxes[w].end(),
+                              [&](const Box* one) { return Intersect(*one, box.box).has_value(); })
+                : b == saved.first_box;
+        // The first box stands for a tensor of which this rank wants what nobody has.
+        if (!needed && b != saved.first_box) continue;
+        const auto [place, fresh] = by_file.try_emplace(box.file, sources.size());
+        if (fresh) {
+          sources.emplace_back();
+          source_file.push_back(box.file);
+          source_box.emplace_back();
         }
+        KEEL_RETURN_IF_ERROR(sources[place->second].Add(saved.Info(), box.box));
+        source_box[place->second].push_back(b);
       }
     }
     const auto plan = PlanTransfer(sources, std::span(&wanted, 1), request.options);

@@ -48,17 +48,17 @@ LogOptions Quiet() {
 
 void RunRanks(int world, const std::function<void(int rank, Coordinator& coordinator)>& body) {
   LocalCoordinatorHub hub(world);
-  std::vector<std::thread> threads;
   std::vector<std::exception_ptr> failures(static_cast<size_t>(world));
-  for (int r = 0; r < world; ++r) {
-    threads.emplace_back([&, r] {
-      try {
-        body(r, hub.rank(r));
-      } catch (...) {
-        failures[static_cast<size_t>(r)] = std::current_exception();
-      }
-    });
-  }
+  const auto run = [&](int r) {
+    try {
+      body(r, hub.rank(r));
+    } catch (...) {
+      failures[static_cast<size_t>(r)] = std::current_exception();
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int r = 1; r < world; ++r) threads.emplace_back(run, r);
+  run(0);
   for (std::thread& thread : threads) thread.join();
   for (const std::exception_ptr& failure : failures) {
     if (failure) std::rethrow_exception(failure);
