@@ -129,8 +129,11 @@ class PosixFile : public File {
 
 class PosixFileSystem : public FileSystem {
  public:
-  PosixFileSystem(Descriptor root, std::string name)
-      : root_(std::move(root)), name_(std::move(name)) {}
+  PosixFileSystem(Descriptor root, std::string name, LinkPolicy links)
+      : root_(std::move(root)),
+        name_(std::move(name)),
+        no_follow_(links == LinkPolicy::kRefuse ? O_NOFOLLOW : 0),
+        stat_flags_(links == LinkPolicy::kRefuse ? AT_SYMLINK_NOFOLLOW : 0) {}
 
   Result<std::unique_ptr<File>> Create(std::string_view path,
                                        const CreateOptions& options) override {
@@ -156,7 +159,7 @@ class PosixFileSystem : public FileSystem {
     // Non-blocking, so that a pipe of this name cannot hold us up; regular files do not care.
     Descriptor fd(Retry([&] {
       return ::openat(place.directory.get(), place.name.c_str(),
-                      O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+                      O_RDONLY | no_follow_ | O_CLOEXEC | O_NONBLOCK);
     }));
     if (!fd.valid()) return Status::FromErrno(errno, "open", Describe(path));
     struct stat info {};
@@ -228,7 +231,7 @@ class PosixFileSystem : public FileSystem {
       const std::string_view name = entry->d_name;
       if (name == "." || name == "..") continue;
       struct stat info {};
-      if (::fstatat(raw, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) {
+      if (::fstatat(raw, entry->d_name, &info, stat_flags_) != 0) {
         if (errno == ENOENT) continue;  // removed meanwhile
         return Status::FromErrno(errno, "stat", fmt::format("{}/{}", Describe(path), name));
       }
@@ -250,7 +253,7 @@ class PosixFileSystem : public FileSystem {
     if (IsRoot(path)) return FileInfo{".", FileKind::kDirectory, 0, 0};
     KEEL_ASSIGN_OR_RETURN(const Place place, Resolve(path));
     struct stat info {};
-    if (::fstatat(place.directory.get(), place.name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (::fstatat(place.directory.get(), place.name.c_str(), &info, stat_flags_) != 0) {
       return Status::FromErrno(errno, "stat", Describe(path));
     }
     return FileInfo{place.name, KindOf(info.st_mode), static_cast<int64_t>(info.st_size),
@@ -348,6 +351,8 @@ class PosixFileSystem : public FileSystem {
 
   Descriptor root_;
   std::string name_;
+  int no_follow_;   // for opening files
+  int stat_flags_;  // for looking at them
 };
 
 // Makes an absolute or relative directory with its parents; links on the way are followed, since
@@ -369,7 +374,8 @@ std::string_view Parent(std::string_view path) {
 
 }  // namespace
 
-Result<std::unique_ptr<FileSystem>> OpenPosixFileSystem(const std::string& root, bool create) {
+Result<std::unique_ptr<FileSystem>> OpenPosixFileSystem(const std::string& root, bool create,
+                                                        LinkPolicy links) {
   if (root.empty()) return Status(StatusCode::kUsage, "the directory's name is empty");
   if (create) KEEL_RETURN_IF_ERROR(MakeRoot(root));
   Descriptor fd(Retry([&] { return ::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
@@ -377,7 +383,8 @@ Result<std::unique_ptr<FileSystem>> OpenPosixFileSystem(const std::string& root,
   std::string name = root;
   while (name.size() > 1 && name.back() == '/') name.pop_back();
   return std::unique_ptr<FileSystem>(
-      std::make_unique<PosixFileSystem>(std::move(fd), std::move(name)));
+
+      std::make_unique<PosixFileSystem>(std::move(fd), std::move(name), links));
 }
 
 Result<std::string> ReadFile(const FileSystem& fs, std::string_view path, int64_t max_bytes) {

@@ -74,8 +74,16 @@ class FileSystem {
   virtual std::string Describe(std::string_view path) const = 0;
 };
 
+// What happens at a symbolic link in the place of a file. Links to directories are refused always.
+enum class LinkPolicy {
+  kRefuse,
+  kFollow,  // for input that the user points to, such as a Hugging Face cache, which is made of
+            // links
+};
+
 // Opens the directory `root` (created with parents when `create`).
-Result<std::unique_ptr<FileSystem>> OpenPosixFileSystem(const std::string& root, bool create);
+Result<std::unique_ptr<FileSystem>> OpenPosixFileSystem(const std::string& root, bool create,
+                                                        LinkPolicy links = LinkPolicy::kRefuse);
 
 // Small conveniences on top of the interface.
 Result<std::string> ReadFile(const FileSystem& fs, std::string_view path, int64_t max_bytes);

@@ -27,7 +27,7 @@ Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DTyp
     if (!source.json.contains("vocab_size")) source.json["vocab_size"] = tokenizer_vocab;
   } else {
     where = path + "/config.json";
-    const auto fs = OpenPosixFileSystem(path, false);
+    const auto fs = OpenPosixFileSystem(path, false, LinkPolicy::kFollow);
     if (!fs.ok()) return fs.status().WithContext("actor_rollout_ref.model.path");
     KEEL_ASSIGN_OR_RETURN(const std::string text, ReadFile(**fs, "config.json", kMaxTextFile));
     KEEL_ASSIGN_OR_RETURN(source.json, ParseJson(text, where));
@@ -47,7 +47,7 @@ Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DTyp
 }
 
 Status ImportWeights(const std::string& directory, const ShardTable& table) {
-  KEEL_ASSIGN_OR_RETURN(const auto fs, OpenPosixFileSystem(directory, false));
+  KEEL_ASSIGN_OR_RETURN(const auto fs, OpenPosixFileSystem(directory, false, LinkPolicy::kFollow));
   KEEL_ASSIGN_OR_RETURN(const auto weights, checkpoint::HfModelDir::Open(*fs, "."));
   return weights.ReadInto(table, {});
 }

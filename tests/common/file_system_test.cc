@@ -81,6 +81,19 @@ TEST_F(FileSystemTest, NothingOutsideTheRootIsReached) {
   EXPECT_TRUE(std::filesystem::exists(root_ + "/secret"));
 }
 
+TEST_F(FileSystemTest, FollowsLinksToFilesWhenAsked) {
+  std::ofstream(root_ + "/blob") << "weights";
+  std::filesystem::create_symlink("../blob", root_ + "/run/model.safetensors");
+  std::filesystem::create_symlink("..", root_ + "/run/up");
+  std::filesystem::create_symlink("gone", root_ + "/run/broken");
+  EXPECT_FALSE(fs_->Open("model.safetensors").ok());
+  const auto lenient = ValueOrThrow(OpenPosixFileSystem(root_ + "/run", false, LinkPolicy::kFollow));
+  EXPECT_EQ(*ReadFile(*lenient, "model.safetensors", 100), "weights");
+  EXPECT_EQ(ValueOrThrow(lenient->Stat("model.safetensors")).kind, FileKind::kFile);
+  EXPECT_EQ(ValueOrThrow(lenient->List("."))[0].size, 7);   // the broken one is not listed
+  EXPECT_FALSE(lenient->Open("up/blob").ok());
+}
+
 TEST_F(FileSystemTest, OpensRegularFilesOnly) {
   ASSERT_EQ(mkfifo((root_ + "/run/pipe").c_str(), 0600), 0);
   EXPECT_FALSE(fs_->Open("pipe").ok());  // and returns at once

@@ -45,7 +45,7 @@ int CkptExportHf(const CkptExportOptions& options, std::ostream& out, std::ostre
 }
 
 int CkptImportHf(const CkptImportOptions& options, std::ostream& out, std::ostream& err) {
-  const auto source = OpenPosixFileSystem(options.source, false);
+  const auto source = OpenPosixFileSystem(options.source, false, LinkPolicy::kFollow);
   if (!source.ok()) return Fail(source.status(), err);
   const auto run = OpenPosixFileSystem(options.run, true);
   if (!run.ok()) return Fail(run.status(), err);
