@@ -3,7 +3,9 @@
 // debris.
 #include <gmock/gmock.h>
 
+#include "checkpoint/catalog.h"
 #include "checkpoint/checkpointer.h"
+#include "checkpoint/verifier.h"
 #include "tests/checkpoint/sim_file_system.h"
 #include "tests/checkpoint/test_support.h"
 
@@ -61,6 +63,11 @@ class Crash : public ::testing::TestWithParam<Scenario> {
       EXPECT_FALSE(info.name.starts_with(".tmp-") || info.name.starts_with(".old-") ||
                    info.name.starts_with(".trash-"))
           << where << ": " << info.name << " is left";
+    }
+    // What is visible is whole, the older ones too.
+    for (const CatalogEntry& entry : ValueOrThrow(ListCheckpoints(disk))) {
+      const VerifyReport report = VerifyCheckpoint(disk, entry.directory, 1);
+      EXPECT_TRUE(report.problems.empty()) << where << ": " << report.problems[0];
     }
     if (!loaded->has_value()) return std::nullopt;
     EXPECT_TRUE((*loaded)->skipped.empty()) << where << ": " << (*loaded)->skipped[0].reason;
