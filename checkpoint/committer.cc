@@ -21,15 +21,11 @@ Result<std::string> Committer::Begin(int64_t step, const std::string& save_id,
   const std::string temporary = ScratchDirectory(ScratchKind::kTemporary, step, save_id);
   KEEL_RETURN_IF_ERROR(fs_.MakeDirectory(temporary));
   for (const std::string& directory : directories) {
-    if (Status status = MakeDirectories(fs_, fmt::format("{}/{}", temporary, directory));
+    if (Status status = fs_.MakeDirectory(fmt::format("{}/{}", temporary, directory));
         !status.ok()) {
       Abort(temporary);
       return status;
     }
-  }
-  if (Status status = fs_.SyncDirectory(kRoot); !status.ok()) {
-    Abort(temporary);
-    return status;
   }
   return temporary;
 }

@@ -22,8 +22,9 @@ class Committer {
   // Both must outlive this.
   Committer(FileSystem& fs, Logger& log) : fs_(fs), log_(log) {}
 
-  // Makes the temporary directory and these directories in it ("actor/model"), durably; returns its
-  // name.
+  // Makes the temporary directory and these directories in it ("actor", "actor/model": parents
+  // before children); returns its name. Nothing is synced yet: Publish does that, and until then a
+  // crash may as well leave nothing.
   Result<std::string> Begin(int64_t step, const std::string& save_id,
                             std::span<const std::string> directories);
 
