@@ -23,9 +23,10 @@ void BecomeDriver(const char* script, const std::vector<std::string>& arguments)
   for (std::string& text : command) argv.push_back(text.data());
   argv.push_back(nullptr);
   execv(argv[0], argv.data());
-  throw Error(StatusCode::kNotFound, fmt::format("{} cannot be started; the benchmarks run from a source tree set up by "
-                                                 "tools/bootstrap.sh",
-                                                 command[0]));
+  throw Error(StatusCode::kNotFound,
+              fmt::format("{} cannot be started; the benchmarks run from a source tree set up by "
+                          "tools/bootstrap.sh",
+                          command[0]));
 }
 
 }  // namespace
@@ -44,11 +45,13 @@ void AddBenchCommand(CLI::App& app, CommandContext& context) {
     bench::TrainWorkerOptions options;
   };
   auto t = std::make_shared<Train>();
-  CLI::App* train = bench->add_subcommand("train", "Training tokens/s and memory against transformers (bench/run_train.py --help)");
+  CLI::App* train = bench->add_subcommand(
+      "train", "Training tokens/s and memory against transformers (bench/run_train.py --help)");
   train->allow_extras();
   train->add_flag("--worker", t->worker, "Be a worker of the driver");
   train->add_option("--model", t->options.model, "Hugging Face directory (worker)");
-  train->add_option("--dtype", t->options.dtype, "float32 or bfloat16")->check(CLI::IsMember({"float32", "bfloat16"}));
+  train->add_option("--dtype", t->options.dtype, "float32 or bfloat16")
+      ->check(CLI::IsMember({"float32", "bfloat16"}));
   train->add_option("--sequence", t->options.sequence, "Tokens a sequence (worker)");
   train->add_option("--batch", t->options.batch, "Sequences a step (worker)");
   train->add_option("--threads", t->options.threads, "CPU threads (worker)");
@@ -61,7 +64,8 @@ void AddBenchCommand(CLI::App& app, CommandContext& context) {
 
   bench::AddCheckpointBench(*bench, &context.exit_code);
 
-  CLI::App* startup = bench->add_subcommand("startup", "Time to the first step and memory of a rank (bench/startup.py --help)");
+  CLI::App* startup = bench->add_subcommand(
+      "startup", "Time to the first step and memory of a rank (bench/startup.py --help)");
   startup->allow_extras();
   startup->callback([startup] { BecomeDriver("startup.py", startup->remaining()); });
 }

@@ -25,7 +25,8 @@ int64_t StatusBytes(const std::string& key) {
   std::ifstream file("/proc/self/status");
   std::string line;
   while (std::getline(file, line)) {
-    if (line.compare(0, key.size(), key) == 0) return std::atoll(line.c_str() + key.size() + 1) * 1024;
+    if (line.compare(0, key.size(), key) == 0)
+      return std::atoll(line.c_str() + key.size() + 1) * 1024;
   }
   return 0;
 }
@@ -44,8 +45,9 @@ model::ModelBatch BatchOfStep(int64_t step, const TrainWorkerOptions& o, int64_t
   for (int64_t i = 0; i < o.batch; ++i) {
     const int64_t sequence = step * o.batch + i;
     const auto token = [&](int64_t p) {
-      return static_cast<int64_t>(SplitMix64(static_cast<uint64_t>(sequence * (o.sequence + 1) + p)) %
-                                  static_cast<uint64_t>(vocabulary));
+      return static_cast<int64_t>(
+          SplitMix64(static_cast<uint64_t>(sequence * (o.sequence + 1) + p)) %
+          static_cast<uint64_t>(vocabulary));
     };
     for (int64_t p = 0; p < o.sequence; ++p) {
       ids.push_back(token(p));
@@ -91,8 +93,8 @@ void RunTrainWorker(const TrainWorkerOptions& o) {
   trainer::KeepLargeBlocks();
   at::set_num_threads(o.threads);
   const at::ScalarType dtype = o.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
-  const auto source = ValueOrThrow(
-      trainer::ResolveModel(o.model, Json::object(), dtype == at::kFloat ? DType::kF32 : DType::kBF16, 0));
+  const auto source = ValueOrThrow(trainer::ResolveModel(
+      o.model, Json::object(), dtype == at::kFloat ? DType::kF32 : DType::kBF16, 0));
   const auto layout = ValueOrThrow(parallel::Layout::Make(1, 1, 1));
   parallel::ParallelContext context(layout, 0, parallel::Store::InProcess(), {});
   trainer::TrainEngineOptions options;
@@ -107,7 +109,9 @@ void RunTrainWorker(const TrainWorkerOptions& o) {
     json["peak_rss_bytes"] = StatusBytes("VmHWM:");
     return json;
   };
-  Answer(memory({{"ready", true}, {"name", "keel"}, {"versions", {{"keel", "0.1.0"}, {"torch", "2.11.0"}}},
+  Answer(memory({{"ready", true},
+                 {"name", "keel"},
+                 {"versions", {{"keel", "0.1.0"}, {"torch", "2.11.0"}}},
                  {"parameters", source.config.NumParameters()}}));
 
   int64_t step = 0;
@@ -121,13 +125,14 @@ void RunTrainWorker(const TrainWorkerOptions& o) {
       std::vector<double> losses;
       const Stopwatch watch;
       for (int64_t i = 0; i < count; ++i, ++step) {
-        const auto result =
-            engine.Step({BatchOfStep(step, o, source.config.vocab_size)}, o.batch * o.sequence, 1e-4, step + 1);
+        const auto result = engine.Step({BatchOfStep(step, o, source.config.vocab_size)},
+                                        o.batch * o.sequence, 1e-4, step + 1);
         losses.push_back(result.loss);
         forward_backward += result.forward_backward_s;
         optimizer += result.reduce_s + result.optimizer_s;
       }
-      // Forward and backward are not timed apart (the loss's gradient is made in the forward): the first has both.
+      // Forward and backward are not timed apart (the loss's gradient is made in the forward): the
+      // first has both.
       Answer(memory({{"seconds", watch.Elapsed()},
                      {"tokens", count * o.batch * o.sequence},
                      {"losses", losses},

@@ -7,8 +7,8 @@
 namespace keel::bench {
 
 struct TrainWorkerOptions {
-  std::string model;               // Hugging Face directory
-  std::string dtype = "float32";   // or bfloat16
+  std::string model;              // Hugging Face directory
+  std::string dtype = "float32";  // or bfloat16
   int64_t sequence = 512;
   int64_t batch = 4;
   int threads = 2;

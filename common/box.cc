@@ -7,12 +7,14 @@
 
 namespace keel {
 
-Dims::Dims(std::initializer_list<int64_t> values) : Dims(std::span(values.begin(), values.size())) {}
+Dims::Dims(std::initializer_list<int64_t> values)
+    : Dims(std::span(values.begin(), values.size())) {}
 
 Dims::Dims(std::span<const int64_t> values) {
   if (values.size() > kMaxDims) {
     throw Error(StatusCode::kInternal, "a tensor of " + std::to_string(values.size()) +
-                                           " dims; at most " + std::to_string(kMaxDims) + " are supported");
+                                           " dims; at most " + std::to_string(kMaxDims) +
+                                           " are supported");
   }
   std::copy(values.begin(), values.end(), values_.begin());
   size_ = static_cast<int>(values.size());
@@ -35,16 +37,20 @@ std::string Dims::ToString() const {
   return text + "]";
 }
 
-bool operator==(const Dims& a, const Dims& b) { return std::equal(a.begin(), a.end(), b.begin(), b.end()); }
+bool operator==(const Dims& a, const Dims& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end());
+}
 
 Result<int64_t> CheckedElements(const Dims& shape) {
   int64_t product = 1;
   bool zero = false;
   for (int64_t size : shape) {
-    if (size < 0) return Status(StatusCode::kInvalidData, "negative size in shape " + shape.ToString());
+    if (size < 0)
+      return Status(StatusCode::kInvalidData, "negative size in shape " + shape.ToString());
     zero = zero || size == 0;
     if (size > 0 && product > (int64_t{1} << 62) / size) {
-      return Status(StatusCode::kInvalidData, "shape " + shape.ToString() + " has too many elements");
+      return Status(StatusCode::kInvalidData,
+                    "shape " + shape.ToString() + " has too many elements");
     }
     if (size > 0) product *= size;
   }
@@ -53,7 +59,8 @@ Result<int64_t> CheckedElements(const Dims& shape) {
 
 Dims ContiguousStrides(const Dims& shape) {
   Dims strides = Dims::Filled(shape.size(), 1);
-  for (int i = shape.size() - 2; i >= 0; --i) strides[i] = strides[i + 1] * std::max<int64_t>(1, shape[i + 1]);
+  for (int i = shape.size() - 2; i >= 0; --i)
+    strides[i] = strides[i + 1] * std::max<int64_t>(1, shape[i + 1]);
   return strides;
 }
 
@@ -62,7 +69,8 @@ Box Box::Whole(const Dims& shape) { return {Dims::Filled(shape.size(), 0), shape
 bool Box::Within(const Dims& shape) const {
   if (offset.size() != shape.size() || size.size() != shape.size()) return false;
   for (int i = 0; i < shape.size(); ++i) {
-    if (offset[i] < 0 || size[i] < 0 || offset[i] > shape[i] || size[i] > shape[i] - offset[i]) return false;
+    if (offset[i] < 0 || size[i] < 0 || offset[i] > shape[i] || size[i] > shape[i] - offset[i])
+      return false;
   }
   return true;
 }
@@ -70,7 +78,8 @@ bool Box::Within(const Dims& shape) const {
 bool Box::Contains(const Box& other) const {
   if (dims() != other.dims()) return false;
   for (int i = 0; i < dims(); ++i) {
-    if (other.offset[i] < offset[i] || other.offset[i] + other.size[i] > offset[i] + size[i]) return false;
+    if (other.offset[i] < offset[i] || other.offset[i] + other.size[i] > offset[i] + size[i])
+      return false;
   }
   return true;
 }
@@ -78,7 +87,8 @@ bool Box::Contains(const Box& other) const {
 std::string Box::ToString() const {
   std::string text = "[";
   for (int i = 0; i < dims(); ++i) {
-    text += (i > 0 ? ", " : "") + std::to_string(offset[i]) + ":" + std::to_string(offset[i] + size[i]);
+    text +=
+        (i > 0 ? ", " : "") + std::to_string(offset[i]) + ":" + std::to_string(offset[i] + size[i]);
   }
   return text + "]";
 }
@@ -108,7 +118,8 @@ std::optional<std::pair<size_t, size_t>> FindOverlap(std::span<const Box> boxes,
     std::vector<int64_t> starts;
     for (const Box& box : boxes) starts.push_back(box.offset[d]);
     std::sort(starts.begin(), starts.end());
-    const auto distinct = static_cast<size_t>(std::unique(starts.begin(), starts.end()) - starts.begin());
+    const auto distinct =
+        static_cast<size_t>(std::unique(starts.begin(), starts.end()) - starts.begin());
     if (distinct > most) {
       most = distinct;
       sweep = d;
@@ -118,7 +129,7 @@ std::optional<std::pair<size_t, size_t>> FindOverlap(std::span<const Box> boxes,
   std::iota(order.begin(), order.end(), size_t{0});
   std::sort(order.begin(), order.end(),
             [&](size_t a, size_t b) { return boxes[a].offset[sweep] < boxes[b].offset[sweep]; });
-  std::multimap<int64_t, size_t> active;   // by end
+  std::multimap<int64_t, size_t> active;  // by end
   for (size_t index : order) {
     const Box& box = boxes[index];
     active.erase(active.begin(), active.upper_bound(box.offset[sweep]));
@@ -147,15 +158,17 @@ Status CheckExactCover(const Box& whole, std::span<const Box> boxes, std::string
     filled.push_back(box);
   }
   if (whole.dims() == 0) {
-    return filled.size() == 1 ? Status::Ok() : fail(std::to_string(filled.size()) + " sources of a scalar, expected 1");
+    return filled.size() == 1
+               ? Status::Ok()
+               : fail(std::to_string(filled.size()) + " sources of a scalar, expected 1");
   }
   if (const auto overlap = FindOverlap(filled, whole.dims())) {
-    return fail("boxes " + filled[overlap->first].ToString() + " and " + filled[overlap->second].ToString() +
-                " overlap");
+    return fail("boxes " + filled[overlap->first].ToString() + " and " +
+                filled[overlap->second].ToString() + " overlap");
   }
   if (covered != whole.elements()) {
-    return fail(std::to_string(covered) + " of " + std::to_string(whole.elements()) + " elements of " +
-                whole.ToString() + " are covered");
+    return fail(std::to_string(covered) + " of " + std::to_string(whole.elements()) +
+                " elements of " + whole.ToString() + " are covered");
   }
   return Status::Ok();
 }

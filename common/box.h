@@ -21,7 +21,7 @@ class Dims {
  public:
   Dims() = default;
   Dims(std::initializer_list<int64_t> values);
-  explicit Dims(std::span<const int64_t> values);   // throws Error(kInternal) above kMaxDims
+  explicit Dims(std::span<const int64_t> values);  // throws Error(kInternal) above kMaxDims
   static Dims Filled(int count, int64_t value);
 
   int size() const { return size_; }
@@ -32,7 +32,7 @@ class Dims {
   const int64_t* end() const { return values_.data() + size_; }
   // Product; 1 when there are no dims. Overflow is the caller's to exclude (CheckedElements).
   int64_t elements() const;
-  std::string ToString() const;   // "[3, 4]"
+  std::string ToString() const;  // "[3, 4]"
   friend bool operator==(const Dims& a, const Dims& b);
   friend auto operator<=>(const Dims& a, const Dims& b) = delete;
 
@@ -47,8 +47,8 @@ Result<int64_t> CheckedElements(const Dims& shape);
 Dims ContiguousStrides(const Dims& shape);
 
 struct Box {
-  Dims offset;   // inclusive start per dim
-  Dims size;     // extent per dim
+  Dims offset;  // inclusive start per dim
+  Dims size;    // extent per dim
 
   static Box Whole(const Dims& shape);
 
@@ -58,7 +58,7 @@ struct Box {
   // Lies inside a tensor of this shape: same number of dims, offsets and ends in range.
   bool Within(const Dims& shape) const;
   bool Contains(const Box& other) const;
-  std::string ToString() const;   // "[0:4, 8:16]"
+  std::string ToString() const;  // "[0:4, 8:16]"
   friend bool operator==(const Box& a, const Box& b);
 };
 

@@ -12,8 +12,12 @@ class RealClock final : public Clock {
   std::chrono::nanoseconds Monotonic() const override {
     return std::chrono::steady_clock::now().time_since_epoch();
   }
-  std::chrono::system_clock::time_point Wall() const override { return std::chrono::system_clock::now(); }
-  void SleepFor(std::chrono::nanoseconds duration) const override { std::this_thread::sleep_for(duration); }
+  std::chrono::system_clock::time_point Wall() const override {
+    return std::chrono::system_clock::now();
+  }
+  void SleepFor(std::chrono::nanoseconds duration) const override {
+    std::this_thread::sleep_for(duration);
+  }
 };
 
 }  // namespace

@@ -19,13 +19,16 @@ class Clock {
 const Clock& SystemClock();
 
 // Seconds between two readings.
-inline double Seconds(std::chrono::nanoseconds d) { return std::chrono::duration<double>(d).count(); }
+inline double Seconds(std::chrono::nanoseconds d) {
+  return std::chrono::duration<double>(d).count();
+}
 // "2026-11-21T07:00:00Z"
 std::string FormatUtc(std::chrono::system_clock::time_point time);
 
 class Stopwatch {
  public:
-  explicit Stopwatch(const Clock& clock = SystemClock()) : clock_(&clock), start_(clock.Monotonic()) {}
+  explicit Stopwatch(const Clock& clock = SystemClock())
+      : clock_(&clock), start_(clock.Monotonic()) {}
   double Elapsed() const { return Seconds(clock_->Monotonic() - start_); }
   // Seconds since the last Lap (or construction), and starts the next.
   double Lap() {

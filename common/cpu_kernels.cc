@@ -5,8 +5,8 @@
 #include <limits>
 
 // Each entry point is compiled three times and resolved at load time.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define KEEL_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define KEEL_CLONES
@@ -71,8 +71,8 @@ KEEL_INLINE void RmsNormBody(const T* x, int64_t x_stride, const T* weight, int6
 // With h = x * r: dx = r * (w * dy - h * mean(w * dy * h)); dw += dy * h.
 template <typename T>
 KEEL_INLINE void RmsNormBackwardBody(const T* dy, int64_t dy_stride, const T* x, int64_t x_stride,
-                                     const T* weight, const float* rstd, int64_t rows, int64_t n, T* dx,
-                                     int64_t dx_stride, float* weight_gradient) {
+                                     const T* weight, const float* rstd, int64_t rows, int64_t n,
+                                     T* dx, int64_t dx_stride, float* weight_gradient) {
   for (int64_t row = 0; row < rows; ++row, x += x_stride, dy += dy_stride, dx += dx_stride) {
     const float r = rstd[row];
     float dot = 0;
@@ -99,7 +99,8 @@ KEEL_INLINE void SwiGluBody(const T* gate_up, int64_t rows, int64_t n, T* out) {
 }
 
 template <typename T>
-KEEL_INLINE void SwiGluBackwardBody(const T* dout, const T* gate_up, int64_t rows, int64_t n, T* dgate_up) {
+KEEL_INLINE void SwiGluBackwardBody(const T* dout, const T* gate_up, int64_t rows, int64_t n,
+                                    T* dgate_up) {
   for (int64_t row = 0; row < rows; ++row, gate_up += 2 * n, dgate_up += 2 * n, dout += n) {
     for (int64_t i = 0; i < n; ++i) {
       const float g = Load(gate_up[i]);
@@ -135,8 +136,8 @@ KEEL_INLINE void RopeBody(T* x, int64_t row_stride, int64_t rows, int64_t heads,
 }
 
 template <typename T>
-KEEL_INLINE void SoftmaxStatisticsBody(const T* logits, int64_t row_stride, int64_t rows, int64_t columns,
-                                       const int64_t* targets, float* statistics) {
+KEEL_INLINE void SoftmaxStatisticsBody(const T* logits, int64_t row_stride, int64_t rows,
+                                       int64_t columns, const int64_t* targets, float* statistics) {
   for (int64_t row = 0; row < rows; ++row, logits += row_stride, statistics += 3) {
     float largest = -std::numeric_limits<float>::infinity();
 #pragma omp simd reduction(max : largest)
@@ -156,7 +157,8 @@ KEEL_INLINE void SoftmaxStatisticsBody(const T* logits, int64_t row_stride, int6
 
 template <typename T>
 KEEL_INLINE void SoftmaxGradientBody(T* logits, int64_t row_stride, int64_t rows, int64_t columns,
-                                     const int64_t* targets, const float* log_sum, const float* weight) {
+                                     const int64_t* targets, const float* log_sum,
+                                     const float* weight) {
   for (int64_t row = 0; row < rows; ++row, logits += row_stride) {
     const float w = weight[row];
     const float z = log_sum[row];
@@ -174,50 +176,53 @@ KEEL_INLINE void SoftmaxGradientBody(T* logits, int64_t row_stride, int64_t rows
 // The two element types of each entry point, as specialisations that carry the clones.
 #define KEEL_FOR_BOTH(DEFINE) DEFINE(float) DEFINE(uint16_t)
 
-#define KEEL_DEFINE(T)                                                                                   \
-  template <>                                                                                            \
-  KEEL_CLONES void RmsNorm<T>(const T* x, int64_t x_stride, const T* weight, int64_t rows, int64_t n,    \
-                              float eps, T* out, int64_t out_stride, float* rstd) {                      \
-    RmsNormBody(x, x_stride, weight, rows, n, eps, out, out_stride, rstd);                               \
-  }                                                                                                      \
-  template <>                                                                                            \
-  KEEL_CLONES void RmsNormBackward<T>(const T* dy, int64_t dy_stride, const T* x, int64_t x_stride,      \
-                                      const T* weight, const float* rstd, int64_t rows, int64_t n,       \
-                                      T* dx, int64_t dx_stride, float* weight_gradient) {                \
-    RmsNormBackwardBody(dy, dy_stride, x, x_stride, weight, rstd, rows, n, dx, dx_stride,                \
-                        weight_gradient);                                                                \
-  }                                                                                                      \
-  template <>                                                                                            \
-  KEEL_CLONES void SwiGlu<T>(const T* gate_up, int64_t rows, int64_t n, T* out) {                        \
-    SwiGluBody(gate_up, rows, n, out);                                                                   \
-  }                                                                                                      \
-  template <>                                                                                            \
-  KEEL_CLONES void SwiGluBackward<T>(const T* dout, const T* gate_up, int64_t rows, int64_t n,           \
-                                     T* dgate_up) {                                                      \
-    SwiGluBackwardBody(dout, gate_up, rows, n, dgate_up);                                                \
-  }                                                                                                      \
-  template <>                                                                                            \
-  KEEL_CLONES void Rope<T>(T* x, int64_t row_stride, int64_t rows, int64_t heads, int64_t d,             \
-                           const int32_t* positions, const float* cosine, const float* sine,             \
-                           float direction) {                                                            \
-    RopeBody(x, row_stride, rows, heads, d, positions, cosine, sine, direction);                         \
-  }                                                                                                      \
-  template <>                                                                                            \
-  KEEL_CLONES void SoftmaxStatistics<T>(const T* logits, int64_t row_stride, int64_t rows,               \
-                                        int64_t columns, const int64_t* targets, float* statistics) {    \
-    SoftmaxStatisticsBody(logits, row_stride, rows, columns, targets, statistics);                       \
-  }                                                                                                      \
-  template <>                                                                                            \
-  KEEL_CLONES void SoftmaxGradient<T>(T* logits, int64_t row_stride, int64_t rows, int64_t columns,      \
-                                      const int64_t* targets, const float* log_sum,                      \
-                                      const float* weight) {                                             \
-    SoftmaxGradientBody(logits, row_stride, rows, columns, targets, log_sum, weight);                    \
+#define KEEL_DEFINE(T)                                                                         \
+  template <>                                                                                  \
+  KEEL_CLONES void RmsNorm<T>(const T* x, int64_t x_stride, const T* weight, int64_t rows,     \
+                              int64_t n, float eps, T* out, int64_t out_stride, float* rstd) { \
+    RmsNormBody(x, x_stride, weight, rows, n, eps, out, out_stride, rstd);                     \
+  }                                                                                            \
+  template <>                                                                                  \
+  KEEL_CLONES void RmsNormBackward<T>(const T* dy, int64_t dy_stride, const T* x,              \
+                                      int64_t x_stride, const T* weight, const float* rstd,    \
+                                      int64_t rows, int64_t n, T* dx, int64_t dx_stride,       \
+                                      float* weight_gradient) {                                \
+    RmsNormBackwardBody(dy, dy_stride, x, x_stride, weight, rstd, rows, n, dx, dx_stride,      \
+                        weight_gradient);                                                      \
+  }                                                                                            \
+  template <>                                                                                  \
+  KEEL_CLONES void SwiGlu<T>(const T* gate_up, int64_t rows, int64_t n, T* out) {              \
+    SwiGluBody(gate_up, rows, n, out);                                                         \
+  }                                                                                            \
+  template <>                                                                                  \
+  KEEL_CLONES void SwiGluBackward<T>(const T* dout, const T* gate_up, int64_t rows, int64_t n, \
+                                     T* dgate_up) {                                            \
+    SwiGluBackwardBody(dout, gate_up, rows, n, dgate_up);                                      \
+  }                                                                                            \
+  template <>                                                                                  \
+  KEEL_CLONES void Rope<T>(T * x, int64_t row_stride, int64_t rows, int64_t heads, int64_t d,  \
+                           const int32_t* positions, const float* cosine, const float* sine,   \
+                           float direction) {                                                  \
+    RopeBody(x, row_stride, rows, heads, d, positions, cosine, sine, direction);               \
+  }                                                                                            \
+  template <>                                                                                  \
+  KEEL_CLONES void SoftmaxStatistics<T>(const T* logits, int64_t row_stride, int64_t rows,     \
+                                        int64_t columns, const int64_t* targets,               \
+                                        float* statistics) {                                   \
+    SoftmaxStatisticsBody(logits, row_stride, rows, columns, targets, statistics);             \
+  }                                                                                            \
+  template <>                                                                                  \
+  KEEL_CLONES void SoftmaxGradient<T>(T * logits, int64_t row_stride, int64_t rows,            \
+                                      int64_t columns, const int64_t* targets,                 \
+                                      const float* log_sum, const float* weight) {             \
+    SoftmaxGradientBody(logits, row_stride, rows, columns, targets, log_sum, weight);          \
   }
 KEEL_FOR_BOTH(KEEL_DEFINE)
 
 namespace {
 
-KEEL_INLINE float AdamWElement(const AdamWScalars& s, float gradient, float value, float* m, float* v) {
+KEEL_INLINE float AdamWElement(const AdamWScalars& s, float gradient, float value, float* m,
+                               float* v) {
   const float g = gradient * s.gradient_scale;
   *m = *m + (g - *m) * (1.0f - s.beta1);
   *v = s.beta2 * *v + (1.0f - s.beta2) * g * g;

@@ -1,8 +1,8 @@
 // Row and element kernels on host memory: torch-free, one thread each, vectorised for AVX-512, AVX2
 // or the baseline, chosen when the program is loaded.
 //
-// T is float or uint16_t (bfloat16 bits); arithmetic is fp32. Callers split rows over threads. Results
-// depend on the instruction set, never on how rows are split.
+// T is float or uint16_t (bfloat16 bits); arithmetic is fp32. Callers split rows over threads.
+// Results depend on the instruction set, never on how rows are split.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace keel::kernels {
 // out = x / rms(x) * weight per row of n (Zhang & Sennrich 2019). Rows start `x_stride` apart.
 // rstd [rows] receives 1 / rms. out may be x.
 template <typename T>
-void RmsNorm(const T* x, int64_t x_stride, const T* weight, int64_t rows, int64_t n, float eps, T* out,
-             int64_t out_stride, float* rstd);
+void RmsNorm(const T* x, int64_t x_stride, const T* weight, int64_t rows, int64_t n, float eps,
+             T* out, int64_t out_stride, float* rstd);
 
 // dx from dy; adds to weight_gradient [n]. dx may be dy.
 template <typename T>
@@ -30,11 +30,11 @@ void SwiGluBackward(const T* dout, const T* gate_up, int64_t rows, int64_t n, T*
 // Rotates `heads` heads of size d in place (half-split layout of Hugging Face). cosine and sine are
 // [positions, d / 2]. direction +1 forward, -1 for the gradient.
 template <typename T>
-void Rope(T* x, int64_t row_stride, int64_t rows, int64_t heads, int64_t d, const int32_t* positions,
-          const float* cosine, const float* sine, float direction);
+void Rope(T* x, int64_t row_stride, int64_t rows, int64_t heads, int64_t d,
+          const int32_t* positions, const float* cosine, const float* sine, float direction);
 
-// Over the first `columns` of each row: the maximum, sum(exp(x - maximum)), and x[target] (or 0 when
-// target is outside [0, columns)). statistics [rows, 3].
+// Over the first `columns` of each row: the maximum, sum(exp(x - maximum)), and x[target] (or 0
+// when target is outside [0, columns)). statistics [rows, 3].
 template <typename T>
 void SoftmaxStatistics(const T* logits, int64_t row_stride, int64_t rows, int64_t columns,
                        const int64_t* targets, float* statistics);
@@ -46,9 +46,9 @@ void SoftmaxGradient(T* logits, int64_t row_stride, int64_t rows, int64_t column
 
 struct AdamWScalars {
   float lr, beta1, beta2, eps, weight_decay;
-  float bias_correction1;        // 1 - beta1^t
-  float bias_correction2_sqrt;   // sqrt(1 - beta2^t)
-  float gradient_scale;          // of clipping
+  float bias_correction1;       // 1 - beta1^t
+  float bias_correction2_sqrt;  // sqrt(1 - beta2^t)
+  float gradient_scale;         // of clipping
 };
 // One AdamW step (Loshchilov & Hutter 2019, decoupled decay, as torch.optim.AdamW) over n elements.
 // `weight` (bf16 bits) receives the rounded master; null when the master is the weight.

@@ -25,8 +25,8 @@ enum class DType : uint8_t {
   kU64 = 12,
 };
 
-int64_t DTypeSize(DType dtype);                        // bytes an element
-std::string_view DTypeName(DType dtype);               // "BF16"
-Result<DType> ParseDType(std::string_view name);       // kInvalidData for any other name
+int64_t DTypeSize(DType dtype);                   // bytes an element
+std::string_view DTypeName(DType dtype);          // "BF16"
+Result<DType> ParseDType(std::string_view name);  // kInvalidData for any other name
 
 }  // namespace keel

@@ -24,7 +24,8 @@ std::string Digest128::ToHex() const {
 }
 
 Result<Digest128> Digest128::FromHex(std::string_view hex) {
-  if (hex.size() != 32) return Status(StatusCode::kInvalidData, "a digest has 32 hexadecimal digits");
+  if (hex.size() != 32)
+    return Status(StatusCode::kInvalidData, "a digest has 32 hexadecimal digits");
   uint64_t halves[2] = {0, 0};
   for (size_t i = 0; i < 32; ++i) {
     const char c = hex[i];

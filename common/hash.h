@@ -16,7 +16,7 @@ namespace keel {
 struct Digest128 {
   uint64_t low = 0;
   uint64_t high = 0;
-  std::string ToHex() const;   // 32 digits, high half first
+  std::string ToHex() const;  // 32 digits, high half first
   static Result<Digest128> FromHex(std::string_view hex);
   friend auto operator<=>(const Digest128&, const Digest128&) = default;
 };
@@ -32,7 +32,7 @@ class Hasher128 {
   Hasher128(Hasher128&&) noexcept;
   Hasher128& operator=(Hasher128&&) noexcept;
   void Update(std::span<const std::byte> bytes);
-  Digest128 Finish();   // and starts anew
+  Digest128 Finish();  // and starts anew
 
  private:
   struct State;

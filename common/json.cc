@@ -36,7 +36,8 @@ class Builder : public nlohmann::json_sax<Json> {
     key_.back() = std::move(name);
     return true;
   }
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& error) override {
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::detail::exception& error) override {
     // "[json.exception.parse_error.101] parse error at line 1, column 5: …" without the tag.
     std::string text = error.what();
     if (const auto end = text.find("] "); end != std::string::npos) text.erase(0, end + 2);
@@ -93,9 +94,11 @@ class Builder : public nlohmann::json_sax<Json> {
   std::vector<std::string> key_;
 };
 
-Status Wrong(std::string_view where, std::string_view key, std::string_view expected, const Json* found) {
-  return Status(StatusCode::kInvalidData, fmt::format("{}: {}: expected {}, found {}", where, key, expected,
-                                                      found == nullptr ? "nothing" : found->dump()));
+Status Wrong(std::string_view where, std::string_view key, std::string_view expected,
+             const Json* found) {
+  return Status(StatusCode::kInvalidData,
+                fmt::format("{}: {}: expected {}, found {}", where, key, expected,
+                            found == nullptr ? "nothing" : found->dump()));
 }
 
 const Json* Find(const Json& object, std::string_view key) {
@@ -108,8 +111,8 @@ const Json* Find(const Json& object, std::string_view key) {
 
 Result<Json> ParseJson(std::string_view text, std::string_view where, const JsonLimits& limits) {
   if (static_cast<int64_t>(text.size()) > limits.max_bytes) {
-    return Status(StatusCode::kInvalidData,
-                  fmt::format("{}: {} bytes of JSON, at most {} are read", where, text.size(), limits.max_bytes));
+    return Status(StatusCode::kInvalidData, fmt::format("{}: {} bytes of JSON, at most {} are read",
+                                                        where, text.size(), limits.max_bytes));
   }
   Builder builder(limits.max_depth);
   if (!Json::sax_parse(text, &builder)) {

@@ -1,9 +1,10 @@
 // JSON with limits: depth, duplicate keys, size. On top of nlohmann::json.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+
+#include <nlohmann/json.hpp>
 
 #include "common/status.h"
 
@@ -18,7 +19,8 @@ struct JsonLimits {
 
 // Refuses duplicate keys, deeper nesting, trailing text, and numbers outside int64/uint64/double.
 // `where` stands first in messages: "train.jsonl:17".
-Result<Json> ParseJson(std::string_view text, std::string_view where, const JsonLimits& limits = {});
+Result<Json> ParseJson(std::string_view text, std::string_view where,
+                       const JsonLimits& limits = {});
 
 // Typed access with a message that names `where` and the key; kInvalidData.
 Result<int64_t> GetInt(const Json& object, std::string_view key, std::string_view where);

@@ -31,7 +31,8 @@ void Logger::Write(LogLevel level, std::string_view message) {
   static constexpr std::string_view kNames[] = {"debug", "info ", "warn ", "error"};
   static constexpr std::string_view kColours[] = {"\033[2m", "", "\033[33m", "\033[31m"};
   const auto now = std::chrono::system_clock::now();
-  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
+  const auto ms =
+      std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
   const auto seconds = std::chrono::floor<std::chrono::seconds>(now);
   std::string where;
   if (options_.rank >= 0) {
@@ -39,7 +40,8 @@ void Logger::Write(LogLevel level, std::string_view message) {
                         : fmt::format("[rank {}] ", options_.rank);
   }
   const auto index = static_cast<size_t>(level);
-  const std::string line = fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z {} {}{}\n", seconds, ms, kNames[index], where, message);
+  const std::string line = fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z {} {}{}\n", seconds, ms,
+                                       kNames[index], where, message);
   const std::lock_guard lock(sinks_->mutex);
   if (sinks_->colour && !kColours[index].empty()) {
     fmt::print(stderr, "{}{}\033[0m", kColours[index], line);

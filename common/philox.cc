@@ -30,7 +30,9 @@ uint64_t Philox::Bits64(uint64_t index) const {
   return uint64_t{block[1]} << 32 | block[0];
 }
 
-double Philox::Uniform(uint64_t index) const { return static_cast<double>(Bits64(index) >> 11) * 0x1p-53; }
+double Philox::Uniform(uint64_t index) const {
+  return static_cast<double>(Bits64(index) >> 11) * 0x1p-53;
+}
 
 uint64_t Philox::Below(uint64_t index, uint64_t bound) const {
   return static_cast<uint64_t>((static_cast<unsigned __int128>(Bits64(index)) * bound) >> 64);
@@ -65,10 +67,11 @@ double Philox::Normal(uint64_t index) const {
   return static_cast<double>(NormalBlock(*this, index / 4)[index % 4]);
 }
 
-void FillNormal(const Philox& rng, const Dims& shape, const Box& box, const StridedView& view, DType dtype,
-                double mean, double stddev) {
+void FillNormal(const Philox& rng, const Dims& shape, const Box& box, const StridedView& view,
+                DType dtype, double mean, double stddev) {
   if (dtype != DType::kF32 && dtype != DType::kBF16) {
-    throw Error(StatusCode::kInternal, "FillNormal: F32 or BF16 expected, found " + std::string(DTypeName(dtype)));
+    throw Error(StatusCode::kInternal,
+                "FillNormal: F32 or BF16 expected, found " + std::string(DTypeName(dtype)));
   }
   if (box.empty()) return;
   const Dims global = ContiguousStrides(shape);

@@ -1,7 +1,7 @@
 // Philox4x32-10, a counter-based generator (Salmon et al., SC'11).
 //
-// A draw is a pure function of (seed, stream, counter): randomness needs no state, is the same under
-// every parallel layout, and a saved generator is a few numbers.
+// A draw is a pure function of (seed, stream, counter): randomness needs no state, is the same
+// under every parallel layout, and a saved generator is a few numbers.
 #pragma once
 
 #include <array>
@@ -17,20 +17,20 @@ std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<u
 class Philox {
  public:
   Philox(uint64_t seed, uint64_t stream) : seed_(seed), stream_(stream) {}
-  std::array<uint32_t, 4> Block(uint64_t index) const;   // the index-th four words
-  uint64_t Bits64(uint64_t index) const;                 // uniform 64 bits
-  double Uniform(uint64_t index) const;                  // [0, 1), 53 bits
+  std::array<uint32_t, 4> Block(uint64_t index) const;  // the index-th four words
+  uint64_t Bits64(uint64_t index) const;                // uniform 64 bits
+  double Uniform(uint64_t index) const;                 // [0, 1), 53 bits
   // Uniform in [0, bound) without bias worth measuring (128-bit multiply). bound > 0.
   uint64_t Below(uint64_t index, uint64_t bound) const;
-  double Normal(uint64_t index) const;                   // Box-Muller
+  double Normal(uint64_t index) const;  // Box-Muller
 
  private:
   uint64_t seed_;
   uint64_t stream_;
 };
 
-// Fills a shard of a float tensor (F32 or BF16) with N(mean, stddev): the element at global row-major
-// index i is draw i of the stream, whatever the box. Round to nearest even for BF16.
+// Fills a shard of a float tensor (F32 or BF16) with N(mean, stddev): the element at global
+// row-major index i is draw i of the stream, whatever the box. Round to nearest even for BF16.
 void FillNormal(const Philox& rng, const Dims& shape, const Box& box, const StridedView& view,
                 DType dtype, double mean, double stddev);
 

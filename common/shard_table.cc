@@ -9,8 +9,8 @@ namespace keel {
 
 Status ShardTable::Add(const TensorInfo& tensor, const Box& box, StridedView view, int replica) {
   if (!box.Within(tensor.shape)) {
-    return Status(StatusCode::kInternal,
-                  tensor.name + ": box " + box.ToString() + " lies outside shape " + tensor.shape.ToString());
+    return Status(StatusCode::kInternal, tensor.name + ": box " + box.ToString() +
+                                             " lies outside shape " + tensor.shape.ToString());
   }
   int index = Find(tensor.name);
   if (index < 0) {
@@ -19,13 +19,15 @@ Status ShardTable::Add(const TensorInfo& tensor, const Box& box, StridedView vie
     by_name_.emplace(tensor.name, index);
   } else if (!(tensors_[static_cast<size_t>(index)] == tensor)) {
     const TensorInfo& known = tensors_[static_cast<size_t>(index)];
-    return Status(StatusCode::kInternal, tensor.name + ": mentioned as " + std::string(DTypeName(known.dtype)) +
-                                             known.shape.ToString() + " and as " +
-                                             std::string(DTypeName(tensor.dtype)) + tensor.shape.ToString());
+    return Status(StatusCode::kInternal,
+                  tensor.name + ": mentioned as " + std::string(DTypeName(known.dtype)) +
+                      known.shape.ToString() + " and as " + std::string(DTypeName(tensor.dtype)) +
+                      tensor.shape.ToString());
   }
   for (auto it = shards_.rbegin(); it != shards_.rend(); ++it) {
     if (it->tensor == index && it->box == box) {
-      return Status(StatusCode::kInternal, tensor.name + ": box " + box.ToString() + " is in the table already");
+      return Status(StatusCode::kInternal,
+                    tensor.name + ": box " + box.ToString() + " is in the table already");
     }
     // Boxes of one tensor stand together in every table built in order; stop at the first stranger.
     if (it->tensor != index) break;
@@ -48,7 +50,8 @@ int ShardTable::Find(std::string_view name) const {
 
 int64_t ShardTable::bytes() const {
   int64_t sum = 0;
-  for (const Shard& shard : shards_) sum += shard.box.elements() * DTypeSize(tensor_of(shard).dtype);
+  for (const Shard& shard : shards_)
+    sum += shard.box.elements() * DTypeSize(tensor_of(shard).dtype);
   return sum;
 }
 
@@ -66,7 +69,8 @@ namespace {
 class ByteWriter {
  public:
   void Int(int64_t value) {
-    for (int i = 0; i < 8; ++i) out_.push_back(static_cast<char>(static_cast<uint64_t>(value) >> (8 * i)));
+    for (int i = 0; i < 8; ++i)
+      out_.push_back(static_cast<char>(static_cast<uint64_t>(value) >> (8 * i)));
   }
   void Text(std::string_view text) {
     Int(static_cast<int64_t>(text.size()));
@@ -88,7 +92,8 @@ class ByteReader {
   int64_t Int() {
     if (bytes_.size() < 8) return Fail();
     uint64_t value = 0;
-    for (size_t i = 0; i < 8; ++i) value |= uint64_t{static_cast<unsigned char>(bytes_[i])} << (8 * i);
+    for (size_t i = 0; i < 8; ++i)
+      value |= uint64_t{static_cast<unsigned char>(bytes_[i])} << (8 * i);
     bytes_.remove_prefix(8);
     return static_cast<int64_t>(value);
   }
@@ -174,7 +179,8 @@ Result<ShardTable> ShardTable::Deserialize(std::string_view bytes) {
     box.offset = reader.List();
     box.size = reader.List();
     const int64_t replica = reader.Int();
-    if (!reader.ok() || tensor < 0 || tensor >= static_cast<int64_t>(infos.size())) return malformed;
+    if (!reader.ok() || tensor < 0 || tensor >= static_cast<int64_t>(infos.size()))
+      return malformed;
     const Status added =
         table.Add(infos[static_cast<size_t>(tensor)], box, {}, static_cast<int>(replica));
     if (!added.ok()) return Status(StatusCode::kInvalidData, added.message());

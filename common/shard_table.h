@@ -1,8 +1,9 @@
 // ShardTable: what one rank (or one file) holds of which canonical tensor.
 //
-// Every tensor that matters has one canonical name and global shape, the Hugging Face ones; optimizer
-// entries are "optimizer.{master,exp_avg,exp_avg_sq}.<name>". A shard is a box of such a tensor and
-// the strided memory that holds it. Padding is in no box; fused storage appears as several shards.
+// Every tensor that matters has one canonical name and global shape, the Hugging Face ones;
+// optimizer entries are "optimizer.{master,exp_avg,exp_avg_sq}.<name>". A shard is a box of such a
+// tensor and the strided memory that holds it. Padding is in no box; fused storage appears as
+// several shards.
 #pragma once
 
 #include <cstddef>
@@ -34,9 +35,9 @@ struct StridedView {
 };
 
 struct Shard {
-  int tensor = 0;     // index into ShardTable::tensors()
+  int tensor = 0;  // index into ShardTable::tensors()
   Box box;
-  int replica = 0;    // 0 is the one that is preferred for writing; > 0 hold the same values
+  int replica = 0;  // 0 is the one that is preferred for writing; > 0 hold the same values
   StridedView view;
 };
 

@@ -7,44 +7,70 @@ namespace keel {
 
 std::string_view StatusCodeName(StatusCode code) {
   switch (code) {
-    case StatusCode::kOk: return "ok";
-    case StatusCode::kUsage: return "usage";
-    case StatusCode::kConfig: return "configuration";
-    case StatusCode::kInvalidData: return "invalid data";
-    case StatusCode::kNotFound: return "not found";
-    case StatusCode::kAlreadyExists: return "already exists";
-    case StatusCode::kCannotCreate: return "cannot create";
-    case StatusCode::kIo: return "I/O error";
-    case StatusCode::kNoSpace: return "no space";
-    case StatusCode::kDataLoss: return "data loss";
-    case StatusCode::kDeadlineExceeded: return "deadline exceeded";
-    case StatusCode::kUnavailable: return "unavailable";
-    case StatusCode::kBusy: return "busy";
-    case StatusCode::kCancelled: return "cancelled";
-    case StatusCode::kPreempted: return "preempted";
-    case StatusCode::kInternal: return "internal error";
+    case StatusCode::kOk:
+      return "ok";
+    case StatusCode::kUsage:
+      return "usage";
+    case StatusCode::kConfig:
+      return "configuration";
+    case StatusCode::kInvalidData:
+      return "invalid data";
+    case StatusCode::kNotFound:
+      return "not found";
+    case StatusCode::kAlreadyExists:
+      return "already exists";
+    case StatusCode::kCannotCreate:
+      return "cannot create";
+    case StatusCode::kIo:
+      return "I/O error";
+    case StatusCode::kNoSpace:
+      return "no space";
+    case StatusCode::kDataLoss:
+      return "data loss";
+    case StatusCode::kDeadlineExceeded:
+      return "deadline exceeded";
+    case StatusCode::kUnavailable:
+      return "unavailable";
+    case StatusCode::kBusy:
+      return "busy";
+    case StatusCode::kCancelled:
+      return "cancelled";
+    case StatusCode::kPreempted:
+      return "preempted";
+    case StatusCode::kInternal:
+      return "internal error";
   }
   return "unknown";
 }
 
 int ExitCodeFor(StatusCode code) {
   switch (code) {
-    case StatusCode::kOk: return 0;
-    case StatusCode::kUsage: return 64;            // EX_USAGE
+    case StatusCode::kOk:
+      return 0;
+    case StatusCode::kUsage:
+      return 64;  // EX_USAGE
     case StatusCode::kInvalidData:
-    case StatusCode::kDataLoss: return 65;         // EX_DATAERR
-    case StatusCode::kNotFound: return 66;         // EX_NOINPUT
+    case StatusCode::kDataLoss:
+      return 65;  // EX_DATAERR
+    case StatusCode::kNotFound:
+      return 66;  // EX_NOINPUT
     case StatusCode::kUnavailable:
-    case StatusCode::kDeadlineExceeded: return 69; // EX_UNAVAILABLE
+    case StatusCode::kDeadlineExceeded:
+      return 69;  // EX_UNAVAILABLE
     case StatusCode::kInternal:
-    case StatusCode::kCancelled: return 70;        // EX_SOFTWARE
+    case StatusCode::kCancelled:
+      return 70;  // EX_SOFTWARE
     case StatusCode::kAlreadyExists:
-    case StatusCode::kCannotCreate: return 73;     // EX_CANTCREAT
+    case StatusCode::kCannotCreate:
+      return 73;  // EX_CANTCREAT
     case StatusCode::kIo:
-    case StatusCode::kNoSpace: return 74;          // EX_IOERR
+    case StatusCode::kNoSpace:
+      return 74;  // EX_IOERR
     case StatusCode::kBusy:
-    case StatusCode::kPreempted: return 75;        // EX_TEMPFAIL
-    case StatusCode::kConfig: return 78;           // EX_CONFIG
+    case StatusCode::kPreempted:
+      return 75;  // EX_TEMPFAIL
+    case StatusCode::kConfig:
+      return 78;  // EX_CONFIG
   }
   return 70;
 }

@@ -14,21 +14,21 @@ namespace keel {
 
 enum class StatusCode {
   kOk,
-  kUsage,              // the command line is wrong
-  kConfig,             // the configuration is wrong
-  kInvalidData,        // a file's content is not what its format says
-  kNotFound,           // an input is missing
-  kAlreadyExists,      // would overwrite
-  kCannotCreate,       // an output cannot be made
-  kIo,                 // the operating system refused; errno in the message
-  kNoSpace,            // ENOSPC or EDQUOT
-  kDataLoss,           // a checksum or a cover proof failed
-  kDeadlineExceeded,   // a wait ran past its deadline
-  kUnavailable,        // a peer or a device is not there
-  kBusy,               // an earlier request is still in flight
+  kUsage,             // the command line is wrong
+  kConfig,            // the configuration is wrong
+  kInvalidData,       // a file's content is not what its format says
+  kNotFound,          // an input is missing
+  kAlreadyExists,     // would overwrite
+  kCannotCreate,      // an output cannot be made
+  kIo,                // the operating system refused; errno in the message
+  kNoSpace,           // ENOSPC or EDQUOT
+  kDataLoss,          // a checksum or a cover proof failed
+  kDeadlineExceeded,  // a wait ran past its deadline
+  kUnavailable,       // a peer or a device is not there
+  kBusy,              // an earlier request is still in flight
   kCancelled,
-  kPreempted,          // asked to stop; state is saved, run again
-  kInternal,           // a bug
+  kPreempted,  // asked to stop; state is saved, run again
+  kInternal,   // a bug
 };
 
 // Lower-case name, as printed: "data loss".
@@ -61,10 +61,12 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
-// Thrown for bugs and for configuration errors; carries the status that main turns into an exit code.
+// Thrown for bugs and for configuration errors; carries the status that main turns into an exit
+// code.
 class Error : public std::runtime_error {
  public:
-  explicit Error(Status status) : std::runtime_error(status.ToString()), status_(std::move(status)) {}
+  explicit Error(Status status)
+      : std::runtime_error(status.ToString()), status_(std::move(status)) {}
   Error(StatusCode code, std::string message) : Error(Status(code, std::move(message))) {}
   const Status& status() const { return status_; }
 
@@ -79,8 +81,8 @@ inline void ThrowIfError(const Status& status) {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}            // NOLINT: implicit by design
-  Result(Status status) : status_(std::move(status)) {     // NOLINT: implicit by design
+  Result(T value) : value_(std::move(value)) {}         // NOLINT: implicit by design
+  Result(Status status) : status_(std::move(status)) {  // NOLINT: implicit by design
     if (status_.ok()) status_ = Status(StatusCode::kInternal, "Result built from an ok Status");
   }
 

@@ -20,9 +20,9 @@ using torch::autograd::variable_list;
 
 // Neighbouring sequences of one length are one batch.
 struct Run {
-  int64_t begin = 0;    // token
-  int64_t count = 0;    // sequences
-  int64_t length = 0;   // tokens each
+  int64_t begin = 0;   // token
+  int64_t count = 0;   // sequences
+  int64_t length = 0;  // tokens each
 };
 
 std::vector<Run> EqualRuns(const std::vector<int64_t>& boundaries) {
@@ -39,7 +39,8 @@ std::vector<Run> EqualRuns(const std::vector<int64_t>& boundaries) {
   return runs;
 }
 
-// Heads [first, first + heads) of a run of x [T, width], as [count, heads, length, head_dim]; a view.
+// Heads [first, first + heads) of a run of x [T, width], as [count, heads, length, head_dim]; a
+// view.
 at::Tensor HeadsOf(const at::Tensor& x, const Run& run, int64_t first, int64_t heads, int64_t d) {
   return x.narrow(0, run.begin, run.count * run.length)
       .narrow(1, first * d, heads * d)
@@ -58,16 +59,18 @@ at::Tensor SumRepeats(const at::Tensor& x, int64_t times) {
 }
 
 struct CpuAttention : Function<CpuAttention> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv, const AttentionShape& shape,
-                            const std::vector<Run>& runs) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv,
+                            const AttentionShape& shape, const std::vector<Run>& runs) {
     const int64_t d = shape.head_dim;
     at::Tensor out = at::empty({qkv.size(0), shape.heads * d}, qkv.options());
     variable_list saved = {qkv, out};
     const int64_t times = shape.heads / shape.kv_heads;
     for (const Run& run : runs) {
       const auto [o, log_sum] = at::_scaled_dot_product_flash_attention_for_cpu(
-          HeadsOf(qkv, run, 0, shape.heads, d), RepeatHeads(HeadsOf(qkv, run, shape.heads, shape.kv_heads, d), times),
-          RepeatHeads(HeadsOf(qkv, run, shape.heads + shape.kv_heads, shape.kv_heads, d), times), 0.0, true);
+          HeadsOf(qkv, run, 0, shape.heads, d),
+          RepeatHeads(HeadsOf(qkv, run, shape.heads, shape.kv_heads, d), times),
+          RepeatHeads(HeadsOf(qkv, run, shape.heads + shape.kv_heads, shape.kv_heads, d), times),
+          0.0, true);
       HeadsOf(out, run, 0, shape.heads, d).copy_(o);
       saved.push_back(log_sum);
     }
@@ -96,7 +99,8 @@ struct CpuAttention : Function<CpuAttention> {
           HeadsOf(out, run, 0, shape.heads, d), saved[i + 2], 0.0, true);
       HeadsOf(dqkv, run, 0, shape.heads, d).copy_(dq);
       HeadsOf(dqkv, run, shape.heads, shape.kv_heads, d).copy_(SumRepeats(dk, times));
-      HeadsOf(dqkv, run, shape.heads + shape.kv_heads, shape.kv_heads, d).copy_(SumRepeats(dv, times));
+      HeadsOf(dqkv, run, shape.heads + shape.kv_heads, shape.kv_heads, d)
+          .copy_(SumRepeats(dv, times));
     }
     return {dqkv, {}, {}};
   }
@@ -104,14 +108,15 @@ struct CpuAttention : Function<CpuAttention> {
 
 // FlashAttention-2 over all sequences at once (Dao 2023), through PyTorch's build of it; bf16 only.
 struct CudaFlashAttention : Function<CudaFlashAttention> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv, const AttentionShape& shape,
-                            const at::Tensor& boundaries, int64_t longest) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv,
+                            const AttentionShape& shape, const at::Tensor& boundaries,
+                            int64_t longest) {
     const int64_t d = shape.head_dim;
     const at::Tensor heads = qkv.view({qkv.size(0), shape.heads + 2 * shape.kv_heads, d});
     const auto [out, log_sum, seed, offset, debug] = at::_flash_attention_forward(
         heads.narrow(1, 0, shape.heads), heads.narrow(1, shape.heads, shape.kv_heads),
-        heads.narrow(1, shape.heads + shape.kv_heads, shape.kv_heads), boundaries, boundaries, longest, longest, 0.0,
-        true, false);
+        heads.narrow(1, shape.heads + shape.kv_heads, shape.kv_heads), boundaries, boundaries,
+        longest, longest, 0.0, true, false);
     context->save_for_backward({qkv, out, log_sum, seed, offset, boundaries});
     Capture(context, "shape", shape);
     context->saved_data["longest"] = longest;
@@ -126,15 +131,17 @@ struct CudaFlashAttention : Function<CudaFlashAttention> {
     const at::Tensor heads = saved[0].view({saved[0].size(0), shape.heads + 2 * shape.kv_heads, d});
     const auto [dq, dk, dv] = at::_flash_attention_backward(
         gradients[0].contiguous().view_as(saved[1]), heads.narrow(1, 0, shape.heads),
-        heads.narrow(1, shape.heads, shape.kv_heads), heads.narrow(1, shape.heads + shape.kv_heads, shape.kv_heads),
-        saved[1], saved[2], saved[5], saved[5], longest, longest, 0.0, true, saved[3], saved[4]);
+        heads.narrow(1, shape.heads, shape.kv_heads),
+        heads.narrow(1, shape.heads + shape.kv_heads, shape.kv_heads), saved[1], saved[2], saved[5],
+        saved[5], longest, longest, 0.0, true, saved[3], saved[4]);
     return {at::cat({dq, dk, dv}, 1).view_as(saved[0]), {}, {}, {}};
   }
 };
 
 }  // namespace
 
-at::Tensor PackedAttention(const at::Tensor& qkv, const AttentionShape& shape, const Packing& packing) {
+at::Tensor PackedAttention(const at::Tensor& qkv, const AttentionShape& shape,
+                           const Packing& packing) {
   const std::vector<Run> runs = EqualRuns(packing.boundaries);
   if (qkv.is_cpu()) return CpuAttention::apply(qkv, shape, runs);
   if (qkv.scalar_type() == at::kBFloat16) {
@@ -148,7 +155,8 @@ at::Tensor PackedAttention(const at::Tensor& qkv, const AttentionShape& shape, c
   for (const Run& run : runs) {
     const at::Tensor out = at::scaled_dot_product_attention(
         HeadsOf(qkv, run, 0, shape.heads, d), HeadsOf(qkv, run, shape.heads, shape.kv_heads, d),
-        HeadsOf(qkv, run, shape.heads + shape.kv_heads, shape.kv_heads, d), {}, 0.0, true, {}, true);
+        HeadsOf(qkv, run, shape.heads + shape.kv_heads, shape.kv_heads, d), {}, 0.0, true, {},
+        true);
     parts.push_back(out.transpose(1, 2).reshape({run.count * run.length, shape.heads * d}));
   }
   return at::cat(parts, 0);

@@ -17,14 +17,14 @@ using parallel::ParameterPiece;
 
 struct Decoder::Block {
   Parameter* input_norm = nullptr;
-  Parameter* qkv = nullptr;        // [q heads | k heads | v heads] of this rank
-  Parameter* qkv_bias = nullptr;   // Qwen2
-  Parameter* q_norm = nullptr;     // Qwen3
+  Parameter* qkv = nullptr;       // [q heads | k heads | v heads] of this rank
+  Parameter* qkv_bias = nullptr;  // Qwen2
+  Parameter* q_norm = nullptr;    // Qwen3
   Parameter* k_norm = nullptr;
   Parameter* output = nullptr;
-  Parameter* output_bias = nullptr;   // Llama and Qwen3 with attention_bias
+  Parameter* output_bias = nullptr;  // Llama and Qwen3 with attention_bias
   Parameter* post_norm = nullptr;
-  Parameter* gate_up = nullptr;    // [gate | up] of this rank
+  Parameter* gate_up = nullptr;  // [gate | up] of this rank
   Parameter* down = nullptr;
   std::vector<Parameter*> all;
 };
@@ -36,7 +36,8 @@ using torch::autograd::variable_list;
 
 // Identity whose backward says that everything after it has been differentiated.
 struct ReadyMark : torch::autograd::Function<ReadyMark> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const std::function<void()>& on_ready) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
+                            const std::function<void()>& on_ready) {
     parallel::Capture(context, "on_ready", on_ready);
     return x.view_as(x);
   }
@@ -46,7 +47,8 @@ struct ReadyMark : torch::autograd::Function<ReadyMark> {
   }
 };
 
-at::Tensor MarkReady(const at::Tensor& x, const Decoder::ReadyCallback& on_ready, std::vector<Parameter*> parameters) {
+at::Tensor MarkReady(const at::Tensor& x, const Decoder::ReadyCallback& on_ready,
+                     std::vector<Parameter*> parameters) {
   if (!on_ready || !at::GradMode::is_enabled()) return x;
   return ReadyMark::apply(x, std::function<void()>([on_ready, parameters = std::move(parameters)] {
                             for (const Parameter* p : parameters) on_ready(*p);
@@ -68,15 +70,17 @@ std::vector<std::string> DecoderOptions::Validate(const HfConfig& config, int tp
   std::vector<std::string> problems;
   const auto divides = [&](int64_t value, const char* name) {
     if (value % tp != 0) {
-      problems.push_back(fmt::format("{} {} is not divisible by tensor_model_parallel_size {}", name, value, tp));
+      problems.push_back(
+          fmt::format("{} {} is not divisible by tensor_model_parallel_size {}", name, value, tp));
     }
   };
   divides(config.num_attention_heads, "num_attention_heads");
   divides(config.num_key_value_heads, "num_key_value_heads");
   divides(config.intermediate_size, "intermediate_size");
   if (config.num_hidden_layers < stages) {
-    problems.push_back(fmt::format("num_hidden_layers {} is less than pipeline_model_parallel_size {}",
-                                   config.num_hidden_layers, stages));
+    problems.push_back(
+        fmt::format("num_hidden_layers {} is less than pipeline_model_parallel_size {}",
+                    config.num_hidden_layers, stages));
   }
   return problems;
 }
@@ -85,9 +89,12 @@ Decoder::Decoder(const HfConfig& config, parallel::TensorParallel tp, const Deco
     : config_(config), tp_(tp), options_(options) {
   const int tp_size = tp.group->size();
   const auto problems = options.Validate(config, tp_size);
-  if (!problems.empty()) throw Error(StatusCode::kConfig, fmt::format("{}", fmt::join(problems, "; ")));
-  attention_ = {config.num_attention_heads / tp_size, config.num_key_value_heads / tp_size, config.head_dim};
-  layers_ = parallel::LayersOfStage(static_cast<int>(config.num_hidden_layers), options.stages, options.stage);
+  if (!problems.empty())
+    throw Error(StatusCode::kConfig, fmt::format("{}", fmt::join(problems, "; ")));
+  attention_ = {config.num_attention_heads / tp_size, config.num_key_value_heads / tp_size,
+                config.head_dim};
+  layers_ = parallel::LayersOfStage(static_cast<int>(config.num_hidden_layers), options.stages,
+                                    options.stage);
 
   // Vocabulary rows of this rank; the rows past the vocabulary are padding and in no piece.
   const int64_t vocab_rows = parallel::VocabRowsPerRank(config.vocab_size, tp_size);
@@ -167,12 +174,14 @@ void Decoder::DeclareBlock(int layer) {
     p.init_value = 1;
     return declare(std::move(p));
   };
-  // Several canonical weights whose output rows are split over TP, one after another. columns 0: biases.
+  // Several canonical weights whose output rows are split over TP, one after another. columns 0:
+  // biases.
   struct Split {
     const char* name;
-    int64_t rows;   // global
+    int64_t rows;  // global
   };
-  const auto split_rows = [&](const char* name, const char* suffix, std::vector<Split> splits, int64_t columns) {
+  const auto split_rows = [&](const char* name, const char* suffix, std::vector<Split> splits,
+                              int64_t columns) {
     Parameter p;
     p.name = storage + name;
     int64_t at = 0;
@@ -208,7 +217,8 @@ void Decoder::DeclareBlock(int layer) {
 
   const int64_t q = config_.num_attention_heads * d;
   const int64_t kv = config_.num_key_value_heads * d;
-  const std::vector<Split> qkv = {{"self_attn.q_proj", q}, {"self_attn.k_proj", kv}, {"self_attn.v_proj", kv}};
+  const std::vector<Split> qkv = {
+      {"self_attn.q_proj", q}, {"self_attn.k_proj", kv}, {"self_attn.v_proj", kv}};
   const bool sp = tp_.sequence_parallel;
   block.input_norm = norm("input_layernorm.weight", hidden, sp);
   block.qkv = split_rows("qkv.weight", ".weight", qkv, hidden);
@@ -231,7 +241,8 @@ void Decoder::DeclareBlock(int layer) {
   }
   block.post_norm = norm("post_attention_layernorm.weight", hidden, sp);
   const int64_t ffn = config_.intermediate_size;
-  block.gate_up = split_rows("gate_up.weight", ".weight", {{"mlp.gate_proj", ffn}, {"mlp.up_proj", ffn}}, hidden);
+  block.gate_up = split_rows("gate_up.weight", ".weight",
+                             {{"mlp.gate_proj", ffn}, {"mlp.up_proj", ffn}}, hidden);
   block.down = split_columns("mlp.down_proj.weight", ffn);
   blocks_.push_back(std::move(block));
 }
@@ -265,9 +276,10 @@ const RopeTable& Decoder::Rope(int64_t positions) {
   return rope_;
 }
 
-at::Tensor Decoder::Attention(const Block& block, const at::Tensor& normed, const Packing& packing) {
+at::Tensor Decoder::Attention(const Block& block, const at::Tensor& normed,
+                              const Packing& packing) {
   const parallel::ColumnParallelLinear project(tp_, block.qkv, block.qkv_bias);
-  at::Tensor qkv = project.Forward(normed);   // [T, (heads + 2 kv_heads) d]
+  at::Tensor qkv = project.Forward(normed);  // [T, (heads + 2 kv_heads) d]
   if (block.q_norm != nullptr) {
     qkv = NormalizeHeads(qkv, attention_, *block.q_norm, *block.k_norm, config_.rms_norm_eps);
   }
@@ -279,12 +291,15 @@ at::Tensor Decoder::RunBlock(const Block& block, const at::Tensor& x, const Pack
   const parallel::RowParallelLinear output(tp_, block.output, block.output_bias);
   const parallel::ColumnParallelLinear gate_up(tp_, block.gate_up, nullptr);
   const parallel::RowParallelLinear down(tp_, block.down);
-  const at::Tensor attended = Attention(block, RmsNorm(x, *block.input_norm, config_.rms_norm_eps), packing);
+  const at::Tensor attended =
+      Attention(block, RmsNorm(x, *block.input_norm, config_.rms_norm_eps), packing);
   const at::Tensor h = x + output.Forward(attended);
-  return h + down.Forward(SwiGlu(gate_up.Forward(RmsNorm(h, *block.post_norm, config_.rms_norm_eps))));
+  return h +
+         down.Forward(SwiGlu(gate_up.Forward(RmsNorm(h, *block.post_norm, config_.rms_norm_eps))));
 }
 
-at::Tensor Decoder::Forward(const at::Tensor& input, const ModelBatch& batch, const ReadyCallback& on_ready) {
+at::Tensor Decoder::Forward(const at::Tensor& input, const ModelBatch& batch,
+                            const ReadyCallback& on_ready) {
   int64_t longest = 0;
   for (size_t i = 0; i + 1 < batch.packing.boundaries.size(); ++i) {
     longest = std::max(longest, batch.packing.boundaries[i + 1] - batch.packing.boundaries[i]);
@@ -295,7 +310,8 @@ at::Tensor Decoder::Forward(const at::Tensor& input, const ModelBatch& batch, co
   for (const Block& block : blocks_) {
     x = MarkReady(x, on_ready, block.all);
     if (options_.recompute && at::GradMode::is_enabled()) {
-      x = Recompute([this, &block, packing = batch.packing](const at::Tensor& y) { return RunBlock(block, y, packing); },
+      x = Recompute([this, &block, packing = batch.packing](
+                        const at::Tensor& y) { return RunBlock(block, y, packing); },
                     x);
     } else {
       x = RunBlock(block, x, batch.packing);
@@ -309,12 +325,14 @@ at::Tensor Decoder::Loss(const at::Tensor& hidden, const at::Tensor& targets, do
   std::vector<Parameter*> done = {final_norm_};
   if (head_weight_ != embedding_) done.push_back(head_weight_);
   const at::Tensor x = MarkReady(hidden, on_ready, std::move(done));
-  return parallel::VocabParallelLoss(head_, RmsNorm(x, *final_norm_, config_.rms_norm_eps), targets, scale);
+  return parallel::VocabParallelLoss(head_, RmsNorm(x, *final_norm_, config_.rms_norm_eps), targets,
+                                     scale);
 }
 
 at::Tensor Decoder::LogProbs(const at::Tensor& hidden, const at::Tensor& targets) {
   const at::NoGradGuard no_grad;
-  return parallel::VocabParallelLogProbs(head_, RmsNorm(hidden, *final_norm_, config_.rms_norm_eps), targets);
+  return parallel::VocabParallelLogProbs(head_, RmsNorm(hidden, *final_norm_, config_.rms_norm_eps),
+                                         targets);
 }
 
 at::Tensor Decoder::Logits(const at::Tensor& hidden) {
@@ -323,12 +341,13 @@ at::Tensor Decoder::Logits(const at::Tensor& hidden) {
 }
 
 KvCache Decoder::MakeCache(int64_t batch, int64_t capacity) const {
-  return KvCache(static_cast<int64_t>(blocks_.size()), batch, capacity, attention_.kv_heads, attention_.head_dim,
+  return KvCache(static_cast<int64_t>(blocks_.size()), batch, capacity, attention_.kv_heads,
+                 attention_.head_dim,
                  at::TensorOptions().dtype(options_.dtype).device(options_.device));
 }
 
-at::Tensor Decoder::CachedAttention(const Block& block, const at::Tensor& normed, int64_t batch, int64_t t,
-                                    int64_t layer, KvCache& cache) {
+at::Tensor Decoder::CachedAttention(const Block& block, const at::Tensor& normed, int64_t batch,
+                                    int64_t t, int64_t layer, KvCache& cache) {
   const parallel::ColumnParallelLinear project(tp_, block.qkv, block.qkv_bias);
   const int64_t heads = attention_.heads;
   const int64_t kv_heads = attention_.kv_heads;
@@ -340,17 +359,19 @@ at::Tensor Decoder::CachedAttention(const Block& block, const at::Tensor& normed
   }
   const auto int_options = at::TensorOptions().dtype(at::kInt).device(options_.device);
   const at::Tensor positions = at::arange(past, past + t, int_options).repeat({batch});
-  qkv = ApplyRope(qkv, attention_, rope_, positions).view({batch, t, heads + 2 * kv_heads, d}).transpose(1, 2);
-  const auto [keys, values] =
-      cache.Append(layer, qkv.narrow(1, heads, kv_heads), qkv.narrow(1, heads + kv_heads, kv_heads));
+  qkv = ApplyRope(qkv, attention_, rope_, positions)
+            .view({batch, t, heads + 2 * kv_heads, d})
+            .transpose(1, 2);
+  const auto [keys, values] = cache.Append(layer, qkv.narrow(1, heads, kv_heads),
+                                           qkv.narrow(1, heads + kv_heads, kv_heads));
   // Token i of this call sees everything up to position past + i.
   std::optional<at::Tensor> mask;
   const bool causal = past == 0 && t > 1;
   if (past > 0 && t > 1) {
     mask = at::ones({t, past + t}, int_options.dtype(at::kBool)).tril(past);
   }
-  const at::Tensor out = at::scaled_dot_product_attention(qkv.narrow(1, 0, heads), keys, values, mask, 0.0, causal, {},
-                                                          heads != kv_heads);
+  const at::Tensor out = at::scaled_dot_product_attention(qkv.narrow(1, 0, heads), keys, values,
+                                                          mask, 0.0, causal, {}, heads != kv_heads);
   return out.transpose(1, 2).reshape({batch * t, heads * d});
 }
 
@@ -360,22 +381,26 @@ at::Tensor Decoder::Decode(const at::Tensor& ids, KvCache& cache) {
   const int64_t batch = ids.size(0);
   const int64_t t = ids.size(1);
   Rope(cache.length() + t);
-  at::Tensor x = parallel::VocabParallelEmbedding(tp_, embedding_).Forward(ids.reshape({batch * t}));
+  at::Tensor x =
+      parallel::VocabParallelEmbedding(tp_, embedding_).Forward(ids.reshape({batch * t}));
   for (size_t layer = 0; layer < blocks_.size(); ++layer) {
     const Block& block = blocks_[layer];
     const parallel::RowParallelLinear output(tp_, block.output, block.output_bias);
     const parallel::ColumnParallelLinear gate_up(tp_, block.gate_up, nullptr);
     const parallel::RowParallelLinear down(tp_, block.down);
     const at::Tensor normed = RmsNorm(x, *block.input_norm, config_.rms_norm_eps);
-    x = x + output.Forward(CachedAttention(block, normed, batch, t, static_cast<int64_t>(layer), cache));
-    x = x + down.Forward(SwiGlu(gate_up.Forward(RmsNorm(x, *block.post_norm, config_.rms_norm_eps))));
+    x = x + output.Forward(
+                CachedAttention(block, normed, batch, t, static_cast<int64_t>(layer), cache));
+    x = x +
+        down.Forward(SwiGlu(gate_up.Forward(RmsNorm(x, *block.post_norm, config_.rms_norm_eps))));
   }
   cache.Advance(t);
   const at::Tensor last = x.view({batch, t, x.size(1)}).select(1, t - 1).contiguous();
   return Logits(last);
 }
 
-ShardTable Decoder::Table(int dp_rank, int dp, bool with_tied_copies, const HostTensor& host) const {
+ShardTable Decoder::Table(int dp_rank, int dp, bool with_tied_copies,
+                          const HostTensor& host) const {
   ShardTable table;
   const DType dtype = options_.dtype == at::kBFloat16 ? DType::kBF16 : DType::kF32;
   const int tp_size = tp_.group->size();

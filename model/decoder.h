@@ -1,7 +1,8 @@
 // Decoder: one pipeline stage of a Llama, Qwen2 or Qwen3 language model, split over the TP group.
 //
-// The one model definition for training, scoring and generation. Declares its Parameters; GradBuffer
-// gives them storage. All forwards are collective over TP. Used from one thread at a time.
+// The one model definition for training, scoring and generation. Declares its Parameters;
+// GradBuffer gives them storage. All forwards are collective over TP. Used from one thread at a
+// time.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -24,18 +25,18 @@
 namespace keel::model {
 
 struct DecoderOptions {
-  int stage = 0;                 // of the pipeline
+  int stage = 0;  // of the pipeline
   int stages = 1;
-  bool recompute = false;        // activations per block
+  bool recompute = false;  // activations per block
   at::ScalarType dtype = at::kFloat;
   at::Device device = at::kCPU;
-  std::vector<std::string> Validate(const HfConfig& config, int tp) const;   // every problem
+  std::vector<std::string> Validate(const HfConfig& config, int tp) const;  // every problem
 };
 
 // A packed micro-batch on the model's device.
 struct ModelBatch {
-  at::Tensor ids;       // [T] int64
-  at::Tensor targets;   // [T] int64, kIgnoreTarget where no loss; may be undefined
+  at::Tensor ids;      // [T] int64
+  at::Tensor targets;  // [T] int64, kIgnoreTarget where no loss; may be undefined
   Packing packing;
 };
 
@@ -51,8 +52,8 @@ class Decoder {
   bool first_stage() const { return options_.stage == 0; }
   bool last_stage() const { return options_.stage == options_.stages - 1; }
 
-  // Weights from N(0, initializer_range), norms 1, biases 0: element i of a canonical tensor is draw i
-  // of the stream named by (seed, tensor), whatever the layout.
+  // Weights from N(0, initializer_range), norms 1, biases 0: element i of a canonical tensor is
+  // draw i of the stream named by (seed, tensor), whatever the layout.
   void Initialize(uint64_t seed);
 
   // The stage's blocks. `input` is the previous stage's output [T, hidden] ([T / n, hidden] with
@@ -60,12 +61,13 @@ class Decoder {
   // next stage's input. `on_ready`, when given, is called in the backward for each parameter whose
   // gradient is complete (embeddings excepted).
   using ReadyCallback = std::function<void(const parallel::Parameter&)>;
-  at::Tensor Forward(const at::Tensor& input, const ModelBatch& batch, const ReadyCallback& on_ready = {});
+  at::Tensor Forward(const at::Tensor& input, const ModelBatch& batch,
+                     const ReadyCallback& on_ready = {});
   // Last stage only, on Forward's result. See VocabParallelLoss and VocabParallelLogProbs.
   at::Tensor Loss(const at::Tensor& hidden, const at::Tensor& targets, double scale,
                   const ReadyCallback& on_ready = {});
   at::Tensor LogProbs(const at::Tensor& hidden, const at::Tensor& targets);
-  at::Tensor Logits(const at::Tensor& hidden);   // [T, vocab]
+  at::Tensor Logits(const at::Tensor& hidden);  // [T, vocab]
 
   // Whole model on this stage only: ids [batch, t] behind the cache's tokens -> logits of the last
   // position [batch, vocab]. No gradient.
@@ -96,7 +98,7 @@ class Decoder {
   parallel::LayerRange layers_;
   std::vector<std::unique_ptr<parallel::Parameter>> parameters_;
   std::vector<parallel::Parameter*> parameter_list_;
-  parallel::Parameter* embedding_ = nullptr;   // first stage
+  parallel::Parameter* embedding_ = nullptr;  // first stage
   std::vector<Block> blocks_;
   parallel::Parameter* final_norm_ = nullptr;  // last stage
   parallel::Parameter* head_weight_ = nullptr;

@@ -27,7 +27,8 @@ class Reader {
   }
   int64_t Positive(std::string_view key, std::optional<int64_t> fallback) {
     const int64_t value = Int(key, fallback);
-    if (Find(key) != nullptr && Find(key)->is_number_integer() && (value < 1 || value > (int64_t{1} << 40))) {
+    if (Find(key) != nullptr && Find(key)->is_number_integer() &&
+        (value < 1 || value > (int64_t{1} << 40))) {
       Wrong(key, "a positive integer", *Find(key));
     }
     return value;
@@ -62,7 +63,8 @@ class Reader {
   void Problem(std::string text) { problems_.push_back(std::move(text)); }
   Status status() const {
     if (problems_.empty()) return Status::Ok();
-    return Status(StatusCode::kInvalidData, fmt::format("{}: {}", where_, fmt::join(problems_, "; ")));
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{}: {}", where_, fmt::join(problems_, "; ")));
   }
 
  private:
@@ -97,7 +99,8 @@ void ReadRope(Reader& reader, HfConfig& config) {
     }
     config.rope_scaling = scaling;
   } else if (type != "default") {
-    reader.Problem(fmt::format("rope_type: \"{}\" is not supported, expected default or llama3", type));
+    reader.Problem(
+        fmt::format("rope_type: \"{}\" is not supported, expected default or llama3", type));
   }
   if (!rope.status().ok()) reader.Problem("rope_parameters" + rope.status().message());
 }
@@ -106,7 +109,8 @@ void ReadRope(Reader& reader, HfConfig& config) {
 
 Result<HfConfig> ParseHfConfig(const Json& json, std::string_view where) {
   if (!json.is_object()) {
-    return Status(StatusCode::kInvalidData, fmt::format("{}: expected a map of Hugging Face keys", where));
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{}: expected a map of Hugging Face keys", where));
   }
   Reader reader(json, where);
   HfConfig config;
@@ -128,11 +132,13 @@ Result<HfConfig> ParseHfConfig(const Json& json, std::string_view where) {
   config.vocab_size = reader.Positive("vocab_size", std::nullopt);
   config.max_position_embeddings = reader.Positive("max_position_embeddings", 2048);
   const int64_t heads = std::max<int64_t>(1, config.num_attention_heads);
-  const int64_t default_head_dim = config.family == Family::kQwen3 ? 128 : config.hidden_size / heads;
+  const int64_t default_head_dim =
+      config.family == Family::kQwen3 ? 128 : config.hidden_size / heads;
   if (reader.Find("head_dim") == nullptr && config.family != Family::kQwen3 &&
       config.hidden_size % heads != 0) {
-    reader.Problem(fmt::format("hidden_size {} is not a multiple of num_attention_heads {}: give head_dim",
-                               config.hidden_size, heads));
+    reader.Problem(
+        fmt::format("hidden_size {} is not a multiple of num_attention_heads {}: give head_dim",
+                    config.hidden_size, heads));
   }
   config.head_dim = reader.Positive("head_dim", default_head_dim);
   config.rms_norm_eps = reader.Number("rms_norm_eps", 1e-6);
@@ -154,7 +160,8 @@ Result<HfConfig> ParseHfConfig(const Json& json, std::string_view where) {
     reader.Problem(fmt::format("hidden_act: \"{}\" is not supported, expected silu", activation));
   }
   if (reader.Bool("mlp_bias", false)) reader.Problem("mlp_bias: true is not supported");
-  if (reader.Bool("use_sliding_window", false)) reader.Problem("use_sliding_window: true is not supported");
+  if (reader.Bool("use_sliding_window", false))
+    reader.Problem("use_sliding_window: true is not supported");
 
   const std::string dtype = reader.String("dtype", reader.String("torch_dtype", ""));
   if (dtype == "float32") config.dtype = DType::kF32;
@@ -179,24 +186,30 @@ Result<HfConfig> ParseHfConfig(const Json& json, std::string_view where) {
 int64_t HfConfig::NumParameters() const {
   const int64_t q = num_attention_heads * head_dim;
   const int64_t kv = num_key_value_heads * head_dim;
-  int64_t layer = hidden_size * (q + 2 * kv) + q * hidden_size + 3 * hidden_size * intermediate_size + 2 * hidden_size;
+  int64_t layer = hidden_size * (q + 2 * kv) + q * hidden_size +
+                  3 * hidden_size * intermediate_size + 2 * hidden_size;
   if (attention_bias) layer += q + 2 * kv;
   if (output_bias) layer += hidden_size;
   if (qk_norm()) layer += 2 * head_dim;
-  return num_hidden_layers * layer + hidden_size + vocab_size * hidden_size * (tie_word_embeddings ? 1 : 2);
+  return num_hidden_layers * layer + hidden_size +
+         vocab_size * hidden_size * (tie_word_embeddings ? 1 : 2);
 }
 
 std::string HfConfig::Digest() const {
-  const char* family_name = family == Family::kLlama ? "llama" : family == Family::kQwen2 ? "qwen2" : "qwen3";
+  const char* family_name = family == Family::kLlama   ? "llama"
+                            : family == Family::kQwen2 ? "qwen2"
+                                                       : "qwen3";
   std::string rope = fmt::format("theta {}", rope_theta);
   if (rope_scaling) {
-    rope += fmt::format(" llama3 {} {} {} {}", rope_scaling->factor, rope_scaling->low_freq_factor,
-                        rope_scaling->high_freq_factor, rope_scaling->original_max_position_embeddings);
+    rope +=
+        fmt::format(" llama3 {} {} {} {}", rope_scaling->factor, rope_scaling->low_freq_factor,
+                    rope_scaling->high_freq_factor, rope_scaling->original_max_position_embeddings);
   }
-  return fmt::format("{} hidden {} ffn {} layers {} heads {} kv {} head_dim {} vocab {} eps {} {}{}{}", family_name,
-                     hidden_size, intermediate_size, num_hidden_layers, num_attention_heads,
-                     num_key_value_heads, head_dim, vocab_size, rms_norm_eps, rope,
-                     output_bias ? " attention_bias" : "", tie_word_embeddings ? " tied" : "");
+  return fmt::format(
+      "{} hidden {} ffn {} layers {} heads {} kv {} head_dim {} vocab {} eps {} {}{}{}",
+      family_name, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads,
+      num_key_value_heads, head_dim, vocab_size, rms_norm_eps, rope,
+      output_bias ? " attention_bias" : "", tie_word_embeddings ? " tied" : "");
 }
 
 Json ToHfJson(const HfConfig& config, DType dtype, const Json* source) {
@@ -231,7 +244,8 @@ Json ToHfJson(const HfConfig& config, DType dtype, const Json* source) {
                             {"factor", config.rope_scaling->factor},
                             {"low_freq_factor", config.rope_scaling->low_freq_factor},
                             {"high_freq_factor", config.rope_scaling->high_freq_factor},
-                            {"original_max_position_embeddings", config.rope_scaling->original_max_position_embeddings}};
+                            {"original_max_position_embeddings",
+                             config.rope_scaling->original_max_position_embeddings}};
   }
   if (config.bos_token_id) json["bos_token_id"] = *config.bos_token_id;
   if (config.eos_token_ids.size() == 1) json["eos_token_id"] = config.eos_token_ids[0];

@@ -1,5 +1,5 @@
-// HfConfig: a decoder's shape, from a Hugging Face config.json (v4 and v5 spellings) or from the same
-// keys in Keel's YAML. Torch-free.
+// HfConfig: a decoder's shape, from a Hugging Face config.json (v4 and v5 spellings) or from the
+// same keys in Keel's YAML. Torch-free.
 #pragma once
 
 #include <cstdint>
@@ -38,17 +38,18 @@ struct HfConfig {
   double rope_theta = 10000;
   std::optional<Llama3RopeScaling> rope_scaling;
   bool tie_word_embeddings = false;
-  bool attention_bias = false;      // on q, k and v; Qwen2 always has it
-  bool output_bias = false;         // on o too: Llama and Qwen3 with attention_bias
+  bool attention_bias = false;  // on q, k and v; Qwen2 always has it
+  bool output_bias = false;     // on o too: Llama and Qwen3 with attention_bias
   double initializer_range = 0.02;
-  std::optional<DType> dtype;       // of the weights in the directory
+  std::optional<DType> dtype;  // of the weights in the directory
   std::optional<int64_t> bos_token_id;
-  std::vector<int64_t> eos_token_ids;   // a number or a list in the file
+  std::vector<int64_t> eos_token_ids;  // a number or a list in the file
 
   bool qk_norm() const { return family == Family::kQwen3; }
   // Parameters; a tied embedding counts once.
   int64_t NumParameters() const;
-  // The keys that decide whether weights fit, as canonical JSON text: "checkpoint of another model".
+  // The keys that decide whether weights fit, as canonical JSON text: "checkpoint of another
+  // model".
   std::string Digest() const;
 };
 

@@ -8,7 +8,8 @@
 
 namespace keel::model {
 
-// One sequence a batch row, all of the same length so far. Owned by the generating loop; one thread.
+// One sequence a batch row, all of the same length so far. Owned by the generating loop; one
+// thread.
 class KvCache {
  public:
   KvCache(int64_t layers, int64_t batch, int64_t capacity, int64_t kv_heads, int64_t head_dim,
@@ -23,7 +24,8 @@ class KvCache {
   int64_t capacity() const { return keys_.empty() ? 0 : keys_[0].size(2); }
   // Stores k and v [batch, kv_heads, t, head_dim] of a layer behind the current length, and returns
   // all keys and values so far as views. Advance() once all layers have appended.
-  std::pair<at::Tensor, at::Tensor> Append(int64_t layer, const at::Tensor& k, const at::Tensor& v) {
+  std::pair<at::Tensor, at::Tensor> Append(int64_t layer, const at::Tensor& k,
+                                           const at::Tensor& v) {
     TORCH_CHECK(length_ + k.size(2) <= capacity(), "KV cache of ", capacity(), " tokens is full");
     const auto i = static_cast<size_t>(layer);
     keys_[i].narrow(2, length_, k.size(2)).copy_(k);
@@ -34,7 +36,7 @@ class KvCache {
   void Advance(int64_t tokens) { length_ += tokens; }
 
  private:
-  std::vector<at::Tensor> keys_;     // per layer [batch, kv_heads, capacity, head_dim]
+  std::vector<at::Tensor> keys_;  // per layer [batch, kv_heads, capacity, head_dim]
   std::vector<at::Tensor> values_;
   int64_t length_ = 0;
 };

@@ -35,7 +35,9 @@ T* Data(const at::Tensor& tensor) {
   return static_cast<T*>(tensor.data_ptr());
 }
 
-int64_t Grain(int64_t row_elements) { return std::max<int64_t>(1, 16384 / std::max<int64_t>(1, row_elements)); }
+int64_t Grain(int64_t row_elements) {
+  return std::max<int64_t>(1, 16384 / std::max<int64_t>(1, row_elements));
+}
 
 // Rows to normalise: `rows` groups of `group` vectors of n, groups `stride` elements apart.
 struct NormRows {
@@ -43,27 +45,29 @@ struct NormRows {
 };
 
 // out and x may be the same memory.
-void NormForward(const at::Tensor& x, int64_t x_offset, const at::Tensor& weight, const NormRows& r, double eps,
-                 at::Tensor& out, int64_t out_offset, at::Tensor& rstd) {
+void NormForward(const at::Tensor& x, int64_t x_offset, const at::Tensor& weight, const NormRows& r,
+                 double eps, at::Tensor& out, int64_t out_offset, at::Tensor& rstd) {
   WithHostType(x, [&]<typename T>(T) {
     at::parallel_for(0, r.rows, Grain(r.group * r.n), [&](int64_t begin, int64_t end) {
       for (int64_t g = 0; g < r.group; ++g) {
         for (int64_t row = begin; row < end; ++row) {
           const int64_t at = row * r.stride + g * r.n;
-          kernels::RmsNorm(Data<T>(x) + x_offset + at, r.stride, Data<T>(weight), 1, r.n, static_cast<float>(eps),
-                           Data<T>(out) + out_offset + at, r.stride, rstd.data_ptr<float>() + row * r.group + g);
+          kernels::RmsNorm(Data<T>(x) + x_offset + at, r.stride, Data<T>(weight), 1, r.n,
+                           static_cast<float>(eps), Data<T>(out) + out_offset + at, r.stride,
+                           rstd.data_ptr<float>() + row * r.group + g);
         }
       }
     });
   });
 }
 
-// The number of partial sums of a weight gradient is fixed, so that results do not depend on threads.
+// The number of partial sums of a weight gradient is fixed, so that results do not depend on
+// threads.
 constexpr int64_t kNormPartials = 16;
 
 void NormBackward(const at::Tensor& dy, int64_t dy_offset, const at::Tensor& x, int64_t x_offset,
-                  const at::Tensor& weight, const at::Tensor& rstd, const NormRows& r, at::Tensor& dx,
-                  int64_t dx_offset, at::Tensor& weight_gradient) {
+                  const at::Tensor& weight, const at::Tensor& rstd, const NormRows& r,
+                  at::Tensor& dx, int64_t dx_offset, at::Tensor& weight_gradient) {
   const int64_t pieces = std::min(kNormPartials, std::max<int64_t>(1, r.rows));
   at::Tensor partial = at::zeros({pieces, r.n}, weight_gradient.options());
   WithHostType(x, [&]<typename T>(T) {
@@ -73,9 +77,10 @@ void NormBackward(const at::Tensor& dy, int64_t dy_offset, const at::Tensor& x, 
         const int64_t end = r.rows * (p + 1) / pieces;
         for (int64_t row = begin; row < end; ++row) {
           const int64_t at = row * r.stride;
-          kernels::RmsNormBackward(Data<T>(dy) + dy_offset + at, r.n, Data<T>(x) + x_offset + at, r.n,
-                                   Data<T>(weight), rstd.data_ptr<float>() + row * r.group, r.group, r.n,
-                                   Data<T>(dx) + dx_offset + at, r.n, partial.data_ptr<float>() + p * r.n);
+          kernels::RmsNormBackward(Data<T>(dy) + dy_offset + at, r.n, Data<T>(x) + x_offset + at,
+                                   r.n, Data<T>(weight), rstd.data_ptr<float>() + row * r.group,
+                                   r.group, r.n, Data<T>(dx) + dx_offset + at, r.n,
+                                   partial.data_ptr<float>() + p * r.n);
         }
       }
     });
@@ -149,8 +154,8 @@ struct SwiGluFunction : Function<SwiGluFunction> {
     if (gate_up.is_cpu()) {
       WithHostType(gate_up, [&]<typename T>(T) {
         at::parallel_for(0, rows, Grain(n), [&](int64_t begin, int64_t end) {
-          kernels::SwiGluBackward(Data<T>(dout) + begin * n, Data<T>(gate_up) + begin * 2 * n, end - begin, n,
-                                  Data<T>(dgate_up) + begin * 2 * n);
+          kernels::SwiGluBackward(Data<T>(dout) + begin * n, Data<T>(gate_up) + begin * 2 * n,
+                                  end - begin, n, Data<T>(dgate_up) + begin * 2 * n);
         });
       });
     } else {
@@ -178,9 +183,10 @@ void RotateInPlace(at::Tensor& qkv, const AttentionShape& shape, const RopeTable
     return;
   }
   const int64_t half = shape.head_dim / 2;
-  at::Tensor heads = qkv.narrow(1, 0, rotated * shape.head_dim).view({rows, rotated, shape.head_dim});
+  at::Tensor heads =
+      qkv.narrow(1, 0, rotated * shape.head_dim).view({rows, rotated, shape.head_dim});
   const at::Tensor index = positions.to(at::kLong);
-  const at::Tensor c = table.cosine.index_select(0, index).unsqueeze(1);   // [T, 1, d / 2]
+  const at::Tensor c = table.cosine.index_select(0, index).unsqueeze(1);  // [T, 1, d / 2]
   const at::Tensor s = table.sine.index_select(0, index).unsqueeze(1).mul(direction);
   const at::Tensor low = heads.narrow(2, 0, half).to(at::kFloat);
   const at::Tensor high = heads.narrow(2, half, half).to(at::kFloat);
@@ -189,8 +195,9 @@ void RotateInPlace(at::Tensor& qkv, const AttentionShape& shape, const RopeTable
 }
 
 struct RopeFunction : Function<RopeFunction> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv, const AttentionShape& shape,
-                            const RopeTable& table, const at::Tensor& positions) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv,
+                            const AttentionShape& shape, const RopeTable& table,
+                            const at::Tensor& positions) {
     Capture(context, "shape", shape);
     Capture(context, "table", table);
     Capture(context, "positions", positions);
@@ -202,15 +209,17 @@ struct RopeFunction : Function<RopeFunction> {
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     at::Tensor dqkv = gradients[0].clone(at::MemoryFormat::Contiguous);
-    RotateInPlace(dqkv, Captured<AttentionShape>(context, "shape"), Captured<RopeTable>(context, "table"),
-                  Captured<at::Tensor>(context, "positions"), -1);
+    RotateInPlace(dqkv, Captured<AttentionShape>(context, "shape"),
+                  Captured<RopeTable>(context, "table"), Captured<at::Tensor>(context, "positions"),
+                  -1);
     return {dqkv, {}, {}, {}};
   }
 };
 
 struct HeadNormFunction : Function<HeadNormFunction> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv, const AttentionShape& shape,
-                            const at::Tensor& q_weight, const at::Tensor& q_gradient, const at::Tensor& k_weight,
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv,
+                            const AttentionShape& shape, const at::Tensor& q_weight,
+                            const at::Tensor& q_gradient, const at::Tensor& k_weight,
                             const at::Tensor& k_gradient, double eps) {
     const int64_t rows = qkv.size(0);
     const int64_t width = qkv.size(1);
@@ -220,13 +229,16 @@ struct HeadNormFunction : Function<HeadNormFunction> {
     at::Tensor k_rstd = at::empty({rows, shape.kv_heads}, qkv.options().dtype(at::kFloat));
     if (qkv.is_cpu()) {
       NormForward(qkv, 0, q_weight, {rows, shape.heads, d, width}, eps, out, 0, q_rstd);
-      NormForward(qkv, shape.heads * d, k_weight, {rows, shape.kv_heads, d, width}, eps, out, shape.heads * d,
-                  k_rstd);
+      NormForward(qkv, shape.heads * d, k_weight, {rows, shape.kv_heads, d, width}, eps, out,
+                  shape.heads * d, k_rstd);
     } else {
-      const auto normalize = [&](int64_t first, int64_t heads, const at::Tensor& weight, at::Tensor& rstd) {
-        const at::Tensor wide = qkv.narrow(1, first * d, heads * d).reshape({rows, heads, d}).to(at::kFloat);
+      const auto normalize = [&](int64_t first, int64_t heads, const at::Tensor& weight,
+                                 at::Tensor& rstd) {
+        const at::Tensor wide =
+            qkv.narrow(1, first * d, heads * d).reshape({rows, heads, d}).to(at::kFloat);
         rstd = wide.square().mean(2).add_(eps).rsqrt_();
-        out.narrow(1, first * d, heads * d).copy_((wide * rstd.unsqueeze(2)).mul_(weight).view({rows, heads * d}));
+        out.narrow(1, first * d, heads * d)
+            .copy_((wide * rstd.unsqueeze(2)).mul_(weight).view({rows, heads * d}));
       };
       normalize(0, shape.heads, q_weight, q_rstd);
       normalize(shape.heads, shape.kv_heads, k_weight, k_rstd);
@@ -250,14 +262,17 @@ struct HeadNormFunction : Function<HeadNormFunction> {
     const at::Tensor dy = gradients[0].contiguous();
     at::Tensor dx = dy.clone();
     if (qkv.is_cpu()) {
-      NormBackward(dy, 0, qkv, 0, saved[1], saved[3], {rows, shape.heads, d, width}, dx, 0, q_gradient);
+      NormBackward(dy, 0, qkv, 0, saved[1], saved[3], {rows, shape.heads, d, width}, dx, 0,
+                   q_gradient);
       NormBackward(dy, shape.heads * d, qkv, shape.heads * d, saved[2], saved[4],
                    {rows, shape.kv_heads, d, width}, dx, shape.heads * d, k_gradient);
     } else {
-      const auto normalize = [&](int64_t first, int64_t heads, const at::Tensor& weight, const at::Tensor& rstd,
-                                 at::Tensor& weight_gradient) {
-        const at::Tensor x = qkv.narrow(1, first * d, heads * d).reshape({rows, heads, d}).to(at::kFloat);
-        const at::Tensor g = dy.narrow(1, first * d, heads * d).reshape({rows, heads, d}).to(at::kFloat);
+      const auto normalize = [&](int64_t first, int64_t heads, const at::Tensor& weight,
+                                 const at::Tensor& rstd, at::Tensor& weight_gradient) {
+        const at::Tensor x =
+            qkv.narrow(1, first * d, heads * d).reshape({rows, heads, d}).to(at::kFloat);
+        const at::Tensor g =
+            dy.narrow(1, first * d, heads * d).reshape({rows, heads, d}).to(at::kFloat);
         const at::Tensor h = x * rstd.unsqueeze(2);
         weight_gradient.add_((g * h).sum(at::IntArrayRef{0, 1}));
         const at::Tensor gw = g * weight;
@@ -295,7 +310,8 @@ RopeTable MakeRopeTable(const HfConfig& config, int64_t positions, at::Device de
       if (wave > context / s.low_freq_factor) {
         frequency = static_cast<float>(frequency / s.factor);
       } else if (wave >= context / s.high_freq_factor) {
-        const double smooth = (context / wave - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
+        const double smooth =
+            (context / wave - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
         frequency = static_cast<float>((1 - smooth) * frequency / s.factor + smooth * frequency);
       }
     }
@@ -313,9 +329,10 @@ at::Tensor ApplyRope(const at::Tensor& qkv, const AttentionShape& shape, const R
   return RopeFunction::apply(qkv, shape, table, positions);
 }
 
-at::Tensor NormalizeHeads(const at::Tensor& qkv, const AttentionShape& shape, parallel::Parameter& q_norm,
-                          parallel::Parameter& k_norm, double eps) {
-  return HeadNormFunction::apply(qkv, shape, q_norm.value, q_norm.gradient, k_norm.value, k_norm.gradient, eps);
+at::Tensor NormalizeHeads(const at::Tensor& qkv, const AttentionShape& shape,
+                          parallel::Parameter& q_norm, parallel::Parameter& k_norm, double eps) {
+  return HeadNormFunction::apply(qkv, shape, q_norm.value, q_norm.gradient, k_norm.value,
+                                 k_norm.gradient, eps);
 }
 
 }  // namespace keel::model

@@ -30,13 +30,13 @@ RopeTable MakeRopeTable(const HfConfig& config, int64_t positions, at::Device de
 
 // Where each token of a packed micro-batch stands.
 struct Packing {
-  at::Tensor positions;              // [T] int32, on the model's device; restart at each sequence
-  std::vector<int64_t> boundaries;   // [sequences + 1], host: 0, …, T
+  at::Tensor positions;             // [T] int32, on the model's device; restart at each sequence
+  std::vector<int64_t> boundaries;  // [sequences + 1], host: 0, …, T
 };
 
 struct AttentionShape {
-  int64_t heads = 0;      // this rank's query heads
-  int64_t kv_heads = 0;   // this rank's key/value heads
+  int64_t heads = 0;     // this rank's query heads
+  int64_t kv_heads = 0;  // this rank's key/value heads
   int64_t head_dim = 0;
 };
 
@@ -45,11 +45,12 @@ at::Tensor ApplyRope(const at::Tensor& qkv, const AttentionShape& shape, const R
                      const at::Tensor& positions);
 
 // Per-head RMS norm of q and k in qkv (Qwen3).
-at::Tensor NormalizeHeads(const at::Tensor& qkv, const AttentionShape& shape, parallel::Parameter& q_norm,
-                          parallel::Parameter& k_norm, double eps);
+at::Tensor NormalizeHeads(const at::Tensor& qkv, const AttentionShape& shape,
+                          parallel::Parameter& q_norm, parallel::Parameter& k_norm, double eps);
 
 // Causal attention within each sequence; softmax(q k^T / sqrt(head_dim)) v, grouped queries.
 // qkv as above, output [T, heads * head_dim].
-at::Tensor PackedAttention(const at::Tensor& qkv, const AttentionShape& shape, const Packing& packing);
+at::Tensor PackedAttention(const at::Tensor& qkv, const AttentionShape& shape,
+                           const Packing& packing);
 
 }  // namespace keel::model

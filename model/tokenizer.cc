@@ -30,9 +30,11 @@ class ByteTokenizer final : public Tokenizer {
 
 Result<std::unique_ptr<Tokenizer>> MakeTokenizer(const std::string& name) {
   if (name == "bytes") return std::unique_ptr<Tokenizer>(std::make_unique<ByteTokenizer>());
-  return Status(StatusCode::kConfig, fmt::format("tokenizer {}: only \"bytes\" is in this release; tokenize ahead and give "
-                                                 "rows with input_ids for another",
-                                                 name));
+  return Status(
+      StatusCode::kConfig,
+      fmt::format("tokenizer {}: only \"bytes\" is in this release; tokenize ahead and give "
+                  "rows with input_ids for another",
+                  name));
 }
 
 }  // namespace keel::model

@@ -24,8 +24,8 @@ class Tokenizer {
   virtual std::optional<int32_t> eos() const = 0;
 };
 
-// "bytes": ids 0..255 are the bytes, 256 begins and 257 ends a text, 258 pads; 259 in all. Anything else
-// is taken for a Hugging Face directory, which this release refuses (kConfig).
+// "bytes": ids 0..255 are the bytes, 256 begins and 257 ends a text, 258 pads; 259 in all. Anything
+// else is taken for a Hugging Face directory, which this release refuses (kConfig).
 Result<std::unique_ptr<Tokenizer>> MakeTokenizer(const std::string& name);
 
 }  // namespace keel::model

@@ -11,8 +11,8 @@ int64_t RoundUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit 
 
 // Lays `members` out in chunks of `chunk` elements; returns the end, or -1 when a parameter cannot
 // be placed before the end of the last chunk.
-int64_t LayOut(std::span<const ParameterExtent> parameters, const std::vector<int>& members,
-               int dp, int64_t chunk, std::vector<ParameterPlace>& places) {
+int64_t LayOut(std::span<const ParameterExtent> parameters, const std::vector<int>& members, int dp,
+               int64_t chunk, std::vector<ParameterPlace>& places) {
   const int64_t capacity = dp * chunk;
   int64_t at = 0;
   for (int p : members) {
@@ -20,20 +20,21 @@ int64_t LayOut(std::span<const ParameterExtent> parameters, const std::vector<in
     const int64_t size = extent.rows * extent.row_size;
     // Cuts lie at multiples of `chunk`. The first one inside the parameter decides the padding; the
     // others must then fall on rows as well, which holds when the chunk is a multiple of the row or
-    // the parameter spans one cut only. Otherwise move to a start where every cut inside is on a row.
+    // the parameter spans one cut only. Otherwise move to a start where every cut inside is on a
+    // row.
     int64_t start = at;
     while (true) {
       const int64_t first_cut = RoundUp(start + 1, chunk);
-      if (first_cut >= start + size || extent.row_size == 1) break;   // no cut inside, or any will do
+      if (first_cut >= start + size || extent.row_size == 1)
+        break;  // no cut inside, or any will do
       const int64_t into_row = (first_cut - start) % extent.row_size;
-      if (into_row == 0 &&
-          (start + size <= first_cut + chunk || chunk % extent.row_size == 0)) {
+      if (into_row == 0 && (start + size <= first_cut + chunk || chunk % extent.row_size == 0)) {
         break;
       }
       if (into_row != 0) {
-        start += into_row;   // shifts the parameter so that first_cut falls on a row start
+        start += into_row;  // shifts the parameter so that first_cut falls on a row start
       } else {
-        start = first_cut;   // spans several cuts that cannot all be rows: begin at the cut
+        start = first_cut;  // spans several cuts that cannot all be rows: begin at the cut
         if (start + size > first_cut + chunk && chunk % extent.row_size != 0) return -1;
       }
       if (start + size > capacity) return -1;
@@ -121,8 +122,7 @@ BucketLayout::Rows BucketLayout::OwnedRows(std::span<const ParameterExtent> para
   const ParameterPlace& place = places[static_cast<size_t>(parameter)];
   const int64_t chunk = buckets[static_cast<size_t>(place.bucket)].chunk;
   const int64_t begin = std::max(place.offset, dp_rank * chunk);
-  const int64_t end =
-      std::min(place.offset + extent.rows * extent.row_size, (dp_rank + 1) * chunk);
+  const int64_t end = std::min(place.offset + extent.rows * extent.row_size, (dp_rank + 1) * chunk);
   if (begin >= end) return {};
   return {(begin - place.offset) / extent.row_size, (end - place.offset) / extent.row_size};
 }

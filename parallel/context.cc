@@ -11,7 +11,8 @@
 
 namespace keel::parallel {
 
-ParallelContext::ParallelContext(const Layout& layout, int rank, const Store& store, const ContextOptions& options)
+ParallelContext::ParallelContext(const Layout& layout, int rank, const Store& store,
+                                 const ContextOptions& options)
     : layout_(layout), rank_(rank), store_(store) {
   const auto make = [&](const char* name, std::vector<int> ranks) {
     GroupOptions group;
@@ -42,7 +43,8 @@ std::string ParallelContext::Overview() const {
   const auto add = [&](const char* name, Axis axis) {
     if (layout_.degree(axis) == 1) return;
     text += fmt::format("; {}", name);
-    for (const auto& group : layout_.Groups(axis)) text += fmt::format(" {{{}}}", fmt::join(group, " "));
+    for (const auto& group : layout_.Groups(axis))
+      text += fmt::format(" {{{}}}", fmt::join(group, " "));
   };
   add("tp", Axis::kTp);
   add("dp", Axis::kDp);
@@ -71,7 +73,8 @@ std::string LocalAddressTowards(const std::string& host) {
     if (connect(fd, found->ai_addr, found->ai_addrlen) == 0 &&
         getsockname(fd, reinterpret_cast<sockaddr*>(&local), &size) == 0) {
       std::array<char, NI_MAXHOST> name{};
-      if (getnameinfo(reinterpret_cast<sockaddr*>(&local), size, name.data(), name.size(), nullptr, 0, NI_NUMERICHOST) == 0) {
+      if (getnameinfo(reinterpret_cast<sockaddr*>(&local), size, name.data(), name.size(), nullptr,
+                      0, NI_NUMERICHOST) == 0) {
         result = name.data();
       }
     }

@@ -20,14 +20,15 @@ namespace keel::parallel {
 struct ContextOptions {
   bool cuda = false;
   int device_index = -1;
-  std::chrono::milliseconds deadline{120'000};   // of every wait for a peer
-  std::string local_address = "127.0.0.1";       // see LocalAddressTowards
+  std::chrono::milliseconds deadline{120'000};  // of every wait for a peer
+  std::string local_address = "127.0.0.1";      // see LocalAddressTowards
 };
 
 class ParallelContext {
  public:
   // Collective over all ranks of the layout.
-  ParallelContext(const Layout& layout, int rank, const Store& store, const ContextOptions& options);
+  ParallelContext(const Layout& layout, int rank, const Store& store,
+                  const ContextOptions& options);
 
   const Layout& layout() const { return layout_; }
   int rank() const { return rank_; }

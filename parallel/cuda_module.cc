@@ -31,15 +31,18 @@ Result<CudaModule*> LoadCudaModule() {
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (handle == nullptr) {
     const char* reason = dlerror();
-    return Status(StatusCode::kUnavailable,
-                  fmt::format("device cuda: the module {} cannot be loaded ({}); it is built where nvcc is found, or "
-                              "set trainer.device to cpu",
-                              path, reason != nullptr ? reason : "no reason given"));
+    return Status(
+        StatusCode::kUnavailable,
+        fmt::format(
+            "device cuda: the module {} cannot be loaded ({}); it is built where nvcc is found, or "
+            "set trainer.device to cpu",
+            path, reason != nullptr ? reason : "no reason given"));
   }
   using Entry = CudaModule* (*)();
   const auto entry = reinterpret_cast<Entry>(dlsym(handle, "keel_cuda_module"));
   if (entry == nullptr) {
-    return Status(StatusCode::kUnavailable, fmt::format("device cuda: {} is not Keel's module", path));
+    return Status(StatusCode::kUnavailable,
+                  fmt::format("device cuda: {} is not Keel's module", path));
   }
   loaded = entry();
   return loaded;

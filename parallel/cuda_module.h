@@ -1,7 +1,8 @@
 // CudaModule: everything that needs CUDA, in a shared object of its own.
 //
-// libtorch_cuda costs 350 MB and 0.2 s a process, so keel_cuda is loaded with dlopen, before the first
-// torch call, and only when the configuration says `device: cuda`. Host code sees this interface alone.
+// libtorch_cuda costs 350 MB and 0.2 s a process, so keel_cuda is loaded with dlopen, before the
+// first torch call, and only when the configuration says `device: cuda`. Host code sees this
+// interface alone.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +33,8 @@ class CudaModule {
   virtual Result<int> DeviceCount() const = 0;
   virtual void SetDevice(int index) = 0;
   // NCCL group; see MakeProcessGroup.
-  virtual std::unique_ptr<ProcessGroup> MakeGroup(const Store& store, int global_rank, const GroupOptions& options) = 0;
+  virtual std::unique_ptr<ProcessGroup> MakeGroup(const Store& store, int global_rank,
+                                                  const GroupOptions& options) = 0;
   // Waits for all work of the current device.
   virtual void Synchronize() = 0;
   virtual CudaMemory Memory(int index) const = 0;

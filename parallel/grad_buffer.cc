@@ -22,13 +22,16 @@ GradBuffer::GradBuffer(std::vector<Parameter*> parameters, ProcessGroup& dp, Pro
                        ProcessGroup* tied, const GradBufferOptions& options)
     : parameters_(parameters.rbegin(), parameters.rend()), dp_(dp), tp_(tp), tied_(tied) {
   // Tied ones last, so that the gradients to be summed over TP are one run of the late bucket.
-  std::stable_partition(parameters_.begin(), parameters_.end(), [](const Parameter* p) { return !p->tied; });
+  std::stable_partition(parameters_.begin(), parameters_.end(),
+                        [](const Parameter* p) { return !p->tied; });
   std::vector<ParameterExtent> extents;
-  for (const Parameter* p : parameters_) extents.push_back({p->rows(), p->row_size(), IsLate(*p, tp, tied)});
+  for (const Parameter* p : parameters_)
+    extents.push_back({p->rows(), p->row_size(), IsLate(*p, tp, tied)});
   layout_ = PlanBuckets(extents, dp.size(), options.bucket_bytes / 4);
 
   // 1. Storage, and the parameters' views of it.
-  values_ = at::zeros({layout_.total}, at::TensorOptions().dtype(options.dtype).device(options.device));
+  values_ =
+      at::zeros({layout_.total}, at::TensorOptions().dtype(options.dtype).device(options.device));
   const auto fp32 = at::TensorOptions().dtype(at::kFloat).device(options.device);
   if (!options.inference) gradients_ = at::zeros({layout_.total}, fp32);
   for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -43,13 +46,16 @@ GradBuffer::GradBuffer(std::vector<Parameter*> parameters, ProcessGroup& dp, Pro
   // 2. What this rank owns: its chunk of each bucket, one after another.
   for (const Bucket& bucket : layout_.buckets) {
     owned_values_.push_back(
-        {owned_elements_, values_.narrow(0, bucket.offset + dp_.rank() * bucket.chunk, bucket.chunk)});
+        {owned_elements_,
+         values_.narrow(0, bucket.offset + dp_.rank() * bucket.chunk, bucket.chunk)});
     for (int p : bucket.parameters) {
       const auto rows = layout_.OwnedRows(extents, p, dp_.rank());
       if (rows.begin == rows.end) continue;
       const auto& extent = extents[static_cast<size_t>(p)];
-      const int64_t in_bucket = layout_.places[static_cast<size_t>(p)].offset + rows.begin * extent.row_size;
-      owned_.push_back({p, rows.begin, rows.end, owned_elements_ + in_bucket - dp_.rank() * bucket.chunk});
+      const int64_t in_bucket =
+          layout_.places[static_cast<size_t>(p)].offset + rows.begin * extent.row_size;
+      owned_.push_back(
+          {p, rows.begin, rows.end, owned_elements_ + in_bucket - dp_.rank() * bucket.chunk});
     }
     owned_elements_ += bucket.chunk;
   }
@@ -67,7 +73,8 @@ GradBuffer::GradBuffer(std::vector<Parameter*> parameters, ProcessGroup& dp, Pro
   if (run_begin < run_end) tp_sum_run_ = gradients_.narrow(0, run_begin, run_end - run_begin);
 
   owned_is_view_ = dp_.size() == 1;
-  owned_gradients_ = owned_is_view_ ? gradients_ : at::zeros({owned_elements_}, gradients_.options());
+  owned_gradients_ =
+      owned_is_view_ ? gradients_ : at::zeros({owned_elements_}, gradients_.options());
   works_.resize(layout_.buckets.size());
   started_.assign(layout_.buckets.size(), false);
 }
@@ -81,7 +88,8 @@ void GradBuffer::BeginLastMicrobatch() {
   last_microbatch_ = true;
   next_bucket_ = 0;
   waiting_.clear();
-  for (const Bucket& bucket : layout_.buckets) waiting_.push_back(static_cast<int>(bucket.parameters.size()));
+  for (const Bucket& bucket : layout_.buckets)
+    waiting_.push_back(static_cast<int>(bucket.parameters.size()));
   std::fill(started_.begin(), started_.end(), false);
 }
 
@@ -132,7 +140,8 @@ void GradBuffer::AllGatherValues() {
   for (size_t b = 0; b < layout_.buckets.size(); ++b) {
     const Bucket& bucket = layout_.buckets[b];
     at::Tensor out = values_.narrow(0, bucket.offset, dp_.size() * bucket.chunk);
-    // The input is a part of the output; gloo and NCCL want that in place or apart, so keep it apart.
+    // The input is a part of the output; gloo and NCCL want that in place or apart, so keep it
+    // apart.
     const at::Tensor mine = owned_values_[b].values.clone();
     dp_.AllGather(out, mine);
   }

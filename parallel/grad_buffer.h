@@ -1,9 +1,9 @@
 // GradBuffer: flat storage of parameters and fp32 gradients, their data-parallel reduction, and the
 // slice of each that this rank owns (ZeRO-1).
 //
-// Owns the memory behind Parameter::value and Parameter::gradient. Gradients of all micro-batches are
-// summed in place; on the last one, buckets are reduce-scattered over DP as soon as their parameters
-// are done, while the backward goes on. Used from the training thread.
+// Owns the memory behind Parameter::value and Parameter::gradient. Gradients of all micro-batches
+// are summed in place; on the last one, buckets are reduce-scattered over DP as soon as their
+// parameters are done, while the backward goes on. Used from the training thread.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -19,10 +19,11 @@
 namespace keel::parallel {
 
 struct GradBufferOptions {
-  at::ScalarType dtype = at::kFloat;     // of the parameters
+  at::ScalarType dtype = at::kFloat;  // of the parameters
   at::Device device = at::kCPU;
-  int64_t bucket_bytes = int64_t{32} << 20;   // of fp32 gradients; smaller overlaps more, costs more calls
-  bool inference = false;   // storage of the values alone: no gradients, nothing owned
+  int64_t bucket_bytes = int64_t{32}
+                         << 20;  // of fp32 gradients; smaller overlaps more, costs more calls
+  bool inference = false;        // storage of the values alone: no gradients, nothing owned
 };
 
 // Rows of a parameter that this rank updates, and where they lie in the owned arrays.
@@ -30,7 +31,7 @@ struct OwnedSlice {
   int parameter = 0;
   int64_t row_begin = 0;
   int64_t row_end = 0;
-  int64_t offset = 0;     // elements, into gradients(), and into the optimizer's state
+  int64_t offset = 0;  // elements, into gradients(), and into the optimizer's state
 };
 
 class GradBuffer {
@@ -38,8 +39,8 @@ class GradBuffer {
   // `parameters` in the order in which the forward uses them; sets their value and gradient. Late
   // parameters (tied, or summed over TP) are reduced in FinishReduction only. The groups must
   // outlive this; `tied` may be null where no embedding is tied over stages.
-  GradBuffer(std::vector<Parameter*> parameters, ProcessGroup& dp, ProcessGroup& tp, ProcessGroup* tied,
-             const GradBufferOptions& options);
+  GradBuffer(std::vector<Parameter*> parameters, ProcessGroup& dp, ProcessGroup& tp,
+             ProcessGroup* tied, const GradBufferOptions& options);
 
   void ZeroGradients();
   // Call before the backward of the step's last micro-batch: from now on Ready() starts reductions.
@@ -55,9 +56,11 @@ class GradBuffer {
   // FinishReduction until the next backward), their values in owned_values().
   const std::vector<OwnedSlice>& owned() const { return owned_; }
   int64_t owned_elements() const { return owned_elements_; }
-  at::Tensor owned_gradients() const { return owned_gradients_; }   // [owned_elements] fp32, padding 0
-  // One piece per bucket: `owned` elements [offset, offset + values.numel()) are `values`, views of the
-  // parameter buffer in the model's dtype.
+  at::Tensor owned_gradients() const {
+    return owned_gradients_;
+  }  // [owned_elements] fp32, padding 0
+  // One piece per bucket: `owned` elements [offset, offset + values.numel()) are `values`, views of
+  // the parameter buffer in the model's dtype.
   struct OwnedValues {
     int64_t offset = 0;
     at::Tensor values;
@@ -68,12 +71,14 @@ class GradBuffer {
 
   const std::vector<Parameter*>& parameters() const { return parameters_; }
   const BucketLayout& layout() const { return layout_; }
-  int64_t gradient_bytes() const { return gradients_.nbytes() + (owned_is_view_ ? 0 : owned_gradients_.nbytes()); }
+  int64_t gradient_bytes() const {
+    return gradients_.nbytes() + (owned_is_view_ ? 0 : owned_gradients_.nbytes());
+  }
 
  private:
   void StartReduction(int bucket);
 
-  std::vector<Parameter*> parameters_;   // in buffer order: the reverse of the forward's
+  std::vector<Parameter*> parameters_;  // in buffer order: the reverse of the forward's
   ProcessGroup& dp_;
   ProcessGroup& tp_;
   ProcessGroup* tied_;
@@ -82,14 +87,14 @@ class GradBuffer {
   at::Tensor gradients_;   // [total] fp32
   at::Tensor tp_sum_run_;  // of gradients_: late parameters summed over TP; undefined when none
   at::Tensor owned_gradients_;
-  bool owned_is_view_ = false;   // dp == 1: the owned gradients are the buffer itself
+  bool owned_is_view_ = false;  // dp == 1: the owned gradients are the buffer itself
   std::vector<OwnedSlice> owned_;
   std::vector<OwnedValues> owned_values_;
   int64_t owned_elements_ = 0;
 
   bool last_microbatch_ = false;
-  std::vector<int> waiting_;     // per bucket, parameters not yet ready
-  int next_bucket_ = 0;          // reductions start in this order on every rank
+  std::vector<int> waiting_;  // per bucket, parameters not yet ready
+  int next_bucket_ = 0;       // reductions start in this order on every rank
   std::vector<std::unique_ptr<Work>> works_;
   std::vector<bool> started_;
 };

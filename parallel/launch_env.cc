@@ -25,8 +25,10 @@ class Reader {
       const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
       if (error != std::errc() || end != text->data() + text->size() || value < 0) {
         if (status_.ok()) {
-          status_ = Status(StatusCode::kUsage,
-                           fmt::format("environment variable {}=\"{}\": expected a number, 0 or more", name, *text));
+          status_ =
+              Status(StatusCode::kUsage,
+                     fmt::format("environment variable {}=\"{}\": expected a number, 0 or more",
+                                 name, *text));
         }
         return fallback;
       }
@@ -78,12 +80,16 @@ Result<LaunchEnv> DetectLaunchEnv(const EnvLookup& lookup) {
     e.restart_count = env.Int({"TORCHELASTIC_RESTART_COUNT"}, 0);
     if (env.Has("TORCHELASTIC_RUN_ID")) e.run_id = env.Text("TORCHELASTIC_RUN_ID");
     e.agent_store = env.Text("TORCHELASTIC_USE_AGENT_STORE") == "True";
-  } else if (env.Has("OMPI_COMM_WORLD_RANK") || env.Has("PMI_RANK") || env.Has("MV2_COMM_WORLD_RANK")) {
+  } else if (env.Has("OMPI_COMM_WORLD_RANK") || env.Has("PMI_RANK") ||
+             env.Has("MV2_COMM_WORLD_RANK")) {
     e.launcher = "mpi";
     e.rank = env.Int({"OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK"}, 0);
     e.world_size = env.Int({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"}, 1);
-    e.local_rank = env.Int({"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK"}, e.rank);
-    e.local_world_size = env.Int({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE"}, e.world_size);
+    e.local_rank = env.Int(
+        {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK"}, e.rank);
+    e.local_world_size =
+        env.Int({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE"},
+                e.world_size);
     // All ranks on one host need no address.
     if (e.local_world_size == e.world_size) e.master_addr = "127.0.0.1";
     e.master_port = 29500;
@@ -93,11 +99,15 @@ Result<LaunchEnv> DetectLaunchEnv(const EnvLookup& lookup) {
     e.world_size = env.Int({"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}, 1);
     e.local_rank = env.Int({"SLURM_LOCALID"}, 0);
     e.node_rank = env.Int({"SLURM_NODEID"}, 0);
-    // "4(x2),3" counts tasks on each node; ours is not worth decoding beyond the common uniform case.
-    const std::string per_node = env.Text("SLURM_STEP_TASKS_PER_NODE").empty() ? env.Text("SLURM_TASKS_PER_NODE")
-                                                                               : env.Text("SLURM_STEP_TASKS_PER_NODE");
+    // "4(x2),3" counts tasks on each node; ours is not worth decoding beyond the common uniform
+    // case.
+    const std::string per_node = env.Text("SLURM_STEP_TASKS_PER_NODE").empty()
+                                     ? env.Text("SLURM_TASKS_PER_NODE")
+                                     : env.Text("SLURM_STEP_TASKS_PER_NODE");
     e.local_world_size = per_node.empty() ? e.world_size : std::atoi(per_node.c_str());
-    const std::string nodes = env.Text("SLURM_STEP_NODELIST").empty() ? env.Text("SLURM_NODELIST") : env.Text("SLURM_STEP_NODELIST");
+    const std::string nodes = env.Text("SLURM_STEP_NODELIST").empty()
+                                  ? env.Text("SLURM_NODELIST")
+                                  : env.Text("SLURM_STEP_NODELIST");
     e.master_addr = nodes.empty() ? "127.0.0.1" : FirstHost(nodes);
     e.run_id = env.Has("SLURM_JOB_ID") ? env.Text("SLURM_JOB_ID") : e.run_id;
     e.master_port = 61440 + env.Int({"SLURM_JOB_ID"}, 0) % 4096;
@@ -111,11 +121,18 @@ Result<LaunchEnv> DetectLaunchEnv(const EnvLookup& lookup) {
   e.master_port = env.Int({"MASTER_PORT"}, e.master_port);
   KEEL_RETURN_IF_ERROR(env.status());
   if (e.world_size < 1 || e.rank >= e.world_size) {
-    return Status(StatusCode::kUsage, fmt::format("rank {} of a world of {} ranks (from {}'s variables)", e.rank, e.world_size, e.launcher));
+    return Status(StatusCode::kUsage,
+                  fmt::format("rank {} of a world of {} ranks (from {}'s variables)", e.rank,
+                              e.world_size, e.launcher));
   }
-  if (e.master_port > 65535) return Status(StatusCode::kUsage, fmt::format("MASTER_PORT={}: expected at most 65535", e.master_port));
+  if (e.master_port > 65535)
+    return Status(StatusCode::kUsage,
+                  fmt::format("MASTER_PORT={}: expected at most 65535", e.master_port));
   if (e.master_addr.empty() && e.world_size > 1) {
-    return Status(StatusCode::kUsage, fmt::format("{} ranks on several hosts without MASTER_ADDR: set it to the host of rank 0", e.world_size));
+    return Status(
+        StatusCode::kUsage,
+        fmt::format("{} ranks on several hosts without MASTER_ADDR: set it to the host of rank 0",
+                    e.world_size));
   }
   return e;
 }

@@ -17,15 +17,15 @@ struct LaunchEnv {
   int world_size = 1;
   int local_rank = 0;
   int local_world_size = 1;
-  int node_rank = 0;                // GROUP_RANK
-  std::string master_addr;          // empty: single process, no network
+  int node_rank = 0;        // GROUP_RANK
+  std::string master_addr;  // empty: single process, no network
   int master_port = 0;
-  bool agent_store = false;         // TORCHELASTIC_USE_AGENT_STORE=True: every rank is a client
-  std::string run_id = "none";      // TORCHELASTIC_RUN_ID, Slurm job id, …
+  bool agent_store = false;     // TORCHELASTIC_USE_AGENT_STORE=True: every rank is a client
+  std::string run_id = "none";  // TORCHELASTIC_RUN_ID, Slurm job id, …
   int restart_count = 0;
-  std::string error_file;           // TORCHELASTIC_ERROR_FILE, empty when none
-  std::string status_file;          // KEEL_STATUS_FILE of keel launch, see RankStatus
-  std::string launcher;             // "torchrun", "keel launch", "mpi", "slurm", "single"
+  std::string error_file;   // TORCHELASTIC_ERROR_FILE, empty when none
+  std::string status_file;  // KEEL_STATUS_FILE of keel launch, see RankStatus
+  std::string launcher;     // "torchrun", "keel launch", "mpi", "slurm", "single"
 };
 
 using EnvLookup = std::function<std::optional<std::string>(const std::string& name)>;

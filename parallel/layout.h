@@ -20,7 +20,8 @@ inline constexpr int kAxes = 3;
 class Layout {
  public:
   Layout() : Layout(1, 1, 1) {}
-  // kConfig with the equation when world != tp * dp * pp ("world size 6 != dp 1 x tp 2 x pp 2 = 4").
+  // kConfig with the equation when world != tp * dp * pp ("world size 6 != dp 1 x tp 2 x pp 2 =
+  // 4").
   static Result<Layout> Make(int world, int tp, int pp);
 
   int world() const;
@@ -35,7 +36,7 @@ class Layout {
   std::vector<int> GroupRanks(int rank, Axis axis) const;
   // All groups of an axis, for the overview printed at start.
   std::vector<std::vector<int>> Groups(Axis axis) const;
-  std::string ToString() const;   // "tp 2 x dp 1 x pp 2"
+  std::string ToString() const;  // "tp 2 x dp 1 x pp 2"
 
  private:
   Layout(int tp, int dp, int pp) : degrees_{tp, dp, pp} {}

@@ -1,7 +1,7 @@
 // Parameter: a rank's part of one or several canonical weights, with its gradient.
 //
-// Values and gradients live in the flat buffers of GradBuffer; layers hold pointers to Parameters and
-// own nothing. A fused weight (q, k and v; gate and up) is one Parameter with several pieces.
+// Values and gradients live in the flat buffers of GradBuffer; layers hold pointers to Parameters
+// and own nothing. A fused weight (q, k and v; gate and up) is one Parameter with several pieces.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -17,15 +17,15 @@ namespace keel::parallel {
 // Rows [row_begin, row_begin + box.size[0]) of the parameter hold `box` of a canonical tensor.
 // Rows in no piece are padding.
 struct ParameterPiece {
-  std::string name;      // canonical: "model.layers.3.self_attn.q_proj.weight"
-  Dims shape;            // global
+  std::string name;  // canonical: "model.layers.3.self_attn.q_proj.weight"
+  Dims shape;        // global
   Box box;
   int64_t row_begin = 0;
 };
 
 struct Parameter {
-  std::string name;                     // of the storage, for messages: "layers.3.qkv.weight"
-  Dims shape;                           // local, [rows] or [rows, columns], padding included
+  std::string name;  // of the storage, for messages: "layers.3.qkv.weight"
+  Dims shape;        // local, [rows] or [rows, columns], padding included
   std::vector<ParameterPiece> pieces;
   // The same values on every TP rank (norms); written once, and counted once in norms.
   bool tp_replicated = false;
@@ -35,13 +35,13 @@ struct Parameter {
   bool tied = false;
   // Not the owner of the canonical tensor: written, exported and counted by another stage.
   bool replica = false;
-  double init_stddev = 0;               // normal; with 0 the constant init_value
+  double init_stddev = 0;  // normal; with 0 the constant init_value
   double init_value = 0;
 
-  at::Tensor value;      // [rows, columns], the model's dtype; requires grad, so that graphs reach it
-  at::Tensor gradient;   // the same shape, fp32; backward adds to it, value.grad() stays undefined
+  at::Tensor value;  // [rows, columns], the model's dtype; requires grad, so that graphs reach it
+  at::Tensor gradient;  // the same shape, fp32; backward adds to it, value.grad() stays undefined
 
-  bool decays() const { return shape.size() >= 2; }   // weight decay on 2-D weights only
+  bool decays() const { return shape.size() >= 2; }  // weight decay on 2-D weights only
   int64_t rows() const { return shape[0]; }
   int64_t row_size() const { return shape.size() > 1 ? shape[1] : 1; }
 };

@@ -27,12 +27,14 @@ struct Sending {
 
 at::Tensor PipelineRunner::Train(int microbatches, const StageCallbacks& callbacks) {
   const at::AutoGradMode with_grad(true);
-  return Run(Build1F1B(forward_group_.rank(), forward_group_.size(), microbatches), microbatches, callbacks);
+  return Run(Build1F1B(forward_group_.rank(), forward_group_.size(), microbatches), microbatches,
+             callbacks);
 }
 
 at::Tensor PipelineRunner::Evaluate(int microbatches, const StageCallbacks& callbacks) {
   const at::NoGradGuard no_grad;
-  return Run(BuildForwardOnly(forward_group_.rank(), forward_group_.size(), microbatches), microbatches, callbacks);
+  return Run(BuildForwardOnly(forward_group_.rank(), forward_group_.size(), microbatches),
+             microbatches, callbacks);
 }
 
 at::Tensor PipelineRunner::Run(const std::vector<Action>& actions, int microbatches,
@@ -79,7 +81,8 @@ at::Tensor PipelineRunner::Run(const std::vector<Action>& actions, int microbatc
         f.gradient_work = backward_group_.RecvAsync(f.output_gradient, stage + 1, m);
         break;
       case ActionKind::kBackward: {
-        if (--backwards_left == 0 && callbacks.before_last_backward) callbacks.before_last_backward();
+        if (--backwards_left == 0 && callbacks.before_last_backward)
+          callbacks.before_last_backward();
         if (f.gradient_work) {
           f.gradient_work->Wait();
           f.gradient_work.reset();

@@ -1,5 +1,5 @@
-// PipelineRunner: interprets a schedule on one stage. Point-to-point transfers are explicit here and
-// nowhere hidden in autograd.
+// PipelineRunner: interprets a schedule on one stage. Point-to-point transfers are explicit here
+// and nowhere hidden in autograd.
 //
 // Collective over the pipeline: every stage runs the schedule of the same micro-batches. Used from
 // the training thread.
@@ -28,19 +28,21 @@ struct StageCallbacks {
 
 class PipelineRunner {
  public:
-  // `forward_group` carries activations, `backward_group` gradients; both span the pipeline in stage
-  // order. `options`: dtype and device of the activations.
-  PipelineRunner(ProcessGroup& forward_group, ProcessGroup& backward_group, const at::TensorOptions& options)
+  // `forward_group` carries activations, `backward_group` gradients; both span the pipeline in
+  // stage order. `options`: dtype and device of the activations.
+  PipelineRunner(ProcessGroup& forward_group, ProcessGroup& backward_group,
+                 const at::TensorOptions& options)
       : forward_group_(forward_group), backward_group_(backward_group), options_(options) {}
 
-  // Forwards and backwards of all micro-batches (1F1B). Returns the losses, summed, on the last stage;
-  // an undefined tensor elsewhere.
+  // Forwards and backwards of all micro-batches (1F1B). Returns the losses, summed, on the last
+  // stage; an undefined tensor elsewhere.
   at::Tensor Train(int microbatches, const StageCallbacks& callbacks);
   // Forwards only, without gradients; the same result.
   at::Tensor Evaluate(int microbatches, const StageCallbacks& callbacks);
 
  private:
-  at::Tensor Run(const std::vector<Action>& actions, int microbatches, const StageCallbacks& callbacks);
+  at::Tensor Run(const std::vector<Action>& actions, int microbatches,
+                 const StageCallbacks& callbacks);
 
   ProcessGroup& forward_group_;
   ProcessGroup& backward_group_;

@@ -1,10 +1,10 @@
 // ProcessGroup: the ranks of one axis, and the collectives over them.
 //
-// A thin wrapper over c10d (gloo on CPU, NCCL on CUDA) that gives every operation a name, a deadline
-// and an error with operation, group, rank and step. Only process_group*.cc sees c10d. One issuing
-// thread per group. Every method but rank/size/name is collective over the group, or between two
-// ranks for point-to-point. Throws keel::Error(kUnavailable) when a peer is lost, kDeadlineExceeded
-// when the deadline passes.
+// A thin wrapper over c10d (gloo on CPU, NCCL on CUDA) that gives every operation a name, a
+// deadline and an error with operation, group, rank and step. Only process_group*.cc sees c10d. One
+// issuing thread per group. Every method but rank/size/name is collective over the group, or
+// between two ranks for point-to-point. Throws keel::Error(kUnavailable) when a peer is lost,
+// kDeadlineExceeded when the deadline passes.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -26,29 +26,29 @@ enum class ReduceOp { kSum, kMax, kMin };
 class Work {
  public:
   virtual ~Work() = default;
-  virtual void Wait() = 0;   // throws as the blocking calls do
+  virtual void Wait() = 0;  // throws as the blocking calls do
 };
 
 struct GroupOptions {
-  std::string name;                          // "tp", "dp", "pp_fwd": part of the store's keys, and of messages
-  std::vector<int> ranks;                    // global ranks, in group order; must contain this rank
+  std::string name;        // "tp", "dp", "pp_fwd": part of the store's keys, and of messages
+  std::vector<int> ranks;  // global ranks, in group order; must contain this rank
   std::chrono::milliseconds deadline{120'000};
-  bool cuda = false;                         // NCCL through the keel_cuda module
-  int device_index = -1;                     // CUDA device
-  std::string local_address = "127.0.0.1";   // of this host, as its peers reach it (gloo)
-  const std::atomic<int64_t>* step = nullptr;   // shown in errors; may be null
+  bool cuda = false;                           // NCCL through the keel_cuda module
+  int device_index = -1;                       // CUDA device
+  std::string local_address = "127.0.0.1";     // of this host, as its peers reach it (gloo)
+  const std::atomic<int64_t>* step = nullptr;  // shown in errors; may be null
 };
 
 class ProcessGroup {
  public:
-  virtual ~ProcessGroup() = default;   // never a collective; see Shutdown
+  virtual ~ProcessGroup() = default;  // never a collective; see Shutdown
 
-  virtual int rank() const = 0;   // within the group
+  virtual int rank() const = 0;  // within the group
   virtual int size() const = 0;
   virtual const std::string& name() const = 0;
 
   // All tensors contiguous. With size() == 1 each is a copy or nothing.
-  virtual std::unique_ptr<Work> AllReduceAsync(at::Tensor& tensor, ReduceOp op) = 0;       // in place
+  virtual std::unique_ptr<Work> AllReduceAsync(at::Tensor& tensor, ReduceOp op) = 0;  // in place
   // out: size() * in.numel() elements, in's dtype; group order.
   virtual std::unique_ptr<Work> AllGatherAsync(at::Tensor& out, const at::Tensor& in) = 0;
   // in: size() * out.numel() elements. Sum.
@@ -60,7 +60,9 @@ class ProcessGroup {
   // Orderly end; call before the store goes. Not a collective.
   virtual void Shutdown() = 0;
 
-  void AllReduce(at::Tensor& tensor, ReduceOp op = ReduceOp::kSum) { AllReduceAsync(tensor, op)->Wait(); }
+  void AllReduce(at::Tensor& tensor, ReduceOp op = ReduceOp::kSum) {
+    AllReduceAsync(tensor, op)->Wait();
+  }
   void AllGather(at::Tensor& out, const at::Tensor& in) { AllGatherAsync(out, in)->Wait(); }
   void ReduceScatter(at::Tensor& out, const at::Tensor& in) { ReduceScatterAsync(out, in)->Wait(); }
 };

@@ -1,10 +1,11 @@
 // ProcessGroup over gloo, for tensors in host memory.
 
 #include <fmt/format.h>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include <algorithm>
 #include <string_view>
+
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "parallel/cuda_module.h"
 #include "parallel/process_group.h"
@@ -17,23 +18,28 @@ namespace {
 // What an operation says of itself when it fails.
 struct Where {
   std::string group;
-  int rank;   // global
+  int rank;  // global
   std::chrono::milliseconds deadline;
   const std::atomic<int64_t>* step;
 
   [[noreturn]] void Rethrow(std::string_view operation, const std::exception& error) const {
     std::string text = error.what();
     text = text.substr(0, text.find('\n'));
-    const bool late = text.find("imed out") != std::string::npos || text.find("imeout") != std::string::npos;
-    const std::string at = step == nullptr || step->load() < 0 ? "" : fmt::format(" step {}", step->load());
+    const bool late =
+        text.find("imed out") != std::string::npos || text.find("imeout") != std::string::npos;
+    const std::string at =
+        step == nullptr || step->load() < 0 ? "" : fmt::format(" step {}", step->load());
     if (late) {
-      throw Error(StatusCode::kDeadlineExceeded,
-                  fmt::format("{} in group {} on rank {}{} took longer than {} s: a peer hangs or is lost ({}); "
-                              "trainer.deadline_seconds sets the limit",
-                              operation, group, rank, at, static_cast<double>(deadline.count()) / 1000, text));
+      throw Error(
+          StatusCode::kDeadlineExceeded,
+          fmt::format(
+              "{} in group {} on rank {}{} took longer than {} s: a peer hangs or is lost ({}); "
+              "trainer.deadline_seconds sets the limit",
+              operation, group, rank, at, static_cast<double>(deadline.count()) / 1000, text));
     }
     throw Error(StatusCode::kUnavailable,
-                fmt::format("{} in group {} on rank {}{}: lost a peer ({})", operation, group, rank, at, text));
+                fmt::format("{} in group {} on rank {}{}: lost a peer ({})", operation, group, rank,
+                            at, text));
   }
 };
 
@@ -55,8 +61,8 @@ class GlooWork final : public Work {
   const char* operation_;
 };
 
-// Sums the pieces of an all-to-all, in rank order, in fp32: every rank's part is the same bits however
-// often it is run.
+// Sums the pieces of an all-to-all, in rank order, in fp32: every rank's part is the same bits
+// however often it is run.
 class ReduceScatterWork final : public Work {
  public:
   ReduceScatterWork(std::unique_ptr<Work> exchange, at::Tensor pieces, at::Tensor out)
@@ -75,7 +81,7 @@ class ReduceScatterWork final : public Work {
 
  private:
   std::unique_ptr<Work> exchange_;
-  at::Tensor pieces_;   // [ranks, elements]
+  at::Tensor pieces_;  // [ranks, elements]
   at::Tensor out_;
 };
 
@@ -107,7 +113,8 @@ class GlooGroup final : public ProcessGroup {
     });
   }
 
-  // gloo's own reduce-scatter moves as much as an all-reduce; an all-to-all and a local sum move half.
+  // gloo's own reduce-scatter moves as much as an all-reduce; an all-to-all and a local sum move
+  // half.
   std::unique_ptr<Work> ReduceScatterAsync(at::Tensor& out, const at::Tensor& in) override {
     at::Tensor pieces = at::empty({size(), out.numel()}, in.options());
     auto exchange = Start("reduce-scatter", [&] {
@@ -172,23 +179,27 @@ std::shared_ptr<gloo::transport::Device> DeviceFor(const std::string& local_addr
 
 }  // namespace
 
-std::unique_ptr<ProcessGroup> MakeProcessGroup(const Store& store, int global_rank, const GroupOptions& options) {
+std::unique_ptr<ProcessGroup> MakeProcessGroup(const Store& store, int global_rank,
+                                               const GroupOptions& options) {
   if (options.ranks.size() == 1) return MakeSingleGroup(options.name);
   if (options.cuda) {
     return ValueOrThrow(LoadCudaModule())->MakeGroup(store, global_rank, options);
   }
   const auto it = std::find(options.ranks.begin(), options.ranks.end(), global_rank);
   if (it == options.ranks.end()) {
-    throw Error(StatusCode::kInternal, fmt::format("rank {} is not in group {}", global_rank, options.name));
+    throw Error(StatusCode::kInternal,
+                fmt::format("rank {} is not in group {}", global_rank, options.name));
   }
   Where where{options.name, global_rank, options.deadline, options.step};
   try {
     auto gloo_options = c10d::ProcessGroupGloo::Options::create(options.deadline);
     gloo_options->devices.push_back(DeviceFor(options.local_address));
     gloo_options->threads = 2;
-    const Store scoped = store.WithPrefix(fmt::format("group/{}/{}", options.name, options.ranks.front()));
-    auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(scoped.impl()->store, static_cast<int>(it - options.ranks.begin()),
-                                                            static_cast<int>(options.ranks.size()), gloo_options);
+    const Store scoped =
+        store.WithPrefix(fmt::format("group/{}/{}", options.name, options.ranks.front()));
+    auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(
+        scoped.impl()->store, static_cast<int>(it - options.ranks.begin()),
+        static_cast<int>(options.ranks.size()), gloo_options);
     return std::make_unique<GlooGroup>(std::move(gloo), options.name, std::move(where));
   } catch (const Error&) {
     throw;

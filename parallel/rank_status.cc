@@ -11,7 +11,7 @@
 namespace keel::parallel {
 
 struct RankStatus::Record {
-  int64_t set;   // 1 once written
+  int64_t set;  // 1 once written
   int64_t step;
   std::array<char, 24> phase;
 };
@@ -47,7 +47,8 @@ std::optional<RankStatus::Reading> RankStatus::Read(const std::string& path) {
   const ssize_t size = read(fd, &record, sizeof record);
   close(fd);
   if (size != static_cast<ssize_t>(sizeof record) || record.set != 1) return std::nullopt;
-  return Reading{record.step, std::string(record.phase.data(), strnlen(record.phase.data(), record.phase.size()))};
+  return Reading{record.step, std::string(record.phase.data(),
+                                          strnlen(record.phase.data(), record.phase.size()))};
 }
 
 }  // namespace keel::parallel

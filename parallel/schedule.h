@@ -7,12 +7,12 @@
 namespace keel::parallel {
 
 enum class ActionKind {
-  kRecvForward,    // post the receive of a micro-batch's input from the previous stage
-  kForward,        // wait for that input, compute
-  kSendForward,    // start sending the output to the next stage
-  kRecvBackward,   // post the receive of the output's gradient from the next stage
-  kBackward,       // wait for it, compute
-  kSendBackward,   // start sending the input's gradient to the previous stage
+  kRecvForward,   // post the receive of a micro-batch's input from the previous stage
+  kForward,       // wait for that input, compute
+  kSendForward,   // start sending the output to the next stage
+  kRecvBackward,  // post the receive of the output's gradient from the next stage
+  kBackward,      // wait for it, compute
+  kSendBackward,  // start sending the input's gradient to the previous stage
 };
 
 struct Action {

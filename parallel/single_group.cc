@@ -20,8 +20,12 @@ class SingleGroup final : public ProcessGroup {
   const std::string& name() const override { return name_; }
 
   std::unique_ptr<Work> AllReduceAsync(at::Tensor&, ReduceOp) override { return Done(); }
-  std::unique_ptr<Work> AllGatherAsync(at::Tensor& out, const at::Tensor& in) override { return Copy(out, in); }
-  std::unique_ptr<Work> ReduceScatterAsync(at::Tensor& out, const at::Tensor& in) override { return Copy(out, in); }
+  std::unique_ptr<Work> AllGatherAsync(at::Tensor& out, const at::Tensor& in) override {
+    return Copy(out, in);
+  }
+  std::unique_ptr<Work> ReduceScatterAsync(at::Tensor& out, const at::Tensor& in) override {
+    return Copy(out, in);
+  }
   void Broadcast(at::Tensor&, int) override {}
   std::unique_ptr<Work> SendAsync(const at::Tensor&, int, int) override { return NoPeer("send"); }
   std::unique_ptr<Work> RecvAsync(at::Tensor&, int, int) override { return NoPeer("receive"); }
@@ -35,7 +39,8 @@ class SingleGroup final : public ProcessGroup {
     return Done();
   }
   std::unique_ptr<Work> NoPeer(const char* operation) const {
-    throw Error(StatusCode::kInternal, std::string(operation) + " in group " + name_ + ", which has one rank");
+    throw Error(StatusCode::kInternal,
+                std::string(operation) + " in group " + name_ + ", which has one rank");
   }
 
   std::string name_;

@@ -1,11 +1,12 @@
 #include "parallel/store.h"
 
 #include <fmt/format.h>
+
+#include <thread>
+
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
-
-#include <thread>
 
 #include "parallel/store_impl.h"
 
@@ -26,9 +27,10 @@ std::string Brief(const std::exception& error) {
 Result<Store> Store::Connect(const LaunchEnv& env, std::chrono::milliseconds deadline) {
   if (env.master_addr.empty()) {
     if (env.world_size == 1) return InProcess();
-    return Status(StatusCode::kUsage, fmt::format("{} ranks without MASTER_ADDR: set MASTER_ADDR and MASTER_PORT, or "
-                                                  "start with keel launch or torchrun",
-                                                  env.world_size));
+    return Status(StatusCode::kUsage,
+                  fmt::format("{} ranks without MASTER_ADDR: set MASTER_ADDR and MASTER_PORT, or "
+                              "start with keel launch or torchrun",
+                              env.world_size));
   }
   const std::string address = fmt::format("{}:{}", env.master_addr, env.master_port);
   try {
@@ -38,7 +40,8 @@ Result<Store> Store::Connect(const LaunchEnv& env, std::chrono::milliseconds dea
     options.waitWorkers = false;
     options.timeout = deadline;
     auto tcp = c10::make_intrusive<c10d::TCPStore>(env.master_addr, options);
-    // A server may outlive an attempt (torchrun's static rendezvous), so attempts get their own keys.
+    // A server may outlive an attempt (torchrun's static rendezvous), so attempts get their own
+    // keys.
     const std::string prefix = fmt::format("{}/attempt_{}", env.run_id, env.restart_count);
     auto impl = std::make_shared<Impl>();
     impl->store = c10::make_intrusive<c10d::PrefixStore>(prefix, tcp);
@@ -46,7 +49,8 @@ Result<Store> Store::Connect(const LaunchEnv& env, std::chrono::milliseconds dea
     return Store(std::move(impl));
   } catch (const std::exception& error) {
     return Status(StatusCode::kUnavailable,
-                  fmt::format("rank {}: no connection to the store at {}: {}; check that rank 0's launcher runs and that "
+                  fmt::format("rank {}: no connection to the store at {}: {}; check that rank 0's "
+                              "launcher runs and that "
                               "MASTER_ADDR and MASTER_PORT name it",
                               env.rank, address, Brief(error)));
   }
@@ -71,7 +75,8 @@ Status Store::Set(std::string_view key, std::string_view value) const {
     impl_->store->set(std::string(key), Bytes(value));
     return Status::Ok();
   } catch (const std::exception& error) {
-    return Status(StatusCode::kUnavailable, fmt::format("store {}: set {}: {}", impl_->address, key, Brief(error)));
+    return Status(StatusCode::kUnavailable,
+                  fmt::format("store {}: set {}: {}", impl_->address, key, Brief(error)));
   }
 }
 
@@ -83,7 +88,8 @@ Result<std::string> Store::Get(std::string_view key, std::chrono::milliseconds d
     while (!impl_->store->check({name})) {
       if (std::chrono::steady_clock::now() - start > deadline) {
         return Status(StatusCode::kDeadlineExceeded,
-                      fmt::format("store {}: key {} did not appear within {} ms", impl_->address, key, deadline.count()));
+                      fmt::format("store {}: key {} did not appear within {} ms", impl_->address,
+                                  key, deadline.count()));
       }
       std::this_thread::sleep_for(pause);
       pause = std::min(pause * 2, std::chrono::microseconds(5000));
@@ -91,7 +97,8 @@ Result<std::string> Store::Get(std::string_view key, std::chrono::milliseconds d
     const std::vector<uint8_t> value = impl_->store->get(name);
     return std::string(value.begin(), value.end());
   } catch (const std::exception& error) {
-    return Status(StatusCode::kUnavailable, fmt::format("store {}: get {}: {}", impl_->address, key, Brief(error)));
+    return Status(StatusCode::kUnavailable,
+                  fmt::format("store {}: get {}: {}", impl_->address, key, Brief(error)));
   }
 }
 
@@ -99,7 +106,8 @@ Result<int64_t> Store::Add(std::string_view key, int64_t amount) const {
   try {
     return impl_->store->add(std::string(key), amount);
   } catch (const std::exception& error) {
-    return Status(StatusCode::kUnavailable, fmt::format("store {}: add {}: {}", impl_->address, key, Brief(error)));
+    return Status(StatusCode::kUnavailable,
+                  fmt::format("store {}: add {}: {}", impl_->address, key, Brief(error)));
   }
 }
 
@@ -108,7 +116,8 @@ Status Store::Delete(std::string_view key) const {
     impl_->store->deleteKey(std::string(key));
     return Status::Ok();
   } catch (const std::exception& error) {
-    return Status(StatusCode::kUnavailable, fmt::format("store {}: delete {}: {}", impl_->address, key, Brief(error)));
+    return Status(StatusCode::kUnavailable,
+                  fmt::format("store {}: delete {}: {}", impl_->address, key, Brief(error)));
   }
 }
 

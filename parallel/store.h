@@ -14,7 +14,7 @@ namespace keel::parallel {
 
 class Store {
  public:
-  struct Impl;   // holds the c10d store; defined where c10d is seen
+  struct Impl;  // holds the c10d store; defined where c10d is seen
   explicit Store(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
   // As the launch environment says: a client of the agent's store under torchrun and keel launch, a

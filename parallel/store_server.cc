@@ -1,6 +1,7 @@
 #include "parallel/store_server.h"
 
 #include <fmt/format.h>
+
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 namespace keel::parallel {
@@ -21,8 +22,10 @@ Result<StoreServer> StoreServer::Start(const std::string& host, int port) {
     return StoreServer(std::move(impl));
   } catch (const std::exception& error) {
     const std::string text = error.what();
-    return Status(StatusCode::kUnavailable, fmt::format("the job's store cannot be served at {}:{}: {}; choose another --master-port",
-                                                        host, port, text.substr(0, text.find('\n'))));
+    return Status(
+        StatusCode::kUnavailable,
+        fmt::format("the job's store cannot be served at {}:{}: {}; choose another --master-port",
+                    host, port, text.substr(0, text.find('\n'))));
   }
 }
 

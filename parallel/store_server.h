@@ -10,8 +10,8 @@ namespace keel::parallel {
 
 class StoreServer {
  public:
-  // Serves on `port`, or on any free one when it is 0. c10d's server listens on all interfaces and knows no
-  // authentication: keep the port inside the cluster.
+  // Serves on `port`, or on any free one when it is 0. c10d's server listens on all interfaces and
+  // knows no authentication: keep the port inside the cluster.
   static Result<StoreServer> Start(const std::string& host, int port);
   int port() const;
 

@@ -16,7 +16,8 @@ using torch::autograd::variable_list;
 // The gradients are passed as tensors beside the weights; they take no part in differentiation.
 struct LinearFunction : Function<LinearFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            const at::Tensor& weight_gradient, const std::optional<at::Tensor>& bias,
+                            const at::Tensor& weight_gradient,
+                            const std::optional<at::Tensor>& bias,
                             const std::optional<at::Tensor>& bias_gradient) {
     context->save_for_backward({x, weight});
     context->saved_data["weight_gradient"] = weight_gradient;
@@ -43,8 +44,9 @@ struct LinearFunction : Function<LinearFunction> {
 
 struct EmbeddingFunction : Function<EmbeddingFunction> {
   // ids [T]; those outside [first, first + rows) give zero rows.
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& ids, const at::Tensor& weight,
-                            const at::Tensor& weight_gradient, int64_t first) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& ids,
+                            const at::Tensor& weight, const at::Tensor& weight_gradient,
+                            int64_t first) {
     const at::Tensor local = ids - first;
     const at::Tensor outside = local.lt(0).logical_or_(local.ge(weight.size(0)));
     const at::Tensor rows = local.masked_fill(outside, 0);

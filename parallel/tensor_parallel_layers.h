@@ -1,4 +1,5 @@
-// Linear layers and the embedding, split over the tensor-parallel group (Megatron-LM, Shoeybi 2019).
+// Linear layers and the embedding, split over the tensor-parallel group (Megatron-LM, Shoeybi
+// 2019).
 //
 // Layers hold pointers: parameters and group must outlive them. Weight gradients are added to
 // Parameter::gradient in fp32 by the backward itself; nothing is stored in value.grad().
@@ -34,11 +35,11 @@ class ColumnParallelLinear {
  private:
   TensorParallel tp_;
   Parameter* weight_;
-  Parameter* bias_;   // may be null
+  Parameter* bias_;  // may be null
 };
 
-// The input dim is split. Input [T, in / n], output [T, out] (or [T / n, out]). The bias, whole on each
-// rank, is added after the sum. Collective over TP.
+// The input dim is split. Input [T, in / n], output [T, out] (or [T / n, out]). The bias, whole on
+// each rank, is added after the sum. Collective over TP.
 class RowParallelLinear {
  public:
   RowParallelLinear(TensorParallel tp, Parameter* weight, Parameter* bias = nullptr)
@@ -48,7 +49,7 @@ class RowParallelLinear {
  private:
   TensorParallel tp_;
   Parameter* weight_;
-  Parameter* bias_;   // may be null
+  Parameter* bias_;  // may be null
 };
 
 // Rows of the table are split: rank r holds ids [r * rows, (r + 1) * rows), the last ones padding.

@@ -32,23 +32,24 @@ void WithHostPointer(const at::Tensor& tensor, F&& f) {
 }
 
 // [C, 3]: maximum, sum of exponentials, logit of the target; over `columns` valid columns.
-at::Tensor LocalStatistics(const at::Tensor& logits, const at::Tensor& local_targets, int64_t columns) {
+at::Tensor LocalStatistics(const at::Tensor& logits, const at::Tensor& local_targets,
+                           int64_t columns) {
   const int64_t rows = logits.size(0);
   at::Tensor statistics = at::empty({rows, 3}, logits.options().dtype(at::kFloat));
   if (logits.is_cpu()) {
     WithHostPointer(logits, [&](auto* data) {
       at::parallel_for(0, rows, kRowGrain, [&](int64_t begin, int64_t end) {
-        kernels::SoftmaxStatistics(data + begin * logits.size(1), logits.size(1), end - begin, columns,
-                                   local_targets.data_ptr<int64_t>() + begin,
+        kernels::SoftmaxStatistics(data + begin * logits.size(1), logits.size(1), end - begin,
+                                   columns, local_targets.data_ptr<int64_t>() + begin,
                                    statistics.data_ptr<float>() + begin * 3);
       });
     });
     return statistics;
   }
   const at::Tensor valid = logits.narrow(1, 0, columns).to(at::kFloat);
-  const at::Tensor largest = columns > 0
-                                 ? std::get<0>(valid.max(1))
-                                 : at::full({rows}, -std::numeric_limits<float>::infinity(), valid.options());
+  const at::Tensor largest =
+      columns > 0 ? std::get<0>(valid.max(1))
+                  : at::full({rows}, -std::numeric_limits<float>::infinity(), valid.options());
   const at::Tensor here = local_targets.ge(0).logical_and_(local_targets.lt(columns));
   const at::Tensor index = local_targets.masked_fill(here.logical_not(), 0).unsqueeze(1);
   statistics.select(1, 0).copy_(largest);
@@ -65,9 +66,10 @@ void LogitsToGradient(at::Tensor& logits, const at::Tensor& local_targets, int64
   if (logits.is_cpu()) {
     WithHostPointer(logits, [&](auto* data) {
       at::parallel_for(0, rows, kRowGrain, [&](int64_t begin, int64_t end) {
-        kernels::SoftmaxGradient(data + begin * logits.size(1), logits.size(1), end - begin, columns,
-                                 local_targets.data_ptr<int64_t>() + begin,
-                                 log_sum.data_ptr<float>() + begin, weight.data_ptr<float>() + begin);
+        kernels::SoftmaxGradient(data + begin * logits.size(1), logits.size(1), end - begin,
+                                 columns, local_targets.data_ptr<int64_t>() + begin,
+                                 log_sum.data_ptr<float>() + begin,
+                                 weight.data_ptr<float>() + begin);
       });
     });
     return;
@@ -84,8 +86,8 @@ void LogitsToGradient(at::Tensor& logits, const at::Tensor& local_targets, int64
 }
 
 struct ChunkResult {
-  at::Tensor log_sum;   // [C] log of the sum of exponentials over the whole vocabulary
-  at::Tensor target;    // [C] logit of the target
+  at::Tensor log_sum;  // [C] log of the sum of exponentials over the whole vocabulary
+  at::Tensor target;   // [C] logit of the target
 };
 
 // Joins the statistics of all ranks, in rank order, so that every rank gets the same bits.
@@ -102,8 +104,8 @@ ChunkResult Join(const at::Tensor& statistics, ProcessGroup& group) {
 }
 
 struct Part {
-  int64_t first = 0;     // first vocabulary id of this rank
-  int64_t columns = 0;   // valid ones
+  int64_t first = 0;    // first vocabulary id of this rank
+  int64_t columns = 0;  // valid ones
 };
 
 Part LocalPart(const VocabParallelHead& head) {
@@ -114,13 +116,14 @@ Part LocalPart(const VocabParallelHead& head) {
 
 int64_t ChunkRows(const VocabParallelHead& head, const at::Tensor& hidden) {
   const int64_t row_bytes = head.weight->rows() * hidden.element_size();
-  return std::max<int64_t>(1, std::min(hidden.size(0), head.chunk_bytes / std::max<int64_t>(1, row_bytes)));
+  return std::max<int64_t>(
+      1, std::min(hidden.size(0), head.chunk_bytes / std::max<int64_t>(1, row_bytes)));
 }
 
 // Calls body(begin, count, logits, local_targets, result) for each chunk of tokens.
 template <typename Body>
-void ForEachChunk(const VocabParallelHead& head, const at::Tensor& hidden, const at::Tensor& targets,
-                  Body&& body) {
+void ForEachChunk(const VocabParallelHead& head, const at::Tensor& hidden,
+                  const at::Tensor& targets, Body&& body) {
   const Part part = LocalPart(head);
   const int64_t tokens = hidden.size(0);
   // Even chunks: 2048 tokens with room for 1400 become two of 1024.
@@ -133,27 +136,30 @@ void ForEachChunk(const VocabParallelHead& head, const at::Tensor& hidden, const
     at::Tensor logits = buffer.narrow(0, 0, count);
     at::mm_out(logits, hidden.narrow(0, begin, count), head.weight->value.t());
     const at::Tensor mine = local_targets.narrow(0, begin, count);
-    body(begin, count, logits, mine, Join(LocalStatistics(logits, mine, part.columns), *head.tp.group));
+    body(begin, count, logits, mine,
+         Join(LocalStatistics(logits, mine, part.columns), *head.tp.group));
   }
 }
 
 struct LossFunction : Function<LossFunction> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden, const VocabParallelHead* head,
-                            const at::Tensor& targets, double scale, bool with_gradient) {
-    const at::Tensor counted = targets.ne(kIgnoreTarget).to(at::kFloat);   // [T]
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden,
+                            const VocabParallelHead* head, const at::Tensor& targets, double scale,
+                            bool with_gradient) {
+    const at::Tensor counted = targets.ne(kIgnoreTarget).to(at::kFloat);  // [T]
     const int64_t columns = LocalPart(*head).columns;
     at::Tensor loss = at::zeros({}, hidden.options().dtype(at::kFloat));
     at::Tensor dhidden = with_gradient ? at::empty_like(hidden) : at::Tensor();
     ForEachChunk(*head, hidden, targets,
-                 [&](int64_t begin, int64_t count, at::Tensor& logits, const at::Tensor& local_targets,
-                     const ChunkResult& result) {
+                 [&](int64_t begin, int64_t count, at::Tensor& logits,
+                     const at::Tensor& local_targets, const ChunkResult& result) {
                    const at::Tensor weight = counted.narrow(0, begin, count);
                    loss.add_(((result.log_sum - result.target) * weight).sum(), scale);
                    if (!with_gradient) return;
                    LogitsToGradient(logits, local_targets, columns, result.log_sum, weight * scale);
                    at::Tensor out = dhidden.narrow(0, begin, count);
                    at::mm_out(out, logits, head->weight->value);
-                   AccumulateWeightGradient(head->weight->gradient, logits, hidden.narrow(0, begin, count));
+                   AccumulateWeightGradient(head->weight->gradient, logits,
+                                            hidden.narrow(0, begin, count));
                  });
     if (with_gradient) context->save_for_backward({dhidden});
     return loss;
@@ -173,7 +179,8 @@ at::Tensor Enter(const VocabParallelHead& head, const at::Tensor& hidden) {
 
 at::Tensor VocabParallelLoss(const VocabParallelHead& head, const at::Tensor& hidden,
                              const at::Tensor& targets, double scale) {
-  return LossFunction::apply(Enter(head, hidden), &head, targets, scale, at::GradMode::is_enabled());
+  return LossFunction::apply(Enter(head, hidden), &head, targets, scale,
+                             at::GradMode::is_enabled());
 }
 
 at::Tensor VocabParallelLogProbs(const VocabParallelHead& head, const at::Tensor& hidden,
@@ -181,11 +188,12 @@ at::Tensor VocabParallelLogProbs(const VocabParallelHead& head, const at::Tensor
   const at::NoGradGuard no_grad;
   const at::Tensor whole = Enter(head, hidden);
   at::Tensor out = at::zeros({whole.size(0)}, whole.options().dtype(at::kFloat));
-  ForEachChunk(head, whole, targets,
-               [&](int64_t begin, int64_t count, at::Tensor&, const at::Tensor&, const ChunkResult& result) {
-                 const at::Tensor counted = targets.narrow(0, begin, count).ne(kIgnoreTarget);
-                 out.narrow(0, begin, count).copy_((result.target - result.log_sum) * counted);
-               });
+  ForEachChunk(
+      head, whole, targets,
+      [&](int64_t begin, int64_t count, at::Tensor&, const at::Tensor&, const ChunkResult& result) {
+        const at::Tensor counted = targets.narrow(0, begin, count).ne(kIgnoreTarget);
+        out.narrow(0, begin, count).copy_((result.target - result.log_sum) * counted);
+      });
   return out;
 }
 

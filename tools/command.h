@@ -1,17 +1,18 @@
 // The keel program's subcommands: one file each, one registering function each.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include <string>
 #include <vector>
+
+#include <CLI/CLI.hpp>
 
 namespace keel::tools {
 
 // What a command leaves behind.
 struct CommandContext {
   int exit_code = 0;
-  std::vector<std::string> arguments;   // the program's own, argv[0] first; for commands that start others
+  std::vector<std::string>
+      arguments;  // the program's own, argv[0] first; for commands that start others
 };
 
 void AddConfigCommand(CLI::App& app, CommandContext& context);

@@ -18,12 +18,14 @@ void ReportCrash(std::string_view message, int exit_code) noexcept {
     const char* path = std::getenv("TORCHELASTIC_ERROR_FILE");
     if (path == nullptr || *path == '\0') return;
     // The keys of torch.distributed.elastic's error file; its summary shows py_callstack.
-    const auto seconds =
-        std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-    const Json report = {{"message",
-                          {{"message", message},
-                           {"extraInfo", {{"py_callstack", message}, {"timestamp", std::to_string(seconds)}}},
-                           {"errorCode", exit_code}}}};
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(
+                             std::chrono::system_clock::now().time_since_epoch())
+                             .count();
+    const Json report = {
+        {"message",
+         {{"message", message},
+          {"extraInfo", {{"py_callstack", message}, {"timestamp", std::to_string(seconds)}}},
+          {"errorCode", exit_code}}}};
     const std::string temporary = std::string(path) + ".tmp" + std::to_string(getpid());
     {
       std::ofstream file(temporary);

@@ -1,4 +1,5 @@
-// What a rank leaves for its launcher when it fails: torch's error file, named by TORCHELASTIC_ERROR_FILE.
+// What a rank leaves for its launcher when it fails: torch's error file, named by
+// TORCHELASTIC_ERROR_FILE.
 #pragma once
 
 #include <string_view>

@@ -23,8 +23,8 @@ struct Arguments {
   uint64_t seed = 0;
 };
 
-// The token of a row of logits [vocab]: the largest, or a draw from softmax(logits / temperature). The draw
-// depends on (seed, row, position) alone.
+// The token of a row of logits [vocab]: the largest, or a draw from softmax(logits / temperature).
+// The draw depends on (seed, row, position) alone.
 int32_t Choose(const at::Tensor& logits, double temperature, const Philox& rng, uint64_t draw) {
   if (temperature <= 0) return static_cast<int32_t>(logits.argmax().item<int64_t>());
   const at::Tensor cumulative = at::softmax(logits.to(at::kDouble) / temperature, 0).cumsum(0);
@@ -37,21 +37,25 @@ void Generate(const Arguments& a) {
   HfInference model(a.model, a.dtype);
   const std::vector<InputRow> rows = ReadInputRows(a.input, model);
   std::ofstream out(a.output);
-  if (!out) throw Error(StatusCode::kCannotCreate, fmt::format("--output {}: cannot be written", a.output));
+  if (!out)
+    throw Error(StatusCode::kCannotCreate, fmt::format("--output {}: cannot be written", a.output));
   std::vector<int64_t> ends = model.config().eos_token_ids;
-  if (ends.empty() && model.tokenizer() != nullptr && model.tokenizer()->eos()) ends.push_back(*model.tokenizer()->eos());
+  if (ends.empty() && model.tokenizer() != nullptr && model.tokenizer()->eos())
+    ends.push_back(*model.tokenizer()->eos());
   int64_t generated = 0;
   for (size_t r = 0; r < rows.size(); ++r) {
     const Philox rng(a.seed, kSampleStream + r);
     const auto prompt = static_cast<int64_t>(rows[r].ids.size());
     const int64_t room = model.config().max_position_embeddings - prompt;
     if (room < 1) {
-      throw Error(StatusCode::kInvalidData, fmt::format("{}: {} tokens, the model takes {}", rows[r].where, prompt,
-                                                        model.config().max_position_embeddings));
+      throw Error(StatusCode::kInvalidData,
+                  fmt::format("{}: {} tokens, the model takes {}", rows[r].where, prompt,
+                              model.config().max_position_embeddings));
     }
     const int64_t limit = std::min(a.max_new_tokens, room);
     model::KvCache cache = model.decoder().MakeCache(1, prompt + limit);
-    at::Tensor logits = model.decoder().Decode(at::tensor(rows[r].ids, at::kInt).to(at::kLong).unsqueeze(0), cache);
+    at::Tensor logits =
+        model.decoder().Decode(at::tensor(rows[r].ids, at::kInt).to(at::kLong).unsqueeze(0), cache);
     std::vector<int32_t> tokens;
     std::string reason = "length";
     while (true) {
@@ -81,17 +85,25 @@ void AddGenerateCommand(CLI::App& app, CommandContext&) {
   auto a = std::make_shared<Arguments>();
   CLI::App* generate = app.add_subcommand("generate", "Continue texts with a Hugging Face model");
   generate->add_option("--model", a->model, "Hugging Face directory")->required();
-  generate->add_option("--input", a->input, "JSON Lines with input_ids, text or prompt")->required();
-  generate->add_option("--output", a->output, "JSON Lines: the row, output_ids, output, finish_reason")->required();
-  generate->add_option("--max-new-tokens", a->max_new_tokens, "Tokens at most (64)")->check(CLI::PositiveNumber);
-  generate->add_option("--temperature", a->temperature, "0: the likeliest token (0)")->check(CLI::NonNegativeNumber);
+  generate->add_option("--input", a->input, "JSON Lines with input_ids, text or prompt")
+      ->required();
+  generate
+      ->add_option("--output", a->output, "JSON Lines: the row, output_ids, output, finish_reason")
+      ->required();
+  generate->add_option("--max-new-tokens", a->max_new_tokens, "Tokens at most (64)")
+      ->check(CLI::PositiveNumber);
+  generate->add_option("--temperature", a->temperature, "0: the likeliest token (0)")
+      ->check(CLI::NonNegativeNumber);
   generate->add_option("--seed", a->seed, "Of the draws (0)");
-  generate->add_option("--dtype", a->dtype, "float32 or bfloat16 (default: the model's)")->check(CLI::IsMember({"float32", "bfloat16"}));
+  generate->add_option("--dtype", a->dtype, "float32 or bfloat16 (default: the model's)")
+      ->check(CLI::IsMember({"float32", "bfloat16"}));
   generate->footer(
       "Examples:\n"
       "  keel generate --model runs/quickstart/export --input prompts.jsonl --output out.jsonl\n"
-      "  keel generate --model export --input prompts.jsonl --output out.jsonl --max-new-tokens 200 --temperature 0.8\n"
-      "  keel generate --model export --input prompts.jsonl --output out.jsonl --temperature 1 --seed 7");
+      "  keel generate --model export --input prompts.jsonl --output out.jsonl --max-new-tokens "
+      "200 --temperature 0.8\n"
+      "  keel generate --model export --input prompts.jsonl --output out.jsonl --temperature 1 "
+      "--seed 7");
   generate->callback([a] { Generate(*a); });
 }
 

@@ -9,20 +9,24 @@
 namespace keel::tools {
 
 HfInference::HfInference(const std::string& directory, const std::string& dtype) {
-  const auto source = ValueOrThrow(trainer::ResolveModel(directory, Json::object(), DType::kF32, 0));
+  const auto source =
+      ValueOrThrow(trainer::ResolveModel(directory, Json::object(), DType::kF32, 0));
   config_ = source.config;
   const bool bf16 = dtype == "bfloat16" || (dtype.empty() && config_.dtype == DType::kBF16);
   group_ = parallel::MakeSingleGroup("single");
   model::DecoderOptions options;
   options.dtype = bf16 ? at::kBFloat16 : at::kFloat;
-  decoder_ = std::make_unique<model::Decoder>(config_, parallel::TensorParallel{group_.get(), false}, options);
+  decoder_ = std::make_unique<model::Decoder>(
+      config_, parallel::TensorParallel{group_.get(), false}, options);
   parallel::GradBufferOptions storage;
   storage.dtype = options.dtype;
   storage.inference = true;
-  storage_ = std::make_unique<parallel::GradBuffer>(decoder_->parameters(), *group_, *group_, nullptr, storage);
+  storage_ = std::make_unique<parallel::GradBuffer>(decoder_->parameters(), *group_, *group_,
+                                                    nullptr, storage);
   ThrowIfError(trainer::ImportWeights(directory, decoder_->Table(0, 1, true)));
   const bool has_tokenizer = std::ifstream(directory + "/tokenizer.json").good();
-  if (config_.vocab_size >= 259 && !has_tokenizer) tokenizer_ = ValueOrThrow(model::MakeTokenizer("bytes"));
+  if (config_.vocab_size >= 259 && !has_tokenizer)
+    tokenizer_ = ValueOrThrow(model::MakeTokenizer("bytes"));
 }
 
 std::vector<InputRow> ReadInputRows(const std::string& path, const HfInference& model) {
@@ -35,7 +39,9 @@ std::vector<InputRow> ReadInputRows(const std::string& path, const HfInference& 
     InputRow row;
     row.where = fmt::format("{}:{}", path, number);
     row.json = ValueOrThrow(ParseJson(line, row.where));
-    const auto fail = [&](const std::string& text) { throw Error(StatusCode::kInvalidData, row.where + ": " + text); };
+    const auto fail = [&](const std::string& text) {
+      throw Error(StatusCode::kInvalidData, row.where + ": " + text);
+    };
     if (!row.json.is_object()) fail("expected an object a line");
     if (row.json.contains("input_ids")) {
       for (const Json& id : row.json["input_ids"]) {
@@ -45,13 +51,15 @@ std::vector<InputRow> ReadInputRows(const std::string& path, const HfInference& 
     } else {
       const char* key = row.json.contains("text") ? "text" : "prompt";
       if (!row.json.contains(key)) fail("expected one of the keys input_ids, text, prompt");
-      if (model.tokenizer() == nullptr) fail("this release has no tokenizer for the model; give input_ids");
+      if (model.tokenizer() == nullptr)
+        fail("this release has no tokenizer for the model; give input_ids");
       row.ids = model.tokenizer()->Encode(ValueOrThrow(GetString(row.json, key, row.where)));
     }
     if (row.ids.empty()) fail("no tokens");
     for (const int32_t id : row.ids) {
       if (id < 0 || id >= model.config().vocab_size) {
-        fail(fmt::format("token {} is outside the model's vocabulary of {}", id, model.config().vocab_size));
+        fail(fmt::format("token {} is outside the model's vocabulary of {}", id,
+                         model.config().vocab_size));
       }
     }
     rows.push_back(std::move(row));

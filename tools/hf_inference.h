@@ -35,7 +35,7 @@ class HfInference {
 struct InputRow {
   Json json;
   std::vector<int32_t> ids;
-  std::string where;   // "prompts.jsonl:3"
+  std::string where;  // "prompts.jsonl:3"
 };
 std::vector<InputRow> ReadInputRows(const std::string& path, const HfInference& model);
 

@@ -28,8 +28,10 @@ std::string Suggestion(const CLI::App& app, int argc, char** argv) {
 }
 
 int Run(int argc, char** argv) {
-  CLI::App app{"Keel trains language models: pre-training and supervised fine-tuning over tensor, pipeline and data "
-               "parallel ranks, with checkpoints that are never lost."};
+  CLI::App app{
+      "Keel trains language models: pre-training and supervised fine-tuning over tensor, pipeline "
+      "and data "
+      "parallel ranks, with checkpoints that are never lost."};
   app.set_version_flag("--version", "keel 0.1.0");
   app.require_subcommand(1);
   app.footer(
@@ -42,7 +44,7 @@ int Run(int argc, char** argv) {
   keel::tools::AddConfigCommand(app, context);
   keel::tools::AddCkptCommands(app, &context.exit_code);
   keel::tools::AddLaunchCommand(app, context);
-//TMP  keel::tools::AddDoctorCommand(app, context);
+  keel::tools::AddDoctorCommand(app, context);
 #ifdef KEEL_WITH_TORCH
   keel::tools::AddTrainCommand(app, context);
   keel::tools::AddScoreCommand(app, context);
@@ -52,8 +54,9 @@ int Run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);   // --help, --version
-    fmt::print(stderr, "keel: {}{}\nkeel --help lists the commands\n", error.what(), Suggestion(app, argc, argv));
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    fmt::print(stderr, "keel: {}{}\nkeel --help lists the commands\n", error.what(),
+               Suggestion(app, argc, argv));
     return kExitUsage;
   }
   return context.exit_code;

@@ -34,7 +34,8 @@ void Score(const Arguments& a) {
   HfInference model(a.model, a.dtype);
   const std::vector<InputRow> rows = ReadInputRows(a.input, model);
   std::ofstream out(a.output);
-  if (!out) throw Error(StatusCode::kCannotCreate, fmt::format("--output {}: cannot be written", a.output));
+  if (!out)
+    throw Error(StatusCode::kCannotCreate, fmt::format("--output {}: cannot be written", a.output));
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> logits;
   double total = 0;
@@ -43,7 +44,8 @@ void Score(const Arguments& a) {
     const model::ModelBatch batch = BatchOf(row.ids);
     const at::Tensor hidden = model.decoder().Forward({}, batch);
     const at::Tensor log_probs = model.decoder().LogProbs(hidden, batch.targets);
-    if (!a.logits.empty()) logits.push_back(model.decoder().Logits(hidden).to(at::kFloat).contiguous());
+    if (!a.logits.empty())
+      logits.push_back(model.decoder().Logits(hidden).to(at::kFloat).contiguous());
     std::vector<double> values;
     double sum = 0;
     for (size_t i = 0; i + 1 < row.ids.size(); ++i) {
@@ -54,7 +56,8 @@ void Score(const Arguments& a) {
     tokens += static_cast<int64_t>(values.size());
     const double mean = values.empty() ? 0 : sum / static_cast<double>(values.size());
     // log_probs[i] is log p(token i + 1 | tokens up to i).
-    const Json line = {{"log_probs", values}, {"sum_log_prob", sum}, {"perplexity", std::exp(-mean)}};
+    const Json line = {
+        {"log_probs", values}, {"sum_log_prob", sum}, {"perplexity", std::exp(-mean)}};
     out << line.dump() << "\n";
   }
   out.close();
@@ -63,36 +66,44 @@ void Score(const Arguments& a) {
     std::vector<checkpoint::SafetensorsPart> parts;
     std::vector<std::string> names;
     for (size_t i = 0; i < logits.size(); ++i) names.push_back(fmt::format("logits.{}", i));
-    for (size_t i = 0; i < logits.size(); ++i) parts.push_back({names[i], DType::kF32, Dims(logits[i].sizes()), {}});
-    const std::string header = ValueOrThrow(checkpoint::BuildSafetensorsHeader(parts, {{"format", "pt"}}, 8));
+    for (size_t i = 0; i < logits.size(); ++i)
+      parts.push_back({names[i], DType::kF32, Dims(logits[i].sizes()), {}});
+    const std::string header =
+        ValueOrThrow(checkpoint::BuildSafetensorsHeader(parts, {{"format", "pt"}}, 8));
     std::ofstream file(a.logits, std::ios::binary);
     file << header;
     for (const at::Tensor& tensor : logits) {
-      file.write(static_cast<const char*>(tensor.data_ptr()), static_cast<std::streamsize>(tensor.nbytes()));
+      file.write(static_cast<const char*>(tensor.data_ptr()),
+                 static_cast<std::streamsize>(tensor.nbytes()));
     }
     file.close();
     if (!file) throw Error(StatusCode::kIo, fmt::format("--logits {}: writing failed", a.logits));
   }
   const double mean = tokens == 0 ? 0 : total / static_cast<double>(tokens);
-  fmt::print("{} rows, {} tokens scored, mean log-prob {:.6f}, perplexity {:.6f} -> {}\n", rows.size(), tokens, mean,
-             std::exp(-mean), a.output);
+  fmt::print("{} rows, {} tokens scored, mean log-prob {:.6f}, perplexity {:.6f} -> {}\n",
+             rows.size(), tokens, mean, std::exp(-mean), a.output);
 }
 
 }  // namespace
 
 void AddScoreCommand(CLI::App& app, CommandContext&) {
   auto a = std::make_shared<Arguments>();
-  CLI::App* score = app.add_subcommand("score", "Log-probabilities per token under a Hugging Face model");
+  CLI::App* score =
+      app.add_subcommand("score", "Log-probabilities per token under a Hugging Face model");
   score->add_option("--model", a->model, "Hugging Face directory")->required();
   score->add_option("--input", a->input, "JSON Lines with input_ids, text or prompt")->required();
-  score->add_option("--output", a->output, "JSON Lines: log_probs, sum_log_prob, perplexity")->required();
-  score->add_option("--logits", a->logits, "Also all logits, as safetensors logits.<row> [tokens, vocab] fp32");
-  score->add_option("--dtype", a->dtype, "float32 or bfloat16 (default: the model's)")->check(CLI::IsMember({"float32", "bfloat16"}));
+  score->add_option("--output", a->output, "JSON Lines: log_probs, sum_log_prob, perplexity")
+      ->required();
+  score->add_option("--logits", a->logits,
+                    "Also all logits, as safetensors logits.<row> [tokens, vocab] fp32");
+  score->add_option("--dtype", a->dtype, "float32 or bfloat16 (default: the model's)")
+      ->check(CLI::IsMember({"float32", "bfloat16"}));
   score->footer(
       "Examples:\n"
       "  keel score --model runs/quickstart/export --input rows.jsonl --output scores.jsonl\n"
       "  keel score --model Qwen2.5-0.5B --input ids.jsonl --output scores.jsonl --dtype float32\n"
-      "  keel score --model export --input rows.jsonl --output scores.jsonl --logits logits.safetensors");
+      "  keel score --model export --input rows.jsonl --output scores.jsonl --logits "
+      "logits.safetensors");
   score->callback([a] { Score(*a); });
 }
 

@@ -54,9 +54,11 @@ void AddTrainCommand(CLI::App& app, CommandContext& context) {
   train->footer(
       "Examples:\n"
       "  keel train configs/shakespeare.yaml\n"
-      "  keel launch --nproc-per-node 4 train configs/quickstart.yaml trainer.total_training_steps=50\n"
+      "  keel launch --nproc-per-node 4 train configs/quickstart.yaml "
+      "trainer.total_training_steps=50\n"
       "  torchrun --no-python --standalone --nproc-per-node 2 keel train configs/quickstart.yaml");
-  train->callback([arguments, &context] { context.exit_code = Train(arguments->path, arguments->overrides); });
+  train->callback(
+      [arguments, &context] { context.exit_code = Train(arguments->path, arguments->overrides); });
 }
 
 }  // namespace keel::tools

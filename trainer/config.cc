@@ -12,87 +12,171 @@ namespace keel::trainer {
 options::Schema MakeSchema(Config& c) {
   options::Schema s;
   TrainerSection& t = c.trainer;
-  s.Add("trainer.task", t.task, "What to train: `pretrain` on text, or `sft` on answers alone.").OneOf({"pretrain", "sft", "rl"});
-  s.Add("trainer.default_local_dir", t.default_local_dir, "The run's folder: metrics, checkpoints, resolved configuration.");
-  s.Add("trainer.total_training_steps", t.total_training_steps, "Optimizer steps to train; or give `total_epochs`.").Range(1);
-  s.Add("trainer.total_epochs", t.total_epochs, "Passes over the data, when `total_training_steps` is null.").Above(0);
-  s.Add("trainer.save_freq", t.save_freq, "Save every so many steps, and at the end; -1 never.").Range(-1).Unit("steps");
-  s.Add("trainer.test_freq", t.test_freq, "Validate every so many steps, and at the end; -1 never.").Range(-1).Unit("steps");
+  s.Add("trainer.task", t.task, "What to train: `pretrain` on text, or `sft` on answers alone.")
+      .OneOf({"pretrain", "sft", "rl"});
+  s.Add("trainer.default_local_dir", t.default_local_dir,
+        "The run's folder: metrics, checkpoints, resolved configuration.");
+  s.Add("trainer.total_training_steps", t.total_training_steps,
+        "Optimizer steps to train; or give `total_epochs`.")
+      .Range(1);
+  s.Add("trainer.total_epochs", t.total_epochs,
+        "Passes over the data, when `total_training_steps` is null.")
+      .Above(0);
+  s.Add("trainer.save_freq", t.save_freq, "Save every so many steps, and at the end; -1 never.")
+      .Range(-1)
+      .Unit("steps");
+  s.Add("trainer.test_freq", t.test_freq, "Validate every so many steps, and at the end; -1 never.")
+      .Range(-1)
+      .Unit("steps");
   s.Add("trainer.val_before_train", t.val_before_train, "Validate once before the first step.");
-  s.Add("trainer.max_ckpts_to_keep", t.max_ckpts_to_keep, "Newest checkpoints that stay; null keeps all. An older one goes only after a newer one has been verified.").Range(1);
-  s.Add("trainer.remove_previous_ckpt_in_save", t.remove_previous_ckpt_in_save, "The same as `max_ckpts_to_keep: 1`.");
-  s.Add("trainer.resume_mode", t.resume_mode, "`auto`: from the newest valid checkpoint, if there is any; `disable`: from the start; `resume_path`: from `resume_from_path` or not at all.").OneOf({"auto", "disable", "resume_path"});
-  s.Add("trainer.resume_from_path", t.resume_from_path, "A checkpoint, `<run folder>/global_step_<N>`, for `resume_mode: resume_path`.");
+  s.Add("trainer.max_ckpts_to_keep", t.max_ckpts_to_keep,
+        "Newest checkpoints that stay; null keeps all. An older one goes only after a newer one "
+        "has been verified.")
+      .Range(1);
+  s.Add("trainer.remove_previous_ckpt_in_save", t.remove_previous_ckpt_in_save,
+        "The same as `max_ckpts_to_keep: 1`.");
+  s.Add("trainer.resume_mode", t.resume_mode,
+        "`auto`: from the newest valid checkpoint, if there is any; `disable`: from the start; "
+        "`resume_path`: from `resume_from_path` or not at all.")
+      .OneOf({"auto", "disable", "resume_path"});
+  s.Add("trainer.resume_from_path", t.resume_from_path,
+        "A checkpoint, `<run folder>/global_step_<N>`, for `resume_mode: resume_path`.");
   s.Add("trainer.seed", t.seed, "Of the initial weights and the order of the data.").Range(0);
-  s.Add("trainer.device", t.device, "`auto` takes CUDA where a GPU is usable.").OneOf({"auto", "cpu", "cuda"});
+  s.Add("trainer.device", t.device, "`auto` takes CUDA where a GPU is usable.")
+      .OneOf({"auto", "cpu", "cuda"});
   s.Add("trainer.logger", t.logger, "Where metrics go.").OneOf({"console", "jsonl"});
-  s.Add("trainer.log_freq", t.log_freq, "A console line every so many steps.").Range(1).Unit("steps");
-  s.Add("trainer.max_consecutive_skips", t.max_consecutive_skips, "Stop after so many steps in a row whose loss or gradient norm was not finite; such steps update nothing.").Range(1).Unit("steps");
-  s.Add("trainer.deadline_seconds", t.deadline_seconds, "How long any wait for a peer may take before the run ends with an error that names it.").Above(0).Unit("seconds");
-  s.Add("trainer.threads_per_rank", t.threads_per_rank, "CPU threads for tensor operations of one rank; 0 takes what the environment gives.").Range(0);
+  s.Add("trainer.log_freq", t.log_freq, "A console line every so many steps.")
+      .Range(1)
+      .Unit("steps");
+  s.Add("trainer.max_consecutive_skips", t.max_consecutive_skips,
+        "Stop after so many steps in a row whose loss or gradient norm was not finite; such steps "
+        "update nothing.")
+      .Range(1)
+      .Unit("steps");
+  s.Add("trainer.deadline_seconds", t.deadline_seconds,
+        "How long any wait for a peer may take before the run ends with an error that names it.")
+      .Above(0)
+      .Unit("seconds");
+  s.Add("trainer.threads_per_rank", t.threads_per_rank,
+        "CPU threads for tensor operations of one rank; 0 takes what the environment gives.")
+      .Range(0);
 
   DataSection& d = c.data;
-  s.Add("data.train_files", d.train_files, "JSON Lines (`.jsonl`) or plain text; relative to the configuration file.");
+  s.Add("data.train_files", d.train_files,
+        "JSON Lines (`.jsonl`) or plain text; relative to the configuration file.");
   s.Add("data.val_files", d.val_files, "Likewise, for validation.");
-  s.Add("data.val_split", d.val_split, "Without `val_files`: the share of samples set apart for validation.").Range(0, 0.5);
-  s.Add("data.tokenizer", d.tokenizer, "`bytes`: one token a byte, 259 tokens; or a Hugging Face directory with tokenizer.json.");
+  s.Add("data.val_split", d.val_split,
+        "Without `val_files`: the share of samples set apart for validation.")
+      .Range(0, 0.5);
+  s.Add("data.tokenizer", d.tokenizer,
+        "`bytes`: one token a byte, 259 tokens; or a Hugging Face directory with tokenizer.json.");
   s.Add("data.text_key", d.text_key, "Key of plain text in a JSON line.");
   s.Add("data.prompt_key", d.prompt_key, "Key of the prompt.");
   s.Add("data.response_key", d.response_key, "Key of the response.");
   s.Add("data.messages_key", d.messages_key, "Key of a list of {role, content}.");
   s.Add("data.max_length", d.max_length, "Tokens of the longest sequence.").Range(2).Unit("tokens");
-  s.Add("data.truncation", d.truncation, "SFT rows that are longer: refuse the file, cut the end (`right`) or the beginning (`left`), or leave the row out (`skip`).").OneOf({"error", "right", "left", "skip"});
-  s.Add("data.train_batch_size", d.train_batch_size, "Sequences per optimizer step, over all ranks.").Range(1).Unit("sequences");
-  s.Add("data.micro_batch_size_per_gpu", d.micro_batch_size_per_gpu, "Sequences per forward and backward of a data-parallel rank.").Range(1).Unit("sequences");
+  s.Add("data.truncation", d.truncation,
+        "SFT rows that are longer: refuse the file, cut the end (`right`) or the beginning "
+        "(`left`), or leave the row out (`skip`).")
+      .OneOf({"error", "right", "left", "skip"});
+  s.Add("data.train_batch_size", d.train_batch_size,
+        "Sequences per optimizer step, over all ranks.")
+      .Range(1)
+      .Unit("sequences");
+  s.Add("data.micro_batch_size_per_gpu", d.micro_batch_size_per_gpu,
+        "Sequences per forward and backward of a data-parallel rank.")
+      .Range(1)
+      .Unit("sequences");
   s.Add("data.shuffle", d.shuffle, "A new order every epoch, from the seed.");
 
   ModelSection& m = c.actor_rollout_ref.model;
-  s.Add("actor_rollout_ref.model.path", m.path, "A Hugging Face directory with config.json and weights to start from.");
-  s.Add("actor_rollout_ref.model.config", m.config, "Hugging Face's config.json keys, to start from random weights.");
-  s.Add("actor_rollout_ref.model.dtype", m.dtype, "Of the weights; bfloat16 keeps fp32 masters in the optimizer.").OneOf({"float32", "bfloat16"});
-  s.Add("actor_rollout_ref.model.enable_gradient_checkpointing", m.enable_gradient_checkpointing, "Recompute each block's activations in the backward: less memory, about a third more work.");
+  s.Add("actor_rollout_ref.model.path", m.path,
+        "A Hugging Face directory with config.json and weights to start from.");
+  s.Add("actor_rollout_ref.model.config", m.config,
+        "Hugging Face's config.json keys, to start from random weights.");
+  s.Add("actor_rollout_ref.model.dtype", m.dtype,
+        "Of the weights; bfloat16 keeps fp32 masters in the optimizer.")
+      .OneOf({"float32", "bfloat16"});
+  s.Add(
+      "actor_rollout_ref.model.enable_gradient_checkpointing", m.enable_gradient_checkpointing,
+      "Recompute each block's activations in the backward: less memory, about a third more work.");
 
   MegatronSection& p = c.actor_rollout_ref.actor.megatron;
   const std::string megatron = "actor_rollout_ref.actor.megatron.";
-  s.Add(megatron + "tensor_model_parallel_size", p.tensor_model_parallel_size, "Ranks that share each layer.").Range(1);
-  s.Add(megatron + "pipeline_model_parallel_size", p.pipeline_model_parallel_size, "Stages the layers are divided into.").Range(1);
-  s.Add(megatron + "sequence_parallel", p.sequence_parallel, "Split norms and residuals by tokens over the tensor-parallel ranks; without effect when there is one.");
-  s.Add(megatron + "use_distributed_optimizer", p.use_distributed_optimizer, "Optimizer state is divided over the data-parallel ranks (ZeRO-1).");
-  s.Add(megatron + "bucket_megabytes", p.bucket_megabytes, "Gradients reduced at a time; smaller overlaps more with the backward.").Above(0).Unit("MiB");
+  s.Add(megatron + "tensor_model_parallel_size", p.tensor_model_parallel_size,
+        "Ranks that share each layer.")
+      .Range(1);
+  s.Add(megatron + "pipeline_model_parallel_size", p.pipeline_model_parallel_size,
+        "Stages the layers are divided into.")
+      .Range(1);
+  s.Add(megatron + "sequence_parallel", p.sequence_parallel,
+        "Split norms and residuals by tokens over the tensor-parallel ranks; without effect when "
+        "there is one.");
+  s.Add(megatron + "use_distributed_optimizer", p.use_distributed_optimizer,
+        "Optimizer state is divided over the data-parallel ranks (ZeRO-1).");
+  s.Add(megatron + "bucket_megabytes", p.bucket_megabytes,
+        "Gradients reduced at a time; smaller overlaps more with the backward.")
+      .Above(0)
+      .Unit("MiB");
   s.Add(megatron + "param_offload", p.param_offload, "Weights to host memory when not in use.");
   s.Add(megatron + "grad_offload", p.grad_offload, "Gradients to host memory when not in use.");
-  s.Add(megatron + "optimizer_offload", p.optimizer_offload, "Optimizer state to host memory when not in use.");
+  s.Add(megatron + "optimizer_offload", p.optimizer_offload,
+        "Optimizer state to host memory when not in use.");
 
   OptimSection& o = c.actor_rollout_ref.actor.optim;
   const std::string optim = "actor_rollout_ref.actor.optim.";
   s.Add(optim + "lr", o.lr, "Peak learning rate.").Above(0);
   s.Add(optim + "betas", o.betas, "AdamW's decay rates of the two moments.").Range(0);
   s.Add(optim + "eps", o.eps, "AdamW's epsilon.").Above(0);
-  s.Add(optim + "weight_decay", o.weight_decay, "Decoupled decay, on weights of two dims only.").Range(0);
-  s.Add(optim + "clip_grad", o.clip_grad, "Limit of the global gradient norm; 0 does not clip.").Range(0);
-  s.Add(optim + "lr_decay_style", o.lr_decay_style, "`wsd` holds the peak, then decays linearly over `lr_wsd_decay_steps`.").OneOf({"constant", "linear", "cosine", "wsd"});
-  s.Add(optim + "lr_warmup_steps", o.lr_warmup_steps, "Linear from 0 to the peak.").Range(0).Unit("steps");
-  s.Add(optim + "lr_decay_steps", o.lr_decay_steps, "Step at which `min_lr` is reached; null: the last.").Range(1).Unit("steps");
-  s.Add(optim + "lr_wsd_decay_steps", o.lr_wsd_decay_steps, "Length of WSD's decay; null: a tenth of all steps.").Range(1).Unit("steps");
+  s.Add(optim + "weight_decay", o.weight_decay, "Decoupled decay, on weights of two dims only.")
+      .Range(0);
+  s.Add(optim + "clip_grad", o.clip_grad, "Limit of the global gradient norm; 0 does not clip.")
+      .Range(0);
+  s.Add(optim + "lr_decay_style", o.lr_decay_style,
+        "`wsd` holds the peak, then decays linearly over `lr_wsd_decay_steps`.")
+      .OneOf({"constant", "linear", "cosine", "wsd"});
+  s.Add(optim + "lr_warmup_steps", o.lr_warmup_steps, "Linear from 0 to the peak.")
+      .Range(0)
+      .Unit("steps");
+  s.Add(optim + "lr_decay_steps", o.lr_decay_steps,
+        "Step at which `min_lr` is reached; null: the last.")
+      .Range(1)
+      .Unit("steps");
+  s.Add(optim + "lr_wsd_decay_steps", o.lr_wsd_decay_steps,
+        "Length of WSD's decay; null: a tenth of all steps.")
+      .Range(1)
+      .Unit("steps");
   s.Add(optim + "min_lr", o.min_lr, "Where the decay ends.").Range(0);
 
   CheckpointSection& k = c.actor_rollout_ref.actor.checkpoint;
   const std::string checkpoint = "actor_rollout_ref.actor.checkpoint.";
   const std::vector<std::string> contents = {"model", "optimizer", "extra", "hf_model"};
-  s.Add(checkpoint + "save_contents", k.save_contents, "Parts of a checkpoint; `extra` is schedule, cursor and random state.").OneOf(contents);
-  s.Add(checkpoint + "load_contents", k.load_contents, "Parts that a resume must find and takes.").OneOf(contents);
+  s.Add(checkpoint + "save_contents", k.save_contents,
+        "Parts of a checkpoint; `extra` is schedule, cursor and random state.")
+      .OneOf(contents);
+  s.Add(checkpoint + "load_contents", k.load_contents, "Parts that a resume must find and takes.")
+      .OneOf(contents);
   s.Add(checkpoint + "async_save", k.async_save, "Write in the background.");
   s.Add(checkpoint + "dist_ckpt_workers", k.dist_ckpt_workers, "Writer threads a rank.").Range(1);
-  s.Add(checkpoint + "staging.mode", k.staging.mode, "How a background save copies the state.").OneOf({"overlap", "blocking"});
-  s.Add(checkpoint + "staging.host_memory_cap", k.staging.host_memory_cap, "Staging memory of a rank; null: its bytes.").Range(1).Unit("bytes");
-  s.Add(checkpoint + "io", k.io, "`auto` chooses by a short measurement.").OneOf({"auto", "buffered", "direct"});
-  s.Add(checkpoint + "on_busy", k.on_busy, "A save that is due while one is in flight.").OneOf({"wait", "skip", "supersede"});
+  s.Add(checkpoint + "staging.mode", k.staging.mode, "How a background save copies the state.")
+      .OneOf({"overlap", "blocking"});
+  s.Add(checkpoint + "staging.host_memory_cap", k.staging.host_memory_cap,
+        "Staging memory of a rank; null: its bytes.")
+      .Range(1)
+      .Unit("bytes");
+  s.Add(checkpoint + "io", k.io, "`auto` chooses by a short measurement.")
+      .OneOf({"auto", "buffered", "direct"});
+  s.Add(checkpoint + "on_busy", k.on_busy, "A save that is due while one is in flight.")
+      .OneOf({"wait", "skip", "supersede"});
   return s;
 }
 
-Result<LoadedConfig> LoadConfig(const std::string& path, const std::vector<std::string>& overrides) {
+Result<LoadedConfig> LoadConfig(const std::string& path,
+                                const std::vector<std::string>& overrides) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) return Status(StatusCode::kNotFound, fmt::format("configuration file {}: cannot be opened", path));
+  if (!file)
+    return Status(StatusCode::kNotFound,
+                  fmt::format("configuration file {}: cannot be opened", path));
   std::stringstream text;
   text << file.rdbuf();
   LoadedConfig loaded;
@@ -108,7 +192,8 @@ Result<LoadedConfig> LoadConfig(const std::string& path, const std::vector<std::
   for (std::string& name : loaded.config.data.train_files) absolute(name);
   for (std::string& name : loaded.config.data.val_files) absolute(name);
   if (loaded.config.data.tokenizer != "bytes") absolute(loaded.config.data.tokenizer);
-  if (loaded.config.actor_rollout_ref.model.path) absolute(*loaded.config.actor_rollout_ref.model.path);
+  if (loaded.config.actor_rollout_ref.model.path)
+    absolute(*loaded.config.actor_rollout_ref.model.path);
   return loaded;
 }
 
@@ -121,14 +206,22 @@ std::vector<std::string> ValidateConfig(const Config& c, int world) {
 
   // Not in this release: one place, so that lifting a limit is one line.
   if (c.trainer.task == "rl") say("trainer.task: rl is not in this release; use pretrain or sft");
-  if (checkpoint.async_save) say("actor_rollout_ref.actor.checkpoint.async_save: true is not in this release; set it to false");
-  if (megatron.param_offload) say("actor_rollout_ref.actor.megatron.param_offload: true is not in this release");
-  if (megatron.grad_offload) say("actor_rollout_ref.actor.megatron.grad_offload: true is not in this release");
-  if (megatron.optimizer_offload) say("actor_rollout_ref.actor.megatron.optimizer_offload: true is not in this release");
-  if (!megatron.use_distributed_optimizer) say("actor_rollout_ref.actor.megatron.use_distributed_optimizer: false is not supported; the state is always divided over data-parallel ranks");
+  if (checkpoint.async_save)
+    say("actor_rollout_ref.actor.checkpoint.async_save: true is not in this release; set it to "
+        "false");
+  if (megatron.param_offload)
+    say("actor_rollout_ref.actor.megatron.param_offload: true is not in this release");
+  if (megatron.grad_offload)
+    say("actor_rollout_ref.actor.megatron.grad_offload: true is not in this release");
+  if (megatron.optimizer_offload)
+    say("actor_rollout_ref.actor.megatron.optimizer_offload: true is not in this release");
+  if (!megatron.use_distributed_optimizer)
+    say("actor_rollout_ref.actor.megatron.use_distributed_optimizer: false is not supported; the "
+        "state is always divided over data-parallel ranks");
   for (const auto* list : {&checkpoint.save_contents, &checkpoint.load_contents}) {
     if (std::find(list->begin(), list->end(), "hf_model") != list->end()) {
-      say("actor_rollout_ref.actor.checkpoint: hf_model in save_contents or load_contents is not in this release; use keel ckpt export-hf");
+      say("actor_rollout_ref.actor.checkpoint: hf_model in save_contents or load_contents is not "
+          "in this release; use keel ckpt export-hf");
     }
   }
 
@@ -136,14 +229,19 @@ std::vector<std::string> ValidateConfig(const Config& c, int world) {
   const int64_t pp = megatron.pipeline_model_parallel_size;
   int64_t dp = world / (tp * pp);
   if (dp * tp * pp != world) {
-    say(fmt::format("world size {} != dp {} x tp {} x pp {} = {}: start a multiple of {} ranks, or change "
-                    "actor_rollout_ref.actor.megatron.tensor_model_parallel_size or pipeline_model_parallel_size",
-                    world, std::max<int64_t>(1, dp), tp, pp, std::max<int64_t>(1, dp) * tp * pp, tp * pp));
+    say(fmt::format(
+        "world size {} != dp {} x tp {} x pp {} = {}: start a multiple of {} ranks, or change "
+        "actor_rollout_ref.actor.megatron.tensor_model_parallel_size or "
+        "pipeline_model_parallel_size",
+        world, std::max<int64_t>(1, dp), tp, pp, std::max<int64_t>(1, dp) * tp * pp, tp * pp));
     dp = std::max<int64_t>(1, dp);
   }
   if (c.data.train_batch_size % (dp * c.data.micro_batch_size_per_gpu) != 0) {
-    say(fmt::format("data.train_batch_size {} is not a multiple of dp {} x data.micro_batch_size_per_gpu {} = {}",
-                    c.data.train_batch_size, dp, c.data.micro_batch_size_per_gpu, dp * c.data.micro_batch_size_per_gpu));
+    say(
+        fmt::format("data.train_batch_size {} is not a multiple of dp {} x "
+                    "data.micro_batch_size_per_gpu {} = {}",
+                    c.data.train_batch_size, dp, c.data.micro_batch_size_per_gpu,
+                    dp * c.data.micro_batch_size_per_gpu));
   }
   if (!c.trainer.total_training_steps && !c.trainer.total_epochs) {
     say("trainer.total_training_steps and trainer.total_epochs are both null: give one");
@@ -155,14 +253,17 @@ std::vector<std::string> ValidateConfig(const Config& c, int world) {
     say("trainer.resume_mode is resume_path, but trainer.resume_from_path is null");
   }
   if (c.data.train_files.empty()) say("data.train_files is empty: name at least one file");
-  if (!c.data.val_files.empty() && c.data.val_split > 0) say("data.val_files and data.val_split are both given: give one");
+  if (!c.data.val_files.empty() && c.data.val_split > 0)
+    say("data.val_files and data.val_split are both given: give one");
   if (optim.betas.size() != 2 || optim.betas[0] >= 1 || optim.betas[1] >= 1) {
     say("actor_rollout_ref.actor.optim.betas: expected two numbers in [0, 1)");
   }
-  if (optim.min_lr > optim.lr) say("actor_rollout_ref.actor.optim.min_lr is above actor_rollout_ref.actor.optim.lr");
+  if (optim.min_lr > optim.lr)
+    say("actor_rollout_ref.actor.optim.min_lr is above actor_rollout_ref.actor.optim.lr");
   const auto& model = c.actor_rollout_ref.model;
   if (!model.path && model.config.empty()) {
-    say("actor_rollout_ref.model.path is null and actor_rollout_ref.model.config is empty: give one");
+    say("actor_rollout_ref.model.path is null and actor_rollout_ref.model.config is empty: give "
+        "one");
   }
   if (model.path && !model.config.empty()) {
     say("actor_rollout_ref.model.path and actor_rollout_ref.model.config are both given: give one");
@@ -170,11 +271,15 @@ std::vector<std::string> ValidateConfig(const Config& c, int world) {
   const auto has = [](const std::vector<std::string>& list, const char* item) {
     return std::find(list.begin(), list.end(), item) != list.end();
   };
-  if (c.trainer.save_freq > 0 && checkpoint.save_contents.empty()) say("actor_rollout_ref.actor.checkpoint.save_contents is empty");
+  if (c.trainer.save_freq > 0 && checkpoint.save_contents.empty())
+    say("actor_rollout_ref.actor.checkpoint.save_contents is empty");
   if (c.trainer.resume_mode != "disable") {
     for (const std::string& part : checkpoint.load_contents) {
       if (!has(checkpoint.save_contents, part.c_str())) {
-        say(fmt::format("actor_rollout_ref.actor.checkpoint.load_contents asks for {}, which save_contents does not write", part));
+        say(
+            fmt::format("actor_rollout_ref.actor.checkpoint.load_contents asks for {}, which "
+                        "save_contents does not write",
+                        part));
       }
     }
   }

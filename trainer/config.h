@@ -1,5 +1,5 @@
-// Config: everything a run is told, as plain structs that mirror the YAML's paths (verl's names). The
-// table in config.cc gives each field its range, unit and meaning. Torch-free.
+// Config: everything a run is told, as plain structs that mirror the YAML's paths (verl's names).
+// The table in config.cc gives each field its range, unit and meaning. Torch-free.
 #pragma once
 
 #include <cstdint>
@@ -125,8 +125,8 @@ struct LoadedConfig {
 // kConfig with every problem of file and overrides; kNotFound when there is no file.
 Result<LoadedConfig> LoadConfig(const std::string& path, const std::vector<std::string>& overrides);
 
-// What does not fit together, or is not in this release: every problem as a sentence that names the keys.
-// `world` is the number of ranks.
+// What does not fit together, or is not in this release: every problem as a sentence that names the
+// keys. `world` is the number of ranks.
 std::vector<std::string> ValidateConfig(const Config& config, int world);
 
 }  // namespace keel::trainer

@@ -8,7 +8,8 @@ double TrainFlopsPerToken(const model::HfConfig& c, double sequence_length) {
   const int64_t q = c.num_attention_heads * c.head_dim;
   const int64_t kv = c.num_key_value_heads * c.head_dim;
   const int64_t layer = c.hidden_size * (2 * q + 2 * kv) + 3 * c.hidden_size * c.intermediate_size;
-  const auto weights = static_cast<double>(c.num_hidden_layers * layer + c.vocab_size * c.hidden_size);
+  const auto weights =
+      static_cast<double>(c.num_hidden_layers * layer + c.vocab_size * c.hidden_size);
   return 6 * weights + 6 * static_cast<double>(c.num_hidden_layers * q) * sequence_length;
 }
 
@@ -18,7 +19,8 @@ double MeasureGemmRate(at::ScalarType dtype, at::Device device) {
   const auto options = at::TensorOptions().dtype(dtype).device(device);
   const at::Tensor a = at::full({n, n}, 0.5, options);
   at::Tensor out = at::mm(a, a);
-  const double operations = 2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
+  const double operations =
+      2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
   const Stopwatch watch;
   int done = 0;
   while (done < 3 || watch.Elapsed() < 0.2) {

@@ -9,14 +9,15 @@
 
 namespace keel::trainer {
 
-// Floating-point operations of forward and backward per token: 6 N + 6 L (heads * head_dim) T, with N the
-// weights that take part in matrix products (a tied embedding once, as the head) and causal attention over
-// T tokens (PaLM's formula, halved for causality as in llm.c). Recompute is not counted.
+// Floating-point operations of forward and backward per token: 6 N + 6 L (heads * head_dim) T, with
+// N the weights that take part in matrix products (a tied embedding once, as the head) and causal
+// attention over T tokens (PaLM's formula, halved for causality as in llm.c). Recompute is not
+// counted.
 double TrainFlopsPerToken(const model::HfConfig& config, double sequence_length);
 
-// Operations per second of square matrix products in this dtype on this device with the current threads,
-// on average over about a fifth of a second. Ranks that share cores measure at the same time, so that the sum
-// over ranks is the machine's rate.
+// Operations per second of square matrix products in this dtype on this device with the current
+// threads, on average over about a fifth of a second. Ranks that share cores measure at the same
+// time, so that the sum over ranks is the machine's rate.
 double MeasureGemmRate(at::ScalarType dtype, at::Device device);
 
 }  // namespace keel::trainer

@@ -1,4 +1,5 @@
-// HostMirror: host copies of device tensors, for code that reads and writes host memory (checkpoints, imports).
+// HostMirror: host copies of device tensors, for code that reads and writes host memory
+// (checkpoints, imports).
 //
 // On a CPU a tensor is its own mirror and the copies are nothing. Used from the training thread.
 #pragma once
@@ -18,7 +19,8 @@ class HostMirror {
     for (const auto& [device, host] : pairs_) {
       if (device.data_ptr() == tensor.data_ptr() && device.sizes() == tensor.sizes()) return host;
     }
-    pairs_.emplace_back(tensor, at::empty_like(tensor, tensor.options().device(at::kCPU).requires_grad(false)));
+    pairs_.emplace_back(
+        tensor, at::empty_like(tensor, tensor.options().device(at::kCPU).requires_grad(false)));
     return pairs_.back().second;
   }
   void CopyToHost() {
@@ -31,7 +33,7 @@ class HostMirror {
   }
 
  private:
-  std::vector<std::pair<at::Tensor, at::Tensor>> pairs_;   // device, host
+  std::vector<std::pair<at::Tensor, at::Tensor>> pairs_;  // device, host
 };
 
 }  // namespace keel::trainer

@@ -3,8 +3,9 @@
 
 namespace keel::trainer {
 
-// Lets glibc keep freed large blocks instead of giving them back to the kernel at once, which would zero
-// their pages again at every step: a tenth of a step's time on a CPU. Call once, early, from main.
+// Lets glibc keep freed large blocks instead of giving them back to the kernel at once, which would
+// zero their pages again at every step: a tenth of a step's time on a CPU. Call once, early, from
+// main.
 void KeepLargeBlocks();
 
 }  // namespace keel::trainer

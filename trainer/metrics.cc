@@ -25,7 +25,8 @@ Json Number(double value) {
 // "1234567" -> "1,234,567"
 std::string Grouped(double value) {
   std::string digits = fmt::format("{:.0f}", value);
-  for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3) digits.insert(static_cast<size_t>(at), ",");
+  for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3)
+    digits.insert(static_cast<size_t>(at), ",");
   return digits;
 }
 
@@ -36,7 +37,8 @@ std::string FormatDuration(double seconds) {
   return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
 }
 
-Result<MetricsWriter> MetricsWriter::Open(const std::string& directory, int64_t resumed_step, bool jsonl, bool console) {
+Result<MetricsWriter> MetricsWriter::Open(const std::string& directory, int64_t resumed_step,
+                                          bool jsonl, bool console) {
   if (!jsonl) return MetricsWriter(nullptr, console);
   const std::string path = directory + "/" + std::string(kName);
   std::string kept;
@@ -47,7 +49,8 @@ Result<MetricsWriter> MetricsWriter::Open(const std::string& directory, int64_t 
     while (std::getline(old, line)) {
       const auto json = ParseJson(line, path);
       // A line that a crash cut off is dropped too.
-      if (json.ok() && GetInt(*json, "step", path).ok() && GetInt(*json, "step", path).value() <= resumed_step) {
+      if (json.ok() && GetInt(*json, "step", path).ok() &&
+          GetInt(*json, "step", path).value() <= resumed_step) {
         kept += line + "\n";
       } else {
         dropped = true;
@@ -100,16 +103,21 @@ void MetricsWriter::Step(const StepMetrics& m, int64_t log_freq, Logger& log) {
   Line(m.step, std::move(data));
   if (!console_ || (m.step % log_freq != 0 && m.step != 1 && m.step != m.total_steps)) return;
   const auto width = std::to_string(m.total_steps).size();
-  log.Info("step {:>{}}/{}  loss {:>8.4f}  norm {:>8.3f}  lr {:.2e}  tok/s {:>9}  mfu {:>5.1f}%  mem {:>5.2f} GiB  eta {}{}",
-           m.step, width, m.total_steps, m.loss, m.grad_norm, m.lr, Grouped(tps), 100 * m.mfu, m.memory_gib,
-           FormatDuration(m.eta_s), m.skipped ? "  SKIPPED: loss or norm not finite" : "");
+  log.Info(
+      "step {:>{}}/{}  loss {:>8.4f}  norm {:>8.3f}  lr {:.2e}  tok/s {:>9}  mfu {:>5.1f}%  mem "
+      "{:>5.2f} GiB  eta {}{}",
+      m.step, width, m.total_steps, m.loss, m.grad_norm, m.lr, Grouped(tps), 100 * m.mfu,
+      m.memory_gib, FormatDuration(m.eta_s), m.skipped ? "  SKIPPED: loss or norm not finite" : "");
 }
 
-void MetricsWriter::Validation(int64_t step, double loss, int64_t tokens, double seconds, Logger& log) {
+void MetricsWriter::Validation(int64_t step, double loss, int64_t tokens, double seconds,
+                               Logger& log) {
   Line(step, {{"validation_metrics/global_avg_loss", Number(loss)},
               {"validation_metrics/perplexity", Number(std::exp(loss))},
               {"time_metrics/validation(s)", seconds}});
-  if (console_) log.Info("validation  loss {:.4f}  perplexity {:.3f}  ({} tokens, {:.1f} s)", loss, std::exp(loss), tokens, seconds);
+  if (console_)
+    log.Info("validation  loss {:.4f}  perplexity {:.3f}  ({} tokens, {:.1f} s)", loss,
+             std::exp(loss), tokens, seconds);
 }
 
 }  // namespace keel::trainer

@@ -1,5 +1,5 @@
-// Metrics: metrics.jsonl (one {"step": …, "data": {…}} a step, torchtitan's names) and the console line.
-// Rank 0 only.
+// Metrics: metrics.jsonl (one {"step": …, "data": {…}} a step, torchtitan's names) and the console
+// line. Rank 0 only.
 #pragma once
 
 #include <cstdint>
@@ -20,27 +20,29 @@ struct StepMetrics {
   double lr = 0;
   bool skipped = false;
   int64_t skipped_steps = 0;
-  int64_t tokens = 0;             // of this step, over all ranks
+  int64_t tokens = 0;  // of this step, over all ranks
   int64_t tokens_consumed = 0;
   int64_t samples_consumed = 0;
-  std::string sample_digest;      // of the ids of the step's samples, in order
+  std::string sample_digest;  // of the ids of the step's samples, in order
   double step_s = 0;
   double data_s = 0;
   double forward_backward_s = 0;
   double reduce_s = 0;
   double optimizer_s = 0;
-  double save_s = 0;              // of the last save, if one ended since the last step
-  double mfu = 0;                 // share of the measured GEMM rate
-  double tflops = 0;              // over all ranks
-  double memory_gib = 0;          // largest peak of a rank
+  double save_s = 0;      // of the last save, if one ended since the last step
+  double mfu = 0;         // share of the measured GEMM rate
+  double tflops = 0;      // over all ranks
+  double memory_gib = 0;  // largest peak of a rank
   double eta_s = 0;
 };
 
 class MetricsWriter {
  public:
-  // Opens `<directory>/metrics.jsonl`. Lines of steps after `resumed_step` are from a run that went on past
-  // the checkpoint and are dropped, so that each step stands once. `jsonl` and `console` switch the sinks.
-  static Result<MetricsWriter> Open(const std::string& directory, int64_t resumed_step, bool jsonl, bool console);
+  // Opens `<directory>/metrics.jsonl`. Lines of steps after `resumed_step` are from a run that went
+  // on past the checkpoint and are dropped, so that each step stands once. `jsonl` and `console`
+  // switch the sinks.
+  static Result<MetricsWriter> Open(const std::string& directory, int64_t resumed_step, bool jsonl,
+                                    bool console);
   MetricsWriter(MetricsWriter&& other) noexcept;
   MetricsWriter& operator=(MetricsWriter&&) = delete;
   ~MetricsWriter();

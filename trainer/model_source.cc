@@ -12,13 +12,19 @@ namespace keel::trainer {
 namespace {
 
 constexpr int64_t kMaxTextFile = int64_t{64} << 20;
-constexpr std::array kTokenizerFiles = {"tokenizer.json",          "tokenizer_config.json", "special_tokens_map.json",
-                                        "generation_config.json", "chat_template.jinja",   "vocab.json",
-                                        "merges.txt",             "added_tokens.json"};
+constexpr std::array kTokenizerFiles = {"tokenizer.json",
+                                        "tokenizer_config.json",
+                                        "special_tokens_map.json",
+                                        "generation_config.json",
+                                        "chat_template.jinja",
+                                        "vocab.json",
+                                        "merges.txt",
+                                        "added_tokens.json"};
 
 }  // namespace
 
-Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DType dtype, int64_t tokenizer_vocab) {
+Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DType dtype,
+                                 int64_t tokenizer_vocab) {
   ModelSource source;
   source.directory = path;
   std::string where = "actor_rollout_ref.model.config";
@@ -33,7 +39,8 @@ Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DTyp
     KEEL_ASSIGN_OR_RETURN(source.json, ParseJson(text, where));
     for (const char* name : kTokenizerFiles) {
       const auto content = ReadFile(**fs, name, kMaxTextFile);
-      if (content.ok()) source.documents.push_back({std::string("actor/huggingface/") + name, *content, false});
+      if (content.ok())
+        source.documents.push_back({std::string("actor/huggingface/") + name, *content, false});
     }
   }
   const auto config = model::ParseHfConfig(source.json, where);
@@ -41,8 +48,9 @@ Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DTyp
     return path.empty() ? Status(StatusCode::kConfig, config.status().message()) : config.status();
   }
   source.config = *config;
-  source.documents.push_back(
-      {"actor/huggingface/config.json", model::ToHfJson(source.config, dtype, &source.json).dump(2) + "\n", false});
+  source.documents.push_back({"actor/huggingface/config.json",
+                              model::ToHfJson(source.config, dtype, &source.json).dump(2) + "\n",
+                              false});
   return source;
 }
 

@@ -14,17 +14,19 @@ namespace keel::trainer {
 
 struct ModelSource {
   model::HfConfig config;
-  Json json;               // the config.json as given
-  std::string directory;   // with weights; empty: random weights
-  // config.json and, from a directory, the tokenizer's files: what actor/huggingface/ of a checkpoint holds.
+  Json json;              // the config.json as given
+  std::string directory;  // with weights; empty: random weights
+  // config.json and, from a directory, the tokenizer's files: what actor/huggingface/ of a
+  // checkpoint holds.
   std::vector<checkpoint::Document> documents;
 };
 
 // `path` names a directory, or is empty: then `keys` are config.json's. Errors name file and key.
-Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DType dtype, int64_t tokenizer_vocab);
+Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DType dtype,
+                                 int64_t tokenizer_vocab);
 
-// Fills the views of `table` from the weights of a directory, converting to the table's dtype. A tied
-// lm_head may be absent.
+// Fills the views of `table` from the weights of a directory, converting to the table's dtype. A
+// tied lm_head may be absent.
 Status ImportWeights(const std::string& directory, const ShardTable& table);
 
 }  // namespace keel::trainer

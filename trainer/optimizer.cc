@@ -28,7 +28,8 @@ at::Tensor ValuesAt(const GradBuffer& buffer, int64_t offset, int64_t n) {
 }
 
 int64_t Elements(const GradBuffer& buffer, const OwnedSlice& slice) {
-  return (slice.row_end - slice.row_begin) * buffer.parameters()[static_cast<size_t>(slice.parameter)]->row_size();
+  return (slice.row_end - slice.row_begin) *
+         buffer.parameters()[static_cast<size_t>(slice.parameter)]->row_size();
 }
 
 }  // namespace
@@ -38,7 +39,8 @@ DistributedAdamW::DistributedAdamW(GradBuffer& buffer, const AdamWOptions& optio
   const at::TensorOptions fp32 = buffer.owned_gradients().options();
   exp_avg_ = at::zeros({buffer.owned_elements()}, fp32);
   exp_avg_sq_ = at::zeros({buffer.owned_elements()}, fp32);
-  if (!buffer.owned_values().empty() && buffer.owned_values()[0].values.scalar_type() != at::kFloat) {
+  if (!buffer.owned_values().empty() &&
+      buffer.owned_values()[0].values.scalar_type() != at::kFloat) {
     masters_ = at::zeros({buffer.owned_elements()}, fp32);
   }
   ResetMasters();
@@ -68,7 +70,8 @@ double DistributedAdamW::LocalSquaredNorm(int tp_rank) const {
     std::vector<double> partial(static_cast<size_t>(pieces));
     at::parallel_for(0, pieces, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        partial[static_cast<size_t>(i)] = kernels::SumOfSquares(data + i * kGrain, std::min(kGrain, n - i * kGrain));
+        partial[static_cast<size_t>(i)] =
+            kernels::SumOfSquares(data + i * kGrain, std::min(kGrain, n - i * kGrain));
       }
     });
     for (double value : partial) sum += value;
@@ -91,16 +94,20 @@ void DistributedAdamW::Step(double lr, double gradient_scale, int64_t t) {
     at::Tensor master = has_masters() ? masters_.narrow(0, slice.offset, n) : values;
     const at::Tensor gradient = gradients.narrow(0, slice.offset, n);
     if (gradient.is_cpu()) {
-      const kernels::AdamWScalars scalars{
-          static_cast<float>(lr),           static_cast<float>(options_.beta1),
-          static_cast<float>(options_.beta2), static_cast<float>(options_.eps),
-          static_cast<float>(decay),        static_cast<float>(correction1),
-          static_cast<float>(std::sqrt(correction2)), static_cast<float>(gradient_scale)};
-      auto* weights = has_masters() ? reinterpret_cast<uint16_t*>(values.data_ptr<at::BFloat16>()) : nullptr;
+      const kernels::AdamWScalars scalars{static_cast<float>(lr),
+                                          static_cast<float>(options_.beta1),
+                                          static_cast<float>(options_.beta2),
+                                          static_cast<float>(options_.eps),
+                                          static_cast<float>(decay),
+                                          static_cast<float>(correction1),
+                                          static_cast<float>(std::sqrt(correction2)),
+                                          static_cast<float>(gradient_scale)};
+      auto* weights =
+          has_masters() ? reinterpret_cast<uint16_t*>(values.data_ptr<at::BFloat16>()) : nullptr;
       at::parallel_for(0, n, kGrain, [&](int64_t begin, int64_t end) {
-        kernels::AdamW(scalars, end - begin, gradient.data_ptr<float>() + begin, master.data_ptr<float>() + begin,
-                       m.data_ptr<float>() + begin, v.data_ptr<float>() + begin,
-                       weights == nullptr ? nullptr : weights + begin);
+        kernels::AdamW(scalars, end - begin, gradient.data_ptr<float>() + begin,
+                       master.data_ptr<float>() + begin, m.data_ptr<float>() + begin,
+                       v.data_ptr<float>() + begin, weights == nullptr ? nullptr : weights + begin);
       });
       continue;
     }
@@ -114,7 +121,8 @@ void DistributedAdamW::Step(double lr, double gradient_scale, int64_t t) {
   buffer_.AllGatherValues();
 }
 
-ShardTable DistributedAdamW::Table(int tp_rank, bool with_tied_copies, const model::Decoder::HostTensor& host) const {
+ShardTable DistributedAdamW::Table(int tp_rank, bool with_tied_copies,
+                                   const model::Decoder::HostTensor& host) const {
   ShardTable table;
   const auto add = [&](const char* kind, const at::Tensor& tensor) {
     const at::Tensor state = host ? host(tensor) : tensor;
@@ -133,8 +141,9 @@ ShardTable DistributedAdamW::Table(int tp_rank, bool with_tied_copies, const mod
         view.data = reinterpret_cast<std::byte*>(state.data_ptr<float>() + at);
         view.strides = ContiguousStrides(box.size);
         const int replica = (p.tp_replicated ? tp_rank : 0) + (p.replica ? 1 << 16 : 0);
-        ThrowIfError(table.Add({std::string("optimizer.") + kind + "." + piece.name, DType::kF32, piece.shape}, box,
-                               view, replica));
+        ThrowIfError(table.Add(
+            {std::string("optimizer.") + kind + "." + piece.name, DType::kF32, piece.shape}, box,
+            view, replica));
       }
     }
   };

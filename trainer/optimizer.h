@@ -19,7 +19,7 @@ struct AdamWOptions {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
-  double weight_decay = 0.01;   // decoupled; on parameters of two dims only
+  double weight_decay = 0.01;  // decoupled; on parameters of two dims only
 };
 
 class DistributedAdamW {
@@ -28,27 +28,28 @@ class DistributedAdamW {
   // load, or call ResetMasters().
   DistributedAdamW(parallel::GradBuffer& buffer, const AdamWOptions& options);
 
-  // Sum of squares of this rank's part of the gradient; elements that several ranks hold are counted
-  // by one of them. Sum over all ranks for the global norm. `tp_rank` of this rank.
+  // Sum of squares of this rank's part of the gradient; elements that several ranks hold are
+  // counted by one of them. Sum over all ranks for the global norm. `tp_rank` of this rank.
   double LocalSquaredNorm(int tp_rank) const;
-  // One update of the owned slices with gradients scaled by `gradient_scale`, then publishes the new
-  // weights over DP. `t` counts updates from 1. Collective over DP.
+  // One update of the owned slices with gradients scaled by `gradient_scale`, then publishes the
+  // new weights over DP. `t` counts updates from 1. Collective over DP.
   void Step(double lr, double gradient_scale, int64_t t);
   void ResetMasters();
 
   // optimizer.{master,exp_avg,exp_avg_sq}.<canonical name>, boxes of the owned rows. Copies that
   // another stage owns are left out unless `with_tied_copies`. `tp_rank` numbers replicas.
   // `host` gives the host memory that stands for a device tensor.
-  ShardTable Table(int tp_rank, bool with_tied_copies, const model::Decoder::HostTensor& host = {}) const;
+  ShardTable Table(int tp_rank, bool with_tied_copies,
+                   const model::Decoder::HostTensor& host = {}) const;
 
  private:
   bool has_masters() const { return masters_.defined(); }
 
   parallel::GradBuffer& buffer_;
   AdamWOptions options_;
-  at::Tensor masters_;      // [owned] fp32; undefined when the weights are fp32
-  at::Tensor exp_avg_;      // [owned] fp32
-  at::Tensor exp_avg_sq_;   // [owned] fp32
+  at::Tensor masters_;     // [owned] fp32; undefined when the weights are fp32
+  at::Tensor exp_avg_;     // [owned] fp32
+  at::Tensor exp_avg_sq_;  // [owned] fp32
 };
 
 }  // namespace keel::trainer

@@ -17,7 +17,7 @@ std::string TrainerStateJson(const RunState& state) {
 }
 
 std::string DataStateJson(const RunState& state, const DataIdentity& identity) {
-  const Json json = {{"format_version", 1},        {"samples_consumed", state.samples_consumed},
+  const Json json = {{"format_version", 1},       {"samples_consumed", state.samples_consumed},
                      {"digest", identity.digest}, {"samples", identity.samples},
                      {"seed", identity.seed},     {"shuffle", identity.shuffle}};
   return json.dump(1) + "\n";
@@ -29,11 +29,13 @@ Result<RunState> ParseRunState(const std::string& trainer_state, const std::stri
   const char* data_name = "data_state.json";
   KEEL_ASSIGN_OR_RETURN(const Json trainer, ParseJson(trainer_state, trainer_name));
   KEEL_ASSIGN_OR_RETURN(const Json data, ParseJson(data_state, data_name));
-  for (const auto& [json, name] : {std::pair{&trainer, trainer_name}, std::pair{&data, data_name}}) {
+  for (const auto& [json, name] :
+       {std::pair{&trainer, trainer_name}, std::pair{&data, data_name}}) {
     KEEL_ASSIGN_OR_RETURN(const int64_t version, GetInt(*json, "format_version", name));
     if (version != 1) {
       return Status(StatusCode::kInvalidData,
-                    fmt::format("{}: format_version {}, this release reads 1; use a newer Keel", name, version));
+                    fmt::format("{}: format_version {}, this release reads 1; use a newer Keel",
+                                name, version));
     }
   }
   RunState state;
@@ -41,7 +43,8 @@ Result<RunState> ParseRunState(const std::string& trainer_state, const std::stri
   KEEL_ASSIGN_OR_RETURN(state.optimizer_steps, GetInt(trainer, "optimizer_steps", trainer_name));
   KEEL_ASSIGN_OR_RETURN(state.tokens_consumed, GetInt(trainer, "tokens_consumed", trainer_name));
   KEEL_ASSIGN_OR_RETURN(state.skipped_steps, GetInt(trainer, "skipped_steps", trainer_name));
-  KEEL_ASSIGN_OR_RETURN(state.consecutive_skips, GetInt(trainer, "consecutive_skips", trainer_name));
+  KEEL_ASSIGN_OR_RETURN(state.consecutive_skips,
+                        GetInt(trainer, "consecutive_skips", trainer_name));
   KEEL_ASSIGN_OR_RETURN(state.samples_consumed, GetInt(data, "samples_consumed", data_name));
   DataIdentity saved;
   KEEL_ASSIGN_OR_RETURN(saved.digest, GetString(data, "digest", data_name));
@@ -51,11 +54,13 @@ Result<RunState> ParseRunState(const std::string& trainer_state, const std::stri
   if (!(saved == identity)) {
     return Status(
         StatusCode::kConfig,
-        fmt::format("the checkpoint was trained on other data or in another order: {} samples with digest {}, seed {}, shuffle {}; "
-                    "now {} samples with digest {}, seed {}, shuffle {}. Give the same data.*, trainer.seed and data.shuffle, "
+        fmt::format("the checkpoint was trained on other data or in another order: {} samples with "
+                    "digest {}, seed {}, shuffle {}; "
+                    "now {} samples with digest {}, seed {}, shuffle {}. Give the same data.*, "
+                    "trainer.seed and data.shuffle, "
                     "or leave extra out of load_contents to start the data anew with these weights",
-                    saved.samples, saved.digest, saved.seed, saved.shuffle, identity.samples, identity.digest, identity.seed,
-                    identity.shuffle));
+                    saved.samples, saved.digest, saved.seed, saved.shuffle, identity.samples,
+                    identity.digest, identity.seed, identity.shuffle));
   }
   return state;
 }

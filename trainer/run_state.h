@@ -1,4 +1,5 @@
-// RunState: what a run must remember beside weights and optimizer, as the `extra` documents of a checkpoint.
+// RunState: what a run must remember beside weights and optimizer, as the `extra` documents of a
+// checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +10,9 @@
 namespace keel::trainer {
 
 struct RunState {
-  int64_t step = 0;               // finished steps, skipped ones included
-  int64_t optimizer_steps = 0;    // applied updates: Adam's t
-  int64_t samples_consumed = 0;   // over all ranks and epochs: the position in the data
+  int64_t step = 0;              // finished steps, skipped ones included
+  int64_t optimizer_steps = 0;   // applied updates: Adam's t
+  int64_t samples_consumed = 0;  // over all ranks and epochs: the position in the data
   int64_t tokens_consumed = 0;
   int64_t skipped_steps = 0;
   int64_t consecutive_skips = 0;
@@ -19,7 +20,7 @@ struct RunState {
 
 // Which data and order the position refers to.
 struct DataIdentity {
-  std::string digest;   // of the training set
+  std::string digest;  // of the training set
   int64_t samples = 0;
   int64_t seed = 0;
   bool shuffle = true;
@@ -29,7 +30,8 @@ struct DataIdentity {
 // trainer_state.json and data_state.json; see docs/formats/checkpoint.md.
 std::string TrainerStateJson(const RunState& state);
 std::string DataStateJson(const RunState& state, const DataIdentity& identity);
-// Both back. kInvalidData names the file and key; kConfig when the data are not those of the checkpoint.
+// Both back. kInvalidData names the file and key; kConfig when the data are not those of the
+// checkpoint.
 Result<RunState> ParseRunState(const std::string& trainer_state, const std::string& data_state,
                                const DataIdentity& identity);
 

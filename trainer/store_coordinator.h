@@ -16,7 +16,9 @@ class StoreCoordinator final : public checkpoint::Coordinator {
 
   int rank() const override { return rank_; }
   int world() const override { return world_; }
-  Status Put(std::string_view key, std::string_view value) override { return store_.Set(key, value); }
+  Status Put(std::string_view key, std::string_view value) override {
+    return store_.Set(key, value);
+  }
   Result<std::string> Get(std::string_view key, std::chrono::milliseconds deadline) override {
     return store_.Get(key, deadline);
   }

@@ -10,11 +10,13 @@ using model::ModelBatch;
 
 namespace {
 
-parallel::TensorParallel TensorParallelOf(parallel::ParallelContext& context, const TrainEngineOptions& options) {
+parallel::TensorParallel TensorParallelOf(parallel::ParallelContext& context,
+                                          const TrainEngineOptions& options) {
   return {&context.tp(), options.sequence_parallel && context.layout().tp() > 1};
 }
 
-model::DecoderOptions DecoderOptionsOf(parallel::ParallelContext& context, const TrainEngineOptions& options) {
+model::DecoderOptions DecoderOptionsOf(parallel::ParallelContext& context,
+                                       const TrainEngineOptions& options) {
   model::DecoderOptions decoder;
   decoder.stage = context.pp_rank();
   decoder.stages = context.layout().pp();
@@ -42,12 +44,14 @@ void TrainEngine::Initialize(uint64_t seed) {
   optimizer_.ResetMasters();
 }
 
-parallel::StageCallbacks TrainEngine::Callbacks(const std::vector<ModelBatch>& microbatches, double scale,
+parallel::StageCallbacks TrainEngine::Callbacks(const std::vector<ModelBatch>& microbatches,
+                                                double scale,
                                                 const model::Decoder::ReadyCallback& on_ready) {
   const int64_t split = options_.sequence_parallel ? context_.layout().tp() : 1;
   parallel::StageCallbacks callbacks;
   callbacks.activation_shape = [this, &microbatches, split](int m) -> std::vector<int64_t> {
-    return {microbatches[static_cast<size_t>(m)].ids.size(0) / split, decoder_.config().hidden_size};
+    return {microbatches[static_cast<size_t>(m)].ids.size(0) / split,
+            decoder_.config().hidden_size};
   };
   callbacks.forward = [this, &microbatches, scale, on_ready](int m, const at::Tensor& input) {
     const ModelBatch& batch = microbatches[static_cast<size_t>(m)];
@@ -64,16 +68,17 @@ std::vector<double> TrainEngine::SumOverRanks(std::vector<double> values) {
   return {tensor.data_ptr<double>(), tensor.data_ptr<double>() + tensor.numel()};
 }
 
-StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches, int64_t loss_tokens, double lr, int64_t t,
-                             bool stop) {
+StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches, int64_t loss_tokens,
+                             double lr, int64_t t, bool stop) {
   StepResult result;
   Stopwatch watch;
 
   // 1. Forward and backward of all micro-batches; gradients are summed in the flat buffer.
   gradients_.ZeroGradients();
   const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, loss_tokens));
-  parallel::StageCallbacks callbacks = Callbacks(
-      microbatches, scale, [this](const parallel::Parameter& parameter) { gradients_.Ready(parameter); });
+  parallel::StageCallbacks callbacks =
+      Callbacks(microbatches, scale,
+                [this](const parallel::Parameter& parameter) { gradients_.Ready(parameter); });
   callbacks.before_last_backward = [this] { gradients_.BeginLastMicrobatch(); };
   const at::Tensor loss = runner_.Train(static_cast<int>(microbatches.size()), callbacks);
   result.forward_backward_s = watch.Lap();
@@ -81,8 +86,8 @@ StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches, int64_
   // 2. Finalise gradients: what DP, TP and tied stages still have to sum.
   gradients_.FinishReduction();
   const std::vector<double> sums =
-      SumOverRanks({owns_loss() ? loss.item<double>() : 0.0, optimizer_.LocalSquaredNorm(context_.tp_rank()),
-                    stop ? 1.0 : 0.0});
+      SumOverRanks({owns_loss() ? loss.item<double>() : 0.0,
+                    optimizer_.LocalSquaredNorm(context_.tp_rank()), stop ? 1.0 : 0.0});
   result.stop = sums[2] > 0;
   result.loss = sums[0];
   result.grad_norm = std::sqrt(sums[1]);
@@ -101,7 +106,8 @@ StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches, int64_
 }
 
 double TrainEngine::SummedLoss(const std::vector<ModelBatch>& microbatches) {
-  const at::Tensor loss = runner_.Evaluate(static_cast<int>(microbatches.size()), Callbacks(microbatches, 1.0, {}));
+  const at::Tensor loss =
+      runner_.Evaluate(static_cast<int>(microbatches.size()), Callbacks(microbatches, 1.0, {}));
   return SumOverRanks({owns_loss() && loss.defined() ? loss.item<double>() : 0.0})[0];
 }
 
@@ -111,7 +117,8 @@ ShardTable TrainEngine::ModelTable(bool for_load) {
 }
 
 ShardTable TrainEngine::OptimizerTable(bool for_load) {
-  return optimizer_.Table(context_.tp_rank(), for_load, [this](const at::Tensor& tensor) { return mirror_.Of(tensor); });
+  return optimizer_.Table(context_.tp_rank(), for_load,
+                          [this](const at::Tensor& tensor) { return mirror_.Of(tensor); });
 }
 
 }  // namespace keel::trainer

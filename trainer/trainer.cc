@@ -57,9 +57,12 @@ at::Device ResolveDevice(const std::string& wanted, int local_rank) {
   }
   if (wanted == "auto") return at::kCPU;
   if (!count.ok()) throw Error(count.status().WithContext("trainer.device: cuda"));
-  throw Error(StatusCode::kUnavailable, fmt::format("trainer.device: cuda: local rank {} of {} usable GPUs; start fewer ranks a node, "
-                                                    "or set trainer.device to cpu",
-                                                    local_rank, *count));
+  throw Error(
+      StatusCode::kUnavailable,
+      fmt::format(
+          "trainer.device: cuda: local rank {} of {} usable GPUs; start fewer ranks a node, "
+          "or set trainer.device to cpu",
+          local_rank, *count));
 }
 
 ModelBatch ToDevice(const MicroBatch& batch, at::Device device) {
@@ -94,8 +97,12 @@ std::string RunId(FileSystem& fs) {
 class Run {
  public:
   Run(const TrainerInputs& inputs, Logger& log)
-      : inputs_(inputs), c_(inputs.loaded.config), log_(log), device_(ResolveDevice(c_.trainer.device, inputs.env.local_rank)) {
-    if (c_.trainer.threads_per_rank > 0) at::set_num_threads(static_cast<int>(c_.trainer.threads_per_rank));
+      : inputs_(inputs),
+        c_(inputs.loaded.config),
+        log_(log),
+        device_(ResolveDevice(c_.trainer.device, inputs.env.local_rank)) {
+    if (c_.trainer.threads_per_rank > 0)
+      at::set_num_threads(static_cast<int>(c_.trainer.threads_per_rank));
     deadline_ = std::chrono::milliseconds(static_cast<int64_t>(c_.trainer.deadline_seconds * 1000));
   }
 
@@ -121,19 +128,24 @@ class Run {
     tokenizer_ = ValueOrThrow(model::MakeTokenizer(c_.data.tokenizer));
     dtype_ = c_.actor_rollout_ref.model.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
     const DType stored = dtype_ == at::kBFloat16 ? DType::kBF16 : DType::kF32;
-    source_ = ValueOrThrow(ResolveModel(c_.actor_rollout_ref.model.path.value_or(""), c_.actor_rollout_ref.model.config, stored,
+    source_ = ValueOrThrow(ResolveModel(c_.actor_rollout_ref.model.path.value_or(""),
+                                        c_.actor_rollout_ref.model.config, stored,
                                         tokenizer_->vocab_size()));
     if (source_.config.vocab_size < tokenizer_->vocab_size()) {
-      throw Error(StatusCode::kConfig, fmt::format("vocab_size {} is less than the tokenizer's {} ids", source_.config.vocab_size,
-                                                   tokenizer_->vocab_size()));
+      throw Error(StatusCode::kConfig,
+                  fmt::format("vocab_size {} is less than the tokenizer's {} ids",
+                              source_.config.vocab_size, tokenizer_->vocab_size()));
     }
     model::DecoderOptions fit;
     fit.stages = static_cast<int>(actor().megatron.pipeline_model_parallel_size);
-    const auto problems = fit.Validate(source_.config, static_cast<int>(actor().megatron.tensor_model_parallel_size));
-    if (!problems.empty()) throw Error(StatusCode::kConfig, fmt::format("{}", fmt::join(problems, "; ")));
+    const auto problems =
+        fit.Validate(source_.config, static_cast<int>(actor().megatron.tensor_model_parallel_size));
+    if (!problems.empty())
+      throw Error(StatusCode::kConfig, fmt::format("{}", fmt::join(problems, "; ")));
     if (c_.data.max_length > source_.config.max_position_embeddings) {
-      throw Error(StatusCode::kConfig, fmt::format("data.max_length {} is above the model's max_position_embeddings {}",
-                                                   c_.data.max_length, source_.config.max_position_embeddings));
+      throw Error(StatusCode::kConfig,
+                  fmt::format("data.max_length {} is above the model's max_position_embeddings {}",
+                              c_.data.max_length, source_.config.max_position_embeddings));
     }
 
     DatasetOptions options;
@@ -144,39 +156,47 @@ class Run {
                          : c_.data.truncation == "skip" ? Truncation::kSkip
                                                         : Truncation::kError;
     options.vocab_size = source_.config.vocab_size;
-    options.keys = {c_.data.text_key, c_.data.prompt_key, c_.data.response_key, c_.data.messages_key};
+    options.keys = {c_.data.text_key, c_.data.prompt_key, c_.data.response_key,
+                    c_.data.messages_key};
     train_ = ValueOrThrow(Dataset::Load(c_.data.train_files, options, *tokenizer_));
-    if (!c_.data.val_files.empty()) val_ = ValueOrThrow(Dataset::Load(c_.data.val_files, options, *tokenizer_));
+    if (!c_.data.val_files.empty())
+      val_ = ValueOrThrow(Dataset::Load(c_.data.val_files, options, *tokenizer_));
     const auto seed = static_cast<uint64_t>(c_.trainer.seed);
     if (c_.data.val_split > 0) val_ = train_.SplitOff(c_.data.val_split, seed);
-    if (train_.size() == 0) throw Error(StatusCode::kInvalidData, "data.val_split leaves no sample to train on");
+    if (train_.size() == 0)
+      throw Error(StatusCode::kInvalidData, "data.val_split leaves no sample to train on");
     order_ = std::make_unique<SampleOrder>(train_.size(), seed, c_.data.shuffle);
     identity_ = {train_.digest().ToHex(), train_.size(), c_.trainer.seed, c_.data.shuffle};
     if (c_.trainer.total_training_steps) {
       total_steps_ = *c_.trainer.total_training_steps;
       total_samples_ = total_steps_ * c_.data.train_batch_size;
     } else {
-      total_samples_ = std::max<int64_t>(1, std::llround(*c_.trainer.total_epochs * static_cast<double>(train_.size())));
+      total_samples_ = std::max<int64_t>(
+          1, std::llround(*c_.trainer.total_epochs * static_cast<double>(train_.size())));
       total_steps_ = (total_samples_ + c_.data.train_batch_size - 1) / c_.data.train_batch_size;
     }
-    log_.Info("data: {} samples to train on, {} to validate on, {} rows left out; {} steps", train_.size(), val_.size(),
-              train_.skipped_rows(), total_steps_);
+    log_.Info("data: {} samples to train on, {} to validate on, {} rows left out; {} steps",
+              train_.size(), val_.size(), train_.skipped_rows(), total_steps_);
   }
 
   // 2. Store and process groups.
   void Connect() {
     Phase("connect");
     const auto& megatron = actor().megatron;
-    const auto layout = ValueOrThrow(parallel::Layout::Make(inputs_.env.world_size, static_cast<int>(megatron.tensor_model_parallel_size),
-                                                            static_cast<int>(megatron.pipeline_model_parallel_size)));
-    store_ = std::make_unique<parallel::Store>(ValueOrThrow(parallel::Store::Connect(inputs_.env, deadline_)));
+    const auto layout = ValueOrThrow(parallel::Layout::Make(
+        inputs_.env.world_size, static_cast<int>(megatron.tensor_model_parallel_size),
+        static_cast<int>(megatron.pipeline_model_parallel_size)));
+    store_ = std::make_unique<parallel::Store>(
+        ValueOrThrow(parallel::Store::Connect(inputs_.env, deadline_)));
     parallel::ContextOptions options;
     options.cuda = !device_.is_cpu();
     options.device_index = device_.index();
     options.deadline = deadline_;
     options.local_address = parallel::LocalAddressTowards(inputs_.env.master_addr);
-    context_ = std::make_unique<parallel::ParallelContext>(layout, inputs_.env.rank, *store_, options);
-    log_.Info("{}, {} on {}", context_->Overview(), c_.actor_rollout_ref.model.dtype, device_.str());
+    context_ =
+        std::make_unique<parallel::ParallelContext>(layout, inputs_.env.rank, *store_, options);
+    log_.Info("{}, {} on {}", context_->Overview(), c_.actor_rollout_ref.model.dtype,
+              device_.str());
   }
 
   // 3. Model, gradients, optimizer.
@@ -185,10 +205,12 @@ class Run {
     TrainEngineOptions options;
     options.dtype = dtype_;
     options.device = device_;
-    options.sequence_parallel = actor().megatron.sequence_parallel && actor().megatron.tensor_model_parallel_size > 1;
+    options.sequence_parallel =
+        actor().megatron.sequence_parallel && actor().megatron.tensor_model_parallel_size > 1;
     options.recompute = c_.actor_rollout_ref.model.enable_gradient_checkpointing;
     options.bucket_bytes = static_cast<int64_t>(actor().megatron.bucket_megabytes * (1 << 20));
-    options.adamw = {actor().optim.betas[0], actor().optim.betas[1], actor().optim.eps, actor().optim.weight_decay};
+    options.adamw = {actor().optim.betas[0], actor().optim.betas[1], actor().optim.eps,
+                     actor().optim.weight_decay};
     options.clip_grad = actor().optim.clip_grad;
     pad_to_multiple_ = options.sequence_parallel ? actor().megatron.tensor_model_parallel_size : 1;
     engine_ = std::make_unique<TrainEngine>(*context_, source_.config, options);
@@ -199,23 +221,28 @@ class Run {
       engine_->CopyToDevice();
       engine_->WeightsChanged();
     }
-    log_.Info("model: {} parameters, {} layers, {} on this rank's stage", source_.config.NumParameters(),
-              source_.config.num_hidden_layers, engine_->decoder().parameters().size());
+    log_.Info("model: {} parameters, {} layers, {} on this rank's stage",
+              source_.config.NumParameters(), source_.config.num_hidden_layers,
+              engine_->decoder().parameters().size());
   }
 
   // 4. The run's folder.
   void OpenCheckpoints() {
     fs_ = ValueOrThrow(OpenPosixFileSystem(c_.trainer.default_local_dir, true));
-    coordinator_ = std::make_unique<StoreCoordinator>(*store_, inputs_.env.rank, inputs_.env.world_size);
+    coordinator_ =
+        std::make_unique<StoreCoordinator>(*store_, inputs_.env.rank, inputs_.env.world_size);
     checkpoint::CheckpointOptions options;
-    options.run_id = ValueOrThrow(checkpoint::Broadcast(*coordinator_, "run_id", rank0() ? RunId(*fs_) : "", deadline_));
-    if (c_.trainer.max_ckpts_to_keep) options.max_ckpts_to_keep = static_cast<int>(*c_.trainer.max_ckpts_to_keep);
+    options.run_id = ValueOrThrow(
+        checkpoint::Broadcast(*coordinator_, "run_id", rank0() ? RunId(*fs_) : "", deadline_));
+    if (c_.trainer.max_ckpts_to_keep)
+      options.max_ckpts_to_keep = static_cast<int>(*c_.trainer.max_ckpts_to_keep);
     options.remove_previous_ckpt_in_save = c_.trainer.remove_previous_ckpt_in_save;
     options.io = actor().checkpoint.io;
     options.deadline = deadline_;
     options.load_threads = static_cast<int>(std::max<int64_t>(1, c_.trainer.threads_per_rank));
     options_ = options;
-    checkpointer_ = std::make_unique<checkpoint::Checkpointer>(*fs_, *coordinator_, SystemClock(), log_, options);
+    checkpointer_ = std::make_unique<checkpoint::Checkpointer>(*fs_, *coordinator_, SystemClock(),
+                                                               log_, options);
     ThrowIfError(checkpointer_->Open());
   }
 
@@ -225,7 +252,7 @@ class Run {
       Phase("load");
       checkpoint::LoadRequest request;
       request.roles = {{"actor", engine_->ModelTable(true), engine_->OptimizerTable(true)}};
-      engine_->CopyToHost();   // parts that are not loaded keep their values
+      engine_->CopyToHost();  // parts that are not loaded keep their values
       request.contents = ContentsOf(actor().checkpoint.load_contents);
       request.config_digest = source_.config.Digest();
       std::optional<checkpoint::LoadRecord> record;
@@ -238,19 +265,20 @@ class Run {
         engine_->CopyToDevice();
         if (!request.contents.optimizer) engine_->WeightsChanged();
         if (request.contents.extra) {
-          state_ = ValueOrThrow(
-              ParseRunState(record->documents["trainer_state.json"], record->documents["data_state.json"], identity_));
+          state_ = ValueOrThrow(ParseRunState(record->documents["trainer_state.json"],
+                                              record->documents["data_state.json"], identity_));
         }
-        log_.Info("resumed from {} at step {} ({} samples consumed) in {:.2f} s", record->directory, state_.step,
-                  state_.samples_consumed, record->total_s);
+        log_.Info("resumed from {} at step {} ({} samples consumed) in {:.2f} s", record->directory,
+                  state_.step, state_.samples_consumed, record->total_s);
       } else {
         log_.Info("no checkpoint in {}: starting from the beginning", c_.trainer.default_local_dir);
       }
     }
     if (rank0()) {
       ThrowIfError(ReplaceFileDurably(*fs_, "config.yaml", inputs_.loaded.resolved));
-      metrics_ = std::make_unique<MetricsWriter>(ValueOrThrow(MetricsWriter::Open(
-          c_.trainer.default_local_dir, state_.step, Has(c_.trainer.logger, "jsonl"), Has(c_.trainer.logger, "console"))));
+      metrics_ = std::make_unique<MetricsWriter>(ValueOrThrow(
+          MetricsWriter::Open(c_.trainer.default_local_dir, state_.step,
+                              Has(c_.trainer.logger, "jsonl"), Has(c_.trainer.logger, "console"))));
     }
   }
 
@@ -259,14 +287,16 @@ class Run {
     std::string path = *c_.trainer.resume_from_path;
     while (path.size() > 1 && path.back() == '/') path.pop_back();
     const size_t slash = path.rfind('/');
-    const std::string parent = slash == std::string::npos ? "." : path.substr(0, std::max<size_t>(1, slash));
+    const std::string parent =
+        slash == std::string::npos ? "." : path.substr(0, std::max<size_t>(1, slash));
     request.resume_path = slash == std::string::npos ? path : path.substr(slash + 1);
     const auto fs = ValueOrThrow(OpenPosixFileSystem(parent, false));
     checkpoint::Checkpointer other(*fs, *coordinator_, SystemClock(), log_, options_);
     return ValueOrThrow(other.Load(request));
   }
 
-  StepBatch BatchAt(Dataset& data, const std::function<int64_t(int64_t)>& at, int64_t cursor, int64_t count) {
+  StepBatch BatchAt(Dataset& data, const std::function<int64_t(int64_t)>& at, int64_t cursor,
+                    int64_t count) {
     BatchOptions options;
     options.batch_size = c_.data.train_batch_size;
     options.micro_batch_size = c_.data.micro_batch_size_per_gpu;
@@ -285,11 +315,14 @@ class Run {
   // 6. The steps.
   RunEnd Loop() {
     context_->world().Barrier();
-    at::Tensor rate = at::full({1}, MeasureGemmRate(dtype_, device_), at::TensorOptions().dtype(at::kDouble).device(device_));
+    at::Tensor rate = at::full({1}, MeasureGemmRate(dtype_, device_),
+                               at::TensorOptions().dtype(at::kDouble).device(device_));
     context_->world().AllReduce(rate);
     gemm_rate_ = rate.item<double>();
-    log_.Info("matrix products: {:.1f} GFLOP/s over all ranks, the rate that mfu is a share of", gemm_rate_ / 1e9);
-    const double flops_per_token = TrainFlopsPerToken(source_.config, static_cast<double>(c_.data.max_length));
+    log_.Info("matrix products: {:.1f} GFLOP/s over all ranks, the rate that mfu is a share of",
+              gemm_rate_ / 1e9);
+    const double flops_per_token =
+        TrainFlopsPerToken(source_.config, static_cast<double>(c_.data.max_length));
 
     LrScheduleOptions schedule;
     schedule.lr = actor().optim.lr;
@@ -301,7 +334,8 @@ class Run {
                                          : LrDecayStyle::kConstant;
     schedule.warmup_steps = actor().optim.lr_warmup_steps;
     schedule.decay_steps = actor().optim.lr_decay_steps.value_or(total_steps_);
-    schedule.wsd_decay_steps = actor().optim.lr_wsd_decay_steps.value_or(std::max<int64_t>(1, total_steps_ / 10));
+    schedule.wsd_decay_steps =
+        actor().optim.lr_wsd_decay_steps.value_or(std::max<int64_t>(1, total_steps_ / 10));
 
     if (c_.trainer.val_before_train && state_.step == 0) Validate();
     double mean_step_s = 0;
@@ -313,8 +347,10 @@ class Run {
       Stopwatch step_watch;
 
       // 6.1 Batch at the global cursor.
-      const int64_t count = std::min(c_.data.train_batch_size, total_samples_ - state_.samples_consumed);
-      const StepBatch batch = BatchAt(train_, [this](int64_t k) { return order_->At(k); }, state_.samples_consumed, count);
+      const int64_t count =
+          std::min(c_.data.train_batch_size, total_samples_ - state_.samples_consumed);
+      const StepBatch batch = BatchAt(
+          train_, [this](int64_t k) { return order_->At(k); }, state_.samples_consumed, count);
       const std::vector<ModelBatch> microbatches = ToDeviceAll(batch);
       StepMetrics m;
       m.data_s = step_watch.Elapsed();
@@ -322,7 +358,8 @@ class Run {
       // 6.2 Forward, backward, update.
       m.lr = LearningRate(schedule, step);
       const bool stop = inputs_.stop_requested != nullptr && inputs_.stop_requested->load();
-      const StepResult result = engine_->Step(microbatches, batch.loss_tokens, m.lr, state_.optimizer_steps + 1, stop);
+      const StepResult result =
+          engine_->Step(microbatches, batch.loss_tokens, m.lr, state_.optimizer_steps + 1, stop);
 
       // 6.3 The state after the step.
       state_.step = step;
@@ -363,8 +400,10 @@ class Run {
       }
       if (state_.consecutive_skips >= c_.trainer.max_consecutive_skips) {
         throw Error(StatusCode::kInvalidData,
-                    fmt::format("loss or gradient norm was not finite in {} steps in a row up to step {} (loss {}, norm {}); lower "
-                                "actor_rollout_ref.actor.optim.lr or look at the data, and resume from an older checkpoint",
+                    fmt::format("loss or gradient norm was not finite in {} steps in a row up to "
+                                "step {} (loss {}, norm {}); lower "
+                                "actor_rollout_ref.actor.optim.lr or look at the data, and resume "
+                                "from an older checkpoint",
                                 state_.consecutive_skips, step, result.loss, result.grad_norm));
       }
 
@@ -399,12 +438,15 @@ class Run {
     int64_t tokens = 0;
     for (int64_t begin = 0; begin < val_.size(); begin += c_.data.train_batch_size) {
       const int64_t count = std::min(c_.data.train_batch_size, val_.size() - begin);
-      const StepBatch batch = BatchAt(val_, [](int64_t k) { return k; }, begin, count);
+      const StepBatch batch = BatchAt(
+          val_, [](int64_t k) { return k; }, begin, count);
       loss += engine_->SummedLoss(ToDeviceAll(batch));
       targets += batch.loss_tokens;
       tokens += batch.tokens;
     }
-    if (metrics_) metrics_->Validation(state_.step, loss / static_cast<double>(targets), tokens, watch.Elapsed(), log_);
+    if (metrics_)
+      metrics_->Validation(state_.step, loss / static_cast<double>(targets), tokens,
+                           watch.Elapsed(), log_);
   }
 
   void Save() {
@@ -426,8 +468,8 @@ class Run {
     const Stopwatch watch;
     const auto saved = checkpointer_->Save(request);
     last_save_s_ = watch.Elapsed();
-    // After a failure, which the checkpointer has logged, the run goes on; the last good checkpoint is
-    // untouched. Only a run that ends on a failed save must not look like a success.
+    // After a failure, which the checkpointer has logged, the run goes on; the last good checkpoint
+    // is untouched. Only a run that ends on a failed save must not look like a success.
     last_save_ = saved.status();
     Phase("train");
   }
@@ -436,7 +478,8 @@ class Run {
     ThrowIfError(checkpointer_->Close());
     context_->world().Barrier();
     context_->Shutdown();
-    ThrowIfError(last_save_.WithContext(fmt::format("the state of the last step, {}, is not saved", state_.step)));
+    ThrowIfError(last_save_.WithContext(
+        fmt::format("the state of the last step, {}, is not saved", state_.step)));
   }
 
   const TrainerInputs& inputs_;
@@ -460,7 +503,7 @@ class Run {
   std::unique_ptr<StoreCoordinator> coordinator_;
   checkpoint::CheckpointOptions options_;
   std::unique_ptr<checkpoint::Checkpointer> checkpointer_;
-  std::unique_ptr<MetricsWriter> metrics_;   // rank 0
+  std::unique_ptr<MetricsWriter> metrics_;  // rank 0
   RunState state_;
   double gemm_rate_ = 0;
   double last_save_s_ = 0;
@@ -472,7 +515,8 @@ class Run {
 RunEnd RunTraining(const TrainerInputs& inputs, Logger& log) {
   const auto problems = ValidateConfig(inputs.loaded.config, inputs.env.world_size);
   if (!problems.empty()) {
-    throw Error(StatusCode::kConfig, fmt::format("the configuration does not hold together:\n  {}", fmt::join(problems, "\n  ")));
+    throw Error(StatusCode::kConfig, fmt::format("the configuration does not hold together:\n  {}",
+                                                 fmt::join(problems, "\n  ")));
   }
   return Run(inputs, log).Main();
 }

@@ -21,7 +21,7 @@ struct TrainerInputs {
   parallel::LaunchEnv env;
   // Set from outside (a signal): all ranks agree on the step, save, and return kPreempted.
   const std::atomic<bool>* stop_requested = nullptr;
-  parallel::RankStatus* status = nullptr;   // may be null
+  parallel::RankStatus* status = nullptr;  // may be null
 };
 
 // Throws keel::Error; see common/status.h for what becomes of it.

@@ -46,29 +46,48 @@ Option MakeOption(std::string path, Kind kind, T& field, std::string doc) {
 std::string KindName(const Option& option) {
   std::string name;
   switch (option.kind) {
-    case Kind::kBool: name = "true or false"; break;
-    case Kind::kInt: name = "an integer"; break;
-    case Kind::kDouble: name = "a number"; break;
-    case Kind::kString: name = "a string"; break;
-    case Kind::kStringList: name = "a list of strings"; break;
-    case Kind::kDoubleList: name = "a list of numbers"; break;
-    case Kind::kMap: name = "a map"; break;
+    case Kind::kBool:
+      name = "true or false";
+      break;
+    case Kind::kInt:
+      name = "an integer";
+      break;
+    case Kind::kDouble:
+      name = "a number";
+      break;
+    case Kind::kString:
+      name = "a string";
+      break;
+    case Kind::kStringList:
+      name = "a list of strings";
+      break;
+    case Kind::kDoubleList:
+      name = "a list of numbers";
+      break;
+    case Kind::kMap:
+      name = "a map";
+      break;
   }
-  if (option.kind == Kind::kString && !option.choices.empty()) name = "one of " + fmt::format("{}", fmt::join(option.choices, ", "));
+  if (option.kind == Kind::kString && !option.choices.empty())
+    name = "one of " + fmt::format("{}", fmt::join(option.choices, ", "));
   return option.nullable ? name + " or null" : name;
 }
 
 bool LooksOctal(std::string_view text) {
   if (!text.empty() && (text[0] == '-' || text[0] == '+')) text.remove_prefix(1);
-  return text.size() > 1 && text[0] == '0' && text.find_first_not_of("0123456789") == std::string_view::npos;
+  return text.size() > 1 && text[0] == '0' &&
+         text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
 std::optional<double> ToDouble(std::string_view text) {
   if (!text.empty() && text[0] == '+') text.remove_prefix(1);
-  if (text.empty() || text.find_first_of("0123456789") == std::string_view::npos || LooksOctal(text)) return std::nullopt;
+  if (text.empty() || text.find_first_of("0123456789") == std::string_view::npos ||
+      LooksOctal(text))
+    return std::nullopt;
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
+    return std::nullopt;
   return value;
 }
 
@@ -80,8 +99,8 @@ std::optional<int64_t> ToInt(std::string_view text) {
   if (error == std::errc() && end == text.data() + text.size()) return value;
   // 1e3 is a fine way to write a thousand.
   const std::optional<double> number = ToDouble(text);
-  if (number && text.find_first_of("eE") != std::string_view::npos && *number == std::floor(*number) &&
-      std::fabs(*number) < 9e15) {
+  if (number && text.find_first_of("eE") != std::string_view::npos &&
+      *number == std::floor(*number) && std::fabs(*number) < 9e15) {
     return static_cast<int64_t>(*number);
   }
   return std::nullopt;
@@ -90,7 +109,8 @@ std::optional<int64_t> ToInt(std::string_view text) {
 // A value of a free map, typed by its looks.
 Json Free(const YamlNode& node) {
   switch (node.kind) {
-    case YamlNode::Kind::kNull: return nullptr;
+    case YamlNode::Kind::kNull:
+      return nullptr;
     case YamlNode::Kind::kSequence: {
       Json list = Json::array();
       for (const YamlNode& item : node.items) list.push_back(Free(item));
@@ -101,46 +121,60 @@ Json Free(const YamlNode& node) {
       for (const auto& [key, value] : node.entries) map[key] = Free(value);
       return map;
     }
-    case YamlNode::Kind::kScalar: break;
+    case YamlNode::Kind::kScalar:
+      break;
   }
   if (node.quoted) return node.text;
   if (node.text == "true") return true;
   if (node.text == "false") return false;
-  if (const auto integer = ToInt(node.text); integer && node.text.find_first_of("eE.") == std::string::npos) return *integer;
+  if (const auto integer = ToInt(node.text);
+      integer && node.text.find_first_of("eE.") == std::string::npos)
+    return *integer;
   if (const auto number = ToDouble(node.text)) return *number;
   return node.text;
 }
 
 std::string Shown(const YamlNode& node) {
   switch (node.kind) {
-    case YamlNode::Kind::kNull: return "null";
-    case YamlNode::Kind::kSequence: return "a list";
-    case YamlNode::Kind::kMap: return "a map";
-    case YamlNode::Kind::kScalar: break;
+    case YamlNode::Kind::kNull:
+      return "null";
+    case YamlNode::Kind::kSequence:
+      return "a list";
+    case YamlNode::Kind::kMap:
+      return "a map";
+    case YamlNode::Kind::kScalar:
+      break;
   }
-  return node.quoted ? fmt::format("the string \"{}\"", node.text) : fmt::format("\"{}\"", node.text);
+  return node.quoted ? fmt::format("the string \"{}\"", node.text)
+                     : fmt::format("\"{}\"", node.text);
 }
 
 // The value for an option, or what is wrong with it.
-std::optional<Json> Convert(const Option& option, const YamlNode& node, std::string& problem, std::string& advice) {
+std::optional<Json> Convert(const Option& option, const YamlNode& node, std::string& problem,
+                            std::string& advice) {
   const auto fail = [&]() -> std::optional<Json> {
     problem = fmt::format("{}: expected {}, got {}", option.path, KindName(option), Shown(node));
     return std::nullopt;
   };
   const auto in_range = [&](double value) {
-    const bool low = option.min && (option.exclusive_min ? value <= *option.min : value < *option.min);
+    const bool low =
+        option.min && (option.exclusive_min ? value <= *option.min : value < *option.min);
     const bool high = option.max && value > *option.max;
     if (!low && !high) return true;
-    std::string range = option.min ? fmt::format("{} {}", option.exclusive_min ? "above" : "at least", *option.min) : "";
+    std::string range =
+        option.min ? fmt::format("{} {}", option.exclusive_min ? "above" : "at least", *option.min)
+                   : "";
     if (option.max) range += fmt::format("{}at most {}", range.empty() ? "" : " and ", *option.max);
     problem = fmt::format("{}: expected {}, got {}", option.path, range, node.text);
     return false;
   };
   const auto known = [&](const std::string& value) {
-    if (option.choices.empty() || std::find(option.choices.begin(), option.choices.end(), value) != option.choices.end()) {
+    if (option.choices.empty() ||
+        std::find(option.choices.begin(), option.choices.end(), value) != option.choices.end()) {
       return true;
     }
-    problem = fmt::format("{}: expected one of {}, got \"{}\"", option.path, fmt::join(option.choices, ", "), value);
+    problem = fmt::format("{}: expected one of {}, got \"{}\"", option.path,
+                          fmt::join(option.choices, ", "), value);
     const std::string near = Closest(value, option.choices);
     if (!near.empty()) advice = fmt::format("did you mean {}?", near);
     return false;
@@ -153,13 +187,15 @@ std::optional<Json> Convert(const Option& option, const YamlNode& node, std::str
   const bool scalar = node.kind == YamlNode::Kind::kScalar;
   switch (option.kind) {
     case Kind::kBool:
-      if (scalar && !node.quoted && (node.text == "true" || node.text == "false")) return Json(node.text == "true");
+      if (scalar && !node.quoted && (node.text == "true" || node.text == "false"))
+        return Json(node.text == "true");
       if (scalar && !node.quoted) advice = "write true or false";
       return fail();
     case Kind::kInt: {
       if (!scalar || node.quoted) return fail();
       const auto value = ToInt(node.text);
-      if (!value && LooksOctal(node.text)) advice = "leading zeros are refused, since YAML readers take them for octal";
+      if (!value && LooksOctal(node.text))
+        advice = "leading zeros are refused, since YAML readers take them for octal";
       if (!value) return fail();
       return in_range(static_cast<double>(*value)) ? std::optional<Json>(*value) : std::nullopt;
     }
@@ -189,7 +225,9 @@ std::optional<Json> Convert(const Option& option, const YamlNode& node, std::str
       if (node.kind != YamlNode::Kind::kSequence) return fail();
       Json list = Json::array();
       for (const YamlNode& item : node.items) {
-        const auto value = item.kind == YamlNode::Kind::kScalar && !item.quoted ? ToDouble(item.text) : std::nullopt;
+        const auto value = item.kind == YamlNode::Kind::kScalar && !item.quoted
+                               ? ToDouble(item.text)
+                               : std::nullopt;
         if (!value) return fail();
         if (option.min && *value < *option.min) return in_range(*value), std::nullopt;
         list.push_back(*value);
@@ -217,10 +255,13 @@ std::string YamlScalar(const Json& value) {
   if (value.is_number()) return NumberText(value.get<double>());
   const auto text = value.get<std::string>();
   // Quoted unless it can be nothing but a string.
-  const bool plain = !text.empty() && text.find_first_not_of(
-                                          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_/.-") == std::string::npos &&
-                     std::isalpha(static_cast<unsigned char>(text[0])) != 0 && text != "true" && text != "false" &&
-                     text != "null" && text != "yes" && text != "no" && text != "on" && text != "off";
+  const bool plain = !text.empty() &&
+                     text.find_first_not_of(
+                         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_/.-") ==
+                         std::string::npos &&
+                     std::isalpha(static_cast<unsigned char>(text[0])) != 0 && text != "true" &&
+                     text != "false" && text != "null" && text != "yes" && text != "no" &&
+                     text != "on" && text != "off";
   return plain ? text : Json(text).dump();
 }
 
@@ -256,16 +297,36 @@ Option& Schema::Append(Option option) {
   return options_.back();
 }
 
-Option& Schema::Add(std::string path, bool& field, std::string doc) { return Append(MakeOption(std::move(path), Kind::kBool, field, std::move(doc))); }
-Option& Schema::Add(std::string path, int64_t& field, std::string doc) { return Append(MakeOption(std::move(path), Kind::kInt, field, std::move(doc))); }
-Option& Schema::Add(std::string path, double& field, std::string doc) { return Append(MakeOption(std::move(path), Kind::kDouble, field, std::move(doc))); }
-Option& Schema::Add(std::string path, std::string& field, std::string doc) { return Append(MakeOption(std::move(path), Kind::kString, field, std::move(doc))); }
-Option& Schema::Add(std::string path, std::optional<int64_t>& field, std::string doc) { return Append(MakeOption(std::move(path), Kind::kInt, field, std::move(doc))); }
-Option& Schema::Add(std::string path, std::optional<double>& field, std::string doc) { return Append(MakeOption(std::move(path), Kind::kDouble, field, std::move(doc))); }
-Option& Schema::Add(std::string path, std::optional<std::string>& field, std::string doc) { return Append(MakeOption(std::move(path), Kind::kString, field, std::move(doc))); }
-Option& Schema::Add(std::string path, std::vector<std::string>& field, std::string doc) { return Append(MakeOption(std::move(path), Kind::kStringList, field, std::move(doc))); }
-Option& Schema::Add(std::string path, std::vector<double>& field, std::string doc) { return Append(MakeOption(std::move(path), Kind::kDoubleList, field, std::move(doc))); }
-Option& Schema::Add(std::string path, Json& field, std::string doc) { return Append(MakeOption(std::move(path), Kind::kMap, field, std::move(doc))); }
+Option& Schema::Add(std::string path, bool& field, std::string doc) {
+  return Append(MakeOption(std::move(path), Kind::kBool, field, std::move(doc)));
+}
+Option& Schema::Add(std::string path, int64_t& field, std::string doc) {
+  return Append(MakeOption(std::move(path), Kind::kInt, field, std::move(doc)));
+}
+Option& Schema::Add(std::string path, double& field, std::string doc) {
+  return Append(MakeOption(std::move(path), Kind::kDouble, field, std::move(doc)));
+}
+Option& Schema::Add(std::string path, std::string& field, std::string doc) {
+  return Append(MakeOption(std::move(path), Kind::kString, field, std::move(doc)));
+}
+Option& Schema::Add(std::string path, std::optional<int64_t>& field, std::string doc) {
+  return Append(MakeOption(std::move(path), Kind::kInt, field, std::move(doc)));
+}
+Option& Schema::Add(std::string path, std::optional<double>& field, std::string doc) {
+  return Append(MakeOption(std::move(path), Kind::kDouble, field, std::move(doc)));
+}
+Option& Schema::Add(std::string path, std::optional<std::string>& field, std::string doc) {
+  return Append(MakeOption(std::move(path), Kind::kString, field, std::move(doc)));
+}
+Option& Schema::Add(std::string path, std::vector<std::string>& field, std::string doc) {
+  return Append(MakeOption(std::move(path), Kind::kStringList, field, std::move(doc)));
+}
+Option& Schema::Add(std::string path, std::vector<double>& field, std::string doc) {
+  return Append(MakeOption(std::move(path), Kind::kDoubleList, field, std::move(doc)));
+}
+Option& Schema::Add(std::string path, Json& field, std::string doc) {
+  return Append(MakeOption(std::move(path), Kind::kMap, field, std::move(doc)));
+}
 
 Option* Schema::Find(std::string_view path) {
   for (Option& option : options_) {
@@ -295,13 +356,14 @@ std::string Schema::Suggest(std::string_view path) const {
   const std::string near = Closest(name, {siblings.begin(), siblings.end()});
   if (!near.empty()) return fmt::format("did you mean {}{}?", parent, near);
   for (const Option& option : options_) {
-    if (option.path.substr(option.path.rfind('.') + 1) == name) return fmt::format("did you mean {}?", option.path);
+    if (option.path.substr(option.path.rfind('.') + 1) == name)
+      return fmt::format("did you mean {}?", option.path);
   }
   return siblings.empty() ? "" : fmt::format("known here: {}", fmt::join(siblings, ", "));
 }
 
-void Schema::Apply(const YamlNode& node, const std::string& path, const std::string& source_name, Position key,
-                   std::vector<Problem>& problems) {
+void Schema::Apply(const YamlNode& node, const std::string& path, const std::string& source_name,
+                   Position key, std::vector<Problem>& problems) {
   if (Option* option = Find(path)) {
     std::string problem;
     std::string advice;
@@ -317,34 +379,42 @@ void Schema::Apply(const YamlNode& node, const std::string& path, const std::str
     } else {
       option->set(*value);
     }
-    option->origin = node.position.line > 0 ? fmt::format("{}:{}", source_name, node.position.line) : source_name;
+    option->origin = node.position.line > 0 ? fmt::format("{}:{}", source_name, node.position.line)
+                                            : source_name;
     return;
   }
   const std::string prefix = path.empty() ? "" : path + ".";
-  const bool section = path.empty() || std::any_of(options_.begin(), options_.end(), [&](const Option& option) {
-                         return option.path.compare(0, prefix.size(), prefix) == 0;
-                       });
+  const bool section =
+      path.empty() || std::any_of(options_.begin(), options_.end(), [&](const Option& option) {
+        return option.path.compare(0, prefix.size(), prefix) == 0;
+      });
   if (!section) {
     problems.push_back({key, fmt::format("{}: unknown key", path), Suggest(path)});
     return;
   }
   if (node.kind == YamlNode::Kind::kNull) return;
   if (node.kind != YamlNode::Kind::kMap) {
-    problems.push_back({node.position, fmt::format("{}: expected a map, got {}", path.empty() ? "the document" : path, Shown(node)), ""});
+    problems.push_back({node.position,
+                        fmt::format("{}: expected a map, got {}",
+                                    path.empty() ? "the document" : path, Shown(node)),
+                        ""});
     return;
   }
   for (size_t i = 0; i < node.entries.size(); ++i) {
-    Apply(node.entries[i].second, prefix + node.entries[i].first, source_name, node.key_positions[i], problems);
+    Apply(node.entries[i].second, prefix + node.entries[i].first, source_name,
+          node.key_positions[i], problems);
   }
 }
 
 void Schema::ApplyOverride(const std::string& argument, std::vector<std::string>& errors) {
   const auto fail = [&](const std::string& text, const std::string& advice) {
-    errors.push_back(fmt::format("command line: error: {}\n  {}{}", text, argument, advice.empty() ? "" : "\n  " + advice));
+    errors.push_back(fmt::format("command line: error: {}\n  {}{}", text, argument,
+                                 advice.empty() ? "" : "\n  " + advice));
   };
   if (!argument.empty() && argument[0] == '~') {
     Option* option = Find(std::string_view(argument).substr(1));
-    if (option == nullptr) return fail(fmt::format("{}: unknown key", argument.substr(1)), Suggest(argument.substr(1)));
+    if (option == nullptr)
+      return fail(fmt::format("{}: unknown key", argument.substr(1)), Suggest(argument.substr(1)));
     option->set(option->initial);
     option->origin = "default";
     return;
@@ -368,7 +438,8 @@ void Schema::ApplyOverride(const std::string& argument, std::vector<std::string>
   // A key inside a free map: "actor_rollout_ref.model.config.hidden_size=64".
   std::string target = path;
   for (const Option& option : options_) {
-    if (option.kind == Kind::kMap && path.compare(0, option.path.size() + 1, option.path + ".") == 0) {
+    if (option.kind == Kind::kMap &&
+        path.compare(0, option.path.size() + 1, option.path + ".") == 0) {
       YamlNode map;
       map.kind = YamlNode::Kind::kMap;
       map.entries.emplace_back(path.substr(option.path.size() + 1), node);
@@ -384,8 +455,8 @@ void Schema::ApplyOverride(const std::string& argument, std::vector<std::string>
 Status Schema::Load(const Source& file, const std::vector<std::string>& overrides) {
   std::vector<Problem> problems;
   const YamlNode root = ParseYaml(file, problems);
-  if (root.kind == YamlNode::Kind::kNull && problems.empty() && file.text.find_first_not_of(" \t\r\n") == std::string::npos &&
-      !file.text.empty()) {
+  if (root.kind == YamlNode::Kind::kNull && problems.empty() &&
+      file.text.find_first_not_of(" \t\r\n") == std::string::npos && !file.text.empty()) {
     problems.push_back({{}, "the file is empty", ""});
   }
   Apply(root, "", file.name, {}, problems);
@@ -402,13 +473,15 @@ std::string Schema::Dump(bool origins) const {
   for (const Option& option : options_) {
     const std::vector<std::string> parts = SplitPath(option.path);
     size_t common = 0;
-    while (common < open.size() && common + 1 < parts.size() && open[common] == parts[common]) ++common;
+    while (common < open.size() && common + 1 < parts.size() && open[common] == parts[common])
+      ++common;
     open.resize(common);
     for (size_t i = common; i + 1 < parts.size(); ++i) {
       text += std::string(2 * i, ' ') + parts[i] + ":\n";
       open.push_back(parts[i]);
     }
-    std::string line = std::string(2 * (parts.size() - 1), ' ') + parts.back() + ": " + YamlFlow(option.get());
+    std::string line =
+        std::string(2 * (parts.size() - 1), ' ') + parts.back() + ": " + YamlFlow(option.get());
     if (origins) line = fmt::format("{:<60} # {}", line, option.origin);
     text += line + "\n";
   }
@@ -422,7 +495,8 @@ std::string Schema::Markdown() const {
     const std::string parent = option.path.substr(0, option.path.rfind('.'));
     if (parent != section) {
       section = parent;
-      text += fmt::format("\n## {}\n\n| key | type | default | meaning |\n|---|---|---|---|\n", section);
+      text += fmt::format("\n## {}\n\n| key | type | default | meaning |\n|---|---|---|---|\n",
+                          section);
     }
     std::string type = KindName(option);
     if (option.min) type += fmt::format(", {} {}", option.exclusive_min ? ">" : ">=", *option.min);
@@ -431,21 +505,27 @@ std::string Schema::Markdown() const {
       type += fmt::format(" of {}", fmt::join(option.choices, ", "));
     }
     if (!option.unit.empty()) type += ", " + option.unit;
-    text += fmt::format("| `{}` | {} | `{}` | {} |\n", option.path.substr(parent.size() + 1), type, YamlFlow(option.initial), option.doc);
+    text += fmt::format("| `{}` | {} | `{}` | {} |\n", option.path.substr(parent.size() + 1), type,
+                        YamlFlow(option.initial), option.doc);
   }
   return text;
 }
 
 Json Schema::JsonSchema() const {
-  Json root = {{"$schema", "http://json-schema.org/draft-07/schema#"}, {"title", "Keel configuration"}, {"type", "object"},
-               {"additionalProperties", false}, {"properties", Json::object()}};
+  Json root = {{"$schema", "http://json-schema.org/draft-07/schema#"},
+               {"title", "Keel configuration"},
+               {"type", "object"},
+               {"additionalProperties", false},
+               {"properties", Json::object()}};
   for (const Option& option : options_) {
     Json* at = &root;
     const std::vector<std::string> parts = SplitPath(option.path);
     for (size_t i = 0; i + 1 < parts.size(); ++i) {
       Json& properties = (*at)["properties"];
       if (!properties.contains(parts[i])) {
-        properties[parts[i]] = {{"type", Json::array({"object", "null"})}, {"additionalProperties", false}, {"properties", Json::object()}};
+        properties[parts[i]] = {{"type", Json::array({"object", "null"})},
+                                {"additionalProperties", false},
+                                {"properties", Json::object()}};
       }
       at = &properties[parts[i]];
     }

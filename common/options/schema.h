@@ -1,6 +1,6 @@
 // Schema: the one table of options. Each line binds a dotted path to a field, with its default (the
-// field's value when the table is made), range, unit and meaning. Parsing, overrides, help, the resolved
-// dump, the documentation page and the JSON Schema all come from it.
+// field's value when the table is made), range, unit and meaning. Parsing, overrides, help, the
+// resolved dump, the documentation page and the JSON Schema all come from it.
 #pragma once
 
 #include <functional>
@@ -23,13 +23,13 @@ struct Option {
   bool nullable = false;
   std::optional<double> min, max;
   bool exclusive_min = false;
-  std::vector<std::string> choices;   // of a string, or of each item of a list
+  std::vector<std::string> choices;  // of a string, or of each item of a list
   std::string unit;
   std::string doc;
-  Json initial;                       // the default
+  Json initial;  // the default
   std::function<Json()> get;
   std::function<void(const Json&)> set;
-  std::string origin = "default";     // "run.yaml:3", "command line"
+  std::string origin = "default";  // "run.yaml:3", "command line"
 
   // Builders, so that the table reads as sentences.
   Option& Range(double low, std::optional<double> high = std::nullopt) {
@@ -64,10 +64,10 @@ class Schema {
   Option& Add(std::string path, std::optional<std::string>& field, std::string doc);
   Option& Add(std::string path, std::vector<std::string>& field, std::string doc);
   Option& Add(std::string path, std::vector<double>& field, std::string doc);
-  Option& Add(std::string path, Json& field, std::string doc);   // a free map
+  Option& Add(std::string path, Json& field, std::string doc);  // a free map
 
-  // Sets fields from a document, then from overrides: "a.b=c", "+a.b=c" (the same), "~a.b" (back to the
-  // default). Every problem of all of them in one kConfig message.
+  // Sets fields from a document, then from overrides: "a.b=c", "+a.b=c" (the same), "~a.b" (back to
+  // the default). Every problem of all of them in one kConfig message.
   Status Load(const Source& file, const std::vector<std::string>& overrides);
 
   // The current values as YAML that loads back to them; with `origins`, each with a comment.
@@ -83,8 +83,8 @@ class Schema {
  private:
   Option& Append(Option option);
   Option* Find(std::string_view path);
-  void Apply(const YamlNode& node, const std::string& path, const std::string& source_name, Position key,
-             std::vector<Problem>& problems);
+  void Apply(const YamlNode& node, const std::string& path, const std::string& source_name,
+             Position key, std::vector<Problem>& problems);
   void ApplyOverride(const std::string& argument, std::vector<std::string>& errors);
   std::string Suggest(std::string_view path) const;
 

@@ -38,7 +38,8 @@ class TreeBuilder : public YAML::EventHandler {
     YamlNode node = MakeNode(YamlNode::Kind::kScalar, mark);
     node.text = value;
     node.quoted = tag == "!";
-    const bool null = !node.quoted && (value == "null" || value == "~" || value == "Null" || value == "NULL" || value.empty());
+    const bool null = !node.quoted && (value == "null" || value == "~" || value == "Null" ||
+                                       value == "NULL" || value.empty());
     if (null) node.kind = YamlNode::Kind::kNull;
     Put(std::move(node));
   }
@@ -75,12 +76,15 @@ class TreeBuilder : public YAML::EventHandler {
     problems_.push_back({PositionOf(mark), std::move(text), std::move(advice)});
   }
   void Refuse(const YAML::Mark& mark, YAML::anchor_t anchor, const std::string& tag) {
-    if (anchor != 0) Say(mark, "anchors (&name) are not supported", "write the value out where it is used");
-    if (!tag.empty() && tag != "?" && tag != "!") Say(mark, fmt::format("tag {} is not supported", tag), "remove it");
+    if (anchor != 0)
+      Say(mark, "anchors (&name) are not supported", "write the value out where it is used");
+    if (!tag.empty() && tag != "?" && tag != "!")
+      Say(mark, fmt::format("tag {} is not supported", tag), "remove it");
   }
   void Open(YamlNode node) {
     if (static_cast<int>(levels_.size()) >= kMaxDepth) {
-      problems_.push_back({node.position, fmt::format("nested deeper than {} levels", kMaxDepth), ""});
+      problems_.push_back(
+          {node.position, fmt::format("nested deeper than {} levels", kMaxDepth), ""});
       throw TooDeep{};
     }
     Level level;
@@ -109,14 +113,16 @@ class TreeBuilder : public YAML::EventHandler {
       if (node.kind != YamlNode::Kind::kScalar) {
         problems_.push_back({node.position, "a key must be a plain word", ""});
       } else if (node.text == "<<") {
-        problems_.push_back({node.position, "merge keys (<<) are not supported", "write the keys out"});
+        problems_.push_back(
+            {node.position, "merge keys (<<) are not supported", "write the keys out"});
       }
       return;
     }
     level.have_key = false;
     if (const YamlNode* first = level.node.Find(level.key)) {
       problems_.push_back({level.key_position,
-                           fmt::format("duplicate key \"{}\", first given at line {}", level.key, first->position.line),
+                           fmt::format("duplicate key \"{}\", first given at line {}", level.key,
+                                       first->position.line),
                            "remove one of the two"});
       return;
     }
@@ -140,7 +146,8 @@ const YamlNode* YamlNode::Find(std::string_view key) const {
 
 YamlNode ParseYaml(const Source& source, std::vector<Problem>& problems) {
   if (source.text.size() > kMaxBytes) {
-    problems.push_back({{}, fmt::format("{} bytes, at most {} are read", source.text.size(), kMaxBytes), ""});
+    problems.push_back(
+        {{}, fmt::format("{} bytes, at most {} are read", source.text.size(), kMaxBytes), ""});
     return {};
   }
   std::istringstream stream(source.text);
@@ -150,7 +157,8 @@ YamlNode ParseYaml(const Source& source, std::vector<Problem>& problems) {
     if (!parser.HandleNextDocument(builder)) return {};
     TreeBuilder second(problems);
     if (parser.HandleNextDocument(second)) {
-      problems.push_back({{}, "more than one YAML document", "keep one, remove the \"---\" between them"});
+      problems.push_back(
+          {{}, "more than one YAML document", "keep one, remove the \"---\" between them"});
     }
   } catch (const YAML::Exception& error) {
     problems.push_back({PositionOf(error.mark), error.msg, ""});
@@ -161,7 +169,8 @@ YamlNode ParseYaml(const Source& source, std::vector<Problem>& problems) {
 
 std::string Render(const Source& source, const Problem& problem) {
   std::string text = source.name;
-  if (problem.position.line > 0) text += fmt::format(":{}:{}", problem.position.line, problem.position.column);
+  if (problem.position.line > 0)
+    text += fmt::format(":{}:{}", problem.position.line, problem.position.column);
   text += ": error: " + problem.text;
   if (problem.position.line > 0) {
     std::istringstream lines(source.text);

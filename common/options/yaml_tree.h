@@ -1,5 +1,5 @@
-// A YAML document as a small tree with positions, under Keel's rules: no anchors, aliases, tags or merge
-// keys, no duplicate keys, bounded size and depth. yaml-cpp stays behind this header.
+// A YAML document as a small tree with positions, under Keel's rules: no anchors, aliases, tags or
+// merge keys, no duplicate keys, bounded size and depth. yaml-cpp stays behind this header.
 #pragma once
 
 #include <memory>
@@ -13,33 +13,33 @@
 namespace keel::options {
 
 struct Position {
-  int line = 0;     // from 1; 0 when the text is no file
-  int column = 0;   // from 1
+  int line = 0;    // from 1; 0 when the text is no file
+  int column = 0;  // from 1
 };
 
 // Where a text came from, for messages with the line and a caret.
 struct Source {
-  std::string name;   // "run.yaml", or "command line"
+  std::string name;  // "run.yaml", or "command line"
   std::string text;
 };
 
 struct YamlNode {
   enum class Kind { kNull, kScalar, kSequence, kMap };
   Kind kind = Kind::kNull;
-  std::string text;        // of a scalar
-  bool quoted = false;     // then it is a string, whatever it looks like
+  std::string text;     // of a scalar
+  bool quoted = false;  // then it is a string, whatever it looks like
   Position position;
-  std::vector<YamlNode> items;                              // of a sequence
-  std::vector<std::pair<std::string, YamlNode>> entries;    // of a map, in file order
-  std::vector<Position> key_positions;                      // of the entries
+  std::vector<YamlNode> items;                            // of a sequence
+  std::vector<std::pair<std::string, YamlNode>> entries;  // of a map, in file order
+  std::vector<Position> key_positions;                    // of the entries
 
   const YamlNode* Find(std::string_view key) const;
 };
 
 struct Problem {
   Position position;
-  std::string text;      // "trainer.seed: expected an integer, got \"x\""
-  std::string advice;    // "did you mean …?", may be empty
+  std::string text;    // "trainer.seed: expected an integer, got \"x\""
+  std::string advice;  // "did you mean …?", may be empty
 };
 
 // Appends what is wrong to `problems`; the tree holds what could be read.

@@ -1,5 +1,5 @@
-// keel_cuda: the implementation of CudaModule. Built as a shared object wherever the CUDA toolkit is found;
-// see cuda_module.h.
+// keel_cuda: the implementation of CudaModule. Built as a shared object wherever the CUDA toolkit
+// is found; see cuda_module.h.
 
 #include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -21,7 +21,9 @@ namespace {
 
 Status FromCuda(cudaError_t error, const char* operation) {
   if (error == cudaSuccess) return Status::Ok();
-  return Status(StatusCode::kUnavailable, fmt::format("{}: {} ({})", operation, cudaGetErrorString(error), cudaGetErrorName(error)));
+  return Status(
+      StatusCode::kUnavailable,
+      fmt::format("{}: {} ({})", operation, cudaGetErrorString(error), cudaGetErrorName(error)));
 }
 
 class Module final : public CudaModule {
@@ -34,26 +36,36 @@ class Module final : public CudaModule {
       int runtime = 0;
       cudaDriverGetVersion(&driver);
       cudaRuntimeGetVersion(&runtime);
-      return Status(StatusCode::kUnavailable,
-                    fmt::format("no usable NVIDIA GPU: {} (CUDA runtime {}.{}, driver {}); install a driver, or set "
-                                "trainer.device to cpu",
-                                cudaGetErrorString(error), runtime / 1000, runtime / 10 % 100,
-                                driver == 0 ? std::string("none") : fmt::format("{}.{}", driver / 1000, driver / 10 % 100)));
+      return Status(
+          StatusCode::kUnavailable,
+          fmt::format(
+              "no usable NVIDIA GPU: {} (CUDA runtime {}.{}, driver {}); install a driver, or set "
+              "trainer.device to cpu",
+              cudaGetErrorString(error), runtime / 1000, runtime / 10 % 100,
+              driver == 0 ? std::string("none")
+                          : fmt::format("{}.{}", driver / 1000, driver / 10 % 100)));
     }
-    if (count == 0) return Status(StatusCode::kUnavailable, "no NVIDIA GPU is visible; look at CUDA_VISIBLE_DEVICES, or set trainer.device to cpu");
+    if (count == 0)
+      return Status(
+          StatusCode::kUnavailable,
+          "no NVIDIA GPU is visible; look at CUDA_VISIBLE_DEVICES, or set trainer.device to cpu");
     return count;
   }
 
-  void SetDevice(int index) override { c10::cuda::set_device(static_cast<c10::DeviceIndex>(index)); }
+  void SetDevice(int index) override {
+    c10::cuda::set_device(static_cast<c10::DeviceIndex>(index));
+  }
 
-  std::unique_ptr<ProcessGroup> MakeGroup(const Store& store, int global_rank, const GroupOptions& options) override {
+  std::unique_ptr<ProcessGroup> MakeGroup(const Store& store, int global_rank,
+                                          const GroupOptions& options) override {
     return MakeNcclGroup(store, global_rank, options);
   }
 
   void Synchronize() override { c10::cuda::device_synchronize(); }
 
   CudaMemory Memory(int index) const override {
-    const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(static_cast<c10::DeviceIndex>(index));
+    const auto stats =
+        c10::cuda::CUDACachingAllocator::getDeviceStats(static_cast<c10::DeviceIndex>(index));
     const auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
     CudaMemory memory;
     memory.allocated = stats.allocated_bytes[all].current;
@@ -61,13 +73,15 @@ class Module final : public CudaModule {
     memory.reserved = stats.reserved_bytes[all].current;
     size_t free_bytes = 0;
     size_t total_bytes = 0;
-    if (cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess) memory.total = static_cast<int64_t>(total_bytes);
+    if (cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess)
+      memory.total = static_cast<int64_t>(total_bytes);
     return memory;
   }
 
   Result<void*> AllocatePinned(size_t bytes) override {
     void* memory = nullptr;
-    KEEL_RETURN_IF_ERROR(FromCuda(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable), "cudaHostAlloc"));
+    KEEL_RETURN_IF_ERROR(
+        FromCuda(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable), "cudaHostAlloc"));
     return memory;
   }
   void FreePinned(void* memory) override { cudaFreeHost(memory); }
@@ -107,7 +121,8 @@ class Module final : public CudaModule {
     cudaEventRecord(before, c10::cuda::getCurrentCUDAStream().stream());
     cudaStreamWaitEvent(stream_->stream(), before, 0);
     cudaEventDestroy(before);
-    const Status status = FromCuda(cudaMemcpyAsync(to, from, bytes, kind, stream_->stream()), "cudaMemcpyAsync");
+    const Status status =
+        FromCuda(cudaMemcpyAsync(to, from, bytes, kind, stream_->stream()), "cudaMemcpyAsync");
     if (!status.ok()) failed_ = status;
     cudaEvent_t after = nullptr;
     cudaEventCreateWithFlags(&after, cudaEventDisableTiming | cudaEventBlockingSync);
@@ -118,7 +133,7 @@ class Module final : public CudaModule {
 
   std::mutex mutex_;
   std::optional<c10::cuda::CUDAStream> stream_;
-  std::deque<cudaEvent_t> events_;   // of tickets first_ticket_ onwards
+  std::deque<cudaEvent_t> events_;  // of tickets first_ticket_ onwards
   int64_t first_ticket_ = 0;
   Status failed_;
 };

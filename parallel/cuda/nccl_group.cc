@@ -2,10 +2,11 @@
 
 #include <c10/cuda/CUDAStream.h>
 #include <fmt/format.h>
-#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include <algorithm>
 #include <string_view>
+
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "parallel/store_impl.h"
 
@@ -15,16 +16,20 @@ namespace {
 
 struct Where {
   std::string group;
-  int rank;   // global
+  int rank;  // global
   const std::atomic<int64_t>* step;
 
   [[noreturn]] void Rethrow(std::string_view operation, const std::exception& error) const {
     std::string text = error.what();
     text = text.substr(0, text.find('\n'));
-    const bool late = text.find("imeout") != std::string::npos || text.find("imed out") != std::string::npos;
-    throw Error(late ? StatusCode::kDeadlineExceeded : StatusCode::kUnavailable,
-                fmt::format("{} in group {} on rank {}{}: {}", operation, group, rank,
-                            step == nullptr || step->load() < 0 ? "" : fmt::format(" step {}", step->load()), text));
+    const bool late =
+        text.find("imeout") != std::string::npos || text.find("imed out") != std::string::npos;
+    throw Error(
+        late ? StatusCode::kDeadlineExceeded : StatusCode::kUnavailable,
+        fmt::format(
+            "{} in group {} on rank {}{}: {}", operation, group, rank,
+            step == nullptr || step->load() < 0 ? "" : fmt::format(" step {}", step->load()),
+            text));
   }
 };
 
@@ -125,20 +130,25 @@ class NcclGroup final : public ProcessGroup {
 
 }  // namespace
 
-std::unique_ptr<ProcessGroup> MakeNcclGroup(const Store& store, int global_rank, const GroupOptions& options) {
+std::unique_ptr<ProcessGroup> MakeNcclGroup(const Store& store, int global_rank,
+                                            const GroupOptions& options) {
   const auto it = std::find(options.ranks.begin(), options.ranks.end(), global_rank);
   if (it == options.ranks.end()) {
-    throw Error(StatusCode::kInternal, fmt::format("rank {} is not in group {}", global_rank, options.name));
+    throw Error(StatusCode::kInternal,
+                fmt::format("rank {} is not in group {}", global_rank, options.name));
   }
   Where where{options.name, global_rank, options.step};
   try {
     auto nccl_options = c10d::ProcessGroupNCCL::Options::create();
     nccl_options->timeout = options.deadline;
     nccl_options->group_name = options.name;
-    const Store scoped = store.WithPrefix(fmt::format("group/{}/{}", options.name, options.ranks.front()));
-    auto nccl = c10::make_intrusive<c10d::ProcessGroupNCCL>(scoped.impl()->store, static_cast<int>(it - options.ranks.begin()),
-                                                            static_cast<int>(options.ranks.size()), nccl_options);
-    nccl->setBoundDeviceId(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(options.device_index)));
+    const Store scoped =
+        store.WithPrefix(fmt::format("group/{}/{}", options.name, options.ranks.front()));
+    auto nccl = c10::make_intrusive<c10d::ProcessGroupNCCL>(
+        scoped.impl()->store, static_cast<int>(it - options.ranks.begin()),
+        static_cast<int>(options.ranks.size()), nccl_options);
+    nccl->setBoundDeviceId(
+        at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(options.device_index)));
     return std::make_unique<NcclGroup>(std::move(nccl), options.name, std::move(where));
   } catch (const Error&) {
     throw;

@@ -7,6 +7,7 @@
 
 namespace keel::parallel {
 
-std::unique_ptr<ProcessGroup> MakeNcclGroup(const Store& store, int global_rank, const GroupOptions& options);
+std::unique_ptr<ProcessGroup> MakeNcclGroup(const Store& store, int global_rank,
+                                            const GroupOptions& options);
 
 }  // namespace keel::parallel

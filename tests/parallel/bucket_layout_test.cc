@@ -10,7 +10,8 @@ namespace {
 
 // Every element of every parameter is owned by exactly one rank, in whole rows, one run a rank; no
 // two parameters overlap.
-void CheckLayout(const std::vector<ParameterExtent>& parameters, const BucketLayout& layout, int dp) {
+void CheckLayout(const std::vector<ParameterExtent>& parameters, const BucketLayout& layout,
+                 int dp) {
   for (size_t b = 0; b < layout.buckets.size(); ++b) {
     const Bucket& bucket = layout.buckets[b];
     int64_t end = 0;
@@ -61,8 +62,9 @@ TEST(BucketLayoutTest, RandomParametersAreCutOnRows) {
 TEST(BucketLayoutTest, WasteIsSmallForATransformer) {
   std::vector<ParameterExtent> parameters = {{32000, 768}};
   for (int layer = 0; layer < 12; ++layer) {
-    for (ParameterExtent e : {ParameterExtent{768, 2048}, ParameterExtent{4096, 768}, ParameterExtent{768, 1},
-                              ParameterExtent{768, 768}, ParameterExtent{1280, 768}, ParameterExtent{768, 1}}) {
+    for (ParameterExtent e :
+         {ParameterExtent{768, 2048}, ParameterExtent{4096, 768}, ParameterExtent{768, 1},
+          ParameterExtent{768, 768}, ParameterExtent{1280, 768}, ParameterExtent{768, 1}}) {
       parameters.push_back(e);
     }
   }
@@ -78,7 +80,8 @@ TEST(BucketLayoutTest, WasteIsSmallForATransformer) {
 }
 
 TEST(BucketLayoutTest, LateParametersStandApart) {
-  const std::vector<ParameterExtent> parameters = {{10, 4, false}, {7, 1, true}, {10, 4, false}, {3, 1, true}};
+  const std::vector<ParameterExtent> parameters = {
+      {10, 4, false}, {7, 1, true}, {10, 4, false}, {3, 1, true}};
   const BucketLayout layout = PlanBuckets(parameters, 2, 1000, 2);
   ASSERT_EQ(layout.buckets.size(), 2u);
   EXPECT_FALSE(layout.buckets[0].late);

@@ -15,8 +15,9 @@ TEST(LayoutTest, CoordinatesAndRanksAreInverse) {
         const Layout layout = ValueOrThrow(Layout::Make(tp * pp * dp, tp, pp));
         EXPECT_EQ(layout.dp(), dp);
         for (int rank = 0; rank < layout.world(); ++rank) {
-          EXPECT_EQ(rank, layout.RankOf(layout.CoordOf(rank, Axis::kTp), layout.CoordOf(rank, Axis::kDp),
-                                        layout.CoordOf(rank, Axis::kPp)));
+          EXPECT_EQ(rank,
+                    layout.RankOf(layout.CoordOf(rank, Axis::kTp), layout.CoordOf(rank, Axis::kDp),
+                                  layout.CoordOf(rank, Axis::kPp)));
           for (Axis axis : {Axis::kTp, Axis::kDp, Axis::kPp}) {
             const std::vector<int> group = layout.GroupRanks(rank, axis);
             ASSERT_EQ(static_cast<int>(group.size()), layout.degree(axis));
@@ -45,7 +46,8 @@ TEST(LayoutTest, AWrongWorldSizePrintsTheEquation) {
   const auto layout = Layout::Make(6, 2, 2);
   ASSERT_FALSE(layout.ok());
   EXPECT_EQ(layout.status().code(), StatusCode::kConfig);
-  EXPECT_NE(layout.status().message().find("world size 6 != dp 1 x tp 2 x pp 2 = 4"), std::string::npos)
+  EXPECT_NE(layout.status().message().find("world size 6 != dp 1 x tp 2 x pp 2 = 4"),
+            std::string::npos)
       << layout.status().message();
   EXPECT_FALSE(Layout::Make(4, 0, 1).ok());
 }

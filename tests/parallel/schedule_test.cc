@@ -9,7 +9,7 @@
 namespace keel::parallel {
 namespace {
 
-using Channel = std::pair<int, bool>;   // receiving stage, forward?
+using Channel = std::pair<int, bool>;  // receiving stage, forward?
 
 // Runs all stages against each other with asynchronous sends and in-order channels. Returns the
 // largest number of micro-batches that held activations on each stage; fails on a deadlock, on a
@@ -46,8 +46,12 @@ std::vector<int> Simulate(const std::vector<std::vector<Action>>& stages, int mi
         };
         bool done = true;
         switch (a.kind) {
-          case ActionKind::kRecvForward: posted[{s, true}].push_back(a.microbatch); break;
-          case ActionKind::kRecvBackward: posted[{s, false}].push_back(a.microbatch); break;
+          case ActionKind::kRecvForward:
+            posted[{s, true}].push_back(a.microbatch);
+            break;
+          case ActionKind::kRecvBackward:
+            posted[{s, false}].push_back(a.microbatch);
+            break;
           case ActionKind::kSendForward:
             EXPECT_EQ(mine, 1);
             sent[{s + 1, true}].push_back(a.microbatch);

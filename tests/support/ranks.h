@@ -15,9 +15,10 @@
 
 namespace keel::testing {
 
-// Calls body on every rank of a world of tp * dp * pp; fails the test with the message of each rank that
-// throws.
-inline void RunRanks(int tp, int dp, int pp, const std::function<void(parallel::ParallelContext&)>& body) {
+// Calls body on every rank of a world of tp * dp * pp; fails the test with the message of each rank
+// that throws.
+inline void RunRanks(int tp, int dp, int pp,
+                     const std::function<void(parallel::ParallelContext&)>& body) {
   // c10d's flight recorder is one object a process, unguarded between groups of several threads.
   setenv("TORCH_FR_BUFFER_SIZE", "0", 1);
   const parallel::Layout layout = ValueOrThrow(parallel::Layout::Make(tp * dp * pp, tp, pp));
@@ -41,7 +42,8 @@ inline void RunRanks(int tp, int dp, int pp, const std::function<void(parallel::
   }
   for (std::thread& thread : threads) thread.join();
   for (size_t rank = 0; rank < errors.size(); ++rank) {
-    if (!errors[rank].empty()) ADD_FAILURE() << layout.ToString() << ", rank " << rank << ": " << errors[rank];
+    if (!errors[rank].empty())
+      ADD_FAILURE() << layout.ToString() << ", rank " << rank << ": " << errors[rank];
   }
 }
 

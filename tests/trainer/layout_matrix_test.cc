@@ -18,8 +18,8 @@ namespace {
 using model::ModelBatch;
 
 constexpr int kSteps = 20;
-constexpr int64_t kBatch = 8;     // sequences a step
-constexpr int64_t kLength = 24;   // at most; sequences differ in length
+constexpr int64_t kBatch = 8;    // sequences a step
+constexpr int64_t kLength = 24;  // at most; sequences differ in length
 
 // Vocabulary 131 does not divide by 2; 3 layers do not divide over 2 stages.
 model::HfConfig TinyConfig(bool tied, model::Family family) {
@@ -49,8 +49,10 @@ Rows RowsOfStep(int step) {
   for (int64_t i = 0; i < kBatch; ++i) {
     const int64_t length = kLength - (step * 5 + i * 3) % 11;
     std::vector<int32_t> tokens, targets;
-    for (int64_t t = 0; t <= length; ++t) tokens.push_back(static_cast<int32_t>((t * t * 7 + i * 13 + step * 29 + t) % 131));
-    for (int64_t t = 0; t < length; ++t) targets.push_back((t + i) % 7 == 0 ? -100 : tokens[static_cast<size_t>(t) + 1]);
+    for (int64_t t = 0; t <= length; ++t)
+      tokens.push_back(static_cast<int32_t>((t * t * 7 + i * 13 + step * 29 + t) % 131));
+    for (int64_t t = 0; t < length; ++t)
+      targets.push_back((t + i) % 7 == 0 ? -100 : tokens[static_cast<size_t>(t) + 1]);
     tokens.pop_back();
     rows.tokens.push_back(tokens);
     rows.targets.push_back(targets);
@@ -58,7 +60,8 @@ Rows RowsOfStep(int step) {
   return rows;
 }
 
-std::vector<ModelBatch> MicroBatches(const Rows& rows, int dp_rank, int dp, int microbatches, int64_t pad) {
+std::vector<ModelBatch> MicroBatches(const Rows& rows, int dp_rank, int dp, int microbatches,
+                                     int64_t pad) {
   std::vector<ModelBatch> batches;
   const int64_t mine = kBatch / dp;
   const int64_t each = mine / microbatches;
@@ -100,8 +103,11 @@ struct Case {
 
 std::string NameOf(const Case& c) {
   return "tp" + std::to_string(c.tp) + "_dp" + std::to_string(c.dp) + "_pp" + std::to_string(c.pp) +
-         (c.sequence_parallel ? "_sp" : "") + (c.recompute ? "_recompute" : "") + "_m" + std::to_string(c.microbatches) +
-         (c.tied ? "_tied" : "") + (c.family == model::Family::kQwen3 ? "_qwen3" : c.family == model::Family::kQwen2 ? "_qwen2" : "");
+         (c.sequence_parallel ? "_sp" : "") + (c.recompute ? "_recompute" : "") + "_m" +
+         std::to_string(c.microbatches) + (c.tied ? "_tied" : "") +
+         (c.family == model::Family::kQwen3   ? "_qwen3"
+          : c.family == model::Family::kQwen2 ? "_qwen2"
+                                              : "");
 }
 
 std::vector<double> Train(const Case& c) {
@@ -111,7 +117,7 @@ std::vector<double> Train(const Case& c) {
     TrainEngineOptions options;
     options.sequence_parallel = c.sequence_parallel;
     options.recompute = c.recompute;
-    options.bucket_bytes = 8192;   // many buckets
+    options.bucket_bytes = 8192;  // many buckets
     options.adamw = {0.9, 0.95, 1e-8, 0.1};
     TrainEngine engine(context, TinyConfig(c.tied, c.family), options);
     engine.Initialize(5);
@@ -122,7 +128,8 @@ std::vector<double> Train(const Case& c) {
       for (const auto& targets : rows.targets) {
         for (const int32_t target : targets) counted += target != -100;
       }
-      const auto batches = MicroBatches(rows, context.dp_rank(), c.dp, c.microbatches, c.sequence_parallel ? c.tp : 1);
+      const auto batches = MicroBatches(rows, context.dp_rank(), c.dp, c.microbatches,
+                                        c.sequence_parallel ? c.tp : 1);
       mine.push_back(engine.Step(batches, counted, 5e-3, step + 1).loss);
     }
     const std::lock_guard lock(mutex);
@@ -146,12 +153,14 @@ TEST_P(LayoutMatrixTest, LossesEqualTheSingleProcess) {
   const std::vector<double>& expected = Reference(GetParam());
   const std::vector<double> losses = Train(GetParam());
   ASSERT_EQ(losses.size(), expected.size());
-  for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-5 * expected[i]) << "step " << i + 1;
+  for (size_t i = 0; i < losses.size(); ++i)
+    EXPECT_NEAR(losses[i], expected[i], 1e-5 * expected[i]) << "step " << i + 1;
   EXPECT_LT(losses.back(), losses.front()) << "nothing was learnt";
 }
 
 TEST(LayoutRepeatTest, ALayoutRepeatsBitForBit) {
-  for (const Case& c : {Case{2, 2, 2, true, false, 2}, Case{2, 1, 2, false, true, 4, true}, Case{1, 2, 1, false, false, 1}}) {
+  for (const Case& c : {Case{2, 2, 2, true, false, 2}, Case{2, 1, 2, false, true, 4, true},
+                        Case{1, 2, 1, false, false, 1}}) {
     const std::vector<double> first = Train(c);
     for (int repeat = 0; repeat < 2; ++repeat) EXPECT_EQ(Train(c), first) << NameOf(c);
   }
@@ -159,8 +168,14 @@ TEST(LayoutRepeatTest, ALayoutRepeatsBitForBit) {
 
 std::vector<Case> Cases() {
   std::vector<Case> cases;
-  for (const auto& [tp, dp, pp] : std::vector<std::tuple<int, int, int>>{
-           {1, 1, 1}, {2, 1, 1}, {1, 1, 2}, {1, 2, 1}, {2, 1, 2}, {2, 2, 1}, {1, 2, 2}, {2, 2, 2}}) {
+  for (const auto& [tp, dp, pp] : std::vector<std::tuple<int, int, int>>{{1, 1, 1},
+                                                                         {2, 1, 1},
+                                                                         {1, 1, 2},
+                                                                         {1, 2, 1},
+                                                                         {2, 1, 2},
+                                                                         {2, 2, 1},
+                                                                         {1, 2, 2},
+                                                                         {2, 2, 2}}) {
     for (const int microbatches : {1, 2, 4}) {
       for (const bool recompute : {false, true}) {
         cases.push_back({tp, dp, pp, false, recompute, microbatches});

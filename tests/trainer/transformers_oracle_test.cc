@@ -1,5 +1,5 @@
-// The model, its gradients and three AdamW steps against transformers and torch.optim.AdamW, for each
-// family and layout. Fixtures: tests/oracles/make_model_fixtures.py.
+// The model, its gradients and three AdamW steps against transformers and torch.optim.AdamW, for
+// each family and layout. Fixtures: tests/oracles/make_model_fixtures.py.
 
 #include <gtest/gtest.h>
 
@@ -46,7 +46,8 @@ Fixture LoadFixture(const std::string& name) {
   const std::string directory = FixtureDirectory() + "/" + name;
   Fixture fixture;
   const std::string config = directory + "/hf/config.json";
-  fixture.config = ValueOrThrow(model::ParseHfConfig(ValueOrThrow(ParseJson(ReadText(config), config)), config));
+  fixture.config =
+      ValueOrThrow(model::ParseHfConfig(ValueOrThrow(ParseJson(ReadText(config), config)), config));
   for (const auto& entry : std::filesystem::directory_iterator(directory + "/hf")) {
     if (entry.path().extension() == ".safetensors") {
       fixture.weights.merge(keel::testing::ReadSafetensors(entry.path()));
@@ -72,7 +73,8 @@ void Fill(const ShardTable& table, const Tensors& whole) {
     const auto it = whole.find(info.name);
     ASSERT_NE(it, whole.end()) << info.name;
     ASSERT_EQ(Dims(it->second.sizes()), info.shape) << info.name;
-    CopyBox(shard.box, Box::Whole(info.shape), WholeView(it->second), shard.box, shard.view, DTypeSize(info.dtype));
+    CopyBox(shard.box, Box::Whole(info.shape), WholeView(it->second), shard.box, shard.view,
+            DTypeSize(info.dtype));
   }
 }
 
@@ -88,7 +90,9 @@ at::Tensor ShardTensor(const ShardTable& table, const Shard& shard) {
   return at::from_blob(shard.view.data, size, strides, at::kFloat);
 }
 
-double MaxDifference(const at::Tensor& a, const at::Tensor& b) { return (a - b).abs().max().item<double>(); }
+double MaxDifference(const at::Tensor& a, const at::Tensor& b) {
+  return (a - b).abs().max().item<double>();
+}
 
 ModelBatch BatchOf(const Tensors& reference) {
   ModelBatch batch;
@@ -99,7 +103,8 @@ ModelBatch BatchOf(const Tensors& reference) {
   for (int64_t i = 0; i < boundaries.numel(); ++i) {
     batch.packing.boundaries.push_back(boundaries[i].item<int64_t>());
     if (i == 0) continue;
-    const int64_t length = batch.packing.boundaries.back() - batch.packing.boundaries[static_cast<size_t>(i) - 1];
+    const int64_t length =
+        batch.packing.boundaries.back() - batch.packing.boundaries[static_cast<size_t>(i) - 1];
     for (int64_t p = 0; p < length; ++p) positions.push_back(p);
   }
   batch.packing.positions = at::tensor(positions, at::kInt);
@@ -133,8 +138,9 @@ TEST_P(TransformersOracleTest, LogitsLossGradientsAndThreeSteps) {
   const Case& c = GetParam();
   const Fixture fixture = LoadFixture(c.model);
   const int64_t tokens = fixture.reference.at("input_ids").size(0);
-  const int64_t counted = fixture.reference.at("targets").ne(parallel::kIgnoreTarget).sum().item<int64_t>();
-  std::mutex mutex;   // GoogleTest's assertions are used from all ranks
+  const int64_t counted =
+      fixture.reference.at("targets").ne(parallel::kIgnoreTarget).sum().item<int64_t>();
+  std::mutex mutex;  // GoogleTest's assertions are used from all ranks
 
   keel::testing::RunRanks(c.tp, 1, c.pp, [&](parallel::ParallelContext& context) {
     TrainEngineOptions options;
@@ -152,7 +158,8 @@ TEST_P(TransformersOracleTest, LogitsLossGradientsAndThreeSteps) {
 
     if (c.pp == 1) {
       const at::NoGradGuard no_grad;
-      const at::Tensor logits = engine.decoder().Logits(engine.decoder().Forward({}, batch)).narrow(0, 0, tokens);
+      const at::Tensor logits =
+          engine.decoder().Logits(engine.decoder().Forward({}, batch)).narrow(0, 0, tokens);
       const std::lock_guard lock(mutex);
       EXPECT_LT(MaxDifference(logits, fixture.reference.at("logits")), 2e-5);
     }
@@ -183,16 +190,19 @@ TEST_P(TransformersOracleTest, LogitsLossGradientsAndThreeSteps) {
       const std::string& name = weights.tensor_of(shard).name;
       const at::Tensor expected = Narrow(fixture.reference.at("step3." + name), shard.box);
       const at::Tensor difference = (ShardTensor(weights, shard) - expected).abs();
-      // Adam divides by the gradient's size: where that is near eps the quotient is rounding noise, and only
-      // the three steps' rate bounds the difference. Elsewhere each element is held.
-      const at::Tensor clear = Narrow(fixture.reference.at("grad." + name), shard.box).abs().gt(1e-5);
+      // Adam divides by the gradient's size: where that is near eps the quotient is rounding noise,
+      // and only the three steps' rate bounds the difference. Elsewhere each element is held.
+      const at::Tensor clear =
+          Narrow(fixture.reference.at("grad." + name), shard.box).abs().gt(1e-5);
       EXPECT_LT((difference * clear).max().item<double>(), 1e-5) << name;
       EXPECT_LT(difference.max().item<double>(), 3e-3) << name;
-      EXPECT_LT((difference * clear).norm().item<double>(), 2e-5 * expected.norm().item<double>()) << name;
+      EXPECT_LT((difference * clear).norm().item<double>(), 2e-5 * expected.norm().item<double>())
+          << name;
     }
     const ShardTable moments = engine.OptimizerTable(true);
     for (const Shard& shard : moments.shards()) {
-      const std::string name = moments.tensor_of(shard).name.substr(std::string("optimizer.").size());
+      const std::string name =
+          moments.tensor_of(shard).name.substr(std::string("optimizer.").size());
       const at::Tensor expected = Narrow(fixture.reference.at(name), shard.box);
       const double scale = fixture.reference.at(name).abs().max().item<double>();
       EXPECT_LT(MaxDifference(ShardTensor(moments, shard), expected), 5e-4 * scale) << name;
@@ -202,9 +212,9 @@ TEST_P(TransformersOracleTest, LogitsLossGradientsAndThreeSteps) {
 
 std::vector<Case> Cases() {
   std::vector<Case> cases;
-  for (const char* name : {"llama", "llama_3_layers", "llama_attention_bias", "llama_head_dim", "llama_rope_scaled",
-                           "llama_rope_scaled_v4", "llama_tied", "qwen2", "qwen2_tied", "qwen2_v4", "qwen3",
-                           "qwen3_tied"}) {
+  for (const char* name : {"llama", "llama_3_layers", "llama_attention_bias", "llama_head_dim",
+                           "llama_rope_scaled", "llama_rope_scaled_v4", "llama_tied", "qwen2",
+                           "qwen2_tied", "qwen2_v4", "qwen3", "qwen3_tied"}) {
     cases.push_back({name, 1, 1, false, false});
     cases.push_back({name, 2, 1, false, false});
     cases.push_back({name, 2, 1, true, false});
@@ -215,11 +225,13 @@ std::vector<Case> Cases() {
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, TransformersOracleTest, ::testing::ValuesIn(Cases()), [](const auto& test) {
-  const Case& c = test.param;
-  return c.model + "_tp" + std::to_string(c.tp) + "_pp" + std::to_string(c.pp) + (c.sequence_parallel ? "_sp" : "") +
-         (c.recompute ? "_recompute" : "");
-});
+INSTANTIATE_TEST_SUITE_P(All, TransformersOracleTest, ::testing::ValuesIn(Cases()),
+                         [](const auto& test) {
+                           const Case& c = test.param;
+                           return c.model + "_tp" + std::to_string(c.tp) + "_pp" +
+                                  std::to_string(c.pp) + (c.sequence_parallel ? "_sp" : "") +
+                                  (c.recompute ? "_recompute" : "");
+                         });
 
 }  // namespace
 }  // namespace keel::trainer

@@ -16,7 +16,7 @@ namespace keel::tools {
 
 namespace {
 
-constexpr size_t kLongestLine = size_t{1} << 16;   // longer ones are passed on in pieces
+constexpr size_t kLongestLine = size_t{1} << 16;  // longer ones are passed on in pieces
 
 }  // namespace
 
@@ -39,7 +39,8 @@ Result<Child> Child::Start(const ChildSpec& spec) {
   std::array<std::array<int, 2>, 2> pipes{};
   std::array<int, 2> failure{};
   for (auto* ends : {&pipes[0], &pipes[1], &failure}) {
-    if (pipe2(ends->data(), O_CLOEXEC) != 0) return Status::FromErrno(errno, "pipe for", spec.prefix);
+    if (pipe2(ends->data(), O_CLOEXEC) != 0)
+      return Status::FromErrno(errno, "pipe for", spec.prefix);
   }
   const pid_t parent = getpid();
   const pid_t pid = fork();
@@ -47,7 +48,7 @@ Result<Child> Child::Start(const ChildSpec& spec) {
   if (pid == 0) {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(1);   // the launcher died in between
+    if (getppid() != parent) _exit(1);  // the launcher died in between
     dup2(pipes[0][1], STDOUT_FILENO);
     dup2(pipes[1][1], STDERR_FILENO);
     const int null = open("/dev/null", O_RDONLY);
@@ -60,12 +61,12 @@ Result<Child> Child::Start(const ChildSpec& spec) {
     [[maybe_unused]] const ssize_t written = write(failure[1], &error, sizeof error);
     _exit(127);
   }
-  setpgid(pid, pid);   // also here, so that no signal can miss the group
+  setpgid(pid, pid);  // also here, so that no signal can miss the group
   close(pipes[0][1]);
   close(pipes[1][1]);
   close(failure[1]);
   int error = 0;
-  const ssize_t got = read(failure[0], &error, sizeof error);   // end of file when exec succeeded
+  const ssize_t got = read(failure[0], &error, sizeof error);  // end of file when exec succeeded
   close(failure[0]);
   if (got == static_cast<ssize_t>(sizeof error)) {
     close(pipes[0][0]);
@@ -83,7 +84,8 @@ Result<Child> Child::Start(const ChildSpec& spec) {
     fcntl(pipes[i][0], F_SETFL, O_NONBLOCK);
     child.streams_[i].fd = pipes[i][0];
     child.streams_[i].target = targets[i];
-    if (!spec.log_directory.empty()) child.streams_[i].file = std::fopen((spec.log_directory + names[i]).c_str(), "ae");
+    if (!spec.log_directory.empty())
+      child.streams_[i].file = std::fopen((spec.log_directory + names[i]).c_str(), "ae");
   }
   return child;
 }

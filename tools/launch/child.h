@@ -15,10 +15,10 @@ namespace keel::tools {
 
 struct ChildSpec {
   std::vector<std::string> command;
-  std::map<std::string, std::string> environment;   // on top of the launcher's own
-  std::string prefix;                               // of each line: "[rank0]: "
-  std::string log_directory;                        // stdout.log and stderr.log; empty: none
-  bool show = true;                                 // on the launcher's own output
+  std::map<std::string, std::string> environment;  // on top of the launcher's own
+  std::string prefix;                              // of each line: "[rank0]: "
+  std::string log_directory;                       // stdout.log and stderr.log; empty: none
+  bool show = true;                                // on the launcher's own output
 };
 
 class Child {
@@ -27,7 +27,7 @@ class Child {
   static Result<Child> Start(const ChildSpec& spec);
   Child(Child&& other) noexcept;
   Child& operator=(Child&&) = delete;
-  ~Child();   // closes pipes and files; the process goes its way
+  ~Child();  // closes pipes and files; the process goes its way
 
   pid_t pid() const { return pid_; }
   // The read ends to poll; -1 once at their end.
@@ -39,7 +39,7 @@ class Child {
   void Signal(int number) const;
 
   bool ended = false;
-  int wait_status = 0;   // as from waitpid, once ended
+  int wait_status = 0;  // as from waitpid, once ended
 
  private:
   struct Stream {

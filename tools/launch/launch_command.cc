@@ -46,7 +46,7 @@ Result<std::unique_ptr<StoreHost>> StartTorchStore(const std::string& host, int 
 struct Parsed {
   std::map<std::string, std::string> values;
   std::vector<std::string> rest;
-  bool foreign = false;   // after "--": a program of its own
+  bool foreign = false;  // after "--": a program of its own
 };
 
 const std::map<std::string, std::string>& Flags() {
@@ -87,8 +87,10 @@ Result<Parsed> ParseFlags(const std::vector<std::string>& arguments) {
     if (text.empty() || text[0] != '-') break;
     if (text == "-r") text = "--redirects";
     if (text == "-t") text = "--tee";
-    if (text.compare(0, 2, "--") != 0) return Status(StatusCode::kUsage, fmt::format("unknown flag {}", text));
-    std::string name = text.substr(2, text.find('=') == std::string::npos ? std::string::npos : text.find('=') - 2);
+    if (text.compare(0, 2, "--") != 0)
+      return Status(StatusCode::kUsage, fmt::format("unknown flag {}", text));
+    std::string name = text.substr(
+        2, text.find('=') == std::string::npos ? std::string::npos : text.find('=') - 2);
     for (char& c : name) c = c == '_' ? '-' : c;
     bool is_switch = false;
     for (const char* known : kSwitches) is_switch = is_switch || name == known;
@@ -96,7 +98,9 @@ Result<Parsed> ParseFlags(const std::vector<std::string>& arguments) {
       parsed.values[name] = "1";
       continue;
     }
-    if (!Flags().contains(name)) return Status(StatusCode::kUsage, fmt::format("unknown flag --{}; keel launch --help lists them", name));
+    if (!Flags().contains(name))
+      return Status(StatusCode::kUsage,
+                    fmt::format("unknown flag --{}; keel launch --help lists them", name));
     if (const size_t equals = text.find('='); equals != std::string::npos) {
       parsed.values[name] = text.substr(equals + 1);
     } else if (i + 1 < arguments.size()) {
@@ -105,7 +109,8 @@ Result<Parsed> ParseFlags(const std::vector<std::string>& arguments) {
       return Status(StatusCode::kUsage, fmt::format("--{} needs a value", name));
     }
   }
-  parsed.rest.assign(arguments.begin() + static_cast<std::ptrdiff_t>(std::min(i, arguments.size())), arguments.end());
+  parsed.rest.assign(arguments.begin() + static_cast<std::ptrdiff_t>(std::min(i, arguments.size())),
+                     arguments.end());
   return parsed;
 }
 
@@ -122,7 +127,8 @@ Result<int> ToInt(const std::string& name, const std::string& text) {
 std::string ValueOf(const Parsed& parsed, const std::string& name) {
   if (const auto it = parsed.values.find(name); it != parsed.values.end()) return it->second;
   std::string variable = "PET_";
-  for (const char c : name) variable += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  for (const char c : name)
+    variable += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   const char* value = std::getenv(variable.c_str());
   return value != nullptr ? value : "";
 }
@@ -144,7 +150,8 @@ Result<LaunchOptions> ToOptions(const Parsed& parsed, const std::string& program
     const size_t colon = text.find(':');
     KEEL_ASSIGN_OR_RETURN(o.nnodes, ToInt("nnodes", text.substr(0, colon)));
     if (colon != std::string::npos && text.substr(colon + 1) != text.substr(0, colon)) {
-      return Status(StatusCode::kUsage, fmt::format("--nnodes {}: a changing number of nodes is not supported", text));
+      return Status(StatusCode::kUsage,
+                    fmt::format("--nnodes {}: a changing number of nodes is not supported", text));
     }
   }
   if (const std::string text = ValueOf(parsed, "nproc-per-node"); text == "cpu" || text == "auto") {
@@ -153,7 +160,9 @@ Result<LaunchOptions> ToOptions(const Parsed& parsed, const std::string& program
     int count = 0;
     for (; access(fmt::format("/dev/nvidia{}", count).c_str(), F_OK) == 0; ++count) {
     }
-    if (count == 0) return Status(StatusCode::kUnavailable, "--nproc-per-node gpu: this node has no NVIDIA device");
+    if (count == 0)
+      return Status(StatusCode::kUnavailable,
+                    "--nproc-per-node gpu: this node has no NVIDIA device");
     o.nproc_per_node = count;
   } else if (!text.empty()) {
     KEEL_ASSIGN_OR_RETURN(o.nproc_per_node, ToInt("nproc-per-node", text));
@@ -208,14 +217,16 @@ std::string FlagHelp() {
   return text +
          "Examples:\n"
          "  keel launch --nproc-per-node 4 train configs/quickstart.yaml\n"
-         "  keel launch --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --nproc-per-node 8 train run.yaml\n"
+         "  keel launch --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --nproc-per-node 8 train "
+         "run.yaml\n"
          "  keel launch --nproc-per-node 2 --log-dir logs -- ./program argument";
 }
 
 }  // namespace
 
 void AddLaunchCommand(CLI::App& app, CommandContext& context) {
-  CLI::App* launch = app.add_subcommand("launch", "Start a command on several ranks, as torchrun does");
+  CLI::App* launch =
+      app.add_subcommand("launch", "Start a command on several ranks, as torchrun does");
   // The flags end where the command begins, and that command's own flags are not ours.
   launch->prefix_command();
   launch->footer(FlagHelp());

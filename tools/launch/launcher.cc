@@ -42,7 +42,8 @@ class ScratchDirectory {
  public:
   static Result<std::unique_ptr<ScratchDirectory>> Make() {
     const char* base = std::getenv("TMPDIR");
-    std::string path = std::string(base != nullptr && *base != '\0' ? base : "/tmp") + "/keel_launch_XXXXXX";
+    std::string path =
+        std::string(base != nullptr && *base != '\0' ? base : "/tmp") + "/keel_launch_XXXXXX";
     if (mkdtemp(path.data()) == nullptr) return Status::FromErrno(errno, "mkdtemp", path);
     return std::unique_ptr<ScratchDirectory>(new ScratchDirectory(path));
   }
@@ -62,10 +63,13 @@ class ScratchDirectory {
 };
 
 Status MakeDirectoryTree(const std::string& path) {
-  for (size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1)) {
-    if (mkdir(path.substr(0, slash).c_str(), 0700) != 0 && errno != EEXIST) return Status::FromErrno(errno, "mkdir", path);
+  for (size_t slash = path.find('/', 1); slash != std::string::npos;
+       slash = path.find('/', slash + 1)) {
+    if (mkdir(path.substr(0, slash).c_str(), 0700) != 0 && errno != EEXIST)
+      return Status::FromErrno(errno, "mkdir", path);
   }
-  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return Status::FromErrno(errno, "mkdir", path);
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+    return Status::FromErrno(errno, "mkdir", path);
   return Status::Ok();
 }
 
@@ -76,13 +80,16 @@ int ExitCodeOf(int wait_status) {
 std::string HowItEnded(int wait_status) {
   if (WIFSIGNALED(wait_status)) {
     const char* name = sigabbrev_np(WTERMSIG(wait_status));
-    return fmt::format("was killed by SIG{}", name != nullptr ? name : std::to_string(WTERMSIG(wait_status)));
+    return fmt::format("was killed by SIG{}",
+                       name != nullptr ? name : std::to_string(WTERMSIG(wait_status)));
   }
   return fmt::format("ended with exit code {}", WEXITSTATUS(wait_status));
 }
 
 // Exits that a restart cannot heal: usage, data and configuration errors, and a clean preemption.
-bool WorthRestarting(int code) { return code != 64 && code != 65 && code != 66 && code != 75 && code != 78; }
+bool WorthRestarting(int code) {
+  return code != 64 && code != 65 && code != 66 && code != 75 && code != 78;
+}
 
 // What a rank left in its error file.
 struct ErrorReport {
@@ -102,10 +109,13 @@ std::optional<ErrorReport> ReadErrorFile(const std::string& path) {
   if (message.is_string()) {
     report.message = message.get<std::string>();
   } else if (message.is_object()) {
-    if (message.contains("message") && message["message"].is_string()) report.message = message["message"].get<std::string>();
+    if (message.contains("message") && message["message"].is_string())
+      report.message = message["message"].get<std::string>();
     if (message.contains("extraInfo") && message["extraInfo"].contains("timestamp")) {
       const Json& time = message["extraInfo"]["timestamp"];
-      report.timestamp = time.is_string() ? std::atoll(time.get<std::string>().c_str()) : time.is_number() ? time.get<int64_t>() : 0;
+      report.timestamp = time.is_string()   ? std::atoll(time.get<std::string>().c_str())
+                         : time.is_number() ? time.get<int64_t>()
+                                            : 0;
     }
   }
   return report;
@@ -121,8 +131,13 @@ struct Rank {
 
 class NodeLauncher {
  public:
-  NodeLauncher(const LaunchOptions& options, std::string address, int port, int signal_fd, ScratchDirectory& scratch)
-      : options_(options), address_(std::move(address)), port_(port), signal_fd_(signal_fd), scratch_(scratch) {}
+  NodeLauncher(const LaunchOptions& options, std::string address, int port, int signal_fd,
+               ScratchDirectory& scratch)
+      : options_(options),
+        address_(std::move(address)),
+        port_(port),
+        signal_fd_(signal_fd),
+        scratch_(scratch) {}
 
   Result<int> Run() {
     for (int attempt = 0;; ++attempt) {
@@ -164,7 +179,8 @@ class NodeLauncher {
     rank.status_file = scratch_.File(name + ".status");
     rank.error_file = scratch_.File(name + ".error.json");
     if (!options_.log_dir.empty()) {
-      rank.log_directory = fmt::format("{}/{}/attempt_{}/{}", options_.log_dir, options_.run_id, attempt, local);
+      rank.log_directory =
+          fmt::format("{}/{}/attempt_{}/{}", options_.log_dir, options_.run_id, attempt, local);
       KEEL_RETURN_IF_ERROR(MakeDirectoryTree(rank.log_directory));
       rank.error_file = rank.log_directory + "/error.json";
     }
@@ -173,7 +189,8 @@ class NodeLauncher {
     spec.prefix = fmt::format("[rank{}]: ", rank.global);
     spec.log_directory = rank.log_directory;
     const auto& filter = options_.local_ranks_filter;
-    spec.show = options_.tee && (filter.empty() || std::find(filter.begin(), filter.end(), local) != filter.end());
+    spec.show = options_.tee &&
+                (filter.empty() || std::find(filter.begin(), filter.end(), local) != filter.end());
     auto& env = spec.environment;
     env["RANK"] = std::to_string(rank.global);
     env["WORLD_SIZE"] = std::to_string(world);
@@ -193,7 +210,8 @@ class NodeLauncher {
     env["TORCHELASTIC_ERROR_FILE"] = rank.error_file;
     env["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1";
     env["KEEL_STATUS_FILE"] = rank.status_file;
-    if (std::getenv("OMP_NUM_THREADS") == nullptr && options_.nproc_per_node > 1) env["OMP_NUM_THREADS"] = "1";
+    if (std::getenv("OMP_NUM_THREADS") == nullptr && options_.nproc_per_node > 1)
+      env["OMP_NUM_THREADS"] = "1";
     KEEL_ASSIGN_OR_RETURN(Child child, Child::Start(spec));
     rank.child.emplace(std::move(child));
     return Status::Ok();
@@ -211,7 +229,8 @@ class NodeLauncher {
           if (fd >= 0) polled.push_back({fd, POLLIN, 0});
         }
       }
-      // A grandchild may hold a pipe open for ever; once all ranks are gone, what is there is read and that is it.
+      // A grandchild may hold a pipe open for ever; once all ranks are gone, what is there is read
+      // and that is it.
       if (!alive) break;
       poll(polled.data(), polled.size(), 50);
       for (Rank& rank : ranks) rank.child->Drain();
@@ -223,7 +242,7 @@ class NodeLauncher {
       }
     }
     for (Rank& rank : ranks) {
-      rank.child->Signal(SIGKILL);   // whatever is left of the process group
+      rank.child->Signal(SIGKILL);  // whatever is left of the process group
       rank.child->Drain();
     }
   }
@@ -257,7 +276,8 @@ class NodeLauncher {
           if (!rank.child->ended) rank.child->Signal(SIGTERM);
         }
       }
-      const auto grace = preempted || forwarded_ != 0 ? options_.shutdown_timeout : options_.failure_grace;
+      const auto grace =
+          preempted || forwarded_ != 0 ? options_.shutdown_timeout : options_.failure_grace;
       if (kill_at == kNever) kill_at = Clock::now() + grace;
     }
   }
@@ -268,7 +288,8 @@ class NodeLauncher {
       Say("preempted: the state is saved; start again to go on (exit code 75)");
       return;
     }
-    // The root cause is what was reported first; a rank that was killed could report nothing, and came first.
+    // The root cause is what was reported first; a rank that was killed could report nothing, and
+    // came first.
     const Rank* cause = &first;
     std::optional<ErrorReport> report = ReadErrorFile(first.error_file);
     if (!WIFSIGNALED(first.child->wait_status)) {
@@ -304,27 +325,33 @@ class NodeLauncher {
 std::vector<std::string> LaunchOptions::Validate() const {
   std::vector<std::string> problems;
   if (nnodes < 1) problems.push_back(fmt::format("--nnodes {}: expected at least 1", nnodes));
-  if (nproc_per_node < 1) problems.push_back(fmt::format("--nproc-per-node {}: expected at least 1", nproc_per_node));
+  if (nproc_per_node < 1)
+    problems.push_back(fmt::format("--nproc-per-node {}: expected at least 1", nproc_per_node));
   if (node_rank < 0 || node_rank >= nnodes) {
     problems.push_back(fmt::format("--node-rank {}: expected 0 to {}", node_rank, nnodes - 1));
   }
   if (nnodes > 1 && (master_addr.empty() || master_port == 0)) {
-    problems.push_back("--nnodes above 1 needs --master-addr and --master-port (or --rdzv-endpoint), the same on every node");
+    problems.push_back(
+        "--nnodes above 1 needs --master-addr and --master-port (or --rdzv-endpoint), the same on "
+        "every node");
   }
   if (command.empty()) problems.push_back("nothing to run: give a command, such as train CONFIG");
-  if (!tee && log_dir.empty()) problems.push_back("--redirects without --log-dir would lose the output");
+  if (!tee && log_dir.empty())
+    problems.push_back("--redirects without --log-dir would lose the output");
   return problems;
 }
 
 Result<int> Launch(const LaunchOptions& options, const StartStore& start_store) {
   const auto problems = options.Validate();
-  if (!problems.empty()) return Status(StatusCode::kUsage, fmt::format("{}", fmt::join(problems, "; ")));
+  if (!problems.empty())
+    return Status(StatusCode::kUsage, fmt::format("{}", fmt::join(problems, "; ")));
   const std::string address = options.master_addr.empty() ? "127.0.0.1" : options.master_addr;
   sigset_t forwarded;
   sigemptyset(&forwarded);
   for (const int number : kForwarded) sigaddset(&forwarded, number);
   sigset_t before;
-  // Before the store starts its threads: they inherit the mask, so that the signals wait for signalfd.
+  // Before the store starts its threads: they inherit the mask, so that the signals wait for
+  // signalfd.
   pthread_sigmask(SIG_BLOCK, &forwarded, &before);
   const int signal_fd = signalfd(-1, &forwarded, SFD_NONBLOCK | SFD_CLOEXEC);
   if (signal_fd < 0) return Status::FromErrno(errno, "signalfd", "");

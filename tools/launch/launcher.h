@@ -1,8 +1,9 @@
 // Launcher: starts the ranks of one node, watches them, ends all when one fails.
 //
-// torchrun's contract (variables, restarts, error files) in one process: each rank is a child in a process
-// group of its own, dies with the launcher, and has its output prefixed line by line. Torch-free; the store
-// is hosted through an interface. Used from the main thread; Run blocks until all is over.
+// torchrun's contract (variables, restarts, error files) in one process: each rank is a child in a
+// process group of its own, dies with the launcher, and has its output prefixed line by line.
+// Torch-free; the store is hosted through an interface. Used from the main thread; Run blocks until
+// all is over.
 #pragma once
 
 #include <chrono>
@@ -19,27 +20,28 @@ struct LaunchOptions {
   int nnodes = 1;
   int nproc_per_node = 1;
   int node_rank = 0;
-  std::string master_addr;              // empty: 127.0.0.1 on one node
-  int master_port = 0;                  // 0: any free one, on one node
+  std::string master_addr;  // empty: 127.0.0.1 on one node
+  int master_port = 0;      // 0: any free one, on one node
   std::string run_id = "none";
   int max_restarts = 0;
-  std::string log_dir;                  // empty: output only through the launcher
+  std::string log_dir;  // empty: output only through the launcher
   std::string role = "default";
   std::vector<int> local_ranks_filter;  // whose output is shown; empty: all
   bool tee = true;                      // false: to the log files alone (needs log_dir)
-  std::chrono::milliseconds shutdown_timeout{30'000};   // grace after a forwarded signal
-  std::chrono::milliseconds failure_grace{2'500};       // grace of the others after one has failed
-  std::vector<std::string> command;     // program and arguments of a rank
-  std::vector<std::string> Validate() const;   // every problem, as sentences
+  std::chrono::milliseconds shutdown_timeout{30'000};  // grace after a forwarded signal
+  std::chrono::milliseconds failure_grace{2'500};      // grace of the others after one has failed
+  std::vector<std::string> command;                    // program and arguments of a rank
+  std::vector<std::string> Validate() const;           // every problem, as sentences
 };
 
 // The key-value store of the job, served by node 0's launcher, so that it outlives restarts.
 class StoreHost {
  public:
-  virtual ~StoreHost() = default;   // ends the service
+  virtual ~StoreHost() = default;  // ends the service
   virtual int port() const = 0;
 };
-using StartStore = std::function<Result<std::unique_ptr<StoreHost>>(const std::string& host, int port)>;
+using StartStore =
+    std::function<Result<std::unique_ptr<StoreHost>>(const std::string& host, int port)>;
 
 // Returns the exit code to pass on: 0, the first failing rank's own, or 128 + its signal.
 Result<int> Launch(const LaunchOptions& options, const StartStore& start_store);

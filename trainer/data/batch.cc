@@ -30,8 +30,8 @@ void AppendIgnored(MicroBatch& batch, int64_t tokens) {
 
 }  // namespace
 
-StepBatch MakeStepBatch(const Dataset& data, const std::function<int64_t(int64_t)>& at, int64_t cursor,
-                        int64_t count, const BatchOptions& options) {
+StepBatch MakeStepBatch(const Dataset& data, const std::function<int64_t(int64_t)>& at,
+                        int64_t cursor, int64_t count, const BatchOptions& options) {
   StepBatch step;
   std::vector<int64_t> chosen;
   for (int64_t i = 0; i < count; ++i) {
@@ -48,7 +48,8 @@ StepBatch MakeStepBatch(const Dataset& data, const std::function<int64_t(int64_t
       if (position < count) AppendSample(batch, data.Get(chosen[static_cast<size_t>(position)]));
     }
     const auto tokens = static_cast<int64_t>(batch.ids.size());
-    const int64_t short_of = (options.pad_to_multiple - tokens % options.pad_to_multiple) % options.pad_to_multiple;
+    const int64_t short_of =
+        (options.pad_to_multiple - tokens % options.pad_to_multiple) % options.pad_to_multiple;
     if (tokens == 0) {
       AppendIgnored(batch, options.pad_to_multiple);
     } else if (short_of > 0) {

@@ -11,17 +11,17 @@ namespace keel::trainer {
 
 // Several sequences, one after another. T is the sum of their input lengths.
 struct MicroBatch {
-  std::vector<int32_t> ids;          // [T]
-  std::vector<int32_t> targets;      // [T], -100 where nothing is learnt
-  std::vector<int32_t> positions;    // [T], from 0 in each sequence
-  std::vector<int64_t> boundaries;   // [sequences + 1]
+  std::vector<int32_t> ids;         // [T]
+  std::vector<int32_t> targets;     // [T], -100 where nothing is learnt
+  std::vector<int32_t> positions;   // [T], from 0 in each sequence
+  std::vector<int64_t> boundaries;  // [sequences + 1]
   std::vector<int64_t> sample_ids;
 };
 
 struct StepBatch {
-  std::vector<MicroBatch> microbatches;   // of this data-parallel rank
-  int64_t loss_tokens = 0;                // targets of the global batch, over all data-parallel ranks
-  int64_t tokens = 0;                     // inputs of the global batch
+  std::vector<MicroBatch> microbatches;  // of this data-parallel rank
+  int64_t loss_tokens = 0;  // targets of the global batch, over all data-parallel ranks
+  int64_t tokens = 0;       // inputs of the global batch
 };
 
 struct BatchOptions {
@@ -29,13 +29,14 @@ struct BatchOptions {
   int64_t micro_batch_size = 1;  // sequences
   int dp_rank = 0;
   int dp = 1;
-  int64_t pad_to_multiple = 1;   // of T: a further sequence of ignored tokens fills up (sequence parallelism)
+  int64_t pad_to_multiple =
+      1;  // of T: a further sequence of ignored tokens fills up (sequence parallelism)
 };
 
-// Positions [cursor, cursor + batch_size) of the order `at`; DP rank r takes the r-th of dp equal runs of
-// them. A last batch may be shorter: then it is padded with ignored sequences, so that every rank runs the
-// same number of micro-batches.
-StepBatch MakeStepBatch(const Dataset& data, const std::function<int64_t(int64_t)>& at, int64_t cursor,
-                        int64_t count, const BatchOptions& options);
+// Positions [cursor, cursor + batch_size) of the order `at`; DP rank r takes the r-th of dp equal
+// runs of them. A last batch may be shorter: then it is padded with ignored sequences, so that
+// every rank runs the same number of micro-batches.
+StepBatch MakeStepBatch(const Dataset& data, const std::function<int64_t(int64_t)>& at,
+                        int64_t cursor, int64_t count, const BatchOptions& options);
 
 }  // namespace keel::trainer

@@ -19,48 +19,55 @@ Result<Dataset> Dataset::Load(const std::vector<std::string>& files, const Datas
                               const model::Tokenizer& tokenizer) {
   Dataset data;
   for (const std::string& path : files) {
-    KEEL_RETURN_IF_ERROR(ReadRows(path, options.keys, tokenizer, [&](TokenRow row, const std::string& where) -> Status {
-      for (const int32_t token : row.tokens) {
-        if (token >= options.vocab_size) {
-          return Status(StatusCode::kInvalidData, fmt::format("{}: token {} is outside the model's vocabulary of {}; "
-                                                              "choose the model's tokenizer or a larger vocab_size",
-                                                              where, token, options.vocab_size));
-        }
-      }
-      if (options.sft) {
-        const auto limit = static_cast<size_t>(options.max_length) + 1;
-        if (row.tokens.size() > limit) {
-          switch (options.truncation) {
-            case Truncation::kError:
+    KEEL_RETURN_IF_ERROR(ReadRows(
+        path, options.keys, tokenizer, [&](TokenRow row, const std::string& where) -> Status {
+          for (const int32_t token : row.tokens) {
+            if (token >= options.vocab_size) {
               return Status(StatusCode::kInvalidData,
-                            fmt::format("{}: {} tokens, more than data.max_length {}; raise it, or set data.truncation "
-                                        "to right, left or skip",
-                                        where, row.tokens.size() - 1, options.max_length));
-            case Truncation::kSkip: ++data.skipped_rows_; return Status::Ok();
-            case Truncation::kRight:
-              row.tokens.resize(limit);
-              row.learn.resize(limit);
-              break;
-            case Truncation::kLeft: {
-              const auto extra = static_cast<std::ptrdiff_t>(row.tokens.size() - limit);
-              row.tokens.erase(row.tokens.begin(), row.tokens.begin() + extra);
-              row.learn.erase(row.learn.begin(), row.learn.begin() + extra);
-              break;
+                            fmt::format("{}: token {} is outside the model's vocabulary of {}; "
+                                        "choose the model's tokenizer or a larger vocab_size",
+                                        where, token, options.vocab_size));
             }
           }
-        }
-        // A row that teaches nothing only costs time.
-        if (row.tokens.size() < 2 || std::find(row.learn.begin() + 1, row.learn.end(), 1) == row.learn.end()) {
-          ++data.skipped_rows_;
+          if (options.sft) {
+            const auto limit = static_cast<size_t>(options.max_length) + 1;
+            if (row.tokens.size() > limit) {
+              switch (options.truncation) {
+                case Truncation::kError:
+                  return Status(StatusCode::kInvalidData,
+                                fmt::format("{}: {} tokens, more than data.max_length {}; raise "
+                                            "it, or set data.truncation "
+                                            "to right, left or skip",
+                                            where, row.tokens.size() - 1, options.max_length));
+                case Truncation::kSkip:
+                  ++data.skipped_rows_;
+                  return Status::Ok();
+                case Truncation::kRight:
+                  row.tokens.resize(limit);
+                  row.learn.resize(limit);
+                  break;
+                case Truncation::kLeft: {
+                  const auto extra = static_cast<std::ptrdiff_t>(row.tokens.size() - limit);
+                  row.tokens.erase(row.tokens.begin(), row.tokens.begin() + extra);
+                  row.learn.erase(row.learn.begin(), row.learn.begin() + extra);
+                  break;
+                }
+              }
+            }
+            // A row that teaches nothing only costs time.
+            if (row.tokens.size() < 2 ||
+                std::find(row.learn.begin() + 1, row.learn.end(), 1) == row.learn.end()) {
+              ++data.skipped_rows_;
+              return Status::Ok();
+            }
+          }
+          const auto begin = static_cast<int64_t>(data.tokens_.size());
+          data.tokens_.insert(data.tokens_.end(), row.tokens.begin(), row.tokens.end());
+          data.learn_.insert(data.learn_.end(), row.learn.begin(), row.learn.end());
+          if (options.sft)
+            data.Cut(begin, static_cast<int64_t>(data.tokens_.size()), options.max_length, true);
           return Status::Ok();
-        }
-      }
-      const auto begin = static_cast<int64_t>(data.tokens_.size());
-      data.tokens_.insert(data.tokens_.end(), row.tokens.begin(), row.tokens.end());
-      data.learn_.insert(data.learn_.end(), row.learn.begin(), row.learn.end());
-      if (options.sft) data.Cut(begin, static_cast<int64_t>(data.tokens_.size()), options.max_length, true);
-      return Status::Ok();
-    }));
+        }));
   }
   if (!options.sft) {
     std::fill(data.learn_.begin(), data.learn_.end(), uint8_t{1});
@@ -68,7 +75,8 @@ Result<Dataset> Dataset::Load(const std::vector<std::string>& files, const Datas
   }
   if (data.samples_.empty()) {
     return Status(StatusCode::kInvalidData,
-                  fmt::format("no sample to train on in {} ({} rows left out)", fmt::join(files, ", "), data.skipped_rows_));
+                  fmt::format("no sample to train on in {} ({} rows left out)",
+                              fmt::join(files, ", "), data.skipped_rows_));
   }
   data.Seal();
   return data;
@@ -85,7 +93,8 @@ void Dataset::Cut(int64_t begin, int64_t end, int64_t max_length, bool sft) {
     return;
   }
   // Neighbours share one token: the last target of one is the first input of the next.
-  for (int64_t first = begin; first + 1 < end; first += max_length) add(first, std::min(max_length + 1, end - first));
+  for (int64_t first = begin; first + 1 < end; first += max_length)
+    add(first, std::min(max_length + 1, end - first));
 }
 
 void Dataset::Seal() {
@@ -115,7 +124,8 @@ Sample Dataset::Get(int64_t index) const {
   const Entry& entry = samples_[static_cast<size_t>(index)];
   const auto begin = static_cast<size_t>(entry.begin);
   const auto length = static_cast<size_t>(entry.length);
-  return {std::span(tokens_).subspan(begin, length), std::span(learn_).subspan(begin, length), entry.id};
+  return {std::span(tokens_).subspan(begin, length), std::span(learn_).subspan(begin, length),
+          entry.id};
 }
 
 }  // namespace keel::trainer

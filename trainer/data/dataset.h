@@ -16,22 +16,22 @@ namespace keel::trainer {
 enum class Truncation { kError, kRight, kLeft, kSkip };
 
 struct DatasetOptions {
-  bool sft = false;             // a row is a sample, and its answers alone are learnt
-  int64_t max_length = 512;     // positions of a sample's inputs
-  Truncation truncation = Truncation::kError;   // of SFT rows
-  int64_t vocab_size = 0;       // of the model: larger ids are refused
+  bool sft = false;          // a row is a sample, and its answers alone are learnt
+  int64_t max_length = 512;  // positions of a sample's inputs
+  Truncation truncation = Truncation::kError;  // of SFT rows
+  int64_t vocab_size = 0;                      // of the model: larger ids are refused
   RowKeys keys;
 };
 
 // Sample i: tokens t_0 … t_n; inputs t_0 … t_{n-1} predict t_1 … t_n where `learn` is set.
 struct Sample {
   std::span<const int32_t> tokens;
-  std::span<const uint8_t> learn;   // by token; the first is never a target
-  int64_t id = 0;                   // its place among all samples of the files
+  std::span<const uint8_t> learn;  // by token; the first is never a target
+  int64_t id = 0;                  // its place among all samples of the files
 };
 
-// Pre-training: all rows one after another, cut into samples of max_length inputs that share no target;
-// a last, shorter one is kept. Memory: five bytes a token.
+// Pre-training: all rows one after another, cut into samples of max_length inputs that share no
+// target; a last, shorter one is kept. Memory: five bytes a token.
 class Dataset {
  public:
   static Result<Dataset> Load(const std::vector<std::string>& files, const DatasetOptions& options,

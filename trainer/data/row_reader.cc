@@ -20,7 +20,8 @@ Status Malformed(const std::string& where, const std::string& text) {
 }
 
 // Appends text; `learn` marks it.
-void AppendText(TokenRow& row, const model::Tokenizer& tokenizer, std::string_view text, bool learn) {
+void AppendText(TokenRow& row, const model::Tokenizer& tokenizer, std::string_view text,
+                bool learn) {
   const std::vector<int32_t> tokens = tokenizer.Encode(text);
   row.tokens.insert(row.tokens.end(), tokens.begin(), tokens.end());
   row.learn.insert(row.learn.end(), tokens.size(), learn ? 1 : 0);
@@ -32,12 +33,15 @@ void AppendEnd(TokenRow& row, const model::Tokenizer& tokenizer, bool learn) {
   row.learn.push_back(learn ? 1 : 0);
 }
 
-Result<TokenRow> FromIds(const Json& object, const model::Tokenizer& tokenizer, const std::string& where) {
+Result<TokenRow> FromIds(const Json& object, const model::Tokenizer& tokenizer,
+                         const std::string& where) {
   const auto read = [&](const char* key, std::vector<int64_t>& out) -> Status {
     const Json& list = object.at(key);
-    if (!list.is_array()) return Malformed(where, fmt::format("{}: expected a list of integers", key));
+    if (!list.is_array())
+      return Malformed(where, fmt::format("{}: expected a list of integers", key));
     for (const Json& item : list) {
-      if (!item.is_number_integer()) return Malformed(where, fmt::format("{}: expected integers, found {}", key, item.dump()));
+      if (!item.is_number_integer())
+        return Malformed(where, fmt::format("{}: expected integers, found {}", key, item.dump()));
       out.push_back(item.get<int64_t>());
     }
     return Status::Ok();
@@ -46,7 +50,8 @@ Result<TokenRow> FromIds(const Json& object, const model::Tokenizer& tokenizer, 
   KEEL_RETURN_IF_ERROR(read("input_ids", ids));
   TokenRow row;
   for (const int64_t id : ids) {
-    if (id < 0 || id >= (int64_t{1} << 31)) return Malformed(where, fmt::format("input_ids: {} is no token id", id));
+    if (id < 0 || id >= (int64_t{1} << 31))
+      return Malformed(where, fmt::format("input_ids: {} is no token id", id));
     row.tokens.push_back(static_cast<int32_t>(id));
   }
   row.learn.assign(row.tokens.size(), 1);
@@ -54,11 +59,13 @@ Result<TokenRow> FromIds(const Json& object, const model::Tokenizer& tokenizer, 
     std::vector<int64_t> labels;
     KEEL_RETURN_IF_ERROR(read("labels", labels));
     if (labels.size() != ids.size()) {
-      return Malformed(where, fmt::format("labels: {} entries for {} input_ids", labels.size(), ids.size()));
+      return Malformed(
+          where, fmt::format("labels: {} entries for {} input_ids", labels.size(), ids.size()));
     }
     for (size_t i = 0; i < labels.size(); ++i) {
       if (labels[i] != -100 && labels[i] != ids[i]) {
-        return Malformed(where, fmt::format("labels: entry {} is {}, expected -100 or the token {}", i, labels[i], ids[i]));
+        return Malformed(where, fmt::format("labels: entry {} is {}, expected -100 or the token {}",
+                                            i, labels[i], ids[i]));
       }
       row.learn[i] = labels[i] != -100 ? 1 : 0;
     }
@@ -67,13 +74,15 @@ Result<TokenRow> FromIds(const Json& object, const model::Tokenizer& tokenizer, 
   return row;
 }
 
-Result<TokenRow> FromMessages(const Json& list, const model::Tokenizer& tokenizer, const std::string& where,
-                              const std::string& key) {
-  if (!list.is_array() || list.empty()) return Malformed(where, fmt::format("{}: expected a list of messages", key));
+Result<TokenRow> FromMessages(const Json& list, const model::Tokenizer& tokenizer,
+                              const std::string& where, const std::string& key) {
+  if (!list.is_array() || list.empty())
+    return Malformed(where, fmt::format("{}: expected a list of messages", key));
   TokenRow row;
   for (const Json& message : list) {
     KEEL_ASSIGN_OR_RETURN(const std::string role, GetString(message, "role", where + ": " + key));
-    KEEL_ASSIGN_OR_RETURN(const std::string content, GetString(message, "content", where + ": " + key));
+    KEEL_ASSIGN_OR_RETURN(const std::string content,
+                          GetString(message, "content", where + ": " + key));
     const bool answer = role == "assistant";
     AppendText(row, tokenizer, "<|im_start|>" + role + "\n", false);
     AppendText(row, tokenizer, content + "<|im_end|>", answer);
@@ -82,12 +91,14 @@ Result<TokenRow> FromMessages(const Json& list, const model::Tokenizer& tokenize
   return row;
 }
 
-Result<TokenRow> FromObject(const Json& object, const RowKeys& keys, const model::Tokenizer& tokenizer,
-                            const std::string& where) {
+Result<TokenRow> FromObject(const Json& object, const RowKeys& keys,
+                            const model::Tokenizer& tokenizer, const std::string& where) {
   if (!object.is_object()) return Malformed(where, "expected an object a line");
   if (object.contains("input_ids")) return FromIds(object, tokenizer, where);
-  if (object.contains(keys.messages)) return FromMessages(object[keys.messages], tokenizer, where, keys.messages);
-  const auto pair = [&](const std::string& prompt_key, const std::string& response_key) -> Result<TokenRow> {
+  if (object.contains(keys.messages))
+    return FromMessages(object[keys.messages], tokenizer, where, keys.messages);
+  const auto pair = [&](const std::string& prompt_key,
+                        const std::string& response_key) -> Result<TokenRow> {
     TokenRow row;
     KEEL_ASSIGN_OR_RETURN(const std::string response, GetString(object, response_key, where));
     // verl's rows have a list of messages for the prompt.
@@ -103,7 +114,8 @@ Result<TokenRow> FromObject(const Json& object, const RowKeys& keys, const model
     AppendEnd(row, tokenizer, true);
     return row;
   };
-  if (object.contains(keys.prompt) && object.contains(keys.response)) return pair(keys.prompt, keys.response);
+  if (object.contains(keys.prompt) && object.contains(keys.response))
+    return pair(keys.prompt, keys.response);
   if (object.contains("question") && object.contains("answer")) return pair("question", "answer");
   if (object.contains(keys.text)) {
     KEEL_ASSIGN_OR_RETURN(const std::string text, GetString(object, keys.text, where));
@@ -112,8 +124,10 @@ Result<TokenRow> FromObject(const Json& object, const RowKeys& keys, const model
     AppendEnd(row, tokenizer, true);
     return row;
   }
-  return Malformed(where, fmt::format("expected one of the keys {}, {}, {} with {}, input_ids; data.*_key names others",
-                                      keys.text, keys.messages, keys.prompt, keys.response));
+  return Malformed(
+      where,
+      fmt::format("expected one of the keys {}, {}, {} with {}, input_ids; data.*_key names others",
+                  keys.text, keys.messages, keys.prompt, keys.response));
 }
 
 }  // namespace
@@ -123,11 +137,14 @@ Status ReadRows(const std::string& path, const RowKeys& keys, const model::Token
   std::ifstream file(path, std::ios::binary);
   if (!file || file.peek() == std::ifstream::traits_type::eof()) {
     if (!file.is_open()) {
-      return Status(StatusCode::kNotFound, fmt::format("data file {}: cannot be opened; data.train_files and data.val_files "
-                                                       "are relative to the configuration file",
-                                                       path));
+      return Status(
+          StatusCode::kNotFound,
+          fmt::format("data file {}: cannot be opened; data.train_files and data.val_files "
+                      "are relative to the configuration file",
+                      path));
     }
-    return Status(StatusCode::kInvalidData, fmt::format("data file {}: is empty or no regular file", path));
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("data file {}: is empty or no regular file", path));
   }
   if (!EndsWith(path, ".jsonl") && !EndsWith(path, ".json")) {
     std::stringstream text;

@@ -18,22 +18,22 @@ struct RowKeys {
   std::string messages = "messages";
 };
 
-// A tokenized row. learn[i] says whether the token is to be predicted in SFT (answers); pre-training
-// learns all.
+// A tokenized row. learn[i] says whether the token is to be predicted in SFT (answers);
+// pre-training learns all.
 struct TokenRow {
   std::vector<int32_t> tokens;
   std::vector<uint8_t> learn;
 };
 
-// Calls `take` for each row of a file, in order. `.jsonl` and `.json` files hold an object a line with, in
-// this order of preference: input_ids (and labels, -100 where nothing is learnt), messages, prompt and
-// response, question and answer, text. Any other file is one row of text.
+// Calls `take` for each row of a file, in order. `.jsonl` and `.json` files hold an object a line
+// with, in this order of preference: input_ids (and labels, -100 where nothing is learnt),
+// messages, prompt and response, question and answer, text. Any other file is one row of text.
 //
 // Chat and prompts are rendered in ChatML: "<|im_start|>role\ncontent<|im_end|>\n"; the content and
 // end mark of assistant messages are learnt, as is the response with the end-of-text token.
 //
-// Errors: kNotFound with the path; kInvalidData with file:line, what is wrong and what is accepted; and
-// what `take` returns.
+// Errors: kNotFound with the path; kInvalidData with file:line, what is wrong and what is accepted;
+// and what `take` returns.
 Status ReadRows(const std::string& path, const RowKeys& keys, const model::Tokenizer& tokenizer,
                 const std::function<Status(TokenRow row, const std::string& where)>& take);
 
