@@ -1,0 +1,70 @@
+#include "common/philox.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "common/hash.h"
+
+namespace keel {
+namespace {
+
+// Known answers of the generator's authors (Random123, kat_vectors).
+TEST(PhiloxTest, KnownAnswers) {
+  using Words = std::array<uint32_t, 4>;
+  EXPECT_EQ(Philox4x32({0, 0, 0, 0}, {0, 0}),
+            (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(Philox4x32({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}),
+            (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(Philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
+            (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+}
+
+TEST(PhiloxTest, AFillDependsOnNoBox) {
+  const Dims shape{7, 13};
+  const Philox rng(3, Hash64("w"));
+  std::vector<float> whole(91);
+  FillNormal(rng, shape, Box::Whole(shape), {reinterpret_cast<std::byte*>(whole.data()), {13, 1}},
+             DType::kF32, 0, 2);
+  for (int64_t row = 0; row < 7; row += 2) {
+    for (int64_t column = 0; column < 13; column += 5) {
+      const Box box{{row, column},
+                    {std::min<int64_t>(2, 7 - row), std::min<int64_t>(5, 13 - column)}};
+      std::vector<float> part(static_cast<size_t>(box.elements()));
+      FillNormal(rng, shape, box,
+                 {reinterpret_cast<std::byte*>(part.data()), ContiguousStrides(box.size)},
+                 DType::kF32, 0, 2);
+      for (int64_t i = 0; i < box.size[0]; ++i) {
+        for (int64_t j = 0; j < box.size[1]; ++j) {
+          EXPECT_EQ(part[static_cast<size_t>(i * box.size[1] + j)],
+                    whole[static_cast<size_t>((row + i) * 13 + column + j)]);
+        }
+      }
+    }
+  }
+}
+
+TEST(PhiloxTest, NormalsHaveTheirMoments) {
+  const int64_t n = 1 << 18;
+  std::vector<float> values(static_cast<size_t>(n));
+  FillNormal(Philox(1, 2), {n}, Box::Whole({n}), {reinterpret_cast<std::byte*>(values.data()), {1}},
+             DType::kF32, 1, 3);
+  double sum = 0, squares = 0;
+  for (const float v : values) {
+    sum += v;
+    squares += (v - 1.0) * (v - 1.0);
+  }
+  EXPECT_NEAR(sum / n, 1, 4 * 3 / std::sqrt(n));
+  EXPECT_NEAR(std::sqrt(squares / n), 3, 4 * 3 / std::sqrt(2.0 * n));
+}
+
+TEST(PhiloxTest, BelowStaysBelowAndReachesAll) {
+  const Philox rng(9, 9);
+  std::vector<int> seen(10);
+  for (uint64_t i = 0; i < 1000; ++i) ++seen[rng.Below(i, 10)];
+  for (const int count : seen) EXPECT_GT(count, 50);
+}
+
+}  // namespace
+}  // namespace keel

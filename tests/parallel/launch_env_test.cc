@@ -1,0 +1,101 @@
+#include "parallel/launch_env.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <map>
+
+#include "parallel/rank_status.h"
+
+namespace keel::parallel {
+namespace {
+
+Result<LaunchEnv> Detect(const std::map<std::string, std::string>& variables) {
+  return DetectLaunchEnv([&](const std::string& name) -> std::optional<std::string> {
+    const auto it = variables.find(name);
+    if (it == variables.end()) return std::nullopt;
+    return it->second;
+  });
+}
+
+TEST(LaunchEnvTest, TorchVariablesComeFirst) {
+  const LaunchEnv env = ValueOrThrow(Detect({{"RANK", "3"},
+                                             {"WORLD_SIZE", "8"},
+                                             {"LOCAL_RANK", "1"},
+                                             {"LOCAL_WORLD_SIZE", "2"},
+                                             {"GROUP_RANK", "1"},
+                                             {"MASTER_ADDR", "fd00::1"},
+                                             {"MASTER_PORT", "1234"},
+                                             {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                                             {"TORCHELASTIC_RUN_ID", "job"},
+                                             {"TORCHELASTIC_RESTART_COUNT", "2"},
+                                             {"SLURM_PROCID", "0"},
+                                             {"OMPI_COMM_WORLD_RANK", "7"}}));
+  EXPECT_EQ(env.launcher, "torchrun");
+  EXPECT_EQ(env.rank, 3);
+  EXPECT_EQ(env.world_size, 8);
+  EXPECT_EQ(env.local_rank, 1);
+  EXPECT_EQ(env.master_addr, "fd00::1");
+  EXPECT_EQ(env.master_port, 1234);
+  EXPECT_TRUE(env.agent_store);
+  EXPECT_EQ(env.run_id, "job");
+  EXPECT_EQ(env.restart_count, 2);
+}
+
+TEST(LaunchEnvTest, MpiThenSlurmThenSingle) {
+  const LaunchEnv mpi = ValueOrThrow(Detect({{"OMPI_COMM_WORLD_RANK", "1"},
+                                             {"OMPI_COMM_WORLD_SIZE", "4"},
+                                             {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                                             {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+                                             {"SLURM_PROCID", "0"},
+                                             {"SLURM_NTASKS", "9"}}));
+  EXPECT_EQ(mpi.launcher, "mpi");
+  EXPECT_EQ(mpi.world_size, 4);
+  EXPECT_EQ(mpi.master_addr, "127.0.0.1");
+  const LaunchEnv slurm = ValueOrThrow(Detect({{"SLURM_PROCID", "5"},
+                                               {"SLURM_NTASKS", "8"},
+                                               {"SLURM_LOCALID", "1"},
+                                               {"SLURM_NODEID", "1"},
+                                               {"SLURM_STEP_NODELIST", "gpu[003-004,9],other"},
+                                               {"SLURM_JOB_ID", "4097"},
+                                               {"SLURM_TASKS_PER_NODE", "4(x2)"}}));
+  EXPECT_EQ(slurm.launcher, "slurm");
+  EXPECT_EQ(slurm.rank, 5);
+  EXPECT_EQ(slurm.master_addr, "gpu003");
+  EXPECT_EQ(slurm.master_port, 61440 + 1);
+  EXPECT_EQ(slurm.local_world_size, 4);
+  // Inside salloc there are Slurm variables and one task: that is no job.
+  EXPECT_EQ(ValueOrThrow(Detect({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}})).launcher,
+            "single");
+  const LaunchEnv single = ValueOrThrow(Detect({}));
+  EXPECT_EQ(single.world_size, 1);
+  EXPECT_TRUE(single.master_addr.empty());
+}
+
+TEST(LaunchEnvTest, NonsenseNamesTheVariable) {
+  const auto text = Detect({{"RANK", "x"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}}).status();
+  EXPECT_EQ(text.code(), StatusCode::kUsage);
+  EXPECT_NE(text.message().find("RANK=\"x\""), std::string::npos) << text.message();
+  EXPECT_FALSE(Detect({{"RANK", "2"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}}).ok());
+  EXPECT_FALSE(Detect({{"RANK", "0"}, {"WORLD_SIZE", "2"}}).ok()) << "no MASTER_ADDR";
+  EXPECT_FALSE(Detect({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_PORT", "70000"}}).ok());
+}
+
+TEST(RankStatusTest, OutlivesItsWriter) {
+  const std::string path = ::testing::TempDir() + "/rank_status_test";
+  std::remove(path.c_str());
+  EXPECT_FALSE(RankStatus::Read(path));
+  {
+    RankStatus status(path);
+    EXPECT_FALSE(RankStatus::Read(path)) << "nothing was set";
+    status.Set(41, "a phase with a name that is much too long");
+  }
+  const auto reading = RankStatus::Read(path);
+  ASSERT_TRUE(reading);
+  EXPECT_EQ(reading->step, 41);
+  EXPECT_EQ(reading->phase, "a phase with a name tha");
+  RankStatus("").Set(1, "x");  // no file, no effect
+}
+
+}  // namespace
+}  // namespace keel::parallel

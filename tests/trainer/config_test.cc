@@ -1,0 +1,142 @@
+// What the configuration layer refuses, and how it says so.
+
+#include "trainer/config.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+namespace keel::trainer {
+namespace {
+
+Status LoadText(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  Config config;
+  return MakeSchema(config).Load({"run.yaml", text}, overrides);
+}
+
+TEST(ConfigTest, RefusalsNamePlaceExpectationAndWayOut) {
+  struct Case {
+    const char* text;
+    std::vector<const char*> parts;
+  };
+  for (const Case& c : {
+           Case{"trainer:\n  sed: 1\n",
+                {"run.yaml:2:3: error: trainer.sed: unknown key", "  sed: 1",
+                 "did you mean trainer.seed?"}},
+           Case{"trainer:\n  seed: x\n",
+                {"run.yaml:2:9:", "trainer.seed: expected an integer, got \"x\""}},
+           Case{"trainer:\n  seed: \"1\"\n", {"expected an integer, got the string \"1\""}},
+           Case{"trainer:\n  seed: 010\n", {"leading zeros"}},
+           Case{"trainer:\n  seed: 1\n  seed: 2\n",
+                {"run.yaml:3:3", "duplicate key \"seed\", first given at line 2"}},
+           Case{"trainer: {task: pretrian}\n",
+                {"expected one of pretrain, sft, rl", "did you mean pretrain?"}},
+           Case{"data:\n  max_length: 1\n", {"data.max_length: expected at least 2, got 1"}},
+           Case{"trainer:\n  val_before_train: yes\n",
+                {"expected true or false", "write true or false"}},
+           Case{"a: &x 1\nb: *x\n", {"anchors", "aliases"}},
+           Case{"trainer: !!map {}\n", {"tag"}},
+           Case{"trainer: {<<: 1}\n", {"merge keys"}},
+           Case{"trainer: 3\n", {"trainer: expected a map, got \"3\""}},
+           Case{"data: {train_files: a.txt}\n", {"expected a list of strings", "write [a.txt]"}},
+           Case{"trainer: [\n", {"run.yaml:"}},
+           Case{"actor_rollout_ref:\n  actor:\n    optim: {lr: 0}\n", {"expected above 0, got 0"}},
+           Case{"seed: 3\n", {"seed: unknown key", "did you mean trainer.seed?"}},
+       }) {
+    const Status status = LoadText(c.text);
+    EXPECT_EQ(status.code(), StatusCode::kConfig) << c.text;
+    for (const char* part : c.parts)
+      EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
+  }
+  EXPECT_FALSE(LoadText(std::string(600, '[')).ok());
+  EXPECT_FALSE(LoadText(std::string(2 << 20, ' ')).ok());
+}
+
+TEST(ConfigTest, AllProblemsAreReportedAtOnce) {
+  const Status status = LoadText("trainer: {seed: x, tas: sft}\ndata: {shuffle: 3}\n",
+                                 {"data.max_length=y", "~nothing.here"});
+  for (const char* part :
+       {"trainer.seed", "trainer.tas", "data.shuffle", "data.max_length=y", "nothing.here"}) {
+    EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
+  }
+}
+
+TEST(ConfigTest, OverridesAndResolvedDump) {
+  Config config;
+  options::Schema schema = MakeSchema(config);
+  ASSERT_TRUE(
+      schema
+          .Load({"run.yaml", "trainer: {seed: 1e3, total_training_steps: 7}\n"},
+                {"data.train_files=[a.txt, 'b c.txt']", "+trainer.task=sft",
+                 "~trainer.total_training_steps", "actor_rollout_ref.model.config.hidden_size=64",
+                 "actor_rollout_ref.actor.optim.lr=3e-4"})
+          .ok());
+  EXPECT_EQ(config.trainer.seed, 1000);
+  EXPECT_FALSE(config.trainer.total_training_steps);
+  EXPECT_EQ(config.data.train_files, (std::vector<std::string>{"a.txt", "b c.txt"}));
+  EXPECT_EQ(config.trainer.task, "sft");
+  EXPECT_EQ(config.actor_rollout_ref.model.config["hidden_size"], 64);
+  EXPECT_EQ(schema.Origin("trainer.seed"), "run.yaml:1");
+  EXPECT_EQ(schema.Origin("trainer.task"), "command line");
+  // The dump reads back to the same values, and says the same again.
+  const std::string dump = schema.Dump(false);
+  Config again;
+  options::Schema second = MakeSchema(again);
+  const Status status = second.Load({"dump.yaml", dump}, {});
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(second.Dump(false), dump);
+  EXPECT_EQ(again.actor_rollout_ref.actor.optim.lr, 3e-4);
+}
+
+TEST(ConfigTest, WhatDoesNotFitTogetherNamesBothKeys) {
+  Config config;
+  config.trainer.total_training_steps = 1;
+  config.data.train_files = {"x"};
+  config.actor_rollout_ref.model.config["model_type"] = "llama";
+  EXPECT_TRUE(ValidateConfig(config, 1).empty());
+  config.actor_rollout_ref.actor.megatron.tensor_model_parallel_size = 2;
+  config.actor_rollout_ref.actor.megatron.pipeline_model_parallel_size = 2;
+  const auto world = ValidateConfig(config, 6);
+  ASSERT_FALSE(world.empty());
+  EXPECT_NE(world[0].find("world size 6 != dp 1 x tp 2 x pp 2 = 4"), std::string::npos) << world[0];
+  config.data.train_batch_size = 7;
+  EXPECT_EQ(ValidateConfig(config, 8).size(), 1u);  // 7 over dp 2
+  config.trainer.task = "rl";
+  config.actor_rollout_ref.actor.checkpoint.async_save = true;
+  EXPECT_EQ(ValidateConfig(config, 8).size(), 3u);
+}
+
+std::string ReadText(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+TEST(ConfigTest, ThePageAndTheSchemaAreUpToDate) {
+  const char* root = std::getenv("KEEL_SOURCE_DIR");
+  ASSERT_NE(root, nullptr);
+  Config config;
+  const options::Schema schema = MakeSchema(config);
+  EXPECT_NE(ReadText(std::string(root) + "/docs/configuration.md").find(schema.Markdown()),
+            std::string::npos)
+      << "run: keel config docs > docs/configuration.md";
+  EXPECT_EQ(ReadText(std::string(root) + "/configs/keel.schema.json"),
+            schema.JsonSchema().dump(2) + "\n")
+      << "run: keel config schema > configs/keel.schema.json";
+  for (const char* name : {"quickstart", "pretrain_text", "sft"}) {
+    const auto loaded =
+        LoadConfig(std::string(root) + "/configs/" + name + ".yaml", {"data.train_files=[x]"});
+    ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+    const auto& megatron = loaded->config.actor_rollout_ref.actor.megatron;
+    const auto problems =
+        ValidateConfig(loaded->config, static_cast<int>(megatron.tensor_model_parallel_size *
+                                                        megatron.pipeline_model_parallel_size));
+    EXPECT_TRUE(problems.empty()) << name << ": " << problems[0];
+  }
+}
+
+}  // namespace
+}  // namespace keel::trainer
