@@ -216,8 +216,10 @@ Status Index::CheckTensors(std::string_view where) const {
           inside ? CheckedElements(one.size) : Result<int64_t>(int64_t{-1});
       if (!inside || !count.ok() || *count > raw.bytes / element_size ||
           *count * element_size != raw.bytes) {
-        return Refuse(where, fmt::format("box {} of tensor '{}' does not fit its shape {}",
-                                         one.ToString(), tensor.name, tensor.shape.ToString()));
+        return Refuse(where,
+                      fmt::format("box at {} of size {} of tensor '{}' does not fit its shape {}",
+                                  one.offset.ToString(), one.size.ToString(), tensor.name,
+                                  tensor.shape.ToString()));
       }
     }
   }
