@@ -27,14 +27,15 @@ if(TorchWheel_FOUND AND NOT TARGET torch::cpu)
   endif()
   set(_lib "${TORCH_WHEEL_DIR}/lib")
   add_library(torch::link INTERFACE IMPORTED)
-  target_link_libraries(torch::link INTERFACE "${_lib}/libtorch_cpu.so" "${_lib}/libc10.so")
+  # The wheel's own OpenMP runtime, so that there is one in the process; at::parallel_for needs it.
+  target_link_libraries(torch::link INTERFACE "${_lib}/libtorch_cpu.so" "${_lib}/libc10.so" "${_lib}/libgomp.so.1")
   # DT_RPATH, not RUNPATH: the wheel's own libraries find their neighbours through it.
   target_link_options(torch::link INTERFACE
     "LINKER:--disable-new-dtags" "LINKER:-rpath,${_lib}" "LINKER:--allow-shlib-undefined")
 
   add_library(torch::cpu INTERFACE IMPORTED)
   target_link_libraries(torch::cpu INTERFACE torch::link)
-  target_compile_options(torch::cpu INTERFACE
+  target_compile_options(torch::cpu INTERFACE -fopenmp
     "SHELL:-idirafter ${TORCH_WHEEL_DIR}/include"
     "SHELL:-idirafter ${TORCH_WHEEL_DIR}/include/torch/csrc/api/include")
   target_compile_definitions(torch::cpu INTERFACE USE_DISTRIBUTED USE_C10D_GLOO)
