@@ -22,7 +22,9 @@ add_library(keel_options INTERFACE)
 target_compile_options(keel_options INTERFACE -fPIC -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Werror)
 target_include_directories(keel_options INTERFACE "${CMAKE_SOURCE_DIR}")
 if(KEEL_MOLD)
-  target_link_options(keel_options INTERFACE -fuse-ld=mold)
+  # mold 1.10 starts the read-only-after-relocation segment at .tbss, which may lie in a page that is
+  # not mapped; the loader then ends with "cannot apply additional memory protection".
+  target_link_options(keel_options INTERFACE -fuse-ld=mold -Wl,-z,norelro)
 endif()
 if(KEEL_SANITIZE)
   target_compile_options(keel_options INTERFACE -fsanitize=${KEEL_SANITIZE} -fno-omit-frame-pointer)
