@@ -4,124 +4,26 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <random>
-#include <set>
+#include <atomic>
+#include <mutex>
+#include <thread>
 #include <utility>
 
-#include "checkpoint/catalog.h"
-#include "checkpoint/chunk_digest.h"
 #include "checkpoint/committer.h"
-#include "checkpoint/hf_export.h"
-#include "checkpoint/index.h"
 #include "checkpoint/loader.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/names.h"
 #include "checkpoint/records.h"
-#include "checkpoint/save_planner.h"
-#include "checkpoint/shard_writer.h"
-#include "checkpoint/step_reader.h"
-#include "checkpoint/tracker.h"
-#include "checkpoint/wire.h"
+#include "checkpoint/saver.h"
+#include "checkpoint/snapshot.h"
+#include "checkpoint/source_fence.h"
+#include "common/fail_point.h"
 
 namespace keel::checkpoint {
 namespace {
 
-// Below this a measurement would cost more than the choice of a back-end can save.
-constexpr int64_t kMeasureFrom = int64_t{32} << 20;
-constexpr int64_t kMeasureBytes = int64_t{16} << 20;
-
-// What rank 0 tells all at the start of a save.
-struct SaveOrder {
-  std::string temporary;
-  std::string save_id;
-  bool direct = false;
-  bool read_back = false;  // every byte is to be read again before the commit
-
-  std::string Encode() const {
-    WireWriter out;
-    out.Text(temporary);
-    out.Text(save_id);
-    out.U64(direct);
-    out.U64(read_back);
-    return std::move(out).Take();
-  }
-  static Result<SaveOrder> Decode(std::string_view text) {
-    SaveOrder order;
-    uint64_t direct = 0, read_back = 0;
-    WireReader in(text);
-    if (!in.Text(&order.temporary) || !in.Text(&order.save_id) || !in.U64(&direct) ||
-        !in.U64(&read_back)) {
-      return Status(StatusCode::kInternal, "rank 0 sent a malformed save order");
-    }
-    order.direct = direct != 0;
-    order.read_back = read_back != 0;
-    return order;
-  }
-};
-
-// What a rank tells rank 0 when its files are on the disk.
-struct SaveReport {
-  Status status;
-  std::vector<std::pair<std::string, ChunkedDigest>> files;
-
-  std::string Encode() const {
-    WireWriter out;
-    out.U64(static_cast<uint64_t>(status.code()));
-    out.Text(status.message());
-    out.U64(files.size());
-    for (const auto& [path, digest] : files) {
-      out.Text(path);
-      out.I64(digest.size);
-      out.U64(digest.chunks.size());
-      for (const Digest128& chunk : digest.chunks) {
-        out.U64(chunk.low);
-        out.U64(chunk.high);
-      }
-    }
-    return std::move(out).Take();
-  }
-  static Result<SaveReport> Decode(std::string_view text) {
-    const Status malformed(StatusCode::kInternal, "a peer sent a malformed report of its save");
-    SaveReport report;
-    WireReader in(text);
-    uint64_t code = 0, count = 0;
-    std::string message;
-    if (!in.U64(&code) || !in.Text(&message) || !in.U64(&count)) return malformed;
-    if (code != 0) report.status = Status(static_cast<StatusCode>(code), message);
-    for (uint64_t i = 0; i < count; ++i) {
-      std::string path;
-      ChunkedDigest digest;
-      uint64_t chunks = 0;
-      if (!in.Text(&path) || !in.I64(&digest.size) || !in.U64(&chunks) ||
-          chunks > in.remaining() / 16)
-        return malformed;
-      digest.chunks.resize(chunks);
-      for (Digest128& chunk : digest.chunks) {
-        if (!in.U64(&chunk.low) || !in.U64(&chunk.high)) return malformed;
-      }
-      digest.whole = DigestOfChunks(digest.size, digest.chunks);
-      report.files.emplace_back(std::move(path), std::move(digest));
-    }
-    return report;
-  }
-};
-
-// Exceptions of local work become the failure of this save, so that peers hear of it.
-template <typename Work>
-Status Guarded(const Work& work) {
-  try {
-    return work();
-  } catch (const Error& e) {
-    return e.status();
-  } catch (const std::exception& e) {
-    return Status(StatusCode::kInternal, e.what());
-  }
-}
-
-std::string NewSaveId() {
-  std::random_device entropy;
-  return MakeSaveId((uint64_t{entropy()} << 32) | entropy());
-}
+// Saves of which the slowest is what the next one is expected to take.
+constexpr size_t kRemembered = 5;
 
 }  // namespace
 
@@ -141,46 +43,13 @@ std::vector<std::string> CheckpointOptions::Validate() const {
   }
   if (deadline.count() <= 0) problems.emplace_back("deadline must be positive");
   if (load_threads < 1) problems.emplace_back("load_threads must be at least 1");
-  return problems;
-}
-
-Json SaveRecord::ToJson() const {
-  Json json;
-  json["event"] = "save";
-  json["step"] = step;
-  json["save_id"] = save_id;
-  json["bytes"] = bytes;
-  json["total_bytes"] = total_bytes;
-  json["io"] = io;
-  json["planned_s"] = planned_s;
-  json["blocked_s"] = blocked_s;
-  json["staged_s"] = staged_s;
-  json["written_s"] = written_s;
-  json["fsync_s"] = fsync_s;
-  json["commit_s"] = commit_s;
-  json["verified_s"] = verified_s;
-  json["total_s"] = total_s;
-  json["removed"] = removed;
-  return json;
-}
-
-Json LoadRecord::ToJson() const {
-  Json json;
-  json["event"] = "load";
-  json["step"] = step;
-  json["directory"] = directory;
-  json["bytes"] = bytes;
-  json["planned_s"] = planned_s;
-  json["read_s"] = read_s;
-  json["verified_s"] = verified_s;
-  json["applied_s"] = applied_s;
-  json["total_s"] = total_s;
-  Json list = Json::array();
-  for (const SkippedCheckpoint& one : skipped) {
-    list.push_back({{"directory", one.directory}, {"reason", one.reason}});
+  if (dist_ckpt_workers < 1) problems.emplace_back("dist_ckpt_workers must be at least 1");
+  if (host_memory_cap && *host_memory_cap < 2 * chunk_bytes) {
+    problems.push_back(
+        fmt::format("host_memory_cap is {}, expected at least two chunks of {} bytes",
+                    *host_memory_cap, chunk_bytes));
   }
-  json["skipped"] = std::move(list);
-  return json;
+  return problems;
 }
 
 struct Checkpointer::Impl {
@@ -191,84 +60,50 @@ struct Checkpointer::Impl {
         clock(clock_in),
         log(log_in),
         options(std::move(options_in)),
-        planner(coordinator_in),
-        committer(fs_in, log_in) {}
+        saver(fs_in, coordinator_in, clock_in, log_in, options, [this] { return CheckLock(); }) {}
+
+  // A background save, and what it needs for as long as it goes on.
+  struct InFlight {
+    SaveRequest request;
+    std::string tag;
+    std::unique_ptr<Snapshot> snapshot;
+    SaveRecord record;     // the thread's, until `done`
+    Status status;         // likewise
+    double blocked_s = 0;  // of the training thread, in StartSave
+    double fence_s = 0;    // of it, in WaitFree
+    std::atomic<bool> done{false};
+    std::thread thread;
+  };
 
   FileSystem& fs;
   Coordinator& coordinator;
   const Clock& clock;
   Logger& log;
   const CheckpointOptions options;
-  SavePlanner planner;
-  Committer committer;
-  std::unique_ptr<ShardWriter> writer;
-  std::optional<bool> direct;    // rank 0: the back-end, once chosen
-  std::shared_ptr<void> lock;    // rank 0: of the run directory
-  std::set<std::string> proven;  // rank 0: save ids of which every byte was read back
-  int64_t uses = 0;              // makes tags unique
+  Saver saver;
+  std::shared_ptr<void> lock;  // rank 0: of the run directory
+  std::string lock_owner;      // rank 0: what it wrote into the lock's owner file
+  int64_t uses = 0;            // makes tags unique
   bool open = false;
+
+  SourceFence fence;
+  mutable std::mutex
+      in_flight_mutex;  // guards the pointer: WaitFree and Cancel come from any thread
+  std::unique_ptr<InFlight> in_flight;
+  std::vector<SaveResult> finished;
+  std::vector<double> durations;  // of the last saves
 
   bool leads() const { return coordinator.rank() == 0; }
   std::string NextTag(std::string_view what) {
     return fmt::format("checkpoint/{}/{}", what, ++uses);
   }
 
-  RetentionPolicy Policy() const {
-    RetentionPolicy policy = options.retention;
-    policy.keep_latest =
-        options.remove_previous_ckpt_in_save ? std::optional(1) : options.max_ckpts_to_keep;
-    return policy;
-  }
-
   Status OpenRunDirectory();
-  Result<SaveOrder> BeginSave(const SaveRequest& request, const SavePlan& plan,
-                              std::vector<std::string>* directories);
-  Result<bool> ChooseDirect(const SavePlan& plan, const std::string& temporary);
-  bool NeedsReadBack(const std::vector<CatalogEntry>& committed, int64_t step) const;
-  Status WriteFiles(const SaveRequest& request, const SavePlan& plan, const SaveOrder& order,
-                    SaveReport* report, SaveRecord* record);
-  Status ReadBack(const SaveOrder& order, const SaveReport& report) const;
-  Status Commit(const SaveRequest& request, const SavePlan& plan, const SaveOrder& order,
-                const std::vector<std::string>& directories,
-                const std::vector<std::string>& reports, SaveRecord* record);
-  Status VerifyCommit(int64_t step, const std::string& save_id) const;
-  void Retain(SaveRecord* record);
+  Status CheckLock() const;
+  Status RunSave(const std::string& tag, Snapshot& snapshot, SaveRecord* record);
+  void Collect();
   void Record(const Json& json);
 };
-
-namespace {
-
-// The directories a save needs, parents before children, without duplicates.
-std::vector<std::string> DirectoriesOf(const SaveRequest& request, const SavePlan& plan) {
-  std::set<std::string> directories;
-  const auto add_parents = [&](std::string_view path) {
-    for (size_t slash = path.find('/'); slash != std::string_view::npos;
-         slash = path.find('/', slash + 1)) {
-      directories.emplace(path.substr(0, slash));
-    }
-  };
-  for (const PlannedFile& file : plan.files) add_parents(file.path);
-  for (const Document& document : request.documents) add_parents(document.path);
-  if (request.contents.hf_model) {
-    for (const std::string& role : plan.roles) add_parents(role + "/huggingface/x");
-  }
-  return {directories.begin(), directories.end()};
-}
-
-Status CheckDocuments(const SaveRequest& request, const SavePlan& plan) {
-  std::set<std::string> paths = {std::string(kManifestName), std::string(kIndexName)};
-  for (const PlannedFile& file : plan.files) paths.insert(file.path);
-  for (const Document& document : request.documents) {
-    KEEL_RETURN_IF_ERROR(CheckRelativePath(document.path, "a document of the checkpoint"));
-    if (!paths.insert(document.path).second) {
-      return Status(StatusCode::kInternal,
-                    fmt::format("the checkpoint has another file '{}'", document.path));
-    }
-  }
-  return Status::Ok();
-}
-
-}  // namespace
 
 Status Checkpointer::Impl::OpenRunDirectory() {
   Result<std::shared_ptr<void>> taken = fs.Lock(kLockName);
@@ -285,249 +120,25 @@ Status Checkpointer::Impl::OpenRunDirectory() {
                       {"pid", getpid()},
                       {"run_id", options.run_id},
                       {"since", FormatUtc(clock.Wall())}};
-  if (const Status status = ReplaceFileDurably(fs, kLockOwnerName, owner.dump()); !status.ok()) {
+  lock_owner = owner.dump();
+  if (const Status status = ReplaceFileDurably(fs, kLockOwnerName, lock_owner); !status.ok()) {
     log.Warning("the owner of the run directory's lock could not be noted: {}", status.message());
+    lock_owner.clear();
   }
-  return committer.CollectDebris();
+  return Committer(fs, log).CollectDebris();
 }
 
-Result<bool> Checkpointer::Impl::ChooseDirect(const SavePlan& plan, const std::string& temporary) {
-  if (options.io != "auto") return options.io == "direct";
-  if (direct) return *direct;
-  if (plan.largest_rank_bytes < kMeasureFrom) return false;
-  direct = MeasureBackend(fs, temporary, kMeasureBytes) == IoBackend::kDirect;
-  log.Info("checkpoints are written by the {} back-end, measured as the faster one here",
-           IoBackendName(*direct ? IoBackend::kDirect : IoBackend::kBuffered));
-  return *direct;
-}
-
-// True when, after this commit, retention would leave no checkpoint of which every byte has been
-// read back: then this one must be proven before anything is removed.
-bool Checkpointer::Impl::NeedsReadBack(const std::vector<CatalogEntry>& committed,
-                                       int64_t step) const {
-  std::vector<CommittedStep> steps;
-  int64_t newest = 0;
-  for (const CatalogEntry& entry : committed) {
-    if (!entry.manifest || entry.step == step) continue;
-    steps.push_back({entry.step, entry.manifest->sequence, entry.manifest->metric, false});
-    newest = std::max(newest, entry.manifest->sequence);
-  }
-  steps.push_back({step, newest + 1, std::nullopt, false});
-  const std::vector<int64_t> removed = StepsToRemove(steps, Policy());
-  if (removed.empty()) return false;
-  return std::none_of(committed.begin(), committed.end(), [&](const CatalogEntry& entry) {
-    return entry.manifest && entry.step != step && proven.contains(entry.manifest->save_id) &&
-           std::find(removed.begin(), removed.end(), entry.step) == removed.end();
-  });
-}
-
-Result<SaveOrder> Checkpointer::Impl::BeginSave(const SaveRequest& request, const SavePlan& plan,
-                                                std::vector<std::string>* directories) {
-  KEEL_RETURN_IF_ERROR(CheckDocuments(request, plan));
-  // Room for all of it, as far as the file system tells: better now than after minutes of writing.
-  KEEL_ASSIGN_OR_RETURN(const int64_t room, fs.FreeBytes());
-  if (room < plan.total_bytes) {
-    return Status(
-        StatusCode::kNoSpace,
-        fmt::format("{}: the checkpoint needs {} bytes, {} are free: remove old checkpoints or set "
-                    "max_ckpts_to_keep",
-                    fs.Describe("."), plan.total_bytes, room));
-  }
-  KEEL_ASSIGN_OR_RETURN(const std::vector<CatalogEntry> committed, ListCheckpoints(fs));
-  SaveOrder order;
-  order.save_id = NewSaveId();
-  order.read_back = NeedsReadBack(committed, request.step);
-  *directories = DirectoriesOf(request, plan);
-  KEEL_ASSIGN_OR_RETURN(order.temporary,
-                        committer.Begin(request.step, order.save_id, *directories));
-  KEEL_ASSIGN_OR_RETURN(order.direct, ChooseDirect(plan, order.temporary));
-  return order;
-}
-
-Status Checkpointer::Impl::WriteFiles(const SaveRequest& request, const SavePlan& plan,
-                                      const SaveOrder& order, SaveReport* report,
-                                      SaveRecord* record) {
-  const IoBackend backend = order.direct ? IoBackend::kDirect : IoBackend::kBuffered;
-  record->io = IoBackendName(backend);
-  if (writer == nullptr || writer->backend() != backend) {
-    writer = std::make_unique<ShardWriter>(fs, backend, options.chunk_bytes);
-  }
-  WriteTimes times;
-  for (const PlannedFile& file : plan.files) {
-    if (file.rank != coordinator.rank()) continue;
-    const auto role = std::find_if(request.roles.begin(), request.roles.end(),
-                                   [&](const RoleState& one) { return one.name == file.role; });
-    const ShardTable& table = file.kind == FileRole::kModel ? role->model : role->optimizer;
-    std::vector<WritePiece> pieces;
-    pieces.reserve(file.shards.size());
-    for (const PlannedShard& planned : file.shards) {
-      const Shard& shard = table.shards()[static_cast<size_t>(planned.source)];
-      pieces.push_back({shard.box.size, shard.view, DTypeSize(planned.tensor.dtype)});
-    }
-    Result<ChunkedDigest> digest = writer->Write(fmt::format("{}/{}", order.temporary, file.path),
-                                                 file.header, pieces, &times);
-    if (!digest.ok()) return digest.status();
-    record->bytes += digest->size;
-    report->files.emplace_back(file.path, std::move(digest).value());
-  }
-  record->written_s = times.write_s;
-  record->fsync_s = times.fsync_s;
-  return Status::Ok();
-}
-
-Status Checkpointer::Impl::ReadBack(const SaveOrder& order, const SaveReport& report) const {
-  for (const auto& [path, digest] : report.files) {
-    const std::string full = fmt::format("{}/{}", order.temporary, path);
-    KEEL_ASSIGN_OR_RETURN(const ChunkedDigest actual, DigestOfFile(fs, full, options.chunk_bytes));
-    if (actual.size == digest.size && actual.whole == digest.whole) continue;
-    size_t chunk = 0;
-    while (chunk < std::min(actual.chunks.size(), digest.chunks.size()) &&
-           actual.chunks[chunk] == digest.chunks[chunk])
-      ++chunk;
-    return Status(
-        StatusCode::kDataLoss,
-        fmt::format("{}: read back, chunk {} is not what was written", fs.Describe(full), chunk));
-  }
-  return Status::Ok();
-}
-
-Status Checkpointer::Impl::Commit(const SaveRequest& request, const SavePlan& plan,
-                                  const SaveOrder& order,
-                                  const std::vector<std::string>& directories,
-                                  const std::vector<std::string>& reports, SaveRecord* record) {
-  // 1. All ranks' files, as they reported them after their fsync.
-  std::map<std::string, ChunkedDigest> written;
-  for (size_t r = 0; r < reports.size(); ++r) {
-    KEEL_ASSIGN_OR_RETURN(SaveReport report, SaveReport::Decode(reports[r]));
-    if (!report.status.ok()) return report.status.WithContext(fmt::format("rank {}", r));
-    for (auto& [path, digest] : report.files) written.emplace(path, std::move(digest));
-  }
-  Manifest manifest;
-  std::vector<std::string> temporary_parts;  // sharded weights that only serve to make hf_model
-  IndexBuilder index(options.chunk_bytes);
-  for (const PlannedFile& file : plan.files) {
-    const auto found = written.find(file.path);
-    if (found == written.end() || found->second.size != file.size) {
-      return Status(StatusCode::kInternal,
-                    fmt::format("rank {} did not report '{}' with its {} bytes", file.rank,
-                                file.path, file.size));
-    }
-    if (file.kind == FileRole::kModel && !request.contents.model) {
-      temporary_parts.push_back(file.path);
-      continue;
-    }
-    manifest.files.push_back({file.path, file.kind, found->second.size, found->second.whole});
-    index.AddFile(file.path, found->second);
-    for (const PlannedShard& shard : file.shards)
-      index.AddBox(file.scope, shard.tensor, shard.box, file.path, shard.begin);
-  }
-
-  // 2. Documents, and the whole model for those who asked for it.
-  for (const Document& document : request.documents) {
-    if (document.extra && !request.contents.extra) continue;
-    KEEL_RETURN_IF_ERROR(WriteFileDurably(fs, fmt::format("{}/{}", order.temporary, document.path),
-                                          document.content));
-    ChunkedDigest digest = DigestOfText(document.content, options.chunk_bytes);
-    manifest.files.push_back({document.path,
-                              document.extra ? FileRole::kExtra : FileRole::kDocument, digest.size,
-                              digest.whole});
-    index.AddFile(document.path, std::move(digest));
-  }
-  if (request.contents.hf_model) {
-    IndexBuilder parts(options.chunk_bytes);
-    for (const PlannedFile& file : plan.files) {
-      if (file.kind != FileRole::kModel) continue;
-      parts.AddFile(file.path, written.at(file.path));
-      for (const PlannedShard& shard : file.shards)
-        parts.AddBox(file.scope, shard.tensor, shard.box, file.path, shard.begin);
-    }
-    KEEL_ASSIGN_OR_RETURN(std::string bytes, parts.Build());
-    KEEL_ASSIGN_OR_RETURN(Index parsed, Index::Parse(std::move(bytes), "index of the weights"));
-    const StepReader reader = StepReader::FromIndex(fs, order.temporary, std::move(parsed));
-    for (const std::string& role : plan.roles) {
-      std::string config;
-      for (const Document& document : request.documents) {
-        if (document.path == role + "/huggingface/config.json") config = document.content;
-      }
-      KEEL_ASSIGN_OR_RETURN(std::vector<ExportedFile> exported,
-                            ExportWeights(reader, role + "/model", config, fs,
-                                          fmt::format("{}/{}/huggingface", order.temporary, role),
-                                          HfExportOptions{}));
-      for (ExportedFile& file : exported) {
-        const std::string path = fmt::format("{}/huggingface/{}", role, file.name);
-        manifest.files.push_back({path, FileRole::kHfModel, file.digest.size, file.digest.whole});
-        index.AddFile(path, std::move(file.digest));
-      }
-    }
-    for (const std::string& path : temporary_parts) {
-      KEEL_RETURN_IF_ERROR(fs.Remove(fmt::format("{}/{}", order.temporary, path)));
-    }
-  }
-
-  // 3. The index, then the manifest and the rename.
-  KEEL_ASSIGN_OR_RETURN(const std::string index_bytes, index.Build());
-  KEEL_RETURN_IF_ERROR(
-      WriteFileDurably(fs, fmt::format("{}/{}", order.temporary, kIndexName), index_bytes));
-  const ChunkedDigest index_digest = DigestOfText(index_bytes, options.chunk_bytes);
-  std::sort(manifest.files.begin(), manifest.files.end(),
-            [](const ManifestFile& a, const ManifestFile& b) { return a.path < b.path; });
-  manifest.run_id = options.run_id;
-  manifest.save_id = order.save_id;
-  manifest.step = request.step;
-  manifest.created = FormatUtc(clock.Wall());
-  manifest.config_digest = request.config_digest;
-  manifest.layout = request.layout;
-  manifest.roles = plan.roles;
-  manifest.contents = request.contents;
-  manifest.metric = request.metric;
-  manifest.chunk_bytes = options.chunk_bytes;
-  manifest.index_size = index_digest.size;
-  manifest.index_digest = index_digest.whole;
-  KEEL_ASSIGN_OR_RETURN(const std::vector<CatalogEntry> committed, ListCheckpoints(fs));
-  for (const CatalogEntry& entry : committed) {
-    if (entry.manifest) manifest.sequence = std::max(manifest.sequence, entry.manifest->sequence);
-  }
-  ++manifest.sequence;
-  KEEL_RETURN_IF_ERROR(committer.Publish(order.temporary, manifest, directories));
-  record->total_bytes = manifest.TotalBytes();
-  return Status::Ok();
-}
-
-// What can be known without reading all of it again: manifest, index, every file with its size.
-Status Checkpointer::Impl::VerifyCommit(int64_t step, const std::string& save_id) const {
-  KEEL_ASSIGN_OR_RETURN(const StepReader reader, StepReader::Open(fs, StepDirectory(step)));
-  if (reader.manifest().save_id != save_id) {
-    return Status(StatusCode::kDataLoss,
-                  fmt::format("{} is of save {}, expected {}", fs.Describe(StepDirectory(step)),
-                              reader.manifest().save_id, save_id));
-  }
-  return Status::Ok();
-}
-
-void Checkpointer::Impl::Retain(SaveRecord* record) {
-  const Result<std::vector<CatalogEntry>> entries = ListCheckpoints(fs);
-  if (!entries.ok()) {
-    log.Warning("old checkpoints were not looked at: {}", entries.status().message());
-    return;
-  }
-  std::vector<CommittedStep> committed;
-  for (const CatalogEntry& entry : *entries) {
-    if (entry.manifest)
-      committed.push_back({entry.step, entry.manifest->sequence, entry.manifest->metric, false});
-  }
-  for (const int64_t step : StepsToRemove(committed, Policy())) {
-    const auto entry = std::find_if(entries->begin(), entries->end(), [&](const CatalogEntry& e) {
-      return e.step == step && e.manifest;
-    });
-    if (const Status status =
-            RemoveCheckpoint(fs, entry->directory, step, entry->manifest->save_id);
-        !status.ok()) {
-      log.Warning("{} could not be removed: {}", fs.Describe(entry->directory), status.message());
-      return;
-    }
-    proven.erase(entry->manifest->save_id);
-    record->removed.push_back(step);
-  }
+// The lock's file may have been removed, or a network file system may have given the lock to
+// someone else: whoever holds it now has written itself into the owner file.
+Status Checkpointer::Impl::CheckLock() const {
+  if (lock_owner.empty()) return Status::Ok();
+  const Result<std::string> owner = ReadFile(fs, kLockOwnerName, 4096);
+  if (owner.ok() && *owner == lock_owner) return Status::Ok();
+  return Status(
+      StatusCode::kBusy,
+      fmt::format("{} was taken over by another run ({}); this one, {}, may not publish "
+                  "there any more",
+                  fs.Describe("."), owner.ok() ? *owner : owner.status().message(), lock_owner));
 }
 
 void Checkpointer::Impl::Record(const Json& json) {
@@ -537,6 +148,37 @@ void Checkpointer::Impl::Record(const Json& json) {
   if (const Status status = AppendRecord(fs, kRecordsName, line); !status.ok()) {
     log.Warning("{} was not written: {}", fs.Describe(kRecordsName), status.message());
   }
+}
+
+// One save on this thread, with its messages for people.
+Status Checkpointer::Impl::RunSave(const std::string& tag, Snapshot& snapshot, SaveRecord* record) {
+  const Status status = saver.Run(tag, snapshot, record);
+  (void)Guarded([] { return FailPoint("save.finish"); });
+  if (status.ok()) {
+    log.Info("saved {}: {} bytes in {:.2f} s", StepDirectory(record->step), record->total_bytes,
+             record->total_s);
+  } else if (leads()) {
+    log.Error("step {} was not saved: {}", record->step, status.message());
+  }
+  return status;
+}
+
+// Ends the save in flight, waiting for it.
+void Checkpointer::Impl::Collect() {
+  std::unique_ptr<InFlight> ended;
+  if (in_flight == nullptr) return;
+  if (in_flight->thread.joinable()) in_flight->thread.join();
+  {
+    const std::lock_guard guard(in_flight_mutex);
+    ended = std::move(in_flight);
+  }
+  ended->record.fence_s = ended->fence_s;
+  ended->record.blocked_s = ended->blocked_s + ended->fence_s;
+  if (ended->status.ok()) {
+    durations.push_back(ended->record.expected_s);
+    if (durations.size() > kRemembered) durations.erase(durations.begin());
+  }
+  finished.push_back({ended->status, std::move(ended->record)});
 }
 
 Checkpointer::Checkpointer(FileSystem& fs, Coordinator& coordinator, const Clock& clock,
@@ -549,6 +191,10 @@ Checkpointer::Checkpointer(FileSystem& fs, Coordinator& coordinator, const Clock
 }
 
 Checkpointer::~Checkpointer() {
+  if (impl_->in_flight != nullptr) {
+    impl_->in_flight->snapshot->Cancel();
+    impl_->Collect();
+  }
   if (impl_->open) impl_->log.Warning("the checkpointer ends without Close");
 }
 
@@ -565,103 +211,117 @@ Status Checkpointer::Open() {
   return outcome.status();
 }
 
+Result<int64_t> Checkpointer::Prepare(const SaveRequest& request) {
+  Impl& self = *impl_;
+  if (!self.open) return Status(StatusCode::kInternal, "Checkpointer::Prepare before Open");
+  Wait();
+  Snapshot snapshot(request, true, self.fence);
+  return self.saver.Prepare(self.NextTag("prepare"), snapshot);
+}
+
 Result<SaveRecord> Checkpointer::Save(const SaveRequest& request) {
   Impl& self = *impl_;
-  Stopwatch total(self.clock);
-  Stopwatch watch(self.clock);
-  const std::string tag = self.NextTag("save");
-  SaveRecord record;
-  record.step = request.step;
-  const auto failed = [&](const Status& status) {
-    if (self.leads()) self.log.Error("step {} was not saved: {}", request.step, status.message());
-    self.Record({{"event", "save_failed"},
-                 {"step", request.step},
-                 {"error", status.ToString()},
-                 {"total_s", total.Elapsed()}});
-    return status;
-  };
-
-  // 1. Plan, and rank 0's order.
   if (!self.open) return Status(StatusCode::kInternal, "Checkpointer::Save before Open");
-  auto planned = self.planner.Plan(tag, request.roles, request.contents, self.options.deadline);
-  if (!planned.ok()) return failed(planned.status());
-  const SavePlan& plan = **planned;
-  std::vector<std::string> directories;
-  SaveOrder order;
-  Result<std::string> text = std::string();
-  if (self.leads()) {
-    const Status status = Guarded([&]() -> Status {
-      KEEL_ASSIGN_OR_RETURN(order, self.BeginSave(request, plan, &directories));
-      return Status::Ok();
-    });
-    text = status.ok() ? Result<std::string>(order.Encode()) : Result<std::string>(status);
+  const Stopwatch watch(self.clock);
+  Wait();
+  SaveResult result;
+  {
+    Snapshot snapshot(request, false, self.fence);
+    result.status = self.RunSave(self.NextTag("save"), snapshot, &result.record);
   }
-  text = BroadcastResult(self.coordinator, tag + "/order", text, self.options.deadline);
-  if (!text.ok()) {
-    if (self.leads() && !order.temporary.empty()) self.committer.Abort(order.temporary);
-    return failed(text.status());
+  result.record.blocked_s = watch.Elapsed();
+  if (result.status.ok()) {
+    self.durations.push_back(result.record.expected_s);
+    if (self.durations.size() > kRemembered) self.durations.erase(self.durations.begin());
   }
-  KEEL_ASSIGN_OR_RETURN(order, SaveOrder::Decode(*text));
-  record.save_id = order.save_id;
-  record.planned_s = watch.Lap();
-
-  // 2. Write, and report only what is on the disk.
-  SaveReport report;
-  report.status = Guarded([&] { return self.WriteFiles(request, plan, order, &report, &record); });
-  watch.Lap();
-  if (report.status.ok() && order.read_back) {
-    report.status = Guarded([&] { return self.ReadBack(order, report); });
-    record.verified_s = watch.Lap();
-  }
-  const std::chrono::milliseconds patience = WithDiskTime(
-      self.options.deadline, plan.largest_rank_bytes * (order.read_back ? 2 : 1) +
-                                 (request.contents.hf_model ? 2 * plan.total_bytes : 0));
-  const auto reports = Gather(self.coordinator, tag + "/report", report.Encode(), patience);
-
-  // 3. Rank 0 commits; its finding is everyone's.
-  Result<std::string> outcome = std::string();
-  if (self.leads()) {
-    Status status = reports.status();
-    watch.Lap();
-    if (status.ok()) {
-      status = Guarded(
-          [&] { return self.Commit(request, plan, order, directories, *reports, &record); });
-    }
-    if (!status.ok()) self.committer.Abort(order.temporary);
-    record.commit_s = watch.Lap();
-    outcome = status.ok() ? Result<std::string>(fmt::format("{}", record.total_bytes))
-                          : Result<std::string>(status);
-  } else if (!reports.ok()) {
-    return failed(reports.status());
-  }
-  outcome = BroadcastResult(self.coordinator, tag + "/outcome", outcome, patience);
-  if (!outcome.ok()) return failed(outcome.status());
-  record.total_bytes = std::stoll(*outcome);
-
-  // 4. The step is committed. What follows can no longer fail the save.
-  if (self.leads()) {
-    watch.Lap();
-    const Status verified = Guarded([&] { return self.VerifyCommit(request.step, order.save_id); });
-    record.verified_s += watch.Lap();
-    if (const Status status = WriteTracker(self.fs, request.step); !status.ok()) {
-      self.log.Warning("{} was not written, which resuming does not need: {}", kTrackerName,
-                       status.message());
-    }
-    if (!verified.ok()) {
-      self.log.Error("{} does not verify right after its commit, so nothing older is removed: {}",
-                     StepDirectory(request.step), verified.message());
-    } else {
-      if (order.read_back) self.proven.insert(order.save_id);
-      self.Retain(&record);
-    }
-  }
-  record.total_s = total.Elapsed();
-  record.blocked_s = record.total_s;
-  self.Record(record.ToJson());
-  self.log.Info("saved {}: {} bytes in {:.2f} s", StepDirectory(request.step), record.total_bytes,
-                record.total_s);
-  return record;
+  Note(result);
+  if (!result.status.ok()) return result.status;
+  return std::move(result.record);
 }
+
+Status Checkpointer::StartSave(SaveRequest request, bool supersede) {
+  Impl& self = *impl_;
+  if (!self.open) return Status(StatusCode::kInternal, "Checkpointer::StartSave before Open");
+  const Stopwatch watch(self.clock);
+  if (supersede) Cancel();
+  Wait();
+  auto save = std::make_unique<Impl::InFlight>();
+  save->request = std::move(request);
+  save->tag = self.NextTag("save");
+  save->snapshot = std::make_unique<Snapshot>(save->request, true, self.fence);
+  Impl::InFlight* const raw = save.get();
+  {
+    const std::lock_guard guard(self.in_flight_mutex);
+    self.in_flight = std::move(save);
+  }
+  const auto work = [&self, raw] {
+    raw->status = Guarded([&] { return self.RunSave(raw->tag, *raw->snapshot, &raw->record); });
+    raw->snapshot->ReleaseAll();
+    raw->done.store(true);
+  };
+  try {
+    raw->thread = std::thread(work);
+  } catch (const std::system_error&) {
+    work();  // no thread to be had: the save happens here and now
+    raw->thread = std::thread();
+  }
+  raw->blocked_s = watch.Elapsed();
+  return Status::Ok();
+}
+
+double Checkpointer::WaitFree(const void* begin, size_t bytes) {
+  Impl& self = *impl_;
+  if (self.fence.idle()) return 0.0;
+  const Stopwatch watch(self.clock);
+  if (!self.fence.Wait(begin, bytes, self.options.deadline)) {
+    self.log.Error(
+        "the save in flight has read no state for {} s, and training waits for it: given "
+        "up",
+        self.options.deadline.count() / 1000);
+    Cancel();
+    self.fence.ReleaseAll();
+  }
+  const double waited = watch.Elapsed();
+  const std::lock_guard guard(self.in_flight_mutex);
+  if (self.in_flight != nullptr) self.in_flight->fence_s += waited;
+  return waited;
+}
+
+bool Checkpointer::busy() const {
+  const std::lock_guard guard(impl_->in_flight_mutex);
+  return impl_->in_flight != nullptr && !impl_->in_flight->done.load();
+}
+
+std::vector<SaveResult> Checkpointer::Finished() {
+  if (impl_->in_flight != nullptr && impl_->in_flight->done.load()) impl_->Collect();
+  return std::exchange(impl_->finished, {});
+}
+
+void Checkpointer::Wait() { impl_->Collect(); }
+
+void Checkpointer::Cancel() {
+  const std::lock_guard guard(impl_->in_flight_mutex);
+  if (impl_->in_flight != nullptr) impl_->in_flight->snapshot->Cancel();
+}
+
+void Checkpointer::Note(const SaveResult& result) {
+  if (result.status.ok()) {
+    impl_->Record(result.record.ToJson());
+  } else {
+    impl_->Record({{"event", "save_failed"},
+                   {"step", result.record.step},
+                   {"error", result.status.ToString()},
+                   {"total_s", result.record.total_s}});
+  }
+}
+
+double Checkpointer::expected_save_s() const {
+  double longest = 0;
+  for (const double s : impl_->durations) longest = std::max(longest, s);
+  return longest;
+}
+
+int64_t Checkpointer::staging_bytes() const { return impl_->saver.staging_bytes(); }
 
 Result<std::optional<LoadRecord>> Checkpointer::Load(const LoadRequest& request) {
   Impl& self = *impl_;
@@ -682,7 +342,7 @@ Result<std::optional<LoadRecord>> Checkpointer::Load(const LoadRequest& request)
       self.leads() && manifest.ok() && request.roles.size() == manifest->roles.size() &&
       request.contents.model >= manifest->contents.model &&
       request.contents.optimizer >= manifest->contents.optimizer) {
-    self.proven.insert(manifest->save_id);
+    self.saver.NoteProven(manifest->save_id);
   }
   return loaded;
 }
@@ -690,6 +350,7 @@ Result<std::optional<LoadRecord>> Checkpointer::Load(const LoadRequest& request)
 Status Checkpointer::Close() {
   Impl& self = *impl_;
   if (!self.open) return Status::Ok();
+  Wait();
   self.open = false;
   // All ranks are done with the directory before its lock is released.
   const Status status =

@@ -1,9 +1,12 @@
 // Checkpointer: saves and loads the state of a run. plan -> stage -> write -> commit -> track ->
 // retain.
 //
-// Owned by the trainer, one per rank, used from the training thread. Save, Load and Close are
-// collective over the coordinator's ranks. It knows shard tables and text documents, nothing of
-// models, optimizers or process groups. Everything on disk is described in docs/formats/.
+// Owned by the trainer, one per rank, used from the training thread. A save either blocks (Save) or
+// goes on beside the training (StartSave), by the same code; then the trainer asks WaitFree before
+// it overwrites state. All methods but WaitFree, busy and the getters are collective over the
+// coordinator's ranks: every rank calls them in the same order. It knows shard tables and text
+// documents, nothing of models, optimizers or process groups. Everything on disk is described in
+// docs/formats/.
 #pragma once
 
 #include <chrono>
@@ -19,6 +22,7 @@
 #include "checkpoint/coordinator.h"
 #include "checkpoint/retention.h"
 #include "checkpoint/role_state.h"
+#include "checkpoint/save_records.h"
 #include "common/clock.h"
 #include "common/file_system.h"
 #include "common/json.h"
@@ -35,6 +39,10 @@ struct CheckpointOptions {
   int64_t chunk_bytes = int64_t{4} << 20;       // unit of checksums
   std::chrono::milliseconds deadline{120'000};  // of every wait for a peer, beside the disk's time
   int load_threads = 2;                         // that read and verify, per rank
+  int dist_ckpt_workers = 1;                    // threads that write, per rank
+  // Staging memory of a rank at most, in bytes; nothing: what a background save needs to be copied
+  // at once. With less, copying goes in waves behind the disk.
+  std::optional<int64_t> host_memory_cap;
   RetentionPolicy retention;  // best-k and every-n; keep_latest comes from the two above
   std::vector<std::string> Validate() const;  // every problem, as sentences
 };
@@ -56,35 +64,6 @@ struct SaveRequest {
   std::optional<double> metric;  // for best-k retention
 };
 
-// Seconds and bytes of one save or load, as written to checkpoints.jsonl.
-struct SaveRecord {
-  int64_t step = 0;
-  std::string save_id;
-  int64_t bytes = 0;  // this rank's
-  int64_t total_bytes = 0;
-  double planned_s = 0, blocked_s = 0, staged_s = 0, written_s = 0, fsync_s = 0, commit_s = 0,
-         verified_s = 0, total_s = 0;
-  std::string io;                // back-end used
-  std::vector<int64_t> removed;  // steps that retention removed after this commit
-  Json ToJson() const;
-};
-
-struct SkippedCheckpoint {
-  std::string directory;
-  std::string reason;
-};
-
-struct LoadRecord {
-  int64_t step = 0;
-  std::string directory;
-  int64_t bytes = 0;  // read by this rank
-  double planned_s = 0, read_s = 0, verified_s = 0, applied_s = 0, total_s = 0;
-  std::vector<SkippedCheckpoint> skipped;        // newer ones that were not usable, and why
-  std::map<std::string, std::string> documents;  // path -> content
-  Json manifest;
-  Json ToJson() const;
-};
-
 struct LoadRequest {
   // auto: the newest valid checkpoint, if any. A path: that one or an error.
   std::string resume_path;       // relative to the file system's root ("global_step_40"); "" = auto
@@ -92,6 +71,12 @@ struct LoadRequest {
   Contents contents;
   std::string config_digest;               // "" = do not compare
   std::vector<std::string> allow_missing;  // patterns of tensors that the checkpoint may lack
+};
+
+// A save that has ended.
+struct SaveResult {
+  Status status;
+  SaveRecord record;  // of a failed save: what was measured until then
 };
 
 class Checkpointer {
@@ -102,12 +87,41 @@ class Checkpointer {
   ~Checkpointer();
 
   // Takes the run directory's lock (rank 0), collects debris of earlier crashes (half-written and
-  // half-deleted directories that provably are ours). Collective. Call once before Save.
+  // half-deleted directories that provably are ours). Call once before Save.
   Status Open();
+
+  // Pays in advance what the first background save of such a state would cost: the plan, the
+  // staging memory, the choice of a back-end. Fails with kNoSpace when the disk has no room for one
+  // checkpoint. Returns its predicted size in bytes.
+  Result<int64_t> Prepare(const SaveRequest& request);
 
   // Writes, commits, tracks, retains. Returns the same success or failure on every rank; after a
   // failure nothing of the save is visible, and the last good checkpoint is untouched.
   Result<SaveRecord> Save(const SaveRequest& request);
+
+  // The same beside the training; returns at once. The state behind `request` may be overwritten
+  // where WaitFree lets it. A save that is in flight is waited for, or first asked to end when
+  // `supersede` (it then fails with kCancelled, unless it is already being published).
+  Status StartSave(SaveRequest request, bool supersede = false);
+
+  // Call before state that was given to StartSave is overwritten or freed: returns when the save in
+  // flight needs it no more, with the seconds waited; exactly 0.0 when there is none. A save that
+  // makes no progress for the deadline is given up. Not collective; any thread.
+  double WaitFree(const void* begin, size_t bytes);
+
+  // This rank's part of a background save is not done. Not collective.
+  bool busy() const;
+  // The ends of background saves that were not asked for yet, in order; none while one is in
+  // flight. Not collective.
+  std::vector<SaveResult> Finished();
+  // Waits for the save in flight, if there is one.
+  void Wait();
+  // Asks the save in flight to end. Not collective: one rank suffices.
+  void Cancel();
+
+  // Appends the save's line to checkpoints.jsonl (rank 0). Save does it itself; after StartSave the
+  // caller does, who may have measured `lost_s`. Not collective.
+  void Note(const SaveResult& result);
 
   // Fills the views. Nothing live changes until all ranks have read and verified everything.
   // Nothing to load (auto, empty directory): an empty optional. Checkpoints exist but none is
@@ -115,7 +129,13 @@ class Checkpointer {
   // from the checkpoint of another, which may still be going on.
   Result<std::optional<LoadRecord>> Load(const LoadRequest& request);
 
-  // Ends everything in flight. Collective. The destructor only warns.
+  // Seconds that the slowest of the last saves took, as rank 0 measured them; 0 before the first.
+  // The same on every rank.
+  double expected_save_s() const;
+  // Host memory kept for staging.
+  int64_t staging_bytes() const;
+
+  // Ends everything in flight. The destructor only warns.
   Status Close();
 
  private:

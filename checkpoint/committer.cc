@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "checkpoint/names.h"
+#include "common/fail_point.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -19,6 +20,7 @@ constexpr std::string_view kRoot = ".";
 Result<std::string> Committer::Begin(int64_t step, const std::string& save_id,
                                      std::span<const std::string> directories) {
   const std::string temporary = ScratchDirectory(ScratchKind::kTemporary, step, save_id);
+  KEEL_FAIL_POINT("commit.begin");
   KEEL_RETURN_IF_ERROR(fs_.MakeDirectory(temporary));
   for (const std::string& directory : directories) {
     if (Status status = fs_.MakeDirectory(fmt::format("{}/{}", temporary, directory));
@@ -35,12 +37,14 @@ Status Committer::Publish(const std::string& temporary, const Manifest& manifest
   // 1. The manifest is the last file; then the names of all files.
   KEEL_RETURN_IF_ERROR(
       WriteFileDurably(fs_, fmt::format("{}/{}", temporary, kManifestName), manifest.Serialize()));
+  KEEL_FAIL_POINT("commit.manifest");
   std::vector<std::string> deepest_first(directories.begin(), directories.end());
   std::sort(deepest_first.rbegin(), deepest_first.rend());
   for (const std::string& directory : deepest_first) {
     KEEL_RETURN_IF_ERROR(fs_.SyncDirectory(fmt::format("{}/{}", temporary, directory)));
   }
   KEEL_RETURN_IF_ERROR(fs_.SyncDirectory(temporary));
+  KEEL_FAIL_POINT("commit.directories_synced");
 
   // 2. Make way, when something has the name.
   const std::string final_name = StepDirectory(manifest.step);
@@ -50,7 +54,9 @@ Status Committer::Publish(const std::string& temporary, const Manifest& manifest
   // 3. The one rename that makes the step visible, and its durability.
   Status status = fs_.Rename(temporary, final_name, kNoReplace);
   if (status.ok()) {
-    status = fs_.SyncDirectory(kRoot);
+    status = FailPoint("commit.renamed");
+    if (status.ok()) status = fs_.SyncDirectory(kRoot);
+    if (status.ok()) status = FailPoint("commit.synced");
     if (!status.ok()) (void)fs_.Rename(final_name, temporary, kNoReplace);
   }
   if (!status.ok()) {
@@ -67,6 +73,7 @@ Status Committer::Publish(const std::string& temporary, const Manifest& manifest
     const std::string trash =
         ScratchDirectory(ScratchKind::kTrash, manifest.step, manifest.save_id);
     Status removed = fs_.Rename(moved_to, trash, kNoReplace);
+    if (removed.ok()) removed = FailPoint("commit.replaced_removed");
     if (removed.ok()) removed = RemoveTree(fs_, trash);
     if (!removed.ok()) {
       log_.Warning("{} was replaced; its earlier version could not be removed: {}", final_name,
@@ -92,9 +99,12 @@ Status Committer::MoveExistingAside(int64_t step, const std::string& save_id,
     log_.Warning("{} exists and is not a valid checkpoint ({}): kept as {}",
                  fs_.Describe(final_name), manifest.status().message(), target);
   }
+  KEEL_FAIL_POINT("commit.aside");
   KEEL_RETURN_IF_ERROR(fs_.Rename(final_name, target, kNoReplace));
   *moved_to = target;
-  if (Status status = fs_.SyncDirectory(kRoot); !status.ok()) {
+  Status status = fs_.SyncDirectory(kRoot);
+  if (status.ok()) status = FailPoint("commit.aside_synced");
+  if (!status.ok()) {
     (void)fs_.Rename(target, final_name, kNoReplace);
     return status;
   }
@@ -125,6 +135,7 @@ Status Committer::CollectDebris() {
       }
       if (restored.code() != StatusCode::kAlreadyExists) return restored;
     }
+    KEEL_FAIL_POINT("commit.debris");
     std::string doomed = info.name;
     if (scratch->kind != ScratchKind::kTrash) {
       const std::string trash =

@@ -13,6 +13,7 @@
 #include "checkpoint/tracker.h"
 #include "checkpoint/wire.h"
 #include "common/clock.h"
+#include "common/fail_point.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -188,6 +189,7 @@ Result<std::optional<LoadRecord>> Loader::Load(std::string_view tag, const LoadR
     }
 
     // 2. All try it.
+    KEEL_FAIL_POINT("load.chosen");
     const Status status = Try(here, request, candidate, &record);
     if (status.ok()) {
       record.directory = candidate.directory;
@@ -229,10 +231,13 @@ Status Loader::Try(std::string_view tag, const LoadRequest& request, const Candi
   watch.Lap();
   KEEL_RETURN_IF_ERROR(
       AgreeOn(coordinator_, fmt::format("{}/verified", tag), mine, WithDiskTime(deadline_, bytes)));
+  KEEL_FAIL_POINT("load.verified");
   KEEL_RETURN_IF_ERROR(CheckUnused(tag, request, staged));
   KEEL_RETURN_IF_ERROR(ReadDocuments(tag, request, staged, record));
   record->verified_s = watch.Lap();
+  KEEL_FAIL_POINT("load.documents");
   staged.Apply();
+  KEEL_FAIL_POINT("load.applied");
   record->applied_s = watch.Lap();
   const Manifest& manifest = staged.reader->manifest();
   record->step = manifest.step;
@@ -260,6 +265,7 @@ Status Loader::ReadIntoStaging(const LoadRequest& request, const Candidate& cand
   }
   KEEL_RETURN_IF_ERROR(CheckRequest(request, *staged->reader));
 
+  KEEL_FAIL_POINT("load.opened");
   staged->scopes = ScopesOf(request);
   KEEL_RETURN_IF_ERROR(staged->Allocate());
   if (!request.allow_missing.empty()) staged->CopyLive();
@@ -282,6 +288,7 @@ Status Loader::ReadIntoStaging(const LoadRequest& request, const Candidate& cand
     if (wanted && f % coordinator_.world() == coordinator_.rank()) verify.insert(f);
   }
   KEEL_ASSIGN_OR_RETURN(const ReadStats stats, staged->reader->Read(reads, verify, threads_));
+  KEEL_FAIL_POINT("load.read");
   record->bytes = stats.bytes;
   record->planned_s = stats.planned_s;
   record->read_s = stats.read_s;

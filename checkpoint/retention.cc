@@ -4,6 +4,7 @@
 #include <set>
 
 #include "checkpoint/names.h"
+#include "common/fail_point.h"
 
 namespace keel::checkpoint {
 
@@ -43,8 +44,11 @@ std::vector<int64_t> StepsToRemove(std::span<const CommittedStep> committed,
 Status RemoveCheckpoint(FileSystem& fs, const std::string& directory, int64_t step,
                         const std::string& save_id) {
   const std::string trash = ScratchDirectory(ScratchKind::kTrash, step, save_id);
+  KEEL_FAIL_POINT("retain.start");
   KEEL_RETURN_IF_ERROR(fs.Rename(directory, trash, FileSystem::RenameMode::kNoReplace));
+  KEEL_FAIL_POINT("retain.renamed");
   KEEL_RETURN_IF_ERROR(fs.SyncDirectory("."));
+  KEEL_FAIL_POINT("retain.synced");
   return RemoveTree(fs, trash);
 }
 

@@ -7,12 +7,16 @@
 
 namespace keel::checkpoint {
 
-// "actor" now; "critic" with RL. The tables' views point into live memory and must stay unchanged
-// until Save returns.
+// "actor" now; "critic" with RL. The tables' views point into live memory. Of a save that blocks it
+// must stay unchanged until Save returns; of one in the background, until WaitFree lets it go.
 struct RoleState {
   std::string name;
   ShardTable model;      // canonical HF names -> actor/model/rank_xxxxx.safetensors
   ShardTable optimizer;  // optimizer.{master,exp_avg,exp_avg_sq}.<name> -> actor/optimizer/…
+  // The views are a copy that nobody overwrites soon, such as state that is offloaded to the host:
+  // a background save reads it where it lies until it is written, at no extra memory.
+  bool model_stable = false;
+  bool optimizer_stable = false;
 };
 
 }  // namespace keel::checkpoint

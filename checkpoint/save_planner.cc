@@ -9,6 +9,7 @@
 #include "checkpoint/names.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/wire.h"
+#include "common/fail_point.h"
 #include "common/hash.h"
 #include "common/transfer_plan.h"
 
@@ -154,6 +155,7 @@ Result<SavePlan> SavePlanner::Make(std::string_view tag, std::span<const RoleSta
       const std::vector<std::string> all,
       AllGather(coordinator_, fmt::format("{}/tables", tag), words.bytes(), deadline));
 
+  KEEL_FAIL_POINT("plan.make");
   // 1. Every scope's tables, one per rank.
   std::map<std::pair<std::string, FileRole>, std::vector<ShardTable>> scopes;
   for (size_t r = 0; r < all.size(); ++r) {

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "common/fail_point.h"
 #include "common/log.h"
 #include "parallel/launch_env.h"
 #include "parallel/rank_status.h"
@@ -25,6 +26,7 @@ extern "C" void OnStopSignal(int number) {
 int Train(const std::string& path, const std::vector<std::string>& overrides) {
   trainer::KeepLargeBlocks();
   const auto env = ValueOrThrow(parallel::DetectLaunchEnv(parallel::ProcessEnvironment()));
+  ThrowIfError(ArmFailPoints(env.rank));
   LogOptions log_options;
   log_options.rank = env.rank;
   Logger log(log_options);

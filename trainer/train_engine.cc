@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "common/clock.h"
+#include "common/fail_point.h"
 
 namespace keel::trainer {
 
@@ -83,6 +84,7 @@ StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches, int64_
   const at::Tensor loss = runner_.Train(static_cast<int>(microbatches.size()), callbacks);
   result.forward_backward_s = watch.Lap();
 
+  ThrowIfError(FailPoint("step.gradients"));
   // 2. Finalise gradients: what DP, TP and tied stages still have to sum.
   gradients_.FinishReduction();
   const std::vector<double> sums =
@@ -99,7 +101,9 @@ StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches, int64_
     const double limit = options_.clip_grad;
     // As torch.nn.utils.clip_grad_norm_.
     const double clip = limit > 0 ? std::min(1.0, limit / (result.grad_norm + 1e-6)) : 1.0;
+    ThrowIfError(FailPoint("step.update"));
     optimizer_.Step(lr, clip, t);
+    ThrowIfError(FailPoint("step.updated"));
   }
   result.optimizer_s = watch.Lap();
   return result;

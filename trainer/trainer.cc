@@ -12,6 +12,7 @@
 
 #include "checkpoint/checkpointer.h"
 #include "common/clock.h"
+#include "common/fail_point.h"
 #include "common/file_system.h"
 #include "common/hash.h"
 #include "parallel/context.h"
@@ -108,9 +109,13 @@ class Run {
 
   RunEnd Main() {
     SetUpData();
+    ThrowIfError(FailPoint("trainer.data"));
     Connect();
+    ThrowIfError(FailPoint("trainer.connected"));
     BuildModel();
+    ThrowIfError(FailPoint("trainer.model"));
     OpenCheckpoints();
+    ThrowIfError(FailPoint("trainer.opened"));
     Resume();
     return Loop();
   }
@@ -345,6 +350,7 @@ class Run {
       context_->set_step(step);
       if (inputs_.status != nullptr) inputs_.status->Set(step, "train");
       Stopwatch step_watch;
+      ThrowIfError(FailPoint("step.begin"));
 
       // 6.1 Batch at the global cursor.
       const int64_t count =
@@ -360,6 +366,8 @@ class Run {
       const bool stop = inputs_.stop_requested != nullptr && inputs_.stop_requested->load();
       const StepResult result =
           engine_->Step(microbatches, batch.loss_tokens, m.lr, state_.optimizer_steps + 1, stop);
+
+      ThrowIfError(FailPoint("step.end"));
 
       // 6.3 The state after the step.
       state_.step = step;
@@ -475,6 +483,7 @@ class Run {
   }
 
   void Finish() {
+    ThrowIfError(FailPoint("trainer.close"));
     ThrowIfError(checkpointer_->Close());
     context_->world().Barrier();
     context_->Shutdown();

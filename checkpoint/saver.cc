@@ -1,0 +1,449 @@
+#include "checkpoint/saver.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "checkpoint/catalog.h"
+#include "checkpoint/chunk_digest.h"
+#include "checkpoint/loader.h"
+#include "checkpoint/names.h"
+#include "checkpoint/step_publisher.h"
+#include "checkpoint/step_reader.h"
+#include "checkpoint/tracker.h"
+#include "common/fail_point.h"
+
+namespace keel::checkpoint {
+
+using Action = CommitProtocol::Action;
+using Event = CommitProtocol::Event;
+
+namespace {
+
+// Below this a measurement would cost more than the choice of a back-end can save.
+constexpr int64_t kMeasureFrom = int64_t{32} << 20;
+constexpr int64_t kMeasureBytes = int64_t{16} << 20;
+// How often a rank that writes looks whether the save has failed elsewhere.
+constexpr double kLookEvery_s = 0.25;
+
+std::string NewSaveId() {
+  std::random_device entropy;
+  return MakeSaveId((uint64_t{entropy()} << 32) | entropy());
+}
+
+std::string KeyOf(const std::string& tag, Message message, int from, int to) {
+  return fmt::format("{}/{}/{}-{}", tag, MessageName(message), from, to);
+}
+
+}  // namespace
+
+struct Saver::Running {
+  const std::string& tag;
+  Snapshot& snapshot;
+  SaveRecord* record;
+  Stopwatch total;
+  std::shared_ptr<const SavePlan> plan;
+  SaveOrder order;
+  double looked_s = 0;  // when `Interrupted` last looked at the coordinator
+};
+
+Saver::Saver(FileSystem& fs, Coordinator& coordinator, const Clock& clock, Logger& log,
+             const CheckpointOptions& options, std::function<Status()> guard)
+    : fs_(fs),
+      coordinator_(coordinator),
+      clock_(clock),
+      log_(log),
+      options_(options),
+      guard_(std::move(guard)),
+      planner_(coordinator),
+      committer_(fs, log) {}
+
+Saver::~Saver() = default;
+
+RetentionPolicy Saver::Policy() const {
+  RetentionPolicy policy = options_.retention;
+  policy.keep_latest =
+      options_.remove_previous_ckpt_in_save ? std::optional(1) : options_.max_ckpts_to_keep;
+  return policy;
+}
+
+Result<int64_t> Saver::Prepare(const std::string& tag, Snapshot& snapshot) {
+  const SaveRequest& request = snapshot.request();
+  KEEL_ASSIGN_OR_RETURN(const std::shared_ptr<const SavePlan> plan,
+                        planner_.Plan(tag, request.roles, request.contents, options_.deadline));
+  const int64_t bytes = PredictBytes(request, *plan, options_.chunk_bytes);
+  // One order from rank 0: the back-end, and whether the disk has room at all.
+  Result<std::string> order = std::string();
+  if (leads()) {
+    const Status status = Guarded([&]() -> Status {
+      KEEL_RETURN_IF_ERROR(CheckRoom(bytes));
+      const std::string probe = ScratchDirectory(ScratchKind::kTemporary, 0, NewSaveId());
+      KEEL_RETURN_IF_ERROR(fs_.MakeDirectory(probe));
+      const Result<bool> direct = ChooseDirect(plan->largest_rank_bytes, probe);
+      committer_.Abort(probe);
+      KEEL_RETURN_IF_ERROR(direct.status());
+      order = std::string(*direct ? "direct" : "buffered");
+      return Status::Ok();
+    });
+    if (!status.ok()) order = status;
+  }
+  order = BroadcastResult(coordinator_, tag + "/prepare", order, options_.deadline);
+  KEEL_RETURN_IF_ERROR(order.status());
+  const std::vector<FileToWrite> files = snapshot.FilesOf(*plan, coordinator_.rank(), "");
+  const Status reserved = Guarded(
+      [&] { return WriterFor(*order == "direct").Reserve(files, options_.host_memory_cap); });
+  KEEL_RETURN_IF_ERROR(AgreeOn(coordinator_, tag + "/reserved", reserved, options_.deadline));
+  return bytes;
+}
+
+Status Saver::Run(const std::string& tag, Snapshot& snapshot, SaveRecord* record) {
+  const SaveRequest& request = snapshot.request();
+  Running running{tag, snapshot, record, Stopwatch(clock_), nullptr, {}, 0};
+  record->step = request.step;
+  record->async = snapshot.may_change();
+  Result<std::shared_ptr<const SavePlan>> plan =
+      planner_.Plan(tag, request.roles, request.contents, options_.deadline);
+  Status outcome = plan.status();
+  if (plan.ok()) {
+    running.plan = std::move(plan).value();
+    record->predicted_bytes = PredictBytes(request, *running.plan, options_.chunk_bytes);
+    CommitProtocol protocol(coordinator_.rank(), coordinator_.world());
+    Event event;
+    while (!protocol.finished()) {
+      for (const Action& action : protocol.On(event)) {
+        switch (action.kind) {
+          case Action::Kind::kSend:
+            if (const Status sent = Send(action, running); !sent.ok()) {
+              log_.Warning("save of step {}: a message was not sent: {}", request.step,
+                           sent.message());
+            }
+            break;
+          case Action::Kind::kAbort:
+            committer_.Abort(running.order.temporary);
+            break;
+          case Action::Kind::kFinish:
+            outcome = action.status;
+            if (outcome.ok()) {
+              const Result<SaveOutcome> sent = SaveOutcome::Decode(action.payload);
+              if (sent.ok()) {
+                record->total_bytes = sent->total_bytes;
+                record->expected_s = sent->seconds;
+              }
+            }
+            break;
+          case Action::Kind::kPublish: {
+            Result<std::string> published = std::string();
+            const Status status = Guarded([&]() -> Status {
+              published = Publish(protocol.reports(), &running);
+              return published.status();
+            });
+            event = {Event::Kind::kPublished, status, status.ok() ? *published : std::string()};
+            break;
+          }
+          default:
+            event = Perform(action, &running);
+        }
+      }
+    }
+  }
+  snapshot.ReleaseAll();
+  record->total_s = running.total.Elapsed();
+  return outcome;
+}
+
+Event Saver::Perform(const Action& action, Running* running) {
+  const auto event = [](Event::Kind kind, const auto& work) {
+    Result<std::string> result = std::string();
+    const Status status = Guarded([&]() -> Status {
+      result = work();
+      return result.status();
+    });
+    return Event{kind, status, status.ok() ? std::move(result).value() : std::string()};
+  };
+  switch (action.kind) {
+    case Action::Kind::kBegin:
+      return event(Event::Kind::kBegun, [&] { return Begin(running); });
+    case Action::Kind::kReceive:
+      return event(Event::Kind::kReceived, [&] { return Receive(action, *running); });
+    case Action::Kind::kWrite:
+      return event(Event::Kind::kWritten, [&] { return Write(action.payload, running); });
+    default:
+      return event(Event::Kind::kConcluded, [&]() -> Result<std::string> {
+        Conclude(running);
+        return std::string();
+      });
+  }
+}
+
+Status Saver::Send(const Action& action, const Running& running) {
+  switch (action.message) {
+    case Message::kOrder:
+      KEEL_FAIL_POINT("save.order");
+      break;
+    case Message::kReport:
+      KEEL_FAIL_POINT("save.report");
+      break;
+    case Message::kOutcome:
+      KEEL_FAIL_POINT("save.outcome");
+      break;
+  }
+  const std::string text = EncodeMessage(action.status, action.payload);
+  const bool all = action.peer == CommitProtocol::kEveryPeer;
+  const int first = all ? 0 : action.peer;
+  const int last = all ? coordinator_.world() - 1 : action.peer;
+  for (int to = first; to <= last; ++to) {
+    if (to == coordinator_.rank()) continue;
+    KEEL_RETURN_IF_ERROR(
+        coordinator_.Put(KeyOf(running.tag, action.message, coordinator_.rank(), to), text));
+  }
+  return Status::Ok();
+}
+
+Result<std::string> Saver::Receive(const Action& action, const Running& running) {
+  // Rank 0 waits for each peer as long as its disk may take; the others twice that for rank 0, so
+  // that its finding, with the late rank's number, reaches them.
+  const int64_t writes =
+      running.plan->largest_rank_bytes * (running.order.read_back ? 2 : 1) +
+      (running.snapshot.request().contents.hf_model ? 2 * running.plan->total_bytes : 0);
+  std::chrono::milliseconds patience = options_.deadline;
+  if (action.message != Message::kOrder) patience = WithDiskTime(patience, writes);
+  if (!leads()) patience *= 2;
+  const std::string key = KeyOf(running.tag, action.message, action.peer, coordinator_.rank());
+  const Result<std::string> text = coordinator_.Get(key, patience);
+  if (!text.ok()) {
+    return text.status().WithContext(
+        fmt::format("waiting for the {} of rank {}", MessageName(action.message), action.peer));
+  }
+  (void)coordinator_.Delete(key);
+  return DecodeMessage(*text);
+}
+
+Status Saver::CheckRoom(int64_t bytes) const {
+  KEEL_ASSIGN_OR_RETURN(const int64_t room, fs_.FreeBytes());
+  if (room >= bytes) return Status::Ok();
+  return Status(
+      StatusCode::kNoSpace,
+      fmt::format("{}: the checkpoint needs {} bytes, {} are free: remove old checkpoints or set "
+                  "trainer.max_ckpts_to_keep",
+                  fs_.Describe("."), bytes, room));
+}
+
+// True when, after this commit, retention would leave no checkpoint of which every byte has been
+// read back: then this one must be proven before anything is removed.
+bool Saver::NeedsReadBack(int64_t step) const {
+  const Result<std::vector<CatalogEntry>> committed = ListCheckpoints(fs_);
+  if (!committed.ok()) return true;
+  std::vector<CommittedStep> steps;
+  int64_t newest = 0;
+  for (const CatalogEntry& entry : *committed) {
+    if (!entry.manifest || entry.step == step) continue;
+    steps.push_back({entry.step, entry.manifest->sequence, entry.manifest->metric, false});
+    newest = std::max(newest, entry.manifest->sequence);
+  }
+  steps.push_back({step, newest + 1, std::nullopt, false});
+  const std::vector<int64_t> removed = StepsToRemove(steps, Policy());
+  if (removed.empty()) return false;
+  return std::none_of(committed->begin(), committed->end(), [&](const CatalogEntry& entry) {
+    return entry.manifest && entry.step != step && proven_.contains(entry.manifest->save_id) &&
+           std::find(removed.begin(), removed.end(), entry.step) == removed.end();
+  });
+}
+
+Result<std::string> Saver::Begin(Running* running) {
+  const SaveRequest& request = running->snapshot.request();
+  KEEL_FAIL_POINT("save.begin");
+  KEEL_RETURN_IF_ERROR(CheckDocuments(request, *running->plan));
+  // Room for all of it, as far as the file system tells: better now than after minutes of writing.
+  KEEL_RETURN_IF_ERROR(CheckRoom(running->record->predicted_bytes));
+  SaveOrder& order = running->order;
+  order.save_id = NewSaveId();
+  order.read_back = NeedsReadBack(request.step);
+  KEEL_ASSIGN_OR_RETURN(order.temporary, committer_.Begin(request.step, order.save_id,
+                                                          DirectoriesOf(request, *running->plan)));
+  const Result<bool> direct = ChooseDirect(running->plan->largest_rank_bytes, order.temporary);
+  if (!direct.ok()) {
+    committer_.Abort(order.temporary);
+    return direct.status();
+  }
+  order.direct = *direct;
+  return order.Encode();
+}
+
+Result<bool> Saver::ChooseDirect(int64_t largest_rank_bytes, const std::string& directory) {
+  if (options_.io != "auto") return options_.io == "direct";
+  if (direct_) return *direct_;
+  if (largest_rank_bytes < kMeasureFrom) return false;
+  direct_ = MeasureBackend(fs_, directory, kMeasureBytes) == IoBackend::kDirect;
+  log_.Info("checkpoints are written by the {} back-end, measured as the faster one here",
+            IoBackendName(*direct_ ? IoBackend::kDirect : IoBackend::kBuffered));
+  return *direct_;
+}
+
+SnapshotWriter& Saver::WriterFor(bool direct) {
+  const IoBackend backend = direct ? IoBackend::kDirect : IoBackend::kBuffered;
+  if (writer_ == nullptr || writer_->backend() != backend) {
+    writer_ = std::make_unique<SnapshotWriter>(fs_, backend, options_.chunk_bytes,
+                                               options_.dist_ckpt_workers);
+  }
+  return *writer_;
+}
+
+// Cancelled here, or failed elsewhere: then there is no use in writing on.
+Status Saver::Interrupted(Running* running) {
+  const int64_t step = running->snapshot.request().step;
+  if (running->snapshot.cancelled()) {
+    return Status(StatusCode::kCancelled, fmt::format("the save of step {} was cancelled", step));
+  }
+  const double now = running->total.Elapsed();
+  if (leads() || now - running->looked_s < kLookEvery_s) return Status::Ok();
+  running->looked_s = now;
+  const Result<std::string> text = coordinator_.Get(
+      KeyOf(running->tag, Message::kOutcome, 0, coordinator_.rank()), std::chrono::milliseconds(0));
+  return text.ok() ? DecodeMessage(*text).status() : Status::Ok();
+}
+
+Result<std::string> Saver::Write(const std::string& text, Running* running) {
+  KEEL_ASSIGN_OR_RETURN(running->order, SaveOrder::Decode(text));
+  KEEL_FAIL_POINT("save.write");
+  const SaveOrder& order = running->order;
+  SaveRecord* record = running->record;
+  record->save_id = order.save_id;
+  record->planned_s = running->total.Elapsed();
+  Snapshot& snapshot = running->snapshot;
+  const std::vector<FileToWrite> files =
+      snapshot.FilesOf(*running->plan, coordinator_.rank(), order.temporary);
+  snapshot.ReleaseRest();
+  SnapshotWriter& writer = WriterFor(order.direct);
+  record->io = IoBackendName(writer.backend());
+  KEEL_RETURN_IF_ERROR(writer.Reserve(files, options_.host_memory_cap));
+
+  WriteHooks hooks;
+  hooks.released = [&](size_t file, size_t piece) { snapshot.Released(file, piece); };
+  hooks.interrupted = [&] { return Interrupted(running); };
+  WriteTimes times;
+  KEEL_ASSIGN_OR_RETURN(std::vector<ChunkedDigest> digests, writer.Write(files, hooks, &times));
+  KEEL_FAIL_POINT("save.staged");
+  KEEL_RETURN_IF_ERROR(snapshot.CheckUnchanged());
+  KEEL_RETURN_IF_ERROR(Interrupted(running));
+
+  SaveReport report;
+  const size_t prefix = order.temporary.size() + 1;
+  for (size_t i = 0; i < files.size(); ++i) {
+    record->bytes += digests[i].size;
+    report.files.emplace_back(files[i].path.substr(prefix), std::move(digests[i]));
+  }
+  record->staged_s = times.staged_s;
+  record->written_s = times.written_s;
+  record->fsync_s = times.fsync_s;
+  if (order.read_back) {
+    const Stopwatch watch(clock_);
+    KEEL_FAIL_POINT("save.read_back");
+    KEEL_RETURN_IF_ERROR(ReadBack(order, report));
+    record->verified_s = watch.Elapsed();
+  }
+  report.record = {record->bytes, times.staged_s, times.written_s, times.fsync_s};
+  return report.Encode();
+}
+
+Status Saver::ReadBack(const SaveOrder& order, const SaveReport& report) const {
+  for (const auto& [path, digest] : report.files) {
+    const std::string full = fmt::format("{}/{}", order.temporary, path);
+    KEEL_ASSIGN_OR_RETURN(const ChunkedDigest actual,
+                          DigestOfFile(fs_, full, options_.chunk_bytes));
+    if (actual.size == digest.size && actual.whole == digest.whole) continue;
+    size_t chunk = 0;
+    while (chunk < std::min(actual.chunks.size(), digest.chunks.size()) &&
+           actual.chunks[chunk] == digest.chunks[chunk])
+      ++chunk;
+    return Status(
+        StatusCode::kDataLoss,
+        fmt::format("{}: read back, chunk {} is not what was written", fs_.Describe(full), chunk));
+  }
+  return Status::Ok();
+}
+
+Result<std::string> Saver::Publish(const std::vector<std::string>& texts, Running* running) {
+  const Stopwatch watch(clock_);
+  std::vector<SaveReport> reports;
+  for (const std::string& text : texts) {
+    KEEL_ASSIGN_OR_RETURN(SaveReport report, SaveReport::Decode(text));
+    running->record->ranks.push_back(report.record);
+    reports.push_back(std::move(report));
+  }
+  KEEL_FAIL_POINT("save.collect");
+  KEEL_RETURN_IF_ERROR(guard_());
+  KEEL_FAIL_POINT("publish.guard");
+  KEEL_ASSIGN_OR_RETURN(const Manifest manifest,
+                        PublishStep(fs_, committer_, clock_, options_, running->snapshot.request(),
+                                    *running->plan, running->order, std::move(reports)));
+  running->record->commit_s = watch.Elapsed();
+  return SaveOutcome{manifest.TotalBytes(), running->total.Elapsed()}.Encode();
+}
+
+// The step is committed: what follows can no longer fail the save.
+void Saver::Conclude(Running* running) {
+  const Stopwatch watch(clock_);
+  const int64_t step = running->snapshot.request().step;
+  const std::string& save_id = running->order.save_id;
+  const Status verified = Guarded([&]() -> Status {
+    KEEL_FAIL_POINT("save.conclude");
+    return VerifyCommit(step, save_id);
+  });
+  running->record->verified_s += watch.Elapsed();
+  const Status status = Guarded([&]() -> Status {
+    KEEL_FAIL_POINT("save.tracker");
+    return WriteTracker(fs_, step);
+  });
+  if (!status.ok()) {
+    log_.Warning("{} was not written, which resuming does not need: {}", kTrackerName,
+                 status.message());
+  }
+  if (!verified.ok()) {
+    log_.Error("{} does not verify right after its commit, so nothing older is removed: {}",
+               StepDirectory(step), verified.message());
+    return;
+  }
+  if (running->order.read_back) proven_.insert(save_id);
+  Retain(running->record);
+}
+
+// What can be known without reading all of it again: manifest, index, every file with its size.
+Status Saver::VerifyCommit(int64_t step, const std::string& save_id) const {
+  KEEL_ASSIGN_OR_RETURN(const StepReader reader, StepReader::Open(fs_, StepDirectory(step)));
+  if (reader.manifest().save_id != save_id) {
+    return Status(StatusCode::kDataLoss,
+                  fmt::format("{} is of save {}, expected {}", fs_.Describe(StepDirectory(step)),
+                              reader.manifest().save_id, save_id));
+  }
+  return Status::Ok();
+}
+
+void Saver::Retain(SaveRecord* record) {
+  const Result<std::vector<CatalogEntry>> entries = ListCheckpoints(fs_);
+  if (!entries.ok()) {
+    log_.Warning("old checkpoints were not looked at: {}", entries.status().message());
+    return;
+  }
+  std::vector<CommittedStep> committed;
+  for (const CatalogEntry& entry : *entries) {
+    if (entry.manifest)
+      committed.push_back({entry.step, entry.manifest->sequence, entry.manifest->metric, false});
+  }
+  for (const int64_t step : StepsToRemove(committed, Policy())) {
+    const auto entry = std::find_if(entries->begin(), entries->end(), [&](const CatalogEntry& e) {
+      return e.step == step && e.manifest;
+    });
+    if (const Status status =
+            RemoveCheckpoint(fs_, entry->directory, step, entry->manifest->save_id);
+        !status.ok()) {
+      log_.Warning("{} could not be removed: {}", fs_.Describe(entry->directory), status.message());
+      return;
+    }
+    proven_.erase(entry->manifest->save_id);
+    record->removed.push_back(step);
+  }
+}
+
+}  // namespace keel::checkpoint

@@ -1,0 +1,96 @@
+// Saver: one save on one rank, from the plan to the committed step.
+//
+// Performs what CommitProtocol says, on the disk and over the coordinator. The same code serves a
+// save that blocks the training and one on a thread of its own; they differ only in whether the
+// snapshot must be copied before it may change. Used by one thread at a time.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+
+#include "checkpoint/checkpointer.h"
+#include "checkpoint/commit_protocol.h"
+#include "checkpoint/committer.h"
+#include "checkpoint/coordinator.h"
+#include "checkpoint/save_messages.h"
+#include "checkpoint/save_planner.h"
+#include "checkpoint/snapshot.h"
+#include "checkpoint/snapshot_writer.h"
+#include "common/clock.h"
+#include "common/file_system.h"
+#include "common/log.h"
+
+namespace keel::checkpoint {
+
+class Saver {
+ public:
+  // All must outlive this. `guard` is asked on rank 0 right before a step is published: not ok when
+  // this run does not own its directory any more.
+  Saver(FileSystem& fs, Coordinator& coordinator, const Clock& clock, Logger& log,
+        const CheckpointOptions& options, std::function<Status()> guard);
+  ~Saver();
+
+  // Plans, checks the room on the disk, and makes the staging memory that saves of this state need.
+  // Returns the predicted bytes of the whole checkpoint. Collective; `tag` as in coordinator.h.
+  Result<int64_t> Prepare(const std::string& tag, Snapshot& snapshot);
+
+  // The whole save. Collective. `record` holds what was measured, also after a failure. On return
+  // nothing of the snapshot is held.
+  Status Run(const std::string& tag, Snapshot& snapshot, SaveRecord* record);
+
+  // Rank 0: every byte of this save has been read and verified.
+  void NoteProven(const std::string& save_id) { proven_.insert(save_id); }
+  int64_t staging_bytes() const { return writer_ == nullptr ? 0 : writer_->pool_bytes(); }
+
+ private:
+  struct Running;  // one Run
+
+  CommitProtocol::Event Perform(const CommitProtocol::Action& action, Running* running);
+  Status Send(const CommitProtocol::Action& action, const Running& running);
+  Result<std::string> Receive(const CommitProtocol::Action& action, const Running& running);
+  Result<std::string> Begin(Running* running);
+  Result<std::string> Write(const std::string& order, Running* running);
+  Status Interrupted(Running* running);
+  Result<std::string> Publish(const std::vector<std::string>& reports, Running* running);
+  void Conclude(Running* running);
+
+  Status CheckRoom(int64_t bytes) const;
+  Result<bool> ChooseDirect(int64_t largest_rank_bytes, const std::string& directory);
+  SnapshotWriter& WriterFor(bool direct);
+  bool NeedsReadBack(int64_t step) const;
+  Status ReadBack(const SaveOrder& order, const SaveReport& report) const;
+  Status VerifyCommit(int64_t step, const std::string& save_id) const;
+  void Retain(SaveRecord* record);
+  RetentionPolicy Policy() const;
+  bool leads() const { return coordinator_.rank() == 0; }
+
+  FileSystem& fs_;
+  Coordinator& coordinator_;
+  const Clock& clock_;
+  Logger& log_;
+  const CheckpointOptions& options_;
+  const std::function<Status()> guard_;
+  SavePlanner planner_;
+  Committer committer_;
+  std::unique_ptr<SnapshotWriter> writer_;
+  std::optional<bool> direct_;    // rank 0: the back-end, once chosen
+  std::set<std::string> proven_;  // rank 0: save ids of which every byte was read back
+};
+
+// Exceptions of local work become the failure of this save, so that peers hear of it.
+template <typename Work>
+Status Guarded(const Work& work) {
+  try {
+    return work();
+  } catch (const Error& e) {
+    return e.status();
+  } catch (const std::exception& e) {
+    return Status(StatusCode::kInternal, e.what());
+  }
+}
+
+}  // namespace keel::checkpoint

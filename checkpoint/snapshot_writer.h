@@ -1,0 +1,93 @@
+// SnapshotWriter: writes a rank's files of one save from many pieces of memory, and digests every
+// byte before it is written.
+//
+// The calling thread copies pieces into slots of a pool and digests the copies; writer threads
+// write the slots and sync the files. With a pool that holds a whole snapshot the copying never
+// waits for the disk; with a smaller one it goes in waves. Pieces that stay unchanged until they
+// are written need no slot where the back-end can write them from where they lie. The pool is kept
+// for the next save. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/chunk_digest.h"
+#include "common/box.h"
+#include "common/file_system.h"
+#include "common/shard_table.h"
+#include "common/status.h"
+
+namespace keel::checkpoint {
+
+enum class IoBackend { kBuffered, kDirect };
+std::string_view IoBackendName(IoBackend backend);  // "buffered", "direct"
+
+// A box's values, row-major in the file, wherever they lie in memory.
+struct WritePiece {
+  Dims size;
+  StridedView view;
+  int64_t element_size = 1;
+  // The memory stays as it is until it is written; otherwise only until it is copied.
+  bool stable = false;
+  int64_t bytes() const { return size.elements() * element_size; }
+};
+
+struct FileToWrite {
+  std::string path;
+  std::string_view header;
+  std::vector<WritePiece> pieces;
+  int64_t bytes() const;
+};
+
+struct WriteTimes {
+  double staged_s = 0;   // until the last piece was copied
+  double written_s = 0;  // until the last byte was handed to the system
+  double fsync_s = 0;    // spent in fsync, summed over files
+};
+
+struct WriteHooks {
+  // The memory of this piece is not needed any more. Called from any of the threads.
+  std::function<void(size_t file, size_t piece)> released;
+  // Asked every few megabytes; a status that is not ok ends the writing with it.
+  std::function<Status()> interrupted;
+};
+
+class SnapshotWriter {
+ public:
+  // `chunk_bytes`: unit of the digests, of the writes and of the pool. `writers`: threads.
+  SnapshotWriter(FileSystem& fs, IoBackend backend, int64_t chunk_bytes, int writers = 1);
+  ~SnapshotWriter();
+
+  IoBackend backend() const { return backend_; }
+
+  // Makes the pool hold what these files need to be copied at once, at most `cap` bytes of it when
+  // given, and touches its pages. kUnavailable when there is no memory.
+  Status Reserve(std::span<const FileToWrite> files, std::optional<int64_t> cap);
+  int64_t pool_bytes() const;
+
+  // Creates the files, writes header and pieces of each, syncs and closes. One digest per file, in
+  // order. After an error the files are dead: their names must not be used again.
+  Result<std::vector<ChunkedDigest>> Write(std::span<const FileToWrite> files,
+                                           const WriteHooks& hooks, WriteTimes* times);
+
+ private:
+  class Job;
+  struct Pool;
+  FileSystem& fs_;
+  IoBackend backend_;
+  int64_t chunk_bytes_;
+  int writers_;
+  std::unique_ptr<Pool> pool_;
+};
+
+// Writes a few megabytes in `directory` with each back-end and returns the faster one; buffered
+// when direct writes are not possible there. The files are removed.
+IoBackend MeasureBackend(FileSystem& fs, std::string_view directory, int64_t bytes);
+
+}  // namespace keel::checkpoint
