@@ -143,6 +143,7 @@ void GradBuffer::AllGatherValues() {
     // The input is a part of the output; gloo and NCCL want that in place or apart, so keep it
     // apart.
     const at::Tensor mine = owned_values_[b].values.clone();
+    if (before_write_) before_write_(out.const_data_ptr(), out.nbytes());
     dp_.AllGather(out, mine);
   }
 }

@@ -8,8 +8,11 @@
 
 #include <ATen/ATen.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "parallel/bucket_layout.h"
@@ -17,6 +20,11 @@
 #include "parallel/process_group.h"
 
 namespace keel::parallel {
+
+// Called on the training thread before weights or optimizer state at [begin, begin + bytes) are
+// overwritten or released: a save in flight that still reads them is waited for there. May be
+// empty.
+using BeforeWrite = std::function<void(const void* begin, size_t bytes)>;
 
 struct GradBufferOptions {
   at::ScalarType dtype = at::kFloat;  // of the parameters
@@ -68,11 +76,16 @@ class GradBuffer {
   const std::vector<OwnedValues>& owned_values() const { return owned_values_; }
   // Publishes updated owned values to all DP ranks. Collective over DP.
   void AllGatherValues();
+  // Called before AllGatherValues overwrites a bucket's values.
+  void set_before_write(BeforeWrite hook) { before_write_ = std::move(hook); }
 
   const std::vector<Parameter*>& parameters() const { return parameters_; }
   const BucketLayout& layout() const { return layout_; }
-  int64_t gradient_bytes() const {
-    return gradients_.nbytes() + (owned_is_view_ ? 0 : owned_gradients_.nbytes());
+  // The flat storages themselves, for code that moves them (see trainer/residency.h).
+  const at::Tensor& flat_values() const { return values_; }
+  std::vector<at::Tensor> flat_gradients() const {
+    if (owned_is_view_) return {gradients_};
+    return {gradients_, owned_gradients_};
   }
 
  private:
@@ -91,6 +104,7 @@ class GradBuffer {
   std::vector<OwnedSlice> owned_;
   std::vector<OwnedValues> owned_values_;
   int64_t owned_elements_ = 0;
+  BeforeWrite before_write_;
 
   bool last_microbatch_ = false;
   std::vector<int> waiting_;  // per bucket, parameters not yet ready

@@ -49,8 +49,15 @@ DistributedAdamW::DistributedAdamW(GradBuffer& buffer, const AdamWOptions& optio
 void DistributedAdamW::ResetMasters() {
   if (!has_masters()) return;
   for (const auto& piece : buffer_.owned_values()) {
-    masters_.narrow(0, piece.offset, piece.values.numel()).copy_(piece.values);
+    at::Tensor master = masters_.narrow(0, piece.offset, piece.values.numel());
+    Announce(master);
+    master.copy_(piece.values);
   }
+}
+
+std::vector<at::Tensor> DistributedAdamW::flat_state() const {
+  if (!has_masters()) return {exp_avg_, exp_avg_sq_};
+  return {masters_, exp_avg_, exp_avg_sq_};
 }
 
 double DistributedAdamW::LocalSquaredNorm(int tp_rank) const {
@@ -93,6 +100,8 @@ void DistributedAdamW::Step(double lr, double gradient_scale, int64_t t) {
     at::Tensor v = exp_avg_sq_.narrow(0, slice.offset, n);
     at::Tensor master = has_masters() ? masters_.narrow(0, slice.offset, n) : values;
     const at::Tensor gradient = gradients.narrow(0, slice.offset, n);
+    for (const at::Tensor& written : {master, m, v}) Announce(written);
+    if (has_masters()) Announce(values);
     if (gradient.is_cpu()) {
       const kernels::AdamWScalars scalars{static_cast<float>(lr),
                                           static_cast<float>(options_.beta1),
@@ -124,11 +133,20 @@ void DistributedAdamW::Step(double lr, double gradient_scale, int64_t t) {
 ShardTable DistributedAdamW::Table(int tp_rank, bool with_tied_copies,
                                    const model::Decoder::HostTensor& host) const {
   ShardTable table;
-  const auto add = [&](const char* kind, const at::Tensor& tensor) {
-    const at::Tensor state = host ? host(tensor) : tensor;
-    for (const OwnedSlice& slice : buffer_.owned()) {
-      const Parameter& p = *buffer_.parameters()[static_cast<size_t>(slice.parameter)];
-      if (p.replica && !with_tied_copies) continue;
+  struct State {
+    const char* kind;
+    at::Tensor values;
+  };
+  const auto on_host = [&](const at::Tensor& tensor) { return host ? host(tensor) : tensor; };
+  std::vector<State> states;
+  if (has_masters()) states.push_back({"master", on_host(masters_)});
+  states.push_back({"exp_avg", on_host(exp_avg_)});
+  states.push_back({"exp_avg_sq", on_host(exp_avg_sq_)});
+  for (const OwnedSlice& slice : buffer_.owned()) {
+    const Parameter& p = *buffer_.parameters()[static_cast<size_t>(slice.parameter)];
+    if (p.replica && !with_tied_copies) continue;
+    const int replica = (p.tp_replicated ? tp_rank : 0) + (p.replica ? 1 << 16 : 0);
+    for (const State& state : states) {
       for (const parallel::ParameterPiece& piece : p.pieces) {
         const int64_t begin = std::max(slice.row_begin, piece.row_begin);
         const int64_t end = std::min(slice.row_end, piece.row_begin + piece.box.size[0]);
@@ -138,18 +156,14 @@ ShardTable DistributedAdamW::Table(int tp_rank, bool with_tied_copies,
         box.size[0] = end - begin;
         StridedView view;
         const int64_t at = slice.offset + (begin - slice.row_begin) * p.row_size();
-        view.data = reinterpret_cast<std::byte*>(state.data_ptr<float>() + at);
+        view.data = reinterpret_cast<std::byte*>(state.values.data_ptr<float>() + at);
         view.strides = ContiguousStrides(box.size);
-        const int replica = (p.tp_replicated ? tp_rank : 0) + (p.replica ? 1 << 16 : 0);
         ThrowIfError(table.Add(
-            {std::string("optimizer.") + kind + "." + piece.name, DType::kF32, piece.shape}, box,
-            view, replica));
+            {std::string("optimizer.") + state.kind + "." + piece.name, DType::kF32, piece.shape},
+            box, view, replica));
       }
     }
-  };
-  if (has_masters()) add("master", masters_);
-  add("exp_avg", exp_avg_);
-  add("exp_avg_sq", exp_avg_sq_);
+  }
   return table;
 }
 

@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "common/shard_table.h"
@@ -35,21 +36,30 @@ class DistributedAdamW {
   // new weights over DP. `t` counts updates from 1. Collective over DP.
   void Step(double lr, double gradient_scale, int64_t t);
   void ResetMasters();
+  bool has_masters() const { return masters_.defined(); }
+  // The state's flat tensors: masters, where there are any, and the moments.
+  std::vector<at::Tensor> flat_state() const;
+  // Called for each array of an owned slice before it is overwritten.
+  void set_before_write(parallel::BeforeWrite hook) { before_write_ = std::move(hook); }
 
-  // optimizer.{master,exp_avg,exp_avg_sq}.<canonical name>, boxes of the owned rows. Copies that
-  // another stage owns are left out unless `with_tied_copies`. `tp_rank` numbers replicas.
-  // `host` gives the host memory that stands for a device tensor.
+  // optimizer.{master,exp_avg,exp_avg_sq}.<canonical name>, boxes of the owned rows, slice by slice
+  // in the order of the update. Copies that another stage owns are left out unless
+  // `with_tied_copies`. `tp_rank` numbers replicas. `host` gives the host memory that stands for a
+  // device tensor.
   ShardTable Table(int tp_rank, bool with_tied_copies,
                    const model::Decoder::HostTensor& host = {}) const;
 
  private:
-  bool has_masters() const { return masters_.defined(); }
+  void Announce(const at::Tensor& tensor) const {
+    if (before_write_) before_write_(tensor.const_data_ptr(), tensor.nbytes());
+  }
 
   parallel::GradBuffer& buffer_;
   AdamWOptions options_;
   at::Tensor masters_;     // [owned] fp32; undefined when the weights are fp32
   at::Tensor exp_avg_;     // [owned] fp32
   at::Tensor exp_avg_sq_;  // [owned] fp32
+  parallel::BeforeWrite before_write_;
 };
 
 }  // namespace keel::trainer

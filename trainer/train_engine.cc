@@ -38,11 +38,36 @@ TrainEngine::TrainEngine(parallel::ParallelContext& context, const model::HfConf
                  {options.dtype, options.device, options.bucket_bytes}),
       optimizer_(gradients_, options.adamw),
       runner_(context.pp_forward(), context.pp_backward(),
-              at::TensorOptions().dtype(options.dtype).device(options.device)) {}
+              at::TensorOptions().dtype(options.dtype).device(options.device)),
+      residency_({{gradients_.flat_values()}, gradients_.flat_gradients(), optimizer_.flat_state()},
+                 options.offload) {}
 
 void TrainEngine::Initialize(uint64_t seed) {
   decoder_.Initialize(seed);
   optimizer_.ResetMasters();
+}
+
+void TrainEngine::WeightsChanged() {
+  if (!optimizer_.has_masters()) return;
+  const Place params = residency_.place(StateClass::kParams);
+  const Place optimizer = residency_.place(StateClass::kOptimizer);
+  residency_.LoadToRead(StateClass::kParams);
+  residency_.Load(StateClass::kOptimizer);
+  optimizer_.ResetMasters();
+  residency_.Restore(StateClass::kOptimizer, optimizer);
+  residency_.Restore(StateClass::kParams, params);
+}
+
+void TrainEngine::OffloadIdle() {
+  if (options_.offload.params) residency_.Offload(StateClass::kParams);
+  if (options_.offload.grads) residency_.Offload(StateClass::kGrads);
+  if (options_.offload.optimizer) residency_.Offload(StateClass::kOptimizer);
+}
+
+void TrainEngine::set_before_write(const parallel::BeforeWrite& hook) {
+  gradients_.set_before_write(hook);
+  optimizer_.set_before_write(hook);
+  residency_.set_before_write(hook);
 }
 
 parallel::StageCallbacks TrainEngine::Callbacks(const std::vector<ModelBatch>& microbatches,
@@ -72,9 +97,14 @@ std::vector<double> TrainEngine::SumOverRanks(std::vector<double> values) {
 StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches, int64_t loss_tokens,
                              double lr, int64_t t, bool stop) {
   StepResult result;
-  Stopwatch watch;
+  const Place params_before = residency_.place(StateClass::kParams);
+  const Place grads_before = residency_.place(StateClass::kGrads);
+  const Place optimizer_before = residency_.place(StateClass::kOptimizer);
 
   // 1. Forward and backward of all micro-batches; gradients are summed in the flat buffer.
+  result.moves.param_load = residency_.Load(StateClass::kParams);
+  result.moves.grad_load = residency_.Load(StateClass::kGrads);
+  Stopwatch watch;
   gradients_.ZeroGradients();
   const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, loss_tokens));
   parallel::StageCallbacks callbacks =
@@ -101,28 +131,49 @@ StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches, int64_
     const double limit = options_.clip_grad;
     // As torch.nn.utils.clip_grad_norm_.
     const double clip = limit > 0 ? std::min(1.0, limit / (result.grad_norm + 1e-6)) : 1.0;
+    result.moves.optimizer_load = residency_.Load(StateClass::kOptimizer);
     ThrowIfError(FailPoint("step.update"));
+    watch.Lap();
     optimizer_.Step(lr, clip, t);
+    result.optimizer_s = watch.Lap();
     ThrowIfError(FailPoint("step.updated"));
   }
-  result.optimizer_s = watch.Lap();
+
+  // 4. What was on the host goes back there; gradients first, which frees their memory.
+  result.moves.grad_offload = residency_.Restore(StateClass::kGrads, grads_before);
+  result.moves.optimizer_offload = residency_.Restore(StateClass::kOptimizer, optimizer_before);
+  result.moves.param_offload = residency_.Restore(StateClass::kParams, params_before);
   return result;
 }
 
 double TrainEngine::SummedLoss(const std::vector<ModelBatch>& microbatches) {
+  const Place params_before = residency_.place(StateClass::kParams);
+  residency_.LoadToRead(StateClass::kParams);
   const at::Tensor loss =
       runner_.Evaluate(static_cast<int>(microbatches.size()), Callbacks(microbatches, 1.0, {}));
+  residency_.Restore(StateClass::kParams, params_before);
   return SumOverRanks({owns_loss() && loss.defined() ? loss.item<double>() : 0.0})[0];
+}
+
+void TrainEngine::CopyToHost() {
+  if (options_.device.is_cpu()) return;
+  residency_.CopyToHost(StateClass::kParams);
+  residency_.CopyToHost(StateClass::kOptimizer);
+}
+
+void TrainEngine::CopyToDevice() {
+  residency_.HostChanged(StateClass::kParams);
+  residency_.HostChanged(StateClass::kOptimizer);
 }
 
 ShardTable TrainEngine::ModelTable(bool for_load) {
   return decoder_.Table(context_.dp_rank(), context_.layout().dp(), for_load,
-                        [this](const at::Tensor& tensor) { return mirror_.Of(tensor); });
+                        [this](const at::Tensor& tensor) { return residency_.HostView(tensor); });
 }
 
 ShardTable TrainEngine::OptimizerTable(bool for_load) {
   return optimizer_.Table(context_.tp_rank(), for_load,
-                          [this](const at::Tensor& tensor) { return mirror_.Of(tensor); });
+                          [this](const at::Tensor& tensor) { return residency_.HostView(tensor); });
 }
 
 }  // namespace keel::trainer

@@ -1,8 +1,9 @@
 // TrainEngine: what one rank holds of the training (model stage, gradients, optimizer), and one
 // step of it.
 //
-// Knows nothing of data files, checkpoints or logs. Owned by the trainer; all methods but the
-// tables are collective over all ranks. Used from the training thread.
+// Knows nothing of data files, checkpoints or logs. Owned by the trainer; Step and SummedLoss are
+// collective over all ranks. Every method works wherever residency() has put the classes of state,
+// and leaves what it found on the host there. Used from the training thread.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -17,8 +18,8 @@
 #include "parallel/context.h"
 #include "parallel/grad_buffer.h"
 #include "parallel/pipeline_runner.h"
-#include "trainer/host_mirror.h"
 #include "trainer/optimizer.h"
+#include "trainer/residency.h"
 
 namespace keel::trainer {
 
@@ -30,6 +31,7 @@ struct TrainEngineOptions {
   int64_t bucket_bytes = int64_t{32} << 20;
   AdamWOptions adamw;
   double clip_grad = 1.0;  // global norm; 0 does not clip
+  OffloadOptions offload;
 };
 
 struct StepResult {
@@ -40,6 +42,7 @@ struct StepResult {
   double forward_backward_s = 0;
   double reduce_s = 0;     // what of the gradient reduction was not hidden
   double optimizer_s = 0;  // clip, update, all-gather
+  MoveSeconds moves;       // in none of the times above
 };
 
 class TrainEngine {
@@ -51,7 +54,7 @@ class TrainEngine {
   // Random weights; see Decoder::Initialize. Not collective.
   void Initialize(uint64_t seed);
   // After weights were written from outside without masters: masters are taken from them.
-  void WeightsChanged() { optimizer_.ResetMasters(); }
+  void WeightsChanged();
 
   // One optimizer step over this DP rank's micro-batches. `loss_tokens` is the number of targets
   // that count over the global batch; `t` counts applied updates from 1. `stop` is this rank's wish
@@ -59,19 +62,32 @@ class TrainEngine {
   StepResult Step(const std::vector<model::ModelBatch>& microbatches, int64_t loss_tokens,
                   double lr, int64_t t, bool stop = false);
   // Sum over this DP rank's micro-batches of the targets' negative log-likelihoods, summed over DP;
-  // the same on every rank.
+  // the same on every rank. Before several calls, load the weights once: residency().LoadToRead.
   double SummedLoss(const std::vector<model::ModelBatch>& microbatches);
 
   model::Decoder& decoder() { return decoder_; }
   parallel::GradBuffer& gradients() { return gradients_; }
+  Residency& residency() { return residency_; }
+  // Offloads the classes that options.offload names. Step brings back what it needs while it needs
+  // it: gradients and weights for the step, optimizer state for the update.
+  void OffloadIdle();
+
   // Tables for a save (each canonical element by one owner, replicas numbered) or for a load (every
-  // copy is filled).
-  // The views are host memory: on a device, call CopyToHost before a save reads them and
-  // CopyToDevice after a load has written them; on a CPU both do nothing.
+  // copy is filled). Valid until the next move of their class. The views are host memory: of the
+  // arena when the class is on the host, else, on a CPU, of the tensors themselves.
+  // Call CopyToHost before the tables, and CopyToDevice after a load has written through them; what
+  // is on a GPU alone is copied by the first, what is on both sides by the second.
   ShardTable ModelTable(bool for_load);
   ShardTable OptimizerTable(bool for_load);
-  void CopyToHost() { mirror_.CopyToHost(); }
-  void CopyToDevice() { mirror_.CopyToDevice(); }
+  void CopyToHost();
+  void CopyToDevice();
+  // Whether the views are of the arena: a snapshot that no step changes, only a later move.
+  bool ModelOnHost() const { return residency_.on_host(StateClass::kParams); }
+  bool OptimizerOnHost() const { return residency_.on_host(StateClass::kOptimizer); }
+  // `hook` is called before memory that the tables view is overwritten or released: slice by slice
+  // by the update, bucket by bucket by the all-gather, piece by piece by moves. It may wait, and
+  // must not throw.
+  void set_before_write(const parallel::BeforeWrite& hook);
 
  private:
   parallel::StageCallbacks Callbacks(const std::vector<model::ModelBatch>& microbatches,
@@ -86,7 +102,7 @@ class TrainEngine {
   parallel::GradBuffer gradients_;
   DistributedAdamW optimizer_;
   parallel::PipelineRunner runner_;
-  HostMirror mirror_;
+  Residency residency_;
 };
 
 }  // namespace keel::trainer

@@ -108,7 +108,7 @@ class Module final : public CudaModule {
       events_.pop_front();
       ++first_ticket_;
     }
-    return status;
+    return failed_;
   }
 
  private:

@@ -9,88 +9,18 @@
 #include <vector>
 
 #include "tests/support/ranks.h"
-#include "trainer/data/batch.h"
+#include "tests/support/tiny_training.h"
 #include "trainer/train_engine.h"
 
 namespace keel::trainer {
 namespace {
 
-using model::ModelBatch;
+using keel::testing::LossTokens;
+using keel::testing::MicroBatches;
+using keel::testing::RowsOfStep;
+using keel::testing::TinyConfig;
 
 constexpr int kSteps = 20;
-constexpr int64_t kBatch = 8;    // sequences a step
-constexpr int64_t kLength = 24;  // at most; sequences differ in length
-
-// Vocabulary 131 does not divide by 2; 3 layers do not divide over 2 stages.
-model::HfConfig TinyConfig(bool tied, model::Family family) {
-  model::HfConfig config;
-  config.family = family;
-  config.hidden_size = 32;
-  config.intermediate_size = 48;
-  config.num_hidden_layers = 3;
-  config.num_attention_heads = 4;
-  config.num_key_value_heads = 2;
-  config.head_dim = 8;
-  config.vocab_size = 131;
-  config.max_position_embeddings = 64;
-  config.tie_word_embeddings = tied;
-  config.attention_bias = family == model::Family::kQwen2;
-  config.initializer_range = 0.1;
-  return config;
-}
-
-// Deterministic rows of several lengths with some targets ignored.
-struct Rows {
-  std::vector<std::vector<int32_t>> tokens;
-  std::vector<std::vector<int32_t>> targets;
-};
-Rows RowsOfStep(int step) {
-  Rows rows;
-  for (int64_t i = 0; i < kBatch; ++i) {
-    const int64_t length = kLength - (step * 5 + i * 3) % 11;
-    std::vector<int32_t> tokens, targets;
-    for (int64_t t = 0; t <= length; ++t)
-      tokens.push_back(static_cast<int32_t>((t * t * 7 + i * 13 + step * 29 + t) % 131));
-    for (int64_t t = 0; t < length; ++t)
-      targets.push_back((t + i) % 7 == 0 ? -100 : tokens[static_cast<size_t>(t) + 1]);
-    tokens.pop_back();
-    rows.tokens.push_back(tokens);
-    rows.targets.push_back(targets);
-  }
-  return rows;
-}
-
-std::vector<ModelBatch> MicroBatches(const Rows& rows, int dp_rank, int dp, int microbatches,
-                                     int64_t pad) {
-  std::vector<ModelBatch> batches;
-  const int64_t mine = kBatch / dp;
-  const int64_t each = mine / microbatches;
-  for (int64_t m = 0; m < microbatches; ++m) {
-    std::vector<int64_t> ids, targets, positions, boundaries = {0};
-    for (int64_t i = dp_rank * mine + m * each; i < dp_rank * mine + (m + 1) * each; ++i) {
-      const auto& row = rows.tokens[static_cast<size_t>(i)];
-      ids.insert(ids.end(), row.begin(), row.end());
-      const auto& target = rows.targets[static_cast<size_t>(i)];
-      targets.insert(targets.end(), target.begin(), target.end());
-      for (size_t t = 0; t < row.size(); ++t) positions.push_back(static_cast<int64_t>(t));
-      boundaries.push_back(static_cast<int64_t>(ids.size()));
-    }
-    int64_t extra = (pad - static_cast<int64_t>(ids.size()) % pad) % pad;
-    for (int64_t t = 0; t < extra; ++t) {
-      ids.push_back(0);
-      targets.push_back(-100);
-      positions.push_back(t);
-    }
-    if (extra > 0) boundaries.push_back(static_cast<int64_t>(ids.size()));
-    ModelBatch batch;
-    batch.ids = at::tensor(ids, at::kLong);
-    batch.targets = at::tensor(targets, at::kLong);
-    batch.packing.positions = at::tensor(positions, at::kInt);
-    batch.packing.boundaries = boundaries;
-    batches.push_back(batch);
-  }
-  return batches;
-}
 
 struct Case {
   int tp, dp, pp;
@@ -123,14 +53,10 @@ std::vector<double> Train(const Case& c) {
     engine.Initialize(5);
     std::vector<double> mine;
     for (int step = 0; step < kSteps; ++step) {
-      const Rows rows = RowsOfStep(step);
-      int64_t counted = 0;
-      for (const auto& targets : rows.targets) {
-        for (const int32_t target : targets) counted += target != -100;
-      }
+      const auto rows = RowsOfStep(step);
       const auto batches = MicroBatches(rows, context.dp_rank(), c.dp, c.microbatches,
                                         c.sequence_parallel ? c.tp : 1);
-      mine.push_back(engine.Step(batches, counted, 5e-3, step + 1).loss);
+      mine.push_back(engine.Step(batches, LossTokens(rows), 5e-3, step + 1).loss);
     }
     const std::lock_guard lock(mutex);
     if (losses.empty()) losses = mine;

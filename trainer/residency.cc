@@ -1,0 +1,255 @@
+#include "trainer/residency.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/clock.h"
+#include "common/status.h"
+
+namespace keel::trainer {
+
+namespace {
+
+constexpr int64_t kAlignment = 4096;  // of each tensor in the arena
+// A piece is announced, then overwritten: a save in flight holds up only the pieces it still reads.
+constexpr int64_t kPieceBytes = int64_t{16} << 20;
+
+constexpr std::array kNames = {"weights", "gradients", "optimizer state"};
+constexpr std::array kPlaceNames = {"on the device", "on the host", "on device and host"};
+
+c10::StorageImpl* StorageOf(const at::Tensor& tensor) {
+  return tensor.storage().unsafeGetStorageImpl();
+}
+
+std::byte* DeviceOf(const at::Tensor& tensor) {
+  return static_cast<std::byte*>(StorageOf(tensor)->mutable_data());
+}
+
+template <typename Body>
+void ForPieces(int64_t bytes, Body body) {
+  for (int64_t at = 0; at < bytes; at += kPieceBytes) body(at, std::min(kPieceBytes, bytes - at));
+}
+
+void CopyBytes(std::byte* to, const std::byte* from, int64_t bytes) {
+  at::parallel_for(0, bytes, int64_t{1} << 20, [&](int64_t begin, int64_t end) {
+    std::memcpy(to + begin, from + begin, static_cast<size_t>(end - begin));
+  });
+}
+
+}  // namespace
+
+Residency::Residency(Tensors tensors, const OffloadOptions& offload) {
+  if (!tensors.params[0].is_cpu()) cuda_ = ValueOrThrow(parallel::LoadCudaModule());
+  const auto add = [&](StateClass c, std::vector<at::Tensor>& list, bool copied, bool room) {
+    member(c).copied = copied;
+    for (at::Tensor& tensor : list) {
+      const auto bytes = static_cast<int64_t>(tensor.nbytes());
+      TORCH_CHECK(static_cast<int64_t>(StorageOf(tensor)->nbytes()) == bytes,
+                  "Residency: a tensor of the ", kNames[static_cast<size_t>(c)],
+                  " is not the whole of its storage");
+      Slot slot{std::move(tensor), bytes};
+      if (room) {
+        slot.arena_offset = arena_size_;
+        arena_size_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+      }
+      member(c).slots.push_back(std::move(slot));
+    }
+  };
+  add(StateClass::kParams, tensors.params, true, offload.params || on_gpu());
+  add(StateClass::kGrads, tensors.grads, false, false);
+  add(StateClass::kOptimizer, tensors.optimizer, true, offload.optimizer || on_gpu());
+  if (offload.params || offload.optimizer) arena_ = std::make_unique<HostArena>(arena_size_, cuda_);
+}
+
+// 1. The state machine.
+
+double Residency::Load(StateClass c) {
+  Member& m = member(c);
+  double seconds = 0.0;
+  if (m.place == Place::kHost) {
+    seconds = Timed([&] {
+      try {
+        Allocate(m);
+        CopyUp(m);
+      } catch (...) {
+        Release(m);
+        throw;
+      }
+    });
+  }
+  m.place = Place::kDevice;
+  return seconds;
+}
+
+double Residency::LoadToRead(StateClass c) {
+  if (place(c) != Place::kHost) return 0.0;
+  const double seconds = Load(c);
+  if (member(c).copied) member(c).place = Place::kBoth;
+  return seconds;
+}
+
+double Residency::Offload(StateClass c) {
+  Member& m = member(c);
+  if (m.place == Place::kHost) return 0.0;
+  TORCH_CHECK(has_host_room(c), "Residency: no room in the host arena for the ",
+              kNames[static_cast<size_t>(c)], "; switch on their offload in OffloadOptions");
+  const double seconds = Timed([&] {
+    if (m.place == Place::kDevice && m.copied) CopyDown(m);
+    Release(m);
+  });
+  m.place = Place::kHost;
+  return seconds;
+}
+
+double Residency::CopyToHost(StateClass c) {
+  Member& m = member(c);
+  if (m.place != Place::kDevice || !m.copied || !has_host_room(c)) return 0.0;
+  const double seconds = Timed([&] { CopyDown(m); });
+  m.place = Place::kBoth;
+  return seconds;
+}
+
+void Residency::HostChanged(StateClass c) {
+  Member& m = member(c);
+  if (m.place == Place::kBoth) Timed([&] { CopyUp(m); });
+}
+
+// 2. The pieces of a move.
+
+void Residency::Allocate(Member& m) {
+  try {
+    for (Slot& slot : m.slots) {
+      c10::StorageImpl* storage = StorageOf(slot.tensor);
+      storage->set_data_ptr_noswap(storage->allocator()->allocate(static_cast<size_t>(slot.bytes)));
+      storage->set_nbytes(static_cast<size_t>(slot.bytes));
+    }
+  } catch (const c10::Error& error) {
+    int64_t bytes = 0;
+    for (const Slot& slot : m.slots) bytes += slot.bytes;
+    throw Error(StatusCode::kUnavailable,
+                fmt::format("loading {} bytes of {} to {}: {}", bytes,
+                            kNames[static_cast<size_t>(&m - members_.data())],
+                            m.slots[0].tensor.device().str(), error.what_without_backtrace()));
+  }
+}
+
+void Residency::Release(Member& m) {
+  for (Slot& slot : m.slots) {
+    c10::StorageImpl* storage = StorageOf(slot.tensor);
+    if (storage->nbytes() == 0) continue;
+    if (m.copied) Announce(storage->data(), slot.bytes);
+    storage->set_data_ptr_noswap(at::DataPtr(nullptr, storage->device()));
+    storage->set_nbytes(size_t{0});
+  }
+}
+
+void Residency::CopyDown(Member& m) {
+  int64_t ticket = -1;
+  for (Slot& slot : m.slots) {
+    std::byte* host = HostOf(slot);
+    const std::byte* device = DeviceOf(slot.tensor);
+    ForPieces(slot.bytes, [&](int64_t at, int64_t n) {
+      Announce(host + at, n);
+      if (on_gpu()) {
+        ticket = cuda_->CopyToHost(host + at, device + at, static_cast<size_t>(n));
+      } else {
+        CopyBytes(host + at, device + at, n);
+      }
+    });
+  }
+  if (ticket >= 0) ThrowIfError(cuda_->WaitCopy(ticket).WithContext("offload"));
+}
+
+void Residency::CopyUp(Member& m) {
+  int64_t ticket = -1;
+  for (Slot& slot : m.slots) {
+    if (!m.copied) {
+      slot.tensor.zero_();
+      continue;
+    }
+    const std::byte* host = HostOf(slot);
+    std::byte* device = DeviceOf(slot.tensor);
+    ForPieces(slot.bytes, [&](int64_t at, int64_t n) {
+      Announce(device + at, n);
+      if (on_gpu()) {
+        ticket = cuda_->CopyToDevice(device + at, host + at, static_cast<size_t>(n));
+      } else {
+        CopyBytes(device + at, host + at, n);
+      }
+    });
+  }
+  if (ticket >= 0) ThrowIfError(cuda_->WaitCopy(ticket).WithContext("load"));
+}
+
+void Residency::Announce(const void* begin, int64_t bytes) const {
+  if (before_write_) before_write_(begin, static_cast<size_t>(bytes));
+}
+
+std::byte* Residency::HostOf(const Slot& slot) {
+  if (arena_ == nullptr) arena_ = std::make_unique<HostArena>(arena_size_, cuda_);
+  return arena_->data() + slot.arena_offset;
+}
+
+void Residency::Synchronize() {
+  if (on_gpu()) cuda_->Synchronize();
+}
+
+template <typename Move>
+double Residency::Timed(Move move) {
+  Synchronize();  // what was under way before is not part of the move
+  const Stopwatch watch;
+  move();
+  Synchronize();
+  return watch.Elapsed();
+}
+
+// 3. What is where.
+
+bool Residency::has_host_room(StateClass c) const {
+  const Member& m = member(c);
+  return !m.copied || m.slots.empty() || m.slots[0].arena_offset >= 0;
+}
+
+at::Tensor Residency::HostView(const at::Tensor& tensor) {
+  for (Member& m : members_) {
+    for (Slot& slot : m.slots) {
+      if (StorageOf(slot.tensor) != StorageOf(tensor)) continue;
+      if (m.place == Place::kDevice) {
+        TORCH_CHECK(tensor.is_cpu(), "Residency: call CopyToHost before a view of host memory");
+        return tensor;
+      }
+      TORCH_CHECK(m.copied, "Residency: gradients have no host memory");
+      std::byte* data = HostOf(slot) + tensor.storage_offset() * tensor.itemsize();
+      return at::from_blob(data, tensor.sizes(), tensor.strides(),
+                           tensor.options().device(at::kCPU).requires_grad(false));
+    }
+  }
+  TORCH_CHECK(false, "Residency: a tensor of no class");
+}
+
+int64_t Residency::device_bytes(StateClass c) const {
+  int64_t bytes = 0;
+  for (const Slot& slot : member(c).slots)
+    bytes += static_cast<int64_t>(StorageOf(slot.tensor)->nbytes());
+  return bytes;
+}
+
+std::string Residency::Report() const {
+  constexpr double kMiB = 1 << 20;
+  std::string text;
+  for (size_t c = 0; c < members_.size(); ++c) {
+    const Member& m = members_[c];
+    int64_t bytes = 0;
+    for (const Slot& slot : m.slots) bytes += slot.bytes;
+    const bool released = !m.copied && m.place == Place::kHost;
+    text += fmt::format("{} {:.1f} MiB {}, ", kNames[c], static_cast<double>(bytes) / kMiB,
+                        released ? "released" : kPlaceNames[static_cast<size_t>(m.place)]);
+  }
+  const int64_t arena = arena_ == nullptr ? 0 : arena_->bytes();
+  return text + fmt::format("host arena {:.1f} MiB", static_cast<double>(arena) / kMiB);
+}
+
+}  // namespace keel::trainer
