@@ -118,10 +118,13 @@ options::Schema MakeSchema(Config& c) {
         "Gradients reduced at a time; smaller overlaps more with the backward.")
       .Above(0)
       .Unit("MiB");
-  s.Add(megatron + "param_offload", p.param_offload, "Weights to host memory when not in use.");
-  s.Add(megatron + "grad_offload", p.grad_offload, "Gradients to host memory when not in use.");
+  s.Add(megatron + "param_offload", p.param_offload,
+        "Weights to host memory between steps, when nothing uses them.");
+  s.Add(megatron + "grad_offload", p.grad_offload,
+        "Release the gradients' memory between steps; they are not copied, each step starts from "
+        "zeros.");
   s.Add(megatron + "optimizer_offload", p.optimizer_offload,
-        "Optimizer state to host memory when not in use.");
+        "Optimizer state to host memory, but for the update.");
 
   OptimSection& o = c.actor_rollout_ref.actor.optim;
   const std::string optim = "actor_rollout_ref.actor.optim.";
@@ -209,12 +212,6 @@ std::vector<std::string> ValidateConfig(const Config& c, int world) {
   if (checkpoint.async_save)
     say("actor_rollout_ref.actor.checkpoint.async_save: true is not in this release; set it to "
         "false");
-  if (megatron.param_offload)
-    say("actor_rollout_ref.actor.megatron.param_offload: true is not in this release");
-  if (megatron.grad_offload)
-    say("actor_rollout_ref.actor.megatron.grad_offload: true is not in this release");
-  if (megatron.optimizer_offload)
-    say("actor_rollout_ref.actor.megatron.optimizer_offload: true is not in this release");
   if (!megatron.use_distributed_optimizer)
     say("actor_rollout_ref.actor.megatron.use_distributed_optimizer: false is not supported; the "
         "state is always divided over data-parallel ranks");

@@ -94,6 +94,12 @@ void MetricsWriter::Step(const StepMetrics& m, int64_t log_freq, Logger& log) {
                {"time_metrics/forward_backward(s)", m.forward_backward_s},
                {"time_metrics/reduce(s)", m.reduce_s},
                {"time_metrics/optimizer(s)", m.optimizer_s},
+               {"timing_s/param_load", m.moves.param_load},
+               {"timing_s/param_offload", m.moves.param_offload},
+               {"timing_s/grad_load", m.moves.grad_load},
+               {"timing_s/grad_offload", m.moves.grad_offload},
+               {"timing_s/optimizer_load", m.moves.optimizer_load},
+               {"timing_s/optimizer_offload", m.moves.optimizer_offload},
                {"memory/max_rss(GiB)", m.memory_gib},
                {"n_tokens_seen", m.tokens_consumed},
                {"data/samples_consumed", m.samples_consumed},
@@ -111,10 +117,12 @@ void MetricsWriter::Step(const StepMetrics& m, int64_t log_freq, Logger& log) {
 }
 
 void MetricsWriter::Validation(int64_t step, double loss, int64_t tokens, double seconds,
-                               Logger& log) {
+                               const MoveSeconds& moves, Logger& log) {
   Line(step, {{"validation_metrics/global_avg_loss", Number(loss)},
               {"validation_metrics/perplexity", Number(std::exp(loss))},
-              {"time_metrics/validation(s)", seconds}});
+              {"time_metrics/validation(s)", seconds},
+              {"timing_s/param_load", moves.param_load},
+              {"timing_s/param_offload", moves.param_offload}});
   if (console_)
     log.Info("validation  loss {:.4f}  perplexity {:.3f}  ({} tokens, {:.1f} s)", loss,
              std::exp(loss), tokens, seconds);

@@ -9,6 +9,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/status.h"
+#include "trainer/residency.h"
 
 namespace keel::trainer {
 
@@ -29,6 +30,7 @@ struct StepMetrics {
   double forward_backward_s = 0;
   double reduce_s = 0;
   double optimizer_s = 0;
+  MoveSeconds moves;
   double save_s = 0;      // of the last save, if one ended since the last step
   double mfu = 0;         // share of the measured GEMM rate
   double tflops = 0;      // over all ranks
@@ -49,7 +51,9 @@ class MetricsWriter {
 
   // A console line every `log_freq` steps, at the first and the last.
   void Step(const StepMetrics& metrics, int64_t log_freq, Logger& log);
-  void Validation(int64_t step, double loss, int64_t tokens, double seconds, Logger& log);
+  // `seconds` include those of moving the weights.
+  void Validation(int64_t step, double loss, int64_t tokens, double seconds,
+                  const MoveSeconds& moves, Logger& log);
 
  private:
   MetricsWriter(std::FILE* file, bool console) : file_(file), console_(console) {}

@@ -217,11 +217,14 @@ class Run {
     options.adamw = {actor().optim.betas[0], actor().optim.betas[1], actor().optim.eps,
                      actor().optim.weight_decay};
     options.clip_grad = actor().optim.clip_grad;
+    options.offload = {actor().megatron.param_offload, actor().megatron.grad_offload,
+                       actor().megatron.optimizer_offload};
     pad_to_multiple_ = options.sequence_parallel ? actor().megatron.tensor_model_parallel_size : 1;
     engine_ = std::make_unique<TrainEngine>(*context_, source_.config, options);
     if (source_.directory.empty()) {
       engine_->Initialize(static_cast<uint64_t>(c_.trainer.seed));
     } else {
+      engine_->CopyToHost();
       ThrowIfError(ImportWeights(source_.directory, engine_->ModelTable(true)));
       engine_->CopyToDevice();
       engine_->WeightsChanged();
@@ -229,6 +232,8 @@ class Run {
     log_.Info("model: {} parameters, {} layers, {} on this rank's stage",
               source_.config.NumParameters(), source_.config.num_hidden_layers,
               engine_->decoder().parameters().size());
+    engine_->OffloadIdle();
+    log_.Info("memory: {}", engine_->residency().Report());
   }
 
   // 4. The run's folder.
@@ -256,8 +261,8 @@ class Run {
     if (c_.trainer.resume_mode != "disable") {
       Phase("load");
       checkpoint::LoadRequest request;
-      request.roles = {{"actor", engine_->ModelTable(true), engine_->OptimizerTable(true)}};
       engine_->CopyToHost();  // parts that are not loaded keep their values
+      request.roles = {{"actor", engine_->ModelTable(true), engine_->OptimizerTable(true)}};
       request.contents = ContentsOf(actor().checkpoint.load_contents);
       request.config_digest = source_.config.Digest();
       std::optional<checkpoint::LoadRecord> record;
@@ -395,6 +400,7 @@ class Run {
       m.forward_backward_s = result.forward_backward_s;
       m.reduce_s = result.reduce_s;
       m.optimizer_s = result.optimizer_s;
+      m.moves = result.moves;
       m.save_s = std::exchange(last_save_s_, 0.0);
       const double flops = flops_per_token * static_cast<double>(batch.tokens) / m.step_s;
       m.tflops = flops / 1e12;
@@ -444,6 +450,10 @@ class Run {
     double loss = 0;
     int64_t targets = 0;
     int64_t tokens = 0;
+    Residency& residency = engine_->residency();
+    const Place params_before = residency.place(StateClass::kParams);
+    MoveSeconds moves;
+    moves.param_load = residency.LoadToRead(StateClass::kParams);
     for (int64_t begin = 0; begin < val_.size(); begin += c_.data.train_batch_size) {
       const int64_t count = std::min(c_.data.train_batch_size, val_.size() - begin);
       const StepBatch batch = BatchAt(
@@ -452,17 +462,18 @@ class Run {
       targets += batch.loss_tokens;
       tokens += batch.tokens;
     }
+    moves.param_offload = residency.Restore(StateClass::kParams, params_before);
     if (metrics_)
       metrics_->Validation(state_.step, loss / static_cast<double>(targets), tokens,
-                           watch.Elapsed(), log_);
+                           watch.Elapsed(), moves, log_);
   }
 
   void Save() {
     Phase("save");
     checkpoint::SaveRequest request;
     request.step = state_.step;
-    request.roles = {{"actor", engine_->ModelTable(false), engine_->OptimizerTable(false)}};
     engine_->CopyToHost();
+    request.roles = {{"actor", engine_->ModelTable(false), engine_->OptimizerTable(false)}};
     request.contents = ContentsOf(actor().checkpoint.save_contents);
     request.config_digest = source_.config.Digest();
     const auto& layout = context_->layout();

@@ -17,6 +17,8 @@ KEEL = os.environ["KEEL_BINARY"]
 LIMIT_S = float(os.environ.get("KEEL_TEST_LIMIT_S", "240"))
 
 LOSS, GRAD_NORM, SAMPLES = "loss_metrics/global_avg_loss", "grad_norm", "data/sample_digest"
+# Metrics of the machine, not of the training.
+UNSTABLE = ("time_metrics/", "timing_s/", "throughput", "tflops", "mfu", "memory/")
 
 MODEL = {
     "model_type": "llama",
@@ -107,6 +109,11 @@ def keel(*arguments, limit=LIMIT_S):
         [KEEL, *map(str, arguments)],
         capture_output=True, text=True, timeout=limit, env=environment(), check=False,
     )  # fmt: skip
+
+
+def stable(data):
+    """The metrics of a step that another run of the same training has too, bit for bit."""
+    return {key: value for key, value in data.items() if not key.startswith(UNSTABLE)}
 
 
 def read_jsonl(path):

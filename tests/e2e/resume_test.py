@@ -9,15 +9,10 @@ import unittest
 
 import checkpoint_files
 import harness
+from harness import stable
 
 STEPS = 12
 EPOCH = 5  # 20 documents, 4 a step
-# Of the machine, not of the training.
-UNSTABLE = ("time_metrics/", "throughput", "tflops", "mfu", "memory/")
-
-
-def stable(data):
-    return {key: value for key, value in data.items() if not key.startswith(UNSTABLE)}
 
 
 class Resume(harness.Job):
