@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 #include "parallel/cuda_module.h"
 #include "tests/support/ranks.h"
 #include "trainer/train_engine.h"
@@ -9,11 +12,19 @@
 namespace keel::trainer {
 namespace {
 
-TEST(CudaTest, AFewStepsEqualTheCpu) {
+// The module on GPU 0, or null with the reason, which ctest shows as skipped.
+parallel::CudaModule* UsableModule(std::string& reason) {
   const auto module = parallel::LoadCudaModule();
   const Result<int> count = module.ok() ? (*module)->DeviceCount() : Result<int>(module.status());
-  if (!count.ok()) GTEST_SKIP() << "no usable GPU: " << count.status().message();
+  if (!count.ok()) {
+    reason = "no usable GPU: " + count.status().message();
+    return nullptr;
+  }
   (*module)->SetDevice(0);
+  return *module;
+}
+
+model::HfConfig SmallConfig() {
   model::HfConfig config;
   config.hidden_size = 64;
   config.intermediate_size = 96;
@@ -23,6 +34,22 @@ TEST(CudaTest, AFewStepsEqualTheCpu) {
   config.head_dim = 16;
   config.vocab_size = 131;
   config.max_position_embeddings = 64;
+  return config;
+}
+
+model::ModelBatch BatchOn(at::Device device) {
+  model::ModelBatch batch;
+  batch.ids = at::arange(48, at::kLong).mul(7).remainder(131).to(device);
+  batch.targets = batch.ids.roll(-1);
+  batch.packing.positions =
+      at::cat({at::arange(32, at::kInt), at::arange(16, at::kInt)}).to(device);
+  batch.packing.boundaries = {0, 32, 48};
+  return batch;
+}
+
+TEST(CudaTest, AFewStepsEqualTheCpu) {
+  std::string reason;
+  if (UsableModule(reason) == nullptr) GTEST_SKIP() << reason;
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     std::vector<double> losses[2];
     for (const at::Device device : {at::Device(at::kCPU), at::Device(at::kCUDA, 0)}) {
@@ -30,14 +57,9 @@ TEST(CudaTest, AFewStepsEqualTheCpu) {
         TrainEngineOptions options;
         options.dtype = dtype;
         options.device = device;
-        TrainEngine engine(context, config, options);
+        TrainEngine engine(context, SmallConfig(), options);
         engine.Initialize(3);
-        model::ModelBatch batch;
-        batch.ids = at::arange(48, at::kLong).mul(7).remainder(131).to(device);
-        batch.targets = batch.ids.roll(-1);
-        batch.packing.positions =
-            at::cat({at::arange(32, at::kInt), at::arange(16, at::kInt)}).to(device);
-        batch.packing.boundaries = {0, 32, 48};
+        const model::ModelBatch batch = BatchOn(device);
         for (int step = 1; step <= 5; ++step) {
           losses[device.is_cuda()].push_back(engine.Step({batch}, 48, 1e-3, step).loss);
         }
@@ -48,6 +70,51 @@ TEST(CudaTest, AFewStepsEqualTheCpu) {
     for (size_t i = 0; i < 5; ++i)
       EXPECT_NEAR(losses[1][i], losses[0][i], tolerance * losses[0][i]);
   }
+}
+
+TEST(CudaTest, OffloadFreesTheDeviceAndChangesNoBit) {
+  std::string reason;
+  parallel::CudaModule* module = UsableModule(reason);
+  if (module == nullptr) GTEST_SKIP() << reason;
+  std::vector<double> losses[2];
+  std::vector<at::Tensor> weights[2];
+  for (const bool offload : {false, true}) {
+    keel::testing::RunRanks(1, 1, 1, [&](parallel::ParallelContext& context) {
+      module->SetDevice(0);
+      TrainEngineOptions options;
+      options.dtype = at::kBFloat16;
+      options.device = at::Device(at::kCUDA, 0);
+      options.offload = {offload, offload, offload};
+      TrainEngine engine(context, SmallConfig(), options);
+      engine.Initialize(3);
+      Residency& residency = engine.residency();
+      const model::ModelBatch batch = BatchOn(options.device);
+      engine.Step({batch}, 48, 1e-3, 1);  // libraries allocate their workspaces
+      const int64_t before = module->Memory(0).allocated;
+      engine.OffloadIdle();
+      for (const StateClass c : {StateClass::kParams, StateClass::kGrads, StateClass::kOptimizer})
+        EXPECT_EQ(residency.device_bytes(c) == 0, offload);
+      if (offload) {
+        // bf16 weights, fp32 gradients, masters and two moments: 18 bytes an element.
+        const int64_t elements = engine.gradients().owned_elements();
+        EXPECT_GE(before - module->Memory(0).allocated, 18 * elements);
+      } else {
+        EXPECT_EQ(module->Memory(0).allocated, before);
+      }
+      for (int step = 2; step <= 6; ++step) {
+        const StepResult result = engine.Step({batch}, 48, 1e-3, step);
+        losses[offload].push_back(result.loss);
+        EXPECT_EQ(result.moves.optimizer_load > 0, offload);
+      }
+      engine.CopyToHost();
+      for (const parallel::Parameter* p : engine.decoder().parameters())
+        weights[offload].push_back(residency.HostView(p->value).clone());
+    });
+  }
+  EXPECT_EQ(losses[0], losses[1]);
+  ASSERT_EQ(weights[0].size(), weights[1].size());
+  for (size_t i = 0; i < weights[0].size(); ++i)
+    EXPECT_TRUE(at::equal(weights[0][i], weights[1][i])) << "parameter " << i;
 }
 
 }  // namespace

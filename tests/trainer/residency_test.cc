@@ -193,6 +193,17 @@ TEST(ResidencyTest, ALoadThatFindsTheDeviceFullCanBeTriedAgain) {
   EXPECT_EQ(Values(s.moment), std::vector<float>(3000, 4.0f));
 }
 
+TEST(ResidencyTest, AnArenaThatDoesNotFitIsRefusedWithItsSize) {
+  try {
+    const HostArena arena(int64_t{1} << 60, nullptr);
+    FAIL() << "got an exbibyte";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status().code(), StatusCode::kUnavailable);
+    for (const char* part : {"1152921504606846976 bytes", "optimizer_offload"})
+      EXPECT_NE(error.status().message().find(part), std::string::npos) << error.what();
+  }
+}
+
 TEST(ResidencyTest, TheHookComesBeforeEachOverwriteAndRelease) {
   State s;
   Residency residency(s.tensors(), kAll);
