@@ -211,11 +211,11 @@ Status Checkpointer::Open() {
   return outcome.status();
 }
 
-Result<int64_t> Checkpointer::Prepare(const SaveRequest& request) {
+Result<DiskForecast> Checkpointer::Prepare(const SaveRequest& request, bool staging) {
   Impl& self = *impl_;
   if (!self.open) return Status(StatusCode::kInternal, "Checkpointer::Prepare before Open");
   Wait();
-  Snapshot snapshot(request, true, self.fence);
+  Snapshot snapshot(request, staging, self.fence);
   return self.saver.Prepare(self.NextTag("prepare"), snapshot);
 }
 
@@ -230,6 +230,7 @@ Result<SaveRecord> Checkpointer::Save(const SaveRequest& request) {
     result.status = self.RunSave(self.NextTag("save"), snapshot, &result.record);
   }
   result.record.blocked_s = watch.Elapsed();
+  result.record.lost_s = result.record.blocked_s;
   if (result.status.ok()) {
     self.durations.push_back(result.record.expected_s);
     if (self.durations.size() > kRemembered) self.durations.erase(self.durations.begin());

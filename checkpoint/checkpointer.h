@@ -73,6 +73,15 @@ struct LoadRequest {
   std::vector<std::string> allow_missing;  // patterns of tensors that the checkpoint may lack
 };
 
+// What the disk must hold, as rank 0 sees it.
+struct DiskForecast {
+  int64_t checkpoint_bytes = 0;  // of one
+  // That the run still needs: all that retention keeps and the one that is being written, less
+  // what is there already. One checkpoint when everything is kept.
+  int64_t needed_bytes = 0;
+  int64_t free_bytes = 0;
+};
+
 // A save that has ended.
 struct SaveResult {
   Status status;
@@ -90,10 +99,10 @@ class Checkpointer {
   // half-deleted directories that provably are ours). Call once before Save.
   Status Open();
 
-  // Pays in advance what the first background save of such a state would cost: the plan, the
-  // staging memory, the choice of a back-end. Fails with kNoSpace when the disk has no room for one
-  // checkpoint. Returns its predicted size in bytes.
-  Result<int64_t> Prepare(const SaveRequest& request);
+  // Pays in advance what the first save of such a state would cost: the plan, the choice of a
+  // back-end, and, with `staging`, the memory that a background save copies to. The forecast is the
+  // same on every rank.
+  Result<DiskForecast> Prepare(const SaveRequest& request, bool staging);
 
   // Writes, commits, tracks, retains. Returns the same success or failure on every rank; after a
   // failure nothing of the save is visible, and the last good checkpoint is untouched.

@@ -13,6 +13,7 @@
 #include "checkpoint/step_publisher.h"
 #include "checkpoint/step_reader.h"
 #include "checkpoint/tracker.h"
+#include "checkpoint/wire.h"
 #include "common/fail_point.h"
 
 namespace keel::checkpoint {
@@ -69,33 +70,62 @@ RetentionPolicy Saver::Policy() const {
   return policy;
 }
 
-Result<int64_t> Saver::Prepare(const std::string& tag, Snapshot& snapshot) {
+Result<DiskForecast> Saver::Prepare(const std::string& tag, Snapshot& snapshot) {
   const SaveRequest& request = snapshot.request();
-  KEEL_ASSIGN_OR_RETURN(const std::shared_ptr<const SavePlan> plan,
-                        planner_.Plan(tag, request.roles, request.contents, options_.deadline));
-  const int64_t bytes = PredictBytes(request, *plan, options_.chunk_bytes);
-  // One order from rank 0: the back-end, and whether the disk has room at all.
-  Result<std::string> order = std::string();
+  KEEL_ASSIGN_OR_RETURN(
+      const std::shared_ptr<const SavePlan> plan,
+      planner_.Plan(tag, request.roles, request.contents, options_.deadline));
+  // One order from rank 0: the back-end, and what it sees of the disk.
+  struct Order {
+    DiskForecast forecast;
+    bool direct = false;
+  } order;
+  Result<std::string> text = std::string();
   if (leads()) {
     const Status status = Guarded([&]() -> Status {
-      KEEL_RETURN_IF_ERROR(CheckRoom(bytes));
+      KEEL_ASSIGN_OR_RETURN(order.forecast,
+                            Forecast(PredictBytes(request, *plan, options_.chunk_bytes)));
       const std::string probe = ScratchDirectory(ScratchKind::kTemporary, 0, NewSaveId());
       KEEL_RETURN_IF_ERROR(fs_.MakeDirectory(probe));
       const Result<bool> direct = ChooseDirect(plan->largest_rank_bytes, probe);
       committer_.Abort(probe);
-      KEEL_RETURN_IF_ERROR(direct.status());
-      order = std::string(*direct ? "direct" : "buffered");
+      KEEL_ASSIGN_OR_RETURN(order.direct, direct);
       return Status::Ok();
     });
-    if (!status.ok()) order = status;
+    WireWriter out;
+    out.Pod(order);
+    text = status.ok() ? Result<std::string>(std::move(out).Take()) : Result<std::string>(status);
   }
-  order = BroadcastResult(coordinator_, tag + "/prepare", order, options_.deadline);
-  KEEL_RETURN_IF_ERROR(order.status());
-  const std::vector<FileToWrite> files = snapshot.FilesOf(*plan, coordinator_.rank(), "");
-  const Status reserved = Guarded(
-      [&] { return WriterFor(*order == "direct").Reserve(files, options_.host_memory_cap); });
+  text = BroadcastResult(coordinator_, tag + "/prepare", text, options_.deadline);
+  KEEL_RETURN_IF_ERROR(text.status());
+  if (!WireReader(*text).Pod(&order)) {
+    return Status(StatusCode::kInternal, "rank 0 sent a malformed forecast");
+  }
+  Status reserved;
+  if (snapshot.may_change()) {
+    const std::vector<FileToWrite> files = snapshot.FilesOf(*plan, coordinator_.rank(), "");
+    reserved = Guarded(
+        [&] { return WriterFor(order.direct).Reserve(files, options_.host_memory_cap); });
+  }
   KEEL_RETURN_IF_ERROR(AgreeOn(coordinator_, tag + "/reserved", reserved, options_.deadline));
-  return bytes;
+  return order.forecast;
+}
+
+Result<DiskForecast> Saver::Forecast(int64_t checkpoint_bytes) const {
+  DiskForecast forecast;
+  forecast.checkpoint_bytes = checkpoint_bytes;
+  KEEL_ASSIGN_OR_RETURN(forecast.free_bytes, fs_.FreeBytes());
+  const std::optional<int> keep = Policy().keep_latest;
+  forecast.needed_bytes = checkpoint_bytes * (keep ? *keep + 1 : 1);
+  if (keep) {
+    KEEL_ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries, ListCheckpoints(fs_));
+    int counted = 0;
+    for (const CatalogEntry& entry : entries) {
+      if (!entry.manifest || counted++ >= *keep) continue;
+      forecast.needed_bytes -= std::min(checkpoint_bytes, entry.manifest->TotalBytes());
+    }
+  }
+  return forecast;
 }
 
 Status Saver::Run(const std::string& tag, Snapshot& snapshot, SaveRecord* record) {

@@ -34,9 +34,9 @@ class Saver {
         const CheckpointOptions& options, std::function<Status()> guard);
   ~Saver();
 
-  // Plans, checks the room on the disk, and makes the staging memory that saves of this state need.
-  // Returns the predicted bytes of the whole checkpoint. Collective; `tag` as in coordinator.h.
-  Result<int64_t> Prepare(const std::string& tag, Snapshot& snapshot);
+  // Plans, chooses the back-end, makes the staging memory that saves of this state need, and looks
+  // at the disk. Collective; `tag` as in coordinator.h.
+  Result<DiskForecast> Prepare(const std::string& tag, Snapshot& snapshot);
 
   // The whole save. Collective. `record` holds what was measured, also after a failure. On return
   // nothing of the snapshot is held.
@@ -59,6 +59,7 @@ class Saver {
   void Conclude(Running* running);
 
   Status CheckRoom(int64_t bytes) const;
+  Result<DiskForecast> Forecast(int64_t checkpoint_bytes) const;
   Result<bool> ChooseDirect(int64_t largest_rank_bytes, const std::string& directory);
   SnapshotWriter& WriterFor(bool direct);
   bool NeedsReadBack(int64_t step) const;

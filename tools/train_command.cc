@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <ctime>
 #include <memory>
 
 #include "common/fail_point.h"
@@ -16,11 +17,15 @@ namespace keel::tools {
 
 namespace {
 
-// Signals reach the trainer through this flag alone; the second one ends the process.
-std::atomic<bool> stop_requested{false};
+// Signals reach the trainer through this alone: when the first one came. The second one ends the
+// process at once; what it was saving is removed by the next start.
+std::atomic<int64_t> stop_requested{0};
 
 extern "C" void OnStopSignal(int number) {
-  if (stop_requested.exchange(true)) std::_Exit(128 + number);
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  if (stop_requested.exchange(now.tv_sec * 1'000'000'000 + now.tv_nsec) != 0)
+    std::_Exit(128 + number);
 }
 
 int Train(const std::string& path, const std::vector<std::string>& overrides) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -60,6 +61,19 @@ options::Schema MakeSchema(Config& c) {
   s.Add("trainer.threads_per_rank", t.threads_per_rank,
         "CPU threads for tensor operations of one rank; 0 takes what the environment gives.")
       .Range(0);
+
+  s.Add("trainer.disk_check", t.disk_check,
+        "When the checkpoints that will be kept, and one more, do not fit on the disk: end at the "
+        "start, or only say so.")
+      .OneOf({"refuse", "warn"});
+  s.Add("trainer.preemption_grace_seconds", t.preemption_grace_seconds,
+        "Time between SIGTERM or SIGUSR1 and the end that follows. A last save that past ones show "
+        "will not fit is not started; null: always save.")
+      .Above(0)
+      .Unit("seconds");
+  s.Add("trainer.save_before_deadline", t.save_before_deadline,
+        "`HH:MM:SS` of run time by which a last save must be done, such as a batch job's limit; the "
+        "run then ends as if preempted.");
 
   DataSection& d = c.data;
   s.Add("data.train_files", d.train_files,
@@ -159,12 +173,13 @@ options::Schema MakeSchema(Config& c) {
       .OneOf(contents);
   s.Add(checkpoint + "load_contents", k.load_contents, "Parts that a resume must find and takes.")
       .OneOf(contents);
-  s.Add(checkpoint + "async_save", k.async_save, "Write in the background.");
-  s.Add(checkpoint + "dist_ckpt_workers", k.dist_ckpt_workers, "Writer threads a rank.").Range(1);
-  s.Add(checkpoint + "staging.mode", k.staging.mode, "How a background save copies the state.")
+  s.Add(checkpoint + "async_save", k.async_save, "Save beside the training instead of stopping it.");
+  s.Add(checkpoint + "dist_ckpt_workers", k.dist_ckpt_workers, "Threads that write, per rank.").Range(1);
+  s.Add(checkpoint + "staging.mode", k.staging.mode, "A background save copies the state beside the next step, or makes it wait.")
       .OneOf({"overlap", "blocking"});
   s.Add(checkpoint + "staging.host_memory_cap", k.staging.host_memory_cap,
-        "Staging memory of a rank; null: its bytes.")
+        "Memory of a rank for the copy; null: all that it saves. With less, copying follows the "
+        "disk in waves.")
       .Range(1)
       .Unit("bytes");
   s.Add(checkpoint + "io", k.io, "`auto` chooses by a short measurement.")
@@ -200,6 +215,21 @@ Result<LoadedConfig> LoadConfig(const std::string& path,
   return loaded;
 }
 
+std::optional<int64_t> ParseRunTime(const std::string& text) {
+  const auto digits = [&](size_t at) {
+    return std::isdigit(static_cast<unsigned char>(text[at])) != 0 ? text[at] - '0' : -100;
+  };
+  if (text.size() < 8 || text[text.size() - 3] != ':' || text[text.size() - 6] != ':')
+    return std::nullopt;
+  int64_t hours = 0;
+  for (size_t i = 0; i + 6 < text.size(); ++i) hours = 10 * hours + digits(i);
+  const int64_t minutes = 10 * digits(text.size() - 5) + digits(text.size() - 4);
+  const int64_t seconds = 10 * digits(text.size() - 2) + digits(text.size() - 1);
+  if (hours < 0 || hours > 100'000 || minutes < 0 || minutes > 59 || seconds < 0 || seconds > 59)
+    return std::nullopt;
+  return hours * 3600 + minutes * 60 + seconds;
+}
+
 std::vector<std::string> ValidateConfig(const Config& c, int world) {
   std::vector<std::string> problems;
   const auto say = [&](std::string text) { problems.push_back(std::move(text)); };
@@ -209,18 +239,9 @@ std::vector<std::string> ValidateConfig(const Config& c, int world) {
 
   // Not in this release: one place, so that lifting a limit is one line.
   if (c.trainer.task == "rl") say("trainer.task: rl is not in this release; use pretrain or sft");
-  if (checkpoint.async_save)
-    say("actor_rollout_ref.actor.checkpoint.async_save: true is not in this release; set it to "
-        "false");
   if (!megatron.use_distributed_optimizer)
     say("actor_rollout_ref.actor.megatron.use_distributed_optimizer: false is not supported; the "
         "state is always divided over data-parallel ranks");
-  for (const auto* list : {&checkpoint.save_contents, &checkpoint.load_contents}) {
-    if (std::find(list->begin(), list->end(), "hf_model") != list->end()) {
-      say("actor_rollout_ref.actor.checkpoint: hf_model in save_contents or load_contents is not "
-          "in this release; use keel ckpt export-hf");
-    }
-  }
 
   const int64_t tp = megatron.tensor_model_parallel_size;
   const int64_t pp = megatron.pipeline_model_parallel_size;
@@ -248,6 +269,16 @@ std::vector<std::string> ValidateConfig(const Config& c, int world) {
   }
   if (c.trainer.resume_mode == "resume_path" && !c.trainer.resume_from_path) {
     say("trainer.resume_mode is resume_path, but trainer.resume_from_path is null");
+  }
+  if (c.trainer.save_before_deadline && !ParseRunTime(*c.trainer.save_before_deadline)) {
+    say(fmt::format("trainer.save_before_deadline is '{}', expected HH:MM:SS",
+                    *c.trainer.save_before_deadline));
+  }
+  constexpr int64_t kChunkBytes = int64_t{4} << 20;
+  if (checkpoint.staging.host_memory_cap && *checkpoint.staging.host_memory_cap < 2 * kChunkBytes) {
+    say(fmt::format("actor_rollout_ref.actor.checkpoint.staging.host_memory_cap is {}, expected at "
+                    "least {} bytes, two chunks",
+                    *checkpoint.staging.host_memory_cap, 2 * kChunkBytes));
   }
   if (c.data.train_files.empty()) say("data.train_files is empty: name at least one file");
   if (!c.data.val_files.empty() && c.data.val_split > 0)

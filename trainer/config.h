@@ -32,6 +32,9 @@ struct TrainerSection {
   int64_t max_consecutive_skips = 5;
   double deadline_seconds = 120;
   int64_t threads_per_rank = 1;
+  std::string disk_check = "refuse";
+  std::optional<double> preemption_grace_seconds;
+  std::optional<std::string> save_before_deadline;
 };
 
 struct DataSection {
@@ -89,7 +92,7 @@ struct CheckpointStagingSection {
 struct CheckpointSection {
   std::vector<std::string> save_contents = {"model", "optimizer", "extra"};
   std::vector<std::string> load_contents = {"model", "optimizer", "extra"};
-  bool async_save = false;
+  bool async_save = true;
   int64_t dist_ckpt_workers = 1;
   CheckpointStagingSection staging;
   std::string io = "auto";
@@ -124,6 +127,9 @@ struct LoadedConfig {
 
 // kConfig with every problem of file and overrides; kNotFound when there is no file.
 Result<LoadedConfig> LoadConfig(const std::string& path, const std::vector<std::string>& overrides);
+
+// "HH:MM:SS" in seconds; nothing when it is not of that form.
+std::optional<int64_t> ParseRunTime(const std::string& text);
 
 // What does not fit together, or is not in this release: every problem as a sentence that names the
 // keys. `world` is the number of ranks.

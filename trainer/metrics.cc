@@ -116,6 +116,19 @@ void MetricsWriter::Step(const StepMetrics& m, int64_t log_freq, Logger& log) {
       m.memory_gib, FormatDuration(m.eta_s), m.skipped ? "  SKIPPED: loss or norm not finite" : "");
 }
 
+void MetricsWriter::Save(int64_t step, const checkpoint::SaveResult& result, int64_t skipped,
+                         int64_t superseded) {
+  Json data = {{"checkpoint/step", result.record.step},
+               {"checkpoint/ok", result.status.ok()},
+               {"checkpoint/skipped", skipped},
+               {"checkpoint/superseded", superseded}};
+  if (!result.status.ok()) data["checkpoint/error"] = result.status.ToString();
+  for (const auto& [key, value] : result.record.ToJson().items()) {
+    if (value.is_number() && key != "step") data["checkpoint/" + key] = value;
+  }
+  Line(step, std::move(data));
+}
+
 void MetricsWriter::Validation(int64_t step, double loss, int64_t tokens, double seconds,
                                const MoveSeconds& moves, Logger& log) {
   Line(step, {{"validation_metrics/global_avg_loss", Number(loss)},

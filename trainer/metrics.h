@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <string>
 
+#include "checkpoint/checkpointer.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/status.h"
@@ -51,6 +52,9 @@ class MetricsWriter {
 
   // A console line every `log_freq` steps, at the first and the last.
   void Step(const StepMetrics& metrics, int64_t log_freq, Logger& log);
+  // A save that has ended, of any earlier step, and how many were left out or given up so far.
+  void Save(int64_t step, const checkpoint::SaveResult& result, int64_t skipped,
+            int64_t superseded);
   // `seconds` include those of moving the weights.
   void Validation(int64_t step, double loss, int64_t tokens, double seconds,
                   const MoveSeconds& moves, Logger& log);

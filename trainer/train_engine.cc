@@ -95,7 +95,7 @@ std::vector<double> TrainEngine::SumOverRanks(std::vector<double> values) {
 }
 
 StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches, int64_t loss_tokens,
-                             double lr, int64_t t, bool stop) {
+                             double lr, int64_t t, const StepNotices& mine) {
   StepResult result;
   const Place params_before = residency_.place(StateClass::kParams);
   const Place grads_before = residency_.place(StateClass::kGrads);
@@ -119,8 +119,10 @@ StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches, int64_
   gradients_.FinishReduction();
   const std::vector<double> sums =
       SumOverRanks({owns_loss() ? loss.item<double>() : 0.0,
-                    optimizer_.LocalSquaredNorm(context_.tp_rank()), stop ? 1.0 : 0.0});
+                    optimizer_.LocalSquaredNorm(context_.tp_rank()), mine.stop ? 1.0 : 0.0,
+                    mine.busy ? 1.0 : 0.0});
   result.stop = sums[2] > 0;
+  result.busy = sums[3] > 0;
   result.loss = sums[0];
   result.grad_norm = std::sqrt(sums[1]);
   result.reduce_s = watch.Lap();

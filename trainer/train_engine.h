@@ -39,10 +39,17 @@ struct StepResult {
   double grad_norm = 0;  // before clipping
   bool skipped = false;  // loss or norm not finite: nothing was updated
   bool stop = false;     // some rank asked to stop; the same on every rank
+  bool busy = false;     // some rank's save was in flight; the same on every rank
   double forward_backward_s = 0;
   double reduce_s = 0;     // what of the gradient reduction was not hidden
   double optimizer_s = 0;  // clip, update, all-gather
   MoveSeconds moves;       // in none of the times above
+};
+
+// What a rank tells all others with each step.
+struct StepNotices {
+  bool stop = false;  // it was asked to end after the step
+  bool busy = false;  // its save is in flight
 };
 
 class TrainEngine {
@@ -57,10 +64,10 @@ class TrainEngine {
   void WeightsChanged();
 
   // One optimizer step over this DP rank's micro-batches. `loss_tokens` is the number of targets
-  // that count over the global batch; `t` counts applied updates from 1. `stop` is this rank's wish
-  // to end after the step; it travels with the sums of the norm.
+  // that count over the global batch; `t` counts applied updates from 1. The notices travel with the
+  // sums of the norm.
   StepResult Step(const std::vector<model::ModelBatch>& microbatches, int64_t loss_tokens,
-                  double lr, int64_t t, bool stop = false);
+                  double lr, int64_t t, const StepNotices& mine = {});
   // Sum over this DP rank's micro-batches of the targets' negative log-likelihoods, summed over DP;
   // the same on every rank. Before several calls, load the weights once: residency().LoadToRead.
   double SummedLoss(const std::vector<model::ModelBatch>& microbatches);

@@ -24,6 +24,7 @@
 #include "trainer/metrics.h"
 #include "trainer/model_source.h"
 #include "trainer/run_state.h"
+#include "trainer/save_session.h"
 #include "trainer/store_coordinator.h"
 #include "trainer/train_engine.h"
 
@@ -248,12 +249,43 @@ class Run {
       options.max_ckpts_to_keep = static_cast<int>(*c_.trainer.max_ckpts_to_keep);
     options.remove_previous_ckpt_in_save = c_.trainer.remove_previous_ckpt_in_save;
     options.io = actor().checkpoint.io;
+    options.dist_ckpt_workers = static_cast<int>(actor().checkpoint.dist_ckpt_workers);
+    options.host_memory_cap = actor().checkpoint.staging.host_memory_cap;
+    if (actor().checkpoint.async_save && options.dist_ckpt_workers > 1 && rank0()) {
+      log_.Warning(
+          "actor_rollout_ref.actor.checkpoint.dist_ckpt_workers: {} threads a rank write beside the "
+          "training and take its cores; 1 is enough for most disks",
+          options.dist_ckpt_workers);
+    }
     options.deadline = deadline_;
     options.load_threads = static_cast<int>(std::max<int64_t>(1, c_.trainer.threads_per_rank));
     options_ = options;
     checkpointer_ = std::make_unique<checkpoint::Checkpointer>(*fs_, *coordinator_, SystemClock(),
                                                                log_, options);
     ThrowIfError(checkpointer_->Open());
+    saves_ = std::make_unique<SaveSession>(*checkpointer_, actor().checkpoint, log_);
+    engine_->set_before_write([this](const void* begin, size_t bytes) {
+      (void)checkpointer_->WaitFree(begin, bytes);
+    });
+    if (c_.trainer.save_freq > 0) PrepareSaves();
+  }
+
+  // What the first save would otherwise pay for, and whether the disk will hold what is to be kept.
+  void PrepareSaves() {
+    const checkpoint::DiskForecast disk =
+        ValueOrThrow(checkpointer_->Prepare(SaveRequestNow(), actor().checkpoint.async_save));
+    if (rank0()) {
+      log_.Info("a checkpoint takes {:.1f} MiB; staging memory {:.1f} MiB a rank",
+                static_cast<double>(disk.checkpoint_bytes) / (1 << 20),
+                static_cast<double>(checkpointer_->staging_bytes()) / (1 << 20));
+    }
+    if (disk.needed_bytes <= disk.free_bytes) return;
+    const std::string text = fmt::format(
+        "{}: checkpoints of {} bytes will need {} more bytes, {} are free: make room, set "
+        "trainer.max_ckpts_to_keep, or set trainer.disk_check to warn",
+        c_.trainer.default_local_dir, disk.checkpoint_bytes, disk.needed_bytes, disk.free_bytes);
+    if (c_.trainer.disk_check == "refuse") throw Error(StatusCode::kNoSpace, text);
+    if (rank0()) log_.Warning("{}", text);
   }
 
   // 5. State of an earlier start, if asked for and there.
@@ -368,9 +400,9 @@ class Run {
 
       // 6.2 Forward, backward, update.
       m.lr = LearningRate(schedule, step);
-      const bool stop = inputs_.stop_requested != nullptr && inputs_.stop_requested->load();
-      const StepResult result =
-          engine_->Step(microbatches, batch.loss_tokens, m.lr, state_.optimizer_steps + 1, stop);
+      const StepNotices notices{StopRequested() || DeadlineNear(mean_step_s), saves_->busy()};
+      const StepResult result = engine_->Step(microbatches, batch.loss_tokens, m.lr,
+                                              state_.optimizer_steps + 1, notices);
 
       ThrowIfError(FailPoint("step.end"));
 
@@ -401,7 +433,7 @@ class Run {
       m.reduce_s = result.reduce_s;
       m.optimizer_s = result.optimizer_s;
       m.moves = result.moves;
-      m.save_s = std::exchange(last_save_s_, 0.0);
+      m.save_s = std::exchange(blocked_s_, 0.0);
       const double flops = flops_per_token * static_cast<double>(batch.tokens) / m.step_s;
       m.tflops = flops / 1e12;
       m.mfu = flops / gemm_rate_;
@@ -412,6 +444,7 @@ class Run {
         m.sample_digest = SampleDigest(state_.samples_consumed - count, count);
         metrics_->Step(m, c_.trainer.log_freq, log_);
       }
+      NoteSaves(saves_->AfterStep(m.step_s));
       if (state_.consecutive_skips >= c_.trainer.max_consecutive_skips) {
         throw Error(StatusCode::kInvalidData,
                     fmt::format("loss or gradient norm was not finite in {} steps in a row up to "
@@ -425,9 +458,15 @@ class Run {
       const bool last = step == total_steps_;
       if (c_.trainer.test_freq > 0 && (step % c_.trainer.test_freq == 0 || last)) Validate();
       const bool due = c_.trainer.save_freq > 0 && (step % c_.trainer.save_freq == 0 || last);
-      if (due || (result.stop && c_.trainer.save_freq > 0)) Save();
+      const bool ends = last || result.stop;
+      if (ends && c_.trainer.save_freq > 0) {
+        SaveLast(last);
+      } else if (due) {
+        Save(result.busy);
+      }
       if (result.stop && !last) {
-        log_.Info("asked to stop: ends after step {}; the next start goes on from here", step);
+        log_.Info("asked to stop: ends after step {}; the next start goes on from {}", step,
+                  saves_->saved_step() == step ? "here" : "the newest checkpoint");
         Finish();
         return RunEnd::kPreempted;
       }
@@ -468,12 +507,12 @@ class Run {
                            watch.Elapsed(), moves, log_);
   }
 
-  void Save() {
-    Phase("save");
+  checkpoint::SaveRequest SaveRequestNow() {
     checkpoint::SaveRequest request;
     request.step = state_.step;
     engine_->CopyToHost();
-    request.roles = {{"actor", engine_->ModelTable(false), engine_->OptimizerTable(false)}};
+    request.roles = {{"actor", engine_->ModelTable(false), engine_->OptimizerTable(false),
+                      engine_->ModelOnHost(), engine_->OptimizerOnHost()}};
     request.contents = ContentsOf(actor().checkpoint.save_contents);
     request.config_digest = source_.config.Digest();
     const auto& layout = context_->layout();
@@ -484,22 +523,79 @@ class Run {
       request.documents.push_back({"data_state.json", DataStateJson(state_, identity_), true});
       request.documents.push_back({"config.yaml", inputs_.loaded.resolved, false});
     }
+    return request;
+  }
+
+  // A failed save, which the checkpointer has logged, does not stop the run: the last good
+  // checkpoint is untouched.
+  void Save(bool busy_somewhere) {
+    Phase("save");
     const Stopwatch watch;
-    const auto saved = checkpointer_->Save(request);
-    last_save_s_ = watch.Elapsed();
-    // After a failure, which the checkpointer has logged, the run goes on; the last good checkpoint
-    // is untouched. Only a run that ends on a failed save must not look like a success.
-    last_save_ = saved.status();
+    saves_->Save(SaveRequestNow(), busy_somewhere);
+    blocked_s_ = watch.Elapsed();
     Phase("train");
+  }
+
+  // Before the run ends: returns when the step is on the disk, or when it cannot be any more.
+  void SaveLast(bool finished) {
+    Phase("save");
+    NoteSaves(saves_->Finish());
+    if (saves_->saved_step() == state_.step) return;
+    if (!finished && !FitsIntoGrace()) return;
+    saves_->SaveAndWait(SaveRequestNow());
+    NoteSaves(saves_->Finish());
+  }
+
+  void NoteSaves(const std::vector<checkpoint::SaveResult>& ended) {
+    if (!metrics_) return;
+    for (const checkpoint::SaveResult& result : ended)
+      metrics_->Save(state_.step, result, saves_->skipped(), saves_->superseded());
+  }
+
+  bool StopRequested() const {
+    return inputs_.stop_requested != nullptr && inputs_.stop_requested->load() != 0;
+  }
+
+  // Rank 0's view of the run time; the others hear of it with the step.
+  bool DeadlineNear(double mean_step_s) const {
+    if (!c_.trainer.save_before_deadline || !rank0()) return false;
+    const auto limit = static_cast<double>(*ParseRunTime(*c_.trainer.save_before_deadline));
+    // This step and one that is twice as slow, and a save that is half as slow again.
+    return run_watch_.Elapsed() + 3 * mean_step_s + 1.5 * checkpointer_->expected_save_s() >= limit;
+  }
+
+  // Whether a save, as long as past ones, ends before whoever asked us to stop loses patience.
+  // Collective: the rank that was asked first counts.
+  bool FitsIntoGrace() {
+    if (!c_.trainer.preemption_grace_seconds) return true;
+    double waited = 0;
+    if (StopRequested()) {
+      const auto now = SystemClock().Monotonic().count();
+      waited = static_cast<double>(now - inputs_.stop_requested->load()) / 1e9;
+    }
+    const std::vector<std::string> all = ValueOrThrow(checkpoint::AllGather(
+        *coordinator_, fmt::format("grace/{}", state_.step), std::to_string(waited), deadline_));
+    for (const std::string& one : all) waited = std::max(waited, std::stod(one));
+    const double left = *c_.trainer.preemption_grace_seconds - waited;
+    const double expected = 1.2 * checkpointer_->expected_save_s();
+    if (expected <= left) return true;
+    log_.Warning(
+        "step {} is not saved: past saves took {:.1f} s, {:.1f} s are left of "
+        "trainer.preemption_grace_seconds",
+        state_.step, expected / 1.2, left);
+    return false;
   }
 
   void Finish() {
     ThrowIfError(FailPoint("trainer.close"));
+    NoteSaves(saves_->Finish());
     ThrowIfError(checkpointer_->Close());
     context_->world().Barrier();
     context_->Shutdown();
-    ThrowIfError(last_save_.WithContext(
-        fmt::format("the state of the last step, {}, is not saved", state_.step)));
+    if (c_.trainer.save_freq > 0) {
+      ThrowIfError(saves_->last_status().WithContext(
+          fmt::format("the state of the last step, {}, is not saved", state_.step)));
+    }
   }
 
   const TrainerInputs& inputs_;
@@ -523,11 +619,12 @@ class Run {
   std::unique_ptr<StoreCoordinator> coordinator_;
   checkpoint::CheckpointOptions options_;
   std::unique_ptr<checkpoint::Checkpointer> checkpointer_;
+  std::unique_ptr<SaveSession> saves_;
   std::unique_ptr<MetricsWriter> metrics_;  // rank 0
   RunState state_;
   double gemm_rate_ = 0;
-  double last_save_s_ = 0;
-  Status last_save_;
+  const Stopwatch run_watch_;
+  double blocked_s_ = 0;  // of the last save, until the next step's metrics
 };
 
 }  // namespace

@@ -338,7 +338,7 @@ TEST(AsyncSave, MemoryIsFlatOverManySaves) {
   CheckpointOptions options = SmallOptions();
   options.remove_previous_ckpt_in_save = true;
   Job(disk, cut, options, [&](int, Rank& job) {
-    ThrowIfError(job->Prepare(job.Request(0)).status());
+    ThrowIfError(job->Prepare(job.Request(0), true).status());
     const int64_t reserved = job->staging_bytes();
     EXPECT_GT(reserved, 0);
     for (int64_t step = 1; step <= 100; ++step) {
@@ -357,7 +357,7 @@ TEST(AsyncSave, PredictsItsSize) {
   CheckpointOptions options = SmallOptions();
   options.chunk_bytes = int64_t{1} << 20;
   Job(disk, cut, options, [&](int rank, Rank& job) {
-    const int64_t predicted = ValueOrThrow(job->Prepare(job.Request(1)));
+    const int64_t predicted = ValueOrThrow(job->Prepare(job.Request(1), true)).checkpoint_bytes;
     ThrowIfError(job->Save(job.Request(1)).status());
     if (rank != 0) return;  // only rank 0 knows the documents
     int64_t written = 0;

@@ -1,0 +1,111 @@
+#include "trainer/save_session.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace keel::trainer {
+
+using checkpoint::SaveResult;
+
+namespace {
+
+// Steps whose median is what a step takes when nothing is saved.
+constexpr size_t kRemembered = 21;
+// The first steps warm up.
+constexpr size_t kFewest = 3;
+
+}  // namespace
+
+double SaveSession::Baseline() const {
+  if (undisturbed_.size() < kFewest) return -1;
+  std::vector<double> sorted = undisturbed_;
+  std::nth_element(sorted.begin(), sorted.begin() + static_cast<int64_t>(sorted.size() / 2),
+                   sorted.end());
+  return sorted[sorted.size() / 2];
+}
+
+void SaveSession::Save(checkpoint::SaveRequest request, bool busy_somewhere) {
+  if (!options_.async_save) {
+    SaveAndWait(request);
+    return;
+  }
+  bool supersede = false;
+  if (busy_somewhere) {
+    if (options_.on_busy == "skip") {
+      ++skipped_;
+      log_.Warning("step {} is not saved: the save before it is still in flight ({} skipped so far)",
+                   request.step, skipped_);
+      return;
+    }
+    supersede = options_.on_busy == "supersede";
+  }
+  const int64_t step = request.step;
+  const Status started = checkpointer_.StartSave(std::move(request), supersede);
+  Note(checkpointer_.Finished());
+  if (!started.ok()) {
+    SaveResult failed;
+    failed.status = started;
+    failed.record.step = step;
+    Note({failed});
+    return;
+  }
+  in_flight_ = true;
+  disturbed_s_ = 0;
+  // `blocking`: training goes on only when all of the state has been copied.
+  if (options_.staging.mode == "blocking")
+    (void)checkpointer_.WaitFree(nullptr, std::numeric_limits<size_t>::max());
+}
+
+void SaveSession::SaveAndWait(const checkpoint::SaveRequest& request) {
+  checkpointer_.Wait();
+  Note(checkpointer_.Finished());
+  in_flight_ = false;
+  SaveResult result;
+  result.record.step = request.step;
+  Result<checkpoint::SaveRecord> saved = checkpointer_.Save(request);
+  result.status = saved.status();
+  if (saved.ok()) result.record = std::move(saved).value();
+  last_status_ = result.status;
+  if (result.status.ok()) saved_step_ = request.step;
+  ended_.push_back(std::move(result));
+}
+
+// Background saves that have ended: their cost, their line in checkpoints.jsonl.
+void SaveSession::Note(std::vector<SaveResult> ended) {
+  for (SaveResult& result : ended) {
+    last_status_ = result.status;
+    if (result.status.ok()) {
+      saved_step_ = result.record.step;
+      // What the fence held up is in the steps already.
+      if (Baseline() >= 0) {
+        result.record.lost_s =
+            std::max(0.0, result.record.blocked_s - result.record.fence_s + disturbed_s_);
+      }
+    } else if (result.status.code() == StatusCode::kCancelled) {
+      ++superseded_;
+    }
+    checkpointer_.Note(result);
+    ended_.push_back(std::move(result));
+  }
+}
+
+std::vector<SaveResult> SaveSession::AfterStep(double seconds) {
+  if (in_flight_) {
+    if (const double baseline = Baseline(); baseline >= 0) disturbed_s_ += seconds - baseline;
+  } else {
+    undisturbed_.push_back(seconds);
+    if (undisturbed_.size() > kRemembered) undisturbed_.erase(undisturbed_.begin());
+  }
+  Note(checkpointer_.Finished());
+  in_flight_ = checkpointer_.busy();
+  return std::exchange(ended_, {});
+}
+
+std::vector<SaveResult> SaveSession::Finish() {
+  checkpointer_.Wait();
+  Note(checkpointer_.Finished());
+  return std::exchange(ended_, {});
+}
+
+}  // namespace keel::trainer
