@@ -24,6 +24,8 @@ namespace {
 
 // Saves of which the slowest is what the next one is expected to take.
 constexpr size_t kRemembered = 5;
+// How long a save in flight waits for peers when the run ends on an error.
+constexpr std::chrono::seconds kLastPatience{10};
 
 }  // namespace
 
@@ -60,7 +62,8 @@ struct Checkpointer::Impl {
         clock(clock_in),
         log(log_in),
         options(std::move(options_in)),
-        saver(fs_in, coordinator_in, clock_in, log_in, options, [this] { return CheckLock(); }) {}
+        patient(coordinator_in, clock_in),
+        saver(fs_in, patient, clock_in, log_in, options, [this] { return CheckLock(); }) {}
 
   // A background save, and what it needs for as long as it goes on.
   struct InFlight {
@@ -80,6 +83,7 @@ struct Checkpointer::Impl {
   const Clock& clock;
   Logger& log;
   const CheckpointOptions options;
+  HurriedCoordinator patient;  // of the saves
   Saver saver;
   std::shared_ptr<void> lock;  // rank 0: of the run directory
   std::string lock_owner;      // rank 0: what it wrote into the lock's owner file
@@ -192,7 +196,9 @@ Checkpointer::Checkpointer(FileSystem& fs, Coordinator& coordinator, const Clock
 
 Checkpointer::~Checkpointer() {
   if (impl_->in_flight != nullptr) {
-    impl_->in_flight->snapshot->Cancel();
+    // The run ends on an error. What is being saved is of a good step all the same: it gets its
+    // chance, but peers may be gone.
+    impl_->patient.HurryUntil(impl_->clock.Monotonic() + kLastPatience);
     impl_->Collect();
   }
   if (impl_->open) impl_->log.Warning("the checkpointer ends without Close");

@@ -5,12 +5,16 @@
 // store (parallel/store_coordinator.h). Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/status.h"
 
 namespace keel::checkpoint {
@@ -24,6 +28,27 @@ class Coordinator {
   // Waits until `key` exists. kDeadlineExceeded names the key and the time waited.
   virtual Result<std::string> Get(std::string_view key, std::chrono::milliseconds deadline) = 0;
   virtual Status Delete(std::string_view key) = 0;
+};
+
+// Another coordinator whose waits can be cut short from outside, when peers may be gone.
+class HurriedCoordinator final : public Coordinator {
+ public:
+  HurriedCoordinator(Coordinator& inner, const Clock& clock) : inner_(inner), clock_(clock) {}
+  // From this reading of the monotonic clock on no wait goes on. Any thread.
+  void HurryUntil(std::chrono::nanoseconds time) { until_.store(time.count()); }
+
+  int rank() const override { return inner_.rank(); }
+  int world() const override { return inner_.world(); }
+  Status Put(std::string_view key, std::string_view value) override {
+    return inner_.Put(key, value);
+  }
+  Result<std::string> Get(std::string_view key, std::chrono::milliseconds deadline) override;
+  Status Delete(std::string_view key) override { return inner_.Delete(key); }
+
+ private:
+  Coordinator& inner_;
+  const Clock& clock_;
+  std::atomic<int64_t> until_{std::numeric_limits<int64_t>::max()};
 };
 
 // Collective over all ranks of the coordinator. `tag` must be unique per use within the job, and

@@ -14,7 +14,7 @@ namespace keel::checkpoint {
 struct RankRecord {
   int64_t bytes = 0;
   double staged_s = 0;   // until the state was copied, and free to change
-  double written_s = 0;  // until the last byte was handed to the system
+  double written_s = 0;  // until all was written, without fsync
   double fsync_s = 0;
 };
 

@@ -131,7 +131,7 @@ class SnapshotWriter::Job {
     Join();
     KEEL_RETURN_IF_ERROR(failure_);
     times->fsync_s = fsync_s_;
-    times->written_s = watch.Elapsed();
+    times->written_s = std::max(0.0, watch.Elapsed() - fsync_s_);
     return digests;
   }
 
@@ -486,7 +486,7 @@ IoBackend MeasureBackend(FileSystem& fs, std::string_view directory, int64_t byt
       (void)fs.Remove(path);
       if (!ok) return IoBackend::kBuffered;
       double& seconds = best[backend == IoBackend::kDirect ? 1 : 0];
-      const double elapsed = times.written_s;
+      const double elapsed = times.written_s + times.fsync_s;
       seconds = seconds == 0 ? elapsed : std::min(seconds, elapsed);
     }
   }

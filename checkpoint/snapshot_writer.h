@@ -47,7 +47,7 @@ struct FileToWrite {
 
 struct WriteTimes {
   double staged_s = 0;   // until the last piece was copied
-  double written_s = 0;  // until the last byte was handed to the system
+  double written_s = 0;  // until the end, without fsync
   double fsync_s = 0;    // spent in fsync, summed over files
 };
 

@@ -123,7 +123,8 @@ void MetricsWriter::Save(int64_t step, const checkpoint::SaveResult& result, int
                {"checkpoint/skipped", skipped},
                {"checkpoint/superseded", superseded}};
   if (!result.status.ok()) data["checkpoint/error"] = result.status.ToString();
-  for (const auto& [key, value] : result.record.ToJson().items()) {
+  const Json record = result.record.ToJson();
+  for (const auto& [key, value] : record.items()) {
     if (value.is_number() && key != "step") data["checkpoint/" + key] = value;
   }
   Line(step, std::move(data));

@@ -59,17 +59,26 @@ class DiskFull(harness.Job):
         self.assertEqual(left, [])
 
     def test_room_for_no_checkpoint(self):
-        done = self.train_on_small_disk("none", self.checkpoint_bytes() // 2)
+        done = self.train_on_small_disk("none", self.checkpoint_bytes() // 2, trainer__disk_check="warn")
         output = done.stdout + done.stderr
         self.assertEqual(sorted(self.metrics("none")), list(range(1, STEPS + 1)), output[-3000:])
         self.assertRegex(output, r"step 2 was not saved: .*/none: the checkpoint needs \d+ bytes, \d+ are free")
         self.assertIn("the state of the last step, 6, is not saved", output)
         self.assertEqual(done.returncode, NO_SPACE)
+        self.assertIn("set trainer.disk_check to warn", output)
         self.check_steps("none", [])
+
+    def test_refused_at_the_start(self):
+        size = self.checkpoint_bytes()
+        done = self.train_on_small_disk("refused", 2 * size, trainer__max_ckpts_to_keep=2)
+        output = done.stdout + done.stderr
+        self.assertRegex(output, r"checkpoints of \d+ bytes will need \d+ more bytes, \d+ are free")
+        self.assertEqual(done.returncode, NO_SPACE)
+        self.assertEqual(self.metrics("refused"), {})
 
     def test_room_for_one(self):
         size = self.checkpoint_bytes()
-        done = self.train_on_small_disk("one", size + size // 2 + SLACK_BYTES)
+        done = self.train_on_small_disk("one", size + size // 2 + SLACK_BYTES, trainer__disk_check="warn")
         output = done.stdout + done.stderr
         self.assertEqual(sorted(self.metrics("one")), list(range(1, STEPS + 1)), output[-3000:])
         self.assertIn("step 4 was not saved", output)

@@ -104,8 +104,19 @@ TEST(ConfigTest, WhatDoesNotFitTogetherNamesBothKeys) {
   config.data.train_batch_size = 7;
   EXPECT_EQ(ValidateConfig(config, 8).size(), 1u);  // 7 over dp 2
   config.trainer.task = "rl";
-  config.actor_rollout_ref.actor.checkpoint.async_save = true;
-  EXPECT_EQ(ValidateConfig(config, 8).size(), 3u);
+  config.trainer.save_before_deadline = "90 minutes";
+  config.actor_rollout_ref.actor.checkpoint.staging.host_memory_cap = 4096;
+  EXPECT_EQ(ValidateConfig(config, 8).size(), 4u);
+}
+
+TEST(ConfigTest, RunTimes) {
+  EXPECT_EQ(ParseRunTime("00:00:00"), 0);
+  EXPECT_EQ(ParseRunTime("01:02:03"), 3723);
+  EXPECT_EQ(ParseRunTime("120:00:59"), 432059);
+  for (const char* text : {"", "1:2:3", "01:60:00", "01:00:60", "-1:00:00", "01:00", "aa:00:00",
+                           "01:00:0x", "01-00-00", "1 :00:00"}) {
+    EXPECT_EQ(ParseRunTime(text), std::nullopt) << text;
+  }
 }
 
 std::string ReadText(const std::string& path) {
