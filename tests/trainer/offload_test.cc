@@ -14,8 +14,11 @@
 #include <tuple>
 #include <vector>
 
+#include "checkpoint/checkpointer.h"
+#include "tests/checkpoint/test_support.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tiny_training.h"
+#include "trainer/store_coordinator.h"
 #include "trainer/train_engine.h"
 
 namespace keel::trainer {
@@ -258,6 +261,58 @@ TEST_P(OffloadTest, AnyOrderOfStepsMovesSavesAndLoadsKeepsTheBytes) {
     }
     reader.Finish();
     ASSERT_GT(saved.size(), 5u);
+  });
+}
+
+TEST_P(OffloadTest, BackgroundSavesHoldTheBytesOfTheirStep) {
+  const checkpoint::testing::TempDir folder;
+  const parallel::Store store = parallel::Store::InProcess();
+  OnRanks([&](parallel::ParallelContext& context, at::ScalarType dtype) {
+    Training training(context, dtype, kAll);
+    Training reader(context, dtype, {});
+    const auto fs = folder.Open();
+    StoreCoordinator coordinator(store, context.rank(), context.layout().world());
+    Logger log(checkpoint::testing::Quiet());
+    checkpoint::CheckpointOptions options = checkpoint::testing::SmallOptions();
+    options.run_id = "offload";
+    options.host_memory_cap = 16 << 10;  // what must be copied goes in waves, and is waited for
+    checkpoint::Checkpointer checkpointer(*fs, coordinator, SystemClock(), log, options);
+    ThrowIfError(checkpointer.Open());
+    training.engine.set_before_write(
+        [&](const void* begin, size_t bytes) { checkpointer.WaitFree(begin, bytes); });
+    std::vector<std::vector<Piece>> expected;
+    std::mt19937 own(static_cast<unsigned>(200 + context.rank()));
+    for (int save = 1; save <= 6; ++save) {
+      // Ranks may differ in where their state is.
+      for (const StateClass c : kClasses) {
+        if (own() % 3 == 0) training.engine.residency().Load(c);
+      }
+      training.Step();
+      expected.push_back(StateOf(training.engine));
+      checkpoint::SaveRequest request;
+      request.step = save;
+      request.contents = {true, true, false, false};
+      request.roles = {{"actor", training.engine.ModelTable(false),
+                        training.engine.OptimizerTable(false), training.engine.ModelOnHost(),
+                        training.engine.OptimizerOnHost()}};
+      ThrowIfError(checkpointer.StartSave(std::move(request)));
+      training.Step();
+      training.engine.OffloadIdle();
+      for (const checkpoint::SaveResult& ended : checkpointer.Finished())
+        ThrowIfError(ended.status);
+    }
+    checkpointer.Wait();
+    for (const checkpoint::SaveResult& ended : checkpointer.Finished()) ThrowIfError(ended.status);
+    for (int save = 1; save <= 6; ++save) {
+      checkpoint::LoadRequest request;
+      request.resume_path = "global_step_" + std::to_string(save);
+      request.contents = {true, true, false, false};
+      request.roles = {
+          {"actor", reader.engine.ModelTable(true), reader.engine.OptimizerTable(true)}};
+      ASSERT_TRUE(ValueOrThrow(checkpointer.Load(request)).has_value());
+      ExpectSameBytes(StateOf(reader.engine), expected[static_cast<size_t>(save) - 1]);
+    }
+    ThrowIfError(checkpointer.Close());
   });
 }
 
