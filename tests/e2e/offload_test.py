@@ -14,6 +14,7 @@ from harness import stable
 STEPS = 8
 STOP = 4
 MEGATRON = "actor_rollout_ref__actor__megatron__"
+VALIDATION_LOSS = "validation_metrics/global_avg_loss"
 CLASSES = ("param", "grad", "optimizer")
 TIMERS = {f"timing_s/{name}_{move}" for name in CLASSES for move in ("load", "offload")}
 
@@ -41,7 +42,7 @@ class Offload(harness.Job):
             changes["trainer__resume_from_path"] = str(self.run_dir(resumed_from) / f"global_step_{STOP}")
         self.train(self.config(name, **changes), ranks=self.RANKS)
         records = harness.read_jsonl(self.run_dir(name) / "metrics.jsonl")
-        validations = {r["step"]: r["data"] for r in records if harness.LOSS not in r["data"]}
+        validations = {r["step"]: r["data"] for r in records if VALIDATION_LOSS in r["data"]}
         return self.metrics(name), validations, checkpoint_files.digests(self.run_dir(name) / f"global_step_{STEPS}")
 
     def assert_equal_after(self, stop, one, other):
@@ -86,7 +87,13 @@ class OffloadBfloat16(Offload):
 
 
 class OffloadFourRanks(Offload):
-    LAYOUT = {f"{MEGATRON}tensor_model_parallel_size": 2, "actor_rollout_ref__model__dtype": "bfloat16"}
+    """Saves go on in the background, and read in place what is on the host."""
+
+    LAYOUT = {
+        f"{MEGATRON}tensor_model_parallel_size": 2,
+        "actor_rollout_ref__model__dtype": "bfloat16",
+        "actor_rollout_ref__actor__checkpoint__async_save": True,
+    }
     RANKS = 4
 
 
