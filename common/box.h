@@ -9,6 +9,8 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "common/status.h"
 
@@ -22,7 +24,7 @@ class Dims {
   Dims() = default;
   Dims(std::initializer_list<int64_t> values);
   explicit Dims(std::span<const int64_t> values);  // throws Error(kInternal) above kMaxDims
-  static Dims Filled(int count, int64_t value);
+  static Dims Filled(int count, int64_t value);    // throws likewise
 
   int size() const { return size_; }
   bool empty() const { return size_ == 0; }
@@ -46,6 +48,8 @@ Result<int64_t> CheckedElements(const Dims& shape);
 // Row-major strides in elements.
 Dims ContiguousStrides(const Dims& shape);
 
+// What comes from a file or a peer may hold any numbers: all but elements() take them without
+// overflow.
 struct Box {
   Dims offset;  // inclusive start per dim
   Dims size;    // extent per dim
@@ -54,19 +58,25 @@ struct Box {
 
   int dims() const { return size.size(); }
   int64_t elements() const { return size.elements(); }
-  bool empty() const { return elements() == 0; }
+  bool empty() const;  // no extent in some dim; a box without dims is one element
   // Lies inside a tensor of this shape: same number of dims, offsets and ends in range.
   bool Within(const Dims& shape) const;
   bool Contains(const Box& other) const;
-  std::string ToString() const;  // "[0:4, 8:16]"
+  std::string ToString() const;  // "[0:4, 8:16]"; "[9:9+-4]" where the end is before the start
   friend bool operator==(const Box& a, const Box& b);
 };
 
-// The common region; nothing when it is empty. Boxes without dims (scalars) intersect.
+// The common region; nothing when it is empty or the numbers of dims differ. Boxes without dims
+// (scalars) intersect.
 std::optional<Box> Intersect(const Box& a, const Box& b);
 
-// Proves that `boxes` cover `whole` exactly once: none outside, no overlap, no gap. The error names
-// the offending boxes and what they overlap or miss. O(n log n) for boxes that share cuts.
+// Two boxes of `boxes`, by index, that share an element; nothing when all are disjoint. O(n log n)
+// for boxes that differ in at most two dims, so for all cuts of vectors and matrices, and for grids
+// in any number of dims; up to n^2 for irregular cuts of three dims at once.
+std::optional<std::pair<size_t, size_t>> FindOverlap(std::span<const Box> boxes);
+
+// Proves that `boxes` cover `whole` exactly once: none outside, no overlap, no gap. The error
+// starts with `what` and names the boxes that lie outside or overlap, or counts what is missing.
 Status CheckExactCover(const Box& whole, std::span<const Box> boxes, std::string_view what);
 
 }  // namespace keel

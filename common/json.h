@@ -17,8 +17,10 @@ struct JsonLimits {
   int64_t max_bytes = int64_t{256} << 20;
 };
 
-// Refuses duplicate keys, deeper nesting, trailing text, and numbers outside int64/uint64/double.
-// `where` stands first in messages: "train.jsonl:17".
+// Refuses duplicate keys, deeper nesting, trailing text (a zero byte included), and numbers outside
+// int64/uint64/double: kInvalidData. `where` stands first in messages, then where the last
+// character of what is wrong stands (columns count characters): "train.jsonl:17: line 1, column 9:
+// ...".
 Result<Json> ParseJson(std::string_view text, std::string_view where,
                        const JsonLimits& limits = {});
 

@@ -1,38 +1,78 @@
 #include "common/shard_table.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <limits>
+#include <utility>
 
 #include "common/hash.h"
+#include "common/text.h"
 
 namespace keel {
 
+namespace {
+
+constexpr int64_t kMaxBytes = int64_t{1} << 62;
+
+}  // namespace
+
+size_t ShardTable::SlotOf(int tensor, const Box& box) const {
+  std::array<int64_t, 1 + 2 * kMaxDims> key{};
+  size_t used = 0;
+  key[used++] = tensor;
+  for (const int64_t value : box.offset) key[used++] = value;
+  for (const int64_t value : box.size) key[used++] = value;
+  const std::string_view bytes(reinterpret_cast<const char*>(key.data()), used * sizeof(int64_t));
+  size_t slot = Hash64(bytes) & (slots_.size() - 1);
+  for (; slots_[slot] >= 0; slot = (slot + 1) & (slots_.size() - 1)) {
+    const Shard& shard = shards_[static_cast<size_t>(slots_[slot])];
+    if (shard.tensor == tensor && shard.box == box) break;
+  }
+  return slot;
+}
+
+void ShardTable::GrowSlots() {
+  if (slots_.size() >= 2 * (shards_.size() + 1)) return;
+  slots_.assign(std::max<size_t>(16, 2 * slots_.size()), -1);
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    slots_[SlotOf(shards_[i].tensor, shards_[i].box)] = static_cast<int32_t>(i);
+  }
+}
+
 Status ShardTable::Add(const TensorInfo& tensor, const Box& box, StridedView view, int replica) {
+  const auto refuse = [&](const std::string& why) {
+    return Status(StatusCode::kInternal, fmt::format("{}: {}", Printable(tensor.name), why));
+  };
   if (!box.Within(tensor.shape)) {
-    return Status(StatusCode::kInternal, tensor.name + ": box " + box.ToString() +
-                                             " lies outside shape " + tensor.shape.ToString());
+    return refuse(
+        fmt::format("box {} lies outside shape {}", box.ToString(), tensor.shape.ToString()));
+  }
+  const Result<int64_t> elements = CheckedElements(box.size);
+  if (!elements.ok() || *elements > (kMaxBytes - bytes_) / DTypeSize(tensor.dtype)) {
+    return refuse(fmt::format("with box {} the table has more than 2^62 bytes", box.ToString()));
   }
   int index = Find(tensor.name);
+  if (index >= 0 && !(tensors_[static_cast<size_t>(index)] == tensor)) {
+    const TensorInfo& known = tensors_[static_cast<size_t>(index)];
+    return refuse(fmt::format("mentioned as {}{} and as {}{}", DTypeName(known.dtype),
+                              known.shape.ToString(), DTypeName(tensor.dtype),
+                              tensor.shape.ToString()));
+  }
+  GrowSlots();
+  const size_t slot = SlotOf(index < 0 ? static_cast<int>(tensors_.size()) : index, box);
+  if (slots_[slot] >= 0)
+    return refuse(fmt::format("box {} is in the table already", box.ToString()));
   if (index < 0) {
     index = static_cast<int>(tensors_.size());
     tensors_.push_back(tensor);
     by_name_.emplace(tensor.name, index);
-  } else if (!(tensors_[static_cast<size_t>(index)] == tensor)) {
-    const TensorInfo& known = tensors_[static_cast<size_t>(index)];
-    return Status(StatusCode::kInternal,
-                  tensor.name + ": mentioned as " + std::string(DTypeName(known.dtype)) +
-                      known.shape.ToString() + " and as " + std::string(DTypeName(tensor.dtype)) +
-                      tensor.shape.ToString());
   }
-  for (auto it = shards_.rbegin(); it != shards_.rend(); ++it) {
-    if (it->tensor == index && it->box == box) {
-      return Status(StatusCode::kInternal,
-                    tensor.name + ": box " + box.ToString() + " is in the table already");
-    }
-    // Boxes of one tensor stand together in every table built in order; stop at the first stranger.
-    if (it->tensor != index) break;
-  }
+  slots_[slot] = static_cast<int32_t>(shards_.size());
   shards_.push_back({index, box, replica, view});
+  bytes_ += *elements * DTypeSize(tensor.dtype);
   return Status::Ok();
 }
 
@@ -46,13 +86,6 @@ Status ShardTable::Append(const ShardTable& other) {
 int ShardTable::Find(std::string_view name) const {
   const auto it = by_name_.find(name);
   return it == by_name_.end() ? -1 : it->second;
-}
-
-int64_t ShardTable::bytes() const {
-  int64_t sum = 0;
-  for (const Shard& shard : shards_)
-    sum += shard.box.elements() * DTypeSize(tensor_of(shard).dtype);
-  return sum;
 }
 
 ShardTable ShardTable::WithoutViews() const {
@@ -69,8 +102,10 @@ namespace {
 class ByteWriter {
  public:
   void Int(int64_t value) {
+    char bytes[8];
     for (int i = 0; i < 8; ++i)
-      out_.push_back(static_cast<char>(static_cast<uint64_t>(value) >> (8 * i)));
+      bytes[i] = static_cast<char>(static_cast<uint64_t>(value) >> (8 * i));
+    out_.append(bytes, sizeof(bytes));
   }
   void Text(std::string_view text) {
     Int(static_cast<int64_t>(text.size()));
@@ -88,9 +123,9 @@ class ByteWriter {
 
 class ByteReader {
  public:
-  explicit ByteReader(std::string_view bytes) : bytes_(bytes) {}
+  explicit ByteReader(std::string_view bytes) : bytes_(bytes), total_(bytes.size()) {}
   int64_t Int() {
-    if (bytes_.size() < 8) return Fail();
+    if (bytes_.size() < 8) return Fail("an integer of 8 bytes");
     uint64_t value = 0;
     for (size_t i = 0; i < 8; ++i)
       value |= uint64_t{static_cast<unsigned char>(bytes_[i])} << (8 * i);
@@ -100,7 +135,7 @@ class ByteReader {
   std::string Text() {
     const int64_t size = Int();
     if (size < 0 || static_cast<uint64_t>(size) > bytes_.size()) {
-      Fail();
+      Fail("a text that ends in the table");
       return {};
     }
     std::string text(bytes_.substr(0, static_cast<size_t>(size)));
@@ -110,30 +145,42 @@ class ByteReader {
   Dims List() {
     const int64_t size = Int();
     if (size < 0 || size > kMaxDims) {
-      Fail();
+      Fail("a number of dims");
       return {};
     }
     Dims dims = Dims::Filled(static_cast<int>(size), 0);
     for (int i = 0; i < dims.size(); ++i) dims[i] = Int();
     return dims;
   }
+  // An integer in [0, limit].
+  int64_t Below(int64_t limit, std::string_view expected) {
+    const int64_t value = Int();
+    return value < 0 || value > limit ? Fail(expected) : value;
+  }
   // A count of things that take at least `bytes_each` bytes.
   int64_t Count(int64_t bytes_each) {
     const int64_t count = Int();
-    if (count < 0 || count > static_cast<int64_t>(bytes_.size()) / bytes_each) return Fail();
+    if (count < 0 || count > static_cast<int64_t>(bytes_.size()) / bytes_each)
+      return Fail("a count of what follows");
     return count;
   }
-  bool ok() const { return ok_; }
-  bool at_end() const { return bytes_.empty(); }
-
- private:
-  int64_t Fail() {
-    ok_ = false;
+  // The first thing that was not as expected is what the message names; nothing is read after it.
+  int64_t Fail(std::string_view expected) {
+    if (ok()) {
+      problem_ = fmt::format("malformed shard table of {} bytes: expected {} before byte {}",
+                             total_, expected, total_ - bytes_.size());
+    }
     bytes_ = {};
     return 0;
   }
+  bool ok() const { return problem_.empty(); }
+  bool at_end() const { return bytes_.empty(); }
+  Status status() const { return ok() ? Status::Ok() : Status(StatusCode::kInvalidData, problem_); }
+
+ private:
   std::string_view bytes_;
-  bool ok_ = true;
+  size_t total_;
+  std::string problem_;
 };
 
 }  // namespace
@@ -157,7 +204,6 @@ std::string ShardTable::Serialize() const {
 }
 
 Result<ShardTable> ShardTable::Deserialize(std::string_view bytes) {
-  const Status malformed(StatusCode::kInvalidData, "malformed shard table");
   ByteReader reader(bytes);
   ShardTable table;
   const int64_t tensors = reader.Count(24);
@@ -165,27 +211,28 @@ Result<ShardTable> ShardTable::Deserialize(std::string_view bytes) {
   for (int64_t i = 0; i < tensors && reader.ok(); ++i) {
     TensorInfo info;
     info.name = reader.Text();
-    const int64_t dtype = reader.Int();
-    if (dtype < 0 || dtype > static_cast<int64_t>(DType::kU64)) return malformed;
-    info.dtype = static_cast<DType>(dtype);
+    info.dtype = static_cast<DType>(reader.Below(static_cast<int64_t>(DType::kU64), "a dtype"));
     info.shape = reader.List();
-    if (!CheckedElements(info.shape).ok()) return malformed;
+    if (!CheckedElements(info.shape).ok()) reader.Fail("a shape");
     infos.push_back(std::move(info));
   }
   const int64_t shards = reader.Count(32);
   for (int64_t i = 0; i < shards && reader.ok(); ++i) {
-    const int64_t tensor = reader.Int();
+    const int64_t tensor = reader.Below(static_cast<int64_t>(infos.size()) - 1, "a tensor's index");
     Box box;
     box.offset = reader.List();
     box.size = reader.List();
-    const int64_t replica = reader.Int();
-    if (!reader.ok() || tensor < 0 || tensor >= static_cast<int64_t>(infos.size()))
-      return malformed;
+    const int64_t replica = reader.Below(std::numeric_limits<int>::max(), "a replica's index");
+    if (!reader.ok()) break;
     const Status added =
         table.Add(infos[static_cast<size_t>(tensor)], box, {}, static_cast<int>(replica));
-    if (!added.ok()) return Status(StatusCode::kInvalidData, added.message());
+    if (!added.ok()) {
+      return Status(StatusCode::kInvalidData, "malformed shard table: " + added.message());
+    }
   }
-  if (!reader.ok() || !reader.at_end()) return malformed;
+  if (!reader.at_end()) reader.Fail("its end");
+  if (table.tensors() != infos) reader.Fail("the tensors in the order of their first shards");
+  KEEL_RETURN_IF_ERROR(reader.status());
   return table;
 }
 
@@ -199,27 +246,38 @@ void CopyBox(const Box& box, const Box& source_box, const StridedView& source, c
     from += (box.offset[i] - source_box.offset[i]) * source.strides[i] * element_size;
     to += (box.offset[i] - dest_box.offset[i]) * dest.strides[i] * element_size;
   }
-  // Inner dims that are contiguous on both sides make one run.
-  int outer = dims;
+  // Inner dims that are contiguous on both sides make one run; dims of one element are no step.
+  struct Loop {
+    int64_t count = 1;
+    int64_t from_step = 0;  // bytes
+    int64_t to_step = 0;
+  };
+  std::array<Loop, kMaxDims> loops;  // innermost first
+  size_t outer = 0;
   int64_t run = 1;
-  while (outer > 0 && source.strides[outer - 1] == run && dest.strides[outer - 1] == run) {
-    run *= box.size[outer - 1];
-    --outer;
+  for (int i = dims - 1; i >= 0; --i) {
+    if (box.size[i] == 1) continue;
+    if (outer == 0 && source.strides[i] == run && dest.strides[i] == run) {
+      run *= box.size[i];
+    } else {
+      loops[outer++] = {box.size[i], source.strides[i] * element_size,
+                        dest.strides[i] * element_size};
+    }
   }
   const auto bytes = static_cast<size_t>(run * element_size);
-  Dims at = Dims::Filled(outer, 0);
+  std::array<int64_t, kMaxDims> at{};
   while (true) {
     std::memcpy(to, from, bytes);
-    int d = outer - 1;
-    for (; d >= 0; --d) {
-      from += source.strides[d] * element_size;
-      to += dest.strides[d] * element_size;
-      if (++at[d] < box.size[d]) break;
-      from -= source.strides[d] * box.size[d] * element_size;
-      to -= dest.strides[d] * box.size[d] * element_size;
+    size_t d = 0;
+    for (; d < outer; ++d) {
+      from += loops[d].from_step;
+      to += loops[d].to_step;
+      if (++at[d] < loops[d].count) break;
+      from -= loops[d].from_step * loops[d].count;
+      to -= loops[d].to_step * loops[d].count;
       at[d] = 0;
     }
-    if (d < 0) return;
+    if (d == outer) return;
   }
 }
 

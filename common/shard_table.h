@@ -43,8 +43,9 @@ struct Shard {
 
 class ShardTable {
  public:
-  // Adds a box; the tensor is added on first mention. kInternal when the tensor was mentioned with
-  // another dtype or shape, the box lies outside, or the table has this very box already.
+  // Adds a box; the tensor is added on first mention. kInternal, and the table is as it was, when
+  // the tensor was mentioned with another dtype or shape, the box lies outside, the table has this
+  // very box already, or its boxes would be more than 2^62 bytes.
   Status Add(const TensorInfo& tensor, const Box& box, StridedView view = {}, int replica = 0);
   // All shards of `other`, likewise.
   Status Append(const ShardTable& other);
@@ -57,12 +58,13 @@ class ShardTable {
   // Index into tensors(), or -1.
   int Find(std::string_view name) const;
   // Bytes of all shards (replicas counted as often as they appear).
-  int64_t bytes() const;
+  int64_t bytes() const { return bytes_; }
   // The same tensors and boxes without memory.
   ShardTable WithoutViews() const;
   // XXH3-64 over names, dtypes, shapes, boxes and replicas, in order: the key of cached plans.
   uint64_t Fingerprint() const;
-  // The table as bytes for a peer (views are not sent), and back. kInvalidData on malformed input.
+  // The table as bytes for a peer (views are not sent), and back. kInvalidData on malformed input:
+  // what is taken gives the same bytes again.
   std::string Serialize() const;
   static Result<ShardTable> Deserialize(std::string_view bytes);
 
@@ -71,8 +73,16 @@ class ShardTable {
     using is_transparent = void;
     size_t operator()(std::string_view s) const { return std::hash<std::string_view>()(s); }
   };
+  // The slot of `slots_` where this box of this tensor stands, or the empty one where it belongs.
+  size_t SlotOf(int tensor, const Box& box) const;
+  void GrowSlots();
+
   std::vector<TensorInfo> tensors_;
   std::vector<Shard> shards_;
+  // Open addressing, at most half full: indexes into shards_, -1 where empty. Finds boxes that are
+  // there already in a table of a million.
+  std::vector<int32_t> slots_;
+  int64_t bytes_ = 0;
   std::unordered_map<std::string, int, StringHash, std::equal_to<>> by_name_;
 };
 

@@ -1,6 +1,7 @@
 // Small helpers for messages.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,5 +14,10 @@ int EditDistance(std::string_view a, std::string_view b);
 // The candidate within an edit distance of 2 (1 for words of up to four letters) that is nearest,
 // or "".
 std::string Closest(std::string_view word, const std::vector<std::string>& candidates);
+
+// Text of unknown origin, fit for one line of a message: control characters, line separators,
+// changes of direction and bytes that are not UTF-8 become \xNN each; "..." stands for what comes
+// after `max_bytes` bytes, or after the last whole character of these.
+std::string Printable(std::string_view text, size_t max_bytes = 200);
 
 }  // namespace keel
