@@ -1,5 +1,7 @@
 #include "checkpoint/catalog.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <tuple>
 #include <utility>
@@ -7,6 +9,35 @@
 #include "checkpoint/names.h"
 
 namespace keel::checkpoint {
+namespace {
+
+// Adds what is foreign below `directory`/`below`; `below` is empty or ends with a slash.
+Status CollectForeign(const FileSystem& fs, std::string_view directory, const std::string& below,
+                      const Manifest& manifest, std::vector<std::string>* foreign) {
+  const std::string here = fmt::format("{}/{}", directory, below);
+  KEEL_ASSIGN_OR_RETURN(const std::vector<FileInfo> infos,
+                        fs.List(std::string_view(here).substr(0, here.size() - 1)));
+  for (const FileInfo& info : infos) {
+    const std::string path = below + info.name;
+    if (info.kind == FileKind::kDirectory) {
+      KEEL_RETURN_IF_ERROR(CollectForeign(fs, directory, path + "/", manifest, foreign));
+      continue;
+    }
+    const bool known = path == kManifestName || path == kIndexName || path == kPinName ||
+                       manifest.Find(path) != nullptr;
+    if (!known || info.kind != FileKind::kFile) foreign->push_back(path);
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> ForeignEntries(const FileSystem& fs, std::string_view directory,
+                                                const Manifest& manifest) {
+  std::vector<std::string> foreign;
+  KEEL_RETURN_IF_ERROR(CollectForeign(fs, directory, "", manifest, &foreign));
+  return foreign;
+}
 
 Result<std::vector<CatalogEntry>> ListCheckpoints(const FileSystem& fs) {
   KEEL_ASSIGN_OR_RETURN(const std::vector<FileInfo> names, fs.List("."));

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/manifest.h"
@@ -22,5 +23,11 @@ struct CatalogEntry {
 // numbers, so that a run that went back to an earlier step resumes from what it did last. Those
 // without a valid manifest come last, by step. Links and files of such names are not listed.
 Result<std::vector<CatalogEntry>> ListCheckpoints(const FileSystem& fs);
+
+// What lies in a checkpoint's directory and is not of it: paths below `directory`, sorted. Neither
+// manifest, index, the files that the manifest lists nor a pin; links always; directories never, as
+// an empty one holds nothing of anyone.
+Result<std::vector<std::string>> ForeignEntries(const FileSystem& fs, std::string_view directory,
+                                                const Manifest& manifest);
 
 }  // namespace keel::checkpoint

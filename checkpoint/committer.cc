@@ -6,7 +6,11 @@
 #include <optional>
 #include <utility>
 
+#include "checkpoint/catalog.h"
+#include "checkpoint/lease.h"
 #include "checkpoint/names.h"
+#include "checkpoint/pin.h"
+#include "checkpoint/verifier.h"
 #include "common/fail_point.h"
 
 namespace keel::checkpoint {
@@ -49,55 +53,81 @@ Status Committer::Publish(const std::string& temporary, const Manifest& manifest
   // 2. Make way, when something has the name.
   const std::string final_name = StepDirectory(manifest.step);
   std::string moved_to;
-  KEEL_RETURN_IF_ERROR(MoveExistingAside(manifest.step, manifest.save_id, &moved_to));
+  KEEL_RETURN_IF_ERROR(MoveExistingAside(manifest, &moved_to));
+  const auto restore = [&](const Status& cause) {
+    if (moved_to.empty()) return cause;
+    (void)fs_.Rename(moved_to, final_name, kNoReplace);
+    (void)fs_.SyncDirectory(kRoot);
+    return cause;
+  };
 
   // 3. The one rename that makes the step visible, and its durability.
   Status status = fs_.Rename(temporary, final_name, kNoReplace);
-  if (status.ok()) {
-    status = FailPoint("commit.renamed");
-    if (status.ok()) status = fs_.SyncDirectory(kRoot);
-    if (status.ok()) status = FailPoint("commit.synced");
-    if (!status.ok()) (void)fs_.Rename(final_name, temporary, kNoReplace);
-  }
+  if (!status.ok()) return restore(status);
+  status = FailPoint("commit.renamed");
+  if (status.ok()) status = fs_.SyncDirectory(kRoot);
+  if (status.ok()) status = FailPoint("commit.synced");
   if (!status.ok()) {
-    if (!moved_to.empty()) {
-      (void)fs_.Rename(moved_to, final_name, kNoReplace);
-      (void)fs_.SyncDirectory(kRoot);
-    }
-    return status;
+    (void)fs_.Rename(final_name, temporary, kNoReplace);
+    return restore(status);
   }
 
-  // 4. The new one is durable: what it replaced may go.
-  if (const auto scratch = ParseScratchDirectory(moved_to);
-      scratch && scratch->kind == ScratchKind::kReplaced) {
-    const std::string trash =
-        ScratchDirectory(ScratchKind::kTrash, manifest.step, manifest.save_id);
-    Status removed = fs_.Rename(moved_to, trash, kNoReplace);
-    if (removed.ok()) removed = FailPoint("commit.replaced_removed");
-    if (removed.ok()) removed = RemoveTree(fs_, trash);
-    if (!removed.ok()) {
-      log_.Warning("{} was replaced; its earlier version could not be removed: {}", final_name,
-                   removed.message());
-    }
+  // 4. What it replaced may go, if the new one is whole.
+  const std::optional<Scratch> scratch = ParseScratchDirectory(moved_to);
+  if (!scratch) return Status::Ok();
+  const VerifyReport report = VerifyCheckpoint(fs_, final_name, 1);
+  if (!report.problems.empty()) {
+    (void)fs_.Rename(final_name, temporary, kNoReplace);
+    return restore(Status(StatusCode::kDataLoss,
+                          fmt::format("{}: read back before its earlier version was to be removed, "
+                                      "which is restored: {}",
+                                      final_name, report.problems.front())));
+  }
+  if (const Status removed = RemoveReplaced(moved_to, manifest.step, manifest.save_id);
+      !removed.ok()) {
+    log_.Warning(
+        "{} was replaced; its earlier version could not be removed, the next start will try again: "
+        "{}",
+        final_name, removed.message());
   }
   return Status::Ok();
 }
 
-Status Committer::MoveExistingAside(int64_t step, const std::string& save_id,
-                                    std::string* moved_to) {
-  const std::string final_name = StepDirectory(step);
+Status Committer::RemoveReplaced(const std::string& replaced, int64_t step,
+                                 const std::string& save_id) {
+  KEEL_ASSIGN_OR_RETURN(const Lease lease, LeaseForRemoval(fs_, replaced));
+  const std::string trash = ScratchDirectory(ScratchKind::kTrash, step, save_id);
+  KEEL_RETURN_IF_ERROR(fs_.Rename(replaced, trash, kNoReplace));
+  KEEL_FAIL_POINT("commit.replaced_removed");
+  return RemoveTree(fs_, trash);
+}
+
+Status Committer::MoveExistingAside(const Manifest& successor, std::string* moved_to) {
+  const std::string final_name = StepDirectory(successor.step);
   if (const Result<FileInfo> there = fs_.Stat(final_name); !there.ok()) {
     return there.status().code() == StatusCode::kNotFound ? Status::Ok() : there.status();
   }
   const Result<Manifest> manifest = ReadManifest(fs_, final_name);
+  std::string kept_because;
+  if (!manifest.ok()) {
+    kept_because = fmt::format("is not a valid checkpoint ({})", manifest.status().message());
+  } else if (manifest->run_id != successor.run_id) {
+    kept_because = fmt::format("is of another run ({})", manifest->run_id);
+  } else if (IsPinned(fs_, final_name)) {
+    kept_because = "is pinned";
+  } else {
+    KEEL_ASSIGN_OR_RETURN(const std::vector<std::string> foreign,
+                          ForeignEntries(fs_, final_name, *manifest));
+    if (!foreign.empty())
+      kept_because = fmt::format("holds '{}', which Keel did not write", foreign.front());
+  }
   std::string target;
-  if (manifest.ok()) {
-    target = ScratchDirectory(ScratchKind::kReplaced, step, save_id);
+  if (kept_because.empty()) {
+    target = ScratchDirectory(ScratchKind::kReplaced, successor.step, successor.save_id);
     log_.Info("{} exists already (save {}): replacing it", final_name, manifest->save_id);
   } else {
-    target = fmt::format("{}.set-aside-{}", final_name, save_id);
-    log_.Warning("{} exists and is not a valid checkpoint ({}): kept as {}",
-                 fs_.Describe(final_name), manifest.status().message(), target);
+    target = fmt::format("{}.set-aside-{}", final_name, successor.save_id);
+    log_.Warning("{} exists and {}: kept as {}", fs_.Describe(final_name), kept_because, target);
   }
   KEEL_FAIL_POINT("commit.aside");
   KEEL_RETURN_IF_ERROR(fs_.Rename(final_name, target, kNoReplace));
@@ -125,15 +155,8 @@ Status Committer::CollectDebris() {
     const std::optional<Scratch> scratch = ParseScratchDirectory(info.name);
     if (!scratch || info.kind != FileKind::kDirectory) continue;
     if (scratch->kind == ScratchKind::kReplaced) {
-      const std::string final_name = StepDirectory(scratch->step);
-      const Status restored = fs_.Rename(info.name, final_name, kNoReplace);
-      if (restored.ok()) {
-        KEEL_RETURN_IF_ERROR(fs_.SyncDirectory(kRoot));
-        log_.Warning("{} was being replaced when the last run ended: restored",
-                     fs_.Describe(final_name));
-        continue;
-      }
-      if (restored.code() != StatusCode::kAlreadyExists) return restored;
+      KEEL_RETURN_IF_ERROR(CollectReplaced(info.name, scratch->step, scratch->save_id));
+      continue;
     }
     KEEL_FAIL_POINT("commit.debris");
     std::string doomed = info.name;
@@ -148,6 +171,30 @@ Status Committer::CollectDebris() {
     } else {
       log_.Info("removed {}, left by an interrupted run", fs_.Describe(info.name));
     }
+  }
+  return Status::Ok();
+}
+
+Status Committer::CollectReplaced(const std::string& replaced, int64_t step,
+                                  const std::string& save_id) {
+  const std::string final_name = StepDirectory(step);
+  const Status restored = fs_.Rename(replaced, final_name, kNoReplace);
+  if (restored.ok()) {
+    log_.Warning("{} was being replaced when the last run ended: restored",
+                 fs_.Describe(final_name));
+    return fs_.SyncDirectory(kRoot);
+  }
+  if (restored.code() != StatusCode::kAlreadyExists) return restored;
+  if (const VerifyReport report = VerifyCheckpoint(fs_, final_name, 1); !report.problems.empty()) {
+    log_.Error(
+        "{} is damaged: {}. The checkpoint that it replaced is kept as {}: rename that to {} "
+        "to go back to it",
+        fs_.Describe(final_name), report.problems.front(), replaced, final_name);
+    return Status::Ok();
+  }
+  if (const Status removed = RemoveReplaced(replaced, step, save_id); !removed.ok()) {
+    log_.Warning("{}, replaced by {}, could not be removed, the next start will try again: {}",
+                 fs_.Describe(replaced), final_name, removed.message());
   }
   return Status::Ok();
 }

@@ -29,10 +29,11 @@ class Committer {
                             std::span<const std::string> directories);
 
   // Writes the manifest as the last file, syncs every directory, renames, syncs the run directory.
-  // An existing commit of the same step is replaced: it is renamed away, and removed only after the
-  // new one is durable; CollectDebris restores it after a crash in between. A directory of this
-  // name that is not a checkpoint is set aside and kept. After an error nothing of the save is
-  // visible.
+  // An existing commit of the same step is replaced: it is renamed away, and removed only when the
+  // new one is durable and every byte of it was read back; until then an error, or CollectDebris
+  // after a crash, restores it. Set aside and kept for good is what may not be replaced: a pinned
+  // commit, one of another run, one with foreign files, a directory that is not a checkpoint. After
+  // an error nothing of the save is visible.
   Status Publish(const std::string& temporary, const Manifest& manifest,
                  std::span<const std::string> directories);
 
@@ -40,11 +41,14 @@ class Committer {
   void Abort(const std::string& temporary);
 
   // Finishes what crashes interrupted: restores a replaced commit whose successor was not
-  // published, removes temporary and trash directories. Touches only names that prove to be ours.
+  // published, removes one whose successor verifies, removes temporary and trash directories.
+  // Touches only names that prove to be ours, and nothing that is being read.
   Status CollectDebris();
 
  private:
-  Status MoveExistingAside(int64_t step, const std::string& save_id, std::string* moved_to);
+  Status MoveExistingAside(const Manifest& successor, std::string* moved_to);
+  Status RemoveReplaced(const std::string& replaced, int64_t step, const std::string& save_id);
+  Status CollectReplaced(const std::string& replaced, int64_t step, const std::string& save_id);
   FileSystem& fs_;
   Logger& log_;
 };

@@ -20,7 +20,9 @@ namespace keel::checkpoint {
 inline constexpr std::string_view kTrackerName = "latest_checkpointed_iteration.txt";
 inline constexpr std::string_view kManifestName = "manifest.json";
 inline constexpr std::string_view kIndexName = "index.bin";
+inline constexpr std::string_view kPinName = "pinned";  // in a step's directory; see pin.h
 inline constexpr std::string_view kRecordsName = "checkpoints.jsonl";
+inline constexpr std::string_view kRunIdName = "run_id";
 inline constexpr std::string_view kLockName = ".keel-lock";
 inline constexpr std::string_view kLockOwnerName = ".keel-lock-owner.json";
 

@@ -1,9 +1,17 @@
 #include "checkpoint/retention.h"
 
-#include <algorithm>
-#include <set>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "checkpoint/catalog.h"
+#include "checkpoint/lease.h"
 #include "checkpoint/names.h"
+#include "checkpoint/pin.h"
+#include "checkpoint/verifier.h"
 #include "common/fail_point.h"
 
 namespace keel::checkpoint {
@@ -43,6 +51,11 @@ std::vector<int64_t> StepsToRemove(std::span<const CommittedStep> committed,
 
 Status RemoveCheckpoint(FileSystem& fs, const std::string& directory, int64_t step,
                         const std::string& save_id) {
+  // Held until all of it is gone: whoever comes too late to read it is told so.
+  KEEL_ASSIGN_OR_RETURN(const Lease lease, LeaseForRemoval(fs, directory));
+  if (IsPinned(fs, directory)) {
+    return Status(StatusCode::kBusy, fmt::format("{}: has just been pinned", directory));
+  }
   const std::string trash = ScratchDirectory(ScratchKind::kTrash, step, save_id);
   KEEL_FAIL_POINT("retain.start");
   KEEL_RETURN_IF_ERROR(fs.Rename(directory, trash, FileSystem::RenameMode::kNoReplace));
@@ -50,6 +63,115 @@ Status RemoveCheckpoint(FileSystem& fs, const std::string& directory, int64_t st
   KEEL_RETURN_IF_ERROR(fs.SyncDirectory("."));
   KEEL_FAIL_POINT("retain.synced");
   return RemoveTree(fs, trash);
+}
+
+namespace {
+
+// Trash of passes that could not finish.
+void CollectTrash(FileSystem& fs, Logger& log) {
+  const Result<std::vector<FileInfo>> names = fs.List(".");
+  if (!names.ok()) return;  // the pass itself reports it
+  for (const FileInfo& info : *names) {
+    const std::optional<Scratch> scratch = ParseScratchDirectory(info.name);
+    if (!scratch || scratch->kind != ScratchKind::kTrash || info.kind != FileKind::kDirectory)
+      continue;
+    if (const Status status = RemoveTree(fs, info.name); !status.ok()) {
+      log.Warning("{} could not be removed: {}", fs.Describe(info.name), status.message());
+    }
+  }
+}
+
+// The sequence number of the newest kept commit that is whole; 0 when there is none above `floor`,
+// where it would no longer matter.
+int64_t NewestWhole(FileSystem& fs, const std::vector<const CatalogEntry*>& kept_newest_first,
+                    const RetentionRequest& request, int64_t floor, Logger& log,
+                    RetentionOutcome* outcome) {
+  for (const CatalogEntry* entry : kept_newest_first) {
+    if (entry->manifest->sequence < floor) return 0;
+    const std::string& save_id = entry->manifest->save_id;
+    bool whole = request.proven.contains(save_id);
+    if (!whole) {
+      const VerifyReport report = VerifyCheckpoint(fs, entry->directory, request.verify_threads);
+      whole = report.problems.empty();
+      if (!whole) {
+        log.Error("{} is damaged and does not count as a newer checkpoint: {}",
+                  fs.Describe(entry->directory), report.problems.front());
+      }
+    }
+    if (whole) {
+      outcome->verified = save_id;
+      return entry->manifest->sequence;
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+Result<RetentionOutcome> RetainCheckpoints(FileSystem& fs, const RetentionRequest& request,
+                                           Logger& log) {
+  RetentionOutcome outcome;
+  if (!request.dry_run) CollectTrash(fs, log);
+
+  // 1. What there is of this run, and what the policy lets go.
+  KEEL_ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries, ListCheckpoints(fs));
+  std::map<int64_t, const CatalogEntry*> own;  // by step
+  std::vector<CommittedStep> committed;
+  for (const CatalogEntry& entry : entries) {
+    if (!entry.manifest || entry.manifest->run_id != request.run_id) continue;
+    own.emplace(entry.step, &entry);
+    committed.push_back({entry.step, entry.manifest->sequence, entry.manifest->metric,
+                         IsPinned(fs, entry.directory)});
+  }
+  const std::vector<int64_t> victims = StepsToRemove(committed, request.policy);
+  if (victims.empty()) return outcome;
+
+  // 2. A kept commit that is whole, the newest there is.
+  std::vector<const CatalogEntry*> kept;
+  for (const CatalogEntry& entry : entries) {  // newest first
+    const bool goes = std::find(victims.begin(), victims.end(), entry.step) != victims.end();
+    if (own.contains(entry.step) && !goes) kept.push_back(&entry);
+  }
+  const int64_t oldest_victim = own.at(victims.front())->manifest->sequence;
+  const int64_t whole = NewestWhole(fs, kept, request, oldest_victim, log, &outcome);
+
+  // 3. Remove, the oldest first.
+  for (const int64_t step : victims) {
+    const CatalogEntry& entry = *own.at(step);
+    const auto spare = [&](std::string reason) {
+      log.Warning("{} is due to be removed and is left alone: {}", fs.Describe(entry.directory),
+                  reason);
+      outcome.spared.push_back({step, std::move(reason)});
+    };
+    if (entry.manifest->sequence >= whole) {
+      spare("no newer checkpoint that is kept could be verified");
+      continue;
+    }
+    const Result<std::vector<std::string>> foreign =
+        ForeignEntries(fs, entry.directory, *entry.manifest);
+    if (!foreign.ok()) {
+      spare(foreign.status().message());
+      continue;
+    }
+    if (!foreign->empty()) {
+      spare(fmt::format(
+          "it holds '{}'{}, which Keel did not write: move it away", foreign->front(),
+          foreign->size() > 1 ? fmt::format(" and {} more", foreign->size() - 1) : std::string()));
+      continue;
+    }
+    const Status status =
+        request.dry_run ? LeaseForRemoval(fs, entry.directory).status()
+                        : RemoveCheckpoint(fs, entry.directory, step, entry.manifest->save_id);
+    // Once it is un-published it is gone, whatever is left of it in the trash.
+    if (!status.ok() && fs.Stat(entry.directory).status().code() != StatusCode::kNotFound) {
+      spare(status.message());
+      continue;
+    }
+    if (!status.ok())
+      log.Warning("the removal of step {} is not complete: {}", step, status.message());
+    outcome.removed.push_back(step);
+  }
+  return outcome;
 }
 
 }  // namespace keel::checkpoint

@@ -1,13 +1,19 @@
-// Retention: which committed checkpoints may go. A pure policy, and the removal of one checkpoint.
+// Retention: which committed checkpoints may go, and their removal.
+//
+// Derived from the disk at every pass, so that a restart forgets nothing: manifests say what there
+// is, pins what stays. Rank 0's commit thread and `keel ckpt prune` call the same function, under
+// the run directory's lock. docs/formats/checkpoint.md lists what is never touched.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "common/file_system.h"
+#include "common/log.h"
 #include "common/status.h"
 
 namespace keel::checkpoint {
@@ -31,8 +37,36 @@ struct CommittedStep {
 std::vector<int64_t> StepsToRemove(std::span<const CommittedStep> committed,
                                    const RetentionPolicy& policy);
 
+struct RetentionRequest {
+  RetentionPolicy policy;
+  std::string run_id;  // checkpoints of other runs neither count nor go
+  std::set<std::string>
+      proven;  // save ids of which every byte was read back since they were written
+  int verify_threads = 1;
+  bool dry_run = false;  // finds out, verifies, removes nothing
+};
+
+struct RetentionOutcome {
+  struct Spared {
+    int64_t step = 0;
+    std::string reason;
+  };
+  std::vector<int64_t> removed;  // oldest commit first; in a dry run those that would go
+  std::vector<Spared> spared;    // the policy lets them go, but something else keeps them
+  std::string verified;  // save id of the commit that was found whole; "" when none had to be
+};
+
+// One pass. A checkpoint goes only when a commit that is newer than it, and kept, has every byte
+// verified: one of `proven`, or one that this reads in full, the newest first. Left alone are
+// pinned checkpoints, those being read, those with a foreign file in them, and everything that is
+// not a checkpoint of this run. Leftovers of removals that failed are collected. An error means
+// that the directory could not be read; whatever fails later spares one checkpoint and is logged.
+Result<RetentionOutcome> RetainCheckpoints(FileSystem& fs, const RetentionRequest& request,
+                                           Logger& log);
+
 // Un-publishes `directory` of `step` by renaming it to a trash name, syncs the run directory, then
-// deletes. A crash or an error on the way leaves a trash directory, which the next Open collects.
+// deletes. A crash or an error on the way leaves a trash directory, which the next pass or the next
+// start collects. kBusy, and nothing done, while someone reads it.
 Status RemoveCheckpoint(FileSystem& fs, const std::string& directory, int64_t step,
                         const std::string& save_id);
 

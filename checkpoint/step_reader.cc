@@ -63,7 +63,16 @@ std::byte* DirectTarget(const Piece& piece, int64_t start, int64_t size) {
 }  // namespace
 
 Result<StepReader> StepReader::Open(const FileSystem& fs, std::string directory) {
+  KEEL_ASSIGN_OR_RETURN(StepReader reader, OpenIndex(fs, std::move(directory)));
+  for (const ManifestFile& file : reader.manifest_.files) {
+    KEEL_RETURN_IF_ERROR(reader.CheckFile(file));
+  }
+  return reader;
+}
+
+Result<StepReader> StepReader::OpenIndex(const FileSystem& fs, std::string directory) {
   StepReader reader(fs, std::move(directory));
+  KEEL_ASSIGN_OR_RETURN(reader.lease_, LeaseForReading(fs, reader.directory_));
   KEEL_ASSIGN_OR_RETURN(reader.manifest_, ReadManifest(fs, reader.directory_));
   const Manifest& manifest = reader.manifest_;
   const std::string path = reader.PathOf(kIndexName);
@@ -96,7 +105,6 @@ Result<StepReader> StepReader::Open(const FileSystem& fs, std::string directory)
           fmt::format("{}: '{}' is another file than in the manifest", where, file.path));
     }
   }
-  KEEL_RETURN_IF_ERROR(reader.CheckFiles());
   return reader;
 }
 
@@ -126,21 +134,19 @@ int StepReader::FindFile(std::string_view path) const {
   return low < index_.files() && index_.file(low).path == path ? low : -1;
 }
 
-Status StepReader::CheckFiles() const {
-  for (const ManifestFile& file : manifest_.files) {
-    const std::string path = PathOf(file.path);
-    const Result<FileInfo> info = fs_->Stat(path);
-    if (!info.ok()) {
-      return Damaged(fmt::format("{}: file of step {} is missing: {}", fs_->Describe(path),
-                                 manifest_.step, info.status().message()));
-    }
-    if (info->kind != FileKind::kFile) {
-      return Damaged(fmt::format("{}: is not a regular file", fs_->Describe(path)));
-    }
-    if (info->size != file.size) {
-      return Damaged(fmt::format("{}: has {} bytes, the manifest of step {} says {}",
-                                 fs_->Describe(path), info->size, manifest_.step, file.size));
-    }
+Status StepReader::CheckFile(const ManifestFile& file) const {
+  const std::string path = PathOf(file.path);
+  const Result<FileInfo> info = fs_->Stat(path);
+  if (!info.ok()) {
+    return Damaged(fmt::format("{}: file of step {} is missing: {}", fs_->Describe(path),
+                               manifest_.step, info.status().message()));
+  }
+  if (info->kind != FileKind::kFile) {
+    return Damaged(fmt::format("{}: is not a regular file", fs_->Describe(path)));
+  }
+  if (info->size != file.size) {
+    return Damaged(fmt::format("{}: has {} bytes, the manifest of step {} says {}",
+                               fs_->Describe(path), info->size, manifest_.step, file.size));
   }
   return Status::Ok();
 }
@@ -333,6 +339,12 @@ Result<std::vector<StepReader::Damage>> StepReader::VerifyFiles(std::span<const 
   std::vector<std::pair<int, int64_t>> work;
   for (const int f : files) {
     const std::string path = PathOf(index_.file(f).path);
+    if (const ManifestFile* listed = manifest_.Find(index_.file(f).path); listed != nullptr) {
+      if (const Status status = CheckFile(*listed); !status.ok()) {
+        report(f, -1, status.message());
+        continue;
+      }
+    }
     Result<std::unique_ptr<File>> file = fs_->Open(path);
     if (!file.ok()) {
       report(f, -1, fmt::format("{}: {}", fs_->Describe(path), file.status().message()));
@@ -366,6 +378,28 @@ Result<std::vector<StepReader::Damage>> StepReader::VerifyFiles(std::span<const 
     return std::tie(a.file, a.chunk) < std::tie(b.file, b.chunk);
   });
   return damage;
+}
+
+Status StepReader::StreamFile(std::string_view path,
+                              const std::function<Status(std::span<const std::byte>)>& sink) const {
+  const int id = FindFile(path);
+  const std::string full = PathOf(path);
+  if (id < 0) {
+    return Status(StatusCode::kNotFound,
+                  fmt::format("{}: not part of the checkpoint", fs_->Describe(full)));
+  }
+  const Result<std::unique_ptr<File>> file = fs_->Open(full);
+  if (!file.ok())
+    return Damaged(fmt::format("{}: {}", fs_->Describe(full), file.status().message()));
+  const int64_t chunks = index_.file(id).chunk_count;
+  std::vector<std::byte> buffer(
+      static_cast<size_t>(std::min(index_.chunk_bytes(), index_.file(id).size)));
+  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+    int64_t got = 0;
+    KEEL_RETURN_IF_ERROR(ReadChunk(**file, id, chunk, buffer, &got));
+    KEEL_RETURN_IF_ERROR(sink(std::span(buffer).first(static_cast<size_t>(got))));
+  }
+  return Status::Ok();
 }
 
 Result<std::string> StepReader::ReadText(std::string_view path, int64_t max_bytes) const {

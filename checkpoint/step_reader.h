@@ -3,7 +3,8 @@
 // Opening reads the manifest and the index, compares their digests, and checks that every file is
 // there with its size. Reading goes chunk by chunk: a chunk's digest is compared before any byte of
 // it reaches a destination. Immutable once opened; reads are thread-safe. Damage is kDataLoss and
-// names file, chunk, tensors and step.
+// names file, chunk, tensors and step. While it or a copy of it lives, nobody removes the
+// checkpoint (lease.h).
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "checkpoint/index.h"
+#include "checkpoint/lease.h"
 #include "checkpoint/manifest.h"
 #include "common/file_system.h"
 #include "common/shard_table.h"
@@ -40,6 +42,8 @@ class StepReader {
  public:
   // `directory` is relative to `fs`, which must outlive this.
   static Result<StepReader> Open(const FileSystem& fs, std::string directory);
+  // Manifest and index alone: files may be missing or of another size. For those who list damage.
+  static Result<StepReader> OpenIndex(const FileSystem& fs, std::string directory);
   // The same from parts that are at hand, during a save, before a manifest exists.
   static StepReader FromIndex(const FileSystem& fs, std::string directory, Index index);
 
@@ -58,7 +62,8 @@ class StepReader {
   Result<ReadStats> Read(std::span<const ReadRequest> requests, const std::set<int>& verify_files,
                          int threads) const;
 
-  // Reads and verifies whole files, all when `files` is empty; every damaged chunk is reported.
+  // Reads and verifies whole files, all when `files` is empty; every damaged chunk is reported, and
+  // of a file that is missing or of another size, that.
   struct Damage {
     std::string file;
     int64_t chunk = -1;   // -1: the file as a whole
@@ -66,6 +71,10 @@ class StepReader {
   };
   Result<std::vector<Damage>> VerifyFiles(std::span<const int> files, int threads,
                                           int64_t* bytes) const;
+
+  // A whole file in order, verified, a chunk at a time; stops at the first error of `sink`.
+  Status StreamFile(std::string_view path,
+                    const std::function<Status(std::span<const std::byte>)>& sink) const;
 
   // A small file, verified.
   Result<std::string> ReadText(std::string_view path, int64_t max_bytes) const;
@@ -76,12 +85,13 @@ class StepReader {
  private:
   StepReader(const FileSystem& fs, std::string directory)
       : fs_(&fs), directory_(std::move(directory)) {}
-  Status CheckFiles() const;
+  Status CheckFile(const ManifestFile& file) const;
   Status ReadChunk(const File& file, int file_id, int64_t chunk, std::span<std::byte> buffer,
                    int64_t* got) const;
 
   const FileSystem* fs_;
   std::string directory_;
+  Lease lease_;
   Manifest manifest_;
   Index index_;
 };

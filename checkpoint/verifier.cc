@@ -83,7 +83,7 @@ VerifyReport VerifyCheckpoint(const FileSystem& fs, const std::string& directory
     report.seconds = watch.Elapsed();
     return std::move(report);
   };
-  Result<StepReader> opened = StepReader::Open(fs, directory);
+  Result<StepReader> opened = StepReader::OpenIndex(fs, directory);
   if (!opened.ok()) {
     report.problems.push_back(opened.status().message());
     return finish();

@@ -283,6 +283,40 @@ class PosixFileSystem : public FileSystem {
     return std::shared_ptr<void>(std::move(fd));
   }
 
+  Result<std::shared_ptr<void>> LockFile(std::string_view path, LockMode mode) const override {
+    KEEL_ASSIGN_OR_RETURN(const Place place, Resolve(path));
+    const auto open = [&](int access) {
+      return Descriptor(Retry([&] {
+        return ::openat(place.directory.get(), place.name.c_str(),
+                        access | no_follow_ | O_CLOEXEC | O_NONBLOCK);
+      }));
+    };
+    // NFS makes byte-range locks of these, and an exclusive one of those needs a file open for
+    // writing.
+    const bool exclusive = mode == LockMode::kExclusive;
+    Descriptor opened = open(exclusive ? O_RDWR : O_RDONLY);
+    if (!opened.valid() && exclusive && (errno == EACCES || errno == EROFS || errno == EPERM)) {
+      opened = open(O_RDONLY);
+    }
+    if (!opened.valid()) return Status::FromErrno(errno, "open", Describe(path));
+    struct stat info {};
+    if (::fstat(opened.get(), &info) != 0) return Status::FromErrno(errno, "stat", Describe(path));
+    if (!S_ISREG(info.st_mode)) {
+      return Status(StatusCode::kIo, fmt::format("lock {}: not a regular file", Describe(path)));
+    }
+    auto fd = std::make_shared<Descriptor>(std::move(opened));
+    if (Retry([&] { return ::flock(fd->get(), (exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB); }) == 0) {
+      return std::shared_ptr<void>(std::move(fd));
+    }
+    const int error = errno;
+    if (error == EWOULDBLOCK) {
+      return Status(StatusCode::kBusy, fmt::format("lock {}: in use", Describe(path)));
+    }
+    const Status status = Status::FromErrno(error, "lock", Describe(path));
+    const bool unknown = error == ENOSYS || error == EOPNOTSUPP || error == ENOLCK;
+    return unknown ? Status(StatusCode::kUnavailable, status.message()) : status;
+  }
+
   std::string Describe(std::string_view path) const override {
     if (IsRoot(path)) return name_;
     return fmt::format("{}{}{}", name_, name_.ends_with('/') ? "" : "/", path);

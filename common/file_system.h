@@ -70,6 +70,12 @@ class FileSystem {
   // An exclusive advisory lock on a never-deleted file, held until the returned object dies.
   // kBusy when another process holds it.
   virtual Result<std::shared_ptr<void>> Lock(std::string_view path) = 0;
+  // An advisory lock on an existing regular file, any number of shared ones or one exclusive, held
+  // until the returned object dies or its process does. It stays with the file when that is renamed
+  // or removed. Never waits: kBusy when a lock of another opening, be it of this process, is in the
+  // way. kUnavailable where the file system knows no locks.
+  enum class LockMode { kShared, kExclusive };
+  virtual Result<std::shared_ptr<void>> LockFile(std::string_view path, LockMode mode) const = 0;
   // For messages: "/runs/a/" + path.
   virtual std::string Describe(std::string_view path) const = 0;
 };

@@ -36,6 +36,18 @@ options::Schema MakeSchema(Config& c) {
       .Range(1);
   s.Add("trainer.remove_previous_ckpt_in_save", t.remove_previous_ckpt_in_save,
         "The same as `max_ckpts_to_keep: 1`.");
+  s.Add("trainer.keep_best_ckpts", t.keep_best_ckpts,
+        "So many of the best checkpoints by `keep_best_metric` stay besides the newest; 0: none.")
+      .Range(0);
+  s.Add("trainer.keep_best_metric", t.keep_best_metric,
+        "Which validation result a checkpoint is judged by. It is that of the saved step itself.")
+      .OneOf({"val/loss", "val/perplexity"});
+  s.Add("trainer.keep_best_mode", t.keep_best_mode, "Whether the lowest or the highest is best.")
+      .OneOf({"min", "max"});
+  s.Add("trainer.keep_every_steps", t.keep_every_steps,
+        "Checkpoints of steps that are a multiple of it stay besides the newest; 0: none.")
+      .Range(0)
+      .Unit("steps");
   s.Add("trainer.resume_mode", t.resume_mode,
         "`auto`: from the newest valid checkpoint, if there is any; `disable`: from the start; "
         "`resume_path`: from `resume_from_path` or not at all.")
@@ -295,6 +307,23 @@ std::vector<std::string> ValidateConfig(const Config& c, int world) {
   }
   if (model.path && !model.config.empty()) {
     say("actor_rollout_ref.model.path and actor_rollout_ref.model.config are both given: give one");
+  }
+  const auto& t = c.trainer;
+  if ((t.keep_best_ckpts > 0 || t.keep_every_steps > 0) && !t.max_ckpts_to_keep &&
+      !t.remove_previous_ckpt_in_save) {
+    say("trainer.keep_best_ckpts and trainer.keep_every_steps add to trainer.max_ckpts_to_keep, "
+        "which is null and keeps all: give the number of newest checkpoints to keep");
+  }
+  if (t.keep_best_ckpts > 0) {
+    if (c.data.val_files.empty() && c.data.val_split == 0)
+      say("trainer.keep_best_ckpts needs validation data: give data.val_files or data.val_split");
+    // A save between two validations would have no result of its own.
+    if (t.test_freq <= 0 || (t.save_freq > 0 && t.save_freq % t.test_freq != 0)) {
+      say(fmt::format(
+          "trainer.keep_best_ckpts needs a validation at each save: trainer.save_freq {} "
+          "is not a multiple of trainer.test_freq {}",
+          t.save_freq, t.test_freq));
+    }
   }
   const auto has = [](const std::vector<std::string>& list, const char* item) {
     return std::find(list.begin(), list.end(), item) != list.end();

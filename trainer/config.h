@@ -23,6 +23,10 @@ struct TrainerSection {
   bool val_before_train = false;
   std::optional<int64_t> max_ckpts_to_keep;
   bool remove_previous_ckpt_in_save = false;
+  int64_t keep_best_ckpts = 0;
+  std::string keep_best_metric = "val/loss";
+  std::string keep_best_mode = "min";
+  int64_t keep_every_steps = 0;
   std::string resume_mode = "auto";
   std::optional<std::string> resume_from_path;
   int64_t seed = 1;

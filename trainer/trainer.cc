@@ -248,12 +248,16 @@ class Run {
     if (c_.trainer.max_ckpts_to_keep)
       options.max_ckpts_to_keep = static_cast<int>(*c_.trainer.max_ckpts_to_keep);
     options.remove_previous_ckpt_in_save = c_.trainer.remove_previous_ckpt_in_save;
+    options.retention.keep_best = static_cast<int>(c_.trainer.keep_best_ckpts);
+    options.retention.higher_is_better = c_.trainer.keep_best_mode == "max";
+    options.retention.keep_every = c_.trainer.keep_every_steps;
     options.io = actor().checkpoint.io;
     options.dist_ckpt_workers = static_cast<int>(actor().checkpoint.dist_ckpt_workers);
     options.host_memory_cap = actor().checkpoint.staging.host_memory_cap;
     if (actor().checkpoint.async_save && options.dist_ckpt_workers > 1 && rank0()) {
       log_.Warning(
-          "actor_rollout_ref.actor.checkpoint.dist_ckpt_workers: {} threads a rank write beside the "
+          "actor_rollout_ref.actor.checkpoint.dist_ckpt_workers: {} threads a rank write beside "
+          "the "
           "training and take its cores; 1 is enough for most disks",
           options.dist_ckpt_workers);
     }
@@ -264,9 +268,8 @@ class Run {
                                                                log_, options);
     ThrowIfError(checkpointer_->Open());
     saves_ = std::make_unique<SaveSession>(*checkpointer_, actor().checkpoint, log_);
-    engine_->set_before_write([this](const void* begin, size_t bytes) {
-      (void)checkpointer_->WaitFree(begin, bytes);
-    });
+    engine_->set_before_write(
+        [this](const void* begin, size_t bytes) { (void)checkpointer_->WaitFree(begin, bytes); });
     if (c_.trainer.save_freq > 0) PrepareSaves();
   }
 
@@ -401,8 +404,8 @@ class Run {
       // 6.2 Forward, backward, update.
       m.lr = LearningRate(schedule, step);
       const StepNotices notices{StopRequested() || DeadlineNear(mean_step_s), saves_->busy()};
-      const StepResult result = engine_->Step(microbatches, batch.loss_tokens, m.lr,
-                                              state_.optimizer_steps + 1, notices);
+      const StepResult result =
+          engine_->Step(microbatches, batch.loss_tokens, m.lr, state_.optimizer_steps + 1, notices);
 
       ThrowIfError(FailPoint("step.end"));
 
@@ -502,9 +505,11 @@ class Run {
       tokens += batch.tokens;
     }
     moves.param_offload = residency.Restore(StateClass::kParams, params_before);
-    if (metrics_)
-      metrics_->Validation(state_.step, loss / static_cast<double>(targets), tokens,
-                           watch.Elapsed(), moves, log_);
+    const double mean = loss / static_cast<double>(targets);
+    const double judged = c_.trainer.keep_best_metric == "val/perplexity" ? std::exp(mean) : mean;
+    validated_.reset();
+    if (std::isfinite(judged)) validated_ = {state_.step, judged};
+    if (metrics_) metrics_->Validation(state_.step, mean, tokens, watch.Elapsed(), moves, log_);
   }
 
   checkpoint::SaveRequest SaveRequestNow() {
@@ -515,6 +520,8 @@ class Run {
                       engine_->ModelOnHost(), engine_->OptimizerOnHost()}};
     request.contents = ContentsOf(actor().checkpoint.save_contents);
     request.config_digest = source_.config.Digest();
+    // A result of other weights than these would make the wrong checkpoint the best.
+    if (validated_ && validated_->first == state_.step) request.metric = validated_->second;
     const auto& layout = context_->layout();
     request.layout = {{"tp", layout.tp()}, {"dp", layout.dp()}, {"pp", layout.pp()}};
     if (rank0()) {
@@ -625,6 +632,7 @@ class Run {
   double gemm_rate_ = 0;
   const Stopwatch run_watch_;
   double blocked_s_ = 0;  // of the last save, until the next step's metrics
+  std::optional<std::pair<int64_t, double>> validated_;  // step and value of keep_best_metric
 };
 
 }  // namespace

@@ -18,6 +18,8 @@ Status NotFound(std::string_view path) {
 struct SimFileSystem::Inode {
   std::string now;
   std::string synced;
+  std::weak_ptr<int> shared_locks;  // all holders share one object
+  std::weak_ptr<int> exclusive_lock;
 };
 
 // One entry of a directory: exactly one of the two is set.
@@ -186,7 +188,11 @@ std::unique_ptr<SimFileSystem> SimFileSystem::Clone() const {
     Node copy;
     if (node.file != nullptr) {
       std::shared_ptr<Inode>& file = files[node.file.get()];
-      if (file == nullptr) file = std::make_shared<Inode>(*node.file);
+      if (file == nullptr) {
+        file = std::make_shared<Inode>();  // locks are of the machine, not of the disk
+        file->now = node.file->now;
+        file->synced = node.file->synced;
+      }
       copy.file = file;
     }
     if (node.directory != nullptr) {
@@ -358,6 +364,23 @@ Result<std::shared_ptr<void>> SimFileSystem::Lock(std::string_view path) {
     return Status(StatusCode::kBusy, "lock " + Describe(path) + ": held");
   auto held = std::make_shared<int>(0);
   shared_->lock = held;
+  return std::shared_ptr<void>(std::move(held));
+}
+
+Result<std::shared_ptr<void>> SimFileSystem::LockFile(std::string_view path, LockMode mode) const {
+  std::lock_guard lock(shared_->mutex);
+  KEEL_RETURN_IF_ERROR(Before("lock", path));
+  KEEL_ASSIGN_OR_RETURN(auto place, Resolve(path));
+  const auto found = place.first->now.find(place.second);
+  if (found == place.first->now.end()) return NotFound(path);
+  if (found->second.file == nullptr)
+    return Status(StatusCode::kIo, "lock " + Describe(path) + ": not a file");
+  Inode& inode = *found->second.file;
+  std::shared_ptr<int> held = inode.shared_locks.lock();
+  if (inode.exclusive_lock.lock() != nullptr || (held != nullptr && mode == LockMode::kExclusive))
+    return Status(StatusCode::kBusy, "lock " + Describe(path) + ": in use");
+  if (held == nullptr) held = std::make_shared<int>(0);
+  (mode == LockMode::kShared ? inode.shared_locks : inode.exclusive_lock) = held;
   return std::shared_ptr<void>(std::move(held));
 }
 

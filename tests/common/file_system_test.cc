@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -87,10 +89,11 @@ TEST_F(FileSystemTest, FollowsLinksToFilesWhenAsked) {
   std::filesystem::create_symlink("..", root_ + "/run/up");
   std::filesystem::create_symlink("gone", root_ + "/run/broken");
   EXPECT_FALSE(fs_->Open("model.safetensors").ok());
-  const auto lenient = ValueOrThrow(OpenPosixFileSystem(root_ + "/run", false, LinkPolicy::kFollow));
+  const auto lenient =
+      ValueOrThrow(OpenPosixFileSystem(root_ + "/run", false, LinkPolicy::kFollow));
   EXPECT_EQ(*ReadFile(*lenient, "model.safetensors", 100), "weights");
   EXPECT_EQ(ValueOrThrow(lenient->Stat("model.safetensors")).kind, FileKind::kFile);
-  EXPECT_EQ(ValueOrThrow(lenient->List("."))[0].size, 7);   // the broken one is not listed
+  EXPECT_EQ(ValueOrThrow(lenient->List("."))[0].size, 7);  // the broken one is not listed
   EXPECT_FALSE(lenient->Open("up/blob").ok());
 }
 
@@ -143,6 +146,53 @@ TEST_F(FileSystemTest, OneHolderOfALock) {
   EXPECT_EQ(other->Lock("lock").status().code(), StatusCode::kBusy);
   held.reset();
   EXPECT_TRUE(other->Lock("lock").ok());
+}
+
+TEST_F(FileSystemTest, ManySharedLocksOrOneExclusive) {
+  using enum FileSystem::LockMode;
+  ASSERT_TRUE(WriteFileDurably(*fs_, "f", "x").ok());
+  auto one = ValueOrThrow(fs_->LockFile("f", kShared));
+  auto two = ValueOrThrow(fs_->LockFile("f", kShared));
+  EXPECT_EQ(fs_->LockFile("f", kExclusive).status().code(), StatusCode::kBusy);
+  one.reset();
+  EXPECT_EQ(fs_->LockFile("f", kExclusive).status().code(), StatusCode::kBusy);
+  two.reset();
+  auto alone = ValueOrThrow(fs_->LockFile("f", kExclusive));
+  EXPECT_EQ(fs_->LockFile("f", kShared).status().code(), StatusCode::kBusy);
+  // The lock goes where the file goes; the name is free for another.
+  ASSERT_TRUE(fs_->Rename("f", "g", FileSystem::RenameMode::kNoReplace).ok());
+  EXPECT_EQ(fs_->LockFile("g", kShared).status().code(), StatusCode::kBusy);
+  ASSERT_TRUE(WriteFileDurably(*fs_, "f", "y").ok());
+  EXPECT_TRUE(fs_->LockFile("f", kExclusive).ok());
+
+  EXPECT_EQ(fs_->LockFile("nothing", kShared).status().code(), StatusCode::kNotFound);
+  ASSERT_TRUE(fs_->MakeDirectory("directory").ok());
+  EXPECT_FALSE(fs_->LockFile("directory", kShared).ok());
+  ASSERT_EQ(symlink("f", (root_ + "/run/link").c_str()), 0);
+  EXPECT_FALSE(fs_->LockFile("link", kShared).ok());
+}
+
+TEST_F(FileSystemTest, ALockEndsWithItsProcess) {
+  using enum FileSystem::LockMode;
+  ASSERT_TRUE(WriteFileDurably(*fs_, "f", "x").ok());
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto held = fs_->LockFile("f", kShared);
+    const char answer = held.ok() ? 'y' : 'n';
+    if (write(ready[1], &answer, 1) != 1) _exit(1);
+    for (;;) pause();
+  }
+  char answer = 0;
+  ASSERT_EQ(read(ready[0], &answer, 1), 1);
+  EXPECT_EQ(answer, 'y');
+  EXPECT_EQ(fs_->LockFile("f", kExclusive).status().code(), StatusCode::kBusy);
+  kill(child, SIGKILL);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_TRUE(fs_->LockFile("f", kExclusive).ok());
+  close(ready[0]);
+  close(ready[1]);
 }
 
 TEST_F(FileSystemTest, DirectWrites) {

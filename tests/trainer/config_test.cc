@@ -119,6 +119,31 @@ TEST(ConfigTest, RunTimes) {
   }
 }
 
+TEST(ConfigTest, RetentionRulesThatCannotWorkAreRefused) {
+  Config config;
+  config.trainer.total_training_steps = 100;
+  config.data.train_files = {"x"};
+  config.actor_rollout_ref.model.config["model_type"] = "llama";
+  config.trainer.save_freq = 30;
+  config.trainer.keep_every_steps = 60;
+  const auto alone = ValidateConfig(config, 1);
+  ASSERT_EQ(alone.size(), 1u);
+  EXPECT_NE(alone[0].find("max_ckpts_to_keep"), std::string::npos) << alone[0];
+  config.trainer.max_ckpts_to_keep = 1;
+  EXPECT_TRUE(ValidateConfig(config, 1).empty());
+  config.trainer.keep_best_ckpts = 2;
+  EXPECT_EQ(ValidateConfig(config, 1).size(), 2u);  // no validation data, and never validated
+  config.data.val_split = 0.1;
+  config.trainer.test_freq = 20;
+  const auto between = ValidateConfig(config, 1);
+  ASSERT_EQ(between.size(), 1u);
+  EXPECT_NE(between[0].find("save_freq 30 is not a multiple of trainer.test_freq 20"),
+            std::string::npos)
+      << between[0];
+  config.trainer.test_freq = 15;
+  EXPECT_TRUE(ValidateConfig(config, 1).empty());
+}
+
 std::string ReadText(const std::string& path) {
   std::ifstream file(path);
   std::stringstream text;

@@ -1,0 +1,38 @@
+#include "checkpoint/pin.h"
+
+#include <fmt/format.h>
+
+#include "checkpoint/lease.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/names.h"
+
+namespace keel::checkpoint {
+namespace {
+
+std::string PinPath(std::string_view directory) {
+  return fmt::format("{}/{}", directory, kPinName);
+}
+
+}  // namespace
+
+bool IsPinned(const FileSystem& fs, std::string_view directory) {
+  return fs.Stat(PinPath(directory)).status().code() != StatusCode::kNotFound;
+}
+
+Status PinCheckpoint(FileSystem& fs, std::string_view directory, const Clock& clock) {
+  // With the lease nobody can be between looking for a pin and removing the checkpoint.
+  KEEL_ASSIGN_OR_RETURN(const Lease lease, LeaseForReading(fs, directory));
+  KEEL_RETURN_IF_ERROR(ReadManifest(fs, directory).status());
+  const Status written = WriteFileDurably(fs, PinPath(directory), FormatUtc(clock.Wall()) + "\n");
+  if (!written.ok() && written.code() != StatusCode::kAlreadyExists) return written;
+  return fs.SyncDirectory(directory);
+}
+
+Status UnpinCheckpoint(FileSystem& fs, std::string_view directory) {
+  KEEL_RETURN_IF_ERROR(ReadManifest(fs, directory).status());
+  const Status removed = fs.Remove(PinPath(directory));
+  if (!removed.ok() && removed.code() != StatusCode::kNotFound) return removed;
+  return fs.SyncDirectory(directory);
+}
+
+}  // namespace keel::checkpoint

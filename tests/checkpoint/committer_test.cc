@@ -1,0 +1,131 @@
+// What becomes of a checkpoint whose step is saved again.
+#include "checkpoint/committer.h"
+
+#include <gmock/gmock.h>
+
+#include "checkpoint/catalog.h"
+#include "checkpoint/names.h"
+#include "checkpoint/pin.h"
+#include "checkpoint/step_reader.h"
+#include "tests/checkpoint/sim_file_system.h"
+#include "tests/checkpoint/test_support.h"
+
+namespace keel::checkpoint {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+using namespace keel::checkpoint::testing;  // NOLINT: the helpers of these tests
+
+class Replace : public ::testing::Test {
+ protected:
+  Replace() {
+    cut_.Fill(old_);
+    ThrowIfError(SaveOn(disk_, cut_, 10, SmallOptions()));
+  }
+  Status SaveAgain(const std::string& run = "test-run") {
+    cut_.Fill(new_);
+    CheckpointOptions options = SmallOptions();
+    options.run_id = run;
+    return SaveOn(disk_, cut_, 10, options);
+  }
+  // What the directory of this name holds: 'o'ld, 'n'ew, or '?'.
+  char Loaded() {
+    cut_.Clear(0);
+    const auto loaded = LoadFrom(disk_, cut_);
+    if (!loaded.ok() || !loaded->has_value()) return '?';
+    return cut_.FirstDifference(old_) == "" ? 'o' : cut_.FirstDifference(new_) == "" ? 'n' : '?';
+  }
+  std::vector<std::string> Trees() {
+    std::vector<std::string> names;
+    for (const FileInfo& info : ValueOrThrow(disk_.List("."))) {
+      if (info.kind == FileKind::kDirectory) names.push_back(info.name);
+    }
+    return names;
+  }
+  // Everything but the step itself, which is the new one, was set aside and is the old one.
+  void ExpectSetAside() {
+    EXPECT_EQ(Loaded(), 'n');
+    const std::vector<std::string> trees = Trees();
+    ASSERT_THAT(trees, ElementsAre("global_step_10", StartsWith("global_step_10.set-aside-")));
+    disk_.SetContent("x", "");  // a file in the way is no obstacle
+    ThrowIfError(RemoveTree(disk_, "global_step_10"));
+    ThrowIfError(disk_.Rename(trees[1], "global_step_10", FileSystem::RenameMode::kNoReplace));
+    EXPECT_EQ(Loaded(), 'o');
+  }
+
+  const TrainingState old_ = MakeTrainingState(1, ModelSize::kTiny);
+  const TrainingState new_ = MakeTrainingState(2, ModelSize::kTiny);
+  Cut cut_{{1}, 1, ModelSize::kTiny};
+  SimFileSystem disk_;
+};
+
+TEST_F(Replace, TheOldOneGoesOnceTheNewOneWasReadBack) {
+  ThrowIfError(SaveAgain());
+  EXPECT_THAT(Trees(), ElementsAre("global_step_10"));
+  EXPECT_EQ(Loaded(), 'n');
+}
+
+TEST_F(Replace, ADamagedNewOneDoesNotTakeThePlaceOfAWholeOne) {
+  disk_.SetTamper([](std::string_view path, int64_t offset, std::span<char> written) {
+    if (path.ends_with("model/rank_00000.safetensors") && offset > 0) written[0] ^= 1;
+  });
+  const Status failed = SaveAgain();
+  EXPECT_EQ(failed.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(failed.message(), HasSubstr("rank_00000.safetensors"));
+  disk_.SetTamper({});
+  EXPECT_THAT(Trees(), ElementsAre("global_step_10"));
+  EXPECT_EQ(Loaded(), 'o');
+}
+
+TEST_F(Replace, APinnedOneIsSetAside) {
+  ThrowIfError(PinCheckpoint(disk_, "global_step_10", SystemClock()));
+  ThrowIfError(SaveAgain());
+  ExpectSetAside();
+  EXPECT_TRUE(IsPinned(disk_, "global_step_10"));
+}
+
+TEST_F(Replace, AnotherRunsIsSetAside) {
+  ThrowIfError(SaveAgain("another"));
+  ExpectSetAside();
+}
+
+TEST_F(Replace, OneWithAForeignFileIsSetAside) {
+  disk_.SetContent("global_step_10/actor/notes.txt", "mine");
+  ThrowIfError(SaveAgain());
+  ExpectSetAside();
+  EXPECT_EQ(disk_.Content("global_step_10/actor/notes.txt"), "mine");
+}
+
+TEST_F(Replace, OneThatIsBeingReadGoesAtALaterStart) {
+  std::optional<StepReader> reader = ValueOrThrow(StepReader::Open(disk_, "global_step_10"));
+  ThrowIfError(SaveAgain());
+  EXPECT_THAT(Trees(), ElementsAre(StartsWith(".old-10-"), "global_step_10"));
+  EXPECT_EQ(Loaded(), 'n');  // a start, with the reader still there
+  EXPECT_THAT(Trees(), Contains(StartsWith(".old-10-")));
+  reader.reset();
+  EXPECT_EQ(Loaded(), 'n');
+  EXPECT_THAT(Trees(), ElementsAre("global_step_10"));
+}
+
+TEST_F(Replace, ACrashNeverCostsTheOnlyWholeOne) {
+  // As a crash between publication and removal leaves it, and the new one is damaged.
+  std::optional<StepReader> reader = ValueOrThrow(StepReader::Open(disk_, "global_step_10"));
+  ThrowIfError(SaveAgain());
+  reader.reset();
+  const std::string weights = "global_step_10/actor/model/rank_00000.safetensors";
+  std::string content = disk_.Content(weights);
+  content.back() = static_cast<char>(content.back() ^ 1);
+  disk_.SetContent(weights, content);
+  EXPECT_EQ(Loaded(), '?');
+  const std::vector<std::string> trees = Trees();
+  ASSERT_THAT(trees, ElementsAre(StartsWith(".old-10-"), "global_step_10"));
+  ThrowIfError(RemoveTree(disk_, "global_step_10"));
+  EXPECT_EQ(Loaded(), 'o');
+}
+
+}  // namespace
+}  // namespace keel::checkpoint
