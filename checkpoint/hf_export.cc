@@ -8,6 +8,7 @@
 #include <random>
 #include <utility>
 
+#include "checkpoint/box_stream.h"
 #include "checkpoint/names.h"
 #include "checkpoint/safetensors.h"
 #include "common/json.h"
@@ -26,52 +27,22 @@ bool TiesEmbeddings(std::string_view config) {
   return root.ok() && root->is_object() && root->value("tie_word_embeddings", false);
 }
 
-// Writes a stream of dense tensors of a scope to one file, reading `buffer_bytes` of them at a
-// time.
+// Writes whole tensors of a scope to one plain file.
 Result<ChunkedDigest> WriteShard(const StepReader& reader, std::string_view scope,
                                  const std::vector<TensorInfo>& tensors, FileSystem& out,
                                  const std::string& path, const HfExportOptions& options) {
   std::vector<SafetensorsPart> parts;
-  for (const TensorInfo& tensor : tensors)
+  std::vector<StreamedBox> boxes;
+  for (const TensorInfo& tensor : tensors) {
     parts.push_back({tensor.name, tensor.dtype, tensor.shape, {}});
+    boxes.push_back({tensor, Box::Whole(tensor.shape)});
+  }
   KEEL_ASSIGN_OR_RETURN(const std::string header,
                         BuildSafetensorsHeader(parts, {{"format", "pt"}}, kHeaderAlignment));
-  KEEL_ASSIGN_OR_RETURN(const std::unique_ptr<File> file, out.Create(path, {}));
-  ChunkHasher hasher(reader.index().chunk_bytes());
-  int64_t at = 0;
-  const auto append = [&](std::span<const std::byte> bytes) {
-    hasher.Update(bytes);
-    const Status status = file->WriteAt(at, bytes);
-    at += static_cast<int64_t>(bytes.size());
-    return status;
-  };
-  KEEL_RETURN_IF_ERROR(append(std::as_bytes(std::span(header))));
-  std::vector<std::byte> buffer;
-  for (size_t first = 0; first < tensors.size();) {
-    int64_t bytes = 0;
-    size_t last = first;
-    while (last < tensors.size()) {
-      const int64_t more = tensors[last].shape.elements() * DTypeSize(tensors[last].dtype);
-      if (last > first && bytes + more > options.buffer_bytes) break;
-      bytes += more;
-      ++last;
-    }
-    buffer.resize(static_cast<size_t>(std::max<int64_t>(1, bytes)));
-    ShardTable batch;
-    int64_t offset = 0;
-    for (; first < last; ++first) {
-      const TensorInfo& tensor = tensors[first];
-      KEEL_RETURN_IF_ERROR(batch.Add(tensor, Box::Whole(tensor.shape),
-                                     {buffer.data() + offset, ContiguousStrides(tensor.shape)}));
-      offset += tensor.shape.elements() * DTypeSize(tensor.dtype);
-    }
-    const ReadRequest request{std::string(scope), &batch, {}};
-    KEEL_RETURN_IF_ERROR(reader.Read(std::span(&request, 1), {}, options.threads).status());
-    KEEL_RETURN_IF_ERROR(append(std::span(buffer).first(static_cast<size_t>(bytes))));
-  }
-  KEEL_RETURN_IF_ERROR(file->Sync());
-  KEEL_RETURN_IF_ERROR(file->Close());
-  return hasher.Finish();
+  BoxStreamOptions stream;
+  stream.buffer_bytes = options.buffer_bytes;
+  stream.threads = options.threads;
+  return StreamBoxes(reader, scope, boxes, header, out, path, reader.index().chunk_bytes(), stream);
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
-// HfExport: one Hugging Face model from the sharded weights of a checkpoint, a few tensors at a
-// time.
+// HfExport: one Hugging Face model from the sharded weights of a checkpoint, a buffer at a time.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +16,9 @@ namespace keel::checkpoint {
 
 struct HfExportOptions {
   int64_t max_shard_bytes =
-      int64_t{5'000'000'000};                 // of one weights file; more make an index and shards
-  int64_t buffer_bytes = int64_t{256} << 20;  // of tensors in memory at a time; one may be larger
-  int threads = 2;                            // that read and verify
+      int64_t{5'000'000'000};                // of one weights file; more make an index and shards
+  int64_t buffer_bytes = int64_t{32} << 20;  // of tensors in memory at a time
+  int threads = 2;                           // that read and verify
 
   std::vector<std::string> Validate() const;  // every problem, as sentences
 };
@@ -31,8 +30,8 @@ struct ExportedFile {
 
 // Writes the weights of `scope` ("actor/model") into the existing directory `directory` of `out`,
 // each file durable, and verifies what it reads. `config` is the text of config.json: with
-// tie_word_embeddings, lm_head.weight is left out, as transformers does. Memory: buffer_bytes, or
-// the largest tensor.
+// tie_word_embeddings, lm_head.weight is left out, as transformers does. Memory: buffer_bytes, and
+// a chunk a thread.
 Result<std::vector<ExportedFile>> ExportWeights(const StepReader& reader, std::string_view scope,
                                                 std::string_view config, FileSystem& out,
                                                 const std::string& directory,
