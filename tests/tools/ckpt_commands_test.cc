@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <sstream>
 
+#include "checkpoint/run_lock.h"
 #include "common/json.h"
 #include "tests/checkpoint/test_support.h"
 
@@ -52,12 +53,90 @@ TEST_F(CkptCommands, LsShowsTheNewestFirst) {
   EXPECT_EQ(run.code, 0);
   EXPECT_LT(run.out.find("global_step_40"), run.out.find("global_step_20"));
   EXPECT_THAT(run.out, AllOf(HasSubstr("world2"), HasSubstr("model,optimizer,extra"),
-                             HasSubstr("global_step_60"), HasSubstr("not a valid checkpoint")));
+                             HasSubstr("global_step_60 is not a valid checkpoint")));
   const Json json = Json::parse(Call(CkptLs, CkptLsOptions{dir_.path(), true}).out);
   ASSERT_EQ(json.size(), 3u);
   EXPECT_EQ(json[0]["step"], 40);
   EXPECT_EQ(json[2]["valid_manifest"], false);
   EXPECT_NE(Call(CkptLs, CkptLsOptions{dir_ / "nowhere", false}).code, 0);
+}
+
+TEST_F(CkptCommands, LsTellsWhatASaveCostAndWhatItIsWorth) {
+  const auto fs = dir_.Open();
+  cut_.Fill(MakeTrainingState(60));
+  ThrowIfError(
+      checkpoint::testing::SaveOn(*fs, cut_, 60, SmallOptions(),
+                                  [](checkpoint::SaveRequest& request) { request.metric = 1.25; }));
+  EXPECT_EQ(Call(CkptPin, {{dir_ / "global_step_20"}}).code, 0);
+  std::filesystem::remove(dir_ / "global_step_40/actor/model/rank_00001.safetensors");
+  WriteAll(dir_ / "checkpoints.jsonl",
+           ReadAll(dir_ / "checkpoints.jsonl") + "{\"event\": \"save\", \"save_");  // cut off
+  const Json json = Json::parse(Call(CkptLs, CkptLsOptions{dir_.path(), true}).out);
+  ASSERT_EQ(json.size(), 3u);
+  EXPECT_EQ(json[0]["step"], 60);
+  EXPECT_EQ(json[0]["metric"], 1.25);
+  EXPECT_GT(json[0]["blocked_s"].get<double>(), 0);
+  EXPECT_EQ(json[0]["pinned"], false);
+  EXPECT_EQ(json[1]["valid"], false);
+  EXPECT_EQ(json[1]["valid_manifest"], true);
+  EXPECT_EQ(json[2]["pinned"], true);
+  EXPECT_EQ(json[2]["metric"], nullptr);
+  const std::string table = Call(CkptLs, CkptLsOptions{dir_.path(), false}).out;
+  EXPECT_THAT(table, AllOf(HasSubstr("BLOCKED"), HasSubstr("1.25"), HasSubstr(" ms"),
+                           HasSubstr("pinned"), HasSubstr("global_step_40 is not a valid"),
+                           HasSubstr("rank_00001.safetensors")));
+}
+
+TEST_F(CkptCommands, PinAndPrune) {
+  const auto fs = dir_.Open();
+  for (const int64_t step : {60, 80, 100}) {
+    cut_.Fill(MakeTrainingState(static_cast<uint64_t>(step)));
+    ThrowIfError(checkpoint::testing::SaveOn(
+        *fs, cut_, step, SmallOptions(),
+        [&](checkpoint::SaveRequest& request) { request.metric = static_cast<double>(step); }));
+  }
+  const auto steps = [&] {
+    std::string text;
+    for (const Json& one : Json::parse(Call(CkptLs, CkptLsOptions{dir_.path(), true}).out))
+      text += one["step"].dump() + " ";
+    return text;
+  };
+  const Outcome some = Call(CkptPin, {{dir_ / "global_step_20", dir_ / "global_step_30"}});
+  EXPECT_EQ(some.code, 66);
+  EXPECT_THAT(some.out, HasSubstr("pinned global_step_20"));
+  EXPECT_THAT(some.err, HasSubstr("global_step_30"));
+
+  CkptPruneOptions prune;
+  prune.directory = dir_.path();
+  prune.keep_best = 1;
+  prune.dry_run = true;
+  const Outcome planned = Call(CkptPrune, prune);
+  EXPECT_EQ(planned.code, 0) << planned.err;
+  EXPECT_THAT(planned.out, AllOf(HasSubstr("would remove global_step_40 ("),
+                                 HasSubstr("would remove global_step_80 (")));
+  EXPECT_EQ(steps(), "100 80 60 40 20 ");
+  prune.dry_run = false;
+  const Outcome done = Call(CkptPrune, prune);
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_EQ(steps(), "100 60 20 ");  // the newest, the best, the pinned one
+  prune.metric_mode = "max";
+  EXPECT_EQ(Call(CkptUnpin, {{dir_ / "global_step_20"}}).code, 0);
+  EXPECT_EQ(Call(CkptPrune, prune).code, 0);
+  EXPECT_EQ(steps(), "100 ");
+}
+
+TEST_F(CkptCommands, PruneLeavesARunningRunAlone) {
+  const auto fs = dir_.Open();
+  Logger log(Quiet());
+  const auto held = ValueOrThrow(checkpoint::TakeRunLock(*fs, "the-other-run", SystemClock(), log));
+  CkptPruneOptions prune;
+  prune.directory = dir_.path();
+  const Outcome refused = Call(CkptPrune, prune);
+  EXPECT_EQ(refused.code, 75);
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("the-other-run"), HasSubstr("in use")));
+  EXPECT_TRUE(std::filesystem::exists(dir_ / "global_step_20"));
+  prune.dry_run = true;
+  EXPECT_EQ(Call(CkptPrune, prune).code, 0);
 }
 
 TEST_F(CkptCommands, InspectTellsWhatIsInside) {
@@ -125,7 +204,8 @@ TEST_F(CkptCommands, TheCommandLineReachesThem) {
   app.parse("ckpt verify --threads 1 " + dir_.path());
   EXPECT_THAT(::testing::internal::GetCapturedStdout(), HasSubstr("global_step_20: ok"));
   EXPECT_EQ(code, 0);
-  for (const char* name : {"ls", "inspect", "verify", "export-hf", "import-hf"}) {
+  for (const char* name :
+       {"ls", "inspect", "verify", "pin", "unpin", "prune", "export-hf", "import-hf"}) {
     EXPECT_THAT(app.get_subcommand("ckpt")->get_subcommand(name)->help(), HasSubstr("Examples:"));
   }
 }

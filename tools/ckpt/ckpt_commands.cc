@@ -59,6 +59,45 @@ void AddCkptCommands(CLI::App& app, int* exit_code) {
   command->add_option("--threads", verify->threads, "Reading threads; 0: one per core")
       ->check(CLI::Range(0, 1024));
 
+  const auto pin = std::make_shared<CkptPinOptions>();
+  command = Add(*ckpt, "pin", "Keep checkpoints whatever retention, prune or a re-save would do",
+                "  keel ckpt pin runs/shakespeare/global_step_40\n"
+                "  keel ckpt pin runs/shakespeare/global_step_40 runs/shakespeare/global_step_80\n"
+                "  touch runs/shakespeare/global_step_40/pinned      # the same",
+                pin, CkptPin, exit_code);
+  command->add_option("STEP", pin->steps, "Steps' directories")->required();
+
+  const auto unpin = std::make_shared<CkptPinOptions>();
+  command = Add(*ckpt, "unpin", "Let retention have checkpoints again",
+                "  keel ckpt unpin runs/shakespeare/global_step_40\n"
+                "  keel ckpt unpin runs/shakespeare/global_step_*\n"
+                "  rm runs/shakespeare/global_step_40/pinned         # the same",
+                unpin, CkptUnpin, exit_code);
+  command->add_option("STEP", unpin->steps, "Steps' directories")->required();
+
+  const auto prune = std::make_shared<CkptPruneOptions>();
+  command =
+      Add(*ckpt, "prune",
+          "Remove checkpoints of a run that is not going on; what is kept is the union of the "
+          "rules, and whatever is pinned, being read, of another run, or newer than the "
+          "newest one that verifies",
+          "  keel ckpt prune --dry-run --keep-latest 3 runs/shakespeare\n"
+          "  keel ckpt prune --keep-latest 1 --keep-best 2 runs/shakespeare\n"
+          "  keel ckpt prune --keep-latest 2 --keep-every 1000 runs/shakespeare",
+          prune, CkptPrune, exit_code);
+  command->add_option("DIR", prune->directory, "The run's directory")->required();
+  command->add_option("--keep-latest", prune->keep_latest, "So many of the newest commits")
+      ->required()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--keep-best", prune->keep_best, "So many by the metric noted at the save")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--metric-mode", prune->metric_mode, "Whether the lowest or highest is best")
+      ->check(CLI::IsMember({"min", "max"}))
+      ->capture_default_str();
+  command->add_option("--keep-every", prune->keep_every, "Steps that are a multiple of it")
+      ->check(CLI::NonNegativeNumber);
+  command->add_flag("--dry-run", prune->dry_run, "Say what would go; remove nothing, lock nothing");
+
   const auto exports = std::make_shared<CkptExportOptions>();
   command =
       Add(*ckpt, "export-hf", "Write one Hugging Face model directory from a checkpoint",

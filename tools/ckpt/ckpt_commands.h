@@ -1,4 +1,4 @@
-// The `keel ckpt` commands: ls, inspect, verify, export-hf, import-hf.
+// The `keel ckpt` commands: ls, inspect, verify, pin, unpin, prune, export-hf, import-hf.
 //
 // Each is a function of its options and of the streams it writes to, so that tests call it as the
 // command line does. Exit codes: 0, 1 (a checkpoint does not verify), and those of sysexits.h.
@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <iosfwd>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -30,6 +31,22 @@ struct CkptVerifyOptions {
   int threads = 0;   // 0: as many as there are cores
 };
 int CkptVerify(const CkptVerifyOptions& options, std::ostream& out, std::ostream& err);
+
+struct CkptPinOptions {
+  std::vector<std::string> steps;  // steps' directories
+};
+int CkptPin(const CkptPinOptions& options, std::ostream& out, std::ostream& err);
+int CkptUnpin(const CkptPinOptions& options, std::ostream& out, std::ostream& err);
+
+struct CkptPruneOptions {
+  std::string directory;
+  int keep_latest = 1;
+  int keep_best = 0;
+  std::string metric_mode = "min";  // min | max
+  int64_t keep_every = 0;
+  bool dry_run = false;
+};
+int CkptPrune(const CkptPruneOptions& options, std::ostream& out, std::ostream& err);
 
 struct CkptExportOptions {
   std::string step;

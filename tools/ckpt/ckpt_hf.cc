@@ -1,9 +1,7 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <ostream>
-#include <thread>
 
 #include "checkpoint/hf_export.h"
 #include "checkpoint/hf_import.h"
@@ -17,11 +15,6 @@
 #include "tools/ckpt/ckpt_paths.h"
 
 namespace keel::tools {
-namespace {
-
-int Cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
-
-}  // namespace
 
 int CkptExportHf(const CkptExportOptions& options, std::ostream& out, std::ostream& err) {
   const auto place = OpenStep(options.step);

@@ -3,16 +3,24 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <map>
+#include <optional>
 #include <ostream>
+#include <sstream>
+#include <vector>
 
 #include "checkpoint/catalog.h"
-#include "checkpoint/tracker.h"
+#include "checkpoint/names.h"
+#include "checkpoint/pin.h"
+#include "checkpoint/step_reader.h"
 #include "common/clock.h"
 #include "tools/ckpt/ckpt_commands.h"
 #include "tools/ckpt/ckpt_paths.h"
 
 namespace keel::tools {
 namespace {
+
+constexpr int64_t kMaxRecords = int64_t{1} << 30;
 
 // "3 min", "2 d"; "?" when the manifest's time is not one.
 std::string Age(const std::string& created) {
@@ -36,6 +44,111 @@ std::string LayoutText(const Json& layout) {
   return text.empty() ? "-" : text;
 }
 
+// save id -> seconds that training was blocked, of the saves that checkpoints.jsonl tells of. A
+// line that a crash cut off is no record.
+std::map<std::string, double> BlockedSeconds(const FileSystem& fs) {
+  std::map<std::string, double> blocked;
+  const Result<std::string> text = ReadFile(fs, checkpoint::kRecordsName, kMaxRecords);
+  if (!text.ok()) return blocked;
+  std::istringstream lines(*text);
+  for (std::string line; std::getline(lines, line);) {
+    const Result<Json> record = ParseJson(line, checkpoint::kRecordsName);
+    if (!record.ok() || !record->is_object()) continue;
+    const Result<std::string> id = GetString(*record, "save_id", "");
+    const Result<double> seconds = GetDouble(*record, "blocked_s", "");
+    if (id.ok() && seconds.ok()) blocked[*id] = *seconds;
+  }
+  return blocked;
+}
+
+struct Row {
+  const checkpoint::CatalogEntry* entry = nullptr;
+  Status valid;  // manifest, index, and all files with their sizes
+  bool pinned = false;
+  std::optional<double> blocked_s;
+};
+
+std::vector<Row> MakeRows(const FileSystem& fs,
+                          const std::vector<checkpoint::CatalogEntry>& entries) {
+  const std::map<std::string, double> blocked = BlockedSeconds(fs);
+  std::vector<Row> rows;
+  for (const checkpoint::CatalogEntry& entry : entries) {
+    Row row;
+    row.entry = &entry;
+    row.valid =
+        entry.manifest ? checkpoint::StepReader::Open(fs, entry.directory).status() : entry.status;
+    row.pinned = checkpoint::IsPinned(fs, entry.directory);
+    if (entry.manifest) {
+      const auto found = blocked.find(entry.manifest->save_id);
+      if (found != blocked.end()) row.blocked_s = found->second;
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+Json ToJson(const Row& row) {
+  const checkpoint::CatalogEntry& entry = *row.entry;
+  Json one = {{"directory", entry.directory},
+              {"step", entry.step},
+              {"valid_manifest", entry.manifest.has_value()},
+              {"valid", row.valid.ok()},
+              {"pinned", row.pinned}};
+  if (entry.manifest) {
+    const checkpoint::Manifest& manifest = *entry.manifest;
+    one["bytes"] = manifest.TotalBytes();
+    one["layout"] = manifest.layout;
+    one["contents"] = manifest.contents.Names();
+    one["created"] = manifest.created;
+    one["sequence"] = manifest.sequence;
+    one["run_id"] = manifest.run_id;
+    one["save_id"] = manifest.save_id;
+    one["metric"] = manifest.metric ? Json(*manifest.metric) : Json(nullptr);
+    one["blocked_s"] = row.blocked_s ? Json(*row.blocked_s) : Json(nullptr);
+  }
+  if (!row.valid.ok()) one["reason"] = row.valid.message();
+  return one;
+}
+
+std::string DurationText(double seconds) {
+  return seconds < 1 ? fmt::format("{:.1f} ms", 1e3 * seconds) : fmt::format("{:.2f} s", seconds);
+}
+
+std::vector<std::string> Cells(const Row& row) {
+  const checkpoint::CatalogEntry& entry = *row.entry;
+  const std::string pinned = row.pinned ? "pinned" : "";
+  if (!entry.manifest) return {entry.directory, "-", "-", "-", "-", "-", "-", pinned, "NO"};
+  const checkpoint::Manifest& manifest = *entry.manifest;
+  return {entry.directory,
+          HumanBytes(manifest.TotalBytes()),
+          LayoutText(manifest.layout),
+          Age(manifest.created),
+          fmt::format("{}", fmt::join(manifest.contents.Names(), ",")),
+          row.blocked_s ? DurationText(*row.blocked_s) : "-",
+          manifest.metric ? fmt::format("{:.5g}", *manifest.metric) : "-",
+          pinned,
+          row.valid.ok() ? "yes" : "NO"};
+}
+
+// Columns as wide as their widest cell; numbers to the right.
+void PrintTable(const std::vector<std::vector<std::string>>& table, std::ostream& out) {
+  constexpr bool kRight[] = {false, true, false, true, false, true, true, false, false};
+  std::vector<size_t> widths(table.front().size(), 0);
+  for (const std::vector<std::string>& cells : table) {
+    for (size_t i = 0; i < cells.size(); ++i) widths[i] = std::max(widths[i], cells[i].size());
+  }
+  for (const std::vector<std::string>& cells : table) {
+    std::string line;
+    for (size_t i = 0; i < cells.size(); ++i) {
+      if (widths[i] == 0) continue;
+      line += kRight[i] ? fmt::format("{:>{}}  ", cells[i], widths[i])
+                        : fmt::format("{:<{}}  ", cells[i], widths[i]);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    out << line << "\n";
+  }
+}
+
 }  // namespace
 
 int CkptLs(const CkptLsOptions& options, std::ostream& out, std::ostream& err) {
@@ -43,43 +156,26 @@ int CkptLs(const CkptLsOptions& options, std::ostream& out, std::ostream& err) {
   if (!fs.ok()) return Fail(fs.status(), err);
   const auto entries = checkpoint::ListCheckpoints(**fs);
   if (!entries.ok()) return Fail(entries.status(), err);
+  const std::vector<Row> rows = MakeRows(**fs, *entries);
   if (options.json) {
     Json list = Json::array();
-    for (const checkpoint::CatalogEntry& entry : *entries) {
-      Json one = {{"directory", entry.directory},
-                  {"step", entry.step},
-                  {"valid_manifest", entry.manifest.has_value()}};
-      if (entry.manifest) {
-        one["bytes"] = entry.manifest->TotalBytes();
-        one["layout"] = entry.manifest->layout;
-        one["contents"] = entry.manifest->contents.Names();
-        one["created"] = entry.manifest->created;
-        one["sequence"] = entry.manifest->sequence;
-      } else {
-        one["reason"] = entry.status.message();
-      }
-      list.push_back(std::move(one));
-    }
+    for (const Row& row : rows) list.push_back(ToJson(row));
     out << list.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
     return 0;
   }
-  if (entries->empty()) {
+  if (rows.empty()) {
     out << "no checkpoints in " << options.directory << "\n";
     return 0;
   }
-  out << fmt::format("{:<20} {:>10}  {:<16} {:<28} {:>8}\n", "STEP", "SIZE", "LAYOUT", "CONTENTS",
-                     "AGE");
-  for (const checkpoint::CatalogEntry& entry : *entries) {
-    if (!entry.manifest) {
-      out << fmt::format("{:<20} not a valid checkpoint: {}\n", entry.directory,
-                         entry.status.message());
-      continue;
+  std::vector<std::vector<std::string>> table = {
+      {"STEP", "SIZE", "LAYOUT", "AGE", "CONTENTS", "BLOCKED", "METRIC", "PINNED", "VALID"}};
+  for (const Row& row : rows) table.push_back(Cells(row));
+  PrintTable(table, out);
+  for (const Row& row : rows) {
+    if (!row.valid.ok()) {
+      out << fmt::format("{} is not a valid checkpoint: {}\n", row.entry->directory,
+                         row.valid.message());
     }
-    const checkpoint::Manifest& manifest = *entry.manifest;
-    out << fmt::format("{:<20} {:>10}  {:<16} {:<28} {:>8}\n", entry.directory,
-                       HumanBytes(manifest.TotalBytes()), LayoutText(manifest.layout),
-                       fmt::format("{}", fmt::join(manifest.contents.Names(), ",")),
-                       Age(manifest.created));
   }
   return 0;
 }

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <ostream>
+#include <thread>
 #include <utility>
 
 #include "checkpoint/names.h"
@@ -27,6 +29,8 @@ bool IsStep(const std::string& path) {
   return std::filesystem::is_regular_file(
       std::filesystem::path(path) / std::string(checkpoint::kManifestName), error);
 }
+
+int Cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
 std::string HumanBytes(int64_t bytes) {
   const char* const units[] = {"B", "kB", "MB", "GB", "TB", "PB"};

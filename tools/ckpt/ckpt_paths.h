@@ -19,6 +19,8 @@ struct StepPath {
 Result<StepPath> OpenStep(const std::string& path);
 // True when `path` is a directory with a manifest.
 bool IsStep(const std::string& path);
+// Threads for reading: one per core.
+int Cores();
 // "1.50 GB"
 std::string HumanBytes(int64_t bytes);
 // Prints "keel ckpt: message" and returns the status's exit code.

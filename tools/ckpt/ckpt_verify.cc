@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <ostream>
-#include <thread>
 #include <vector>
 
 #include "checkpoint/catalog.h"
@@ -30,9 +29,7 @@ bool Report(const checkpoint::VerifyReport& report, std::ostream& out, std::ostr
 }  // namespace
 
 int CkptVerify(const CkptVerifyOptions& options, std::ostream& out, std::ostream& err) {
-  const int threads = options.threads > 0
-                          ? options.threads
-                          : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int threads = options.threads > 0 ? options.threads : Cores();
   if (IsStep(options.path)) {
     const auto place = OpenStep(options.path);
     if (!place.ok()) return Fail(place.status(), err);

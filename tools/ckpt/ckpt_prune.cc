@@ -1,0 +1,75 @@
+#include <fmt/format.h>
+
+#include <ostream>
+
+#include "checkpoint/catalog.h"
+#include "checkpoint/names.h"
+#include "checkpoint/retention.h"
+#include "checkpoint/run_lock.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "tools/ckpt/ckpt_commands.h"
+#include "tools/ckpt/ckpt_paths.h"
+
+namespace keel::tools {
+namespace {
+
+// Whose checkpoints these are: what the directory says, else what the newest commit says.
+Result<std::string> RunIdOf(const FileSystem& fs) {
+  const Result<std::string> noted = ReadFile(fs, checkpoint::kRunIdName, 4096);
+  if (noted.ok() && !noted->empty()) return noted->substr(0, noted->find('\n'));
+  KEEL_ASSIGN_OR_RETURN(const auto entries, checkpoint::ListCheckpoints(fs));
+  if (entries.empty() || !entries.front().manifest) {
+    return Status(StatusCode::kNotFound,
+                  fmt::format("{}: holds no valid checkpoint", fs.Describe(".")));
+  }
+  return entries.front().manifest->run_id;
+}
+
+}  // namespace
+
+int CkptPrune(const CkptPruneOptions& options, std::ostream& out, std::ostream& err) {
+  const auto fs = OpenPosixFileSystem(options.directory, false);
+  if (!fs.ok()) return Fail(fs.status(), err);
+  LogOptions quiet;
+  quiet.level = LogLevel::kError;  // what is spared is printed below
+  Logger log(quiet);
+  std::shared_ptr<void> lock;
+  if (!options.dry_run) {
+    auto taken = checkpoint::TakeRunLock(**fs, "keel ckpt prune", SystemClock(), log);
+    if (!taken.ok()) return Fail(taken.status(), err);
+    lock = std::move(taken).value();
+  }
+  checkpoint::RetentionRequest request;
+  request.policy.keep_latest = options.keep_latest;
+  request.policy.keep_best = options.keep_best;
+  request.policy.higher_is_better = options.metric_mode == "max";
+  request.policy.keep_every = options.keep_every;
+  request.dry_run = options.dry_run;
+  request.verify_threads = Cores();
+  auto run_id = RunIdOf(**fs);
+  if (!run_id.ok()) return Fail(run_id.status(), err);
+  request.run_id = std::move(run_id).value();
+  const auto before = checkpoint::ListCheckpoints(**fs);
+  if (!before.ok()) return Fail(before.status(), err);
+  const auto outcome = checkpoint::RetainCheckpoints(**fs, request, log);
+  if (!outcome.ok()) return Fail(outcome.status(), err);
+
+  int64_t bytes = 0;
+  for (const int64_t step : outcome->removed) {
+    for (const checkpoint::CatalogEntry& entry : *before) {
+      if (entry.step != step || !entry.manifest) continue;
+      bytes += entry.manifest->TotalBytes();
+      out << fmt::format("{} {} ({})\n", options.dry_run ? "would remove" : "removed",
+                         entry.directory, HumanBytes(entry.manifest->TotalBytes()));
+    }
+  }
+  for (const auto& spared : outcome->spared) {
+    out << fmt::format("left {}: {}\n", checkpoint::StepDirectory(spared.step), spared.reason);
+  }
+  out << fmt::format("{} of {} checkpoints {}, {}\n", outcome->removed.size(), before->size(),
+                     options.dry_run ? "would go" : "removed", HumanBytes(bytes));
+  return 0;
+}
+
+}  // namespace keel::tools
