@@ -10,6 +10,7 @@
 #include "checkpoint/chunk_digest.h"
 #include "checkpoint/loader.h"
 #include "checkpoint/names.h"
+#include "checkpoint/pin.h"
 #include "checkpoint/step_publisher.h"
 #include "checkpoint/step_reader.h"
 #include "checkpoint/tracker.h"
@@ -268,8 +269,10 @@ bool Saver::NeedsReadBack(int64_t step) const {
   std::vector<CommittedStep> steps;
   int64_t newest = 0;
   for (const CatalogEntry& entry : *committed) {
-    if (!entry.manifest || entry.step == step) continue;
-    steps.push_back({entry.step, entry.manifest->sequence, entry.manifest->metric, false});
+    if (!entry.manifest || entry.step == step || entry.manifest->run_id != options_.run_id)
+      continue;
+    steps.push_back({entry.step, entry.manifest->sequence, entry.manifest->metric,
+                     IsPinned(fs_, entry.directory)});
     newest = std::max(newest, entry.manifest->sequence);
   }
   steps.push_back({step, newest + 1, std::nullopt, false});
@@ -451,29 +454,17 @@ Status Saver::VerifyCommit(int64_t step, const std::string& save_id) const {
 }
 
 void Saver::Retain(SaveRecord* record) {
-  const Result<std::vector<CatalogEntry>> entries = ListCheckpoints(fs_);
-  if (!entries.ok()) {
-    log_.Warning("old checkpoints were not looked at: {}", entries.status().message());
+  RetentionRequest request;
+  request.policy = Policy();
+  request.run_id = options_.run_id;
+  request.proven = proven_;
+  Result<RetentionOutcome> outcome = RetainCheckpoints(fs_, request, log_);
+  if (!outcome.ok()) {
+    log_.Warning("old checkpoints were not looked at: {}", outcome.status().message());
     return;
   }
-  std::vector<CommittedStep> committed;
-  for (const CatalogEntry& entry : *entries) {
-    if (entry.manifest)
-      committed.push_back({entry.step, entry.manifest->sequence, entry.manifest->metric, false});
-  }
-  for (const int64_t step : StepsToRemove(committed, Policy())) {
-    const auto entry = std::find_if(entries->begin(), entries->end(), [&](const CatalogEntry& e) {
-      return e.step == step && e.manifest;
-    });
-    if (const Status status =
-            RemoveCheckpoint(fs_, entry->directory, step, entry->manifest->save_id);
-        !status.ok()) {
-      log_.Warning("{} could not be removed: {}", fs_.Describe(entry->directory), status.message());
-      return;
-    }
-    proven_.erase(entry->manifest->save_id);
-    record->removed.push_back(step);
-  }
+  if (!outcome->verified.empty()) proven_.insert(outcome->verified);
+  record->removed = std::move(outcome->removed);
 }
 
 }  // namespace keel::checkpoint
