@@ -5,8 +5,11 @@
 
 #include <memory>
 
-#include "bench/checkpoint_bench.h"
+#include "bench/checkpoint_worker.h"
+#include "bench/index_bench.h"
 #include "bench/train_worker.h"
+#include "common/file_system.h"
+#include "common/json.h"
 #include "common/status.h"
 #include "tools/command.h"
 
@@ -29,9 +32,64 @@ void BecomeDriver(const char* script, const std::vector<std::string>& arguments)
                           command[0]));
 }
 
+void ManyBoxes(const std::string& what, const std::string& directory, int64_t boxes) {
+  const auto fs = ValueOrThrow(OpenPosixFileSystem(directory, true));
+  const std::string step = "global_step_1";
+  Json answer = Json::object();
+  if (what == "write") {
+    bench::WriteManyBoxes(*fs, step, boxes);
+  } else if (what == "save-plan") {
+    answer = bench::MeasureSavePlan(boxes);
+  } else {
+    answer = bench::MeasureOpenAndPlan(*fs, step, what == "open-all");
+  }
+  fmt::print("{}\n", answer.dump());
+}
+
+void AddCheckpoint(CLI::App& bench) {
+  struct Options {
+    bool worker = false;
+    bench::CheckpointWorkerOptions options;
+    std::string many_boxes;  // what to do with a checkpoint of them
+    int64_t boxes = 1'000'000;
+  };
+  auto c = std::make_shared<Options>();
+  bench::CheckpointWorkerOptions& o = c->options;
+  CLI::App* checkpoint = bench.add_subcommand(
+      "checkpoint",
+      "Saves and loads beside training, against PyTorch's (bench/run_checkpoint.py --help)");
+  checkpoint->allow_extras();
+  checkpoint->add_flag("--worker", c->worker, "Be a rank of the driver's");
+  const std::string group = "Worker";
+  const auto add = [&](const std::string& name, auto& value, const std::string& text) {
+    return checkpoint->add_option(name, value, text)->group(group);
+  };
+  add("--checkpoints", o.directory, "Directory of the checkpoints");
+  add("--state", o.state.kind, "decoder or small")->check(CLI::IsMember({"decoder", "small"}));
+  add("--megabytes", o.state.megabytes, "State over all ranks");
+  add("--products", o.products, "Matrix products a step");
+  add("--threads", o.threads, "CPU threads of the products");
+  add("--io", o.io, "Back-end")->check(CLI::IsMember({"auto", "buffered", "direct"}));
+  add("--host-memory-cap", o.host_memory_cap, "Bytes of staging; 0: none");
+  checkpoint
+      ->add_flag("--optimizer-stable", o.optimizer_stable, "The optimizer is read where it lies")
+      ->group(group);
+  add("--load-threads", o.load_threads, "That read and verify");
+  add("--writers", o.writers, "Threads that write");
+  add("--keep", o.keep, "Checkpoints; 0: all");
+  add("--many-boxes", c->many_boxes, "Instead of all that: measure an index")
+      ->check(CLI::IsMember({"write", "open-all", "open-part", "save-plan"}));
+  add("--boxes", c->boxes, "In that index");
+  checkpoint->callback([c, checkpoint] {
+    if (!c->many_boxes.empty()) return ManyBoxes(c->many_boxes, c->options.directory, c->boxes);
+    if (c->worker) return bench::RunCheckpointWorker(c->options);
+    BecomeDriver("run_checkpoint.py", checkpoint->remaining());
+  });
+}
+
 }  // namespace
 
-void AddBenchCommand(CLI::App& app, CommandContext& context) {
+void AddBenchCommand(CLI::App& app, CommandContext& /*context*/) {
   CLI::App* bench = app.add_subcommand("bench", "Measure Keel beside its peers");
   bench->require_subcommand(1);
   bench->footer(
@@ -62,7 +120,7 @@ void AddBenchCommand(CLI::App& app, CommandContext& context) {
     BecomeDriver("run_train.py", arguments);
   });
 
-  bench::AddCheckpointBench(*bench, &context.exit_code);
+  AddCheckpoint(*bench);
 
   CLI::App* startup = bench->add_subcommand(
       "startup", "Time to the first step and memory of a rank (bench/startup.py --help)");

@@ -41,3 +41,30 @@ def compare(rounds, rate):
     control = summarize(controls)
     control["holds_one"] = control["low"] <= 1.0 <= control["high"]
     return {"ratio": summarize(ratios), "control": control}
+
+
+def pairs(rounds, value):
+    """(A, B) of neighbours, from rounds as `compare` takes them."""
+    found = []
+    for samples in rounds:
+        (s0, x0), (_, x1), (_, x2), (_, x3) = [(side, value(sample)) for side, sample in samples]
+        found += [(x0, x1), (x3, x2)] if s0 == "A" else [(x1, x0), (x2, x3)]
+    return found
+
+
+def ratio_of_medians(found, seed=1, resamples=10_000):
+    """median(A) / median(B) with its 95 % bootstrap interval over pairs.
+
+    For values of which single ones may be next to zero, such as time lost, where ratios of pairs say nothing.
+    """
+    chance = random.Random(seed)
+
+    def ratio(chosen):
+        below = statistics.median(b for _, b in chosen)
+        return statistics.median(a for a, _ in chosen) / below if below > 0 else float("inf")
+
+    ratios = sorted(ratio(chance.choices(found, k=len(found))) for _ in range(resamples))
+    return {
+        "median": ratio(found), "low": ratios[int(0.025 * resamples)], "high": ratios[int(0.975 * resamples)],
+        "pairs": len(found),
+    }  # fmt: skip

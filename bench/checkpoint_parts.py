@@ -1,0 +1,280 @@
+"""The measurements of the checkpoint benchmark; bench/run_checkpoint.py says what each one is."""
+
+import json
+import statistics
+import subprocess
+import sys
+
+import memory_sampler
+import paired
+from checkpoint_settings import SETTINGS, Workers
+
+COMMITS = 1000
+CAP = 64 << 20  # of a rank
+INDEX_BOXES = 1_000_000
+
+
+def parts(args):
+    """(name, function) of what is asked for, in the order of running."""
+    workers = Workers(args)
+    if {"lost", "durable", "load"} & set(args.only):
+        for name in args.setting:
+            yield name, lambda name=name: settings_part(workers, args, name)
+    for name, part in [("memory", memory), ("small", small), ("commit", commit), ("index", index)]:
+        if name in args.only:
+            yield name, lambda part=part: part(workers, args)
+
+
+def note(text):
+    print("  " + text, file=sys.stderr, flush=True)
+
+
+# --- lost, durable, load ----------------------------------------------------------------------------
+
+
+def settings_part(workers, args, name):
+    setting = SETTINGS[name]
+    found = {}
+    for peer in args.peer:
+        sides = {
+            side: workers.start(system, setting["ranks"], workers.megabytes(setting["megabytes"]))
+            for side, system in zip("AB", ["keel", peer], strict=True)
+        }
+        opened = {side: worker.ask("open") for side, worker in sides.items()}
+        one_step = {
+            side: all(answer["one_step"] for answer in worker.ask("verify")) for side, worker in sides.items()
+        }
+        if not all(one_step.values()):
+            raise SystemExit(f"{name}: a save beside training held more than one step: keel (A), {peer} (B): {one_step}")
+        for worker in sides.values():
+            worker.ask("forget")
+            worker.ask(f"steps {max(2, args.steps // 4)}")
+        rounds = []
+        for order in paired.order(args.rounds, args.seed):
+            rounds.append([(side, turn(sides[side], sides["A"], args)) for side in order])
+            note(f"{name}, {peer}, {order}: " + "; ".join(f"{side} {brief(x)}" for side, x in rounds[-1]))
+        for worker in sides.values():
+            worker.quit()
+        found[peer] = {"opened": opened, "one_step": one_step, "rounds": rounds} | compare(rounds, args)
+        found[peer]["bytes"] = sum(ready["bytes"] for ready in sides["A"].ready)
+    return found
+
+
+def turn(worker, keel, args):
+    """One side's measurements, and the limits right after them."""
+    sample = {}
+    if "lost" in args.only:
+        half = max(1, args.steps // 2)
+        base = [per_step(worker.ask(f"steps {half}"))]
+        saves = worker.ask(f"steps_with_save {args.steps}")
+        base.append(per_step(worker.ask(f"steps {half}")))
+        steps, seconds = saves[0]["steps"], max(answer["seconds"] for answer in saves)
+        flight = saves[0]["steps_in_flight"]
+        sample["lost"] = {
+            "lost_s": seconds - steps * statistics.mean(base),
+            "null_s": args.steps * (base[1] - base[0]),  # the same of steps without a save: noise
+            "share": seconds / (steps * statistics.mean(base)) - 1,
+            "blocked_s": max(answer["blocked_s"] for answer in saves),
+            "fence_s": max(answer["fence_s"] for answer in saves),
+            "durable_s": max(answer["durable_s"] for answer in saves),
+            "rate_in_flight": statistics.mean(base) / statistics.mean(saves[0]["step_seconds"][: max(1, flight)]),
+            "step_s": base,
+            "ranks": saves,
+        }
+        worker.ask("forget")
+    if "durable" in args.only or "load" in args.only:
+        saves = worker.ask("save")
+        sample["durable"] = {
+            "bytes": sum(answer["bytes"] for answer in saves),
+            "seconds": max(answer["seconds"] for answer in saves),
+            "ranks": saves,
+        }
+    if "load" in args.only:
+        cold = worker.slowest("load rows")  # and fills the page cache
+        sample["load"] = {"cold_s": cold}
+        for how in ["rows", "columns"] + (["uneven"] if worker is keel else []):
+            answers = worker.ask(f"load {how}")
+            known = [answer["seconds"] for answer in answers]
+            sample["load"][how] = None if None in known else max(known)
+            sample["load"][f"{how}_ranks"] = answers
+        if worker is keel:
+            answers = worker.ask("read_limit")
+            sample["load"]["read_and_hash_s"] = max(answer["seconds"] for answer in answers)
+    worker.ask("forget")
+    sample["limits"] = {how: keel.slowest(f"write_limit {how}") for how in ["direct", "buffered"]}
+    return sample
+
+
+def per_step(answers):
+    return max(answer["seconds"] for answer in answers) / answers[0]["steps"]
+
+
+def brief(sample):
+    words = []
+    if "lost" in sample:
+        words.append(f"lost {sample['lost']['lost_s']:.3f} s")
+    if "durable" in sample:
+        words.append(f"durable {sample['durable']['seconds']:.2f} s")
+    if "load" in sample:
+        words.append(f"load {sample['load']['rows']:.2f} s")
+    return ", ".join(words)
+
+
+def limit_s(sample):
+    """The faster of the two ways to write the same bytes."""
+    return min(seconds for seconds in sample["limits"].values() if seconds is not None)
+
+
+def of_side(rounds, side):
+    return [sample for samples in rounds for name, sample in samples if name == side]
+
+
+def compare(rounds, args):
+    ours = of_side(rounds, "A")
+    result = {}
+    if "lost" in args.only:
+        result["lost"] = {
+            "ratio": paired.ratio_of_medians(paired.pairs(rounds, lambda x: x["lost"]["lost_s"])),
+            "null_s": paired.summarize([x["lost"]["null_s"] for samples in rounds for _, x in samples]),
+        }
+        for side, name in [("A", "keel"), ("B", "peer")]:
+            samples = [x["lost"] for x in of_side(rounds, side)]
+            result["lost"][name] = {
+                key: paired.summarize([x[key] for x in samples])
+                for key in ["lost_s", "share", "blocked_s", "fence_s", "durable_s", "rate_in_flight"]
+            } | {"step_s": statistics.median(s for x in samples for s in x["step_s"])}
+    if "durable" in args.only:
+        result["durable"] = paired.compare(rounds, lambda x: 1 / x["durable"]["seconds"])
+        result["durable"]["keel_of_limit"] = paired.summarize([limit_s(x) / x["durable"]["seconds"] for x in ours])
+        for side, name in [("A", "keel"), ("B", "peer")]:
+            result["durable"][name + "_gb_per_s"] = statistics.median(
+                x["durable"]["bytes"] / 1e9 / x["durable"]["seconds"] for x in of_side(rounds, side)
+            )
+        result["durable"]["limit_gb_per_s"] = statistics.median(x["durable"]["bytes"] / 1e9 / limit_s(x) for x in ours)
+    if "load" in args.only:
+        theirs = of_side(rounds, "B")
+        result["load"] = paired.compare(rounds, lambda x: 1 / x["load"]["rows"])
+        result["load"]["keel_of_read_and_hash"] = paired.summarize(
+            [x["load"]["read_and_hash_s"] / x["load"]["rows"] for x in ours]
+        )
+        for name, samples in [("keel", ours), ("peer", theirs)]:
+            result["load"][name + "_gb_per_s"] = statistics.median(
+                x["durable"]["bytes"] / 1e9 / x["load"]["rows"] for x in samples
+            )
+            for how in ["columns", "uneven"]:
+                if samples[0]["load"].get(how):
+                    result["load"][f"{name}_{how}_to_rows"] = paired.summarize(
+                        [x["load"][how] / x["load"]["rows"] for x in samples]
+                    )
+    return result
+
+
+# --- memory -----------------------------------------------------------------------------------------
+
+
+def memory(workers, args):
+    setting = SETTINGS["two-ranks"]
+    megabytes = workers.megabytes(setting["megabytes"])
+    variants = {
+        "keel": ("keel", {}),
+        "keel, cap of 64 MiB": ("keel", {"host_memory_cap": CAP}),
+        "keel, optimizer offloaded": ("keel", {"optimizer_stable": True}),
+    } | {peer: (peer, {}) for peer in args.peer}
+    found = {}
+    for name, (system, options) in variants.items():
+        worker = workers.start(system, setting["ranks"], megabytes, **options)
+        worker.ask("steps 2")
+        before = memory_sampler.own_bytes(worker.pids)
+        worker.ask("open")
+        between, peaks = [], []
+        for _ in range(3):
+            worker.ask("steps 2")
+            between.append(memory_sampler.own_bytes(worker.pids) - before)
+            with memory_sampler.Sampler(worker.pids) as sampler:
+                worker.ask("steps_with_save 3")
+            peaks.append(sampler.peak - before)
+            worker.ask("forget")
+        worker.ask("steps 2")
+        between.append(memory_sampler.own_bytes(worker.pids) - before)
+        found[name] = {
+            "state_bytes": sum(ready["bytes"] for ready in worker.ready),
+            "before_bytes": before, "peak_bytes": peaks, "between_bytes": between,
+            "samples_of_last": sampler.samples,
+        }  # fmt: skip
+        worker.quit()
+        note(f"{name}: at most {max(peaks) / 2**20:.0f} MiB, between saves {between[-1] / 2**20:.0f} MiB")
+    return found
+
+
+# --- small tensors, commits, index ------------------------------------------------------------------
+
+
+def small(workers, args):
+    sides = {side: workers.start(name, 1, 0, state="small") for side, name in [("A", "keel"), ("B", "torch-save")]}
+    for worker in sides.values():
+        worker.ask("open")
+        worker.ask("save")
+        worker.ask("forget")
+    rounds = []
+    for order in paired.order(args.rounds, args.seed):
+        rounds.append([])
+        for side in order:
+            answer = sides[side].ask("save")[0]
+            sides[side].ask("forget")
+            limits = {how: sides["A"].slowest(f"write_limit {how}") for how in ["direct", "buffered"]}
+            rounds[-1].append((side, answer | {"limits": limits}))
+        note(", ".join(f"{side} {x['seconds']:.2f} s" for side, x in rounds[-1]))
+    for worker in sides.values():
+        worker.quit()
+    ours = of_side(rounds, "A")
+    return paired.compare(rounds, lambda x: 1 / x["seconds"]) | {
+        "keel_of_limit": paired.summarize([limit_s(x) / x["seconds"] for x in ours]),
+        "rounds": rounds,
+    }
+
+
+def percentile(values, share):
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+def commit(workers, args):
+    count = COMMITS // 20 if args.quick else COMMITS
+    found = {}
+    for name, options in [("keep 3", {"keep": 3}), ("keep all", {})]:
+        worker = workers.start("keel", 4, 1, **options)
+        worker.ask("open")
+        worker.ask("commits 10")
+        seconds, parts, floor = [], [], []
+        while len(seconds) < count:
+            answers = worker.ask("commits 25")
+            seconds += [max(x) for x in zip(*(answer["seconds"] for answer in answers), strict=True)]
+            parts += answers[0]["commit_s"]
+            floor += worker.ask("commit_floor 5")[0]["seconds"]
+            if not options:
+                worker.ask("forget")
+        worker.quit()
+        found[name] = {
+            "bytes": sum(ready["bytes"] for ready in worker.ready),
+            "p50_s": percentile(seconds, 0.5), "p99_s": percentile(seconds, 0.99),
+            "publish_p50_s": percentile(parts, 0.5), "floor_p50_s": percentile(floor, 0.5),
+            "seconds": seconds, "publish_s": parts, "floor_s": floor,
+        }  # fmt: skip
+        note(f"{name}: p50 {found[name]['p50_s'] * 1e3:.1f} ms, p99 {found[name]['p99_s'] * 1e3:.1f} ms")
+    return found
+
+
+def index(workers, args):
+    boxes = INDEX_BOXES // 20 if args.quick else INDEX_BOXES
+    folder = args.dir / "many-boxes"
+
+    def run(what):
+        command = [str(args.keel), "bench", "checkpoint", "--many-boxes", what, "--boxes", str(boxes)]
+        done = subprocess.run([*command, "--checkpoints", str(folder)], check=True, capture_output=True, text=True)
+        return json.loads(done.stdout)
+
+    run("write")
+    found = {"boxes": boxes}
+    for what in ["open-all", "open-part", "save-plan"]:
+        found[what] = [run(what) for _ in range(args.rounds)]
+        note(f"{what}: " + ", ".join(f"{key} {value:.2f}" for key, value in found[what][-1].items() if key.endswith("_s")))
+    return found

@@ -1,0 +1,311 @@
+#include "bench/checkpoint_worker.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "bench/disk_limits.h"
+#include "checkpoint/checkpointer.h"
+#include "checkpoint/names.h"
+#include "checkpoint/step_reader.h"
+#include "common/clock.h"
+#include "common/file_system.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "parallel/launch_env.h"
+#include "parallel/process_group.h"
+#include "parallel/store.h"
+#include "trainer/memory.h"
+#include "trainer/store_coordinator.h"
+
+namespace keel::bench {
+namespace {
+
+constexpr int64_t kProductSize = 1024;
+
+LogOptions Quiet() {
+  LogOptions options;
+  options.level = LogLevel::kWarning;
+  return options;
+}
+
+checkpoint::CheckpointOptions CheckpointOptionsOf(const CheckpointWorkerOptions& o) {
+  checkpoint::CheckpointOptions options;
+  options.run_id = "bench";
+  options.io = o.io;
+  options.load_threads = o.load_threads;
+  options.dist_ckpt_workers = o.writers;
+  if (o.host_memory_cap > 0) options.host_memory_cap = o.host_memory_cap;
+  if (o.keep > 0) options.max_ckpts_to_keep = o.keep;
+  return options;
+}
+
+class Worker {
+ public:
+  Worker(const CheckpointWorkerOptions& options, const parallel::LaunchEnv& env,
+         const parallel::Store& store)
+      : options_(options),
+        rank_(env.rank),
+        world_(env.world_size),
+        log_(Quiet()),
+        fs_(ValueOrThrow(OpenPosixFileSystem(options.directory, true))),
+        coordinator_(store, env.rank, env.world_size),
+        group_(MakeGroup(store, env)),
+        state_(options.state, Cut::kRows, env.rank, env.world_size),
+        a_(at::empty({kProductSize, kProductSize}, at::kFloat).uniform_(-1, 1)),
+        b_(at::empty({kProductSize, kProductSize}, at::kFloat).uniform_(-1, 1)),
+        product_(at::empty({kProductSize, kProductSize}, at::kFloat)) {}
+
+  Json Ready() const {
+    return {{"ready", true},           {"name", "keel"},
+            {"pid", getpid()},         {"rank", rank_},
+            {"bytes", state_.bytes()}, {"versions", {{"keel", "0.1.0"}, {"torch", "2.11.0"}}}};
+  }
+
+  Json Answer(const std::string& line) {
+    std::istringstream words(line);
+    std::string name, argument;
+    words >> name >> argument;
+    const std::map<std::string, std::function<Json()>> commands = {
+        {"open", [&] { return Open(); }},
+        {"steps", [&] { return Steps(std::stoll(argument), false); }},
+        {"steps_with_save", [&] { return Steps(std::stoll(argument), true); }},
+        {"save", [&] { return Save(); }},
+        {"load", [&] { return Load(argument); }},
+        {"verify", [&] { return Verify(); }},
+        {"forget", [&] { return Forget(); }},
+        {"commits", [&] { return Commits(std::stoll(argument)); }},
+        {"commit_floor", [&] { return CommitFloor(std::stoll(argument)); }},
+        {"write_limit", [&] { return WriteLimit(argument == "direct"); }},
+        {"read_limit", [&] { return ReadLimit(); }},
+    };
+    const auto command = commands.find(name);
+    if (command == commands.end()) return {{"error", "unknown command " + line}};
+    return command->second();
+  }
+
+  void Close() {
+    if (checkpointer_ != nullptr) ThrowIfError(checkpointer_->Close());
+    group_->Shutdown();
+  }
+
+ private:
+  static std::unique_ptr<parallel::ProcessGroup> MakeGroup(const parallel::Store& store,
+                                                           const parallel::LaunchEnv& env) {
+    if (env.world_size == 1) return parallel::MakeSingleGroup("world");
+    parallel::GroupOptions options;
+    options.name = "world";
+    for (int r = 0; r < env.world_size; ++r) options.ranks.push_back(r);
+    return parallel::MakeProcessGroup(store, env.rank, options);
+  }
+
+  checkpoint::SaveRequest Request() {
+    checkpoint::SaveRequest request;
+    request.step = ++saves_;
+    request.roles = {state_.Role()};
+    request.roles[0].optimizer_stable = options_.optimizer_stable;
+    request.layout = {{"dp", world_}};
+    return request;
+  }
+
+  // Takes the directory and pays what a run pays once.
+  Json Open() {
+    const Stopwatch watch;
+    checkpointer_ = std::make_unique<checkpoint::Checkpointer>(*fs_, coordinator_, SystemClock(),
+                                                               log_, CheckpointOptionsOf(options_));
+    ThrowIfError(checkpointer_->Open());
+    const checkpoint::DiskForecast forecast = ValueOrThrow(checkpointer_->Prepare(Request(), true));
+    return {{"seconds", watch.Elapsed()},
+            {"checkpoint_bytes", forecast.checkpoint_bytes},
+            {"staging_bytes", checkpointer_->staging_bytes()}};
+  }
+
+  // True while any rank says so. Stands where a step reduces its gradients.
+  bool Any(bool mine) {
+    at::Tensor flag = at::full({1}, mine ? 1.0 : 0.0, at::kFloat);
+    group_->AllReduce(flag, parallel::ReduceOp::kMax);
+    return flag.item<float>() > 0;
+  }
+
+  bool Step(bool saving) {
+    for (int i = 0; i < options_.products; ++i) at::mm_out(product_, a_, b_);
+    const bool any = Any(saving && checkpointer_->busy());
+    state_.Update([&](const at::Tensor& tensor) {
+      if (saving) checkpointer_->WaitFree(tensor.data_ptr(), tensor.nbytes());
+    });
+    return any;
+  }
+
+  // `count` steps; with a save that begins before the first of them, as many more as it lasts.
+  Json Steps(int64_t count, bool with_save) {
+    std::vector<double> seconds;
+    int64_t in_flight = 0;
+    double blocked = 0;
+    group_->Barrier();
+    const Stopwatch watch;
+    if (with_save) {
+      const Stopwatch call;
+      ThrowIfError(checkpointer_->StartSave(Request()));
+      blocked = call.Elapsed();
+    }
+    for (bool busy = with_save; busy || static_cast<int64_t>(seconds.size()) < count;) {
+      const Stopwatch step;
+      busy = Step(with_save);
+      if (busy) ++in_flight;
+      seconds.push_back(step.Elapsed());
+    }
+    Json answer = {
+        {"seconds", watch.Elapsed()}, {"steps", seconds.size()}, {"step_seconds", seconds}};
+    if (!with_save) return answer;
+    checkpointer_->Wait();
+    const std::vector<checkpoint::SaveResult> results = checkpointer_->Finished();
+    ThrowIfError(results.at(0).status);
+    const checkpoint::SaveRecord& record = results[0].record;
+    answer["blocked_s"] = blocked;
+    answer["fence_s"] = record.fence_s;
+    answer["durable_s"] = record.total_s;
+    answer["steps_in_flight"] = in_flight;
+    answer["record"] = record.ToJson();
+    return answer;
+  }
+
+  Json Save() {
+    const checkpoint::SaveRequest request = Request();
+    group_->Barrier();
+    const Stopwatch watch;
+    const checkpoint::SaveRecord record = ValueOrThrow(checkpointer_->Save(request));
+    return {{"seconds", watch.Elapsed()}, {"bytes", state_.bytes()}, {"record", record.ToJson()}};
+  }
+
+  // Into other memory than the state's, cut in this way.
+  Json Load(const std::string& how) {
+    const Cut cut =
+        how == "columns" ? Cut::kColumns : (how == "uneven" ? Cut::kUneven : Cut::kRows);
+    const TrainingState into(options_.state, cut, rank_, world_);
+    checkpoint::LoadRequest request;
+    request.roles = {into.Role()};
+    group_->Barrier();
+    const Stopwatch watch;
+    const std::optional<checkpoint::LoadRecord> record = ValueOrThrow(checkpointer_->Load(request));
+    const double seconds = watch.Elapsed();
+    if (!record) throw Error(StatusCode::kNotFound, "there is no checkpoint to load");
+    Json times = record->ToJson();
+    times.erase("manifest");
+    return {{"seconds", seconds}, {"bytes", into.bytes()}, {"record", std::move(times)}};
+  }
+
+  // What a save holds that went on while the state changed is the state at its call, bit by bit.
+  Json Verify() {
+    const std::vector<Digest128> expected = state_.Digests();
+    ThrowIfError(checkpointer_->StartSave(Request()));
+    for (bool busy = true; busy;) busy = Step(true);
+    checkpointer_->Wait();
+    for (const checkpoint::SaveResult& result : checkpointer_->Finished())
+      ThrowIfError(result.status);
+    const bool changed = state_.Digests() != expected;
+    const TrainingState into(options_.state, Cut::kRows, rank_, world_);
+    checkpoint::LoadRequest request;
+    request.roles = {into.Role()};
+    (void)ValueOrThrow(checkpointer_->Load(request));
+    return {{"one_step", changed && into.Digests() == expected}};
+  }
+
+  Json Forget() {
+    group_->Barrier();
+    if (rank_ == 0) {
+      for (const FileInfo& entry : ValueOrThrow(fs_->List("."))) {
+        if (checkpoint::ParseStepDirectory(entry.name)) ThrowIfError(RemoveTree(*fs_, entry.name));
+      }
+    }
+    group_->Barrier();
+    return Json::object();
+  }
+
+  Json Commits(int64_t count) {
+    std::vector<double> seconds, commit;
+    for (int64_t i = 0; i < count; ++i) {
+      const checkpoint::SaveRequest request = Request();
+      group_->Barrier();
+      const Stopwatch watch;
+      const checkpoint::SaveRecord record = ValueOrThrow(checkpointer_->Save(request));
+      seconds.push_back(watch.Elapsed());
+      commit.push_back(record.commit_s);
+    }
+    return {{"seconds", seconds}, {"commit_s", commit}, {"bytes", state_.bytes()}};
+  }
+
+  // What the disk alone takes for the bytes of all ranks; rank 0 measures.
+  Json CommitFloor(int64_t count) {
+    std::vector<double> seconds;
+    for (int64_t i = 0; rank_ == 0 && i < count; ++i)
+      seconds.push_back(ValueOrThrow(CommitSeconds(*fs_, "floor", world_ * state_.bytes())));
+    group_->Barrier();
+    return {{"seconds", seconds}};
+  }
+
+  Json WriteLimit(bool direct) {
+    const int64_t bytes = state_.bytes();
+    group_->Barrier();
+    const Result<double> seconds =
+        WriteSeconds(*fs_, fmt::format("limit-{}", rank_), bytes, direct);
+    if (!seconds.ok()) return {{"seconds", nullptr}, {"why", seconds.status().ToString()}};
+    return {{"seconds", *seconds}, {"bytes", bytes}};
+  }
+
+  // The newest checkpoint's files, shared out among the ranks.
+  Json ReadLimit() {
+    const std::string directory = checkpoint::StepDirectory(saves_);
+    const checkpoint::StepReader reader =
+        ValueOrThrow(checkpoint::StepReader::Open(*fs_, directory));
+    std::vector<std::string> paths;
+    for (int f = rank_; f < reader.index().files(); f += world_) {
+      paths.push_back(fmt::format("{}/{}", directory, reader.index().file(f).path));
+    }
+    group_->Barrier();
+    const ReadTotal total = ValueOrThrow(ReadAndHash(*fs_, paths, options_.load_threads));
+    return {{"seconds", total.seconds}, {"bytes", total.bytes}};
+  }
+
+  const CheckpointWorkerOptions& options_;
+  const int rank_;
+  const int world_;
+  Logger log_;
+  std::unique_ptr<FileSystem> fs_;
+  trainer::StoreCoordinator coordinator_;
+  std::unique_ptr<parallel::ProcessGroup> group_;
+  TrainingState state_;
+  at::Tensor a_, b_, product_;
+  int64_t saves_ = 0;
+  std::unique_ptr<checkpoint::Checkpointer> checkpointer_;  // last: uses the above
+};
+
+void Print(const Json& json) {
+  fmt::print("{}\n", json.dump());
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+void RunCheckpointWorker(const CheckpointWorkerOptions& options) {
+  trainer::KeepLargeBlocks();
+  at::set_num_threads(options.threads);
+  const auto env = ValueOrThrow(parallel::DetectLaunchEnv(parallel::ProcessEnvironment()));
+  const auto store = ValueOrThrow(parallel::Store::Connect(env, std::chrono::minutes(2)));
+  Worker worker(options, env, store);
+  Print(worker.Ready());
+  std::string line;
+  while (std::getline(std::cin, line) && line != "quit") Print(worker.Answer(line));
+  worker.Close();
+}
+
+}  // namespace keel::bench

@@ -1,0 +1,103 @@
+#include "bench/disk_limits.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "checkpoint/page_memory.h"
+#include "checkpoint/parallel_for.h"
+#include "common/clock.h"
+#include "common/hash.h"
+
+namespace keel::bench {
+namespace {
+
+constexpr int64_t kBlock = int64_t{4} << 20;
+
+// A block of incompressible bytes on whole pages.
+checkpoint::PageMemory RandomBlock() {
+  checkpoint::PageMemory block = checkpoint::AllocatePages(kBlock);
+  auto* words = reinterpret_cast<uint64_t*>(block.get());
+  uint64_t x = 0x9e3779b97f4a7c15u;
+  for (int64_t i = 0; i < kBlock / 8; ++i) {
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    words[i] = x;
+  }
+  return block;
+}
+
+Status WriteFile(FileSystem& fs, const std::string& path, int64_t blocks, bool direct,
+                 std::span<const std::byte> block) {
+  CreateOptions create;
+  create.direct = direct;
+  create.preallocate = blocks * kBlock;
+  KEEL_ASSIGN_OR_RETURN(const std::unique_ptr<File> file, fs.Create(path, create));
+  for (int64_t b = 0; b < blocks; ++b) KEEL_RETURN_IF_ERROR(file->WriteAt(b * kBlock, block));
+  KEEL_RETURN_IF_ERROR(file->Sync());
+  return file->Close();
+}
+
+}  // namespace
+
+Result<double> WriteSeconds(FileSystem& fs, const std::string& path, int64_t bytes, bool direct) {
+  const checkpoint::PageMemory block = RandomBlock();
+  const Stopwatch watch;
+  const Status status = WriteFile(fs, path, std::max<int64_t>(1, bytes / kBlock), direct,
+                                  std::span(block.get(), static_cast<size_t>(kBlock)));
+  const double seconds = watch.Elapsed();
+  (void)fs.Remove(path);
+  if (!status.ok()) return status;
+  return seconds;
+}
+
+Result<double> CommitSeconds(FileSystem& fs, const std::string& name, int64_t bytes) {
+  const std::string temporary = name + ".tmp";
+  const std::string content(static_cast<size_t>(bytes), 'x');
+  const Stopwatch watch;
+  KEEL_RETURN_IF_ERROR(fs.MakeDirectory(temporary));
+  KEEL_RETURN_IF_ERROR(WriteFileDurably(fs, temporary + "/data", content));
+  KEEL_RETURN_IF_ERROR(fs.SyncDirectory(temporary));
+  KEEL_RETURN_IF_ERROR(fs.Rename(temporary, name, FileSystem::RenameMode::kNoReplace));
+  KEEL_RETURN_IF_ERROR(fs.SyncDirectory("."));
+  const double seconds = watch.Elapsed();
+  KEEL_RETURN_IF_ERROR(RemoveTree(fs, name));
+  return seconds;
+}
+
+Result<ReadTotal> ReadAndHash(const FileSystem& fs, const std::vector<std::string>& paths,
+                              int threads) {
+  struct Block {
+    const File* file = nullptr;
+    int64_t offset = 0;
+  };
+  std::vector<std::unique_ptr<File>> files;
+  std::vector<Block> blocks;
+  ReadTotal total;
+  for (const std::string& path : paths) {
+    KEEL_ASSIGN_OR_RETURN(std::unique_ptr<File> file, fs.Open(path));
+    KEEL_ASSIGN_OR_RETURN(const int64_t size, file->Size());
+    for (int64_t at = 0; at < size; at += kBlock) blocks.push_back({file.get(), at});
+    total.bytes += size;
+    files.push_back(std::move(file));
+  }
+  std::vector<checkpoint::PageMemory> buffers;
+  for (int t = 0; t < threads; ++t) buffers.push_back(RandomBlock());
+  const Stopwatch watch;
+  KEEL_RETURN_IF_ERROR(checkpoint::ParallelFor(
+      static_cast<int64_t>(blocks.size()), threads, [&](int64_t i, int worker) -> Status {
+        const Block& block = blocks[static_cast<size_t>(i)];
+        const std::span buffer(buffers[static_cast<size_t>(worker)].get(),
+                               static_cast<size_t>(kBlock));
+        KEEL_ASSIGN_OR_RETURN(const int64_t got, block.file->ReadAt(block.offset, buffer));
+        (void)Hash128(buffer.first(static_cast<size_t>(got)));
+        return Status::Ok();
+      }));
+  total.seconds = watch.Elapsed();
+  return total;
+}
+
+}  // namespace keel::bench

@@ -1,0 +1,31 @@
+// What the disk and the memory can do, measured by the plainest possible loops: the limits that
+// saves and loads are compared with in the same run.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/file_system.h"
+#include "common/status.h"
+
+namespace keel::bench {
+
+// Seconds to write `bytes` (in whole blocks of 4 MiB) into a new file and fsync it. An error where
+// direct writes are not possible. The file is removed.
+Result<double> WriteSeconds(FileSystem& fs, const std::string& path, int64_t bytes, bool direct);
+
+// Seconds of the least that a durable commit of `bytes` needs: a new directory with one file,
+// written and fsynced, renamed, and both directories fsynced. It is removed.
+Result<double> CommitSeconds(FileSystem& fs, const std::string& name, int64_t bytes);
+
+struct ReadTotal {
+  int64_t bytes = 0;
+  double seconds = 0;
+};
+// Reads these files in blocks of 4 MiB into one small buffer per thread, and hashes each block
+// (XXH3-128).
+Result<ReadTotal> ReadAndHash(const FileSystem& fs, const std::vector<std::string>& paths,
+                              int threads);
+
+}  // namespace keel::bench
