@@ -1,7 +1,9 @@
 #include "parallel/store.h"
 
+#include <c10/util/Logging.h>
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <thread>
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -119,6 +121,13 @@ Status Store::Delete(std::string_view key) const {
     return Status(StatusCode::kUnavailable,
                   fmt::format("store {}: delete {}: {}", impl_->address, key, Brief(error)));
   }
+}
+
+void SilenceStoreWarnings() {
+  if (std::getenv("TORCH_CPP_LOG_LEVEL") != nullptr) return;
+  constexpr int kFatal = 3;
+  FLAGS_caffe2_log_level = kFatal;
+  c10::UpdateLoggingLevelsFromFlags();
 }
 
 }  // namespace keel::parallel

@@ -37,4 +37,8 @@ class Store {
   std::shared_ptr<Impl> impl_;
 };
 
+// Keeps c10d's own warnings, each with a stack trace, out of this process's output, unless
+// TORCH_CPP_LOG_LEVEL asks for them. For launchers, where a lost store is a Status like any other.
+void SilenceStoreWarnings();
+
 }  // namespace keel::parallel

@@ -20,12 +20,14 @@ import harness
 STEPS = 3
 NODES = 2
 SKIPPED = 77
+UNAVAILABLE = 69
 # Far below the deadline of a wait for a peer (120 s), far above what a loaded machine needs.
 NOTICED_WITHIN_S = 30
 TENSOR = {"actor_rollout_ref__actor__megatron__tensor_model_parallel_size": 2}
 # Of the namespaces alone: no route leads there from outside.
 ADDRESSES = ("10.213.77.1", "10.213.77.2")
 NAMESPACES = pathlib.Path("/run/netns")
+LAUNCH = [harness.KEEL, "launch"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--no-python"]
 
 
@@ -85,7 +87,7 @@ def missing():
 class TwoNodes(harness.Job):
     port = 29500
 
-    def start_nodes(self, launcher, config):
+    def start_nodes(self, launcher, config, *flags):
         """Both nodes' launchers, each with its own log."""
         TwoNodes.port += 1
         processes = []
@@ -98,7 +100,7 @@ class TwoNodes(harness.Job):
             ]  # fmt: skip
             keel = [] if launcher[0] == harness.KEEL else [harness.KEEL]
             process = subprocess.Popen(
-                ["ip", "netns", "exec", namespace(node), *launcher, *place, *keel, "train", str(config)],
+                ["ip", "netns", "exec", namespace(node), *launcher, *place, *flags, *keel, "train", str(config)],
                 stdout=log, stderr=subprocess.STDOUT, env=harness.environment(),
             )  # fmt: skip
             self.addCleanup(harness.end_with_children, process)
@@ -107,6 +109,10 @@ class TwoNodes(harness.Job):
 
     def node_log(self, node):
         return self.folder / f"node_{node}.txt"
+
+    def assert_both_say(self, pattern):
+        for node in range(NODES):
+            self.assertRegex(self.node_log(node).read_text(errors="replace"), pattern, f"node {node}")
 
     def log(self):
         logs = [self.node_log(node) for node in range(NODES)]
@@ -135,7 +141,7 @@ class TwoNodes(harness.Job):
         self.train(self.config("single", trainer__total_training_steps=STEPS))
         expected = self.metrics("single")
         self.assertEqual(sorted(expected), list(range(1, STEPS + 1)))
-        launched = self.train_on_two("launched", [harness.KEEL, "launch"])
+        launched = self.train_on_two("launched", LAUNCH)
         torchrun = self.train_on_two("torchrun", TORCHRUN)
         for name, (found, _) in (("launched", launched), ("torchrun", torchrun)):
             self.assertEqual(sorted(found), sorted(expected))
@@ -148,7 +154,7 @@ class TwoNodes(harness.Job):
                 self.assertEqual(launched[0][step][key], torchrun[0][step][key], f"step {step}, {key}")
         self.assertEqual(launched[1], torchrun[1])
 
-    def check_lost_node(self, name, launcher):
+    def check_lost_rank(self, name, launcher):
         config = self.config(name, trainer__total_training_steps=100000, **TENSOR)
         processes = self.start_nodes(launcher, config)
         self.wait_until(lambda: len(self.metrics(name)) >= 3, "step 3", processes[0])
@@ -156,17 +162,50 @@ class TwoNodes(harness.Job):
         killed = time.monotonic()
         codes = self.wait_for_end(processes, NOTICED_WITHIN_S)
         print(f"{name}: launchers ended within {time.monotonic() - killed:.1f} s, exit codes {codes}")
-        self.assertNotIn(0, codes, self.log())
         for process in processes:
             self.assertEqual(harness.ranks_below(process), {}, "a rank was left behind")
         lost = rf"on rank 0 step \d+: lost a peer .*{re.escape(ADDRESSES[1])}"
         self.assertRegex(self.node_log(0).read_text(errors="replace"), lost)
+        return codes
 
-    def test_a_lost_node_ends_keel_launch(self):
-        self.check_lost_node("lost_launched", [harness.KEEL, "launch"])
+    def test_a_lost_rank_ends_both_with_the_same_cause(self):
+        codes = self.check_lost_rank("lost_launched", LAUNCH)
+        self.assertEqual(codes, [128 + signal.SIGKILL] * NODES, self.log())
+        self.assert_both_say(r"attempt 0: rank 1 on node 1 was killed by SIGKILL at step \d+ ")
 
-    def test_a_lost_node_ends_torchrun(self):
-        self.check_lost_node("lost_torchrun", TORCHRUN)
+    def test_a_lost_rank_ends_torchrun(self):
+        self.assertNotIn(0, self.check_lost_rank("lost_torchrun", TORCHRUN))
+
+    def test_a_restart_of_both_goes_on_from_the_checkpoint(self):
+        steps = 120
+        options = dict(trainer__save_freq=10, trainer__total_training_steps=steps, **TENSOR)
+        self.train(self.config("straight", **options), ranks=2)
+        config = self.config("restarted", **options)
+        processes = self.start_nodes(LAUNCH, config, "--max-restarts", "1")
+        self.wait_until(lambda: checkpoint_files.latest(self.run_dir("restarted")), "a checkpoint", processes[0])
+        harness.kill(harness.ranks_below(processes[1])[1])
+        self.assertEqual(self.wait_for_end(processes, harness.LIMIT_S), [0, 0], self.log())
+        self.assert_both_say(r"rank 1 on node 1 was killed by SIGKILL")
+        self.assert_both_say(r"restart 1 of 1")
+        expected, found = self.metrics("straight"), self.metrics("restarted")
+        self.assertEqual(sorted(found), list(range(1, steps + 1)))
+        for step in found:
+            for key in (harness.LOSS, harness.GRAD_NORM, harness.SAMPLES):
+                self.assertEqual(found[step][key], expected[step][key], f"step {step}, {key}")
+
+    def test_a_pulled_cable_ends_both(self):
+        # Nothing is closed and nothing refused: each side only hears no more of the other.
+        config = self.config("pulled", trainer__total_training_steps=100000, **TENSOR)
+        processes = self.start_nodes(LAUNCH, config, "--rdzv-conf", "keep_alive_timeout=4")
+        self.wait_until(lambda: len(self.metrics("pulled")) >= 3, "step 3", processes[0])
+        self.addCleanup(ip, "-netns", namespace(1), "link", "set", "eth0", "up")
+        ip("-netns", namespace(1), "link", "set", "eth0", "down")
+        pulled = time.monotonic()
+        codes = self.wait_for_end(processes, NOTICED_WITHIN_S)
+        print(f"pulled: launchers ended within {time.monotonic() - pulled:.1f} s, exit codes {codes}")
+        self.assertEqual(codes, [UNAVAILABLE] * NODES, self.log())
+        self.assertIn("node 1 was lost", self.node_log(0).read_text(errors="replace"))
+        self.assertRegex(self.node_log(1).read_text(errors="replace"), rf"the job's store at {re.escape(ADDRESSES[0])}:")
 
 
 def main():

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@ namespace keel::tools {
 namespace {
 
 constexpr size_t kLongestLine = size_t{1} << 16;  // longer ones are passed on in pieces
+constexpr size_t kLargestPipe = size_t{1} << 20;  // Linux allows no more without privileges
 
 }  // namespace
 
@@ -69,6 +71,7 @@ Result<Child> Child::Start(const ChildSpec& spec) {
   const ssize_t got = read(failure[0], &error, sizeof error);  // end of file when exec succeeded
   close(failure[0]);
   if (got == static_cast<ssize_t>(sizeof error)) {
+    waitpid(pid, nullptr, 0);
     close(pipes[0][0]);
     close(pipes[1][0]);
     return Status::FromErrno(error, "start", spec.command[0]);
@@ -121,16 +124,12 @@ void Child::Emit(Stream& stream) {
 
 void Child::Drain(Stream& stream) {
   std::array<char, 16384> buffer;
-  while (stream.fd >= 0) {
+  for (size_t total = 0; stream.fd >= 0 && total < kLargestPipe;) {
     const ssize_t size = read(stream.fd, buffer.data(), buffer.size());
     if (size < 0 && errno == EINTR) continue;
     if (size < 0 && errno == EAGAIN) return;
-    if (size <= 0) {
-      close(stream.fd);
-      stream.fd = -1;
-      if (!stream.line.empty()) Emit(stream);
-      return;
-    }
+    if (size <= 0) return Close(stream);
+    total += static_cast<size_t>(size);
     if (stream.file != nullptr) {
       std::fwrite(buffer.data(), 1, static_cast<size_t>(size), stream.file);
       std::fflush(stream.file);
@@ -146,10 +145,34 @@ void Child::Drain(Stream& stream) {
   }
 }
 
+void Child::Close(Stream& stream) {
+  close(stream.fd);
+  stream.fd = -1;
+  if (!stream.line.empty()) Emit(stream);
+}
+
 void Child::Drain() {
   for (Stream& stream : streams_) Drain(stream);
 }
 
+void Child::Flush() {
+  for (Stream& stream : streams_) {
+    if (!stream.line.empty()) Emit(stream);
+  }
+}
+
 void Child::Signal(int number) const { kill(-pid_, number); }
+
+bool Child::Reap() {
+  siginfo_t info{};
+  // Not reaped yet, so that the number of its group cannot have passed to another.
+  if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+      info.si_pid != pid_) {
+    return false;
+  }
+  Signal(SIGKILL);
+  ended = waitpid(pid_, &wait_status, 0) == pid_;
+  return ended;
+}
 
 }  // namespace keel::tools

@@ -33,10 +33,16 @@ class Child {
   // The read ends to poll; -1 once at their end.
   int stdout_fd() const { return streams_[0].fd; }
   int stderr_fd() const { return streams_[1].fd; }
-  // Reads what is there and passes whole lines on. At the end also an unfinished one.
+  // Reads what is there, a pipe's worth at most, and passes whole lines on; at the stream's end
+  // also an unfinished one. A rank that never pauses thus does not keep the launcher from its other
+  // work.
   void Drain();
+  // Passes on an unfinished line, when nobody waits for the stream's end.
+  void Flush();
   // To the whole process group.
   void Signal(int number) const;
+  // True once the process has ended: then its group is killed, and `wait_status` set.
+  bool Reap();
 
   bool ended = false;
   int wait_status = 0;  // as from waitpid, once ended
@@ -50,6 +56,7 @@ class Child {
   };
   Child() = default;
   void Drain(Stream& stream);
+  void Close(Stream& stream);
   void Emit(Stream& stream);
 
   pid_t pid_ = -1;

@@ -1,9 +1,9 @@
 // Launcher: starts the ranks of one node, watches them, ends all when one fails.
 //
 // torchrun's contract (variables, restarts, error files) in one process: each rank is a child in a
-// process group of its own, dies with the launcher, and has its output prefixed line by line.
-// Torch-free; the store is hosted through an interface. Used from the main thread; Run blocks until
-// all is over.
+// process group of its own, dies with the launcher, and has its output prefixed line by line. With
+// several nodes, their launchers agree on each end through the job's store (JobLink). Torch-free;
+// the store comes in from outside. Used from the main thread; Launch blocks until all is over.
 #pragma once
 
 #include <chrono>
@@ -15,6 +15,8 @@
 #include "common/status.h"
 
 namespace keel::tools {
+
+class JobStore;
 
 struct LaunchOptions {
   int nnodes = 1;
@@ -30,20 +32,30 @@ struct LaunchOptions {
   bool tee = true;                      // false: to the log files alone (needs log_dir)
   std::chrono::milliseconds shutdown_timeout{30'000};  // grace after a forwarded signal
   std::chrono::milliseconds failure_grace{2'500};      // grace of the others after one has failed
+  std::chrono::milliseconds join_timeout{600'000};     // for all nodes' launchers to be there
+  std::chrono::milliseconds silence_limit{60'000};     // after which a node counts as lost
   std::vector<std::string> command;                    // program and arguments of a rank
   std::vector<std::string> Validate() const;           // every problem, as sentences
 };
 
-// The key-value store of the job, served by node 0's launcher, so that it outlives restarts.
+// The job's key-value store, as node 0's launcher serves it: it outlives restarts.
 class StoreHost {
  public:
   virtual ~StoreHost() = default;  // ends the service
   virtual int port() const = 0;
 };
-using StartStore =
-    std::function<Result<std::unique_ptr<StoreHost>>(const std::string& host, int port)>;
 
-// Returns the exit code to pass on: 0, the first failing rank's own, or 128 + its signal.
-Result<int> Launch(const LaunchOptions& options, const StartStore& start_store);
+// Ways to the store, given by whoever links one.
+struct StoreAccess {
+  std::function<Result<std::unique_ptr<StoreHost>>(const std::string& host, int port)> serve;
+  // Tries for some seconds at most; several nodes only.
+  std::function<Result<std::unique_ptr<JobStore>>(const std::string& host, int port,
+                                                  const std::string& run_id)>
+      connect;
+};
+
+// Returns the exit code to pass on, the same on every node: 0, the root cause's own, or 128 + its
+// signal.
+Result<int> Launch(const LaunchOptions& options, const StoreAccess& access);
 
 }  // namespace keel::tools

@@ -1,0 +1,271 @@
+#include "tools/launch/node_ranks.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
+#include <sstream>
+#include <tuple>
+#include <utility>
+
+#include "common/json.h"
+#include "parallel/rank_status.h"
+
+namespace keel::tools {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+Status MakeDirectoryTree(const std::string& path) {
+  for (size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
+    if (mkdir(path.substr(0, slash).c_str(), 0700) != 0 && errno != EEXIST)
+      return Status::FromErrno(errno, "mkdir", path);
+    if (slash == std::string::npos) return Status::Ok();
+  }
+}
+
+int ExitCodeOf(int wait_status) {
+  return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+}
+
+std::string HowItEnded(int wait_status) {
+  if (WIFSIGNALED(wait_status)) {
+    const char* name = sigabbrev_np(WTERMSIG(wait_status));
+    return fmt::format("was killed by SIG{}",
+                       name != nullptr ? name : std::to_string(WTERMSIG(wait_status)));
+  }
+  return fmt::format("ended with exit code {}", WEXITSTATUS(wait_status));
+}
+
+// What a rank left in its error file.
+struct ErrorReport {
+  std::string message;
+  int64_t timestamp = 0;  // seconds since 1970, 0: not said
+};
+
+std::optional<ErrorReport> ReadErrorFile(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return std::nullopt;
+  std::stringstream text;
+  text << file.rdbuf();
+  const auto json = ParseJson(text.str(), path);
+  if (!json.ok() || !json->is_object() || !json->contains("message")) return std::nullopt;
+  const Json& message = (*json)["message"];
+  ErrorReport report;
+  if (message.is_string()) {
+    report.message = message.get<std::string>();
+  } else if (message.is_object()) {
+    if (message.contains("message") && message["message"].is_string())
+      report.message = message["message"].get<std::string>();
+    if (message.contains("extraInfo") && message["extraInfo"].is_object() &&
+        message["extraInfo"].contains("timestamp")) {
+      const Json& time = message["extraInfo"]["timestamp"];
+      report.timestamp = time.is_string()   ? std::atoll(time.get<std::string>().c_str())
+                         : time.is_number() ? time.get<int64_t>()
+                                            : 0;
+    }
+  }
+  return report;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ScratchDirectory>> ScratchDirectory::Make() {
+  const char* base = std::getenv("TMPDIR");
+  std::string path =
+      std::string(base != nullptr && *base != '\0' ? base : "/tmp") + "/keel_launch_XXXXXX";
+  if (mkdtemp(path.data()) == nullptr) return Status::FromErrno(errno, "mkdtemp", path);
+  return std::unique_ptr<ScratchDirectory>(new ScratchDirectory(path));
+}
+
+ScratchDirectory::~ScratchDirectory() {
+  for (const std::string& file : files_) unlink(file.c_str());
+  rmdir(path_.c_str());
+}
+
+std::string ScratchDirectory::File(const std::string& name) {
+  files_.push_back(path_ + "/" + name);
+  return files_.back();
+}
+
+struct NodeRanks::Rank {
+  int global = 0;
+  std::string status_file;
+  std::string error_file;
+  std::string log_directory;
+  std::optional<Child> child;
+  // Once it has failed.
+  Blame blame = Blame::kFailed;
+  int64_t time = 0;  // of its report, else of its end; seconds since 1970
+  std::optional<ErrorReport> report;
+};
+
+NodeRanks::NodeRanks(const LaunchOptions& options, const std::string& address, int port,
+                     int attempt, ScratchDirectory& scratch)
+    : options_(options),
+      address_(address),
+      port_(port),
+      attempt_(attempt),
+      scratch_(scratch),
+      ranks_(static_cast<size_t>(options.nproc_per_node)) {}
+
+NodeRanks::~NodeRanks() { Signal(SIGKILL); }
+
+Status NodeRanks::Start() {
+  for (int local = 0; local < options_.nproc_per_node; ++local) {
+    const Status started = StartRank(ranks_[static_cast<size_t>(local)], local);
+    if (started.ok()) continue;
+    Signal(SIGKILL);
+    return started.WithContext(fmt::format("local rank {}", local));
+  }
+  return Status::Ok();
+}
+
+Status NodeRanks::StartRank(Rank& rank, int local) {
+  const int world = options_.nnodes * options_.nproc_per_node;
+  rank.global = options_.node_rank * options_.nproc_per_node + local;
+  const std::string name = fmt::format("attempt_{}_rank_{}", attempt_, rank.global);
+  rank.status_file = scratch_.File(name + ".status");
+  rank.error_file = scratch_.File(name + ".error.json");
+  if (!options_.log_dir.empty()) {
+    rank.log_directory =
+        fmt::format("{}/{}/attempt_{}/{}", options_.log_dir, options_.run_id, attempt_, local);
+    KEEL_RETURN_IF_ERROR(MakeDirectoryTree(rank.log_directory));
+    rank.error_file = rank.log_directory + "/error.json";
+  }
+  ChildSpec spec;
+  spec.command = options_.command;
+  spec.prefix = fmt::format("[rank{}]: ", rank.global);
+  spec.log_directory = rank.log_directory;
+  const auto& filter = options_.local_ranks_filter;
+  spec.show = options_.tee &&
+              (filter.empty() || std::find(filter.begin(), filter.end(), local) != filter.end());
+  auto& env = spec.environment;
+  env["RANK"] = std::to_string(rank.global);
+  env["WORLD_SIZE"] = std::to_string(world);
+  env["LOCAL_RANK"] = std::to_string(local);
+  env["LOCAL_WORLD_SIZE"] = std::to_string(options_.nproc_per_node);
+  env["GROUP_RANK"] = std::to_string(options_.node_rank);
+  env["GROUP_WORLD_SIZE"] = std::to_string(options_.nnodes);
+  env["ROLE_NAME"] = options_.role;
+  env["ROLE_RANK"] = std::to_string(rank.global);
+  env["ROLE_WORLD_SIZE"] = std::to_string(world);
+  env["MASTER_ADDR"] = address_;
+  env["MASTER_PORT"] = std::to_string(port_);
+  env["TORCHELASTIC_RESTART_COUNT"] = std::to_string(attempt_);
+  env["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(options_.max_restarts);
+  env["TORCHELASTIC_RUN_ID"] = options_.run_id;
+  env["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+  env["TORCHELASTIC_ERROR_FILE"] = rank.error_file;
+  env["KEEL_STATUS_FILE"] = rank.status_file;
+  if (std::getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") == nullptr)
+    env["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1";
+  if (std::getenv("OMP_NUM_THREADS") == nullptr && options_.nproc_per_node > 1)
+    env["OMP_NUM_THREADS"] = "1";
+  KEEL_ASSIGN_OR_RETURN(Child child, Child::Start(spec));
+  rank.child.emplace(std::move(child));
+  return Status::Ok();
+}
+
+bool NodeRanks::alive() const {
+  return std::any_of(ranks_.begin(), ranks_.end(),
+                     [](const Rank& rank) { return rank.child && !rank.child->ended; });
+}
+
+void NodeRanks::Pump(int wake_fd) {
+  std::vector<pollfd> polled = {{wake_fd, POLLIN, 0}};
+  for (const Rank& rank : ranks_) {
+    for (const int fd : {rank.child->stdout_fd(), rank.child->stderr_fd()}) {
+      if (fd >= 0) polled.push_back({fd, POLLIN, 0});
+    }
+  }
+  poll(polled.data(), polled.size(), 50);
+  for (Rank& rank : ranks_) rank.child->Drain();
+  Reap();
+  if (Clock::now() >= kill_at_) {
+    kill_at_ = Clock::time_point::max();
+    Signal(SIGKILL);
+  }
+}
+
+void NodeRanks::Reap() {
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    Rank& rank = ranks_[i];
+    Child& child = *rank.child;
+    if (child.ended || !child.Reap() || child.wait_status == 0) continue;
+    failed_.push_back(i);
+    rank.report = ReadErrorFile(rank.error_file);
+    rank.time = rank.report && rank.report->timestamp > 0 ? rank.report->timestamp : time(nullptr);
+    const int code = ExitCodeOf(child.wait_status);
+    if (WIFSIGNALED(child.wait_status) && signalled_) {
+      rank.blame = Blame::kEnded;
+    } else if (WIFSIGNALED(child.wait_status) && code != 128 + SIGABRT) {
+      rank.blame = Blame::kKilled;
+    } else if (code == ExitCodeFor(StatusCode::kPreempted)) {
+      rank.blame = Blame::kPreempted;
+    } else if (code == ExitCodeFor(StatusCode::kUnavailable)) {
+      rank.blame = Blame::kLostPeer;
+    }
+  }
+}
+
+int NodeRanks::first_failure() const {
+  return failed_.empty() ? 0 : ExitCodeOf(ranks_[failed_.front()].child->wait_status);
+}
+
+void NodeRanks::Signal(int number) {
+  if (number != SIGUSR1 && number != SIGUSR2) signalled_ = true;
+  for (Rank& rank : ranks_) {
+    if (rank.child && !rank.child->ended) rank.child->Signal(number);
+  }
+}
+
+void NodeRanks::KillAfter(std::chrono::milliseconds grace) {
+  kill_at_ = std::min(kill_at_, Clock::now() + grace);
+}
+
+void NodeRanks::Finish() {
+  for (Rank& rank : ranks_) {
+    // A grandchild in a session of its own may hold a pipe open for ever: what is there is read,
+    // and that is it.
+    rank.child->Drain();
+    rank.child->Flush();
+  }
+}
+
+std::optional<Failure> NodeRanks::RootCause() const {
+  if (failed_.empty()) return std::nullopt;
+  // Of equal blame: who says that it failed earlier, else who was reaped earlier.
+  return Describe(ranks_[*std::min_element(failed_.begin(), failed_.end(), [&](size_t a, size_t b) {
+    return std::tuple(ranks_[a].blame, ranks_[a].time) <
+           std::tuple(ranks_[b].blame, ranks_[b].time);
+  })]);
+}
+
+Failure NodeRanks::Describe(const Rank& rank) const {
+  std::string where;
+  if (const auto status = parallel::RankStatus::Read(rank.status_file)) {
+    where = fmt::format(" at step {} ({})", status->step, status->phase);
+  }
+  const std::string node =
+      options_.nnodes > 1 ? fmt::format(" on node {}", options_.node_rank) : std::string();
+  Failure failure;
+  failure.blame = rank.blame;
+  failure.exit_code = ExitCodeOf(rank.child->wait_status);
+  failure.what =
+      fmt::format("rank {}{} {}{}", rank.global, node, HowItEnded(rank.child->wait_status), where);
+  if (rank.report) failure.message = rank.report->message;
+  failure.output = rank.log_directory;
+  return failure;
+}
+
+}  // namespace keel::tools

@@ -1,0 +1,74 @@
+// NodeRanks: the ranks of this node during one attempt: started together, watched, ended together.
+//
+// Each is a Child with torchrun's variables. Used from the main thread.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+#include "tools/launch/child.h"
+#include "tools/launch/launcher.h"
+#include "tools/launch/verdict.h"
+
+namespace keel::tools {
+
+// A directory for the ranks' small files; gone when the launcher ends.
+class ScratchDirectory {
+ public:
+  static Result<std::unique_ptr<ScratchDirectory>> Make();
+  ~ScratchDirectory();
+  std::string File(const std::string& name);
+
+ private:
+  explicit ScratchDirectory(std::string path) : path_(std::move(path)) {}
+  std::string path_;
+  std::vector<std::string> files_;
+};
+
+class NodeRanks {
+ public:
+  // `address` and `port`: of the job's store. All three references outlive this.
+  NodeRanks(const LaunchOptions& options, const std::string& address, int port, int attempt,
+            ScratchDirectory& scratch);
+  ~NodeRanks();  // kills what still runs
+  NodeRanks(const NodeRanks&) = delete;
+  NodeRanks& operator=(const NodeRanks&) = delete;
+
+  // All ranks, or none.
+  Status Start();
+  bool alive() const;
+  // One round: waits a moment for output, or until `wake_fd` is readable; passes output on, reaps.
+  void Pump(int wake_fd);
+  // The exit code of the rank that ended other than well before the others; none yet: 0.
+  int first_failure() const;
+
+  void Signal(int number);
+  // SIGKILL to what is still alive then. The earliest deadline counts.
+  void KillAfter(std::chrono::milliseconds grace);
+  // After the last has ended: passes the rest of their output on.
+  void Finish();
+  // The failure that the node's others are most likely owed to; none: all did well.
+  std::optional<Failure> RootCause() const;
+
+ private:
+  struct Rank;
+  Status StartRank(Rank& rank, int local);
+  void Reap();
+  Failure Describe(const Rank& rank) const;
+
+  const LaunchOptions& options_;
+  const std::string& address_;
+  const int port_;
+  const int attempt_;
+  ScratchDirectory& scratch_;
+  std::vector<Rank> ranks_;
+  std::vector<size_t> failed_;  // local ranks, in the order in which they were reaped
+  bool signalled_ = false;
+  std::chrono::steady_clock::time_point kill_at_ = std::chrono::steady_clock::time_point::max();
+};
+
+}  // namespace keel::tools
