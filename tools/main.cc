@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <exception>
+#include <string_view>
 
 #include "common/status.h"
 #include "common/text.h"
@@ -51,8 +52,11 @@ int Run(int argc, char** argv) {
   keel::tools::AddGenerateCommand(app, context);
   keel::tools::AddBenchCommand(app, context);
 #endif
+  // What follows `launch` is taken as it was given: a "--" in it is not for CLI11.
+  const bool launch = argc > 2 && std::string_view(argv[1]) == "launch" &&
+                      std::string_view(argv[2]) != "--help" && std::string_view(argv[2]) != "-h";
   try {
-    app.parse(argc, argv);
+    app.parse(launch ? 2 : argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     fmt::print(stderr, "keel: {}{}\nkeel --help lists the commands\n", error.what(),

@@ -53,7 +53,7 @@ Result<Child> Child::Start(const ChildSpec& spec) {
     if (getppid() != parent) _exit(1);  // the launcher died in between
     dup2(pipes[0][1], STDOUT_FILENO);
     dup2(pipes[1][1], STDERR_FILENO);
-    const int null = open("/dev/null", O_RDONLY);
+    const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (null >= 0) dup2(null, STDIN_FILENO);
     sigset_t none;
     sigemptyset(&none);

@@ -104,17 +104,11 @@ std::string Footer() {
 void AddLaunchCommand(CLI::App& app, CommandContext& context) {
   CLI::App* launch =
       app.add_subcommand("launch", "Start a command on several ranks, as torchrun does");
-  // The flags end where the command begins, and that command's own flags are not ours.
-  launch->prefix_command();
   launch->footer(Footer());
   launch->callback([&context] {
-    // CLI11 swallows a "--"; the arguments are taken as they were given.
-    std::vector<std::string> arguments;
-    bool found = false;
-    for (size_t i = 1; i < context.arguments.size(); ++i) {
-      if (found) arguments.push_back(context.arguments[i]);
-      found = found || context.arguments[i] == "launch";
-    }
+    // After "keel launch".
+    const std::vector<std::string> arguments(context.arguments.begin() + 2,
+                                             context.arguments.end());
     const LaunchOptions options =
         ValueOrThrow(ParseLaunchFlags(arguments, SelfPath(), parallel::ProcessEnvironment()));
     context.exit_code = ValueOrThrow(Launch(options, TorchStoreAccess()));
