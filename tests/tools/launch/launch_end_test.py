@@ -45,7 +45,7 @@ class ExitCode(launch_support.LaunchTest):
 
     def test_preempted_is_no_failure(self):
         # The others get the time to leave by themselves, which is longer than after a failure.
-        script = ALL_STARTED + '[ "$RANK" = 0 ] && exit 75; trap "echo ended >&2; exit 1" TERM; sleep 4; exit 75'
+        script = 'trap "echo ended >&2; exit 1" TERM; ' + ALL_STARTED + '[ "$RANK" = 0 ] || sleep 4; exit 75'
         ended = self.run_ranks(script, "--nproc-per-node", 2, "--max-restarts", 3)
         self.assertEqual(ended.code, 75, ended)
         self.assertNotIn("ended", ended.stderr)
@@ -58,9 +58,8 @@ class RootCause(launch_support.LaunchTest):
         return re.findall("root cause: (.*)", ended.stderr)
 
     def test_is_what_the_first_failing_rank_wrote(self):
-        script = FAIL + ALL_STARTED + (
-            '[ "$RANK" = 1 ] && fail "the disk is full" 1700000000 74; '
-            'trap "fail \\"lost rank 1\\" 1700000001 1" TERM; sleep 600 & wait'
+        script = FAIL + 'trap "fail \\"lost rank 1\\" 1700000001 1" TERM; ' + ALL_STARTED + (
+            '[ "$RANK" = 1 ] && fail "the disk is full" 1700000000 74; sleep 600 & wait'
         )
         ended = self.run_ranks(script, "--nproc-per-node", 3)
         self.assertEqual((ended.code, self.cause(ended)), (74, ["the disk is full"]), ended)
@@ -68,17 +67,15 @@ class RootCause(launch_support.LaunchTest):
 
     def test_is_who_reports_the_earlier_time_even_if_it_ends_later(self):
         # A rank that fails may take its time to end, and others end of it meanwhile.
-        script = FAIL + ALL_STARTED + (
-            '[ "$RANK" = 0 ] && fail "connection reset" 1700000009 5; '
-            'trap "" TERM; sleep 0.5; fail "not a number" 1700000001 6'
+        script = 'trap "" TERM; ' + FAIL + ALL_STARTED + (
+            '[ "$RANK" = 0 ] && fail "connection reset" 1700000009 5; sleep 0.5; fail "not a number" 1700000001 6'
         )
         ended = self.run_ranks(script, "--nproc-per-node", 2)
         self.assertEqual((ended.code, self.cause(ended)), (6, ["not a number"]), ended)
 
     def test_is_not_who_lost_a_peer(self):
-        script = FAIL + ALL_STARTED + (
-            '[ "$RANK" = 0 ] && fail "lost a peer" 1700000001 69; '
-            'trap "" TERM; sleep 0.5; fail "not a number" 1700000001 6'
+        script = 'trap "" TERM; ' + FAIL + ALL_STARTED + (
+            '[ "$RANK" = 0 ] && fail "lost a peer" 1700000001 69; sleep 0.5; fail "not a number" 1700000001 6'
         )
         ended = self.run_ranks(script, "--nproc-per-node", 2)
         self.assertEqual((ended.code, self.cause(ended)), (6, ["not a number"]), ended)

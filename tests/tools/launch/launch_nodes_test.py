@@ -104,7 +104,7 @@ class Nodes(launch_support.LaunchTest):
 
     def test_preemption_is_all_nodes_code(self):
         # As the ranks of a training job do, who agree to save and leave.
-        script = WAIT_FOR_ALL + 'trap "touch $0/save" TERM; while [ ! -e "$0/save" ]; do sleep 0.02; done; exit 75'
+        script = 'trap "touch $0/save" TERM; ' + WAIT_FOR_ALL + 'while [ ! -e "$0/save" ]; do sleep 0.02; done; exit 75'
         launched = self.start_nodes(script, "--max-restarts", 3)
         self.pids(3)
         launched[2].process.send_signal(signal.SIGTERM)
