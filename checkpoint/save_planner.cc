@@ -105,6 +105,11 @@ Status FindSources(PlannedFile& file, const ShardTable& own) {
 
 }  // namespace
 
+std::shared_ptr<const SavePlan> SavePlanner::Likely(std::span<const RoleState> roles,
+                                                    const Contents& contents) const {
+  return cached_ != nullptr && own_key_ == KeyOf(Selected(roles, contents)) ? cached_ : nullptr;
+}
+
 Result<std::shared_ptr<const SavePlan>> SavePlanner::Plan(std::string_view tag,
                                                           std::span<const RoleState> roles,
                                                           const Contents& contents,
@@ -138,6 +143,7 @@ Result<std::shared_ptr<const SavePlan>> SavePlanner::Plan(std::string_view tag,
       AgreeOn(coordinator_, fmt::format("{}/agree", tag), plan.status(), deadline));
   cached_ = std::make_shared<const SavePlan>(std::move(plan).value());
   cached_key_ = key;
+  own_key_ = mine;
   return cached_;
 }
 

@@ -58,6 +58,10 @@ class SavePlanner {
                                                std::span<const RoleState> roles,
                                                const Contents& contents,
                                                std::chrono::milliseconds deadline);
+  // The last plan, if this rank's state is still the one that it was made for. Not collective: on
+  // another rank it may have changed.
+  std::shared_ptr<const SavePlan> Likely(std::span<const RoleState> roles,
+                                         const Contents& contents) const;
   // Whether the last Plan reused the one before.
   bool reused() const { return reused_; }
 
@@ -67,6 +71,7 @@ class SavePlanner {
   Coordinator& coordinator_;
   std::shared_ptr<const SavePlan> cached_;
   uint64_t cached_key_ = 0;  // 0: none
+  uint64_t own_key_ = 0;     // of this rank's state
   bool reused_ = false;
 };
 

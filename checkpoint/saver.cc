@@ -47,6 +47,7 @@ struct Saver::Running {
   SaveRecord* record;
   Stopwatch total;
   std::shared_ptr<const SavePlan> plan;
+  std::shared_ptr<const SavePlan> ahead;  // that was copied for before the plan was known
   SaveOrder order;
   double looked_s = 0;  // when `Interrupted` last looked at the coordinator
 };
@@ -73,9 +74,8 @@ RetentionPolicy Saver::Policy() const {
 
 Result<DiskForecast> Saver::Prepare(const std::string& tag, Snapshot& snapshot) {
   const SaveRequest& request = snapshot.request();
-  KEEL_ASSIGN_OR_RETURN(
-      const std::shared_ptr<const SavePlan> plan,
-      planner_.Plan(tag, request.roles, request.contents, options_.deadline));
+  KEEL_ASSIGN_OR_RETURN(const std::shared_ptr<const SavePlan> plan,
+                        planner_.Plan(tag, request.roles, request.contents, options_.deadline));
   // One order from rank 0: the back-end, and what it sees of the disk.
   struct Order {
     DiskForecast forecast;
@@ -104,9 +104,9 @@ Result<DiskForecast> Saver::Prepare(const std::string& tag, Snapshot& snapshot) 
   }
   Status reserved;
   if (snapshot.may_change()) {
-    const std::vector<FileToWrite> files = snapshot.FilesOf(*plan, coordinator_.rank(), "");
-    reserved = Guarded(
-        [&] { return WriterFor(order.direct).Reserve(files, options_.host_memory_cap); });
+    const std::vector<FileToWrite> files = snapshot.FilesOf(*plan, coordinator_.rank());
+    reserved =
+        Guarded([&] { return WriterFor(order.direct).Reserve(files, options_.host_memory_cap); });
   }
   KEEL_RETURN_IF_ERROR(AgreeOn(coordinator_, tag + "/reserved", reserved, options_.deadline));
   return order.forecast;
@@ -131,9 +131,10 @@ Result<DiskForecast> Saver::Forecast(int64_t checkpoint_bytes) const {
 
 Status Saver::Run(const std::string& tag, Snapshot& snapshot, SaveRecord* record) {
   const SaveRequest& request = snapshot.request();
-  Running running{tag, snapshot, record, Stopwatch(clock_), nullptr, {}, 0};
+  Running running{tag, snapshot, record, Stopwatch(clock_), nullptr, nullptr, {}, 0};
   record->step = request.step;
   record->async = snapshot.may_change();
+  StageAhead(&running);
   Result<std::shared_ptr<const SavePlan>> plan =
       planner_.Plan(tag, request.roles, request.contents, options_.deadline);
   Status outcome = plan.status();
@@ -179,6 +180,7 @@ Status Saver::Run(const std::string& tag, Snapshot& snapshot, SaveRecord* record
       }
     }
   }
+  if (writer_ != nullptr) writer_->Abandon();
   snapshot.ReleaseAll();
   record->total_s = running.total.Elapsed();
   return outcome;
@@ -337,6 +339,33 @@ Status Saver::Interrupted(Running* running) {
   return text.ok() ? DecodeMessage(*text).status() : Status::Ok();
 }
 
+void Saver::StageAhead(Running* running) {
+  const SaveRequest& request = running->snapshot.request();
+  if (!running->snapshot.may_change() || writer_ == nullptr) return;
+  std::shared_ptr<const SavePlan> plan = planner_.Likely(request.roles, request.contents);
+  if (plan == nullptr) return;
+  std::vector<FileToWrite> files = running->snapshot.FilesOf(*plan, coordinator_.rank());
+  const Status status = Guarded([&]() -> Status {
+    KEEL_RETURN_IF_ERROR(writer_->Reserve(files, options_.host_memory_cap));
+    return writer_->Stage(std::move(files), HooksOf(running));
+  });
+  if (status.ok()) {
+    running->ahead = std::move(plan);
+  } else {
+    writer_->Abandon();  // it is done later, or fails there, where all ranks hear of it
+  }
+}
+
+WriteHooks Saver::HooksOf(Running* running) {
+  WriteHooks hooks;
+  hooks.released = [running](size_t file, size_t piece) {
+    running->snapshot.Released(file, piece);
+  };
+  hooks.gave_up = [running] { running->snapshot.ReleaseAll(); };
+  hooks.interrupted = [this, running] { return Interrupted(running); };
+  return hooks;
+}
+
 Result<std::string> Saver::Write(const std::string& text, Running* running) {
   KEEL_ASSIGN_OR_RETURN(running->order, SaveOrder::Decode(text));
   KEEL_FAIL_POINT("save.write");
@@ -345,27 +374,38 @@ Result<std::string> Saver::Write(const std::string& text, Running* running) {
   record->save_id = order.save_id;
   record->planned_s = running->total.Elapsed();
   Snapshot& snapshot = running->snapshot;
-  const std::vector<FileToWrite> files =
-      snapshot.FilesOf(*running->plan, coordinator_.rank(), order.temporary);
-  snapshot.ReleaseRest();
   SnapshotWriter& writer = WriterFor(order.direct);
   record->io = IoBackendName(writer.backend());
-  KEEL_RETURN_IF_ERROR(writer.Reserve(files, options_.host_memory_cap));
-
-  WriteHooks hooks;
-  hooks.released = [&](size_t file, size_t piece) { snapshot.Released(file, piece); };
-  hooks.interrupted = [&] { return Interrupted(running); };
   WriteTimes times;
-  KEEL_ASSIGN_OR_RETURN(std::vector<ChunkedDigest> digests, writer.Write(files, hooks, &times));
+  Result<std::vector<ChunkedDigest>> digests = std::vector<ChunkedDigest>();
+  if (running->ahead != nullptr) {
+    if (running->ahead != running->plan || !writer.staging()) {
+      return Status(StatusCode::kUnavailable,
+                    fmt::format("step {}: the shape of the state, or the back-end, has changed on "
+                                "another rank since the last save: this one is given up",
+                                snapshot.request().step));
+    }
+    snapshot.ReleaseRest();
+    digests = writer.WriteTo(order.temporary, &times);
+  } else {
+    std::vector<FileToWrite> files = snapshot.FilesOf(*running->plan, coordinator_.rank());
+    snapshot.ReleaseRest();
+    if (snapshot.may_change())
+      KEEL_RETURN_IF_ERROR(writer.Reserve(files, options_.host_memory_cap));
+    digests = writer.Write(order.temporary, std::move(files), HooksOf(running), &times);
+  }
+  KEEL_RETURN_IF_ERROR(digests.status());
   KEEL_FAIL_POINT("save.staged");
   KEEL_RETURN_IF_ERROR(snapshot.CheckUnchanged());
   KEEL_RETURN_IF_ERROR(Interrupted(running));
 
   SaveReport report;
-  const size_t prefix = order.temporary.size() + 1;
-  for (size_t i = 0; i < files.size(); ++i) {
-    record->bytes += digests[i].size;
-    report.files.emplace_back(files[i].path.substr(prefix), std::move(digests[i]));
+  size_t next = 0;
+  for (const PlannedFile& file : running->plan->files) {
+    if (file.rank != coordinator_.rank()) continue;
+    ChunkedDigest& digest = (*digests)[next++];
+    record->bytes += digest.size;
+    report.files.emplace_back(file.path, std::move(digest));
   }
   record->staged_s = times.staged_s;
   record->written_s = times.written_s;

@@ -53,6 +53,11 @@ class Saver {
   Status Send(const CommitProtocol::Action& action, const Running& running);
   Result<std::string> Receive(const CommitProtocol::Action& action, const Running& running);
   Result<std::string> Begin(Running* running);
+  // A background save copies before anyone else has been heard of, so that the training never waits
+  // for a peer or the disk; what is copied is of use if the plan turns out to be the last one
+  // again.
+  void StageAhead(Running* running);
+  WriteHooks HooksOf(Running* running);
   Result<std::string> Write(const std::string& order, Running* running);
   Status Interrupted(Running* running);
   Result<std::string> Publish(const std::vector<std::string>& reports, Running* running);

@@ -73,10 +73,10 @@ const ShardTable& Snapshot::TableOf(const Range& range) const {
   return range.optimizer ? role.optimizer : role.model;
 }
 
-std::vector<FileToWrite> Snapshot::FilesOf(const SavePlan& plan, int rank,
-                                           const std::string& directory) {
+std::vector<FileToWrite> Snapshot::FilesOf(const SavePlan& plan, int rank) {
   std::vector<FileToWrite> files;
   range_of_piece_.clear();
+  for (Range& range : ranges_) range.needed = false;
   for (const PlannedFile& planned : plan.files) {
     if (planned.rank != rank) continue;
     const auto role = std::find_if(request_.roles.begin(), request_.roles.end(),
@@ -87,7 +87,7 @@ std::vector<FileToWrite> Snapshot::FilesOf(const SavePlan& plan, int rank,
                                       (optimizer ? 1 : 0)];
     const bool stable = !may_change_ || (optimizer ? role->optimizer_stable : role->model_stable);
     FileToWrite file;
-    file.path = fmt::format("{}/{}", directory, planned.path);
+    file.path = planned.path;
     file.header = planned.header;
     file.pieces.reserve(planned.shards.size());
     std::vector<size_t>& pieces = range_of_piece_.emplace_back();

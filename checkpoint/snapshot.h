@@ -30,8 +30,8 @@ class Snapshot {
   const SaveRequest& request() const { return request_; }
   bool may_change() const { return may_change_; }
 
-  // The files that the plan lets `rank` write, below `directory`, with the memory to write.
-  std::vector<FileToWrite> FilesOf(const SavePlan& plan, int rank, const std::string& directory);
+  // The files that the plan lets `rank` write, with the memory to write.
+  std::vector<FileToWrite> FilesOf(const SavePlan& plan, int rank);
   // After FilesOf: gives free whatever no file of this rank needs.
   void ReleaseRest();
   // The piece of a file of FilesOf is copied, or written. Any thread.

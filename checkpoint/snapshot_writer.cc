@@ -93,46 +93,65 @@ struct SnapshotWriter::Pool {
 // One Write: the producer's side on the calling thread, a queue, the writer threads.
 class SnapshotWriter::Job {
  public:
-  Job(SnapshotWriter& owner, std::span<const FileToWrite> files, const WriteHooks& hooks)
-      : owner_(owner), files_(files), hooks_(hooks), hasher_(owner.chunk_bytes_) {
+  Job(SnapshotWriter& owner, std::vector<FileToWrite> files, WriteHooks hooks)
+      : owner_(owner),
+        files_(std::move(files)),
+        hooks_(std::move(hooks)),
+        hasher_(owner.chunk_bytes_) {
     for (size_t i = 0; i < owner.pool_->slots.size(); ++i) free_.push_back(static_cast<int>(i));
-    int64_t total = 0;
-    for (const FileToWrite& file : files) {
+    for (const FileToWrite& file : files_) {
       states_.emplace_back();
       states_.back().size = file.bytes();
       states_.back().unwritten.assign(file.pieces.size(), 0);
-      total += file.bytes();
-    }
-    // A few slots are not worth a thread.
-    if (total <= 2 * owner.chunk_bytes_) return;
-    for (int i = 0; i < owner.writers_; ++i) {
-      try {
-        threads_.emplace_back([this] { Drain(); });
-      } catch (const std::system_error&) {
-        break;  // with none at all, the writes happen on the calling thread
-      }
     }
   }
 
-  ~Job() { Join(); }
+  ~Job() {
+    Fail(Status(StatusCode::kCancelled, "the save was abandoned"));
+    Join();
+  }
 
-  Result<std::vector<ChunkedDigest>> Run(WriteTimes* times) {
-    Stopwatch watch;
-    std::vector<ChunkedDigest> digests;
-    for (file_ = 0; file_ < files_.size(); ++file_) {
-      Result<ChunkedDigest> digest = StageFile();
-      if (!digest.ok()) {
-        Fail(digest.status());
-        break;
-      }
-      digests.push_back(std::move(digest).value());
+  // Copying on a thread of its own, and the writers, which wait for the directory.
+  Status StartStaging() {
+    try {
+      for (int i = 0; i < owner_.writers_; ++i) writers_.emplace_back([this] { Drain(); });
+      stager_ = std::thread([this] { StageAll(); });
+    } catch (const std::system_error& e) {
+      return Status(StatusCode::kUnavailable, fmt::format("no thread for a save: {}", e.what()));
     }
-    times->staged_s = watch.Elapsed();
+    return Status::Ok();
+  }
+
+  // Copying on this thread. A few slots are not worth a writer's thread.
+  void StageHere(const std::string& directory) {
+    int64_t total = 0;
+    for (const FileState& state : states_) total += state.size;
+    for (int i = 0; total > 2 * owner_.chunk_bytes_ && i < owner_.writers_; ++i) {
+      try {
+        writers_.emplace_back([this] { Drain(); });
+      } catch (const std::system_error&) {
+        break;  // with none at all, the writes happen on this thread
+      }
+    }
+    threaded_ = !writers_.empty();
+    LetWrite(directory);
+    StageAll();
+  }
+
+  void LetWrite(const std::string& directory) {
+    const std::lock_guard lock(mutex_);
+    directory_ = directory + "/";
+    writing_.emplace();
+    changed_.notify_all();
+  }
+
+  Result<std::vector<ChunkedDigest>> Finish(WriteTimes* times) {
     Join();
     KEEL_RETURN_IF_ERROR(failure_);
+    times->staged_s = staged_s_;
     times->fsync_s = fsync_s_;
-    times->written_s = std::max(0.0, watch.Elapsed() - fsync_s_);
-    return digests;
+    times->written_s = std::max(0.0, writing_->Elapsed() - fsync_s_);
+    return std::move(digests_);
   }
 
  private:
@@ -157,6 +176,20 @@ class SnapshotWriter::Job {
   };
 
   // --- The producer ---------------------------------------------------------------------------
+
+  void StageAll() {
+    const Stopwatch watch;
+    try {
+      for (file_ = 0; file_ < files_.size(); ++file_) {
+        Result<ChunkedDigest> digest = StageFile();
+        if (!digest.ok()) return Fail(digest.status());
+        digests_.push_back(std::move(digest).value());
+      }
+    } catch (const std::exception& e) {
+      return Fail(Status(StatusCode::kInternal, e.what()));
+    }
+    staged_s_ = watch.Elapsed();
+  }
 
   Result<ChunkedDigest> StageFile() {
     const FileToWrite& file = files_[file_];
@@ -255,7 +288,7 @@ class SnapshotWriter::Job {
       std::unique_lock lock(mutex_);
       // What is written from where it lies takes no slot; the queue must not grow without bound.
       changed_.wait(lock, [&] {
-        return threads_.empty() || item.piece == kNoPiece || queue_.size() < kQueueLimit ||
+        return !threaded_ || item.piece == kNoPiece || queue_.size() < kQueueLimit ||
                !failure_.ok();
       });
       KEEL_RETURN_IF_ERROR(failure_);
@@ -265,7 +298,7 @@ class SnapshotWriter::Job {
       queue_.push_back(item);
     }
     changed_.notify_all();
-    if (!threads_.empty()) return Status::Ok();
+    if (threaded_) return Status::Ok();
     WriteQueued();
     const std::lock_guard lock(mutex_);
     return failure_;
@@ -295,9 +328,13 @@ class SnapshotWriter::Job {
   }
 
   void Fail(const Status& status) {
-    const std::lock_guard lock(mutex_);
-    if (failure_.ok()) failure_ = status;
-    changed_.notify_all();
+    {
+      const std::lock_guard lock(mutex_);
+      if (!failure_.ok()) return;
+      failure_ = status;
+      changed_.notify_all();
+    }
+    if (hooks_.gave_up) hooks_.gave_up();
   }
 
   // --- The writers ----------------------------------------------------------------------------
@@ -310,7 +347,8 @@ class SnapshotWriter::Job {
       CreateOptions options;
       options.direct = owner_.backend_ == IoBackend::kDirect;
       options.preallocate = state.size;
-      KEEL_ASSIGN_OR_RETURN(state.file, owner_.fs_.Create(files_[index].path, options));
+      KEEL_ASSIGN_OR_RETURN(state.file,
+                            owner_.fs_.Create(directory_ + files_[index].path, options));
     }
     return state.file.get();
   }
@@ -364,17 +402,18 @@ class SnapshotWriter::Job {
         releases = ++unwritten == 0;
       }
     }
-    if (!status.ok() && failure_.ok()) failure_ = status;
     changed_.notify_all();
-    if (!failure_.ok() || (!finishes && !releases)) return;
     lock.unlock();
-    if (releases && hooks_.released) hooks_.released(item.file, item.piece);
-    if (finishes) status = FinishFile(item.file);
-    lock.lock();
-    if (!status.ok() && failure_.ok()) {
-      failure_ = status;
-      changed_.notify_all();
+    if (status.ok() && releases && hooks_.released) hooks_.released(item.file, item.piece);
+    if (status.ok() && finishes) {
+      try {
+        status = FinishFile(item.file);
+      } catch (const std::exception& e) {
+        status = Status(StatusCode::kInternal, e.what());
+      }
     }
+    if (!status.ok()) Fail(status);
+    lock.lock();
   }
 
   void WriteQueued() {
@@ -385,25 +424,29 @@ class SnapshotWriter::Job {
   void Drain() {
     std::unique_lock lock(mutex_);
     for (;;) {
-      changed_.wait(lock, [&] { return !queue_.empty() || done_; });
+      // Without a directory nothing can be written; after a failure nothing will.
+      changed_.wait(
+          lock, [&] { return queue_.empty() ? done_ : writing_.has_value() || !failure_.ok(); });
       if (queue_.empty()) return;
       WriteFront(lock);
     }
   }
 
   void Join() {
+    if (stager_.joinable()) stager_.join();
     {
       const std::lock_guard lock(mutex_);
       done_ = true;
     }
     changed_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
-    threads_.clear();
+    for (std::thread& thread : writers_) thread.join();
+    writers_.clear();
   }
 
   SnapshotWriter& owner_;
-  const std::span<const FileToWrite> files_;
-  const WriteHooks& hooks_;
+  const std::vector<FileToWrite> files_;
+  const WriteHooks hooks_;
+  bool threaded_ = true;  // there are writers beside the producer
 
   // The producer's.
   ChunkHasher hasher_;
@@ -413,6 +456,8 @@ class SnapshotWriter::Job {
   int slot_ = kNoBuffer;  // being filled
   int64_t fill_ = 0;      // bytes in it
   int64_t hashed_ = 0;    // of these, already digested
+  std::vector<ChunkedDigest> digests_;
+  double staged_s_ = 0;
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -422,7 +467,11 @@ class SnapshotWriter::Job {
   Status failure_;
   double fsync_s_ = 0;
   bool done_ = false;
-  std::vector<std::thread> threads_;  // last: use all of the above
+  std::string directory_;             // with a slash at its end, once it is known
+  std::optional<Stopwatch> writing_;  // since then
+  // Last: they use all of the above.
+  std::vector<std::thread> writers_;
+  std::thread stager_;
 };
 
 SnapshotWriter::SnapshotWriter(FileSystem& fs, IoBackend backend, int64_t chunk_bytes, int writers)
@@ -458,12 +507,29 @@ int64_t SnapshotWriter::pool_bytes() const {
   return static_cast<int64_t>(pool_->slots.size()) * chunk_bytes_;
 }
 
-Result<std::vector<ChunkedDigest>> SnapshotWriter::Write(std::span<const FileToWrite> files,
-                                                         const WriteHooks& hooks,
-                                                         WriteTimes* times) {
+Status SnapshotWriter::Stage(std::vector<FileToWrite> files, WriteHooks hooks) {
   if (pool_->slots.size() < 2) KEEL_RETURN_IF_ERROR(pool_->Grow(kPassingSlots, chunk_bytes_));
-  Job job(*this, files, hooks);
-  return job.Run(times);
+  job_ = std::make_unique<Job>(*this, std::move(files), std::move(hooks));
+  return job_->StartStaging();
+}
+
+Result<std::vector<ChunkedDigest>> SnapshotWriter::WriteTo(const std::string& directory,
+                                                           WriteTimes* times) {
+  job_->LetWrite(directory);
+  Result<std::vector<ChunkedDigest>> digests = job_->Finish(times);
+  job_.reset();
+  return digests;
+}
+
+void SnapshotWriter::Abandon() { job_.reset(); }
+
+Result<std::vector<ChunkedDigest>> SnapshotWriter::Write(const std::string& directory,
+                                                         std::vector<FileToWrite> files,
+                                                         WriteHooks hooks, WriteTimes* times) {
+  if (pool_->slots.size() < 2) KEEL_RETURN_IF_ERROR(pool_->Grow(kPassingSlots, chunk_bytes_));
+  Job job(*this, std::move(files), std::move(hooks));
+  job.StageHere(directory);
+  return job.Finish(times);
 }
 
 IoBackend MeasureBackend(FileSystem& fs, std::string_view directory, int64_t bytes) {
@@ -478,12 +544,11 @@ IoBackend MeasureBackend(FileSystem& fs, std::string_view directory, int64_t byt
   for (int round = 0; round < 2; ++round) {
     for (const IoBackend backend : {IoBackend::kDirect, IoBackend::kBuffered}) {
       SnapshotWriter writer(fs, backend, int64_t{4} << 20);
-      const std::string path =
-          fmt::format("{}/.io-probe-{}-{}", directory, IoBackendName(backend), round);
+      const std::string in(directory);
+      const std::string name = fmt::format(".io-probe-{}-{}", IoBackendName(backend), round);
       WriteTimes times;
-      const FileToWrite file{path, "", {piece}};
-      const bool ok = writer.Write(std::span(&file, 1), {}, &times).ok();
-      (void)fs.Remove(path);
+      const bool ok = writer.Write(in, {{name, "", {piece}}}, {}, &times).ok();
+      (void)fs.Remove(in + "/" + name);
       if (!ok) return IoBackend::kBuffered;
       double& seconds = best[backend == IoBackend::kDirect ? 1 : 0];
       const double elapsed = times.written_s + times.fsync_s;

@@ -1,11 +1,11 @@
 // SnapshotWriter: writes a rank's files of one save from many pieces of memory, and digests every
 // byte before it is written.
 //
-// The calling thread copies pieces into slots of a pool and digests the copies; writer threads
-// write the slots and sync the files. With a pool that holds a whole snapshot the copying never
-// waits for the disk; with a smaller one it goes in waves. Pieces that stay unchanged until they
-// are written need no slot where the back-end can write them from where they lie. The pool is kept
-// for the next save. Not thread-safe.
+// One thread copies pieces into slots of a pool and digests the copies; writer threads write the
+// slots and sync the files. Copying may begin before it is known where the files will be. With a
+// pool that holds a whole snapshot it never waits for the disk; with a smaller one it goes in
+// waves. Pieces that stay unchanged until they are written need no slot where the back-end can
+// write them from where they lie. The pool is kept for the next save. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +39,8 @@ struct WritePiece {
 };
 
 struct FileToWrite {
-  std::string path;
-  std::string_view header;
+  std::string path;  // relative to the directory that is given later
+  std::string header;
   std::vector<WritePiece> pieces;
   int64_t bytes() const;
 };
@@ -54,6 +54,8 @@ struct WriteTimes {
 struct WriteHooks {
   // The memory of this piece is not needed any more. Called from any of the threads.
   std::function<void(size_t file, size_t piece)> released;
+  // The writing has failed: no piece is needed any more. Once, from any of the threads.
+  std::function<void()> gave_up;
   // Asked every few megabytes; a status that is not ok ends the writing with it.
   std::function<Status()> interrupted;
 };
@@ -71,10 +73,21 @@ class SnapshotWriter {
   Status Reserve(std::span<const FileToWrite> files, std::optional<int64_t> cap);
   int64_t pool_bytes() const;
 
-  // Creates the files, writes header and pieces of each, syncs and closes. One digest per file, in
-  // order. After an error the files are dead: their names must not be used again.
-  Result<std::vector<ChunkedDigest>> Write(std::span<const FileToWrite> files,
-                                           const WriteHooks& hooks, WriteTimes* times);
+  // Starts to copy and digest on a thread of its own. `hooks` are called until WriteTo or Abandon
+  // has returned.
+  Status Stage(std::vector<FileToWrite> files, WriteHooks hooks);
+  bool staging() const { return job_ != nullptr; }
+  // Where the files of the last Stage are to be: creates them, writes header and pieces of each,
+  // syncs and closes. One digest per file, in order. After an error the files are dead: their names
+  // must not be used again.
+  Result<std::vector<ChunkedDigest>> WriteTo(const std::string& directory, WriteTimes* times);
+  // Ends what Stage began; nothing is written any more.
+  void Abandon();
+
+  // Both at once, copying on the calling thread.
+  Result<std::vector<ChunkedDigest>> Write(const std::string& directory,
+                                           std::vector<FileToWrite> files, WriteHooks hooks,
+                                           WriteTimes* times);
 
  private:
   class Job;
@@ -84,6 +97,7 @@ class SnapshotWriter {
   int64_t chunk_bytes_;
   int writers_;
   std::unique_ptr<Pool> pool_;
+  std::unique_ptr<Job> job_;  // between Stage and its end
 };
 
 // Writes a few megabytes in `directory` with each back-end and returns the faster one; buffered

@@ -350,6 +350,24 @@ TEST(AsyncSave, MemoryIsFlatOverManySaves) {
   EXPECT_EQ(ValueOrThrow(ListCheckpoints(disk)).size(), 1U);
 }
 
+TEST(AsyncSave, TrainingWaitsForNoPeer) {
+  SimFileSystem disk;
+  Cut cut({2, /*replicas=*/false, true, true}, 10);
+  cut.Fill(MakeTrainingState(1));
+  std::atomic<bool> trained{false};
+  Job(disk, cut, SmallOptions(), [&](int rank, Rank& job) {
+    ThrowIfError(job->StartSave(job.Request(1)));
+    EXPECT_EQ(job.End().status.ToString(), "ok");
+    // Rank 0 comes to its second save only when rank 1 has gone on.
+    while (rank == 0 && !trained) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    ThrowIfError(job->StartSave(job.Request(2)));
+    job.Train(MakeTrainingState(2));
+    trained = true;
+    EXPECT_EQ(job.End().status.ToString(), "ok");
+  });
+  ExpectLoads(disk, cut, 2, MakeTrainingState(1));
+}
+
 TEST(AsyncSave, PredictsItsSize) {
   SimFileSystem disk;
   Cut cut({3}, 8);

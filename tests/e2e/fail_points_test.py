@@ -1,0 +1,259 @@
+"""Every named place of a save, a load and a step, one after the other: killed there, failed there.
+
+One run directory lives through all of it. After each death what is published verifies and nothing
+that was announced is gone; at the end losses and weights are those of a run that was left alone.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import time
+import unittest
+
+import checkpoint_files
+import harness
+
+RANKS = 2
+LAYOUT = {"actor_rollout_ref__actor__megatron__tensor_model_parallel_size": 2}
+# Every step saves all that can be saved and removes the one before.
+SETTINGS = {
+    "trainer__save_freq": 1,
+    "trainer__remove_previous_ckpt_in_save": True,
+    "trainer__deadline_seconds": 20,
+    "actor_rollout_ref__actor__optim__lr_decay_steps": 1000,
+    "actor_rollout_ref__actor__checkpoint__save_contents": ["model", "optimizer", "extra", "hf_model"],
+    **LAYOUT,
+}
+# Reached only when a step that exists is saved again; the unit tests' crash enumeration goes there.
+ONLY_WHEN_REPLACING = {"commit.aside", "commit.aside_synced", "commit.replaced_removed"}
+# Rank 0 alone gets there.
+LEADER = ("commit.", "publish.", "retain.", "save.begin", "save.order", "save.collect", "save.outcome",
+          "save.conclude", "save.tracker")  # fmt: skip
+# A failure there is one of the run, not of a save.
+OF_THE_RUN = ("step.", "trainer.", "load.", "commit.debris")
+# Failures there no longer fail the save.
+AFTER_THE_COMMIT = ("save.outcome", "save.conclude", "save.tracker", "save.finish", "retain.")
+
+
+def names():
+    source = (harness.pathlib.Path(os.environ["KEEL_SOURCE_DIR"]) / "common/fail_point.cc").read_text()
+    table = source[source.index("kNames[] = {") : source.index("};", source.index("kNames[] = {"))]
+    return re.findall(r'"([a-z_.]+)"', table)
+
+
+# A message that is not sent is a peer that is lost: a matter of deadlines, not of an errno.
+MESSAGES = {"save.order", "save.report", "save.outcome"}
+
+
+def ranks_of(point):
+    if point == "save.report":
+        return list(range(1, RANKS))
+    return [0] if point.startswith(LEADER) else list(range(RANKS))
+
+
+class FailPoints(harness.Job):
+    def run_with(self, config, armed, *overrides):
+        environment = {**harness.environment(), "KEEL_FAILPOINT": armed}
+        command = [harness.KEEL, *self.command(config, RANKS, *overrides)]
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=harness.LIMIT_S, env=environment, check=False
+        )
+
+    def check_directory(self, name, announced):
+        """What is published verifies; the tracker names a published step; nothing announced is gone."""
+        run = self.run_dir(name)
+        published = checkpoint_files.steps(run)
+        if published:
+            verified = harness.keel("ckpt", "verify", run)
+            self.assertEqual(verified.returncode, 0, verified.stdout + verified.stderr)
+        newest = max(published, default=0)
+        self.assertGreaterEqual(newest, announced)
+        self.assertLessEqual(checkpoint_files.latest(run) or 0, newest)
+        return newest
+
+    def check_same_as_straight(self, name, steps):
+        self.train(self.config("straight", **{**SETTINGS, "trainer__save_freq": steps},
+                               trainer__total_training_steps=steps), ranks=RANKS)  # fmt: skip
+        expected, found = self.metrics("straight"), self.metrics(name)
+        self.assertEqual(sorted(found), list(range(1, steps + 1)))
+        for step in found:
+            for key in (harness.LOSS, harness.GRAD_NORM, harness.SAMPLES):
+                self.assertEqual(found[step][key], expected[step][key], f"step {step}, {key}")
+        last = f"global_step_{steps}"
+        self.assertEqual(
+            checkpoint_files.digests(self.run_dir(name) / last),
+            checkpoint_files.digests(self.run_dir("straight") / last),
+        )
+        debris = [p.name for p in self.run_dir(name).iterdir() if p.name.startswith((".tmp-", ".old-", ".trash-"))]
+        self.assertEqual(debris, [])
+
+    def test_killed_at_each(self):
+        name = "killed"
+        config = self.config(name, **SETTINGS)
+        newest = 0
+        # Something to load, and something to remove.
+        self.train(config, "trainer.total_training_steps=2", ranks=RANKS)
+        newest = 2
+        for point in names():
+            if point in ONLY_WHEN_REPLACING:
+                continue
+            for rank in ranks_of(point):
+                with self.subTest(point=point, rank=rank):
+                    if point == "commit.debris":
+                        (self.run_dir(name) / ".tmp-1-18d1ca8cb98595b1e8f30994").mkdir(exist_ok=True)
+                    # The end of the run is a place, too; otherwise the end means: never got there.
+                    steps = newest + (1 if point == "trainer.close" else 6)
+                    done = self.run_with(config, f"{point}:{rank}:1:kill", f"trainer.total_training_steps={steps}")
+                    self.assertEqual(done.returncode, 137, f"{point}: not reached?\n{done.stdout[-2000:]}")
+                    self.assertRegex(done.stdout + done.stderr, rf"rank {rank} was killed by SIGKILL")
+                    newest = self.check_directory(name, newest)
+        self.train(config, f"trainer.total_training_steps={newest + 2}", ranks=RANKS)
+        self.check_same_as_straight(name, newest + 2)
+
+    def test_failed_at_each(self):
+        """All places of a save armed at once: save after save fails one place further on."""
+        points = [p for p in names() if not p.startswith(OF_THE_RUN) and p not in ONLY_WHEN_REPLACING]
+        points = [p for p in points if p not in MESSAGES | {"plan.make"}]  # only the first save plans
+        failing = [p for p in points if not p.startswith(AFTER_THE_COMMIT)]
+        for action, text in (("ENOSPC", "No space left"), ("EIO", "Input/output error"), ("throw", "thrown at")):
+            for rank in range(RANKS):
+                with self.subTest(action=action, rank=rank):
+                    name = f"failed_{action}_{rank}"
+                    mine = [p for p in points if rank in ranks_of(p)]
+                    armed = ",".join(f"{point}:{rank}:1:{action}" for point in mine)
+                    steps = len(mine) + 3
+                    config = self.config(name, **SETTINGS)
+                    done = self.run_with(config, armed, f"trainer.total_training_steps={steps}")
+                    output = done.stdout + done.stderr
+                    self.assertEqual(done.returncode, 0, output[-3000:])
+                    failures = [
+                        r for r in harness.read_jsonl(self.run_dir(name) / "checkpoints.jsonl")
+                        if r["event"] == "save_failed"
+                    ]  # fmt: skip
+                    for point in failing:
+                        if rank in ranks_of(point):
+                            told = [f for f in failures if f"{point}" in f["error"] and text in f["error"]]
+                            self.assertTrue(told, f"{point} failed no save: {failures}")
+                    self.assertEqual(sorted(self.metrics(name)), list(range(1, steps + 1)))
+                    self.assertEqual(self.check_directory(name, steps), steps)
+                    self.assertEqual(checkpoint_files.latest(self.run_dir(name)), steps)
+
+
+class Signals(harness.Job):
+    def check_resumes(self, name, config, process, expected):
+        process.wait(timeout=harness.LIMIT_S)
+        self.assertIn(process.returncode, expected, self.log()[-2000:])
+        self.train(config, ranks=RANKS)
+        self.assertEqual(sorted(self.metrics(name)), list(range(1, 13)))
+        debris = [p.name for p in self.run_dir(name).iterdir() if p.name.startswith((".tmp-", ".old-", ".trash-"))]
+        self.assertEqual(debris, [])
+
+    def start_slow(self, name, **changes):
+        """A run whose saves take a second: each is in flight for many steps."""
+        config = self.config(name, trainer__save_freq=2, **{**LAYOUT, **changes})
+        os.environ["KEEL_FAILPOINT"] = "save.collect:0:*:delay=1000"
+        try:
+            process = self.start(config, ranks=RANKS)
+        finally:
+            del os.environ["KEEL_FAILPOINT"]
+        self.wait_until(lambda: any(self.run_dir(name).glob(".tmp-*")), "a save", process)
+        return config, process
+
+    def test_signal_while_a_save_is_in_flight(self):
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            with self.subTest(signal=number):
+                name = f"signal_{number}"
+                config, process = self.start_slow(name)
+                harness.kill(process.pid, number)
+                self.check_resumes(name, config, process, (75, 0))
+
+    def test_second_signal_ends_at_once(self):
+        config, process = self.start_slow("twice")
+        pid = harness.ranks_below(process)[1]
+        harness.kill(pid, signal.SIGTERM)
+        time.sleep(0.05)
+        harness.kill(pid, signal.SIGTERM)
+        self.check_resumes("twice", config, process, (143, 75, 0))
+
+    def test_a_rank_that_stands_still_for_a_while(self):
+        config, process = self.start_slow("still")
+        pid = harness.ranks_below(process)[1]
+        harness.kill(pid, signal.SIGSTOP)
+        time.sleep(1.5)
+        harness.kill(pid, signal.SIGCONT)
+        self.check_resumes("still", config, process, (0,))
+
+
+class Busy(harness.Job):
+    """A save that is due while one is in flight."""
+
+    def run_busy(self, name, policy):
+        config = self.config(name, trainer__save_freq=1,
+                             actor_rollout_ref__actor__checkpoint__on_busy=policy, **LAYOUT)  # fmt: skip
+        environment = {**harness.environment(), "KEEL_FAILPOINT": "save.write:1:*:delay=300"}
+        done = subprocess.run([harness.KEEL, *self.command(config, RANKS)], capture_output=True, text=True,
+                              timeout=harness.LIMIT_S, env=environment, check=False)  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stdout[-3000:])
+        records = harness.read_jsonl(self.run_dir(name) / "metrics.jsonl")
+        ended = [r["data"] for r in records if "checkpoint/step" in r["data"]]
+        self.assertEqual(sorted(self.metrics(name)), list(range(1, 13)))
+        return ended
+
+    def test_wait(self):
+        ended = self.run_busy("wait", "wait")
+        self.assertEqual([e["checkpoint/step"] for e in ended], list(range(1, 13)))
+        self.assertTrue(all(e["checkpoint/ok"] for e in ended))
+        self.assertEqual(checkpoint_files.steps(self.run_dir("wait")), list(range(1, 13)))
+
+    def test_skip(self):
+        ended = self.run_busy("skip", "skip")
+        skipped = ended[-1]["checkpoint/skipped"]
+        self.assertGreater(skipped, 0)
+        self.assertEqual(len(ended) + skipped, 12)
+        published = checkpoint_files.steps(self.run_dir("skip"))
+        self.assertEqual(published, [e["checkpoint/step"] for e in ended])
+        self.assertEqual(published[-1], 12)
+
+    def test_supersede(self):
+        ended = self.run_busy("supersede", "supersede")
+        self.assertGreater(ended[-1]["checkpoint/superseded"], 0)
+        self.assertEqual(len(ended), 12)
+        published = checkpoint_files.steps(self.run_dir("supersede"))
+        self.assertEqual(published, [e["checkpoint/step"] for e in ended if e["checkpoint/ok"]])
+        self.assertEqual(published[-1], 12)
+
+
+class Limits(harness.Job):
+    def test_save_before_deadline(self):
+        config = self.config("limit", trainer__save_freq=1000, trainer__total_training_steps=100000,
+                             trainer__save_before_deadline="00:00:06", **LAYOUT)  # fmt: skip
+        started = time.monotonic()
+        process = self.start(config, ranks=RANKS)
+        process.wait(timeout=harness.LIMIT_S)
+        self.assertEqual(process.returncode, 75, self.log()[-2000:])
+        self.assertLess(time.monotonic() - started, harness.LIMIT_S / 2)
+        trained = max(self.metrics("limit"))
+        self.assertEqual(checkpoint_files.latest(self.run_dir("limit")), trained)
+
+    def test_a_save_that_cannot_fit_is_not_started(self):
+        config = self.config("grace", trainer__save_freq=5, trainer__total_training_steps=100000,
+                             trainer__preemption_grace_seconds=0.2, **LAYOUT)  # fmt: skip
+        os.environ["KEEL_FAILPOINT"] = "save.collect:0:*:delay=700"
+        try:
+            process = self.start(config, ranks=RANKS)
+        finally:
+            del os.environ["KEEL_FAILPOINT"]
+        self.wait_until(lambda: len(checkpoint_files.steps(self.run_dir("grace"))) >= 2, "two saves", process)
+        harness.kill(process.pid, signal.SIGTERM)
+        process.wait(timeout=harness.LIMIT_S)
+        self.assertEqual(process.returncode, 75, self.log()[-2000:])
+        trained = max(self.metrics("grace"))
+        if trained % 5 != 0:
+            self.assertRegex(self.log(), rf"step {trained} is not saved: past saves took")
+        self.assertNotIn(trained + 1, checkpoint_files.steps(self.run_dir("grace")))
+        self.assertGreaterEqual(checkpoint_files.latest(self.run_dir("grace")), 10)
+
+
+if __name__ == "__main__":
+    unittest.main()
