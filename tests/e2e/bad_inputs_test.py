@@ -265,8 +265,7 @@ class BadCheckpoint(BadInput):
         output = done.stdout + done.stderr
         self.assertIn("global_step_4", output)
         self.assertIn("manifest.json", output)
-        steps = [r["step"] for r in harness.read_jsonl(self.run_dir("trained") / "metrics.jsonl")]
-        self.assertEqual(steps[-4:], [3, 4, 5, 6])
+        self.assertEqual(sorted(self.metrics("trained")), [1, 2, 3, 4, 5, 6])
 
     def test_flipped_bit_in_a_tensor_falls_back_to_the_older_one(self):
         self.damage(next((self.newest / "actor" / "model").glob("*.safetensors")))

@@ -5,6 +5,7 @@ that was announced is gone; at the end losses and weights are those of a run tha
 """
 
 import os
+import pathlib
 import random
 import re
 import signal
@@ -40,7 +41,7 @@ AFTER_THE_COMMIT = ("save.outcome", "save.conclude", "save.tracker", "save.finis
 
 
 def names():
-    source = (harness.pathlib.Path(os.environ["KEEL_SOURCE_DIR"]) / "common/fail_point.cc").read_text()
+    source = (pathlib.Path(__file__).resolve().parents[2] / "common/fail_point.cc").read_text()
     table = source[source.index("kNames[] = {") : source.index("};", source.index("kNames[] = {"))]
     return re.findall(r'"([a-z_.]+)"', table)
 
