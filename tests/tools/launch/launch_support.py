@@ -44,24 +44,25 @@ class Ended:
 class Launched:
     """A launcher that runs."""
 
-    def __init__(self, test, arguments, **options):
+    def __init__(self, test, arguments, stdout=subprocess.PIPE, **options):
         self.test = test
         self.process = subprocess.Popen(
-            arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", **options
+            arguments, stdout=stdout, stderr=subprocess.PIPE, text=True, errors="replace", **options
         )
         test.addCleanup(self.clean)
 
     def clean(self):
         harness.end_with_children(self.process)
-        self.process.stdout.close()
-        self.process.stderr.close()
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
 
     def wait(self):
         try:
             out, err = self.process.communicate(timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
             self.test.fail(f"{self.process.args} did not end within {LIMIT_S} s")
-        return Ended(self.process.returncode, out, err)
+        return Ended(self.process.returncode, out or "", err)
 
 
 class LaunchTest(unittest.TestCase):
@@ -69,12 +70,12 @@ class LaunchTest(unittest.TestCase):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="keel-launch-"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
 
-    def start(self, script, *flags, env=None, launcher=(KEEL, "launch"), separator=("--",)):
+    def start(self, script, *flags, env=None, launcher=(KEEL, "launch"), separator=("--",), **options):
         """`script` runs in each rank, with the test's folder as $0."""
         environment = {**harness.environment(), "TMPDIR": str(self.folder), **(env or {})}
         environment = {key: value for key, value in environment.items() if value is not None}
         command = [*separator, "sh", "-c", script, str(self.folder)]
-        return Launched(self, [*launcher, *map(str, flags), *command], env=environment)
+        return Launched(self, [*launcher, *map(str, flags), *command], env=environment, **options)
 
     def run_ranks(self, script, *flags, **options):
         return self.start(script, *flags, **options).wait()
