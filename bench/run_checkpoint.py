@@ -29,6 +29,7 @@ import pathlib
 import shlex
 import shutil
 import sys
+import tempfile
 import time
 
 import checkpoint_parts
@@ -71,8 +72,9 @@ def parse_arguments():
 
 def main():
     args = parse_arguments()
-    shutil.rmtree(args.dir, ignore_errors=True)
-    args.dir.mkdir(parents=True)
+    args.dir.mkdir(parents=True, exist_ok=True)
+    # A folder of our own: what else is in the directory is somebody's.
+    args.dir = pathlib.Path(tempfile.mkdtemp(prefix="keel-bench-", dir=args.dir))
     report = {
         "benchmark": "checkpoint",
         "command": shlex.join(["keel", "bench", "checkpoint", *sys.argv[1:]]),
