@@ -1,7 +1,6 @@
 #include "checkpoint/checkpointer.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -14,6 +13,7 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/names.h"
 #include "checkpoint/records.h"
+#include "checkpoint/run_lock.h"
 #include "checkpoint/saver.h"
 #include "checkpoint/snapshot.h"
 #include "checkpoint/source_fence.h"
@@ -63,7 +63,8 @@ struct Checkpointer::Impl {
         log(log_in),
         options(std::move(options_in)),
         patient(coordinator_in, clock_in),
-        saver(fs_in, patient, clock_in, log_in, options, [this] { return CheckLock(); }) {}
+        saver(fs_in, patient, clock_in, log_in, options,
+              [this] { return lock == nullptr ? Status::Ok() : lock->Check(); }) {}
 
   // A background save, and what it needs for as long as it goes on.
   struct InFlight {
@@ -85,9 +86,8 @@ struct Checkpointer::Impl {
   const CheckpointOptions options;
   HurriedCoordinator patient;  // of the saves
   Saver saver;
-  std::shared_ptr<void> lock;  // rank 0: of the run directory
-  std::string lock_owner;      // rank 0: what it wrote into the lock's owner file
-  int64_t uses = 0;            // makes tags unique
+  std::unique_ptr<RunLock> lock;  // rank 0
+  int64_t uses = 0;               // makes tags unique
   bool open = false;
 
   SourceFence fence;
@@ -103,46 +103,14 @@ struct Checkpointer::Impl {
   }
 
   Status OpenRunDirectory();
-  Status CheckLock() const;
   Status RunSave(const std::string& tag, Snapshot& snapshot, SaveRecord* record);
   void Collect();
   void Record(const Json& json);
 };
 
 Status Checkpointer::Impl::OpenRunDirectory() {
-  Result<std::shared_ptr<void>> taken = fs.Lock(kLockName);
-  if (!taken.ok()) {
-    const Result<std::string> owner = ReadFile(fs, kLockOwnerName, 4096);
-    return taken.status().WithContext(fmt::format(
-        "{} is in use by another run{}; wait for it to end or choose another default_local_dir",
-        fs.Describe("."), owner.ok() ? " (" + *owner + ")" : std::string()));
-  }
-  lock = std::move(taken).value();
-  char host[256] = {};
-  (void)gethostname(host, sizeof(host) - 1);
-  const Json owner = {{"host", host},
-                      {"pid", getpid()},
-                      {"run_id", options.run_id},
-                      {"since", FormatUtc(clock.Wall())}};
-  lock_owner = owner.dump();
-  if (const Status status = ReplaceFileDurably(fs, kLockOwnerName, lock_owner); !status.ok()) {
-    log.Warning("the owner of the run directory's lock could not be noted: {}", status.message());
-    lock_owner.clear();
-  }
+  KEEL_ASSIGN_OR_RETURN(lock, RunLock::Take(fs, "run " + options.run_id, clock));
   return Committer(fs, log).CollectDebris();
-}
-
-// The lock's file may have been removed, or a network file system may have given the lock to
-// someone else: whoever holds it now has written itself into the owner file.
-Status Checkpointer::Impl::CheckLock() const {
-  if (lock_owner.empty()) return Status::Ok();
-  const Result<std::string> owner = ReadFile(fs, kLockOwnerName, 4096);
-  if (owner.ok() && *owner == lock_owner) return Status::Ok();
-  return Status(
-      StatusCode::kBusy,
-      fmt::format("{} was taken over by another run ({}); this one, {}, may not publish "
-                  "there any more",
-                  fs.Describe("."), owner.ok() ? *owner : owner.status().message(), lock_owner));
 }
 
 void Checkpointer::Impl::Record(const Json& json) {

@@ -24,7 +24,6 @@ inline constexpr std::string_view kPinName = "pinned";  // in a step's directory
 inline constexpr std::string_view kRecordsName = "checkpoints.jsonl";
 inline constexpr std::string_view kRunIdName = "run_id";
 inline constexpr std::string_view kLockName = ".keel-lock";
-inline constexpr std::string_view kLockOwnerName = ".keel-lock-owner.json";
 
 std::string StepDirectory(int64_t step);                           // "global_step_40"
 std::optional<int64_t> ParseStepDirectory(std::string_view name);  // no sign, no leading zero

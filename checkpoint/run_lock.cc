@@ -6,27 +6,36 @@
 #include <utility>
 
 #include "checkpoint/names.h"
-#include "common/json.h"
+#include "common/text.h"
 
 namespace keel::checkpoint {
 
-Result<std::shared_ptr<void>> TakeRunLock(FileSystem& fs, const std::string& holder,
-                                          const Clock& clock, Logger& log) {
-  Result<std::shared_ptr<void>> taken = fs.Lock(kLockName);
-  if (!taken.ok()) {
-    const Result<std::string> owner = ReadFile(fs, kLockOwnerName, 4096);
-    return taken.status().WithContext(fmt::format("{} is in use{}; wait for it to end",
-                                                  fs.Describe("."),
-                                                  owner.ok() ? " by " + *owner : std::string()));
-  }
+RunLock::RunLock(FileSystem& fs, std::string holder, std::shared_ptr<void> lock)
+    : fs_(fs), holder_(std::move(holder)), lock_(std::move(lock)) {}
+
+Result<std::unique_ptr<RunLock>> RunLock::Take(FileSystem& fs, std::string_view who,
+                                               const Clock& clock) {
   char host[256] = {};
   (void)gethostname(host, sizeof(host) - 1);
-  const Json owner = {
-      {"host", host}, {"pid", getpid()}, {"run_id", holder}, {"since", FormatUtc(clock.Wall())}};
-  if (const Status status = ReplaceFileDurably(fs, kLockOwnerName, owner.dump()); !status.ok()) {
-    log.Warning("the owner of the run directory's lock could not be noted: {}", status.message());
+  std::string holder =
+      fmt::format("{}, host {}, pid {}, since {}", who, host, getpid(), FormatUtc(clock.Wall()));
+  Result<std::shared_ptr<void>> lock = fs.Lock(kLockName, holder);
+  if (lock.status().code() == StatusCode::kBusy) {
+    return lock.status().WithContext(fmt::format(
+        "{} is in use; wait for that to end or choose another directory", fs.Describe(".")));
   }
-  return taken;
+  KEEL_RETURN_IF_ERROR(lock.status());
+  return std::unique_ptr<RunLock>(new RunLock(fs, std::move(holder), std::move(lock).value()));
+}
+
+Status RunLock::Check() const {
+  const Result<std::string> holder = ReadFile(fs_, kLockName, 4096);
+  // Empty: the disk had no room for that line when the lock was taken.
+  if (holder.ok() && (*holder == holder_ || holder->empty())) return Status::Ok();
+  return Status(StatusCode::kBusy,
+                fmt::format("{} was taken over ({}); this one, {}, may not publish there any more",
+                            fs_.Describe("."),
+                            holder.ok() ? Printable(*holder) : holder.status().message(), holder_));
 }
 
 }  // namespace keel::checkpoint

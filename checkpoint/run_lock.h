@@ -1,19 +1,35 @@
-// The lock of a run directory: one run, or one tool that changes its checkpoints, at a time.
+// RunLock: one run, or one tool that changes its checkpoints, at a time in a run directory.
+//
+// The lock's file carries a line that says who holds it: what, host, process, since when. Held
+// until the object or its process dies. Thread-safe.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "common/clock.h"
 #include "common/file_system.h"
-#include "common/log.h"
 #include "common/status.h"
 
 namespace keel::checkpoint {
 
-// Held until the returned object dies, or its process. Notes `holder` (a run's id, or a command),
-// host, process and time beside the lock, for whoever comes second: kBusy, at once, names them.
-Result<std::shared_ptr<void>> TakeRunLock(FileSystem& fs, const std::string& holder,
-                                          const Clock& clock, Logger& log);
+class RunLock {
+ public:
+  // `who`: "run <id>", or a command. kBusy, at once, names whoever has it. `fs` must outlive this.
+  static Result<std::unique_ptr<RunLock>> Take(FileSystem& fs, std::string_view who,
+                                               const Clock& clock);
+
+  // kBusy when someone else has the directory: the lock's file may have been removed, or a network
+  // file system may have given the lock away, and whoever came then has written itself into it.
+  Status Check() const;
+
+ private:
+  RunLock(FileSystem& fs, std::string holder, std::shared_ptr<void> lock);
+
+  FileSystem& fs_;
+  const std::string holder_;
+  const std::shared_ptr<void> lock_;
+};
 
 }  // namespace keel::checkpoint

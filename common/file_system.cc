@@ -14,6 +14,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "common/text.h"
+
 namespace keel {
 namespace {
 
@@ -62,18 +64,22 @@ FileKind KindOf(mode_t mode) {
   return FileKind::kOther;
 }
 
+Status WroteNothing(std::string_view operation, const std::string& name, size_t bytes) {
+  return Status(StatusCode::kIo,
+                fmt::format("{} {}: wrote nothing of {} bytes", operation, name, bytes));
+}
+
 class PosixFile : public File {
  public:
   PosixFile(Descriptor fd, std::string name) : fd_(std::move(fd)), name_(std::move(name)) {}
 
   Status WriteAt(int64_t offset, std::span<const std::byte> data) override {
+    KEEL_RETURN_IF_ERROR(dead_);
     while (!data.empty()) {
       const size_t part = std::min(data.size(), kMaxTransfer);
       const ssize_t written = Retry([&] { return ::pwrite(fd_.get(), data.data(), part, offset); });
       if (written < 0) return Status::FromErrno(errno, "write", name_);
-      if (written == 0)
-        return Status(StatusCode::kIo,
-                      fmt::format("write {}: wrote nothing of {} bytes", name_, part));
+      if (written == 0) return WroteNothing("write", name_, part);
       data = data.subspan(static_cast<size_t>(written));
       offset += written;
     }
@@ -81,6 +87,7 @@ class PosixFile : public File {
   }
 
   Result<int64_t> ReadAt(int64_t offset, std::span<std::byte> data) const override {
+    KEEL_RETURN_IF_ERROR(dead_);
     int64_t total = 0;
     while (!data.empty()) {
       const size_t part = std::min(data.size(), kMaxTransfer);
@@ -99,21 +106,23 @@ class PosixFile : public File {
   }
 
   Status Truncate(int64_t size) override {
+    KEEL_RETURN_IF_ERROR(dead_);
     if (Retry([&] { return ::ftruncate(fd_.get(), size); }) != 0)
       return Status::FromErrno(errno, "truncate", name_);
     return Status::Ok();
   }
 
   Status Sync() override {
+    KEEL_RETURN_IF_ERROR(dead_);
     // No retry: after a failure the kernel has dropped what it could not write.
-    if (::fsync(fd_.get()) != 0) return Status::FromErrno(errno, "fsync", name_);
-    return Status::Ok();
+    if (::fsync(fd_.get()) != 0) dead_ = Status::FromErrno(errno, "fsync", name_);
+    return dead_;
   }
 
   Status Close() override {
-    if (!fd_.valid()) return Status::Ok();
-    if (::close(fd_.Release()) != 0) return Status::FromErrno(errno, "close", name_);
-    return Status::Ok();
+    if (fd_.valid() && ::close(fd_.Release()) != 0 && dead_.ok())
+      dead_ = Status::FromErrno(errno, "close", name_);
+    return dead_;
   }
 
   Result<int64_t> Size() const override {
@@ -125,6 +134,21 @@ class PosixFile : public File {
  private:
   Descriptor fd_;
   std::string name_;
+  Status dead_;  // the first failure of Sync or Close
+};
+
+// A held lock. A clean end leaves no holder in the file for the next one to be told of.
+class PosixLock {
+ public:
+  explicit PosixLock(Descriptor fd) : fd_(std::move(fd)) {}
+  PosixLock(const PosixLock&) = delete;
+  PosixLock& operator=(const PosixLock&) = delete;
+  ~PosixLock() {
+    (void)Retry([&] { return ::ftruncate(fd_.get(), 0); });
+  }
+
+ private:
+  Descriptor fd_;
 };
 
 class PosixFileSystem : public FileSystem {
@@ -142,7 +166,13 @@ class PosixFileSystem : public FileSystem {
         O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | (options.direct ? O_DIRECT : 0);
     Descriptor fd(
         Retry([&] { return ::openat(place.directory.get(), place.name.c_str(), flags, 0600); }));
-    if (!fd.valid()) return Status::FromErrno(errno, "create", Describe(path));
+    if (!fd.valid()) {
+      const int error = errno;
+      // Linux finds out that a file system has no O_DIRECT after it has made the file.
+      if (options.direct && error == EINVAL)
+        (void)::unlinkat(place.directory.get(), place.name.c_str(), 0);
+      return Status::FromErrno(error, "create", Describe(path));
+    }
     if (options.preallocate > 0 &&
         Retry([&] { return ::fallocate(fd.get(), 0, 0, options.preallocate); }) != 0 &&
         errno != EOPNOTSUPP && errno != ENOSYS) {
@@ -181,6 +211,7 @@ class PosixFileSystem : public FileSystem {
       const ssize_t written =
           Retry([&] { return ::write(fd.get(), content.data(), content.size()); });
       if (written < 0) return Status::FromErrno(errno, "append to", Describe(path));
+      if (written == 0) return WroteNothing("append to", Describe(path), content.size());
       content.remove_prefix(static_cast<size_t>(written));
     }
     if (::close(fd.Release()) != 0) return Status::FromErrno(errno, "close", Describe(path));
@@ -266,21 +297,25 @@ class PosixFileSystem : public FileSystem {
     return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
   }
 
-  Result<std::shared_ptr<void>> Lock(std::string_view path) override {
+  Result<std::shared_ptr<void>> Lock(std::string_view path, std::string_view holder) override {
     KEEL_ASSIGN_OR_RETURN(const Place place, Resolve(path));
-    auto fd = std::make_shared<Descriptor>(Retry([&] {
+    Descriptor fd(Retry([&] {
       return ::openat(place.directory.get(), place.name.c_str(),
-                      O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+                      O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
     }));
-    if (!fd->valid()) return Status::FromErrno(errno, "open", Describe(path));
-    if (Retry([&] { return ::flock(fd->get(), LOCK_EX | LOCK_NB); }) != 0) {
-      if (errno == EWOULDBLOCK) {
-        return Status(StatusCode::kBusy,
-                      fmt::format("lock {}: another process holds it", Describe(path)));
-      }
-      return Status::FromErrno(errno, "lock", Describe(path));
+    if (!fd.valid()) return Status::FromErrno(errno, "open", Describe(path));
+    if (Retry([&] { return ::flock(fd.get(), LOCK_EX | LOCK_NB); }) != 0) {
+      if (errno != EWOULDBLOCK) return Status::FromErrno(errno, "lock", Describe(path));
+      return Status(StatusCode::kBusy,
+                    fmt::format("lock {}: held by {}", Describe(path), HolderIn(fd.get())));
     }
-    return std::shared_ptr<void>(std::move(fd));
+    // Synced, so that a network file system shows it to others. Being unable to say who holds the
+    // lock, on a full disk, is no reason not to hold it.
+    if (Retry([&] { return ::ftruncate(fd.get(), 0); }) == 0) {
+      (void)Retry([&] { return ::pwrite(fd.get(), holder.data(), holder.size(), 0); });
+      (void)::fsync(fd.get());
+    }
+    return std::shared_ptr<void>(std::make_shared<PosixLock>(std::move(fd)));
   }
 
   Result<std::shared_ptr<void>> LockFile(std::string_view path, LockMode mode) const override {
@@ -328,6 +363,14 @@ class PosixFileSystem : public FileSystem {
     Descriptor directory;
     std::string name;
   };
+
+  // What a locked file says, or what is known without it.
+  static std::string HolderIn(int fd) {
+    char text[512];
+    const ssize_t size = Retry([&] { return ::pread(fd, text, sizeof text, 0); });
+    if (size <= 0) return "another process";
+    return Printable({text, static_cast<size_t>(size)}, sizeof text);
+  }
 
   static bool IsRoot(std::string_view path) { return path.empty() || path == "."; }
 
@@ -389,12 +432,25 @@ class PosixFileSystem : public FileSystem {
   int stat_flags_;  // for looking at them
 };
 
+// fsync of a directory that was opened by name.
+Status SyncDirectoryOf(const std::string& name) {
+  Descriptor fd(Retry([&] { return ::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+  if (!fd.valid()) return Status::FromErrno(errno, "open directory", name);
+  if (::fsync(fd.get()) != 0) return Status::FromErrno(errno, "fsync directory", name);
+  return Status::Ok();
+}
+
 // Makes an absolute or relative directory with its parents; links on the way are followed, since
-// where the root lies is the user's choice.
+// where the root lies is the user's choice. Whoever commits into it syncs it; that it is there must
+// not be lost either.
 Status MakeRoot(const std::string& root) {
   for (size_t slash = root.find('/', 1);; slash = root.find('/', slash + 1)) {
     const std::string part = root.substr(0, slash);
-    if (!part.empty() && ::mkdir(part.c_str(), 0700) != 0 && errno != EEXIST) {
+    if (::mkdir(part.c_str(), 0700) == 0) {
+      const size_t above = part.find_last_of('/', part.find_last_not_of('/'));
+      const std::string parent = above == std::string::npos ? "." : part.substr(0, above + 1);
+      KEEL_RETURN_IF_ERROR(SyncDirectoryOf(parent));
+    } else if (errno != EEXIST) {
       return Status::FromErrno(errno, "make directory", part);
     }
     if (slash == std::string::npos) return Status::Ok();
@@ -417,7 +473,6 @@ Result<std::unique_ptr<FileSystem>> OpenPosixFileSystem(const std::string& root,
   std::string name = root;
   while (name.size() > 1 && name.back() == '/') name.pop_back();
   return std::unique_ptr<FileSystem>(
-
       std::make_unique<PosixFileSystem>(std::move(fd), std::move(name), links));
 }
 
@@ -459,6 +514,7 @@ Status ReplaceFileDurably(FileSystem& fs, std::string_view path, std::string_vie
 }
 
 Status MakeDirectories(FileSystem& fs, std::string_view path) {
+  if (path == ".") return Status::Ok();
   for (size_t slash = path.find('/');; slash = path.find('/', slash + 1)) {
     const std::string_view part = path.substr(0, slash);
     const Status made = fs.MakeDirectory(part);
@@ -467,6 +523,13 @@ Status MakeDirectories(FileSystem& fs, std::string_view path) {
       KEEL_RETURN_IF_ERROR(fs.SyncDirectory(Parent(part)));
     } else if (made.code() != StatusCode::kAlreadyExists) {
       return made;
+    } else {
+      KEEL_ASSIGN_OR_RETURN(const FileInfo there, fs.Stat(part));
+      if (there.kind != FileKind::kDirectory) {
+        return Status(
+            StatusCode::kAlreadyExists,
+            fmt::format("make directory {}: something else has this name", fs.Describe(part)));
+      }
     }
     if (slash == std::string_view::npos) return Status::Ok();
   }

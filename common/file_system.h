@@ -2,7 +2,8 @@
 //
 // One real implementation (PosixFileSystem) and one simulated disk for crash tests. All paths are
 // relative to the root the file system was opened at and are resolved beneath it: no "..", no
-// absolute path, no symbolic link on the way. "." is the root itself. Thread-safe.
+// absolute path, no symbolic link on the way. "." is the root itself. Thread-safe. Errors name the
+// operation, the whole path and errno.
 #pragma once
 
 #include <cstddef>
@@ -27,12 +28,14 @@ struct FileInfo {
 };
 
 struct CreateOptions {
-  bool direct = false;      // O_DIRECT: offsets, lengths and memory aligned to 4096
-  int64_t preallocate = 0;  // bytes to reserve (fallocate), so that a full disk shows early
+  bool direct = false;  // O_DIRECT: offsets, lengths and memory aligned to 4096
+  // Bytes to reserve (fallocate), so that a full disk shows early; the file has this size then.
+  int64_t preallocate = 0;
 };
 
-// An open file. Not thread-safe except ReadAt. After a failed Sync or Close the file is dead:
-// its content is untrusted and must be written again under another name.
+// An open file. Not thread-safe except ReadAt. After a failed Sync or Close the file is dead: all
+// calls but Size return that first error, for the kernel reports a lost page once and then takes it
+// for written. The content is untrusted and must be written again under another name.
 class File {
  public:
   virtual ~File() = default;  // closes; an error is lost, so call Close()
@@ -43,6 +46,7 @@ class File {
   virtual void Prefetch(int64_t /*offset*/, int64_t /*bytes*/) const {}
   virtual Status Truncate(int64_t size) = 0;
   virtual Status Sync() = 0;
+  // Also closes a dead file. Ok when it is closed already; nothing else is then of use.
   virtual Status Close() = 0;
   virtual Result<int64_t> Size() const = 0;
 };
@@ -51,7 +55,8 @@ class FileSystem {
  public:
   virtual ~FileSystem() = default;
 
-  // Files. Create is O_CREAT|O_EXCL|O_NOFOLLOW|O_CLOEXEC, mode 0600; Open reads regular files only.
+  // Files. Create is O_CREAT|O_EXCL|O_NOFOLLOW|O_CLOEXEC, mode 0600, and leaves no file when it
+  // fails; Open reads regular files only.
   virtual Result<std::unique_ptr<File>> Create(std::string_view path,
                                                const CreateOptions& options) = 0;
   virtual Result<std::unique_ptr<File>> Open(std::string_view path) const = 0;
@@ -65,11 +70,14 @@ class FileSystem {
   virtual Status MakeDirectory(std::string_view path) = 0;
   virtual Result<std::vector<FileInfo>> List(std::string_view path) const = 0;  // sorted by name
   virtual Status SyncDirectory(std::string_view path) = 0;
-  virtual Result<FileInfo> Stat(std::string_view path) const = 0;  // of a link, the link itself
+  // Of a link, the link itself, unless the file system was opened to follow links.
+  virtual Result<FileInfo> Stat(std::string_view path) const = 0;
   virtual Result<int64_t> FreeBytes() const = 0;
-  // An exclusive advisory lock on a never-deleted file, held until the returned object dies.
-  // kBusy when another process holds it.
-  virtual Result<std::shared_ptr<void>> Lock(std::string_view path) = 0;
+  // An exclusive advisory lock on a never-deleted file, held until the returned object or the
+  // process dies. The file then carries `holder`, one line that says who that is, or nothing when
+  // the disk has no room for it. kBusy, with what the file carries in the message, when anyone
+  // holds it, in this process or another.
+  virtual Result<std::shared_ptr<void>> Lock(std::string_view path, std::string_view holder) = 0;
   // An advisory lock on an existing regular file, any number of shared ones or one exclusive, held
   // until the returned object dies or its process does. It stays with the file when that is renamed
   // or removed. Never waits: kBusy when a lock of another opening, be it of this process, is in the
@@ -80,14 +88,15 @@ class FileSystem {
   virtual std::string Describe(std::string_view path) const = 0;
 };
 
-// What happens at a symbolic link in the place of a file. Links to directories are refused always.
+// What happens at a symbolic link in the place of a file. Links to directories are never entered.
 enum class LinkPolicy {
   kRefuse,
   kFollow,  // for input that the user points to, such as a Hugging Face cache, which is made of
             // links
 };
 
-// Opens the directory `root` (created with parents when `create`).
+// Opens the directory `root`. With `create`, what is missing of it is made, mode 0700, each level
+// synced into its parent.
 Result<std::unique_ptr<FileSystem>> OpenPosixFileSystem(const std::string& root, bool create,
                                                         LinkPolicy links = LinkPolicy::kRefuse);
 
@@ -98,7 +107,8 @@ Status WriteFileDurably(FileSystem& fs, std::string_view path, std::string_view 
 // Writes `path`.tmp, Sync, Rename kReplace, SyncDirectory: readers see the old or the new content.
 // One writer per path at a time.
 Status ReplaceFileDurably(FileSystem& fs, std::string_view path, std::string_view content);
-// Makes each missing level and syncs it and its parent.
+// Makes each missing level and syncs it and its parent. An error when one is there and is no
+// directory.
 Status MakeDirectories(FileSystem& fs, std::string_view path);
 // Removes a tree without following links. Stops at the first error.
 Status RemoveTree(FileSystem& fs, std::string_view path);

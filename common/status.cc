@@ -56,6 +56,7 @@ int ExitCodeFor(StatusCode code) {
       return 66;  // EX_NOINPUT
     case StatusCode::kUnavailable:
     case StatusCode::kDeadlineExceeded:
+    case StatusCode::kBusy:
       return 69;  // EX_UNAVAILABLE
     case StatusCode::kInternal:
     case StatusCode::kCancelled:
@@ -66,9 +67,8 @@ int ExitCodeFor(StatusCode code) {
     case StatusCode::kIo:
     case StatusCode::kNoSpace:
       return 74;  // EX_IOERR
-    case StatusCode::kBusy:
     case StatusCode::kPreempted:
-      return 75;  // EX_TEMPFAIL
+      return 75;  // EX_TEMPFAIL, and nothing else: the state is saved, run again
     case StatusCode::kConfig:
       return 78;  // EX_CONFIG
   }

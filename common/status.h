@@ -25,7 +25,7 @@ enum class StatusCode {
   kDataLoss,          // a checksum or a cover proof failed
   kDeadlineExceeded,  // a wait ran past its deadline
   kUnavailable,       // a peer or a device is not there
-  kBusy,              // an earlier request is still in flight
+  kBusy,              // someone else, or an earlier request, has it
   kCancelled,
   kPreempted,  // asked to stop; state is saved, run again
   kInternal,   // a bug
@@ -53,7 +53,7 @@ class [[nodiscard]] Status {
 
   // The same status with "`context`: " before its message; ok stays ok.
   Status WithContext(std::string_view context) const;
-  // "data loss: …"; "ok" when ok.
+  // "data loss: ..."; "ok" when ok.
   std::string ToString() const;
 
  private:

@@ -392,10 +392,10 @@ TEST(AsyncSave, AThiefOfTheDirectoryStopsThePublication) {
   cut.Fill(MakeTrainingState(1));
   Job(disk, cut, SmallOptions(), [&](int rank, Rank& job) {
     ThrowIfError(job->Save(job.Request(1)).status());
-    if (rank == 0) disk.SetContent(".keel-lock-owner.json", "{\"host\":\"other\",\"pid\":1}");
+    if (rank == 0) disk.SetContent(".keel-lock", "host other, pid 1, since noon");
     const Result<SaveRecord> saved = job->Save(job.Request(2));
     EXPECT_EQ(saved.status().code(), StatusCode::kBusy) << rank;
-    EXPECT_THAT(saved.status().message(), HasSubstr("taken over"));
+    EXPECT_THAT(saved.status().message(), HasSubstr("taken over (host other, pid 1, since noon)"));
   });
   EXPECT_EQ(ValueOrThrow(ListCheckpoints(disk)).size(), 1U);
 }

@@ -1,6 +1,8 @@
 #include "checkpoint/checkpointer.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -350,7 +352,12 @@ TEST(Checkpointer, TwoRunsCannotShareADirectory) {
   Checkpointer second(*again, other.rank(0), SystemClock(), log, SmallOptions());
   const Status refused = second.Open();
   EXPECT_EQ(refused.code(), StatusCode::kBusy);
-  EXPECT_THAT(refused.message(), AllOf(HasSubstr("in use by another run"), HasSubstr("\"pid\"")));
+  char host[256] = {};
+  ASSERT_EQ(gethostname(host, sizeof(host) - 1), 0);
+  EXPECT_THAT(refused.message(),
+              AllOf(HasSubstr(dir.path() + " is in use; "), HasSubstr(dir / ".keel-lock"),
+                    HasSubstr(fmt::format("held by run {}, host {}, pid {}, since 2",
+                                          SmallOptions().run_id, host, getpid()))));
   ThrowIfError(first.Close());
   ThrowIfError(second.Open());
   ThrowIfError(second.Close());

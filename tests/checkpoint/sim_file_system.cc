@@ -52,7 +52,7 @@ struct SimFileSystem::Shared {
   Fault fault;
   Tamper tamper;
   int64_t calls = 0;
-  std::weak_ptr<int> lock;
+  std::weak_ptr<std::string> lock;  // its holder
 
   Status Before(std::string_view operation, std::string_view path) {
     const int64_t call = ++calls;
@@ -67,6 +67,7 @@ class SimFileSystem::OpenFile : public File {
 
   Status WriteAt(int64_t offset, std::span<const std::byte> data) override {
     std::lock_guard lock(shared_->mutex);
+    KEEL_RETURN_IF_ERROR(dead_);
     KEEL_RETURN_IF_ERROR(shared_->Before("write", path_));
     const size_t end = static_cast<size_t>(offset) + data.size();
     if (inode_->now.size() < end) inode_->now.resize(end);
@@ -78,6 +79,7 @@ class SimFileSystem::OpenFile : public File {
   }
   Result<int64_t> ReadAt(int64_t offset, std::span<std::byte> data) const override {
     std::lock_guard lock(shared_->mutex);
+    KEEL_RETURN_IF_ERROR(dead_);
     KEEL_RETURN_IF_ERROR(shared_->Before("read", path_));
     const auto size = static_cast<int64_t>(inode_->now.size());
     const int64_t count = std::clamp<int64_t>(size - offset, 0, static_cast<int64_t>(data.size()));
@@ -87,19 +89,23 @@ class SimFileSystem::OpenFile : public File {
   }
   Status Truncate(int64_t size) override {
     std::lock_guard lock(shared_->mutex);
+    KEEL_RETURN_IF_ERROR(dead_);
     KEEL_RETURN_IF_ERROR(shared_->Before("truncate", path_));
     inode_->now.resize(static_cast<size_t>(size));
     return Status::Ok();
   }
   Status Sync() override {
     std::lock_guard lock(shared_->mutex);
-    const Status status = shared_->Before("fsync", path_);
-    if (status.ok()) inode_->synced = inode_->now;
-    return status;
+    KEEL_RETURN_IF_ERROR(dead_);
+    dead_ = shared_->Before("fsync", path_);
+    if (dead_.ok()) inode_->synced = inode_->now;
+    return dead_;
   }
   Status Close() override {
     std::lock_guard lock(shared_->mutex);
-    return shared_->Before("close", path_);
+    if (open_ && dead_.ok()) dead_ = shared_->Before("close", path_);
+    open_ = false;
+    return dead_;
   }
   Result<int64_t> Size() const override {
     std::lock_guard lock(shared_->mutex);
@@ -110,6 +116,8 @@ class SimFileSystem::OpenFile : public File {
   std::shared_ptr<Shared> shared_;
   std::shared_ptr<Inode> inode_;
   std::string path_;
+  bool open_ = true;
+  Status dead_;  // the first failure of Sync or Close
 };
 
 SimFileSystem::SimFileSystem() : shared_(std::make_shared<Shared>()) {}
@@ -357,12 +365,19 @@ Result<FileInfo> SimFileSystem::Stat(std::string_view path) const {
                   is_file ? static_cast<int64_t>(found->second.file->now.size()) : 0, 0};
 }
 
-Result<std::shared_ptr<void>> SimFileSystem::Lock(std::string_view path) {
+Result<std::shared_ptr<void>> SimFileSystem::Lock(std::string_view path, std::string_view holder) {
   std::lock_guard lock(shared_->mutex);
   KEEL_RETURN_IF_ERROR(Before("lock", path));
-  if (shared_->lock.lock() != nullptr)
-    return Status(StatusCode::kBusy, "lock " + Describe(path) + ": held");
-  auto held = std::make_shared<int>(0);
+  if (const auto held = shared_->lock.lock(); held != nullptr) {
+    return Status(StatusCode::kBusy, "lock " + Describe(path) + ": held by " + *held);
+  }
+  KEEL_ASSIGN_OR_RETURN(auto place, Resolve(path));
+  Node& node = place.first->now[place.second];
+  if (node.file == nullptr) {
+    place.first->Apply({"", place.second, Node{std::make_shared<Inode>(), nullptr}});
+  }
+  node.file->now = holder;
+  auto held = std::make_shared<std::string>(holder);
   shared_->lock = held;
   return std::shared_ptr<void>(std::move(held));
 }

@@ -62,7 +62,7 @@ class SimFileSystem : public FileSystem {
   Status SyncDirectory(std::string_view path) override;
   Result<FileInfo> Stat(std::string_view path) const override;
   Result<int64_t> FreeBytes() const override { return int64_t{1} << 40; }
-  Result<std::shared_ptr<void>> Lock(std::string_view path) override;
+  Result<std::shared_ptr<void>> Lock(std::string_view path, std::string_view holder) override;
   Result<std::shared_ptr<void>> LockFile(std::string_view path, LockMode mode) const override;
   std::string Describe(std::string_view path) const override { return "sim:/" + std::string(path); }
 

@@ -1,5 +1,6 @@
 #include "common/file_system.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -13,8 +14,11 @@
 namespace keel {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
 
 class FileSystemTest : public ::testing::Test {
  protected:
@@ -53,6 +57,68 @@ TEST_F(FileSystemTest, WritesAndReads) {
   struct stat info {};
   ASSERT_EQ(stat((root_ + "/run/a").c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0600u);
+}
+
+// The descriptor that this process has open on a file.
+int DescriptorOf(const std::string& path) {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code error;
+    if (std::filesystem::read_symlink(entry.path(), error) == path)
+      return std::stoi(entry.path().filename().string());
+  }
+  throw std::runtime_error("not open: " + path);
+}
+
+TEST_F(FileSystemTest, AFileIsDeadAfterAFailedSync) {
+  const auto file = ValueOrThrow(fs_->Create("a", {}));
+  ThrowIfError(file->WriteAt(0, Bytes("lost")));
+  // One fsync fails, as when the disk has an error: then all is well again, for the kernel.
+  const int fd = DescriptorOf(root_ + "/run/a");
+  const int saved = dup(fd);
+  int pipe_ends[2];
+  ASSERT_EQ(pipe(pipe_ends), 0);
+  ASSERT_EQ(dup2(pipe_ends[1], fd), fd);  // a pipe cannot be synced
+  const Status failed = file->Sync();
+  ASSERT_EQ(dup2(saved, fd), fd);
+  for (const int end : {saved, pipe_ends[0], pipe_ends[1]}) close(end);
+  ASSERT_FALSE(failed.ok());
+  EXPECT_THAT(failed.message(),
+              AllOf(HasSubstr("fsync " + root_ + "/run/a: "), HasSubstr("errno")));
+  ASSERT_EQ(fsync(fd), 0);
+
+  const std::string same = failed.ToString();
+  std::vector<std::byte> buffer(4);
+  EXPECT_EQ(file->Sync().ToString(), same);
+  EXPECT_EQ(file->WriteAt(0, Bytes("more")).ToString(), same);
+  EXPECT_EQ(file->Truncate(0).ToString(), same);
+  EXPECT_EQ(file->ReadAt(0, buffer).status().ToString(), same);
+  EXPECT_EQ(file->Sync().ToString(), same);
+  EXPECT_EQ(*file->Size(), 4);
+  EXPECT_EQ(file->Close().ToString(), same);
+  EXPECT_EQ(fcntl(fd, F_GETFD), -1);  // closed all the same
+  EXPECT_EQ(file->Close().ToString(), same);
+  EXPECT_EQ(file->Sync().ToString(), same);
+  EXPECT_EQ(*ReadFile(*fs_, "a", 10), "lost");  // nothing was written or cut off since
+}
+
+TEST_F(FileSystemTest, AFileIsDeadAfterAFailedClose) {
+  const auto file = ValueOrThrow(fs_->Create("a", {}));
+  ThrowIfError(file->WriteAt(0, Bytes("lost")));
+  ASSERT_EQ(close(DescriptorOf(root_ + "/run/a")), 0);
+  const std::string failed = file->Close().ToString();
+  EXPECT_THAT(failed, HasSubstr("close " + root_ + "/run/a: "));
+  EXPECT_EQ(file->Close().ToString(), failed);
+  EXPECT_EQ(file->WriteAt(0, Bytes("more")).ToString(), failed);
+  EXPECT_EQ(file->Sync().ToString(), failed);
+}
+
+TEST_F(FileSystemTest, NothingIsWrittenAfterClose) {
+  const auto file = ValueOrThrow(fs_->Create("a", {}));
+  EXPECT_TRUE(file->Close().ok());
+  EXPECT_TRUE(file->Close().ok());
+  EXPECT_THAT(file->WriteAt(0, Bytes("more")).message(), HasSubstr(root_ + "/run/a"));
+  EXPECT_FALSE(file->Sync().ok());
+  EXPECT_FALSE(file->Size().ok());
 }
 
 TEST_F(FileSystemTest, CreateNeverOverwrites) {
@@ -140,12 +206,83 @@ TEST_F(FileSystemTest, ReplaceAndAppend) {
   EXPECT_EQ(*ReadFile(*fs_, "log", 10), "a\nb\n");
 }
 
+TEST_F(FileSystemTest, WhatIsInTheWayOfADirectory) {
+  ThrowIfError(WriteFileDurably(*fs_, "file", "1"));
+  std::filesystem::create_symlink(root_, root_ + "/run/link");
+  for (const char* path : {"file", "file/below", "link", "link/below"}) {
+    const Status status = MakeDirectories(*fs_, path);
+    EXPECT_FALSE(status.ok()) << path;
+    EXPECT_THAT(status.message(), HasSubstr(root_ + "/run/")) << path;
+  }
+  EXPECT_EQ(MakeDirectories(*fs_, "file").code(), StatusCode::kAlreadyExists);
+  EXPECT_TRUE(MakeDirectories(*fs_, ".").ok());
+  EXPECT_FALSE(MakeDirectories(*fs_, "a/../b").ok());
+  EXPECT_FALSE(MakeDirectories(*fs_, "").ok());
+}
+
+TEST_F(FileSystemTest, MakesTheRootWithItsParents) {
+  for (const std::string name : {"/x/y/z", "/x/y/w/", "/p//q"}) {
+    const auto fs = ValueOrThrow(OpenPosixFileSystem(root_ + name, true));
+    EXPECT_TRUE(std::filesystem::is_directory(root_ + name));
+    EXPECT_FALSE(fs->Describe("f").ends_with("//f"));
+  }
+  std::filesystem::create_symlink("x", root_ + "/to-x");
+  EXPECT_TRUE(OpenPosixFileSystem(root_ + "/to-x/v", true).ok());
+  EXPECT_TRUE(std::filesystem::is_directory(root_ + "/x/v"));
+  std::ofstream(root_ + "/file") << "1";
+  EXPECT_FALSE(OpenPosixFileSystem(root_ + "/file", true).ok());
+  EXPECT_FALSE(OpenPosixFileSystem(root_ + "/file/below", true).ok());
+  EXPECT_EQ(OpenPosixFileSystem(root_ + "/none", false).status().code(), StatusCode::kNotFound);
+  EXPECT_FALSE(OpenPosixFileSystem("", true).ok());
+}
+
 TEST_F(FileSystemTest, OneHolderOfALock) {
-  auto held = ValueOrThrow(fs_->Lock("lock"));
+  auto held = ValueOrThrow(fs_->Lock("lock", "host a, pid 1, since noon"));
   const auto other = ValueOrThrow(OpenPosixFileSystem(root_ + "/run", false));
-  EXPECT_EQ(other->Lock("lock").status().code(), StatusCode::kBusy);
+  for (FileSystem* second : {fs_.get(), other.get()}) {
+    const Status refused = second->Lock("lock", "nobody").status();
+    EXPECT_EQ(refused.code(), StatusCode::kBusy);
+    EXPECT_EQ(refused.message(), "lock " + root_ + "/run/lock: held by host a, pid 1, since noon");
+  }
   held.reset();
-  EXPECT_TRUE(other->Lock("lock").ok());
+  EXPECT_EQ(*ReadFile(*fs_, "lock", 100), "");  // the file stays, without a holder
+  held = ValueOrThrow(other->Lock("lock", "b"));
+  EXPECT_THAT(fs_->Lock("lock", "c").status().message(), HasSubstr(": held by b"));
+  // Whatever stands there, it is one line of text.
+  std::ofstream(root_ + "/run/lock") << "\x1b[31m red\n" << std::string(100'000, 'x');
+  const std::string message = fs_->Lock("lock", "c").status().message();
+  EXPECT_THAT(message, AllOf(HasSubstr("\\x1b[31m red\\x0axxx"), Not(HasSubstr("\n"))));
+  EXPECT_LT(message.size(), 1000u);
+  std::ofstream(root_ + "/run/lock") << "";
+  EXPECT_THAT(fs_->Lock("lock", "c").status().message(), HasSubstr("held by another process"));
+}
+
+TEST_F(FileSystemTest, AKilledHolderLetsGo) {
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const auto lock = fs_->Lock("lock", "the child");
+    const char result = lock.ok() ? 'y' : 'n';
+    if (write(ready[1], &result, 1) != 1) _exit(1);
+    for (;;) pause();
+  }
+  char result = 0;
+  ASSERT_EQ(read(ready[0], &result, 1), 1);
+  EXPECT_EQ(result, 'y');
+  const Status refused = fs_->Lock("lock", "the parent").status();
+  EXPECT_EQ(refused.code(), StatusCode::kBusy);
+  EXPECT_THAT(refused.message(), HasSubstr("held by the child"));
+  ASSERT_EQ(kill(child, SIGKILL), 0);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  close(ready[0]);
+  close(ready[1]);
+  // What the dead one wrote is still there, and replaced.
+  EXPECT_EQ(*ReadFile(*fs_, "lock", 100), "the child");
+  const auto lock = fs_->Lock("lock", "parent");
+  ASSERT_TRUE(lock.ok());
+  EXPECT_EQ(*ReadFile(*fs_, "lock", 100), "parent");
 }
 
 TEST_F(FileSystemTest, ManySharedLocksOrOneExclusive) {
@@ -197,7 +334,10 @@ TEST_F(FileSystemTest, ALockEndsWithItsProcess) {
 
 TEST_F(FileSystemTest, DirectWrites) {
   const auto file = fs_->Create("d", {.direct = true, .preallocate = 8192});
-  if (!file.ok()) GTEST_SKIP() << "no direct I/O here: " << file.status().message();
+  if (!file.ok()) {
+    EXPECT_THAT(Names("."), IsEmpty());  // no file is left that a second try would trip over
+    GTEST_SKIP() << "no direct I/O here: " << file.status().message();
+  }
   auto* block = static_cast<std::byte*>(std::aligned_alloc(4096, 8192));
   std::fill(block, block + 8192, std::byte{7});
   EXPECT_TRUE((*file)->WriteAt(0, std::span<const std::byte>(block, 8192)).ok());

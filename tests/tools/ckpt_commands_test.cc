@@ -127,13 +127,12 @@ TEST_F(CkptCommands, PinAndPrune) {
 
 TEST_F(CkptCommands, PruneLeavesARunningRunAlone) {
   const auto fs = dir_.Open();
-  Logger log(Quiet());
-  const auto held = ValueOrThrow(checkpoint::TakeRunLock(*fs, "the-other-run", SystemClock(), log));
+  const auto held = ValueOrThrow(checkpoint::RunLock::Take(*fs, "the-other-run", SystemClock()));
   CkptPruneOptions prune;
   prune.directory = dir_.path();
   const Outcome refused = Call(CkptPrune, prune);
-  EXPECT_EQ(refused.code, 75);
-  EXPECT_THAT(refused.err, AllOf(HasSubstr("the-other-run"), HasSubstr("in use")));
+  EXPECT_EQ(refused.code, 69);
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("held by the-other-run, host "), HasSubstr("in use")));
   EXPECT_TRUE(std::filesystem::exists(dir_ / "global_step_20"));
   prune.dry_run = true;
   EXPECT_EQ(Call(CkptPrune, prune).code, 0);

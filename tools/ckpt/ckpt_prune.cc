@@ -34,9 +34,9 @@ int CkptPrune(const CkptPruneOptions& options, std::ostream& out, std::ostream& 
   LogOptions quiet;
   quiet.level = LogLevel::kError;  // what is spared is printed below
   Logger log(quiet);
-  std::shared_ptr<void> lock;
+  std::unique_ptr<checkpoint::RunLock> lock;
   if (!options.dry_run) {
-    auto taken = checkpoint::TakeRunLock(**fs, "keel ckpt prune", SystemClock(), log);
+    auto taken = checkpoint::RunLock::Take(**fs, "keel ckpt prune", SystemClock());
     if (!taken.ok()) return Fail(taken.status(), err);
     lock = std::move(taken).value();
   }
