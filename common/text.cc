@@ -45,41 +45,59 @@ std::string Closest(std::string_view word, const std::vector<std::string>& candi
 
 namespace {
 
-// Bytes of the well-formed, printable UTF-8 character that `text` starts with; 0 when it does not.
-size_t PrintableLength(std::string_view text) {
+// The well-formed UTF-8 character that `text` starts with; length 0 when it does not.
+struct Character {
+  size_t length = 0;
+  uint32_t code = 0;
+};
+
+Character FirstCharacter(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t first = byte(0);
-  if (first < 0x80) return first >= 0x20 && first != 0x7f ? 1 : 0;
+  if (first < 0x80) return {1, first};
   const size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  if (first < 0xc2 || first > 0xf4 || text.size() < length) return 0;
+  if (first < 0xc2 || first > 0xf4 || text.size() < length) return {};
   uint32_t code = first & (0x7fu >> length);
   for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
+    if ((byte(i) & 0xc0) != 0x80) return {};
     code = code << 6 | (byte(i) & 0x3fu);
   }
-  // Longer than need be, a surrogate, past the end of Unicode, or a control character of C1.
-  if ((length == 3 && code < 0x800) || (length == 4 && code < 0x10000)) return 0;
-  if ((code >= 0xd800 && code < 0xe000) || code > 0x10ffff || code < 0xa0) return 0;
+  // Longer than need be, a surrogate, or past the end of Unicode.
+  if ((length == 3 && code < 0x800) || (length == 4 && code < 0x10000)) return {};
+  if ((code >= 0xd800 && code < 0xe000) || code > 0x10ffff) return {};
+  return {length, code};
+}
+
+bool IsPrintable(uint32_t code) {
+  if (code < 0x20 || (code >= 0x7f && code < 0xa0)) return false;
   // Line separators, and what makes the text after it run from right to left.
-  if ((code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069)) return 0;
-  return length;
+  return !(code >= 0x2028 && code <= 0x202e) && !(code >= 0x2066 && code <= 0x2069);
 }
 
 }  // namespace
+
+size_t FindNotUtf8(std::string_view text) {
+  for (size_t read = 0; read < text.size();) {
+    const size_t length = FirstCharacter(text.substr(read)).length;
+    if (length == 0) return read;
+    read += length;
+  }
+  return std::string_view::npos;
+}
 
 std::string Printable(std::string_view text, size_t max_bytes) {
   std::string out;
   size_t read = 0;
   while (read < text.size()) {
-    const size_t length = PrintableLength(text.substr(read));
-    if (read + std::max<size_t>(length, 1) > max_bytes) return out + "...";
-    if (length > 0) {
-      out.append(text.substr(read, length));
-      read += length;
+    const auto [length, code] = FirstCharacter(text.substr(read));
+    const std::string_view bytes = text.substr(read, std::max<size_t>(length, 1));
+    if (read + bytes.size() > max_bytes) return out + "...";
+    if (length > 0 && IsPrintable(code)) {
+      out.append(bytes);
     } else {
-      out += fmt::format("\\x{:02x}", static_cast<uint8_t>(text[read]));
-      ++read;
+      for (const char byte : bytes) out += fmt::format("\\x{:02x}", static_cast<uint8_t>(byte));
     }
+    read += bytes.size();
   }
   return out;
 }

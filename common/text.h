@@ -20,4 +20,7 @@ std::string Closest(std::string_view word, const std::vector<std::string>& candi
 // after `max_bytes` bytes, or after the last whole character of these.
 std::string Printable(std::string_view text, size_t max_bytes = 200);
 
+// Where the first byte stands that belongs to no well-formed UTF-8 character; npos when none does.
+size_t FindNotUtf8(std::string_view text);
+
 }  // namespace keel

@@ -248,21 +248,29 @@ std::string NumberText(double value) {
   return text;
 }
 
+// Quoted unless no reader of YAML, of any version, can take it for anything but a string.
+std::string YamlText(const std::string& text) {
+  static constexpr std::string_view kLetters =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+  static constexpr std::string_view kWords[] = {"true", "false", "null", "yes", "no",
+                                                "on",   "off",   "y",    "n"};
+  const auto same = [&](std::string_view word) {
+    return std::equal(text.begin(), text.end(), word.begin(), word.end(),
+                      [](char a, char b) { return (a | 0x20) == b; });
+  };
+  const bool plain =
+      !text.empty() && kLetters.find(text[0]) != std::string_view::npos &&
+      text.find_first_not_of(std::string(kLetters) + "0123456789_/.-") == std::string::npos &&
+      std::none_of(std::begin(kWords), std::end(kWords), same);
+  return plain ? text : Json(text).dump();
+}
+
 std::string YamlScalar(const Json& value) {
   if (value.is_null()) return "null";
   if (value.is_boolean()) return value.get<bool>() ? "true" : "false";
   if (value.is_number_integer()) return std::to_string(value.get<int64_t>());
   if (value.is_number()) return NumberText(value.get<double>());
-  const auto text = value.get<std::string>();
-  // Quoted unless it can be nothing but a string.
-  const bool plain = !text.empty() &&
-                     text.find_first_not_of(
-                         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_/.-") ==
-                         std::string::npos &&
-                     std::isalpha(static_cast<unsigned char>(text[0])) != 0 && text != "true" &&
-                     text != "false" && text != "null" && text != "yes" && text != "no" &&
-                     text != "on" && text != "off";
-  return plain ? text : Json(text).dump();
+  return YamlText(value.get<std::string>());
 }
 
 std::string YamlFlow(const Json& value) {
@@ -273,7 +281,8 @@ std::string YamlFlow(const Json& value) {
   }
   if (value.is_object()) {
     std::vector<std::string> items;
-    for (const auto& [key, item] : value.items()) items.push_back(key + ": " + YamlFlow(item));
+    for (const auto& [key, item] : value.items())
+      items.push_back(YamlText(key) + ": " + YamlFlow(item));
     return fmt::format("{{{}}}", fmt::join(items, ", "));
   }
   return YamlScalar(value);
@@ -401,8 +410,15 @@ void Schema::Apply(const YamlNode& node, const std::string& path, const std::str
     return;
   }
   for (size_t i = 0; i < node.entries.size(); ++i) {
-    Apply(node.entries[i].second, prefix + node.entries[i].first, source_name,
-          node.key_positions[i], problems);
+    const auto& [name, value] = node.entries[i];
+    // A path in the place of a key would get past the search for duplicate keys.
+    if (const size_t dot = name.find('.'); dot != std::string::npos) {
+      problems.push_back({node.key_positions[i], fmt::format("{}{}: unknown key", prefix, name),
+                          fmt::format("write the part after \"{}\" on a line of its own below it",
+                                      name.substr(0, dot + 1))});
+      continue;
+    }
+    Apply(value, prefix + name, source_name, node.key_positions[i], problems);
   }
 }
 

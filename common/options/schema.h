@@ -54,7 +54,8 @@ struct Option {
 
 class Schema {
  public:
-  // The fields must outlive the schema. `doc` is one sentence or two.
+  // The fields must outlive the schema. `doc` is one sentence or two. What is returned is for the
+  // builders, and good until the next Add.
   Option& Add(std::string path, bool& field, std::string doc);
   Option& Add(std::string path, int64_t& field, std::string doc);
   Option& Add(std::string path, double& field, std::string doc);

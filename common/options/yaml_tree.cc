@@ -6,6 +6,9 @@
 
 #include <algorithm>
 #include <sstream>
+#include <unordered_map>
+
+#include "common/text.h"
 
 namespace keel::options {
 
@@ -64,6 +67,7 @@ class TreeBuilder : public YAML::EventHandler {
     bool have_key = false;
     std::string key;
     Position key_position;
+    std::unordered_map<std::string, int> lines;  // of the keys so far
   };
 
   static YamlNode MakeNode(YamlNode::Kind kind, const YAML::Mark& mark) {
@@ -112,17 +116,18 @@ class TreeBuilder : public YAML::EventHandler {
       level.key_position = node.position;
       if (node.kind != YamlNode::Kind::kScalar) {
         problems_.push_back({node.position, "a key must be a plain word", ""});
-      } else if (node.text == "<<") {
+      } else if (node.text == "<<" && !node.quoted) {
         problems_.push_back(
             {node.position, "merge keys (<<) are not supported", "write the keys out"});
       }
       return;
     }
     level.have_key = false;
-    if (const YamlNode* first = level.node.Find(level.key)) {
+    const auto [first, added] = level.lines.emplace(level.key, level.key_position.line);
+    if (!added) {
       problems_.push_back({level.key_position,
-                           fmt::format("duplicate key \"{}\", first given at line {}", level.key,
-                                       first->position.line),
+                           fmt::format("duplicate key \"{}\", first given at line {}",
+                                       Printable(level.key), first->second),
                            "remove one of the two"});
       return;
     }
@@ -148,6 +153,16 @@ YamlNode ParseYaml(const Source& source, std::vector<Problem>& problems) {
   if (source.text.size() > kMaxBytes) {
     problems.push_back(
         {{}, fmt::format("{} bytes, at most {} are read", source.text.size(), kMaxBytes), ""});
+    return {};
+  }
+  if (const size_t at = FindNotUtf8(source.text); at != std::string::npos) {
+    const std::string_view before = std::string_view(source.text).substr(0, at);
+    const auto lines = std::count(before.begin(), before.end(), '\n');
+    const size_t start = before.rfind('\n') + 1;  // npos + 1 is 0
+    problems.push_back(
+        {{static_cast<int>(lines) + 1, static_cast<int>(at - start) + 1},
+         fmt::format("byte {} is no UTF-8 text", Printable(source.text.substr(at, 1))),
+         "save the text as UTF-8"});
     return {};
   }
   std::istringstream stream(source.text);
@@ -178,7 +193,7 @@ std::string Render(const Source& source, const Problem& problem) {
     for (int i = 0; i < problem.position.line && std::getline(lines, line); ++i) {
     }
     std::replace(line.begin(), line.end(), '\t', ' ');
-    if (line.size() > 160) line.resize(160);
+    line = Printable(line, 160);
     const auto indent = static_cast<size_t>(std::clamp(problem.position.column - 1, 0, 160));
     text += fmt::format("\n  {}\n  {}^", line, std::string(indent, ' '));
   }

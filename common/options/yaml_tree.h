@@ -1,5 +1,5 @@
-// A YAML document as a small tree with positions, under Keel's rules: no anchors, aliases, tags or
-// merge keys, no duplicate keys, bounded size and depth. yaml-cpp stays behind this header.
+// A YAML document as a small tree with positions, under Keel's rules: UTF-8, no anchors, aliases,
+// tags or merge keys, no duplicate keys, bounded size and depth. yaml-cpp stays behind this header.
 #pragma once
 
 #include <memory>
@@ -39,13 +39,14 @@ struct YamlNode {
 struct Problem {
   Position position;
   std::string text;    // "trainer.seed: expected an integer, got \"x\""
-  std::string advice;  // "did you mean …?", may be empty
+  std::string advice;  // "did you mean ...?", may be empty
 };
 
-// Appends what is wrong to `problems`; the tree holds what could be read.
+// Appends what is wrong to `problems`. The tree holds what could be read: nothing when the text is
+// no YAML or passes a bound.
 YamlNode ParseYaml(const Source& source, std::vector<Problem>& problems);
 
-// "run.yaml:3:5: error: …" with the source line and a caret.
+// "run.yaml:3:5: error: ..." with the source line and a caret.
 std::string Render(const Source& source, const Problem& problem);
 
 }  // namespace keel::options

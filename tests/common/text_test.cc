@@ -57,6 +57,7 @@ TEST(Printable, EveryCodePoint) {
     const bool surrogate = code >= 0xd800 && code < 0xe000;
     const bool control = code < 0xa0;
     const bool layout = (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
+    ASSERT_EQ(FindNotUtf8(text), surrogate ? 0 : std::string_view::npos) << code;
     ASSERT_EQ(Printable(text), surrogate || control || layout ? Escaped(text) : text) << code;
   }
 }
@@ -67,7 +68,11 @@ TEST(Printable, WhatIsNotUtf8) {
         "\xf0\x80\x80\xaf", "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff\xfe",
         "\xc3", "\xe2\x82", "\xf0\x9f\x98"}) {
     EXPECT_EQ(Printable(text), Escaped(text));
+    EXPECT_EQ(FindNotUtf8(text), 0u);
+    EXPECT_EQ(FindNotUtf8(std::string("a\xc3\xa9\n") + text), 4u);
   }
+  EXPECT_EQ(FindNotUtf8(""), std::string_view::npos);
+  EXPECT_EQ(FindNotUtf8(std::string("\0\x7f\xc2\x80", 4)), std::string_view::npos);
   EXPECT_EQ(Printable("\xe2\x82z"), "\\xe2\\x82z");       // one character cut short by another
   EXPECT_EQ(Printable("\xc3\xc3\xa9"), "\\xc3\xc3\xa9");  // the second one is whole
 }

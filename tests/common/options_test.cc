@@ -1,0 +1,272 @@
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "common/options/schema.h"
+
+namespace keel::options {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// A table with one field of each kind.
+struct Fields {
+  bool flag = false;
+  int64_t count = 3;
+  double rate = 0.5;
+  std::string name = "a";
+  std::optional<int64_t> limit;
+  std::optional<double> maybe;
+  std::optional<std::string> path;
+  std::vector<std::string> words = {"x"};
+  std::vector<double> numbers = {1, 2};
+  Json map = Json::object();
+  Schema schema;
+
+  Fields() {
+    schema.Add("a.flag", flag, "A flag.");
+    schema.Add("a.count", count, "A count.");
+    schema.Add("a.rate", rate, "A rate.");
+    schema.Add("a.name", name, "A name.");
+    schema.Add("a.b.limit", limit, "A limit.");
+    schema.Add("a.b.maybe", maybe, "A number.");
+    schema.Add("a.b.path", path, "A path.");
+    schema.Add("words", words, "Words.");
+    schema.Add("numbers", numbers, "Numbers.");
+    schema.Add("map", map, "Anything.");
+  }
+  Fields(const Fields&) = delete;
+  Fields& operator=(const Fields&) = delete;
+
+  Status Load(const std::string& text, const std::vector<std::string>& overrides = {}) {
+    return schema.Load({"f.yaml", text}, overrides);
+  }
+  // All values, exactly.
+  std::string Values() const {
+    Json all = Json::object();
+    for (const Option& option : schema.options()) all[option.path] = option.get();
+    return all.dump();
+  }
+};
+
+std::string RandomText(std::mt19937_64& random) {
+  static const std::vector<std::string> kPieces = {"a",
+                                                   "Z",
+                                                   "0",
+                                                   "9",
+                                                   "-",
+                                                   ".",
+                                                   "/",
+                                                   "_",
+                                                   " ",
+                                                   ":",
+                                                   ": ",
+                                                   "#",
+                                                   " #",
+                                                   "\"",
+                                                   "'",
+                                                   "\\",
+                                                   "\n",
+                                                   "\t",
+                                                   "{",
+                                                   "}",
+                                                   "[",
+                                                   "]",
+                                                   ",",
+                                                   "&",
+                                                   "*",
+                                                   "!",
+                                                   "%",
+                                                   "@",
+                                                   "`",
+                                                   "|",
+                                                   ">",
+                                                   "?",
+                                                   "~",
+                                                   "=",
+                                                   "\x01",
+                                                   "\x7f",
+                                                   "e",
+                                                   "true",
+                                                   "null",
+                                                   "Yes",
+                                                   "1e3",
+                                                   "0x",
+                                                   "010",
+                                                   "--",
+                                                   "\xc3\xa9",
+                                                   "<<",
+                                                   "\xf0\x9f\x98\x80",
+                                                   "\r",
+                                                   "\\n",
+                                                   "\xe2\x82\xac"};
+  static const std::vector<std::string> kWords = {
+      "",   "null", "Null", "NULL", "~",    "true", "True", "no",  "Off", "y", "N", "1",
+      "-1", "1.5",  "1e3",  ".inf", ".nan", "0o7",  "---",  "...", "-",   "?", ":", "<<"};
+  if (random() % 3 == 0) return kWords[random() % kWords.size()];
+  std::string text;
+  for (uint64_t i = random() % 6; i > 0; --i) text += kPieces[random() % kPieces.size()];
+  return text;
+}
+
+double RandomNumber(std::mt19937_64& random) {
+  const double numbers[] = {0,
+                            -0.0,
+                            1,
+                            -1,
+                            0.1,
+                            1e-5,
+                            1e16,
+                            1e17,
+                            1e300,
+                            std::numeric_limits<double>::denorm_min(),
+                            3e-4,
+                            1e15,
+                            -2.5,
+                            123456789012345678.0,
+                            std::numeric_limits<double>::max()};
+  return random() % 2 == 0
+             ? numbers[random() % std::size(numbers)]
+             : std::ldexp(static_cast<double>(random()), static_cast<int>(random() % 100) - 80);
+}
+
+Json RandomJson(std::mt19937_64& random, int depth) {
+  switch (random() % (depth > 0 ? 8 : 6)) {
+    case 0:
+      return nullptr;
+    case 1:
+      return random() % 2 == 0;
+    case 2:
+      return static_cast<int64_t>(random());
+    case 3:
+      return RandomNumber(random);
+    case 6: {
+      Json list = Json::array();
+      for (uint64_t i = random() % 3; i > 0; --i) list.push_back(RandomJson(random, depth - 1));
+      return list;
+    }
+    case 7: {
+      Json map = Json::object();
+      for (uint64_t i = random() % 3; i > 0; --i)
+        map[RandomText(random)] = RandomJson(random, depth - 1);
+      return map;
+    }
+    default:
+      return RandomText(random);
+  }
+}
+
+TEST(Schema, ADumpLoadsBackToTheSameValues) {
+  std::mt19937_64 random(1);
+  for (int round = 0; round < 3000; ++round) {
+    Fields from;
+    from.flag = random() % 2 == 0;
+    from.count = static_cast<int64_t>(random());
+    from.rate = RandomNumber(random);
+    from.name = RandomText(random);
+    if (random() % 2 == 0) from.limit = std::numeric_limits<int64_t>::min();
+    if (random() % 2 == 0) from.maybe = RandomNumber(random);
+    if (random() % 2 == 0) from.path = RandomText(random);
+    from.words.clear();
+    for (uint64_t i = random() % 4; i > 0; --i) from.words.push_back(RandomText(random));
+    from.numbers = {RandomNumber(random)};
+    for (uint64_t i = random() % 4; i > 0; --i)
+      from.map[RandomText(random)] = RandomJson(random, 2);
+    for (const bool origins : {false, true}) {
+      Fields to;
+      const std::string text = from.schema.Dump(origins);
+      const Status status = to.Load(text);
+      ASSERT_TRUE(status.ok()) << status.message() << "\n" << text;
+      ASSERT_EQ(to.Values(), from.Values()) << text;
+    }
+  }
+}
+
+TEST(Schema, APathIsNoKey) {
+  Fields fields;
+  const Status status = fields.Load("a:\n  count: 1\na.count: 2\nmap: {\"x.y\": 1}\n");
+  EXPECT_EQ(status.code(), StatusCode::kConfig);
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr("f.yaml:3:1: error: a.count: unknown key"),
+                    HasSubstr("write the part after \"a.\""), Not(HasSubstr("x.y"))));
+  EXPECT_TRUE(fields.Load("map: {\"x.y\": 1}\n", {"a.count=4"}).ok());
+  EXPECT_EQ(fields.count, 4);
+  EXPECT_EQ(fields.map["x.y"], 1);
+}
+
+TEST(Schema, WhatIsNotUtf8IsRefused) {
+  Fields fields;
+  const Status status = fields.Load("a:\n  name: caf\xe9\n");
+  EXPECT_EQ(status.code(), StatusCode::kConfig);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("f.yaml:2:12: error: byte \\xe9 is no UTF-8 text"),
+                                      HasSubstr("name: caf\\xe9\n")));
+  EXPECT_THAT(fields.Load("", {"a.name=\xff"}).message(), HasSubstr("byte \\xff"));
+  EXPECT_TRUE(fields.Load("a:\n  name: caf\xc3\xa9\n").ok());
+  EXPECT_EQ(fields.name, "caf\xc3\xa9");
+}
+
+TEST(Schema, DamagedTextIsRefusedOrTaken) {
+  const std::string whole =
+      "a:\n  flag: true\n  count: 3\n  rate: 0.5\n  name: \"x y\"\n  b: {limit: null, path: ~}\n"
+      "words: [p, 'q']\nnumbers: [1, 2.5]\nmap: {k: [1, {l: m}]}\n";
+  ASSERT_TRUE(Fields().Load(whole).ok());
+  const auto check = [](const std::string& text) {
+    Fields fields;
+    const Status status = fields.Load(text);
+    if (!status.ok()) {
+      EXPECT_EQ(status.code(), StatusCode::kConfig);
+      EXPECT_THAT(status.message(), HasSubstr("f.yaml"));
+      return;
+    }
+    Fields again;
+    ASSERT_TRUE(again.Load(fields.schema.Dump(true)).ok()) << text;
+    EXPECT_EQ(again.Values(), fields.Values()) << text;
+  };
+  std::mt19937_64 random(2);
+  for (size_t at = 0; at < whole.size(); ++at) {
+    check(whole.substr(0, at));
+    for (int round = 0; round < 20; ++round) {
+      std::string text = whole;
+      text[at] = static_cast<char>(random());
+      check(text);
+      text.insert(random() % text.size(), 1, static_cast<char>(random()));
+      check(text);
+    }
+  }
+}
+
+TEST(Yaml, BoundsDepthAndSize) {
+  for (const char* open : {"[", "{a: ", "- "}) {
+    std::string text;
+    for (int i = 0; i < 50'000; ++i) text += open;
+    std::vector<Problem> problems;
+    (void)ParseYaml({"f", text}, problems);
+    ASSERT_FALSE(problems.empty()) << open;
+  }
+  std::vector<Problem> problems;
+  (void)ParseYaml({"f", std::string((1 << 20) + 1, ' ')}, problems);
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_THAT(problems[0].text, HasSubstr("1048577 bytes, at most 1048576 are read"));
+}
+
+TEST(Yaml, DuplicateKeysAmongMany) {
+  // Looking through all earlier keys for each one, this would take 10^10 steps.
+  std::string text;
+  for (int i = 0; i < 90'000; ++i) text += "k" + std::to_string(i) + ": 1\n";
+  text += "k77: 2\n";
+  std::vector<Problem> problems;
+  const YamlNode root = ParseYaml({"f", text}, problems);
+  EXPECT_EQ(root.entries.size(), 90'000u);
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_THAT(problems[0].text, HasSubstr("duplicate key \"k77\", first given at line 78"));
+  EXPECT_EQ(problems[0].position.line, 90'001);
+}
+
+}  // namespace
+}  // namespace keel::options
