@@ -3,6 +3,8 @@
 #include <array>
 #include <string>
 
+#include "common/text.h"
+
 namespace keel {
 
 namespace {
@@ -37,7 +39,7 @@ Result<DType> ParseDType(std::string_view name) {
   for (const Entry& entry : kEntries) {
     if (entry.name == name) return entry.dtype;
   }
-  return Status(StatusCode::kInvalidData, "unknown dtype \"" + std::string(name) + "\"");
+  return Status(StatusCode::kInvalidData, "unknown dtype \"" + Printable(name, 40) + "\"");
 }
 
 }  // namespace keel

@@ -8,7 +8,13 @@
 #include <xxh_x86dispatch.h>
 #endif
 
+#include "common/text.h"
+
 namespace keel {
+
+namespace {
+constexpr char kDigits[] = "0123456789abcdef";
+}  // namespace
 
 uint64_t Hash64(std::string_view bytes, uint64_t seed) {
   return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
@@ -20,7 +26,6 @@ Digest128 Hash128(std::span<const std::byte> bytes) {
 }
 
 std::string Digest128::ToHex() const {
-  static constexpr char kDigits[] = "0123456789abcdef";
   std::string text;
   for (uint64_t half : {high, low}) {
     for (int shift = 60; shift >= 0; shift -= 4) text += kDigits[(half >> shift) & 15];
@@ -29,20 +34,15 @@ std::string Digest128::ToHex() const {
 }
 
 Result<Digest128> Digest128::FromHex(std::string_view hex) {
-  if (hex.size() != 32)
-    return Status(StatusCode::kInvalidData, "a digest has 32 hexadecimal digits");
+  const bool digits = hex.size() == 32 && hex.find_first_not_of(kDigits) == std::string_view::npos;
+  if (!digits) {
+    return Status(
+        StatusCode::kInvalidData,
+        "a digest has 32 hexadecimal digits, in lower case; found \"" + Printable(hex, 40) + "\"");
+  }
   uint64_t halves[2] = {0, 0};
   for (size_t i = 0; i < 32; ++i) {
-    const char c = hex[i];
-    uint64_t digit = 0;
-    if (c >= '0' && c <= '9') {
-      digit = static_cast<uint64_t>(c - '0');
-    } else if (c >= 'a' && c <= 'f') {
-      digit = static_cast<uint64_t>(c - 'a' + 10);
-    } else {
-      return Status(StatusCode::kInvalidData, "a digest has 32 hexadecimal digits");
-    }
-    halves[i / 16] = halves[i / 16] << 4 | digit;
+    halves[i / 16] = halves[i / 16] << 4 | std::string_view(kDigits).find(hex[i]);
   }
   return Digest128{halves[1], halves[0]};
 }

@@ -16,15 +16,15 @@ namespace keel {
 struct Digest128 {
   uint64_t low = 0;
   uint64_t high = 0;
-  std::string ToHex() const;  // 32 digits, high half first
-  static Result<Digest128> FromHex(std::string_view hex);
+  std::string ToHex() const;  // 32 digits, high half first, in lower case
+  static Result<Digest128> FromHex(std::string_view hex);  // kInvalidData for any other text
   friend auto operator<=>(const Digest128&, const Digest128&) = default;
 };
 
 uint64_t Hash64(std::string_view bytes, uint64_t seed = 0);
 Digest128 Hash128(std::span<const std::byte> bytes);
 
-// The same over pieces. Reusable after Finish.
+// Hash128 over pieces. A moved-from one can only be assigned to.
 class Hasher128 {
  public:
   Hasher128();

@@ -3,10 +3,15 @@
 #include <fmt/chrono.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
+
+#include "common/text.h"
 
 namespace keel {
 
@@ -16,9 +21,35 @@ struct Logger::Sinks {
   bool colour = false;
 };
 
+namespace {
+
+// An empty NO_COLOR is none (no-color.org).
+bool WantsColour() {
+  const char* const no_colour = std::getenv("NO_COLOR");
+  return isatty(STDERR_FILENO) == 1 && (no_colour == nullptr || *no_colour == '\0');
+}
+
+// The message as lines fit to be shown, all but the first indented.
+std::string Shown(std::string_view message) {
+  std::string text;
+  for (;;) {
+    const size_t end = std::min(message.find('\n'), message.size());
+    text += Printable(message.substr(0, end), std::string_view::npos);
+    if (end == message.size()) return text;
+    message.remove_prefix(end + 1);
+    text += "\n    ";
+  }
+}
+
+}  // namespace
+
 Logger::Logger(const LogOptions& options) : options_(options), sinks_(std::make_unique<Sinks>()) {
-  sinks_->colour = isatty(STDERR_FILENO) == 1 && std::getenv("NO_COLOR") == nullptr;
-  if (!options_.file.empty()) sinks_->file = std::fopen(options_.file.c_str(), "ae");
+  sinks_->colour = WantsColour();
+  if (options_.file.empty()) return;
+  sinks_->file = std::fopen(options_.file.c_str(), "ae");
+  if (sinks_->file == nullptr) {
+    Warning("the log file {} cannot be opened: {}", options_.file, std::strerror(errno));
+  }
 }
 
 Logger::~Logger() {
@@ -41,10 +72,11 @@ void Logger::Write(LogLevel level, std::string_view message) {
   }
   const auto index = static_cast<size_t>(level);
   const std::string line = fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z {} {}{}\n", seconds, ms,
-                                       kNames[index], where, message);
+                                       kNames[index], where, Shown(message));
   const std::lock_guard lock(sinks_->mutex);
   if (sinks_->colour && !kColours[index].empty()) {
-    fmt::print(stderr, "{}{}\033[0m", kColours[index], line);
+    const std::string_view text(line.data(), line.size() - 1);
+    fmt::print(stderr, "{}{}\033[0m\n", kColours[index], text);
   } else {
     std::fwrite(line.data(), 1, line.size(), stderr);
   }

@@ -1,8 +1,10 @@
-// Logger: one line per event, with time, level, rank and step, flushed.
+// Logger: an event per line, with time, level, rank and step, flushed.
 //
 // Passed by reference; no global. Lines look like
 //   2026-11-21T07:00:00.123Z info  [rank 0 step 12] saved global_step_12 in 0.41 s
-// Colour only on a terminal without NO_COLOR. Thread-safe.
+// A message's further lines are indented, and what is not printable in it is escaped, so that a
+// line that starts with a time is an event. Colour only on a terminal without NO_COLOR.
+// Thread-safe.
 #pragma once
 
 #include <fmt/format.h>
@@ -22,7 +24,7 @@ struct LogOptions {
   LogLevel level = LogLevel::kInfo;
   int rank = -1;           // -1: not part of a job, no rank in the line
   bool all_ranks = false;  // false: ranks > 0 print warnings and errors only
-  std::string file;        // also to this file (append) when not empty
+  std::string file;        // also to this file (append) when not empty; a warning if it cannot be
 };
 
 class Logger {

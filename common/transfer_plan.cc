@@ -267,7 +267,13 @@ Status CheckPlan(const TransferPlan& plan, std::span<const ShardTable> sources,
       const std::string& name = destinations[d].tensor_of(shard).name;
       if (shard.box.empty()) continue;
       const auto found = received.find({static_cast<int>(d), static_cast<int>(s)});
-      if (Matches(options.allow_missing, name)) continue;
+      if (Matches(options.allow_missing, name)) {
+        if (found != received.end() && FindOverlap(found->second)) {
+          return bug(
+              fmt::format("{} of '{}' receives an element twice", shard.box.ToString(), name));
+        }
+        continue;
+      }
       if (found == received.end())
         return bug(fmt::format("{} of '{}' receives nothing", shard.box.ToString(), name));
       KEEL_RETURN_IF_ERROR(CheckExactCover(shard.box, found->second, name));

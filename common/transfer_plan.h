@@ -16,11 +16,11 @@
 namespace keel {
 
 struct Transfer {
-  int source = 0;         // index into the source tables
-  int source_shard = 0;   // index into that table's shards()
+  int source = 0;        // index into the source tables
+  int source_shard = 0;  // index into that table's shards()
   int destination = 0;
   int destination_shard = 0;
-  Box box;                // global coordinates, inside both shards' boxes
+  Box box;  // global coordinates, inside both shards' boxes
 };
 
 struct TransferOptions {
@@ -35,20 +35,21 @@ struct TransferOptions {
 };
 
 struct TransferPlan {
-  std::vector<Transfer> transfers;   // sorted by (destination, destination_shard, box offset)
-  std::vector<int64_t> bytes_from;   // per source table
-  std::vector<int64_t> bytes_to;     // per destination table
+  std::vector<Transfer> transfers;  // sorted by (destination, destination_shard, box offset)
+  std::vector<int64_t> bytes_from;  // per source table
+  std::vector<int64_t> bytes_to;    // per destination table
 };
 
 // Replicated source boxes are read once per destination; among replicas the source with the fewest
-// bytes so far is taken (the destination's own index first when `sources` and `destinations` are
-// the same ranks). Errors: kInvalidData with the full list of tensors that are missing, of another
-// shape or dtype, or not covered.
+// bytes so far is taken. With as many destinations as sources these are taken for the same ranks:
+// what a destination holds itself comes first. Errors: kInvalidData with the full list of tensors
+// that are missing, of another shape or dtype, or not covered.
 Result<TransferPlan> PlanTransfer(std::span<const ShardTable> sources,
                                   std::span<const ShardTable> destinations,
                                   const TransferOptions& options = {});
 
-// The proof on its own: every destination element is covered exactly once by the plan.
+// The proof on its own: every destination element is covered exactly once by the plan; at most once
+// where it may be missing. kInternal or kInvalidData names the tensor.
 Status CheckPlan(const TransferPlan& plan, std::span<const ShardTable> sources,
                  std::span<const ShardTable> destinations, const TransferOptions& options);
 

@@ -41,8 +41,14 @@ TEST(Hash, HexAndBack) {
   const Digest128 digest{0x0123456789abcdef, 0xfedcba9876543210};
   EXPECT_EQ(digest.ToHex(), "fedcba98765432100123456789abcdef");
   EXPECT_EQ(ValueOrThrow(Digest128::FromHex(digest.ToHex())), digest);
-  EXPECT_FALSE(Digest128::FromHex("fedcba9876543210").ok());
-  EXPECT_FALSE(Digest128::FromHex("FEDCBA98765432100123456789abcdef").ok());
+  const std::string good = digest.ToHex();
+  for (const std::string& bad :
+       {std::string(), good.substr(1), good + "0", "g" + good.substr(1), "F" + good.substr(1),
+        " " + good.substr(1), good.substr(1) + std::string(1, '\0')}) {
+    EXPECT_EQ(Digest128::FromHex(bad).status().code(), StatusCode::kInvalidData) << bad;
+  }
+  EXPECT_EQ(Digest128::FromHex("12\nxy").status().message(),
+            "a digest has 32 hexadecimal digits, in lower case; found \"12\\x0axy\"");
 }
 
 }  // namespace

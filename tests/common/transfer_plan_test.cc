@@ -171,6 +171,12 @@ TEST(TransferPlan, WhatMayBeMissing) {
   ASSERT_TRUE(plan.ok()) << plan.status().ToString();
   ASSERT_EQ(plan->transfers.size(), 1u);
   EXPECT_EQ(plan->transfers[0].box, (Box{Dims{0, 0}, Dims{3, 8}}));
+  // What may be missing may not come twice.
+  TransferPlan twice = *plan;
+  twice.transfers.push_back(twice.transfers[0]);
+  EXPECT_TRUE(CheckPlan(*plan, source, destination, options).ok());
+  EXPECT_THAT(CheckPlan(twice, source, destination, options).message(),
+              HasSubstr("'m' receives an element twice"));
 }
 
 TEST(TransferPlan, CheckPlanSeesEveryMistake) {
