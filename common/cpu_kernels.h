@@ -2,7 +2,8 @@
 // or the baseline, chosen when the program is loaded.
 //
 // T is float or uint16_t (bfloat16 bits); arithmetic is fp32. Callers split rows over threads.
-// Results depend on the instruction set, never on how rows are split.
+// Results depend on the instruction set, never on how rows are split into calls; a sum over rows
+// (weight_gradient) is in the order of the rows.
 #pragma once
 
 #include <cstdint>

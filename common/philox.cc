@@ -48,7 +48,7 @@ std::array<float, 2> BoxMuller(uint32_t a, uint32_t b) {
   return {radius * std::cos(angle), radius * std::sin(angle)};
 }
 
-// Four normals: draws 4 i … 4 i + 3 of a stream.
+// Four normals: draws 4 i to 4 i + 3 of a stream.
 std::array<float, 4> NormalBlock(const Philox& rng, uint64_t index) {
   const auto words = rng.Block(index);
   const auto low = BoxMuller(words[0], words[1]);

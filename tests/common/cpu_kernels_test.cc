@@ -113,5 +113,150 @@ TEST(CpuKernelsTest, AdamWRoundsWeightsToNearestEven) {
   }
 }
 
+// bfloat16 by the definition: the nearest value with 16 bits, ties to the even one.
+uint16_t ToBf16(float value) {
+  const double below = std::bit_cast<float>(std::bit_cast<uint32_t>(value) & 0xffff0000u);
+  const uint32_t low = std::bit_cast<uint32_t>(value) >> 16;
+  const double above = std::bit_cast<float>((low + 1) << 16);
+  const double to_below = std::fabs(value - below), to_above = std::fabs(above - value);
+  const bool up = to_above < to_below || (to_above == to_below && low % 2 == 1);
+  return static_cast<uint16_t>(low + (up ? 1 : 0));
+}
+float FromBf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+
+std::vector<uint16_t> ToBf16(const std::vector<float>& values) {
+  std::vector<uint16_t> bits;
+  for (const float value : values) bits.push_back(ToBf16(value));
+  return bits;
+}
+std::vector<float> FromBf16(const std::vector<uint16_t>& bits) {
+  std::vector<float> values;
+  for (const uint16_t b : bits) values.push_back(FromBf16(b));
+  return values;
+}
+
+// All of a kernel's rows in one call, in a call per row, and in place: the same bits.
+TEST(CpuKernelsTest, RowsMayBeSplitAndRewritten) {
+  const int64_t rows = 7, n = 45, stride = 51;
+  const auto x = Random(rows * stride, 2, 11), dy = Random(rows * stride, 1, 12);
+  const auto w = Random(n, 1, 13);
+  std::vector<float> out(x.size()), rstd(rows), dx(x.size()), dw(n);
+  RmsNorm<float>(x.data(), stride, w.data(), rows, n, 1e-5f, out.data(), stride, rstd.data());
+  RmsNormBackward<float>(dy.data(), stride, x.data(), stride, w.data(), rstd.data(), rows, n,
+                         dx.data(), stride, dw.data());
+  std::vector<float> out_in_x = x, dx_in_dy = dy, rstd2(rows), dw2(n);
+  for (int64_t row = 0; row < rows; ++row) {
+    float* const r = out_in_x.data() + row * stride;
+    RmsNorm<float>(r, stride, w.data(), 1, n, 1e-5f, r, stride, rstd2.data() + row);
+    float* const d = dx_in_dy.data() + row * stride;
+    RmsNormBackward<float>(d, stride, x.data() + row * stride, stride, w.data(), rstd2.data() + row,
+                           1, n, d, stride, dw2.data());
+  }
+  EXPECT_EQ(rstd, rstd2);
+  EXPECT_EQ(dw, dw2);
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t i = 0; i < stride; ++i) {
+      const auto at = static_cast<size_t>(row * stride + i);
+      // What lies between the rows is nobody's.
+      EXPECT_EQ(out_in_x[at], i < n ? out[at] : x[at]);
+      EXPECT_EQ(dx_in_dy[at], i < n ? dx[at] : dy[at]);
+    }
+  }
+
+  const auto gate_up = Random(rows * 2 * n, 3, 14), logits = Random(rows * stride, 5, 15);
+  const std::vector<int64_t> targets = {0, 44, 45, -1, 7, 50, 3};
+  std::vector<float> act(rows * n), act2(rows * n), statistics(rows * 3), statistics2(rows * 3);
+  SwiGlu<float>(gate_up.data(), rows, n, act.data());
+  SoftmaxStatistics<float>(logits.data(), stride, rows, n, targets.data(), statistics.data());
+  for (int64_t row = 0; row < rows; ++row) {
+    SwiGlu<float>(gate_up.data() + row * 2 * n, 1, n, act2.data() + row * n);
+    SoftmaxStatistics<float>(logits.data() + row * stride, stride, 1, n, &targets[row],
+                             statistics2.data() + row * 3);
+    const bool inside = targets[row] >= 0 && targets[row] < n;
+    EXPECT_EQ(statistics[row * 3 + 2], inside ? logits[row * stride + targets[row]] : 0);
+  }
+  EXPECT_EQ(act, act2);
+  EXPECT_EQ(statistics, statistics2);
+}
+
+// On bfloat16 a kernel is the fp32 one on the same values, rounded once at the end.
+TEST(CpuKernelsTest, Bfloat16IsRoundedOnce) {
+  const int64_t rows = 3, n = 67;
+  const auto x = ToBf16(Random(rows * n, 2, 21)), dy = ToBf16(Random(rows * n, 1, 22));
+  const auto w = ToBf16(Random(n, 1, 23)), gate_up = ToBf16(Random(rows * 2 * n, 2, 24));
+  const auto xf = FromBf16(x), dyf = FromBf16(dy), wf = FromBf16(w), gate_up_f = FromBf16(gate_up);
+  std::vector<uint16_t> out(x.size()), dx(x.size()), act(rows * n), dgate_up(gate_up.size());
+  std::vector<float> outf(x.size()), dxf(x.size()), actf(rows * n), dgate_up_f(gate_up.size());
+  std::vector<float> rstd(rows), rstdf(rows), dw(n), dwf(n);
+  RmsNorm<uint16_t>(x.data(), n, w.data(), rows, n, 1e-6f, out.data(), n, rstd.data());
+  RmsNorm<float>(xf.data(), n, wf.data(), rows, n, 1e-6f, outf.data(), n, rstdf.data());
+  RmsNormBackward<uint16_t>(dy.data(), n, x.data(), n, w.data(), rstd.data(), rows, n, dx.data(), n,
+                            dw.data());
+  RmsNormBackward<float>(dyf.data(), n, xf.data(), n, wf.data(), rstdf.data(), rows, n, dxf.data(),
+                         n, dwf.data());
+  SwiGlu<uint16_t>(gate_up.data(), rows, n, act.data());
+  SwiGlu<float>(gate_up_f.data(), rows, n, actf.data());
+  SwiGluBackward<uint16_t>(dy.data(), gate_up.data(), rows, n, dgate_up.data());
+  SwiGluBackward<float>(dyf.data(), gate_up_f.data(), rows, n, dgate_up_f.data());
+  // The vectoriser may sum in another order for the other type: an ulp of fp32 can turn a rounding.
+  const auto near = [](const std::vector<uint16_t>& bits, const std::vector<float>& values) {
+    for (size_t i = 0; i < bits.size(); ++i) {
+      ASSERT_LE(std::fabs(FromBf16(bits[i]) - values[i]),
+                std::ldexp(std::fabs(values[i]), -8) + 1e-30);
+    }
+  };
+  near(out, outf);
+  near(dx, dxf);
+  near(act, actf);
+  near(dgate_up, dgate_up_f);
+  for (int64_t i = 0; i < n; ++i) EXPECT_NEAR(dw[i], dwf[i], 1e-5);
+}
+
+TEST(CpuKernelsTest, RopeTurnsPairsAndBack) {
+  const int64_t rows = 4, heads = 3, d = 10, half = d / 2, stride = 40, positions_known = 9;
+  const std::vector<int32_t> positions = {0, 8, 3, 3};
+  std::vector<float> cosine(positions_known * half), sine(positions_known * half);
+  const auto angle = [&](int64_t position, int64_t i) {
+    return static_cast<double>(position) * std::pow(100.0, -static_cast<double>(i) / half);
+  };
+  for (int64_t p = 0; p < positions_known; ++p) {
+    for (int64_t i = 0; i < half; ++i) {
+      cosine[p * half + i] = static_cast<float>(std::cos(angle(p, i)));
+      sine[p * half + i] = static_cast<float>(std::sin(angle(p, i)));
+    }
+  }
+  const auto before = Random(rows * stride, 1, 31);
+  auto x = before;
+  Rope<float>(x.data(), stride, rows, heads, d, positions.data(), cosine.data(), sine.data(), 1);
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t head = 0; head < heads; ++head) {
+      for (int64_t i = 0; i < half; ++i) {
+        const auto a = static_cast<size_t>(row * stride + head * d + i), b = a + half;
+        const double turn = angle(positions[row], i);
+        EXPECT_NEAR(x[a], before[a] * std::cos(turn) - before[b] * std::sin(turn), 1e-5);
+        EXPECT_NEAR(x[b], before[b] * std::cos(turn) + before[a] * std::sin(turn), 1e-5);
+      }
+    }
+    for (int64_t i = heads * d; i < stride; ++i)
+      EXPECT_EQ(x[row * stride + i], before[row * stride + i]);
+  }
+  Rope<float>(x.data(), stride, rows, heads, d, positions.data(), cosine.data(), sine.data(), -1);
+  for (size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(x[i], before[i], 1e-5);
+}
+
+TEST(CpuKernelsTest, SumsOfSquaresAndOfGradients) {
+  const int64_t n = 10'001;
+  const auto x = Random(n, 1e15f, 41);  // squares beyond fp32's sums
+  double sum = 0;
+  for (const float v : x) sum += static_cast<double>(v) * v;
+  EXPECT_NEAR(SumOfSquares(x.data(), n), sum, 1e-10 * sum);
+  EXPECT_EQ(SumOfSquares(x.data(), 0), 0);
+  const auto bits = ToBf16(Random(n, 1, 42));
+  const auto base = Random(n, 1, 43);
+  auto accumulator = base;
+  AddBf16(accumulator.data(), bits.data(), n);
+  for (int64_t i = 0; i < n; ++i) ASSERT_EQ(accumulator[i], base[i] + FromBf16(bits[i]));
+}
+
 }  // namespace
 }  // namespace keel::kernels

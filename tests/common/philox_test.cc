@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <vector>
 
@@ -43,6 +44,46 @@ TEST(PhiloxTest, AFillDependsOnNoBox) {
       }
     }
   }
+}
+
+TEST(PhiloxTest, AFillIsTheStreamsDraws) {
+  const Philox rng(5, Hash64("w"));
+  const Dims shape{3, 4, 5};
+  std::vector<float> values(60);
+  std::vector<uint16_t> halves(60);
+  FillNormal(rng, shape, Box::Whole(shape),
+             {reinterpret_cast<std::byte*>(values.data()), ContiguousStrides(shape)}, DType::kF32,
+             2, 3);
+  FillNormal(rng, shape, Box::Whole(shape),
+             {reinterpret_cast<std::byte*>(halves.data()), ContiguousStrides(shape)}, DType::kBF16,
+             2, 3);
+  for (uint64_t i = 0; i < 60; ++i) {
+    EXPECT_NEAR(values[i], 2 + 3 * rng.Normal(i), 1e-5);
+    const float rounded = std::bit_cast<float>(static_cast<uint32_t>(halves[i]) << 16);
+    EXPECT_LE(std::fabs(rounded - values[i]), std::ldexp(std::fabs(values[i]), -8));
+  }
+  // A scalar is draw 0; nothing is written for an empty box; other dtypes are a bug.
+  float scalar = 0;
+  FillNormal(rng, Dims{}, Box::Whole(Dims{}), {reinterpret_cast<std::byte*>(&scalar), Dims{}},
+             DType::kF32, 2, 3);
+  EXPECT_EQ(scalar, values[0]);
+  FillNormal(rng, shape, {Dims{1, 1, 1}, Dims{1, 0, 1}}, {nullptr, Dims{1, 1, 1}}, DType::kF32, 0,
+             1);
+  EXPECT_THROW(FillNormal(rng, shape, Box::Whole(shape), {}, DType::kF16, 0, 1), Error);
+}
+
+TEST(PhiloxTest, DrawsAreInTheirRangesAndStreamsDiffer) {
+  const Philox rng(1, 2), stream(1, 3), seed(2, 2);
+  int equal = 0;
+  for (uint64_t i = 0; i < 1000; ++i) {
+    EXPECT_GE(rng.Uniform(i), 0);
+    EXPECT_LT(rng.Uniform(i), 1);
+    EXPECT_TRUE(std::isfinite(rng.Normal(i)));
+    equal += rng.Bits64(i) == stream.Bits64(i) || rng.Bits64(i) == seed.Bits64(i) ||
+             rng.Bits64(i) == rng.Bits64(i + 1);
+    EXPECT_EQ(rng.Below(i, 1), 0u);
+  }
+  EXPECT_EQ(equal, 0);
 }
 
 TEST(PhiloxTest, NormalsHaveTheirMoments) {
