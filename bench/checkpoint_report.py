@@ -42,7 +42,7 @@ def bars(report):
         found.append(bar("20,000 small tensors, rate over torch.save's", ">= 5", text(ratio), ratio["low"] >= 5, "small", unsteady(parts["small"])))
     for name, x in parts.get("commit", {}).items():
         found.append(
-            bar(f"commit of 1 MB by 4 ranks, p50 ({name})", "<= 5 ms", f"{1e3 * x['p50_s']:.1f} ms", x["p50_s"] <= 0.005, "commit")
+            bar(f"commit of 1 MB by 4 ranks, p50 ({name})", "<= 5 ms", f"{1e3 * x['known_p50_s']:.1f} ms", x["known_p50_s"] <= 0.005, "commit")
         )
     if "index" in parts:
         for what, words in [("open-all", "all of it"), ("open-part", "a 64th")]:
@@ -153,10 +153,22 @@ def markdown(report):
             f" {text(x['keel_of_limit'])} of the disk's limit.",
         ]  # fmt: skip
     if "commit" in parts:
-        lines += ["", "## Commit of 1 MB by 4 ranks", "", "| | p50, ms | p99, ms | of it publishing, p50 | the disk alone, p50 |", "|---|---|---|---|---|"]
+        lines += [
+            "", "## Commit of 1 MB by 4 ranks", "",
+            "| | p50, ms | p99, ms | until all of it is done, p50 | agreeing on the plan and the order | writing | publishing | the disk alone |",
+            "|---|---|---|---|---|---|---|---|",
+        ]  # fmt: skip
         for name, x in parts["commit"].items():
-            values = [x["p50_s"], x["p99_s"], x["publish_p50_s"], x["floor_p50_s"]]
+            spent = x["parts_p50"]
+            values = [
+                x["known_p50_s"], x["known_p99_s"], x["done_p50_s"], spent["planned_s"], spent["written_s"],
+                spent["commit_s"], x["floor_p50_s"],
+            ]  # fmt: skip
             lines.append(f"| {name} | " + " | ".join(f"{1e3 * value:.2f}" for value in values) + " |")
+        lines += [
+            "", "From the call until every rank but the first knows that the step is durable; the first goes on with the tracker"
+            " and retention. Parts, and the disk's own time for one file of as many bytes: medians on the first rank.",
+        ]  # fmt: skip
     if "index" in parts:
         lines += index_table(parts["index"])
     lines += [
@@ -233,11 +245,11 @@ def memory_table(memory):
 
 def index_table(index):
     lines = [
-        "", f"## {index['boxes']:,} boxes", "", "| | open s | plan s | read s | peak MiB |", "|---|---|---|---|---|",
+        "", f"## {index['boxes']:,} boxes", "", "| | open s | plan s | read s | processor s | peak MiB |", "|---|---|---|---|---|---|",
     ]  # fmt: skip
     for what, words in [("open-all", "load all of it"), ("open-part", "load a 64th")]:
         runs = index[what]
-        values = [statistics.median(run[key] for run in runs) for key in ["opened_s", "planned_s", "read_s"]]
+        values = [statistics.median(run[key] for run in runs) for key in ["opened_s", "planned_s", "read_s", "cpu_s"]]
         peak = max(run["peak_bytes"] for run in runs) / MIB
         lines.append(f"| {words} | " + " | ".join(f"{value:.2f}" for value in values) + f" | {peak:.0f} |")
     runs = index["save-plan"]

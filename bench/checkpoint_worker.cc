@@ -232,16 +232,20 @@ class Worker {
   }
 
   Json Commits(int64_t count) {
-    std::vector<double> seconds, commit;
+    std::vector<double> seconds;
+    std::map<std::string, std::vector<double>> parts;
     for (int64_t i = 0; i < count; ++i) {
       const checkpoint::SaveRequest request = Request();
       group_->Barrier();
       const Stopwatch watch;
       const checkpoint::SaveRecord record = ValueOrThrow(checkpointer_->Save(request));
       seconds.push_back(watch.Elapsed());
-      commit.push_back(record.commit_s);
+      parts["planned_s"].push_back(record.planned_s);
+      parts["written_s"].push_back(record.written_s);
+      parts["commit_s"].push_back(record.commit_s);
+      parts["verified_s"].push_back(record.verified_s);
     }
-    return {{"seconds", seconds}, {"commit_s", commit}, {"bytes", state_.bytes()}};
+    return {{"seconds", seconds}, {"parts", parts}};
   }
 
   // What the disk alone takes for the bytes of all ranks; rank 0 measures.

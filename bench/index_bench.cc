@@ -1,6 +1,7 @@
 #include "bench/index_bench.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -50,6 +51,14 @@ int64_t StatusBytes(const std::string& key) {
   return 0;
 }
 
+// Processor time of this process so far, which other processes do not stretch.
+double CpuSeconds() {
+  rusage usage{};
+  (void)getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+         1e-6 * static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+}
+
 }  // namespace
 
 void WriteManyBoxes(FileSystem& fs, const std::string& directory, int64_t boxes) {
@@ -88,6 +97,7 @@ void WriteManyBoxes(FileSystem& fs, const std::string& directory, int64_t boxes)
 
 Json MeasureOpenAndPlan(const FileSystem& fs, const std::string& directory, bool all) {
   const int64_t before = StatusBytes("VmRSS:");
+  const double cpu = CpuSeconds();
   const Stopwatch watch;
   const checkpoint::StepReader reader = ValueOrThrow(checkpoint::StepReader::Open(fs, directory));
   const double opened = watch.Elapsed();
@@ -107,13 +117,10 @@ Json MeasureOpenAndPlan(const FileSystem& fs, const std::string& directory, bool
   request.destination = &wanted;
   const checkpoint::ReadStats stats =
       ValueOrThrow(reader.Read(std::span(&request, 1), std::set<int>(), 1));
-  return {{"boxes", index.boxes()},
-          {"index_bytes", reader.manifest().index_size},
-          {"opened_s", opened},
-          {"planned_s", stats.planned_s},
-          {"read_s", stats.read_s},
-          {"data_bytes", memory.size() * sizeof(float)},
-          {"peak_bytes", StatusBytes("VmHWM:") - before}};
+  return {{"boxes", index.boxes()},      {"index_bytes", reader.manifest().index_size},
+          {"opened_s", opened},          {"planned_s", stats.planned_s},
+          {"read_s", stats.read_s},      {"data_bytes", memory.size() * sizeof(float)},
+          {"cpu_s", CpuSeconds() - cpu}, {"peak_bytes", StatusBytes("VmHWM:") - before}};
 }
 
 Json MeasureSavePlan(int64_t boxes) {

@@ -14,7 +14,8 @@ namespace keel::bench {
 void WriteManyBoxes(FileSystem& fs, const std::string& directory, int64_t boxes);
 
 // Opens it, and reads it as a rank that wants everything (`all`), or as one that wants what is in
-// one of the 64 files. Seconds, and the peak of resident memory above that before.
+// one of the 64 files. Seconds, processor time of all of it, and the peak of resident memory above
+// that before.
 Json MeasureOpenAndPlan(const FileSystem& fs, const std::string& directory, bool all);
 
 // Plans a save of as many boxes by 4 ranks, twice: the second time nothing has changed.

@@ -1,0 +1,128 @@
+"""The checkpoint benchmark measures what it says: small runs of the real workers, and its arithmetic."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import harness
+
+BENCH = pathlib.Path(__file__).resolve().parent.parent.parent / "bench"
+sys.path.insert(0, str(BENCH))
+
+import memory_sampler
+import paired
+import ranks
+
+MEGABYTES = 28
+
+
+def worker(folder, world, *options):
+    command = [
+        harness.KEEL, "bench", "checkpoint", "--worker", "--checkpoints", str(folder / "run"), "--products", "1",
+        "--megabytes", str(MEGABYTES), *options,
+    ]  # fmt: skip
+    return ranks.Ranks("keel", command, world, folder / "stderr.txt")
+
+
+class Workers(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def start(self, world, *options):
+        started = worker(pathlib.Path(self.folder.name), world, *options)
+        self.addCleanup(started.kill)
+        return started
+
+    def test_a_save_beside_training_holds_one_step(self):
+        ranks_of_two = self.start(2)
+        ranks_of_two.ask("open")
+        for _ in range(3):
+            self.assertEqual([x["one_step"] for x in ranks_of_two.ask("verify")], [True, True])
+
+    def test_all_ranks_do_as_many_steps_as_the_save_lasts(self):
+        ranks_of_two = self.start(2)
+        ranks_of_two.ask("open")
+        answers = ranks_of_two.ask("steps_with_save 3")
+        self.assertEqual(answers[0]["steps"], answers[1]["steps"])
+        self.assertGreaterEqual(answers[0]["steps"], 3)
+        self.assertEqual(len(answers[0]["step_seconds"]), answers[0]["steps"])
+        self.assertLessEqual(sum(answers[0]["step_seconds"]), answers[0]["seconds"])
+        saved = sum(x["record"]["bytes"] for x in answers)
+        state = sum(x["bytes"] for x in ranks_of_two.ready)
+        self.assertGreaterEqual(saved, state)
+        self.assertLess(saved, 1.01 * state)
+
+    def test_loads_into_every_cut_of_the_matrices(self):
+        ranks_of_two = self.start(2)
+        ranks_of_two.ask("open")
+        ranks_of_two.ask("save")
+        for cut in ("rows", "columns", "uneven"):
+            with self.subTest(cut):
+                loaded = ranks_of_two.ask(f"load {cut}")
+                self.assertEqual(sum(x["bytes"] for x in loaded), sum(x["bytes"] for x in ranks_of_two.ready))
+
+    def test_the_cap_holds_what_the_staging_keeps(self):
+        cap = 8 << 20
+        one_rank = self.start(1, "--host-memory-cap", str(cap))
+        self.assertLessEqual(one_rank.ask("open")[0]["staging_bytes"], cap)
+        self.assertTrue(one_rank.ask("verify")[0]["one_step"])
+
+
+class Driver(unittest.TestCase):
+    def test_every_part_ends_in_bars_and_samples(self):
+        with tempfile.TemporaryDirectory() as folder:
+            page = pathlib.Path(folder) / "page.md"
+            subprocess.run(
+                [sys.executable, BENCH / "run_checkpoint.py", "--keel", harness.KEEL, "--dir", f"{folder}/runs",
+                 "--quick", "--steps", "2", "--products", "1", "--setting", "small-state",
+                 "--peer", "dcp-thread-overlapped", "--markdown", page],
+                check=True, capture_output=True, timeout=harness.LIMIT_S,
+            )  # fmt: skip
+            report = json.loads(page.with_suffix(".json").read_text())
+            self.assertEqual(set(report["parts"]), {"small-state", "memory", "small", "commit", "index"})
+            pair = report["parts"]["small-state"]["dcp-thread-overlapped"]
+            self.assertEqual(pair["one_step"], {"A": True, "B": True})
+            self.assertEqual(sorted(side for side, _ in pair["rounds"][0]), ["A", "A", "B", "B"])
+            for bar in report["bars"]:
+                self.assertIn(bar["what"], page.read_text())
+            self.assertFalse(pathlib.Path(f"{folder}/runs").exists())
+
+
+class Arithmetic(unittest.TestCase):
+    ROUNDS = [
+        [("A", 1.0), ("B", 4.0), ("B", 6.0), ("A", 2.0)],
+        [("B", 5.0), ("A", 3.0), ("A", 0.0), ("B", 7.0)],
+    ]
+
+    def test_pairs_are_neighbours(self):
+        self.assertEqual(paired.pairs(self.ROUNDS, lambda x: x), [(1, 4), (2, 6), (3, 5), (0, 7)])
+
+    def test_ratio_of_medians_bears_a_zero(self):
+        ratio = paired.ratio_of_medians(paired.pairs(self.ROUNDS, lambda x: x))
+        self.assertAlmostEqual(ratio["median"], 1.5 / 5.5)
+        self.assertLessEqual(ratio["low"], ratio["median"])
+        self.assertGreaterEqual(ratio["high"], ratio["median"])
+        self.assertEqual(ratio["pairs"], 4)
+
+    def test_memory_of_a_child_counts_once(self):
+        size = 64 << 20
+        grow = f"import sys; held = bytearray({size}); print('held', flush=True); sys.stdin.read()"
+        command = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {grow!r}])"
+        parent = subprocess.Popen(
+            [sys.executable, "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        try:
+            self.assertEqual(parent.stdout.readline(), "held\n")
+            found = memory_sampler.own_bytes([parent.pid])
+            self.assertGreater(found, size)
+            self.assertLess(found, size + (48 << 20))
+        finally:
+            parent.communicate()
+
+
+if __name__ == "__main__":
+    unittest.main()
