@@ -16,14 +16,15 @@ INDEX_BOXES = 1_000_000
 
 
 def parts(args):
-    """(name, function) of what is asked for, in the order of running."""
+    """(path in the report, function) of what is asked for, in the order of running."""
     workers = Workers(args)
     if {"lost", "durable", "load"} & set(args.only):
-        for name in args.setting:
-            yield name, lambda name=name: settings_part(workers, args, name)
+        for setting in args.setting:
+            for peer in args.peer:
+                yield (setting, peer), lambda setting=setting, peer=peer: pair(workers, args, setting, peer)
     for name, part in [("memory", memory), ("small", small), ("commit", commit), ("index", index)]:
         if name in args.only:
-            yield name, lambda part=part: part(workers, args)
+            yield (name,), lambda part=part: part(workers, args)
 
 
 def note(text):
@@ -33,32 +34,31 @@ def note(text):
 # --- lost, durable, load ----------------------------------------------------------------------------
 
 
-def settings_part(workers, args, name):
+def pair(workers, args, name, peer):
     setting = SETTINGS[name]
-    found = {}
-    for peer in args.peer:
-        sides = {
-            side: workers.start(system, setting["ranks"], workers.megabytes(setting["megabytes"]))
-            for side, system in zip("AB", ["keel", peer], strict=True)
-        }
-        opened = {side: worker.ask("open") for side, worker in sides.items()}
-        one_step = {
-            side: all(answer["one_step"] for answer in worker.ask("verify")) for side, worker in sides.items()
-        }
-        if not all(one_step.values()):
-            raise SystemExit(f"{name}: a save beside training held more than one step: keel (A), {peer} (B): {one_step}")
-        for worker in sides.values():
-            worker.ask("forget")
-            worker.ask(f"steps {max(2, args.steps // 4)}")
-        rounds = []
-        for order in paired.order(args.rounds, args.seed):
-            rounds.append([(side, turn(sides[side], sides["A"], args)) for side in order])
-            note(f"{name}, {peer}, {order}: " + "; ".join(f"{side} {brief(x)}" for side, x in rounds[-1]))
-        for worker in sides.values():
-            worker.quit()
-        found[peer] = {"opened": opened, "one_step": one_step, "rounds": rounds} | compare(rounds, args)
-        found[peer]["bytes"] = sum(ready["bytes"] for ready in sides["A"].ready)
-    return found
+    sides = {
+        side: workers.start(system, setting["ranks"], workers.megabytes(setting["megabytes"]))
+        for side, system in zip("AB", ["keel", peer], strict=True)
+    }
+    opened = {side: worker.ask("open") for side, worker in sides.items()}
+    one_step = {
+        side: all(answer["one_step"] for answer in worker.ask("verify")) for side, worker in sides.items()
+    }
+    if not all(one_step.values()):
+        raise SystemExit(f"a save beside training held more than one step: keel (A), {peer} (B): {one_step}")
+    for worker in sides.values():
+        worker.ask("forget")
+        worker.ask(f"steps {max(2, args.steps // 4)}")
+    rounds = []
+    for order in paired.order(args.rounds, args.seed):
+        rounds.append([(side, turn(sides[side], sides["A"], args)) for side in order])
+        note(f"{order}: " + "; ".join(f"{side} {brief(x)}" for side, x in rounds[-1]))
+    for worker in sides.values():
+        worker.quit()
+    return {
+        "bytes": sum(ready["bytes"] for ready in sides["A"].ready), "opened": opened, "one_step": one_step,
+        "rounds": rounds,
+    } | compare(rounds, args)  # fmt: skip
 
 
 def turn(worker, keel, args):

@@ -28,6 +28,7 @@ import json
 import pathlib
 import shlex
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -72,6 +73,7 @@ def parse_arguments():
 
 def main():
     args = parse_arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what it wrote is removed
     args.dir.mkdir(parents=True, exist_ok=True)
     # A folder of our own: what else is in the directory is somebody's.
     args.dir = pathlib.Path(tempfile.mkdtemp(prefix="keel-bench-", dir=args.dir))
@@ -88,9 +90,12 @@ def main():
         args.output = args.output or args.markdown.with_suffix(".json")
     stolen, total = machine.steal_ticks()
     try:
-        for name, part in checkpoint_parts.parts(args):
-            print(f"{name}", file=sys.stderr)
-            report["parts"][name] = part()
+        for path, part in checkpoint_parts.parts(args):
+            print(", ".join(path), file=sys.stderr, flush=True)
+            place = report["parts"]
+            for name in path[:-1]:
+                place = place.setdefault(name, {})
+            place[path[-1]] = part()
             if args.output:  # what there is so far
                 args.output.parent.mkdir(parents=True, exist_ok=True)
                 args.output.write_text(json.dumps(report, indent=1) + "\n")

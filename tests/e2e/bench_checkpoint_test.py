@@ -75,9 +75,11 @@ class Workers(unittest.TestCase):
 class Driver(unittest.TestCase):
     def test_every_part_ends_in_bars_and_samples(self):
         with tempfile.TemporaryDirectory() as folder:
-            page = pathlib.Path(folder) / "page.md"
+            page, others = pathlib.Path(folder) / "page.md", pathlib.Path(folder) / "runs"
+            others.mkdir()
+            (others / "kept").write_text("of somebody")
             subprocess.run(
-                [sys.executable, BENCH / "run_checkpoint.py", "--keel", harness.KEEL, "--dir", f"{folder}/runs",
+                [sys.executable, BENCH / "run_checkpoint.py", "--keel", harness.KEEL, "--dir", others,
                  "--quick", "--steps", "2", "--products", "1", "--setting", "small-state",
                  "--peer", "dcp-thread-overlapped", "--markdown", page],
                 check=True, capture_output=True, timeout=harness.LIMIT_S,
@@ -89,7 +91,8 @@ class Driver(unittest.TestCase):
             self.assertEqual(sorted(side for side, _ in pair["rounds"][0]), ["A", "A", "B", "B"])
             for bar in report["bars"]:
                 self.assertIn(bar["what"], page.read_text())
-            self.assertFalse(pathlib.Path(f"{folder}/runs").exists())
+            self.assertEqual((others / "kept").read_text(), "of somebody")
+            self.assertEqual(len(list(others.iterdir())), 1)
 
 
 class Arithmetic(unittest.TestCase):
