@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <random>
 #include <utility>
 
@@ -263,26 +264,32 @@ Status Saver::CheckRoom(int64_t bytes) const {
                   fs_.Describe("."), bytes, room));
 }
 
-// True when, after this commit, retention would leave no checkpoint of which every byte has been
-// read back: then this one must be proven before anything is removed.
-bool Saver::NeedsReadBack(int64_t step) const {
-  const Result<std::vector<CatalogEntry>> committed = ListCheckpoints(fs_);
-  if (!committed.ok()) return true;
-  std::vector<CommittedStep> steps;
+// True when retention after this commit would find no checkpoint that it keeps, newer than what it
+// removes, of which every byte has been read back: then it is to be this one. All ranks read at
+// once; retention, on rank 0 alone, would take longer.
+bool Saver::NeedsReadBack(const SaveRequest& request) const {
+  const Result<std::vector<CatalogEntry>> entries = ListCheckpoints(fs_);
+  if (!entries.ok()) return true;
+  std::map<int64_t, const Manifest*> own;  // by step
+  std::vector<CommittedStep> committed;
   int64_t newest = 0;
-  for (const CatalogEntry& entry : *committed) {
-    if (!entry.manifest || entry.step == step || entry.manifest->run_id != options_.run_id)
+  for (const CatalogEntry& entry : *entries) {
+    if (!entry.manifest || entry.step == request.step || entry.manifest->run_id != options_.run_id)
       continue;
-    steps.push_back({entry.step, entry.manifest->sequence, entry.manifest->metric,
-                     IsPinned(fs_, entry.directory)});
+    own.emplace(entry.step, &*entry.manifest);
+    committed.push_back({entry.step, entry.manifest->sequence, entry.manifest->metric,
+                         IsPinned(fs_, entry.directory)});
     newest = std::max(newest, entry.manifest->sequence);
   }
-  steps.push_back({step, newest + 1, std::nullopt, false});
-  const std::vector<int64_t> removed = StepsToRemove(steps, Policy());
-  if (removed.empty()) return false;
-  return std::none_of(committed->begin(), committed->end(), [&](const CatalogEntry& entry) {
-    return entry.manifest && entry.step != step && proven_.contains(entry.manifest->save_id) &&
-           std::find(removed.begin(), removed.end(), entry.step) == removed.end();
+  committed.push_back({request.step, newest + 1, request.metric, false});
+  int64_t newest_removed = 0;
+  for (const int64_t step : StepsToRemove(committed, Policy())) {
+    newest_removed = std::max(newest_removed, own.at(step)->sequence);
+    own.erase(step);
+  }
+  if (newest_removed == 0) return false;
+  return std::none_of(own.begin(), own.end(), [&](const auto& one) {
+    return one.second->sequence > newest_removed && proven_.contains(one.second->save_id);
   });
 }
 
@@ -294,7 +301,7 @@ Result<std::string> Saver::Begin(Running* running) {
   KEEL_RETURN_IF_ERROR(CheckRoom(running->record->predicted_bytes));
   SaveOrder& order = running->order;
   order.save_id = NewSaveId();
-  order.read_back = NeedsReadBack(request.step);
+  order.read_back = NeedsReadBack(request);
   KEEL_ASSIGN_OR_RETURN(order.temporary, committer_.Begin(request.step, order.save_id,
                                                           DirectoriesOf(request, *running->plan)));
   const Result<bool> direct = ChooseDirect(running->plan->largest_rank_bytes, order.temporary);

@@ -67,7 +67,7 @@ class Saver {
   Result<DiskForecast> Forecast(int64_t checkpoint_bytes) const;
   Result<bool> ChooseDirect(int64_t largest_rank_bytes, const std::string& directory);
   SnapshotWriter& WriterFor(bool direct);
-  bool NeedsReadBack(int64_t step) const;
+  bool NeedsReadBack(const SaveRequest& request) const;
   Status ReadBack(const SaveOrder& order, const SaveReport& report) const;
   Status VerifyCommit(int64_t step, const std::string& save_id) const;
   void Retain(SaveRecord* record);

@@ -163,6 +163,16 @@ Result<ShardTable> StepReader::Tensors(std::string_view scope) const {
   return table;
 }
 
+// "tensor a", "tensors a, b and 3 more": those with a byte in [begin, end) of a file.
+std::string StepReader::HeldIn(int file_id, int64_t begin, int64_t end) const {
+  const std::vector<std::string> tensors = index_.TensorsIn(file_id, begin, end);
+  if (tensors.empty()) return begin == 0 ? "its header" : "no tensor";
+  std::string held = tensors.size() == 1 ? "tensor " : "tensors ";
+  for (size_t i = 0; i < tensors.size() && i < 5; ++i) held += (i > 0 ? ", " : "") + tensors[i];
+  if (tensors.size() > 5) held += fmt::format(" and {} more", tensors.size() - 5);
+  return held;
+}
+
 // Reads a chunk into `buffer` (at least chunk_bytes long) and compares its digest.
 Status StepReader::ReadChunk(const File& file, int file_id, int64_t chunk,
                              std::span<std::byte> buffer, int64_t* got) const {
@@ -170,15 +180,9 @@ Status StepReader::ReadChunk(const File& file, int file_id, int64_t chunk,
   const int64_t begin = chunk * index_.chunk_bytes();
   const int64_t size = std::min(index_.chunk_bytes(), entry.size - begin);
   const auto describe = [&] {
-    std::vector<std::string> tensors = index_.TensorsIn(file_id, begin, begin + size);
-    std::string held;
-    for (size_t i = 0; i < tensors.size() && i < 5; ++i) held += (i > 0 ? ", " : "") + tensors[i];
-    if (tensors.size() > 5) held += fmt::format(" and {} more", tensors.size() - 5);
     return fmt::format("{}: chunk {} (bytes {} to {}) of step {}, holding {}",
                        fs_->Describe(PathOf(entry.path)), chunk, begin, begin + size,
-                       manifest_.step,
-                       tensors.empty() ? (begin == 0 ? "its header" : "no tensor")
-                                       : (tensors.size() == 1 ? "tensor " : "tensors ") + held);
+                       manifest_.step, HeldIn(file_id, begin, begin + size));
   };
   const Result<int64_t> read = file.ReadAt(begin, buffer.first(static_cast<size_t>(size)));
   if (!read.ok()) return Damaged(fmt::format("{}: {}", describe(), read.status().message()));
@@ -341,7 +345,7 @@ Result<std::vector<StepReader::Damage>> StepReader::VerifyFiles(std::span<const 
     const std::string path = PathOf(index_.file(f).path);
     if (const ManifestFile* listed = manifest_.Find(index_.file(f).path); listed != nullptr) {
       if (const Status status = CheckFile(*listed); !status.ok()) {
-        report(f, -1, status.message());
+        report(f, -1, fmt::format("{}; it held {}", status.message(), HeldIn(f, 0, listed->size)));
         continue;
       }
     }

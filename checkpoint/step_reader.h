@@ -85,6 +85,7 @@ class StepReader {
  private:
   StepReader(const FileSystem& fs, std::string directory)
       : fs_(&fs), directory_(std::move(directory)) {}
+  std::string HeldIn(int file_id, int64_t begin, int64_t end) const;
   Status CheckFile(const ManifestFile& file) const;
   Status ReadChunk(const File& file, int file_id, int64_t chunk, std::span<std::byte> buffer,
                    int64_t* got) const;

@@ -8,6 +8,7 @@
 
 #include "checkpoint/checkpointer.h"
 #include "checkpoint/hf_export.h"
+#include "checkpoint/reshard.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/step_reader.h"
 #include "tests/checkpoint/test_support.h"
@@ -103,6 +104,30 @@ TEST(StockReaders, PyTorchLoadsShardsOfAnyLayout) {
     const int code =
         RunOracle("check_dcp.py", dir / "global_step_3" + " " + (dir / "expected.safetensors"),
                   dir / "log.txt");
+    EXPECT_EQ(code, 0) << "world " << world << ": " << ReadAll(dir / "log.txt");
+    EXPECT_THAT(ReadAll(dir / "log.txt"),
+                ::testing::HasSubstr(std::to_string(state.size()) + " tensors equal\n"));
+  }
+}
+
+TEST(StockReaders, PyTorchLoadsWhatWasResharded) {
+  std::vector<TensorInfo> tensors = testing::SampleModel();
+  std::erase_if(tensors, [](const TensorInfo& info) { return info.dtype == DType::kBool; });
+  const GlobalState state = testing::MakeState(tensors, 4);
+  TempDir dir;
+  Save(dir.path(), CutAtRandom(state, 4, false, 4), {});
+  WritePlain(dir / "expected.safetensors", state);
+  const auto from = dir.Open();
+  const StepReader source = ValueOrThrow(StepReader::Open(*from, "global_step_3"));
+  Logger log(testing::Quiet());
+  for (const int world : {1, 5}) {
+    const std::string run = dir / ("world_" + std::to_string(world));
+    const auto to = ValueOrThrow(OpenPosixFileSystem(run, true));
+    ReshardOptions options;
+    options.world = world;
+    ThrowIfError(ReshardCheckpoint(source, *to, SystemClock(), log, options).status());
+    const int code = RunOracle(
+        "check_dcp.py", run + "/global_step_3 " + (dir / "expected.safetensors"), dir / "log.txt");
     EXPECT_EQ(code, 0) << "world " << world << ": " << ReadAll(dir / "log.txt");
     EXPECT_THAT(ReadAll(dir / "log.txt"),
                 ::testing::HasSubstr(std::to_string(state.size()) + " tensors equal\n"));

@@ -131,7 +131,7 @@ TEST_F(CkptCommands, PruneLeavesARunningRunAlone) {
   CkptPruneOptions prune;
   prune.directory = dir_.path();
   const Outcome refused = Call(CkptPrune, prune);
-  EXPECT_EQ(refused.code, 69);
+  EXPECT_EQ(refused.code, ExitCodeFor(StatusCode::kBusy));
   EXPECT_THAT(refused.err, AllOf(HasSubstr("held by the-other-run, host "), HasSubstr("in use")));
   EXPECT_TRUE(std::filesystem::exists(dir_ / "global_step_20"));
   prune.dry_run = true;
@@ -163,10 +163,78 @@ TEST_F(CkptCommands, VerifyProvesEveryByte) {
                     HasSubstr("chunk 2"), HasSubstr("step 20"), HasSubstr("optimizer.")));
   EXPECT_EQ(Call(CkptVerify, CkptVerifyOptions{dir_ / "global_step_40", 2}).code, 0);
 
+  // All damage at once, a file that is gone and one that was cut off included.
+  std::filesystem::remove(dir_ / "global_step_20/actor/model/rank_00001.safetensors");
+  std::filesystem::resize_file(dir_ / "global_step_20/actor/model/rank_00000.safetensors", 5000);
+  const Outcome worse = Call(CkptVerify, CkptVerifyOptions{dir_ / "global_step_20", 2});
+  EXPECT_EQ(worse.code, 1);
+  EXPECT_THAT(worse.out, HasSubstr("DAMAGED: 3 problems"));
+  EXPECT_THAT(worse.err,
+              AllOf(HasSubstr("model/rank_00001.safetensors: file of step 20 is missing"),
+                    HasSubstr("model/rank_00000.safetensors: has 5000 bytes"), HasSubstr("chunk 2"),
+                    HasSubstr("model.norm.weight")));
+
   std::filesystem::remove(dir_ / "global_step_40/manifest.json");
   EXPECT_EQ(Call(CkptVerify, CkptVerifyOptions{dir_ / "global_step_40", 2}).code, 1);
   const TempDir empty;
   EXPECT_GT(Call(CkptVerify, CkptVerifyOptions{empty.path(), 2}).code, 1);
+}
+
+TEST_F(CkptCommands, DiffSaysWhatDiffers) {
+  const TempDir other;
+  const auto fs = other.Open();
+  Cut cut({3}, 7);
+  cut.Fill(MakeTrainingState(40));
+  ThrowIfError(checkpoint::testing::SaveOn(*fs, cut, 40, SmallOptions()));
+  CkptDiffOptions diff;
+  diff.a = dir_ / "global_step_40";
+  diff.b = other / "global_step_40/";
+  const Outcome equal = Call(CkptDiff, diff);
+  EXPECT_EQ(equal.code, 0) << equal.err;
+  EXPECT_THAT(equal.out, HasSubstr("equal: 28 tensors in both"));
+
+  diff.a = dir_ / "global_step_20";
+  const Outcome differ = Call(CkptDiff, diff);
+  EXPECT_EQ(differ.code, 1);
+  EXPECT_THAT(differ.out,
+              AllOf(HasSubstr("actor/model: model.norm.weight BF16[16]: 16 of 16 elements differ"),
+                    HasSubstr("trainer_state.json: differs")));
+  diff.json = true;
+  const Json json = Json::parse(Call(CkptDiff, diff).out);
+  EXPECT_EQ(json["equal"], false);
+  EXPECT_EQ(json["tensors"][0]["scope"], "actor/model");
+  EXPECT_EQ(json["files"][0]["path"], "trainer_state.json");
+  diff.b = other / "global_step_60";
+  EXPECT_EQ(Call(CkptDiff, diff).code, 66);
+  WriteAll(other / "global_step_40/manifest.json", "{}");
+  diff.b = other / "global_step_40";
+  EXPECT_EQ(Call(CkptDiff, diff).code, 65);
+}
+
+TEST_F(CkptCommands, ReshardWritesTheSameValues) {
+  const TempDir other;
+  CkptReshardOptions reshard;
+  reshard.source = dir_ / "global_step_40";
+  reshard.run = other / "run";
+  EXPECT_EQ(Call(CkptReshard, reshard).code, 64);  // neither --world nor --like
+  reshard.world = 5;
+  const Outcome done = Call(CkptReshard, reshard);
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_THAT(done.out, HasSubstr("10 tensor files"));
+  EXPECT_EQ(Call(CkptVerify, CkptVerifyOptions{other / "run", 1}).code, 0);
+  CkptDiffOptions diff;
+  diff.a = reshard.source;
+  diff.b = other / "run/global_step_40";
+  EXPECT_EQ(Call(CkptDiff, diff).code, 0);
+  EXPECT_EQ(Call(CkptReshard, reshard).code, 73);  // does not overwrite
+
+  reshard.source = dir_ / "global_step_20";
+  reshard.world = 0;
+  reshard.like = other / "run/global_step_40";
+  EXPECT_EQ(Call(CkptReshard, reshard).code, 0);
+  const Json like =
+      Json::parse(Call(CkptInspect, CkptInspectOptions{other / "run/global_step_20", true}).out);
+  EXPECT_EQ(like["layout"]["world"], 5);
 }
 
 TEST_F(CkptCommands, ExportAndImport) {
@@ -203,8 +271,8 @@ TEST_F(CkptCommands, TheCommandLineReachesThem) {
   app.parse("ckpt verify --threads 1 " + dir_.path());
   EXPECT_THAT(::testing::internal::GetCapturedStdout(), HasSubstr("global_step_20: ok"));
   EXPECT_EQ(code, 0);
-  for (const char* name :
-       {"ls", "inspect", "verify", "pin", "unpin", "prune", "export-hf", "import-hf"}) {
+  for (const char* name : {"ls", "inspect", "verify", "diff", "reshard", "pin", "unpin", "prune",
+                           "export-hf", "import-hf"}) {
     EXPECT_THAT(app.get_subcommand("ckpt")->get_subcommand(name)->help(), HasSubstr("Examples:"));
   }
 }

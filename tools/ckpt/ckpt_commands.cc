@@ -59,6 +59,44 @@ void AddCkptCommands(CLI::App& app, int* exit_code) {
   command->add_option("--threads", verify->threads, "Reading threads; 0: one per core")
       ->check(CLI::Range(0, 1024));
 
+  const auto diff = std::make_shared<CkptDiffOptions>();
+  command =
+      Add(*ckpt, "diff",
+          "Say which tensors of two checkpoints differ, where and by how much, whatever their "
+          "layouts; exit 0 when they are equal, 1 when not",
+          "  keel ckpt diff runs/a/global_step_40 runs/b/global_step_40\n"
+          "  keel ckpt diff --scope actor/model runs/a/global_step_40 runs/a/global_step_80\n"
+          "  keel ckpt diff --json runs/a/global_step_40 runs/b/global_step_40",
+          diff, CkptDiff, exit_code);
+  command->add_option("A", diff->a, "A step's directory")->required();
+  command->add_option("B", diff->b, "Another")->required();
+  command->add_option("--scope", diff->scope,
+                      "Only these tensors: <role>/model or <role>/optimizer");
+  command->add_flag("--json", diff->json, "As JSON");
+  command->add_option("--threads", diff->threads, "Reading threads; 0: one per core")
+      ->check(CLI::Range(0, 1024));
+
+  const auto reshard = std::make_shared<CkptReshardOptions>();
+  command =
+      Add(*ckpt, "reshard",
+          "Rewrite a checkpoint into other files, value for value, as the same step of another "
+          "run directory. Loading does not need it: any layout loads any files",
+          "  keel ckpt reshard --world 1 runs/a/global_step_40 runs/a-one-file\n"
+          "  keel ckpt reshard --world 8 runs/a/global_step_40 runs/b\n"
+          "  keel ckpt reshard --like runs/b/global_step_10 runs/a/global_step_40 runs/b",
+          reshard, CkptReshard, exit_code);
+  command->add_option("STEP", reshard->source, "A step's directory")->required();
+  command->add_option("RUN_DIR", reshard->run, "The run directory that gets it; made when missing")
+      ->required();
+  CLI::Option* world =
+      command->add_option("--world", reshard->world, "Files of weights, and of optimizer state")
+          ->check(CLI::Range(1, 1 << 20));
+  command
+      ->add_option("--like", reshard->like, "A step of the same model: its files are the pattern")
+      ->excludes(world);
+  command->add_option("--threads", reshard->threads, "Reading threads; 0: one per core")
+      ->check(CLI::Range(0, 1024));
+
   const auto pin = std::make_shared<CkptPinOptions>();
   command = Add(*ckpt, "pin", "Keep checkpoints whatever retention, prune or a re-save would do",
                 "  keel ckpt pin runs/shakespeare/global_step_40\n"

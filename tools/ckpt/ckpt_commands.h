@@ -1,7 +1,9 @@
-// The `keel ckpt` commands: ls, inspect, verify, pin, unpin, prune, export-hf, import-hf.
+// The `keel ckpt` commands: ls, inspect, verify, diff, pin, unpin, prune, reshard, export-hf,
+// import-hf.
 //
 // Each is a function of its options and of the streams it writes to, so that tests call it as the
-// command line does. Exit codes: 0, 1 (a checkpoint does not verify), and those of sysexits.h.
+// command line does. Exit codes: 0, 1 (a checkpoint does not verify, or two differ), and those of
+// sysexits.h.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +33,23 @@ struct CkptVerifyOptions {
   int threads = 0;   // 0: as many as there are cores
 };
 int CkptVerify(const CkptVerifyOptions& options, std::ostream& out, std::ostream& err);
+
+struct CkptDiffOptions {
+  std::string a, b;   // steps' directories
+  std::string scope;  // "": all
+  bool json = false;
+  int threads = 0;  // 0: as many as there are cores
+};
+int CkptDiff(const CkptDiffOptions& options, std::ostream& out, std::ostream& err);
+
+struct CkptReshardOptions {
+  std::string source;  // a step's directory
+  std::string run;     // the run directory that gets it
+  int world = 0;       // files per scope, or 0 and:
+  std::string like;    // a step's directory whose files are the pattern
+  int threads = 0;     // 0: as many as there are cores
+};
+int CkptReshard(const CkptReshardOptions& options, std::ostream& out, std::ostream& err);
 
 struct CkptPinOptions {
   std::vector<std::string> steps;  // steps' directories

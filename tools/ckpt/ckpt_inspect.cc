@@ -3,6 +3,7 @@
 #include <map>
 #include <ostream>
 
+#include "checkpoint/pin.h"
 #include "checkpoint/step_reader.h"
 #include "tools/ckpt/ckpt_commands.h"
 #include "tools/ckpt/ckpt_paths.h"
@@ -59,8 +60,11 @@ int CkptInspect(const CkptInspectOptions& options, std::ostream& out, std::ostre
   if (!place.ok()) return Fail(place.status(), err);
   const auto reader = checkpoint::StepReader::Open(*place->fs, place->directory);
   if (!reader.ok()) return Fail(reader.status(), err);
+  const bool pinned = checkpoint::IsPinned(*place->fs, place->directory);
   if (options.json) {
-    out << ToJson(*reader, options.tensors).dump(2) << "\n";
+    Json json = ToJson(*reader, options.tensors);
+    json["pinned"] = pinned;
+    out << json.dump(2) << "\n";
     return 0;
   }
   const checkpoint::Manifest& manifest = reader->manifest();
@@ -72,6 +76,7 @@ int CkptInspect(const CkptInspectOptions& options, std::ostream& out, std::ostre
       manifest.layout.dump(), manifest.config_digest.empty() ? "-" : manifest.config_digest,
       fmt::join(manifest.contents.Names(), ", "));
   if (manifest.metric) out << fmt::format("metric    {}\n", *manifest.metric);
+  if (pinned) out << "pinned    yes\n";
   out << fmt::format("size      {} in {} files\n", HumanBytes(manifest.TotalBytes()),
                      manifest.files.size());
   for (int s = 0; s < index.scopes(); ++s) {

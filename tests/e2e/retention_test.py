@@ -1,0 +1,145 @@
+"""Which checkpoints a run leaves behind, and what the tools make of them.
+
+What is kept is the union of the newest, the best by the validation loss of that very step, multiples of
+keep_every_steps and the pinned ones, over restarts; what someone reads or holds stays. A resharded
+checkpoint continues the training bit for bit.
+"""
+
+import fcntl
+import json
+import unittest
+
+import checkpoint_files
+import harness
+
+VALIDATION = "validation_metrics/global_avg_loss"
+
+
+class Retention(harness.Job):
+    def configure(self, name, **changes):
+        defaults = {
+            "trainer__total_training_steps": 24,
+            "trainer__save_freq": 2,
+            "trainer__test_freq": 2,
+            "trainer__max_ckpts_to_keep": 1,
+            "data__val_split": 0.2,
+            # Up and down, so that the best ones are not the newest.
+            "actor_rollout_ref__actor__optim__lr": 0.05,
+        }
+        return self.config(name, **{**defaults, **changes})
+
+    def losses(self, name):
+        records = harness.read_jsonl(self.run_dir(name) / "metrics.jsonl")
+        return {r["step"]: r["data"][VALIDATION] for r in records if VALIDATION in r["data"]}
+
+    def manifest(self, name, step):
+        return json.loads((self.run_dir(name) / f"global_step_{step}" / "manifest.json").read_text())
+
+    def ckpt(self, command, *arguments, expect=0):
+        done = harness.keel("ckpt", command, *arguments)
+        self.assertEqual(done.returncode, expect, f"{done.args}\n{done.stdout}\n{done.stderr}")
+        return done
+
+    def best(self, name, count, among=None):
+        losses = {s: v for s, v in self.losses(name).items() if among is None or s in among}
+        # Of equal ones the newer.
+        return sorted(losses, key=lambda step: (losses[step], -step))[:count]
+
+    def test_keeps_the_newest_the_best_the_periodic_and_the_pinned(self):
+        self.train(self.configure("run", trainer__keep_best_ckpts=2, trainer__keep_every_steps=10))
+        self.assertEqual(sorted(self.losses("run")), list(range(2, 25, 2)))
+        best = self.best("run", 2)
+        kept = sorted({24, 10, 20, *best})
+        self.assertEqual(checkpoint_files.steps(self.run_dir("run")), kept)
+        for step in kept:
+            self.assertEqual(self.manifest("run", step)["metric"], self.losses("run")[step])
+
+        # A restart, with other rules and a pin: the best of those that are still there.
+        self.ckpt("pin", self.run_dir("run") / "global_step_10")
+        self.train(
+            self.configure("run", trainer__total_training_steps=28, trainer__keep_best_ckpts=1),
+        )
+        best = self.best("run", 1, among={*kept, 26, 28})
+        kept = sorted({28, 10, *best})
+        self.assertEqual(checkpoint_files.steps(self.run_dir("run")), kept)
+
+        listed = json.loads(self.ckpt("ls", "--json", self.run_dir("run")).stdout)
+        self.assertEqual(sorted(one["step"] for one in listed), kept)
+        for one in listed:
+            self.assertEqual(one["pinned"], one["step"] == 10)
+            self.assertTrue(one["valid"])
+            self.assertIsInstance(one["blocked_s"], float)
+
+        self.ckpt("unpin", self.run_dir("run") / "global_step_10")
+        self.ckpt("prune", "--keep-latest", 1, self.run_dir("run"))
+        self.assertEqual(checkpoint_files.steps(self.run_dir("run")), [28])
+        self.ckpt("verify", self.run_dir("run"))
+
+    def test_leaves_alone_what_is_read_and_what_a_run_holds(self):
+        config = self.configure("run", trainer__total_training_steps=100000, trainer__test_freq=-1)
+        process = self.start(config)
+        self.wait_until(lambda: checkpoint_files.steps(self.run_dir("run")), "a first save", process)
+        # As a reader does; the one that is caught may have gone before the lock is taken.
+        held = None
+
+        def caught():
+            nonlocal held
+            for step in checkpoint_files.steps(self.run_dir("run")):
+                path = self.run_dir("run") / f"global_step_{step}" / "manifest.json"
+                try:
+                    file = open(path, encoding="utf-8")
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except OSError:
+                    continue
+                if path.exists():
+                    self.addCleanup(file.close)
+                    held = (step, file)
+                    return True
+            return False
+
+        self.wait_until(caught, "a lock on a checkpoint", process)
+        step, file = held
+        self.wait_until(
+            lambda: max(checkpoint_files.steps(self.run_dir("run")), default=0) > step + 6, "three more", process
+        )
+        self.assertIn(step, checkpoint_files.steps(self.run_dir("run")))
+
+        refused = harness.keel("ckpt", "prune", "--keep-latest", "1", self.run_dir("run"))
+        self.assertNotEqual(refused.returncode, 0)
+        self.assertIn("in use", refused.stderr)
+        self.assertIn(str(process.pid), refused.stderr)
+
+        file.close()
+        self.wait_until(
+            lambda: step not in checkpoint_files.steps(self.run_dir("run")), "the removal of what was read", process
+        )
+
+    def test_a_resharded_checkpoint_goes_on_bit_for_bit(self):
+        layout = {"actor_rollout_ref__actor__megatron__tensor_model_parallel_size": 2}
+        self.train(self.configure("run", trainer__max_ckpts_to_keep=None, **layout), ranks=2)
+        source = self.run_dir("run") / "global_step_20"
+        self.ckpt("reshard", "--world", 3, source, self.run_dir("resharded"))
+        target = self.run_dir("resharded") / "global_step_20"
+        self.assertEqual(len(list((target / "actor/model").iterdir())), 3)
+        self.assertEqual(checkpoint_files.digests(target), checkpoint_files.digests(source))
+        self.ckpt("diff", source, target)
+        self.ckpt("diff", source, self.run_dir("run") / "global_step_22", expect=1)
+        self.train(
+            self.configure(
+                "on",
+                trainer__resume_mode="resume_path",
+                trainer__resume_from_path=str(target),
+                **layout,
+            ),
+            ranks=2,
+        )
+        last = "global_step_24"
+        self.ckpt("diff", "--scope", "actor/model", self.run_dir("run") / last, self.run_dir("on") / last)
+        self.ckpt("diff", "--scope", "actor/optimizer", self.run_dir("run") / last, self.run_dir("on") / last)
+        straight, resumed = self.metrics("run"), self.metrics("on")
+        for step in resumed:
+            self.assertEqual(harness.stable(resumed[step]), harness.stable(straight[step]))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,51 @@
+#include <fmt/format.h>
+
+#include <optional>
+#include <ostream>
+
+#include "checkpoint/reshard.h"
+#include "checkpoint/step_reader.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "tools/ckpt/ckpt_commands.h"
+#include "tools/ckpt/ckpt_paths.h"
+
+namespace keel::tools {
+
+int CkptReshard(const CkptReshardOptions& options, std::ostream& out, std::ostream& err) {
+  if ((options.world > 0) == !options.like.empty()) {
+    return Fail(Status(StatusCode::kUsage, "reshard: give --world or --like"), err);
+  }
+  const auto place = OpenStep(options.source);
+  if (!place.ok()) return Fail(place.status(), err);
+  const auto source = checkpoint::StepReader::Open(*place->fs, place->directory);
+  if (!source.ok()) return Fail(source.status(), err);
+  checkpoint::ReshardOptions reshard;
+  reshard.threads = options.threads > 0 ? options.threads : Cores();
+  std::optional<StepPath> like_place;
+  std::optional<checkpoint::StepReader> like;
+  if (options.like.empty()) {
+    reshard.world = options.world;
+  } else {
+    auto opened = OpenStep(options.like);
+    if (!opened.ok()) return Fail(opened.status(), err);
+    like_place = std::move(opened).value();
+    auto reader = checkpoint::StepReader::Open(*like_place->fs, like_place->directory);
+    if (!reader.ok()) return Fail(reader.status(), err);
+    like = std::move(reader).value();
+    reshard.like = &*like;
+  }
+  const auto run = OpenPosixFileSystem(options.run, true);
+  if (!run.ok()) return Fail(run.status(), err);
+  LogOptions quiet;
+  quiet.level = LogLevel::kWarning;
+  Logger log(quiet);
+  const auto report = checkpoint::ReshardCheckpoint(*source, **run, SystemClock(), log, reshard);
+  if (!report.ok()) return Fail(report.status(), err);
+  out << fmt::format("wrote {}/{}: {} tensor files, {} in {:.2f} s\n", options.run,
+                     report->directory, report->tensor_files, HumanBytes(report->bytes),
+                     report->seconds);
+  return 0;
+}
+
+}  // namespace keel::tools
