@@ -105,13 +105,39 @@ void ReadRope(Reader& reader, HfConfig& config) {
   if (!rope.status().ok()) reader.Problem("rope_parameters" + rope.status().message());
 }
 
+std::vector<int64_t> ReadEosTokenIds(Reader& reader) {
+  const Json* eos = reader.Find("eos_token_id");
+  if (eos == nullptr) return {};
+  const Json list = eos->is_array() ? *eos : Json::array({*eos});
+  std::vector<int64_t> ids;
+  for (const Json& id : list) {
+    if (id.is_number_integer()) {
+      ids.push_back(id.get<int64_t>());
+    } else {
+      reader.Wrong("eos_token_id", "an integer, a list of integers or null", *eos);
+      return {};
+    }
+  }
+  return ids;
+}
+
+Status NotAMap(std::string_view where) {
+  return Status(StatusCode::kInvalidData,
+                fmt::format("{}: expected a map of Hugging Face keys", where));
+}
+
 }  // namespace
 
+Result<std::vector<int64_t>> ParseEosTokenIds(const Json& json, std::string_view where) {
+  if (!json.is_object()) return NotAMap(where);
+  Reader reader(json, where);
+  std::vector<int64_t> ids = ReadEosTokenIds(reader);
+  KEEL_RETURN_IF_ERROR(reader.status());
+  return ids;
+}
+
 Result<HfConfig> ParseHfConfig(const Json& json, std::string_view where) {
-  if (!json.is_object()) {
-    return Status(StatusCode::kInvalidData,
-                  fmt::format("{}: expected a map of Hugging Face keys", where));
-  }
+  if (!json.is_object()) return NotAMap(where);
   Reader reader(json, where);
   HfConfig config;
   const std::string type = reader.String("model_type", "");
@@ -168,17 +194,7 @@ Result<HfConfig> ParseHfConfig(const Json& json, std::string_view where) {
   if (dtype == "bfloat16") config.dtype = DType::kBF16;
   if (dtype == "float16") config.dtype = DType::kF16;
   if (reader.Find("bos_token_id") != nullptr) config.bos_token_id = reader.Int("bos_token_id", 0);
-  if (const Json* eos = reader.Find("eos_token_id")) {
-    if (eos->is_number_integer()) {
-      config.eos_token_ids.push_back(eos->get<int64_t>());
-    } else if (eos->is_array()) {
-      for (const Json& id : *eos) {
-        if (id.is_number_integer()) config.eos_token_ids.push_back(id.get<int64_t>());
-      }
-    } else {
-      reader.Wrong("eos_token_id", "an integer or a list", *eos);
-    }
-  }
+  config.eos_token_ids = ReadEosTokenIds(reader);
   KEEL_RETURN_IF_ERROR(reader.status());
   return config;
 }

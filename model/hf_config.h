@@ -43,7 +43,7 @@ struct HfConfig {
   double initializer_range = 0.02;
   std::optional<DType> dtype;  // of the weights in the directory
   std::optional<int64_t> bos_token_id;
-  std::vector<int64_t> eos_token_ids;  // a number or a list in the file
+  std::vector<int64_t> eos_token_ids;  // a number or a list in the file; null or missing: none
 
   bool qk_norm() const { return family == Family::kQwen3; }
   // Parameters; a tied embedding counts once.
@@ -57,6 +57,9 @@ struct HfConfig {
 // expected and what was found; unsupported features (sliding windows, other rope types, mlp_bias,
 // other activations) are refused by name.
 Result<HfConfig> ParseHfConfig(const Json& json, std::string_view where);
+
+// `eos_token_id` alone: of a generation_config.json, which has it too.
+Result<std::vector<int64_t>> ParseEosTokenIds(const Json& json, std::string_view where);
 
 // config.json for an export: v4 spellings, which transformers v5 still reads. `source`, when given,
 // is the original config whose other keys are kept.

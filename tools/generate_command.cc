@@ -39,9 +39,7 @@ void Generate(const Arguments& a) {
   std::ofstream out(a.output);
   if (!out)
     throw Error(StatusCode::kCannotCreate, fmt::format("--output {}: cannot be written", a.output));
-  std::vector<int64_t> ends = model.config().eos_token_ids;
-  if (ends.empty() && model.tokenizer() != nullptr && model.tokenizer()->eos())
-    ends.push_back(*model.tokenizer()->eos());
+  const std::vector<int64_t>& ends = model.stop_ids();
   int64_t generated = 0;
   for (size_t r = 0; r < rows.size(); ++r) {
     const Philox rng(a.seed, kSampleStream + r);

@@ -10,8 +10,16 @@ namespace keel::tools {
 
 HfInference::HfInference(const std::string& directory, const std::string& dtype) {
   const auto source =
-      ValueOrThrow(trainer::ResolveModel(directory, Json::object(), DType::kF32, 0));
+      ValueOrThrow(trainer::ResolveModel(directory, Json::object(), DType::kF32, nullptr));
   config_ = source.config;
+  stop_ids_ = config_.eos_token_ids;
+  for (const auto& document : source.documents) {
+    if (!document.path.ends_with("/generation_config.json")) continue;
+    const std::string where = directory + "/generation_config.json";
+    const Json json = ValueOrThrow(ParseJson(document.content, where));
+    const auto ids = ValueOrThrow(model::ParseEosTokenIds(json, where));
+    stop_ids_.insert(stop_ids_.end(), ids.begin(), ids.end());
+  }
   const bool bf16 = dtype == "bfloat16" || (dtype.empty() && config_.dtype == DType::kBF16);
   group_ = parallel::MakeSingleGroup("single");
   model::DecoderOptions options;

@@ -20,11 +20,14 @@ class HfInference {
 
   model::Decoder& decoder() { return *decoder_; }
   const model::HfConfig& config() const { return config_; }
+  // The ids that end a text: those that config.json and generation_config.json name, and no others.
+  const std::vector<int64_t>& stop_ids() const { return stop_ids_; }
   // By vocabulary: bytes for 259 ids; null when the rows must bring input_ids.
   const model::Tokenizer* tokenizer() const { return tokenizer_.get(); }
 
  private:
   model::HfConfig config_;
+  std::vector<int64_t> stop_ids_;
   std::unique_ptr<parallel::ProcessGroup> group_;
   std::unique_ptr<model::Decoder> decoder_;
   std::unique_ptr<parallel::GradBuffer> storage_;

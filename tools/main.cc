@@ -6,27 +6,15 @@
 #include <string_view>
 
 #include "common/status.h"
-#include "common/text.h"
 #include "tools/ckpt/ckpt_commands.h"
 #include "tools/command.h"
 #include "tools/crash_report.h"
+#include "tools/usage.h"
 
 namespace {
 
 constexpr int kExitUsage = 64;
 constexpr int kExitSoftware = 70;
-
-// "did you mean train?" for a mistyped subcommand.
-std::string Suggestion(const CLI::App& app, int argc, char** argv) {
-  if (argc < 2) return "";
-  std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
-  for (const std::string& name : names) {
-    if (name == argv[1]) return "";
-  }
-  const std::string near = keel::Closest(argv[1], names);
-  return near.empty() ? "" : fmt::format("\ndid you mean keel {}?", near);
-}
 
 int Run(int argc, char** argv) {
   CLI::App app{
@@ -59,8 +47,7 @@ int Run(int argc, char** argv) {
     app.parse(launch ? 2 : argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    fmt::print(stderr, "keel: {}{}\nkeel --help lists the commands\n", error.what(),
-               Suggestion(app, argc, argv));
+    fmt::print(stderr, "{}", keel::tools::ExplainUsage(app, argc, argv, error.what()));
     return kExitUsage;
   }
   return context.exit_code;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <optional>
 
 #include "checkpoint/hf_model_dir.h"
 #include "common/file_system.h"
@@ -24,13 +25,21 @@ constexpr std::array kTokenizerFiles = {"tokenizer.json",
 }  // namespace
 
 Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DType dtype,
-                                 int64_t tokenizer_vocab) {
+                                 const model::Tokenizer* tokenizer) {
   ModelSource source;
   source.directory = path;
   std::string where = "actor_rollout_ref.model.config";
   if (path.empty()) {
     source.json = keys;
-    if (!source.json.contains("vocab_size")) source.json["vocab_size"] = tokenizer_vocab;
+    if (tokenizer != nullptr) {
+      const auto fill = [&](const char* key, std::optional<int64_t> value) {
+        if (value && !source.json.contains(key)) source.json[key] = *value;
+      };
+      fill("vocab_size", tokenizer->vocab_size());
+      // So that whoever generates with an export stops where the training texts ended.
+      fill("bos_token_id", tokenizer->bos());
+      fill("eos_token_id", tokenizer->eos());
+    }
   } else {
     where = path + "/config.json";
     const auto fs = OpenPosixFileSystem(path, false, LinkPolicy::kFollow);

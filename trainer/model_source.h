@@ -9,6 +9,7 @@
 #include "common/shard_table.h"
 #include "common/status.h"
 #include "model/hf_config.h"
+#include "model/tokenizer.h"
 
 namespace keel::trainer {
 
@@ -21,9 +22,11 @@ struct ModelSource {
   std::vector<checkpoint::Document> documents;
 };
 
-// `path` names a directory, or is empty: then `keys` are config.json's. Errors name file and key.
+// `path` names a directory, or is empty: then `keys` are config.json's, and what they do not say of
+// the vocabulary and of the ids that begin and end a text comes from the tokenizer, which may be
+// null otherwise. Errors name file and key.
 Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DType dtype,
-                                 int64_t tokenizer_vocab);
+                                 const model::Tokenizer* tokenizer);
 
 // Fills the views of `table` from the weights of a directory, converting to the table's dtype. A
 // tied lm_head may be absent.

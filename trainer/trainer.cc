@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "checkpoint/checkpointer.h"
+#include "checkpoint/names.h"
 #include "common/clock.h"
 #include "common/fail_point.h"
 #include "common/file_system.h"
@@ -128,15 +129,28 @@ class Run {
     if (inputs_.status != nullptr) inputs_.status->Set(state_.step, phase);
   }
 
+  // A checkpoint by name that is not there.
+  void CheckResumePath() const {
+    if (c_.trainer.resume_mode != "resume_path") return;
+    const auto fs = OpenPosixFileSystem(*c_.trainer.resume_from_path, false);
+    if (!fs.ok()) throw Error(fs.status().WithContext("trainer.resume_from_path"));
+    const auto manifest = (*fs)->Stat(checkpoint::kManifestName);
+    if (!manifest.ok()) {
+      throw Error(manifest.status().WithContext(
+          "trainer.resume_from_path: expected a checkpoint, <run folder>/global_step_<N>"));
+    }
+  }
+
   // 1. Model shape, tokenizer, samples. Bad input ends the run here, before any connection.
   void SetUpData() {
     Phase("data");
+    CheckResumePath();
     tokenizer_ = ValueOrThrow(model::MakeTokenizer(c_.data.tokenizer));
     dtype_ = c_.actor_rollout_ref.model.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
     const DType stored = dtype_ == at::kBFloat16 ? DType::kBF16 : DType::kF32;
-    source_ = ValueOrThrow(ResolveModel(c_.actor_rollout_ref.model.path.value_or(""),
-                                        c_.actor_rollout_ref.model.config, stored,
-                                        tokenizer_->vocab_size()));
+    source_ =
+        ValueOrThrow(ResolveModel(c_.actor_rollout_ref.model.path.value_or(""),
+                                  c_.actor_rollout_ref.model.config, stored, tokenizer_.get()));
     if (source_.config.vocab_size < tokenizer_->vocab_size()) {
       throw Error(StatusCode::kConfig,
                   fmt::format("vocab_size {} is less than the tokenizer's {} ids",

@@ -98,7 +98,14 @@ class BadConfig(BadInput):
         self.train_refused(CONFIG, "layer", ranks=2, **changes)
 
     def test_unknown_command(self):
-        self.refused(["tarin"], USAGE, "did you mean keel train?")
+        self.refused(["tarin", "a.yaml"], USAGE, 'keel: unknown command "tarin"', "did you mean keel train?")
+        self.refused(
+            ["ckpt", "inspct"], USAGE, 'keel ckpt: unknown command "inspct"', "did you mean keel ckpt inspect?"
+        )
+        self.refused(["serve"], USAGE, '"serve"', "train", "generate", "ckpt")
+
+    def test_unknown_option(self):
+        self.refused(["generate", "--modle", "x"], USAGE, "--modle", "did you mean --model?")
 
     def test_missing_argument(self):
         self.refused(["train"], USAGE, "config")
@@ -248,10 +255,16 @@ class BadCheckpoint(BadInput):
         self.refused(["train", config], CONFIG, "another model", "global_step_4")
 
     def test_missing_resume_path(self):
-        config = self.config(
-            "other", trainer__resume_mode="resume_path", trainer__resume_from_path=str(self.folder / "none")
-        )
-        self.refused(["train", config], DATA, str(self.folder / "none"))
+        for name in ("none", "none/global_step_4", "trained/global_step_5"):
+            path = str(self.folder / name)
+            config = self.config("other", trainer__resume_mode="resume_path", trainer__resume_from_path=path)
+            for ranks in (1, 2):
+                self.refused(self.command(config, ranks), NO_INPUT, "trainer.resume_from_path", path)
+
+    def test_resume_path_that_is_no_checkpoint(self):
+        path = str(self.run_dir("trained"))
+        config = self.config("other", trainer__resume_mode="resume_path", trainer__resume_from_path=path)
+        self.refused(["train", config], NO_INPUT, "trainer.resume_from_path", path, "global_step_<n>")
 
     def damage(self, path):
         content = bytearray(path.read_bytes())

@@ -1,6 +1,7 @@
 """Signals, hangs and other launchers: whoever starts the ranks, and however they are stopped."""
 
 import signal
+import socket
 import subprocess
 import sys
 import unittest
@@ -79,15 +80,25 @@ class Torchrun(harness.Job):
 
 
 class TwoOnOneFolder(harness.Job):
-    def test_the_second_is_refused(self):
+    def test_the_second_names_the_holder_and_leaves(self):
         config = self.config("shared", trainer__total_training_steps=100000, trainer__save_freq=100000)
         first = self.start(config)
         self.wait_until(lambda: self.metrics("shared"), "step 1", first)
-        second = harness.keel("train", config)
-        self.assertNotEqual(second.returncode, 0)
-        self.assertIn("in use by another run", second.stderr)
-        self.assertIn(str(self.run_dir("shared")), second.stderr)
-        self.assertIsNone(first.poll())
+        holder = f"host {socket.gethostname()}, pid {first.pid}, since 2"
+        for ranks in (1, 2):
+            second = harness.keel(*self.command(config, ranks))
+            output = second.stdout + second.stderr
+            # Not 75, which says that the state is saved, and to run again.
+            self.assertEqual(second.returncode, 69, output[-3000:])
+            self.assertIn(f"{self.run_dir('shared')} is in use", output)
+            self.assertIn(holder, output)
+            self.assertNotIn("preempted", output)
+        seen = len(self.metrics("shared"))
+        self.wait_until(lambda: len(self.metrics("shared")) > seen, "a step after the second left", first)
+        harness.kill(first.pid)
+        first.wait()
+        # A killed holder lets go.
+        self.train(config, "trainer.total_training_steps=1", "trainer.resume_mode=disable")
 
 
 if __name__ == "__main__":

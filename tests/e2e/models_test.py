@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import subprocess
 import sys
 import unittest
@@ -77,6 +78,68 @@ class Generate(harness.Job):
                 expected = json.loads((folder / "generate.json").read_text())
                 found = harness.read_jsonl(output)
                 self.assertEqual([r["output_ids"] for r in found], [r["output_ids"] for r in expected])
+
+    def generate(self, model, *arguments, tokens=16):
+        output = self.folder / "generated.jsonl"
+        done = harness.keel(
+            "generate", "--model", model, "--input", self.prompts, "--output", output,
+            "--max-new-tokens", tokens, *arguments,
+        )  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return harness.read_jsonl(output)
+
+    def edit(self, path, **changes):
+        content = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps({**content, **changes}))
+
+    def test_stops_at_the_ids_that_are_named_and_at_no_others(self):
+        model = self.folder / "hf"
+        shutil.copytree(FIXTURES / "llama" / "hf", model)
+        self.prompts = FIXTURES / "llama" / "prompts.jsonl"
+        free = self.generate(model)
+        self.assertEqual({row["finish_reason"] for row in free}, {"length"})
+
+        def check(*ends):
+            for whole, row in zip(free, self.generate(model), strict=True):
+                ids = whole["output_ids"]
+                at = next((i for i, token in enumerate(ids) if token in ends), None)
+                self.assertEqual(row["output_ids"], ids if at is None else ids[: at + 1])
+                self.assertEqual(row["finish_reason"], "length" if at is None else "stop")
+
+        first, second = free[0]["output_ids"][3], free[-1]["output_ids"][5]
+        self.edit(model / "config.json", eos_token_id=first)
+        check(first)
+        self.edit(model / "config.json", eos_token_id=[first, second])
+        check(first, second)
+        self.edit(model / "config.json", eos_token_id=None)
+        check()
+        self.edit(model / "generation_config.json", eos_token_id=[second])
+        check(second)
+        self.edit(model / "config.json", eos_token_id=first)
+        check(first, second)
+        self.edit(model / "generation_config.json", eos_token_id="x")
+        done = harness.keel(
+            "generate", "--model", model, "--input", self.prompts, "--output", self.folder / "none.jsonl"
+        )
+        self.assertEqual(done.returncode, 65)
+        self.assertIn("generation_config.json: eos_token_id: expected an integer", done.stderr)
+
+    def test_the_byte_tokenizers_end_is_no_end_of_a_model_without_one(self):
+        # At this temperature every token is about as likely as any other.
+        model = FIXTURES / "llama" / "hf"
+        self.prompts = self.folder / "prompts.jsonl"
+        self.prompts.write_text('{"input_ids": [1]}\n' * 20)
+        rows = self.generate(model, "--temperature", 1000, tokens=100)
+        self.assertEqual({len(row["output_ids"]) for row in rows}, {100})
+        self.assertEqual({row["finish_reason"] for row in rows}, {"length"})
+        self.assertTrue(any(257 in row["output_ids"][:-1] for row in rows))
+
+    def test_an_export_names_the_end_of_its_training_texts(self):
+        self.train(self.config("run", trainer__save_freq=1, trainer__total_training_steps=1))
+        config = json.loads(
+            (self.run_dir("run") / "global_step_1" / "actor" / "huggingface" / "config.json").read_text()
+        )
+        self.assertEqual((config["bos_token_id"], config["eos_token_id"]), (256, 257))
 
 
 class Train(harness.Job):
