@@ -304,7 +304,7 @@ Result<ReshardReport> ReshardCheckpoint(const StepReader& source, FileSystem& ru
     return Status(StatusCode::kUsage, fmt::format("reshard: {}", fmt::join(problems, "; ")));
   }
   const Stopwatch watch(clock);
-  KEEL_ASSIGN_OR_RETURN(const auto lock, TakeRunLock(run, "keel ckpt reshard", clock, log));
+  KEEL_ASSIGN_OR_RETURN(const auto lock, RunLock::Take(run, "keel ckpt reshard", clock));
   KEEL_ASSIGN_OR_RETURN(ReshardReport report, Resharder(source, run, clock, log, options).Run());
   report.seconds = watch.Elapsed();
   const Json record = {{"time", FormatUtc(clock.Wall())},

@@ -181,8 +181,7 @@ TEST(Reshard, RefusesToOverwriteAndToDisturb) {
   const Status itself = Reshard(*disk, *disk, 4).status();
   EXPECT_EQ(itself.code(), StatusCode::kAlreadyExists);
   SimFileSystem target;
-  Logger log(Quiet());
-  const auto held = ValueOrThrow(TakeRunLock(target, "a run", SystemClock(), log));
+  const auto held = ValueOrThrow(RunLock::Take(target, "a run", SystemClock()));
   EXPECT_EQ(Reshard(*disk, target, 4).status().code(), StatusCode::kBusy);
 }
 
