@@ -13,8 +13,10 @@ namespace keel::trainer {
 options::Schema MakeSchema(Config& c) {
   options::Schema s;
   TrainerSection& t = c.trainer;
-  s.Add("trainer.task", t.task, "What to train: `pretrain` on text, or `sft` on answers alone.")
-      .OneOf({"pretrain", "sft", "rl"});
+  s.Add("trainer.task", t.task,
+        "What to train: `pretrain` on text, `sft` on answers alone, `dpo` on preferred and rejected "
+        "answers, or `rl` on rewards.")
+      .OneOf({"pretrain", "sft", "dpo", "rl"});
   s.Add("trainer.default_local_dir", t.default_local_dir,
         "The run's folder: metrics, checkpoints, resolved configuration.");
   s.Add("trainer.total_training_steps", t.total_training_steps,
@@ -86,6 +88,10 @@ options::Schema MakeSchema(Config& c) {
   s.Add("trainer.save_before_deadline", t.save_before_deadline,
         "`HH:MM:SS` of run time by which a last save must be done, such as a batch job's limit; the "
         "run then ends as if preempted.");
+  s.Add("trainer.critic_warmup", t.critic_warmup,
+        "RL: first steps in which the critic alone learns.")
+      .Range(0)
+      .Unit("steps");
 
   DataSection& d = c.data;
   s.Add("data.train_files", d.train_files,
@@ -114,6 +120,22 @@ options::Schema MakeSchema(Config& c) {
       .Range(1)
       .Unit("sequences");
   s.Add("data.shuffle", d.shuffle, "A new order every epoch, from the seed.");
+  s.Add("data.max_prompt_length", d.max_prompt_length,
+        "RL and DPO: tokens of the longest prompt; `truncation` says what becomes of a longer one.")
+      .Range(1)
+      .Unit("tokens");
+  s.Add("data.max_response_length", d.max_response_length,
+        "RL: tokens that are generated at most; DPO: of the longest answer.")
+      .Range(1)
+      .Unit("tokens");
+  s.Add("data.filter_overlong_prompts", d.filter_overlong_prompts,
+        "Leave out rows with longer prompts, whatever `truncation` says.");
+  s.Add("data.reward_fn_key", d.reward_fn_key,
+        "RL: key of the data source's name, by which `reward.type: auto` chooses the rule.");
+  s.Add("data.answer_key", d.answer_key,
+        "RL: key of the right answer; `ground_truth` and `reward_model.ground_truth` are known too.");
+  s.Add("data.chosen_key", d.chosen_key, "DPO: key of the preferred answer.");
+  s.Add("data.rejected_key", d.rejected_key, "DPO: key of the rejected answer.");
 
   ModelSection& m = c.actor_rollout_ref.model;
   s.Add("actor_rollout_ref.model.path", m.path,
@@ -198,6 +220,9 @@ options::Schema MakeSchema(Config& c) {
       .OneOf({"auto", "buffered", "direct"});
   s.Add(checkpoint + "on_busy", k.on_busy, "A save that is due while one is in flight.")
       .OneOf({"wait", "skip", "supersede"});
+
+  AddActorRlOptions(c, s);  // the rest of actor_rollout_ref: a root's keys stand together
+  AddRlOptions(c, s);
   return s;
 }
 
@@ -224,6 +249,7 @@ Result<LoadedConfig> LoadConfig(const std::string& path,
   if (loaded.config.data.tokenizer != "bytes") absolute(loaded.config.data.tokenizer);
   if (loaded.config.actor_rollout_ref.model.path)
     absolute(*loaded.config.actor_rollout_ref.model.path);
+  if (loaded.config.critic.model.path) absolute(*loaded.config.critic.model.path);
   return loaded;
 }
 
@@ -250,7 +276,10 @@ std::vector<std::string> ValidateConfig(const Config& c, int world) {
   const auto& optim = c.actor_rollout_ref.actor.optim;
 
   // Not in this release: one place, so that lifting a limit is one line.
-  if (c.trainer.task == "rl") say("trainer.task: rl is not in this release; use pretrain or sft");
+  if (c.trainer.task == "rl" || c.trainer.task == "dpo") {
+    say(fmt::format("trainer.task: {} is not in this release; use pretrain or sft",
+                    c.trainer.task));
+  }
   if (!megatron.use_distributed_optimizer)
     say("actor_rollout_ref.actor.megatron.use_distributed_optimizer: false is not supported; the "
         "state is always divided over data-parallel ranks");
@@ -273,6 +302,7 @@ std::vector<std::string> ValidateConfig(const Config& c, int world) {
                     c.data.train_batch_size, dp, c.data.micro_batch_size_per_gpu,
                     dp * c.data.micro_batch_size_per_gpu));
   }
+  for (std::string& problem : ValidateRlConfig(c, dp)) say(std::move(problem));
   if (!c.trainer.total_training_steps && !c.trainer.total_epochs) {
     say("trainer.total_training_steps and trainer.total_epochs are both null: give one");
   }

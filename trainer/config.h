@@ -10,6 +10,7 @@
 #include "common/json.h"
 #include "common/options/schema.h"
 #include "common/status.h"
+#include "trainer/config_rl.h"
 
 namespace keel::trainer {
 
@@ -39,6 +40,7 @@ struct TrainerSection {
   std::string disk_check = "refuse";
   std::optional<double> preemption_grace_seconds;
   std::optional<std::string> save_before_deadline;
+  int64_t critic_warmup = 0;
 };
 
 struct DataSection {
@@ -55,6 +57,13 @@ struct DataSection {
   int64_t train_batch_size = 8;
   int64_t micro_batch_size_per_gpu = 1;
   bool shuffle = true;
+  int64_t max_prompt_length = 512;
+  int64_t max_response_length = 512;
+  bool filter_overlong_prompts = false;
+  std::string reward_fn_key = "data_source";
+  std::string answer_key = "answer";
+  std::string chosen_key = "chosen";
+  std::string rejected_key = "rejected";
 };
 
 struct ModelSection {
@@ -107,17 +116,23 @@ struct ActorSection {
   MegatronSection megatron;
   OptimSection optim;
   CheckpointSection checkpoint;
+  ActorLossSection loss;  // its keys stand directly under actor
 };
 
 struct ActorRolloutRefSection {
   ModelSection model;
   ActorSection actor;
+  RefSection ref;
 };
 
 struct Config {
   TrainerSection trainer;
   DataSection data;
   ActorRolloutRefSection actor_rollout_ref;
+  CriticSection critic;
+  AlgorithmSection algorithm;
+  RewardSection reward;
+  DpoSection dpo;
 };
 
 // The table, bound to `config`, which must outlive it.

@@ -318,6 +318,9 @@ Option& Schema::Add(std::string path, double& field, std::string doc) {
 Option& Schema::Add(std::string path, std::string& field, std::string doc) {
   return Append(MakeOption(std::move(path), Kind::kString, field, std::move(doc)));
 }
+Option& Schema::Add(std::string path, std::optional<bool>& field, std::string doc) {
+  return Append(MakeOption(std::move(path), Kind::kBool, field, std::move(doc)));
+}
 Option& Schema::Add(std::string path, std::optional<int64_t>& field, std::string doc) {
   return Append(MakeOption(std::move(path), Kind::kInt, field, std::move(doc)));
 }

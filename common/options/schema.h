@@ -60,6 +60,7 @@ class Schema {
   Option& Add(std::string path, int64_t& field, std::string doc);
   Option& Add(std::string path, double& field, std::string doc);
   Option& Add(std::string path, std::string& field, std::string doc);
+  Option& Add(std::string path, std::optional<bool>& field, std::string doc);
   Option& Add(std::string path, std::optional<int64_t>& field, std::string doc);
   Option& Add(std::string path, std::optional<double>& field, std::string doc);
   Option& Add(std::string path, std::optional<std::string>& field, std::string doc);

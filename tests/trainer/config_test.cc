@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -32,7 +33,7 @@ TEST(ConfigTest, RefusalsNamePlaceExpectationAndWayOut) {
            Case{"trainer:\n  seed: 1\n  seed: 2\n",
                 {"run.yaml:3:3", "duplicate key \"seed\", first given at line 2"}},
            Case{"trainer: {task: pretrian}\n",
-                {"expected one of pretrain, sft, rl", "did you mean pretrain?"}},
+                {"expected one of pretrain, sft, dpo, rl", "did you mean pretrain?"}},
            Case{"data:\n  max_length: 1\n", {"data.max_length: expected at least 2, got 1"}},
            Case{"trainer:\n  val_before_train: yes\n",
                 {"expected true or false", "write true or false"}},
@@ -107,6 +108,33 @@ TEST(ConfigTest, WhatDoesNotFitTogetherNamesBothKeys) {
   config.trainer.save_before_deadline = "90 minutes";
   config.actor_rollout_ref.actor.checkpoint.staging.host_memory_cap = 4096;
   EXPECT_EQ(ValidateConfig(config, 8).size(), 4u);
+}
+
+TEST(ConfigTest, RlSettingsThatDoNotGoTogetherAreRefusedAtOnce) {
+  Config config;
+  config.trainer.task = "rl";
+  config.data.train_batch_size = 8;
+  EXPECT_TRUE(ValidateRlConfig(config, 2).empty());
+  config.critic.enable = false;  // gae
+  config.trainer.critic_warmup = 3;
+  config.actor_rollout_ref.actor.loss.ppo_mini_batch_size = 3;  // neither of 8 nor over dp 2
+  config.actor_rollout_ref.actor.loss.loss_scale_factor = 7;
+  config.algorithm.rollout_correction.rollout_is = "token";
+  config.algorithm.rollout_correction.rollout_is_threshold = "0";
+  config.reward.type = "http";
+  config.reward.overlong_buffer = {true, 1000, 1};
+  const auto problems = ValidateRlConfig(config, 2);
+  for (const char* part :
+       {"critic.enable", "trainer.critic_warmup", "data.train_batch_size 8 is not a multiple",
+        "ppo_mini_batch_size 3 is not a multiple of the 2", "loss_scale_factor",
+        "rollout_is_threshold is '0'", "reward.url", "reward.overlong_buffer.len 1000"}) {
+    EXPECT_TRUE(std::any_of(problems.begin(), problems.end(), [&](const std::string& p) {
+      return p.find(part) != std::string::npos;
+    })) << part;
+  }
+  EXPECT_EQ(problems.size(), 8u);
+  config.trainer.task = "sft";
+  EXPECT_TRUE(ValidateRlConfig(config, 2).empty());
 }
 
 TEST(ConfigTest, RunTimes) {
