@@ -219,6 +219,18 @@ KEEL_INLINE void SoftmaxGradientBody(T* logits, int64_t row_stride, int64_t rows
   }
 KEEL_FOR_BOTH(KEEL_DEFINE)
 
+KEEL_CLONES float ExpDistance(const float* x, int64_t n, float largest, float scale, float* out) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; ++i) {
+    const float v = (x[i] - largest) * scale;
+    const float e = v < -87.33654f ? 0.0f : Exp(v);
+    out[i] = e;
+    sum += e;
+  }
+  return sum;
+}
+
 namespace {
 
 KEEL_INLINE float AdamWElement(const AdamWScalars& s, float gradient, float value, float* m,

@@ -45,6 +45,10 @@ template <typename T>
 void SoftmaxGradient(T* logits, int64_t row_stride, int64_t rows, int64_t columns,
                      const int64_t* targets, const float* log_sum, const float* weight);
 
+// out[i] = exp((x[i] - largest) * scale), 0 where that is below the smallest normal number. Returns
+// their sum.
+float ExpDistance(const float* x, int64_t n, float largest, float scale, float* out);
+
 struct AdamWScalars {
   float lr, beta1, beta2, eps, weight_decay;
   float bias_correction1;       // 1 - beta1^t

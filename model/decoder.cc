@@ -6,6 +6,7 @@
 
 #include "common/hash.h"
 #include "common/philox.h"
+#include "model/decoder_block.h"
 #include "model/recompute.h"
 #include "parallel/autograd_capture.h"
 #include "parallel/regions.h"
@@ -14,20 +15,6 @@ namespace keel::model {
 
 using parallel::Parameter;
 using parallel::ParameterPiece;
-
-struct Decoder::Block {
-  Parameter* input_norm = nullptr;
-  Parameter* qkv = nullptr;       // [q heads | k heads | v heads] of this rank
-  Parameter* qkv_bias = nullptr;  // Qwen2
-  Parameter* q_norm = nullptr;    // Qwen3
-  Parameter* k_norm = nullptr;
-  Parameter* output = nullptr;
-  Parameter* output_bias = nullptr;  // Llama and Qwen3 with attention_bias
-  Parameter* post_norm = nullptr;
-  Parameter* gate_up = nullptr;  // [gate | up] of this rank
-  Parameter* down = nullptr;
-  std::vector<Parameter*> all;
-};
 
 namespace {
 
@@ -338,65 +325,6 @@ at::Tensor Decoder::LogProbs(const at::Tensor& hidden, const at::Tensor& targets
 at::Tensor Decoder::Logits(const at::Tensor& hidden) {
   const at::NoGradGuard no_grad;
   return parallel::GatheredLogits(head_, RmsNorm(hidden, *final_norm_, config_.rms_norm_eps));
-}
-
-KvCache Decoder::MakeCache(int64_t batch, int64_t capacity) const {
-  return KvCache(static_cast<int64_t>(blocks_.size()), batch, capacity, attention_.kv_heads,
-                 attention_.head_dim,
-                 at::TensorOptions().dtype(options_.dtype).device(options_.device));
-}
-
-at::Tensor Decoder::CachedAttention(const Block& block, const at::Tensor& normed, int64_t batch,
-                                    int64_t t, int64_t layer, KvCache& cache) {
-  const parallel::ColumnParallelLinear project(tp_, block.qkv, block.qkv_bias);
-  const int64_t heads = attention_.heads;
-  const int64_t kv_heads = attention_.kv_heads;
-  const int64_t d = attention_.head_dim;
-  const int64_t past = cache.length();
-  at::Tensor qkv = project.Forward(normed);
-  if (block.q_norm != nullptr) {
-    qkv = NormalizeHeads(qkv, attention_, *block.q_norm, *block.k_norm, config_.rms_norm_eps);
-  }
-  const auto int_options = at::TensorOptions().dtype(at::kInt).device(options_.device);
-  const at::Tensor positions = at::arange(past, past + t, int_options).repeat({batch});
-  qkv = ApplyRope(qkv, attention_, rope_, positions)
-            .view({batch, t, heads + 2 * kv_heads, d})
-            .transpose(1, 2);
-  const auto [keys, values] = cache.Append(layer, qkv.narrow(1, heads, kv_heads),
-                                           qkv.narrow(1, heads + kv_heads, kv_heads));
-  // Token i of this call sees everything up to position past + i.
-  std::optional<at::Tensor> mask;
-  const bool causal = past == 0 && t > 1;
-  if (past > 0 && t > 1) {
-    mask = at::ones({t, past + t}, int_options.dtype(at::kBool)).tril(past);
-  }
-  const at::Tensor out = at::scaled_dot_product_attention(qkv.narrow(1, 0, heads), keys, values,
-                                                          mask, 0.0, causal, {}, heads != kv_heads);
-  return out.transpose(1, 2).reshape({batch * t, heads * d});
-}
-
-at::Tensor Decoder::Decode(const at::Tensor& ids, KvCache& cache) {
-  TORCH_CHECK(first_stage() && last_stage(), "Decode needs the whole model on one stage");
-  const at::NoGradGuard no_grad;
-  const int64_t batch = ids.size(0);
-  const int64_t t = ids.size(1);
-  Rope(cache.length() + t);
-  at::Tensor x =
-      parallel::VocabParallelEmbedding(tp_, embedding_).Forward(ids.reshape({batch * t}));
-  for (size_t layer = 0; layer < blocks_.size(); ++layer) {
-    const Block& block = blocks_[layer];
-    const parallel::RowParallelLinear output(tp_, block.output, block.output_bias);
-    const parallel::ColumnParallelLinear gate_up(tp_, block.gate_up, nullptr);
-    const parallel::RowParallelLinear down(tp_, block.down);
-    const at::Tensor normed = RmsNorm(x, *block.input_norm, config_.rms_norm_eps);
-    x = x + output.Forward(
-                CachedAttention(block, normed, batch, t, static_cast<int64_t>(layer), cache));
-    x = x +
-        down.Forward(SwiGlu(gate_up.Forward(RmsNorm(x, *block.post_norm, config_.rms_norm_eps))));
-  }
-  cache.Advance(t);
-  const at::Tensor last = x.view({batch, t, x.size(1)}).select(1, t - 1).contiguous();
-  return Logits(last);
 }
 
 ShardTable Decoder::Table(int dp_rank, int dp, bool with_tied_copies,

@@ -69,10 +69,14 @@ class Decoder {
   at::Tensor LogProbs(const at::Tensor& hidden, const at::Tensor& targets);
   at::Tensor Logits(const at::Tensor& hidden);  // [T, vocab]
 
-  // Whole model on this stage only: ids [batch, t] behind the cache's tokens -> logits of the last
-  // position [batch, vocab]. No gradient.
-  at::Tensor Decode(const at::Tensor& ids, KvCache& cache);
-  KvCache MakeCache(int64_t batch, int64_t capacity) const;
+  // Generation; the whole model must be on this stage. The batch's tokens go into the store, and
+  // the result is the hidden states [outputs, hidden] of the rows that are asked for. No gradient.
+  // On CPU a row does not depend on the batch around it, bit for bit. Collective over TP.
+  at::Tensor Decode(const DecodeBatch& batch, const KvStore& store);
+  // Logits [rows, vocab_size] fp32 of Decode's rows on every TP rank, rounded to the model's dtype
+  // as in training. Collective over TP.
+  at::Tensor DecodeLogits(const at::Tensor& hidden);
+  KvShape kv_shape() const;
 
   // Canonical weights of this rank. `replica` says which of the identical copies over DP this is.
   // Copies that another stage owns are left out unless `with_tied_copies` (loading fills them too).
@@ -88,8 +92,11 @@ class Decoder {
   const RopeTable& Rope(int64_t positions);
   at::Tensor RunBlock(const Block& block, const at::Tensor& x, const Packing& packing);
   at::Tensor Attention(const Block& block, const at::Tensor& normed, const Packing& packing);
-  at::Tensor CachedAttention(const Block& block, const at::Tensor& normed, int64_t batch, int64_t t,
-                             int64_t layer, KvCache& cache);
+
+  // Decode's memory, kept from call to call.
+  struct Workspace {
+    at::Tensor normed, projected, qkv, attended, gate_up, activated;
+  };
 
   HfConfig config_;
   parallel::TensorParallel tp_;
@@ -104,6 +111,7 @@ class Decoder {
   parallel::Parameter* head_weight_ = nullptr;
   parallel::VocabParallelHead head_;
   RopeTable rope_;
+  Workspace workspace_;
 };
 
 }  // namespace keel::model

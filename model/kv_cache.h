@@ -1,44 +1,53 @@
-// KvCache: keys and values of the tokens decoded so far, for generation.
+// KvStore: where keys and values of the tokens decoded so far live, in blocks; and DecodeBatch:
+// what one forward adds to them.
 #pragma once
 
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace keel::model {
 
-// One sequence a batch row, all of the same length so far. Owned by the generating loop; one
-// thread.
-class KvCache {
+// What a store must hold for one rank's model.
+struct KvShape {
+  int64_t layers = 0;
+  int64_t kv_heads = 0;  // of this rank
+  int64_t head_dim = 0;
+  at::ScalarType dtype = at::kFloat;
+  at::Device device = at::kCPU;
+  // Of one token over all layers.
+  int64_t bytes_per_token() const {
+    return 2 * layers * kv_heads * head_dim * static_cast<int64_t>(at::elementSize(dtype));
+  }
+};
+
+class KvStore {
  public:
-  KvCache(int64_t layers, int64_t batch, int64_t capacity, int64_t kv_heads, int64_t head_dim,
-          const at::TensorOptions& options) {
-    for (int64_t i = 0; i < layers; ++i) {
-      keys_.push_back(at::empty({batch, kv_heads, capacity, head_dim}, options));
-      values_.push_back(at::empty({batch, kv_heads, capacity, head_dim}, options));
-    }
-  }
+  virtual ~KvStore() = default;
+  virtual int64_t block_size() const = 0;  // tokens
+  // [blocks, kv_heads, block_size, head_dim] each, contiguous, in the shape's dtype and device.
+  virtual const at::Tensor& keys(int64_t layer) const = 0;
+  virtual const at::Tensor& values(int64_t layer) const = 0;
+};
 
-  int64_t length() const { return length_; }
-  int64_t capacity() const { return keys_.empty() ? 0 : keys_[0].size(2); }
-  // Stores k and v [batch, kv_heads, t, head_dim] of a layer behind the current length, and returns
-  // all keys and values so far as views. Advance() once all layers have appended.
-  std::pair<at::Tensor, at::Tensor> Append(int64_t layer, const at::Tensor& k,
-                                           const at::Tensor& v) {
-    TORCH_CHECK(length_ + k.size(2) <= capacity(), "KV cache of ", capacity(), " tokens is full");
-    const auto i = static_cast<size_t>(layer);
-    keys_[i].narrow(2, length_, k.size(2)).copy_(k);
-    values_[i].narrow(2, length_, v.size(2)).copy_(v);
-    const int64_t end = length_ + k.size(2);
-    return {keys_[i].narrow(2, 0, end), values_[i].narrow(2, 0, end)};
-  }
-  void Advance(int64_t tokens) { length_ += tokens; }
+// Tokens that follow those a sequence has in the store.
+struct DecodeSequence {
+  int64_t past = 0;    // tokens in the store
+  int64_t tokens = 0;  // of this batch, at positions past, past + 1, ...
+  // Token p stands in blocks[p / block_size] at p % block_size; room for past + tokens.
+  std::span<const int32_t> blocks;
+};
 
- private:
-  std::vector<at::Tensor> keys_;  // per layer [batch, kv_heads, capacity, head_dim]
-  std::vector<at::Tensor> values_;
-  int64_t length_ = 0;
+// Prompts, parts of prompts and single tokens of many sequences, one after another.
+struct DecodeBatch {
+  std::vector<int32_t> ids;  // of all sequences, in their order
+  std::vector<DecodeSequence> sequences;
+  std::vector<int64_t> outputs;  // rows of `ids` whose hidden state is wanted, ascending
+  // Results that do not depend on the batch, bit for bit, on CUDA and with more than two TP ranks
+  // too, where that costs something.
+  bool fixed_height = false;
 };
 
 }  // namespace keel::model

@@ -1,12 +1,11 @@
-// keel generate: greedy or sampled continuations with a KV cache, one row at a time.
+// keel generate: greedy or sampled continuations of many rows at a time.
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <fstream>
 #include <memory>
 
-#include "common/philox.h"
+#include "rollout/engine.h"
 #include "tools/command.h"
 #include "tools/hf_inference.h"
 
@@ -14,67 +13,54 @@ namespace keel::tools {
 
 namespace {
 
-constexpr uint64_t kSampleStream = 0x73616d706c65;
-
 struct Arguments {
   std::string model, input, output, dtype;
-  int64_t max_new_tokens = 64;
-  double temperature = 0;
-  uint64_t seed = 0;
+  rollout::SamplingParams sampling;
+  int64_t samples = 1;
+  bool log_probs = false;
+  int64_t max_num_seqs = 256;
+  int64_t cache_megabytes = 0;
 };
 
-// The token of a row of logits [vocab]: the largest, or a draw from softmax(logits / temperature).
-// The draw depends on (seed, row, position) alone.
-int32_t Choose(const at::Tensor& logits, double temperature, const Philox& rng, uint64_t draw) {
-  if (temperature <= 0) return static_cast<int32_t>(logits.argmax().item<int64_t>());
-  const at::Tensor cumulative = at::softmax(logits.to(at::kDouble) / temperature, 0).cumsum(0);
-  const double u = rng.Uniform(draw) * cumulative[-1].item<double>();
-  const int64_t index = cumulative.le(u).sum().item<int64_t>();
-  return static_cast<int32_t>(std::min(index, logits.size(0) - 1));
-}
-
 void Generate(const Arguments& a) {
+  if (const auto problems = a.sampling.Validate(); !problems.empty())
+    throw Error(StatusCode::kUsage, fmt::format("{}", fmt::join(problems, "; ")));
   HfInference model(a.model, a.dtype);
   const std::vector<InputRow> rows = ReadInputRows(a.input, model);
   std::ofstream out(a.output);
   if (!out)
     throw Error(StatusCode::kCannotCreate, fmt::format("--output {}: cannot be written", a.output));
-  const std::vector<int64_t>& ends = model.stop_ids();
-  int64_t generated = 0;
-  for (size_t r = 0; r < rows.size(); ++r) {
-    const Philox rng(a.seed, kSampleStream + r);
-    const auto prompt = static_cast<int64_t>(rows[r].ids.size());
-    const int64_t room = model.config().max_position_embeddings - prompt;
-    if (room < 1) {
-      throw Error(StatusCode::kInvalidData,
-                  fmt::format("{}: {} tokens, the model takes {}", rows[r].where, prompt,
-                              model.config().max_position_embeddings));
+  rollout::EngineOptions options;
+  options.scheduler.max_num_seqs = a.max_num_seqs;
+  options.kv_cache_bytes = a.cache_megabytes << 20;
+  options.logprobs_mode = rollout::LogProbsMode::kRaw;
+  rollout::Engine engine = model.MakeEngine(options);
+  std::vector<rollout::Request> requests;
+  for (size_t row = 0; row < rows.size(); ++row) {
+    for (int64_t sample = 0; sample < a.samples; ++sample)
+      requests.push_back({row, static_cast<int>(sample), rows[row].ids, a.sampling});
+  }
+  const std::vector<rollout::Completion> completions = engine.Generate(std::move(requests));
+  Status failed;
+  for (const rollout::Completion& completion : completions) {
+    const InputRow& row = rows[completion.prompt_id];
+    Json line = row.json;
+    if (a.samples > 1) line["sample"] = completion.sample;
+    line["output_ids"] = completion.tokens;
+    if (completion.text) line["output"] = *completion.text;
+    if (a.log_probs) line["output_log_probs"] = completion.log_probs;
+    line["finish_reason"] = rollout::FinishReasonName(completion.finish);
+    if (!completion.error.ok()) {
+      line["error"] = completion.error.message();
+      if (failed.ok()) failed = completion.error.WithContext(row.where);
     }
-    const int64_t limit = std::min(a.max_new_tokens, room);
-    model::KvCache cache = model.decoder().MakeCache(1, prompt + limit);
-    at::Tensor logits =
-        model.decoder().Decode(at::tensor(rows[r].ids, at::kInt).to(at::kLong).unsqueeze(0), cache);
-    std::vector<int32_t> tokens;
-    std::string reason = "length";
-    while (true) {
-      tokens.push_back(Choose(logits[0], a.temperature, rng, tokens.size()));
-      if (std::find(ends.begin(), ends.end(), tokens.back()) != ends.end()) {
-        reason = "stop";
-        break;
-      }
-      if (static_cast<int64_t>(tokens.size()) >= limit) break;
-      logits = model.decoder().Decode(at::full({1, 1}, tokens.back(), at::kLong), cache);
-    }
-    generated += static_cast<int64_t>(tokens.size());
-    Json line = rows[r].json;
-    line["output_ids"] = tokens;
-    if (model.tokenizer() != nullptr) line["output"] = model.tokenizer()->Decode(tokens);
-    line["finish_reason"] = reason;
     out << line.dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
   }
   out.close();
   if (!out) throw Error(StatusCode::kIo, fmt::format("--output {}: writing failed", a.output));
-  fmt::print("{} rows, {} tokens generated -> {}\n", rows.size(), generated, a.output);
+  fmt::print("{} rows, {} tokens generated -> {}\n", rows.size(), engine.stats().generated_tokens,
+             a.output);
+  ThrowIfError(failed);  // the other rows are written
 }
 
 }  // namespace
@@ -88,11 +74,30 @@ void AddGenerateCommand(CLI::App& app, CommandContext&) {
   generate
       ->add_option("--output", a->output, "JSON Lines: the row, output_ids, output, finish_reason")
       ->required();
-  generate->add_option("--max-new-tokens", a->max_new_tokens, "Tokens at most (64)")
+  rollout::SamplingParams& p = a->sampling;
+  p.max_tokens = 64;
+  p.temperature = 0;
+  generate->add_option("--max-new-tokens", p.max_tokens, "Tokens at most (64)")
       ->check(CLI::PositiveNumber);
-  generate->add_option("--temperature", a->temperature, "0: the likeliest token (0)")
+  generate->add_option("--temperature", p.temperature, "0: the likeliest token (0)")
       ->check(CLI::NonNegativeNumber);
-  generate->add_option("--seed", a->seed, "Of the draws (0)");
+  generate->add_option("--top-k", p.top_k, "Draw from the k likeliest; -1: all (-1)");
+  generate->add_option("--top-p", p.top_p, "Draw from the likeliest that hold this mass (1)");
+  generate->add_option("--min-p", p.min_p, "Drop what is below this share of the likeliest (0)");
+  generate->add_option("--repetition-penalty", p.repetition_penalty,
+                       "Above 1: ids that occurred become less likely (1)");
+  generate->add_option("--stop", p.stop, "End once the text holds this; may be repeated");
+  generate->add_option("--n", a->samples, "Samples a row, a line each with its number (1)")
+      ->check(CLI::PositiveNumber);
+  generate->add_option("--seed", p.seed, "Of the draws (0)");
+  generate->add_flag("--log-probs", a->log_probs,
+                     "Also output_log_probs: log-softmax of the model's logits at each token");
+  generate->add_option("--max-num-seqs", a->max_num_seqs, "Rows computed at a time (256)")
+      ->check(CLI::PositiveNumber);
+  generate
+      ->add_option("--kv-cache-megabytes", a->cache_megabytes,
+                   "Memory for keys and values; 0: as needed, at most 1 GiB (0)")
+      ->check(CLI::NonNegativeNumber);
   generate->add_option("--dtype", a->dtype, "float32 or bfloat16 (default: the model's)")
       ->check(CLI::IsMember({"float32", "bfloat16"}));
   generate->footer(

@@ -37,6 +37,12 @@ HfInference::HfInference(const std::string& directory, const std::string& dtype)
     tokenizer_ = ValueOrThrow(model::MakeTokenizer("bytes"));
 }
 
+rollout::Engine HfInference::MakeEngine(rollout::EngineOptions options) {
+  options.tokenizer = tokenizer_.get();
+  options.eos_token_ids.assign(stop_ids_.begin(), stop_ids_.end());
+  return {*decoder_, *group_, options};
+}
+
 std::vector<InputRow> ReadInputRows(const std::string& path, const HfInference& model) {
   std::ifstream file(path);
   if (!file) throw Error(StatusCode::kNotFound, fmt::format("--input {}: cannot be opened", path));

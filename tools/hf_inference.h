@@ -10,6 +10,7 @@
 #include "model/tokenizer.h"
 #include "parallel/grad_buffer.h"
 #include "parallel/process_group.h"
+#include "rollout/engine.h"
 
 namespace keel::tools {
 
@@ -24,6 +25,8 @@ class HfInference {
   const std::vector<int64_t>& stop_ids() const { return stop_ids_; }
   // By vocabulary: bytes for 259 ids; null when the rows must bring input_ids.
   const model::Tokenizer* tokenizer() const { return tokenizer_.get(); }
+  // With the model's tokenizer and ends of text. This must outlive it.
+  rollout::Engine MakeEngine(rollout::EngineOptions options);
 
  private:
   model::HfConfig config_;

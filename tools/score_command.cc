@@ -8,6 +8,7 @@
 
 #include "checkpoint/safetensors.h"
 #include "common/file_system.h"
+#include "rollout/engine.h"
 #include "tools/command.h"
 #include "tools/hf_inference.h"
 
@@ -19,37 +20,33 @@ struct Arguments {
   std::string model, input, output, logits, dtype;
 };
 
-model::ModelBatch BatchOf(const std::vector<int32_t>& ids) {
-  const auto length = static_cast<int64_t>(ids.size());
-  model::ModelBatch batch;
-  batch.ids = at::tensor(ids, at::kInt).to(at::kLong);
-  batch.targets = at::full({length}, parallel::kIgnoreTarget, at::kLong);
-  if (length > 1) batch.targets.narrow(0, 0, length - 1).copy_(batch.ids.narrow(0, 1, length - 1));
-  batch.packing.positions = at::arange(length, at::kInt);
-  batch.packing.boundaries = {0, length};
-  return batch;
-}
-
 void Score(const Arguments& a) {
   HfInference model(a.model, a.dtype);
   const std::vector<InputRow> rows = ReadInputRows(a.input, model);
   std::ofstream out(a.output);
   if (!out)
     throw Error(StatusCode::kCannotCreate, fmt::format("--output {}: cannot be written", a.output));
-  const at::NoGradGuard no_grad;
+  rollout::Engine engine = model.MakeEngine({});
+  std::vector<rollout::Request> requests;
+  for (size_t row = 0; row < rows.size(); ++row) {
+    rollout::Request request{row, 0, rows[row].ids, {}};
+    request.sampling.max_tokens = 0;
+    request.sampling.prompt_log_probs = true;
+    request.sampling.prompt_logits = !a.logits.empty();
+    requests.push_back(std::move(request));
+  }
+  const std::vector<rollout::Completion> completions = engine.Generate(std::move(requests));
   std::vector<at::Tensor> logits;
   double total = 0;
   int64_t tokens = 0;
-  for (const InputRow& row : rows) {
-    const model::ModelBatch batch = BatchOf(row.ids);
-    const at::Tensor hidden = model.decoder().Forward({}, batch);
-    const at::Tensor log_probs = model.decoder().LogProbs(hidden, batch.targets);
-    if (!a.logits.empty())
-      logits.push_back(model.decoder().Logits(hidden).to(at::kFloat).contiguous());
+  for (const rollout::Completion& completion : completions) {
+    const InputRow& row = rows[completion.prompt_id];
+    ThrowIfError(completion.error.WithContext(row.where));
+    if (!a.logits.empty()) logits.push_back(completion.prompt_logits);
     std::vector<double> values;
     double sum = 0;
-    for (size_t i = 0; i + 1 < row.ids.size(); ++i) {
-      values.push_back(static_cast<double>(log_probs.data_ptr<float>()[i]));
+    for (const float log_prob : completion.prompt_log_probs) {
+      values.push_back(static_cast<double>(log_prob));
       sum += values.back();
     }
     total += sum;

@@ -1,0 +1,332 @@
+// The kernels of cpu_decode.h in terms of vectors of kLanes floats. Included by cpu_decode.cc once
+// per instruction set, inside a namespace and between target pragmas; so no include guard, no
+// lambdas (they would not inherit the target), and everything is inline in the same namespace.
+
+typedef float Vector __attribute__((vector_size(4 * kLanes)));
+typedef float VectorAt __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
+typedef uint32_t Words __attribute__((vector_size(4 * kLanes)));
+typedef uint16_t HalvesAt __attribute__((vector_size(2 * kLanes), aligned(2), may_alias));
+
+inline Vector Load(const float* p) { return *reinterpret_cast<const VectorAt*>(p); }
+inline Vector Load(const uint16_t* p) {
+  return reinterpret_cast<Vector>(
+      __builtin_convertvector(*reinterpret_cast<const HalvesAt*>(p), Words) << 16);
+}
+
+// The first n < kLanes elements, then zeros.
+template <typename T>
+inline Vector LoadPart(const T* p, int64_t n) {
+  T padded[kLanes] = {};
+  for (int64_t i = 0; i < n; ++i) padded[i] = p[i];
+  return Load(padded);
+}
+
+inline void Store(float* p, float x) { *p = x; }
+inline void Store(uint16_t* p, float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  const uint32_t quiet = (bits >> 16) | 0x40u;
+  *p = static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+}
+
+inline float Widen(float x) { return x; }
+inline float Widen(uint16_t x) {
+  const uint32_t bits = static_cast<uint32_t>(x) << 16;
+  float value;
+  std::memcpy(&value, &bits, 4);
+  return value;
+}
+
+inline Vector Splat(float x) { return Vector{} + x; }
+
+// How kStep elements of a row of x and of a row of w are multiplied and added.
+template <typename T>
+struct Multiply {
+  static constexpr int64_t kStep = kLanes;
+  typedef Vector Operand;
+  static inline Operand LoadOperand(const T* p) { return Load(p); }
+  static inline Operand LoadRest(const T* p, int64_t n) { return LoadPart(p, n); }
+  static inline Vector Accumulate(Vector sum, Operand a, Operand b) { return a * b + sum; }
+};
+
+#ifdef KEEL_DECODE_BF16
+template <>
+struct Multiply<uint16_t> {
+  static constexpr int64_t kStep = 2 * kLanes;
+  typedef __m512bh Operand;
+  static inline Operand LoadOperand(const uint16_t* p) {
+    return (__m512bh)_mm512_loadu_si512(p);  // NOLINT: the intrinsic type's only conversion
+  }
+  static inline Operand LoadRest(const uint16_t* p, int64_t n) {
+    return (__m512bh)_mm512_maskz_loadu_epi16((1u << n) - 1u, p);  // NOLINT
+  }
+  static inline Vector Accumulate(Vector sum, Operand a, Operand b) {
+    return (Vector)_mm512_dpbf16_ps((__m512)sum, a, b);  // NOLINT
+  }
+};
+#endif
+
+// Lane j of the result is the sum of v[j]'s lanes, for kLanes vectors: halves are added to halves,
+// level by level, two vectors sharing one addition.
+inline Vector SumEach(Vector* v) {
+#if KEEL_DECODE_LANES == 16
+  for (int i = 0; i < 8; ++i) {
+    const Vector a = v[i], b = v[i + 8];
+    v[i] =
+        __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
+        __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+  }
+  for (int i = 0; i < 4; ++i) {
+    const Vector a = v[i], b = v[i + 4];
+    v[i] =
+        __builtin_shufflevector(a, b, 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27) +
+        __builtin_shufflevector(a, b, 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31);
+  }
+  for (int i = 0; i < 2; ++i) {
+    const Vector a = v[i], b = v[i + 2];
+    v[i] =
+        __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29) +
+        __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+  }
+  const Vector a = v[0], b = v[1];
+  return __builtin_shufflevector(a, b, 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30) +
+         __builtin_shufflevector(a, b, 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31);
+#else
+  for (int i = 0; i < 4; ++i) {
+    const Vector a = v[i], b = v[i + 4];
+    v[i] = __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11) +
+           __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15);
+  }
+  for (int i = 0; i < 2; ++i) {
+    const Vector a = v[i], b = v[i + 2];
+    v[i] = __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13) +
+           __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15);
+  }
+  const Vector a = v[0], b = v[1];
+  return __builtin_shufflevector(a, b, 0, 8, 2, 10, 4, 12, 6, 14) +
+         __builtin_shufflevector(a, b, 1, 9, 3, 11, 5, 13, 7, 15);
+#endif
+}
+
+// Dot products of kRows rows of x with kColumns rows of w; kRows * kColumns == kLanes. Rows
+// `ahead` elements further in w are asked for on the way.
+template <typename T, int kRows, int kColumns, bool kPrefetch>
+inline Vector DotTile(const T* const* x, const T* const* w, int64_t k, int64_t ahead) {
+  typedef Multiply<T> M;
+  Vector sums[kLanes] = {};
+  int64_t i = 0;
+  for (; i + M::kStep <= k; i += M::kStep) {
+    typename M::Operand a[kRows];
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) a[r] = M::LoadOperand(x[r] + i);
+#pragma GCC unroll 16
+    for (int c = 0; c < kColumns; ++c) {
+      const typename M::Operand b = M::LoadOperand(w[c] + i);
+      if (kPrefetch) __builtin_prefetch(w[c] + i + ahead);
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r)
+        sums[r * kColumns + c] = M::Accumulate(sums[r * kColumns + c], a[r], b);
+    }
+  }
+  if (i < k) {
+    for (int r = 0; r < kRows; ++r) {
+      const typename M::Operand a = M::LoadRest(x[r] + i, k - i);
+      for (int c = 0; c < kColumns; ++c)
+        sums[r * kColumns + c] =
+            M::Accumulate(sums[r * kColumns + c], a, M::LoadRest(w[c] + i, k - i));
+    }
+  }
+  return SumEach(sums);
+}
+
+// kRows rows of x from row i on times the rows [n_begin, n_end) of w.
+template <int kRows, typename T, typename Out>
+inline void MatMulRows(const T* x, int64_t i, int64_t m, int64_t k, const T* w, const T* bias,
+                       int64_t n, int64_t j, int64_t columns, Out* out) {
+  constexpr int kColumns = kLanes / kRows;
+  const T* xs[kRows];
+  const T* ws[kColumns];
+  for (int r = 0; r < kRows; ++r) xs[r] = x + (i + r < m ? i + r : m - 1) * k;
+  for (int c = 0; c < kColumns; ++c) ws[c] = w + (c < columns ? j + c : j) * k;
+  const Vector sums = DotTile<T, kRows, kColumns, kRows == 1>(xs, ws, k, kColumns * k);
+  for (int r = 0; r < kRows && i + r < m; ++r) {
+    for (int c = 0; c < kColumns && c < columns; ++c) {
+      const float sum = sums[r * kColumns + c];
+      Store(&out[(i + r) * n + j + c], bias == nullptr ? sum : sum + Widen(bias[j + c]));
+    }
+  }
+}
+
+constexpr int kRowTile = KEEL_DECODE_LANES == 16 ? 4 : 2;
+
+// Bytes of x that stay in a core's second-level cache while w streams past.
+constexpr int64_t kRowBytes = 384 << 10;
+
+template <typename T, typename Out>
+inline void MatMul(const T* x, int64_t m, int64_t k, const T* w, const T* bias, int64_t n,
+                   int64_t n_begin, int64_t n_end, Out* out) {
+  const int64_t fit = kRowBytes / (k * static_cast<int64_t>(sizeof(T)));
+  const int64_t rows = fit < kRowTile ? kRowTile : fit / kRowTile * kRowTile;
+  for (int64_t first = 0; first < m; first += rows) {
+    const int64_t last = first + rows < m ? first + rows : m;
+    if (last - first == 1) {
+      for (int64_t j = n_begin; j < n_end; j += kLanes)
+        MatMulRows<1>(x, first, last, k, w, bias, n, j, n_end - j, out);
+      continue;
+    }
+    for (int64_t j = n_begin; j < n_end; j += kLanes / kRowTile) {
+      for (int64_t i = first; i < last; i += kRowTile)
+        MatMulRows<kRowTile>(x, i, last, k, w, bias, n, j, n_end - j, out);
+    }
+  }
+}
+
+// exp in fp32, as in cpu_kernels.cc; 0 below the smallest normal number.
+inline Vector Exp(Vector x) {
+  typedef int32_t Integers __attribute__((vector_size(4 * kLanes)));
+  const Vector low = Splat(-87.33654f);
+  const Integers tiny = x < low;
+  x = tiny ? low : x;
+  const Vector magic = Splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
+  const Vector n = (x * 1.44269504088896341f + magic) - magic;
+  Vector r = x - n * 0.693359375f;
+  r = r + n * 2.12194440e-4f;
+  Vector p = Splat(1.9875691500e-4f);
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  const Integers e = __builtin_convertvector(n, Integers);
+  const Vector scale = reinterpret_cast<Vector>((e + 127) << 23);
+  const Vector result = p * scale;
+  return tiny ? Splat(0.0f) : result;
+}
+
+inline float SumLanes(Vector v) {
+  float sum = 0;
+  for (int i = 0; i < kLanes; ++i) sum += v[i];
+  return sum;
+}
+
+// Scores of one query row over positions [0, positions), with kLanes keys at a time.
+template <typename T>
+inline void Scores(const PagedHead<T>& head, const T* q, int64_t positions, float scale,
+                   float* scores) {
+  const T* keys[kLanes];
+  for (int64_t p = 0; p < positions; p += kLanes) {
+    for (int64_t c = 0; c < kLanes; ++c) {
+      const int64_t at = p + c < positions ? p + c : positions - 1;
+      keys[c] = head.keys + head.blocks[at / head.block_size] * head.block_stride +
+                at % head.block_size * head.d;
+    }
+    const Vector sums = DotTile<T, 1, kLanes, false>(&q, keys, head.d, 0) * scale;
+    *reinterpret_cast<VectorAt*>(scores + p) = sums;
+  }
+}
+
+// Scores -> weights exp(score - largest), padded with zeros to a whole vector; returns 1 / sum.
+inline float Weigh(float* scores, int64_t positions) {
+  const int64_t padded = (positions + kLanes - 1) / kLanes * kLanes;
+  for (int64_t p = positions; p < padded; ++p) scores[p] = scores[0];
+  Vector most = Load(scores);
+  for (int64_t p = kLanes; p < padded; p += kLanes) {
+    const Vector v = Load(scores + p);
+    most = v > most ? v : most;
+  }
+  float largest = most[0];
+  for (int i = 1; i < kLanes; ++i) largest = most[i] > largest ? most[i] : largest;
+  for (int64_t p = positions; p < padded; ++p) scores[p] = -INFINITY;
+  Vector total = {};
+  for (int64_t p = 0; p < padded; p += kLanes) {
+    const Vector e = Exp(Load(scores + p) - largest);
+    *reinterpret_cast<VectorAt*>(scores + p) = e;
+    total += e;
+  }
+  return 1.0f / SumLanes(total);
+}
+
+// out[i] = sum over positions of weight * value[i], for kVectors vectors of the head from `begin`.
+template <int kVectors, typename T>
+inline void MixValues(const PagedHead<T>& head, const float* weights, int64_t positions,
+                      float inverse, int64_t begin, T* out) {
+  Vector sums[kVectors] = {};
+  for (int64_t p = 0; p < positions;) {
+    const T* values = head.values + head.blocks[p / head.block_size] * head.block_stride + begin;
+    const int64_t end = p + head.block_size < positions ? p + head.block_size : positions;
+    for (; p < end; ++p, values += head.d) {
+      const Vector weight = Splat(weights[p]);
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) sums[v] += weight * Load(values + v * kLanes);
+    }
+  }
+  for (int v = 0; v < kVectors; ++v) {
+    for (int i = 0; i < kLanes; ++i) Store(&out[begin + v * kLanes + i], sums[v][i] * inverse);
+  }
+}
+
+// The elements of a head that fill no whole vector.
+template <typename T>
+inline void MixRest(const PagedHead<T>& head, const float* weights, int64_t positions,
+                    float inverse, int64_t begin, T* out) {
+  for (int64_t i = begin; i < head.d; ++i) {
+    float sum = 0;
+    for (int64_t p = 0; p < positions; ++p) {
+      sum += weights[p] * Widen(head.values[head.blocks[p / head.block_size] * head.block_stride +
+                                            p % head.block_size * head.d + i]);
+    }
+    Store(&out[i], sum * inverse);
+  }
+}
+
+template <typename T>
+inline void Attend(const PagedHead<T>& head, const T* q, int64_t q_stride, int64_t heads,
+                   int64_t tokens, int64_t past, float scale, T* out, int64_t out_stride,
+                   float* scratch) {
+  for (int64_t t = 0; t < tokens; ++t) {
+    const int64_t positions = past + t + 1;
+    for (int64_t h = 0; h < heads; ++h) {
+      T* to = out + t * out_stride + h * head.d;
+      Scores(head, q + t * q_stride + h * head.d, positions, scale, scratch);
+      const float inverse = Weigh(scratch, positions);
+      int64_t begin = 0;
+      for (; begin + 8 * kLanes <= head.d; begin += 8 * kLanes)
+        MixValues<8>(head, scratch, positions, inverse, begin, to);
+      for (; begin + 4 * kLanes <= head.d; begin += 4 * kLanes)
+        MixValues<4>(head, scratch, positions, inverse, begin, to);
+      for (; begin + kLanes <= head.d; begin += kLanes)
+        MixValues<1>(head, scratch, positions, inverse, begin, to);
+      MixRest(head, scratch, positions, inverse, begin, to);
+    }
+  }
+}
+
+// What the dispatcher calls.
+struct Entry {
+  static void MatMulFF(const float* x, int64_t m, int64_t k, const float* w, const float* bias,
+                       int64_t n, int64_t n_begin, int64_t n_end, float* out) {
+    MatMul(x, m, k, w, bias, n, n_begin, n_end, out);
+  }
+  static void MatMulBB(const uint16_t* x, int64_t m, int64_t k, const uint16_t* w,
+                       const uint16_t* bias, int64_t n, int64_t n_begin, int64_t n_end,
+                       uint16_t* out) {
+    MatMul(x, m, k, w, bias, n, n_begin, n_end, out);
+  }
+  static void MatMulBF(const uint16_t* x, int64_t m, int64_t k, const uint16_t* w,
+                       const uint16_t* bias, int64_t n, int64_t n_begin, int64_t n_end,
+                       float* out) {
+    MatMul(x, m, k, w, bias, n, n_begin, n_end, out);
+  }
+  static void AttendF(const PagedHead<float>& head, const float* q, int64_t q_stride, int64_t heads,
+                      int64_t tokens, int64_t past, float scale, float* out, int64_t out_stride,
+                      float* scratch) {
+    Attend(head, q, q_stride, heads, tokens, past, scale, out, out_stride, scratch);
+  }
+  static void AttendB(const PagedHead<uint16_t>& head, const uint16_t* q, int64_t q_stride,
+                      int64_t heads, int64_t tokens, int64_t past, float scale, uint16_t* out,
+                      int64_t out_stride, float* scratch) {
+    Attend(head, q, q_stride, heads, tokens, past, scale, out, out_stride, scratch);
+  }
+};

@@ -1,0 +1,123 @@
+#include "common/cpu_decode.h"
+
+#include <cmath>
+#include <cstring>
+#include <type_traits>
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define KEEL_DECODE_X86
+#include <immintrin.h>
+#endif
+
+namespace keel::kernels {
+
+namespace baseline {
+constexpr int kLanes = 8;
+#define KEEL_DECODE_LANES 8
+#include "common/cpu_decode-inl.h"
+#undef KEEL_DECODE_LANES
+}  // namespace baseline
+
+#ifdef KEEL_DECODE_X86
+
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v3")
+namespace avx2 {
+constexpr int kLanes = 8;
+#define KEEL_DECODE_LANES 8
+#include "common/cpu_decode-inl.h"
+#undef KEEL_DECODE_LANES
+}  // namespace avx2
+#pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
+namespace avx512 {
+constexpr int kLanes = 16;
+#define KEEL_DECODE_LANES 16
+#include "common/cpu_decode-inl.h"
+#undef KEEL_DECODE_LANES
+}  // namespace avx512
+#pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v4,avx512bf16,prefer-vector-width=512")
+namespace avx512_bf16 {
+constexpr int kLanes = 16;
+#define KEEL_DECODE_LANES 16
+#define KEEL_DECODE_BF16
+#include "common/cpu_decode-inl.h"
+#undef KEEL_DECODE_BF16
+#undef KEEL_DECODE_LANES
+}  // namespace avx512_bf16
+#pragma GCC pop_options
+
+#endif  // KEEL_DECODE_X86
+
+namespace {
+
+struct Table {
+  const char* name;
+  decltype(&baseline::Entry::MatMulFF) mat_mul_ff;
+  decltype(&baseline::Entry::MatMulBB) mat_mul_bb;
+  decltype(&baseline::Entry::MatMulBF) mat_mul_bf;
+  decltype(&baseline::Entry::AttendF) attend_f;
+  decltype(&baseline::Entry::AttendB) attend_b;
+};
+
+template <typename Entry>
+constexpr Table TableOf(const char* name) {
+  return {name,           &Entry::MatMulFF, &Entry::MatMulBB, &Entry::MatMulBF, &Entry::AttendF,
+          &Entry::AttendB};
+}
+
+const Table& Kernels() {
+  static const Table table = [] {
+#ifdef KEEL_DECODE_X86
+    if (__builtin_cpu_supports("x86-64-v4") && __builtin_cpu_supports("avx512bf16"))
+      return TableOf<avx512_bf16::Entry>("avx512_bf16");
+    if (__builtin_cpu_supports("x86-64-v4")) return TableOf<avx512::Entry>("avx512");
+    if (__builtin_cpu_supports("x86-64-v3")) return TableOf<avx2::Entry>("avx2");
+#endif
+    return TableOf<baseline::Entry>("baseline");
+  }();
+  return table;
+}
+
+}  // namespace
+
+const char* DecodeKernelsName() { return Kernels().name; }
+
+template <>
+void MatMulTransposed(const float* x, int64_t m, int64_t k, const float* w, const float* bias,
+                      int64_t n, int64_t n_begin, int64_t n_end, float* out) {
+  Kernels().mat_mul_ff(x, m, k, w, bias, n, n_begin, n_end, out);
+}
+template <>
+void MatMulTransposed(const uint16_t* x, int64_t m, int64_t k, const uint16_t* w,
+                      const uint16_t* bias, int64_t n, int64_t n_begin, int64_t n_end,
+                      uint16_t* out) {
+  Kernels().mat_mul_bb(x, m, k, w, bias, n, n_begin, n_end, out);
+}
+template <>
+void MatMulTransposed(const uint16_t* x, int64_t m, int64_t k, const uint16_t* w,
+                      const uint16_t* bias, int64_t n, int64_t n_begin, int64_t n_end, float* out) {
+  Kernels().mat_mul_bf(x, m, k, w, bias, n, n_begin, n_end, out);
+}
+
+template <>
+void AttendPaged(const PagedHead<float>& head, const float* q, int64_t q_stride, int64_t heads,
+                 int64_t tokens, int64_t past, float scale, float* out, int64_t out_stride,
+                 float* scratch) {
+  Kernels().attend_f(head, q, q_stride, heads, tokens, past, scale, out, out_stride, scratch);
+}
+template <>
+void AttendPaged(const PagedHead<uint16_t>& head, const uint16_t* q, int64_t q_stride,
+                 int64_t heads, int64_t tokens, int64_t past, float scale, uint16_t* out,
+                 int64_t out_stride, float* scratch) {
+  Kernels().attend_b(head, q, q_stride, heads, tokens, past, scale, out, out_stride, scratch);
+}
+
+int64_t AttentionScratch(int64_t positions) { return (positions + 15) / 16 * 16; }
+
+}  // namespace keel::kernels

@@ -1,0 +1,46 @@
+// Kernels of generation on host memory: products with a weight matrix for few or many rows, and
+// attention over paged keys and values. Torch-free, one thread each; callers split the work.
+//
+// T is float or uint16_t (bfloat16 bits); sums are fp32. Chosen at run time: AVX-512 with bf16
+// instructions, AVX-512, AVX2, or the baseline. An element of the result is always the same sum in
+// the same order: it depends on the instruction set and on its own inputs, never on how many rows,
+// columns, tokens or sequences are computed beside it. Generation that does not depend on its
+// batch rests on this.
+#pragma once
+
+#include <cstdint>
+
+namespace keel::kernels {
+
+// out[i, j] = x[i, :] . w[j, :] (+ bias[j]) for rows [0, m) of x and rows [n_begin, n_end) of w;
+// x [m, k] and w [n, k] contiguous, out [m, n]. bias may be null. Out is float, or T with rounding
+// to nearest even.
+template <typename T, typename Out>
+void MatMulTransposed(const T* x, int64_t m, int64_t k, const T* w, const T* bias, int64_t n,
+                      int64_t n_begin, int64_t n_end, Out* out);
+
+// One key/value head of one sequence in paged storage: position p is row p % block_size of the
+// head in block blocks[p / block_size].
+template <typename T>
+struct PagedHead {
+  const T* keys = nullptr;  // of the head in block 0, [block_size, d]
+  const T* values = nullptr;
+  int64_t block_stride = 0;  // elements from a block to the next
+  const int32_t* blocks = nullptr;
+  int64_t block_size = 0;
+  int64_t d = 0;  // head_dim
+};
+
+// softmax(scale q k^T) v for `tokens` neighbouring query tokens at positions past, past + 1, ...,
+// each with `heads` query heads that share this key/value head; causal. q and out: head h of token
+// t at t * stride + h * d. `scratch`: AttentionScratch floats.
+template <typename T>
+void AttendPaged(const PagedHead<T>& head, const T* q, int64_t q_stride, int64_t heads,
+                 int64_t tokens, int64_t past, float scale, T* out, int64_t out_stride,
+                 float* scratch);
+int64_t AttentionScratch(int64_t positions);
+
+// "avx512_bf16", "avx512", "avx2" or "baseline".
+const char* DecodeKernelsName();
+
+}  // namespace keel::kernels

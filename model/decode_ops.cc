@@ -1,0 +1,267 @@
+#include "model/decode_ops.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "common/cpu_decode.h"
+#include "common/cpu_kernels.h"
+
+namespace keel::model {
+
+namespace {
+
+template <typename F>
+void WithHostType(const at::Tensor& tensor, F&& f) {
+  if (tensor.scalar_type() == at::kFloat) {
+    f(float{});
+  } else {
+    TORCH_CHECK(tensor.scalar_type() == at::kBFloat16, "expected float32 or bfloat16, found ",
+                tensor.scalar_type());
+    f(uint16_t{});
+  }
+}
+
+template <typename T>
+T* Data(const at::Tensor& tensor) {
+  return static_cast<T*>(tensor.data_ptr());
+}
+
+// Rows of work below which a second thread costs more than it gives.
+int64_t Grain(int64_t row_elements) {
+  return std::max<int64_t>(1, 16384 / std::max<int64_t>(1, row_elements));
+}
+
+// A token's key/value pair moves to its place in the blocks.
+template <typename T>
+void WriteKeysAndValues(const at::Tensor& qkv, const AttentionShape& shape,
+                        const std::vector<DecodeSequence>& sequences, const KvStore& store,
+                        int64_t layer) {
+  const int64_t d = shape.head_dim;
+  const int64_t width = qkv.size(1);
+  const int64_t size = store.block_size();
+  T* keys = Data<T>(store.keys(layer));
+  T* values = Data<T>(store.values(layer));
+  const T* row = Data<T>(qkv) + shape.heads * d;
+  for (const DecodeSequence& s : sequences) {
+    for (int64_t t = 0; t < s.tokens; ++t, row += width) {
+      const int64_t position = s.past + t;
+      const int64_t block = s.blocks[static_cast<size_t>(position / size)];
+      for (int64_t h = 0; h < shape.kv_heads; ++h) {
+        const int64_t at = ((block * shape.kv_heads + h) * size + position % size) * d;
+        std::memcpy(keys + at, row + h * d, static_cast<size_t>(d) * sizeof(T));
+        std::memcpy(values + at, row + (shape.kv_heads + h) * d,
+                    static_cast<size_t>(d) * sizeof(T));
+      }
+    }
+  }
+}
+
+// One key/value head of some neighbouring tokens of a sequence.
+struct AttentionTask {
+  const DecodeSequence* sequence;
+  int64_t row;    // of the first token in qkv
+  int64_t first;  // token within the sequence's new ones
+  int64_t tokens;
+  int64_t head;
+};
+
+template <typename T>
+void AttendOnHost(const at::Tensor& qkv, const AttentionShape& shape,
+                  const std::vector<DecodeSequence>& sequences, const KvStore& store, int64_t layer,
+                  at::Tensor& out) {
+  const int64_t d = shape.head_dim;
+  const int64_t group = shape.heads / shape.kv_heads;
+  constexpr int64_t kTokens = 16;  // of a long prompt, so that threads share it
+  std::vector<AttentionTask> tasks;
+  int64_t row = 0;
+  int64_t longest = 0;
+  int64_t work = 0;  // of all tasks, in multiplications
+  for (const DecodeSequence& s : sequences) {
+    longest = std::max(longest, s.past + s.tokens);
+    work += s.tokens * (s.past + s.tokens) * shape.heads * d;
+    for (int64_t t = 0; t < s.tokens; t += kTokens) {
+      for (int64_t h = 0; h < shape.kv_heads; ++h)
+        tasks.push_back({&s, row + t, t, std::min(kTokens, s.tokens - t), h});
+    }
+    row += s.tokens;
+  }
+  const int64_t size = store.block_size();
+  const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(d)));
+  const auto count = static_cast<int64_t>(tasks.size());
+  const int64_t grain = std::max<int64_t>(1, count * 65536 / std::max<int64_t>(1, work));
+  at::parallel_for(0, count, grain, [&](int64_t begin, int64_t end) {
+    std::vector<float> scratch(static_cast<size_t>(kernels::AttentionScratch(longest)));
+    for (int64_t i = begin; i < end; ++i) {
+      const AttentionTask& task = tasks[static_cast<size_t>(i)];
+      kernels::PagedHead<T> head;
+      head.keys = Data<T>(store.keys(layer)) + task.head * size * d;
+      head.values = Data<T>(store.values(layer)) + task.head * size * d;
+      head.block_stride = shape.kv_heads * size * d;
+      head.blocks = task.sequence->blocks.data();
+      head.block_size = size;
+      head.d = d;
+      kernels::AttendPaged<T>(head, Data<T>(qkv) + task.row * qkv.size(1) + task.head * group * d,
+                              qkv.size(1), group, task.tokens, task.sequence->past + task.first,
+                              scale, Data<T>(out) + task.row * out.size(1) + task.head * group * d,
+                              out.size(1), scratch.data());
+    }
+  });
+}
+
+// The positions [0, n) of a sequence, [kv_heads, n, d].
+at::Tensor GatherBlocks(const at::Tensor& blocks, const at::Tensor& index, int64_t n) {
+  const at::Tensor chosen = blocks.index_select(0, index);  // [blocks, kv_heads, size, d]
+  return chosen.transpose(0, 1)
+      .reshape({blocks.size(1), index.size(0) * blocks.size(2), blocks.size(3)})
+      .narrow(1, 0, n);
+}
+
+void AttendOnDevice(const at::Tensor& qkv, const AttentionShape& shape,
+                    const std::vector<DecodeSequence>& sequences, const KvStore& store,
+                    int64_t layer, at::Tensor& out) {
+  const int64_t d = shape.head_dim;
+  const int64_t size = store.block_size();
+  const at::Tensor heads = qkv.view({qkv.size(0), shape.heads + 2 * shape.kv_heads, d});
+  int64_t row = 0;
+  for (const DecodeSequence& s : sequences) {
+    const at::Tensor index =
+        at::tensor(at::ArrayRef<int32_t>(s.blocks.data(), s.blocks.size()), at::kInt)
+            .to(qkv.device());
+    const at::Tensor mine = heads.narrow(0, row, s.tokens);
+    const at::Tensor place = at::arange(s.past, s.past + s.tokens, index.options());
+    const at::Tensor block = index.index_select(0, at::floor_divide(place, size)).to(at::kLong);
+    const at::Tensor offset = place.remainder(size).to(at::kLong);
+    at::Tensor keys = store.keys(layer);
+    at::Tensor values = store.values(layer);
+    // [blocks, size, kv_heads, d] views, so that (block, offset) picks a token.
+    at::Tensor by_token = keys.transpose(1, 2);
+    by_token.index_put_({block, offset}, mine.narrow(1, shape.heads, shape.kv_heads));
+    by_token = values.transpose(1, 2);
+    by_token.index_put_({block, offset},
+                        mine.narrow(1, shape.heads + shape.kv_heads, shape.kv_heads));
+    const int64_t n = s.past + s.tokens;
+    const at::Tensor q = mine.narrow(1, 0, shape.heads).transpose(0, 1).unsqueeze(0);
+    std::optional<at::Tensor> mask;
+    if (s.past > 0 && s.tokens > 1)
+      mask = at::ones({s.tokens, n}, index.options().dtype(at::kBool)).tril(s.past);
+    const at::Tensor result = at::scaled_dot_product_attention(
+        q, GatherBlocks(keys, index, n).unsqueeze(0), GatherBlocks(values, index, n).unsqueeze(0),
+        mask, 0.0, s.past == 0 && s.tokens > 1, {}, shape.heads != shape.kv_heads);
+    out.narrow(0, row, s.tokens)
+        .copy_(result.squeeze(0).transpose(0, 1).reshape({s.tokens, shape.heads * d}));
+    row += s.tokens;
+  }
+}
+
+}  // namespace
+
+void LinearInto(const at::Tensor& x, const at::Tensor& w, const at::Tensor* bias, at::Tensor& out) {
+  if (!x.is_cpu()) {
+    const at::Tensor y = bias != nullptr ? at::addmm(*bias, x, w.t()) : at::mm(x, w.t());
+    out.copy_(y);
+    return;
+  }
+  const int64_t m = x.size(0);
+  const int64_t k = x.size(1);
+  const int64_t n = w.size(0);
+  // Threads take whole tiles of 16 columns, at least so many that starting them pays.
+  constexpr int64_t kTile = 16;
+  const int64_t tiles = (n + kTile - 1) / kTile;
+  const int64_t grain = std::max<int64_t>(1, 65536 / (m * k * kTile));
+  WithHostType(x, [&]<typename T>(T) {
+    const T* b = bias != nullptr ? Data<T>(*bias) : nullptr;
+    at::parallel_for(0, tiles, grain, [&](int64_t begin, int64_t end) {
+      const int64_t last = std::min(n, end * kTile);
+      if (out.scalar_type() == at::kFloat) {
+        kernels::MatMulTransposed<T, float>(Data<T>(x), m, k, Data<T>(w), b, n, begin * kTile, last,
+                                            Data<float>(out));
+      } else {
+        kernels::MatMulTransposed<T, T>(Data<T>(x), m, k, Data<T>(w), b, n, begin * kTile, last,
+                                        Data<T>(out));
+      }
+    });
+  });
+}
+
+void RmsNormInto(const at::Tensor& x, const at::Tensor& weight, double eps, at::Tensor& out) {
+  const int64_t n = x.size(1);
+  if (!x.is_cpu()) {
+    const at::Tensor wide = x.to(at::kFloat);
+    out.copy_((wide * wide.square().mean(1, true).add_(eps).rsqrt_()).mul_(weight));
+    return;
+  }
+  WithHostType(x, [&]<typename T>(T) {
+    at::parallel_for(0, x.size(0), Grain(n), [&](int64_t begin, int64_t end) {
+      float rstd;
+      for (int64_t row = begin; row < end; ++row) {
+        kernels::RmsNorm(Data<T>(x) + row * n, n, Data<T>(weight), 1, n, static_cast<float>(eps),
+                         Data<T>(out) + row * n, n, &rstd);
+      }
+    });
+  });
+}
+
+void NormalizeHeadsInPlace(at::Tensor& qkv, const AttentionShape& shape, const at::Tensor& q_weight,
+                           const at::Tensor& k_weight, double eps) {
+  const int64_t d = shape.head_dim;
+  const int64_t rows = qkv.size(0);
+  if (!qkv.is_cpu()) {
+    const auto normalize = [&](int64_t first, int64_t heads, const at::Tensor& weight) {
+      at::Tensor part = qkv.narrow(1, first * d, heads * d);
+      const at::Tensor wide = part.reshape({rows, heads, d}).to(at::kFloat);
+      part.copy_((wide * wide.square().mean(2, true).add_(eps).rsqrt_())
+                     .mul_(weight)
+                     .view({rows, heads * d}));
+    };
+    normalize(0, shape.heads, q_weight);
+    normalize(shape.heads, shape.kv_heads, k_weight);
+    return;
+  }
+  WithHostType(qkv, [&]<typename T>(T) {
+    at::parallel_for(0, rows, Grain(qkv.size(1)), [&](int64_t begin, int64_t end) {
+      float rstd;
+      for (int64_t row = begin; row < end; ++row) {
+        T* at = Data<T>(qkv) + row * qkv.size(1);
+        for (int64_t h = 0; h < shape.heads + shape.kv_heads; ++h, at += d) {
+          kernels::RmsNorm(at, d, Data<T>(h < shape.heads ? q_weight : k_weight), 1, d,
+                           static_cast<float>(eps), at, d, &rstd);
+        }
+      }
+    });
+  });
+}
+
+void RotateInPlace(at::Tensor& qkv, const AttentionShape& shape, const RopeTable& table,
+                   const at::Tensor& positions) {
+  ApplyRope(qkv, shape, table, positions);
+}
+
+void SwiGluInto(const at::Tensor& gate_up, at::Tensor& out) {
+  const int64_t n = gate_up.size(1) / 2;
+  if (!gate_up.is_cpu()) {
+    out.copy_(at::silu(gate_up.narrow(1, 0, n)).mul_(gate_up.narrow(1, n, n)));
+    return;
+  }
+  WithHostType(gate_up, [&]<typename T>(T) {
+    at::parallel_for(0, gate_up.size(0), Grain(n), [&](int64_t begin, int64_t end) {
+      kernels::SwiGlu(Data<T>(gate_up) + begin * 2 * n, end - begin, n, Data<T>(out) + begin * n);
+    });
+  });
+}
+
+void AddInto(at::Tensor& x, const at::Tensor& y) { x.add_(y); }
+
+void AttendInto(const at::Tensor& qkv, const AttentionShape& shape,
+                const std::vector<DecodeSequence>& sequences, const KvStore& store, int64_t layer,
+                at::Tensor& out) {
+  if (!qkv.is_cpu()) return AttendOnDevice(qkv, shape, sequences, store, layer, out);
+  WithHostType(qkv, [&]<typename T>(T) {
+    WriteKeysAndValues<T>(qkv, shape, sequences, store, layer);
+    AttendOnHost<T>(qkv, shape, sequences, store, layer, out);
+  });
+}
+
+}  // namespace keel::model

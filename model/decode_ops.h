@@ -1,0 +1,40 @@
+// The decoder's operations for generation: into memory given by the caller, without gradients.
+//
+// On CPU they run Keel's kernels (common/cpu_decode.h, common/cpu_kernels.h), whose results do not
+// depend on what else is in the batch; on CUDA ATen's. fp32 and bf16; rounding between operations
+// as in training (model/ops.h).
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "model/kv_cache.h"
+#include "model/ops.h"
+#include "parallel/parameter.h"
+
+namespace keel::model {
+
+// out [T, n] = x [T, k] w^T (+ bias [n]). `out` has x's dtype, or is fp32.
+void LinearInto(const at::Tensor& x, const at::Tensor& w, const at::Tensor* bias, at::Tensor& out);
+// out = x / rms(x) * weight, rows of n. out may be x.
+void RmsNormInto(const at::Tensor& x, const at::Tensor& weight, double eps, at::Tensor& out);
+// Per-head RMS norm of q and k in qkv [T, (heads + 2 kv_heads) d], in place.
+void NormalizeHeadsInPlace(at::Tensor& qkv, const AttentionShape& shape, const at::Tensor& q_weight,
+                           const at::Tensor& k_weight, double eps);
+// Rotates q and k in place. positions [T] int32.
+void RotateInPlace(at::Tensor& qkv, const AttentionShape& shape, const RopeTable& table,
+                   const at::Tensor& positions);
+// out [T, F] = silu(gate) * up of gate_up [T, 2 F].
+void SwiGluInto(const at::Tensor& gate_up, at::Tensor& out);
+// x += y, in x's dtype.
+void AddInto(at::Tensor& x, const at::Tensor& y);
+
+// Writes the keys and values in qkv to the blocks of a layer, and attends: each token of each
+// sequence to all tokens up to itself. out [T, heads d].
+void AttendInto(const at::Tensor& qkv, const AttentionShape& shape,
+                const std::vector<DecodeSequence>& sequences, const KvStore& store, int64_t layer,
+                at::Tensor& out);
+
+}  // namespace keel::model

@@ -1,0 +1,113 @@
+// Decoder::Decode: the forward of generation.
+
+#include <algorithm>
+
+#include "model/decode_ops.h"
+#include "model/decoder.h"
+#include "model/decoder_block.h"
+
+namespace keel::model {
+
+KvShape Decoder::kv_shape() const {
+  return {static_cast<int64_t>(blocks_.size()), attention_.kv_heads, attention_.head_dim,
+          options_.dtype, options_.device};
+}
+
+namespace {
+
+// The rows [0, rows) of a buffer that only ever grows.
+at::Tensor Rows(at::Tensor* buffer, int64_t rows, int64_t columns,
+                const at::TensorOptions& options) {
+  if (!buffer->defined() || buffer->size(0) < rows)
+    *buffer = at::empty({std::max(rows, buffer->defined() ? 2 * buffer->size(0) : rows), columns},
+                        options);
+  return buffer->narrow(0, 0, rows);
+}
+
+}  // namespace
+
+at::Tensor Decoder::Decode(const DecodeBatch& batch, const KvStore& store) {
+  TORCH_CHECK(first_stage() && last_stage(), "Decode needs the whole model on one stage");
+  const at::NoGradGuard no_grad;
+  const auto tokens = static_cast<int64_t>(batch.ids.size());
+  const auto options = at::TensorOptions().dtype(options_.dtype).device(options_.device);
+
+  // 1. Where each token stands.
+  const at::Tensor positions_host = at::empty({tokens}, at::kInt);
+  int64_t row = 0;
+  int64_t longest = 0;
+  for (const DecodeSequence& s : batch.sequences) {
+    for (int64_t t = 0; t < s.tokens; ++t)
+      positions_host.data_ptr<int32_t>()[row++] = static_cast<int32_t>(s.past + t);
+    longest = std::max(longest, s.past + s.tokens);
+  }
+  TORCH_CHECK(row == tokens, "DecodeBatch holds ", tokens, " ids for ", row, " tokens");
+  const RopeTable& rope = Rope(longest);
+  const at::Tensor positions = positions_host.to(options_.device);
+  const at::Tensor ids = at::tensor(batch.ids, at::kInt).to(at::kLong).to(options_.device);
+
+  // 2. Memory of one block, used by all. Tokens are whole on every rank, whatever training does.
+  const parallel::TensorParallel tp{tp_.group, false};
+  Workspace& w = workspace_;
+  at::Tensor x = parallel::VocabParallelEmbedding(tp, embedding_).Forward(ids).contiguous();
+  at::Tensor normed = Rows(&w.normed, tokens, config_.hidden_size, options);
+  at::Tensor projected = Rows(&w.projected, tokens, config_.hidden_size, options);
+  at::Tensor qkv = Rows(
+      &w.qkv, tokens, (attention_.heads + 2 * attention_.kv_heads) * attention_.head_dim, options);
+  at::Tensor attended = Rows(&w.attended, tokens, attention_.heads * attention_.head_dim, options);
+  const int64_t ffn = config_.intermediate_size / tp.group->size();
+  at::Tensor gate_up = Rows(&w.gate_up, tokens, 2 * ffn, options);
+  at::Tensor activated = Rows(&w.activated, tokens, ffn, options);
+  const auto sum_over_ranks = [&](at::Tensor& part) {
+    if (tp.group->size() > 1) tp.group->AllReduce(part);
+  };
+
+  // 3. The blocks, as RunBlock computes them.
+  for (size_t layer = 0; layer < blocks_.size(); ++layer) {
+    const Block& block = blocks_[layer];
+    RmsNormInto(x, block.input_norm->value, config_.rms_norm_eps, normed);
+    LinearInto(normed, block.qkv->value,
+               block.qkv_bias != nullptr ? &block.qkv_bias->value : nullptr, qkv);
+    if (block.q_norm != nullptr) {
+      NormalizeHeadsInPlace(qkv, attention_, block.q_norm->value, block.k_norm->value,
+                            config_.rms_norm_eps);
+    }
+    RotateInPlace(qkv, attention_, rope, positions);
+    AttendInto(qkv, attention_, batch.sequences, store, static_cast<int64_t>(layer), attended);
+    LinearInto(attended, block.output->value, nullptr, projected);
+    sum_over_ranks(projected);
+    if (block.output_bias != nullptr) AddInto(projected, block.output_bias->value);
+    AddInto(x, projected);
+    RmsNormInto(x, block.post_norm->value, config_.rms_norm_eps, normed);
+    LinearInto(normed, block.gate_up->value, nullptr, gate_up);
+    SwiGluInto(gate_up, activated);
+    LinearInto(activated, block.down->value, nullptr, projected);
+    sum_over_ranks(projected);
+    AddInto(x, projected);
+  }
+
+  // 4. Only the rows that are asked for.
+  if (static_cast<int64_t>(batch.outputs.size()) == tokens) return x;
+  const at::Tensor wanted = at::tensor(batch.outputs, at::kLong).to(options_.device);
+  return x.index_select(0, wanted);
+}
+
+at::Tensor Decoder::DecodeLogits(const at::Tensor& hidden) {
+  const at::NoGradGuard no_grad;
+  const int64_t rows = hidden.size(0);
+  const int64_t tp = tp_.group->size();
+  at::Tensor normed = at::empty_like(hidden);
+  RmsNormInto(hidden, final_norm_->value, config_.rms_norm_eps, normed);
+  // Rounded to the model's dtype, as training's logits are.
+  at::Tensor rounded = at::empty({rows, head_weight_->rows()}, hidden.options());
+  LinearInto(normed, head_weight_->value, nullptr, rounded);
+  at::Tensor local = rounded.to(at::kFloat);
+  if (tp == 1) return local.narrow(1, 0, config_.vocab_size);
+  at::Tensor all = at::empty({tp, rows, head_weight_->rows()}, local.options());
+  tp_.group->AllGather(all, local);
+  return all.transpose(0, 1)
+      .reshape({rows, tp * head_weight_->rows()})
+      .narrow(1, 0, config_.vocab_size);
+}
+
+}  // namespace keel::model

@@ -1,0 +1,414 @@
+#include "rollout/engine.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+namespace keel::rollout {
+
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+double SecondsSince(SteadyClock::time_point start) {
+  return std::chrono::duration<double>(SteadyClock::now() - start).count();
+}
+
+constexpr int64_t kMostHostCache = int64_t{1} << 30;
+constexpr int64_t kLogitsBytes = int64_t{64} << 20;  // held at a time
+
+int64_t NumBlocks(const EngineOptions& options, const model::KvShape& shape) {
+  const int64_t block_bytes = shape.bytes_per_token() * options.block_size;
+  int64_t bytes = options.kv_cache_bytes;
+  if (bytes == 0) {
+    const int64_t blocks = (options.max_model_len + options.block_size - 1) / options.block_size;
+    bytes = std::min(kMostHostCache, options.scheduler.max_num_seqs * blocks * block_bytes);
+  }
+  if (bytes < block_bytes) {
+    throw Error(StatusCode::kConfig,
+                fmt::format("the KV cache of {} bytes holds no block of {} tokens, which takes {}",
+                            bytes, options.block_size, block_bytes));
+  }
+  return std::min<int64_t>(bytes / block_bytes, int64_t{1} << 30);
+}
+
+// Where the text ends for one of the stop strings; npos when it goes on.
+size_t StopAt(const std::string& text, const std::vector<std::string>& stops) {
+  size_t at = std::string::npos;
+  for (const std::string& stop : stops) at = std::min(at, text.find(stop));
+  return at;
+}
+
+}  // namespace
+
+std::vector<std::string> EngineOptions::Validate() const {
+  std::vector<std::string> problems = scheduler.Validate();
+  if (block_size < 1)
+    problems.push_back(fmt::format("block_size is {}, expected at least 1", block_size));
+  if (kv_cache_bytes < 0)
+    problems.push_back(fmt::format("kv_cache_bytes is {}, expected at least 0", kv_cache_bytes));
+  if (!(gpu_memory_utilization > 0 && gpu_memory_utilization <= 1))
+    problems.push_back(fmt::format("gpu_memory_utilization is {}, expected a number in (0, 1]",
+                                   gpu_memory_utilization));
+  if (max_model_len < 0)
+    problems.push_back(fmt::format("max_model_len is {}, expected at least 0", max_model_len));
+  return problems;
+}
+
+// A row of logits that somebody waits for.
+struct Engine::Output {
+  Sequence* sequence = nullptr;
+  int64_t position = 0;  // of the token whose row it is
+  bool sample = false;
+  Draw draw;  // when sampled
+  ChosenToken chosen;
+  std::optional<float> prompt_log_prob;  // of the token at position + 1
+  bool has_row = true;                   // false: the row of the output before it
+  Status error;
+};
+
+Engine::Engine(model::Decoder& model, parallel::ProcessGroup& tp, const EngineOptions& options)
+    : model_(model),
+      options_(options),
+      version_(options.weight_version),
+      sampler_(options.logprobs_mode) {
+  const auto problems = options.Validate();
+  if (!problems.empty())
+    throw Error(StatusCode::kConfig, fmt::format("rollout: {}", fmt::join(problems, "; ")));
+  const int64_t longest = model.config().max_position_embeddings;
+  if (options_.max_model_len == 0) options_.max_model_len = longest;
+  if (options_.max_model_len > longest) {
+    throw Error(StatusCode::kConfig,
+                fmt::format("rollout: max_model_len is {}, the model's max_position_embeddings {}",
+                            options_.max_model_len, longest));
+  }
+  const model::KvShape shape = model.kv_shape();
+  int64_t blocks = NumBlocks(options_, shape);
+  if (tp.size() > 1) {
+    at::Tensor least =
+        at::full({1}, blocks, at::TensorOptions().dtype(at::kLong).device(shape.device));
+    tp.AllReduce(least, parallel::ReduceOp::kMin);
+    blocks = least.item<int64_t>();
+  }
+  blocks_ = std::make_unique<BlockManager>(static_cast<int32_t>(blocks), options_.block_size,
+                                           options_.enable_prefix_caching);
+  blocks_->SetVersion(version_);
+  scheduler_ = std::make_unique<Scheduler>(options_.scheduler, *blocks_);
+  cache_ = std::make_unique<KvCache>(shape, blocks, options_.block_size);
+  stats_.num_blocks = blocks;
+  stats_.cache_bytes = cache_->bytes();
+}
+
+Engine::~Engine() = default;
+
+Status Engine::CheckRequest(const Request& request) const {
+  const auto problems = request.sampling.Validate();
+  if (!problems.empty())
+    return {StatusCode::kInvalidData, fmt::format("{}", fmt::join(problems, "; "))};
+  if (request.prompt.empty()) return {StatusCode::kInvalidData, "the prompt has no tokens"};
+  const int64_t vocabulary = model_.config().vocab_size;
+  for (const int32_t id : request.prompt) {
+    if (id < 0 || id >= vocabulary) {
+      return {StatusCode::kInvalidData,
+              fmt::format("the prompt's token {} is outside the vocabulary of {}", id, vocabulary)};
+    }
+  }
+  const auto prompt = static_cast<int64_t>(request.prompt.size());
+  const bool generates = request.sampling.max_tokens > 0;
+  if (prompt + (generates ? 1 : 0) > options_.max_model_len) {
+    return {StatusCode::kInvalidData,
+            fmt::format("the prompt has {} tokens, which leaves no room for a response within {}",
+                        prompt, options_.max_model_len)};
+  }
+  if (!request.sampling.stop.empty() && options_.tokenizer == nullptr) {
+    return {StatusCode::kInvalidData,
+            "stop strings need a tokenizer, and the engine has none: use stop_token_ids"};
+  }
+  return scheduler_->Check(request);
+}
+
+void Engine::Add(Request request) {
+  SamplingParams& sampling = request.sampling;
+  sampling.max_tokens = std::min(
+      sampling.max_tokens,
+      std::max<int64_t>(0, options_.max_model_len - static_cast<int64_t>(request.prompt.size())));
+  if (const Status status = CheckRequest(request); !status.ok()) {
+    Completion completion;
+    completion.prompt_id = request.prompt_id;
+    completion.sample = request.sample;
+    completion.finish = FinishReason::kError;
+    completion.weight_version = completion.newest_weight_version = version_;
+    completion.error =
+        status.WithContext(fmt::format("prompt {}, sample {}", request.prompt_id, request.sample));
+    rejected_.push_back(std::move(completion));
+    return;
+  }
+  const int64_t arrival = arrivals_++;
+  auto sequence = std::make_unique<Sequence>(arrival, std::move(request));
+  scheduler_->Add(sequence.get());
+  sequences_.emplace(arrival, std::move(sequence));
+}
+
+bool Engine::idle() const { return sequences_.empty() && rejected_.empty(); }
+
+void Engine::RequireReady() const {
+  if (!invalid_.empty()) {
+    throw Error(StatusCode::kUnavailable,
+                fmt::format("the rollout engine does not generate, since its weights are not whole "
+                            "({}): synchronise the weights again",
+                            invalid_));
+  }
+  if (cache_->released()) {
+    throw Error(StatusCode::kUnavailable,
+                "the rollout engine's KV cache is released: call RestoreCache() first");
+  }
+}
+
+// Rows of the batch whose logits are wanted, and who wants them.
+std::vector<Engine::Output> Engine::OutputsOf(const StepPlan& plan,
+                                              model::DecodeBatch* batch) const {
+  std::vector<Output> outputs;
+  int64_t row = 0;
+  for (const ScheduledTokens& work : plan.work) {
+    Sequence* s = work.sequence;
+    const bool prompt = s->request.sampling.wants_prompt();
+    for (int64_t i = 0; i < work.count; ++i, ++row) {
+      const int64_t position = work.begin + i;
+      const bool last = work.sample && i + 1 == work.count;
+      if (!last && !(prompt && position < s->prompt_size)) continue;
+      batch->outputs.push_back(row);
+      Output output;
+      output.sequence = s;
+      output.position = position;
+      output.sample = last;
+      outputs.push_back(output);
+      if (!last) continue;
+      for (Sequence* follower : work.followers) {
+        output.sequence = follower;
+        output.has_row = false;
+        outputs.push_back(output);
+      }
+    }
+  }
+  for (Output& output : outputs) {
+    const Request& request = output.sequence->request;
+    output.draw = {request.prompt_id, request.sample, output.sequence->generated()};
+  }
+  return outputs;
+}
+
+// logits [rows, vocabulary] fp32 on the host, a row for each output with has_row.
+void Engine::Sample(const at::Tensor& logits, std::span<Output> outputs) {
+  const auto count = static_cast<int64_t>(outputs.size());
+  std::vector<int64_t> row_of(outputs.size());
+  for (size_t i = 0, row = 0; i < outputs.size(); ++i) {
+    if (outputs[i].has_row) ++row;
+    row_of[i] = static_cast<int64_t>(row) - 1;
+  }
+  const auto vocabulary = static_cast<size_t>(logits.size(1));
+  at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
+    Sampler::Workspace workspace;
+    for (int64_t i = begin; i < end; ++i) {
+      Output& output = outputs[static_cast<size_t>(i)];
+      const Sequence& s = *output.sequence;
+      const std::span<const float> row(
+          logits.data_ptr<float>() + row_of[static_cast<size_t>(i)] * logits.stride(0), vocabulary);
+      const int64_t next = output.position + 1;
+      if (s.request.sampling.wants_prompt() && next < s.prompt_size) {
+        auto log_prob = LogProbOf(row, s.tokens[static_cast<size_t>(next)]);
+        if (log_prob.ok()) {
+          output.prompt_log_prob = *log_prob;
+        } else {
+          output.error = log_prob.status();
+        }
+      }
+      if (!output.sample) continue;
+      auto chosen = sampler_.Choose(row, s.request.sampling, output.draw, s.tokens, workspace);
+      if (chosen.ok()) {
+        output.chosen = *chosen;
+      } else {
+        output.error = chosen.status();
+      }
+    }
+  });
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const Sequence& s = *outputs[i].sequence;
+    if (!s.request.sampling.prompt_logits || outputs[i].position >= s.prompt_size) continue;
+    at::Tensor& kept = prompt_logits_[s.arrival];
+    if (!kept.defined()) kept = at::empty({s.prompt_size, logits.size(1)}, at::kFloat);
+    kept.select(0, outputs[i].position).copy_(logits.select(0, row_of[i]));
+  }
+}
+
+void Engine::Append(const Output& output) {
+  Sequence& s = *output.sequence;
+  if (output.prompt_log_prob) {
+    s.prompt_log_probs.resize(static_cast<size_t>(s.prompt_size - 1));
+    s.prompt_log_probs[static_cast<size_t>(output.position)] = *output.prompt_log_prob;
+  }
+  if (!output.sample) return;
+  s.tokens.push_back(output.chosen.token);
+  if (options_.calculate_log_probs) s.log_probs.push_back(output.chosen.log_prob);
+  if (s.first_version < 0) s.first_version = version_;
+  s.last_version = version_;
+  ++stats_.generated_tokens;
+}
+
+std::optional<FinishReason> Engine::EndOf(const Sequence& s) const {
+  const SamplingParams& p = s.request.sampling;
+  if (s.generated() > 0) {
+    const int32_t last = s.tokens.back();
+    const auto holds = [&](const std::vector<int32_t>& ids) {
+      return std::find(ids.begin(), ids.end(), last) != ids.end();
+    };
+    if (holds(p.stop_token_ids) || (!p.ignore_eos && holds(options_.eos_token_ids)))
+      return FinishReason::kStop;
+    if (!p.stop.empty() &&
+        StopAt(options_.tokenizer->Decode(s.response()), p.stop) != std::string::npos)
+      return FinishReason::kStop;
+  }
+  if (s.generated() >= p.max_tokens && s.computed >= s.prompt_size) return FinishReason::kLength;
+  return std::nullopt;
+}
+
+Completion Engine::Finish(Sequence* s, FinishReason reason, Status error) {
+  Completion c;
+  c.prompt_id = s->request.prompt_id;
+  c.sample = s->request.sample;
+  c.finish = reason;
+  c.weight_version = s->first_version < 0 ? version_ : s->first_version;
+  c.newest_weight_version = s->last_version < 0 ? version_ : s->last_version;
+  c.tokens.assign(s->response().begin(), s->response().end());
+  c.log_probs = std::move(s->log_probs);
+  c.prompt_log_probs = std::move(s->prompt_log_probs);
+  c.error = std::move(error);
+  if (options_.tokenizer != nullptr) {
+    c.text = options_.tokenizer->Decode(c.tokens);
+    c.text->resize(std::min(c.text->size(), StopAt(*c.text, s->request.sampling.stop)));
+  }
+  if (auto logits = prompt_logits_.extract(s->arrival)) c.prompt_logits = logits.mapped();
+  scheduler_->Remove(s);
+  sequences_.erase(s->arrival);
+  return c;
+}
+
+std::vector<Completion> Engine::Step() {
+  RequireReady();
+  std::vector<Completion> done = std::move(rejected_);
+  rejected_.clear();
+  if (sequences_.empty()) return done;
+
+  // 1. What to compute.
+  const StepPlan plan = scheduler_->Schedule();
+  if (plan.work.empty())
+    throw Error(StatusCode::kInternal, "the rollout scheduler found nothing to do for its queue");
+  cache_->Copy(plan.copies);
+  model::DecodeBatch batch;
+  batch.ids.reserve(static_cast<size_t>(plan.tokens));
+  batch.fixed_height = options_.batch_invariant;
+  for (const ScheduledTokens& work : plan.work) {
+    const auto first = work.sequence->tokens.begin() + work.begin;
+    batch.ids.insert(batch.ids.end(), first, first + work.count);
+    batch.sequences.push_back({work.begin, work.count, work.sequence->table.blocks});
+  }
+  std::vector<Output> outputs = OutputsOf(plan, &batch);
+
+  // 2. The forward, then logits for some rows at a time.
+  const auto start = SteadyClock::now();
+  const at::Tensor hidden = model_.Decode(batch, *cache_);
+  stats_.forward_seconds += SecondsSince(start);
+  const int64_t most =
+      std::max<int64_t>(1, kLogitsBytes / (model_.config().vocab_size * int64_t{4}));
+  size_t next = 0;
+  for (int64_t row = 0; row < hidden.size(0); row += most) {
+    const int64_t rows = std::min(most, hidden.size(0) - row);
+    const auto head_start = SteadyClock::now();
+    const at::Tensor logits = model_.DecodeLogits(hidden.narrow(0, row, rows)).to(at::kCPU);
+    stats_.forward_seconds += SecondsSince(head_start);
+    const auto sampling_start = SteadyClock::now();
+    const size_t begin = next;
+    int64_t seen = 0;
+    while (next < outputs.size() && seen + outputs[next].has_row <= rows)
+      seen += outputs[next++].has_row;
+    Sample(logits, std::span(outputs).subspan(begin, next - begin));
+    stats_.sampling_seconds += SecondsSince(sampling_start);
+  }
+  scheduler_->Computed(plan);
+
+  // 3. What has ended.
+  ++stats_.steps;
+  stats_.computed_tokens += plan.tokens;
+  stats_.most_running = std::max(stats_.most_running, scheduler_->running());
+  std::vector<Sequence*> touched;
+  std::map<int64_t, Status> failed;
+  for (Output& output : outputs) {
+    if (output.error.ok()) {
+      Append(output);
+    } else {
+      failed.emplace(output.sequence->arrival, output.error);
+    }
+    if (touched.empty() || touched.back() != output.sequence) touched.push_back(output.sequence);
+  }
+  for (Sequence* s : touched) {
+    const std::string who =
+        fmt::format("prompt {}, sample {}", s->request.prompt_id, s->request.sample);
+    if (const auto error = failed.find(s->arrival); error != failed.end()) {
+      done.push_back(Finish(s, FinishReason::kError, error->second.WithContext(who)));
+    } else if (const auto reason = EndOf(*s)) {
+      done.push_back(Finish(s, *reason, {}));
+    }
+  }
+  return done;
+}
+
+std::vector<Completion> Engine::Generate(std::vector<Request> requests) {
+  std::map<std::pair<uint64_t, int>, std::vector<size_t>> places;
+  for (size_t i = 0; i < requests.size(); ++i)
+    places[{requests[i].prompt_id, requests[i].sample}].push_back(i);
+  std::vector<Completion> completions(requests.size());
+  for (Request& request : requests) Add(std::move(request));
+  while (!idle()) {
+    for (Completion& completion : Step()) {
+      const auto place = places.find({completion.prompt_id, completion.sample});
+      if (place == places.end() || place->second.empty()) continue;
+      completions[place->second.front()] = std::move(completion);
+      place->second.erase(place->second.begin());
+    }
+  }
+  return completions;
+}
+
+void Engine::SetWeightVersion(int64_t version) {
+  if (version < version_) {
+    throw Error(
+        StatusCode::kInternal,
+        fmt::format("weight version {} after {}: versions never decrease", version, version_));
+  }
+  scheduler_->PreemptAll();
+  blocks_->SetVersion(version);
+  version_ = version;
+  invalid_.clear();
+}
+
+void Engine::Invalidate(std::string reason) {
+  invalid_ = reason.empty() ? "no reason given" : std::move(reason);
+}
+
+void Engine::ReleaseCache() {
+  scheduler_->PreemptAll();
+  blocks_->SetVersion(version_);
+  cache_->Release();
+}
+
+void Engine::RestoreCache() { cache_->Restore(); }
+
+EngineStats Engine::stats() const {
+  EngineStats stats = stats_;
+  stats.found_tokens = scheduler_->prefix_hits();
+  stats.preemptions = scheduler_->preemptions();
+  return stats;
+}
+
+}  // namespace keel::rollout

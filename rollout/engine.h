@@ -1,0 +1,137 @@
+// Engine: generates from the very weights that are trained, by continuous batching over a paged KV
+// cache.
+//
+// Holds references to the model and the TP group, which must outlive it; the weights belong to the
+// caller, who may change them between steps and then says so with SetWeightVersion. Every TP rank
+// has an engine and makes the same calls in the same order; Step() and Generate() are collective
+// over TP, and every rank gets the same completions. Used from one thread.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+#include "model/decoder.h"
+#include "model/tokenizer.h"
+#include "parallel/process_group.h"
+#include "rollout/block_manager.h"
+#include "rollout/kv_cache.h"
+#include "rollout/sampler.h"
+#include "rollout/scheduler.h"
+#include "rollout/sequence.h"
+
+namespace keel::rollout {
+
+struct EngineOptions {
+  SchedulerOptions scheduler;
+  bool enable_prefix_caching = true;
+  int32_t block_size = 16;  // tokens
+  // Memory for keys and values of this rank. 0: on CPU enough for max_num_seqs of max_model_len
+  // tokens, at most 1 GiB; on CUDA gpu_memory_utilization of what is free.
+  int64_t kv_cache_bytes = 0;
+  double gpu_memory_utilization = 0.5;
+  int64_t max_model_len = 0;  // prompt and response; 0: the model's max_position_embeddings
+  bool calculate_log_probs = true;
+  LogProbsMode logprobs_mode = LogProbsMode::kProcessed;
+  // Log-probabilities equal bit for bit whatever else is in the batch. On CPU always so; on CUDA
+  // products are then computed for a fixed number of rows. With more than two TP ranks sums over
+  // ranks are in rank order, which costs a gather instead of a reduction.
+  bool batch_invariant = false;
+  std::vector<int32_t> eos_token_ids;
+  const model::Tokenizer* tokenizer = nullptr;  // for stop strings and texts; may be null
+  int64_t weight_version = 0;
+  std::vector<std::string> Validate() const;
+};
+
+struct Completion {
+  uint64_t prompt_id = 0;
+  int sample = 0;
+  std::vector<int32_t> tokens;   // the response; an EOS that was chosen is its last
+  std::vector<float> log_probs;  // of tokens, see LogProbsMode; empty without calculate_log_probs
+  FinishReason finish = FinishReason::kLength;
+  int64_t weight_version = 0;         // that chose the first token: the oldest it depends on
+  int64_t newest_weight_version = 0;  // that chose the last
+  std::optional<std::string> text;    // with a tokenizer; ends before a stop string
+  Status error;                       // of this request alone; ok but with FinishReason::kError
+  // When asked for: log p(prompt[i + 1]), raw, and the logits [prompt, vocabulary] fp32 on the
+  // host.
+  std::vector<float> prompt_log_probs;
+  at::Tensor prompt_logits;
+};
+
+struct EngineStats {
+  int64_t steps = 0;
+  int64_t computed_tokens = 0;  // of prompts and responses, those computed again included
+  int64_t generated_tokens = 0;
+  int64_t found_tokens = 0;  // of prompts, shared or from the prefix cache
+  int64_t preemptions = 0;
+  int64_t most_running = 0;  // sequences in one step
+  int64_t num_blocks = 0;
+  int64_t cache_bytes = 0;
+  double forward_seconds = 0;
+  double sampling_seconds = 0;
+};
+
+class Engine {
+ public:
+  // Throws Error(kConfig) on what Validate would list. `tp` is the group that `model` is split
+  // over.
+  Engine(model::Decoder& model, parallel::ProcessGroup& tp, const EngineOptions& options);
+  ~Engine();
+
+  // Queues a request. One that cannot be served comes back from the next Step() with its error.
+  void Add(Request request);
+  // One forward for as many sequences as fit; returns those that ended. Throws Error(kUnavailable)
+  // while the engine is invalid or its cache released.
+  std::vector<Completion> Step();
+  bool idle() const;  // nothing queued, running or to be returned
+  // Adds all and steps until idle. In the order of `requests`.
+  std::vector<Completion> Generate(std::vector<Request> requests);
+
+  // The weights are complete and are those of `version`, which never decreases. Nothing that other
+  // weights computed is used again: what is running keeps its tokens and is computed anew.
+  void SetWeightVersion(int64_t version);
+  int64_t weight_version() const { return version_; }
+  // The weights are not to be used, for `reason`, until the next SetWeightVersion.
+  void Invalidate(std::string reason);
+
+  // Gives the cache's memory back until RestoreCache(); what is running is computed anew.
+  void ReleaseCache();
+  void RestoreCache();
+
+  EngineStats stats() const;
+  const EngineOptions& options() const { return options_; }
+
+ private:
+  struct Output;
+
+  void RequireReady() const;
+  Status CheckRequest(const Request& request) const;
+  Completion Finish(Sequence* sequence, FinishReason reason, Status error);
+  std::vector<Output> OutputsOf(const StepPlan& plan, model::DecodeBatch* batch) const;
+  void Sample(const at::Tensor& logits, std::span<Output> outputs);
+  void Append(const Output& output);
+  std::optional<FinishReason> EndOf(const Sequence& sequence) const;
+
+  model::Decoder& model_;
+  EngineOptions options_;
+  int64_t version_;
+  std::string invalid_;  // the reason; empty: valid
+  std::unique_ptr<BlockManager> blocks_;
+  std::unique_ptr<Scheduler> scheduler_;
+  std::unique_ptr<KvCache> cache_;
+  Sampler sampler_;
+  int64_t arrivals_ = 0;
+  std::map<int64_t, std::unique_ptr<Sequence>> sequences_;  // by arrival
+  std::map<int64_t, at::Tensor> prompt_logits_;             // by arrival
+  std::vector<Completion> rejected_;                        // to be returned by the next Step
+  EngineStats stats_;
+};
+
+}  // namespace keel::rollout

@@ -1,0 +1,29 @@
+#include "rollout/sampling.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace keel::rollout {
+
+std::vector<std::string> SamplingParams::Validate() const {
+  std::vector<std::string> problems;
+  const auto expect = [&](bool good, const char* key, const auto& found, const char* expected) {
+    if (!good) problems.push_back(fmt::format("{} is {}, expected {}", key, found, expected));
+  };
+  expect(std::isfinite(temperature) && temperature >= 0, "temperature", temperature,
+         "a number of at least 0");
+  expect(top_k == -1 || top_k >= 1, "top_k", top_k, "-1 (all) or at least 1");
+  expect(top_p > 0 && top_p <= 1, "top_p", top_p, "a number in (0, 1]");
+  expect(min_p >= 0 && min_p <= 1, "min_p", min_p, "a number in [0, 1]");
+  expect(std::isfinite(repetition_penalty) && repetition_penalty > 0, "repetition_penalty",
+         repetition_penalty, "a number above 0");
+  expect(max_tokens >= (wants_prompt() ? 0 : 1), "max_tokens", max_tokens,
+         wants_prompt() ? "at least 0" : "at least 1");
+  for (const std::string& text : stop) {
+    if (text.empty()) problems.push_back("stop holds an empty string, which ends every text");
+  }
+  return problems;
+}
+
+}  // namespace keel::rollout

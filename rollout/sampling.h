@@ -1,0 +1,32 @@
+// SamplingParams: how the tokens of one request are chosen, and when it ends. Torch-free.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace keel::rollout {
+
+// In this order (that of Hugging Face): repetition penalty, temperature, top-k, top-p, min-p.
+struct SamplingParams {
+  double temperature = 1.0;  // 0: the likeliest token, the lowest id among equals
+  int64_t top_k = -1;        // keep the k likeliest; -1: all
+  double top_p = 1.0;        // keep the fewest likeliest that reach this mass
+  double min_p = 0.0;        // drop what is below this share of the likeliest
+  // Above 1, ids in the prompt or the response so far become less likely (Keskar et al. 2019).
+  double repetition_penalty = 1.0;
+  int64_t max_tokens = 16;              // of the response
+  std::vector<int32_t> stop_token_ids;  // besides the engine's EOS ids; kept in the response
+  std::vector<std::string> stop;        // ends the response once its text holds one of them
+  bool ignore_eos = false;
+  // Token `position` of a response is a function of the logits and of (seed, prompt id, sample,
+  // position): of neither companions in the batch nor order of arrival nor replica.
+  uint64_t seed = 0;
+  bool prompt_log_probs = false;  // also the prompt's own; then max_tokens may be 0
+  bool prompt_logits = false;     // and all its logits; implies prompt_log_probs
+
+  bool wants_prompt() const { return prompt_log_probs || prompt_logits; }
+  std::vector<std::string> Validate() const;  // every problem as a sentence
+};
+
+}  // namespace keel::rollout

@@ -1,0 +1,190 @@
+#include "rollout/scheduler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace keel::rollout {
+
+namespace {
+
+bool SamePrompt(const Sequence& a, const Sequence& b) {
+  return a.request.prompt_id == b.request.prompt_id && a.request.prompt == b.request.prompt;
+}
+
+// What waits only for the logits behind a prompt may share it.
+bool MayFollow(const Sequence& s) {
+  return s.generated() == 0 && !s.request.sampling.wants_prompt();
+}
+
+}  // namespace
+
+std::vector<std::string> SchedulerOptions::Validate() const {
+  std::vector<std::string> problems;
+  if (max_num_batched_tokens < 1)
+    problems.push_back(
+        fmt::format("max_num_batched_tokens is {}, expected at least 1", max_num_batched_tokens));
+  if (max_num_seqs < 1)
+    problems.push_back(fmt::format("max_num_seqs is {}, expected at least 1", max_num_seqs));
+  return problems;
+}
+
+Scheduler::Scheduler(const SchedulerOptions& options, BlockManager& blocks)
+    : options_(options), blocks_(blocks) {
+  const auto problems = options.Validate();
+  if (!problems.empty())
+    throw Error(StatusCode::kConfig, fmt::format("{}", fmt::join(problems, "; ")));
+}
+
+Status Scheduler::Check(const Request& request) const {
+  const auto prompt = static_cast<int64_t>(request.prompt.size());
+  // The last token of a response is chosen and never computed.
+  const int64_t most =
+      prompt + std::max<int64_t>(0, std::min(request.sampling.max_tokens, int64_t{1} << 40) - 1);
+  if (blocks_.blocks_for(most) > blocks_.num_blocks()) {
+    return {StatusCode::kInvalidData,
+            fmt::format("a prompt of {} tokens and max_tokens {} need {} blocks of {} tokens, the "
+                        "KV cache has {}: enlarge it, or shorten the request",
+                        prompt, request.sampling.max_tokens, blocks_.blocks_for(most),
+                        blocks_.block_size(), blocks_.num_blocks())};
+  }
+  if (!options_.enable_chunked_prefill && most > options_.max_num_batched_tokens) {
+    return {StatusCode::kInvalidData,
+            fmt::format("a prompt of {} tokens and max_tokens {} exceed max_num_batched_tokens {}: "
+                        "raise it, or set enable_chunked_prefill",
+                        prompt, request.sampling.max_tokens, options_.max_num_batched_tokens)};
+  }
+  return {};
+}
+
+void Scheduler::Add(Sequence* sequence) { waiting_.emplace(sequence->arrival, sequence); }
+
+void Scheduler::Preempt(Sequence* sequence) {
+  blocks_.Release(&sequence->table);
+  sequence->computed = 0;
+  ++sequence->preempted;
+  ++preemptions_;
+  running_.erase(sequence->arrival);
+  waiting_.emplace(sequence->arrival, sequence);
+}
+
+void Scheduler::PreemptAll() {
+  while (!running_.empty()) Preempt(running_.rbegin()->second);
+}
+
+void Scheduler::Remove(Sequence* sequence) {
+  blocks_.Release(&sequence->table);
+  running_.erase(sequence->arrival);
+  waiting_.erase(sequence->arrival);
+}
+
+void Scheduler::Plan(Sequence* sequence, int64_t count, StepPlan* plan) {
+  const int64_t begin = sequence->computed;
+  const bool last = begin + count == sequence->size();
+  plan->work.push_back(
+      {sequence, begin, count, last && sequence->request.sampling.max_tokens > 0, {}});
+  plan->tokens += count;
+  sequence->computed += count;
+  sequence->in_step = true;
+}
+
+// False when it had to give up its own blocks.
+bool Scheduler::PlanRunning(Sequence* sequence, StepPlan* plan) {
+  const int64_t count = std::min(sequence->size() - sequence->computed,
+                                 options_.max_num_batched_tokens - plan->tokens);
+  while (!blocks_.Reserve(sequence->computed, sequence->computed + count, &sequence->table,
+                          &plan->copies)) {
+    Sequence* youngest = running_.rbegin()->second;
+    Preempt(youngest);
+    if (youngest == sequence) return false;
+  }
+  Plan(sequence, count, plan);
+  return true;
+}
+
+bool Scheduler::PromptIsBeingComputed(const Sequence& sequence) const {
+  if (!MayFollow(sequence)) return false;
+  for (const auto& [arrival, other] : running_) {
+    // computed already counts what this step plans: a prompt that is complete has followers of
+    // this step alone.
+    if (other->generated() == 0 && (other->computed < other->prompt_size || other->in_step) &&
+        other != &sequence && SamePrompt(*other, sequence))
+      return true;
+  }
+  return false;
+}
+
+Scheduler::Admission Scheduler::Admit(Sequence* sequence, StepPlan* plan) {
+  if (PromptIsBeingComputed(*sequence)) return Admission::kSkipped;
+  // The last token is computed even when all is found, for its logits.
+  const int64_t limit = sequence->request.sampling.wants_prompt() ? 0 : sequence->size() - 1;
+  const int64_t found = blocks_.AcquirePrefix(sequence->tokens, limit, &sequence->table);
+  const int64_t left = sequence->size() - found;
+  const int64_t budget = options_.max_num_batched_tokens - plan->tokens;
+  const int64_t count = std::min(left, budget);
+  // Running sequences keep a block each to grow into, or the newcomer would soon be sent away.
+  const int64_t spare = static_cast<int64_t>(running_.size());
+  const int64_t needed = blocks_.blocks_for(found + count) - blocks_.blocks_for(found);
+  if (count < 1 || (count < left && !options_.enable_chunked_prefill) ||
+      (spare > 0 && needed + spare > blocks_.available()) ||
+      !blocks_.Reserve(found, found + count, &sequence->table, &plan->copies)) {
+    blocks_.Release(&sequence->table);
+    return Admission::kNoRoom;
+  }
+  sequence->computed = found;
+  prefix_hits_ += found;
+  running_.emplace(sequence->arrival, sequence);
+  Plan(sequence, count, plan);
+  return Admission::kAdmitted;
+}
+
+// Waiting samples of a prompt that this step completes share its blocks and its logits.
+void Scheduler::JoinFollowers(StepPlan* plan) {
+  for (ScheduledTokens& work : plan->work) {
+    if (!work.sample || !MayFollow(*work.sequence)) continue;
+    for (auto it = waiting_.begin(); it != waiting_.end();) {
+      Sequence* other = it->second;
+      if (running() >= options_.max_num_seqs) return;
+      if (!MayFollow(*other) || !SamePrompt(*work.sequence, *other)) {
+        ++it;
+        continue;
+      }
+      it = waiting_.erase(it);
+      running_.emplace(other->arrival, other);
+      blocks_.Fork(work.sequence->table, &other->table);
+      other->computed = other->prompt_size;
+      prefix_hits_ += other->prompt_size;
+      work.followers.push_back(other);
+    }
+  }
+}
+
+StepPlan Scheduler::Schedule() {
+  StepPlan plan;
+  // 1. Running sequences, oldest first. Preemption takes from the end of the map only.
+  for (auto it = running_.begin(); it != running_.end();) {
+    if (plan.tokens >= options_.max_num_batched_tokens) break;
+    Sequence* sequence = it->second;
+    if (!PlanRunning(sequence, &plan)) break;
+    it = running_.upper_bound(sequence->arrival);
+  }
+  // 2. Waiting ones, oldest first; nobody passes one for which there is no room.
+  for (auto it = waiting_.begin(); it != waiting_.end() && running() < options_.max_num_seqs &&
+                                   plan.tokens < options_.max_num_batched_tokens;) {
+    Sequence* sequence = it->second;
+    const Admission admission = Admit(sequence, &plan);
+    if (admission == Admission::kNoRoom) break;
+    it = admission == Admission::kAdmitted ? waiting_.erase(it) : std::next(it);
+  }
+  // 3. Samples that were waiting for a prompt.
+  JoinFollowers(&plan);
+  for (const ScheduledTokens& work : plan.work) work.sequence->in_step = false;
+  return plan;
+}
+
+void Scheduler::Computed(const StepPlan& plan) {
+  for (const ScheduledTokens& work : plan.work)
+    blocks_.Publish(work.sequence->tokens, work.sequence->computed, &work.sequence->table);
+}
+
+}  // namespace keel::rollout

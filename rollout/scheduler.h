@@ -1,0 +1,85 @@
+// Scheduler: which tokens of which sequences the next forward computes (continuous batching, Yu et
+// al. 2022; chunked prefill, Agrawal et al. 2024).
+//
+// First come, first served: running sequences in the order of arrival, then waiting ones. When
+// blocks run out the youngest running sequence gives its own back and is computed again later
+// (preemption by recompute); since Add() takes only what fits alone, the oldest always ends.
+// Samples of a prompt that is being computed wait for it and then share its blocks; they join
+// together with it, the one exception to the order. Sequences belong to the caller. Torch-free.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+#include "rollout/sequence.h"
+
+namespace keel::rollout {
+
+struct SchedulerOptions {
+  int64_t max_num_batched_tokens = 8192;  // in one forward
+  int64_t max_num_seqs = 256;             // running at a time
+  bool enable_chunked_prefill = true;     // false: a prompt is computed in one forward
+  std::vector<std::string> Validate() const;
+};
+
+// Tokens [begin, begin + count) of a sequence. After the last one's logits are known, the sequence
+// and its followers each choose their next token.
+struct ScheduledTokens {
+  Sequence* sequence = nullptr;
+  int64_t begin = 0;
+  int64_t count = 0;
+  bool sample = false;
+  std::vector<Sequence*> followers;
+};
+
+struct StepPlan {
+  std::vector<BlockCopy> copies;  // before the forward, in order
+  std::vector<ScheduledTokens> work;
+  int64_t tokens = 0;  // of all work
+};
+
+class Scheduler {
+ public:
+  // Throws Error(kConfig) on what Validate would list. `blocks` must outlive this.
+  Scheduler(const SchedulerOptions& options, BlockManager& blocks);
+
+  // Why a request can never be served; ok when it can.
+  Status Check(const Request& request) const;
+  // Appends to the queue. Check() must have been ok.
+  void Add(Sequence* sequence);
+  // The next forward. Its tokens count as computed from here on.
+  StepPlan Schedule();
+  // Publishes what the plan's forward computed. Before tokens are appended.
+  void Computed(const StepPlan& plan);
+  // The sequence has ended, or is withdrawn; its blocks are given back.
+  void Remove(Sequence* sequence);
+  // All running sequences give back their blocks and will be computed again.
+  void PreemptAll();
+
+  int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }
+  int64_t running() const { return static_cast<int64_t>(running_.size()); }
+  bool idle() const { return waiting_.empty() && running_.empty(); }
+  int64_t preemptions() const { return preemptions_; }
+  int64_t prefix_hits() const { return prefix_hits_; }  // tokens found instead of computed
+
+ private:
+  void Preempt(Sequence* sequence);
+  bool PlanRunning(Sequence* sequence, StepPlan* plan);
+  enum class Admission { kAdmitted, kSkipped, kNoRoom };
+  Admission Admit(Sequence* sequence, StepPlan* plan);
+  void Plan(Sequence* sequence, int64_t count, StepPlan* plan);
+  void JoinFollowers(StepPlan* plan);
+  bool PromptIsBeingComputed(const Sequence& sequence) const;
+
+  SchedulerOptions options_;
+  BlockManager& blocks_;
+  std::map<int64_t, Sequence*> waiting_;  // by arrival
+  std::map<int64_t, Sequence*> running_;
+  int64_t preemptions_ = 0;
+  int64_t prefix_hits_ = 0;
+};
+
+}  // namespace keel::rollout
