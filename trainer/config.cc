@@ -222,6 +222,7 @@ options::Schema MakeSchema(Config& c) {
       .OneOf({"wait", "skip", "supersede"});
 
   AddActorRlOptions(c, s);  // the rest of actor_rollout_ref: a root's keys stand together
+  AddRolloutOptions(c, s);
   AddRlOptions(c, s);
   return s;
 }
@@ -303,6 +304,7 @@ std::vector<std::string> ValidateConfig(const Config& c, int world) {
                     dp * c.data.micro_batch_size_per_gpu));
   }
   for (std::string& problem : ValidateRlConfig(c, dp)) say(std::move(problem));
+  for (std::string& problem : ValidateRolloutConfig(c)) say(std::move(problem));
   if (!c.trainer.total_training_steps && !c.trainer.total_epochs) {
     say("trainer.total_training_steps and trainer.total_epochs are both null: give one");
   }

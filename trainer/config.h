@@ -11,6 +11,7 @@
 #include "common/options/schema.h"
 #include "common/status.h"
 #include "trainer/config_rl.h"
+#include "trainer/config_rollout.h"
 
 namespace keel::trainer {
 
@@ -122,6 +123,7 @@ struct ActorSection {
 struct ActorRolloutRefSection {
   ModelSection model;
   ActorSection actor;
+  RolloutSection rollout;
   RefSection ref;
 };
 

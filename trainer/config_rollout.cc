@@ -1,0 +1,111 @@
+#include "trainer/config_rollout.h"
+
+#include <fmt/format.h>
+
+#include "trainer/config.h"
+
+namespace keel::trainer {
+
+void AddRolloutOptions(Config& c, options::Schema& s) {
+  RolloutSection& r = c.actor_rollout_ref.rollout;
+  const std::string rollout = "actor_rollout_ref.rollout.";
+  s.Add(rollout + "n", r.n, "Samples of each prompt; they share the prompt's blocks.").Range(1);
+  s.Add(rollout + "temperature", r.temperature,
+        "Of sampling in training; 0 takes the likeliest token.")
+      .Range(0);
+  s.Add(rollout + "top_k", r.top_k, "Draw from so many of the likeliest tokens; -1: from all.")
+      .Range(-1);
+  s.Add(rollout + "top_p", r.top_p, "Draw from the fewest likeliest tokens that hold this mass.")
+      .Range(0, 1);
+  s.Add(rollout + "min_p", r.min_p, "Leave out tokens below this share of the likeliest.")
+      .Range(0, 1);
+  s.Add(rollout + "repetition_penalty", r.repetition_penalty,
+        "Above 1, tokens of the prompt and of the response so far become less likely.")
+      .Above(0);
+  s.Add(rollout + "ignore_eos", r.ignore_eos,
+        "Go on after an end of text, to the response's full length.");
+  s.Add(rollout + "seed", r.seed,
+        "Of the draws, which depend on nothing but it, the prompt, the sample and the position; "
+        "null: `trainer.seed`.")
+      .Range(0);
+  s.Add(rollout + "max_num_batched_tokens", r.max_num_batched_tokens,
+        "Tokens of one forward: a token of each running sequence, and parts of new prompts.")
+      .Range(1)
+      .Unit("tokens");
+  s.Add(rollout + "max_num_seqs", r.max_num_seqs, "Sequences that run at a time.").Range(1);
+  s.Add(rollout + "max_model_len", r.max_model_len,
+        "Tokens of prompt and response at most; null: `data.max_prompt_length` and "
+        "`data.max_response_length` together.")
+      .Range(1)
+      .Unit("tokens");
+  s.Add(rollout + "enable_chunked_prefill", r.enable_chunked_prefill,
+        "Compute long prompts in parts, beside running sequences; false needs "
+        "`max_num_batched_tokens` to hold a whole sequence.");
+  s.Add(rollout + "enable_prefix_caching", r.enable_prefix_caching,
+        "Find the keys and values of a prefix that the same weights have computed before.");
+  s.Add(rollout + "block_size", r.block_size, "Tokens of a block of the KV cache.")
+      .Range(1)
+      .Unit("tokens");
+  s.Add(rollout + "kv_cache_megabytes", r.kv_cache_megabytes,
+        "Memory of a rank for keys and values; null: on CPU what `max_num_seqs` sequences need, at "
+        "most 1 GiB; on CUDA by `gpu_memory_utilization`.")
+      .Range(1)
+      .Unit("MiB");
+  s.Add(rollout + "gpu_memory_utilization", r.gpu_memory_utilization,
+        "Share of the free device memory for keys and values, on CUDA.")
+      .Range(0, 1);
+  s.Add(rollout + "free_cache_engine", r.free_cache_engine,
+        "Give the KV cache's memory back while the model is trained.");
+  s.Add(rollout + "tensor_model_parallel_size", r.tensor_model_parallel_size,
+        "Ranks that share each layer in generation; null: the actor's.")
+      .Range(1);
+  s.Add(rollout + "dtype", r.dtype, "Of weights and cache in generation; null: the model's.")
+      .OneOf({"float32", "bfloat16"});
+  s.Add(rollout + "calculate_log_probs", r.calculate_log_probs,
+        "Keep the log-probability of each token as it was chosen.");
+  s.Add(rollout + "logprobs_mode", r.logprobs_mode,
+        "`raw_logprobs`: log-softmax of the model's own logits; `processed_logprobs`: under the "
+        "distribution the token was drawn from, after penalty, temperature and filters.")
+      .OneOf({"raw_logprobs", "processed_logprobs"});
+  s.Add(rollout + "batch_invariant", r.batch_invariant,
+        "Log-probabilities equal bit for bit whatever else is in the batch. On CPU with up to two "
+        "tensor-parallel ranks they always are; elsewhere it costs speed.");
+  const std::string val = rollout + "val_kwargs.";
+  s.Add(val + "n", r.val_kwargs.n, "Samples of each prompt in validation.").Range(1);
+  s.Add(val + "temperature", r.val_kwargs.temperature, "Likewise, with `do_sample`.").Range(0);
+  s.Add(val + "top_k", r.val_kwargs.top_k, "Likewise.").Range(-1);
+  s.Add(val + "top_p", r.val_kwargs.top_p, "Likewise.").Range(0, 1);
+  s.Add(val + "do_sample", r.val_kwargs.do_sample, "False: the likeliest token, always.");
+}
+
+std::vector<std::string> ValidateRolloutConfig(const Config& c) {
+  std::vector<std::string> problems;
+  const RolloutSection& r = c.actor_rollout_ref.rollout;
+  const std::string rollout = "actor_rollout_ref.rollout.";
+  const auto check_filters = [&](const std::string& prefix, int64_t top_k, double top_p) {
+    if (top_k == 0)
+      problems.push_back(prefix + "top_k is 0: give -1 for all tokens, or at least 1");
+    if (top_p == 0) problems.push_back(prefix + "top_p is 0: expected a number in (0, 1]");
+  };
+  check_filters(rollout, r.top_k, r.top_p);
+  check_filters(rollout + "val_kwargs.", r.val_kwargs.top_k, r.val_kwargs.top_p);
+  if (r.gpu_memory_utilization == 0)
+    problems.push_back(rollout + "gpu_memory_utilization is 0: expected a number in (0, 1]");
+  if (!r.val_kwargs.do_sample && r.val_kwargs.n > 1) {
+    problems.push_back(
+        fmt::format("{0}val_kwargs.n is {1} without {0}val_kwargs.do_sample: the samples would be "
+                    "the same",
+                    rollout, r.val_kwargs.n));
+  }
+  const int64_t longest =
+      r.max_model_len.value_or(c.data.max_prompt_length + c.data.max_response_length);
+  if (!r.enable_chunked_prefill && longest > r.max_num_batched_tokens) {
+    problems.push_back(
+        fmt::format("{0}max_num_batched_tokens {1} does not hold a sequence of {2} tokens, which "
+                    "{0}enable_chunked_prefill: false needs",
+                    rollout, r.max_num_batched_tokens, longest));
+  }
+  return problems;
+}
+
+}  // namespace keel::trainer

@@ -1,0 +1,54 @@
+// Configuration of generation: actor_rollout_ref.rollout, under verl's names. Part of Config; the
+// table is in config_rollout.cc. Torch-free.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/options/schema.h"
+
+namespace keel::trainer {
+
+struct Config;
+
+// Of validation; the rest is as in training.
+struct ValSamplingSection {
+  int64_t n = 1;
+  double temperature = 0;
+  int64_t top_k = -1;
+  double top_p = 1;
+  bool do_sample = false;
+};
+
+struct RolloutSection {
+  int64_t n = 1;
+  double temperature = 1;
+  int64_t top_k = -1;
+  double top_p = 1;
+  double min_p = 0;
+  double repetition_penalty = 1;
+  bool ignore_eos = false;
+  std::optional<int64_t> seed;
+  int64_t max_num_batched_tokens = 8192;
+  int64_t max_num_seqs = 256;
+  std::optional<int64_t> max_model_len;
+  bool enable_chunked_prefill = true;
+  bool enable_prefix_caching = true;
+  int64_t block_size = 16;
+  std::optional<int64_t> kv_cache_megabytes;
+  double gpu_memory_utilization = 0.5;
+  bool free_cache_engine = true;
+  std::optional<int64_t> tensor_model_parallel_size;
+  std::optional<std::string> dtype;
+  bool calculate_log_probs = true;
+  std::string logprobs_mode = "processed_logprobs";
+  bool batch_invariant = false;
+  ValSamplingSection val_kwargs;
+};
+
+void AddRolloutOptions(Config& config, options::Schema& schema);
+std::vector<std::string> ValidateRolloutConfig(const Config& config);
+
+}  // namespace keel::trainer
