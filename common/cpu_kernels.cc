@@ -171,6 +171,61 @@ KEEL_INLINE void SoftmaxGradientBody(T* logits, int64_t row_stride, int64_t rows
   }
 }
 
+template <typename T>
+KEEL_INLINE void TokenStatisticsBody(const T* logits, int64_t row_stride, int64_t rows,
+                                     int64_t columns, const int64_t* targets, float temperature,
+                                     bool entropy, float* statistics) {
+  for (int64_t row = 0; row < rows; ++row, logits += row_stride, statistics += 4) {
+    float largest = -std::numeric_limits<float>::infinity();
+#pragma omp simd reduction(max : largest)
+    for (int64_t i = 0; i < columns; ++i) {
+      const float v = Load(logits[i]) / temperature;
+      largest = v > largest ? v : largest;
+    }
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < columns; ++i) sum += Exp(Load(logits[i]) / temperature - largest);
+    float weighted = 0;
+    if (entropy) {
+#pragma omp simd reduction(+ : weighted)
+      for (int64_t i = 0; i < columns; ++i) {
+        const float below = Load(logits[i]) / temperature - largest;
+        weighted += Exp(below) * below;
+      }
+    }
+    const int64_t target = targets[row];
+    statistics[0] = largest;
+    statistics[1] = sum;
+    statistics[2] = target >= 0 && target < columns ? Load(logits[target]) / temperature : 0.0f;
+    statistics[3] = weighted;
+  }
+}
+
+template <typename T>
+KEEL_INLINE void TokenStatisticsGradientBody(T* logits, int64_t row_stride, int64_t rows,
+                                             int64_t columns, const int64_t* targets,
+                                             float temperature, const float* log_sum,
+                                             const float* entropy, const float* log_prob_gradient,
+                                             const float* entropy_gradient) {
+  for (int64_t row = 0; row < rows; ++row, logits += row_stride) {
+    const float a = log_prob_gradient[row] / temperature;
+    const float b = entropy_gradient[row] / temperature;
+    const float z = log_sum[row];
+    const float h = entropy[row];
+    const int64_t target = targets[row];
+    const bool here = target >= 0 && target < columns;
+    // d log p(t) = [i == t] - p_i; d entropy = -p_i (log p_i + entropy).
+    const auto gradient = [&](float logit, float hit) {
+      const float log_p = logit / temperature - z;
+      return a * hit - Exp(log_p) * (a + b * (log_p + h));
+    };
+    const float at_target = here ? gradient(Load(logits[target]), 1.0f) : 0.0f;
+    for (int64_t i = 0; i < columns; ++i) Store(&logits[i], gradient(Load(logits[i]), 0.0f));
+    if (here) Store(&logits[target], at_target);
+    for (int64_t i = columns; i < row_stride; ++i) Store(&logits[i], 0.0f);
+  }
+}
+
 }  // namespace
 
 // The two element types of each entry point, as specialisations that carry the clones.
@@ -216,6 +271,21 @@ KEEL_INLINE void SoftmaxGradientBody(T* logits, int64_t row_stride, int64_t rows
                                       int64_t columns, const int64_t* targets,                 \
                                       const float* log_sum, const float* weight) {             \
     SoftmaxGradientBody(logits, row_stride, rows, columns, targets, log_sum, weight);          \
+  }                                                                                            \
+  template <>                                                                                  \
+  KEEL_CLONES void TokenStatistics<T>(                                                         \
+      const T* logits, int64_t row_stride, int64_t rows, int64_t columns,                      \
+      const int64_t* targets, float temperature, bool entropy, float* statistics) {            \
+    TokenStatisticsBody(logits, row_stride, rows, columns, targets, temperature, entropy,      \
+                        statistics);                                                           \
+  }                                                                                            \
+  template <>                                                                                  \
+  KEEL_CLONES void TokenStatisticsGradient<T>(                                                 \
+      T * logits, int64_t row_stride, int64_t rows, int64_t columns, const int64_t* targets,   \
+      float temperature, const float* log_sum, const float* entropy,                           \
+      const float* log_prob_gradient, const float* entropy_gradient) {                         \
+    TokenStatisticsGradientBody(logits, row_stride, rows, columns, targets, temperature,       \
+                                log_sum, entropy, log_prob_gradient, entropy_gradient);        \
   }
 KEEL_FOR_BOTH(KEEL_DEFINE)
 

@@ -49,6 +49,20 @@ void SoftmaxGradient(T* logits, int64_t row_stride, int64_t rows, int64_t column
 // their sum.
 float ExpDistance(const float* x, int64_t n, float largest, float scale, float* out);
 
+// The same of logits / temperature, and with `entropy` also sum(exp(x - maximum) * (x - maximum)),
+// else 0. statistics [rows, 4].
+template <typename T>
+void TokenStatistics(const T* logits, int64_t row_stride, int64_t rows, int64_t columns,
+                     const int64_t* targets, float temperature, bool entropy, float* statistics);
+// In place: row -> gradient with respect to the logits of
+// log_prob_gradient[row] * log p(target) + entropy_gradient[row] * entropy, for
+// p = softmax(logits / temperature) with the row's log_sum and entropy.
+template <typename T>
+void TokenStatisticsGradient(T* logits, int64_t row_stride, int64_t rows, int64_t columns,
+                             const int64_t* targets, float temperature, const float* log_sum,
+                             const float* entropy, const float* log_prob_gradient,
+                             const float* entropy_gradient);
+
 struct AdamWScalars {
   float lr, beta1, beta2, eps, weight_decay;
   float bias_correction1;       // 1 - beta1^t

@@ -8,6 +8,7 @@
 #include "common/philox.h"
 #include "model/decoder_block.h"
 #include "model/recompute.h"
+#include "model/value_head.h"
 #include "parallel/autograd_capture.h"
 #include "parallel/regions.h"
 
@@ -74,6 +75,7 @@ std::vector<std::string> DecoderOptions::Validate(const HfConfig& config, int tp
 
 Decoder::Decoder(const HfConfig& config, parallel::TensorParallel tp, const DecoderOptions& options)
     : config_(config), tp_(tp), options_(options) {
+  if (options.value_head) config_.tie_word_embeddings = false;  // nothing to tie to
   const int tp_size = tp.group->size();
   const auto problems = options.Validate(config, tp_size);
   if (!problems.empty())
@@ -103,7 +105,7 @@ Decoder::Decoder(const HfConfig& config, parallel::TensorParallel tp, const Deco
 
   if (first_stage()) {
     Parameter p = vocabulary("embedding.weight", "model.embed_tokens.weight");
-    p.tied = config.tie_word_embeddings && options.stages > 1;
+    p.tied = config_.tie_word_embeddings && options.stages > 1;
     embedding_ = Declare(std::move(p));
   }
   for (int layer = layers_.begin; layer < layers_.end; ++layer) DeclareBlock(layer);
@@ -116,7 +118,18 @@ Decoder::Decoder(const HfConfig& config, parallel::TensorParallel tp, const Deco
     norm.tp_sum_gradient = tp.sequence_parallel;
     norm.init_value = 1;
     final_norm_ = Declare(std::move(norm));
-    if (!config.tie_word_embeddings) {
+    if (options.value_head) {
+      Parameter score;
+      score.name = "score.weight";
+      score.shape = {1, config.hidden_size};
+      score.pieces = {{"score.weight", score.shape, Box::Whole(score.shape), 0}};
+      score.tp_replicated = true;
+      score.tp_sum_gradient = tp.sequence_parallel;
+      score.init_stddev = config.initializer_range;
+      score_ = Declare(std::move(score));
+      return;
+    }
+    if (!config_.tie_word_embeddings) {
       head_weight_ = Declare(vocabulary("head.weight", "lm_head.weight"));
     } else if (first_stage()) {
       head_weight_ = embedding_;
@@ -307,19 +320,36 @@ at::Tensor Decoder::Forward(const at::Tensor& input, const ModelBatch& batch,
   return x;
 }
 
+// The last norm, behind which the head's gradient is complete.
+at::Tensor Decoder::FinalNorm(const at::Tensor& hidden, const ReadyCallback& on_ready) {
+  std::vector<Parameter*> done = {final_norm_};
+  Parameter* head = score_ != nullptr ? score_ : head_weight_;
+  if (head != embedding_) done.push_back(head);
+  return RmsNorm(MarkReady(hidden, on_ready, std::move(done)), *final_norm_, config_.rms_norm_eps);
+}
+
 at::Tensor Decoder::Loss(const at::Tensor& hidden, const at::Tensor& targets, double scale,
                          const ReadyCallback& on_ready) {
-  std::vector<Parameter*> done = {final_norm_};
-  if (head_weight_ != embedding_) done.push_back(head_weight_);
-  const at::Tensor x = MarkReady(hidden, on_ready, std::move(done));
-  return parallel::VocabParallelLoss(head_, RmsNorm(x, *final_norm_, config_.rms_norm_eps), targets,
-                                     scale);
+  return parallel::VocabParallelLoss(head_, FinalNorm(hidden, on_ready), targets, scale);
 }
 
 at::Tensor Decoder::LogProbs(const at::Tensor& hidden, const at::Tensor& targets) {
   const at::NoGradGuard no_grad;
-  return parallel::VocabParallelLogProbs(head_, RmsNorm(hidden, *final_norm_, config_.rms_norm_eps),
-                                         targets);
+  return parallel::VocabParallelLogProbs(head_, FinalNorm(hidden, {}), targets).log_probs;
+}
+
+parallel::TokenLogProbs Decoder::LogProbsWithGradient(const at::Tensor& hidden,
+                                                      const at::Tensor& targets, double temperature,
+                                                      bool with_entropy,
+                                                      const ReadyCallback& on_ready) {
+  return parallel::VocabParallelLogProbs(head_, FinalNorm(hidden, on_ready), targets, temperature,
+                                         with_entropy);
+}
+
+at::Tensor Decoder::Values(const at::Tensor& hidden, const ReadyCallback& on_ready) {
+  TORCH_CHECK(score_ != nullptr, "Values needs the last stage of a model with a value head");
+  const at::Tensor values = ValueHead(FinalNorm(hidden, on_ready), *score_);
+  return tp_.sequence_parallel ? parallel::JoinFromSequenceParallel(values, *tp_.group) : values;
 }
 
 at::Tensor Decoder::Logits(const at::Tensor& hidden) {

@@ -20,6 +20,7 @@
 #include "parallel/layout.h"
 #include "parallel/parameter.h"
 #include "parallel/tensor_parallel_layers.h"
+#include "parallel/vocab_parallel_log_probs.h"
 #include "parallel/vocab_parallel_loss.h"
 
 namespace keel::model {
@@ -30,6 +31,8 @@ struct DecoderOptions {
   bool recompute = false;  // activations per block
   at::ScalarType dtype = at::kFloat;
   at::Device device = at::kCPU;
+  bool value_head =
+      false;  // a critic: `score.weight` [1, hidden] in place of the vocabulary's head
   std::vector<std::string> Validate(const HfConfig& config, int tp) const;  // every problem
 };
 
@@ -67,6 +70,13 @@ class Decoder {
   at::Tensor Loss(const at::Tensor& hidden, const at::Tensor& targets, double scale,
                   const ReadyCallback& on_ready = {});
   at::Tensor LogProbs(const at::Tensor& hidden, const at::Tensor& targets);
+  // Differentiable; see VocabParallelLogProbs.
+  parallel::TokenLogProbs LogProbsWithGradient(const at::Tensor& hidden, const at::Tensor& targets,
+                                               double temperature, bool with_entropy,
+                                               const ReadyCallback& on_ready = {});
+  // A critic's value of each token, [T] fp32 on every TP rank, differentiable. The gradient that
+  // comes back must be the same on every TP rank.
+  at::Tensor Values(const at::Tensor& hidden, const ReadyCallback& on_ready = {});
   at::Tensor Logits(const at::Tensor& hidden);  // [T, vocab]
 
   // Generation; the whole model must be on this stage. The batch's tokens go into the store, and
@@ -90,6 +100,7 @@ class Decoder {
   parallel::Parameter* Declare(parallel::Parameter parameter);
   void DeclareBlock(int layer);
   const RopeTable& Rope(int64_t positions);
+  at::Tensor FinalNorm(const at::Tensor& hidden, const ReadyCallback& on_ready);
   at::Tensor RunBlock(const Block& block, const at::Tensor& x, const Packing& packing);
   at::Tensor Attention(const Block& block, const at::Tensor& normed, const Packing& packing);
 
@@ -109,6 +120,7 @@ class Decoder {
   std::vector<Block> blocks_;
   parallel::Parameter* final_norm_ = nullptr;  // last stage
   parallel::Parameter* head_weight_ = nullptr;
+  parallel::Parameter* score_ = nullptr;  // a critic's, instead of head_weight_
   parallel::VocabParallelHead head_;
   RopeTable rope_;
   Workspace workspace_;

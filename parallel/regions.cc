@@ -36,6 +36,11 @@ at::Tensor ReduceScatteredRows(const at::Tensor& x, ProcessGroup& group) {
   return out;
 }
 
+at::Tensor SplitRows(const at::Tensor& x, ProcessGroup& group) {
+  const int64_t part = x.size(0) / group.size();
+  return x.narrow(0, group.rank() * part, part).contiguous();
+}
+
 at::Tensor SplitLast(const at::Tensor& x, ProcessGroup& group) {
   TORCH_CHECK(x.size(-1) % group.size() == 0, "tensor parallelism: last dim ", x.size(-1),
               " does not divide over ", group.size(), " ranks");
@@ -92,6 +97,11 @@ at::Tensor GatherFromTensorParallel(const at::Tensor& x, ProcessGroup& group) {
 at::Tensor GatherFromSequenceParallel(const at::Tensor& x, ProcessGroup& group) {
   if (group.size() == 1) return x;
   return Region<GatheredRows, ReduceScatteredRows>::apply(x, &group);
+}
+
+at::Tensor JoinFromSequenceParallel(const at::Tensor& x, ProcessGroup& group) {
+  if (group.size() == 1) return x;
+  return Region<GatheredRows, SplitRows>::apply(x, &group);
 }
 
 at::Tensor ReduceScatterToSequenceParallel(const at::Tensor& x, ProcessGroup& group) {

@@ -22,6 +22,8 @@ at::Tensor GatherFromTensorParallel(const at::Tensor& x, ProcessGroup& group);
 
 // Along dim 0, the tokens. [T / n, ...] -> [T, ...]; the gradient is reduce-scattered.
 at::Tensor GatherFromSequenceParallel(const at::Tensor& x, ProcessGroup& group);
+// The same, where every rank goes on to compute the same: the gradient, the same on all, is split.
+at::Tensor JoinFromSequenceParallel(const at::Tensor& x, ProcessGroup& group);
 // Sum of [T, ...], of which each rank keeps [T / n, ...]; the gradient is gathered.
 at::Tensor ReduceScatterToSequenceParallel(const at::Tensor& x, ProcessGroup& group);
 

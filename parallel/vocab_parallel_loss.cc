@@ -17,20 +17,6 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-constexpr int64_t kRowGrain = 16;
-
-// Calls f.template operator()<T>(pointer) with float or bf16 bits.
-template <typename F>
-void WithHostPointer(const at::Tensor& tensor, F&& f) {
-  if (tensor.scalar_type() == at::kFloat) {
-    f(tensor.data_ptr<float>());
-  } else {
-    TORCH_CHECK(tensor.scalar_type() == at::kBFloat16, "expected float32 or bfloat16, found ",
-                tensor.scalar_type());
-    f(reinterpret_cast<uint16_t*>(tensor.data_ptr<at::BFloat16>()));
-  }
-}
-
 // [C, 3]: maximum, sum of exponentials, logit of the target; over `columns` valid columns.
 at::Tensor LocalStatistics(const at::Tensor& logits, const at::Tensor& local_targets,
                            int64_t columns) {
@@ -92,53 +78,11 @@ struct ChunkResult {
 
 // Joins the statistics of all ranks, in rank order, so that every rank gets the same bits.
 ChunkResult Join(const at::Tensor& statistics, ProcessGroup& group) {
-  at::Tensor all = statistics.unsqueeze(0);
-  if (group.size() > 1) {
-    all = at::empty({group.size(), statistics.size(0), 3}, statistics.options());
-    group.AllGather(all, statistics);
-  }
+  const at::Tensor all = GatherStatistics(statistics, group);
   const at::Tensor maxima = all.select(2, 0);
   const at::Tensor largest = std::get<0>(maxima.max(0));
   const at::Tensor sum = (all.select(2, 1) * (maxima - largest).exp_()).sum(0);
   return {largest + sum.log_(), all.select(2, 2).sum(0)};
-}
-
-struct Part {
-  int64_t first = 0;    // first vocabulary id of this rank
-  int64_t columns = 0;  // valid ones
-};
-
-Part LocalPart(const VocabParallelHead& head) {
-  const int64_t rows = head.weight->rows();
-  const int64_t first = head.tp.group->rank() * rows;
-  return {first, std::clamp<int64_t>(head.vocab_size - first, 0, rows)};
-}
-
-int64_t ChunkRows(const VocabParallelHead& head, const at::Tensor& hidden) {
-  const int64_t row_bytes = head.weight->rows() * hidden.element_size();
-  return std::max<int64_t>(
-      1, std::min(hidden.size(0), head.chunk_bytes / std::max<int64_t>(1, row_bytes)));
-}
-
-// Calls body(begin, count, logits, local_targets, result) for each chunk of tokens.
-template <typename Body>
-void ForEachChunk(const VocabParallelHead& head, const at::Tensor& hidden,
-                  const at::Tensor& targets, Body&& body) {
-  const Part part = LocalPart(head);
-  const int64_t tokens = hidden.size(0);
-  // Even chunks: 2048 tokens with room for 1400 become two of 1024.
-  const int64_t pieces = (tokens + ChunkRows(head, hidden) - 1) / ChunkRows(head, hidden);
-  const int64_t rows = (tokens + pieces - 1) / std::max<int64_t>(1, pieces);
-  at::Tensor buffer = at::empty({rows, head.weight->rows()}, hidden.options());
-  const at::Tensor local_targets = targets - part.first;
-  for (int64_t begin = 0; begin < tokens; begin += rows) {
-    const int64_t count = std::min(rows, tokens - begin);
-    at::Tensor logits = buffer.narrow(0, 0, count);
-    at::mm_out(logits, hidden.narrow(0, begin, count), head.weight->value.t());
-    const at::Tensor mine = local_targets.narrow(0, begin, count);
-    body(begin, count, logits, mine,
-         Join(LocalStatistics(logits, mine, part.columns), *head.tp.group));
-  }
 }
 
 struct LossFunction : Function<LossFunction> {
@@ -149,18 +93,20 @@ struct LossFunction : Function<LossFunction> {
     const int64_t columns = LocalPart(*head).columns;
     at::Tensor loss = at::zeros({}, hidden.options().dtype(at::kFloat));
     at::Tensor dhidden = with_gradient ? at::empty_like(hidden) : at::Tensor();
-    ForEachChunk(*head, hidden, targets,
-                 [&](int64_t begin, int64_t count, at::Tensor& logits,
-                     const at::Tensor& local_targets, const ChunkResult& result) {
-                   const at::Tensor weight = counted.narrow(0, begin, count);
-                   loss.add_(((result.log_sum - result.target) * weight).sum(), scale);
-                   if (!with_gradient) return;
-                   LogitsToGradient(logits, local_targets, columns, result.log_sum, weight * scale);
-                   at::Tensor out = dhidden.narrow(0, begin, count);
-                   at::mm_out(out, logits, head->weight->value);
-                   AccumulateWeightGradient(head->weight->gradient, logits,
-                                            hidden.narrow(0, begin, count));
-                 });
+    at::Tensor buffer = ChunkBuffer(*head, hidden);
+    ForEachChunk(
+        *head, hidden, targets, buffer,
+        [&](int64_t begin, int64_t count, at::Tensor& logits, const at::Tensor& local_targets) {
+          const ChunkResult result =
+              Join(LocalStatistics(logits, local_targets, columns), *head->tp.group);
+          const at::Tensor weight = counted.narrow(0, begin, count);
+          loss.add_(((result.log_sum - result.target) * weight).sum(), scale);
+          if (!with_gradient) return;
+          LogitsToGradient(logits, local_targets, columns, result.log_sum, weight * scale);
+          at::Tensor out = dhidden.narrow(0, begin, count);
+          at::mm_out(out, logits, head->weight->value);
+          AccumulateWeightGradient(head->weight->gradient, logits, hidden.narrow(0, begin, count));
+        });
     if (with_gradient) context->save_for_backward({dhidden});
     return loss;
   }
@@ -170,36 +116,17 @@ struct LossFunction : Function<LossFunction> {
   }
 };
 
-at::Tensor Enter(const VocabParallelHead& head, const at::Tensor& hidden) {
-  return head.tp.sequence_parallel ? GatherFromSequenceParallel(hidden, *head.tp.group)
-                                   : CopyToTensorParallel(hidden, *head.tp.group);
-}
-
 }  // namespace
 
 at::Tensor VocabParallelLoss(const VocabParallelHead& head, const at::Tensor& hidden,
                              const at::Tensor& targets, double scale) {
-  return LossFunction::apply(Enter(head, hidden), &head, targets, scale,
+  return LossFunction::apply(EnterHead(head, hidden), &head, targets, scale,
                              at::GradMode::is_enabled());
-}
-
-at::Tensor VocabParallelLogProbs(const VocabParallelHead& head, const at::Tensor& hidden,
-                                 const at::Tensor& targets) {
-  const at::NoGradGuard no_grad;
-  const at::Tensor whole = Enter(head, hidden);
-  at::Tensor out = at::zeros({whole.size(0)}, whole.options().dtype(at::kFloat));
-  ForEachChunk(
-      head, whole, targets,
-      [&](int64_t begin, int64_t count, at::Tensor&, const at::Tensor&, const ChunkResult& result) {
-        const at::Tensor counted = targets.narrow(0, begin, count).ne(kIgnoreTarget);
-        out.narrow(0, begin, count).copy_((result.target - result.log_sum) * counted);
-      });
-  return out;
 }
 
 at::Tensor GatheredLogits(const VocabParallelHead& head, const at::Tensor& hidden) {
   const at::NoGradGuard no_grad;
-  const at::Tensor local = at::mm(Enter(head, hidden), head.weight->value.t());
+  const at::Tensor local = at::mm(EnterHead(head, hidden), head.weight->value.t());
   return GatherFromTensorParallel(local, *head.tp.group).narrow(1, 0, head.vocab_size);
 }
 

@@ -11,19 +11,9 @@
 
 #include <cstdint>
 
-#include "parallel/parameter.h"
-#include "parallel/tensor_parallel_layers.h"
+#include "parallel/vocab_chunks.h"
 
 namespace keel::parallel {
-
-inline constexpr int64_t kIgnoreTarget = -100;
-
-struct VocabParallelHead {
-  TensorParallel tp;
-  Parameter* weight = nullptr;              // [VocabRowsPerRank, hidden]
-  int64_t vocab_size = 0;                   // rows past it are padding and take no part
-  int64_t chunk_bytes = int64_t{64} << 20;  // bound on the logits held at a time
-};
 
 // scale * sum over tokens of -log p(target); tokens with kIgnoreTarget count nothing. A scalar,
 // fp32, the same on every TP rank. hidden [T, hidden] or [T / n, hidden] with sequence parallelism;
@@ -31,11 +21,6 @@ struct VocabParallelHead {
 // gradient given to the result must be 1. Collective over TP.
 at::Tensor VocabParallelLoss(const VocabParallelHead& head, const at::Tensor& hidden,
                              const at::Tensor& targets, double scale);
-
-// log p(target) per token, [T] fp32, 0 where the target is ignored. No gradient. Collective over
-// TP.
-at::Tensor VocabParallelLogProbs(const VocabParallelHead& head, const at::Tensor& hidden,
-                                 const at::Tensor& targets);
 
 // Full logits [T, vocab_size] on every TP rank, for scoring and sampling. No gradient. Collective.
 at::Tensor GatheredLogits(const VocabParallelHead& head, const at::Tensor& hidden);

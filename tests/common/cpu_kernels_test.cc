@@ -84,6 +84,45 @@ TEST(CpuKernelsTest, SoftmaxOverAWideRange) {
     EXPECT_EQ(logits[i], 0) << "padding must carry no gradient";
 }
 
+// Against the definitions in fp64, and by differences.
+TEST(CpuKernelsTest, TokenStatisticsAndTheirGradient) {
+  const int64_t columns = 37, stride = 40, target = 5;
+  const float temperature = 0.7f;
+  const auto logits = Random(stride, 4, 9);
+  // log p(target) and entropy with one logit moved.
+  const auto define = [&](int64_t moved, double by) {
+    double sum = 0, log_p = 0, entropy = 0;
+    const auto x = [&](int64_t i) { return (logits[i] + (i == moved ? by : 0)) / temperature; };
+    for (int64_t i = 0; i < columns; ++i) sum += std::exp(x(i));
+    for (int64_t i = 0; i < columns; ++i) {
+      const double l = x(i) - std::log(sum);
+      entropy -= std::exp(l) * l;
+      if (i == target) log_p = l;
+    }
+    return std::pair(log_p, entropy);
+  };
+  float statistics[4];
+  TokenStatistics<float>(logits.data(), stride, 1, columns, &target, temperature, true, statistics);
+  const float log_sum = statistics[0] + std::log(statistics[1]);
+  const float entropy = std::log(statistics[1]) - statistics[3] / statistics[1];
+  EXPECT_NEAR(statistics[2] - log_sum, define(-1, 0).first, 1e-5);
+  EXPECT_NEAR(entropy, define(-1, 0).second, 1e-5);
+  float again[4];
+  TokenStatistics<float>(logits.data(), stride, 1, columns, &target, temperature, false, again);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(again[i], statistics[i]);
+
+  auto gradient = logits;
+  const float a = 0.6f, b = -0.9f;
+  TokenStatisticsGradient<float>(gradient.data(), stride, 1, columns, &target, temperature,
+                                 &log_sum, &entropy, &a, &b);
+  for (int64_t i = 0; i < columns; ++i) {
+    const auto up = define(i, 1e-5), down = define(i, -1e-5);
+    EXPECT_NEAR(gradient[i], (a * (up.first - down.first) + b * (up.second - down.second)) / 2e-5,
+                1e-5);
+  }
+  for (int64_t i = columns; i < stride; ++i) EXPECT_EQ(gradient[i], 0);
+}
+
 // A NaN must reach the loss, so that the step is skipped and not averaged away.
 TEST(CpuKernelsTest, NanIsNotHidden) {
   std::vector<float> logits(64, 1.0f);

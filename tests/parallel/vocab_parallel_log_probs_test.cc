@@ -1,0 +1,141 @@
+// Log-probabilities, entropies and their gradients against stock PyTorch on the whole vocabulary.
+
+#include "parallel/vocab_parallel_log_probs.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/ranks.h"
+
+namespace keel::parallel {
+namespace {
+
+constexpr int64_t kVocab = 131;  // does not divide by 2 or 3
+constexpr int64_t kHidden = 16;
+constexpr int64_t kTokens = 40;
+
+// The whole problem, the same on every rank.
+struct Problem {
+  at::Tensor hidden, weight, targets, log_prob_gradient, entropy_gradient;
+  explicit Problem(at::ScalarType dtype) {
+    at::Generator generator = at::globalContext().defaultGenerator(at::kCPU).clone();
+    generator.set_current_seed(11);
+    const auto random = [&](at::IntArrayRef shape) { return at::randn(shape, generator); };
+    hidden = random({kTokens, kHidden}).mul(2).to(dtype);
+    weight = random({kVocab, kHidden}).to(dtype);
+    targets = at::randint(kVocab, {kTokens}, generator, at::kLong);
+    targets.slice(0, 0, kTokens, 7).fill_(kIgnoreTarget);
+    targets[1] = 0;
+    targets[2] = kVocab - 1;
+    log_prob_gradient = random({kTokens});
+    entropy_gradient = random({kTokens});
+  }
+};
+
+struct Values {
+  at::Tensor log_probs, entropy, dhidden, dweight;
+};
+
+// In fp64, from the definitions.
+Values Stock(const Problem& problem, double temperature) {
+  at::Tensor hidden = problem.hidden.to(at::kDouble).requires_grad_();
+  at::Tensor weight = problem.weight.to(at::kDouble).requires_grad_();
+  at::Tensor logits = at::mm(hidden, weight.t());
+  if (problem.hidden.scalar_type() == at::kBFloat16) {
+    // The product is stored in bf16: its rounding is part of the model.
+    logits = logits + (logits.detach().to(at::kBFloat16).to(at::kDouble) - logits.detach());
+  }
+  const at::Tensor log_p = at::log_softmax(logits / temperature, 1);
+  const at::Tensor counted = problem.targets.ne(kIgnoreTarget);
+  const at::Tensor index = problem.targets.masked_fill(counted.logical_not(), 0).unsqueeze(1);
+  const at::Tensor log_probs = log_p.gather(1, index).squeeze(1) * counted;
+  const at::Tensor entropy = -(log_p.exp() * log_p).sum(1) * counted;
+  (log_probs * problem.log_prob_gradient + entropy * problem.entropy_gradient).sum().backward();
+  return {log_probs.detach(), entropy.detach(), hidden.grad(), weight.grad()};
+}
+
+struct Case {
+  int tp;
+  bool sequence_parallel;
+  int64_t chunk_bytes;
+  double temperature;
+  at::ScalarType dtype;
+};
+
+class VocabParallelLogProbsTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(VocabParallelLogProbsTest, EqualsStock) {
+  const Case& c = GetParam();
+  const Problem problem(c.dtype);
+  const Values expected = Stock(problem, c.temperature);
+  const double tolerance = c.dtype == at::kFloat ? 2e-5 : 3e-2;
+  testing::RunRanks(c.tp, 1, 1, [&](ParallelContext& context) {
+    const int rank = context.tp_rank();
+    const int64_t rows = VocabRowsPerRank(kVocab, c.tp);
+    Parameter weight;
+    weight.shape = {rows, kHidden};
+    weight.value = at::zeros({rows, kHidden}, c.dtype);
+    const int64_t valid = std::min(rows, kVocab - rank * rows);
+    weight.value.narrow(0, 0, valid).copy_(problem.weight.narrow(0, rank * rows, valid));
+    weight.value.narrow(0, valid, rows - valid).fill_(100);  // padding must take no part
+    weight.gradient = at::zeros({rows, kHidden});
+    VocabParallelHead head{{&context.tp(), c.sequence_parallel}, &weight, kVocab, c.chunk_bytes};
+
+    const int64_t part = c.sequence_parallel ? kTokens / c.tp : kTokens;
+    const int64_t begin = c.sequence_parallel ? rank * part : 0;
+    at::Tensor hidden = problem.hidden.narrow(0, begin, part).clone().requires_grad_();
+    const TokenLogProbs out =
+        VocabParallelLogProbs(head, hidden, problem.targets, c.temperature, true);
+    EXPECT_TRUE(at::allclose(out.log_probs.to(at::kDouble), expected.log_probs, 0, tolerance));
+    EXPECT_TRUE(at::allclose(out.entropy.to(at::kDouble), expected.entropy, 0, tolerance));
+    {
+      // Neither the entropy nor the gradient changes a bit of the log-probabilities.
+      const at::NoGradGuard no_grad;
+      const TokenLogProbs plain =
+          VocabParallelLogProbs(head, hidden, problem.targets, c.temperature, false);
+      EXPECT_TRUE(at::equal(plain.log_probs, out.log_probs));
+      EXPECT_FALSE(plain.entropy.defined());
+    }
+    (out.log_probs * problem.log_prob_gradient + out.entropy * problem.entropy_gradient)
+        .sum()
+        .backward();
+    const double scale = expected.dhidden.abs().max().item<double>();
+    EXPECT_TRUE(at::allclose(hidden.grad().to(at::kDouble), expected.dhidden.narrow(0, begin, part),
+                             0, tolerance * scale));
+    EXPECT_TRUE(at::allclose(weight.gradient.narrow(0, 0, valid).to(at::kDouble),
+                             expected.dweight.narrow(0, rank * rows, valid), 0,
+                             tolerance * expected.dweight.abs().max().item<double>()));
+    EXPECT_TRUE(weight.gradient.narrow(0, valid, rows - valid).eq(0).all().item<bool>());
+  });
+}
+
+constexpr int64_t kWhole = int64_t{1} << 30;
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, VocabParallelLogProbsTest,
+    ::testing::Values(Case{1, false, kWhole, 1, at::kFloat}, Case{1, false, 4096, 0.7, at::kFloat},
+                      Case{2, false, kWhole, 1.3, at::kFloat}, Case{2, true, kWhole, 1, at::kFloat},
+                      Case{2, true, 2000, 0.7, at::kFloat}, Case{3, false, 1, 1, at::kFloat},
+                      Case{1, false, kWhole, 0.7, at::kBFloat16},
+                      Case{2, true, 2000, 1, at::kBFloat16}));
+
+TEST(VocabParallelLogProbsTest, EntropyAloneAndSecondBackward) {
+  const Problem problem(at::kFloat);
+  const Values expected = Stock(problem, 1);
+  testing::RunRanks(1, 1, 1, [&](ParallelContext& context) {
+    Parameter weight;
+    weight.shape = {kVocab, kHidden};
+    weight.value = problem.weight;
+    weight.gradient = at::zeros({kVocab, kHidden});
+    VocabParallelHead head{{&context.tp(), false}, &weight, kVocab};
+    at::Tensor hidden = problem.hidden.clone().requires_grad_();
+    const TokenLogProbs out = VocabParallelLogProbs(head, hidden, problem.targets, 1, true);
+    // The two losses one after the other: kept logits are used up by the first.
+    (out.log_probs * problem.log_prob_gradient).sum().backward({}, /*retain_graph=*/true);
+    (out.entropy * problem.entropy_gradient).sum().backward();
+    EXPECT_TRUE(at::allclose(hidden.grad().to(at::kDouble), expected.dhidden, 0,
+                             2e-5 * expected.dhidden.abs().max().item<double>()));
+    EXPECT_THROW(VocabParallelLogProbs(head, hidden, problem.targets, 0, false), c10::Error);
+  });
+}
+
+}  // namespace
+}  // namespace keel::parallel
