@@ -25,6 +25,7 @@
 #include "parallel/launch_env.h"
 #include "parallel/process_group.h"
 #include "parallel/store.h"
+#include "trainer/group_channel.h"
 #include "trainer/memory.h"
 #include "trainer/store_coordinator.h"
 
@@ -192,8 +193,11 @@ class Worker {
     const Cut cut =
         how == "columns" ? Cut::kColumns : (how == "uneven" ? Cut::kUneven : Cut::kRows);
     const TrainingState into(options_.state, cut, rank_, world_);
+    trainer::GroupChannel channel(*group_);
     checkpoint::LoadRequest request;
     request.roles = {into.Role()};
+    request.channel = &channel;
+    request.in_place = true;  // as a run does at its start, and as torch does
     group_->Barrier();
     const Stopwatch watch;
     const std::optional<checkpoint::LoadRecord> record = ValueOrThrow(checkpointer_->Load(request));

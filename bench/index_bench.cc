@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <fstream>
 #include <memory>
-#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -116,7 +115,7 @@ Json MeasureOpenAndPlan(const FileSystem& fs, const std::string& directory, bool
   request.scope = kScope;
   request.destination = &wanted;
   const checkpoint::ReadStats stats =
-      ValueOrThrow(reader.Read(std::span(&request, 1), std::set<int>(), 1));
+      ValueOrThrow(reader.Read(std::span(&request, 1), 1));
   return {{"boxes", index.boxes()},      {"index_bytes", reader.manifest().index_size},
           {"opened_s", opened},          {"planned_s", stats.planned_s},
           {"read_s", stats.read_s},      {"data_bytes", memory.size() * sizeof(float)},

@@ -2,23 +2,28 @@
 
 namespace keel::checkpoint {
 
-BoxRuns::BoxRuns(const Box& box, const Box& source, const Box& destination, int64_t element_size) {
+BoxRuns::BoxRuns(const Box& box, const Box& source, const Box& destination, int64_t element_size)
+    : BoxRuns(box, source, destination, ContiguousStrides(destination.size), element_size) {}
+
+BoxRuns::BoxRuns(const Box& box, const Box& source, const Box& destination,
+                 const Dims& destination_strides, int64_t element_size) {
   const Dims source_strides = ContiguousStrides(source.size);
-  const Dims destination_strides = ContiguousStrides(destination.size);
   const int dims = box.dims();
   for (int d = 0; d < dims; ++d) {
     source_start_ += (box.offset[d] - source.offset[d]) * source_strides[d] * element_size;
     destination_start_ +=
         (box.offset[d] - destination.offset[d]) * destination_strides[d] * element_size;
   }
-  // Trailing dims that are whole in both merge into the run, and so does one more.
+  // Trailing dims that follow on without a gap on both sides make one run.
   outer_ = dims;
-  bytes_ = element_size;
+  int64_t run = 1;
   while (outer_ > 0) {
-    const int d = --outer_;
-    bytes_ *= box.size[d];
-    if (box.size[d] != source.size[d] || box.size[d] != destination.size[d]) break;
+    const int d = outer_ - 1;
+    if (box.size[d] != 1 && (source_strides[d] != run || destination_strides[d] != run)) break;
+    run *= box.size[d];
+    outer_ = d;
   }
+  bytes_ = run * element_size;
   sizes_ = Dims::Filled(outer_, 0);
   source_strides_ = sizes_;
   destination_strides_ = sizes_;
@@ -30,6 +35,15 @@ BoxRuns::BoxRuns(const Box& box, const Box& source, const Box& destination, int6
     count_ *= box.size[d];
   }
   if (bytes_ == 0) count_ = 0;
+}
+
+Dims BoxRuns::IndexOf(int64_t i) const {
+  Dims at = sizes_;
+  for (int d = outer_ - 1; d >= 0; --d) {
+    at[d] = i % sizes_[d];
+    i /= sizes_[d];
+  }
+  return at;
 }
 
 std::pair<int64_t, int64_t> BoxRuns::At(int64_t i) const {
@@ -45,22 +59,39 @@ std::pair<int64_t, int64_t> BoxRuns::At(int64_t i) const {
 }
 
 int64_t BoxRuns::FirstEndingAfter(int64_t offset) const {
-  int64_t low = 0;
-  int64_t high = count_;
-  while (low < high) {
-    const int64_t middle = low + (high - low) / 2;
-    if (At(middle).first + bytes_ > offset) {
-      high = middle;
-    } else {
-      low = middle + 1;
-    }
+  if (count_ == 0 || offset < source_start_) return 0;
+  // The last run that starts at or before `offset`: a stride is never less than what lies within.
+  int64_t rest = offset - source_start_;
+  int64_t i = 0;
+  for (int d = 0; d < outer_; ++d) {
+    const int64_t at =
+        source_strides_[d] > 0 ? std::min(rest / source_strides_[d], sizes_[d] - 1) : 0;
+    rest -= at * source_strides_[d];
+    i = i * sizes_[d] + at;
   }
-  return low;
+  return rest < bytes_ ? i : i + 1;
 }
 
 std::pair<int64_t, int64_t> BoxRuns::SourceRange() const {
   if (count_ == 0) return {0, 0};
   return {At(0).first, At(count_ - 1).first + bytes_};
+}
+
+BoxRuns::Extent BoxRuns::Within(int64_t low, int64_t high) const {
+  const int64_t first = FirstEndingAfter(low);
+  if (first >= count_) return {};
+  Extent extent;
+  const int64_t first_source = At(first).first;
+  if (first_source >= high) return {};
+  extent.begin = std::max(first_source, low);
+  // The last run that starts before `high`.
+  int64_t last = FirstEndingAfter(high - 1);
+  if (last == count_ || At(last).first >= high) --last;
+  const int64_t last_end = At(last).first + bytes_;
+  extent.end = std::min(last_end, high);
+  extent.bytes =
+      (last - first + 1) * bytes_ - (extent.begin - first_source) - (last_end - extent.end);
+  return extent;
 }
 
 }  // namespace keel::checkpoint

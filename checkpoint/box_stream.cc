@@ -76,7 +76,7 @@ Result<ChunkedDigest> StreamBoxes(const StepReader& reader, std::string_view sco
       bytes += bytes_of(slab);
     }
     const ReadRequest request{std::string(scope), &batch, {}};
-    KEEL_RETURN_IF_ERROR(reader.Read(std::span(&request, 1), {}, options.threads).status());
+    KEEL_RETURN_IF_ERROR(reader.Read(std::span(&request, 1), options.threads).status());
     KEEL_RETURN_IF_ERROR(append(std::span(buffer.get(), static_cast<size_t>(bytes))));
   }
   KEEL_RETURN_IF_ERROR(file->Sync());

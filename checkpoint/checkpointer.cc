@@ -45,6 +45,7 @@ std::vector<std::string> CheckpointOptions::Validate() const {
   }
   if (deadline.count() <= 0) problems.emplace_back("deadline must be positive");
   if (load_threads < 1) problems.emplace_back("load_threads must be at least 1");
+  if (load_round_bytes < 1) problems.emplace_back("load_round_bytes must be at least 1");
   if (dist_ckpt_workers < 1) problems.emplace_back("dist_ckpt_workers must be at least 1");
   if (host_memory_cap && *host_memory_cap < 2 * chunk_bytes) {
     problems.push_back(
@@ -300,8 +301,11 @@ int64_t Checkpointer::staging_bytes() const { return impl_->saver.staging_bytes(
 
 Result<std::optional<LoadRecord>> Checkpointer::Load(const LoadRequest& request) {
   Impl& self = *impl_;
-  Loader loader(self.fs, self.coordinator, self.log, self.options.deadline,
-                self.options.load_threads);
+  Loader loader(self.fs, self.coordinator, self.log,
+                {self.options.deadline,
+                 self.options.visibility_grace,
+                 self.options.load_threads,
+                 {self.options.load_round_bytes, self.options.load_round_bytes}});
   Result<std::optional<LoadRecord>> loaded = loader.Load(self.NextTag("load"), request);
   if (!loaded.ok()) {
     if (self.leads()) self.log.Error("nothing was loaded: {}", loaded.status().message());
@@ -316,7 +320,7 @@ Result<std::optional<LoadRecord>> Checkpointer::Load(const LoadRequest& request)
   if (const Result<Manifest> manifest = ReadManifest(self.fs, record.directory);
       self.leads() && manifest.ok() && request.roles.size() == manifest->roles.size() &&
       request.contents.model >= manifest->contents.model &&
-      request.contents.optimizer >= manifest->contents.optimizer) {
+      request.contents.optimizer >= manifest->contents.optimizer && !manifest->contents.hf_model) {
     self.saver.NoteProven(manifest->save_id);
   }
   return loaded;

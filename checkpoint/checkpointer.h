@@ -20,6 +20,7 @@
 
 #include "checkpoint/contents.h"
 #include "checkpoint/coordinator.h"
+#include "checkpoint/peer_channel.h"
 #include "checkpoint/retention.h"
 #include "checkpoint/role_state.h"
 #include "checkpoint/save_records.h"
@@ -39,7 +40,12 @@ struct CheckpointOptions {
   int64_t chunk_bytes = int64_t{4} << 20;       // unit of checksums
   std::chrono::milliseconds deadline{120'000};  // of every wait for a peer, beside the disk's time
   int load_threads = 2;                         // that read and verify, per rank
-  int dist_ckpt_workers = 1;                    // threads that write, per rank
+  // How long a rank looks again for files that rank 0 has seen: network file systems show them
+  // late.
+  std::chrono::milliseconds visibility_grace{40'000};
+  // Bytes that a rank hands to others, and takes from them, in one round of a load.
+  int64_t load_round_bytes = int64_t{8} << 20;
+  int dist_ckpt_workers = 1;  // threads that write, per rank
   // Staging memory of a rank at most, in bytes; nothing: what a background save needs to be copied
   // at once. With less, copying goes in waves behind the disk.
   std::optional<int64_t> host_memory_cap;
@@ -68,9 +74,20 @@ struct LoadRequest {
   // auto: the newest valid checkpoint, if any. A path: that one or an error.
   std::string resume_path;       // relative to the file system's root ("global_step_40"); "" = auto
   std::vector<RoleState> roles;  // views say where the values go
+  // With hf_model and without model, the weights are those of the whole Hugging Face model.
   Contents contents;
-  std::string config_digest;               // "" = do not compare
-  std::vector<std::string> allow_missing;  // patterns of tensors that the checkpoint may lack
+  std::string config_digest;  // "" = do not compare
+  // Patterns (fnmatch) of tensors that may be missing on one side, or differ in shape or dtype:
+  // this run's then keep their values, the checkpoint's are left out.
+  std::vector<std::string> allow_missing;
+  // Over which the ranks hand each other what they read, so that each byte is read once. Null on
+  // any rank: each reads what it needs.
+  PeerChannel* channel = nullptr;
+  // Values go straight to their places, before all has been verified: half of the memory, a
+  // fraction of the time. For a caller that ends when the load fails, as a run at its start: the
+  // views then hold parts of several steps. Every checkpoint that is tried overwrites what was
+  // written for one that turned out to be damaged.
+  bool in_place = false;
 };
 
 // What the disk must hold, as rank 0 sees it.
@@ -132,7 +149,8 @@ class Checkpointer {
   // caller does, who may have measured `lost_s`. Not collective.
   void Note(const SaveResult& result);
 
-  // Fills the views. Nothing live changes until all ranks have read and verified everything.
+  // Fills the views. Nothing live changes until all ranks have read and verified everything, unless
+  // the request says in_place.
   // Nothing to load (auto, empty directory): an empty optional. Checkpoints exist but none is
   // valid: kDataLoss with the reason of each. Without Open it only reads, so that a run can start
   // from the checkpoint of another, which may still be going on.

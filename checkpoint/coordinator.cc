@@ -137,6 +137,28 @@ Result<std::vector<std::string>> AllGather(Coordinator& coordinator, std::string
   return values;
 }
 
+Result<std::vector<std::string>> GatherResults(Coordinator& coordinator, std::string_view tag,
+                                               const Result<std::string>& value,
+                                               std::chrono::milliseconds deadline) {
+  WireWriter out;
+  out.Raw(EncodeStatus(value.status()));
+  if (value.ok()) out.Text(*value);
+  KEEL_ASSIGN_OR_RETURN(std::vector<std::string> all,
+                        Gather(coordinator, tag, std::move(out).Take(), deadline));
+  for (size_t r = 0; r < all.size(); ++r) {
+    WireReader in(all[r]);
+    Status theirs;
+    KEEL_RETURN_IF_ERROR(DecodeStatus(in, &theirs));
+    if (!theirs.ok()) return theirs.WithContext(fmt::format("rank {}", r));
+    std::string text;
+    if (!in.Text(&text) || !in.AtEnd()) {
+      return Status(StatusCode::kInternal, fmt::format("rank {} sent a malformed '{}'", r, tag));
+    }
+    all[r] = std::move(text);
+  }
+  return all;
+}
+
 Result<std::string> Broadcast(Coordinator& coordinator, std::string_view tag,
                               std::string_view value, std::chrono::milliseconds deadline) {
   return BroadcastResult(coordinator, tag, std::string(value), deadline);

@@ -60,6 +60,11 @@ class HurriedCoordinator final : public Coordinator {
 // wait.
 Result<std::vector<std::string>> Gather(Coordinator& coordinator, std::string_view tag,
                                         std::string_view value, std::chrono::milliseconds deadline);
+// The same of values that ranks may have failed to make. On rank 0 the failure of the lowest
+// failing rank, with "rank r: " before its message.
+Result<std::vector<std::string>> GatherResults(Coordinator& coordinator, std::string_view tag,
+                                               const Result<std::string>& value,
+                                               std::chrono::milliseconds deadline);
 // Every rank's value, in rank order, on every rank.
 Result<std::vector<std::string>> AllGather(Coordinator& coordinator, std::string_view tag,
                                            std::string_view value,

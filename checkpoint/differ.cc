@@ -288,7 +288,7 @@ class Differ {
       for (const auto& [reader, table] : {std::pair(&a_, &table_a), std::pair(&b_, &table_b)}) {
         const ReadRequest request{scope, table, {}};
         KEEL_ASSIGN_OR_RETURN(const ReadStats stats,
-                              reader->Read(std::span(&request, 1), {}, options_.threads));
+                              reader->Read(std::span(&request, 1), options_.threads));
         report_.bytes_read += stats.bytes;
       }
       for (const auto& [s, offset] : placed) {

@@ -277,9 +277,10 @@ IndexTensor Index::tensor(int64_t i) const {
           record.box_count};
 }
 
-int64_t Index::FindTensor(int scope, std::string_view name) const {
+int64_t Index::FindTensor(int scope, std::string_view name, int64_t hint) const {
   auto [low, count] = tensor_range(scope);
   const int64_t end = low + count;
+  if (hint >= low && hint < end && tensor(hint).name == name) return hint;
   while (count > 0) {
     const int64_t half = count / 2;
     if (tensor(low + half).name < name) {
@@ -291,6 +292,8 @@ int64_t Index::FindTensor(int scope, std::string_view name) const {
   }
   return low < end && tensor(low).name == name ? low : -1;
 }
+
+int64_t Index::box_begin(int64_t i) const { return At<BoxRecord>(bytes_, boxes_at_, i).begin; }
 
 IndexBox Index::box(int64_t i) const {
   const auto record = At<BoxRecord>(bytes_, boxes_at_, i);

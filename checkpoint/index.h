@@ -63,8 +63,10 @@ class Index {
   std::pair<int64_t, int64_t> tensor_range(int scope) const;
   int64_t tensors() const { return tensor_count_; }
   IndexTensor tensor(int64_t i) const;
-  int64_t FindTensor(int scope, std::string_view name) const;  // -1 when there is none
+  // -1 when there is none. `hint` is a record to look at first.
+  int64_t FindTensor(int scope, std::string_view name, int64_t hint = -1) const;
   IndexBox box(int64_t i) const;
+  int64_t box_begin(int64_t i) const;  // box(i).begin
   int64_t boxes() const { return box_count_; }
   // For messages: the tensors with a byte in [begin, end) of a file. Scans the index.
   std::vector<std::string> TensorsIn(int file, int64_t begin, int64_t end) const;

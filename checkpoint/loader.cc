@@ -5,11 +5,16 @@
 #include <algorithm>
 #include <memory>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "checkpoint/catalog.h"
+#include "checkpoint/hf_weights.h"
 #include "checkpoint/names.h"
 #include "checkpoint/page_memory.h"
+#include "checkpoint/read_plan.h"
+#include "checkpoint/read_schedule.h"
+#include "checkpoint/shared_reader.h"
 #include "checkpoint/tracker.h"
 #include "checkpoint/wire.h"
 #include "common/clock.h"
@@ -19,6 +24,9 @@ namespace keel::checkpoint {
 namespace {
 
 constexpr int64_t kMaxDocument = int64_t{1} << 30;
+constexpr std::chrono::milliseconds kLookAgain{250};
+// When a peer is gone there is no point in waiting for it once more; the others may still report.
+constexpr std::chrono::milliseconds kLastWords{2'000};
 
 Status Stop(std::string message) { return Status(StatusCode::kConfig, std::move(message)); }
 
@@ -35,37 +43,138 @@ std::string Join(const std::set<std::string>& names, size_t most = 20) {
   return text;
 }
 
-struct ScopeRef {
-  std::string scope;
+template <typename Work>
+Status Guard(const Work& work) {
+  try {
+    return work();
+  } catch (const std::exception& e) {
+    return Status(StatusCode::kInternal, e.what());
+  }
+}
+
+struct Scope {
+  std::string name;  // "actor/model"
   const ShardTable* live = nullptr;
 };
 
-std::vector<ScopeRef> ScopesOf(const LoadRequest& request) {
-  std::vector<ScopeRef> scopes;
+// Weights that are saved as one whole Hugging Face model take the place of the sharded ones.
+bool TakesHfWeights(const LoadRequest& request) {
+  return request.contents.hf_model && !request.contents.model;
+}
+
+std::vector<Scope> ScopesOf(const LoadRequest& request) {
+  std::vector<Scope> scopes;
   for (const RoleState& role : request.roles) {
-    if (request.contents.model) scopes.push_back({role.name + "/model", &role.model});
+    if (request.contents.model || request.contents.hf_model)
+      scopes.push_back({role.name + "/model", &role.model});
     if (request.contents.optimizer) scopes.push_back({role.name + "/optimizer", &role.optimizer});
   }
   return scopes;
 }
 
+// The files whose every byte a load reads and verifies, by number.
+std::vector<int> FilesOf(const LoadRequest& request, const StepReader& reader) {
+  std::vector<int> files;
+  for (int f = 0; f < reader.index().files(); ++f) {
+    const ManifestFile* file = reader.manifest().Find(reader.index().file(f).path);
+    const bool kind = (file->role == FileRole::kModel && request.contents.model) ||
+                      (file->role == FileRole::kOptimizer && request.contents.optimizer) ||
+                      (file->role == FileRole::kHfModel && TakesHfWeights(request));
+    const bool role =
+        std::any_of(request.roles.begin(), request.roles.end(),
+                    [&](const RoleState& one) { return file->path.starts_with(one.name + "/"); });
+    if (kind && role) files.push_back(f);
+  }
+  return files;
+}
+
+// Copies shards from one table to another of the same boxes; all of them, or those listed.
+void CopyShards(const ShardTable& from, const ShardTable& to, std::span<const int> listed,
+                bool all) {
+  const size_t count = all ? from.shards().size() : listed.size();
+  for (size_t i = 0; i < count; ++i) {
+    const size_t s = all ? i : static_cast<size_t>(listed[i]);
+    const Shard& source = from.shards()[s];
+    if (source.box.empty()) continue;
+    CopyBox(source.box, source.box, source.view, source.box, to.shards()[s].view,
+            DTypeSize(from.tensor_of(source).dtype));
+  }
+}
+
+// What a rank tells rank 0 before anything is read.
+struct Report {
+  bool channel = false;
+  std::vector<int32_t> scopes;  // of the index, that it loads
+  std::vector<bool> wanted;     // by tensor of the index
+  std::vector<ChunkNeed> needs;
+
+  std::string Serialize() const {
+    WireWriter out;
+    out.U32(channel ? 1 : 0);
+    out.U64(scopes.size());
+    for (const int32_t scope : scopes) out.Pod(scope);
+    std::string bits((wanted.size() + 7) / 8, '\0');
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      if (wanted[i]) bits[i / 8] = static_cast<char>(bits[i / 8] | (1 << (i % 8)));
+    }
+    out.Text(bits);
+    out.U64(needs.size());
+    for (const ChunkNeed& need : needs) out.Pod(need);
+    return std::move(out).Take();
+  }
+
+  bool Parse(std::string_view text, const Index& index) {
+    WireReader in(text);
+    uint32_t has_channel = 0;
+    uint64_t count = 0;
+    if (!in.U32(&has_channel) || !in.U64(&count) || count > in.remaining() / sizeof(int32_t))
+      return false;
+    channel = has_channel != 0;
+    scopes.resize(count);
+    for (int32_t& scope : scopes) {
+      if (!in.Pod(&scope) || scope < 0 || scope >= index.scopes()) return false;
+    }
+    std::string bits;
+    if (!in.Text(&bits) || bits.size() != static_cast<size_t>((index.tensors() + 7) / 8))
+      return false;
+    wanted.resize(static_cast<size_t>(index.tensors()));
+    for (size_t i = 0; i < wanted.size(); ++i) wanted[i] = ((bits[i / 8] >> (i % 8)) & 1) != 0;
+    if (!in.U64(&count) || count != in.remaining() / sizeof(ChunkNeed)) return false;
+    needs.resize(count);
+    for (ChunkNeed& need : needs) {
+      if (!in.Pod(&need) || need.file < 0 || need.file >= index.files() || need.eighths < 1 ||
+          need.eighths > 8 || need.first < 0 || need.count < 1 ||
+          need.count > index.file(need.file).chunk_count - need.first)
+        return false;
+    }
+    return in.AtEnd();
+  }
+};
+
 }  // namespace
 
-// Dense memory for all of a rank's boxes, and the tables that view it.
-struct Loader::Staged {
+// One candidate on one rank.
+struct Loader::Attempt {
+  Candidate candidate;
   std::optional<StepReader> reader;
-  std::vector<ScopeRef> scopes;
-  std::vector<ShardTable> tables;  // beside `scopes`
+  std::vector<Scope> scopes;
+  std::vector<ShardTable> staged;  // beside `scopes`; empty when values go straight to live memory
   std::vector<PageMemory> memory;
+  std::optional<ReadPlan> plan;
+  ReadSchedule schedule;
+  bool overwritten = false;  // an earlier attempt has written to live memory
+  bool peer_lost = false;
+  bool peer_stopped = false;
 
+  // Dense memory for all of this rank's boxes, and tables that view it.
   Status Allocate() {
-    for (const ScopeRef& scope : scopes) {
+    for (const Scope& scope : scopes) {
       PageMemory block = AllocatePages(scope.live->bytes());
       std::byte* const base = block.get();
       if (base == nullptr) {
         return Status(StatusCode::kUnavailable,
                       fmt::format("no memory for {} bytes of staging to load {}",
-                                  scope.live->bytes(), scope.scope));
+                                  scope.live->bytes(), scope.name));
       }
       memory.push_back(std::move(block));
       ShardTable table;
@@ -76,34 +185,21 @@ struct Loader::Staged {
             tensor, shard.box, {base + at, ContiguousStrides(shard.box.size)}, shard.replica));
         at += shard.box.elements() * DTypeSize(tensor.dtype);
       }
-      tables.push_back(std::move(table));
+      staged.push_back(std::move(table));
     }
     return Status::Ok();
   }
 
-  void Apply() const {
-    for (size_t s = 0; s < scopes.size(); ++s) {
-      const auto& live = scopes[s].live->shards();
-      const auto& read = tables[s].shards();
-      for (size_t i = 0; i < live.size(); ++i) {
-        if (live[i].box.empty()) continue;
-        CopyBox(live[i].box, read[i].box, read[i].view, live[i].box, live[i].view,
-                DTypeSize(tables[s].tensor_of(read[i]).dtype));
-      }
+  // Elements that the checkpoint lacks, and may, keep their live values.
+  void CopyUncovered() const {
+    for (const auto& [request, shard] : plan->uncovered()) {
+      const auto i = static_cast<size_t>(request);
+      CopyShards(*scopes[i].live, staged[i], std::span(&shard, 1), false);
     }
   }
 
-  // Elements that the checkpoint may lack keep their live values.
-  void CopyLive() {
-    for (size_t s = 0; s < scopes.size(); ++s) {
-      const auto& live = scopes[s].live->shards();
-      const auto& read = tables[s].shards();
-      for (size_t i = 0; i < live.size(); ++i) {
-        if (live[i].box.empty()) continue;
-        CopyBox(live[i].box, live[i].box, live[i].view, read[i].box, read[i].view,
-                DTypeSize(tables[s].tensor_of(read[i]).dtype));
-      }
-    }
+  void Apply() const {
+    for (size_t i = 0; i < staged.size(); ++i) CopyShards(staged[i], *scopes[i].live, {}, true);
   }
 };
 
@@ -143,56 +239,88 @@ Result<std::vector<std::string>> Loader::ListCandidates(const LoadRequest& reque
   return candidates;
 }
 
+Result<std::string> Loader::Choose(const LoadRequest& request,
+                                   const Result<std::vector<std::string>>& candidates, size_t* next,
+                                   std::optional<StepReader>* reader,
+                                   std::vector<SkippedCheckpoint>* skipped) {
+  if (!candidates.ok()) return candidates.status();
+  while (*next < candidates->size()) {
+    const std::string& directory = (*candidates)[(*next)++];
+    KEEL_RETURN_IF_ERROR(CheckRelativePath(directory, "the checkpoint to resume from"));
+    Result<StepReader> opened = StepReader::Open(fs_, directory);
+    if (opened.ok()) {
+      WireWriter out;
+      out.Text(directory);
+      out.Text(opened->manifest().own_digest);
+      reader->emplace(std::move(opened).value());
+      return std::move(out).Take();
+    }
+    // What the listing showed and has vanished since is as good as damaged.
+    const StatusCode code = opened.status().code();
+    const bool damage =
+        code == StatusCode::kDataLoss || code == StatusCode::kIo || code == StatusCode::kNotFound;
+    if (!damage) return opened.status();
+    const Status status(StatusCode::kDataLoss, opened.status().message());
+    if (!request.resume_path.empty()) return status;
+    log_.Error("{} cannot be loaded: {}", fs_.Describe(directory), status.message());
+    skipped->push_back({directory, status.message()});
+  }
+  if (skipped->empty()) return std::string();
+  std::string reasons;
+  for (const SkippedCheckpoint& one : *skipped)
+    reasons += fmt::format("\n  {}: {}", one.directory, one.reason);
+  return Status(StatusCode::kDataLoss,
+                fmt::format("{}: there are checkpoints but none is valid; not starting from "
+                            "nothing. Move them away to begin anew:{}",
+                            fs_.Describe("."), reasons));
+}
+
 Result<std::optional<LoadRecord>> Loader::Load(std::string_view tag, const LoadRequest& request) {
   Stopwatch watch;
   LoadRecord record;
   Result<std::vector<std::string>> candidates = std::vector<std::string>();
   if (coordinator_.rank() == 0) candidates = ListCandidates(request, &record.skipped);
-  const bool forced = !request.resume_path.empty();
+  size_t next = 0;
+  bool overwritten = false;
+  const auto fail = [&](const Status& status) {
+    if (!overwritten) return status;
+    return Status(status.code(),
+                  status.message() +
+                      "; parts of checkpoints have been read into live memory, which "
+                      "is of no use now: end this process");
+  };
 
-  for (size_t attempt = 0;; ++attempt) {
+  for (size_t number = 0;; ++number) {
     // 1. Rank 0 says which one; an empty name ends the search.
-    const std::string here = fmt::format("{}/{}", tag, attempt);
+    const std::string here = fmt::format("{}/{}", tag, number);
+    Attempt attempt;
+    Stopwatch lap;
     Result<std::string> chosen = std::string();
     if (coordinator_.rank() == 0) {
-      if (!candidates.ok()) {
-        chosen = candidates.status();
-      } else if (attempt < candidates->size()) {
-        const std::string& directory = (*candidates)[attempt];
-        const Result<std::string> manifest =
-            ReadFile(fs_, fmt::format("{}/{}", directory, kManifestName), kMaxManifestBytes);
-        WireWriter out;
-        out.Text(directory);
-        out.Text(manifest.ok() ? Manifest::OwnDigest(*manifest) : std::string_view());
-        chosen = std::move(out).Take();
-      } else {
-        if (!record.skipped.empty()) {
-          std::string reasons;
-          for (const SkippedCheckpoint& one : record.skipped) {
-            reasons += fmt::format("\n  {}: {}", one.directory, one.reason);
-          }
-          chosen = Status(
-              StatusCode::kDataLoss,
-              fmt::format("{}: there are checkpoints but none is valid; not starting from nothing. "
-                          "Move them away to begin anew:{}",
-                          fs_.Describe("."), reasons));
-        }
-      }
+      const Status guarded = Guard([&] {
+        chosen = Choose(request, candidates, &next, &attempt.reader, &record.skipped);
+        return chosen.status();
+      });
+      if (!guarded.ok()) chosen = guarded;
     }
-    KEEL_ASSIGN_OR_RETURN(const std::string text,
-                          BroadcastResult(coordinator_, here + "/choice", chosen, deadline_));
-    if (text.empty()) return std::optional<LoadRecord>();
-    Candidate candidate;
-    WireReader in(text);
-    if (!in.Text(&candidate.directory) || !in.Text(&candidate.manifest_digest)) {
+    const Result<std::string> text =
+        BroadcastResult(coordinator_, here + "/choice", chosen, options_.deadline);
+    if (!text.ok()) return fail(text.status());
+    if (text->empty()) return std::optional<LoadRecord>();
+    WireReader in(*text);
+    if (!in.Text(&attempt.candidate.directory) || !in.Text(&attempt.candidate.manifest_digest)) {
       return Status(StatusCode::kInternal, "rank 0 sent a malformed choice of checkpoint");
     }
 
     // 2. All try it.
     KEEL_FAIL_POINT("load.chosen");
-    const Status status = Try(here, request, candidate, &record);
+    attempt.overwritten = overwritten;
+    record.planned_s = lap.Elapsed();
+    const Status status = Try(here, request, &attempt, &record);
+    overwritten = attempt.overwritten;
+    const std::string& directory = attempt.candidate.directory;
     if (status.ok()) {
-      record.directory = candidate.directory;
+      record.directory = directory;
       record.total_s = watch.Elapsed();
       if (coordinator_.rank() == 0) {
         // Damaged ones that are older than the loaded one are of no consequence.
@@ -203,95 +331,222 @@ Result<std::optional<LoadRecord>> Loader::Load(std::string_view tag, const LoadR
                      candidates->end();
         });
         for (const SkippedCheckpoint& one : record.skipped) {
-          log_.Warning("skipped {}, loaded {} instead: {}", one.directory, candidate.directory,
-                       one.reason);
+          log_.Warning("skipped {}, loaded {} instead: {}", one.directory, directory, one.reason);
         }
       }
       return std::optional<LoadRecord>(std::move(record));
     }
-    if (!IsDamage(status) || forced) return status;
+    if (!IsDamage(status) || !request.resume_path.empty()) return fail(status);
     if (coordinator_.rank() == 0) {
-      log_.Error("{} cannot be loaded: {}", fs_.Describe(candidate.directory), status.message());
+      log_.Error("{} cannot be loaded: {}", fs_.Describe(directory), status.message());
     }
-    record.skipped.push_back({candidate.directory, status.message()});
+    record.skipped.push_back({directory, status.message()});
   }
 }
 
-Status Loader::Try(std::string_view tag, const LoadRequest& request, const Candidate& candidate,
+Status Loader::Try(std::string_view tag, const LoadRequest& request, Attempt* attempt,
                    LoadRecord* record) {
   Stopwatch watch;
-  Staged staged;
-  Status mine;
-  try {
-    mine = ReadIntoStaging(request, candidate, &staged, record);
-  } catch (const std::exception& e) {
-    mine = Status(StatusCode::kInternal, e.what());
+  // 1. Plan, and agree on who reads what.
+  const Status ready = Guard([&] { return Prepare(request, attempt); });
+  KEEL_RETURN_IF_ERROR(AgreeOnSchedule(tag, request, ready, attempt));
+  record->planned_s += watch.Lap();
+
+  // 2. Read and verify, and vote.
+  const Status mine = Guard([&] {
+    KEEL_RETURN_IF_ERROR(Read(request, attempt, record));
+    return FailPoint("load.read");
+  });
+  record->read_s = watch.Lap();
+  const int64_t bytes = attempt->reader->manifest().TotalBytes();
+  const Status vote =
+      AgreeOn(coordinator_, fmt::format("{}/verified", tag), mine,
+              attempt->peer_lost ? kLastWords : WithDiskTime(options_.deadline, bytes));
+  // A rank that has lost a peer knows better whom than the vote, which waits for the same one.
+  if (attempt->peer_lost) return mine;
+  KEEL_RETURN_IF_ERROR(vote);
+  if (attempt->peer_stopped) {
+    return Status(StatusCode::kInternal, "a peer gave up reading and voted that all is well");
   }
-  const int64_t bytes = staged.reader ? staged.reader->manifest().TotalBytes() : 0;
-  watch.Lap();
-  KEEL_RETURN_IF_ERROR(
-      AgreeOn(coordinator_, fmt::format("{}/verified", tag), mine, WithDiskTime(deadline_, bytes)));
   KEEL_FAIL_POINT("load.verified");
-  KEEL_RETURN_IF_ERROR(CheckUnused(tag, request, staged));
-  KEEL_RETURN_IF_ERROR(ReadDocuments(tag, request, staged, record));
+  KEEL_RETURN_IF_ERROR(ReadDocuments(tag, request, *attempt, record));
   record->verified_s = watch.Lap();
   KEEL_FAIL_POINT("load.documents");
-  staged.Apply();
+
+  // 3. Now, and not before, live memory changes.
+  attempt->Apply();
   KEEL_FAIL_POINT("load.applied");
   record->applied_s = watch.Lap();
-  const Manifest& manifest = staged.reader->manifest();
+  const Manifest& manifest = attempt->reader->manifest();
   record->step = manifest.step;
   record->manifest = Json::parse(manifest.Serialize());
   return Status::Ok();
 }
 
-Status Loader::ReadIntoStaging(const LoadRequest& request, const Candidate& candidate,
-                               Staged* staged, LoadRecord* record) {
+Status Loader::OpenReader(Attempt* attempt) const {
+  const Candidate& candidate = attempt->candidate;
+  if (attempt->reader) return Status::Ok();  // rank 0
   KEEL_RETURN_IF_ERROR(CheckRelativePath(candidate.directory, "the checkpoint to resume from"));
-  Result<StepReader> reader = StepReader::Open(fs_, candidate.directory);
-  if (!reader.ok()) {
-    // What a choice of rank 0 lacks here has vanished or cannot be read: as good as damaged.
-    const StatusCode code = reader.status().code();
-    const bool damage = code == StatusCode::kIo || code == StatusCode::kNotFound;
-    if (damage) return Status(StatusCode::kDataLoss, reader.status().message());
-    return reader.status();
+  // Rank 0 has seen it whole. What differs here may only have to become visible yet.
+  const Stopwatch watch;
+  for (;;) {
+    Result<StepReader> reader = StepReader::Open(fs_, candidate.directory);
+    Status status = reader.status();
+    if (reader.ok()) {
+      if (reader->manifest().own_digest == candidate.manifest_digest) {
+        attempt->reader.emplace(std::move(reader).value());
+        return Status::Ok();
+      }
+      status = Status(StatusCode::kDataLoss,
+                      fmt::format("{}: this rank sees another manifest than rank 0",
+                                  fs_.Describe(candidate.directory)));
+    }
+    if (watch.Elapsed() * 1000 >= static_cast<double>(options_.visibility_grace.count())) {
+      return Status(StatusCode::kDataLoss, status.message());
+    }
+    std::this_thread::sleep_for(kLookAgain);
   }
-  staged->reader = std::move(reader).value();
-  const Manifest& manifest = staged->reader->manifest();
-  if (manifest.own_digest != candidate.manifest_digest) {
-    return Status(StatusCode::kDataLoss,
-                  fmt::format("{}: this rank sees another manifest than rank 0",
-                              fs_.Describe(candidate.directory)));
-  }
-  KEEL_RETURN_IF_ERROR(CheckRequest(request, *staged->reader));
+}
 
+Status Loader::Prepare(const LoadRequest& request, Attempt* attempt) {
+  KEEL_RETURN_IF_ERROR(OpenReader(attempt));
+  KEEL_RETURN_IF_ERROR(CheckRequest(request, *attempt->reader));
   KEEL_FAIL_POINT("load.opened");
-  staged->scopes = ScopesOf(request);
-  KEEL_RETURN_IF_ERROR(staged->Allocate());
-  if (!request.allow_missing.empty()) staged->CopyLive();
+  if (TakesHfWeights(request)) {
+    std::vector<std::string> roles;
+    for (const RoleState& role : request.roles) roles.push_back(role.name);
+    KEEL_ASSIGN_OR_RETURN(Index index, IndexOfHfWeights(*attempt->reader, roles));
+    attempt->reader->ReplaceIndex(std::move(index));
+  }
+  attempt->scopes = ScopesOf(request);
+  if (!request.in_place) KEEL_RETURN_IF_ERROR(attempt->Allocate());
   std::vector<ReadRequest> reads;
-  for (size_t s = 0; s < staged->scopes.size(); ++s) {
-    ReadRequest read;
-    read.scope = staged->scopes[s].scope;
-    read.destination = &staged->tables[s];
-    read.options.allow_missing = request.allow_missing;
-    reads.push_back(std::move(read));
+  for (size_t i = 0; i < attempt->scopes.size(); ++i) {
+    const Scope& scope = attempt->scopes[i];
+    reads.push_back(
+        {scope.name, request.in_place ? scope.live : &attempt->staged[i], request.allow_missing});
   }
-  // The ranks share the files out among them, so that every byte of what is loaded is verified,
-  // even those that hold no tensor of anyone.
-  std::set<int> verify;
-  for (int f = 0; f < staged->reader->index().files(); ++f) {
-    const ManifestFile* file = manifest.Find(staged->reader->index().file(f).path);
-    const bool wanted = (file->role == FileRole::kModel && request.contents.model) ||
-                        (file->role == FileRole::kOptimizer && request.contents.optimizer) ||
-                        (file->role == FileRole::kHfModel && request.contents.hf_model);
-    if (wanted && f % coordinator_.world() == coordinator_.rank()) verify.insert(f);
+  const std::string where = fs_.Describe(attempt->candidate.directory);
+  Result<ReadPlan> plan = ReadPlan::Make(attempt->reader->index(), reads);
+  if (!plan.ok()) {
+    return Stop(fmt::format(
+        "{} is not of the model that this run builds: {}. Build the model that was saved "
+        "(actor_rollout_ref.model), or name in allow_missing what may keep this run's own values",
+        where, plan.status().message()));
   }
-  KEEL_ASSIGN_OR_RETURN(const ReadStats stats, staged->reader->Read(reads, verify, threads_));
-  KEEL_FAIL_POINT("load.read");
-  record->bytes = stats.bytes;
-  record->planned_s = stats.planned_s;
-  record->read_s = stats.read_s;
+  if (attempt->overwritten && !plan->uncovered().empty()) {
+    return Stop(
+        fmt::format("{} lacks tensors that a damaged newer checkpoint has written over", where));
+  }
+  attempt->plan.emplace(std::move(plan).value());
+  if (!request.in_place) attempt->CopyUncovered();
+  return FailPoint("load.planned");
+}
+
+Status Loader::AgreeOnSchedule(std::string_view tag, const LoadRequest& request, const Status& mine,
+                               Attempt* attempt) {
+  Report report;
+  if (mine.ok()) {
+    const Index& index = attempt->reader->index();
+    report.channel = request.channel != nullptr;
+    for (const Scope& scope : attempt->scopes) {
+      if (const int id = index.FindScope(scope.name); id >= 0) report.scopes.push_back(id);
+    }
+    report.wanted = attempt->plan->wanted_tensors();
+    report.needs = NeedsOf(*attempt->plan, index);
+  }
+  // Beside the deadline, a peer may take its time to find what rank 0 has seen.
+  const auto patience = options_.deadline + options_.visibility_grace;
+  const Result<std::vector<std::string>> all =
+      GatherResults(coordinator_, fmt::format("{}/ready", tag),
+                    mine.ok() ? Result<std::string>(report.Serialize()) : mine, patience);
+  Result<std::string> verdict = std::string();
+  if (!all.ok()) {
+    verdict = all.status();
+  } else if (coordinator_.rank() == 0) {
+    const Status guarded = Guard([&] {
+      verdict = MakeSchedule(request, *attempt, *all);
+      return verdict.status();
+    });
+    if (!guarded.ok()) verdict = guarded;
+  }
+  KEEL_ASSIGN_OR_RETURN(
+      const std::string text,
+      BroadcastResult(coordinator_, fmt::format("{}/schedule", tag), verdict, patience));
+  KEEL_RETURN_IF_ERROR(mine);  // all is well with the others
+  KEEL_ASSIGN_OR_RETURN(attempt->schedule,
+                        ReadSchedule::Parse(text, attempt->reader->index(), coordinator_.world()));
+  return Status::Ok();
+}
+
+Result<std::string> Loader::MakeSchedule(const LoadRequest& request, const Attempt& attempt,
+                                         const std::vector<std::string>& reports) const {
+  const Index& index = attempt.reader->index();
+  std::vector<std::vector<ChunkNeed>> needs;
+  std::vector<bool> wanted(static_cast<size_t>(index.tensors()), false);
+  std::set<int> scopes;
+  bool exchange = true;
+  for (size_t r = 0; r < reports.size(); ++r) {
+    Report report;
+    if (!report.Parse(reports[r], index)) {
+      return Status(StatusCode::kInternal,
+                    fmt::format("rank {} sent a malformed report of what it needs", r));
+    }
+    exchange = exchange && report.channel;
+    scopes.insert(report.scopes.begin(), report.scopes.end());
+    for (size_t t = 0; t < wanted.size(); ++t) wanted[t] = wanted[t] || report.wanted[t];
+    needs.push_back(std::move(report.needs));
+  }
+  std::set<std::string> unused;
+  for (const int scope : scopes) {
+    const auto [first, count] = index.tensor_range(scope);
+    for (int64_t t = first; t < first + count; ++t) {
+      const std::string name(index.tensor(t).name);
+      if (!wanted[static_cast<size_t>(t)] && !MatchesAny(request.allow_missing, name))
+        unused.insert(fmt::format("{}:{}", index.scope_name(scope), name));
+    }
+  }
+  if (!unused.empty()) {
+    return Stop(fmt::format(
+        "{} holds {} tensors that this run has no place for: {}. Build the model that was saved "
+        "(actor_rollout_ref.model), or name in allow_missing what may be left out",
+        fs_.Describe(attempt.reader->directory()), unused.size(), Join(unused)));
+  }
+  const std::vector<int> files = FilesOf(request, *attempt.reader);
+  return MakeReadSchedule(index, files, needs, exchange, options_.round).Serialize();
+}
+
+Status Loader::Read(const LoadRequest& request, Attempt* attempt, LoadRecord* record) {
+  const StepReader& reader = *attempt->reader;
+  const ReadSchedule& schedule = attempt->schedule;
+  attempt->overwritten = attempt->overwritten || request.in_place;
+  const int rank = coordinator_.rank();
+  if (schedule.exchange) {
+    const int64_t in_a_round = 16 * reader.index().chunk_bytes();
+    SharedReader shared(reader, *attempt->plan, schedule, *request.channel, options_.threads,
+                        WithDiskTime(options_.deadline, in_a_round));
+    SharedReadResult result = shared.Run();
+    record->bytes = result.stats.bytes;
+    record->received = result.stats.received;
+    attempt->peer_lost = result.peer_lost;
+    attempt->peer_stopped = result.peer_stopped;
+    return result.status;
+  }
+  // Without an exchange: what this rank needs, and its share of what nobody needs.
+  std::vector<ChunkId> chunks;
+  const auto add = [&](int file, int64_t first, int64_t count) {
+    for (int64_t c = first; c < first + count; ++c) chunks.push_back({file, c});
+  };
+  for (const ChunkNeed& need : NeedsOf(*attempt->plan, reader.index()))
+    add(need.file, need.first, need.count);
+  for (const ReadShare& share : schedule.shares) {
+    if (share.reader == rank) add(share.file, share.first, share.count);
+  }
+  std::sort(chunks.begin(), chunks.end(), [](const ChunkId& a, const ChunkId& b) {
+    return std::pair(a.file, a.chunk) < std::pair(b.file, b.chunk);
+  });
+  KEEL_ASSIGN_OR_RETURN(record->bytes, reader.ReadChunks(*attempt->plan, chunks, options_.threads));
+  record->received = 0;
   return Status::Ok();
 }
 
@@ -311,6 +566,7 @@ Status Loader::CheckRequest(const LoadRequest& request, const StepReader& reader
         where, content, fmt::join(manifest.contents.Names(), ", "), content));
   };
   if (request.contents.model && !manifest.contents.model) return lacks("model");
+  if (TakesHfWeights(request) && !manifest.contents.hf_model) return lacks("hf_model");
   if (request.contents.optimizer && !manifest.contents.optimizer) return lacks("optimizer");
   if (request.contents.extra && !manifest.contents.extra) return lacks("extra");
   for (const RoleState& role : request.roles) {
@@ -323,54 +579,17 @@ Status Loader::CheckRequest(const LoadRequest& request, const StepReader& reader
   return Status::Ok();
 }
 
-Status Loader::CheckUnused(std::string_view tag, const LoadRequest& request, const Staged& staged) {
-  WireWriter words;
-  for (const ScopeRef& scope : ScopesOf(request)) {
-    for (const TensorInfo& tensor : scope.live->tensors())
-      words.Text(scope.scope + ":" + tensor.name);
-  }
-  const Result<std::vector<std::string>> all =
-      Gather(coordinator_, fmt::format("{}/wanted", tag), words.bytes(), deadline_);
-  Result<std::string> verdict = std::string();
-  if (!all.ok()) {
-    verdict = all.status();
-  } else if (coordinator_.rank() == 0) {
-    std::set<std::string> wanted;
-    for (const std::string& one : *all) {
-      WireReader in(one);
-      for (std::string name; in.Text(&name);) wanted.insert(name);
-    }
-    std::set<std::string> unused;
-    const Index& index = staged.reader->index();
-    for (const ScopeRef& scope : staged.scopes) {
-      const int id = index.FindScope(scope.scope);
-      if (id < 0) continue;
-      const auto [first, count] = index.tensor_range(id);
-      for (int64_t t = first; t < first + count; ++t) {
-        std::string name = scope.scope + ":" + std::string(index.tensor(t).name);
-        if (!wanted.contains(name)) unused.insert(std::move(name));
-      }
-    }
-    if (!unused.empty()) {
-      verdict =
-          Stop(fmt::format("{} holds {} tensors that this run has no place for: {}",
-                           fs_.Describe(staged.reader->directory()), unused.size(), Join(unused)));
-    }
-  }
-  return BroadcastResult(coordinator_, fmt::format("{}/unused", tag), verdict, deadline_).status();
-}
-
-Status Loader::ReadDocuments(std::string_view tag, const LoadRequest& request, const Staged& staged,
-                             LoadRecord* record) {
+Status Loader::ReadDocuments(std::string_view tag, const LoadRequest& request,
+                             const Attempt& attempt, LoadRecord* record) {
   Result<std::string> packed = std::string();
   if (coordinator_.rank() == 0) {
     WireWriter out;
     Status status;
-    for (const ManifestFile& file : staged.reader->manifest().files) {
+    for (const ManifestFile& file : attempt.reader->manifest().files) {
       if (file.role != FileRole::kDocument &&
           !(file.role == FileRole::kExtra && request.contents.extra))
         continue;
-      const Result<std::string> text = staged.reader->ReadText(file.path, kMaxDocument);
+      const Result<std::string> text = attempt.reader->ReadText(file.path, kMaxDocument);
       if (!text.ok()) {
         status = text.status();
         break;
@@ -382,7 +601,7 @@ Status Loader::ReadDocuments(std::string_view tag, const LoadRequest& request, c
   }
   KEEL_ASSIGN_OR_RETURN(
       const std::string text,
-      BroadcastResult(coordinator_, fmt::format("{}/documents", tag), packed, deadline_));
+      BroadcastResult(coordinator_, fmt::format("{}/documents", tag), packed, options_.deadline));
   record->documents.clear();
   for (WireReader in(text); !in.AtEnd();) {
     std::string path, content;

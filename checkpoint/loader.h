@@ -1,7 +1,8 @@
-// Loader: finds the newest checkpoint that verifies, and fills live memory from it, or nothing.
+// Loader: finds the newest checkpoint that verifies, and fills live memory from it.
 //
-// Rank 0 chooses and tells all; each rank reads what it needs into staging memory and verifies
-// every byte; live memory changes only after all ranks voted "verified". Damage, on any rank, makes
+// Rank 0 chooses and tells all; each plans what it needs; rank 0 deals out who reads what; all
+// read, verify, and hand each other their parts; then all vote. By default values go to staging
+// memory and live memory changes only after all ranks voted "verified". Damage, on any rank, makes
 // all of them go on with the next older checkpoint. See docs/formats/checkpoint.md.
 #pragma once
 
@@ -14,6 +15,7 @@
 #include "checkpoint/checkpointer.h"
 #include "checkpoint/coordinator.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/read_schedule.h"
 #include "checkpoint/step_reader.h"
 #include "common/file_system.h"
 #include "common/log.h"
@@ -21,12 +23,19 @@
 
 namespace keel::checkpoint {
 
+struct LoaderOptions {
+  std::chrono::milliseconds deadline{120'000};  // of every wait for a peer, beside the disk's time
+  // How long a rank looks again for what rank 0 has seen: network file systems show new files late.
+  std::chrono::milliseconds visibility_grace{40'000};
+  int threads = 2;    // that read, per rank
+  RoundLimits round;  // of the exchange
+};
+
 class Loader {
  public:
   // All must outlive this.
-  Loader(const FileSystem& fs, Coordinator& coordinator, Logger& log,
-         std::chrono::milliseconds deadline, int threads)
-      : fs_(fs), coordinator_(coordinator), log_(log), deadline_(deadline), threads_(threads) {}
+  Loader(const FileSystem& fs, Coordinator& coordinator, Logger& log, LoaderOptions options)
+      : fs_(fs), coordinator_(coordinator), log_(log), options_(options) {}
 
   // Collective; `tag` as in coordinator.h. The result is the same on every rank but for bytes and
   // times.
@@ -35,30 +44,41 @@ class Loader {
  private:
   // What rank 0 found and all ranks try.
   struct Candidate {
-    std::string directory;  // empty: nothing to load
+    std::string directory;
     std::string manifest_digest;
   };
+  struct Attempt;
+
   // Rank 0: the candidates in the order of trying.
   Result<std::vector<std::string>> ListCandidates(const LoadRequest& request,
                                                   std::vector<SkippedCheckpoint>* skipped);
-  // Reads and verifies one candidate into staging and votes; applies when the vote is good.
-  Status Try(std::string_view tag, const LoadRequest& request, const Candidate& candidate,
+  // Rank 0: opens candidates from `*next` on until one is whole, as far as can be seen without
+  // reading its data; an empty text when there is none at all.
+  Result<std::string> Choose(const LoadRequest& request,
+                             const Result<std::vector<std::string>>& candidates, size_t* next,
+                             std::optional<StepReader>* reader,
+                             std::vector<SkippedCheckpoint>* skipped);
+  // All: plans, reads, verifies, votes, and applies when the vote is good. Damage is kDataLoss,
+  // anything else stops the load.
+  Status Try(std::string_view tag, const LoadRequest& request, Attempt* attempt,
              LoadRecord* record);
-  // This rank's part of Try before the vote. Damage is kDataLoss, anything else stops the load.
-  struct Staged;
-  Status ReadIntoStaging(const LoadRequest& request, const Candidate& candidate, Staged* staged,
-                         LoadRecord* record);
+  // This rank's preparations: nothing is read but the index.
+  Status Prepare(const LoadRequest& request, Attempt* attempt);
+  Status OpenReader(Attempt* attempt) const;
   Status CheckRequest(const LoadRequest& request, const StepReader& reader) const;
-  // Rank 0: every saved tensor must be wanted by some rank.
-  Status CheckUnused(std::string_view tag, const LoadRequest& request, const Staged& staged);
-  Status ReadDocuments(std::string_view tag, const LoadRequest& request, const Staged& staged,
+  // Collective: all are ready, every saved tensor has a place, and who reads what.
+  Status AgreeOnSchedule(std::string_view tag, const LoadRequest& request, const Status& mine,
+                         Attempt* attempt);
+  Result<std::string> MakeSchedule(const LoadRequest& request, const Attempt& attempt,
+                                   const std::vector<std::string>& reports) const;
+  Status Read(const LoadRequest& request, Attempt* attempt, LoadRecord* record);
+  Status ReadDocuments(std::string_view tag, const LoadRequest& request, const Attempt& attempt,
                        LoadRecord* record);
 
   const FileSystem& fs_;
   Coordinator& coordinator_;
   Logger& log_;
-  const std::chrono::milliseconds deadline_;
-  const int threads_;
+  const LoaderOptions options_;
 };
 
 // The longest a peer may take for `bytes` of disk beside the deadline: 20 MB/s.

@@ -43,6 +43,7 @@ Json LoadRecord::ToJson() const {
   json["step"] = step;
   json["directory"] = directory;
   json["bytes"] = bytes;
+  json["received_bytes"] = received;
   json["gb_per_s"] = read_s > 0 ? static_cast<double>(bytes) / read_s / 1e9 : 0;
   json["planned_s"] = planned_s;
   json["read_s"] = read_s;

@@ -49,7 +49,8 @@ struct SkippedCheckpoint {
 struct LoadRecord {
   int64_t step = 0;
   std::string directory;
-  int64_t bytes = 0;  // read by this rank
+  int64_t bytes = 0;     // read from files by this rank
+  int64_t received = 0;  // bytes that it got from other ranks
   double planned_s = 0, read_s = 0, verified_s = 0, applied_s = 0, total_s = 0;
   std::vector<SkippedCheckpoint> skipped;        // newer ones that were not usable, and why
   std::map<std::string, std::string> documents;  // path -> content

@@ -4,14 +4,13 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <mutex>
 #include <utility>
 
-#include "checkpoint/box_runs.h"
 #include "checkpoint/chunk_digest.h"
 #include "checkpoint/names.h"
 #include "checkpoint/parallel_for.h"
+#include "checkpoint/read_schedule.h"
 #include "common/clock.h"
 
 namespace keel::checkpoint {
@@ -19,46 +18,14 @@ namespace {
 
 Status Damaged(std::string message) { return Status(StatusCode::kDataLoss, std::move(message)); }
 
-// A part of a saved box that goes to one destination view.
-struct Piece {
-  int64_t begin = 0;  // of the saved box's data in the file
-  BoxRuns runs;       // byte runs, ascending in the saved box
-  std::byte* destination = nullptr;
-};
+constexpr size_t kMostOpenFiles = 32;
+
+// A chunk is read and digested in blocks that stay in a core's own cache.
+constexpr int64_t kBlockBytes = int64_t{256} << 10;
 
 // Chunks that are announced to the disk ahead of being read: a single reader without them gets a
 // third of a disk's rate.
 constexpr int64_t kPrefetchChunks = 4;
-
-struct ChunkWork {
-  int file = 0;
-  int64_t chunk = 0;
-  std::vector<const Piece*> pieces;  // none: only to be verified
-};
-
-// Copies what `piece` has in the file's bytes [start, start + data.size()).
-void Scatter(const Piece& piece, int64_t start, std::span<const std::byte> data) {
-  const int64_t low = start - piece.begin;
-  const int64_t high = low + static_cast<int64_t>(data.size());
-  for (int64_t i = piece.runs.FirstEndingAfter(low); i < piece.runs.count(); ++i) {
-    const auto [source, destination] = piece.runs.At(i);
-    if (source >= high) break;
-    const int64_t from = std::max(source, low);
-    const int64_t to = std::min(source + piece.runs.bytes(), high);
-    std::memcpy(piece.destination + destination + (from - source), data.data() + (from - low),
-                static_cast<size_t>(to - from));
-  }
-}
-
-// Where the whole of [start, start + size) lies in one run of the piece; null otherwise.
-std::byte* DirectTarget(const Piece& piece, int64_t start, int64_t size) {
-  const int64_t low = start - piece.begin;
-  const int64_t i = piece.runs.FirstEndingAfter(low);
-  if (i >= piece.runs.count()) return nullptr;
-  const auto [source, destination] = piece.runs.At(i);
-  if (source > low || low + size > source + piece.runs.bytes()) return nullptr;
-  return piece.destination + destination + (low - source);
-}
 
 }  // namespace
 
@@ -173,157 +140,101 @@ std::string StepReader::HeldIn(int file_id, int64_t begin, int64_t end) const {
   return held;
 }
 
-// Reads a chunk into `buffer` (at least chunk_bytes long) and compares its digest.
-Status StepReader::ReadChunk(const File& file, int file_id, int64_t chunk,
-                             std::span<std::byte> buffer, int64_t* got) const {
-  const IndexFile entry = index_.file(file_id);
-  const int64_t begin = chunk * index_.chunk_bytes();
-  const int64_t size = std::min(index_.chunk_bytes(), entry.size - begin);
-  const auto describe = [&] {
-    return fmt::format("{}: chunk {} (bytes {} to {}) of step {}, holding {}",
-                       fs_->Describe(PathOf(entry.path)), chunk, begin, begin + size,
-                       manifest_.step, HeldIn(file_id, begin, begin + size));
-  };
-  const Result<int64_t> read = file.ReadAt(begin, buffer.first(static_cast<size_t>(size)));
-  if (!read.ok()) return Damaged(fmt::format("{}: {}", describe(), read.status().message()));
-  if (*read != size)
-    return Damaged(fmt::format("{}: the file ends after {} bytes of it", describe(), *read));
-  const Digest128 actual = Hash128(buffer.first(static_cast<size_t>(size)));
-  const Digest128 expected = index_.chunk(entry, chunk);
-  if (actual != expected) {
-    return Damaged(fmt::format("{}: XXH3-128 is {}, expected {}", describe(), actual.ToHex(),
-                               expected.ToHex()));
-  }
-  *got = size;
-  return Status::Ok();
+std::pair<int64_t, int64_t> StepReader::RangeOf(ChunkId id) const {
+  const int64_t begin = id.chunk * index_.chunk_bytes();
+  return {begin, std::min(index_.chunk_bytes(), index_.file(id.file).size - begin)};
 }
 
-Result<ReadStats> StepReader::Read(std::span<const ReadRequest> requests,
-                                   const std::set<int>& verify_files, int threads) const {
+Result<std::shared_ptr<const File>> StepReader::OpenFiles::Get(int file) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [id, open] : files_) {
+    if (id == file) return open;
+  }
+  const std::string path = reader_.PathOf(reader_.index_.file(file).path);
+  Result<std::unique_ptr<File>> opened = reader_.fs_->Open(path);
+  if (!opened.ok()) {
+    return Damaged(fmt::format("{}: {}", reader_.fs_->Describe(path), opened.status().message()));
+  }
+  files_.emplace_back(file, std::move(opened).value());
+  if (files_.size() > kMostOpenFiles) files_.pop_front();
+  return files_.back().second;
+}
+
+std::string StepReader::DescribeChunk(ChunkId id) const {
+  const auto [begin, size] = RangeOf(id);
+  return fmt::format("{}: chunk {} (bytes {} to {}) of step {}, holding {}",
+                     fs_->Describe(PathOf(index_.file(id.file).path)), id.chunk, begin,
+                     begin + size, manifest_.step, HeldIn(id.file, begin, begin + size));
+}
+
+Status StepReader::ReadChunk(
+    const File& file, ChunkId id, std::byte* whole, Scratch* scratch,
+    const std::function<void(int64_t, std::span<const std::byte>)>& sink) const {
+  const auto [begin, size] = RangeOf(id);
+  if (whole == nullptr && scratch->block.empty())
+    scratch->block.resize(static_cast<size_t>(kBlockBytes));
+  for (int64_t at = 0; at < size; at += kBlockBytes) {
+    const auto bytes = static_cast<size_t>(std::min(kBlockBytes, size - at));
+    const std::span<std::byte> block(whole != nullptr ? whole + at : scratch->block.data(), bytes);
+    const Result<int64_t> read = file.ReadAt(begin + at, block);
+    if (!read.ok() || *read != static_cast<int64_t>(bytes)) {
+      (void)scratch->hasher.Finish();
+      return Damaged(read.ok() ? fmt::format("{}: the file ends after {} bytes of it",
+                                             DescribeChunk(id), at + *read)
+                               : fmt::format("{}: {}", DescribeChunk(id), read.status().message()));
+    }
+    scratch->hasher.Update(block);
+    if (whole == nullptr && sink) sink(begin + at, block);
+  }
+  const Digest128 actual = scratch->hasher.Finish();
+  const Digest128 expected = index_.chunk(index_.file(id.file), id.chunk);
+  if (actual == expected) return Status::Ok();
+  return Damaged(fmt::format("{}: XXH3-128 is {}, expected {}", DescribeChunk(id), actual.ToHex(),
+                             expected.ToHex()));
+}
+
+void StepReader::Prefetch(const File& file, ChunkId now, ChunkId later) const {
+  if (later.file != now.file) return;
+  const auto [begin, size] = RangeOf(later);
+  file.Prefetch(begin, size);
+}
+
+Result<ReadStats> StepReader::Read(std::span<const ReadRequest> requests, int threads) const {
   Stopwatch watch;
   ReadStats stats;
-  // 1. Plan: which parts of which saved boxes go where.
-  std::map<int, std::vector<Piece>> pieces;  // by file
-  for (const ReadRequest& request : requests) {
-    const ShardTable& wanted = *request.destination;
-    std::vector<ShardTable> sources;
-    std::vector<int> source_file;
-    std::vector<std::vector<int64_t>> source_box;  // per source table and shard: box id
-    std::map<int, size_t> by_file;
-    std::vector<std::vector<const Box*>> wanted_boxes(wanted.tensors().size());
-    for (const Shard& shard : wanted.shards()) {
-      wanted_boxes[static_cast<size_t>(shard.tensor)].push_back(&shard.box);
-    }
-    const int scope = index_.FindScope(request.scope);
-    for (size_t w = 0; scope >= 0 && w < wanted.tensors().size(); ++w) {
-      const TensorInfo& tensor = wanted.tensors()[w];
-      const int64_t t = index_.FindTensor(scope, tensor.name);
-      if (t < 0) continue;  // the planner reports it
-      const IndexTensor saved = index_.tensor(t);
-      const bool same_shape = saved.shape == tensor.shape;
-      for (int64_t b = saved.first_box; b < saved.first_box + saved.box_count; ++b) {
-        const IndexBox box = index_.box(b);
-        // Of a tensor in a thousand pieces a rank needs a few; of one of another shape the planner
-        // needs any, to say so.
-        const bool needed =
-            same_shape
-                ? std::any_of(wanted_boxes[w].begin(), wanted_boxes[w].end(),
-                              [&](const Box* one) { return Intersect(*one, box.box).has_value(); })
-                : b == saved.first_box;
-        // The first box stands for a tensor of which this rank wants what nobody has.
-        if (!needed && b != saved.first_box) continue;
-        const auto [place, fresh] = by_file.try_emplace(box.file, sources.size());
-        if (fresh) {
-          sources.emplace_back();
-          source_file.push_back(box.file);
-          source_box.emplace_back();
-        }
-        KEEL_RETURN_IF_ERROR(sources[place->second].Add(saved.Info(), box.box));
-        source_box[place->second].push_back(b);
-      }
-    }
-    const auto plan = PlanTransfer(sources, std::span(&wanted, 1), request.options);
-    if (!plan.ok()) {
-      return plan.status().WithContext(
-          fmt::format("{} of {}", request.scope, fs_->Describe(directory_)));
-    }
-    for (const Transfer& transfer : plan->transfers) {
-      const size_t source = static_cast<size_t>(transfer.source);
-      const IndexBox box =
-          index_.box(source_box[source][static_cast<size_t>(transfer.source_shard)]);
-      const Shard& shard = wanted.shards()[static_cast<size_t>(transfer.destination_shard)];
-      if (transfer.box.empty()) continue;
-      Piece piece;
-      piece.begin = box.begin;
-      piece.runs =
-          BoxRuns(transfer.box, box.box, shard.box, DTypeSize(wanted.tensor_of(shard).dtype));
-      piece.destination = shard.view.data;
-      pieces[source_file[source]].push_back(piece);
-    }
-  }
-
-  // 2. The chunks these need, in file order, and the chunks that are only to be verified.
-  const int64_t chunk_bytes = index_.chunk_bytes();
-  std::vector<ChunkWork> work;
-  std::map<int, std::unique_ptr<File>> files;
-  for (int f = 0; f < index_.files(); ++f) {
-    const auto found = pieces.find(f);
-    if (found == pieces.end() && !verify_files.contains(f)) continue;
-    std::map<int64_t, std::vector<const Piece*>> chunks;
-    if (found != pieces.end()) {
-      for (const Piece& piece : found->second) {
-        const auto [first, last] = piece.runs.SourceRange();
-        for (int64_t c = (piece.begin + first) / chunk_bytes; c * chunk_bytes < piece.begin + last;
-             ++c) {
-          chunks[c].push_back(&piece);
-        }
-      }
-    }
-    if (verify_files.contains(f)) {
-      for (int64_t c = 0; c < index_.file(f).chunk_count; ++c) chunks.try_emplace(c);
-    }
-    for (auto& [chunk, list] : chunks) work.push_back({f, chunk, std::move(list)});
-    const std::string path = PathOf(index_.file(f).path);
-    Result<std::unique_ptr<File>> file = fs_->Open(path);
-    if (!file.ok())
-      return Damaged(fmt::format("{}: {}", fs_->Describe(path), file.status().message()));
-    files.emplace(f, std::move(file).value());
+  const Result<ReadPlan> plan = ReadPlan::Make(index_, requests);
+  if (!plan.ok()) return plan.status().WithContext(fs_->Describe(directory_));
+  std::vector<ChunkId> chunks;
+  for (const ChunkNeed& need : NeedsOf(*plan, index_)) {
+    for (int64_t c = need.first; c < need.first + need.count; ++c) chunks.push_back({need.file, c});
   }
   stats.planned_s = watch.Lap();
-
-  // 3. Read, verify, copy.
-  const int workers = std::max(1, threads);
-  std::vector<std::vector<std::byte>> buffers(static_cast<size_t>(workers));
-  const Status status =
-      ParallelFor(static_cast<int64_t>(work.size()), workers, [&](int64_t i, int worker) {
-        const ChunkWork& one = work[static_cast<size_t>(i)];
-        const int64_t start = one.chunk * chunk_bytes;
-        const int64_t size = std::min(chunk_bytes, index_.file(one.file).size - start);
-        int64_t got = 0;
-        const File& file = *files.at(one.file);
-        if (i + kPrefetchChunks < static_cast<int64_t>(work.size())) {
-          const ChunkWork& later = work[static_cast<size_t>(i + kPrefetchChunks)];
-          files.at(later.file)->Prefetch(later.chunk * chunk_bytes, chunk_bytes);
-        }
-        if (one.pieces.size() == 1) {
-          if (std::byte* target = DirectTarget(*one.pieces[0], start, size); target != nullptr) {
-            return ReadChunk(file, one.file, one.chunk,
-                             std::span(target, static_cast<size_t>(size)), &got);
-          }
-        }
-        std::vector<std::byte>& buffer = buffers[static_cast<size_t>(worker)];
-        if (buffer.empty()) buffer.resize(static_cast<size_t>(chunk_bytes));
-        KEEL_RETURN_IF_ERROR(ReadChunk(file, one.file, one.chunk, buffer, &got));
-        for (const Piece* piece : one.pieces)
-          Scatter(*piece, start, std::span(buffer).first(static_cast<size_t>(got)));
-        return Status::Ok();
-      });
-  KEEL_RETURN_IF_ERROR(status);
-  for (const ChunkWork& one : work) {
-    stats.bytes += std::min(chunk_bytes, index_.file(one.file).size - one.chunk * chunk_bytes);
-  }
+  KEEL_ASSIGN_OR_RETURN(stats.bytes, ReadChunks(*plan, chunks, threads));
   stats.read_s = watch.Lap();
   return stats;
+}
+
+Result<int64_t> StepReader::ReadChunks(const ReadPlan& plan, std::span<const ChunkId> chunks,
+                                       int threads) const {
+  OpenFiles files(*this);
+  const auto count = static_cast<int64_t>(chunks.size());
+  const int workers = std::max(1, threads);
+  std::vector<Scratch> scratch(static_cast<size_t>(workers));
+  const Status status = ParallelFor(count, workers, [&](int64_t i, int worker) {
+    const ChunkId id = chunks[static_cast<size_t>(i)];
+    KEEL_ASSIGN_OR_RETURN(const auto file, files.Get(id.file));
+    if (i + kPrefetchChunks < count)
+      Prefetch(*file, id, chunks[static_cast<size_t>(i + kPrefetchChunks)]);
+    const auto [begin, size] = RangeOf(id);
+    return ReadChunk(
+        *file, id, plan.WholeTarget(id.file, begin, begin + size),
+        &scratch[static_cast<size_t>(worker)],
+        [&](int64_t at, std::span<const std::byte> block) { plan.Scatter(id.file, at, block); });
+  });
+  KEEL_RETURN_IF_ERROR(status);
+  int64_t bytes = 0;
+  for (const ChunkId& id : chunks) bytes += RangeOf(id).second;
+  return bytes;
 }
 
 Result<std::vector<StepReader::Damage>> StepReader::VerifyFiles(std::span<const int> files,
@@ -339,44 +250,37 @@ Result<std::vector<StepReader::Damage>> StepReader::VerifyFiles(std::span<const 
     std::lock_guard lock(mutex);
     damage.push_back({std::string(index_.file(file).path), chunk, std::move(message)});
   };
-  std::map<int, std::unique_ptr<File>> open;
-  std::vector<std::pair<int, int64_t>> work;
+  OpenFiles open(*this);
+  std::vector<ChunkId> work;
   for (const int f : files) {
-    const std::string path = PathOf(index_.file(f).path);
     if (const ManifestFile* listed = manifest_.Find(index_.file(f).path); listed != nullptr) {
       if (const Status status = CheckFile(*listed); !status.ok()) {
         report(f, -1, fmt::format("{}; it held {}", status.message(), HeldIn(f, 0, listed->size)));
         continue;
       }
     }
-    Result<std::unique_ptr<File>> file = fs_->Open(path);
-    if (!file.ok()) {
-      report(f, -1, fmt::format("{}: {}", fs_->Describe(path), file.status().message()));
+    if (const auto file = open.Get(f); !file.ok()) {
+      report(f, -1, file.status().message());
       continue;
     }
-    open.emplace(f, std::move(file).value());
-    for (int64_t c = 0; c < index_.file(f).chunk_count; ++c) work.emplace_back(f, c);
+    for (int64_t c = 0; c < index_.file(f).chunk_count; ++c) work.push_back({f, c});
     if (bytes != nullptr) *bytes += index_.file(f).size;
   }
+  const auto count = static_cast<int64_t>(work.size());
   const int workers = std::max(1, threads);
-  std::vector<std::vector<std::byte>> buffers(static_cast<size_t>(workers));
-  const Status read =
-      ParallelFor(static_cast<int64_t>(work.size()), workers, [&](int64_t i, int worker) {
-        const auto [f, chunk] = work[static_cast<size_t>(i)];
-        std::vector<std::byte>& buffer = buffers[static_cast<size_t>(worker)];
-        if (buffer.empty()) buffer.resize(static_cast<size_t>(index_.chunk_bytes()));
-        if (i + kPrefetchChunks < static_cast<int64_t>(work.size())) {
-          const auto [later, later_chunk] = work[static_cast<size_t>(i + kPrefetchChunks)];
-          open.at(later)->Prefetch(later_chunk * index_.chunk_bytes(), index_.chunk_bytes());
-        }
-        int64_t got = 0;
-        const Status status = ReadChunk(*open.at(f), f, chunk, buffer, &got);
-        if (status.code() == StatusCode::kDataLoss) {
-          report(f, chunk, status.message());
-          return Status::Ok();
-        }
-        return status;
-      });
+  std::vector<Scratch> scratch(static_cast<size_t>(workers));
+  const Status read = ParallelFor(count, workers, [&](int64_t i, int worker) {
+    const ChunkId id = work[static_cast<size_t>(i)];
+    KEEL_ASSIGN_OR_RETURN(const auto file, open.Get(id.file));
+    if (i + kPrefetchChunks < count)
+      Prefetch(*file, id, work[static_cast<size_t>(i + kPrefetchChunks)]);
+    Status status = ReadChunk(*file, id, nullptr, &scratch[static_cast<size_t>(worker)], nullptr);
+    if (status.code() == StatusCode::kDataLoss) {
+      report(id.file, id.chunk, status.message());
+      return Status::Ok();
+    }
+    return status;
+  });
   KEEL_RETURN_IF_ERROR(read);
   std::sort(damage.begin(), damage.end(), [](const Damage& a, const Damage& b) {
     return std::tie(a.file, a.chunk) < std::tie(b.file, b.chunk);
@@ -392,16 +296,15 @@ Status StepReader::StreamFile(std::string_view path,
     return Status(StatusCode::kNotFound,
                   fmt::format("{}: not part of the checkpoint", fs_->Describe(full)));
   }
-  const Result<std::unique_ptr<File>> file = fs_->Open(full);
-  if (!file.ok())
-    return Damaged(fmt::format("{}: {}", fs_->Describe(full), file.status().message()));
-  const int64_t chunks = index_.file(id).chunk_count;
+  OpenFiles files(*this);
+  KEEL_ASSIGN_OR_RETURN(const auto file, files.Get(id));
+  Scratch scratch;
   std::vector<std::byte> buffer(
       static_cast<size_t>(std::min(index_.chunk_bytes(), index_.file(id).size)));
-  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-    int64_t got = 0;
-    KEEL_RETURN_IF_ERROR(ReadChunk(**file, id, chunk, buffer, &got));
-    KEEL_RETURN_IF_ERROR(sink(std::span(buffer).first(static_cast<size_t>(got))));
+  for (int64_t chunk = 0; chunk < index_.file(id).chunk_count; ++chunk) {
+    KEEL_RETURN_IF_ERROR(ReadChunk(*file, {id, chunk}, buffer.data(), &scratch, nullptr));
+    KEEL_RETURN_IF_ERROR(
+        sink(std::span(buffer).first(static_cast<size_t>(RangeOf({id, chunk}).second))));
   }
   return Status::Ok();
 }

@@ -1,41 +1,43 @@
 // StepReader: reads tensors of one checkpoint directory, and proves every byte it reads.
 //
 // Opening reads the manifest and the index, compares their digests, and checks that every file is
-// there with its size. Reading goes chunk by chunk: a chunk's digest is compared before any byte of
-// it reaches a destination. Immutable once opened; reads are thread-safe. Damage is kDataLoss and
-// names file, chunk, tensors and step. While it or a copy of it lives, nobody removes the
-// checkpoint (lease.h).
+// there with its size. Reading goes chunk by chunk, and is good only when it returns success: bytes
+// reach their destination before the digest of their chunk was compared. Immutable once opened;
+// reads are thread-safe. Damage is kDataLoss and names file, chunk, tensors and step. While it or a
+// copy of it lives, nobody removes the checkpoint (lease.h).
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
-#include <set>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/index.h"
 #include "checkpoint/lease.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/read_plan.h"
 #include "common/file_system.h"
+#include "common/hash.h"
 #include "common/shard_table.h"
-#include "common/transfer_plan.h"
 
 namespace keel::checkpoint {
 
-// What a read asks for: views of tensors of one scope ("actor/model").
-struct ReadRequest {
-  std::string scope;
-  const ShardTable* destination = nullptr;  // views say where values go; they must be dense
-  TransferOptions options;
+struct ReadStats {
+  int64_t bytes = 0;     // read from files
+  int64_t received = 0;  // from other ranks
+  double planned_s = 0;
+  double read_s = 0;  // reading, verifying, exchanging, copying
 };
 
-struct ReadStats {
-  int64_t bytes = 0;  // read from files
-  double planned_s = 0;
-  double read_s = 0;  // reading, verifying, copying
+struct ChunkId {
+  int file = 0;
+  int64_t chunk = 0;
 };
 
 class StepReader {
@@ -56,11 +58,15 @@ class StepReader {
   // One table of whole tensors (no views) of a scope; empty when there is no such scope.
   Result<ShardTable> Tensors(std::string_view scope) const;
 
-  // Reads the boxes into the views, with `threads` reading threads. Chunks of `verify_files` that
-  // no box needs are read and verified too. Of all damage the first in file order is reported.
-  // kInvalidData, before anything is read, when the checkpoint lacks what a request asks for.
-  Result<ReadStats> Read(std::span<const ReadRequest> requests, const std::set<int>& verify_files,
-                         int threads) const;
+  // Reads the boxes into the views, with `threads` reading threads. Of all damage the first in file
+  // order is reported. kInvalidData, before anything is read, when the checkpoint lacks what a
+  // request asks for.
+  Result<ReadStats> Read(std::span<const ReadRequest> requests, int threads) const;
+
+  // Reads these chunks, in file order, and copies what `plan` (over index()) wants of them. Returns
+  // the bytes read.
+  Result<int64_t> ReadChunks(const ReadPlan& plan, std::span<const ChunkId> chunks,
+                             int threads) const;
 
   // Reads and verifies whole files, all when `files` is empty; every damaged chunk is reported, and
   // of a file that is missing or of another size, that.
@@ -79,16 +85,44 @@ class StepReader {
   // A small file, verified.
   Result<std::string> ReadText(std::string_view path, int64_t max_bytes) const;
 
+  // Another index of the same files; plans that were made over the one before are void.
+  void ReplaceIndex(Index index) { index_ = std::move(index); }
+
   // Index of a file in index(), or -1.
   int FindFile(std::string_view path) const;
+
+  // For readers of single chunks. A thread's own block of memory, and its digest.
+  struct Scratch {
+    std::vector<std::byte> block;
+    Hasher128 hasher;
+  };
+  // Reads a chunk and compares its digest. With `whole`, a place for all of it, it is read to
+  // there; otherwise block by block, and sink(offset in the file, bytes) sees each block before the
+  // digest is known.
+  Status ReadChunk(const File& file, ChunkId id, std::byte* whole, Scratch* scratch,
+                   const std::function<void(int64_t, std::span<const std::byte>)>& sink) const;
+  // Files of the checkpoint that are open, a few dozen at most. Thread-safe.
+  class OpenFiles {
+   public:
+    explicit OpenFiles(const StepReader& reader) : reader_(reader) {}
+    Result<std::shared_ptr<const File>> Get(int file);
+
+   private:
+    const StepReader& reader_;
+    std::mutex mutex_;
+    std::deque<std::pair<int, std::shared_ptr<const File>>> files_;  // the newest last
+  };
+  // Announces chunk `later` to the disk if it is of the same file as `now`.
+  void Prefetch(const File& file, ChunkId now, ChunkId later) const;
+  // First byte of a chunk in its file, and its bytes.
+  std::pair<int64_t, int64_t> RangeOf(ChunkId id) const;
 
  private:
   StepReader(const FileSystem& fs, std::string directory)
       : fs_(&fs), directory_(std::move(directory)) {}
   std::string HeldIn(int file_id, int64_t begin, int64_t end) const;
   Status CheckFile(const ManifestFile& file) const;
-  Status ReadChunk(const File& file, int file_id, int64_t chunk, std::span<std::byte> buffer,
-                   int64_t* got) const;
+  std::string DescribeChunk(ChunkId id) const;
 
   const FileSystem* fs_;
   std::string directory_;

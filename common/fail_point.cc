@@ -36,6 +36,7 @@ constexpr std::string_view kNames[] = {
     "load.chosen",
     "load.documents",
     "load.opened",
+    "load.planned",
     "load.read",
     "load.verified",
     "plan.make",

@@ -21,6 +21,7 @@
 #include "trainer/data/batch.h"
 #include "trainer/data/sample_order.h"
 #include "trainer/flops.h"
+#include "trainer/group_channel.h"
 #include "trainer/lr_schedule.h"
 #include "trainer/metrics.h"
 #include "trainer/model_source.h"
@@ -314,18 +315,17 @@ class Run {
       request.roles = {{"actor", engine_->ModelTable(true), engine_->OptimizerTable(true)}};
       request.contents = ContentsOf(actor().checkpoint.load_contents);
       request.config_digest = source_.config.Digest();
-      std::optional<checkpoint::LoadRecord> record;
-      if (c_.trainer.resume_mode == "resume_path") {
-        record = LoadFromPath(request);
-      } else {
-        record = ValueOrThrow(checkpointer_->Load(request));
-      }
+      const std::optional<checkpoint::LoadRecord> record = LoadCheckpoint(request);
       if (record) {
         engine_->CopyToDevice();
         if (!request.contents.optimizer) engine_->WeightsChanged();
         if (request.contents.extra) {
-          state_ = ValueOrThrow(ParseRunState(record->documents["trainer_state.json"],
-                                              record->documents["data_state.json"], identity_));
+          const auto document = [&](const char* name) {
+            const auto found = record->documents.find(name);
+            return found == record->documents.end() ? std::string() : found->second;
+          };
+          state_ = ValueOrThrow(ParseRunState(document("trainer_state.json"),
+                                              document("data_state.json"), identity_));
         }
         log_.Info("resumed from {} at step {} ({} samples consumed) in {:.2f} s", record->directory,
                   state_.step, state_.samples_consumed, record->total_s);
@@ -339,6 +339,27 @@ class Run {
           MetricsWriter::Open(c_.trainer.default_local_dir, state_.step,
                               Has(c_.trainer.logger, "jsonl"), Has(c_.trainer.logger, "console"))));
     }
+  }
+
+  std::optional<checkpoint::LoadRecord> LoadCheckpoint(checkpoint::LoadRequest& request) {
+    request.in_place = true;  // a load that fails ends this process
+    // The ranks hand each other what they read, as host memory.
+    std::unique_ptr<parallel::ProcessGroup> host_group;
+    if (!device_.is_cpu() && inputs_.env.world_size > 1) {
+      parallel::GroupOptions options;
+      options.name = "load";
+      for (int r = 0; r < inputs_.env.world_size; ++r) options.ranks.push_back(r);
+      options.deadline = deadline_;
+      options.local_address = parallel::LocalAddressTowards(inputs_.env.master_addr);
+      host_group = parallel::MakeProcessGroup(*store_, inputs_.env.rank, options);
+    }
+    GroupChannel channel(host_group ? *host_group : context_->world());
+    request.channel = &channel;
+    std::optional<checkpoint::LoadRecord> record = c_.trainer.resume_mode == "resume_path"
+                                                       ? LoadFromPath(request)
+                                                       : ValueOrThrow(checkpointer_->Load(request));
+    if (host_group) host_group->Shutdown();
+    return record;
   }
 
   // A checkpoint by name, of this run's folder or of another.

@@ -270,26 +270,42 @@ Status SaveOn(FileSystem& fs, const Cut& cut, int64_t step, const CheckpointOpti
 
 Result<std::optional<LoadRecord>> LoadFrom(FileSystem& fs, const Cut& cut,
                                            const std::function<void(LoadRequest&)>& change) {
-  std::vector<Status> outcomes(static_cast<size_t>(cut.world()));
-  std::optional<LoadRecord> record;
+  LoadSetup setup;
+  setup.views.assign(static_cast<size_t>(cut.world()), &fs);
+  setup.options = SmallOptions();
+  setup.change = [&](int, LoadRequest& request) {
+    if (change) change(request);
+    return true;
+  };
+  LoadOutcome outcome = LoadRanks(cut, setup);
+  for (const Status& one : outcome.statuses)
+    EXPECT_EQ(one.ToString(), outcome.statuses[0].ToString());
+  if (!outcome.statuses[0].ok()) return outcome.statuses[0];
+  return std::move(outcome.records[0]);
+}
+
+LoadOutcome LoadRanks(const Cut& cut, const LoadSetup& setup) {
+  const auto world = static_cast<size_t>(cut.world());
+  LoadOutcome outcome{std::vector<Status>(world), std::vector<std::optional<LoadRecord>>(world)};
+  LocalChannelHub channels(cut.world());
   RunRanks(cut.world(), [&](int rank, Coordinator& coordinator) {
     Logger log(Quiet());
-    Checkpointer checkpointer(fs, coordinator, SystemClock(), log, SmallOptions());
-    Status& outcome = outcomes[static_cast<size_t>(rank)];
-    outcome = checkpointer.Open();
-    if (!outcome.ok()) return;
+    const auto r = static_cast<size_t>(rank);
+    Checkpointer checkpointer(*setup.views[r], coordinator, SystemClock(), log, setup.options);
+    outcome.statuses[r] = checkpointer.Open();
+    if (!outcome.statuses[r].ok()) return;
     LoadRequest request;
     request.roles = cut.Roles(rank);
     request.config_digest = "config-a";
-    if (change) change(request);
+    if (setup.exchange) request.channel = &channels.rank(rank);
+    if (setup.change && !setup.change(rank, request)) return;
     Result<std::optional<LoadRecord>> loaded = checkpointer.Load(request);
-    outcome = loaded.status();
-    if (rank == 0 && loaded.ok()) record = std::move(loaded).value();
-    (void)checkpointer.Close();
+    outcome.statuses[r] = loaded.status();
+    if (loaded.ok()) outcome.records[r] = std::move(loaded).value();
+    // Peers that are gone are not waited for once more.
+    if (loaded.ok() || loaded.status().code() == StatusCode::kDataLoss) (void)checkpointer.Close();
   });
-  for (const Status& one : outcomes) EXPECT_EQ(one.ToString(), outcomes[0].ToString());
-  if (!outcomes[0].ok()) return outcomes[0];
-  return record;
+  return outcome;
 }
 
 CheckpointOptions SmallOptions() {
@@ -298,6 +314,8 @@ CheckpointOptions SmallOptions() {
   options.io = "buffered";
   options.chunk_bytes = 4096;
   options.deadline = std::chrono::milliseconds(20'000);
+  options.visibility_grace = std::chrono::milliseconds(0);
+  options.load_round_bytes = 16'384;
   return options;
 }
 

@@ -110,6 +110,20 @@ Status SaveOn(FileSystem& fs, const Cut& cut, int64_t step, const CheckpointOpti
 Result<std::optional<LoadRecord>> LoadFrom(FileSystem& fs, const Cut& cut,
                                            const std::function<void(LoadRequest&)>& change = {});
 
+// A load with everything in the test's hands.
+struct LoadSetup {
+  std::vector<FileSystem*> views;  // of each rank
+  CheckpointOptions options;
+  bool exchange = true;  // over a LocalChannelHub; otherwise each rank reads for itself
+  // Before Load is called; false: the rank does not call it, as if it had died.
+  std::function<bool(int rank, LoadRequest&)> change;
+};
+struct LoadOutcome {
+  std::vector<Status> statuses;                    // of each rank
+  std::vector<std::optional<LoadRecord>> records;  // likewise
+};
+LoadOutcome LoadRanks(const Cut& cut, const LoadSetup& setup);
+
 // Options for small tests: 4 KiB chunks, so that even small files have many.
 CheckpointOptions SmallOptions();
 
