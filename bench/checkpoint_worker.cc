@@ -60,7 +60,7 @@ class Worker {
         world_(env.world_size),
         log_(Quiet()),
         fs_(ValueOrThrow(OpenPosixFileSystem(options.directory, true))),
-        coordinator_(store, env.rank, env.world_size),
+        coordinator_(ValueOrThrow(store.Clone()), env.rank, env.world_size),
         group_(MakeGroup(store, env)),
         state_(options.state, Cut::kRows, env.rank, env.world_size),
         a_(at::empty({kProductSize, kProductSize}, at::kFloat).uniform_(-1, 1)),

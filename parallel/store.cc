@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <thread>
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -15,6 +14,9 @@
 namespace keel::parallel {
 
 namespace {
+
+// Of a wait at a time.
+constexpr std::chrono::milliseconds kSlice(50);
 
 std::vector<uint8_t> Bytes(std::string_view text) { return {text.begin(), text.end()}; }
 
@@ -82,19 +84,36 @@ Status Store::Set(std::string_view key, std::string_view value) const {
   }
 }
 
+Result<Store> Store::Clone() const {
+  try {
+    auto impl = std::make_shared<Impl>();
+    impl->store = impl_->store->clone();
+    impl->address = impl_->address;
+    return Store(std::move(impl));
+  } catch (const std::exception& error) {
+    return Status(StatusCode::kUnavailable,
+                  fmt::format("store {}: second connection: {}", impl_->address, Brief(error)));
+  }
+}
+
 Result<std::string> Store::Get(std::string_view key, std::chrono::milliseconds deadline) const {
   const std::string name(key);
   const auto start = std::chrono::steady_clock::now();
-  auto pause = std::chrono::microseconds(50);
   try {
     while (!impl_->store->check({name})) {
-      if (std::chrono::steady_clock::now() - start > deadline) {
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+          deadline - (std::chrono::steady_clock::now() - start));
+      if (left.count() <= 0) {
         return Status(StatusCode::kDeadlineExceeded,
                       fmt::format("store {}: key {} did not appear within {} ms", impl_->address,
                                   key, deadline.count()));
       }
-      std::this_thread::sleep_for(pause);
-      pause = std::min(pause * 2, std::chrono::microseconds(5000));
+      // The server answers when the key is set. In slices, so that other threads get their turn.
+      try {
+        impl_->store->wait({name}, std::min(left, kSlice));
+      } catch (
+          const c10::DistStoreError&) {  // the slice is over, or the next check says what it is
+      }
     }
     const std::vector<uint8_t> value = impl_->store->get(name);
     return std::string(value.begin(), value.end());

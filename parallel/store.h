@@ -25,8 +25,11 @@ class Store {
   static Store InProcess();
 
   Store WithPrefix(std::string_view prefix) const;
+  // The same keys over a connection of its own. Calls over one connection take turns, so whoever
+  // waits long in Get clones the store first.
+  Result<Store> Clone() const;
   Status Set(std::string_view key, std::string_view value) const;
-  // Short polls until the key exists; kDeadlineExceeded names the key.
+  // Returns as soon as the key exists; kDeadlineExceeded names the key. A deadline of 0 only looks.
   Result<std::string> Get(std::string_view key, std::chrono::milliseconds deadline) const;
   Result<int64_t> Add(std::string_view key, int64_t amount) const;
   Status Delete(std::string_view key) const;

@@ -9,6 +9,7 @@
 
 namespace keel::trainer {
 
+// Waits long in its store's calls, so `store` is a connection of its own (Store::Clone).
 class StoreCoordinator final : public checkpoint::Coordinator {
  public:
   StoreCoordinator(const parallel::Store& store, int rank, int world)

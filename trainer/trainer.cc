@@ -255,8 +255,8 @@ class Run {
   // 4. The run's folder.
   void OpenCheckpoints() {
     fs_ = ValueOrThrow(OpenPosixFileSystem(c_.trainer.default_local_dir, true));
-    coordinator_ =
-        std::make_unique<StoreCoordinator>(*store_, inputs_.env.rank, inputs_.env.world_size);
+    coordinator_ = std::make_unique<StoreCoordinator>(ValueOrThrow(store_->Clone()),
+                                                      inputs_.env.rank, inputs_.env.world_size);
     checkpoint::CheckpointOptions options;
     options.run_id = ValueOrThrow(
         checkpoint::Broadcast(*coordinator_, "run_id", rank0() ? RunId(*fs_) : "", deadline_));
