@@ -15,17 +15,11 @@ if(KEEL_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
       "CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime" ${KEEL_CCACHE})
 endif()
-find_program(KEEL_MOLD mold)
 
 add_library(keel_options INTERFACE)
 # -fPIC everywhere, programs too: one precompiled header serves all.
 target_compile_options(keel_options INTERFACE -fPIC -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Werror)
 target_include_directories(keel_options INTERFACE "${CMAKE_SOURCE_DIR}")
-if(KEEL_MOLD)
-  # mold 1.10 starts the read-only-after-relocation segment at .tbss, which may lie in a page that is
-  # not mapped; the loader then ends with "cannot apply additional memory protection".
-  target_link_options(keel_options INTERFACE -fuse-ld=mold -Wl,-z,norelro)
-endif()
 if(KEEL_SANITIZE)
   target_compile_options(keel_options INTERFACE -fsanitize=${KEEL_SANITIZE} -fno-omit-frame-pointer)
   target_link_options(keel_options INTERFACE -fsanitize=${KEEL_SANITIZE})
