@@ -227,7 +227,16 @@ inline void Scores(const PagedHead<T>& head, const T* q, int64_t positions, floa
   }
 }
 
-// Scores -> weights exp(score - largest), padded with zeros to a whole vector; returns 1 / sum.
+// x rounded to the nearest value of T.
+inline Vector RoundTo(Vector x, const float*) { return x; }
+inline Vector RoundTo(Vector x, const uint16_t*) {
+  const Words bits = reinterpret_cast<Words>(x);
+  return reinterpret_cast<Vector>((bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u);
+}
+
+// Scores -> weights exp(score - largest), padded with zeros to a whole vector; returns 1 / sum. As
+// in training's attention the weights are rounded to T and their sum is not.
+template <typename T>
 inline float Weigh(float* scores, int64_t positions) {
   const int64_t padded = (positions + kLanes - 1) / kLanes * kLanes;
   for (int64_t p = positions; p < padded; ++p) scores[p] = scores[0];
@@ -242,7 +251,7 @@ inline float Weigh(float* scores, int64_t positions) {
   Vector total = {};
   for (int64_t p = 0; p < padded; p += kLanes) {
     const Vector e = Exp(Load(scores + p) - largest);
-    *reinterpret_cast<VectorAt*>(scores + p) = e;
+    *reinterpret_cast<VectorAt*>(scores + p) = RoundTo(e, static_cast<const T*>(nullptr));
     total += e;
   }
   return 1.0f / SumLanes(total);
@@ -290,7 +299,7 @@ inline void Attend(const PagedHead<T>& head, const T* q, int64_t q_stride, int64
     for (int64_t h = 0; h < heads; ++h) {
       T* to = out + t * out_stride + h * head.d;
       Scores(head, q + t * q_stride + h * head.d, positions, scale, scratch);
-      const float inverse = Weigh(scratch, positions);
+      const float inverse = Weigh<T>(scratch, positions);
       int64_t begin = 0;
       for (; begin + 8 * kLanes <= head.d; begin += 8 * kLanes)
         MixValues<8>(head, scratch, positions, inverse, begin, to);

@@ -56,66 +56,68 @@ constexpr int kLanes = 16;
 
 namespace {
 
-struct Table {
-  const char* name;
-  decltype(&baseline::Entry::MatMulFF) mat_mul_ff;
-  decltype(&baseline::Entry::MatMulBB) mat_mul_bb;
-  decltype(&baseline::Entry::MatMulBF) mat_mul_bf;
-  decltype(&baseline::Entry::AttendF) attend_f;
-  decltype(&baseline::Entry::AttendB) attend_b;
-};
-
 template <typename Entry>
-constexpr Table TableOf(const char* name) {
-  return {name,           &Entry::MatMulFF, &Entry::MatMulBB, &Entry::MatMulBF, &Entry::AttendF,
-          &Entry::AttendB};
+constexpr DecodeKernels KernelsOf(const char* name) {
+  return {name, Entry::MatMulFF, Entry::MatMulBB, Entry::MatMulBF, Entry::AttendF, Entry::AttendB};
 }
 
-const Table& Kernels() {
-  static const Table table = [] {
+constexpr DecodeKernels kAll[] = {
 #ifdef KEEL_DECODE_X86
-    if (__builtin_cpu_supports("x86-64-v4") && __builtin_cpu_supports("avx512bf16"))
-      return TableOf<avx512_bf16::Entry>("avx512_bf16");
-    if (__builtin_cpu_supports("x86-64-v4")) return TableOf<avx512::Entry>("avx512");
-    if (__builtin_cpu_supports("x86-64-v3")) return TableOf<avx2::Entry>("avx2");
+    KernelsOf<avx512_bf16::Entry>("avx512_bf16"),
+    KernelsOf<avx512::Entry>("avx512"),
+    KernelsOf<avx2::Entry>("avx2"),
 #endif
-    return TableOf<baseline::Entry>("baseline");
-  }();
-  return table;
+    KernelsOf<baseline::Entry>("baseline"),
+};
+
+size_t FirstUsable() {
+#ifdef KEEL_DECODE_X86
+  if (__builtin_cpu_supports("x86-64-v4")) return __builtin_cpu_supports("avx512bf16") ? 0 : 1;
+  return __builtin_cpu_supports("x86-64-v3") ? 2 : 3;
+#else
+  return 0;
+#endif
+}
+
+const DecodeKernels& Kernels() {
+  static const DecodeKernels& first = UsableDecodeKernels().front();
+  return first;
 }
 
 }  // namespace
 
-const char* DecodeKernelsName() { return Kernels().name; }
+std::span<const DecodeKernels> UsableDecodeKernels() {
+  return std::span(kAll).subspan(FirstUsable());
+}
 
 template <>
 void MatMulTransposed(const float* x, int64_t m, int64_t k, const float* w, const float* bias,
                       int64_t n, int64_t n_begin, int64_t n_end, float* out) {
-  Kernels().mat_mul_ff(x, m, k, w, bias, n, n_begin, n_end, out);
+  Kernels().mat_mul_f32(x, m, k, w, bias, n, n_begin, n_end, out);
 }
 template <>
 void MatMulTransposed(const uint16_t* x, int64_t m, int64_t k, const uint16_t* w,
                       const uint16_t* bias, int64_t n, int64_t n_begin, int64_t n_end,
                       uint16_t* out) {
-  Kernels().mat_mul_bb(x, m, k, w, bias, n, n_begin, n_end, out);
+  Kernels().mat_mul_bf16(x, m, k, w, bias, n, n_begin, n_end, out);
 }
 template <>
 void MatMulTransposed(const uint16_t* x, int64_t m, int64_t k, const uint16_t* w,
                       const uint16_t* bias, int64_t n, int64_t n_begin, int64_t n_end, float* out) {
-  Kernels().mat_mul_bf(x, m, k, w, bias, n, n_begin, n_end, out);
+  Kernels().mat_mul_bf16_f32(x, m, k, w, bias, n, n_begin, n_end, out);
 }
 
 template <>
 void AttendPaged(const PagedHead<float>& head, const float* q, int64_t q_stride, int64_t heads,
                  int64_t tokens, int64_t past, float scale, float* out, int64_t out_stride,
                  float* scratch) {
-  Kernels().attend_f(head, q, q_stride, heads, tokens, past, scale, out, out_stride, scratch);
+  Kernels().attend_f32(head, q, q_stride, heads, tokens, past, scale, out, out_stride, scratch);
 }
 template <>
 void AttendPaged(const PagedHead<uint16_t>& head, const uint16_t* q, int64_t q_stride,
                  int64_t heads, int64_t tokens, int64_t past, float scale, uint16_t* out,
                  int64_t out_stride, float* scratch) {
-  Kernels().attend_b(head, q, q_stride, heads, tokens, past, scale, out, out_stride, scratch);
+  Kernels().attend_bf16(head, q, q_stride, heads, tokens, past, scale, out, out_stride, scratch);
 }
 
 int64_t AttentionScratch(int64_t positions) { return (positions + 15) / 16 * 16; }

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 namespace keel::kernels {
 
@@ -40,7 +41,24 @@ void AttendPaged(const PagedHead<T>& head, const T* q, int64_t q_stride, int64_t
                  float* scratch);
 int64_t AttentionScratch(int64_t positions);
 
-// "avx512_bf16", "avx512", "avx2" or "baseline".
-const char* DecodeKernelsName();
+// One instruction set's kernels; the functions above call the first usable one's.
+struct DecodeKernels {
+  const char* name;  // "avx512_bf16", "avx512", "avx2" or "baseline"
+  void (*mat_mul_f32)(const float* x, int64_t m, int64_t k, const float* w, const float* bias,
+                      int64_t n, int64_t n_begin, int64_t n_end, float* out);
+  void (*mat_mul_bf16)(const uint16_t* x, int64_t m, int64_t k, const uint16_t* w,
+                       const uint16_t* bias, int64_t n, int64_t n_begin, int64_t n_end,
+                       uint16_t* out);
+  void (*mat_mul_bf16_f32)(const uint16_t* x, int64_t m, int64_t k, const uint16_t* w,
+                           const uint16_t* bias, int64_t n, int64_t n_begin, int64_t n_end,
+                           float* out);
+  void (*attend_f32)(const PagedHead<float>& head, const float* q, int64_t q_stride, int64_t heads,
+                     int64_t tokens, int64_t past, float scale, float* out, int64_t out_stride,
+                     float* scratch);
+  void (*attend_bf16)(const PagedHead<uint16_t>& head, const uint16_t* q, int64_t q_stride,
+                      int64_t heads, int64_t tokens, int64_t past, float scale, uint16_t* out,
+                      int64_t out_stride, float* scratch);
+};
+std::span<const DecodeKernels> UsableDecodeKernels();  // the fastest first
 
 }  // namespace keel::kernels

@@ -104,9 +104,6 @@ Engine::Engine(model::Decoder& model, parallel::ProcessGroup& tp, const EngineOp
 Engine::~Engine() = default;
 
 Status Engine::CheckRequest(const Request& request) const {
-  const auto problems = request.sampling.Validate();
-  if (!problems.empty())
-    return {StatusCode::kInvalidData, fmt::format("{}", fmt::join(problems, "; "))};
   if (request.prompt.empty()) return {StatusCode::kInvalidData, "the prompt has no tokens"};
   const int64_t vocabulary = model_.config().vocab_size;
   for (const int32_t id : request.prompt) {
@@ -122,6 +119,9 @@ Status Engine::CheckRequest(const Request& request) const {
             fmt::format("the prompt has {} tokens, which leaves no room for a response within {}",
                         prompt, options_.max_model_len)};
   }
+  const auto problems = request.sampling.Validate();
+  if (!problems.empty())
+    return {StatusCode::kInvalidData, fmt::format("{}", fmt::join(problems, "; "))};
   if (!request.sampling.stop.empty() && options_.tokenizer == nullptr) {
     return {StatusCode::kInvalidData,
             "stop strings need a tokenizer, and the engine has none: use stop_token_ids"};
@@ -130,10 +130,8 @@ Status Engine::CheckRequest(const Request& request) const {
 }
 
 void Engine::Add(Request request) {
-  SamplingParams& sampling = request.sampling;
-  sampling.max_tokens = std::min(
-      sampling.max_tokens,
-      std::max<int64_t>(0, options_.max_model_len - static_cast<int64_t>(request.prompt.size())));
+  const int64_t room = options_.max_model_len - static_cast<int64_t>(request.prompt.size());
+  if (room > 0) request.sampling.max_tokens = std::min(request.sampling.max_tokens, room);
   if (const Status status = CheckRequest(request); !status.ok()) {
     Completion completion;
     completion.prompt_id = request.prompt_id;

@@ -1,0 +1,125 @@
+// A small model with its weights, and what the engine must agree with: the training forward over
+// whole sequences.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <memory>
+#include <vector>
+
+#include "model/decoder.h"
+#include "parallel/grad_buffer.h"
+#include "parallel/process_group.h"
+#include "rollout/engine.h"
+#include "tests/support/tiny_training.h"
+
+namespace keel::testing {
+
+class RolloutModel {
+ public:
+  // On this rank alone.
+  explicit RolloutModel(model::Family family = model::Family::kLlama, bool tied = false,
+                        at::ScalarType dtype = at::kFloat)
+      : alone_(parallel::MakeSingleGroup("alone")) {
+    Make(family, tied, dtype, *alone_);
+  }
+  // Split over `tp`; sequence parallelism as a trainer has it.
+  RolloutModel(model::Family family, bool tied, at::ScalarType dtype, parallel::ProcessGroup& tp,
+               bool sequence_parallel)
+      : alone_(parallel::MakeSingleGroup("alone")) {
+    Make(family, tied, dtype, tp, sequence_parallel);
+  }
+
+  model::Decoder& decoder() { return *decoder_; }
+  parallel::ProcessGroup& group() { return *group_; }
+  rollout::Engine MakeEngine(const rollout::EngineOptions& options = {}) {
+    return {*decoder_, *group_, options};
+  }
+
+  // log p(token i + 1 | tokens up to i), [n - 1], as the trainer computes it.
+  std::vector<float> TrainerLogProbs(const std::vector<int32_t>& tokens) {
+    const at::NoGradGuard no_grad;
+    model::ModelBatch batch = Batch(tokens);
+    const at::Tensor all = decoder_->LogProbs(decoder_->Forward({}, batch), batch.targets);
+    const float* begin = all.data_ptr<float>();
+    return {begin, begin + tokens.size() - 1};
+  }
+  // [n, vocabulary] fp32.
+  at::Tensor TrainerLogits(const std::vector<int32_t>& tokens) {
+    const at::NoGradGuard no_grad;
+    return decoder_->Logits(decoder_->Forward({}, Batch(tokens))).to(at::kFloat);
+  }
+  std::vector<int32_t> GreedyByRecompute(std::vector<int32_t> tokens, int count) {
+    std::vector<int32_t> response;
+    for (int i = 0; i < count; ++i) {
+      const at::Tensor logits = TrainerLogits(tokens);
+      response.push_back(static_cast<int32_t>(
+          logits[static_cast<int64_t>(tokens.size()) - 1].argmax().item<int64_t>()));
+      tokens.push_back(response.back());
+    }
+    return response;
+  }
+  // Other weights in the same storage, as an optimizer step leaves them.
+  void ChangeWeights(uint64_t seed) { decoder_->Initialize(seed); }
+
+ private:
+  void Make(model::Family family, bool tied, at::ScalarType dtype, parallel::ProcessGroup& tp,
+            bool sequence_parallel = false) {
+    group_ = &tp;
+    model::HfConfig config = TinyConfig(tied, family);
+    config.initializer_range = 0.25;  // so that texts differ
+    model::DecoderOptions options;
+    options.dtype = dtype;
+    decoder_ = std::make_unique<model::Decoder>(
+        config, parallel::TensorParallel{&tp, sequence_parallel}, options);
+    parallel::GradBufferOptions storage;
+    storage.dtype = dtype;
+    storage.inference = true;
+    buffer_ = std::make_unique<parallel::GradBuffer>(decoder_->parameters(), *alone_, tp, nullptr,
+                                                     storage);
+    decoder_->Initialize(11);
+  }
+
+  model::ModelBatch Batch(const std::vector<int32_t>& tokens) {
+    // Sequence parallelism needs a length that TP divides; what is added is its own sequence.
+    const auto n = static_cast<int64_t>(tokens.size());
+    const int64_t pad = n % group_->size() == 0 ? 0 : group_->size() - n % group_->size();
+    model::ModelBatch batch;
+    batch.ids = at::zeros({n + pad}, at::kLong);
+    batch.ids.narrow(0, 0, n).copy_(at::tensor(tokens, at::kInt));
+    batch.targets = at::full({n + pad}, parallel::kIgnoreTarget, at::kLong);
+    batch.targets.narrow(0, 0, n - 1).copy_(batch.ids.narrow(0, 1, n - 1));
+    batch.packing.positions = at::cat({at::arange(n, at::kInt), at::arange(pad, at::kInt)});
+    batch.packing.boundaries = {0, n};
+    if (pad > 0) batch.packing.boundaries.push_back(n + pad);
+    return batch;
+  }
+
+  std::unique_ptr<parallel::ProcessGroup> alone_;
+  parallel::ProcessGroup* group_ = nullptr;
+  std::unique_ptr<model::Decoder> decoder_;
+  std::unique_ptr<parallel::GradBuffer> buffer_;
+};
+
+// Prompts of mixed lengths, some with a beginning in common.
+inline std::vector<rollout::Request> MixedRequests(int count, double temperature,
+                                                   int64_t max_tokens = 12) {
+  std::vector<rollout::Request> requests;
+  for (int i = 0; i < count; ++i) {
+    rollout::Request request;
+    request.prompt_id = static_cast<uint64_t>(i / 2);
+    request.sample = i % 2;
+    const int group = i / 2;
+    const int length = 1 + group * 7 % 33;
+    for (int t = 0; t < length; ++t)
+      request.prompt.push_back(
+          static_cast<int32_t>(t < 9 ? t * 5 + group % 3 : (t * t + group) % 131));
+    request.sampling.temperature = temperature;
+    request.sampling.max_tokens = 1 + (max_tokens + i) % max_tokens;
+    request.sampling.seed = 5;
+    requests.push_back(request);
+  }
+  return requests;
+}
+
+}  // namespace keel::testing
