@@ -84,6 +84,7 @@ class GradBuffer {
   // The flat storages themselves, for code that moves them (see trainer/residency.h).
   const at::Tensor& flat_values() const { return values_; }
   std::vector<at::Tensor> flat_gradients() const {
+    if (!gradients_.defined()) return {};
     if (owned_is_view_) return {gradients_};
     return {gradients_, owned_gradients_};
   }

@@ -53,6 +53,11 @@ class ProcessGroup {
   virtual std::unique_ptr<Work> AllGatherAsync(at::Tensor& out, const at::Tensor& in) = 0;
   // in: size() * out.numel() elements. Sum.
   virtual std::unique_ptr<Work> ReduceScatterAsync(at::Tensor& out, const at::Tensor& in) = 0;
+  // in: for each peer in group order `in_sizes` elements; out: from each peer `out_sizes` elements.
+  // Sizes may be 0; peers agree on them. in and out of one dtype.
+  virtual std::unique_ptr<Work> AllToAllAsync(at::Tensor& out, const at::Tensor& in,
+                                              const std::vector<int64_t>& out_sizes,
+                                              const std::vector<int64_t>& in_sizes) = 0;
   virtual void Broadcast(at::Tensor& tensor, int root) = 0;
   virtual std::unique_ptr<Work> SendAsync(const at::Tensor& tensor, int peer, int tag) = 0;
   virtual std::unique_ptr<Work> RecvAsync(at::Tensor& tensor, int peer, int tag) = 0;

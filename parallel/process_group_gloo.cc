@@ -126,6 +126,18 @@ class GlooGroup final : public ProcessGroup {
     return std::make_unique<ReduceScatterWork>(std::move(exchange), std::move(pieces), out);
   }
 
+  std::unique_ptr<Work> AllToAllAsync(at::Tensor& out, const at::Tensor& in,
+                                      const std::vector<int64_t>& out_sizes,
+                                      const std::vector<int64_t>& in_sizes) override {
+    return Start("all-to-all", [&] {
+      at::Tensor flat_out = out.view({-1});
+      at::Tensor flat_in = in.reshape({-1});
+      std::vector<int64_t> to = out_sizes;
+      std::vector<int64_t> from = in_sizes;
+      return gloo_->alltoall_base(flat_out, flat_in, to, from);
+    });
+  }
+
   void Broadcast(at::Tensor& tensor, int root) override {
     Start("broadcast", [&] {
       std::vector<at::Tensor> tensors{tensor};

@@ -36,6 +36,7 @@ int64_t Elements(const GradBuffer& buffer, const OwnedSlice& slice) {
 
 DistributedAdamW::DistributedAdamW(GradBuffer& buffer, const AdamWOptions& options)
     : buffer_(buffer), options_(options) {
+  if (!buffer.owned_gradients().defined()) return;  // inference: no state
   const at::TensorOptions fp32 = buffer.owned_gradients().options();
   exp_avg_ = at::zeros({buffer.owned_elements()}, fp32);
   exp_avg_sq_ = at::zeros({buffer.owned_elements()}, fp32);
@@ -56,6 +57,7 @@ void DistributedAdamW::ResetMasters() {
 }
 
 std::vector<at::Tensor> DistributedAdamW::flat_state() const {
+  if (!exp_avg_.defined()) return {};
   if (!has_masters()) return {exp_avg_, exp_avg_sq_};
   return {masters_, exp_avg_, exp_avg_sq_};
 }

@@ -35,7 +35,7 @@ TrainEngine::TrainEngine(parallel::ParallelContext& context, const model::HfConf
       options_(options),
       decoder_(config, TensorParallelOf(context, options), DecoderOptionsOf(context, options)),
       gradients_(decoder_.parameters(), context.dp(), context.tp(), context.tied_embedding(),
-                 {options.dtype, options.device, options.bucket_bytes}),
+                 {options.dtype, options.device, options.bucket_bytes, options.inference}),
       optimizer_(gradients_, options.adamw),
       runner_(context.pp_forward(), context.pp_backward(),
               at::TensorOptions().dtype(options.dtype).device(options.device)),
@@ -71,7 +71,7 @@ void TrainEngine::set_before_write(const parallel::BeforeWrite& hook) {
 }
 
 parallel::StageCallbacks TrainEngine::Callbacks(const std::vector<ModelBatch>& microbatches,
-                                                double scale,
+                                                const LossFunction& loss,
                                                 const model::Decoder::ReadyCallback& on_ready) {
   const int64_t split = options_.sequence_parallel ? context_.layout().tp() : 1;
   parallel::StageCallbacks callbacks;
@@ -79,12 +79,20 @@ parallel::StageCallbacks TrainEngine::Callbacks(const std::vector<ModelBatch>& m
     return {microbatches[static_cast<size_t>(m)].ids.size(0) / split,
             decoder_.config().hidden_size};
   };
-  callbacks.forward = [this, &microbatches, scale, on_ready](int m, const at::Tensor& input) {
-    const ModelBatch& batch = microbatches[static_cast<size_t>(m)];
-    const at::Tensor hidden = decoder_.Forward(input, batch, on_ready);
-    return decoder_.last_stage() ? decoder_.Loss(hidden, batch.targets, scale, on_ready) : hidden;
+  callbacks.forward = [this, &microbatches, loss, on_ready](int m, const at::Tensor& input) {
+    const at::Tensor hidden =
+        decoder_.Forward(input, microbatches[static_cast<size_t>(m)], on_ready);
+    return decoder_.last_stage() ? loss(m, hidden, on_ready) : hidden;
   };
   return callbacks;
+}
+
+TrainEngine::LossFunction TrainEngine::TokenLoss(const std::vector<ModelBatch>& microbatches,
+                                                 double scale) {
+  return [this, &microbatches, scale](int m, const at::Tensor& hidden,
+                                      const model::Decoder::ReadyCallback& on_ready) {
+    return decoder_.Loss(hidden, microbatches[static_cast<size_t>(m)].targets, scale, on_ready);
+  };
 }
 
 std::vector<double> TrainEngine::SumOverRanks(std::vector<double> values) {
@@ -96,6 +104,13 @@ std::vector<double> TrainEngine::SumOverRanks(std::vector<double> values) {
 
 StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches, int64_t loss_tokens,
                              double lr, int64_t t, const StepNotices& mine) {
+  const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, loss_tokens));
+  return Step(microbatches, TokenLoss(microbatches, scale), lr, t, mine);
+}
+
+StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches,
+                             const LossFunction& loss_function, double lr, int64_t t,
+                             const StepNotices& mine) {
   StepResult result;
   const Place params_before = residency_.place(StateClass::kParams);
   const Place grads_before = residency_.place(StateClass::kGrads);
@@ -106,9 +121,8 @@ StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches, int64_
   result.moves.grad_load = residency_.Load(StateClass::kGrads);
   Stopwatch watch;
   gradients_.ZeroGradients();
-  const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, loss_tokens));
   parallel::StageCallbacks callbacks =
-      Callbacks(microbatches, scale,
+      Callbacks(microbatches, loss_function,
                 [this](const parallel::Parameter& parameter) { gradients_.Ready(parameter); });
   callbacks.before_last_backward = [this] { gradients_.BeginLastMicrobatch(); };
   const at::Tensor loss = runner_.Train(static_cast<int>(microbatches.size()), callbacks);
@@ -148,13 +162,23 @@ StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches, int64_
   return result;
 }
 
-double TrainEngine::SummedLoss(const std::vector<ModelBatch>& microbatches) {
+void TrainEngine::Evaluate(const std::vector<ModelBatch>& microbatches, const LossFunction& take) {
   const Place params_before = residency_.place(StateClass::kParams);
   residency_.LoadToRead(StateClass::kParams);
-  const at::Tensor loss =
-      runner_.Evaluate(static_cast<int>(microbatches.size()), Callbacks(microbatches, 1.0, {}));
+  runner_.Evaluate(static_cast<int>(microbatches.size()), Callbacks(microbatches, take, {}));
   residency_.Restore(StateClass::kParams, params_before);
-  return SumOverRanks({owns_loss() && loss.defined() ? loss.item<double>() : 0.0})[0];
+}
+
+double TrainEngine::SummedLoss(const std::vector<ModelBatch>& microbatches) {
+  double sum = 0;
+  const LossFunction loss = TokenLoss(microbatches, 1.0);
+  Evaluate(microbatches, [&](int m, const at::Tensor& hidden,
+                             const model::Decoder::ReadyCallback& on_ready) {
+    const at::Tensor one = loss(m, hidden, on_ready);
+    sum += one.item<double>();
+    return one;
+  });
+  return SumOverRanks({owns_loss() ? sum : 0.0})[0];
 }
 
 void TrainEngine::CopyToHost() {

@@ -9,6 +9,7 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,6 +32,7 @@ struct TrainEngineOptions {
   int64_t bucket_bytes = int64_t{32} << 20;
   AdamWOptions adamw;
   double clip_grad = 1.0;  // global norm; 0 does not clip
+  bool inference = false;  // weights alone: Evaluate, no Step
   OffloadOptions offload;
 };
 
@@ -54,6 +56,13 @@ struct StepNotices {
 
 class TrainEngine {
  public:
+  // Called on the ranks of the last stage with the output [T, hidden] of a micro-batch
+  // ([T / tp, hidden] with sequence parallelism): returns its share of the step's loss, a scalar.
+  // Collective over TP, whose ranks return the same. `on_ready` is to be handed to the decoder's
+  // loss.
+  using LossFunction = std::function<at::Tensor(int microbatch, const at::Tensor& hidden,
+                                                const model::Decoder::ReadyCallback& on_ready)>;
+
   // `context` must outlive this. Throws Error(kConfig) when the model does not fit the layout.
   TrainEngine(parallel::ParallelContext& context, const model::HfConfig& config,
               const TrainEngineOptions& options);
@@ -64,10 +73,16 @@ class TrainEngine {
   void WeightsChanged();
 
   // One optimizer step over this DP rank's micro-batches. `loss_tokens` is the number of targets
-  // that count over the global batch; `t` counts applied updates from 1. The notices travel with the
-  // sums of the norm.
+  // that count over the global batch; `t` counts applied updates from 1. The notices travel with
+  // the sums of the norm.
   StepResult Step(const std::vector<model::ModelBatch>& microbatches, int64_t loss_tokens,
                   double lr, int64_t t, const StepNotices& mine = {});
+  // The same with a loss of the caller's; StepResult::loss is the sum of the shares.
+  StepResult Step(const std::vector<model::ModelBatch>& microbatches, const LossFunction& loss,
+                  double lr, int64_t t, const StepNotices& mine = {});
+  // Forwards only, without gradients, of this DP rank's micro-batches. What `take` returns is
+  // summed and dropped. Loads the weights for the call when they are on the host.
+  void Evaluate(const std::vector<model::ModelBatch>& microbatches, const LossFunction& take);
   // Sum over this DP rank's micro-batches of the targets' negative log-likelihoods, summed over DP;
   // the same on every rank. Before several calls, load the weights once: residency().LoadToRead.
   double SummedLoss(const std::vector<model::ModelBatch>& microbatches);
@@ -98,7 +113,9 @@ class TrainEngine {
 
  private:
   parallel::StageCallbacks Callbacks(const std::vector<model::ModelBatch>& microbatches,
-                                     double scale, const model::Decoder::ReadyCallback& on_ready);
+                                     const LossFunction& loss,
+                                     const model::Decoder::ReadyCallback& on_ready);
+  LossFunction TokenLoss(const std::vector<model::ModelBatch>& microbatches, double scale);
   // Sums `values` over ranks; those of the loss count on one TP rank of the last stage alone.
   std::vector<double> SumOverRanks(std::vector<double> values);
   bool owns_loss() { return decoder_.last_stage() && context_.tp_rank() == 0; }

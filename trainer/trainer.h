@@ -20,8 +20,8 @@ enum class RunEnd { kFinished, kPreempted };
 struct TrainerInputs {
   LoadedConfig loaded;
   parallel::LaunchEnv env;
-  // Set from outside (a signal), to the monotonic clock's nanoseconds; 0 before that. All ranks agree
-  // on the step, save, and return kPreempted.
+  // Set from outside (a signal), to the monotonic clock's nanoseconds; 0 before that. All ranks
+  // agree on the step, save, and return kPreempted.
   const std::atomic<int64_t>* stop_requested = nullptr;
   parallel::RankStatus* status = nullptr;  // may be null
 };

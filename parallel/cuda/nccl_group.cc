@@ -85,6 +85,18 @@ class NcclGroup final : public ProcessGroup {
       return nccl_->_reduce_scatter_base(flat_out, flat_in);
     });
   }
+  std::unique_ptr<Work> AllToAllAsync(at::Tensor& out, const at::Tensor& in,
+                                      const std::vector<int64_t>& out_sizes,
+                                      const std::vector<int64_t>& in_sizes) override {
+    return Start("all-to-all", [&] {
+      at::Tensor flat_out = out.view({-1});
+      at::Tensor flat_in = in.reshape({-1});
+      std::vector<int64_t> to = out_sizes;
+      std::vector<int64_t> from = in_sizes;
+      return nccl_->alltoall_base(flat_out, flat_in, to, from);
+    });
+  }
+
   void Broadcast(at::Tensor& tensor, int root) override {
     Start("broadcast", [&] {
       std::vector<at::Tensor> tensors{tensor};

@@ -1,0 +1,346 @@
+#include "trainer/job.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "checkpoint/names.h"
+#include "common/fail_point.h"
+#include "parallel/cuda_module.h"
+#include "trainer/group_channel.h"
+
+namespace keel::trainer {
+
+namespace {
+
+bool Has(const std::vector<std::string>& list, const char* item) {
+  return std::find(list.begin(), list.end(), item) != list.end();
+}
+
+// Where the tensors live.
+at::Device ResolveDevice(const std::string& wanted, int local_rank) {
+  // The CUDA module costs memory and time: without the driver's device there is nothing to ask it.
+  if (wanted == "cpu" || (wanted == "auto" && access("/dev/nvidiactl", F_OK) != 0)) return at::kCPU;
+  const auto module = parallel::LoadCudaModule();
+  const Result<int> count = module.ok() ? (*module)->DeviceCount() : Result<int>(module.status());
+  if (count.ok() && local_rank < *count) {
+    (*module)->SetDevice(local_rank);
+    return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(local_rank));
+  }
+  if (wanted == "auto") return at::kCPU;
+  if (!count.ok()) throw Error(count.status().WithContext("trainer.device: cuda"));
+  throw Error(
+      StatusCode::kUnavailable,
+      fmt::format(
+          "trainer.device: cuda: local rank {} of {} usable GPUs; start fewer ranks a node, "
+          "or set trainer.device to cpu",
+          local_rank, *count));
+}
+
+// One job's id for its run folder, kept there from its first start on.
+std::string RunId(FileSystem& fs) {
+  const auto known = ReadFile(fs, "run_id", 64);
+  if (known.ok() && !known->empty()) return known->substr(0, known->find('\n'));
+  std::random_device device;
+  std::string id;
+  for (int i = 0; i < 4; ++i) id += fmt::format("{:08x}", device());
+  ThrowIfError(ReplaceFileDurably(fs, "run_id", id + "\n"));
+  return id;
+}
+
+}  // namespace
+
+checkpoint::Contents ContentsOf(const std::vector<std::string>& names) {
+  checkpoint::Contents contents;
+  contents.model = Has(names, "model");
+  contents.optimizer = Has(names, "optimizer");
+  contents.extra = Has(names, "extra");
+  contents.hf_model = Has(names, "hf_model");
+  return contents;
+}
+
+Job::Job(const TrainerInputs& inputs, Logger& log)
+    : inputs_(inputs),
+      log_(log),
+      device_(ResolveDevice(inputs.loaded.config.trainer.device, inputs.env.local_rank)),
+      dtype_(inputs.loaded.config.actor_rollout_ref.model.dtype == "bfloat16" ? at::kBFloat16
+                                                                              : at::kFloat),
+      deadline_(static_cast<int64_t>(inputs.loaded.config.trainer.deadline_seconds * 1000)) {
+  if (config().trainer.threads_per_rank > 0)
+    at::set_num_threads(static_cast<int>(config().trainer.threads_per_rank));
+}
+
+void Job::Phase(const char* phase, std::optional<int64_t> step) const {
+  if (inputs_.status != nullptr) inputs_.status->Set(step.value_or(state.step), phase);
+}
+
+void Job::CheckResumePath() const {
+  if (config().trainer.resume_mode != "resume_path") return;
+  const auto fs = OpenPosixFileSystem(*config().trainer.resume_from_path, false);
+  if (!fs.ok()) throw Error(fs.status().WithContext("trainer.resume_from_path"));
+  const auto manifest = (*fs)->Stat(checkpoint::kManifestName);
+  if (!manifest.ok()) {
+    throw Error(manifest.status().WithContext(
+        "trainer.resume_from_path: expected a checkpoint, <run folder>/global_step_<N>"));
+  }
+}
+
+void Job::Connect() {
+  Phase("connect");
+  const auto& megatron = actor().megatron;
+  const auto layout = ValueOrThrow(parallel::Layout::Make(
+      inputs_.env.world_size, static_cast<int>(megatron.tensor_model_parallel_size),
+      static_cast<int>(megatron.pipeline_model_parallel_size)));
+  store_ = std::make_unique<parallel::Store>(
+      ValueOrThrow(parallel::Store::Connect(inputs_.env, deadline_)));
+  coordinator_ = std::make_unique<StoreCoordinator>(ValueOrThrow(store_->Clone()), inputs_.env.rank,
+                                                    inputs_.env.world_size);
+  parallel::ContextOptions options;
+  options.cuda = !device_.is_cpu();
+  options.device_index = device_.index();
+  options.deadline = deadline_;
+  options.local_address = parallel::LocalAddressTowards(inputs_.env.master_addr);
+  context_ =
+      std::make_unique<parallel::ParallelContext>(layout, inputs_.env.rank, *store_, options);
+  log_.Info("{}, {} on {}", context_->Overview(), config().actor_rollout_ref.model.dtype,
+            device_.str());
+}
+
+void Job::OpenCheckpoints() {
+  fs_ = ValueOrThrow(OpenPosixFileSystem(config().trainer.default_local_dir, true));
+  checkpoint::CheckpointOptions options;
+  options.run_id = ValueOrThrow(
+      checkpoint::Broadcast(*coordinator_, "run_id", rank0() ? RunId(*fs_) : "", deadline_));
+  if (config().trainer.max_ckpts_to_keep)
+    options.max_ckpts_to_keep = static_cast<int>(*config().trainer.max_ckpts_to_keep);
+  options.remove_previous_ckpt_in_save = config().trainer.remove_previous_ckpt_in_save;
+  options.retention.keep_best = static_cast<int>(config().trainer.keep_best_ckpts);
+  options.retention.higher_is_better = config().trainer.keep_best_mode == "max";
+  options.retention.keep_every = config().trainer.keep_every_steps;
+  options.io = actor().checkpoint.io;
+  options.dist_ckpt_workers = static_cast<int>(actor().checkpoint.dist_ckpt_workers);
+  options.host_memory_cap = actor().checkpoint.staging.host_memory_cap;
+  if (actor().checkpoint.async_save && options.dist_ckpt_workers > 1 && rank0()) {
+    log_.Warning(
+        "actor_rollout_ref.actor.checkpoint.dist_ckpt_workers: {} threads a rank write beside "
+        "the "
+        "training and take its cores; 1 is enough for most disks",
+        options.dist_ckpt_workers);
+  }
+  options.deadline = deadline_;
+  options.load_threads = static_cast<int>(std::max<int64_t>(1, config().trainer.threads_per_rank));
+  options_ = options;
+  checkpointer_ =
+      std::make_unique<checkpoint::Checkpointer>(*fs_, *coordinator_, SystemClock(), log_, options);
+  ThrowIfError(checkpointer_->Open());
+  saves_ = std::make_unique<SaveSession>(*checkpointer_, actor().checkpoint, log_);
+}
+
+// What the first save would otherwise pay for, and whether the disk will hold what is to be kept.
+void Job::PrepareSaves() {
+  const checkpoint::DiskForecast disk =
+      ValueOrThrow(checkpointer_->Prepare(snapshot_(), actor().checkpoint.async_save));
+  if (rank0()) {
+    log_.Info("a checkpoint takes {:.1f} MiB; staging memory {:.1f} MiB a rank",
+              static_cast<double>(disk.checkpoint_bytes) / (1 << 20),
+              static_cast<double>(checkpointer_->staging_bytes()) / (1 << 20));
+  }
+  if (disk.needed_bytes <= disk.free_bytes) return;
+  const std::string text = fmt::format(
+      "{}: checkpoints of {} bytes will need {} more bytes, {} are free: make room, set "
+      "trainer.max_ckpts_to_keep, or set trainer.disk_check to warn",
+      config().trainer.default_local_dir, disk.checkpoint_bytes, disk.needed_bytes,
+      disk.free_bytes);
+  if (config().trainer.disk_check == "refuse") throw Error(StatusCode::kNoSpace, text);
+  if (rank0()) log_.Warning("{}", text);
+}
+
+std::optional<checkpoint::LoadRecord> Job::Load(checkpoint::LoadRequest request) {
+  if (config().trainer.resume_mode == "disable") return std::nullopt;
+  Phase("load");
+  request.in_place = true;  // a load that fails ends this process
+  // The ranks hand each other what they read, as host memory.
+  std::unique_ptr<parallel::ProcessGroup> host_group;
+  if (!device_.is_cpu() && inputs_.env.world_size > 1) {
+    parallel::GroupOptions options;
+    options.name = "load";
+    for (int r = 0; r < inputs_.env.world_size; ++r) options.ranks.push_back(r);
+    options.deadline = deadline_;
+    options.local_address = parallel::LocalAddressTowards(inputs_.env.master_addr);
+    host_group = parallel::MakeProcessGroup(*store_, inputs_.env.rank, options);
+  }
+  GroupChannel channel(host_group ? *host_group : context_->world());
+  request.channel = &channel;
+  std::optional<checkpoint::LoadRecord> record = config().trainer.resume_mode == "resume_path"
+                                                     ? LoadFromPath(request)
+                                                     : ValueOrThrow(checkpointer_->Load(request));
+  if (host_group) host_group->Shutdown();
+  return record;
+}
+
+// A checkpoint by name, of this run's folder or of another.
+std::optional<checkpoint::LoadRecord> Job::LoadFromPath(checkpoint::LoadRequest& request) {
+  std::string path = *config().trainer.resume_from_path;
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  const size_t slash = path.rfind('/');
+  const std::string parent =
+      slash == std::string::npos ? "." : path.substr(0, std::max<size_t>(1, slash));
+  request.resume_path = slash == std::string::npos ? path : path.substr(slash + 1);
+  const auto fs = ValueOrThrow(OpenPosixFileSystem(parent, false));
+  checkpoint::Checkpointer other(*fs, *coordinator_, SystemClock(), log_, options_);
+  return ValueOrThrow(other.Load(request));
+}
+
+// A failed save, which the checkpointer has logged, does not stop the run: the last good
+// checkpoint is untouched.
+void Job::Save(bool busy_somewhere) {
+  Phase("save");
+  const Stopwatch watch;
+  saves_->Save(snapshot_(), busy_somewhere);
+  blocked_s_ = watch.Elapsed();
+  Phase("train");
+}
+
+// Before the run ends: returns when the step is on the disk, or when it cannot be any more.
+void Job::SaveLast(bool finished) {
+  Phase("save");
+  NoteSaves(saves_->Finish());
+  if (saves_->saved_step() == state.step) return;
+  if (!finished && !FitsIntoGrace()) return;
+  saves_->SaveAndWait(snapshot_());
+  NoteSaves(saves_->Finish());
+}
+
+void Job::NoteSaves(const std::vector<checkpoint::SaveResult>& ended) {
+  if (!metrics_) return;
+  for (const checkpoint::SaveResult& result : ended)
+    metrics_->Save(state.step, result, saves_->skipped(), saves_->superseded());
+}
+
+bool Job::StopRequested() const {
+  return inputs_.stop_requested != nullptr && inputs_.stop_requested->load() != 0;
+}
+
+bool Job::WantsToStop(double mean_step_s) const {
+  if (StopRequested()) return true;
+  if (!config().trainer.save_before_deadline || !rank0()) return false;
+  const auto limit = static_cast<double>(*ParseRunTime(*config().trainer.save_before_deadline));
+  // This step and one that is twice as slow, and a save that is half as slow again.
+  return run_watch_.Elapsed() + 3 * mean_step_s + 1.5 * checkpointer_->expected_save_s() >= limit;
+}
+
+// Whether a save, as long as past ones, ends before whoever asked us to stop loses patience.
+// Collective: the rank that was asked first counts.
+bool Job::FitsIntoGrace() {
+  if (!config().trainer.preemption_grace_seconds) return true;
+  double waited = 0;
+  if (StopRequested()) {
+    const auto now = SystemClock().Monotonic().count();
+    waited = static_cast<double>(now - inputs_.stop_requested->load()) / 1e9;
+  }
+  const std::vector<std::string> all = ValueOrThrow(checkpoint::AllGather(
+      *coordinator_, fmt::format("grace/{}", state.step), std::to_string(waited), deadline_));
+  for (const std::string& one : all) waited = std::max(waited, std::stod(one));
+  const double left = *config().trainer.preemption_grace_seconds - waited;
+  const double expected = 1.2 * checkpointer_->expected_save_s();
+  if (expected <= left) return true;
+  log_.Warning(
+      "step {} is not saved: past saves took {:.1f} s, {:.1f} s are left of "
+      "trainer.preemption_grace_seconds",
+      state.step, expected / 1.2, left);
+  return false;
+}
+
+void Job::Finish() {
+  ThrowIfError(FailPoint("trainer.close"));
+  NoteSaves(saves_->Finish());
+  ThrowIfError(checkpointer_->Close());
+  context_->world().Barrier();
+  context_->Shutdown();
+  if (config().trainer.save_freq > 0) {
+    ThrowIfError(saves_->last_status().WithContext(
+        fmt::format("the state of the last step, {}, is not saved", state.step)));
+  }
+}
+
+RunEnd Job::Preempted() {
+  log_.Info("asked to stop: ends after step {}; the next start goes on from {}", state.step,
+            saves_->saved_step() == state.step ? "here" : "the newest checkpoint");
+  Finish();
+  return RunEnd::kPreempted;
+}
+
+TrainEngineOptions Job::EngineOptions(const MegatronSection& megatron,
+                                      const OptimSection& optim) const {
+  TrainEngineOptions options;
+  options.dtype = dtype_;
+  options.device = device_;
+  options.sequence_parallel =
+      megatron.sequence_parallel && actor().megatron.tensor_model_parallel_size > 1;
+  options.recompute = config().actor_rollout_ref.model.enable_gradient_checkpointing;
+  options.bucket_bytes = static_cast<int64_t>(megatron.bucket_megabytes * (1 << 20));
+  options.adamw = {optim.betas[0], optim.betas[1], optim.eps, optim.weight_decay};
+  options.clip_grad = optim.clip_grad;
+  options.offload = {megatron.param_offload, megatron.grad_offload, megatron.optimizer_offload};
+  return options;
+}
+
+void Job::FillWeights(const ModelSource& source, TrainEngine& engine) {
+  if (source.directory.empty()) {
+    engine.Initialize(static_cast<uint64_t>(config().trainer.seed));
+    return;
+  }
+  engine.CopyToHost();
+  ThrowIfError(ImportWeights(source.directory, engine.ModelTable(true)));
+  engine.CopyToDevice();
+  engine.WeightsChanged();
+}
+
+void Job::OpenMetrics() {
+  if (!rank0()) return;
+  ThrowIfError(ReplaceFileDurably(*fs_, "config.yaml", inputs_.loaded.resolved));
+  const auto& logger = config().trainer.logger;
+  metrics_ = std::make_unique<MetricsWriter>(
+      ValueOrThrow(MetricsWriter::Open(config().trainer.default_local_dir, state.step,
+                                       Has(logger, "jsonl"), Has(logger, "console"))));
+}
+
+checkpoint::SaveRequest Job::NewSaveRequest(const ModelSource& source) const {
+  checkpoint::SaveRequest request;
+  request.step = state.step;
+  request.contents = ContentsOf(actor().checkpoint.save_contents);
+  request.config_digest = source.config.Digest();
+  const auto& layout = context_->layout();
+  request.layout = {{"tp", layout.tp()}, {"dp", layout.dp()}, {"pp", layout.pp()}};
+  if (rank0()) {
+    request.documents = source.documents;
+    request.documents.push_back({"config.yaml", inputs_.loaded.resolved, false});
+  }
+  return request;
+}
+
+bool Job::SaveDue(bool last) const {
+  const int64_t every = config().trainer.save_freq;
+  return every > 0 && (state.step % every == 0 || last);
+}
+
+LrScheduleOptions Job::Schedule(const OptimSection& optim, int64_t total_steps) const {
+  LrScheduleOptions schedule;
+  schedule.lr = optim.lr;
+  schedule.min_lr = optim.min_lr;
+  schedule.style = optim.lr_decay_style == "linear"   ? LrDecayStyle::kLinear
+                   : optim.lr_decay_style == "cosine" ? LrDecayStyle::kCosine
+                   : optim.lr_decay_style == "wsd"    ? LrDecayStyle::kWsd
+                                                      : LrDecayStyle::kConstant;
+  schedule.warmup_steps = optim.lr_warmup_steps;
+  schedule.decay_steps = optim.lr_decay_steps.value_or(total_steps);
+  schedule.wsd_decay_steps =
+      optim.lr_wsd_decay_steps.value_or(std::max<int64_t>(1, total_steps / 10));
+  return schedule;
+}
+
+}  // namespace keel::trainer

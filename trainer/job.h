@@ -1,0 +1,131 @@
+// Job: what every task of a run shares: device, connections, run folder, saves, and how it ends.
+//
+// Owns the job's groups, checkpointer and metrics, and the state that all tasks have; the task
+// (lm_task.h, rl/rl_task.h) owns models and data. Made and used by one thread. Methods are
+// collective over all ranks unless they say otherwise.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/checkpointer.h"
+#include "common/clock.h"
+#include "common/file_system.h"
+#include "common/log.h"
+#include "parallel/context.h"
+#include "trainer/lr_schedule.h"
+#include "trainer/metrics.h"
+#include "trainer/model_source.h"
+#include "trainer/run_state.h"
+#include "trainer/save_session.h"
+#include "trainer/store_coordinator.h"
+#include "trainer/train_engine.h"
+#include "trainer/trainer.h"
+
+namespace keel::trainer {
+
+class Job {
+ public:
+  // Chooses the device. Not collective. Throws Error(kUnavailable) when it is not there.
+  Job(const TrainerInputs& inputs, Logger& log);
+
+  const TrainerInputs& inputs() const { return inputs_; }
+  const Config& config() const { return inputs_.loaded.config; }
+  const ActorSection& actor() const { return config().actor_rollout_ref.actor; }
+  Logger& log() { return log_; }
+  at::Device device() const { return device_; }
+  at::ScalarType dtype() const { return dtype_; }
+  std::chrono::milliseconds deadline() const { return deadline_; }
+  bool rank0() const { return inputs_.env.rank == 0; }
+  // What this rank does, for the launcher's messages. `step`: the one that goes on, if not the last
+  // that is done. Not collective.
+  void Phase(const char* phase, std::optional<int64_t> step = {}) const;
+  // A checkpoint by name that is not there ends the run before anything else. Not collective.
+  void CheckResumePath() const;
+
+  // 1. Store and process groups.
+  void Connect();
+  parallel::ParallelContext& context() { return *context_; }
+  const parallel::Store& store() const { return *store_; }
+  checkpoint::Coordinator& coordinator() { return *coordinator_; }
+
+  // 2. Models. Options of an engine as the configuration has them.
+  TrainEngineOptions EngineOptions(const MegatronSection& megatron,
+                                   const OptimSection& optim) const;
+  // The source's weights, or random ones, into an engine.
+  void FillWeights(const ModelSource& source, TrainEngine& engine);
+
+  // 3. The run's folder.
+  void OpenCheckpoints();
+  checkpoint::Checkpointer& checkpointer() { return *checkpointer_; }
+  FileSystem& files() { return *fs_; }
+  // The checkpoint that resume_mode asks for; nothing when there is none, or none is wanted.
+  std::optional<checkpoint::LoadRecord> Load(checkpoint::LoadRequest request);
+  // Rank 0's: config.yaml and the metrics. After the load, which says where the metrics go on.
+  void OpenMetrics();
+  MetricsWriter* metrics() { return metrics_.get(); }  // null on other ranks
+
+  // 4. Saves. `snapshot` gives the state as it is at the call.
+  using Snapshot = std::function<checkpoint::SaveRequest()>;
+  void set_snapshot(Snapshot snapshot) { snapshot_ = std::move(snapshot); }
+  // Step, contents, layout and configuration; the task adds roles and its documents.
+  checkpoint::SaveRequest NewSaveRequest(const ModelSource& source) const;
+  // What the first save would otherwise pay for, and whether the disk will hold what is to be kept.
+  void PrepareSaves();
+  bool SaveDue(bool last) const;
+  // A failed save does not stop the run: the last good checkpoint is untouched.
+  void Save(bool busy_somewhere);
+  // Before the run ends: returns when the step is on the disk, or when it cannot be any more.
+  void SaveLast(bool finished);
+  bool saving() const { return saves_->busy(); }
+  // A step that took `seconds` is over.
+  void AfterStep(double seconds) { NoteSaves(saves_->AfterStep(seconds)); }
+  // Seconds for which the last save blocked, once.
+  double TakeBlockedSeconds() { return std::exchange(blocked_s_, 0.0); }
+
+  // 5. The end. What this rank knows of a wish to stop; rank 0's view of the run time. Not
+  // collective: all ranks hear of it with the step.
+  bool WantsToStop(double mean_step_s) const;
+  // All is saved that can be, and all ranks leave together.
+  void Finish();
+  RunEnd Preempted();
+
+  LrScheduleOptions Schedule(const OptimSection& optim, int64_t total_steps) const;
+
+  RunState state;
+
+ private:
+  std::optional<checkpoint::LoadRecord> LoadFromPath(checkpoint::LoadRequest& request);
+  bool StopRequested() const;
+  bool FitsIntoGrace();
+  void NoteSaves(const std::vector<checkpoint::SaveResult>& ended);
+
+  const TrainerInputs& inputs_;
+  Logger& log_;
+  at::Device device_;
+  at::ScalarType dtype_;
+  std::chrono::milliseconds deadline_;
+  std::unique_ptr<parallel::Store> store_;
+  std::unique_ptr<parallel::ParallelContext> context_;
+  std::unique_ptr<FileSystem> fs_;
+  std::unique_ptr<StoreCoordinator> coordinator_;
+  checkpoint::CheckpointOptions options_;
+  std::unique_ptr<checkpoint::Checkpointer> checkpointer_;
+  std::unique_ptr<SaveSession> saves_;
+  std::unique_ptr<MetricsWriter> metrics_;  // rank 0
+  Snapshot snapshot_;
+  const Stopwatch run_watch_;
+  double blocked_s_ = 0;  // of the last save, until the next step's metrics
+};
+
+checkpoint::Contents ContentsOf(const std::vector<std::string>& names);
+
+}  // namespace keel::trainer
