@@ -13,7 +13,7 @@ namespace keel::parallel {
 
 ParallelContext::ParallelContext(const Layout& layout, int rank, const Store& store,
                                  const ContextOptions& options)
-    : layout_(layout), rank_(rank), store_(store) {
+    : layout_(layout), rank_(rank), store_(store), options_(options) {
   const auto make = [&](const char* name, std::vector<int> ranks) {
     GroupOptions group;
     group.name = name;

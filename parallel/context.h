@@ -45,6 +45,7 @@ class ParallelContext {
   // First and last stage; null on inner stages and without a pipeline.
   ProcessGroup* tied_embedding() { return tied_embedding_.get(); }
   const Store& store() const { return store_; }
+  const ContextOptions& options() const { return options_; }
 
   // Shown in the errors of every group.
   void set_step(int64_t step) { step_.store(step, std::memory_order_relaxed); }
@@ -58,6 +59,7 @@ class ParallelContext {
   Layout layout_;
   int rank_;
   Store store_;
+  ContextOptions options_;
   std::atomic<int64_t> step_{-1};
   std::unique_ptr<ProcessGroup> world_, tp_, dp_, pp_forward_, pp_backward_, tied_embedding_;
 };

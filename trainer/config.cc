@@ -13,9 +13,10 @@ namespace keel::trainer {
 options::Schema MakeSchema(Config& c) {
   options::Schema s;
   TrainerSection& t = c.trainer;
-  s.Add("trainer.task", t.task,
-        "What to train: `pretrain` on text, `sft` on answers alone, `dpo` on preferred and rejected "
-        "answers, or `rl` on rewards.")
+  s.Add(
+       "trainer.task", t.task,
+       "What to train: `pretrain` on text, `sft` on answers alone, `dpo` on preferred and rejected "
+       "answers, or `rl` on rewards.")
       .OneOf({"pretrain", "sft", "dpo", "rl"});
   s.Add("trainer.default_local_dir", t.default_local_dir,
         "The run's folder: metrics, checkpoints, resolved configuration.");
@@ -85,9 +86,10 @@ options::Schema MakeSchema(Config& c) {
         "will not fit is not started; null: always save.")
       .Above(0)
       .Unit("seconds");
-  s.Add("trainer.save_before_deadline", t.save_before_deadline,
-        "`HH:MM:SS` of run time by which a last save must be done, such as a batch job's limit; the "
-        "run then ends as if preempted.");
+  s.Add(
+      "trainer.save_before_deadline", t.save_before_deadline,
+      "`HH:MM:SS` of run time by which a last save must be done, such as a batch job's limit; the "
+      "run then ends as if preempted.");
   s.Add("trainer.critic_warmup", t.critic_warmup,
         "RL: first steps in which the critic alone learns.")
       .Range(0)
@@ -132,8 +134,9 @@ options::Schema MakeSchema(Config& c) {
         "Leave out rows with longer prompts, whatever `truncation` says.");
   s.Add("data.reward_fn_key", d.reward_fn_key,
         "RL: key of the data source's name, by which `reward.type: auto` chooses the rule.");
-  s.Add("data.answer_key", d.answer_key,
-        "RL: key of the right answer; `ground_truth` and `reward_model.ground_truth` are known too.");
+  s.Add(
+      "data.answer_key", d.answer_key,
+      "RL: key of the right answer; `ground_truth` and `reward_model.ground_truth` are known too.");
   s.Add("data.chosen_key", d.chosen_key, "DPO: key of the preferred answer.");
   s.Add("data.rejected_key", d.rejected_key, "DPO: key of the rejected answer.");
 
@@ -207,9 +210,12 @@ options::Schema MakeSchema(Config& c) {
       .OneOf(contents);
   s.Add(checkpoint + "load_contents", k.load_contents, "Parts that a resume must find and takes.")
       .OneOf(contents);
-  s.Add(checkpoint + "async_save", k.async_save, "Save beside the training instead of stopping it.");
-  s.Add(checkpoint + "dist_ckpt_workers", k.dist_ckpt_workers, "Threads that write, per rank.").Range(1);
-  s.Add(checkpoint + "staging.mode", k.staging.mode, "A background save copies the state beside the next step, or makes it wait.")
+  s.Add(checkpoint + "async_save", k.async_save,
+        "Save beside the training instead of stopping it.");
+  s.Add(checkpoint + "dist_ckpt_workers", k.dist_ckpt_workers, "Threads that write, per rank.")
+      .Range(1);
+  s.Add(checkpoint + "staging.mode", k.staging.mode,
+        "A background save copies the state beside the next step, or makes it wait.")
       .OneOf({"overlap", "blocking"});
   s.Add(checkpoint + "staging.host_memory_cap", k.staging.host_memory_cap,
         "Memory of a rank for the copy; null: all that it saves. With less, copying follows the "
@@ -320,7 +326,8 @@ std::vector<std::string> ValidateConfig(const Config& c, int world) {
   }
   constexpr int64_t kChunkBytes = int64_t{4} << 20;
   if (checkpoint.staging.host_memory_cap && *checkpoint.staging.host_memory_cap < 2 * kChunkBytes) {
-    say(fmt::format("actor_rollout_ref.actor.checkpoint.staging.host_memory_cap is {}, expected at "
+    say(
+        fmt::format("actor_rollout_ref.actor.checkpoint.staging.host_memory_cap is {}, expected at "
                     "least {} bytes, two chunks",
                     *checkpoint.staging.host_memory_cap, 2 * kChunkBytes));
   }

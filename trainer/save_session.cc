@@ -34,8 +34,9 @@ void SaveSession::Save(checkpoint::SaveRequest request, bool busy_somewhere) {
   if (busy_somewhere) {
     if (options_.on_busy == "skip") {
       ++skipped_;
-      log_.Warning("step {} is not saved: the save before it is still in flight ({} skipped so far)",
-                   request.step, skipped_);
+      log_.Warning(
+          "step {} is not saved: the save before it is still in flight ({} skipped so far)",
+          request.step, skipped_);
       return;
     }
     supersede = options_.on_busy == "supersede";

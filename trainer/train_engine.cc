@@ -131,10 +131,9 @@ StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches,
   ThrowIfError(FailPoint("step.gradients"));
   // 2. Finalise gradients: what DP, TP and tied stages still have to sum.
   gradients_.FinishReduction();
-  const std::vector<double> sums =
-      SumOverRanks({owns_loss() ? loss.item<double>() : 0.0,
-                    optimizer_.LocalSquaredNorm(context_.tp_rank()), mine.stop ? 1.0 : 0.0,
-                    mine.busy ? 1.0 : 0.0});
+  const std::vector<double> sums = SumOverRanks({owns_loss() ? loss.item<double>() : 0.0,
+                                                 optimizer_.LocalSquaredNorm(context_.tp_rank()),
+                                                 mine.stop ? 1.0 : 0.0, mine.busy ? 1.0 : 0.0});
   result.stop = sums[2] > 0;
   result.busy = sums[3] > 0;
   result.loss = sums[0];
@@ -172,12 +171,12 @@ void TrainEngine::Evaluate(const std::vector<ModelBatch>& microbatches, const Lo
 double TrainEngine::SummedLoss(const std::vector<ModelBatch>& microbatches) {
   double sum = 0;
   const LossFunction loss = TokenLoss(microbatches, 1.0);
-  Evaluate(microbatches, [&](int m, const at::Tensor& hidden,
-                             const model::Decoder::ReadyCallback& on_ready) {
-    const at::Tensor one = loss(m, hidden, on_ready);
-    sum += one.item<double>();
-    return one;
-  });
+  Evaluate(microbatches,
+           [&](int m, const at::Tensor& hidden, const model::Decoder::ReadyCallback& on_ready) {
+             const at::Tensor one = loss(m, hidden, on_ready);
+             sum += one.item<double>();
+             return one;
+           });
   return SumOverRanks({owns_loss() ? sum : 0.0})[0];
 }
 
@@ -190,6 +189,11 @@ void TrainEngine::CopyToHost() {
 void TrainEngine::CopyToDevice() {
   residency_.HostChanged(StateClass::kParams);
   residency_.HostChanged(StateClass::kOptimizer);
+}
+
+ShardTable TrainEngine::DeviceTable() {
+  return decoder_.Table(context_.dp_rank(), context_.layout().dp(), false,
+                        [](const at::Tensor& tensor) { return tensor; });
 }
 
 ShardTable TrainEngine::ModelTable(bool for_load) {

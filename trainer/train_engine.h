@@ -87,6 +87,7 @@ class TrainEngine {
   // the same on every rank. Before several calls, load the weights once: residency().LoadToRead.
   double SummedLoss(const std::vector<model::ModelBatch>& microbatches);
 
+  const TrainEngineOptions& options() const { return options_; }
   model::Decoder& decoder() { return decoder_; }
   parallel::GradBuffer& gradients() { return gradients_; }
   Residency& residency() { return residency_; }
@@ -103,6 +104,9 @@ class TrainEngine {
   ShardTable OptimizerTable(bool for_load);
   void CopyToHost();
   void CopyToDevice();
+  // This rank's weights where the model computes with them; each canonical element by one owner,
+  // replicas numbered. Valid while they are on the device.
+  ShardTable DeviceTable();
   // Whether the views are of the arena: a snapshot that no step changes, only a later move.
   bool ModelOnHost() const { return residency_.on_host(StateClass::kParams); }
   bool OptimizerOnHost() const { return residency_.on_host(StateClass::kOptimizer); }
