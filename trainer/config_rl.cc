@@ -9,6 +9,7 @@
 #include "trainer/rl/advantages.h"
 #include "trainer/rl/kl.h"
 #include "trainer/rl/rollout_correction_options.h"
+#include "trainer/rl/verifier_factory.h"
 
 namespace keel::trainer {
 
@@ -280,13 +281,11 @@ std::vector<std::string> ValidateRlConfig(const Config& c, int64_t dp) {
   }
 
   const RewardSection& w = c.reward;
-  if ((w.type == "command") != !w.command.empty())
-    say("reward.command and reward.type: command belong together");
-  if ((w.type == "http") != w.url.has_value())
-    say("reward.url and reward.type: http belong together");
-  if (w.url && w.url->rfind("http://", 0) != 0)
-    say(fmt::format(
-        "reward.url {}: expected http://host[:port]/path; put a local proxy before https", *w.url));
+  if (w.type != "command" && !w.command.empty())
+    say("reward.command belongs to reward.type: command");
+  if (w.type != "http" && w.url) say("reward.url belongs to reward.type: http");
+  if (const Status verifier = rl::MakeVerifierFactory(w).status(); !verifier.ok())
+    say(verifier.message());
   if (w.overlong_buffer.enable &&
       (w.overlong_buffer.len < 1 || w.overlong_buffer.len > c.data.max_response_length)) {
     say(fmt::format(

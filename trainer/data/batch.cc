@@ -8,6 +8,8 @@ namespace {
 
 constexpr int32_t kNoTarget = -100;
 
+}  // namespace
+
 void AppendSample(MicroBatch& batch, const Sample& sample) {
   const size_t inputs = sample.tokens.size() - 1;
   for (size_t i = 0; i < inputs; ++i) {
@@ -28,7 +30,15 @@ void AppendIgnored(MicroBatch& batch, int64_t tokens) {
   batch.boundaries.push_back(static_cast<int64_t>(batch.ids.size()));
 }
 
-}  // namespace
+void PadTokens(MicroBatch& batch, int64_t multiple) {
+  const auto tokens = static_cast<int64_t>(batch.ids.size());
+  const int64_t short_of = (multiple - tokens % multiple) % multiple;
+  if (tokens == 0) {
+    AppendIgnored(batch, multiple);
+  } else if (short_of > 0) {
+    AppendIgnored(batch, short_of);
+  }
+}
 
 StepBatch MakeStepBatch(const Dataset& data, const std::function<int64_t(int64_t)>& at,
                         int64_t cursor, int64_t count, const BatchOptions& options) {
@@ -47,14 +57,7 @@ StepBatch MakeStepBatch(const Dataset& data, const std::function<int64_t(int64_t
       const int64_t position = options.dp_rank * per_rank + i;
       if (position < count) AppendSample(batch, data.Get(chosen[static_cast<size_t>(position)]));
     }
-    const auto tokens = static_cast<int64_t>(batch.ids.size());
-    const int64_t short_of =
-        (options.pad_to_multiple - tokens % options.pad_to_multiple) % options.pad_to_multiple;
-    if (tokens == 0) {
-      AppendIgnored(batch, options.pad_to_multiple);
-    } else if (short_of > 0) {
-      AppendIgnored(batch, short_of);
-    }
+    PadTokens(batch, options.pad_to_multiple);
     step.microbatches.push_back(std::move(batch));
   }
   return step;

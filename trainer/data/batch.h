@@ -18,6 +18,12 @@ struct MicroBatch {
   std::vector<int64_t> sample_ids;
 };
 
+// Packs a further sample, or a sequence of `tokens` ignored ones.
+void AppendSample(MicroBatch& batch, const Sample& sample);
+void AppendIgnored(MicroBatch& batch, int64_t tokens);
+// Fills up to a multiple; at least one multiple when the batch is empty.
+void PadTokens(MicroBatch& batch, int64_t multiple);
+
 struct StepBatch {
   std::vector<MicroBatch> microbatches;  // of this data-parallel rank
   int64_t loss_tokens = 0;  // targets of the global batch, over all data-parallel ranks

@@ -74,38 +74,21 @@ Result<TokenRow> FromIds(const Json& object, const model::Tokenizer& tokenizer,
   return row;
 }
 
-Result<TokenRow> FromMessages(const Json& list, const model::Tokenizer& tokenizer,
-                              const std::string& where, const std::string& key) {
-  if (!list.is_array() || list.empty())
-    return Malformed(where, fmt::format("{}: expected a list of messages", key));
-  TokenRow row;
-  for (const Json& message : list) {
-    KEEL_ASSIGN_OR_RETURN(const std::string role, GetString(message, "role", where + ": " + key));
-    KEEL_ASSIGN_OR_RETURN(const std::string content,
-                          GetString(message, "content", where + ": " + key));
-    const bool answer = role == "assistant";
-    AppendText(row, tokenizer, "<|im_start|>" + role + "\n", false);
-    AppendText(row, tokenizer, content + "<|im_end|>", answer);
-    AppendText(row, tokenizer, "\n", false);
-  }
-  return row;
-}
-
 Result<TokenRow> FromObject(const Json& object, const RowKeys& keys,
                             const model::Tokenizer& tokenizer, const std::string& where) {
   if (!object.is_object()) return Malformed(where, "expected an object a line");
   if (object.contains("input_ids")) return FromIds(object, tokenizer, where);
   if (object.contains(keys.messages))
-    return FromMessages(object[keys.messages], tokenizer, where, keys.messages);
+    return RenderChat(object[keys.messages], tokenizer, where, keys.messages, false);
   const auto pair = [&](const std::string& prompt_key,
                         const std::string& response_key) -> Result<TokenRow> {
     TokenRow row;
     KEEL_ASSIGN_OR_RETURN(const std::string response, GetString(object, response_key, where));
     // verl's rows have a list of messages for the prompt.
     if (object[prompt_key].is_array()) {
-      KEEL_ASSIGN_OR_RETURN(row, FromMessages(object[prompt_key], tokenizer, where, prompt_key));
+      KEEL_ASSIGN_OR_RETURN(row,
+                            RenderChat(object[prompt_key], tokenizer, where, prompt_key, true));
       row.learn.assign(row.tokens.size(), 0);
-      AppendText(row, tokenizer, "<|im_start|>assistant\n", false);
     } else {
       KEEL_ASSIGN_OR_RETURN(const std::string prompt, GetString(object, prompt_key, where));
       AppendText(row, tokenizer, prompt, false);
@@ -130,11 +113,15 @@ Result<TokenRow> FromObject(const Json& object, const RowKeys& keys,
                   keys.text, keys.messages, keys.prompt, keys.response));
 }
 
-}  // namespace
-
-Status ReadRows(const std::string& path, const RowKeys& keys, const model::Tokenizer& tokenizer,
-                const std::function<Status(TokenRow row, const std::string& where)>& take) {
-  std::ifstream file(path, std::ios::binary);
+Status OpenData(const std::string& path, std::ifstream& file) {
+  if (EndsWith(path, ".parquet")) {
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("data file {0}: Parquet is not read; convert it once, with pandas: "
+                              "pandas.read_parquet('{0}').to_json('rows.jsonl', orient='records', "
+                              "lines=True)",
+                              path));
+  }
+  file.open(path, std::ios::binary);
   if (!file || file.peek() == std::ifstream::traits_type::eof()) {
     if (!file.is_open()) {
       return Status(
@@ -146,14 +133,34 @@ Status ReadRows(const std::string& path, const RowKeys& keys, const model::Token
     return Status(StatusCode::kInvalidData,
                   fmt::format("data file {}: is empty or no regular file", path));
   }
-  if (!EndsWith(path, ".jsonl") && !EndsWith(path, ".json")) {
-    std::stringstream text;
-    text << file.rdbuf();
-    TokenRow row;
-    AppendText(row, tokenizer, text.str(), true);
-    AppendEnd(row, tokenizer, true);
-    return take(std::move(row), path);
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<TokenRow> RenderChat(const Json& list, const model::Tokenizer& tokenizer,
+                            const std::string& where, const std::string& key, bool open_answer) {
+  if (!list.is_array() || list.empty())
+    return Malformed(where, fmt::format("{}: expected a list of messages", key));
+  TokenRow row;
+  for (const Json& message : list) {
+    KEEL_ASSIGN_OR_RETURN(const std::string role, GetString(message, "role", where + ": " + key));
+    KEEL_ASSIGN_OR_RETURN(const std::string content,
+                          GetString(message, "content", where + ": " + key));
+    const bool answer = role == "assistant";
+    AppendText(row, tokenizer, "<|im_start|>" + role + "\n", false);
+    AppendText(row, tokenizer, content + "<|im_end|>", answer);
+    AppendText(row, tokenizer, "\n", false);
   }
+  if (open_answer) AppendText(row, tokenizer, "<|im_start|>assistant\n", false);
+  return row;
+}
+
+Status ReadJsonLines(
+    const std::string& path,
+    const std::function<Status(const Json& object, const std::string& where)>& take) {
+  std::ifstream file;
+  KEEL_RETURN_IF_ERROR(OpenData(path, file));
   std::string line;
   for (int64_t number = 1; std::getline(file, line); ++number) {
     if (number == 1 && line.compare(0, 3, "\xEF\xBB\xBF") == 0) line.erase(0, 3);
@@ -161,10 +168,27 @@ Status ReadRows(const std::string& path, const RowKeys& keys, const model::Token
     if (line.find_first_not_of(" \t") == std::string::npos) continue;
     const std::string where = fmt::format("{}:{}", path, number);
     KEEL_ASSIGN_OR_RETURN(const Json object, ParseJson(line, where));
-    KEEL_ASSIGN_OR_RETURN(TokenRow row, FromObject(object, keys, tokenizer, where));
-    KEEL_RETURN_IF_ERROR(take(std::move(row), where));
+    KEEL_RETURN_IF_ERROR(take(object, where));
   }
   return Status::Ok();
+}
+
+Status ReadRows(const std::string& path, const RowKeys& keys, const model::Tokenizer& tokenizer,
+                const std::function<Status(TokenRow row, const std::string& where)>& take) {
+  if (EndsWith(path, ".jsonl") || EndsWith(path, ".json")) {
+    return ReadJsonLines(path, [&](const Json& object, const std::string& where) -> Status {
+      KEEL_ASSIGN_OR_RETURN(TokenRow row, FromObject(object, keys, tokenizer, where));
+      return take(std::move(row), where);
+    });
+  }
+  std::ifstream file;
+  KEEL_RETURN_IF_ERROR(OpenData(path, file));
+  std::stringstream text;
+  text << file.rdbuf();
+  TokenRow row;
+  AppendText(row, tokenizer, text.str(), true);
+  AppendEnd(row, tokenizer, true);
+  return take(std::move(row), path);
 }
 
 }  // namespace keel::trainer

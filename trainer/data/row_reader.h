@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/json.h"
 #include "common/status.h"
 #include "model/tokenizer.h"
 
@@ -24,6 +25,18 @@ struct TokenRow {
   std::vector<int32_t> tokens;
   std::vector<uint8_t> learn;
 };
+
+// A list of {role, content} in ChatML; content and end mark of assistant messages are learnt. With
+// `open_answer` the beginning of an assistant's message follows. `where` and `key` are for
+// messages.
+Result<TokenRow> RenderChat(const Json& messages, const model::Tokenizer& tokenizer,
+                            const std::string& where, const std::string& key, bool open_answer);
+
+// Calls `take` with each line's object of a JSON Lines file, in order; blank lines are left out.
+// Errors as ReadRows.
+Status ReadJsonLines(
+    const std::string& path,
+    const std::function<Status(const Json& object, const std::string& where)>& take);
 
 // Calls `take` for each row of a file, in order. `.jsonl` and `.json` files hold an object a line
 // with, in this order of preference: input_ids (and labels, -100 where nothing is learnt),

@@ -1,0 +1,31 @@
+#include "trainer/rl/http_verifier.h"
+
+#include <utility>
+
+#include "trainer/rl/reward_wire.h"
+
+namespace keel::trainer::rl {
+
+Result<std::vector<RewardResult>> HttpVerifier::Request(
+    std::span<const RewardSample> samples, std::chrono::steady_clock::time_point deadline) {
+  std::string body = "{\"samples\":[";
+  for (size_t i = 0; i < samples.size(); ++i) {
+    if (i > 0) body += ',';
+    body += SampleText(samples[i]);
+  }
+  body += "]}";
+  KEEL_ASSIGN_OR_RETURN(const std::string text, HttpPost(address_, body, deadline));
+  KEEL_ASSIGN_OR_RETURN(const Json answer, ParseJson(text, "reward.url's answer"));
+  if (!answer.is_object() || !answer.contains("results") || !answer["results"].is_array()) {
+    return Status(StatusCode::kInvalidData,
+                  "reward.url's answer: expected {\"results\": [{\"id\": 0, \"score\": 1}, ...]}");
+  }
+  std::vector<RewardResult> results;
+  for (const Json& one : answer["results"]) {
+    KEEL_ASSIGN_OR_RETURN(RewardResult result, ParseResult(one));
+    results.push_back(std::move(result));
+  }
+  return results;
+}
+
+}  // namespace keel::trainer::rl

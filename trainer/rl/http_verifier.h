@@ -1,0 +1,24 @@
+// A verifier behind an HTTP address: POSTs {"samples": [...]}, wants {"results": [...]}.
+// Torch-free.
+#pragma once
+
+#include "trainer/rl/http_client.h"
+#include "trainer/rl/retrying_verifier.h"
+
+namespace keel::trainer::rl {
+
+class HttpVerifier : public RetryingVerifier {
+ public:
+  HttpVerifier(HttpAddress address, const RequestOptions& options)
+      : RetryingVerifier(options), address_(std::move(address)) {}
+
+ protected:
+  Result<std::vector<RewardResult>> Request(
+      std::span<const RewardSample> samples,
+      std::chrono::steady_clock::time_point deadline) override;
+
+ private:
+  HttpAddress address_;
+};
+
+}  // namespace keel::trainer::rl

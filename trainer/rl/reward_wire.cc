@@ -1,0 +1,53 @@
+#include "trainer/rl/reward_wire.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace keel::trainer::rl {
+
+std::string SampleText(const RewardSample& sample) {
+  const Json object = {{"id", sample.id},
+                       {"data_source", sample.data_source},
+                       {"prompt", sample.prompt},
+                       {"response", sample.response},
+                       {"ground_truth", sample.ground_truth},
+                       {"extra_info", sample.extra_info}};
+  return object.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Result<RewardResult> ParseResult(const Json& object) {
+  const std::string where = "verifier's result";
+  if (!object.is_object())
+    return Status(StatusCode::kInvalidData, where + ": expected an object with id and score");
+  RewardResult result;
+  KEEL_ASSIGN_OR_RETURN(result.id, GetInt(object, "id", where));
+  if (object.contains("error") && !object["error"].is_null()) {
+    result.error =
+        object["error"].is_string() ? object["error"].get<std::string>() : object["error"].dump();
+    if (result.error.empty()) result.error = "the verifier reported an error without a text";
+    return result;
+  }
+  KEEL_ASSIGN_OR_RETURN(result.score, GetDouble(object, "score", where));
+  if (!std::isfinite(result.score)) {
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{}: id {}: the score is not finite", where, result.id));
+  }
+  for (const auto& [name, value] : object.items()) {
+    if (name != "id" && name != "score" && value.is_number()) result.extra[name] = value;
+  }
+  return result;
+}
+
+std::vector<RewardResult> AllFailed(std::span<const RewardSample> samples,
+                                    const std::string& error) {
+  std::vector<RewardResult> results;
+  for (const RewardSample& sample : samples) {
+    results.push_back({});
+    results.back().id = sample.id;
+    results.back().error = error;
+  }
+  return results;
+}
+
+}  // namespace keel::trainer::rl

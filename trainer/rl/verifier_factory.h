@@ -1,0 +1,17 @@
+// From the configuration's `reward` section to verifiers. Torch-free.
+#pragma once
+
+#include "common/status.h"
+#include "trainer/config_rl.h"
+#include "trainer/rl/reward_pool.h"
+
+namespace keel::trainer::rl {
+
+// Makes a verifier per call. kConfig when the section cannot be used; nothing is started yet.
+Result<RewardPool::Factory> MakeVerifierFactory(const RewardSection& reward);
+
+// How long a RewardPool may need at most for `samples` after the last Submit: what its requests,
+// with all their tries, may take.
+std::chrono::milliseconds CollectLimit(const RewardSection& reward, int64_t samples);
+
+}  // namespace keel::trainer::rl
