@@ -33,6 +33,7 @@ int Run(int argc, char** argv) {
   keel::tools::AddConfigCommand(app, context);
   keel::tools::AddCkptCommands(app, &context.exit_code);
   keel::tools::AddLaunchCommand(app, context);
+  keel::tools::AddDataCommand(app, context);
   keel::tools::AddDoctorCommand(app, context);
 #ifdef KEEL_WITH_TORCH
   keel::tools::AddTrainCommand(app, context);

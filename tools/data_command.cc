@@ -1,0 +1,95 @@
+// keel data make: writes tasks whose answers can be verified.
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "tools/command.h"
+#include "trainer/rl/task_maker.h"
+
+namespace keel::tools {
+
+namespace {
+
+struct Arguments {
+  std::string task;
+  std::string output;
+  std::string form = "rl";
+  int64_t count = 1000;
+  int64_t first = 0;
+  int64_t size = 0;  // 0: the task's own
+  uint64_t seed = 1;
+  bool force = false;
+};
+
+void Make(const Arguments& a) {
+  namespace rl = trainer::rl;
+  const int64_t size = a.size > 0 ? a.size : rl::DefaultTaskSize(a.task);
+  ThrowIfError(rl::CheckTask(a.task, size));
+  const rl::TaskForm form = a.form == "sft"   ? rl::TaskForm::kSft
+                            : a.form == "dpo" ? rl::TaskForm::kDpo
+                                              : rl::TaskForm::kRl;
+  const std::unique_ptr<std::FILE, decltype(&std::fclose)> file(
+      std::fopen(a.output.c_str(), a.force ? "w" : "wx"), &std::fclose);
+  if (file == nullptr) {
+    if (errno == EEXIST) {
+      throw Error(
+          StatusCode::kAlreadyExists,
+          fmt::format("{} is there already: choose another name, or give --force", a.output));
+    }
+    throw Error(StatusCode::kCannotCreate, Status::FromErrno(errno, "create", a.output).message());
+  }
+  bool written = true;
+  for (int64_t i = 0; i < a.count; ++i) {
+    const auto index = static_cast<uint64_t>(a.first + i);
+    const std::string line = rl::MakeTaskRow(a.task, size, a.seed, index, form).dump() + "\n";
+    written = written && std::fwrite(line.data(), 1, line.size(), file.get()) == line.size();
+  }
+  if (!written || std::fflush(file.get()) != 0)
+    throw Error(Status::FromErrno(errno, "write", a.output));
+  fmt::print("{}: {} rows of {}, size {}, seed {}\n", a.output, a.count, a.task, size, a.seed);
+}
+
+}  // namespace
+
+void AddDataCommand(CLI::App& app, CommandContext&) {
+  CLI::App* data = app.add_subcommand("data", "Make data to try training with");
+  data->require_subcommand(1);
+  const std::string examples =
+      "Examples:\n"
+      "  keel data make addition --out train.jsonl --count 5000 --seed 1\n"
+      "  keel data make addition --out warmup.jsonl --form sft --count 500 --seed 2\n"
+      "  keel data make countdown --out val.jsonl --count 200 --seed 3 --size 4";
+  data->footer(examples);
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* make = data->add_subcommand("make", "Write a task whose answers can be verified");
+  make->footer(examples);
+  make->add_option("TASK", arguments->task,
+                   fmt::format("{}", fmt::join(trainer::rl::TaskNames(), ", ")))
+      ->required();
+  make->add_option("--out", arguments->output, "JSON Lines file to write")->required();
+  make->add_option("--count", arguments->count, "Rows")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{100'000'000}));
+  make->add_option("--seed", arguments->seed, "The same seed gives the same rows")
+      ->capture_default_str();
+  make->add_option("--first", arguments->first, "Number of the first row, to go on from a file")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  make->add_option("--size", arguments->size,
+                   "Digits, bits, or numbers (countdown); 0 takes the task's own")
+      ->capture_default_str();
+  make->add_option(
+          "--form", arguments->form,
+          "rl: prompt and answer; sft: prompt and response, to warm a model up; dpo: prompt, "
+          "chosen and rejected")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"rl", "sft", "dpo"}));
+  make->add_flag("--force", arguments->force, "Write over a file");
+  make->callback([arguments] { Make(*arguments); });
+}
+
+}  // namespace keel::tools

@@ -1,0 +1,75 @@
+// Pairs of a preferred and a rejected answer for DPO, read once at start, and their packed batches.
+// Torch-free.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/hash.h"
+#include "common/status.h"
+#include "model/tokenizer.h"
+#include "trainer/data/batch.h"
+#include "trainer/data/dataset.h"
+#include "trainer/data/row_reader.h"
+
+namespace keel::trainer::rl {
+
+struct PreferenceOptions {
+  int64_t max_prompt_length = 512;
+  int64_t max_response_length = 512;  // tokens of an answer, the end mark included
+  // Of rows with a longer prompt or answer: refuse, leave out, or cut; a prompt at the named side,
+  // an answer always at its end.
+  Truncation truncation = Truncation::kError;
+  int64_t vocab_size = 0;
+  std::string prompt_key = "prompt";
+  std::string chosen_key = "chosen";
+  std::string rejected_key = "rejected";
+};
+
+// Both with the prompt in front; the answers' tokens are learnt.
+struct PreferencePair {
+  int64_t id = 0;  // its place among all rows
+  TokenRow chosen;
+  TokenRow rejected;
+};
+
+// Reads JSON Lines with prompt (text or messages), chosen and rejected (text, or messages of which
+// the last is the assistant's answer).
+class PreferenceSet {
+ public:
+  static Result<PreferenceSet> Load(const std::vector<std::string>& files,
+                                    const PreferenceOptions& options,
+                                    const model::Tokenizer& tokenizer);
+  // Moves a share of the pairs, chosen by hash of (seed, id), into a set of its own.
+  PreferenceSet SplitOff(double share, uint64_t seed);
+
+  int64_t size() const { return static_cast<int64_t>(pairs_.size()); }
+  const PreferencePair& Get(int64_t index) const { return pairs_[static_cast<size_t>(index)]; }
+  int64_t skipped_rows() const { return skipped_rows_; }
+  const Digest128& digest() const { return digest_; }
+
+ private:
+  void Seal();
+
+  std::vector<PreferencePair> pairs_;
+  int64_t skipped_rows_ = 0;
+  Digest128 digest_;
+};
+
+struct PreferenceBatch {
+  std::vector<MicroBatch> microbatches;  // of this rank: chosen and rejected of a pair side by side
+  // Of the global batch:
+  int64_t pairs = 0;
+  int64_t chosen_tokens = 0;
+  int64_t tokens = 0;  // inputs
+};
+
+// As MakeStepBatch with pairs for samples: options.batch_size and micro_batch_size count pairs.
+// What fills up a micro-batch comes after its pairs.
+PreferenceBatch MakePreferenceBatch(const PreferenceSet& data,
+                                    const std::function<int64_t(int64_t)>& at, int64_t cursor,
+                                    int64_t count, const BatchOptions& options);
+
+}  // namespace keel::trainer::rl

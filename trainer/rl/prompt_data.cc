@@ -1,0 +1,157 @@
+#include "trainer/rl/prompt_data.h"
+
+#include <fmt/format.h>
+
+#include "common/philox.h"
+#include "trainer/data/row_reader.h"
+#include "trainer/rl/reward_rules.h"
+
+namespace keel::trainer::rl {
+
+namespace {
+
+// Stream of the draws that decide which prompts are set apart.
+constexpr uint64_t kSplitStream = 0x70726f6d7074;
+
+Status Wrong(const std::string& where, const std::string& text) {
+  return Status(StatusCode::kInvalidData, fmt::format("{}: {}", where, text));
+}
+
+// The prompt's text and tokens from a key that holds text or messages.
+Status ReadPrompt(const Json& row, const std::string& key, const model::Tokenizer& tokenizer,
+                  const std::string& where, Prompt& prompt) {
+  if (row[key].is_array()) {
+    KEEL_ASSIGN_OR_RETURN(const TokenRow chat, RenderChat(row[key], tokenizer, where, key, true));
+    prompt.tokens = chat.tokens;
+    prompt.text = tokenizer.Decode(chat.tokens);
+    return Status::Ok();
+  }
+  KEEL_ASSIGN_OR_RETURN(prompt.text, GetString(row, key, where));
+  prompt.tokens = tokenizer.Encode(prompt.text);
+  return Status::Ok();
+}
+
+Result<Prompt> ReadPromptRow(const Json& row, const PromptOptions& options,
+                             const model::Tokenizer& tokenizer, const std::string& where) {
+  if (!row.is_object()) return Wrong(where, "expected an object a line");
+  Prompt prompt;
+  std::string answer_key = options.answer_key;
+  const bool keyed = row.contains(options.prompt_key);
+  if (keyed) {
+    KEEL_RETURN_IF_ERROR(ReadPrompt(row, options.prompt_key, tokenizer, where, prompt));
+  } else if (row.contains("question") && row.contains("answer")) {
+    KEEL_RETURN_IF_ERROR(ReadPrompt(row, "question", tokenizer, where, prompt));
+    prompt.data_source = "openai/gsm8k";
+    answer_key = "answer";
+  } else {
+    return Wrong(where,
+                 fmt::format("expected the key {} with {}, ground_truth or reward_model, or "
+                             "question with answer; data.prompt_key and data.answer_key name "
+                             "others",
+                             options.prompt_key, answer_key));
+  }
+  if (keyed && row.contains("reward_model")) {
+    const Json& model = row["reward_model"];
+    if (!model.is_object() || !model.contains("ground_truth"))
+      return Wrong(where, "reward_model: expected an object with ground_truth");
+    prompt.ground_truth = model["ground_truth"];
+  } else if (row.contains(answer_key)) {
+    prompt.ground_truth = row[answer_key];
+  } else if (row.contains("ground_truth")) {
+    prompt.ground_truth = row["ground_truth"];
+  } else {
+    return Wrong(where, fmt::format("no {}, ground_truth or reward_model.ground_truth: nothing to "
+                                    "score an answer by; data.answer_key names another key",
+                                    answer_key));
+  }
+  if (row.contains(options.source_key)) {
+    KEEL_ASSIGN_OR_RETURN(prompt.data_source, GetString(row, options.source_key, where));
+  }
+  if (row.contains("extra_info") && !row["extra_info"].is_null()) {
+    if (!row["extra_info"].is_object()) return Wrong(where, "extra_info: expected an object");
+    prompt.extra_info = row["extra_info"];
+  }
+  return prompt;
+}
+
+}  // namespace
+
+Result<PromptSet> PromptSet::Load(const std::vector<std::string>& files,
+                                  const PromptOptions& options, const model::Tokenizer& tokenizer) {
+  PromptSet set;
+  int64_t rows = 0;
+  const auto take = [&](const Json& row, const std::string& where) -> Status {
+    KEEL_ASSIGN_OR_RETURN(Prompt prompt, ReadPromptRow(row, options, tokenizer, where));
+    prompt.id = rows++;
+    if (prompt.tokens.empty()) return Wrong(where, "the prompt is empty");
+    for (const int32_t token : prompt.tokens) {
+      if (token >= options.vocab_size) {
+        return Wrong(where, fmt::format("token {} is outside the model's vocabulary of {}; choose "
+                                        "the model's tokenizer or a larger vocab_size",
+                                        token, options.vocab_size));
+      }
+    }
+    if (options.need_known_source && !RuleOfDataSource(prompt.data_source)) {
+      return Wrong(where, fmt::format("{} '{}' has no rule: set reward.type, or name one of the "
+                                      "known sources",
+                                      options.source_key, prompt.data_source));
+    }
+    const auto length = static_cast<int64_t>(prompt.tokens.size());
+    if (length > options.max_prompt_length) {
+      if (options.filter_overlong_prompts || options.truncation == Truncation::kSkip) {
+        ++set.skipped_rows_;
+        return Status::Ok();
+      }
+      if (options.truncation == Truncation::kError) {
+        return Wrong(
+            where, fmt::format("a prompt of {} tokens, more than data.max_prompt_length {}; raise "
+                               "it, set data.filter_overlong_prompts, or set data.truncation to "
+                               "left, right or skip",
+                               length, options.max_prompt_length));
+      }
+      if (options.truncation == Truncation::kLeft)
+        prompt.tokens.erase(prompt.tokens.begin(), prompt.tokens.end() - options.max_prompt_length);
+      prompt.tokens.resize(static_cast<size_t>(options.max_prompt_length));
+    }
+    set.prompts_.push_back(std::move(prompt));
+    return Status::Ok();
+  };
+  for (const std::string& path : files) KEEL_RETURN_IF_ERROR(ReadJsonLines(path, take));
+  if (set.prompts_.empty()) {
+    return Status(StatusCode::kInvalidData, fmt::format("no prompt in {} ({} rows left out)",
+                                                        fmt::join(files, ", "), set.skipped_rows_));
+  }
+  set.Seal();
+  return set;
+}
+
+PromptSet PromptSet::SplitOff(double share, uint64_t seed) {
+  PromptSet apart;
+  const Philox rng(seed, kSplitStream);
+  std::vector<Prompt> stay;
+  for (Prompt& prompt : prompts_) {
+    auto& to = rng.Uniform(static_cast<uint64_t>(prompt.id)) < share ? apart.prompts_ : stay;
+    to.push_back(std::move(prompt));
+  }
+  prompts_ = std::move(stay);
+  Seal();
+  apart.Seal();
+  return apart;
+}
+
+void PromptSet::Seal() {
+  Hasher128 hasher;
+  for (const Prompt& prompt : prompts_) {
+    const auto length = static_cast<int64_t>(prompt.tokens.size());
+    hasher.Update(std::as_bytes(std::span(&prompt.id, 1)));
+    hasher.Update(std::as_bytes(std::span(&length, 1)));
+    hasher.Update(std::as_bytes(std::span(prompt.tokens)));
+    const std::string answer =
+        prompt.data_source + '\0' +
+        prompt.ground_truth.dump(-1, ' ', false, Json::error_handler_t::replace) + '\0';
+    hasher.Update(std::as_bytes(std::span(answer)));
+  }
+  digest_ = hasher.Finish();
+}
+
+}  // namespace keel::trainer::rl

@@ -1,0 +1,70 @@
+// Prompts for RL with what is needed to score their answers, read once at start, the same on every
+// rank. Torch-free.
+//
+// Which prompt comes when is SampleOrder's (trainer/data/sample_order.h) business: the state of a
+// run is the number of prompts all ranks have consumed.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/hash.h"
+#include "common/json.h"
+#include "common/status.h"
+#include "model/tokenizer.h"
+#include "trainer/data/dataset.h"
+
+namespace keel::trainer::rl {
+
+struct PromptOptions {
+  int64_t max_prompt_length = 512;  // tokens
+  Truncation truncation = Truncation::kError;
+  bool filter_overlong_prompts = false;  // leave them out, whatever `truncation` says
+  int64_t vocab_size = 0;                // of the model: larger ids are refused
+  bool need_known_source = false;  // reward.type: auto; a row whose source has no rule is refused
+  std::string prompt_key = "prompt";
+  std::string answer_key = "answer";
+  std::string source_key = "data_source";
+};
+
+struct Prompt {
+  int64_t id = 0;  // its place among all rows of the files; the group's uid within a step
+  std::vector<int32_t> tokens;
+  std::string text;  // the prompt as text, for verifiers and dumps
+  std::string data_source;
+  Json ground_truth;
+  Json extra_info = Json::object();
+};
+
+// Reads JSON Lines. A row is, in this order of preference:
+//   verl's: data_source, prompt (messages or text), ability, reward_model {style, ground_truth},
+//     extra_info;
+//   Keel's: prompt (messages or text) and answer or ground_truth; data_source, extra_info if given;
+//   GSM8K's: question and answer; the data source is openai/gsm8k if none is given.
+// Text is taken as it stands; messages become ChatML with an assistant's turn opened, as in SFT.
+class PromptSet {
+ public:
+  // Errors: kNotFound with the path; kInvalidData with file:line, what was expected, what was
+  // found.
+  static Result<PromptSet> Load(const std::vector<std::string>& files, const PromptOptions& options,
+                                const model::Tokenizer& tokenizer);
+  // Moves a share of the prompts, chosen by hash of (seed, id), into a set of its own.
+  PromptSet SplitOff(double share, uint64_t seed);
+
+  int64_t size() const { return static_cast<int64_t>(prompts_.size()); }
+  const Prompt& Get(int64_t index) const { return prompts_[static_cast<size_t>(index)]; }
+  int64_t skipped_rows() const { return skipped_rows_; }
+  // Tells whether a resumed run has the same prompts, answers and order.
+  const Digest128& digest() const { return digest_; }
+
+ private:
+  void Seal();
+
+  std::vector<Prompt> prompts_;
+  int64_t skipped_rows_ = 0;
+  Digest128 digest_;
+};
+
+}  // namespace keel::trainer::rl
