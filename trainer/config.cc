@@ -283,10 +283,8 @@ std::vector<std::string> ValidateConfig(const Config& c, int world) {
   const auto& optim = c.actor_rollout_ref.actor.optim;
 
   // Not in this release: one place, so that lifting a limit is one line.
-  if (c.trainer.task == "rl" || c.trainer.task == "dpo") {
-    say(fmt::format("trainer.task: {} is not in this release; use pretrain or sft",
-                    c.trainer.task));
-  }
+  if (c.trainer.task == "rl")
+    say("trainer.task: rl is not in this release; use pretrain, sft or dpo");
   if (!megatron.use_distributed_optimizer)
     say("actor_rollout_ref.actor.megatron.use_distributed_optimizer: false is not supported; the "
         "state is always divided over data-parallel ranks");

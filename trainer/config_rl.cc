@@ -222,6 +222,8 @@ std::vector<std::string> ValidateRlConfig(const Config& c, int64_t dp) {
       say("dpo.label_smoothing has no meaning with dpo.loss_type ipo: set it to 0");
     if (c.dpo.preference_loss_weight == 0 && c.dpo.sft_loss_weight == 0)
       say("dpo.preference_loss_weight and dpo.sft_loss_weight are both 0: nothing would be learnt");
+    if (c.trainer.keep_best_ckpts > 0 && c.trainer.keep_best_metric != "val/loss")
+      say("trainer.keep_best_metric: dpo validates by val/loss alone");
     return problems;
   }
   if (c.trainer.task != "rl") return problems;

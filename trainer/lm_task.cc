@@ -15,6 +15,7 @@
 #include "common/hash.h"
 #include "trainer/data/batch.h"
 #include "trainer/data/sample_order.h"
+#include "trainer/device_batch.h"
 #include "trainer/flops.h"
 #include "trainer/lr_schedule.h"
 #include "trainer/metrics.h"
@@ -24,18 +25,6 @@ namespace keel::trainer {
 namespace {
 
 using model::ModelBatch;
-
-ModelBatch ToDevice(const MicroBatch& batch, at::Device device) {
-  ModelBatch out;
-  const auto tensor = [&](const std::vector<int32_t>& values, at::ScalarType type) {
-    return at::tensor(values, at::kInt).to(type).to(device);
-  };
-  out.ids = tensor(batch.ids, at::kLong);
-  out.targets = tensor(batch.targets, at::kLong);
-  out.packing.positions = tensor(batch.positions, at::kInt);
-  out.packing.boundaries = batch.boundaries;
-  return out;
-}
 
 double PeakRssGib() {
   rusage usage{};
@@ -177,13 +166,6 @@ class LmTask {
     return MakeStepBatch(data, at, cursor, count, options);
   }
 
-  std::vector<ModelBatch> ToDeviceAll(const StepBatch& step) {
-    std::vector<ModelBatch> batches;
-    for (const MicroBatch& batch : step.microbatches)
-      batches.push_back(ToDevice(batch, job_.device()));
-    return batches;
-  }
-
   // 5. The steps.
   RunEnd Loop() {
     job_.context().world().Barrier();
@@ -213,7 +195,7 @@ class LmTask {
           std::min(c_.data.train_batch_size, total_samples_ - state_.samples_consumed);
       const StepBatch batch = BatchAt(
           train_, [this](int64_t k) { return order_->At(k); }, state_.samples_consumed, count);
-      const std::vector<ModelBatch> microbatches = ToDeviceAll(batch);
+      const std::vector<ModelBatch> microbatches = ToDevice(batch.microbatches, job_.device());
       StepMetrics m;
       m.data_s = step_watch.Elapsed();
 
@@ -309,7 +291,7 @@ class LmTask {
       const int64_t count = std::min(c_.data.train_batch_size, val_.size() - begin);
       const StepBatch batch = BatchAt(
           val_, [](int64_t k) { return k; }, begin, count);
-      loss += engine_->SummedLoss(ToDeviceAll(batch));
+      loss += engine_->SummedLoss(ToDevice(batch.microbatches, job_.device()));
       targets += batch.loss_tokens;
       tokens += batch.tokens;
     }

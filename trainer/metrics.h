@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <utility>
 
 #include "checkpoint/checkpointer.h"
 #include "common/json.h"
@@ -55,6 +56,9 @@ class MetricsWriter {
   // A save that has ended, of any earlier step, and how many were left out or given up so far.
   void Save(int64_t step, const checkpoint::SaveResult& result, int64_t skipped,
             int64_t superseded);
+  // A line of a task's own.
+  void Write(int64_t step, Json data) { Line(step, std::move(data)); }
+  bool console() const { return console_; }
   // `seconds` include those of moving the weights.
   void Validation(int64_t step, double loss, int64_t tokens, double seconds,
                   const MoveSeconds& moves, Logger& log);

@@ -4,6 +4,7 @@
 
 #include "trainer/job.h"
 #include "trainer/lm_task.h"
+#include "trainer/rl/dpo_task.h"
 
 namespace keel::trainer {
 
@@ -14,6 +15,7 @@ RunEnd RunTraining(const TrainerInputs& inputs, Logger& log) {
                                                  fmt::join(problems, "\n  ")));
   }
   Job job(inputs, log);
+  if (inputs.loaded.config.trainer.task == "dpo") return rl::RunDpoTask(job);
   return RunLmTask(job);
 }
 

@@ -11,7 +11,8 @@ sources = "\n".join(
 )
 wrong = []
 checked = 0
-for page in ("docs/tour.md", "docs/architecture.md", "README.md"):
+for page in ("docs/tour.md", "docs/architecture.md", "docs/algorithms.md", "docs/rewards.md",
+             "README.md"):
     for name in re.findall(r"`([^`\n]+)`", (root / page).read_text()):
         if re.fullmatch(r"(common|parallel|model|checkpoint|trainer|tools|bench|tests|docs|configs)/[\w./*]*", name):
             checked += 1

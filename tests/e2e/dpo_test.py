@@ -1,0 +1,177 @@
+"""`trainer.task: dpo`: against transformers and torch.optim step by step, under every layout, over a
+resume; and that it learns what it is shown."""
+
+import json
+import math
+import os
+import pathlib
+import random
+import unittest
+
+import torch
+from transformers import AutoModelForCausalLM
+
+import checkpoint_files
+import harness
+
+FIXTURES = pathlib.Path(os.environ["KEEL_FIXTURES"])
+VOCAB = 259
+
+
+def write_pairs(path, count=24, seed=7):
+    chance = random.Random(seed)
+    word = lambda low, high: "".join(chance.choice("abcdefgh ") for _ in range(chance.randint(low, high)))
+    rows = [{"prompt": word(2, 9), "chosen": word(1, 8), "rejected": word(1, 8)} for _ in range(count)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return rows
+
+
+class Dpo(harness.Job):
+    def setUp(self):
+        super().setUp()
+        self.pairs = self.folder / "pairs.jsonl"
+        self.rows = write_pairs(self.pairs)
+
+    def dpo(self, name, **changes):
+        base = {
+            "trainer__task": "dpo",
+            "trainer__total_training_steps": 6,
+            "data__train_files": [str(self.pairs)],
+            "data__max_prompt_length": 24,
+            "data__max_response_length": 16,
+            "data__shuffle": False,
+            "actor_rollout_ref__actor__optim__lr_decay_style": "constant",
+            "actor_rollout_ref__actor__optim__lr_warmup_steps": 0,
+            "dpo__beta": 0.3,
+            "dpo__sft_loss_weight": 0.2,
+        }
+        return self.config(name, **{**base, **changes})
+
+    def metrics(self, name):
+        records = [r for r in harness.read_jsonl(self.run_dir(name) / "metrics.jsonl") if "train/loss" in r["data"]]
+        return {record["step"]: record["data"] for record in records}
+
+
+class AgainstTransformers(Dpo):
+    def expected(self, folder, steps, beta=0.3, sft=0.2, batch=4):
+        """Losses, margins and norms of a plain training, sequence by sequence without padding."""
+        torch.manual_seed(0)
+        torch.set_num_threads(1)
+        load = lambda: AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+        model, reference = load(), load().eval()
+        decay = [p for p in model.parameters() if p.dim() >= 2]
+        rest = [p for p in model.parameters() if p.dim() < 2]
+        optimizer = torch.optim.AdamW(
+            [{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}],
+            lr=1e-3, betas=(0.9, 0.95), eps=1e-8,
+        )  # fmt: skip
+
+        def log_prob(network, prompt, answer):
+            ids = torch.tensor([list(prompt.encode()) + list(answer.encode()) + [257]])
+            at = len(prompt.encode())
+            log_p = network(ids).logits[0, at - 1 : -1].log_softmax(-1)
+            return log_p.gather(1, ids[0, at:].unsqueeze(1)).sum(), ids.shape[1] - at
+
+        found = []
+        for step in range(steps):
+            rows = [self.rows[(step * batch + i) % len(self.rows)] for i in range(batch)]
+            preference, nll, tokens, margins = 0.0, 0.0, 0, []
+            for row in rows:
+                chosen, length = log_prob(model, row["prompt"], row["chosen"])
+                rejected, _ = log_prob(model, row["prompt"], row["rejected"])
+                with torch.no_grad():
+                    chosen_ref, _ = log_prob(reference, row["prompt"], row["chosen"])
+                    rejected_ref, _ = log_prob(reference, row["prompt"], row["rejected"])
+                margin = beta * ((chosen - chosen_ref) - (rejected - rejected_ref))
+                preference = preference - torch.nn.functional.logsigmoid(margin) / batch
+                nll, tokens = nll - chosen, tokens + length
+                margins.append(margin.item())
+            loss = preference + sft * nll / tokens
+            optimizer.zero_grad()
+            loss.backward()
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            found.append((loss.item(), norm.item(), sum(margins) / batch))
+        return found
+
+    def test_losses_margins_and_norms(self):
+        model = FIXTURES / "qwen3" / "hf"
+        vocab = json.loads((model / "config.json").read_text())["vocab_size"]
+        self.assertGreaterEqual(vocab, VOCAB)
+        config = self.dpo("run", actor_rollout_ref__model={"path": str(model), "dtype": "float32"})
+        self.train(config)
+        metrics = self.metrics("run")
+        for step, (loss, norm, margin) in enumerate(self.expected(model, 6), start=1):
+            with self.subTest(step=step):
+                self.assertAlmostEqual(metrics[step]["train/loss"], loss, delta=2e-5)
+                self.assertAlmostEqual(metrics[step]["train/grad_norm"], norm, delta=1e-4 * max(1.0, norm))
+                self.assertAlmostEqual(metrics[step]["rewards/margins"], margin, delta=1e-4)
+
+
+class Layouts(Dpo):
+    def test_every_layout_and_offload_gives_the_same(self):
+        self.train(self.dpo("one"))
+        one = self.metrics("one")
+        # Before the first update the model is its reference: exactly ln 2, whatever the data.
+        self.assertEqual(one[1]["rewards/margins"], 0.0)
+        self.assertAlmostEqual(one[1]["train/preference_loss"], math.log(2), delta=1e-12)
+        self.assertNotEqual(one[2]["rewards/margins"], 0.0)
+        for tp, pp, ranks, sequence_parallel in [(2, 1, 2, True), (1, 2, 2, False), (2, 2, 4, True), (1, 1, 2, False)]:
+            name = f"tp{tp}_pp{pp}_{ranks}"
+            with self.subTest(name):
+                actor = "actor_rollout_ref__actor__megatron__"
+                config = self.dpo(
+                    name,
+                    data__micro_batch_size_per_gpu=2,
+                    actor_rollout_ref__ref__megatron__param_offload=True,
+                    **{
+                        actor + "tensor_model_parallel_size": tp,
+                        actor + "pipeline_model_parallel_size": pp,
+                        actor + "sequence_parallel": sequence_parallel,
+                        actor + "param_offload": True,
+                        actor + "optimizer_offload": True,
+                    },
+                )
+                self.train(config, ranks=ranks)
+                many = self.metrics(name)
+                self.assertEqual(sorted(many), sorted(one))
+                for step, data in one.items():
+                    self.assertEqual(many[step]["data/sample_digest"], data["data/sample_digest"])
+                    for key in ("train/loss", "train/grad_norm", "rewards/margins"):
+                        self.assertAlmostEqual(many[step][key], data[key], delta=2e-5 * max(1.0, abs(data[key])))
+
+
+class Course(Dpo):
+    def test_a_resumed_run_is_the_run_that_was_not_stopped(self):
+        self.train(self.dpo("straight", trainer__save_freq=6))
+        self.train(self.dpo("half", trainer__save_freq=1, trainer__total_training_steps=3))
+        self.train(self.dpo("half", trainer__save_freq=1))
+        straight, resumed = self.metrics("straight"), self.metrics("half")
+        self.assertEqual(sorted(resumed), [1, 2, 3, 4, 5, 6])
+        for step in straight:
+            self.assertEqual(harness.stable(resumed[step]), harness.stable(straight[step]), f"step {step}")
+        digests = [checkpoint_files.digests(self.run_dir(name) / "global_step_6") for name in ("straight", "half")]
+        self.assertEqual(*digests)
+
+    def test_learns_what_is_preferred(self):
+        rows = [{"prompt": f"q{i}?", "chosen": "yes", "rejected": "no"} for i in range(24)]
+        self.pairs.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        self.train(self.dpo("run", trainer__total_training_steps=25, trainer__test_freq=25, data__val_split=0.2))
+        metrics = self.metrics("run")
+        self.assertEqual(metrics[25]["rewards/accuracies"], 1.0)
+        self.assertGreater(metrics[25]["rewards/margins"], 0.5)
+        records = harness.read_jsonl(self.run_dir("run") / "metrics.jsonl")
+        [validated] = [r["data"] for r in records if "val/loss" in r["data"]]
+        self.assertEqual(validated["val/rewards/accuracies"], 1.0)
+
+    def test_what_does_not_fit_is_refused(self):
+        done = harness.keel("train", self.dpo("run", dpo__loss_type="ipo", dpo__label_smoothing=0.1))
+        self.assertEqual(done.returncode, 78)
+        self.assertIn("dpo.label_smoothing", done.stderr)
+        done = harness.keel("train", self.dpo("run", data__max_response_length=500))
+        self.assertEqual(done.returncode, 78)
+        self.assertIn("max_position_embeddings", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

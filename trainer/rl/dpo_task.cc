@@ -1,0 +1,385 @@
+#include "trainer/rl/dpo_task.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/fail_point.h"
+#include "common/hash.h"
+#include "trainer/data/sample_order.h"
+#include "trainer/device_batch.h"
+#include "trainer/lr_schedule.h"
+#include "trainer/metrics.h"
+#include "trainer/rl/dpo_loss.h"
+#include "trainer/rl/preference_data.h"
+
+namespace keel::trainer::rl {
+
+namespace {
+
+using model::ModelBatch;
+
+class DpoTask {
+ public:
+  explicit DpoTask(Job& job) : job_(job), c_(job.config()), state_(job.state) {}
+
+  RunEnd Main() {
+    SetUpData();
+    ThrowIfError(FailPoint("trainer.data"));
+    job_.Connect();
+    ThrowIfError(FailPoint("trainer.connected"));
+    BuildModels();
+    ThrowIfError(FailPoint("trainer.model"));
+    OpenCheckpoints();
+    ThrowIfError(FailPoint("trainer.opened"));
+    Resume();
+    return Loop();
+  }
+
+ private:
+  // 1. Model shape, tokenizer, pairs. Bad input ends the run here, before any connection.
+  void SetUpData() {
+    job_.Phase("data");
+    job_.CheckResumePath();
+    tokenizer_ = ValueOrThrow(model::MakeTokenizer(c_.data.tokenizer));
+    const DType stored = job_.dtype() == at::kBFloat16 ? DType::kBF16 : DType::kF32;
+    source_ =
+        ValueOrThrow(ResolveModel(c_.actor_rollout_ref.model.path.value_or(""),
+                                  c_.actor_rollout_ref.model.config, stored, tokenizer_.get()));
+    const int64_t longest = c_.data.max_prompt_length + c_.data.max_response_length;
+    if (longest - 1 > source_.config.max_position_embeddings) {
+      throw Error(StatusCode::kConfig,
+                  fmt::format("data.max_prompt_length {} and data.max_response_length {} need {} "
+                              "positions, the model's max_position_embeddings is {}",
+                              c_.data.max_prompt_length, c_.data.max_response_length, longest - 1,
+                              source_.config.max_position_embeddings));
+    }
+    PreferenceOptions options;
+    options.max_prompt_length = c_.data.max_prompt_length;
+    options.max_response_length = c_.data.max_response_length;
+    options.truncation = c_.data.truncation == "right"  ? Truncation::kRight
+                         : c_.data.truncation == "left" ? Truncation::kLeft
+                         : c_.data.truncation == "skip" ? Truncation::kSkip
+                                                        : Truncation::kError;
+    options.vocab_size = source_.config.vocab_size;
+    options.prompt_key = c_.data.prompt_key;
+    options.chosen_key = c_.data.chosen_key;
+    options.rejected_key = c_.data.rejected_key;
+    train_ = ValueOrThrow(PreferenceSet::Load(c_.data.train_files, options, *tokenizer_));
+    if (!c_.data.val_files.empty())
+      val_ = ValueOrThrow(PreferenceSet::Load(c_.data.val_files, options, *tokenizer_));
+    const auto seed = static_cast<uint64_t>(c_.trainer.seed);
+    if (c_.data.val_split > 0) val_ = train_.SplitOff(c_.data.val_split, seed);
+    if (train_.size() == 0)
+      throw Error(StatusCode::kInvalidData, "data.val_split leaves no pair to train on");
+    order_ = std::make_unique<SampleOrder>(train_.size(), seed, c_.data.shuffle);
+    identity_ = {train_.digest().ToHex(), train_.size(), c_.trainer.seed, c_.data.shuffle};
+    if (c_.trainer.total_training_steps) {
+      total_steps_ = *c_.trainer.total_training_steps;
+      total_pairs_ = total_steps_ * c_.data.train_batch_size;
+    } else {
+      total_pairs_ = std::max<int64_t>(
+          1, std::llround(*c_.trainer.total_epochs * static_cast<double>(train_.size())));
+      total_steps_ = (total_pairs_ + c_.data.train_batch_size - 1) / c_.data.train_batch_size;
+    }
+    loss_.beta = c_.dpo.beta;
+    loss_.type = ValueOrThrow(ParseDpoLossType(c_.dpo.loss_type));
+    loss_.label_smoothing = c_.dpo.label_smoothing;
+    loss_.preference_loss_weight = c_.dpo.preference_loss_weight;
+    loss_.sft_loss_weight = c_.dpo.sft_loss_weight;
+    job_.log().Info("data: {} pairs to train on, {} to validate on, {} rows left out; {} steps",
+                    train_.size(), val_.size(), train_.skipped_rows(), total_steps_);
+  }
+
+  // 2. The model that learns, and the reference: weights alone.
+  void BuildModels() {
+    job_.Phase("model");
+    const MegatronSection& megatron = job_.actor().megatron;
+    TrainEngineOptions options = job_.EngineOptions(megatron, job_.actor().optim);
+    pad_to_multiple_ = options.sequence_parallel ? megatron.tensor_model_parallel_size : 1;
+    actor_ = std::make_unique<TrainEngine>(job_.context(), source_.config, options);
+    job_.FillWeights(source_, *actor_);
+    options.inference = true;
+    options.offload = {c_.actor_rollout_ref.ref.megatron.param_offload, false, false};
+    reference_ = std::make_unique<TrainEngine>(job_.context(), source_.config, options);
+    job_.FillWeights(source_, *reference_);
+    actor_->OffloadIdle();
+    reference_->OffloadIdle();
+    job_.log().Info("memory: {}", actor_->residency().Report());
+  }
+
+  // 3. The run's folder.
+  void OpenCheckpoints() {
+    job_.OpenCheckpoints();
+    job_.set_snapshot([this] { return Snapshot(); });
+    actor_->set_before_write([this](const void* begin, size_t bytes) {
+      (void)job_.checkpointer().WaitFree(begin, bytes);
+    });
+    if (c_.trainer.save_freq > 0) job_.PrepareSaves();
+  }
+
+  // 4. State of an earlier start, if asked for and there.
+  void Resume() {
+    checkpoint::LoadRequest request;
+    actor_->CopyToHost();
+    request.roles = {{"actor", actor_->ModelTable(true), actor_->OptimizerTable(true)}};
+    request.contents = ContentsOf(job_.actor().checkpoint.load_contents);
+    request.config_digest = source_.config.Digest();
+    if (auto record = job_.Load(request)) {
+      actor_->CopyToDevice();
+      if (!request.contents.optimizer) actor_->WeightsChanged();
+      if (request.contents.extra) {
+        state_ = ValueOrThrow(ParseRunState(record->documents["trainer_state.json"],
+                                            record->documents["data_state.json"], identity_));
+      }
+      job_.log().Info("resumed from {} at step {} ({} pairs consumed) in {:.2f} s",
+                      record->directory, state_.step, state_.samples_consumed, record->total_s);
+    } else if (c_.trainer.resume_mode != "disable") {
+      job_.log().Info("no checkpoint in {}: starting from the beginning",
+                      c_.trainer.default_local_dir);
+    }
+    job_.OpenMetrics();
+  }
+
+  PreferenceBatch BatchAt(const PreferenceSet& data, const std::function<int64_t(int64_t)>& at,
+                          int64_t cursor, int64_t count) const {
+    BatchOptions options;
+    options.batch_size = c_.data.train_batch_size;
+    options.micro_batch_size = c_.data.micro_batch_size_per_gpu;
+    options.dp_rank = job_.context().dp_rank();
+    options.dp = job_.context().layout().dp();
+    options.pad_to_multiple = pad_to_multiple_;
+    return MakePreferenceBatch(data, at, cursor, count, options);
+  }
+
+  // The reference's log-probabilities by micro-batch, on ranks of the last stage.
+  std::vector<at::Tensor> ReferenceLogProbs(const std::vector<ModelBatch>& batches) {
+    std::vector<at::Tensor> found(batches.size());
+    reference_->Evaluate(batches, [&](int m, const at::Tensor& hidden, const auto&) {
+      const auto i = static_cast<size_t>(m);
+      found[i] = reference_->decoder().LogProbs(hidden, batches[i].targets);
+      return found[i].sum();
+    });
+    return found;
+  }
+
+  // The loss of a micro-batch; adds to `sums` on one rank of each TP group.
+  TrainEngine::LossFunction LossOf(const std::vector<ModelBatch>& batches,
+                                   const std::vector<at::Tensor>& reference,
+                                   const DpoDenominators& counts, DpoSums& sums) {
+    return [this, &batches, &reference, counts, &sums](
+               int m, const at::Tensor& hidden, const model::Decoder::ReadyCallback& on_ready) {
+      const ModelBatch& batch = batches[static_cast<size_t>(m)];
+      DpoInputs in;
+      in.layout = {batch.targets.ne(parallel::kIgnoreTarget), batch.packing.boundaries};
+      in.log_probs =
+          actor_->decoder()
+              .LogProbsWithGradient(hidden, batch.targets, 1.0, /*with_entropy=*/false, on_ready)
+              .log_probs;
+      in.ref_log_probs = reference[static_cast<size_t>(m)];
+      const DpoResult result = DpoLoss(in, loss_, counts);
+      if (job_.context().tp_rank() == 0) sums += result.sums;
+      return result.loss;
+    };
+  }
+
+  // Over all ranks.
+  DpoSums Total(const DpoSums& mine) {
+    at::Tensor sums = at::tensor({mine.preference_loss, mine.sft_loss, mine.chosen_rewards,
+                                  mine.rejected_rewards, mine.accurate, mine.pairs},
+                                 at::kDouble)
+                          .to(job_.device());
+    job_.context().world().AllReduce(sums);
+    sums = sums.cpu();
+    const double* v = sums.const_data_ptr<double>();
+    return {v[0], v[1], v[2], v[3], v[4], v[5]};
+  }
+
+  // 5. The steps.
+  RunEnd Loop() {
+    job_.context().world().Barrier();
+    const LrScheduleOptions schedule = job_.Schedule(job_.actor().optim, total_steps_);
+    if (c_.trainer.val_before_train && state_.step == 0) Validate();
+    double mean_step_s = 0;
+    while (state_.step < total_steps_) {
+      const int64_t step = state_.step + 1;
+      job_.log().set_step(step);
+      job_.context().set_step(step);
+      job_.Phase("train", step);
+      const Stopwatch watch;
+      ThrowIfError(FailPoint("step.begin"));
+
+      // 5.1 Pairs at the global cursor, and what the reference makes of them.
+      const int64_t count =
+          std::min(c_.data.train_batch_size, total_pairs_ - state_.samples_consumed);
+      const PreferenceBatch batch = BatchAt(
+          train_, [this](int64_t k) { return order_->At(k); }, state_.samples_consumed, count);
+      const std::vector<ModelBatch> microbatches = ToDevice(batch.microbatches, job_.device());
+      const std::vector<at::Tensor> reference = ReferenceLogProbs(microbatches);
+      const double reference_s = watch.Elapsed();
+
+      // 5.2 Forward, backward, update.
+      const double lr = LearningRate(schedule, step);
+      DpoSums sums;
+      const StepResult result = actor_->Step(
+          microbatches, LossOf(microbatches, reference, {batch.pairs, batch.chosen_tokens}, sums),
+          lr, state_.optimizer_steps + 1, {job_.WantsToStop(mean_step_s), job_.saving()});
+      ThrowIfError(FailPoint("step.end"));
+
+      // 5.3 The state after the step.
+      state_.step = step;
+      state_.samples_consumed += count;
+      state_.tokens_consumed += batch.tokens;
+      if (result.skipped) {
+        ++state_.skipped_steps;
+        ++state_.consecutive_skips;
+      } else {
+        ++state_.optimizer_steps;
+        state_.consecutive_skips = 0;
+      }
+
+      // 5.4 Metrics.
+      const DpoSums total = Total(sums);
+      const double step_s = watch.Elapsed();
+      mean_step_s = mean_step_s == 0 ? step_s : 0.9 * mean_step_s + 0.1 * step_s;
+      WriteStep(result, total, batch, lr, reference_s, step_s, count);
+      job_.AfterStep(step_s);
+      if (state_.consecutive_skips >= c_.trainer.max_consecutive_skips) {
+        throw Error(StatusCode::kInvalidData,
+                    fmt::format("loss or gradient norm was not finite in {} steps in a row up to "
+                                "step {} (loss {}, norm {}); lower "
+                                "actor_rollout_ref.actor.optim.lr or look at the data, and resume "
+                                "from an older checkpoint",
+                                state_.consecutive_skips, step, result.loss, result.grad_norm));
+      }
+
+      // 5.5 Validate and save when due.
+      const bool last = step == total_steps_;
+      if (c_.trainer.test_freq > 0 && (step % c_.trainer.test_freq == 0 || last)) Validate();
+      if ((last || result.stop) && c_.trainer.save_freq > 0) {
+        job_.SaveLast(last);
+      } else if (job_.SaveDue(last)) {
+        job_.Save(result.busy);
+      }
+      if (result.stop && !last) return job_.Preempted();
+    }
+    if (state_.step == total_steps_) job_.log().Info("all {} steps are done", total_steps_);
+    job_.Finish();
+    return RunEnd::kFinished;
+  }
+
+  void WriteStep(const StepResult& result, const DpoSums& sums, const PreferenceBatch& batch,
+                 double lr, double reference_s, double step_s, int64_t count) {
+    MetricsWriter* metrics = job_.metrics();
+    if (metrics == nullptr) return;
+    const auto number = [](double x) { return std::isfinite(x) ? Json(x) : Json("nan"); };
+    Json data = {{"train/loss", number(result.loss)},
+                 {"train/grad_norm", number(result.grad_norm)},
+                 {"train/lr", lr}};
+    for (const auto& [name, value] : sums.Metrics()) data[name] = number(value);
+    std::vector<int64_t> ids;
+    for (int64_t i = 0; i < count; ++i)
+      ids.push_back(train_.Get(order_->At(state_.samples_consumed - count + i)).id);
+    data["data/samples_consumed"] = state_.samples_consumed;
+    data["data/sample_digest"] = Hash128(std::as_bytes(std::span(ids))).ToHex();
+    data["n_tokens_seen"] = state_.tokens_consumed;
+    data["skipped_steps"] = state_.skipped_steps;
+    data["throughput(tps)"] = static_cast<double>(batch.tokens) / step_s;
+    data["timing_s/ref"] = reference_s;
+    data["timing_s/step"] = step_s;
+    data["timing_s/param_load"] = result.moves.param_load;
+    data["timing_s/param_offload"] = result.moves.param_offload;
+    data["timing_s/optimizer_load"] = result.moves.optimizer_load;
+    data["timing_s/optimizer_offload"] = result.moves.optimizer_offload;
+    if (const double saved = job_.TakeBlockedSeconds(); saved > 0)
+      data["timing_s/save_checkpoint"] = saved;
+    metrics->Write(state_.step, std::move(data));
+    const bool show =
+        state_.step % c_.trainer.log_freq == 0 || state_.step == 1 || state_.step == total_steps_;
+    if (!metrics->console() || !show) return;
+    const auto shown = sums.Metrics();
+    job_.log().Info(
+        "step {}/{}  loss {:>8.4f}  norm {:>8.3f}  margin {:>7.4f}  accuracy {:.3f}  {}",
+        state_.step, total_steps_, result.loss, result.grad_norm, shown.at("rewards/margins"),
+        shown.at("rewards/accuracies"), result.skipped ? "SKIPPED: loss or norm not finite" : "");
+  }
+
+  void Validate() {
+    if (val_.size() == 0) return;
+    job_.Phase("validate");
+    const Stopwatch watch;
+    DpoDenominators counts;
+    for (int64_t i = 0; i < val_.size(); ++i) {
+      const auto& learn = val_.Get(i).chosen.learn;
+      counts.chosen_tokens += std::count(learn.begin() + 1, learn.end(), 1);
+    }
+    counts.pairs = val_.size();
+    DpoSums sums;
+    for (int64_t begin = 0; begin < val_.size(); begin += c_.data.train_batch_size) {
+      const int64_t count = std::min(c_.data.train_batch_size, val_.size() - begin);
+      const PreferenceBatch batch = BatchAt(
+          val_, [](int64_t k) { return k; }, begin, count);
+      const auto microbatches = ToDevice(batch.microbatches, job_.device());
+      const auto reference = ReferenceLogProbs(microbatches);
+      actor_->Evaluate(microbatches, LossOf(microbatches, reference, counts, sums));
+    }
+    const DpoSums total = Total(sums);
+    const double loss = loss_.preference_loss_weight * total.preference_loss +
+                        loss_.sft_loss_weight * total.sft_loss;
+    validated_.reset();
+    if (std::isfinite(loss)) validated_ = {state_.step, loss};
+    MetricsWriter* metrics = job_.metrics();
+    if (metrics == nullptr) return;
+    Json data = {{"val/loss", std::isfinite(loss) ? Json(loss) : Json("nan")},
+                 {"timing_s/testing", watch.Elapsed()}};
+    for (const auto& [name, value] : total.Metrics())
+      if (name.rfind("rewards/", 0) == 0) data["val/" + name] = value;
+    metrics->Write(state_.step, std::move(data));
+    if (metrics->console()) {
+      job_.log().Info("validation  loss {:.4f}  accuracy {:.3f}  ({} pairs)", loss,
+                      total.Metrics().at("rewards/accuracies"), val_.size());
+    }
+  }
+
+  checkpoint::SaveRequest Snapshot() {
+    actor_->CopyToHost();
+    checkpoint::SaveRequest request = job_.NewSaveRequest(source_);
+    request.roles = {{"actor", actor_->ModelTable(false), actor_->OptimizerTable(false),
+                      actor_->ModelOnHost(), actor_->OptimizerOnHost()}};
+    if (validated_ && validated_->first == state_.step) request.metric = validated_->second;
+    if (job_.rank0()) {
+      request.documents.push_back({"trainer_state.json", TrainerStateJson(state_), true});
+      request.documents.push_back({"data_state.json", DataStateJson(state_, identity_), true});
+    }
+    return request;
+  }
+
+  Job& job_;
+  const Config& c_;
+  RunState& state_;
+  std::unique_ptr<model::Tokenizer> tokenizer_;
+  ModelSource source_;
+  PreferenceSet train_, val_;
+  std::unique_ptr<SampleOrder> order_;
+  DataIdentity identity_;
+  DpoOptions loss_;
+  int64_t total_steps_ = 0;
+  int64_t total_pairs_ = 0;
+  int64_t pad_to_multiple_ = 1;
+  std::unique_ptr<TrainEngine> actor_, reference_;
+  std::optional<std::pair<int64_t, double>> validated_;  // step and loss
+};
+
+}  // namespace
+
+RunEnd RunDpoTask(Job& job) { return DpoTask(job).Main(); }
+
+}  // namespace keel::trainer::rl
