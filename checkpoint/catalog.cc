@@ -39,6 +39,11 @@ Result<std::vector<std::string>> ForeignEntries(const FileSystem& fs, std::strin
   return foreign;
 }
 
+bool IsUnusable(const Status& status) {
+  return status.code() == StatusCode::kDataLoss || status.code() == StatusCode::kInvalidData ||
+         status.code() == StatusCode::kNotFound;
+}
+
 Result<std::vector<CatalogEntry>> ListCheckpoints(const FileSystem& fs) {
   KEEL_ASSIGN_OR_RETURN(const std::vector<FileInfo> names, fs.List("."));
   std::vector<CatalogEntry> entries;

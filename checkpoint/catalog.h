@@ -19,6 +19,10 @@ struct CatalogEntry {
   Status status;                     // why not
 };
 
+// Whether the reason why there is no manifest lies in what the directory holds. Otherwise it could
+// not be read this time, and what it holds is not known.
+bool IsUnusable(const Status& status);
+
 // The directories named global_step_<N>, the newest commit first: by the manifests' sequence
 // numbers, so that a run that went back to an earlier step resumes from what it did last. Those
 // without a valid manifest come last, by step. Links and files of such names are not listed.

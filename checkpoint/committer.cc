@@ -19,6 +19,11 @@ namespace {
 constexpr auto kNoReplace = FileSystem::RenameMode::kNoReplace;
 constexpr std::string_view kRoot = ".";
 
+// What ReplaceFileDurably leaves of the tracker when it is interrupted.
+bool IsHalfWrittenText(const FileInfo& info) {
+  return info.kind == FileKind::kFile && info.name == fmt::format("{}.tmp", kTrackerName);
+}
+
 }  // namespace
 
 Result<std::string> Committer::Begin(int64_t step, const std::string& save_id,
@@ -54,34 +59,35 @@ Status Committer::Publish(const std::string& temporary, const Manifest& manifest
   const std::string final_name = StepDirectory(manifest.step);
   std::string moved_to;
   KEEL_RETURN_IF_ERROR(MoveExistingAside(manifest, &moved_to));
-  const auto restore = [&](const Status& cause) {
-    if (moved_to.empty()) return cause;
-    (void)fs_.Rename(moved_to, final_name, kNoReplace);
-    (void)fs_.SyncDirectory(kRoot);
+  bool renamed = false;
+  const auto undo = [&](const Status& cause) {
+    if (renamed) (void)fs_.Rename(final_name, temporary, kNoReplace);
+    if (!moved_to.empty()) (void)fs_.Rename(moved_to, final_name, kNoReplace);
+    // Until the disk has taken back the name, a power cut may bring the step back, and then it must
+    // be whole: nothing in it may be removed.
+    if ((renamed || !moved_to.empty()) && !fs_.SyncDirectory(kRoot).ok() && renamed)
+      withdrawn_ = temporary;
     return cause;
   };
 
   // 3. The one rename that makes the step visible, and its durability.
   Status status = fs_.Rename(temporary, final_name, kNoReplace);
-  if (!status.ok()) return restore(status);
+  if (!status.ok()) return undo(status);
+  renamed = true;
   status = FailPoint("commit.renamed");
   if (status.ok()) status = fs_.SyncDirectory(kRoot);
   if (status.ok()) status = FailPoint("commit.synced");
-  if (!status.ok()) {
-    (void)fs_.Rename(final_name, temporary, kNoReplace);
-    return restore(status);
-  }
+  if (!status.ok()) return undo(status);
 
   // 4. What it replaced may go, if the new one is whole.
   const std::optional<Scratch> scratch = ParseScratchDirectory(moved_to);
   if (!scratch) return Status::Ok();
   const VerifyReport report = VerifyCheckpoint(fs_, final_name, 1);
   if (!report.problems.empty()) {
-    (void)fs_.Rename(final_name, temporary, kNoReplace);
-    return restore(Status(StatusCode::kDataLoss,
-                          fmt::format("{}: read back before its earlier version was to be removed, "
-                                      "which is restored: {}",
-                                      final_name, report.problems.front())));
+    return undo(Status(StatusCode::kDataLoss,
+                       fmt::format("{}: read back before its earlier version was to be removed, "
+                                   "which is restored: {}",
+                                   final_name, report.problems.front())));
   }
   if (const Status removed = RemoveReplaced(moved_to, manifest.step, manifest.save_id);
       !removed.ok()) {
@@ -108,12 +114,15 @@ Status Committer::MoveExistingAside(const Manifest& successor, std::string* move
     return there.status().code() == StatusCode::kNotFound ? Status::Ok() : there.status();
   }
   const Result<Manifest> manifest = ReadManifest(fs_, final_name);
+  // What cannot be read this time may be a good checkpoint, and must keep its name.
+  if (!manifest.ok() && !IsUnusable(manifest.status())) return manifest.status();
+  KEEL_ASSIGN_OR_RETURN(const bool pinned, LookForPin(fs_, final_name));
   std::string kept_because;
   if (!manifest.ok()) {
     kept_because = fmt::format("is not a valid checkpoint ({})", manifest.status().message());
   } else if (manifest->run_id != successor.run_id) {
     kept_because = fmt::format("is of another run ({})", manifest->run_id);
-  } else if (IsPinned(fs_, final_name)) {
+  } else if (pinned) {
     kept_because = "is pinned";
   } else {
     KEEL_ASSIGN_OR_RETURN(const std::vector<std::string> foreign,
@@ -142,6 +151,11 @@ Status Committer::MoveExistingAside(const Manifest& successor, std::string* move
 }
 
 void Committer::Abort(const std::string& temporary) {
+  if (temporary == withdrawn_) {
+    log_.Warning("{} of a failed save is left until the next start, since {} cannot be synced",
+                 temporary, fs_.Describe(kRoot));
+    return;
+  }
   if (const Status status = RemoveTree(fs_, temporary);
       !status.ok() && status.code() != StatusCode::kNotFound) {
     log_.Warning("{} of a failed save could not be removed, the next start will try again: {}",
@@ -151,7 +165,20 @@ void Committer::Abort(const std::string& temporary) {
 
 Status Committer::CollectDebris() {
   KEEL_ASSIGN_OR_RETURN(const std::vector<FileInfo> names, fs_.List(kRoot));
+  // What the last run renamed and did not sync may have its old name again after a power cut: that
+  // must be settled before anything is removed that could then be missed.
+  if (std::any_of(names.begin(), names.end(),
+                  [](const FileInfo& info) { return ParseScratchDirectory(info.name); })) {
+    KEEL_RETURN_IF_ERROR(fs_.SyncDirectory(kRoot));
+  }
   for (const FileInfo& info : names) {
+    if (IsHalfWrittenText(info)) {
+      if (const Status status = fs_.Remove(info.name); !status.ok()) {
+        log_.Warning("{}, left by an interrupted run, could not be removed: {}",
+                     fs_.Describe(info.name), status.message());
+      }
+      continue;
+    }
     const std::optional<Scratch> scratch = ParseScratchDirectory(info.name);
     if (!scratch || info.kind != FileKind::kDirectory) continue;
     if (scratch->kind == ScratchKind::kReplaced) {

@@ -51,6 +51,7 @@ class Committer {
   Status CollectReplaced(const std::string& replaced, int64_t step, const std::string& save_id);
   FileSystem& fs_;
   Logger& log_;
+  std::string withdrawn_;  // a temporary directory that may still turn up as a step
 };
 
 }  // namespace keel::checkpoint

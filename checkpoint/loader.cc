@@ -225,6 +225,8 @@ Result<std::vector<std::string>> Loader::ListCandidates(const LoadRequest& reque
       // Intact, but of a version or kind that this build does not read: going back to an older step
       // would lose work that another build of Keel can resume.
       return Stop(entry.status.message());
+    } else if (entry.status.code() == StatusCode::kExhausted) {
+      return entry.status;  // nothing is known of it: the same holds
     } else {
       skipped->push_back({entry.directory, entry.status.message()});
     }
@@ -401,6 +403,7 @@ Status Loader::OpenReader(Attempt* attempt) const {
                       fmt::format("{}: this rank sees another manifest than rank 0",
                                   fs_.Describe(candidate.directory)));
     }
+    if (status.code() == StatusCode::kExhausted) return status;
     if (watch.Elapsed() * 1000 >= static_cast<double>(options_.visibility_grace.count())) {
       return Status(StatusCode::kDataLoss, status.message());
     }

@@ -30,7 +30,9 @@ Status Refuse(std::string_view where, std::string_view what) {
 
 Result<Digest128> GetDigest(const Json& object, std::string_view key, std::string_view where) {
   KEEL_ASSIGN_OR_RETURN(const std::string hex, GetString(object, key, where));
-  return Digest128::FromHex(hex);
+  const Result<Digest128> digest = Digest128::FromHex(hex);
+  if (!digest.ok()) return digest.status().WithContext(fmt::format("{}: '{}'", where, key));
+  return digest;
 }
 
 Result<int64_t> GetSize(const Json& object, std::string_view key, std::string_view where) {
@@ -78,7 +80,9 @@ Result<Contents> ParseContents(const Json& root, std::string_view where) {
     return Refuse(where, "'contents' is not a list");
   }
   Contents contents{false, false, false, false};
-  for (const Json& name : root.at("contents")) {
+  for (const Json& entry : root.at("contents")) {
+    // Compared as strings: the library's own comparison allocates, and may not throw.
+    const std::string name = entry.is_string() ? entry.get<std::string>() : std::string();
     if (name == "model")
       contents.model = true;
     else if (name == "optimizer")
@@ -88,7 +92,7 @@ Result<Contents> ParseContents(const Json& root, std::string_view where) {
     else if (name == "hf_model")
       contents.hf_model = true;
     else
-      return Refuse(where, fmt::format("unknown content {}", name.dump()));
+      return Refuse(where, fmt::format("unknown content {}", entry.dump()));
   }
   return contents;
 }

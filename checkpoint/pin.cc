@@ -16,7 +16,15 @@ std::string PinPath(std::string_view directory) {
 }  // namespace
 
 bool IsPinned(const FileSystem& fs, std::string_view directory) {
-  return fs.Stat(PinPath(directory)).status().code() != StatusCode::kNotFound;
+  const Result<bool> pin = LookForPin(fs, directory);
+  return !pin.ok() || *pin;
+}
+
+Result<bool> LookForPin(const FileSystem& fs, std::string_view directory) {
+  const Status status = fs.Stat(PinPath(directory)).status();
+  if (status.ok()) return true;
+  if (status.code() == StatusCode::kNotFound) return false;
+  return status;
 }
 
 Status PinCheckpoint(FileSystem& fs, std::string_view directory, const Clock& clock) {

@@ -14,6 +14,8 @@ namespace keel::checkpoint {
 
 // Anything of that name counts, and so does one that cannot be looked at: in doubt it is pinned.
 bool IsPinned(const FileSystem& fs, std::string_view directory);
+// The same, with the doubt as an error.
+Result<bool> LookForPin(const FileSystem& fs, std::string_view directory);
 
 // Durable when it returns; a checkpoint that is pinned already stays so. kNotFound when there is no
 // valid checkpoint, or it is just being removed.

@@ -71,10 +71,15 @@ namespace {
 void CollectTrash(FileSystem& fs, Logger& log) {
   const Result<std::vector<FileInfo>> names = fs.List(".");
   if (!names.ok()) return;  // the pass itself reports it
+  bool synced = false;
   for (const FileInfo& info : *names) {
     const std::optional<Scratch> scratch = ParseScratchDirectory(info.name);
     if (!scratch || scratch->kind != ScratchKind::kTrash || info.kind != FileKind::kDirectory)
       continue;
+    // Its renaming may be what failed: a checkpoint must not lose files while a power cut can still
+    // bring it back.
+    if (!synced && !fs.SyncDirectory(".").ok()) return;
+    synced = true;
     if (const Status status = RemoveTree(fs, info.name); !status.ok()) {
       log.Warning("{} could not be removed: {}", fs.Describe(info.name), status.message());
     }

@@ -31,11 +31,6 @@ constexpr int64_t kMeasureBytes = int64_t{16} << 20;
 // How often a rank that writes looks whether the save has failed elsewhere.
 constexpr double kLookEvery_s = 0.25;
 
-std::string NewSaveId() {
-  std::random_device entropy;
-  return MakeSaveId((uint64_t{entropy()} << 32) | entropy());
-}
-
 std::string KeyOf(const std::string& tag, Message message, int from, int to) {
   return fmt::format("{}/{}/{}-{}", tag, MessageName(message), from, to);
 }
@@ -54,17 +49,24 @@ struct Saver::Running {
 };
 
 Saver::Saver(FileSystem& fs, Coordinator& coordinator, const Clock& clock, Logger& log,
-             const CheckpointOptions& options, std::function<Status()> guard)
+             const CheckpointOptions& options, std::function<Status()> guard,
+             std::function<uint64_t()> entropy)
     : fs_(fs),
       coordinator_(coordinator),
       clock_(clock),
       log_(log),
       options_(options),
       guard_(std::move(guard)),
+      entropy_(std::move(entropy)),
       planner_(coordinator),
       committer_(fs, log) {}
 
 Saver::~Saver() = default;
+
+uint64_t Saver::SystemEntropy() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
 
 RetentionPolicy Saver::Policy() const {
   RetentionPolicy policy = options_.retention;
@@ -87,7 +89,8 @@ Result<DiskForecast> Saver::Prepare(const std::string& tag, Snapshot& snapshot) 
     const Status status = Guarded([&]() -> Status {
       KEEL_ASSIGN_OR_RETURN(order.forecast,
                             Forecast(PredictBytes(request, *plan, options_.chunk_bytes)));
-      const std::string probe = ScratchDirectory(ScratchKind::kTemporary, 0, NewSaveId());
+      const std::string probe =
+          ScratchDirectory(ScratchKind::kTemporary, 0, MakeSaveId(entropy_()));
       KEEL_RETURN_IF_ERROR(fs_.MakeDirectory(probe));
       const Result<bool> direct = ChooseDirect(plan->largest_rank_bytes, probe);
       committer_.Abort(probe);
@@ -300,7 +303,7 @@ Result<std::string> Saver::Begin(Running* running) {
   // Room for all of it, as far as the file system tells: better now than after minutes of writing.
   KEEL_RETURN_IF_ERROR(CheckRoom(running->record->predicted_bytes));
   SaveOrder& order = running->order;
-  order.save_id = NewSaveId();
+  order.save_id = MakeSaveId(entropy_());
   order.read_back = NeedsReadBack(request);
   KEEL_ASSIGN_OR_RETURN(order.temporary, committer_.Begin(request.step, order.save_id,
                                                           DirectoriesOf(request, *running->plan)));

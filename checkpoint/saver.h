@@ -29,9 +29,10 @@ namespace keel::checkpoint {
 class Saver {
  public:
   // All must outlive this. `guard` is asked on rank 0 right before a step is published: not ok when
-  // this run does not own its directory any more.
+  // this run does not own its directory any more. `entropy` gives 64 random bits for a save id.
   Saver(FileSystem& fs, Coordinator& coordinator, const Clock& clock, Logger& log,
-        const CheckpointOptions& options, std::function<Status()> guard);
+        const CheckpointOptions& options, std::function<Status()> guard,
+        std::function<uint64_t()> entropy = SystemEntropy);
   ~Saver();
 
   // Plans, chooses the back-end, makes the staging memory that saves of this state need, and looks
@@ -48,6 +49,8 @@ class Saver {
 
  private:
   struct Running;  // one Run
+
+  static uint64_t SystemEntropy();
 
   CommitProtocol::Event Perform(const CommitProtocol::Action& action, Running* running);
   Status Send(const CommitProtocol::Action& action, const Running& running);
@@ -80,6 +83,7 @@ class Saver {
   Logger& log_;
   const CheckpointOptions& options_;
   const std::function<Status()> guard_;
+  const std::function<uint64_t()> entropy_;
   SavePlanner planner_;
   Committer committer_;
   std::unique_ptr<SnapshotWriter> writer_;

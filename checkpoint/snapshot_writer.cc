@@ -83,6 +83,9 @@ struct SnapshotWriter::Pool {
                                 bytes));
     }
     std::memset(block.get(), 0, static_cast<size_t>(bytes));  // faults the pages in, once
+    // What follows cannot fail half-way, which would leave slots of memory that is gone.
+    slots.reserve(wanted);
+    blocks.reserve(blocks.size() + 1);
     for (size_t i = 0; i < more; ++i)
       slots.push_back(block.get() + static_cast<int64_t>(i) * slot_bytes);
     blocks.push_back(std::move(block));
@@ -107,7 +110,7 @@ class SnapshotWriter::Job {
   }
 
   ~Job() {
-    Fail(Status(StatusCode::kCancelled, "the save was abandoned"));
+    Fail(Status(StatusCode::kCancelled, "abandoned"));  // short: takes no memory
     Join();
   }
 
@@ -327,11 +330,11 @@ class SnapshotWriter::Job {
     return Submit({file_, offset_, {}, kNoBuffer, kNoPiece});
   }
 
-  void Fail(const Status& status) {
+  void Fail(Status status) {
     {
       const std::lock_guard lock(mutex_);
       if (!failure_.ok()) return;
-      failure_ = status;
+      failure_ = std::move(status);
       changed_.notify_all();
     }
     if (hooks_.gave_up) hooks_.gave_up();
@@ -380,8 +383,9 @@ class SnapshotWriter::Job {
   void WriteFront(std::unique_lock<std::mutex>& lock) {
     const Item item = queue_.front();
     queue_.pop_front();
-    Status status = failure_;
-    if (status.ok()) {
+    Status status;
+    const bool failed = !failure_.ok();
+    if (!failed) {
       lock.unlock();
       try {
         status = WriteItem(item);
@@ -404,6 +408,7 @@ class SnapshotWriter::Job {
     }
     changed_.notify_all();
     lock.unlock();
+    if (failed) return lock.lock();
     if (status.ok() && releases && hooks_.released) hooks_.released(item.file, item.piece);
     if (status.ok() && finishes) {
       try {
@@ -412,7 +417,7 @@ class SnapshotWriter::Job {
         status = Status(StatusCode::kInternal, e.what());
       }
     }
-    if (!status.ok()) Fail(status);
+    if (!status.ok()) Fail(std::move(status));
     lock.lock();
   }
 
@@ -478,7 +483,7 @@ SnapshotWriter::SnapshotWriter(FileSystem& fs, IoBackend backend, int64_t chunk_
     : fs_(fs),
       backend_(backend),
       chunk_bytes_(RoundUp(chunk_bytes)),
-      writers_(std::max(1, writers)),
+      writers_(writers),
       pool_(std::make_unique<Pool>()) {}
 
 SnapshotWriter::~SnapshotWriter() = default;
@@ -508,6 +513,7 @@ int64_t SnapshotWriter::pool_bytes() const {
 }
 
 Status SnapshotWriter::Stage(std::vector<FileToWrite> files, WriteHooks hooks) {
+  if (writers_ == 0) return Status(StatusCode::kUnavailable, "no thread to copy on");
   if (pool_->slots.size() < 2) KEEL_RETURN_IF_ERROR(pool_->Grow(kPassingSlots, chunk_bytes_));
   job_ = std::make_unique<Job>(*this, std::move(files), std::move(hooks));
   return job_->StartStaging();

@@ -62,7 +62,8 @@ struct WriteHooks {
 
 class SnapshotWriter {
  public:
-  // `chunk_bytes`: unit of the digests, of the writes and of the pool. `writers`: threads.
+  // `chunk_bytes`: unit of the digests, of the writes and of the pool. `writers`: threads; with
+  // none the thread that calls Write does all of it, and Stage is refused.
   SnapshotWriter(FileSystem& fs, IoBackend backend, int64_t chunk_bytes, int writers = 1);
   ~SnapshotWriter();
 

@@ -42,19 +42,26 @@ void SourceFence::ReleaseAll() {
   released_.notify_all();
 }
 
+bool SourceFence::HoldsLocked(const std::byte* begin, const std::byte* end) const {
+  const std::less<> before;
+  for (size_t i = 0; i < ranges_.size(); ++i) {
+    if (held_[i] && before(ranges_[i].begin, end) && before(begin, ranges_[i].end)) return true;
+  }
+  return false;
+}
+
+bool SourceFence::Holds(const void* begin, size_t bytes) {
+  if (idle()) return false;
+  const auto* const first = static_cast<const std::byte*>(begin);
+  const std::lock_guard lock(mutex_);
+  return HoldsLocked(first, first + bytes);
+}
+
 bool SourceFence::Wait(const void* begin, size_t bytes, std::chrono::milliseconds stall) {
   if (idle()) return true;
-  const auto* first = static_cast<const std::byte*>(begin);
-  const std::byte* last = first + bytes;
-  const auto held = [&] {
-    const std::less<> before;
-    for (size_t i = 0; i < ranges_.size(); ++i) {
-      if (held_[i] && before(ranges_[i].begin, last) && before(first, ranges_[i].end)) return true;
-    }
-    return false;
-  };
+  const auto* const first = static_cast<const std::byte*>(begin);
   std::unique_lock lock(mutex_);
-  while (held()) {
+  while (HoldsLocked(first, first + bytes)) {
     const size_t seen = releases_;
     if (!released_.wait_for(lock, stall, [&] { return releases_ != seen; })) return false;
   }

@@ -30,9 +30,13 @@ class SourceFence {
   // no range was released; then some of it still is.
   bool Wait(const void* begin, size_t bytes, std::chrono::milliseconds stall);
 
+  // Whether something that overlaps is held. Does not wait.
+  bool Holds(const void* begin, size_t bytes);
+
   bool idle() const { return held_count_.load(std::memory_order_acquire) == 0; }
 
  private:
+  bool HoldsLocked(const std::byte* begin, const std::byte* end) const;
   std::atomic<size_t> held_count_{0};
   std::mutex mutex_;
   std::condition_variable released_;

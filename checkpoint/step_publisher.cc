@@ -197,7 +197,12 @@ Result<Manifest> PublishStep(FileSystem& fs, Committer& committer, const Clock& 
   manifest.index_digest = index_digest.whole;
   KEEL_ASSIGN_OR_RETURN(const std::vector<CatalogEntry> committed, ListCheckpoints(fs));
   for (const CatalogEntry& entry : committed) {
-    if (entry.manifest) manifest.sequence = std::max(manifest.sequence, entry.manifest->sequence);
+    if (entry.manifest) {
+      manifest.sequence = std::max(manifest.sequence, entry.manifest->sequence);
+    } else if (!IsUnusable(entry.status)) {
+      // Perhaps the newest one: with a number below its own this commit would pass for an old one.
+      return entry.status.WithContext("the order of commits cannot be told");
+    }
   }
   ++manifest.sequence;
   KEEL_RETURN_IF_ERROR(committer.Publish(order.temporary, manifest, DirectoriesOf(request, plan)));

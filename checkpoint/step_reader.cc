@@ -18,6 +18,13 @@ namespace {
 
 Status Damaged(std::string message) { return Status(StatusCode::kDataLoss, std::move(message)); }
 
+// What cannot be read is as good as damaged, unless the reason lies in this process.
+Status Unread(const Status& status, std::string message) {
+  if (status.code() == StatusCode::kExhausted)
+    return Status(StatusCode::kExhausted, std::move(message));
+  return Damaged(std::move(message));
+}
+
 constexpr size_t kMostOpenFiles = 32;
 
 // A chunk is read and digested in blocks that stay in a core's own cache.
@@ -46,8 +53,8 @@ Result<StepReader> StepReader::OpenIndex(const FileSystem& fs, std::string direc
   const std::string where = fs.Describe(path);
   Result<std::string> bytes = ReadFile(fs, path, manifest.index_size + 1);
   if (!bytes.ok()) {
-    return Damaged(
-        fmt::format("{}: the index cannot be read: {}", where, bytes.status().message()));
+    return Unread(bytes.status(),
+                  fmt::format("{}: the index cannot be read: {}", where, bytes.status().message()));
   }
   if (static_cast<int64_t>(bytes->size()) != manifest.index_size) {
     return Damaged(fmt::format("{}: has {} bytes, the manifest says {}", where, bytes->size(),
@@ -105,8 +112,9 @@ Status StepReader::CheckFile(const ManifestFile& file) const {
   const std::string path = PathOf(file.path);
   const Result<FileInfo> info = fs_->Stat(path);
   if (!info.ok()) {
-    return Damaged(fmt::format("{}: file of step {} is missing: {}", fs_->Describe(path),
-                               manifest_.step, info.status().message()));
+    return Unread(info.status(),
+                  fmt::format("{}: file of step {} is missing: {}", fs_->Describe(path),
+                              manifest_.step, info.status().message()));
   }
   if (info->kind != FileKind::kFile) {
     return Damaged(fmt::format("{}: is not a regular file", fs_->Describe(path)));
@@ -153,7 +161,8 @@ Result<std::shared_ptr<const File>> StepReader::OpenFiles::Get(int file) {
   const std::string path = reader_.PathOf(reader_.index_.file(file).path);
   Result<std::unique_ptr<File>> opened = reader_.fs_->Open(path);
   if (!opened.ok()) {
-    return Damaged(fmt::format("{}: {}", reader_.fs_->Describe(path), opened.status().message()));
+    return Unread(opened.status(),
+                  fmt::format("{}: {}", reader_.fs_->Describe(path), opened.status().message()));
   }
   files_.emplace_back(file, std::move(opened).value());
   if (files_.size() > kMostOpenFiles) files_.pop_front();
@@ -179,9 +188,12 @@ Status StepReader::ReadChunk(
     const Result<int64_t> read = file.ReadAt(begin + at, block);
     if (!read.ok() || *read != static_cast<int64_t>(bytes)) {
       (void)scratch->hasher.Finish();
-      return Damaged(read.ok() ? fmt::format("{}: the file ends after {} bytes of it",
-                                             DescribeChunk(id), at + *read)
-                               : fmt::format("{}: {}", DescribeChunk(id), read.status().message()));
+      if (!read.ok()) {
+        return Unread(read.status(),
+                      fmt::format("{}: {}", DescribeChunk(id), read.status().message()));
+      }
+      return Damaged(
+          fmt::format("{}: the file ends after {} bytes of it", DescribeChunk(id), at + *read));
     }
     scratch->hasher.Update(block);
     if (whole == nullptr && sink) sink(begin + at, block);
@@ -318,7 +330,8 @@ Result<std::string> StepReader::ReadText(std::string_view path, int64_t max_byte
   }
   Result<std::string> text = ReadFile(*fs_, full, max_bytes);
   if (!text.ok())
-    return Damaged(fmt::format("{}: {}", fs_->Describe(full), text.status().message()));
+    return Unread(text.status(),
+                  fmt::format("{}: {}", fs_->Describe(full), text.status().message()));
   const Digest128 digest = DigestOfText(*text, manifest_.chunk_bytes).whole;
   if (digest != listed->digest) {
     return Damaged(fmt::format("{}: chunk 0 of step {}: its digest is {}, the manifest says {}",

@@ -23,6 +23,8 @@ std::string_view StatusCodeName(StatusCode code) {
       return "cannot create";
     case StatusCode::kIo:
       return "I/O error";
+    case StatusCode::kExhausted:
+      return "exhausted";
     case StatusCode::kNoSpace:
       return "no space";
     case StatusCode::kDataLoss:
@@ -61,6 +63,8 @@ int ExitCodeFor(StatusCode code) {
     case StatusCode::kInternal:
     case StatusCode::kCancelled:
       return 70;  // EX_SOFTWARE
+    case StatusCode::kExhausted:
+      return 71;  // EX_OSERR
     case StatusCode::kAlreadyExists:
     case StatusCode::kCannotCreate:
       return 73;  // EX_CANTCREAT
@@ -78,6 +82,7 @@ int ExitCodeFor(StatusCode code) {
 Status Status::FromErrno(int error, std::string_view operation, std::string_view path) {
   StatusCode code = StatusCode::kIo;
   if (error == ENOSPC || error == EDQUOT) code = StatusCode::kNoSpace;
+  if (error == EMFILE || error == ENFILE || error == ENOMEM) code = StatusCode::kExhausted;
   if (error == ENOENT) code = StatusCode::kNotFound;
   if (error == EEXIST) code = StatusCode::kAlreadyExists;
   std::string message(operation);

@@ -21,6 +21,7 @@ enum class StatusCode {
   kAlreadyExists,     // would overwrite
   kCannotCreate,      // an output cannot be made
   kIo,                // the operating system refused; errno in the message
+  kExhausted,         // this process is short of memory or descriptors: EMFILE, ENFILE, ENOMEM
   kNoSpace,           // ENOSPC or EDQUOT
   kDataLoss,          // a checksum or a cover proof failed
   kDeadlineExceeded,  // a wait ran past its deadline
@@ -44,7 +45,8 @@ class [[nodiscard]] Status {
 
   static Status Ok() { return {}; }
   // `operation` and `path` name what failed: "open", "/runs/a/manifest.json". Maps ENOSPC/EDQUOT
-  // to kNoSpace, ENOENT to kNotFound, EEXIST to kAlreadyExists, others to kIo.
+  // to kNoSpace, EMFILE/ENFILE/ENOMEM to kExhausted, ENOENT to kNotFound, EEXIST to
+  // kAlreadyExists, others to kIo.
   static Status FromErrno(int error, std::string_view operation, std::string_view path);
 
   bool ok() const { return code_ == StatusCode::kOk; }
