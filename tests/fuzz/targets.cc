@@ -1,0 +1,46 @@
+#include "tests/fuzz/targets.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace keel::fuzz {
+
+std::span<const Target> Targets() {
+  static const Target kTargets[] = {
+      {"safetensors",
+       FuzzSafetensors,
+       SafetensorsSeeds,
+       {"\"dtype\"", "\"shape\"", "\"data_offsets\"", "__metadata__", "BF16", "F32", "[", "]", "{",
+        "}", "9223372036854775807", "-1", "1e3", "0.5"}},
+      {"manifest",
+       FuzzManifest,
+       ManifestSeeds,
+       {"\"files\"", "\"size\"", "\"digest\"", "\"sequence\"", "\"step\"", "\"path\"", "../", "//",
+        "null", "true", "9223372036854775808", "-1", "\"format_version\"", "\"2.0\"", "\\u0000"}},
+      {"index", FuzzIndex, IndexSeeds, {}},
+      {"config",
+       FuzzConfig,
+       ConfigSeeds,
+       {"&a", "*a", "<<: ", "!!str", "? ", "- ", "|", ">", "%YAML 1.1", "---", "...", "[[[[",
+        "{a: {", "\t", "010", ".nan", "~", "\xef\xbb\xbf"}},
+      {"json",
+       FuzzJson,
+       JsonSeeds,
+       {"[[[[[[[[", "]]]]]]]]", "{\"a\":", "\"a\":1,\"a\":2", "1e999", "-0", "\\ud800", "\\u0000",
+        "NaN", "18446744073709551615", "\xff"}}};
+  return kTargets;
+}
+
+void Require(bool kept, const char* promise, const char* file, int line) {
+  if (kept) return;
+  std::fprintf(stderr, "%s:%d: not kept: %s\n", file, line, promise);
+  std::abort();
+}
+
+void RequireNames(const Status& error) {
+  if (error.message().starts_with("fuzz")) return;
+  std::fprintf(stderr, "an error that does not name the file: %s\n", error.ToString().c_str());
+  std::abort();
+}
+
+}  // namespace keel::fuzz

@@ -1,0 +1,48 @@
+// What is fuzzed: the readers of files that a run has not written itself, or not lately.
+//
+// A target takes any bytes. It must not crash, read outside them or use more memory than they
+// justify; what it accepts must keep the promises that it asserts. The sanitizers see the first, a
+// broken promise aborts. libFuzzer drives the targets by the program `fuzz_<name>` (preset fuzz);
+// replay_test.cc runs them on the corpus and on simple mutations of it, with any compiler.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/status.h"
+
+namespace keel::fuzz {
+
+struct Target {
+  std::string_view name;
+  void (*run)(std::string_view bytes);
+  // Valid inputs, or nearly, to start from.
+  std::vector<std::string> (*seeds)();
+  // Words of the format, for mutations.
+  std::vector<std::string_view> words;
+};
+
+std::span<const Target> Targets();
+
+// Ends the program, saying what was promised and where.
+void Require(bool kept, const char* promise, const char* file, int line);
+// An error names the file, which is "fuzz".
+void RequireNames(const Status& error);
+#define KEEL_REQUIRE(promise) ::keel::fuzz::Require((promise), #promise, __FILE__, __LINE__)
+
+void FuzzSafetensors(std::string_view bytes);
+void FuzzManifest(std::string_view bytes);
+void FuzzIndex(std::string_view bytes);
+void FuzzConfig(std::string_view bytes);
+void FuzzJson(std::string_view bytes);
+
+std::vector<std::string> SafetensorsSeeds();
+std::vector<std::string> ManifestSeeds();
+std::vector<std::string> IndexSeeds();
+std::vector<std::string> ConfigSeeds();
+std::vector<std::string> JsonSeeds();
+
+}  // namespace keel::fuzz
