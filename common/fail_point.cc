@@ -63,6 +63,8 @@ constexpr std::string_view kNames[] = {
     "step.gradients",
     "step.update",
     "step.updated",
+    "sync.begin",
+    "sync.round",
     "trainer.close",
     "trainer.connected",
     "trainer.data",

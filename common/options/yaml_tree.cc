@@ -41,6 +41,12 @@ class TreeBuilder : public YAML::EventHandler {
     YamlNode node = MakeNode(YamlNode::Kind::kScalar, mark);
     node.text = value;
     node.quoted = tag == "!";
+    // The library reads the escapes "\\_" and "\\N" as single bytes of Latin-1.
+    if (FindNotUtf8(value) != std::string::npos) {
+      Say(mark, fmt::format("\"{}\": an escape in it gives no UTF-8 text", Printable(value)),
+          "write the character itself");
+      node.text = Printable(value);
+    }
     const bool null = !node.quoted && (value == "null" || value == "~" || value == "Null" ||
                                        value == "NULL" || value.empty());
     if (null) node.kind = YamlNode::Kind::kNull;
