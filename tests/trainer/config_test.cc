@@ -193,7 +193,7 @@ TEST(ConfigTest, ThePageAndTheSchemaAreUpToDate) {
   EXPECT_EQ(ReadText(std::string(root) + "/configs/keel.schema.json"),
             schema.JsonSchema().dump(2) + "\n")
       << "run: keel config schema > configs/keel.schema.json";
-  for (const char* name : {"quickstart", "pretrain_text", "sft"}) {
+  for (const char* name : {"quickstart", "pretrain_text", "sft", "dpo"}) {
     const auto loaded =
         LoadConfig(std::string(root) + "/configs/" + name + ".yaml", {"data.train_files=[x]"});
     ASSERT_TRUE(loaded.ok()) << loaded.status().message();

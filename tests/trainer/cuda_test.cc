@@ -72,6 +72,48 @@ TEST(CudaTest, AFewStepsEqualTheCpu) {
   }
 }
 
+// What RL's losses are functions of: log-probabilities, entropies, values, and their gradients.
+TEST(CudaTest, LogProbabilitiesAndValuesEqualTheCpu) {
+  std::string reason;
+  if (UsableModule(reason) == nullptr) GTEST_SKIP() << reason;
+  for (const bool critic : {false, true}) {
+    std::vector<at::Tensor> found[2];
+    for (const at::Device device : {at::Device(at::kCPU), at::Device(at::kCUDA, 0)}) {
+      keel::testing::RunRanks(1, 1, 1, [&](parallel::ParallelContext& context) {
+        model::DecoderOptions shape;
+        shape.device = device;
+        shape.value_head = critic;
+        model::Decoder decoder(SmallConfig(), {&context.tp(), false}, shape);
+        parallel::GradBuffer buffer(decoder.parameters(), context.dp(), context.tp(), nullptr,
+                                    {at::kFloat, device});
+        decoder.Initialize(3);
+        buffer.ZeroGradients();
+        const model::ModelBatch batch = BatchOn(device);
+        const at::Tensor weight = at::arange(48, at::kFloat).sin().to(device);
+        const at::Tensor hidden = decoder.Forward({}, batch);
+        auto& out = found[device.is_cuda()];
+        if (critic) {
+          out = {decoder.Values(hidden)};
+        } else {
+          const auto token = decoder.LogProbsWithGradient(hidden, batch.targets, 0.7, true);
+          out = {token.log_probs, token.entropy};
+        }
+        at::Tensor loss = (out[0] * weight).sum();
+        if (!critic) loss = loss + (out[1] * weight.flip(0)).sum();
+        loss.backward();
+        for (at::Tensor& tensor : out) tensor = tensor.detach().cpu();
+        for (const parallel::Parameter* p : decoder.parameters())
+          out.push_back(p->gradient.cpu().clone());
+      });
+    }
+    ASSERT_EQ(found[0].size(), found[1].size());
+    for (size_t i = 0; i < found[0].size(); ++i) {
+      const double scale = found[0][i].abs().max().item<double>();
+      EXPECT_TRUE(at::allclose(found[1][i], found[0][i], 0, 1e-4 * scale)) << i;
+    }
+  }
+}
+
 TEST(CudaTest, OffloadFreesTheDeviceAndChangesNoBit) {
   std::string reason;
   parallel::CudaModule* module = UsableModule(reason);

@@ -295,6 +295,16 @@ TEST(DpoLossTest, PaddingPairsAndPaddingSequencesCountNothing) {
   const DpoResult result = DpoLoss(in, {}, {1, 2});
   EXPECT_NEAR(result.loss.item<double>(), 0.554355, kTolerance);
   EXPECT_EQ(result.sums.pairs, 1);
+
+  // A rank whose micro-batch holds padding alone takes part in the backward with nothing.
+  DpoInputs empty;
+  empty.layout = {at::zeros({1}, at::kBool), {0, 1}};
+  empty.log_probs = at::zeros({1}).requires_grad_();
+  empty.ref_log_probs = at::zeros({1});
+  const DpoResult nothing = DpoLoss(empty, {}, {1, 2});
+  EXPECT_EQ(nothing.loss.item<double>(), 0);
+  nothing.loss.backward();
+  EXPECT_EQ(empty.log_probs.grad().item<double>(), 0);
 }
 
 }  // namespace
