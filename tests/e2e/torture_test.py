@@ -1,0 +1,29 @@
+"""SIGKILL at random moments, resumed under other layouts: bench/run_torture.py, a few rounds of it."""
+
+import os
+import pathlib
+import sys
+import tempfile
+import unittest
+
+BENCH = pathlib.Path(__file__).resolve().parent.parent.parent / "bench"
+sys.path.insert(0, str(BENCH))
+
+import run_torture
+
+ROUNDS = 200 if os.environ.get("KEEL_NIGHTLY") else 20
+SEED = int(os.environ.get("KEEL_SEED", "1"))
+
+
+class Torture(unittest.TestCase):
+    def test_random_kills(self):
+        with tempfile.TemporaryDirectory(prefix="keel-torture-") as folder:
+            counts = run_torture.torture(ROUNDS, SEED, pathlib.Path(folder))
+        print(counts)
+        self.assertEqual(counts["rounds"], ROUNDS)
+        self.assertGreater(counts["killed"], ROUNDS // 3)
+        self.assertGreater(counts["checkpoints verified"], ROUNDS // 4)
+
+
+if __name__ == "__main__":
+    unittest.main()
