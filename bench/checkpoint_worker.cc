@@ -307,6 +307,7 @@ void Print(const Json& json) {
 void RunCheckpointWorker(const CheckpointWorkerOptions& options) {
   trainer::KeepLargeBlocks();
   at::set_num_threads(options.threads);
+  parallel::SilenceStoreWarnings();
   const auto env = ValueOrThrow(parallel::DetectLaunchEnv(parallel::ProcessEnvironment()));
   const auto store = ValueOrThrow(parallel::Store::Connect(env, std::chrono::minutes(2)));
   Worker worker(options, env, store);

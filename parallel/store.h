@@ -41,7 +41,7 @@ class Store {
 };
 
 // Keeps c10d's own warnings, each with a stack trace, out of this process's output, unless
-// TORCH_CPP_LOG_LEVEL asks for them. For launchers, where a lost store is a Status like any other.
+// TORCH_CPP_LOG_LEVEL asks for them. For programs in which a lost store is a Status like any other.
 void SilenceStoreWarnings();
 
 }  // namespace keel::parallel

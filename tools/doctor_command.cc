@@ -31,7 +31,9 @@ constexpr int kExitOsError = 71;
 
 class Report {
  public:
-  void Fact(const char* name, const std::string& value) { fmt::print("  {:<14} {}\n", name, value); }
+  void Fact(const char* name, const std::string& value) {
+    fmt::print("  {:<14} {}\n", name, value);
+  }
   void Fault(const char* name, const std::string& value) {
     fmt::print("! {:<14} {}\n", name, value);
     ++faults_;
@@ -53,14 +55,16 @@ std::string CpuInfo(const std::string& key) {
 }
 
 void Processor(Report& report) {
-  report.Fact("cpu", fmt::format("{}, {} cores", CpuInfo("model name"), std::thread::hardware_concurrency()));
+  report.Fact("cpu", fmt::format("{}, {} cores", CpuInfo("model name"),
+                                 std::thread::hardware_concurrency()));
   const std::string flags = " " + CpuInfo("flags") + " ";
   std::string have;
   for (const char* isa : {"avx2", "avx512f", "avx512_bf16", "amx_bf16"}) {
     if (flags.find(fmt::format(" {} ", isa)) != std::string::npos) have += std::string(isa) + " ";
   }
   report.Fact("instructions", have.empty() ? "baseline x86-64 only: products will be slow" : have);
-  const double gib = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE)) / (1 << 30);
+  const double gib = static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
+                     static_cast<double>(sysconf(_SC_PAGE_SIZE)) / (1 << 30);
   report.Fact("memory", fmt::format("{:.1f} GiB", gib));
 }
 
@@ -76,9 +80,11 @@ void Disk(Report& report, const std::string& directory) {
   const double seconds = watch.Elapsed();
   static_cast<void>((*fs)->Remove(name));
   if (!written.ok()) return report.Fault("disk", written.ToString());
-  report.Fact("disk", fmt::format("{}: {:.1f} GiB free, 64 MiB written and synced at {:.2f} GB/s", directory,
-                                  static_cast<double>(free_bytes.ok() ? *free_bytes : 0) / (1 << 30),
-                                  static_cast<double>(block.size()) / seconds / 1e9));
+  report.Fact(
+      "disk",
+      fmt::format("{}: {:.1f} GiB free, 64 MiB written and synced at {:.2f} GB/s", directory,
+                  static_cast<double>(free_bytes.ok() ? *free_bytes : 0) / (1 << 30),
+                  static_cast<double>(block.size()) / seconds / 1e9));
 }
 
 void Network(Report& report) {
@@ -86,7 +92,9 @@ void Network(Report& report) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const bool bound = fd >= 0 && bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 && listen(fd, 1) == 0;
+  const bool bound = fd >= 0 &&
+                     bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
+                     listen(fd, 1) == 0;
   if (fd >= 0) close(fd);
   if (bound) {
     report.Fact("loopback", "a port can be opened for the job's store");
@@ -99,12 +107,15 @@ void Network(Report& report) {
 void Torch(Report& report) {
   report.Fact("torch", fmt::format("2.11, {} threads by default", at::get_num_threads()));
   at::set_num_threads(1);
-  report.Fact("fp32 product", fmt::format("{:.0f} GFLOP/s a thread", trainer::MeasureGemmRate(at::kFloat, at::kCPU) / 1e9));
-  report.Fact("bf16 product", fmt::format("{:.0f} GFLOP/s a thread", trainer::MeasureGemmRate(at::kBFloat16, at::kCPU) / 1e9));
+  report.Fact("fp32 product", fmt::format("{:.0f} GFLOP/s a thread",
+                                          trainer::MeasureGemmRate(at::kFloat, at::kCPU) / 1e9));
+  report.Fact("bf16 product", fmt::format("{:.0f} GFLOP/s a thread",
+                                          trainer::MeasureGemmRate(at::kBFloat16, at::kCPU) / 1e9));
   const auto module = parallel::LoadCudaModule();
   if (!module.ok()) return report.Fact("cuda", module.status().message());
   const auto count = (*module)->DeviceCount();
-  report.Fact("cuda", count.ok() ? fmt::format("{} usable GPUs", *count) : count.status().message());
+  report.Fact("cuda",
+              count.ok() ? fmt::format("{} usable GPUs", *count) : count.status().message());
 }
 #endif
 
@@ -112,7 +123,8 @@ void Torch(Report& report) {
 
 void AddDoctorCommand(CLI::App& app, CommandContext& context) {
   auto directory = std::make_shared<std::string>(".");
-  CLI::App* doctor = app.add_subcommand("doctor", "What this machine offers a run, and what would stop one");
+  CLI::App* doctor =
+      app.add_subcommand("doctor", "What this machine offers a run, and what would stop one");
   doctor->add_option("DIRECTORY", *directory, "Where runs are to be saved (.)");
   doctor->footer(
       "Examples:\n"

@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "parallel/launch_env.h"
 #include "parallel/rank_status.h"
+#include "parallel/store.h"
 #include "tools/command.h"
 #include "trainer/memory.h"
 #include "trainer/trainer.h"
@@ -30,6 +31,9 @@ extern "C" void OnStopSignal(int number) {
 
 int Train(const std::string& path, const std::vector<std::string>& overrides) {
   trainer::KeepLargeBlocks();
+  // A wait on the store goes in slices; c10d warns of each that ends. What fails is an error of
+  // ours.
+  parallel::SilenceStoreWarnings();
   const auto env = ValueOrThrow(parallel::DetectLaunchEnv(parallel::ProcessEnvironment()));
   ThrowIfError(ArmFailPoints(env.rank));
   LogOptions log_options;

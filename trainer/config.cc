@@ -44,7 +44,7 @@ options::Schema MakeSchema(Config& c) {
       .Range(0);
   s.Add("trainer.keep_best_metric", t.keep_best_metric,
         "Which validation result a checkpoint is judged by. It is that of the saved step itself.")
-      .OneOf({"val/loss", "val/perplexity"});
+      .OneOf({"val/loss", "val/perplexity", "val/reward"});
   s.Add("trainer.keep_best_mode", t.keep_best_mode, "Whether the lowest or the highest is best.")
       .OneOf({"min", "max"});
   s.Add("trainer.keep_every_steps", t.keep_every_steps,
@@ -77,6 +77,13 @@ options::Schema MakeSchema(Config& c) {
         "CPU threads for tensor operations of one rank; 0 takes what the environment gives.")
       .Range(0);
 
+  s.Add("trainer.rollout_data_dir", t.rollout_data_dir,
+        "RL: where each step's prompts, responses, log-probabilities and scores are written, a "
+        "file a step.");
+  s.Add("trainer.validation_data_dir", t.validation_data_dir, "RL: the same of validations.");
+  s.Add("trainer.rollout_replay_dir", t.rollout_replay_dir,
+        "RL: train on the responses that an earlier run wrote to its `rollout_data_dir`, without "
+        "generating or scoring.");
   s.Add("trainer.disk_check", t.disk_check,
         "When the checkpoints that will be kept, and one more, do not fit on the disk: end at the "
         "start, or only say so.")
@@ -283,8 +290,6 @@ std::vector<std::string> ValidateConfig(const Config& c, int world) {
   const auto& optim = c.actor_rollout_ref.actor.optim;
 
   // Not in this release: one place, so that lifting a limit is one line.
-  if (c.trainer.task == "rl")
-    say("trainer.task: rl is not in this release; use pretrain, sft or dpo");
   if (!megatron.use_distributed_optimizer)
     say("actor_rollout_ref.actor.megatron.use_distributed_optimizer: false is not supported; the "
         "state is always divided over data-parallel ranks");

@@ -38,6 +38,9 @@ struct TrainerSection {
   int64_t max_consecutive_skips = 5;
   double deadline_seconds = 120;
   int64_t threads_per_rank = 1;
+  std::optional<std::string> rollout_data_dir;
+  std::optional<std::string> validation_data_dir;
+  std::optional<std::string> rollout_replay_dir;
   std::string disk_check = "refuse";
   std::optional<double> preemption_grace_seconds;
   std::optional<std::string> save_before_deadline;

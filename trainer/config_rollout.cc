@@ -70,6 +70,20 @@ void AddRolloutOptions(Config& c, options::Schema& s) {
   s.Add(rollout + "batch_invariant", r.batch_invariant,
         "Log-probabilities equal bit for bit whatever else is in the batch. On CPU with up to two "
         "tensor-parallel ranks they always are; elsewhere it costs speed.");
+  s.Add(rollout + "checkpoint_engine.update_weights_bucket_megabytes",
+        r.checkpoint_engine.update_weights_bucket_megabytes,
+        "Weights that a rank sends, and receives, at a time on their way to the rollout; two such "
+        "buffers are all the memory a sync takes.")
+      .Range(1)
+      .Unit("MiB");
+  s.Add(rollout + "weight_sync", r.weight_sync,
+        "`in_place`: over the old weights; a sync that fails leaves an engine that refuses to "
+        "generate. `staged`: beside them, at the cost of a second copy of the rank's shard.")
+      .OneOf({"in_place", "staged"});
+  s.Add(rollout + "verify_sync", r.verify_sync,
+        "Overwrite the rollout's weights with NaN before a sync, to prove that it brings all of "
+        "them. Digests of what arrived are compared in any case.")
+      .OneOf({"off", "first", "every"});
   const std::string val = rollout + "val_kwargs.";
   s.Add(val + "n", r.val_kwargs.n, "Samples of each prompt in validation.").Range(1);
   s.Add(val + "temperature", r.val_kwargs.temperature, "Likewise, with `do_sample`.").Range(0);

@@ -22,6 +22,11 @@ struct ValSamplingSection {
   bool do_sample = false;
 };
 
+// Of the way of the weights from trainer to rollout.
+struct CheckpointEngineSection {
+  int64_t update_weights_bucket_megabytes = 2048;
+};
+
 struct RolloutSection {
   int64_t n = 1;
   double temperature = 1;
@@ -46,6 +51,9 @@ struct RolloutSection {
   std::string logprobs_mode = "processed_logprobs";
   bool batch_invariant = false;
   ValSamplingSection val_kwargs;
+  CheckpointEngineSection checkpoint_engine;
+  std::string weight_sync = "in_place";
+  std::string verify_sync = "off";
 };
 
 void AddRolloutOptions(Config& config, options::Schema& schema);

@@ -63,10 +63,13 @@ Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DTyp
   return source;
 }
 
-Status ImportWeights(const std::string& directory, const ShardTable& table) {
+Status ImportWeights(const std::string& directory, const ShardTable& table,
+                     const std::vector<std::string>& allow_missing) {
   KEEL_ASSIGN_OR_RETURN(const auto fs, OpenPosixFileSystem(directory, false, LinkPolicy::kFollow));
   KEEL_ASSIGN_OR_RETURN(const auto weights, checkpoint::HfModelDir::Open(*fs, "."));
-  return weights.ReadInto(table, {});
+  checkpoint::HfReadOptions options;
+  options.allow_missing = allow_missing;
+  return weights.ReadInto(table, options);
 }
 
 }  // namespace keel::trainer

@@ -29,7 +29,9 @@ Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DTyp
                                  const model::Tokenizer* tokenizer);
 
 // Fills the views of `table` from the weights of a directory, converting to the table's dtype. A
-// tied lm_head may be absent.
-Status ImportWeights(const std::string& directory, const ShardTable& table);
+// tied lm_head may be absent; so may tensors that match a pattern (fnmatch) of `allow_missing`,
+// which then keep their values.
+Status ImportWeights(const std::string& directory, const ShardTable& table,
+                     const std::vector<std::string>& allow_missing = {});
 
 }  // namespace keel::trainer

@@ -24,6 +24,7 @@ model::DecoderOptions DecoderOptionsOf(parallel::ParallelContext& context,
   decoder.recompute = options.recompute;
   decoder.dtype = options.dtype;
   decoder.device = options.device;
+  decoder.value_head = options.value_head;
   return decoder;
 }
 

@@ -31,8 +31,9 @@ struct TrainEngineOptions {
   bool recompute = false;          // activations per block
   int64_t bucket_bytes = int64_t{32} << 20;
   AdamWOptions adamw;
-  double clip_grad = 1.0;  // global norm; 0 does not clip
-  bool inference = false;  // weights alone: Evaluate, no Step
+  double clip_grad = 1.0;   // global norm; 0 does not clip
+  bool inference = false;   // weights alone: Evaluate, no Step
+  bool value_head = false;  // a critic's, in place of the vocabulary's
   OffloadOptions offload;
 };
 

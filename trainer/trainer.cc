@@ -5,6 +5,7 @@
 #include "trainer/job.h"
 #include "trainer/lm_task.h"
 #include "trainer/rl/dpo_task.h"
+#include "trainer/rl/rl_task.h"
 
 namespace keel::trainer {
 
@@ -15,7 +16,9 @@ RunEnd RunTraining(const TrainerInputs& inputs, Logger& log) {
                                                  fmt::join(problems, "\n  ")));
   }
   Job job(inputs, log);
-  if (inputs.loaded.config.trainer.task == "dpo") return rl::RunDpoTask(job);
+  const std::string& task = inputs.loaded.config.trainer.task;
+  if (task == "rl") return rl::RunRlTask(job);
+  if (task == "dpo") return rl::RunDpoTask(job);
   return RunLmTask(job);
 }
 

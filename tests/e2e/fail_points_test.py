@@ -34,6 +34,8 @@ ONLY_WHEN_REPLACING = {"commit.aside", "commit.aside_synced", "commit.replaced_r
 # Rank 0 alone gets there.
 LEADER = ("commit.", "publish.", "retain.", "save.begin", "save.order", "save.collect", "save.outcome",
           "save.conclude", "save.tracker")  # fmt: skip
+# rl_test.py's.
+OF_RL = ("rl.", "rollout.", "sync.")
 # A failure there is one of the run, not of a save.
 OF_THE_RUN = ("step.", "trainer.", "load.", "commit.debris")
 # Failures there no longer fail the save.
@@ -43,8 +45,7 @@ AFTER_THE_COMMIT = ("save.outcome", "save.conclude", "save.tracker", "save.finis
 def names():
     source = (pathlib.Path(__file__).resolve().parents[2] / "common/fail_point.cc").read_text()
     table = source[source.index("kNames[] = {") : source.index("};", source.index("kNames[] = {"))]
-    # Pre-training syncs no weights.
-    return [name for name in re.findall(r'"([a-z_.]+)"', table) if not name.startswith("sync.")]
+    return [name for name in re.findall(r'"([a-z_.]+)"', table) if not name.startswith(OF_RL)]
 
 
 # A message that is not sent is a peer that is lost: a matter of deadlines, not of an errno.

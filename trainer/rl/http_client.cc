@@ -240,8 +240,7 @@ Result<std::string> HttpPost(const HttpAddress& address, const std::string& body
   // 2. The body: in chunks, of a given length, or up to the end.
   const bool chunked = Header(head, "transfer-encoding").find("chunked") != std::string::npos;
   const std::string length_text = Header(head, "content-length");
-  const size_t length =
-      length_text.empty() ? kUnknown : Number(length_text, 10).value_or(kUnknown);
+  const size_t length = length_text.empty() ? kUnknown : Number(length_text, 10).value_or(kUnknown);
   if (!length_text.empty() && length == kUnknown)
     return Status(StatusCode::kInvalidData, name + ": Content-Length " + length_text);
   while (true) {

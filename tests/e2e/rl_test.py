@@ -1,0 +1,204 @@
+"""Reinforcement learning of the real program: it learns, it resumes bit for bit from any point of a step, and what
+is offloaded, how weights travel, or whether responses are replayed changes nothing."""
+
+import json
+import os
+import random
+import shutil
+import unittest
+
+import checkpoint_files
+import harness
+
+UNSTABLE = ("timing_s/", "timing_per_token_ms/", "perf/", "checkpoint/")
+SCORE, KL, GAP = "critic/score/mean", "actor/ppo_kl", "training/rollout_log_probs_diff_max"
+TP2_PP2 = {"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2}
+OFFLOAD = {"param_offload": True, "grad_offload": True, "optimizer_offload": True}
+
+
+def write_task(path, count, seed, key):
+    """Two digits, to be said again; with the answer to check, or as a response to learn."""
+    chance = random.Random(seed)
+    with open(path, "w", encoding="utf-8") as out:
+        for _ in range(count):
+            digits = "".join(chance.choice("0123456789") for _ in range(2))
+            row = {"prompt": digits + "=", key: digits}
+            out.write(json.dumps({**row, "data_source": "copy"} if key == "answer" else row) + "\n")
+
+
+class RlJob(harness.Job):
+    def setUp(self):
+        super().setUp()
+        write_task(self.folder / "train.jsonl", 120, 1, "answer")
+        write_task(self.folder / "val.jsonl", 24, 2, "answer")
+
+    def rl(self, name, megatron=None, **changes):
+        return self.config(
+            name,
+            **{
+                "trainer__task": "rl",
+                "trainer__total_training_steps": 6,
+                "trainer__logger": ["console", "jsonl"],
+                "trainer__log_freq": 20,
+                "data__train_files": [str(self.folder / "train.jsonl")],
+                "data__val_files": [str(self.folder / "val.jsonl")],
+                "data__max_prompt_length": 8,
+                "data__max_response_length": 6,
+                "data__train_batch_size": 8,
+                "actor_rollout_ref__rollout__n": 4,
+                "actor_rollout_ref__actor__ppo_micro_batch_size_per_gpu": 64,
+                "actor_rollout_ref__actor__megatron": megatron or {},
+                "reward__type": "exact",
+                "algorithm__adv_estimator": "grpo",
+                **changes,
+            },
+        )
+
+    def steps(self, name):
+        records = harness.read_jsonl(self.run_dir(name) / "metrics.jsonl")
+        found = [r for r in records if "training/global_step" in r["data"]]
+        steps = {r["step"]: r["data"] for r in found}
+        self.assertEqual(len(steps), len(found), "a step stands twice in metrics.jsonl")
+        return steps
+
+    def stable(self, name):
+        return {
+            step: {k: v for k, v in data.items() if not k.startswith(UNSTABLE)}
+            for step, data in self.steps(name).items()
+        }
+
+    def digests(self, name, step):
+        return checkpoint_files.digests(self.run_dir(name) / f"global_step_{step}")
+
+
+class Resume(RlJob):
+    def resumes(self, ranks, points, **changes):
+        changes = {"trainer__save_freq": 2, "trainer__test_freq": 3, **changes}
+        self.train(self.rl("straight", **changes), ranks=ranks)
+        expected, last = self.stable("straight"), self.digests("straight", 6)
+        for point in points:
+            with self.subTest(killed_at=point):
+                shutil.rmtree(self.run_dir("killed"), ignore_errors=True)
+                config = self.rl("killed", **changes)
+                os.environ["KEEL_FAILPOINT"] = point
+                self.addCleanup(os.environ.pop, "KEEL_FAILPOINT", None)
+                died = harness.keel(*self.command(config, ranks))
+                del os.environ["KEEL_FAILPOINT"]
+                self.assertNotEqual(died.returncode, 0)
+                self.train(config, ranks=ranks)
+                self.assertEqual(self.stable("killed"), expected)
+                self.assertEqual(self.digests("killed", 6), last)
+
+    def test_grpo_over_four_ranks_killed_anywhere_in_a_step(self):
+        points = [
+            "rollout.step:1:14:kill", "rl.rollout:0:4:kill", "rl.experience:3:5:kill", "step.update:2:5:kill",
+            "sync.round:1:7:kill", "sync.done:0:4:kill", "save.write:2:2:kill", "commit.renamed:0:2:kill",
+        ]  # fmt: skip
+        self.resumes(4, points, megatron={**TP2_PP2, **OFFLOAD}, trainer__remove_previous_ckpt_in_save=True)
+
+    def test_ppo_with_critic_reference_and_kl_controller(self):
+        self.resumes(
+            2, ["rl.experience:0:5:kill", "step.update:1:11:kill"],
+            megatron={"tensor_model_parallel_size": 2},
+            algorithm__adv_estimator="gae", algorithm__use_kl_in_reward=True, algorithm__kl_ctrl__type="adaptive",
+            actor_rollout_ref__actor__ppo_mini_batch_size=4, actor_rollout_ref__actor__ppo_epochs=2,
+            critic__ppo_epochs=1,
+        )  # fmt: skip
+
+
+class NothingChanges(RlJob):
+    def run_of(self, name, ranks=1, **changes):
+        self.train(self.rl(name, **{"trainer__save_freq": 6, **changes}), ranks=ranks)
+        return self.stable(name), self.digests(name, 6)
+
+    def test_by_offload_staging_or_release(self):
+        plain = self.run_of("plain", 4, megatron=TP2_PP2)
+        for data in self.steps("plain").values():
+            self.assertEqual((data["timing_s/param_load"], data["timing_s/param_offload"]), (0.0, 0.0))
+        offloaded = self.run_of("offloaded", 4, megatron={**TP2_PP2, **OFFLOAD})
+        for data in self.steps("offloaded").values():
+            self.assertGreater(min(data["timing_s/param_load"], data["timing_s/param_offload"]), 0.0)
+            moved = data["timing_s/param_load"] + data["timing_s/param_offload"]
+            self.assertGreaterEqual(data["timing_s/update_weights"], moved)
+        rollout = "actor_rollout_ref__rollout__"
+        other_way = {f"{rollout}weight_sync": "staged", f"{rollout}free_cache_engine": False, f"{rollout}verify_sync": "every"}
+        for name, found in (("offload", offloaded), ("staged", self.run_of("staged", 4, megatron=TP2_PP2, **other_way))):
+            self.assertEqual(found, plain, name)
+
+    def test_by_replaying_the_responses(self):
+        dump = str(self.folder / "dump")
+        whole, digests = self.run_of("dumped", trainer__rollout_data_dir=dump)
+        replayed, again = self.run_of("replayed", trainer__rollout_replay_dir=dump)
+        self.assertEqual(again, digests)
+        for step, data in replayed.items():
+            missing = {k: v for k, v in whole[step].items() if data.get(k) != v}
+            self.assertEqual(set(missing), {"rollout/gen_batches"} & set(missing), step)
+
+    def test_first_update_is_on_policy(self):
+        self.run_of("tp2", 2, megatron={"tensor_model_parallel_size": 2})
+        for data in self.steps("tp2").values():
+            self.assertEqual(data[KL], 0.0)
+            self.assertEqual(data["actor/pg_clipfrac"], 0.0)
+            self.assertLessEqual(data[GAP], 1e-5)
+
+
+class Learning(RlJob):
+    """From a model that was shown the task briefly, reward rises from at most 0.3 to at least 0.9."""
+
+    SEEDS = (1, 2, 3) if os.environ.get("KEEL_NIGHTLY") else (1,)
+
+    def warm_up(self):
+        write_task(self.folder / "warmup.jsonl", 400, 3, "response")
+        config = self.config(
+            "warmup", trainer__task="sft", trainer__total_training_steps=30, trainer__save_freq=30,
+            data__train_files=[str(self.folder / "warmup.jsonl")], data__train_batch_size=32,
+            data__micro_batch_size_per_gpu=32, actor_rollout_ref__actor__optim__lr=3e-3,
+            actor_rollout_ref__actor__optim__lr_decay_style="constant",
+            actor_rollout_ref__actor__checkpoint__save_contents=["model", "optimizer", "extra", "hf_model"],
+        )  # fmt: skip
+        self.train(config)
+        return str(self.run_dir("warmup") / "global_step_30" / "actor" / "huggingface")
+
+    def learns(self, name, model, ranks, steps, **changes):
+        for seed in self.SEEDS:
+            run = f"{name}_{seed}"
+            self.train(
+                self.rl(
+                    run, trainer__total_training_steps=steps, trainer__seed=seed, data__train_batch_size=16,
+                    actor_rollout_ref__model={"path": model},
+                    actor_rollout_ref__rollout__n=8, actor_rollout_ref__actor__optim__lr=1e-3,
+                    actor_rollout_ref__actor__optim__lr_decay_style="cosine", **changes,
+                ),
+                ranks=ranks,
+            )  # fmt: skip
+            scores = [data[SCORE] for _, data in sorted(self.steps(run).items())]
+            self.assertLessEqual(sum(scores[:3]) / 3, 0.3)
+            self.assertGreaterEqual(sum(scores[-5:]) / 5, 0.9, scores[-20:])
+
+    def test_ppo_pp2_and_grpo_tp2(self):
+        model = self.warm_up()
+        self.learns("grpo", model, 2, 220, megatron={"tensor_model_parallel_size": 2, **OFFLOAD})
+        self.learns(
+            "ppo", model, 2, 150, megatron={"pipeline_model_parallel_size": 2}, algorithm__adv_estimator="gae",
+            critic__optim__lr=1e-3, actor_rollout_ref__actor__ppo_mini_batch_size=8,
+            actor_rollout_ref__actor__ppo_epochs=2,
+        )  # fmt: skip
+
+
+class Refusals(RlJob):
+    def test_what_does_not_fit_is_named_at_the_start(self):
+        for changes, text in (
+            ({"algorithm__adv_estimator": "gae", "critic__enable": False}, "critic.enable"),
+            ({"data__max_response_length": 500}, "max_position_embeddings"),
+            ({"actor_rollout_ref__rollout__tensor_model_parallel_size": 2}, "tensor_model_parallel_size"),
+            ({"algorithm__adv_estimator": "grop"}, "grpo"),
+            ({"reward__type": "command"}, "reward.command"),
+        ):
+            with self.subTest(changes):
+                done = harness.keel(*self.command(self.rl("refused", **changes), 1))
+                self.assertIn(done.returncode, (64, 65, 78), done.stderr[-2000:])
+                self.assertIn(text, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

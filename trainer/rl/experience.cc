@@ -1,0 +1,149 @@
+#include "trainer/rl/experience.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/clock.h"
+#include "trainer/rl/advantages.h"
+#include "trainer/rl/rollout_correction.h"
+
+namespace keel::trainer::rl {
+
+namespace {
+
+// training/rollout_probs_diff_{max,mean,std} and their correlation: verl's view of how far the
+// generating and the training model are apart.
+void AddProbabilityGap(const RolloutBatch& batch, const std::vector<float>& trainer,
+                       const std::vector<float>& rollout, Json* metrics) {
+  double n = 0, most = 0, sum = 0, squares = 0, most_log = 0;
+  double sx = 0, sy = 0, sxx = 0, syy = 0, sxy = 0;
+  for (size_t i = 0; i < trainer.size(); ++i) {
+    if (batch.mask[i] == 0) continue;
+    const double x = std::exp(static_cast<double>(rollout[i]));
+    const double y = std::exp(static_cast<double>(trainer[i]));
+    const double gap = std::abs(x - y);
+    n += 1;
+    most = std::max(most, gap);
+    most_log = std::max(most_log, std::abs(static_cast<double>(rollout[i]) - trainer[i]));
+    sum += gap;
+    squares += gap * gap;
+    sx += x;
+    sy += y;
+    sxx += x * x;
+    syy += y * y;
+    sxy += x * y;
+  }
+  if (n == 0) return;
+  const double mean = sum / n;
+  (*metrics)["training/rollout_probs_diff_max"] = most;
+  (*metrics)["training/rollout_probs_diff_mean"] = mean;
+  (*metrics)["training/rollout_probs_diff_std"] =
+      std::sqrt(std::max(0.0, squares / n - mean * mean));
+  (*metrics)["training/rollout_log_probs_diff_max"] = most_log;
+  const double deviations = (n * sxx - sx * sx) * (n * syy - sy * sy);
+  (*metrics)["training/rollout_actor_probs_pearson_corr"] =
+      deviations > 0 ? (n * sxy - sx * sy) / std::sqrt(deviations) : 1.0;
+}
+
+std::vector<double> Counted(const RolloutBatch& batch, const std::vector<float>& values) {
+  std::vector<double> counted;
+  for (size_t i = 0; i < values.size(); ++i)
+    if (batch.mask[i] != 0) counted.push_back(values[i]);
+  return counted;
+}
+
+}  // namespace
+
+Experience MakeExperience(const Config& config, const Roles& roles,
+                          parallel::ParallelContext& context, const std::vector<MiniBatch>& updates,
+                          const RlBatchOptions& options, KlController* kl, RolloutBatch* batch,
+                          Json* metrics) {
+  const AlgorithmSection& algorithm = config.algorithm;
+  const double temperature = config.actor_rollout_ref.rollout.temperature;
+  Experience e;
+  Stopwatch watch;
+
+  // 1. The policy that acted, as the trainer sees it; or, bypassed, as the rollout saw it.
+  const std::vector<float> rollout = batch->rollout_log_probs();
+  const bool known = rollout.size() == static_cast<size_t>(batch->response_tokens());
+  if (algorithm.rollout_correction.bypass_mode) {
+    e.old_log_probs = rollout;
+  } else {
+    TokenLogProbs old =
+        ResponseLogProbs(*roles.actor, context, *batch, updates, options, temperature, true);
+    e.old_log_probs = std::move(old.log_probs);
+    const std::vector<double> entropies = Counted(*batch, old.entropies);
+    for (const double one : entropies) e.entropy += one / static_cast<double>(entropies.size());
+    (*metrics)["actor/entropy_before"] = e.entropy;
+    if (known && !rollout.empty()) {
+      AddProbabilityGap(*batch, e.old_log_probs, rollout, metrics);
+      for (const auto& [name, value] : RolloutGapMetrics(batch->packed(), e.old_log_probs, rollout))
+        (*metrics)[name] = value;
+    }
+  }
+  (*metrics)["timing_s/old_log_prob"] = watch.Lap();
+
+  // 2. Reference and critic.
+  if (roles.ref != nullptr) {
+    e.ref_log_probs =
+        ResponseLogProbs(*roles.ref, context, *batch, updates, options, temperature, false)
+            .log_probs;
+  }
+  (*metrics)["timing_s/ref"] = watch.Lap();
+  if (roles.critic != nullptr)
+    e.values = ResponseValues(*roles.critic, context, *batch, updates, options);
+  (*metrics)["timing_s/values"] = watch.Lap();
+
+  // 3. Rewards per token, less the divergence from the reference where it belongs there.
+  std::vector<float> rewards = PlaceScores(batch->packed(), batch->scores());
+  if (algorithm.use_kl_in_reward) {
+    const KlKind kind = ValueOrThrow(ParseKlKind(algorithm.kl_penalty));
+    const double divergence = ApplyKlPenalty(batch->packed(), kind.estimator, e.old_log_probs,
+                                             e.ref_log_probs, kl->coefficient(), rewards);
+    (*metrics)["actor/reward_kl_penalty"] = divergence;
+    (*metrics)["actor/reward_kl_penalty_coeff"] = kl->coefficient();
+    kl->Update(divergence, static_cast<int64_t>(batch->responses.size()));
+  }
+  std::vector<double> sums;
+  for (size_t s = 0; s + 1 < batch->boundaries.size(); ++s) {
+    double sum = 0;
+    for (auto t = batch->boundaries[s]; t < batch->boundaries[s + 1]; ++t)
+      sum += static_cast<double>(rewards[static_cast<size_t>(t)]);
+    sums.push_back(sum);
+  }
+  AddSpread("critic/rewards", sums, metrics);
+
+  // 4. Correction for a rollout that was not the trainer's policy.
+  const RolloutCorrectionSection& wanted = algorithm.rollout_correction;
+  if (wanted.rollout_is || wanted.rollout_rs) {
+    const RolloutCorrectionOptions correction = ValueOrThrow(RolloutCorrectionOptions::Parse(
+        wanted.rollout_is.value_or(""), wanted.rollout_is_threshold,
+        wanted.rollout_is_batch_normalize, wanted.rollout_rs.value_or(""),
+        wanted.rollout_rs_threshold.value_or("")));
+    RolloutCorrection found = CorrectRollout(batch->packed(), e.old_log_probs, rollout, correction);
+    e.weights = std::move(found.weights);
+    batch->mask = std::move(found.mask);
+    for (const auto& [name, value] : found.metrics) (*metrics)[name] = value;
+  }
+
+  // 5. Advantages, over the whole batch.
+  AdvantageOptions advantage;
+  advantage.estimator = ValueOrThrow(ParseAdvantageEstimator(algorithm.adv_estimator));
+  advantage.gamma = algorithm.gamma;
+  advantage.lam = algorithm.lam;
+  advantage.norm_adv_by_std_in_grpo = algorithm.norm_adv_by_std_in_grpo;
+  const std::vector<int64_t> groups = batch->groups();
+  std::vector<float> baselines;
+  for (const Response& r : batch->responses) baselines.push_back(static_cast<float>(r.baseline));
+  Advantages result =
+      ComputeAdvantages({batch->packed(), rewards, groups, e.values, baselines}, advantage);
+  e.advantages = std::move(result.advantages);
+  e.returns = std::move(result.returns);
+  AddSpread("critic/advantages", Counted(*batch, e.advantages), metrics);
+  AddSpread("critic/returns", Counted(*batch, e.returns), metrics);
+  if (!e.values.empty()) AddSpread("critic/values", Counted(*batch, e.values), metrics);
+  (*metrics)["timing_s/adv"] = watch.Lap();
+  return e;
+}
+
+}  // namespace keel::trainer::rl

@@ -1,0 +1,45 @@
+// Experience: what a step's responses are worth, per response token, before anything is learnt from
+// them: log-probabilities, reference, values, rewards, corrections, advantages. The same on every
+// rank.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/json.h"
+#include "parallel/context.h"
+#include "trainer/config.h"
+#include "trainer/rl/kl.h"
+#include "trainer/rl/role_passes.h"
+#include "trainer/rl/rollout_batch.h"
+#include "trainer/train_engine.h"
+
+namespace keel::trainer::rl {
+
+// The models of a run. Null where the configuration needs none.
+struct Roles {
+  TrainEngine* actor = nullptr;
+  TrainEngine* ref = nullptr;
+  TrainEngine* critic = nullptr;
+};
+
+struct Experience {
+  std::vector<float> old_log_probs;  // [N], all
+  std::vector<float> ref_log_probs;
+  std::vector<float> values;
+  std::vector<float> weights;  // of importance; empty: all 1
+  std::vector<float> advantages;
+  std::vector<float> returns;
+  double entropy = 0;  // of the policy, mean over tokens
+};
+
+// `updates`: the first epoch's mini-batches, so that the log-probabilities are those that the first
+// update computes again, to the bit. May take tokens off batch->mask (rejection). Adds metrics and
+// timing_s/{old_log_prob,ref,values,adv}. Collective over all ranks.
+Experience MakeExperience(const Config& config, const Roles& roles,
+                          parallel::ParallelContext& context, const std::vector<MiniBatch>& updates,
+                          const RlBatchOptions& options, KlController* kl, RolloutBatch* batch,
+                          Json* metrics);
+
+}  // namespace keel::trainer::rl

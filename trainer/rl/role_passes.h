@@ -1,0 +1,40 @@
+// What RL asks of a model over a step's responses: log-probabilities or values of every response
+// token, on every rank. Collective over all ranks.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "parallel/context.h"
+#include "trainer/rl/micro_batches.h"
+#include "trainer/train_engine.h"
+
+namespace keel::trainer::rl {
+
+// The responses of one update: indexes into the step's batch.
+using MiniBatch = std::vector<int64_t>;
+
+// Log-probabilities [N] of the response tokens under the engine's weights at `temperature`; with
+// the micro-batches of `updates`, in which the engine will train. With `entropy` also the policy's
+// entropies [N]. Tokens in none of `updates` stay 0.
+struct TokenLogProbs {
+  std::vector<float> log_probs;
+  std::vector<float> entropies;
+};
+TokenLogProbs ResponseLogProbs(TrainEngine& engine, parallel::ParallelContext& context,
+                               const RolloutBatch& batch, const std::vector<MiniBatch>& updates,
+                               const RlBatchOptions& options, double temperature,
+                               bool with_entropy);
+
+// A critic's values [N]: of the state in which each response token was chosen.
+std::vector<float> ResponseValues(TrainEngine& critic, parallel::ParallelContext& context,
+                                  const RolloutBatch& batch, const std::vector<MiniBatch>& updates,
+                                  const RlBatchOptions& options);
+
+// Sums `values` over ranks; a rank that does not hold a value gives 0.
+void SumOverRanks(parallel::ParallelContext& context, at::Device device, std::span<float> values);
+std::vector<double> SumOverRanks(parallel::ParallelContext& context, at::Device device,
+                                 std::vector<double> values);
+
+}  // namespace keel::trainer::rl

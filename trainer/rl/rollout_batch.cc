@@ -1,0 +1,152 @@
+#include "trainer/rl/rollout_batch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <numeric>
+#include <tuple>
+#include <utility>
+
+namespace keel::trainer::rl {
+
+Json Response::ToJson() const {
+  Json json = {{"position", position},
+               {"row", row},
+               {"sample", sample},
+               {"data_source", data_source},
+               {"prompt_ids", prompt},
+               {"response_ids", tokens},
+               {"rollout_log_probs", log_probs},
+               {"finish_reason", finish},
+               {"weight_version", weight_version},
+               {"score", score},
+               {"extra", extra},
+               {"baseline", baseline},
+               {"output", text}};
+  if (!error.empty()) json["error"] = error;
+  return json;
+}
+
+Result<Response> Response::FromJson(const Json& json, const std::string& where) {
+  Response r;
+  try {
+    r.position = json.at("position").get<int64_t>();
+    r.row = json.at("row").get<int64_t>();
+    r.sample = json.at("sample").get<int>();
+    r.data_source = json.at("data_source").get<std::string>();
+    r.prompt = json.at("prompt_ids").get<std::vector<int32_t>>();
+    r.tokens = json.at("response_ids").get<std::vector<int32_t>>();
+    r.log_probs = json.at("rollout_log_probs").get<std::vector<float>>();
+    r.finish = json.at("finish_reason").get<std::string>();
+    r.weight_version = json.at("weight_version").get<int64_t>();
+    r.score = json.at("score").get<double>();
+    r.extra = json.at("extra").get<std::map<std::string, double>>();
+    r.baseline = json.at("baseline").get<double>();
+    r.text = json.at("output").get<std::string>();
+    r.error = json.value("error", "");
+  } catch (const Json::exception& error) {
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{}: not a dumped response: {}", where, error.what()));
+  }
+  if (!r.log_probs.empty() && r.log_probs.size() != r.tokens.size()) {
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{}: {} tokens, but {} rollout_log_probs", where, r.tokens.size(),
+                              r.log_probs.size()));
+  }
+  return r;
+}
+
+RolloutBatch RolloutBatch::Make(std::vector<Response> responses) {
+  RolloutBatch batch;
+  std::sort(responses.begin(), responses.end(), [](const Response& a, const Response& b) {
+    return std::tie(a.position, a.sample) < std::tie(b.position, b.sample);
+  });
+  batch.responses = std::move(responses);
+  batch.boundaries.push_back(0);
+  for (const Response& r : batch.responses)
+    batch.boundaries.push_back(batch.boundaries.back() + static_cast<int64_t>(r.tokens.size()));
+  batch.mask.assign(static_cast<size_t>(batch.boundaries.back()), 1);
+  return batch;
+}
+
+int64_t RolloutBatch::prompt_tokens() const {
+  int64_t tokens = 0;
+  for (const Response& r : responses) tokens += static_cast<int64_t>(r.prompt.size());
+  return tokens;
+}
+
+std::vector<int64_t> RolloutBatch::groups() const {
+  std::vector<int64_t> groups;
+  for (const Response& r : responses) groups.push_back(r.position);
+  return groups;
+}
+
+std::vector<double> RolloutBatch::scores() const {
+  std::vector<double> scores;
+  for (const Response& r : responses) scores.push_back(r.score);
+  return scores;
+}
+
+std::vector<float> RolloutBatch::rollout_log_probs() const {
+  std::vector<float> all;
+  for (const Response& r : responses) all.insert(all.end(), r.log_probs.begin(), r.log_probs.end());
+  return all;
+}
+
+void AddSpread(const std::string& name, const std::vector<double>& values, Json* metrics) {
+  const auto n = static_cast<double>(std::max<size_t>(1, values.size()));
+  (*metrics)[name + "/mean"] = std::accumulate(values.begin(), values.end(), 0.0) / n;
+  (*metrics)[name + "/max"] =
+      values.empty() ? 0.0 : *std::max_element(values.begin(), values.end());
+  (*metrics)[name + "/min"] =
+      values.empty() ? 0.0 : *std::min_element(values.begin(), values.end());
+}
+
+void RolloutBatch::AddMetrics(int64_t max_prompt, int64_t max_response, Json* metrics) const {
+  std::vector<double> prompts, lengths;
+  double cut = 0;
+  double long_prompts = 0;
+  int64_t errors = 0;
+  for (const Response& r : responses) {
+    prompts.push_back(static_cast<double>(r.prompt.size()));
+    lengths.push_back(static_cast<double>(r.tokens.size()));
+    cut += static_cast<int64_t>(r.tokens.size()) >= max_response;
+    long_prompts += static_cast<int64_t>(r.prompt.size()) >= max_prompt;
+    errors += !r.error.empty();
+  }
+  const auto n = static_cast<double>(std::max<size_t>(1, responses.size()));
+  AddSpread("response_length", lengths, metrics);
+  (*metrics)["response_length/clip_ratio"] = cut / n;
+  AddSpread("prompt_length", prompts, metrics);
+  (*metrics)["prompt_length/clip_ratio"] = long_prompts / n;
+  AddSpread("critic/score", scores(), metrics);
+  (*metrics)["reward/errors"] = errors;
+}
+
+Status WriteDump(const std::string& path, const RolloutBatch& batch) {
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  for (const Response& r : batch.responses)
+    out << r.ToJson().dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
+  out.close();
+  if (!out) return Status(StatusCode::kIo, fmt::format("{}: cannot be written", path));
+  return Status::Ok();
+}
+
+Result<RolloutBatch> ReadDump(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return Status(StatusCode::kNotFound, fmt::format("{}: cannot be opened", path));
+  std::vector<Response> responses;
+  std::string line;
+  for (int64_t number = 1; std::getline(in, line); ++number) {
+    const std::string where = fmt::format("{}:{}", path, number);
+    KEEL_ASSIGN_OR_RETURN(const Json json, ParseJson(line, where));
+    KEEL_ASSIGN_OR_RETURN(Response response, Response::FromJson(json, where));
+    responses.push_back(std::move(response));
+  }
+  if (responses.empty())
+    return Status(StatusCode::kInvalidData, fmt::format("{}: no responses", path));
+  return RolloutBatch::Make(std::move(responses));
+}
+
+}  // namespace keel::trainer::rl

@@ -1,0 +1,135 @@
+#include "trainer/rl/rollout_worker.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "common/clock.h"
+#include "common/fail_point.h"
+#include "trainer/group_bytes.h"
+#include "trainer/rl/verifier_factory.h"
+
+namespace keel::trainer::rl {
+
+namespace {
+
+constexpr int kGreedy = -1;  // the sample number of ReMax's baseline
+
+}  // namespace
+
+RolloutWorker::RolloutWorker(RolloutModel& model, parallel::ParallelContext& context,
+                             const RewardSection& reward, const model::Tokenizer* tokenizer,
+                             at::Device device)
+    : model_(model), context_(context), reward_(reward), tokenizer_(tokenizer), device_(device) {
+  const RewardPool::Factory factory = ValueOrThrow(MakeVerifierFactory(reward));
+  if (model.leads()) {
+    pool_ = std::make_unique<RewardPool>(static_cast<int>(reward.num_workers),
+                                         static_cast<size_t>(reward.batch_size), factory);
+  }
+}
+
+RolloutWorker::~RolloutWorker() = default;
+
+std::vector<Response> RolloutWorker::Run(std::span<const RolloutPrompt> prompts, int64_t n,
+                                         const rollout::SamplingParams& sampling,
+                                         bool greedy_baseline, RolloutTimes* times) {
+  Stopwatch watch;
+  // 1. This replica's prompts.
+  std::map<uint64_t, const RolloutPrompt*> mine;  // by position
+  rollout::Engine& engine = model_.engine();
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    if (static_cast<int>(i) % model_.replicas() != model_.replica()) continue;
+    const RolloutPrompt& prompt = prompts[i];
+    const auto id = static_cast<uint64_t>(prompt.position);
+    mine[id] = &prompt;
+    for (int64_t s = greedy_baseline ? kGreedy : 0; s < n; ++s) {
+      rollout::Request request;
+      request.prompt_id = id;
+      request.sample = static_cast<int>(s);
+      request.prompt = prompt.prompt->tokens;
+      request.sampling = sampling;
+      if (s == kGreedy) request.sampling.temperature = 0;
+      engine.Add(std::move(request));
+    }
+  }
+
+  // 2. Generate; whatever ends is verified at once.
+  std::vector<Response> responses;
+  int64_t submitted = 0;
+  while (!engine.idle()) {
+    ThrowIfError(FailPoint("rollout.step"));
+    for (rollout::Completion& done : engine.Step()) {
+      const RolloutPrompt& prompt = *mine.at(done.prompt_id);
+      Response r;
+      r.position = prompt.position;
+      r.row = prompt.prompt->id;
+      r.sample = done.sample;
+      r.data_source = prompt.prompt->data_source;
+      r.prompt = prompt.prompt->tokens;
+      r.tokens = std::move(done.tokens);
+      r.log_probs = std::move(done.log_probs);
+      r.finish = rollout::FinishReasonName(done.finish);
+      r.weight_version = done.weight_version;
+      if (!done.error.ok()) r.error = done.error.ToString();
+      if (tokenizer_ != nullptr) r.text = tokenizer_->Decode(r.tokens);
+      if (pool_ != nullptr && r.error.empty()) {
+        RewardSample sample;
+        sample.id = static_cast<int64_t>(responses.size());
+        sample.data_source = r.data_source;
+        sample.prompt = prompt.prompt->text;
+        sample.response = r.text;
+        sample.ground_truth = prompt.prompt->ground_truth;
+        sample.extra_info = prompt.prompt->extra_info;
+        pool_->Submit(std::move(sample));
+        ++submitted;
+      }
+      responses.push_back(std::move(r));
+    }
+  }
+  times->generate_s += watch.Lap();
+  times->engine = engine.stats();
+
+  // 3. Scores. A verifier that failed has said nothing: the score is what reward.on_error says.
+  if (pool_ != nullptr) {
+    for (RewardResult& result : pool_->Collect(CollectLimit(reward_, submitted))) {
+      Response& r = responses[static_cast<size_t>(result.id)];
+      r.score = result.ok() ? result.score : 0.0;
+      r.extra = std::move(result.extra);
+      r.error = std::move(result.error);
+    }
+  }
+  times->reward_s += watch.Lap();
+
+  // 4. To everybody. One rank of each replica speaks for it.
+  std::string text;
+  if (model_.leads()) {
+    Json all = Json::array();
+    for (const Response& r : responses) all.push_back(r.ToJson());
+    // Text may hold bytes that are no UTF-8, which CBOR carries as they are.
+    const std::vector<uint8_t> bytes = Json::to_cbor(all);
+    text.assign(bytes.begin(), bytes.end());
+  }
+  std::vector<Response> gathered;
+  for (const std::string& one : AllGatherBytes(context_.world(), text, device_)) {
+    if (one.empty()) continue;
+    const Json all = Json::from_cbor(one, true, false);
+    if (all.is_discarded()) throw Error(StatusCode::kInternal, "rollout: a peer's responses");
+    for (const Json& json : all)
+      gathered.push_back(ValueOrThrow(Response::FromJson(json, "rollout of a peer")));
+  }
+  times->generate_s += watch.Lap();
+
+  // 5. The greedy response is a number of its prompt, and nothing to learn from.
+  if (greedy_baseline) {
+    std::map<int64_t, double> baselines;
+    for (const Response& r : gathered)
+      if (r.sample == kGreedy) baselines[r.position] = r.score;
+    std::erase_if(gathered, [](const Response& r) { return r.sample == kGreedy; });
+    for (Response& r : gathered) r.baseline = baselines[r.position];
+  }
+  return gathered;
+}
+
+}  // namespace keel::trainer::rl

@@ -1,0 +1,56 @@
+// RolloutWorker: responses to prompts from all rollout replicas, scored, on every rank.
+//
+// Prompts are dealt out to replicas in turn; a response depends on the prompt's position in the run
+// and its sample number alone, so the replicas' number changes nothing. Verifiers run on threads of
+// each replica's first rank while it goes on generating. Owned by the RL task.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "model/tokenizer.h"
+#include "parallel/context.h"
+#include "trainer/config_rl.h"
+#include "trainer/rl/prompt_data.h"
+#include "trainer/rl/reward_pool.h"
+#include "trainer/rl/rollout_batch.h"
+#include "trainer/rollout_model.h"
+
+namespace keel::trainer::rl {
+
+struct RolloutPrompt {
+  int64_t position = 0;  // of the run; also names the random stream
+  const Prompt* prompt = nullptr;
+};
+
+struct RolloutTimes {
+  double generate_s = 0;
+  double reward_s = 0;  // waited for verifiers after the last token
+  rollout::EngineStats engine;
+};
+
+class RolloutWorker {
+ public:
+  // Throws Error(kConfig) when the reward section cannot be used.
+  RolloutWorker(RolloutModel& model, parallel::ParallelContext& context,
+                const RewardSection& reward, const model::Tokenizer* tokenizer, at::Device device);
+  ~RolloutWorker();
+
+  // `n` responses to each prompt, and with `greedy_baseline` one more, the likeliest, whose score
+  // is their baseline. Collective over all ranks; the same on every rank.
+  std::vector<Response> Run(std::span<const RolloutPrompt> prompts, int64_t n,
+                            const rollout::SamplingParams& sampling, bool greedy_baseline,
+                            RolloutTimes* times);
+
+ private:
+  RolloutModel& model_;
+  parallel::ParallelContext& context_;
+  const RewardSection& reward_;
+  const model::Tokenizer* tokenizer_;
+  const at::Device device_;
+  std::unique_ptr<RewardPool> pool_;  // on ranks that lead a replica
+};
+
+}  // namespace keel::trainer::rl

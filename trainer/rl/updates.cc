@@ -1,0 +1,145 @@
+#include "trainer/rl/updates.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "common/philox.h"
+
+namespace keel::trainer::rl {
+
+namespace {
+
+constexpr uint64_t kShuffleStream = 0x6d696e69;  // "mini"
+
+bool CountsSums(TrainEngine& engine, parallel::ParallelContext& context) {
+  return engine.decoder().last_stage() && context.tp_rank() == 0;
+}
+
+void Add(const MoveSeconds& from, MoveSeconds* to) {
+  to->param_load += from.param_load;
+  to->param_offload += from.param_offload;
+  to->grad_load += from.grad_load;
+  to->grad_offload += from.grad_offload;
+  to->optimizer_load += from.optimizer_load;
+  to->optimizer_offload += from.optimizer_offload;
+}
+
+// Runs the updates; `loss` makes a micro-batch's share from its mini-batch's denominators.
+template <typename Loss>
+UpdateSums Run(TrainEngine& engine, const RolloutBatch& batch,
+               const std::vector<MiniBatch>& updates, double scale_factor,
+               const RlBatchOptions& options, double lr, int64_t t, StepNotices notices,
+               Loss&& loss) {
+  UpdateSums result;
+  for (const MiniBatch& update : updates) {
+    const std::vector<RlMicroBatch> micro = MakeRlMicroBatches(batch, update, options);
+    const LossDenominators denominators = DenominatorsOf(batch, update, scale_factor);
+    const StepResult step = engine.Step(
+        ModelBatchesOf(micro),
+        [&](int m, const at::Tensor& hidden, const model::Decoder::ReadyCallback& on_ready) {
+          return loss(micro[static_cast<size_t>(m)], hidden, denominators, on_ready);
+        },
+        lr, t + result.applied + 1, std::exchange(notices, {}));
+    result.stop = result.stop || step.stop;
+    result.busy = result.busy || step.busy;
+    result.grad_norm += step.grad_norm / static_cast<double>(updates.size());
+    ++(step.skipped ? result.skipped : result.applied);
+    Add(step.moves, &result.moves);
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<MiniBatch> CutIntoMiniBatches(const RolloutBatch& batch, int64_t prompts_each,
+                                          bool shuffle, uint64_t seed, int64_t step,
+                                          int64_t epoch) {
+  // Responses of a prompt are neighbours.
+  std::vector<MiniBatch> prompts;
+  for (size_t i = 0; i < batch.responses.size(); ++i) {
+    if (i == 0 || batch.responses[i].position != batch.responses[i - 1].position)
+      prompts.emplace_back();
+    prompts.back().push_back(static_cast<int64_t>(i));
+  }
+  if (shuffle) {
+    const Philox rng(seed, kShuffleStream + static_cast<uint64_t>(step));
+    const auto base = static_cast<uint64_t>(epoch) << 32;
+    for (size_t i = prompts.size(); i > 1; --i) {
+      std::swap(prompts[i - 1], prompts[static_cast<size_t>(rng.Below(base + i, i))]);
+    }
+  }
+  std::vector<MiniBatch> cut;
+  for (size_t p = 0; p < prompts.size(); ++p) {
+    if (p % static_cast<size_t>(prompts_each) == 0) cut.emplace_back();
+    cut.back().insert(cut.back().end(), prompts[p].begin(), prompts[p].end());
+  }
+  return cut;
+}
+
+UpdateSums UpdateActor(TrainEngine& actor, parallel::ParallelContext& context,
+                       const RolloutBatch& batch, const std::vector<MiniBatch>& updates,
+                       const PolicyTargets& targets, const PolicyLossOptions& loss,
+                       double scale_factor, double temperature, const RlBatchOptions& options,
+                       double lr, int64_t t, const StepNotices& notices) {
+  PolicyLossSums sums;
+  const bool counts = CountsSums(actor, context);
+  UpdateSums result = Run(actor, batch, updates, scale_factor, options, lr, t, notices,
+                          [&](const RlMicroBatch& micro, const at::Tensor& hidden,
+                              const LossDenominators& denominators, const auto& on_ready) {
+                            const auto current = actor.decoder().LogProbsWithGradient(
+                                hidden, micro.batch.targets, temperature, true, on_ready);
+                            PolicyLossInputs inputs;
+                            inputs.layout = micro.layout;
+                            inputs.log_probs = current.log_probs;
+                            inputs.entropy = current.entropy;
+                            inputs.old_log_probs = micro.Spread(targets.old_log_probs);
+                            inputs.advantages = micro.Spread(targets.advantages);
+                            if (!targets.ref_log_probs.empty())
+                              inputs.ref_log_probs = micro.Spread(targets.ref_log_probs);
+                            if (!targets.rollout_is_weights.empty())
+                              inputs.rollout_is_weights = micro.Spread(targets.rollout_is_weights);
+                            const PolicyLossResult share = PolicyLoss(inputs, loss, denominators);
+                            if (counts) sums += share.sums;
+                            return share.loss;
+                          });
+  const std::vector<double> all =
+      SumOverRanks(context, options.device,
+                   {sums.pg_loss, sums.entropy, sums.kl_loss, sums.clipped, sums.clipped_lower,
+                    sums.ppo_kl, sums.tokens});
+  const auto n = static_cast<double>(std::max<size_t>(1, updates.size()));
+  sums = {all[0] / n, all[1] / n, all[2] / n, all[3], all[4], all[5], all[6]};
+  result.metrics = sums.Metrics(loss);
+  result.metrics["actor/grad_norm"] = result.grad_norm;
+  return result;
+}
+
+UpdateSums UpdateCritic(TrainEngine& critic, parallel::ParallelContext& context,
+                        const RolloutBatch& batch, const std::vector<MiniBatch>& updates,
+                        const ValueTargets& targets, const ValueLossOptions& loss,
+                        const RlBatchOptions& options, double lr, int64_t t,
+                        const StepNotices& notices) {
+  ValueLossSums sums;
+  const bool counts = CountsSums(critic, context);
+  UpdateSums result = Run(critic, batch, updates, 1.0, options, lr, t, notices,
+                          [&](const RlMicroBatch& micro, const at::Tensor& hidden,
+                              const LossDenominators& denominators, const auto& on_ready) {
+                            ValueLossInputs inputs;
+                            inputs.layout = micro.layout;
+                            inputs.values = critic.decoder().Values(hidden, on_ready);
+                            inputs.old_values = micro.Spread(targets.old_values);
+                            inputs.returns = micro.Spread(targets.returns);
+                            const ValueLossResult share = ValueLoss(inputs, loss, denominators);
+                            if (counts) sums += share.sums;
+                            return share.loss;
+                          });
+  const std::vector<double> all =
+      SumOverRanks(context, options.device, {sums.vf_loss, sums.clipped, sums.values, sums.tokens});
+  const auto n = static_cast<double>(std::max<size_t>(1, updates.size()));
+  sums = {all[0] / n, all[1], all[2], all[3]};
+  result.metrics = sums.Metrics();
+  result.metrics["critic/grad_norm"] = result.grad_norm;
+  return result;
+}
+
+}  // namespace keel::trainer::rl
