@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# From a bare Debian 12 machine to a trained model: sets up what is missing, builds, then trains a small
-# Llama on the Perl manuals with 4 ranks (TP=2 x PP=2, CPU, gloo), is stopped in the middle, goes on
-# from its checkpoint, and shows what it wrote. Safe to run again.
+# From a bare Debian 12 machine to trained models: sets up what is missing, builds, then trains a small
+# Llama on the Perl manuals with 4 ranks (TP=2 x PP=2, CPU, gloo), is stopped in the middle and goes on
+# from its checkpoint; then warms a tiny model up by SFT and teaches it a task by GRPO, is killed and
+# goes on; shows what it wrote. Safe to run again.
 #
-#   tools/quickstart.sh [FOLDER]     FOLDER: where the run goes (default runs/quickstart); made anew
+#   tools/quickstart.sh [FOLDER]     FOLDER: where the runs go (default runs/quickstart); made anew
 set -euo pipefail
 cd "$(dirname "$0")/.."
+root=$PWD
 
-case "${1:-}" in -h|--help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+case "${1:-}" in -h|--help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 run=${1:-runs/quickstart}
 say() { printf '\n== %s\n' "$*"; }
 
@@ -61,6 +63,49 @@ printf '{"text": "=head1 NAME"}\n{"text": "The function "}\n' > "$run/prompts.js
 "$keel" generate --model "$run/export" --input "$run/prompts.jsonl" --output "$run/generated.jsonl" --max-new-tokens 120 --temperature 0.7
 cat "$run/generated.jsonl"
 
+say "6. Reinforcement learning: a task that a rule can check, and a short look at it by SFT"
+rl=$run/rl
+mkdir "$rl"
+"$keel" data make copy --size 2 --count 2000 --seed 1 --out "$rl/train.jsonl"
+"$keel" data make copy --size 2 --count 64 --seed 2 --out "$rl/val.jsonl"
+"$keel" data make copy --size 2 --count 1000 --seed 3 --form sft --out "$rl/warmup.jsonl"
+head -n 2 "$rl/train.jsonl"
+"$keel" train configs/warmup.yaml "data.train_files=[$rl/warmup.jsonl]" "trainer.default_local_dir=$rl/warmup"
+warm=$(echo "$rl"/warmup/global_step_*/actor/huggingface)
+
+say "7. GRPO with 4 ranks, TP=2 x PP=2, everything offloaded around generation; killed (SIGKILL) after its second checkpoint"
+grpo() {
+  exec "$keel" launch --nproc-per-node 4 --log-dir "$rl/logs" --rdzv-id "$1" train configs/grpo.yaml \
+    "data.train_files=[$rl/train.jsonl]" "data.val_files=[$rl/val.jsonl]" "actor_rollout_ref.model.path=$warm" \
+    "trainer.default_local_dir=$rl/grpo" "trainer.rollout_data_dir=$rl/responses"
+}
+(grpo third) &
+launcher=$!
+while kill -0 "$launcher" 2>/dev/null && [ ! -d "$rl/grpo/global_step_40" ]; do sleep 0.1; done
+# The whole tree at once, as a machine that loses its power.
+victims=$(ps -o pid= --ppid "$launcher" | tr -d ' ')
+# shellcheck disable=SC2086
+kill -KILL "$launcher" $victims 2>/dev/null || true
+wait "$launcher" 2>/dev/null || true
+echo "killed; what is there:"
+"$keel" ckpt ls "$rl/grpo"
+
+say "8. Start again: it goes on from the newest checkpoint, bit for bit as if nothing had happened"
+(grpo fourth)
+newest_rl=$rl/grpo/global_step_$(cat "$rl/grpo/latest_checkpointed_iteration.txt")
+"$keel" ckpt verify "$newest_rl"
+"$keel" ckpt export-hf "$newest_rl" "$rl/export"
+head -n 3 "$rl/val.jsonl" > "$rl/questions.jsonl"
+"$keel" generate --model "$rl/export" --input "$rl/questions.jsonl" --output "$rl/answers.jsonl" --max-new-tokens 8
+cat "$rl/answers.jsonl"
+"$root/.venv/bin/python" - "$rl/grpo/metrics.jsonl" <<'EOF'
+import json, sys
+scores = [r["data"]["critic/score/mean"] for r in map(json.loads, open(sys.argv[1])) if "critic/score/mean" in r["data"]]
+first, last = sum(scores[:5]) / 5, sum(scores[-5:]) / 5
+print(f"reward: {first:.2f} in the first five steps, {last:.2f} in the last five of {len(scores)}")
+sys.exit(0 if last >= 0.9 else "quickstart: the reward did not rise to 0.9")
+EOF
+
 say "Where everything lies"
 cat <<EOF
   metrics          $run/metrics.jsonl
@@ -69,5 +114,7 @@ cat <<EOF
   logs per rank    $run/logs/
   exported model   $run/export/          (loads in transformers)
   generated text   $run/generated.jsonl
-Next: change configs/quickstart.yaml, read docs/tour.md, or run  $keel --help
+  GRPO             $rl/grpo/             (metrics.jsonl, checkpoints; every step's responses: $rl/responses/)
+  GRPO's model     $rl/export/           (answers: $rl/answers.jsonl)
+Next: change configs/quickstart.yaml or configs/grpo.yaml, read docs/tour.md and docs/rl.md, or run  $keel --help
 EOF

@@ -173,11 +173,14 @@ class Learning(RlJob):
             )  # fmt: skip
             scores = [data[SCORE] for _, data in sorted(self.steps(run).items())]
             self.assertLessEqual(sum(scores[:3]) / 3, 0.3)
-            self.assertGreaterEqual(sum(scores[-5:]) / 5, 0.9, scores[-20:])
+            self.assertGreaterEqual(sum(scores[-10:]) / 10, 0.9, scores[-20:])
 
     def test_ppo_pp2_and_grpo_tp2(self):
         model = self.warm_up()
-        self.learns("grpo", model, 2, 220, megatron={"tensor_model_parallel_size": 2, **OFFLOAD})
+        self.learns(
+            "grpo", model, 2, 160, megatron={"tensor_model_parallel_size": 2, **OFFLOAD},
+            actor_rollout_ref__actor__ppo_mini_batch_size=4, actor_rollout_ref__actor__ppo_epochs=2,
+        )  # fmt: skip
         self.learns(
             "ppo", model, 2, 150, megatron={"pipeline_model_parallel_size": 2}, algorithm__adv_estimator="gae",
             critic__optim__lr=1e-3, actor_rollout_ref__actor__ppo_mini_batch_size=8,
