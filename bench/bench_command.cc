@@ -8,6 +8,7 @@
 
 #include "bench/checkpoint_worker.h"
 #include "bench/index_bench.h"
+#include "bench/rollout_worker.h"
 #include "bench/train_worker.h"
 #include "common/file_system.h"
 #include "common/json.h"
@@ -97,6 +98,7 @@ void AddBenchCommand(CLI::App& app, CommandContext& /*context*/) {
       "Examples:\n"
       "  keel bench train --dtype bfloat16\n"
       "  keel bench checkpoint\n"
+      "  keel bench rollout --dtype bfloat16 --markdown docs/benchmarks/rollout.md\n"
       "  keel bench train --dtype float32 --rounds 10 --markdown docs/benchmarks/train.md");
 
   struct Train {
@@ -133,6 +135,26 @@ void AddBenchCommand(CLI::App& app, CommandContext& /*context*/) {
     command->allow_extras();
     command->callback([command, script = script] { BecomeDriver(script, command->remaining()); });
   }
+
+  struct Rollout {
+    bool worker = false;
+    bench::RolloutWorkerOptions options;
+  };
+  auto r = std::make_shared<Rollout>();
+  CLI::App* rollout = bench->add_subcommand(
+      "rollout", "Generation tokens/s against transformers (bench/run_rollout.py --help)");
+  rollout->allow_extras();
+  rollout->add_flag("--worker", r->worker, "Be a worker of the driver");
+  rollout->add_option("--model", r->options.model, "Hugging Face directory (worker)");
+  rollout->add_option("--dtype", r->options.dtype, "float32 or bfloat16")
+      ->check(CLI::IsMember({"float32", "bfloat16"}));
+  rollout->add_option("--threads", r->options.threads, "CPU threads (worker)");
+  rollout->callback([r, rollout] {
+    if (r->worker) return bench::RunRolloutWorker(r->options);
+    std::vector<std::string> arguments = {"--dtype", r->options.dtype};
+    for (const std::string& extra : rollout->remaining()) arguments.push_back(extra);
+    BecomeDriver("run_rollout.py", arguments);
+  });
 
   CLI::App* startup = bench->add_subcommand(
       "startup", "Time to the first step and memory of a rank (bench/startup.py --help)");

@@ -9,8 +9,14 @@ typedef uint16_t HalvesAt __attribute__((vector_size(2 * kLanes), aligned(2), ma
 
 inline Vector Load(const float* p) { return *reinterpret_cast<const VectorAt*>(p); }
 inline Vector Load(const uint16_t* p) {
+#if KEEL_DECODE_LANES == 16
+  // GCC splits the conversion below in two here.
+  const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return (Vector)_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16);  // NOLINT
+#else
   return reinterpret_cast<Vector>(
       __builtin_convertvector(*reinterpret_cast<const HalvesAt*>(p), Words) << 16);
+#endif
 }
 
 // The first n < kLanes elements, then zeros.
@@ -140,20 +146,44 @@ inline Vector DotTile(const T* const* x, const T* const* w, int64_t k, int64_t a
   return SumEach(sums);
 }
 
-// kRows rows of x from row i on times the rows [n_begin, n_end) of w.
-template <int kRows, typename T, typename Out>
-inline void MatMulRows(const T* x, int64_t i, int64_t m, int64_t k, const T* w, const T* bias,
+typedef uint16_t Halves __attribute__((vector_size(2 * kLanes)));
+
+inline void StoreAll(float* to, Vector x) { *reinterpret_cast<VectorAt*>(to) = x; }
+inline void StoreAll(uint16_t* to, Vector x) {
+  const Words bits = reinterpret_cast<Words>(x);
+  const Words rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  const Words nan = (bits >> 16) | 0x40u;
+  const Words chosen = (bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded;
+  *reinterpret_cast<HalvesAt*>(to) = __builtin_convertvector(chosen, Halves);
+}
+
+// Rows i, ... of x times rows j, ... of w: a tile of the result. Rows that are not there are
+// computed as copies of one that is, and not stored. kPrefetch asks for the next tile of w.
+template <int kRows, bool kPrefetch, typename T, typename Out>
+inline void MatMulTile(const T* x, int64_t i, int64_t rows, int64_t k, const T* w, const T* bias,
                        int64_t n, int64_t j, int64_t columns, Out* out) {
   constexpr int kColumns = kLanes / kRows;
   const T* xs[kRows];
   const T* ws[kColumns];
-  for (int r = 0; r < kRows; ++r) xs[r] = x + (i + r < m ? i + r : m - 1) * k;
+  for (int r = 0; r < kRows; ++r) xs[r] = x + (r < rows ? i + r : i) * k;
   for (int c = 0; c < kColumns; ++c) ws[c] = w + (c < columns ? j + c : j) * k;
-  const Vector sums = DotTile<T, kRows, kColumns, kRows == 1>(xs, ws, k, kColumns * k);
-  for (int r = 0; r < kRows && i + r < m; ++r) {
+  Vector sums = DotTile<T, kRows, kColumns, kPrefetch>(xs, ws, k, kColumns * k);
+  if (bias != nullptr) {
+    Vector added = {};
     for (int c = 0; c < kColumns && c < columns; ++c) {
-      const float sum = sums[r * kColumns + c];
-      Store(&out[(i + r) * n + j + c], bias == nullptr ? sum : sum + Widen(bias[j + c]));
+      for (int r = 0; r < kRows; ++r) added[r * kColumns + c] = Widen(bias[j + c]);
+    }
+    sums += added;
+  }
+  Out stored[kLanes];
+  StoreAll(stored, sums);
+  const int valid = columns < kColumns ? static_cast<int>(columns) : kColumns;
+  for (int r = 0; r < kRows && r < rows; ++r) {
+    Out* to = out + (i + r) * n + j;
+    if (valid == kColumns) {
+      std::memcpy(to, stored + r * kColumns, kColumns * sizeof(Out));
+    } else {
+      std::memcpy(to, stored + r * kColumns, static_cast<size_t>(valid) * sizeof(Out));
     }
   }
 }
@@ -172,12 +202,13 @@ inline void MatMul(const T* x, int64_t m, int64_t k, const T* w, const T* bias, 
     const int64_t last = first + rows < m ? first + rows : m;
     if (last - first == 1) {
       for (int64_t j = n_begin; j < n_end; j += kLanes)
-        MatMulRows<1>(x, first, last, k, w, bias, n, j, n_end - j, out);
+        MatMulTile<1, true>(x, first, 1, k, w, bias, n, j, n_end - j, out);
       continue;
     }
     for (int64_t j = n_begin; j < n_end; j += kLanes / kRowTile) {
-      for (int64_t i = first; i < last; i += kRowTile)
-        MatMulRows<kRowTile>(x, i, last, k, w, bias, n, j, n_end - j, out);
+      MatMulTile<kRowTile, true>(x, first, last - first, k, w, bias, n, j, n_end - j, out);
+      for (int64_t i = first + kRowTile; i < last; i += kRowTile)
+        MatMulTile<kRowTile, false>(x, i, last - i, k, w, bias, n, j, n_end - j, out);
     }
   }
 }
@@ -211,16 +242,40 @@ inline float SumLanes(Vector v) {
   return sum;
 }
 
-// Scores of one query row over positions [0, positions), with kLanes keys at a time.
+// Asks for rows that will be read soon; no more than stays in the first-level cache.
+template <typename T>
+inline void Prefetch(const T* rows, int64_t elements) {
+  constexpr int64_t kMost = 4096 / sizeof(T);
+  const int64_t n = elements < kMost ? elements : kMost;
+  for (int64_t i = 0; i < n; i += static_cast<int64_t>(64 / sizeof(T)))
+    __builtin_prefetch(rows + i);
+}
+
+// Scores of one query row over positions [0, positions), with kLanes keys at a time. At the start
+// of a block its values and the next block's keys are asked for.
 template <typename T>
 inline void Scores(const PagedHead<T>& head, const T* q, int64_t positions, float scale,
                    float* scores) {
+  const int64_t elements = head.block_size * head.d;
+  const int64_t blocks = (positions + head.block_size - 1) / head.block_size;
   const T* keys[kLanes];
+  const T* row = nullptr;
+  int64_t block = 0;
+  int64_t left = 0;  // positions of the block
   for (int64_t p = 0; p < positions; p += kLanes) {
     for (int64_t c = 0; c < kLanes; ++c) {
-      const int64_t at = p + c < positions ? p + c : positions - 1;
-      keys[c] = head.keys + head.blocks[at / head.block_size] * head.block_stride +
-                at % head.block_size * head.d;
+      if (left == 0 && block < blocks) {
+        const int64_t begin = head.blocks[block] * head.block_stride;
+        row = head.keys + begin;
+        Prefetch(head.values + begin, elements);
+        if (++block < blocks)
+          Prefetch(head.keys + head.blocks[block] * head.block_stride, elements);
+        left = head.block_size;
+      }
+      keys[c] = row;
+      if (p + c + 1 >= positions) continue;  // the last row again
+      row += head.d;
+      --left;
     }
     const Vector sums = DotTile<T, 1, kLanes, false>(&q, keys, head.d, 0) * scale;
     *reinterpret_cast<VectorAt*>(scores + p) = sums;

@@ -1,0 +1,156 @@
+#include "bench/rollout_worker.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iostream>
+#include <sstream>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/cpu_decode.h"
+#include "common/json.h"
+#include "model/decoder.h"
+#include "parallel/grad_buffer.h"
+#include "rollout/engine.h"
+#include "trainer/memory.h"
+#include "trainer/model_source.h"
+
+namespace keel::bench {
+
+namespace {
+
+uint64_t SplitMix64(uint64_t x) {
+  uint64_t z = (x + 1) * 0x9E3779B97F4A7C15ull;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+  return z ^ (z >> 31);
+}
+
+// Token p of sequence n, of those every worker makes for itself.
+constexpr int64_t kSequence = 512;
+int32_t Token(int64_t n, int64_t p, int64_t vocabulary) {
+  return static_cast<int32_t>(SplitMix64(static_cast<uint64_t>(n * (kSequence + 1) + p)) %
+                              static_cast<uint64_t>(vocabulary));
+}
+
+rollout::Request MakeRequest(int64_t n, int64_t prompt, int64_t tokens, int64_t vocabulary) {
+  rollout::Request request;
+  request.prompt_id = static_cast<uint64_t>(n);
+  for (int64_t p = 0; p < prompt; ++p) request.prompt.push_back(Token(n, p, vocabulary));
+  request.sampling.temperature = 0;
+  request.sampling.max_tokens = tokens;
+  request.sampling.ignore_eos = true;
+  return request;
+}
+
+// The rate at which all threads together read memory that no cache holds.
+double ReadBandwidth() {
+  const at::Tensor memory = at::ones({int64_t{1} << 27}, at::kLong);  // 1 GiB
+  const int64_t* words = memory.data_ptr<int64_t>();
+  const int64_t pieces = at::get_num_threads();
+  const int64_t each = memory.numel() / pieces;
+  std::vector<int64_t> sums(static_cast<size_t>(pieces));
+  std::vector<double> seconds;
+  for (int i = 0; i < 5; ++i) {
+    const Stopwatch watch;
+    at::parallel_for(0, pieces, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t piece = begin; piece < end; ++piece) {
+        int64_t lanes[32] = {};
+        for (int64_t at = piece * each; at < (piece + 1) * each; at += 32) {
+          for (int64_t lane = 0; lane < 32; ++lane) lanes[lane] += words[at + lane];
+        }
+        for (const int64_t lane : lanes) sums[static_cast<size_t>(piece)] += lane;
+      }
+    });
+    seconds.push_back(watch.Elapsed());
+  }
+  return static_cast<double>(memory.nbytes()) / *std::min_element(seconds.begin(), seconds.end());
+}
+
+void Answer(const Json& json) {
+  fmt::print("{}\n", json.dump());
+  std::fflush(stdout);
+}
+
+Json Generate(rollout::Engine& engine, std::vector<rollout::Request> requests) {
+  const rollout::EngineStats before = engine.stats();
+  std::vector<Json> outputs(requests.size());
+  const uint64_t first_id = requests.front().prompt_id;
+  const Stopwatch watch;
+  for (rollout::Request& request : requests) engine.Add(std::move(request));
+  double first = 0;
+  int64_t tokens = 0;
+  while (!engine.idle()) {
+    for (const rollout::Completion& c : engine.Step()) {
+      ThrowIfError(c.error);
+      tokens += static_cast<int64_t>(c.tokens.size());
+      outputs[c.prompt_id - first_id] = c.tokens;
+    }
+    if (first == 0) first = watch.Elapsed();
+  }
+  const double seconds = watch.Elapsed();
+  const rollout::EngineStats after = engine.stats();
+  return {{"seconds", seconds},
+          {"first_s", first},  // the prompts and the first tokens
+          {"tokens", tokens},
+          {"steps", after.steps - before.steps},
+          {"forward_s", after.forward_seconds - before.forward_seconds},
+          {"sampling_s", after.sampling_seconds - before.sampling_seconds},
+          {"outputs", outputs}};
+}
+
+}  // namespace
+
+void RunRolloutWorker(const RolloutWorkerOptions& o) {
+  trainer::KeepLargeBlocks();
+  at::set_num_threads(o.threads);
+  const at::ScalarType dtype = o.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
+  const auto source = ValueOrThrow(trainer::ResolveModel(
+      o.model, Json::object(), dtype == at::kFloat ? DType::kF32 : DType::kBF16, nullptr));
+  const auto group = parallel::MakeSingleGroup("single");
+  model::DecoderOptions options;
+  options.dtype = dtype;
+  model::Decoder decoder(source.config, parallel::TensorParallel{group.get(), false}, options);
+  parallel::GradBufferOptions storage;
+  storage.dtype = dtype;
+  storage.inference = true;
+  parallel::GradBuffer buffer(decoder.parameters(), *group, *group, nullptr, storage);
+  ThrowIfError(trainer::ImportWeights(o.model, decoder.Table(0, 1, true)));
+  rollout::Engine engine(decoder, *group, {});
+  const int64_t vocabulary = source.config.vocab_size;
+  Answer({{"ready", true},
+          {"name", "keel"},
+          {"versions", {{"keel", "0.1.0"}, {"torch", "2.11.0"}}},
+          {"kernels", kernels::UsableDecodeKernels().front().name},
+          {"parameters", source.config.NumParameters()},
+          {"weight_bytes",
+           source.config.NumParameters() * static_cast<int64_t>(at::elementSize(dtype))}});
+
+  std::string line;
+  while (std::getline(std::cin, line) && line != "quit") {
+    std::istringstream words(line);
+    std::string command;
+    words >> command;
+    if (command == "read") {
+      Answer({{"bytes_per_s", ReadBandwidth()}});
+    } else if (command == "generate") {
+      // generate FIRST (PROMPT NEW)...: sequences FIRST, FIRST + 1, ...
+      int64_t n = 0, prompt = 0, tokens = 0;
+      words >> n;
+      std::vector<rollout::Request> requests;
+      while (words >> prompt >> tokens)
+        requests.push_back(MakeRequest(n++, prompt, tokens, vocabulary));
+      if (requests.empty()) {
+        Answer({{"error", "generate needs pairs of lengths"}});
+      } else {
+        Answer(Generate(engine, std::move(requests)));
+      }
+    } else {
+      Answer({{"error", "unknown command " + line}});
+    }
+  }
+}
+
+}  // namespace keel::bench
