@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Sets up the machine if needed, builds everything, and runs every test that needs no GPU.
 #
-#   tools/test.sh [-L LABEL] [--no-build] [--asan] [--tidy] [--nightly]
+#   tools/test.sh [-L LABEL] [--no-build] [--asan] [--tidy] [--nightly] [--fuzz SECONDS]
 #     -L LABEL     only tests with this label: unit, dist, oracle, e2e, cuda
 #     --asan       the torch-free tests under AddressSanitizer and UBSan instead
 #     --tidy       clang-tidy over the sources instead (slow)
-#     --nightly    the larger sweeps too (KEEL_NIGHTLY=1 in the tests' environment)
+#     --nightly    the larger sweeps too (KEEL_NIGHTLY=1 in the tests' environment); docs/nightly.md
+#     --fuzz S     instead: each libFuzzer program for S seconds; needs clang
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,12 +20,28 @@ while [ $# -gt 0 ]; do
     --asan) preset=asan ;;
     --nightly) export KEEL_NIGHTLY=1 ;;
     --tidy) tidy=1 ;;
-    -h|--help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    --fuzz) fuzz=$2; shift ;;
+    -h|--help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "test: unknown option $1; see --help" >&2; exit 64 ;;
   esac
   shift
 done
 begin=$SECONDS
+
+if [ -n "${fuzz:-}" ]; then
+  command -v clang++ >/dev/null || { echo "test: --fuzz needs clang (Debian package clang)" >&2; exit 69; }
+  cmake --preset fuzz >/dev/null && cmake --build --preset fuzz -j "$(nproc)" || exit 1
+  for program in build/fuzz/fuzz_*; do
+    [ -x "$program" ] && [ -f "$program" ] || continue
+    name=${program##*/fuzz_}
+    mkdir -p "build/fuzz/corpus/$name" "tests/fuzz/corpus/$name"
+    echo "$name: $fuzz s"
+    "$program" -max_total_time="$fuzz" -max_len=65536 -rss_limit_mb=2048 -timeout=10 -print_final_stats=1 \
+      "build/fuzz/corpus/$name" "tests/fuzz/corpus/$name" 2>&1 | tail -n 12 | tee "build/fuzz/$name.txt"
+    [ "${PIPESTATUS[0]}" = 0 ] || exit 1
+  done
+  exit 0
+fi
 
 if [ "$build" = 1 ]; then
   tools/bootstrap.sh --tests || exit 1

@@ -1,0 +1,302 @@
+"""The mutants: each removes one rule of the checkpoint subsystem from a copy of the source.
+
+`old` stands exactly once in `file`; `new` takes its place and still compiles. `tests` are the programs,
+with a filter of their cases, of which at least one must fail. See run.py.
+"""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutant:
+    name: str
+    rule: str  # that holds in the source and not in the mutant
+    file: str
+    old: str
+    new: str
+    tests: tuple[tuple[str, str], ...]
+
+
+CUT = ("checkpoint_crash_test", "*/a_newer_step:*/keep_one")
+REPLACE = ("checkpoint_crash_test", "*/the_same_step_again__keep_one")
+SIMULATION = ("simulation_test", "*EverySeed")
+PROTOCOL = ("commit_protocol_test", "*")
+DAMAGE = ("checkpoint_damage_test", "*")
+RETENTION = ("retention_pass_test", "*")
+ASYNC = ("async_save_test", "*")
+JOB = ("checkpointer_test", "*")
+DISK = ("disk_error_test", "*/a_newer_step:*/keep_one")
+RESUME = ("disk_error_test", "*Resume*")
+
+COMMITTER = "checkpoint/committer.cc"
+PROTOCOL_CC = "checkpoint/commit_protocol.cc"
+SAVER = "checkpoint/saver.cc"
+WRITER = "checkpoint/snapshot_writer.cc"
+READER = "checkpoint/step_reader.cc"
+RETENTION_CC = "checkpoint/retention.cc"
+LOADER = "checkpoint/loader.cc"
+FILES = "common/file_system.cc"
+
+DURABILITY = [
+    Mutant(
+        "payload-not-synced", "a rank's file is fsynced before it is reported",
+        WRITER, "    KEEL_RETURN_IF_ERROR(file->Sync());\n", "", (CUT,),
+    ),
+    Mutant(
+        "small-files-not-synced", "manifest, index and documents are fsynced before the rename",
+        FILES, "  KEEL_RETURN_IF_ERROR(file->Sync());\n  return file->Close();\n", "  return file->Close();\n", (CUT,),
+    ),
+    Mutant(
+        "directories-not-synced", "the directories of a step are fsynced before the rename",
+        COMMITTER, "    KEEL_RETURN_IF_ERROR(fs_.SyncDirectory(fmt::format(\"{}/{}\", temporary, directory)));\n", "", (CUT,),
+    ),
+    Mutant(
+        "temporary-not-synced", "the names of manifest and index are durable before the rename",
+        COMMITTER, "  KEEL_RETURN_IF_ERROR(fs_.SyncDirectory(temporary));\n", "", (CUT,),
+    ),
+    Mutant(
+        "rename-not-synced", "a step is announced only when its name is durable",
+        COMMITTER, "  if (status.ok()) status = fs_.SyncDirectory(kRoot);\n  if (status.ok()) status = FailPoint(\"commit.synced\");\n",
+        "  if (status.ok()) status = FailPoint(\"commit.synced\");\n", (CUT,),
+    ),
+    Mutant(
+        "renamed-before-the-manifest", "the manifest is the last file of a step, before its rename",
+        COMMITTER,
+        "  KEEL_RETURN_IF_ERROR(\n      WriteFileDurably(fs_, fmt::format(\"{}/{}\", temporary, kManifestName), manifest.Serialize()));\n"
+        "  KEEL_FAIL_POINT(\"commit.manifest\");\n",
+        "  if (fs_.Stat(StepDirectory(manifest.step)).ok()) {\n    KEEL_RETURN_IF_ERROR(WriteFileDurably(\n"
+        "        fs_, fmt::format(\"{}/{}\", temporary, kManifestName), manifest.Serialize()));\n  } else {\n"
+        "    KEEL_RETURN_IF_ERROR(fs_.Rename(temporary, StepDirectory(manifest.step), kNoReplace));\n"
+        "    KEEL_RETURN_IF_ERROR(fs_.SyncDirectory(kRoot));\n"
+        "    return WriteFileDurably(fs_, fmt::format(\"{}/{}\", StepDirectory(manifest.step), kManifestName),\n"
+        "                            manifest.Serialize());\n  }\n", (CUT, SIMULATION),
+    ),
+    Mutant(
+        "tracker-before-the-commit", "the tracker never names a step that is not committed",
+        SAVER, "  KEEL_FAIL_POINT(\"publish.guard\");\n",
+        "  KEEL_RETURN_IF_ERROR(WriteTracker(fs_, running->snapshot.request().step));\n", (SIMULATION,),
+    ),
+    Mutant(
+        "tracker-written-in-place", "the tracker is replaced as a whole",
+        "checkpoint/tracker.cc", "  return ReplaceFileDurably(fs, kTrackerName, fmt::format(\"{}\\n\", step));\n",
+        "  (void)fs.Remove(kTrackerName);\n  return WriteFileDurably(fs, kTrackerName, fmt::format(\"{}\\n\", step));\n",
+        (SIMULATION,),
+    ),
+    Mutant(
+        "an-error-of-fsync-is-ignored", "a file whose fsync failed is lost, whatever the next one says",
+        WRITER, "    KEEL_RETURN_IF_ERROR(file->Sync());\n    KEEL_RETURN_IF_ERROR(file->Close());\n",
+        "    (void)file->Sync();\n    (void)file->Close();\n", (("disk_error_test", "*AtEverySyncAndClose*/keep_one"),),
+    ),
+]  # fmt: skip
+
+PROTOCOL_RULES = [
+    Mutant(
+        "published-without-a-vote", "nothing is published unless every rank reported that it is written",
+        PROTOCOL_CC, "  if (!failure_.ok()) return Finish({Do(Action::Kind::kAbort)}, failure_);\n", "", (PROTOCOL, SIMULATION),
+    ),
+    Mutant(
+        "last-rank-not-heard", "every rank is heard, the last one too",
+        PROTOCOL_CC, "  if (next_ < world_) {\n", "  if (next_ < world_ - 1) {\n", (PROTOCOL, SIMULATION),
+    ),
+    Mutant(
+        "failure-not-told", "every rank hears of a failed save",
+        PROTOCOL_CC, "  actions->push_back(Send(kEveryPeer, Message::kOutcome, status));\n", "  (void)actions;\n", (PROTOCOL, SIMULATION),
+    ),
+    Mutant(
+        "failed-save-stays", "a failed save leaves nothing",
+        PROTOCOL_CC, "        actions.push_back(Do(Action::Kind::kAbort));\n", "", (PROTOCOL, DISK),
+    ),
+    Mutant(
+        "waits-for-ever", "every wait ends by its deadline",
+        SAVER, "  if (!leads()) patience *= 2;\n", "  patience = std::chrono::hours(24 * 365);\n", (SIMULATION,),
+    ),
+    Mutant(
+        "impatient-followers", "the others wait for rank 0 longer than it waits for a peer, to hear its finding",
+        SAVER, "  if (!leads()) patience *= 2;\n", "  if (!leads()) patience /= 2;\n", (("coordinator_test", "*"), ASYNC, SIMULATION),
+    ),
+    Mutant(
+        "lost-lock-publishes", "who lost the run directory publishes nothing",
+        SAVER, "  KEEL_RETURN_IF_ERROR(guard_());\n", "", (ASYNC,),
+    ),
+    Mutant(
+        "no-lock", "one run at a time in a directory",
+        "checkpoint/checkpointer.cc", "  KEEL_ASSIGN_OR_RETURN(lock, RunLock::Take(fs, \"run \" + options.run_id, clock));\n", "", (JOB,),
+    ),
+]  # fmt: skip
+
+AFTER_A_CRASH = [
+    Mutant(
+        "debris-stays", "what a dead run left is removed by the next start",
+        COMMITTER, "    KEEL_FAIL_POINT(\"commit.debris\");\n", "    continue;\n", (CUT,),
+    ),
+    Mutant(
+        "half-tracker-stays", "half-written small files are removed too",
+        COMMITTER, "    if (IsHalfWrittenText(info)) {\n", "    if (IsHalfWrittenText(info) && info.name.empty()) {\n", (CUT,),
+    ),
+    Mutant(
+        "debris-removed-unsettled", "names are made durable before what they hid is removed",
+        COMMITTER, "    KEEL_RETURN_IF_ERROR(fs_.SyncDirectory(kRoot));\n  }\n  for (const FileInfo& info : names) {\n",
+        "  }\n  for (const FileInfo& info : names) {\n", (CUT, REPLACE),
+    ),
+    Mutant(
+        "withdrawn-step-removed", "a step whose withdrawal is not durable is left whole",
+        COMMITTER, "  if (temporary == withdrawn_) {\n", "  if (temporary == withdrawn_ && temporary.empty()) {\n", (DISK, SIMULATION),
+    ),
+    Mutant(
+        "replaced-not-restored", "a step that was moved aside for a save that died gets its name back",
+        COMMITTER, "  const Status restored = fs_.Rename(replaced, final_name, kNoReplace);\n",
+        "  const Status restored(StatusCode::kAlreadyExists, final_name);\n", (REPLACE,),
+    ),
+    Mutant(
+        "replaced-unproven", "a step goes only when the one in its place was read back",
+        COMMITTER,
+        "  const VerifyReport report = VerifyCheckpoint(fs_, final_name, 1);\n  if (!report.problems.empty()) {\n    return undo(",
+        "  const VerifyReport report;\n  if (!report.problems.empty()) {\n    return undo(", (("committer_test", "*"),),
+    ),
+]  # fmt: skip
+
+RETENTION_RULES = [
+    Mutant(
+        "removed-before-proof", "nothing goes unless a newer one that stays was verified",
+        RETENTION_CC, "      whole = report.problems.empty();\n", "      whole = true;\n", (RETENTION,),
+    ),
+    Mutant(
+        "removed-in-place", "a removal takes the name away first",
+        RETENTION_CC, "  KEEL_RETURN_IF_ERROR(fs.Rename(directory, trash, FileSystem::RenameMode::kNoReplace));\n",
+        "  (void)RemoveTree(fs, directory + \"/actor\");\n  KEEL_RETURN_IF_ERROR(fs.Rename(directory, trash, FileSystem::RenameMode::kNoReplace));\n",
+        (("checkpoint_crash_test", "*/keep_one"), RETENTION),
+    ),
+    Mutant(
+        "removed-unsettled", "the name is durably gone before the files go",
+        RETENTION_CC, "  KEEL_RETURN_IF_ERROR(fs.SyncDirectory(\".\"));\n", "", (("checkpoint_crash_test", "*/keep_one"), RETENTION),
+    ),
+    Mutant(
+        "newest-removed", "the newest is never among those that go",
+        RETENTION_CC, "  const auto latest = static_cast<size_t>(std::max(1, *policy.keep_latest));\n",
+        "  const auto latest = static_cast<size_t>(std::max(1, *policy.keep_latest)) - 1;\n", (("retention_test", "*"), RETENTION),
+    ),
+    Mutant(
+        "pins-ignored", "what is pinned stays",
+        RETENTION_CC, "    if (i < latest || one.pinned || periodic) kept.insert(one.step);\n",
+        "    if (i < latest || periodic) kept.insert(one.step);\n", (("retention_test", "*"), RETENTION),
+    ),
+    Mutant(
+        "best-ignored", "the best by the metric stay",
+        RETENTION_CC, "    kept.insert(measured[i].step);\n", "", (("retention_test", "*"), RETENTION),
+    ),
+    Mutant(
+        "lease-ignored", "what is being read stays",
+        RETENTION_CC, "  KEEL_ASSIGN_OR_RETURN(const Lease lease, LeaseForRemoval(fs, directory));\n", "", (RETENTION,),
+    ),
+    Mutant(
+        "foreign-files-removed", "a directory that holds somebody's file stays",
+        RETENTION_CC, "    if (!foreign->empty()) {\n", "    if (!foreign->empty() && foreign->front().empty()) {\n", (RETENTION,),
+    ),
+    Mutant(
+        "other-runs-removed", "checkpoints of other runs neither count nor go",
+        RETENTION_CC, "    if (!entry.manifest || entry.manifest->run_id != request.run_id) continue;\n",
+        "    if (!entry.manifest) continue;\n", (RETENTION,),
+    ),
+    Mutant(
+        "not-read-back", "with one to keep, the new one is read back before the old one goes",
+        SAVER, "  order.read_back = NeedsReadBack(request);\n", "  order.read_back = false;\n", (JOB, ASYNC, RETENTION),
+    ),
+]  # fmt: skip
+
+READING = [
+    Mutant(
+        "chunks-not-verified", "every chunk's digest is compared",
+        READER, "  if (actual == expected) return Status::Ok();\n", "  if (actual == expected || size > 0) return Status::Ok();\n", (DAMAGE,),
+    ),
+    Mutant(
+        "index-not-verified", "the index is the manifest's",
+        READER, "  if (digest != manifest.index_digest) {\n", "  if (digest != manifest.index_digest && manifest.step < 0) {\n", (DAMAGE,),
+    ),
+    Mutant(
+        "documents-not-verified", "documents are the manifest's",
+        READER, "  if (digest != listed->digest) {\n", "  if (digest != listed->digest && listed->size < 0) {\n", (DAMAGE,),
+    ),
+    Mutant(
+        "sizes-not-verified", "a file has the size that the manifest says",
+        READER, "  if (info->size != file.size) {\n", "  if (info->size < file.size) {\n", (DAMAGE,),
+    ),
+    Mutant(
+        "manifest-not-verified", "the manifest's own digest is compared",
+        "checkpoint/manifest.cc", "  if (actual != OwnDigest(text)) {\n", "  if (actual.empty()) {\n", (DAMAGE,),
+    ),
+    Mutant(
+        "other-steps-manifest", "a directory's name is its manifest's step",
+        "checkpoint/manifest.cc", "      step && *step != manifest.step) {\n", "      step && *step < 0) {\n", (DAMAGE,),
+    ),
+    Mutant(
+        "saved-with-holes", "a save covers every element exactly once",
+        "common/transfer_plan.cc", "    if (!whole.empty()) KEEL_RETURN_IF_ERROR(CheckExactCover(whole, boxes, name));\n", "    (void)whole;\n",
+        (("transfer_plan_test", "*"),),
+    ),
+    Mutant(
+        "loaded-with-holes", "a load covers every element exactly once",
+        "common/transfer_plan.cc", "      KEEL_RETURN_IF_ERROR(CheckExactCover(shard.box, found->second, name));\n", "",
+        (("transfer_plan_test", "*"),),
+    ),
+    Mutant(
+        "applied-before-the-vote", "nothing live changes before all ranks have verified",
+        LOADER, "  record->read_s = watch.Lap();\n", "  record->read_s = watch.Lap();\n  if (mine.ok()) attempt->Apply();\n",
+        (RESUME, DAMAGE),
+    ),
+    Mutant(
+        "read-into-place", "what is read stays beside the live state until it is verified",
+        LOADER, "            tensor, shard.box, {base + at, ContiguousStrides(shard.box.size)}, shard.replica));\n",
+        "            tensor, shard.box, shard.view, shard.replica));\n    (void)base;\n", (RESUME, DAMAGE),
+    ),
+    Mutant(
+        "older-one-without-a-word", "a resume that falls back says why",
+        LOADER, "    record.skipped.push_back({directory, status.message()});\n",
+        "", (DAMAGE,),
+    ),
+    Mutant(
+        "starts-from-nothing", "with checkpoints of which none is valid a run does not start from nothing",
+        LOADER, "  if (skipped->empty()) return std::string();\n", "  if (skipped->size() < 1000) return std::string();\n", (DAMAGE,),
+    ),
+    Mutant(
+        "no-memory-taken-for-damage", "what this process lacks the means to read is not damaged",
+        READER, "  if (status.code() == StatusCode::kExhausted)\n    return Status(StatusCode::kExhausted, std::move(message));\n",
+        "  (void)status;\n", (RESUME,),
+    ),
+    Mutant(
+        "newest-by-number", "the newest is what was committed last, not the highest number",
+        "checkpoint/catalog.cc", "e.manifest ? e.manifest->sequence : 0, e.step", "0, e.step", (JOB,),
+    ),
+]  # fmt: skip
+
+SNAPSHOT = [
+    Mutant(
+        "no-fence", "the optimizer waits for what a save still needs",
+        "checkpoint/snapshot.cc", "  fence_.Arm(std::move(held));\n", "", (ASYNC, SIMULATION),
+    ),
+    Mutant(
+        "released-unread", "memory is given free only when it was copied",
+        WRITER, "    const FileToWrite& file = files_[file_];\n",
+        "    const FileToWrite& file = files_[file_];\n    for (size_t i = 0; hooks_.released && i < file.pieces.size(); ++i) hooks_.released(file_, i);\n",
+        (ASYNC, SIMULATION),
+    ),
+    Mutant(
+        "reckless-writes-unnoticed", "a write that did not ask makes the save fail",
+        "checkpoint/snapshot.cc", "  if (SampleOf(ranges_[index]) != ranges_[index].sample) {\n",
+        "  if (SampleOf(ranges_[index]) != ranges_[index].sample && index > ranges_.size()) {\n", (ASYNC,),
+    ),
+    Mutant(
+        "digest-of-the-file", "the digest is of the bytes in memory, before they are written",
+        WRITER, "  Status FlushSlot() {\n    HashCopied();\n", "  Status FlushSlot() {\n    HashCopied();\n    if (fill_ > 64) slot()[fill_ - 1] ^= std::byte{1};\n",
+        (JOB,),
+    ),
+    Mutant(
+        "slots-of-freed-memory", "a pool that cannot grow keeps only slots of memory that is there",
+        WRITER, "    slots.reserve(wanted);\n    blocks.reserve(blocks.size() + 1);\n", "", (("out_of_memory_test", "*"),),
+    ),
+    Mutant(
+        "direct-files-padded", "a file written in blocks is cut to its size",
+        WRITER, "      KEEL_RETURN_IF_ERROR(file->Truncate(size));\n", "", (JOB,),
+    ),
+]  # fmt: skip
+
+MUTANTS = DURABILITY + PROTOCOL_RULES + AFTER_A_CRASH + RETENTION_RULES + READING + SNAPSHOT
