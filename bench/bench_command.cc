@@ -156,17 +156,6 @@ void AddBenchCommand(CLI::App& app, CommandContext& /*context*/) {
     BecomeDriver("run_rollout.py", arguments);
   });
 
-  for (const auto& [name, script, text] :
-       {std::tuple("crash-states", "run_crash_states.py",
-                   "What a power cut at any call of a save leaves, beside PyTorch's "
-                   "(bench/run_crash_states.py --help)"),
-        std::tuple("torture", "run_torture.py",
-                   "A job that is killed at random moments (bench/run_torture.py --help)")}) {
-    CLI::App* command = bench->add_subcommand(name, text);
-    command->allow_extras();
-    command->callback([command, script = script] { BecomeDriver(script, command->remaining()); });
-  }
-
   CLI::App* startup = bench->add_subcommand(
       "startup", "Time to the first step and memory of a rank (bench/startup.py --help)");
   startup->allow_extras();

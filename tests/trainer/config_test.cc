@@ -110,7 +110,7 @@ TEST(ConfigTest, WhatDoesNotFitTogetherNamesBothKeys) {
   config.trainer.task = "rl";
   config.trainer.save_before_deadline = "90 minutes";
   config.actor_rollout_ref.actor.checkpoint.staging.host_memory_cap = 4096;
-  EXPECT_EQ(ValidateConfig(config, 8).size(), 4u);
+  EXPECT_EQ(ValidateConfig(config, 8).size(), 3u);
 }
 
 TEST(ConfigTest, RlSettingsThatDoNotGoTogetherAreRefusedAtOnce) {
