@@ -58,7 +58,8 @@ TEST_F(FailPointTest, RefusesWhatItDoesNotKnow) {
   }
 }
 
-// Every name of the table stands in the code, exactly once, and every one in the code in the table.
+// Every name of the table stands in the code, and every one in the code in the table. A name is one
+// place, but that every task (language model, DPO, RL) has the phases of a start and of a step.
 TEST_F(FailPointTest, TableAndCodeAgree) {
   const auto names = FailPointNames();
   EXPECT_GE(names.size(), 40U);
@@ -77,8 +78,12 @@ TEST_F(FailPointTest, TableAndCodeAgree) {
         used.insert((*it)[1]);
     }
   }
-  for (const std::string_view name : names)
-    EXPECT_EQ(used.count(std::string(name)), 1U) << name << " is used so many times";
+  constexpr size_t kTasks = 3;
+  for (const std::string_view name : names) {
+    const size_t times = used.count(std::string(name));
+    EXPECT_TRUE(times == 1 || (times == kTasks && !std::string_view(name).starts_with("save.")))
+        << name << " is used " << times << " times";
+  }
   for (const std::string& name : used)
     EXPECT_TRUE(std::binary_search(names.begin(), names.end(), name)) << name;
 }
