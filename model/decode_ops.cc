@@ -156,14 +156,30 @@ void AttendOnDevice(const at::Tensor& qkv, const AttentionShape& shape,
   }
 }
 
-}  // namespace
+constexpr int64_t kFixedRows = 64;
 
-void LinearInto(const at::Tensor& x, const at::Tensor& w, const at::Tensor* bias, at::Tensor& out) {
-  if (!x.is_cpu()) {
-    const at::Tensor y = bias != nullptr ? at::addmm(*bias, x, w.t()) : at::mm(x, w.t());
-    out.copy_(y);
+void LinearOnDevice(const at::Tensor& x, const at::Tensor& w, const at::Tensor* bias,
+                    at::Tensor& out, bool fixed_height) {
+  const auto multiply = [&](const at::Tensor& rows) {
+    return bias != nullptr ? at::addmm(*bias, rows, w.t()) : at::mm(rows, w.t());
+  };
+  if (!fixed_height) {
+    out.copy_(multiply(x));
     return;
   }
+  at::Tensor slab = at::zeros({kFixedRows, x.size(1)}, x.options());
+  for (int64_t row = 0; row < x.size(0); row += kFixedRows) {
+    const int64_t rows = std::min(kFixedRows, x.size(0) - row);
+    slab.narrow(0, 0, rows).copy_(x.narrow(0, row, rows));
+    out.narrow(0, row, rows).copy_(multiply(slab).narrow(0, 0, rows));
+  }
+}
+
+}  // namespace
+
+void LinearInto(const at::Tensor& x, const at::Tensor& w, const at::Tensor* bias, at::Tensor& out,
+                bool fixed_height) {
+  if (!x.is_cpu()) return LinearOnDevice(x, w, bias, out, fixed_height);
   const int64_t m = x.size(0);
   const int64_t k = x.size(1);
   const int64_t n = w.size(0);
@@ -234,11 +250,6 @@ void NormalizeHeadsInPlace(at::Tensor& qkv, const AttentionShape& shape, const a
   });
 }
 
-void RotateInPlace(at::Tensor& qkv, const AttentionShape& shape, const RopeTable& table,
-                   const at::Tensor& positions) {
-  ApplyRope(qkv, shape, table, positions);
-}
-
 void SwiGluInto(const at::Tensor& gate_up, at::Tensor& out) {
   const int64_t n = gate_up.size(1) / 2;
   if (!gate_up.is_cpu()) {
@@ -250,6 +261,16 @@ void SwiGluInto(const at::Tensor& gate_up, at::Tensor& out) {
       kernels::SwiGlu(Data<T>(gate_up) + begin * 2 * n, end - begin, n, Data<T>(out) + begin * n);
     });
   });
+}
+
+void SumOverRanks(at::Tensor& x, parallel::ProcessGroup& group, bool fixed_order) {
+  if (group.size() == 1) return;
+  if (!fixed_order || group.size() == 2) return group.AllReduce(x);
+  at::Tensor all = at::empty({group.size(), x.size(0), x.size(1)}, x.options());
+  group.AllGather(all, x);
+  at::Tensor sum = all.select(0, 0).to(at::kFloat);
+  for (int64_t rank = 1; rank < group.size(); ++rank) sum.add_(all.select(0, rank));
+  x.copy_(sum);
 }
 
 void AddInto(at::Tensor& x, const at::Tensor& y) { x.add_(y); }

@@ -13,21 +13,24 @@
 #include "model/kv_cache.h"
 #include "model/ops.h"
 #include "parallel/parameter.h"
+#include "parallel/process_group.h"
 
 namespace keel::model {
 
-// out [T, n] = x [T, k] w^T (+ bias [n]). `out` has x's dtype, or is fp32.
-void LinearInto(const at::Tensor& x, const at::Tensor& w, const at::Tensor* bias, at::Tensor& out);
+// out [T, n] = x [T, k] w^T (+ bias [n]). `out` has x's dtype, or is fp32. With `fixed_height` a
+// row does not depend on T on CUDA either: products are then of so many rows, whatever T.
+void LinearInto(const at::Tensor& x, const at::Tensor& w, const at::Tensor* bias, at::Tensor& out,
+                bool fixed_height = false);
 // out = x / rms(x) * weight, rows of n. out may be x.
 void RmsNormInto(const at::Tensor& x, const at::Tensor& weight, double eps, at::Tensor& out);
 // Per-head RMS norm of q and k in qkv [T, (heads + 2 kv_heads) d], in place.
 void NormalizeHeadsInPlace(at::Tensor& qkv, const AttentionShape& shape, const at::Tensor& q_weight,
                            const at::Tensor& k_weight, double eps);
-// Rotates q and k in place. positions [T] int32.
-void RotateInPlace(at::Tensor& qkv, const AttentionShape& shape, const RopeTable& table,
-                   const at::Tensor& positions);
 // out [T, F] = silu(gate) * up of gate_up [T, 2 F].
 void SwiGluInto(const at::Tensor& gate_up, at::Tensor& out);
+// The sum over a group's ranks, in place. With `fixed_order` in the order of ranks for any size;
+// two ranks have but one order. Collective.
+void SumOverRanks(at::Tensor& x, parallel::ProcessGroup& group, bool fixed_order);
 // x += y, in x's dtype.
 void AddInto(at::Tensor& x, const at::Tensor& y);
 

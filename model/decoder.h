@@ -85,7 +85,7 @@ class Decoder {
   at::Tensor Decode(const DecodeBatch& batch, const KvStore& store);
   // Logits [rows, vocab_size] fp32 of Decode's rows on every TP rank, rounded to the model's dtype
   // as in training. Collective over TP.
-  at::Tensor DecodeLogits(const at::Tensor& hidden);
+  at::Tensor DecodeLogits(const at::Tensor& hidden, bool fixed_height = false);
   KvShape kv_shape() const;
 
   // Canonical weights of this rank. `replica` says which of the identical copies over DP this is.

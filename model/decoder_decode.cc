@@ -58,31 +58,29 @@ at::Tensor Decoder::Decode(const DecodeBatch& batch, const KvStore& store) {
   const int64_t ffn = config_.intermediate_size / tp.group->size();
   at::Tensor gate_up = Rows(&w.gate_up, tokens, 2 * ffn, options);
   at::Tensor activated = Rows(&w.activated, tokens, ffn, options);
-  const auto sum_over_ranks = [&](at::Tensor& part) {
-    if (tp.group->size() > 1) tp.group->AllReduce(part);
-  };
+  const bool fixed = batch.fixed_height;
 
   // 3. The blocks, as RunBlock computes them.
   for (size_t layer = 0; layer < blocks_.size(); ++layer) {
     const Block& block = blocks_[layer];
     RmsNormInto(x, block.input_norm->value, config_.rms_norm_eps, normed);
     LinearInto(normed, block.qkv->value,
-               block.qkv_bias != nullptr ? &block.qkv_bias->value : nullptr, qkv);
+               block.qkv_bias != nullptr ? &block.qkv_bias->value : nullptr, qkv, fixed);
     if (block.q_norm != nullptr) {
       NormalizeHeadsInPlace(qkv, attention_, block.q_norm->value, block.k_norm->value,
                             config_.rms_norm_eps);
     }
-    RotateInPlace(qkv, attention_, rope, positions);
+    ApplyRope(qkv, attention_, rope, positions);  // in place
     AttendInto(qkv, attention_, batch.sequences, store, static_cast<int64_t>(layer), attended);
-    LinearInto(attended, block.output->value, nullptr, projected);
-    sum_over_ranks(projected);
+    LinearInto(attended, block.output->value, nullptr, projected, fixed);
+    SumOverRanks(projected, *tp.group, fixed);
     if (block.output_bias != nullptr) AddInto(projected, block.output_bias->value);
     AddInto(x, projected);
     RmsNormInto(x, block.post_norm->value, config_.rms_norm_eps, normed);
-    LinearInto(normed, block.gate_up->value, nullptr, gate_up);
+    LinearInto(normed, block.gate_up->value, nullptr, gate_up, fixed);
     SwiGluInto(gate_up, activated);
-    LinearInto(activated, block.down->value, nullptr, projected);
-    sum_over_ranks(projected);
+    LinearInto(activated, block.down->value, nullptr, projected, fixed);
+    SumOverRanks(projected, *tp.group, fixed);
     AddInto(x, projected);
   }
 
@@ -92,7 +90,7 @@ at::Tensor Decoder::Decode(const DecodeBatch& batch, const KvStore& store) {
   return x.index_select(0, wanted);
 }
 
-at::Tensor Decoder::DecodeLogits(const at::Tensor& hidden) {
+at::Tensor Decoder::DecodeLogits(const at::Tensor& hidden, bool fixed_height) {
   const at::NoGradGuard no_grad;
   const int64_t rows = hidden.size(0);
   const int64_t tp = tp_.group->size();
@@ -100,7 +98,7 @@ at::Tensor Decoder::DecodeLogits(const at::Tensor& hidden) {
   RmsNormInto(hidden, final_norm_->value, config_.rms_norm_eps, normed);
   // Rounded to the model's dtype, as training's logits are.
   at::Tensor rounded = at::empty({rows, head_weight_->rows()}, hidden.options());
-  LinearInto(normed, head_weight_->value, nullptr, rounded);
+  LinearInto(normed, head_weight_->value, nullptr, rounded, fixed_height);
   at::Tensor local = rounded.to(at::kFloat);
   if (tp == 1) return local.narrow(1, 0, config_.vocab_size);
   at::Tensor all = at::empty({tp, rows, head_weight_->rows()}, local.options());

@@ -45,8 +45,8 @@ struct DecodeBatch {
   std::vector<int32_t> ids;  // of all sequences, in their order
   std::vector<DecodeSequence> sequences;
   std::vector<int64_t> outputs;  // rows of `ids` whose hidden state is wanted, ascending
-  // Results that do not depend on the batch, bit for bit, on CUDA and with more than two TP ranks
-  // too, where that costs something.
+  // Products and sums over ranks that do not depend on the batch on CUDA and with more than two TP
+  // ranks too, where that costs something.
   bool fixed_height = false;
 };
 

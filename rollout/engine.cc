@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "parallel/cuda_module.h"
+
 namespace keel::rollout {
 
 namespace {
@@ -19,10 +21,19 @@ double SecondsSince(SteadyClock::time_point start) {
 constexpr int64_t kMostHostCache = int64_t{1} << 30;
 constexpr int64_t kLogitsBytes = int64_t{64} << 20;  // held at a time
 
+int64_t FreeBytes(at::Device device) {
+  const parallel::CudaMemory memory =
+      ValueOrThrow(parallel::LoadCudaModule())->Memory(device.has_index() ? device.index() : 0);
+  return memory.total - memory.allocated;
+}
+
 int64_t NumBlocks(const EngineOptions& options, const model::KvShape& shape) {
   const int64_t block_bytes = shape.bytes_per_token() * options.block_size;
   int64_t bytes = options.kv_cache_bytes;
-  if (bytes == 0) {
+  if (bytes == 0 && shape.device.is_cuda()) {
+    bytes = static_cast<int64_t>(options.gpu_memory_utilization *
+                                 static_cast<double>(FreeBytes(shape.device)));
+  } else if (bytes == 0) {
     const int64_t blocks = (options.max_model_len + options.block_size - 1) / options.block_size;
     bytes = std::min(kMostHostCache, options.scheduler.max_num_seqs * blocks * block_bytes);
   }
@@ -323,7 +334,8 @@ std::vector<Completion> Engine::Step() {
   for (int64_t row = 0; row < hidden.size(0); row += most) {
     const int64_t rows = std::min(most, hidden.size(0) - row);
     const auto head_start = SteadyClock::now();
-    const at::Tensor logits = model_.DecodeLogits(hidden.narrow(0, row, rows)).to(at::kCPU);
+    const at::Tensor logits =
+        model_.DecodeLogits(hidden.narrow(0, row, rows), options_.batch_invariant).to(at::kCPU);
     stats_.forward_seconds += SecondsSince(head_start);
     const auto sampling_start = SteadyClock::now();
     const size_t begin = next;

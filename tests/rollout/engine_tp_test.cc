@@ -5,6 +5,7 @@
 #include <cmath>
 #include <mutex>
 
+#include "model/decode_ops.h"
 #include "rollout/engine.h"
 #include "tests/rollout/rollout_model.h"
 #include "tests/support/ranks.h"
@@ -83,6 +84,18 @@ TEST(EngineTpTest, CompanionsChangeNoBitOfALogProbability) {
       const auto one = alone.Generate({requests[i]});
       EXPECT_EQ(one[0].tokens, all[i].tokens);
       EXPECT_EQ(one[0].log_probs, all[i].log_probs);
+    }
+  });
+}
+
+TEST(EngineTpTest, SumsOverManyRanksAreInTheirOrderWhateverTheShape) {
+  RunRanks(3, 1, 1, [&](parallel::ParallelContext& context) {
+    // In another order 1e8 - 1e8 + 1 is 0 or 1.
+    const float parts[] = {1e8f, -1e8f, 1.0f};
+    for (const int64_t rows : {1, 7, 40}) {
+      at::Tensor x = at::full({rows, 33}, parts[context.tp_rank()]);
+      model::SumOverRanks(x, context.tp(), true);
+      EXPECT_TRUE(at::equal(x, at::ones_like(x))) << rows << " rows";
     }
   });
 }
