@@ -357,6 +357,8 @@ std::vector<std::string> ValidateConfig(const Config& c, int world) {
         "which is null and keeps all: give the number of newest checkpoints to keep");
   }
   if (t.keep_best_ckpts > 0) {
+    if (t.keep_best_metric == "val/reward" && t.task != "rl")
+      say("trainer.keep_best_metric: val/reward is of trainer.task rl alone");
     if (c.data.val_files.empty() && c.data.val_split == 0)
       say("trainer.keep_best_ckpts needs validation data: give data.val_files or data.val_split");
     // A save between two validations would have no result of its own.

@@ -227,6 +227,12 @@ std::vector<std::string> ValidateRlConfig(const Config& c, int64_t dp) {
     return problems;
   }
   if (c.trainer.task != "rl") return problems;
+  if (c.trainer.keep_best_ckpts > 0 &&
+      (c.trainer.keep_best_metric != "val/reward" || c.trainer.keep_best_mode != "max")) {
+    say("trainer.keep_best_ckpts: rl validates by reward; set trainer.keep_best_metric to "
+        "val/reward "
+        "and trainer.keep_best_mode to max");
+  }
 
   const AlgorithmSection& a = c.algorithm;
   const ActorLossSection& loss = c.actor_rollout_ref.actor.loss;

@@ -189,6 +189,17 @@ class Learning(RlJob):
 
 
 class Refusals(RlJob):
+    def test_another_reference_is_not_taken_for_the_old_one(self):
+        changes = {"actor_rollout_ref__actor__use_kl_loss": True, "trainer__save_freq": 2, "data__shuffle": False}
+        self.train(self.rl("run", trainer__total_training_steps=2, **changes))
+        # The actor comes from the checkpoint; the reference would be another.
+        other = self.rl("run", trainer__total_training_steps=4, **changes, actor_rollout_ref__model__config__initializer_range=0.5)
+        done = harness.keel(*self.command(other, 1))
+        self.assertEqual(done.returncode, 78, done.stderr[-2000:])
+        self.assertIn("the reference's weights have digest", done.stderr)
+        self.assertEqual((self.run_dir("run") / "latest_checkpointed_iteration.txt").read_text(), "2\n")
+        self.train(self.rl("run", trainer__total_training_steps=4, **changes))
+
     def test_what_does_not_fit_is_named_at_the_start(self):
         for changes, text in (
             ({"algorithm__adv_estimator": "gae", "critic__enable": False}, "critic.enable"),
@@ -196,6 +207,7 @@ class Refusals(RlJob):
             ({"actor_rollout_ref__rollout__tensor_model_parallel_size": 2}, "tensor_model_parallel_size"),
             ({"algorithm__adv_estimator": "grop"}, "grpo"),
             ({"reward__type": "command"}, "reward.command"),
+            ({"trainer__keep_best_ckpts": 1, "trainer__max_ckpts_to_keep": 1, "trainer__save_freq": 1, "trainer__test_freq": 1}, "val/reward"),
         ):
             with self.subTest(changes):
                 done = harness.keel(*self.command(self.rl("refused", **changes), 1))

@@ -175,6 +175,7 @@ class RlTask {
     rollout.staged = section.weight_sync == "staged";
     rollout.releases = section.free_cache_engine;
     rollout_ = std::make_unique<RolloutModel>(job_.context(), source_.config, *actor_, rollout);
+    if (ref_) ref_digest_ = rollout_->DigestOf(*ref_);
     worker_ = std::make_unique<RolloutWorker>(*rollout_, job_.context(), c_.reward,
                                               tokenizer_.get(), job_.device());
     job_.log().Info(
@@ -242,6 +243,7 @@ class RlTask {
       rl.version = version;
       rl.critic_optimizer_steps = critic_steps_;
       rl.kl_controller = kl_.State();
+      rl.ref_digest = ref_digest_;
       request.documents.push_back({"trainer_state.json", TrainerStateJson(state_), true});
       request.documents.push_back({"data_state.json", DataStateJson(state_, identity_), true});
       request.documents.push_back({"rl_state.json", RlStateJson(rl), true});
@@ -274,6 +276,14 @@ class RlTask {
         state_ = ValueOrThrow(ParseRunState(record->documents["trainer_state.json"],
                                             record->documents["data_state.json"], identity_));
         const RlState rl = ValueOrThrow(ParseRlState(record->documents["rl_state.json"]));
+        if (ref_ && rl.ref_digest != 0 && rl.ref_digest != ref_digest_) {
+          throw Error(
+              StatusCode::kConfig,
+              fmt::format("the reference's weights have digest {:016x}, those of the checkpoint's "
+                          "run {:016x}: actor_rollout_ref.model.path or trainer.seed is not what "
+                          "the run started from; give that again, or begin a new run",
+                          ref_digest_, rl.ref_digest));
+        }
         expected = rl.version;
         critic_steps_ = rl.critic_optimizer_steps;
         ThrowIfError(kl_.Restore(rl.kl_controller));
@@ -665,6 +675,7 @@ class RlTask {
   RlBatchOptions batch_options_;
   OptimSection critic_optim_;
   int64_t critic_steps_ = 0;
+  uint64_t ref_digest_ = 0;
   std::unique_ptr<TrainEngine> actor_, ref_, critic_;
   std::unique_ptr<RolloutModel> rollout_;
   std::unique_ptr<RolloutWorker> worker_;
