@@ -27,7 +27,13 @@ std::span<const Target> Targets() {
        FuzzJson,
        JsonSeeds,
        {"[[[[[[[[", "]]]]]]]]", "{\"a\":", "\"a\":1,\"a\":2", "1e999", "-0", "\\ud800", "\\u0000",
-        "NaN", "18446744073709551615", "\xff"}}};
+        "NaN", "18446744073709551615", "\xff"}},
+      {"answers",
+       FuzzAnswers,
+       AnswersSeeds,
+       {"\\frac",  "\\sqrt[", "\\boxed{", "\\text{", "{",        "}",         "\\{",
+        "\\left(", "^",       "((((",     "9e99",    "1,000",    "####",      "%",
+        "\\%",     "deg",     " cm",      "1/0",     "<answer>", "</answer>", "\xe2\x88\x92"}}};
   return kTargets;
 }
 

@@ -1,4 +1,5 @@
-// What is fuzzed: the readers of files that a run has not written itself, or not lately.
+// What is fuzzed: the readers of files that a run has not written itself, or not lately, and the
+// rules that score what a model has written.
 //
 // A target takes any bytes. It must not crash, read outside them or use more memory than they
 // justify; what it accepts must keep the promises that it asserts. The sanitizers see the first, a
@@ -38,11 +39,13 @@ void FuzzManifest(std::string_view bytes);
 void FuzzIndex(std::string_view bytes);
 void FuzzConfig(std::string_view bytes);
 void FuzzJson(std::string_view bytes);
+void FuzzAnswers(std::string_view bytes);
 
 std::vector<std::string> SafetensorsSeeds();
 std::vector<std::string> ManifestSeeds();
 std::vector<std::string> IndexSeeds();
 std::vector<std::string> ConfigSeeds();
 std::vector<std::string> JsonSeeds();
+std::vector<std::string> AnswersSeeds();
 
 }  // namespace keel::fuzz

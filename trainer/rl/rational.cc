@@ -11,7 +11,7 @@ using Wide = __int128;
 constexpr size_t kMaxBytes = 4096;
 constexpr int kMaxDepth = 64;
 constexpr int kMaxExponent = 128;
-constexpr Wide kLargest = (Wide{1} << 126);  // so that a sign can always be turned
+constexpr Wide kLargest = Wide{1} << 125;  // so that two can be added, and a sign turned
 
 Wide Gcd(Wide a, Wide b) {
   while (b != 0) a = std::exchange(b, a % b);
@@ -181,11 +181,13 @@ std::optional<Rational> Rational::Make(__int128 numerator, __int128 denominator)
 }
 
 std::optional<Rational> Rational::Plus(const Rational& other) const {
-  const auto a = Product(numerator_, other.denominator_);
-  const auto b = Product(other.numerator_, denominator_);
-  const auto denominator = Product(denominator_, other.denominator_);
+  // Over the least common denominator, which is the one that may still fit.
+  const Wide shared = Gcd(denominator_, other.denominator_);
+  const auto a = Product(numerator_, other.denominator_ / shared);
+  const auto b = Product(other.numerator_, denominator_ / shared);
+  const auto denominator = Product(denominator_ / shared, other.denominator_);
   if (!a || !b || !denominator) return std::nullopt;
-  return Make(*a + *b, *denominator);  // both within 2^126
+  return Make(*a + *b, *denominator);
 }
 
 std::optional<Rational> Rational::Minus(const Rational& other) const {

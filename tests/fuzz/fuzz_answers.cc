@@ -1,0 +1,62 @@
+// Text that a policy in training writes: answers, expressions, whole responses.
+#include "common/json.h"
+#include "tests/fuzz/targets.h"
+#include "trainer/rl/latex_text.h"
+#include "trainer/rl/math_answer.h"
+#include "trainer/rl/rational.h"
+#include "trainer/rl/reward_rules.h"
+
+namespace keel::fuzz {
+
+namespace rl = trainer::rl;
+
+// The bytes are a response and, after a zero byte, a ground truth.
+void FuzzAnswers(std::string_view bytes) {
+  const std::string_view response = bytes.substr(0, bytes.find('\0'));
+  const std::string_view truth =
+      response.size() < bytes.size() ? bytes.substr(response.size() + 1) : "24";
+
+  const bool same = rl::SameAnswer(response, truth);
+  KEEL_REQUIRE(rl::SameAnswer(truth, response) == same);
+  if (const auto value = rl::Evaluate(response)) {
+    KEEL_REQUIRE(value->Minus(*value) == rl::Rational());
+    KEEL_REQUIRE(rl::SameAnswer(response, response));
+  }
+  if (const auto boxed = rl::LastBoxed(response))
+    KEEL_REQUIRE(response.find(*boxed) != std::string_view::npos);
+  if (const auto number = rl::LastNumber(response))
+    KEEL_REQUIRE(number->find_first_not_of("-.0123456789") == std::string::npos);
+  if (const auto plain = rl::PlainFromLatex(response))
+    KEEL_REQUIRE(plain->size() <= 16 * (response.size() + 1));
+
+  rl::RewardSample sample;
+  sample.response = std::string(response);
+  for (const std::string& rule : rl::RewardRuleNames()) {
+    rl::RuleOptions options;
+    options.type = rule;
+    options.format_score = 0.25;
+    sample.ground_truth = rule == "countdown" ? Json({{"target", 24}, {"numbers", {4, 6, 1}}})
+                                              : Json(std::string(truth));
+    const auto result = ValueOrThrow(rl::MakeRuleVerifier(options))->Verify({&sample, 1})[0];
+    KEEL_REQUIRE(result.score == 0 || result.score == 0.25 || result.score == 1);
+    KEEL_REQUIRE(result.ok() || result.score == 0);
+    KEEL_REQUIRE(!result.ok() || result.extra.at("acc") == (result.score == 1 ? 1 : 0));
+  }
+}
+
+std::vector<std::string> AnswersSeeds() {
+  const auto pair = [](std::string response, const std::string& truth) {
+    return response + '\0' + truth;
+  };
+  return {pair("so $\\boxed{\\dfrac{1}{2}}$.", "0.5"),
+          pair("\\left( 1\\frac{1}{2}, \\sqrt[3]{2} \\right)", "(1.5,\\sqrt[3]2)"),
+          pair("1,234.50\\text{ cm}^2", "1234.5 cm^2"),
+          pair("50\\%", "0.5"),
+          pair("\\{1, 2,\\pi\\}", "\\{\\pi,2,1\\}"),
+          pair("x = -3 \\times 10^{-5}", "-0.00003"),
+          pair("2+2 = <<2+2=4>>4\n#### 1,004", "#### 1004"),
+          "<answer>(6 - 1 + 1) * 4</answer>",
+          "6*4*1 = 24"};
+}
+
+}  // namespace keel::fuzz
