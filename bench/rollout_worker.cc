@@ -1,13 +1,11 @@
 #include "bench/rollout_worker.h"
 
 #include <ATen/Parallel.h>
-#include <fmt/format.h>
 
 #include <algorithm>
-#include <iostream>
-#include <sstream>
 #include <vector>
 
+#include "bench/worker_protocol.h"
 #include "common/clock.h"
 #include "common/cpu_decode.h"
 #include "common/json.h"
@@ -21,24 +19,13 @@ namespace keel::bench {
 
 namespace {
 
-uint64_t SplitMix64(uint64_t x) {
-  uint64_t z = (x + 1) * 0x9E3779B97F4A7C15ull;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-  return z ^ (z >> 31);
-}
-
-// Token p of sequence n, of those every worker makes for itself.
-constexpr int64_t kSequence = 512;
-int32_t Token(int64_t n, int64_t p, int64_t vocabulary) {
-  return static_cast<int32_t>(SplitMix64(static_cast<uint64_t>(n * (kSequence + 1) + p)) %
-                              static_cast<uint64_t>(vocabulary));
-}
+constexpr int64_t kSequence = 512;  // prompts are the beginnings of sequences of this length
 
 rollout::Request MakeRequest(int64_t n, int64_t prompt, int64_t tokens, int64_t vocabulary) {
   rollout::Request request;
   request.prompt_id = static_cast<uint64_t>(n);
-  for (int64_t p = 0; p < prompt; ++p) request.prompt.push_back(Token(n, p, vocabulary));
+  for (int64_t p = 0; p < prompt; ++p)
+    request.prompt.push_back(static_cast<int32_t>(MadeToken(n, p, kSequence, vocabulary)));
   request.sampling.temperature = 0;
   request.sampling.max_tokens = tokens;
   request.sampling.ignore_eos = true;
@@ -67,11 +54,6 @@ double ReadBandwidth() {
     seconds.push_back(watch.Elapsed());
   }
   return static_cast<double>(memory.nbytes()) / *std::min_element(seconds.begin(), seconds.end());
-}
-
-void Answer(const Json& json) {
-  fmt::print("{}\n", json.dump());
-  std::fflush(stdout);
 }
 
 Json Generate(rollout::Engine& engine, std::vector<rollout::Request> requests) {
@@ -128,29 +110,18 @@ void RunRolloutWorker(const RolloutWorkerOptions& o) {
           {"weight_bytes",
            source.config.NumParameters() * static_cast<int64_t>(at::elementSize(dtype))}});
 
-  std::string line;
-  while (std::getline(std::cin, line) && line != "quit") {
-    std::istringstream words(line);
-    std::string command;
-    words >> command;
-    if (command == "read") {
-      Answer({{"bytes_per_s", ReadBandwidth()}});
-    } else if (command == "generate") {
-      // generate FIRST (PROMPT NEW)...: sequences FIRST, FIRST + 1, ...
-      int64_t n = 0, prompt = 0, tokens = 0;
-      words >> n;
-      std::vector<rollout::Request> requests;
-      while (words >> prompt >> tokens)
-        requests.push_back(MakeRequest(n++, prompt, tokens, vocabulary));
-      if (requests.empty()) {
-        Answer({{"error", "generate needs pairs of lengths"}});
-      } else {
-        Answer(Generate(engine, std::move(requests)));
-      }
-    } else {
-      Answer({{"error", "unknown command " + line}});
-    }
-  }
+  // generate FIRST (PROMPT NEW)...: sequences FIRST, FIRST + 1, ...
+  const auto generate = [&](std::istringstream& words) -> Json {
+    int64_t n = 0, prompt = 0, tokens = 0;
+    words >> n;
+    std::vector<rollout::Request> requests;
+    while (words >> prompt >> tokens)
+      requests.push_back(MakeRequest(n++, prompt, tokens, vocabulary));
+    if (requests.empty()) return {{"error", "generate needs pairs of lengths"}};
+    return Generate(engine, std::move(requests));
+  };
+  const auto read = [](std::istringstream&) -> Json { return {{"bytes_per_s", ReadBandwidth()}}; };
+  Serve({{"generate", generate}, {"read", read}});
 }
 
 }  // namespace keel::bench

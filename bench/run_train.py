@@ -15,20 +15,16 @@ Peers:
     transformers-compile torch.compile
 """
 
-import argparse
 import json
-import os
 import pathlib
 import shlex
 import statistics
-import subprocess
 import sys
-import time
 
-import machine
+import driver
 import paired
+from driver import ROOT
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 KEEP_BLOCKS = {"MALLOC_MMAP_THRESHOLD_": "10000000000", "MALLOC_TRIM_THRESHOLD_": "10000000000"}
 PEERS = {
     "transformers": ([], {}),
@@ -39,55 +35,17 @@ PEERS = {
 MEMORY_STEPS = 3
 
 
-class Worker:
-    """A process that answers each line with one line of JSON."""
-
-    def __init__(self, name, command, environment):
-        self.name = name
-        self.command = command
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env={**os.environ, **environment},
-        )  # fmt: skip
-        self.ready = self._answer()
-
-    def ask(self, line):
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-        return self._answer()
-
-    def quit(self):
-        self.process.stdin.write("quit\n")
-        self.process.stdin.close()
-        self.process.wait(timeout=60)
-
-    def _answer(self):
-        line = self.process.stdout.readline()
-        if not line:
-            raise SystemExit(f"{self.name} ended (exit {self.process.wait()}): {shlex.join(self.command)}")
-        record = json.loads(line)
-        if "error" in record:
-            raise SystemExit(f"{self.name}: {record['error']}")
-        return record
-
-
 def start(name, args):
     shared = [
         "--model", str(args.model), "--dtype", args.dtype, "--sequence", str(args.sequence),
         "--batch", str(args.batch), "--threads", str(args.threads),
     ]  # fmt: skip
-    environment = {"OMP_NUM_THREADS": str(args.threads), "HF_HUB_OFFLINE": "1"}
+    environment = driver.environment(args.threads)
     if name == "keel":
-        return Worker(name, [str(args.keel), "bench", "train", "--worker", *shared], environment)
+        return driver.Worker(name, [str(args.keel), "bench", "train", "--worker", *shared], environment)
     options, extra = PEERS[name]
     script = str(ROOT / "bench" / "peers" / "train_transformers.py")
-    return Worker(name, [sys.executable, script, *shared, *options], {**environment, **extra})
-
-
-def prepare_model(args):
-    if not (args.model / "model.safetensors").exists():
-        script = str(ROOT / "bench" / "peers" / "make_model.py")
-        subprocess.run([sys.executable, script, str(args.config), str(args.model)], check=True)
+    return driver.Worker(name, [sys.executable, script, *shared, *options], {**environment, **extra})
 
 
 def measure_memory(name, args):
@@ -97,20 +55,15 @@ def measure_memory(name, args):
     return {"after_load": worker.ready["rss_bytes"], "peak": record["peak_rss_bytes"]}
 
 
-def measure_speed(sides, args, seed):
+def measure_speed(sides, args):
     """`sides`: names of A and B. Returns rounds of (side, record), and the GEMM rates on the way."""
     workers = {"A": start(sides[0], args), "B": start(sides[1], args)}
     warm_up = {side: worker.ask(f"step {args.warm_up}") for side, worker in workers.items()}
-    rounds, gemms = [], []
-    for round_order in paired.order(args.rounds, seed):
-        samples = [(side, workers[side].ask(f"step {args.steps}")) for side in round_order]
-        rounds.append(samples)
-        gemms.append({side: worker.ask("gemm")["flops_per_s"] for side, worker in workers.items()})
-        print(
-            f"  {round_order}: "
-            + ", ".join(f"{side} {x['tokens'] / x['seconds']:.0f} tokens/s" for side, x in samples),
-            file=sys.stderr,
-        )
+    rounds, gemms = driver.turns(
+        args.rounds, args.seed, lambda side: workers[side].ask(f"step {args.steps}"),
+        show=lambda x: f"{x['tokens'] / x['seconds']:.0f} tokens/s",
+        between=lambda: {side: worker.ask("gemm")["flops_per_s"] for side, worker in workers.items()},
+    )  # fmt: skip
     for worker in workers.values():
         worker.quit()
     return workers, warm_up, rounds, gemms
@@ -134,14 +87,14 @@ def flops_per_token(parameters, config, sequence):
     return 6 * multiplied + attention
 
 
-def run_pair(sides, args, seed):
-    workers, warm_up, rounds, gemms = measure_speed(sides, args, seed)
+def run_pair(sides, args):
+    workers, warm_up, rounds, gemms = measure_speed(sides, args)
     result = paired.compare(rounds, lambda x: x["tokens"] / x["seconds"])
     config = json.loads(args.config.read_text())
     work = flops_per_token(workers["B"].ready["parameters"], config, args.sequence)
     result["sides"] = {}
     for side, name in zip("AB", sides, strict=True):
-        records = [x for samples in rounds for s, x in samples if s == side]
+        records = driver.of_side(rounds, side)
         rate = statistics.median(x["tokens"] / x["seconds"] for x in records)
         gemm = statistics.median(g["B"] for g in gemms)
         result["sides"][name] = {
@@ -157,22 +110,16 @@ def run_pair(sides, args, seed):
             "ready": workers[side].ready,
         }
     result["loss_distance"] = loss_distance(warm_up, rounds)
-    result["seed"] = seed
-    result["samples"] = [[{"side": s, **x} for s, x in samples] for samples in rounds]
+    result["seed"] = args.seed
+    result["samples"] = driver.with_sides(rounds)
     return result
 
 
 def markdown(report):
-    settings, facts = report["settings"], report["machine"]
+    settings = report["settings"]
     baseline = settings["baseline"]
     lines = [
-        f"# Training speed, {settings['dtype']}",
-        "",
-        f"`{report['command']}`",
-        "",
-        f"{facts['cpu']} ({', '.join(facts['features'])}), {facts['cores']} cores, {facts['memory_gib']} GiB,"
-        f" Linux {facts['kernel']}; {settings['threads']} threads; load {facts['load']:.1f} at the start,"
-        f" {report['steal_percent']:.1f} % of the time stolen. Keel {report['commit']}, {report['date']}.",
+        *driver.page_head(f"Training speed, {settings['dtype']}", report),
         f"Model {pathlib.Path(settings['config']).name}, {settings['batch']} sequences of"
         f" {settings['sequence']} tokens a step, AdamW, gradients clipped.",
         "",
@@ -207,13 +154,10 @@ def markdown(report):
         ]
         for name, x in report["memory"].items():
             lines.append(f"| {name} | {x['after_load'] / 2**20:.0f} | {x['peak'] / 2**20:.0f} |")
-    versions = {}
-    for pair in report["pairs"].values():
-        for side in pair["sides"].values():
-            versions |= side["ready"].get("versions", {})
+    readies = [side["ready"] for pair in report["pairs"].values() for side in pair["sides"].values()]
     lines += [
         "",
-        "Versions: " + ", ".join(f"{k} {v}" for k, v in sorted(versions.items())) + ". Both sides' share of"
+        f"Versions: {driver.versions(readies)}. Both sides' share of"
         " GEMM uses the peer's square product of 2048, measured between the rounds. The interval is the"
         " bootstrap's 95 %; the control is the ratio of neighbouring runs of one side and must hold 1."
         " Every sample is in the JSON file beside this page.",
@@ -223,10 +167,7 @@ def markdown(report):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--keel", type=pathlib.Path, default=ROOT / "build" / "release" / "keel")
+    parser = driver.parser(__doc__)
     parser.add_argument("--baseline", default="keel", choices=["keel", *PEERS], help="side A")
     parser.add_argument("--peer", action="append", choices=PEERS, help="may be given again")
     parser.add_argument("--config", type=pathlib.Path, default=ROOT / "bench" / "configs" / "llama-110m.json")
@@ -234,15 +175,10 @@ def parse_arguments():
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--sequence", type=int, default=512)
     parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=5, help="of four samples, two pairs, each")
     parser.add_argument("--steps", type=int, default=1, help="a sample")
     parser.add_argument("--warm-up", type=int, default=2, help="steps")
-    parser.add_argument("--seed", type=int, default=None, help="of the order")
     parser.add_argument("--no-memory", action="store_true")
-    parser.add_argument("--output", type=pathlib.Path, help="JSON with every sample; else standard output")
-    parser.add_argument("--markdown", type=pathlib.Path, help="page to write; the JSON goes beside it")
-    args = parser.parse_args()
+    args = driver.parse(parser)
     args.peer = args.peer or ["transformers"]
     args.model = args.model or ROOT / "build" / "bench" / args.config.stem
     return args
@@ -250,35 +186,16 @@ def parse_arguments():
 
 def main():
     args = parse_arguments()
-    prepare_model(args)
-    seed = args.seed if args.seed is not None else time.time_ns() % 2**32
-    report = {
-        "command": shlex.join(["bench/run_train.py", *sys.argv[1:]]),
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "commit": machine.commit(ROOT),
-        "machine": machine.facts(),
-        "settings": {key: str(value) for key, value in vars(args).items()},
-        "pairs": {},
-        "memory": {},
-    }
-    stolen, total = machine.steal_ticks()
-    for peer in args.peer:
-        print(f"{args.baseline} (A) and {peer} (B), {args.dtype}", file=sys.stderr)
-        report["pairs"][peer] = run_pair([args.baseline, peer], args, seed)
-    stolen_after, total_after = machine.steal_ticks()
-    report["steal_percent"] = 100.0 * (stolen_after - stolen) / max(1, total_after - total)
+    driver.make_model(args.config, args.model)
+    with driver.measuring(["bench/run_train.py"], args) as report:
+        report |= {"pairs": {}, "memory": {}}
+        for peer in args.peer:
+            print(f"{args.baseline} (A) and {peer} (B), {args.dtype}", file=sys.stderr)
+            report["pairs"][peer] = run_pair([args.baseline, peer], args)
     if not args.no_memory:
         for name in [args.baseline, *args.peer]:
             report["memory"][name] = measure_memory(name, args)
-    text = json.dumps(report, indent=1) + "\n"
-    if args.markdown:
-        args.markdown.parent.mkdir(parents=True, exist_ok=True)
-        args.markdown.write_text(markdown(report))
-        args.output = args.output or args.markdown.with_suffix(".json")
-    if args.output:
-        args.output.write_text(text)
-    else:
-        print(text, end="")
+    driver.write(report, args, markdown(report))
     for name, pair in report["pairs"].items():
         ratio = pair["ratio"]
         print(

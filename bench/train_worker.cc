@@ -1,14 +1,11 @@
 #include "bench/train_worker.h"
 
 #include <ATen/Parallel.h>
-#include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iostream>
-#include <string>
 #include <vector>
 
+#include "bench/worker_protocol.h"
 #include "common/clock.h"
 #include "common/json.h"
 #include "parallel/context.h"
@@ -20,35 +17,13 @@ namespace keel::bench {
 
 namespace {
 
-// Kilobytes of a line of /proc/self/status, as bytes.
-int64_t StatusBytes(const std::string& key) {
-  std::ifstream file("/proc/self/status");
-  std::string line;
-  while (std::getline(file, line)) {
-    if (line.compare(0, key.size(), key) == 0)
-      return std::atoll(line.c_str() + key.size() + 1) * 1024;
-  }
-  return 0;
-}
-
-uint64_t SplitMix64(uint64_t x) {
-  uint64_t z = (x + 1) * 0x9E3779B97F4A7C15ull;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-  return z ^ (z >> 31);
-}
-
 model::ModelBatch BatchOfStep(int64_t step, const TrainWorkerOptions& o, int64_t vocabulary) {
   std::vector<int64_t> ids, targets;
   model::ModelBatch batch;
   batch.packing.boundaries = {0};
   for (int64_t i = 0; i < o.batch; ++i) {
     const int64_t sequence = step * o.batch + i;
-    const auto token = [&](int64_t p) {
-      return static_cast<int64_t>(
-          SplitMix64(static_cast<uint64_t>(sequence * (o.sequence + 1) + p)) %
-          static_cast<uint64_t>(vocabulary));
-    };
+    const auto token = [&](int64_t p) { return MadeToken(sequence, p, o.sequence, vocabulary); };
     for (int64_t p = 0; p < o.sequence; ++p) {
       ids.push_back(token(p));
       targets.push_back(token(p + 1));
@@ -82,11 +57,6 @@ Json MeasureGemm(at::ScalarType dtype) {
           {"best_flops_per_s", operations / seconds.front()}};
 }
 
-void Answer(const Json& json) {
-  fmt::print("{}\n", json.dump());
-  std::fflush(stdout);
-}
-
 }  // namespace
 
 void RunTrainWorker(const TrainWorkerOptions& o) {
@@ -104,45 +74,35 @@ void RunTrainWorker(const TrainWorkerOptions& o) {
   trainer::TrainEngine engine(context, source.config, options);
   ThrowIfError(trainer::ImportWeights(o.model, engine.ModelTable(true)));
   engine.WeightsChanged();
-  const auto memory = [](Json json) {
-    json["rss_bytes"] = StatusBytes("VmRSS:");
-    json["peak_rss_bytes"] = StatusBytes("VmHWM:");
-    return json;
-  };
-  Answer(memory({{"ready", true},
-                 {"name", "keel"},
-                 {"versions", {{"keel", "0.1.0"}, {"torch", "2.11.0"}}},
-                 {"parameters", source.config.NumParameters()}}));
+  Answer(WithMemory({{"ready", true},
+                     {"name", "keel"},
+                     {"versions", {{"keel", "0.1.0"}, {"torch", "2.11.0"}}},
+                     {"parameters", source.config.NumParameters()}}));
 
   int64_t step = 0;
-  std::string line;
-  while (std::getline(std::cin, line) && line != "quit") {
-    if (line == "gemm") {
-      Answer(MeasureGemm(dtype));
-    } else if (line.compare(0, 5, "step ") == 0) {
-      const int64_t count = std::atoll(line.c_str() + 5);
-      double forward_backward = 0, optimizer = 0;
-      std::vector<double> losses;
-      const Stopwatch watch;
-      for (int64_t i = 0; i < count; ++i, ++step) {
-        const auto result = engine.Step({BatchOfStep(step, o, source.config.vocab_size)},
-                                        o.batch * o.sequence, 1e-4, step + 1);
-        losses.push_back(result.loss);
-        forward_backward += result.forward_backward_s;
-        optimizer += result.reduce_s + result.optimizer_s;
-      }
-      // Forward and backward are not timed apart (the loss's gradient is made in the forward): the
-      // first has both.
-      Answer(memory({{"seconds", watch.Elapsed()},
-                     {"tokens", count * o.batch * o.sequence},
-                     {"losses", losses},
-                     {"forward_s", forward_backward},
-                     {"backward_s", 0},
-                     {"optimizer_s", optimizer}}));
-    } else {
-      Answer({{"error", "unknown command " + line}});
+  const auto steps = [&](std::istringstream& words) {
+    int64_t count = 0;
+    words >> count;
+    double forward_backward = 0, optimizer = 0;
+    std::vector<double> losses;
+    const Stopwatch watch;
+    for (int64_t i = 0; i < count; ++i, ++step) {
+      const auto result = engine.Step({BatchOfStep(step, o, source.config.vocab_size)},
+                                      o.batch * o.sequence, 1e-4, step + 1);
+      losses.push_back(result.loss);
+      forward_backward += result.forward_backward_s;
+      optimizer += result.reduce_s + result.optimizer_s;
     }
-  }
+    // Forward and backward are not timed apart (the loss's gradient is made in the forward): the
+    // first has both.
+    return WithMemory({{"seconds", watch.Elapsed()},
+                       {"tokens", count * o.batch * o.sequence},
+                       {"losses", losses},
+                       {"forward_s", forward_backward},
+                       {"backward_s", 0},
+                       {"optimizer_s", optimizer}});
+  };
+  Serve({{"step", steps}, {"gemm", [&](std::istringstream&) { return MeasureGemm(dtype); }}});
 }
 
 }  // namespace keel::bench

@@ -1,0 +1,183 @@
+"""What the drivers of the benchmarks share: workers, turns, and the report with its page."""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import time
+
+import machine
+import paired
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+class Worker:
+    """A process that answers each line with one line of JSON (bench/peers/README.md)."""
+
+    def __init__(self, name, command, environment):
+        self.name = name
+        self.command = command
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={**os.environ, **environment},
+        )  # fmt: skip
+        self.ready = self._answer()
+
+    def ask(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        return self._answer()
+
+    def quit(self):
+        self.process.stdin.write("quit\n")
+        self.process.stdin.close()
+        self.process.wait(timeout=60)
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+    def _answer(self):
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{self.name} ended (exit {self.process.wait()}): {shlex.join(self.command)}")
+        record = json.loads(line)
+        if "error" in record:
+            raise SystemExit(f"{self.name}: {record['error']}")
+        return record
+
+
+def environment(threads):
+    return {"OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"}
+
+
+def make_model(config, directory):
+    """A Hugging Face directory with random weights for a config, unless it is there."""
+    if not (directory / "model.safetensors").exists():
+        script = str(ROOT / "bench" / "peers" / "make_model.py")
+        subprocess.run([sys.executable, script, str(config), str(directory)], check=True)
+
+
+def turns(rounds, seed, take, show, between=lambda: None):
+    """Lets A and B take turns: `take(side)` gives a sample, `between()` what is measured after a round.
+
+    Returns rounds of four (side, sample) as bench/paired.py takes them, and what was measured between.
+    """
+    taken, after = [], []
+    for sides in paired.order(rounds, seed):
+        samples = [(side, take(side)) for side in sides]
+        taken.append(samples)
+        after.append(between())
+        print(f"  {sides}: " + ", ".join(f"{side} {show(x)}" for side, x in samples), file=sys.stderr, flush=True)
+    return taken, after
+
+
+def of_side(rounds, side):
+    return [x for samples in rounds for s, x in samples if s == side]
+
+
+def with_sides(rounds):
+    """The same samples for JSON."""
+    return [[{"side": side, **x} for side, x in samples] for samples in rounds]
+
+
+def parser(description, rounds=5, threads=2, prog=None):
+    """With the options that every driver has."""
+    made = argparse.ArgumentParser(
+        prog=prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("--keel", type=pathlib.Path, default=ROOT / "build" / "release" / "keel")
+    made.add_argument("--rounds", type=int, default=rounds, help="of four samples, two pairs, each")
+    made.add_argument("--threads", type=int, default=threads, help="of each process")
+    made.add_argument("--seed", type=int, default=None, help="of the order")
+    made.add_argument("--output", type=pathlib.Path, help="JSON with every sample; else standard output")
+    made.add_argument("--markdown", type=pathlib.Path, help="page to write; the JSON goes beside it")
+    return made
+
+
+def parse(made):
+    args = made.parse_args()
+    args.seed = args.seed if args.seed is not None else time.time_ns() % 2**32
+    return args
+
+
+@contextlib.contextmanager
+def measuring(command, args):
+    """A report to fill, with what a measurement is worth nothing without."""
+    report = {
+        "command": shlex.join([*command, *sys.argv[1:]]),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "commit": machine.commit(ROOT),
+        "machine": machine.facts(),
+        "settings": {key: str(value) for key, value in vars(args).items()},
+        "seed": args.seed,
+    }
+    stolen, total = machine.steal_ticks()
+    yield report
+    stolen_after, total_after = machine.steal_ticks()
+    report["steal_percent"] = 100.0 * (stolen_after - stolen) / max(1, total_after - total)
+    report["load_after"] = machine.facts()["load"]
+
+
+def page_head(title, report):
+    """Title, command and machine, as lines of a page; the caller's sentences may follow on the last."""
+    facts, settings = report["machine"], report["settings"]
+    return [
+        f"# {title}",
+        "",
+        f"`{report['command']}`",
+        "",
+        f"{facts['cpu']} ({', '.join(facts['features'])}), {facts['cores']} cores, {facts['memory_gib']} GiB,"
+        f" Linux {facts['kernel']}; {settings['threads']} thread{'s' if settings['threads'] != '1' else ''} a process;"
+        f" load {facts['load']:.1f} at the start, {report['load_after']:.1f} at the end,"
+        f" {report['steal_percent']:.1f} % of the time stolen. Keel {report['commit']}, {report['date']}.",
+    ]
+
+
+def bar(what, wanted, found, holds, void=False):
+    """One thing that Keel wants of itself. `void`: the machine was too unsteady for the figure to count."""
+    return {"what": what, "wanted": wanted, "found": found, "holds": bool(holds), "void": bool(void)}
+
+
+def bar_table(bars):
+    lines = ["| what | wanted | found | |", "|---|---|---|---|"]
+    for x in bars:
+        verdict = "void" if x["void"] else "yes" if x["holds"] else "**no**"
+        lines.append(f"| {x['what']} | {x['wanted']} | {x['found']} | {verdict} |")
+    return lines
+
+
+def text(x, digits=2):
+    """A summary of bench/paired.py in words."""
+    return f"{x['median']:.{digits}f} ({x['low']:.{digits}f} to {x['high']:.{digits}f})"
+
+
+def control_text(x):
+    return text(x["control"]) + ("" if x["control"]["holds_one"] else " **(void)**")
+
+
+def versions(readies):
+    """The versions that workers told, as a sentence's middle."""
+    found = {}
+    for ready in readies:
+        found |= ready.get("versions", {})
+    return ", ".join(f"{name} {version}" for name, version in sorted(found.items()))
+
+
+def write(report, args, page):
+    """The JSON, and with --markdown the page beside it."""
+    content = json.dumps(report, indent=1) + "\n"
+    if args.markdown:
+        args.markdown.parent.mkdir(parents=True, exist_ok=True)
+        args.markdown.write_text(page)
+        args.output = args.output or args.markdown.with_suffix(".json")
+    if args.output:
+        args.output.write_text(content)
+    else:
+        print(content, end="")
