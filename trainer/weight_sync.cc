@@ -50,6 +50,10 @@ void Cut(const Box& box, int64_t element_size, int64_t most, int dim, std::vecto
   }
 }
 
+// Slots of pieces begin where values of any dtype may stand.
+constexpr int64_t kSlot = 8;
+int64_t SlotOf(int64_t bytes) { return (bytes + kSlot - 1) / kSlot * kSlot; }
+
 const Shard* FindShard(const ShardTable& table, const std::string& name, const Box& box) {
   const int tensor = table.Find(name);
   for (const Shard& shard : table.shards()) {
@@ -114,24 +118,30 @@ WeightSync::WeightSync(parallel::ProcessGroup& world, const ShardTable& trainer,
 
 void WeightSync::CutIntoRounds(const TransferPlan& plan,
                                const std::vector<ShardTable>& destinations) {
+  const int64_t bucket = options_.bucket_bytes / kSlot * kSlot;
   std::map<std::pair<int, int>, std::deque<Piece>> waiting;  // by source and destination
   for (const Transfer& transfer : plan.transfers) {
     if (transfer.box.empty()) continue;
     const ShardTable& table = destinations[static_cast<size_t>(transfer.destination)];
     const Shard& shard = table.shards()[static_cast<size_t>(transfer.destination_shard)];
     const auto element_size = static_cast<int64_t>(DTypeSize(table.tensor_of(shard).dtype));
-    Piece piece{transfer.source,       transfer.destination,
-                transfer.source_shard, transfer.destination_shard,
-                transfer.box,          transfer.box.elements() * element_size};
+    Piece piece{transfer.source,
+                transfer.destination,
+                transfer.source_shard,
+                transfer.destination_shard,
+                transfer.box,
+                transfer.box.elements() * element_size,
+                0};
     if (transfer.source == transfer.destination) {
       if (transfer.source == world_.rank()) local_.push_back(piece);
       continue;
     }
     std::vector<Box> parts;
-    Cut(transfer.box, element_size, std::max<int64_t>(8, options_.bucket_bytes), 0, &parts);
+    Cut(transfer.box, element_size, std::max(kSlot, bucket), 0, &parts);
     for (const Box& part : parts) {
       piece.box = part;
       piece.bytes = part.elements() * element_size;
+      piece.slot = SlotOf(piece.bytes);
       waiting[{transfer.source, transfer.destination}].push_back(piece);
     }
   }
@@ -148,10 +158,10 @@ void WeightSync::CutIntoRounds(const TransferPlan& plan,
       std::deque<Piece>& pieces = waiting[pair];
       int64_t& out = sent[static_cast<size_t>(pair.first)];
       int64_t& in = received[static_cast<size_t>(pair.second)];
-      while (!pieces.empty() && out + pieces.front().bytes <= options_.bucket_bytes &&
-             in + pieces.front().bytes <= options_.bucket_bytes) {
-        out += pieces.front().bytes;
-        in += pieces.front().bytes;
+      while (!pieces.empty() && out + pieces.front().slot <= bucket &&
+             in + pieces.front().slot <= bucket) {
+        out += pieces.front().slot;
+        in += pieces.front().slot;
         round.push_back(pieces.front());
         pieces.pop_front();
       }
@@ -161,6 +171,9 @@ void WeightSync::CutIntoRounds(const TransferPlan& plan,
           StatusCode::kConfig,
           fmt::format("a bucket of {} bytes is too small to sync weights", options_.bucket_bytes));
     }
+    const auto me = static_cast<size_t>(world_.rank());
+    most_sent_ = std::max(most_sent_, sent[me]);
+    most_received_ = std::max(most_received_, received[me]);
     std::erase_if(pairs, [&](const auto& pair) { return waiting[pair].empty(); });
     std::stable_sort(round.begin(), round.end(), [](const Piece& a, const Piece& b) {
       return std::pair(a.source, a.destination) < std::pair(b.source, b.destination);
@@ -186,47 +199,43 @@ at::Tensor WeightSync::ViewOf(const ShardTable& table, int shard_index, const Bo
 }
 
 void WeightSync::Exchange(const Round& round, const ShardTable& trainer, const ShardTable& rollout,
-                          WeightSyncReport* report) {
+                          const at::Tensor& in, const at::Tensor& out, WeightSyncReport* report) {
   const auto world = static_cast<size_t>(world_.size());
   const int me = world_.rank();
+  // Pieces of every dtype lie behind one another, each as if it were a tensor of its own.
+  const auto slot = [](const at::Tensor& buffer, int64_t at, int64_t bytes,
+                       const at::Tensor& view) {
+    return buffer.narrow(0, at, bytes).view(view.scalar_type()).view(view.sizes());
+  };
+  // 1. Pack.
   std::vector<int64_t> out_sizes(world, 0), in_sizes(world, 0);
   int64_t sent = 0;
   int64_t received = 0;
   for (const Piece& piece : round) {
     if (piece.source == me) {
-      in_sizes[static_cast<size_t>(piece.destination)] += piece.bytes;
-      sent += piece.bytes;
+      const at::Tensor view = ViewOf(trainer, piece.source_shard, piece.box);
+      slot(in, sent, piece.bytes, view).copy_(view);
+      in_sizes[static_cast<size_t>(piece.destination)] += piece.slot;
+      sent += piece.slot;
+      report->sent_bytes += piece.bytes;
     }
     if (piece.destination == me) {
-      out_sizes[static_cast<size_t>(piece.source)] += piece.bytes;
-      received += piece.bytes;
+      out_sizes[static_cast<size_t>(piece.source)] += piece.slot;
+      received += piece.slot;
     }
   }
-  const auto bytes = at::TensorOptions().dtype(at::kByte).device(options_.device);
-  at::Tensor in = at::empty({sent}, bytes);
-  at::Tensor out = at::empty({received}, bytes);
-  // Pieces of every dtype lie behind one another, so they are moved as bytes.
-  const auto flat = [](const at::Tensor& view) {
-    return view.contiguous().view({-1}).view(at::kByte);
-  };
+  // 2. The wire.
+  const at::Tensor packed = in.narrow(0, 0, sent);
+  at::Tensor arrived = out.narrow(0, 0, received);
+  world_.AllToAllAsync(arrived, packed, out_sizes, in_sizes)->Wait();
+  // 3. Unpack.
   int64_t at = 0;
-  for (const Piece& piece : round) {
-    if (piece.source != me) continue;
-    in.narrow(0, at, piece.bytes).copy_(flat(ViewOf(trainer, piece.source_shard, piece.box)));
-    at += piece.bytes;
-  }
-  world_.AllToAllAsync(out, in, out_sizes, in_sizes)->Wait();
-  at = 0;
   for (const Piece& piece : round) {
     if (piece.destination != me) continue;
     at::Tensor view = ViewOf(rollout, piece.destination_shard, piece.box);
-    // A clone is aligned for its dtype, which the bucket's middle need not be.
-    const at::Tensor part = out.narrow(0, at, piece.bytes).clone();
-    view.copy_(part.view(view.scalar_type()).view(view.sizes()));
-    at += piece.bytes;
+    view.copy_(slot(arrived, at, piece.bytes, view));
+    at += piece.slot;
   }
-  report->sent_bytes += sent;
-  report->buffer_bytes = std::max(report->buffer_bytes, sent + received);
   ++report->rounds;
 }
 
@@ -288,10 +297,17 @@ Result<WeightSyncReport> WeightSync::Run(const ShardTable& trainer, const ShardT
       to.copy_(from);
       report.copied_bytes += piece.bytes;
     }
-    for (const Round& round : rounds_) {
-      ThrowIfError(FailPoint("sync.round"));
-      Exchange(round, trainer, rollout, &report);
+    {
+      const auto bytes = at::TensorOptions().dtype(at::kByte).device(options_.device);
+      const at::Tensor in = at::empty({most_sent_}, bytes);
+      const at::Tensor out = at::empty({most_received_}, bytes);
+      report.buffer_bytes = most_sent_ + most_received_;
+      for (const Round& round : rounds_) {
+        ThrowIfError(FailPoint("sync.round"));
+        Exchange(round, trainer, rollout, in, out, &report);
+      }
     }
+    report.exchange_seconds = watch.Elapsed();
     // The proof: what the receivers' memory holds now. Also the vote, since all must come here.
     const auto tensors = static_cast<int64_t>(names_.size());
     at::Tensor sums = at::zeros({1 + replicas_, tensors}, at::kLong);
@@ -320,6 +336,7 @@ Result<WeightSyncReport> WeightSync::Run(const ShardTable& trainer, const ShardT
     return error.status().WithContext("weight sync");
   }
   report.seconds = watch.Elapsed();
+  report.digest_seconds = report.seconds - report.exchange_seconds;
   return report;
 }
 

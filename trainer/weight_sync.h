@@ -32,8 +32,10 @@ struct WeightSyncReport {
   int64_t sent_bytes = 0;    // by this rank to others
   int64_t copied_bytes = 0;  // within this rank
   int64_t rounds = 0;
-  int64_t buffer_bytes = 0;  // this rank's, at most
-  double seconds = 0;        // device-synchronised
+  int64_t buffer_bytes = 0;     // this rank's, at most
+  double exchange_seconds = 0;  // copies, packing, and the wire
+  double digest_seconds = 0;    // the proof
+  double seconds = 0;           // of both, device-synchronised
 };
 
 class WeightSync {
@@ -64,12 +66,14 @@ class WeightSync {
     int destination_shard = 0;
     Box box;
     int64_t bytes = 0;
+    int64_t slot = 0;  // bytes in a buffer: `bytes`, aligned for every dtype
   };
   using Round = std::vector<Piece>;  // by source, then destination, then plan order
 
   void CutIntoRounds(const TransferPlan& plan, const std::vector<ShardTable>& destinations);
+  // `in` and `out` are the buffers of all rounds.
   void Exchange(const Round& round, const ShardTable& trainer, const ShardTable& rollout,
-                WeightSyncReport* report);
+                const at::Tensor& in, const at::Tensor& out, WeightSyncReport* report);
   at::Tensor ViewOf(const ShardTable& table, int shard, const Box& box) const;
   // This rank's share of the sums, [tensors] of `names_`.
   void AddDigests(const ShardTable& assigned, const ShardTable& views, int64_t* sums) const;
@@ -87,6 +91,8 @@ class WeightSync {
   ShardTable rollout_share_;        // the same over the ranks of its replica
   std::vector<Piece> local_;
   std::vector<Round> rounds_;
+  int64_t most_sent_ = 0;  // by this rank in a round, in slots
+  int64_t most_received_ = 0;
 };
 
 }  // namespace keel::trainer
