@@ -9,6 +9,7 @@
 #include "bench/checkpoint_worker.h"
 #include "bench/index_bench.h"
 #include "bench/rollout_worker.h"
+#include "bench/sync_worker.h"
 #include "bench/train_worker.h"
 #include "common/file_system.h"
 #include "common/json.h"
@@ -89,6 +90,31 @@ void AddCheckpoint(CLI::App& bench) {
   });
 }
 
+void AddSync(CLI::App& bench) {
+  struct Sync {
+    bool worker = false;
+    bench::SyncWorkerOptions options;
+  };
+  auto s = std::make_shared<Sync>();
+  CLI::App* sync = bench.add_subcommand(
+      "sync", "Weight sync against gather and broadcast (bench/run_sync.py --help)");
+  sync->allow_extras();
+  sync->add_flag("--worker", s->worker, "Be a rank of the driver's");
+  sync->add_option("--dtype", s->options.dtype, "float32 or bfloat16")
+      ->check(CLI::IsMember({"float32", "bfloat16"}));
+  const std::string group = "Worker";
+  sync->add_option("--model-config", s->options.config, "config.json")->group(group);
+  sync->add_option("--tp", s->options.tp, "Of the trainer")->group(group);
+  sync->add_option("--pp", s->options.pp, "Of the trainer")->group(group);
+  sync->add_option("--rollout-tp", s->options.rollout_tp, "Of the rollout")->group(group);
+  sync->callback([s, sync] {
+    if (s->worker) return bench::RunSyncWorker(s->options);
+    std::vector<std::string> arguments = {"--dtype", s->options.dtype};
+    for (const std::string& extra : sync->remaining()) arguments.push_back(extra);
+    BecomeDriver("run_sync.py", arguments);
+  });
+}
+
 }  // namespace
 
 void AddBenchCommand(CLI::App& app, CommandContext& /*context*/) {
@@ -98,6 +124,7 @@ void AddBenchCommand(CLI::App& app, CommandContext& /*context*/) {
       "Examples:\n"
       "  keel bench train --dtype bfloat16\n"
       "  keel bench checkpoint\n"
+      "  keel bench sync --rounds 8\n"
       "  keel bench rollout --dtype bfloat16 --markdown docs/benchmarks/rollout.md\n"
       "  keel bench train --dtype float32 --rounds 10 --markdown docs/benchmarks/train.md");
 
@@ -124,6 +151,7 @@ void AddBenchCommand(CLI::App& app, CommandContext& /*context*/) {
   });
 
   AddCheckpoint(*bench);
+  AddSync(*bench);
 
   for (const auto& [name, script, text] :
        {std::tuple("crash-states", "run_crash_states.py",

@@ -1,0 +1,82 @@
+"""The benchmarks of weight sync, offload and RL run, and what they say beside times is so."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import harness
+
+BENCH = pathlib.Path(__file__).resolve().parent.parent.parent / "bench"
+sys.path.insert(0, str(BENCH))
+
+import ranks
+import run_sync
+
+
+class Quick(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def measure(self, script, *options):
+        """The report of a quick run, whose page has every bar."""
+        page = pathlib.Path(self.folder.name) / "page.md"
+        done = subprocess.run(
+            [sys.executable, BENCH / script, "--keel", harness.KEEL, "--quick", "--markdown", page, *options],
+            capture_output=True, text=True, timeout=harness.LIMIT_S, check=False,
+        )  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+        report = json.loads(page.with_suffix(".json").read_text())
+        for bar in report["bars"]:
+            self.assertIn(f"| {bar['what']} | {bar['wanted']} | {bar['found']} |", page.read_text())
+        return report
+
+    def holds(self, report, words):
+        """Bars whose name has the words, which must be there."""
+        found = [bar["holds"] for bar in report["bars"] if words in bar["what"]]
+        self.assertTrue(found, f"no bar with '{words}'")
+        return all(found)
+
+
+class Sync(Quick):
+    def test_moves_what_has_to_move_within_its_buckets(self):
+        report = self.measure("run_sync.py")
+        self.assertTrue(self.holds(report, "memory beyond before"))
+        self.assertTrue(self.holds(report, "bytes moved or allocated"))
+        for setting, x in report["settings_measured"].items():
+            mode, bucket = run_sync.bucket_bytes(setting)
+            self.assertEqual(set(x["peers"]), set(run_sync.PEERS))
+            for pair in x["peers"].values():
+                # Every byte of every rank's rollout, once; each replica lacks what the other stage has.
+                self.assertEqual(pair["sent_bytes"] + pair["copied_bytes"], run_sync.WORLD * x["rollout_bytes"])
+                self.assertEqual(pair["sent_bytes"], pair["copied_bytes"])
+                self.assertLessEqual(pair["buffer_bytes"], 2 * bucket)
+                self.assertEqual(sorted(s["side"] for s in pair["samples"][0]), ["A", "A", "B", "B"])
+
+    def test_a_way_that_brings_nothing_is_found(self):
+        class Idle:
+            def ask(self, line):
+                return [{"digest": "0"}] if line == "digest" else [{}]
+
+        with self.assertRaisesRegex(SystemExit, "changed nothing"):
+            run_sync.digests(Idle(), "keel")
+
+    def test_workers_refuse_what_they_do_not_know(self):
+        config = pathlib.Path(self.folder.name) / "config.json"
+        config.write_text(json.dumps(run_sync.QUICK_MODEL))
+        command = [
+            os.environ["KEEL_BINARY"], "bench", "sync", "--worker", "--model-config", str(config), "--tp", "1", "--pp",
+            "1", "--rollout-tp", "1",
+        ]  # fmt: skip
+        for line, words in [("open in_place 0", "bytes of a bucket"), ("sync by-mail", "before open"), ("up", "unknown")]:
+            worker = ranks.Ranks("keel", command, 1, pathlib.Path(self.folder.name) / "log.txt")
+            with self.assertRaisesRegex(SystemExit, words):
+                worker.ask(line)
+
+
+if __name__ == "__main__":
+    unittest.main()
