@@ -127,8 +127,7 @@ void Job::OpenCheckpoints() {
   if (actor().checkpoint.async_save && options.dist_ckpt_workers > 1 && rank0()) {
     log_.Warning(
         "actor_rollout_ref.actor.checkpoint.dist_ckpt_workers: {} threads a rank write beside "
-        "the "
-        "training and take its cores; 1 is enough for most disks",
+        "the training and take its cores; 1 is enough for most disks",
         options.dist_ckpt_workers);
   }
   options.deadline = deadline_;

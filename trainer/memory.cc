@@ -1,6 +1,7 @@
 #include "trainer/memory.h"
 
 #include <malloc.h>
+#include <sys/resource.h>
 
 namespace keel::trainer {
 
@@ -10,6 +11,12 @@ void KeepLargeBlocks() {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   mallopt(M_TOP_PAD, 64 << 20);
+}
+
+double PeakRssGib() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / (1 << 20);  // from KiB
 }
 
 }  // namespace keel::trainer

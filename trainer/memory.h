@@ -8,4 +8,7 @@ namespace keel::trainer {
 // main.
 void KeepLargeBlocks();
 
+// The most memory that this process has had resident so far.
+double PeakRssGib();
+
 }  // namespace keel::trainer

@@ -156,11 +156,11 @@ WeightUpdate RolloutModel::Restore(const WeightVersion& expected) {
   return update;
 }
 
-uint64_t RolloutModel::DigestOf(TrainEngine& engine) {
-  Residency& residency = engine.residency();
+uint64_t RolloutModel::DigestNow() {
+  Residency& residency = trainer_.residency();
   const Place before = residency.place(StateClass::kParams);
   residency.LoadToRead(StateClass::kParams);
-  const Result<uint64_t> digest = sync_->Digest(engine.DeviceTable());
+  const Result<uint64_t> digest = sync_->Digest(trainer_.DeviceTable());
   residency.Restore(StateClass::kParams, before);
   return ValueOrThrow(digest);
 }

@@ -73,10 +73,8 @@ class RolloutModel {
   const WeightVersion& version() const { return version_; }
   // The rollout's weights on this rank, where the engine reads them. Not collective.
   ShardTable Table() const;
-  // Digest of the weights of the trainer, or of another engine of the same model and layout, as
-  // they are.
-  uint64_t DigestNow() { return DigestOf(trainer_); }
-  uint64_t DigestOf(TrainEngine& engine);
+  // Digest of the trainer's weights as they are.
+  uint64_t DigestNow();
   // Overwrites the rollout's weights with NaN, to prove that an update replaces all of them.
   // Nothing when aliased. Not collective.
   void Corrupt();

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "common/json.h"
+#include <charconv>
 
 namespace keel::trainer {
 
@@ -12,7 +12,8 @@ std::string TrainerStateJson(const RunState& state) {
                      {"optimizer_steps", state.optimizer_steps},
                      {"tokens_consumed", state.tokens_consumed},
                      {"skipped_steps", state.skipped_steps},
-                     {"consecutive_skips", state.consecutive_skips}};
+                     {"consecutive_skips", state.consecutive_skips},
+                     {"ref_digest", fmt::format("{:016x}", state.ref_digest)}};
   return json.dump(1) + "\n";
 }
 
@@ -45,6 +46,7 @@ Result<RunState> ParseRunState(const std::string& trainer_state, const std::stri
   KEEL_ASSIGN_OR_RETURN(state.skipped_steps, GetInt(trainer, "skipped_steps", trainer_name));
   KEEL_ASSIGN_OR_RETURN(state.consecutive_skips,
                         GetInt(trainer, "consecutive_skips", trainer_name));
+  KEEL_ASSIGN_OR_RETURN(state.ref_digest, GetHex64(trainer, "ref_digest", trainer_name));
   KEEL_ASSIGN_OR_RETURN(state.samples_consumed, GetInt(data, "samples_consumed", data_name));
   DataIdentity saved;
   KEEL_ASSIGN_OR_RETURN(saved.digest, GetString(data, "digest", data_name));
@@ -63,6 +65,18 @@ Result<RunState> ParseRunState(const std::string& trainer_state, const std::stri
                     identity.digest, identity.seed, identity.shuffle));
   }
   return state;
+}
+
+Result<uint64_t> GetHex64(const Json& json, const char* key, const char* where) {
+  KEEL_ASSIGN_OR_RETURN(const std::string text, GetString(json, key, where));
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
+  if (error != std::errc() || end != text.data() + text.size() || text.size() != 16) {
+    return Status(
+        StatusCode::kInvalidData,
+        fmt::format("{}: {}: expected 16 hexadecimal digits, found \"{}\"", where, key, text));
+  }
+  return value;
 }
 
 }  // namespace keel::trainer

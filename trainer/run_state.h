@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "common/json.h"
 #include "common/status.h"
 
 namespace keel::trainer {
@@ -16,6 +17,7 @@ struct RunState {
   int64_t tokens_consumed = 0;
   int64_t skipped_steps = 0;
   int64_t consecutive_skips = 0;
+  uint64_t ref_digest = 0;  // of the reference model's weights (weights_digest.h); 0 without one
 };
 
 // Which data and order the position refers to.
@@ -34,5 +36,8 @@ std::string DataStateJson(const RunState& state, const DataIdentity& identity);
 // checkpoint.
 Result<RunState> ParseRunState(const std::string& trainer_state, const std::string& data_state,
                                const DataIdentity& identity);
+
+// A digest in such a document: 16 hexadecimal digits. kInvalidData names `where` and the key.
+Result<uint64_t> GetHex64(const Json& json, const char* key, const char* where);
 
 }  // namespace keel::trainer

@@ -54,7 +54,7 @@ class WeightSync {
   // differ and the replica; kDeadlineExceeded and kUnavailable a peer that is lost. After an error
   // `rollout` holds parts of both versions.
   Result<WeightSyncReport> Run(const ShardTable& trainer, const ShardTable& rollout);
-  // The digest alone, of the trainer's weights or of others in the same shards.
+  // The digest alone.
   Result<uint64_t> Digest(const ShardTable& trainer);
 
  private:

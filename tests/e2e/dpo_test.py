@@ -109,8 +109,13 @@ class AgainstTransformers(Dpo):
 
 
 class Layouts(Dpo):
+    def reference(self, name):
+        state = self.run_dir(name) / "global_step_6" / "trainer_state.json"
+        return json.loads(state.read_text())["ref_digest"]
+
     def test_every_layout_and_offload_gives_the_same(self):
-        self.train(self.dpo("one"))
+        self.train(self.dpo("one", trainer__save_freq=6))
+        self.assertNotEqual(int(self.reference("one"), 16), 0)
         one = self.metrics("one")
         # Before the first update the model is its reference: exactly ln 2, whatever the data.
         self.assertEqual(one[1]["rewards/margins"], 0.0)
@@ -122,6 +127,7 @@ class Layouts(Dpo):
                 actor = "actor_rollout_ref__actor__megatron__"
                 config = self.dpo(
                     name,
+                    trainer__save_freq=6,
                     data__micro_batch_size_per_gpu=2,
                     actor_rollout_ref__ref__megatron__param_offload=True,
                     **{
@@ -133,6 +139,7 @@ class Layouts(Dpo):
                     },
                 )
                 self.train(config, ranks=ranks)
+                self.assertEqual(self.reference(name), self.reference("one"))
                 many = self.metrics(name)
                 self.assertEqual(sorted(many), sorted(one))
                 for step, data in one.items():
@@ -152,6 +159,13 @@ class Course(Dpo):
             self.assertEqual(harness.stable(resumed[step]), harness.stable(straight[step]), f"step {step}")
         digests = [checkpoint_files.digests(self.run_dir(name) / "global_step_6") for name in ("straight", "half")]
         self.assertEqual(*digests)
+
+    def test_another_reference_is_not_taken_for_the_old_one(self):
+        self.train(self.dpo("run", trainer__save_freq=2, trainer__total_training_steps=2))
+        # The actor comes from the checkpoint; the reference would be another.
+        done = harness.keel("train", self.dpo("run", actor_rollout_ref__model__config__initializer_range=0.5))
+        self.assertEqual(done.returncode, 78, done.stderr)
+        self.assertIn("the reference's weights have digest", done.stderr)
 
     def test_learns_what_is_preferred(self):
         rows = [{"prompt": f"q{i}?", "chosen": "yes", "rejected": "no"} for i in range(24)]

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/hash.h"
@@ -14,6 +15,8 @@
 namespace keel::trainer {
 
 enum class Truncation { kError, kRight, kLeft, kSkip };
+// "error", "right", "left" or "skip"; the configuration knows no other.
+Truncation ParseTruncation(std::string_view name);
 
 struct DatasetOptions {
   bool sft = false;          // a row is a sample, and its answers alone are learnt

@@ -14,12 +14,12 @@
 #include "common/clock.h"
 #include "common/fail_point.h"
 #include "common/hash.h"
-#include "trainer/data/sample_order.h"
 #include "trainer/device_batch.h"
 #include "trainer/lr_schedule.h"
 #include "trainer/metrics.h"
 #include "trainer/rl/dpo_loss.h"
 #include "trainer/rl/preference_data.h"
+#include "trainer/task.h"
 
 namespace keel::trainer::rl {
 
@@ -27,48 +27,19 @@ namespace {
 
 using model::ModelBatch;
 
-class DpoTask {
+class DpoTask : public Task {
  public:
-  explicit DpoTask(Job& job) : job_(job), c_(job.config()), state_(job.state) {}
-
-  RunEnd Main() {
-    SetUpData();
-    ThrowIfError(FailPoint("trainer.data"));
-    job_.Connect();
-    ThrowIfError(FailPoint("trainer.connected"));
-    BuildModels();
-    ThrowIfError(FailPoint("trainer.model"));
-    OpenCheckpoints();
-    ThrowIfError(FailPoint("trainer.opened"));
-    Resume();
-    return Loop();
-  }
+  using Task::Task;
 
  private:
-  // 1. Model shape, tokenizer, pairs. Bad input ends the run here, before any connection.
-  void SetUpData() {
-    job_.Phase("data");
-    job_.CheckResumePath();
-    tokenizer_ = ValueOrThrow(model::MakeTokenizer(c_.data.tokenizer));
-    const DType stored = job_.dtype() == at::kBFloat16 ? DType::kBF16 : DType::kF32;
-    source_ =
-        ValueOrThrow(ResolveModel(c_.actor_rollout_ref.model.path.value_or(""),
-                                  c_.actor_rollout_ref.model.config, stored, tokenizer_.get()));
-    const int64_t longest = c_.data.max_prompt_length + c_.data.max_response_length;
-    if (longest - 1 > source_.config.max_position_embeddings) {
-      throw Error(StatusCode::kConfig,
-                  fmt::format("data.max_prompt_length {} and data.max_response_length {} need {} "
-                              "positions, the model's max_position_embeddings is {}",
-                              c_.data.max_prompt_length, c_.data.max_response_length, longest - 1,
-                              source_.config.max_position_embeddings));
-    }
+  void LoadData() override {
+    // The last token is never an input.
+    RequirePositions(c_.data.max_prompt_length + c_.data.max_response_length - 1,
+                     "data.max_prompt_length and data.max_response_length");
     PreferenceOptions options;
     options.max_prompt_length = c_.data.max_prompt_length;
     options.max_response_length = c_.data.max_response_length;
-    options.truncation = c_.data.truncation == "right"  ? Truncation::kRight
-                         : c_.data.truncation == "left" ? Truncation::kLeft
-                         : c_.data.truncation == "skip" ? Truncation::kSkip
-                                                        : Truncation::kError;
+    options.truncation = ParseTruncation(c_.data.truncation);
     options.vocab_size = source_.config.vocab_size;
     options.prompt_key = c_.data.prompt_key;
     options.chosen_key = c_.data.chosen_key;
@@ -80,16 +51,8 @@ class DpoTask {
     if (c_.data.val_split > 0) val_ = train_.SplitOff(c_.data.val_split, seed);
     if (train_.size() == 0)
       throw Error(StatusCode::kInvalidData, "data.val_split leaves no pair to train on");
-    order_ = std::make_unique<SampleOrder>(train_.size(), seed, c_.data.shuffle);
-    identity_ = {train_.digest().ToHex(), train_.size(), c_.trainer.seed, c_.data.shuffle};
-    if (c_.trainer.total_training_steps) {
-      total_steps_ = *c_.trainer.total_training_steps;
-      total_pairs_ = total_steps_ * c_.data.train_batch_size;
-    } else {
-      total_pairs_ = std::max<int64_t>(
-          1, std::llround(*c_.trainer.total_epochs * static_cast<double>(train_.size())));
-      total_steps_ = (total_pairs_ + c_.data.train_batch_size - 1) / c_.data.train_batch_size;
-    }
+    SetData(train_.digest(), train_.size());
+    total_pairs_ = SetSteps();
     loss_.beta = c_.dpo.beta;
     loss_.type = ValueOrThrow(ParseDpoLossType(c_.dpo.loss_type));
     loss_.label_smoothing = c_.dpo.label_smoothing;
@@ -99,9 +62,8 @@ class DpoTask {
                     train_.size(), val_.size(), train_.skipped_rows(), total_steps_);
   }
 
-  // 2. The model that learns, and the reference: weights alone.
-  void BuildModels() {
-    job_.Phase("model");
+  // The model that learns, and the reference: weights alone.
+  void BuildModels() override {
     const MegatronSection& megatron = job_.actor().megatron;
     TrainEngineOptions options = job_.EngineOptions(megatron, job_.actor().optim);
     pad_to_multiple_ = options.sequence_parallel ? megatron.tensor_model_parallel_size : 1;
@@ -111,43 +73,13 @@ class DpoTask {
     options.offload = {c_.actor_rollout_ref.ref.megatron.param_offload, false, false};
     reference_ = std::make_unique<TrainEngine>(job_.context(), source_.config, options);
     job_.FillWeights(source_, *reference_);
+    SetReference(*reference_);
     actor_->OffloadIdle();
     reference_->OffloadIdle();
     job_.log().Info("memory: {}", actor_->residency().Report());
   }
 
-  // 3. The run's folder.
-  void OpenCheckpoints() {
-    job_.OpenCheckpoints();
-    job_.set_snapshot([this] { return Snapshot(); });
-    actor_->set_before_write([this](const void* begin, size_t bytes) {
-      (void)job_.checkpointer().WaitFree(begin, bytes);
-    });
-    if (c_.trainer.save_freq > 0) job_.PrepareSaves();
-  }
-
-  // 4. State of an earlier start, if asked for and there.
-  void Resume() {
-    checkpoint::LoadRequest request;
-    actor_->CopyToHost();
-    request.roles = {{"actor", actor_->ModelTable(true), actor_->OptimizerTable(true)}};
-    request.contents = ContentsOf(job_.actor().checkpoint.load_contents);
-    request.config_digest = source_.config.Digest();
-    if (auto record = job_.Load(request)) {
-      actor_->CopyToDevice();
-      if (!request.contents.optimizer) actor_->WeightsChanged();
-      if (request.contents.extra) {
-        state_ = ValueOrThrow(ParseRunState(record->documents["trainer_state.json"],
-                                            record->documents["data_state.json"], identity_));
-      }
-      job_.log().Info("resumed from {} at step {} ({} pairs consumed) in {:.2f} s",
-                      record->directory, state_.step, state_.samples_consumed, record->total_s);
-    } else if (c_.trainer.resume_mode != "disable") {
-      job_.log().Info("no checkpoint in {}: starting from the beginning",
-                      c_.trainer.default_local_dir);
-    }
-    job_.OpenMetrics();
-  }
+  std::vector<Role> SavedRoles() override { return {{"actor", actor_.get()}}; }
 
   PreferenceBatch BatchAt(const PreferenceSet& data, const std::function<int64_t(int64_t)>& at,
                           int64_t cursor, int64_t count) const {
@@ -203,77 +135,33 @@ class DpoTask {
     return {v[0], v[1], v[2], v[3], v[4], v[5]};
   }
 
-  // 5. The steps.
-  RunEnd Loop() {
-    job_.context().world().Barrier();
-    const LrScheduleOptions schedule = job_.Schedule(job_.actor().optim, total_steps_);
-    if (c_.trainer.val_before_train && state_.step == 0) Validate();
-    double mean_step_s = 0;
-    while (state_.step < total_steps_) {
-      const int64_t step = state_.step + 1;
-      job_.log().set_step(step);
-      job_.context().set_step(step);
-      job_.Phase("train", step);
-      const Stopwatch watch;
-      ThrowIfError(FailPoint("step.begin"));
+  void BeforeSteps() override { schedule_ = job_.Schedule(job_.actor().optim, total_steps_); }
 
-      // 5.1 Pairs at the global cursor, and what the reference makes of them.
-      const int64_t count =
-          std::min(c_.data.train_batch_size, total_pairs_ - state_.samples_consumed);
-      const PreferenceBatch batch = BatchAt(
-          train_, [this](int64_t k) { return order_->At(k); }, state_.samples_consumed, count);
-      const std::vector<ModelBatch> microbatches = ToDevice(batch.microbatches, job_.device());
-      const std::vector<at::Tensor> reference = ReferenceLogProbs(microbatches);
-      const double reference_s = watch.Elapsed();
+  StepEnd Step(int64_t step) override {
+    // 1. Pairs at the global cursor, and what the reference makes of them.
+    const Stopwatch watch;
+    const int64_t count =
+        std::min(c_.data.train_batch_size, total_pairs_ - state_.samples_consumed);
+    const PreferenceBatch batch = BatchAt(
+        train_, [this](int64_t k) { return order_->At(k); }, state_.samples_consumed, count);
+    const std::vector<ModelBatch> microbatches = ToDevice(batch.microbatches, job_.device());
+    const std::vector<at::Tensor> reference = ReferenceLogProbs(microbatches);
+    const double reference_s = watch.Elapsed();
 
-      // 5.2 Forward, backward, update.
-      const double lr = LearningRate(schedule, step);
-      DpoSums sums;
-      const StepResult result = actor_->Step(
-          microbatches, LossOf(microbatches, reference, {batch.pairs, batch.chosen_tokens}, sums),
-          lr, state_.optimizer_steps + 1, {job_.WantsToStop(mean_step_s), job_.saving()});
-      ThrowIfError(FailPoint("step.end"));
+    // 2. Forward, backward, update.
+    const double lr = LearningRate(schedule_, step);
+    DpoSums sums;
+    const StepResult result = actor_->Step(
+        microbatches, LossOf(microbatches, reference, {batch.pairs, batch.chosen_tokens}, sums), lr,
+        state_.optimizer_steps + 1, Notices());
+    ThrowIfError(FailPoint("step.end"));
+    Advance(step, count, batch.tokens);
+    CountUpdates(result.skipped ? 0 : 1, result.skipped ? 1 : 0);
 
-      // 5.3 The state after the step.
-      state_.step = step;
-      state_.samples_consumed += count;
-      state_.tokens_consumed += batch.tokens;
-      if (result.skipped) {
-        ++state_.skipped_steps;
-        ++state_.consecutive_skips;
-      } else {
-        ++state_.optimizer_steps;
-        state_.consecutive_skips = 0;
-      }
-
-      // 5.4 Metrics.
-      const DpoSums total = Total(sums);
-      const double step_s = watch.Elapsed();
-      mean_step_s = mean_step_s == 0 ? step_s : 0.9 * mean_step_s + 0.1 * step_s;
-      WriteStep(result, total, batch, lr, reference_s, step_s, count);
-      job_.AfterStep(step_s);
-      if (state_.consecutive_skips >= c_.trainer.max_consecutive_skips) {
-        throw Error(StatusCode::kInvalidData,
-                    fmt::format("loss or gradient norm was not finite in {} steps in a row up to "
-                                "step {} (loss {}, norm {}); lower "
-                                "actor_rollout_ref.actor.optim.lr or look at the data, and resume "
-                                "from an older checkpoint",
-                                state_.consecutive_skips, step, result.loss, result.grad_norm));
-      }
-
-      // 5.5 Validate and save when due.
-      const bool last = step == total_steps_;
-      if (c_.trainer.test_freq > 0 && (step % c_.trainer.test_freq == 0 || last)) Validate();
-      if ((last || result.stop) && c_.trainer.save_freq > 0) {
-        job_.SaveLast(last);
-      } else if (job_.SaveDue(last)) {
-        job_.Save(result.busy);
-      }
-      if (result.stop && !last) return job_.Preempted();
-    }
-    if (state_.step == total_steps_) job_.log().Info("all {} steps are done", total_steps_);
-    job_.Finish();
-    return RunEnd::kFinished;
+    // 3. Metrics.
+    const DpoSums total = Total(sums);
+    WriteStep(result, total, batch, lr, reference_s, EndTiming(), count);
+    return {result.stop, result.busy, result.loss, result.grad_norm};
   }
 
   void WriteStep(const StepResult& result, const DpoSums& sums, const PreferenceBatch& batch,
@@ -312,9 +200,8 @@ class DpoTask {
         shown.at("rewards/accuracies"), result.skipped ? "SKIPPED: loss or norm not finite" : "");
   }
 
-  void Validate() {
-    if (val_.size() == 0) return;
-    job_.Phase("validate");
+  std::optional<double> Validate() override {
+    if (val_.size() == 0) return std::nullopt;
     const Stopwatch watch;
     DpoDenominators counts;
     for (int64_t i = 0; i < val_.size(); ++i) {
@@ -334,10 +221,8 @@ class DpoTask {
     const DpoSums total = Total(sums);
     const double loss = loss_.preference_loss_weight * total.preference_loss +
                         loss_.sft_loss_weight * total.sft_loss;
-    validated_.reset();
-    if (std::isfinite(loss)) validated_ = {state_.step, loss};
     MetricsWriter* metrics = job_.metrics();
-    if (metrics == nullptr) return;
+    if (metrics == nullptr) return loss;
     Json data = {{"val/loss", std::isfinite(loss) ? Json(loss) : Json("nan")},
                  {"timing_s/testing", watch.Elapsed()}};
     for (const auto& [name, value] : total.Metrics())
@@ -347,39 +232,19 @@ class DpoTask {
       job_.log().Info("validation  loss {:.4f}  accuracy {:.3f}  ({} pairs)", loss,
                       total.Metrics().at("rewards/accuracies"), val_.size());
     }
+    return loss;
   }
 
-  checkpoint::SaveRequest Snapshot() {
-    actor_->CopyToHost();
-    checkpoint::SaveRequest request = job_.NewSaveRequest(source_);
-    request.roles = {{"actor", actor_->ModelTable(false), actor_->OptimizerTable(false),
-                      actor_->ModelOnHost(), actor_->OptimizerOnHost()}};
-    if (validated_ && validated_->first == state_.step) request.metric = validated_->second;
-    if (job_.rank0()) {
-      request.documents.push_back({"trainer_state.json", TrainerStateJson(state_), true});
-      request.documents.push_back({"data_state.json", DataStateJson(state_, identity_), true});
-    }
-    return request;
-  }
-
-  Job& job_;
-  const Config& c_;
-  RunState& state_;
-  std::unique_ptr<model::Tokenizer> tokenizer_;
-  ModelSource source_;
   PreferenceSet train_, val_;
-  std::unique_ptr<SampleOrder> order_;
-  DataIdentity identity_;
   DpoOptions loss_;
-  int64_t total_steps_ = 0;
   int64_t total_pairs_ = 0;
   int64_t pad_to_multiple_ = 1;
   std::unique_ptr<TrainEngine> actor_, reference_;
-  std::optional<std::pair<int64_t, double>> validated_;  // step and loss
+  LrScheduleOptions schedule_;
 };
 
 }  // namespace
 
-RunEnd RunDpoTask(Job& job) { return DpoTask(job).Main(); }
+RunEnd RunDpoTask(Job& job) { return DpoTask(job).Run(); }
 
 }  // namespace keel::trainer::rl

@@ -15,7 +15,6 @@ struct RlState {
   WeightVersion version;                // of the weights that the checkpoint holds
   int64_t critic_optimizer_steps = 0;   // Adam's t
   Json kl_controller = Json::object();  // see KlController
-  uint64_t ref_digest = 0;              // of the reference's weights; 0 without one
 };
 
 std::string RlStateJson(const RlState& state);

@@ -1,0 +1,141 @@
+#include "trainer/rl/response_source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include "trainer/rl/reward_shaping.h"
+#include "trainer/rollout_settings.h"
+
+namespace keel::trainer::rl {
+
+RolloutBatch ResponseSource::Next(int64_t step, int64_t position, int64_t* consumed,
+                                  Json* metrics) {
+  const std::string name = fmt::format("{}.jsonl", step);
+  RolloutBatch batch;
+  if (c_.trainer.rollout_replay_dir) {
+    *consumed = c_.data.train_batch_size;
+    batch = ValueOrThrow(ReadDump(*c_.trainer.rollout_replay_dir + "/" + name));
+    (*metrics)["timing_s/gen"] = 0.0;
+    (*metrics)["timing_s/reward"] = 0.0;
+  } else {
+    batch = Generate(position, consumed, metrics);
+    if (writes_dump_ && c_.trainer.rollout_data_dir) {
+      std::filesystem::create_directories(*c_.trainer.rollout_data_dir);
+      ThrowIfError(WriteDump(*c_.trainer.rollout_data_dir + "/" + name, batch));
+    }
+  }
+  MaskOut(&batch);
+  return batch;
+}
+
+// One batch of prompts, or with algorithm.filter_groups as many as it takes.
+RolloutBatch ResponseSource::Generate(int64_t position, int64_t* consumed, Json* metrics) {
+  const int64_t wanted = c_.data.train_batch_size;
+  const double param_load = rollout_.Prepare();
+  RolloutTimes times;
+  std::vector<Response> kept;
+  int64_t batches = 0;
+  *consumed = 0;
+  while (true) {
+    std::vector<RolloutPrompt> prompts;
+    for (int64_t i = 0; i < wanted; ++i) {
+      const int64_t at = position + *consumed + i;
+      prompts.push_back({at, &prompts_.Get(order_.At(at))});
+    }
+    *consumed += wanted;
+    ++batches;
+    std::vector<Response> fresh =
+        worker_.Run(prompts, c_.actor_rollout_ref.rollout.n, TrainSampling(c_),
+                    c_.algorithm.adv_estimator == "remax", &times);
+    Shape(&fresh);
+    if (!c_.algorithm.filter_groups.enable) {
+      kept = std::move(fresh);
+      break;
+    }
+    if (Filter(std::move(fresh), batches, &kept)) break;
+  }
+  const double param_offload = rollout_.Leave();
+  rollout_.ReleaseWeights();
+  (*metrics)["timing_s/gen"] = times.generate_s;
+  (*metrics)["timing_s/reward"] = times.reward_s;
+  (*metrics)["timing_s/rollout_param_load"] = param_load;
+  (*metrics)["timing_s/rollout_param_offload"] = param_offload;
+  (*metrics)["rollout/gen_batches"] = batches;
+  (*metrics)["perf/rollout_preemptions"] = times.engine.preemptions;
+  return RolloutBatch::Make(std::move(kept));
+}
+
+// DAPO's soft punishment of long responses, and what is to become of failed verifiers.
+void ResponseSource::Shape(std::vector<Response>* responses) const {
+  for (Response& r : *responses) {
+    if (!r.error.empty() && c_.reward.on_error == "stop") {
+      throw Error(StatusCode::kUnavailable,
+                  fmt::format("reward.on_error: stop: the response to row {} has no score: {}",
+                              r.row, r.error));
+    }
+    const OverlongBufferSection& overlong = c_.reward.overlong_buffer;
+    if (overlong.enable) {
+      r.score += OverlongPenalty(static_cast<int64_t>(r.tokens.size()), c_.data.max_response_length,
+                                 overlong.len, overlong.penalty_factor);
+    }
+  }
+}
+
+// Takes the informative groups of `fresh` into `kept`; true when they are enough.
+bool ResponseSource::Filter(std::vector<Response> fresh, int64_t batches,
+                            std::vector<Response>* kept) const {
+  const int64_t wanted = c_.data.train_batch_size;
+  const RolloutBatch batch = RolloutBatch::Make(std::move(fresh));
+  std::vector<double> metric;
+  std::vector<uint8_t> counted;
+  const std::string& name = c_.algorithm.filter_groups.metric;
+  for (const Response& r : batch.responses) {
+    const auto found = r.extra.find(name);
+    metric.push_back(found == r.extra.end() ? r.score : found->second);
+    counted.push_back(r.error.empty());
+  }
+  const std::vector<uint8_t> keep = KeepInformativeGroups(batch.groups(), metric, counted);
+  std::set<int64_t> positions;
+  for (const Response& r : *kept) positions.insert(r.position);
+  for (size_t i = 0; i < keep.size(); ++i) {
+    const Response& r = batch.responses[i];
+    if (keep[i] == 0) continue;
+    if (!positions.contains(r.position) && static_cast<int64_t>(positions.size()) == wanted)
+      continue;
+    positions.insert(r.position);
+    kept->push_back(r);
+  }
+  switch (DecideSampling(static_cast<int64_t>(positions.size()), wanted, batches,
+                         c_.algorithm.filter_groups.max_num_gen_batches)) {
+    case SamplingDecision::kEnough:
+      return true;
+    case SamplingDecision::kGenerate:
+      return false;
+    case SamplingDecision::kGiveUp:
+      break;
+  }
+  throw Error(
+      StatusCode::kInvalidData,
+      fmt::format("algorithm.filter_groups: {} of {} groups have rewards that differ after {} "
+                  "batches of prompts: the task is too easy or too hard; raise "
+                  "max_num_gen_batches, or switch the filter off",
+                  positions.size(), wanted, batches));
+}
+
+// Tokens that are not to be learnt from.
+void ResponseSource::MaskOut(RolloutBatch* batch) const {
+  for (size_t s = 0; s < batch->responses.size(); ++s) {
+    const Response& r = batch->responses[s];
+    const bool excluded = (!r.error.empty() && c_.reward.on_error == "exclude") ||
+                          (c_.algorithm.overlong_filtering && r.finish == "length");
+    if (!excluded) continue;
+    std::fill(batch->mask.begin() + batch->boundaries[s],
+              batch->mask.begin() + batch->boundaries[s + 1], uint8_t{0});
+  }
+}
+
+}  // namespace keel::trainer::rl

@@ -1,0 +1,49 @@
+// ResponseSource: the responses that a step learns from: generated and scored, filtered and shaped
+// as the configuration says, or read back from an earlier run's dump. Owned by the RL task.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/json.h"
+#include "trainer/config.h"
+#include "trainer/data/sample_order.h"
+#include "trainer/rl/prompt_data.h"
+#include "trainer/rl/rollout_batch.h"
+#include "trainer/rl/rollout_worker.h"
+#include "trainer/rollout_model.h"
+
+namespace keel::trainer::rl {
+
+class ResponseSource {
+ public:
+  // All must outlive this. `writes_dump`: whether this rank writes trainer.rollout_data_dir.
+  ResponseSource(const Config& config, const PromptSet& prompts, SampleOrder& order,
+                 RolloutModel& rollout, RolloutWorker& worker, bool writes_dump)
+      : c_(config),
+        prompts_(prompts),
+        order_(order),
+        rollout_(rollout),
+        worker_(worker),
+        writes_dump_(writes_dump) {}
+
+  // Of the prompts from `position` of the run on; `*consumed` of them were used. Adds
+  // timing_s/{gen,reward,...} and rollout metrics. Collective over all ranks; the same on each.
+  RolloutBatch Next(int64_t step, int64_t position, int64_t* consumed, Json* metrics);
+
+ private:
+  RolloutBatch Generate(int64_t position, int64_t* consumed, Json* metrics);
+  void Shape(std::vector<Response>* responses) const;
+  bool Filter(std::vector<Response> fresh, int64_t batches, std::vector<Response>* kept) const;
+  void MaskOut(RolloutBatch* batch) const;
+
+  const Config& c_;
+  const PromptSet& prompts_;
+  SampleOrder& order_;
+  RolloutModel& rollout_;
+  RolloutWorker& worker_;
+  const bool writes_dump_;
+};
+
+}  // namespace keel::trainer::rl
