@@ -285,6 +285,13 @@ std::optional<std::string> LastNumber(std::string_view text) {
   return number;
 }
 
+std::string AnswerForm(std::string_view answer) {
+  if (answer.size() > kMaxAnswer) return "";
+  const Answer read = Read(answer);
+  if (!read.value) return read.text;
+  return read.value->Text() + (read.percent ? "%" : read.unit.empty() ? "" : " " + read.unit);
+}
+
 bool SameAnswer(std::string_view a, std::string_view b) {
   if (a.size() > kMaxAnswer || b.size() > kMaxAnswer) return false;
   return Same(a, b, 0);

@@ -22,4 +22,8 @@ std::optional<std::string> LastNumber(std::string_view text);
 // Answers of more than 2048 bytes equal nothing.
 bool SameAnswer(std::string_view a, std::string_view b);
 
+// One text for answers of the same value ("1/2" for 0.5 and \\frac12); for those without a value,
+// their own without spacing and dressing. Empty when there is none, or it is too long.
+std::string AnswerForm(std::string_view answer);
+
 }  // namespace keel::trainer::rl

@@ -180,6 +180,20 @@ std::optional<Rational> Rational::Make(__int128 numerator, __int128 denominator)
   return out;
 }
 
+std::string Rational::Text() const {
+  const auto digits = [](__int128 value) {
+    std::string text;
+    const bool negative = value < 0;
+    do {
+      const int digit = static_cast<int>(value % 10);  // has the sign of the value
+      text.insert(text.begin(), static_cast<char>('0' + (negative ? -digit : digit)));
+      value /= 10;
+    } while (value != 0);
+    return negative ? "-" + text : text;
+  };
+  return is_integer() ? digits(numerator_) : digits(numerator_) + "/" + digits(denominator_);
+}
+
 std::optional<Rational> Rational::Plus(const Rational& other) const {
   // Over the least common denominator, which is the one that may still fit.
   const Wide shared = Gcd(denominator_, other.denominator_);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -21,6 +22,8 @@ class Rational {
   std::optional<Rational> Over(const Rational& other) const;
   // For integers of at most 128 in magnitude as exponents.
   std::optional<Rational> Power(const Rational& exponent) const;
+  // "-3/4", "42": the same for equal values.
+  std::string Text() const;
   bool is_integer() const { return denominator_ == 1; }
 
  private:

@@ -26,6 +26,9 @@ struct RewardResult {
   int64_t id = 0;
   double score = 0;
   std::map<std::string, double> extra;  // further values by name: "acc", "format"
+  // What the verifier took for the response's answer, in one form for equal ones; "" when it found
+  // none, or does not say. The vote of maj@n.
+  std::string answer;
   std::string error;                    // "" when the sample was verified
   bool ok() const { return error.empty(); }
 };

@@ -27,8 +27,14 @@ std::string_view Trim(std::string_view text) {
 
 // What a rule found: nothing of the right form, a wrong answer, or the right one.
 enum class Verdict { kNoAnswer, kWrong, kRight };
+struct Finding {
+  Verdict verdict = Verdict::kNoAnswer;
+  std::string answer;  // see RewardResult
+};
 
-Verdict RightIf(bool right) { return right ? Verdict::kRight : Verdict::kWrong; }
+Finding RightIf(bool right, std::string answer) {
+  return {right ? Verdict::kRight : Verdict::kWrong, std::move(answer)};
+}
 
 // The ground truth as text; numbers as they are written in JSON.
 Result<std::string> TruthText(const RewardSample& sample) {
@@ -45,9 +51,9 @@ Result<std::string> TruthText(const RewardSample& sample) {
                   sample.ground_truth.is_null() ? "none" : sample.ground_truth.type_name()));
 }
 
-Result<Verdict> Exact(const RewardSample& sample, std::string_view response, const RuleOptions&) {
+Result<Finding> Exact(const RewardSample& sample, std::string_view response, const RuleOptions&) {
   KEEL_ASSIGN_OR_RETURN(const std::string truth, TruthText(sample));
-  return RightIf(Trim(response) == Trim(truth));
+  return RightIf(Trim(response) == Trim(truth), std::string(Trim(response)));
 }
 
 Result<Rational> NumberOf(std::string_view text) {
@@ -58,13 +64,13 @@ Result<Rational> NumberOf(std::string_view text) {
                 fmt::format("ground_truth: expected a number, found '{}'", text.substr(0, 60)));
 }
 
-Verdict CompareNumber(const std::optional<std::string>& found, const Rational& truth) {
-  if (!found) return Verdict::kNoAnswer;
+Finding CompareNumber(const std::optional<std::string>& found, const Rational& truth) {
+  if (!found) return {};
   const auto value = Evaluate(*found);
-  return RightIf(value && *value == truth);
+  return RightIf(value && *value == truth, value ? value->Text() : *found);
 }
 
-Result<Verdict> Arithmetic(const RewardSample& sample, std::string_view response,
+Result<Finding> Arithmetic(const RewardSample& sample, std::string_view response,
                            const RuleOptions&) {
   KEEL_ASSIGN_OR_RETURN(const std::string text, TruthText(sample));
   KEEL_ASSIGN_OR_RETURN(const Rational truth, NumberOf(text));
@@ -79,13 +85,13 @@ std::optional<std::string_view> AfterMarks(std::string_view text) {
   return Trim(rest.substr(0, rest.find('\n')));
 }
 
-Result<Verdict> Gsm8k(const RewardSample& sample, std::string_view response,
+Result<Finding> Gsm8k(const RewardSample& sample, std::string_view response,
                       const RuleOptions& options) {
   KEEL_ASSIGN_OR_RETURN(const std::string text, TruthText(sample));
   KEEL_ASSIGN_OR_RETURN(const Rational truth, NumberOf(AfterMarks(text).value_or(text)));
   if (options.flexible) return CompareNumber(LastNumber(response), truth);
   auto answer = AfterMarks(response);
-  if (!answer) return Verdict::kNoAnswer;
+  if (!answer) return Finding{};
   if (answer->substr(0, 1) == "$") answer->remove_prefix(1);
   // The number stands first: "#### 42 apples".
   size_t end = 0;
@@ -95,12 +101,12 @@ Result<Verdict> Gsm8k(const RewardSample& sample, std::string_view response,
   return CompareNumber(LastNumber(answer->substr(0, end)), truth);
 }
 
-Result<Verdict> Math(const RewardSample& sample, std::string_view response, const RuleOptions&) {
+Result<Finding> Math(const RewardSample& sample, std::string_view response, const RuleOptions&) {
   KEEL_ASSIGN_OR_RETURN(const std::string text, TruthText(sample));
   const std::string truth = LastBoxed(text).value_or(text);
   const auto answer = LastBoxed(response);
-  if (!answer) return Verdict::kNoAnswer;
-  return RightIf(SameAnswer(*answer, truth));
+  if (!answer) return Finding{};
+  return RightIf(SameAnswer(*answer, truth), AnswerForm(*answer));
 }
 
 struct CountdownTask {
@@ -153,23 +159,23 @@ std::optional<std::string> CountdownExpression(std::string_view response) {
   return text;
 }
 
-Result<Verdict> Countdown(const RewardSample& sample, std::string_view response,
+Result<Finding> Countdown(const RewardSample& sample, std::string_view response,
                           const RuleOptions&) {
   KEEL_ASSIGN_OR_RETURN(CountdownTask task, ReadCountdown(sample.ground_truth));
   const auto text = CountdownExpression(response);
-  if (!text) return Verdict::kNoAnswer;
+  if (!text) return Finding{};
   std::vector<Rational> used;
   const auto value = Evaluate(*text, &used);
-  if (!value) return Verdict::kNoAnswer;
+  if (!value) return Finding{};
   for (const Rational& number : used) {
     const auto at = std::find(task.numbers.begin(), task.numbers.end(), number);
-    if (at == task.numbers.end()) return Verdict::kWrong;
+    if (at == task.numbers.end()) return RightIf(false, *text);
     task.numbers.erase(at);
   }
-  return RightIf(task.numbers.empty() && *value == task.target);
+  return RightIf(task.numbers.empty() && *value == task.target, *text);
 }
 
-using Rule = Result<Verdict> (*)(const RewardSample&, std::string_view, const RuleOptions&);
+using Rule = Result<Finding> (*)(const RewardSample&, std::string_view, const RuleOptions&);
 
 constexpr std::array<std::pair<const char*, Rule>, 5> kRules = {{
     {"exact", Exact},
@@ -211,13 +217,14 @@ class RuleVerifier : public Verifier {
           fmt::format("no rule for the data source '{}': set reward.type", sample.data_source);
       return result;
     }
-    const Result<Verdict> verdict = FindRule(*name)(sample, response, options_);
-    if (!verdict.ok()) {
-      result.error = verdict.status().message();
+    Result<Finding> found = FindRule(*name)(sample, response, options_);
+    if (!found.ok()) {
+      result.error = found.status().message();
       return result;
     }
-    const bool right = *verdict == Verdict::kRight;
-    result.score = right ? 1 : *verdict == Verdict::kWrong ? options_.format_score : 0;
+    const bool right = found->verdict == Verdict::kRight;
+    result.score = right ? 1 : found->verdict == Verdict::kWrong ? options_.format_score : 0;
+    result.answer = std::move(found->answer);
     result.extra["acc"] = right ? 1 : 0;
     if (format_) {
       const Result<bool> matches = format_->Matches(response);

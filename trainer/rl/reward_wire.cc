@@ -33,8 +33,13 @@ Result<RewardResult> ParseResult(const Json& object) {
     return Status(StatusCode::kInvalidData,
                   fmt::format("{}: id {}: the score is not finite", where, result.id));
   }
+  if (object.contains("answer") && !object["answer"].is_null()) {
+    const Json& answer = object["answer"];
+    result.answer = answer.is_string() ? answer.get<std::string>() : answer.dump();
+  }
   for (const auto& [name, value] : object.items()) {
-    if (name != "id" && name != "score" && value.is_number()) result.extra[name] = value;
+    if (name != "id" && name != "score" && name != "answer" && value.is_number())
+      result.extra[name] = value;
   }
   return result;
 }

@@ -298,9 +298,7 @@ class RlTask : public Task {
     const RolloutBatch batch = RolloutBatch::Make(worker_->Run(
         prompts, c_.actor_rollout_ref.rollout.val_kwargs.n, ValSampling(c_), false, &times));
     rollout_->Leave();
-    std::vector<std::string> answers;
-    for (const Response& r : batch.responses) answers.push_back(r.text);
-    Json m = ValidationMetrics(batch.responses, answers);
+    Json m = ValidationMetrics(batch.responses);
     const double mean = MeanScore(batch.responses);
     m["val-core/all/reward/mean"] = mean;
     m["timing_s/testing"] = watch.Elapsed();

@@ -24,6 +24,7 @@ Json Response::ToJson() const {
                {"extra", extra},
                {"baseline", baseline},
                {"output", text}};
+  if (!answer.empty()) json["answer"] = answer;
   if (!error.empty()) json["error"] = error;
   return json;
 }
@@ -44,6 +45,7 @@ Result<Response> Response::FromJson(const Json& json, const std::string& where) 
     r.extra = json.at("extra").get<std::map<std::string, double>>();
     r.baseline = json.at("baseline").get<double>();
     r.text = json.at("output").get<std::string>();
+    r.answer = json.value("answer", "");
     r.error = json.value("error", "");
   } catch (const Json::exception& error) {
     return Status(StatusCode::kInvalidData,

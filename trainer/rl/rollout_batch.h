@@ -27,6 +27,7 @@ struct Response {
   int64_t weight_version = 0;    // of the weights that chose the first token
   double score = 0;
   std::map<std::string, double> extra;  // of the verifier
+  std::string answer;                   // of the verifier; "" when it does not say
   std::string error;                    // of generation or of the verifier; "" is none
   double baseline = 0;                  // ReMax: score of the prompt's greedy response
   std::string text;                     // for people

@@ -97,6 +97,7 @@ std::vector<Response> RolloutWorker::Run(std::span<const RolloutPrompt> prompts,
       Response& r = responses[static_cast<size_t>(result.id)];
       r.score = result.ok() ? result.score : 0.0;
       r.extra = std::move(result.extra);
+      r.answer = std::move(result.answer);
       r.error = std::move(result.error);
     }
   }

@@ -57,12 +57,12 @@ double MeanScore(std::span<const Response> responses) {
   return responses.empty() ? 0 : sum / static_cast<double>(responses.size());
 }
 
-Json ValidationMetrics(std::span<const Response> responses, std::span<const std::string> answers) {
+Json ValidationMetrics(std::span<const Response> responses) {
   std::map<std::string, std::map<int64_t, Group>> sources;
-  for (size_t i = 0; i < responses.size(); ++i) {
-    Group& group = sources[responses[i].data_source][responses[i].position];
-    group.scores.push_back(responses[i].score);
-    group.answers.push_back(answers[i]);
+  for (const Response& r : responses) {
+    Group& group = sources[r.data_source][r.position];
+    group.scores.push_back(r.score);
+    group.answers.push_back(r.answer.empty() ? "\n" + r.text : r.answer);  // never equal
   }
   Json metrics = Json::object();
   for (const auto& [source, groups] : sources) {

@@ -19,6 +19,19 @@ struct Pair {
   bool same;
 };
 
+TEST(MathAnswerTest, OneFormForEqualAnswers) {
+  EXPECT_EQ(AnswerForm("1,234.50"), "2469/2");
+  EXPECT_EQ(AnswerForm("\\frac{1}{2}"), AnswerForm(".50"));
+  EXPECT_EQ(AnswerForm("x = -7."), "-7");
+  EXPECT_EQ(AnswerForm("50\\%"), "50%");
+  EXPECT_EQ(AnswerForm("3 apples"), AnswerForm("3.0 apple"));
+  EXPECT_EQ(AnswerForm(" x + y "), "x+y");
+  EXPECT_NE(AnswerForm("(1, 2)"), AnswerForm("(2, 1)"));
+  EXPECT_EQ(AnswerForm(std::string(1 << 20, '1')), "");
+  EXPECT_EQ(Rational::Make(-6, 8)->Text(), "-3/4");
+  EXPECT_EQ(Evaluate("12345678901234567890123")->Text(), "12345678901234567890123");
+}
+
 TEST(MathAnswerTest, Pairs) {
   for (const Pair& pair : std::vector<Pair>{
            // Plain numbers.
