@@ -19,4 +19,6 @@ double PeakRssGib() {
   return static_cast<double>(usage.ru_maxrss) / (1 << 20);  // from KiB
 }
 
+void ReturnFreeBlocks() { malloc_trim(0); }
+
 }  // namespace keel::trainer

@@ -8,6 +8,9 @@ namespace keel::trainer {
 // main.
 void KeepLargeBlocks();
 
+// Gives the kernel what glibc holds free, once: after large state that will not come again there.
+void ReturnFreeBlocks();
+
 // The most memory that this process has had resident so far.
 double PeakRssGib();
 

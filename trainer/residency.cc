@@ -1,6 +1,7 @@
 #include "trainer/residency.h"
 
 #include <ATen/Parallel.h>
+#include <c10/core/CPUAllocator.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 
 #include "common/clock.h"
 #include "common/status.h"
+#include "trainer/memory.h"
 
 namespace keel::trainer {
 
@@ -15,7 +17,8 @@ namespace {
 
 constexpr int64_t kAlignment = 4096;  // of each tensor in the arena
 // A piece is announced, then overwritten: a save in flight holds up only the pieces it still reads.
-constexpr int64_t kPieceBytes = int64_t{16} << 20;
+// After each, all threads meet, which on a machine with other work costs milliseconds.
+constexpr int64_t kPieceBytes = int64_t{256} << 20;
 
 constexpr std::array kNames = {"weights", "gradients", "optimizer state"};
 constexpr std::array kPlaceNames = {"on the device", "on the host", "on device and host"};
@@ -43,24 +46,31 @@ void CopyBytes(std::byte* to, const std::byte* from, int64_t bytes) {
 
 Residency::Residency(Tensors tensors, const OffloadOptions& offload) {
   if (!tensors.params[0].is_cpu()) cuda_ = ValueOrThrow(parallel::LoadCudaModule());
-  const auto add = [&](StateClass c, std::vector<at::Tensor>& list, bool copied, bool room) {
+  const auto add = [&](StateClass c, std::vector<at::Tensor>& list, bool copied, bool room,
+                       bool leaves) {
     member(c).copied = copied;
     for (at::Tensor& tensor : list) {
       const auto bytes = static_cast<int64_t>(tensor.nbytes());
       TORCH_CHECK(static_cast<int64_t>(StorageOf(tensor)->nbytes()) == bytes,
                   "Residency: a tensor of the ", kNames[static_cast<size_t>(c)],
                   " is not the whole of its storage");
-      Slot slot{std::move(tensor), bytes};
+      Slot slot;
+      slot.tensor = std::move(tensor);
+      slot.bytes = bytes;
       if (room) {
         slot.arena_offset = arena_size_;
         arena_size_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
       }
+      if (leaves) TakePages(slot);
       member(c).slots.push_back(std::move(slot));
     }
   };
-  add(StateClass::kParams, tensors.params, true, offload.params || on_gpu());
-  add(StateClass::kGrads, tensors.grads, false, false);
-  add(StateClass::kOptimizer, tensors.optimizer, true, offload.optimizer || on_gpu());
+  add(StateClass::kParams, tensors.params, true, offload.params || on_gpu(), offload.params);
+  add(StateClass::kGrads, tensors.grads, false, false, offload.grads);
+  add(StateClass::kOptimizer, tensors.optimizer, true, offload.optimizer || on_gpu(),
+      offload.optimizer);
+  const bool leaves = offload.params || offload.grads || offload.optimizer;
+  if (leaves && !on_gpu()) ReturnFreeBlocks();  // what the tensors had before
   if (offload.params || offload.optimizer) arena_ = std::make_unique<HostArena>(arena_size_, cuda_);
 }
 
@@ -119,11 +129,23 @@ void Residency::HostChanged(StateClass c) {
 
 // 2. The pieces of a move.
 
+void Residency::TakePages(Slot& slot) {
+  c10::StorageImpl* storage = StorageOf(slot.tensor);
+  const bool plain = !on_gpu() && storage->allocator() == c10::GetCPUAllocator();
+  if (!plain || slot.bytes == 0) return;
+  slot.pages = std::make_unique<DevicePages>(slot.bytes);
+  at::DataPtr pages = slot.pages->Lend();
+  CopyBytes(static_cast<std::byte*>(pages.get()), DeviceOf(slot.tensor), slot.bytes);
+  storage->set_data_ptr_noswap(std::move(pages));
+}
+
 void Residency::Allocate(Member& m) {
   try {
     for (Slot& slot : m.slots) {
       c10::StorageImpl* storage = StorageOf(slot.tensor);
-      storage->set_data_ptr_noswap(storage->allocator()->allocate(static_cast<size_t>(slot.bytes)));
+      storage->set_data_ptr_noswap(
+          slot.pages != nullptr ? slot.pages->Lend()
+                                : storage->allocator()->allocate(static_cast<size_t>(slot.bytes)));
       storage->set_nbytes(static_cast<size_t>(slot.bytes));
     }
   } catch (const c10::Error& error) {
@@ -143,6 +165,7 @@ void Residency::Release(Member& m) {
     if (m.copied) Announce(storage->data(), slot.bytes);
     storage->set_data_ptr_noswap(at::DataPtr(nullptr, storage->device()));
     storage->set_nbytes(size_t{0});
+    if (slot.pages != nullptr) slot.pages->GiveUp();
   }
 }
 

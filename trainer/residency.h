@@ -2,9 +2,9 @@
 //
 // Holds the classes' flat tensors and owns the host arena. A class on the host has storages of 0
 // bytes: views of them (Parameter::value) stay, and are valid again once the class is loaded. On a
-// CPU the device is torch's allocator, so the same code runs without a GPU. Gradients are never
-// copied: they are released, and come back as zeros, as in verl and Megatron. Used from the
-// training thread; nothing here is collective.
+// CPU the device is other memory of the host (DevicePages), so the same code runs without a GPU.
+// Gradients are never copied: they are released, and come back as zeros, as in verl and Megatron.
+// Used from the training thread; nothing here is collective.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -18,6 +18,7 @@
 
 #include "parallel/cuda_module.h"
 #include "parallel/grad_buffer.h"
+#include "trainer/device_pages.h"
 #include "trainer/host_arena.h"
 
 namespace keel::trainer {
@@ -97,6 +98,8 @@ class Residency {
     at::Tensor tensor;
     int64_t bytes = 0;
     int64_t arena_offset = -1;  // -1: no room in the arena
+    // Device memory on a CPU, of classes that can leave it; else the storage's allocator has it.
+    std::unique_ptr<DevicePages> pages;
   };
   struct Member {
     std::vector<Slot> slots;
@@ -108,6 +111,7 @@ class Residency {
   bool on_gpu() const { return cuda_ != nullptr; }
   std::byte* HostOf(const Slot& slot);
   void Announce(const void* begin, int64_t bytes) const;
+  void TakePages(Slot& slot);
   void Allocate(Member& m);
   void Release(Member& m);
   void CopyDown(Member& m);

@@ -4,13 +4,16 @@
 #include "trainer/residency.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <random>
 #include <vector>
 
 #include "common/status.h"
+#include "trainer/memory.h"
 
 namespace keel::trainer {
 namespace {
@@ -151,6 +154,53 @@ TEST(ResidencyTest, TheArenaIsTheSameInEveryCycle) {
     ASSERT_EQ(residency.arena_bytes(), arena_bytes);
     ASSERT_EQ(residency.HostView(s.params).data_ptr(), memory);
   }
+}
+
+int64_t ResidentBytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t size = 0, resident = 0;
+  file >> size >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+TEST(ResidencyTest, AHundredCyclesLeaveTheResidentMemoryAsItIs) {
+  KeepLargeBlocks();  // as in a run: blocks come from the heap, where freed ones leave gaps
+  constexpr int64_t kElements = int64_t{1} << 20;
+  std::vector<at::Tensor> optimizer, between;
+  for (int i = 0; i < 8; ++i) {
+    optimizer.push_back(at::full({kElements}, i, at::kFloat));
+    between.push_back(at::ones({1000 + i}, at::kFloat));
+  }
+  Residency residency({{at::ones({kElements}, at::kFloat)}, {}, optimizer}, kAll);
+  int64_t settled = 0;
+  for (int cycle = 0; cycle < 100; ++cycle) {
+    for (const StateClass c : {StateClass::kParams, StateClass::kOptimizer}) residency.Offload(c);
+    between[static_cast<size_t>(cycle % 8)] = at::ones({1000 + cycle}, at::kFloat);
+    for (const StateClass c : {StateClass::kParams, StateClass::kOptimizer}) residency.Load(c);
+    if (cycle == 2) settled = ResidentBytes();
+  }
+  const auto now = static_cast<double>(ResidentBytes());
+  EXPECT_NEAR(now, static_cast<double>(settled), 0.01 * now);
+  for (int i = 0; i < 8; ++i)
+    EXPECT_TRUE(optimizer[static_cast<size_t>(i)].eq(i).all().item<bool>()) << i;
+}
+
+TEST(ResidencyTest, StateThatCannotLeaveStaysInTorchsMemory) {
+  State s;
+  const void* params = s.params.data_ptr();
+  const void* master = s.master.data_ptr();
+  const Residency residency(s.tensors(), {false, false, true});
+  EXPECT_EQ(s.params.data_ptr(), params);
+  EXPECT_NE(s.master.data_ptr(), master);
+  EXPECT_EQ(Values(s.master)[2999], -2999.0f);
+}
+
+TEST(ResidencyTest, TensorsMayOutliveIt) {
+  State s;
+  { const Residency residency(s.tensors(), kAll); }
+  EXPECT_EQ(Values(s.moment)[3], 1.5f);
+  s.moment.add_(1);
+  EXPECT_EQ(Values(s.moment)[3], 2.5f);
 }
 
 TEST(ResidencyTest, OnlyWhatIsSwitchedOnHasRoom) {
