@@ -8,6 +8,7 @@
 
 #include "bench/checkpoint_worker.h"
 #include "bench/index_bench.h"
+#include "bench/offload_worker.h"
 #include "bench/rollout_worker.h"
 #include "bench/sync_worker.h"
 #include "bench/train_worker.h"
@@ -90,6 +91,32 @@ void AddCheckpoint(CLI::App& bench) {
   });
 }
 
+void AddOffload(CLI::App& bench) {
+  struct Offload {
+    bool worker = false;
+    bench::OffloadWorkerOptions options;
+  };
+  auto o = std::make_shared<Offload>();
+  CLI::App* offload = bench.add_subcommand("offload",
+                                           "Moves of the state between device and host against "
+                                           "plain copies (bench/run_offload.py --help)");
+  offload->allow_extras();
+  offload->add_flag("--worker", o->worker, "Be a worker of the driver");
+  offload->add_option("--dtype", o->options.dtype, "float32 or bfloat16")
+      ->check(CLI::IsMember({"float32", "bfloat16"}));
+  const std::string group = "Worker";
+  offload->add_option("--model-config", o->options.config, "config.json")->group(group);
+  CLI::Option* threads = offload->add_option("--threads", o->options.threads, "CPU threads");
+  offload->callback([o, offload, threads] {
+    if (o->worker) return bench::RunOffloadWorker(o->options);
+    std::vector<std::string> arguments = {"--dtype", o->options.dtype};
+    if (threads->count() > 0)
+      arguments.insert(arguments.end(), {"--threads", std::to_string(o->options.threads)});
+    for (const std::string& extra : offload->remaining()) arguments.push_back(extra);
+    BecomeDriver("run_offload.py", arguments);
+  });
+}
+
 void AddSync(CLI::App& bench) {
   struct Sync {
     bool worker = false;
@@ -125,6 +152,7 @@ void AddBenchCommand(CLI::App& app, CommandContext& /*context*/) {
       "  keel bench train --dtype bfloat16\n"
       "  keel bench checkpoint\n"
       "  keel bench sync --rounds 8\n"
+      "  keel bench offload --threads 1\n"
       "  keel bench rollout --dtype bfloat16 --markdown docs/benchmarks/rollout.md\n"
       "  keel bench train --dtype float32 --rounds 10 --markdown docs/benchmarks/train.md");
 
@@ -151,6 +179,7 @@ void AddBenchCommand(CLI::App& app, CommandContext& /*context*/) {
   });
 
   AddCheckpoint(*bench);
+  AddOffload(*bench);
   AddSync(*bench);
 
   for (const auto& [name, script, text] :

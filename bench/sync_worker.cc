@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -212,12 +211,8 @@ void RunSyncWorker(const SyncWorkerOptions& o) {
   const auto layout = ValueOrThrow(parallel::Layout::Make(env.world_size, o.tp, o.pp));
   const auto store = ValueOrThrow(parallel::Store::Connect(env, std::chrono::minutes(2)));
   parallel::ParallelContext context(layout, env.rank, store, {});
-  std::ifstream file(o.config);
-  std::stringstream text;
-  text << file.rdbuf();
-  const Json keys = ValueOrThrow(ParseJson(text.str(), o.config));
-  const auto source = ValueOrThrow(
-      trainer::ResolveModel("", keys, o.dtype == "bfloat16" ? DType::kBF16 : DType::kF32, nullptr));
+  const auto source = ValueOrThrow(trainer::ResolveModel(
+      "", ReadConfig(o.config), o.dtype == "bfloat16" ? DType::kBF16 : DType::kF32, nullptr));
   {
     SyncWorker worker(o, context, source.config, memory);
     Answer(worker.Ready());

@@ -52,6 +52,13 @@ void Serve(const Commands& commands) {
   }
 }
 
+Json ReadConfig(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return ValueOrThrow(ParseJson(text.str(), path));
+}
+
 Json WithMemory(Json json) {
   json["rss_bytes"] = StatusBytes("VmRSS:");
   json["peak_rss_bytes"] = StatusBytes("VmHWM:");

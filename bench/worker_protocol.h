@@ -19,6 +19,9 @@ using Commands = std::map<std::string, std::function<Json(std::istringstream& wo
 // Answers lines from standard input until quit or its end; an unknown command with an error.
 void Serve(const Commands& commands);
 
+// The config.json that the driver names. Throws keel::Error.
+Json ReadConfig(const std::string& path);
+
 // Adds "rss_bytes" and "peak_rss_bytes" of this process, as the kernel counts them.
 Json WithMemory(Json json);
 

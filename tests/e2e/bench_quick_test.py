@@ -78,5 +78,17 @@ class Sync(Quick):
                 worker.ask(line)
 
 
+class Offload(Quick):
+    def test_moves_all_of_the_state_and_only_when_there_is_some(self):
+        report = self.measure("run_offload.py", "--cycles", "5")
+        for words in ["bytes left on the device", "a move of nothing", "the state after all of it"]:
+            self.assertTrue(self.holds(report, words), words)
+        # bfloat16 weights, float32 masters and two moments; padding between tensors beside them.
+        ready = report["ready"]
+        self.assertGreaterEqual(ready["bytes"], 14 * ready["parameters"])
+        self.assertLess(ready["bytes"], 14.1 * ready["parameters"])
+        self.assertEqual(len(report["resident"]["on_host"]), 5)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -1,0 +1,196 @@
+#include "bench/offload_worker.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "bench/worker_protocol.h"
+#include "common/clock.h"
+#include "common/hash.h"
+#include "parallel/context.h"
+#include "trainer/host_arena.h"
+#include "trainer/memory.h"
+#include "trainer/model_source.h"
+#include "trainer/train_engine.h"
+
+namespace keel::bench {
+
+namespace {
+
+using trainer::Residency;
+using trainer::StateClass;
+
+constexpr std::array kMoved = {StateClass::kParams, StateClass::kOptimizer};
+
+// All threads together, nothing but memcpy.
+void CopyAll(std::byte* to, const std::byte* from, int64_t bytes) {
+  at::parallel_for(0, bytes, int64_t{1} << 20, [&](int64_t begin, int64_t end) {
+    std::memcpy(to + begin, from + begin, static_cast<size_t>(end - begin));
+  });
+}
+
+// The limit: the same bytes in blocks of the same sizes, moved by copies alone between memory that
+// is kept.
+class Copies {
+ public:
+  explicit Copies(const std::vector<int64_t>& sizes) {
+    for (const int64_t size : sizes) {
+      device_.push_back(at::ones({size}, at::kByte));
+      host_.push_back(std::make_unique<trainer::HostArena>(size, nullptr));
+    }
+  }
+
+  // Seconds down and up.
+  std::pair<double, double> Run() {
+    Stopwatch watch;
+    for (size_t i = 0; i < device_.size(); ++i) {
+      CopyAll(host_[i]->data(), static_cast<const std::byte*>(device_[i].const_data_ptr()),
+              host_[i]->bytes());
+    }
+    const double down = watch.Lap();
+    for (size_t i = 0; i < device_.size(); ++i) {
+      CopyAll(static_cast<std::byte*>(device_[i].mutable_data_ptr()), host_[i]->data(),
+              host_[i]->bytes());
+    }
+    return {down, watch.Lap()};
+  }
+
+ private:
+  std::vector<at::Tensor> device_;
+  std::vector<std::unique_ptr<trainer::HostArena>> host_;
+};
+
+class OffloadWorker {
+ public:
+  OffloadWorker(parallel::ParallelContext& context, const model::HfConfig& config,
+                at::ScalarType dtype)
+      : engine_(context, config, Options(dtype)), residency_(engine_.residency()) {
+    engine_.Initialize(1);
+    for (const StateClass c : kMoved) bytes_ += residency_.device_bytes(c);
+  }
+
+  Json Ready(const model::HfConfig& config) {
+    return {{"ready", true},
+            {"name", "keel"},
+            {"versions", {{"keel", "0.1.0"}, {"torch", "2.11.0"}}},
+            {"parameters", config.NumParameters()},
+            {"bytes", bytes_},
+            {"state", residency_.Report()}};
+  }
+
+  // Weights and optimizer state to the host and back.
+  Json Cycle() {
+    double down = 0;
+    double up = 0;
+    for (const StateClass c : kMoved) down += residency_.Offload(c);
+    int64_t left = 0;
+    for (const StateClass c : kMoved) left += residency_.device_bytes(c);
+    for (const StateClass c : kMoved) up += residency_.Load(c);
+    return {{"offload_s", down}, {"load_s", up}, {"bytes", bytes_}, {"left_bytes", left}};
+  }
+
+  Json Copy() {
+    if (copies_ == nullptr) {
+      std::vector<int64_t> sizes;
+      for (const StateClass c : kMoved) sizes.push_back(residency_.device_bytes(c));
+      // As the engine has them: weights, then masters and both moments.
+      const int64_t optimizer = sizes.back();
+      sizes.back() = optimizer / 3;
+      sizes.insert(sizes.end(), 2, optimizer / 3);
+      copies_ = std::make_unique<Copies>(std::move(sizes));
+    }
+    const auto [down, up] = copies_->Run();
+    return {{"offload_s", down}, {"load_s", up}, {"bytes", bytes_}};
+  }
+
+  // cycles N: resident bytes while the state is on the host, and while it is on the device.
+  Json Cycles(std::istringstream& words) {
+    int64_t count = 0;
+    words >> count;
+    std::vector<int64_t> host, device;
+    for (int64_t i = 0; i < count; ++i) {
+      for (const StateClass c : kMoved) residency_.Offload(c);
+      host.push_back(WithMemory({})["rss_bytes"]);
+      for (const StateClass c : kMoved) residency_.Load(c);
+      device.push_back(WithMemory({})["rss_bytes"]);
+    }
+    return {{"on_host", host}, {"on_device", device}};
+  }
+
+  // Largest of the seconds of moves that have nothing to move.
+  Json Idle() {
+    double most = 0;
+    const auto all = {StateClass::kParams, StateClass::kGrads, StateClass::kOptimizer};
+    for (int i = 0; i < 100; ++i) {
+      for (const StateClass c : all) {
+        most = std::max({most, residency_.Load(c), residency_.LoadToRead(c)});
+      }
+    }
+    for (const StateClass c : all) residency_.Offload(c);
+    for (int i = 0; i < 100; ++i) {
+      for (const StateClass c : all) most = std::max(most, residency_.Offload(c));
+    }
+    for (const StateClass c : all) residency_.Load(c);
+    return {{"seconds", most}};
+  }
+
+  // Of the weights and the optimizer state, wherever they are.
+  Json Digest() {
+    std::string text;
+    for (const ShardTable& table : {engine_.ModelTable(false), engine_.OptimizerTable(false)}) {
+      for (const Shard& shard : table.shards()) {
+        const TensorInfo& tensor = table.tensor_of(shard);
+        const auto bytes = static_cast<size_t>(shard.box.elements()) * DTypeSize(tensor.dtype);
+        if (!(shard.view.strides == ContiguousStrides(shard.box.size)))
+          return {{"error", tensor.name + " is in pieces on one rank"}};
+        const Digest128 digest = Hash128({shard.view.data, bytes});
+        text += fmt::format("{:016x}{:016x}", digest.high, digest.low);
+      }
+    }
+    const Digest128 all = Hash128(std::as_bytes(std::span(text)));
+    return {{"digest", fmt::format("{:016x}{:016x}", all.high, all.low)}};
+  }
+
+ private:
+  static trainer::TrainEngineOptions Options(at::ScalarType dtype) {
+    trainer::TrainEngineOptions options;
+    options.dtype = dtype;
+    options.offload = {true, true, true};
+    return options;
+  }
+
+  trainer::TrainEngine engine_;
+  Residency& residency_;
+  int64_t bytes_ = 0;
+  std::unique_ptr<Copies> copies_;
+};
+
+}  // namespace
+
+void RunOffloadWorker(const OffloadWorkerOptions& o) {
+  trainer::KeepLargeBlocks();
+  at::set_num_threads(o.threads);
+  const auto layout = ValueOrThrow(parallel::Layout::Make(1, 1, 1));
+  parallel::ParallelContext context(layout, 0, parallel::Store::InProcess(), {});
+  const bool half = o.dtype == "bfloat16";
+  const auto source = ValueOrThrow(
+      trainer::ResolveModel("", ReadConfig(o.config), half ? DType::kBF16 : DType::kF32, nullptr));
+  OffloadWorker worker(context, source.config, half ? at::kBFloat16 : at::kFloat);
+  Answer(worker.Ready(source.config));
+  const auto plain = [](auto method) { return [method](std::istringstream&) { return method(); }; };
+  Serve({{"cycle", plain([&] { return worker.Cycle(); })},
+         {"copy", plain([&] { return worker.Copy(); })},
+         {"cycles", [&](std::istringstream& words) { return worker.Cycles(words); }},
+         {"idle", plain([&] { return worker.Idle(); })},
+         {"digest", plain([&] { return worker.Digest(); })}});
+}
+
+}  // namespace keel::bench
