@@ -73,7 +73,7 @@ void AddCheckpoint(CLI::App& bench) {
   add("--megabytes", o.state.megabytes, "State over all ranks");
   add("--products", o.products, "Matrix products a step");
   add("--threads", o.threads, "CPU threads of the products");
-  add("--io", o.io, "Back-end")->check(CLI::IsMember({"auto", "buffered", "direct"}));
+  add("--io", o.io, "Back-end")->check(CLI::IsMember({"auto", "buffered", "direct", "io_uring"}));
   add("--host-memory-cap", o.host_memory_cap, "Bytes of staging; 0: none");
   checkpoint
       ->add_flag("--optimizer-stable", o.optimizer_stable, "The optimizer is read where it lies")

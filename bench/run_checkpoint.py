@@ -54,7 +54,7 @@ def parse_arguments():
     parser.add_argument("--rounds", type=int, default=3, help="of four turns, two pairs, each")
     parser.add_argument("--steps", type=int, default=20, help="at least, in a turn without and with a save")
     parser.add_argument("--products", type=int, default=8, help="matrix products of 1024 a step")
-    parser.add_argument("--io", default="auto", choices=["auto", "buffered", "direct"], help="Keel's back-end")
+    parser.add_argument("--io", default="auto", choices=["auto", "buffered", "direct", "io_uring"], help="Keel's back-end")
     parser.add_argument("--seed", type=int, help="of the order")
     parser.add_argument("--quick", action="store_true", help="a tenth of the state, one round: to see it work")
     parser.add_argument("--output", type=pathlib.Path, help="JSON with every sample; else standard output")

@@ -36,8 +36,8 @@ std::vector<std::string> CheckpointOptions::Validate() const {
     problems.push_back(fmt::format(
         "max_ckpts_to_keep is {}, expected at least 1, or null to keep all", *max_ckpts_to_keep));
   }
-  if (io != "auto" && io != "buffered" && io != "direct") {
-    problems.push_back(fmt::format("io is '{}', expected auto, buffered or direct", io));
+  if (io != "auto" && !ParseIoBackend(io)) {
+    problems.push_back(fmt::format("io is '{}', expected auto, buffered, direct or io_uring", io));
   }
   if (chunk_bytes < 4096 || chunk_bytes % 4096 != 0 || chunk_bytes > (int64_t{1} << 30)) {
     problems.push_back(

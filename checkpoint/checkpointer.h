@@ -36,7 +36,7 @@ struct CheckpointOptions {
   std::string run_id;                           // fixed for the life of the run directory
   std::optional<int> max_ckpts_to_keep;         // nothing: keep all; >= 1
   bool remove_previous_ckpt_in_save = false;    // the same as max_ckpts_to_keep = 1
-  std::string io = "auto";                      // auto | buffered | direct
+  std::string io = "auto";                      // auto | buffered | direct | io_uring
   int64_t chunk_bytes = int64_t{4} << 20;       // unit of checksums
   std::chrono::milliseconds deadline{120'000};  // of every wait for a peer, beside the disk's time
   int load_threads = 2;                         // that read and verify, per rank

@@ -15,20 +15,20 @@ std::string SaveOrder::Encode() const {
   WireWriter out;
   out.Text(temporary);
   out.Text(save_id);
-  out.U64(direct);
+  out.U64(static_cast<uint64_t>(io));
   out.U64(read_back);
   return std::move(out).Take();
 }
 
 Result<SaveOrder> SaveOrder::Decode(std::string_view bytes) {
   SaveOrder order;
-  uint64_t direct = 0, read_back = 0;
+  uint64_t io = 0, read_back = 0;
   WireReader in(bytes);
-  if (!in.Text(&order.temporary) || !in.Text(&order.save_id) || !in.U64(&direct) ||
-      !in.U64(&read_back) || !in.AtEnd()) {
+  if (!in.Text(&order.temporary) || !in.Text(&order.save_id) || !in.U64(&io) ||
+      !in.U64(&read_back) || !in.AtEnd() || io > static_cast<uint64_t>(IoBackend::kIoUring)) {
     return Malformed("save order");
   }
-  order.direct = direct != 0;
+  order.io = static_cast<IoBackend>(io);
   order.read_back = read_back != 0;
   return order;
 }

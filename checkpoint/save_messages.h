@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "checkpoint/chunk_digest.h"
+#include "checkpoint/io_backend.h"
 #include "checkpoint/save_records.h"
 #include "common/status.h"
 
@@ -16,7 +17,7 @@ namespace keel::checkpoint {
 struct SaveOrder {
   std::string temporary;  // directory
   std::string save_id;
-  bool direct = false;     // back-end
+  IoBackend io = IoBackend::kBuffered;
   bool read_back = false;  // every byte is to be read again before the commit
 
   std::string Encode() const;

@@ -82,7 +82,7 @@ Result<DiskForecast> Saver::Prepare(const std::string& tag, Snapshot& snapshot) 
   // One order from rank 0: the back-end, and what it sees of the disk.
   struct Order {
     DiskForecast forecast;
-    bool direct = false;
+    IoBackend io = IoBackend::kBuffered;
   } order;
   Result<std::string> text = std::string();
   if (leads()) {
@@ -92,9 +92,9 @@ Result<DiskForecast> Saver::Prepare(const std::string& tag, Snapshot& snapshot) 
       const std::string probe =
           ScratchDirectory(ScratchKind::kTemporary, 0, MakeSaveId(entropy_()));
       KEEL_RETURN_IF_ERROR(fs_.MakeDirectory(probe));
-      const Result<bool> direct = ChooseDirect(plan->largest_rank_bytes, probe);
+      const Result<IoBackend> io = ChooseBackend(plan->largest_rank_bytes, probe);
       committer_.Abort(probe);
-      KEEL_ASSIGN_OR_RETURN(order.direct, direct);
+      KEEL_ASSIGN_OR_RETURN(order.io, io);
       return Status::Ok();
     });
     WireWriter out;
@@ -106,12 +106,12 @@ Result<DiskForecast> Saver::Prepare(const std::string& tag, Snapshot& snapshot) 
   if (!WireReader(*text).Pod(&order)) {
     return Status(StatusCode::kInternal, "rank 0 sent a malformed forecast");
   }
-  Status reserved;
-  if (snapshot.may_change()) {
+  const Status reserved = Guarded([&]() -> Status {
+    KEEL_ASSIGN_OR_RETURN(SnapshotWriter* const writer, WriterFor(order.io));
+    if (!snapshot.may_change()) return Status::Ok();
     const std::vector<FileToWrite> files = snapshot.FilesOf(*plan, coordinator_.rank());
-    reserved =
-        Guarded([&] { return WriterFor(order.direct).Reserve(files, options_.host_memory_cap); });
-  }
+    return writer->Reserve(files, options_.host_memory_cap);
+  });
   KEEL_RETURN_IF_ERROR(AgreeOn(coordinator_, tag + "/reserved", reserved, options_.deadline));
   return order.forecast;
 }
@@ -307,32 +307,56 @@ Result<std::string> Saver::Begin(Running* running) {
   order.read_back = NeedsReadBack(request);
   KEEL_ASSIGN_OR_RETURN(order.temporary, committer_.Begin(request.step, order.save_id,
                                                           DirectoriesOf(request, *running->plan)));
-  const Result<bool> direct = ChooseDirect(running->plan->largest_rank_bytes, order.temporary);
-  if (!direct.ok()) {
+  const Result<IoBackend> io = ChooseBackend(running->plan->largest_rank_bytes, order.temporary);
+  if (!io.ok()) {
     committer_.Abort(order.temporary);
-    return direct.status();
+    return io.status();
   }
-  order.direct = *direct;
+  order.io = *io;
   return order.Encode();
 }
 
-Result<bool> Saver::ChooseDirect(int64_t largest_rank_bytes, const std::string& directory) {
-  if (options_.io != "auto") return options_.io == "direct";
-  if (direct_) return *direct_;
-  if (largest_rank_bytes < kMeasureFrom) return false;
-  direct_ = MeasureBackend(fs_, directory, kMeasureBytes) == IoBackend::kDirect;
-  log_.Info("checkpoints are written by the {} back-end, measured as the faster one here",
-            IoBackendName(*direct_ ? IoBackend::kDirect : IoBackend::kBuffered));
-  return *direct_;
+Result<IoBackend> Saver::ChooseBackend(int64_t largest_rank_bytes, const std::string& directory) {
+  if (const std::optional<IoBackend> chosen = ParseIoBackend(options_.io)) return *chosen;
+  if (measured_) return *measured_;
+  if (largest_rank_bytes < kMeasureFrom) return IoBackend::kBuffered;
+  const std::vector<BackendSpeed> speeds = MeasureBackends(fs_, directory, kMeasureBytes);
+  measured_ = speeds.front().backend;
+  std::string found;
+  for (const BackendSpeed& speed : speeds) {
+    found += fmt::format("{}{} {:.0f} MB/s", found.empty() ? "" : ", ",
+                         IoBackendName(speed.backend), speed.bytes_per_s * 1e-6);
+  }
+  log_.Info("checkpoints are written by the {} back-end, measured as the fastest one here: {}",
+            IoBackendName(*measured_), found);
+  return *measured_;
 }
 
-SnapshotWriter& Saver::WriterFor(bool direct) {
-  const IoBackend backend = direct ? IoBackend::kDirect : IoBackend::kBuffered;
+Result<IoBackend> Saver::Usable(IoBackend ordered) {
+  if (ordered != IoBackend::kIoUring) return ordered;
+  if (!io_uring_) {
+    io_uring_ = fs_.MakeWriteQueue(kWritesUnderWay).status();
+    if (!io_uring_->ok() && options_.io == "auto") {
+      log_.Warning("rank {} writes by the direct back-end: {}", coordinator_.rank(),
+                   io_uring_->message());
+    }
+  }
+  if (io_uring_->ok()) return ordered;
+  if (options_.io == "auto") return IoBackend::kDirect;
+  return Status(
+      StatusCode::kConfig,
+      fmt::format("actor_rollout_ref.actor.checkpoint.io is io_uring, which cannot be had "
+                  "on this machine: {}: set it to direct or auto",
+                  io_uring_->message()));
+}
+
+Result<SnapshotWriter*> Saver::WriterFor(IoBackend ordered) {
+  KEEL_ASSIGN_OR_RETURN(const IoBackend backend, Usable(ordered));
   if (writer_ == nullptr || writer_->backend() != backend) {
     writer_ = std::make_unique<SnapshotWriter>(fs_, backend, options_.chunk_bytes,
                                                options_.dist_ckpt_workers);
   }
-  return *writer_;
+  return writer_.get();
 }
 
 // Cancelled here, or failed elsewhere: then there is no use in writing on.
@@ -384,7 +408,8 @@ Result<std::string> Saver::Write(const std::string& text, Running* running) {
   record->save_id = order.save_id;
   record->planned_s = running->total.Elapsed();
   Snapshot& snapshot = running->snapshot;
-  SnapshotWriter& writer = WriterFor(order.direct);
+  KEEL_ASSIGN_OR_RETURN(SnapshotWriter* const usable, WriterFor(order.io));
+  SnapshotWriter& writer = *usable;
   record->io = IoBackendName(writer.backend());
   WriteTimes times;
   Result<std::vector<ChunkedDigest>> digests = std::vector<ChunkedDigest>();

@@ -68,8 +68,11 @@ class Saver {
 
   Status CheckRoom(int64_t bytes) const;
   Result<DiskForecast> Forecast(int64_t checkpoint_bytes) const;
-  Result<bool> ChooseDirect(int64_t largest_rank_bytes, const std::string& directory);
-  SnapshotWriter& WriterFor(bool direct);
+  // Rank 0.
+  Result<IoBackend> ChooseBackend(int64_t largest_rank_bytes, const std::string& directory);
+  // The ordered back-end, or with `io: auto` what this rank's machine has instead.
+  Result<IoBackend> Usable(IoBackend ordered);
+  Result<SnapshotWriter*> WriterFor(IoBackend ordered);
   bool NeedsReadBack(const SaveRequest& request) const;
   Status ReadBack(const SaveOrder& order, const SaveReport& report) const;
   Status VerifyCommit(int64_t step, const std::string& save_id) const;
@@ -87,8 +90,9 @@ class Saver {
   SavePlanner planner_;
   Committer committer_;
   std::unique_ptr<SnapshotWriter> writer_;
-  std::optional<bool> direct_;    // rank 0: the back-end, once chosen
-  std::set<std::string> proven_;  // rank 0: save ids of which every byte was read back
+  std::optional<IoBackend> measured_;  // rank 0: the fastest back-end, once measured
+  std::optional<Status> io_uring_;     // whether this machine has it, once asked
+  std::set<std::string> proven_;       // rank 0: save ids of which every byte was read back
 };
 
 // Exceptions of local work become the failure of this save, so that peers hear of it.

@@ -9,24 +9,21 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "checkpoint/chunk_digest.h"
+#include "checkpoint/file_writers.h"
+#include "checkpoint/io_backend.h"
 #include "common/box.h"
 #include "common/file_system.h"
 #include "common/shard_table.h"
 #include "common/status.h"
 
 namespace keel::checkpoint {
-
-enum class IoBackend { kBuffered, kDirect };
-std::string_view IoBackendName(IoBackend backend);  // "buffered", "direct"
 
 // A box's values, row-major in the file, wherever they lie in memory.
 struct WritePiece {
@@ -49,15 +46,6 @@ struct WriteTimes {
   double staged_s = 0;   // until the last piece was copied
   double written_s = 0;  // until the end, without fsync
   double fsync_s = 0;    // spent in fsync, summed over files
-};
-
-struct WriteHooks {
-  // The memory of this piece is not needed any more. Called from any of the threads.
-  std::function<void(size_t file, size_t piece)> released;
-  // The writing has failed: no piece is needed any more. Once, from any of the threads.
-  std::function<void()> gave_up;
-  // Asked every few megabytes; a status that is not ok ends the writing with it.
-  std::function<Status()> interrupted;
 };
 
 class SnapshotWriter {
@@ -100,9 +88,5 @@ class SnapshotWriter {
   std::unique_ptr<Pool> pool_;
   std::unique_ptr<Job> job_;  // between Stage and its end
 };
-
-// Writes a few megabytes in `directory` with each back-end and returns the faster one; buffered
-// when direct writes are not possible there. The files are removed.
-IoBackend MeasureBackend(FileSystem& fs, std::string_view directory, int64_t bytes);
 
 }  // namespace keel::checkpoint

@@ -14,48 +14,12 @@
 #include <cerrno>
 #include <utility>
 
+#include "common/io_uring_queue.h"
+#include "common/posix_file.h"
 #include "common/text.h"
 
 namespace keel {
 namespace {
-
-// Most bytes of one read or write call; Linux itself stops a little below 2 GiB.
-constexpr size_t kMaxTransfer = size_t{1} << 30;
-
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    if (this != &other) {
-      Reset();
-      fd_ = std::exchange(other.fd_, -1);
-    }
-    return *this;
-  }
-  ~Descriptor() { Reset(); }
-
-  int get() const { return fd_; }
-  bool valid() const { return fd_ >= 0; }
-  int Release() { return std::exchange(fd_, -1); }
-
- private:
-  void Reset() {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = -1;
-  }
-  int fd_ = -1;
-};
-
-template <typename Call>
-auto Retry(const Call& call) {
-  decltype(call()) result;
-  do {
-    result = call();
-  } while (result < 0 && errno == EINTR);
-  return result;
-}
 
 FileKind KindOf(mode_t mode) {
   if (S_ISREG(mode)) return FileKind::kFile;
@@ -63,79 +27,6 @@ FileKind KindOf(mode_t mode) {
   if (S_ISLNK(mode)) return FileKind::kLink;
   return FileKind::kOther;
 }
-
-Status WroteNothing(std::string_view operation, const std::string& name, size_t bytes) {
-  return Status(StatusCode::kIo,
-                fmt::format("{} {}: wrote nothing of {} bytes", operation, name, bytes));
-}
-
-class PosixFile : public File {
- public:
-  PosixFile(Descriptor fd, std::string name) : fd_(std::move(fd)), name_(std::move(name)) {}
-
-  Status WriteAt(int64_t offset, std::span<const std::byte> data) override {
-    KEEL_RETURN_IF_ERROR(dead_);
-    while (!data.empty()) {
-      const size_t part = std::min(data.size(), kMaxTransfer);
-      const ssize_t written = Retry([&] { return ::pwrite(fd_.get(), data.data(), part, offset); });
-      if (written < 0) return Status::FromErrno(errno, "write", name_);
-      if (written == 0) return WroteNothing("write", name_, part);
-      data = data.subspan(static_cast<size_t>(written));
-      offset += written;
-    }
-    return Status::Ok();
-  }
-
-  Result<int64_t> ReadAt(int64_t offset, std::span<std::byte> data) const override {
-    KEEL_RETURN_IF_ERROR(dead_);
-    int64_t total = 0;
-    while (!data.empty()) {
-      const size_t part = std::min(data.size(), kMaxTransfer);
-      const ssize_t got =
-          Retry([&] { return ::pread(fd_.get(), data.data(), part, offset + total); });
-      if (got < 0) return Status::FromErrno(errno, "read", name_);
-      if (got == 0) break;
-      data = data.subspan(static_cast<size_t>(got));
-      total += got;
-    }
-    return total;
-  }
-
-  void Prefetch(int64_t offset, int64_t bytes) const override {
-    (void)::posix_fadvise(fd_.get(), offset, bytes, POSIX_FADV_WILLNEED);
-  }
-
-  Status Truncate(int64_t size) override {
-    KEEL_RETURN_IF_ERROR(dead_);
-    if (Retry([&] { return ::ftruncate(fd_.get(), size); }) != 0)
-      return Status::FromErrno(errno, "truncate", name_);
-    return Status::Ok();
-  }
-
-  Status Sync() override {
-    KEEL_RETURN_IF_ERROR(dead_);
-    // No retry: after a failure the kernel has dropped what it could not write.
-    if (::fsync(fd_.get()) != 0) dead_ = Status::FromErrno(errno, "fsync", name_);
-    return dead_;
-  }
-
-  Status Close() override {
-    if (fd_.valid() && ::close(fd_.Release()) != 0 && dead_.ok())
-      dead_ = Status::FromErrno(errno, "close", name_);
-    return dead_;
-  }
-
-  Result<int64_t> Size() const override {
-    struct stat info {};
-    if (::fstat(fd_.get(), &info) != 0) return Status::FromErrno(errno, "stat", name_);
-    return static_cast<int64_t>(info.st_size);
-  }
-
- private:
-  Descriptor fd_;
-  std::string name_;
-  Status dead_;  // the first failure of Sync or Close
-};
 
 // A held lock. A clean end leaves no holder in the file for the next one to be told of.
 class PosixLock {
@@ -198,6 +89,10 @@ class PosixFileSystem : public FileSystem {
       return Status(StatusCode::kIo, fmt::format("open {}: not a regular file", Describe(path)));
     }
     return std::unique_ptr<File>(std::make_unique<PosixFile>(std::move(fd), Describe(path)));
+  }
+
+  Result<std::unique_ptr<WriteQueue>> MakeWriteQueue(int depth) override {
+    return MakeIoUringQueue(depth);
   }
 
   Status Append(std::string_view path, std::string_view content) override {
@@ -463,6 +358,10 @@ std::string_view Parent(std::string_view path) {
 }
 
 }  // namespace
+
+Result<std::unique_ptr<WriteQueue>> FileSystem::MakeWriteQueue(int /*depth*/) {
+  return Status(StatusCode::kUnavailable, "this file system writes one piece after the other");
+}
 
 Result<std::unique_ptr<FileSystem>> OpenPosixFileSystem(const std::string& root, bool create,
                                                         LinkPolicy links) {

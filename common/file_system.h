@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "common/status.h"
+#include "common/write_queue.h"
 
 namespace keel {
 
@@ -60,6 +61,9 @@ class FileSystem {
   virtual Result<std::unique_ptr<File>> Create(std::string_view path,
                                                const CreateOptions& options) = 0;
   virtual Result<std::unique_ptr<File>> Open(std::string_view path) const = 0;
+  // For up to `depth` writes at once to files that this has created. kUnavailable, saying why,
+  // where that cannot be had.
+  virtual Result<std::unique_ptr<WriteQueue>> MakeWriteQueue(int depth);
   // Adds to the end of a file, which is made (mode 0600) when it is missing. Not synced.
   virtual Status Append(std::string_view path, std::string_view content) = 0;
   // Names. Neither rename follows links; kNoReplace is atomic (RENAME_NOREPLACE).

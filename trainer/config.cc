@@ -230,7 +230,7 @@ options::Schema MakeSchema(Config& c) {
       .Range(1)
       .Unit("bytes");
   s.Add(checkpoint + "io", k.io, "`auto` chooses by a short measurement.")
-      .OneOf({"auto", "buffered", "direct"});
+      .OneOf({"auto", "buffered", "direct", "io_uring"});
   s.Add(checkpoint + "on_busy", k.on_busy, "A save that is due while one is in flight.")
       .OneOf({"wait", "skip", "supersede"});
 

@@ -28,7 +28,9 @@ std::vector<Scenario> Scenarios() {
           {"the same step again, keep one", 1, {20}, 20, 1},
           {"an earlier step", 1, {10, 30}, 20, 2},
           {"in the background", 1, {10}, 20, 1, true},
-          {"in the background, two ranks, waves", 2, {10, 20}, 30, 2, true, true}};
+          {"in the background, two ranks, waves", 2, {10, 20}, 30, 2, true, true},
+          {"writes under way at once", 1, {10}, 20, 1, false, false, "io_uring"},
+          {"in the background, writes under way at once", 2, {10}, 20, 1, true, false, "io_uring"}};
 }
 
 std::string NameOf(const ::testing::TestParamInfo<Scenario>& one) {
@@ -48,6 +50,7 @@ CrashJob::CrashJob(const Scenario& scenario)
 
 CheckpointOptions CrashJob::Options() const {
   CheckpointOptions options = SmallOptions();
+  options.io = scenario_.io;
   options.max_ckpts_to_keep = scenario_.keep;
   if (scenario_.waves) options.host_memory_cap = 2 * options.chunk_bytes;
   return options;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 #include <utility>
 
 #include "common/hash.h"
@@ -112,6 +113,37 @@ class SimFileSystem::OpenFile : public File {
   bool open_ = true;
   Status dead_;  // the first failure of Sync or Close
 };
+
+class SimFileSystem::LateQueue : public WriteQueue {
+ public:
+  explicit LateQueue(size_t depth) : depth_(depth) {}
+  ~LateQueue() override {
+    while (!begun_.empty()) (void)Wait();
+  }
+  void Begin(uint64_t id, File& file, int64_t offset, std::span<const std::byte> data) override {
+    if (begun_.size() == depth_) throw std::logic_error("more writes than the queue is deep");
+    begun_.push_back({id, &file, offset, data});
+  }
+  Done Wait() override {
+    const Write last = begun_.back();
+    begun_.pop_back();
+    return {last.id, last.file->WriteAt(last.offset, last.data)};
+  }
+
+ private:
+  struct Write {
+    uint64_t id;
+    File* file;
+    int64_t offset;
+    std::span<const std::byte> data;
+  };
+  const size_t depth_;
+  std::vector<Write> begun_;
+};
+
+Result<std::unique_ptr<WriteQueue>> SimFileSystem::MakeWriteQueue(int depth) {
+  return std::unique_ptr<WriteQueue>(std::make_unique<LateQueue>(static_cast<size_t>(depth)));
+}
 
 SimFileSystem::SimFileSystem()
     : SimFileSystem(std::make_shared<Disk>(), std::make_shared<Mounted>()) {}

@@ -89,6 +89,9 @@ class SimFileSystem : public FileSystem {
   Result<std::unique_ptr<File>> Create(std::string_view path,
                                        const CreateOptions& options) override;
   Result<std::unique_ptr<File>> Open(std::string_view path) const override;
+  // Nothing of a write is done before it is waited for, and the last one begun is the first one
+  // done: who syncs too early, or uses the memory again, is found out.
+  Result<std::unique_ptr<WriteQueue>> MakeWriteQueue(int depth) override;
   Status Append(std::string_view path, std::string_view content) override;
   Status Rename(std::string_view from, std::string_view to, RenameMode mode) override;
   Status Remove(std::string_view path) override;
@@ -105,6 +108,7 @@ class SimFileSystem : public FileSystem {
   struct Disk;
   struct Mounted;
   class OpenFile;
+  class LateQueue;
 
   SimFileSystem(std::shared_ptr<Disk> disk, std::shared_ptr<Mounted> mounted);
   static std::unique_ptr<SimFileSystem> WithTree(std::shared_ptr<SimDirectory> root);

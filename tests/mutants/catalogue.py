@@ -31,7 +31,8 @@ RESUME = ("disk_error_test", "*Resume*")
 COMMITTER = "checkpoint/committer.cc"
 PROTOCOL_CC = "checkpoint/commit_protocol.cc"
 SAVER = "checkpoint/saver.cc"
-WRITER = "checkpoint/snapshot_writer.cc"
+STAGING = "checkpoint/snapshot_writer.cc"
+WRITER = "checkpoint/file_writers.cc"
 READER = "checkpoint/step_reader.cc"
 RETENTION_CC = "checkpoint/retention.cc"
 LOADER = "checkpoint/loader.cc"
@@ -40,7 +41,7 @@ FILES = "common/file_system.cc"
 DURABILITY = [
     Mutant(
         "payload-not-synced", "a rank's file is fsynced before it is reported",
-        WRITER, "    KEEL_RETURN_IF_ERROR(file->Sync());\n", "", (CUT,),
+        WRITER, "  KEEL_RETURN_IF_ERROR(file->Sync());\n", "", (CUT,),
     ),
     Mutant(
         "small-files-not-synced", "manifest, index and documents are fsynced before the rename",
@@ -84,8 +85,8 @@ DURABILITY = [
     ),
     Mutant(
         "an-error-of-fsync-is-ignored", "a file whose fsync failed is lost, whatever the next one says",
-        WRITER, "    KEEL_RETURN_IF_ERROR(file->Sync());\n    KEEL_RETURN_IF_ERROR(file->Close());\n",
-        "    (void)file->Sync();\n    (void)file->Close();\n", (("disk_error_test", "*AtEverySyncAndClose*/keep_one"),),
+        WRITER, "  KEEL_RETURN_IF_ERROR(file->Sync());\n  KEEL_RETURN_IF_ERROR(file->Close());\n",
+        "  (void)file->Sync();\n  (void)file->Close();\n", (("disk_error_test", "*AtEverySyncAndClose*/keep_one"),),
     ),
 ]  # fmt: skip
 
@@ -275,7 +276,7 @@ SNAPSHOT = [
     ),
     Mutant(
         "released-unread", "memory is given free only when it was copied",
-        WRITER, "    const FileToWrite& file = files_[file_];\n",
+        STAGING, "    const FileToWrite& file = files_[file_];\n",
         "    const FileToWrite& file = files_[file_];\n    for (size_t i = 0; hooks_.released && i < file.pieces.size(); ++i) hooks_.released(file_, i);\n",
         (ASYNC, SIMULATION),
     ),
@@ -286,16 +287,27 @@ SNAPSHOT = [
     ),
     Mutant(
         "digest-of-the-file", "the digest is of the bytes in memory, before they are written",
-        WRITER, "  Status FlushSlot() {\n    HashCopied();\n", "  Status FlushSlot() {\n    HashCopied();\n    if (fill_ > 64) slot()[fill_ - 1] ^= std::byte{1};\n",
+        STAGING, "  Status FlushSlot() {\n    HashCopied();\n", "  Status FlushSlot() {\n    HashCopied();\n    if (fill_ > 64) slot()[fill_ - 1] ^= std::byte{1};\n",
         (JOB,),
     ),
     Mutant(
         "slots-of-freed-memory", "a pool that cannot grow keeps only slots of memory that is there",
-        WRITER, "    slots.reserve(wanted);\n    blocks.reserve(blocks.size() + 1);\n", "", (("out_of_memory_test", "*"),),
+        STAGING, "    slots.reserve(wanted);\n    blocks.reserve(blocks.size() + 1);\n", "", (("out_of_memory_test", "*"),),
     ),
     Mutant(
         "direct-files-padded", "a file written in blocks is cut to its size",
-        WRITER, "      KEEL_RETURN_IF_ERROR(file->Truncate(size));\n", "", (JOB,),
+        WRITER, "    KEEL_RETURN_IF_ERROR(file->Truncate(size));\n", "", (JOB,),
+    ),
+    Mutant(
+        "over-while-under-way", "a piece is written, and its memory free, only when its write is over",
+        WRITER, "    KEEL_RETURN_IF_ERROR(lane->Begin(fs_, *file, item));\n    return true;\n",
+        "    KEEL_RETURN_IF_ERROR(lane->Begin(fs_, *file, item));\n    return lane->full();\n",
+        (("checkpoint_crash_test", "*writes_under_way*"),),
+    ),
+    Mutant(
+        "short-write-taken-for-all", "the rest of a short write is written too",
+        "common/io_uring_queue.cc", "          Submit(*write);  // the rest of a short write\n", "          End(*write, Status::Ok());\n",
+        (("file_system_test", "*Uring*"),),
     ),
 ]  # fmt: skip
 
