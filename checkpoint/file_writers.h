@@ -26,6 +26,9 @@
 namespace keel::checkpoint {
 
 struct WriteHooks {
+  // Returns when the memory of this piece may be read. Called before that, from the thread that
+  // copies; an error ends the writing.
+  std::function<Status(size_t file, size_t piece)> arrived;
   // The memory of this piece is not needed any more. Called from any of the threads.
   std::function<void(size_t file, size_t piece)> released;
   // The writing has failed: no piece is needed any more. Once, from any of the threads.

@@ -392,6 +392,9 @@ void Saver::StageAhead(Running* running) {
 
 WriteHooks Saver::HooksOf(Running* running) {
   WriteHooks hooks;
+  hooks.arrived = [running](size_t file, size_t piece) {
+    return running->snapshot.Arrived(file, piece);
+  };
   hooks.released = [running](size_t file, size_t piece) {
     running->snapshot.Released(file, piece);
   };

@@ -45,7 +45,8 @@ Snapshot::Snapshot(const SaveRequest& request, bool may_change, SourceFence& fen
   std::vector<SourceFence::Range> held;
   held.reserve(ranges_.size());
   for (Range& range : ranges_) {
-    range.sample = SampleOf(range);
+    range.sampled = RoleOf(range).arrived == nullptr;
+    if (range.sampled) range.sample = SampleOf(range);
     held.push_back({range.begin, range.end});
   }
   fence_.Arm(std::move(held));
@@ -68,8 +69,12 @@ uint64_t Snapshot::SampleOf(const Range& range) {
   return Hash64(std::string_view(reinterpret_cast<const char*>(sample.data()), sample.size()));
 }
 
+const RoleState& Snapshot::RoleOf(const Range& range) const {
+  return request_.roles[static_cast<size_t>(range.role)];
+}
+
 const ShardTable& Snapshot::TableOf(const Range& range) const {
-  const RoleState& role = request_.roles[static_cast<size_t>(range.role)];
+  const RoleState& role = RoleOf(range);
   return range.optimizer ? role.optimizer : role.model;
 }
 
@@ -110,10 +115,26 @@ void Snapshot::ReleaseRest() {
   }
 }
 
+Status Snapshot::Arrived(size_t file, size_t piece) {
+  Range& range = ranges_[range_of_piece_[file][piece]];
+  const auto& arrived = RoleOf(range).arrived;
+  if (arrived == nullptr) return Status::Ok();
+  const Status status = arrived(range.begin, range.end - range.begin);
+  if (!status.ok()) {
+    const ShardTable& table = TableOf(range);
+    const Shard& shard = table.shards()[static_cast<size_t>(range.shard)];
+    return status.WithContext(fmt::format("step {}: {} on its way to host memory", request_.step,
+                                          table.tensor_of(shard).name));
+  }
+  if (!range.sampled) range.sample = SampleOf(range);
+  range.sampled = true;
+  return Status::Ok();
+}
+
 void Snapshot::Released(size_t file, size_t piece) {
   if (!may_change_) return;
   const size_t index = range_of_piece_[file][piece];
-  if (SampleOf(ranges_[index]) != ranges_[index].sample) {
+  if (ranges_[index].sampled && SampleOf(ranges_[index]) != ranges_[index].sample) {
     size_t none = kNoRange;
     changed_.compare_exchange_strong(none, index);
   }

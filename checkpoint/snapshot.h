@@ -34,7 +34,10 @@ class Snapshot {
   std::vector<FileToWrite> FilesOf(const SavePlan& plan, int rank);
   // After FilesOf: gives free whatever no file of this rank needs.
   void ReleaseRest();
-  // The piece of a file of FilesOf is copied, or written. Any thread.
+  // Returns when the values of a piece of a file of FilesOf are there. From the thread that is
+  // going to read it.
+  Status Arrived(size_t file, size_t piece);
+  // The piece is copied, or written. Any thread.
   void Released(size_t file, size_t piece);
   void ReleaseAll() {
     if (may_change_) fence_.ReleaseAll();
@@ -55,10 +58,12 @@ class Snapshot {
     const std::byte* begin = nullptr;
     const std::byte* end = nullptr;
     uint64_t sample = 0;
+    bool sampled = false;  // when the values are there
     bool needed = false;
   };
   const ShardTable& TableOf(const Range& range) const;
   static uint64_t SampleOf(const Range& range);
+  const RoleState& RoleOf(const Range& range) const;
 
   const SaveRequest& request_;
   const bool may_change_;

@@ -164,6 +164,7 @@ class SnapshotWriter::Job {
     KEEL_RETURN_IF_ERROR(Append(std::as_bytes(std::span(file.header)), nullptr));
     for (piece_ = 0; piece_ < file.pieces.size(); ++piece_) {
       const WritePiece& piece = file.pieces[piece_];
+      if (hooks_.arrived) KEEL_RETURN_IF_ERROR(hooks_.arrived(file_, piece_));
       KEEL_RETURN_IF_ERROR(
           ForEachRun(piece, [&](std::span<const std::byte> run) { return Append(run, &piece); }));
       writers_.PieceIsStaged(file_, piece_);

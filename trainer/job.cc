@@ -214,6 +214,11 @@ void Job::SaveLast(bool finished) {
   NoteSaves(saves_->Finish());
 }
 
+void Job::EndSaves() {
+  saves_.reset();
+  checkpointer_.reset();
+}
+
 void Job::NoteSaves(const std::vector<checkpoint::SaveResult>& ended) {
   if (!metrics_) return;
   for (const checkpoint::SaveResult& result : ended)

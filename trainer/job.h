@@ -86,6 +86,9 @@ class Job {
   // Before the run ends: returns when the step is on the disk, or when it cannot be any more.
   void SaveLast(bool finished);
   bool saving() const { return saves_->busy(); }
+  // The run ends on an error: a save that is under way gets its chance, and reads nothing any more
+  // afterwards. Not collective.
+  void EndSaves();
   // A step that took `seconds` is over.
   void AfterStep(double seconds) { NoteSaves(saves_->AfterStep(seconds)); }
   // Seconds for which the last save blocked, once.

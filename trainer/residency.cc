@@ -44,8 +44,10 @@ void CopyBytes(std::byte* to, const std::byte* from, int64_t bytes) {
 
 }  // namespace
 
-Residency::Residency(Tensors tensors, const OffloadOptions& offload) {
-  if (!tensors.params[0].is_cpu()) cuda_ = ValueOrThrow(parallel::LoadCudaModule());
+Residency::Residency(Tensors tensors, const OffloadOptions& offload, parallel::CudaModule* module)
+    : cuda_(module) {
+  if (cuda_ == nullptr && !tensors.params[0].is_cpu())
+    cuda_ = ValueOrThrow(parallel::LoadCudaModule());
   const auto add = [&](StateClass c, std::vector<at::Tensor>& list, bool copied, bool room,
                        bool leaves) {
     member(c).copied = copied;
@@ -104,10 +106,12 @@ double Residency::LoadToRead(StateClass c) {
 double Residency::Offload(StateClass c) {
   Member& m = member(c);
   if (m.place == Place::kHost) return 0.0;
+  WaitCopies();  // of the time before
   TORCH_CHECK(has_host_room(c), "Residency: no room in the host arena for the ",
               kNames[static_cast<size_t>(c)], "; switch on their offload in OffloadOptions");
   const double seconds = Timed([&] {
     if (m.place == Place::kDevice && m.copied) CopyDown(m);
+    WaitCopies();
     Release(m);
   });
   m.place = Place::kHost;
@@ -115,14 +119,63 @@ double Residency::Offload(StateClass c) {
 }
 
 double Residency::CopyToHost(StateClass c) {
+  WaitCopies();
   Member& m = member(c);
   if (m.place != Place::kDevice || !m.copied || !has_host_room(c)) return 0.0;
-  const double seconds = Timed([&] { CopyDown(m); });
+  const double seconds = Timed([&] {
+    CopyDown(m);
+    WaitCopies();
+  });
   m.place = Place::kBoth;
   return seconds;
 }
 
+void Residency::StartCopyToHost(StateClass c) {
+  Member& m = member(c);
+  if (m.place != Place::kDevice || !m.copied || !has_host_room(c)) return;
+  CopyDown(m);
+  m.place = Place::kBoth;
+}
+
+Status Residency::WaitFor(const std::byte* Flight::*side, const void* begin, size_t bytes) {
+  if (!on_gpu()) return Status::Ok();
+  const auto* const first = static_cast<const std::byte*>(begin);
+  int64_t ticket = -1;
+  {
+    const std::lock_guard lock(flights_mutex_);
+    for (const Flight& flight : flights_) {
+      const std::byte* const memory = flight.*side;
+      if (memory < first + bytes && first < memory + flight.bytes) ticket = flight.ticket;
+    }
+  }
+  if (ticket < 0) return Status::Ok();
+  KEEL_RETURN_IF_ERROR(cuda_->WaitCopy(ticket));
+  // Tickets complete in order.
+  const std::lock_guard lock(flights_mutex_);
+  std::erase_if(flights_, [&](const Flight& flight) { return flight.ticket <= ticket; });
+  return Status::Ok();
+}
+
+Status Residency::WaitArrived(const void* begin, size_t bytes) {
+  return WaitFor(&Flight::host, begin, bytes);
+}
+
+Status Residency::WaitLeft(const void* begin, size_t bytes) {
+  return WaitFor(&Flight::device, begin, bytes);
+}
+
+void Residency::WaitCopies() {
+  int64_t ticket = -1;
+  {
+    const std::lock_guard lock(flights_mutex_);
+    if (!flights_.empty()) ticket = flights_.back().ticket;
+    flights_.clear();
+  }
+  if (ticket >= 0) ThrowIfError(cuda_->WaitCopy(ticket).WithContext("copy to the host"));
+}
+
 void Residency::HostChanged(StateClass c) {
+  WaitCopies();
   Member& m = member(c);
   if (m.place == Place::kBoth) Timed([&] { CopyUp(m); });
 }
@@ -170,20 +223,27 @@ void Residency::Release(Member& m) {
 }
 
 void Residency::CopyDown(Member& m) {
-  int64_t ticket = -1;
   for (Slot& slot : m.slots) {
     std::byte* host = HostOf(slot);
     const std::byte* device = DeviceOf(slot.tensor);
+    {
+      // What came before into this memory ends before what comes now.
+      const std::lock_guard lock(flights_mutex_);
+      std::erase_if(flights_, [&](const Flight& flight) {
+        return host <= flight.host && flight.host < host + slot.bytes;
+      });
+    }
     ForPieces(slot.bytes, [&](int64_t at, int64_t n) {
       Announce(host + at, n);
       if (on_gpu()) {
-        ticket = cuda_->CopyToHost(host + at, device + at, static_cast<size_t>(n));
+        const int64_t ticket = cuda_->CopyToHost(host + at, device + at, static_cast<size_t>(n));
+        const std::lock_guard lock(flights_mutex_);
+        flights_.push_back({host + at, device + at, n, ticket});
       } else {
         CopyBytes(host + at, device + at, n);
       }
     });
   }
-  if (ticket >= 0) ThrowIfError(cuda_->WaitCopy(ticket).WithContext("offload"));
 }
 
 void Residency::CopyUp(Member& m) {

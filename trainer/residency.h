@@ -13,9 +13,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
+#include "common/status.h"
 #include "parallel/cuda_module.h"
 #include "parallel/grad_buffer.h"
 #include "trainer/device_pages.h"
@@ -58,7 +60,8 @@ class Residency {
   // All classes start on the device. The arena has room for the classes of `offload`, and is made
   // here; on a GPU for weights and optimizer in any case, since saves go through it, but then only
   // at the first CopyToHost. Throws Error(kUnavailable) when there is no memory for it.
-  Residency(Tensors tensors, const OffloadOptions& offload);
+  // `module`: that copies, in place of the device's own; for tests.
+  Residency(Tensors tensors, const OffloadOptions& offload, parallel::CudaModule* module = nullptr);
 
   // Each move returns its seconds, and exactly 0.0 when there was nothing to move. A failed one
   // throws and leaves the class where it was; it can be tried again.
@@ -70,6 +73,14 @@ class Residency {
   double Offload(StateClass c);
   // Adds a host copy: from kDevice to kBoth. Nothing for gradients.
   double CopyToHost(StateClass c);
+  // The same without waiting for a GPU's copies, which go on beside its compute: the host's bytes
+  // are there after WaitArrived, and the device's may be overwritten after WaitLeft. Every other
+  // move of the class waits for them first.
+  void StartCopyToHost(StateClass c);
+  // Returns when what is on its way to (from) the memory in [begin, begin + bytes) is there. Any
+  // thread. An error is the device's.
+  Status WaitArrived(const void* begin, size_t bytes);
+  Status WaitLeft(const void* begin, size_t bytes);
   // Back to where the class was found before a Load: offloads it if it was on the host.
   double Restore(StateClass c, Place before) { return before == Place::kHost ? Offload(c) : 0.0; }
   // The host memory of the class was written from outside: a copy on the device is brought up to
@@ -77,6 +88,8 @@ class Residency {
   void HostChanged(StateClass c);
 
   Place place(StateClass c) const { return member(c).place; }
+  // Device and host are memories of their own, so that a save needs a copy.
+  bool apart() const { return on_gpu(); }
   // The class has a snapshot in the arena, which changes only after a call of the hook.
   bool on_host(StateClass c) const { return place(c) != Place::kDevice; }
   // The class can be on the host.
@@ -114,13 +127,26 @@ class Residency {
   void TakePages(Slot& slot);
   void Allocate(Member& m);
   void Release(Member& m);
+  // Of a GPU the copies are under way then; else they are done.
   void CopyDown(Member& m);
+  void WaitCopies();
   void CopyUp(Member& m);
   void Synchronize();
   template <typename Move>
   double Timed(Move move);
 
+  // Of a piece whose copy to the host was started.
+  struct Flight {
+    const std::byte* host = nullptr;
+    const std::byte* device = nullptr;
+    int64_t bytes = 0;
+    int64_t ticket = 0;
+  };
+  Status WaitFor(const std::byte* Flight::*side, const void* begin, size_t bytes);
+
   std::array<Member, 3> members_;
+  std::mutex flights_mutex_;
+  std::vector<Flight> flights_;           // in the order of their tickets
   parallel::CudaModule* cuda_ = nullptr;  // null on a CPU
   std::unique_ptr<HostArena> arena_;
   int64_t arena_size_ = 0;

@@ -11,6 +11,16 @@
 namespace keel::trainer {
 
 RunEnd Task::Run() {
+  try {
+    return Main();
+  } catch (...) {
+    // What is being saved is of a good step; its memory is gone when this task is.
+    job_.EndSaves();
+    throw;
+  }
+}
+
+RunEnd Task::Main() {
   job_.Phase("data");
   job_.CheckResumePath();
   SetUpModel();
@@ -92,9 +102,19 @@ checkpoint::SaveRequest Task::Snapshot() {
   AddDocuments(&request);  // first: it may move weights, which ends the tables' validity
   for (const Role& role : SavedRoles()) {
     TrainEngine& engine = *role.engine;
-    engine.CopyToHost();
-    request.roles.push_back({role.name, engine.ModelTable(false), engine.OptimizerTable(false),
-                             engine.ModelOnHost(), engine.OptimizerOnHost()});
+    engine.StartCopyToHost();
+    checkpoint::RoleState state{role.name,
+                                engine.ModelTable(false),
+                                engine.OptimizerTable(false),
+                                engine.ModelOnHost(),
+                                engine.OptimizerOnHost(),
+                                nullptr};
+    if (!job_.device().is_cpu()) {
+      state.arrived = [&engine](const std::byte* begin, int64_t bytes) {
+        return engine.WaitArrived(begin, bytes);
+      };
+    }
+    request.roles.push_back(std::move(state));
   }
   // A result of other weights than these would make the wrong checkpoint the best.
   if (validated_ && validated_->first == state_.step) request.metric = validated_->second;

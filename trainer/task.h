@@ -97,6 +97,7 @@ class Task {
   int64_t total_steps_ = 0;
 
  private:
+  RunEnd Main();
   void SetUpModel();
   void OpenCheckpoints();
   void Resume();

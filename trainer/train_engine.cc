@@ -41,7 +41,7 @@ TrainEngine::TrainEngine(parallel::ParallelContext& context, const model::HfConf
       runner_(context.pp_forward(), context.pp_backward(),
               at::TensorOptions().dtype(options.dtype).device(options.device)),
       residency_({{gradients_.flat_values()}, gradients_.flat_gradients(), optimizer_.flat_state()},
-                 options.offload) {}
+                 options.offload, options.copies) {}
 
 void TrainEngine::Initialize(uint64_t seed) {
   decoder_.Initialize(seed);
@@ -66,9 +66,14 @@ void TrainEngine::OffloadIdle() {
 }
 
 void TrainEngine::set_before_write(const parallel::BeforeWrite& hook) {
-  gradients_.set_before_write(hook);
-  optimizer_.set_before_write(hook);
   residency_.set_before_write(hook);
+  const auto left = [this, hook](const void* begin, size_t bytes) {
+    // A copy that failed is found by whoever waits for it to arrive.
+    (void)residency_.WaitLeft(begin, bytes);
+    hook(begin, bytes);
+  };
+  gradients_.set_before_write(left);
+  optimizer_.set_before_write(left);
 }
 
 parallel::StageCallbacks TrainEngine::Callbacks(const std::vector<ModelBatch>& microbatches,
@@ -182,9 +187,15 @@ double TrainEngine::SummedLoss(const std::vector<ModelBatch>& microbatches) {
 }
 
 void TrainEngine::CopyToHost() {
-  if (options_.device.is_cpu()) return;
+  if (!residency_.apart()) return;
   residency_.CopyToHost(StateClass::kParams);
   residency_.CopyToHost(StateClass::kOptimizer);
+}
+
+void TrainEngine::StartCopyToHost() {
+  if (!residency_.apart()) return;
+  residency_.StartCopyToHost(StateClass::kParams);
+  residency_.StartCopyToHost(StateClass::kOptimizer);
 }
 
 void TrainEngine::CopyToDevice() {

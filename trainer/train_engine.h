@@ -35,6 +35,7 @@ struct TrainEngineOptions {
   bool inference = false;   // weights alone: Evaluate, no Step
   bool value_head = false;  // a critic's, in place of the vocabulary's
   OffloadOptions offload;
+  parallel::CudaModule* copies = nullptr;  // see Residency; for tests
 };
 
 struct StepResult {
@@ -105,6 +106,13 @@ class TrainEngine {
   ShardTable OptimizerTable(bool for_load);
   void CopyToHost();
   void CopyToDevice();
+  // For a save beside the training: as CopyToHost, but a GPU's copies go on beside its compute, and
+  // WaitArrived is to be called before memory of the tables is read. Steps that follow wait by
+  // themselves before they overwrite what is still being copied.
+  void StartCopyToHost();
+  Status WaitArrived(const void* begin, int64_t bytes) {
+    return residency_.WaitArrived(begin, static_cast<size_t>(bytes));
+  }
   // This rank's weights where the model computes with them; each canonical element by one owner,
   // replicas numbered. Valid while they are on the device.
   ShardTable DeviceTable();

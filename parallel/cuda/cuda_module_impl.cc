@@ -10,7 +10,9 @@
 #include <fmt/format.h>
 
 #include <deque>
+#include <memory>
 #include <mutex>
+#include <optional>
 
 #include "parallel/cuda/nccl_group.h"
 #include "parallel/cuda_module.h"
@@ -94,17 +96,17 @@ class Module final : public CudaModule {
   }
 
   Status WaitCopy(int64_t ticket) override {
-    cudaEvent_t event = nullptr;
+    Event event;  // kept by each thread that waits for it
     {
       const std::lock_guard lock(mutex_);
       if (ticket < first_ticket_) return failed_;
       event = events_[static_cast<size_t>(ticket - first_ticket_)];
     }
-    const Status status = FromCuda(cudaEventSynchronize(event), "copy between host and device");
+    const Status status =
+        FromCuda(cudaEventSynchronize(event.get()), "copy between host and device");
     const std::lock_guard lock(mutex_);
     if (!status.ok()) failed_ = status;
     while (first_ticket_ <= ticket && !events_.empty()) {
-      cudaEventDestroy(events_.front());
       events_.pop_front();
       ++first_ticket_;
     }
@@ -112,6 +114,8 @@ class Module final : public CudaModule {
   }
 
  private:
+  using Event = std::shared_ptr<CUevent_st>;
+
   // The copy stream waits for what the current stream has been given so far; the compute goes on.
   int64_t Copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
     const std::lock_guard lock(mutex_);
@@ -127,13 +131,13 @@ class Module final : public CudaModule {
     cudaEvent_t after = nullptr;
     cudaEventCreateWithFlags(&after, cudaEventDisableTiming | cudaEventBlockingSync);
     cudaEventRecord(after, stream_->stream());
-    events_.push_back(after);
+    events_.emplace_back(after, cudaEventDestroy);
     return first_ticket_ + static_cast<int64_t>(events_.size()) - 1;
   }
 
   std::mutex mutex_;
   std::optional<c10::cuda::CUDAStream> stream_;
-  std::deque<cudaEvent_t> events_;  // of tickets first_ticket_ onwards
+  std::deque<Event> events_;  // of tickets first_ticket_ onwards
   int64_t first_ticket_ = 0;
   Status failed_;
 };

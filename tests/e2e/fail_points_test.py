@@ -192,6 +192,44 @@ class Signals(harness.Job):
         self.check_resumes("still", config, process, (0,))
 
 
+class Errors(harness.Job):
+    """The training ends on an error of its own while a save is in flight, which is of a good step."""
+
+    def test_the_save_gets_its_chance(self):
+        megatron = "actor_rollout_ref__actor__megatron__"
+        digests = {}
+        for ranks in (1, RANKS):
+            for offload in (False, True):
+                with self.subTest(ranks=ranks, offload=offload):
+                    name = f"error_{ranks}_{offload}"
+                    changes = {
+                        **(LAYOUT if ranks > 1 else {}),
+                        megatron + "optimizer_offload": offload,
+                        megatron + "param_offload": offload,
+                        # Far more than the staging memory takes: most of it is read late.
+                        "actor_rollout_ref__model__config__intermediate_size": 4096,
+                        "actor_rollout_ref__actor__checkpoint__staging": {"host_memory_cap": 8 << 20},
+                    }
+                    if ranks not in digests:
+                        alone = f"alone_{ranks}"
+                        self.train(self.config(alone, trainer__save_freq=4, **changes), ranks=ranks)
+                        digests[ranks] = checkpoint_files.digests(self.run_dir(alone) / "global_step_4")
+                    config = self.config(name, trainer__save_freq=4, **changes)
+                    armed = "writer.write:*:*:delay=400,step.begin:0:5:EIO"
+                    done = subprocess.run(
+                        [harness.KEEL, *self.command(config, ranks)], capture_output=True, text=True,
+                        timeout=harness.LIMIT_S, env={**harness.environment(), "KEEL_FAILPOINT": armed}, check=False,
+                    )  # fmt: skip
+                    self.assertGreater(done.returncode, 0, done.stdout[-3000:])
+                    self.assertNotIn("signal 11", done.stdout + done.stderr)
+                    self.assertIn("step.begin", done.stdout + done.stderr)
+                    self.assertEqual(checkpoint_files.latest(self.run_dir(name)), 4, done.stdout[-3000:] + done.stderr[-3000:])
+                    verified = harness.keel("ckpt", "verify", str(self.run_dir(name) / "global_step_4"))
+                    self.assertEqual(verified.returncode, 0, verified.stderr)
+                    found = checkpoint_files.digests(self.run_dir(name) / "global_step_4")
+                    self.assertEqual(found, digests[ranks])
+
+
 class Busy(harness.Job):
     """A save that is due while one is in flight."""
 

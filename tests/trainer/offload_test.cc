@@ -17,6 +17,7 @@
 #include "checkpoint/checkpointer.h"
 #include "tests/checkpoint/test_support.h"
 #include "tests/support/ranks.h"
+#include "tests/support/slow_copies.h"
 #include "tests/support/tiny_training.h"
 #include "trainer/store_coordinator.h"
 #include "trainer/train_engine.h"
@@ -39,12 +40,14 @@ constexpr std::array kLayouts = {Layout{1, 1, 1}, Layout{2, 1, 1}, Layout{1, 2, 
 
 // An engine of the tiny model, and its steps.
 struct Training {
-  Training(parallel::ParallelContext& c, at::ScalarType dtype, const OffloadOptions& offload)
+  Training(parallel::ParallelContext& c, at::ScalarType dtype, const OffloadOptions& offload,
+           parallel::CudaModule* copies = nullptr)
       : context(c), engine(c, keel::testing::TinyConfig(true, model::Family::kLlama), [&] {
           TrainEngineOptions options;
           options.dtype = dtype;
           options.bucket_bytes = 8192;  // many buckets
           options.offload = offload;
+          options.copies = copies;
           return options;
         }()) {
     engine.Initialize(5);
@@ -312,6 +315,84 @@ TEST_P(OffloadTest, BackgroundSavesHoldTheBytesOfTheirStep) {
       ASSERT_TRUE(ValueOrThrow(checkpointer.Load(request)).has_value());
       ExpectSameBytes(StateOf(reader.engine), expected[static_cast<size_t>(save) - 1]);
     }
+    ThrowIfError(checkpointer.Close());
+  });
+}
+
+// As on a GPU: the copies to the host go on beside the next step, and neither the save reads what
+// has not arrived nor the step overwrites what has not left.
+TEST_P(OffloadTest, BackgroundSavesBesideACopyEngineHoldTheBytesOfTheirStep) {
+  const checkpoint::testing::TempDir folder;
+  const parallel::Store store = parallel::Store::InProcess();
+  OnRanks([&](parallel::ParallelContext& context, at::ScalarType dtype) {
+    keel::testing::SlowCopies copies(std::chrono::milliseconds(3));
+    Training training(context, dtype, {}, &copies);
+    Training twin(context, dtype, {});
+    const auto fs = folder.Open();
+    StoreCoordinator coordinator(store, context.rank(), context.layout().world());
+    Logger log(checkpoint::testing::Quiet());
+    checkpoint::CheckpointOptions options = checkpoint::testing::SmallOptions();
+    options.run_id = "copies";
+    checkpoint::Checkpointer checkpointer(*fs, coordinator, SystemClock(), log, options);
+    ThrowIfError(checkpointer.Open());
+    training.engine.set_before_write(
+        [&](const void* begin, size_t bytes) { checkpointer.WaitFree(begin, bytes); });
+    constexpr int kSaves = 5;
+    std::vector<std::vector<Piece>> expected;
+    for (int save = 1; save <= kSaves; ++save) {
+      training.Step();
+      twin.Step();
+      expected.push_back(StateOf(twin.engine));
+      const int64_t before = copies.done();
+      training.engine.StartCopyToHost();
+      EXPECT_LT(copies.done(), before + 2) << "it waited for the copies";
+      checkpoint::SaveRequest request;
+      request.step = save;
+      request.contents = {true, true, false, false};
+      request.roles = {{"actor", training.engine.ModelTable(false),
+                        training.engine.OptimizerTable(false), training.engine.ModelOnHost(),
+                        training.engine.OptimizerOnHost(),
+                        [&](const std::byte* begin, int64_t bytes) {
+                          return training.engine.WaitArrived(begin, bytes);
+                        }}};
+      EXPECT_TRUE(request.roles[0].model_stable);
+      ThrowIfError(checkpointer.StartSave(std::move(request)));
+      training.Step();
+      twin.Step();
+      checkpointer.Wait();
+      for (const checkpoint::SaveResult& ended : checkpointer.Finished())
+        ThrowIfError(ended.status);
+    }
+    Training reader(context, dtype, {});
+    for (int save = 1; save <= kSaves; ++save) {
+      checkpoint::LoadRequest request;
+      request.resume_path = "global_step_" + std::to_string(save);
+      request.contents = {true, true, false, false};
+      request.roles = {
+          {"actor", reader.engine.ModelTable(true), reader.engine.OptimizerTable(true)}};
+      ASSERT_TRUE(ValueOrThrow(checkpointer.Load(request)).has_value());
+      ExpectSameBytes(StateOf(reader.engine), expected[static_cast<size_t>(save) - 1]);
+    }
+    // A copy that fails, fails the save, by name; the last good one stays.
+    copies.FailFromNowOn();
+    training.Step();
+    training.engine.StartCopyToHost();
+    checkpoint::SaveRequest request;
+    request.step = kSaves + 1;
+    request.contents = {true, true, false, false};
+    request.roles = {{"actor", training.engine.ModelTable(false),
+                      training.engine.OptimizerTable(false), true, true,
+                      [&](const std::byte* begin, int64_t bytes) {
+                        return training.engine.WaitArrived(begin, bytes);
+                      }}};
+    ThrowIfError(checkpointer.StartSave(std::move(request)));
+    checkpointer.Wait();
+    const auto ended = checkpointer.Finished();
+    ASSERT_EQ(ended.size(), 1u);
+    EXPECT_FALSE(ended[0].status.ok());
+    EXPECT_NE(ended[0].status.message().find("the copy engine broke"), std::string::npos)
+        << ended[0].status.message();
+    EXPECT_FALSE(fs->Stat("global_step_" + std::to_string(kSaves + 1)).ok());
     ThrowIfError(checkpointer.Close());
   });
 }
