@@ -153,6 +153,7 @@ void AddBenchCommand(CLI::App& app, CommandContext& /*context*/) {
       "  keel bench checkpoint\n"
       "  keel bench sync --rounds 8\n"
       "  keel bench offload --threads 1\n"
+      "  keel bench rl --model tiny --without-trl\n"
       "  keel bench rollout --dtype bfloat16 --markdown docs/benchmarks/rollout.md\n"
       "  keel bench train --dtype float32 --rounds 10 --markdown docs/benchmarks/train.md");
 
@@ -186,6 +187,9 @@ void AddBenchCommand(CLI::App& app, CommandContext& /*context*/) {
        {std::tuple("crash-states", "run_crash_states.py",
                    "What a power cut at any call of a save leaves, beside PyTorch's "
                    "(bench/run_crash_states.py --help)"),
+        std::tuple("rl", "run_rl.py",
+                   "GRPO steps against TRL's, and what sync, offload and saves take of them "
+                   "(bench/run_rl.py --help)"),
         std::tuple("torture", "run_torture.py",
                    "A job that is killed at random moments (bench/run_torture.py --help)")}) {
     CLI::App* command = bench->add_subcommand(name, text);

@@ -14,6 +14,7 @@ BENCH = pathlib.Path(__file__).resolve().parent.parent.parent / "bench"
 sys.path.insert(0, str(BENCH))
 
 import ranks
+import run_rl
 import run_sync
 
 
@@ -88,6 +89,37 @@ class Offload(Quick):
         self.assertGreaterEqual(ready["bytes"], 14 * ready["parameters"])
         self.assertLess(ready["bytes"], 14.1 * ready["parameters"])
         self.assertEqual(len(report["resident"]["on_host"]), 5)
+
+
+class Rl(Quick):
+    def test_steps_with_every_burden_and_without(self):
+        report = self.measure("run_rl.py", "--without-trl", "--dir", self.folder.name)
+        self.assertEqual(set(report["burdens"]["tiny"]), set(run_rl.LAYOUTS))
+        for layout, x in report["burdens"]["tiny"].items():
+            with self.subTest(layout):
+                for sample in x["samples"][0]:
+                    burdened = sample["side"] == "A"
+                    for timing in sample["timing"]:
+                        self.assertEqual(timing["timing_s/optimizer_offload"] > 0, burdened)
+                        self.assertEqual(timing["timing_s/optimizer_load"] > 0, burdened)
+                        self.assertEqual(timing["timing_s/save_checkpoint"] > 0, burdened)
+                    self.assertEqual(len(sample["timing"]), sample["steps"])
+
+    def test_the_share_counts_each_second_once(self):
+        timing = {
+            "timing_s/step": 9.0, "timing_s/save_checkpoint": 1.0, "timing_s/update_weights": 0.5, "timing_s/gen": 4.0,
+            "timing_s/param_load": 0.2, "timing_s/param_offload": 0.2, "timing_s/optimizer_load": 0.25,
+            "timing_s/optimizer_offload": 0.25,
+        }  # fmt: skip
+        self.assertAlmostEqual(run_rl.burden_share(timing), 0.2)
+
+    def test_without_trl_it_says_how_to_get_it(self):
+        done = subprocess.run(
+            [sys.executable, BENCH / "run_rl.py", "--quick", "--trl", "/nowhere/python"],
+            capture_output=True, text=True, timeout=harness.LIMIT_S, check=False,
+        )  # fmt: skip
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("pip install trl==", done.stderr)
 
 
 if __name__ == "__main__":
