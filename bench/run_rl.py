@@ -260,8 +260,8 @@ def markdown(report):
             f"Both: the same weights, prompts of as many tokens and rule; TRL with the faster of one thread and of as many as Keel; end of text never sampled; versions: {version}."
             " TRL: generation by transformers, SDPA attention, fused AdamW, beta 0 (no reference model), samples of a step in"
             " one micro-batch and, being on-policy, no pass for old log-probabilities; gradient checkpointing, its default, is"
-            " off, since it costs TRL time. Keel: its defaults, which recompute the old log-probabilities with the trainer's"
-            " forward, and report entropy, KL and the distance of the rollout's probabilities at every step.",
+            " off, since it costs TRL time. Keel: its defaults, which take the old log-probabilities from the update's own forward"
+            " too, and report entropy, KL and the distance of the rollout's probabilities from them at every step.",
         ]  # fmt: skip
     lines += [
         "",

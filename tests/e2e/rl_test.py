@@ -111,6 +111,24 @@ class NothingChanges(RlJob):
         self.train(self.rl(name, **{"trainer__save_freq": 6, **changes}), ranks=ranks)
         return self.stable(name), self.digests(name, 6)
 
+    def test_by_taking_old_log_probs_from_the_update(self):
+        """With one update a step they are the update's own; a KL penalty, here of 0, asks for them before."""
+        for ranks, megatron in [(1, {}), (4, TP2_PP2)]:
+            with self.subTest(ranks=ranks):
+                changes = {"megatron": megatron, "actor_rollout_ref__actor__ppo_micro_batch_size_per_gpu": 8}
+                steps, last = self.run_of(f"within-{ranks}", ranks, **changes)
+                before, before_last = self.run_of(
+                    f"before-{ranks}", ranks, algorithm__use_kl_in_reward=True, algorithm__kl_ctrl__kl_coef=0.0, **changes
+                )
+                self.assertEqual(last, before_last)
+                for step, data in steps.items():
+                    self.assertIn("actor/entropy_before", data)
+                    self.assertIn(GAP, data)
+                    self.assertEqual(data, {key: before[step][key] for key in data})
+                    taken = [self.steps(f"{name}-{ranks}")[step]["timing_s/old_log_prob"] for name in ("within", "before")]
+                    self.assertEqual(taken[0], 0.0)
+                    self.assertGreater(taken[1], 0.0)
+
     def test_by_offload_staging_or_release(self):
         plain = self.run_of("plain", 4, megatron=TP2_PP2)
         for data in self.steps("plain").values():

@@ -54,6 +54,26 @@ std::vector<double> Counted(const RolloutBatch& batch, const std::vector<float>&
 
 }  // namespace
 
+bool PolicyActsInUpdate(const Config& config, const Roles& roles, size_t updates) {
+  const RolloutCorrectionSection& correction = config.algorithm.rollout_correction;
+  return updates == 1 && config.actor_rollout_ref.actor.loss.ppo_epochs == 1 &&
+         !correction.bypass_mode && !correction.rollout_is && !correction.rollout_rs &&
+         !config.algorithm.use_kl_in_reward && roles.critic == nullptr &&
+         config.trainer.critic_warmup == 0;
+}
+
+void AddPolicyMetrics(const RolloutBatch& batch, const TokenLogProbs& policy, Json* metrics) {
+  const std::vector<double> entropies = Counted(batch, policy.entropies);
+  double mean = 0;
+  for (const double one : entropies) mean += one / static_cast<double>(entropies.size());
+  (*metrics)["actor/entropy_before"] = mean;
+  const std::vector<float> rollout = batch.rollout_log_probs();
+  if (rollout.empty() || rollout.size() != policy.log_probs.size()) return;
+  AddProbabilityGap(batch, policy.log_probs, rollout, metrics);
+  for (const auto& [name, value] : RolloutGapMetrics(batch.packed(), policy.log_probs, rollout))
+    (*metrics)[name] = value;
+}
+
 Experience MakeExperience(const Config& config, const Roles& roles,
                           parallel::ParallelContext& context, const std::vector<MiniBatch>& updates,
                           const RlBatchOptions& options, KlController* kl, RolloutBatch* batch,
@@ -65,23 +85,16 @@ Experience MakeExperience(const Config& config, const Roles& roles,
 
   // 1. The policy that acted, as the trainer sees it; or, bypassed, as the rollout saw it.
   const std::vector<float> rollout = batch->rollout_log_probs();
-  const bool known = rollout.size() == static_cast<size_t>(batch->response_tokens());
   if (algorithm.rollout_correction.bypass_mode) {
     e.old_log_probs = rollout;
-  } else {
+  } else if (!PolicyActsInUpdate(config, roles, updates.size())) {
     TokenLogProbs old =
         ResponseLogProbs(*roles.actor, context, *batch, updates, options, temperature, true);
+    AddPolicyMetrics(*batch, old, metrics);
     e.old_log_probs = std::move(old.log_probs);
-    const std::vector<double> entropies = Counted(*batch, old.entropies);
-    for (const double one : entropies) e.entropy += one / static_cast<double>(entropies.size());
-    (*metrics)["actor/entropy_before"] = e.entropy;
-    if (known && !rollout.empty()) {
-      AddProbabilityGap(*batch, e.old_log_probs, rollout, metrics);
-      for (const auto& [name, value] : RolloutGapMetrics(batch->packed(), e.old_log_probs, rollout))
-        (*metrics)[name] = value;
-    }
   }
-  (*metrics)["timing_s/old_log_prob"] = watch.Lap();
+  const double lap = watch.Lap();
+  (*metrics)["timing_s/old_log_prob"] = e.old_log_probs.empty() ? 0.0 : lap;
 
   // 2. Reference and critic.
   if (roles.ref != nullptr) {

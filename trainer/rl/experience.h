@@ -25,14 +25,22 @@ struct Roles {
 };
 
 struct Experience {
-  std::vector<float> old_log_probs;  // [N], all
+  std::vector<float> old_log_probs;  // [N], all; empty when PolicyActsInUpdate
   std::vector<float> ref_log_probs;
   std::vector<float> values;
   std::vector<float> weights;  // of importance; empty: all 1
   std::vector<float> advantages;
   std::vector<float> returns;
-  double entropy = 0;  // of the policy, mean over tokens
 };
+
+// The step's only update, of `updates`, is of the policy that acted, and nothing that comes before
+// it asks for that policy's log-probabilities: they are those of the update's own forward, to the
+// bit, and no pass of their own has to find them.
+bool PolicyActsInUpdate(const Config& config, const Roles& roles, size_t updates);
+
+// What the policy that acted was like: its entropy, and how far the rollout's log-probabilities are
+// from its own where the rollout gave them.
+void AddPolicyMetrics(const RolloutBatch& batch, const TokenLogProbs& policy, Json* metrics);
 
 // `updates`: the first epoch's mini-batches, so that the log-probabilities are those that the first
 // update computes again, to the bit. May take tokens off batch->mask (rejection). Adds metrics and

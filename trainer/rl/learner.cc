@@ -104,14 +104,17 @@ UpdateSums Learner::LearnPolicy(int64_t step, const RolloutBatch& batch,
   const PolicyTargets targets{experience.old_log_probs, experience.advantages,
                               experience.ref_log_probs, experience.weights};
   const double lr = LearningRate(options_.actor_schedule, step);
+  TokenLogProbs policy;  // asked for where nobody else has found it
+  const bool asks = PolicyActsInUpdate(c_, roles_, MiniBatches(batch, step, 0).size());
   UpdateSums all;
   for (int64_t epoch = 0; epoch < section.ppo_epochs; ++epoch) {
-    const UpdateSums one =
-        UpdateActor(*roles_.actor, context_, batch, MiniBatches(batch, step, epoch), targets, loss,
-                    scale_factor, c_.actor_rollout_ref.rollout.temperature, options_.batch, lr,
-                    steps + all.applied, epoch == 0 ? notices : StepNotices{});
+    const UpdateSums one = UpdateActor(
+        *roles_.actor, context_, batch, MiniBatches(batch, step, epoch), targets, loss,
+        scale_factor, c_.actor_rollout_ref.rollout.temperature, options_.batch, lr,
+        steps + all.applied, epoch == 0 ? notices : StepNotices{}, asks ? &policy : nullptr);
     Add(one, epoch, &all, metrics);
   }
+  if (asks) AddPolicyMetrics(batch, policy, metrics);
   (*metrics)["timing_s/optimizer_load"] = all.moves.optimizer_load;
   (*metrics)["timing_s/optimizer_offload"] = all.moves.optimizer_offload;
   (*metrics)["actor/lr"] = lr;

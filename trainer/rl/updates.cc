@@ -81,9 +81,13 @@ UpdateSums UpdateActor(TrainEngine& actor, parallel::ParallelContext& context,
                        const RolloutBatch& batch, const std::vector<MiniBatch>& updates,
                        const PolicyTargets& targets, const PolicyLossOptions& loss,
                        double scale_factor, double temperature, const RlBatchOptions& options,
-                       double lr, int64_t t, const StepNotices& notices) {
+                       double lr, int64_t t, const StepNotices& notices, TokenLogProbs* policy) {
   PolicyLossSums sums;
   const bool counts = CountsSums(actor, context);
+  if (policy != nullptr) {
+    policy->log_probs.assign(static_cast<size_t>(batch.response_tokens()), 0);
+    policy->entropies = policy->log_probs;
+  }
   UpdateSums result = Run(actor, batch, updates, scale_factor, options, lr, t, notices,
                           [&](const RlMicroBatch& micro, const at::Tensor& hidden,
                               const LossDenominators& denominators, const auto& on_ready) {
@@ -93,7 +97,13 @@ UpdateSums UpdateActor(TrainEngine& actor, parallel::ParallelContext& context,
                             inputs.layout = micro.layout;
                             inputs.log_probs = current.log_probs;
                             inputs.entropy = current.entropy;
-                            inputs.old_log_probs = micro.Spread(targets.old_log_probs);
+                            inputs.old_log_probs = policy != nullptr
+                                                       ? current.log_probs.detach()
+                                                       : micro.Spread(targets.old_log_probs);
+                            if (policy != nullptr && counts) {
+                              micro.Gather(current.log_probs.detach(), policy->log_probs);
+                              micro.Gather(current.entropy.detach(), policy->entropies);
+                            }
                             inputs.advantages = micro.Spread(targets.advantages);
                             if (!targets.ref_log_probs.empty())
                               inputs.ref_log_probs = micro.Spread(targets.ref_log_probs);
@@ -103,6 +113,10 @@ UpdateSums UpdateActor(TrainEngine& actor, parallel::ParallelContext& context,
                             if (counts) sums += share.sums;
                             return share.loss;
                           });
+  if (policy != nullptr) {
+    SumOverRanks(context, options.device, policy->log_probs);
+    SumOverRanks(context, options.device, policy->entropies);
+  }
   const std::vector<double> all =
       SumOverRanks(context, options.device,
                    {sums.pg_loss, sums.entropy, sums.kl_loss, sums.clipped, sums.clipped_lower,

@@ -43,11 +43,13 @@ struct UpdateSums {
 };
 
 // One update per mini-batch. `t`: Adam's count before the first. The notices travel with the first.
+// With `policy` the update is of the policy that acted: what its forward finds of every response
+// token takes the place of targets.old_log_probs, and is given back there.
 UpdateSums UpdateActor(TrainEngine& actor, parallel::ParallelContext& context,
                        const RolloutBatch& batch, const std::vector<MiniBatch>& updates,
                        const PolicyTargets& targets, const PolicyLossOptions& loss,
                        double scale_factor, double temperature, const RlBatchOptions& options,
-                       double lr, int64_t t, const StepNotices& notices);
+                       double lr, int64_t t, const StepNotices& notices, TokenLogProbs* policy);
 UpdateSums UpdateCritic(TrainEngine& critic, parallel::ParallelContext& context,
                         const RolloutBatch& batch, const std::vector<MiniBatch>& updates,
                         const ValueTargets& targets, const ValueLossOptions& loss,
