@@ -400,5 +400,42 @@ TEST(AsyncSave, AThiefOfTheDirectoryStopsThePublication) {
   EXPECT_EQ(ValueOrThrow(ListCheckpoints(disk)).size(), 1U);
 }
 
+// A coordinator over which a rank's reports never arrive.
+class WithoutReports final : public Coordinator {
+ public:
+  explicit WithoutReports(Coordinator& inner) : inner_(inner) {}
+  int rank() const override { return inner_.rank(); }
+  int world() const override { return inner_.world(); }
+  Status Put(std::string_view key, std::string_view value) override {
+    return key.find("/report/") == std::string_view::npos ? inner_.Put(key, value) : Status::Ok();
+  }
+  Result<std::string> Get(std::string_view key, std::chrono::milliseconds deadline) override {
+    return inner_.Get(key, deadline);
+  }
+  Status Delete(std::string_view key) override { return inner_.Delete(key); }
+
+ private:
+  Coordinator& inner_;
+};
+
+TEST(AsyncSave, AllRanksHearWhoWasNotHeardOf) {
+  SimFileSystem disk;
+  Cut cut({3}, 1, ModelSize::kTiny);
+  cut.Fill(MakeTrainingState(1, ModelSize::kTiny));
+  CheckpointOptions options = SmallOptions();
+  options.deadline = std::chrono::milliseconds(1'500);
+  RunRanks(3, [&](int rank, Coordinator& coordinator) {
+    WithoutReports silent(coordinator);
+    Rank job(disk, rank == 2 ? silent : coordinator, cut, options);
+    ThrowIfError(job->StartSave(job.Request(10)));
+    const SaveResult result = job.End();
+    EXPECT_FALSE(result.status.ok());
+    // From rank 0, which waited for it; not that rank 0 itself was late.
+    EXPECT_THAT(result.status.message(), HasSubstr("report of rank 2")) << "on rank " << rank;
+    ThrowIfError(job->Close());
+  });
+  EXPECT_TRUE(Leftovers(disk).empty());
+}
+
 }  // namespace
 }  // namespace keel::checkpoint

@@ -7,6 +7,7 @@
 #include "checkpoint/names.h"
 #include "checkpoint/pin.h"
 #include "checkpoint/step_reader.h"
+#include "checkpoint/tracker.h"
 #include "tests/checkpoint/sim_file_system.h"
 #include "tests/checkpoint/test_support.h"
 
@@ -125,6 +126,54 @@ TEST_F(Replace, ACrashNeverCostsTheOnlyWholeOne) {
   ASSERT_THAT(trees, ElementsAre(StartsWith(".old-10-"), "global_step_10"));
   ThrowIfError(RemoveTree(disk_, "global_step_10"));
   EXPECT_EQ(Loaded(), 'o');
+}
+
+// What peers, the tracker and retention hear of is on the disk for good.
+TEST_F(Replace, NothingIsToldOfAStepBeforeItsNameIsDurable) {
+  int told = 0;
+  disk_.SetFault([&](int64_t, std::string_view, std::string_view path) {
+    if (!path.starts_with(kTrackerName)) return Status::Ok();
+    ++told;
+    const auto cut = disk_.AfterPowerCut(SimFileSystem::Survives::kNothing, 1);
+    EXPECT_TRUE(cut->Stat("global_step_20/manifest.json").ok()) << path;
+    return Status::Ok();
+  });
+  ThrowIfError(SaveOn(disk_, cut_, 20, SmallOptions()));
+  disk_.SetFault({});
+  EXPECT_GT(told, 0);
+}
+
+// The process dies, not the machine, between the rename and its sync. The next one finds both names
+// in the cache; a power cut may still take the new one away, so the old one must not go first.
+TEST_F(Replace, ARestartSettlesNamesBeforeItRemovesWhatTheyHid) {
+  bool renamed = false;
+  bool dead = false;
+  disk_.SetFault([&](int64_t, std::string_view operation, std::string_view path) {
+    if (operation == "rename" && path == "global_step_10") renamed = true;
+    if (renamed && operation == "fsync directory") dead = true;
+    return dead ? Status(StatusCode::kIo, "the process is dead") : Status::Ok();
+  });
+  EXPECT_FALSE(SaveAgain().ok());
+  ASSERT_TRUE(dead);
+  disk_.SetFault({});
+  ASSERT_THAT(Trees(), ElementsAre(StartsWith(".old-10-"), "global_step_10"));
+  int cuts = 0;
+  disk_.SetFault([&](int64_t, std::string_view operation, std::string_view path) {
+    SimFileSystem::PowerCuts some;
+    some.exhaustive = 8;
+    some.random = 20;
+    some.seed = static_cast<uint64_t>(++cuts);
+    disk_.ForEachPowerCut(some, [&](std::unique_ptr<SimFileSystem> found) {
+      Cut memory({1}, 1, ModelSize::kTiny);
+      const auto loaded = LoadFrom(*found, memory);
+      EXPECT_TRUE(loaded.ok() && loaded->has_value()) << "cut at " << operation << " " << path;
+    });
+    return Status::Ok();
+  });
+  EXPECT_EQ(Loaded(), 'n');
+  disk_.SetFault({});
+  EXPECT_GT(cuts, 10);
+  EXPECT_THAT(Trees(), ElementsAre("global_step_10"));
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include <new>
 #include <string_view>
 
+#include "checkpoint/snapshot_writer.h"
 #include "tests/checkpoint/crash_support.h"
 
 namespace {
@@ -115,6 +116,41 @@ TEST_P(OutOfMemory, AtEveryAllocationOfASave) {
     ASSERT_FALSE(HasFailure());
   }
   EXPECT_GT(failed, 10);
+}
+
+// A pool that could not grow has the slots that it had, all of memory that is there.
+TEST(OutOfMemoryPool, GrowsAsAWholeOrNotAtAll) {
+  void* frame = nullptr;
+  (void)backtrace(&frame, 1);
+  SimFileSystem disk;
+  constexpr int64_t kChunk = 4096;
+  std::vector<std::byte> values(20 * kChunk);
+  FileToWrite file;
+  file.path = "file";
+  file.pieces.push_back(
+      {Dims{static_cast<int64_t>(values.size())}, {values.data(), Dims{1}}, 1, false});
+  const std::vector<FileToWrite> files = {file};
+  const int64_t allocations = Allocations([&] {
+    SnapshotWriter writer(disk, IoBackend::kBuffered, kChunk);
+    ThrowIfError(writer.Reserve(files, 5 * kChunk));
+    ThrowIfError(writer.Reserve(files, std::nullopt));
+  });
+  int refused = 0;
+  for (int64_t n = 0; n < allocations; ++n) {
+    SnapshotWriter writer(disk, IoBackend::kBuffered, kChunk);
+    ThrowIfError(writer.Reserve(files, 5 * kChunk));
+    const int64_t before = writer.pool_bytes();
+    granted = n;
+    bool grown = false;
+    try {
+      grown = writer.Reserve(files, std::nullopt).ok();
+    } catch (const std::bad_alloc&) {
+    }
+    granted = -1;
+    EXPECT_EQ(writer.pool_bytes(), grown ? 20 * kChunk : before) << "allocation " << n;
+    refused += grown ? 0 : 1;
+  }
+  EXPECT_GT(refused, 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Scenarios, OutOfMemory,

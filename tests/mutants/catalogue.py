@@ -58,7 +58,7 @@ DURABILITY = [
     Mutant(
         "rename-not-synced", "a step is announced only when its name is durable",
         COMMITTER, "  if (status.ok()) status = fs_.SyncDirectory(kRoot);\n  if (status.ok()) status = FailPoint(\"commit.synced\");\n",
-        "  if (status.ok()) status = FailPoint(\"commit.synced\");\n", (CUT,),
+        "  if (status.ok()) status = FailPoint(\"commit.synced\");\n", (("committer_test", "*"),),
     ),
     Mutant(
         "renamed-before-the-manifest", "the manifest is the last file of a step, before its rename",
@@ -113,7 +113,7 @@ PROTOCOL_RULES = [
     ),
     Mutant(
         "impatient-followers", "the others wait for rank 0 longer than it waits for a peer, to hear its finding",
-        SAVER, "  if (!leads()) patience *= 2;\n", "  if (!leads()) patience /= 2;\n", (("coordinator_test", "*"), ASYNC, SIMULATION),
+        SAVER, "  if (!leads()) patience *= 2;\n", "  if (!leads()) patience /= 2;\n", (ASYNC,),
     ),
     Mutant(
         "lost-lock-publishes", "who lost the run directory publishes nothing",
@@ -137,7 +137,7 @@ AFTER_A_CRASH = [
     Mutant(
         "debris-removed-unsettled", "names are made durable before what they hid is removed",
         COMMITTER, "    KEEL_RETURN_IF_ERROR(fs_.SyncDirectory(kRoot));\n  }\n  for (const FileInfo& info : names) {\n",
-        "  }\n  for (const FileInfo& info : names) {\n", (CUT, REPLACE),
+        "  }\n  for (const FileInfo& info : names) {\n", (("committer_test", "*"),),
     ),
     Mutant(
         "withdrawn-step-removed", "a step whose withdrawal is not durable is left whole",
@@ -282,8 +282,8 @@ SNAPSHOT = [
     ),
     Mutant(
         "reckless-writes-unnoticed", "a write that did not ask makes the save fail",
-        "checkpoint/snapshot.cc", "  if (SampleOf(ranges_[index]) != ranges_[index].sample) {\n",
-        "  if (SampleOf(ranges_[index]) != ranges_[index].sample && index > ranges_.size()) {\n", (ASYNC,),
+        "checkpoint/snapshot.cc", "  if (ranges_[index].sampled && SampleOf(ranges_[index]) != ranges_[index].sample) {\n",
+        "  if (ranges_[index].sampled && index > ranges_.size()) {\n", (ASYNC,),
     ),
     Mutant(
         "digest-of-the-file", "the digest is of the bytes in memory, before they are written",
