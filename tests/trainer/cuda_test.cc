@@ -159,5 +159,41 @@ TEST(CudaTest, OffloadFreesTheDeviceAndChangesNoBit) {
     EXPECT_TRUE(at::equal(weights[0][i], weights[1][i])) << "parameter " << i;
 }
 
+// The copies of a save go on beside the next step, and hold the bytes of the one before.
+TEST(CudaTest, CopiesForASaveBesideTheNextStepAreOfTheirOwnStep) {
+  std::string reason;
+  parallel::CudaModule* module = UsableModule(reason);
+  if (module == nullptr) GTEST_SKIP() << reason;
+  keel::testing::RunRanks(1, 1, 1, [&](parallel::ParallelContext& context) {
+    module->SetDevice(0);
+    TrainEngineOptions options;
+    options.dtype = at::kBFloat16;
+    options.device = at::Device(at::kCUDA, 0);
+    TrainEngine engine(context, SmallConfig(), options);
+    engine.Initialize(3);
+    engine.set_before_write([](const void*, size_t) {});
+    const model::ModelBatch batch = BatchOn(options.device);
+    for (int step = 1; step <= 10; step += 2) {
+      engine.Step({batch}, 48, 1e-2, step);
+      std::vector<at::Tensor> before;
+      for (const parallel::Parameter* p : engine.decoder().parameters())
+        before.push_back(p->value.cpu());
+      engine.StartCopyToHost();
+      std::vector<at::Tensor> host;
+      for (const parallel::Parameter* p : engine.decoder().parameters())
+        host.push_back(engine.residency().HostView(p->value));
+      EXPECT_TRUE(engine.ModelOnHost() && engine.OptimizerOnHost());
+      engine.Step({batch}, 48, 1e-2, step + 1);
+      for (size_t i = 0; i < host.size(); ++i) {
+        const Status arrived =
+            engine.WaitArrived(static_cast<const std::byte*>(host[i].const_data_ptr()),
+                               static_cast<int64_t>(host[i].nbytes()));
+        ASSERT_TRUE(arrived.ok()) << arrived.ToString();
+        EXPECT_TRUE(at::equal(host[i], before[i])) << "parameter " << i << ", step " << step;
+      }
+    }
+  });
+}
+
 }  // namespace
 }  // namespace keel::trainer
