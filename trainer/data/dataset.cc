@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "common/philox.h"
+#include "trainer/data/split.h"
 
 namespace keel::trainer {
 
@@ -28,14 +28,8 @@ Result<Dataset> Dataset::Load(const std::vector<std::string>& files, const Datas
   for (const std::string& path : files) {
     KEEL_RETURN_IF_ERROR(ReadRows(
         path, options.keys, tokenizer, [&](TokenRow row, const std::string& where) -> Status {
-          for (const int32_t token : row.tokens) {
-            if (token >= options.vocab_size) {
-              return Status(StatusCode::kInvalidData,
-                            fmt::format("{}: token {} is outside the model's vocabulary of {}; "
-                                        "choose the model's tokenizer or a larger vocab_size",
-                                        where, token, options.vocab_size));
-            }
-          }
+          const Status known = CheckTokens(row.tokens, options.vocab_size, where);
+          if (!known.ok()) return known;
           if (options.sft) {
             const auto limit = static_cast<size_t>(options.max_length) + 1;
             if (row.tokens.size() > limit) {
@@ -116,12 +110,7 @@ Dataset Dataset::SplitOff(double share, uint64_t seed) {
   Dataset apart;
   apart.tokens_ = tokens_;
   apart.learn_ = learn_;
-  const Philox rng(seed, kSplitStream);
-  std::vector<Entry> stay;
-  for (const Entry& entry : samples_) {
-    (rng.Uniform(static_cast<uint64_t>(entry.id)) < share ? apart.samples_ : stay).push_back(entry);
-  }
-  samples_ = std::move(stay);
+  apart.samples_ = keel::trainer::SplitOff(&samples_, share, seed, kSplitStream);
   Seal();
   apart.Seal();
   return apart;

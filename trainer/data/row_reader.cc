@@ -156,6 +156,32 @@ Result<TokenRow> RenderChat(const Json& list, const model::Tokenizer& tokenizer,
   return row;
 }
 
+Result<std::vector<int32_t>> PromptTokens(const Json& row, const std::string& key,
+                                          const model::Tokenizer& tokenizer,
+                                          const std::string& where) {
+  std::vector<int32_t> tokens;
+  if (row[key].is_array()) {
+    KEEL_ASSIGN_OR_RETURN(TokenRow chat, RenderChat(row[key], tokenizer, where, key, true));
+    tokens = std::move(chat.tokens);
+  } else {
+    KEEL_ASSIGN_OR_RETURN(const std::string text, GetString(row, key, where));
+    tokens = tokenizer.Encode(text);
+  }
+  if (!tokens.empty()) return tokens;
+  return Status(StatusCode::kInvalidData, where + ": the prompt is empty");
+}
+
+Status CheckTokens(std::span<const int32_t> tokens, int64_t vocab_size, const std::string& where) {
+  for (const int32_t token : tokens) {
+    if (token < vocab_size) continue;
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{}: token {} is outside the model's vocabulary of {}; choose the "
+                              "model's tokenizer or a larger vocab_size",
+                              where, token, vocab_size));
+  }
+  return Status::Ok();
+}
+
 Status ReadJsonLines(
     const std::string& path,
     const std::function<Status(const Json& object, const std::string& where)>& take) {

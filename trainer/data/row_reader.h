@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,14 @@ struct TokenRow {
 // messages.
 Result<TokenRow> RenderChat(const Json& messages, const model::Tokenizer& tokenizer,
                             const std::string& where, const std::string& key, bool open_answer);
+
+// A prompt from a key that holds text, taken as it stands, or messages, with an answer opened.
+// kInvalidData, also when it is empty.
+Result<std::vector<int32_t>> PromptTokens(const Json& row, const std::string& key,
+                                          const model::Tokenizer& tokenizer,
+                                          const std::string& where);
+// kInvalidData when a token is none of the model's.
+Status CheckTokens(std::span<const int32_t> tokens, int64_t vocab_size, const std::string& where);
 
 // Calls `take` with each line's object of a JSON Lines file, in order; blank lines are left out.
 // Errors as ReadRows.

@@ -6,7 +6,7 @@
 #include <span>
 #include <utility>
 
-#include "common/philox.h"
+#include "trainer/data/split.h"
 
 namespace keel::trainer::rl {
 
@@ -71,16 +71,8 @@ Result<PreferenceSet> PreferenceSet::Load(const std::vector<std::string>& files,
                                       options.chosen_key, options.rejected_key));
     }
     const int64_t id = rows++;
-    std::vector<int32_t> prompt;
-    if (row[options.prompt_key].is_array()) {
-      KEEL_ASSIGN_OR_RETURN(const TokenRow chat, RenderChat(row[options.prompt_key], tokenizer,
-                                                            where, options.prompt_key, true));
-      prompt = chat.tokens;
-    } else {
-      KEEL_ASSIGN_OR_RETURN(const std::string text, GetString(row, options.prompt_key, where));
-      prompt = tokenizer.Encode(text);
-    }
-    if (prompt.empty()) return Wrong(where, "the prompt is empty");
+    KEEL_ASSIGN_OR_RETURN(std::vector<int32_t> prompt,
+                          PromptTokens(row, options.prompt_key, tokenizer, where));
     KEEL_ASSIGN_OR_RETURN(auto chosen, ReadAnswer(row, options.chosen_key, tokenizer, where));
     KEEL_ASSIGN_OR_RETURN(auto rejected, ReadAnswer(row, options.rejected_key, tokenizer, where));
 
@@ -106,14 +98,8 @@ Result<PreferenceSet> PreferenceSet::Load(const std::vector<std::string>& files,
       chosen.resize(std::min(chosen.size(), answer_limit));
       rejected.resize(std::min(rejected.size(), answer_limit));
     }
-    for (const auto* tokens : {&prompt, &chosen, &rejected}) {
-      for (const int32_t token : *tokens) {
-        if (token >= options.vocab_size) {
-          return Wrong(where, fmt::format("token {} is outside the model's vocabulary of {}", token,
-                                          options.vocab_size));
-        }
-      }
-    }
+    for (const auto* tokens : {&prompt, &chosen, &rejected})
+      KEEL_RETURN_IF_ERROR(CheckTokens(*tokens, options.vocab_size, where));
     set.pairs_.push_back({id, Join(prompt, chosen), Join(prompt, rejected)});
     return Status::Ok();
   };
@@ -129,13 +115,7 @@ Result<PreferenceSet> PreferenceSet::Load(const std::vector<std::string>& files,
 
 PreferenceSet PreferenceSet::SplitOff(double share, uint64_t seed) {
   PreferenceSet apart;
-  const Philox rng(seed, kSplitStream);
-  std::vector<PreferencePair> stay;
-  for (PreferencePair& pair : pairs_) {
-    auto& to = rng.Uniform(static_cast<uint64_t>(pair.id)) < share ? apart.pairs_ : stay;
-    to.push_back(std::move(pair));
-  }
-  pairs_ = std::move(stay);
+  apart.pairs_ = keel::trainer::SplitOff(&pairs_, share, seed, kSplitStream);
   Seal();
   apart.Seal();
   return apart;

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "common/philox.h"
 #include "trainer/data/row_reader.h"
+#include "trainer/data/split.h"
 #include "trainer/rl/reward_rules.h"
 
 namespace keel::trainer::rl {
@@ -17,17 +17,11 @@ Status Wrong(const std::string& where, const std::string& text) {
   return Status(StatusCode::kInvalidData, fmt::format("{}: {}", where, text));
 }
 
-// The prompt's text and tokens from a key that holds text or messages.
 Status ReadPrompt(const Json& row, const std::string& key, const model::Tokenizer& tokenizer,
                   const std::string& where, Prompt& prompt) {
-  if (row[key].is_array()) {
-    KEEL_ASSIGN_OR_RETURN(const TokenRow chat, RenderChat(row[key], tokenizer, where, key, true));
-    prompt.tokens = chat.tokens;
-    prompt.text = tokenizer.Decode(chat.tokens);
-    return Status::Ok();
-  }
-  KEEL_ASSIGN_OR_RETURN(prompt.text, GetString(row, key, where));
-  prompt.tokens = tokenizer.Encode(prompt.text);
+  KEEL_ASSIGN_OR_RETURN(prompt.tokens, PromptTokens(row, key, tokenizer, where));
+  prompt.text =
+      row[key].is_string() ? row[key].get<std::string>() : tokenizer.Decode(prompt.tokens);
   return Status::Ok();
 }
 
@@ -83,14 +77,7 @@ Result<PromptSet> PromptSet::Load(const std::vector<std::string>& files,
   const auto take = [&](const Json& row, const std::string& where) -> Status {
     KEEL_ASSIGN_OR_RETURN(Prompt prompt, ReadPromptRow(row, options, tokenizer, where));
     prompt.id = rows++;
-    if (prompt.tokens.empty()) return Wrong(where, "the prompt is empty");
-    for (const int32_t token : prompt.tokens) {
-      if (token >= options.vocab_size) {
-        return Wrong(where, fmt::format("token {} is outside the model's vocabulary of {}; choose "
-                                        "the model's tokenizer or a larger vocab_size",
-                                        token, options.vocab_size));
-      }
-    }
+    KEEL_RETURN_IF_ERROR(CheckTokens(prompt.tokens, options.vocab_size, where));
     if (options.need_known_source && !RuleOfDataSource(prompt.data_source)) {
       return Wrong(where, fmt::format("{} '{}' has no rule: set reward.type, or name one of the "
                                       "known sources",
@@ -127,13 +114,7 @@ Result<PromptSet> PromptSet::Load(const std::vector<std::string>& files,
 
 PromptSet PromptSet::SplitOff(double share, uint64_t seed) {
   PromptSet apart;
-  const Philox rng(seed, kSplitStream);
-  std::vector<Prompt> stay;
-  for (Prompt& prompt : prompts_) {
-    auto& to = rng.Uniform(static_cast<uint64_t>(prompt.id)) < share ? apart.prompts_ : stay;
-    to.push_back(std::move(prompt));
-  }
-  prompts_ = std::move(stay);
+  apart.prompts_ = keel::trainer::SplitOff(&prompts_, share, seed, kSplitStream);
   Seal();
   apart.Seal();
   return apart;
