@@ -106,6 +106,34 @@ class Resume(RlJob):
         )  # fmt: skip
 
 
+class LostInSync(RlJob):
+    """A rank that dies or hangs while weights are on their way: the others say so in time, and nothing is lost."""
+
+    DEADLINE_S = 5
+
+    def test_the_job_ends_with_the_reason_and_goes_on_later(self):
+        changes = {"megatron": TP2_PP2, "trainer__save_freq": 2, "trainer__deadline_seconds": self.DEADLINE_S}
+        self.train(self.rl("straight", **changes), ranks=4)
+        expected = self.stable("straight"), self.digests("straight", 6)
+        for mode, action, said in [
+            ("in_place", "kill", ["rank 1 was killed by SIGKILL at step 3 (sync)", "lost a peer"]),
+            ("staged", "stop", [f"took longer than {self.DEADLINE_S} s", "at step 3 (sync)"]),
+        ]:
+            with self.subTest(mode=mode, action=action):
+                config = self.rl(f"lost-{mode}", actor_rollout_ref__rollout__weight_sync=mode, **changes)
+                os.environ["KEEL_FAILPOINT"] = f"sync.round:1:4:{action}"  # the first is before step 1
+                self.addCleanup(os.environ.pop, "KEEL_FAILPOINT", None)
+                ended = harness.keel(*self.command(config, 4))
+                del os.environ["KEEL_FAILPOINT"]
+                self.assertNotEqual(ended.returncode, 0)
+                for words in ["weight sync: all-to-all in group world on rank", *said]:
+                    self.assertIn(words, ended.stdout + ended.stderr)
+                # The step whose weights never came did not happen.
+                self.assertEqual(sorted(self.steps(f"lost-{mode}")), [1, 2])
+                self.train(config, ranks=4)
+                self.assertEqual((self.stable(f"lost-{mode}"), self.digests(f"lost-{mode}", 6)), expected)
+
+
 class NothingChanges(RlJob):
     def run_of(self, name, ranks=1, **changes):
         self.train(self.rl(name, **{"trainer__save_freq": 6, **changes}), ranks=ranks)
@@ -231,6 +259,13 @@ class Refusals(RlJob):
                 done = harness.keel(*self.command(self.rl("refused", **changes), 1))
                 self.assertIn(done.returncode, (64, 65, 78), done.stderr[-2000:])
                 self.assertIn(text, done.stderr)
+
+    def test_more_rollout_ranks_than_key_value_heads(self):
+        config = self.rl("refused", megatron=TP2_PP2, actor_rollout_ref__rollout__tensor_model_parallel_size=4)
+        done = harness.keel(*self.command(config, 4))
+        self.assertEqual(done.returncode, 78, done.stderr[-2000:])
+        self.assertIn("actor_rollout_ref.rollout", done.stderr)
+        self.assertIn("num_key_value_heads", done.stderr)
 
 
 if __name__ == "__main__":
