@@ -6,6 +6,7 @@
 #include <cstring>
 #include <deque>
 #include <map>
+#include <memory>
 #include <set>
 #include <utility>
 
@@ -131,7 +132,8 @@ void WeightSync::CutIntoRounds(const TransferPlan& plan,
                 transfer.destination_shard,
                 transfer.box,
                 transfer.box.elements() * element_size,
-                0};
+                0,
+                -1};
     if (transfer.source == transfer.destination) {
       if (transfer.source == world_.rank()) local_.push_back(piece);
       continue;
@@ -150,6 +152,7 @@ void WeightSync::CutIntoRounds(const TransferPlan& plan,
   std::vector<std::pair<int, int>> pairs;
   for (const auto& [pair, pieces] : waiting) pairs.push_back(pair);
   const auto world = static_cast<size_t>(world_.size());
+  int64_t messages = 0;
   for (size_t turn = 0; !pairs.empty(); ++turn) {
     std::vector<int64_t> sent(world, 0), received(world, 0);
     Round round;
@@ -171,13 +174,14 @@ void WeightSync::CutIntoRounds(const TransferPlan& plan,
           StatusCode::kConfig,
           fmt::format("a bucket of {} bytes is too small to sync weights", options_.bucket_bytes));
     }
-    const auto me = static_cast<size_t>(world_.rank());
-    most_sent_ = std::max(most_sent_, sent[me]);
-    most_received_ = std::max(most_received_, received[me]);
     std::erase_if(pairs, [&](const auto& pair) { return waiting[pair].empty(); });
     std::stable_sort(round.begin(), round.end(), [](const Piece& a, const Piece& b) {
       return std::pair(a.source, a.destination) < std::pair(b.source, b.destination);
     });
+    for (Piece& piece : round) {
+      if (options_.device.is_cpu() && piece.bytes >= options_.direct_bytes)
+        piece.message = messages++;
+    }
     rounds_.push_back(std::move(round));
   }
 }
@@ -198,44 +202,99 @@ at::Tensor WeightSync::ViewOf(const ShardTable& table, int shard_index, const Bo
       [](void*) {}, options, options_.device);
 }
 
+std::pair<int64_t, int64_t> WeightSync::BufferBytes(const ShardTable& trainer,
+                                                    const ShardTable& rollout) const {
+  const int me = world_.rank();
+  int64_t most_sent = 0;
+  int64_t most_received = 0;
+  for (const Round& round : rounds_) {
+    int64_t sent = 0;
+    int64_t received = 0;
+    const auto needs = [&](const Piece& piece, const ShardTable& table, int shard) {
+      return piece.message < 0 || !ViewOf(table, shard, piece.box).is_contiguous();
+    };
+    for (const Piece& piece : round) {
+      if (piece.source == me && needs(piece, trainer, piece.source_shard)) sent += piece.slot;
+      if (piece.destination == me && needs(piece, rollout, piece.destination_shard))
+        received += piece.slot;
+    }
+    most_sent = std::max(most_sent, sent);
+    most_received = std::max(most_received, received);
+  }
+  return {most_sent, most_received};
+}
+
+int WeightSync::TagOf(const Piece& piece) const {
+  constexpr int64_t kMessages = int64_t{1} << 20;
+  return static_cast<int>((runs_ % 1024) * kMessages + piece.message % kMessages);
+}
+
 void WeightSync::Exchange(const Round& round, const ShardTable& trainer, const ShardTable& rollout,
                           const at::Tensor& in, const at::Tensor& out, WeightSyncReport* report) {
   const auto world = static_cast<size_t>(world_.size());
   const int me = world_.rank();
   // Pieces of every dtype lie behind one another, each as if it were a tensor of its own.
-  const auto slot = [](const at::Tensor& buffer, int64_t at, int64_t bytes,
+  const auto slot = [](const at::Tensor& buffer, int64_t at, const Piece& piece,
                        const at::Tensor& view) {
-    return buffer.narrow(0, at, bytes).view(view.scalar_type()).view(view.sizes());
+    return buffer.narrow(0, at, piece.bytes).view(view.scalar_type()).view(view.sizes());
   };
-  // 1. Pack.
-  std::vector<int64_t> out_sizes(world, 0), in_sizes(world, 0);
+  const auto as_bytes = [](const at::Tensor& run) { return run.view({-1}).view(at::kByte); };
+  std::vector<std::pair<at::Tensor, at::Tensor>> unpacked;  // to, from
   int64_t sent = 0;
   int64_t received = 0;
+
+  // 1. What goes by all-to-all, packed in the order of peers.
+  std::vector<int64_t> out_sizes(world, 0), in_sizes(world, 0);
+  bool together = false;
   for (const Piece& piece : round) {
+    if (piece.source == me) report->sent_bytes += piece.bytes;
+    if (piece.message >= 0) continue;
+    together = true;
     if (piece.source == me) {
       const at::Tensor view = ViewOf(trainer, piece.source_shard, piece.box);
-      slot(in, sent, piece.bytes, view).copy_(view);
+      slot(in, sent, piece, view).copy_(view);
       in_sizes[static_cast<size_t>(piece.destination)] += piece.slot;
       sent += piece.slot;
-      report->sent_bytes += piece.bytes;
     }
     if (piece.destination == me) {
+      const at::Tensor view = ViewOf(rollout, piece.destination_shard, piece.box);
+      unpacked.emplace_back(view, slot(out, received, piece, view));
       out_sizes[static_cast<size_t>(piece.source)] += piece.slot;
       received += piece.slot;
     }
   }
-  // 2. The wire.
   const at::Tensor packed = in.narrow(0, 0, sent);
   at::Tensor arrived = out.narrow(0, 0, received);
-  world_.AllToAllAsync(arrived, packed, out_sizes, in_sizes)->Wait();
-  // 3. Unpack.
-  int64_t at = 0;
+
+  // 2. Messages: all receives are posted before the first send.
+  std::vector<std::unique_ptr<parallel::Work>> works;
   for (const Piece& piece : round) {
-    if (piece.destination != me) continue;
-    at::Tensor view = ViewOf(rollout, piece.destination_shard, piece.box);
-    view.copy_(slot(arrived, at, piece.bytes, view));
-    at += piece.slot;
+    if (piece.message < 0 || piece.destination != me) continue;
+    at::Tensor into = ViewOf(rollout, piece.destination_shard, piece.box);
+    if (!into.is_contiguous()) {
+      const at::Tensor view = into;
+      into = slot(out, received, piece, view);
+      unpacked.emplace_back(view, into);
+      received += piece.slot;
+    }
+    at::Tensor bytes = as_bytes(into);
+    works.push_back(world_.RecvAsync(bytes, piece.source, TagOf(piece)));
   }
+  for (const Piece& piece : round) {
+    if (piece.message < 0 || piece.source != me) continue;
+    at::Tensor from = ViewOf(trainer, piece.source_shard, piece.box);
+    if (!from.is_contiguous()) {
+      const at::Tensor view = from;
+      from = slot(in, sent, piece, view).copy_(view);
+      sent += piece.slot;
+    }
+    works.push_back(world_.SendAsync(as_bytes(from), piece.destination, TagOf(piece)));
+  }
+  if (together) works.push_back(world_.AllToAllAsync(arrived, packed, out_sizes, in_sizes));
+  for (const auto& work : works) work->Wait();
+
+  // 3. Unpack what was not received in place.
+  for (const auto& [to, from] : unpacked) to.copy_(from);
   ++report->rounds;
 }
 
@@ -289,6 +348,7 @@ Result<WeightSyncReport> WeightSync::Run(const ShardTable& trainer, const ShardT
   const at::NoGradGuard no_grad;
   const Stopwatch watch;
   WeightSyncReport report;
+  ++runs_;
   try {
     for (const Piece& piece : local_) {
       const at::Tensor from = ViewOf(trainer, piece.source_shard, piece.box);
@@ -299,9 +359,10 @@ Result<WeightSyncReport> WeightSync::Run(const ShardTable& trainer, const ShardT
     }
     {
       const auto bytes = at::TensorOptions().dtype(at::kByte).device(options_.device);
-      const at::Tensor in = at::empty({most_sent_}, bytes);
-      const at::Tensor out = at::empty({most_received_}, bytes);
-      report.buffer_bytes = most_sent_ + most_received_;
+      const auto [sent, received] = BufferBytes(trainer, rollout);
+      const at::Tensor in = at::empty({sent}, bytes);
+      const at::Tensor out = at::empty({received}, bytes);
+      report.buffer_bytes = sent + received;
       for (const Round& round : rounds_) {
         ThrowIfError(FailPoint("sync.round"));
         Exchange(round, trainer, rollout, in, out, &report);

@@ -2,15 +2,17 @@
 // arrived.
 //
 // The plan is made once from all ranks' shard tables; each Run replays it in rounds of bounded
-// memory. What a rank holds itself is copied there; the rest goes by all-to-all. Afterwards the
-// digest of every full tensor is taken from the receivers' memory and compared with the trainer's.
-// Used from one thread; everything is collective over the world group.
+// memory. What a rank holds itself is copied there; the rest goes by all-to-all, and large pieces
+// in host memory by messages of their own, straight from and into the weights where those are one
+// run of memory. Afterwards the digest of every full tensor is taken from the receivers' memory and
+// compared with the trainer's. Used from one thread; everything is collective over the world group.
 #pragma once
 
 #include <ATen/ATen.h>
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/shard_table.h"
@@ -24,6 +26,8 @@ struct WeightSyncOptions {
   // Of what a rank sends, and of what it receives, in one round: two such buffers are all the
   // memory that a sync takes. Larger tensors go in pieces.
   int64_t bucket_bytes = int64_t{2048} << 20;
+  // Pieces of so many bytes or more are messages of their own. Host memory alone.
+  int64_t direct_bytes = int64_t{256} << 10;
   at::Device device = at::kCPU;  // of the views
 };
 
@@ -66,14 +70,20 @@ class WeightSync {
     int destination_shard = 0;
     Box box;
     int64_t bytes = 0;
-    int64_t slot = 0;  // bytes in a buffer: `bytes`, aligned for every dtype
+    int64_t slot = 0;      // bytes in a buffer: `bytes`, aligned for every dtype
+    int64_t message = -1;  // number of its own message; -1: it goes by all-to-all
   };
   using Round = std::vector<Piece>;  // by source, then destination, then plan order
 
   void CutIntoRounds(const TransferPlan& plan, const std::vector<ShardTable>& destinations);
+  // Bytes of buffers for what this rank sends, and receives, in any round.
+  std::pair<int64_t, int64_t> BufferBytes(const ShardTable& trainer,
+                                          const ShardTable& rollout) const;
   // `in` and `out` are the buffers of all rounds.
   void Exchange(const Round& round, const ShardTable& trainer, const ShardTable& rollout,
                 const at::Tensor& in, const at::Tensor& out, WeightSyncReport* report);
+  // Unlike those of a run that failed.
+  int TagOf(const Piece& piece) const;
   at::Tensor ViewOf(const ShardTable& table, int shard, const Box& box) const;
   // This rank's share of the sums, [tensors] of `names_`.
   void AddDigests(const ShardTable& assigned, const ShardTable& views, int64_t* sums) const;
@@ -91,8 +101,7 @@ class WeightSync {
   ShardTable rollout_share_;        // the same over the ranks of its replica
   std::vector<Piece> local_;
   std::vector<Round> rounds_;
-  int64_t most_sent_ = 0;  // by this rank in a round, in slots
-  int64_t most_received_ = 0;
+  int64_t runs_ = 0;
 };
 
 }  // namespace keel::trainer

@@ -6,8 +6,10 @@
 
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/tensor_digest.h"
@@ -51,12 +53,14 @@ TrainEngineOptions Training(const Case& c, OffloadOptions offload = {}) {
   return options;
 }
 
-RolloutModelOptions Rollout(const Case& c, int64_t bucket = 4096) {
+// `direct`: the smallest piece that is a message of its own.
+RolloutModelOptions Rollout(const Case& c, int64_t bucket = 4096, int64_t direct = 1 << 20) {
   RolloutModelOptions options;
   options.tp = c.rollout_tp;
   options.engine.max_model_len = 48;
   options.engine.scheduler.max_num_seqs = 4;
   options.sync.bucket_bytes = bucket;
+  options.sync.direct_bytes = direct;
   return options;
 }
 
@@ -157,24 +161,33 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{2, 1, 2, 2, false, model::Family::kLlama, at::kBFloat16}),
     NameOf);
 
+// However it is cut, and whatever goes by messages of its own: into the same cut of tensors, where
+// messages come from and go into the weights, and into another, where they are packed on one side.
 TEST(WeightSync, AnyBucketGivesTheSameBytes) {
-  const Case c{2, 1, 2, 2};
-  std::mutex mutex;
-  std::vector<Whole> results;
-  for (const int64_t bucket : {int64_t{64}, int64_t{1} << 20, int64_t{1} << 40}) {
-    Whole& result = results.emplace_back();
-    RunRanks(c.tp, c.dp, c.pp, [&](parallel::ParallelContext& context) {
-      TrainEngine engine(context, TinyConfig(false, c.family), Training(c));
-      engine.Initialize(5);
-      RolloutModel model(context, TinyConfig(false, c.family), engine, Rollout(c, bucket));
-      const WeightUpdate update = model.Update();
-      EXPECT_LE(update.sync.buffer_bytes, 2 * bucket);
-      const std::lock_guard lock(mutex);
-      Paste(model.Table(), &result);
-    });
+  for (const Case& c : {Case{2, 1, 2, 2}, Case{2, 1, 2, 1}, Case{1, 1, 2, 2}}) {
+    std::mutex mutex;
+    std::vector<Whole> results;
+    for (const int64_t bucket : {int64_t{64}, int64_t{1} << 20, int64_t{1} << 40}) {
+      for (const int64_t direct : {int64_t{1}, int64_t{1000}}) {
+        Whole& result = results.emplace_back();
+        RunRanks(c.tp, c.dp, c.pp, [&](parallel::ParallelContext& context) {
+          TrainEngine engine(context, TinyConfig(false, c.family), Training(c));
+          engine.Initialize(5);
+          RolloutModel model(context, TinyConfig(false, c.family), engine,
+                             Rollout(c, bucket, direct));
+          model.Corrupt();
+          const WeightUpdate update = model.Update();
+          EXPECT_LE(update.sync.buffer_bytes, 2 * bucket);
+          if (c.rollout_tp == c.tp && direct == 1) {
+            EXPECT_EQ(update.sync.buffer_bytes, 0);
+          }
+          const std::lock_guard lock(mutex);
+          Paste(model.Table(), &result);
+        });
+      }
+    }
+    for (const Whole& result : results) EXPECT_EQ(result, results[0]);
   }
-  EXPECT_EQ(results[0], results[1]);
-  EXPECT_EQ(results[0], results[2]);
 }
 
 TEST(WeightSync, OffloadedWeightsGoBackAndNothingElseMoves) {
@@ -239,12 +252,29 @@ class FaultyGroup final : public parallel::ProcessGroup {
     }
     return work;
   }
+  // Flips a bit of what has arrived.
+  class Flipping final : public parallel::Work {
+   public:
+    Flipping(std::unique_ptr<parallel::Work> work, at::Tensor bytes)
+        : work_(std::move(work)), bytes_(std::move(bytes)) {}
+    void Wait() override {
+      work_->Wait();
+      bytes_[bytes_.numel() / 2].bitwise_xor_(8);
+    }
+
+   private:
+    std::unique_ptr<parallel::Work> work_;
+    at::Tensor bytes_;
+  };
   void Broadcast(at::Tensor& t, int root) override { inner_.Broadcast(t, root); }
   std::unique_ptr<parallel::Work> SendAsync(const at::Tensor& t, int peer, int tag) override {
     return inner_.SendAsync(t, peer, tag);
   }
   std::unique_ptr<parallel::Work> RecvAsync(at::Tensor& t, int peer, int tag) override {
-    return inner_.RecvAsync(t, peer, tag);
+    const bool now = fault_ == Fault::kFlip && left_-- == 0;
+    auto work = inner_.RecvAsync(t, peer, tag);
+    if (!now || rank() != 0) return work;
+    return std::make_unique<Flipping>(std::move(work), t);
   }
   void Barrier() override { inner_.Barrier(); }
   void Shutdown() override { inner_.Shutdown(); }
@@ -255,14 +285,14 @@ class FaultyGroup final : public parallel::ProcessGroup {
   int left_ = 0;
 };
 
-void FailsAndRecovers(bool staged, FaultyGroup::Fault fault, int round) {
+void FailsAndRecovers(bool staged, FaultyGroup::Fault fault, int round, int64_t direct = 1 << 20) {
   SCOPED_TRACE(::testing::Message() << "staged " << staged << ", round " << round);
   const Case c{2, 1, 2, 2};
   RunRanks(c.tp, c.dp, c.pp, [&](parallel::ParallelContext& context) {
     TrainEngine engine(context, TinyConfig(false, c.family), Training(c));
     engine.Initialize(5);
     FaultyGroup group(context.world());
-    RolloutModelOptions options = Rollout(c);
+    RolloutModelOptions options = Rollout(c, 4096, direct);
     options.staged = staged;
     options.sync_group = &group;
     RolloutModel model(context, TinyConfig(false, c.family), engine, options);
@@ -304,6 +334,8 @@ void FailsAndRecovers(bool staged, FaultyGroup::Fault fault, int round) {
 TEST(WeightSync, AFlippedBitIsFoundAndNamed) {
   FailsAndRecovers(true, FaultyGroup::Fault::kFlip, 0);
   FailsAndRecovers(false, FaultyGroup::Fault::kFlip, 2);
+  FailsAndRecovers(true, FaultyGroup::Fault::kFlip, 5, 1);
+  FailsAndRecovers(false, FaultyGroup::Fault::kFlip, 0, 1);
 }
 
 TEST(WeightSync, ALostPeerLeavesTheOldVersionOrARefusal) {
