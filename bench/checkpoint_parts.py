@@ -11,6 +11,7 @@ import paired
 from checkpoint_settings import SETTINGS, Workers
 
 COMMITS = 1000
+LOADS = 5  # into each layout, in a turn
 CAP = 64 << 20  # of a rank
 INDEX_BOXES = 1_000_000
 
@@ -91,19 +92,31 @@ def turn(worker, keel, args):
             "ranks": saves,
         }
     if "load" in args.only:
-        cold = worker.slowest("load rows")  # and fills the page cache
-        sample["load"] = {"cold_s": cold}
-        for how in ["rows", "columns"] + (["uneven"] if worker is keel else []):
-            answers = worker.ask(f"load {how}")
-            known = [answer["seconds"] for answer in answers]
-            sample["load"][how] = None if None in known else max(known)
-            sample["load"][f"{how}_ranks"] = answers
-        if worker is keel:
-            answers = worker.ask("read_limit")
-            sample["load"]["read_and_hash_s"] = max(answer["seconds"] for answer in answers)
+        sample["load"] = loads(worker, worker is keel)
     worker.ask("forget")
     sample["limits"] = {how: keel.slowest(f"write_limit {how}") for how in ["direct", "buffered"]}
     return sample
+
+
+def loads(worker, ours):
+    """Medians of several loads into each layout, and of the limits, in turns: one alone says little."""
+    found = {"cold_s": worker.slowest("load rows")}  # and fills the page cache
+    asked = {how: f"load {how}" for how in ["rows", "columns"]}
+    if ours:
+        asked["uneven"] = "load uneven"
+        asked |= {f"read_and_hash_{into}_s": f"read_limit {into}" for into in ["memory", "buffer"]}
+    seconds, answers = collections.defaultdict(list), collections.defaultdict(list)
+    for _ in range(LOADS):
+        for what, command in asked.items():
+            if None in seconds[what]:
+                continue  # this system cannot
+            answers[what].append(worker.ask(command))
+            known = [answer["seconds"] for answer in answers[what][-1]]
+            seconds[what].append(None if None in known else max(known))
+    for what, samples in seconds.items():
+        found[what] = None if None in samples else statistics.median(samples)
+        found[f"{what}_samples"] = answers[what]
+    return found
 
 
 def per_step(answers):
@@ -155,9 +168,10 @@ def compare(rounds, args):
     if "load" in args.only:
         theirs = of_side(rounds, "B")
         result["load"] = paired.compare(rounds, lambda x: 1 / x["load"]["rows"])
-        result["load"]["keel_of_read_and_hash"] = paired.summarize(
-            [x["load"]["read_and_hash_s"] / x["load"]["rows"] for x in ours]
-        )
+        for into in ["memory", "buffer"]:
+            result["load"][f"keel_of_read_and_hash_{into}"] = paired.summarize(
+                [x["load"][f"read_and_hash_{into}_s"] / x["load"]["rows"] for x in ours]
+            )
         for name, samples in [("keel", ours), ("peer", theirs)]:
             result["load"][name + "_gb_per_s"] = statistics.median(
                 x["durable"]["bytes"] / 1e9 / x["load"]["rows"] for x in samples

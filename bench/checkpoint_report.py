@@ -88,8 +88,8 @@ def setting_bars(name, pairs):
         ratio = load["dcp-save"]["ratio"]
         found.append(bar("verified load, rate over dcp.load's", ">= 2.5", text(ratio), ratio["low"] >= 2.5, name, unsteady(load["dcp-save"])))
     if load:
-        limit = pooled([x["keel_of_read_and_hash"] for x in load.values()])
-        found.append(bar("verified load, of read and hash", ">= 0.6", text(limit), limit["median"] >= 0.6, name))
+        limit = pooled([x["keel_of_read_and_hash_memory"] for x in load.values()])
+        found.append(bar("verified load, of reading and hashing into memory", ">= 0.6", text(limit), limit["median"] >= 0.6, name))
         for how in ["columns", "uneven"]:
             key = f"keel_{how}_to_rows"
             if all(key in x for x in load.values()):
@@ -177,7 +177,10 @@ def markdown(report):
         " ratio of neighbouring turns of one side and must hold 1. The disk's limit is the faster of O_DIRECT writes and of"
         " buffered writes with fsync, of as many bytes by as many processes, measured after each turn. Time lost: that of the"
         " steps with a save in them, less as many times a step's before and after; the time that steps without a save \"lose\""
-        " by the same reckoning is the noise. Every sample is in the JSON file beside this page.",
+        " by the same reckoning is the noise. A load is timed from memory (page cache) as the median of several in a turn. Reading and"
+        " hashing is the plainest loop over the same files by as many threads: into as much memory as they take, which a load's"
+        " bytes have to reach too, and through one buffer that never leaves the caches, which no load can equal. Into another layout:"
+        " the time over that into the same layout. Every sample is in the JSON file beside this page.",
         "",
     ]  # fmt: skip
     return "\n".join(lines)
@@ -215,15 +218,16 @@ def setting_tables(name, pairs):
             )
     if any("load" in pair for pair in pairs.values()):
         lines += [
-            "", "| peer | load, keel over peer | control | keel GB/s, verified | peer GB/s | keel of read and hash | into columns, keel | peer |",
-            "|---|---|---|---|---|---|---|---|",
+            "", "| peer | load, keel over peer | control | keel GB/s, verified | peer GB/s | keel of read and hash | through one buffer | into columns, keel | peer | uneven, keel |",
+            "|---|---|---|---|---|---|---|---|---|---|",
         ]  # fmt: skip
         for peer, pair in pairs.items():
             x = pair["load"]
-            columns = [text(x[key]) if (key := f"{side}_columns_to_rows") in x else "-" for side in ["keel", "peer"]]
+            others = ["keel_columns", "peer_columns", "keel_uneven"]
+            other = [text(x[f"{one}_to_rows"]) if f"{one}_to_rows" in x else "-" for one in others]
             lines.append(
                 f"| {peer} | **{text(x['ratio'])}** | {control(x)} | {x['keel_gb_per_s']:.2f} |"
-                f" {x['peer_gb_per_s']:.2f} | {text(x['keel_of_read_and_hash'])} | {columns[0]} | {columns[1]} |"
+                f" {x['peer_gb_per_s']:.2f} | {text(x['keel_of_read_and_hash_memory'])} | {text(x['keel_of_read_and_hash_buffer'])} | {' | '.join(other)} |"
             )
     return lines
 

@@ -88,7 +88,7 @@ class Worker {
         {"commits", [&] { return Commits(std::stoll(argument)); }},
         {"commit_floor", [&] { return CommitFloor(std::stoll(argument)); }},
         {"write_limit", [&] { return WriteLimit(argument == "direct"); }},
-        {"read_limit", [&] { return ReadLimit(); }},
+        {"read_limit", [&] { return ReadLimit(argument == "memory"); }},
     };
     const auto command = commands.find(name);
     if (command == commands.end()) return {{"error", "unknown command " + line}};
@@ -270,8 +270,9 @@ class Worker {
     return {{"seconds", *seconds}, {"bytes", bytes}};
   }
 
-  // The newest checkpoint's files, shared out among the ranks.
-  Json ReadLimit() {
+  // The newest checkpoint's files, shared out among the ranks; read to as much memory as they take,
+  // or to one buffer.
+  Json ReadLimit(bool memory) {
     const std::string directory = checkpoint::StepDirectory(saves_);
     const checkpoint::StepReader reader =
         ValueOrThrow(checkpoint::StepReader::Open(*fs_, directory));
@@ -280,7 +281,8 @@ class Worker {
       paths.push_back(fmt::format("{}/{}", directory, reader.index().file(f).path));
     }
     group_->Barrier();
-    const ReadTotal total = ValueOrThrow(ReadAndHash(*fs_, paths, options_.load_threads));
+    const ReadTotal total = ValueOrThrow(ReadAndHash(
+        *fs_, paths, options_.load_threads, memory ? ReadTarget::kMemory : ReadTarget::kBuffer));
     return {{"seconds", total.seconds}, {"bytes", total.bytes}};
   }
 

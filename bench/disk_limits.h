@@ -23,9 +23,11 @@ struct ReadTotal {
   int64_t bytes = 0;
   double seconds = 0;
 };
-// Reads these files in blocks of 4 MiB into one small buffer per thread, and hashes each block
-// (XXH3-128).
+// Where bytes that are read end up: in one small buffer per thread, which stays in the caches, or
+// in as much memory as there are bytes, as a load's have to.
+enum class ReadTarget { kBuffer, kMemory };
+// Reads these files block by block and hashes each block (XXH3-128). Memory is touched before.
 Result<ReadTotal> ReadAndHash(const FileSystem& fs, const std::vector<std::string>& paths,
-                              int threads);
+                              int threads, ReadTarget target);
 
 }  // namespace keel::bench

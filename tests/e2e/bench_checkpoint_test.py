@@ -66,6 +66,17 @@ class Workers(unittest.TestCase):
                 loaded = ranks_of_two.ask(f"load {cut}")
                 self.assertEqual(sum(x["bytes"] for x in loaded), sum(x["bytes"] for x in ranks_of_two.ready))
 
+    def test_the_limits_read_what_a_load_reads(self):
+        ranks_of_two = self.start(2)
+        ranks_of_two.ask("open")
+        ranks_of_two.ask("save")
+        state = sum(x["bytes"] for x in ranks_of_two.ready)
+        for into in ("memory", "buffer"):
+            with self.subTest(into):
+                read = sum(x["bytes"] for x in ranks_of_two.ask(f"read_limit {into}"))
+                self.assertGreaterEqual(read, state)
+                self.assertLess(read, 1.01 * state)
+
     def test_the_cap_holds_what_the_staging_keeps(self):
         cap = 8 << 20
         one_rank = self.start(1, "--host-memory-cap", str(cap))
