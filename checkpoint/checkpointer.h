@@ -83,6 +83,8 @@ struct LoadRequest {
   // Over which the ranks hand each other what they read, so that each byte is read once. Null on
   // any rank: each reads what it needs.
   PeerChannel* channel = nullptr;
+  // Ranks of one host read each other's memory instead, where the kernel lets them.
+  bool share_memory = true;
   // Values go straight to their places, before all has been verified: half of the memory, a
   // fraction of the time. For a caller that ends when the load fails, as a run at its start: the
   // views then hold parts of several steps. Every checkpoint that is tried overwrites what was

@@ -526,8 +526,10 @@ Status Loader::Read(const LoadRequest& request, Attempt* attempt, LoadRecord* re
   const int rank = coordinator_.rank();
   if (schedule.exchange) {
     const int64_t in_a_round = 16 * reader.index().chunk_bytes();
-    SharedReader shared(reader, *attempt->plan, schedule, *request.channel, options_.threads,
-                        WithDiskTime(options_.deadline, in_a_round));
+    SharedReader shared(reader, *attempt->plan, schedule, *request.channel,
+                        {.threads = options_.threads,
+                         .share_memory = request.share_memory,
+                         .deadline = WithDiskTime(options_.deadline, in_a_round)});
     SharedReadResult result = shared.Run();
     record->bytes = result.stats.bytes;
     record->received = result.stats.received;

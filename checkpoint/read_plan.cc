@@ -4,10 +4,11 @@
 #include <fnmatch.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <numeric>
 #include <set>
+
+#include "common/stream_copy.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -75,13 +76,23 @@ BoxRuns ReadPlan::RunsOf(const Piece& piece) const {
 
 void ReadPlan::Scatter(int file, int64_t begin, std::span<const std::byte> bytes) const {
   const int64_t end = begin + static_cast<int64_t>(bytes.size());
+  StreamCopy copy;  // the state is large, and is not looked at until all of it is there
   pieces_.ForEachIn(file, begin, end, [&](const Piece& piece) {
     const int64_t base = BaseOf(piece);
     std::byte* const target = TargetOf(piece);
     RunsOf(piece).ForEach(begin - base, end - base, [&](int64_t from, int64_t to, int64_t size) {
-      std::memcpy(target + to, bytes.data() + (base + from - begin), static_cast<size_t>(size));
+      copy(target + to, bytes.data() + (base + from - begin), size);
     });
   });
+}
+
+int64_t ReadPlan::BytesIn(int file, int64_t begin, int64_t end) const {
+  int64_t bytes = 0;
+  pieces_.ForEachIn(file, begin, end, [&](const Piece& piece) {
+    const int64_t base = BaseOf(piece);
+    bytes += RunsOf(piece).Within(begin - base, end - base).bytes;
+  });
+  return bytes;
 }
 
 std::byte* ReadPlan::WholeTarget(int file, int64_t begin, int64_t end) const {

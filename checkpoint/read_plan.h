@@ -49,6 +49,8 @@ class ReadPlan {
 
   // Copies what is wanted of `bytes`, which begin at `begin` of a file.
   void Scatter(int file, int64_t begin, std::span<const std::byte> bytes) const;
+  // How many of bytes [begin, end) of a file are wanted.
+  int64_t BytesIn(int file, int64_t begin, int64_t end) const;
   // Where bytes [begin, end) of a file go, when they are all wanted, once, and stay together; null
   // otherwise.
   std::byte* WholeTarget(int file, int64_t begin, int64_t end) const;

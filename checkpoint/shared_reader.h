@@ -1,17 +1,23 @@
 // SharedReader: a checkpoint is read once by all ranks together, and each gets what it needs.
 //
 // A rank reads the chunks that the schedule gives it, verifies them, keeps its own part and hands
-// the others theirs, in rounds of bounded memory: while one round is under way, the next is read.
-// One per load and rank.
+// on the rest: near peers copy theirs out of its memory (chunk_ring.h), far ones get theirs over
+// the channel (far_exchange.h). One per load and rank.
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string_view>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <thread>
 #include <vector>
 
+#include "checkpoint/chunk_ring.h"
+#include "checkpoint/far_exchange.h"
 #include "checkpoint/peer_channel.h"
 #include "checkpoint/read_plan.h"
 #include "checkpoint/read_schedule.h"
@@ -20,53 +26,100 @@
 
 namespace keel::checkpoint {
 
+struct SharedReadOptions {
+  int threads = 2;           // that read, verify and copy
+  bool share_memory = true;  // with near peers; false: all that is exchanged goes over the channel
+  std::chrono::milliseconds deadline{120'000};  // of every wait for a peer
+};
+
 struct SharedReadResult {
   ReadStats stats;
   // This rank's own failure: damage in what it read, or a peer that is gone.
   Status status;
-  bool peer_lost = false;  // `status` is the channel's, which is broken now
+  bool peer_lost = false;  // `status` says who; the channel is of no use any more
   bool peer_stopped =
       false;  // another rank failed and says why elsewhere; nothing here is complete
 };
 
 class SharedReader {
  public:
-  // All must outlive this. `deadline`: of every exchange with peers.
+  // All must outlive this.
   SharedReader(const StepReader& reader, const ReadPlan& plan, const ReadSchedule& schedule,
-               PeerChannel& channel, int threads, std::chrono::milliseconds deadline);
+               PeerChannel& channel, const SharedReadOptions& options);
   ~SharedReader();
 
   // Collective. A failure on one rank ends the work of all, without a hang.
   SharedReadResult Run();
 
  private:
-  struct Given;
-  struct Round;
-  struct PeerNeeds;
-  struct Incoming;
+  // Numbers from 0 on that are done in any order.
+  class Prefix {
+   public:
+    // Counts one as done. Returns how many there are without a gap.
+    int64_t Add(int64_t number);
 
-  Status ExchangeNeeds();
-  Status ParseNeeds(int peer, std::string_view text);
-  void LayOut(size_t number, Round* round);
-  bool SameNeeds(size_t a, size_t b, ChunkId id) const;
-  Status ReadRound(Round* round);
-  Status ExchangeRound(size_t number, Round* round, bool* stop);
+   private:
+    int64_t count_ = 0;
+    std::set<int64_t> later_;
+  };
+  // A near peer, and what this rank takes from it.
+  struct Source {
+    int peer = 0;
+    std::vector<int64_t> wanted;  // of the peer's chunks, by number
+    size_t next = 0;              // of these
+    Prefix taken;
+    // How many of the peer's `all` chunks are of no use here once `done` of the wanted are there.
+    int64_t NeedsNoMore(size_t done, size_t all) const {
+      return done < wanted.size() ? wanted[done] : static_cast<int64_t>(all);
+    }
+    // For whether it lives.
+    uint64_t beats = 0;
+    std::chrono::nanoseconds silent{0};
+  };
+  enum class Work { kDone, kNone, kOver };
+
+  Status Begin(bool share);
+  void Rounds(std::vector<std::thread>* helpers);
+  void WorkLoop(size_t worker);
+  Work WorkOnce(size_t worker);
+  // With the lock, which they give up while they are at it.
+  void TakeChunk(Source* source, std::unique_lock<std::mutex>* lock);
+  void ReadGiven(size_t worker, std::unique_lock<std::mutex>* lock);
+  void ReadLocal(size_t worker, std::unique_lock<std::mutex>* lock);
+  // With the lock.
+  bool SlotIsFree(size_t chunk) const;
+  bool WaitsFor(const Source& source) const;
+  void WatchPeers();
+  void Fail(ChunkId id, Status status);
+  void Lose(Status status);
+  void StopAll();
 
   const StepReader& reader_;
   const ReadPlan& plan_;
   const ReadSchedule& schedule_;
   PeerChannel& channel_;
-  const int threads_;
-  const std::chrono::milliseconds deadline_;
+  const SharedReadOptions options_;
   StepReader::OpenFiles files_;
-  std::vector<PeerNeeds> peers_;              // by rank
+  std::vector<StepReader::Scratch> scratch_;  // by worker
   std::vector<ChunkId> local_;                // that this rank reads for itself alone
   std::vector<std::vector<ChunkId>> given_;   // by rank: what it hands on, in order
-  std::vector<size_t> next_given_;            // by rank: the first of these of the next exchange
-  size_t laid_out_ = 0;                       // of this rank's: how many have been read, or are
-  std::vector<StepReader::Scratch> scratch_;  // by thread
-  std::unique_ptr<Incoming> incoming_;        // parts that do not fit their place as they come
-  int64_t received_ = 0;
+  int64_t slots_ = 0;                         // for those of this rank
+  std::optional<FarExchange> far_;
+  std::unique_ptr<ChunkRing> ring_;
+
+  std::mutex mutex_;  // of all below
+  std::condition_variable changed_;
+  enum class Phase { kBegin, kWork, kQuit } phase_ = Phase::kBegin;
+  std::vector<Source> sources_;
+  size_t turn_ = 0;  // of the sources
+  size_t next_given_ = 0, next_local_ = 0;
+  Prefix read_;
+  int64_t published_ = 0;
+  int64_t handed_far_ = 0;  // of this rank's chunks: those whose round is over
+  std::chrono::steady_clock::time_point watched_, looked_;
+  bool stop_ = false;
+  ChunkId failed_at_;
+  SharedReadResult result_;
 };
 
 }  // namespace keel::checkpoint

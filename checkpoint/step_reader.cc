@@ -196,13 +196,22 @@ Status StepReader::ReadChunk(
           fmt::format("{}: the file ends after {} bytes of it", DescribeChunk(id), at + *read));
     }
     scratch->hasher.Update(block);
-    if (whole == nullptr && sink) sink(begin + at, block);
+    if (sink) sink(begin + at, block);
   }
   const Digest128 actual = scratch->hasher.Finish();
   const Digest128 expected = index_.chunk(index_.file(id.file), id.chunk);
   if (actual == expected) return Status::Ok();
   return Damaged(fmt::format("{}: XXH3-128 is {}, expected {}", DescribeChunk(id), actual.ToHex(),
                              expected.ToHex()));
+}
+
+Status StepReader::ReadChunkTo(const ReadPlan& plan, OpenFiles* files, ChunkId id,
+                               const ChunkId* later, Scratch* scratch) const {
+  KEEL_ASSIGN_OR_RETURN(const auto file, files->Get(id.file));
+  if (later != nullptr) Prefetch(*file, id, *later);
+  return ReadChunk(*file, id, nullptr, scratch, [&](int64_t at, std::span<const std::byte> block) {
+    plan.Scatter(id.file, at, block);
+  });
 }
 
 void StepReader::Prefetch(const File& file, ChunkId now, ChunkId later) const {
@@ -233,15 +242,10 @@ Result<int64_t> StepReader::ReadChunks(const ReadPlan& plan, std::span<const Chu
   const int workers = std::max(1, threads);
   std::vector<Scratch> scratch(static_cast<size_t>(workers));
   const Status status = ParallelFor(count, workers, [&](int64_t i, int worker) {
-    const ChunkId id = chunks[static_cast<size_t>(i)];
-    KEEL_ASSIGN_OR_RETURN(const auto file, files.Get(id.file));
-    if (i + kPrefetchChunks < count)
-      Prefetch(*file, id, chunks[static_cast<size_t>(i + kPrefetchChunks)]);
-    const auto [begin, size] = RangeOf(id);
-    return ReadChunk(
-        *file, id, plan.WholeTarget(id.file, begin, begin + size),
-        &scratch[static_cast<size_t>(worker)],
-        [&](int64_t at, std::span<const std::byte> block) { plan.Scatter(id.file, at, block); });
+    const ChunkId* later =
+        i + kPrefetchChunks < count ? &chunks[static_cast<size_t>(i + kPrefetchChunks)] : nullptr;
+    return ReadChunkTo(plan, &files, chunks[static_cast<size_t>(i)], later,
+                       &scratch[static_cast<size_t>(worker)]);
   });
   KEEL_RETURN_IF_ERROR(status);
   int64_t bytes = 0;

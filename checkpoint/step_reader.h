@@ -97,10 +97,14 @@ class StepReader {
     Hasher128 hasher;
   };
   // Reads a chunk and compares its digest. With `whole`, a place for all of it, it is read to
-  // there; otherwise block by block, and sink(offset in the file, bytes) sees each block before the
-  // digest is known.
+  // there; otherwise into one hot block. sink(offset in the file, bytes), if there is one, sees
+  // each block before the digest is known.
   Status ReadChunk(const File& file, ChunkId id, std::byte* whole, Scratch* scratch,
                    const std::function<void(int64_t, std::span<const std::byte>)>& sink) const;
+  // Reads a chunk, and copies what `plan` wants of it. `later`: announced to the disk, if any.
+  class OpenFiles;
+  Status ReadChunkTo(const ReadPlan& plan, OpenFiles* files, ChunkId id, const ChunkId* later,
+                     Scratch* scratch) const;
   // Files of the checkpoint that are open, a few dozen at most. Thread-safe.
   class OpenFiles {
    public:

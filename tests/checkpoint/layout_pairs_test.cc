@@ -1,5 +1,5 @@
 // Every one of 30 ways to cut a model and its optimizer's state loads what any of them has saved,
-// bit by bit.
+// bit by bit, over shared memory and over the channel.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -45,10 +45,12 @@ class LayoutPairs : public ::testing::Test {
   }
 
   // Empty memory of a layout, filled from a disk.
-  std::string LoadInto(Cut& cut, FileSystem& disk, bool in_place) {
+  std::string LoadInto(Cut& cut, FileSystem& disk, bool in_place, bool share_memory) {
     cut.Clear(0x5c);
-    const auto loaded =
-        LoadFrom(disk, cut, [&](LoadRequest& request) { request.in_place = in_place; });
+    const auto loaded = LoadFrom(disk, cut, [&](LoadRequest& request) {
+      request.in_place = in_place;
+      request.share_memory = share_memory;
+    });
     return loaded.ok() ? cut.FirstDifference(state_) : loaded.status().ToString();
   }
 
@@ -60,8 +62,11 @@ class LayoutPairs : public ::testing::Test {
 TEST_F(LayoutPairs, AllPairsOfLayouts) {
   for (size_t a = 0; a < kLayouts.size(); ++a) {
     for (size_t b = 0; b < kLayouts.size(); ++b) {
-      ASSERT_EQ(LoadInto(jobs_[b]->cut, *disks_[a], (a + b) % 2 == 0), "")
-          << kLayouts[a].ToString() << " to " << kLayouts[b].ToString();
+      for (const bool share_memory : {true, false}) {
+        ASSERT_EQ(LoadInto(jobs_[b]->cut, *disks_[a], (a + b) % 2 == 0, share_memory), "")
+            << kLayouts[a].ToString() << " to " << kLayouts[b].ToString()
+            << (share_memory ? " over shared memory" : " over the channel");
+      }
     }
   }
 }
@@ -70,10 +75,10 @@ TEST_F(LayoutPairs, ThereAndBackIsIdentical) {
   for (size_t a = 0; a < kLayouts.size(); ++a) {
     const size_t b = (a * 7 + 3) % kLayouts.size();
     SCOPED_TRACE(kLayouts[a].ToString() + " to " + kLayouts[b].ToString() + " and back");
-    ASSERT_EQ(LoadInto(jobs_[b]->cut, *disks_[a], false), "");
+    ASSERT_EQ(LoadInto(jobs_[b]->cut, *disks_[a], false, a % 2 == 0), "");
     SimFileSystem disk;
     ASSERT_EQ(SaveOn(disk, jobs_[b]->cut, 1, SmallOptions()).ToString(), "ok");
-    ASSERT_EQ(LoadInto(jobs_[a]->cut, disk, true), "");
+    ASSERT_EQ(LoadInto(jobs_[a]->cut, disk, true, a % 2 != 0), "");
     // Saved once more in the first layout, the files are the same ones.
     SimFileSystem again;
     ASSERT_EQ(SaveOn(again, jobs_[a]->cut, 1, SmallOptions()).ToString(), "ok");

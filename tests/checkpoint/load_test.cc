@@ -1,9 +1,11 @@
 // A load by several ranks together: each byte is read once, all get what they need, and whatever
 // goes wrong on one rank ends the load of all alike.
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -45,6 +47,54 @@ struct Views {
   std::vector<std::unique_ptr<ViewFileSystem>> views;
 };
 
+// How the bytes that one rank has read come to another.
+enum class Way {
+  kMemory,
+  kChannel,
+  kEither,    // one rank shares no memory
+  kTwoHosts,  // even and odd ranks share memory among themselves
+};
+const std::vector<Way> kWays = {Way::kMemory, Way::kChannel, Way::kEither, Way::kTwoHosts};
+
+// Passes everything on, but that what even ranks and odd ones offer each other to share does not
+// hold.
+class TwoHosts : public PeerChannel {
+ public:
+  explicit TwoHosts(PeerChannel& real) : real_(real) {}
+  int rank() const override { return real_.rank(); }
+  int world() const override { return real_.world(); }
+  Status Exchange(std::span<const Send> sends, std::span<const Receive> receives,
+                  milliseconds deadline) override {
+    const Status status = real_.Exchange(sends, receives, deadline);
+    for (const Receive& one : receives) {
+      // An offer begins with 1 and the process; its nonce follows at 24.
+      int64_t pid = 0;
+      if (one.bytes.size() == 256) std::memcpy(&pid, one.bytes.data() + 4, sizeof pid);
+      if (pid == ::getpid() && (one.peer - rank()) % 2 != 0) one.bytes[24] ^= std::byte{1};
+    }
+    return status;
+  }
+
+ private:
+  PeerChannel& real_;
+};
+
+// Changes requests so that they go that way. Lives as long as the load.
+class WaySetup {
+ public:
+  WaySetup(Way way, int world) : way_(way), channels_(static_cast<size_t>(world)) {}
+  void Apply(int rank, LoadRequest* request) {
+    if (way_ == Way::kChannel || (way_ == Way::kEither && rank == 1)) request->share_memory = false;
+    if (way_ != Way::kTwoHosts || request->channel == nullptr) return;
+    channels_[static_cast<size_t>(rank)] = std::make_unique<TwoHosts>(*request->channel);
+    request->channel = channels_[static_cast<size_t>(rank)].get();
+  }
+
+ private:
+  const Way way_;
+  std::vector<std::unique_ptr<TwoHosts>> channels_;
+};
+
 void ExpectAllOk(const LoadOutcome& outcome) {
   for (const Status& status : outcome.statuses) EXPECT_EQ(status.ToString(), "ok");
 }
@@ -82,14 +132,18 @@ TEST(Load, AnyLayoutToAnyOtherInEveryMode) {
     Cut to({1 + static_cast<int>((seed / 5) % 6), seed % 3 == 0, seed % 2 != 0, true}, seed + 1000);
     Views views(disk, to.world());
     for (const bool in_place : {false, true}) {
-      for (const bool exchange : {false, true}) {
+      // None, and memory or channel; and both of them for some.
+      const int ways_here = seed % 4 == 0 ? static_cast<int>(kWays.size()) : 2;
+      for (int way = -1; way < ways_here; ++way) {
         SCOPED_TRACE(::testing::Message()
-                     << "seed " << seed << " in place " << in_place << " exchange " << exchange);
+                     << "seed " << seed << " in place " << in_place << " way " << way);
         to.Clear(0x5a);
         LoadSetup setup = views.Setup();
-        setup.exchange = exchange;
+        setup.exchange = way >= 0;
         setup.options.load_threads = 1 + static_cast<int>(seed % 3);
-        setup.change = [&](int, LoadRequest& request) {
+        WaySetup ways(way >= 0 ? kWays[static_cast<size_t>(way)] : Way::kMemory, to.world());
+        setup.change = [&](int rank, LoadRequest& request) {
+          ways.Apply(rank, &request);
           request.in_place = in_place;
           return true;
         };
@@ -101,15 +155,22 @@ TEST(Load, AnyLayoutToAnyOtherInEveryMode) {
 }
 
 TEST(Load, EachByteIsReadOnceByAnyNumberOfRanks) {
-  for (const int world : {1, 2, 3, 4, 8}) {
-    Replicated from(2);
-    SimFileSystem disk;
-    from.cut.Fill(from.state);
-    ThrowIfError(SaveOn(disk, from.cut, 5, SmallOptions()));
+  Replicated from(2);
+  SimFileSystem disk;
+  from.cut.Fill(from.state);
+  ThrowIfError(SaveOn(disk, from.cut, 5, SmallOptions()));
+  const auto read_by = [&](int world, Way way) {
+    SCOPED_TRACE(::testing::Message() << world << " ranks, way " << static_cast<int>(way));
     Replicated to(world);
     to.cut.Clear(1);
     Views views(disk, world);
-    const LoadOutcome outcome = LoadRanks(to.cut, views.Setup());
+    LoadSetup setup = views.Setup();
+    WaySetup ways(way, world);
+    setup.change = [&](int rank, LoadRequest& request) {
+      ways.Apply(rank, &request);
+      return true;
+    };
+    const LoadOutcome outcome = LoadRanks(to.cut, setup);
     ExpectAllOk(outcome);
     EXPECT_EQ(to.cut.FirstDifference(from.state), "");
     int64_t size = 0;
@@ -126,6 +187,9 @@ TEST(Load, EachByteIsReadOnceByAnyNumberOfRanks) {
     }
     EXPECT_EQ(recorded, size);
     EXPECT_LE(most, size * 13 / 10 / world + 4 * 4096) << world;
+  };
+  for (const int world : {1, 2, 3, 4, 8}) {
+    for (const Way way : kWays) read_by(world, way);
   }
 }
 
@@ -163,11 +227,13 @@ TEST(Load, DamageInAnyReadersPartFailsAllAndIsNamed) {
       MakeState({job.state.optimizer.at("optimizer.master.w").info}, 8)};
   job.cut.Fill(newer);
   ThrowIfError(SaveOn(disk, job.cut, 20, SmallOptions()));
-  for (const bool in_place : {false, true}) {
+  for (size_t number = 0; number < 2 * kWays.size(); ++number) {
+    const bool in_place = number % 2 == 0;
+    const Way way = kWays[number / 2];
     for (int reader = 0; reader < world; ++reader) {
       for (const char* file : {"model/rank_00000", "model/rank_00001", "optimizer/rank_00002"}) {
-        SCOPED_TRACE(::testing::Message()
-                     << file << " seen by rank " << reader << " in place " << in_place);
+        SCOPED_TRACE(::testing::Message() << file << " seen by rank " << reader << " in place "
+                                          << in_place << " way " << static_cast<int>(way));
         // Wrong from the middle on, for this rank alone.
         Views views(disk, world);
         std::mutex mutex;
@@ -182,7 +248,9 @@ TEST(Load, DamageInAnyReadersPartFailsAllAndIsNamed) {
           }
         });
         LoadSetup setup = views.Setup();
-        setup.change = [&](int, LoadRequest& request) {
+        WaySetup ways(way, world);
+        setup.change = [&](int rank, LoadRequest& request) {
+          ways.Apply(rank, &request);
           request.in_place = in_place;
           return true;
         };
@@ -304,17 +372,25 @@ TEST(Load, ARankThatDiesOrStallsInTheExchangeIsNamed) {
     PeerChannel& real_;
     int left_;
   };
-  for (int victim = 0; victim < world; ++victim) {
-    for (const int calls : {0, 1, 2, 4}) {
-      SCOPED_TRACE(::testing::Message() << "rank " << victim << " in exchange " << calls);
+  // Over shared memory there are no more exchanges than two.
+  for (int number = 0; number < 6 * world; ++number) {
+    const int victim = number % world;
+    const auto [calls, share_memory] =
+        std::vector<std::pair<int, bool>>{{0, true},  {1, true},  {0, false},
+                                          {1, false}, {2, false}, {4, false}}
+            .at(static_cast<size_t>(number / world));
+    {
+      SCOPED_TRACE(::testing::Message()
+                   << "rank " << victim << " in exchange " << calls << " memory " << share_memory);
       job.cut.Clear(0x66);
       Views views(disk, world);
       LoadSetup setup = views.Setup();
-      setup.options.deadline = milliseconds(200);
+      setup.options.deadline = milliseconds(300);
       std::unique_ptr<Dying> dying;
-      setup.change = [&](int rank, LoadRequest& request) {
+      setup.change = [&, share = share_memory, count = calls](int rank, LoadRequest& request) {
+        request.share_memory = share;
         if (rank == victim) {
-          dying = std::make_unique<Dying>(*request.channel, calls);
+          dying = std::make_unique<Dying>(*request.channel, count);
           request.channel = dying.get();
         }
         return true;
