@@ -1,0 +1,110 @@
+"""RL's controls: what must not learn does not, and what must be there for learning is.
+
+Without a learning rate nothing drifts, over many updates of the rollout. With the sign of the reward flipped
+the reward falls. Learning from responses of the first policy alone, as with a rollout that is never
+updated, reaches less.
+"""
+
+import os
+import pathlib
+import sys
+import unittest
+
+import harness
+from rl_test import GAP, KL, SCORE, RlJob, write_task
+
+# The exact rule, its sign flipped.
+VERIFIER = """
+import json, sys
+for line in sys.stdin:
+    sample = json.loads(line)
+    right = sample["response"].strip() == str(sample["ground_truth"]).strip()
+    print(json.dumps({"id": sample["id"], "score": -1.0 if right else 0.0}), flush=True)
+"""
+STEPS = 60
+# Below what any weight can take up.
+NO_RATE = 1e-30
+
+
+class Controls(RlJob):
+    def setUp(self):
+        super().setUp()
+        write_task(self.folder / "warmup.jsonl", 400, 3, "response")
+        config = self.config(
+            "warmup", trainer__task="sft", trainer__total_training_steps=60, trainer__save_freq=60,
+            data__train_files=[str(self.folder / "warmup.jsonl")], data__train_batch_size=32,
+            data__micro_batch_size_per_gpu=32, actor_rollout_ref__actor__optim__lr=3e-3,
+            actor_rollout_ref__actor__optim__lr_decay_style="constant",
+            actor_rollout_ref__actor__checkpoint__save_contents=["model", "optimizer", "extra", "hf_model"],
+        )  # fmt: skip
+        self.train(config)
+        self.model = str(self.run_dir("warmup") / "global_step_60" / "actor" / "huggingface")
+
+    def run_of(self, name, **changes):
+        self.train(
+            self.rl(
+                name,
+                **{
+                    "trainer__total_training_steps": STEPS,
+                    "trainer__test_freq": STEPS,
+                    "data__train_batch_size": 16,
+                    "actor_rollout_ref__model": {"path": self.model},
+                    "actor_rollout_ref__rollout__n": 8,
+                    "actor_rollout_ref__rollout__val_kwargs": {"n": 1, "do_sample": False},
+                    "actor_rollout_ref__actor__optim__lr": 1e-3,
+                    "actor_rollout_ref__actor__optim__min_lr": 0.0,
+                    "actor_rollout_ref__actor__optim__lr_decay_style": "constant",
+                    **changes,
+                },
+            )
+        )
+        return [data[SCORE] for _, data in sorted(self.steps(name).items())]
+
+    def validated(self, name):
+        records = harness.read_jsonl(self.run_dir(name) / "metrics.jsonl")
+        return [r["data"]["val-core/all/reward/mean"] for r in records if "val-core/all/reward/mean" in r["data"]]
+
+    def test_without_a_learning_rate_nothing_drifts(self):
+        said = self.folder / "said"
+        self.run_of(
+            "still", trainer__total_training_steps=20, trainer__test_freq=20, trainer__val_before_train=True,
+            trainer__validation_data_dir=str(said), actor_rollout_ref__actor__optim__lr=NO_RATE,
+            actor_rollout_ref__actor__optim__weight_decay=0.0,
+        )  # fmt: skip
+        steps = self.steps("still")
+        for data in steps.values():
+            self.assertLessEqual(data[GAP], 1e-5)
+            self.assertEqual(data[KL], 0.0)
+        gaps = [data[GAP] for _, data in sorted(steps.items())]
+        self.assertLessEqual(max(gaps[-5:]), 2 * max(gaps[:5]))
+        first, last = (
+            [row["response_ids"] for row in harness.read_jsonl(said / f"{step}.jsonl")] for step in (0, 20)
+        )
+        self.assertTrue(first)
+        self.assertEqual(first, last)
+
+    def test_the_reward_falls_when_its_sign_is_flipped(self):
+        program = self.folder / "verifier.py"
+        program.write_text(VERIFIER)
+        scores = self.run_of(
+            "flipped", reward__type="command", reward__command=[sys.executable, str(program)],
+            actor_rollout_ref__actor__ppo_mini_batch_size=4,
+        )  # fmt: skip
+        right = [-score for score in scores]
+        self.assertGreaterEqual(sum(right[:3]) / 3, 0.03, "nothing to unlearn")
+        self.assertLessEqual(sum(right[-10:]) / 10, 0.25 * sum(right[:3]) / 3, right)
+
+    def test_without_updates_of_the_rollout_it_learns_less(self):
+        mini = {"actor_rollout_ref__actor__ppo_mini_batch_size": 4}
+        self.run_of("synced", **mini)
+        # Responses of the first policy to the same prompts, which is what a rollout gives that is never updated.
+        dump = str(self.folder / "dump")
+        self.run_of("first", trainer__rollout_data_dir=dump, actor_rollout_ref__actor__optim__lr=NO_RATE,
+                    actor_rollout_ref__actor__optim__weight_decay=0.0, trainer__test_freq=-1, **mini)  # fmt: skip
+        self.run_of("stale", trainer__rollout_replay_dir=dump, **mini)
+        [synced], [stale] = self.validated("synced"), self.validated("stale")
+        self.assertGreaterEqual(synced, stale + 0.1, "the rollout's weights make no difference")
+
+
+if __name__ == "__main__":
+    unittest.main()
