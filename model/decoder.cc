@@ -63,7 +63,8 @@ std::vector<std::string> DecoderOptions::Validate(const HfConfig& config, int tp
     }
   };
   divides(config.num_attention_heads, "num_attention_heads");
-  divides(config.num_key_value_heads, "num_key_value_heads");
+  if (!forward_only || config.num_key_value_heads == 0 || tp % config.num_key_value_heads != 0)
+    divides(config.num_key_value_heads, "num_key_value_heads");
   divides(config.intermediate_size, "intermediate_size");
   if (config.num_hidden_layers < stages) {
     problems.push_back(
@@ -80,8 +81,8 @@ Decoder::Decoder(const HfConfig& config, parallel::TensorParallel tp, const Deco
   const auto problems = options.Validate(config, tp_size);
   if (!problems.empty())
     throw Error(StatusCode::kConfig, fmt::format("{}", fmt::join(problems, "; ")));
-  attention_ = {config.num_attention_heads / tp_size, config.num_key_value_heads / tp_size,
-                config.head_dim};
+  attention_ = {config.num_attention_heads / tp_size,
+                std::max<int64_t>(1, config.num_key_value_heads / tp_size), config.head_dim};
   layers_ = parallel::LayersOfStage(static_cast<int>(config.num_hidden_layers), options.stages,
                                     options.stage);
 
@@ -174,11 +175,12 @@ void Decoder::DeclareBlock(int layer) {
     p.init_value = 1;
     return declare(std::move(p));
   };
-  // Several canonical weights whose output rows are split over TP, one after another. columns 0:
-  // biases.
+  // Several canonical weights whose output rows are split over TP, one after another, in `parts`
+  // parts, of which neighbouring ranks hold the same when there are more ranks. columns 0: biases.
   struct Split {
     const char* name;
     int64_t rows;  // global
+    int64_t parts;
   };
   const auto split_rows = [&](const char* name, const char* suffix, std::vector<Split> splits,
                               int64_t columns) {
@@ -186,16 +188,19 @@ void Decoder::DeclareBlock(int layer) {
     p.name = storage + name;
     int64_t at = 0;
     for (const Split& split : splits) {
-      const int64_t mine = split.rows / tp_size;
+      const int64_t mine = split.rows / split.parts;
+      const int64_t holders = tp_size / split.parts;
+      const int64_t part = rank / holders;
       ParameterPiece piece;
+      piece.tp_replica = static_cast<int>(rank % holders);
       piece.name = canonical + split.name + suffix;
       piece.row_begin = at;
       if (columns > 0) {
         piece.shape = {split.rows, columns};
-        piece.box = {{rank * mine, 0}, {mine, columns}};
+        piece.box = {{part * mine, 0}, {mine, columns}};
       } else {
         piece.shape = {split.rows};
-        piece.box = {{rank * mine}, {mine}};
+        piece.box = {{part * mine}, {mine}};
       }
       p.pieces.push_back(std::move(piece));
       at += mine;
@@ -217,8 +222,10 @@ void Decoder::DeclareBlock(int layer) {
 
   const int64_t q = config_.num_attention_heads * d;
   const int64_t kv = config_.num_key_value_heads * d;
-  const std::vector<Split> qkv = {
-      {"self_attn.q_proj", q}, {"self_attn.k_proj", kv}, {"self_attn.v_proj", kv}};
+  const int64_t kv_parts = std::min<int64_t>(tp_size, config_.num_key_value_heads);
+  const std::vector<Split> qkv = {{"self_attn.q_proj", q, tp_size},
+                                  {"self_attn.k_proj", kv, kv_parts},
+                                  {"self_attn.v_proj", kv, kv_parts}};
   const bool sp = tp_.sequence_parallel;
   block.input_norm = norm("input_layernorm.weight", hidden, sp);
   block.qkv = split_rows("qkv.weight", ".weight", qkv, hidden);
@@ -241,8 +248,9 @@ void Decoder::DeclareBlock(int layer) {
   }
   block.post_norm = norm("post_attention_layernorm.weight", hidden, sp);
   const int64_t ffn = config_.intermediate_size;
-  block.gate_up = split_rows("gate_up.weight", ".weight",
-                             {{"mlp.gate_proj", ffn}, {"mlp.up_proj", ffn}}, hidden);
+  block.gate_up =
+      split_rows("gate_up.weight", ".weight",
+                 {{"mlp.gate_proj", ffn, tp_size}, {"mlp.up_proj", ffn, tp_size}}, hidden);
   block.down = split_columns("mlp.down_proj.weight", ffn);
   blocks_.push_back(std::move(block));
 }
@@ -370,7 +378,8 @@ ShardTable Decoder::Table(int dp_rank, int dp, bool with_tied_copies,
     for (const ParameterPiece& piece : p->pieces) {
       StridedView view;
       if (p->value.defined()) view = ViewOf(*p, piece, host ? host(p->value) : p->value);
-      ThrowIfError(table.Add({piece.name, dtype, piece.shape}, piece.box, view, replica));
+      ThrowIfError(
+          table.Add({piece.name, dtype, piece.shape}, piece.box, view, replica + piece.tp_replica));
     }
   }
   return table;

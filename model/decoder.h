@@ -33,6 +33,9 @@ struct DecoderOptions {
   at::Device device = at::kCPU;
   bool value_head =
       false;  // a critic: `score.weight` [1, hidden] in place of the vocabulary's head
+  // Never trained: then there may be fewer key-value heads than TP ranks, neighbours of which hold
+  // the same one.
+  bool forward_only = false;
   std::vector<std::string> Validate(const HfConfig& config, int tp) const;  // every problem
 };
 

@@ -21,6 +21,7 @@ struct ParameterPiece {
   Dims shape;        // global
   Box box;
   int64_t row_begin = 0;
+  int tp_replica = 0;  // of TP ranks that hold the same rows, which this one is
 };
 
 struct Parameter {

@@ -158,6 +158,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{2, 1, 2, 1, true}, Case{2, 2, 1, 2}, Case{1, 2, 2, 2}, Case{2, 2, 2, 2},
                       Case{2, 1, 2, 2, true, model::Family::kQwen2},
                       Case{2, 1, 2, 2, false, model::Family::kQwen3}, Case{1, 4, 1, 2},
+                      // Two key-value heads over four ranks.
+                      Case{1, 4, 1, 4}, Case{2, 1, 2, 4},
+                      Case{2, 2, 1, 4, true, model::Family::kQwen2},
                       Case{2, 1, 2, 2, false, model::Family::kLlama, at::kBFloat16}),
     NameOf);
 

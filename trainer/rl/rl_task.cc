@@ -45,7 +45,8 @@ class RlTask : public Task {
   bool rank0() const { return job_.rank0(); }
 
   void LoadData() override {
-    const model::DecoderOptions whole;
+    model::DecoderOptions whole;
+    whole.forward_only = true;
     if (const auto problems = whole.Validate(source_.config, RolloutTp()); !problems.empty()) {
       throw Error(StatusCode::kConfig,
                   fmt::format("actor_rollout_ref.rollout: {}", fmt::join(problems, "; ")));
