@@ -159,6 +159,44 @@ Result<std::vector<std::string>> GatherResults(Coordinator& coordinator, std::st
   return all;
 }
 
+Result<std::string> Consult(Coordinator& coordinator, std::string_view tag, std::string_view value,
+                            const Answer& answer, std::chrono::milliseconds deadline) {
+  const int rank = coordinator.rank();
+  if (rank != 0) {
+    KEEL_RETURN_IF_ERROR(coordinator.Put(Key(tag, "in", rank), value));
+    KEEL_ASSIGN_OR_RETURN(const std::string text,
+                          coordinator.Get(Key(tag, "to", rank), 2 * deadline));
+    (void)coordinator.Delete(Key(tag, "in", rank));
+    (void)coordinator.Delete(Key(tag, "to", rank));
+    WireReader in(text);
+    Status sent;
+    KEEL_RETURN_IF_ERROR(DecodeStatus(in, &sent));
+    KEEL_RETURN_IF_ERROR(sent);
+    std::string mine;
+    if (!in.Text(&mine) || !in.AtEnd()) {
+      return Status(StatusCode::kInternal, fmt::format("rank 0 sent a malformed '{}'", tag));
+    }
+    return mine;
+  }
+  Result<std::vector<std::string>> answers = [&]() -> Result<std::vector<std::string>> {
+    std::vector<std::string> values = {std::string(value)};
+    for (int r = 1; r < coordinator.world(); ++r) {
+      Result<std::string> one = coordinator.Get(Key(tag, "in", r), deadline);
+      if (!one.ok()) return one.status().WithContext(fmt::format("waiting for rank {}", r));
+      values.push_back(std::move(one).value());
+    }
+    return answer(std::move(values));
+  }();
+  for (int r = 1; r < coordinator.world(); ++r) {
+    WireWriter out;
+    out.Raw(EncodeStatus(answers.status()));
+    if (answers.ok()) out.Text(answers->at(static_cast<size_t>(r)));
+    KEEL_RETURN_IF_ERROR(coordinator.Put(Key(tag, "to", r), std::move(out).Take()));
+  }
+  KEEL_RETURN_IF_ERROR(answers.status());
+  return std::move(answers->front());
+}
+
 Result<std::string> Broadcast(Coordinator& coordinator, std::string_view tag,
                               std::string_view value, std::chrono::milliseconds deadline) {
   return BroadcastResult(coordinator, tag, std::string(value), deadline);

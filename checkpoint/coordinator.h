@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
@@ -76,6 +77,12 @@ Result<std::string> Broadcast(Coordinator& coordinator, std::string_view tag,
 Result<std::string> BroadcastResult(Coordinator& coordinator, std::string_view tag,
                                     const Result<std::string>& value,
                                     std::chrono::milliseconds deadline);
+// Every rank tells rank 0 its value, and rank 0 each rank its own of the answers, or why there are
+// none. Rank 0 makes them by `answer`, from the values in rank order, and goes on without waiting
+// until they are read: after the last one of a job it has to stay until the others are done.
+using Answer = std::function<Result<std::vector<std::string>>(std::vector<std::string> values)>;
+Result<std::string> Consult(Coordinator& coordinator, std::string_view tag, std::string_view value,
+                            const Answer& answer, std::chrono::milliseconds deadline);
 // Ok when all ranks gave ok; otherwise, on every rank, the failure of the lowest failing rank with
 // "rank r: " before its message.
 Status AgreeOn(Coordinator& coordinator, std::string_view tag, const Status& mine,

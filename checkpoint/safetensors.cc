@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <unordered_set>
 #include <utility>
@@ -178,18 +179,68 @@ Result<SafetensorsHeader> ReadSafetensorsHeader(const FileSystem& fs, std::strin
   return ReadSafetensorsHeader(*file, fs.Describe(path));
 }
 
+namespace {
+
+// `text` as JSON, in quotes. Tensor names are nearly always plain, and there may be a million.
+void AppendQuoted(std::string_view text, std::string* out) {
+  const bool printable =
+      std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
+  if (!printable) {
+    out->append(Json(std::string(text)).dump());
+    return;
+  }
+  out->push_back('"');
+  for (size_t at = 0; at < text.size();) {
+    const size_t next = std::min(text.find_first_of("\"\\", at), text.size());
+    out->append(text, at, next - at);
+    if (next < text.size()) {
+      out->push_back('\\');
+      out->push_back(text[next]);
+    }
+    at = next + 1;
+  }
+  out->push_back('"');
+}
+
+void AppendNumber(int64_t number, std::string* out) {
+  const fmt::format_int digits(number);
+  out->append(digits.data(), digits.size());
+}
+
+// "[1,2]".
+template <typename Numbers>
+void AppendList(const Numbers& numbers, std::string* out) {
+  char before = '[';
+  for (const int64_t number : numbers) {
+    out->push_back(before);
+    AppendNumber(number, out);
+    before = ',';
+  }
+  out->append(before == '[' ? "[]" : "]");
+}
+
+}  // namespace
+
 Result<std::string> BuildSafetensorsHeader(std::span<const SafetensorsPart> parts,
                                            const std::map<std::string, std::string>& metadata,
                                            int64_t alignment) {
   std::unordered_set<std::string_view> names;
-  std::string json = "{";
+  names.reserve(parts.size());
+  std::string json(kPrefix, '\0');
+  json += '{';
   const auto separate = [&json] {
-    if (json.size() > 1) json += ',';
+    if (json.back() != '{') json += ',';
   };
   if (!metadata.empty()) {
-    Json object = Json::object();
-    for (const auto& [key, value] : metadata) object[key] = value;
-    json += fmt::format("\"{}\":{}", kMetadataKey, object.dump());
+    AppendQuoted(kMetadataKey, &json);
+    json += ":{";
+    for (const auto& [key, value] : metadata) {
+      separate();
+      AppendQuoted(key, &json);
+      json += ':';
+      AppendQuoted(value, &json);
+    }
+    json += '}';
   }
   int64_t at = 0;
   for (const SafetensorsPart& part : parts) {
@@ -200,39 +251,36 @@ Result<std::string> BuildSafetensorsHeader(std::span<const SafetensorsPart> part
     }
     separate();
     const int64_t end = at + part.shape.elements() * DTypeSize(part.dtype);
-    std::string sizes;
-    for (const int64_t size : part.shape)
-      fmt::format_to(std::back_inserter(sizes), "{}{}", sizes.empty() ? "" : ",", size);
-    fmt::format_to(std::back_inserter(json),
-                   R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
-                   Json(std::string(part.name)).dump(), DTypeName(part.dtype), sizes, at, end);
+    AppendQuoted(part.name, &json);
+    json.append(R"(:{"dtype":")").append(DTypeName(part.dtype)).append(R"(","shape":)");
+    AppendList(part.shape, &json);
+    json += R"(,"data_offsets":)";
+    AppendList(std::array<int64_t, 2>{at, end}, &json);
+    json += '}';
     at = end;
   }
   json += '}';
-  const int64_t unpadded = kPrefix + static_cast<int64_t>(json.size());
+  const auto unpadded = static_cast<int64_t>(json.size());
   const int64_t padded = (unpadded + alignment - 1) / alignment * alignment;
   json.append(static_cast<size_t>(padded - unpadded), ' ');
-  if (static_cast<int64_t>(json.size()) > kMaxSafetensorsHeader) {
+  const uint64_t length = json.size() - kPrefix;
+  if (length > kMaxSafetensorsHeader) {
     return Status(StatusCode::kInvalidData,
                   fmt::format("{} tensors need a header of {} bytes, the format allows {}",
-                              parts.size(), json.size(), kMaxSafetensorsHeader));
+                              parts.size(), length, kMaxSafetensorsHeader));
   }
-  const uint64_t length = json.size();
-  std::string header(kPrefix, '\0');
-  std::memcpy(header.data(), &length, kPrefix);
-  return header + json;
+  std::memcpy(json.data(), &length, kPrefix);
+  return json;
 }
 
 Result<std::string> BuildShardedSafetensorsHeader(std::span<const SafetensorsPart> parts) {
   std::string sharding = "{";
   for (const SafetensorsPart& part : parts) {
     if (sharding.size() > 1) sharding += ',';
-    std::string offsets;
-    for (const int64_t offset : part.saved_offset) {
-      fmt::format_to(std::back_inserter(offsets), "{}{}", offsets.empty() ? "" : ",", offset);
-    }
-    fmt::format_to(std::back_inserter(sharding), R"({}:{{"saved_offsets":[{}]}})",
-                   Json(std::string(part.name)).dump(), offsets);
+    AppendQuoted(part.name, &sharding);
+    sharding += R"(:{"saved_offsets":)";
+    AppendList(part.saved_offset, &sharding);
+    sharding += '}';
   }
   sharding += '}';
   return BuildSafetensorsHeader(

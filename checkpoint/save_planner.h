@@ -1,8 +1,9 @@
 // SavePlanner: who writes which boxes into which file.
 //
 // Replicas are written once, balanced by bytes, and the boxes of each tensor are proved to cover it
-// exactly (TransferPlan's AssignWriters). The plan holds no memory addresses, so it is kept for the
-// next save; it is made again when any rank's names, dtypes, shapes, boxes or contents differ.
+// exactly (TransferPlan's ChooseWriters): by rank 0, which tells each rank its part. The plan holds
+// no memory addresses, so it is kept for the next save; it is made again when any rank's names,
+// dtypes, shapes, boxes or contents differ.
 #pragma once
 
 #include <chrono>
@@ -25,7 +26,7 @@ struct PlannedShard {
   TensorInfo tensor;
   Box box;
   int64_t begin = 0;  // bytes from the start of the file
-  int source = -1;    // index into the writer's own table; -1 on other ranks
+  int source = 0;     // index into the table of the rank that writes it
 };
 
 struct PlannedFile {
@@ -34,7 +35,7 @@ struct PlannedFile {
   std::string role;   // "actor"
   FileRole kind = FileRole::kModel;
   int rank = 0;  // that writes it
-  std::string header;
+  std::string header;  // on the rank that writes it; empty on others
   int64_t size = 0;
   std::vector<PlannedShard> shards;
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -19,30 +20,50 @@ constexpr int64_t kMaxBytes = int64_t{1} << 62;
 
 }  // namespace
 
-size_t ShardTable::SlotOf(int tensor, const Box& box) const {
+size_t ShardTable::SlotOfName(std::string_view name) const {
+  size_t slot = Hash64(name) & (names_.size() - 1);
+  while (names_[slot] >= 0 && tensors_[static_cast<size_t>(names_[slot])].name != name)
+    slot = (slot + 1) & (names_.size() - 1);
+  return slot;
+}
+
+size_t ShardTable::SlotOfBox(int tensor, const Box& box) const {
   std::array<int64_t, 1 + 2 * kMaxDims> key{};
   size_t used = 0;
   key[used++] = tensor;
   for (const int64_t value : box.offset) key[used++] = value;
   for (const int64_t value : box.size) key[used++] = value;
   const std::string_view bytes(reinterpret_cast<const char*>(key.data()), used * sizeof(int64_t));
-  size_t slot = Hash64(bytes) & (slots_.size() - 1);
-  for (; slots_[slot] >= 0; slot = (slot + 1) & (slots_.size() - 1)) {
-    const Shard& shard = shards_[static_cast<size_t>(slots_[slot])];
+  size_t slot = Hash64(bytes) & (boxes_.size() - 1);
+  for (; boxes_[slot] >= 0; slot = (slot + 1) & (boxes_.size() - 1)) {
+    const Shard& shard = shards_[static_cast<size_t>(boxes_[slot])];
     if (shard.tensor == tensor && shard.box == box) break;
   }
   return slot;
 }
 
 void ShardTable::GrowSlots() {
-  if (slots_.size() >= 2 * (shards_.size() + 1)) return;
-  slots_.assign(std::max<size_t>(16, 2 * slots_.size()), -1);
-  for (size_t i = 0; i < shards_.size(); ++i) {
-    slots_[SlotOf(shards_[i].tensor, shards_[i].box)] = static_cast<int32_t>(i);
+  const auto grows = [](std::vector<int32_t>* slots, size_t filled) {
+    if (slots->size() >= 2 * (filled + 1)) return false;
+    slots->assign(std::max<size_t>(16, std::bit_ceil(4 * filled)), -1);
+    return true;
+  };
+  if (grows(&names_, tensors_.size())) {
+    for (size_t i = 0; i < tensors_.size(); ++i)
+      names_[SlotOfName(tensors_[i].name)] = static_cast<int32_t>(i);
+  }
+  if (grows(&boxes_, shards_.size())) {
+    for (size_t i = 0; i < shards_.size(); ++i)
+      boxes_[SlotOfBox(shards_[i].tensor, shards_[i].box)] = static_cast<int32_t>(i);
   }
 }
 
 Status ShardTable::Add(const TensorInfo& tensor, const Box& box, StridedView view, int replica) {
+  return AddTo(Find(tensor.name), tensor, box, view, replica);
+}
+
+Status ShardTable::AddTo(int index, const TensorInfo& tensor, const Box& box,
+                         const StridedView& view, int replica) {
   const auto refuse = [&](const std::string& why) {
     return Status(StatusCode::kInternal, fmt::format("{}: {}", Printable(tensor.name), why));
   };
@@ -54,7 +75,6 @@ Status ShardTable::Add(const TensorInfo& tensor, const Box& box, StridedView vie
   if (!elements.ok() || *elements > (kMaxBytes - bytes_) / DTypeSize(tensor.dtype)) {
     return refuse(fmt::format("with box {} the table has more than 2^62 bytes", box.ToString()));
   }
-  int index = Find(tensor.name);
   if (index >= 0 && !(tensors_[static_cast<size_t>(index)] == tensor)) {
     const TensorInfo& known = tensors_[static_cast<size_t>(index)];
     return refuse(fmt::format("mentioned as {}{} and as {}{}", DTypeName(known.dtype),
@@ -62,15 +82,15 @@ Status ShardTable::Add(const TensorInfo& tensor, const Box& box, StridedView vie
                               tensor.shape.ToString()));
   }
   GrowSlots();
-  const size_t slot = SlotOf(index < 0 ? static_cast<int>(tensors_.size()) : index, box);
-  if (slots_[slot] >= 0)
+  const size_t slot = SlotOfBox(index < 0 ? static_cast<int>(tensors_.size()) : index, box);
+  if (boxes_[slot] >= 0)
     return refuse(fmt::format("box {} is in the table already", box.ToString()));
   if (index < 0) {
     index = static_cast<int>(tensors_.size());
+    names_[SlotOfName(tensor.name)] = index;
     tensors_.push_back(tensor);
-    by_name_.emplace(tensor.name, index);
   }
-  slots_[slot] = static_cast<int32_t>(shards_.size());
+  boxes_[slot] = static_cast<int32_t>(shards_.size());
   shards_.push_back({index, box, replica, view});
   bytes_ += *elements * DTypeSize(tensor.dtype);
   return Status::Ok();
@@ -84,8 +104,7 @@ Status ShardTable::Append(const ShardTable& other) {
 }
 
 int ShardTable::Find(std::string_view name) const {
-  const auto it = by_name_.find(name);
-  return it == by_name_.end() ? -1 : it->second;
+  return names_.empty() ? -1 : names_[SlotOfName(name)];
 }
 
 ShardTable ShardTable::WithoutViews() const {
@@ -101,6 +120,7 @@ namespace {
 // Little-endian integers and length-prefixed strings.
 class ByteWriter {
  public:
+  explicit ByteWriter(size_t expected) { out_.reserve(expected); }
   void Int(int64_t value) {
     char bytes[8];
     for (int i = 0; i < 8; ++i)
@@ -186,7 +206,8 @@ class ByteReader {
 }  // namespace
 
 std::string ShardTable::Serialize() const {
-  ByteWriter writer;
+  // Names of medium length and matrices; more only takes longer.
+  ByteWriter writer(16 + tensors_.size() * 88 + shards_.size() * 64);
   writer.Int(static_cast<int64_t>(tensors_.size()));
   for (const TensorInfo& tensor : tensors_) {
     writer.Text(tensor.name);
@@ -208,6 +229,7 @@ Result<ShardTable> ShardTable::Deserialize(std::string_view bytes) {
   ShardTable table;
   const int64_t tensors = reader.Count(24);
   std::vector<TensorInfo> infos;
+  infos.reserve(static_cast<size_t>(tensors));
   for (int64_t i = 0; i < tensors && reader.ok(); ++i) {
     TensorInfo info;
     info.name = reader.Text();
@@ -217,6 +239,8 @@ Result<ShardTable> ShardTable::Deserialize(std::string_view bytes) {
     infos.push_back(std::move(info));
   }
   const int64_t shards = reader.Count(32);
+  table.tensors_.reserve(infos.size());
+  table.shards_.reserve(static_cast<size_t>(shards));
   for (int64_t i = 0; i < shards && reader.ok(); ++i) {
     const int64_t tensor = reader.Below(static_cast<int64_t>(infos.size()) - 1, "a tensor's index");
     Box box;
@@ -224,14 +248,18 @@ Result<ShardTable> ShardTable::Deserialize(std::string_view bytes) {
     box.size = reader.List();
     const int64_t replica = reader.Below(std::numeric_limits<int>::max(), "a replica's index");
     if (!reader.ok()) break;
-    const Status added =
-        table.Add(infos[static_cast<size_t>(tensor)], box, {}, static_cast<int>(replica));
+    const TensorInfo& info = infos[static_cast<size_t>(tensor)];
+    const auto known = static_cast<int64_t>(table.tensors_.size());
+    if (tensor > known) reader.Fail("the tensors in the order of their first shards");
+    const int index = tensor < known ? static_cast<int>(tensor) : table.Find(info.name);
+    const Status added = table.AddTo(index, info, box, {}, static_cast<int>(replica));
     if (!added.ok()) {
       return Status(StatusCode::kInvalidData, "malformed shard table: " + added.message());
     }
   }
   if (!reader.at_end()) reader.Fail("its end");
-  if (table.tensors() != infos) reader.Fail("the tensors in the order of their first shards");
+  if (table.tensors_.size() != infos.size())
+    reader.Fail("the tensors in the order of their first shards");
   KEEL_RETURN_IF_ERROR(reader.status());
   return table;
 }

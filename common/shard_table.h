@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "common/box.h"
@@ -69,21 +68,22 @@ class ShardTable {
   static Result<ShardTable> Deserialize(std::string_view bytes);
 
  private:
-  struct StringHash {
-    using is_transparent = void;
-    size_t operator()(std::string_view s) const { return std::hash<std::string_view>()(s); }
-  };
-  // The slot of `slots_` where this box of this tensor stands, or the empty one where it belongs.
-  size_t SlotOf(int tensor, const Box& box) const;
+  // The slot of `names_` where this name stands, or of `boxes_` where this box of this tensor does;
+  // or the empty one where it belongs.
+  size_t SlotOfName(std::string_view name) const;
+  size_t SlotOfBox(int tensor, const Box& box) const;
   void GrowSlots();
+  // Add to the tensor of this index, or to one that comes after all.
+  Status AddTo(int index, const TensorInfo& tensor, const Box& box, const StridedView& view,
+               int replica);
 
   std::vector<TensorInfo> tensors_;
   std::vector<Shard> shards_;
-  // Open addressing, at most half full: indexes into shards_, -1 where empty. Finds boxes that are
-  // there already in a table of a million.
-  std::vector<int32_t> slots_;
+  // Open addressing, at most half full: indexes into tensors_ and shards_, -1 where empty. Find
+  // what is there already in a table of a million.
+  std::vector<int32_t> names_;
+  std::vector<int32_t> boxes_;
   int64_t bytes_ = 0;
-  std::unordered_map<std::string, int, StringHash, std::equal_to<>> by_name_;
 };
 
 // Copies `box` (global coordinates) between two views of shards that contain it. Both element sizes

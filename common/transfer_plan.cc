@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <unordered_map>
@@ -30,18 +32,11 @@ struct Holder {
   int replica = 0;
 };
 
-// One distinct box and all tables that hold it.
+// One distinct box and all tables that hold it, in their order.
 struct HeldBox {
-  Box box;
-  std::vector<Holder> holders;
+  const Box* box = nullptr;
+  std::span<const Holder> holders;
 };
-
-struct HeldTensor {
-  TensorInfo info;
-  std::vector<HeldBox> boxes;  // by offset
-};
-
-using Held = std::unordered_map<std::string_view, HeldTensor>;
 
 // What is wrong, per kind, so that one message can list it all.
 class Problems {
@@ -65,41 +60,90 @@ std::string Describe(const TensorInfo& tensor) {
   return fmt::format("{}{}", DTypeName(tensor.dtype), tensor.shape.ToString());
 }
 
-// Groups the shards of all tables by tensor and box.
-Held GroupBoxes(std::span<const ShardTable> tables, Problems* problems) {
-  Held held;
-  for (size_t t = 0; t < tables.size(); ++t) {
-    for (size_t s = 0; s < tables[t].shards().size(); ++s) {
-      const Shard& shard = tables[t].shards()[s];
-      const TensorInfo& info = tables[t].tensor_of(shard);
-      HeldTensor& tensor = held[info.name];
-      if (tensor.info.name.empty()) tensor.info = info;
-      if (!(tensor.info == info)) {
-        problems->Add(
-            "tensors that differ between the parts of one layout",
-            fmt::format("{} ({} and {})", info.name, Describe(tensor.info), Describe(info)));
-        continue;
-      }
-      if (shard.box.empty()) continue;
-      tensor.boxes.push_back(
-          {shard.box, {{static_cast<int>(t), static_cast<int>(s), shard.replica}}});
-    }
-  }
-  for (auto& [name, tensor] : held) {
-    std::stable_sort(tensor.boxes.begin(), tensor.boxes.end(),
-                     [](const HeldBox& a, const HeldBox& b) { return BoxLess(a.box, b.box); });
-    std::vector<HeldBox> distinct;
-    for (HeldBox& one : tensor.boxes) {
-      if (!distinct.empty() && distinct.back().box == one.box) {
-        distinct.back().holders.push_back(one.holders.front());
-      } else {
-        distinct.push_back(std::move(one));
+// The shards of all tables by tensor and box, without those of no elements. The tables must outlive
+// it; of a million boxes it takes a few dozen bytes each.
+class Held {
+ public:
+  Held(std::span<const ShardTable> tables, Problems* problems) {
+    // 1. One number for each tensor, whichever tables mention it.
+    std::vector<std::vector<int>> numbers(tables.size());  // per table and its tensor; -1: left out
+    for (size_t t = 0; t < tables.size(); ++t) {
+      for (const TensorInfo& info : tables[t].tensors()) {
+        const auto [at, added] = by_name_.emplace(info.name, static_cast<int>(infos_.size()));
+        if (added) infos_.push_back(&info);
+        numbers[t].push_back(at->second);
+        const TensorInfo& known = *infos_[static_cast<size_t>(at->second)];
+        if (known == info) continue;
+        numbers[t].back() = -1;
+        problems->Add("tensors that differ between the parts of one layout",
+                      fmt::format("{} ({} and {})", info.name, Describe(known), Describe(info)));
       }
     }
-    tensor.boxes = std::move(distinct);
+    // 2. Their holders, tensor by tensor, in the order of the tables.
+    std::vector<size_t> end(infos_.size() + 1, 0);
+    const auto for_each = [&](const auto& body) {
+      for (size_t t = 0; t < tables.size(); ++t) {
+        const std::vector<Shard>& shards = tables[t].shards();
+        for (size_t s = 0; s < shards.size(); ++s) {
+          const int number = numbers[t][static_cast<size_t>(shards[s].tensor)];
+          if (number < 0 || shards[s].box.empty()) continue;
+          body(static_cast<size_t>(number),
+               Holder{static_cast<int>(t), static_cast<int>(s), shards[s].replica});
+        }
+      }
+    };
+    for_each([&](size_t number, const Holder&) { ++end[number + 1]; });
+    std::partial_sum(end.begin(), end.end(), end.begin());
+    holders_.resize(end.back());
+    for_each([&](size_t number, const Holder& holder) { holders_[end[number]++] = holder; });
+    // 3. The distinct boxes of each tensor, by offset.
+    const auto box_of = [&](const Holder& holder) -> const Box& {
+      return tables[static_cast<size_t>(holder.table)]
+          .shards()[static_cast<size_t>(holder.shard)]
+          .box;
+    };
+    first_box_.reserve(infos_.size() + 1);
+    boxes_.reserve(holders_.size());
+    for (size_t number = 0, begin = 0; number < infos_.size(); ++number) {
+      first_box_.push_back(boxes_.size());
+      const std::span<Holder> own(holders_.data() + begin, end[number] - begin);
+      begin = end[number];
+      if (own.size() > 1) {
+        std::stable_sort(own.begin(), own.end(), [&](const Holder& a, const Holder& b) {
+          return BoxLess(box_of(a), box_of(b));
+        });
+      }
+      for (size_t i = 0; i < own.size();) {
+        const Box& box = box_of(own[i]);
+        size_t same = i + 1;
+        while (same < own.size() && box_of(own[same]) == box) ++same;
+        boxes_.push_back({&box, own.subspan(i, same - i)});
+        i = same;
+      }
+    }
+    first_box_.push_back(boxes_.size());
   }
-  return held;
-}
+
+  size_t tensors() const { return infos_.size(); }
+  const TensorInfo& info(size_t tensor) const { return *infos_[tensor]; }
+  std::span<const HeldBox> boxes(size_t tensor) const {
+    return std::span(boxes_).subspan(first_box_[tensor],
+                                     first_box_[tensor + 1] - first_box_[tensor]);
+  }
+  // By name.
+  std::optional<size_t> Find(std::string_view name) const {
+    const auto found = by_name_.find(name);
+    if (found == by_name_.end()) return std::nullopt;
+    return static_cast<size_t>(found->second);
+  }
+
+ private:
+  std::unordered_map<std::string_view, int> by_name_;
+  std::vector<const TensorInfo*> infos_;
+  std::vector<Holder> holders_;
+  std::vector<HeldBox> boxes_;
+  std::vector<size_t> first_box_;  // by tensor, and one past the last
+};
 
 // Appends `box` without `hole`, which lies in it, as at most two boxes a dim.
 void AppendDifference(const Box& box, const Box& hole, std::vector<Box>* out) {
@@ -136,12 +180,12 @@ Result<TransferPlan> PlanTransfer(std::span<const ShardTable> sources,
                                   std::span<const ShardTable> destinations,
                                   const TransferOptions& options) {
   Problems problems;
-  const Held held = GroupBoxes(sources, &problems);
+  const Held held(sources, &problems);
   const bool same_ranks = sources.size() == destinations.size();
   TransferPlan plan;
   plan.bytes_from.assign(sources.size(), 0);
   plan.bytes_to.assign(destinations.size(), 0);
-  std::set<std::string_view> used;
+  std::vector<char> used(held.tensors(), 0);
 
   for (size_t d = 0; d < destinations.size(); ++d) {
     const ShardTable& table = destinations[d];
@@ -149,31 +193,31 @@ Result<TransferPlan> PlanTransfer(std::span<const ShardTable> sources,
       const Shard& shard = table.shards()[s];
       const TensorInfo& wanted = table.tensor_of(shard);
       const bool may_lack = Matches(options.allow_missing, wanted.name);
-      const auto found = held.find(wanted.name);
-      if (found == held.end()) {
+      const std::optional<size_t> tensor = held.Find(wanted.name);
+      if (!tensor) {
         if (!may_lack) problems.Add("missing tensors", wanted.name);
         continue;
       }
-      const HeldTensor& tensor = found->second;
-      used.insert(tensor.info.name);
-      if (!(tensor.info.shape == wanted.shape)) {
+      used[*tensor] = 1;
+      const TensorInfo& info = held.info(*tensor);
+      if (!(info.shape == wanted.shape)) {
         problems.Add("tensors of another shape",
-                     fmt::format("{} (has {}, expected {})", wanted.name,
-                                 tensor.info.shape.ToString(), wanted.shape.ToString()));
+                     fmt::format("{} (has {}, expected {})", wanted.name, info.shape.ToString(),
+                                 wanted.shape.ToString()));
         continue;
       }
-      if (tensor.info.dtype != wanted.dtype && !options.allow_dtype_change) {
+      if (info.dtype != wanted.dtype && !options.allow_dtype_change) {
         problems.Add("tensors of another dtype",
-                     fmt::format("{} (has {}, expected {})", wanted.name,
-                                 DTypeName(tensor.info.dtype), DTypeName(wanted.dtype)));
+                     fmt::format("{} (has {}, expected {})", wanted.name, DTypeName(info.dtype),
+                                 DTypeName(wanted.dtype)));
         continue;
       }
       if (shard.box.empty()) continue;
 
       // What this rank holds itself comes first; then by offset.
       std::vector<const HeldBox*> order;
-      for (const HeldBox& one : tensor.boxes) {
-        if (Intersect(one.box, shard.box)) order.push_back(&one);
+      for (const HeldBox& one : held.boxes(*tensor)) {
+        if (Intersect(*one.box, shard.box)) order.push_back(&one);
       }
       const auto own = [&](const HeldBox* one) {
         return std::any_of(one->holders.begin(), one->holders.end(),
@@ -187,7 +231,7 @@ Result<TransferPlan> PlanTransfer(std::span<const ShardTable> sources,
       for (const HeldBox* one : order) {
         std::vector<Box> next;
         for (const Box& box : remaining) {
-          const std::optional<Box> common = Intersect(box, one->box);
+          const std::optional<Box> common = Intersect(box, *one->box);
           if (!common) {
             next.push_back(box);
             continue;
@@ -205,7 +249,7 @@ Result<TransferPlan> PlanTransfer(std::span<const ShardTable> sources,
           }
           plan.transfers.push_back(
               {from->table, from->shard, static_cast<int>(d), static_cast<int>(s), *common});
-          plan.bytes_from[static_cast<size_t>(from->table)] += BytesOf(*common, tensor.info.dtype);
+          plan.bytes_from[static_cast<size_t>(from->table)] += BytesOf(*common, info.dtype);
           plan.bytes_to[d] += BytesOf(*common, wanted.dtype);
           AppendDifference(box, *common, &next);
         }
@@ -219,8 +263,8 @@ Result<TransferPlan> PlanTransfer(std::span<const ShardTable> sources,
     }
   }
   if (!options.allow_unused) {
-    for (const auto& [name, tensor] : held) {
-      if (!used.contains(name)) problems.Add("tensors that nobody wants", std::string(name));
+    for (size_t i = 0; i < held.tensors(); ++i) {
+      if (!used[i]) problems.Add("tensors that nobody wants", held.info(i).name);
     }
   }
   if (!problems.empty()) return problems.ToStatus();
@@ -282,56 +326,65 @@ Status CheckPlan(const TransferPlan& plan, std::span<const ShardTable> sources,
   return Status::Ok();
 }
 
-Result<std::vector<ShardTable>> AssignWriters(std::span<const ShardTable> ranks) {
+Result<std::vector<std::vector<int>>> ChooseWriters(std::span<const ShardTable> ranks) {
   Problems problems;
-  const Held held = GroupBoxes(ranks, &problems);
+  const Held held(ranks, &problems);
   if (!problems.empty()) return problems.ToStatus();
 
+  std::vector<int64_t> load(ranks.size(), 0);
+  std::vector<std::vector<int>> writes(ranks.size());
+  const auto give = [&](const Holder& holder, int64_t bytes) {
+    load[static_cast<size_t>(holder.table)] += bytes;
+    writes[static_cast<size_t>(holder.table)].push_back(holder.shard);
+  };
+  // 1. Boxes with one holder, since there is no choice. The rest is gathered.
   struct Choice {
-    const HeldTensor* tensor;
+    const TensorInfo* tensor;
     const HeldBox* box;
     int64_t bytes;
   };
   std::vector<Choice> choices;
-  for (const auto& [name, tensor] : held) {
-    std::vector<Box> boxes;
-    for (const HeldBox& one : tensor.boxes) {
-      boxes.push_back(one.box);
-      choices.push_back({&tensor, &one, BytesOf(one.box, tensor.info.dtype)});
+  std::vector<Box> boxes;
+  for (size_t i = 0; i < held.tensors(); ++i) {
+    const TensorInfo& info = held.info(i);
+    boxes.clear();
+    for (const HeldBox& one : held.boxes(i)) {
+      boxes.push_back(*one.box);
+      const int64_t bytes = BytesOf(*one.box, info.dtype);
+      if (one.holders.size() == 1) {
+        give(one.holders.front(), bytes);
+      } else {
+        choices.push_back({&info, &one, bytes});
+      }
     }
-    const Box whole = Box::Whole(tensor.info.shape);
-    if (!whole.empty()) KEEL_RETURN_IF_ERROR(CheckExactCover(whole, boxes, name));
+    const Box whole = Box::Whole(info.shape);
+    if (!whole.empty()) KEEL_RETURN_IF_ERROR(CheckExactCover(whole, boxes, info.name));
   }
-  // Those with one holder first, since there is no choice; then the largest first, each to the
-  // holder with the least to write. Names and boxes break ties, so that every rank finds the same.
+  // 2. The largest first, each to the holder with the least to write. Names and boxes break ties,
+  // so that every rank finds the same.
   std::sort(choices.begin(), choices.end(), [](const Choice& a, const Choice& b) {
-    const bool a_fixed = a.box->holders.size() == 1;
-    const bool b_fixed = b.box->holders.size() == 1;
-    if (a_fixed != b_fixed) return a_fixed;
     if (a.bytes != b.bytes) return a.bytes > b.bytes;
-    if (a.tensor->info.name != b.tensor->info.name)
-      return a.tensor->info.name < b.tensor->info.name;
-    return BoxLess(a.box->box, b.box->box);
+    if (a.tensor != b.tensor) return a.tensor->name < b.tensor->name;
+    return BoxLess(*a.box->box, *b.box->box);
   });
-  std::vector<int64_t> load(ranks.size(), 0);
-  std::vector<std::vector<char>> writes(ranks.size());
-  for (size_t r = 0; r < ranks.size(); ++r) writes[r].assign(ranks[r].shards().size(), 0);
   for (const Choice& choice : choices) {
-    const Holder* best = nullptr;
-    for (const Holder& holder : choice.box->holders) {
-      const auto key = [&](const Holder& h) {
-        return std::tuple(load[static_cast<size_t>(h.table)], h.replica, h.table);
-      };
-      if (best == nullptr || key(holder) < key(*best)) best = &holder;
-    }
-    load[static_cast<size_t>(best->table)] += choice.bytes;
-    writes[static_cast<size_t>(best->table)][static_cast<size_t>(best->shard)] = 1;
+    const auto key = [&](const Holder& h) {
+      return std::tuple(load[static_cast<size_t>(h.table)], h.replica, h.table);
+    };
+    give(*std::min_element(choice.box->holders.begin(), choice.box->holders.end(),
+                           [&](const Holder& a, const Holder& b) { return key(a) < key(b); }),
+         choice.bytes);
   }
+  for (std::vector<int>& shards : writes) std::sort(shards.begin(), shards.end());
+  return writes;
+}
+
+Result<std::vector<ShardTable>> AssignWriters(std::span<const ShardTable> ranks) {
+  KEEL_ASSIGN_OR_RETURN(const std::vector<std::vector<int>> writes, ChooseWriters(ranks));
   std::vector<ShardTable> writers(ranks.size());
   for (size_t r = 0; r < ranks.size(); ++r) {
-    for (size_t s = 0; s < ranks[r].shards().size(); ++s) {
-      if (!writes[r][s]) continue;
-      const Shard& shard = ranks[r].shards()[s];
+    for (const int s : writes[r]) {
+      const Shard& shard = ranks[r].shards()[static_cast<size_t>(s)];
       KEEL_RETURN_IF_ERROR(writers[r].Add(ranks[r].tensor_of(shard), shard.box, shard.view));
     }
   }

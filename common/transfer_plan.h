@@ -54,8 +54,10 @@ Status CheckPlan(const TransferPlan& plan, std::span<const ShardTable> sources,
                  std::span<const ShardTable> destinations, const TransferOptions& options);
 
 // Which rank writes what: every distinct box of the global state exactly once, replicas balanced by
-// bytes. Returns one table per rank (views of that rank's own table kept), and proves that the
-// boxes of each tensor cover it exactly. The same on every rank.
+// bytes. Proves that the boxes of each tensor cover it exactly. Per rank the indexes into its
+// table's shards(), ascending. The same on every rank.
+Result<std::vector<std::vector<int>>> ChooseWriters(std::span<const ShardTable> ranks);
+// The same as tables, with the views of that rank's own one.
 Result<std::vector<ShardTable>> AssignWriters(std::span<const ShardTable> ranks);
 
 }  // namespace keel

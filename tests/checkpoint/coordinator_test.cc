@@ -1,5 +1,6 @@
 #include "checkpoint/coordinator.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <thread>
@@ -39,6 +40,49 @@ TEST(Coordinator, BroadcastIsRankZerosValueOrFailure) {
     const auto got = BroadcastResult(coordinator, "f", failure, 10s);
     EXPECT_EQ(got.status().code(), StatusCode::kNoSpace);
     EXPECT_EQ(got.status().message(), "disk full");
+  });
+}
+
+TEST(Coordinator, ConsultAnswersEachRankByItself) {
+  for (const int world : {1, 2, 5}) {
+    RunRanks(world, [](int rank, Coordinator& coordinator) {
+      const std::string mine = "from " + std::to_string(rank);
+      const auto answered = Consult(
+          coordinator, "c", mine,
+          [](std::vector<std::string> values) {
+            for (size_t r = 0; r < values.size(); ++r) values[r] += ", to " + std::to_string(r);
+            return Result<std::vector<std::string>>(std::move(values));
+          },
+          10s);
+      EXPECT_EQ(*answered, mine + ", to " + std::to_string(rank));
+      const auto failed = Consult(
+          coordinator, "f", mine,
+          [](const std::vector<std::string>&) {
+            return Result<std::vector<std::string>>(Status(StatusCode::kNoSpace, "disk full"));
+          },
+          10s);
+      EXPECT_EQ(failed.status().code(), StatusCode::kNoSpace);
+      EXPECT_EQ(failed.status().message(), "disk full");
+      for (const char* tag : {"c", "f"}) {
+        for (const char* key : {"in", "to"}) {
+          EXPECT_FALSE(coordinator.Get(fmt::format("{}/{}/{}", tag, key, rank), 0ms).ok());
+        }
+      }
+    });
+  }
+}
+
+TEST(Coordinator, ConsultNamesALateRankToEveryone) {
+  RunRanks(3, [](int rank, Coordinator& coordinator) {
+    if (rank == 2) return;  // never comes
+    const auto answered = Consult(
+        coordinator, "late", "mine",
+        [](std::vector<std::string> values) {
+          return Result<std::vector<std::string>>(std::move(values));
+        },
+        100ms);
+    EXPECT_EQ(answered.status().code(), StatusCode::kDeadlineExceeded);
+    EXPECT_THAT(answered.status().message(), AllOf(HasSubstr("rank 2"), HasSubstr("100 ms")));
   });
 }
 

@@ -231,7 +231,7 @@ READING = [
     ),
     Mutant(
         "saved-with-holes", "a save covers every element exactly once",
-        "common/transfer_plan.cc", "    if (!whole.empty()) KEEL_RETURN_IF_ERROR(CheckExactCover(whole, boxes, name));\n", "    (void)whole;\n",
+        "common/transfer_plan.cc", "    if (!whole.empty()) KEEL_RETURN_IF_ERROR(CheckExactCover(whole, boxes, info.name));\n", "    (void)whole;\n",
         (("transfer_plan_test", "*"),),
     ),
     Mutant(
