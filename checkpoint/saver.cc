@@ -186,6 +186,7 @@ Status Saver::Run(const std::string& tag, Snapshot& snapshot, SaveRecord* record
   }
   if (writer_ != nullptr) writer_->Abandon();
   snapshot.ReleaseAll();
+  if (leads()) TidyStore();  // the others have heard
   record->total_s = running.total.Elapsed();
   return outcome;
 }
@@ -248,13 +249,19 @@ Result<std::string> Saver::Receive(const Action& action, const Running& running)
   if (action.message != Message::kOrder) patience = WithDiskTime(patience, writes);
   if (!leads()) patience *= 2;
   const std::string key = KeyOf(running.tag, action.message, action.peer, coordinator_.rank());
+  if (!leads()) TidyStore();
   const Result<std::string> text = coordinator_.Get(key, patience);
   if (!text.ok()) {
     return text.status().WithContext(
         fmt::format("waiting for the {} of rank {}", MessageName(action.message), action.peer));
   }
-  (void)coordinator_.Delete(key);
+  read_.push_back(key);
   return DecodeMessage(*text);
+}
+
+void Saver::TidyStore() {
+  for (const std::string& key : read_) (void)coordinator_.Delete(key);
+  read_.clear();
 }
 
 Status Saver::CheckRoom(int64_t bytes) const {

@@ -11,6 +11,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "checkpoint/checkpointer.h"
 #include "checkpoint/commit_protocol.h"
@@ -55,6 +56,8 @@ class Saver {
   CommitProtocol::Event Perform(const CommitProtocol::Action& action, Running* running);
   Status Send(const CommitProtocol::Action& action, const Running& running);
   Result<std::string> Receive(const CommitProtocol::Action& action, const Running& running);
+  // Takes messages that were read from the store, when nobody waits for this rank.
+  void TidyStore();
   Result<std::string> Begin(Running* running);
   // A background save copies before anyone else has been heard of, so that the training never waits
   // for a peer or the disk; what is copied is of use if the plan turns out to be the last one
@@ -92,6 +95,7 @@ class Saver {
   std::unique_ptr<SnapshotWriter> writer_;
   std::optional<IoBackend> measured_;  // rank 0: the fastest back-end, once measured
   std::optional<Status> io_uring_;     // whether this machine has it, once asked
+  std::vector<std::string> read_;      // keys of messages that this rank has received
   std::set<std::string> proven_;       // rank 0: save ids of which every byte was read back
 };
 

@@ -17,6 +17,8 @@ namespace {
 
 // Of a wait at a time.
 constexpr std::chrono::milliseconds kSlice(50);
+// Stands for a key that is not set; no value is ever this one.
+constexpr std::string_view kNoValue = "keel: 5f1c6f0e-0b9a-4c1e-9d3f-8a7d2e61b0c4 is no value";
 
 std::vector<uint8_t> Bytes(std::string_view text) { return {text.begin(), text.end()}; }
 
@@ -100,7 +102,12 @@ Result<std::string> Store::Get(std::string_view key, std::chrono::milliseconds d
   const std::string name(key);
   const auto start = std::chrono::steady_clock::now();
   try {
-    while (!impl_->store->check({name})) {
+    for (;;) {
+      // One trip, where check and get would be three: what is there, or what was expected, since
+      // nothing is. Neither changes anything.
+      const std::vector<uint8_t> nothing = Bytes(kNoValue);
+      const std::vector<uint8_t> value = impl_->store->compareSet(name, nothing, nothing);
+      if (value != nothing) return std::string(value.begin(), value.end());
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
           deadline - (std::chrono::steady_clock::now() - start));
       if (left.count() <= 0) {
@@ -111,12 +118,9 @@ Result<std::string> Store::Get(std::string_view key, std::chrono::milliseconds d
       // The server answers when the key is set. In slices, so that other threads get their turn.
       try {
         impl_->store->wait({name}, std::min(left, kSlice));
-      } catch (
-          const c10::DistStoreError&) {  // the slice is over, or the next check says what it is
+      } catch (const c10::DistStoreError&) {  // the slice is over, or the next look says what it is
       }
     }
-    const std::vector<uint8_t> value = impl_->store->get(name);
-    return std::string(value.begin(), value.end());
   } catch (const std::exception& error) {
     return Status(StatusCode::kUnavailable,
                   fmt::format("store {}: get {}: {}", impl_->address, key, Brief(error)));
