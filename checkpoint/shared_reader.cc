@@ -15,8 +15,9 @@ using std::chrono::steady_clock;
 
 // Announced to the disk ahead of being read.
 constexpr size_t kPrefetchChunks = 4;
-// Chunks that are read, or wait for peers, at a time: few, so that they stay in the caches.
-constexpr int64_t kFewestSlots = 4;
+// Chunks that wait for peers, beside those that are being read: few, so that they stay in the
+// caches.
+constexpr int64_t kSpareSlots = 2;
 // Between two looks for work. The counters of peers can only be looked at, not waited for.
 constexpr std::chrono::microseconds kShortestPause{50};
 constexpr std::chrono::microseconds kLongestPause{2'000};
@@ -121,7 +122,7 @@ Status SharedReader::Begin(bool share) {
   for (const std::vector<int32_t>& counts : schedule_.rounds)
     most = std::max<int64_t>(most, counts[me]);
   slots_ = std::min(static_cast<int64_t>(given_[me].size()),
-                    std::max({kFewestSlots, 2 * static_cast<int64_t>(scratch_.size()), 2 * most}));
+                    std::max(static_cast<int64_t>(scratch_.size()) + kSpareSlots, most + 1));
   KEEL_ASSIGN_OR_RETURN(ring_, ChunkRing::Make(channel_, share, slots_,
                                                reader_.index().chunk_bytes(), options_.deadline));
   std::vector<bool> far(given_.size(), false);

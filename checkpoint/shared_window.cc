@@ -49,6 +49,26 @@ std::string HostIdentity() {
          std::string(space, static_cast<size_t>(length));
 }
 
+// Maps all of it where huge pages fit; null when that is not possible.
+std::byte* MapAligned(int fd, int64_t bytes, int protection, int flags) {
+  constexpr size_t kHugePage = size_t{2} << 20;
+  const auto size = static_cast<size_t>(bytes);
+  // 1. Addresses enough for a huge page's more, of which the ends are given back.
+  const size_t pages = (size + 4095) / 4096 * 4096;
+  const size_t room = pages + kHugePage;
+  void* reserved = ::mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (reserved == MAP_FAILED) return nullptr;
+  auto* const begin = static_cast<std::byte*>(reserved);
+  const size_t head = -reinterpret_cast<uintptr_t>(begin) % kHugePage;
+  if (head > 0) (void)::munmap(begin, head);
+  (void)::munmap(begin + head + pages, room - head - pages);
+  // 2. The memory itself in their place.
+  void* memory = ::mmap(begin + head, size, protection, MAP_SHARED | MAP_FIXED | flags, fd, 0);
+  if (memory != MAP_FAILED) return static_cast<std::byte*>(memory);
+  (void)::munmap(begin + head, pages);
+  return nullptr;
+}
+
 // Memory is taken now: later there would be no way to say that there is none.
 bool Populate(int fd, std::byte* memory, int64_t bytes) {
 #ifdef MADV_POPULATE_WRITE
@@ -99,10 +119,9 @@ SharedWindow::Offer SharedWindow::Create(int64_t bytes) {
     return offer;
   Descriptor fd(::memfd_create("keel-load", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (fd.get() < 0 || ::ftruncate(fd.get(), all) != 0) return offer;
-  void* memory =
-      ::mmap(nullptr, static_cast<size_t>(all), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
-  if (memory == MAP_FAILED) return offer;
-  mapping_ = {static_cast<std::byte*>(memory), static_cast<size_t>(all)};
+  std::byte* const memory = MapAligned(fd.get(), all, PROT_READ | PROT_WRITE, 0);
+  if (memory == nullptr) return offer;
+  mapping_ = {memory, static_cast<size_t>(all)};
 #ifdef F_SEAL_FUTURE_WRITE
   (void)::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);  // nobody else writes; since Linux 5.1
 #endif
@@ -131,10 +150,9 @@ void SharedWindow::Open(const Offer& offer, const Offer& mine, Peer* peer) const
   if (::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_size != all) return;
   const int seals = ::fcntl(fd.get(), F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals) return;
-  void* memory =
-      ::mmap(nullptr, static_cast<size_t>(all), PROT_READ, MAP_SHARED | MAP_POPULATE, fd.get(), 0);
-  if (memory == MAP_FAILED) return;
-  peer->mapping = {static_cast<const std::byte*>(memory), static_cast<size_t>(all)};
+  const std::byte* const memory = MapAligned(fd.get(), all, PROT_READ, MAP_POPULATE);
+  if (memory == nullptr) return;
+  peer->mapping = {memory, static_cast<size_t>(all)};
   // 3. That very window.
   if (std::memcmp(peer->mapping.data(), offer.nonce, sizeof offer.nonce) != 0) {
     Forget(peer);
