@@ -116,6 +116,8 @@ Status FileWriters::Submit(const Item& item) {
     KEEL_RETURN_IF_ERROR(failure_);
     State& state = states_[item.file];
     ++state.pending;
+    // With its own item and not before: else the item ahead of it may end the file, and it again.
+    if (item.data.empty()) state.complete = true;
     if (item.piece != kNoPiece) ++state.unwritten[item.piece];
     queue_.push_back(item);
   }
@@ -141,10 +143,6 @@ void FileWriters::PieceIsStaged(size_t file, size_t piece) {
 
 // An item without data ends the file: whoever handles the last item of it syncs and closes it.
 Status FileWriters::CompleteFile(size_t file) {
-  {
-    const std::lock_guard lock(mutex_);
-    states_[file].complete = true;
-  }
   return Submit({file, targets_[file].size, {}, kNoSlot, kNoPiece});
 }
 

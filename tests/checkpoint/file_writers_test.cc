@@ -13,11 +13,14 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <map>
+#include <mutex>
 
 #include "checkpoint/checkpointer.h"
 #include "checkpoint/io_backend.h"
 #include "checkpoint/snapshot_writer.h"
 #include "common/fail_point.h"
+#include "tests/checkpoint/sim_file_system.h"
 #include "tests/checkpoint/test_support.h"
 #include "tests/support/no_io_uring.h"
 
@@ -248,6 +251,34 @@ TEST(NoIoUring, AutoDoesNotChooseIt) {
   });
   if (found == "no seccomp") GTEST_SKIP() << "NOT TESTED: " << found;
   EXPECT_THAT(found, AllOf(HasSubstr("buffered"), ::testing::Not(HasSubstr("io_uring"))));
+}
+
+// Whoever writes the last piece of a file ends it: once, however writers and producer interleave.
+TEST(FileWritersTest, EachOfManyFilesIsSyncedOnce) {
+  SimFileSystem disk;
+  ThrowIfError(disk.MakeDirectory("d"));
+  std::mutex mutex;
+  std::map<std::string, int, std::less<>> syncs;
+  disk.SetFault([&](int64_t, std::string_view operation, std::string_view path) {
+    if (operation == "fsync") {
+      const std::lock_guard lock(mutex);
+      ++syncs[std::string(path)];
+    }
+    return Status::Ok();
+  });
+  std::vector<std::byte> memory(64, std::byte{7});
+  std::vector<FileToWrite> files;
+  for (int f = 0; f < 4'000; ++f) {
+    FileToWrite file{fmt::format("file-{}", f), "", {}};
+    file.pieces.push_back({Dims{64}, {memory.data(), Dims{1}}, 1, false});
+    files.push_back(std::move(file));
+  }
+  SnapshotWriter writer(disk, IoBackend::kBuffered, kChunk, 2);
+  WriteTimes times;
+  const auto digests = writer.Write("d", std::move(files), {}, &times);
+  ASSERT_TRUE(digests.ok()) << digests.status().ToString();
+  EXPECT_EQ(syncs.size(), 4'000U);
+  for (const auto& [path, count] : syncs) EXPECT_EQ(count, 1) << path;
 }
 
 }  // namespace
