@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
 #include <system_error>
 #include <thread>
@@ -288,6 +289,8 @@ void SharedReader::ReadGiven(size_t worker, std::unique_lock<std::mutex>* lock) 
   };
   Status status = read();
   if (status.ok() && far_->any()) far_->Pack(chunk, slot);
+  // To far peers the agreed bytes travel even after a failure: not those that are not proven.
+  if (!status.ok()) std::memset(slot, 0, static_cast<size_t>(size));
   lock->lock();
   if (!status.ok()) return Fail(id, std::move(status));
   result_.stats.bytes += size;
