@@ -3,6 +3,7 @@
 #include <c10/util/Logging.h>
 #include <fmt/format.h>
 
+#include <csignal>
 #include <cstdlib>
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -30,6 +31,12 @@ std::string Brief(const std::exception& error) {
 
 }  // namespace
 
+void IgnoreBrokenPipes() {
+  struct sigaction now {};
+  if (sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL)
+    std::signal(SIGPIPE, SIG_IGN);
+}
+
 Result<Store> Store::Connect(const LaunchEnv& env, std::chrono::milliseconds deadline) {
   if (env.master_addr.empty()) {
     if (env.world_size == 1) return InProcess();
@@ -38,6 +45,7 @@ Result<Store> Store::Connect(const LaunchEnv& env, std::chrono::milliseconds dea
                               "start with keel launch or torchrun",
                               env.world_size));
   }
+  IgnoreBrokenPipes();
   const std::string address = fmt::format("{}:{}", env.master_addr, env.master_port);
   try {
     c10d::TCPStoreOptions options;

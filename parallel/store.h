@@ -19,7 +19,8 @@ class Store {
 
   // As the launch environment says: a client of the agent's store under torchrun and keel launch, a
   // server on rank 0 otherwise. All keys get the prefix "<run id>/attempt_<restart count>". A world
-  // of one without an address needs no network: an in-process store.
+  // of one without an address needs no network: an in-process store. From here on this process
+  // ignores SIGPIPE (unless it handles it): a peer that ended is an error of the call that finds it.
   static Result<Store> Connect(const LaunchEnv& env, std::chrono::milliseconds deadline);
   // In-process store for ranks that are threads (tests).
   static Store InProcess();

@@ -4,6 +4,8 @@
 
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "parallel/store_impl.h"
+
 namespace keel::parallel {
 
 struct StoreServer::Impl {
@@ -11,6 +13,7 @@ struct StoreServer::Impl {
 };
 
 Result<StoreServer> StoreServer::Start(const std::string& host, int port) {
+  IgnoreBrokenPipes();
   try {
     c10d::TCPStoreOptions options;
     options.port = static_cast<uint16_t>(port);

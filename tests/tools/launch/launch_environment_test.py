@@ -12,7 +12,11 @@ PATHS = {"TORCHELASTIC_ERROR_FILE"}
 OURS = {"KEEL_STATUS_FILE"}
 # What torchrun's agent tells itself through its own environment.
 THEIRS = {"TORCHELASTIC_SIGNALS_TO_HANDLE"}
-DUMP = 'out="$0/$LAUNCHER.$RANK.$TORCHELASTIC_RESTART_COUNT"; env -0 > "$out.part"; mv "$out.part" "$out"; '
+# The signals that the rank was started with as ignored count too: a launcher's own are not the ranks'.
+DUMP = (
+    'out="$0/$LAUNCHER.$RANK.$TORCHELASTIC_RESTART_COUNT"; '
+    'IGNORED="$(grep SigIgn: /proc/self/status)" env -0 > "$out.part"; mv "$out.part" "$out"; '
+)
 # A rank that fails ends the others, maybe before they have said anything.
 WAIT_FOR_BOTH = (
     'for rank in 0 1; do while [ ! -e "$0/$LAUNCHER.$rank.$TORCHELASTIC_RESTART_COUNT" ]; do sleep 0.02; done; done; '
