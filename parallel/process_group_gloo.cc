@@ -3,63 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string_view>
+#include <future>
+#include <thread>
+#include <utility>
 
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "parallel/cuda_module.h"
+#include "parallel/gloo_work.h"
 #include "parallel/process_group.h"
 #include "parallel/store_impl.h"
 
 namespace keel::parallel {
 
 namespace {
-
-// What an operation says of itself when it fails.
-struct Where {
-  std::string group;
-  int rank;  // global
-  std::chrono::milliseconds deadline;
-  const std::atomic<int64_t>* step;
-
-  [[noreturn]] void Rethrow(std::string_view operation, const std::exception& error) const {
-    std::string text = error.what();
-    text = text.substr(0, text.find('\n'));
-    const bool late =
-        text.find("imed out") != std::string::npos || text.find("imeout") != std::string::npos;
-    const std::string at =
-        step == nullptr || step->load() < 0 ? "" : fmt::format(" step {}", step->load());
-    if (late) {
-      throw Error(
-          StatusCode::kDeadlineExceeded,
-          fmt::format(
-              "{} in group {} on rank {}{} took longer than {} s: a peer hangs or is lost ({}); "
-              "trainer.deadline_seconds sets the limit",
-              operation, group, rank, at, static_cast<double>(deadline.count()) / 1000, text));
-    }
-    throw Error(StatusCode::kUnavailable,
-                fmt::format("{} in group {} on rank {}{}: lost a peer ({})", operation, group, rank,
-                            at, text));
-  }
-};
-
-class GlooWork final : public Work {
- public:
-  GlooWork(c10::intrusive_ptr<c10d::Work> work, const Where& where, const char* operation)
-      : work_(std::move(work)), where_(where), operation_(operation) {}
-  void Wait() override {
-    try {
-      work_->wait(where_.deadline);
-    } catch (const std::exception& error) {
-      where_.Rethrow(operation_, error);
-    }
-  }
-
- private:
-  c10::intrusive_ptr<c10d::Work> work_;
-  const Where& where_;
-  const char* operation_;
-};
 
 // Sums the pieces of an all-to-all, in rank order, in fp32: every rank's part is the same bits
 // however often it is run.
@@ -87,8 +44,24 @@ class ReduceScatterWork final : public Work {
 
 class GlooGroup final : public ProcessGroup {
  public:
-  GlooGroup(c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo, std::string name, Where where)
-      : gloo_(std::move(gloo)), name_(std::move(name)), where_(std::move(where)) {}
+  GlooGroup(c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo, std::string name, WhereGloo where)
+      : gloo_(std::move(gloo)),
+        watch_(std::make_unique<MessageWatch>(*gloo_)),
+        name_(std::move(name)),
+        where_(std::move(where)) {}
+
+  // gloo's threads end first, and one of them may be in an operation that gloo forgot (see
+  // gloo_work.h): that one stays behind, until its deadline.
+  ~GlooGroup() override {
+    watch_.reset();
+    std::promise<void> ended;
+    const std::future<void> end = ended.get_future();
+    std::thread([gloo = std::move(gloo_), ended = std::move(ended)]() mutable {
+      gloo.reset();
+      ended.set_value();
+    }).detach();
+    end.wait_for(std::chrono::seconds(3));
+  }
 
   int rank() const override { return gloo_->getRank(); }
   int size() const override { return gloo_->getSize(); }
@@ -148,14 +121,14 @@ class GlooGroup final : public ProcessGroup {
   }
 
   std::unique_ptr<Work> SendAsync(const at::Tensor& tensor, int peer, int tag) override {
-    return Start("send", [&] {
+    return StartMessage("send", peer, [&] {
       std::vector<at::Tensor> tensors{tensor};
       return gloo_->send(tensors, peer, tag);
     });
   }
 
   std::unique_ptr<Work> RecvAsync(at::Tensor& tensor, int peer, int tag) override {
-    return Start("receive", [&] {
+    return StartMessage("receive", peer, [&] {
       std::vector<at::Tensor> tensors{tensor};
       return gloo_->recv(tensors, peer, tag);
     });
@@ -172,15 +145,25 @@ class GlooGroup final : public ProcessGroup {
   std::unique_ptr<Work> Start(const char* operation, F&& start) {
     try {
       const at::NoGradGuard no_grad;
-      return std::make_unique<GlooWork>(start(), where_, operation);
+      return std::make_unique<CollectiveWork>(start(), *gloo_, where_, operation);
+    } catch (const std::exception& error) {
+      where_.Rethrow(operation, error);
+    }
+  }
+  template <typename F>
+  std::unique_ptr<Work> StartMessage(const char* operation, int peer, F&& start) {
+    try {
+      const at::NoGradGuard no_grad;
+      return std::make_unique<MessageWork>(start(), peer, *watch_, where_, operation);
     } catch (const std::exception& error) {
       where_.Rethrow(operation, error);
     }
   }
 
   c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo_;
+  std::unique_ptr<MessageWatch> watch_;
   std::string name_;
-  Where where_;
+  WhereGloo where_;
 };
 
 // The local address that a packet to the store's host would leave from decides the interface, so
@@ -202,7 +185,7 @@ std::unique_ptr<ProcessGroup> MakeProcessGroup(const Store& store, int global_ra
     throw Error(StatusCode::kInternal,
                 fmt::format("rank {} is not in group {}", global_rank, options.name));
   }
-  Where where{options.name, global_rank, options.deadline, options.step};
+  WhereGloo where{options.name, global_rank, options.deadline, options.step};
   try {
     auto gloo_options = c10d::ProcessGroupGloo::Options::create(options.deadline);
     gloo_options->devices.push_back(DeviceFor(options.local_address));
