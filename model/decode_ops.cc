@@ -8,6 +8,7 @@
 
 #include "common/cpu_decode.h"
 #include "common/cpu_kernels.h"
+#include "parallel/matrix_product.h"
 
 namespace keel::model {
 
@@ -161,7 +162,7 @@ constexpr int64_t kFixedRows = 64;
 void LinearOnDevice(const at::Tensor& x, const at::Tensor& w, const at::Tensor* bias,
                     at::Tensor& out, bool fixed_height) {
   const auto multiply = [&](const at::Tensor& rows) {
-    return bias != nullptr ? at::addmm(*bias, rows, w.t()) : at::mm(rows, w.t());
+    return parallel::Product(rows, w.t(), bias);
   };
   if (!fixed_height) {
     out.copy_(multiply(x));

@@ -10,8 +10,8 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "parallel/cuda_module.h"
-#include "parallel/gloo_work.h"
 #include "parallel/process_group.h"
+#include "parallel/process_group_gloo_work.h"
 #include "parallel/store_impl.h"
 
 namespace keel::parallel {
@@ -51,7 +51,7 @@ class GlooGroup final : public ProcessGroup {
         where_(std::move(where)) {}
 
   // gloo's threads end first, and one of them may be in an operation that gloo forgot (see
-  // gloo_work.h): that one stays behind, until its deadline.
+  // process_group_gloo_work.h): that one stays behind, until its deadline.
   ~GlooGroup() override {
     watch_.reset();
     std::promise<void> ended;

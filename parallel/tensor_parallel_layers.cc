@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "parallel/autograd_capture.h"
+#include "parallel/matrix_product.h"
 #include "parallel/regions.h"
 
 namespace keel::parallel {
@@ -22,7 +23,7 @@ struct LinearFunction : Function<LinearFunction> {
     context->save_for_backward({x, weight});
     context->saved_data["weight_gradient"] = weight_gradient;
     if (bias) context->saved_data["bias_gradient"] = *bias_gradient;
-    return bias ? at::addmm(*bias, x, weight.t()) : at::mm(x, weight.t());
+    return Product(x, weight.t(), bias ? &*bias : nullptr);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -31,7 +32,7 @@ struct LinearFunction : Function<LinearFunction> {
     const at::Tensor& weight = saved[1];
     const at::Tensor dy = gradients[0].contiguous();
     at::Tensor dx;
-    if (context->needs_input_grad(0)) dx = at::mm(dy, weight);
+    if (context->needs_input_grad(0)) dx = Product(dy, weight);
     at::Tensor weight_gradient = context->saved_data["weight_gradient"].toTensor();
     AccumulateWeightGradient(weight_gradient, dy, x);
     if (auto it = context->saved_data.find("bias_gradient"); it != context->saved_data.end()) {
@@ -93,12 +94,7 @@ at::Tensor LeaveRows(const at::Tensor& x, const TensorParallel& tp) {
 }  // namespace
 
 void AccumulateWeightGradient(at::Tensor& gradient, const at::Tensor& dy, const at::Tensor& x) {
-  const at::Tensor dy_t = dy.t();
-  if (x.scalar_type() == at::kFloat) {
-    at::addmm_out(gradient, gradient, dy_t, x);
-  } else {
-    gradient.add_(at::mm(dy_t, x));
-  }
+  AddProduct(gradient, dy.t(), x);
 }
 
 at::Tensor Linear(const at::Tensor& x, Parameter& weight, Parameter* bias) {

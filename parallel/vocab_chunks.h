@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "parallel/matrix_product.h"
 #include "parallel/parameter.h"
 #include "parallel/tensor_parallel_layers.h"
 
@@ -47,7 +48,7 @@ void ForEachChunk(const VocabParallelHead& head, const at::Tensor& hidden,
   for (int64_t begin = 0; begin < hidden.size(0); begin += rows) {
     const int64_t count = std::min(rows, hidden.size(0) - begin);
     at::Tensor logits = buffer.narrow(0, 0, count);
-    at::mm_out(logits, hidden.narrow(0, begin, count), head.weight->value.t());
+    ProductInto(logits, hidden.narrow(0, begin, count), head.weight->value.t());
     body(begin, count, logits, local_targets.narrow(0, begin, count));
   }
 }

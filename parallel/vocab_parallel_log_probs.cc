@@ -155,7 +155,7 @@ struct LogProbsFunction : Function<LogProbsFunction> {
                  saved[3].narrow(0, begin, count), log_prob_gradient.narrow(0, begin, count),
                  entropy_gradient.narrow(0, begin, count));
       at::Tensor out = dhidden.narrow(0, begin, count);
-      at::mm_out(out, logits, head.weight->value);
+      ProductInto(out, logits, head.weight->value);
       AccumulateWeightGradient(head.weight->gradient, logits, hidden.narrow(0, begin, count));
     };
     at::Tensor& kept = Captured<at::Tensor>(context, "logits");

@@ -7,6 +7,7 @@
 
 #include "common/cpu_kernels.h"
 #include "parallel/autograd_capture.h"
+#include "parallel/matrix_product.h"
 #include "parallel/regions.h"
 
 namespace keel::parallel {
@@ -104,7 +105,7 @@ struct LossFunction : Function<LossFunction> {
           if (!with_gradient) return;
           LogitsToGradient(logits, local_targets, columns, result.log_sum, weight * scale);
           at::Tensor out = dhidden.narrow(0, begin, count);
-          at::mm_out(out, logits, head->weight->value);
+          ProductInto(out, logits, head->weight->value);
           AccumulateWeightGradient(head->weight->gradient, logits, hidden.narrow(0, begin, count));
         });
     if (with_gradient) context->save_for_backward({dhidden});
@@ -126,7 +127,7 @@ at::Tensor VocabParallelLoss(const VocabParallelHead& head, const at::Tensor& hi
 
 at::Tensor GatheredLogits(const VocabParallelHead& head, const at::Tensor& hidden) {
   const at::NoGradGuard no_grad;
-  const at::Tensor local = at::mm(EnterHead(head, hidden), head.weight->value.t());
+  const at::Tensor local = Product(EnterHead(head, hidden), head.weight->value.t());
   return GatherFromTensorParallel(local, *head.tp.group).narrow(1, 0, head.vocab_size);
 }
 

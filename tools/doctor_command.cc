@@ -20,6 +20,7 @@
 #include <ATen/Parallel.h>
 
 #include "parallel/cuda_module.h"
+#include "parallel/matrix_product.h"
 #include "trainer/flops.h"
 #endif
 
@@ -107,8 +108,9 @@ void Network(Report& report) {
 void Torch(Report& report) {
   report.Fact("torch", fmt::format("2.11, {} threads by default", at::get_num_threads()));
   at::set_num_threads(1);
-  report.Fact("fp32 product", fmt::format("{:.0f} GFLOP/s a thread",
-                                          trainer::MeasureGemmRate(at::kFloat, at::kCPU) / 1e9));
+  report.Fact("fp32 product", fmt::format("{:.0f} GFLOP/s a thread, by {}",
+                                          trainer::MeasureGemmRate(at::kFloat, at::kCPU) / 1e9,
+                                          parallel::MatrixProductLibrary()));
   report.Fact("bf16 product", fmt::format("{:.0f} GFLOP/s a thread",
                                           trainer::MeasureGemmRate(at::kBFloat16, at::kCPU) / 1e9));
   const auto module = parallel::LoadCudaModule();

@@ -1,6 +1,7 @@
 #include "trainer/flops.h"
 
 #include "common/clock.h"
+#include "parallel/matrix_product.h"
 
 namespace keel::trainer {
 
@@ -18,13 +19,13 @@ double MeasureGemmRate(at::ScalarType dtype, at::Device device) {
   const int64_t n = device.is_cpu() ? 768 : 4096;
   const auto options = at::TensorOptions().dtype(dtype).device(device);
   const at::Tensor a = at::full({n, n}, 0.5, options);
-  at::Tensor out = at::mm(a, a);
+  at::Tensor out = parallel::Product(a, a);
   const double operations =
       2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
   const Stopwatch watch;
   int done = 0;
   while (done < 3 || watch.Elapsed() < 0.2) {
-    at::mm_out(out, a, a);
+    parallel::ProductInto(out, a, a);
     if (!device.is_cpu()) static_cast<void>(out[0][0].item<float>());
     ++done;
   }

@@ -1,4 +1,4 @@
-#include "parallel/gloo_work.h"
+#include "parallel/process_group_gloo_work.h"
 
 #include <fmt/format.h>
 

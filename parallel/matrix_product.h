@@ -1,0 +1,27 @@
+// Matrix products of the dense layers.
+//
+// In fp32 on an x86 processor they are oneDNN's (dnnl_sgemm), which uses the widest vectors that
+// the processor has, whoever made it; ATen's own are MKL's, which does not: on an AMD EPYC they run
+// at 0.4 of the speed (docs/benchmarks/train.md). All else, and everything where oneDNN is not
+// installed, is ATen's. Nothing here is differentiable: call it from within autograd functions or
+// without grad mode.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <string>
+
+namespace keel::parallel {
+
+// a [m, k] times b [k, n], plus bias [n] where there is one. Shapes and errors are at::mm's.
+at::Tensor Product(const at::Tensor& a, const at::Tensor& b, const at::Tensor* bias = nullptr);
+// out = a b. Transposed operands, and an `out` whose rows lie apart, cost no copy.
+void ProductInto(at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
+// out += a b, in out's dtype.
+void AddProduct(at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
+
+// What multiplies fp32 matrices on this machine's processor: "oneDNN (libdnnl.so.2)" or "ATen",
+// with the reason where oneDNN was expected.
+std::string MatrixProductLibrary();
+
+}  // namespace keel::parallel
