@@ -40,13 +40,13 @@ WARM_UP = 2  # steps of every run that do not count
 LIMIT_S = 1800  # of a run
 
 
-def run_config(folder, model, prompts, steps, tp, pp, burdened):
+def run_config(folder, model, prompts, steps, tp, pp, threads, burdened):
     """`burdened`: everything is offloaded while idle, and each step is saved."""
     return {
         "trainer": {
             "task": "rl", "default_local_dir": str(folder / "run"), "total_training_steps": steps,
             "save_freq": 1 if burdened else -1, "test_freq": -1, "resume_mode": "disable", "seed": 1, "device": "cpu",
-            "logger": ["jsonl"], "remove_previous_ckpt_in_save": True,
+            "threads_per_rank": threads, "logger": ["jsonl"], "remove_previous_ckpt_in_save": True,
         },
         "data": {
             "train_files": [str(prompts)], "max_prompt_length": 32, "max_response_length": TOKENS,
@@ -99,7 +99,9 @@ def run_keel(args, model, prompts, layout=(1, 1), burdened=False):
         folder = pathlib.Path(name)
         config = folder / "run.yaml"
         tp, pp = layout
-        config.write_text(json.dumps(run_config(folder, model, prompts, WARM_UP + args.steps, tp, pp, burdened)))
+        threads = max(1, args.threads // (tp * pp))
+        steps = WARM_UP + args.steps
+        config.write_text(json.dumps(run_config(folder, model, prompts, steps, tp, pp, threads, burdened)))
         command = [str(args.keel), "train", str(config)]
         if tp * pp > 1:
             command[1:1] = ["launch", "--nproc-per-node", str(tp * pp)]
@@ -107,7 +109,7 @@ def run_keel(args, model, prompts, layout=(1, 1), burdened=False):
         lines.start()
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=LIMIT_S, check=False,
-            env={**os.environ, **driver.environment(max(1, args.threads // (tp * pp)))},
+            env={**os.environ, **driver.environment(threads)},
         )  # fmt: skip
         lines.ended.set()
         lines.join()
