@@ -9,6 +9,7 @@
 #include "common/clock.h"
 #include "common/json.h"
 #include "parallel/context.h"
+#include "parallel/matrix_product.h"
 #include "trainer/memory.h"
 #include "trainer/model_source.h"
 #include "trainer/train_engine.h"
@@ -40,12 +41,12 @@ Json MeasureGemm(at::ScalarType dtype) {
   const at::NoGradGuard no_grad;
   const int64_t n = 2048;
   const at::Tensor a = at::full({n, n}, 0.5, dtype);
-  at::Tensor out = at::mm(a, a);
+  at::Tensor out = parallel::Product(a, a);
   std::vector<double> seconds;
   const Stopwatch total;
   while (total.Elapsed() < 1 || seconds.size() < 3) {
     const Stopwatch one;
-    at::mm_out(out, a, a);
+    parallel::ProductInto(out, a, a);
     seconds.push_back(one.Elapsed());
   }
   std::sort(seconds.begin(), seconds.end());

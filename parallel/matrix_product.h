@@ -2,7 +2,7 @@
 //
 // In fp32 on an x86 processor they are oneDNN's (dnnl_sgemm), which uses the widest vectors that
 // the processor has, whoever made it; ATen's own are MKL's, which does not: on an AMD EPYC they run
-// at 0.4 of the speed (docs/benchmarks/train.md). All else, and everything where oneDNN is not
+// at 0.4 of the speed (docs/benchmarks/train-float32.md). All else, and everything where oneDNN is not
 // installed, is ATen's. Nothing here is differentiable: call it from within autograd functions or
 // without grad mode.
 #pragma once
