@@ -7,7 +7,6 @@
 #include <random>
 #include <utility>
 
-#include "checkpoint/catalog.h"
 #include "checkpoint/chunk_digest.h"
 #include "checkpoint/loader.h"
 #include "checkpoint/names.h"
@@ -35,6 +34,20 @@ std::string KeyOf(const std::string& tag, Message message, int from, int to) {
   return fmt::format("{}/{}/{}-{}", tag, MessageName(message), from, to);
 }
 
+// One more than that of every commit that is there.
+Result<int64_t> NextSequence(std::span<const CatalogEntry> committed) {
+  int64_t newest = 0;
+  for (const CatalogEntry& entry : committed) {
+    if (entry.manifest) {
+      newest = std::max(newest, entry.manifest->sequence);
+    } else if (!IsUnusable(entry.status)) {
+      // Perhaps the newest one: with a number below its own this commit would pass for an old one.
+      return entry.status.WithContext("the order of commits cannot be told");
+    }
+  }
+  return newest + 1;
+}
+
 }  // namespace
 
 struct Saver::Running {
@@ -45,7 +58,8 @@ struct Saver::Running {
   std::shared_ptr<const SavePlan> plan;
   std::shared_ptr<const SavePlan> ahead;  // that was copied for before the plan was known
   SaveOrder order;
-  double looked_s = 0;  // when `Interrupted` last looked at the coordinator
+  int64_t sequence = 0;  // rank 0: of the commit
+  double looked_s = 0;   // when `Interrupted` last looked at the coordinator
 };
 
 Saver::Saver(FileSystem& fs, Coordinator& coordinator, const Clock& clock, Logger& log,
@@ -135,7 +149,7 @@ Result<DiskForecast> Saver::Forecast(int64_t checkpoint_bytes) const {
 
 Status Saver::Run(const std::string& tag, Snapshot& snapshot, SaveRecord* record) {
   const SaveRequest& request = snapshot.request();
-  Running running{tag, snapshot, record, Stopwatch(clock_), nullptr, nullptr, {}, 0};
+  Running running{tag, snapshot, record, Stopwatch(clock_), nullptr, nullptr, {}, 0, 0};
   record->step = request.step;
   record->async = snapshot.may_change();
   StageAhead(&running);
@@ -277,13 +291,11 @@ Status Saver::CheckRoom(int64_t bytes) const {
 // True when retention after this commit would find no checkpoint that it keeps, newer than what it
 // removes, of which every byte has been read back: then it is to be this one. All ranks read at
 // once; retention, on rank 0 alone, would take longer.
-bool Saver::NeedsReadBack(const SaveRequest& request) const {
-  const Result<std::vector<CatalogEntry>> entries = ListCheckpoints(fs_);
-  if (!entries.ok()) return true;
+bool Saver::NeedsReadBack(const SaveRequest& request, std::span<const CatalogEntry> entries) const {
   std::map<int64_t, const Manifest*> own;  // by step
   std::vector<CommittedStep> committed;
   int64_t newest = 0;
-  for (const CatalogEntry& entry : *entries) {
+  for (const CatalogEntry& entry : entries) {
     if (!entry.manifest || entry.step == request.step || entry.manifest->run_id != options_.run_id)
       continue;
     own.emplace(entry.step, &*entry.manifest);
@@ -311,7 +323,10 @@ Result<std::string> Saver::Begin(Running* running) {
   KEEL_RETURN_IF_ERROR(CheckRoom(running->record->predicted_bytes));
   SaveOrder& order = running->order;
   order.save_id = MakeSaveId(entropy_());
-  order.read_back = NeedsReadBack(request);
+  // One look at what is there for all: until this save has ended nobody else commits here.
+  KEEL_ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries, ListCheckpoints(fs_));
+  KEEL_ASSIGN_OR_RETURN(running->sequence, NextSequence(entries));
+  order.read_back = NeedsReadBack(request, entries);
   KEEL_ASSIGN_OR_RETURN(order.temporary, committer_.Begin(request.step, order.save_id,
                                                           DirectoriesOf(request, *running->plan)));
   const Result<IoBackend> io = ChooseBackend(running->plan->largest_rank_bytes, order.temporary);
@@ -493,9 +508,10 @@ Result<std::string> Saver::Publish(const std::vector<std::string>& texts, Runnin
   KEEL_FAIL_POINT("save.collect");
   KEEL_RETURN_IF_ERROR(guard_());
   KEEL_FAIL_POINT("publish.guard");
-  KEEL_ASSIGN_OR_RETURN(const Manifest manifest,
-                        PublishStep(fs_, committer_, clock_, options_, running->snapshot.request(),
-                                    *running->plan, running->order, std::move(reports)));
+  KEEL_ASSIGN_OR_RETURN(
+      const Manifest manifest,
+      PublishStep(fs_, committer_, clock_, options_, running->snapshot.request(), *running->plan,
+                  running->order, running->sequence, std::move(reports)));
   running->record->commit_s = watch.Elapsed();
   return SaveOutcome{manifest.TotalBytes(), running->total.Elapsed()}.Encode();
 }

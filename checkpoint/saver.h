@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/catalog.h"
 #include "checkpoint/checkpointer.h"
 #include "checkpoint/commit_protocol.h"
 #include "checkpoint/committer.h"
@@ -76,7 +77,7 @@ class Saver {
   // The ordered back-end, or with `io: auto` what this rank's machine has instead.
   Result<IoBackend> Usable(IoBackend ordered);
   Result<SnapshotWriter*> WriterFor(IoBackend ordered);
-  bool NeedsReadBack(const SaveRequest& request) const;
+  bool NeedsReadBack(const SaveRequest& request, std::span<const CatalogEntry> entries) const;
   Status ReadBack(const SaveOrder& order, const SaveReport& report) const;
   Status VerifyCommit(int64_t step, const std::string& save_id) const;
   void Retain(SaveRecord* record);

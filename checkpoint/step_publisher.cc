@@ -7,7 +7,6 @@
 #include <set>
 #include <utility>
 
-#include "checkpoint/catalog.h"
 #include "checkpoint/hf_export.h"
 #include "checkpoint/index.h"
 #include "checkpoint/names.h"
@@ -127,7 +126,7 @@ Status ExportWholeModels(FileSystem& fs, const CheckpointOptions& options,
 
 Result<Manifest> PublishStep(FileSystem& fs, Committer& committer, const Clock& clock,
                              const CheckpointOptions& options, const SaveRequest& request,
-                             const SavePlan& plan, const SaveOrder& order,
+                             const SavePlan& plan, const SaveOrder& order, int64_t sequence,
                              std::vector<SaveReport> reports) {
   // 1. All ranks' files, as they reported them after their fsync.
   std::map<std::string, ChunkedDigest> written;
@@ -195,16 +194,7 @@ Result<Manifest> PublishStep(FileSystem& fs, Committer& committer, const Clock& 
   manifest.chunk_bytes = options.chunk_bytes;
   manifest.index_size = index_digest.size;
   manifest.index_digest = index_digest.whole;
-  KEEL_ASSIGN_OR_RETURN(const std::vector<CatalogEntry> committed, ListCheckpoints(fs));
-  for (const CatalogEntry& entry : committed) {
-    if (entry.manifest) {
-      manifest.sequence = std::max(manifest.sequence, entry.manifest->sequence);
-    } else if (!IsUnusable(entry.status)) {
-      // Perhaps the newest one: with a number below its own this commit would pass for an old one.
-      return entry.status.WithContext("the order of commits cannot be told");
-    }
-  }
-  ++manifest.sequence;
+  manifest.sequence = sequence;
   KEEL_RETURN_IF_ERROR(committer.Publish(order.temporary, manifest, DirectoriesOf(request, plan)));
   return manifest;
 }

@@ -24,10 +24,11 @@ Status CheckDocuments(const SaveRequest& request, const SavePlan& plan);
 int64_t PredictBytes(const SaveRequest& request, const SavePlan& plan, int64_t chunk_bytes);
 
 // Writes documents, the whole model if asked for, index and manifest, and renames. `reports` are
-// those of all ranks, in rank order. Returns the manifest that was published.
+// those of all ranks, in rank order; `sequence` is above that of every commit that is there.
+// Returns the manifest that was published.
 Result<Manifest> PublishStep(FileSystem& fs, Committer& committer, const Clock& clock,
                              const CheckpointOptions& options, const SaveRequest& request,
-                             const SavePlan& plan, const SaveOrder& order,
+                             const SavePlan& plan, const SaveOrder& order, int64_t sequence,
                              std::vector<SaveReport> reports);
 
 }  // namespace keel::checkpoint

@@ -200,7 +200,7 @@ RETENTION_RULES = [
     ),
     Mutant(
         "not-read-back", "with one to keep, the new one is read back before the old one goes",
-        SAVER, "  order.read_back = NeedsReadBack(request);\n", "  order.read_back = false;\n", (JOB, ASYNC, RETENTION),
+        SAVER, "  order.read_back = NeedsReadBack(request, entries);\n", "  order.read_back = false;\n", (JOB, ASYNC, RETENTION),
     ),
 ]  # fmt: skip
 
