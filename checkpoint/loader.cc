@@ -4,18 +4,16 @@
 
 #include <algorithm>
 #include <memory>
-#include <set>
-#include <thread>
 #include <utility>
 
-#include "checkpoint/catalog.h"
 #include "checkpoint/hf_weights.h"
+#include "checkpoint/load_candidates.h"
+#include "checkpoint/load_report.h"
 #include "checkpoint/names.h"
 #include "checkpoint/page_memory.h"
 #include "checkpoint/read_plan.h"
 #include "checkpoint/read_schedule.h"
 #include "checkpoint/shared_reader.h"
-#include "checkpoint/tracker.h"
 #include "checkpoint/wire.h"
 #include "common/clock.h"
 #include "common/fail_point.h"
@@ -24,7 +22,6 @@ namespace keel::checkpoint {
 namespace {
 
 constexpr int64_t kMaxDocument = int64_t{1} << 30;
-constexpr std::chrono::milliseconds kLookAgain{250};
 // When a peer is gone there is no point in waiting for it once more; the others may still report.
 constexpr std::chrono::milliseconds kLastWords{2'000};
 
@@ -32,16 +29,6 @@ Status Stop(std::string message) { return Status(StatusCode::kConfig, std::move(
 
 // Damage is what an older checkpoint can heal.
 bool IsDamage(const Status& status) { return status.code() == StatusCode::kDataLoss; }
-
-std::string Join(const std::set<std::string>& names, size_t most = 20) {
-  std::string text;
-  size_t i = 0;
-  for (const std::string& name : names) {
-    if (i == most) return text + fmt::format(" and {} more", names.size() - most);
-    text += (i++ > 0 ? ", " : "") + name;
-  }
-  return text;
-}
 
 template <typename Work>
 Status Guard(const Work& work) {
@@ -52,15 +39,18 @@ Status Guard(const Work& work) {
   }
 }
 
+// What rank 0 tells the others of the checkpoint that it found.
+std::string MessageOf(const StepReader& reader) {
+  WireWriter out;
+  out.Text(reader.directory());
+  out.Text(reader.manifest().own_digest);
+  return std::move(out).Take();
+}
+
 struct Scope {
   std::string name;  // "actor/model"
   const ShardTable* live = nullptr;
 };
-
-// Weights that are saved as one whole Hugging Face model take the place of the sharded ones.
-bool TakesHfWeights(const LoadRequest& request) {
-  return request.contents.hf_model && !request.contents.model;
-}
 
 std::vector<Scope> ScopesOf(const LoadRequest& request) {
   std::vector<Scope> scopes;
@@ -70,22 +60,6 @@ std::vector<Scope> ScopesOf(const LoadRequest& request) {
     if (request.contents.optimizer) scopes.push_back({role.name + "/optimizer", &role.optimizer});
   }
   return scopes;
-}
-
-// The files whose every byte a load reads and verifies, by number.
-std::vector<int> FilesOf(const LoadRequest& request, const StepReader& reader) {
-  std::vector<int> files;
-  for (int f = 0; f < reader.index().files(); ++f) {
-    const ManifestFile* file = reader.manifest().Find(reader.index().file(f).path);
-    const bool kind = (file->role == FileRole::kModel && request.contents.model) ||
-                      (file->role == FileRole::kOptimizer && request.contents.optimizer) ||
-                      (file->role == FileRole::kHfModel && TakesHfWeights(request));
-    const bool role =
-        std::any_of(request.roles.begin(), request.roles.end(),
-                    [&](const RoleState& one) { return file->path.starts_with(one.name + "/"); });
-    if (kind && role) files.push_back(f);
-  }
-  return files;
 }
 
 // Copies shards from one table to another of the same boxes; all of them, or those listed.
@@ -101,61 +75,11 @@ void CopyShards(const ShardTable& from, const ShardTable& to, std::span<const in
   }
 }
 
-// What a rank tells rank 0 before anything is read.
-struct Report {
-  bool channel = false;
-  std::vector<int32_t> scopes;  // of the index, that it loads
-  std::vector<bool> wanted;     // by tensor of the index
-  std::vector<ChunkNeed> needs;
-
-  std::string Serialize() const {
-    WireWriter out;
-    out.U32(channel ? 1 : 0);
-    out.U64(scopes.size());
-    for (const int32_t scope : scopes) out.Pod(scope);
-    std::string bits((wanted.size() + 7) / 8, '\0');
-    for (size_t i = 0; i < wanted.size(); ++i) {
-      if (wanted[i]) bits[i / 8] = static_cast<char>(bits[i / 8] | (1 << (i % 8)));
-    }
-    out.Text(bits);
-    out.U64(needs.size());
-    for (const ChunkNeed& need : needs) out.Pod(need);
-    return std::move(out).Take();
-  }
-
-  bool Parse(std::string_view text, const Index& index) {
-    WireReader in(text);
-    uint32_t has_channel = 0;
-    uint64_t count = 0;
-    if (!in.U32(&has_channel) || !in.U64(&count) || count > in.remaining() / sizeof(int32_t))
-      return false;
-    channel = has_channel != 0;
-    scopes.resize(count);
-    for (int32_t& scope : scopes) {
-      if (!in.Pod(&scope) || scope < 0 || scope >= index.scopes()) return false;
-    }
-    std::string bits;
-    if (!in.Text(&bits) || bits.size() != static_cast<size_t>((index.tensors() + 7) / 8))
-      return false;
-    wanted.resize(static_cast<size_t>(index.tensors()));
-    for (size_t i = 0; i < wanted.size(); ++i) wanted[i] = ((bits[i / 8] >> (i % 8)) & 1) != 0;
-    if (!in.U64(&count) || count != in.remaining() / sizeof(ChunkNeed)) return false;
-    needs.resize(count);
-    for (ChunkNeed& need : needs) {
-      if (!in.Pod(&need) || need.file < 0 || need.file >= index.files() || need.eighths < 1 ||
-          need.eighths > 8 || need.first < 0 || need.count < 1 ||
-          need.count > index.file(need.file).chunk_count - need.first)
-        return false;
-    }
-    return in.AtEnd();
-  }
-};
-
 }  // namespace
 
 // One candidate on one rank.
 struct Loader::Attempt {
-  Candidate candidate;
+  LoadCandidate candidate;
   std::optional<StepReader> reader;
   std::vector<Scope> scopes;
   std::vector<ShardTable> staged;  // beside `scopes`; empty when values go straight to live memory
@@ -208,81 +132,11 @@ std::chrono::milliseconds WithDiskTime(std::chrono::milliseconds deadline, int64
   return deadline + std::chrono::milliseconds(bytes / kSlowestBytesPerMs);
 }
 
-Result<std::vector<std::string>> Loader::ListCandidates(const LoadRequest& request,
-                                                        std::vector<SkippedCheckpoint>* skipped) {
-  std::vector<std::string> candidates;
-  if (!request.resume_path.empty()) {
-    std::string path = request.resume_path;
-    while (path.size() > 1 && path.back() == '/') path.pop_back();
-    candidates.push_back(path);
-    return candidates;
-  }
-  KEEL_ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries, ListCheckpoints(fs_));
-  for (const CatalogEntry& entry : entries) {
-    if (entry.manifest) {
-      candidates.push_back(entry.directory);
-    } else if (entry.status.code() == StatusCode::kInvalidData) {
-      // Intact, but of a version or kind that this build does not read: going back to an older step
-      // would lose work that another build of Keel can resume.
-      return Stop(entry.status.message());
-    } else if (entry.status.code() == StatusCode::kExhausted) {
-      return entry.status;  // nothing is known of it: the same holds
-    } else {
-      skipped->push_back({entry.directory, entry.status.message()});
-    }
-  }
-  const std::optional<int64_t> tracked = ReadTracker(fs_);
-  if (!candidates.empty() && (!tracked || StepDirectory(*tracked) != candidates.front())) {
-    log_.Info(
-        "{} {}, the newest valid checkpoint is {}: loading that one", kTrackerName,
-        tracked ? fmt::format("says {}", *tracked) : std::string("is missing or not a number"),
-        candidates.front());
-  }
-  return candidates;
-}
-
-Result<std::string> Loader::Choose(const LoadRequest& request,
-                                   const Result<std::vector<std::string>>& candidates, size_t* next,
-                                   std::optional<StepReader>* reader,
-                                   std::vector<SkippedCheckpoint>* skipped) {
-  if (!candidates.ok()) return candidates.status();
-  while (*next < candidates->size()) {
-    const std::string& directory = (*candidates)[(*next)++];
-    KEEL_RETURN_IF_ERROR(CheckRelativePath(directory, "the checkpoint to resume from"));
-    Result<StepReader> opened = StepReader::Open(fs_, directory);
-    if (opened.ok()) {
-      WireWriter out;
-      out.Text(directory);
-      out.Text(opened->manifest().own_digest);
-      reader->emplace(std::move(opened).value());
-      return std::move(out).Take();
-    }
-    // What the listing showed and has vanished since is as good as damaged.
-    const StatusCode code = opened.status().code();
-    const bool damage =
-        code == StatusCode::kDataLoss || code == StatusCode::kIo || code == StatusCode::kNotFound;
-    if (!damage) return opened.status();
-    const Status status(StatusCode::kDataLoss, opened.status().message());
-    if (!request.resume_path.empty()) return status;
-    log_.Error("{} cannot be loaded: {}", fs_.Describe(directory), status.message());
-    skipped->push_back({directory, status.message()});
-  }
-  if (skipped->empty()) return std::string();
-  std::string reasons;
-  for (const SkippedCheckpoint& one : *skipped)
-    reasons += fmt::format("\n  {}: {}", one.directory, one.reason);
-  return Status(StatusCode::kDataLoss,
-                fmt::format("{}: there are checkpoints but none is valid; not starting from "
-                            "nothing. Move them away to begin anew:{}",
-                            fs_.Describe("."), reasons));
-}
-
 Result<std::optional<LoadRecord>> Loader::Load(std::string_view tag, const LoadRequest& request) {
   Stopwatch watch;
   LoadRecord record;
-  Result<std::vector<std::string>> candidates = std::vector<std::string>();
-  if (coordinator_.rank() == 0) candidates = ListCandidates(request, &record.skipped);
-  size_t next = 0;
+  LoadCandidates candidates(fs_, log_, request);
+  const Status listed = coordinator_.rank() == 0 ? candidates.List(&record.skipped) : Status::Ok();
   bool overwritten = false;
   const auto fail = [&](const Status& status) {
     if (!overwritten) return status;
@@ -300,8 +154,10 @@ Result<std::optional<LoadRecord>> Loader::Load(std::string_view tag, const LoadR
     Result<std::string> chosen = std::string();
     if (coordinator_.rank() == 0) {
       const Status guarded = Guard([&] {
-        chosen = Choose(request, candidates, &next, &attempt.reader, &record.skipped);
-        return chosen.status();
+        KEEL_RETURN_IF_ERROR(listed);
+        KEEL_ASSIGN_OR_RETURN(attempt.reader, candidates.Next(&record.skipped));
+        if (attempt.reader) chosen = MessageOf(*attempt.reader);
+        return Status::Ok();
       });
       if (!guarded.ok()) chosen = guarded;
     }
@@ -328,9 +184,7 @@ Result<std::optional<LoadRecord>> Loader::Load(std::string_view tag, const LoadR
         // Damaged ones that are older than the loaded one are of no consequence.
         std::erase_if(record.skipped, [&](const SkippedCheckpoint& one) {
           const auto step = ParseStepDirectory(one.directory);
-          return step && *step < record.step &&
-                 std::find(candidates->begin(), candidates->end(), one.directory) ==
-                     candidates->end();
+          return step && *step < record.step && !candidates.Has(one.directory);
         });
         for (const SkippedCheckpoint& one : record.skipped) {
           log_.Warning("skipped {}, loaded {} instead: {}", one.directory, directory, one.reason);
@@ -385,35 +239,13 @@ Status Loader::Try(std::string_view tag, const LoadRequest& request, Attempt* at
   return Status::Ok();
 }
 
-Status Loader::OpenReader(Attempt* attempt) const {
-  const Candidate& candidate = attempt->candidate;
-  if (attempt->reader) return Status::Ok();  // rank 0
-  KEEL_RETURN_IF_ERROR(CheckRelativePath(candidate.directory, "the checkpoint to resume from"));
-  // Rank 0 has seen it whole. What differs here may only have to become visible yet.
-  const Stopwatch watch;
-  for (;;) {
-    Result<StepReader> reader = StepReader::Open(fs_, candidate.directory);
-    Status status = reader.status();
-    if (reader.ok()) {
-      if (reader->manifest().own_digest == candidate.manifest_digest) {
-        attempt->reader.emplace(std::move(reader).value());
-        return Status::Ok();
-      }
-      status = Status(StatusCode::kDataLoss,
-                      fmt::format("{}: this rank sees another manifest than rank 0",
-                                  fs_.Describe(candidate.directory)));
-    }
-    if (status.code() == StatusCode::kExhausted) return status;
-    if (watch.Elapsed() * 1000 >= static_cast<double>(options_.visibility_grace.count())) {
-      return Status(StatusCode::kDataLoss, status.message());
-    }
-    std::this_thread::sleep_for(kLookAgain);
-  }
-}
-
 Status Loader::Prepare(const LoadRequest& request, Attempt* attempt) {
-  KEEL_RETURN_IF_ERROR(OpenReader(attempt));
-  KEEL_RETURN_IF_ERROR(CheckRequest(request, *attempt->reader));
+  if (!attempt->reader) {  // rank 0 has opened it
+    KEEL_ASSIGN_OR_RETURN(attempt->reader,
+                          OpenCandidate(fs_, attempt->candidate, options_.visibility_grace));
+  }
+  const std::string where = fs_.Describe(attempt->candidate.directory);
+  KEEL_RETURN_IF_ERROR(CheckRequest(request, *attempt->reader, where));
   KEEL_FAIL_POINT("load.opened");
   if (TakesHfWeights(request)) {
     std::vector<std::string> roles;
@@ -429,7 +261,6 @@ Status Loader::Prepare(const LoadRequest& request, Attempt* attempt) {
     reads.push_back(
         {scope.name, request.in_place ? scope.live : &attempt->staged[i], request.allow_missing});
   }
-  const std::string where = fs_.Describe(attempt->candidate.directory);
   Result<ReadPlan> plan = ReadPlan::Make(attempt->reader->index(), reads);
   if (!plan.ok()) {
     return Stop(fmt::format(
@@ -448,7 +279,7 @@ Status Loader::Prepare(const LoadRequest& request, Attempt* attempt) {
 
 Status Loader::AgreeOnSchedule(std::string_view tag, const LoadRequest& request, const Status& mine,
                                Attempt* attempt) {
-  Report report;
+  LoadReport report;
   if (mine.ok()) {
     const Index& index = attempt->reader->index();
     report.channel = request.channel != nullptr;
@@ -468,7 +299,8 @@ Status Loader::AgreeOnSchedule(std::string_view tag, const LoadRequest& request,
     verdict = all.status();
   } else if (coordinator_.rank() == 0) {
     const Status guarded = Guard([&] {
-      verdict = MakeSchedule(request, *attempt, *all);
+      verdict = MakeSchedule(request, *attempt->reader, *all, options_.round,
+                             fs_.Describe(attempt->candidate.directory));
       return verdict.status();
     });
     if (!guarded.ok()) verdict = guarded;
@@ -480,43 +312,6 @@ Status Loader::AgreeOnSchedule(std::string_view tag, const LoadRequest& request,
   KEEL_ASSIGN_OR_RETURN(attempt->schedule,
                         ReadSchedule::Parse(text, attempt->reader->index(), coordinator_.world()));
   return Status::Ok();
-}
-
-Result<std::string> Loader::MakeSchedule(const LoadRequest& request, const Attempt& attempt,
-                                         const std::vector<std::string>& reports) const {
-  const Index& index = attempt.reader->index();
-  std::vector<std::vector<ChunkNeed>> needs;
-  std::vector<bool> wanted(static_cast<size_t>(index.tensors()), false);
-  std::set<int> scopes;
-  bool exchange = true;
-  for (size_t r = 0; r < reports.size(); ++r) {
-    Report report;
-    if (!report.Parse(reports[r], index)) {
-      return Status(StatusCode::kInternal,
-                    fmt::format("rank {} sent a malformed report of what it needs", r));
-    }
-    exchange = exchange && report.channel;
-    scopes.insert(report.scopes.begin(), report.scopes.end());
-    for (size_t t = 0; t < wanted.size(); ++t) wanted[t] = wanted[t] || report.wanted[t];
-    needs.push_back(std::move(report.needs));
-  }
-  std::set<std::string> unused;
-  for (const int scope : scopes) {
-    const auto [first, count] = index.tensor_range(scope);
-    for (int64_t t = first; t < first + count; ++t) {
-      const std::string name(index.tensor(t).name);
-      if (!wanted[static_cast<size_t>(t)] && !MatchesAny(request.allow_missing, name))
-        unused.insert(fmt::format("{}:{}", index.scope_name(scope), name));
-    }
-  }
-  if (!unused.empty()) {
-    return Stop(fmt::format(
-        "{} holds {} tensors that this run has no place for: {}. Build the model that was saved "
-        "(actor_rollout_ref.model), or name in allow_missing what may be left out",
-        fs_.Describe(attempt.reader->directory()), unused.size(), Join(unused)));
-  }
-  const std::vector<int> files = FilesOf(request, *attempt.reader);
-  return MakeReadSchedule(index, files, needs, exchange, options_.round).Serialize();
 }
 
 Status Loader::Read(const LoadRequest& request, Attempt* attempt, LoadRecord* record) {
@@ -552,35 +347,6 @@ Status Loader::Read(const LoadRequest& request, Attempt* attempt, LoadRecord* re
   });
   KEEL_ASSIGN_OR_RETURN(record->bytes, reader.ReadChunks(*attempt->plan, chunks, options_.threads));
   record->received = 0;
-  return Status::Ok();
-}
-
-Status Loader::CheckRequest(const LoadRequest& request, const StepReader& reader) const {
-  const Manifest& manifest = reader.manifest();
-  const std::string where = fs_.Describe(reader.directory());
-  if (!request.config_digest.empty() && !manifest.config_digest.empty() &&
-      request.config_digest != manifest.config_digest) {
-    return Stop(fmt::format(
-        "{} is a checkpoint of another model: its config digest is '{}', this run's is '{}'. "
-        "Use the configuration that it was saved with, or another default_local_dir",
-        where, manifest.config_digest, request.config_digest));
-  }
-  const auto lacks = [&](std::string_view content) {
-    return Stop(fmt::format(
-        "{} holds no {}: it was saved with save_contents {}; leave '{}' out of load_contents",
-        where, content, fmt::join(manifest.contents.Names(), ", "), content));
-  };
-  if (request.contents.model && !manifest.contents.model) return lacks("model");
-  if (TakesHfWeights(request) && !manifest.contents.hf_model) return lacks("hf_model");
-  if (request.contents.optimizer && !manifest.contents.optimizer) return lacks("optimizer");
-  if (request.contents.extra && !manifest.contents.extra) return lacks("extra");
-  for (const RoleState& role : request.roles) {
-    if (std::find(manifest.roles.begin(), manifest.roles.end(), role.name) ==
-        manifest.roles.end()) {
-      return Stop(fmt::format("{} holds no role '{}', only: {}", where, role.name,
-                              fmt::join(manifest.roles, ", ")));
-    }
-  }
   return Status::Ok();
 }
 

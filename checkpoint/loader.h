@@ -42,35 +42,17 @@ class Loader {
   Result<std::optional<LoadRecord>> Load(std::string_view tag, const LoadRequest& request);
 
  private:
-  // What rank 0 found and all ranks try.
-  struct Candidate {
-    std::string directory;
-    std::string manifest_digest;
-  };
   struct Attempt;
 
-  // Rank 0: the candidates in the order of trying.
-  Result<std::vector<std::string>> ListCandidates(const LoadRequest& request,
-                                                  std::vector<SkippedCheckpoint>* skipped);
-  // Rank 0: opens candidates from `*next` on until one is whole, as far as can be seen without
-  // reading its data; an empty text when there is none at all.
-  Result<std::string> Choose(const LoadRequest& request,
-                             const Result<std::vector<std::string>>& candidates, size_t* next,
-                             std::optional<StepReader>* reader,
-                             std::vector<SkippedCheckpoint>* skipped);
   // All: plans, reads, verifies, votes, and applies when the vote is good. Damage is kDataLoss,
   // anything else stops the load.
   Status Try(std::string_view tag, const LoadRequest& request, Attempt* attempt,
              LoadRecord* record);
   // This rank's preparations: nothing is read but the index.
   Status Prepare(const LoadRequest& request, Attempt* attempt);
-  Status OpenReader(Attempt* attempt) const;
-  Status CheckRequest(const LoadRequest& request, const StepReader& reader) const;
   // Collective: all are ready, every saved tensor has a place, and who reads what.
   Status AgreeOnSchedule(std::string_view tag, const LoadRequest& request, const Status& mine,
                          Attempt* attempt);
-  Result<std::string> MakeSchedule(const LoadRequest& request, const Attempt& attempt,
-                                   const std::vector<std::string>& reports) const;
   Status Read(const LoadRequest& request, Attempt* attempt, LoadRecord* record);
   Status ReadDocuments(std::string_view tag, const LoadRequest& request, const Attempt& attempt,
                        LoadRecord* record);

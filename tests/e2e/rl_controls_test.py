@@ -11,7 +11,7 @@ import sys
 import unittest
 
 import harness
-from rl_test import GAP, KL, SCORE, RlJob, write_task
+from rl_test import GAP, KL, SCORE, RlJob
 
 # The exact rule, its sign flipped.
 VERIFIER = """
@@ -29,16 +29,7 @@ NO_RATE = 1e-30
 class Controls(RlJob):
     def setUp(self):
         super().setUp()
-        write_task(self.folder / "warmup.jsonl", 400, 3, "response")
-        config = self.config(
-            "warmup", trainer__task="sft", trainer__total_training_steps=60, trainer__save_freq=60,
-            data__train_files=[str(self.folder / "warmup.jsonl")], data__train_batch_size=32,
-            data__micro_batch_size_per_gpu=32, actor_rollout_ref__actor__optim__lr=3e-3,
-            actor_rollout_ref__actor__optim__lr_decay_style="constant",
-            actor_rollout_ref__actor__checkpoint__save_contents=["model", "optimizer", "extra", "hf_model"],
-        )  # fmt: skip
-        self.train(config)
-        self.model = str(self.run_dir("warmup") / "global_step_60" / "actor" / "huggingface")
+        self.model = self.warm_up(60)
 
     def run_of(self, name, **changes):
         self.train(

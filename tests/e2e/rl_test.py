@@ -70,6 +70,19 @@ class RlJob(harness.Job):
     def digests(self, name, step):
         return checkpoint_files.digests(self.run_dir(name) / f"global_step_{step}")
 
+    def warm_up(self, steps):
+        """Shows a model the task; returns where its weights lie."""
+        write_task(self.folder / "warmup.jsonl", 400, 3, "response")
+        config = self.config(
+            "warmup", trainer__task="sft", trainer__total_training_steps=steps, trainer__save_freq=steps,
+            data__train_files=[str(self.folder / "warmup.jsonl")], data__train_batch_size=32,
+            data__micro_batch_size_per_gpu=32, actor_rollout_ref__actor__optim__lr=3e-3,
+            actor_rollout_ref__actor__optim__lr_decay_style="constant",
+            actor_rollout_ref__actor__checkpoint__save_contents=["model", "optimizer", "extra", "hf_model"],
+        )  # fmt: skip
+        self.train(config)
+        return str(self.run_dir("warmup") / f"global_step_{steps}" / "actor" / "huggingface")
+
 
 class Resume(RlJob):
     def resumes(self, ranks, points, **changes):
@@ -202,18 +215,6 @@ class Learning(RlJob):
 
     SEEDS = (1, 2, 3) if os.environ.get("KEEL_NIGHTLY") else (1,)
 
-    def warm_up(self):
-        write_task(self.folder / "warmup.jsonl", 400, 3, "response")
-        config = self.config(
-            "warmup", trainer__task="sft", trainer__total_training_steps=30, trainer__save_freq=30,
-            data__train_files=[str(self.folder / "warmup.jsonl")], data__train_batch_size=32,
-            data__micro_batch_size_per_gpu=32, actor_rollout_ref__actor__optim__lr=3e-3,
-            actor_rollout_ref__actor__optim__lr_decay_style="constant",
-            actor_rollout_ref__actor__checkpoint__save_contents=["model", "optimizer", "extra", "hf_model"],
-        )  # fmt: skip
-        self.train(config)
-        return str(self.run_dir("warmup") / "global_step_30" / "actor" / "huggingface")
-
     def learns(self, name, model, ranks, steps, **changes):
         for seed in self.SEEDS:
             run = f"{name}_{seed}"
@@ -231,7 +232,7 @@ class Learning(RlJob):
             self.assertGreaterEqual(sum(scores[-10:]) / 10, 0.9, scores[-20:])
 
     def test_ppo_pp2_and_grpo_tp2(self):
-        model = self.warm_up()
+        model = self.warm_up(30)
         self.learns(
             "grpo", model, 2, 160, megatron={"tensor_model_parallel_size": 2, **OFFLOAD},
             actor_rollout_ref__actor__ppo_mini_batch_size=4, actor_rollout_ref__actor__ppo_epochs=2,

@@ -256,7 +256,7 @@ READING = [
     ),
     Mutant(
         "starts-from-nothing", "with checkpoints of which none is valid a run does not start from nothing",
-        LOADER, "  if (skipped->empty()) return std::string();\n", "  if (skipped->size() < 1000) return std::string();\n", (DAMAGE,),
+        "checkpoint/load_candidates.cc", "  if (skipped->empty()) return", "  if (skipped->size() < 1000) return", (DAMAGE,),
     ),
     Mutant(
         "no-memory-taken-for-damage", "what this process lacks the means to read is not damaged",

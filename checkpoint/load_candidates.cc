@@ -1,0 +1,140 @@
+#include "checkpoint/load_candidates.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "checkpoint/catalog.h"
+#include "checkpoint/names.h"
+#include "checkpoint/tracker.h"
+#include "common/clock.h"
+
+namespace keel::checkpoint {
+
+namespace {
+
+constexpr std::chrono::milliseconds kLookAgain{250};
+constexpr std::string_view kWhich = "the checkpoint to resume from";
+
+Status Stop(std::string message) { return Status(StatusCode::kConfig, std::move(message)); }
+
+}  // namespace
+
+Status LoadCandidates::List(std::vector<SkippedCheckpoint>* skipped) {
+  if (!request_.resume_path.empty()) {
+    std::string path = request_.resume_path;
+    while (path.size() > 1 && path.back() == '/') path.pop_back();
+    KEEL_RETURN_IF_ERROR(CheckRelativePath(path, kWhich));
+    directories_.push_back(path);
+    return Status::Ok();
+  }
+  KEEL_ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries, ListCheckpoints(fs_));
+  for (const CatalogEntry& entry : entries) {
+    if (entry.manifest) {
+      directories_.push_back(entry.directory);
+    } else if (entry.status.code() == StatusCode::kInvalidData) {
+      // Intact, but of a version or kind that this build does not read: going back to an older step
+      // would lose work that another build of Keel can resume.
+      return Stop(entry.status.message());
+    } else if (entry.status.code() == StatusCode::kExhausted) {
+      return entry.status;  // nothing is known of it: the same holds
+    } else {
+      skipped->push_back({entry.directory, entry.status.message()});
+    }
+  }
+  const std::optional<int64_t> tracked = ReadTracker(fs_);
+  if (!directories_.empty() && (!tracked || StepDirectory(*tracked) != directories_.front())) {
+    log_.Info(
+        "{} {}, the newest valid checkpoint is {}: loading that one", kTrackerName,
+        tracked ? fmt::format("says {}", *tracked) : std::string("is missing or not a number"),
+        directories_.front());
+  }
+  return Status::Ok();
+}
+
+Result<std::optional<StepReader>> LoadCandidates::Next(std::vector<SkippedCheckpoint>* skipped) {
+  while (next_ < directories_.size()) {
+    const std::string& directory = directories_[next_++];
+    Result<StepReader> opened = StepReader::Open(fs_, directory);
+    if (opened.ok()) return std::optional<StepReader>(std::move(opened).value());
+    // What the listing showed and has vanished since is as good as damaged.
+    const StatusCode code = opened.status().code();
+    const bool damage =
+        code == StatusCode::kDataLoss || code == StatusCode::kIo || code == StatusCode::kNotFound;
+    if (!damage) return opened.status();
+    const Status status(StatusCode::kDataLoss, opened.status().message());
+    if (!request_.resume_path.empty()) return status;
+    log_.Error("{} cannot be loaded: {}", fs_.Describe(directory), status.message());
+    skipped->push_back({directory, status.message()});
+  }
+  if (skipped->empty()) return std::optional<StepReader>();
+  std::string reasons;
+  for (const SkippedCheckpoint& one : *skipped)
+    reasons += fmt::format("\n  {}: {}", one.directory, one.reason);
+  return Status(StatusCode::kDataLoss,
+                fmt::format("{}: there are checkpoints but none is valid; not starting from "
+                            "nothing. Move them away to begin anew:{}",
+                            fs_.Describe("."), reasons));
+}
+
+bool LoadCandidates::Has(std::string_view directory) const {
+  return std::find(directories_.begin(), directories_.end(), directory) != directories_.end();
+}
+
+Result<StepReader> OpenCandidate(const FileSystem& fs, const LoadCandidate& candidate,
+                                 std::chrono::milliseconds grace) {
+  KEEL_RETURN_IF_ERROR(CheckRelativePath(candidate.directory, kWhich));
+  const Stopwatch watch;
+  for (;;) {
+    Result<StepReader> reader = StepReader::Open(fs, candidate.directory);
+    Status status = reader.status();
+    if (reader.ok()) {
+      if (reader->manifest().own_digest == candidate.manifest_digest) return reader;
+      status = Status(StatusCode::kDataLoss,
+                      fmt::format("{}: this rank sees another manifest than rank 0",
+                                  fs.Describe(candidate.directory)));
+    }
+    if (status.code() == StatusCode::kExhausted) return status;
+    if (watch.Elapsed() * 1000 >= static_cast<double>(grace.count())) {
+      return Status(StatusCode::kDataLoss, status.message());
+    }
+    std::this_thread::sleep_for(kLookAgain);
+  }
+}
+
+bool TakesHfWeights(const LoadRequest& request) {
+  return request.contents.hf_model && !request.contents.model;
+}
+
+Status CheckRequest(const LoadRequest& request, const StepReader& reader, std::string_view where) {
+  const Manifest& manifest = reader.manifest();
+  if (!request.config_digest.empty() && !manifest.config_digest.empty() &&
+      request.config_digest != manifest.config_digest) {
+    return Stop(fmt::format(
+        "{} is a checkpoint of another model: its config digest is '{}', this run's is '{}'. "
+        "Use the configuration that it was saved with, or another default_local_dir",
+        where, manifest.config_digest, request.config_digest));
+  }
+  const auto lacks = [&](std::string_view content) {
+    return Stop(fmt::format(
+        "{} holds no {}: it was saved with save_contents {}; leave '{}' out of load_contents",
+        where, content, fmt::join(manifest.contents.Names(), ", "), content));
+  };
+  if (request.contents.model && !manifest.contents.model) return lacks("model");
+  if (TakesHfWeights(request) && !manifest.contents.hf_model) return lacks("hf_model");
+  if (request.contents.optimizer && !manifest.contents.optimizer) return lacks("optimizer");
+  if (request.contents.extra && !manifest.contents.extra) return lacks("extra");
+  for (const RoleState& role : request.roles) {
+    if (std::find(manifest.roles.begin(), manifest.roles.end(), role.name) ==
+        manifest.roles.end()) {
+      return Stop(fmt::format("{} holds no role '{}', only: {}", where, role.name,
+                              fmt::join(manifest.roles, ", ")));
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace keel::checkpoint
