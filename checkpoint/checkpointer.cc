@@ -18,6 +18,7 @@
 #include "checkpoint/snapshot.h"
 #include "checkpoint/source_fence.h"
 #include "common/fail_point.h"
+#include "common/thread_priority.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -236,7 +237,10 @@ Status Checkpointer::StartSave(SaveRequest request, bool supersede) {
     raw->done.store(true);
   };
   try {
-    raw->thread = std::thread(work);
+    raw->thread = std::thread([work] {
+      RunInBackground();
+      work();
+    });
   } catch (const std::system_error&) {
     work();  // no thread to be had: the save happens here and now
     raw->thread = std::thread();

@@ -1,8 +1,12 @@
 // Background saves: what is on the disk is the state at StartSave, whatever the trainer does as
 // soon as the fence lets it; failures, cancelled and superseded saves leave nothing behind.
 #include <gmock/gmock.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <mutex>
+#include <set>
 #include <thread>
 
 #include "checkpoint/catalog.h"
@@ -237,6 +241,32 @@ TEST(AsyncSave, AStuckDiskDoesNotStopTheTraining) {
     EXPECT_EQ(job.End().status.ToString(), "ok");
   });
   ExpectLoads(disk, cut, 2, MakeTrainingState(2));
+}
+
+TEST(AsyncSave, AllOfItGivesWayToTheTraining) {
+  const auto niceness = [] { return getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())); };
+  const int training = niceness();
+  SimFileSystem disk;
+  Cut cut({1}, 3);
+  cut.Fill(MakeTrainingState(1));
+  std::mutex mutex;
+  std::set<int> saving;
+  disk.SetFault([&](int64_t, std::string_view operation, std::string_view) {
+    if (operation == "write" || operation == "fsync" || operation == "rename") {
+      const std::lock_guard lock(mutex);
+      saving.insert(niceness());
+    }
+    return Status::Ok();
+  });
+  Job(disk, cut, SmallOptions(), [&](int, Rank& job) {
+    saving.clear();  // of opening the folder
+    ThrowIfError(job->StartSave(job.Request(1)));
+    EXPECT_EQ(niceness(), training);
+    EXPECT_EQ(job.End().status.ToString(), "ok");
+    EXPECT_EQ(niceness(), training);
+  });
+  EXPECT_FALSE(saving.empty());
+  for (const int value : saving) EXPECT_GT(value, training);
 }
 
 TEST(AsyncSave, AFailureReachesEveryRankAndTheNextSaveWorks) {
