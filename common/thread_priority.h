@@ -3,8 +3,8 @@
 
 namespace keel {
 
-// This thread, and all that it starts from now on, runs with a tenth of the weight of an ordinary
-// one: at full speed where a core is free, and in the gaps of the threads that train where none
+// This thread, and all that it starts from now on, runs with a tenth of the weight that it had: at
+// full speed where a core is free, and in the gaps of the threads that train where none
 // is. Only where the system refuses it does nothing change.
 void RunInBackground();
 
