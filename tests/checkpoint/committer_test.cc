@@ -17,6 +17,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
 using namespace keel::checkpoint::testing;  // NOLINT: the helpers of these tests
@@ -141,6 +142,32 @@ TEST_F(Replace, NothingIsToldOfAStepBeforeItsNameIsDurable) {
   ThrowIfError(SaveOn(disk_, cut_, 20, SmallOptions()));
   disk_.SetFault({});
   EXPECT_GT(told, 0);
+}
+
+// Its name was given and taken back, and the disk has confirmed neither: a power cut may bring the
+// name back, and then all that it names must be there.
+TEST_F(Replace, AWithdrawnStepIsLeftWholeWhereItsNameMayComeBack) {
+  bool renamed = false;
+  disk_.SetFault([&](int64_t, std::string_view operation, std::string_view path) {
+    if (operation == "rename" && path == "global_step_20") renamed = true;
+    const bool fails = renamed && operation == "fsync directory";
+    return fails ? Status(StatusCode::kIo, "the directory cannot be synced") : Status::Ok();
+  });
+  EXPECT_FALSE(SaveOn(disk_, cut_, 20, SmallOptions()).ok());
+  ASSERT_TRUE(renamed);
+  disk_.SetFault({});
+  SimFileSystem::PowerCuts some;
+  some.exhaustive = 10;
+  some.random = 50;
+  int came_back = 0;
+  disk_.ForEachPowerCut(some, [&](std::unique_ptr<SimFileSystem> found) {
+    if (found->Stat("global_step_20").ok()) ++came_back;
+    Cut memory({1}, 1, ModelSize::kTiny);
+    const auto loaded = LoadFrom(*found, memory);
+    ASSERT_TRUE(loaded.ok() && loaded->has_value());
+    EXPECT_THAT((*loaded)->skipped, IsEmpty());
+  });
+  EXPECT_GT(came_back, 0);
 }
 
 // The process dies, not the machine, between the rename and its sync. The next one finds both names

@@ -141,7 +141,7 @@ AFTER_A_CRASH = [
     ),
     Mutant(
         "withdrawn-step-removed", "a step whose withdrawal is not durable is left whole",
-        COMMITTER, "  if (temporary == withdrawn_) {\n", "  if (temporary == withdrawn_ && temporary.empty()) {\n", (DISK, SIMULATION),
+        COMMITTER, "  if (temporary == withdrawn_) {\n", "  if (temporary == withdrawn_ && temporary.empty()) {\n", (("committer_test", "*"),),
     ),
     Mutant(
         "replaced-not-restored", "a step that was moved aside for a save that died gets its name back",
