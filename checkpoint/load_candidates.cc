@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 #include <thread>
 #include <utility>
 
@@ -18,8 +17,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kLookAgain{250};
 constexpr std::string_view kWhich = "the checkpoint to resume from";
-
-Status Stop(std::string message) { return Status(StatusCode::kConfig, std::move(message)); }
 
 }  // namespace
 
@@ -38,7 +35,7 @@ Status LoadCandidates::List(std::vector<SkippedCheckpoint>* skipped) {
     } else if (entry.status.code() == StatusCode::kInvalidData) {
       // Intact, but of a version or kind that this build does not read: going back to an older step
       // would lose work that another build of Keel can resume.
-      return Stop(entry.status.message());
+      return Status(StatusCode::kConfig, entry.status.message());
     } else if (entry.status.code() == StatusCode::kExhausted) {
       return entry.status;  // nothing is known of it: the same holds
     } else {
@@ -103,38 +100,6 @@ Result<StepReader> OpenCandidate(const FileSystem& fs, const LoadCandidate& cand
     }
     std::this_thread::sleep_for(kLookAgain);
   }
-}
-
-bool TakesHfWeights(const LoadRequest& request) {
-  return request.contents.hf_model && !request.contents.model;
-}
-
-Status CheckRequest(const LoadRequest& request, const StepReader& reader, std::string_view where) {
-  const Manifest& manifest = reader.manifest();
-  if (!request.config_digest.empty() && !manifest.config_digest.empty() &&
-      request.config_digest != manifest.config_digest) {
-    return Stop(fmt::format(
-        "{} is a checkpoint of another model: its config digest is '{}', this run's is '{}'. "
-        "Use the configuration that it was saved with, or another default_local_dir",
-        where, manifest.config_digest, request.config_digest));
-  }
-  const auto lacks = [&](std::string_view content) {
-    return Stop(fmt::format(
-        "{} holds no {}: it was saved with save_contents {}; leave '{}' out of load_contents",
-        where, content, fmt::join(manifest.contents.Names(), ", "), content));
-  };
-  if (request.contents.model && !manifest.contents.model) return lacks("model");
-  if (TakesHfWeights(request) && !manifest.contents.hf_model) return lacks("hf_model");
-  if (request.contents.optimizer && !manifest.contents.optimizer) return lacks("optimizer");
-  if (request.contents.extra && !manifest.contents.extra) return lacks("extra");
-  for (const RoleState& role : request.roles) {
-    if (std::find(manifest.roles.begin(), manifest.roles.end(), role.name) ==
-        manifest.roles.end()) {
-      return Stop(fmt::format("{} holds no role '{}', only: {}", where, role.name,
-                              fmt::join(manifest.roles, ", ")));
-    }
-  }
-  return Status::Ok();
 }
 
 }  // namespace keel::checkpoint

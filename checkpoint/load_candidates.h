@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -48,13 +49,5 @@ class LoadCandidates {
 // systems show new files late.
 Result<StepReader> OpenCandidate(const FileSystem& fs, const LoadCandidate& candidate,
                                  std::chrono::milliseconds grace);
-
-// kConfig where the checkpoint is not what `request` asks for: of another model, or without some of
-// its contents or roles.
-Status CheckRequest(const LoadRequest& request, const StepReader& reader, std::string_view where);
-
-// True where weights that are saved as one whole Hugging Face model take the place of the sharded
-// ones.
-bool TakesHfWeights(const LoadRequest& request);
 
 }  // namespace keel::checkpoint

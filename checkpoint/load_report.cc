@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "checkpoint/load_candidates.h"
+#include "checkpoint/load_check.h"
 #include "checkpoint/wire.h"
 
 namespace keel::checkpoint {

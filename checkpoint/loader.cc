@@ -8,6 +8,7 @@
 
 #include "checkpoint/hf_weights.h"
 #include "checkpoint/load_candidates.h"
+#include "checkpoint/load_check.h"
 #include "checkpoint/load_report.h"
 #include "checkpoint/names.h"
 #include "checkpoint/page_memory.h"

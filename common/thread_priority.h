@@ -4,8 +4,8 @@
 namespace keel {
 
 // This thread, and all that it starts from now on, runs with a tenth of the weight that it had: at
-// full speed where a core is free, and in the gaps of the threads that train where none
-// is. Only where the system refuses it does nothing change.
+// full speed where a core is free, and in the gaps of the threads that train where none is. Where
+// the system refuses it, nothing changes.
 void RunInBackground();
 
 }  // namespace keel

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <future>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -56,11 +57,15 @@ class GlooGroup final : public ProcessGroup {
     watch_.reset();
     std::promise<void> ended;
     const std::future<void> end = ended.get_future();
-    std::thread([gloo = std::move(gloo_), ended = std::move(ended)]() mutable {
-      gloo.reset();
-      ended.set_value();
-    }).detach();
-    end.wait_for(std::chrono::seconds(3));
+    try {
+      std::thread([gloo = std::move(gloo_), ended = std::move(ended)]() mutable {
+        gloo.reset();
+        ended.set_value();
+      }).detach();
+      end.wait_for(std::chrono::seconds(3));
+    } catch (const std::system_error&) {
+      // No thread to be had: what it was given has ended here.
+    }
   }
 
   int rank() const override { return gloo_->getRank(); }

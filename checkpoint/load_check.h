@@ -1,0 +1,20 @@
+// Whether a checkpoint is what a load asks for.
+#pragma once
+
+#include <string_view>
+
+#include "checkpoint/checkpointer.h"
+#include "checkpoint/step_reader.h"
+#include "common/status.h"
+
+namespace keel::checkpoint {
+
+// kConfig where the checkpoint is not what `request` asks for: of another model, or without some of
+// its contents or roles. `where` is its name for people.
+Status CheckRequest(const LoadRequest& request, const StepReader& reader, std::string_view where);
+
+// True where weights that are saved as one whole Hugging Face model take the place of the sharded
+// ones.
+bool TakesHfWeights(const LoadRequest& request);
+
+}  // namespace keel::checkpoint
