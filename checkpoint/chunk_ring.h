@@ -1,9 +1,11 @@
 // ChunkRing: verified chunks on their way from the rank that has read them to its near peers.
 //
-// A rank numbers the chunks that it hands on from 0, and puts each into the next slot of its window
+// A rank numbers the chunks that it hands on from 0, and puts each into a slot of its window
 // (shared_window.h); near peers copy what they need straight out of it. Progress is a few counters
-// in the same memory, so that no message is sent. A peer takes nothing that was not published.
-// Thread-safe, but that one thread at a time may publish, and one may take from a given peer.
+// in the same memory, so that no message is sent. A peer takes nothing that was not published. Of
+// the free slots the one that was used last is taken, since it is most likely still in the caches.
+// Thread-safe, but that one thread at a time may place or publish, and one may take from a given
+// peer.
 #pragma once
 
 #include <atomic>
@@ -12,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "checkpoint/peer_channel.h"
 #include "checkpoint/shared_window.h"
@@ -28,12 +31,18 @@ class ChunkRing {
 
   bool near(int peer) const { return window_->near(peer); }
   bool Alive(int peer) const { return window_->Alive(peer); }
+  // How many chunks a rank keeps at a time; of this rank and near ones.
+  int64_t slots(int rank) const { return slots_[static_cast<size_t>(rank)]; }
 
-  // 1. This rank's own: where a chunk lies, and how many of them a near peer needs no more. The
-  // slot of a chunk is that of the chunk `slots` before it.
+  // 1. This rank's own. Chunks are placed in order: false while all slots hold one of those from
+  // `taken` on, which are still needed. A placed chunk stays where it lies while it is needed.
+  bool Place(int64_t chunk, int64_t taken);
+  // Before a placed chunk is written: takes the memory of its slot. kUnavailable when there is
+  // none.
+  Status Prepare(int64_t chunk);
   std::byte* slot(int64_t chunk) const;
-  int64_t TakenBy(int peer) const;
-  void Publish(int64_t count);  // the first `count` chunks are there, verified
+  int64_t TakenBy(int peer) const;  // how many of the first a near peer needs no more
+  void Publish(int64_t count);      // the first `count` chunks are there, verified
 
   // 2. Those of a near peer: how many it has published, and where they lie. Chunks that this rank
   // does not need count as taken.
@@ -49,7 +58,8 @@ class ChunkRing {
 
  private:
   // Of a rank, at the start of its window; then come the counters of what it has taken, by peer,
-  // then its slots. It alone writes them.
+  // the slots of its chunks (that of chunk n at n modulo their number), and the slots themselves.
+  // It alone writes them.
   struct Counters {
     alignas(64) std::atomic<uint64_t> published;
     alignas(64) std::atomic<uint64_t> beats;
@@ -57,17 +67,21 @@ class ChunkRing {
   };
   static_assert(std::atomic<uint64_t>::is_always_lock_free, "processes share them");
 
-  ChunkRing(int world, int64_t slots, int64_t chunk_bytes);
+  ChunkRing(int world, int64_t chunk_bytes) : world_(world), chunk_bytes_(chunk_bytes) {}
+  int64_t HeadBytes(int64_t slots) const;
   const Counters& CountersOf(int peer) const;
 
   const int world_;
-  const int64_t slots_;
   const int64_t chunk_bytes_;
-  const int64_t head_bytes_;  // of a window, before its slots
+  std::vector<int64_t> slots_;  // by rank
   int rank_ = 0;
   std::unique_ptr<SharedWindow> window_;
   Counters* mine_ = nullptr;
   std::atomic<uint64_t>* taken_ = nullptr;
+  std::atomic<uint64_t>* places_ = nullptr;
+  std::vector<uint64_t> free_;  // slots, the one that was used last at the end
+  int64_t freed_ = 0;           // chunks whose slots were given back
+  std::vector<char> prepared_;  // by slot
 };
 
 }  // namespace keel::checkpoint

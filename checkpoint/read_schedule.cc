@@ -1,6 +1,7 @@
 #include "checkpoint/read_schedule.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 
@@ -9,8 +10,12 @@
 namespace keel::checkpoint {
 namespace {
 
-// A rank that needs a chunk reads it itself up to this much more than the mean.
-constexpr double kSlack = 1.25;
+// A rank that needs a chunk reads it itself up to this much more than its part of the work.
+constexpr double kSlack = 1.04;
+// What copying a chunk to its place takes, of reading and verifying it.
+constexpr double kCopy = 1.0 / 3;
+// Because of what it copies a rank reads no less than this much of the mean below the others.
+constexpr double kMostForCopies = 0.24;
 
 struct Needer {
   int rank = 0;
@@ -104,6 +109,70 @@ std::vector<int64_t> Deal(int64_t count, std::span<const int> candidates,
     takes[order[i]] += take;
   }
   return takes;
+}
+
+// Who reads what: parts of segments, and their readers.
+struct Dealing {
+  std::vector<Segment> segments;
+  std::vector<int> readers;
+  bool left_over = false;  // something is read by a rank that does not need it
+};
+
+// `segments`: those with few needers first, since these have the least choice. A rank takes what it
+// needs up to `limit`; what is too much for those who need it falls, with what nobody needs, to
+// whoever has the least.
+Dealing DealOut(std::span<const Segment> segments, int64_t limit, std::vector<int64_t> load) {
+  Dealing dealing;
+  const auto deal = [&](const Segment& segment, int64_t first, int64_t count,
+                        std::span<const int> candidates) {
+    const std::vector<int64_t> takes = Deal(count, candidates, load);
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      if (takes[i] == 0) continue;
+      dealing.segments.push_back({segment.file, first, takes[i], segment.needers});
+      dealing.readers.push_back(candidates[i]);
+      first += takes[i];
+    }
+  };
+  std::vector<std::pair<const Segment*, int64_t>> left_over;  // from this chunk of it on
+  for (const Segment& segment : segments) {
+    int32_t most = 0;
+    for (const Needer& needer : segment.needers) most = std::max(most, needer.eighths);
+    std::vector<int> candidates;
+    int64_t room = 0;
+    for (const Needer& needer : segment.needers) {
+      const int64_t mine = limit - load[static_cast<size_t>(needer.rank)];
+      if (2 * needer.eighths < most || mine <= 0) continue;
+      candidates.push_back(needer.rank);
+      room += mine;
+    }
+    const int64_t take = std::min(segment.count, room);
+    if (take > 0) deal(segment, segment.first, take, candidates);
+    if (take < segment.count) left_over.emplace_back(&segment, take);
+  }
+  std::vector<int> everyone(load.size());
+  std::iota(everyone.begin(), everyone.end(), 0);
+  for (const auto& [segment, done] : left_over) {
+    deal(*segment, segment->first + done, segment->count - done, everyone);
+    dealing.left_over = dealing.left_over || !segment->needers.empty();
+  }
+  return dealing;
+}
+
+// What the ranks copy beyond the one that copies the least, in chunks to read.
+std::vector<int64_t> WorkOfCopies(std::span<const std::vector<ChunkNeed>> needs, int64_t total) {
+  std::vector<double> copies;
+  for (const std::vector<ChunkNeed>& mine : needs) {
+    double chunks = 0;
+    for (const ChunkNeed& need : mine) chunks += static_cast<double>(need.count * need.eighths) / 8;
+    copies.push_back(kCopy * chunks);
+  }
+  const double least = *std::min_element(copies.begin(), copies.end());
+  const double most =
+      kMostForCopies * static_cast<double>(total) / static_cast<double>(needs.size());
+  std::vector<int64_t> work;
+  for (const double mine : copies)
+    work.push_back(static_cast<int64_t>(std::min(mine - least, most)));
+  return work;
 }
 
 void PlanRounds(std::span<const Segment> given, std::span<const int> reader_of, int64_t chunk_bytes,
@@ -209,65 +278,36 @@ ReadSchedule MakeReadSchedule(const Index& index, std::span<const int> files,
   std::vector<int64_t> load(needs.size(), 0);  // in chunks
   int64_t total = 0;
   for (const Segment& segment : segments) total += segment.count;
-  if (!schedule.exchange) {
+  if (schedule.exchange) {
+    load = WorkOfCopies(needs, total);
+  } else {
     for (size_t r = 0; r < needs.size(); ++r) {
       for (const ChunkNeed& need : needs[r]) load[r] += need.count;
     }
     std::erase_if(segments, [](const Segment& s) { return !s.needers.empty(); });
   }
-  const int64_t limit = static_cast<int64_t>(static_cast<double>(total) / world * kSlack) + 2;
-
-  // 1. Few candidates first, since they have the least choice; what is too much for them is left
-  //    over, and falls, with what nobody needs, to whoever has the least.
-  std::vector<Segment> dealt;
-  std::vector<int> reader_of;
-  std::vector<Segment> left_over;
-  const auto deal = [&](const Segment& segment, std::span<const int> candidates) {
-    const std::vector<int64_t> takes = Deal(segment.count, candidates, load);
-    int64_t at = segment.first;
-    for (size_t i = 0; i < candidates.size(); ++i) {
-      if (takes[i] == 0) continue;
-      dealt.push_back({segment.file, at, takes[i], segment.needers});
-      reader_of.push_back(candidates[i]);
-      at += takes[i];
-    }
-  };
   std::stable_sort(segments.begin(), segments.end(), [](const Segment& a, const Segment& b) {
     return a.needers.size() < b.needers.size();
   });
-  std::vector<int> everyone(needs.size());
-  std::iota(everyone.begin(), everyone.end(), 0);
-  for (Segment& segment : segments) {
-    int32_t most = 0;
-    for (const Needer& needer : segment.needers) most = std::max(most, needer.eighths);
-    std::vector<int> candidates;
-    int64_t room = 0;
-    for (const Needer& needer : segment.needers) {
-      const int64_t mine = limit - load[static_cast<size_t>(needer.rank)];
-      if (2 * needer.eighths < most || mine <= 0) continue;
-      candidates.push_back(needer.rank);
-      room += mine;
-    }
-    const int64_t take = std::min(segment.count, room);
-    if (take > 0) deal({segment.file, segment.first, take, segment.needers}, candidates);
-    if (take < segment.count) {
-      left_over.push_back(
-          {segment.file, segment.first + take, segment.count - take, std::move(segment.needers)});
-    }
-  }
-  for (const Segment& segment : left_over) deal(segment, everyone);
+
+  // 1. To those who need it, if none has much more to do then. Otherwise much has to be handed on
+  //    anyway, and all do the same.
+  const double mean = static_cast<double>(std::accumulate(load.begin(), load.end(), total)) / world;
+  Dealing dealing = DealOut(segments, static_cast<int64_t>(mean * kSlack) + 2, load);
+  if (dealing.left_over) dealing = DealOut(segments, static_cast<int64_t>(std::ceil(mean)), load);
 
   // 2. In file order, with neighbours of one reader joined.
-  std::vector<size_t> order(dealt.size());
+  std::vector<size_t> order(dealing.segments.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return std::pair(dealt[a].file, dealt[a].first) < std::pair(dealt[b].file, dealt[b].first);
+    const Segment &x = dealing.segments[a], &y = dealing.segments[b];
+    return std::pair(x.file, x.first) < std::pair(y.file, y.first);
   });
   std::vector<Segment> given;
   std::vector<int> given_by;
   for (const size_t i : order) {
-    Segment& segment = dealt[i];
-    const int reader = reader_of[i];
+    Segment& segment = dealing.segments[i];
+    const int reader = dealing.readers[i];
     const bool shared =
         schedule.exchange && std::any_of(segment.needers.begin(), segment.needers.end(),
                                          [&](const Needer& n) { return n.rank != reader; });

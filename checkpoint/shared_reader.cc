@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -18,8 +19,10 @@ using std::chrono::steady_clock;
 constexpr size_t kPrefetchChunks = 4;
 // Chunks that wait for peers, beside those that are being read: few, so that they stay in the
 // caches.
-constexpr int64_t kSpareSlots = 2;
-// Between two looks for work. The counters of peers can only be looked at, not waited for.
+constexpr int64_t kSpareSlots = 1;
+// The counters of peers can only be looked at, not waited for. Most waits are short: at first the
+// core is given to who wants it, then there are pauses between the looks.
+constexpr int kYields = 100;
 constexpr std::chrono::microseconds kShortestPause{50};
 constexpr std::chrono::microseconds kLongestPause{2'000};
 constexpr std::chrono::milliseconds kBetweenLooksAtProcesses{10};
@@ -132,6 +135,10 @@ Status SharedReader::Begin(bool share) {
   KEEL_RETURN_IF_ERROR(far_->Begin(far));
   for (size_t p = 0; p < given_.size(); ++p) {
     if (p == me || far[p]) continue;
+    if (!given_[p].empty() && ring_->slots(static_cast<int>(p)) == 0) {
+      return Status(StatusCode::kInternal,
+                    fmt::format("rank {} shares no memory for what it is to read", p));
+    }
     Source& source = sources_.emplace_back();
     source.peer = static_cast<int>(p);
     for (size_t i = 0; i < given_[p].size(); ++i) {
@@ -184,18 +191,25 @@ void SharedReader::WorkLoop(size_t worker) {
     if (phase_ == Phase::kQuit) return;
   }
   std::chrono::microseconds pause = kShortestPause;
+  int yields = 0;
   for (;;) {
     switch (WorkOnce(worker)) {
       case Work::kOver:
         return;
       case Work::kDone:
         pause = kShortestPause;
+        yields = 0;
         break;
       case Work::kNone:
+        if (yields < kYields) {
+          ++yields;
+          std::this_thread::yield();
+          break;
+        }
         std::unique_lock lock(mutex_);
         WatchPeers();
         if (!stop_) changed_.wait_for(lock, pause);
-        pause = std::min(2 * pause, kLongestPause);
+        pause = std::min(pause + pause / 4, kLongestPause);
         break;
     }
   }
@@ -222,7 +236,7 @@ SharedReader::Work SharedReader::WorkOnce(size_t worker) {
     const std::vector<ChunkId>& mine = given_[static_cast<size_t>(channel_.rank())];
     if (next_given_ < mine.size()) {
       more = true;
-      if (SlotIsFree(next_given_)) {
+      if (ring_->Place(static_cast<int64_t>(next_given_), TakenByAll())) {
         at = mine[next_given_];
         ReadGiven(worker, &lock);
         return Work::kDone;
@@ -242,12 +256,10 @@ SharedReader::Work SharedReader::WorkOnce(size_t worker) {
   }
 }
 
-bool SharedReader::SlotIsFree(size_t chunk) const {
-  const int64_t before = static_cast<int64_t>(chunk) - slots_;
-  if (before < 0) return true;
-  if (far_->any() && handed_far_ <= before) return false;
-  return std::all_of(sources_.begin(), sources_.end(),
-                     [&](const Source& source) { return ring_->TakenBy(source.peer) > before; });
+int64_t SharedReader::TakenByAll() const {
+  int64_t taken = far_->any() ? handed_far_ : std::numeric_limits<int64_t>::max();
+  for (const Source& source : sources_) taken = std::min(taken, ring_->TakenBy(source.peer));
+  return taken;
 }
 
 // Whether the next chunk that is wanted of it is not there yet.
@@ -281,6 +293,7 @@ void SharedReader::ReadGiven(size_t worker, std::unique_lock<std::mutex>* lock) 
   std::byte* const slot = ring_->slot(chunk);
   const auto [begin, size] = reader_.RangeOf(id);
   const auto read = [&, first = begin]() -> Status {
+    KEEL_RETURN_IF_ERROR(ring_->Prepare(chunk));
     KEEL_ASSIGN_OR_RETURN(const auto file, files_.Get(id.file));
     if (const ChunkId* later = Ahead(mine, number)) reader_.Prefetch(*file, id, *later);
     return reader_.ReadChunk(
@@ -335,11 +348,10 @@ void SharedReader::WatchPeers() {
     result_.peer_stopped = true;
     return StopAll();
   }
-  const bool slot_is_free =
-      next_given_ == given_[static_cast<size_t>(channel_.rank())].size() || SlotIsFree(next_given_);
+  const bool more = next_given_ < given_[static_cast<size_t>(channel_.rank())].size();
   for (Source& source : sources_) {
     const bool holds_slot =
-        !slot_is_free && ring_->TakenBy(source.peer) <= static_cast<int64_t>(next_given_) - slots_;
+        more && ring_->TakenBy(source.peer) <= static_cast<int64_t>(next_given_) - slots_;
     const uint64_t beats = ring_->BeatOf(source.peer);
     const bool silent = (holds_slot || WaitsFor(source)) && beats == source.beats;
     source.beats = beats;

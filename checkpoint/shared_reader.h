@@ -87,7 +87,7 @@ class SharedReader {
   void ReadGiven(size_t worker, std::unique_lock<std::mutex>* lock);
   void ReadLocal(size_t worker, std::unique_lock<std::mutex>* lock);
   // With the lock.
-  bool SlotIsFree(size_t chunk) const;
+  int64_t TakenByAll() const;  // how many of this rank's chunks nobody needs any more
   bool WaitsFor(const Source& source) const;
   void WatchPeers();
   void Fail(ChunkId id, Status status);

@@ -9,8 +9,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <climits>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 #include "checkpoint/wire.h"
@@ -50,7 +52,7 @@ std::string HostIdentity() {
 }
 
 // Maps all of it where huge pages fit; null when that is not possible.
-std::byte* MapAligned(int fd, int64_t bytes, int protection, int flags) {
+std::byte* MapAligned(int fd, int64_t bytes, int protection) {
   constexpr size_t kHugePage = size_t{2} << 20;
   const auto size = static_cast<size_t>(bytes);
   // 1. Addresses enough for a huge page's more, of which the ends are given back.
@@ -63,19 +65,20 @@ std::byte* MapAligned(int fd, int64_t bytes, int protection, int flags) {
   if (head > 0) (void)::munmap(begin, head);
   (void)::munmap(begin + head + pages, room - head - pages);
   // 2. The memory itself in their place.
-  void* memory = ::mmap(begin + head, size, protection, MAP_SHARED | MAP_FIXED | flags, fd, 0);
+  void* memory = ::mmap(begin + head, size, protection, MAP_SHARED | MAP_FIXED, fd, 0);
   if (memory != MAP_FAILED) return static_cast<std::byte*>(memory);
   (void)::munmap(begin + head, pages);
   return nullptr;
 }
 
-// Memory is taken now: later there would be no way to say that there is none.
-bool Populate(int fd, std::byte* memory, int64_t bytes) {
+// Takes memory: a plain touch has no way to say that there is none. 0 or an errno.
+int PopulatePages(std::byte* memory, size_t bytes) {
 #ifdef MADV_POPULATE_WRITE
-  (void)::madvise(memory, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // a hint: may fail
-  if (::madvise(memory, static_cast<size_t>(bytes), MADV_POPULATE_WRITE) == 0) return true;
+  return ::madvise(memory, bytes, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
+#else
+  (void)memory, (void)bytes;
+  return EINVAL;
 #endif
-  return ::fallocate(fd, 0, 0, bytes) == 0;
 }
 
 }  // namespace
@@ -119,14 +122,17 @@ SharedWindow::Offer SharedWindow::Create(int64_t bytes) {
     return offer;
   Descriptor fd(::memfd_create("keel-load", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (fd.get() < 0 || ::ftruncate(fd.get(), all) != 0) return offer;
-  std::byte* const memory = MapAligned(fd.get(), all, PROT_READ | PROT_WRITE, 0);
+  std::byte* const memory = MapAligned(fd.get(), all, PROT_READ | PROT_WRITE);
   if (memory == nullptr) return offer;
   mapping_ = {memory, static_cast<size_t>(all)};
 #ifdef F_SEAL_FUTURE_WRITE
   (void)::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);  // nobody else writes; since Linux 5.1
 #endif
   if (::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) return offer;
-  if (!Populate(fd.get(), mapping_.data(), all)) return offer;
+  (void)::madvise(memory, static_cast<size_t>(all), MADV_HUGEPAGE);  // a hint: may fail
+  const int taken = PopulatePages(memory, static_cast<size_t>(kFirstPage));
+  // Before Linux 5.14 all of it is taken now.
+  if (taken != 0 && (taken != EINVAL || ::fallocate(fd.get(), 0, 0, all) != 0)) return offer;
   std::memcpy(mapping_.data(), offer.nonce, sizeof offer.nonce);
   own_ = mapping_.subspan(static_cast<size_t>(kFirstPage));
   fd_ = fd.Release();
@@ -150,7 +156,7 @@ void SharedWindow::Open(const Offer& offer, const Offer& mine, Peer* peer) const
   if (::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_size != all) return;
   const int seals = ::fcntl(fd.get(), F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals) return;
-  const std::byte* const memory = MapAligned(fd.get(), all, PROT_READ, MAP_POPULATE);
+  const std::byte* const memory = MapAligned(fd.get(), all, PROT_READ);
   if (memory == nullptr) return;
   peer->mapping = {memory, static_cast<size_t>(all)};
   // 3. That very window.
@@ -217,6 +223,17 @@ Result<std::unique_ptr<SharedWindow>> SharedWindow::Make(PeerChannel& channel, b
     std::memset(window->own_.data(), 0, window->own_.size());
   }
   return window;
+}
+
+Status SharedWindow::Populate(int64_t begin, int64_t bytes) {
+  if (own_.empty() || private_ != nullptr) return Status::Ok();
+  constexpr int64_t kPage = 4096;
+  const int64_t first = begin / kPage * kPage;
+  const int error = PopulatePages(own_.data() + first, static_cast<size_t>(begin + bytes - first));
+  if (error == 0 || error == EINVAL) return Status::Ok();
+  return Status(StatusCode::kUnavailable,
+                fmt::format("no memory for {} bytes to hand on what is read: {}", bytes,
+                            std::generic_category().message(error)));
 }
 
 SharedWindow::~SharedWindow() {

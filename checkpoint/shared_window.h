@@ -29,8 +29,10 @@ class SharedWindow {
                                                     std::chrono::milliseconds deadline);
   ~SharedWindow();
 
-  // Aligned to a page.
+  // Aligned to a page. Its memory is taken as it is touched, or by Populate, which can say that
+  // there is none: kUnavailable.
   std::span<std::byte> own() const { return own_; }
+  Status Populate(int64_t begin, int64_t bytes);
   bool near(int peer) const { return peers_[static_cast<size_t>(peer)].process >= 0; }
   // Of a near peer.
   std::span<const std::byte> of(int peer) const { return peers_[static_cast<size_t>(peer)].bytes; }

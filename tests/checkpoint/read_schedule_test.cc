@@ -173,6 +173,31 @@ TEST(ReadSchedule, WhoNeedsItReadsItInOneRun) {
                                   std::tuple(2, 0, 0, 10, true), std::tuple(2, 1, 10, 10, true)));
 }
 
+// Copying is work too: with the reads alone shared out evenly, who needs three quarters of a
+// checkpoint would end long after who needs one.
+TEST(ReadSchedule, WhoHasMoreToCopyReadsLess) {
+  const Index index = FilesOf({240});
+  const std::vector<std::vector<ChunkNeed>> needs = {{{0, 8, 0, 60}}, {{0, 8, 60, 180}}};
+  const ReadSchedule schedule = MakeReadSchedule(index, AllFiles(index), needs, true);
+  std::vector<int64_t> reads(2, 0);
+  for (const ReadShare& share : schedule.shares)
+    reads[static_cast<size_t>(share.reader)] += share.count;
+  EXPECT_EQ(reads[0] + reads[1], 240);
+  EXPECT_GT(reads[0], reads[1] + 10);
+  // A copied chunk is a third of one that is read and verified.
+  const double first = static_cast<double>(reads[0]) + 60.0 / 3;
+  const double second = static_cast<double>(reads[1]) + 180.0 / 3;
+  EXPECT_LT(std::max(first, second), 1.08 * (first + second) / 2);
+}
+
+// Where one rank has more than its share by a little, nothing is handed on.
+TEST(ReadSchedule, SmallDifferencesAreNoReasonToExchange) {
+  const Index index = FilesOf({102, 98});
+  const std::vector<std::vector<ChunkNeed>> needs = {{{0, 8, 0, 102}}, {{1, 8, 0, 98}}};
+  const ReadSchedule schedule = MakeReadSchedule(index, AllFiles(index), needs, true);
+  EXPECT_TRUE(schedule.rounds.empty());
+}
+
 TEST(ReadSchedule, TextFromAPeerIsCheckedBeforeItIsUsed) {
   const Index index = FilesOf({10, 5});
   const std::vector<std::vector<ChunkNeed>> needs = {{{0, 8, 0, 10}}, {{0, 8, 0, 10}}};

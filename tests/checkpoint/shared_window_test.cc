@@ -14,7 +14,9 @@
 #include <fstream>
 #include <functional>
 #include <random>
+#include <set>
 #include <thread>
+#include <vector>
 
 #include "checkpoint/chunk_ring.h"
 #include "tests/checkpoint/test_support.h"
@@ -112,6 +114,23 @@ TEST(SharedWindow, RanksSeeEachOthersBytesAndNothingIsLeft) {
     EXPECT_EQ(OpenDescriptors(), descriptors);
     EXPECT_EQ(MappedWindows(), 0);
   }
+}
+
+int64_t ResidentPages(std::span<const std::byte> bytes) {
+  std::vector<unsigned char> pages((bytes.size() + 4095) / 4096);
+  EXPECT_EQ(::mincore(const_cast<std::byte*>(bytes.data()), bytes.size(), pages.data()), 0);
+  return std::count_if(pages.begin(), pages.end(), [](unsigned char p) { return (p & 1) != 0; });
+}
+
+// Much of a large window may never be needed.
+TEST(SharedWindow, MemoryIsTakenWhenItIsAskedFor) {
+  LocalChannelHub hub(1);
+  const auto window =
+      ValueOrThrow(SharedWindow::Make(hub.rank(0), true, int64_t{64} << 20, kDeadline));
+  EXPECT_EQ(ResidentPages(window->own()), 0);
+  ASSERT_TRUE(window->Populate(10'000, 100'000).ok());
+  EXPECT_EQ(ResidentPages(window->own().subspan(8'192, 102'400)), 25);
+  EXPECT_LE(ResidentPages(window->own()), 512);  // no more than a huge page
 }
 
 TEST(SharedWindow, ARankThatDoesNotShareIsFarFromAll) {
@@ -275,11 +294,14 @@ TEST(ChunkRing, ChunksArriveInOrderThroughFewSlots) {
     };
     for (bool more = true; more;) {
       more = published < kCount;
-      bool free = more;
+      int64_t taken = published;
       for (int peer = 0; peer < kWorld; ++peer) {
-        if (peer != rank) free = free && ring->TakenBy(peer) > published - slots;
+        if (peer != rank) taken = std::min(taken, ring->TakenBy(peer));
       }
+      const bool free = more && ring->Place(published, taken);
+      EXPECT_EQ(free, more && published - taken < slots);
       if (free) {
+        EXPECT_TRUE(ring->Prepare(published).ok());
         std::memset(ring->slot(published), static_cast<int>(byte_of(rank, published)),
                     static_cast<size_t>(kChunk));
         ring->Publish(++published);
@@ -299,6 +321,36 @@ TEST(ChunkRing, ChunksArriveInOrderThroughFewSlots) {
     }
     for (++done; done < kWorld;) std::this_thread::yield();
   });
+}
+
+// Who keeps up with what is read finds it in the same memory every time, which is still cached.
+TEST(ChunkRing, TheSlotThatWasFreedLastIsUsedFirst) {
+  constexpr int64_t kChunk = 4096;
+  LocalChannelHub hub(1);
+  const auto ring =
+      ValueOrThrow(ChunkRing::Make(hub.rank(0), true, 3, kChunk, std::chrono::seconds(20)));
+  std::vector<std::byte*> slots;
+  const auto place = [&](int64_t taken) {
+    const auto chunk = static_cast<int64_t>(slots.size());
+    if (!ring->Place(chunk, taken)) return false;
+    slots.push_back(ring->slot(chunk));
+    return true;
+  };
+  // 1. One at a time: one slot.
+  for (int64_t n = 0; n < 10; ++n) ASSERT_TRUE(place(n));
+  EXPECT_EQ(std::set<std::byte*>(slots.begin(), slots.end()).size(), 1U);
+  // 2. None is taken: all slots, and then no more.
+  ASSERT_TRUE(place(9));
+  ASSERT_TRUE(place(9));
+  EXPECT_EQ(std::set<std::byte*>(slots.begin(), slots.end()).size(), 3U);
+  EXPECT_FALSE(place(9));
+  // 3. Of two that are freed, the later one first; the third stays where it is.
+  ASSERT_TRUE(place(11));
+  EXPECT_EQ(slots[12], slots[10]);
+  ASSERT_TRUE(place(11));
+  EXPECT_EQ(slots[13], slots[9]);
+  EXPECT_FALSE(place(11));
+  EXPECT_EQ(ring->slot(11), slots[11]);
 }
 
 }  // namespace
