@@ -252,6 +252,8 @@ def main():
     parser.add_argument("--dir", type=pathlib.Path, help="for the runs; default: a temporary one")
     parser.add_argument("--markdown", type=pathlib.Path, help="page to write")
     args = parser.parse_args()
+    if args.dir:
+        args.dir.mkdir(parents=True, exist_ok=True)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="keel-torture-", dir=args.dir))
     begin = time.monotonic()
     try:
