@@ -8,32 +8,16 @@
 
 #include "common/cpu_decode.h"
 #include "common/cpu_kernels.h"
+#include "parallel/host_tensor.h"
 #include "parallel/matrix_product.h"
 
 namespace keel::model {
 
 namespace {
 
-template <typename F>
-void WithHostType(const at::Tensor& tensor, F&& f) {
-  if (tensor.scalar_type() == at::kFloat) {
-    f(float{});
-  } else {
-    TORCH_CHECK(tensor.scalar_type() == at::kBFloat16, "expected float32 or bfloat16, found ",
-                tensor.scalar_type());
-    f(uint16_t{});
-  }
-}
-
-template <typename T>
-T* Data(const at::Tensor& tensor) {
-  return static_cast<T*>(tensor.data_ptr());
-}
-
-// Rows of work below which a second thread costs more than it gives.
-int64_t Grain(int64_t row_elements) {
-  return std::max<int64_t>(1, 16384 / std::max<int64_t>(1, row_elements));
-}
+using parallel::HostData;
+using parallel::RowGrain;
+using parallel::WithHostType;
 
 // A token's key/value pair moves to its place in the blocks.
 template <typename T>
@@ -43,9 +27,9 @@ void WriteKeysAndValues(const at::Tensor& qkv, const AttentionShape& shape,
   const int64_t d = shape.head_dim;
   const int64_t width = qkv.size(1);
   const int64_t size = store.block_size();
-  T* keys = Data<T>(store.keys(layer));
-  T* values = Data<T>(store.values(layer));
-  const T* row = Data<T>(qkv) + shape.heads * d;
+  T* keys = HostData<T>(store.keys(layer));
+  T* values = HostData<T>(store.values(layer));
+  const T* row = HostData<T>(qkv) + shape.heads * d;
   for (const DecodeSequence& s : sequences) {
     for (int64_t t = 0; t < s.tokens; ++t, row += width) {
       const int64_t position = s.past + t;
@@ -98,16 +82,17 @@ void AttendOnHost(const at::Tensor& qkv, const AttentionShape& shape,
     for (int64_t i = begin; i < end; ++i) {
       const AttentionTask& task = tasks[static_cast<size_t>(i)];
       kernels::PagedHead<T> head;
-      head.keys = Data<T>(store.keys(layer)) + task.head * size * d;
-      head.values = Data<T>(store.values(layer)) + task.head * size * d;
+      head.keys = HostData<T>(store.keys(layer)) + task.head * size * d;
+      head.values = HostData<T>(store.values(layer)) + task.head * size * d;
       head.block_stride = shape.kv_heads * size * d;
       head.blocks = task.sequence->blocks.data();
       head.block_size = size;
       head.d = d;
-      kernels::AttendPaged<T>(head, Data<T>(qkv) + task.row * qkv.size(1) + task.head * group * d,
-                              qkv.size(1), group, task.tokens, task.sequence->past + task.first,
-                              scale, Data<T>(out) + task.row * out.size(1) + task.head * group * d,
-                              out.size(1), scratch.data());
+      kernels::AttendPaged<T>(
+          head, HostData<T>(qkv) + task.row * qkv.size(1) + task.head * group * d, qkv.size(1),
+          group, task.tokens, task.sequence->past + task.first, scale,
+          HostData<T>(out) + task.row * out.size(1) + task.head * group * d, out.size(1),
+          scratch.data());
     }
   });
 }
@@ -189,15 +174,15 @@ void LinearInto(const at::Tensor& x, const at::Tensor& w, const at::Tensor* bias
   const int64_t tiles = (n + kTile - 1) / kTile;
   const int64_t grain = std::max<int64_t>(1, 65536 / (m * k * kTile));
   WithHostType(x, [&]<typename T>(T) {
-    const T* b = bias != nullptr ? Data<T>(*bias) : nullptr;
+    const T* b = bias != nullptr ? HostData<T>(*bias) : nullptr;
     at::parallel_for(0, tiles, grain, [&](int64_t begin, int64_t end) {
       const int64_t last = std::min(n, end * kTile);
       if (out.scalar_type() == at::kFloat) {
-        kernels::MatMulTransposed<T, float>(Data<T>(x), m, k, Data<T>(w), b, n, begin * kTile, last,
-                                            Data<float>(out));
+        kernels::MatMulTransposed<T, float>(HostData<T>(x), m, k, HostData<T>(w), b, n,
+                                            begin * kTile, last, HostData<float>(out));
       } else {
-        kernels::MatMulTransposed<T, T>(Data<T>(x), m, k, Data<T>(w), b, n, begin * kTile, last,
-                                        Data<T>(out));
+        kernels::MatMulTransposed<T, T>(HostData<T>(x), m, k, HostData<T>(w), b, n, begin * kTile,
+                                        last, HostData<T>(out));
       }
     });
   });
@@ -211,11 +196,11 @@ void RmsNormInto(const at::Tensor& x, const at::Tensor& weight, double eps, at::
     return;
   }
   WithHostType(x, [&]<typename T>(T) {
-    at::parallel_for(0, x.size(0), Grain(n), [&](int64_t begin, int64_t end) {
+    at::parallel_for(0, x.size(0), RowGrain(n), [&](int64_t begin, int64_t end) {
       float rstd;
       for (int64_t row = begin; row < end; ++row) {
-        kernels::RmsNorm(Data<T>(x) + row * n, n, Data<T>(weight), 1, n, static_cast<float>(eps),
-                         Data<T>(out) + row * n, n, &rstd);
+        kernels::RmsNorm(HostData<T>(x) + row * n, n, HostData<T>(weight), 1, n,
+                         static_cast<float>(eps), HostData<T>(out) + row * n, n, &rstd);
       }
     });
   });
@@ -238,12 +223,12 @@ void NormalizeHeadsInPlace(at::Tensor& qkv, const AttentionShape& shape, const a
     return;
   }
   WithHostType(qkv, [&]<typename T>(T) {
-    at::parallel_for(0, rows, Grain(qkv.size(1)), [&](int64_t begin, int64_t end) {
+    at::parallel_for(0, rows, RowGrain(qkv.size(1)), [&](int64_t begin, int64_t end) {
       float rstd;
       for (int64_t row = begin; row < end; ++row) {
-        T* at = Data<T>(qkv) + row * qkv.size(1);
+        T* at = HostData<T>(qkv) + row * qkv.size(1);
         for (int64_t h = 0; h < shape.heads + shape.kv_heads; ++h, at += d) {
-          kernels::RmsNorm(at, d, Data<T>(h < shape.heads ? q_weight : k_weight), 1, d,
+          kernels::RmsNorm(at, d, HostData<T>(h < shape.heads ? q_weight : k_weight), 1, d,
                            static_cast<float>(eps), at, d, &rstd);
         }
       }
@@ -258,8 +243,9 @@ void SwiGluInto(const at::Tensor& gate_up, at::Tensor& out) {
     return;
   }
   WithHostType(gate_up, [&]<typename T>(T) {
-    at::parallel_for(0, gate_up.size(0), Grain(n), [&](int64_t begin, int64_t end) {
-      kernels::SwiGlu(Data<T>(gate_up) + begin * 2 * n, end - begin, n, Data<T>(out) + begin * n);
+    at::parallel_for(0, gate_up.size(0), RowGrain(n), [&](int64_t begin, int64_t end) {
+      kernels::SwiGlu(HostData<T>(gate_up) + begin * 2 * n, end - begin, n,
+                      HostData<T>(out) + begin * n);
     });
   });
 }

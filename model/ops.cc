@@ -8,6 +8,7 @@
 
 #include "common/cpu_kernels.h"
 #include "parallel/autograd_capture.h"
+#include "parallel/host_tensor.h"
 
 namespace keel::model {
 
@@ -15,29 +16,12 @@ namespace {
 
 using parallel::Capture;
 using parallel::Captured;
+using parallel::HostData;
+using parallel::RowGrain;
+using parallel::WithHostType;
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
-
-template <typename F>
-void WithHostType(const at::Tensor& tensor, F&& f) {
-  if (tensor.scalar_type() == at::kFloat) {
-    f(float{});
-  } else {
-    TORCH_CHECK(tensor.scalar_type() == at::kBFloat16, "expected float32 or bfloat16, found ",
-                tensor.scalar_type());
-    f(uint16_t{});
-  }
-}
-
-template <typename T>
-T* Data(const at::Tensor& tensor) {
-  return static_cast<T*>(tensor.data_ptr());
-}
-
-int64_t Grain(int64_t row_elements) {
-  return std::max<int64_t>(1, 16384 / std::max<int64_t>(1, row_elements));
-}
 
 // Rows to normalise: `rows` groups of `group` vectors of n, groups `stride` elements apart.
 struct NormRows {
@@ -48,12 +32,12 @@ struct NormRows {
 void NormForward(const at::Tensor& x, int64_t x_offset, const at::Tensor& weight, const NormRows& r,
                  double eps, at::Tensor& out, int64_t out_offset, at::Tensor& rstd) {
   WithHostType(x, [&]<typename T>(T) {
-    at::parallel_for(0, r.rows, Grain(r.group * r.n), [&](int64_t begin, int64_t end) {
+    at::parallel_for(0, r.rows, RowGrain(r.group * r.n), [&](int64_t begin, int64_t end) {
       for (int64_t g = 0; g < r.group; ++g) {
         for (int64_t row = begin; row < end; ++row) {
           const int64_t at = row * r.stride + g * r.n;
-          kernels::RmsNorm(Data<T>(x) + x_offset + at, r.stride, Data<T>(weight), 1, r.n,
-                           static_cast<float>(eps), Data<T>(out) + out_offset + at, r.stride,
+          kernels::RmsNorm(HostData<T>(x) + x_offset + at, r.stride, HostData<T>(weight), 1, r.n,
+                           static_cast<float>(eps), HostData<T>(out) + out_offset + at, r.stride,
                            rstd.data_ptr<float>() + row * r.group + g);
         }
       }
@@ -77,10 +61,10 @@ void NormBackward(const at::Tensor& dy, int64_t dy_offset, const at::Tensor& x, 
         const int64_t end = r.rows * (p + 1) / pieces;
         for (int64_t row = begin; row < end; ++row) {
           const int64_t at = row * r.stride;
-          kernels::RmsNormBackward(Data<T>(dy) + dy_offset + at, r.n, Data<T>(x) + x_offset + at,
-                                   r.n, Data<T>(weight), rstd.data_ptr<float>() + row * r.group,
-                                   r.group, r.n, Data<T>(dx) + dx_offset + at, r.n,
-                                   partial.data_ptr<float>() + p * r.n);
+          kernels::RmsNormBackward(
+              HostData<T>(dy) + dy_offset + at, r.n, HostData<T>(x) + x_offset + at, r.n,
+              HostData<T>(weight), rstd.data_ptr<float>() + row * r.group, r.group, r.n,
+              HostData<T>(dx) + dx_offset + at, r.n, partial.data_ptr<float>() + p * r.n);
         }
       }
     });
@@ -138,8 +122,9 @@ struct SwiGluFunction : Function<SwiGluFunction> {
     if (!gate_up.is_cpu()) return at::silu(gate_up.narrow(1, 0, n)).mul_(gate_up.narrow(1, n, n));
     at::Tensor out = at::empty({rows, n}, gate_up.options());
     WithHostType(gate_up, [&]<typename T>(T) {
-      at::parallel_for(0, rows, Grain(n), [&](int64_t begin, int64_t end) {
-        kernels::SwiGlu(Data<T>(gate_up) + begin * 2 * n, end - begin, n, Data<T>(out) + begin * n);
+      at::parallel_for(0, rows, RowGrain(n), [&](int64_t begin, int64_t end) {
+        kernels::SwiGlu(HostData<T>(gate_up) + begin * 2 * n, end - begin, n,
+                        HostData<T>(out) + begin * n);
       });
     });
     return out;
@@ -153,9 +138,10 @@ struct SwiGluFunction : Function<SwiGluFunction> {
     at::Tensor dgate_up = at::empty_like(gate_up);
     if (gate_up.is_cpu()) {
       WithHostType(gate_up, [&]<typename T>(T) {
-        at::parallel_for(0, rows, Grain(n), [&](int64_t begin, int64_t end) {
-          kernels::SwiGluBackward(Data<T>(dout) + begin * n, Data<T>(gate_up) + begin * 2 * n,
-                                  end - begin, n, Data<T>(dgate_up) + begin * 2 * n);
+        at::parallel_for(0, rows, RowGrain(n), [&](int64_t begin, int64_t end) {
+          kernels::SwiGluBackward(HostData<T>(dout) + begin * n,
+                                  HostData<T>(gate_up) + begin * 2 * n, end - begin, n,
+                                  HostData<T>(dgate_up) + begin * 2 * n);
         });
       });
     } else {
@@ -174,8 +160,8 @@ void RotateInPlace(at::Tensor& qkv, const AttentionShape& shape, const RopeTable
   const int64_t rotated = shape.heads + shape.kv_heads;
   if (qkv.is_cpu()) {
     WithHostType(qkv, [&]<typename T>(T) {
-      at::parallel_for(0, rows, Grain(width), [&](int64_t begin, int64_t end) {
-        kernels::Rope(Data<T>(qkv) + begin * width, width, end - begin, rotated, shape.head_dim,
+      at::parallel_for(0, rows, RowGrain(width), [&](int64_t begin, int64_t end) {
+        kernels::Rope(HostData<T>(qkv) + begin * width, width, end - begin, rotated, shape.head_dim,
                       positions.data_ptr<int32_t>() + begin, table.cosine.data_ptr<float>(),
                       table.sine.data_ptr<float>(), direction);
       });

@@ -43,13 +43,12 @@ class ReduceScatterWork final : public Work {
   at::Tensor out_;
 };
 
-class GlooGroup final : public ProcessGroup {
+class GlooGroup final : public BackendGroup {
  public:
-  GlooGroup(c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo, std::string name, WhereGloo where)
-      : gloo_(std::move(gloo)),
-        watch_(std::make_unique<MessageWatch>(*gloo_)),
-        name_(std::move(name)),
-        where_(std::move(where)) {}
+  GlooGroup(c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo, WhereInGroup where)
+      : BackendGroup(*gloo, std::move(where)),
+        gloo_(std::move(gloo)),
+        watch_(std::make_unique<MessageWatch>(*gloo_)) {}
 
   // gloo's threads end first, and one of them may be in an operation that gloo forgot (see
   // process_group_gloo_work.h): that one stays behind, until its deadline.
@@ -68,34 +67,11 @@ class GlooGroup final : public ProcessGroup {
     }
   }
 
-  int rank() const override { return gloo_->getRank(); }
-  int size() const override { return gloo_->getSize(); }
-  const std::string& name() const override { return name_; }
-
-  std::unique_ptr<Work> AllReduceAsync(at::Tensor& tensor, ReduceOp op) override {
-    return Start("all-reduce", [&] {
-      std::vector<at::Tensor> tensors{tensor};
-      c10d::AllreduceOptions options;
-      options.reduceOp = op == ReduceOp::kSum   ? c10d::ReduceOp::SUM
-                         : op == ReduceOp::kMax ? c10d::ReduceOp::MAX
-                                                : c10d::ReduceOp::MIN;
-      return gloo_->allreduce(tensors, options);
-    });
-  }
-
-  std::unique_ptr<Work> AllGatherAsync(at::Tensor& out, const at::Tensor& in) override {
-    return Start("all-gather", [&] {
-      at::Tensor flat_out = out.view({-1});
-      at::Tensor flat_in = in.reshape({-1});
-      return gloo_->_allgather_base(flat_out, flat_in);
-    });
-  }
-
   // gloo's own reduce-scatter moves as much as an all-reduce; an all-to-all and a local sum move
   // half.
   std::unique_ptr<Work> ReduceScatterAsync(at::Tensor& out, const at::Tensor& in) override {
     at::Tensor pieces = at::empty({size(), out.numel()}, in.options());
-    auto exchange = Start("reduce-scatter", [&] {
+    auto exchange = Start("reduce-scatter", kAllRanks, [&] {
       at::Tensor flat_out = pieces.view({-1});
       at::Tensor flat_in = in.reshape({-1});
       std::vector<int64_t> even;
@@ -104,71 +80,18 @@ class GlooGroup final : public ProcessGroup {
     return std::make_unique<ReduceScatterWork>(std::move(exchange), std::move(pieces), out);
   }
 
-  std::unique_ptr<Work> AllToAllAsync(at::Tensor& out, const at::Tensor& in,
-                                      const std::vector<int64_t>& out_sizes,
-                                      const std::vector<int64_t>& in_sizes) override {
-    return Start("all-to-all", [&] {
-      at::Tensor flat_out = out.view({-1});
-      at::Tensor flat_in = in.reshape({-1});
-      std::vector<int64_t> to = out_sizes;
-      std::vector<int64_t> from = in_sizes;
-      return gloo_->alltoall_base(flat_out, flat_in, to, from);
-    });
-  }
-
-  void Broadcast(at::Tensor& tensor, int root) override {
-    Start("broadcast", [&] {
-      std::vector<at::Tensor> tensors{tensor};
-      c10d::BroadcastOptions options;
-      options.rootRank = root;
-      return gloo_->broadcast(tensors, options);
-    })->Wait();
-  }
-
-  std::unique_ptr<Work> SendAsync(const at::Tensor& tensor, int peer, int tag) override {
-    return StartMessage("send", peer, [&] {
-      std::vector<at::Tensor> tensors{tensor};
-      return gloo_->send(tensors, peer, tag);
-    });
-  }
-
-  std::unique_ptr<Work> RecvAsync(at::Tensor& tensor, int peer, int tag) override {
-    return StartMessage("receive", peer, [&] {
-      std::vector<at::Tensor> tensors{tensor};
-      return gloo_->recv(tensors, peer, tag);
-    });
-  }
-
-  void Barrier() override {
-    Start("barrier", [&] { return gloo_->barrier(); })->Wait();
-  }
-
   void Shutdown() override {}
 
  private:
-  template <typename F>
-  std::unique_ptr<Work> Start(const char* operation, F&& start) {
-    try {
-      const at::NoGradGuard no_grad;
-      return std::make_unique<CollectiveWork>(start(), *gloo_, where_, operation);
-    } catch (const std::exception& error) {
-      where_.Rethrow(operation, error);
-    }
-  }
-  template <typename F>
-  std::unique_ptr<Work> StartMessage(const char* operation, int peer, F&& start) {
-    try {
-      const at::NoGradGuard no_grad;
-      return std::make_unique<MessageWork>(start(), peer, *watch_, where_, operation);
-    } catch (const std::exception& error) {
-      where_.Rethrow(operation, error);
-    }
+  std::unique_ptr<Work> Watch(c10::intrusive_ptr<c10d::Work> work, const char* operation,
+                              int peer) override {
+    if (peer == kAllRanks)
+      return std::make_unique<CollectiveWork>(std::move(work), *gloo_, where(), operation);
+    return std::make_unique<MessageWork>(std::move(work), peer, *watch_, where(), operation);
   }
 
   c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo_;
   std::unique_ptr<MessageWatch> watch_;
-  std::string name_;
-  WhereGloo where_;
 };
 
 // The local address that a packet to the store's host would leave from decides the interface, so
@@ -185,12 +108,8 @@ std::unique_ptr<ProcessGroup> MakeProcessGroup(const Store& store, int global_ra
   if (options.cuda) {
     return ValueOrThrow(LoadCudaModule())->MakeGroup(store, global_rank, options);
   }
-  const auto it = std::find(options.ranks.begin(), options.ranks.end(), global_rank);
-  if (it == options.ranks.end()) {
-    throw Error(StatusCode::kInternal,
-                fmt::format("rank {} is not in group {}", global_rank, options.name));
-  }
-  WhereGloo where{options.name, global_rank, options.deadline, options.step};
+  const int rank = RankInGroup(options, global_rank);
+  WhereInGroup where(options, global_rank);
   try {
     auto gloo_options = c10d::ProcessGroupGloo::Options::create(options.deadline);
     gloo_options->devices.push_back(DeviceFor(options.local_address));
@@ -198,9 +117,8 @@ std::unique_ptr<ProcessGroup> MakeProcessGroup(const Store& store, int global_ra
     const Store scoped =
         store.WithPrefix(fmt::format("group/{}/{}", options.name, options.ranks.front()));
     auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(
-        scoped.impl()->store, static_cast<int>(it - options.ranks.begin()),
-        static_cast<int>(options.ranks.size()), gloo_options);
-    return std::make_unique<GlooGroup>(std::move(gloo), options.name, std::move(where));
+        scoped.impl()->store, rank, static_cast<int>(options.ranks.size()), gloo_options);
+    return std::make_unique<GlooGroup>(std::move(gloo), std::move(where));
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {

@@ -29,25 +29,6 @@ void ProbeAll(c10d::ProcessGroupGloo& gloo) {
 
 }  // namespace
 
-void WhereGloo::Rethrow(std::string_view operation, const std::exception& error) const {
-  std::string text = error.what();
-  text = text.substr(0, text.find('\n'));
-  const bool late =
-      text.find("imed out") != std::string::npos || text.find("imeout") != std::string::npos;
-  const std::string at =
-      step == nullptr || step->load() < 0 ? "" : fmt::format(" step {}", step->load());
-  if (late) {
-    throw Error(
-        StatusCode::kDeadlineExceeded,
-        fmt::format(
-            "{} in group {} on rank {}{} took longer than {} s: a peer hangs or is lost ({}); "
-            "trainer.deadline_seconds sets the limit",
-            operation, group, rank, at, static_cast<double>(deadline.count()) / 1000, text));
-  }
-  throw Error(StatusCode::kUnavailable, fmt::format("{} in group {} on rank {}{}: lost a peer ({})",
-                                                    operation, group, rank, at, text));
-}
-
 void CollectiveWork::Wait() {
   try {
     WaitAndProbe();

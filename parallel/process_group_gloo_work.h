@@ -6,37 +6,24 @@
 // it stays unanswered, and costs both sides some 40 bytes for as long as the group lives.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
-#include <string>
-#include <string_view>
 #include <thread>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-#include "parallel/process_group.h"
+#include "parallel/process_group_backend.h"
 
 namespace keel::parallel {
-
-// What an operation says of itself when it fails.
-struct WhereGloo {
-  std::string group;
-  int rank;  // global
-  std::chrono::milliseconds deadline;
-  const std::atomic<int64_t>* step;
-
-  [[noreturn]] void Rethrow(std::string_view operation, const std::exception& error) const;
-};
 
 // All ranks of the group take part. `gloo` and `where` outlive it.
 class CollectiveWork final : public Work {
  public:
   CollectiveWork(c10::intrusive_ptr<c10d::Work> work, c10d::ProcessGroupGloo& gloo,
-                 const WhereGloo& where, const char* operation)
+                 const WhereInGroup& where, const char* operation)
       : work_(std::move(work)), gloo_(gloo), where_(where), operation_(operation) {}
   void Wait() override;
 
@@ -47,7 +34,7 @@ class CollectiveWork final : public Work {
 
   c10::intrusive_ptr<c10d::Work> work_;
   c10d::ProcessGroupGloo& gloo_;
-  const WhereGloo& where_;
+  const WhereInGroup& where_;
   const char* operation_;
 };
 
@@ -82,7 +69,7 @@ class MessageWatch {
 class MessageWork final : public Work {
  public:
   MessageWork(c10::intrusive_ptr<c10d::Work> work, int peer, MessageWatch& watch,
-              const WhereGloo& where, const char* operation)
+              const WhereInGroup& where, const char* operation)
       : work_(std::move(work)), peer_(peer), watch_(watch), where_(where), operation_(operation) {}
   void Wait() override;
 
@@ -90,7 +77,7 @@ class MessageWork final : public Work {
   c10::intrusive_ptr<c10d::Work> work_;
   int peer_;
   MessageWatch& watch_;
-  const WhereGloo& where_;
+  const WhereInGroup& where_;
   const char* operation_;
 };
 

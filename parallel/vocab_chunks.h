@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "parallel/host_tensor.h"
 #include "parallel/matrix_product.h"
 #include "parallel/parameter.h"
 #include "parallel/tensor_parallel_layers.h"
@@ -60,13 +61,7 @@ constexpr int64_t kRowGrain = 16;  // rows of logits per CPU task
 // Calls f(pointer) with float or bf16 bits.
 template <typename F>
 void WithHostPointer(const at::Tensor& tensor, F&& f) {
-  if (tensor.scalar_type() == at::kFloat) {
-    f(tensor.data_ptr<float>());
-  } else {
-    TORCH_CHECK(tensor.scalar_type() == at::kBFloat16, "expected float32 or bfloat16, found ",
-                tensor.scalar_type());
-    f(reinterpret_cast<uint16_t*>(tensor.data_ptr<at::BFloat16>()));
-  }
+  WithHostType(tensor, [&](auto zero) { f(HostData<decltype(zero)>(tensor)); });
 }
 
 }  // namespace keel::parallel
