@@ -1,6 +1,7 @@
 // Whatever goes wrong on one rank ends a load of all alike, or makes all take an older step.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -20,18 +21,43 @@ using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using namespace keel::checkpoint::testing;  // NOLINT: the helpers of these tests
 
+// A job whose state stands on a disk as step 10.
+struct Saved {
+  explicit Saved(int world) : job(world) { Save(job.state, 10); }
+  // Other values of the same tensors, saved as step 20.
+  TrainingState SaveNewer() {
+    const TrainingState newer = {
+        MakeState({job.state.model.at("model.w").info, job.state.model.at("model.norm").info}, 7),
+        MakeState({job.state.optimizer.at("optimizer.master.w").info}, 8)};
+    Save(newer, 20);
+    return newer;
+  }
+  void Save(const TrainingState& state, int64_t step) {
+    job.cut.Fill(state);
+    ThrowIfError(SaveOn(disk, job.cut, step, SmallOptions()));
+  }
+  // A bit in the last part of the optimizer's state.
+  void Damage(std::string_view directory) {
+    const std::string path = std::string(directory) + "/actor/optimizer/rank_00001.safetensors";
+    std::string content = disk.Content(path);
+    content[content.size() - 5] ^= 1;
+    disk.SetContent(path, content);
+  }
+
+  Replicated job;
+  SimFileSystem disk;
+};
+
+bool HoldsOnly(const std::vector<std::byte>& memory, std::byte value) {
+  return std::all_of(memory.begin(), memory.end(), [&](std::byte b) { return b == value; });
+}
+
 // Damage in the part of each reader in turn, on the disk or only in what that one rank is given.
 TEST(Load, DamageInAnyReadersPartFailsAllAndIsNamed) {
   const int world = 3;
-  Replicated job(world);
-  SimFileSystem disk;
-  job.cut.Fill(job.state);
-  ThrowIfError(SaveOn(disk, job.cut, 10, SmallOptions()));
-  const TrainingState newer = {
-      MakeState({job.state.model.at("model.w").info, job.state.model.at("model.norm").info}, 7),
-      MakeState({job.state.optimizer.at("optimizer.master.w").info}, 8)};
-  job.cut.Fill(newer);
-  ThrowIfError(SaveOn(disk, job.cut, 20, SmallOptions()));
+  Saved saved(world);
+  auto& [job, disk] = saved;
+  const TrainingState newer = saved.SaveNewer();
   for (size_t number = 0; number < 2 * kWays.size(); ++number) {
     const bool in_place = number % 2 == 0;
     const Way way = kWays[number / 2];
@@ -80,16 +106,9 @@ TEST(Load, DamageInAnyReadersPartFailsAllAndIsNamed) {
 
 TEST(Load, AFailedLoadLeavesLiveMemoryOrSaysThatItDidNot) {
   const int world = 2;
-  Replicated job(world);
-  SimFileSystem disk;
-  job.cut.Fill(job.state);
-  ThrowIfError(SaveOn(disk, job.cut, 10, SmallOptions()));
-  for (const std::string& path : disk.AllFiles()) {
-    if (!path.ends_with("optimizer/rank_00001.safetensors")) continue;
-    std::string content = disk.Content(path);
-    content[content.size() - 5] ^= 1;
-    disk.SetContent(path, content);
-  }
+  Saved saved(world);
+  auto& [job, disk] = saved;
+  saved.Damage("global_step_10");
   for (const bool in_place : {false, true}) {
     job.cut.Clear(0x44);
     const auto loaded =
@@ -102,10 +121,7 @@ TEST(Load, AFailedLoadLeavesLiveMemoryOrSaysThatItDidNot) {
     }
     for (const auto* parts : {&job.cut.model, &job.cut.optimizer}) {
       for (const RankPart& part : *parts) {
-        for (const auto& block : part.memory) {
-          EXPECT_TRUE(std::all_of(block->begin(), block->end(),
-                                  [](std::byte b) { return b == std::byte{0x44}; }));
-        }
+        for (const auto& block : part.memory) EXPECT_TRUE(HoldsOnly(*block, std::byte{0x44}));
       }
     }
   }
@@ -115,25 +131,16 @@ TEST(Load, AFailedLoadLeavesLiveMemoryOrSaysThatItDidNot) {
 // allowed to lack a tensor.
 TEST(Load, InPlaceNeverMixesTwoSteps) {
   const int world = 2;
-  Replicated job(world);
-  SimFileSystem disk;
-  job.cut.Fill(job.state);
-  ThrowIfError(SaveOn(disk, job.cut, 10, SmallOptions()));
+  Saved saved(world);
+  auto& [job, disk] = saved;
   for (int r = 0; r < world; ++r) {
     job.cut.model[static_cast<size_t>(r)].AddBox({"model.extra", DType::kF32, Dims{4096}},
                                                  Box::Whole(Dims{4096}), r);
   }
   TrainingState with_extra = job.state;
   with_extra.model.merge(MakeState({{"model.extra", DType::kF32, Dims{4096}}}, 9));
-  job.cut.Fill(with_extra);
-  ThrowIfError(SaveOn(disk, job.cut, 20, SmallOptions()));
-  for (const std::string& path : disk.AllFiles()) {
-    if (!path.starts_with("global_step_20") || !path.ends_with("optimizer/rank_00001.safetensors"))
-      continue;
-    std::string content = disk.Content(path);
-    content[content.size() - 5] ^= 1;
-    disk.SetContent(path, content);
-  }
+  saved.Save(with_extra, 20);
+  saved.Damage("global_step_20");
   job.cut.Clear(0x55);
   const auto mixed = LoadFrom(disk, job.cut, [&](LoadRequest& request) {
     request.in_place = true;
@@ -150,17 +157,14 @@ TEST(Load, InPlaceNeverMixesTwoSteps) {
   ASSERT_TRUE(staged.ok()) << staged.status().ToString();
   EXPECT_EQ((*staged)->step, 10);
   for (const RankPart& part : job.cut.model) {
-    EXPECT_TRUE(std::all_of(part.memory[2]->begin(), part.memory[2]->end(),
-                            [](std::byte b) { return b == std::byte{0x55}; }));
+    EXPECT_TRUE(HoldsOnly(*part.memory[2], std::byte{0x55}));
   }
 }
 
 TEST(Load, ARankThatDiesOrStallsInTheExchangeIsNamed) {
   const int world = 3;
-  Replicated job(world);
-  SimFileSystem disk;
-  job.cut.Fill(job.state);
-  ThrowIfError(SaveOn(disk, job.cut, 10, SmallOptions()));
+  Saved saved(world);
+  auto& [job, disk] = saved;
   // A channel that ends one rank's part in the n-th exchange.
   class Dying : public PeerChannel {
    public:
@@ -217,15 +221,9 @@ TEST(Load, ARankThatDiesOrStallsInTheExchangeIsNamed) {
 
 TEST(Load, RanksThatSeeOlderOrOtherThingsAllTakeTheSameStep) {
   const int world = 3;
-  Replicated job(world);
-  SimFileSystem disk;
-  job.cut.Fill(job.state);
-  ThrowIfError(SaveOn(disk, job.cut, 10, SmallOptions()));
-  const TrainingState newer = {
-      MakeState({job.state.model.at("model.w").info, job.state.model.at("model.norm").info}, 7),
-      MakeState({job.state.optimizer.at("optimizer.master.w").info}, 8)};
-  job.cut.Fill(newer);
-  ThrowIfError(SaveOn(disk, job.cut, 20, SmallOptions()));
+  Saved saved(world);
+  auto& [job, disk] = saved;
+  const TrainingState newer = saved.SaveNewer();
   const auto expect = [&](const Views& views, milliseconds grace, int64_t step) {
     LoadSetup setup = views.Setup();
     setup.options.visibility_grace = grace;
