@@ -38,13 +38,16 @@ Result<std::unique_ptr<ChunkRing>> ChunkRing::Make(PeerChannel& channel, bool sh
   ring->rank_ = channel.rank();
   KEEL_ASSIGN_OR_RETURN(
       ring->window_,
-      SharedWindow::Make(channel, share, ring->HeadBytes(slots) + slots * chunk_bytes, deadline));
+      SharedWindow::Make(channel, share, ring->HeadBytes(slots) + slots * chunk_bytes,
+                         ring->HeadBytes(slots), deadline));
   ring->slots_.assign(static_cast<size_t>(ring->world_), 0);
   ring->slots_[static_cast<size_t>(ring->rank_)] = slots;
   for (int peer = 0; peer < ring->world_; ++peer) {
     if (!ring->near(peer)) continue;
     const auto bytes = static_cast<int64_t>(ring->window_->of(peer).size());
-    const int64_t theirs = std::max<int64_t>(0, (bytes - ring->HeadBytes(0)) / chunk_bytes);
+    // The head grows with the slots, though less than they do.
+    int64_t theirs = std::max<int64_t>(0, (bytes - ring->HeadBytes(0)) / chunk_bytes);
+    while (theirs > 0 && ring->HeadBytes(theirs) + theirs * chunk_bytes > bytes) --theirs;
     if (bytes != ring->HeadBytes(theirs) + theirs * chunk_bytes) {
       return Status(StatusCode::kInternal,
                     fmt::format("rank {} shares {} bytes, expected a head and chunks of {}", peer,
@@ -77,11 +80,24 @@ bool ChunkRing::Place(int64_t chunk, int64_t taken) {
   return true;
 }
 
+Status ChunkRing::PrepareSlot(size_t place) {
+  if (prepared_[place] != 0) return Status::Ok();
+  const int64_t head = HeadBytes(slots_[static_cast<size_t>(rank_)]);
+  KEEL_RETURN_IF_ERROR(
+      window_->Populate(head + static_cast<int64_t>(place) * chunk_bytes_, chunk_bytes_));
+  prepared_[place] = 1;
+  return Status::Ok();
+}
+
 Status ChunkRing::Prepare(int64_t chunk) {
   const int64_t slots = slots_[static_cast<size_t>(rank_)];
-  char& prepared = prepared_[places_[chunk % slots].load(std::memory_order_relaxed)];
-  if (std::exchange(prepared, 1) != 0) return Status::Ok();
-  return window_->Populate(slot(chunk) - window_->own().data(), chunk_bytes_);
+  return PrepareSlot(places_[chunk % slots].load(std::memory_order_relaxed));
+}
+
+Status ChunkRing::PrepareAll() {
+  for (size_t place = 0; place < prepared_.size(); ++place)
+    KEEL_RETURN_IF_ERROR(PrepareSlot(place));
+  return Status::Ok();
 }
 
 std::byte* ChunkRing::slot(int64_t chunk) const {

@@ -3,7 +3,7 @@
 // A rank numbers the chunks that it hands on from 0, and puts each into a slot of its window
 // (shared_window.h); near peers copy what they need straight out of it. Progress is a few counters
 // in the same memory, so that no message is sent. A peer takes nothing that was not published. Of
-// the free slots the one that was used last is taken, since it is most likely still in the caches.
+// the free slots the one that was freed last is taken, since it is most likely still in the caches.
 // Thread-safe, but that one thread at a time may place or publish, and one may take from a given
 // peer.
 #pragma once
@@ -38,8 +38,9 @@ class ChunkRing {
   // `taken` on, which are still needed. A placed chunk stays where it lies while it is needed.
   bool Place(int64_t chunk, int64_t taken);
   // Before a placed chunk is written: takes the memory of its slot. kUnavailable when there is
-  // none.
+  // none: then the slot must not be touched.
   Status Prepare(int64_t chunk);
+  Status PrepareAll();  // of all slots
   std::byte* slot(int64_t chunk) const;
   int64_t TakenBy(int peer) const;  // how many of the first a near peer needs no more
   void Publish(int64_t count);      // the first `count` chunks are there, verified
@@ -69,6 +70,7 @@ class ChunkRing {
 
   ChunkRing(int world, int64_t chunk_bytes) : world_(world), chunk_bytes_(chunk_bytes) {}
   int64_t HeadBytes(int64_t slots) const;
+  Status PrepareSlot(size_t place);
   const Counters& CountersOf(int peer) const;
 
   const int world_;
@@ -79,7 +81,7 @@ class ChunkRing {
   Counters* mine_ = nullptr;
   std::atomic<uint64_t>* taken_ = nullptr;
   std::atomic<uint64_t>* places_ = nullptr;
-  std::vector<uint64_t> free_;  // slots, the one that was used last at the end
+  std::vector<uint64_t> free_;  // slots, the one that was freed last at the end
   int64_t freed_ = 0;           // chunks whose slots were given back
   std::vector<char> prepared_;  // by slot
 };

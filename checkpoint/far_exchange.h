@@ -22,8 +22,8 @@ namespace keel::checkpoint {
 
 class FarExchange {
  public:
-  // All must outlive this. `given`: the chunks that each rank hands on, in order. `slots`: the
-  // memory of chunk n is that of chunk n - slots.
+  // All must outlive this. `given`: the chunks that each rank hands on, in order. `slots`: as many
+  // of them are under way at a time; chunk n is packed when chunk n - slots has had its round.
   FarExchange(const StepReader& reader, const ReadPlan& plan, const ReadSchedule& schedule,
               const std::vector<std::vector<ChunkId>>& given, PeerChannel& channel, int64_t slots,
               std::chrono::milliseconds deadline);

@@ -1,9 +1,10 @@
 // ReadSchedule: which rank reads which chunks of a checkpoint, and in which round it hands them on.
 //
 // Pure. Rank 0 makes it from what all ranks need and sends it to all. With an exchange, each chunk
-// has one reader: a rank that needs much of it, if that one has not more than its share to read
-// already. Chunks are dealt out in runs, so that files are read in sequence. Without an exchange
-// each rank reads what it needs, and only chunks that nobody needs are dealt out.
+// has one reader: a rank that needs much of it, if that one has not more than its share of the work
+// already: to read, verify and copy. Chunks are dealt out in runs, so that files are read in
+// sequence. Without an exchange each rank reads what it needs, and only chunks that nobody needs
+// are dealt out.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
-#include <limits>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -133,6 +132,8 @@ Status SharedReader::Begin(bool share) {
   for (size_t p = 0; p < given_.size(); ++p) far[p] = p != me && !ring_->near(static_cast<int>(p));
   far_.emplace(reader_, plan_, schedule_, given_, channel_, slots_, options_.deadline);
   KEEL_RETURN_IF_ERROR(far_->Begin(far));
+  // What is agreed with far peers is sent even after a failure, from whatever a slot holds.
+  if (far_->any()) KEEL_RETURN_IF_ERROR(ring_->PrepareAll());
   for (size_t p = 0; p < given_.size(); ++p) {
     if (p == me || far[p]) continue;
     if (!given_[p].empty() && ring_->slots(static_cast<int>(p)) == 0) {
@@ -257,7 +258,7 @@ SharedReader::Work SharedReader::WorkOnce(size_t worker) {
 }
 
 int64_t SharedReader::TakenByAll() const {
-  int64_t taken = far_->any() ? handed_far_ : std::numeric_limits<int64_t>::max();
+  int64_t taken = far_->any() ? handed_far_ : published_;
   for (const Source& source : sources_) taken = std::min(taken, ring_->TakenBy(source.peer));
   return taken;
 }
@@ -291,19 +292,21 @@ void SharedReader::ReadGiven(size_t worker, std::unique_lock<std::mutex>* lock) 
   const auto chunk = static_cast<int64_t>(number);
   lock->unlock();
   std::byte* const slot = ring_->slot(chunk);
-  const auto [begin, size] = reader_.RangeOf(id);
-  const auto read = [&, first = begin]() -> Status {
-    KEEL_RETURN_IF_ERROR(ring_->Prepare(chunk));
+  const int64_t size = reader_.RangeOf(id).second;
+  const auto read = [&]() -> Status {
     KEEL_ASSIGN_OR_RETURN(const auto file, files_.Get(id.file));
     if (const ChunkId* later = Ahead(mine, number)) reader_.Prefetch(*file, id, *later);
     return reader_.ReadChunk(
         *file, id, slot, &scratch_[worker],
         [&](int64_t at, std::span<const std::byte> block) { plan_.Scatter(id.file, at, block); });
   };
-  Status status = read();
-  if (status.ok() && far_->any()) far_->Pack(chunk, slot);
-  // To far peers the agreed bytes travel even after a failure: not those that are not proven.
-  if (!status.ok()) std::memset(slot, 0, static_cast<size_t>(size));
+  Status status = ring_->Prepare(chunk);
+  if (status.ok()) {
+    status = read();
+    if (status.ok() && far_->any()) far_->Pack(chunk, slot);
+    // To far peers the agreed bytes travel even after a failure: not those that are not proven.
+    if (!status.ok()) std::memset(slot, 0, static_cast<size_t>(size));
+  }
   lock->lock();
   if (!status.ok()) return Fail(id, std::move(status));
   result_.stats.bytes += size;

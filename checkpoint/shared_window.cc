@@ -9,10 +9,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <climits>
 #include <cstring>
-#include <system_error>
 #include <utility>
 
 #include "checkpoint/wire.h"
@@ -21,7 +19,10 @@ namespace keel::checkpoint {
 namespace {
 
 // The nonce has a page of its own, so that the rest begins on one.
-constexpr int64_t kFirstPage = 4096;
+int64_t FirstPage() {
+  static const int64_t bytes = ::sysconf(_SC_PAGESIZE);
+  return bytes;
+}
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 class Descriptor {
@@ -71,13 +72,13 @@ std::byte* MapAligned(int fd, int64_t bytes, int protection) {
   return nullptr;
 }
 
-// Takes memory: a plain touch has no way to say that there is none. 0 or an errno.
-int PopulatePages(std::byte* memory, size_t bytes) {
+// Takes memory: a plain touch has no way to say that there is none.
+bool PopulatePages(std::byte* memory, int64_t bytes) {
 #ifdef MADV_POPULATE_WRITE
-  return ::madvise(memory, bytes, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
+  return ::madvise(memory, static_cast<size_t>(bytes), MADV_POPULATE_WRITE) == 0;
 #else
   (void)memory, (void)bytes;
-  return EINVAL;
+  return false;
 #endif
 }
 
@@ -111,12 +112,12 @@ SharedWindow::Offer SharedWindow::Offer::Parse(std::string_view text) {
   return offer;
 }
 
-SharedWindow::Offer SharedWindow::Create(int64_t bytes) {
+SharedWindow::Offer SharedWindow::Create(int64_t bytes, int64_t ready) {
   Offer offer;
   offer.host = HostIdentity();
   offer.pid = ::getpid();
   offer.bytes = bytes;
-  const int64_t all = kFirstPage + bytes;
+  const int64_t all = FirstPage() + bytes;
   if (offer.host.empty() ||
       ::getrandom(offer.nonce, sizeof offer.nonce, 0) != static_cast<ssize_t>(sizeof offer.nonce))
     return offer;
@@ -130,11 +131,14 @@ SharedWindow::Offer SharedWindow::Create(int64_t bytes) {
 #endif
   if (::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) return offer;
   (void)::madvise(memory, static_cast<size_t>(all), MADV_HUGEPAGE);  // a hint: may fail
-  const int taken = PopulatePages(memory, static_cast<size_t>(kFirstPage));
-  // Before Linux 5.14 all of it is taken now.
-  if (taken != 0 && (taken != EINVAL || ::fallocate(fd.get(), 0, 0, all) != 0)) return offer;
+  // Where the kernel cannot do it by parts, all of it is taken now: MADV_POPULATE_WRITE is there
+  // since Linux 5.14.
+  if (!PopulatePages(memory, FirstPage() + ready)) {
+    if (::fallocate(fd.get(), 0, 0, all) != 0) return offer;
+    all_taken_ = true;
+  }
   std::memcpy(mapping_.data(), offer.nonce, sizeof offer.nonce);
-  own_ = mapping_.subspan(static_cast<size_t>(kFirstPage));
+  own_ = mapping_.subspan(static_cast<size_t>(FirstPage()));
   fd_ = fd.Release();
   offer.fd = fd_;
   offer.valid = true;
@@ -150,9 +154,9 @@ void SharedWindow::Open(const Offer& offer, const Offer& mine, Peer* peer) const
   const std::string path = fmt::format("/proc/{}/fd/{}", offer.pid, offer.fd);
   const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0) return;
-  // 2. Memory of this size that can get no smaller: reading it can never fail.
+  // 2. Memory of this size that can get no smaller: reading what is ready can never fail.
   struct stat info {};
-  const int64_t all = kFirstPage + offer.bytes;
+  const int64_t all = FirstPage() + offer.bytes;
   if (::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_size != all) return;
   const int seals = ::fcntl(fd.get(), F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals) return;
@@ -164,7 +168,7 @@ void SharedWindow::Open(const Offer& offer, const Offer& mine, Peer* peer) const
     Forget(peer);
     return;
   }
-  peer->bytes = peer->mapping.subspan(static_cast<size_t>(kFirstPage));
+  peer->bytes = peer->mapping.subspan(static_cast<size_t>(FirstPage()));
   peer->process = process.Release();
 }
 
@@ -176,14 +180,14 @@ void SharedWindow::Forget(Peer* peer) {
 }
 
 Result<std::unique_ptr<SharedWindow>> SharedWindow::Make(PeerChannel& channel, bool share,
-                                                         int64_t bytes,
+                                                         int64_t bytes, int64_t ready,
                                                          std::chrono::milliseconds deadline) {
   std::unique_ptr<SharedWindow> window(new SharedWindow);
   const auto world = static_cast<size_t>(channel.world());
   window->peers_.resize(world);
   // 1. Each tells all where its window is ...
   Offer mine;
-  if (share) mine = window->Create(bytes);
+  if (share) mine = window->Create(bytes, ready);
   const std::string text = mine.Serialize();
   std::vector<std::string> texts(world, std::string(text.size(), '\0'));
   std::vector<PeerChannel::Send> sends;
@@ -226,14 +230,11 @@ Result<std::unique_ptr<SharedWindow>> SharedWindow::Make(PeerChannel& channel, b
 }
 
 Status SharedWindow::Populate(int64_t begin, int64_t bytes) {
-  if (own_.empty() || private_ != nullptr) return Status::Ok();
-  constexpr int64_t kPage = 4096;
-  const int64_t first = begin / kPage * kPage;
-  const int error = PopulatePages(own_.data() + first, static_cast<size_t>(begin + bytes - first));
-  if (error == 0 || error == EINVAL) return Status::Ok();
+  if (all_taken_ || private_ != nullptr) return Status::Ok();
+  const int64_t first = begin / FirstPage() * FirstPage();
+  if (PopulatePages(own_.data() + first, begin + bytes - first)) return Status::Ok();
   return Status(StatusCode::kUnavailable,
-                fmt::format("no memory for {} bytes to hand on what is read: {}", bytes,
-                            std::generic_category().message(error)));
+                fmt::format("no memory for {} bytes to hand on what is read", bytes));
 }
 
 SharedWindow::~SharedWindow() {

@@ -23,15 +23,17 @@ namespace keel::checkpoint {
 
 class SharedWindow {
  public:
-  // Collective, by two exchanges. `bytes`: of this rank's, zeroed. Without `share` all peers are
-  // far. Memory that cannot be shared makes peers far too; none at all is kUnavailable.
+  // Collective, by two exchanges. `bytes`: of this rank's, zeroed; memory for the first `ready` of
+  // them is taken now. Without `share` all peers are far. Memory that cannot be shared makes peers
+  // far too; none at all is kUnavailable.
   static Result<std::unique_ptr<SharedWindow>> Make(PeerChannel& channel, bool share, int64_t bytes,
+                                                    int64_t ready,
                                                     std::chrono::milliseconds deadline);
   ~SharedWindow();
 
-  // Aligned to a page. Its memory is taken as it is touched, or by Populate, which can say that
-  // there is none: kUnavailable.
+  // Aligned to a page. What is not ready is populated before it is touched.
   std::span<std::byte> own() const { return own_; }
+  // Takes the memory of a part of it. kUnavailable when there is none.
   Status Populate(int64_t begin, int64_t bytes);
   bool near(int peer) const { return peers_[static_cast<size_t>(peer)].process >= 0; }
   // Of a near peer.
@@ -58,14 +60,15 @@ class SharedWindow {
   };
 
   SharedWindow() = default;
-  Offer Create(int64_t bytes);
+  Offer Create(int64_t bytes, int64_t ready);
   void Open(const Offer& offer, const Offer& mine, Peer* peer) const;
   static void Forget(Peer* peer);
 
   std::span<std::byte> mapping_;  // of this rank's, with the first page
   PageMemory private_;            // instead of it
   std::span<std::byte> own_;
-  int fd_ = -1;  // while peers look for it
+  bool all_taken_ = false;  // of its memory
+  int fd_ = -1;             // while peers look for it
   std::vector<Peer> peers_;
 };
 

@@ -92,7 +92,8 @@ TEST(SharedWindow, RanksSeeEachOthersBytesAndNothingIsLeft) {
     std::atomic<int> written{0}, read{0};
     OnThreads(world, [&](int rank) {
       const auto bytes = static_cast<int64_t>(1000 + 5000 * rank);  // no whole pages
-      const auto window = ValueOrThrow(SharedWindow::Make(hub.rank(rank), true, bytes, kDeadline));
+      const auto window =
+          ValueOrThrow(SharedWindow::Make(hub.rank(rank), true, bytes, bytes, kDeadline));
       ASSERT_EQ(window->own().size(), static_cast<size_t>(bytes));
       EXPECT_FALSE(window->near(rank));
       EXPECT_TRUE(std::all_of(window->own().begin(), window->own().end(),
@@ -125,19 +126,24 @@ int64_t ResidentPages(std::span<const std::byte> bytes) {
 // Much of a large window may never be needed.
 TEST(SharedWindow, MemoryIsTakenWhenItIsAskedFor) {
   LocalChannelHub hub(1);
-  const auto window =
-      ValueOrThrow(SharedWindow::Make(hub.rank(0), true, int64_t{64} << 20, kDeadline));
-  EXPECT_EQ(ResidentPages(window->own()), 0);
-  ASSERT_TRUE(window->Populate(10'000, 100'000).ok());
-  EXPECT_EQ(ResidentPages(window->own().subspan(8'192, 102'400)), 25);
-  EXPECT_LE(ResidentPages(window->own()), 512);  // no more than a huge page
+  constexpr int64_t kHugePage = 512;  // in pages: what a system may give for less
+  const int64_t bytes = int64_t{64} << 20;
+  const auto window = ValueOrThrow(SharedWindow::Make(hub.rank(0), true, bytes, 9'000, kDeadline));
+  EXPECT_EQ(ResidentPages(window->own().first(9'000)), 3);
+  EXPECT_LE(ResidentPages(window->own()), kHugePage);
+  ASSERT_TRUE(window->Populate((32 << 20) + 10'000, 100'000).ok());
+  EXPECT_EQ(ResidentPages(window->own().subspan((32 << 20) + 8'192, 102'400)), 25);
+  EXPECT_LE(ResidentPages(window->own()), 2 * kHugePage);
+  const Status none = window->Populate(0, int64_t{1} << 46);
+  EXPECT_EQ(none.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(none.message(), ::testing::HasSubstr("no memory"));
 }
 
 TEST(SharedWindow, ARankThatDoesNotShareIsFarFromAll) {
   LocalChannelHub hub(3);
   OnThreads(3, [&](int rank) {
     const auto window =
-        ValueOrThrow(SharedWindow::Make(hub.rank(rank), rank != 1, 10'000, kDeadline));
+        ValueOrThrow(SharedWindow::Make(hub.rank(rank), rank != 1, 10'000, 10'000, kDeadline));
     for (int peer = 0; peer < 3; ++peer) {
       if (peer == rank) continue;
       EXPECT_EQ(window->near(peer), rank != 1 && peer != 1) << rank << peer;
@@ -203,7 +209,8 @@ TEST(SharedWindow, AnOfferThatDoesNotHoldMakesThePairFar) {
       Spoiling channel(hub.rank(rank), [&](int from, Offer offer) {
         if (rank == 2 && from == 0) change(offer);
       });
-      const auto window = ValueOrThrow(SharedWindow::Make(channel, true, 10'000, kDeadline));
+      const auto window =
+          ValueOrThrow(SharedWindow::Make(channel, true, 10'000, 10'000, kDeadline));
       for (int peer = 0; peer < 3; ++peer) {
         if (peer == rank) continue;
         EXPECT_EQ(window->near(peer), rank + peer != 2) << rank << peer;
@@ -228,7 +235,7 @@ TEST(SharedWindow, AnOfferThatHoldsMakesThePairNear) {
       ASSERT_EQ(::pwrite(sealed, offer.data() + kNonce, 16, 0), 16);
       Set(offer, kFd, int32_t{sealed});
     });
-    const auto window = ValueOrThrow(SharedWindow::Make(channel, true, 10'000, kDeadline));
+    const auto window = ValueOrThrow(SharedWindow::Make(channel, true, 10'000, 10'000, kDeadline));
     EXPECT_TRUE(window->near(1 - rank));
   });
   ::close(sealed);
@@ -249,7 +256,7 @@ TEST(SharedWindow, NobodyElseWritesOrCutsAWindow) {
       EXPECT_EQ(::mmap(nullptr, 4096, PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
       ::close(fd);
     });
-    const auto window = ValueOrThrow(SharedWindow::Make(channel, true, 10'000, kDeadline));
+    const auto window = ValueOrThrow(SharedWindow::Make(channel, true, 10'000, 10'000, kDeadline));
     EXPECT_TRUE(window->near(1 - rank));
   });
 }
@@ -267,7 +274,7 @@ TEST(SharedWindow, OffersOfAnyBytesAreRefusedOrHold) {
             offer[bytes() % kHost] = static_cast<std::byte>(bytes());
         }
       });
-      const auto window = ValueOrThrow(SharedWindow::Make(channel, true, 5'000, kDeadline));
+      const auto window = ValueOrThrow(SharedWindow::Make(channel, true, 5'000, 5'000, kDeadline));
       if (!window->near(1 - rank)) return;
       EXPECT_EQ(window->of(1 - rank).size(), 5'000U);
     });
@@ -351,6 +358,39 @@ TEST(ChunkRing, TheSlotThatWasFreedLastIsUsedFirst) {
   EXPECT_EQ(slots[13], slots[9]);
   EXPECT_FALSE(place(11));
   EXPECT_EQ(ring->slot(11), slots[11]);
+}
+
+// The table of where chunks lie takes pages of its own when there are many.
+TEST(ChunkRing, RanksMayHaveManySlotsAndEachItsOwnNumber) {
+  constexpr int kWorld = 3;
+  constexpr int64_t kChunk = 4096;
+  const std::vector<int64_t> slots = {2049, 0, 490};
+  LocalChannelHub hub(kWorld);
+  std::atomic<int> written{0}, read{0};
+  OnThreads(kWorld, [&](int rank) {
+    const int64_t mine = slots[static_cast<size_t>(rank)];
+    const auto ring =
+        ValueOrThrow(ChunkRing::Make(hub.rank(rank), true, mine, kChunk, std::chrono::seconds(20)));
+    ASSERT_TRUE(ring->PrepareAll().ok());
+    for (int64_t n = 0; n < mine; ++n) {
+      ASSERT_TRUE(ring->Place(n, 0));
+      std::memset(ring->slot(n), static_cast<int>(n % 251), static_cast<size_t>(kChunk));
+    }
+    EXPECT_FALSE(mine > 0 && ring->Place(mine, 0));
+    ring->Publish(mine);
+    for (++written; written < kWorld;) std::this_thread::yield();
+    for (int peer = 0; peer < kWorld; ++peer) {
+      if (peer == rank) continue;
+      EXPECT_EQ(ring->slots(peer), slots[static_cast<size_t>(peer)]);
+      ASSERT_EQ(ring->Published(peer), slots[static_cast<size_t>(peer)]);
+      for (int64_t n = 0; n < ring->slots(peer); ++n) {
+        const std::span<const std::byte> chunk = ring->slot_of(peer, n);
+        ASSERT_EQ(chunk.front(), static_cast<std::byte>(n % 251));
+        ASSERT_EQ(chunk.back(), static_cast<std::byte>(n % 251));
+      }
+    }
+    for (++read; read < kWorld;) std::this_thread::yield();
+  });
 }
 
 }  // namespace
