@@ -206,6 +206,12 @@ RETENTION_RULES = [
 
 READING = [
     Mutant(
+        "slot-before-it-is-taken", "what a rank hands on stays until all who need it have copied it",
+        "checkpoint/shared_reader.cc",
+        "  for (const Source& source : sources_) taken = std::min(taken, ring_->TakenBy(source.peer));\n", "",
+        (("shared_reader_test", "*"), ("load_test", "*")),
+    ),
+    Mutant(
         "chunks-not-verified", "every chunk's digest is compared",
         READER, "  if (actual == expected) return Status::Ok();\n", "  if (actual == expected || size > 0) return Status::Ok();\n", (DAMAGE,),
     ),
