@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <csignal>
 #include <exception>
 #include <string_view>
 
@@ -58,6 +59,7 @@ int Run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   keel::tools::InstallTerminateHandler();
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write that meets it
   try {
     return Run(argc, argv);
   } catch (const keel::Error& error) {

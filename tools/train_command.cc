@@ -7,6 +7,7 @@
 
 #include "common/fail_point.h"
 #include "common/log.h"
+#include "common/signal_handler.h"
 #include "parallel/launch_env.h"
 #include "parallel/rank_status.h"
 #include "parallel/store.h"
@@ -45,8 +46,7 @@ int Train(const std::string& path, const std::vector<std::string>& overrides) {
   inputs.stop_requested = &stop_requested;
   parallel::RankStatus status(env.status_file);
   inputs.status = &status;
-  std::signal(SIGTERM, OnStopSignal);
-  std::signal(SIGUSR1, OnStopSignal);
+  for (const int number : {SIGTERM, SIGUSR1}) ThrowIfError(HandleSignal(number, OnStopSignal));
   const trainer::RunEnd end = trainer::RunTraining(inputs, log);
   return end == trainer::RunEnd::kPreempted ? ExitCodeFor(StatusCode::kPreempted) : 0;
 }

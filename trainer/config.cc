@@ -26,7 +26,8 @@ options::Schema MakeSchema(Config& c) {
   s.Add("trainer.total_epochs", t.total_epochs,
         "Passes over the data, when `total_training_steps` is null.")
       .Above(0);
-  s.Add("trainer.save_freq", t.save_freq, "Save every so many steps, and at the end; -1 never.")
+  s.Add("trainer.save_freq", t.save_freq,
+        "Save every so many steps, and at the end; -1 or 0: never.")
       .Range(-1)
       .Unit("steps");
   s.Add("trainer.test_freq", t.test_freq, "Validate every so many steps, and at the end; -1 never.")
@@ -323,6 +324,12 @@ std::vector<std::string> ValidateConfig(const Config& c, int world) {
   if (c.trainer.resume_mode == "resume_path" && !c.trainer.resume_from_path) {
     say("trainer.resume_mode is resume_path, but trainer.resume_from_path is null");
   }
+  if (c.trainer.resume_mode != "resume_path" && c.trainer.resume_from_path) {
+    say(
+        fmt::format("trainer.resume_from_path is given, but trainer.resume_mode is {}: set it to "
+                    "resume_path",
+                    c.trainer.resume_mode));
+  }
   if (c.trainer.save_before_deadline && !ParseRunTime(*c.trainer.save_before_deadline)) {
     say(fmt::format("trainer.save_before_deadline is '{}', expected HH:MM:SS",
                     *c.trainer.save_before_deadline));
@@ -375,6 +382,10 @@ std::vector<std::string> ValidateConfig(const Config& c, int world) {
   if (c.trainer.save_freq > 0 && checkpoint.save_contents.empty())
     say("actor_rollout_ref.actor.checkpoint.save_contents is empty");
   if (c.trainer.resume_mode != "disable") {
+    if (checkpoint.load_contents.empty()) {
+      say("actor_rollout_ref.actor.checkpoint.load_contents is empty: set trainer.resume_mode to "
+          "disable to begin anew");
+    }
     for (const std::string& part : checkpoint.load_contents) {
       if (!has(checkpoint.save_contents, part.c_str())) {
         say(

@@ -8,6 +8,7 @@
 #include <random>
 #include <utility>
 
+#include "checkpoint/catalog.h"
 #include "checkpoint/names.h"
 #include "common/fail_point.h"
 #include "parallel/cuda_module.h"
@@ -78,7 +79,16 @@ void Job::Phase(const char* phase, std::optional<int64_t> step) const {
   if (inputs_.status != nullptr) inputs_.status->Set(step.value_or(state.step), phase);
 }
 
-void Job::CheckResumePath() const {
+void Job::CheckPaths() const {
+  const std::string& folder = config().trainer.default_local_dir;
+  if (const auto run = OpenPosixFileSystem(folder, false);
+      run.ok() && (*run)->Stat(checkpoint::kManifestName).ok()) {
+    throw Error(
+        StatusCode::kConfig,
+        fmt::format("trainer.default_local_dir: {} is a checkpoint itself, not the folder of "
+                    "a run: give the folder that holds its global_step_<N>",
+                    folder));
+  }
   if (config().trainer.resume_mode != "resume_path") return;
   const auto fs = OpenPosixFileSystem(*config().trainer.resume_from_path, false);
   if (!fs.ok()) throw Error(fs.status().WithContext("trainer.resume_from_path"));
@@ -136,17 +146,53 @@ void Job::OpenCheckpoints() {
   checkpointer_ =
       std::make_unique<checkpoint::Checkpointer>(*fs_, *coordinator_, SystemClock(), log_, options);
   ThrowIfError(checkpointer_->Open());
+  WarnOfWhatIsReplaced();
   saves_ = std::make_unique<SaveSession>(*checkpointer_, actor().checkpoint, log_);
 }
 
+// A run from the start in the folder of an earlier one, and checkpoints that give no weights back,
+// are what was asked for, but seldom what was meant.
+void Job::WarnOfWhatIsReplaced() const {
+  if (!rank0()) return;
+  const auto& section = actor().checkpoint;
+  if (config().trainer.save_freq > 0 && !Has(section.save_contents, "model") &&
+      !Has(section.save_contents, "hf_model")) {
+    log_.Warning(
+        "actor_rollout_ref.actor.checkpoint.save_contents has neither model nor hf_model: "
+        "the weights of this run are in none of its checkpoints");
+  }
+  if (config().trainer.resume_mode != "disable") return;
+  const auto found = checkpoint::ListCheckpoints(*fs_);
+  if (!found.ok() || found->empty()) return;
+  log_.Warning(
+      "trainer.resume_mode is disable, and {} holds {} checkpoints, among them {}: this "
+      "run begins anew, its saves replace those of the same steps and its retention "
+      "removes the others; a run of its own is safer in a trainer.default_local_dir of "
+      "its own",
+      config().trainer.default_local_dir, found->size(), found->front().directory);
+}
+
 // What the first save would otherwise pay for, and whether the disk will hold what is to be kept.
-void Job::PrepareSaves() {
+void Job::PrepareSaves(int64_t total_steps) {
   const checkpoint::DiskForecast disk =
       ValueOrThrow(checkpointer_->Prepare(snapshot_(), actor().checkpoint.async_save));
   if (rank0()) {
     log_.Info("a checkpoint takes {:.1f} MiB; staging memory {:.1f} MiB a rank",
               static_cast<double>(disk.checkpoint_bytes) / (1 << 20),
               static_cast<double>(checkpointer_->staging_bytes()) / (1 << 20));
+  }
+  if (!config().trainer.max_ckpts_to_keep && !config().trainer.remove_previous_ckpt_in_save) {
+    const int64_t every = config().trainer.save_freq;
+    const auto there = checkpoint::ListCheckpoints(*fs_);
+    const int64_t saves =
+        (total_steps + every - 1) / every - (there.ok() ? static_cast<int64_t>(there->size()) : 0);
+    if (rank0() && saves * disk.checkpoint_bytes > disk.free_bytes) {
+      log_.Warning(
+          "{}: trainer.max_ckpts_to_keep is null, which keeps all: the {} checkpoints to come take "
+          "{} bytes, {} are free",
+          config().trainer.default_local_dir, saves, saves * disk.checkpoint_bytes,
+          disk.free_bytes);
+    }
   }
   if (disk.needed_bytes <= disk.free_bytes) return;
   const std::string text = fmt::format(
@@ -272,8 +318,14 @@ void Job::Finish() {
 }
 
 RunEnd Job::Preempted() {
-  log_.Info("asked to stop: ends after step {}; the next start goes on from {}", state.step,
-            saves_->saved_step() == state.step ? "here" : "the newest checkpoint");
+  if (saves_->saved_step() == state.step) {
+    log_.Info("asked to stop: ends after step {}; the next start goes on from here", state.step);
+  } else {
+    log_.Warning(
+        "asked to stop: ends after step {}, which is not saved; the next start goes on "
+        "from the newest checkpoint, or from the beginning where there is none",
+        state.step);
+  }
   Finish();
   return RunEnd::kPreempted;
 }

@@ -48,8 +48,9 @@ class Job {
   // What this rank does, for the launcher's messages. `step`: the one that goes on, if not the last
   // that is done. Not collective.
   void Phase(const char* phase, std::optional<int64_t> step = {}) const;
-  // A checkpoint by name that is not there ends the run before anything else. Not collective.
-  void CheckResumePath() const;
+  // A folder that is no run's, or a checkpoint by name that is not there, ends the run before
+  // anything else. Not collective.
+  void CheckPaths() const;
 
   // 1. Store and process groups.
   void Connect();
@@ -79,7 +80,7 @@ class Job {
   // Step, contents, layout and configuration; the task adds roles and its documents.
   checkpoint::SaveRequest NewSaveRequest(const ModelSource& source) const;
   // What the first save would otherwise pay for, and whether the disk will hold what is to be kept.
-  void PrepareSaves();
+  void PrepareSaves(int64_t total_steps);
   bool SaveDue(bool last) const;
   // A failed save does not stop the run: the last good checkpoint is untouched.
   void Save(bool busy_somewhere);
@@ -106,6 +107,7 @@ class Job {
   RunState state;
 
  private:
+  void WarnOfWhatIsReplaced() const;
   std::optional<checkpoint::LoadRecord> LoadFromPath(checkpoint::LoadRequest& request);
   bool StopRequested() const;
   bool FitsIntoGrace();

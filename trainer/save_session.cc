@@ -39,8 +39,15 @@ void SaveSession::Save(checkpoint::SaveRequest request, bool busy_somewhere) {
           request.step, skipped_);
       return;
     }
-    supersede = options_.on_busy == "supersede";
+    // Two in a row are not given up: with saves that take longer than the steps between them there
+    // would never be one.
+    supersede = options_.on_busy == "supersede" && !in_flight_supersedes_;
+    if (supersede) {
+      log_.Warning("the save in flight is given up for that of step {} ({} so far)", request.step,
+                   superseded_ + 1);
+    }
   }
+  in_flight_supersedes_ = supersede;
   const int64_t step = request.step;
   const Status started = checkpointer_.StartSave(std::move(request), supersede);
   Note(checkpointer_.Finished());

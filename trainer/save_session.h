@@ -54,7 +54,8 @@ class SaveSession {
   std::vector<checkpoint::SaveResult> ended_;
   std::vector<double> undisturbed_;  // seconds of the last steps beside which nothing was saved
   bool in_flight_ = false;           // during the step that goes on
-  double disturbed_s_ = 0;           // beyond the baseline, of the steps beside the save in flight
+  bool in_flight_supersedes_ = false;
+  double disturbed_s_ = 0;  // beyond the baseline, of the steps beside the save in flight
   std::optional<int64_t> saved_step_;
   Status last_status_;
   int64_t skipped_ = 0;

@@ -22,7 +22,7 @@ RunEnd Task::Run() {
 
 RunEnd Task::Main() {
   job_.Phase("data");
-  job_.CheckResumePath();
+  job_.CheckPaths();
   SetUpModel();
   LoadData();
   ThrowIfError(FailPoint("trainer.data"));
@@ -94,7 +94,7 @@ void Task::OpenCheckpoints() {
       (void)job_.checkpointer().WaitFree(begin, bytes);
     });
   }
-  if (c_.trainer.save_freq > 0) job_.PrepareSaves();
+  if (c_.trainer.save_freq > 0) job_.PrepareSaves(total_steps_);
 }
 
 checkpoint::SaveRequest Task::Snapshot() {
@@ -136,6 +136,12 @@ void Task::Resume() {
   request.contents = ContentsOf(job_.actor().checkpoint.load_contents);
   request.config_digest = source_.config.Digest();
   const auto record = job_.Load(request);
+  if (record && !request.contents.model && !request.contents.hf_model) {
+    job_.log().Warning(
+        "actor_rollout_ref.actor.checkpoint.load_contents has neither model nor hf_model: the "
+        "weights are those that this run began with, not those of {}",
+        record->directory);
+  }
   if (record) {
     for (const Role& role : SavedRoles()) {
       role.engine->CopyToDevice();

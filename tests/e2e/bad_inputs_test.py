@@ -266,6 +266,32 @@ class BadCheckpoint(BadInput):
         config = self.config("other", trainer__resume_mode="resume_path", trainer__resume_from_path=path)
         self.refused(["train", config], NO_INPUT, "trainer.resume_from_path", path, "global_step_<n>")
 
+    def test_resume_path_under_another_mode(self):
+        config = self.config("other", trainer__resume_from_path=str(self.newest))
+        self.refused(["train", config], CONFIG, "trainer.resume_from_path", "resume_mode is auto")
+
+    def test_nothing_to_load(self):
+        section = "actor_rollout_ref__actor__checkpoint__load_contents"
+        config = self.config("trained", **self.STEPS, **{section: []})
+        self.refused(["train", config], CONFIG, "load_contents is empty", "disable")
+
+    def test_weights_that_are_not_loaded_are_spoken_of(self):
+        section = "actor_rollout_ref__actor__checkpoint__load_contents"
+        config = self.config("trained", **{**self.STEPS, "trainer__total_training_steps": 6}, **{section: ["extra"]})
+        done = self.train(config)
+        self.assertIn("load_contents has neither model nor hf_model", done.stdout + done.stderr)
+
+    def test_a_checkpoint_is_no_folder_of_a_run(self):
+        before = (self.newest / "config.yaml").read_bytes()
+        config = self.config("other", trainer__default_local_dir=str(self.newest))
+        self.refused(["train", config], CONFIG, "trainer.default_local_dir", "is a checkpoint itself")
+        self.assertEqual((self.newest / "config.yaml").read_bytes(), before)
+
+    def test_a_new_start_among_old_checkpoints_is_spoken_of(self):
+        config = self.config("trained", **self.STEPS, trainer__resume_mode="disable")
+        done = self.train(config)
+        self.assertRegex(done.stdout + done.stderr, r"resume_mode is disable, .*global_step_4.*begins anew")
+
     def damage(self, path):
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 0x10

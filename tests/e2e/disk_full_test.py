@@ -96,5 +96,23 @@ class DiskFull(harness.Job):
         self.check_steps("two", [STEPS])
 
 
+class FileSizeLimit(harness.Job):
+    """As by ulimit -f: an error of the write, not a signal that ends the run."""
+
+    def test_the_save_fails_and_training_goes_on(self):
+        config = self.config("limited", trainer__total_training_steps=STEPS, trainer__save_freq=2)
+        limit = 256 * 1024  # bytes of a file: less than the optimizer's, more than any other
+        done = subprocess.run(
+            ["prlimit", f"--fsize={limit}:{limit}", harness.KEEL, "train", str(config)],
+            capture_output=True, text=True, timeout=harness.LIMIT_S, env=harness.environment(), check=False,
+        )  # fmt: skip
+        output = done.stdout + done.stderr
+        self.assertEqual(done.returncode, NO_SPACE, output[-3000:])
+        self.assertEqual(sorted(self.metrics("limited")), list(range(1, STEPS + 1)))
+        self.assertRegex(output, r"step 2 was not saved: .*: File too large")
+        self.assertEqual(checkpoint_files.steps(self.run_dir("limited")), [])
+        self.assertEqual([p.name for p in self.run_dir("limited").iterdir() if p.name.startswith(".tmp-")], [])
+
+
 if __name__ == "__main__":
     unittest.main()

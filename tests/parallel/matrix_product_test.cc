@@ -4,11 +4,17 @@
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
+#include <csignal>
 #include <limits>
 #include <thread>
 #include <vector>
+
+#include "common/signal_handler.h"
 
 namespace keel::parallel {
 namespace {
@@ -117,6 +123,33 @@ TEST(MatrixProductTest, RepeatsItselfBitForBitInAnyThread) {
   for (at::Tensor& result : found) threads.emplace_back([&] { result = Product(a, b); });
   for (std::thread& thread : threads) thread.join();
   for (const at::Tensor& result : found) EXPECT_TRUE(result.equal(expected));
+}
+
+std::atomic<int> signals{0};
+
+// A signal's frame lies on the stack. What multiplies may use the stack pointer for other memory.
+TEST(MatrixProductTest, ASignalDisturbsNoProduct) {
+  at::manual_seed(3);
+  const at::Tensor a = at::randn({128, 512});
+  const at::Tensor b = at::randn({512, 1408});
+  const at::Tensor expected = Product(a, b);
+  ThrowIfError(HandleSignal(SIGUSR1, [](int) { ++signals; }));
+  std::atomic<bool> over{false};
+  std::thread sender([&] {
+    while (!over) {
+      kill(getpid(), SIGUSR1);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  int wrong = 0;
+  for (int i = 0; i < 20'000 && signals < 200; ++i) {
+    const at::Tensor found = Product(a, b);
+    wrong += at::equal(found, expected) ? 0 : 1;
+  }
+  over = true;
+  sender.join();
+  EXPECT_GE(signals, 200);
+  EXPECT_EQ(wrong, 0);
 }
 
 }  // namespace

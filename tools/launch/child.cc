@@ -58,7 +58,8 @@ Result<Child> Child::Start(const ChildSpec& spec) {
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
-    signal(SIGPIPE, SIG_DFL);  // the store's server has the launcher ignore it
+    // What the launcher ignores, its children decide for themselves.
+    for (const int ignored : {SIGPIPE, SIGXFSZ}) signal(ignored, SIG_DFL);
     execvpe(argv[0], argv.data(), environment.data());
     const int error = errno;
     [[maybe_unused]] const ssize_t written = write(failure[1], &error, sizeof error);

@@ -77,6 +77,12 @@ std::optional<ErrorReport> ReadErrorFile(const std::string& path) {
   return report;
 }
 
+// A signal that a program's own fault raises, whoever else sends signals.
+bool IsOfACrash(int number) {
+  return number == SIGSEGV || number == SIGBUS || number == SIGILL || number == SIGFPE ||
+         number == SIGABRT || number == SIGTRAP || number == SIGSYS;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ScratchDirectory>> ScratchDirectory::Make() {
@@ -206,7 +212,7 @@ void NodeRanks::Reap() {
     rank.report = ReadErrorFile(rank.error_file);
     rank.time = rank.report && rank.report->timestamp > 0 ? rank.report->timestamp : time(nullptr);
     const int code = ExitCodeOf(child.wait_status);
-    if (WIFSIGNALED(child.wait_status) && signalled_) {
+    if (WIFSIGNALED(child.wait_status) && signalled_ && !IsOfACrash(WTERMSIG(child.wait_status))) {
       rank.blame = Blame::kEnded;
     } else if (WIFSIGNALED(child.wait_status) && code != 128 + SIGABRT) {
       rank.blame = Blame::kKilled;

@@ -236,6 +236,19 @@ class Signals(launch_support.LaunchTest):
                     path.unlink()
 
 
+    def test_a_rank_that_crashes_of_one_is_the_cause(self):
+        script = (
+            '[ "$RANK" = 0 ] && { trap "kill -ABRT \\$\\$" TERM; } || trap "exit 69" TERM; '
+            'echo $$ > "$0/pid.$RANK"; while :; do sleep 0.05; done'
+        )
+        launched = self.start(script, "--nproc-per-node", 2)
+        self.pids(2)
+        launched.process.send_signal(signal.SIGTERM)
+        ended = launched.wait()
+        self.assertEqual(ended.code, 128 + signal.SIGABRT, ended)
+        self.assertIn("rank 0 was killed by SIGABRT", ended.stderr)
+
+
 class Refused(launch_support.LaunchTest):
     def test_with_64_and_a_word_that_helps(self):
         for arguments, expected in (
