@@ -319,7 +319,8 @@ Result<std::optional<LoadRecord>> Checkpointer::Load(const LoadRequest& request)
   if (!loaded->has_value()) return loaded;
   const LoadRecord& record = **loaded;
   if (self.open) self.Record(record.ToJson());
-  self.log.Info("loaded {}: {} bytes in {:.2f} s", record.directory, record.bytes, record.total_s);
+  self.log.Info("loaded {}: this rank read {} bytes, in {:.2f} s", record.directory, record.bytes,
+                record.total_s);
   // A load of everything that there is has read and verified every byte.
   if (const Result<Manifest> manifest = ReadManifest(self.fs, record.directory);
       self.leads() && manifest.ok() && request.roles.size() == manifest->roles.size() &&

@@ -140,6 +140,7 @@ Result<ShardTable> StepReader::Tensors(std::string_view scope) const {
 
 // "tensor a", "tensors a, b and 3 more": those with a byte in [begin, end) of a file.
 std::string StepReader::HeldIn(int file_id, int64_t begin, int64_t end) const {
+  if (!index_.file(file_id).path.ends_with(".safetensors")) return "no tensor: it is a document";
   const std::vector<std::string> tensors = index_.TensorsIn(file_id, begin, end);
   if (tensors.empty()) return begin == 0 ? "its header" : "no tensor";
   std::string held = tensors.size() == 1 ? "tensor " : "tensors ";

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "tools/command.h"
+#include "tools/number_check.h"
 #include "trainer/rl/task_maker.h"
 
 namespace keel::tools {
@@ -78,7 +79,7 @@ void AddDataCommand(CLI::App& app, CommandContext&) {
       ->capture_default_str();
   make->add_option("--first", arguments->first, "Number of the first row, to go on from a file")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(AtLeast(0));
   make->add_option("--size", arguments->size,
                    "Digits, bits, or numbers (countdown); 0 takes the task's own")
       ->capture_default_str();

@@ -8,6 +8,7 @@
 #include "rollout/engine.h"
 #include "tools/command.h"
 #include "tools/hf_inference.h"
+#include "tools/number_check.h"
 
 namespace keel::tools {
 
@@ -77,10 +78,9 @@ void AddGenerateCommand(CLI::App& app, CommandContext&) {
   rollout::SamplingParams& p = a->sampling;
   p.max_tokens = 64;
   p.temperature = 0;
-  generate->add_option("--max-new-tokens", p.max_tokens, "Tokens at most (64)")
-      ->check(CLI::PositiveNumber);
+  generate->add_option("--max-new-tokens", p.max_tokens, "Tokens at most (64)")->check(AtLeast(1));
   generate->add_option("--temperature", p.temperature, "0: the likeliest token (0)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(AtLeast(0));
   generate->add_option("--top-k", p.top_k, "Draw from the k likeliest; -1: all (-1)");
   generate->add_option("--top-p", p.top_p, "Draw from the likeliest that hold this mass (1)");
   generate->add_option("--min-p", p.min_p, "Drop what is below this share of the likeliest (0)");
@@ -88,16 +88,16 @@ void AddGenerateCommand(CLI::App& app, CommandContext&) {
                        "Above 1: ids that occurred become less likely (1)");
   generate->add_option("--stop", p.stop, "End once the text holds this; may be repeated");
   generate->add_option("--n", a->samples, "Samples a row, a line each with its number (1)")
-      ->check(CLI::PositiveNumber);
+      ->check(AtLeast(1));
   generate->add_option("--seed", p.seed, "Of the draws (0)");
   generate->add_flag("--log-probs", a->log_probs,
                      "Also output_log_probs: log-softmax of the model's logits at each token");
   generate->add_option("--max-num-seqs", a->max_num_seqs, "Rows computed at a time (256)")
-      ->check(CLI::PositiveNumber);
+      ->check(AtLeast(1));
   generate
       ->add_option("--kv-cache-megabytes", a->cache_megabytes,
                    "Memory for keys and values; 0: as needed, at most 1 GiB (0)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(AtLeast(0));
   generate->add_option("--dtype", a->dtype, "float32 or bfloat16 (default: the model's)")
       ->check(CLI::IsMember({"float32", "bfloat16"}));
   generate->footer(

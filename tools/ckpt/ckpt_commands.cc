@@ -3,6 +3,8 @@
 #include <iostream>
 #include <memory>
 
+#include "tools/number_check.h"
+
 namespace keel::tools {
 namespace {
 
@@ -126,14 +128,14 @@ void AddCkptCommands(CLI::App& app, int* exit_code) {
   command->add_option("DIR", prune->directory, "The run's directory")->required();
   command->add_option("--keep-latest", prune->keep_latest, "So many of the newest commits")
       ->required()
-      ->check(CLI::PositiveNumber);
+      ->check(AtLeast(1));
   command->add_option("--keep-best", prune->keep_best, "So many by the metric noted at the save")
-      ->check(CLI::NonNegativeNumber);
+      ->check(AtLeast(0));
   command->add_option("--metric-mode", prune->metric_mode, "Whether the lowest or highest is best")
       ->check(CLI::IsMember({"min", "max"}))
       ->capture_default_str();
   command->add_option("--keep-every", prune->keep_every, "Steps that are a multiple of it")
-      ->check(CLI::NonNegativeNumber);
+      ->check(AtLeast(0));
   command->add_flag("--dry-run", prune->dry_run, "Say what would go; remove nothing, lock nothing");
 
   const auto exports = std::make_shared<CkptExportOptions>();
@@ -147,7 +149,7 @@ void AddCkptCommands(CLI::App& app, int* exit_code) {
   command->add_option("OUT", exports->output, "The directory to make; must not exist")->required();
   command->add_option("--role", exports->role, "Whose weights")->capture_default_str();
   command->add_option("--max-shard-mb", exports->max_shard_mb, "Largest weights file, in megabytes")
-      ->check(CLI::PositiveNumber)
+      ->check(AtLeast(1))
       ->capture_default_str();
 
   const auto imports = std::make_shared<CkptImportOptions>();
@@ -161,7 +163,7 @@ void AddCkptCommands(CLI::App& app, int* exit_code) {
   command->add_option("RUN_DIR", imports->run, "The run's directory; made when it is missing")
       ->required();
   command->add_option("--step", imports->step, "The step's number")
-      ->check(CLI::NonNegativeNumber)
+      ->check(AtLeast(0))
       ->capture_default_str();
   command->add_option("--role", imports->role, "Whose weights they become")->capture_default_str();
 }

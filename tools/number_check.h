@@ -1,0 +1,26 @@
+// Checks of numbers on the command line, in words for people.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+namespace keel::tools {
+
+inline CLI::Validator AtLeast(int64_t least) {
+  return CLI::Validator(
+      [least](const std::string& text) {
+        char* end = nullptr;
+        const double value = std::strtod(text.c_str(), &end);
+        if (!text.empty() && *end == '\0' && value >= static_cast<double>(least))
+          return std::string();
+        return fmt::format("expected a number of at least {}, found '{}'", least, text);
+      },
+      fmt::format("AT LEAST {}", least));
+}
+
+}  // namespace keel::tools
