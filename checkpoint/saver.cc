@@ -25,7 +25,7 @@ using Event = CommitProtocol::Event;
 namespace {
 
 // Below this a measurement would cost more than the choice of a back-end can save.
-constexpr int64_t kMeasureFrom = int64_t{32} << 20;
+constexpr int64_t kMeasureFrom = int64_t{16} << 20;
 constexpr int64_t kMeasureBytes = int64_t{16} << 20;
 // How often a rank that writes looks whether the save has failed elsewhere.
 constexpr double kLookEvery_s = 0.25;
