@@ -199,7 +199,10 @@ RunEnd Task::Loop() {
     }
     if (end.stop && !last) return job_.Preempted();
   }
-  if (state_.step == total_steps_) job_.log().Info("all {} steps are done", total_steps_);
+  if (state_.step >= total_steps_) {
+    job_.log().Info("all {} steps are done{}", total_steps_,
+                    state_.step > total_steps_ ? ": the checkpoint is of a later one" : "");
+  }
   job_.Finish();
   return RunEnd::kFinished;
 }

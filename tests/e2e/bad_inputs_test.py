@@ -287,6 +287,11 @@ class BadCheckpoint(BadInput):
         self.refused(["train", config], CONFIG, "trainer.default_local_dir", "is a checkpoint itself")
         self.assertEqual((self.newest / "config.yaml").read_bytes(), before)
 
+    def test_a_folder_of_a_run_where_a_step_is_wanted(self):
+        for arguments in (["inspect"], ["diff", self.newest], ["pin"], ["export-hf", self.folder / "out"]):
+            where = [arguments[0], self.run_dir("trained"), *arguments[1:]]
+            self.refused(["ckpt", *where], NO_INPUT, "is the folder of a run", "global_step_")
+
     def test_a_new_start_among_old_checkpoints_is_spoken_of(self):
         config = self.config("trained", **self.STEPS, trainer__resume_mode="disable")
         done = self.train(config)

@@ -19,6 +19,14 @@ Result<StepPath> OpenStep(const std::string& path) {
   if (absolute.filename().empty() || error) {
     return Status(StatusCode::kUsage, fmt::format("'{}' is not a step's directory", path));
   }
+  if (!IsStep(path) && !checkpoint::ParseStepDirectory(absolute.filename().string())) {
+    for (const auto& entry : std::filesystem::directory_iterator(absolute, error)) {
+      if (!checkpoint::ParseStepDirectory(entry.path().filename().string())) continue;
+      return Status(StatusCode::kNotFound,
+                    fmt::format("{} is the folder of a run: name a step of it, such as {}",
+                                absolute.string(), entry.path().string()));
+    }
+  }
   KEEL_ASSIGN_OR_RETURN(std::unique_ptr<FileSystem> fs,
                         OpenPosixFileSystem(absolute.parent_path().string(), false));
   return StepPath{std::move(fs), absolute.filename().string()};

@@ -151,7 +151,8 @@ class NodeLauncher {
     if (!verdict.cause) return;
     const Failure& cause = *verdict.cause;
     if (cause.blame == Blame::kPreempted) {
-      Say("preempted: the state is saved; start again to go on (exit code 75)");
+      Say("preempted: the state is saved, unless a rank says otherwise; start again to go on (exit "
+          "code 75)");
       return;
     }
     Say(fmt::format("attempt {}: {}; the other ranks were ended", attempt, cause.what));
