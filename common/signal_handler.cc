@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kStackBytes = size_t{64} << 10;
 
 Status TakeStack() {
-  alignas(64) static thread_local std::byte stack[kStackBytes];
+  alignas(64) static std::byte stack[kStackBytes];
   stack_t now{};
   if (sigaltstack(nullptr, &now) == 0 && (now.ss_flags & SS_DISABLE) == 0) return Status::Ok();
   stack_t own{};

@@ -8,8 +8,8 @@
 
 namespace keel {
 
-// Calls of the system that a signal interrupts go on. On the main thread, which is where signals to
-// the process arrive while it does not block them; on another thread they need a stack there, too.
+// Calls of the system that a signal interrupts go on. To be called on the main thread: there
+// signals to the process arrive, while it does not block them, and it alone gets a stack for them.
 Status HandleSignal(int number, void (*handler)(int));
 
 }  // namespace keel
