@@ -11,6 +11,7 @@
 
 namespace keel::tools {
 
+// A number of at least `least`; the option's own type decides whether it may be a fraction.
 inline CLI::Validator AtLeast(int64_t least) {
   return CLI::Validator(
       [least](const std::string& text) {

@@ -146,13 +146,13 @@ void Job::OpenCheckpoints() {
   checkpointer_ =
       std::make_unique<checkpoint::Checkpointer>(*fs_, *coordinator_, SystemClock(), log_, options);
   ThrowIfError(checkpointer_->Open());
-  WarnOfWhatIsReplaced();
+  WarnOfLosses();
   saves_ = std::make_unique<SaveSession>(*checkpointer_, actor().checkpoint, log_);
 }
 
 // A run from the start in the folder of an earlier one, and checkpoints that give no weights back,
 // are what was asked for, but seldom what was meant.
-void Job::WarnOfWhatIsReplaced() const {
+void Job::WarnOfLosses() const {
   if (!rank0()) return;
   const auto& section = actor().checkpoint;
   if (config().trainer.save_freq > 0 && !Has(section.save_contents, "model") &&
@@ -166,9 +166,9 @@ void Job::WarnOfWhatIsReplaced() const {
   if (!found.ok() || found->empty()) return;
   log_.Warning(
       "trainer.resume_mode is disable, and {} holds {} checkpoints, among them {}: this "
-      "run begins anew, its saves replace those of the same steps and its retention "
-      "removes the others; a run of its own is safer in a trainer.default_local_dir of "
-      "its own",
+      "run begins anew, its saves replace those of the same steps, and its retention, if "
+      "there is one, removes the others; a new run is safer in a trainer.default_local_dir "
+      "of its own",
       config().trainer.default_local_dir, found->size(), found->front().directory);
 }
 
@@ -181,12 +181,13 @@ void Job::PrepareSaves(int64_t total_steps) {
               static_cast<double>(disk.checkpoint_bytes) / (1 << 20),
               static_cast<double>(checkpointer_->staging_bytes()) / (1 << 20));
   }
-  if (!config().trainer.max_ckpts_to_keep && !config().trainer.remove_previous_ckpt_in_save) {
+  if (rank0() && !config().trainer.max_ckpts_to_keep &&
+      !config().trainer.remove_previous_ckpt_in_save) {
     const int64_t every = config().trainer.save_freq;
     const auto there = checkpoint::ListCheckpoints(*fs_);
     const int64_t saves =
         (total_steps + every - 1) / every - (there.ok() ? static_cast<int64_t>(there->size()) : 0);
-    if (rank0() && saves * disk.checkpoint_bytes > disk.free_bytes) {
+    if (saves * disk.checkpoint_bytes > disk.free_bytes) {
       log_.Warning(
           "{}: trainer.max_ckpts_to_keep is null, which keeps all: the {} checkpoints to come take "
           "{} bytes, {} are free",

@@ -107,7 +107,8 @@ class Job {
   RunState state;
 
  private:
-  void WarnOfWhatIsReplaced() const;
+  // Of settings by which checkpoints or weights are lost. Rank 0.
+  void WarnOfLosses() const;
   std::optional<checkpoint::LoadRecord> LoadFromPath(checkpoint::LoadRequest& request);
   bool StopRequested() const;
   bool FitsIntoGrace();
