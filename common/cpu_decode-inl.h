@@ -282,15 +282,24 @@ inline void Scores(const PagedHead<T>& head, const T* q, int64_t positions, floa
   }
 }
 
-// x rounded to the nearest value of T.
+// Training's attention rounds its weights to bf16 where the processor has instructions for that,
+// and is widened to fp32 elsewhere (parallel/matrix_product.h). Generation does as training does.
+#if KEEL_DECODE_LANES == 16 || !defined(__x86_64__)
+constexpr bool kRoundsWeights = true;
+#else
+constexpr bool kRoundsWeights = false;
+#endif
+
+// A weight as training's attention has it, for values of type T.
 inline Vector RoundTo(Vector x, const float*) { return x; }
 inline Vector RoundTo(Vector x, const uint16_t*) {
+  if (!kRoundsWeights) return x;
   const Words bits = reinterpret_cast<Words>(x);
   return reinterpret_cast<Vector>((bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u);
 }
 
-// Scores -> weights exp(score - largest), padded with zeros to a whole vector; returns 1 / sum. As
-// in training's attention the weights are rounded to T and their sum is not.
+// Scores -> weights exp(score - largest), padded with zeros to a whole vector; returns 1 / sum. The
+// sum is of weights that are not rounded, as in training's attention.
 template <typename T>
 inline float Weigh(float* scores, int64_t positions) {
   const int64_t padded = (positions + kLanes - 1) / kLanes * kLanes;

@@ -7,6 +7,7 @@
 
 #include "model/ops.h"
 #include "parallel/autograd_capture.h"
+#include "parallel/matrix_product.h"
 
 namespace keel::model {
 
@@ -58,6 +59,11 @@ at::Tensor SumRepeats(const at::Tensor& x, int64_t times) {
   return x.view({x.size(0), x.size(1) / times, times, x.size(2), x.size(3)}).sum(2);
 }
 
+// Whatever is computed of x is computed in this.
+at::Tensor Computed(const at::Tensor& x) {
+  return x.scalar_type() == at::kBFloat16 && parallel::WidensBf16() ? x.to(at::kFloat) : x;
+}
+
 struct CpuAttention : Function<CpuAttention> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv,
                             const AttentionShape& shape, const std::vector<Run>& runs) {
@@ -65,12 +71,13 @@ struct CpuAttention : Function<CpuAttention> {
     at::Tensor out = at::empty({qkv.size(0), shape.heads * d}, qkv.options());
     variable_list saved = {qkv, out};
     const int64_t times = shape.heads / shape.kv_heads;
+    const at::Tensor x = Computed(qkv);
     for (const Run& run : runs) {
       const auto [o, log_sum] = at::_scaled_dot_product_flash_attention_for_cpu(
-          HeadsOf(qkv, run, 0, shape.heads, d),
-          RepeatHeads(HeadsOf(qkv, run, shape.heads, shape.kv_heads, d), times),
-          RepeatHeads(HeadsOf(qkv, run, shape.heads + shape.kv_heads, shape.kv_heads, d), times),
-          0.0, true);
+          HeadsOf(x, run, 0, shape.heads, d),
+          RepeatHeads(HeadsOf(x, run, shape.heads, shape.kv_heads, d), times),
+          RepeatHeads(HeadsOf(x, run, shape.heads + shape.kv_heads, shape.kv_heads, d), times), 0.0,
+          true);
       HeadsOf(out, run, 0, shape.heads, d).copy_(o);
       saved.push_back(log_sum);
     }
@@ -82,14 +89,14 @@ struct CpuAttention : Function<CpuAttention> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor& qkv = saved[0];
-    const at::Tensor& out = saved[1];
+    const at::Tensor qkv = Computed(saved[0]);
+    const at::Tensor out = Computed(saved[1]);
     const auto& shape = Captured<AttentionShape>(context, "shape");
     const auto& runs = Captured<std::vector<Run>>(context, "runs");
     const int64_t d = shape.head_dim;
     const int64_t times = shape.heads / shape.kv_heads;
-    const at::Tensor dout = gradients[0].contiguous();
-    at::Tensor dqkv = at::empty_like(qkv);
+    const at::Tensor dout = Computed(gradients[0].contiguous());
+    at::Tensor dqkv = at::empty_like(saved[0]);
     for (size_t i = 0; i < runs.size(); ++i) {
       const Run& run = runs[i];
       const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(

@@ -84,6 +84,15 @@ bool IsForOneDnn(const at::Tensor& a, const at::Tensor& b) {
   return IsHostFloat(a) && IsHostFloat(b) && a.size(1) == b.size(0) && Loaded().sgemm != nullptr;
 }
 
+bool IsForWidening(const at::Tensor& a, const at::Tensor& b) {
+  const auto is_host_bf16 = [](const at::Tensor& tensor) {
+    return tensor.scalar_type() == at::kBFloat16 && tensor.is_cpu();
+  };
+  return WidensBf16() && is_host_bf16(a) && is_host_bf16(b);
+}
+
+at::Tensor Wide(const at::Tensor& tensor) { return tensor.to(at::kFloat); }
+
 void CheckResult(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
   TORCH_CHECK(a.dim() == 2 && b.dim() == 2 && out.dim() == 2 && a.size(1) == b.size(0) &&
                   out.size(0) == a.size(0) && out.size(1) == b.size(1),
@@ -92,7 +101,23 @@ void CheckResult(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b
 
 }  // namespace
 
+// ATen asks for the same of oneDNN's bf16 products.
+bool WidensBf16() {
+#if defined(__x86_64__)
+  static const bool widens =
+      !(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"));
+  return widens;
+#else
+  return false;
+#endif
+}
+
 at::Tensor Product(const at::Tensor& a, const at::Tensor& b, const at::Tensor* bias) {
+  if (IsForWidening(a, b)) {
+    const at::Tensor wide_bias = bias != nullptr ? Wide(*bias) : at::Tensor();
+    return Product(Wide(a), Wide(b), bias != nullptr ? &wide_bias : nullptr).to(at::kBFloat16);
+  }
   if (IsForOneDnn(a, b)) {
     at::Tensor out = at::empty({a.size(0), b.size(1)}, a.options());
     if (bias != nullptr) out.copy_(*bias);  // to every row
@@ -103,6 +128,10 @@ at::Tensor Product(const at::Tensor& a, const at::Tensor& b, const at::Tensor* b
 
 void ProductInto(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
   CheckResult(out, a, b);
+  if (IsForWidening(a, b)) {
+    out.copy_(Product(Wide(a), Wide(b)));
+    return;
+  }
   if (IsForOneDnn(a, b) && IsHostFloat(out) && Multiplied(out, a, b, 0)) return;
   at::mm_out(out, a, b);
 }
@@ -110,10 +139,14 @@ void ProductInto(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
 void AddProduct(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
   CheckResult(out, a, b);
   if (IsForOneDnn(a, b) && IsHostFloat(out) && Multiplied(out, a, b, 1)) return;
-  if (out.scalar_type() == a.scalar_type()) {
-    at::addmm_out(out, out, a, b);
+  if (out.scalar_type() != a.scalar_type()) {
+    out.add_(Product(a, b));
+  } else if (IsForWidening(a, b)) {
+    at::Tensor wide = Wide(out);
+    AddProduct(wide, Wide(a), Wide(b));
+    out.copy_(wide);
   } else {
-    out.add_(at::mm(a, b));
+    at::addmm_out(out, out, a, b);
   }
 }
 

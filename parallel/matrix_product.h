@@ -2,9 +2,10 @@
 //
 // In fp32 on an x86 processor they are oneDNN's (dnnl_sgemm), which uses the widest vectors that
 // the processor has, whoever made it; ATen's own are MKL's, which does not: on an AMD EPYC they run
-// at 0.4 of the speed (docs/benchmarks/train-float32.md). All else, and everything where oneDNN is not
-// installed, is ATen's. Nothing here is differentiable: call it from within autograd functions or
-// without grad mode.
+// at 0.4 of the speed (docs/benchmarks/train-float32.md). bf16 on an x86 processor without AVX-512
+// is widened to fp32 and rounded at the end, which is what ATen's own loop computes there at a
+// tenth of the speed. All else, and everything where oneDNN is not installed, is ATen's. Nothing
+// here is differentiable: call it from within autograd functions or without grad mode.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -19,6 +20,9 @@ at::Tensor Product(const at::Tensor& a, const at::Tensor& b, const at::Tensor* b
 void ProductInto(at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
 // out += a b, in out's dtype.
 void AddProduct(at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
+
+// Whether bf16 on the host is best computed in fp32 and rounded at the end.
+bool WidensBf16();
 
 // What multiplies fp32 matrices on this machine's processor: "oneDNN (libdnnl.so.2)" or "ATen",
 // with the reason where oneDNN was expected.

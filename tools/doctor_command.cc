@@ -111,8 +111,10 @@ void Torch(Report& report) {
   report.Fact("fp32 product", fmt::format("{:.0f} GFLOP/s a thread, by {}",
                                           trainer::MeasureGemmRate(at::kFloat, at::kCPU) / 1e9,
                                           parallel::MatrixProductLibrary()));
-  report.Fact("bf16 product", fmt::format("{:.0f} GFLOP/s a thread",
-                                          trainer::MeasureGemmRate(at::kBFloat16, at::kCPU) / 1e9));
+  report.Fact("bf16 product",
+              fmt::format("{:.0f} GFLOP/s a thread{}",
+                          trainer::MeasureGemmRate(at::kBFloat16, at::kCPU) / 1e9,
+                          parallel::WidensBf16() ? ", in fp32: the processor has no AVX-512" : ""));
   const auto module = parallel::LoadCudaModule();
   if (!module.ok()) return report.Fact("cuda", module.status().message());
   const auto count = (*module)->DeviceCount();

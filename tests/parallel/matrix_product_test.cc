@@ -100,6 +100,27 @@ TEST(MatrixProductTest, AddsLowPrecisionProductsInTheSumsPrecision) {
   EXPECT_LT(Error(sum, 1000.25 + at::mm(a, b).to(at::kDouble)), 1e-3);
 }
 
+TEST(MatrixProductTest, WidenedProductsAreRoundedOnce) {
+  if (!WidensBf16()) GTEST_SKIP() << "this processor multiplies bf16 itself";
+  at::manual_seed(4);
+  const at::Tensor a = at::randn({130, 300}).to(at::kBFloat16);
+  const at::Tensor b = at::randn({300, 65}).to(at::kBFloat16);
+  const at::Tensor bias = at::randn({65}).to(at::kBFloat16);
+  const at::Tensor exact = at::mm(a.to(at::kDouble), b.to(at::kDouble));
+  const auto differing = [](const at::Tensor& found, const at::Tensor& wanted) {
+    EXPECT_EQ(found.scalar_type(), at::kBFloat16);
+    return found.ne(wanted.to(at::kBFloat16)).sum().item<int64_t>();
+  };
+  // The fp32 sums stray from the exact ones by less than a thousandth of bf16's steps.
+  constexpr int64_t kFew = 130 * 65 / 500;
+  EXPECT_LE(differing(Product(a, b), exact), kFew);
+  EXPECT_LE(differing(Product(a, b, &bias), exact + bias.to(at::kDouble)), kFew);
+  at::Tensor out = at::randn({130, 65}).to(at::kBFloat16);
+  const at::Tensor sum = out.to(at::kDouble) + exact;
+  AddProduct(out, a, b);
+  EXPECT_LE(differing(out, sum), kFew);
+}
+
 TEST(MatrixProductTest, EmptyMatricesAreATens) {
   EXPECT_EQ(Product(at::ones({0, 3}), at::ones({3, 4})).numel(), 0);
   EXPECT_TRUE(Product(at::ones({2, 0}), at::ones({0, 4})).eq(0).all().item<bool>());
