@@ -16,6 +16,8 @@ packing, masks or positions is shared with the code under test. The loss is the 
 that are not -100; `grad` is its gradient, before clipping. `step3` and the moments are those after
 three AdamW steps on this batch: lr 1e-3, betas 0.9 and 0.95, eps 1e-8, decay 0.1 of the matrices
 alone, gradients clipped to norm 1. `losses` and `grad_norms` (before clipping) belong to these steps.
+The batch is one on which these steps are the same to 1e-6 in float32, float32 with another attention, and
+float64, wherever the first gradient is above 1e-5.
 Tied models have the sum of both gradients under model.embed_tokens.weight, and no lm_head.weight.
 
 All is float32 with eager attention. `rounding` is its largest absolute distance from the same in
