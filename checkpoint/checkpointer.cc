@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -98,6 +99,8 @@ struct Checkpointer::Impl {
   std::unique_ptr<InFlight> in_flight;
   std::vector<SaveResult> finished;
   std::vector<double> durations;  // of the last saves
+  std::mutex announced_mutex;
+  std::vector<std::string> announced;  // rank 0: by loads; see Loader
 
   bool leads() const { return coordinator.rank() == 0; }
   std::string NextTag(std::string_view what) {
@@ -108,6 +111,8 @@ struct Checkpointer::Impl {
   Status RunSave(const std::string& tag, Snapshot& snapshot, SaveRecord* record);
   void Collect();
   void Record(const Json& json);
+  // Once all ranks have gone on from the loads there were.
+  void RetractAnnounced();
 };
 
 Status Checkpointer::Impl::OpenRunDirectory() {
@@ -124,11 +129,18 @@ void Checkpointer::Impl::Record(const Json& json) {
   }
 }
 
+void Checkpointer::Impl::RetractAnnounced() {
+  const std::lock_guard guard(announced_mutex);
+  for (const std::string& tag : announced) Retract(coordinator, tag);
+  announced.clear();
+}
+
 // One save on this thread, with its messages for people.
 Status Checkpointer::Impl::RunSave(const std::string& tag, Snapshot& snapshot, SaveRecord* record) {
   const Status status = saver.Run(tag, snapshot, record);
   (void)Guarded([] { return FailPoint("save.finish"); });
   if (status.ok()) {
+    RetractAnnounced();
     log.Info("saved {}: {} bytes in {:.2f} s", StepDirectory(record->step), record->total_bytes,
              record->total_s);
   } else if (leads()) {
@@ -171,7 +183,9 @@ Checkpointer::~Checkpointer() {
     impl_->patient.HurryUntil(impl_->clock.Monotonic() + kLastPatience);
     impl_->Collect();
   }
-  if (impl_->open) impl_->log.Warning("the checkpointer ends without Close");
+  // On an error there is one to tell already.
+  if (impl_->open && std::uncaught_exceptions() == 0)
+    impl_->log.Warning("the checkpointer ends without Close");
 }
 
 Status Checkpointer::Open() {
@@ -311,6 +325,11 @@ Result<std::optional<LoadRecord>> Checkpointer::Load(const LoadRequest& request)
                  self.options.load_threads,
                  {self.options.load_round_bytes, self.options.load_round_bytes}});
   Result<std::optional<LoadRecord>> loaded = loader.Load(self.NextTag("load"), request);
+  {
+    const std::lock_guard guard(self.announced_mutex);
+    self.announced.insert(self.announced.end(), loader.announced().begin(),
+                          loader.announced().end());
+  }
   if (!loaded.ok()) {
     if (self.leads()) self.log.Error("nothing was loaded: {}", loaded.status().message());
     if (self.open) self.Record({{"event", "load_failed"}, {"error", loaded.status().ToString()}});
@@ -339,6 +358,7 @@ Status Checkpointer::Close() {
   // All ranks are done with the directory before its lock is released.
   const Status status =
       AgreeOn(self.coordinator, self.NextTag("close"), Status::Ok(), self.options.deadline);
+  if (status.ok()) self.RetractAnnounced();
   self.lock.reset();
   return status;
 }

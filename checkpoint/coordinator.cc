@@ -20,6 +20,8 @@ std::string Key(std::string_view tag, std::string_view what, int rank) {
   return fmt::format("{}/{}/{}", tag, what, rank);
 }
 
+std::string KeyOfAll(std::string_view tag) { return fmt::format("{}/all", tag); }
+
 std::string EncodeStatus(const Status& status) {
   WireWriter out;
   out.U64(static_cast<uint64_t>(status.code()));
@@ -58,41 +60,52 @@ Result<std::string> HurriedCoordinator::Get(std::string_view key,
   }
 }
 
+Result<std::string> Announce(Coordinator& coordinator, std::string_view tag,
+                             const Result<std::string>& mine, std::chrono::milliseconds deadline) {
+  if (coordinator.world() == 1) return mine;
+  if (coordinator.rank() == 0) {
+    WireWriter out;
+    out.Raw(EncodeStatus(mine.status()));
+    if (mine.ok()) out.Text(*mine);
+    KEEL_RETURN_IF_ERROR(coordinator.Put(KeyOfAll(tag), std::move(out).Take()));
+    return mine;
+  }
+  KEEL_ASSIGN_OR_RETURN(const std::string text, coordinator.Get(KeyOfAll(tag), 2 * deadline));
+  WireReader in(text);
+  Status sent;
+  KEEL_RETURN_IF_ERROR(DecodeStatus(in, &sent));
+  KEEL_RETURN_IF_ERROR(sent);
+  std::string value;
+  if (!in.Text(&value) || !in.AtEnd()) {
+    return Status(StatusCode::kInternal, fmt::format("rank 0 sent a malformed '{}'", tag));
+  }
+  return value;
+}
+
+void Retract(Coordinator& coordinator, std::string_view tag) {
+  if (coordinator.world() > 1 && coordinator.rank() == 0) (void)coordinator.Delete(KeyOfAll(tag));
+}
+
+void Settle(Coordinator& coordinator, std::string_view tag, std::chrono::milliseconds deadline) {
+  if (coordinator.rank() != 0) {
+    (void)coordinator.Put(Key(tag, "read", coordinator.rank()), "");
+    return;
+  }
+  // The value has been published: what follows only tidies the store, and a peer that is late or
+  // gone shows at the next wait that needs it.
+  for (int r = 1; r < coordinator.world(); ++r) {
+    if (!coordinator.Get(Key(tag, "read", r), std::min(deadline, kCleanUpDeadline)).ok()) return;
+  }
+  for (int r = 1; r < coordinator.world(); ++r) (void)coordinator.Delete(Key(tag, "read", r));
+  Retract(coordinator, tag);
+}
+
 Result<std::string> BroadcastResult(Coordinator& coordinator, std::string_view tag,
                                     const Result<std::string>& mine,
                                     std::chrono::milliseconds deadline) {
-  const std::string key = fmt::format("{}/all", tag);
-  if (coordinator.world() == 1) return mine;
-  if (coordinator.rank() != 0) {
-    KEEL_ASSIGN_OR_RETURN(std::string text, coordinator.Get(key, 2 * deadline));
-    KEEL_RETURN_IF_ERROR(coordinator.Put(Key(tag, "read", coordinator.rank()), ""));
-    WireReader in(text);
-    Status sent;
-    KEEL_RETURN_IF_ERROR(DecodeStatus(in, &sent));
-    KEEL_RETURN_IF_ERROR(sent);
-    std::string value;
-    if (!in.Text(&value) || !in.AtEnd()) {
-      return Status(StatusCode::kInternal, fmt::format("rank 0 sent a malformed '{}'", tag));
-    }
-    return value;
-  }
-  WireWriter out;
-  out.Raw(EncodeStatus(mine.status()));
-  if (mine.ok()) out.Text(*mine);
-  KEEL_RETURN_IF_ERROR(coordinator.Put(key, std::move(out).Take()));
-  // The value has been published: what follows only tidies the store, and a peer that is late or
-  // gone shows at the next wait that needs it.
-  bool all_read = true;
-  for (int r = 1; r < coordinator.world() && all_read; ++r) {
-    all_read = coordinator.Get(Key(tag, "read", r), std::min(deadline, kCleanUpDeadline)).ok();
-  }
-  if (all_read) {
-    for (int r = 1; r < coordinator.world(); ++r) {
-      (void)coordinator.Delete(Key(tag, "read", r));
-    }
-    (void)coordinator.Delete(key);
-  }
-  return mine;
+  Result<std::string> value = Announce(coordinator, tag, mine, deadline);
+  Settle(coordinator, tag, deadline);
+  return value;
 }
 
 Result<std::vector<std::string>> Gather(Coordinator& coordinator, std::string_view tag,

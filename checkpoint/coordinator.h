@@ -77,6 +77,13 @@ Result<std::string> Broadcast(Coordinator& coordinator, std::string_view tag,
 Result<std::string> BroadcastResult(Coordinator& coordinator, std::string_view tag,
                                     const Result<std::string>& value,
                                     std::chrono::milliseconds deadline);
+// The same in two halves. What rank 0 announced stays in the store until it is known that every
+// rank has read it: from what all have said since, after which rank 0 calls Retract, or by Settle,
+// on all.
+Result<std::string> Announce(Coordinator& coordinator, std::string_view tag,
+                             const Result<std::string>& value, std::chrono::milliseconds deadline);
+void Retract(Coordinator& coordinator, std::string_view tag);
+void Settle(Coordinator& coordinator, std::string_view tag, std::chrono::milliseconds deadline);
 // Every rank tells rank 0 its value, and rank 0 each rank its own of the answers, or why there are
 // none. Rank 0 makes them by `answer`, from the values in rank order, and goes on without waiting
 // until they are read: after the last one of a job it has to stay until the others are done.

@@ -63,6 +63,20 @@ std::vector<Scope> ScopesOf(const LoadRequest& request) {
   return scopes;
 }
 
+// The documents, each verified, as they travel: paths and contents in turn.
+Result<std::string> PackDocuments(const LoadRequest& request, const StepReader& reader) {
+  WireWriter out;
+  for (const ManifestFile& file : reader.manifest().files) {
+    if (file.role != FileRole::kDocument &&
+        !(file.role == FileRole::kExtra && request.contents.extra))
+      continue;
+    KEEL_ASSIGN_OR_RETURN(const std::string text, reader.ReadText(file.path, kMaxDocument));
+    out.Text(file.path);
+    out.Text(text);
+  }
+  return std::move(out).Take();
+}
+
 // Copies shards from one table to another of the same boxes; all of them, or those listed.
 void CopyShards(const ShardTable& from, const ShardTable& to, std::span<const int> listed,
                 bool all) {
@@ -162,8 +176,7 @@ Result<std::optional<LoadRecord>> Loader::Load(std::string_view tag, const LoadR
       });
       if (!guarded.ok()) chosen = guarded;
     }
-    const Result<std::string> text =
-        BroadcastResult(coordinator_, here + "/choice", chosen, options_.deadline);
+    const Result<std::string> text = Tell(here + "/choice", chosen, options_.deadline);
     if (!text.ok()) return fail(text.status());
     if (text->empty()) return std::optional<LoadRecord>();
     WireReader in(*text);
@@ -201,6 +214,17 @@ Result<std::optional<LoadRecord>> Loader::Load(std::string_view tag, const LoadR
   }
 }
 
+Result<std::string> Loader::Tell(const std::string& tag, const Result<std::string>& value,
+                                 std::chrono::milliseconds deadline) {
+  Result<std::string> told = Announce(coordinator_, tag, value, deadline);
+  if (!told.ok()) {
+    Settle(coordinator_, tag, deadline);
+  } else if (coordinator_.rank() == 0) {
+    announced_.push_back(tag);
+  }
+  return told;
+}
+
 Status Loader::Try(std::string_view tag, const LoadRequest& request, Attempt* attempt,
                    LoadRecord* record) {
   Stopwatch watch;
@@ -215,20 +239,15 @@ Status Loader::Try(std::string_view tag, const LoadRequest& request, Attempt* at
     return FailPoint("load.read");
   });
   record->read_s = watch.Lap();
-  const int64_t bytes = attempt->reader->manifest().TotalBytes();
-  const Status vote =
-      AgreeOn(coordinator_, fmt::format("{}/verified", tag), mine,
-              attempt->peer_lost ? kLastWords : WithDiskTime(options_.deadline, bytes));
+  const Status vote = Vote(tag, request, mine, *attempt, record);
   // A rank that has lost a peer knows better whom than the vote, which waits for the same one.
   if (attempt->peer_lost) return mine;
   KEEL_RETURN_IF_ERROR(vote);
   if (attempt->peer_stopped) {
     return Status(StatusCode::kInternal, "a peer gave up reading and voted that all is well");
   }
-  KEEL_FAIL_POINT("load.verified");
-  KEEL_RETURN_IF_ERROR(ReadDocuments(tag, request, *attempt, record));
   record->verified_s = watch.Lap();
-  KEEL_FAIL_POINT("load.documents");
+  KEEL_FAIL_POINT("load.verified");
 
   // 3. Now, and not before, live memory changes.
   attempt->Apply();
@@ -306,9 +325,8 @@ Status Loader::AgreeOnSchedule(std::string_view tag, const LoadRequest& request,
     });
     if (!guarded.ok()) verdict = guarded;
   }
-  KEEL_ASSIGN_OR_RETURN(
-      const std::string text,
-      BroadcastResult(coordinator_, fmt::format("{}/schedule", tag), verdict, patience));
+  KEEL_ASSIGN_OR_RETURN(const std::string text,
+                        Tell(fmt::format("{}/schedule", tag), verdict, patience));
   KEEL_RETURN_IF_ERROR(mine);  // all is well with the others
   KEEL_ASSIGN_OR_RETURN(attempt->schedule,
                         ReadSchedule::Parse(text, attempt->reader->index(), coordinator_.world()));
@@ -351,29 +369,25 @@ Status Loader::Read(const LoadRequest& request, Attempt* attempt, LoadRecord* re
   return Status::Ok();
 }
 
-Status Loader::ReadDocuments(std::string_view tag, const LoadRequest& request,
-                             const Attempt& attempt, LoadRecord* record) {
-  Result<std::string> packed = std::string();
-  if (coordinator_.rank() == 0) {
-    WireWriter out;
-    Status status;
-    for (const ManifestFile& file : attempt.reader->manifest().files) {
-      if (file.role != FileRole::kDocument &&
-          !(file.role == FileRole::kExtra && request.contents.extra))
-        continue;
-      const Result<std::string> text = attempt.reader->ReadText(file.path, kMaxDocument);
-      if (!text.ok()) {
-        status = text.status();
-        break;
-      }
-      out.Text(file.path);
-      out.Text(*text);
-    }
-    packed = status.ok() ? Result<std::string>(std::move(out).Take()) : Result<std::string>(status);
+Status Loader::Vote(std::string_view tag, const LoadRequest& request, const Status& mine,
+                    const Attempt& attempt, LoadRecord* record) {
+  const int64_t bytes = attempt.reader->manifest().TotalBytes();
+  const auto patience = attempt.peer_lost ? kLastWords : WithDiskTime(options_.deadline, bytes);
+  const Result<std::vector<std::string>> votes =
+      GatherResults(coordinator_, fmt::format("{}/votes", tag),
+                    mine.ok() ? Result<std::string>(std::string()) : mine, patience);
+  Result<std::string> verdict = std::string();
+  if (!votes.ok()) {
+    verdict = votes.status();
+  } else if (coordinator_.rank() == 0) {
+    const Status guarded = Guard([&] {
+      verdict = PackDocuments(request, *attempt.reader);
+      return verdict.status();
+    });
+    if (!guarded.ok()) verdict = guarded;
   }
-  KEEL_ASSIGN_OR_RETURN(
-      const std::string text,
-      BroadcastResult(coordinator_, fmt::format("{}/documents", tag), packed, options_.deadline));
+  KEEL_ASSIGN_OR_RETURN(const std::string text,
+                        Tell(fmt::format("{}/verified", tag), verdict, patience));
   record->documents.clear();
   for (WireReader in(text); !in.AtEnd();) {
     std::string path, content;
@@ -382,7 +396,7 @@ Status Loader::ReadDocuments(std::string_view tag, const LoadRequest& request,
     }
     record->documents.emplace(std::move(path), std::move(content));
   }
-  return Status::Ok();
+  return FailPoint("load.documents");
 }
 
 }  // namespace keel::checkpoint

@@ -41,8 +41,17 @@ class Loader {
   // times.
   Result<std::optional<LoadRecord>> Load(std::string_view tag, const LoadRequest& request);
 
+  // What rank 0 has announced and not retracted, since nobody waits until all have read it. To be
+  // retracted once all ranks have gone on.
+  const std::vector<std::string>& announced() const { return announced_; }
+
  private:
   struct Attempt;
+
+  // Rank 0's value, or its failure, to all. Rank 0 stays until a failure has been heard: the job
+  // ends with it.
+  Result<std::string> Tell(const std::string& tag, const Result<std::string>& value,
+                           std::chrono::milliseconds deadline);
 
   // All: plans, reads, verifies, votes, and applies when the vote is good. Damage is kDataLoss,
   // anything else stops the load.
@@ -54,13 +63,15 @@ class Loader {
   Status AgreeOnSchedule(std::string_view tag, const LoadRequest& request, const Status& mine,
                          Attempt* attempt);
   Status Read(const LoadRequest& request, Attempt* attempt, LoadRecord* record);
-  Status ReadDocuments(std::string_view tag, const LoadRequest& request, const Attempt& attempt,
-                       LoadRecord* record);
+  // Collective: every rank has read and verified its part, and rank 0 the documents, which all get.
+  Status Vote(std::string_view tag, const LoadRequest& request, const Status& mine,
+              const Attempt& attempt, LoadRecord* record);
 
   const FileSystem& fs_;
   Coordinator& coordinator_;
   Logger& log_;
   const LoaderOptions options_;
+  std::vector<std::string> announced_;
 };
 
 // The longest a peer may take for `bytes` of disk beside the deadline: 20 MB/s.

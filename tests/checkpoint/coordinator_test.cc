@@ -43,6 +43,29 @@ TEST(Coordinator, BroadcastIsRankZerosValueOrFailure) {
   });
 }
 
+TEST(Coordinator, AnAnnouncementStaysUntilItIsRetracted) {
+  LocalCoordinatorHub hub(2);
+  EXPECT_EQ(*Announce(hub.rank(0), "a", std::string("zero"), 10s), "zero");  // nobody has read it
+  EXPECT_EQ(*Announce(hub.rank(1), "a", std::string("mine"), 10s), "zero");
+  EXPECT_TRUE(hub.rank(0).Get("a/all", 0ms).ok());
+  Retract(hub.rank(1), "a");  // is rank 0's to do
+  EXPECT_TRUE(hub.rank(0).Get("a/all", 0ms).ok());
+  Retract(hub.rank(0), "a");
+  EXPECT_FALSE(hub.rank(0).Get("a/all", 0ms).ok());
+}
+
+TEST(Coordinator, SettleWaitsUntilAllHaveRead) {
+  RunRanks(3, [](int rank, Coordinator& coordinator) {
+    const Result<std::string> failure(Status(StatusCode::kNoSpace, "disk full"));
+    const auto got = Announce(coordinator, "s", failure, 10s);
+    EXPECT_EQ(got.status().code(), StatusCode::kNoSpace) << rank;
+    Settle(coordinator, "s", 10s);
+    if (rank != 0) return;
+    for (const char* key : {"s/all", "s/read/1", "s/read/2"})
+      EXPECT_FALSE(coordinator.Get(key, 0ms).ok()) << key;
+  });
+}
+
 TEST(Coordinator, ConsultAnswersEachRankByItself) {
   for (const int world : {1, 2, 5}) {
     RunRanks(world, [](int rank, Coordinator& coordinator) {
