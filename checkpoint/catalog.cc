@@ -44,7 +44,21 @@ bool IsUnusable(const Status& status) {
          status.code() == StatusCode::kNotFound;
 }
 
-Result<std::vector<CatalogEntry>> ListCheckpoints(const FileSystem& fs) {
+Result<Manifest> Catalog::Read(const FileSystem& fs, const std::string& directory) {
+  const Result<FileInfo> file = fs.Stat(fmt::format("{}/{}", directory, kManifestName));
+  const auto known = known_.find(directory);
+  if (known != known_.end()) {
+    if (file.ok() && file->inode == known->second.inode && file->size == known->second.size)
+      return known->second.manifest;
+    known_.erase(known);
+  }
+  Result<Manifest> manifest = ReadManifest(fs, directory);
+  if (file.ok() && manifest.ok())
+    known_.insert_or_assign(directory, Known{file->inode, file->size, *manifest});
+  return manifest;
+}
+
+Result<std::vector<CatalogEntry>> Catalog::List(const FileSystem& fs) {
   KEEL_ASSIGN_OR_RETURN(const std::vector<FileInfo> names, fs.List("."));
   std::vector<CatalogEntry> entries;
   for (const FileInfo& info : names) {
@@ -53,7 +67,7 @@ Result<std::vector<CatalogEntry>> ListCheckpoints(const FileSystem& fs) {
     CatalogEntry entry;
     entry.directory = info.name;
     entry.step = *step;
-    Result<Manifest> manifest = ReadManifest(fs, info.name);
+    Result<Manifest> manifest = Read(fs, info.name);
     if (manifest.ok()) {
       entry.manifest = std::move(manifest).value();
     } else {
@@ -61,6 +75,10 @@ Result<std::vector<CatalogEntry>> ListCheckpoints(const FileSystem& fs) {
     }
     entries.push_back(std::move(entry));
   }
+  std::erase_if(known_, [&](const auto& known) {
+    return std::none_of(names.begin(), names.end(),
+                        [&](const FileInfo& info) { return info.name == known.first; });
+  });
   std::sort(entries.begin(), entries.end(), [](const CatalogEntry& a, const CatalogEntry& b) {
     const auto key = [](const CatalogEntry& e) {
       return std::tuple(e.manifest.has_value(), e.manifest ? e.manifest->sequence : 0, e.step);
@@ -68,6 +86,10 @@ Result<std::vector<CatalogEntry>> ListCheckpoints(const FileSystem& fs) {
     return key(a) > key(b);
   });
   return entries;
+}
+
+Result<std::vector<CatalogEntry>> ListCheckpoints(const FileSystem& fs) {
+  return Catalog().List(fs);
 }
 
 }  // namespace keel::checkpoint

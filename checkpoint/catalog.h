@@ -1,6 +1,8 @@
-// Catalog: which checkpoints a run directory holds, read from the disk each time.
+// Catalog: which checkpoints a run directory holds, read from the disk.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,6 +29,25 @@ bool IsUnusable(const Status& status);
 // numbers, so that a run that went back to an earlier step resumes from what it did last. Those
 // without a valid manifest come last, by step. Links and files of such names are not listed.
 Result<std::vector<CatalogEntry>> ListCheckpoints(const FileSystem& fs);
+
+// The same again and again, of one directory, at a cost that hardly grows with what is kept: the
+// manifest of a commit never changes, so one that was read is read again only when another file has
+// taken its place. Damage since then is not seen: whoever removes something lists afresh.
+class Catalog {
+ public:
+  Result<std::vector<CatalogEntry>> List(const FileSystem& fs);
+
+ private:
+  struct Known {
+    int64_t inode = 0;
+    int64_t size = 0;
+    Manifest manifest;
+  };
+
+  Result<Manifest> Read(const FileSystem& fs, const std::string& directory);
+
+  std::map<std::string, Known> known_;  // by directory
+};
 
 // What lies in a checkpoint's directory and is not of it: paths below `directory`, sorted. Neither
 // manifest, index, the files that the manifest lists nor a pin; links always; directories never, as

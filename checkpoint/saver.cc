@@ -324,7 +324,7 @@ Result<std::string> Saver::Begin(Running* running) {
   SaveOrder& order = running->order;
   order.save_id = MakeSaveId(entropy_());
   // One look at what is there for all: until this save has ended nobody else commits here.
-  KEEL_ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries, ListCheckpoints(fs_));
+  KEEL_ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries, catalog_.List(fs_));
   KEEL_ASSIGN_OR_RETURN(running->sequence, NextSequence(entries));
   order.read_back = NeedsReadBack(request, entries);
   KEEL_ASSIGN_OR_RETURN(order.temporary, committer_.Begin(request.step, order.save_id,

@@ -93,6 +93,7 @@ class Saver {
   const std::function<uint64_t()> entropy_;
   SavePlanner planner_;
   Committer committer_;
+  Catalog catalog_;  // rank 0
   std::unique_ptr<SnapshotWriter> writer_;
   std::optional<IoBackend> measured_;  // rank 0: the fastest back-end, once measured
   std::optional<Status> io_uring_;     // whether this machine has it, once asked

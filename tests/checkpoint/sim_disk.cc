@@ -1,6 +1,7 @@
 #include "tests/checkpoint/sim_disk.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 
@@ -57,6 +58,11 @@ void SimInode::FailSync() {
 void SimInode::DropCache() {
   for (const size_t page : lost) CopyWithin(synced, page * kPage, kPage, &now);
   lost.clear();
+}
+
+int64_t SimInode::NextNumber() {
+  static std::atomic<int64_t> last{0};
+  return ++last;
 }
 
 void SimDirectory::Apply(const Change& change) {

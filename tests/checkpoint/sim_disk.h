@@ -17,6 +17,7 @@ namespace keel::checkpoint::testing {
 
 // The content of a file, whatever its names.
 struct SimInode {
+  int64_t number = NextNumber();  // none has it twice, while a real disk may give it again
   std::string now;
   std::string synced;
   std::set<size_t> lost;  // pages that a failed fsync has marked clean
@@ -31,6 +32,7 @@ struct SimInode {
   void Sync();
   void FailSync();
   void DropCache();
+  static int64_t NextNumber();
 };
 
 struct SimDirectory;

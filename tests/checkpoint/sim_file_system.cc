@@ -388,9 +388,10 @@ Result<FileInfo> SimFileSystem::Stat(std::string_view path) const {
   KEEL_ASSIGN_OR_RETURN(auto place, Resolve(path));
   const auto found = place.first->now.find(place.second);
   if (found == place.first->now.end()) return NotFound(path);
-  const bool is_file = found->second.file != nullptr;
-  return FileInfo{place.second, is_file ? FileKind::kFile : FileKind::kDirectory,
-                  is_file ? static_cast<int64_t>(found->second.file->now.size()) : 0, 0};
+  const SimInode* file = found->second.file.get();
+  if (file == nullptr) return FileInfo{place.second, FileKind::kDirectory, 0, 0};
+  return FileInfo{place.second, FileKind::kFile, static_cast<int64_t>(file->now.size()),
+                  file->number};
 }
 
 Result<std::shared_ptr<void>> SimFileSystem::Lock(std::string_view path, std::string_view holder) {

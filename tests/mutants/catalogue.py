@@ -273,6 +273,11 @@ READING = [
         "newest-by-number", "the newest is what was committed last, not the highest number",
         "checkpoint/catalog.cc", "e.manifest ? e.manifest->sequence : 0, e.step", "0, e.step", (JOB,),
     ),
+    Mutant(
+        "remembered-by-name", "a manifest that was read before counts only while the same file is there",
+        "checkpoint/catalog.cc", "file.ok() && file->inode == known->second.inode && file->size == known->second.size",
+        "file.ok()", (("catalog_test", "*"),),
+    ),
 ]  # fmt: skip
 
 SNAPSHOT = [

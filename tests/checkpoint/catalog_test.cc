@@ -1,0 +1,115 @@
+// What a run directory is found to hold, once and again.
+#include "checkpoint/catalog.h"
+
+#include <gmock/gmock.h>
+
+#include "checkpoint/names.h"
+#include "tests/checkpoint/sim_file_system.h"
+#include "tests/checkpoint/test_support.h"
+
+namespace keel::checkpoint {
+namespace {
+
+using ::testing::ElementsAre;
+using namespace keel::checkpoint::testing;  // NOLINT: the helpers of these tests
+
+class CatalogTest : public ::testing::Test {
+ protected:
+  void Save(int64_t step, const std::string& run = "test-run") {
+    CheckpointOptions options = SmallOptions();
+    options.run_id = run;
+    ThrowIfError(SaveOn(disk_, cut_, step, options));
+  }
+  static std::string ManifestOf(int64_t step) {
+    return StepDirectory(step) + "/" + std::string(kManifestName);
+  }
+  // What `catalog` lists is what one without a memory lists; the steps of it.
+  std::vector<int64_t> Steps(Catalog& catalog) {
+    const std::vector<CatalogEntry> entries = ValueOrThrow(catalog.List(disk_));
+    const std::vector<CatalogEntry> fresh = ValueOrThrow(ListCheckpoints(disk_));
+    std::vector<int64_t> steps;
+    EXPECT_EQ(entries.size(), fresh.size());
+    for (size_t i = 0; i < std::min(entries.size(), fresh.size()); ++i) {
+      EXPECT_EQ(entries[i].directory, fresh[i].directory);
+      EXPECT_EQ(entries[i].manifest.has_value(), fresh[i].manifest.has_value());
+      EXPECT_EQ(entries[i].status.ToString(), fresh[i].status.ToString());
+      if (!entries[i].manifest || !fresh[i].manifest) continue;
+      EXPECT_EQ(entries[i].manifest->Serialize(), fresh[i].manifest->Serialize());
+      steps.push_back(entries[i].step);
+    }
+    return steps;
+  }
+  // How many manifests one more look opens.
+  int64_t Opened(Catalog& catalog) {
+    int64_t opened = 0;
+    disk_.SetFault([&](int64_t, std::string_view operation, std::string_view path) {
+      if (operation == "open" && path.ends_with(kManifestName)) ++opened;
+      return Status::Ok();
+    });
+    EXPECT_TRUE(catalog.List(disk_).ok());
+    disk_.SetFault(nullptr);
+    return opened;
+  }
+
+  SimFileSystem disk_;
+  Cut cut_{{1}, 1, ModelSize::kTiny};
+  Catalog catalog_;
+};
+
+TEST_F(CatalogTest, ReadsAManifestOnce) {
+  for (const int64_t step : {1, 2, 3}) Save(step);
+  EXPECT_THAT(Steps(catalog_), ElementsAre(3, 2, 1));
+  EXPECT_EQ(Opened(catalog_), 0);
+  Save(4);
+  EXPECT_EQ(Opened(catalog_), 1);
+  EXPECT_THAT(Steps(catalog_), ElementsAre(4, 3, 2, 1));
+}
+
+TEST_F(CatalogTest, SeesWhatHasTakenAName) {
+  Save(1);
+  Save(2);
+  EXPECT_THAT(Steps(catalog_), ElementsAre(2, 1));
+  Save(1);  // once more: now it is the newest commit, with a manifest of the same size
+  EXPECT_THAT(Steps(catalog_), ElementsAre(1, 2));
+  EXPECT_EQ(Opened(catalog_), 0);
+}
+
+TEST_F(CatalogTest, ForgetsWhatIsGone) {
+  Save(1);
+  Save(2);
+  EXPECT_THAT(Steps(catalog_), ElementsAre(2, 1));
+  ThrowIfError(RemoveTree(disk_, StepDirectory(2)));
+  EXPECT_THAT(Steps(catalog_), ElementsAre(1));
+  Save(2);
+  EXPECT_EQ(Opened(catalog_), 1);
+  EXPECT_THAT(Steps(catalog_), ElementsAre(2, 1));
+}
+
+TEST_F(CatalogTest, LooksAgainAtWhatCouldNotBeRead) {
+  Save(1);
+  Save(2);
+  const std::string whole = disk_.Content(ManifestOf(2));
+  disk_.SetContent(ManifestOf(2), whole.substr(0, whole.size() / 2));
+  EXPECT_THAT(Steps(catalog_), ElementsAre(1));
+  disk_.SetContent(ManifestOf(2), whole);
+  EXPECT_THAT(Steps(catalog_), ElementsAre(2, 1));
+}
+
+TEST_F(CatalogTest, AnErrorOfTheDiskIsNotRemembered) {
+  Save(1);
+  disk_.SetFault([](int64_t, std::string_view operation, std::string_view path) {
+    const bool manifest = path.ends_with(kManifestName);
+    return manifest && (operation == "open" || operation == "stat")
+               ? Status(StatusCode::kIo, "the disk is away")
+               : Status::Ok();
+  });
+  const std::vector<CatalogEntry> entries = ValueOrThrow(catalog_.List(disk_));
+  ASSERT_EQ(entries.size(), 1U);
+  EXPECT_FALSE(entries[0].manifest.has_value());
+  EXPECT_FALSE(IsUnusable(entries[0].status));
+  disk_.SetFault(nullptr);
+  EXPECT_THAT(Steps(catalog_), ElementsAre(1));
+}
+
+}  // namespace
+}  // namespace keel::checkpoint
