@@ -9,6 +9,12 @@
 #include <sstream>
 
 namespace keel::trainer {
+namespace {
+
+constexpr int64_t kChunkBytes = int64_t{4} << 20;  // docs/formats/index.md
+constexpr int64_t kLeastStaging = 2 * kChunkBytes;
+
+}  // namespace
 
 options::Schema MakeSchema(Config& c) {
   options::Schema s;
@@ -228,7 +234,7 @@ options::Schema MakeSchema(Config& c) {
   s.Add(checkpoint + "staging.host_memory_cap", k.staging.host_memory_cap,
         "Memory of a rank for the copy; null: all that it saves. With less, copying follows the "
         "disk in waves.")
-      .Range(1)
+      .Range(kLeastStaging)
       .Unit("bytes");
   s.Add(checkpoint + "io", k.io, "`auto` chooses by a short measurement.")
       .OneOf({"auto", "buffered", "direct", "io_uring"});
@@ -334,12 +340,11 @@ std::vector<std::string> ValidateConfig(const Config& c, int world) {
     say(fmt::format("trainer.save_before_deadline is '{}', expected HH:MM:SS",
                     *c.trainer.save_before_deadline));
   }
-  constexpr int64_t kChunkBytes = int64_t{4} << 20;
-  if (checkpoint.staging.host_memory_cap && *checkpoint.staging.host_memory_cap < 2 * kChunkBytes) {
+  if (checkpoint.staging.host_memory_cap && *checkpoint.staging.host_memory_cap < kLeastStaging) {
     say(
         fmt::format("actor_rollout_ref.actor.checkpoint.staging.host_memory_cap is {}, expected at "
                     "least {} bytes, two chunks",
-                    *checkpoint.staging.host_memory_cap, 2 * kChunkBytes));
+                    *checkpoint.staging.host_memory_cap, kLeastStaging));
   }
   if (c.data.train_files.empty()) say("data.train_files is empty: name at least one file");
   if (!c.data.val_files.empty() && c.data.val_split > 0)
