@@ -11,7 +11,11 @@ import paired
 from checkpoint_settings import SETTINGS, Workers
 
 COMMITS = 1000
-LOADS = 5  # into each layout, in a turn
+WAYS = ["direct", "io_uring", "buffered"]  # to write
+SOURCES = ["memory", "buffer"]
+LAYOUTS = ["rows", "columns", "uneven"]
+LOADS = 5  # into each of them, in a turn
+COLD_LOADS = 2  # the same from the disk
 CAP = 64 << 20  # of a rank
 INDEX_BOXES = 1_000_000
 
@@ -83,6 +87,9 @@ def turn(worker, keel, args):
             "step_s": base,
             "ranks": saves,
         }
+        if worker is keel:
+            copies = worker.ask("steps_with_copy 3")
+            sample["lost"]["rate_of_copy"] = statistics.mean(base) / statistics.mean(copies[0]["step_seconds"])
         worker.ask("forget")
     if "durable" in args.only or "load" in args.only:
         saves = worker.ask("save")
@@ -94,13 +101,19 @@ def turn(worker, keel, args):
     if "load" in args.only:
         sample["load"] = loads(worker, worker is keel)
     worker.ask("forget")
-    sample["limits"] = {how: keel.slowest(f"write_limit {how}") for how in ["direct", "buffered"]}
+    sample["limits"] = write_limits(keel)
     return sample
+
+
+def write_limits(keel):
+    """Seconds by each way to write, from as much memory as there is to write and from one small buffer."""
+    return {f"{how} {through}": keel.slowest(f"write_limit {how} {through}") for how in WAYS for through in SOURCES}
 
 
 def loads(worker, ours):
     """Medians of several loads into each layout, and of the limits, in turns: one alone says little."""
-    found = {"cold_s": worker.slowest("load rows")}  # and fills the page cache
+    found = {}
+    worker.ask("load rows")  # fills the page cache
     asked = {how: f"load {how}" for how in ["rows", "columns"]}
     if ours:
         asked["uneven"] = "load uneven"
@@ -113,9 +126,13 @@ def loads(worker, ours):
             answers[what].append(worker.ask(command))
             known = [answer["seconds"] for answer in answers[what][-1]]
             seconds[what].append(None if None in known else max(known))
+    for _ in range(COLD_LOADS if ours else 0):
+        for how in LAYOUTS:
+            worker.ask("drop_pages")
+            seconds[f"cold_{how}"].append(worker.slowest(f"load {how}"))
     for what, samples in seconds.items():
         found[what] = None if None in samples else statistics.median(samples)
-        found[f"{what}_samples"] = answers[what]
+        found[f"{what}_samples"] = answers.get(what, samples)
     return found
 
 
@@ -134,9 +151,10 @@ def brief(sample):
     return ", ".join(words)
 
 
-def limit_s(sample):
-    """The faster of the two ways to write the same bytes."""
-    return min(seconds for seconds in sample["limits"].values() if seconds is not None)
+def limit_s(sample, through="memory"):
+    """The fastest of the ways to write the same bytes."""
+    known = [seconds for way, seconds in sample["limits"].items() if way.endswith(through)]
+    return min(seconds for seconds in known if seconds is not None)
 
 
 def of_side(rounds, side):
@@ -155,11 +173,13 @@ def compare(rounds, args):
             samples = [x["lost"] for x in of_side(rounds, side)]
             result["lost"][name] = {
                 key: paired.summarize([x[key] for x in samples])
-                for key in ["lost_s", "share", "blocked_s", "fence_s", "durable_s", "rate_in_flight"]
+                for key in ["lost_s", "share", "blocked_s", "fence_s", "durable_s", "rate_in_flight", "rate_of_copy"]
+                if key in samples[0]
             } | {"step_s": statistics.median(s for x in samples for s in x["step_s"])}
     if "durable" in args.only:
         result["durable"] = paired.compare(rounds, lambda x: 1 / x["durable"]["seconds"])
-        result["durable"]["keel_of_limit"] = paired.summarize([limit_s(x) / x["durable"]["seconds"] for x in ours])
+        for through, key in [("memory", "keel_of_limit"), ("buffer", "keel_of_limit_of_one_buffer")]:
+            result["durable"][key] = paired.summarize([limit_s(x, through) / x["durable"]["seconds"] for x in ours])
         for side, name in [("A", "keel"), ("B", "peer")]:
             result["durable"][name + "_gb_per_s"] = statistics.median(
                 x["durable"]["bytes"] / 1e9 / x["durable"]["seconds"] for x in of_side(rounds, side)
@@ -176,10 +196,11 @@ def compare(rounds, args):
             result["load"][name + "_gb_per_s"] = statistics.median(
                 x["durable"]["bytes"] / 1e9 / x["load"]["rows"] for x in samples
             )
-            for how in ["columns", "uneven"]:
+            for how in ["columns", "uneven", "cold_columns", "cold_uneven"]:
                 if samples[0]["load"].get(how):
+                    same = "cold_rows" if how.startswith("cold") else "rows"
                     result["load"][f"{name}_{how}_to_rows"] = paired.summarize(
-                        [x["load"][how] / x["load"]["rows"] for x in samples]
+                        [x["load"][how] / x["load"][same] for x in samples]
                     )
     return result
 
@@ -236,8 +257,7 @@ def small(workers, args):
         for side in order:
             answer = sides[side].ask("save")[0]
             sides[side].ask("forget")
-            limits = {how: sides["A"].slowest(f"write_limit {how}") for how in ["direct", "buffered"]}
-            rounds[-1].append((side, answer | {"limits": limits}))
+            rounds[-1].append((side, answer | {"limits": write_limits(sides["A"])}))
         note(", ".join(f"{side} {x['seconds']:.2f} s" for side, x in rounds[-1]))
     for worker in sides.values():
         worker.quit()

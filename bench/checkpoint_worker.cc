@@ -1,27 +1,33 @@
 #include "bench/checkpoint_worker.h"
 
 #include <ATen/Parallel.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <functional>
 #include <iostream>
 #include <map>
 #include <memory>
 #include <optional>
 #include <sstream>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "bench/disk_limits.h"
 #include "checkpoint/checkpointer.h"
 #include "checkpoint/names.h"
+#include "checkpoint/page_memory.h"
 #include "checkpoint/step_reader.h"
 #include "common/clock.h"
 #include "common/file_system.h"
 #include "common/json.h"
 #include "common/log.h"
+#include "common/thread_priority.h"
 #include "parallel/launch_env.h"
 #include "parallel/process_group.h"
 #include "parallel/store.h"
@@ -51,6 +57,10 @@ checkpoint::CheckpointOptions CheckpointOptionsOf(const CheckpointWorkerOptions&
   return options;
 }
 
+Through ThroughOf(const std::string& name) {
+  return name == "memory" ? Through::kMemory : Through::kBuffer;
+}
+
 class Worker {
  public:
   Worker(const CheckpointWorkerOptions& options, const parallel::LaunchEnv& env,
@@ -75,20 +85,22 @@ class Worker {
 
   Json Answer(const std::string& line) {
     std::istringstream words(line);
-    std::string name, argument;
-    words >> name >> argument;
+    std::string name, argument, through;
+    words >> name >> argument >> through;
     const std::map<std::string, std::function<Json()>> commands = {
         {"open", [&] { return Open(); }},
         {"steps", [&] { return Steps(std::stoll(argument), false); }},
         {"steps_with_save", [&] { return Steps(std::stoll(argument), true); }},
+        {"steps_with_copy", [&] { return StepsWithCopy(std::stoll(argument)); }},
         {"save", [&] { return Save(); }},
         {"load", [&] { return Load(argument); }},
         {"verify", [&] { return Verify(); }},
         {"forget", [&] { return Forget(); }},
         {"commits", [&] { return Commits(std::stoll(argument)); }},
         {"commit_floor", [&] { return CommitFloor(std::stoll(argument)); }},
-        {"write_limit", [&] { return WriteLimit(argument == "direct"); }},
-        {"read_limit", [&] { return ReadLimit(argument == "memory"); }},
+        {"drop_pages", [&] { return DropPages(); }},
+        {"write_limit", [&] { return WriteLimit(argument, ThroughOf(through)); }},
+        {"read_limit", [&] { return ReadLimit(ThroughOf(argument)); }},
     };
     const auto command = commands.find(name);
     if (command == commands.end()) return {{"error", "unknown command " + line}};
@@ -180,6 +192,46 @@ class Worker {
     return answer;
   }
 
+  // Steps beside each of which the state is copied and nothing else: what no save that lets the
+  // state change in the meantime can do without. Its update waits for the copy.
+  Json StepsWithCopy(int64_t count) {
+    if (copy_ == nullptr) {
+      copy_ = checkpoint::AllocatePages(state_.bytes());
+      if (copy_ == nullptr) return {{"error", "no memory for a copy of the state"}};
+      std::memset(copy_.get(), 1, static_cast<size_t>(state_.bytes()));
+    }
+    std::vector<double> seconds;
+    group_->Barrier();
+    for (int64_t i = 0; i < count; ++i) {
+      const Stopwatch step;
+      std::thread copier([this] {
+        RunInBackground();
+        CopyState();
+      });
+      for (int p = 0; p < options_.products; ++p) at::mm_out(product_, a_, b_);
+      (void)Any(false);
+      copier.join();
+      state_.Update([](const at::Tensor&) {});
+      seconds.push_back(step.Elapsed());
+    }
+    return {{"step_seconds", seconds}};
+  }
+
+  void CopyState() {
+    constexpr size_t kAtOnce = size_t{128} << 10;
+    std::byte* to = copy_.get();
+    const checkpoint::RoleState role = state_.Role();
+    for (const ShardTable* table : {&role.model, &role.optimizer}) {
+      for (const Shard& shard : table->shards()) {
+        const auto bytes =
+            static_cast<size_t>(shard.box.elements() * DTypeSize(table->tensor_of(shard).dtype));
+        for (size_t at = 0; at < bytes; at += kAtOnce)
+          std::memcpy(to + at, shard.view.data + at, std::min(kAtOnce, bytes - at));
+        to += bytes;
+      }
+    }
+  }
+
   Json Save() {
     const checkpoint::SaveRequest request = Request();
     group_->Barrier();
@@ -261,18 +313,39 @@ class Worker {
     return {{"seconds", seconds}};
   }
 
-  Json WriteLimit(bool direct) {
+  // Of the newest checkpoint, so that the next load is one from the disk.
+  Json DropPages() {
+    if (rank_ == 0) {
+      const std::string directory = checkpoint::StepDirectory(saves_);
+      const checkpoint::StepReader reader =
+          ValueOrThrow(checkpoint::StepReader::Open(*fs_, directory));
+      for (int f = 0; f < reader.index().files(); ++f) {
+        const std::string path =
+            fmt::format("{}/{}/{}", options_.directory, directory, reader.index().file(f).path);
+        const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+        const bool dropped = file >= 0 && ::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) == 0;
+        if (file >= 0) ::close(file);
+        if (!dropped) throw Error(StatusCode::kIo, "the pages of " + path + " are not let go");
+      }
+    }
+    group_->Barrier();
+    return Json::object();
+  }
+
+  Json WriteLimit(const std::string& backend, Through through) {
+    const std::optional<checkpoint::IoBackend> io = checkpoint::ParseIoBackend(backend);
+    if (!io) return {{"error", "unknown back-end " + backend}};
     const int64_t bytes = state_.bytes();
     group_->Barrier();
     const Result<double> seconds =
-        WriteSeconds(*fs_, fmt::format("limit-{}", rank_), bytes, direct);
+        WriteSeconds(*fs_, fmt::format("limit-{}", rank_), bytes, *io, through);
     if (!seconds.ok()) return {{"seconds", nullptr}, {"why", seconds.status().ToString()}};
     return {{"seconds", *seconds}, {"bytes", bytes}};
   }
 
   // The newest checkpoint's files, shared out among the ranks; read to as much memory as they take,
   // or to one buffer.
-  Json ReadLimit(bool memory) {
+  Json ReadLimit(Through through) {
     const std::string directory = checkpoint::StepDirectory(saves_);
     const checkpoint::StepReader reader =
         ValueOrThrow(checkpoint::StepReader::Open(*fs_, directory));
@@ -281,8 +354,7 @@ class Worker {
       paths.push_back(fmt::format("{}/{}", directory, reader.index().file(f).path));
     }
     group_->Barrier();
-    const ReadTotal total = ValueOrThrow(ReadAndHash(
-        *fs_, paths, options_.load_threads, memory ? ReadTarget::kMemory : ReadTarget::kBuffer));
+    const ReadTotal total = ValueOrThrow(ReadAndHash(*fs_, paths, options_.load_threads, through));
     return {{"seconds", total.seconds}, {"bytes", total.bytes}};
   }
 
@@ -295,6 +367,7 @@ class Worker {
   std::unique_ptr<parallel::ProcessGroup> group_;
   TrainingState state_;
   at::Tensor a_, b_, product_;
+  checkpoint::PageMemory copy_;
   int64_t saves_ = 0;
   std::unique_ptr<checkpoint::Checkpointer> checkpointer_;  // last: uses the above
 };

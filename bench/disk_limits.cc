@@ -19,38 +19,58 @@ constexpr int64_t kBlock = int64_t{4} << 20;
 // Hashed while it is in a core's own cache: the fastest size there is.
 constexpr int64_t kReadBlock = int64_t{256} << 10;
 
-// A block of incompressible bytes on whole pages.
-checkpoint::PageMemory RandomBlock() {
-  checkpoint::PageMemory block = checkpoint::AllocatePages(kBlock);
-  auto* words = reinterpret_cast<uint64_t*>(block.get());
+// Incompressible bytes on whole pages; null where there is no memory.
+checkpoint::PageMemory RandomBytes(int64_t bytes) {
+  checkpoint::PageMemory memory = checkpoint::AllocatePages(bytes);
+  if (memory == nullptr) return memory;
+  auto* words = reinterpret_cast<uint64_t*>(memory.get());
   uint64_t x = 0x9e3779b97f4a7c15u;
-  for (int64_t i = 0; i < kBlock / 8; ++i) {
+  for (int64_t i = 0; i < bytes / 8; ++i) {
     x ^= x << 13;
     x ^= x >> 7;
     x ^= x << 17;
     words[i] = x;
   }
-  return block;
+  return memory;
 }
 
-Status WriteFile(FileSystem& fs, const std::string& path, int64_t blocks, bool direct,
-                 std::span<const std::byte> block) {
+// Block `b` is written from wherever block_of(b) says.
+template <typename BlockOf>
+Status WriteFile(FileSystem& fs, const std::string& path, int64_t blocks,
+                 checkpoint::IoBackend backend, const BlockOf& block_of) {
   CreateOptions create;
-  create.direct = direct;
+  create.direct = checkpoint::WritesBlocks(backend);
   create.preallocate = blocks * kBlock;
   KEEL_ASSIGN_OR_RETURN(const std::unique_ptr<File> file, fs.Create(path, create));
-  for (int64_t b = 0; b < blocks; ++b) KEEL_RETURN_IF_ERROR(file->WriteAt(b * kBlock, block));
+  if (backend == checkpoint::IoBackend::kIoUring) {
+    KEEL_ASSIGN_OR_RETURN(const std::unique_ptr<WriteQueue> queue,
+                          fs.MakeWriteQueue(checkpoint::kWritesUnderWay));
+    for (int64_t b = 0, done = 0; done < blocks; ++done) {
+      for (; b < blocks && b - done < checkpoint::kWritesUnderWay; ++b)
+        queue->Begin(static_cast<uint64_t>(b), *file, b * kBlock, block_of(b));
+      KEEL_RETURN_IF_ERROR(queue->Wait().status);
+    }
+  } else {
+    for (int64_t b = 0; b < blocks; ++b)
+      KEEL_RETURN_IF_ERROR(file->WriteAt(b * kBlock, block_of(b)));
+  }
   KEEL_RETURN_IF_ERROR(file->Sync());
   return file->Close();
 }
 
 }  // namespace
 
-Result<double> WriteSeconds(FileSystem& fs, const std::string& path, int64_t bytes, bool direct) {
-  const checkpoint::PageMemory block = RandomBlock();
+Result<double> WriteSeconds(FileSystem& fs, const std::string& path, int64_t bytes,
+                            checkpoint::IoBackend backend, Through through) {
+  const int64_t blocks = std::max<int64_t>(1, bytes / kBlock);
+  const int64_t held = through == Through::kMemory ? blocks : 1;
+  const checkpoint::PageMemory memory = RandomBytes(held * kBlock);
+  if (memory == nullptr) return Status(StatusCode::kUnavailable, "no memory to write files from");
   const Stopwatch watch;
-  const Status status = WriteFile(fs, path, std::max<int64_t>(1, bytes / kBlock), direct,
-                                  std::span(block.get(), static_cast<size_t>(kBlock)));
+  const Status status = WriteFile(fs, path, blocks, backend, [&](int64_t b) {
+    return std::span<const std::byte>(memory.get() + b % held * kBlock,
+                                      static_cast<size_t>(kBlock));
+  });
   const double seconds = watch.Elapsed();
   (void)fs.Remove(path);
   if (!status.ok()) return status;
@@ -72,7 +92,7 @@ Result<double> CommitSeconds(FileSystem& fs, const std::string& name, int64_t by
 }
 
 Result<ReadTotal> ReadAndHash(const FileSystem& fs, const std::vector<std::string>& paths,
-                              int threads, ReadTarget target) {
+                              int threads, Through through) {
   struct Block {
     const File* file = nullptr;
     int64_t offset = 0;
@@ -90,7 +110,7 @@ Result<ReadTotal> ReadAndHash(const FileSystem& fs, const std::vector<std::strin
     total.bytes += size;
     files.push_back(std::move(file));
   }
-  const int64_t room = target == ReadTarget::kMemory ? total.bytes : threads * kReadBlock;
+  const int64_t room = through == Through::kMemory ? total.bytes : threads * kReadBlock;
   const checkpoint::PageMemory memory = checkpoint::AllocatePages(room);
   if (memory == nullptr) return Status(StatusCode::kUnavailable, "no memory to read files to");
   std::memset(memory.get(), 1, static_cast<size_t>(room));
@@ -99,7 +119,7 @@ Result<ReadTotal> ReadAndHash(const FileSystem& fs, const std::vector<std::strin
       static_cast<int64_t>(blocks.size()), threads, [&](int64_t i, int worker) -> Status {
         const Block& block = blocks[static_cast<size_t>(i)];
         std::byte* to =
-            memory.get() + (target == ReadTarget::kMemory ? block.at : worker * kReadBlock);
+            memory.get() + (through == Through::kMemory ? block.at : worker * kReadBlock);
         const std::span bytes(to, static_cast<size_t>(block.bytes));
         KEEL_ASSIGN_OR_RETURN(const int64_t got, block.file->ReadAt(block.offset, bytes));
         if (got != block.bytes) return Status(StatusCode::kDataLoss, "a file has become shorter");

@@ -6,14 +6,21 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/io_backend.h"
 #include "common/file_system.h"
 #include "common/status.h"
 
 namespace keel::bench {
 
-// Seconds to write `bytes` (in whole blocks of 4 MiB) into a new file and fsync it. An error where
-// direct writes are not possible. The file is removed.
-Result<double> WriteSeconds(FileSystem& fs, const std::string& path, int64_t bytes, bool direct);
+// Where bytes are on their way to or from a file: in one small buffer per thread, which stays in
+// the caches, or in as much memory as there are bytes, as those of a save or load have to be.
+enum class Through { kBuffer, kMemory };
+
+// Seconds to write `bytes` (in whole blocks of 4 MiB) into a new file and fsync it; with io_uring
+// as many writes at once as a save has. An error where this way is not possible. The file is
+// removed.
+Result<double> WriteSeconds(FileSystem& fs, const std::string& path, int64_t bytes,
+                            checkpoint::IoBackend backend, Through through);
 
 // Seconds of the least that a durable commit of `bytes` needs: a new directory with one file,
 // written and fsynced, renamed, and both directories fsynced. It is removed.
@@ -23,11 +30,8 @@ struct ReadTotal {
   int64_t bytes = 0;
   double seconds = 0;
 };
-// Where bytes that are read end up: in one small buffer per thread, which stays in the caches, or
-// in as much memory as there are bytes, as a load's have to.
-enum class ReadTarget { kBuffer, kMemory };
 // Reads these files block by block and hashes each block (XXH3-128). Memory is touched before.
 Result<ReadTotal> ReadAndHash(const FileSystem& fs, const std::vector<std::string>& paths,
-                              int threads, ReadTarget target);
+                              int threads, Through through);
 
 }  // namespace keel::bench
