@@ -11,19 +11,19 @@ namespace keel::tools {
 
 namespace {
 
-struct Arguments {
+struct ConfigArguments {
   std::string path;
   std::vector<std::string> overrides;
   bool origins = false;
   int world = 0;
 };
 
-void Print(const Arguments& a) {
+void Print(const ConfigArguments& a) {
   const auto loaded = ValueOrThrow(trainer::LoadConfig(a.path, a.overrides));
   fmt::print("{}", a.origins ? loaded.with_origins : loaded.resolved);
 }
 
-void Validate(const Arguments& a) {
+void Validate(const ConfigArguments& a) {
   const auto loaded = ValueOrThrow(trainer::LoadConfig(a.path, a.overrides));
   const auto& megatron = loaded.config.actor_rollout_ref.actor.megatron;
   const auto smallest = megatron.tensor_model_parallel_size * megatron.pipeline_model_parallel_size;
@@ -44,7 +44,7 @@ void AddConfigCommand(CLI::App& app, CommandContext&) {
       "  keel config print configs/quickstart.yaml trainer.seed=2\n"
       "  keel config validate configs/quickstart.yaml --world 4\n"
       "  keel config schema > keel.schema.json");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ConfigArguments>();
   const auto common = [&](CLI::App* command) {
     command->add_option("CONFIG", arguments->path, "YAML file")->required();
     command->add_option("overrides", arguments->overrides, "key=value, +key=value, ~key");

@@ -15,7 +15,7 @@ namespace keel::tools {
 
 namespace {
 
-struct Arguments {
+struct DataArguments {
   std::string task;
   std::string output;
   std::string form = "rl";
@@ -26,7 +26,7 @@ struct Arguments {
   bool force = false;
 };
 
-void Make(const Arguments& a) {
+void Make(const DataArguments& a) {
   namespace rl = trainer::rl;
   const int64_t size = a.size > 0 ? a.size : rl::DefaultTaskSize(a.task);
   ThrowIfError(rl::CheckTask(a.task, size));
@@ -65,7 +65,7 @@ void AddDataCommand(CLI::App& app, CommandContext&) {
       "  keel data make addition --out warmup.jsonl --form sft --count 500 --seed 2\n"
       "  keel data make countdown --out val.jsonl --count 200 --seed 3 --size 4";
   data->footer(examples);
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<DataArguments>();
   CLI::App* make = data->add_subcommand("make", "Write a task whose answers can be verified");
   make->footer(examples);
   make->add_option("TASK", arguments->task,

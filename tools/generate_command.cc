@@ -14,7 +14,7 @@ namespace keel::tools {
 
 namespace {
 
-struct Arguments {
+struct GenerateArguments {
   std::string model, input, output, dtype;
   rollout::SamplingParams sampling;
   int64_t samples = 1;
@@ -23,7 +23,7 @@ struct Arguments {
   int64_t cache_megabytes = 0;
 };
 
-void Generate(const Arguments& a) {
+void Generate(const GenerateArguments& a) {
   if (const auto problems = a.sampling.Validate(); !problems.empty())
     throw Error(StatusCode::kUsage, fmt::format("{}", fmt::join(problems, "; ")));
   HfInference model(a.model, a.dtype);
@@ -67,7 +67,7 @@ void Generate(const Arguments& a) {
 }  // namespace
 
 void AddGenerateCommand(CLI::App& app, CommandContext&) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<GenerateArguments>();
   CLI::App* generate = app.add_subcommand("generate", "Continue texts with a Hugging Face model");
   generate->add_option("--model", a->model, "Hugging Face directory")->required();
   generate->add_option("--input", a->input, "JSON Lines with input_ids, text or prompt")

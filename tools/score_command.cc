@@ -16,11 +16,11 @@ namespace keel::tools {
 
 namespace {
 
-struct Arguments {
+struct ScoreArguments {
   std::string model, input, output, logits, dtype;
 };
 
-void Score(const Arguments& a) {
+void Score(const ScoreArguments& a) {
   HfInference model(a.model, a.dtype);
   const std::vector<InputRow> rows = ReadInputRows(a.input, model);
   std::ofstream out(a.output);
@@ -84,7 +84,7 @@ void Score(const Arguments& a) {
 }  // namespace
 
 void AddScoreCommand(CLI::App& app, CommandContext&) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<ScoreArguments>();
   CLI::App* score =
       app.add_subcommand("score", "Log-probabilities per token under a Hugging Face model");
   score->add_option("--model", a->model, "Hugging Face directory")->required();

@@ -54,11 +54,11 @@ int Train(const std::string& path, const std::vector<std::string>& overrides) {
 }  // namespace
 
 void AddTrainCommand(CLI::App& app, CommandContext& context) {
-  struct Arguments {
+  struct TrainArguments {
     std::string path;
     std::vector<std::string> overrides;
   };
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<TrainArguments>();
   CLI::App* train = app.add_subcommand("train", "Train as a configuration says");
   train->add_option("CONFIG", arguments->path, "YAML file; see docs/configuration.md")->required();
   train->add_option("overrides", arguments->overrides, "key=value, +key=value, ~key");
