@@ -40,6 +40,19 @@ Status DecodeStatus(WireReader& in, Status* out) {
   return Status::Ok();
 }
 
+// What rank 0 said under `tag`: a value, or why there is none.
+Result<std::string> DecodeResult(std::string_view text, std::string_view tag) {
+  WireReader in(text);
+  Status sent;
+  KEEL_RETURN_IF_ERROR(DecodeStatus(in, &sent));
+  KEEL_RETURN_IF_ERROR(sent);
+  std::string value;
+  if (!in.Text(&value) || !in.AtEnd()) {
+    return Status(StatusCode::kInternal, fmt::format("rank 0 sent a malformed '{}'", tag));
+  }
+  return value;
+}
+
 }  // namespace
 
 Result<std::string> HurriedCoordinator::Get(std::string_view key,
@@ -71,15 +84,7 @@ Result<std::string> Announce(Coordinator& coordinator, std::string_view tag,
     return mine;
   }
   KEEL_ASSIGN_OR_RETURN(const std::string text, coordinator.Get(KeyOfAll(tag), 2 * deadline));
-  WireReader in(text);
-  Status sent;
-  KEEL_RETURN_IF_ERROR(DecodeStatus(in, &sent));
-  KEEL_RETURN_IF_ERROR(sent);
-  std::string value;
-  if (!in.Text(&value) || !in.AtEnd()) {
-    return Status(StatusCode::kInternal, fmt::format("rank 0 sent a malformed '{}'", tag));
-  }
-  return value;
+  return DecodeResult(text, tag);
 }
 
 void Retract(Coordinator& coordinator, std::string_view tag) {
@@ -181,15 +186,7 @@ Result<std::string> Consult(Coordinator& coordinator, std::string_view tag, std:
                           coordinator.Get(Key(tag, "to", rank), 2 * deadline));
     (void)coordinator.Delete(Key(tag, "in", rank));
     (void)coordinator.Delete(Key(tag, "to", rank));
-    WireReader in(text);
-    Status sent;
-    KEEL_RETURN_IF_ERROR(DecodeStatus(in, &sent));
-    KEEL_RETURN_IF_ERROR(sent);
-    std::string mine;
-    if (!in.Text(&mine) || !in.AtEnd()) {
-      return Status(StatusCode::kInternal, fmt::format("rank 0 sent a malformed '{}'", tag));
-    }
-    return mine;
+    return DecodeResult(text, tag);
   }
   Result<std::vector<std::string>> answers = [&]() -> Result<std::vector<std::string>> {
     std::vector<std::string> values = {std::string(value)};
