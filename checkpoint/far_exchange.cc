@@ -117,6 +117,14 @@ Status FarExchange::Begin(std::vector<bool> far) {
   any_ = std::find(far_.begin(), far_.end(), true) != far_.end();
   if (!any_) return Status::Ok();
   const int64_t chunk_bytes = reader_.index().chunk_bytes();
+  const int64_t memory = static_cast<int64_t>(given_.size()) * chunk_bytes;
+  memory_ = AllocatePages(memory);
+  if (memory_ == nullptr) {
+    return Status(StatusCode::kUnavailable,
+                  fmt::format("no memory for {} bytes to hand on what is read", memory));
+  }
+  // What is agreed with far peers is sent even after a failure: not what lay here before.
+  std::memset(memory_.get(), 0, static_cast<size_t>(memory));
   struct Message {
     WireWriter boxes, pieces;
     uint64_t box_count = 0, piece_count = 0;
@@ -235,12 +243,16 @@ Status FarExchange::ParseNeeds(int peer, std::string_view text) {
   return Status::Ok();
 }
 
+std::byte* FarExchange::Memory(int64_t n) const {
+  return memory_.get() + n % static_cast<int64_t>(given_.size()) * reader_.index().chunk_bytes();
+}
+
 // What each far peer gets of a chunk, and where it lies.
-FarExchange::Given* FarExchange::LayOut(int64_t n, const std::byte* data) {
+FarExchange::Given* FarExchange::LayOut(int64_t n) {
   const Index& index = reader_.index();
   Given& given = given_[static_cast<size_t>(n) % given_.size()];
   given.id = chunks_[static_cast<size_t>(channel_.rank())][static_cast<size_t>(n)];
-  given.data = data;
+  given.data = Memory(n);
   given.parts.clear();
   int64_t packed = 0;
   for (size_t p = 0; p < peers_.size(); ++p) {
@@ -284,8 +296,8 @@ bool FarExchange::SameNeeds(size_t a, size_t b, ChunkId id) const {
       [](const auto& x, const auto& y) { return x.first == y.first && *x.second == *y.second; });
 }
 
-void FarExchange::Pack(int64_t n, const std::byte* data) {
-  const Given& given = *LayOut(n, data);
+void FarExchange::Pack(int64_t n) {
+  const Given& given = *LayOut(n);
   const Index& index = reader_.index();
   const auto [begin, size] = reader_.RangeOf(given.id);
   for (const Given::For& one : given.parts) {
@@ -298,15 +310,19 @@ void FarExchange::Pack(int64_t n, const std::byte* data) {
       const int64_t base = index.box_begin(piece.box);
       peer.RunsOf(index, piece)
           .ForEach(from - base, end - base, [&](int64_t at, int64_t, int64_t count) {
-            std::memcpy(to, data + (base + at - from), static_cast<size_t>(count));
+            std::memcpy(to, given.data + (base + at - from), static_cast<size_t>(count));
             to += count;
           });
     });
   }
 }
 
-FarExchange::RoundResult FarExchange::ExchangeRound(size_t round, bool stop) {
+FarExchange::RoundResult FarExchange::Round(size_t round, bool stop) {
   const int64_t chunk_bytes = reader_.index().chunk_bytes();
+  const int64_t first = round == 0 ? 0 : ends_[round - 1];
+  if (stop) {
+    for (int64_t n = first; n < ends_[round]; ++n) LayOut(n);
+  }
   // 1. What comes. Every rank also hears from every far peer whether it goes on.
   std::vector<Arrival> arrivals;
   int64_t buffered = 0;
@@ -348,7 +364,7 @@ FarExchange::RoundResult FarExchange::ExchangeRound(size_t round, bool stop) {
     receives.push_back({arrival.from, {arrival.data, static_cast<size_t>(arrival.part.size())}});
   }
   // 2. What goes. After a failure the sizes stay as agreed; the flag tells that it is nothing.
-  for (int64_t n = round == 0 ? 0 : ends_[round - 1]; n < ends_[round]; ++n) {
+  for (int64_t n = first; n < ends_[round]; ++n) {
     const Given& given = given_[static_cast<size_t>(n) % given_.size()];
     const int64_t begin = given.id.chunk * chunk_bytes;
     for (const Given::For& one : given.parts) {

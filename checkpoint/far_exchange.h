@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/page_memory.h"
 #include "checkpoint/peer_channel.h"
 #include "checkpoint/read_plan.h"
 #include "checkpoint/read_schedule.h"
@@ -23,7 +24,7 @@ namespace keel::checkpoint {
 class FarExchange {
  public:
   // All must outlive this. `given`: the chunks that each rank hands on, in order. `slots`: as many
-  // of them are under way at a time; chunk n is packed when chunk n - slots has had its round.
+  // of this rank's are kept at a time; chunk n is read when chunk n - slots has had its round.
   FarExchange(const StepReader& reader, const ReadPlan& plan, const ReadSchedule& schedule,
               const std::vector<std::vector<ChunkId>>& given, PeerChannel& channel, int64_t slots,
               std::chrono::milliseconds deadline);
@@ -33,26 +34,19 @@ class FarExchange {
   Status Begin(std::vector<bool> far);
   bool any() const { return any_; }
 
-  // Chunk number `n` of this rank's has been read to `data`, where it stays until its round is
-  // over. Thread-safe for different chunks; chunk n - slots has had its round.
-  void Pack(int64_t n, const std::byte* data);
+  // Where chunk number `n` of this rank's is read to, if there is any far peer.
+  std::byte* Memory(int64_t n) const;
+  // It has been read and verified. Thread-safe for different chunks.
+  void Pack(int64_t n);
   // How many of this rank's chunks the rounds up to this one hand on.
   int64_t EndOf(size_t round) const { return ends_[round]; }
   // Collective with the far peers that go on. With `stop` nothing that is handed on counts, and
-  // Pack need not have been called; `data_of(n)` is any memory of a chunk. What comes is copied to
-  // its place, unless a peer stops.
+  // Pack need not have been called. What comes is copied to its place, unless a peer stops.
   struct RoundResult {
     Status status;  // of the channel
     bool peer_stopped = false;
   };
-  template <typename DataOf>
-  RoundResult Round(size_t round, bool stop, const DataOf& data_of) {
-    if (stop) {
-      for (int64_t n = round == 0 ? 0 : ends_[round - 1]; n < ends_[round]; ++n)
-        LayOut(n, data_of(n));
-    }
-    return ExchangeRound(round, stop);
-  }
+  RoundResult Round(size_t round, bool stop);
   int64_t received() const { return received_; }
 
  private:
@@ -61,9 +55,8 @@ class FarExchange {
   struct Arrival;
 
   Status ParseNeeds(int peer, std::string_view text);
-  Given* LayOut(int64_t n, const std::byte* data);
+  Given* LayOut(int64_t n);
   bool SameNeeds(size_t a, size_t b, ChunkId id) const;
-  RoundResult ExchangeRound(size_t round, bool stop);
   void Place(const Arrival& arrival) const;
 
   const StepReader& reader_;
@@ -79,6 +72,7 @@ class FarExchange {
   std::vector<int64_t> ends_;              // by round
   std::vector<size_t> next_;               // by rank: its first chunk of the next round
   std::vector<Given> given_;               // by slot
+  PageMemory memory_;                      // of these
   std::unique_ptr<std::byte[]> incoming_;  // parts that do not fit their place as they come
   int64_t incoming_bytes_ = 0;
   int64_t received_ = 0;

@@ -22,7 +22,9 @@ Status ReadVerified(const StepReader& reader, const File& file, int id, int64_t 
     const ChunkId chunk{id, static_cast<int64_t>(head->size()) / reader.index().chunk_bytes()};
     const size_t at = head->size();
     head->resize(at + static_cast<size_t>(reader.RangeOf(chunk).second));
-    KEEL_RETURN_IF_ERROR(reader.ReadChunk(file, chunk, head->data() + at, &scratch, nullptr));
+    std::byte* const to = head->data() + at;
+    KEEL_RETURN_IF_ERROR(reader.ReadChunk(
+        file, chunk, &scratch, [to](int64_t begin) { return to + begin; }, nullptr));
   }
   return Status::Ok();
 }

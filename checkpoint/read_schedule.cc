@@ -13,7 +13,7 @@ namespace {
 // A rank that needs a chunk reads it itself up to this much more than its part of the work.
 constexpr double kSlack = 1.04;
 // What copying a chunk to its place takes, of reading and verifying it.
-constexpr double kCopy = 1.0 / 3;
+constexpr double kCopy = 1.0 / 4;
 // Because of what it copies a rank reads no less than this much of the mean below the others.
 constexpr double kMostForCopies = 0.24;
 

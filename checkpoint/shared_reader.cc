@@ -16,9 +16,11 @@ using std::chrono::steady_clock;
 
 // Announced to the disk ahead of being read.
 constexpr size_t kPrefetchChunks = 4;
-// Chunks that wait for peers, beside those that are being read: few, so that they stay in the
+// Blocks that wait for peers, beside those that are being read: few, so that they stay in the
 // caches.
-constexpr int64_t kSpareSlots = 1;
+constexpr int64_t kSpareSlots = 6;
+// What a rank says of peers' blocks when it wants no more.
+constexpr int64_t kAll = BlockRing::kMostBlocks;
 // The counters of peers can only be looked at, not waited for. Most waits are short: at first the
 // core is given to who wants it, then there are pauses between the looks.
 constexpr int kYields = 100;
@@ -60,7 +62,9 @@ SharedReader::SharedReader(const StepReader& reader, const ReadPlan& plan,
       options_(options),
       files_(reader),
       scratch_(static_cast<size_t>(std::max(1, options.threads))),
-      given_(static_cast<size_t>(channel.world())) {
+      given_(static_cast<size_t>(channel.world())),
+      block_bytes_(std::min(StepReader::kBlockBytes, reader.index().chunk_bytes())),
+      blocks_per_chunk_((reader.index().chunk_bytes() + block_bytes_ - 1) / block_bytes_) {
   for (const ReadShare& share : schedule.shares) {
     if (share.shared == 0 && share.reader != channel.rank()) continue;
     std::vector<ChunkId>& list =
@@ -121,57 +125,69 @@ SharedReadResult SharedReader::Run() {
 
 Status SharedReader::Begin(bool share) {
   const auto me = static_cast<size_t>(channel_.rank());
-  int64_t most = 0;
-  for (const std::vector<int32_t>& counts : schedule_.rounds)
-    most = std::max<int64_t>(most, counts[me]);
-  slots_ = std::min(static_cast<int64_t>(given_[me].size()),
-                    std::max(static_cast<int64_t>(scratch_.size()) + kSpareSlots, most + 1));
-  KEEL_ASSIGN_OR_RETURN(ring_, ChunkRing::Make(channel_, share, slots_,
-                                               reader_.index().chunk_bytes(), options_.deadline));
+  const auto workers = static_cast<int64_t>(scratch_.size());
+  const auto mine = static_cast<int64_t>(given_[me].size());
+  const int64_t slots = std::min(mine * blocks_per_chunk_, workers + kSpareSlots);
+  KEEL_ASSIGN_OR_RETURN(ring_,
+                        BlockRing::Make(channel_, share, slots, block_bytes_, options_.deadline));
   std::vector<bool> far(given_.size(), false);
   for (size_t p = 0; p < given_.size(); ++p) far[p] = p != me && !ring_->near(static_cast<int>(p));
-  far_.emplace(reader_, plan_, schedule_, given_, channel_, slots_, options_.deadline);
+  int64_t most = 0;  // in a round
+  for (const std::vector<int32_t>& counts : schedule_.rounds)
+    most = std::max<int64_t>(most, counts[me]);
+  kept_for_far_ = std::min(mine, std::max(workers, most) + 1);
+  far_.emplace(reader_, plan_, schedule_, given_, channel_, kept_for_far_, options_.deadline);
   KEEL_RETURN_IF_ERROR(far_->Begin(far));
-  // What is agreed with far peers is sent even after a failure, from whatever a slot holds.
-  if (far_->any()) KEEL_RETURN_IF_ERROR(ring_->PrepareAll());
   for (size_t p = 0; p < given_.size(); ++p) {
     if (p == me || far[p]) continue;
-    if (!given_[p].empty() && ring_->slots(static_cast<int>(p)) == 0) {
+    const int peer = static_cast<int>(p);
+    if (!given_[p].empty() && ring_->slots(peer) == 0) {
       return Status(StatusCode::kInternal,
                     fmt::format("rank {} shares no memory for what it is to read", p));
     }
-    Source& source = sources_.emplace_back();
-    source.peer = static_cast<int>(p);
-    for (size_t i = 0; i < given_[p].size(); ++i) {
-      const auto [begin, size] = reader_.RangeOf(given_[p][i]);
-      if (plan_.BytesIn(given_[p][i].file, begin, begin + size) > 0)
-        source.wanted.push_back(static_cast<int64_t>(i));
-    }
-    ring_->Take(source.peer, source.NeedsNoMore(0, given_[p].size()));
+    sources_.push_back(SourceFor(peer));
+    if (sources_.back().left == 0) ring_->Take(peer, kAll);
   }
   watched_ = looked_ = steady_clock::now();
   return Status::Ok();
+}
+
+SharedReader::Source SharedReader::SourceFor(int peer) const {
+  Source source;
+  source.peer = peer;
+  const std::vector<ChunkId>& theirs = given_[static_cast<size_t>(peer)];
+  source.wanted.assign(theirs.size() * static_cast<size_t>(blocks_per_chunk_), false);
+  for (size_t n = 0; n < theirs.size(); ++n) {
+    const auto [begin, size] = reader_.RangeOf(theirs[n]);
+    const size_t first = n * static_cast<size_t>(blocks_per_chunk_);
+    bool any = false;
+    for (int64_t at = 0; at < size; at += block_bytes_) {
+      const int64_t end = std::min(at + block_bytes_, size);
+      const bool wanted = plan_.BytesIn(theirs[n].file, begin + at, begin + end) > 0;
+      any = any || wanted;
+      // The last one says that the chunk is verified.
+      if (!wanted && !(any && end == size)) continue;
+      source.wanted[first + static_cast<size_t>(at / block_bytes_)] = true;
+      ++source.left;
+    }
+  }
+  return source;
 }
 
 void SharedReader::Rounds(std::vector<std::thread>* helpers) {
   for (size_t k = 0; k < schedule_.rounds.size(); ++k) {
     const int64_t end = far_->EndOf(k);
     std::unique_lock lock(mutex_);
-    const auto ready = [&] { return stop_ || published_ >= end; };
+    const auto ready = [&] { return stop_ || ready_ >= end; };
     if (!helpers->empty()) {
       changed_.wait(lock, ready);
     } else {
-      while (!ready()) {
-        lock.unlock();
-        (void)WorkOnce(0);
-        lock.lock();
-      }
+      while (!ready()) (void)WorkOnce(0, &lock);
     }
     const bool stop = stop_;
     lock.unlock();
     if (stop) Join(helpers);
-    FarExchange::RoundResult round =
-        far_->Round(k, stop, [this](int64_t n) { return ring_->slot(n); });
+    FarExchange::RoundResult round = far_->Round(k, stop);
     lock.lock();
     if (!round.status.ok()) Lose(std::move(round.status));
     if (stop || result_.peer_lost) return;
@@ -186,141 +202,220 @@ void SharedReader::Rounds(std::vector<std::thread>* helpers) {
 }
 
 void SharedReader::WorkLoop(size_t worker) {
-  {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return phase_ != Phase::kBegin; });
-    if (phase_ == Phase::kQuit) return;
-  }
-  std::chrono::microseconds pause = kShortestPause;
-  int yields = 0;
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return phase_ != Phase::kBegin; });
+  if (phase_ == Phase::kQuit) return;
+  Patience patience;
   for (;;) {
-    switch (WorkOnce(worker)) {
+    switch (WorkOnce(worker, &lock)) {
       case Work::kOver:
         return;
       case Work::kDone:
-        pause = kShortestPause;
-        yields = 0;
+        patience = Patience();
         break;
       case Work::kNone:
-        if (yields < kYields) {
-          ++yields;
-          std::this_thread::yield();
-          break;
-        }
-        std::unique_lock lock(mutex_);
-        WatchPeers();
-        if (!stop_) changed_.wait_for(lock, pause);
-        pause = std::min(pause + pause / 4, kLongestPause);
+        Wait(&patience, &lock);
         break;
     }
   }
 }
 
-SharedReader::Work SharedReader::WorkOnce(size_t worker) {
-  std::unique_lock lock(mutex_);
+SharedReader::Work SharedReader::WorkOnce(size_t worker, std::unique_lock<std::mutex>* lock) {
   if (stop_) return Work::kOver;
   ring_->Beat();
-  ChunkId at;
   try {
     // 1. What peers have read: they need the memory.
-    bool more = false;
-    for (size_t i = 0; i < sources_.size(); ++i) {
-      Source& source = sources_[(turn_ + i) % sources_.size()];
-      if (source.next == source.wanted.size()) continue;
-      more = true;
-      if (WaitsFor(source)) continue;
-      turn_ = (turn_ + i + 1) % sources_.size();
-      TakeChunk(&source, &lock);
-      return Work::kDone;
-    }
+    if (TakeBlock(lock)) return Work::kDone;
     // 2. What they wait for.
-    const std::vector<ChunkId>& mine = given_[static_cast<size_t>(channel_.rank())];
-    if (next_given_ < mine.size()) {
-      more = true;
-      if (ring_->Place(static_cast<int64_t>(next_given_), TakenByAll())) {
-        at = mine[next_given_];
-        ReadGiven(worker, &lock);
-        return Work::kDone;
-      }
+    const size_t given = given_[static_cast<size_t>(channel_.rank())].size();
+    if (next_given_ < given &&
+        (!far_->any() || static_cast<int64_t>(next_given_) < handed_far_ + kept_for_far_)) {
+      ReadGiven(worker, lock);
+      return Work::kDone;
     }
     // 3. What nobody else needs.
     if (next_local_ < local_.size()) {
-      at = local_[next_local_];
-      ReadLocal(worker, &lock);
+      ReadLocal(worker, lock);
       return Work::kDone;
     }
+    const bool more =
+        next_given_ < given ||
+        std::any_of(sources_.begin(), sources_.end(), [](const Source& s) { return s.left > 0; });
     return more ? Work::kNone : Work::kOver;
   } catch (const std::exception& e) {
-    if (!lock.owns_lock()) lock.lock();
-    Fail(at, Status(StatusCode::kInternal, e.what()));
+    if (!lock->owns_lock()) lock->lock();
+    Fail({}, Status(StatusCode::kInternal, e.what()));
     return Work::kOver;
   }
 }
 
-int64_t SharedReader::TakenByAll() const {
-  int64_t taken = far_->any() ? handed_far_ : published_;
-  for (const Source& source : sources_) taken = std::min(taken, ring_->TakenBy(source.peer));
-  return taken;
+void SharedReader::Wait(Patience* patience, std::unique_lock<std::mutex>* lock) {
+  if (patience->yields < kYields) {
+    ++patience->yields;
+    lock->unlock();
+    std::this_thread::yield();
+    lock->lock();
+    return;
+  }
+  WatchPeers();
+  patience->pause =
+      std::clamp(patience->pause + patience->pause / 4, kShortestPause, kLongestPause);
+  if (!stop_) changed_.wait_for(*lock, patience->pause);
 }
 
-// Whether the next chunk that is wanted of it is not there yet.
+// Whether what is wanted of it is not there yet.
 bool SharedReader::WaitsFor(const Source& source) const {
-  return source.next < source.wanted.size() &&
-         ring_->Published(source.peer) <= source.wanted[source.next];
+  return source.left > 0 && ring_->Published(source.peer) <= source.next;
 }
 
-void SharedReader::TakeChunk(Source* source, std::unique_lock<std::mutex>* lock) {
-  const size_t number = source->next++;
-  const int64_t chunk = source->wanted[number];
-  const std::vector<ChunkId>& theirs = given_[static_cast<size_t>(source->peer)];
-  const ChunkId id = theirs[static_cast<size_t>(chunk)];
+// One that is wanted, if any is there.
+bool SharedReader::TakeBlock(std::unique_lock<std::mutex>* lock) {
+  for (size_t i = 0; i < sources_.size() && !stop_; ++i) {
+    const size_t at = (turn_ + i) % sources_.size();
+    Source& source = sources_[at];
+    const auto blocks = static_cast<int64_t>(source.wanted.size());
+    while (source.left > 0 && ring_->Published(source.peer) > source.next) {
+      const int64_t entry = source.next++;
+      const BlockRing::Entry block = ring_->EntryOf(source.peer, entry);
+      if (entry >= blocks || block.block >= blocks) {
+        Fail({}, Status(StatusCode::kInternal,
+                        fmt::format("rank {} handed on what it was not to read", source.peer)));
+        return false;
+      }
+      if (!source.wanted[static_cast<size_t>(block.block)]) {
+        Skip(&source, entry);
+        continue;
+      }
+      turn_ = (at + 1) % sources_.size();
+      CopyBlock(&source, entry, block, lock);
+      return true;
+    }
+  }
+  return false;
+}
+
+void SharedReader::CopyBlock(Source* source, int64_t entry, const BlockRing::Entry& block,
+                             std::unique_lock<std::mutex>* lock) {
+  source->wanted[static_cast<size_t>(block.block)] = false;
+  --source->left;
+  ++source->copying;
   lock->unlock();
-  const auto [begin, size] = reader_.RangeOf(id);
-  plan_.Scatter(id.file, begin,
-                ring_->slot_of(source->peer, chunk).first(static_cast<size_t>(size)));
+  const std::vector<ChunkId>& theirs = given_[static_cast<size_t>(source->peer)];
+  const ChunkId id = theirs[static_cast<size_t>(block.block / blocks_per_chunk_)];
+  const auto [chunk, bytes_of_chunk] = reader_.RangeOf(id);
+  const int64_t at = block.block % blocks_per_chunk_ * block_bytes_;
+  const int64_t begin = chunk + at;
+  const int64_t size = std::min(block_bytes_, bytes_of_chunk - at);
+  plan_.Scatter(id.file, begin, block.bytes.first(static_cast<size_t>(size)));
   const int64_t bytes = plan_.BytesIn(id.file, begin, begin + size);
   lock->lock();
+  --source->copying;
   result_.stats.received += bytes;
-  const int64_t taken = source->taken.Add(static_cast<int64_t>(number));
-  ring_->Take(source->peer, source->NeedsNoMore(static_cast<size_t>(taken), theirs.size()));
+  Skip(source, entry);
+}
+
+// An entry is of no use any more, and after the last that is wanted no other is either.
+void SharedReader::Skip(Source* source, int64_t entry) {
+  const int64_t taken = source->taken.Add(entry);
+  ring_->Take(source->peer, source->left == 0 && source->copying == 0 ? kAll : taken);
+}
+
+void SharedReader::TakeBlocks() {
+  std::unique_lock lock(mutex_);
+  ring_->Beat();
+  while (!stop_ && TakeBlock(&lock)) {
+  }
+}
+
+// Null once the work has stopped. Peers may wait for this rank to take their blocks before they
+// take any of it.
+Result<std::byte*> SharedReader::AcquireSlot() {
+  std::unique_lock lock(mutex_);
+  Patience patience;
+  ++slot_waiters_;
+  Result<std::byte*> slot = nullptr;
+  while (!stop_) {
+    ring_->Beat();
+    slot = ring_->Acquire();
+    if (!slot.ok() || *slot != nullptr) break;
+    if (TakeBlock(&lock)) {
+      patience = Patience();
+    } else {
+      Wait(&patience, &lock);
+    }
+  }
+  --slot_waiters_;
+  return slot;
 }
 
 void SharedReader::ReadGiven(size_t worker, std::unique_lock<std::mutex>* lock) {
-  const std::vector<ChunkId>& mine = given_[static_cast<size_t>(channel_.rank())];
   const size_t number = next_given_++;
-  const ChunkId id = mine[number];
+  const ChunkId id = given_[static_cast<size_t>(channel_.rank())][number];
   const auto chunk = static_cast<int64_t>(number);
   lock->unlock();
-  std::byte* const slot = ring_->slot(chunk);
-  const int64_t size = reader_.RangeOf(id).second;
-  const auto read = [&]() -> Status {
-    KEEL_ASSIGN_OR_RETURN(const auto file, files_.Get(id.file));
-    if (const ChunkId* later = Ahead(mine, number)) reader_.Prefetch(*file, id, *later);
-    return reader_.ReadChunk(
-        *file, id, slot, &scratch_[worker],
-        [&](int64_t at, std::span<const std::byte> block) { plan_.Scatter(id.file, at, block); });
-  };
-  Status status = ring_->Prepare(chunk);
-  if (status.ok()) {
-    status = read();
-    if (status.ok() && far_->any()) far_->Pack(chunk, slot);
-    // To far peers the agreed bytes travel even after a failure: not those that are not proven.
-    if (!status.ok()) std::memset(slot, 0, static_cast<size_t>(size));
-  }
+  Status status = ReadGivenChunk(worker, chunk);
   lock->lock();
   if (!status.ok()) return Fail(id, std::move(status));
-  result_.stats.bytes += size;
-  // A chunk is published when it and all before it are verified.
-  published_ = read_.Add(chunk);
-  ring_->Publish(published_);
+  result_.stats.bytes += reader_.RangeOf(id).second;
+  ready_ = verified_.Add(chunk);
   if (far_->any()) changed_.notify_all();
+}
+
+// To the end even when the work stops: of several failures the first in file order is reported.
+Status SharedReader::ReadGivenChunk(size_t worker, int64_t number) {
+  const std::vector<ChunkId>& mine = given_[static_cast<size_t>(channel_.rank())];
+  const ChunkId id = mine[static_cast<size_t>(number)];
+  const auto [begin, size] = reader_.RangeOf(id);
+  const int64_t last = (size - 1) / block_bytes_;
+  KEEL_ASSIGN_OR_RETURN(const auto file, files_.Get(id.file));
+  if (const ChunkId* later = Ahead(mine, static_cast<size_t>(number)))
+    reader_.Prefetch(*file, id, *later);
+  std::byte* const kept = far_->any() ? far_->Memory(number) : nullptr;
+  const bool near = !sources_.empty();
+  std::byte* slot = nullptr;
+  const auto place = [&](int64_t at) -> Result<std::byte*> {
+    if (kept != nullptr) return kept + at;
+    if (near) {
+      KEEL_ASSIGN_OR_RETURN(slot, AcquireSlot());
+    }
+    return slot;
+  };
+  const auto hand_on = [&](int64_t block) {
+    if (slot == nullptr) return;
+    const std::lock_guard lock(mutex_);
+    ring_->Publish(slot, number * blocks_per_chunk_ + block);
+  };
+  const auto sink = [&, from = begin](int64_t at, std::span<const std::byte> bytes) -> Status {
+    plan_.Scatter(id.file, from + at, bytes);
+    if (!near) return Status::Ok();
+    if (kept != nullptr) {
+      KEEL_ASSIGN_OR_RETURN(slot, AcquireSlot());
+      if (slot != nullptr) std::memcpy(slot, bytes.data(), bytes.size());
+    }
+    if (at / block_bytes_ != last) hand_on(at / block_bytes_);
+    TakeBlocks();
+    return Status::Ok();
+  };
+  Status status = reader_.ReadChunk(*file, id, &scratch_[worker], place, sink);
+  // The last block follows when the digest has been compared: who has all of a chunk has a verified
+  // one.
+  if (status.ok()) hand_on(last);
+  if (kept == nullptr) return status;
+  // To far peers the agreed bytes travel even after a failure: not those that are not proven.
+  if (status.ok()) {
+    far_->Pack(number);
+  } else {
+    std::memset(kept, 0, static_cast<size_t>(size));
+  }
+  return status;
 }
 
 void SharedReader::ReadLocal(size_t worker, std::unique_lock<std::mutex>* lock) {
   const size_t number = next_local_++;
   const ChunkId id = local_[number];
   lock->unlock();
-  Status status = reader_.ReadChunkTo(plan_, &files_, id, Ahead(local_, number), &scratch_[worker]);
+  Status status = reader_.ReadChunkTo(plan_, &files_, id, Ahead(local_, number), &scratch_[worker],
+                                      [this] { TakeBlocks(); });
   lock->lock();
   if (!status.ok()) return Fail(id, std::move(status));
   result_.stats.bytes += reader_.RangeOf(id).second;
@@ -351,10 +446,8 @@ void SharedReader::WatchPeers() {
     result_.peer_stopped = true;
     return StopAll();
   }
-  const bool more = next_given_ < given_[static_cast<size_t>(channel_.rank())].size();
   for (Source& source : sources_) {
-    const bool holds_slot =
-        more && ring_->TakenBy(source.peer) <= static_cast<int64_t>(next_given_) - slots_;
+    const bool holds_slot = slot_waiters_ > 0 && ring_->TakenBy(source.peer) < ring_->published();
     const uint64_t beats = ring_->BeatOf(source.peer);
     const bool silent = (holds_slot || WaitsFor(source)) && beats == source.beats;
     source.beats = beats;

@@ -1,8 +1,10 @@
 // SharedReader: a checkpoint is read once by all ranks together, and each gets what it needs.
 //
 // A rank reads the chunks that the schedule gives it, verifies them, keeps its own part and hands
-// on the rest: near peers copy theirs out of its memory (chunk_ring.h), far ones get theirs over
-// the channel (far_exchange.h). One per load and rank.
+// on the rest. Near peers copy theirs out of its memory, block by block while a chunk is read; the
+// last block of it is handed on when it is verified, and is waited for by all who need any of it,
+// so that nobody ends with a chunk that was not (block_ring.h). Far peers get theirs over the
+// channel, by verified chunks (far_exchange.h). One per load and rank.
 #pragma once
 
 #include <chrono>
@@ -16,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-#include "checkpoint/chunk_ring.h"
+#include "checkpoint/block_ring.h"
 #include "checkpoint/far_exchange.h"
 #include "checkpoint/peer_channel.h"
 #include "checkpoint/read_plan.h"
@@ -65,29 +67,44 @@ class SharedReader {
   // A near peer, and what this rank takes from it.
   struct Source {
     int peer = 0;
-    std::vector<int64_t> wanted;  // of the peer's chunks, by number
-    size_t next = 0;              // of these
-    Prefix taken;
-    // How many of the peer's `all` chunks are of no use here once `done` of the wanted are there.
-    int64_t NeedsNoMore(size_t done, size_t all) const {
-      return done < wanted.size() ? wanted[done] : static_cast<int64_t>(all);
-    }
+    // Of the peer's blocks those that are not taken yet. Chunk number n of a rank's given ones has
+    // the numbers from n * blocks_per_chunk_ on.
+    std::vector<bool> wanted;
+    int64_t left = 0;  // of these
+    int64_t next = 0;  // of its entries
+    int copying = 0;   // blocks that threads are at
+    Prefix taken;      // of its entries
     // For whether it lives.
     uint64_t beats = 0;
     std::chrono::nanoseconds silent{0};
   };
+  // How a thread waits for what it can only look at.
+  struct Patience {
+    int yields = 0;
+    std::chrono::microseconds pause{0};
+  };
   enum class Work { kDone, kNone, kOver };
 
   Status Begin(bool share);
+  Source SourceFor(int peer) const;
   void Rounds(std::vector<std::thread>* helpers);
   void WorkLoop(size_t worker);
-  Work WorkOnce(size_t worker);
+  Work WorkOnce(size_t worker, std::unique_lock<std::mutex>* lock);
+
   // With the lock, which they give up while they are at it.
-  void TakeChunk(Source* source, std::unique_lock<std::mutex>* lock);
+  bool TakeBlock(std::unique_lock<std::mutex>* lock);
+  void CopyBlock(Source* source, int64_t entry, const BlockRing::Entry& block,
+                 std::unique_lock<std::mutex>* lock);
   void ReadGiven(size_t worker, std::unique_lock<std::mutex>* lock);
   void ReadLocal(size_t worker, std::unique_lock<std::mutex>* lock);
+  void Wait(Patience* patience, std::unique_lock<std::mutex>* lock);
+  // Without it.
+  Status ReadGivenChunk(size_t worker, int64_t number);
+  Result<std::byte*> AcquireSlot();
+  void TakeBlocks();
+
   // With the lock.
-  int64_t TakenByAll() const;  // how many of this rank's chunks nobody needs any more
+  void Skip(Source* source, int64_t entry);
   bool WaitsFor(const Source& source) const;
   void WatchPeers();
   void Fail(ChunkId id, Status status);
@@ -103,9 +120,11 @@ class SharedReader {
   std::vector<StepReader::Scratch> scratch_;  // by worker
   std::vector<ChunkId> local_;                // that this rank reads for itself alone
   std::vector<std::vector<ChunkId>> given_;   // by rank: what it hands on, in order
-  int64_t slots_ = 0;                         // for those of this rank
+  int64_t kept_for_far_ = 0;                  // chunks of this rank's at a time
+  const int64_t block_bytes_;
+  const int64_t blocks_per_chunk_;
   std::optional<FarExchange> far_;
-  std::unique_ptr<ChunkRing> ring_;
+  std::unique_ptr<BlockRing> ring_;
 
   std::mutex mutex_;  // of all below
   std::condition_variable changed_;
@@ -113,9 +132,10 @@ class SharedReader {
   std::vector<Source> sources_;
   size_t turn_ = 0;  // of the sources
   size_t next_given_ = 0, next_local_ = 0;
-  Prefix read_;
-  int64_t published_ = 0;
-  int64_t handed_far_ = 0;  // of this rank's chunks: those whose round is over
+  Prefix verified_;
+  int64_t ready_ = 0;       // of this rank's chunks: the first that are verified, all of them
+  int64_t handed_far_ = 0;  // those whose round is over
+  int slot_waiters_ = 0;    // threads
   std::chrono::steady_clock::time_point watched_, looked_;
   bool stop_ = false;
   ChunkId failed_at_;

@@ -27,9 +27,6 @@ Status Unread(const Status& status, std::string message) {
 
 constexpr size_t kMostOpenFiles = 32;
 
-// A chunk is read and digested in blocks that stay in a core's own cache.
-constexpr int64_t kBlockBytes = int64_t{256} << 10;
-
 // Chunks that are announced to the disk ahead of being read: a single reader without them gets a
 // third of a disk's rate.
 constexpr int64_t kPrefetchChunks = 4;
@@ -177,27 +174,14 @@ std::string StepReader::DescribeChunk(ChunkId id) const {
                      begin + size, manifest_.step, HeldIn(id.file, begin, begin + size));
 }
 
-Status StepReader::ReadChunk(
-    const File& file, ChunkId id, std::byte* whole, Scratch* scratch,
-    const std::function<void(int64_t, std::span<const std::byte>)>& sink) const {
+Status StepReader::ReadChunk(const File& file, ChunkId id, Scratch* scratch,
+                             const BlockPlace& place, const BlockSink& sink) const {
   const auto [begin, size] = RangeOf(id);
-  if (whole == nullptr && scratch->block.empty())
-    scratch->block.resize(static_cast<size_t>(kBlockBytes));
   for (int64_t at = 0; at < size; at += kBlockBytes) {
-    const auto bytes = static_cast<size_t>(std::min(kBlockBytes, size - at));
-    const std::span<std::byte> block(whole != nullptr ? whole + at : scratch->block.data(), bytes);
-    const Result<int64_t> read = file.ReadAt(begin + at, block);
-    if (!read.ok() || *read != static_cast<int64_t>(bytes)) {
-      (void)scratch->hasher.Finish();
-      if (!read.ok()) {
-        return Unread(read.status(),
-                      fmt::format("{}: {}", DescribeChunk(id), read.status().message()));
-      }
-      return Damaged(
-          fmt::format("{}: the file ends after {} bytes of it", DescribeChunk(id), at + *read));
-    }
-    scratch->hasher.Update(block);
-    if (sink) sink(begin + at, block);
+    const Status status = ReadBlock(file, id, at, scratch, place, sink);
+    if (status.ok()) continue;
+    (void)scratch->hasher.Finish();
+    return status;
   }
   const Digest128 actual = scratch->hasher.Finish();
   const Digest128 expected = index_.chunk(index_.file(id.file), id.chunk);
@@ -206,12 +190,41 @@ Status StepReader::ReadChunk(
                              expected.ToHex()));
 }
 
+Status StepReader::ReadBlock(const File& file, ChunkId id, int64_t at, Scratch* scratch,
+                             const BlockPlace& place, const BlockSink& sink) const {
+  const auto [begin, size] = RangeOf(id);
+  const int64_t bytes = std::min(kBlockBytes, size - at);
+  std::byte* memory = nullptr;
+  if (place) {
+    KEEL_ASSIGN_OR_RETURN(memory, place(at));
+  }
+  if (memory == nullptr) {
+    if (scratch->block.empty()) scratch->block.resize(static_cast<size_t>(kBlockBytes));
+    memory = scratch->block.data();
+  }
+  const std::span<std::byte> block(memory, static_cast<size_t>(bytes));
+  const Result<int64_t> read = file.ReadAt(begin + at, block);
+  if (!read.ok()) {
+    return Unread(read.status(), fmt::format("{}: {}", DescribeChunk(id), read.status().message()));
+  }
+  if (*read != bytes) {
+    return Damaged(
+        fmt::format("{}: the file ends after {} bytes of it", DescribeChunk(id), at + *read));
+  }
+  scratch->hasher.Update(block);
+  return sink ? sink(at, block) : Status::Ok();
+}
+
 Status StepReader::ReadChunkTo(const ReadPlan& plan, OpenFiles* files, ChunkId id,
-                               const ChunkId* later, Scratch* scratch) const {
+                               const ChunkId* later, Scratch* scratch,
+                               const std::function<void()>& between) const {
   KEEL_ASSIGN_OR_RETURN(const auto file, files->Get(id.file));
   if (later != nullptr) Prefetch(*file, id, *later);
-  return ReadChunk(*file, id, nullptr, scratch, [&](int64_t at, std::span<const std::byte> block) {
-    plan.Scatter(id.file, at, block);
+  const int64_t begin = RangeOf(id).first;
+  return ReadChunk(*file, id, scratch, nullptr, [&](int64_t at, std::span<const std::byte> block) {
+    plan.Scatter(id.file, begin + at, block);
+    if (between) between();
+    return Status::Ok();
   });
 }
 
@@ -291,7 +304,7 @@ Result<std::vector<StepReader::Damage>> StepReader::VerifyFiles(std::span<const 
     KEEL_ASSIGN_OR_RETURN(const auto file, open.Get(id.file));
     if (i + kPrefetchChunks < count)
       Prefetch(*file, id, work[static_cast<size_t>(i + kPrefetchChunks)]);
-    Status status = ReadChunk(*file, id, nullptr, &scratch[static_cast<size_t>(worker)], nullptr);
+    Status status = ReadChunk(*file, id, &scratch[static_cast<size_t>(worker)], nullptr, nullptr);
     if (status.code() == StatusCode::kDataLoss) {
       report(id.file, id.chunk, status.message());
       return Status::Ok();
@@ -319,7 +332,8 @@ Status StepReader::StreamFile(std::string_view path,
   std::vector<std::byte> buffer(
       static_cast<size_t>(std::min(index_.chunk_bytes(), index_.file(id).size)));
   for (int64_t chunk = 0; chunk < index_.file(id).chunk_count; ++chunk) {
-    KEEL_RETURN_IF_ERROR(ReadChunk(*file, {id, chunk}, buffer.data(), &scratch, nullptr));
+    KEEL_RETURN_IF_ERROR(ReadChunk(
+        *file, {id, chunk}, &scratch, [&](int64_t at) { return buffer.data() + at; }, nullptr));
     KEEL_RETURN_IF_ERROR(
         sink(std::span(buffer).first(static_cast<size_t>(RangeOf({id, chunk}).second))));
   }

@@ -96,15 +96,22 @@ class StepReader {
     std::vector<std::byte> block;
     Hasher128 hasher;
   };
-  // Reads a chunk and compares its digest. With `whole`, a place for all of it, it is read to
-  // there; otherwise into one hot block. sink(offset in the file, bytes), if there is one, sees
-  // each block before the digest is known.
-  Status ReadChunk(const File& file, ChunkId id, std::byte* whole, Scratch* scratch,
-                   const std::function<void(int64_t, std::span<const std::byte>)>& sink) const;
+  // A chunk is read and digested in blocks that stay in a core's own cache; the last of a chunk may
+  // be shorter.
+  static constexpr int64_t kBlockBytes = int64_t{256} << 10;
+  // Where the block that begins at `at` of the chunk is read to; null: to the scratch block.
+  using BlockPlace = std::function<Result<std::byte*>(int64_t at)>;
+  // Sees each block before the digest is known; `at` counts from the start of the chunk.
+  using BlockSink = std::function<Status(int64_t at, std::span<const std::byte> block)>;
+  // Reads a chunk and compares its digest. Without `place` all goes to the scratch block. A failure
+  // of either ends it.
+  Status ReadChunk(const File& file, ChunkId id, Scratch* scratch, const BlockPlace& place,
+                   const BlockSink& sink) const;
   // Reads a chunk, and copies what `plan` wants of it. `later`: announced to the disk, if any.
+  // `between` is called after each block.
   class OpenFiles;
   Status ReadChunkTo(const ReadPlan& plan, OpenFiles* files, ChunkId id, const ChunkId* later,
-                     Scratch* scratch) const;
+                     Scratch* scratch, const std::function<void()>& between = nullptr) const;
   // Files of the checkpoint that are open, a few dozen at most. Thread-safe.
   class OpenFiles {
    public:
@@ -126,6 +133,8 @@ class StepReader {
       : fs_(&fs), directory_(std::move(directory)) {}
   std::string HeldIn(int file_id, int64_t begin, int64_t end) const;
   Status CheckFile(const ManifestFile& file) const;
+  Status ReadBlock(const File& file, ChunkId id, int64_t at, Scratch* scratch,
+                   const BlockPlace& place, const BlockSink& sink) const;
   std::string DescribeChunk(ChunkId id) const;
 
   const FileSystem* fs_;

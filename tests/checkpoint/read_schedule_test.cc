@@ -184,9 +184,9 @@ TEST(ReadSchedule, WhoHasMoreToCopyReadsLess) {
     reads[static_cast<size_t>(share.reader)] += share.count;
   EXPECT_EQ(reads[0] + reads[1], 240);
   EXPECT_GT(reads[0], reads[1] + 10);
-  // A copied chunk is a third of one that is read and verified.
-  const double first = static_cast<double>(reads[0]) + 60.0 / 3;
-  const double second = static_cast<double>(reads[1]) + 180.0 / 3;
+  // A copied chunk is a quarter of one that is read and verified.
+  const double first = static_cast<double>(reads[0]) + 60.0 / 4;
+  const double second = static_cast<double>(reads[1]) + 180.0 / 4;
   EXPECT_LT(std::max(first, second), 1.08 * (first + second) / 2);
 }
 

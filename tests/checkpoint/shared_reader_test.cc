@@ -45,7 +45,10 @@ constexpr std::byte kDamage{0xee};
 class Ranks : public ::testing::Test {
  protected:
   static constexpr int kWorld = 3;
-  Ranks() : cut_({kWorld}, 1, ModelSize::kTiny), state_{MakeState({weight_}, 3), {}} {
+  explicit Ranks(const Dims& shape = {512, 256}, const CheckpointOptions& options = SmallOptions())
+      : weight_{"model.w", DType::kF32, shape},
+        cut_({kWorld}, 1, ModelSize::kTiny),
+        state_{MakeState({weight_}, 3), {}} {
     for (int r = 0; r < kWorld; ++r) {
       const auto i = static_cast<size_t>(r);
       cut_.model[i] = RankPart();
@@ -53,7 +56,7 @@ class Ranks : public ::testing::Test {
       cut_.optimizer[i] = RankPart();
     }
     cut_.Fill(state_);
-    ThrowIfError(SaveOn(disk_, cut_, 10, SmallOptions(),
+    ThrowIfError(SaveOn(disk_, cut_, 10, options,
                         [](SaveRequest& request) { request.contents.optimizer = false; }));
     cut_.Clear(0x11);
     void* shared = ::mmap(nullptr, sizeof(Outcome) * kWorld, PROT_READ | PROT_WRITE,
@@ -64,7 +67,7 @@ class Ranks : public ::testing::Test {
   ~Ranks() override { ::munmap(outcomes_, sizeof(Outcome) * kWorld); }
 
   struct Setup {
-    bool share_memory = true;
+    int near = kWorld;  // so many ranks share memory
     milliseconds deadline{60'000};
     // In the rank's own process.
     std::function<void(int rank, ViewFileSystem&)> prepare = [](int, ViewFileSystem&) {};
@@ -103,19 +106,26 @@ class Ranks : public ::testing::Test {
     SocketChannel channel(*pairs, rank);
     ViewFileSystem view(disk_);
     const StepReader reader = ValueOrThrow(StepReader::Open(view, "global_step_10"));
-    const ReadRequest request{"actor/model", &cut_.model[static_cast<size_t>(rank)].table, {}};
-    const ReadPlan plan = ValueOrThrow(ReadPlan::Make(reader.index(), std::span(&request, 1)));
-    const std::vector<std::vector<ChunkNeed>> needs(kWorld, NeedsOf(plan, reader.index()));
+    const RankPart& part = cut_.model[static_cast<size_t>(rank)];
+    std::vector<ReadPlan> plans;
+    std::vector<std::vector<ChunkNeed>> needs;
+    for (const RankPart& one : cut_.model) {
+      const ReadRequest request{"actor/model", &one.table, {}};
+      plans.push_back(ValueOrThrow(ReadPlan::Make(reader.index(), std::span(&request, 1))));
+      needs.push_back(NeedsOf(plans.back(), reader.index()));
+    }
+    const ReadPlan& plan = plans[static_cast<size_t>(rank)];
     std::vector<int> files;
     for (int f = 0; f < reader.index().files(); ++f) {
       if (reader.index().file(f).path.ends_with(".safetensors")) files.push_back(f);
     }
+    const int64_t round = 4 * reader.index().chunk_bytes();
     const ReadSchedule schedule =
-        MakeReadSchedule(reader.index(), files, needs, true, {16'384, 16'384});
+        MakeReadSchedule(reader.index(), files, needs, true, {round, round});
     setup.prepare(rank, view);
     SharedReader shared(
         reader, plan, schedule, channel,
-        {.threads = 1 + rank % 2, .share_memory = setup.share_memory, .deadline = setup.deadline});
+        {.threads = 1 + rank % 2, .share_memory = rank < setup.near, .deadline = setup.deadline});
     const Stopwatch watch;
     const SharedReadResult result = shared.Run();
     Outcome& outcome = outcomes_[rank];
@@ -125,13 +135,14 @@ class Ranks : public ::testing::Test {
     outcome.peer_stopped = result.peer_stopped;
     outcome.bytes = result.stats.bytes;
     outcome.received = result.stats.received;
-    const std::string difference =
-        cut_.model[static_cast<size_t>(rank)].FirstDifference(state_.model);
+    const std::string difference = part.FirstDifference(state_.model);
     std::snprintf(outcome.difference, sizeof outcome.difference, "%s", difference.c_str());
-    const std::vector<std::byte>& memory = *cut_.model[static_cast<size_t>(rank)].memory[0];
+    const std::vector<std::byte>& memory = *part.memory[0];
     outcome.holds_damage = std::search_n(memory.begin(), memory.end(), 64, kDamage) != memory.end();
     outcome.told = true;
   }
+
+  void ReadEachByteOnceOverBothWays();
 
   int64_t FileBytes() const {
     int64_t bytes = 0;
@@ -150,19 +161,37 @@ class Ranks : public ::testing::Test {
     };
   }
 
-  const TensorInfo weight_{"model.w", DType::kF32, Dims{512, 256}};
+  const TensorInfo weight_;
   Cut cut_;
   TrainingState state_;
   SimFileSystem disk_;
   Outcome* outcomes_ = nullptr;
 };
 
-TEST_F(Ranks, AsProcessesReadEachByteOnceOverBothWays) {
-  for (const bool share_memory : {true, false}) {
-    SCOPED_TRACE(share_memory ? "shared memory" : "channel");
+// Chunks of four blocks, and a shorter one at the end.
+class RanksWithLargeChunks : public Ranks {
+ protected:
+  static constexpr int kBlocks = 4;
+  RanksWithLargeChunks() : Ranks({2500, 1024}, Options()) {}
+  static CheckpointOptions Options() {
+    CheckpointOptions options = SmallOptions();
+    options.chunk_bytes = kBlocks * StepReader::kBlockBytes;
+    return options;
+  }
+};
+
+TEST_F(Ranks, AsProcessesReadEachByteOnceOverBothWays) { ReadEachByteOnceOverBothWays(); }
+
+TEST_F(RanksWithLargeChunks, AsProcessesReadEachByteOnceOverBothWays) {
+  ReadEachByteOnceOverBothWays();
+}
+
+void Ranks::ReadEachByteOnceOverBothWays() {
+  for (const int near : {kWorld, 2, 0}) {
+    SCOPED_TRACE(::testing::Message() << near << " ranks share memory");
     for (int r = 0; r < kWorld; ++r) outcomes_[r] = Outcome();
     Setup setup;
-    setup.share_memory = share_memory;
+    setup.near = near;
     Run(setup);
     int64_t bytes = 0;
     for (int r = 0; r < kWorld; ++r) {
@@ -180,14 +209,14 @@ TEST_F(Ranks, AsProcessesReadEachByteOnceOverBothWays) {
 
 // Long before the deadline, by name, in any of its chunks.
 TEST_F(Ranks, AProcessThatDiesInTheMiddleIsNamedAtOnce) {
-  for (const bool share_memory : {true, false}) {
+  for (const int near : {kWorld, 2, 0}) {
     for (int victim = 0; victim < kWorld; ++victim) {
       for (const int read : {1, 2, 10, 25}) {
-        SCOPED_TRACE(::testing::Message() << "rank " << victim << " at read " << read
-                                          << (share_memory ? ", memory" : ", channel"));
+        SCOPED_TRACE(::testing::Message() << "rank " << victim << " at read " << read << ", "
+                                          << near << " ranks share memory");
         for (int r = 0; r < kWorld; ++r) outcomes_[r] = Outcome();
         Setup setup;
-        setup.share_memory = share_memory;
+        setup.near = near;
         setup.prepare = [&](int rank, ViewFileSystem& view) {
           if (rank != victim) return;
           view.SetChange(AtRead(read, [](std::span<std::byte>) { ::raise(SIGKILL); }));
@@ -204,7 +233,7 @@ TEST_F(Ranks, AProcessThatDiesInTheMiddleIsNamedAtOnce) {
           named += status.find("for rank " + std::to_string(victim)) != std::string::npos ? 1 : 0;
         }
         // Over the channel one may see the other's end first, who has seen the victim's.
-        EXPECT_GE(named, share_memory ? kWorld - 1 : 1);
+        EXPECT_GE(named, near == kWorld ? kWorld - 1 : 1);
       }
     }
   }
@@ -233,12 +262,12 @@ TEST_F(Ranks, AProcessThatStandsStillIsNamedAfterTheDeadline) {
 // What a rank reads is damaged after others have taken earlier chunks of it: they stop, and none
 // has taken bytes of the damaged chunk.
 TEST_F(Ranks, NothingIsTakenOfADamagedChunk) {
-  for (const bool share_memory : {true, false}) {
-    SCOPED_TRACE(share_memory ? "shared memory" : "channel");
+  for (const int near : {kWorld, 2, 0}) {
+    SCOPED_TRACE(::testing::Message() << near << " ranks share memory");
     for (int r = 0; r < kWorld; ++r) outcomes_[r] = Outcome();
     const int reader = 2;
     Setup setup;
-    setup.share_memory = share_memory;
+    setup.near = near;
     setup.prepare = [&](int rank, ViewFileSystem& view) {
       if (rank != reader) return;
       view.SetChange(AtRead(
@@ -259,6 +288,67 @@ TEST_F(Ranks, NothingIsTakenOfADamagedChunk) {
       EXPECT_TRUE(outcome.peer_stopped);
       EXPECT_FALSE(outcome.peer_lost);
     }
+  }
+}
+
+// Blocks of a chunk are handed on while it is read, but not the last one: whoever needs the chunk
+// is not done, and stops.
+TEST_F(RanksWithLargeChunks, NobodyEndsWithADamagedChunk) {
+  for (const int near : {kWorld, 2, 0}) {
+    for (const int block : {1, kBlocks - 1, kBlocks}) {
+      SCOPED_TRACE(::testing::Message()
+                   << "block " << block << ", " << near << " ranks share memory");
+      for (int r = 0; r < kWorld; ++r) outcomes_[r] = Outcome();
+      const int reader = 0;  // with one thread, which reads block after block
+      Setup setup;
+      setup.near = near;
+      setup.prepare = [&](int rank, ViewFileSystem& view) {
+        if (rank != reader) return;
+        view.SetChange(AtRead(block, [](std::span<std::byte> bytes) {
+          std::fill(bytes.begin(), bytes.end(), kDamage);
+        }));
+      };
+      Run(setup);
+      for (int r = 0; r < kWorld; ++r) {
+        const Outcome& outcome = outcomes_[r];
+        ASSERT_TRUE(outcome.told);
+        EXPECT_FALSE(outcome.peer_lost);
+        if (r == reader) {
+          EXPECT_THAT(std::string(outcome.status), HasSubstr("XXH3-128"));
+          continue;
+        }
+        EXPECT_STREQ(outcome.status, "ok");
+        EXPECT_TRUE(outcome.peer_stopped);
+        EXPECT_TRUE(!outcome.holds_damage || (reader < near && r < near && block < kBlocks));
+      }
+    }
+  }
+}
+
+// Not even a rank that needs nothing of the block that is damaged.
+TEST_F(RanksWithLargeChunks, WhoNeedsTheStartOfAChunkWaitsForItsEnd) {
+  constexpr int kReader = 2;  // of that chunk
+  cut_.model[1] = RankPart();
+  cut_.model[1].AddBox(weight_, {{0, 0}, {10, weight_.shape[1]}});
+  for (const int near : {kWorld, 0}) {
+    SCOPED_TRACE(::testing::Message() << near << " ranks share memory");
+    for (int r = 0; r < kWorld; ++r) outcomes_[r] = Outcome();
+    Setup setup;
+    setup.near = near;
+    Run(setup);
+    EXPECT_STREQ(outcomes_[1].status, "ok");
+    EXPECT_STREQ(outcomes_[1].difference, "");
+    EXPECT_FALSE(outcomes_[1].peer_stopped);
+    setup.prepare = [&](int rank, ViewFileSystem& view) {
+      if (rank != kReader) return;
+      view.SetChange(AtRead(kBlocks, [](std::span<std::byte> bytes) {
+        std::fill(bytes.begin(), bytes.end(), kDamage);
+      }));
+    };
+    Run(setup);
+    EXPECT_THAT(std::string(outcomes_[kReader].status), HasSubstr(": chunk 0 "));
+    EXPECT_STREQ(outcomes_[1].status, "ok");
+    EXPECT_TRUE(outcomes_[1].peer_stopped);
   }
 }
 

@@ -18,7 +18,6 @@
 #include <thread>
 #include <vector>
 
-#include "checkpoint/chunk_ring.h"
 #include "tests/checkpoint/test_support.h"
 
 namespace keel::checkpoint {
@@ -28,12 +27,6 @@ using namespace keel::checkpoint::testing;  // NOLINT: the helpers of these test
 using std::chrono::milliseconds;
 
 constexpr milliseconds kDeadline{20'000};
-
-void OnThreads(int world, const std::function<void(int rank)>& body) {
-  std::vector<std::thread> threads;
-  for (int r = 0; r < world; ++r) threads.emplace_back(body, r);
-  for (std::thread& thread : threads) thread.join();
-}
 
 // A channel on which what arrives from some peers in the first call, their offers, is changed.
 class Spoiling : public PeerChannel {
@@ -280,117 +273,6 @@ TEST(SharedWindow, OffersOfAnyBytesAreRefusedOrHold) {
     });
   }
   EXPECT_EQ(MappedWindows(), 0);
-}
-
-// Many chunks through few slots: every one arrives as it was published, and none is overwritten
-// while it is read.
-TEST(ChunkRing, ChunksArriveInOrderThroughFewSlots) {
-  constexpr int kWorld = 3;
-  constexpr int64_t kChunk = 4096;
-  constexpr int64_t kCount = 500;
-  LocalChannelHub hub(kWorld);
-  std::atomic<int> done{0};
-  OnThreads(kWorld, [&](int rank) {
-    const int64_t slots = 1 + rank;
-    const auto ring = ValueOrThrow(
-        ChunkRing::Make(hub.rank(rank), true, slots, kChunk, std::chrono::seconds(20)));
-    std::vector<int64_t> next(kWorld, 0);
-    int64_t published = 0;
-    const auto byte_of = [](int from, int64_t chunk) {
-      return static_cast<std::byte>(chunk * 7 + from);
-    };
-    for (bool more = true; more;) {
-      more = published < kCount;
-      int64_t taken = published;
-      for (int peer = 0; peer < kWorld; ++peer) {
-        if (peer != rank) taken = std::min(taken, ring->TakenBy(peer));
-      }
-      const bool free = more && ring->Place(published, taken);
-      EXPECT_EQ(free, more && published - taken < slots);
-      if (free) {
-        EXPECT_TRUE(ring->Prepare(published).ok());
-        std::memset(ring->slot(published), static_cast<int>(byte_of(rank, published)),
-                    static_cast<size_t>(kChunk));
-        ring->Publish(++published);
-      }
-      for (int peer = 0; peer < kWorld; ++peer) {
-        int64_t& mine = next[static_cast<size_t>(peer)];
-        if (peer == rank || mine == kCount) continue;
-        more = true;
-        if (ring->Published(peer) <= mine) continue;
-        const std::span<const std::byte> chunk = ring->slot_of(peer, mine);
-        ASSERT_TRUE(std::all_of(chunk.begin(), chunk.end(),
-                                [&](std::byte b) { return b == byte_of(peer, mine); }))
-            << "chunk " << mine << " of rank " << peer;
-        ring->Take(peer, ++mine);
-      }
-      std::this_thread::yield();
-    }
-    for (++done; done < kWorld;) std::this_thread::yield();
-  });
-}
-
-// Who keeps up with what is read finds it in the same memory every time, which is still cached.
-TEST(ChunkRing, TheSlotThatWasFreedLastIsUsedFirst) {
-  constexpr int64_t kChunk = 4096;
-  LocalChannelHub hub(1);
-  const auto ring =
-      ValueOrThrow(ChunkRing::Make(hub.rank(0), true, 3, kChunk, std::chrono::seconds(20)));
-  std::vector<std::byte*> slots;
-  const auto place = [&](int64_t taken) {
-    const auto chunk = static_cast<int64_t>(slots.size());
-    if (!ring->Place(chunk, taken)) return false;
-    slots.push_back(ring->slot(chunk));
-    return true;
-  };
-  // 1. One at a time: one slot.
-  for (int64_t n = 0; n < 10; ++n) ASSERT_TRUE(place(n));
-  EXPECT_EQ(std::set<std::byte*>(slots.begin(), slots.end()).size(), 1U);
-  // 2. None is taken: all slots, and then no more.
-  ASSERT_TRUE(place(9));
-  ASSERT_TRUE(place(9));
-  EXPECT_EQ(std::set<std::byte*>(slots.begin(), slots.end()).size(), 3U);
-  EXPECT_FALSE(place(9));
-  // 3. Of two that are freed, the later one first; the third stays where it is.
-  ASSERT_TRUE(place(11));
-  EXPECT_EQ(slots[12], slots[10]);
-  ASSERT_TRUE(place(11));
-  EXPECT_EQ(slots[13], slots[9]);
-  EXPECT_FALSE(place(11));
-  EXPECT_EQ(ring->slot(11), slots[11]);
-}
-
-// The table of where chunks lie takes pages of its own when there are many.
-TEST(ChunkRing, RanksMayHaveManySlotsAndEachItsOwnNumber) {
-  constexpr int kWorld = 3;
-  constexpr int64_t kChunk = 4096;
-  const std::vector<int64_t> slots = {2049, 0, 490};
-  LocalChannelHub hub(kWorld);
-  std::atomic<int> written{0}, read{0};
-  OnThreads(kWorld, [&](int rank) {
-    const int64_t mine = slots[static_cast<size_t>(rank)];
-    const auto ring =
-        ValueOrThrow(ChunkRing::Make(hub.rank(rank), true, mine, kChunk, std::chrono::seconds(20)));
-    ASSERT_TRUE(ring->PrepareAll().ok());
-    for (int64_t n = 0; n < mine; ++n) {
-      ASSERT_TRUE(ring->Place(n, 0));
-      std::memset(ring->slot(n), static_cast<int>(n % 251), static_cast<size_t>(kChunk));
-    }
-    EXPECT_FALSE(mine > 0 && ring->Place(mine, 0));
-    ring->Publish(mine);
-    for (++written; written < kWorld;) std::this_thread::yield();
-    for (int peer = 0; peer < kWorld; ++peer) {
-      if (peer == rank) continue;
-      EXPECT_EQ(ring->slots(peer), slots[static_cast<size_t>(peer)]);
-      ASSERT_EQ(ring->Published(peer), slots[static_cast<size_t>(peer)]);
-      for (int64_t n = 0; n < ring->slots(peer); ++n) {
-        const std::span<const std::byte> chunk = ring->slot_of(peer, n);
-        ASSERT_EQ(chunk.front(), static_cast<std::byte>(n % 251));
-        ASSERT_EQ(chunk.back(), static_cast<std::byte>(n % 251));
-      }
-    }
-    for (++read; read < kWorld;) std::this_thread::yield();
-  });
 }
 
 }  // namespace

@@ -56,13 +56,17 @@ void RunRanks(int world, const std::function<void(int rank, Coordinator& coordin
       failures[static_cast<size_t>(r)] = std::current_exception();
     }
   };
-  std::vector<std::thread> threads;
-  for (int r = 1; r < world; ++r) threads.emplace_back(run, r);
-  run(0);
-  for (std::thread& thread : threads) thread.join();
+  OnThreads(world, run);
   for (const std::exception_ptr& failure : failures) {
     if (failure) std::rethrow_exception(failure);
   }
+}
+
+void OnThreads(int world, const std::function<void(int rank)>& body) {
+  std::vector<std::thread> threads;
+  for (int r = 1; r < world; ++r) threads.emplace_back(body, r);
+  body(0);
+  for (std::thread& thread : threads) thread.join();
 }
 
 GlobalState MakeState(const std::vector<TensorInfo>& tensors, uint64_t seed) {

@@ -43,6 +43,8 @@ LogOptions Quiet();
 
 // body(r, its coordinator) on `world` threads; all must return before this does.
 void RunRanks(int world, const std::function<void(int rank, Coordinator& coordinator)>& body);
+// body(r) on `world` threads; all must return before this does.
+void OnThreads(int world, const std::function<void(int rank)>& body);
 
 // The global state of a model: every tensor whole, dense, filled from a seed.
 struct GlobalTensor {

@@ -207,9 +207,15 @@ RETENTION_RULES = [
 READING = [
     Mutant(
         "slot-before-it-is-taken", "what a rank hands on stays until all who need it have copied it",
+        "checkpoint/block_ring.cc",
+        "    if (near(peer)) taken = std::min(taken, TakenBy(peer));\n", "",
+        (("block_ring_test", "*"), ("shared_reader_test", "*"), ("load_test", "*")),
+    ),
+    Mutant(
+        "last-block-before-the-digest", "nobody has all of a chunk that was not verified",
         "checkpoint/shared_reader.cc",
-        "  for (const Source& source : sources_) taken = std::min(taken, ring_->TakenBy(source.peer));\n", "",
-        (("shared_reader_test", "*"), ("load_test", "*")),
+        "    if (at / block_bytes_ != last) hand_on(at / block_bytes_);\n", "    hand_on(at / block_bytes_);\n    slot = nullptr;\n",
+        (("shared_reader_test", "*"),),
     ),
     Mutant(
         "chunks-not-verified", "every chunk's digest is compared",
