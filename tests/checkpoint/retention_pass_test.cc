@@ -267,6 +267,19 @@ TEST(Pins, AreFilesThatGoWithTheCheckpoint) {
   std::filesystem::create_directory(dir / "global_step_10/pinned");
   EXPECT_TRUE(IsPinned(*fs, "global_step_10"));
   EXPECT_EQ(PinCheckpoint(*fs, "global_step_20", SystemClock()).code(), StatusCode::kNotFound);
+  EXPECT_EQ(UnpinCheckpoint(*fs, "global_step_20").code(), StatusCode::kNotFound);
+}
+
+TEST(Pins, OfADamagedCheckpointAreTakenAway) {
+  const TempDir dir;
+  const auto fs = dir.Open();
+  SavedRun run(*fs);
+  run.Save(10);
+  ThrowIfError(PinCheckpoint(*fs, "global_step_10", SystemClock()));
+  WriteAll(dir / "global_step_10/manifest.json", "{");
+  EXPECT_FALSE(PinCheckpoint(*fs, "global_step_10", SystemClock()).ok());
+  ThrowIfError(UnpinCheckpoint(*fs, "global_step_10"));
+  EXPECT_FALSE(IsPinned(*fs, "global_step_10"));
 }
 
 // The policy and everything that may keep a checkpoint, again and plainly: the steps that may be

@@ -138,6 +138,14 @@ TEST_F(CkptCommands, PruneLeavesARunningRunAlone) {
   EXPECT_EQ(Call(CkptPrune, prune).code, 0);
 }
 
+TEST_F(CkptCommands, PruneLeavesNothingInAFolderThatIsNoRun) {
+  const TempDir other;
+  CkptPruneOptions prune;
+  prune.directory = other.path();
+  EXPECT_EQ(Call(CkptPrune, prune).code, ExitCodeFor(StatusCode::kNotFound));
+  EXPECT_TRUE(std::filesystem::is_empty(other.path()));
+}
+
 TEST_F(CkptCommands, InspectTellsWhatIsInside) {
   const Outcome run = Call(CkptInspect, CkptInspectOptions{dir_ / "global_step_40/", false, true});
   EXPECT_EQ(run.code, 0) << run.err;
@@ -254,6 +262,7 @@ TEST_F(CkptCommands, ExportAndImport) {
   const Outcome refused =
       Call(CkptImportHf, imports);  // the config says nothing of a model's shape
   EXPECT_NE(refused.code, 0);
+  EXPECT_FALSE(std::filesystem::exists(imports.run));
   WriteAll(
       target / "hf/model/config.json",
       R"({"model_type": "llama", "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,

@@ -40,8 +40,6 @@ int CkptExportHf(const CkptExportOptions& options, std::ostream& out, std::ostre
 int CkptImportHf(const CkptImportOptions& options, std::ostream& out, std::ostream& err) {
   const auto source = OpenPosixFileSystem(options.source, false, LinkPolicy::kFollow);
   if (!source.ok()) return Fail(source.status(), err);
-  const auto run = OpenPosixFileSystem(options.run, true);
-  if (!run.ok()) return Fail(run.status(), err);
   // The digest that a trainer of this model compares; also finds out here that it cannot be
   // trained.
   const auto config = ReadFile(**source, "config.json", int64_t{16} << 20);
@@ -50,6 +48,8 @@ int CkptImportHf(const CkptImportOptions& options, std::ostream& out, std::ostre
   if (!json.ok()) return Fail(json.status(), err);
   const auto parsed = model::ParseHfConfig(*json, (*source)->Describe("config.json"));
   if (!parsed.ok()) return Fail(parsed.status(), err);
+  const auto run = OpenPosixFileSystem(options.run, true);
+  if (!run.ok()) return Fail(run.status(), err);
   checkpoint::HfImportOptions imports;
   imports.config_digest = parsed->Digest();
   imports.role = options.role;

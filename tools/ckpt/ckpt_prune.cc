@@ -31,6 +31,8 @@ Result<std::string> RunIdOf(const FileSystem& fs) {
 int CkptPrune(const CkptPruneOptions& options, std::ostream& out, std::ostream& err) {
   const auto fs = OpenPosixFileSystem(options.directory, false);
   if (!fs.ok()) return Fail(fs.status(), err);
+  auto run_id = RunIdOf(**fs);  // before the lock, which would leave its file in any folder
+  if (!run_id.ok()) return Fail(run_id.status(), err);
   LogOptions quiet;
   quiet.level = LogLevel::kError;  // what is spared is printed below
   Logger log(quiet);
@@ -47,8 +49,6 @@ int CkptPrune(const CkptPruneOptions& options, std::ostream& out, std::ostream& 
   request.policy.keep_every = options.keep_every;
   request.dry_run = options.dry_run;
   request.verify_threads = Cores();
-  auto run_id = RunIdOf(**fs);
-  if (!run_id.ok()) return Fail(run_id.status(), err);
   request.run_id = std::move(run_id).value();
   const auto before = checkpoint::ListCheckpoints(**fs);
   if (!before.ok()) return Fail(before.status(), err);
