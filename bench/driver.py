@@ -115,7 +115,7 @@ def measuring(command, args):
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "commit": machine.commit(ROOT),
         "machine": machine.facts(),
-        "settings": {key: str(value).replace(f"{ROOT}/", "") for key, value in vars(args).items()},
+        "settings": machine.settings(args, ROOT),
         "seed": args.seed,
     }
     stolen, total = machine.steal_ticks()

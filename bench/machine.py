@@ -37,6 +37,11 @@ def facts():
     }
 
 
+def settings(args, root):
+    """What was asked for, without the place where the tree lies."""
+    return {key: str(value).replace(f"{root}/", "") for key, value in vars(args).items()}
+
+
 def steal_ticks():
     """Time another guest took from this machine so far, in clock ticks; and all ticks."""
     fields = [int(x) for x in pathlib.Path("/proc/stat").read_text().splitlines()[0].split()[1:]]

@@ -96,7 +96,7 @@ def main():
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "commit": machine.commit(ROOT),
         "machine": machine.facts(),
-        "settings": {key: str(value) for key, value in vars(args).items()},
+        "settings": machine.settings(args, ROOT),
         "parts": {},
     }
     if args.markdown:
