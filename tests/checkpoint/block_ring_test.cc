@@ -35,11 +35,12 @@ TEST(BlockRing, BlocksArriveThroughFewSlots) {
   };
   LocalChannelHub hub(kWorld);
   std::atomic<int> done{0};
+  std::atomic<bool> failed{false};  // ends all ranks
   OnThreads(kWorld, [&](int rank) {
     const int64_t slots = 1 + rank;
     const auto ring = MakeRing(hub.rank(rank), slots);
     std::vector<int64_t> next(kWorld, 0);
-    for (bool more = true; more;) {
+    for (bool more = true; more && !failed;) {
       const int64_t published = ring->published();
       more = published < kCount;
       if (std::byte* const slot = more ? ValueOrThrow(ring->Acquire()) : nullptr) {
@@ -51,17 +52,22 @@ TEST(BlockRing, BlocksArriveThroughFewSlots) {
       for (int peer = 0; peer < kWorld; ++peer) {
         if (peer != rank) taken = std::min(taken, ring->TakenBy(peer));
       }
-      ASSERT_LE(ring->published() - taken, slots);
+      const auto expect = [&](bool holds, const char* what, int64_t entry, int peer) {
+        if (holds || failed.exchange(true)) return;
+        ADD_FAILURE() << what << ", entry " << entry << " of rank " << peer;
+      };
+      expect(ring->published() - taken <= slots, "more than there are slots", published, rank);
       for (int peer = 0; peer < kWorld; ++peer) {
         int64_t& mine = next[static_cast<size_t>(peer)];
         if (peer == rank || mine == kCount) continue;
         more = true;
         if (ring->Published(peer) <= mine) continue;
         const BlockRing::Entry entry = ring->EntryOf(peer, mine);
-        ASSERT_EQ(entry.block, number_of(mine)) << "entry " << mine << " of rank " << peer;
-        ASSERT_TRUE(std::all_of(entry.bytes.begin(), entry.bytes.end(),
-                                [&](std::byte b) { return b == byte_of(peer, entry.block); }))
-            << "entry " << mine << " of rank " << peer;
+        expect(entry.block == number_of(mine), "another block", mine, peer);
+        const std::byte wanted = byte_of(peer, number_of(mine));
+        expect(std::all_of(entry.bytes.begin(), entry.bytes.end(),
+                           [&](std::byte b) { return b == wanted; }),
+               "other bytes", mine, peer);
         ring->Take(peer, ++mine);
       }
       std::this_thread::yield();
