@@ -24,10 +24,12 @@ namespace keel::checkpoint {
 
 class BlockRing {
  public:
+  // What fits into an entry: a slot below the one, and a block's number below the other.
   static constexpr int64_t kMostSlots = int64_t{1} << 16;
   static constexpr int64_t kMostBlocks = int64_t{1} << 48;
 
-  // Collective (SharedWindow::Make). `slots`: of this rank's, each of `block_bytes`.
+  // Collective (SharedWindow::Make, and its errors). `slots`: of this rank's, at most kMostSlots;
+  // each is of `block_bytes`, which all ranks give alike: otherwise kInternal.
   static Result<std::unique_ptr<BlockRing>> Make(PeerChannel& channel, bool share, int64_t slots,
                                                  int64_t block_bytes,
                                                  std::chrono::milliseconds deadline);
