@@ -125,12 +125,12 @@ Status FarExchange::Begin(std::vector<bool> far) {
   }
   // What is agreed with far peers is sent even after a failure: not what lay here before.
   std::memset(memory_.get(), 0, static_cast<size_t>(memory));
-  struct Message {
+  struct Announcement {
     WireWriter boxes, pieces;
     uint64_t box_count = 0, piece_count = 0;
     std::unordered_map<const Box*, uint64_t> numbers;
   };
-  std::vector<Message> messages(peers_.size());
+  std::vector<Announcement> messages(peers_.size());
   std::vector<char> asked(peers_.size(), 0);
   for (const Piece& piece : plan_.pieces().all()) {
     const int64_t first = piece.begin / chunk_bytes;
@@ -146,7 +146,7 @@ Status FarExchange::Begin(std::vector<bool> far) {
       const auto peer = static_cast<size_t>(share->reader);
       if (share->shared == 0 || !far_[peer] || asked[peer] != 0) continue;
       asked[peer] = 1;
-      Message& message = messages[peer];
+      Announcement& message = messages[peer];
       const Box& box = plan_.WantedBoxOf(piece);
       const auto [place, fresh] = message.numbers.try_emplace(&box, message.box_count);
       if (fresh) {

@@ -19,7 +19,6 @@ namespace {
 constexpr std::string_view kTiedHead = "lm_head.weight";
 constexpr std::string_view kIndexFile = "model.safetensors.index.json";
 constexpr int64_t kHeaderAlignment = 8;  // as the format's own library does
-constexpr int64_t kMaxDocument = int64_t{1} << 30;
 
 bool TiesEmbeddings(std::string_view config) {
   if (config.empty()) return false;
@@ -114,7 +113,7 @@ Status ExportHuggingFace(const StepReader& reader, const std::string& role, File
   const std::string config_path = prefix + "config.json";
   std::string config;
   if (reader.manifest().Find(config_path) != nullptr) {
-    KEEL_ASSIGN_OR_RETURN(config, reader.ReadText(config_path, kMaxDocument));
+    KEEL_ASSIGN_OR_RETURN(config, reader.ReadText(config_path, StepReader::kMaxText));
   } else {
     log.Warning("the checkpoint holds no {}: the export will lack it", config_path);
   }
@@ -128,7 +127,7 @@ Status ExportHuggingFace(const StepReader& reader, const std::string& role, File
       if (file.role != FileRole::kDocument || !file.path.starts_with(prefix)) continue;
       const std::string plain = file.path.substr(prefix.size());
       if (plain.find('/') != std::string::npos) continue;
-      KEEL_ASSIGN_OR_RETURN(const std::string text, reader.ReadText(file.path, kMaxDocument));
+      KEEL_ASSIGN_OR_RETURN(const std::string text, reader.ReadText(file.path, StepReader::kMaxText));
       KEEL_RETURN_IF_ERROR(WriteFileDurably(out, fmt::format("{}/{}", temporary, plain), text));
     }
     KEEL_RETURN_IF_ERROR(

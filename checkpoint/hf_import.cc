@@ -13,11 +13,11 @@
 namespace keel::checkpoint {
 namespace {
 
-constexpr int64_t kMaxDocument = int64_t{64} << 20;
+constexpr int64_t kMaxCopied = int64_t{64} << 20;
 
 // Configuration and tokenizer: small text files beside the weights.
 bool IsDocument(const FileInfo& info) {
-  if (info.kind != FileKind::kFile || info.size > kMaxDocument || info.name.starts_with('.'))
+  if (info.kind != FileKind::kFile || info.size > kMaxCopied || info.name.starts_with('.'))
     return false;
   const std::string_view name = info.name;
   if (name.ends_with(".index.json")) return false;
@@ -56,7 +56,7 @@ Result<SaveRecord> ImportHuggingFace(const FileSystem& hf, FileSystem& run, cons
   KEEL_ASSIGN_OR_RETURN(const std::vector<FileInfo> files, hf.List("."));
   for (const FileInfo& info : files) {
     if (!IsDocument(info)) continue;
-    KEEL_ASSIGN_OR_RETURN(std::string text, ReadFile(hf, info.name, kMaxDocument));
+    KEEL_ASSIGN_OR_RETURN(std::string text, ReadFile(hf, info.name, kMaxCopied));
     request.documents.push_back(
         {fmt::format("{}/huggingface/{}", options.role, info.name), std::move(text), false});
   }

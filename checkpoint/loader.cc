@@ -22,11 +22,8 @@
 namespace keel::checkpoint {
 namespace {
 
-constexpr int64_t kMaxDocument = int64_t{1} << 30;
 // When a peer is gone there is no point in waiting for it once more; the others may still report.
 constexpr std::chrono::milliseconds kLastWords{2'000};
-
-Status Stop(std::string message) { return Status(StatusCode::kConfig, std::move(message)); }
 
 // Damage is what an older checkpoint can heal.
 bool IsDamage(const Status& status) { return status.code() == StatusCode::kDataLoss; }
@@ -70,7 +67,7 @@ Result<std::string> PackDocuments(const LoadRequest& request, const StepReader& 
     if (file.role != FileRole::kDocument &&
         !(file.role == FileRole::kExtra && request.contents.extra))
       continue;
-    KEEL_ASSIGN_OR_RETURN(const std::string text, reader.ReadText(file.path, kMaxDocument));
+    KEEL_ASSIGN_OR_RETURN(const std::string text, reader.ReadText(file.path, StepReader::kMaxText));
     out.Text(file.path);
     out.Text(text);
   }
@@ -283,13 +280,17 @@ Status Loader::Prepare(const LoadRequest& request, Attempt* attempt) {
   }
   Result<ReadPlan> plan = ReadPlan::Make(attempt->reader->index(), reads);
   if (!plan.ok()) {
-    return Stop(fmt::format(
-        "{} is not of the model that this run builds: {}. Build the model that was saved "
-        "(actor_rollout_ref.model), or name in allow_missing what may keep this run's own values",
-        where, plan.status().message()));
+    return Status(
+        StatusCode::kConfig,
+        fmt::format(
+            "{} is not of the model that this run builds: {}. Build the model that was saved "
+            "(actor_rollout_ref.model), or name in allow_missing what may keep this run's own "
+            "values",
+            where, plan.status().message()));
   }
   if (attempt->overwritten && !plan->uncovered().empty()) {
-    return Stop(
+    return Status(
+        StatusCode::kConfig,
         fmt::format("{} lacks tensors that a damaged newer checkpoint has written over", where));
   }
   attempt->plan.emplace(std::move(plan).value());

@@ -39,6 +39,18 @@ function(_keel_use_torch target)
   target_precompile_headers(${target} REUSE_FROM keel_pch)
 endfunction()
 
+# Half of a file's compiling is reading headers, so files are compiled by sixes (CMake's unity builds):
+# a whole build takes half the time, one changed file twice as long. OFF compiles each file by itself,
+# which also shows a missing include.
+option(KEEL_UNITY "Compile the files of libraries and programs by sixes" ON)
+function(_keel_unity target)
+  if(KEEL_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+    # A type over one of an anonymous namespace is no fault where all of it is in .cc files.
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+  endif()
+endfunction()
+
 # keel_library(name SOURCES a.cc … [DEPENDS keel_x fmt::fmt …] [TORCH])
 # DEPENDS are linked PUBLIC only as far as headers need them; folders' edges are checked by the
 # include-layer test.
@@ -47,6 +59,7 @@ function(keel_library name)
   add_library(${name} STATIC ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE keel_options)
   target_link_libraries(${name} PUBLIC ${arg_DEPENDS})
+  _keel_unity(${name})
   if(arg_TORCH)
     _keel_use_torch(${name})
     target_link_libraries(${name} INTERFACE torch::link)
@@ -57,6 +70,7 @@ function(keel_program name)
   cmake_parse_arguments(arg "TORCH" "" "SOURCES;DEPENDS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE keel_options ${arg_DEPENDS})
+  _keel_unity(${name})
   if(arg_TORCH)
     _keel_use_torch(${name})
   endif()

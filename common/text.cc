@@ -7,6 +7,12 @@
 
 namespace keel {
 
+std::string_view Trim(std::string_view text) {
+  while (!text.empty() && IsSpace(text.front())) text.remove_prefix(1);
+  while (!text.empty() && IsSpace(text.back())) text.remove_suffix(1);
+  return text;
+}
+
 int EditDistance(std::string_view a, std::string_view b) {
   const size_t columns = b.size() + 1;
   std::vector<int> table((a.size() + 1) * columns);

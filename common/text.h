@@ -8,6 +8,14 @@
 
 namespace keel {
 
+// ASCII, whatever the locale.
+inline bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+inline bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+inline bool IsSpace(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+// Without the white space around it.
+std::string_view Trim(std::string_view text);
+
 // Insertions, deletions, substitutions and swaps of neighbours from a to b.
 int EditDistance(std::string_view a, std::string_view b);
 

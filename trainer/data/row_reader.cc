@@ -9,14 +9,14 @@
 
 namespace keel::trainer {
 
+Status Malformed(const std::string& where, const std::string& text) {
+  return Status(StatusCode::kInvalidData, fmt::format("{}: {}", where, text));
+}
+
 namespace {
 
 bool EndsWith(std::string_view text, std::string_view end) {
   return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
-}
-
-Status Malformed(const std::string& where, const std::string& text) {
-  return Status(StatusCode::kInvalidData, fmt::format("{}: {}", where, text));
 }
 
 // Appends text; `learn` marks it.

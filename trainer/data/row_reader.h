@@ -27,6 +27,9 @@ struct TokenRow {
   std::vector<uint8_t> learn;
 };
 
+// kInvalidData for a row at `where`, the file and line.
+Status Malformed(const std::string& where, const std::string& text);
+
 // A list of {role, content} in ChatML; content and end mark of assistant messages are learnt. With
 // `open_answer` the beginning of an assistant's message follows. `where` and `key` are for
 // messages.

@@ -22,7 +22,7 @@ namespace keel::trainer::rl {
 
 namespace {
 
-constexpr size_t kMaxAnswer = size_t{64} << 20;
+constexpr size_t kMaxHttpAnswer = size_t{64} << 20;
 constexpr size_t kUnknown = std::numeric_limits<size_t>::max();  // length of a body
 
 using Deadline = std::chrono::steady_clock::time_point;
@@ -74,9 +74,9 @@ class Socket {
       const ssize_t got = recv(fd_, buffer.data(), buffer.size(), 0);
       if (got > 0) {
         text.append(buffer.data(), static_cast<size_t>(got));
-        if (text.size() > kMaxAnswer) {
+        if (text.size() > kMaxHttpAnswer) {
           return Status(StatusCode::kInvalidData,
-                        fmt::format("{}: an answer of more than {} bytes", name_, kMaxAnswer));
+                        fmt::format("{}: an answer of more than {} bytes", name_, kMaxHttpAnswer));
         }
         return true;
       }
@@ -138,7 +138,7 @@ std::string Header(std::string_view head, std::string_view name) {
 std::optional<size_t> Number(std::string_view text, int base) {
   size_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
-  if (error != std::errc() || end == text.data() || value > kMaxAnswer) return std::nullopt;
+  if (error != std::errc() || end == text.data() || value > kMaxHttpAnswer) return std::nullopt;
   return value;
 }
 

@@ -5,6 +5,7 @@
 #include <cctype>
 #include <vector>
 
+#include "common/text.h"
 #include "trainer/rl/latex_text.h"
 #include "trainer/rl/rational.h"
 
@@ -12,24 +13,13 @@ namespace keel::trainer::rl {
 
 namespace {
 
-constexpr size_t kMaxAnswer = 2048;
+constexpr size_t kMaxMathAnswer = 2048;
 constexpr int kMaxNesting = 8;
-
-bool IsDigit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
-bool IsLetter(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; }
 
 std::string Lower(std::string_view text) {
   std::string out(text);
   for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return out;
-}
-
-std::string_view Trim(std::string_view text) {
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front())) != 0)
-    text.remove_prefix(1);
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0)
-    text.remove_suffix(1);
-  return text;
 }
 
 std::string WithoutSpaces(std::string_view text) {
@@ -286,14 +276,14 @@ std::optional<std::string> LastNumber(std::string_view text) {
 }
 
 std::string AnswerForm(std::string_view answer) {
-  if (answer.size() > kMaxAnswer) return "";
+  if (answer.size() > kMaxMathAnswer) return "";
   const Answer read = Read(answer);
   if (!read.value) return read.text;
   return read.value->Text() + (read.percent ? "%" : read.unit.empty() ? "" : " " + read.unit);
 }
 
 bool SameAnswer(std::string_view a, std::string_view b) {
-  if (a.size() > kMaxAnswer || b.size() > kMaxAnswer) return false;
+  if (a.size() > kMaxMathAnswer || b.size() > kMaxMathAnswer) return false;
   return Same(a, b, 0);
 }
 

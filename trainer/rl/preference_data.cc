@@ -13,29 +13,26 @@ namespace keel::trainer::rl {
 namespace {
 
 // Stream of the draws that decide which pairs are set apart.
-constexpr uint64_t kSplitStream = 0x70616972;
-
-Status Wrong(const std::string& where, const std::string& text) {
-  return Status(StatusCode::kInvalidData, fmt::format("{}: {}", where, text));
-}
+constexpr uint64_t kPairSplitStream = 0x70616972;
 
 // An answer's tokens behind a prompt, the end mark included.
 Result<std::vector<int32_t>> ReadAnswer(const Json& row, const std::string& key,
                                         const model::Tokenizer& tokenizer,
                                         const std::string& where) {
   if (!row.contains(key)) {
-    return Wrong(where, fmt::format("expected the keys prompt, chosen and rejected, found no {}; "
-                                    "data.*_key name others",
-                                    key));
+    return Malformed(where,
+                     fmt::format("expected the keys prompt, chosen and rejected, found no {}; "
+                                 "data.*_key name others",
+                                 key));
   }
   std::string text;
   if (row[key].is_array()) {
-    if (row[key].empty()) return Wrong(where, key + ": expected messages, found none");
+    if (row[key].empty()) return Malformed(where, key + ": expected messages, found none");
     const Json& last = row[key].back();
     KEEL_ASSIGN_OR_RETURN(const std::string role, GetString(last, "role", where + ": " + key));
     if (role != "assistant")
-      return Wrong(where,
-                   fmt::format("{}: the last message is the {}'s, not the assistant's", key, role));
+      return Malformed(
+          where, fmt::format("{}: the last message is the {}'s, not the assistant's", key, role));
     KEEL_ASSIGN_OR_RETURN(text, GetString(last, "content", where + ": " + key));
   } else {
     KEEL_ASSIGN_OR_RETURN(text, GetString(row, key, where));
@@ -43,7 +40,7 @@ Result<std::vector<int32_t>> ReadAnswer(const Json& row, const std::string& key,
   const bool chat = row[key].is_array();
   std::vector<int32_t> tokens = tokenizer.Encode(chat ? text + "<|im_end|>" : text);
   if (!chat && tokenizer.eos()) tokens.push_back(*tokenizer.eos());
-  if (tokens.empty()) return Wrong(where, key + ": the answer is empty");
+  if (tokens.empty()) return Malformed(where, key + ": the answer is empty");
   return tokens;
 }
 
@@ -67,8 +64,9 @@ Result<PreferenceSet> PreferenceSet::Load(const std::vector<std::string>& files,
   int64_t rows = 0;
   const auto take = [&](const Json& row, const std::string& where) -> Status {
     if (!row.is_object() || !row.contains(options.prompt_key)) {
-      return Wrong(where, fmt::format("expected an object with {}, {} and {}", options.prompt_key,
-                                      options.chosen_key, options.rejected_key));
+      return Malformed(where,
+                       fmt::format("expected an object with {}, {} and {}", options.prompt_key,
+                                   options.chosen_key, options.rejected_key));
     }
     const int64_t id = rows++;
     KEEL_ASSIGN_OR_RETURN(std::vector<int32_t> prompt,
@@ -85,10 +83,11 @@ Result<PreferenceSet> PreferenceSet::Load(const std::vector<std::string>& files,
         return Status::Ok();
       }
       if (options.truncation == Truncation::kError) {
-        return Wrong(where, fmt::format("a prompt of {} and an answer of {} tokens, more than "
-                                        "data.max_prompt_length {} or data.max_response_length {}; "
-                                        "raise them, or set data.truncation to left, right or skip",
-                                        prompt.size(), answer, prompt_limit, answer_limit));
+        return Malformed(where,
+                         fmt::format("a prompt of {} and an answer of {} tokens, more than "
+                                     "data.max_prompt_length {} or data.max_response_length {}; "
+                                     "raise them, or set data.truncation to left, right or skip",
+                                     prompt.size(), answer, prompt_limit, answer_limit));
       }
       if (prompt.size() > prompt_limit) {
         if (options.truncation == Truncation::kLeft)
@@ -115,7 +114,7 @@ Result<PreferenceSet> PreferenceSet::Load(const std::vector<std::string>& files,
 
 PreferenceSet PreferenceSet::SplitOff(double share, uint64_t seed) {
   PreferenceSet apart;
-  apart.pairs_ = keel::trainer::SplitOff(&pairs_, share, seed, kSplitStream);
+  apart.pairs_ = keel::trainer::SplitOff(&pairs_, share, seed, kPairSplitStream);
   Seal();
   apart.Seal();
   return apart;

@@ -11,11 +11,7 @@ namespace keel::trainer::rl {
 namespace {
 
 // Stream of the draws that decide which prompts are set apart.
-constexpr uint64_t kSplitStream = 0x70726f6d7074;
-
-Status Wrong(const std::string& where, const std::string& text) {
-  return Status(StatusCode::kInvalidData, fmt::format("{}: {}", where, text));
-}
+constexpr uint64_t kPromptSplitStream = 0x70726f6d7074;
 
 Status ReadPrompt(const Json& row, const std::string& key, const model::Tokenizer& tokenizer,
                   const std::string& where, Prompt& prompt) {
@@ -27,7 +23,7 @@ Status ReadPrompt(const Json& row, const std::string& key, const model::Tokenize
 
 Result<Prompt> ReadPromptRow(const Json& row, const PromptOptions& options,
                              const model::Tokenizer& tokenizer, const std::string& where) {
-  if (!row.is_object()) return Wrong(where, "expected an object a line");
+  if (!row.is_object()) return Malformed(where, "expected an object a line");
   Prompt prompt;
   std::string answer_key = options.answer_key;
   const bool keyed = row.contains(options.prompt_key);
@@ -38,31 +34,32 @@ Result<Prompt> ReadPromptRow(const Json& row, const PromptOptions& options,
     prompt.data_source = "openai/gsm8k";
     answer_key = "answer";
   } else {
-    return Wrong(where,
-                 fmt::format("expected the key {} with {}, ground_truth or reward_model, or "
-                             "question with answer; data.prompt_key and data.answer_key name "
-                             "others",
-                             options.prompt_key, answer_key));
+    return Malformed(where,
+                     fmt::format("expected the key {} with {}, ground_truth or reward_model, or "
+                                 "question with answer; data.prompt_key and data.answer_key name "
+                                 "others",
+                                 options.prompt_key, answer_key));
   }
   if (keyed && row.contains("reward_model")) {
     const Json& model = row["reward_model"];
     if (!model.is_object() || !model.contains("ground_truth"))
-      return Wrong(where, "reward_model: expected an object with ground_truth");
+      return Malformed(where, "reward_model: expected an object with ground_truth");
     prompt.ground_truth = model["ground_truth"];
   } else if (row.contains(answer_key)) {
     prompt.ground_truth = row[answer_key];
   } else if (row.contains("ground_truth")) {
     prompt.ground_truth = row["ground_truth"];
   } else {
-    return Wrong(where, fmt::format("no {}, ground_truth or reward_model.ground_truth: nothing to "
-                                    "score an answer by; data.answer_key names another key",
-                                    answer_key));
+    return Malformed(where,
+                     fmt::format("no {}, ground_truth or reward_model.ground_truth: nothing to "
+                                 "score an answer by; data.answer_key names another key",
+                                 answer_key));
   }
   if (row.contains(options.source_key)) {
     KEEL_ASSIGN_OR_RETURN(prompt.data_source, GetString(row, options.source_key, where));
   }
   if (row.contains("extra_info") && !row["extra_info"].is_null()) {
-    if (!row["extra_info"].is_object()) return Wrong(where, "extra_info: expected an object");
+    if (!row["extra_info"].is_object()) return Malformed(where, "extra_info: expected an object");
     prompt.extra_info = row["extra_info"];
   }
   return prompt;
@@ -79,9 +76,10 @@ Result<PromptSet> PromptSet::Load(const std::vector<std::string>& files,
     prompt.id = rows++;
     KEEL_RETURN_IF_ERROR(CheckTokens(prompt.tokens, options.vocab_size, where));
     if (options.need_known_source && !RuleOfDataSource(prompt.data_source)) {
-      return Wrong(where, fmt::format("{} '{}' has no rule: set reward.type, or name one of the "
-                                      "known sources",
-                                      options.source_key, prompt.data_source));
+      return Malformed(where,
+                       fmt::format("{} '{}' has no rule: set reward.type, or name one of the "
+                                   "known sources",
+                                   options.source_key, prompt.data_source));
     }
     const auto length = static_cast<int64_t>(prompt.tokens.size());
     if (length > options.max_prompt_length) {
@@ -90,7 +88,7 @@ Result<PromptSet> PromptSet::Load(const std::vector<std::string>& files,
         return Status::Ok();
       }
       if (options.truncation == Truncation::kError) {
-        return Wrong(
+        return Malformed(
             where, fmt::format("a prompt of {} tokens, more than data.max_prompt_length {}; raise "
                                "it, set data.filter_overlong_prompts, or set data.truncation to "
                                "left, right or skip",
@@ -114,7 +112,7 @@ Result<PromptSet> PromptSet::Load(const std::vector<std::string>& files,
 
 PromptSet PromptSet::SplitOff(double share, uint64_t seed) {
   PromptSet apart;
-  apart.prompts_ = keel::trainer::SplitOff(&prompts_, share, seed, kSplitStream);
+  apart.prompts_ = keel::trainer::SplitOff(&prompts_, share, seed, kPromptSplitStream);
   Seal();
   apart.Seal();
   return apart;

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <utility>
 
+#include "common/text.h"
 #include "trainer/rl/format_pattern.h"
 #include "trainer/rl/math_answer.h"
 #include "trainer/rl/rational.h"
@@ -16,14 +16,6 @@ namespace keel::trainer::rl {
 namespace {
 
 constexpr size_t kMaxResponse = size_t{1} << 20;
-
-std::string_view Trim(std::string_view text) {
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front())) != 0)
-    text.remove_prefix(1);
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0)
-    text.remove_suffix(1);
-  return text;
-}
 
 // What a rule found: nothing of the right form, a wrong answer, or the right one.
 enum class Verdict { kNoAnswer, kWrong, kRight };
