@@ -86,13 +86,18 @@ void CollectTrash(FileSystem& fs, Logger& log) {
   }
 }
 
-// The sequence number of the newest kept commit that is whole; 0 when there is none above `floor`,
+// The sequence number of a kept commit that is whole: one that is proven and newer than `newest`,
+// the newest of those that are to go, or else the newest one. 0 when there is none above `oldest`,
 // where it would no longer matter.
-int64_t NewestWhole(FileSystem& fs, const std::vector<const CatalogEntry*>& kept_newest_first,
-                    const RetentionRequest& request, int64_t floor, Logger& log,
-                    RetentionOutcome* outcome) {
+int64_t WholeAbove(FileSystem& fs, const std::vector<const CatalogEntry*>& kept_newest_first,
+                   const RetentionRequest& request, int64_t oldest, int64_t newest, Logger& log,
+                   RetentionOutcome* outcome) {
   for (const CatalogEntry* entry : kept_newest_first) {
-    if (entry->manifest->sequence < floor) return 0;
+    const int64_t sequence = entry->manifest->sequence;
+    if (sequence > newest && request.proven.contains(entry->manifest->save_id)) return sequence;
+  }
+  for (const CatalogEntry* entry : kept_newest_first) {
+    if (entry->manifest->sequence < oldest) return 0;
     const std::string& save_id = entry->manifest->save_id;
     bool whole = request.proven.contains(save_id);
     if (!whole) {
@@ -131,14 +136,15 @@ Result<RetentionOutcome> RetainCheckpoints(FileSystem& fs, const RetentionReques
   const std::vector<int64_t> victims = StepsToRemove(committed, request.policy);
   if (victims.empty()) return outcome;
 
-  // 2. A kept commit that is whole, the newest there is.
+  // 2. A kept commit that is whole.
   std::vector<const CatalogEntry*> kept;
   for (const CatalogEntry& entry : entries) {  // newest first
     const bool goes = std::find(victims.begin(), victims.end(), entry.step) != victims.end();
     if (own.contains(entry.step) && !goes) kept.push_back(&entry);
   }
   const int64_t oldest_victim = own.at(victims.front())->manifest->sequence;
-  const int64_t whole = NewestWhole(fs, kept, request, oldest_victim, log, &outcome);
+  const int64_t newest_victim = own.at(victims.back())->manifest->sequence;
+  const int64_t whole = WholeAbove(fs, kept, request, oldest_victim, newest_victim, log, &outcome);
 
   // 3. Remove, the oldest first.
   for (const int64_t step : victims) {
