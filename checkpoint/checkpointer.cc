@@ -340,13 +340,6 @@ Result<std::optional<LoadRecord>> Checkpointer::Load(const LoadRequest& request)
   if (self.open) self.Record(record.ToJson());
   self.log.Info("loaded {}: this rank read {} bytes, in {:.2f} s", record.directory, record.bytes,
                 record.total_s);
-  // A load of everything that there is has read and verified every byte.
-  if (const Result<Manifest> manifest = ReadManifest(self.fs, record.directory);
-      self.leads() && manifest.ok() && request.roles.size() == manifest->roles.size() &&
-      request.contents.model >= manifest->contents.model &&
-      request.contents.optimizer >= manifest->contents.optimizer && !manifest->contents.hf_model) {
-    self.saver.NoteProven(manifest->save_id);
-  }
   return loaded;
 }
 

@@ -54,18 +54,23 @@ ChunkedDigest DigestOfText(std::string_view text, int64_t chunk_bytes) {
   return hasher.Finish();
 }
 
-Result<ChunkedDigest> DigestOfFile(const FileSystem& fs, std::string_view path,
-                                   int64_t chunk_bytes) {
+Status ReadBack(const FileSystem& fs, std::string_view path, const ChunkedDigest& written,
+                int64_t chunk_bytes) {
   KEEL_ASSIGN_OR_RETURN(const std::unique_ptr<File> file, fs.Open(path));
+  file->DropCached();
   ChunkHasher hasher(chunk_bytes);
   std::vector<std::byte> buffer(static_cast<size_t>(chunk_bytes));
-  int64_t at = 0;
-  for (;;) {
-    KEEL_ASSIGN_OR_RETURN(const int64_t got, file->ReadAt(at, buffer));
+  for (int64_t at = 0, got = chunk_bytes; got == chunk_bytes; at += got) {
+    KEEL_ASSIGN_OR_RETURN(got, file->ReadAt(at, buffer));
     hasher.Update(std::span(buffer).first(static_cast<size_t>(got)));
-    at += got;
-    if (got < chunk_bytes) return hasher.Finish();
   }
+  const ChunkedDigest actual = hasher.Finish();
+  if (actual.size == written.size && actual.whole == written.whole) return Status::Ok();
+  const auto [different, end] = std::mismatch(actual.chunks.begin(), actual.chunks.end(),
+                                              written.chunks.begin(), written.chunks.end());
+  return Status(StatusCode::kDataLoss,
+                fmt::format("{}: read back, chunk {} is not what was written", fs.Describe(path),
+                            different - actual.chunks.begin()));
 }
 
 }  // namespace keel::checkpoint

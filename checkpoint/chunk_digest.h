@@ -45,8 +45,9 @@ class ChunkHasher {
 };
 
 ChunkedDigest DigestOfText(std::string_view text, int64_t chunk_bytes);
-// Reads the whole file.
-Result<ChunkedDigest> DigestOfFile(const FileSystem& fs, std::string_view path,
-                                   int64_t chunk_bytes);
+// Reads the whole file, from the disk where the system lets it, and compares. kDataLoss names the
+// first chunk that is not what was written.
+Status ReadBack(const FileSystem& fs, std::string_view path, const ChunkedDigest& written,
+                int64_t chunk_bytes);
 
 }  // namespace keel::checkpoint

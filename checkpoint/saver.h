@@ -45,8 +45,6 @@ class Saver {
   // nothing of the snapshot is held.
   Status Run(const std::string& tag, Snapshot& snapshot, SaveRecord* record);
 
-  // Rank 0: every byte of this save has been read and verified.
-  void NoteProven(const std::string& save_id) { proven_.insert(save_id); }
   int64_t staging_bytes() const { return writer_ == nullptr ? 0 : writer_->pool_bytes(); }
 
  private:
@@ -78,7 +76,6 @@ class Saver {
   Result<IoBackend> Usable(IoBackend ordered);
   Result<SnapshotWriter*> WriterFor(IoBackend ordered);
   bool NeedsReadBack(const SaveRequest& request, std::span<const CatalogEntry> entries) const;
-  Status ReadBack(const SaveOrder& order, const SaveReport& report) const;
   Status VerifyCommit(int64_t step, const std::string& save_id) const;
   void Retain(SaveRecord* record);
   RetentionPolicy Policy() const;

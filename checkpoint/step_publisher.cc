@@ -115,6 +115,10 @@ Status ExportWholeModels(FileSystem& fs, const CheckpointOptions& options,
                       fmt::format("{}/{}/huggingface", order.temporary, role), HfExportOptions{}));
     for (ExportedFile& file : exported) {
       const std::string path = fmt::format("{}/huggingface/{}", role, file.name);
+      if (order.read_back) {
+        KEEL_RETURN_IF_ERROR(ReadBack(fs, fmt::format("{}/{}", order.temporary, path), file.digest,
+                                      options.chunk_bytes));
+      }
       manifest->files.push_back({path, FileRole::kHfModel, file.digest.size, file.digest.whole});
       index->AddFile(path, std::move(file.digest));
     }
@@ -157,9 +161,10 @@ Result<Manifest> PublishStep(FileSystem& fs, Committer& committer, const Clock& 
   // 2. Documents, and the whole model for those who asked for it.
   for (const Document& document : request.documents) {
     if (document.extra && !request.contents.extra) continue;
-    KEEL_RETURN_IF_ERROR(WriteFileDurably(fs, fmt::format("{}/{}", order.temporary, document.path),
-                                          document.content));
+    const std::string path = fmt::format("{}/{}", order.temporary, document.path);
+    KEEL_RETURN_IF_ERROR(WriteFileDurably(fs, path, document.content));
     ChunkedDigest digest = DigestOfText(document.content, options.chunk_bytes);
+    if (order.read_back) KEEL_RETURN_IF_ERROR(ReadBack(fs, path, digest, options.chunk_bytes));
     manifest.files.push_back({document.path,
                               document.extra ? FileRole::kExtra : FileRole::kDocument, digest.size,
                               digest.whole});

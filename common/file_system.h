@@ -45,6 +45,8 @@ class File {
   virtual Result<int64_t> ReadAt(int64_t offset, std::span<std::byte> data) const = 0;
   // A hint that these bytes will be read soon; returns at once.
   virtual void Prefetch(int64_t /*offset*/, int64_t /*bytes*/) const {}
+  // A hint that the file, which is synced, shall be read from the disk and not from memory.
+  virtual void DropCached() const {}
   virtual Status Truncate(int64_t size) = 0;
   virtual Status Sync() = 0;
   // Also closes a dead file. Ok when it is closed already; nothing else is then of use.

@@ -61,6 +61,7 @@ class PosixFile : public File {
   Status WriteAt(int64_t offset, std::span<const std::byte> data) override;
   Result<int64_t> ReadAt(int64_t offset, std::span<std::byte> data) const override;
   void Prefetch(int64_t offset, int64_t bytes) const override;
+  void DropCached() const override;
   Status Truncate(int64_t size) override;
   Status Sync() override;
   Status Close() override;

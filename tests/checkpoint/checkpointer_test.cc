@@ -301,9 +301,9 @@ TEST(Checkpointer, RetentionKeepsTheNewestAndTouchesNothingForeign) {
 }
 
 // Flips one bit of what is written into a file of this name, after it was digested.
-SimFileSystem::Tamper FlipIn(std::string name) {
-  return [name](std::string_view path, int64_t offset, std::span<char> written) {
-    if (path.starts_with(".tmp-") && path.ends_with(name) && offset > 0)
+SimFileSystem::Tamper FlipIn(std::string name, int64_t from = 1) {
+  return [name, from](std::string_view path, int64_t offset, std::span<char> written) {
+    if (path.starts_with(".tmp-") && path.ends_with(name) && offset >= from)
       written[written.size() / 2] ^= 4;
   };
 }
@@ -333,12 +333,24 @@ TEST(Checkpointer, NothingOlderGoesBeforeTheNewOneWasReadBack) {
   CheckpointOptions options = SmallOptions();
   options.remove_previous_ckpt_in_save = true;
   cut.Fill(MakeTrainingState(2));
-  disk->SetTamper(FlipIn("optimizer/rank_00000.safetensors"));
-  const Status failed = SaveOn(*disk, cut, 20, options);
-  EXPECT_EQ(failed.code(), StatusCode::kDataLoss);
-  EXPECT_THAT(failed.message(), AllOf(HasSubstr("optimizer/rank_00000.safetensors"),
-                                      HasSubstr("not what was written")));
-  EXPECT_THAT(Names(*disk), AllOf(Contains("global_step_10"), Not(Contains("global_step_20"))));
+  const auto whole_model = [](SaveRequest& request) { request.contents.hf_model = true; };
+  const auto only_whole_model = [](SaveRequest& request) {
+    request.contents.hf_model = true;
+    request.contents.model = false;
+  };
+  // Of every rank's files, of rank 0's own texts, and of the model that it assembles.
+  for (const std::string name :
+       {"optimizer/rank_00000.safetensors", "actor/huggingface/config.json", "trainer_state.json",
+        "actor/huggingface/model.safetensors"}) {
+    for (const auto& change : {std::function<void(SaveRequest&)>(whole_model),
+                               std::function<void(SaveRequest&)>(only_whole_model)}) {
+      disk->SetTamper(FlipIn(name, name.ends_with(".json") ? 0 : 1));
+      const Status failed = SaveOn(*disk, cut, 20, options, change);
+      EXPECT_EQ(failed.code(), StatusCode::kDataLoss) << name;
+      EXPECT_THAT(failed.message(), AllOf(HasSubstr(name), HasSubstr("not what was written")));
+      EXPECT_THAT(Names(*disk), AllOf(Contains("global_step_10"), Not(Contains("global_step_20"))));
+    }
+  }
   disk->SetTamper({});
   ThrowIfError(SaveOn(*disk, cut, 20, options));
   EXPECT_THAT(Names(*disk), AllOf(Contains("global_step_20"), Not(Contains("global_step_10"))));

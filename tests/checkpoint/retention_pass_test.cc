@@ -138,6 +138,23 @@ TEST(RetentionPass, WhatIsProvenIsNotReadAgain) {
   EXPECT_THAT(ValueOrThrow(RetainCheckpoints(disk, request, run.log())).removed, ElementsAre(10));
 }
 
+TEST(RetentionPass, TheNewestIsNotReadWhereAnOlderOneIsProven) {
+  SimFileSystem disk;
+  SavedRun run(disk);
+  for (const int64_t step : {10, 20, 30}) run.Save(step);
+  RetentionRequest request = SavedRun::Request({.keep_latest = 2});
+  request.proven = {ValueOrThrow(ReadManifest(disk, "global_step_20")).save_id};
+  disk.SetFault([](int64_t, std::string_view operation, std::string_view path) {
+    return operation == "open" && path.ends_with(".safetensors")
+               ? Status(StatusCode::kIo, "tensors are read")
+               : Status::Ok();
+  });
+  EXPECT_THAT(ValueOrThrow(RetainCheckpoints(disk, request, run.log())).removed, ElementsAre(10));
+  // It does not stand for one that is newer than itself, or itself to go.
+  request.policy.keep_latest = 1;
+  EXPECT_THAT(ValueOrThrow(RetainCheckpoints(disk, request, run.log())).removed, IsEmpty());
+}
+
 TEST(RetentionPass, OtherRunsNeitherCountNorGo) {
   SimFileSystem disk;
   SavedRun run(disk);
