@@ -119,7 +119,7 @@ void Save(const std::string& directory) {
     state.Fill(request.step);
     if (request.step == 2) Mark(directory, "begin");
     ThrowIfError(checkpointer.StartSave(request));
-    checkpointer.Wait();
+    ThrowIfError(checkpointer.Wait());
     ThrowIfError(checkpointer.Finished().back().status);
     if (request.step == 2) Mark(directory, "end");
   }

@@ -5,13 +5,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
-#include <fstream>
 #include <memory>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "bench/worker_protocol.h"
 #include "checkpoint/chunk_digest.h"
 #include "checkpoint/contents.h"
 #include "checkpoint/coordinator.h"
@@ -38,17 +37,6 @@ TensorInfo TensorOf(int64_t t, int parts) {
 }
 
 Box PartOf(int part) { return Box{Dims{part * kWidth}, Dims{kWidth}}; }
-
-// Kilobytes of a line of /proc/self/status, as bytes.
-int64_t StatusBytes(const std::string& key) {
-  std::ifstream file("/proc/self/status");
-  std::string line;
-  while (std::getline(file, line)) {
-    if (line.compare(0, key.size(), key) == 0)
-      return std::atoll(line.c_str() + key.size() + 1) * 1024;
-  }
-  return 0;
-}
 
 // Processor time of this process so far, which other processes do not stretch.
 double CpuSeconds() {
@@ -114,8 +102,7 @@ Json MeasureOpenAndPlan(const FileSystem& fs, const std::string& directory, bool
   checkpoint::ReadRequest request;
   request.scope = kScope;
   request.destination = &wanted;
-  const checkpoint::ReadStats stats =
-      ValueOrThrow(reader.Read(std::span(&request, 1), 1));
+  const checkpoint::ReadStats stats = ValueOrThrow(reader.Read(std::span(&request, 1), 1));
   return {{"boxes", index.boxes()},      {"index_bytes", reader.manifest().index_size},
           {"opened_s", opened},          {"planned_s", stats.planned_s},
           {"read_s", stats.read_s},      {"data_bytes", memory.size() * sizeof(float)},

@@ -12,7 +12,15 @@ namespace keel::bench {
 
 namespace {
 
-// Kilobytes of a line of /proc/self/status, as bytes.
+uint64_t SplitMix64(uint64_t x) {
+  uint64_t z = (x + 1) * 0x9E3779B97F4A7C15ull;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+  return z ^ (z >> 31);
+}
+
+}  // namespace
+
 int64_t StatusBytes(const std::string& key) {
   std::ifstream file("/proc/self/status");
   std::string line;
@@ -22,15 +30,6 @@ int64_t StatusBytes(const std::string& key) {
   }
   return 0;
 }
-
-uint64_t SplitMix64(uint64_t x) {
-  uint64_t z = (x + 1) * 0x9E3779B97F4A7C15ull;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-  return z ^ (z >> 31);
-}
-
-}  // namespace
 
 void Answer(const Json& json) {
   fmt::print("{}\n", json.dump());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -26,6 +27,8 @@ namespace {
 
 // Saves of which the slowest is what the next one is expected to take.
 constexpr size_t kRemembered = 5;
+// How often a wait for the save in flight looks whether that gets anywhere.
+constexpr std::chrono::milliseconds kLookAgain{20};
 // How long a save in flight waits for peers when the run ends on an error.
 constexpr std::chrono::seconds kLastPatience{10};
 
@@ -79,6 +82,8 @@ struct Checkpointer::Impl {
     double blocked_s = 0;  // of the training thread, in StartSave
     double fence_s = 0;    // of it, in WaitFree
     std::atomic<bool> done{false};
+    std::mutex ending;
+    std::condition_variable ended;  // `done` is set
     std::thread thread;
   };
 
@@ -177,12 +182,8 @@ Checkpointer::Checkpointer(FileSystem& fs, Coordinator& coordinator, const Clock
 }
 
 Checkpointer::~Checkpointer() {
-  if (impl_->in_flight != nullptr) {
-    // The run ends on an error. What is being saved is of a good step all the same: it gets its
-    // chance, but peers may be gone.
-    impl_->patient.HurryUntil(impl_->clock.Monotonic() + kLastPatience);
-    impl_->Collect();
-  }
+  (void)Abandon();
+  impl_->Collect();
   // On an error there is one to tell already.
   if (impl_->open && std::uncaught_exceptions() == 0)
     impl_->log.Warning("the checkpointer ends without Close");
@@ -204,7 +205,7 @@ Status Checkpointer::Open() {
 Result<DiskForecast> Checkpointer::Prepare(const SaveRequest& request, bool staging) {
   Impl& self = *impl_;
   if (!self.open) return Status(StatusCode::kInternal, "Checkpointer::Prepare before Open");
-  Wait();
+  KEEL_RETURN_IF_ERROR(Wait());
   Snapshot snapshot(request, staging, self.fence);
   return self.saver.Prepare(self.NextTag("prepare"), snapshot);
 }
@@ -213,7 +214,7 @@ Result<SaveRecord> Checkpointer::Save(const SaveRequest& request) {
   Impl& self = *impl_;
   if (!self.open) return Status(StatusCode::kInternal, "Checkpointer::Save before Open");
   const Stopwatch watch(self.clock);
-  Wait();
+  KEEL_RETURN_IF_ERROR(Wait());
   SaveResult result;
   {
     Snapshot snapshot(request, false, self.fence);
@@ -235,7 +236,7 @@ Status Checkpointer::StartSave(SaveRequest request, bool supersede) {
   if (!self.open) return Status(StatusCode::kInternal, "Checkpointer::StartSave before Open");
   const Stopwatch watch(self.clock);
   if (supersede) Cancel();
-  Wait();
+  KEEL_RETURN_IF_ERROR(Wait());
   auto save = std::make_unique<Impl::InFlight>();
   save->request = std::move(request);
   save->tag = self.NextTag("save");
@@ -248,7 +249,9 @@ Status Checkpointer::StartSave(SaveRequest request, bool supersede) {
   const auto work = [&self, raw] {
     raw->status = Guarded([&] { return self.RunSave(raw->tag, *raw->snapshot, &raw->record); });
     raw->snapshot->ReleaseAll();
+    const std::lock_guard guard(raw->ending);
     raw->done.store(true);
+    raw->ended.notify_all();
   };
   try {
     raw->thread = std::thread([work] {
@@ -291,7 +294,36 @@ std::vector<SaveResult> Checkpointer::Finished() {
   return std::exchange(impl_->finished, {});
 }
 
-void Checkpointer::Wait() { impl_->Collect(); }
+Status Checkpointer::Wait() {
+  Impl& self = *impl_;
+  if (self.in_flight == nullptr) return Status::Ok();
+  Impl::InFlight& save = *self.in_flight;
+  std::unique_lock lock(save.ending);
+  while (!save.ended.wait_for(lock, kLookAgain, [&] { return save.done.load(); })) {
+    const auto still = self.clock.Monotonic() - self.saver.moved();
+    if (still <= self.saver.longest_pause()) continue;
+    return Status(StatusCode::kDeadlineExceeded,
+                  fmt::format("the save of step {} has got no further for {} s: {} stands still",
+                              save.request.step,
+                              std::chrono::duration_cast<std::chrono::seconds>(still).count(),
+                              self.fs.Describe(".")));
+  }
+  lock.unlock();
+  self.Collect();
+  return Status::Ok();
+}
+
+Status Checkpointer::WaitOnAll() {
+  Impl& self = *impl_;
+  const Status mine = Wait();
+  return AgreeOn(self.coordinator, self.NextTag("wait"), mine,
+                 self.options.deadline + self.saver.longest_pause());
+}
+
+Status Checkpointer::Abandon() {
+  impl_->patient.HurryUntil(impl_->clock.Monotonic() + kLastPatience);
+  return Wait();
+}
 
 void Checkpointer::Cancel() {
   const std::lock_guard guard(impl_->in_flight_mutex);
@@ -346,13 +378,11 @@ Result<std::optional<LoadRecord>> Checkpointer::Load(const LoadRequest& request)
 Status Checkpointer::Close() {
   Impl& self = *impl_;
   if (!self.open) return Status::Ok();
-  Wait();
   self.open = false;
   // All ranks are done with the directory before its lock is released.
-  const Status status =
-      AgreeOn(self.coordinator, self.NextTag("close"), Status::Ok(), self.options.deadline);
+  const Status status = WaitOnAll();
   if (status.ok()) self.RetractAnnounced();
-  self.lock.reset();
+  if (self.in_flight == nullptr) self.lock.reset();
   return status;
 }
 

@@ -129,7 +129,9 @@ class Checkpointer {
 
   // The same beside the training; returns at once. The state behind `request` may be overwritten
   // where WaitFree lets it. A save that is in flight is waited for, or first asked to end when
-  // `supersede` (it then fails with kCancelled, unless it is already being published).
+  // `supersede` (it then fails with kCancelled, unless it is already being published). Where one
+  // may be in flight on any rank, WaitOnAll goes first: this fails on the rank alone whose save
+  // does not end.
   Status StartSave(SaveRequest request, bool supersede = false);
 
   // Call before state that was given to StartSave is overwritten or freed: returns when the save in
@@ -142,8 +144,12 @@ class Checkpointer {
   // The ends of background saves that were not asked for yet, in order; none while one is in
   // flight. Not collective.
   std::vector<SaveResult> Finished();
-  // Waits for the save in flight, if there is one.
-  void Wait();
+  // Waits for the save in flight, if there is one, as long as it gets anywhere. kDeadlineExceeded
+  // when it does not, as under a file system that stands still: it is then still in flight. Not
+  // collective.
+  Status Wait();
+  // The same on every rank, and the same answer: the first failure of any.
+  Status WaitOnAll();
   // Asks the save in flight to end. Not collective: one rank suffices.
   void Cancel();
 
@@ -164,8 +170,13 @@ class Checkpointer {
   // Host memory kept for staging.
   int64_t staging_bytes() const;
 
-  // Ends everything in flight. The destructor only warns.
+  // Ends everything in flight. The destructor only warns, and waits for what is in flight however
+  // long that takes.
   Status Close();
+  // For an end on an error, before the destructor, when peers may be gone: the save in flight gets
+  // its chance. kDeadlineExceeded as from Wait: then nothing that it uses may be destroyed, and the
+  // process has to end without. Not collective.
+  Status Abandon();
 
  private:
   struct Impl;

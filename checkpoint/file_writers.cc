@@ -233,6 +233,7 @@ void FileWriters::ItemIsOver(const Item& item, Status status) {
   }
   if (status.ok() && releases && hooks_.released) hooks_.released(item.file, item.piece);
   if (status.ok() && finishes) status = Caught([&] { return FinishFile(item.file); });
+  if (hooks_.moved) hooks_.moved();
   if (!status.ok()) Fail(std::move(status));
 }
 

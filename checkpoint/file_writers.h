@@ -35,6 +35,8 @@ struct WriteHooks {
   std::function<void()> gave_up;
   // Asked every few megabytes; a status that is not ok ends the writing with it.
   std::function<Status()> interrupted;
+  // The disk has answered: a write, or the end of a file, is over. From any of the threads.
+  std::function<void()> moved;
 };
 
 class FileWriters {

@@ -34,6 +34,14 @@ std::string KeyOf(const std::string& tag, Message message, int from, int to) {
   return fmt::format("{}/{}/{}-{}", tag, MessageName(message), from, to);
 }
 
+// Bytes that one rank's disk may have to move before a peer hears of it: a rank's own, written and
+// read back; for rank 0 also the whole model, made from all weights, and an earlier version of the
+// step, of which it makes sure that it may go.
+int64_t LongestDiskWork(const SaveRequest& request, const SavePlan& plan) {
+  return 2 * plan.largest_rank_bytes + (request.contents.hf_model ? 3 : 0) * plan.total_bytes +
+         plan.total_bytes;
+}
+
 // One more than that of every commit that is there.
 Result<int64_t> NextSequence(std::span<const CatalogEntry> committed) {
   int64_t newest = 0;
@@ -60,6 +68,7 @@ struct Saver::Running {
   SaveOrder order;
   int64_t sequence = 0;  // rank 0: of the commit
   double looked_s = 0;   // when `Interrupted` last looked at the coordinator
+  std::optional<Stopwatch> collecting = std::nullopt;  // rank 0: since it waits for reports
 };
 
 Saver::Saver(FileSystem& fs, Coordinator& coordinator, const Clock& clock, Logger& log,
@@ -73,7 +82,8 @@ Saver::Saver(FileSystem& fs, Coordinator& coordinator, const Clock& clock, Logge
       guard_(std::move(guard)),
       entropy_(std::move(entropy)),
       planner_(coordinator),
-      committer_(fs, log) {}
+      committer_(fs, log),
+      patience_(options.deadline) {}
 
 Saver::~Saver() = default;
 
@@ -152,17 +162,21 @@ Status Saver::Run(const std::string& tag, Snapshot& snapshot, SaveRecord* record
   Running running{tag, snapshot, record, Stopwatch(clock_), nullptr, nullptr, {}, 0, 0};
   record->step = request.step;
   record->async = snapshot.may_change();
+  patience_ = options_.deadline;
+  Move();
   StageAhead(&running);
   Result<std::shared_ptr<const SavePlan>> plan =
       planner_.Plan(tag, request.roles, request.contents, options_.deadline);
   Status outcome = plan.status();
   if (plan.ok()) {
     running.plan = std::move(plan).value();
+    patience_ = WithDiskTime(options_.deadline, LongestDiskWork(request, *running.plan));
     record->predicted_bytes = PredictBytes(request, *running.plan, options_.chunk_bytes);
     CommitProtocol protocol(coordinator_.rank(), coordinator_.world());
     Event event;
     while (!protocol.finished()) {
       for (const Action& action : protocol.On(event)) {
+        Move();
         switch (action.kind) {
           case Action::Kind::kSend:
             if (const Status sent = Send(action, running); !sent.ok()) {
@@ -218,7 +232,7 @@ Event Saver::Perform(const Action& action, Running* running) {
     case Action::Kind::kBegin:
       return event(Event::Kind::kBegun, [&] { return Begin(running); });
     case Action::Kind::kReceive:
-      return event(Event::Kind::kReceived, [&] { return Receive(action, *running); });
+      return event(Event::Kind::kReceived, [&] { return Receive(action, running); });
     case Action::Kind::kWrite:
       return event(Event::Kind::kWritten, [&] { return Write(action.payload, running); });
     default:
@@ -253,16 +267,20 @@ Status Saver::Send(const Action& action, const Running& running) {
   return Status::Ok();
 }
 
-Result<std::string> Saver::Receive(const Action& action, const Running& running) {
-  // Rank 0 waits for each peer as long as its disk may take; the others twice that for rank 0, so
-  // that its finding, with the late rank's number, reaches them.
-  const int64_t writes =
-      running.plan->largest_rank_bytes * (running.order.read_back ? 2 : 1) +
-      (running.snapshot.request().contents.hf_model ? 2 * running.plan->total_bytes : 0);
+Result<std::string> Saver::Receive(const Action& action, Running* running) {
+  // Rank 0 waits for all reports together as long as a disk may take; the others twice that for
+  // rank 0, so that its finding, with the late rank's number, reaches them.
   std::chrono::milliseconds patience = options_.deadline;
-  if (action.message != Message::kOrder) patience = WithDiskTime(patience, writes);
-  if (!leads()) patience *= 2;
-  const std::string key = KeyOf(running.tag, action.message, action.peer, coordinator_.rank());
+  if (action.message != Message::kOrder) patience = patience_;
+  if (leads()) {
+    if (!running->collecting) running->collecting.emplace(clock_);
+    const auto waited =
+        std::chrono::milliseconds(static_cast<int64_t>(running->collecting->Elapsed() * 1e3));
+    patience = std::max(std::chrono::milliseconds(0), patience - waited);
+  } else {
+    patience *= 2;
+  }
+  const std::string key = KeyOf(running->tag, action.message, action.peer, coordinator_.rank());
   if (!leads()) TidyStore();
   const Result<std::string> text = coordinator_.Get(key, patience);
   if (!text.ok()) {
@@ -422,6 +440,7 @@ WriteHooks Saver::HooksOf(Running* running) {
   };
   hooks.gave_up = [running] { running->snapshot.ReleaseAll(); };
   hooks.interrupted = [this, running] { return Interrupted(running); };
+  hooks.moved = [this] { Move(); };
   return hooks;
 }
 

@@ -45,6 +45,10 @@ class Saver {
   // nothing of the snapshot is held.
   Status Run(const std::string& tag, Snapshot& snapshot, SaveRecord* record);
 
+  // When the save that goes on last got somewhere, by the monotonic clock, and how long it may take
+  // to get further before it is given up as one that will never end. Any thread.
+  std::chrono::nanoseconds moved() const { return std::chrono::nanoseconds(moved_.load()); }
+  std::chrono::milliseconds longest_pause() const { return 2 * patience_.load(); }
   int64_t staging_bytes() const { return writer_ == nullptr ? 0 : writer_->pool_bytes(); }
 
  private:
@@ -54,7 +58,8 @@ class Saver {
 
   CommitProtocol::Event Perform(const CommitProtocol::Action& action, Running* running);
   Status Send(const CommitProtocol::Action& action, const Running& running);
-  Result<std::string> Receive(const CommitProtocol::Action& action, const Running& running);
+  Result<std::string> Receive(const CommitProtocol::Action& action, Running* running);
+  void Move() { moved_.store(clock_.Monotonic().count()); }
   // Takes messages that were read from the store, when nobody waits for this rank.
   void TidyStore();
   Result<std::string> Begin(Running* running);
@@ -92,6 +97,9 @@ class Saver {
   Committer committer_;
   Catalog catalog_;  // rank 0
   std::unique_ptr<SnapshotWriter> writer_;
+  std::atomic<int64_t> moved_{0};  // nanoseconds
+  // Of a rank for another's report or outcome: as long as its disk may take.
+  std::atomic<std::chrono::milliseconds> patience_;
   std::optional<IoBackend> measured_;  // rank 0: the fastest back-end, once measured
   std::optional<Status> io_uring_;     // whether this machine has it, once asked
   std::vector<std::string> read_;      // keys of messages that this rank has received

@@ -5,12 +5,18 @@
 // where an aligned block that was freed does not hold the next one of its size.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Allocator.h>
 
 #include <cstdint>
 #include <memory>
 
 namespace keel::trainer {
+
+// The memory behind a tensor, to be given back and made anew under it.
+inline c10::StorageImpl* StorageOf(const at::Tensor& tensor) {
+  return tensor.storage().unsafeGetStorageImpl();
+}
 
 class DevicePages {
  public:

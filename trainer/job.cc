@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <random>
 #include <utility>
 
@@ -261,8 +262,16 @@ void Job::SaveLast(bool finished) {
   NoteSaves(saves_->Finish());
 }
 
-void Job::EndSaves() {
+void Job::EndSaves(const std::exception& cause) {
   saves_.reset();
+  if (checkpointer_ == nullptr) return;
+  if (const Status status = checkpointer_->Abandon(); !status.ok()) {
+    // A thread that the file system holds on to uses memory of this job: none of it can be freed.
+    log_.Error("{}", cause.what());
+    log_.Error("{}: this process ends at once", status.message());
+    const auto* const error = dynamic_cast<const Error*>(&cause);
+    std::_Exit(ExitCodeFor(error != nullptr ? error->status().code() : StatusCode::kInternal));
+  }
   checkpointer_.reset();
 }
 

@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -89,7 +90,8 @@ class Job {
   bool saving() const { return saves_->busy(); }
   // The run ends on an error: a save that is under way gets its chance, and reads nothing any more
   // afterwards. Not collective.
-  void EndSaves();
+  // Where it does not end, the process does, with `cause`, the error.
+  void EndSaves(const std::exception& cause);
   // A step that took `seconds` is over.
   void AfterStep(double seconds) { NoteSaves(saves_->AfterStep(seconds)); }
   // Seconds for which the last save blocked, once.

@@ -23,10 +23,6 @@ constexpr int64_t kPieceBytes = int64_t{256} << 20;
 constexpr std::array kNames = {"weights", "gradients", "optimizer state"};
 constexpr std::array kPlaceNames = {"on the device", "on the host", "on device and host"};
 
-c10::StorageImpl* StorageOf(const at::Tensor& tensor) {
-  return tensor.storage().unsafeGetStorageImpl();
-}
-
 std::byte* DeviceOf(const at::Tensor& tensor) {
   return static_cast<std::byte*>(StorageOf(tensor)->mutable_data());
 }

@@ -7,14 +7,11 @@
 
 #include "common/clock.h"
 #include "common/fail_point.h"
+#include "trainer/device_pages.h"
 
 namespace keel::trainer {
 
 namespace {
-
-c10::StorageImpl* StorageOf(const at::Tensor& tensor) {
-  return tensor.storage().unsafeGetStorageImpl();
-}
 
 void Resize(const at::Tensor& tensor, size_t bytes) {
   c10::StorageImpl* storage = StorageOf(tensor);

@@ -49,15 +49,11 @@ void SaveSession::Save(checkpoint::SaveRequest request, bool busy_somewhere) {
   }
   in_flight_supersedes_ = supersede;
   const int64_t step = request.step;
-  const Status started = checkpointer_.StartSave(std::move(request), supersede);
+  if (supersede) checkpointer_.Cancel();
+  Status started = busy_somewhere ? checkpointer_.WaitOnAll() : Status::Ok();
+  if (started.ok()) started = checkpointer_.StartSave(std::move(request));
   Note(checkpointer_.Finished());
-  if (!started.ok()) {
-    SaveResult failed;
-    failed.status = started;
-    failed.record.step = step;
-    Note({failed});
-    return;
-  }
+  if (!started.ok()) return NoteFailed(step, started);
   in_flight_ = true;
   disturbed_s_ = 0;
   // `blocking`: training goes on only when all of the state has been copied.
@@ -66,8 +62,9 @@ void SaveSession::Save(checkpoint::SaveRequest request, bool busy_somewhere) {
 }
 
 void SaveSession::SaveAndWait(const checkpoint::SaveRequest& request) {
-  checkpointer_.Wait();
+  const Status waited = options_.async_save ? checkpointer_.WaitOnAll() : Status::Ok();
   Note(checkpointer_.Finished());
+  if (!waited.ok()) return NoteFailed(request.step, waited);
   in_flight_ = false;
   SaveResult result;
   result.record.step = request.step;
@@ -98,6 +95,14 @@ void SaveSession::Note(std::vector<SaveResult> ended) {
   }
 }
 
+void SaveSession::NoteFailed(int64_t step, const Status& status) {
+  log_.Error("step {} is not saved: {}", step, status.message());
+  SaveResult failed;
+  failed.status = status;
+  failed.record.step = step;
+  Note({failed});
+}
+
 std::vector<SaveResult> SaveSession::AfterStep(double seconds) {
   if (in_flight_) {
     if (const double baseline = Baseline(); baseline >= 0) disturbed_s_ += seconds - baseline;
@@ -111,7 +116,7 @@ std::vector<SaveResult> SaveSession::AfterStep(double seconds) {
 }
 
 std::vector<SaveResult> SaveSession::Finish() {
-  checkpointer_.Wait();
+  if (const Status status = checkpointer_.Wait(); !status.ok()) last_status_ = status;
   Note(checkpointer_.Finished());
   return std::exchange(ended_, {});
 }

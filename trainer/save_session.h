@@ -32,7 +32,7 @@ class SaveSession {
 
   // A step that took `seconds` is over. Returns the saves that ended since, with what they cost.
   std::vector<checkpoint::SaveResult> AfterStep(double seconds);
-  // Waits for the save in flight and returns what AfterStep has not.
+  // Waits for the save in flight, as Checkpointer::Wait does, and returns what AfterStep has not.
   std::vector<checkpoint::SaveResult> Finish();
 
   // The newest save that has ended well, and how the newest that has ended did end.
@@ -46,6 +46,8 @@ class SaveSession {
 
  private:
   void Note(std::vector<checkpoint::SaveResult> ended);
+  // A save that did not even begin.
+  void NoteFailed(int64_t step, const Status& status);
   double Baseline() const;
 
   checkpoint::Checkpointer& checkpointer_;

@@ -13,9 +13,9 @@ namespace keel::trainer {
 RunEnd Task::Run() {
   try {
     return Main();
-  } catch (...) {
+  } catch (const std::exception& error) {
     // What is being saved is of a good step; its memory is gone when this task is.
-    job_.EndSaves();
+    job_.EndSaves(error);
     throw;
   }
 }

@@ -18,6 +18,7 @@
 namespace keel::checkpoint {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using namespace keel::checkpoint::testing;  // NOLINT: the helpers of these tests
 
@@ -61,7 +62,7 @@ class Rank {
 
   // The end of the save in flight.
   SaveResult End() {
-    checkpointer_.Wait();
+    ThrowIfError(checkpointer_.Wait());
     std::vector<SaveResult> ended = checkpointer_.Finished();
     EXPECT_EQ(ended.size(), 1U);
     return ended.empty() ? SaveResult() : ended.back();
@@ -212,7 +213,7 @@ TEST(AsyncSave, WithoutASaveTheFenceIsNothing) {
     const auto& memory = *job.Parts()[0]->memory[0];
     EXPECT_EQ(job->WaitFree(memory.data(), memory.size()), 0.0);
     ThrowIfError(job->StartSave(job.Request(1)));
-    job->Wait();
+    ThrowIfError(job->Wait());
     EXPECT_FALSE(job->busy());
     EXPECT_EQ(job->WaitFree(memory.data(), memory.size()), 0.0);
     // A save that blocks never holds anything.
@@ -235,12 +236,38 @@ TEST(AsyncSave, AStuckDiskDoesNotStopTheTraining) {
     slow.WaitForWrite();
     job.Train(MakeTrainingState(2));  // returns although the disk stands still
     EXPECT_EQ(cut.FirstDifference(MakeTrainingState(2)), "");
+    // Nor do the saves that come due, nor the end of the run.
+    for (const Status& refused :
+         {job->StartSave(job.Request(2)), job->Save(job.Request(2)).status(), job->WaitOnAll()}) {
+      EXPECT_EQ(refused.code(), StatusCode::kDeadlineExceeded);
+      EXPECT_THAT(refused.message(), AllOf(HasSubstr("save of step 1"), HasSubstr("stands still")));
+    }
+    EXPECT_TRUE(job->busy());
     slow.LetGo();
     EXPECT_EQ(job.End().status.code(), StatusCode::kCancelled);
     ThrowIfError(job->StartSave(job.Request(2)));
     EXPECT_EQ(job.End().status.ToString(), "ok");
   });
   ExpectLoads(disk, cut, 2, MakeTrainingState(2));
+}
+
+TEST(AsyncSave, AStuckDiskIsNotWaitedForAtTheEnd) {
+  SimFileSystem disk;
+  Cut cut({1}, 3);
+  cut.Fill(MakeTrainingState(1));
+  CheckpointOptions options = SmallOptions();
+  options.deadline = std::chrono::milliseconds(50);
+  SlowWrites slow(disk, std::chrono::milliseconds(0));
+  slow.Hold();
+  RunRanks(1, [&](int, Coordinator& coordinator) {
+    Rank job(disk, coordinator, cut, options);
+    ThrowIfError(job->StartSave(job.Request(1)));
+    slow.WaitForWrite();
+    EXPECT_EQ(job->Close().code(), StatusCode::kDeadlineExceeded);
+    EXPECT_EQ(job->Abandon().code(), StatusCode::kDeadlineExceeded);
+    slow.LetGo();
+    ThrowIfError(job->Abandon());
+  });
 }
 
 TEST(AsyncSave, AllOfItGivesWayToTheTraining) {
@@ -312,7 +339,7 @@ TEST(AsyncSave, CancelledAndSupersededSavesLeaveNothing) {
     ThrowIfError(job->StartSave(job.Request(2)));
     job.Train(MakeTrainingState(3));
     ThrowIfError(job->StartSave(job.Request(3), /*supersede=*/true));
-    job->Wait();
+    ThrowIfError(job->Wait());
     const std::vector<SaveResult> ended = job->Finished();
     ASSERT_EQ(ended.size(), 2U);
     EXPECT_EQ(ended[0].status.code(), StatusCode::kCancelled);
@@ -344,7 +371,7 @@ TEST(AsyncSave, StableStateNeedsNoSecondCopy) {
     request.step = stable ? 2 : 1;
     request.roles = {{"actor", weights.table, moments.table, false, stable}};
     ThrowIfError(checkpointer.StartSave(request));
-    checkpointer.Wait();
+    ThrowIfError(checkpointer.Wait());
     EXPECT_EQ(checkpointer.Finished().at(0).status.ToString(), "ok");
     const int64_t all = weights.table.bytes() + moments.table.bytes();
     if (stable) {

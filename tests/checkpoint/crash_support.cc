@@ -84,7 +84,7 @@ Status CrashJob::SaveOne(Checkpointer& checkpointer, int rank, int64_t step, uin
       std::fill(block->begin(), block->end(), std::byte{0x99});
     }
   }
-  checkpointer.Wait();
+  ThrowIfError(checkpointer.Wait());
   const std::vector<SaveResult> ended = checkpointer.Finished();
   return ended.empty() ? Status(StatusCode::kInternal, "the save did not end")
                        : ended.back().status;

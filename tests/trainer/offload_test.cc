@@ -304,7 +304,7 @@ TEST_P(OffloadTest, BackgroundSavesHoldTheBytesOfTheirStep) {
       for (const checkpoint::SaveResult& ended : checkpointer.Finished())
         ThrowIfError(ended.status);
     }
-    checkpointer.Wait();
+    ThrowIfError(checkpointer.Wait());
     for (const checkpoint::SaveResult& ended : checkpointer.Finished()) ThrowIfError(ended.status);
     for (int save = 1; save <= 6; ++save) {
       checkpoint::LoadRequest request;
@@ -359,7 +359,7 @@ TEST_P(OffloadTest, BackgroundSavesBesideACopyEngineHoldTheBytesOfTheirStep) {
       ThrowIfError(checkpointer.StartSave(std::move(request)));
       training.Step();
       twin.Step();
-      checkpointer.Wait();
+      ThrowIfError(checkpointer.Wait());
       for (const checkpoint::SaveResult& ended : checkpointer.Finished())
         ThrowIfError(ended.status);
     }
@@ -386,7 +386,7 @@ TEST_P(OffloadTest, BackgroundSavesBesideACopyEngineHoldTheBytesOfTheirStep) {
                         return training.engine.WaitArrived(begin, bytes);
                       }}};
     ThrowIfError(checkpointer.StartSave(std::move(request)));
-    checkpointer.Wait();
+    ThrowIfError(checkpointer.Wait());
     const auto ended = checkpointer.Finished();
     ASSERT_EQ(ended.size(), 1u);
     EXPECT_FALSE(ended[0].status.ok());
