@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <random>
 #include <thread>
 #include <utility>
 
@@ -19,6 +20,7 @@
 #include "checkpoint/saver.h"
 #include "checkpoint/snapshot.h"
 #include "checkpoint/source_fence.h"
+#include "checkpoint/wire.h"
 #include "common/fail_point.h"
 #include "common/thread_priority.h"
 
@@ -36,7 +38,6 @@ constexpr std::chrono::seconds kLastPatience{10};
 
 std::vector<std::string> CheckpointOptions::Validate() const {
   std::vector<std::string> problems;
-  if (run_id.empty()) problems.emplace_back("run_id must not be empty");
   if (max_ckpts_to_keep && *max_ckpts_to_keep < 1) {
     problems.push_back(fmt::format(
         "max_ckpts_to_keep is {}, expected at least 1, or null to keep all", *max_ckpts_to_keep));
@@ -91,7 +92,7 @@ struct Checkpointer::Impl {
   Coordinator& coordinator;
   const Clock& clock;
   Logger& log;
-  const CheckpointOptions options;
+  CheckpointOptions options;
   HurriedCoordinator patient;  // of the saves
   Saver saver;
   std::unique_ptr<RunLock> lock;  // rank 0
@@ -112,7 +113,7 @@ struct Checkpointer::Impl {
     return fmt::format("checkpoint/{}/{}", what, ++uses);
   }
 
-  Status OpenRunDirectory();
+  Status TakeRunDirectory();
   Status RunSave(const std::string& tag, Snapshot& snapshot, SaveRecord* record);
   void Collect();
   void Record(const Json& json);
@@ -120,9 +121,25 @@ struct Checkpointer::Impl {
   void RetractAnnounced();
 };
 
-Status Checkpointer::Impl::OpenRunDirectory() {
-  KEEL_ASSIGN_OR_RETURN(lock, RunLock::Take(fs, "run " + options.run_id, clock));
-  return Committer(fs, log).CollectDebris();
+// The lock first: of two that start in an empty directory one makes the id, and the other none.
+Status Checkpointer::Impl::TakeRunDirectory() {
+  if (!options.run_id.empty()) {
+    KEEL_ASSIGN_OR_RETURN(lock, RunLock::Take(fs, "run " + options.run_id, clock));
+    return Status::Ok();
+  }
+  const auto known = [&]() -> Result<std::string> {
+    Result<std::string> text = ReadFile(fs, kRunIdName, 64);
+    if (text.status().code() == StatusCode::kNotFound) return std::string();
+    KEEL_RETURN_IF_ERROR(text.status());
+    return text->substr(0, text->find('\n'));
+  };
+  KEEL_ASSIGN_OR_RETURN(const std::string name, known());
+  KEEL_ASSIGN_OR_RETURN(lock, RunLock::Take(fs, name.empty() ? "a new run" : "run " + name, clock));
+  KEEL_ASSIGN_OR_RETURN(options.run_id, known());
+  if (!options.run_id.empty()) return Status::Ok();
+  std::random_device device;
+  for (int i = 0; i < 4; ++i) options.run_id += fmt::format("{:08x}", device());
+  return ReplaceFileDurably(fs, kRunIdName, options.run_id + "\n");
 }
 
 void Checkpointer::Impl::Record(const Json& json) {
@@ -191,12 +208,35 @@ Checkpointer::~Checkpointer() {
 
 Status Checkpointer::Open() {
   Impl& self = *impl_;
+  // 1. The directory is this run's; how much rank 0 has to read before it may be used.
+  Committer committer(self.fs, self.log);
+  int64_t to_verify = 0;
   Result<std::string> outcome = std::string();
   if (self.leads()) {
-    if (const Status status = Guarded([&] { return self.OpenRunDirectory(); }); !status.ok())
-      outcome = status;
+    const Status status = Guarded([&]() -> Status {
+      KEEL_RETURN_IF_ERROR(self.TakeRunDirectory());
+      KEEL_ASSIGN_OR_RETURN(to_verify, committer.BytesToVerify());
+      return Status::Ok();
+    });
+    WireWriter out;
+    out.Text(self.options.run_id);
+    out.I64(to_verify);
+    outcome = status.ok() ? Result<std::string>(std::move(out).Take()) : status;
   }
   outcome = BroadcastResult(self.coordinator, self.NextTag("open"), outcome, self.options.deadline);
+  WireReader in(outcome.ok() ? std::string_view(*outcome) : std::string_view());
+  if (outcome.ok() && !(in.Text(&self.options.run_id) && in.I64(&to_verify)))
+    outcome = Status(StatusCode::kInternal, "rank 0 sent a malformed run id");
+
+  // 2. What earlier runs left behind.
+  if (outcome.ok()) {
+    if (self.leads()) {
+      if (const Status tidied = Guarded([&] { return committer.CollectDebris(); }); !tidied.ok())
+        outcome = tidied;
+    }
+    outcome = BroadcastResult(self.coordinator, self.NextTag("tidied"), outcome,
+                              WithDiskTime(self.options.deadline, to_verify));
+  }
   self.open = outcome.ok();
   if (!outcome.ok()) self.lock.reset();
   return outcome.status();

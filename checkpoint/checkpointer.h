@@ -33,7 +33,9 @@
 namespace keel::checkpoint {
 
 struct CheckpointOptions {
-  std::string run_id;                           // fixed for the life of the run directory
+  // Fixed for the life of the run directory. "": what its file run_id says, which the first Open
+  // makes.
+  std::string run_id;
   std::optional<int> max_ckpts_to_keep;         // nothing: keep all; >= 1
   bool remove_previous_ckpt_in_save = false;    // the same as max_ckpts_to_keep = 1
   std::string io = "auto";                      // auto | buffered | direct | io_uring
@@ -114,7 +116,7 @@ class Checkpointer {
                CheckpointOptions options);
   ~Checkpointer();
 
-  // Takes the run directory's lock (rank 0), collects debris of earlier crashes (half-written and
+  // Takes the run directory's lock (rank 0), settles its id, collects debris of earlier crashes (half-written and
   // half-deleted directories that provably are ours). Call once before Save.
   Status Open();
 

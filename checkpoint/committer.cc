@@ -102,6 +102,14 @@ Status Committer::Publish(const std::string& temporary, const Manifest& manifest
 Status Committer::RemoveReplaced(const std::string& replaced, int64_t step,
                                  const std::string& save_id) {
   KEEL_ASSIGN_OR_RETURN(const Lease lease, LeaseForRemoval(fs_, replaced));
+  KEEL_ASSIGN_OR_RETURN(const bool pinned, LookForPin(fs_, replaced));
+  if (pinned) {  // since it was looked for
+    const std::string kept = SetAsideDirectory(step, save_id);
+    log_.Warning("{} was pinned while it was replaced: kept as {}", StepDirectory(step),
+                 fs_.Describe(kept));
+    KEEL_RETURN_IF_ERROR(fs_.Rename(replaced, kept, kNoReplace));
+    return fs_.SyncDirectory(kRoot);
+  }
   const std::string trash = ScratchDirectory(ScratchKind::kTrash, step, save_id);
   KEEL_RETURN_IF_ERROR(fs_.Rename(replaced, trash, kNoReplace));
   KEEL_FAIL_POINT("commit.replaced_removed");
@@ -135,7 +143,7 @@ Status Committer::MoveExistingAside(const Manifest& successor, std::string* move
     target = ScratchDirectory(ScratchKind::kReplaced, successor.step, successor.save_id);
     log_.Info("{} exists already (save {}): replacing it", final_name, manifest->save_id);
   } else {
-    target = fmt::format("{}.set-aside-{}", final_name, successor.save_id);
+    target = SetAsideDirectory(successor.step, successor.save_id);
     log_.Warning("{} exists and {}: kept as {}", fs_.Describe(final_name), kept_because, target);
   }
   KEEL_FAIL_POINT("commit.aside");
@@ -163,6 +171,18 @@ void Committer::Abort(const std::string& temporary) {
   }
 }
 
+Result<int64_t> Committer::BytesToVerify() const {
+  KEEL_ASSIGN_OR_RETURN(const std::vector<FileInfo> names, fs_.List(kRoot));
+  int64_t bytes = 0;
+  for (const FileInfo& info : names) {
+    const std::optional<Scratch> scratch = ParseScratchDirectory(info.name);
+    if (!scratch || scratch->kind != ScratchKind::kReplaced) continue;
+    const Result<Manifest> manifest = ReadManifest(fs_, StepDirectory(scratch->step));
+    if (manifest.ok()) bytes += manifest->TotalBytes();
+  }
+  return bytes;
+}
+
 Status Committer::CollectDebris() {
   KEEL_ASSIGN_OR_RETURN(const std::vector<FileInfo> names, fs_.List(kRoot));
   // What the last run renamed and did not sync may have its old name again after a power cut: that
@@ -186,6 +206,8 @@ Status Committer::CollectDebris() {
       continue;
     }
     KEEL_FAIL_POINT("commit.debris");
+    if (scratch->kind == ScratchKind::kTemporary)
+      KEEL_RETURN_IF_ERROR(RestoreSetAside(scratch->step, scratch->save_id));
     std::string doomed = info.name;
     if (scratch->kind != ScratchKind::kTrash) {
       const std::string trash =
@@ -200,6 +222,17 @@ Status Committer::CollectDebris() {
     }
   }
   return Status::Ok();
+}
+
+// What a save had moved out of its way, and then did not get to take the place of.
+Status Committer::RestoreSetAside(int64_t step, const std::string& save_id) {
+  const std::string final_name = StepDirectory(step);
+  const Status restored = fs_.Rename(SetAsideDirectory(step, save_id), final_name, kNoReplace);
+  if (restored.code() == StatusCode::kNotFound || restored.code() == StatusCode::kAlreadyExists)
+    return Status::Ok();
+  KEEL_RETURN_IF_ERROR(restored);
+  log_.Warning("{} was set aside for a save that did not end: restored", fs_.Describe(final_name));
+  return fs_.SyncDirectory(kRoot);
 }
 
 Status Committer::CollectReplaced(const std::string& replaced, int64_t step,

@@ -40,14 +40,18 @@ class Committer {
   // Removes the temporary directory; an error is only logged, the next Open collects it.
   void Abort(const std::string& temporary);
 
-  // Finishes what crashes interrupted: restores a replaced commit whose successor was not
-  // published, removes one whose successor verifies, removes temporary and trash directories.
+  // Finishes what crashes interrupted: restores what was replaced, or set aside, for a commit that
+  // was not published, removes what was replaced by one that verifies, removes temporary and trash
+  // directories.
   // Touches only names that prove to be ours, and nothing that is being read.
   Status CollectDebris();
+  // How much CollectDebris will read, to verify what has replaced something.
+  Result<int64_t> BytesToVerify() const;
 
  private:
   Status MoveExistingAside(const Manifest& successor, std::string* moved_to);
   Status RemoveReplaced(const std::string& replaced, int64_t step, const std::string& save_id);
+  Status RestoreSetAside(int64_t step, const std::string& save_id);
   Status CollectReplaced(const std::string& replaced, int64_t step, const std::string& save_id);
   FileSystem& fs_;
   Logger& log_;

@@ -51,6 +51,10 @@ std::string ScratchDirectory(ScratchKind kind, int64_t step, std::string_view sa
   return fmt::format("{}{}-{}", Prefix(kind), step, save_id);
 }
 
+std::string SetAsideDirectory(int64_t step, std::string_view save_id) {
+  return fmt::format("{}.set-aside-{}", StepDirectory(step), save_id);
+}
+
 std::optional<Scratch> ParseScratchDirectory(std::string_view name) {
   for (const ScratchKind kind :
        {ScratchKind::kTemporary, ScratchKind::kReplaced, ScratchKind::kTrash}) {

@@ -35,6 +35,8 @@ struct Scratch {
   std::string save_id;
 };
 std::string ScratchDirectory(ScratchKind kind, int64_t step, std::string_view save_id);
+// "global_step_40.set-aside-<save id>": what had the name before that save, and may not go.
+std::string SetAsideDirectory(int64_t step, std::string_view save_id);
 // Nothing for names that we did not make.
 std::optional<Scratch> ParseScratchDirectory(std::string_view name);
 

@@ -423,11 +423,9 @@ void Saver::StageAhead(Running* running) {
     KEEL_RETURN_IF_ERROR(writer_->Reserve(files, options_.host_memory_cap));
     return writer_->Stage(std::move(files), HooksOf(running));
   });
-  if (status.ok()) {
-    running->ahead = std::move(plan);
-  } else {
-    writer_->Abandon();  // it is done later, or fails there, where all ranks hear of it
-  }
+  if (!status.ok()) return;  // it is done later, or fails there, where all ranks hear of it
+  running->ahead = std::move(plan);
+  running->snapshot.ReleaseRest();
 }
 
 WriteHooks Saver::HooksOf(Running* running) {
@@ -464,7 +462,6 @@ Result<std::string> Saver::Write(const std::string& text, Running* running) {
                                 "another rank since the last save: this one is given up",
                                 snapshot.request().step));
     }
-    snapshot.ReleaseRest();
     digests = writer.WriteTo(order.temporary, &times);
   } else {
     std::vector<FileToWrite> files = snapshot.FilesOf(*running->plan, coordinator_.rank());

@@ -104,6 +104,7 @@ class SnapshotWriter::Job {
       for (int i = 0; i < owner_.writers_; ++i) writers_.StartThread();
       stager_ = std::thread([this] { StageAll(); });
     } catch (const std::system_error& e) {
+      hooks_.gave_up = nullptr;  // nothing was copied yet, and all of it may be, by Write
       return Status(StatusCode::kUnavailable, fmt::format("no thread for a save: {}", e.what()));
     }
     return Status::Ok();
@@ -242,7 +243,7 @@ class SnapshotWriter::Job {
 
   SnapshotWriter& owner_;
   const std::vector<FileToWrite> files_;
-  const WriteHooks hooks_;
+  WriteHooks hooks_;
   ChunkHasher hasher_;
   size_t file_ = 0;
   size_t piece_ = 0;
@@ -293,7 +294,9 @@ Status SnapshotWriter::Stage(std::vector<FileToWrite> files, WriteHooks hooks) {
   if (writers_ == 0) return Status(StatusCode::kUnavailable, "no thread to copy on");
   if (pool_->slots.size() < 2) KEEL_RETURN_IF_ERROR(pool_->Grow(kPassingSlots, chunk_bytes_));
   job_ = std::make_unique<Job>(*this, std::move(files), std::move(hooks));
-  return job_->StartStaging();
+  Status status = job_->StartStaging();
+  if (!status.ok()) job_.reset();
+  return status;
 }
 
 Result<std::vector<ChunkedDigest>> SnapshotWriter::WriteTo(const std::string& directory,

@@ -63,7 +63,7 @@ class SnapshotWriter {
   int64_t pool_bytes() const;
 
   // Starts to copy and digest on a thread of its own. `hooks` are called until WriteTo or Abandon
-  // has returned.
+  // has returned. After an error none of them was, and none will be.
   Status Stage(std::vector<FileToWrite> files, WriteHooks hooks);
   bool staging() const { return job_ != nullptr; }
   // Where the files of the last Stage are to be: creates them, writes header and pieces of each,

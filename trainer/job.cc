@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <random>
 #include <utility>
 
 #include "checkpoint/catalog.h"
@@ -41,17 +40,6 @@ at::Device ResolveDevice(const std::string& wanted, int local_rank) {
           "trainer.device: cuda: local rank {} of {} usable GPUs; start fewer ranks a node, "
           "or set trainer.device to cpu",
           local_rank, *count));
-}
-
-// One job's id for its run folder, kept there from its first start on.
-std::string RunId(FileSystem& fs) {
-  const auto known = ReadFile(fs, "run_id", 64);
-  if (known.ok() && !known->empty()) return known->substr(0, known->find('\n'));
-  std::random_device device;
-  std::string id;
-  for (int i = 0; i < 4; ++i) id += fmt::format("{:08x}", device());
-  ThrowIfError(ReplaceFileDurably(fs, "run_id", id + "\n"));
-  return id;
 }
 
 }  // namespace
@@ -124,8 +112,6 @@ void Job::Connect() {
 void Job::OpenCheckpoints() {
   fs_ = ValueOrThrow(OpenPosixFileSystem(config().trainer.default_local_dir, true));
   checkpoint::CheckpointOptions options;
-  options.run_id = ValueOrThrow(
-      checkpoint::Broadcast(*coordinator_, "run_id", rank0() ? RunId(*fs_) : "", deadline_));
   if (config().trainer.max_ckpts_to_keep)
     options.max_ckpts_to_keep = static_cast<int>(*config().trainer.max_ckpts_to_keep);
   options.remove_previous_ckpt_in_save = config().trainer.remove_previous_ckpt_in_save;
@@ -247,7 +233,7 @@ std::optional<checkpoint::LoadRecord> Job::LoadFromPath(checkpoint::LoadRequest&
 void Job::Save(bool busy_somewhere) {
   Phase("save");
   const Stopwatch watch;
-  saves_->Save(snapshot_(), busy_somewhere);
+  saves_->Save(state.step, snapshot_, busy_somewhere);
   blocked_s_ = watch.Elapsed();
   Phase("train");
 }

@@ -146,9 +146,7 @@ Status Residency::WaitFor(const std::byte* Flight::*side, const void* begin, siz
   }
   if (ticket < 0) return Status::Ok();
   KEEL_RETURN_IF_ERROR(cuda_->WaitCopy(ticket));
-  // Tickets complete in order.
-  const std::lock_guard lock(flights_mutex_);
-  std::erase_if(flights_, [&](const Flight& flight) { return flight.ticket <= ticket; });
+  Landed(ticket);
   return Status::Ok();
 }
 
@@ -165,9 +163,17 @@ void Residency::WaitCopies() {
   {
     const std::lock_guard lock(flights_mutex_);
     if (!flights_.empty()) ticket = flights_.back().ticket;
-    flights_.clear();
   }
-  if (ticket >= 0) ThrowIfError(cuda_->WaitCopy(ticket).WithContext("copy to the host"));
+  if (ticket < 0) return;
+  ThrowIfError(cuda_->WaitCopy(ticket).WithContext("copy to the host"));
+  Landed(ticket);
+}
+
+// Tickets complete in order. Not before they have: a save that looks for a flight and finds none
+// takes the values for arrived.
+void Residency::Landed(int64_t ticket) {
+  const std::lock_guard lock(flights_mutex_);
+  std::erase_if(flights_, [&](const Flight& flight) { return flight.ticket <= ticket; });
 }
 
 void Residency::HostChanged(StateClass c) {

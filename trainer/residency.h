@@ -130,6 +130,7 @@ class Residency {
   // Of a GPU the copies are under way then; else they are done.
   void CopyDown(Member& m);
   void WaitCopies();
+  void Landed(int64_t ticket);
   void CopyUp(Member& m);
   void Synchronize();
   template <typename Move>

@@ -25,33 +25,30 @@ double SaveSession::Baseline() const {
   return sorted[sorted.size() / 2];
 }
 
-void SaveSession::Save(checkpoint::SaveRequest request, bool busy_somewhere) {
-  if (!options_.async_save) {
-    SaveAndWait(request);
-    return;
-  }
+void SaveSession::Save(int64_t step, const std::function<checkpoint::SaveRequest()>& snapshot,
+                       bool busy_somewhere) {
+  if (!options_.async_save) return SaveAndWait(snapshot());
   bool supersede = false;
   if (busy_somewhere) {
     if (options_.on_busy == "skip") {
       ++skipped_;
       log_.Warning(
-          "step {} is not saved: the save before it is still in flight ({} skipped so far)",
-          request.step, skipped_);
+          "step {} is not saved: the save before it is still in flight ({} skipped so far)", step,
+          skipped_);
       return;
     }
     // Two in a row are not given up: with saves that take longer than the steps between them there
     // would never be one.
     supersede = options_.on_busy == "supersede" && !in_flight_supersedes_;
     if (supersede) {
-      log_.Warning("the save in flight is given up for that of step {} ({} so far)", request.step,
+      log_.Warning("the save in flight is given up for that of step {} ({} so far)", step,
                    superseded_ + 1);
     }
   }
   in_flight_supersedes_ = supersede;
-  const int64_t step = request.step;
   if (supersede) checkpointer_.Cancel();
   Status started = busy_somewhere ? checkpointer_.WaitOnAll() : Status::Ok();
-  if (started.ok()) started = checkpointer_.StartSave(std::move(request));
+  if (started.ok()) started = checkpointer_.StartSave(snapshot());
   Note(checkpointer_.Finished());
   if (!started.ok()) return NoteFailed(step, started);
   in_flight_ = true;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,10 +24,12 @@ class SaveSession {
   SaveSession(checkpoint::Checkpointer& checkpointer, const CheckpointSection& options, Logger& log)
       : checkpointer_(checkpointer), options_(options), log_(log) {}
 
-  // Saves in the background, if configured, or blocks. `busy_somewhere` says whether the save
-  // before it is in flight on some rank, and must be the same on every rank: a rank that skipped a
-  // save which another one made would leave it waiting.
-  void Save(checkpoint::SaveRequest request, bool busy_somewhere);
+  // Saves what `snapshot` gives, in the background, if configured, or blocks. It is not called for
+  // a save that is skipped. `busy_somewhere` says whether the save before it is in flight on some
+  // rank, and must be the same on every rank: a rank that skipped a save which another one made
+  // would leave it waiting.
+  void Save(int64_t step, const std::function<checkpoint::SaveRequest()>& snapshot,
+            bool busy_somewhere);
   // Saves and returns when it is on the disk.
   void SaveAndWait(const checkpoint::SaveRequest& request);
 
