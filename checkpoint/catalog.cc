@@ -92,4 +92,20 @@ Result<std::vector<CatalogEntry>> ListCheckpoints(const FileSystem& fs) {
   return Catalog().List(fs);
 }
 
+Result<int64_t> NextSequence(std::span<const CatalogEntry> committed) {
+  int64_t newest = 0;
+  for (const CatalogEntry& entry : committed) {
+    if (entry.manifest) {
+      newest = std::max(newest, entry.manifest->sequence);
+    } else if (!IsUnusable(entry.status)) {
+      return entry.status.WithContext("the order of commits cannot be told");
+    }
+  }
+  if (newest < Manifest::kMaxNumber) return newest + 1;
+  return Status(StatusCode::kInvalidData,
+                fmt::format("sequence number {} of a checkpoint leaves none for a newer one: move "
+                            "that checkpoint away",
+                            newest));
+}
+
 }  // namespace keel::checkpoint

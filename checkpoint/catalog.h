@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,6 +30,10 @@ bool IsUnusable(const Status& status);
 // numbers, so that a run that went back to an earlier step resumes from what it did last. Those
 // without a valid manifest come last, by step. Links and files of such names are not listed.
 Result<std::vector<CatalogEntry>> ListCheckpoints(const FileSystem& fs);
+
+// One more than the sequence number of every commit that is there. An error when one cannot be read
+// this time: it may be the newest, and with a number below its own a new one would pass for old.
+Result<int64_t> NextSequence(std::span<const CatalogEntry> committed);
 
 // The same again and again, of one directory, at a cost that hardly grows with what is kept: the
 // manifest of a commit never changes, so one that was read is read again only when another file has

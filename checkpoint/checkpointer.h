@@ -97,8 +97,9 @@ struct LoadRequest {
 // What the disk must hold, as rank 0 sees it.
 struct DiskForecast {
   int64_t checkpoint_bytes = 0;  // of one
-  // That the run still needs: all that retention keeps and the one that is being written, less
-  // what is there already. One checkpoint when everything is kept.
+  // That the run still needs: the newest and the best that retention keeps, and the one that is
+  // being written, less what of these is there already. One checkpoint when everything is kept.
+  // Those of every n-th step are not counted: the saver knows no last step.
   int64_t needed_bytes = 0;
   int64_t free_bytes = 0;
 };
@@ -116,8 +117,8 @@ class Checkpointer {
                CheckpointOptions options);
   ~Checkpointer();
 
-  // Takes the run directory's lock (rank 0), settles its id, collects debris of earlier crashes (half-written and
-  // half-deleted directories that provably are ours). Call once before Save.
+  // Takes the run directory's lock (rank 0), settles its id, collects debris of earlier crashes
+  // (half-written and half-deleted directories that provably are ours). Call once before Save.
   Status Open();
 
   // Pays in advance what the first save of such a state would cost: the plan, the choice of a

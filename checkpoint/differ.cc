@@ -250,7 +250,8 @@ class Differ {
           }
         }
       } else {
-        const IndexBox first = a_.index().box(in_a.first_box);
+        // A tensor without elements need have no boxes.
+        const IndexBox first = in_a.box_count > 0 ? a_.index().box(in_a.first_box) : IndexBox();
         for (Box& slab : CutIntoSlabs(Box::Whole(in_a.shape), std::max<int64_t>(1, budget_ / size)))
           slabs.push_back({t, std::move(slab), {first.file, first.begin}});
       }

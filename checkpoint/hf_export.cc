@@ -127,7 +127,8 @@ Status ExportHuggingFace(const StepReader& reader, const std::string& role, File
       if (file.role != FileRole::kDocument || !file.path.starts_with(prefix)) continue;
       const std::string plain = file.path.substr(prefix.size());
       if (plain.find('/') != std::string::npos) continue;
-      KEEL_ASSIGN_OR_RETURN(const std::string text, reader.ReadText(file.path, StepReader::kMaxText));
+      KEEL_ASSIGN_OR_RETURN(const std::string text,
+                            reader.ReadText(file.path, StepReader::kMaxText));
       KEEL_RETURN_IF_ERROR(WriteFileDurably(out, fmt::format("{}/{}", temporary, plain), text));
     }
     KEEL_RETURN_IF_ERROR(

@@ -37,8 +37,8 @@ Result<Digest128> GetDigest(const Json& object, std::string_view key, std::strin
 
 Result<int64_t> GetSize(const Json& object, std::string_view key, std::string_view where) {
   KEEL_ASSIGN_OR_RETURN(const int64_t value, GetInt(object, key, where));
-  if (value < 0)
-    return Refuse(where, fmt::format("'{}' is {}, expected a number >= 0", key, value));
+  if (value < 0 || value > Manifest::kMaxNumber)
+    return Refuse(where, fmt::format("'{}' is {}, expected 0 to 2^62", key, value));
   return value;
 }
 
@@ -229,8 +229,11 @@ Result<Manifest> Manifest::Parse(std::string_view text, std::string_view where) 
       CheckKeys(root.at("index"), {"size", "digest"}, fmt::format("{}: index", where)));
   KEEL_ASSIGN_OR_RETURN(manifest.index_size, GetSize(root.at("index"), "size", where));
   KEEL_ASSIGN_OR_RETURN(manifest.index_digest, GetDigest(root.at("index"), "digest", where));
+  int64_t total = manifest.index_size;
   for (const auto& [path, entry] : root.at("files").items()) {
     KEEL_ASSIGN_OR_RETURN(ManifestFile file, ParseFile(path, entry, where));
+    if (file.size > kMaxNumber - total) return Refuse(where, "its files are more than 2^62 bytes");
+    total += file.size;
     manifest.files.push_back(std::move(file));
   }
   std::sort(manifest.files.begin(), manifest.files.end(),

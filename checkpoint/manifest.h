@@ -37,6 +37,9 @@ struct ManifestFile {
 };
 
 struct Manifest {
+  // Of any number, and of all files together: what follows from them by adding is a number too.
+  static constexpr int64_t kMaxNumber = int64_t{1} << 62;
+
   std::string run_id;
   std::string save_id;
   int64_t sequence =

@@ -20,8 +20,8 @@ Result<bool> LookForPin(const FileSystem& fs, std::string_view directory);
 // Durable when it returns; a checkpoint that is pinned already stays so. kNotFound when there is no
 // valid checkpoint, or it is just being removed.
 Status PinCheckpoint(FileSystem& fs, std::string_view directory, const Clock& clock);
-// Likewise, and of a damaged checkpoint too, since retention keeps what is pinned; of one that is not
-// pinned, nothing to do. kNotFound when there is no manifest.
+// Likewise, and of a damaged checkpoint too, since retention keeps what is pinned; of one that is
+// not pinned, nothing to do. kNotFound when there is no manifest.
 Status UnpinCheckpoint(FileSystem& fs, std::string_view directory);
 
 }  // namespace keel::checkpoint

@@ -244,12 +244,8 @@ class Resharder {
     manifest_.created = FormatUtc(clock_.Wall());
     manifest_.layout = options_.like != nullptr ? options_.like->manifest().layout
                                                 : Json({{"world", options_.world}});
-    manifest_.sequence = 1;
     KEEL_ASSIGN_OR_RETURN(const std::vector<CatalogEntry> committed, ListCheckpoints(run_));
-    for (const CatalogEntry& entry : committed) {
-      if (entry.manifest)
-        manifest_.sequence = std::max(manifest_.sequence, entry.manifest->sequence + 1);
-    }
+    KEEL_ASSIGN_OR_RETURN(manifest_.sequence, NextSequence(committed));
     return Status::Ok();
   }
 

@@ -57,11 +57,11 @@ struct RetentionOutcome {
 };
 
 // One pass. A checkpoint goes only when a commit that is newer than it, and kept, has every byte
-// verified: one of `proven`, or, where none of these is newer than all that are to go, one that this
-// reads in full, the newest first. Left alone are
-// pinned checkpoints, those being read, those with a foreign file in them, and everything that is
-// not a checkpoint of this run. Leftovers of removals that failed are collected. An error means
-// that the directory could not be read; whatever fails later spares one checkpoint and is logged.
+// verified: one of `proven`, or, where none of these is newer than all that are to go, one that
+// this reads in full, the newest first. Left alone are pinned checkpoints, those being read, those
+// with a foreign file in them, and everything that is not a checkpoint of this run. Leftovers of
+// removals that failed are collected. An error means that the directory could not be read; whatever
+// fails later spares one checkpoint and is logged.
 Result<RetentionOutcome> RetainCheckpoints(FileSystem& fs, const RetentionRequest& request,
                                            Logger& log);
 

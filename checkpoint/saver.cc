@@ -42,20 +42,6 @@ int64_t LongestDiskWork(const SaveRequest& request, const SavePlan& plan) {
          plan.total_bytes;
 }
 
-// One more than that of every commit that is there.
-Result<int64_t> NextSequence(std::span<const CatalogEntry> committed) {
-  int64_t newest = 0;
-  for (const CatalogEntry& entry : committed) {
-    if (entry.manifest) {
-      newest = std::max(newest, entry.manifest->sequence);
-    } else if (!IsUnusable(entry.status)) {
-      // Perhaps the newest one: with a number below its own this commit would pass for an old one.
-      return entry.status.WithContext("the order of commits cannot be told");
-    }
-  }
-  return newest + 1;
-}
-
 }  // namespace
 
 struct Saver::Running {
@@ -112,7 +98,8 @@ Result<DiskForecast> Saver::Prepare(const std::string& tag, Snapshot& snapshot) 
   if (leads()) {
     const Status status = Guarded([&]() -> Status {
       KEEL_ASSIGN_OR_RETURN(order.forecast,
-                            Forecast(PredictBytes(request, *plan, options_.chunk_bytes)));
+                            Forecast(PredictBytes(request, *plan, options_.chunk_bytes),
+                                     TemporaryBytes(request, *plan)));
       const std::string probe =
           ScratchDirectory(ScratchKind::kTemporary, 0, MakeSaveId(entropy_()));
       KEEL_RETURN_IF_ERROR(fs_.MakeDirectory(probe));
@@ -140,19 +127,24 @@ Result<DiskForecast> Saver::Prepare(const std::string& tag, Snapshot& snapshot) 
   return order.forecast;
 }
 
-Result<DiskForecast> Saver::Forecast(int64_t checkpoint_bytes) const {
+Result<DiskForecast> Saver::Forecast(int64_t checkpoint_bytes, int64_t temporary_bytes) const {
   DiskForecast forecast;
   forecast.checkpoint_bytes = checkpoint_bytes;
+  forecast.needed_bytes = checkpoint_bytes + temporary_bytes;
   KEEL_ASSIGN_OR_RETURN(forecast.free_bytes, fs_.FreeBytes());
-  const std::optional<int> keep = Policy().keep_latest;
-  forecast.needed_bytes = checkpoint_bytes * (keep ? *keep + 1 : 1);
-  if (keep) {
-    KEEL_ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries, ListCheckpoints(fs_));
-    int counted = 0;
-    for (const CatalogEntry& entry : entries) {
-      if (!entry.manifest || counted++ >= *keep) continue;
-      forecast.needed_bytes -= std::min(checkpoint_bytes, entry.manifest->TotalBytes());
-    }
+  const RetentionPolicy policy = Policy();
+  if (!policy.keep_latest) return forecast;
+  const int kept = *policy.keep_latest + policy.keep_best;
+  forecast.needed_bytes += kept * checkpoint_bytes;
+  // Those that are there and will go, or are among the kept, make room; others stay beside them.
+  KEEL_ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries, ListCheckpoints(fs_));
+  int counted = 0;
+  for (const CatalogEntry& entry : entries) {
+    const bool stays = !entry.manifest || entry.manifest->run_id != options_.run_id ||
+                       (policy.keep_every > 0 && entry.step % policy.keep_every == 0) ||
+                       IsPinned(fs_, entry.directory);
+    if (stays || counted++ >= kept) continue;
+    forecast.needed_bytes -= std::min(checkpoint_bytes, entry.manifest->TotalBytes());
   }
   return forecast;
 }
@@ -338,7 +330,8 @@ Result<std::string> Saver::Begin(Running* running) {
   KEEL_FAIL_POINT("save.begin");
   KEEL_RETURN_IF_ERROR(CheckDocuments(request, *running->plan));
   // Room for all of it, as far as the file system tells: better now than after minutes of writing.
-  KEEL_RETURN_IF_ERROR(CheckRoom(running->record->predicted_bytes));
+  KEEL_RETURN_IF_ERROR(
+      CheckRoom(running->record->predicted_bytes + TemporaryBytes(request, *running->plan)));
   SaveOrder& order = running->order;
   order.save_id = MakeSaveId(entropy_());
   // One look at what is there for all: until this save has ended nobody else commits here.

@@ -74,7 +74,7 @@ class Saver {
   void Conclude(Running* running);
 
   Status CheckRoom(int64_t bytes) const;
-  Result<DiskForecast> Forecast(int64_t checkpoint_bytes) const;
+  Result<DiskForecast> Forecast(int64_t checkpoint_bytes, int64_t temporary_bytes) const;
   // Rank 0.
   Result<IoBackend> ChooseBackend(int64_t largest_rank_bytes, const std::string& directory);
   // The ordered back-end, or with `io: auto` what this rank's machine has instead.

@@ -86,6 +86,15 @@ int64_t PredictBytes(const SaveRequest& request, const SavePlan& plan, int64_t c
   return bytes + index + static_cast<int64_t>(manifest.Serialize().size()) + kIds;
 }
 
+int64_t TemporaryBytes(const SaveRequest& request, const SavePlan& plan) {
+  if (request.contents.model) return 0;
+  int64_t bytes = 0;
+  for (const PlannedFile& file : plan.files) {
+    if (file.kind == FileRole::kModel) bytes += file.size;
+  }
+  return bytes;
+}
+
 namespace {
 
 // The whole model of each role, made from the sharded weights that this save has written, tensor by

@@ -97,6 +97,14 @@ VerifyReport VerifyCheckpoint(const FileSystem& fs, const std::string& directory
   if (damage.ok()) {
     for (const StepReader::Damage& one : *damage) report.problems.push_back(one.message);
   }
+  // Files are opened one by one: those of a commit that has taken this one's place are no damage.
+  if (const Result<Manifest> now = ReadManifest(fs, directory);
+      !report.problems.empty() && now.ok() && now->save_id != reader.manifest().save_id) {
+    report.problems = {
+        fmt::format("{}: another save of step {} took its place while it was read: "
+                    "verify again",
+                    fs.Describe(directory), report.step)};
+  }
   if (!report.problems.empty()) return finish();
   CheckCover(reader, &report);
   const std::vector<FileBoxes> boxes = BoxesByFile(reader.index());

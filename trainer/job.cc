@@ -168,20 +168,7 @@ void Job::PrepareSaves(int64_t total_steps) {
               static_cast<double>(disk.checkpoint_bytes) / (1 << 20),
               static_cast<double>(checkpointer_->staging_bytes()) / (1 << 20));
   }
-  if (rank0() && !config().trainer.max_ckpts_to_keep &&
-      !config().trainer.remove_previous_ckpt_in_save) {
-    const int64_t every = config().trainer.save_freq;
-    const auto there = checkpoint::ListCheckpoints(*fs_);
-    const int64_t saves =
-        (total_steps + every - 1) / every - (there.ok() ? static_cast<int64_t>(there->size()) : 0);
-    if (saves * disk.checkpoint_bytes > disk.free_bytes) {
-      log_.Warning(
-          "{}: trainer.max_ckpts_to_keep is null, which keeps all: the {} checkpoints to come take "
-          "{} bytes, {} are free",
-          config().trainer.default_local_dir, saves, saves * disk.checkpoint_bytes,
-          disk.free_bytes);
-    }
-  }
+  if (rank0()) WarnOfGrowth(disk, total_steps);
   if (disk.needed_bytes <= disk.free_bytes) return;
   const std::string text = fmt::format(
       "{}: checkpoints of {} bytes will need {} more bytes, {} are free: make room, set "
@@ -190,6 +177,21 @@ void Job::PrepareSaves(int64_t total_steps) {
       disk.free_bytes);
   if (config().trainer.disk_check == "refuse") throw Error(StatusCode::kNoSpace, text);
   if (rank0()) log_.Warning("{}", text);
+}
+
+// What retention never removes adds up over the steps to come.
+void Job::WarnOfGrowth(const checkpoint::DiskForecast& disk, int64_t total_steps) const {
+  const auto& trainer = config().trainer;
+  const bool all = !trainer.max_ckpts_to_keep && !trainer.remove_previous_ckpt_in_save;
+  const int64_t every = all ? trainer.save_freq : trainer.keep_every_steps;
+  if (every <= 0) return;
+  const int64_t to_come = (total_steps + every - 1) / every - state.step / every;
+  const int64_t bytes = to_come * disk.checkpoint_bytes + (all ? 0 : disk.needed_bytes);
+  if (bytes <= disk.free_bytes) return;
+  log_.Warning("{}: {}: what is to come takes {} bytes, {} are free", trainer.default_local_dir,
+               all ? "trainer.max_ckpts_to_keep is null, which keeps all"
+                   : "trainer.keep_every_steps keeps checkpoints for good",
+               bytes, disk.free_bytes);
 }
 
 std::optional<checkpoint::LoadRecord> Job::Load(checkpoint::LoadRequest request) {

@@ -111,6 +111,7 @@ class Job {
  private:
   // Of settings by which checkpoints or weights are lost. Rank 0.
   void WarnOfLosses() const;
+  void WarnOfGrowth(const checkpoint::DiskForecast& disk, int64_t total_steps) const;
   std::optional<checkpoint::LoadRecord> LoadFromPath(checkpoint::LoadRequest& request);
   bool StopRequested() const;
   bool FitsIntoGrace();

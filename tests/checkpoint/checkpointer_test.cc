@@ -379,9 +379,57 @@ TEST(Checkpointer, TwoRunsCannotShareADirectory) {
   ThrowIfError(second.Close());
 }
 
+TEST(Checkpointer, TheFirstOpenMakesTheRunsIdUnderItsLock) {
+  const TempDir dir;
+  const auto fs = dir.Open();
+  const auto again = dir.Open();
+  Logger log(Quiet());
+  CheckpointOptions options = SmallOptions();
+  options.run_id = "";
+  LocalCoordinatorHub hub(1), other(1);
+  Checkpointer first(*fs, hub.rank(0), SystemClock(), log, options);
+  ThrowIfError(first.Open());
+  const std::string id = ValueOrThrow(ReadFile(*fs, kRunIdName, 64));
+  EXPECT_EQ(id.size(), 33u);
+  // One that starts at the same time makes no other.
+  Checkpointer second(*again, other.rank(0), SystemClock(), log, options);
+  EXPECT_EQ(second.Open().code(), StatusCode::kBusy);
+  EXPECT_EQ(ValueOrThrow(ReadFile(*fs, kRunIdName, 64)), id);
+  ThrowIfError(first.Close());
+  ThrowIfError(second.Open());
+  EXPECT_EQ(ValueOrThrow(ReadFile(*fs, kRunIdName, 64)), id);
+  ThrowIfError(second.Close());
+}
+
+TEST(Checkpointer, ARunsIdThatCannotBeReadIsNotMadeAnew) {
+  SimFileSystem disk;
+  Logger log(Quiet());
+  CheckpointOptions options = SmallOptions();
+  options.run_id = "";
+  Cut cut({2}, 1);
+  cut.Fill(MakeTrainingState(1));
+  ThrowIfError(SaveOn(disk, cut, 10, options));
+  const std::string id = disk.Content(std::string(kRunIdName));
+  EXPECT_EQ(ValueOrThrow(ReadManifest(disk, "global_step_10")).run_id + "\n", id);
+  disk.SetFault([](int64_t, std::string_view operation, std::string_view path) {
+    return operation == "open" && path == kRunIdName ? Status(StatusCode::kIo, "run_id: no answer")
+                                                     : Status::Ok();
+  });
+  LocalCoordinatorHub hub(1);
+  Checkpointer checkpointer(disk, hub.rank(0), SystemClock(), log, options);
+  const Status refused = checkpointer.Open();
+  EXPECT_EQ(refused.code(), StatusCode::kIo);
+  EXPECT_THAT(refused.message(), HasSubstr("no answer"));
+  disk.SetFault({});
+  EXPECT_EQ(disk.Content(std::string(kRunIdName)), id);
+  ThrowIfError(checkpointer.Open());  // and the lock was let go
+  ThrowIfError(checkpointer.Close());
+}
+
 TEST(CheckpointOptions, AllProblemsAtOnce) {
   CheckpointOptions options;
   options.io = "fast";
+  options.load_threads = 0;
   options.max_ckpts_to_keep = 0;
   options.chunk_bytes = 1000;
   EXPECT_EQ(options.Validate().size(), 4u);

@@ -8,6 +8,7 @@
 #include "checkpoint/pin.h"
 #include "checkpoint/step_reader.h"
 #include "checkpoint/tracker.h"
+#include "checkpoint/verifier.h"
 #include "tests/checkpoint/sim_file_system.h"
 #include "tests/checkpoint/test_support.h"
 
@@ -111,6 +112,46 @@ TEST_F(Replace, OneThatIsBeingReadGoesAtALaterStart) {
   reader.reset();
   EXPECT_EQ(Loaded(), 'n');
   EXPECT_THAT(Trees(), ElementsAre("global_step_10"));
+}
+
+TEST_F(Replace, OneThatIsPinnedMeanwhileIsKept) {
+  std::optional<StepReader> reader = ValueOrThrow(StepReader::Open(disk_, "global_step_10"));
+  ThrowIfError(SaveAgain());
+  ThrowIfError(PinCheckpoint(disk_, Trees()[0], SystemClock()));
+  reader.reset();
+  ExpectSetAside();
+  EXPECT_TRUE(IsPinned(disk_, "global_step_10"));
+}
+
+TEST_F(Replace, WhatWasSetAsideComesBackAfterACrash) {
+  ThrowIfError(PinCheckpoint(disk_, "global_step_10", SystemClock()));
+  // As a crash leaves it between the two renames.
+  const std::string id = MakeSaveId(7);
+  const std::string aside = SetAsideDirectory(10, id);
+  const std::string temporary = ScratchDirectory(ScratchKind::kTemporary, 10, id);
+  ThrowIfError(disk_.Rename("global_step_10", aside, FileSystem::RenameMode::kNoReplace));
+  ThrowIfError(disk_.MakeDirectory(temporary));
+  EXPECT_EQ(Loaded(), 'o');
+  EXPECT_THAT(Trees(), ElementsAre("global_step_10"));
+  EXPECT_TRUE(IsPinned(disk_, "global_step_10"));
+  // With the name taken it stays where it is.
+  ThrowIfError(SaveAgain());
+  ThrowIfError(disk_.MakeDirectory(temporary));
+  ExpectSetAside();
+}
+
+TEST_F(Replace, OneThatGivesWayWhileItIsVerifiedIsNotCalledDamaged) {
+  bool replaced = false;
+  disk_.SetFault([&](int64_t, std::string_view operation, std::string_view path) {
+    if (operation == "open" && path.find("/optimizer/") != std::string_view::npos &&
+        !std::exchange(replaced, true)) {
+      ThrowIfError(SaveAgain());
+    }
+    return Status::Ok();
+  });
+  const VerifyReport report = VerifyCheckpoint(disk_, "global_step_10", 1);
+  EXPECT_TRUE(replaced);
+  EXPECT_THAT(report.problems, ElementsAre(HasSubstr("took its place while it was read")));
 }
 
 TEST_F(Replace, ACrashNeverCostsTheOnlyWholeOne) {

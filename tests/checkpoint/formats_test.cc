@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <random>
 
 #include "checkpoint/index.h"
@@ -131,6 +132,10 @@ TEST(ManifestFormat, StrictInWhatItAccepts) {
       {"contents", "model"},
       {"chunk_bytes", 0},
       {"roles", {1}},
+      {"sequence", std::numeric_limits<int64_t>::max()},
+      {"index", {{"size", int64_t{1} << 62 | 1}, {"digest", std::string(32, '0')}}},
+      {"files",
+       {{"x", {{"role", "model"}, {"size", int64_t{1} << 62}, {"digest", std::string(32, '0')}}}}},
       {"files", Json::array()},
       {"unknown", 1},
       {"index", {{"size", 1}}},
