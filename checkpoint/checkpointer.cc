@@ -381,6 +381,14 @@ void Checkpointer::Note(const SaveResult& result) {
   }
 }
 
+void Checkpointer::Note(const Result<std::optional<LoadRecord>>& loaded) {
+  if (!loaded.ok()) {
+    impl_->Record({{"event", "load_failed"}, {"error", loaded.status().ToString()}});
+  } else if (loaded->has_value()) {
+    impl_->Record((*loaded)->ToJson());
+  }
+}
+
 double Checkpointer::expected_save_s() const {
   double longest = 0;
   for (const double s : impl_->durations) longest = std::max(longest, s);
@@ -402,14 +410,13 @@ Result<std::optional<LoadRecord>> Checkpointer::Load(const LoadRequest& request)
     self.announced.insert(self.announced.end(), loader.announced().begin(),
                           loader.announced().end());
   }
+  if (self.open) Note(loaded);
   if (!loaded.ok()) {
     if (self.leads()) self.log.Error("nothing was loaded: {}", loaded.status().message());
-    if (self.open) self.Record({{"event", "load_failed"}, {"error", loaded.status().ToString()}});
     return loaded;
   }
   if (!loaded->has_value()) return loaded;
   const LoadRecord& record = **loaded;
-  if (self.open) self.Record(record.ToJson());
   self.log.Info("loaded {}: this rank read {} bytes, in {:.2f} s", record.directory, record.bytes,
                 record.total_s);
   return loaded;

@@ -159,6 +159,8 @@ class Checkpointer {
   // Appends the save's line to checkpoints.jsonl (rank 0). Save does it itself; after StartSave the
   // caller does, who may have measured `lost_s`. Not collective.
   void Note(const SaveResult& result);
+  // The same of a load. Load does it itself when this is open.
+  void Note(const Result<std::optional<LoadRecord>>& loaded);
 
   // Fills the views. Nothing live changes until all ranks have read and verified everything, unless
   // the request says in_place.

@@ -521,6 +521,13 @@ void Saver::Conclude(Running* running) {
     return VerifyCommit(step, save_id);
   });
   running->record->verified_s += watch.Elapsed();
+  if (!verified.ok()) {
+    log_.Error(
+        "{} does not verify right after its commit, so {} does not name it and nothing older is "
+        "removed: {}",
+        StepDirectory(step), kTrackerName, verified.message());
+    return;
+  }
   const Status status = Guarded([&]() -> Status {
     KEEL_FAIL_POINT("save.tracker");
     return WriteTracker(fs_, step);
@@ -528,11 +535,6 @@ void Saver::Conclude(Running* running) {
   if (!status.ok()) {
     log_.Warning("{} was not written, which resuming does not need: {}", kTrackerName,
                  status.message());
-  }
-  if (!verified.ok()) {
-    log_.Error("{} does not verify right after its commit, so nothing older is removed: {}",
-               StepDirectory(step), verified.message());
-    return;
   }
   if (running->order.read_back) proven_.insert(save_id);
   Retain(running->record);

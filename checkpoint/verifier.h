@@ -23,7 +23,8 @@ struct VerifyReport {
 
 // Reads every file of `directory` with `threads` threads; compares sizes and the digests of all
 // chunks; proves that the boxes of each tensor cover it exactly, and that each tensor file says of
-// itself what the index says of it. Changes nothing and takes no lock.
+// itself what the index says of it. Changes nothing; holds a reader's
+// lease.
 VerifyReport VerifyCheckpoint(const FileSystem& fs, const std::string& directory, int threads);
 
 }  // namespace keel::checkpoint

@@ -28,7 +28,7 @@ enum class StatusCode {
   kUnavailable,       // a peer or a device is not there
   kBusy,              // someone else, or an earlier request, has it
   kCancelled,
-  kPreempted,  // asked to stop; state is saved, run again
+  kPreempted,  // asked to stop before the end; run again to go on from the last checkpoint
   kInternal,   // a bug
 };
 

@@ -19,15 +19,20 @@ namespace keel::tools {
 
 namespace {
 
-// Signals reach the trainer through this alone: when the first one came. The second one ends the
-// process at once; what it was saving is removed by the next start.
+// Signals reach the trainer through this alone: when the first one came. A second one ends the
+// process at once; what it was saving is removed by the next start. One that comes within a second
+// is the same: whoever ends a whole control group signals the rank, and the launcher, which passes
+// it on.
 std::atomic<int64_t> stop_requested{0};
+constexpr int64_t kSameRequest_ns = 1'000'000'000;
 
 extern "C" void OnStopSignal(int number) {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
-  if (stop_requested.exchange(now.tv_sec * 1'000'000'000 + now.tv_nsec) != 0)
-    std::_Exit(128 + number);
+  const int64_t now_ns = now.tv_sec * 1'000'000'000 + now.tv_nsec;
+  int64_t first_ns = 0;
+  if (stop_requested.compare_exchange_strong(first_ns, now_ns)) return;
+  if (now_ns - first_ns > kSameRequest_ns) std::_Exit(128 + number);
 }
 
 int Train(const std::string& path, const std::vector<std::string>& overrides) {

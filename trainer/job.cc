@@ -227,7 +227,9 @@ std::optional<checkpoint::LoadRecord> Job::LoadFromPath(checkpoint::LoadRequest&
   request.resume_path = slash == std::string::npos ? path : path.substr(slash + 1);
   const auto fs = ValueOrThrow(OpenPosixFileSystem(parent, false));
   checkpoint::Checkpointer other(*fs, *coordinator_, SystemClock(), log_, options_);
-  return ValueOrThrow(other.Load(request));
+  auto loaded = other.Load(request);
+  checkpointer_->Note(loaded);
+  return ValueOrThrow(std::move(loaded));
 }
 
 // A failed save, which the checkpointer has logged, does not stop the run: the last good

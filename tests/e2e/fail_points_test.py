@@ -156,10 +156,10 @@ class Signals(harness.Job):
         debris = [p.name for p in self.run_dir(name).iterdir() if p.name.startswith((".tmp-", ".old-", ".trash-"))]
         self.assertEqual(debris, [])
 
-    def start_slow(self, name, **changes):
+    def start_slow(self, name, delay_ms=1000, **changes):
         """A run whose saves take a second: each is in flight for many steps."""
         config = self.config(name, trainer__save_freq=2, **{**LAYOUT, **changes})
-        os.environ["KEEL_FAILPOINT"] = "save.collect:0:*:delay=1000"
+        os.environ["KEEL_FAILPOINT"] = f"save.collect:0:*:delay={delay_ms}"
         try:
             process = self.start(config, ranks=RANKS)
         finally:
@@ -176,12 +176,18 @@ class Signals(harness.Job):
                 self.check_resumes(name, config, process, (75, 0))
 
     def test_second_signal_ends_at_once(self):
-        config, process = self.start_slow("twice")
+        config, process = self.start_slow("twice", delay_ms=10000)
         pid = harness.ranks_below(process)[1]
         harness.kill(pid, signal.SIGTERM)
-        time.sleep(0.05)
+        time.sleep(1.2)
         harness.kill(pid, signal.SIGTERM)
-        self.check_resumes("twice", config, process, (143, 75, 0))
+        self.check_resumes("twice", config, process, (143,))
+
+    def test_a_signal_to_the_whole_group_counts_once(self):
+        config, process = self.start_slow("group")
+        for pid in [*harness.ranks_below(process), process.pid]:
+            harness.kill(pid, signal.SIGTERM)
+        self.check_resumes("group", config, process, (75,))
 
     def test_a_rank_that_stands_still_for_a_while(self):
         config, process = self.start_slow("still")
