@@ -45,7 +45,10 @@ bool IsUnusable(const Status& status) {
 }
 
 Result<Manifest> Catalog::Read(const FileSystem& fs, const std::string& directory) {
-  const Result<FileInfo> file = fs.Stat(fmt::format("{}/{}", directory, kManifestName));
+  const std::string path = fmt::format("{}/{}", directory, kManifestName);
+  const Result<FileInfo> file = fs.Stat(path);
+  if (file.ok() && file->kind != FileKind::kFile)
+    return Status(StatusCode::kInvalidData, fmt::format("{}: is not a file", fs.Describe(path)));
   const auto known = known_.find(directory);
   if (known != known_.end()) {
     if (file.ok() && file->inode == known->second.inode && file->size == known->second.size)
@@ -63,11 +66,18 @@ Result<std::vector<CatalogEntry>> Catalog::List(const FileSystem& fs) {
   std::vector<CatalogEntry> entries;
   for (const FileInfo& info : names) {
     const std::optional<int64_t> step = ParseStepDirectory(info.name);
-    if (!step || info.kind != FileKind::kDirectory) continue;
+    const bool link = info.kind == FileKind::kLink;
+    if (!step || (info.kind != FileKind::kDirectory && !link)) continue;
     CatalogEntry entry;
     entry.directory = info.name;
     entry.step = *step;
-    Result<Manifest> manifest = Read(fs, info.name);
+    Result<Manifest> manifest =
+        link ? Status(StatusCode::kInvalidData,
+                      fmt::format("{}: is a symbolic link, which is never followed: put the "
+                                  "checkpoint itself in its place, or name it by "
+                                  "trainer.resume_from_path",
+                                  fs.Describe(info.name)))
+             : Read(fs, info.name);
     if (manifest.ok()) {
       entry.manifest = std::move(manifest).value();
     } else {

@@ -28,7 +28,8 @@ bool IsUnusable(const Status& status);
 
 // The directories named global_step_<N>, the newest commit first: by the manifests' sequence
 // numbers, so that a run that went back to an earlier step resumes from what it did last. Those
-// without a valid manifest come last, by step. Links and files of such names are not listed.
+// without a valid manifest come last, by step: among them links of such names, which are not
+// followed. Files are not listed.
 Result<std::vector<CatalogEntry>> ListCheckpoints(const FileSystem& fs);
 
 // One more than the sequence number of every commit that is there. An error when one cannot be read

@@ -199,11 +199,11 @@ Checkpointer::Checkpointer(FileSystem& fs, Coordinator& coordinator, const Clock
 }
 
 Checkpointer::~Checkpointer() {
-  (void)Abandon();
-  impl_->Collect();
   // On an error there is one to tell already.
   if (impl_->open && std::uncaught_exceptions() == 0)
     impl_->log.Warning("the checkpointer ends without Close");
+  (void)Abandon();
+  impl_->Collect();
 }
 
 Status Checkpointer::Open() {
@@ -362,6 +362,7 @@ Status Checkpointer::WaitOnAll() {
 
 Status Checkpointer::Abandon() {
   impl_->patient.HurryUntil(impl_->clock.Monotonic() + kLastPatience);
+  impl_->open = false;
   return Wait();
 }
 
@@ -380,6 +381,8 @@ void Checkpointer::Note(const SaveResult& result) {
                    {"total_s", result.record.total_s}});
   }
 }
+
+void Checkpointer::Note(const Json& record) { impl_->Record(record); }
 
 void Checkpointer::Note(const Result<std::optional<LoadRecord>>& loaded) {
   if (!loaded.ok()) {

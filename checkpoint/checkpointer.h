@@ -70,6 +70,8 @@ struct SaveRequest {
   Json layout;                   // {"tp":2,"dp":1,"pp":2,...}: for people, never needed to load
   std::string config_digest;     // of the model config: "checkpoint of another model" is told by it
   std::optional<double> metric;  // for best-k retention
+  // Retention removes nothing after this save: the state may be worse than what it would remove.
+  bool keep_older = false;
 };
 
 struct LoadRequest {
@@ -161,6 +163,8 @@ class Checkpointer {
   void Note(const SaveResult& result);
   // The same of a load. Load does it itself when this is open.
   void Note(const Result<std::optional<LoadRecord>>& loaded);
+  // Of anything else.
+  void Note(const Json& record);
 
   // Fills the views. Nothing live changes until all ranks have read and verified everything, unless
   // the request says in_place.

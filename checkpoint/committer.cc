@@ -118,13 +118,19 @@ Status Committer::RemoveReplaced(const std::string& replaced, int64_t step,
 
 Status Committer::MoveExistingAside(const Manifest& successor, std::string* moved_to) {
   const std::string final_name = StepDirectory(successor.step);
-  if (const Result<FileInfo> there = fs_.Stat(final_name); !there.ok()) {
+  const Result<FileInfo> there = fs_.Stat(final_name);
+  if (!there.ok())
     return there.status().code() == StatusCode::kNotFound ? Status::Ok() : there.status();
-  }
-  const Result<Manifest> manifest = ReadManifest(fs_, final_name);
+  const bool directory = there->kind == FileKind::kDirectory;
+  const Result<Manifest> manifest = directory
+                                        ? ReadManifest(fs_, final_name)
+                                        : Status(StatusCode::kInvalidData, "it is no directory");
   // What cannot be read this time may be a good checkpoint, and must keep its name.
   if (!manifest.ok() && !IsUnusable(manifest.status())) return manifest.status();
-  KEEL_ASSIGN_OR_RETURN(const bool pinned, LookForPin(fs_, final_name));
+  bool pinned = false;
+  if (directory) {
+    KEEL_ASSIGN_OR_RETURN(pinned, LookForPin(fs_, final_name));
+  }
   std::string kept_because;
   if (!manifest.ok()) {
     kept_because = fmt::format("is not a valid checkpoint ({})", manifest.status().message());

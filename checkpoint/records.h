@@ -1,7 +1,9 @@
-// Records: checkpoints.jsonl, one JSON object a line per save and load.
+// Records: checkpoints.jsonl, one JSON object a line per save and load, and "begin" where a job
+// begins otherwise than from the newest checkpoint.
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 #include "common/file_system.h"
 #include "common/json.h"
@@ -11,5 +13,8 @@ namespace keel::checkpoint {
 
 // Adds a line. A line that a crash cut off stays; readers skip it.
 Status AppendRecord(FileSystem& fs, std::string_view path, const Json& record);
+// Those of the run directory, in order; none where there is no such file. What is no record, such
+// as a line that a crash cut off, is left out.
+std::vector<Json> ReadRecords(const FileSystem& fs);
 
 }  // namespace keel::checkpoint

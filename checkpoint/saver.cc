@@ -293,9 +293,8 @@ Status Saver::CheckRoom(int64_t bytes) const {
   if (room >= bytes) return Status::Ok();
   return Status(
       StatusCode::kNoSpace,
-      fmt::format("{}: the checkpoint needs {} bytes, {} are free: remove old checkpoints or set "
-                  "trainer.max_ckpts_to_keep",
-                  fs_.Describe("."), bytes, room));
+      fmt::format("{}: the checkpoint needs {} bytes, {} are free: make room{}", fs_.Describe("."),
+                  bytes, room, Policy().keep_latest ? "" : ", or set trainer.max_ckpts_to_keep"));
 }
 
 // True when retention after this commit would find no checkpoint that it keeps, newer than what it
@@ -337,7 +336,7 @@ Result<std::string> Saver::Begin(Running* running) {
   // One look at what is there for all: until this save has ended nobody else commits here.
   KEEL_ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries, catalog_.List(fs_));
   KEEL_ASSIGN_OR_RETURN(running->sequence, NextSequence(entries));
-  order.read_back = NeedsReadBack(request, entries);
+  order.read_back = !request.keep_older && NeedsReadBack(request, entries);
   KEEL_ASSIGN_OR_RETURN(order.temporary, committer_.Begin(request.step, order.save_id,
                                                           DirectoriesOf(request, *running->plan)));
   const Result<IoBackend> io = ChooseBackend(running->plan->largest_rank_bytes, order.temporary);
@@ -537,7 +536,7 @@ void Saver::Conclude(Running* running) {
                  status.message());
   }
   if (running->order.read_back) proven_.insert(save_id);
-  Retain(running->record);
+  if (!running->snapshot.request().keep_older) Retain(running->record);
 }
 
 // What can be known without reading all of it again: manifest, index, every file with its size.

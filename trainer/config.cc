@@ -78,11 +78,11 @@ options::Schema MakeSchema(Config& c) {
       .Unit("steps");
   s.Add("trainer.deadline_seconds", t.deadline_seconds,
         "How long any wait for a peer may take before the run ends with an error that names it.")
-      .Above(0)
+      .Range(0.01, 1e6)
       .Unit("seconds");
   s.Add("trainer.threads_per_rank", t.threads_per_rank,
         "CPU threads for tensor operations of one rank; 0 takes what the environment gives.")
-      .Range(0);
+      .Range(0, 4096);
 
   s.Add("trainer.rollout_data_dir", t.rollout_data_dir,
         "RL: where each step's prompts, responses, log-probabilities and scores are written, a "
@@ -170,10 +170,10 @@ options::Schema MakeSchema(Config& c) {
   const std::string megatron = "actor_rollout_ref.actor.megatron.";
   s.Add(megatron + "tensor_model_parallel_size", p.tensor_model_parallel_size,
         "Ranks that share each layer.")
-      .Range(1);
+      .Range(1, kMostRanks);
   s.Add(megatron + "pipeline_model_parallel_size", p.pipeline_model_parallel_size,
         "Stages the layers are divided into.")
-      .Range(1);
+      .Range(1, kMostRanks);
   s.Add(megatron + "sequence_parallel", p.sequence_parallel,
         "Split norms and residuals by tokens over the tensor-parallel ranks; without effect when "
         "there is one.");

@@ -58,7 +58,7 @@ void AddRolloutOptions(Config& c, options::Schema& s) {
         "Give the KV cache's memory back while the model is trained.");
   s.Add(rollout + "tensor_model_parallel_size", r.tensor_model_parallel_size,
         "Ranks that share each layer in generation; null: the actor's.")
-      .Range(1);
+      .Range(1, kMostRanks);
   s.Add(rollout + "dtype", r.dtype, "Of weights and cache in generation; null: the model's.")
       .OneOf({"float32", "bfloat16"});
   s.Add(rollout + "calculate_log_probs", r.calculate_log_probs,

@@ -11,6 +11,9 @@
 
 namespace keel::trainer {
 
+// What a number of ranks may say, so that products of two are numbers too.
+inline constexpr double kMostRanks = 1 << 20;
+
 struct Config;
 
 // Of validation; the rest is as in training.

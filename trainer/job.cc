@@ -10,6 +10,7 @@
 
 #include "checkpoint/catalog.h"
 #include "checkpoint/names.h"
+#include "checkpoint/records.h"
 #include "common/fail_point.h"
 #include "parallel/cuda_module.h"
 #include "trainer/group_channel.h"
@@ -133,12 +134,38 @@ void Job::OpenCheckpoints() {
   checkpointer_ =
       std::make_unique<checkpoint::Checkpointer>(*fs_, *coordinator_, SystemClock(), log_, options);
   ThrowIfError(checkpointer_->Open());
+  resume_mode_ = ResumeMode();
   WarnOfLosses();
   saves_ = std::make_unique<SaveSession>(*checkpointer_, actor().checkpoint, log_);
 }
 
-// A run from the start in the folder of an earlier one, and checkpoints that give no weights back,
-// are what was asked for, but seldom what was meant.
+// Where to begin is said of the job. Its launcher's restarts repeat it, and would lose what was
+// trained since.
+std::string Job::ResumeMode() {
+  const std::string& wanted = config().trainer.resume_mode;
+  if (wanted == "auto") return wanted;
+  bool saved = false;  // since the job began
+  if (rank0() && inputs_.env.restart_count > 0) {
+    for (const Json& record : checkpoint::ReadRecords(*fs_)) {
+      const Result<std::string> event = GetString(record, "event", "");
+      if (event.ok() && *event == "begin") saved = false;
+      if (event.ok() && *event == "save") saved = true;
+    }
+  }
+  const std::string mode = ValueOrThrow(
+      checkpoint::Broadcast(*coordinator_, "resume_mode", saved ? "auto" : wanted, deadline_));
+  if (mode == wanted) {
+    checkpointer_->Note(Json{{"event", "begin"}, {"resume_mode", wanted}});
+  } else if (rank0()) {
+    log_.Warning(
+        "restart {} of this job goes on from the newest checkpoint that it has saved: "
+        "trainer.resume_mode {} is for its beginning",
+        inputs_.env.restart_count, wanted);
+  }
+  return mode;
+}
+
+// Checkpoints that give no weights back are what was asked for, but seldom what was meant.
 void Job::WarnOfLosses() const {
   if (!rank0()) return;
   const auto& section = actor().checkpoint;
@@ -148,15 +175,28 @@ void Job::WarnOfLosses() const {
         "actor_rollout_ref.actor.checkpoint.save_contents has neither model nor hf_model: "
         "the weights of this run are in none of its checkpoints");
   }
-  if (config().trainer.resume_mode != "disable") return;
+}
+
+// Nor is a run from the start, or from an earlier step, in a folder where another has gone further.
+void Job::WarnOfLaterSteps() const {
+  if (!rank0()) return;
   const auto found = checkpoint::ListCheckpoints(*fs_);
-  if (!found.ok() || found->empty()) return;
+  if (!found.ok()) return;
+  int later = 0;
+  std::string one;
+  for (const checkpoint::CatalogEntry& entry : *found) {
+    if (!entry.manifest || entry.step <= state.step) continue;
+    if (later++ == 0) one = entry.directory;
+  }
+  if (later == 0) return;
   log_.Warning(
-      "trainer.resume_mode is disable, and {} holds {} checkpoints, among them {}: this "
-      "run begins anew, its saves replace those of the same steps, and its retention, if "
-      "there is one, removes the others; a new run is safer in a trainer.default_local_dir "
-      "of its own",
-      config().trainer.default_local_dir, found->size(), found->front().directory);
+      "trainer.resume_mode is {}, and {} holds {} checkpoints of later steps, among them {}: this "
+      "run {}, its saves replace those of the same steps, and its retention, if there is one, "
+      "removes "
+      "the others; a new run is safer in a trainer.default_local_dir of its own",
+      resume_mode_, config().trainer.default_local_dir, later, one,
+      state.step == 0 ? std::string("begins anew")
+                      : fmt::format("goes on from step {}", state.step));
 }
 
 // What the first save would otherwise pay for, and whether the disk will hold what is to be kept.
@@ -195,7 +235,7 @@ void Job::WarnOfGrowth(const checkpoint::DiskForecast& disk, int64_t total_steps
 }
 
 std::optional<checkpoint::LoadRecord> Job::Load(checkpoint::LoadRequest request) {
-  if (config().trainer.resume_mode == "disable") return std::nullopt;
+  if (resume_mode_ == "disable") return std::nullopt;
   Phase("load");
   request.in_place = true;  // a load that fails ends this process
   // The ranks hand each other what they read, as host memory.
@@ -210,7 +250,7 @@ std::optional<checkpoint::LoadRecord> Job::Load(checkpoint::LoadRequest request)
   }
   GroupChannel channel(host_group ? *host_group : context_->world());
   request.channel = &channel;
-  std::optional<checkpoint::LoadRecord> record = config().trainer.resume_mode == "resume_path"
+  std::optional<checkpoint::LoadRecord> record = resume_mode_ == "resume_path"
                                                      ? LoadFromPath(request)
                                                      : ValueOrThrow(checkpointer_->Load(request));
   if (host_group) host_group->Shutdown();

@@ -71,6 +71,11 @@ class Job {
   FileSystem& files() { return *fs_; }
   // The checkpoint that resume_mode asks for; nothing when there is none, or none is wanted.
   std::optional<checkpoint::LoadRecord> Load(checkpoint::LoadRequest request);
+  // "auto", "disable" or "resume_path": as the configuration says, but at a restart of the job
+  // "auto" once it has saved something, so that no restart goes back to where the job began.
+  const std::string& resume_mode() const { return resume_mode_; }
+  // After the load: of checkpoints that this run will write over.
+  void WarnOfLaterSteps() const;
   // Rank 0's: config.yaml and the metrics. After the load, which says where the metrics go on.
   void OpenMetrics();
   MetricsWriter* metrics() { return metrics_.get(); }  // null on other ranks
@@ -89,8 +94,7 @@ class Job {
   void SaveLast(bool finished);
   bool saving() const { return saves_->busy(); }
   // The run ends on an error: a save that is under way gets its chance, and reads nothing any more
-  // afterwards. Not collective.
-  // Where it does not end, the process does, with `cause`, the error.
+  // afterwards. Where it does not end, the process does, with `cause`, the error. Not collective.
   void EndSaves(const std::exception& cause);
   // A step that took `seconds` is over.
   void AfterStep(double seconds) { NoteSaves(saves_->AfterStep(seconds)); }
@@ -112,6 +116,7 @@ class Job {
   // Of settings by which checkpoints or weights are lost. Rank 0.
   void WarnOfLosses() const;
   void WarnOfGrowth(const checkpoint::DiskForecast& disk, int64_t total_steps) const;
+  std::string ResumeMode();
   std::optional<checkpoint::LoadRecord> LoadFromPath(checkpoint::LoadRequest& request);
   bool StopRequested() const;
   bool FitsIntoGrace();
@@ -130,6 +135,7 @@ class Job {
   std::unique_ptr<checkpoint::Checkpointer> checkpointer_;
   std::unique_ptr<SaveSession> saves_;
   std::unique_ptr<MetricsWriter> metrics_;  // rank 0
+  std::string resume_mode_;
   Snapshot snapshot_;
   const Stopwatch run_watch_;
   double blocked_s_ = 0;  // of the last save, until the next step's metrics

@@ -1,6 +1,7 @@
 #include "trainer/metrics.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cmath>
@@ -77,8 +78,26 @@ void MetricsWriter::Line(int64_t step, Json data) {
   if (file_ == nullptr) return;
   const Json line = {{"step", step}, {"data", std::move(data)}};
   const std::string text = line.dump() + "\n";
-  std::fwrite(text.data(), 1, text.size(), file_);
-  std::fflush(file_);
+  // A line is there as a whole or not at all: what a full disk took of it is taken back.
+  const int file = fileno(file_);
+  const off_t end = ::lseek(file, 0, SEEK_END);
+  const ssize_t written = ::write(file, text.data(), text.size());
+  failing_ = written != static_cast<ssize_t>(text.size());
+  if (!failing_) return;
+  const int error = written < 0 ? errno : ENOSPC;
+  if (end >= 0 && written > 0) (void)!::ftruncate(file, end);
+  ++lost_;
+  lost_because_ = Status::FromErrno(error, "write", std::string(kName)).message();
+}
+
+// Once when lines begin to be lost, and once when that is over.
+void MetricsWriter::TellOfLost(Logger& log) {
+  if (lost_ > 0 && !told_) log.Warning("metrics are being lost: {}", lost_because_);
+  told_ = lost_ > 0;
+  if (lost_ == 0 || failing_) return;
+  log.Warning("{} lines of {} were lost", lost_, kName);
+  lost_ = 0;
+  told_ = false;
 }
 
 void MetricsWriter::Step(const StepMetrics& m, int64_t log_freq, Logger& log) {
@@ -107,6 +126,7 @@ void MetricsWriter::Step(const StepMetrics& m, int64_t log_freq, Logger& log) {
                {"skipped_steps", m.skipped_steps}};
   if (m.save_s > 0) data["time_metrics/save_checkpoint(s)"] = m.save_s;
   Line(m.step, std::move(data));
+  TellOfLost(log);
   if (!console_ || (m.step % log_freq != 0 && m.step != 1 && m.step != m.total_steps)) return;
   const auto width = std::to_string(m.total_steps).size();
   log.Info(

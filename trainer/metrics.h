@@ -66,9 +66,14 @@ class MetricsWriter {
  private:
   MetricsWriter(std::FILE* file, bool console) : file_(file), console_(console) {}
   void Line(int64_t step, Json data);
+  void TellOfLost(Logger& log);
 
   std::FILE* file_;
   bool console_;
+  bool failing_ = false;  // the last line was lost
+  int64_t lost_ = 0;      // lines, since the last that could be written
+  bool told_ = false;
+  std::string lost_because_;
 };
 
 // "1:02:03"

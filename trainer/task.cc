@@ -118,6 +118,7 @@ checkpoint::SaveRequest Task::Snapshot() {
   }
   // A result of other weights than these would make the wrong checkpoint the best.
   if (validated_ && validated_->first == state_.step) request.metric = validated_->second;
+  request.keep_older = state_.consecutive_skips > 0;
   if (job_.rank0()) {
     request.documents.push_back({"trainer_state.json", TrainerStateJson(state_), true});
     request.documents.push_back({"data_state.json", DataStateJson(state_, identity_), true});
@@ -167,11 +168,12 @@ void Task::Resume() {
   if (record) {
     job_.log().Info("resumed from {} at step {} ({} samples consumed) in {:.2f} s",
                     record->directory, state_.step, state_.samples_consumed, record->total_s);
-  } else if (c_.trainer.resume_mode != "disable") {
+  } else if (job_.resume_mode() != "disable") {
     job_.log().Info("no checkpoint in {}: starting from the beginning",
                     c_.trainer.default_local_dir);
   }
   Restored(record.has_value());
+  job_.WarnOfLaterSteps();
   job_.OpenMetrics();
 }
 
@@ -194,8 +196,8 @@ RunEnd Task::Loop() {
     if (c_.trainer.test_freq > 0 && (step % c_.trainer.test_freq == 0 || last)) RunValidation();
     if ((last || end.stop) && c_.trainer.save_freq > 0) {
       job_.SaveLast(last);
-    } else if (job_.SaveDue(last)) {
-      job_.Save(end.busy);
+    } else if (job_.SaveDue(last) || save_owed_) {
+      SaveUnlessDiverging(end.busy);
     }
     if (end.stop && !last) return job_.Preempted();
   }
@@ -205,6 +207,21 @@ RunEnd Task::Loop() {
   }
   job_.Finish();
   return RunEnd::kFinished;
+}
+
+// Where updates are being skipped, what led there may be in the weights already: such a state does
+// not take the place of older ones.
+void Task::SaveUnlessDiverging(bool busy_somewhere) {
+  const bool diverging = state_.consecutive_skips > 0;
+  if (diverging && !save_owed_) {
+    job_.log().Warning(
+        "step {} is not saved: loss or gradient norm is not finite; the next step with a finite "
+        "one "
+        "is",
+        state_.step);
+  }
+  save_owed_ = diverging;
+  if (!diverging) job_.Save(busy_somewhere);
 }
 
 void Task::RunValidation() {

@@ -103,6 +103,7 @@ class Task {
   void Resume();
   RunEnd Loop();
   void RunValidation();
+  void SaveUnlessDiverging(bool busy_somewhere);
   void CheckSkips(const StepEnd& end) const;
   checkpoint::SaveRequest Snapshot();
 
@@ -112,6 +113,7 @@ class Task {
   double step_s_ = 0;
   double mean_step_s_ = 0;
   std::optional<std::pair<int64_t, double>> validated_;  // step and value
+  bool save_owed_ = false;  // one was due while updates were being skipped
 };
 
 }  // namespace keel::trainer

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "checkpoint/manifest.h"
+#include "checkpoint/names.h"
 #include "tests/checkpoint/sim_file_system.h"
 #include "tests/checkpoint/test_support.h"
 

@@ -109,11 +109,11 @@ PROTOCOL_RULES = [
     ),
     Mutant(
         "waits-for-ever", "every wait ends by its deadline",
-        SAVER, "  if (!leads()) patience *= 2;\n", "  patience = std::chrono::hours(24 * 365);\n", (SIMULATION,),
+        SAVER, "    patience *= 2;\n  }\n", "  }\n  patience = std::chrono::hours(24 * 365);\n", (SIMULATION,),
     ),
     Mutant(
         "impatient-followers", "the others wait for rank 0 longer than it waits for a peer, to hear its finding",
-        SAVER, "  if (!leads()) patience *= 2;\n", "  if (!leads()) patience /= 2;\n", (ASYNC,),
+        SAVER, "    patience *= 2;\n", "    patience /= 2;\n", (ASYNC,),
     ),
     Mutant(
         "lost-lock-publishes", "who lost the run directory publishes nothing",

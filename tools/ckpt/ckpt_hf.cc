@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <ostream>
 
+#include "checkpoint/catalog.h"
 #include "checkpoint/hf_export.h"
 #include "checkpoint/hf_import.h"
 #include "checkpoint/names.h"
@@ -17,6 +18,7 @@
 namespace keel::tools {
 
 int CkptExportHf(const CkptExportOptions& options, std::ostream& out, std::ostream& err) {
+  if (const Status usable = CheckTarget(options.output); !usable.ok()) return Fail(usable, err);
   const auto place = OpenStep(options.step);
   if (!place.ok()) return Fail(place.status(), err);
   const auto reader = checkpoint::StepReader::Open(*place->fs, place->directory);
@@ -38,6 +40,7 @@ int CkptExportHf(const CkptExportOptions& options, std::ostream& out, std::ostre
 }
 
 int CkptImportHf(const CkptImportOptions& options, std::ostream& out, std::ostream& err) {
+  if (const Status usable = CheckTarget(options.run); !usable.ok()) return Fail(usable, err);
   const auto source = OpenPosixFileSystem(options.source, false, LinkPolicy::kFollow);
   if (!source.ok()) return Fail(source.status(), err);
   // The digest that a trainer of this model compares; also finds out here that it cannot be
@@ -50,6 +53,17 @@ int CkptImportHf(const CkptImportOptions& options, std::ostream& out, std::ostre
   if (!parsed.ok()) return Fail(parsed.status(), err);
   const auto run = OpenPosixFileSystem(options.run, true);
   if (!run.ok()) return Fail(run.status(), err);
+  // The newest commit is what a run resumes from: among trained steps that is not this one.
+  const auto there = checkpoint::ListCheckpoints(**run);
+  if (!there.ok()) return Fail(there.status(), err);
+  for (const checkpoint::CatalogEntry& entry : *there) {
+    if (!entry.manifest || entry.step <= options.step) continue;
+    return Fail(Status(StatusCode::kUsage,
+                       fmt::format("{} holds {} already, and a run in it would go back to the "
+                                   "imported step {}: choose another folder",
+                                   options.run, entry.directory, options.step)),
+                err);
+  }
   checkpoint::HfImportOptions imports;
   imports.config_digest = parsed->Digest();
   imports.role = options.role;

@@ -6,12 +6,12 @@
 #include <map>
 #include <optional>
 #include <ostream>
-#include <sstream>
 #include <vector>
 
 #include "checkpoint/catalog.h"
 #include "checkpoint/names.h"
 #include "checkpoint/pin.h"
+#include "checkpoint/records.h"
 #include "checkpoint/step_reader.h"
 #include "common/clock.h"
 #include "tools/ckpt/ckpt_commands.h"
@@ -19,8 +19,6 @@
 
 namespace keel::tools {
 namespace {
-
-constexpr int64_t kMaxRecords = int64_t{1} << 30;
 
 // "3 min", "2 d"; "?" when the manifest's time is not one.
 std::string Age(const std::string& created) {
@@ -44,18 +42,12 @@ std::string LayoutText(const Json& layout) {
   return text.empty() ? "-" : text;
 }
 
-// save id -> seconds that training was blocked, of the saves that checkpoints.jsonl tells of. A
-// line that a crash cut off is no record.
+// save id -> seconds that training was blocked, of the saves that checkpoints.jsonl tells of.
 std::map<std::string, double> BlockedSeconds(const FileSystem& fs) {
   std::map<std::string, double> blocked;
-  const Result<std::string> text = ReadFile(fs, checkpoint::kRecordsName, kMaxRecords);
-  if (!text.ok()) return blocked;
-  std::istringstream lines(*text);
-  for (std::string line; std::getline(lines, line);) {
-    const Result<Json> record = ParseJson(line, checkpoint::kRecordsName);
-    if (!record.ok() || !record->is_object()) continue;
-    const Result<std::string> id = GetString(*record, "save_id", "");
-    const Result<double> seconds = GetDouble(*record, "blocked_s", "");
+  for (const Json& record : checkpoint::ReadRecords(fs)) {
+    const Result<std::string> id = GetString(record, "save_id", "");
+    const Result<double> seconds = GetDouble(record, "blocked_s", "");
     if (id.ok() && seconds.ok()) blocked[*id] = *seconds;
   }
   return blocked;

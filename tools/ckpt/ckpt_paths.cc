@@ -32,6 +32,21 @@ Result<StepPath> OpenStep(const std::string& path) {
   return StepPath{std::move(fs), absolute.filename().string()};
 }
 
+Status CheckTarget(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path target = std::filesystem::absolute(path, error).lexically_normal();
+  if (path.empty() || error)
+    return Status(StatusCode::kUsage, fmt::format("'{}' is no place to write to", path));
+  for (std::filesystem::path above = target;; above = above.parent_path()) {
+    if (IsStep(above.string())) {
+      return Status(StatusCode::kUsage,
+                    fmt::format("{} is inside a checkpoint, {}: choose another place",
+                                target.string(), above.string()));
+    }
+    if (above == above.parent_path()) return Status::Ok();
+  }
+}
+
 bool IsStep(const std::string& path) {
   std::error_code error;
   return std::filesystem::is_regular_file(

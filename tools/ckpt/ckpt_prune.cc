@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <ostream>
 
 #include "checkpoint/catalog.h"
@@ -52,6 +53,16 @@ int CkptPrune(const CkptPruneOptions& options, std::ostream& out, std::ostream& 
   request.run_id = std::move(run_id).value();
   const auto before = checkpoint::ListCheckpoints(**fs);
   if (!before.ok()) return Fail(before.status(), err);
+  if (options.keep_best > 0 &&
+      std::none_of(before->begin(), before->end(), [](const checkpoint::CatalogEntry& entry) {
+        return entry.manifest && entry.manifest->metric;
+      })) {
+    return Fail(Status(StatusCode::kUsage,
+                       fmt::format("--keep-best {}: none of the checkpoints of {} has a metric "
+                                   "(trainer.keep_best_metric), so there is no best one",
+                                   options.keep_best, options.directory)),
+                err);
+  }
   const auto outcome = checkpoint::RetainCheckpoints(**fs, request, log);
   if (!outcome.ok()) return Fail(outcome.status(), err);
 

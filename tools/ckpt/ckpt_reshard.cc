@@ -20,6 +20,7 @@ int CkptReshard(const CkptReshardOptions& options, std::ostream& out, std::ostre
   if (!place.ok()) return Fail(place.status(), err);
   const auto source = checkpoint::StepReader::Open(*place->fs, place->directory);
   if (!source.ok()) return Fail(source.status(), err);
+  if (const Status usable = CheckTarget(options.run); !usable.ok()) return Fail(usable, err);
   checkpoint::ReshardOptions reshard;
   reshard.threads = options.threads > 0 ? options.threads : Cores();
   std::optional<StepPath> like_place;
