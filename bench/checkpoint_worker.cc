@@ -180,7 +180,7 @@ class Worker {
     Json answer = {
         {"seconds", watch.Elapsed()}, {"steps", seconds.size()}, {"step_seconds", seconds}};
     if (!with_save) return answer;
-    checkpointer_->Wait();
+    ThrowIfError(checkpointer_->Wait());
     const std::vector<checkpoint::SaveResult> results = checkpointer_->Finished();
     ThrowIfError(results.at(0).status);
     const checkpoint::SaveRecord& record = results[0].record;
@@ -265,7 +265,7 @@ class Worker {
     const std::vector<Digest128> expected = state_.Digests();
     ThrowIfError(checkpointer_->StartSave(Request()));
     for (bool busy = true; busy;) busy = Step(true);
-    checkpointer_->Wait();
+    ThrowIfError(checkpointer_->Wait());
     for (const checkpoint::SaveResult& result : checkpointer_->Finished())
       ThrowIfError(result.status);
     const bool changed = state_.Digests() != expected;

@@ -281,6 +281,50 @@ class BadCheckpoint(BadInput):
         done = self.train(config)
         self.assertIn("load_contents has neither model nor hf_model", done.stdout + done.stderr)
 
+    def test_weights_alone_begin_anew_among_later_steps(self):
+        section = "actor_rollout_ref__actor__checkpoint__load_contents"
+        config = self.config("trained", **{**self.STEPS, "trainer__total_training_steps": 2}, **{section: ["model"]})
+        done = self.train(config)
+        self.assertRegex(done.stdout + done.stderr, r"holds 2 checkpoints of later steps, .*begins anew")
+
+    def test_a_step_that_is_a_link(self):
+        elsewhere = self.folder / "elsewhere"
+        self.newest.rename(elsewhere)
+        self.newest.symlink_to(elsewhere)
+        self.refused(["train", self.trained], CONFIG, "global_step_4", "symbolic link", "resume_from_path")
+        listed = harness.keel("ckpt", "ls", self.run_dir("trained"))
+        self.assertRegex(listed.stdout, r"global_step_4 .*NO")
+        # By name it is what it points to.
+        self.newest.unlink()
+        config = self.config("trained", **{**self.STEPS, "trainer__total_training_steps": 6},
+                             trainer__resume_mode="resume_path", trainer__resume_from_path=str(elsewhere))  # fmt: skip
+        done = self.train(config)
+        self.assertIn("resumed from elsewhere at step 4", done.stdout + done.stderr)
+
+    def test_a_manifest_that_is_no_file(self):
+        manifest = self.newest / "manifest.json"
+        manifest.rename(self.folder / "manifest.json")
+        manifest.symlink_to(self.folder / "manifest.json")
+        self.refused(["train", self.trained], CONFIG, "global_step_4/manifest.json", "is not a file")
+
+    def test_places_that_nothing_may_be_written_to(self):
+        inside = self.newest / "inside"
+        for command in (["export-hf", self.newest, inside], ["reshard", "--world", "2", self.newest, inside],
+                        ["export-hf", self.newest, ""]):  # fmt: skip
+            self.refused(["ckpt", *command], USAGE, "inside" if command[-1] else "no place to write to")
+        self.assertFalse(inside.exists())
+
+    def test_an_import_does_not_send_a_run_back(self):
+        exported = self.folder / "exported"
+        self.assertEqual(harness.keel("ckpt", "export-hf", self.newest, exported).returncode, 0)
+        before = sorted(path.name for path in self.run_dir("trained").iterdir())
+        self.refused(["ckpt", "import-hf", exported, self.run_dir("trained")], USAGE, "holds global_step_4 already")
+        self.assertEqual(sorted(path.name for path in self.run_dir("trained").iterdir()), before)
+
+    def test_the_best_of_none(self):
+        self.refused(["ckpt", "prune", "--keep-latest", "1", "--keep-best", "1", self.run_dir("trained")],
+                     USAGE, "none of the checkpoints", "has a metric")  # fmt: skip
+
     def test_a_checkpoint_is_no_folder_of_a_run(self):
         before = (self.newest / "config.yaml").read_bytes()
         config = self.config("other", trainer__default_local_dir=str(self.newest))

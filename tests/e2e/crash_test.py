@@ -5,6 +5,7 @@ broken save remains, and the step resumed from is not below the last that had be
 """
 
 import random
+import subprocess
 import time
 import unittest
 
@@ -138,6 +139,27 @@ class Crash(harness.Job):
         self.assertEqual(process.returncode, 0, self.log()[-3000:])
         final = self.run_dir(name) / f"global_step_{STEPS}"
         self.assertEqual(checkpoint_files.digests(final), self.digests)
+
+    def test_a_restart_does_not_go_back_to_where_the_job_began(self):
+        """resume_path is for the first start of a job; the launcher's restarts repeat it."""
+        self.train(self.config("before", trainer__save_freq=2, trainer__total_training_steps=4))
+        start = self.run_dir("before") / "global_step_2"
+        config = self.config("rewound", trainer__save_freq=2, trainer__total_training_steps=10,
+                             trainer__resume_mode="resume_path", trainer__resume_from_path=str(start),
+                             actor_rollout_ref__actor__checkpoint__async_save=False)  # fmt: skip
+        # The sixth step that a process takes: of the second one only if that began at step 2 again.
+        environment = {**harness.environment(), "KEEL_FAILPOINT": "step.begin:0:6:kill"}
+        done = subprocess.run([harness.KEEL, *self.command_with_restart(config, 1)], capture_output=True, text=True,
+                              timeout=harness.LIMIT_S, env=environment, check=False)  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr[-3000:])
+        self.assertIn("restart 1 of this job goes on from the newest checkpoint", done.stdout + done.stderr)
+        self.assertEqual(sorted(self.metrics("rewound")), list(range(3, 11)))
+        events = [record["event"] for record in harness.read_jsonl(self.run_dir("rewound") / "checkpoints.jsonl")]
+        self.assertEqual(events[:3], ["begin", "load", "save"])
+        # A new job with the same settings begins where it is told to.
+        again = self.train(config)
+        self.assertIn("resumed from global_step_2 at step 2", again.stdout + again.stderr)
+        self.assertIn("checkpoints of later steps", again.stdout + again.stderr)
 
     def command_with_restart(self, config, ranks, *overrides):
         launch = ["launch", "--nproc-per-node", str(ranks), "--max-restarts", "1"]

@@ -185,7 +185,7 @@ class Signals(harness.Job):
 
     def test_a_signal_to_the_whole_group_counts_once(self):
         config, process = self.start_slow("group")
-        for pid in [*harness.ranks_below(process), process.pid]:
+        for pid in [*harness.ranks_below(process).values(), process.pid]:
             harness.kill(pid, signal.SIGTERM)
         self.check_resumes("group", config, process, (75,))
 
@@ -279,6 +279,22 @@ class Busy(harness.Job):
 
 
 class Limits(harness.Job):
+    def test_a_disk_that_stands_still(self):
+        """Nothing waits for it for ever: not the update, nor later saves, nor the end of the run."""
+        config = self.config("stuck", trainer__save_freq=4, trainer__deadline_seconds=1)
+        environment = {**harness.environment(), "KEEL_FAILPOINT": "writer.write:0:1:delay=600000"}
+        started = time.monotonic()
+        done = subprocess.run([harness.KEEL, *self.command(config, 1)], capture_output=True, text=True,
+                              timeout=harness.LIMIT_S, env=environment, check=False)  # fmt: skip
+        self.assertLess(time.monotonic() - started, 100)
+        output = done.stdout + done.stderr
+        self.assertGreater(done.returncode, 0, output[-3000:])
+        self.assertRegex(output, r"the save of step 4 has got no further for \d+ s: .*stuck.* stands still")
+        self.assertIn("step 8 is not saved", output)
+        self.assertEqual(sorted(self.metrics("stuck")), list(range(1, 13)))
+        self.train(config)
+        self.assertEqual(checkpoint_files.latest(self.run_dir("stuck")), 12)
+
     def test_save_before_deadline(self):
         config = self.config("limit", trainer__save_freq=1000, trainer__total_training_steps=100000,
                              trainer__save_before_deadline="00:00:06", **LAYOUT)  # fmt: skip

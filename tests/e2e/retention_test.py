@@ -75,6 +75,21 @@ class Retention(harness.Job):
         self.assertEqual(checkpoint_files.steps(self.run_dir("run")), [28])
         self.ckpt("verify", self.run_dir("run"))
 
+    def test_a_diverging_run_keeps_what_came_before(self):
+        steady = {"trainer__max_ckpts_to_keep": 2, "trainer__test_freq": -1, "trainer__total_training_steps": 8}
+        self.train(self.configure("run", **steady))
+        self.assertEqual(checkpoint_files.steps(self.run_dir("run")), [6, 8])
+        # One step ruins the weights; from then on no loss is finite.
+        ruin = {**steady, "trainer__total_training_steps": 40, "actor_rollout_ref__actor__optim__lr": 1e30}
+        done = harness.keel(*self.command(self.configure("run", **ruin), 1))
+        self.assertEqual(done.returncode, 65, done.stdout[-3000:] + done.stderr[-3000:])
+        self.assertIn("is not saved: loss or gradient norm is not finite", done.stdout + done.stderr)
+        self.assertEqual(checkpoint_files.steps(self.run_dir("run")), [6, 8])
+        # A run that ends there saves where it ended, and still removes nothing.
+        ruin["trainer__total_training_steps"] = 11
+        self.train(self.configure("run", **ruin))
+        self.assertEqual(checkpoint_files.steps(self.run_dir("run")), [6, 8, 11])
+
     def test_leaves_alone_what_is_read_and_what_a_run_holds(self):
         config = self.configure("run", trainer__total_training_steps=100000, trainer__test_freq=-1)
         process = self.start(config)

@@ -17,11 +17,10 @@ struct StepPath {
 
 // Opens the directory that holds `path`'s last component.
 Result<StepPath> OpenStep(const std::string& path);
-// True when `path` is a directory with a manifest.
 // kUsage for a place that nothing can be written to: "", or one inside a checkpoint, which would
 // keep that from ever being removed.
 Status CheckTarget(const std::string& path);
-
+// True when `path` is a directory with a manifest.
 bool IsStep(const std::string& path);
 // Threads for reading: one per core.
 int Cores();
