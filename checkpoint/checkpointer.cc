@@ -80,6 +80,7 @@ struct Checkpointer::Impl {
     std::unique_ptr<Snapshot> snapshot;
     SaveRecord record;     // the thread's, until `done`
     Status status;         // likewise
+    std::chrono::nanoseconds started{0};
     double blocked_s = 0;  // of the training thread, in StartSave
     double fence_s = 0;    // of it, in WaitFree
     std::atomic<bool> done{false};
@@ -280,6 +281,7 @@ Status Checkpointer::StartSave(SaveRequest request, bool supersede) {
   auto save = std::make_unique<Impl::InFlight>();
   save->request = std::move(request);
   save->tag = self.NextTag("save");
+  save->started = self.clock.Monotonic();
   save->snapshot = std::make_unique<Snapshot>(save->request, true, self.fence);
   Impl::InFlight* const raw = save.get();
   {
@@ -340,7 +342,8 @@ Status Checkpointer::Wait() {
   Impl::InFlight& save = *self.in_flight;
   std::unique_lock lock(save.ending);
   while (!save.ended.wait_for(lock, kLookAgain, [&] { return save.done.load(); })) {
-    const auto still = self.clock.Monotonic() - self.saver.moved();
+    // Until its thread has begun, the saver's word is of the save before it.
+    const auto still = self.clock.Monotonic() - std::max(self.saver.moved(), save.started);
     if (still <= self.saver.longest_pause()) continue;
     return Status(StatusCode::kDeadlineExceeded,
                   fmt::format("the save of step {} has got no further for {} s: {} stands still",
