@@ -191,9 +191,11 @@ Result<Manifest> PublishStep(FileSystem& fs, Committer& committer, const Clock& 
   // 3. The index, then the manifest and the rename.
   KEEL_FAIL_POINT("publish.index");
   KEEL_ASSIGN_OR_RETURN(const std::string index_bytes, index.Build());
-  KEEL_RETURN_IF_ERROR(
-      WriteFileDurably(fs, fmt::format("{}/{}", order.temporary, kIndexName), index_bytes));
+  const std::string index_path = fmt::format("{}/{}", order.temporary, kIndexName);
+  KEEL_RETURN_IF_ERROR(WriteFileDurably(fs, index_path, index_bytes));
   const ChunkedDigest index_digest = DigestOfText(index_bytes, options.chunk_bytes);
+  if (order.read_back)
+    KEEL_RETURN_IF_ERROR(ReadBack(fs, index_path, index_digest, options.chunk_bytes));
   std::sort(manifest.files.begin(), manifest.files.end(),
             [](const ManifestFile& a, const ManifestFile& b) { return a.path < b.path; });
   manifest.run_id = options.run_id;

@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
+
 #include "checkpoint/names.h"
 #include "tests/checkpoint/sim_file_system.h"
 #include "tests/checkpoint/test_support.h"
@@ -11,6 +13,7 @@ namespace keel::checkpoint {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using namespace keel::checkpoint::testing;  // NOLINT: the helpers of these tests
 
 class CatalogTest : public ::testing::Test {
@@ -72,6 +75,30 @@ TEST_F(CatalogTest, SeesWhatHasTakenAName) {
   Save(1);  // once more: now it is the newest commit, with a manifest of the same size
   EXPECT_THAT(Steps(catalog_), ElementsAre(1, 2));
   EXPECT_EQ(Opened(catalog_), 0);
+}
+
+TEST(CatalogOnDisk, ALinkIsListedAndNotFollowed) {
+  const TempDir dir;
+  const auto fs = dir.Open();
+  Cut cut({1}, 1, ModelSize::kTiny);
+  for (const int64_t step : {1, 2}) ThrowIfError(SaveOn(*fs, cut, step, SmallOptions()));
+  std::filesystem::rename(dir / "global_step_2", dir / "elsewhere");
+  std::filesystem::create_directory_symlink(dir / "elsewhere", dir / "global_step_2");
+  const std::vector<CatalogEntry> entries = ValueOrThrow(ListCheckpoints(*fs));
+  ASSERT_EQ(entries.size(), 2u);
+  EXPECT_EQ(entries[0].step, 1);
+  EXPECT_TRUE(entries[0].manifest.has_value());
+  EXPECT_EQ(entries[1].step, 2);
+  EXPECT_FALSE(entries[1].manifest.has_value());
+  EXPECT_THAT(entries[1].status.message(), HasSubstr("symbolic link"));
+  // Nobody falls back past it unasked, and nobody writes through it.
+  const auto loaded = LoadFrom(*fs, cut);
+  EXPECT_EQ(loaded.status().code(), StatusCode::kConfig);
+  EXPECT_THAT(loaded.status().message(), HasSubstr("global_step_2"));
+  ThrowIfError(SaveOn(*fs, cut, 2, SmallOptions()));
+  EXPECT_FALSE(std::filesystem::is_symlink(dir / "global_step_2"));
+  EXPECT_EQ((*LoadFrom(*fs, cut))->step, 2);
+  EXPECT_TRUE(std::filesystem::exists(dir / "elsewhere/manifest.json"));
 }
 
 TEST_F(CatalogTest, ForgetsWhatIsGone) {

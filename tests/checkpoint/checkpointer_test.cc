@@ -341,11 +341,11 @@ TEST(Checkpointer, NothingOlderGoesBeforeTheNewOneWasReadBack) {
   };
   // Of every rank's files, of rank 0's own texts, and of the model that it assembles.
   for (const std::string name :
-       {"optimizer/rank_00000.safetensors", "actor/huggingface/config.json", "trainer_state.json",
-        "actor/huggingface/model.safetensors"}) {
+       {"optimizer/rank_00000.safetensors", "index.bin", "actor/huggingface/config.json",
+        "trainer_state.json", "actor/huggingface/model.safetensors"}) {
     for (const auto& change : {std::function<void(SaveRequest&)>(whole_model),
                                std::function<void(SaveRequest&)>(only_whole_model)}) {
-      disk->SetTamper(FlipIn(name, name.ends_with(".json") ? 0 : 1));
+      disk->SetTamper(FlipIn(name, name.ends_with(".safetensors") ? 1 : 0));
       const Status failed = SaveOn(*disk, cut, 20, options, change);
       EXPECT_EQ(failed.code(), StatusCode::kDataLoss) << name;
       EXPECT_THAT(failed.message(), AllOf(HasSubstr(name), HasSubstr("not what was written")));
@@ -355,6 +355,18 @@ TEST(Checkpointer, NothingOlderGoesBeforeTheNewOneWasReadBack) {
   disk->SetTamper({});
   ThrowIfError(SaveOn(*disk, cut, 20, options));
   EXPECT_THAT(Names(*disk), AllOf(Contains("global_step_20"), Not(Contains("global_step_10"))));
+}
+
+TEST(Checkpointer, TheTrackerNamesNothingThatDoesNotVerify) {
+  Cut cut({2}, 1);
+  const auto disk = DiskWithSteps(cut, {1});
+  EXPECT_EQ(disk->Content(std::string(kTrackerName)), "10\n");
+  disk->SetTamper(FlipIn(std::string(kIndexName), 0));
+  ThrowIfError(
+      SaveOn(*disk, cut, 20, SmallOptions()));  // all are kept: nothing is read back before
+  disk->SetTamper({});
+  EXPECT_EQ(disk->Content(std::string(kTrackerName)), "10\n");
+  EXPECT_EQ((*LoadFrom(*disk, cut))->step, 10);
 }
 
 TEST(Checkpointer, TwoRunsCannotShareADirectory) {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -127,6 +128,37 @@ TEST_P(EachBackend, InTheBackgroundAndInWaves) {
     for (size_t f = 0; f < expected_.size(); ++f)
       ThrowIfError(fs_->Remove(fmt::format("d/file-{}", f)));
   }
+}
+
+// What may be overwritten is said of what was copied alone.
+TEST_P(EachBackend, WithoutThreadsNothingIsLetGoBeforeItIsCopied) {
+  SnapshotWriter writer(*fs_, GetParam(), kChunk, 2);
+  expected_.clear();
+  std::vector<FileToWrite> files = Files(false);
+  ThrowIfError(writer.Reserve(files, std::nullopt));
+  std::atomic<int> released = 0, gave_up = 0;
+  WriteHooks hooks;
+  hooks.released = [&](size_t, size_t) { ++released; };
+  hooks.gave_up = [&] { ++gave_up; };
+  // No thread has room for such a stack.
+  pthread_attr_t usual, huge;
+  ASSERT_EQ(pthread_getattr_default_np(&usual), 0);
+  ASSERT_EQ(pthread_attr_init(&huge), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&huge, size_t{1} << 46), 0);
+  ASSERT_EQ(pthread_setattr_default_np(&huge), 0);
+  const Status refused = writer.Stage(files, hooks);
+  EXPECT_EQ(pthread_setattr_default_np(&usual), 0);
+  EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(refused.message(), HasSubstr("no thread for a save"));
+  EXPECT_FALSE(writer.staging());
+  writer.Abandon();
+  EXPECT_EQ(released, 0);
+  EXPECT_EQ(gave_up, 0);
+  WriteTimes times;
+  const auto digests = writer.Write("d", std::move(files), hooks, &times);
+  ThrowIfError(digests.status());
+  ExpectFiles(*digests);
+  EXPECT_EQ(released, 9);
 }
 
 // At each write of the save: what is under way then ends before anything is let go, and the next

@@ -200,7 +200,57 @@ RETENTION_RULES = [
     ),
     Mutant(
         "not-read-back", "with one to keep, the new one is read back before the old one goes",
-        SAVER, "  order.read_back = NeedsReadBack(request, entries);\n", "  order.read_back = false;\n", (JOB, ASYNC, RETENTION),
+        SAVER, "  order.read_back = !request.keep_older && NeedsReadBack(request, entries);\n",
+        "  order.read_back = false;\n", (JOB, ASYNC, RETENTION),
+    ),
+    Mutant(
+        "documents-not-read-back", "what rank 0 writes for all is read back too",
+        "checkpoint/step_publisher.cc",
+        "    if (order.read_back) KEEL_RETURN_IF_ERROR(ReadBack(fs, path, digest, options.chunk_bytes));\n", "", (JOB,),
+    ),
+    Mutant(
+        "whole-model-not-read-back", "the model that rank 0 assembles is read back too",
+        "checkpoint/step_publisher.cc", "      if (order.read_back) {\n", "      if (false) {\n", (JOB,),
+    ),
+    Mutant(
+        "index-not-read-back", "the index is read back too",
+        "checkpoint/step_publisher.cc",
+        "  if (order.read_back)\n    KEEL_RETURN_IF_ERROR(ReadBack(fs, index_path, index_digest, options.chunk_bytes));\n", "",
+        (JOB,),
+    ),
+    Mutant(
+        "tracker-of-damage", "the tracker names nothing that does not verify",
+        SAVER, "        StepDirectory(step), kTrackerName, verified.message());\n    return;\n",
+        "        StepDirectory(step), kTrackerName, verified.message());\n", (JOB,),
+    ),
+    Mutant(
+        "proven-but-older", "what proves that others may go is newer than all of them",
+        RETENTION_CC, "    if (sequence > newest && request.proven", "    if (request.proven", (RETENTION,),
+    ),
+    Mutant(
+        "pinned-while-replaced", "a pin that comes while a step is replaced counts",
+        COMMITTER, "  if (pinned) {  // since it was looked for\n", "  if (false) {\n", (("committer_test", "*"),),
+    ),
+    Mutant(
+        "set-aside-for-nothing", "what was set aside for a save that died comes back",
+        COMMITTER, "      KEEL_RETURN_IF_ERROR(RestoreSetAside(scratch->step, scratch->save_id));\n", "      (void)0;\n",
+        (("committer_test", "*"),),
+    ),
+    Mutant(
+        "a-new-id-for-an-unread-one", "a run's id that cannot be read is not made anew",
+        "checkpoint/checkpointer.cc",
+        "    if (text.status().code() == StatusCode::kNotFound) return std::string();\n    KEEL_RETURN_IF_ERROR(text.status());\n",
+        "    if (!text.ok()) return std::string();\n", (JOB,),
+    ),
+    Mutant(
+        "let-go-before-it-is-copied", "state is held until it is copied, also where no thread can be had",
+        STAGING, "      hooks_.gave_up = nullptr;  // nothing was copied yet, and all of it may be, by Write\n", "",
+        (("file_writers_test", "*WithoutThreads*"),),
+    ),
+    Mutant(
+        "a-link-is-no-step", "a step that is a link is spoken of, not passed over",
+        "checkpoint/catalog.cc", "    if (!step || (info.kind != FileKind::kDirectory && !link)) continue;\n",
+        "    if (!step || info.kind != FileKind::kDirectory) continue;\n", (("catalog_test", "*"),),
     ),
 ]  # fmt: skip
 
