@@ -71,6 +71,7 @@ Result<std::vector<CatalogEntry>> Catalog::List(const FileSystem& fs) {
     CatalogEntry entry;
     entry.directory = info.name;
     entry.step = *step;
+    entry.link = link;
     Result<Manifest> manifest =
         link ? Status(StatusCode::kInvalidData,
                       fmt::format("{}: is a symbolic link, which is never followed: put the "

@@ -18,6 +18,7 @@ namespace keel::checkpoint {
 struct CatalogEntry {
   std::string directory;             // "global_step_40"
   int64_t step = 0;                  // of the name
+  bool link = false;                 // a symbolic link of that name, which is not followed
   std::optional<Manifest> manifest;  // nothing when it does not verify
   Status status;                     // why not
 };

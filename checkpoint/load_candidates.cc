@@ -29,9 +29,15 @@ Status LoadCandidates::List(std::vector<SkippedCheckpoint>* skipped) {
     return Status::Ok();
   }
   KEEL_ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries, ListCheckpoints(fs_));
+  int64_t last = -1;
+  for (const CatalogEntry& entry : entries) {
+    if (entry.manifest) last = std::max(last, entry.step);
+  }
   for (const CatalogEntry& entry : entries) {
     if (entry.manifest) {
       directories_.push_back(entry.directory);
+    } else if (entry.link && entry.step < last) {
+      log_.Info("{}", entry.status.message());  // moved elsewhere, to make room
     } else if (entry.status.code() == StatusCode::kInvalidData) {
       // Intact, but of a version or kind that this build does not read: going back to an older step
       // would lose work that another build of Keel can resume.

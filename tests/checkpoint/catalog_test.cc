@@ -99,6 +99,10 @@ TEST(CatalogOnDisk, ALinkIsListedAndNotFollowed) {
   EXPECT_FALSE(std::filesystem::is_symlink(dir / "global_step_2"));
   EXPECT_EQ((*LoadFrom(*fs, cut))->step, 2);
   EXPECT_TRUE(std::filesystem::exists(dir / "elsewhere/manifest.json"));
+  // An older one that was moved away is in nobody's way.
+  std::filesystem::rename(dir / "global_step_1", dir / "older");
+  std::filesystem::create_directory_symlink(dir / "older", dir / "global_step_1");
+  EXPECT_EQ((*LoadFrom(*fs, cut))->step, 2);
 }
 
 TEST_F(CatalogTest, ForgetsWhatIsGone) {
