@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <exception>
+#include <string>
 #include <string_view>
 
 #include "common/status.h"
@@ -68,8 +69,11 @@ int main(int argc, char** argv) {
     keel::tools::ReportCrash(error.what(), code);
     return code;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "keel: {}\n", error.what());
-    keel::tools::ReportCrash(error.what(), kExitSoftware);
+    // torch adds a stack to its messages, which says nothing to who runs it.
+    const std::string_view text = error.what();
+    const std::string message(text.substr(0, text.find("\nException raised from ")));
+    fmt::print(stderr, "keel: {}\n", message);
+    keel::tools::ReportCrash(message, kExitSoftware);
     return kExitSoftware;
   }
 }

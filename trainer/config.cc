@@ -250,9 +250,11 @@ options::Schema MakeSchema(Config& c) {
 Result<LoadedConfig> LoadConfig(const std::string& path,
                                 const std::vector<std::string>& overrides) {
   std::ifstream file(path, std::ios::binary);
-  if (!file)
-    return Status(StatusCode::kNotFound,
-                  fmt::format("configuration file {}: cannot be opened", path));
+  std::error_code error;
+  if (!file || std::filesystem::is_directory(path, error)) {
+    return Status(StatusCode::kNotFound, fmt::format("configuration file {}: {}", path,
+                                                     file ? "is a directory" : "cannot be opened"));
+  }
   std::stringstream text;
   text << file.rdbuf();
   LoadedConfig loaded;
