@@ -40,7 +40,7 @@ function(_keel_use_torch target)
 endfunction()
 
 # Half of a file's compiling is reading headers, so files are compiled by sixes (CMake's unity builds):
-# a whole build takes half the time, one changed file twice as long. OFF compiles each file by itself,
+# that of all takes half the time, of one changed file twice as long. OFF compiles each file by itself,
 # which also shows a missing include.
 option(KEEL_UNITY "Compile the files of libraries and programs by sixes" ON)
 function(_keel_unity target)

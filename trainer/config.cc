@@ -73,7 +73,7 @@ options::Schema MakeSchema(Config& c) {
       .Unit("steps");
   s.Add("trainer.max_consecutive_skips", t.max_consecutive_skips,
         "Stop after so many steps in a row whose loss or gradient norm was not finite; such steps "
-        "update nothing.")
+        "update nothing, and a save that is due at one waits for the next that does.")
       .Range(1)
       .Unit("steps");
   s.Add("trainer.deadline_seconds", t.deadline_seconds,
