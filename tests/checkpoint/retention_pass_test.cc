@@ -155,6 +155,15 @@ TEST(RetentionPass, TheNewestIsNotReadWhereAnOlderOneIsProven) {
   EXPECT_THAT(ValueOrThrow(RetainCheckpoints(disk, request, run.log())).removed, IsEmpty());
 }
 
+TEST(RetentionPass, AProvenOneThatIsTooOldDoesNotKeepTheNewestFromBeingRead) {
+  SimFileSystem disk;
+  SavedRun run(disk);
+  for (const int64_t step : {20, 30, 50}) run.Save(step);
+  RetentionRequest request = SavedRun::Request({.keep_latest = 1, .keep_every = 20});
+  request.proven = {ValueOrThrow(ReadManifest(disk, "global_step_20")).save_id};
+  EXPECT_THAT(ValueOrThrow(RetainCheckpoints(disk, request, run.log())).removed, ElementsAre(30));
+}
+
 TEST(RetentionPass, OtherRunsNeitherCountNorGo) {
   SimFileSystem disk;
   SavedRun run(disk);

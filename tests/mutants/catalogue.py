@@ -224,7 +224,7 @@ RETENTION_RULES = [
         "        StepDirectory(step), kTrackerName, verified.message());\n", (JOB,),
     ),
     Mutant(
-        "proven-but-older", "what proves that others may go is newer than all of them",
+        "proven-but-older", "what is proven but too old to let others go does not stand for the newest",
         RETENTION_CC, "    if (sequence > newest && request.proven", "    if (request.proven", (RETENTION,),
     ),
     Mutant(
