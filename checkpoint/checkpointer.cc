@@ -78,8 +78,8 @@ struct Checkpointer::Impl {
     SaveRequest request;
     std::string tag;
     std::unique_ptr<Snapshot> snapshot;
-    SaveRecord record;     // the thread's, until `done`
-    Status status;         // likewise
+    SaveRecord record;  // the thread's, until `done`
+    Status status;      // likewise
     std::chrono::nanoseconds started{0};
     double blocked_s = 0;  // of the training thread, in StartSave
     double fence_s = 0;    // of it, in WaitFree
@@ -272,11 +272,10 @@ Result<SaveRecord> Checkpointer::Save(const SaveRequest& request) {
   return std::move(result.record);
 }
 
-Status Checkpointer::StartSave(SaveRequest request, bool supersede) {
+Status Checkpointer::StartSave(SaveRequest request) {
   Impl& self = *impl_;
   if (!self.open) return Status(StatusCode::kInternal, "Checkpointer::StartSave before Open");
   const Stopwatch watch(self.clock);
-  if (supersede) Cancel();
   KEEL_RETURN_IF_ERROR(Wait());
   auto save = std::make_unique<Impl::InFlight>();
   save->request = std::move(request);

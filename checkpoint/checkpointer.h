@@ -133,11 +133,9 @@ class Checkpointer {
   Result<SaveRecord> Save(const SaveRequest& request);
 
   // The same beside the training; returns at once. The state behind `request` may be overwritten
-  // where WaitFree lets it. A save that is in flight is waited for, or first asked to end when
-  // `supersede` (it then fails with kCancelled, unless it is already being published). Where one
-  // may be in flight on any rank, WaitOnAll goes first: this fails on the rank alone whose save
-  // does not end.
-  Status StartSave(SaveRequest request, bool supersede = false);
+  // where WaitFree lets it. A save that is in flight is waited for first. Where one may be in
+  // flight on any rank, WaitOnAll goes first: this fails on the rank alone whose save does not end.
+  Status StartSave(SaveRequest request);
 
   // Call before state that was given to StartSave is overwritten or freed: returns when the save in
   // flight needs it no more, with the seconds waited; exactly 0.0 when there is none. A save that
@@ -155,7 +153,8 @@ class Checkpointer {
   Status Wait();
   // The same on every rank, and the same answer: the first failure of any.
   Status WaitOnAll();
-  // Asks the save in flight to end. Not collective: one rank suffices.
+  // Asks the save in flight to end. It then fails with kCancelled, unless it is already being
+  // published. Not collective: one rank suffices.
   void Cancel();
 
   // Appends the save's line to checkpoints.jsonl (rank 0). Save does it itself; after StartSave the

@@ -7,7 +7,6 @@
 #include <set>
 #include <utility>
 
-#include "checkpoint/catalog.h"
 #include "checkpoint/lease.h"
 #include "checkpoint/names.h"
 #include "checkpoint/pin.h"
@@ -67,6 +66,24 @@ Status RemoveCheckpoint(FileSystem& fs, const std::string& directory, int64_t st
 
 namespace {
 
+// The commits of a run, as the rules see them.
+struct OwnCommits {
+  std::map<int64_t, const CatalogEntry*> by_step;
+  std::vector<CommittedStep> committed;
+};
+
+OwnCommits CommitsOf(const FileSystem& fs, std::span<const CatalogEntry> entries,
+                     const std::string& run_id) {
+  OwnCommits own;
+  for (const CatalogEntry& entry : entries) {
+    if (!entry.manifest || entry.manifest->run_id != run_id) continue;
+    own.by_step.emplace(entry.step, &entry);
+    own.committed.push_back({entry.step, entry.manifest->sequence, entry.manifest->metric,
+                             IsPinned(fs, entry.directory)});
+  }
+  return own;
+}
+
 // Trash of passes that could not finish.
 void CollectTrash(FileSystem& fs, Logger& log) {
   const Result<std::vector<FileInfo>> names = fs.List(".");
@@ -118,6 +135,26 @@ int64_t WholeAbove(FileSystem& fs, const std::vector<const CatalogEntry*>& kept_
 
 }  // namespace
 
+bool NeedsProof(const FileSystem& fs, std::span<const CatalogEntry> entries,
+                const RetentionRequest& request, int64_t step, std::optional<double> metric) {
+  auto [kept, committed] = CommitsOf(fs, entries, request.run_id);
+  kept.erase(step);  // which is replaced
+  std::erase_if(committed, [&](const CommittedStep& one) { return one.step == step; });
+  int64_t newest = 0;
+  for (const CommittedStep& one : committed) newest = std::max(newest, one.sequence);
+  committed.push_back({step, newest + 1, metric, false});
+  int64_t newest_removed = 0;
+  for (const int64_t removed : StepsToRemove(committed, request.policy)) {
+    newest_removed = std::max(newest_removed, kept.at(removed)->manifest->sequence);
+    kept.erase(removed);
+  }
+  if (newest_removed == 0) return false;
+  return std::none_of(kept.begin(), kept.end(), [&](const auto& one) {
+    const Manifest& manifest = *one.second->manifest;
+    return manifest.sequence > newest_removed && request.proven.contains(manifest.save_id);
+  });
+}
+
 Result<RetentionOutcome> RetainCheckpoints(FileSystem& fs, const RetentionRequest& request,
                                            Logger& log) {
   RetentionOutcome outcome;
@@ -125,14 +162,7 @@ Result<RetentionOutcome> RetainCheckpoints(FileSystem& fs, const RetentionReques
 
   // 1. What there is of this run, and what the policy lets go.
   KEEL_ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries, ListCheckpoints(fs));
-  std::map<int64_t, const CatalogEntry*> own;  // by step
-  std::vector<CommittedStep> committed;
-  for (const CatalogEntry& entry : entries) {
-    if (!entry.manifest || entry.manifest->run_id != request.run_id) continue;
-    own.emplace(entry.step, &entry);
-    committed.push_back({entry.step, entry.manifest->sequence, entry.manifest->metric,
-                         IsPinned(fs, entry.directory)});
-  }
+  const auto [own, committed] = CommitsOf(fs, entries, request.run_id);
   const std::vector<int64_t> victims = StepsToRemove(committed, request.policy);
   if (victims.empty()) return outcome;
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/catalog.h"
 #include "common/file_system.h"
 #include "common/log.h"
 #include "common/status.h"
@@ -40,8 +41,8 @@ std::vector<int64_t> StepsToRemove(std::span<const CommittedStep> committed,
 struct RetentionRequest {
   RetentionPolicy policy;
   std::string run_id;  // checkpoints of other runs neither count nor go
-  std::set<std::string>
-      proven;  // save ids of which every byte was read back since they were written
+  // Save ids of which every byte was read back since they were written.
+  std::set<std::string> proven;
   int verify_threads = 1;
   bool dry_run = false;  // finds out, verifies, removes nothing
 };
@@ -64,6 +65,12 @@ struct RetentionOutcome {
 // fails later spares one checkpoint and is logged.
 Result<RetentionOutcome> RetainCheckpoints(FileSystem& fs, const RetentionRequest& request,
                                            Logger& log);
+
+// Whether a pass after the commit of `step` would find no commit that it keeps, newer than what it
+// removes, and proven. Then this one is read back by all ranks at once before it is published:
+// retention, on rank 0 alone, would take longer. `entries`: what is there before.
+bool NeedsProof(const FileSystem& fs, std::span<const CatalogEntry> entries,
+                const RetentionRequest& request, int64_t step, std::optional<double> metric);
 
 // Un-publishes `directory` of `step` by renaming it to a trash name, syncs the run directory, then
 // deletes. A crash or an error on the way leaves a trash directory, which the next pass or the next

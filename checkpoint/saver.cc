@@ -3,14 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <optional>
 #include <random>
 #include <utility>
 
 #include "checkpoint/chunk_digest.h"
+#include "checkpoint/disk_space.h"
 #include "checkpoint/loader.h"
 #include "checkpoint/names.h"
-#include "checkpoint/pin.h"
 #include "checkpoint/step_publisher.h"
 #include "checkpoint/step_reader.h"
 #include "checkpoint/tracker.h"
@@ -24,9 +24,6 @@ using Event = CommitProtocol::Event;
 
 namespace {
 
-// Below this a measurement would cost more than the choice of a back-end can save.
-constexpr int64_t kMeasureFrom = int64_t{16} << 20;
-constexpr int64_t kMeasureBytes = int64_t{16} << 20;
 // How often a rank that writes looks whether the save has failed elsewhere.
 constexpr double kLookEvery_s = 0.25;
 
@@ -49,9 +46,10 @@ struct Saver::Running {
   Snapshot& snapshot;
   SaveRecord* record;
   Stopwatch total;
-  std::shared_ptr<const SavePlan> plan;
-  std::shared_ptr<const SavePlan> ahead;  // that was copied for before the plan was known
-  SaveOrder order;
+  std::shared_ptr<const SavePlan> plan = nullptr;
+  std::shared_ptr<const SavePlan> ahead = nullptr;  // that was copied for before there was `plan`
+  SaveSize size = {};
+  SaveOrder order = {};
   int64_t sequence = 0;  // rank 0: of the commit
   double looked_s = 0;   // when `Interrupted` last looked at the coordinator
   std::optional<Stopwatch> collecting = std::nullopt;  // rank 0: since it waits for reports
@@ -69,7 +67,8 @@ Saver::Saver(FileSystem& fs, Coordinator& coordinator, const Clock& clock, Logge
       entropy_(std::move(entropy)),
       planner_(coordinator),
       committer_(fs, log),
-      patience_(options.deadline) {}
+      patience_(options.deadline),
+      backend_(fs, options.io, coordinator.rank(), log) {}
 
 Saver::~Saver() = default;
 
@@ -85,6 +84,14 @@ RetentionPolicy Saver::Policy() const {
   return policy;
 }
 
+RetentionRequest Saver::Retention() const {
+  RetentionRequest request;
+  request.policy = Policy();
+  request.run_id = options_.run_id;
+  request.proven = proven_;
+  return request;
+}
+
 Result<DiskForecast> Saver::Prepare(const std::string& tag, Snapshot& snapshot) {
   const SaveRequest& request = snapshot.request();
   KEEL_ASSIGN_OR_RETURN(const std::shared_ptr<const SavePlan> plan,
@@ -98,14 +105,13 @@ Result<DiskForecast> Saver::Prepare(const std::string& tag, Snapshot& snapshot) 
   if (leads()) {
     const Status status = Guarded([&]() -> Status {
       KEEL_ASSIGN_OR_RETURN(order.forecast,
-                            Forecast(PredictBytes(request, *plan, options_.chunk_bytes),
-                                     TemporaryBytes(request, *plan)));
+                            ForecastDisk(fs_, Policy(), options_.run_id,
+                                         PredictSize(request, *plan, options_.chunk_bytes)));
       const std::string probe =
           ScratchDirectory(ScratchKind::kTemporary, 0, MakeSaveId(entropy_()));
       KEEL_RETURN_IF_ERROR(fs_.MakeDirectory(probe));
-      const Result<IoBackend> io = ChooseBackend(plan->largest_rank_bytes, probe);
+      order.io = backend_.Choose(plan->largest_rank_bytes, probe);
       committer_.Abort(probe);
-      KEEL_ASSIGN_OR_RETURN(order.io, io);
       return Status::Ok();
     });
     WireWriter out;
@@ -127,31 +133,9 @@ Result<DiskForecast> Saver::Prepare(const std::string& tag, Snapshot& snapshot) 
   return order.forecast;
 }
 
-Result<DiskForecast> Saver::Forecast(int64_t checkpoint_bytes, int64_t temporary_bytes) const {
-  DiskForecast forecast;
-  forecast.checkpoint_bytes = checkpoint_bytes;
-  forecast.needed_bytes = checkpoint_bytes + temporary_bytes;
-  KEEL_ASSIGN_OR_RETURN(forecast.free_bytes, fs_.FreeBytes());
-  const RetentionPolicy policy = Policy();
-  if (!policy.keep_latest) return forecast;
-  const int kept = *policy.keep_latest + policy.keep_best;
-  forecast.needed_bytes += kept * checkpoint_bytes;
-  // Those that are there and will go, or are among the kept, make room; others stay beside them.
-  KEEL_ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries, ListCheckpoints(fs_));
-  int counted = 0;
-  for (const CatalogEntry& entry : entries) {
-    const bool stays = !entry.manifest || entry.manifest->run_id != options_.run_id ||
-                       (policy.keep_every > 0 && entry.step % policy.keep_every == 0) ||
-                       IsPinned(fs_, entry.directory);
-    if (stays || counted++ >= kept) continue;
-    forecast.needed_bytes -= std::min(checkpoint_bytes, entry.manifest->TotalBytes());
-  }
-  return forecast;
-}
-
 Status Saver::Run(const std::string& tag, Snapshot& snapshot, SaveRecord* record) {
   const SaveRequest& request = snapshot.request();
-  Running running{tag, snapshot, record, Stopwatch(clock_), nullptr, nullptr, {}, 0, 0};
+  Running running{tag, snapshot, record, Stopwatch(clock_)};
   record->step = request.step;
   record->async = snapshot.may_change();
   patience_ = options_.deadline;
@@ -163,7 +147,8 @@ Status Saver::Run(const std::string& tag, Snapshot& snapshot, SaveRecord* record
   if (plan.ok()) {
     running.plan = std::move(plan).value();
     patience_ = WithDiskTime(options_.deadline, LongestDiskWork(request, *running.plan));
-    record->predicted_bytes = PredictBytes(request, *running.plan, options_.chunk_bytes);
+    running.size = PredictSize(request, *running.plan, options_.chunk_bytes);
+    record->predicted_bytes = running.size.checkpoint_bytes;
     CommitProtocol protocol(coordinator_.rank(), coordinator_.world());
     Event event;
     while (!protocol.finished()) {
@@ -288,102 +273,27 @@ void Saver::TidyStore() {
   read_.clear();
 }
 
-Status Saver::CheckRoom(int64_t bytes) const {
-  KEEL_ASSIGN_OR_RETURN(const int64_t room, fs_.FreeBytes());
-  if (room >= bytes) return Status::Ok();
-  return Status(
-      StatusCode::kNoSpace,
-      fmt::format("{}: the checkpoint needs {} bytes, {} are free: make room{}", fs_.Describe("."),
-                  bytes, room, Policy().keep_latest ? "" : ", or set trainer.max_ckpts_to_keep"));
-}
-
-// True when retention after this commit would find no checkpoint that it keeps, newer than what it
-// removes, of which every byte has been read back: then it is to be this one. All ranks read at
-// once; retention, on rank 0 alone, would take longer.
-bool Saver::NeedsReadBack(const SaveRequest& request, std::span<const CatalogEntry> entries) const {
-  std::map<int64_t, const Manifest*> own;  // by step
-  std::vector<CommittedStep> committed;
-  int64_t newest = 0;
-  for (const CatalogEntry& entry : entries) {
-    if (!entry.manifest || entry.step == request.step || entry.manifest->run_id != options_.run_id)
-      continue;
-    own.emplace(entry.step, &*entry.manifest);
-    committed.push_back({entry.step, entry.manifest->sequence, entry.manifest->metric,
-                         IsPinned(fs_, entry.directory)});
-    newest = std::max(newest, entry.manifest->sequence);
-  }
-  committed.push_back({request.step, newest + 1, request.metric, false});
-  int64_t newest_removed = 0;
-  for (const int64_t step : StepsToRemove(committed, Policy())) {
-    newest_removed = std::max(newest_removed, own.at(step)->sequence);
-    own.erase(step);
-  }
-  if (newest_removed == 0) return false;
-  return std::none_of(own.begin(), own.end(), [&](const auto& one) {
-    return one.second->sequence > newest_removed && proven_.contains(one.second->save_id);
-  });
-}
-
 Result<std::string> Saver::Begin(Running* running) {
   const SaveRequest& request = running->snapshot.request();
   KEEL_FAIL_POINT("save.begin");
   KEEL_RETURN_IF_ERROR(CheckDocuments(request, *running->plan));
   // Room for all of it, as far as the file system tells: better now than after minutes of writing.
-  KEEL_RETURN_IF_ERROR(
-      CheckRoom(running->record->predicted_bytes + TemporaryBytes(request, *running->plan)));
+  KEEL_RETURN_IF_ERROR(CheckRoom(fs_, running->size.total(), !Policy().keep_latest));
   SaveOrder& order = running->order;
   order.save_id = MakeSaveId(entropy_());
   // One look at what is there for all: until this save has ended nobody else commits here.
   KEEL_ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries, catalog_.List(fs_));
   KEEL_ASSIGN_OR_RETURN(running->sequence, NextSequence(entries));
-  order.read_back = !request.keep_older && NeedsReadBack(request, entries);
+  order.read_back =
+      !request.keep_older && NeedsProof(fs_, entries, Retention(), request.step, request.metric);
   KEEL_ASSIGN_OR_RETURN(order.temporary, committer_.Begin(request.step, order.save_id,
                                                           DirectoriesOf(request, *running->plan)));
-  const Result<IoBackend> io = ChooseBackend(running->plan->largest_rank_bytes, order.temporary);
-  if (!io.ok()) {
-    committer_.Abort(order.temporary);
-    return io.status();
-  }
-  order.io = *io;
+  order.io = backend_.Choose(running->plan->largest_rank_bytes, order.temporary);
   return order.Encode();
 }
 
-Result<IoBackend> Saver::ChooseBackend(int64_t largest_rank_bytes, const std::string& directory) {
-  if (const std::optional<IoBackend> chosen = ParseIoBackend(options_.io)) return *chosen;
-  if (measured_) return *measured_;
-  if (largest_rank_bytes < kMeasureFrom) return IoBackend::kBuffered;
-  const std::vector<BackendSpeed> speeds = MeasureBackends(fs_, directory, kMeasureBytes);
-  measured_ = speeds.front().backend;
-  std::string found;
-  for (const BackendSpeed& speed : speeds) {
-    found += fmt::format("{}{} {:.0f} MB/s", found.empty() ? "" : ", ",
-                         IoBackendName(speed.backend), speed.bytes_per_s * 1e-6);
-  }
-  log_.Info("checkpoints are written by the {} back-end, measured as the fastest one here: {}",
-            IoBackendName(*measured_), found);
-  return *measured_;
-}
-
-Result<IoBackend> Saver::Usable(IoBackend ordered) {
-  if (ordered != IoBackend::kIoUring) return ordered;
-  if (!io_uring_) {
-    io_uring_ = fs_.MakeWriteQueue(kWritesUnderWay).status();
-    if (!io_uring_->ok() && options_.io == "auto") {
-      log_.Warning("rank {} writes by the direct back-end: {}", coordinator_.rank(),
-                   io_uring_->message());
-    }
-  }
-  if (io_uring_->ok()) return ordered;
-  if (options_.io == "auto") return IoBackend::kDirect;
-  return Status(
-      StatusCode::kConfig,
-      fmt::format("actor_rollout_ref.actor.checkpoint.io is io_uring, which cannot be had "
-                  "on this machine: {}: set it to direct or auto",
-                  io_uring_->message()));
-}
-
 Result<SnapshotWriter*> Saver::WriterFor(IoBackend ordered) {
-  KEEL_ASSIGN_OR_RETURN(const IoBackend backend, Usable(ordered));
+  KEEL_ASSIGN_OR_RETURN(const IoBackend backend, backend_.Usable(ordered));
   if (writer_ == nullptr || writer_->backend() != backend) {
     writer_ = std::make_unique<SnapshotWriter>(fs_, backend, options_.chunk_bytes,
                                                options_.dist_ckpt_workers);
@@ -551,11 +461,7 @@ Status Saver::VerifyCommit(int64_t step, const std::string& save_id) const {
 }
 
 void Saver::Retain(SaveRecord* record) {
-  RetentionRequest request;
-  request.policy = Policy();
-  request.run_id = options_.run_id;
-  request.proven = proven_;
-  Result<RetentionOutcome> outcome = RetainCheckpoints(fs_, request, log_);
+  Result<RetentionOutcome> outcome = RetainCheckpoints(fs_, Retention(), log_);
   if (!outcome.ok()) {
     log_.Warning("old checkpoints were not looked at: {}", outcome.status().message());
     return;

@@ -5,19 +5,21 @@
 // snapshot must be copied before it may change. Used by one thread at a time.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <set>
-#include <span>
 #include <string>
 #include <vector>
 
+#include "checkpoint/backend_choice.h"
 #include "checkpoint/catalog.h"
 #include "checkpoint/checkpointer.h"
 #include "checkpoint/commit_protocol.h"
 #include "checkpoint/committer.h"
 #include "checkpoint/coordinator.h"
+#include "checkpoint/retention.h"
 #include "checkpoint/save_messages.h"
 #include "checkpoint/save_planner.h"
 #include "checkpoint/snapshot.h"
@@ -73,17 +75,11 @@ class Saver {
   Result<std::string> Publish(const std::vector<std::string>& reports, Running* running);
   void Conclude(Running* running);
 
-  Status CheckRoom(int64_t bytes) const;
-  Result<DiskForecast> Forecast(int64_t checkpoint_bytes, int64_t temporary_bytes) const;
-  // Rank 0.
-  Result<IoBackend> ChooseBackend(int64_t largest_rank_bytes, const std::string& directory);
-  // The ordered back-end, or with `io: auto` what this rank's machine has instead.
-  Result<IoBackend> Usable(IoBackend ordered);
   Result<SnapshotWriter*> WriterFor(IoBackend ordered);
-  bool NeedsReadBack(const SaveRequest& request, std::span<const CatalogEntry> entries) const;
   Status VerifyCommit(int64_t step, const std::string& save_id) const;
   void Retain(SaveRecord* record);
   RetentionPolicy Policy() const;
+  RetentionRequest Retention() const;
   bool leads() const { return coordinator_.rank() == 0; }
 
   FileSystem& fs_;
@@ -100,10 +96,9 @@ class Saver {
   std::atomic<int64_t> moved_{0};  // nanoseconds
   // Of a rank for another's report or outcome: as long as its disk may take.
   std::atomic<std::chrono::milliseconds> patience_;
-  std::optional<IoBackend> measured_;  // rank 0: the fastest back-end, once measured
-  std::optional<Status> io_uring_;     // whether this machine has it, once asked
-  std::vector<std::string> read_;      // keys of messages that this rank has received
-  std::set<std::string> proven_;       // rank 0: save ids of which every byte was read back
+  BackendChoice backend_;
+  std::vector<std::string> read_;  // keys of messages that this rank has received
+  std::set<std::string> proven_;   // rank 0: save ids of which every byte was read back
 };
 
 // Exceptions of local work become the failure of this save, so that peers hear of it.

@@ -44,57 +44,6 @@ Status CheckDocuments(const SaveRequest& request, const SavePlan& plan) {
   return Status::Ok();
 }
 
-int64_t PredictBytes(const SaveRequest& request, const SavePlan& plan, int64_t chunk_bytes) {
-  // Sizes of records: docs/formats/index.md.
-  constexpr int64_t kHeader = 72, kScope = 32, kFile = 40, kTensor = 88, kBox = 120, kChunk = 16;
-  Manifest manifest;  // for the size of its text
-  int64_t bytes = 0;
-  int64_t index = kHeader;
-  const auto add_file = [&](const std::string& path, FileRole role, int64_t size) {
-    bytes += size;
-    index += kFile + static_cast<int64_t>(path.size()) + ChunkCount(size, chunk_bytes) * kChunk;
-    manifest.files.push_back({path, role, size, {}});
-  };
-  std::set<std::string> scopes;
-  std::set<std::pair<std::string_view, std::string_view>> tensors;
-  std::map<std::string, int64_t> model_bytes;  // by role
-  for (const PlannedFile& file : plan.files) {
-    if (file.kind == FileRole::kModel) model_bytes[file.role] += file.size;
-    if (file.kind == FileRole::kModel && !request.contents.model) continue;
-    add_file(file.path, file.kind, file.size);
-    if (scopes.insert(file.scope).second) index += kScope + static_cast<int64_t>(file.scope.size());
-    for (const PlannedShard& shard : file.shards) {
-      index += kBox;
-      if (tensors.emplace(file.scope, shard.tensor.name).second)
-        index += kTensor + static_cast<int64_t>(shard.tensor.name.size());
-    }
-  }
-  for (const Document& document : request.documents) {
-    if (document.extra && !request.contents.extra) continue;
-    add_file(document.path, document.extra ? FileRole::kExtra : FileRole::kDocument,
-             static_cast<int64_t>(document.content.size()));
-  }
-  if (request.contents.hf_model) {
-    for (const auto& [role, size] : model_bytes)
-      add_file(role + "/huggingface/model.safetensors", FileRole::kHfModel, size);
-  }
-  manifest.roles = plan.roles;
-  manifest.contents = request.contents;
-  manifest.config_digest = request.config_digest;
-  manifest.layout = request.layout;
-  constexpr int64_t kIds = 100;  // run id, save id, date
-  return bytes + index + static_cast<int64_t>(manifest.Serialize().size()) + kIds;
-}
-
-int64_t TemporaryBytes(const SaveRequest& request, const SavePlan& plan) {
-  if (request.contents.model) return 0;
-  int64_t bytes = 0;
-  for (const PlannedFile& file : plan.files) {
-    if (file.kind == FileRole::kModel) bytes += file.size;
-  }
-  return bytes;
-}
-
 namespace {
 
 // The whole model of each role, made from the sharded weights that this save has written, tensor by

@@ -19,11 +19,6 @@ namespace keel::checkpoint {
 std::vector<std::string> DirectoriesOf(const SaveRequest& request, const SavePlan& plan);
 // Not ok when two files of the save would have one path, or a path leaves the step's directory.
 Status CheckDocuments(const SaveRequest& request, const SavePlan& plan);
-// Size of all files of the checkpoint, in bytes, before anything is written: within a few hundred
-// bytes. Rank 0, which has all files of the plan.
-int64_t PredictBytes(const SaveRequest& request, const SavePlan& plan, int64_t chunk_bytes);
-// Of files that only serve to make others, and are removed before the commit.
-int64_t TemporaryBytes(const SaveRequest& request, const SavePlan& plan);
 
 // Writes documents, the whole model if asked for, index and manifest, and renames. `reports` are
 // those of all ranks, in rank order; `sequence` is above that of every commit that is there.

@@ -338,7 +338,9 @@ TEST(AsyncSave, CancelledAndSupersededSavesLeaveNothing) {
     EXPECT_EQ(job.End().status.code(), StatusCode::kCancelled);
     ThrowIfError(job->StartSave(job.Request(2)));
     job.Train(MakeTrainingState(3));
-    ThrowIfError(job->StartSave(job.Request(3), /*supersede=*/true));
+    job->Cancel();
+    ThrowIfError(job->WaitOnAll());
+    ThrowIfError(job->StartSave(job.Request(3)));
     ThrowIfError(job->Wait());
     const std::vector<SaveResult> ended = job->Finished();
     ASSERT_EQ(ended.size(), 2U);

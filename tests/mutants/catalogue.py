@@ -195,13 +195,13 @@ RETENTION_RULES = [
     ),
     Mutant(
         "other-runs-removed", "checkpoints of other runs neither count nor go",
-        RETENTION_CC, "    if (!entry.manifest || entry.manifest->run_id != request.run_id) continue;\n",
+        RETENTION_CC, "    if (!entry.manifest || entry.manifest->run_id != run_id) continue;\n",
         "    if (!entry.manifest) continue;\n", (RETENTION,),
     ),
     Mutant(
         "not-read-back", "with one to keep, the new one is read back before the old one goes",
-        SAVER, "  order.read_back = !request.keep_older && NeedsReadBack(request, entries);\n",
-        "  order.read_back = false;\n", (JOB, ASYNC, RETENTION),
+        SAVER, "      !request.keep_older && NeedsProof(fs_, entries, Retention(), request.step, request.metric);\n",
+        "      false;\n", (JOB, ASYNC, RETENTION),
     ),
     Mutant(
         "documents-not-read-back", "what rank 0 writes for all is read back too",
