@@ -63,7 +63,8 @@ options::Schema MakeSchema(Config& c) {
         "`resume_path`: from `resume_from_path` or not at all.")
       .OneOf({"auto", "disable", "resume_path"});
   s.Add("trainer.resume_from_path", t.resume_from_path,
-        "A checkpoint, `<run folder>/global_step_<N>`, for `resume_mode: resume_path`.");
+        "A checkpoint, `<run folder>/global_step_<N>`, or a link to one, for `resume_mode: "
+        "resume_path`.");
   s.Add("trainer.seed", t.seed, "Of the initial weights and the order of the data.").Range(0);
   s.Add("trainer.device", t.device, "`auto` takes CUDA where a GPU is usable.")
       .OneOf({"auto", "cpu", "cuda"});

@@ -65,7 +65,7 @@ class Job {
   // The source's weights, or random ones, into an engine.
   void FillWeights(const ModelSource& source, TrainEngine& engine);
 
-  // 3. The run's folder.
+  // 3. The run's folder: this and the next part are in job_checkpoints.cc.
   void OpenCheckpoints();
   checkpoint::Checkpointer& checkpointer() { return *checkpointer_; }
   FileSystem& files() { return *fs_; }
