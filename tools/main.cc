@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <exception>
+#include <iostream>
 #include <string>
 #include <string_view>
 
@@ -21,8 +24,7 @@ constexpr int kExitSoftware = 70;
 int Run(int argc, char** argv) {
   CLI::App app{
       "Keel trains language models: pre-training and supervised fine-tuning over tensor, pipeline "
-      "and data "
-      "parallel ranks, with checkpoints that are never lost."};
+      "and data parallel ranks, with checkpoints that are never lost."};
   app.set_version_flag("--version", "keel 0.1.0");
   app.require_subcommand(1);
   app.footer(
@@ -56,11 +58,7 @@ int Run(int argc, char** argv) {
   return context.exit_code;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  keel::tools::InstallTerminateHandler();
-  std::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write that meets it
+int RunAndReport(int argc, char** argv) {
   try {
     return Run(argc, argv);
   } catch (const keel::Error& error) {
@@ -76,4 +74,21 @@ int main(int argc, char** argv) {
     keel::tools::ReportCrash(message, kExitSoftware);
     return kExitSoftware;
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  keel::tools::InstallTerminateHandler();
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write that meets it
+  const int code = RunAndReport(argc, argv);
+#ifdef KEEL_WITH_TORCH
+  // All is closed and on the disk. What is left are torch's global objects: to take down its table
+  // of operators would cost as much as a third of the start, and the kernel frees them at once.
+  std::cout.flush();
+  std::fflush(nullptr);
+  std::_Exit(code);
+#else
+  return code;
+#endif
 }
