@@ -75,7 +75,10 @@ GlobalState MakeState(const std::vector<TensorInfo>& tensors, uint64_t seed) {
   for (const TensorInfo& info : tensors) {
     GlobalTensor tensor{info, std::vector<std::byte>(static_cast<size_t>(info.shape.elements() *
                                                                          DTypeSize(info.dtype)))};
-    for (std::byte& b : tensor.bytes) b = static_cast<std::byte>(random());
+    for (size_t at = 0; at < tensor.bytes.size(); at += sizeof(uint64_t)) {
+      const uint64_t word = random();
+      std::memcpy(&tensor.bytes[at], &word, std::min(sizeof word, tensor.bytes.size() - at));
+    }
     state.emplace(info.name, std::move(tensor));
   }
   return state;

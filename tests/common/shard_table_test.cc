@@ -16,15 +16,15 @@ using ::testing::HasSubstr;
 
 using Random = std::mt19937_64;
 
-const TensorInfo kMatrix{"m", DType::kF32, Dims{6, 8}};
+const TensorInfo kTensor{"m", DType::kF32, Dims{6, 8}};
 const TensorInfo kVector{"v", DType::kBF16, Dims{13}};
 const TensorInfo kScalar{"s", DType::kI64, Dims{}};
 
 ShardTable Example() {
   ShardTable table;
-  ThrowIfError(table.Add(kMatrix, {Dims{0, 0}, Dims{3, 8}}));
+  ThrowIfError(table.Add(kTensor, {Dims{0, 0}, Dims{3, 8}}));
   ThrowIfError(table.Add(kVector, {Dims{5}, Dims{8}}, {}, 2));
-  ThrowIfError(table.Add(kMatrix, {Dims{3, 0}, Dims{3, 8}}));
+  ThrowIfError(table.Add(kTensor, {Dims{3, 0}, Dims{3, 8}}));
   ThrowIfError(table.Add(kScalar, Box::Whole(Dims{})));
   return table;
 }
@@ -44,7 +44,7 @@ TEST(ShardTable, AddsAndFinds) {
   EXPECT_EQ(table.Find("x"), -1);
   EXPECT_EQ(table.bytes(), 6 * 8 * 4 + 8 * 2 + 8);
   EXPECT_EQ(table.shards()[1].replica, 2);
-  EXPECT_EQ(table.tensor_of(table.shards()[2]), kMatrix);
+  EXPECT_EQ(table.tensor_of(table.shards()[2]), kTensor);
 }
 
 TEST(ShardTable, RefusalsLeaveTheTableAsItWas) {
@@ -56,9 +56,9 @@ TEST(ShardTable, RefusalsLeaveTheTableAsItWas) {
     EXPECT_THAT(status.message(), HasSubstr(why));
     EXPECT_EQ(table.Serialize(), before);
   };
-  refused(kMatrix, {Dims{0, 0}, Dims{3, 8}}, "m: box [0:3, 0:8] is in the table already");
-  refused(kMatrix, {Dims{4, 0}, Dims{3, 8}}, "m: box [4:7, 0:8] lies outside shape [6, 8]");
-  refused(kMatrix, {Dims{4}, Dims{1}}, "lies outside");
+  refused(kTensor, {Dims{0, 0}, Dims{3, 8}}, "m: box [0:3, 0:8] is in the table already");
+  refused(kTensor, {Dims{4, 0}, Dims{3, 8}}, "m: box [4:7, 0:8] lies outside shape [6, 8]");
+  refused(kTensor, {Dims{4}, Dims{1}}, "lies outside");
   refused({"n", DType::kF32, Dims{2}}, {Dims{1}, Dims{2}}, "lies outside");
   refused({"m", DType::kF32, Dims{6, 9}}, {Dims{0, 0}, Dims{1, 1}},
           "m: mentioned as F32[6, 8] and as F32[6, 9]");
@@ -125,7 +125,7 @@ TEST(ShardTable, AMillionShards) {
 TEST(ShardTable, AppendsAndForgetsViews) {
   std::vector<float> memory(48);
   ShardTable one;
-  ThrowIfError(one.Add(kMatrix, Box::Whole(kMatrix.shape),
+  ThrowIfError(one.Add(kTensor, Box::Whole(kTensor.shape),
                        {reinterpret_cast<std::byte*>(memory.data()), Dims{8, 1}}));
   ShardTable both = Example().WithoutViews();
   EXPECT_TRUE(both.Append(one).ok());
@@ -144,15 +144,15 @@ TEST(ShardTable, FingerprintSeesEverythingButViews) {
     return table.Fingerprint();
   };
   const Box box{Dims{0, 0}, Dims{3, 8}};
-  const uint64_t one = changed(kMatrix, box, 0);
+  const uint64_t one = changed(kTensor, box, 0);
   EXPECT_NE(one, base);
   EXPECT_NE(one, changed({"n", DType::kF32, Dims{6, 8}}, box, 0));
   EXPECT_NE(one, changed({"m", DType::kI32, Dims{6, 8}}, box, 0));
   EXPECT_NE(one, changed({"m", DType::kF32, Dims{7, 8}}, box, 0));
-  EXPECT_NE(one, changed(kMatrix, {Dims{1, 0}, Dims{3, 8}}, 0));
-  EXPECT_NE(one, changed(kMatrix, {Dims{0, 0}, Dims{4, 8}}, 0));
-  EXPECT_NE(one, changed(kMatrix, box, 1));
-  EXPECT_EQ(one, changed(kMatrix, box, 0));
+  EXPECT_NE(one, changed(kTensor, {Dims{1, 0}, Dims{3, 8}}, 0));
+  EXPECT_NE(one, changed(kTensor, {Dims{0, 0}, Dims{4, 8}}, 0));
+  EXPECT_NE(one, changed(kTensor, box, 1));
+  EXPECT_EQ(one, changed(kTensor, box, 0));
 }
 
 TEST(ShardTable, BytesOfAnEmptyTableAndBack) {

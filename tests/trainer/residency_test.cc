@@ -52,11 +52,11 @@ struct State {
   Residency::Tensors tensors() const { return {{params}, {grads}, {master, moment}}; }
 };
 
-constexpr OffloadOptions kAll = {true, true, true};
+constexpr OffloadOptions kEverything = {true, true, true};
 
 TEST(ResidencyTest, ARandomWalkKeepsTheValuesAndCountsOnlyRealMoves) {
   State s;
-  Residency residency(s.tensors(), kAll);
+  Residency residency(s.tensors(), kEverything);
   std::vector<float> expected = Values(s.params);
   Place place = Place::kDevice;
   std::mt19937 chance(7);
@@ -114,7 +114,7 @@ TEST(ResidencyTest, ARandomWalkKeepsTheValuesAndCountsOnlyRealMoves) {
 
 TEST(ResidencyTest, OffloadedStoragesHoldNoByteAndRefuseAccess) {
   State s;
-  Residency residency(s.tensors(), kAll);
+  Residency residency(s.tensors(), kEverything);
   residency.Offload(StateClass::kOptimizer);
   EXPECT_EQ(s.master.storage().nbytes(), 0u);
   EXPECT_EQ(s.moment.storage().nbytes(), 0u);
@@ -128,7 +128,7 @@ TEST(ResidencyTest, OffloadedStoragesHoldNoByteAndRefuseAccess) {
 
 TEST(ResidencyTest, GradientsComeBackAsZeros) {
   State s;
-  Residency residency(s.tensors(), kAll);
+  Residency residency(s.tensors(), kEverything);
   EXPECT_GT(residency.Offload(StateClass::kGrads), 0);
   EXPECT_EQ(s.grads.storage().nbytes(), 0u);
   EXPECT_GT(residency.LoadToRead(StateClass::kGrads), 0);
@@ -139,7 +139,7 @@ TEST(ResidencyTest, GradientsComeBackAsZeros) {
 
 TEST(ResidencyTest, TheArenaIsTheSameInEveryCycle) {
   State s;
-  Residency residency(s.tensors(), kAll);
+  Residency residency(s.tensors(), kEverything);
   const int64_t arena_bytes = residency.arena_bytes();
   // Each tensor begins a page of its own: weights, masters, moments.
   EXPECT_EQ(arena_bytes, (5 + 3 + 3) * 4096);
@@ -171,7 +171,7 @@ TEST(ResidencyTest, AHundredCyclesLeaveTheResidentMemoryAsItIs) {
     optimizer.push_back(at::full({kElements}, i, at::kFloat));
     between.push_back(at::ones({1000 + i}, at::kFloat));
   }
-  Residency residency({{at::ones({kElements}, at::kFloat)}, {}, optimizer}, kAll);
+  Residency residency({{at::ones({kElements}, at::kFloat)}, {}, optimizer}, kEverything);
   int64_t settled = 0;
   for (int cycle = 0; cycle < 100; ++cycle) {
     for (const StateClass c : {StateClass::kParams, StateClass::kOptimizer}) residency.Offload(c);
@@ -197,7 +197,7 @@ TEST(ResidencyTest, StateThatCannotLeaveStaysInTorchsMemory) {
 
 TEST(ResidencyTest, TensorsMayOutliveIt) {
   State s;
-  { const Residency residency(s.tensors(), kAll); }
+  { const Residency residency(s.tensors(), kEverything); }
   EXPECT_EQ(Values(s.moment)[3], 1.5f);
   s.moment.add_(1);
   EXPECT_EQ(Values(s.moment)[3], 2.5f);
@@ -221,7 +221,7 @@ TEST(ResidencyTest, ALoadThatFindsTheDeviceFullCanBeTriedAgain) {
   s.moment = TensorFrom(device, 3000);
   s.master.fill_(3);
   s.moment.fill_(4);
-  Residency residency(s.tensors(), kAll);
+  Residency residency(s.tensors(), kEverything);
   residency.Offload(StateClass::kOptimizer);
   for (const int budget : {0, 1}) {
     device.budget = budget;
@@ -256,7 +256,7 @@ TEST(ResidencyTest, AnArenaThatDoesNotFitIsRefusedWithItsSize) {
 
 TEST(ResidencyTest, TheHookComesBeforeEachOverwriteAndRelease) {
   State s;
-  Residency residency(s.tensors(), kAll);
+  Residency residency(s.tensors(), kEverything);
   residency.Offload(StateClass::kParams);  // the arena's first content: 0, 1, 2, ...
   residency.Load(StateClass::kParams);
   struct Call {

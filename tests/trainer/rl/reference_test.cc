@@ -19,7 +19,7 @@
 namespace keel::trainer::rl {
 namespace {
 
-constexpr double kTolerance = 1e-6;
+constexpr double kReferenceTolerance = 1e-6;
 
 // The rows of one case.
 struct Rows {
@@ -69,7 +69,7 @@ void ForEachCase(const char* section, Check&& check) {
 }
 
 void ExpectNear(double found, double expected, const std::string& what) {
-  EXPECT_NEAR(found, expected, kTolerance * std::max(1.0, std::fabs(expected))) << what;
+  EXPECT_NEAR(found, expected, kReferenceTolerance * std::max(1.0, std::fabs(expected))) << what;
 }
 
 template <typename Values>
