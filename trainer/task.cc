@@ -215,9 +215,8 @@ void Task::SaveUnlessDiverging(bool busy_somewhere) {
   const bool diverging = state_.consecutive_skips > 0;
   if (diverging && !save_owed_) {
     job_.log().Warning(
-        "step {} is not saved: loss or gradient norm is not finite; the next step with a finite "
-        "one "
-        "is",
+        "step {} is not saved: loss or gradient norm is not finite; the next step where both are "
+        "is saved",
         state_.step);
   }
   save_owed_ = diverging;
