@@ -1,4 +1,5 @@
 // Job's run folder: where a run begins, and how its steps are saved.
+
 #include <fmt/format.h>
 
 #include <algorithm>
