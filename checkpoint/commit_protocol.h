@@ -9,9 +9,9 @@
 //   send the order              ---------------->
 //   write its files, fsync                        write its files, fsync
 //   wait for all reports        <----------------  send the report
-//   publish: manifest last, rename, fsync         wait for the outcome
+//   publish: manifest last, rename, fsync, look   wait for the outcome
 //   send the outcome            ---------------->  done
-//   conclude: verify, tracker, retention
+//   conclude: tracker, retention
 //
 // A failure anywhere becomes the outcome of this save on every rank, and nothing is published. Rank
 // 0 tells it at once, but removes the temporary directory only when nobody writes into it any more.
@@ -52,7 +52,7 @@ class CommitProtocol {
       kBegin,     // rank 0: make the temporary directory
       kWrite,     // write this rank's files as the order (payload) says
       kPublish,   // rank 0: make the step visible; reports() has what the ranks wrote
-      kConclude,  // rank 0: verify, tracker, retention; can no longer fail the save
+      kConclude,  // rank 0: tracker, retention; can no longer fail the save
       kAbort,     // rank 0: remove the temporary directory
       kSend,      // status and payload to `peer`
       kReceive,   // from `peer`, within the deadline

@@ -10,6 +10,7 @@
 #include "checkpoint/lease.h"
 #include "checkpoint/names.h"
 #include "checkpoint/pin.h"
+#include "checkpoint/step_reader.h"
 #include "checkpoint/verifier.h"
 #include "common/fail_point.h"
 
@@ -18,6 +19,17 @@ namespace {
 
 constexpr auto kNoReplace = FileSystem::RenameMode::kNoReplace;
 constexpr std::string_view kRoot = ".";
+
+// What can be known of a published step without reading all of it: manifest, index, every file with
+// its size.
+Status CheckPublished(const FileSystem& fs, const Manifest& manifest) {
+  const std::string directory = StepDirectory(manifest.step);
+  KEEL_ASSIGN_OR_RETURN(const StepReader reader, StepReader::Open(fs, directory));
+  if (reader.manifest().save_id == manifest.save_id) return Status::Ok();
+  return Status(StatusCode::kDataLoss,
+                fmt::format("{} is of save {}, expected {}", fs.Describe(directory),
+                            reader.manifest().save_id, manifest.save_id));
+}
 
 // What ReplaceFileDurably leaves of the tracker when it is interrupted.
 bool IsHalfWrittenText(const FileInfo& info) {
@@ -79,7 +91,11 @@ Status Committer::Publish(const std::string& temporary, const Manifest& manifest
   if (status.ok()) status = FailPoint("commit.synced");
   if (!status.ok()) return undo(status);
 
-  // 4. What it replaced may go, if the new one is whole.
+  // 4. What readers cannot open is not saved.
+  status = CheckPublished(fs_, manifest);
+  if (!status.ok()) return undo(status.WithContext("it does not verify right after its commit"));
+
+  // 5. What it replaced may go, if the new one is whole.
   const std::optional<Scratch> scratch = ParseScratchDirectory(moved_to);
   if (!scratch) return Status::Ok();
   const VerifyReport report = VerifyCheckpoint(fs_, final_name, 1);

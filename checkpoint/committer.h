@@ -28,12 +28,12 @@ class Committer {
   Result<std::string> Begin(int64_t step, const std::string& save_id,
                             std::span<const std::string> directories);
 
-  // Writes the manifest as the last file, syncs every directory, renames, syncs the run directory.
-  // An existing commit of the same step is replaced: it is renamed away, and removed only when the
-  // new one is durable and every byte of it was read back; until then an error, or CollectDebris
-  // after a crash, restores it. Set aside and kept for good is what may not be replaced: a pinned
-  // commit, one of another run, one with foreign files, a directory that is not a checkpoint. After
-  // an error nothing of the save is visible.
+  // Writes the manifest as the last file, syncs every directory, renames, syncs the run directory,
+  // and opens the step as a reader does. An existing commit of the same step is replaced: it is
+  // renamed away, and removed only when the new one is durable and every byte of it was read back;
+  // until then an error, or CollectDebris after a crash, restores it. Set aside and kept for good
+  // is what may not be replaced: a pinned commit, one of another run, one with foreign files, a
+  // directory that is not a checkpoint. After an error nothing of the save is visible.
   Status Publish(const std::string& temporary, const Manifest& manifest,
                  std::span<const std::string> directories);
 

@@ -12,7 +12,6 @@
 #include "checkpoint/loader.h"
 #include "checkpoint/names.h"
 #include "checkpoint/step_publisher.h"
-#include "checkpoint/step_reader.h"
 #include "checkpoint/tracker.h"
 #include "checkpoint/wire.h"
 #include "common/fail_point.h"
@@ -422,42 +421,17 @@ Result<std::string> Saver::Publish(const std::vector<std::string>& texts, Runnin
 
 // The step is committed: what follows can no longer fail the save.
 void Saver::Conclude(Running* running) {
-  const Stopwatch watch(clock_);
-  const int64_t step = running->snapshot.request().step;
-  const std::string& save_id = running->order.save_id;
-  const Status verified = Guarded([&]() -> Status {
-    KEEL_FAIL_POINT("save.conclude");
-    return VerifyCommit(step, save_id);
-  });
-  running->record->verified_s += watch.Elapsed();
-  if (!verified.ok()) {
-    log_.Error(
-        "{} does not verify right after its commit, so {} does not name it and nothing older is "
-        "removed: {}",
-        StepDirectory(step), kTrackerName, verified.message());
-    return;
-  }
   const Status status = Guarded([&]() -> Status {
+    KEEL_FAIL_POINT("save.conclude");
     KEEL_FAIL_POINT("save.tracker");
-    return WriteTracker(fs_, step);
+    return WriteTracker(fs_, running->snapshot.request().step);
   });
   if (!status.ok()) {
     log_.Warning("{} was not written, which resuming does not need: {}", kTrackerName,
                  status.message());
   }
-  if (running->order.read_back) proven_.insert(save_id);
+  if (running->order.read_back) proven_.insert(running->order.save_id);
   if (!running->snapshot.request().keep_older) Retain(running->record);
-}
-
-// What can be known without reading all of it again: manifest, index, every file with its size.
-Status Saver::VerifyCommit(int64_t step, const std::string& save_id) const {
-  KEEL_ASSIGN_OR_RETURN(const StepReader reader, StepReader::Open(fs_, StepDirectory(step)));
-  if (reader.manifest().save_id != save_id) {
-    return Status(StatusCode::kDataLoss,
-                  fmt::format("{} is of save {}, expected {}", fs_.Describe(StepDirectory(step)),
-                              reader.manifest().save_id, save_id));
-  }
-  return Status::Ok();
 }
 
 void Saver::Retain(SaveRecord* record) {

@@ -76,7 +76,6 @@ class Saver {
   void Conclude(Running* running);
 
   Result<SnapshotWriter*> WriterFor(IoBackend ordered);
-  Status VerifyCommit(int64_t step, const std::string& save_id) const;
   void Retain(SaveRecord* record);
   RetentionPolicy Policy() const;
   RetentionRequest Retention() const;

@@ -357,16 +357,23 @@ TEST(Checkpointer, NothingOlderGoesBeforeTheNewOneWasReadBack) {
   EXPECT_THAT(Names(*disk), AllOf(Contains("global_step_20"), Not(Contains("global_step_10"))));
 }
 
-TEST(Checkpointer, TheTrackerNamesNothingThatDoesNotVerify) {
+TEST(Checkpointer, WhatDoesNotVerifyRightAfterItsCommitIsWithdrawn) {
   Cut cut({2}, 1);
   const auto disk = DiskWithSteps(cut, {1});
-  EXPECT_EQ(disk->Content(std::string(kTrackerName)), "10\n");
-  disk->SetTamper(FlipIn(std::string(kIndexName), 0));
-  ThrowIfError(
-      SaveOn(*disk, cut, 20, SmallOptions()));  // all are kept: nothing is read back before
-  disk->SetTamper({});
-  EXPECT_EQ(disk->Content(std::string(kTrackerName)), "10\n");
-  EXPECT_EQ((*LoadFrom(*disk, cut))->step, 10);
+  for (const std::string_view name : {kIndexName, kManifestName}) {
+    disk->SetTamper(FlipIn(std::string(name), 0));
+    // All are kept: nothing is read back before.
+    const Status failed = SaveOn(*disk, cut, 20, SmallOptions());
+    EXPECT_FALSE(failed.ok()) << name;
+    EXPECT_THAT(failed.message(), HasSubstr("right after its commit"));
+    disk->SetTamper({});
+    EXPECT_THAT(Names(*disk), Not(Contains("global_step_20")));
+    EXPECT_THAT(Names(*disk), Not(Contains(::testing::StartsWith(".tmp-"))));
+    EXPECT_EQ(disk->Content(std::string(kTrackerName)), "10\n");
+    EXPECT_EQ((*LoadFrom(*disk, cut))->step, 10);
+  }
+  ThrowIfError(SaveOn(*disk, cut, 20, SmallOptions()));
+  EXPECT_EQ(disk->Content(std::string(kTrackerName)), "20\n");
 }
 
 TEST(Checkpointer, TwoRunsCannotShareADirectory) {

@@ -219,9 +219,10 @@ RETENTION_RULES = [
         (JOB,),
     ),
     Mutant(
-        "tracker-of-damage", "the tracker names nothing that does not verify",
-        SAVER, "        StepDirectory(step), kTrackerName, verified.message());\n    return;\n",
-        "        StepDirectory(step), kTrackerName, verified.message());\n", (JOB,),
+        "damage-announced", "what does not verify right after its commit is withdrawn",
+        COMMITTER,
+        "  if (!status.ok()) return undo(status.WithContext(\"it does not verify right after its commit\"));\n",
+        "", (JOB,),
     ),
     Mutant(
         "proven-but-older", "what is proven but too old to let others go does not stand for the newest",
