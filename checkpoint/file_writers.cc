@@ -153,6 +153,26 @@ void FileWriters::Fail(Status status) {
     failure_ = std::move(status);
     changed_.notify_all();
   }
+  GiveUpWhenNobodyReads();
+}
+
+void FileWriters::ProducerIsDone() { OneReadsLess(); }
+
+void FileWriters::OneReadsLess() {
+  {
+    const std::lock_guard lock(mutex_);
+    --reading_;
+  }
+  GiveUpWhenNobodyReads();
+}
+
+// Whoever owns the memory may free it then.
+void FileWriters::GiveUpWhenNobodyReads() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_.ok() || reading_ > 0 || gave_up_) return;
+    gave_up_ = true;
+  }
   if (hooks_.gave_up) hooks_.gave_up();
 }
 
@@ -243,10 +263,13 @@ void FileWriters::Step(Lane* lane, std::unique_lock<std::mutex>* lock) {
   Item item;
   Status status;
   bool under_way = false;
+  bool reads = false;
   if (!queue_.empty() && !lane->full()) {
     item = queue_.front();
     queue_.pop_front();
     const bool failed = !failure_.ok();
+    reads = !failed && item.piece != kNoPiece;
+    if (reads) ++reading_;
     lock->unlock();
     if (!failed) {
       status = Caught([&]() -> Status {
@@ -258,6 +281,7 @@ void FileWriters::Step(Lane* lane, std::unique_lock<std::mutex>* lock) {
     lock->unlock();
     item = lane->Wait(&status);
   }
+  if (reads) OneReadsLess();
   if (!under_way) ItemIsOver(item, std::move(status));
   lock->lock();
 }

@@ -31,7 +31,8 @@ struct WriteHooks {
   std::function<Status(size_t file, size_t piece)> arrived;
   // The memory of this piece is not needed any more. Called from any of the threads.
   std::function<void(size_t file, size_t piece)> released;
-  // The writing has failed: no piece is needed any more. Once, from any of the threads.
+  // The writing has failed, and nothing reads any piece any more, or will. Once, from any of the
+  // threads.
   std::function<void()> gave_up;
   // Asked every few megabytes; a status that is not ok ends the writing with it.
   std::function<Status()> interrupted;
@@ -75,6 +76,8 @@ class FileWriters {
   void PieceIsStaged(size_t file, size_t piece);
   // Nothing of the file follows.
   Status CompleteFile(size_t file);
+  // The producer reads no piece any more, after its last one or a failure.
+  void ProducerIsDone();
 
   void Fail(Status status);  // no more than the first one counts
   // Waits until all that was submitted is written, or dropped. Then `failure` says which.
@@ -100,6 +103,8 @@ class FileWriters {
   Result<bool> Begin(const Item& item, Lane* lane);
   Status FinishFile(size_t file);
   void ItemIsOver(const Item& item, Status status);
+  void OneReadsLess();
+  void GiveUpWhenNobodyReads();
   void Step(Lane* lane, std::unique_lock<std::mutex>* lock);
   void WriteQueued();
   void Work();
@@ -115,6 +120,9 @@ class FileWriters {
   std::deque<Item> queue_;
   std::vector<int> free_;
   Status failure_;
+  int reading_ =
+      1;  // threads that may be reading pieces: the producer, and who writes one in place
+  bool gave_up_ = false;
   double fsync_s_ = 0;
   bool done_ = false;
   std::string directory_;             // with a slash at its end, once it is known

@@ -148,15 +148,20 @@ class SnapshotWriter::Job {
   void StageAll() {
     const Stopwatch watch;
     try {
-      for (file_ = 0; file_ < files_.size(); ++file_) {
-        Result<ChunkedDigest> digest = StageFile();
-        if (!digest.ok()) return writers_.Fail(digest.status());
-        digests_.push_back(std::move(digest).value());
-      }
+      if (Status status = StageFiles(); !status.ok()) writers_.Fail(std::move(status));
     } catch (const std::exception& e) {
-      return writers_.Fail(Status(StatusCode::kInternal, e.what()));
+      writers_.Fail(Status(StatusCode::kInternal, e.what()));
     }
     staged_s_ = watch.Elapsed();
+    writers_.ProducerIsDone();
+  }
+
+  Status StageFiles() {
+    for (file_ = 0; file_ < files_.size(); ++file_) {
+      KEEL_ASSIGN_OR_RETURN(ChunkedDigest digest, StageFile());
+      digests_.push_back(std::move(digest));
+    }
+    return Status::Ok();
   }
 
   Result<ChunkedDigest> StageFile() {

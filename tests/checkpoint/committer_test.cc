@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
+
 #include "checkpoint/catalog.h"
 #include "checkpoint/names.h"
 #include "checkpoint/pin.h"
@@ -225,7 +227,7 @@ TEST_F(Replace, ARestartSettlesNamesBeforeItRemovesWhatTheyHid) {
   ASSERT_TRUE(dead);
   disk_.SetFault({});
   ASSERT_THAT(Trees(), ElementsAre(StartsWith(".old-10-"), "global_step_10"));
-  int cuts = 0;
+  std::atomic<int> cuts = 0;  // a load reads with several threads
   disk_.SetFault([&](int64_t, std::string_view operation, std::string_view path) {
     SimFileSystem::PowerCuts some;
     some.exhaustive = 8;

@@ -10,12 +10,14 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <map>
 #include <mutex>
+#include <thread>
 
 #include "checkpoint/checkpointer.h"
 #include "checkpoint/io_backend.h"
@@ -183,6 +185,30 @@ TEST_P(EachBackend, AFailureAtAnyWrite) {
   }
   expected_.clear();
   ExpectFiles(ValueOrThrow(writer.Write("d", Files(false), {}, &times)));
+}
+
+// Whose memory it is may free it then.
+TEST_P(EachBackend, NothingIsGivenUpWhileItMayBeRead) {
+  SnapshotWriter writer(*fs_, GetParam(), kChunk, 1);
+  std::atomic<int> over = 0, gave_up = 0, given_up_too_early = 0;
+  WriteHooks hooks;
+  hooks.gave_up = [&] { ++gave_up; };
+  hooks.moved = [&] { ++over; };
+  // The copying thread is at the second file when a write of the first one fails.
+  hooks.arrived = [&](size_t file, size_t) {
+    if (file != 1) return Status::Ok();
+    while (over == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // and what follows a failure
+    given_up_too_early += gave_up;
+    return Status::Ok();
+  };
+  WriteTimes times;
+  ThrowIfError(ArmFailPoints("writer.write:0:1:EIO", 0));
+  const Status failed = writer.Write("d", Files(false), std::move(hooks), &times).status();
+  ThrowIfError(ArmFailPoints("", 0));
+  EXPECT_THAT(failed.message(), HasSubstr("writer.write"));
+  EXPECT_EQ(given_up_too_early, 0);
+  EXPECT_EQ(gave_up, 1);
 }
 
 // The disk itself refuses, in the middle of a write.
