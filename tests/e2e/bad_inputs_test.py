@@ -294,14 +294,15 @@ class BadCheckpoint(BadInput):
         self.refused(["train", self.trained], CONFIG, "global_step_4", "symbolic link", "resume_from_path")
         listed = harness.keel("ckpt", "ls", self.run_dir("trained"))
         self.assertRegex(listed.stdout, r"global_step_4 .*NO")
-        # By name a link is what it points to.
+        # By name it is what it points to, and so is a link that is named.
         self.newest.unlink()
         latest = self.folder / "latest"
         latest.symlink_to("elsewhere")
-        config = self.config("trained", **{**self.STEPS, "trainer__total_training_steps": 6},
-                             trainer__resume_mode="resume_path", trainer__resume_from_path=str(latest))  # fmt: skip
-        done = self.train(config)
-        self.assertIn("resumed from elsewhere at step 4", done.stdout + done.stderr)
+        for path in (elsewhere, latest):
+            config = self.config("trained", **{**self.STEPS, "trainer__total_training_steps": 6},
+                                 trainer__resume_mode="resume_path", trainer__resume_from_path=str(path))  # fmt: skip
+            done = self.train(config)
+            self.assertIn("resumed from elsewhere at step 4", done.stdout + done.stderr)
 
     def test_a_manifest_that_is_no_file(self):
         manifest = self.newest / "manifest.json"
