@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <optional>
 #include <utility>
 
@@ -21,14 +22,16 @@ constexpr auto kNoReplace = FileSystem::RenameMode::kNoReplace;
 constexpr std::string_view kRoot = ".";
 
 // What can be known of a published step without reading all of it: manifest, index, every file with
-// its size.
-Status CheckPublished(const FileSystem& fs, const Manifest& manifest) {
+// its size. Does not throw: the caller has to withdraw.
+Status CheckPublished(const FileSystem& fs, const Manifest& manifest) try {
   const std::string directory = StepDirectory(manifest.step);
   KEEL_ASSIGN_OR_RETURN(const StepReader reader, StepReader::Open(fs, directory));
   if (reader.manifest().save_id == manifest.save_id) return Status::Ok();
   return Status(StatusCode::kDataLoss,
                 fmt::format("{} is of save {}, expected {}", fs.Describe(directory),
                             reader.manifest().save_id, manifest.save_id));
+} catch (const std::exception& e) {
+  return Status(StatusCode::kInternal, e.what());
 }
 
 // What ReplaceFileDurably leaves of the tracker when it is interrupted.
