@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <exception>
 #include <optional>
 #include <utility>
 
@@ -22,16 +21,14 @@ constexpr auto kNoReplace = FileSystem::RenameMode::kNoReplace;
 constexpr std::string_view kRoot = ".";
 
 // What can be known of a published step without reading all of it: manifest, index, every file with
-// its size. Does not throw: the caller has to withdraw.
-Status CheckPublished(const FileSystem& fs, const Manifest& manifest) try {
+// its size.
+Status CheckPublished(const FileSystem& fs, const Manifest& manifest) {
   const std::string directory = StepDirectory(manifest.step);
   KEEL_ASSIGN_OR_RETURN(const StepReader reader, StepReader::Open(fs, directory));
   if (reader.manifest().save_id == manifest.save_id) return Status::Ok();
   return Status(StatusCode::kDataLoss,
                 fmt::format("{} is of save {}, expected {}", fs.Describe(directory),
                             reader.manifest().save_id, manifest.save_id));
-} catch (const std::exception& e) {
-  return Status(StatusCode::kInternal, e.what());
 }
 
 // What ReplaceFileDurably leaves of the tracker when it is interrupted.
@@ -85,29 +82,17 @@ Status Committer::Publish(const std::string& temporary, const Manifest& manifest
     return cause;
   };
 
-  // 3. The one rename that makes the step visible, and its durability.
+  // 3. The one rename that makes the step visible. Whatever goes wrong with what is visible then
+  // takes it back.
   Status status = fs_.Rename(temporary, final_name, kNoReplace);
   if (!status.ok()) return undo(status);
   renamed = true;
-  status = FailPoint("commit.renamed");
-  if (status.ok()) status = fs_.SyncDirectory(kRoot);
-  if (status.ok()) status = FailPoint("commit.synced");
+  const bool replaces = ParseScratchDirectory(moved_to).has_value();
+  status = Guarded([&] { return MakeSureOf(manifest, replaces); });
   if (!status.ok()) return undo(status);
 
-  // 4. What readers cannot open is not saved.
-  status = CheckPublished(fs_, manifest);
-  if (!status.ok()) return undo(status.WithContext("it does not verify right after its commit"));
-
-  // 5. What it replaced may go, if the new one is whole.
-  const std::optional<Scratch> scratch = ParseScratchDirectory(moved_to);
-  if (!scratch) return Status::Ok();
-  const VerifyReport report = VerifyCheckpoint(fs_, final_name, 1);
-  if (!report.problems.empty()) {
-    return undo(Status(StatusCode::kDataLoss,
-                       fmt::format("{}: read back before its earlier version was to be removed, "
-                                   "which is restored: {}",
-                                   final_name, report.problems.front())));
-  }
+  // 4. What it replaced may go.
+  if (!replaces) return Status::Ok();
   if (const Status removed = RemoveReplaced(moved_to, manifest.step, manifest.save_id);
       !removed.ok()) {
     log_.Warning(
@@ -116,6 +101,24 @@ Status Committer::Publish(const std::string& temporary, const Manifest& manifest
         final_name, removed.message());
   }
   return Status::Ok();
+}
+
+// A step that has just got its name: that it is durable, and that readers can open it; of one that
+// takes an earlier version's place, every byte.
+Status Committer::MakeSureOf(const Manifest& manifest, bool replaces) {
+  KEEL_FAIL_POINT("commit.renamed");
+  KEEL_RETURN_IF_ERROR(fs_.SyncDirectory(kRoot));
+  KEEL_FAIL_POINT("commit.synced");
+  KEEL_RETURN_IF_ERROR(
+      CheckPublished(fs_, manifest).WithContext("it does not verify right after its commit"));
+  if (!replaces) return Status::Ok();
+  const std::string directory = StepDirectory(manifest.step);
+  const VerifyReport report = VerifyCheckpoint(fs_, directory, 1);
+  if (report.problems.empty()) return Status::Ok();
+  return Status(StatusCode::kDataLoss,
+                fmt::format("{}: read back before its earlier version was to be removed, which is "
+                            "restored: {}",
+                            directory, report.problems.front()));
 }
 
 Status Committer::RemoveReplaced(const std::string& replaced, int64_t step,
@@ -174,8 +177,10 @@ Status Committer::MoveExistingAside(const Manifest& successor, std::string* move
   KEEL_FAIL_POINT("commit.aside");
   KEEL_RETURN_IF_ERROR(fs_.Rename(final_name, target, kNoReplace));
   *moved_to = target;
-  Status status = fs_.SyncDirectory(kRoot);
-  if (status.ok()) status = FailPoint("commit.aside_synced");
+  const Status status = Guarded([&]() -> Status {
+    KEEL_RETURN_IF_ERROR(fs_.SyncDirectory(kRoot));
+    return FailPoint("commit.aside_synced");
+  });
   if (!status.ok()) {
     (void)fs_.Rename(target, final_name, kNoReplace);
     return status;

@@ -50,6 +50,7 @@ class Committer {
 
  private:
   Status MoveExistingAside(const Manifest& successor, std::string* moved_to);
+  Status MakeSureOf(const Manifest& manifest, bool replaces);
   Status RemoveReplaced(const std::string& replaced, int64_t step, const std::string& save_id);
   Status RestoreSetAside(int64_t step, const std::string& save_id);
   Status CollectReplaced(const std::string& replaced, int64_t step, const std::string& save_id);

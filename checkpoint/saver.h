@@ -100,16 +100,4 @@ class Saver {
   std::set<std::string> proven_;   // rank 0: save ids of which every byte was read back
 };
 
-// Exceptions of local work become the failure of this save, so that peers hear of it.
-template <typename Work>
-Status Guarded(const Work& work) {
-  try {
-    return work();
-  } catch (const Error& e) {
-    return e.status();
-  } catch (const std::exception& e) {
-    return Status(StatusCode::kInternal, e.what());
-  }
-}
-
 }  // namespace keel::checkpoint

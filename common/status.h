@@ -4,6 +4,7 @@
 // Every message says what was expected, what was found, where, and what to do about it.
 #pragma once
 
+#include <exception>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -108,6 +109,19 @@ class [[nodiscard]] Result {
   Status status_;
   std::optional<T> value_;
 };
+
+// What `work`, which returns a Status, returns; what it throws as a Status, too. For work that must
+// not end its caller: what it has begun is to be undone, or peers are to hear of it.
+template <typename Work>
+Status Guarded(const Work& work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    return error.status();
+  } catch (const std::exception& error) {
+    return Status(StatusCode::kInternal, error.what());
+  }
+}
 
 // The value, or the error as an exception.
 template <typename T>

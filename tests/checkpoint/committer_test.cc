@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <new>
 
 #include "checkpoint/catalog.h"
 #include "checkpoint/names.h"
@@ -11,6 +12,7 @@
 #include "checkpoint/step_reader.h"
 #include "checkpoint/tracker.h"
 #include "checkpoint/verifier.h"
+#include "common/fail_point.h"
 #include "tests/checkpoint/sim_file_system.h"
 #include "tests/checkpoint/test_support.h"
 
@@ -211,6 +213,33 @@ TEST_F(Replace, AWithdrawnStepIsLeftWholeWhereItsNameMayComeBack) {
     EXPECT_THAT((*loaded)->skipped, IsEmpty());
   });
   EXPECT_GT(came_back, 0);
+}
+
+// What nobody foresees, once a name was given or taken away, is undone like any other failure.
+TEST_F(Replace, AnExceptionTakesTheNamesBack) {
+  for (const std::string point : {"commit.aside_synced", "commit.renamed", "commit.synced"}) {
+    ThrowIfError(ArmFailPoints(point + ":*:1:throw", 0));
+    const Status failed = SaveAgain();
+    ThrowIfError(ArmFailPoints("", 0));
+    EXPECT_THAT(failed.message(), HasSubstr(point));
+    EXPECT_THAT(Trees(), ElementsAre("global_step_10")) << point;
+    EXPECT_EQ(Loaded(), 'o') << point;
+  }
+}
+
+TEST_F(Replace, WhatCannotBeReadBackForLackOfMemoryDoesNotReplace) {
+  bool thrown = false;
+  disk_.SetFault([&](int64_t, std::string_view operation, std::string_view path) {
+    if (operation != "read" || !path.starts_with("global_step_10/actor/model/"))
+      return Status::Ok();
+    thrown = true;
+    throw std::bad_alloc();
+  });
+  EXPECT_FALSE(SaveAgain().ok());
+  disk_.SetFault({});
+  EXPECT_TRUE(thrown);
+  EXPECT_THAT(Trees(), ElementsAre("global_step_10"));
+  EXPECT_EQ(Loaded(), 'o');
 }
 
 // The process dies, not the machine, between the rename and its sync. The next one finds both names
