@@ -74,8 +74,8 @@ class Job {
   // "auto", "disable" or "resume_path": as the configuration says, but at a restart of the job
   // "auto" once it has saved something, so that no restart goes back to where the job began.
   const std::string& resume_mode() const { return resume_mode_; }
-  // After the load: of checkpoints that this run will write over.
-  void WarnOfLaterSteps() const;
+  // After the load: of checkpoints that this run will write over, except those that it passed over.
+  void WarnOfLaterSteps(const std::optional<checkpoint::LoadRecord>& loaded) const;
   // Rank 0's: config.yaml and the metrics. After the load, which says where the metrics go on.
   void OpenMetrics();
   MetricsWriter* metrics() { return metrics_.get(); }  // null on other ranks

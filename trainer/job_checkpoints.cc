@@ -100,14 +100,20 @@ void Job::WarnOfLosses() const {
 }
 
 // Nor is a run from the start, or from an earlier step, in a folder where another has gone further.
-void Job::WarnOfLaterSteps() const {
+void Job::WarnOfLaterSteps(const std::optional<checkpoint::LoadRecord>& loaded) const {
   if (!rank0()) return;
+  const auto passed_over = [&](const std::string& directory) {
+    if (!loaded) return false;
+    const auto& skipped = loaded->skipped;
+    return std::any_of(skipped.begin(), skipped.end(),
+                       [&](const auto& one) { return one.directory == directory; });
+  };
   const auto found = checkpoint::ListCheckpoints(*fs_);
   if (!found.ok()) return;
   int later = 0;
   std::string one;
   for (const checkpoint::CatalogEntry& entry : *found) {
-    if (!entry.manifest || entry.step <= state.step) continue;
+    if (!entry.manifest || entry.step <= state.step || passed_over(entry.directory)) continue;
     if (later++ == 0) one = entry.directory;
   }
   if (later == 0) return;

@@ -173,7 +173,7 @@ void Task::Resume() {
                     c_.trainer.default_local_dir);
   }
   Restored(record.has_value());
-  job_.WarnOfLaterSteps();
+  job_.WarnOfLaterSteps(record);
   job_.OpenMetrics();
 }
 

@@ -356,6 +356,7 @@ class BadCheckpoint(BadInput):
         output = done.stdout + done.stderr
         self.assertIn("global_step_4", output)
         self.assertIn("manifest.json", output)
+        self.assertNotIn("checkpoints of later steps", output)  # that one was spoken of
         self.assertEqual(sorted(self.metrics("trained")), [1, 2, 3, 4, 5, 6])
 
     def test_flipped_bit_in_a_tensor_falls_back_to_the_older_one(self):
@@ -364,6 +365,7 @@ class BadCheckpoint(BadInput):
         config = self.config("trained", trainer__save_freq=2, trainer__total_training_steps=6)
         done = self.train(config)
         self.assertIn("global_step_4", done.stdout + done.stderr)
+        self.assertNotIn("checkpoints of later steps", done.stdout + done.stderr)
 
     def test_none_valid_never_starts_from_nothing(self):
         for step in (2, 4):
