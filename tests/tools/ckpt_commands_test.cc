@@ -267,6 +267,11 @@ TEST_F(CkptCommands, ExportAndImport) {
       target / "hf/model/config.json",
       R"({"model_type": "llama", "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,
                "num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": 37, "max_position_embeddings": 64})");
+  // Weights that cannot be read leave no folder behind.
+  std::filesystem::rename(target / "hf/model/model.safetensors", target / "away");
+  EXPECT_NE(Call(CkptImportHf, imports).code, 0);
+  EXPECT_FALSE(std::filesystem::exists(imports.run));
+  std::filesystem::rename(target / "away", target / "hf/model/model.safetensors");
   const Outcome imported = Call(CkptImportHf, imports);
   EXPECT_EQ(imported.code, 0) << imported.err;
   EXPECT_EQ(Call(CkptVerify, CkptVerifyOptions{target / "run", 2}).code, 0);

@@ -165,7 +165,9 @@ void AddCkptCommands(CLI::App& app, int* exit_code) {
   command->add_option("--step", imports->step, "The step's number")
       ->check(AtLeast(0))
       ->capture_default_str();
-  command->add_option("--role", imports->role, "Whose weights they become")->capture_default_str();
+  command->add_option("--role", imports->role, "Whose weights they become")
+      ->check(CLI::IsMember({"actor", "critic"}))
+      ->capture_default_str();
 }
 
 }  // namespace keel::tools

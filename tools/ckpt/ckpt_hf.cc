@@ -51,6 +51,7 @@ int CkptImportHf(const CkptImportOptions& options, std::ostream& out, std::ostre
   if (!json.ok()) return Fail(json.status(), err);
   const auto parsed = model::ParseHfConfig(*json, (*source)->Describe("config.json"));
   if (!parsed.ok()) return Fail(parsed.status(), err);
+  const FolderToFill folder(options.run);
   const auto run = OpenPosixFileSystem(options.run, true);
   if (!run.ok()) return Fail(run.status(), err);
   // The newest commit is what a run resumes from: among trained steps that is not this one.

@@ -47,6 +47,14 @@ Status CheckTarget(const std::string& path) {
   }
 }
 
+FolderToFill::FolderToFill(std::string path)
+    : path_(std::move(path)), was_there_(std::filesystem::exists(path_)) {}
+
+FolderToFill::~FolderToFill() {
+  std::error_code error;  // not empty: what it was made for
+  if (!was_there_) std::filesystem::remove(path_, error);
+}
+
 bool IsStep(const std::string& path) {
   std::error_code error;
   return std::filesystem::is_regular_file(

@@ -20,6 +20,19 @@ Result<StepPath> OpenStep(const std::string& path);
 // kUsage for a place that nothing can be written to: "", or one inside a checkpoint, which would
 // keep that from ever being removed.
 Status CheckTarget(const std::string& path);
+// A folder that a command is to fill: if it had to be made and stays empty, it is removed at the
+// end. Make one before the folder is.
+class FolderToFill {
+ public:
+  explicit FolderToFill(std::string path);
+  ~FolderToFill();
+  FolderToFill(const FolderToFill&) = delete;
+  FolderToFill& operator=(const FolderToFill&) = delete;
+
+ private:
+  const std::string path_;
+  const bool was_there_;
+};
 // True when `path` is a directory with a manifest.
 bool IsStep(const std::string& path);
 // Threads for reading: one per core.

@@ -36,6 +36,7 @@ int CkptReshard(const CkptReshardOptions& options, std::ostream& out, std::ostre
     like = std::move(reader).value();
     reshard.like = &*like;
   }
+  const FolderToFill folder(options.run);
   const auto run = OpenPosixFileSystem(options.run, true);
   if (!run.ok()) return Fail(run.status(), err);
   LogOptions quiet;
