@@ -80,6 +80,8 @@ void Job::Connect() {
       static_cast<int>(megatron.pipeline_model_parallel_size)));
   store_ = std::make_unique<parallel::Store>(
       ValueOrThrow(parallel::Store::Connect(inputs_.env, deadline_)));
+  hang_report_ =
+      std::make_unique<parallel::HangReport>(*store_, inputs_.env.rank, inputs_.env.world_size);
   coordinator_ = std::make_unique<StoreCoordinator>(ValueOrThrow(store_->Clone()), inputs_.env.rank,
                                                     inputs_.env.world_size);
   parallel::ContextOptions options;
@@ -115,6 +117,15 @@ void Job::Finish() {
     ThrowIfError(saves_->last_status().WithContext(
         fmt::format("the state of the last step, {}, is not saved", state.step)));
   }
+}
+
+std::string Job::WhoHangs(const std::exception& error) const {
+  if (hang_report_ == nullptr || inputs_.env.world_size == 1) return {};
+  const auto* const known = dynamic_cast<const Error*>(&error);
+  const Status cause = known ? known->status() : Status(StatusCode::kInternal, error.what());
+  // Ranks begin to wait, and so give up, within a step of each other.
+  constexpr std::chrono::milliseconds kLeast(2'000), kMost(10'000);
+  return hang_report_->GiveUp(cause, std::clamp(deadline_ / 4, kLeast, kMost));
 }
 
 RunEnd Job::Preempted() {

@@ -22,6 +22,7 @@
 #include "common/file_system.h"
 #include "common/log.h"
 #include "parallel/context.h"
+#include "parallel/hang_report.h"
 #include "trainer/lr_schedule.h"
 #include "trainer/metrics.h"
 #include "trainer/model_source.h"
@@ -93,6 +94,9 @@ class Job {
   // Before the run ends: returns when the step is on the disk, or when it cannot be any more.
   void SaveLast(bool finished);
   bool saving() const { return saves_->busy(); }
+  // The run ends on `error`, which may be that a peer hangs: what the ranks find out about which
+  // one it is, to be added to the message; "" where there is nothing to say. Not collective.
+  std::string WhoHangs(const std::exception& error) const;
   // The run ends on an error: a save that is under way gets its chance, and reads nothing any more
   // afterwards. Where it does not end, the process does, with `cause`, the error. Not collective.
   void EndSaves(const std::exception& cause);
@@ -128,6 +132,7 @@ class Job {
   at::ScalarType dtype_;
   std::chrono::milliseconds deadline_;
   std::unique_ptr<parallel::Store> store_;
+  std::unique_ptr<parallel::HangReport> hang_report_;
   std::unique_ptr<parallel::ParallelContext> context_;
   std::unique_ptr<FileSystem> fs_;
   std::unique_ptr<StoreCoordinator> coordinator_;

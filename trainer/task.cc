@@ -15,8 +15,16 @@ RunEnd Task::Run() {
     return Main();
   } catch (const std::exception& error) {
     // What is being saved is of a good step; its memory is gone when this task is.
-    job_.EndSaves(error);
-    throw;
+    const std::string who = job_.WhoHangs(error);
+    if (who.empty()) {
+      job_.EndSaves(error);
+      throw;
+    }
+    const Error named(
+        StatusCode::kDeadlineExceeded,
+        fmt::format("{}; {}", dynamic_cast<const Error&>(error).status().message(), who));
+    job_.EndSaves(named);
+    throw named;
   }
 }
 

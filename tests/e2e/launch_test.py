@@ -44,14 +44,18 @@ class Preempted(harness.Job):
 
 class Hung(harness.Job):
     def test_a_stopped_rank_ends_the_job_within_the_deadline(self):
-        config = self.config("hung", trainer__total_training_steps=100000, trainer__deadline_seconds=5, **TENSOR)
-        process = self.start(config, ranks=2)
+        config = self.config("hung", trainer__total_training_steps=100000, trainer__deadline_seconds=5,
+                             **TENSOR, **PIPELINE)  # fmt: skip
+        process = self.start(config, ranks=4)
         self.wait_until(lambda: len(self.metrics("hung")) >= 3, "step 3", process)
-        harness.kill(harness.ranks_below(process)[1], signal.SIGSTOP)
+        hung = harness.ranks_below(process)[2]
+        harness.kill(hung, signal.SIGSTOP)
         process.wait(timeout=harness.LIMIT_S)
         self.assertNotIn(process.returncode, (0, PREEMPTED))
         self.assertRegex(self.log(), r"step \d+")
         self.assertRegex(self.log(), r"(?i)deadline|within 5")
+        # Its neighbours wait for it, and others for them: all find out, and the launcher repeats it.
+        self.assertRegex(self.log(), rf"root cause: .*; rank 2 \(host {socket.gethostname()}, pid {hung}\) did not give up")
         self.assertEqual(harness.ranks_below(process), {})
 
 
