@@ -78,7 +78,7 @@ struct ChunkResult {
 };
 
 // Joins the statistics of all ranks, in rank order, so that every rank gets the same bits.
-ChunkResult Join(const at::Tensor& statistics, ProcessGroup& group) {
+ChunkResult JoinRanks(const at::Tensor& statistics, ProcessGroup& group) {
   const at::Tensor all = GatherStatistics(statistics, group);
   const at::Tensor maxima = all.select(2, 0);
   const at::Tensor largest = std::get<0>(maxima.max(0));
@@ -99,7 +99,7 @@ struct LossFunction : Function<LossFunction> {
         *head, hidden, targets, buffer,
         [&](int64_t begin, int64_t count, at::Tensor& logits, const at::Tensor& local_targets) {
           const ChunkResult result =
-              Join(LocalStatistics(logits, local_targets, columns), *head->tp.group);
+              JoinRanks(LocalStatistics(logits, local_targets, columns), *head->tp.group);
           const at::Tensor weight = counted.narrow(0, begin, count);
           loss.add_(((result.log_sum - result.target) * weight).sum(), scale);
           if (!with_gradient) return;

@@ -57,8 +57,8 @@ DURABILITY = [
     ),
     Mutant(
         "rename-not-synced", "a step is announced only when its name is durable",
-        COMMITTER, "  if (status.ok()) status = fs_.SyncDirectory(kRoot);\n  if (status.ok()) status = FailPoint(\"commit.synced\");\n",
-        "  if (status.ok()) status = FailPoint(\"commit.synced\");\n", (("committer_test", "*"),),
+        COMMITTER, "  KEEL_RETURN_IF_ERROR(fs_.SyncDirectory(kRoot));\n  KEEL_FAIL_POINT(\"commit.synced\");\n",
+        "  KEEL_FAIL_POINT(\"commit.synced\");\n", (("committer_test", "*"),),
     ),
     Mutant(
         "renamed-before-the-manifest", "the manifest is the last file of a step, before its rename",
@@ -221,7 +221,7 @@ RETENTION_RULES = [
     Mutant(
         "damage-announced", "what does not verify right after its commit is withdrawn",
         COMMITTER,
-        "  if (!status.ok()) return undo(status.WithContext(\"it does not verify right after its commit\"));\n",
+        "  KEEL_RETURN_IF_ERROR(\n      CheckPublished(fs_, manifest).WithContext(\"it does not verify right after its commit\"));\n",
         "", (JOB,),
     ),
     Mutant(
