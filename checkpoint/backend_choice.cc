@@ -20,7 +20,15 @@ BackendChoice::BackendChoice(FileSystem& fs, std::string wanted, int rank, Logge
 IoBackend BackendChoice::Choose(int64_t largest_rank_bytes, const std::string& directory) {
   if (const std::optional<IoBackend> chosen = ParseIoBackend(wanted_)) return *chosen;
   if (measured_) return *measured_;
-  if (largest_rank_bytes < kMeasureFrom) return IoBackend::kBuffered;
+  if (largest_rank_bytes < kMeasureFrom) {
+    if (!std::exchange(said_small_, true)) {
+      log_.Info(
+          "checkpoints are written by the buffered back-end: {:.1f} MiB a rank at most are "
+          "too few to measure which one is the fastest",
+          static_cast<double>(largest_rank_bytes) / (1 << 20));
+    }
+    return IoBackend::kBuffered;
+  }
   const std::vector<BackendSpeed> speeds = MeasureBackends(fs_, directory, kMeasureBytes);
   measured_ = speeds.front().backend;
   std::string found;

@@ -32,6 +32,7 @@ class BackendChoice {
   const std::string wanted_;
   const int rank_;
   Logger& log_;
+  bool said_small_ = false;
   std::optional<IoBackend> measured_;  // rank 0: the fastest, once measured
   std::optional<Status> io_uring_;     // whether this machine has it, once asked
 };

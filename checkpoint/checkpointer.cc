@@ -311,13 +311,21 @@ double Checkpointer::WaitFree(const void* begin, size_t bytes) {
   Impl& self = *impl_;
   if (self.fence.idle()) return 0.0;
   const Stopwatch watch(self.clock);
-  if (!self.fence.Wait(begin, bytes, self.options.deadline)) {
-    self.log.Error(
-        "the save in flight has read no state for {} s, and training waits for it: given "
-        "up",
-        self.options.deadline.count() / 1000);
-    Cancel();
+  while (!self.fence.Wait(begin, bytes, self.options.deadline)) {
+    // A large piece on a slow disk takes its time; as long as something is written, it goes on.
+    if (self.clock.Monotonic() - self.saver.moved() < self.options.deadline) continue;
+    const std::lock_guard guard(self.in_flight_mutex);
+    if (self.in_flight != nullptr) {
+      Status why(StatusCode::kDeadlineExceeded,
+                 fmt::format("the save of step {} has read and written nothing for {} s in {}, and "
+                             "the training waits to overwrite what it has yet to read: given up",
+                             self.in_flight->request.step, self.options.deadline.count() / 1000,
+                             self.fs.Describe(".")));
+      self.log.Error("{}", why.message());
+      self.in_flight->snapshot->Cancel(std::move(why));
+    }
     self.fence.ReleaseAll();
+    break;
   }
   const double waited = watch.Elapsed();
   const std::lock_guard guard(self.in_flight_mutex);
@@ -370,7 +378,10 @@ Status Checkpointer::Abandon() {
 
 void Checkpointer::Cancel() {
   const std::lock_guard guard(impl_->in_flight_mutex);
-  if (impl_->in_flight != nullptr) impl_->in_flight->snapshot->Cancel();
+  if (impl_->in_flight == nullptr) return;
+  impl_->in_flight->snapshot->Cancel(
+      Status(StatusCode::kCancelled,
+             fmt::format("the save of step {} was cancelled", impl_->in_flight->request.step)));
 }
 
 void Checkpointer::Note(const SaveResult& result) {

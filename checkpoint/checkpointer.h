@@ -81,8 +81,8 @@ struct LoadRequest {
   // With hf_model and without model, the weights are those of the whole Hugging Face model.
   Contents contents;
   std::string config_digest;  // "" = do not compare
-  // Patterns (fnmatch) of tensors that may be missing on one side, or differ in shape or dtype:
-  // this run's then keep their values, the checkpoint's are left out.
+  // Patterns (fnmatch) of tensors, or of roles, that may be missing on one side, or of tensors that
+  // may differ in shape or dtype: this run's then keep their values, the checkpoint's are left out.
   std::vector<std::string> allow_missing;
   // Over which the ranks hand each other what they read, so that each byte is read once. Null on
   // any rank: each reads what it needs.

@@ -93,8 +93,9 @@ Status Committer::Publish(const std::string& temporary, const Manifest& manifest
 
   // 4. What it replaced may go.
   if (!replaces) return Status::Ok();
-  if (const Status removed = RemoveReplaced(moved_to, manifest.step, manifest.save_id);
-      !removed.ok()) {
+  const Status removed =
+      Guarded([&] { return RemoveReplaced(moved_to, manifest.step, manifest.save_id); });
+  if (!removed.ok()) {
     log_.Warning(
         "{} was replaced; its earlier version could not be removed, the next start will try again: "
         "{}",
@@ -113,7 +114,7 @@ Status Committer::MakeSureOf(const Manifest& manifest, bool replaces) {
       CheckPublished(fs_, manifest).WithContext("it does not verify right after its commit"));
   if (!replaces) return Status::Ok();
   const std::string directory = StepDirectory(manifest.step);
-  const VerifyReport report = VerifyCheckpoint(fs_, directory, 1);
+  const VerifyReport report = VerifyCheckpoint(fs_, directory, 1, true);
   if (report.problems.empty()) return Status::Ok();
   return Status(StatusCode::kDataLoss,
                 fmt::format("{}: read back before its earlier version was to be removed, which is "
@@ -275,7 +276,8 @@ Status Committer::CollectReplaced(const std::string& replaced, int64_t step,
     return fs_.SyncDirectory(kRoot);
   }
   if (restored.code() != StatusCode::kAlreadyExists) return restored;
-  if (const VerifyReport report = VerifyCheckpoint(fs_, final_name, 1); !report.problems.empty()) {
+  if (const VerifyReport report = VerifyCheckpoint(fs_, final_name, 1, true);
+      !report.problems.empty()) {
     log_.Error(
         "{} is damaged: {}. The checkpoint that it replaced is kept as {}: rename that to {} "
         "to go back to it",

@@ -273,6 +273,7 @@ void FileWriters::Step(Lane* lane, std::unique_lock<std::mutex>* lock) {
     lock->unlock();
     if (!failed) {
       status = Caught([&]() -> Status {
+        if (hooks_.interrupted) KEEL_RETURN_IF_ERROR(hooks_.interrupted());
         KEEL_ASSIGN_OR_RETURN(under_way, Begin(item, lane));
         return Status::Ok();
       });

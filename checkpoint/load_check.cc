@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "checkpoint/read_plan.h"
+
 namespace keel::checkpoint {
 
 namespace {
@@ -36,14 +38,29 @@ Status CheckRequest(const LoadRequest& request, const StepReader& reader, std::s
   if (TakesHfWeights(request) && !manifest.contents.hf_model) return lacks("hf_model");
   if (request.contents.optimizer && !manifest.contents.optimizer) return lacks("optimizer");
   if (request.contents.extra && !manifest.contents.extra) return lacks("extra");
+  const Contents& wanted = request.contents;
+  if (!wanted.model && !wanted.hf_model && !wanted.optimizer) return Status::Ok();
   for (const RoleState& role : request.roles) {
-    if (std::find(manifest.roles.begin(), manifest.roles.end(), role.name) ==
-        manifest.roles.end()) {
-      return Stop(fmt::format("{} holds no role '{}', only: {}", where, role.name,
-                              fmt::join(manifest.roles, ", ")));
-    }
+    if (HoldsRole(manifest, role.name) || MatchesAny(request.allow_missing, role.name)) continue;
+    return Stop(fmt::format(
+        "{} holds no role '{}', only: {}. Name '{}' in {} to let this run's own "
+        "stay as it is",
+        where, role.name, fmt::join(manifest.roles, ", "), role.name, kAllowMissingKey));
+  }
+  for (const std::string& role : manifest.roles) {
+    const bool known = std::any_of(request.roles.begin(), request.roles.end(),
+                                   [&](const RoleState& one) { return one.name == role; });
+    if (known || MatchesAny(request.allow_missing, role)) continue;
+    return Stop(
+        fmt::format("{} holds the role '{}', which this run does not have and would not "
+                    "save again. Name '{}' in {} to leave it out",
+                    where, role, role, kAllowMissingKey));
   }
   return Status::Ok();
+}
+
+bool HoldsRole(const Manifest& manifest, std::string_view role) {
+  return std::find(manifest.roles.begin(), manifest.roles.end(), role) != manifest.roles.end();
 }
 
 }  // namespace keel::checkpoint

@@ -9,9 +9,15 @@
 
 namespace keel::checkpoint {
 
-// kConfig where the checkpoint is not what `request` asks for: of another model, or without some of
-// its contents or roles. `where` is its name for people.
+// Of LoadRequest::allow_missing, in messages.
+inline constexpr std::string_view kAllowMissingKey =
+    "actor_rollout_ref.actor.checkpoint.load_allow_missing";
+
+// kConfig where the checkpoint is not what `request` asks for: of another model, without some of
+// its contents or roles, or with a role that nobody asks for. `where` is its name for people.
 Status CheckRequest(const LoadRequest& request, const StepReader& reader, std::string_view where);
+
+bool HoldsRole(const Manifest& manifest, std::string_view role);
 
 // True where weights that are saved as one whole Hugging Face model take the place of the sharded
 // ones.

@@ -114,10 +114,9 @@ Result<std::string> MakeSchedule(const LoadRequest& request, const StepReader& r
   if (!unused.empty()) {
     return Status(
         StatusCode::kConfig,
-        fmt::format(
-            "{} holds {} tensors that this run has no place for: {}. Build the model that "
-            "was saved (actor_rollout_ref.model), or name in allow_missing what may be left out",
-            where, unused.size(), Join(unused)));
+        fmt::format("{} holds {} tensors that this run has no place for: {}. Build the model that "
+                    "was saved (actor_rollout_ref.model), or name in {} what may be left out",
+                    where, unused.size(), Join(unused), kAllowMissingKey));
   }
   const std::vector<int> files = FilesOf(request, reader);
   return MakeReadSchedule(index, files, needs, exchange, limits).Serialize();

@@ -50,9 +50,11 @@ struct Scope {
   const ShardTable* live = nullptr;
 };
 
-std::vector<Scope> ScopesOf(const LoadRequest& request) {
+// Of the roles that the checkpoint holds; others may be missing, or CheckRequest had said so.
+std::vector<Scope> ScopesOf(const LoadRequest& request, const Manifest& manifest) {
   std::vector<Scope> scopes;
   for (const RoleState& role : request.roles) {
+    if (!HoldsRole(manifest, role.name)) continue;
     if (request.contents.model || request.contents.hf_model)
       scopes.push_back({role.name + "/model", &role.model});
     if (request.contents.optimizer) scopes.push_back({role.name + "/optimizer", &role.optimizer});
@@ -270,7 +272,8 @@ Status Loader::Prepare(const LoadRequest& request, Attempt* attempt) {
     KEEL_ASSIGN_OR_RETURN(Index index, IndexOfHfWeights(*attempt->reader, roles));
     attempt->reader->ReplaceIndex(std::move(index));
   }
-  attempt->scopes = ScopesOf(request);
+  const Manifest& manifest = attempt->reader->manifest();
+  attempt->scopes = ScopesOf(request, manifest);
   if (!request.in_place) KEEL_RETURN_IF_ERROR(attempt->Allocate());
   std::vector<ReadRequest> reads;
   for (size_t i = 0; i < attempt->scopes.size(); ++i) {
@@ -284,11 +287,13 @@ Status Loader::Prepare(const LoadRequest& request, Attempt* attempt) {
         StatusCode::kConfig,
         fmt::format(
             "{} is not of the model that this run builds: {}. Build the model that was saved "
-            "(actor_rollout_ref.model), or name in allow_missing what may keep this run's own "
-            "values",
-            where, plan.status().message()));
+            "(actor_rollout_ref.model), or name in {} what may keep this run's own values",
+            where, plan.status().message(), kAllowMissingKey));
   }
-  if (attempt->overwritten && !plan->uncovered().empty()) {
+  const bool all =
+      std::all_of(request.roles.begin(), request.roles.end(),
+                  [&](const RoleState& role) { return HoldsRole(manifest, role.name); });
+  if (attempt->overwritten && (!all || !plan->uncovered().empty())) {
     return Status(
         StatusCode::kConfig,
         fmt::format("{} lacks tensors that a damaged newer checkpoint has written over", where));

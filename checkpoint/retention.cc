@@ -118,7 +118,8 @@ int64_t WholeAbove(FileSystem& fs, const std::vector<const CatalogEntry*>& kept_
     const std::string& save_id = entry->manifest->save_id;
     bool whole = request.proven.contains(save_id);
     if (!whole) {
-      const VerifyReport report = VerifyCheckpoint(fs, entry->directory, request.verify_threads);
+      const VerifyReport report =
+          VerifyCheckpoint(fs, entry->directory, request.verify_threads, true);
       whole = report.problems.empty();
       if (!whole) {
         log.Error("{} is damaged and does not count as a newer checkpoint: {}",

@@ -49,8 +49,8 @@ struct Saver::Running {
   std::shared_ptr<const SavePlan> ahead = nullptr;  // that was copied for before there was `plan`
   SaveSize size = {};
   SaveOrder order = {};
-  int64_t sequence = 0;  // rank 0: of the commit
-  double looked_s = 0;   // when `Interrupted` last looked at the coordinator
+  int64_t sequence = 0;              // rank 0: of the commit
+  std::atomic<double> looked_s = 0;  // when `Interrupted` last looked at the coordinator
   std::optional<Stopwatch> collecting = std::nullopt;  // rank 0: since it waits for reports
 };
 
@@ -133,21 +133,34 @@ Result<DiskForecast> Saver::Prepare(const std::string& tag, Snapshot& snapshot) 
 }
 
 Status Saver::Run(const std::string& tag, Snapshot& snapshot, SaveRecord* record) {
-  const SaveRequest& request = snapshot.request();
   Running running{tag, snapshot, record, Stopwatch(clock_)};
-  record->step = request.step;
+  record->step = snapshot.request().step;
   record->async = snapshot.may_change();
   patience_ = options_.deadline;
   Move();
-  StageAhead(&running);
+  // Also when memory runs out on the way: what is being copied must be let go of here.
+  const Status outcome = Guarded([&] {
+    StageAhead(&running);
+    return PlanAndPerform(&running);
+  });
+  if (writer_ != nullptr) writer_->Abandon();
+  snapshot.ReleaseAll();
+  if (leads()) TidyStore();  // the others have heard
+  record->total_s = running.total.Elapsed();
+  return outcome;
+}
+
+// The plan, and then what the protocol says.
+Status Saver::PlanAndPerform(Running* running) {
+  const SaveRequest& request = running->snapshot.request();
   Result<std::shared_ptr<const SavePlan>> plan =
-      planner_.Plan(tag, request.roles, request.contents, options_.deadline);
+      planner_.Plan(running->tag, request.roles, request.contents, options_.deadline);
   Status outcome = plan.status();
   if (plan.ok()) {
-    running.plan = std::move(plan).value();
-    patience_ = WithDiskTime(options_.deadline, LongestDiskWork(request, *running.plan));
-    running.size = PredictSize(request, *running.plan, options_.chunk_bytes);
-    record->predicted_bytes = running.size.checkpoint_bytes;
+    running->plan = std::move(plan).value();
+    patience_ = WithDiskTime(options_.deadline, LongestDiskWork(request, *running->plan));
+    running->size = PredictSize(request, *running->plan, options_.chunk_bytes);
+    running->record->predicted_bytes = running->size.checkpoint_bytes;
     CommitProtocol protocol(coordinator_.rank(), coordinator_.world());
     Event event;
     while (!protocol.finished()) {
@@ -155,43 +168,39 @@ Status Saver::Run(const std::string& tag, Snapshot& snapshot, SaveRecord* record
         Move();
         switch (action.kind) {
           case Action::Kind::kSend:
-            if (const Status sent = Send(action, running); !sent.ok()) {
+            if (const Status sent = Send(action, *running); !sent.ok()) {
               log_.Warning("save of step {}: a message was not sent: {}", request.step,
                            sent.message());
             }
             break;
           case Action::Kind::kAbort:
-            committer_.Abort(running.order.temporary);
+            committer_.Abort(running->order.temporary);
             break;
           case Action::Kind::kFinish:
             outcome = action.status;
             if (outcome.ok()) {
               const Result<SaveOutcome> sent = SaveOutcome::Decode(action.payload);
               if (sent.ok()) {
-                record->total_bytes = sent->total_bytes;
-                record->expected_s = sent->seconds;
+                running->record->total_bytes = sent->total_bytes;
+                running->record->expected_s = sent->seconds;
               }
             }
             break;
           case Action::Kind::kPublish: {
             Result<std::string> published = std::string();
             const Status status = Guarded([&]() -> Status {
-              published = Publish(protocol.reports(), &running);
+              published = Publish(protocol.reports(), running);
               return published.status();
             });
             event = {Event::Kind::kPublished, status, status.ok() ? *published : std::string()};
             break;
           }
           default:
-            event = Perform(action, &running);
+            event = Perform(action, running);
         }
       }
     }
   }
-  if (writer_ != nullptr) writer_->Abandon();
-  snapshot.ReleaseAll();
-  if (leads()) TidyStore();  // the others have heard
-  record->total_s = running.total.Elapsed();
   return outcome;
 }
 
@@ -302,13 +311,11 @@ Result<SnapshotWriter*> Saver::WriterFor(IoBackend ordered) {
 
 // Cancelled here, or failed elsewhere: then there is no use in writing on.
 Status Saver::Interrupted(Running* running) {
-  const int64_t step = running->snapshot.request().step;
-  if (running->snapshot.cancelled()) {
-    return Status(StatusCode::kCancelled, fmt::format("the save of step {} was cancelled", step));
-  }
+  KEEL_RETURN_IF_ERROR(running->snapshot.cancelled());
   const double now = running->total.Elapsed();
-  if (leads() || now - running->looked_s < kLookEvery_s) return Status::Ok();
-  running->looked_s = now;
+  double looked = running->looked_s.load();
+  if (leads() || now - looked < kLookEvery_s) return Status::Ok();
+  if (!running->looked_s.compare_exchange_strong(looked, now)) return Status::Ok();  // another does
   const Result<std::string> text = coordinator_.Get(
       KeyOf(running->tag, Message::kOutcome, 0, coordinator_.rank()), std::chrono::milliseconds(0));
   return text.ok() ? DecodeMessage(*text).status() : Status::Ok();
@@ -416,7 +423,13 @@ Result<std::string> Saver::Publish(const std::vector<std::string>& texts, Runnin
       PublishStep(fs_, committer_, clock_, options_, running->snapshot.request(), *running->plan,
                   running->order, running->sequence, std::move(reports)));
   running->record->commit_s = watch.Elapsed();
-  return SaveOutcome{manifest.TotalBytes(), running->total.Elapsed()}.Encode();
+  // It is saved: that the others may not hear how many bytes there were cannot fail it any more.
+  std::string outcome;
+  (void)Guarded([&] {
+    outcome = SaveOutcome{manifest.TotalBytes(), running->total.Elapsed()}.Encode();
+    return Status::Ok();
+  });
+  return outcome;
 }
 
 // The step is committed: what follows can no longer fail the save.

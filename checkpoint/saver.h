@@ -58,6 +58,7 @@ class Saver {
 
   static uint64_t SystemEntropy();
 
+  Status PlanAndPerform(Running* running);
   CommitProtocol::Event Perform(const CommitProtocol::Action& action, Running* running);
   Status Send(const CommitProtocol::Action& action, const Running& running);
   Result<std::string> Receive(const CommitProtocol::Action& action, Running* running);

@@ -141,6 +141,19 @@ void Snapshot::Released(size_t file, size_t piece) {
   fence_.Release(index);
 }
 
+void Snapshot::Cancel(Status why) {
+  const std::lock_guard lock(why_mutex_);
+  if (cancelled_.load()) return;
+  why_cancelled_ = std::move(why);
+  cancelled_.store(true);
+}
+
+Status Snapshot::cancelled() const {
+  if (!cancelled_.load()) return Status::Ok();
+  const std::lock_guard lock(why_mutex_);
+  return why_cancelled_;
+}
+
 Status Snapshot::CheckUnchanged() const {
   const size_t index = changed_.load();
   if (index == kNoRange) return Status::Ok();

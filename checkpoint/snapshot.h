@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <vector>
 
 #include "checkpoint/checkpointer.h"
@@ -46,9 +47,10 @@ class Snapshot {
   // Not ok when a sample changed before its range was given free; names the tensor.
   Status CheckUnchanged() const;
 
-  // Asks the save to end as soon as it can, unless it is already being published.
-  void Cancel() { cancelled_.store(true); }
-  bool cancelled() const { return cancelled_.load(); }
+  // Asks the save to end as soon as it can, with `why`, unless it is already being published. The
+  // first reason counts. Any thread.
+  void Cancel(Status why);
+  Status cancelled() const;  // ok, or why
 
  private:
   struct Range {
@@ -73,6 +75,8 @@ class Snapshot {
   std::vector<std::vector<size_t>> range_of_piece_;  // per file
   std::atomic<size_t> changed_;  // a range whose sample changed; ranges_.size() when none did
   std::atomic<bool> cancelled_{false};
+  mutable std::mutex why_mutex_;
+  Status why_cancelled_;
 };
 
 }  // namespace keel::checkpoint

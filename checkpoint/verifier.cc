@@ -75,7 +75,8 @@ void CheckHeader(const FileSystem& fs, const StepReader& reader, int file, const
 
 }  // namespace
 
-VerifyReport VerifyCheckpoint(const FileSystem& fs, const std::string& directory, int threads) {
+VerifyReport VerifyCheckpoint(const FileSystem& fs, const std::string& directory, int threads,
+                              bool from_disk) {
   Stopwatch watch;
   VerifyReport report;
   report.directory = directory;
@@ -92,6 +93,10 @@ VerifyReport VerifyCheckpoint(const FileSystem& fs, const std::string& directory
   report.step = reader.manifest().step;
   report.files = static_cast<int64_t>(reader.manifest().files.size());
   report.tensors = reader.index().tensors();
+  for (const ManifestFile& file : reader.manifest().files) {
+    if (!from_disk) break;
+    if (const auto open = fs.Open(reader.PathOf(file.path)); open.ok()) (*open)->DropCached();
+  }
   const auto damage = reader.VerifyFiles({}, threads, &report.bytes);
   if (!damage.ok()) report.problems.push_back(damage.status().message());
   if (damage.ok()) {

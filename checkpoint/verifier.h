@@ -25,6 +25,9 @@ struct VerifyReport {
 // chunks; proves that the boxes of each tensor cover it exactly, and that each tensor file says of
 // itself what the index says of it. Changes nothing; holds a reader's
 // lease.
-VerifyReport VerifyCheckpoint(const FileSystem& fs, const std::string& directory, int threads);
+// `from_disk`: not what the page cache holds, as far as the system knows how. For whoever is to
+// remove something on the word of it.
+VerifyReport VerifyCheckpoint(const FileSystem& fs, const std::string& directory, int threads,
+                              bool from_disk = false);
 
 }  // namespace keel::checkpoint

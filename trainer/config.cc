@@ -225,6 +225,9 @@ options::Schema MakeSchema(Config& c) {
       .OneOf(contents);
   s.Add(checkpoint + "load_contents", k.load_contents, "Parts that a resume must find and takes.")
       .OneOf(contents);
+  s.Add(checkpoint + "load_allow_missing", k.load_allow_missing,
+        "Patterns (fnmatch) of tensors, or of roles, that may be missing in the checkpoint, which "
+        "keep this run's values, or in this run, which are left out. All else must match.");
   s.Add(checkpoint + "async_save", k.async_save,
         "Save beside the training instead of stopping it.");
   s.Add(checkpoint + "dist_ckpt_workers", k.dist_ckpt_workers, "Threads that write, per rank.")

@@ -109,6 +109,7 @@ struct CheckpointStagingSection {
 struct CheckpointSection {
   std::vector<std::string> save_contents = {"model", "optimizer", "extra"};
   std::vector<std::string> load_contents = {"model", "optimizer", "extra"};
+  std::vector<std::string> load_allow_missing;
   bool async_save = true;
   int64_t dist_ckpt_workers = 1;
   CheckpointStagingSection staging;

@@ -94,6 +94,8 @@ class Job {
   // Before the run ends: returns when the step is on the disk, or when it cannot be any more.
   void SaveLast(bool finished);
   bool saving() const { return saves_->busy(); }
+  // On any rank, now.
+  bool SavingSomewhere();
   // The run ends on `error`, which may be that a peer hangs: what the ranks find out about which
   // one it is, to be added to the message; "" where there is nothing to say. Not collective.
   std::string WhoHangs(const std::exception& error) const;

@@ -44,6 +44,13 @@ void Job::OpenCheckpoints() {
   options.io = actor().checkpoint.io;
   options.dist_ckpt_workers = static_cast<int>(actor().checkpoint.dist_ckpt_workers);
   options.host_memory_cap = actor().checkpoint.staging.host_memory_cap;
+  if (options.host_memory_cap && !device_.is_cpu()) {
+    throw Error(
+        StatusCode::kConfig,
+        fmt::format("actor_rollout_ref.actor.checkpoint.staging.host_memory_cap: the state is on "
+                    "{}, and a save needs all of it in pinned host memory: leave it null",
+                    device_.str()));
+  }
   if (actor().checkpoint.async_save && options.dist_ckpt_workers > 1 && rank0()) {
     log_.Warning(
         "actor_rollout_ref.actor.checkpoint.dist_ckpt_workers: {} threads a rank write beside "
@@ -62,22 +69,29 @@ void Job::OpenCheckpoints() {
 }
 
 // Where to begin is said of the job. Its launcher's restarts repeat it, and would lose what was
-// trained since.
+// trained since: what has been committed since the job began is told by the commits themselves.
 std::string Job::ResumeMode() {
   const std::string& wanted = config().trainer.resume_mode;
-  if (wanted == "auto") return wanted;
-  bool saved = false;  // since the job began
-  if (rank0() && inputs_.env.restart_count > 0) {
-    for (const Json& record : checkpoint::ReadRecords(*fs_)) {
-      const Result<std::string> event = GetString(record, "event", "");
-      if (event.ok() && *event == "begin") saved = false;
-      if (event.ok() && *event == "save") saved = true;
-    }
-  }
-  const std::string mode = ValueOrThrow(
-      checkpoint::Broadcast(*coordinator_, "resume_mode", saved ? "auto" : wanted, deadline_));
-  if (mode == wanted) {
+  if (wanted == "auto") {
     checkpointer_->Note(Json{{"event", "begin"}, {"resume_mode", wanted}});
+    return wanted;
+  }
+  int64_t next = 0;
+  const auto decide = [&]() -> Result<std::string> {
+    KEEL_ASSIGN_OR_RETURN(const auto there, checkpoint::ListCheckpoints(*fs_));
+    KEEL_ASSIGN_OR_RETURN(next, checkpoint::NextSequence(there));
+    if (inputs_.env.restart_count == 0) return wanted;
+    int64_t begun_at = next;
+    for (const Json& record : checkpoint::ReadRecords(*fs_)) {
+      const Result<int64_t> sequence = GetInt(record, "next_sequence", "");
+      if (sequence.ok()) begun_at = *sequence;
+    }
+    return next > begun_at ? "auto" : wanted;
+  };
+  const std::string mode = ValueOrThrow(checkpoint::BroadcastResult(
+      *coordinator_, "resume_mode", rank0() ? decide() : std::string(), deadline_));
+  if (mode == wanted) {
+    checkpointer_->Note(Json{{"event", "begin"}, {"resume_mode", wanted}, {"next_sequence", next}});
   } else if (rank0()) {
     log_.Warning(
         "restart {} of this job goes on from the newest checkpoint that it has saved: "
@@ -212,6 +226,13 @@ void Job::Save(bool busy_somewhere) {
   Phase("train");
 }
 
+bool Job::SavingSomewhere() {
+  at::Tensor busy =
+      at::full({1}, saving() ? 1.0 : 0.0, at::TensorOptions().dtype(at::kDouble).device(device_));
+  context_->world().AllReduce(busy);
+  return busy.item<double>() > 0;
+}
+
 // Before the run ends: returns when the step is on the disk, or when it cannot be any more.
 void Job::SaveLast(bool finished) {
   Phase("save");
@@ -238,7 +259,7 @@ void Job::EndSaves(const std::exception& cause) {
 void Job::NoteSaves(const std::vector<checkpoint::SaveResult>& ended) {
   if (!metrics_) return;
   for (const checkpoint::SaveResult& result : ended)
-    metrics_->Save(state.step, result, saves_->skipped(), saves_->superseded());
+    metrics_->Save(state.step, result, saves_->counts());
 }
 
 // Whether a save, as long as past ones, ends before whoever asked us to stop loses patience.

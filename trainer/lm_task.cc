@@ -48,7 +48,7 @@ class LmTask : public Task {
     if (train_.size() == 0)
       throw Error(StatusCode::kInvalidData, "data.val_split leaves no sample to train on");
     SetData(train_.digest(), train_.size());
-    total_samples_ = SetSteps();
+    SetSteps();
     job_.log().Info("data: {} samples to train on, {} to validate on, {} rows left out; {} steps",
                     train_.size(), val_.size(), train_.skipped_rows(), total_steps_);
   }
@@ -79,6 +79,8 @@ class LmTask : public Task {
     return MakeStepBatch(data, at, cursor, count, options);
   }
 
+  void Restored(bool /*restored*/) override { RecountSteps(); }
+
   void BeforeSteps() override {
     at::Tensor rate = at::full({1}, MeasureGemmRate(job_.dtype(), job_.device()),
                                at::TensorOptions().dtype(at::kDouble).device(job_.device()));
@@ -94,8 +96,7 @@ class LmTask : public Task {
   StepEnd Step(int64_t step) override {
     // 1. Batch at the global cursor.
     const Stopwatch watch;
-    const int64_t count =
-        std::min(c_.data.train_batch_size, total_samples_ - state_.samples_consumed);
+    const int64_t count = BatchCount();
     const StepBatch batch = BatchAt(
         train_, [this](int64_t k) { return order_->At(k); }, state_.samples_consumed, count);
     const std::vector<ModelBatch> microbatches = ToDevice(batch.microbatches, job_.device());
@@ -170,7 +171,6 @@ class LmTask : public Task {
   }
 
   Dataset train_, val_;
-  int64_t total_samples_ = 0;
   int64_t pad_to_multiple_ = 1;
   std::unique_ptr<TrainEngine> engine_;
   LrScheduleOptions schedule_;

@@ -136,12 +136,11 @@ void MetricsWriter::Step(const StepMetrics& m, int64_t log_freq, Logger& log) {
       m.memory_gib, FormatDuration(m.eta_s), m.skipped ? "  SKIPPED: loss or norm not finite" : "");
 }
 
-void MetricsWriter::Save(int64_t step, const checkpoint::SaveResult& result, int64_t skipped,
-                         int64_t superseded) {
-  Json data = {{"checkpoint/step", result.record.step},
-               {"checkpoint/ok", result.status.ok()},
-               {"checkpoint/skipped", skipped},
-               {"checkpoint/superseded", superseded}};
+void MetricsWriter::Save(int64_t step, const checkpoint::SaveResult& result,
+                         const SaveSession::Counts& counts) {
+  Json data = {{"checkpoint/step", result.record.step},      {"checkpoint/ok", result.status.ok()},
+               {"checkpoint/waited", counts.waited},         {"checkpoint/skipped", counts.skipped},
+               {"checkpoint/superseded", counts.superseded}, {"checkpoint/failed", counts.failed}};
   if (!result.status.ok()) data["checkpoint/error"] = result.status.ToString();
   const Json record = result.record.ToJson();
   for (const auto& [key, value] : record.items()) {

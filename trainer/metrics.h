@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "common/status.h"
 #include "trainer/residency.h"
+#include "trainer/save_session.h"
 
 namespace keel::trainer {
 
@@ -53,9 +54,8 @@ class MetricsWriter {
 
   // A console line every `log_freq` steps, at the first and the last.
   void Step(const StepMetrics& metrics, int64_t log_freq, Logger& log);
-  // A save that has ended, of any earlier step, and how many were left out or given up so far.
-  void Save(int64_t step, const checkpoint::SaveResult& result, int64_t skipped,
-            int64_t superseded);
+  // A save that has ended, of any earlier step, and what became of others so far.
+  void Save(int64_t step, const checkpoint::SaveResult& result, const SaveSession::Counts& counts);
   // A line of a task's own.
   void Write(int64_t step, Json data) { Line(step, std::move(data)); }
   bool console() const { return console_; }

@@ -31,10 +31,10 @@ void SaveSession::Save(int64_t step, const std::function<checkpoint::SaveRequest
   bool supersede = false;
   if (busy_somewhere) {
     if (options_.on_busy == "skip") {
-      ++skipped_;
+      ++counts_.skipped;
       log_.Warning(
           "step {} is not saved: the save before it is still in flight ({} skipped so far)", step,
-          skipped_);
+          counts_.skipped);
       return;
     }
     // Two in a row are not given up: with saves that take longer than the steps between them there
@@ -42,7 +42,9 @@ void SaveSession::Save(int64_t step, const std::function<checkpoint::SaveRequest
     supersede = options_.on_busy == "supersede" && !in_flight_supersedes_;
     if (supersede) {
       log_.Warning("the save in flight is given up for that of step {} ({} so far)", step,
-                   superseded_ + 1);
+                   counts_.superseded + 1);
+    } else {
+      ++counts_.waited;
     }
   }
   in_flight_supersedes_ = supersede;
@@ -70,6 +72,7 @@ void SaveSession::SaveAndWait(const checkpoint::SaveRequest& request) {
   if (saved.ok()) result.record = std::move(saved).value();
   last_status_ = result.status;
   if (result.status.ok()) saved_step_ = request.step;
+  if (!result.status.ok()) ++counts_.failed;
   ended_.push_back(std::move(result));
 }
 
@@ -85,7 +88,9 @@ void SaveSession::Note(std::vector<SaveResult> ended) {
             std::max(0.0, result.record.blocked_s - result.record.fence_s + disturbed_s_);
       }
     } else if (result.status.code() == StatusCode::kCancelled) {
-      ++superseded_;
+      ++counts_.superseded;
+    } else {
+      ++counts_.failed;
     }
     checkpointer_.Note(result);
     ended_.push_back(std::move(result));

@@ -42,10 +42,13 @@ class SaveSession {
   std::optional<int64_t> saved_step() const { return saved_step_; }
   const Status& last_status() const { return last_status_; }
   bool busy() const { return checkpointer_.busy(); }
-  // Saves that did not happen because another was in flight, and such that were given up for a
-  // newer one.
-  int64_t skipped() const { return skipped_; }
-  int64_t superseded() const { return superseded_; }
+  struct Counts {
+    // Saves that were due while another was in flight: waited for it, did not happen, or gave it up
+    // (counted when that has ended).
+    int64_t waited = 0, skipped = 0, superseded = 0;
+    int64_t failed = 0;  // for another reason
+  };
+  const Counts& counts() const { return counts_; }
 
  private:
   void Note(std::vector<checkpoint::SaveResult> ended);
@@ -63,8 +66,7 @@ class SaveSession {
   double disturbed_s_ = 0;  // beyond the baseline, of the steps beside the save in flight
   std::optional<int64_t> saved_step_;
   Status last_status_;
-  int64_t skipped_ = 0;
-  int64_t superseded_ = 0;
+  Counts counts_;
 };
 
 }  // namespace keel::trainer

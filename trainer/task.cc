@@ -78,16 +78,26 @@ void Task::SetData(const Digest128& digest, int64_t samples) {
   identity_ = {digest.ToHex(), samples, c_.trainer.seed, c_.data.shuffle};
 }
 
-int64_t Task::SetSteps() {
-  const int64_t batch = c_.data.train_batch_size;
+void Task::SetSteps() {
   if (c_.trainer.total_training_steps) {
     total_steps_ = *c_.trainer.total_training_steps;
-    return total_steps_ * batch;
+    return;
   }
   const double samples = *c_.trainer.total_epochs * static_cast<double>(identity_.samples);
-  const int64_t total = std::max<int64_t>(1, std::llround(samples));
-  total_steps_ = (total + batch - 1) / batch;
-  return total;
+  total_samples_ = std::max<int64_t>(1, std::llround(samples));
+  RecountSteps();
+}
+
+void Task::RecountSteps() {
+  if (!total_samples_) return;
+  const int64_t batch = c_.data.train_batch_size;
+  const int64_t left = std::max<int64_t>(0, *total_samples_ - state_.samples_consumed);
+  total_steps_ = state_.step + (left + batch - 1) / batch;
+}
+
+int64_t Task::BatchCount() const {
+  const int64_t batch = c_.data.train_batch_size;
+  return total_samples_ ? std::min(batch, *total_samples_ - state_.samples_consumed) : batch;
 }
 
 void Task::SetReference(TrainEngine& reference) {
@@ -143,9 +153,11 @@ void Task::Resume() {
         {role.name, role.engine->ModelTable(true), role.engine->OptimizerTable(true)});
   }
   request.contents = ContentsOf(job_.actor().checkpoint.load_contents);
+  request.allow_missing = job_.actor().checkpoint.load_allow_missing;
   request.config_digest = source_.config.Digest();
   const auto record = job_.Load(request);
-  if (record && !request.contents.model && !request.contents.hf_model) {
+  const bool weights = request.contents.model || request.contents.hf_model;
+  if (record && !weights) {
     job_.log().Warning(
         "actor_rollout_ref.actor.checkpoint.load_contents has neither model nor hf_model: the "
         "weights are those that this run began with, not those of {}",
@@ -154,7 +166,8 @@ void Task::Resume() {
   if (record) {
     for (const Role& role : SavedRoles()) {
       role.engine->CopyToDevice();
-      if (!request.contents.optimizer) role.engine->WeightsChanged();
+      // Masters that were loaded are of other weights than these, unless those were, too.
+      if (!request.contents.optimizer || !weights) role.engine->WeightsChanged();
     }
   }
   // A checkpoint without `extra`, or of another task, has weights alone to give.
@@ -201,11 +214,15 @@ RunEnd Task::Loop() {
     CheckSkips(end);
 
     const bool last = step == total_steps_;
-    if (c_.trainer.test_freq > 0 && (step % c_.trainer.test_freq == 0 || last)) RunValidation();
+    bool busy = end.busy;
+    if (c_.trainer.test_freq > 0 && (step % c_.trainer.test_freq == 0 || last)) {
+      RunValidation();
+      busy = busy && job_.SavingSomewhere();  // it may have ended since
+    }
     if ((last || end.stop) && c_.trainer.save_freq > 0) {
       job_.SaveLast(last);
     } else if (job_.SaveDue(last) || save_owed_) {
-      SaveUnlessDiverging(end.busy);
+      SaveUnlessDiverging(busy);
     }
     if (end.stop && !last) return job_.Preempted();
   }

@@ -69,16 +69,20 @@ class Task {
 
   // For LoadData. The data of the run, and so the order and identity of its samples.
   void SetData(const Digest128& digest, int64_t samples);
-  // Sets total_steps_ as total_training_steps or total_epochs say, and returns how many samples
-  // they take; the last step's may be fewer than train_batch_size.
-  int64_t SetSteps();
+  // Sets total_steps_ as total_training_steps or total_epochs say.
+  void SetSteps();
   // Throws Error(kConfig) naming `keys` when the model has fewer positions.
   void RequirePositions(int64_t positions, const std::string& keys) const;
   // For BuildModels. Weights of the source, which never change, and which a resumed run must have
   // again.
   void SetReference(TrainEngine& reference);
 
-  // For Step. What this rank tells the others with it.
+  // For Restored, of tasks that take every sample of total_epochs once: the steps that what is left
+  // takes, which are others where train_batch_size is another than before.
+  void RecountSteps();
+  // For Step. How many samples this one takes: train_batch_size, of epochs at the end what is left.
+  int64_t BatchCount() const;
+  // What this rank tells the others with it.
   StepNotices Notices() const { return {job_.WantsToStop(mean_step_s_), job_.saving()}; }
   // The step has happened.
   void Advance(int64_t step, int64_t samples, int64_t tokens);
@@ -108,6 +112,7 @@ class Task {
   checkpoint::SaveRequest Snapshot();
 
   DataIdentity identity_;
+  std::optional<int64_t> total_samples_;  // of total_epochs
   uint64_t ref_digest_ = 0;
   Stopwatch step_watch_;
   double step_s_ = 0;

@@ -122,6 +122,7 @@ class SlowWrites {
   ~SlowWrites() { disk_.SetFault({}); }
   void Hold() { held_ = true; }
   void LetGo() { held_ = false; }
+  int writes() const { return writes_.load(); }
   void WaitForWrite() const {
     while (writes_.load() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -244,11 +245,67 @@ TEST(AsyncSave, AStuckDiskDoesNotStopTheTraining) {
     }
     EXPECT_TRUE(job->busy());
     slow.LetGo();
-    EXPECT_EQ(job.End().status.code(), StatusCode::kCancelled);
+    const Status given_up = job.End().status;
+    EXPECT_EQ(given_up.code(), StatusCode::kDeadlineExceeded);
+    EXPECT_THAT(given_up.message(), AllOf(HasSubstr("rank 0"), HasSubstr("save of step 1"),
+                                          HasSubstr("the training waits")));
     ThrowIfError(job->StartSave(job.Request(2)));
     EXPECT_EQ(job.End().status.ToString(), "ok");
   });
   ExpectLoads(disk, cut, 2, MakeTrainingState(2));
+}
+
+// A piece takes it longer than the deadline to be written, but it moves.
+TEST(AsyncSave, ASlowDiskIsWaitedForAsLongAsItMoves) {
+  SimFileSystem disk;
+  const std::vector<TensorInfo> tensors = {{"w", DType::kF32, Dims{64, 256}}};
+  RankPart weights;
+  weights.AddBox(tensors[0], Box::Whole(tensors[0].shape));
+  weights.Fill(MakeState(tensors, 1));
+  LocalCoordinatorHub hub(1);
+  Logger log(Quiet());
+  CheckpointOptions options = SmallOptions();
+  options.host_memory_cap = 2 * options.chunk_bytes;
+  options.deadline = std::chrono::milliseconds(200);
+  const SlowWrites slow(disk, std::chrono::milliseconds(40));
+  Checkpointer checkpointer(disk, hub.rank(0), SystemClock(), log, options);
+  ThrowIfError(checkpointer.Open());
+  SaveRequest request;
+  request.step = 1;
+  request.contents.optimizer = false;
+  request.roles = {{"actor", weights.table, {}}};
+  ThrowIfError(checkpointer.StartSave(request));
+  const double waited = checkpointer.WaitFree(weights.memory[0]->data(), weights.memory[0]->size());
+  EXPECT_GT(waited, 2 * std::chrono::duration<double>(options.deadline).count());
+  ThrowIfError(checkpointer.Wait());
+  EXPECT_EQ(checkpointer.Finished().at(0).status.ToString(), "ok");
+  ThrowIfError(checkpointer.Close());
+}
+
+// All of it is staged when it is given up: what is still to be written is not written any more.
+TEST(AsyncSave, ACancelledSaveDoesNotWriteOn) {
+  SimFileSystem disk;
+  Cut cut({1}, 5);
+  cut.Fill(MakeTrainingState(1));
+  int whole = 0;
+  for (const bool cancels : {false, true}) {
+    SlowWrites slow(disk, std::chrono::milliseconds(0));
+    Job(disk, cut, SmallOptions(), [&](int, Rank& job) {
+      slow.Hold();
+      ThrowIfError(job->StartSave(job.Request(1)));
+      slow.WaitForWrite();
+      job.Train(MakeTrainingState(1));  // nothing of the state is needed any more
+      if (cancels) job->Cancel();
+      slow.LetGo();
+      EXPECT_EQ(job.End().status.code(), cancels ? StatusCode::kCancelled : StatusCode::kOk);
+    });
+    if (!cancels) {
+      whole = slow.writes();
+      ASSERT_GT(whole, 4);
+    } else {
+      EXPECT_LE(slow.writes(), 2);
+    }
+  }
 }
 
 TEST(AsyncSave, AStuckDiskIsNotWaitedForAtTheEnd) {

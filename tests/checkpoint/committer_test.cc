@@ -227,6 +227,16 @@ TEST_F(Replace, AnExceptionTakesTheNamesBack) {
   }
 }
 
+// It is saved by then: what is left of the old one is for the next start.
+TEST_F(Replace, AnExceptionWhileTheOldOneGoesDoesNotFailTheSave) {
+  ThrowIfError(ArmFailPoints("commit.replaced_removed:*:1:throw", 0));
+  const Status saved = SaveAgain();
+  ThrowIfError(ArmFailPoints("", 0));
+  ThrowIfError(saved);
+  EXPECT_EQ(Loaded(), 'n');
+  EXPECT_THAT(Trees(), ElementsAre("global_step_10"));
+}
+
 TEST_F(Replace, WhatCannotBeReadBackForLackOfMemoryDoesNotReplace) {
   bool thrown = false;
   disk_.SetFault([&](int64_t, std::string_view operation, std::string_view path) {

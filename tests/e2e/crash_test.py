@@ -5,6 +5,7 @@ broken save remains, and the step resumed from is not below the last that had be
 """
 
 import random
+import shutil
 import subprocess
 import time
 import unittest
@@ -156,6 +157,14 @@ class Crash(harness.Job):
         self.assertEqual(sorted(self.metrics("rewound")), list(range(3, 11)))
         events = [record["event"] for record in harness.read_jsonl(self.run_dir("rewound") / "checkpoints.jsonl")]
         self.assertEqual(events[:3], ["begin", "load", "save"])
+        # Nor when it died between a save's publication and the note that the save has ended.
+        shutil.rmtree(self.run_dir("rewound"))
+        environment["KEEL_FAILPOINT"] = "save.tracker:0:1:kill"
+        command = self.command_with_restart(config, 1, "trainer.total_training_steps=4")
+        done = subprocess.run([harness.KEEL, *command], capture_output=True, text=True,
+                              timeout=harness.LIMIT_S, env=environment, check=False)  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr[-3000:])
+        self.assertIn("resumed from global_step_4", done.stdout + done.stderr)
         # A new job with the same settings begins where it is told to.
         again = self.train(config)
         self.assertIn("resumed from global_step_2 at step 2", again.stdout + again.stderr)

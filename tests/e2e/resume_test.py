@@ -66,6 +66,35 @@ class ResumeSingle(Resume):
         self.assertNotEqual(resumed, digests)
 
 
+class ResumeWithAnotherBatch(harness.Job):
+    """Every step has its samples, and no sample comes twice, when train_batch_size changes on the way."""
+
+    def consumed(self, name):
+        records = harness.read_jsonl(self.run_dir(name) / "metrics.jsonl")
+        return [r["data"]["data/samples_consumed"] for r in records if "data/samples_consumed" in r["data"]]
+
+    def run_in_two(self, first, then, **changes):
+        name = f"from_{first}_to_{then}"
+        common = {"data__micro_batch_size_per_gpu": 1, "trainer__save_freq": 2, **changes}
+        steps = {"trainer__total_training_steps": 2, "trainer__total_epochs": None}
+        self.train(self.config(name, **{**common, **steps, "data__train_batch_size": first}))
+        self.train(self.config(name, **{**common, "data__train_batch_size": then}))
+        for step, data in self.metrics(name).items():
+            self.assertGreater(data[harness.LOSS], 0, f"step {step}")
+        return self.consumed(name)
+
+    def test_steps(self):
+        for first, then, expected in ((8, 2, [8, 16, 18, 20, 22, 24]), (2, 8, [2, 4, 12, 20, 28, 36])):
+            with self.subTest(first=first, then=then):
+                self.assertEqual(self.run_in_two(first, then, trainer__total_training_steps=6), expected)
+
+    def test_epochs(self):
+        epochs = {"trainer__total_training_steps": None, "trainer__total_epochs": 1}
+        for first, then, expected in ((8, 2, [8, 16, 18, 20]), (2, 8, [2, 4, 12, 20]), (4, 8, [4, 8, 16, 20])):
+            with self.subTest(first=first, then=then):
+                self.assertEqual(self.run_in_two(first, then, **epochs), expected)
+
+
 class ResumeTensorParallel(Resume):
     LAYOUT = {"actor_rollout_ref__actor__megatron__tensor_model_parallel_size": 2}
     RANKS = 2

@@ -52,7 +52,7 @@ class DpoTask : public Task {
     if (train_.size() == 0)
       throw Error(StatusCode::kInvalidData, "data.val_split leaves no pair to train on");
     SetData(train_.digest(), train_.size());
-    total_pairs_ = SetSteps();
+    SetSteps();
     loss_.beta = c_.dpo.beta;
     loss_.type = ValueOrThrow(ParseDpoLossType(c_.dpo.loss_type));
     loss_.label_smoothing = c_.dpo.label_smoothing;
@@ -135,13 +135,14 @@ class DpoTask : public Task {
     return {v[0], v[1], v[2], v[3], v[4], v[5]};
   }
 
+  void Restored(bool /*restored*/) override { RecountSteps(); }
+
   void BeforeSteps() override { schedule_ = job_.Schedule(job_.actor().optim, total_steps_); }
 
   StepEnd Step(int64_t step) override {
     // 1. Pairs at the global cursor, and what the reference makes of them.
     const Stopwatch watch;
-    const int64_t count =
-        std::min(c_.data.train_batch_size, total_pairs_ - state_.samples_consumed);
+    const int64_t count = BatchCount();
     const PreferenceBatch batch = BatchAt(
         train_, [this](int64_t k) { return order_->At(k); }, state_.samples_consumed, count);
     const std::vector<ModelBatch> microbatches = ToDevice(batch.microbatches, job_.device());
@@ -237,7 +238,6 @@ class DpoTask : public Task {
 
   PreferenceSet train_, val_;
   DpoOptions loss_;
-  int64_t total_pairs_ = 0;
   int64_t pad_to_multiple_ = 1;
   std::unique_ptr<TrainEngine> actor_, reference_;
   LrScheduleOptions schedule_;
