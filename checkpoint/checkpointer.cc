@@ -207,6 +207,24 @@ Checkpointer::~Checkpointer() {
   impl_->Collect();
 }
 
+namespace {
+
+// Seconds of the longest of the last saves in this directory, by its records; 0 when there is none.
+double LongestOfThePast(const FileSystem& fs) {
+  std::vector<double> seconds;
+  for (const Json& record : ReadRecords(fs)) {
+    const auto event = record.find("event");
+    const auto total = record.find("total_s");
+    if (event == record.end() || *event != "save" || total == record.end() || !total->is_number())
+      continue;
+    seconds.push_back(total->get<double>());
+  }
+  const auto last = seconds.end() - static_cast<int64_t>(std::min(seconds.size(), kRemembered));
+  return last == seconds.end() ? 0 : *std::max_element(last, seconds.end());
+}
+
+}  // namespace
+
 Status Checkpointer::Open() {
   Impl& self = *impl_;
   // 1. The directory is this run's; how much rank 0 has to read before it may be used.
@@ -222,11 +240,13 @@ Status Checkpointer::Open() {
     WireWriter out;
     out.Text(self.options.run_id);
     out.I64(to_verify);
+    out.Pod(LongestOfThePast(self.fs));
     outcome = status.ok() ? Result<std::string>(std::move(out).Take()) : status;
   }
   outcome = BroadcastResult(self.coordinator, self.NextTag("open"), outcome, self.options.deadline);
   WireReader in(outcome.ok() ? std::string_view(*outcome) : std::string_view());
-  if (outcome.ok() && !(in.Text(&self.options.run_id) && in.I64(&to_verify)))
+  double longest_s = 0;
+  if (outcome.ok() && !(in.Text(&self.options.run_id) && in.I64(&to_verify) && in.Pod(&longest_s)))
     outcome = Status(StatusCode::kInternal, "rank 0 sent a malformed run id");
 
   // 2. What earlier runs left behind.
@@ -240,6 +260,7 @@ Status Checkpointer::Open() {
   }
   self.open = outcome.ok();
   if (!outcome.ok()) self.lock.reset();
+  if (longest_s > 0) self.durations = {longest_s};
   return outcome.status();
 }
 
@@ -433,6 +454,9 @@ Result<std::optional<LoadRecord>> Checkpointer::Load(const LoadRequest& request)
   }
   if (!loaded->has_value()) return loaded;
   const LoadRecord& record = **loaded;
+  if (self.open && self.leads()) {
+    for (const SkippedCheckpoint& one : record.skipped) self.saver.NoteDamaged(one.directory);
+  }
   self.log.Info("loaded {}: this rank read {} bytes, in {:.2f} s", record.directory, record.bytes,
                 record.total_s);
   return loaded;

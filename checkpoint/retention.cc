@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "checkpoint/lease.h"
 #include "checkpoint/names.h"
 #include "checkpoint/pin.h"
+#include "checkpoint/step_reader.h"
 #include "checkpoint/verifier.h"
 #include "common/fail_point.h"
 
@@ -73,10 +75,11 @@ struct OwnCommits {
 };
 
 OwnCommits CommitsOf(const FileSystem& fs, std::span<const CatalogEntry> entries,
-                     const std::string& run_id) {
+                     const std::string& run_id, const std::set<std::string>& damaged) {
   OwnCommits own;
   for (const CatalogEntry& entry : entries) {
     if (!entry.manifest || entry.manifest->run_id != run_id) continue;
+    if (damaged.contains(entry.manifest->save_id)) continue;
     own.by_step.emplace(entry.step, &entry);
     own.committed.push_back({entry.step, entry.manifest->sequence, entry.manifest->metric,
                              IsPinned(fs, entry.directory)});
@@ -103,42 +106,59 @@ void CollectTrash(FileSystem& fs, Logger& log) {
   }
 }
 
+void FoundDamaged(const FileSystem& fs, const CatalogEntry& entry, const std::string& why,
+                  KnownCommits* known, Logger& log) {
+  known->damaged.insert(entry.manifest->save_id);
+  log.Error("{} is damaged, does not count as a checkpoint, and is left alone: {}",
+            fs.Describe(entry.directory), why);
+}
+
+// Whether readers can open all of these: manifest, index, every file with its size. Looks once at
+// each; stops at one that is damaged.
+bool AllSound(const FileSystem& fs, const std::vector<const CatalogEntry*>& kept,
+              KnownCommits* known, Logger& log) {
+  for (const CatalogEntry* entry : kept) {
+    const std::string& save_id = entry->manifest->save_id;
+    if (known->proven.contains(save_id) || known->sound.contains(save_id)) continue;
+    const Status status = StepReader::Open(fs, entry->directory).status();
+    if (status.ok()) known->sound.insert(save_id);
+    if (status.ok() || !IsUnusable(status)) continue;
+    FoundDamaged(fs, *entry, status.message(), known, log);
+    return false;
+  }
+  return true;
+}
+
 // The sequence number of a kept commit that is whole: one that is proven and newer than `newest`,
 // the newest of those that are to go, or else the newest one. 0 when there is none above `oldest`,
-// where it would no longer matter.
-int64_t WholeAbove(FileSystem& fs, const std::vector<const CatalogEntry*>& kept_newest_first,
-                   const RetentionRequest& request, int64_t oldest, int64_t newest, Logger& log,
-                   RetentionOutcome* outcome) {
+// where it would no longer matter. Nothing when the one it looked at is damaged.
+std::optional<int64_t> WholeAbove(FileSystem& fs,
+                                  const std::vector<const CatalogEntry*>& kept_newest_first,
+                                  const RetentionRequest& request, int64_t oldest, int64_t newest,
+                                  KnownCommits* known, Logger& log) {
   for (const CatalogEntry* entry : kept_newest_first) {
     const int64_t sequence = entry->manifest->sequence;
-    if (sequence > newest && request.proven.contains(entry->manifest->save_id)) return sequence;
+    if (sequence > newest && known->proven.contains(entry->manifest->save_id)) return sequence;
   }
-  for (const CatalogEntry* entry : kept_newest_first) {
-    if (entry->manifest->sequence < oldest) return 0;
-    const std::string& save_id = entry->manifest->save_id;
-    bool whole = request.proven.contains(save_id);
-    if (!whole) {
-      const VerifyReport report =
-          VerifyCheckpoint(fs, entry->directory, request.verify_threads, true);
-      whole = report.problems.empty();
-      if (!whole) {
-        log.Error("{} is damaged and does not count as a newer checkpoint: {}",
-                  fs.Describe(entry->directory), report.problems.front());
-      }
-    }
-    if (whole) {
-      outcome->verified = save_id;
-      return entry->manifest->sequence;
-    }
+  if (kept_newest_first.empty()) return 0;
+  const CatalogEntry& entry = *kept_newest_first.front();
+  const std::string& save_id = entry.manifest->save_id;
+  if (entry.manifest->sequence < oldest) return 0;
+  if (known->proven.contains(save_id)) return entry.manifest->sequence;
+  const VerifyReport report = VerifyCheckpoint(fs, entry.directory, request.verify_threads, true);
+  if (report.problems.empty()) {
+    known->proven.insert(save_id);
+    return entry.manifest->sequence;
   }
-  return 0;
+  FoundDamaged(fs, entry, report.problems.front(), known, log);
+  return std::nullopt;
 }
 
 }  // namespace
 
 bool NeedsProof(const FileSystem& fs, std::span<const CatalogEntry> entries,
                 const RetentionRequest& request, int64_t step, std::optional<double> metric) {
-  auto [kept, committed] = CommitsOf(fs, entries, request.run_id);
+  auto [kept, committed] = CommitsOf(fs, entries, request.run_id, request.known.damaged);
   kept.erase(step);  // which is replaced
   std::erase_if(committed, [&](const CommittedStep& one) { return one.step == step; });
   int64_t newest = 0;
@@ -152,32 +172,40 @@ bool NeedsProof(const FileSystem& fs, std::span<const CatalogEntry> entries,
   if (newest_removed == 0) return false;
   return std::none_of(kept.begin(), kept.end(), [&](const auto& one) {
     const Manifest& manifest = *one.second->manifest;
-    return manifest.sequence > newest_removed && request.proven.contains(manifest.save_id);
+    return manifest.sequence > newest_removed && request.known.proven.contains(manifest.save_id);
   });
 }
 
 Result<RetentionOutcome> RetainCheckpoints(FileSystem& fs, const RetentionRequest& request,
                                            Logger& log) {
   RetentionOutcome outcome;
+  outcome.known = request.known;
+  KnownCommits* const known = &outcome.known;
   if (!request.dry_run) CollectTrash(fs, log);
-
-  // 1. What there is of this run, and what the policy lets go.
   KEEL_ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries, ListCheckpoints(fs));
-  const auto [own, committed] = CommitsOf(fs, entries, request.run_id);
-  const std::vector<int64_t> victims = StepsToRemove(committed, request.policy);
-  if (victims.empty()) return outcome;
 
-  // 2. A kept commit that is whole.
-  std::vector<const CatalogEntry*> kept;
-  for (const CatalogEntry& entry : entries) {  // newest first
-    const bool goes = std::find(victims.begin(), victims.end(), entry.step) != victims.end();
-    if (own.contains(entry.step) && !goes) kept.push_back(&entry);
+  // 1. What the policy lets go of what there is of this run, and a commit that it keeps and that is
+  // whole. Each turn but the last finds one more that is damaged.
+  std::map<int64_t, const CatalogEntry*> own;
+  std::vector<int64_t> victims;
+  std::optional<int64_t> whole;
+  while (!whole) {
+    OwnCommits commits = CommitsOf(fs, entries, request.run_id, known->damaged);
+    own = std::move(commits.by_step);
+    victims = StepsToRemove(commits.committed, request.policy);
+    if (victims.empty()) return outcome;
+    std::vector<const CatalogEntry*> kept;
+    for (const CatalogEntry& entry : entries) {  // newest first
+      const auto mine = own.find(entry.step);
+      const bool goes = std::find(victims.begin(), victims.end(), entry.step) != victims.end();
+      if (mine != own.end() && mine->second == &entry && !goes) kept.push_back(&entry);
+    }
+    if (!AllSound(fs, kept, known, log)) continue;
+    whole = WholeAbove(fs, kept, request, own.at(victims.front())->manifest->sequence,
+                       own.at(victims.back())->manifest->sequence, known, log);
   }
-  const int64_t oldest_victim = own.at(victims.front())->manifest->sequence;
-  const int64_t newest_victim = own.at(victims.back())->manifest->sequence;
-  const int64_t whole = WholeAbove(fs, kept, request, oldest_victim, newest_victim, log, &outcome);
 
-  // 3. Remove, the oldest first.
+  // 2. Remove, the oldest first.
   for (const int64_t step : victims) {
     const CatalogEntry& entry = *own.at(step);
     const auto spare = [&](std::string reason) {
@@ -185,7 +213,7 @@ Result<RetentionOutcome> RetainCheckpoints(FileSystem& fs, const RetentionReques
                   reason);
       outcome.spared.push_back({step, std::move(reason)});
     };
-    if (entry.manifest->sequence >= whole) {
+    if (entry.manifest->sequence >= *whole) {
       spare("no newer checkpoint that is kept could be verified");
       continue;
     }

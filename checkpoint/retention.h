@@ -38,11 +38,17 @@ struct CommittedStep {
 std::vector<int64_t> StepsToRemove(std::span<const CommittedStep> committed,
                                    const RetentionPolicy& policy);
 
+// What a process has found out about commits, by save id.
+struct KnownCommits {
+  std::set<std::string> proven;   // every byte was read back since they were written
+  std::set<std::string> sound;    // manifest, index, and every file with its size were there
+  std::set<std::string> damaged;  // they do not count as kept, and do not go
+};
+
 struct RetentionRequest {
   RetentionPolicy policy;
   std::string run_id;  // checkpoints of other runs neither count nor go
-  // Save ids of which every byte was read back since they were written.
-  std::set<std::string> proven;
+  KnownCommits known;
   int verify_threads = 1;
   bool dry_run = false;  // finds out, verifies, removes nothing
 };
@@ -54,15 +60,16 @@ struct RetentionOutcome {
   };
   std::vector<int64_t> removed;  // oldest commit first; in a dry run those that would go
   std::vector<Spared> spared;    // the policy lets them go, but something else keeps them
-  std::string verified;  // save id of the commit that was found whole; "" when none had to be
+  KnownCommits known;            // the request's, and what this pass has found
 };
 
-// One pass. A checkpoint goes only when a commit that is newer than it, and kept, has every byte
-// verified: one of `proven`, or, where none of these is newer than all that are to go, one that
-// this reads in full, the newest first. Left alone are pinned checkpoints, those being read, those
-// with a foreign file in them, and everything that is not a checkpoint of this run. Leftovers of
-// removals that failed are collected. An error means that the directory could not be read; whatever
-// fails later spares one checkpoint and is logged.
+// One pass. Damaged commits neither count nor go: when any of those that would be kept is found to
+// be one, the policy is asked again without it. A checkpoint goes only when a commit that is newer
+// than it, and kept, has every byte verified: one that is proven, or, where none of these is newer
+// than all that are to go, one that this reads in full, the newest first. Left alone are pinned
+// checkpoints, those being read, those with a foreign file in them, and everything that is not a
+// checkpoint of this run. Leftovers of removals that failed are collected. An error means that the
+// directory could not be read; whatever fails later spares one checkpoint and is logged.
 Result<RetentionOutcome> RetainCheckpoints(FileSystem& fs, const RetentionRequest& request,
                                            Logger& log);
 

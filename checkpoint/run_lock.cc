@@ -25,17 +25,26 @@ Result<std::unique_ptr<RunLock>> RunLock::Take(FileSystem& fs, std::string_view 
         "{} is in use; wait for that to end or choose another directory", fs.Describe(".")));
   }
   KEEL_RETURN_IF_ERROR(lock.status());
-  return std::unique_ptr<RunLock>(new RunLock(fs, std::move(holder), std::move(lock).value()));
+  std::unique_ptr<RunLock> taken(new RunLock(fs, std::move(holder), std::move(lock).value()));
+  KEEL_ASSIGN_OR_RETURN(const FileInfo file, fs.Stat(kLockName));
+  taken->inode_ = file.inode;
+  KEEL_ASSIGN_OR_RETURN(const std::string line, ReadFile(fs, kLockName, 4096));
+  taken->written_ = !line.empty();
+  return taken;
 }
 
 Status RunLock::Check() const {
   const Result<std::string> holder = ReadFile(fs_, kLockName, 4096);
-  // Empty: the disk had no room for that line when the lock was taken.
-  if (holder.ok() && (*holder == holder_ || holder->empty())) return Status::Ok();
+  const Result<FileInfo> file = fs_.Stat(kLockName);
+  const bool same = file.ok() && file->inode == inode_;
+  if (same && holder.ok() && *holder == (written_ ? holder_ : std::string())) return Status::Ok();
   return Status(StatusCode::kBusy,
                 fmt::format("{} was taken over ({}); this one, {}, may not publish there any more",
                             fs_.Describe("."),
-                            holder.ok() ? Printable(*holder) : holder.status().message(), holder_));
+                            !holder.ok()      ? holder.status().message()
+                            : holder->empty() ? std::string("by one that has left again")
+                                              : Printable(*holder),
+                            holder_));
 }
 
 }  // namespace keel::checkpoint

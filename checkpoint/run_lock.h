@@ -4,6 +4,7 @@
 // until the object or its process dies. Thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -20,8 +21,9 @@ class RunLock {
   static Result<std::unique_ptr<RunLock>> Take(FileSystem& fs, std::string_view who,
                                                const Clock& clock);
 
-  // kBusy when someone else has the directory: the lock's file may have been removed, or a network
-  // file system may have given the lock away, and whoever came then has written itself into it.
+  // kBusy when someone else has, or has had, the directory: the lock's file may have been removed
+  // and made anew, or a network file system may have given the lock away, and whoever came then has
+  // written itself into it, and out of it at its end.
   Status Check() const;
 
  private:
@@ -30,6 +32,8 @@ class RunLock {
   FileSystem& fs_;
   const std::string holder_;
   const std::shared_ptr<void> lock_;
+  int64_t inode_ = 0;     // of the file that is locked
+  bool written_ = false;  // the line is in it: not so when the disk had no room for it
 };
 
 }  // namespace keel::checkpoint

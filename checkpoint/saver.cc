@@ -87,7 +87,7 @@ RetentionRequest Saver::Retention() const {
   RetentionRequest request;
   request.policy = Policy();
   request.run_id = options_.run_id;
-  request.proven = proven_;
+  request.known = known_;
   return request;
 }
 
@@ -420,8 +420,8 @@ Result<std::string> Saver::Publish(const std::vector<std::string>& texts, Runnin
   KEEL_FAIL_POINT("publish.guard");
   KEEL_ASSIGN_OR_RETURN(
       const Manifest manifest,
-      PublishStep(fs_, committer_, clock_, options_, running->snapshot.request(), *running->plan,
-                  running->order, running->sequence, std::move(reports)));
+      PublishStep(fs_, committer_, clock_, guard_, options_, running->snapshot.request(),
+                  *running->plan, running->order, running->sequence, std::move(reports)));
   running->record->commit_s = watch.Elapsed();
   // It is saved: that the others may not hear how many bytes there were cannot fail it any more.
   std::string outcome;
@@ -437,24 +437,35 @@ void Saver::Conclude(Running* running) {
   const Status status = Guarded([&]() -> Status {
     KEEL_FAIL_POINT("save.conclude");
     KEEL_FAIL_POINT("save.tracker");
+    KEEL_RETURN_IF_ERROR(guard_());
     return WriteTracker(fs_, running->snapshot.request().step);
   });
   if (!status.ok()) {
     log_.Warning("{} was not written, which resuming does not need: {}", kTrackerName,
                  status.message());
   }
-  if (running->order.read_back) proven_.insert(running->order.save_id);
+  if (running->order.read_back) known_.proven.insert(running->order.save_id);
   if (!running->snapshot.request().keep_older) Retain(running->record);
 }
 
 void Saver::Retain(SaveRecord* record) {
-  Result<RetentionOutcome> outcome = RetainCheckpoints(fs_, Retention(), log_);
-  if (!outcome.ok()) {
-    log_.Warning("old checkpoints were not looked at: {}", outcome.status().message());
+  Result<RetentionOutcome> outcome = RetentionOutcome();
+  Status status = guard_();  // in a folder that another run has nothing is removed
+  if (status.ok()) {
+    outcome = RetainCheckpoints(fs_, Retention(), log_);
+    status = outcome.status();
+  }
+  if (!status.ok()) {
+    log_.Warning("old checkpoints were not looked at: {}", status.message());
     return;
   }
-  if (!outcome->verified.empty()) proven_.insert(outcome->verified);
+  known_ = std::move(outcome->known);
   record->removed = std::move(outcome->removed);
+}
+
+void Saver::NoteDamaged(const std::string& directory) {
+  if (const Result<Manifest> manifest = ReadManifest(fs_, directory); manifest.ok())
+    known_.damaged.insert(manifest->save_id);
 }
 
 }  // namespace keel::checkpoint

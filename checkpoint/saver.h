@@ -9,7 +9,6 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -32,8 +31,9 @@ namespace keel::checkpoint {
 
 class Saver {
  public:
-  // All must outlive this. `guard` is asked on rank 0 right before a step is published: not ok when
-  // this run does not own its directory any more. `entropy` gives 64 random bits for a save id.
+  // All must outlive this. `guard` is asked on rank 0 right before a step is published, the tracker
+  // written, and anything removed: not ok when this run does not own its directory any more.
+  // `entropy` gives 64 random bits for a save id.
   Saver(FileSystem& fs, Coordinator& coordinator, const Clock& clock, Logger& log,
         const CheckpointOptions& options, std::function<Status()> guard,
         std::function<uint64_t()> entropy = SystemEntropy);
@@ -46,6 +46,10 @@ class Saver {
   // The whole save. Collective. `record` holds what was measured, also after a failure. On return
   // nothing of the snapshot is held.
   Status Run(const std::string& tag, Snapshot& snapshot, SaveRecord* record);
+
+  // Rank 0: a load has passed over this one, whose content is not what was saved. Not while a save
+  // goes on.
+  void NoteDamaged(const std::string& directory);
 
   // When the save that goes on last got somewhere, by the monotonic clock, and how long it may take
   // to get further before it is given up as one that will never end. Any thread.
@@ -98,7 +102,7 @@ class Saver {
   std::atomic<std::chrono::milliseconds> patience_;
   BackendChoice backend_;
   std::vector<std::string> read_;  // keys of messages that this rank has received
-  std::set<std::string> proven_;   // rank 0: save ids of which every byte was read back
+  KnownCommits known_;             // rank 0
 };
 
 }  // namespace keel::checkpoint

@@ -87,8 +87,9 @@ Status ExportWholeModels(FileSystem& fs, const CheckpointOptions& options,
 }  // namespace
 
 Result<Manifest> PublishStep(FileSystem& fs, Committer& committer, const Clock& clock,
-                             const CheckpointOptions& options, const SaveRequest& request,
-                             const SavePlan& plan, const SaveOrder& order, int64_t sequence,
+                             const std::function<Status()>& guard, const CheckpointOptions& options,
+                             const SaveRequest& request, const SavePlan& plan,
+                             const SaveOrder& order, int64_t sequence,
                              std::vector<SaveReport> reports) {
   // 1. All ranks' files, as they reported them after their fsync.
   std::map<std::string, ChunkedDigest> written;
@@ -160,6 +161,7 @@ Result<Manifest> PublishStep(FileSystem& fs, Committer& committer, const Clock& 
   manifest.index_size = index_digest.size;
   manifest.index_digest = index_digest.whole;
   manifest.sequence = sequence;
+  KEEL_RETURN_IF_ERROR(guard());  // once more: a whole model takes its time
   KEEL_RETURN_IF_ERROR(committer.Publish(order.temporary, manifest, DirectoriesOf(request, plan)));
   return manifest;
 }

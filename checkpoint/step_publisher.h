@@ -1,6 +1,7 @@
 // Assembles a step from what all ranks have written, and publishes it. Rank 0 only.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,10 +23,11 @@ Status CheckDocuments(const SaveRequest& request, const SavePlan& plan);
 
 // Writes documents, the whole model if asked for, index and manifest, and renames. `reports` are
 // those of all ranks, in rank order; `sequence` is above that of every commit that is there.
-// Returns the manifest that was published.
+// `guard` as in saver.h. Returns the manifest that was published.
 Result<Manifest> PublishStep(FileSystem& fs, Committer& committer, const Clock& clock,
-                             const CheckpointOptions& options, const SaveRequest& request,
-                             const SavePlan& plan, const SaveOrder& order, int64_t sequence,
+                             const std::function<Status()>& guard, const CheckpointOptions& options,
+                             const SaveRequest& request, const SavePlan& plan,
+                             const SaveOrder& order, int64_t sequence,
                              std::vector<SaveReport> reports);
 
 }  // namespace keel::checkpoint

@@ -99,12 +99,15 @@ bool Job::StopRequested() const {
   return inputs_.stop_requested != nullptr && inputs_.stop_requested->load() != 0;
 }
 
-bool Job::WantsToStop(double mean_step_s) const {
+bool Job::WantsToStop(double mean_step_s, double validation_s) const {
   if (StopRequested()) return true;
   if (!config().trainer.save_before_deadline || !rank0()) return false;
   const auto limit = static_cast<double>(*ParseRunTime(*config().trainer.save_before_deadline));
-  // This step and one that is twice as slow, and a save that is half as slow again.
-  return run_watch_.Elapsed() + 3 * mean_step_s + 1.5 * checkpointer_->expected_save_s() >= limit;
+  // This step and one that is twice as slow, a validation after it, and a save that is half as slow
+  // again.
+  return run_watch_.Elapsed() + 3 * mean_step_s + 1.5 * validation_s +
+             1.5 * checkpointer_->expected_save_s() >=
+         limit;
 }
 
 void Job::Finish() {
@@ -169,7 +172,14 @@ void Job::FillWeights(const ModelSource& source, TrainEngine& engine) {
 
 void Job::OpenMetrics() {
   if (!rank0()) return;
-  ThrowIfError(ReplaceFileDurably(*fs_, "config.yaml", inputs_.loaded.resolved));
+  // A full disk does not stop a run that has its state.
+  if (const Status written = ReplaceFileDurably(*fs_, "config.yaml", inputs_.loaded.resolved);
+      written.code() == StatusCode::kNoSpace) {
+    log_.Warning("{}: config.yaml is not written: {}", config().trainer.default_local_dir,
+                 written.message());
+  } else {
+    ThrowIfError(written);
+  }
   const auto wants = [&](const char* logger) {
     const std::vector<std::string>& all = config().trainer.logger;
     return std::find(all.begin(), all.end(), logger) != all.end();

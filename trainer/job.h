@@ -109,7 +109,7 @@ class Job {
 
   // 5. The end. What this rank knows of a wish to stop; rank 0's view of the run time. Not
   // collective: all ranks hear of it with the step.
-  bool WantsToStop(double mean_step_s) const;
+  bool WantsToStop(double mean_step_s, double validation_s) const;
   // All is saved that can be, and all ranks leave together.
   void Finish();
   RunEnd Preempted();

@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <cmath>
 #include <fstream>
+#include <iterator>
+#include <sstream>
 #include <string>
 #include <utility>
 
@@ -42,12 +44,14 @@ Result<MetricsWriter> MetricsWriter::Open(const std::string& directory, int64_t 
                                           bool jsonl, bool console) {
   if (!jsonl) return MetricsWriter(nullptr, console);
   const std::string path = directory + "/" + std::string(kName);
-  std::string kept;
+  std::string content, kept;
   bool dropped = false;
   {
     std::ifstream old(path, std::ios::binary);
+    content.assign(std::istreambuf_iterator<char>(old), {});
+    std::istringstream lines(content);
     std::string line;
-    while (std::getline(old, line)) {
+    while (std::getline(lines, line)) {
       const auto json = ParseJson(line, path);
       // A line that a crash cut off is dropped too.
       if (json.ok() && GetInt(*json, "step", path).ok() &&
@@ -60,7 +64,11 @@ Result<MetricsWriter> MetricsWriter::Open(const std::string& directory, int64_t 
   }
   if (dropped) {
     KEEL_ASSIGN_OR_RETURN(const auto fs, OpenPosixFileSystem(directory, true));
-    KEEL_RETURN_IF_ERROR(ReplaceFileDurably(*fs, kName, kept));
+    const Status replaced = ReplaceFileDurably(*fs, kName, kept);
+    // A full disk: what is to go is at the end, unless someone has edited the file.
+    const bool cut = replaced.code() == StatusCode::kNoSpace && content.starts_with(kept) &&
+                     ::truncate(path.c_str(), static_cast<off_t>(kept.size())) == 0;
+    if (!cut) KEEL_RETURN_IF_ERROR(replaced);
   }
   std::FILE* file = std::fopen(path.c_str(), "ae");
   if (file == nullptr) return Status::FromErrno(errno, "open", path);
@@ -144,9 +152,18 @@ void MetricsWriter::Save(int64_t step, const checkpoint::SaveResult& result,
   if (!result.status.ok()) data["checkpoint/error"] = result.status.ToString();
   const Json record = result.record.ToJson();
   for (const auto& [key, value] : record.items()) {
-    if (value.is_number() && key != "step") data["checkpoint/" + key] = value;
+    if ((value.is_number() && key != "step") || key == "ranks") data["checkpoint/" + key] = value;
   }
   Line(step, std::move(data));
+}
+
+void MetricsWriter::Load(const checkpoint::LoadRecord& record) {
+  Json data;
+  const Json all = record.ToJson();
+  for (const auto& [key, value] : all.items()) {
+    if (value.is_number()) data["checkpoint/load/" + key] = value;
+  }
+  Line(record.step, std::move(data));
 }
 
 void MetricsWriter::Validation(int64_t step, double loss, int64_t tokens, double seconds,

@@ -56,6 +56,8 @@ class MetricsWriter {
   void Step(const StepMetrics& metrics, int64_t log_freq, Logger& log);
   // A save that has ended, of any earlier step, and what became of others so far.
   void Save(int64_t step, const checkpoint::SaveResult& result, const SaveSession::Counts& counts);
+  // The load that this run began with.
+  void Load(const checkpoint::LoadRecord& record);
   // A line of a task's own.
   void Write(int64_t step, Json data) { Line(step, std::move(data)); }
   bool console() const { return console_; }

@@ -4,6 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "common/clock.h"
+
 namespace keel::trainer {
 
 using checkpoint::SaveResult;
@@ -49,9 +51,11 @@ void SaveSession::Save(int64_t step, const std::function<checkpoint::SaveRequest
   }
   in_flight_supersedes_ = supersede;
   if (supersede) checkpointer_.Cancel();
+  const Stopwatch waiting;
   Status started = busy_somewhere ? checkpointer_.WaitOnAll() : Status::Ok();
-  if (started.ok()) started = checkpointer_.StartSave(snapshot());
   Note(checkpointer_.Finished());
+  waited_s_ = busy_somewhere ? waiting.Elapsed() : 0;
+  if (started.ok()) started = checkpointer_.StartSave(snapshot());
   if (!started.ok()) return NoteFailed(step, started);
   in_flight_ = true;
   disturbed_s_ = 0;
@@ -82,11 +86,11 @@ void SaveSession::Note(std::vector<SaveResult> ended) {
     last_status_ = result.status;
     if (result.status.ok()) {
       saved_step_ = result.record.step;
-      // What the fence held up is in the steps already.
-      if (Baseline() >= 0) {
-        result.record.lost_s =
-            std::max(0.0, result.record.blocked_s - result.record.fence_s + disturbed_s_);
-      }
+      result.record.blocked_s += std::exchange(waited_s_, 0);
+      // What the fence held up is in the steps already, once there is what to compare them to.
+      const bool compared = Baseline() >= 0;
+      result.record.lost_s = std::max(
+          0.0, result.record.blocked_s + (compared ? disturbed_s_ - result.record.fence_s : 0));
     } else if (result.status.code() == StatusCode::kCancelled) {
       ++counts_.superseded;
     } else {

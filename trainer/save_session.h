@@ -63,6 +63,7 @@ class SaveSession {
   std::vector<double> undisturbed_;  // seconds of the last steps beside which nothing was saved
   bool in_flight_ = false;           // during the step that goes on
   bool in_flight_supersedes_ = false;
+  double waited_s_ = 0;     // of the save in flight, for the one before it
   double disturbed_s_ = 0;  // beyond the baseline, of the steps beside the save in flight
   std::optional<int64_t> saved_step_;
   Status last_status_;

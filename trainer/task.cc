@@ -196,6 +196,7 @@ void Task::Resume() {
   Restored(record.has_value());
   job_.WarnOfLaterSteps(record);
   job_.OpenMetrics();
+  if (record && job_.metrics() != nullptr) job_.metrics()->Load(*record);
 }
 
 RunEnd Task::Loop() {
@@ -215,7 +216,8 @@ RunEnd Task::Loop() {
 
     const bool last = step == total_steps_;
     bool busy = end.busy;
-    if (c_.trainer.test_freq > 0 && (step % c_.trainer.test_freq == 0 || last)) {
+    // Whoever asked the run to stop waits for the save, not for a validation.
+    if (c_.trainer.test_freq > 0 && (last || (step % c_.trainer.test_freq == 0 && !end.stop))) {
       RunValidation();
       busy = busy && job_.SavingSomewhere();  // it may have ended since
     }
@@ -251,7 +253,9 @@ void Task::SaveUnlessDiverging(bool busy_somewhere) {
 void Task::RunValidation() {
   job_.Phase("validate");
   validated_.reset();
+  const Stopwatch watch;
   const std::optional<double> value = Validate();
+  validation_s_ = watch.Elapsed();
   if (value && std::isfinite(*value)) validated_ = {state_.step, *value};
 }
 

@@ -83,7 +83,9 @@ class Task {
   // For Step. How many samples this one takes: train_batch_size, of epochs at the end what is left.
   int64_t BatchCount() const;
   // What this rank tells the others with it.
-  StepNotices Notices() const { return {job_.WantsToStop(mean_step_s_), job_.saving()}; }
+  StepNotices Notices() const {
+    return {job_.WantsToStop(mean_step_s_, validation_s_), job_.saving()};
+  }
   // The step has happened.
   void Advance(int64_t step, int64_t samples, int64_t tokens);
   void CountUpdates(int64_t applied, int64_t skipped);
@@ -117,6 +119,7 @@ class Task {
   Stopwatch step_watch_;
   double step_s_ = 0;
   double mean_step_s_ = 0;
+  double validation_s_ = 0;                              // the last one's
   std::optional<std::pair<int64_t, double>> validated_;  // step and value
   bool save_owed_ = false;  // one was due while updates were being skipped
 };

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -513,6 +514,33 @@ TEST(AsyncSave, AThiefOfTheDirectoryStopsThePublication) {
     EXPECT_THAT(saved.status().message(), HasSubstr("taken over (host other, pid 1, since noon)"));
   });
   EXPECT_EQ(ValueOrThrow(ListCheckpoints(disk)).size(), 1U);
+}
+
+// The thief has come and gone: it has emptied the line in the lock's file, as every run does at its
+// end, or has made the file anew.
+TEST(AsyncSave, AThiefThatHasLeftStopsThePublicationToo) {
+  for (const bool anew : {false, true}) {
+    const TempDir dir;
+    const auto fs = dir.Open();
+    Cut cut({2}, 9);
+    cut.Fill(MakeTrainingState(1));
+    CheckpointOptions options = SmallOptions();
+    options.remove_previous_ckpt_in_save = true;
+    Job(*fs, cut, options, [&](int rank, Rank& job) {
+      ThrowIfError(job->Save(job.Request(1)).status());
+      if (rank == 0) {
+        const std::string line = ReadAll(dir / ".keel-lock");
+        if (anew) std::filesystem::remove(dir / ".keel-lock");
+        WriteAll(dir / ".keel-lock", anew ? line : "");
+      }
+      const Result<SaveRecord> saved = job->Save(job.Request(2));
+      EXPECT_EQ(saved.status().code(), StatusCode::kBusy) << rank;
+      EXPECT_THAT(saved.status().message(), HasSubstr("was taken over"));
+    });
+    const auto there = ValueOrThrow(ListCheckpoints(*fs));
+    ASSERT_EQ(there.size(), 1U);
+    EXPECT_EQ(there[0].step, 1);
+  }
 }
 
 // A coordinator over which a rank's reports never arrive.

@@ -108,18 +108,63 @@ TEST(RetentionPass, NothingGoesUnlessANewerOneVerifies) {
   SavedRun run(disk);
   for (const int64_t step : {10, 20, 30}) run.Save(step);
   Damage(disk, 30);
-  const RetentionOutcome one = run.Retain({.keep_latest = 1});
-  EXPECT_THAT(one.removed, IsEmpty());
-  ASSERT_EQ(one.spared.size(), 2u);
-  EXPECT_THAT(one.spared[0].reason, HasSubstr("no newer checkpoint"));
+  // It is not one of the two that are kept.
+  EXPECT_THAT(run.Retain({.keep_latest = 2}).removed, IsEmpty());
   // 20 is kept, newer than 10, and whole.
-  EXPECT_THAT(run.Retain({.keep_latest = 2}).removed, ElementsAre(10));
+  const RetentionOutcome one = run.Retain({.keep_latest = 1});
+  EXPECT_THAT(one.removed, ElementsAre(10));
+  EXPECT_EQ(one.known.damaged.size(), 1U);
+  EXPECT_THAT(run.Steps(), ElementsAre(20, 30));
   // An older one that is kept does not make up for the damaged newest.
   run.Save(40);
   Damage(disk, 40);
   const RetentionOutcome periodic = run.Retain({.keep_latest = 1, .keep_every = 20});
   EXPECT_THAT(periodic.removed, IsEmpty());
   EXPECT_THAT(run.Steps(), ElementsAre(20, 30, 40));
+}
+
+// Whatever is known, or seen, not to be whole stands for none that is.
+TEST(RetentionPass, DamagedOnesDoNotCountAsKept) {
+  SimFileSystem disk;
+  SavedRun run(disk);
+  for (const int64_t step : {10, 20, 30, 40}) run.Save(step);
+  ThrowIfError(disk.Remove(Weights(30)));
+  EXPECT_THAT(run.Retain({.keep_latest = 2}).removed, ElementsAre(10));
+  EXPECT_THAT(run.Steps(), ElementsAre(20, 30, 40));
+
+  // As a load finds it, which has passed over it.
+  run.Save(50);
+  Damage(disk, 40);
+  RetentionRequest request = SavedRun::Request({.keep_latest = 2});
+  request.known.damaged = {ValueOrThrow(ReadManifest(disk, "global_step_40")).save_id};
+  EXPECT_THAT(ValueOrThrow(RetainCheckpoints(disk, request, run.log())).removed, IsEmpty());
+  EXPECT_THAT(run.Steps(), ElementsAre(20, 30, 40, 50));
+}
+
+// From the load to the retention of the saves that follow.
+TEST(RetentionPass, WhatALoadHasPassedOverIsNotKeptInsteadOfAGoodOne) {
+  SimFileSystem disk;
+  SavedRun run(disk);
+  for (const int64_t step : {10, 20, 30}) run.Save(step);
+  Damage(disk, 30);
+  LocalCoordinatorHub hub(1);
+  Logger log(Quiet());
+  CheckpointOptions options = SmallOptions();
+  options.max_ckpts_to_keep = 2;
+  Cut cut({1}, 1, ModelSize::kTiny);
+  Checkpointer checkpointer(disk, hub.rank(0), SystemClock(), log, options);
+  ThrowIfError(checkpointer.Open());
+  LoadRequest load;
+  load.roles = cut.Roles(0);
+  const auto loaded = ValueOrThrow(checkpointer.Load(load));
+  ASSERT_TRUE(loaded.has_value());
+  EXPECT_EQ(loaded->step, 20);
+  SaveRequest save;
+  save.step = 25;
+  save.roles = cut.Roles(0);
+  ThrowIfError(checkpointer.Save(save).status());
+  EXPECT_THAT(run.Steps(), ElementsAre(20, 25, 30));
+  ThrowIfError(checkpointer.Close());
 }
 
 TEST(RetentionPass, WhatIsProvenIsNotReadAgain) {
@@ -134,7 +179,7 @@ TEST(RetentionPass, WhatIsProvenIsNotReadAgain) {
   });
   EXPECT_THAT(run.Retain({.keep_latest = 1}).removed, IsEmpty());
   RetentionRequest request = SavedRun::Request({.keep_latest = 1});
-  request.proven = {proven};
+  request.known.proven = {proven};
   EXPECT_THAT(ValueOrThrow(RetainCheckpoints(disk, request, run.log())).removed, ElementsAre(10));
 }
 
@@ -143,7 +188,7 @@ TEST(RetentionPass, TheNewestIsNotReadWhereAnOlderOneIsProven) {
   SavedRun run(disk);
   for (const int64_t step : {10, 20, 30}) run.Save(step);
   RetentionRequest request = SavedRun::Request({.keep_latest = 2});
-  request.proven = {ValueOrThrow(ReadManifest(disk, "global_step_20")).save_id};
+  request.known.proven = {ValueOrThrow(ReadManifest(disk, "global_step_20")).save_id};
   disk.SetFault([](int64_t, std::string_view operation, std::string_view path) {
     return operation == "open" && path.ends_with(".safetensors")
                ? Status(StatusCode::kIo, "tensors are read")
@@ -160,7 +205,7 @@ TEST(RetentionPass, AProvenOneThatIsTooOldDoesNotKeepTheNewestFromBeingRead) {
   SavedRun run(disk);
   for (const int64_t step : {20, 30, 50}) run.Save(step);
   RetentionRequest request = SavedRun::Request({.keep_latest = 1, .keep_every = 20});
-  request.proven = {ValueOrThrow(ReadManifest(disk, "global_step_20")).save_id};
+  request.known.proven = {ValueOrThrow(ReadManifest(disk, "global_step_20")).save_id};
   EXPECT_THAT(ValueOrThrow(RetainCheckpoints(disk, request, run.log())).removed, ElementsAre(30));
 }
 
@@ -315,12 +360,13 @@ struct Known {
   int64_t order = 0;
   std::optional<double> metric;
   bool mine = true, pinned = false, whole = true, read = false;
+  bool found = false;  // not to be whole
 };
 
-std::vector<int64_t> ExpectedAfter(const std::vector<Known>& all, const RetentionPolicy& policy) {
+std::vector<int64_t> ExpectedAfter(std::vector<Known> all, const RetentionPolicy& policy) {
   const auto rank = [&](const Known& one, const auto& better) {
     int64_t before = 0;
-    for (const Known& other : all) before += other.mine && better(other, one);
+    for (const Known& other : all) before += other.mine && !other.found && better(other, one);
     return before;
   };
   const auto kept = [&](const Known& one) {
@@ -335,13 +381,27 @@ std::vector<int64_t> ExpectedAfter(const std::vector<Known>& all, const Retentio
                            return (*a.metric > *b.metric) == policy.higher_is_better;
                          }) < policy.keep_best;
   };
+  // The newest that is kept has to be whole, or it does not count, and is asked again.
   int64_t anchor = -1;
-  for (const Known& one : all) {
-    if (one.mine && one.whole && kept(one)) anchor = std::max(anchor, one.order);
+  for (bool again = true; again;) {
+    again = false;
+    int64_t oldest_to_go = std::numeric_limits<int64_t>::max();
+    Known* newest = nullptr;
+    for (Known& one : all) {
+      if (!one.mine || one.found) continue;
+      if (!kept(one)) {
+        oldest_to_go = std::min(oldest_to_go, one.order);
+      } else if (newest == nullptr || one.order > newest->order) {
+        newest = &one;
+      }
+    }
+    if (newest == nullptr || oldest_to_go > newest->order) break;
+    anchor = newest->whole ? newest->order : -1;
+    again = newest->found = !newest->whole;
   }
   std::vector<int64_t> steps;
   for (const Known& one : all) {
-    if (kept(one) || one.read || one.order > anchor) steps.push_back(one.step);
+    if (one.found || kept(one) || one.read || one.order > anchor) steps.push_back(one.step);
   }
   std::sort(steps.begin(), steps.end());
   return steps;

@@ -117,7 +117,11 @@ PROTOCOL_RULES = [
     ),
     Mutant(
         "lost-lock-publishes", "who lost the run directory publishes nothing",
-        SAVER, "  KEEL_RETURN_IF_ERROR(guard_());\n", "", (ASYNC,),
+        "checkpoint/run_lock.cc", "  if (same && holder.ok() && *holder == ", "  if (true || *holder == ", (ASYNC,),
+    ),
+    Mutant(
+        "left-lock-passes", "nor does it when the other one has left again",
+        "checkpoint/run_lock.cc", "*holder == (written_ ? holder_ : std::string())", "(*holder == holder_ || holder->empty())", (ASYNC,),
     ),
     Mutant(
         "no-lock", "one run at a time in a directory",
@@ -151,7 +155,7 @@ AFTER_A_CRASH = [
     Mutant(
         "replaced-unproven", "a step goes only when the one in its place was read back",
         COMMITTER,
-        "  const VerifyReport report = VerifyCheckpoint(fs_, directory, 1);\n",
+        "  const VerifyReport report = VerifyCheckpoint(fs_, directory, 1, true);\n",
         "  const VerifyReport report;\n", (("committer_test", "*"),),
     ),
 ]  # fmt: skip
@@ -159,7 +163,12 @@ AFTER_A_CRASH = [
 RETENTION_RULES = [
     Mutant(
         "removed-before-proof", "nothing goes unless a newer one that stays was verified",
-        RETENTION_CC, "      whole = report.problems.empty();\n", "      whole = true;\n", (RETENTION,),
+        RETENTION_CC, "  if (report.problems.empty()) {\n", "  if (true) {\n", (RETENTION,),
+    ),
+    Mutant(
+        "damaged-counts-as-kept", "what is known to be damaged does not stand for a checkpoint that is kept",
+        RETENTION_CC, "    if (damaged.contains(entry.manifest->save_id)) continue;\n",
+        "    if (damaged.contains(entry.manifest->save_id) && entry.step < 0) continue;\n", (RETENTION,),
     ),
     Mutant(
         "removed-in-place", "a removal takes the name away first",
@@ -226,7 +235,7 @@ RETENTION_RULES = [
     ),
     Mutant(
         "proven-but-older", "what is proven but too old to let others go does not stand for the newest",
-        RETENTION_CC, "    if (sequence > newest && request.proven", "    if (request.proven", (RETENTION,),
+        RETENTION_CC, "    if (sequence > newest && known->proven", "    if (known->proven", (RETENTION,),
     ),
     Mutant(
         "pinned-while-replaced", "a pin that comes while a step is replaced counts",

@@ -143,7 +143,7 @@ void SimRun::SaveState(Rank& rank, Saver& saver) {
     start.scheduler.At(start.scheduler.Monotonic() + dice_.About(milliseconds(10)), [alive, this] {
       if (*alive == nullptr) return;
       Note("cancelled");
-      (*alive)->Cancel();
+      (*alive)->Cancel(Status(StatusCode::kCancelled, "cancelled"));
     });
   }
   if (start.weather.reckless > 0) start.saves[number].undisturbed = false;
