@@ -18,6 +18,7 @@ namespace keel::checkpoint {
 namespace {
 
 constexpr auto kNoReplace = FileSystem::RenameMode::kNoReplace;
+constexpr auto kExchange = FileSystem::RenameMode::kExchange;
 constexpr std::string_view kRoot = ".";
 
 // What can be known of a published step without reading all of it: manifest, index, every file with
@@ -67,10 +68,64 @@ Status Committer::Publish(const std::string& temporary, const Manifest& manifest
   KEEL_RETURN_IF_ERROR(fs_.SyncDirectory(temporary));
   KEEL_FAIL_POINT("commit.directories_synced");
 
-  // 2. Make way, when something has the name.
+  // 2. The one rename that makes the step visible. Whatever goes wrong with what is visible then
+  // takes it back.
+  KEEL_ASSIGN_OR_RETURN(const Obstacle obstacle, LookForObstacle(manifest));
+  Result<std::string> replaced = obstacle.kind == Obstacle::Kind::kReplaceable
+                                     ? TakePlace(temporary, manifest)
+                                     : Status(StatusCode::kUnavailable, "nothing to exchange");
+  if (replaced.status().code() == StatusCode::kUnavailable)
+    replaced = TakeName(temporary, manifest, obstacle);
+  KEEL_RETURN_IF_ERROR(replaced.status());
+
+  // 3. What it replaced may go.
+  if (obstacle.kind != Obstacle::Kind::kReplaceable) return Status::Ok();
+  const Status removed =
+      Guarded([&] { return RemoveReplaced(*replaced, manifest.step, manifest.save_id); });
+  if (!removed.ok()) {
+    log_.Warning(
+        "{} was replaced; its earlier version could not be removed, the next start will try again: "
+        "{}",
+        StepDirectory(manifest.step), removed.message());
+  }
+  return Status::Ok();
+}
+
+// Exchanges the names of the step and of its earlier version: at every instant one of them is
+// there. Returns where the earlier one is. kUnavailable, and nothing done, where names cannot be
+// exchanged.
+Result<std::string> Committer::TakePlace(const std::string& temporary, const Manifest& manifest) {
+  const std::string final_name = StepDirectory(manifest.step);
+  const std::string aside =
+      ScratchDirectory(ScratchKind::kReplaced, manifest.step, manifest.save_id);
+  const auto back = [&](const Status& cause) {
+    const Status taken_back = fs_.Rename(aside, temporary, kNoReplace);
+    if (taken_back.ok() && !fs_.SyncDirectory(kRoot).ok()) withdrawn_ = temporary;
+    return cause;
+  };
+  KEEL_FAIL_POINT("commit.aside");
+  KEEL_RETURN_IF_ERROR(fs_.Rename(temporary, aside, kNoReplace));
+  Status status = Guarded([&]() -> Status {
+    KEEL_RETURN_IF_ERROR(fs_.SyncDirectory(kRoot));
+    KEEL_FAIL_POINT("commit.aside_synced");
+    return fs_.Rename(aside, final_name, kExchange);
+  });
+  if (!status.ok()) return back(status);
+  status = Guarded([&] { return MakeSureOf(manifest, true); });
+  if (status.ok()) return aside;
+  // Each name that is taken back has to be so on the disk before the next one is, or a power cut
+  // may leave the new one under both. What is left as `aside` is for the next start.
+  if (!fs_.Rename(aside, final_name, kExchange).ok() || !fs_.SyncDirectory(kRoot).ok())
+    return status;
+  return back(status);
+}
+
+// The same where nothing has the name, or what has it is renamed first. Returns where that is.
+Result<std::string> Committer::TakeName(const std::string& temporary, const Manifest& manifest,
+                                        const Obstacle& obstacle) {
   const std::string final_name = StepDirectory(manifest.step);
   std::string moved_to;
-  KEEL_RETURN_IF_ERROR(MoveExistingAside(manifest, &moved_to));
+  KEEL_RETURN_IF_ERROR(MoveAside(manifest, obstacle, &moved_to));
   bool renamed = false;
   const auto undo = [&](const Status& cause) {
     if (renamed) (void)fs_.Rename(final_name, temporary, kNoReplace);
@@ -81,27 +136,13 @@ Status Committer::Publish(const std::string& temporary, const Manifest& manifest
       withdrawn_ = temporary;
     return cause;
   };
-
-  // 3. The one rename that makes the step visible. Whatever goes wrong with what is visible then
-  // takes it back.
   Status status = fs_.Rename(temporary, final_name, kNoReplace);
   if (!status.ok()) return undo(status);
   renamed = true;
-  const bool replaces = ParseScratchDirectory(moved_to).has_value();
-  status = Guarded([&] { return MakeSureOf(manifest, replaces); });
+  status =
+      Guarded([&] { return MakeSureOf(manifest, obstacle.kind == Obstacle::Kind::kReplaceable); });
   if (!status.ok()) return undo(status);
-
-  // 4. What it replaced may go.
-  if (!replaces) return Status::Ok();
-  const Status removed =
-      Guarded([&] { return RemoveReplaced(moved_to, manifest.step, manifest.save_id); });
-  if (!removed.ok()) {
-    log_.Warning(
-        "{} was replaced; its earlier version could not be removed, the next start will try again: "
-        "{}",
-        final_name, removed.message());
-  }
-  return Status::Ok();
+  return moved_to;
 }
 
 // A step that has just got its name: that it is durable, and that readers can open it; of one that
@@ -139,41 +180,44 @@ Status Committer::RemoveReplaced(const std::string& replaced, int64_t step,
   return RemoveTree(fs_, trash);
 }
 
-Status Committer::MoveExistingAside(const Manifest& successor, std::string* moved_to) {
+// What has the name that a step is to get.
+Result<Committer::Obstacle> Committer::LookForObstacle(const Manifest& successor) {
   const std::string final_name = StepDirectory(successor.step);
   const Result<FileInfo> there = fs_.Stat(final_name);
-  if (!there.ok())
-    return there.status().code() == StatusCode::kNotFound ? Status::Ok() : there.status();
+  if (there.status().code() == StatusCode::kNotFound) return Obstacle();
+  KEEL_RETURN_IF_ERROR(there.status());
   const bool directory = there->kind == FileKind::kDirectory;
   const Result<Manifest> manifest = directory
                                         ? ReadManifest(fs_, final_name)
                                         : Status(StatusCode::kInvalidData, "it is no directory");
   // What cannot be read this time may be a good checkpoint, and must keep its name.
   if (!manifest.ok() && !IsUnusable(manifest.status())) return manifest.status();
-  bool pinned = false;
-  if (directory) {
-    KEEL_ASSIGN_OR_RETURN(pinned, LookForPin(fs_, final_name));
-  }
-  std::string kept_because;
-  if (!manifest.ok()) {
-    kept_because = fmt::format("is not a valid checkpoint ({})", manifest.status().message());
-  } else if (manifest->run_id != successor.run_id) {
-    kept_because = fmt::format("is of another run ({})", manifest->run_id);
-  } else if (pinned) {
-    kept_because = "is pinned";
-  } else {
-    KEEL_ASSIGN_OR_RETURN(const std::vector<std::string> foreign,
-                          ForeignEntries(fs_, final_name, *manifest));
-    if (!foreign.empty())
-      kept_because = fmt::format("holds '{}', which Keel did not write", foreign.front());
-  }
-  std::string target;
-  if (kept_because.empty()) {
-    target = ScratchDirectory(ScratchKind::kReplaced, successor.step, successor.save_id);
-    log_.Info("{} exists already (save {}): replacing it", final_name, manifest->save_id);
-  } else {
+  const auto keep = [](std::string why) {
+    return Obstacle{Obstacle::Kind::kToBeKept, std::move(why)};
+  };
+  if (!manifest.ok())
+    return keep(fmt::format("is not a valid checkpoint ({})", manifest.status().message()));
+  if (manifest->run_id != successor.run_id)
+    return keep(fmt::format("is of another run ({})", manifest->run_id));
+  KEEL_ASSIGN_OR_RETURN(const bool pinned, LookForPin(fs_, final_name));
+  if (pinned) return keep("is pinned");
+  KEEL_ASSIGN_OR_RETURN(const std::vector<std::string> foreign,
+                        ForeignEntries(fs_, final_name, *manifest));
+  if (!foreign.empty())
+    return keep(fmt::format("holds '{}', which Keel did not write", foreign.front()));
+  log_.Info("{} exists already (save {}): replacing it", final_name, manifest->save_id);
+  return Obstacle{Obstacle::Kind::kReplaceable, {}};
+}
+
+Status Committer::MoveAside(const Manifest& successor, const Obstacle& obstacle,
+                            std::string* moved_to) {
+  if (obstacle.kind == Obstacle::Kind::kNone) return Status::Ok();
+  const std::string final_name = StepDirectory(successor.step);
+  std::string target = ScratchDirectory(ScratchKind::kReplaced, successor.step, successor.save_id);
+  if (obstacle.kind == Obstacle::Kind::kToBeKept) {
     target = SetAsideDirectory(successor.step, successor.save_id);
-    log_.Warning("{} exists and {}: kept as {}", fs_.Describe(final_name), kept_because, target);
+    log_.Warning("{} exists and {}: kept as {}", fs_.Describe(final_name), obstacle.kept_because,
+                 target);
   }
   KEEL_FAIL_POINT("commit.aside");
   KEEL_RETURN_IF_ERROR(fs_.Rename(final_name, target, kNoReplace));
@@ -279,8 +323,8 @@ Status Committer::CollectReplaced(const std::string& replaced, int64_t step,
   if (const VerifyReport report = VerifyCheckpoint(fs_, final_name, 1, true);
       !report.problems.empty()) {
     log_.Error(
-        "{} is damaged: {}. The checkpoint that it replaced is kept as {}: rename that to {} "
-        "to go back to it",
+        "{} is damaged: {}. Another version of it, whose save did not end, is kept as {}: rename "
+        "that to {} to take it instead",
         fs_.Describe(final_name), report.problems.front(), replaced, final_name);
     return Status::Ok();
   }

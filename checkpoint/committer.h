@@ -29,9 +29,11 @@ class Committer {
                             std::span<const std::string> directories);
 
   // Writes the manifest as the last file, syncs every directory, renames, syncs the run directory,
-  // and opens the step as a reader does. An existing commit of the same step is replaced: it is
-  // renamed away, and removed only when the new one is durable and every byte of it was read back;
-  // until then an error, or CollectDebris after a crash, restores it. Set aside and kept for good
+  // and opens the step as a reader does. An existing commit of the same step is replaced: the two
+  // exchange their names, so that one of them is there at every instant (where the file system
+  // cannot do that, the old one is renamed away first), and the old one is removed only when the
+  // new one is durable and every byte of it was read back; until then an error, or CollectDebris
+  // after a crash, restores it. Set aside and kept for good
   // is what may not be replaced: a pinned commit, one of another run, one with foreign files, a
   // directory that is not a checkpoint. After an error nothing of the save is visible.
   Status Publish(const std::string& temporary, const Manifest& manifest,
@@ -49,7 +51,16 @@ class Committer {
   Result<int64_t> BytesToVerify() const;
 
  private:
-  Status MoveExistingAside(const Manifest& successor, std::string* moved_to);
+  struct Obstacle {
+    enum class Kind { kNone, kReplaceable, kToBeKept };
+    Kind kind = Kind::kNone;
+    std::string kept_because;
+  };
+  Result<Obstacle> LookForObstacle(const Manifest& successor);
+  Result<std::string> TakePlace(const std::string& temporary, const Manifest& manifest);
+  Result<std::string> TakeName(const std::string& temporary, const Manifest& manifest,
+                               const Obstacle& obstacle);
+  Status MoveAside(const Manifest& successor, const Obstacle& obstacle, std::string* moved_to);
   Status MakeSureOf(const Manifest& manifest, bool replaces);
   Status RemoveReplaced(const std::string& replaced, int64_t step, const std::string& save_id);
   Status RestoreSetAside(int64_t step, const std::string& save_id);

@@ -116,10 +116,18 @@ class PosixFileSystem : public FileSystem {
   Status Rename(std::string_view from, std::string_view to, RenameMode mode) override {
     KEEL_ASSIGN_OR_RETURN(const Place source, Resolve(from));
     KEEL_ASSIGN_OR_RETURN(const Place target, Resolve(to));
-    const unsigned flags = mode == RenameMode::kNoReplace ? RENAME_NOREPLACE : 0;
+    const unsigned flags = mode == RenameMode::kNoReplace  ? RENAME_NOREPLACE
+                           : mode == RenameMode::kExchange ? RENAME_EXCHANGE
+                                                           : 0;
     if (::syscall(SYS_renameat2, source.directory.get(), source.name.c_str(),
                   target.directory.get(), target.name.c_str(), flags) != 0) {
-      return Status::FromErrno(errno, fmt::format("rename {} to", Describe(from)), Describe(to));
+      const int error = errno;
+      Status status =
+          Status::FromErrno(error, fmt::format("rename {} to", Describe(from)), Describe(to));
+      const bool unknown = error == EINVAL || error == ENOSYS || error == EOPNOTSUPP;
+      if (mode == RenameMode::kExchange && unknown)
+        return Status(StatusCode::kUnavailable, status.message());
+      return status;
     }
     return Status::Ok();
   }

@@ -68,8 +68,10 @@ class FileSystem {
   virtual Result<std::unique_ptr<WriteQueue>> MakeWriteQueue(int depth);
   // Adds to the end of a file, which is made (mode 0600) when it is missing. Not synced.
   virtual Status Append(std::string_view path, std::string_view content) = 0;
-  // Names. Neither rename follows links; kNoReplace is atomic (RENAME_NOREPLACE).
-  enum class RenameMode { kNoReplace, kReplace };
+  // Names. No rename follows links; kNoReplace is atomic (RENAME_NOREPLACE). kExchange gives each
+  // of two that are there the other's name, at one instant (RENAME_EXCHANGE); kUnavailable where
+  // the file system does not know how.
+  enum class RenameMode { kNoReplace, kReplace, kExchange };
   virtual Status Rename(std::string_view from, std::string_view to, RenameMode mode) = 0;
   virtual Status Remove(std::string_view path) = 0;  // a file, a link, or an empty directory
   // Directories. MakeDirectory is mode 0700, not recursive.

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <limits>
 #include <new>
+#include <set>
 
 #include "checkpoint/catalog.h"
 #include "checkpoint/names.h"
@@ -215,6 +217,62 @@ TEST_F(Replace, AWithdrawnStepIsLeftWholeWhereItsNameMayComeBack) {
   EXPECT_GT(came_back, 0);
 }
 
+// Whoever looks at any instant, also while the process that replaces it is dead and before the next
+// start has put anything right, finds a whole one.
+TEST_F(Replace, AtEveryInstantOneOfThemIsThere) {
+  SimFileSystem::PowerCuts some;
+  some.exhaustive = 6;
+  some.random = 20;
+  const auto whole = [](const SimFileSystem& disk) {
+    return VerifyCheckpoint(disk, "global_step_10", 1).problems.empty();
+  };
+  int calls = 0;
+  disk_.SetFault([&](int64_t, std::string_view, std::string_view) {
+    some.seed = static_cast<uint64_t>(++calls);
+    disk_.ForEachPowerCut(
+        some, [&](std::unique_ptr<SimFileSystem> found) { EXPECT_TRUE(whole(*found)) << calls; });
+    return Status::Ok();
+  });
+  ThrowIfError(SaveAgain());
+  disk_.SetFault({});
+  EXPECT_GT(calls, 20);
+}
+
+// Where names cannot be exchanged there is an instant without one; the next start restores it.
+TEST_F(Replace, WithoutExchangeTheNextStartRestoresIt) {
+  const auto before = disk_.Clone();
+  const auto refuse = [](SimFileSystem& disk, int64_t last) {
+    disk.SetFault([last](int64_t call, std::string_view operation, std::string_view) {
+      if (call > last) return Status(StatusCode::kIo, "the process is dead");
+      return operation == "exchange" ? Status(StatusCode::kUnavailable, "unknown") : Status::Ok();
+    });
+  };
+  cut_.Fill(new_);
+  before->ResetCalls();
+  const auto undisturbed = before->Clone();
+  refuse(*undisturbed, std::numeric_limits<int64_t>::max());
+  ThrowIfError(SaveOn(*undisturbed, cut_, 10, SmallOptions()));
+  const int64_t calls = undisturbed->calls();
+  std::set<char> seen;
+  int missing = 0;
+  for (int64_t n = 0; n <= calls; ++n) {
+    const auto disk = before->Clone();
+    refuse(*disk, n);
+    cut_.Fill(new_);
+    (void)SaveOn(*disk, cut_, 10, SmallOptions());
+    disk->SetFault({});
+    missing += !disk->Stat("global_step_10").ok();
+    cut_.Clear(0);
+    const auto loaded = LoadFrom(*disk, cut_);
+    ASSERT_TRUE(loaded.ok() && loaded->has_value()) << n;
+    seen.insert(cut_.FirstDifference(old_) == ""   ? 'o'
+                : cut_.FirstDifference(new_) == "" ? 'n'
+                                                   : '?');
+  }
+  EXPECT_GT(missing, 0);
+  EXPECT_EQ(seen, (std::set<char>{'o', 'n'}));
+}
+
 // What nobody foresees, once a name was given or taken away, is undone like any other failure.
 TEST_F(Replace, AnExceptionTakesTheNamesBack) {
   for (const std::string point : {"commit.aside_synced", "commit.renamed", "commit.synced"}) {
@@ -258,7 +316,7 @@ TEST_F(Replace, ARestartSettlesNamesBeforeItRemovesWhatTheyHid) {
   bool renamed = false;
   bool dead = false;
   disk_.SetFault([&](int64_t, std::string_view operation, std::string_view path) {
-    if (operation == "rename" && path == "global_step_10") renamed = true;
+    if (operation == "exchange" && path == "global_step_10") renamed = true;
     if (renamed && operation == "fsync directory") dead = true;
     return dead ? Status(StatusCode::kIo, "the process is dead") : Status::Ok();
   });

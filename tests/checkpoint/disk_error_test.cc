@@ -33,7 +33,7 @@ bool Growing(std::string_view operation) {
   return IsAnyOf(operation, {"create", "write", "mkdir", "append", "fsync", "fsync directory"});
 }
 bool Changing(std::string_view operation) {
-  return Growing(operation) || IsAnyOf(operation, {"rename", "remove", "truncate"});
+  return Growing(operation) || IsAnyOf(operation, {"rename", "exchange", "remove", "truncate"});
 }
 bool Opening(std::string_view operation) {
   return IsAnyOf(operation, {"create", "open", "list", "fsync directory", "append"});

@@ -68,6 +68,7 @@ int64_t SimInode::NextNumber() {
 void SimDirectory::Apply(const Change& change) {
   if (!change.removed.empty()) now.erase(change.removed);
   if (!change.added.empty()) now[change.added] = change.node;
+  if (!change.swapped.empty()) now[change.swapped] = change.other_node;
   pending.push_back(change);
 }
 
@@ -115,8 +116,10 @@ class PendingFinder {
     if (!found_.first_operation.emplace(&directory, found_.size()).second) return;
     for (size_t i = 0; i < directory.pending.size(); ++i) Add(false);
     for (const auto& [name, node] : directory.synced) Visit(prefix + name, node);
-    for (const SimDirectory::Change& change : directory.pending)
+    for (const SimDirectory::Change& change : directory.pending) {
       Visit(prefix + change.added, change.node);
+      Visit(prefix + change.swapped, change.other_node);
+    }
   }
 
   const SimIgnored& ignored_;
@@ -200,6 +203,7 @@ std::shared_ptr<SimDirectory> CopyTree(const std::shared_ptr<SimDirectory>& root
         made->synced[name] = copy_node(child);
       for (SimDirectory::Change change : node.directory->pending) {
         change.node = copy_node(change.node);
+        change.other_node = copy_node(change.other_node);
         made->pending.push_back(std::move(change));
       }
     }

@@ -48,6 +48,9 @@ struct SimDirectory {
     std::string removed;  // "" for none
     std::string added;    // "" for none; a rename has both
     SimNode node;
+    // Of an exchange: the other name, and what gets it at the same instant.
+    std::string swapped = {};
+    SimNode other_node = {};
   };
   std::map<std::string, SimNode> now;
   std::map<std::string, SimNode> synced;

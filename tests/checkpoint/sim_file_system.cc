@@ -322,7 +322,7 @@ Status SimFileSystem::Append(std::string_view path, std::string_view content) {
 }
 
 Status SimFileSystem::Rename(std::string_view from, std::string_view to, RenameMode mode) {
-  KEEL_RETURN_IF_ERROR(mounted_->Before("rename", to));
+  KEEL_RETURN_IF_ERROR(mounted_->Before(mode == RenameMode::kExchange ? "exchange" : "rename", to));
   const std::lock_guard lock(disk_->mutex);
   KEEL_ASSIGN_OR_RETURN(auto source, Resolve(from));
   KEEL_ASSIGN_OR_RETURN(auto target, Resolve(to));
@@ -332,6 +332,12 @@ Status SimFileSystem::Rename(std::string_view from, std::string_view to, RenameM
   if (found == source.first->now.end()) return NotFound(from);
   if (mode == RenameMode::kNoReplace && target.first->now.contains(target.second)) {
     return Status(StatusCode::kAlreadyExists, "rename to " + Describe(to) + ": exists");
+  }
+  if (mode == RenameMode::kExchange) {
+    const auto other = target.first->now.find(target.second);
+    if (other == target.first->now.end()) return NotFound(to);
+    source.first->Apply({"", target.second, found->second, source.second, other->second});
+    return Status::Ok();
   }
   source.first->Apply({source.second, target.second, found->second});
   return Status::Ok();

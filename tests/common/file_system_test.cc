@@ -181,6 +181,19 @@ TEST_F(FileSystemTest, Renames) {
             StatusCode::kNotFound);
 }
 
+TEST_F(FileSystemTest, Exchanges) {
+  constexpr auto kExchange = FileSystem::RenameMode::kExchange;
+  ThrowIfError(fs_->MakeDirectory("d"));
+  ThrowIfError(WriteFileDurably(*fs_, "d/in", "d"));
+  ThrowIfError(WriteFileDurably(*fs_, "f", "f"));
+  const Status status = fs_->Rename("d", "f", kExchange);
+  if (status.code() == StatusCode::kUnavailable) GTEST_SKIP() << status.ToString();
+  ThrowIfError(status);
+  EXPECT_EQ(*ReadFile(*fs_, "f/in", 10), "d");
+  EXPECT_EQ(*ReadFile(*fs_, "d", 10), "f");
+  EXPECT_EQ(fs_->Rename("d", "missing", kExchange).code(), StatusCode::kNotFound);
+}
+
 TEST_F(FileSystemTest, DirectoriesAndTrees) {
   EXPECT_TRUE(MakeDirectories(*fs_, "x/y/z").ok());
   EXPECT_TRUE(MakeDirectories(*fs_, "x/y/w").ok());

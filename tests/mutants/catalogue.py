@@ -150,7 +150,11 @@ AFTER_A_CRASH = [
     Mutant(
         "replaced-not-restored", "a step that was moved aside for a save that died gets its name back",
         COMMITTER, "  const Status restored = fs_.Rename(replaced, final_name, kNoReplace);\n",
-        "  const Status restored(StatusCode::kAlreadyExists, final_name);\n", (REPLACE,),
+        "  const Status restored(StatusCode::kAlreadyExists, final_name);\n", (("committer_test", "*"),),
+    ),
+    Mutant(
+        "replaced-in-two-steps", "a step and what takes its place exchange their names at one instant",
+        COMMITTER, "  Result<std::string> replaced = obstacle.kind == Obstacle::Kind::kReplaceable\n", "  Result<std::string> replaced = manifest.step < 0\n", (("committer_test", "*"),),
     ),
     Mutant(
         "replaced-unproven", "a step goes only when the one in its place was read back",

@@ -146,7 +146,7 @@ Status SimRun::BeforeDiskCall(Rank& rank, std::string_view operation, std::strin
   ++counts_.disk_calls;
   Note(fmt::format("rank {}: {} {}", rank.process.rank, operation, path));
   CheckNames();
-  start.names_changed = operation == "rename" || operation == "remove";
+  start.names_changed = operation == "rename" || operation == "exchange" || operation == "remove";
   if (dice_.Chance(weather.cache_loss)) disk_->DropCaches();
   if (weather.when == Weather::When::kDiskCall &&
       (weather.rank < 0 || weather.rank == rank.process.rank) && --start.count_down == 0) {

@@ -15,7 +15,7 @@ Weather Weather::Draw(Dice& dice, int world, SimTime deadline) {
   if (dice.Chance(0.15)) weather.store_error = 0.01;
   if (dice.Chance(0.2)) weather.store_delay = one_of(0.01, 0.05);
   if (dice.Chance(0.2)) weather.cancel = 0.6;
-  if (dice.Chance(0.15)) weather.reckless = 0.3;
+  if (dice.Chance(0.2)) weather.reckless = 0.3;
   if (dice.Chance(0.75)) {
     weather.end = dice.Chance(0.4) ? End::kRank : End::kMachine;
     weather.rank =
