@@ -6,6 +6,8 @@
 
 #include <atomic>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -464,6 +466,39 @@ TEST(AsyncSave, MemoryIsFlatOverManySaves) {
     }
   });
   EXPECT_EQ(ValueOrThrow(ListCheckpoints(disk)).size(), 1U);
+}
+
+// Descriptors, threads and resident memory of this process, over a hundred saves to a real disk.
+TEST(AsyncSave, AHundredSavesLeaveNothingBehind) {
+  struct Held {
+    int64_t descriptors = 0, threads = 0, resident_bytes = 0;
+  };
+  const auto held = [] {
+    const auto count = [](const char* folder) {
+      return std::distance(std::filesystem::directory_iterator(folder), {});
+    };
+    int64_t all = 0, resident = 0;
+    std::ifstream("/proc/self/statm") >> all >> resident;
+    return Held{count("/proc/self/fd"), count("/proc/self/task"), resident * getpagesize()};
+  };
+  const TempDir dir;
+  const auto fs = dir.Open();
+  Cut cut({1}, 6);
+  cut.Fill(MakeTrainingState(1));
+  CheckpointOptions options = SmallOptions();
+  options.remove_previous_ckpt_in_save = true;
+  Held early, late;
+  Job(*fs, cut, options, [&](int, Rank& job) {
+    for (int64_t step = 1; step <= 100; ++step) {
+      ThrowIfError(job->StartSave(job.Request(step)));
+      EXPECT_EQ(job.End().status.ToString(), "ok");
+      (step <= 10 ? early : late) = held();
+    }
+  });
+  EXPECT_EQ(late.descriptors, early.descriptors);
+  EXPECT_EQ(late.threads, early.threads);
+  EXPECT_LE(late.resident_bytes, early.resident_bytes + (4 << 20));
+  EXPECT_EQ(ValueOrThrow(fs->List(".")).size(), 4U);  // step, tracker, records, lock
 }
 
 TEST(AsyncSave, TrainingWaitsForNoPeer) {
