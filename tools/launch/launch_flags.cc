@@ -7,6 +7,7 @@
 #include <cctype>
 #include <charconv>
 #include <map>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -37,7 +38,9 @@ const std::map<std::string, std::string>& Flags() {
       {"local-ranks-filter", "Local ranks whose output is shown, such as 0,1"},
       {"role", "Name in ROLE_NAME (default)"},
       {"signals-to-handle", "Accepted; TERM, INT, HUP, QUIT, USR1 and USR2 are passed on"},
-      {"shutdown-timeout", "Seconds ranks have to leave after a passed-on signal (30)"},
+      {"shutdown-timeout",
+       "Seconds ranks have to leave after a passed-on TERM, INT, HUP or QUIT (as long as they take "
+       "to save; 30 once a rank has ended, and after a second signal)"},
       {"local-addr", "Accepted; node 0 is known by --master-addr"},
       {"start-method", "Accepted; ranks are programs of their own"},
   };
@@ -159,7 +162,7 @@ class Reader {
     KEEL_ASSIGN_OR_RETURN(out, ToInt(name, text));
     return Status::Ok();
   }
-  Status Seconds(const std::string& name, std::chrono::milliseconds& out) const {
+  Status Seconds(const std::string& name, std::optional<std::chrono::milliseconds>& out) const {
     int seconds = -1;
     KEEL_RETURN_IF_ERROR(Int(name, seconds));
     if (seconds >= 0) out = std::chrono::seconds(seconds);

@@ -14,6 +14,7 @@
 
 #include "tools/launch/job_link.h"
 #include "tools/launch/node_ranks.h"
+#include "tools/launch/stop_requests.h"
 #include "tools/launch/verdict.h"
 
 namespace keel::tools {
@@ -41,22 +42,23 @@ class NodeLauncher {
         port_(port),
         signal_fd_(signal_fd),
         scratch_(scratch),
-        link_(link) {}
+        link_(link),
+        stop_(options.shutdown_timeout) {}
 
   Result<int> Run() {
     KEEL_RETURN_IF_ERROR(WaitForOtherNodes());
-    if (stop_signal_ != 0) return 128 + stop_signal_;
+    if (stop_.number() != 0) return 128 + stop_.number();
     for (int attempt = 0;; ++attempt) {
       if (link_ != nullptr) link_->Begin(attempt);
       NodeEnd end;
       end.failure = RunAttempt(attempt);
-      end.last = stop_signal_ != 0;
+      end.last = stop_.number() != 0;
       const Result<Verdict> verdict = Agree(end, attempt);
       if (!verdict.ok()) {
         // No word from the others. What is known here is all, unless it only follows from that.
         if (end.failure && end.failure->blame < Blame::kLostPeer)
           Announce(Decide(std::span(&end, 1), attempt, attempt), attempt);
-        if (verdict.status().code() == StatusCode::kCancelled) return 128 + stop_signal_;
+        if (verdict.status().code() == StatusCode::kCancelled) return 128 + stop_.number();
         return verdict.status();
       }
       Announce(*verdict, attempt);
@@ -72,7 +74,7 @@ class NodeLauncher {
   // Until all are there, or a signal says not to.
   Status WaitForOtherNodes() {
     if (link_ == nullptr) return Status::Ok();
-    while (!link_->joined() && stop_signal_ == 0) {
+    while (!link_->joined() && stop_.number() == 0) {
       KEEL_RETURN_IF_ERROR(link_->status());
       pollfd polled = {signal_fd_, POLLIN, 0};
       poll(&polled, 1, 50);
@@ -104,8 +106,8 @@ class NodeLauncher {
       ending = code != 0 || others_failed;
       if (!ending) continue;
       // All ranks leave by themselves after a preemption; give them the time to.
-      if (preempted || stop_signal_ != 0) {
-        ranks.KillAfter(options_.shutdown_timeout);
+      if (preempted || stop_.number() != 0) {
+        ranks.KillAfter(options_.shutdown_timeout.value_or(kShutdownTimeout));
       } else {
         ranks.Signal(SIGTERM);
         ranks.KillAfter(options_.failure_grace);
@@ -116,21 +118,19 @@ class NodeLauncher {
     return ranks.RootCause();
   }
 
-  // Passes them on; true if one asks to stop. A second TERM or INT kills.
+  // Passes them on; true if one says not to wait for other nodes.
   bool ReadSignals(NodeRanks* ranks) {
-    bool stop = false;
+    bool leave = false;
     signalfd_siginfo info{};
     while (read(signal_fd_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
       const int number = static_cast<int>(info.ssi_signo);
-      const bool stops = number != SIGUSR1 && number != SIGUSR2;
-      const bool again = stop_signal_ == number && (number == SIGINT || number == SIGTERM);
-      if (stops) stop_signal_ = number;
-      stop = stop || stops;
+      const auto grace = stop_.Add(number, StopRequests::Clock::now());
+      leave = leave || (number != SIGUSR1 && number != SIGUSR2);
       if (ranks == nullptr) continue;
-      ranks->Signal(again ? SIGKILL : number);
-      if (stops) ranks->KillAfter(options_.shutdown_timeout);
+      ranks->Signal(number);
+      if (grace) ranks->KillAfter(*grace);
     }
-    return stop;
+    return leave;
   }
 
   // What all nodes make of the attempt. An error when that cannot be known.
@@ -168,7 +168,7 @@ class NodeLauncher {
   const int signal_fd_;
   ScratchDirectory& scratch_;
   JobLink* const link_;
-  int stop_signal_ = 0;
+  StopRequests stop_;
 };
 
 JobLinkOptions LinkOptions(const LaunchOptions& options) {

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,9 @@
 namespace keel::tools {
 
 class JobStore;
+
+// For ranks to leave when nothing is left for them to do.
+inline constexpr std::chrono::milliseconds kShutdownTimeout{30'000};
 
 struct LaunchOptions {
   int nnodes = 1;
@@ -30,12 +34,14 @@ struct LaunchOptions {
   std::string role = "default";
   std::vector<int> local_ranks_filter;  // whose output is shown; empty: all
   bool tee = true;                      // false: to the log files alone (needs log_dir)
-  std::chrono::milliseconds shutdown_timeout{30'000};  // grace after a forwarded signal
-  std::chrono::milliseconds failure_grace{2'500};      // grace of the others after one has failed
-  std::chrono::milliseconds join_timeout{600'000};     // for all nodes' launchers to be there
-  std::chrono::milliseconds silence_limit{60'000};     // after which a node counts as lost
-  std::vector<std::string> command;                    // program and arguments of a rank
-  std::vector<std::string> Validate() const;           // every problem, as sentences
+  // Grace after a passed-on signal. Unset: as long as the ranks take; kShutdownTimeout once one of
+  // them has ended, and after a second signal.
+  std::optional<std::chrono::milliseconds> shutdown_timeout;
+  std::chrono::milliseconds failure_grace{2'500};   // grace of the others after one has failed
+  std::chrono::milliseconds join_timeout{600'000};  // for all nodes' launchers to be there
+  std::chrono::milliseconds silence_limit{60'000};  // after which a node counts as lost
+  std::vector<std::string> command;                 // program and arguments of a rank
+  std::vector<std::string> Validate() const;        // every problem, as sentences
 };
 
 // The job's key-value store, as node 0's launcher serves it: it outlives restarts.

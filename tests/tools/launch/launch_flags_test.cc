@@ -35,8 +35,8 @@ std::string Text(const LaunchOptions& o) {
       "shutdown {} failure {} join {} silence {} command {}",
       o.nnodes, o.nproc_per_node, o.node_rank, o.master_addr, o.master_port,
       random ? "random" : o.run_id, o.max_restarts, o.log_dir, o.role, o.local_ranks_filter, o.tee,
-      o.shutdown_timeout.count(), o.failure_grace.count(), o.join_timeout.count(),
-      o.silence_limit.count(), o.command);
+      o.shutdown_timeout.value_or(std::chrono::milliseconds(-1)).count(), o.failure_grace.count(),
+      o.join_timeout.count(), o.silence_limit.count(), o.command);
 }
 
 struct Case {
