@@ -14,6 +14,7 @@ struct RankStatus::Record {
   int64_t set;  // 1 once written
   int64_t step;
   std::array<char, 24> phase;
+  int64_t stopped;  // 1: it was told to
 };
 
 RankStatus::RankStatus(const std::string& path) {
@@ -40,6 +41,10 @@ void RankStatus::Set(int64_t step, std::string_view phase) {
   record_->set = 1;
 }
 
+void RankStatus::SetStopped() {
+  if (record_ != nullptr) record_->stopped = 1;
+}
+
 std::optional<RankStatus::Reading> RankStatus::Read(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
   if (fd < 0) return std::nullopt;
@@ -47,8 +52,10 @@ std::optional<RankStatus::Reading> RankStatus::Read(const std::string& path) {
   const ssize_t size = read(fd, &record, sizeof record);
   close(fd);
   if (size != static_cast<ssize_t>(sizeof record) || record.set != 1) return std::nullopt;
-  return Reading{record.step, std::string(record.phase.data(),
-                                          strnlen(record.phase.data(), record.phase.size()))};
+  return Reading{
+      record.step,
+      std::string(record.phase.data(), strnlen(record.phase.data(), record.phase.size())),
+      record.stopped == 1};
 }
 
 }  // namespace keel::parallel

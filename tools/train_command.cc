@@ -24,6 +24,8 @@ namespace {
 // is the same: whoever ends a whole control group signals the rank, and the launcher, which passes
 // it on.
 std::atomic<int64_t> stop_requested{0};
+// Where the launcher reads that the end was asked for.
+std::atomic<parallel::RankStatus*> rank_status{nullptr};
 constexpr int64_t kSameRequest_ns = 1'000'000'000;
 
 extern "C" void OnStopSignal(int number) {
@@ -32,7 +34,9 @@ extern "C" void OnStopSignal(int number) {
   const int64_t now_ns = now.tv_sec * 1'000'000'000 + now.tv_nsec;
   int64_t first_ns = 0;
   if (stop_requested.compare_exchange_strong(first_ns, now_ns)) return;
-  if (now_ns - first_ns > kSameRequest_ns) std::_Exit(128 + number);
+  if (now_ns - first_ns <= kSameRequest_ns) return;
+  rank_status.load()->SetStopped();
+  std::_Exit(128 + number);
 }
 
 int Train(const std::string& path, const std::vector<std::string>& overrides) {
@@ -49,8 +53,11 @@ int Train(const std::string& path, const std::vector<std::string>& overrides) {
   inputs.loaded = ValueOrThrow(trainer::LoadConfig(path, overrides));
   inputs.env = env;
   inputs.stop_requested = &stop_requested;
-  parallel::RankStatus status(env.status_file);
+  // Never freed: a signal may come until the process has ended.
+  static auto& status = *new parallel::RankStatus(env.status_file);
+  status.Set(0, "start");
   inputs.status = &status;
+  rank_status = &status;
   for (const int number : {SIGTERM, SIGUSR1}) ThrowIfError(HandleSignal(number, OnStopSignal));
   const trainer::RunEnd end = trainer::RunTraining(inputs, log);
   return end == trainer::RunEnd::kPreempted ? ExitCodeFor(StatusCode::kPreempted) : 0;

@@ -1,9 +1,11 @@
 """Signals, hangs and other launchers: whoever starts the ranks, and however they are stopped."""
 
+import os
 import signal
 import socket
 import subprocess
 import sys
+import time
 import unittest
 
 import checkpoint_files
@@ -40,6 +42,43 @@ class Preempted(harness.Job):
 
     def test_on_one_rank_alone(self):
         self.check("one_rank", signal.SIGUSR1, 2, lambda p: harness.ranks_below(p)[1], **TENSOR)
+
+
+class ToldTwice(harness.Job):
+    """There is no time to save: the job ends at once, also where failures are answered by restarts."""
+
+    def command(self, config, ranks, *overrides):
+        return ["launch", "--max-restarts", "1", *self.flags, "train", str(config), *overrides]
+
+    def check(self, number, nodes, choose):
+        config = self.config("twice", trainer__save_freq=1000, trainer__total_training_steps=2000, **TENSOR)
+        os.environ["KEEL_FAILPOINT"] = "save.collect:0:*:delay=10000"
+        self.addCleanup(os.environ.pop, "KEEL_FAILPOINT")
+        launchers = []
+        for self.flags in nodes:
+            launchers.append(self.start(config))
+        self.wait_until(lambda: len(self.metrics("twice")) >= 3, "step 3", launchers[0])
+        told = choose(launchers)
+
+        def all_have_ended():
+            harness.kill(told, number)
+            time.sleep(1.2)
+            self.assertNotIn("restart 1 of 1", self.log())
+            return all(launcher.poll() is not None for launcher in launchers)
+
+        self.wait_until(all_have_ended, "the end")
+        for launcher in launchers:
+            self.assertEqual(launcher.returncode, 128 + number, self.log()[-2000:])
+
+    def test_through_the_launcher(self):
+        self.check(signal.SIGUSR1, [["--nproc-per-node", "2"]], lambda launchers: launchers[0].pid)
+
+    def test_on_one_rank_of_one_node(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            address = ["--nnodes", "2", "--rdzv-endpoint", "127.0.0.1:%d" % free.getsockname()[1]]
+        nodes = [[*address, "--node-rank", str(node)] for node in range(2)]
+        self.check(signal.SIGTERM, nodes, lambda launchers: harness.ranks_below(launchers[1])[1])
 
 
 class Hung(harness.Job):

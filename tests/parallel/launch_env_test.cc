@@ -94,7 +94,22 @@ TEST(RankStatusTest, OutlivesItsWriter) {
   ASSERT_TRUE(reading);
   EXPECT_EQ(reading->step, 41);
   EXPECT_EQ(reading->phase, "a phase with a name tha");
+  EXPECT_FALSE(reading->stopped);
   RankStatus("").Set(1, "x");  // no file, no effect
+  RankStatus("").SetStopped();
+}
+
+TEST(RankStatusTest, SaysThatItWasToldToStop) {
+  const std::string path = ::testing::TempDir() + "/rank_status_stopped_test";
+  std::remove(path.c_str());
+  RankStatus status(path);
+  status.Set(3, "save");
+  status.SetStopped();
+  const auto reading = RankStatus::Read(path);
+  ASSERT_TRUE(reading);
+  EXPECT_TRUE(reading->stopped);
+  EXPECT_EQ(reading->step, 3);
+  EXPECT_EQ(reading->phase, "save");
 }
 
 }  // namespace

@@ -37,7 +37,9 @@ const std::map<std::string, std::string>& Flags() {
       {"tee", "Output to --log-dir and, prefixed, here (as without it)"},
       {"local-ranks-filter", "Local ranks whose output is shown, such as 0,1"},
       {"role", "Name in ROLE_NAME (default)"},
-      {"signals-to-handle", "Accepted; TERM, INT, HUP, QUIT, USR1 and USR2 are passed on"},
+      {"signals-to-handle",
+       "Accepted; TERM, INT, HUP, QUIT, USR1 and USR2 are passed on; only after USR2 the job may "
+       "restart"},
       {"shutdown-timeout",
        "Seconds ranks have to leave after a passed-on TERM, INT, HUP or QUIT (as long as they take "
        "to save; 30 once a rank has ended, and after a second signal)"},

@@ -50,9 +50,7 @@ class NodeLauncher {
     if (stop_.number() != 0) return 128 + stop_.number();
     for (int attempt = 0;; ++attempt) {
       if (link_ != nullptr) link_->Begin(attempt);
-      NodeEnd end;
-      end.failure = RunAttempt(attempt);
-      end.last = stop_.number() != 0;
+      const NodeEnd end = RunAttempt(attempt);
       const Result<Verdict> verdict = Agree(end, attempt);
       if (!verdict.ok()) {
         // No word from the others. What is known here is all, unless it only follows from that.
@@ -84,15 +82,24 @@ class NodeLauncher {
   }
 
   // Starts the ranks, and watches until all have ended.
-  std::optional<Failure> RunAttempt(int attempt) {
+  NodeEnd RunAttempt(int attempt) {
+    NodeEnd end;
+    if (stop_.number() != 0) {
+      // After the end of the last attempt was handed in: the others are about to begin this one.
+      if (link_ != nullptr) link_->ReportFailure();
+      end.last = true;
+      end.failure = Failure{Blame::kFailed, 128 + stop_.number(),
+                            fmt::format("node {} was told to stop", options_.node_rank), "", ""};
+      return end;
+    }
     NodeRanks ranks(options_, address_, port_, attempt, scratch_);
     if (const Status started = ranks.Start(); !started.ok()) {
       if (link_ != nullptr) link_->ReportFailure();
-      Failure failure;
+      Failure& failure = end.failure.emplace();
       failure.exit_code = ExitCodeFor(started.code());
       failure.what = fmt::format("node {} could not start its ranks", options_.node_rank);
       failure.message = started.message();
-      return failure;
+      return end;
     }
     bool ending = false;
     while (ranks.alive()) {
@@ -115,7 +122,9 @@ class NodeLauncher {
       if (link_ != nullptr && code != 0 && !preempted) link_->ReportFailure();
     }
     ranks.Finish();
-    return ranks.RootCause();
+    end.failure = ranks.RootCause();
+    end.last = stop_.number() != 0 || ranks.stopped();
+    return end;
   }
 
   // Passes them on; true if one says not to wait for other nodes.

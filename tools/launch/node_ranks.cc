@@ -248,6 +248,13 @@ void NodeRanks::Finish() {
   }
 }
 
+bool NodeRanks::stopped() const {
+  return std::any_of(failed_.begin(), failed_.end(), [&](size_t i) {
+    const auto status = parallel::RankStatus::Read(ranks_[i].status_file);
+    return status && status->stopped;
+  });
+}
+
 std::optional<Failure> NodeRanks::RootCause() const {
   if (failed_.empty()) return std::nullopt;
   // Of equal blame: who says that it failed earlier, else who was reaped earlier.

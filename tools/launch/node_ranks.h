@@ -51,6 +51,8 @@ class NodeRanks {
   void KillAfter(std::chrono::milliseconds grace);
   // After the last has ended: passes the rest of their output on.
   void Finish();
+  // One of them says that it has ended because it was told to, by others than this launcher.
+  bool stopped() const;
   // The failure that the node's others are most likely owed to; none: all did well.
   std::optional<Failure> RootCause() const;
 

@@ -38,7 +38,7 @@ struct NodeEnd {
 
   std::optional<Failure> failure;  // the node's own root cause; none when all its ranks did well
   int64_t order = kUnreported;     // the how-manieth node that noticed a failure by itself
-  bool last = false;               // no restart may follow: told to stop by a signal, or node lost
+  bool last = false;               // no restart may follow: told to stop from outside, or node lost
 
   std::string ToText() const;
   static Result<NodeEnd> FromText(const std::string& text);

@@ -102,6 +102,28 @@ class Nodes(launch_support.LaunchTest):
         self.assert_all(ended, 128 + signal.SIGTERM, "rank 1 on node 1 was killed by SIGTERM")
         self.assertEqual(len(self.pids(3)), 3)
 
+    def test_asked_twice_by_usr1_all_end_without_a_restart(self):
+        # As the ranks of a training job do, of which those of one node alone are asked.
+        script = 'trap "exit 138" USR1; ' + MARK + (
+            '[ "$TORCHELASTIC_RESTART_COUNT" = 0 ] || exit 0; while :; do sleep 0.05; done'
+        )
+        launched = self.start_nodes(script, "--max-restarts", 3)
+        self.pids(3)
+        launched[1].process.send_signal(signal.SIGUSR1)
+        self.assert_all(self.wait_for_all(launched), 128 + signal.SIGUSR1, "rank 1 on node 1 ended with exit code 138")
+        self.assertEqual(len(self.pids(3)), 3)
+
+    def test_a_request_between_two_attempts_ends_all(self):
+        # Node 0's rank has failed, node 1's does not leave at once: meanwhile node 0 is asked to stop.
+        script = 'trap "" TERM; ' + WAIT_FOR_ALL + (
+            '[ "$TORCHELASTIC_RESTART_COUNT" = 0 ] || exec sleep 5; [ "$RANK" = 0 ] && exit 3; exec sleep 600'
+        )
+        launched = self.start_nodes(script, "--max-restarts", 3, nodes=2)
+        pids = self.pids(2)
+        self.assert_dead([pids["0.0"]])
+        launched[0].process.send_signal(signal.SIGUSR1)
+        self.assert_all(self.wait_for_all(launched), 128 + signal.SIGUSR1)
+
     def test_preemption_is_all_nodes_code(self):
         # As the ranks of a training job do, who agree to save and leave.
         script = 'trap "touch $0/save" TERM; ' + WAIT_FOR_ALL + 'while [ ! -e "$0/save" ]; do sleep 0.02; done; exit 75'
