@@ -4,6 +4,7 @@
 // single process. Torch-free. The only place besides the launcher that reads the environment.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
@@ -23,6 +24,10 @@ struct LaunchEnv {
   bool agent_store = false;     // TORCHELASTIC_USE_AGENT_STORE=True: every rank is a client
   std::string run_id = "none";  // TORCHELASTIC_RUN_ID, Slurm job id, …
   int restart_count = 0;
+  // KEEL_JOB_START of keel launch: when the job began, by the monotonic clock. That is the same for
+  // all processes of a node, and never set back, but on each node another: of use to those alone
+  // that decide for all.
+  std::optional<std::chrono::seconds> job_start;
   std::string error_file;   // TORCHELASTIC_ERROR_FILE, empty when none
   std::string status_file;  // KEEL_STATUS_FILE of keel launch, see RankStatus
   std::string launcher;     // "torchrun", "keel launch", "mpi", "slurm", "single"

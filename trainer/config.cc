@@ -104,7 +104,8 @@ options::Schema MakeSchema(Config& c) {
   s.Add(
       "trainer.save_before_deadline", t.save_before_deadline,
       "`HH:MM:SS` of run time by which a last save must be done, such as a batch job's limit; the "
-      "run then ends as if preempted.");
+      "run then ends as if preempted. Under keel launch the time since that was started, whatever "
+      "it restarted.");
   s.Add("trainer.critic_warmup", t.critic_warmup,
         "RL: first steps in which the critic alone learns.")
       .Range(0)

@@ -43,7 +43,8 @@ Job::Job(const TrainerInputs& inputs, Logger& log)
       device_(ResolveDevice(inputs.loaded.config.trainer.device, inputs.env.local_rank)),
       dtype_(inputs.loaded.config.actor_rollout_ref.model.dtype == "bfloat16" ? at::kBFloat16
                                                                               : at::kFloat),
-      deadline_(static_cast<int64_t>(inputs.loaded.config.trainer.deadline_seconds * 1000)) {
+      deadline_(static_cast<int64_t>(inputs.loaded.config.trainer.deadline_seconds * 1000)),
+      job_start_(inputs.env.job_start ? *inputs.env.job_start : SystemClock().Monotonic()) {
   if (config().trainer.threads_per_rank > 0)
     at::set_num_threads(static_cast<int>(config().trainer.threads_per_rank));
 }
@@ -103,9 +104,10 @@ bool Job::WantsToStop(double mean_step_s, double validation_s) const {
   if (StopRequested()) return true;
   if (!config().trainer.save_before_deadline || !rank0()) return false;
   const auto limit = static_cast<double>(*ParseRunTime(*config().trainer.save_before_deadline));
+  const double run_time = Seconds(SystemClock().Monotonic() - job_start_);
   // This step and one that is twice as slow, a validation after it, and a save that is half as slow
   // again.
-  return run_watch_.Elapsed() + 3 * mean_step_s + 1.5 * validation_s +
+  return run_time + 3 * mean_step_s + 1.5 * validation_s +
              1.5 * checkpointer_->expected_save_s() >=
          limit;
 }

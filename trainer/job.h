@@ -144,8 +144,8 @@ class Job {
   std::unique_ptr<MetricsWriter> metrics_;  // rank 0
   std::string resume_mode_;
   Snapshot snapshot_;
-  const Stopwatch run_watch_;
-  double blocked_s_ = 0;  // of the last save, until the next step's metrics
+  const std::chrono::nanoseconds job_start_;  // by the monotonic clock
+  double blocked_s_ = 0;                      // of the last save, until the next step's metrics
 };
 
 checkpoint::Contents ContentsOf(const std::vector<std::string>& names);

@@ -81,6 +81,18 @@ class ToldTwice(harness.Job):
         self.check(signal.SIGTERM, nodes, lambda launchers: harness.ranks_below(launchers[1])[1])
 
 
+class RunTime(harness.Job):
+    def test_a_restart_does_not_begin_it_again(self):
+        # The first attempt, which fails, takes longer than all may.
+        config = self.config("limit", trainer__save_freq=1000, trainer__total_training_steps=2000,
+                             trainer__save_before_deadline="00:00:02")  # fmt: skip
+        script = '[ "$TORCHELASTIC_RESTART_COUNT" = 1 ] || { sleep 3; exit 1; }; exec "$0" train "$1"'
+        done = harness.keel("launch", "--max-restarts", 1, "--", "sh", "-c", script, harness.KEEL, config)
+        self.assertEqual(done.returncode, PREEMPTED, done.stdout[-2000:] + done.stderr[-2000:])
+        self.assertEqual(sorted(self.metrics("limit")), [1])
+        self.assertEqual(checkpoint_files.steps(self.run_dir("limit")), [1])
+
+
 class Hung(harness.Job):
     def test_a_stopped_rank_ends_the_job_within_the_deadline(self):
         config = self.config("hung", trainer__total_training_steps=100000, trainer__deadline_seconds=5,

@@ -72,6 +72,18 @@ TEST(LaunchEnvTest, MpiThenSlurmThenSingle) {
   EXPECT_TRUE(single.master_addr.empty());
 }
 
+TEST(LaunchEnvTest, OfKeelLaunchTheStartOfTheJob) {
+  std::map<std::string, std::string> variables = {
+      {"RANK", "0"}, {"WORLD_SIZE", "1"}, {"KEEL_STATUS_FILE", "status"}};
+  EXPECT_FALSE(ValueOrThrow(Detect(variables)).job_start);
+  variables["KEEL_JOB_START"] = "86400";
+  const LaunchEnv env = ValueOrThrow(Detect(variables));
+  EXPECT_EQ(env.launcher, "keel launch");
+  EXPECT_EQ(env.job_start, std::chrono::hours(24));
+  variables["KEEL_JOB_START"] = "soon";
+  EXPECT_FALSE(Detect(variables).ok());
+}
+
 TEST(LaunchEnvTest, NonsenseNamesTheVariable) {
   const auto text = Detect({{"RANK", "x"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}}).status();
   EXPECT_EQ(text.code(), StatusCode::kUsage);

@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 
+#include "common/clock.h"
 #include "tools/launch/job_link.h"
 #include "tools/launch/node_ranks.h"
 #include "tools/launch/stop_requests.h"
@@ -92,7 +93,7 @@ class NodeLauncher {
                             fmt::format("node {} was told to stop", options_.node_rank), "", ""};
       return end;
     }
-    NodeRanks ranks(options_, address_, port_, attempt, scratch_);
+    NodeRanks ranks(options_, address_, port_, job_start_, attempt, scratch_);
     if (const Status started = ranks.Start(); !started.ok()) {
       if (link_ != nullptr) link_->ReportFailure();
       Failure& failure = end.failure.emplace();
@@ -177,6 +178,7 @@ class NodeLauncher {
   const int signal_fd_;
   ScratchDirectory& scratch_;
   JobLink* const link_;
+  const std::chrono::nanoseconds job_start_ = SystemClock().Monotonic();
   StopRequests stop_;
 };
 

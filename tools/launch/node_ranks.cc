@@ -116,10 +116,11 @@ struct NodeRanks::Rank {
 };
 
 NodeRanks::NodeRanks(const LaunchOptions& options, const std::string& address, int port,
-                     int attempt, ScratchDirectory& scratch)
+                     std::chrono::nanoseconds job_start, int attempt, ScratchDirectory& scratch)
     : options_(options),
       address_(address),
       port_(port),
+      job_start_(job_start),
       attempt_(attempt),
       scratch_(scratch),
       ranks_(static_cast<size_t>(options.nproc_per_node)) {}
@@ -173,6 +174,8 @@ Status NodeRanks::StartRank(Rank& rank, int local) {
   env["TORCHELASTIC_USE_AGENT_STORE"] = "True";
   env["TORCHELASTIC_ERROR_FILE"] = rank.error_file;
   env["KEEL_STATUS_FILE"] = rank.status_file;
+  env["KEEL_JOB_START"] =
+      std::to_string(std::chrono::duration_cast<std::chrono::seconds>(job_start_).count());
   if (std::getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") == nullptr)
     env["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1";
   if (std::getenv("OMP_NUM_THREADS") == nullptr && options_.nproc_per_node > 1)

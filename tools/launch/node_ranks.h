@@ -31,9 +31,10 @@ class ScratchDirectory {
 
 class NodeRanks {
  public:
-  // `address` and `port`: of the job's store. All three references outlive this.
-  NodeRanks(const LaunchOptions& options, const std::string& address, int port, int attempt,
-            ScratchDirectory& scratch);
+  // `address` and `port`: of the job's store. `job_start`: by the monotonic clock. All three
+  // references outlive this.
+  NodeRanks(const LaunchOptions& options, const std::string& address, int port,
+            std::chrono::nanoseconds job_start, int attempt, ScratchDirectory& scratch);
   ~NodeRanks();  // kills what still runs
   NodeRanks(const NodeRanks&) = delete;
   NodeRanks& operator=(const NodeRanks&) = delete;
@@ -65,6 +66,7 @@ class NodeRanks {
   const LaunchOptions& options_;
   const std::string& address_;
   const int port_;
+  const std::chrono::nanoseconds job_start_;
   const int attempt_;
   ScratchDirectory& scratch_;
   std::vector<Rank> ranks_;
