@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "checkpoint/box_stream.h"
+#include "checkpoint/lease.h"
 #include "checkpoint/names.h"
 #include "checkpoint/safetensors.h"
 #include "common/json.h"
@@ -19,6 +20,56 @@ namespace {
 constexpr std::string_view kTiedHead = "lm_head.weight";
 constexpr std::string_view kIndexFile = "model.safetensors.index.json";
 constexpr int64_t kHeaderAlignment = 8;  // as the format's own library does
+
+// An export to NAME is made in `.NAME.<save id>.partial` and then renamed. The file
+// `.NAME.<save id>.lock`, there before it and after it, is locked for as long as someone writes.
+constexpr std::string_view kLockEnd = ".lock";
+constexpr std::string_view kPartialEnd = ".partial";
+
+// The save id of one of these names; nothing for names that we did not make.
+std::optional<std::string_view> IdIn(std::string_view entry, std::string_view name) {
+  const std::string begin = fmt::format(".{}.", name);
+  if (!entry.starts_with(begin)) return std::nullopt;
+  entry.remove_prefix(begin.size());
+  const std::string_view id = entry.substr(0, entry.find('.'));
+  const std::string_view end = entry.substr(id.size());
+  if (!IsSaveId(id) || (end != kLockEnd && end != kPartialEnd)) return std::nullopt;
+  return id;
+}
+
+std::string ScratchOf(std::string_view name, std::string_view id, std::string_view end) {
+  return fmt::format(".{}.{}{}", name, id, end);
+}
+
+// Removes what earlier exports to `name` left when they were killed.
+void CollectPartials(FileSystem& out, std::string_view name, Logger& log) {
+  const Result<std::vector<FileInfo>> entries = out.List(".");
+  if (!entries.ok()) return;
+  for (const FileInfo& info : *entries) {  // of an id the lock first
+    const std::optional<std::string_view> id = IdIn(info.name, name);
+    if (!id || (info.kind != FileKind::kFile && info.kind != FileKind::kDirectory)) continue;
+    const auto lock =
+        out.LockFile(ScratchOf(name, *id, kLockEnd), FileSystem::LockMode::kExclusive);
+    // Otherwise someone writes there, or that cannot be told.
+    if (!lock.ok() && lock.status().code() != StatusCode::kNotFound) continue;
+    if (const Status status = RemoveTree(out, info.name); !status.ok()) {
+      log.Warning("{}, left by an interrupted export, could not be removed: {}",
+                  out.Describe(info.name), status.message());
+    }
+  }
+}
+
+// Held while an export is written. Null where the file system knows no locks; nobody collects
+// there.
+Result<Lease> TakeLock(FileSystem& out, const std::string& path) {
+  KEEL_RETURN_IF_ERROR(out.Create(path, {}).status());
+  Result<Lease> lock = out.LockFile(path, FileSystem::LockMode::kExclusive);
+  if (lock.status().code() == StatusCode::kUnavailable) return Lease();
+  KEEL_RETURN_IF_ERROR(lock.status());
+  // Collected before it was locked, it would say nothing to anyone.
+  KEEL_RETURN_IF_ERROR(out.Stat(path).status());
+  return lock;
+}
 
 bool TiesEmbeddings(std::string_view config) {
   if (config.empty()) return false;
@@ -105,6 +156,7 @@ Result<std::vector<ExportedFile>> ExportWeights(const StepReader& reader, std::s
 
 Status ExportHuggingFace(const StepReader& reader, const std::string& role, FileSystem& out,
                          const std::string& name, const HfExportOptions& options, Logger& log) {
+  CollectPartials(out, name, log);
   if (out.Stat(name).ok()) {
     return Status(StatusCode::kAlreadyExists,
                   fmt::format("{}: exists; an export does not overwrite", out.Describe(name)));
@@ -119,9 +171,13 @@ Status ExportHuggingFace(const StepReader& reader, const std::string& role, File
   }
 
   std::random_device entropy;
-  const std::string temporary = fmt::format(".{}.{:08x}.partial", name, entropy());
-  KEEL_RETURN_IF_ERROR(out.MakeDirectory(temporary));
+  const std::string id = MakeSaveId((uint64_t{entropy()} << 32) | entropy());
+  const std::string lock = ScratchOf(name, id, kLockEnd);
+  const std::string temporary = ScratchOf(name, id, kPartialEnd);
+  Lease held;
   const auto build = [&]() -> Status {
+    KEEL_ASSIGN_OR_RETURN(held, TakeLock(out, lock));
+    KEEL_RETURN_IF_ERROR(out.MakeDirectory(temporary));
     // Tokenizer and configuration: the small files beside the weights.
     for (const ManifestFile& file : reader.manifest().files) {
       if (file.role != FileRole::kDocument || !file.path.starts_with(prefix)) continue;
@@ -139,6 +195,7 @@ Status ExportHuggingFace(const StepReader& reader, const std::string& role, File
   };
   const Status status = build();
   if (!status.ok()) (void)RemoveTree(out, temporary);
+  (void)out.Remove(lock);
   return status;
 }
 

@@ -248,6 +248,79 @@ TEST(HfExport, TiedHeadIsLeftOutAndDamageIsFound) {
   }
 }
 
+class ExportThatEnds : public ::testing::Test {
+ protected:
+  ExportThatEnds() : log_(Quiet()) {
+    Cut cut({2}, 2, ModelSize::kTiny);
+    cut.Fill(MakeTrainingState(6, ModelSize::kTiny));
+    ThrowIfError(SaveOn(disk_, cut, 9, SmallOptions()));
+    reader_ = ValueOrThrow(StepReader::Open(disk_, "global_step_9"));
+  }
+  Status Export(FileSystem& out) {
+    return ExportHuggingFace(*reader_, "actor", out, "m", {}, log_);
+  }
+  static std::vector<std::string> Names(const FileSystem& fs) {
+    std::vector<std::string> names;
+    for (const FileInfo& info : ValueOrThrow(fs.List("."))) names.push_back(info.name);
+    return names;
+  }
+  SimFileSystem disk_;
+  std::optional<StepReader> reader_;
+  Logger log_;
+};
+
+// Killed at every call: the next export to the same name removes what is left, and nothing else.
+TEST_F(ExportThatEnds, NothingOfOneThatWasKilledStays) {
+  const std::vector<std::string> others = {".m.0123abcd.partial", ".m.notes.partial",
+                                           ".m2." + MakeSaveId(7) + ".partial"};
+  SimFileSystem out;
+  for (const std::string& name : others) ThrowIfError(out.MakeDirectory(name));
+  std::vector<std::unique_ptr<SimFileSystem>> killed;
+  out.SetFault([&](int64_t, std::string_view, std::string_view) {
+    killed.push_back(out.Clone());
+    return Status::Ok();
+  });
+  ASSERT_EQ(Export(out).ToString(), "ok");
+  out.SetFault({});
+  killed.push_back(out.Clone());
+  std::vector<std::string> expected = others;
+  expected.emplace_back("m");
+  size_t left = 0;
+  for (const auto& disk : killed) {
+    left += Names(*disk).size() > expected.size();
+    const Status status = Export(*disk);
+    EXPECT_TRUE(status.ok() || status.code() == StatusCode::kAlreadyExists) << status.ToString();
+    EXPECT_EQ(Names(*disk), expected);
+    EXPECT_TRUE(HfModelDir::Open(*disk, "m").ok());
+  }
+  EXPECT_GT(left, 0u);
+}
+
+// A second export to the same name at every call of a first one, which it leaves alone.
+TEST_F(ExportThatEnds, OneThatIsBeingWrittenIsLeftAlone) {
+  for (int64_t at = 1;; ++at) {
+    SimFileSystem out;
+    const auto other = out.Mount();
+    std::string during;
+    Status second;
+    out.SetFault([&](int64_t call, std::string_view operation, std::string_view) {
+      if (call != at) return Status::Ok();
+      during = operation;
+      second = Export(*other);
+      return Status::Ok();
+    });
+    const Status first = Export(out);
+    out.SetFault({});
+    if (during.empty()) break;
+    EXPECT_NE(first.ok(), second.ok()) << during << ": " << first.ToString();
+    EXPECT_EQ(Names(out), std::vector<std::string>{"m"});
+    EXPECT_TRUE(HfModelDir::Open(out, "m").ok());
+    if (during == "write" && second.ok()) {
+      EXPECT_EQ(first.code(), StatusCode::kAlreadyExists) << first.ToString();
+    }
+  }
+}
+
 TEST(HfModelContent, OneWholeModelInTheCheckpoint) {
   const TrainingState state = MakeTrainingState(8);
   for (const bool with_shards : {true, false}) {
