@@ -8,6 +8,7 @@
 #include "checkpoint/run_lock.h"
 #include "common/json.h"
 #include "tests/checkpoint/test_support.h"
+#include "tools/ckpt/ckpt_paths.h"
 
 namespace keel::tools {
 namespace {
@@ -243,6 +244,47 @@ TEST_F(CkptCommands, ReshardWritesTheSameValues) {
   const Json like =
       Json::parse(Call(CkptInspect, CkptInspectOptions{other / "run/global_step_20", true}).out);
   EXPECT_EQ(like["layout"]["world"], 5);
+}
+
+TEST_F(CkptCommands, AReshardThatFailsLateLeavesNothingOfANewFolder) {
+  FlipByte("global_step_40/actor/model/rank_00001.safetensors", 5000);
+  const TempDir other;
+  CkptReshardOptions reshard;
+  reshard.source = dir_ / "global_step_40";
+  reshard.run = other / "new/run/";
+  reshard.world = 1;
+  EXPECT_EQ(Call(CkptReshard, reshard).code, 65);
+  EXPECT_TRUE(std::filesystem::is_empty(other.path()));
+
+  // Of one that was there nothing goes.
+  std::filesystem::create_directories(reshard.run);
+  WriteAll(other / "new/run/run_id", "mine\n");
+  EXPECT_EQ(Call(CkptReshard, reshard).code, 65);
+  EXPECT_EQ(ReadAll(other / "new/run/run_id"), "mine\n");
+}
+
+TEST_F(CkptCommands, AFolderThatIsOfMoreThanTheCommandStays) {
+  const TempDir other;
+  const auto left = [&](const std::string& name, const std::function<void()>& meanwhile) {
+    {
+      const FolderToFill folder(other / name);
+      std::filesystem::create_directory(other / name);
+      WriteAll(other / (name + "/.keel-lock"), "");
+      meanwhile();
+    }
+    return std::filesystem::exists(other / (name + "/.keel-lock"));
+  };
+  EXPECT_FALSE(left("nobody's", [] {}));
+  EXPECT_TRUE(left("noted", [&] { WriteAll(other / "noted/note.txt", "mine"); }));
+  EXPECT_TRUE(left("linked", [&] {
+    std::filesystem::create_symlink(other / "noted/note.txt", other / "linked/run_id");
+  }));
+  std::unique_ptr<FileSystem> fs;
+  std::unique_ptr<checkpoint::RunLock> lock;
+  EXPECT_TRUE(left("used", [&] {
+    fs = ValueOrThrow(OpenPosixFileSystem(other / "used", false));
+    lock = ValueOrThrow(checkpoint::RunLock::Take(*fs, "the-other-run", SystemClock()));
+  }));
 }
 
 TEST_F(CkptCommands, ExportAndImport) {

@@ -11,6 +11,24 @@
 #include "checkpoint/names.h"
 
 namespace keel::tools {
+namespace {
+
+// What whoever has a run directory writes before there is a step in it, where it holds nothing
+// else and nobody has it.
+void RemoveFilesOfNoStep(FileSystem& fs) {
+  const auto files = fs.List(".");
+  if (!files.ok() || files->empty()) return;
+  for (const FileInfo& info : *files) {
+    const bool ours = info.name == checkpoint::kLockName || info.name == checkpoint::kRunIdName ||
+                      info.name == checkpoint::kRecordsName;
+    if (!ours || info.kind != FileKind::kFile) return;
+  }
+  const auto lock = fs.Lock(checkpoint::kLockName, "keel ckpt");
+  if (!lock.ok()) return;
+  for (const FileInfo& info : *files) (void)fs.Remove(info.name);
+}
+
+}  // namespace
 
 Result<StepPath> OpenStep(const std::string& path) {
   std::error_code error;
@@ -47,12 +65,25 @@ Status CheckTarget(const std::string& path) {
   }
 }
 
-FolderToFill::FolderToFill(std::string path)
-    : path_(std::move(path)), was_there_(std::filesystem::exists(path_)) {}
+FolderToFill::FolderToFill(const std::string& path) {
+  std::error_code error;
+  std::filesystem::path missing = std::filesystem::absolute(path, error).lexically_normal();
+  if (missing.filename().empty()) missing = missing.parent_path();  // a trailing slash
+  // A link that leads nowhere is there.
+  while (missing.has_filename() && std::filesystem::symlink_status(missing, error).type() ==
+                                       std::filesystem::file_type::not_found) {
+    made_.push_back(missing.string());
+    missing = missing.parent_path();
+  }
+}
 
 FolderToFill::~FolderToFill() {
-  std::error_code error;  // not empty: what it was made for
-  if (!was_there_) std::filesystem::remove(path_, error);
+  if (made_.empty()) return;
+  if (const auto fs = OpenPosixFileSystem(made_.front(), false); fs.ok()) RemoveFilesOfNoStep(**fs);
+  std::error_code error;
+  for (const std::string& folder : made_) {
+    if (!std::filesystem::remove(folder, error)) return;  // not empty
+  }
 }
 
 bool IsStep(const std::string& path) {

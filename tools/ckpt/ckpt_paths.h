@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/file_system.h"
 #include "common/status.h"
@@ -20,18 +21,18 @@ Result<StepPath> OpenStep(const std::string& path);
 // kUsage for a place that nothing can be written to: "", or one inside a checkpoint, which would
 // keep that from ever being removed.
 Status CheckTarget(const std::string& path);
-// A folder that a command is to fill: if it had to be made and stays empty, it is removed at the
-// end. Make one before the folder is.
+// A run directory that a command is to fill: if it had to be made and gets no step, it is removed
+// at the end, with the folders above it that had to be made for it. Of files in it only those go
+// that the command's own use of it leaves. Make one before the folder is.
 class FolderToFill {
  public:
-  explicit FolderToFill(std::string path);
+  explicit FolderToFill(const std::string& path);
   ~FolderToFill();
   FolderToFill(const FolderToFill&) = delete;
   FolderToFill& operator=(const FolderToFill&) = delete;
 
  private:
-  const std::string path_;
-  const bool was_there_;
+  std::vector<std::string> made_;  // the folder, then what is above it
 };
 // True when `path` is a directory with a manifest.
 bool IsStep(const std::string& path);
