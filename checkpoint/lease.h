@@ -15,8 +15,9 @@ namespace keel::checkpoint {
 
 using Lease = std::shared_ptr<void>;
 
-// Held by everything that reads a checkpoint. kNotFound when it is not there or is being removed.
-// Null where the file system knows no locks: nothing protects the reader there.
+// Held by everything that reads a checkpoint. kNotFound when it is not there or is being removed,
+// kInvalidData when the directory or its manifest is a link or something else of another kind. Null
+// where the file system knows no locks: nothing protects the reader there.
 Result<Lease> LeaseForReading(const FileSystem& fs, std::string_view directory);
 
 // kBusy while someone reads it. Null where the file system knows no locks, and for a tree without a

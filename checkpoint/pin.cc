@@ -38,7 +38,10 @@ Status PinCheckpoint(FileSystem& fs, std::string_view directory, const Clock& cl
 
 Status UnpinCheckpoint(FileSystem& fs, std::string_view directory) {
   const bool there = fs.Stat(fmt::format("{}/{}", directory, kManifestName)).ok();
-  if (!there) return ReadManifest(fs, directory).status();
+  if (!there) {
+    KEEL_RETURN_IF_ERROR(LeaseForReading(fs, directory).status());  // says what is there instead
+    return ReadManifest(fs, directory).status();
+  }
   const Status removed = fs.Remove(PinPath(directory));
   if (!removed.ok() && removed.code() != StatusCode::kNotFound) return removed;
   return fs.SyncDirectory(directory);

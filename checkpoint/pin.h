@@ -17,8 +17,8 @@ bool IsPinned(const FileSystem& fs, std::string_view directory);
 // The same, with the doubt as an error.
 Result<bool> LookForPin(const FileSystem& fs, std::string_view directory);
 
-// Durable when it returns; a checkpoint that is pinned already stays so. kNotFound when there is no
-// valid checkpoint, or it is just being removed.
+// Durable when it returns; a checkpoint that is pinned already stays so. kNotFound when there is
+// none, or it is just being removed; kInvalidData or kDataLoss when it is not valid.
 Status PinCheckpoint(FileSystem& fs, std::string_view directory, const Clock& clock);
 // Likewise, and of a damaged checkpoint too, since retention keeps what is pinned; of one that is
 // not pinned, nothing to do. kNotFound when there is no manifest.

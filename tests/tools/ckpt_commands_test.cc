@@ -1,6 +1,7 @@
 #include "tools/ckpt/ckpt_commands.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <sstream>
@@ -317,6 +318,62 @@ TEST_F(CkptCommands, ExportAndImport) {
   const Outcome imported = Call(CkptImportHf, imports);
   EXPECT_EQ(imported.code, 0) << imported.err;
   EXPECT_EQ(Call(CkptVerify, CkptVerifyOptions{target / "run", 2}).code, 0);
+}
+
+TEST_F(CkptCommands, WhatIsOfAnotherKindIsNamed) {
+  namespace fs = std::filesystem;
+  const std::string step = dir_ / "global_step_40";
+  const std::string manifest = step + "/manifest.json";
+  const TempDir other;
+  const auto refused = [&](const std::string& what) {
+    CkptDiffOptions diff;
+    diff.a = dir_ / "global_step_20";
+    diff.b = step;
+    CkptReshardOptions reshard;
+    reshard.source = step;
+    reshard.run = other / "run";
+    reshard.world = 1;
+    CkptExportOptions exports;
+    exports.step = step;
+    exports.output = other / "exported";
+    for (const Outcome& run :
+         {Call(CkptInspect, CkptInspectOptions{step}), Call(CkptDiff, diff),
+          Call(CkptPin, {{step}}), Call(CkptReshard, reshard), Call(CkptExportHf, exports)}) {
+      EXPECT_EQ(run.code, 65);
+      EXPECT_THAT(run.err, AllOf(HasSubstr(what), HasSubstr("expected the ")));
+    }
+    const Outcome verified = Call(CkptVerify, CkptVerifyOptions{step, 1});
+    EXPECT_EQ(verified.code, 1);
+    EXPECT_THAT(verified.err, HasSubstr(what));
+    EXPECT_TRUE(fs::is_empty(other.path()));
+  };
+  const std::string away = dir_ / "away";
+  fs::rename(manifest, away);
+  fs::create_symlink(away, manifest);
+  refused("manifest.json: is a symbolic link");
+  fs::remove(manifest);
+  fs::create_directory(manifest);
+  refused("manifest.json: is a directory");
+  fs::remove(manifest);
+  ASSERT_EQ(::mkfifo(manifest.c_str(), 0600), 0);
+  refused("manifest.json: is a pipe");
+  fs::remove(manifest);
+  fs::rename(away, manifest);
+
+  fs::rename(step, away);
+  fs::create_directory_symlink(away, step);
+  refused("global_step_40: is a symbolic link");
+  EXPECT_EQ(Call(CkptUnpin, {{step}}).code, 65);
+
+  fs::remove(step);
+  WriteAll(step, "");
+  EXPECT_EQ(Call(CkptInspect, CkptInspectOptions{step}).code, 65);
+  for (const Outcome& run :
+       {Call(CkptVerify, CkptVerifyOptions{step, 1}), Call(CkptLs, CkptLsOptions{step}),
+        Call(CkptPrune, CkptPruneOptions{step})}) {
+    EXPECT_EQ(run.code, 66);
+    EXPECT_THAT(run.err, HasSubstr("global_step_40: is no directory, expected that of a run"));
+  }
 }
 
 TEST_F(CkptCommands, TheCommandLineReachesThem) {

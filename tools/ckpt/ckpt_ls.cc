@@ -144,7 +144,7 @@ void PrintTable(const std::vector<std::vector<std::string>>& table, std::ostream
 }  // namespace
 
 int CkptLs(const CkptLsOptions& options, std::ostream& out, std::ostream& err) {
-  const auto fs = OpenPosixFileSystem(options.directory, false);
+  const auto fs = OpenRun(options.directory);
   if (!fs.ok()) return Fail(fs.status(), err);
   const auto entries = checkpoint::ListCheckpoints(**fs);
   if (!entries.ok()) return Fail(entries.status(), err);

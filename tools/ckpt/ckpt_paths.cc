@@ -50,6 +50,16 @@ Result<StepPath> OpenStep(const std::string& path) {
   return StepPath{std::move(fs), absolute.filename().string()};
 }
 
+Result<std::unique_ptr<FileSystem>> OpenRun(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::file_status there = std::filesystem::status(path, error);
+  if (std::filesystem::exists(there) && !std::filesystem::is_directory(there)) {
+    return Status(StatusCode::kNotFound,
+                  fmt::format("{}: is no directory, expected that of a run or of a step", path));
+  }
+  return OpenPosixFileSystem(path, false);
+}
+
 Status CheckTarget(const std::string& path) {
   std::error_code error;
   const std::filesystem::path target = std::filesystem::absolute(path, error).lexically_normal();

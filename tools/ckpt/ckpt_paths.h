@@ -18,6 +18,8 @@ struct StepPath {
 
 // Opens the directory that holds `path`'s last component.
 Result<StepPath> OpenStep(const std::string& path);
+// Opens the directory of a run. kNotFound when something else has the name.
+Result<std::unique_ptr<FileSystem>> OpenRun(const std::string& path);
 // kUsage for a place that nothing can be written to: "", or one inside a checkpoint, which would
 // keep that from ever being removed.
 Status CheckTarget(const std::string& path);

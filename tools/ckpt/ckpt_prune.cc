@@ -30,7 +30,7 @@ Result<std::string> RunIdOf(const FileSystem& fs) {
 }  // namespace
 
 int CkptPrune(const CkptPruneOptions& options, std::ostream& out, std::ostream& err) {
-  const auto fs = OpenPosixFileSystem(options.directory, false);
+  const auto fs = OpenRun(options.directory);
   if (!fs.ok()) return Fail(fs.status(), err);
   auto run_id = RunIdOf(**fs);  // before the lock, which would leave its file in any folder
   if (!run_id.ok()) return Fail(run_id.status(), err);

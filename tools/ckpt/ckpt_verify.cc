@@ -37,7 +37,7 @@ int CkptVerify(const CkptVerifyOptions& options, std::ostream& out, std::ostream
                ? 0
                : kDamaged;
   }
-  const auto fs = OpenPosixFileSystem(options.path, false);
+  const auto fs = OpenRun(options.path);
   if (!fs.ok()) return Fail(fs.status(), err);
   const auto entries = checkpoint::ListCheckpoints(**fs);
   if (!entries.ok()) return Fail(entries.status(), err);
