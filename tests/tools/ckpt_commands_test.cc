@@ -190,6 +190,21 @@ TEST_F(CkptCommands, VerifyProvesEveryByte) {
   EXPECT_GT(Call(CkptVerify, CkptVerifyOptions{empty.path(), 2}).code, 1);
 }
 
+TEST_F(CkptCommands, VerifyWarnsOfFilesThatAreNotOfIt) {
+  EXPECT_EQ(Call(CkptPin, {{dir_ / "global_step_20"}}).code, 0);
+  EXPECT_EQ(Call(CkptVerify, CkptVerifyOptions{dir_.path(), 1}).err, "");
+  const std::string extra = "actor/model/rank_00002.safetensors";
+  WriteAll(dir_ / ("global_step_40/" + extra), "x");
+  WriteAll(dir_ / "global_step_40/note.txt", "x");
+  for (const std::string& path : {dir_.path(), dir_ / "global_step_40"}) {
+    const Outcome run = Call(CkptVerify, CkptVerifyOptions{path, 1});
+    EXPECT_EQ(run.code, 0);
+    EXPECT_THAT(run.out, HasSubstr("global_step_40: ok"));
+    EXPECT_THAT(run.err, AllOf(HasSubstr("global_step_40: 2 files that are not of it"),
+                               HasSubstr("among them " + extra)));
+  }
+}
+
 TEST_F(CkptCommands, DiffSaysWhatDiffers) {
   const TempDir other;
   const auto fs = other.Open();

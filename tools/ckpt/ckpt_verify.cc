@@ -13,7 +13,26 @@ namespace {
 
 constexpr int kDamaged = 1;
 
-bool Report(const checkpoint::VerifyReport& report, std::ostream& out, std::ostream& err) {
+// What a reader that takes every file in the folder, such as PyTorch's, would meet beside the
+// checkpoint. It is no damage: every byte of the checkpoint itself is proved without it.
+void WarnOfForeign(const FileSystem& fs, const std::string& directory, std::ostream& err) {
+  const auto manifest = checkpoint::ReadManifest(fs, directory);
+  if (!manifest.ok()) return;  // reported as damage
+  const auto foreign = checkpoint::ForeignEntries(fs, directory, *manifest);
+  if (!foreign.ok()) {
+    err << fmt::format("warning: {}: cannot be searched for files that are not of it: {}\n",
+                       directory, foreign.status().message());
+  } else if (!foreign->empty()) {
+    err << fmt::format("warning: {}: {} files that are not of it, among them {}\n",
+                       fs.Describe(directory), foreign->size(), foreign->front());
+  }
+}
+
+// Whether it is whole.
+bool Verify(const FileSystem& fs, const std::string& directory, int threads, std::ostream& out,
+            std::ostream& err) {
+  const checkpoint::VerifyReport report = checkpoint::VerifyCheckpoint(fs, directory, threads);
+  WarnOfForeign(fs, directory, err);
   if (report.problems.empty()) {
     out << fmt::format("{}: ok: {} tensors, {} files, {} verified in {:.2f} s ({:.2f} GB/s)\n",
                        report.directory, report.tensors, report.files, HumanBytes(report.bytes),
@@ -33,9 +52,7 @@ int CkptVerify(const CkptVerifyOptions& options, std::ostream& out, std::ostream
   if (IsStep(options.path)) {
     const auto place = OpenStep(options.path);
     if (!place.ok()) return Fail(place.status(), err);
-    return Report(checkpoint::VerifyCheckpoint(*place->fs, place->directory, threads), out, err)
-               ? 0
-               : kDamaged;
+    return Verify(*place->fs, place->directory, threads, out, err) ? 0 : kDamaged;
   }
   const auto fs = OpenRun(options.path);
   if (!fs.ok()) return Fail(fs.status(), err);
@@ -45,16 +62,14 @@ int CkptVerify(const CkptVerifyOptions& options, std::ostream& out, std::ostream
     // A step whose manifest is gone is damaged, not absent.
     const auto place = OpenStep(options.path);
     if (place.ok() && place->directory.starts_with("global_step_")) {
-      return Report(checkpoint::VerifyCheckpoint(*place->fs, place->directory, threads), out, err)
-                 ? 0
-                 : kDamaged;
+      return Verify(*place->fs, place->directory, threads, out, err) ? 0 : kDamaged;
     }
     return Fail(Status(StatusCode::kNotFound, fmt::format("{}: holds no checkpoint", options.path)),
                 err);
   }
   bool whole = true;
   for (const checkpoint::CatalogEntry& entry : *entries) {
-    whole = Report(checkpoint::VerifyCheckpoint(**fs, entry.directory, threads), out, err) && whole;
+    whole = Verify(**fs, entry.directory, threads, out, err) && whole;
   }
   return whole ? 0 : kDamaged;
 }
