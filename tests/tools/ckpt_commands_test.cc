@@ -127,6 +127,33 @@ TEST_F(CkptCommands, PinAndPrune) {
   EXPECT_EQ(steps(), "100 ");
 }
 
+TEST_F(CkptCommands, PruneSaysWhyItLeftEachOfThem) {
+  const auto fs = dir_.Open();
+  for (const int64_t step : {60, 80}) {
+    checkpoint::CheckpointOptions options = SmallOptions();
+    if (step == 60) options.run_id = "other\n";
+    ThrowIfError(checkpoint::testing::SaveOn(*fs, cut_, step, options));
+  }
+  std::filesystem::create_directory(dir_ / "global_step_100");
+  EXPECT_EQ(Call(CkptPin, {{dir_ / "global_step_20"}}).code, 0);
+  WriteAll(dir_ / "global_step_40/note.txt", "mine");
+  CkptPruneOptions prune;
+  prune.directory = dir_.path();
+  const Outcome run = Call(CkptPrune, prune);
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out, AllOf(HasSubstr("left global_step_20: pinned\n"),
+                             HasSubstr("left global_step_40: it holds 'note.txt'"),
+                             HasSubstr("left global_step_60: of run 'other"),
+                             HasSubstr("left global_step_80: kept by the rules\n"),
+                             HasSubstr("left global_step_100: not a valid checkpoint: "),
+                             HasSubstr("0 of 5 checkpoints removed")));
+
+  WriteAll(dir_ / "run_id", "garbled\n");
+  EXPECT_THAT(Call(CkptPrune, prune).out,
+              HasSubstr("left global_step_80: of run 'test-run'; by " + dir_.path() +
+                        "/run_id only those of 'garbled' may go"));
+}
+
 TEST_F(CkptCommands, PruneLeavesARunningRunAlone) {
   const auto fs = dir_.Open();
   const auto held = ValueOrThrow(checkpoint::RunLock::Take(*fs, "the-other-run", SystemClock()));

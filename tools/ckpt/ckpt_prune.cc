@@ -1,14 +1,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <ostream>
+#include <set>
 
 #include "checkpoint/catalog.h"
 #include "checkpoint/names.h"
+#include "checkpoint/pin.h"
 #include "checkpoint/retention.h"
 #include "checkpoint/run_lock.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/text.h"
 #include "tools/ckpt/ckpt_commands.h"
 #include "tools/ckpt/ckpt_paths.h"
 
@@ -25,6 +29,20 @@ Result<std::string> RunIdOf(const FileSystem& fs) {
                   fmt::format("{}: holds no valid checkpoint", fs.Describe(".")));
   }
   return entries.front().manifest->run_id;
+}
+
+// Why retention did not consider a checkpoint, or lets it be.
+std::string WhyKept(const FileSystem& fs, const checkpoint::CatalogEntry& entry,
+                    const std::string& run_id) {
+  if (!entry.manifest) return fmt::format("not a valid checkpoint: {}", entry.status.message());
+  if (entry.manifest->run_id != run_id) {
+    return fmt::format("of run '{}'; by {} only those of '{}' may go",
+                       Printable(entry.manifest->run_id),
+                       fs.Stat(checkpoint::kRunIdName).ok() ? fs.Describe(checkpoint::kRunIdName)
+                                                            : "the newest commit",
+                       Printable(run_id));
+  }
+  return checkpoint::IsPinned(fs, entry.directory) ? "pinned" : "kept by the rules";
 }
 
 }  // namespace
@@ -75,8 +93,14 @@ int CkptPrune(const CkptPruneOptions& options, std::ostream& out, std::ostream& 
                          entry.directory, HumanBytes(entry.manifest->TotalBytes()));
     }
   }
-  for (const auto& spared : outcome->spared) {
-    out << fmt::format("left {}: {}\n", checkpoint::StepDirectory(spared.step), spared.reason);
+  std::map<int64_t, std::string> spared;
+  for (const auto& one : outcome->spared) spared[one.step] = one.reason;
+  const std::set<int64_t> removed(outcome->removed.begin(), outcome->removed.end());
+  for (const checkpoint::CatalogEntry& entry : *before) {
+    if (removed.contains(entry.step)) continue;
+    const auto due = spared.find(entry.step);
+    out << fmt::format("left {}: {}\n", entry.directory,
+                       due != spared.end() ? due->second : WhyKept(**fs, entry, request.run_id));
   }
   out << fmt::format("{} of {} checkpoints {}, {}\n", outcome->removed.size(), before->size(),
                      options.dry_run ? "would go" : "removed", HumanBytes(bytes));
