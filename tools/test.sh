@@ -31,13 +31,14 @@ begin=$SECONDS
 if [ -n "${fuzz:-}" ]; then
   command -v clang++ >/dev/null || { echo "test: --fuzz needs clang (Debian package clang)" >&2; exit 69; }
   cmake --preset fuzz >/dev/null && cmake --build --preset fuzz -j "$(nproc)" || exit 1
+  build/fuzz/write_fuzz_seeds build/fuzz/seeds || exit 1
   for program in build/fuzz/fuzz_*; do
     [ -x "$program" ] && [ -f "$program" ] || continue
     name=${program##*/fuzz_}
     mkdir -p "build/fuzz/corpus/$name" "tests/fuzz/corpus/$name"
     echo "$name: $fuzz s"
     "$program" -max_total_time="$fuzz" -max_len=65536 -rss_limit_mb=2048 -timeout=10 -print_final_stats=1 \
-      "build/fuzz/corpus/$name" "tests/fuzz/corpus/$name" 2>&1 | tail -n 12 | tee "build/fuzz/$name.txt"
+      "build/fuzz/corpus/$name" "tests/fuzz/corpus/$name" "build/fuzz/seeds/$name" 2>&1 | tail -n 12 | tee "build/fuzz/$name.txt"
     [ "${PIPESTATUS[0]}" = 0 ] || exit 1
   done
   exit 0

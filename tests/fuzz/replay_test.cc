@@ -1,7 +1,8 @@
 // Runs the fuzz targets without a fuzzer: on their seeds, on what fuzzing has found before
 // (corpus/<target>/), and on many simple mutations of both. A broken promise aborts, memory errors
 // show under --asan; here the program only has to come to its end.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -21,17 +22,24 @@ class Replay : public ::testing::TestWithParam<Target> {
     const char* const source = std::getenv("KEEL_SOURCE_DIR");
     const auto corpus = std::filesystem::path(source == nullptr ? "." : source) / "tests" / "fuzz" /
                         "corpus" / GetParam().name;
-    if (!std::filesystem::is_directory(corpus)) return inputs;
+    for (std::string& input : FilesIn(corpus)) inputs.push_back(std::move(input));
+    return inputs;
+  }
+
+  // Sorted by name; nothing when it is not there.
+  static std::vector<std::string> FilesIn(const std::filesystem::path& folder) {
+    std::vector<std::string> contents;
+    if (!std::filesystem::is_directory(folder)) return contents;
     std::set<std::filesystem::path> files;
-    for (const auto& entry : std::filesystem::directory_iterator(corpus))
+    for (const auto& entry : std::filesystem::directory_iterator(folder))
       files.insert(entry.path());
     for (const std::filesystem::path& file : files) {
       std::ifstream in(file, std::ios::binary);
       std::ostringstream text;
       text << in.rdbuf();
-      inputs.push_back(text.str());
+      contents.push_back(text.str());
     }
-    return inputs;
+    return contents;
   }
 
   // One to four changes of the kinds that fuzzers make.
@@ -82,6 +90,14 @@ class Replay : public ::testing::TestWithParam<Target> {
 TEST_P(Replay, SeedsAreAccepted) {
   EXPECT_FALSE(GetParam().seeds().empty());
   for (const std::string& input : Inputs()) GetParam().run(input);
+}
+
+TEST_P(Replay, SeedsCanBeWritten) {
+  const std::string folder = ::testing::TempDir() + "keel_fuzz_seeds." + std::to_string(::getpid());
+  EXPECT_TRUE(WriteSeeds(folder));
+  EXPECT_THAT(FilesIn(std::filesystem::path(folder) / GetParam().name),
+              ::testing::UnorderedElementsAreArray(GetParam().seeds()));
+  std::filesystem::remove_all(folder);
 }
 
 TEST_P(Replay, Mutations) {

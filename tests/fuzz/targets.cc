@@ -2,6 +2,8 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 
 namespace keel::fuzz {
 
@@ -35,6 +37,23 @@ std::span<const Target> Targets() {
         "\\left(", "^",       "((((",     "9e99",    "1,000",    "####",      "%",
         "\\%",     "deg",     " cm",      "1/0",     "<answer>", "</answer>", "\xe2\x88\x92"}}};
   return kTargets;
+}
+
+bool WriteSeeds(const std::string& folder) {
+  for (const Target& target : Targets()) {
+    const std::filesystem::path into = std::filesystem::path(folder) / target.name;
+    std::error_code error;
+    std::filesystem::create_directories(into, error);
+    int number = 0;
+    for (const std::string& seed : target.seeds()) {
+      const std::filesystem::path path = into / std::to_string(number++);
+      std::ofstream file(path, std::ios::binary);
+      if (file.write(seed.data(), std::ssize(seed)).flush()) continue;
+      std::fprintf(stderr, "%s cannot be written\n", path.c_str());
+      return false;
+    }
+  }
+  return true;
 }
 
 void Require(bool kept, const char* promise, const char* file, int line) {

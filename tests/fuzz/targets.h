@@ -27,6 +27,8 @@ struct Target {
 };
 
 std::span<const Target> Targets();
+// Writes the seeds of each as files `folder`/<target>/<number>. Says what fails.
+bool WriteSeeds(const std::string& folder);
 
 // Ends the program, saying what was promised and where.
 void Require(bool kept, const char* promise, const char* file, int line);
