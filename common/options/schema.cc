@@ -451,7 +451,7 @@ void Schema::ApplyOverride(const std::string& argument, std::vector<std::string>
   const std::function<void(YamlNode&)> forget = [&](YamlNode& n) {
     n.position = {};
     for (YamlNode& item : n.items) forget(item);
-    for (auto& entry : n.entries) forget(entry.second);
+    for (auto& entry : n.entries) forget(entry.value);
   };
   forget(node);
   // A key inside a free map: "actor_rollout_ref.model.config.hidden_size=64".
@@ -461,7 +461,7 @@ void Schema::ApplyOverride(const std::string& argument, std::vector<std::string>
         path.compare(0, option.path.size() + 1, option.path + ".") == 0) {
       YamlNode map;
       map.kind = YamlNode::Kind::kMap;
-      map.entries.emplace_back(path.substr(option.path.size() + 1), node);
+      map.entries.push_back({path.substr(option.path.size() + 1), node});
       map.key_positions.emplace_back();
       node = std::move(map);
       target = option.path;

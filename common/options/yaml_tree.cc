@@ -137,7 +137,7 @@ class TreeBuilder : public YAML::EventHandler {
                            "remove one of the two"});
       return;
     }
-    level.node.entries.emplace_back(level.key, std::move(node));
+    level.node.entries.push_back({level.key, std::move(node)});
     level.node.key_positions.push_back(level.key_position);
   }
 

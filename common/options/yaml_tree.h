@@ -29,11 +29,18 @@ struct YamlNode {
   std::string text;     // of a scalar
   bool quoted = false;  // then it is a string, whatever it looks like
   Position position;
-  std::vector<YamlNode> items;                            // of a sequence
-  std::vector<std::pair<std::string, YamlNode>> entries;  // of a map, in file order
-  std::vector<Position> key_positions;                    // of the entries
+  struct Entry;
+  std::vector<YamlNode> items;          // of a sequence
+  std::vector<Entry> entries;           // of a map, in file order
+  std::vector<Position> key_positions;  // of the entries
 
   const YamlNode* Find(std::string_view key) const;
+};
+
+// No pair: of a type that is not complete clang 14 takes none.
+struct YamlNode::Entry {
+  std::string key;
+  YamlNode value;
 };
 
 struct Problem {
