@@ -59,11 +59,13 @@ class ResumeSingle(Resume):
         for step in metrics:
             self.assertEqual(stable(unsaved[step]), stable(metrics[step]), f"step {step}")
 
-    def test_would_notice_that_only_the_weights_came_back(self):
+    def test_would_notice_what_did_not_come_back(self):
         _, digests = self.straight()
-        contents = {"actor_rollout_ref__actor__checkpoint__load_contents": ["model"]}
-        _, resumed = self.resume("weights_alone", 8, **contents)
-        self.assertNotEqual(resumed, digests)
+        for contents in (["model"], ["model", "extra"], ["model", "optimizer"], ["optimizer", "extra"]):
+            with self.subTest(only=contents):
+                changes = {"actor_rollout_ref__actor__checkpoint__load_contents": contents}
+                _, resumed = self.resume("_".join(contents), 8, **changes)
+                self.assertNotEqual(resumed, digests)
 
 
 class ResumeWithAnotherBatch(harness.Job):
