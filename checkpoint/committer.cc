@@ -98,26 +98,25 @@ Result<std::string> Committer::TakePlace(const std::string& temporary, const Man
   const std::string final_name = StepDirectory(manifest.step);
   const std::string aside =
       ScratchDirectory(ScratchKind::kReplaced, manifest.step, manifest.save_id);
-  const auto back = [&](const Status& cause) {
-    const Status taken_back = fs_.Rename(aside, temporary, kNoReplace);
-    if (taken_back.ok() && !fs_.SyncDirectory(kRoot).ok()) withdrawn_ = temporary;
+  // Where the disk has not taken back a name, a power cut may bring it back, and then what has it
+  // must be whole.
+  const auto end = [&](const Status& cause) {
+    if (!fs_.SyncDirectory(kRoot).ok()) withdrawn_ = temporary;
     return cause;
   };
-  KEEL_FAIL_POINT("commit.aside");
-  KEEL_RETURN_IF_ERROR(fs_.Rename(temporary, aside, kNoReplace));
-  Status status = Guarded([&]() -> Status {
-    KEEL_RETURN_IF_ERROR(fs_.SyncDirectory(kRoot));
-    KEEL_FAIL_POINT("commit.aside_synced");
-    return fs_.Rename(aside, final_name, kExchange);
-  });
-  if (!status.ok()) return back(status);
-  status = Guarded([&] { return MakeSureOf(manifest, true); });
-  if (status.ok()) return aside;
-  // Each name that is taken back has to be so on the disk before the next one is, or a power cut
-  // may leave the new one under both. What is left as `aside` is for the next start.
-  if (!fs_.Rename(aside, final_name, kExchange).ok() || !fs_.SyncDirectory(kRoot).ok())
-    return status;
-  return back(status);
+  Status status = RenameDurably(temporary, aside);
+  if (!status.ok()) return end(status);
+  status = fs_.Rename(aside, final_name, kExchange);
+  if (status.ok()) {
+    status = Guarded([&] { return MakeSureOf(manifest, true); });
+    if (status.ok()) return aside;
+    // One name after the other, or a power cut may leave the new one under both. What stays aside
+    // is for the next start.
+    if (!fs_.Rename(aside, final_name, kExchange).ok() || !fs_.SyncDirectory(kRoot).ok())
+      return status;
+  }
+  (void)fs_.Rename(aside, temporary, kNoReplace);
+  return end(status);
 }
 
 // The same where nothing has the name, or what has it is renamed first. Returns where that is.
@@ -219,18 +218,21 @@ Status Committer::MoveAside(const Manifest& successor, const Obstacle& obstacle,
     log_.Warning("{} exists and {}: kept as {}", fs_.Describe(final_name), obstacle.kept_because,
                  target);
   }
-  KEEL_FAIL_POINT("commit.aside");
-  KEEL_RETURN_IF_ERROR(fs_.Rename(final_name, target, kNoReplace));
+  KEEL_RETURN_IF_ERROR(RenameDurably(final_name, target));
   *moved_to = target;
+  return Status::Ok();
+}
+
+// On the disk when it returns, or as it was.
+Status Committer::RenameDurably(const std::string& from, const std::string& to) {
+  KEEL_FAIL_POINT("commit.aside");
+  KEEL_RETURN_IF_ERROR(fs_.Rename(from, to, kNoReplace));
   const Status status = Guarded([&]() -> Status {
     KEEL_RETURN_IF_ERROR(fs_.SyncDirectory(kRoot));
     return FailPoint("commit.aside_synced");
   });
-  if (!status.ok()) {
-    (void)fs_.Rename(target, final_name, kNoReplace);
-    return status;
-  }
-  return Status::Ok();
+  if (!status.ok()) (void)fs_.Rename(to, from, kNoReplace);
+  return status;
 }
 
 void Committer::Abort(const std::string& temporary) {

@@ -60,6 +60,7 @@ class Committer {
   Result<std::string> TakePlace(const std::string& temporary, const Manifest& manifest);
   Result<std::string> TakeName(const std::string& temporary, const Manifest& manifest,
                                const Obstacle& obstacle);
+  Status RenameDurably(const std::string& from, const std::string& to);
   Status MoveAside(const Manifest& successor, const Obstacle& obstacle, std::string* moved_to);
   Status MakeSureOf(const Manifest& manifest, bool replaces);
   Status RemoveReplaced(const std::string& replaced, int64_t step, const std::string& save_id);
