@@ -170,9 +170,12 @@ RETENTION_RULES = [
         RETENTION_CC, "  if (report.problems.empty()) {\n", "  if (true) {\n", (RETENTION,),
     ),
     Mutant(
-        "damaged-counts-as-kept", "what is known to be damaged does not stand for a checkpoint that is kept",
-        RETENTION_CC, "    if (damaged.contains(entry.manifest->save_id)) continue;\n",
-        "    if (damaged.contains(entry.manifest->save_id) && entry.step < 0) continue;\n", (RETENTION,),
+        "passed-over-counts-as-kept", "what a load has passed over does not stand for a checkpoint that is kept",
+        "checkpoint/checkpointer.cc", "self.saver.NoteDamaged(one.directory);", "(void)one;", (RETENTION,),
+    ),
+    Mutant(
+        "unsound-counts-as-kept", "nor does one that lacks a file",
+        RETENTION_CC, "    if (!AllSound(fs, kept, known, log)) continue;\n", "", (RETENTION,),
     ),
     Mutant(
         "removed-in-place", "a removal takes the name away first",
