@@ -213,11 +213,10 @@ namespace {
 double LongestOfThePast(const FileSystem& fs) {
   std::vector<double> seconds;
   for (const Json& record : ReadRecords(fs)) {
-    const auto event = record.find("event");
-    const auto total = record.find("total_s");
-    if (event == record.end() || *event != "save" || total == record.end() || !total->is_number())
-      continue;
-    seconds.push_back(total->get<double>());
+    const Result<std::string> event = GetString(record, "event", "");
+    const Result<double> total = GetDouble(record, "total_s", "");
+    if (!event.ok() || *event != "save" || !total.ok()) continue;
+    seconds.push_back(*total);
   }
   const auto last = seconds.end() - static_cast<int64_t>(std::min(seconds.size(), kRemembered));
   return last == seconds.end() ? 0 : *std::max_element(last, seconds.end());
