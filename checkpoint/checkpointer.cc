@@ -207,44 +207,28 @@ Checkpointer::~Checkpointer() {
   impl_->Collect();
 }
 
-namespace {
-
-// Seconds of the longest of the last saves in this directory, by its records; 0 when there is none.
-double LongestOfThePast(const FileSystem& fs) {
-  std::vector<double> seconds;
-  for (const Json& record : ReadRecords(fs)) {
-    const Result<std::string> event = GetString(record, "event", "");
-    const Result<double> total = GetDouble(record, "total_s", "");
-    if (!event.ok() || *event != "save" || !total.ok()) continue;
-    seconds.push_back(*total);
-  }
-  const auto last = seconds.end() - static_cast<int64_t>(std::min(seconds.size(), kRemembered));
-  return last == seconds.end() ? 0 : *std::max_element(last, seconds.end());
-}
-
-}  // namespace
-
 Status Checkpointer::Open() {
   Impl& self = *impl_;
   // 1. The directory is this run's; how much rank 0 has to read before it may be used.
   Committer committer(self.fs, self.log);
   int64_t to_verify = 0;
+  double longest_s = 0;  // of the last saves here, of earlier starts
   Result<std::string> outcome = std::string();
   if (self.leads()) {
     const Status status = Guarded([&]() -> Status {
       KEEL_RETURN_IF_ERROR(self.TakeRunDirectory());
       KEEL_ASSIGN_OR_RETURN(to_verify, committer.BytesToVerify());
+      longest_s = LongestOfLastSaves(self.fs, kRemembered);
       return Status::Ok();
     });
     WireWriter out;
     out.Text(self.options.run_id);
     out.I64(to_verify);
-    out.Pod(LongestOfThePast(self.fs));
+    out.Pod(longest_s);
     outcome = status.ok() ? Result<std::string>(std::move(out).Take()) : status;
   }
   outcome = BroadcastResult(self.coordinator, self.NextTag("open"), outcome, self.options.deadline);
   WireReader in(outcome.ok() ? std::string_view(*outcome) : std::string_view());
-  double longest_s = 0;
   if (outcome.ok() && !(in.Text(&self.options.run_id) && in.I64(&to_verify) && in.Pod(&longest_s)))
     outcome = Status(StatusCode::kInternal, "rank 0 sent a malformed run id");
 

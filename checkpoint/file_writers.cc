@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <exception>
 #include <utility>
 
 #include "common/fail_point.h"
@@ -13,15 +12,6 @@ namespace {
 
 constexpr size_t kQueueLimit = 16;
 constexpr int64_t kBlock = 4096;
-
-template <typename Work>
-Status Caught(const Work& work) {
-  try {
-    return work();
-  } catch (const std::exception& e) {
-    return Status(StatusCode::kInternal, e.what());
-  }
-}
 
 }  // namespace
 
@@ -45,7 +35,7 @@ class FileWriters::Lane {
   Item Wait(Status* status) {
     size_t place = 0;
     while (!items_[place]) ++place;
-    *status = Caught([&] {
+    *status = Guarded([&] {
       const WriteQueue::Done done = queue_->Wait();
       place = done.id;
       return done.status;
@@ -252,7 +242,7 @@ void FileWriters::ItemIsOver(const Item& item, Status status) {
     changed_.notify_all();
   }
   if (status.ok() && releases && hooks_.released) hooks_.released(item.file, item.piece);
-  if (status.ok() && finishes) status = Caught([&] { return FinishFile(item.file); });
+  if (status.ok() && finishes) status = Guarded([&] { return FinishFile(item.file); });
   if (hooks_.moved) hooks_.moved();
   if (!status.ok()) Fail(std::move(status));
 }
@@ -272,7 +262,7 @@ void FileWriters::Step(Lane* lane, std::unique_lock<std::mutex>* lock) {
     if (reads) ++reading_;
     lock->unlock();
     if (!failed) {
-      status = Caught([&]() -> Status {
+      status = Guarded([&]() -> Status {
         if (hooks_.interrupted) KEEL_RETURN_IF_ERROR(hooks_.interrupted());
         KEEL_ASSIGN_OR_RETURN(under_way, Begin(item, lane));
         return Status::Ok();

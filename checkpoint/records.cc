@@ -1,5 +1,6 @@
 #include "checkpoint/records.h"
 
+#include <algorithm>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -24,6 +25,17 @@ std::vector<Json> ReadRecords(const FileSystem& fs) {
     if (record.ok() && record->is_object()) records.push_back(std::move(record).value());
   }
   return records;
+}
+
+double LongestOfLastSaves(const FileSystem& fs, size_t count) {
+  std::vector<double> seconds;
+  for (const Json& record : ReadRecords(fs)) {
+    const Result<std::string> event = GetString(record, "event", "");
+    const Result<double> total = GetDouble(record, "total_s", "");
+    if (event.ok() && *event == "save" && total.ok()) seconds.push_back(*total);
+  }
+  const auto first = seconds.end() - static_cast<int64_t>(std::min(seconds.size(), count));
+  return first == seconds.end() ? 0 : *std::max_element(first, seconds.end());
 }
 
 }  // namespace keel::checkpoint

@@ -2,6 +2,7 @@
 // begins otherwise than from the newest checkpoint.
 #pragma once
 
+#include <cstddef>
 #include <string_view>
 #include <vector>
 
@@ -16,5 +17,7 @@ Status AppendRecord(FileSystem& fs, std::string_view path, const Json& record);
 // Those of the run directory, in order; none where there is no such file. What is no record, such
 // as a line that a crash cut off, is left out.
 std::vector<Json> ReadRecords(const FileSystem& fs);
+// Seconds of the longest of the last `count` saves that ended well; 0 when there is none.
+double LongestOfLastSaves(const FileSystem& fs, size_t count);
 
 }  // namespace keel::checkpoint
