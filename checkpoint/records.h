@@ -1,5 +1,5 @@
 // Records: checkpoints.jsonl, one JSON object a line per save and load, and "begin" where a job
-// begins otherwise than from the newest checkpoint.
+// begins.
 #pragma once
 
 #include <cstddef>
