@@ -12,6 +12,7 @@
 #include "checkpoint/lease.h"
 #include "checkpoint/names.h"
 #include "checkpoint/safetensors.h"
+#include "common/fail_point.h"
 #include "common/json.h"
 
 namespace keel::checkpoint {
@@ -178,6 +179,7 @@ Status ExportHuggingFace(const StepReader& reader, const std::string& role, File
   const auto build = [&]() -> Status {
     KEEL_ASSIGN_OR_RETURN(held, TakeLock(out, lock));
     KEEL_RETURN_IF_ERROR(out.MakeDirectory(temporary));
+    KEEL_FAIL_POINT("export.begin");
     // Tokenizer and configuration: the small files beside the weights.
     for (const ManifestFile& file : reader.manifest().files) {
       if (file.role != FileRole::kDocument || !file.path.starts_with(prefix)) continue;
@@ -190,10 +192,16 @@ Status ExportHuggingFace(const StepReader& reader, const std::string& role, File
     KEEL_RETURN_IF_ERROR(
         ExportWeights(reader, role + "/model", config, out, temporary, options).status());
     KEEL_RETURN_IF_ERROR(out.SyncDirectory(temporary));
+    KEEL_FAIL_POINT("export.synced");
     KEEL_RETURN_IF_ERROR(out.Rename(temporary, name, FileSystem::RenameMode::kNoReplace));
-    return out.SyncDirectory(".");
+    const Status durable = Guarded([&]() -> Status {
+      KEEL_FAIL_POINT("export.renamed");
+      return out.SyncDirectory(".");
+    });
+    if (!durable.ok()) (void)out.Rename(name, temporary, FileSystem::RenameMode::kNoReplace);
+    return durable;
   };
-  const Status status = build();
+  const Status status = Guarded(build);
   if (!status.ok()) (void)RemoveTree(out, temporary);
   (void)out.Remove(lock);
   return status;

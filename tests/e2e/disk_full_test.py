@@ -32,13 +32,16 @@ class DiskFull(harness.Job):
         step = self.run_dir("roomy") / "global_step_1"
         return sum(path.stat().st_size for path in step.rglob("*") if path.is_file())
 
-    def train_on_small_disk(self, name, size, **changes):
-        """Trains with a run directory of `size` bytes; afterwards its content is a plain folder."""
+    def train_on_small_disk(self, name, limit, then="", **changes):
+        """Trains with a run directory on a tmpfs of this limit; afterwards its content is a plain folder.
+
+        `then` is a command to be run on the same disk after that, which the exit code is of.
+        """
         run, kept = self.run_dir(name), self.folder / f"{name}.kept"
         run.mkdir()
         config = self.config(name, trainer__total_training_steps=STEPS, trainer__save_freq=2, **changes)
         script = (
-            f"mount -t tmpfs -o size={size} none {run} || exit 99; {harness.KEEL} train {config}; code=$?;"
+            f"mount -t tmpfs -o {limit} none {run} || exit 99; {harness.KEEL} train {config}; {then} code=$?;"
             f" cp -a {run} {kept}; exit $code"
         )
         done = subprocess.run(
@@ -59,7 +62,7 @@ class DiskFull(harness.Job):
         self.assertEqual(left, [])
 
     def test_room_for_no_checkpoint(self):
-        done = self.train_on_small_disk("none", self.checkpoint_bytes() // 2, trainer__disk_check="warn")
+        done = self.train_on_small_disk("none", f"size={self.checkpoint_bytes() // 2}", trainer__disk_check="warn")
         output = done.stdout + done.stderr
         self.assertEqual(sorted(self.metrics("none")), list(range(1, STEPS + 1)), output[-3000:])
         self.assertRegex(output, r"step 2 was not saved: .*/none: the checkpoint needs \d+ bytes, \d+ are free")
@@ -70,7 +73,7 @@ class DiskFull(harness.Job):
 
     def test_refused_at_the_start(self):
         size = self.checkpoint_bytes()
-        done = self.train_on_small_disk("refused", 2 * size, trainer__max_ckpts_to_keep=2)
+        done = self.train_on_small_disk("refused", f"size={2 * size}", trainer__max_ckpts_to_keep=2)
         output = done.stdout + done.stderr
         self.assertRegex(output, r"checkpoints of \d+ bytes will need \d+ more bytes, \d+ are free")
         self.assertEqual(done.returncode, NO_SPACE)
@@ -78,7 +81,8 @@ class DiskFull(harness.Job):
 
     def test_room_for_one(self):
         size = self.checkpoint_bytes()
-        done = self.train_on_small_disk("one", size + size // 2 + SLACK_BYTES, trainer__disk_check="warn")
+        limit = f"size={size + size // 2 + SLACK_BYTES}"
+        done = self.train_on_small_disk("one", limit, trainer__disk_check="warn")
         output = done.stdout + done.stderr
         self.assertEqual(sorted(self.metrics("one")), list(range(1, STEPS + 1)), output[-3000:])
         self.assertIn("step 4 was not saved", output)
@@ -91,9 +95,37 @@ class DiskFull(harness.Job):
 
     def test_room_for_two_is_enough_to_keep_one(self):
         size = self.checkpoint_bytes()
-        done = self.train_on_small_disk("two", 2 * size + 2 * SLACK_BYTES, trainer__max_ckpts_to_keep=1)
+        limit = f"size={2 * size + 2 * SLACK_BYTES}"
+        done = self.train_on_small_disk("two", limit, trainer__max_ckpts_to_keep=1)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.check_steps("two", [STEPS])
+
+    def test_a_run_goes_on_from_what_a_full_disk_holds(self):
+        size = self.checkpoint_bytes()
+        run = self.run_dir("filled")
+        more = f"{harness.KEEL} train {self.folder}/filled.yaml trainer.total_training_steps={STEPS + 2} trainer.disk_check=warn"
+        done = self.train_on_small_disk(
+            "filled", f"size={2 * size + 2 * SLACK_BYTES}", trainer__max_ckpts_to_keep=1,
+            then=f"dd if=/dev/zero of={run}/fill bs=4k 2>&1; {more};",
+        )  # fmt: skip
+        output = done.stdout + done.stderr
+        self.assertIn(f"at step {STEPS} (", output)
+        self.assertIn(f"the state of the last step, {STEPS + 2}, is not saved", output)
+        self.assertEqual(done.returncode, NO_SPACE)
+        self.check_steps("filled", [STEPS])
+
+    def test_files_for_one(self):
+        """Room for bytes, none for names: the number of inodes is the limit."""
+        self.checkpoint_bytes()
+        each = sum(1 for _ in (self.run_dir("roomy") / "global_step_1").rglob("*")) + 1
+        beside = sum(1 for path in self.run_dir("roomy").iterdir() if not path.name.startswith("global_step_"))
+        limit = f"size=64m,nr_inodes={1 + beside + each + each // 2}"
+        done = self.train_on_small_disk("names", limit)
+        output = done.stdout + done.stderr
+        self.assertEqual(sorted(self.metrics("names")), list(range(1, STEPS + 1)), output[-3000:])
+        self.assertRegex(output, r"step 4 was not saved: .*No space left on device")
+        self.assertEqual(done.returncode, NO_SPACE)
+        self.check_steps("names", [2])
 
 
 class FileSizeLimit(harness.Job):

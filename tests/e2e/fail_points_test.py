@@ -29,13 +29,13 @@ SETTINGS = {
     "actor_rollout_ref__actor__checkpoint__save_contents": ["model", "optimizer", "extra", "hf_model"],
     **LAYOUT,
 }
-# Reached only when a step that exists is saved again; the unit tests' crash enumeration goes there.
+# Reached only when a step that exists is saved again: see Replacing.
 ONLY_WHEN_REPLACING = {"commit.aside", "commit.aside_synced", "commit.replaced_removed"}
 # Rank 0 alone gets there.
 LEADER = ("commit.", "publish.", "retain.", "save.begin", "save.order", "save.collect", "save.outcome",
           "save.conclude", "save.tracker")  # fmt: skip
-# rl_test.py's.
-OF_RL = ("rl.", "rollout.", "sync.")
+# rl_test.py's, and ckpt_tools_test.py's.
+OF_OTHERS = ("rl.", "rollout.", "sync.", "export.")
 # A failure there is one of the run, not of a save.
 OF_THE_RUN = ("step.", "trainer.", "load.", "commit.debris")
 # Failures there no longer fail the save.
@@ -45,7 +45,7 @@ AFTER_THE_COMMIT = ("save.outcome", "save.conclude", "save.tracker", "save.finis
 def names():
     source = (pathlib.Path(__file__).resolve().parents[2] / "common/fail_point.cc").read_text()
     table = source[source.index("kNames[] = {") : source.index("};", source.index("kNames[] = {"))]
-    return [name for name in re.findall(r'"([a-z_.]+)"', table) if not name.startswith(OF_RL)]
+    return [name for name in re.findall(r'"([a-z_.]+)"', table) if not name.startswith(OF_OTHERS)]
 
 
 # A message that is not sent is a peer that is lost: a matter of deadlines, not of an errno.
@@ -147,6 +147,38 @@ class FailPoints(harness.Job):
                     self.assertEqual(checkpoint_files.latest(self.run_dir(name)), steps)
 
 
+class Replacing(harness.Job):
+    """A job that goes back to an earlier step and saves the steps after it once more, killed on the way."""
+
+    def test_one_whole_version_is_there_at_every_death(self):
+        name, last = "again", 4
+        settings = {**SETTINGS, "trainer__remove_previous_ckpt_in_save": False}
+        config = self.config(name, trainer__total_training_steps=last, **settings)
+        self.train(config, ranks=RANKS)
+        run = self.run_dir(name)
+        steps = list(range(1, last + 1))
+        digests = {step: checkpoint_files.digests(run / f"global_step_{step}") for step in steps}
+        back = ["trainer.resume_mode=resume_path", f"trainer.resume_from_path={run}/global_step_2"]
+        points = [*sorted(ONLY_WHEN_REPLACING), "commit.renamed", "commit.synced"]
+        for point in points:
+            with self.subTest(point=point):
+                done = subprocess.run(
+                    [harness.KEEL, *self.command(config, RANKS, *back)], capture_output=True, text=True, check=False,
+                    timeout=harness.LIMIT_S, env={**harness.environment(), "KEEL_FAILPOINT": f"{point}:0:1:kill"},
+                )  # fmt: skip
+                self.assertEqual(done.returncode, 137, f"{point}: not reached?\n{done.stdout[-2000:]}")
+                self.assertEqual(checkpoint_files.steps(run), steps)
+                verified = harness.keel("ckpt", "verify", run)
+                self.assertEqual(verified.returncode, 0, verified.stdout + verified.stderr)
+                found = {step: checkpoint_files.digests(run / f"global_step_{step}") for step in steps}
+                self.assertEqual(found, digests)
+        self.train(config, *back, ranks=RANKS)
+        found = {step: checkpoint_files.digests(run / f"global_step_{step}") for step in steps}
+        self.assertEqual(found, digests)
+        left = [p.name for p in run.iterdir() if p.name.startswith(".") and p.is_dir()]
+        self.assertEqual(left, [])
+
+
 class Signals(harness.Job):
     def check_resumes(self, name, config, process, expected):
         process.wait(timeout=harness.LIMIT_S)
@@ -174,6 +206,20 @@ class Signals(harness.Job):
                 config, process = self.start_slow(name)
                 harness.kill(process.pid, number)
                 self.check_resumes(name, config, process, (75,))
+
+    def test_an_interrupt_ends_at_once_and_loses_no_checkpoint(self):
+        """Ctrl-C: to all ranks and the launcher, or to the launcher alone."""
+        for whole_group in (True, False):
+            with self.subTest(whole_group=whole_group):
+                name = f"interrupt_{whole_group}"
+                config, process = self.start_slow(name)
+                others = harness.ranks_below(process).values() if whole_group else []
+                saved = checkpoint_files.latest(self.run_dir(name)) or 0
+                for pid in [*others, process.pid]:
+                    harness.kill(pid, signal.SIGINT)
+                process.wait(timeout=harness.LIMIT_S)
+                self.assertGreaterEqual(checkpoint_files.latest(self.run_dir(name)) or 0, saved)
+                self.check_resumes(name, config, process, (128 + signal.SIGINT,))
 
     def test_second_signal_ends_at_once(self):
         config, process = self.start_slow("twice", delay_ms=10000)
@@ -255,6 +301,9 @@ class Busy(harness.Job):
         ended = self.run_busy("wait", "wait")
         self.assertEqual([e["checkpoint/step"] for e in ended], list(range(1, 13)))
         self.assertTrue(all(e["checkpoint/ok"] for e in ended))
+        # Every save but the first waited for the one before, of which each takes 300 ms and a step far less.
+        self.assertGreater(sum(e["checkpoint/blocked_s"] for e in ended), 1)
+        self.assertEqual(ended[-1]["checkpoint/waited"], 11)
         self.assertEqual(checkpoint_files.steps(self.run_dir("wait")), list(range(1, 13)))
 
     def test_skip(self):
@@ -322,7 +371,34 @@ class Limits(harness.Job):
         if trained % 5 != 0:
             self.assertRegex(self.log(), rf"step {trained} is not saved: past saves took")
         self.assertNotIn(trained + 1, checkpoint_files.steps(self.run_dir("grace")))
-        self.assertGreaterEqual(checkpoint_files.latest(self.run_dir("grace")), 10)
+        newest = checkpoint_files.latest(self.run_dir("grace"))
+        self.assertGreaterEqual(newest, 10)
+
+        # Nor by a later start, which has saved nothing itself: it knows the saves of the earlier ones.
+        process = self.start(config, "trainer.save_freq=100000", ranks=RANKS)
+        self.wait_until(lambda: max(self.metrics("grace")) > trained, "a step", process)
+        harness.kill(process.pid, signal.SIGTERM)
+        process.wait(timeout=harness.LIMIT_S)
+        self.assertEqual(process.returncode, 75, self.log()[-2000:])
+        self.assertRegex(self.log(), rf"step {max(self.metrics('grace'))} is not saved: past saves took")
+        self.assertEqual(checkpoint_files.latest(self.run_dir("grace")), newest)
+
+    def test_no_validation_comes_before_the_save_that_was_asked_for(self):
+        config = self.config("validated", trainer__save_freq=1000, trainer__test_freq=1, data__val_split=0.2,
+                             trainer__total_training_steps=1000)  # fmt: skip
+        os.environ["KEEL_FAILPOINT"] = "step.begin:0:5:delay=1500"
+        try:
+            process = self.start(config)
+        finally:
+            del os.environ["KEEL_FAILPOINT"]
+        self.wait_until(lambda: len(self.metrics("validated")) == 4, "four steps", process)
+        harness.kill(process.pid, signal.SIGTERM)
+        process.wait(timeout=harness.LIMIT_S)
+        self.assertEqual(process.returncode, 75, self.log()[-2000:])
+        self.assertEqual(checkpoint_files.latest(self.run_dir("validated")), 5)
+        records = harness.read_jsonl(self.run_dir("validated") / "metrics.jsonl")
+        validated = [r["step"] for r in records if any(key.startswith("val") for key in r["data"])]
+        self.assertEqual(validated, [1, 2, 3, 4])
 
 
 if __name__ == "__main__":

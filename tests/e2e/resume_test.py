@@ -9,6 +9,7 @@ import unittest
 
 import checkpoint_files
 import harness
+import numpy
 from harness import stable
 
 STEPS = 12
@@ -68,6 +69,19 @@ class ResumeSingle(Resume):
                 self.assertNotEqual(resumed, digests)
 
 
+    def test_other_data_or_another_order_is_refused(self):
+        config = self.config("run", trainer__total_training_steps=2, trainer__save_freq=2)
+        self.train(config)
+        other = self.folder / "other.jsonl"
+        harness.write_documents(other, seed=6)
+        for changes in ({"trainer__seed": 4}, {"data__shuffle": False}, {"data__train_files": [str(other)]}):
+            with self.subTest(**changes):
+                done = harness.keel(*self.command(self.config("run", trainer__total_training_steps=4, **changes), 1))
+                self.assertEqual(done.returncode, 78, done.stdout + done.stderr)
+                self.assertIn("on other data or in another order", done.stderr)
+        self.assertEqual(sorted(self.metrics("run")), [1, 2])
+
+
 class ResumeWithAnotherBatch(harness.Job):
     """Every step has its samples, and no sample comes twice, when train_batch_size changes on the way."""
 
@@ -118,6 +132,21 @@ class ResumeDataParallel(Resume):
 class ResumeBfloat16(Resume):
     LAYOUT = {"actor_rollout_ref__model__dtype": "bfloat16"}
     STOPS = (EPOCH,)
+
+    def masters(self, name, step):
+        tensors = checkpoint_files.read_whole(self.run_dir(name) / f"global_step_{step}" / "actor" / "optimizer")
+        return numpy.concatenate([
+            whole.view(numpy.float32).ravel()
+            for key, (_, whole) in sorted(tensors.items()) if key.startswith("optimizer.master.")
+        ])  # fmt: skip
+
+    def test_without_the_weights_their_masters_stay_away_too(self):
+        self.straight()
+        contents = {"actor_rollout_ref__actor__checkpoint__load_contents": ["optimizer", "extra"]}
+        self.resume("own", 11, **contents)  # takes one step
+        own = self.masters("own", STEPS)
+        first, last = self.masters("straight", 1), self.masters("straight", 11)
+        self.assertLess(numpy.linalg.norm(own - first), numpy.linalg.norm(own - last))
 
 
 class ResumeElsewhere(harness.Job):

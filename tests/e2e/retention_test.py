@@ -7,6 +7,7 @@ checkpoint continues the training bit for bit.
 
 import fcntl
 import json
+import re
 import unittest
 
 import checkpoint_files
@@ -84,11 +85,18 @@ class Retention(harness.Job):
         done = harness.keel(*self.command(self.configure("run", **ruin), 1))
         self.assertEqual(done.returncode, 65, done.stdout[-3000:] + done.stderr[-3000:])
         self.assertIn("is not saved: loss or gradient norm is not finite", done.stdout + done.stderr)
+        given_up = r"not finite in (\d+) updates in a row up to step (\d+)"
+        expected = re.search(given_up, done.stderr).groups()
         self.assertEqual(checkpoint_files.steps(self.run_dir("run")), [6, 8])
         # A run that ends there saves where it ended, and still removes nothing.
         ruin["trainer__total_training_steps"] = 11
         self.train(self.configure("run", **ruin))
         self.assertEqual(checkpoint_files.steps(self.run_dir("run")), [6, 8, 11])
+        # One that goes on from there has not forgotten what was skipped.
+        ruin["trainer__total_training_steps"] = 40
+        done = harness.keel(*self.command(self.configure("run", **ruin), 1))
+        self.assertEqual(re.search(given_up, done.stderr).groups(), expected)
+        self.assertEqual(self.metrics("run")[12]["skipped_steps"], int(expected[0]) - (int(expected[1]) - 12))
 
     def test_leaves_alone_what_is_read_and_what_a_run_holds(self):
         config = self.configure("run", trainer__total_training_steps=100000, trainer__test_freq=-1)

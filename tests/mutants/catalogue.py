@@ -395,4 +395,73 @@ SNAPSHOT = [
     ),
 ]  # fmt: skip
 
-MUTANTS = DURABILITY + PROTOCOL_RULES + AFTER_A_CRASH + RETENTION_RULES + READING + SNAPSHOT
+EXACT = ("e2e_resume", "ResumeSingle.test_is_bit_exact_wherever_it_was_stopped")
+OTHER_DATA = ("e2e_resume", "ResumeSingle.test_other_data_or_another_order_is_refused")
+DIVERGING = ("e2e_retention", "Retention.test_a_diverging_run_keeps_what_came_before")
+PPO = ("e2e_rl", "Resume.test_ppo_with_critic_reference_and_kl_controller")
+RUN_STATE = "trainer/run_state.cc"
+
+
+def dropped(key, what, tests):
+    """An integer of the run's state that is saved and does not come back."""
+    where = "data" if key == "samples_consumed" else "trainer"
+    old = f'KEEL_ASSIGN_OR_RETURN(state.{key}, GetInt({where}, "{key}", {where}_name));\n'
+    if key == "consecutive_skips":
+        old = f'KEEL_ASSIGN_OR_RETURN(state.{key},\n                        GetInt({where}, "{key}", {where}_name));\n'
+    return Mutant(f"state-{key.replace('_', '-')}", f"{what} come back", RUN_STATE, "  " + old, "", tests)
+
+
+# Each entry of what a run goes on with, left out in turn.
+TRAINING_STATE = [
+    Mutant(
+        "state-weights", "the weights come back",
+        "trainer/task.cc", "  request.allow_missing = job_.actor().checkpoint.load_allow_missing;\n",
+        "  request.contents.model = false;\n", (EXACT,),
+    ),
+    Mutant(
+        "state-exp-avg", "Adam's first moment is saved and comes back",
+        "trainer/optimizer.cc", "  states.push_back({\"exp_avg\", on_host(exp_avg_)});\n", "", (EXACT,),
+    ),
+    Mutant(
+        "state-exp-avg-sq", "Adam's second moment is saved and comes back",
+        "trainer/optimizer.cc", "  states.push_back({\"exp_avg_sq\", on_host(exp_avg_sq_)});\n", "", (EXACT,),
+    ),
+    Mutant(
+        "state-masters", "the fp32 masters of bf16 weights are saved and come back",
+        "trainer/optimizer.cc", "  if (has_masters()) states.push_back({\"master\", on_host(masters_)});\n", "",
+        (("e2e_resume", "ResumeBfloat16.test_is_bit_exact_wherever_it_was_stopped"),),
+    ),
+    dropped("step", "the step, and with it the learning rate,", (EXACT,)),
+    dropped("optimizer_steps", "the updates that Adam corrects its bias by", (EXACT,)),
+    dropped("samples_consumed", "the samples that were read", (EXACT,)),
+    dropped("tokens_consumed", "the tokens that were read", (EXACT,)),
+    dropped("skipped_steps", "the updates that were skipped", (DIVERGING,)),
+    dropped("consecutive_skips", "the updates that were skipped in a row", (DIVERGING,)),
+    Mutant(
+        "state-order-of-data", "other data, another seed or another order is refused",
+        RUN_STATE, "  if (!(saved == identity)) {\n", "  if (saved.samples < 0) {\n", (OTHER_DATA,),
+    ),
+    Mutant(
+        "state-reference", "another reference is refused",
+        RUN_STATE, "  KEEL_ASSIGN_OR_RETURN(state.ref_digest, GetHex64(trainer, \"ref_digest\", trainer_name));\n", "",
+        (("e2e_rl", "Refusals.test_another_reference_is_not_taken_for_the_old_one"),),
+    ),
+    Mutant(
+        "state-critic", "the critic is saved and comes back",
+        "trainer/rl/rl_task.cc", "    if (critic_) saved.push_back({\"critic\", critic_.get()});\n", "", (PPO,),
+    ),
+    Mutant(
+        "state-kl-controller", "the adaptive KL coefficient comes back",
+        "trainer/rl/rl_task.cc", "    ThrowIfError(kl_.Restore(rl.kl_controller));\n", "", (PPO,),
+    ),
+    Mutant(
+        "state-critic-updates", "the updates of the critic's Adam come back",
+        "trainer/rl/rl_task.cc", "    critic_steps_ = rl.critic_optimizer_steps;\n", "", (PPO,),
+    ),
+    Mutant(
+        "state-weight-version", "the version of the rollout's weights comes back",
+        "trainer/rl/rl_task.cc", "    saved_version_ = rl.version;\n", "", (PPO,),
+    ),
+]  # fmt: skip
+
+MUTANTS = DURABILITY + PROTOCOL_RULES + AFTER_A_CRASH + RETENTION_RULES + READING + SNAPSHOT + TRAINING_STATE

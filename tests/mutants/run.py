@@ -4,9 +4,10 @@
     tests/mutants/run.py --check        every mutant still fits the source
     tests/mutants/run.py --list
 
-Works on a copy of the source in build/mutants, built without torch. A mutant that does not compile is an
-error, one that no test sees is a hole in the tests: exit 1. What is run first is the copy as it is: all the
-tests that are asked for must pass there.
+Works on a copy of the source in build/mutants, built without torch; for mutants that only a training run
+can see, of which the tests are those of tests/e2e, on one in build/mutants-e2e, built with torch. A mutant
+that does not compile is an error, one that no test sees is a hole in the tests: exit 1. What is run first is
+the copy as it is: all the tests that are asked for must pass there.
 """
 
 import argparse
@@ -23,6 +24,8 @@ import catalogue
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Of one test program. The slowest takes some seconds; a mutant may also hang.
 LIMIT_S = 600
+# Before the names of tests of the whole program.
+E2E = "e2e_"
 FAILED = re.compile(r"^\[  FAILED  \] (\S+?),? ", re.MULTILINE)
 
 
@@ -45,7 +48,11 @@ def check(root):
 
 
 class Copy:
-    """A copy of the source and its build."""
+    """A copy of the source and its build without torch, for the unit tests."""
+
+    # With -O1 a mutant is built in half the time; its warnings are of no interest.
+    CMAKE = ("-DKEEL_WITH_TORCH=OFF", "-DKEEL_UNITY=OFF", "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
+             "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1", "-DCMAKE_CXX_FLAGS=-w")  # fmt: skip
 
     def __init__(self, folder, jobs):
         self.source = folder / "source"
@@ -69,10 +76,7 @@ class Copy:
             there.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(here, there)
             os.utime(there)
-        # With -O1 a mutant is built in half the time; its warnings are of no interest.
-        command = ["cmake", "-S", self.source, "-B", self.build, "-G", "Ninja", "-DKEEL_WITH_TORCH=OFF", "-DKEEL_UNITY=OFF",
-                   "-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1",
-                   "-DCMAKE_CXX_FLAGS=-w"]  # fmt: skip
+        command = ["cmake", "-S", self.source, "-B", self.build, "-G", "Ninja", *self.CMAKE]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
     def make(self, programs):
@@ -104,12 +108,36 @@ class Copy:
         return f"{program}, {failed.group(1)}" if failed else program
 
 
+class CopyOfAll(Copy):
+    """The same of all of it, with torch, for tests of the whole program."""
+
+    # As the project's own build, from which most of it can be taken if there is a ccache.
+    CMAKE = ("-DCMAKE_BUILD_TYPE=Release", "-DKEEL_BUILD_TESTS=OFF", f"-DKEEL_VENV={ROOT / '.venv'}")
+
+    def make(self, programs):
+        return super().make({"keel"})
+
+    def test(self, program, cases):
+        folder = self.source / "tests" / "e2e"
+        environment = {
+            **os.environ, "KEEL_SOURCE_DIR": str(self.source), "KEEL_BINARY": str(self.build / "keel"),
+            "KEEL_FIXTURES": str(ROOT / "build" / "release" / "fixtures"), "OMP_NUM_THREADS": "1",
+        }  # fmt: skip
+        environment.pop("KEEL_NIGHTLY", None)
+        command = [ROOT / ".venv" / "bin" / "python", "-m", "unittest", f"{program.removeprefix(E2E)}_test.{cases}"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", env=environment,
+                              timeout=LIMIT_S, check=False)  # fmt: skip
+        if not re.search(r"^Ran [1-9]\d* test", done.stderr, re.MULTILINE):
+            raise SystemExit(f"{program} has no case {cases}:\n{done.stderr[-2000:]}")
+        return f"{program}, {cases}" if done.returncode else None
+
+
 def page(results, facts):
     lines = [
         "# Mutants",
         "",
         "Each takes one rule out of the checkpoint subsystem; at least one test must see it. `tests/mutants/run.py` builds a copy",
-        "of the source with the mutant, without torch, and runs the tests named in `tests/mutants/catalogue.py`, the likeliest first.",
+        "of the source with the mutant and runs the tests named in `tests/mutants/catalogue.py`, the likeliest first.",
         "`tools/test.sh --nightly` runs all of it; every ordinary run checks that the mutants still fit the source.",
         "",
         f"The last whole run: {facts}.",
@@ -147,9 +175,29 @@ def main():
     if unknown := set(args.only or []) - {m.name for m in chosen}:
         parser.error(f"no mutant {', '.join(sorted(unknown))}")
     begin = time.monotonic()
-    copy = Copy(args.folder, args.jobs)
+    results = []
+    of_all = [m for m in chosen if m.tests[0][0].startswith(E2E)]
+    for copy, mutants in (
+        (Copy(args.folder, args.jobs), [m for m in chosen if m not in of_all]),
+        (CopyOfAll(args.folder.with_name(args.folder.name + "-e2e"), args.jobs), of_all),
+    ):
+        if mutants:
+            results += run(copy, mutants)
+    survived = [mutant.name for mutant, seen in results if not seen]
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    facts = (f"{time.strftime('%Y-%m-%d', time.gmtime())}, commit {commit}: {len(results) - len(survived)} of {len(results)} seen, "
+             f"{(time.monotonic() - begin) / 60:.0f} minutes on {os.cpu_count()} cores")  # fmt: skip
+    print(facts)
+    if args.markdown and not args.only:
+        args.markdown.write_text(page(results, facts), encoding="utf-8")
+    return 1 if survived else 0
+
+
+def run(copy, mutants):
+    """[(mutant, how it was seen, or None)]."""
+    begin = time.monotonic()
     copy.refresh()
-    tests = sorted({test for mutant in chosen for test in mutant.tests})
+    tests = sorted({test for mutant in mutants for test in mutant.tests})
     if error := copy.make({program for program, _ in tests}):
         raise SystemExit(f"the source does not build:\n{error}")
     for program, cases in tests:
@@ -158,7 +206,7 @@ def main():
     print(f"{len(tests)} test runs pass without a mutant, after {time.monotonic() - begin:.0f} s", flush=True)
 
     results = []
-    for mutant in chosen:
+    for mutant in mutants:
         path = copy.source / mutant.file
         text = path.read_text(encoding="utf-8")
         path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
@@ -175,14 +223,7 @@ def main():
             path.write_text(text, encoding="utf-8")
         results.append((mutant, seen))
         print(f"{mutant.name:32} {seen or 'SURVIVED'}  ({time.monotonic() - started:.0f} s)", flush=True)
-    survived = [mutant.name for mutant, seen in results if not seen]
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
-    facts = (f"{time.strftime('%Y-%m-%d', time.gmtime())}, commit {commit}: {len(results) - len(survived)} of {len(results)} seen, "
-             f"{(time.monotonic() - begin) / 60:.0f} minutes on {os.cpu_count()} cores")  # fmt: skip
-    print(facts)
-    if args.markdown and not args.only:
-        args.markdown.write_text(page(results, facts), encoding="utf-8")
-    return 1 if survived else 0
+    return results
 
 
 if __name__ == "__main__":

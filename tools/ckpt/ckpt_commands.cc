@@ -3,6 +3,7 @@
 #include <iostream>
 #include <memory>
 
+#include "common/fail_point.h"
 #include "tools/number_check.h"
 
 namespace keel::tools {
@@ -15,8 +16,10 @@ CLI::App* Add(CLI::App& parent, const char* name, const char* description, const
               int (*run)(const Options&, std::ostream&, std::ostream&), int* exit_code) {
   CLI::App* command = parent.add_subcommand(name, description);
   command->footer(std::string("Examples:\n") + examples);
-  command->callback(
-      [options, run, exit_code] { *exit_code = run(*options, std::cout, std::cerr); });
+  command->callback([options, run, exit_code] {
+    ThrowIfError(ArmFailPoints(0));
+    *exit_code = run(*options, std::cout, std::cerr);
+  });
   return command;
 }
 
