@@ -1,10 +1,10 @@
 // Background saves: what is on the disk is the state at StartSave, whatever the trainer does as
-// soon as the fence lets it; failures, cancelled and superseded saves leave nothing behind.
+// soon as the fence lets it; and what they cost.
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -13,10 +13,8 @@
 #include <thread>
 
 #include "checkpoint/catalog.h"
-#include "checkpoint/checkpointer.h"
 #include "checkpoint/verifier.h"
-#include "tests/checkpoint/sim_file_system.h"
-#include "tests/checkpoint/test_support.h"
+#include "tests/checkpoint/async_rank.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -24,117 +22,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using namespace keel::checkpoint::testing;  // NOLINT: the helpers of these tests
-
-// One rank of a job that saves in the background, and trains by overwriting its state.
-class Rank {
- public:
-  Rank(FileSystem& fs, Coordinator& coordinator, Cut& cut, const CheckpointOptions& options)
-      : log_(Quiet()),
-        checkpointer_(fs, coordinator, SystemClock(), log_, options),
-        cut_(cut),
-        rank_(coordinator.rank()) {
-    ThrowIfError(checkpointer_.Open());
-  }
-
-  SaveRequest Request(int64_t step) const {
-    SaveRequest request;
-    request.step = step;
-    request.roles = cut_.Roles(rank_);
-    request.config_digest = "config-a";
-    if (rank_ == 0) request.documents = {{"trainer_state.json", "{}\n", true}};
-    return request;
-  }
-
-  // The state becomes another one, range by range, each as soon as it is free.
-  void Train(const TrainingState& state) {
-    for (RankPart* part : Parts()) {
-      for (const auto& memory : part->memory)
-        checkpointer_.WaitFree(memory->data(), memory->size());
-    }
-    cut_.model[static_cast<size_t>(rank_)].Fill(state.model);
-    cut_.optimizer[static_cast<size_t>(rank_)].Fill(state.optimizer);
-  }
-  // The same without asking.
-  void TrainRecklessly() {
-    for (RankPart* part : Parts()) part->Clear(0x77);
-  }
-
-  std::vector<RankPart*> Parts() {
-    return {&cut_.model[static_cast<size_t>(rank_)], &cut_.optimizer[static_cast<size_t>(rank_)]};
-  }
-
-  // The end of the save in flight.
-  SaveResult End() {
-    ThrowIfError(checkpointer_.Wait());
-    std::vector<SaveResult> ended = checkpointer_.Finished();
-    EXPECT_EQ(ended.size(), 1U);
-    return ended.empty() ? SaveResult() : ended.back();
-  }
-
-  Checkpointer& operator*() { return checkpointer_; }
-  Checkpointer* operator->() { return &checkpointer_; }
-
- private:
-  Logger log_;
-  Checkpointer checkpointer_;
-  Cut& cut_;
-  int rank_;
-};
-
-void Job(FileSystem& fs, Cut& cut, const CheckpointOptions& options,
-         const std::function<void(int rank, Rank& job)>& body) {
-  RunRanks(cut.world(), [&](int rank, Coordinator& coordinator) {
-    Rank job(fs, coordinator, cut, options);
-    body(rank, job);
-    ThrowIfError(job->Close());
-  });
-}
-
-void ExpectLoads(FileSystem& fs, Cut& cut, int64_t step, const TrainingState& state) {
-  cut.Clear(0x11);
-  const auto loaded = LoadFrom(fs, cut);
-  ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
-  ASSERT_TRUE(loaded->has_value());
-  EXPECT_EQ((*loaded)->step, step);
-  EXPECT_EQ(cut.FirstDifference(state), "");
-}
-
-std::vector<std::string> Leftovers(const FileSystem& fs) {
-  std::vector<std::string> names;
-  for (const FileInfo& info : ValueOrThrow(fs.List("."))) {
-    if (info.name.starts_with(".tmp-") || info.name.starts_with(".trash-") ||
-        info.name.starts_with(".old-"))
-      names.push_back(info.name);
-  }
-  return names;
-}
-
-// Delays every write, so that a save goes on for as long as a test needs.
-class SlowWrites {
- public:
-  explicit SlowWrites(SimFileSystem& disk, std::chrono::milliseconds delay) : disk_(disk) {
-    disk_.SetFault([this, delay](int64_t, std::string_view operation, std::string_view path) {
-      if (operation == "write" && path.find(".safetensors") != std::string_view::npos) {
-        ++writes_;
-        while (held_.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        std::this_thread::sleep_for(delay);
-      }
-      return Status::Ok();
-    });
-  }
-  ~SlowWrites() { disk_.SetFault({}); }
-  void Hold() { held_ = true; }
-  void LetGo() { held_ = false; }
-  int writes() const { return writes_.load(); }
-  void WaitForWrite() const {
-    while (writes_.load() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-
- private:
-  SimFileSystem& disk_;
-  std::atomic<bool> held_{false};
-  std::atomic<int> writes_{0};
-};
 
 TEST(AsyncSave, HoldsTheStateOfItsStep) {
   for (uint64_t seed = 0; seed < 24; ++seed) {
@@ -226,110 +113,6 @@ TEST(AsyncSave, WithoutASaveTheFenceIsNothing) {
   });
 }
 
-TEST(AsyncSave, AStuckDiskDoesNotStopTheTraining) {
-  SimFileSystem disk;
-  Cut cut({1}, 3);
-  cut.Fill(MakeTrainingState(1));
-  CheckpointOptions options = SmallOptions();
-  options.host_memory_cap = 2 * options.chunk_bytes;
-  options.deadline = std::chrono::milliseconds(50);
-  SlowWrites slow(disk, std::chrono::milliseconds(0));
-  slow.Hold();
-  Job(disk, cut, options, [&](int, Rank& job) {
-    ThrowIfError(job->StartSave(job.Request(1)));
-    slow.WaitForWrite();
-    job.Train(MakeTrainingState(2));  // returns although the disk stands still
-    EXPECT_EQ(cut.FirstDifference(MakeTrainingState(2)), "");
-    // Nor do the saves that come due, nor the end of the run.
-    for (const Status& refused :
-         {job->StartSave(job.Request(2)), job->Save(job.Request(2)).status(), job->WaitOnAll()}) {
-      EXPECT_EQ(refused.code(), StatusCode::kDeadlineExceeded);
-      EXPECT_THAT(refused.message(), AllOf(HasSubstr("save of step 1"), HasSubstr("stands still")));
-    }
-    EXPECT_TRUE(job->busy());
-    slow.LetGo();
-    const Status given_up = job.End().status;
-    EXPECT_EQ(given_up.code(), StatusCode::kDeadlineExceeded);
-    EXPECT_THAT(given_up.message(), AllOf(HasSubstr("rank 0"), HasSubstr("save of step 1"),
-                                          HasSubstr("the training waits")));
-    ThrowIfError(job->StartSave(job.Request(2)));
-    EXPECT_EQ(job.End().status.ToString(), "ok");
-  });
-  ExpectLoads(disk, cut, 2, MakeTrainingState(2));
-}
-
-// A piece takes it longer than the deadline to be written, but it moves.
-TEST(AsyncSave, ASlowDiskIsWaitedForAsLongAsItMoves) {
-  SimFileSystem disk;
-  const std::vector<TensorInfo> tensors = {{"w", DType::kF32, Dims{64, 256}}};
-  RankPart weights;
-  weights.AddBox(tensors[0], Box::Whole(tensors[0].shape));
-  weights.Fill(MakeState(tensors, 1));
-  LocalCoordinatorHub hub(1);
-  Logger log(Quiet());
-  CheckpointOptions options = SmallOptions();
-  options.host_memory_cap = 2 * options.chunk_bytes;
-  options.deadline = std::chrono::milliseconds(200);
-  const SlowWrites slow(disk, std::chrono::milliseconds(40));
-  Checkpointer checkpointer(disk, hub.rank(0), SystemClock(), log, options);
-  ThrowIfError(checkpointer.Open());
-  SaveRequest request;
-  request.step = 1;
-  request.contents.optimizer = false;
-  request.roles = {{"actor", weights.table, {}}};
-  ThrowIfError(checkpointer.StartSave(request));
-  const double waited = checkpointer.WaitFree(weights.memory[0]->data(), weights.memory[0]->size());
-  EXPECT_GT(waited, 2 * std::chrono::duration<double>(options.deadline).count());
-  ThrowIfError(checkpointer.Wait());
-  EXPECT_EQ(checkpointer.Finished().at(0).status.ToString(), "ok");
-  ThrowIfError(checkpointer.Close());
-}
-
-// All of it is staged when it is given up: what is still to be written is not written any more.
-TEST(AsyncSave, ACancelledSaveDoesNotWriteOn) {
-  SimFileSystem disk;
-  Cut cut({1}, 5);
-  cut.Fill(MakeTrainingState(1));
-  int whole = 0;
-  for (const bool cancels : {false, true}) {
-    SlowWrites slow(disk, std::chrono::milliseconds(0));
-    Job(disk, cut, SmallOptions(), [&](int, Rank& job) {
-      slow.Hold();
-      ThrowIfError(job->StartSave(job.Request(1)));
-      slow.WaitForWrite();
-      job.Train(MakeTrainingState(1));  // nothing of the state is needed any more
-      if (cancels) job->Cancel();
-      slow.LetGo();
-      EXPECT_EQ(job.End().status.code(), cancels ? StatusCode::kCancelled : StatusCode::kOk);
-    });
-    if (!cancels) {
-      whole = slow.writes();
-      ASSERT_GT(whole, 4);
-    } else {
-      EXPECT_LE(slow.writes(), 2);
-    }
-  }
-}
-
-TEST(AsyncSave, AStuckDiskIsNotWaitedForAtTheEnd) {
-  SimFileSystem disk;
-  Cut cut({1}, 3);
-  cut.Fill(MakeTrainingState(1));
-  CheckpointOptions options = SmallOptions();
-  options.deadline = std::chrono::milliseconds(50);
-  SlowWrites slow(disk, std::chrono::milliseconds(0));
-  slow.Hold();
-  RunRanks(1, [&](int, Coordinator& coordinator) {
-    Rank job(disk, coordinator, cut, options);
-    ThrowIfError(job->StartSave(job.Request(1)));
-    slow.WaitForWrite();
-    EXPECT_EQ(job->Close().code(), StatusCode::kDeadlineExceeded);
-    EXPECT_EQ(job->Abandon().code(), StatusCode::kDeadlineExceeded);
-    slow.LetGo();
-    ThrowIfError(job->Abandon());
-  });
-}
-
 TEST(AsyncSave, AllOfItGivesWayToTheTraining) {
   const auto niceness = [] { return getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())); };
   const int training = niceness();
@@ -353,63 +136,6 @@ TEST(AsyncSave, AllOfItGivesWayToTheTraining) {
     EXPECT_EQ(niceness(), training);
   });
   EXPECT_EQ(saving, std::set{std::min(19, training + 10)});
-}
-
-TEST(AsyncSave, AFailureReachesEveryRankAndTheNextSaveWorks) {
-  for (int failing = 0; failing < 3; ++failing) {
-    SimFileSystem disk;
-    Cut cut({3}, 4);
-    cut.Fill(MakeTrainingState(1));
-    ThrowIfError(SaveOn(disk, cut, 10, SmallOptions()));
-    const std::string file = "rank_0000" + std::to_string(failing);
-    std::atomic<bool> broken{true};
-    disk.SetFault([&](int64_t, std::string_view operation, std::string_view path) {
-      if (broken && operation == "write" && path.find(file) != std::string_view::npos)
-        return Status(StatusCode::kNoSpace, std::string(path) + ": no space left on device");
-      return Status::Ok();
-    });
-    cut.Fill(MakeTrainingState(2));
-    Job(disk, cut, SmallOptions(), [&](int rank, Rank& job) {
-      ThrowIfError(job->StartSave(job.Request(20)));
-      job.Train(MakeTrainingState(3));
-      const SaveResult end = job.End();
-      EXPECT_EQ(end.status.code(), StatusCode::kNoSpace) << rank << end.status.ToString();
-      EXPECT_THAT(end.status.message(), HasSubstr("rank " + std::to_string(failing)));
-      EXPECT_THAT(end.status.message(), HasSubstr("no space left"));
-      broken = false;
-      ThrowIfError(job->StartSave(job.Request(30)));
-      EXPECT_EQ(job.End().status.ToString(), "ok");
-    });
-    disk.SetFault({});
-    EXPECT_THAT(Leftovers(disk), ::testing::IsEmpty());
-    ExpectLoads(disk, cut, 30, MakeTrainingState(3));
-  }
-}
-
-TEST(AsyncSave, CancelledAndSupersededSavesLeaveNothing) {
-  SimFileSystem disk;
-  Cut cut({2}, 5);
-  cut.Fill(MakeTrainingState(1));
-  SlowWrites slow(disk, std::chrono::milliseconds(2));
-  Job(disk, cut, SmallOptions(), [&](int rank, Rank& job) {
-    ThrowIfError(job->StartSave(job.Request(1)));
-    job.Train(MakeTrainingState(2));
-    if (rank == 1) job->Cancel();  // one rank is enough
-    EXPECT_EQ(job.End().status.code(), StatusCode::kCancelled);
-    ThrowIfError(job->StartSave(job.Request(2)));
-    job.Train(MakeTrainingState(3));
-    job->Cancel();
-    ThrowIfError(job->WaitOnAll());
-    ThrowIfError(job->StartSave(job.Request(3)));
-    ThrowIfError(job->Wait());
-    const std::vector<SaveResult> ended = job->Finished();
-    ASSERT_EQ(ended.size(), 2U);
-    EXPECT_EQ(ended[0].status.code(), StatusCode::kCancelled);
-    EXPECT_EQ(ended[1].status.ToString(), "ok");
-  });
-  EXPECT_THAT(Leftovers(disk), ::testing::IsEmpty());
-  ASSERT_EQ(ValueOrThrow(ListCheckpoints(disk)).size(), 1U);
-  ExpectLoads(disk, cut, 3, MakeTrainingState(3));
 }
 
 TEST(AsyncSave, StableStateNeedsNoSecondCopy) {
@@ -535,84 +261,6 @@ TEST(AsyncSave, PredictsItsSize) {
     }
     EXPECT_NEAR(static_cast<double>(predicted), static_cast<double>(written), 256);
   });
-}
-
-TEST(AsyncSave, AThiefOfTheDirectoryStopsThePublication) {
-  SimFileSystem disk;
-  Cut cut({2}, 9);
-  cut.Fill(MakeTrainingState(1));
-  Job(disk, cut, SmallOptions(), [&](int rank, Rank& job) {
-    ThrowIfError(job->Save(job.Request(1)).status());
-    if (rank == 0) disk.SetContent(".keel-lock", "host other, pid 1, since noon");
-    const Result<SaveRecord> saved = job->Save(job.Request(2));
-    EXPECT_EQ(saved.status().code(), StatusCode::kBusy) << rank;
-    EXPECT_THAT(saved.status().message(), HasSubstr("taken over (host other, pid 1, since noon)"));
-  });
-  EXPECT_EQ(ValueOrThrow(ListCheckpoints(disk)).size(), 1U);
-}
-
-// The thief has come and gone: it has emptied the line in the lock's file, as every run does at its
-// end, or has made the file anew.
-TEST(AsyncSave, AThiefThatHasLeftStopsThePublicationToo) {
-  for (const bool anew : {false, true}) {
-    const TempDir dir;
-    const auto fs = dir.Open();
-    Cut cut({2}, 9);
-    cut.Fill(MakeTrainingState(1));
-    CheckpointOptions options = SmallOptions();
-    options.remove_previous_ckpt_in_save = true;
-    Job(*fs, cut, options, [&](int rank, Rank& job) {
-      ThrowIfError(job->Save(job.Request(1)).status());
-      if (rank == 0) {
-        const std::string line = ReadAll(dir / ".keel-lock");
-        if (anew) std::filesystem::remove(dir / ".keel-lock");
-        WriteAll(dir / ".keel-lock", anew ? line : "");
-      }
-      const Result<SaveRecord> saved = job->Save(job.Request(2));
-      EXPECT_EQ(saved.status().code(), StatusCode::kBusy) << rank;
-      EXPECT_THAT(saved.status().message(), HasSubstr("was taken over"));
-    });
-    const auto there = ValueOrThrow(ListCheckpoints(*fs));
-    ASSERT_EQ(there.size(), 1U);
-    EXPECT_EQ(there[0].step, 1);
-  }
-}
-
-// A coordinator over which a rank's reports never arrive.
-class WithoutReports final : public Coordinator {
- public:
-  explicit WithoutReports(Coordinator& inner) : inner_(inner) {}
-  int rank() const override { return inner_.rank(); }
-  int world() const override { return inner_.world(); }
-  Status Put(std::string_view key, std::string_view value) override {
-    return key.find("/report/") == std::string_view::npos ? inner_.Put(key, value) : Status::Ok();
-  }
-  Result<std::string> Get(std::string_view key, std::chrono::milliseconds deadline) override {
-    return inner_.Get(key, deadline);
-  }
-  Status Delete(std::string_view key) override { return inner_.Delete(key); }
-
- private:
-  Coordinator& inner_;
-};
-
-TEST(AsyncSave, AllRanksHearWhoWasNotHeardOf) {
-  SimFileSystem disk;
-  Cut cut({3}, 1, ModelSize::kTiny);
-  cut.Fill(MakeTrainingState(1, ModelSize::kTiny));
-  CheckpointOptions options = SmallOptions();
-  options.deadline = std::chrono::milliseconds(1'500);
-  RunRanks(3, [&](int rank, Coordinator& coordinator) {
-    WithoutReports silent(coordinator);
-    Rank job(disk, rank == 2 ? silent : coordinator, cut, options);
-    ThrowIfError(job->StartSave(job.Request(10)));
-    const SaveResult result = job.End();
-    EXPECT_FALSE(result.status.ok());
-    // From rank 0, which waited for it; not that rank 0 itself was late.
-    EXPECT_THAT(result.status.message(), HasSubstr("report of rank 2")) << "on rank " << rank;
-    ThrowIfError(job->Close());
-  });
-  EXPECT_TRUE(Leftovers(disk).empty());
 }
 
 }  // namespace
