@@ -95,7 +95,7 @@ Result<Parsed> Split(const std::vector<std::string>& arguments) {
     if (Switches().contains(name)) {
       if (equals != text.size())
         return Status(StatusCode::kUsage, fmt::format("{}: --{} takes no value", text, name));
-      parsed.values[name] = "1";
+      parsed.values[name] = std::string("1");  // gcc 12 -O3 warns of a plain literal, wrongly
     } else if (!Flags().contains(name)) {
       return UnknownFlag("--" + name, name);
     } else if (equals != text.size()) {
