@@ -418,10 +418,10 @@ Result<std::string> Saver::Publish(const std::vector<std::string>& texts, Runnin
   KEEL_FAIL_POINT("save.collect");
   KEEL_RETURN_IF_ERROR(guard_());
   KEEL_FAIL_POINT("publish.guard");
-  KEEL_ASSIGN_OR_RETURN(
-      const Manifest manifest,
-      PublishStep(fs_, committer_, clock_, guard_, options_, running->snapshot.request(),
-                  *running->plan, running->order, running->sequence, std::move(reports)));
+  StepPublisher publisher(fs_, committer_, clock_, options_, guard_);
+  KEEL_ASSIGN_OR_RETURN(const Manifest manifest,
+                        publisher.Publish({running->snapshot.request(), *running->plan,
+                                           running->order, running->sequence, std::move(reports)}));
   running->record->commit_s = watch.Elapsed();
   // It is saved: that the others may not hear how many bytes there were cannot fail it any more.
   std::string outcome;

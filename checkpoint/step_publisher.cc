@@ -44,126 +44,142 @@ Status CheckDocuments(const SaveRequest& request, const SavePlan& plan) {
   return Status::Ok();
 }
 
-namespace {
-
-// The whole model of each role, made from the sharded weights that this save has written, tensor by
-// tensor.
-Status ExportWholeModels(FileSystem& fs, const CheckpointOptions& options,
-                         const SaveRequest& request, const SavePlan& plan, const SaveOrder& order,
-                         const std::map<std::string, ChunkedDigest>& written, Manifest* manifest,
-                         IndexBuilder* index) {
-  IndexBuilder parts(options.chunk_bytes);
-  for (const PlannedFile& file : plan.files) {
-    if (file.kind != FileRole::kModel) continue;
-    parts.AddFile(file.path, written.at(file.path));
-    for (const PlannedShard& shard : file.shards)
-      parts.AddBox(file.scope, shard.tensor, shard.box, file.path, shard.begin);
-  }
-  KEEL_ASSIGN_OR_RETURN(std::string bytes, parts.Build());
-  KEEL_ASSIGN_OR_RETURN(Index parsed, Index::Parse(std::move(bytes), "index of the weights"));
-  const StepReader reader = StepReader::FromIndex(fs, order.temporary, std::move(parsed));
-  for (const std::string& role : plan.roles) {
-    std::string config;
-    for (const Document& document : request.documents) {
-      if (document.path == role + "/huggingface/config.json") config = document.content;
-    }
-    KEEL_ASSIGN_OR_RETURN(
-        std::vector<ExportedFile> exported,
-        ExportWeights(reader, role + "/model", config, fs,
-                      fmt::format("{}/{}/huggingface", order.temporary, role), HfExportOptions{}));
-    for (ExportedFile& file : exported) {
-      const std::string path = fmt::format("{}/huggingface/{}", role, file.name);
-      if (order.read_back) {
-        KEEL_RETURN_IF_ERROR(ReadBack(fs, fmt::format("{}/{}", order.temporary, path), file.digest,
-                                      options.chunk_bytes));
-      }
-      manifest->files.push_back({path, FileRole::kHfModel, file.digest.size, file.digest.whole});
-      index->AddFile(path, std::move(file.digest));
-    }
-  }
-  return Status::Ok();
-}
-
-}  // namespace
-
-Result<Manifest> PublishStep(FileSystem& fs, Committer& committer, const Clock& clock,
-                             const std::function<Status()>& guard, const CheckpointOptions& options,
-                             const SaveRequest& request, const SavePlan& plan,
-                             const SaveOrder& order, int64_t sequence,
-                             std::vector<SaveReport> reports) {
-  // 1. All ranks' files, as they reported them after their fsync.
-  std::map<std::string, ChunkedDigest> written;
-  for (SaveReport& report : reports) {
-    for (auto& [path, digest] : report.files) written.emplace(path, std::move(digest));
-  }
+struct StepPublisher::Assembly {
+  StepParts parts;
+  std::map<std::string, ChunkedDigest> written;  // by path: the ranks' files
   Manifest manifest;
-  std::vector<std::string> temporary_parts;  // sharded weights that only serve to make hf_model
-  IndexBuilder index(options.chunk_bytes);
-  for (const PlannedFile& file : plan.files) {
-    const auto found = written.find(file.path);
-    if (found == written.end() || found->second.size != file.size) {
-      return Status(StatusCode::kInternal,
-                    fmt::format("rank {} did not report '{}' with its {} bytes", file.rank,
-                                file.path, file.size));
-    }
-    if (file.kind == FileRole::kModel && !request.contents.model) {
-      temporary_parts.push_back(file.path);
-      continue;
-    }
-    manifest.files.push_back({file.path, file.kind, found->second.size, found->second.whole});
-    index.AddFile(file.path, found->second);
-    for (const PlannedShard& shard : file.shards)
-      index.AddBox(file.scope, shard.tensor, shard.box, file.path, shard.begin);
+  IndexBuilder index;
+  std::vector<std::string> only_for_whole_models;  // sharded weights that are not asked for
+  std::string Path(std::string_view path) const {
+    return fmt::format("{}/{}", parts.order.temporary, path);
   }
+};
 
+Result<Manifest> StepPublisher::Publish(StepParts parts) {
+  Assembly step{std::move(parts), {}, {}, IndexBuilder(options_.chunk_bytes), {}};
+  KEEL_RETURN_IF_ERROR(AddTensorFiles(&step));
   KEEL_FAIL_POINT("publish.documents");
-  // 2. Documents, and the whole model for those who asked for it.
-  for (const Document& document : request.documents) {
-    if (document.extra && !request.contents.extra) continue;
-    const std::string path = fmt::format("{}/{}", order.temporary, document.path);
-    KEEL_RETURN_IF_ERROR(WriteFileDurably(fs, path, document.content));
-    ChunkedDigest digest = DigestOfText(document.content, options.chunk_bytes);
-    if (order.read_back) KEEL_RETURN_IF_ERROR(ReadBack(fs, path, digest, options.chunk_bytes));
-    manifest.files.push_back({document.path,
-                              document.extra ? FileRole::kExtra : FileRole::kDocument, digest.size,
-                              digest.whole});
-    index.AddFile(document.path, std::move(digest));
-  }
+  KEEL_RETURN_IF_ERROR(AddDocuments(&step));
+  const SaveRequest& request = step.parts.request;
+  const SavePlan& plan = step.parts.plan;
   if (request.contents.hf_model) {
     KEEL_FAIL_POINT("publish.hf_model");
-    KEEL_RETURN_IF_ERROR(
-        ExportWholeModels(fs, options, request, plan, order, written, &manifest, &index));
-    for (const std::string& path : temporary_parts) {
-      KEEL_RETURN_IF_ERROR(fs.Remove(fmt::format("{}/{}", order.temporary, path)));
-    }
+    KEEL_RETURN_IF_ERROR(AddWholeModels(&step));
   }
-
-  // 3. The index, then the manifest and the rename.
   KEEL_FAIL_POINT("publish.index");
-  KEEL_ASSIGN_OR_RETURN(const std::string index_bytes, index.Build());
-  const std::string index_path = fmt::format("{}/{}", order.temporary, kIndexName);
-  KEEL_RETURN_IF_ERROR(WriteFileDurably(fs, index_path, index_bytes));
-  const ChunkedDigest index_digest = DigestOfText(index_bytes, options.chunk_bytes);
-  if (order.read_back)
-    KEEL_RETURN_IF_ERROR(ReadBack(fs, index_path, index_digest, options.chunk_bytes));
+  KEEL_RETURN_IF_ERROR(AddIndex(&step));
+
+  Manifest& manifest = step.manifest;
   std::sort(manifest.files.begin(), manifest.files.end(),
             [](const ManifestFile& a, const ManifestFile& b) { return a.path < b.path; });
-  manifest.run_id = options.run_id;
-  manifest.save_id = order.save_id;
+  manifest.run_id = options_.run_id;
+  manifest.save_id = step.parts.order.save_id;
   manifest.step = request.step;
-  manifest.created = FormatUtc(clock.Wall());
+  manifest.created = FormatUtc(clock_.Wall());
   manifest.config_digest = request.config_digest;
   manifest.layout = request.layout;
   manifest.roles = plan.roles;
   manifest.contents = request.contents;
   manifest.metric = request.metric;
-  manifest.chunk_bytes = options.chunk_bytes;
-  manifest.index_size = index_digest.size;
-  manifest.index_digest = index_digest.whole;
-  manifest.sequence = sequence;
-  KEEL_RETURN_IF_ERROR(guard());  // once more: a whole model takes its time
-  KEEL_RETURN_IF_ERROR(committer.Publish(order.temporary, manifest, DirectoriesOf(request, plan)));
-  return manifest;
+  manifest.chunk_bytes = options_.chunk_bytes;
+  manifest.sequence = step.parts.sequence;
+  KEEL_RETURN_IF_ERROR(guard_());  // once more: a whole model takes its time
+  KEEL_RETURN_IF_ERROR(
+      committer_.Publish(step.parts.order.temporary, manifest, DirectoriesOf(request, plan)));
+  return std::move(manifest);
+}
+
+// All ranks' files, as they reported them after their fsync.
+Status StepPublisher::AddTensorFiles(Assembly* step) {
+  for (SaveReport& report : step->parts.reports) {
+    for (auto& [path, digest] : report.files) step->written.emplace(path, std::move(digest));
+  }
+  for (const PlannedFile& file : step->parts.plan.files) {
+    const auto found = step->written.find(file.path);
+    if (found == step->written.end() || found->second.size != file.size) {
+      return Status(StatusCode::kInternal,
+                    fmt::format("rank {} did not report '{}' with its {} bytes", file.rank,
+                                file.path, file.size));
+    }
+    if (file.kind == FileRole::kModel && !step->parts.request.contents.model) {
+      step->only_for_whole_models.push_back(file.path);
+      continue;
+    }
+    step->manifest.files.push_back({file.path, file.kind, found->second.size, found->second.whole});
+    step->index.AddFile(file.path, found->second);
+    for (const PlannedShard& shard : file.shards)
+      step->index.AddBox(file.scope, shard.tensor, shard.box, file.path, shard.begin);
+  }
+  return Status::Ok();
+}
+
+Status StepPublisher::AddDocuments(Assembly* step) {
+  const SaveRequest& request = step->parts.request;
+  for (const Document& document : request.documents) {
+    if (document.extra && !request.contents.extra) continue;
+    KEEL_RETURN_IF_ERROR(WriteFileDurably(fs_, step->Path(document.path), document.content));
+    ChunkedDigest digest = DigestOfText(document.content, options_.chunk_bytes);
+    KEEL_RETURN_IF_ERROR(MakeSureOf(*step, document.path, digest));
+    step->manifest.files.push_back({document.path,
+                                    document.extra ? FileRole::kExtra : FileRole::kDocument,
+                                    digest.size, digest.whole});
+    step->index.AddFile(document.path, std::move(digest));
+  }
+  return Status::Ok();
+}
+
+// The whole model of each role, made from the sharded weights that this save has written, tensor by
+// tensor.
+Status StepPublisher::AddWholeModels(Assembly* step) {
+  const SavePlan& plan = step->parts.plan;
+  const std::string& temporary = step->parts.order.temporary;
+  IndexBuilder weights(options_.chunk_bytes);
+  for (const PlannedFile& file : plan.files) {
+    if (file.kind != FileRole::kModel) continue;
+    weights.AddFile(file.path, step->written.at(file.path));
+    for (const PlannedShard& shard : file.shards)
+      weights.AddBox(file.scope, shard.tensor, shard.box, file.path, shard.begin);
+  }
+  KEEL_ASSIGN_OR_RETURN(std::string bytes, weights.Build());
+  KEEL_ASSIGN_OR_RETURN(Index parsed, Index::Parse(std::move(bytes), "index of the weights"));
+  const StepReader reader = StepReader::FromIndex(fs_, temporary, std::move(parsed));
+  for (const std::string& role : plan.roles) {
+    const std::string folder = role + "/huggingface";
+    std::string config;
+    for (const Document& document : step->parts.request.documents) {
+      if (document.path == folder + "/config.json") config = document.content;
+    }
+    KEEL_ASSIGN_OR_RETURN(
+        std::vector<ExportedFile> exported,
+        ExportWeights(reader, role + "/model", config, fs_, step->Path(folder), HfExportOptions{}));
+    for (ExportedFile& file : exported) {
+      const std::string path = fmt::format("{}/{}", folder, file.name);
+      KEEL_RETURN_IF_ERROR(MakeSureOf(*step, path, file.digest));
+      step->manifest.files.push_back(
+          {path, FileRole::kHfModel, file.digest.size, file.digest.whole});
+      step->index.AddFile(path, std::move(file.digest));
+    }
+  }
+  for (const std::string& path : step->only_for_whole_models)
+    KEEL_RETURN_IF_ERROR(fs_.Remove(step->Path(path)));
+  return Status::Ok();
+}
+
+Status StepPublisher::AddIndex(Assembly* step) {
+  KEEL_ASSIGN_OR_RETURN(const std::string bytes, step->index.Build());
+  const std::string name(kIndexName);
+  KEEL_RETURN_IF_ERROR(WriteFileDurably(fs_, step->Path(name), bytes));
+  const ChunkedDigest digest = DigestOfText(bytes, options_.chunk_bytes);
+  KEEL_RETURN_IF_ERROR(MakeSureOf(*step, name, digest));
+  step->manifest.index_size = digest.size;
+  step->manifest.index_digest = digest.whole;
+  return Status::Ok();
+}
+
+Status StepPublisher::MakeSureOf(const Assembly& step, const std::string& path,
+                                 const ChunkedDigest& digest) {
+  if (!step.parts.order.read_back) return Status::Ok();
+  return ReadBack(fs_, step.Path(path), digest, options_.chunk_bytes);
 }
 
 }  // namespace keel::checkpoint

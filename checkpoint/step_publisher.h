@@ -1,4 +1,4 @@
-// Assembles a step from what all ranks have written, and publishes it. Rank 0 only.
+// StepPublisher: assembles a step from what all ranks have written, and publishes it. Rank 0 only.
 #pragma once
 
 #include <functional>
@@ -21,13 +21,41 @@ std::vector<std::string> DirectoriesOf(const SaveRequest& request, const SavePla
 // Not ok when two files of the save would have one path, or a path leaves the step's directory.
 Status CheckDocuments(const SaveRequest& request, const SavePlan& plan);
 
-// Writes documents, the whole model if asked for, index and manifest, and renames. `reports` are
-// those of all ranks, in rank order; `sequence` is above that of every commit that is there.
-// `guard` as in saver.h. Returns the manifest that was published.
-Result<Manifest> PublishStep(FileSystem& fs, Committer& committer, const Clock& clock,
-                             const std::function<Status()>& guard, const CheckpointOptions& options,
-                             const SaveRequest& request, const SavePlan& plan,
-                             const SaveOrder& order, int64_t sequence,
-                             std::vector<SaveReport> reports);
+// What a step is made of.
+struct StepParts {
+  const SaveRequest& request;
+  const SavePlan& plan;
+  const SaveOrder& order;
+  int64_t sequence = 0;             // above that of every commit that is there
+  std::vector<SaveReport> reports;  // of all ranks, in rank order
+};
+
+class StepPublisher {
+ public:
+  // All must outlive this. `guard` as in saver.h.
+  StepPublisher(FileSystem& fs, Committer& committer, const Clock& clock,
+                const CheckpointOptions& options, const std::function<Status()>& guard)
+      : fs_(fs), committer_(committer), clock_(clock), options_(options), guard_(guard) {}
+
+  // Writes documents, the whole model if asked for, index and manifest, and renames. Returns the
+  // manifest that was published.
+  Result<Manifest> Publish(StepParts parts);
+
+ private:
+  struct Assembly;  // of one step
+
+  Status AddTensorFiles(Assembly* step);
+  Status AddDocuments(Assembly* step);
+  Status AddWholeModels(Assembly* step);
+  Status AddIndex(Assembly* step);
+  // Reads a file of the step from the disk, if what it is about to replace may then go.
+  Status MakeSureOf(const Assembly& step, const std::string& path, const ChunkedDigest& digest);
+
+  FileSystem& fs_;
+  Committer& committer_;
+  const Clock& clock_;
+  const CheckpointOptions& options_;
+  const std::function<Status()>& guard_;
+};
 
 }  // namespace keel::checkpoint

@@ -222,17 +222,16 @@ RETENTION_RULES = [
     Mutant(
         "documents-not-read-back", "what rank 0 writes for all is read back too",
         "checkpoint/step_publisher.cc",
-        "    if (order.read_back) KEEL_RETURN_IF_ERROR(ReadBack(fs, path, digest, options.chunk_bytes));\n", "", (JOB,),
+        "    KEEL_RETURN_IF_ERROR(MakeSureOf(*step, document.path, digest));\n", "", (JOB,),
     ),
     Mutant(
         "whole-model-not-read-back", "the model that rank 0 assembles is read back too",
-        "checkpoint/step_publisher.cc", "      if (order.read_back) {\n", "      if (false) {\n", (JOB,),
+        "checkpoint/step_publisher.cc", "      KEEL_RETURN_IF_ERROR(MakeSureOf(*step, path, file.digest));\n", "", (JOB,),
     ),
     Mutant(
         "index-not-read-back", "the index is read back too",
         "checkpoint/step_publisher.cc",
-        "  if (order.read_back)\n    KEEL_RETURN_IF_ERROR(ReadBack(fs, index_path, index_digest, options.chunk_bytes));\n", "",
-        (JOB,),
+        "  KEEL_RETURN_IF_ERROR(MakeSureOf(*step, name, digest));\n", "", (JOB,),
     ),
     Mutant(
         "damage-announced", "what does not verify right after its commit is withdrawn",
