@@ -16,10 +16,13 @@ import unittest
 import checkpoint_files
 import harness
 
-RANKS = 2
-# Every place on every rank; otherwise on one of them.
+# Every place on every rank of four; otherwise on one of two.
 NIGHTLY = bool(os.environ.get("KEEL_NIGHTLY"))
-LAYOUT = {"actor_rollout_ref__actor__megatron__tensor_model_parallel_size": 2}
+RANKS = 4 if NIGHTLY else 2
+LAYOUT = {
+    "actor_rollout_ref__actor__megatron__tensor_model_parallel_size": 2,
+    "actor_rollout_ref__actor__megatron__pipeline_model_parallel_size": RANKS // 2,
+}
 # Every step saves all that can be saved and removes the one before.
 SETTINGS = {
     "trainer__save_freq": 1,
