@@ -83,6 +83,19 @@ class Workers(unittest.TestCase):
         self.assertLessEqual(one_rank.ask("open")[0]["staging_bytes"], cap)
         self.assertTrue(one_rank.ask("verify")[0]["one_step"])
 
+    def test_a_million_boxes_are_opened_and_planned_in_256_mib(self):
+        folder = pathlib.Path(self.folder.name) / "many"
+        for what in ("write", "open-all", "open-part"):
+            done = subprocess.run(
+                [harness.KEEL, "bench", "checkpoint", "--many-boxes", what, "--boxes", "1000000",
+                 "--checkpoints", str(folder)],
+                check=True, capture_output=True, timeout=harness.LIMIT_S,
+            )  # fmt: skip
+            if what != "write":
+                measured = json.loads(done.stdout)
+                self.assertEqual(measured["boxes"], 1000000)
+                self.assertLessEqual(measured["peak_bytes"], 256 << 20, what)
+
 
 class Driver(unittest.TestCase):
     @unittest.skipUnless(os.environ.get("KEEL_NIGHTLY"), "minutes long: runs with tools/test.sh --nightly")

@@ -146,5 +146,55 @@ class FileSizeLimit(harness.Job):
         self.assertEqual([p.name for p in self.run_dir("limited").iterdir() if p.name.startswith(".tmp-")], [])
 
 
+def obeys_permissions(command):
+    """The command as a process that permissions hold for, also when root runs it."""
+    return ["setpriv", "--bounding-set", "-dac_override,-dac_read_search", *command]
+
+
+def may_drop():
+    if shutil.which("setpriv") is None:
+        return False
+    return subprocess.run(obeys_permissions(["true"]), capture_output=True, check=False).returncode == 0
+
+
+class FolderLost(harness.Job):
+    """The run's folder is taken away between two saves."""
+
+    def train_until_taken(self, name, take, wrap=lambda command: command):
+        config = self.config(name, trainer__total_training_steps=STEPS, trainer__save_freq=2)
+        log = open(self.folder / "log.txt", "wb")
+        self.addCleanup(log.close)
+        process = subprocess.Popen(
+            wrap([str(harness.KEEL), "train", str(config)]), stdout=log, stderr=subprocess.STDOUT,
+            env={**harness.environment(), "KEEL_FAILPOINT": "step.begin:0:4:delay=3000"},
+        )  # fmt: skip
+        self.addCleanup(harness.end_with_children, process)
+        self.wait_until(lambda: checkpoint_files.latest(self.run_dir(name)) == 2 and len(self.metrics(name)) == 3,
+                        "a save and a step", process)  # fmt: skip
+        take(self.run_dir(name))
+        process.wait(timeout=harness.LIMIT_S)
+        return config, process.returncode
+
+    def test_removed(self):
+        _, code = self.train_until_taken("removed", shutil.rmtree)
+        self.assertRegex(self.log(), r"step 4 was not saved: .*removed")
+        self.assertIn(f"the state of the last step, {STEPS}, is not saved", self.log())
+        self.assertGreater(code, 0)
+
+    @unittest.skipUnless(may_drop(), "no setpriv here")
+    def test_no_permission_any_more(self):
+        config, code = self.train_until_taken("forbidden", lambda run: run.chmod(0), obeys_permissions)
+        run = self.run_dir("forbidden")
+        run.chmod(0o700)
+        self.assertRegex(self.log(), r"step 4 was not saved: .*forbidden.*Permission denied")
+        self.assertIn(f"the state of the last step, {STEPS}, is not saved", self.log())
+        self.assertGreater(code, 0)
+        self.assertEqual(checkpoint_files.steps(run), [2])
+        verified = harness.keel("ckpt", "verify", run)
+        self.assertEqual(verified.returncode, 0, verified.stdout + verified.stderr)
+        self.train(config)
+        self.assertEqual(checkpoint_files.latest(run), STEPS)
+
+
 if __name__ == "__main__":
     unittest.main()
