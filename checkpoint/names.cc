@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <set>
 
 #include "common/hash.h"
 
@@ -84,6 +85,17 @@ bool IsSaveId(std::string_view text) {
 std::string ShardFileName(std::string_view scope, int rank, int part) {
   if (part == 0) return fmt::format("{}/rank_{:05d}.safetensors", scope, rank);
   return fmt::format("{}/rank_{:05d}_{}.safetensors", scope, rank, part);
+}
+
+std::vector<std::string> DirectoriesOf(std::span<const std::string> paths) {
+  std::set<std::string> directories;
+  for (const std::string_view path : paths) {
+    for (size_t slash = path.find('/'); slash != std::string_view::npos;
+         slash = path.find('/', slash + 1)) {
+      directories.emplace(path.substr(0, slash));
+    }
+  }
+  return {directories.begin(), directories.end()};
 }
 
 Status CheckRelativePath(std::string_view path, std::string_view what) {

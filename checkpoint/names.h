@@ -10,8 +10,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/status.h"
 
@@ -47,6 +49,9 @@ bool IsSaveId(std::string_view text);
 // "actor/model/rank_00003.safetensors"; part > 0 (a rank with several boxes of one tensor) adds
 // "_1".
 std::string ShardFileName(std::string_view scope, int rank, int part);
+
+// The directories that files of these relative paths need, parents before children.
+std::vector<std::string> DirectoriesOf(std::span<const std::string> paths);
 
 // A relative path of plain components: not empty, no "", ".", "..", no control characters.
 Status CheckRelativePath(std::string_view path, std::string_view what);

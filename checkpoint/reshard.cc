@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <map>
 #include <random>
-#include <set>
 #include <utility>
 
 #include "checkpoint/box_stream.h"
@@ -144,20 +143,6 @@ Result<std::vector<Target>> Plan(const StepReader& source, const ReshardOptions&
   return all;
 }
 
-std::vector<std::string> DirectoriesOf(const std::vector<Target>& targets,
-                                       const std::vector<ManifestFile>& copied) {
-  std::set<std::string> directories;
-  const auto add_parents = [&](std::string_view path) {
-    for (size_t slash = path.find('/'); slash != std::string_view::npos;
-         slash = path.find('/', slash + 1)) {
-      directories.emplace(path.substr(0, slash));
-    }
-  };
-  for (const Target& target : targets) add_parents(target.path);
-  for (const ManifestFile& file : copied) add_parents(file.path);
-  return {directories.begin(), directories.end()};
-}
-
 Result<ChunkedDigest> CopyFile(const StepReader& source, const std::string& path, FileSystem& out,
                                const std::string& to) {
   KEEL_ASSIGN_OR_RETURN(const std::unique_ptr<File> file, out.Create(to, {}));
@@ -203,7 +188,10 @@ class Resharder {
       if (file.role != FileRole::kModel && file.role != FileRole::kOptimizer)
         copied.push_back(file);
     }
-    const std::vector<std::string> directories = DirectoriesOf(targets, copied);
+    std::vector<std::string> paths;
+    for (const Target& target : targets) paths.push_back(target.path);
+    for (const ManifestFile& file : copied) paths.push_back(file.path);
+    const std::vector<std::string> directories = DirectoriesOf(paths);
     KEEL_ASSIGN_OR_RETURN(const std::string temporary,
                           committer_.Begin(from.step, manifest_.save_id, directories));
     Status status = WriteAll(targets, copied, temporary);

@@ -16,19 +16,13 @@
 namespace keel::checkpoint {
 
 std::vector<std::string> DirectoriesOf(const SaveRequest& request, const SavePlan& plan) {
-  std::set<std::string> directories;
-  const auto add_parents = [&](std::string_view path) {
-    for (size_t slash = path.find('/'); slash != std::string_view::npos;
-         slash = path.find('/', slash + 1)) {
-      directories.emplace(path.substr(0, slash));
-    }
-  };
-  for (const PlannedFile& file : plan.files) add_parents(file.path);
-  for (const Document& document : request.documents) add_parents(document.path);
+  std::vector<std::string> paths;
+  for (const PlannedFile& file : plan.files) paths.push_back(file.path);
+  for (const Document& document : request.documents) paths.push_back(document.path);
   if (request.contents.hf_model) {
-    for (const std::string& role : plan.roles) add_parents(role + "/huggingface/x");
+    for (const std::string& role : plan.roles) paths.push_back(role + "/huggingface/x");
   }
-  return {directories.begin(), directories.end()};
+  return DirectoriesOf(paths);
 }
 
 Status CheckDocuments(const SaveRequest& request, const SavePlan& plan) {
@@ -83,9 +77,9 @@ Result<Manifest> StepPublisher::Publish(StepParts parts) {
   manifest.metric = request.metric;
   manifest.chunk_bytes = options_.chunk_bytes;
   manifest.sequence = step.parts.sequence;
+  KEEL_ASSIGN_OR_RETURN(const std::vector<std::string> directories, DropEmptyDirectories(step));
   KEEL_RETURN_IF_ERROR(guard_());  // once more: a whole model takes its time
-  KEEL_RETURN_IF_ERROR(
-      committer_.Publish(step.parts.order.temporary, manifest, DirectoriesOf(request, plan)));
+  KEEL_RETURN_IF_ERROR(committer_.Publish(step.parts.order.temporary, manifest, directories));
   return std::move(manifest);
 }
 
@@ -174,6 +168,20 @@ Status StepPublisher::AddIndex(Assembly* step) {
   step->manifest.index_size = digest.size;
   step->manifest.index_digest = digest.whole;
   return Status::Ok();
+}
+
+// Returns those that hold something.
+Result<std::vector<std::string>> StepPublisher::DropEmptyDirectories(const Assembly& step) {
+  std::vector<std::string> paths;
+  for (const ManifestFile& file : step.manifest.files) paths.push_back(file.path);
+  std::vector<std::string> used = DirectoriesOf(paths);
+  std::vector<std::string> made = DirectoriesOf(step.parts.request, step.parts.plan);
+  std::reverse(made.begin(), made.end());  // children before parents
+  for (const std::string& directory : made) {
+    if (!std::binary_search(used.begin(), used.end(), directory))
+      KEEL_RETURN_IF_ERROR(fs_.Remove(step.Path(directory)));
+  }
+  return used;
 }
 
 Status StepPublisher::MakeSureOf(const Assembly& step, const std::string& path,

@@ -48,6 +48,7 @@ class StepPublisher {
   Status AddDocuments(Assembly* step);
   Status AddWholeModels(Assembly* step);
   Status AddIndex(Assembly* step);
+  Result<std::vector<std::string>> DropEmptyDirectories(const Assembly& step);
   // Reads a file of the step from the disk, if what it is about to replace may then go.
   Status MakeSureOf(const Assembly& step, const std::string& path, const ChunkedDigest& digest);
 

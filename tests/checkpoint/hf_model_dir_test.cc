@@ -338,6 +338,7 @@ TEST(HfModelContent, OneWholeModelInTheCheckpoint) {
     ThrowIfError(model->ReadInto(whole.table, {}));
     EXPECT_EQ(whole.FirstDifference(state.model), "");
     EXPECT_EQ(disk.Stat("global_step_3/actor/model/rank_00000.safetensors").ok(), with_shards);
+    EXPECT_EQ(disk.Stat("global_step_3/actor/model").ok(), with_shards);
     cut.Clear(0);
     const auto loaded = LoadFrom(disk, cut, [&](LoadRequest& r) {
       r.contents.hf_model = true;
