@@ -135,8 +135,9 @@ def page(results, facts):
     lines = [
         "# Mutants",
         "",
-        "Each takes one rule out of the checkpoint subsystem; at least one test must see it. `tests/mutants/run.py` builds a copy",
-        "of the source with the mutant and runs the tests named in `tests/mutants/catalogue.py`, the likeliest first.",
+        "Each takes one rule out of the checkpoint subsystem, or one entry out of the training state; at least one test must see it.",
+        "`tests/mutants/run.py` builds a copy of the source with the mutant and runs the tests named in `tests/mutants/catalogue.py`, the",
+        "likeliest first: for a rule the unit tests, built without torch; for the training state the end-to-end tests with the whole program.",
         "`tools/test.sh --nightly` runs all of it; every ordinary run checks that the mutants still fit the source.",
         "",
         f"The last whole run: {facts}.",
