@@ -13,6 +13,8 @@ STEPS = 6
 IN_USE = 69
 # How often; the second starts up to half a second after the first.
 STARTS = 50 if os.environ.get("KEEL_NIGHTLY") else 8
+# Whoever trains is still there when the other looks, however slow that one starts.
+STAYS = "step.begin:0:1:delay=4000"
 
 
 class TwoRuns(harness.Job):
@@ -28,7 +30,8 @@ class TwoRuns(harness.Job):
                 for i in range(2):
                     jobs.append(
                         subprocess.Popen([harness.KEEL, "train", str(config)], stdout=subprocess.PIPE,
-                                         stderr=subprocess.STDOUT, text=True, env=harness.environment())
+                                         stderr=subprocess.STDOUT, text=True,
+                                         env={**harness.environment(), "KEEL_FAILPOINT": STAYS})
                     )  # fmt: skip
                     self.addCleanup(harness.end_with_children, jobs[i])
                     time.sleep(skew if i == 0 else 0)
