@@ -29,6 +29,8 @@ class HfModelDir {
 
   // Whole tensors, no views.
   const ShardTable& source() const { return source_; }
+  // The files that hold them, by their names in the directory.
+  const std::vector<std::string>& files() const { return files_; }
 
   // Fills the views of `destination`, dense or strided, reading only the byte ranges that they
   // need. F32, BF16 and F16 are converted to the destination's F32 or BF16 (round to nearest even);

@@ -106,7 +106,8 @@ Decoder::Decoder(const HfConfig& config, parallel::TensorParallel tp, const Deco
 
   if (first_stage()) {
     Parameter p = vocabulary("embedding.weight", "model.embed_tokens.weight");
-    p.tied = config_.tie_word_embeddings && options.stages > 1;
+    // A critic has no head that the last stage could hold a copy for.
+    p.tied = config_.tie_word_embeddings && options.stages > 1 && !options.value_head;
     embedding_ = Declare(std::move(p));
   }
   for (int layer = layers_.begin; layer < layers_.end; ++layer) DeclareBlock(layer);

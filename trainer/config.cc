@@ -6,6 +6,7 @@
 #include <cctype>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 namespace keel::trainer {
@@ -25,7 +26,8 @@ options::Schema MakeSchema(Config& c) {
        "answers, or `rl` on rewards.")
       .OneOf({"pretrain", "sft", "dpo", "rl"});
   s.Add("trainer.default_local_dir", t.default_local_dir,
-        "The run's folder: metrics, checkpoints, resolved configuration.");
+        "The run's folder: metrics, checkpoints, resolved configuration.")
+      .PerNode();
   s.Add("trainer.total_training_steps", t.total_training_steps,
         "Optimizer steps to train; or give `total_epochs`.")
       .Range(1);
@@ -64,7 +66,8 @@ options::Schema MakeSchema(Config& c) {
       .OneOf({"auto", "disable", "resume_path"});
   s.Add("trainer.resume_from_path", t.resume_from_path,
         "A checkpoint, `<run folder>/global_step_<N>`, or a link to one, for `resume_mode: "
-        "resume_path`.");
+        "resume_path`.")
+      .PerNode();
   s.Add("trainer.seed", t.seed, "Of the initial weights and the order of the data.").Range(0);
   s.Add("trainer.device", t.device, "`auto` takes CUDA where a GPU is usable.")
       .OneOf({"auto", "cpu", "cuda"});
@@ -77,21 +80,31 @@ options::Schema MakeSchema(Config& c) {
         "update nothing, and a save that is due at one waits for the next that does.")
       .Range(1)
       .Unit("steps");
+  s.Add("trainer.check_replicas", t.check_replicas,
+        "Compare the weights that several ranks hold, by digests, at the start, before every save, "
+        "and every so many steps; 0: at the start and before saves; -1: never. A difference ends "
+        "the run before it is saved.")
+      .Range(-1)
+      .Unit("steps");
   s.Add("trainer.deadline_seconds", t.deadline_seconds,
         "How long any wait for a peer may take before the run ends with an error that names it.")
       .Range(0.01, 1e6)
       .Unit("seconds");
   s.Add("trainer.threads_per_rank", t.threads_per_rank,
         "CPU threads for tensor operations of one rank; 0 takes what the environment gives.")
-      .Range(0, 4096);
+      .Range(0, 4096)
+      .PerNode();
 
   s.Add("trainer.rollout_data_dir", t.rollout_data_dir,
         "RL: where each step's prompts, responses, log-probabilities and scores are written, a "
-        "file a step.");
-  s.Add("trainer.validation_data_dir", t.validation_data_dir, "RL: the same of validations.");
+        "file a step.")
+      .PerNode();
+  s.Add("trainer.validation_data_dir", t.validation_data_dir, "RL: the same of validations.")
+      .PerNode();
   s.Add("trainer.rollout_replay_dir", t.rollout_replay_dir,
         "RL: train on the responses that an earlier run wrote to its `rollout_data_dir`, without "
-        "generating or scoring.");
+        "generating or scoring.")
+      .PerNode();
   s.Add("trainer.disk_check", t.disk_check,
         "When the checkpoints that will be kept, and one more, do not fit on the disk: end at the "
         "start, or only say so.")
@@ -113,8 +126,10 @@ options::Schema MakeSchema(Config& c) {
 
   DataSection& d = c.data;
   s.Add("data.train_files", d.train_files,
-        "JSON Lines (`.jsonl`) or plain text; relative to the configuration file.");
-  s.Add("data.val_files", d.val_files, "Likewise, for validation.");
+        "JSON Lines (`.jsonl`) or plain text; relative to the configuration file.")
+      .PerNode();
+  s.Add("data.val_files", d.val_files, "Likewise, for validation.")
+      .PerNode();
   s.Add("data.val_split", d.val_split,
         "Without `val_files`: the share of samples set apart for validation.")
       .Range(0, 0.5);
@@ -158,7 +173,8 @@ options::Schema MakeSchema(Config& c) {
 
   ModelSection& m = c.actor_rollout_ref.model;
   s.Add("actor_rollout_ref.model.path", m.path,
-        "A Hugging Face directory with config.json and weights to start from.");
+        "A Hugging Face directory with config.json and weights to start from.")
+      .PerNode();
   s.Add("actor_rollout_ref.model.config", m.config,
         "Hugging Face's config.json keys, to start from random weights.");
   s.Add("actor_rollout_ref.model.dtype", m.dtype,
@@ -279,6 +295,30 @@ Result<LoadedConfig> LoadConfig(const std::string& path,
     absolute(*loaded.config.actor_rollout_ref.model.path);
   if (loaded.config.critic.model.path) absolute(*loaded.config.critic.model.path);
   return loaded;
+}
+
+Result<std::vector<options::ValueChange>> ConfigChanges(const std::string& saved,
+                                                        const std::string& now) {
+  Config config;
+  KEEL_ASSIGN_OR_RETURN(const options::FlatValues defaults,
+                        options::Flatten({"defaults", MakeSchema(config).Dump(false)}));
+  KEEL_ASSIGN_OR_RETURN(options::FlatValues before,
+                        options::Flatten({"the checkpoint's config.yaml", saved}));
+  KEEL_ASSIGN_OR_RETURN(options::FlatValues after, options::Flatten({"config.yaml", now}));
+  for (const auto& [path, value] : defaults) {
+    if (!before.contains(path) && after.contains(path)) before[path] = value;
+  }
+  return options::Changes(before, after);
+}
+
+std::set<std::string> PerNodeKeys() {
+  Config config;
+  const options::Schema schema = MakeSchema(config);
+  std::set<std::string> keys;
+  for (const options::Option& option : schema.options()) {
+    if (option.per_node) keys.insert(option.path);
+  }
+  return keys;
 }
 
 std::optional<int64_t> ParseRunTime(const std::string& text) {

@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "common/json.h"
+#include "common/options/flat_values.h"
 #include "common/options/schema.h"
 #include "common/status.h"
 #include "trainer/config_rl.h"
@@ -36,6 +38,7 @@ struct TrainerSection {
   std::vector<std::string> logger = {"console", "jsonl"};
   int64_t log_freq = 1;
   int64_t max_consecutive_skips = 5;
+  int64_t check_replicas = 0;
   double deadline_seconds = 120;
   int64_t threads_per_rank = 1;
   std::optional<std::string> rollout_data_dir;
@@ -152,6 +155,14 @@ struct LoadedConfig {
 
 // kConfig with every problem of file and overrides; kNotFound when there is no file.
 Result<LoadedConfig> LoadConfig(const std::string& path, const std::vector<std::string>& overrides);
+
+// What differs between the resolved configuration that a checkpoint was saved with and this run's.
+// A key that the release that saved it did not know counts as having had its default.
+Result<std::vector<options::ValueChange>> ConfigChanges(const std::string& saved,
+                                                        const std::string& now);
+
+// The keys whose values may differ from node to node, such as paths; all others are the job's.
+std::set<std::string> PerNodeKeys();
 
 // "HH:MM:SS" in seconds; nothing when it is not of that form.
 std::optional<int64_t> ParseRunTime(const std::string& text);

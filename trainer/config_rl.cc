@@ -81,7 +81,8 @@ void AddRlOptions(Config& c, options::Schema& s) {
   s.Add(
       "critic.model.path", k.model.path,
       "A Hugging Face directory to start from; without a value head (`score.weight`) a fresh one. "
-      "null: the actor's.");
+      "null: the actor's.")
+      .PerNode();
   s.Add("critic.optim.lr", k.optim.lr, "Peak learning rate.").Above(0);
   s.Add("critic.optim.betas", k.optim.betas, "AdamW's decay rates of the two moments.").Range(0);
   s.Add("critic.optim.eps", k.optim.eps, "AdamW's epsilon.").Above(0);

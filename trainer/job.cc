@@ -5,10 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "checkpoint/names.h"
 #include "common/fail_point.h"
+#include "common/options/flat_values.h"
+#include "common/program_id.h"
 #include "parallel/cuda_module.h"
 
 namespace keel::trainer {
@@ -73,7 +76,18 @@ void Job::CheckPaths() const {
   }
 }
 
-void Job::Connect() {
+// What this program, its configuration and its machine add to what all ranks must have alike.
+void Job::AddFacts(SharedFacts* facts) const {
+  (*facts)["program"] = fmt::format("keel {} (build {})", ProgramVersion(), BuildId());
+  (*facts)["device"] = device_.is_cpu() ? "cpu" : "cuda";
+  const std::set<std::string> per_node = PerNodeKeys();
+  for (const auto& [key, value] :
+       ValueOrThrow(options::Flatten({"resolved configuration", inputs_.loaded.resolved}))) {
+    if (!per_node.contains(key)) facts->emplace(key, value);
+  }
+}
+
+void Job::Connect(SharedFacts facts) {
   Phase("connect");
   const auto& megatron = actor().megatron;
   const auto layout = ValueOrThrow(parallel::Layout::Make(
@@ -85,6 +99,8 @@ void Job::Connect() {
       std::make_unique<parallel::HangReport>(*store_, inputs_.env.rank, inputs_.env.world_size);
   coordinator_ = std::make_unique<StoreCoordinator>(ValueOrThrow(store_->Clone()), inputs_.env.rank,
                                                     inputs_.env.world_size);
+  AddFacts(&facts);
+  ThrowIfError(AgreeOnFacts(*coordinator_, facts, deadline_));
   parallel::ContextOptions options;
   options.cuda = !device_.is_cpu();
   options.device_index = device_.index();

@@ -26,6 +26,7 @@
 #include "trainer/lr_schedule.h"
 #include "trainer/metrics.h"
 #include "trainer/model_source.h"
+#include "trainer/rank_agreement.h"
 #include "trainer/run_state.h"
 #include "trainer/save_session.h"
 #include "trainer/store_coordinator.h"
@@ -54,8 +55,9 @@ class Job {
   // anything else. Not collective.
   void CheckPaths() const;
 
-  // 1. Store and process groups.
-  void Connect();
+  // 1. Store, then process groups. First of all the ranks compare what they were started with,
+  // `facts` among it: Error(kConfig) on all of them where that differs.
+  void Connect(SharedFacts facts);
   parallel::ParallelContext& context() { return *context_; }
   const parallel::Store& store() const { return *store_; }
   checkpoint::Coordinator& coordinator() { return *coordinator_; }
@@ -119,6 +121,7 @@ class Job {
   RunState state;
 
  private:
+  void AddFacts(SharedFacts* facts) const;
   // Of settings by which checkpoints or weights are lost. Rank 0.
   void WarnOfLosses() const;
   void WarnOfGrowth(const checkpoint::DiskForecast& disk, int64_t total_steps) const;

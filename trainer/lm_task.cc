@@ -41,8 +41,10 @@ class LmTask : public Task {
     options.keys = {c_.data.text_key, c_.data.prompt_key, c_.data.response_key,
                     c_.data.messages_key};
     train_ = ValueOrThrow(Dataset::Load(c_.data.train_files, options, *tokenizer_));
-    if (!c_.data.val_files.empty())
+    if (!c_.data.val_files.empty()) {
       val_ = ValueOrThrow(Dataset::Load(c_.data.val_files, options, *tokenizer_));
+      SetValidation(val_.digest(), val_.size());
+    }
     const auto seed = static_cast<uint64_t>(c_.trainer.seed);
     if (c_.data.val_split > 0) val_ = train_.SplitOff(c_.data.val_split, seed);
     if (train_.size() == 0)

@@ -28,6 +28,11 @@ struct ModelSource {
 Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DType dtype,
                                  const model::Tokenizer* tokenizer);
 
+// A digest by which directories with other weights are told apart without reading all of them: of
+// each file its size, its beginning, which says what is where, and pages all over it. Two models of
+// which one was trained on from the other differ in nearly every page.
+Result<std::string> WeightsFingerprint(const std::string& directory);
+
 // Fills the views of `table` from the weights of a directory, converting to the table's dtype. A
 // tied lm_head may be absent; so may tensors that match a pattern (fnmatch) of `allow_missing`,
 // which then keep their values.

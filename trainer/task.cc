@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <span>
 
 #include "common/fail_point.h"
+#include "common/options/flat_values.h"
+#include "trainer/replica_check.h"
 #include "trainer/weights_digest.h"
 
 namespace keel::trainer {
@@ -34,7 +38,7 @@ RunEnd Task::Main() {
   SetUpModel();
   LoadData();
   ThrowIfError(FailPoint("trainer.data"));
-  job_.Connect();
+  job_.Connect(Facts());
   ThrowIfError(FailPoint("trainer.connected"));
   job_.Phase("model");
   BuildModels();
@@ -76,6 +80,31 @@ void Task::SetData(const Digest128& digest, int64_t samples) {
   const auto seed = static_cast<uint64_t>(c_.trainer.seed);
   order_ = std::make_unique<SampleOrder>(samples, seed, c_.data.shuffle);
   identity_ = {digest.ToHex(), samples, c_.trainer.seed, c_.data.shuffle};
+}
+
+void Task::SetValidation(const Digest128& digest, int64_t samples) {
+  validation_ = fmt::format("{} samples with digest {}", samples, digest.ToHex());
+}
+
+// Data, model and tokenizer as this rank has read them: what its paths lead to.
+SharedFacts Task::Facts() const {
+  SharedFacts facts;
+  facts["content of data.train_files"] =
+      fmt::format("{} samples with digest {}", identity_.samples, identity_.digest);
+  if (!c_.data.val_files.empty()) facts["content of data.val_files"] = validation_;
+  facts["model"] = fmt::format("config digest {}", source_.config.Digest());
+  for (const checkpoint::Document& document : source_.documents) {
+    facts["content of " + std::filesystem::path(document.path).filename().string()] =
+        "digest " + Hash128(std::as_bytes(std::span(document.content))).ToHex();
+  }
+  if (job_.inputs().env.world_size == 1) return facts;  // nobody to compare weights with
+  const auto weights = [&](const char* key, const std::string& directory) {
+    if (!directory.empty())
+      facts[fmt::format("weights of {}", key)] = ValueOrThrow(WeightsFingerprint(directory));
+  };
+  weights("actor_rollout_ref.model.path", source_.directory);
+  if (c_.trainer.task == "rl") weights("critic.model.path", c_.critic.model.path.value_or(""));
+  return facts;
 }
 
 void Task::SetSteps() {
@@ -189,6 +218,7 @@ void Task::Resume() {
   if (record) {
     job_.log().Info("resumed from {} at step {} ({} samples consumed) in {:.2f} s",
                     record->directory, state_.step, state_.samples_consumed, record->total_s);
+    SayWhatChanged(record->documents);
   } else if (job_.resume_mode() != "disable") {
     job_.log().Info("no checkpoint in {}: starting from the beginning",
                     c_.trainer.default_local_dir);
@@ -199,8 +229,28 @@ void Task::Resume() {
   if (record && job_.metrics() != nullptr) job_.metrics()->Load(*record);
 }
 
+// To go on with other settings is a user's right, and a stale file's accident: each is said.
+void Task::SayWhatChanged(const Documents& documents) const {
+  const auto saved = documents.find("config.yaml");
+  if (saved == documents.end()) return;  // an import: it was not trained by a configuration
+  const auto changes = ConfigChanges(saved->second, job_.inputs().loaded.resolved);
+  if (!changes.ok()) {
+    job_.log().Warning(
+        "what has changed since the checkpoint was saved is not known: its config.yaml cannot be "
+        "read: {}",
+        changes.status().message());
+    return;
+  }
+  for (const options::ValueChange& change : *changes) {
+    job_.log().Warning("changed since the checkpoint was saved: {}: {} -> {}", change.path,
+                       change.before.value_or("not there"), change.after.value_or("not there"));
+  }
+}
+
 RunEnd Task::Loop() {
   job_.context().world().Barrier();
+  if (c_.trainer.check_replicas >= 0)
+    CheckReplicas(fmt::format("before step {}", state_.step + 1));
   BeforeSteps();
   if (c_.trainer.val_before_train && state_.step == 0) RunValidation();
   while (state_.step < total_steps_) {
@@ -216,6 +266,9 @@ RunEnd Task::Loop() {
 
     const bool last = step == total_steps_;
     bool busy = end.busy;
+    const int64_t every = c_.trainer.check_replicas;
+    if ((every > 0 && step % every == 0) || (every >= 0 && SaveIsDue(end, last)))
+      CheckReplicas(fmt::format("after step {}", step));
     // Whoever asked the run to stop waits for the save, not for a validation.
     if (c_.trainer.test_freq > 0 && (last || (step % c_.trainer.test_freq == 0 && !end.stop))) {
       RunValidation();
@@ -234,6 +287,15 @@ RunEnd Task::Loop() {
   }
   job_.Finish();
   return RunEnd::kFinished;
+}
+
+bool Task::SaveIsDue(const StepEnd& end, bool last) const {
+  return c_.trainer.save_freq > 0 && (last || end.stop || job_.SaveDue(last) || save_owed_);
+}
+
+void Task::CheckReplicas(const std::string& when) {
+  for (const Role& role : SavedRoles())
+    trainer::CheckReplicas(*role.engine, role.name, job_.context(), when);
 }
 
 // Where updates are being skipped, what led there may be in the weights already: such a state does

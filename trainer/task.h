@@ -69,6 +69,8 @@ class Task {
 
   // For LoadData. The data of the run, and so the order and identity of its samples.
   void SetData(const Digest128& digest, int64_t samples);
+  // The validation set, where there is one.
+  void SetValidation(const Digest128& digest, int64_t samples);
   // Sets total_steps_ as total_training_steps or total_epochs say.
   void SetSteps();
   // Throws Error(kConfig) naming `keys` when the model has fewer positions.
@@ -105,15 +107,20 @@ class Task {
  private:
   RunEnd Main();
   void SetUpModel();
+  SharedFacts Facts() const;
   void OpenCheckpoints();
   void Resume();
+  void SayWhatChanged(const Documents& documents) const;
   RunEnd Loop();
+  bool SaveIsDue(const StepEnd& end, bool last) const;
+  void CheckReplicas(const std::string& when);
   void RunValidation();
   void SaveUnlessDiverging(bool busy_somewhere);
   void CheckSkips(const StepEnd& end) const;
   checkpoint::SaveRequest Snapshot();
 
   DataIdentity identity_;
+  std::string validation_;  // which, for the comparison between ranks
   std::optional<int64_t> total_samples_;  // of total_epochs
   uint64_t ref_digest_ = 0;
   Stopwatch step_watch_;

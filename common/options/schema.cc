@@ -288,6 +288,10 @@ std::string YamlFlow(const Json& value) {
   return YamlScalar(value);
 }
 
+std::string Meaning(const Option& option) {
+  return option.doc + (option.per_node ? " May differ from node to node." : "");
+}
+
 std::vector<std::string> SplitPath(std::string_view path) {
   std::vector<std::string> parts;
   size_t begin = 0;
@@ -525,7 +529,7 @@ std::string Schema::Markdown() const {
     }
     if (!option.unit.empty()) type += ", " + option.unit;
     text += fmt::format("| `{}` | {} | `{}` | {} |\n", option.path.substr(parent.size() + 1), type,
-                        YamlFlow(option.initial), option.doc);
+                        YamlFlow(option.initial), Meaning(option));
   }
   return text;
 }
@@ -556,7 +560,7 @@ Json Schema::JsonSchema() const {
     } else {
       entry["type"] = type;
     }
-    entry["description"] = option.doc + (option.unit.empty() ? "" : " Unit: " + option.unit + ".");
+    entry["description"] = Meaning(option) + (option.unit.empty() ? "" : " Unit: " + option.unit + ".");
     entry["default"] = option.initial;
     if (option.min) entry[option.exclusive_min ? "exclusiveMinimum" : "minimum"] = *option.min;
     if (option.max) entry["maximum"] = *option.max;

@@ -30,6 +30,7 @@ struct Option {
   std::function<Json()> get;
   std::function<void(const Json&)> set;
   std::string origin = "default";  // "run.yaml:3", "command line"
+  bool per_node = false;           // may differ from node to node; all else is the job's
 
   // Builders, so that the table reads as sentences.
   Option& Range(double low, std::optional<double> high = std::nullopt) {
@@ -44,6 +45,10 @@ struct Option {
   }
   Option& OneOf(std::vector<std::string> values) {
     choices = std::move(values);
+    return *this;
+  }
+  Option& PerNode() {
+    per_node = true;
     return *this;
   }
   Option& Unit(std::string text) {

@@ -140,6 +140,44 @@ TEST(ConfigTest, RlSettingsThatDoNotGoTogetherAreRefusedAtOnce) {
   EXPECT_TRUE(ValidateRlConfig(config, 2).empty());
 }
 
+TEST(ConfigTest, WhatChangedBetweenTwoStartsIsNamed) {
+  Config config;
+  options::Schema schema = MakeSchema(config);
+  const std::string before = schema.Dump(false);
+  config.actor_rollout_ref.actor.optim.lr = 0.1;
+  config.actor_rollout_ref.model.dtype = "bfloat16";
+  config.trainer.total_training_steps = 7;
+  const auto changes = ValueOrThrow(ConfigChanges(before, schema.Dump(false)));
+  const std::vector<options::ValueChange> expected = {
+      {"actor_rollout_ref.actor.optim.lr", "0.001", "0.1"},
+      {"actor_rollout_ref.model.dtype", "float32", "bfloat16"},
+      {"trainer.total_training_steps", "null", "7"}};
+  EXPECT_EQ(changes, expected);
+}
+
+TEST(ConfigTest, AKeyThatAnOlderReleaseDidNotKnowHadItsDefault) {
+  Config config;
+  options::Schema schema = MakeSchema(config);
+  const std::string now = schema.Dump(false);
+  std::string before = now;
+  const size_t at = before.find("  check_replicas: 0\n");
+  ASSERT_NE(at, std::string::npos);
+  before.erase(at, std::string("  check_replicas: 0\n").size());
+  before += "dropped:\n  key: 3\n";
+  const std::vector<options::ValueChange> expected = {{"dropped.key", "3", std::nullopt}};
+  EXPECT_EQ(ValueOrThrow(ConfigChanges(before, now)), expected);
+  config.trainer.check_replicas = 5;
+  EXPECT_EQ(ValueOrThrow(ConfigChanges(before, schema.Dump(false))).size(), 2u);
+}
+
+TEST(ConfigTest, PathsAreWhatNodesMayHaveOfTheirOwn) {
+  const std::set<std::string> keys = PerNodeKeys();
+  EXPECT_TRUE(keys.contains("data.train_files"));
+  EXPECT_TRUE(keys.contains("trainer.default_local_dir"));
+  EXPECT_FALSE(keys.contains("trainer.seed"));
+  EXPECT_FALSE(keys.contains("actor_rollout_ref.model.config"));
+}
+
 TEST(ConfigTest, RunTimes) {
   EXPECT_EQ(ParseRunTime("00:00:00"), 0);
   EXPECT_EQ(ParseRunTime("01:02:03"), 3723);

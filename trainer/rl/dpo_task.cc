@@ -45,8 +45,10 @@ class DpoTask : public Task {
     options.chosen_key = c_.data.chosen_key;
     options.rejected_key = c_.data.rejected_key;
     train_ = ValueOrThrow(PreferenceSet::Load(c_.data.train_files, options, *tokenizer_));
-    if (!c_.data.val_files.empty())
+    if (!c_.data.val_files.empty()) {
       val_ = ValueOrThrow(PreferenceSet::Load(c_.data.val_files, options, *tokenizer_));
+      SetValidation(val_.digest(), val_.size());
+    }
     const auto seed = static_cast<uint64_t>(c_.trainer.seed);
     if (c_.data.val_split > 0) val_ = train_.SplitOff(c_.data.val_split, seed);
     if (train_.size() == 0)

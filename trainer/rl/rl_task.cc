@@ -63,8 +63,10 @@ class RlTask : public Task {
     options.answer_key = c_.data.answer_key;
     options.source_key = c_.data.reward_fn_key;
     prompts_ = ValueOrThrow(PromptSet::Load(c_.data.train_files, options, *tokenizer_));
-    if (!c_.data.val_files.empty())
+    if (!c_.data.val_files.empty()) {
       val_ = ValueOrThrow(PromptSet::Load(c_.data.val_files, options, *tokenizer_));
+      SetValidation(val_.digest(), val_.size());
+    }
     const auto seed = static_cast<uint64_t>(c_.trainer.seed);
     if (c_.data.val_split > 0) val_ = prompts_.SplitOff(c_.data.val_split, seed);
     if (prompts_.size() == 0)

@@ -1,0 +1,193 @@
+"""Ranks that were started with different things, and ranks whose copies of the weights drift apart:
+neither goes unnoticed, and neither is saved."""
+
+import concurrent.futures
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import unittest
+
+import checkpoint_files
+import harness
+
+CONFIG, DATA = 78, 65
+FIXTURES = pathlib.Path(os.environ["KEEL_FIXTURES"])
+OPTIM = "actor_rollout_ref.actor.optim"
+MEGATRON = "actor_rollout_ref.actor.megatron"
+MODEL = "actor_rollout_ref.model"
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+class SameStart(harness.Job):
+    """Each rank has a configuration file of its own, as on nodes of their own."""
+
+    def start_ranks(self, changes_of_ranks, keel=None, **common):
+        common = {"trainer__total_training_steps": 2, "trainer__save_freq": 1, "trainer__deadline_seconds": 60, **common}
+        port = free_port()
+
+        def run(rank, changes):
+            path = self.config(f"rank{rank}", **common)
+            config = harness.merged(json.loads(path.read_text()), {"trainer.default_local_dir": str(self.run_dir("run")), **changes})
+            path.write_text(json.dumps(config))
+            environment = {
+                **harness.environment(), "RANK": str(rank), "WORLD_SIZE": str(len(changes_of_ranks)),
+                "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(len(changes_of_ranks)),
+                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+            }  # fmt: skip
+            program = (keel or {}).get(rank, harness.KEEL)
+            return subprocess.run([program, "train", str(path)], capture_output=True, text=True,
+                                  timeout=harness.LIMIT_S, env=environment, check=False)  # fmt: skip
+
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            return list(pool.map(run, range(len(changes_of_ranks)), changes_of_ranks))
+
+    def refused(self, there, *fragments, **common):
+        for rank, done in enumerate(self.start_ranks([{}, there], **common)):
+            output = done.stdout + done.stderr
+            self.assertEqual(done.returncode, CONFIG, f"rank {rank}: {output[-3000:]}")
+            for fragment in fragments:
+                self.assertIn(fragment, output, f"rank {rank}")
+        self.assertEqual(checkpoint_files.steps(self.run_dir("run")), [])
+
+    def test_learning_rate(self):
+        self.refused({f"{OPTIM}.lr": 0.1}, f"{OPTIM}.lr: 0.001 on rank 0; 0.1 on rank 1")
+
+    def test_every_setting_of_the_optimizer_at_once(self):
+        self.refused(
+            {f"{OPTIM}.clip_grad": 0.5, f"{OPTIM}.weight_decay": 0.0, f"{OPTIM}.betas": [0.8, 0.95]},
+            f"{OPTIM}.clip_grad: 1.0 on rank 0; 0.5 on rank 1",
+            f"{OPTIM}.weight_decay: 0.1 on rank 0; 0.0 on rank 1",
+            f"{OPTIM}.betas: [0.9, 0.95] on rank 0; [0.8, 0.95] on rank 1",
+        )
+
+    def test_seed(self):
+        self.refused({"trainer.seed": 4}, "trainer.seed: 3 on rank 0; 4 on rank 1")
+
+    def test_shape_of_the_model(self):
+        self.refused(
+            {f"{MODEL}.config.rms_norm_eps": 1e-6}, f"{MODEL}.config.rms_norm_eps: 1e-05 on rank 0; 1e-06 on rank 1"
+        )
+
+    def test_layout(self):
+        self.refused({f"{MEGATRON}.tensor_model_parallel_size": 2}, "tensor_model_parallel_size: 1 on rank 0; 2 on rank 1")
+
+    def test_number_of_steps(self):
+        self.refused({"trainer.total_training_steps": 3}, "trainer.total_training_steps: 2 on rank 0; 3 on rank 1")
+
+    def test_training_data_under_another_path(self):
+        other = self.folder / "elsewhere.jsonl"
+        harness.write_documents(other, seed=6)
+        self.refused({"data.train_files": [str(other)]}, "content of data.train_files: 20 samples with digest")
+
+    def test_validation_data(self):
+        ours, theirs = self.folder / "val.jsonl", self.folder / "other" / "val.jsonl"
+        theirs.parent.mkdir()
+        harness.write_documents(ours, count=4, seed=7)
+        harness.write_documents(theirs, count=4, seed=8)
+        self.refused(
+            {"data.val_files": [str(theirs)]}, "content of data.val_files: 4 samples",
+            data__val_files=[str(ours)], trainer__test_freq=1,
+        )  # fmt: skip
+
+    def model_folder(self, name):
+        folder = self.folder / name
+        shutil.copytree(FIXTURES / "llama" / "hf", folder)
+        return folder
+
+    def test_weights_of_the_same_shape(self):
+        ours, theirs = self.model_folder("ours"), self.model_folder("theirs")
+        weights = theirs / "model.safetensors"
+        content = bytearray(weights.read_bytes())
+        content[-1] ^= 1
+        weights.write_bytes(content)
+        self.refused(
+            {f"{MODEL}.path": str(theirs)}, f"weights of {MODEL}.path",
+            **{"actor_rollout_ref__model__path": str(ours), "actor_rollout_ref__model__config": {}},
+        )  # fmt: skip
+
+    def test_files_of_the_tokenizer(self):
+        ours, theirs = self.model_folder("ours"), self.model_folder("theirs")
+        (ours / "generation_config.json").write_text("{}")
+        (theirs / "generation_config.json").write_text('{"eos_token_id": 7}')
+        self.refused(
+            {f"{MODEL}.path": str(theirs)}, "content of generation_config.json",
+            **{"actor_rollout_ref__model__path": str(ours), "actor_rollout_ref__model__config": {}},
+        )  # fmt: skip
+
+    def test_what_nodes_may_have_of_their_own(self):
+        # The same data under another path, the same folder under another name, other threads.
+        data, link = self.folder / "copy.jsonl", self.folder / "mounted-elsewhere"
+        shutil.copy(self.data, data)
+        self.run_dir("run").mkdir()
+        link.symlink_to(self.run_dir("run"))
+        there = {"data.train_files": [str(data)], "trainer.default_local_dir": str(link), "trainer.threads_per_rank": 2}
+        for done in self.start_ranks([{}, there]):
+            self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+        self.assertEqual(checkpoint_files.latest(self.run_dir("run")), 2)
+
+
+class Drift(harness.Job):
+    """A bit of a live weight is flipped in the memory of a rank that stands still between two steps."""
+
+    def flip(self, pid, content):
+        """In every place of the process's own memory that holds `content`; how many there were."""
+        found = 0
+        with open(f"/proc/{pid}/maps", encoding="utf-8") as maps, open(f"/proc/{pid}/mem", "r+b", buffering=0) as memory:
+            for line in maps:
+                span, rights, *_ = line.split()
+                if not rights.startswith("rw") or "[v" in line:
+                    continue
+                begin, end = (int(part, 16) for part in span.split("-"))
+                try:
+                    memory.seek(begin)
+                    here = memory.read(end - begin)
+                except OSError:
+                    continue
+                at = here.find(content)
+                while at >= 0:
+                    memory.seek(begin + at)
+                    memory.write(bytes([content[0] ^ 1]))
+                    found += 1
+                    at = here.find(content, at + 1)
+        return found
+
+    def test_a_flipped_bit_ends_the_run_before_it_is_saved(self):
+        config = self.config(
+            "run", trainer__save_freq=3, trainer__total_training_steps=12,
+            actor_rollout_ref__actor__checkpoint__async_save=False,  # step 3 is there when step 4 begins
+            actor_rollout_ref__actor__megatron__tensor_model_parallel_size=2,
+        )  # fmt: skip
+        os.environ["KEEL_FAILPOINT"] = "step.begin:1:4:stop"
+        self.addCleanup(os.environ.pop, "KEEL_FAILPOINT", None)
+        process = self.start(config, ranks=2)
+        stopped = lambda: {rank for rank, pid in harness.ranks_below(process).items() if state(pid) == "T"}
+        self.wait_until(lambda: 1 in stopped() and checkpoint_files.steps(self.run_dir("run")) == [3], "step 4", process)
+        norm = checkpoint_files.read_whole(self.run_dir("run") / "global_step_3/actor/model")["model.norm.weight"][1].tobytes()
+        pid = harness.ranks_below(process)[1]
+        self.assertGreater(self.flip(pid, norm), 0, "the norm's weights are not in the rank's memory")
+        harness.kill(pid, signal.SIGCONT)
+        process.wait(timeout=harness.LIMIT_S)
+        self.assertEqual(process.returncode, DATA, self.log()[-3000:])
+        self.assertIn("model.norm.weight", self.log())
+        self.assertIn("on rank 1 (host", self.log())
+        self.assertEqual(checkpoint_files.steps(self.run_dir("run")), [3], "a drifted state was saved")
+
+
+def state(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return ""
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
