@@ -126,6 +126,7 @@ Result<ReadPlan> ReadPlan::Make(const Index& index, std::span<const ReadRequest>
   plan.index_ = &index;
   plan.wanted_tensors_.assign(static_cast<size_t>(index.tensors()), false);
   Problems problems;
+  std::string another_dtype;  // what all the rest comes from, where a run wants another one
   for (size_t r = 0; r < requests.size(); ++r) {
     const ReadRequest& request = requests[r];
     const ShardTable& table = *request.destination;
@@ -152,6 +153,10 @@ Result<ReadPlan> ReadPlan::Make(const Index& index, std::span<const ReadRequest>
             fmt::format(" (has {}, expected {})", saved.shape.ToString(), wanted.shape.ToString());
       } else if (saved.dtype != wanted.dtype) {
         problem = "tensors of another dtype";
+        another_dtype = fmt::format(
+            "its weights are {}, this run's are {}: actor_rollout_ref.model.dtype is not what it was "
+            "saved with; give that again, or begin a new run from its export",
+            DTypeName(saved.dtype), DTypeName(wanted.dtype));
         detail =
             fmt::format(" (has {}, expected {})", DTypeName(saved.dtype), DTypeName(wanted.dtype));
       }
@@ -175,7 +180,10 @@ Result<ReadPlan> ReadPlan::Make(const Index& index, std::span<const ReadRequest>
       }
     }
   }
-  if (!problems.empty()) return problems.ToStatus();
+  if (!problems.empty()) {
+    const Status status = problems.ToStatus();
+    return another_dtype.empty() ? status : status.WithContext(another_dtype);
+  }
   plan.pieces_.Seal();
   return plan;
 }

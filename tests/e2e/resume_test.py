@@ -68,6 +68,37 @@ class ResumeSingle(Resume):
                 _, resumed = self.resume("_".join(contents), 8, **changes)
                 self.assertNotEqual(resumed, digests)
 
+    def test_what_changed_since_the_save_is_said(self):
+        self.train(self.config("run", trainer__total_training_steps=2, trainer__save_freq=2))
+        optim = "actor_rollout_ref.actor.optim"
+        changes = {
+            f"{optim}.lr": (0.001, 0.1),
+            f"{optim}.betas": ("[0.9, 0.95]", [0.8, 0.95]),
+            f"{optim}.weight_decay": (0.1, 0.0),
+            f"{optim}.clip_grad": (1.0, 0.0),
+            f"{optim}.lr_decay_style": ("cosine", "linear"),
+            f"{optim}.lr_warmup_steps": (3, 0),
+            "data.train_batch_size": (4, 8),
+            "data.micro_batch_size_per_gpu": (1, 2),
+            "trainer.total_training_steps": (2, 4),
+        }
+        config = self.config("run", trainer__save_freq=2, **{k.replace(".", "__"): new for k, (_, new) in changes.items()})
+        done = self.train(config)
+        said = [line for line in done.stderr.splitlines() if "changed since the checkpoint was saved" in line]
+        for key, (old, new) in changes.items():
+            self.assertTrue(any(line.endswith(f" {key}: {old} -> {new}") for line in said), f"{key}: {said}")
+        self.assertEqual(len(said), len(changes), said)
+        # With nothing changed there is nothing to say.
+        done = self.train(config, "trainer.total_training_steps=4")
+        self.assertIn("resumed from", done.stderr)
+        self.assertNotIn("changed since", done.stderr)
+
+    def test_another_dtype_is_named_as_such(self):
+        self.train(self.config("run", trainer__total_training_steps=2, trainer__save_freq=2))
+        config = self.config("run", trainer__total_training_steps=4, actor_rollout_ref__model__dtype="bfloat16")
+        done = harness.keel(*self.command(config, 1))
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("its weights are F32, this run's are BF16: actor_rollout_ref.model.dtype is not what it was", done.stderr)
 
     def test_other_data_or_another_order_is_refused(self):
         config = self.config("run", trainer__total_training_steps=2, trainer__save_freq=2)
