@@ -110,16 +110,19 @@ class [[nodiscard]] Result {
   std::optional<T> value_;
 };
 
+// An exception of any library in words: an Error's own status; kExhausted where memory has run out,
+// with the bytes that were asked for where the text has them; else kInternal. Stacks that libraries
+// add to their texts are left out.
+Status StatusOf(const std::exception& error);
+
 // What `work`, which returns a Status, returns; what it throws as a Status, too. For work that must
 // not end its caller: what it has begun is to be undone, or peers are to hear of it.
 template <typename Work>
 Status Guarded(const Work& work) {
   try {
     return work();
-  } catch (const Error& error) {
-    return error.status();
   } catch (const std::exception& error) {
-    return Status(StatusCode::kInternal, error.what());
+    return StatusOf(error);
   }
 }
 

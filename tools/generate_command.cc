@@ -2,13 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
+#include <map>
 #include <memory>
 
 #include "rollout/engine.h"
 #include "tools/command.h"
 #include "tools/hf_inference.h"
 #include "tools/number_check.h"
+#include "tools/row_output.h"
 
 namespace keel::tools {
 
@@ -28,22 +29,19 @@ void Generate(const GenerateArguments& a) {
     throw Error(StatusCode::kUsage, fmt::format("{}", fmt::join(problems, "; ")));
   HfInference model(a.model, a.dtype);
   const std::vector<InputRow> rows = ReadInputRows(a.input, model);
-  std::ofstream out(a.output);
-  if (!out)
-    throw Error(StatusCode::kCannotCreate, fmt::format("--output {}: cannot be written", a.output));
   rollout::EngineOptions options;
   options.scheduler.max_num_seqs = a.max_num_seqs;
   options.kv_cache_bytes = a.cache_megabytes << 20;
   options.logprobs_mode = rollout::LogProbsMode::kRaw;
   rollout::Engine engine = model.MakeEngine(options);
-  std::vector<rollout::Request> requests;
+  RowOutput out = ValueOrThrow(RowOutput::Open("--output", a.output));
   for (size_t row = 0; row < rows.size(); ++row) {
     for (int64_t sample = 0; sample < a.samples; ++sample)
-      requests.push_back({row, static_cast<int>(sample), rows[row].ids, a.sampling});
+      engine.Add({row, static_cast<int>(sample), rows[row].ids, a.sampling});
   }
-  const std::vector<rollout::Completion> completions = engine.Generate(std::move(requests));
-  Status failed;
-  for (const rollout::Completion& completion : completions) {
+  // Of the first row, in the order of rows, that failed; the others are written all the same.
+  std::map<size_t, Status> failed;
+  const auto write = [&](const rollout::Completion& completion) {
     const InputRow& row = rows[completion.prompt_id];
     Json line = row.json;
     if (a.samples > 1) line["sample"] = completion.sample;
@@ -53,15 +51,19 @@ void Generate(const GenerateArguments& a) {
     line["finish_reason"] = rollout::FinishReasonName(completion.finish);
     if (!completion.error.ok()) {
       line["error"] = completion.error.message();
-      if (failed.ok()) failed = completion.error.WithContext(row.where);
+      failed.emplace(completion.prompt_id, completion.error.WithContext(row.where));
     }
-    out << line.dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
+    ThrowIfError(
+        out.Put(completion.prompt_id * static_cast<size_t>(a.samples) + static_cast<size_t>(completion.sample),
+                line.dump(-1, ' ', false, Json::error_handler_t::replace)));
+  };
+  while (!engine.idle()) {
+    for (const rollout::Completion& completion : engine.Step()) write(completion);
   }
-  out.close();
-  if (!out) throw Error(StatusCode::kIo, fmt::format("--output {}: writing failed", a.output));
+  ThrowIfError(out.Finish());
   fmt::print("{} rows, {} tokens generated -> {}\n", rows.size(), engine.stats().generated_tokens,
              a.output);
-  ThrowIfError(failed);  // the other rows are written
+  if (!failed.empty()) throw Error(failed.begin()->second);
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 
 #include <fstream>
 
+#include "common/host_memory.h"
+#include "trainer/memory_forecast.h"
 #include "trainer/model_source.h"
 
 namespace keel::tools {
@@ -21,6 +23,10 @@ HfInference::HfInference(const std::string& directory, const std::string& dtype)
     stop_ids_.insert(stop_ids_.end(), ids.begin(), ids.end());
   }
   const bool bf16 = dtype == "bfloat16" || (dtype.empty() && config_.dtype == DType::kBF16);
+  const trainer::MemoryForecast forecast = trainer::ForecastInference(config_, bf16 ? 2 : 4, 0);
+  ThrowIfError(trainer::CheckMemory(forecast, ReadHostMemory(), 1, false)
+                   .status()
+                   .WithContext(directory));
   group_ = parallel::MakeSingleGroup("single");
   model::DecoderOptions options;
   options.dtype = bf16 ? at::kBFloat16 : at::kFloat;

@@ -19,7 +19,6 @@
 namespace {
 
 constexpr int kExitUsage = 64;
-constexpr int kExitSoftware = 70;
 
 int Run(int argc, char** argv) {
   CLI::App app{
@@ -61,18 +60,12 @@ int Run(int argc, char** argv) {
 int RunAndReport(int argc, char** argv) {
   try {
     return Run(argc, argv);
-  } catch (const keel::Error& error) {
-    fmt::print(stderr, "keel: {}\n", error.what());
-    const int code = keel::ExitCodeFor(error.status().code());
-    keel::tools::ReportCrash(error.what(), code);
-    return code;
   } catch (const std::exception& error) {
-    // torch adds a stack to its messages, which says nothing to who runs it.
-    const std::string_view text = error.what();
-    const std::string message(text.substr(0, text.find("\nException raised from ")));
-    fmt::print(stderr, "keel: {}\n", message);
-    keel::tools::ReportCrash(message, kExitSoftware);
-    return kExitSoftware;
+    const keel::Status status = keel::StatusOf(error);
+    fmt::print(stderr, "keel: {}\n", status.ToString());
+    const int code = keel::ExitCodeFor(status.code());
+    keel::tools::ReportCrash(status.ToString(), code);
+    return code;
   }
 }
 

@@ -5,12 +5,14 @@
 #include <cmath>
 #include <fstream>
 #include <memory>
+#include <numeric>
 
 #include "checkpoint/safetensors.h"
 #include "common/file_system.h"
 #include "rollout/engine.h"
 #include "tools/command.h"
 #include "tools/hf_inference.h"
+#include "tools/row_output.h"
 
 namespace keel::tools {
 
@@ -23,42 +25,40 @@ struct ScoreArguments {
 void Score(const ScoreArguments& a) {
   HfInference model(a.model, a.dtype);
   const std::vector<InputRow> rows = ReadInputRows(a.input, model);
-  std::ofstream out(a.output);
-  if (!out)
-    throw Error(StatusCode::kCannotCreate, fmt::format("--output {}: cannot be written", a.output));
   rollout::Engine engine = model.MakeEngine({});
-  std::vector<rollout::Request> requests;
+  RowOutput out = ValueOrThrow(RowOutput::Open("--output", a.output));
   for (size_t row = 0; row < rows.size(); ++row) {
     rollout::Request request{row, 0, rows[row].ids, {}};
     request.sampling.max_tokens = 0;
     request.sampling.prompt_log_probs = true;
     request.sampling.prompt_logits = !a.logits.empty();
-    requests.push_back(std::move(request));
+    engine.Add(std::move(request));
   }
-  const std::vector<rollout::Completion> completions = engine.Generate(std::move(requests));
-  std::vector<at::Tensor> logits;
-  double total = 0;
+  std::vector<at::Tensor> logits(a.logits.empty() ? 0 : rows.size());
+  std::vector<double> sums(rows.size());  // added up in the order of the rows
   int64_t tokens = 0;
-  for (const rollout::Completion& completion : completions) {
-    const InputRow& row = rows[completion.prompt_id];
-    ThrowIfError(completion.error.WithContext(row.where));
-    if (!a.logits.empty()) logits.push_back(completion.prompt_logits);
+  const auto write = [&](const rollout::Completion& completion) {
+    const size_t index = completion.prompt_id;
+    ThrowIfError(completion.error.WithContext(rows[index].where));
+    if (!a.logits.empty()) logits[index] = completion.prompt_logits;
     std::vector<double> values;
     double sum = 0;
     for (const float log_prob : completion.prompt_log_probs) {
       values.push_back(static_cast<double>(log_prob));
       sum += values.back();
     }
-    total += sum;
+    sums[index] = sum;
     tokens += static_cast<int64_t>(values.size());
     const double mean = values.empty() ? 0 : sum / static_cast<double>(values.size());
     // log_probs[i] is log p(token i + 1 | tokens up to i).
     const Json line = {
         {"log_probs", values}, {"sum_log_prob", sum}, {"perplexity", std::exp(-mean)}};
-    out << line.dump() << "\n";
+    ThrowIfError(out.Put(index, line.dump()));
+  };
+  while (!engine.idle()) {
+    for (const rollout::Completion& completion : engine.Step()) write(completion);
   }
-  out.close();
-  if (!out) throw Error(StatusCode::kIo, fmt::format("--output {}: writing failed", a.output));
+  ThrowIfError(out.Finish());
   if (!a.logits.empty()) {
     std::vector<checkpoint::SafetensorsPart> parts;
     std::vector<std::string> names;
@@ -76,6 +76,7 @@ void Score(const ScoreArguments& a) {
     file.close();
     if (!file) throw Error(StatusCode::kIo, fmt::format("--logits {}: writing failed", a.logits));
   }
+  const double total = std::accumulate(sums.begin(), sums.end(), 0.0);
   const double mean = tokens == 0 ? 0 : total / static_cast<double>(tokens);
   fmt::print("{} rows, {} tokens scored, mean log-prob {:.6f}, perplexity {:.6f} -> {}\n",
              rows.size(), tokens, mean, std::exp(-mean), a.output);

@@ -53,6 +53,7 @@ Job::Job(const TrainerInputs& inputs, Logger& log)
 }
 
 void Job::Phase(const char* phase, std::optional<int64_t> step) const {
+  phase_ = phase;
   if (inputs_.status != nullptr) inputs_.status->Set(step.value_or(state.step), phase);
 }
 

@@ -47,6 +47,7 @@ class Job {
   at::Device device() const { return device_; }
   at::ScalarType dtype() const { return dtype_; }
   std::chrono::milliseconds deadline() const { return deadline_; }
+  const char* phase() const { return phase_; }  // the last one; not collective
   bool rank0() const { return inputs_.env.rank == 0; }
   // What this rank does, for the launcher's messages. `step`: the one that goes on, if not the last
   // that is done. Not collective.
@@ -146,6 +147,7 @@ class Job {
   std::unique_ptr<SaveSession> saves_;
   std::unique_ptr<MetricsWriter> metrics_;  // rank 0
   std::string resume_mode_;
+  mutable const char* phase_ = "start";
   Snapshot snapshot_;
   const std::chrono::nanoseconds job_start_;  // by the monotonic clock
   double blocked_s_ = 0;                      // of the last save, until the next step's metrics

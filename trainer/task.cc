@@ -9,6 +9,8 @@
 
 #include "common/fail_point.h"
 #include "common/options/flat_values.h"
+#include "common/host_memory.h"
+#include "trainer/memory_forecast.h"
 #include "trainer/replica_check.h"
 #include "trainer/weights_digest.h"
 
@@ -19,14 +21,15 @@ RunEnd Task::Run() {
     return Main();
   } catch (const std::exception& error) {
     // What is being saved is of a good step; its memory is gone when this task is.
-    const std::string who = job_.WhoHangs(error);
-    if (who.empty()) {
-      job_.EndSaves(error);
-      throw;
+    Status status = StatusOf(error);
+    if (const std::string who = job_.WhoHangs(error); !who.empty()) {
+      status = Status(StatusCode::kDeadlineExceeded, fmt::format("{}; {}", status.message(), who));
+    } else if (status.code() == StatusCode::kExhausted) {
+      status = Status(StatusCode::kExhausted,
+                      fmt::format("{}, on rank {} at step {} ({}). {}", status.message(),
+                                  job_.inputs().env.rank, job_.log().step(), job_.phase(), room_));
     }
-    const Error named(
-        StatusCode::kDeadlineExceeded,
-        fmt::format("{}; {}", dynamic_cast<const Error&>(error).status().message(), who));
+    const Error named(status);
     job_.EndSaves(named);
     throw named;
   }
@@ -36,6 +39,7 @@ RunEnd Task::Main() {
   job_.Phase("data");
   job_.CheckPaths();
   SetUpModel();
+  CheckRoom();
   LoadData();
   ThrowIfError(FailPoint("trainer.data"));
   job_.Connect(Facts());
@@ -67,6 +71,20 @@ void Task::SetUpModel() {
       fit.Validate(source_.config, static_cast<int>(megatron.tensor_model_parallel_size));
   if (!problems.empty())
     throw Error(StatusCode::kConfig, fmt::format("{}", fmt::join(problems, "; ")));
+}
+
+// Whether the state of this node's ranks fits into its memory at all.
+void Task::CheckRoom() {
+  const parallel::LaunchEnv& env = job_.inputs().env;
+  const MemoryForecast forecast = ForecastTraining(c_, source_.config, env.world_size);
+  room_ = fmt::format(
+      "The run's state takes {} a rank ({}); the rest is data and activations, which grow with "
+      "data.max_length and data.micro_batch_size_per_gpu: lower these, set "
+      "actor_rollout_ref.model.enable_gradient_checkpointing, or use more ranks",
+      FormatBytes(forecast.HostBytes(false)), forecast.ToString());
+  const std::string warning = ValueOrThrow(CheckMemory(
+      forecast, ReadHostMemory(), std::max(1, env.local_world_size), !job_.device().is_cpu()));
+  if (!warning.empty() && env.local_rank == 0) job_.log().Warning("memory: {}", warning);
 }
 
 void Task::RequirePositions(int64_t positions, const std::string& keys) const {

@@ -107,6 +107,7 @@ class Task {
  private:
   RunEnd Main();
   void SetUpModel();
+  void CheckRoom();
   SharedFacts Facts() const;
   void OpenCheckpoints();
   void Resume();
@@ -119,6 +120,7 @@ class Task {
   void CheckSkips(const StepEnd& end) const;
   checkpoint::SaveRequest Snapshot();
 
+  std::string room_ = "The run's state was not yet made";  // what takes memory, for messages
   DataIdentity identity_;
   std::string validation_;  // which, for the comparison between ranks
   std::optional<int64_t> total_samples_;  // of total_epochs

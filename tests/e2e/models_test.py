@@ -124,6 +124,32 @@ class Generate(harness.Job):
         self.assertEqual(done.returncode, 65)
         self.assertIn("generation_config.json: eos_token_id: expected an integer", done.stderr)
 
+    def test_what_was_generated_before_stays_until_all_is_done_anew(self):
+        self.prompts, output = self.folder / "prompts.jsonl", self.folder / "generated.jsonl"
+        model, rows = FIXTURES / "llama" / "hf", 300
+        arguments = ["--model", model, "--input", self.prompts, "--output", output, "--max-new-tokens", 100]
+        output.write_text("old\n")
+        # A row that cannot be read ends the command before anything is written.
+        self.prompts.write_text('{"input_ids": [1]}\n{"input_ids": [1000000]}\n')
+        self.assertNotEqual(harness.keel("generate", *arguments).returncode, 0)
+        self.assertEqual(output.read_text(), "old\n")
+        # Killed while it generates: what is done can be read, in order, beside the old file.
+        self.prompts.write_text("".join(json.dumps({"input_ids": [1, 2 + i % 9], "row": i}) + "\n" for i in range(rows)))
+        partial = self.folder / "generated.jsonl.partial"
+        command = [harness.KEEL, "generate", *map(str, arguments), "--max-num-seqs", "2"]
+        with subprocess.Popen(command, env=harness.environment(), stdout=subprocess.DEVNULL) as process:
+            self.wait_until(lambda: len(harness.read_jsonl(partial)) >= 3, "three rows", process)
+            process.kill()
+        done = harness.read_jsonl(partial)
+        self.assertEqual([row["row"] for row in done], list(range(len(done))))
+        self.assertLess(len(done), rows)
+        self.assertEqual(output.read_text(), "old\n")
+        # Left alone it takes the file's name, and the rows that were done are the same.
+        self.assertEqual(harness.keel("generate", *arguments).returncode, 0)
+        self.assertFalse(partial.exists())
+        self.assertEqual(harness.read_jsonl(output)[: len(done)], done)
+        self.assertEqual(len(harness.read_jsonl(output)), rows)
+
     def test_the_byte_tokenizers_end_is_no_end_of_a_model_without_one(self):
         # At this temperature every token is about as likely as any other.
         model = FIXTURES / "llama" / "hf"

@@ -1,0 +1,47 @@
+// RowOutput: a file of results, a line a row, in the order of the rows whichever is done first.
+//
+// Lines are there to be read as soon as they and all before them are done, under a temporary name,
+// `<path>.partial`; what stood at `path` before stays until all are. What is no regular file
+// (/dev/stdout, a pipe) is written as it is. Used from one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "common/status.h"
+
+namespace keel::tools {
+
+class RowOutput {
+ public:
+  // `flag` is named in errors: "--output". kCannotCreate when the file cannot be written.
+  static Result<RowOutput> Open(const std::string& flag, const std::string& path);
+
+  // The line of row `row`, from 0, without a line break; each row once.
+  Status Put(size_t row, std::string line);
+  // All rows were put: the file takes its name, and is on the disk.
+  Status Finish();
+  // For whoever ends before: where the rows are that are done.
+  const std::string& written_to() const { return temporary_; }
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  RowOutput(std::string flag, std::string path, std::string temporary, std::FILE* file)
+      : flag_(std::move(flag)),
+        path_(std::move(path)),
+        temporary_(std::move(temporary)),
+        file_(file) {}
+  Status Failed(const char* operation) const;
+
+  std::string flag_, path_, temporary_;  // the last two are the same of what is written as it is
+  std::unique_ptr<std::FILE, Close> file_;
+  size_t next_ = 0;
+  std::map<size_t, std::string> waiting_;  // rows that are done before an earlier one
+};
+
+}  // namespace keel::tools
