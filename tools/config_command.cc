@@ -54,7 +54,7 @@ void AddConfigCommand(CLI::App& app, CommandContext&) {
   config->footer(
       "Examples:\n"
       "  keel config print configs/quickstart.yaml trainer.seed=2\n"
-      "  keel config validate configs/quickstart.yaml --world 4 --no-files\n"
+      "  keel config validate configs/quickstart.yaml --world 4 'data.train_files=[text.txt]'\n"
       "  keel config schema > keel.schema.json");
   auto arguments = std::make_shared<ConfigArguments>();
   const auto common = [&](CLI::App* command) {

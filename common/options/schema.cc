@@ -263,8 +263,8 @@ std::string NumberText(double value) {
 std::string YamlText(const std::string& text) {
   static constexpr std::string_view kLetters =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-  static constexpr std::string_view kWords[] = {"true", "false", "null", "yes", "no",
-                                                "on",   "off",   "y",    "n"};
+  static constexpr std::string_view kWords[] = {"true", "false", "null", "none", "yes",
+                                                "no",   "on",    "off",  "y",    "n"};
   const auto same = [&](std::string_view word) {
     return std::equal(text.begin(), text.end(), word.begin(), word.end(),
                       [](char a, char b) { return (a | 0x20) == b; });

@@ -297,6 +297,7 @@ TEST(EngineTest, LogProbabilitiesAreTheTrainers) {
     whole.sampling.prompt_log_probs = true;
     Request more = whole;
     more.prompt.push_back(1);
+    more.prompt_id = 1;
     Engine engine = model.MakeEngine();
     const auto all = engine.Generate({whole, more});
     EXPECT_TRUE(all[0].error.ok()) << all[0].error.message();

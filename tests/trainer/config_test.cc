@@ -78,7 +78,7 @@ TEST(ConfigTest, OverridesAndResolvedDump) {
           .Load({"run.yaml", "trainer: {seed: 1e3, total_training_steps: 7}\n"},
                 {"data.train_files=[a.txt, 'b c.txt']", "+trainer.task=sft",
                  "~trainer.total_training_steps", "actor_rollout_ref.model.config.hidden_size=64",
-                 "actor_rollout_ref.actor.optim.lr=3e-4"})
+                 "actor_rollout_ref.actor.optim.lr=3e-4", "trainer.rollout_data_dir='None'"})
           .ok());
   EXPECT_EQ(config.trainer.seed, 1000);
   EXPECT_FALSE(config.trainer.total_training_steps);
