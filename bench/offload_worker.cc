@@ -182,7 +182,7 @@ void RunOffloadWorker(const OffloadWorkerOptions& o) {
   parallel::ParallelContext context(layout, 0, parallel::Store::InProcess(), {});
   const bool half = o.dtype == "bfloat16";
   const auto source = ValueOrThrow(
-      trainer::ResolveModel("", ReadConfig(o.config), half ? DType::kBF16 : DType::kF32, nullptr));
+      trainer::ResolveModel("", ReadConfig(o.config), half ? DType::kBF16 : DType::kF32));
   OffloadWorker worker(context, source.config, half ? at::kBFloat16 : at::kFloat);
   Answer(worker.Ready(source.config));
   const auto plain = [](auto method) { return [method](std::istringstream&) { return method(); }; };

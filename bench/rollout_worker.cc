@@ -90,7 +90,7 @@ void RunRolloutWorker(const RolloutWorkerOptions& o) {
   at::set_num_threads(o.threads);
   const at::ScalarType dtype = o.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
   const auto source = ValueOrThrow(trainer::ResolveModel(
-      o.model, Json::object(), dtype == at::kFloat ? DType::kF32 : DType::kBF16, nullptr));
+      o.model, Json::object(), dtype == at::kFloat ? DType::kF32 : DType::kBF16));
   const auto group = parallel::MakeSingleGroup("single");
   model::DecoderOptions options;
   options.dtype = dtype;

@@ -40,6 +40,11 @@ WARM_UP = 2  # steps of every run that do not count
 LIMIT_S = 1800  # of a run
 
 
+def without_tokenizer(model):
+    """Keel's copy: it refuses to read bytes for a model that has a tokenizer of its own."""
+    return model.with_name(model.name + "_bytes")
+
+
 def run_config(folder, model, prompts, steps, tp, pp, threads, burdened):
     """`burdened`: everything is offloaded while idle, and each step is saved."""
     return {
@@ -50,10 +55,10 @@ def run_config(folder, model, prompts, steps, tp, pp, threads, burdened):
         },
         "data": {
             "train_files": [str(prompts)], "max_prompt_length": 32, "max_response_length": TOKENS,
-            "train_batch_size": PROMPTS,
+            "train_batch_size": PROMPTS, "tokenizer": "bytes",
         },
         "actor_rollout_ref": {
-            "model": {"path": str(model), "dtype": "float32"},
+            "model": {"path": str(without_tokenizer(model)), "dtype": "float32"},
             "actor": {
                 "ppo_mini_batch_size": PROMPTS, "ppo_micro_batch_size_per_gpu": PROMPTS * SAMPLES,
                 "optim": {"lr": 1e-6, "lr_decay_style": "constant", "weight_decay": 0.0, "betas": [0.9, 0.999]},
@@ -305,6 +310,7 @@ def main():
         for name in args.model:
             model, prompts = args.dir / name, args.dir / f"{name}.jsonl"
             driver.make_model(ROOT / "bench" / "configs" / MODELS[name], model)
+            shutil.copytree(model, without_tokenizer(model), dirs_exist_ok=True)
             subprocess.run([sys.executable, ROOT / "bench" / "peers" / "make_rl_task.py", model, prompts], check=True)
             if not args.without_trl:
                 print(f"{name}: keel (A) and TRL (B)", file=sys.stderr)

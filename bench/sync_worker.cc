@@ -212,7 +212,7 @@ void RunSyncWorker(const SyncWorkerOptions& o) {
   const auto store = ValueOrThrow(parallel::Store::Connect(env, std::chrono::minutes(2)));
   parallel::ParallelContext context(layout, env.rank, store, {});
   const auto source = ValueOrThrow(trainer::ResolveModel(
-      "", ReadConfig(o.config), o.dtype == "bfloat16" ? DType::kBF16 : DType::kF32, nullptr));
+      "", ReadConfig(o.config), o.dtype == "bfloat16" ? DType::kBF16 : DType::kF32));
   {
     SyncWorker worker(o, context, source.config, memory);
     Answer(worker.Ready());

@@ -65,7 +65,7 @@ void RunTrainWorker(const TrainWorkerOptions& o) {
   at::set_num_threads(o.threads);
   const at::ScalarType dtype = o.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
   const auto source = ValueOrThrow(trainer::ResolveModel(
-      o.model, Json::object(), dtype == at::kFloat ? DType::kF32 : DType::kBF16, nullptr));
+      o.model, Json::object(), dtype == at::kFloat ? DType::kF32 : DType::kBF16));
   const auto layout = ValueOrThrow(parallel::Layout::Make(1, 1, 1));
   parallel::ParallelContext context(layout, 0, parallel::Store::InProcess(), {});
   trainer::TrainEngineOptions options;

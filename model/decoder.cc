@@ -7,6 +7,7 @@
 #include "common/hash.h"
 #include "common/philox.h"
 #include "model/decoder_block.h"
+#include "model/layout_fit.h"
 #include "model/recompute.h"
 #include "model/value_head.h"
 #include "parallel/autograd_capture.h"
@@ -55,23 +56,7 @@ StridedView ViewOf(const Parameter& p, const ParameterPiece& piece, const at::Te
 }  // namespace
 
 std::vector<std::string> DecoderOptions::Validate(const HfConfig& config, int tp) const {
-  std::vector<std::string> problems;
-  const auto divides = [&](int64_t value, const char* name) {
-    if (value % tp != 0) {
-      problems.push_back(
-          fmt::format("{} {} is not divisible by tensor_model_parallel_size {}", name, value, tp));
-    }
-  };
-  divides(config.num_attention_heads, "num_attention_heads");
-  if (!forward_only || config.num_key_value_heads == 0 || tp % config.num_key_value_heads != 0)
-    divides(config.num_key_value_heads, "num_key_value_heads");
-  divides(config.intermediate_size, "intermediate_size");
-  if (config.num_hidden_layers < stages) {
-    problems.push_back(
-        fmt::format("num_hidden_layers {} is less than pipeline_model_parallel_size {}",
-                    config.num_hidden_layers, stages));
-  }
-  return problems;
+  return LayoutProblems(config, {tp, stages, forward_only});
 }
 
 Decoder::Decoder(const HfConfig& config, parallel::TensorParallel tp, const DecoderOptions& options)

@@ -24,8 +24,17 @@ class Tokenizer {
   virtual std::optional<int32_t> eos() const = 0;
 };
 
-// "bytes": ids 0..255 are the bytes, 256 begins and 257 ends a text, 258 pads; 259 in all. Anything
-// else is taken for a Hugging Face directory, which this release refuses (kConfig).
+// Where the ids of a run come from.
+enum class TokenizerKind {
+  kBytes,  // ids 0..255 are the bytes, 256 begins and 257 ends a text, 258 pads; 259 in all
+  kIds,    // no tokenizer: rows bring the ids that the model's own one made
+};
+// "bytes", "ids".
+std::vector<std::string> TokenizerKindNames();
+// kConfig for any other name.
+Result<TokenizerKind> ParseTokenizerKind(const std::string& name);
+
+// Of kind "bytes"; kConfig for any other name.
 Result<std::unique_ptr<Tokenizer>> MakeTokenizer(const std::string& name);
 
 }  // namespace keel::model

@@ -125,7 +125,13 @@ Status Engine::CheckRequest(const Request& request) const {
   }
   const auto prompt = static_cast<int64_t>(request.prompt.size());
   const bool generates = request.sampling.max_tokens > 0;
-  if (prompt + (generates ? 1 : 0) > options_.max_model_len) {
+  if (!generates && prompt > options_.max_model_len) {
+    return {StatusCode::kInvalidData,
+            fmt::format("{} tokens to score, more than the {} positions that the model has; cut "
+                        "the row, or score it in parts",
+                        prompt, options_.max_model_len)};
+  }
+  if (generates && prompt >= options_.max_model_len) {
     return {StatusCode::kInvalidData,
             fmt::format("the prompt has {} tokens, which leaves no room for a response within {}",
                         prompt, options_.max_model_len)};

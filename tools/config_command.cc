@@ -6,6 +6,7 @@
 
 #include "tools/command.h"
 #include "trainer/config.h"
+#include "trainer/run_inputs.h"
 
 namespace keel::tools {
 
@@ -15,6 +16,7 @@ struct ConfigArguments {
   std::string path;
   std::vector<std::string> overrides;
   bool origins = false;
+  bool no_files = false;
   int world = 0;
 };
 
@@ -31,7 +33,17 @@ void Validate(const ConfigArguments& a) {
       trainer::ValidateConfig(loaded.config, a.world > 0 ? a.world : static_cast<int>(smallest));
   if (!problems.empty())
     throw Error(StatusCode::kConfig, fmt::format("{}:\n  {}", a.path, fmt::join(problems, "\n  ")));
-  fmt::print("{}: valid\n", a.path);
+  for (const std::string& note : loaded.notes) fmt::print("{}: {}\n", a.path, note);
+  if (a.no_files) {
+    fmt::print("{}: valid; model and data were not looked at\n", a.path);
+    return;
+  }
+  const auto report = ValueOrThrow(trainer::CheckRunInputs(loaded.config));
+  for (const std::string& warning : report.warnings) fmt::print("warning: {}\n", warning);
+  fmt::print(
+      "{}: valid; a model of {} parameters, {} samples to train on, {} to validate on, {} "
+      "rows left out\n",
+      a.path, report.parameters, report.train_samples, report.val_samples, report.skipped_rows);
 }
 
 }  // namespace
@@ -42,7 +54,7 @@ void AddConfigCommand(CLI::App& app, CommandContext&) {
   config->footer(
       "Examples:\n"
       "  keel config print configs/quickstart.yaml trainer.seed=2\n"
-      "  keel config validate configs/quickstart.yaml --world 4\n"
+      "  keel config validate configs/quickstart.yaml --world 4 'data.train_files=[text.txt]'\n"
       "  keel config schema > keel.schema.json");
   auto arguments = std::make_shared<ConfigArguments>();
   const auto common = [&](CLI::App* command) {
@@ -54,11 +66,13 @@ void AddConfigCommand(CLI::App& app, CommandContext&) {
   print->add_flag("--origins", arguments->origins, "Say where each value comes from");
   print->callback([arguments] { Print(*arguments); });
 
-  CLI::App* validate =
-      config->add_subcommand("validate", "Check a configuration without running it");
+  CLI::App* validate = config->add_subcommand(
+      "validate", "Check a configuration, its model and its data without running it");
   common(validate);
   validate->add_option("--world", arguments->world,
                        "Number of ranks (default: one data-parallel replica)");
+  validate->add_flag("--no-files", arguments->no_files,
+                     "Do not open model and data, where they are on another machine");
   validate->callback([arguments] { Validate(*arguments); });
 
   config->add_subcommand("schema", "JSON Schema (draft-07) of the configuration, for editors")

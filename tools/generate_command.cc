@@ -72,7 +72,9 @@ void AddGenerateCommand(CLI::App& app, CommandContext&) {
   auto a = std::make_shared<GenerateArguments>();
   CLI::App* generate = app.add_subcommand("generate", "Continue texts with a Hugging Face model");
   generate->add_option("--model", a->model, "Hugging Face directory")->required();
-  generate->add_option("--input", a->input, "JSON Lines with input_ids, text or prompt")
+  generate
+      ->add_option("--input", a->input,
+                   "JSON Lines with input_ids, text or prompt; -: from standard input")
       ->required();
   generate
       ->add_option("--output", a->output, "JSON Lines: the row, output_ids, output, finish_reason")

@@ -11,6 +11,7 @@
 #include "parallel/grad_buffer.h"
 #include "parallel/process_group.h"
 #include "rollout/engine.h"
+#include "trainer/model_source.h"
 
 namespace keel::tools {
 
@@ -20,24 +21,24 @@ class HfInference {
   HfInference(const std::string& directory, const std::string& dtype);
 
   model::Decoder& decoder() { return *decoder_; }
-  const model::HfConfig& config() const { return config_; }
+  const model::HfConfig& config() const { return source_.config; }
   // The ids that end a text: those that config.json and generation_config.json name, and no others.
-  const std::vector<int64_t>& stop_ids() const { return stop_ids_; }
-  // By vocabulary: bytes for 259 ids; null when the rows must bring input_ids.
-  const model::Tokenizer* tokenizer() const { return tokenizer_.get(); }
+  const std::vector<int64_t>& stop_ids() const { return source_.stop_ids; }
+  // The model's own; null when the rows must bring input_ids.
+  const model::Tokenizer* tokenizer() const { return source_.tokenizer.get(); }
+  const trainer::TextRules& text() const { return source_.text; }
   // With the model's tokenizer and ends of text. This must outlive it.
   rollout::Engine MakeEngine(rollout::EngineOptions options);
 
  private:
-  model::HfConfig config_;
-  std::vector<int64_t> stop_ids_;
+  trainer::ModelSource source_;
   std::unique_ptr<parallel::ProcessGroup> group_;
   std::unique_ptr<model::Decoder> decoder_;
   std::unique_ptr<parallel::GradBuffer> storage_;
-  std::unique_ptr<model::Tokenizer> tokenizer_;
 };
 
-// A row of an input file: its JSON and its token ids (from input_ids, prompt or text).
+// A row of an input file, or of standard input ("-"): its JSON and its token ids (from input_ids
+// without padding, prompt or text).
 struct InputRow {
   Json json;
   std::vector<int32_t> ids;

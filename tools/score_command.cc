@@ -89,7 +89,10 @@ void AddScoreCommand(CLI::App& app, CommandContext&) {
   CLI::App* score =
       app.add_subcommand("score", "Log-probabilities per token under a Hugging Face model");
   score->add_option("--model", a->model, "Hugging Face directory")->required();
-  score->add_option("--input", a->input, "JSON Lines with input_ids, text or prompt")->required();
+  score
+      ->add_option("--input", a->input,
+                   "JSON Lines with input_ids, text or prompt; -: from standard input")
+      ->required();
   score->add_option("--output", a->output, "JSON Lines: log_probs, sum_log_prob, perplexity")
       ->required();
   score->add_option("--logits", a->logits,

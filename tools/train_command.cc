@@ -51,6 +51,7 @@ int Train(const std::string& path, const std::vector<std::string>& overrides) {
   Logger log(log_options);
   trainer::TrainerInputs inputs;
   inputs.loaded = ValueOrThrow(trainer::LoadConfig(path, overrides));
+  for (const std::string& note : inputs.loaded.notes) log.Info("{}", note);
   inputs.env = env;
   inputs.stop_requested = &stop_requested;
   // Never freed: a signal may come until the process has ended.

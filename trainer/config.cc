@@ -9,6 +9,8 @@
 #include <set>
 #include <sstream>
 
+#include "model/tokenizer.h"
+
 namespace keel::trainer {
 namespace {
 
@@ -125,16 +127,22 @@ options::Schema MakeSchema(Config& c) {
       .Unit("steps");
 
   DataSection& d = c.data;
-  s.Add("data.train_files", d.train_files,
-        "JSON Lines (`.jsonl`) or plain text; relative to the configuration file.")
+  s.Add(
+      "data.train_files", d.train_files,
+      "JSON Lines (`.jsonl`) or plain text, as they are or packed with gzip or Zstandard; relative "
+      "to the configuration file.")
       .PerNode();
-  s.Add("data.val_files", d.val_files, "Likewise, for validation.")
-      .PerNode();
+  s.Add("data.val_files", d.val_files, "Likewise, for validation.").PerNode();
   s.Add("data.val_split", d.val_split,
         "Without `val_files`: the share of samples set apart for validation.")
       .Range(0, 0.5);
   s.Add("data.tokenizer", d.tokenizer,
-        "`bytes`: one token a byte, 259 tokens; or a Hugging Face directory with tokenizer.json.");
+        "What text of rows becomes tokens by. `bytes`: one token a byte, 259 tokens; `ids`: "
+        "nothing, "
+        "rows bring ids. null: the model's own, which is `bytes` for a model of `model.config` or "
+        "one "
+        "that was trained so, else `ids`.")
+      .OneOf(model::TokenizerKindNames());
   s.Add("data.text_key", d.text_key, "Key of plain text in a JSON line.");
   s.Add("data.prompt_key", d.prompt_key, "Key of the prompt.");
   s.Add("data.response_key", d.response_key, "Key of the response.");
@@ -221,8 +229,9 @@ options::Schema MakeSchema(Config& c) {
   s.Add(optim + "lr_decay_style", o.lr_decay_style,
         "`wsd` holds the peak, then decays linearly over `lr_wsd_decay_steps`.")
       .OneOf({"constant", "linear", "cosine", "wsd"});
-  s.Add(optim + "lr_warmup_steps", o.lr_warmup_steps, "Linear from 0 to the peak.")
-      .Range(0)
+  s.Add(optim + "lr_warmup_steps", o.lr_warmup_steps,
+        "Linear from 0 to the peak; 0, or -1 as in verl: none.")
+      .Range(-1)
       .Unit("steps");
   s.Add(optim + "lr_decay_steps", o.lr_decay_steps,
         "Step at which `min_lr` is reached; null: the last.")
@@ -268,6 +277,26 @@ options::Schema MakeSchema(Config& c) {
   return s;
 }
 
+// A model is given by its path or by its configuration. Where the file gives one and the command
+// line the other, the command line's is meant.
+void PreferCommandLine(const options::Schema& schema, LoadedConfig& loaded) {
+  const std::string path_key = "actor_rollout_ref.model.path";
+  const std::string config_key = "actor_rollout_ref.model.config";
+  ModelSection& model = loaded.config.actor_rollout_ref.model;
+  if (!model.path || model.config.empty()) return;
+  const bool path = schema.Origin(path_key) == options::kCommandLine;
+  const bool config = schema.Origin(config_key) == options::kCommandLine;
+  if (path == config) return;  // ValidateConfig refuses both
+  if (path) {
+    model.config = Json::object();
+  } else {
+    model.path.reset();
+  }
+  loaded.notes.push_back(fmt::format("{} of the command line takes the place of {} ({})",
+                                     path ? path_key : config_key, path ? config_key : path_key,
+                                     schema.Origin(path ? config_key : path_key)));
+}
+
 Result<LoadedConfig> LoadConfig(const std::string& path,
                                 const std::vector<std::string>& overrides) {
   std::ifstream file(path, std::ios::binary);
@@ -281,6 +310,7 @@ Result<LoadedConfig> LoadConfig(const std::string& path,
   LoadedConfig loaded;
   options::Schema schema = MakeSchema(loaded.config);
   KEEL_RETURN_IF_ERROR(schema.Load({path, text.str()}, overrides));
+  PreferCommandLine(schema, loaded);
   loaded.resolved = schema.Dump(false);
   loaded.with_origins = schema.Dump(true);
   // Data and model paths are relative to the file, so that a config can be moved with its data.
@@ -290,7 +320,6 @@ Result<LoadedConfig> LoadConfig(const std::string& path,
   };
   for (std::string& name : loaded.config.data.train_files) absolute(name);
   for (std::string& name : loaded.config.data.val_files) absolute(name);
-  if (loaded.config.data.tokenizer != "bytes") absolute(loaded.config.data.tokenizer);
   if (loaded.config.actor_rollout_ref.model.path)
     absolute(*loaded.config.actor_rollout_ref.model.path);
   if (loaded.config.critic.model.path) absolute(*loaded.config.critic.model.path);
@@ -407,7 +436,8 @@ std::vector<std::string> ValidateConfig(const Config& c, int world) {
         "one");
   }
   if (model.path && !model.config.empty()) {
-    say("actor_rollout_ref.model.path and actor_rollout_ref.model.config are both given: give one");
+    say("actor_rollout_ref.model.path and actor_rollout_ref.model.config are both given: give one; "
+        "on the command line ~actor_rollout_ref.model.config takes the other out");
   }
   const auto& t = c.trainer;
   if ((t.keep_best_ckpts > 0 || t.keep_every_steps > 0) && !t.max_ckpts_to_keep &&

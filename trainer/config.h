@@ -54,7 +54,7 @@ struct DataSection {
   std::vector<std::string> train_files;
   std::vector<std::string> val_files;
   double val_split = 0;
-  std::string tokenizer = "bytes";
+  std::optional<std::string> tokenizer;
   std::string text_key = "text";
   std::string prompt_key = "prompt";
   std::string response_key = "response";
@@ -148,9 +148,10 @@ struct Config {
 options::Schema MakeSchema(Config& config);
 
 struct LoadedConfig {
-  Config config;             // data paths made absolute against the file's folder
-  std::string resolved;      // YAML of all values, as given
-  std::string with_origins;  // the same with a comment for each value's origin
+  Config config;                   // data paths made absolute against the file's folder
+  std::string resolved;            // YAML of all values, as given
+  std::string with_origins;        // the same with a comment for each value's origin
+  std::vector<std::string> notes;  // what of the file gave way to the command line, as sentences
 };
 
 // kConfig with every problem of file and overrides; kNotFound when there is no file.

@@ -92,8 +92,9 @@ void AddRlOptions(Config& c, options::Schema& s) {
       .Range(0);
   s.Add("critic.optim.lr_decay_style", k.optim.lr_decay_style, "As the actor's.")
       .OneOf({"constant", "linear", "cosine", "wsd"});
-  s.Add("critic.optim.lr_warmup_steps", k.optim.lr_warmup_steps, "Linear from 0 to the peak.")
-      .Range(0)
+  s.Add("critic.optim.lr_warmup_steps", k.optim.lr_warmup_steps,
+        "Linear from 0 to the peak; 0 or -1: none.")
+      .Range(-1)
       .Unit("steps");
   s.Add("critic.optim.min_lr", k.optim.min_lr, "Where the decay ends.").Range(0);
   s.Add("critic.megatron.param_offload", k.megatron.param_offload,

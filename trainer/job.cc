@@ -8,11 +8,11 @@
 #include <set>
 #include <utility>
 
-#include "checkpoint/names.h"
 #include "common/fail_point.h"
 #include "common/options/flat_values.h"
 #include "common/program_id.h"
 #include "parallel/cuda_module.h"
+#include "trainer/run_inputs.h"
 
 namespace keel::trainer {
 
@@ -57,25 +57,7 @@ void Job::Phase(const char* phase, std::optional<int64_t> step) const {
   if (inputs_.status != nullptr) inputs_.status->Set(step.value_or(state.step), phase);
 }
 
-void Job::CheckPaths() const {
-  const std::string& folder = config().trainer.default_local_dir;
-  if (const auto run = OpenPosixFileSystem(folder, false);
-      run.ok() && (*run)->Stat(checkpoint::kManifestName).ok()) {
-    throw Error(
-        StatusCode::kConfig,
-        fmt::format("trainer.default_local_dir: {} is a checkpoint itself, not the folder of "
-                    "a run: give the folder that holds its global_step_<N>",
-                    folder));
-  }
-  if (config().trainer.resume_mode != "resume_path") return;
-  const auto fs = OpenPosixFileSystem(*config().trainer.resume_from_path, false);
-  if (!fs.ok()) throw Error(fs.status().WithContext("trainer.resume_from_path"));
-  const auto manifest = (*fs)->Stat(checkpoint::kManifestName);
-  if (!manifest.ok()) {
-    throw Error(manifest.status().WithContext(
-        "trainer.resume_from_path: expected a checkpoint, <run folder>/global_step_<N>"));
-  }
-}
+void Job::CheckPaths() const { ThrowIfError(CheckRunPaths(config())); }
 
 // What this program, its configuration and its machine add to what all ranks must have alike.
 void Job::AddFacts(SharedFacts* facts) const {
@@ -215,7 +197,7 @@ LrScheduleOptions Job::Schedule(const OptimSection& optim, int64_t total_steps) 
                    : optim.lr_decay_style == "cosine" ? LrDecayStyle::kCosine
                    : optim.lr_decay_style == "wsd"    ? LrDecayStyle::kWsd
                                                       : LrDecayStyle::kConstant;
-  schedule.warmup_steps = optim.lr_warmup_steps;
+  schedule.warmup_steps = std::max<int64_t>(0, optim.lr_warmup_steps);
   schedule.decay_steps = optim.lr_decay_steps.value_or(total_steps);
   schedule.wsd_decay_steps =
       optim.lr_wsd_decay_steps.value_or(std::max<int64_t>(1, total_steps / 10));

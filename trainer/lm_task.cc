@@ -6,6 +6,7 @@
 #include <cmath>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "common/clock.h"
@@ -18,6 +19,7 @@
 #include "trainer/lr_schedule.h"
 #include "trainer/memory.h"
 #include "trainer/metrics.h"
+#include "trainer/run_inputs.h"
 #include "trainer/task.h"
 
 namespace keel::trainer {
@@ -32,23 +34,11 @@ class LmTask : public Task {
 
  private:
   void LoadData() override {
-    RequirePositions(c_.data.max_length, "data.max_length");
-    DatasetOptions options;
-    options.sft = c_.trainer.task == "sft";
-    options.max_length = c_.data.max_length;
-    options.truncation = ParseTruncation(c_.data.truncation);
-    options.vocab_size = source_.config.vocab_size;
-    options.keys = {c_.data.text_key, c_.data.prompt_key, c_.data.response_key,
-                    c_.data.messages_key};
-    train_ = ValueOrThrow(Dataset::Load(c_.data.train_files, options, *tokenizer_));
-    if (!c_.data.val_files.empty()) {
-      val_ = ValueOrThrow(Dataset::Load(c_.data.val_files, options, *tokenizer_));
-      SetValidation(val_.digest(), val_.size());
-    }
-    const auto seed = static_cast<uint64_t>(c_.trainer.seed);
-    if (c_.data.val_split > 0) val_ = train_.SplitOff(c_.data.val_split, seed);
-    if (train_.size() == 0)
-      throw Error(StatusCode::kInvalidData, "data.val_split leaves no sample to train on");
+    RunData<Dataset> data = ValueOrThrow(LoadLmData(c_, source_));
+    WarnOfData(data.Warnings());
+    train_ = std::move(data.train);
+    val_ = std::move(data.val);
+    SetValidation(val_.digest(), val_.size());
     SetData(train_.digest(), train_.size());
     SetSteps();
     job_.log().Info("data: {} samples to train on, {} to validate on, {} rows left out; {} steps",

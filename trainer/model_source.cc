@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "checkpoint/hf_model_dir.h"
 #include "common/file_system.h"
@@ -17,50 +18,84 @@ namespace keel::trainer {
 namespace {
 
 constexpr int64_t kMaxTextFile = int64_t{64} << 20;
-constexpr std::array kTokenizerFiles = {"tokenizer.json",
-                                        "tokenizer_config.json",
-                                        "special_tokens_map.json",
-                                        "generation_config.json",
-                                        "chat_template.jinja",
-                                        "vocab.json",
-                                        "merges.txt",
-                                        "added_tokens.json"};
+// Beside the tokenizer's own.
+constexpr std::array kFurtherFiles = {"special_tokens_map.json", "added_tokens.json",
+                                      "generation_config.json", "chat_template.jinja",
+                                      "chat_template.json"};
+
+// What stands beside the weights; a file that is there and cannot be read is an error.
+Status ReadModelFiles(const FileSystem& fs, ModelFiles* files) {
+  std::vector<std::string> names = TokenizerFileNames();
+  names.insert(names.end(), kFurtherFiles.begin(), kFurtherFiles.end());
+  for (const std::string& name : names) {
+    Result<std::string> content = ReadFile(fs, name, kMaxTextFile);
+    if (content.status().code() == StatusCode::kNotFound) continue;
+    KEEL_RETURN_IF_ERROR(content.status());
+    (*files)[name] = std::move(*content);
+  }
+  return Status::Ok();
+}
+
+Status ReadDirectory(const ModelOptions& options, ModelSource* source, ModelFiles* files) {
+  const auto fs = OpenPosixFileSystem(source->directory, false, LinkPolicy::kFollow);
+  if (fs.status().code() == StatusCode::kNotFound) {
+    return Status(StatusCode::kNotFound,
+                  fmt::format("{}: {}: there is no such directory; names of a model hub are not "
+                              "looked up: download the model and give its directory",
+                              options.path_key, source->directory));
+  }
+  if (!fs.ok()) return fs.status().WithContext(options.path_key);
+  const auto text = ReadFile(**fs, "config.json", kMaxTextFile);
+  if (!text.ok()) return text.status().WithContext(options.path_key);
+  KEEL_ASSIGN_OR_RETURN(source->json, ParseJson(*text, source->directory + "/config.json"));
+  return ReadModelFiles(**fs, files);
+}
+
+// What the configuration's own keys leave to the tokenizer.
+void FillFromTokenizer(const model::Tokenizer& tokenizer, Json* json) {
+  const auto fill = [&](const char* key, std::optional<int64_t> value) {
+    if (value && !json->contains(key)) (*json)[key] = *value;
+  };
+  fill("vocab_size", tokenizer.vocab_size());
+  // So that whoever generates with an export stops where the training texts ended.
+  fill("bos_token_id", tokenizer.bos());
+  fill("eos_token_id", tokenizer.eos());
+}
 
 }  // namespace
 
 Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DType dtype,
-                                 const model::Tokenizer* tokenizer) {
+                                 const ModelOptions& options) {
   ModelSource source;
   source.directory = path;
+  source.json = keys;
+  ModelFiles files;
   std::string where = "actor_rollout_ref.model.config";
-  if (path.empty()) {
-    source.json = keys;
-    if (tokenizer != nullptr) {
-      const auto fill = [&](const char* key, std::optional<int64_t> value) {
-        if (value && !source.json.contains(key)) source.json[key] = *value;
-      };
-      fill("vocab_size", tokenizer->vocab_size());
-      // So that whoever generates with an export stops where the training texts ended.
-      fill("bos_token_id", tokenizer->bos());
-      fill("eos_token_id", tokenizer->eos());
-    }
-  } else {
+  if (!path.empty()) {
     where = path + "/config.json";
-    const auto fs = OpenPosixFileSystem(path, false, LinkPolicy::kFollow);
-    if (!fs.ok()) return fs.status().WithContext("actor_rollout_ref.model.path");
-    KEEL_ASSIGN_OR_RETURN(const std::string text, ReadFile(**fs, "config.json", kMaxTextFile));
-    KEEL_ASSIGN_OR_RETURN(source.json, ParseJson(text, where));
-    for (const char* name : kTokenizerFiles) {
-      const auto content = ReadFile(**fs, name, kMaxTextFile);
-      if (content.ok())
-        source.documents.push_back({std::string("actor/huggingface/") + name, *content, false});
-    }
+    KEEL_RETURN_IF_ERROR(ReadDirectory(options, &source, &files));
   }
+  if (!source.json.is_object()) return model::ParseHfConfig(source.json, where).status();
+  KEEL_ASSIGN_OR_RETURN(const TokenizerFit fit,
+                        FitTokenizer(options.tokenizer, source.json, path, files));
+  if (fit.kind == model::TokenizerKind::kBytes) {
+    KEEL_ASSIGN_OR_RETURN(source.tokenizer, model::MakeTokenizer("bytes"));
+    if (path.empty()) FillFromTokenizer(*source.tokenizer, &source.json);
+    // So that whoever goes on from an export, or generates with it, reads text as this run does.
+    source.json[kTokenizerMark] = "bytes";
+  }
+  source.text.tokenizer = source.tokenizer.get();
+  source.text.ids_only = fit.ids_only;
+  source.text.no_chat = fit.no_chat;
+
   const auto config = model::ParseHfConfig(source.json, where);
   if (!config.ok()) {
     return path.empty() ? Status(StatusCode::kConfig, config.status().message()) : config.status();
   }
   source.config = *config;
+  KEEL_ASSIGN_OR_RETURN(source.stop_ids, StopTokenIds(source.json, path, files));
+  for (auto& [name, content] : files)
+    source.documents.push_back({"actor/huggingface/" + name, std::move(content), false});
   source.documents.push_back({"actor/huggingface/config.json",
                               model::ToHfJson(source.config, dtype, &source.json).dump(2) + "\n",
                               false});

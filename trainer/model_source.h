@@ -1,6 +1,8 @@
 // Where a run's model comes from: a Hugging Face directory, or the configuration's own keys.
 #pragma once
 
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +12,8 @@
 #include "common/status.h"
 #include "model/hf_config.h"
 #include "model/tokenizer.h"
+#include "trainer/data/text_rules.h"
+#include "trainer/tokenizer_fit.h"
 
 namespace keel::trainer {
 
@@ -20,13 +24,21 @@ struct ModelSource {
   // config.json and, from a directory, the tokenizer's files: what actor/huggingface/ of a
   // checkpoint holds.
   std::vector<checkpoint::Document> documents;
+  std::vector<int64_t> stop_ids;  // that end a text, by config and generation settings
+  std::unique_ptr<model::Tokenizer> tokenizer;  // null: rows bring ids
+  TextRules text;                               // of rows, with this tokenizer
+};
+
+struct ModelOptions {
+  std::optional<model::TokenizerKind> tokenizer;          // nothing: the model's own
+  std::string path_key = "actor_rollout_ref.model.path";  // where the path was given, for messages
 };
 
 // `path` names a directory, or is empty: then `keys` are config.json's, and what they do not say of
-// the vocabulary and of the ids that begin and end a text comes from the tokenizer, which may be
-// null otherwise. Errors name file and key.
+// the vocabulary and of the ids that begin and end a text comes from the tokenizer. Errors name
+// file and key.
 Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DType dtype,
-                                 const model::Tokenizer* tokenizer);
+                                 const ModelOptions& options = {});
 
 // A digest by which directories with other weights are told apart without reading all of them: of
 // each file its size, its beginning, which says what is where, and pages all over it. Two models of

@@ -12,6 +12,7 @@
 #include "common/host_memory.h"
 #include "trainer/memory_forecast.h"
 #include "trainer/replica_check.h"
+#include "trainer/run_inputs.h"
 #include "trainer/weights_digest.h"
 
 namespace keel::trainer {
@@ -38,7 +39,7 @@ RunEnd Task::Run() {
 RunEnd Task::Main() {
   job_.Phase("data");
   job_.CheckPaths();
-  SetUpModel();
+  source_ = ValueOrThrow(OpenRunModel(c_));
   CheckRoom();
   LoadData();
   ThrowIfError(FailPoint("trainer.data"));
@@ -51,26 +52,6 @@ RunEnd Task::Main() {
   ThrowIfError(FailPoint("trainer.opened"));
   Resume();
   return Loop();
-}
-
-// Tokenizer and model shape, and whether they fit each other and the layout.
-void Task::SetUpModel() {
-  tokenizer_ = ValueOrThrow(model::MakeTokenizer(c_.data.tokenizer));
-  const DType stored = job_.dtype() == at::kBFloat16 ? DType::kBF16 : DType::kF32;
-  source_ = ValueOrThrow(ResolveModel(c_.actor_rollout_ref.model.path.value_or(""),
-                                      c_.actor_rollout_ref.model.config, stored, tokenizer_.get()));
-  if (source_.config.vocab_size < tokenizer_->vocab_size()) {
-    throw Error(StatusCode::kConfig,
-                fmt::format("vocab_size {} is less than the tokenizer's {} ids",
-                            source_.config.vocab_size, tokenizer_->vocab_size()));
-  }
-  const MegatronSection& megatron = job_.actor().megatron;
-  model::DecoderOptions fit;
-  fit.stages = static_cast<int>(megatron.pipeline_model_parallel_size);
-  const auto problems =
-      fit.Validate(source_.config, static_cast<int>(megatron.tensor_model_parallel_size));
-  if (!problems.empty())
-    throw Error(StatusCode::kConfig, fmt::format("{}", fmt::join(problems, "; ")));
 }
 
 // Whether the state of this node's ranks fits into its memory at all.
@@ -87,11 +68,10 @@ void Task::CheckRoom() {
   if (!warning.empty() && env.local_rank == 0) job_.log().Warning("memory: {}", warning);
 }
 
-void Task::RequirePositions(int64_t positions, const std::string& keys) const {
-  if (positions <= source_.config.max_position_embeddings) return;
-  throw Error(StatusCode::kConfig,
-              fmt::format("{}: {} positions, the model's max_position_embeddings is {}", keys,
-                          positions, source_.config.max_position_embeddings));
+void Task::WarnOfData(const std::vector<std::string>& warnings) const {
+  // The same on every rank.
+  if (!job_.rank0()) return;
+  for (const std::string& warning : warnings) job_.log().Warning("{}", warning);
 }
 
 void Task::SetData(const Digest128& digest, int64_t samples) {

@@ -16,7 +16,6 @@
 
 #include "common/clock.h"
 #include "common/hash.h"
-#include "model/tokenizer.h"
 #include "trainer/data/sample_order.h"
 #include "trainer/job.h"
 #include "trainer/model_source.h"
@@ -49,7 +48,7 @@ class Task {
   };
   using Documents = std::map<std::string, std::string>;
 
-  // 1. Samples, when tokenizer_ and source_ are there: calls SetData and sets total_steps_. Bad
+  // 1. Samples, when source_ is there: calls SetData and sets total_steps_. Bad
   // input ends the run here, before any connection. Not collective.
   virtual void LoadData() = 0;
   // 2. What the job's groups are there for.
@@ -73,8 +72,8 @@ class Task {
   void SetValidation(const Digest128& digest, int64_t samples);
   // Sets total_steps_ as total_training_steps or total_epochs say.
   void SetSteps();
-  // Throws Error(kConfig) naming `keys` when the model has fewer positions.
-  void RequirePositions(int64_t positions, const std::string& keys) const;
+  // Of what was not read.
+  void WarnOfData(const std::vector<std::string>& warnings) const;
   // For BuildModels. Weights of the source, which never change, and which a resumed run must have
   // again.
   void SetReference(TrainEngine& reference);
@@ -99,14 +98,12 @@ class Task {
   Job& job_;
   const Config& c_;
   RunState& state_;
-  std::unique_ptr<model::Tokenizer> tokenizer_;
   ModelSource source_;
   std::unique_ptr<SampleOrder> order_;
   int64_t total_steps_ = 0;
 
  private:
   RunEnd Main();
-  void SetUpModel();
   void CheckRoom();
   SharedFacts Facts() const;
   void OpenCheckpoints();

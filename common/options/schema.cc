@@ -106,6 +106,13 @@ std::optional<int64_t> ToInt(std::string_view text) {
   return std::nullopt;
 }
 
+// YAML's own three spellings of each, one of which is Python's.
+std::optional<bool> ToBool(std::string_view text) {
+  if (text == "true" || text == "True" || text == "TRUE") return true;
+  if (text == "false" || text == "False" || text == "FALSE") return false;
+  return std::nullopt;
+}
+
 // A value of a free map, typed by its looks.
 Json Free(const YamlNode& node) {
   switch (node.kind) {
@@ -125,8 +132,7 @@ Json Free(const YamlNode& node) {
       break;
   }
   if (node.quoted) return node.text;
-  if (node.text == "true") return true;
-  if (node.text == "false") return false;
+  if (const auto boolean = ToBool(node.text)) return *boolean;
   if (const auto integer = ToInt(node.text);
       integer && node.text.find_first_of("eE.") == std::string::npos)
     return *integer;
@@ -185,10 +191,15 @@ std::optional<Json> Convert(const Option& option, const YamlNode& node, std::str
     return fail();
   }
   const bool scalar = node.kind == YamlNode::Kind::kScalar;
+  // Python's word would be taken for a name.
+  if (scalar && !node.quoted && node.text == "None" && option.nullable) {
+    advice = "write null";
+    return fail();
+  }
   switch (option.kind) {
     case Kind::kBool:
-      if (scalar && !node.quoted && (node.text == "true" || node.text == "false"))
-        return Json(node.text == "true");
+      if (const auto value = ToBool(node.text); scalar && !node.quoted && value)
+        return Json(*value);
       if (scalar && !node.quoted) advice = "write true or false";
       return fail();
     case Kind::kInt: {
@@ -252,8 +263,8 @@ std::string NumberText(double value) {
 std::string YamlText(const std::string& text) {
   static constexpr std::string_view kLetters =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-  static constexpr std::string_view kWords[] = {"true", "false", "null", "yes", "no",
-                                                "on",   "off",   "y",    "n"};
+  static constexpr std::string_view kWords[] = {"true", "false", "null", "none", "yes",
+                                                "no",   "on",    "off",  "y",    "n"};
   const auto same = [&](std::string_view word) {
     return std::equal(text.begin(), text.end(), word.begin(), word.end(),
                       [](char a, char b) { return (a | 0x20) == b; });
@@ -388,7 +399,8 @@ void Schema::Apply(const YamlNode& node, const std::string& path, const std::str
       problems.push_back({node.position, problem, advice});
       return;
     }
-    if (option->kind == Kind::kMap && value->is_object() && option->get().is_object()) {
+    // Keys are added to those there are; none at all, {} or null, takes them away.
+    if (option->kind == Kind::kMap && !value->empty() && option->get().is_object()) {
       Json merged = option->get();
       for (const auto& [name, item] : value->items()) merged[name] = item;
       option->set(merged);
@@ -448,7 +460,7 @@ void Schema::ApplyOverride(const std::string& argument, std::vector<std::string>
   }
   const size_t begin = argument[0] == '+' ? 1 : 0;
   const std::string path = argument.substr(begin, equals - begin);
-  const Source source{"command line", argument.substr(equals + 1)};
+  const Source source{kCommandLine, argument.substr(equals + 1)};
   std::vector<Problem> problems;
   YamlNode node = ParseYaml(source, problems);
   // Positions within an argument would mislead: the argument itself is shown.
@@ -471,7 +483,7 @@ void Schema::ApplyOverride(const std::string& argument, std::vector<std::string>
       target = option.path;
     }
   }
-  if (problems.empty()) Apply(node, target, "command line", {}, problems);
+  if (problems.empty()) Apply(node, target, kCommandLine, {}, problems);
   for (const Problem& problem : problems) fail(problem.text, problem.advice);
 }
 

@@ -15,6 +15,9 @@
 
 namespace keel::options {
 
+// The origin of what an override sets.
+inline constexpr const char* kCommandLine = "command line";
+
 enum class Kind { kBool, kInt, kDouble, kString, kStringList, kDoubleList, kMap };
 
 struct Option {

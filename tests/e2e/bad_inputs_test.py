@@ -1,11 +1,13 @@
 """Wrong configs, data and weights: each is refused before training, with the exit code of sysexits.h
 and a message that says what was found, where, and what was expected."""
 
+import gzip
 import json
 import os
 import pathlib
 import shutil
 import struct
+import subprocess
 import unittest
 
 import harness
@@ -136,6 +138,123 @@ class BadData(BadInput):
     def test_empty_file(self):
         self.data.write_text("")
         self.train_refused(DATA, "documents.jsonl")
+
+
+    def test_what_is_no_file(self):
+        """A pipe waited for ever, a device filled the memory."""
+        pipe = self.folder / "pipe.jsonl"
+        os.mkfifo(pipe)
+        for place, word in ((pipe, "is a pipe"), (self.folder, "is a directory"), ("/dev/zero", "is a device")):
+            self.train_refused(DATA, str(place), word, data__train_files=[str(place)])
+            self.train_refused(DATA, str(place), word, data__val_files=[str(place)])
+            for command in ("score", "generate"):
+                out = self.folder / "out.jsonl"
+                self.refused([command, "--model", FIXTURES / "llama" / "hf", "--input", place, "--output", out],
+                             DATA, "--input", str(place), word)  # fmt: skip
+                self.assertFalse(out.exists())
+
+    def test_packed_rows_are_read_and_other_formats_refused(self):
+        """`.jsonl.gz` gave samples of its packed bytes, `.arrow` of whatever stood there."""
+        packed = self.folder / "rows.jsonl.gz"
+        packed.write_bytes(gzip.compress(self.data.read_bytes()))
+        self.train(self.config("plain", trainer__total_training_steps=2))
+        self.train(self.config("packed", trainer__total_training_steps=2, data__train_files=[str(packed)]))
+        steps = lambda name: {step: harness.stable(data) for step, data in self.metrics(name).items()}
+        self.assertEqual(steps("packed"), steps("plain"))
+        packed.write_bytes(packed.read_bytes()[:-20])
+        self.train_refused(DATA, "rows.jsonl.gz", "cut off", data__train_files=[str(packed)])
+        for name, content, word in (("rows.arrow", b"ARROW1\0\0" + bytes(200), "an Arrow file"),
+                                    ("rows.npz", b"PK\x03\x04" + bytes(200), "zip"),
+                                    ("text.txt", "caf\xe9".encode("latin-1"), "at offset 3"),
+                                    ("rows.csv", b"text\na\n", "read_csv")):  # fmt: skip
+            (self.folder / name).write_bytes(content)
+            self.train_refused(DATA, name, word, data__train_files=[str(self.folder / name)])
+
+    def test_what_rows_say_besides(self):
+        tools = {"messages": [{"role": "user", "content": "a"},
+                              {"role": "assistant", "content": "b", "tool_calls": [{"name": "f"}]}]}  # fmt: skip
+        self.data.write_text(json.dumps(tools) + "\n")
+        self.train_refused(DATA, "documents.jsonl:1", "tool_calls", "input_ids", trainer__task="sft")
+        rows = [{"text": "abc", "id": i, **({"source": "x"} if i else {})} for i in range(3)]
+        self.data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        done = self.train(self.config("named", trainer__total_training_steps=1))
+        output = done.stdout + done.stderr
+        self.assertEqual(output.count("keys that nothing reads, with their number in 3 rows: id (3), source (2)"), 1)
+
+    def test_standard_input_of_generate(self):
+        out = self.folder / "out.jsonl"
+        command = [harness.KEEL, "generate", "--model", FIXTURES / "llama" / "hf", "--input", "-", "--output", out]
+        subprocess.run([*command, "--max-new-tokens", "2"], input=b'{"input_ids": [1, 2]}\n', check=True,
+                       capture_output=True, env=harness.environment(), timeout=harness.LIMIT_S)  # fmt: skip
+        self.assertEqual(len(harness.read_jsonl(out)), 1)
+
+    def test_a_row_that_is_too_long_to_be_scored(self):
+        rows = self.folder / "rows.jsonl"
+        rows.write_text(json.dumps({"input_ids": [1] * 600}) + "\n")
+        done = harness.keel("score", "--model", FIXTURES / "llama" / "hf", "--input", rows, "--output",
+                            self.folder / "out.jsonl")  # fmt: skip
+        self.assertEqual(done.returncode, DATA)
+        self.assertIn("rows.jsonl:1", done.stderr)
+        self.assertIn("600 tokens to score", done.stderr)
+        self.assertNotIn("response", done.stderr)
+
+    def test_a_model_of_a_hub(self):
+        self.refused(["generate", "--model", "Qwen/Qwen2-7B-Instruct", "--input", self.data, "--output", "x"],
+                     NO_INPUT, "--model: Qwen/Qwen2-7B-Instruct", "not looked up")  # fmt: skip
+        self.train_refused(NO_INPUT, "actor_rollout_ref.model.path", "not looked up",
+                           **{"actor_rollout_ref__model": {"path": "Qwen/Qwen2-7B-Instruct"}})  # fmt: skip
+
+
+class Validate(BadInput):
+    """`keel config validate` finds what `keel train` would refuse before it connects."""
+
+    ROOT = pathlib.Path(__file__).parent.parent.parent
+
+    def both_refuse(self, code, *fragments, **changes):
+        config = self.config("bad", **changes)
+        self.refused(["train", config], code, *fragments)
+        self.refused(["config", "validate", config], code, *fragments)
+        self.assertEqual(harness.keel("config", "validate", config, "--no-files").returncode, 0)
+
+    def test_what_training_refuses(self):
+        self.both_refuse(NO_INPUT, "nowhere.jsonl", data__train_files=["nowhere.jsonl"])
+        self.both_refuse(CONFIG, "model_type", **{MODEL + "config": {**harness.MODEL, "model_type": "bert"}})
+        self.both_refuse(CONFIG, "vocab_size 100 is less", **{MODEL + "config": {**harness.MODEL, "vocab_size": 100}})
+        self.both_refuse(CONFIG, "data.max_length: 129 positions", data__max_length=129)
+        self.both_refuse(DATA, "model.safetensors", **{MODEL + "path": str(self.broken()), MODEL + "config": {}})
+        self.data.write_text('{"input_ids": [1, 263]}\n')
+        self.both_refuse(DATA, "documents.jsonl:1", "263")
+
+    def broken(self):
+        model = self.folder / "hf"
+        shutil.copytree(FIXTURES / "llama" / "hf", model)
+        weights = model / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:100])
+        return model
+
+    def test_a_layout_that_the_model_cannot_have(self):
+        config = self.config("tp", **{MEGATRON + "tensor_model_parallel_size": 3})
+        arguments = ["config", "validate", config, "--world", "3"]
+        self.refused(arguments, CONFIG, "num_attention_heads 4 is not divisible")
+        done = harness.keel("config", "validate", self.config("good"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("20 samples to train on", done.stdout)
+
+    def test_a_model_for_the_shipped_configurations(self):
+        """Each told whoever gave a model to take its own out."""
+        rows = {"sft": {"input_ids": [1, 2]}, "dpo": {"prompt": [1], "chosen": [2], "rejected": [3]}}
+        for name, row in rows.items():
+            path = self.folder / f"{name}.jsonl"
+            path.write_text(json.dumps(row) + "\n")
+            model = self.folder / f"{name}_model"
+            shutil.copytree(FIXTURES / "llama" / "hf", model)
+            settings = json.loads((model / "config.json").read_text())
+            (model / "config.json").write_text(json.dumps({**settings, "max_position_embeddings": 1024}))
+            done = harness.keel("config", "validate", self.ROOT / "configs" / f"{name}.yaml", "data.val_split=0",
+                                f"data.train_files=[{path}]", f"actor_rollout_ref.model.path={model}")  # fmt: skip
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("takes the place of actor_rollout_ref.model.config", done.stdout)
+            self.assertIn("1 samples to train on", done.stdout)
 
 
 class BadWeights(BadInput):

@@ -35,7 +35,13 @@ std::span<const Target> Targets() {
        AnswersSeeds,
        {"\\frac",  "\\sqrt[", "\\boxed{", "\\text{", "{",        "}",         "\\{",
         "\\left(", "^",       "((((",     "9e99",    "1,000",    "####",      "%",
-        "\\%",     "deg",     " cm",      "1/0",     "<answer>", "</answer>", "\xe2\x88\x92"}}};
+        "\\%",     "deg",     " cm",      "1/0",     "<answer>", "</answer>", "\xe2\x88\x92"}},
+      {"rows",
+       FuzzRows,
+       RowsSeeds,
+       {"input_ids", "attention_mask", "labels", "-100", "[]", "null", "\"tools\":[1]", "\n",
+        "[[1]]", "9223372036854775808", "1.0", "true", "\\u0000", "assistant", "prompt",
+        "\"answer\":1", "\xef\xbb\xbf", "\xe9"}}};
   return kTargets;
 }
 

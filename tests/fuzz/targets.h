@@ -42,6 +42,7 @@ void FuzzIndex(std::string_view bytes);
 void FuzzConfig(std::string_view bytes);
 void FuzzJson(std::string_view bytes);
 void FuzzAnswers(std::string_view bytes);
+void FuzzRows(std::string_view bytes);
 
 std::vector<std::string> SafetensorsSeeds();
 std::vector<std::string> ManifestSeeds();
@@ -49,5 +50,6 @@ std::vector<std::string> IndexSeeds();
 std::vector<std::string> ConfigSeeds();
 std::vector<std::string> JsonSeeds();
 std::vector<std::string> AnswersSeeds();
+std::vector<std::string> RowsSeeds();
 
 }  // namespace keel::fuzz

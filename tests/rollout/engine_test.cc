@@ -288,6 +288,25 @@ TEST(EngineTest, LogProbabilitiesAreTheTrainers) {
     EXPECT_EQ(c.finish, FinishReason::kLength);
   }
 
+  // Of a row that is too long to be scored it was said that there was no room for a response.
+  TEST(EngineTest, ARowThatIsOnlyScoredMayFillAllPositionsAndNoMore) {
+    RolloutModel model;
+    Request whole;
+    whole.prompt.assign(64, 1);  // as long as the model's positions
+    whole.sampling.max_tokens = 0;
+    whole.sampling.prompt_log_probs = true;
+    Request more = whole;
+    more.prompt.push_back(1);
+    more.prompt_id = 1;
+    Engine engine = model.MakeEngine();
+    const auto all = engine.Generate({whole, more});
+    EXPECT_TRUE(all[0].error.ok()) << all[0].error.message();
+    EXPECT_EQ(all[0].prompt_log_probs.size(), 63u);
+    const std::string& message = all[1].error.message();
+    EXPECT_NE(message.find("65 tokens to score, more than the 64"), std::string::npos) << message;
+    EXPECT_EQ(message.find("response"), std::string::npos) << message;
+  }
+
   TEST(EngineTest, ARequestThatCannotBeServedDoesNotEndTheBatch) {
     RolloutModel model;
     const auto good = MixedRequests(4, 0);

@@ -12,7 +12,7 @@ sources = "\n".join(
 wrong = []
 checked = 0
 for page in ("docs/tour.md", "docs/architecture.md", "docs/algorithms.md", "docs/rewards.md", "docs/rollout.md",
-             "README.md"):
+             "docs/data.md", "README.md"):
     for name in re.findall(r"`([^`\n]+)`", (root / page).read_text()):
         if re.fullmatch(r"(common|parallel|model|checkpoint|rollout|trainer|tools|bench|tests|docs|configs)/[\w./*]*", name):
             checked += 1

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -37,6 +38,8 @@ TEST(ConfigTest, RefusalsNamePlaceExpectationAndWayOut) {
            Case{"data:\n  max_length: 1\n", {"data.max_length: expected at least 2, got 1"}},
            Case{"trainer:\n  val_before_train: yes\n",
                 {"expected true or false", "write true or false"}},
+           Case{"trainer:\n  val_before_train: \"True\"\n", {"expected true or false"}},
+           Case{"trainer:\n  rollout_data_dir: None\n", {"a string or null", "write null"}},
            Case{"a: &x 1\nb: *x\n", {"anchors", "aliases"}},
            Case{"trainer: !!map {}\n", {"tag"}},
            Case{"trainer: {<<: 1}\n", {"merge keys"}},
@@ -75,7 +78,7 @@ TEST(ConfigTest, OverridesAndResolvedDump) {
           .Load({"run.yaml", "trainer: {seed: 1e3, total_training_steps: 7}\n"},
                 {"data.train_files=[a.txt, 'b c.txt']", "+trainer.task=sft",
                  "~trainer.total_training_steps", "actor_rollout_ref.model.config.hidden_size=64",
-                 "actor_rollout_ref.actor.optim.lr=3e-4"})
+                 "actor_rollout_ref.actor.optim.lr=3e-4", "trainer.rollout_data_dir='None'"})
           .ok());
   EXPECT_EQ(config.trainer.seed, 1000);
   EXPECT_FALSE(config.trainer.total_training_steps);
@@ -92,6 +95,62 @@ TEST(ConfigTest, OverridesAndResolvedDump) {
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(second.Dump(false), dump);
   EXPECT_EQ(again.actor_rollout_ref.actor.optim.lr, 3e-4);
+}
+
+// What verl's files and scripts, Hydra and Python write.
+TEST(ConfigTest, PythonsTrueAndFalseAndVerlsMinusOneAreUnderstood) {
+  Config config;
+  ASSERT_TRUE(MakeSchema(config)
+                  .Load({"run.yaml",
+                         "trainer: {val_before_train: True, remove_previous_ckpt_in_save: TRUE}\n"
+                         "data: {shuffle: FALSE}\n"
+                         "critic: {optim: {lr_warmup_steps: -1}}\n"
+                         "actor_rollout_ref: {model: {config: {tie_word_embeddings: True}}}\n"},
+                        {"trainer.val_before_train=False",
+                         "actor_rollout_ref.model.enable_gradient_checkpointing=True",
+                         "actor_rollout_ref.actor.optim.lr_warmup_steps=-1"})
+                  .ok());
+  EXPECT_FALSE(config.trainer.val_before_train);
+  EXPECT_TRUE(config.trainer.remove_previous_ckpt_in_save);
+  EXPECT_FALSE(config.data.shuffle);
+  EXPECT_TRUE(config.actor_rollout_ref.model.enable_gradient_checkpointing);
+  EXPECT_EQ(config.actor_rollout_ref.model.config["tie_word_embeddings"], true);
+  EXPECT_EQ(config.actor_rollout_ref.actor.optim.lr_warmup_steps, -1);
+  EXPECT_FALSE(LoadText("", {"critic.optim.lr_warmup_steps=-2"}).ok());
+}
+
+// Everybody who gave a model to configs/sft.yaml was told to take its own small one out.
+TEST(ConfigTest, AModelOfTheCommandLineTakesThePlaceOfTheFiles) {
+  const std::string path = ::testing::TempDir() + "keel_config_test_model.yaml";
+  const auto load = [&](const std::string& model, const std::vector<std::string>& overrides) {
+    std::ofstream(path) << "trainer: {total_training_steps: 1}\ndata: {train_files: [x]}\n"
+                           "actor_rollout_ref:\n  model: " +
+                               model + "\n";
+    return ValueOrThrow(LoadConfig(path, overrides));
+  };
+  const std::string small = "{config: {model_type: llama}}";
+  const LoadedConfig given = load(small, {"actor_rollout_ref.model.path=/m"});
+  EXPECT_TRUE(ValidateConfig(given.config, 1).empty());
+  EXPECT_EQ(given.config.actor_rollout_ref.model.path, "/m");
+  EXPECT_TRUE(given.config.actor_rollout_ref.model.config.empty());
+  ASSERT_EQ(given.notes.size(), 1u);
+  EXPECT_NE(given.notes[0].find("model.yaml:4"), std::string::npos) << given.notes[0];
+  EXPECT_NE(given.resolved.find("config: {}"), std::string::npos);
+  const LoadedConfig keys = load("{path: /m}", {"actor_rollout_ref.model.config.model_type=llama"});
+  EXPECT_FALSE(keys.config.actor_rollout_ref.model.path);
+  EXPECT_EQ(keys.notes.size(), 1u);
+  // Where neither is the later word both are refused, with the way out.
+  for (const LoadedConfig& both :
+       {load("{path: /m, config: {model_type: llama}}", {}),
+        load("{}", {"actor_rollout_ref.model.path=/m", "actor_rollout_ref.model.config.a=1"})}) {
+    EXPECT_TRUE(both.notes.empty());
+    ASSERT_EQ(ValidateConfig(both.config, 1).size(), 1u);
+    EXPECT_NE(ValidateConfig(both.config, 1)[0].find("~actor_rollout_ref.model.config"),
+              std::string::npos);
+  }
+  EXPECT_TRUE(load(small, {"actor_rollout_ref.model.config={}"})
+                  .config.actor_rollout_ref.model.config.empty());
+  std::remove(path.c_str());
 }
 
 TEST(ConfigTest, WhatDoesNotFitTogetherNamesBothKeys) {

@@ -23,11 +23,12 @@ Truncation ParseTruncation(std::string_view name) {
 }
 
 Result<Dataset> Dataset::Load(const std::vector<std::string>& files, const DatasetOptions& options,
-                              const model::Tokenizer& tokenizer) {
+                              const TextRules& rules) {
   Dataset data;
+  const RowOptions rows{options.keys, rules, !options.sft};
   for (const std::string& path : files) {
     KEEL_RETURN_IF_ERROR(ReadRows(
-        path, options.keys, tokenizer, [&](TokenRow row, const std::string& where) -> Status {
+        path, rows, &data.warnings_, [&](TokenRow row, const std::string& where) -> Status {
           const Status known = CheckTokens(row.tokens, options.vocab_size, where);
           if (!known.ok()) return known;
           if (options.sft) {

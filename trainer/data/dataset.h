@@ -9,7 +9,6 @@
 
 #include "common/hash.h"
 #include "common/status.h"
-#include "model/tokenizer.h"
 #include "trainer/data/row_reader.h"
 
 namespace keel::trainer {
@@ -38,7 +37,7 @@ struct Sample {
 class Dataset {
  public:
   static Result<Dataset> Load(const std::vector<std::string>& files, const DatasetOptions& options,
-                              const model::Tokenizer& tokenizer);
+                              const TextRules& rules);
   // Moves a share of the samples, chosen by hash of (seed, id), into a set of its own.
   Dataset SplitOff(double share, uint64_t seed);
 
@@ -47,6 +46,8 @@ class Dataset {
   int64_t targets(int64_t index) const { return samples_[static_cast<size_t>(index)].targets; }
   int64_t inputs(int64_t index) const { return samples_[static_cast<size_t>(index)].length - 1; }
   int64_t skipped_rows() const { return skipped_rows_; }
+  // What of the files was not read, a sentence a file.
+  const std::vector<std::string>& warnings() const { return warnings_; }
   // Of tokens, masks and cuts: tells whether a resumed run has the same data.
   const Digest128& digest() const { return digest_; }
 
@@ -64,6 +65,7 @@ class Dataset {
   std::vector<uint8_t> learn_;
   std::vector<Entry> samples_;
   int64_t skipped_rows_ = 0;
+  std::vector<std::string> warnings_;
   Digest128 digest_;
 };
 

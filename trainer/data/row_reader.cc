@@ -2,218 +2,246 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
-#include <sstream>
+#include <algorithm>
+#include <array>
+#include <utility>
 
-#include "common/json.h"
+#include "common/text.h"
+#include "trainer/data/data_file.h"
 
 namespace keel::trainer {
 
-Status Malformed(const std::string& where, const std::string& text) {
-  return Status(StatusCode::kInvalidData, fmt::format("{}: {}", where, text));
-}
-
 namespace {
 
-bool EndsWith(std::string_view text, std::string_view end) {
-  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
-}
+// A misspelt one would otherwise be learnt from, or not, without a word.
+constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user", "assistant",
+                                                    "tool"};
 
-// Appends text; `learn` marks it.
-void AppendText(TokenRow& row, const model::Tokenizer& tokenizer, std::string_view text,
-                bool learn) {
-  const std::vector<int32_t> tokens = tokenizer.Encode(text);
+void AppendTokens(TokenRow& row, const std::vector<int32_t>& tokens, bool learn) {
   row.tokens.insert(row.tokens.end(), tokens.begin(), tokens.end());
   row.learn.insert(row.learn.end(), tokens.size(), learn ? 1 : 0);
 }
 
-void AppendEnd(TokenRow& row, const model::Tokenizer& tokenizer, bool learn) {
-  if (!tokenizer.eos()) return;
-  row.tokens.push_back(*tokenizer.eos());
-  row.learn.push_back(learn ? 1 : 0);
+// Appends text; `learn` marks it.
+Status AppendText(TokenRow& row, const RowContext& context, const std::string& text, bool learn) {
+  KEEL_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, EncodeText(text, context));
+  AppendTokens(row, tokens, learn);
+  return Status::Ok();
 }
 
-Result<TokenRow> FromIds(const Json& object, const model::Tokenizer& tokenizer,
-                         const std::string& where) {
-  const auto read = [&](const char* key, std::vector<int64_t>& out) -> Status {
-    const Json& list = object.at(key);
-    if (!list.is_array())
-      return Malformed(where, fmt::format("{}: expected a list of integers", key));
-    for (const Json& item : list) {
-      if (!item.is_number_integer())
-        return Malformed(where, fmt::format("{}: expected integers, found {}", key, item.dump()));
-      out.push_back(item.get<int64_t>());
-    }
-    return Status::Ok();
-  };
-  std::vector<int64_t> ids;
-  KEEL_RETURN_IF_ERROR(read("input_ids", ids));
+// After text, which was encoded: so there is a tokenizer.
+void AppendEnd(TokenRow& row, const RowContext& context) {
+  if (const auto eos = context.rules.tokenizer->eos()) AppendTokens(row, {*eos}, true);
+}
+
+// What the prompt of a key is worth, if only nothing.
+Result<std::vector<int32_t>> PromptPart(const Json& object, const std::string& key,
+                                        const RowContext& context) {
+  if (IsIdList(object[key])) {
+    KEEL_ASSIGN_OR_RETURN(TokenRow ids,
+                          ReadIds(object, {key, "attention_mask", "", ""}, context.where));
+    return std::move(ids.tokens);
+  }
+  // verl's rows have a list of messages for the prompt.
+  if (object[key].is_array()) {
+    KEEL_ASSIGN_OR_RETURN(TokenRow chat, RenderChat(object[key], context, key, true));
+    return std::move(chat.tokens);
+  }
+  KEEL_ASSIGN_OR_RETURN(const std::string text, GetString(object, key, context.where));
+  return EncodeText(text, context);
+}
+
+Result<TokenRow> FromPair(const Json& object, const std::string& prompt_key,
+                          const std::string& response_key, const RowContext& context) {
+  using Form = UnreadKeys::Form;
+  const bool ids = IsIdList(object[prompt_key]) && IsIdList(object[response_key]);
+  KEEL_RETURN_IF_ERROR(context.unread.Look(object, {prompt_key, response_key},
+                                           ids ? Form::kIds : Form::kText, context.where));
+  if (IsIdList(object[prompt_key]) && object.contains("attention_mask")) {
+    return Malformed(context.where,
+                     fmt::format("attention_mask beside {} and {}, of which it could mask either: "
+                                 "give ids without padding",
+                                 prompt_key, response_key));
+  }
   TokenRow row;
-  for (const int64_t id : ids) {
-    if (id < 0 || id >= (int64_t{1} << 31))
-      return Malformed(where, fmt::format("input_ids: {} is no token id", id));
-    row.tokens.push_back(static_cast<int32_t>(id));
+  KEEL_ASSIGN_OR_RETURN(const auto prompt, PromptPart(object, prompt_key, context));
+  AppendTokens(row, prompt, false);
+  if (IsIdList(object[response_key])) {
+    KEEL_ASSIGN_OR_RETURN(const TokenRow response,
+                          ReadIds(object, {response_key, "", "", ""}, context.where));
+    AppendTokens(row, response.tokens, true);
+    return row;
   }
-  row.learn.assign(row.tokens.size(), 1);
-  if (object.contains("labels")) {
-    std::vector<int64_t> labels;
-    KEEL_RETURN_IF_ERROR(read("labels", labels));
-    if (labels.size() != ids.size()) {
-      return Malformed(
-          where, fmt::format("labels: {} entries for {} input_ids", labels.size(), ids.size()));
-    }
-    for (size_t i = 0; i < labels.size(); ++i) {
-      if (labels[i] != -100 && labels[i] != ids[i]) {
-        return Malformed(where, fmt::format("labels: entry {} is {}, expected -100 or the token {}",
-                                            i, labels[i], ids[i]));
-      }
-      row.learn[i] = labels[i] != -100 ? 1 : 0;
-    }
-  }
-  static_cast<void>(tokenizer);
+  KEEL_ASSIGN_OR_RETURN(const std::string response, GetString(object, response_key, context.where));
+  KEEL_RETURN_IF_ERROR(AppendText(row, context, response, true));
+  AppendEnd(row, context);
   return row;
 }
 
-Result<TokenRow> FromObject(const Json& object, const RowKeys& keys,
-                            const model::Tokenizer& tokenizer, const std::string& where) {
-  if (!object.is_object()) return Malformed(where, "expected an object a line");
-  if (object.contains("input_ids")) return FromIds(object, tokenizer, where);
-  if (object.contains(keys.messages))
-    return RenderChat(object[keys.messages], tokenizer, where, keys.messages, false);
-  const auto pair = [&](const std::string& prompt_key,
-                        const std::string& response_key) -> Result<TokenRow> {
-    TokenRow row;
-    KEEL_ASSIGN_OR_RETURN(const std::string response, GetString(object, response_key, where));
-    // verl's rows have a list of messages for the prompt.
-    if (object[prompt_key].is_array()) {
-      KEEL_ASSIGN_OR_RETURN(row,
-                            RenderChat(object[prompt_key], tokenizer, where, prompt_key, true));
-      row.learn.assign(row.tokens.size(), 0);
-    } else {
-      KEEL_ASSIGN_OR_RETURN(const std::string prompt, GetString(object, prompt_key, where));
-      AppendText(row, tokenizer, prompt, false);
-    }
-    AppendText(row, tokenizer, response, true);
-    AppendEnd(row, tokenizer, true);
+Result<TokenRow> FromObject(const Json& object, const RowOptions& options,
+                            const RowContext& context) {
+  using Form = UnreadKeys::Form;
+  const RowKeys& keys = options.keys;
+  if (!object.is_object()) return Malformed(context.where, "expected an object a line");
+  if (object.contains("input_ids")) {
+    const IdKeys ids;
+    KEEL_RETURN_IF_ERROR(context.unread.Look(object, ids.All(), Form::kIds, context.where));
+    KEEL_ASSIGN_OR_RETURN(TokenRow row, ReadIds(object, ids, context.where));
+    if (options.learns_all && std::find(row.learn.begin(), row.learn.end(), 0) != row.learn.end())
+      context.unread.Count(ids.labels);
     return row;
-  };
+  }
+  if (object.contains(keys.messages)) {
+    KEEL_RETURN_IF_ERROR(context.unread.Look(object, {keys.messages}, Form::kText, context.where));
+    return RenderChat(object[keys.messages], context, keys.messages, false);
+  }
   if (object.contains(keys.prompt) && object.contains(keys.response))
-    return pair(keys.prompt, keys.response);
-  if (object.contains("question") && object.contains("answer")) return pair("question", "answer");
+    return FromPair(object, keys.prompt, keys.response, context);
+  if (object.contains("question") && object.contains("answer"))
+    return FromPair(object, "question", "answer", context);
   if (object.contains(keys.text)) {
-    KEEL_ASSIGN_OR_RETURN(const std::string text, GetString(object, keys.text, where));
+    KEEL_RETURN_IF_ERROR(context.unread.Look(object, {keys.text}, Form::kText, context.where));
+    KEEL_ASSIGN_OR_RETURN(const std::string text, GetString(object, keys.text, context.where));
     TokenRow row;
-    AppendText(row, tokenizer, text, true);
-    AppendEnd(row, tokenizer, true);
+    KEEL_RETURN_IF_ERROR(AppendText(row, context, text, true));
+    AppendEnd(row, context);
     return row;
   }
   return Malformed(
-      where,
+      context.where,
       fmt::format("expected one of the keys {}, {}, {} with {}, input_ids; data.*_key names others",
                   keys.text, keys.messages, keys.prompt, keys.response));
 }
 
-Status OpenData(const std::string& path, std::ifstream& file) {
-  if (EndsWith(path, ".parquet")) {
+bool IsNamed(const DataFile& file, std::initializer_list<std::string_view> ends) {
+  return std::any_of(ends.begin(), ends.end(),
+                     [&](std::string_view end) { return file.inner_path().ends_with(end); });
+}
+
+// What is called text but is a table or rows would be learnt as it is written.
+Status CheckIsProse(const DataFile& file) {
+  if (IsNamed(file, {".csv", ".tsv"})) {
     return Status(StatusCode::kInvalidData,
-                  fmt::format("data file {0}: Parquet is not read; convert it once, with pandas: "
-                              "pandas.read_parquet('{0}').to_json('rows.jsonl', orient='records', "
+                  fmt::format("{}: tables are not read; convert it once, with pandas: "
+                              "pandas.read_csv(...).to_json('rows.jsonl', orient='records', "
                               "lines=True)",
-                              path));
+                              file.name()));
   }
-  file.open(path, std::ios::binary);
-  if (!file || file.peek() == std::ifstream::traits_type::eof()) {
-    if (!file.is_open()) {
-      return Status(
-          StatusCode::kNotFound,
-          fmt::format("data file {}: cannot be opened; data.train_files and data.val_files "
-                      "are relative to the configuration file",
-                      path));
-    }
+  const std::string_view text = Trim(file.head());
+  if (text.starts_with('{') && Trim(text.substr(1)).starts_with('"')) {
     return Status(StatusCode::kInvalidData,
-                  fmt::format("data file {}: is empty or no regular file", path));
+                  fmt::format("{}: begins with a JSON object, but its name does not end in .jsonl; "
+                              "name it so (.jsonl.gz, .jsonl.zst) if its lines are rows, or put "
+                              "the text into a row: {{\"text\": ...}}",
+                              file.name()));
   }
   return Status::Ok();
+}
+
+Status ReadLines(DataFile& file, const std::string& path,
+                 const std::function<Status(const Json&, const std::string&)>& take) {
+  std::string line;
+  for (int64_t number = 1;; ++number) {
+    KEEL_ASSIGN_OR_RETURN(const bool more, file.ReadLine(&line));
+    if (!more) return Status::Ok();
+    if (line.find_first_not_of(" \t") == std::string::npos) continue;
+    const std::string where = fmt::format("{}:{}", path, number);
+    Result<Json> object = ParseJson(line, where);
+    if (!object.ok() && number == 1 && (Trim(line) == "[" || Trim(line) == "{")) {
+      return Malformed(where,
+                       "a JSON document over several lines; expected an object a line, which jq -c "
+                       "'.[]' makes of a list");
+    }
+    KEEL_RETURN_IF_ERROR(object.status());
+    KEEL_RETURN_IF_ERROR(take(*object, where));
+  }
 }
 
 }  // namespace
 
-Result<TokenRow> RenderChat(const Json& list, const model::Tokenizer& tokenizer,
-                            const std::string& where, const std::string& key, bool open_answer) {
-  if (!list.is_array() || list.empty())
-    return Malformed(where, fmt::format("{}: expected a list of messages", key));
+Result<std::vector<int32_t>> EncodeText(const std::string& text, const RowContext& row) {
+  if (row.rules.tokenizer != nullptr) return row.rules.tokenizer->Encode(text);
+  return Malformed(row.where,
+                   fmt::format("a row of text, but {}; tokenize it ahead and give ids: input_ids "
+                               "(SFT: with labels), for DPO prompt_input_ids, chosen_input_ids "
+                               "and rejected_input_ids",
+                               row.rules.ids_only));
+}
+
+Result<TokenRow> RenderChat(const Json& list, const RowContext& context, const std::string& key,
+                            bool open_answer) {
+  const std::string where = context.where + ": " + key;
+  if (!list.is_array() || list.empty()) return Malformed(where, "expected a list of messages");
+  if (context.rules.tokenizer != nullptr && !context.rules.no_chat.empty()) {
+    return Malformed(where, fmt::format("messages, but {}; render them ahead and give input_ids",
+                                        context.rules.no_chat));
+  }
   TokenRow row;
   for (const Json& message : list) {
-    KEEL_ASSIGN_OR_RETURN(const std::string role, GetString(message, "role", where + ": " + key));
-    KEEL_ASSIGN_OR_RETURN(const std::string content,
-                          GetString(message, "content", where + ": " + key));
+    KEEL_ASSIGN_OR_RETURN(const std::string role, GetString(message, "role", where));
+    KEEL_RETURN_IF_ERROR(context.unread.Look(message, {"role", "content"}, UnreadKeys::Form::kText,
+                                             context.where, key + "[]."));
+    KEEL_ASSIGN_OR_RETURN(const std::string content, GetString(message, "content", where));
+    if (std::find(kRoles.begin(), kRoles.end(), role) == kRoles.end()) {
+      return Malformed(where, fmt::format("role: expected one of {}, found \"{}\"",
+                                          fmt::join(kRoles, ", "), Printable(role, 60)));
+    }
     const bool answer = role == "assistant";
-    AppendText(row, tokenizer, "<|im_start|>" + role + "\n", false);
-    AppendText(row, tokenizer, content + "<|im_end|>", answer);
-    AppendText(row, tokenizer, "\n", false);
+    KEEL_RETURN_IF_ERROR(AppendText(row, context, "<|im_start|>" + role + "\n", false));
+    KEEL_RETURN_IF_ERROR(AppendText(row, context, content + "<|im_end|>", answer));
+    KEEL_RETURN_IF_ERROR(AppendText(row, context, "\n", false));
   }
-  if (open_answer) AppendText(row, tokenizer, "<|im_start|>assistant\n", false);
+  if (open_answer) KEEL_RETURN_IF_ERROR(AppendText(row, context, "<|im_start|>assistant\n", false));
   return row;
 }
 
-Result<std::vector<int32_t>> PromptTokens(const Json& row, const std::string& key,
-                                          const model::Tokenizer& tokenizer,
-                                          const std::string& where) {
-  std::vector<int32_t> tokens;
-  if (row[key].is_array()) {
-    KEEL_ASSIGN_OR_RETURN(TokenRow chat, RenderChat(row[key], tokenizer, where, key, true));
-    tokens = std::move(chat.tokens);
-  } else {
-    KEEL_ASSIGN_OR_RETURN(const std::string text, GetString(row, key, where));
-    tokens = tokenizer.Encode(text);
-  }
+Result<std::vector<int32_t>> PromptTokens(const Json& object, const std::string& key,
+                                          const RowContext& row) {
+  KEEL_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, PromptPart(object, key, row));
   if (!tokens.empty()) return tokens;
-  return Status(StatusCode::kInvalidData, where + ": the prompt is empty");
-}
-
-Status CheckTokens(std::span<const int32_t> tokens, int64_t vocab_size, const std::string& where) {
-  for (const int32_t token : tokens) {
-    if (token < vocab_size) continue;
-    return Status(StatusCode::kInvalidData,
-                  fmt::format("{}: token {} is outside the model's vocabulary of {}; choose the "
-                              "model's tokenizer or a larger vocab_size",
-                              where, token, vocab_size));
-  }
-  return Status::Ok();
+  return Malformed(row.where, "the prompt is empty");
 }
 
 Status ReadJsonLines(
-    const std::string& path,
+    const std::string& path, InputKind kind,
     const std::function<Status(const Json& object, const std::string& where)>& take) {
-  std::ifstream file;
-  KEEL_RETURN_IF_ERROR(OpenData(path, file));
-  std::string line;
-  for (int64_t number = 1; std::getline(file, line); ++number) {
-    if (number == 1 && line.compare(0, 3, "\xEF\xBB\xBF") == 0) line.erase(0, 3);
-    if (!line.empty() && line.back() == '\r') line.pop_back();
-    if (line.find_first_not_of(" \t") == std::string::npos) continue;
-    const std::string where = fmt::format("{}:{}", path, number);
-    KEEL_ASSIGN_OR_RETURN(const Json object, ParseJson(line, where));
-    KEEL_RETURN_IF_ERROR(take(object, where));
-  }
+  KEEL_ASSIGN_OR_RETURN(DataFile file, DataFile::Open(path, kind));
+  return ReadLines(file, path, take);
+}
+
+Status ReadJsonRows(const std::string& path, const TextRules& rules,
+                    std::vector<std::string>* warnings,
+                    const std::function<Status(const Json& object, const RowContext& row)>& take) {
+  UnreadKeys unread;
+  KEEL_RETURN_IF_ERROR(ReadJsonLines(path, InputKind::kRegularFile,
+                                     [&](const Json& object, const std::string& where) {
+                                       unread.CountRow();
+                                       return take(object, {rules, where, unread});
+                                     }));
+  if (std::string warning = unread.Warning(path); !warning.empty())
+    warnings->push_back(std::move(warning));
   return Status::Ok();
 }
 
-Status ReadRows(const std::string& path, const RowKeys& keys, const model::Tokenizer& tokenizer,
+Status ReadRows(const std::string& path, const RowOptions& options,
+                std::vector<std::string>* warnings,
                 const std::function<Status(TokenRow row, const std::string& where)>& take) {
-  if (EndsWith(path, ".jsonl") || EndsWith(path, ".json")) {
-    return ReadJsonLines(path, [&](const Json& object, const std::string& where) -> Status {
-      KEEL_ASSIGN_OR_RETURN(TokenRow row, FromObject(object, keys, tokenizer, where));
-      return take(std::move(row), where);
-    });
+  KEEL_ASSIGN_OR_RETURN(DataFile file, DataFile::Open(path));
+  if (IsNamed(file, {".jsonl", ".ndjson", ".jsonlines", ".json"})) {
+    return ReadJsonRows(path, options.rules, warnings,
+                        [&](const Json& object, const RowContext& context) -> Status {
+                          KEEL_ASSIGN_OR_RETURN(TokenRow row, FromObject(object, options, context));
+                          return take(std::move(row), context.where);
+                        });
   }
-  std::ifstream file;
-  KEEL_RETURN_IF_ERROR(OpenData(path, file));
-  std::stringstream text;
-  text << file.rdbuf();
+  KEEL_RETURN_IF_ERROR(CheckIsProse(file));
+  std::string text;
+  KEEL_RETURN_IF_ERROR(file.ReadRest(&text));
+  UnreadKeys unread;
+  const RowContext context{options.rules, path, unread};
   TokenRow row;
-  AppendText(row, tokenizer, text.str(), true);
-  AppendEnd(row, tokenizer, true);
+  KEEL_RETURN_IF_ERROR(AppendText(row, context, text, true));
+  AppendEnd(row, context);
   return take(std::move(row), path);
 }
 

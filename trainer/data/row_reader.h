@@ -3,13 +3,15 @@
 
 #include <cstdint>
 #include <functional>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "common/json.h"
 #include "common/status.h"
-#include "model/tokenizer.h"
+#include "trainer/data/byte_source.h"
+#include "trainer/data/ready_ids.h"
+#include "trainer/data/text_rules.h"
+#include "trainer/data/unread_keys.h"
 
 namespace keel::trainer {
 
@@ -20,46 +22,58 @@ struct RowKeys {
   std::string messages = "messages";
 };
 
-// A tokenized row. learn[i] says whether the token is to be predicted in SFT (answers);
-// pre-training learns all.
-struct TokenRow {
-  std::vector<int32_t> tokens;
-  std::vector<uint8_t> learn;
+// A row that is being read: what its text becomes, where it stands, and who counts what is left.
+struct RowContext {
+  const TextRules& rules;
+  const std::string& where;  // file and line
+  UnreadKeys& unread;
 };
 
-// kInvalidData for a row at `where`, the file and line.
-Status Malformed(const std::string& where, const std::string& text);
+// Text as tokens. kInvalidData where rows must bring ids.
+Result<std::vector<int32_t>> EncodeText(const std::string& text, const RowContext& row);
 
 // A list of {role, content} in ChatML; content and end mark of assistant messages are learnt. With
-// `open_answer` the beginning of an assistant's message follows. `where` and `key` are for
-// messages.
-Result<TokenRow> RenderChat(const Json& messages, const model::Tokenizer& tokenizer,
-                            const std::string& where, const std::string& key, bool open_answer);
+// `open_answer` the beginning of an assistant's message follows. kInvalidData where the model has a
+// template of its own, and for messages that hold more than ChatML shows (tool_calls, ...). `key`
+// is for messages.
+Result<TokenRow> RenderChat(const Json& messages, const RowContext& row, const std::string& key,
+                            bool open_answer);
 
-// A prompt from a key that holds text, taken as it stands, or messages, with an answer opened.
-// kInvalidData, also when it is empty.
-Result<std::vector<int32_t>> PromptTokens(const Json& row, const std::string& key,
-                                          const model::Tokenizer& tokenizer,
-                                          const std::string& where);
-// kInvalidData when a token is none of the model's.
-Status CheckTokens(std::span<const int32_t> tokens, int64_t vocab_size, const std::string& where);
+// A prompt from a key that holds text, taken as it stands, or messages, with an answer opened, or
+// token ids, with an attention_mask beside them or none. kInvalidData, also when it is empty.
+Result<std::vector<int32_t>> PromptTokens(const Json& object, const std::string& key,
+                                          const RowContext& row);
 
 // Calls `take` with each line's object of a JSON Lines file, in order; blank lines are left out.
 // Errors as ReadRows.
 Status ReadJsonLines(
-    const std::string& path,
+    const std::string& path, InputKind kind,
     const std::function<Status(const Json& object, const std::string& where)>& take);
+// The same of training data. What nothing read is one more sentence of `warnings`.
+Status ReadJsonRows(const std::string& path, const TextRules& rules,
+                    std::vector<std::string>* warnings,
+                    const std::function<Status(const Json& object, const RowContext& row)>& take);
 
-// Calls `take` for each row of a file, in order. `.jsonl` and `.json` files hold an object a line
-// with, in this order of preference: input_ids (and labels, -100 where nothing is learnt),
-// messages, prompt and response, question and answer, text. Any other file is one row of text.
+struct RowOptions {
+  RowKeys keys;
+  TextRules rules;
+  bool learns_all = false;  // pre-training: what labels and answers say is of no use
+};
+
+// Calls `take` for each row of a file, in order. `.jsonl`, `.ndjson` and `.json` files, packed ones
+// too, hold an object a line with, in this order of preference: input_ids (with attention_mask,
+// position_ids, and labels, -100 where nothing is learnt), messages, prompt and response, question
+// and answer, text. Any other file is one row of text, unless its name or content says that it is
+// something else, which is refused.
 //
 // Chat and prompts are rendered in ChatML: "<|im_start|>role\ncontent<|im_end|>\n"; the content and
-// end mark of assistant messages are learnt, as is the response with the end-of-text token.
+// end mark of assistant messages are learnt, as is the response with the end-of-text token. Prompt
+// and response may be lists of ids, to which nothing is added.
 //
 // Errors: kNotFound with the path; kInvalidData with file:line, what is wrong and what is accepted;
 // and what `take` returns.
-Status ReadRows(const std::string& path, const RowKeys& keys, const model::Tokenizer& tokenizer,
+Status ReadRows(const std::string& path, const RowOptions& options,
+                std::vector<std::string>* warnings,
                 const std::function<Status(TokenRow row, const std::string& where)>& take);
 
 }  // namespace keel::trainer

@@ -19,6 +19,7 @@
 #include "trainer/metrics.h"
 #include "trainer/rl/dpo_loss.h"
 #include "trainer/rl/preference_data.h"
+#include "trainer/run_inputs.h"
 #include "trainer/task.h"
 
 namespace keel::trainer::rl {
@@ -33,26 +34,11 @@ class DpoTask : public Task {
 
  private:
   void LoadData() override {
-    // The last token is never an input.
-    RequirePositions(c_.data.max_prompt_length + c_.data.max_response_length - 1,
-                     "data.max_prompt_length and data.max_response_length");
-    PreferenceOptions options;
-    options.max_prompt_length = c_.data.max_prompt_length;
-    options.max_response_length = c_.data.max_response_length;
-    options.truncation = ParseTruncation(c_.data.truncation);
-    options.vocab_size = source_.config.vocab_size;
-    options.prompt_key = c_.data.prompt_key;
-    options.chosen_key = c_.data.chosen_key;
-    options.rejected_key = c_.data.rejected_key;
-    train_ = ValueOrThrow(PreferenceSet::Load(c_.data.train_files, options, *tokenizer_));
-    if (!c_.data.val_files.empty()) {
-      val_ = ValueOrThrow(PreferenceSet::Load(c_.data.val_files, options, *tokenizer_));
-      SetValidation(val_.digest(), val_.size());
-    }
-    const auto seed = static_cast<uint64_t>(c_.trainer.seed);
-    if (c_.data.val_split > 0) val_ = train_.SplitOff(c_.data.val_split, seed);
-    if (train_.size() == 0)
-      throw Error(StatusCode::kInvalidData, "data.val_split leaves no pair to train on");
+    RunData<PreferenceSet> data = ValueOrThrow(LoadPreferenceData(c_, source_));
+    WarnOfData(data.Warnings());
+    train_ = std::move(data.train);
+    val_ = std::move(data.val);
+    SetValidation(val_.digest(), val_.size());
     SetData(train_.digest(), train_.size());
     SetSteps();
     loss_.beta = c_.dpo.beta;

@@ -15,33 +15,123 @@ namespace {
 // Stream of the draws that decide which pairs are set apart.
 constexpr uint64_t kPairSplitStream = 0x70616972;
 
+using Tokens = std::vector<int32_t>;
+
+// The messages that stand before an answer say the same as the prompt, or they would be dropped.
+Status CheckLeadIn(const Json& row, const PreferenceOptions& options, const std::string& key,
+                   const RowContext& context) {
+  const Json& messages = row[key];
+  if (messages.size() == 1 || !row.contains(options.prompt_key)) return Status::Ok();
+  const Json& prompt = row[options.prompt_key];
+  const Json before(messages.begin(), messages.end() - 1);
+  const bool same = prompt.is_string()
+                        ? before.size() == 1 && before[0].value("content", Json()) == prompt
+                        : before == prompt;
+  if (same) return Status::Ok();
+  return Malformed(
+      context.where,
+      fmt::format("{}: the {} messages before the answer are not those of {}: give the "
+                  "whole conversation there, and the last answer alone here",
+                  key, before.size(), options.prompt_key));
+}
+
 // An answer's tokens behind a prompt, the end mark included.
-Result<std::vector<int32_t>> ReadAnswer(const Json& row, const std::string& key,
-                                        const model::Tokenizer& tokenizer,
-                                        const std::string& where) {
+Result<Tokens> ReadAnswer(const Json& row, const PreferenceOptions& options, const std::string& key,
+                          const RowContext& context) {
+  const std::string& where = context.where;
   if (!row.contains(key)) {
     return Malformed(where,
                      fmt::format("expected the keys prompt, chosen and rejected, found no {}; "
                                  "data.*_key name others",
                                  key));
   }
+  if (IsIdList(row[key])) {
+    KEEL_ASSIGN_OR_RETURN(TokenRow ids, ReadIds(row, {key, "", "", ""}, where));
+    return std::move(ids.tokens);
+  }
   std::string text;
-  if (row[key].is_array()) {
+  const bool chat = row[key].is_array();
+  if (chat) {
     if (row[key].empty()) return Malformed(where, key + ": expected messages, found none");
     const Json& last = row[key].back();
     KEEL_ASSIGN_OR_RETURN(const std::string role, GetString(last, "role", where + ": " + key));
     if (role != "assistant")
       return Malformed(
           where, fmt::format("{}: the last message is the {}'s, not the assistant's", key, role));
-    KEEL_ASSIGN_OR_RETURN(text, GetString(last, "content", where + ": " + key));
+    // The whole is looked at as a conversation; its last content is what is learnt.
+    KEEL_RETURN_IF_ERROR(RenderChat(row[key], context, key, false).status());
+    KEEL_RETURN_IF_ERROR(CheckLeadIn(row, options, key, context));
+    text = last["content"].get<std::string>() + "<|im_end|>";
   } else {
     KEEL_ASSIGN_OR_RETURN(text, GetString(row, key, where));
   }
-  const bool chat = row[key].is_array();
-  std::vector<int32_t> tokens = tokenizer.Encode(chat ? text + "<|im_end|>" : text);
-  if (!chat && tokenizer.eos()) tokens.push_back(*tokenizer.eos());
+  KEEL_ASSIGN_OR_RETURN(Tokens tokens, EncodeText(text, context));
+  const auto eos = context.rules.tokenizer->eos();
+  if (!chat && eos) tokens.push_back(*eos);
   if (tokens.empty()) return Malformed(where, key + ": the answer is empty");
   return tokens;
+}
+
+// Prompt, chosen and rejected.
+struct Triple {
+  Tokens prompt, chosen, rejected;
+};
+
+bool BeginsWith(const Tokens& tokens, const Tokens& beginning) {
+  return tokens.size() > beginning.size() &&
+         std::equal(beginning.begin(), beginning.end(), tokens.begin());
+}
+
+constexpr const char* kReadyIds[] = {"prompt_input_ids", "chosen_input_ids", "rejected_input_ids"};
+constexpr const char* kReadyMasks[] = {"prompt_attention_mask", "chosen_attention_mask",
+                                       "rejected_attention_mask"};
+
+// Rows as TRL's tokenizing leaves them.
+Result<Triple> ReadReadyIds(const Json& row, const RowContext& context) {
+  std::vector<std::string_view> read(std::begin(kReadyIds), std::end(kReadyIds));
+  read.insert(read.end(), std::begin(kReadyMasks), std::end(kReadyMasks));
+  KEEL_RETURN_IF_ERROR(context.unread.Look(row, read, UnreadKeys::Form::kIds, context.where));
+  Triple triple;
+  Tokens* const parts[] = {&triple.prompt, &triple.chosen, &triple.rejected};
+  for (size_t i = 0; i < std::size(parts); ++i) {
+    if (!row.contains(kReadyIds[i])) {
+      return Malformed(context.where, fmt::format("expected the keys {}, found no {}",
+                                                  fmt::join(kReadyIds, ", "), kReadyIds[i]));
+    }
+    KEEL_ASSIGN_OR_RETURN(TokenRow ids,
+                          ReadIds(row, {kReadyIds[i], kReadyMasks[i], "", ""}, context.where));
+    if (ids.tokens.empty())
+      return Malformed(context.where, fmt::format("{}: no tokens", kReadyIds[i]));
+    *parts[i] = std::move(ids.tokens);
+  }
+  // TRL up to 0.11 put the prompt in front of both answers: it would be learnt from, twice.
+  if (BeginsWith(triple.chosen, triple.prompt) && BeginsWith(triple.rejected, triple.prompt)) {
+    return Malformed(context.where,
+                     "chosen_input_ids and rejected_input_ids both begin with prompt_input_ids; "
+                     "expected the answers alone");
+  }
+  return triple;
+}
+
+Result<Triple> ReadPair(const Json& row, const PreferenceOptions& options,
+                        const RowContext& context) {
+  if (row.is_object() && row.contains(kReadyIds[0])) return ReadReadyIds(row, context);
+  if (!row.is_object() || !row.contains(options.prompt_key)) {
+    return Malformed(context.where, fmt::format("expected an object with {}, {} and {}, or with {}",
+                                                options.prompt_key, options.chosen_key,
+                                                options.rejected_key, fmt::join(kReadyIds, ", ")));
+  }
+  const bool ids = IsIdList(row[options.prompt_key]);
+  std::vector<std::string_view> read = {options.prompt_key, options.chosen_key,
+                                        options.rejected_key};
+  if (ids) read.push_back("attention_mask");  // the prompt's
+  KEEL_RETURN_IF_ERROR(context.unread.Look(
+      row, read, ids ? UnreadKeys::Form::kIds : UnreadKeys::Form::kText, context.where));
+  Triple triple;
+  KEEL_ASSIGN_OR_RETURN(triple.prompt, PromptTokens(row, options.prompt_key, context));
+  KEEL_ASSIGN_OR_RETURN(triple.chosen, ReadAnswer(row, options, options.chosen_key, context));
+  KEEL_ASSIGN_OR_RETURN(triple.rejected, ReadAnswer(row, options, options.rejected_key, context));
+  return triple;
 }
 
 TokenRow Join(const std::vector<int32_t>& prompt, const std::vector<int32_t>& answer) {
@@ -59,20 +149,14 @@ Sample SampleOf(const TokenRow& row, int64_t id) { return {row.tokens, row.learn
 
 Result<PreferenceSet> PreferenceSet::Load(const std::vector<std::string>& files,
                                           const PreferenceOptions& options,
-                                          const model::Tokenizer& tokenizer) {
+                                          const TextRules& rules) {
   PreferenceSet set;
   int64_t rows = 0;
-  const auto take = [&](const Json& row, const std::string& where) -> Status {
-    if (!row.is_object() || !row.contains(options.prompt_key)) {
-      return Malformed(where,
-                       fmt::format("expected an object with {}, {} and {}", options.prompt_key,
-                                   options.chosen_key, options.rejected_key));
-    }
+  const auto take = [&](const Json& row, const RowContext& context) -> Status {
+    const std::string& where = context.where;
+    KEEL_ASSIGN_OR_RETURN(Triple triple, ReadPair(row, options, context));
+    auto& [prompt, chosen, rejected] = triple;
     const int64_t id = rows++;
-    KEEL_ASSIGN_OR_RETURN(std::vector<int32_t> prompt,
-                          PromptTokens(row, options.prompt_key, tokenizer, where));
-    KEEL_ASSIGN_OR_RETURN(auto chosen, ReadAnswer(row, options.chosen_key, tokenizer, where));
-    KEEL_ASSIGN_OR_RETURN(auto rejected, ReadAnswer(row, options.rejected_key, tokenizer, where));
 
     const auto prompt_limit = static_cast<size_t>(options.max_prompt_length);
     const auto answer_limit = static_cast<size_t>(options.max_response_length);
@@ -102,7 +186,8 @@ Result<PreferenceSet> PreferenceSet::Load(const std::vector<std::string>& files,
     set.pairs_.push_back({id, Join(prompt, chosen), Join(prompt, rejected)});
     return Status::Ok();
   };
-  for (const std::string& path : files) KEEL_RETURN_IF_ERROR(ReadJsonLines(path, take));
+  for (const std::string& path : files)
+    KEEL_RETURN_IF_ERROR(ReadJsonRows(path, rules, &set.warnings_, take));
   if (set.pairs_.empty()) {
     return Status(StatusCode::kInvalidData,
                   fmt::format("no preference pair in {} ({} rows left out)", fmt::join(files, ", "),

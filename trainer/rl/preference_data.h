@@ -9,7 +9,6 @@
 
 #include "common/hash.h"
 #include "common/status.h"
-#include "model/tokenizer.h"
 #include "trainer/data/batch.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/row_reader.h"
@@ -36,18 +35,21 @@ struct PreferencePair {
 };
 
 // Reads JSON Lines with prompt (text or messages), chosen and rejected (text, or messages of which
-// the last is the assistant's answer).
+// the last is the assistant's answer; any before it must be the prompt's own). Each may be a list
+// of token ids instead, to which no end mark is added, or stand under prompt_input_ids,
+// chosen_input_ids and rejected_input_ids with an ..._attention_mask beside it.
 class PreferenceSet {
  public:
   static Result<PreferenceSet> Load(const std::vector<std::string>& files,
-                                    const PreferenceOptions& options,
-                                    const model::Tokenizer& tokenizer);
+                                    const PreferenceOptions& options, const TextRules& rules);
   // Moves a share of the pairs, chosen by hash of (seed, id), into a set of its own.
   PreferenceSet SplitOff(double share, uint64_t seed);
 
   int64_t size() const { return static_cast<int64_t>(pairs_.size()); }
   const PreferencePair& Get(int64_t index) const { return pairs_[static_cast<size_t>(index)]; }
   int64_t skipped_rows() const { return skipped_rows_; }
+  // What of the files was not read, a sentence a file.
+  const std::vector<std::string>& warnings() const { return warnings_; }
   const Digest128& digest() const { return digest_; }
 
  private:
@@ -55,6 +57,7 @@ class PreferenceSet {
 
   std::vector<PreferencePair> pairs_;
   int64_t skipped_rows_ = 0;
+  std::vector<std::string> warnings_;
   Digest128 digest_;
 };
 

@@ -13,31 +13,59 @@ namespace {
 // Stream of the draws that decide which prompts are set apart.
 constexpr uint64_t kPromptSplitStream = 0x70726f6d7074;
 
-Status ReadPrompt(const Json& row, const std::string& key, const model::Tokenizer& tokenizer,
-                  const std::string& where, Prompt& prompt) {
-  KEEL_ASSIGN_OR_RETURN(prompt.tokens, PromptTokens(row, key, tokenizer, where));
-  prompt.text =
-      row[key].is_string() ? row[key].get<std::string>() : tokenizer.Decode(prompt.tokens);
+constexpr const char* kIds = "input_ids";
+constexpr const char* kMask = "attention_mask";
+constexpr const char* kPositions = "position_ids";
+
+// Ids under `key` or text to be encoded; what the prompt reads as, where that can be told.
+Status ReadPrompt(const Json& row, const std::string& key, const RowContext& context,
+                  Prompt& prompt) {
+  if (row.contains(kIds)) {
+    KEEL_ASSIGN_OR_RETURN(TokenRow ids, ReadIds(row, {kIds, kMask, "", kPositions}, context.where));
+    if (ids.tokens.empty()) return Malformed(context.where, "the prompt is empty");
+    prompt.tokens = std::move(ids.tokens);
+  } else {
+    KEEL_ASSIGN_OR_RETURN(prompt.tokens, PromptTokens(row, key, context));
+  }
+  if (row.contains(key) && row[key].is_string()) {
+    prompt.text = row[key].get<std::string>();
+  } else if (context.rules.tokenizer != nullptr) {
+    prompt.text = context.rules.tokenizer->Decode(prompt.tokens);
+  }
   return Status::Ok();
 }
 
+// Every key that some form of rows has; which of them are read depends on the others.
+Status LookAtKeys(const Json& row, const PromptOptions& options, const RowContext& context) {
+  const bool ids =
+      row.contains(kIds) || (row.contains(options.prompt_key) && IsIdList(row[options.prompt_key]));
+  std::vector<std::string_view> read = {options.prompt_key, options.answer_key, options.source_key,
+                                        "question",         "answer",           "ground_truth",
+                                        "reward_model",     "ability",          "extra_info"};
+  if (ids) read.insert(read.end(), {kMask, kIds, kPositions});
+  return context.unread.Look(row, read, ids ? UnreadKeys::Form::kIds : UnreadKeys::Form::kText,
+                             context.where);
+}
+
 Result<Prompt> ReadPromptRow(const Json& row, const PromptOptions& options,
-                             const model::Tokenizer& tokenizer, const std::string& where) {
+                             const RowContext& context) {
+  const std::string& where = context.where;
   if (!row.is_object()) return Malformed(where, "expected an object a line");
+  KEEL_RETURN_IF_ERROR(LookAtKeys(row, options, context));
   Prompt prompt;
   std::string answer_key = options.answer_key;
-  const bool keyed = row.contains(options.prompt_key);
+  const bool keyed = row.contains(options.prompt_key) || row.contains(kIds);
   if (keyed) {
-    KEEL_RETURN_IF_ERROR(ReadPrompt(row, options.prompt_key, tokenizer, where, prompt));
+    KEEL_RETURN_IF_ERROR(ReadPrompt(row, options.prompt_key, context, prompt));
   } else if (row.contains("question") && row.contains("answer")) {
-    KEEL_RETURN_IF_ERROR(ReadPrompt(row, "question", tokenizer, where, prompt));
+    KEEL_RETURN_IF_ERROR(ReadPrompt(row, "question", context, prompt));
     prompt.data_source = "openai/gsm8k";
     answer_key = "answer";
   } else {
     return Malformed(where,
-                     fmt::format("expected the key {} with {}, ground_truth or reward_model, or "
-                                 "question with answer; data.prompt_key and data.answer_key name "
-                                 "others",
+                     fmt::format("expected the key {} (or input_ids) with {}, ground_truth or "
+                                 "reward_model, or question with answer; data.prompt_key and "
+                                 "data.answer_key name others",
                                  options.prompt_key, answer_key));
   }
   if (keyed && row.contains("reward_model")) {
@@ -68,11 +96,12 @@ Result<Prompt> ReadPromptRow(const Json& row, const PromptOptions& options,
 }  // namespace
 
 Result<PromptSet> PromptSet::Load(const std::vector<std::string>& files,
-                                  const PromptOptions& options, const model::Tokenizer& tokenizer) {
+                                  const PromptOptions& options, const TextRules& rules) {
   PromptSet set;
   int64_t rows = 0;
-  const auto take = [&](const Json& row, const std::string& where) -> Status {
-    KEEL_ASSIGN_OR_RETURN(Prompt prompt, ReadPromptRow(row, options, tokenizer, where));
+  const auto take = [&](const Json& row, const RowContext& context) -> Status {
+    const std::string& where = context.where;
+    KEEL_ASSIGN_OR_RETURN(Prompt prompt, ReadPromptRow(row, options, context));
     prompt.id = rows++;
     KEEL_RETURN_IF_ERROR(CheckTokens(prompt.tokens, options.vocab_size, where));
     if (options.need_known_source && !RuleOfDataSource(prompt.data_source)) {
@@ -101,7 +130,8 @@ Result<PromptSet> PromptSet::Load(const std::vector<std::string>& files,
     set.prompts_.push_back(std::move(prompt));
     return Status::Ok();
   };
-  for (const std::string& path : files) KEEL_RETURN_IF_ERROR(ReadJsonLines(path, take));
+  for (const std::string& path : files)
+    KEEL_RETURN_IF_ERROR(ReadJsonRows(path, rules, &set.warnings_, take));
   if (set.prompts_.empty()) {
     return Status(StatusCode::kInvalidData, fmt::format("no prompt in {} ({} rows left out)",
                                                         fmt::join(files, ", "), set.skipped_rows_));

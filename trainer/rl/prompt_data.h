@@ -13,8 +13,8 @@
 #include "common/hash.h"
 #include "common/json.h"
 #include "common/status.h"
-#include "model/tokenizer.h"
 #include "trainer/data/dataset.h"
+#include "trainer/data/text_rules.h"
 
 namespace keel::trainer::rl {
 
@@ -32,7 +32,7 @@ struct PromptOptions {
 struct Prompt {
   int64_t id = 0;  // its place among all rows of the files; the group's uid within a step
   std::vector<int32_t> tokens;
-  std::string text;  // the prompt as text, for verifiers and dumps
+  std::string text;  // the prompt as text, for verifiers and dumps; "" where ids alone are known
   std::string data_source;
   Json ground_truth;
   Json extra_info = Json::object();
@@ -43,19 +43,23 @@ struct Prompt {
 //     extra_info;
 //   Keel's: prompt (messages or text) and answer or ground_truth; data_source, extra_info if given;
 //   GSM8K's: question and answer; the data source is openai/gsm8k if none is given.
+// In each the prompt may be a list of token ids, or stand under input_ids, with an attention_mask
+// beside it or none; a text under the prompt's key is then for verifiers alone.
 // Text is taken as it stands; messages become ChatML with an assistant's turn opened, as in SFT.
 class PromptSet {
  public:
   // Errors: kNotFound with the path; kInvalidData with file:line, what was expected, what was
   // found.
   static Result<PromptSet> Load(const std::vector<std::string>& files, const PromptOptions& options,
-                                const model::Tokenizer& tokenizer);
+                                const TextRules& rules);
   // Moves a share of the prompts, chosen by hash of (seed, id), into a set of its own.
   PromptSet SplitOff(double share, uint64_t seed);
 
   int64_t size() const { return static_cast<int64_t>(prompts_.size()); }
   const Prompt& Get(int64_t index) const { return prompts_[static_cast<size_t>(index)]; }
   int64_t skipped_rows() const { return skipped_rows_; }
+  // What of the files was not read, a sentence a file.
+  const std::vector<std::string>& warnings() const { return warnings_; }
   // Tells whether a resumed run has the same prompts, answers and order.
   const Digest128& digest() const { return digest_; }
 
@@ -64,6 +68,7 @@ class PromptSet {
 
   std::vector<Prompt> prompts_;
   int64_t skipped_rows_ = 0;
+  std::vector<std::string> warnings_;
   Digest128 digest_;
 };
 

@@ -17,7 +17,10 @@ struct RewardSample {
   std::string data_source;
   std::string prompt;
   std::string response;  // without the end mark; may hold bytes that are no UTF-8
-  Json ground_truth;     // text, number or object, as the rule wants it
+  // Instead of the response, and beside what text the row has of its prompt, where no tokenizer
+  // turns ids into text.
+  std::vector<int32_t> prompt_ids, response_ids;
+  Json ground_truth;  // text, number or object, as the rule wants it
   Json extra_info = Json::object();
 };
 
@@ -29,7 +32,7 @@ struct RewardResult {
   // What the verifier took for the response's answer, in one form for equal ones; "" when it found
   // none, or does not say. The vote of maj@n.
   std::string answer;
-  std::string error;                    // "" when the sample was verified
+  std::string error;  // "" when the sample was verified
   bool ok() const { return error.empty(); }
 };
 

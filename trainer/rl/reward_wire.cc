@@ -7,12 +7,17 @@
 namespace keel::trainer::rl {
 
 std::string SampleText(const RewardSample& sample) {
-  const Json object = {{"id", sample.id},
-                       {"data_source", sample.data_source},
-                       {"prompt", sample.prompt},
-                       {"response", sample.response},
-                       {"ground_truth", sample.ground_truth},
-                       {"extra_info", sample.extra_info}};
+  Json object = {{"id", sample.id}, {"data_source", sample.data_source}};
+  if (sample.prompt_ids.empty()) {
+    object["prompt"] = sample.prompt;
+    object["response"] = sample.response;
+  } else {
+    if (!sample.prompt.empty()) object["prompt"] = sample.prompt;
+    object["prompt_ids"] = sample.prompt_ids;
+    object["response_ids"] = sample.response_ids;
+  }
+  object["ground_truth"] = sample.ground_truth;
+  object["extra_info"] = sample.extra_info;
   return object.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

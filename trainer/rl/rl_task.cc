@@ -23,6 +23,7 @@
 #include "trainer/rl/validation.h"
 #include "trainer/rollout_model.h"
 #include "trainer/rollout_settings.h"
+#include "trainer/run_inputs.h"
 #include "trainer/task.h"
 
 namespace keel::trainer::rl {
@@ -45,32 +46,11 @@ class RlTask : public Task {
   bool rank0() const { return job_.rank0(); }
 
   void LoadData() override {
-    model::DecoderOptions whole;
-    whole.forward_only = true;
-    if (const auto problems = whole.Validate(source_.config, RolloutTp()); !problems.empty()) {
-      throw Error(StatusCode::kConfig,
-                  fmt::format("actor_rollout_ref.rollout: {}", fmt::join(problems, "; ")));
-    }
-    RequirePositions(c_.data.max_prompt_length + c_.data.max_response_length,
-                     "data.max_prompt_length and data.max_response_length");
-    PromptOptions options;
-    options.max_prompt_length = c_.data.max_prompt_length;
-    options.truncation = ParseTruncation(c_.data.truncation);
-    options.filter_overlong_prompts = c_.data.filter_overlong_prompts;
-    options.vocab_size = source_.config.vocab_size;
-    options.need_known_source = c_.reward.type == "auto";
-    options.prompt_key = c_.data.prompt_key;
-    options.answer_key = c_.data.answer_key;
-    options.source_key = c_.data.reward_fn_key;
-    prompts_ = ValueOrThrow(PromptSet::Load(c_.data.train_files, options, *tokenizer_));
-    if (!c_.data.val_files.empty()) {
-      val_ = ValueOrThrow(PromptSet::Load(c_.data.val_files, options, *tokenizer_));
-      SetValidation(val_.digest(), val_.size());
-    }
-    const auto seed = static_cast<uint64_t>(c_.trainer.seed);
-    if (c_.data.val_split > 0) val_ = prompts_.SplitOff(c_.data.val_split, seed);
-    if (prompts_.size() == 0)
-      throw Error(StatusCode::kInvalidData, "data.train_files: no prompt to train on");
+    RunData<PromptSet> data = ValueOrThrow(LoadPromptData(c_, source_));
+    WarnOfData(data.Warnings());
+    prompts_ = std::move(data.train);
+    val_ = std::move(data.val);
+    SetValidation(val_.digest(), val_.size());
     SetData(prompts_.digest(), prompts_.size());
     const int64_t batch = c_.data.train_batch_size;
     total_steps_ = c_.trainer.total_training_steps.value_or(std::max<int64_t>(
@@ -117,18 +97,18 @@ class RlTask : public Task {
     const RolloutSection& section = c_.actor_rollout_ref.rollout;
     rollout.tp = RolloutTp();
     rollout.engine = RolloutEngineOptions(c_, source_.config.max_position_embeddings);
-    for (const int64_t id : source_.config.eos_token_ids)
-      rollout.engine.eos_token_ids.push_back(static_cast<int32_t>(id));
-    if (rollout.engine.eos_token_ids.empty() && tokenizer_->eos())
-      rollout.engine.eos_token_ids.push_back(*tokenizer_->eos());
-    rollout.engine.tokenizer = tokenizer_.get();
+    rollout.engine.eos_token_ids.assign(source_.stop_ids.begin(), source_.stop_ids.end());
+    const model::Tokenizer* tokenizer = source_.tokenizer.get();
+    if (rollout.engine.eos_token_ids.empty() && tokenizer != nullptr && tokenizer->eos())
+      rollout.engine.eos_token_ids.push_back(*tokenizer->eos());
+    rollout.engine.tokenizer = tokenizer;
     rollout.sync.bucket_bytes = section.checkpoint_engine.update_weights_bucket_megabytes << 20;
     rollout.sync.device = job_.device();
     rollout.staged = section.weight_sync == "staged";
     rollout.releases = section.free_cache_engine;
     rollout_ = std::make_unique<RolloutModel>(job_.context(), source_.config, *actor_, rollout);
-    worker_ = std::make_unique<RolloutWorker>(*rollout_, job_.context(), c_.reward,
-                                              tokenizer_.get(), job_.device());
+    worker_ = std::make_unique<RolloutWorker>(*rollout_, job_.context(), c_.reward, tokenizer,
+                                              job_.device());
     responses_ =
         std::make_unique<ResponseSource>(c_, prompts_, *order_, *rollout_, *worker_, rank0());
     job_.log().Info(

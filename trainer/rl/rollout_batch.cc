@@ -8,6 +8,8 @@
 #include <tuple>
 #include <utility>
 
+#include "trainer/data/row_reader.h"
+
 namespace keel::trainer::rl {
 
 Json Response::ToJson() const {
@@ -136,16 +138,13 @@ Status WriteDump(const std::string& path, const RolloutBatch& batch) {
 }
 
 Result<RolloutBatch> ReadDump(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return Status(StatusCode::kNotFound, fmt::format("{}: cannot be opened", path));
   std::vector<Response> responses;
-  std::string line;
-  for (int64_t number = 1; std::getline(in, line); ++number) {
-    const std::string where = fmt::format("{}:{}", path, number);
-    KEEL_ASSIGN_OR_RETURN(const Json json, ParseJson(line, where));
-    KEEL_ASSIGN_OR_RETURN(Response response, Response::FromJson(json, where));
-    responses.push_back(std::move(response));
-  }
+  KEEL_RETURN_IF_ERROR(ReadJsonLines(
+      path, InputKind::kRegularFile, [&](const Json& json, const std::string& where) -> Status {
+        KEEL_ASSIGN_OR_RETURN(Response response, Response::FromJson(json, where));
+        responses.push_back(std::move(response));
+        return Status::Ok();
+      }));
   if (responses.empty())
     return Status(StatusCode::kInvalidData, fmt::format("{}: no responses", path));
   return RolloutBatch::Make(std::move(responses));

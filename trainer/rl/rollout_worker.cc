@@ -80,6 +80,10 @@ std::vector<Response> RolloutWorker::Run(std::span<const RolloutPrompt> prompts,
         sample.data_source = r.data_source;
         sample.prompt = prompt.prompt->text;
         sample.response = r.text;
+        if (tokenizer_ == nullptr) {
+          sample.prompt_ids = r.prompt;
+          sample.response_ids = r.tokens;
+        }
         sample.ground_truth = prompt.prompt->ground_truth;
         sample.extra_info = prompt.prompt->extra_info;
         pool_->Submit(std::move(sample));

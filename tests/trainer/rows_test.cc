@@ -1,0 +1,201 @@
+// What rows may say beside their text or ids, and what becomes of it: honoured, refused, or named.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "trainer/data/dataset.h"
+
+namespace keel::trainer {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class RowsTest : public ::testing::Test {
+ protected:
+  static Result<Dataset> Load(const std::string& text, const TextRules& rules, bool sft = true,
+                              const std::string& name = "rows.jsonl") {
+    const std::string path =
+        ::testing::TempDir() + "keel_rows_" + std::to_string(getpid()) + "_" + name;
+    std::ofstream(path, std::ios::binary) << text;
+    DatasetOptions options;
+    options.sft = sft;
+    options.max_length = 100;
+    options.vocab_size = 300;
+    auto data = Dataset::Load({path}, options, rules);
+    unlink(path.c_str());
+    return data;
+  }
+  Result<Dataset> Load(const std::string& text, bool sft = true) const {
+    return Load(text, *bytes_, sft);
+  }
+  std::string Refusal(const std::string& text) const {
+    const auto data = Load(text);
+    EXPECT_EQ(data.status().code(), StatusCode::kInvalidData) << text;
+    return data.status().message();
+  }
+  static std::vector<int32_t> Tokens(const Dataset& data, int64_t i) {
+    const Sample s = data.Get(i);
+    return {s.tokens.begin(), s.tokens.end()};
+  }
+  static std::vector<int> Learn(const Dataset& data, int64_t i) {
+    const Sample s = data.Get(i);
+    return {s.learn.begin(), s.learn.end()};
+  }
+
+  std::unique_ptr<model::Tokenizer> bytes_ = ValueOrThrow(model::MakeTokenizer("bytes"));
+};
+
+// Padding was learnt, or attended to, without a word.
+TEST_F(RowsTest, PaddingThatTheMaskHidesIsDroppedAtBothEnds) {
+  const Dataset plain = ValueOrThrow(Load(R"({"input_ids":[5,6,7,8],"labels":[-100,6,7,8]})"));
+  for (
+      const char* padded : {
+          R"({"input_ids":[5,6,7,8,0,0],"attention_mask":[1,1,1,1,0,0],"labels":[-100,6,7,8,-100,-100]})",
+          R"({"input_ids":[0,0,5,6,7,8],"attention_mask":[0,0,1,1,1,1],"labels":[-100,-100,-100,6,7,8]})",
+          R"({"input_ids":[0,5,6,7,8,0],"attention_mask":[0,1,1,1,1,0],"labels":[0,-100,6,7,8,0]})",
+          R"({"input_ids":[5,6,7,8],"attention_mask":[1,1,1,1],"labels":[-100,6,7,8]})",
+          R"({"input_ids":[5,6,7,8],"attention_mask":null,"labels":[-100,6,7,8]})",
+          R"({"input_ids":[-1,5,6,7,8,999],"attention_mask":[0,1,1,1,1,0],"labels":[-100,-100,6,7,8,-100]})",
+          R"({"input_ids":[0,5,6,7,8],"attention_mask":[0,1,1,1,1],"labels":[-100,-100,6,7,8],"position_ids":[1,0,1,2,3]})",
+      }) {
+    const Dataset data = ValueOrThrow(Load(padded));
+    EXPECT_EQ(data.digest(), plain.digest()) << padded;
+    EXPECT_THAT(data.warnings(), IsEmpty());
+  }
+  // Without labels all that is left is learnt.
+  const Dataset all =
+      ValueOrThrow(Load(R"({"input_ids":[0,5,6,7,0],"attention_mask":[0,1,1,1,0]})"));
+  EXPECT_THAT(Tokens(all, 0), ElementsAre(5, 6, 7));
+  EXPECT_THAT(Learn(all, 0), ElementsAre(1, 1, 1));
+  const Dataset text =
+      ValueOrThrow(Load(R"({"input_ids":[0,5,6],"attention_mask":[0,1,1]})", false));
+  EXPECT_THAT(Tokens(text, 0), ElementsAre(5, 6));
+}
+
+TEST_F(RowsTest, MasksAndPositionsThatSayMoreAreRefusedByRow) {
+  const auto refusal = [&](const std::string& rest) {
+    return Refusal("{\"input_ids\":[9,9]}\n{\"input_ids\":[5,6,7,8]," + rest + "}");
+  };
+  EXPECT_THAT(refusal(R"("attention_mask":[1,0,1,1])"),
+              AllOf(HasSubstr("rows.jsonl:2"), HasSubstr("0 at entry 1, between entries 0 and 2")));
+  EXPECT_THAT(refusal(R"("attention_mask":[1,1,1])"), HasSubstr("3 entries for 4 input_ids"));
+  EXPECT_THAT(refusal(R"("attention_mask":[1,2,1,1])"), HasSubstr("entry 1 is 2, expected 0"));
+  EXPECT_THAT(refusal(R"("attention_mask":[1,1.0,1,1])"), HasSubstr("expected integers"));
+  EXPECT_THAT(refusal(R"("attention_mask":[true,true,true,true])"), HasSubstr("found true"));
+  EXPECT_THAT(refusal(R"("attention_mask":[0,0,0,0])"), HasSubstr("no token is left"));
+  EXPECT_THAT(refusal(R"("attention_mask":1)"), HasSubstr("expected a list"));
+  EXPECT_THAT(refusal(R"("attention_mask":[[1,1],[0,1]])"), HasSubstr("expected integers"));
+  // Two sequences in a row.
+  EXPECT_THAT(refusal(R"("position_ids":[0,1,0,1])"), HasSubstr("entry 2 is 0, expected 2"));
+  EXPECT_THAT(refusal(R"("attention_mask":[0,1,1,1],"position_ids":[0,1,2,3])"),
+              HasSubstr("entry 1 is 1, expected 0"));
+  EXPECT_THAT(refusal(R"("loss_mask":[0,0,1,1])"),
+              AllOf(HasSubstr("loss_mask changes what is learnt"), HasSubstr("labels")));
+  EXPECT_THAT(Refusal(R"({"prompt":"a","response":"b","attention_mask":[1,1]})"),
+              HasSubstr("beside input_ids alone"));
+}
+
+TEST_F(RowsTest, WhatATemplateWouldShowIsRefusedAndOtherKeysAreNamedOnce) {
+  const std::string user = R"({"role":"user","content":"q"})";
+  const auto row = [&](const std::string& answer, const std::string& rest = "") {
+    return R"({"messages":[)" + user + "," + answer + "]" + rest + "}\n";
+  };
+  const std::string plain = R"({"role":"assistant","content":"a"})";
+  EXPECT_THAT(
+      Refusal(row(R"({"role":"assistant","content":"a","tool_calls":[{"name":"f"}]})")),
+      AllOf(HasSubstr("rows.jsonl:1"), HasSubstr("messages[].tool_calls"), HasSubstr("input_ids")));
+  EXPECT_THAT(Refusal(row(plain, R"(,"tools":[{"name":"f"}])")), HasSubstr("tools changes"));
+  EXPECT_THAT(Refusal(row(R"({"role":"assistant","content":"a","reasoning_content":"r"})")),
+              HasSubstr("reasoning_content"));
+  EXPECT_THAT(Refusal(row(plain, R"(,"images":["x.png"])")), HasSubstr("text alone"));
+  EXPECT_THAT(Refusal(row(R"({"role":"gpt","content":"a"})")),
+              AllOf(HasSubstr("system, developer, user, assistant, tool"), HasSubstr("gpt")));
+
+  // Nothing is said by what is null or empty.
+  const Dataset data =
+      ValueOrThrow(Load(row(R"({"role":"assistant","content":"a","tool_calls":null,"name":"n"})",
+                            R"(,"tools":[],"images":null,"id":7,"source":"s")") +
+                        row(plain, R"(,"id":8)") + R"({"prompt":"p","response":"r","text":"t"})"));
+  ASSERT_EQ(data.warnings().size(), 1u);
+  EXPECT_THAT(data.warnings()[0],
+              AllOf(HasSubstr("rows.jsonl: keys that nothing reads, with their number in 3 rows: "),
+                    HasSubstr("id (2), messages[].name (1), source (1), text (1)")));
+  const Dataset quiet = ValueOrThrow(Load(row(plain)));
+  EXPECT_THAT(quiet.warnings(), IsEmpty());
+  // Ready ids may stand beside what they were made of.
+  const Dataset ready =
+      ValueOrThrow(Load(R"({"input_ids":[1,2],"messages":[],"tools":[{"name":"f"}],"id":1})"));
+  EXPECT_THAT(ready.warnings()[0], HasSubstr("id (1), tools (1)"));
+}
+
+TEST_F(RowsTest, PretrainingSaysThatItLearnsWhatLabelsLeaveOut) {
+  const std::string row = R"({"input_ids":[1,2,3],"labels":[-100,2,3]})";
+  EXPECT_THAT(ValueOrThrow(Load(row, false)).warnings()[0], HasSubstr("labels (1)"));
+  EXPECT_THAT(ValueOrThrow(Load(row, true)).warnings(), IsEmpty());
+  EXPECT_THAT(ValueOrThrow(Load(R"({"input_ids":[1,2,3],"labels":[1,2,3]})", false)).warnings(),
+              IsEmpty());
+}
+
+// A model with a vocabulary of its own was trained on bytes, exit 0.
+TEST_F(RowsTest, WithoutATokenizerRowsBringIds) {
+  TextRules ids;
+  ids.ids_only = "the model has a tokenizer of its own";
+  for (const char* row : {
+           R"({"text":"a"})",
+           R"({"prompt":"a","response":"b"})",
+           R"({"prompt":[1,2],"response":"b"})",
+           R"({"messages":[{"role":"user","content":"q"}]})",
+           R"({"question":"a","answer":"b"})",
+       }) {
+    EXPECT_THAT(
+        Load(row, ids).status().message(),
+        AllOf(HasSubstr("rows.jsonl:1"), HasSubstr("tokenizer of its own"), HasSubstr("input_ids")))
+        << row;
+  }
+  EXPECT_THAT(Load("plain text", ids, false, "a.txt").status().message(),
+              HasSubstr("tokenizer of its own"));
+  const Dataset data =
+      ValueOrThrow(Load("{\"input_ids\":[1,2,3],\"labels\":[-100,2,3]}\n"
+                        "{\"prompt\":[1],\"response\":[2,3]}\n",
+                        ids));
+  ASSERT_EQ(data.size(), 2);
+  EXPECT_THAT(Tokens(data, 1), ElementsAre(1, 2, 3));
+  EXPECT_THAT(Learn(data, 1), ElementsAre(0, 1, 1));
+}
+
+TEST_F(RowsTest, AModelsOwnTemplateForbidsChatmlAndNothingElse) {
+  TextRules rules(*bytes_);
+  rules.no_chat = "the model has a chat template of its own";
+  EXPECT_THAT(Load(R"({"messages":[{"role":"user","content":"q"}]})", rules).status().message(),
+              AllOf(HasSubstr("chat template of its own"), HasSubstr("input_ids")));
+  EXPECT_TRUE(Load(R"({"prompt":"a","response":"b"})", rules).ok());
+}
+
+TEST_F(RowsTest, ATableOrRowsUnderAnotherNameAreNotLearntAsText) {
+  const auto refusal = [&](const std::string& name, const std::string& text) {
+    return Load(text, *bytes_, false, name).status().message();
+  };
+  EXPECT_THAT(refusal("a.csv", "prompt,answer\na,b\n"), HasSubstr("read_csv"));
+  EXPECT_THAT(refusal("a.txt", "\n {\"text\": \"a\"}\n"), HasSubstr(".jsonl"));
+  EXPECT_THAT(refusal("a.jsonl", "[\n{\"text\": \"a\"}\n]\n"), HasSubstr("jq"));
+  EXPECT_TRUE(Load("{text} in braces", *bytes_, false, "a.txt").ok());
+  EXPECT_TRUE(Load("{\"text\": \"abc\"}\n", *bytes_, false, "a.ndjson").ok());
+}
+
+// A resumed run has the same data as before there were masks and packs.
+TEST_F(RowsTest, TheDigestOfPlainRowsIsWhatItWas) {
+  const Dataset data = ValueOrThrow(Load(
+      "{\"prompt\":\"ab\",\"response\":\"cd\"}\n{\"input_ids\":[1,2,3],\"labels\":[-100,2,3]}\n"
+      "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\","
+      "\"content\":\"a\"}]}\n"));
+  EXPECT_EQ(data.digest().ToHex(), "d227cc721b5580a70304347574b93059");
+}
+
+}  // namespace
+}  // namespace keel::trainer

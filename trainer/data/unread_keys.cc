@@ -1,0 +1,108 @@
+#include "trainer/data/unread_keys.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "common/text.h"
+
+namespace keel::trainer {
+
+namespace {
+
+struct Telling {
+  std::string_view key;
+  std::string_view advice;
+};
+
+constexpr std::string_view kRenderAhead =
+    "this release renders no tools and no chat template of a model: render the row ahead, and give "
+    "input_ids and labels";
+constexpr std::string_view kNoMedia = "this release reads text alone: leave such rows out";
+constexpr std::string_view kGiveLabels =
+    "what is not to be learnt is -100 in labels, beside input_ids";
+
+// What a chat template shows the model beside role and content.
+constexpr auto kTellingInText = std::to_array<Telling>({
+    {"tools", kRenderAhead},
+    {"functions", kRenderAhead},
+    {"tool_calls", kRenderAhead},
+    {"tool_call_id", kRenderAhead},
+    {"function_call", kRenderAhead},
+    {"reasoning_content", kRenderAhead},
+    {"reasoning", kRenderAhead},
+    {"thinking", kRenderAhead},
+    {"chat_template", kRenderAhead},
+    {"chat_template_kwargs", kRenderAhead},
+    {"enable_thinking", kRenderAhead},
+    {"image", kNoMedia},
+    {"images", kNoMedia},
+    {"video", kNoMedia},
+    {"videos", kNoMedia},
+    {"audio", kNoMedia},
+    {"audios", kNoMedia},
+    {"weight", kGiveLabels},
+    {"train", kGiveLabels},
+    {"attention_mask", "it is read beside input_ids alone: give these, or leave it out"},
+    {"position_ids", "it is read beside input_ids alone: give these, or leave it out"},
+    {"labels", "it is read beside input_ids alone: give these, or leave it out"},
+});
+
+// What other trainers read beside ids to the same end as labels.
+constexpr auto kTellingInIds = std::to_array<Telling>({
+    {"loss_mask", kGiveLabels},
+    {"response_mask", kGiveLabels},
+    {"completion_mask", kGiveLabels},
+    {"assistant_masks", kGiveLabels},
+    {"chosen_labels", "chosen_input_ids hold the answer alone, all of which is learnt"},
+    {"rejected_labels", "rejected_input_ids hold the answer alone, all of which is learnt"},
+    {"pixel_values", kNoMedia},
+});
+
+// Nothing was said with it: {"tools": []}.
+bool IsEmpty(const Json& value) {
+  return value.is_null() || ((value.is_array() || value.is_object()) && value.empty());
+}
+
+template <size_t kCount>
+const Telling* Find(const std::array<Telling, kCount>& list, std::string_view key) {
+  const auto found = std::find_if(list.begin(), list.end(),
+                                  [&](const Telling& entry) { return entry.key == key; });
+  return found == list.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+Status UnreadKeys::Look(const Json& row, const std::vector<std::string_view>& read, Form form,
+                        const std::string& where, std::string_view prefix) {
+  for (const auto& [key, value] : row.items()) {
+    if (IsEmpty(value) || std::find(read.begin(), read.end(), key) != read.end()) continue;
+    const Telling* telling = Find(kTellingInIds, key);
+    if (telling == nullptr && form == Form::kText) telling = Find(kTellingInText, key);
+    if (telling != nullptr) {
+      return Status(StatusCode::kInvalidData,
+                    fmt::format("{}: {}{} changes what is learnt, and is not read here; {}", where,
+                                prefix, key, telling->advice));
+    }
+    Count(std::string(prefix) + key);
+  }
+  return Status::Ok();
+}
+
+std::string UnreadKeys::Warning(const std::string& path) const {
+  if (counts_.empty()) return "";
+  constexpr size_t kMostNamed = 20;
+  std::vector<std::string> names;
+  for (const auto& [key, count] : counts_) {
+    if (names.size() == kMostNamed) {
+      names.push_back(fmt::format("and {} more", counts_.size() - kMostNamed));
+      break;
+    }
+    names.push_back(fmt::format("{} ({})", Printable(key, 60), count));
+  }
+  return fmt::format("{}: keys that nothing reads, with their number in {} rows: {}", path, rows_,
+                     fmt::join(names, ", "));
+}
+
+}  // namespace keel::trainer

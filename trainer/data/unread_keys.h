@@ -1,0 +1,40 @@
+// UnreadKeys: the keys of a file's rows that nothing reads, so that none is dropped without a word.
+//
+// A key that would change what is learnt is refused, any other is counted and named once a file.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/json.h"
+#include "common/status.h"
+
+namespace keel::trainer {
+
+class UnreadKeys {
+ public:
+  // What a row's tokens come from.
+  enum class Form {
+    kIds,   // they are in the row: what they were made from may stand beside them
+    kText,  // text or messages: all that a chat template would show the model counts
+  };
+
+  // Of one row, or one message of it: everything but `read`. A null counts as absent. kInvalidData
+  // at `where` for keys that would change what is learnt. `prefix` stands before the counted names.
+  Status Look(const Json& row, const std::vector<std::string_view>& read, Form form,
+              const std::string& where, std::string_view prefix = "");
+  void CountRow() { ++rows_; }
+  void Count(const std::string& key) { ++counts_[key]; }
+
+  // "rows.jsonl: keys that nothing reads: id (20 of 20 rows)"; "" when there are none.
+  std::string Warning(const std::string& path) const;
+
+ private:
+  int64_t rows_ = 0;
+  std::map<std::string, int64_t> counts_;
+};
+
+}  // namespace keel::trainer
