@@ -31,7 +31,8 @@ HfInference::HfInference(const std::string& directory, const std::string& dtype)
   storage.inference = true;
   storage_ = std::make_unique<parallel::GradBuffer>(decoder_->parameters(), *group_, *group_,
                                                     nullptr, storage);
-  ThrowIfError(trainer::ImportWeights(directory, decoder_->Table(0, 1, true)));
+  ThrowIfError(trainer::ImportWeights(directory, config_, model::Head::kVocabulary,
+                                      decoder_->Table(0, 1, true)));
   const bool has_tokenizer = std::ifstream(directory + "/tokenizer.json").good();
   if (config_.vocab_size >= 259 && !has_tokenizer)
     tokenizer_ = ValueOrThrow(model::MakeTokenizer("bytes"));
