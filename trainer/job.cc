@@ -15,6 +15,8 @@ namespace keel::trainer {
 
 namespace {
 
+constexpr std::string_view kConfigName = "config.yaml";
+
 // Where the tensors live.
 at::Device ResolveDevice(const std::string& wanted, int local_rank) {
   // The CUDA module costs memory and time: without the driver's device there is nothing to ask it.
@@ -63,6 +65,7 @@ void Job::CheckPaths() const {
                     "a run: give the folder that holds its global_step_<N>",
                     folder));
   }
+  CheckFiles();
   if (config().trainer.resume_mode != "resume_path") return;
   const auto fs = OpenPosixFileSystem(*config().trainer.resume_from_path, false);
   if (!fs.ok()) throw Error(fs.status().WithContext("trainer.resume_from_path"));
@@ -70,6 +73,25 @@ void Job::CheckPaths() const {
   if (!manifest.ok()) {
     throw Error(manifest.status().WithContext(
         "trainer.resume_from_path: expected a checkpoint, <run folder>/global_step_<N>"));
+  }
+}
+
+// What this run reads and writes in its folder. A pipe would hold it up for ever, and neither that
+// nor a device keeps what is written.
+void Job::CheckFiles() const {
+  const auto fs =
+      OpenPosixFileSystem(config().trainer.default_local_dir, false, LinkPolicy::kFollow);
+  if (!fs.ok()) return;  // not there yet; or whoever opens it says why not
+  for (const std::string_view name : {checkpoint::kLockName, checkpoint::kRunIdName,
+                                      checkpoint::kRecordsName, kConfigName, kMetricsName}) {
+    const Result<FileInfo> info = (*fs)->Stat(name);
+    if (!info.ok() || info->kind == FileKind::kFile) continue;
+    throw Error(
+        StatusCode::kConfig,
+        fmt::format("trainer.default_local_dir: {} is {}, expected a regular file or nothing: move "
+                    "it away, or give another folder",
+                    (*fs)->Describe(name),
+                    info->kind == FileKind::kDirectory ? "a directory" : "a pipe or device"));
   }
 }
 
@@ -107,14 +129,14 @@ bool Job::WantsToStop(double mean_step_s, double validation_s) const {
   const double run_time = Seconds(SystemClock().Monotonic() - job_start_);
   // This step and one that is twice as slow, a validation after it, and a save that is half as slow
   // again.
-  return run_time + 3 * mean_step_s + 1.5 * validation_s +
-             1.5 * checkpointer_->expected_save_s() >=
+  return run_time + 3 * mean_step_s + 1.5 * validation_s + 1.5 * checkpointer_->expected_save_s() >=
          limit;
 }
 
 void Job::Finish() {
   ThrowIfError(FailPoint("trainer.close"));
   NoteSaves(saves_->Finish());
+  if (metrics_) metrics_->Close();
   ThrowIfError(checkpointer_->Close());
   context_->world().Barrier();
   context_->Shutdown();
@@ -167,7 +189,8 @@ void Job::FillWeights(const ModelSource& source, TrainEngine& engine) {
     return;
   }
   engine.CopyToHost();
-  ThrowIfError(ImportWeights(source.directory, engine.ModelTable(true)));
+  ThrowIfError(ImportWeights(source.directory, source.config, model::Head::kVocabulary,
+                             engine.ModelTable(true)));
   engine.CopyToDevice();
   engine.WeightsChanged();
 }
@@ -175,7 +198,7 @@ void Job::FillWeights(const ModelSource& source, TrainEngine& engine) {
 void Job::OpenMetrics() {
   if (!rank0()) return;
   // A full disk does not stop a run that has its state.
-  if (const Status written = ReplaceFileDurably(*fs_, "config.yaml", inputs_.loaded.resolved);
+  if (const Status written = ReplaceFileDurably(*fs_, kConfigName, inputs_.loaded.resolved);
       written.code() == StatusCode::kNoSpace) {
     log_.Warning("{}: config.yaml is not written: {}", config().trainer.default_local_dir,
                  written.message());
@@ -187,7 +210,7 @@ void Job::OpenMetrics() {
     return std::find(all.begin(), all.end(), logger) != all.end();
   };
   metrics_ = std::make_unique<MetricsWriter>(ValueOrThrow(MetricsWriter::Open(
-      config().trainer.default_local_dir, state.step, wants("jsonl"), wants("console"))));
+      config().trainer.default_local_dir, state.step, wants("jsonl"), wants("console"), log_)));
 }
 
 LrScheduleOptions Job::Schedule(const OptimSection& optim, int64_t total_steps) const {

@@ -119,6 +119,8 @@ class Job {
   RunState state;
 
  private:
+  // That nothing else has the name of a file that this run needs in its folder. Not collective.
+  void CheckFiles() const;
   // Of settings by which checkpoints or weights are lost. Rank 0.
   void WarnOfLosses() const;
   void WarnOfGrowth(const checkpoint::DiskForecast& disk, int64_t total_steps) const;
