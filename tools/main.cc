@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "common/status.h"
+#include "common/text.h"
 #include "tools/ckpt/ckpt_commands.h"
 #include "tools/command.h"
 #include "tools/crash_report.h"
@@ -29,9 +30,11 @@ int Run(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(
       "Examples:\n"
-      "  keel launch --nproc-per-node 4 train configs/quickstart.yaml\n"
+      "  keel launch --nproc-per-node 4 train configs/quickstart.yaml "
+      "'data.train_files=[text.txt]'\n"
       "  keel ckpt ls runs/quickstart\n"
-      "  keel generate --model runs/quickstart/export --input prompts.jsonl --output out.jsonl");
+      "  keel ckpt export-hf runs/quickstart/global_step_120 exported\n"
+      "  keel generate --model exported --input prompts.jsonl --output out.jsonl");
   keel::tools::CommandContext context;
   context.arguments.assign(argv, argv + argc);
   keel::tools::AddConfigCommand(app, context);
@@ -62,7 +65,7 @@ int RunAndReport(int argc, char** argv) {
   try {
     return Run(argc, argv);
   } catch (const keel::Error& error) {
-    fmt::print(stderr, "keel: {}\n", error.what());
+    fmt::print(stderr, "keel: {}\n", keel::PrintableLines(error.what()));
     const int code = keel::ExitCodeFor(error.status().code());
     keel::tools::ReportCrash(error.what(), code);
     return code;
@@ -70,7 +73,7 @@ int RunAndReport(int argc, char** argv) {
     // torch adds a stack to its messages, which says nothing to who runs it.
     const std::string_view text = error.what();
     const std::string message(text.substr(0, text.find("\nException raised from ")));
-    fmt::print(stderr, "keel: {}\n", message);
+    fmt::print(stderr, "keel: {}\n", keel::PrintableLines(message));
     keel::tools::ReportCrash(message, kExitSoftware);
     return kExitSoftware;
   }
