@@ -15,6 +15,13 @@
 
 namespace keel::trainer {
 
+// trainer.file_mode: its names, and the permissions that each takes besides the umask.
+struct FileMode {
+  const char* name;
+  unsigned taken;
+};
+inline constexpr FileMode kFileModes[] = {{"umask", 0}, {"group", 0007}, {"owner", 0077}};
+
 struct TrainerSection {
   std::string task = "pretrain";
   std::string default_local_dir = "runs/default";
@@ -42,6 +49,7 @@ struct TrainerSection {
   std::optional<std::string> validation_data_dir;
   std::optional<std::string> rollout_replay_dir;
   std::string disk_check = "refuse";
+  std::string file_mode = "umask";
   std::optional<double> preemption_grace_seconds;
   std::optional<std::string> save_before_deadline;
   int64_t critic_warmup = 0;
@@ -145,12 +153,14 @@ struct Config {
 options::Schema MakeSchema(Config& config);
 
 struct LoadedConfig {
-  Config config;             // data paths made absolute against the file's folder
+  Config config;
   std::string resolved;      // YAML of all values, as given
   std::string with_origins;  // the same with a comment for each value's origin
 };
 
-// kConfig with every problem of file and overrides; kNotFound when there is no file.
+// kConfig with every problem of file and overrides; kNotFound when there is no file. Paths are left
+// as they are given: all of them, in the file and among the overrides, are relative to the working
+// directory.
 Result<LoadedConfig> LoadConfig(const std::string& path, const std::vector<std::string>& overrides);
 
 // "HH:MM:SS" in seconds; nothing when it is not of that form.
