@@ -127,7 +127,7 @@ Status OpenData(const std::string& path, std::ifstream& file) {
       return Status(
           StatusCode::kNotFound,
           fmt::format("data file {}: cannot be opened; data.train_files and data.val_files "
-                      "are relative to the configuration file",
+                      "are relative to the directory that keel is started in",
                       path));
     }
     return Status(StatusCode::kInvalidData,
