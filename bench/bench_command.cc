@@ -155,7 +155,7 @@ void AddBenchCommand(CLI::App& app, CommandContext& /*context*/) {
       "  keel bench offload --threads 1\n"
       "  keel bench rl --model tiny --without-trl\n"
       "  keel bench rollout --dtype bfloat16 --markdown docs/benchmarks/rollout.md\n"
-      "  keel bench train --dtype float32 --rounds 10 --markdown docs/benchmarks/train.md");
+      "  keel bench train --dtype float32 --rounds 10 --markdown docs/benchmarks/train-float32.md");
 
   struct Train {
     bool worker = false;

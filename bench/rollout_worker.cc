@@ -99,7 +99,8 @@ void RunRolloutWorker(const RolloutWorkerOptions& o) {
   storage.dtype = dtype;
   storage.inference = true;
   parallel::GradBuffer buffer(decoder.parameters(), *group, *group, nullptr, storage);
-  ThrowIfError(trainer::ImportWeights(o.model, decoder.Table(0, 1, true)));
+  ThrowIfError(trainer::ImportWeights(o.model, source.config, model::Head::kVocabulary,
+                                      decoder.Table(0, 1, true)));
   rollout::Engine engine(decoder, *group, {});
   const int64_t vocabulary = source.config.vocab_size;
   Answer({{"ready", true},

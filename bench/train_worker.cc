@@ -73,7 +73,8 @@ void RunTrainWorker(const TrainWorkerOptions& o) {
   options.adamw = {0.9, 0.95, 1e-8, 0.1};
   options.clip_grad = 1.0;
   trainer::TrainEngine engine(context, source.config, options);
-  ThrowIfError(trainer::ImportWeights(o.model, engine.ModelTable(true)));
+  ThrowIfError(trainer::ImportWeights(o.model, source.config, model::Head::kVocabulary,
+                                      engine.ModelTable(true)));
   engine.WeightsChanged();
   Answer(WithMemory({{"ready", true},
                      {"name", "keel"},

@@ -54,4 +54,23 @@ inline void ConvertElement(const std::byte* source, DType from, std::byte* desti
   }
 }
 
+// Whether none of `count` elements is NaN or infinite; always, of a dtype that knows neither.
+inline bool AllFinite(const std::byte* data, int64_t count, DType dtype) {
+  // An exponent of ones alone. Read by memcpy: files place tensors at any byte.
+  const auto none_has = [&]<typename Bits>(Bits exponent) {
+    bool found = false;
+    for (int64_t i = 0; i < count; ++i) {
+      Bits bits;
+      std::memcpy(&bits, data + i * static_cast<int64_t>(sizeof(Bits)), sizeof(Bits));
+      found |= (bits & exponent) == exponent;
+    }
+    return !found;
+  };
+  if (dtype == DType::kF32) return none_has(uint32_t{0x7f800000});
+  if (dtype == DType::kBF16) return none_has(uint16_t{0x7f80});
+  if (dtype == DType::kF16) return none_has(uint16_t{0x7c00});
+  if (dtype == DType::kF64) return none_has(uint64_t{0x7ff0000000000000});
+  return true;
+}
+
 }  // namespace keel::checkpoint

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "checkpoint/coordinator.h"
+#include "checkpoint/hf_check.h"
 #include "checkpoint/hf_model_dir.h"
 #include "checkpoint/names.h"
 
@@ -27,26 +28,38 @@ bool IsDocument(const FileInfo& info) {
 
 }  // namespace
 
-Result<SaveRecord> ImportHuggingFace(const FileSystem& hf, FileSystem& run, const Clock& clock,
-                                     Logger& log, const HfImportOptions& options) {
+Result<SaveRecord> ImportHuggingFace(const FileSystem& hf, const ModelTensors& model,
+                                     FileSystem& run, const Clock& clock, Logger& log,
+                                     const HfImportOptions& options) {
   if (run.Stat(StepDirectory(options.step)).ok()) {
     return Status(StatusCode::kAlreadyExists,
                   fmt::format("{}: exists; an import does not overwrite",
                               run.Describe(StepDirectory(options.step))));
   }
-  KEEL_ASSIGN_OR_RETURN(const HfModelDir model, HfModelDir::Open(hf, "."));
+  KEEL_ASSIGN_OR_RETURN(const HfModelDir directory, HfModelDir::Open(hf, "."));
+  KEEL_RETURN_IF_ERROR(CheckTensors(directory, model));
   std::vector<std::unique_ptr<std::byte[]>> memory;
   RoleState role;
   role.name = options.role;
-  for (const TensorInfo& tensor : model.source().tensors()) {
+  for (const TensorInfo& wanted : model.needed) {
+    const int at = directory.source().Find(wanted.name);
+    if (at < 0) {  // one that may be missing
+      log.Warning(
+          "{}: has no {}: a run that resumes from the import needs it in "
+          "load_allow_missing, and begins with its own",
+          directory.where(), wanted.name);
+      continue;
+    }
+    const TensorInfo& tensor = directory.source().tensors()[static_cast<size_t>(at)];
     const int64_t bytes = tensor.shape.elements() * DTypeSize(tensor.dtype);
     memory.push_back(std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes) + 1));
     KEEL_RETURN_IF_ERROR(role.model.Add(tensor, Box::Whole(tensor.shape),
                                         {memory.back().get(), ContiguousStrides(tensor.shape)}));
   }
   HfReadOptions read;
+  read.finite = true;
   read.threads = options.threads;
-  KEEL_RETURN_IF_ERROR(model.ReadInto(role.model, read));
+  KEEL_RETURN_IF_ERROR(directory.ReadInto(role.model, read));
 
   SaveRequest request;
   request.step = options.step;

@@ -8,6 +8,7 @@
 #include "common/clock.h"
 #include "common/file_system.h"
 #include "common/log.h"
+#include "common/model_tensors.h"
 #include "common/status.h"
 
 namespace keel::checkpoint {
@@ -20,9 +21,12 @@ struct HfImportOptions {
 };
 
 // Reads the weights of `hf` (a Hugging Face model directory, its root) into memory, whole, and
-// commits them with config.json and the tokenizer's files as global_step_<step> of `run`.
-// kAlreadyExists when that step is there.
-Result<SaveRecord> ImportHuggingFace(const FileSystem& hf, FileSystem& run, const Clock& clock,
-                                     Logger& log, const HfImportOptions& options);
+// commits them with config.json and the tokenizer's files as global_step_<step> of `run`: the
+// tensors of `model`, in the dtypes that they have there, and no others. kAlreadyExists when that
+// step is there; kInvalidData when the directory's weights are not `model`'s (CheckTensors), or not
+// finite.
+Result<SaveRecord> ImportHuggingFace(const FileSystem& hf, const ModelTensors& model,
+                                     FileSystem& run, const Clock& clock, Logger& log,
+                                     const HfImportOptions& options);
 
 }  // namespace keel::checkpoint

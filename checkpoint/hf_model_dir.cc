@@ -11,6 +11,7 @@
 #include "checkpoint/float_convert.h"
 #include "checkpoint/parallel_for.h"
 #include "common/json.h"
+#include "common/text.h"
 #include "common/transfer_plan.h"
 
 namespace keel::checkpoint {
@@ -24,6 +25,7 @@ constexpr int64_t kPrefetchSlabs = 3;  // announced to the disk ahead of being r
 
 // A part of one transfer whose source bytes are read in one go.
 struct Slab {
+  const std::string* tensor = nullptr;
   int file = 0;
   int64_t begin = 0;    // of the first element that is read, in the file
   int64_t bytes = 0;    // up to the end of the last one
@@ -106,7 +108,7 @@ void AppendSlabs(const Slab& whole, int64_t tensor_begin, const Dims& shape,
   }
 }
 
-Status ReadSlab(const File& file, const std::string& where, const Slab& slab,
+Status ReadSlab(const File& file, const std::string& where, const Slab& slab, bool finite,
                 std::vector<std::byte>* buffer) {
   const bool dense = slab.bytes == slab.box.elements() * DTypeSize(slab.from);
   const bool straight =
@@ -122,6 +124,11 @@ Status ReadSlab(const File& file, const std::string& where, const Slab& slab,
   if (got != slab.bytes) {
     return Status(StatusCode::kInvalidData, fmt::format("{}: ends at byte {}, expected {}", where,
                                                         slab.begin + got, slab.begin + slab.bytes));
+  }
+  if (finite && !AllFinite(into, slab.bytes / DTypeSize(slab.from), slab.from)) {
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{}: {} has values that are not finite (NaN or infinity)", where,
+                              Printable(*slab.tensor)));
   }
   if (straight) return Status::Ok();
   if (slab.from == slab.to) {
@@ -139,32 +146,40 @@ std::string HfModelDir::PathOf(std::string_view file) const {
   return directory_ == "." ? std::string(file) : fmt::format("{}/{}", directory_, file);
 }
 
-Status HfModelDir::AddFile(const std::string& name, std::vector<std::string>* tensors) {
+Status HfModelDir::AddFile(const std::string& name,
+                           const std::map<std::string, std::string>& places) {
   KEEL_ASSIGN_OR_RETURN(const SafetensorsHeader header, ReadSafetensorsHeader(*fs_, PathOf(name)));
   const int id = static_cast<int>(files_.size());
   files_.push_back(name);
-  std::set<std::string_view> wanted(tensors->begin(), tensors->end());
+  std::set<std::string_view> wanted;
+  for (const auto& [tensor, file] : places) {
+    if (file == name) wanted.insert(tensor);
+  }
   for (const SafetensorsTensor& tensor : header.tensors) {
-    if (!tensors->empty() && wanted.erase(tensor.name) == 0)
-      continue;  // mapped to another file, or unmapped
-    KEEL_RETURN_IF_ERROR(
-        source_.Add({tensor.name, tensor.dtype, tensor.shape}, Box::Whole(tensor.shape)));
+    if (wanted.erase(tensor.name) == 0 && places.contains(tensor.name)) continue;
+    // One that the index does not mention is there all the same: whoever reads the file has it.
+    const Status added =
+        source_.Add({tensor.name, tensor.dtype, tensor.shape}, Box::Whole(tensor.shape));
+    if (!added.ok()) {
+      return Status(StatusCode::kInvalidData,
+                    fmt::format("{}: {}", fs_->Describe(PathOf(name)), added.message()));
+    }
     places_.push_back({id, tensor.begin});
   }
   if (!wanted.empty()) {
     return Status(StatusCode::kInvalidData,
                   fmt::format("{}: lacks tensors that {} places there: {}",
-                              fs_->Describe(PathOf(name)), kIndex, fmt::join(wanted, ", ")));
+                              Printable(fs_->Describe(PathOf(name))), kIndex,
+                              Printable(fmt::format("{}", fmt::join(wanted, ", ")), 2000)));
   }
   return Status::Ok();
 }
 
 Result<HfModelDir> HfModelDir::Open(const FileSystem& fs, std::string directory) {
   HfModelDir model(fs, std::move(directory));
-  std::vector<std::string> all;
   const Result<FileInfo> single = fs.Stat(model.PathOf(kSingle));
   if (single.ok()) {
-    KEEL_RETURN_IF_ERROR(model.AddFile(std::string(kSingle), &all));
+    KEEL_RETURN_IF_ERROR(model.AddFile(std::string(kSingle), {}));
     return model;
   }
   const std::string index_path = model.PathOf(kIndex);
@@ -184,11 +199,12 @@ Result<HfModelDir> HfModelDir::Open(const FileSystem& fs, std::string directory)
       root.at("weight_map").empty()) {
     return Status(StatusCode::kInvalidData, fmt::format("{}: has no weight_map", where));
   }
-  std::map<std::string, std::vector<std::string>> by_file;
+  std::map<std::string, std::string> places;
+  std::set<std::string> files;
   for (const auto& [tensor, file] : root.at("weight_map").items()) {
     if (!file.is_string()) {
       return Status(StatusCode::kInvalidData,
-                    fmt::format("{}: the file of '{}' is not a name", where, tensor));
+                    fmt::format("{}: the file of '{}' is not a name", where, Printable(tensor)));
     }
     const std::string& name = file.get_ref<const std::string&>();
     // A plain name: an index must not lead out of its directory.
@@ -196,19 +212,55 @@ Result<HfModelDir> HfModelDir::Open(const FileSystem& fs, std::string directory)
         name.find_first_of("/\\") != std::string::npos || name.find('\0') != std::string::npos) {
       return Status(StatusCode::kInvalidData,
                     fmt::format("{}: the file of '{}' is '{}', expected a plain file name", where,
-                                tensor, name));
+                                Printable(tensor), Printable(name)));
     }
-    by_file[name].push_back(tensor);
+    places[tensor] = name;
+    files.insert(name);
   }
-  for (auto& [name, tensors] : by_file) KEEL_RETURN_IF_ERROR(model.AddFile(name, &tensors));
+  for (const std::string& name : files) KEEL_RETURN_IF_ERROR(model.AddFile(name, places));
   return model;
+}
+
+Result<bool> HfModelDir::SameValues(std::string_view a, std::string_view b) const {
+  const std::string_view names[] = {a, b};
+  std::unique_ptr<File> files[2];
+  Place places[2];
+  const TensorInfo* infos[2] = {};
+  for (int i = 0; i < 2; ++i) {
+    const int at = source_.Find(names[i]);
+    if (at < 0) {
+      return Status(StatusCode::kNotFound, fmt::format("{}: has no tensor {}", where(), names[i]));
+    }
+    infos[i] = &source_.tensors()[static_cast<size_t>(at)];
+    places[i] = places_[static_cast<size_t>(at)];
+    KEEL_ASSIGN_OR_RETURN(files[i], fs_->Open(PathOf(files_[static_cast<size_t>(places[i].file)])));
+  }
+  if (infos[0]->dtype != infos[1]->dtype || !(infos[0]->shape == infos[1]->shape)) return false;
+  const int64_t bytes = infos[0]->shape.elements() * DTypeSize(infos[0]->dtype);
+  std::vector<std::byte> buffers[2];
+  for (int64_t done = 0; done < bytes; done += kSlabBytes) {
+    const int64_t part = std::min(kSlabBytes, bytes - done);
+    for (int i = 0; i < 2; ++i) {
+      buffers[i].resize(static_cast<size_t>(part));
+      KEEL_ASSIGN_OR_RETURN(const int64_t got,
+                            files[i]->ReadAt(places[i].begin + done, buffers[i]));
+      if (got != part) {
+        return Status(
+            StatusCode::kInvalidData,
+            fmt::format("{}: ends at byte {}, expected {}",
+                        fs_->Describe(PathOf(files_[static_cast<size_t>(places[i].file)])),
+                        places[i].begin + done + got, places[i].begin + bytes));
+      }
+    }
+    if (buffers[0] != buffers[1]) return false;
+  }
+  return true;
 }
 
 Status HfModelDir::ReadInto(const ShardTable& destination, const HfReadOptions& options) const {
   // 1. Plan.
   TransferOptions transfer_options;
   transfer_options.allow_missing = options.allow_missing;
-  transfer_options.allow_unused = options.allow_unused;
   transfer_options.allow_dtype_change = true;
   const Result<TransferPlan> plan =
       PlanTransfer(std::span(&source_, 1), std::span(&destination, 1), transfer_options);
@@ -222,6 +274,7 @@ Status HfModelDir::ReadInto(const ShardTable& destination, const HfReadOptions& 
     const Shard& to = destination.shards()[static_cast<size_t>(transfer.destination_shard)];
     const TensorInfo& saved = source_.tensor_of(from);
     Slab slab;
+    slab.tensor = &saved.name;
     const Place& place = places_[static_cast<size_t>(from.tensor)];
     slab.file = place.file;
     slab.box = transfer.box;
@@ -262,7 +315,7 @@ Status HfModelDir::ReadInto(const ShardTable& destination, const HfReadOptions& 
     }
     return ReadSlab(*open.at(slab.file),
                     fs_->Describe(PathOf(files_[static_cast<size_t>(slab.file)])), slab,
-                    &buffers[static_cast<size_t>(worker)]);
+                    options.finite, &buffers[static_cast<size_t>(worker)]);
   });
 }
 

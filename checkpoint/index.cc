@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "checkpoint/wire.h"
+#include "common/text.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -86,7 +87,8 @@ Record At(const std::string& bytes, int64_t start, int64_t i) {
 }
 
 Status Refuse(std::string_view where, std::string_view what) {
-  return Status(StatusCode::kInvalidData, fmt::format("{}: {}", where, what));
+  return Status(StatusCode::kInvalidData,
+                fmt::format("{}: {}", where, Printable(what, std::string_view::npos)));
 }
 
 bool Inside(int64_t offset, int64_t size, int64_t total) {

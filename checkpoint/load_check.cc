@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "checkpoint/read_plan.h"
+#include "common/text.h"
 
 namespace keel::checkpoint {
 
@@ -27,7 +28,7 @@ Status CheckRequest(const LoadRequest& request, const StepReader& reader, std::s
     return Stop(fmt::format(
         "{} is a checkpoint of another model: its config digest is '{}', this run's is '{}'. "
         "Use the configuration that it was saved with, or another default_local_dir",
-        where, manifest.config_digest, request.config_digest));
+        where, Printable(manifest.config_digest, 1000), request.config_digest));
   }
   const auto lacks = [&](std::string_view content) {
     return Stop(fmt::format(
@@ -42,10 +43,11 @@ Status CheckRequest(const LoadRequest& request, const StepReader& reader, std::s
   if (!wanted.model && !wanted.hf_model && !wanted.optimizer) return Status::Ok();
   for (const RoleState& role : request.roles) {
     if (HoldsRole(manifest, role.name) || MatchesAny(request.allow_missing, role.name)) continue;
-    return Stop(fmt::format(
-        "{} holds no role '{}', only: {}. Name '{}' in {} to let this run's own "
-        "stay as it is",
-        where, role.name, fmt::join(manifest.roles, ", "), role.name, kAllowMissingKey));
+    return Stop(
+        fmt::format("{} holds no role '{}', only: {}. Name '{}' in {} to let this run's own "
+                    "stay as it is",
+                    where, role.name, Printable(fmt::format("{}", fmt::join(manifest.roles, ", "))),
+                    role.name, kAllowMissingKey));
   }
   for (const std::string& role : manifest.roles) {
     const bool known = std::any_of(request.roles.begin(), request.roles.end(),
@@ -54,7 +56,7 @@ Status CheckRequest(const LoadRequest& request, const StepReader& reader, std::s
     return Stop(
         fmt::format("{} holds the role '{}', which this run does not have and would not "
                     "save again. Name '{}' in {} to leave it out",
-                    where, role, role, kAllowMissingKey));
+                    where, Printable(role), Printable(role), kAllowMissingKey));
   }
   return Status::Ok();
 }

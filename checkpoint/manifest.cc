@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "checkpoint/names.h"
+#include "common/text.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -25,7 +26,8 @@ constexpr std::pair<FileRole, std::string_view> kRoleNames[] = {
 };
 
 Status Refuse(std::string_view where, std::string_view what) {
-  return Status(StatusCode::kInvalidData, fmt::format("{}: {}", where, what));
+  return Status(StatusCode::kInvalidData,
+                fmt::format("{}: {}", where, Printable(what, std::string_view::npos)));
 }
 
 Result<Digest128> GetDigest(const Json& object, std::string_view key, std::string_view where) {

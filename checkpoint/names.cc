@@ -6,6 +6,7 @@
 #include <set>
 
 #include "common/hash.h"
+#include "common/text.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -100,9 +101,9 @@ std::vector<std::string> DirectoriesOf(std::span<const std::string> paths) {
 
 Status CheckRelativePath(std::string_view path, std::string_view what) {
   const auto refuse = [&](std::string_view why) {
-    return Status(
-        StatusCode::kInvalidData,
-        fmt::format("{}: '{}' is not a relative path of plain names: {}", what, path, why));
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{}: '{}' is not a relative path of plain names: {}", what,
+                              Printable(path), why));
   };
   if (path.empty() || path.size() > 1024) return refuse("empty or longer than 1024 bytes");
   for (const char c : path) {

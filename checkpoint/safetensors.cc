@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/json.h"
+#include "common/text.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -21,7 +22,8 @@ Status Broken(std::string_view where, std::string_view tensor, std::string_view 
     return Status(StatusCode::kInvalidData,
                   fmt::format("{}: not a valid safetensors file: {}", where, what));
   }
-  return Status(StatusCode::kInvalidData, fmt::format("{}: tensor '{}': {}", where, tensor, what));
+  return Status(StatusCode::kInvalidData,
+                fmt::format("{}: tensor '{}': {}", where, Printable(tensor), what));
 }
 
 // A JSON number that is an integer in [0, 2^62].

@@ -12,6 +12,7 @@
 #include "checkpoint/parallel_for.h"
 #include "checkpoint/read_schedule.h"
 #include "common/clock.h"
+#include "common/text.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -141,7 +142,8 @@ std::string StepReader::HeldIn(int file_id, int64_t begin, int64_t end) const {
   const std::vector<std::string> tensors = index_.TensorsIn(file_id, begin, end);
   if (tensors.empty()) return begin == 0 ? "its header" : "no tensor";
   std::string held = tensors.size() == 1 ? "tensor " : "tensors ";
-  for (size_t i = 0; i < tensors.size() && i < 5; ++i) held += (i > 0 ? ", " : "") + tensors[i];
+  for (size_t i = 0; i < tensors.size() && i < 5; ++i)
+    held += (i > 0 ? ", " : "") + Printable(tensors[i]);
   if (tensors.size() > 5) held += fmt::format(" and {} more", tensors.size() - 5);
   return held;
 }

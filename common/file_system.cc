@@ -21,6 +21,10 @@
 namespace keel {
 namespace {
 
+// What the umask takes from.
+constexpr mode_t kFileMode = 0666;
+constexpr mode_t kDirectoryMode = 0777;
+
 FileKind KindOf(mode_t mode) {
   if (S_ISREG(mode)) return FileKind::kFile;
   if (S_ISDIR(mode)) return FileKind::kDirectory;
@@ -55,8 +59,8 @@ class PosixFileSystem : public FileSystem {
     KEEL_ASSIGN_OR_RETURN(const Place place, Resolve(path));
     const int flags =
         O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | (options.direct ? O_DIRECT : 0);
-    Descriptor fd(
-        Retry([&] { return ::openat(place.directory.get(), place.name.c_str(), flags, 0600); }));
+    Descriptor fd(Retry(
+        [&] { return ::openat(place.directory.get(), place.name.c_str(), flags, kFileMode); }));
     if (!fd.valid()) {
       const int error = errno;
       // Linux finds out that a file system has no O_DIRECT after it has made the file.
@@ -83,11 +87,7 @@ class PosixFileSystem : public FileSystem {
                       O_RDONLY | no_follow_ | O_CLOEXEC | O_NONBLOCK);
     }));
     if (!fd.valid()) return Status::FromErrno(errno, "open", Describe(path));
-    struct stat info {};
-    if (::fstat(fd.get(), &info) != 0) return Status::FromErrno(errno, "stat", Describe(path));
-    if (!S_ISREG(info.st_mode)) {
-      return Status(StatusCode::kIo, fmt::format("open {}: not a regular file", Describe(path)));
-    }
+    KEEL_RETURN_IF_ERROR(CheckRegular(fd, "open", path));
     return std::unique_ptr<File>(std::make_unique<PosixFile>(std::move(fd), Describe(path)));
   }
 
@@ -99,9 +99,11 @@ class PosixFileSystem : public FileSystem {
     KEEL_ASSIGN_OR_RETURN(const Place place, Resolve(path));
     Descriptor fd(Retry([&] {
       return ::openat(place.directory.get(), place.name.c_str(),
-                      O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
+                      O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK,
+                      kFileMode);
     }));
     if (!fd.valid()) return Status::FromErrno(errno, "open", Describe(path));
+    KEEL_RETURN_IF_ERROR(CheckRegular(fd, "append to", path));
     while (!content.empty()) {
       const ssize_t written =
           Retry([&] { return ::write(fd.get(), content.data(), content.size()); });
@@ -142,7 +144,7 @@ class PosixFileSystem : public FileSystem {
 
   Status MakeDirectory(std::string_view path) override {
     KEEL_ASSIGN_OR_RETURN(const Place place, Resolve(path));
-    if (::mkdirat(place.directory.get(), place.name.c_str(), 0700) != 0) {
+    if (::mkdirat(place.directory.get(), place.name.c_str(), kDirectoryMode) != 0) {
       return Status::FromErrno(errno, "make directory", Describe(path));
     }
     return Status::Ok();
@@ -204,9 +206,11 @@ class PosixFileSystem : public FileSystem {
     KEEL_ASSIGN_OR_RETURN(const Place place, Resolve(path));
     Descriptor fd(Retry([&] {
       return ::openat(place.directory.get(), place.name.c_str(),
-                      O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
+                      O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, kFileMode);
     }));
     if (!fd.valid()) return Status::FromErrno(errno, "open", Describe(path));
+    KEEL_RETURN_IF_ERROR(CheckRegular(fd, "lock", path));
+    KeepFromReaders(fd);
     if (Retry([&] { return ::flock(fd.get(), LOCK_EX | LOCK_NB); }) != 0) {
       if (errno != EWOULDBLOCK) return Status::FromErrno(errno, "lock", Describe(path));
       return Status(StatusCode::kBusy,
@@ -237,11 +241,7 @@ class PosixFileSystem : public FileSystem {
       opened = open(O_RDONLY);
     }
     if (!opened.valid()) return Status::FromErrno(errno, "open", Describe(path));
-    struct stat info {};
-    if (::fstat(opened.get(), &info) != 0) return Status::FromErrno(errno, "stat", Describe(path));
-    if (!S_ISREG(info.st_mode)) {
-      return Status(StatusCode::kIo, fmt::format("lock {}: not a regular file", Describe(path)));
-    }
+    KEEL_RETURN_IF_ERROR(CheckRegular(opened, "lock", path));
     auto fd = std::make_shared<Descriptor>(std::move(opened));
     if (Retry([&] { return ::flock(fd->get(), (exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB); }) == 0) {
       return std::shared_ptr<void>(std::move(fd));
@@ -273,6 +273,25 @@ class PosixFileSystem : public FileSystem {
     const ssize_t size = Retry([&] { return ::pread(fd, text, sizeof text, 0); });
     if (size <= 0) return "another process";
     return Printable({text, static_cast<size_t>(size)}, sizeof text);
+  }
+
+  Status CheckRegular(const Descriptor& fd, std::string_view operation,
+                      std::string_view path) const {
+    struct stat info {};
+    if (::fstat(fd.get(), &info) != 0) return Status::FromErrno(errno, "stat", Describe(path));
+    if (S_ISREG(info.st_mode)) return Status::Ok();
+    return Status(StatusCode::kIo,
+                  fmt::format("{} {}: not a regular file", operation, Describe(path)));
+  }
+
+  // Takes the right to read from whom the umask gives no right to write, of a file of our own.
+  static void KeepFromReaders(const Descriptor& fd) {
+    struct stat info {};
+    if (::fstat(fd.get(), &info) != 0 || info.st_uid != ::geteuid()) return;
+    const mode_t mode = info.st_mode & 0777u;
+    const mode_t writers = mode & 0222u;
+    const mode_t kept = mode & (writers | writers << 1);
+    if (kept != mode) (void)::fchmod(fd.get(), kept);
   }
 
   static bool IsRoot(std::string_view path) { return path.empty() || path == "."; }
@@ -349,7 +368,7 @@ Status SyncDirectoryOf(const std::string& name) {
 Status MakeRoot(const std::string& root) {
   for (size_t slash = root.find('/', 1);; slash = root.find('/', slash + 1)) {
     const std::string part = root.substr(0, slash);
-    if (::mkdir(part.c_str(), 0700) == 0) {
+    if (::mkdir(part.c_str(), kDirectoryMode) == 0) {
       const size_t above = part.find_last_of('/', part.find_last_not_of('/'));
       const std::string parent = above == std::string::npos ? "." : part.substr(0, above + 1);
       KEEL_RETURN_IF_ERROR(SyncDirectoryOf(parent));

@@ -58,15 +58,16 @@ class FileSystem {
  public:
   virtual ~FileSystem() = default;
 
-  // Files. Create is O_CREAT|O_EXCL|O_NOFOLLOW|O_CLOEXEC, mode 0600, and leaves no file when it
-  // fails; Open reads regular files only.
+  // Files. Create is O_CREAT|O_EXCL|O_NOFOLLOW|O_CLOEXEC and leaves no file when it fails; Open
+  // reads regular files only. Who may read what is made here is for the umask to say: files have
+  // mode 0666 less that, directories 0777.
   virtual Result<std::unique_ptr<File>> Create(std::string_view path,
                                                const CreateOptions& options) = 0;
   virtual Result<std::unique_ptr<File>> Open(std::string_view path) const = 0;
   // For up to `depth` writes at once to files that this has created. kUnavailable, saying why,
   // where that cannot be had.
   virtual Result<std::unique_ptr<WriteQueue>> MakeWriteQueue(int depth);
-  // Adds to the end of a file, which is made (mode 0600) when it is missing. Not synced.
+  // Adds to the end of a regular file, which is made when it is missing. Not synced.
   virtual Status Append(std::string_view path, std::string_view content) = 0;
   // Names. No rename follows links; kNoReplace is atomic (RENAME_NOREPLACE). kExchange gives each
   // of two that are there the other's name, at one instant (RENAME_EXCHANGE); kUnavailable where
@@ -74,7 +75,7 @@ class FileSystem {
   enum class RenameMode { kNoReplace, kReplace, kExchange };
   virtual Status Rename(std::string_view from, std::string_view to, RenameMode mode) = 0;
   virtual Status Remove(std::string_view path) = 0;  // a file, a link, or an empty directory
-  // Directories. MakeDirectory is mode 0700, not recursive.
+  // Directories. MakeDirectory is not recursive.
   virtual Status MakeDirectory(std::string_view path) = 0;
   virtual Result<std::vector<FileInfo>> List(std::string_view path) const = 0;  // sorted by name
   virtual Status SyncDirectory(std::string_view path) = 0;
@@ -84,7 +85,8 @@ class FileSystem {
   // An exclusive advisory lock on a never-deleted file, held until the returned object or the
   // process dies. The file then carries `holder`, one line that says who that is, or nothing when
   // the disk has no room for it. kBusy, with what the file carries in the message, when anyone
-  // holds it, in this process or another.
+  // holds it, in this process or another. To open a file is enough to lock it; so nobody may read
+  // this one who may not write it.
   virtual Result<std::shared_ptr<void>> Lock(std::string_view path, std::string_view holder) = 0;
   // An advisory lock on an existing regular file, any number of shared ones or one exclusive, held
   // until the returned object dies or its process does. It stays with the file when that is renamed
@@ -103,8 +105,8 @@ enum class LinkPolicy {
             // links
 };
 
-// Opens the directory `root`. With `create`, what is missing of it is made, mode 0700, each level
-// synced into its parent.
+// Opens the directory `root`. With `create`, what is missing of it is made, each level synced into
+// its parent.
 Result<std::unique_ptr<FileSystem>> OpenPosixFileSystem(const std::string& root, bool create,
                                                         LinkPolicy links = LinkPolicy::kRefuse);
 

@@ -29,18 +29,6 @@ bool WantsColour() {
   return isatty(STDERR_FILENO) == 1 && (no_colour == nullptr || *no_colour == '\0');
 }
 
-// The message as lines fit to be shown, all but the first indented.
-std::string Shown(std::string_view message) {
-  std::string text;
-  for (;;) {
-    const size_t end = std::min(message.find('\n'), message.size());
-    text += Printable(message.substr(0, end), std::string_view::npos);
-    if (end == message.size()) return text;
-    message.remove_prefix(end + 1);
-    text += "\n    ";
-  }
-}
-
 }  // namespace
 
 Logger::Logger(const LogOptions& options) : options_(options), sinks_(std::make_unique<Sinks>()) {
@@ -72,7 +60,7 @@ void Logger::Write(LogLevel level, std::string_view message) {
   }
   const auto index = static_cast<size_t>(level);
   const std::string line = fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z {} {}{}\n", seconds, ms,
-                                       kNames[index], where, Shown(message));
+                                       kNames[index], where, PrintableLines(message));
   const std::lock_guard lock(sinks_->mutex);
   if (sinks_->colour && !kColours[index].empty()) {
     const std::string_view text(line.data(), line.size() - 1);

@@ -108,4 +108,15 @@ std::string Printable(std::string_view text, size_t max_bytes) {
   return out;
 }
 
+std::string PrintableLines(std::string_view message) {
+  std::string text;
+  for (;;) {
+    const size_t end = std::min(message.find('\n'), message.size());
+    text += Printable(message.substr(0, end), std::string_view::npos);
+    if (end == message.size()) return text;
+    message.remove_prefix(end + 1);
+    text += "\n    ";
+  }
+}
+
 }  // namespace keel

@@ -28,6 +28,10 @@ std::string Closest(std::string_view word, const std::vector<std::string>& candi
 // after `max_bytes` bytes, or after the last whole character of these.
 std::string Printable(std::string_view text, size_t max_bytes = 200);
 
+// A message of several lines that may have such text in it: each line Printable as a whole, and all
+// but the first indented, so that no part of it can pass for a line by itself, such as a log's.
+std::string PrintableLines(std::string_view message);
+
 // Where the first byte stands that belongs to no well-formed UTF-8 character; npos when none does.
 size_t FindNotUtf8(std::string_view text);
 

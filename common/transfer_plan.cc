@@ -12,6 +12,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "common/text.h"
+
 namespace keel {
 namespace {
 
@@ -41,7 +43,9 @@ struct HeldBox {
 // What is wrong, per kind, so that one message can list it all.
 class Problems {
  public:
-  void Add(const std::string& kind, std::string what) { by_kind_[kind].insert(std::move(what)); }
+  void Add(const std::string& kind, const std::string& what) {
+    by_kind_[kind].insert(Printable(what, std::string_view::npos));
+  }
   bool empty() const { return by_kind_.empty(); }
   Status ToStatus() const {
     std::string text;

@@ -4,9 +4,20 @@
 
 #include <algorithm>
 
+#include "common/text.h"
+
 namespace keel::model {
 
 namespace {
+
+// Far above any model that there is, and far below where sizes overflow.
+constexpr int64_t kMostLayers = 10'000;
+constexpr int64_t kMostHeads = 1 << 16;
+constexpr int64_t kMostHidden = 1 << 20;
+constexpr int64_t kMostIntermediate = 1 << 23;
+constexpr int64_t kMostVocabulary = 1 << 26;
+constexpr int64_t kMostPositions = int64_t{1} << 40;
+constexpr int64_t kMostParameters = int64_t{1} << 50;
 
 // Collects every problem instead of stopping at the first.
 class Reader {
@@ -25,11 +36,11 @@ class Reader {
     Wrong(key, "an integer", *value);
     return fallback.value_or(0);
   }
-  int64_t Positive(std::string_view key, std::optional<int64_t> fallback) {
+  // A number above `most` is refused before anything is counted out or allocated by it.
+  int64_t Positive(std::string_view key, std::optional<int64_t> fallback, int64_t most) {
     const int64_t value = Int(key, fallback);
-    if (Find(key) != nullptr && Find(key)->is_number_integer() &&
-        (value < 1 || value > (int64_t{1} << 40))) {
-      Wrong(key, "a positive integer", *Find(key));
+    if (Find(key) != nullptr && Find(key)->is_number_integer() && (value < 1 || value > most)) {
+      Wrong(key, fmt::format("an integer from 1 to {}", most), *Find(key));
     }
     return value;
   }
@@ -55,7 +66,8 @@ class Reader {
     return fallback;
   }
   void Wrong(std::string_view key, std::string_view expected, const Json& found) {
-    Problem(fmt::format("{}: expected {}, found {}", key, expected, found.dump()));
+    Problem(fmt::format("{}: expected {}, found {}", key, expected,
+                        Printable(found.dump(-1, ' ', false, Json::error_handler_t::replace))));
   }
   void Missing(std::string_view key, std::string_view expected) {
     Problem(fmt::format("{}: missing, expected {}", key, expected));
@@ -93,14 +105,15 @@ void ReadRope(Reader& reader, HfConfig& config) {
     scaling.low_freq_factor = rope.Number("low_freq_factor", scaling.low_freq_factor);
     scaling.high_freq_factor = rope.Number("high_freq_factor", scaling.high_freq_factor);
     scaling.original_max_position_embeddings =
-        rope.Positive("original_max_position_embeddings", scaling.original_max_position_embeddings);
+        rope.Positive("original_max_position_embeddings", scaling.original_max_position_embeddings,
+                      kMostPositions);
     if (scaling.factor <= 0 || scaling.high_freq_factor <= scaling.low_freq_factor) {
       reader.Problem("rope_scaling: expected factor > 0 and high_freq_factor > low_freq_factor");
     }
     config.rope_scaling = scaling;
   } else if (type != "default") {
-    reader.Problem(
-        fmt::format("rope_type: \"{}\" is not supported, expected default or llama3", type));
+    reader.Problem(fmt::format("rope_type: \"{}\" is not supported, expected default or llama3",
+                               Printable(type)));
   }
   if (!rope.status().ok()) reader.Problem("rope_parameters" + rope.status().message());
 }
@@ -148,15 +161,17 @@ Result<HfConfig> ParseHfConfig(const Json& json, std::string_view where) {
   } else if (type == "qwen3") {
     config.family = Family::kQwen3;
   } else {
-    reader.Problem(fmt::format("model_type: expected llama, qwen2 or qwen3, found \"{}\"", type));
+    reader.Problem(
+        fmt::format("model_type: expected llama, qwen2 or qwen3, found \"{}\"", Printable(type)));
   }
-  config.hidden_size = reader.Positive("hidden_size", std::nullopt);
-  config.intermediate_size = reader.Positive("intermediate_size", std::nullopt);
-  config.num_hidden_layers = reader.Positive("num_hidden_layers", std::nullopt);
-  config.num_attention_heads = reader.Positive("num_attention_heads", std::nullopt);
-  config.num_key_value_heads = reader.Positive("num_key_value_heads", config.num_attention_heads);
-  config.vocab_size = reader.Positive("vocab_size", std::nullopt);
-  config.max_position_embeddings = reader.Positive("max_position_embeddings", 2048);
+  config.hidden_size = reader.Positive("hidden_size", std::nullopt, kMostHidden);
+  config.intermediate_size = reader.Positive("intermediate_size", std::nullopt, kMostIntermediate);
+  config.num_hidden_layers = reader.Positive("num_hidden_layers", std::nullopt, kMostLayers);
+  config.num_attention_heads = reader.Positive("num_attention_heads", std::nullopt, kMostHeads);
+  config.num_key_value_heads =
+      reader.Positive("num_key_value_heads", config.num_attention_heads, kMostHeads);
+  config.vocab_size = reader.Positive("vocab_size", std::nullopt, kMostVocabulary);
+  config.max_position_embeddings = reader.Positive("max_position_embeddings", 2048, kMostPositions);
   const int64_t heads = std::max<int64_t>(1, config.num_attention_heads);
   const int64_t default_head_dim =
       config.family == Family::kQwen3 ? 128 : config.hidden_size / heads;
@@ -166,7 +181,7 @@ Result<HfConfig> ParseHfConfig(const Json& json, std::string_view where) {
         fmt::format("hidden_size {} is not a multiple of num_attention_heads {}: give head_dim",
                     config.hidden_size, heads));
   }
-  config.head_dim = reader.Positive("head_dim", default_head_dim);
+  config.head_dim = reader.Positive("head_dim", default_head_dim, kMostHeads);
   config.rms_norm_eps = reader.Number("rms_norm_eps", 1e-6);
   config.tie_word_embeddings = reader.Bool("tie_word_embeddings", false);
   config.initializer_range = reader.Number("initializer_range", 0.02);
@@ -183,7 +198,8 @@ Result<HfConfig> ParseHfConfig(const Json& json, std::string_view where) {
   if (config.head_dim % 2 != 0) reader.Problem(fmt::format("head_dim {} is odd", config.head_dim));
   const std::string activation = reader.String("hidden_act", "silu");
   if (activation != "silu") {
-    reader.Problem(fmt::format("hidden_act: \"{}\" is not supported, expected silu", activation));
+    reader.Problem(
+        fmt::format("hidden_act: \"{}\" is not supported, expected silu", Printable(activation)));
   }
   if (reader.Bool("mlp_bias", false)) reader.Problem("mlp_bias: true is not supported");
   if (reader.Bool("use_sliding_window", false))
@@ -196,6 +212,20 @@ Result<HfConfig> ParseHfConfig(const Json& json, std::string_view where) {
   if (reader.Find("bos_token_id") != nullptr) config.bos_token_id = reader.Int("bos_token_id", 0);
   config.eos_token_ids = ReadEosTokenIds(reader);
   KEEL_RETURN_IF_ERROR(reader.status());
+  // In floating point, which does not overflow.
+  const double width = static_cast<double>(config.hidden_size);
+  const double attention =
+      static_cast<double>(config.num_attention_heads) * static_cast<double>(config.head_dim);
+  const double parameters =
+      static_cast<double>(config.num_hidden_layers) * width *
+          (4 * attention + 3 * static_cast<double>(config.intermediate_size)) +
+      2 * width * static_cast<double>(config.vocab_size);
+  if (parameters > static_cast<double>(kMostParameters)) {
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{}: describes a model of some {:.1e} parameters, more than {:.1e}: "
+                              "one of its sizes is wrong",
+                              where, parameters, static_cast<double>(kMostParameters)));
+  }
   return config;
 }
 

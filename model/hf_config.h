@@ -55,7 +55,7 @@ struct HfConfig {
 
 // `where` stands first in messages ("model/config.json"). kInvalidData names the key, what was
 // expected and what was found; unsupported features (sliding windows, other rope types, mlp_bias,
-// other activations) are refused by name.
+// other activations) are refused by name; sizes that no model has, before anything depends on them.
 Result<HfConfig> ParseHfConfig(const Json& json, std::string_view where);
 
 // `eos_token_id` alone: of a generation_config.json, which has it too.

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "common/json.h"
+#include "common/text.h"
 
 namespace keel::tools {
 
@@ -21,10 +22,11 @@ void ReportCrash(std::string_view message, int exit_code) noexcept {
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(
                              std::chrono::system_clock::now().time_since_epoch())
                              .count();
+    const std::string text = PrintableLines(message);  // whoever shows it shows it as it is
     const Json report = {
         {"message",
-         {{"message", message},
-          {"extraInfo", {{"py_callstack", message}, {"timestamp", std::to_string(seconds)}}},
+         {{"message", text},
+          {"extraInfo", {{"py_callstack", text}, {"timestamp", std::to_string(seconds)}}},
           {"errorCode", exit_code}}}};
     const std::string temporary = std::string(path) + ".tmp" + std::to_string(getpid());
     {
@@ -43,7 +45,7 @@ void InstallTerminateHandler() {
     try {
       if (const auto current = std::current_exception()) std::rethrow_exception(current);
     } catch (const std::exception& error) {
-      std::fprintf(stderr, "keel: terminated: %s\n", error.what());
+      std::fprintf(stderr, "keel: terminated: %s\n", PrintableLines(error.what()).c_str());
       ReportCrash(error.what(), 70);
       std::abort();
     } catch (...) {

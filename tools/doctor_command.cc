@@ -33,10 +33,10 @@ constexpr int kExitOsError = 71;
 class Report {
  public:
   void Fact(const char* name, const std::string& value) {
-    fmt::print("  {:<14} {}\n", name, value);
+    fmt::print("  {:<14} {}\n", name, PrintableLines(value));
   }
   void Fault(const char* name, const std::string& value) {
-    fmt::print("! {:<14} {}\n", name, value);
+    fmt::print("! {:<14} {}\n", name, PrintableLines(value));
     ++faults_;
   }
   int faults() const { return faults_; }

@@ -106,10 +106,10 @@ void AddGenerateCommand(CLI::App& app, CommandContext&) {
       ->check(CLI::IsMember({"float32", "bfloat16"}));
   generate->footer(
       "Examples:\n"
-      "  keel generate --model runs/quickstart/export --input prompts.jsonl --output out.jsonl\n"
-      "  keel generate --model export --input prompts.jsonl --output out.jsonl --max-new-tokens "
+      "  keel generate --model exported --input prompts.jsonl --output out.jsonl\n"
+      "  keel generate --model exported --input prompts.jsonl --output out.jsonl --max-new-tokens "
       "200 --temperature 0.8\n"
-      "  keel generate --model export --input prompts.jsonl --output out.jsonl --temperature 1 "
+      "  keel generate --model exported --input prompts.jsonl --output out.jsonl --temperature 1 "
       "--seed 7");
   generate->callback([a] { Generate(*a); });
 }

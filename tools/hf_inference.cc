@@ -29,7 +29,8 @@ HfInference::HfInference(const std::string& directory, const std::string& dtype)
   storage.inference = true;
   storage_ = std::make_unique<parallel::GradBuffer>(decoder_->parameters(), *group_, *group_,
                                                     nullptr, storage);
-  ThrowIfError(trainer::ImportWeights(directory, decoder_->Table(0, 1, true)));
+  ThrowIfError(trainer::ImportWeights(directory, config(), model::Head::kVocabulary,
+                                      decoder_->Table(0, 1, true)));
 }
 
 rollout::Engine HfInference::MakeEngine(rollout::EngineOptions options) {

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "common/status.h"
+#include "common/text.h"
 #include "tools/ckpt/ckpt_commands.h"
 #include "tools/command.h"
 #include "tools/crash_report.h"
@@ -28,9 +29,11 @@ int Run(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(
       "Examples:\n"
-      "  keel launch --nproc-per-node 4 train configs/quickstart.yaml\n"
+      "  keel launch --nproc-per-node 4 train configs/quickstart.yaml "
+      "'data.train_files=[text.txt]'\n"
       "  keel ckpt ls runs/quickstart\n"
-      "  keel generate --model runs/quickstart/export --input prompts.jsonl --output out.jsonl");
+      "  keel ckpt export-hf runs/quickstart/global_step_120 exported\n"
+      "  keel generate --model exported --input prompts.jsonl --output out.jsonl");
   keel::tools::CommandContext context;
   context.arguments.assign(argv, argv + argc);
   keel::tools::AddConfigCommand(app, context);
@@ -62,7 +65,7 @@ int RunAndReport(int argc, char** argv) {
     return Run(argc, argv);
   } catch (const std::exception& error) {
     const keel::Status status = keel::StatusOf(error);
-    fmt::print(stderr, "keel: {}\n", status.ToString());
+    fmt::print(stderr, "keel: {}\n", keel::PrintableLines(status.ToString()));
     const int code = keel::ExitCodeFor(status.code());
     keel::tools::ReportCrash(status.ToString(), code);
     return code;

@@ -101,9 +101,9 @@ void AddScoreCommand(CLI::App& app, CommandContext&) {
       ->check(CLI::IsMember({"float32", "bfloat16"}));
   score->footer(
       "Examples:\n"
-      "  keel score --model runs/quickstart/export --input rows.jsonl --output scores.jsonl\n"
+      "  keel score --model exported --input rows.jsonl --output scores.jsonl\n"
       "  keel score --model Qwen2.5-0.5B --input ids.jsonl --output scores.jsonl --dtype float32\n"
-      "  keel score --model export --input rows.jsonl --output scores.jsonl --logits "
+      "  keel score --model exported --input rows.jsonl --output scores.jsonl --logits "
       "logits.safetensors");
   score->callback([a] { Score(*a); });
 }

@@ -1,5 +1,7 @@
 // keel train: one rank of whatever launched it, or a single process.
 
+#include <sys/stat.h>
+
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
@@ -39,6 +41,16 @@ extern "C" void OnStopSignal(int number) {
   std::_Exit(128 + number);
 }
 
+// From here on what this process makes has the umask's permissions, or fewer.
+void TakePermissions(const std::string& file_mode) {
+  const mode_t given = ::umask(0077);
+  mode_t taken = 0;
+  for (const trainer::FileMode& mode : trainer::kFileModes) {
+    if (file_mode == mode.name) taken = mode.taken;
+  }
+  ::umask(given | taken);
+}
+
 int Train(const std::string& path, const std::vector<std::string>& overrides) {
   trainer::KeepLargeBlocks();
   // A wait on the store goes in slices; c10d warns of each that ends. What fails is an error of
@@ -52,6 +64,7 @@ int Train(const std::string& path, const std::vector<std::string>& overrides) {
   trainer::TrainerInputs inputs;
   inputs.loaded = ValueOrThrow(trainer::LoadConfig(path, overrides));
   for (const std::string& note : inputs.loaded.notes) log.Info("{}", note);
+  TakePermissions(inputs.loaded.config.trainer.file_mode);
   inputs.env = env;
   inputs.stop_requested = &stop_requested;
   // Never freed: a signal may come until the process has ended.
@@ -77,10 +90,10 @@ void AddTrainCommand(CLI::App& app, CommandContext& context) {
   train->add_option("overrides", arguments->overrides, "key=value, +key=value, ~key");
   train->footer(
       "Examples:\n"
-      "  keel train configs/shakespeare.yaml\n"
+      "  keel train configs/pretrain_text.yaml 'data.train_files=[text.txt]'\n"
       "  keel launch --nproc-per-node 4 train configs/quickstart.yaml "
-      "trainer.total_training_steps=50\n"
-      "  torchrun --no-python --standalone --nproc-per-node 2 keel train configs/quickstart.yaml");
+      "'data.train_files=[text.txt]'\n"
+      "  torchrun --no-python --standalone --nproc-per-node 2 keel train run.yaml");
   train->callback(
       [arguments, &context] { context.exit_code = Train(arguments->path, arguments->overrides); });
 }

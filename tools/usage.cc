@@ -48,7 +48,7 @@ std::string ExplainUsage(const CLI::App& app, int argc, const char* const* argv,
     at = command;
     words += " " + command->get_name();
   }
-  std::string what(problem);
+  std::string what = Printable(problem, std::string_view::npos);
   std::string advice;
 
   // 2. A word where a command should be.

@@ -111,6 +111,12 @@ options::Schema MakeSchema(Config& c) {
         "When the checkpoints that will be kept, and one more, do not fit on the disk: end at the "
         "start, or only say so.")
       .OneOf({"refuse", "warn"});
+  std::vector<std::string> file_modes;
+  for (const FileMode& mode : kFileModes) file_modes.emplace_back(mode.name);
+  s.Add("trainer.file_mode", t.file_mode,
+        "Who may get at what the run writes: whoever the `umask` lets, of these nobody but the "
+        "`group` and the owner, or the `owner` alone.")
+      .OneOf(file_modes);
   s.Add("trainer.preemption_grace_seconds", t.preemption_grace_seconds,
         "Time between SIGTERM or SIGUSR1 and the end that follows. A last save that past ones show "
         "will not fit is not started; null: always save.")
@@ -129,8 +135,7 @@ options::Schema MakeSchema(Config& c) {
   DataSection& d = c.data;
   s.Add(
       "data.train_files", d.train_files,
-      "JSON Lines (`.jsonl`) or plain text, as they are or packed with gzip or Zstandard; relative "
-      "to the configuration file.")
+      "JSON Lines (`.jsonl`) or plain text, as they are or packed with gzip or Zstandard.")
       .PerNode();
   s.Add("data.val_files", d.val_files, "Likewise, for validation.").PerNode();
   s.Add("data.val_split", d.val_split,
@@ -313,16 +318,6 @@ Result<LoadedConfig> LoadConfig(const std::string& path,
   PreferCommandLine(schema, loaded);
   loaded.resolved = schema.Dump(false);
   loaded.with_origins = schema.Dump(true);
-  // Data and model paths are relative to the file, so that a config can be moved with its data.
-  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
-  const auto absolute = [&](std::string& name) {
-    if (!name.empty() && name[0] != '/') name = (folder / name).lexically_normal().string();
-  };
-  for (std::string& name : loaded.config.data.train_files) absolute(name);
-  for (std::string& name : loaded.config.data.val_files) absolute(name);
-  if (loaded.config.actor_rollout_ref.model.path)
-    absolute(*loaded.config.actor_rollout_ref.model.path);
-  if (loaded.config.critic.model.path) absolute(*loaded.config.critic.model.path);
   return loaded;
 }
 

@@ -17,6 +17,13 @@
 
 namespace keel::trainer {
 
+// trainer.file_mode: its names, and the permissions that each takes besides the umask.
+struct FileMode {
+  const char* name;
+  unsigned taken;
+};
+inline constexpr FileMode kFileModes[] = {{"umask", 0}, {"group", 0007}, {"owner", 0077}};
+
 struct TrainerSection {
   std::string task = "pretrain";
   std::string default_local_dir = "runs/default";
@@ -45,6 +52,7 @@ struct TrainerSection {
   std::optional<std::string> validation_data_dir;
   std::optional<std::string> rollout_replay_dir;
   std::string disk_check = "refuse";
+  std::string file_mode = "umask";
   std::optional<double> preemption_grace_seconds;
   std::optional<std::string> save_before_deadline;
   int64_t critic_warmup = 0;
@@ -148,13 +156,15 @@ struct Config {
 options::Schema MakeSchema(Config& config);
 
 struct LoadedConfig {
-  Config config;                   // data paths made absolute against the file's folder
+  Config config;
   std::string resolved;            // YAML of all values, as given
   std::string with_origins;        // the same with a comment for each value's origin
   std::vector<std::string> notes;  // what of the file gave way to the command line, as sentences
 };
 
-// kConfig with every problem of file and overrides; kNotFound when there is no file.
+// kConfig with every problem of file and overrides; kNotFound when there is no file. Paths are left
+// as they are given: all of them, in the file and among the overrides, are relative to the working
+// directory.
 Result<LoadedConfig> LoadConfig(const std::string& path, const std::vector<std::string>& overrides);
 
 // What differs between the resolved configuration that a checkpoint was saved with and this run's.

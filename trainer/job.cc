@@ -106,14 +106,14 @@ bool Job::WantsToStop(double mean_step_s, double validation_s) const {
   const double run_time = Seconds(SystemClock().Monotonic() - job_start_);
   // This step and one that is twice as slow, a validation after it, and a save that is half as slow
   // again.
-  return run_time + 3 * mean_step_s + 1.5 * validation_s +
-             1.5 * checkpointer_->expected_save_s() >=
+  return run_time + 3 * mean_step_s + 1.5 * validation_s + 1.5 * checkpointer_->expected_save_s() >=
          limit;
 }
 
 void Job::Finish() {
   ThrowIfError(FailPoint("trainer.close"));
   NoteSaves(saves_->Finish());
+  if (metrics_) metrics_->Close();
   ThrowIfError(checkpointer_->Close());
   context_->world().Barrier();
   context_->Shutdown();
@@ -166,7 +166,8 @@ void Job::FillWeights(const ModelSource& source, TrainEngine& engine) {
     return;
   }
   engine.CopyToHost();
-  ThrowIfError(ImportWeights(source.directory, engine.ModelTable(true)));
+  ThrowIfError(ImportWeights(source.directory, source.config, model::Head::kVocabulary,
+                             engine.ModelTable(true)));
   engine.CopyToDevice();
   engine.WeightsChanged();
 }
@@ -174,7 +175,7 @@ void Job::FillWeights(const ModelSource& source, TrainEngine& engine) {
 void Job::OpenMetrics() {
   if (!rank0()) return;
   // A full disk does not stop a run that has its state.
-  if (const Status written = ReplaceFileDurably(*fs_, "config.yaml", inputs_.loaded.resolved);
+  if (const Status written = ReplaceFileDurably(*fs_, kConfigName, inputs_.loaded.resolved);
       written.code() == StatusCode::kNoSpace) {
     log_.Warning("{}: config.yaml is not written: {}", config().trainer.default_local_dir,
                  written.message());
@@ -186,7 +187,7 @@ void Job::OpenMetrics() {
     return std::find(all.begin(), all.end(), logger) != all.end();
   };
   metrics_ = std::make_unique<MetricsWriter>(ValueOrThrow(MetricsWriter::Open(
-      config().trainer.default_local_dir, state.step, wants("jsonl"), wants("console"))));
+      config().trainer.default_local_dir, state.step, wants("jsonl"), wants("console"), log_)));
 }
 
 LrScheduleOptions Job::Schedule(const OptimSection& optim, int64_t total_steps) const {

@@ -244,6 +244,7 @@ void Job::SaveLast(bool finished) {
 }
 
 void Job::EndSaves(const std::exception& cause) {
+  if (metrics_) metrics_->Close();
   saves_.reset();
   if (checkpointer_ == nullptr) return;
   if (const Status status = checkpointer_->Abandon(); !status.ok()) {

@@ -1,29 +1,15 @@
 #include "trainer/metrics.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cerrno>
+#include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <iterator>
-#include <sstream>
 #include <string>
 #include <utility>
-
-#include "common/file_system.h"
 
 namespace keel::trainer {
 
 namespace {
-
-constexpr std::string_view kName = "metrics.jsonl";
-
-// JSON has no NaN; a number that is none is written as a string.
-Json Number(double value) {
-  if (std::isfinite(value)) return value;
-  return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
-}
 
 // "1234567" -> "1,234,567"
 std::string Grouped(double value) {
@@ -41,77 +27,20 @@ std::string FormatDuration(double seconds) {
 }
 
 Result<MetricsWriter> MetricsWriter::Open(const std::string& directory, int64_t resumed_step,
-                                          bool jsonl, bool console) {
-  if (!jsonl) return MetricsWriter(nullptr, console);
-  const std::string path = directory + "/" + std::string(kName);
-  std::string content, kept;
-  bool dropped = false;
-  {
-    std::ifstream old(path, std::ios::binary);
-    content.assign(std::istreambuf_iterator<char>(old), {});
-    std::istringstream lines(content);
-    std::string line;
-    while (std::getline(lines, line)) {
-      const auto json = ParseJson(line, path);
-      // A line that a crash cut off is dropped too.
-      if (json.ok() && GetInt(*json, "step", path).ok() &&
-          GetInt(*json, "step", path).value() <= resumed_step) {
-        kept += line + "\n";
-      } else {
-        dropped = true;
-      }
-    }
-  }
-  if (dropped) {
-    KEEL_ASSIGN_OR_RETURN(const auto fs, OpenPosixFileSystem(directory, true));
-    const Status replaced = ReplaceFileDurably(*fs, kName, kept);
-    // A full disk: what is to go is at the end, unless someone has edited the file.
-    const bool cut = replaced.code() == StatusCode::kNoSpace && content.starts_with(kept) &&
-                     ::truncate(path.c_str(), static_cast<off_t>(kept.size())) == 0;
-    if (!cut) KEEL_RETURN_IF_ERROR(replaced);
-  }
-  std::FILE* file = std::fopen(path.c_str(), "ae");
-  if (file == nullptr) return Status::FromErrno(errno, "open", path);
-  return MetricsWriter(file, console);
-}
-
-MetricsWriter::MetricsWriter(MetricsWriter&& other) noexcept
-    : file_(std::exchange(other.file_, nullptr)), console_(other.console_) {}
-
-MetricsWriter::~MetricsWriter() {
-  if (file_ != nullptr) std::fclose(file_);
+                                          bool jsonl, bool console, Logger& log) {
+  if (!jsonl) return MetricsWriter(std::nullopt, console);
+  KEEL_ASSIGN_OR_RETURN(MetricsFile file, MetricsFile::Open(directory, resumed_step, log));
+  return MetricsWriter(std::move(file), console);
 }
 
 void MetricsWriter::Line(int64_t step, Json data) {
-  if (file_ == nullptr) return;
-  const Json line = {{"step", step}, {"data", std::move(data)}};
-  const std::string text = line.dump() + "\n";
-  // A line is there as a whole or not at all: what a full disk took of it is taken back.
-  const int file = fileno(file_);
-  const off_t end = ::lseek(file, 0, SEEK_END);
-  const ssize_t written = ::write(file, text.data(), text.size());
-  failing_ = written != static_cast<ssize_t>(text.size());
-  if (!failing_) return;
-  const int error = written < 0 ? errno : ENOSPC;
-  if (end >= 0 && written > 0) (void)!::ftruncate(file, end);
-  ++lost_;
-  lost_because_ = Status::FromErrno(error, "write", std::string(kName)).message();
-}
-
-// Once when lines begin to be lost, and once when that is over.
-void MetricsWriter::TellOfLost(Logger& log) {
-  if (lost_ > 0 && !told_) log.Warning("metrics are being lost: {}", lost_because_);
-  told_ = lost_ > 0;
-  if (lost_ == 0 || failing_) return;
-  log.Warning("{} lines of {} were lost", lost_, kName);
-  lost_ = 0;
-  told_ = false;
+  if (file_) file_->Write(step, std::move(data));
 }
 
 void MetricsWriter::Step(const StepMetrics& m, int64_t log_freq, Logger& log) {
   const double tps = m.step_s > 0 ? static_cast<double>(m.tokens) / m.step_s : 0;
-  Json data = {{"loss_metrics/global_avg_loss", Number(m.loss)},
-               {"grad_norm", Number(m.grad_norm)},
+  Json data = {{"loss_metrics/global_avg_loss", m.loss},
+               {"grad_norm", m.grad_norm},
                {"lr", m.lr},
                {"throughput(tps)", tps},
                {"tflops", m.tflops},
@@ -134,7 +63,6 @@ void MetricsWriter::Step(const StepMetrics& m, int64_t log_freq, Logger& log) {
                {"skipped_steps", m.skipped_steps}};
   if (m.save_s > 0) data["time_metrics/save_checkpoint(s)"] = m.save_s;
   Line(m.step, std::move(data));
-  TellOfLost(log);
   if (!console_ || (m.step % log_freq != 0 && m.step != 1 && m.step != m.total_steps)) return;
   const auto width = std::to_string(m.total_steps).size();
   log.Info(
@@ -168,8 +96,8 @@ void MetricsWriter::Load(const checkpoint::LoadRecord& record) {
 
 void MetricsWriter::Validation(int64_t step, double loss, int64_t tokens, double seconds,
                                const MoveSeconds& moves, Logger& log) {
-  Line(step, {{"validation_metrics/global_avg_loss", Number(loss)},
-              {"validation_metrics/perplexity", Number(std::exp(loss))},
+  Line(step, {{"validation_metrics/global_avg_loss", loss},
+              {"validation_metrics/perplexity", std::exp(loss)},
               {"time_metrics/validation(s)", seconds},
               {"timing_s/param_load", moves.param_load},
               {"timing_s/param_offload", moves.param_offload}});

@@ -1,9 +1,9 @@
-// Metrics: metrics.jsonl (one {"step": …, "data": {…}} a step, torchtitan's names) and the console
-// line. Rank 0 only.
+// Metrics: a step's line of metrics.jsonl (metrics_file.h), under torchtitan's names, and on the
+// console. Rank 0 only.
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -11,6 +11,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/status.h"
+#include "trainer/metrics_file.h"
 #include "trainer/residency.h"
 #include "trainer/save_session.h"
 
@@ -43,14 +44,9 @@ struct StepMetrics {
 
 class MetricsWriter {
  public:
-  // Opens `<directory>/metrics.jsonl`. Lines of steps after `resumed_step` are from a run that went
-  // on past the checkpoint and are dropped, so that each step stands once. `jsonl` and `console`
-  // switch the sinks.
+  // As MetricsFile::Open, of which `log` hears. `jsonl` and `console` switch the sinks.
   static Result<MetricsWriter> Open(const std::string& directory, int64_t resumed_step, bool jsonl,
-                                    bool console);
-  MetricsWriter(MetricsWriter&& other) noexcept;
-  MetricsWriter& operator=(MetricsWriter&&) = delete;
-  ~MetricsWriter();
+                                    bool console, Logger& log);
 
   // A console line every `log_freq` steps, at the first and the last.
   void Step(const StepMetrics& metrics, int64_t log_freq, Logger& log);
@@ -60,22 +56,22 @@ class MetricsWriter {
   void Load(const checkpoint::LoadRecord& record);
   // A line of a task's own.
   void Write(int64_t step, Json data) { Line(step, std::move(data)); }
+  // The run ends: how many lines could not be written, if any.
+  void Close() {
+    if (file_) file_->Close();
+  }
   bool console() const { return console_; }
   // `seconds` include those of moving the weights.
   void Validation(int64_t step, double loss, int64_t tokens, double seconds,
                   const MoveSeconds& moves, Logger& log);
 
  private:
-  MetricsWriter(std::FILE* file, bool console) : file_(file), console_(console) {}
+  MetricsWriter(std::optional<MetricsFile> file, bool console)
+      : file_(std::move(file)), console_(console) {}
   void Line(int64_t step, Json data);
-  void TellOfLost(Logger& log);
 
-  std::FILE* file_;
+  std::optional<MetricsFile> file_;
   bool console_;
-  bool failing_ = false;  // the last line was lost
-  int64_t lost_ = 0;      // lines, since the last that could be written
-  bool told_ = false;
-  std::string lost_because_;
 };
 
 // "1:02:03"

@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "checkpoint/hf_check.h"
 #include "checkpoint/hf_model_dir.h"
 #include "common/file_system.h"
 #include "common/hash.h"
@@ -128,12 +129,15 @@ Result<std::string> WeightsFingerprint(const std::string& directory) {
   return hasher.Finish().ToHex();
 }
 
-Status ImportWeights(const std::string& directory, const ShardTable& table,
-                     const std::vector<std::string>& allow_missing) {
+Status ImportWeights(const std::string& directory, const model::HfConfig& config, model::Head head,
+                     const ShardTable& table) {
   KEEL_ASSIGN_OR_RETURN(const auto fs, OpenPosixFileSystem(directory, false, LinkPolicy::kFollow));
   KEEL_ASSIGN_OR_RETURN(const auto weights, checkpoint::HfModelDir::Open(*fs, "."));
+  const ModelTensors model = model::TensorsOf(config, head);
+  KEEL_RETURN_IF_ERROR(checkpoint::CheckTensors(weights, model));
   checkpoint::HfReadOptions options;
-  options.allow_missing = allow_missing;
+  options.allow_missing = model.may_lack;
+  options.finite = true;
   return weights.ReadInto(table, options);
 }
 

@@ -11,6 +11,7 @@
 #include "common/shard_table.h"
 #include "common/status.h"
 #include "model/hf_config.h"
+#include "model/hf_tensors.h"
 #include "model/tokenizer.h"
 #include "trainer/data/text_rules.h"
 #include "trainer/tokenizer_fit.h"
@@ -45,10 +46,10 @@ Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DTyp
 // which one was trained on from the other differ in nearly every page.
 Result<std::string> WeightsFingerprint(const std::string& directory);
 
-// Fills the views of `table` from the weights of a directory, converting to the table's dtype. A
-// tied lm_head may be absent; so may tensors that match a pattern (fnmatch) of `allow_missing`,
-// which then keep their values.
-Status ImportWeights(const std::string& directory, const ShardTable& table,
-                     const std::vector<std::string>& allow_missing = {});
+// Fills the views of `table`, a part of a model of this configuration and head, from the weights of
+// a directory, converting to the table's dtype. They must be the whole model's and no other's
+// (checkpoint/hf_check.h), and finite; what the directory may lack of them keeps its values.
+Status ImportWeights(const std::string& directory, const model::HfConfig& config, model::Head head,
+                     const ShardTable& table);
 
 }  // namespace keel::trainer

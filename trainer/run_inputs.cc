@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "checkpoint/hf_check.h"
 #include "checkpoint/hf_model_dir.h"
 #include "checkpoint/names.h"
 #include "common/file_system.h"
+#include "model/hf_tensors.h"
 #include "model/layout_fit.h"
+#include "trainer/metrics_file.h"
 
 namespace keel::trainer {
 
@@ -85,9 +88,30 @@ Status Report(const Result<RunData<Set>>& data, InputReport* report) {
 }
 
 // That the weights can be opened, and their headers are whole.
-Status CheckWeights(const std::string& directory) {
+// Names and shapes; the values are read where they are needed.
+Status CheckWeights(const std::string& directory, const model::HfConfig& config, model::Head head) {
   KEEL_ASSIGN_OR_RETURN(const auto fs, OpenPosixFileSystem(directory, false, LinkPolicy::kFollow));
-  return checkpoint::HfModelDir::Open(*fs, ".").status();
+  KEEL_ASSIGN_OR_RETURN(const auto weights, checkpoint::HfModelDir::Open(*fs, "."));
+  return checkpoint::CheckTensors(weights, model::TensorsOf(config, head));
+}
+
+// What a run reads and writes in its folder. A pipe would hold it up for ever, and neither that nor
+// a device keeps what is written.
+Status CheckFiles(const std::string& folder) {
+  const auto fs = OpenPosixFileSystem(folder, false, LinkPolicy::kFollow);
+  if (!fs.ok()) return Status::Ok();  // not there yet; or whoever opens it says why not
+  for (const std::string_view name : {checkpoint::kLockName, checkpoint::kRunIdName,
+                                      checkpoint::kRecordsName, kConfigName, kMetricsName}) {
+    const Result<FileInfo> info = (*fs)->Stat(name);
+    if (!info.ok() || info->kind == FileKind::kFile) continue;
+    return Status(
+        StatusCode::kConfig,
+        fmt::format("trainer.default_local_dir: {} is {}, expected a regular file or nothing: move "
+                    "it away, or give another folder",
+                    (*fs)->Describe(name),
+                    info->kind == FileKind::kDirectory ? "a directory" : "a pipe or device"));
+  }
+  return Status::Ok();
 }
 
 }  // namespace
@@ -102,6 +126,7 @@ Status CheckRunPaths(const Config& config) {
                     "a run: give the folder that holds its global_step_<N>",
                     folder));
   }
+  KEEL_RETURN_IF_ERROR(CheckFiles(folder));
   if (config.trainer.resume_mode != "resume_path") return Status::Ok();
   const auto fs = OpenPosixFileSystem(*config.trainer.resume_from_path, false);
   if (!fs.ok()) return fs.status().WithContext("trainer.resume_from_path");
@@ -179,9 +204,10 @@ Result<InputReport> CheckRunInputs(const Config& config) {
   KEEL_ASSIGN_OR_RETURN(const ModelSource model, OpenRunModel(config));
   InputReport report;
   report.parameters = model.config.NumParameters();
-  if (!model.directory.empty()) KEEL_RETURN_IF_ERROR(CheckWeights(model.directory));
+  if (!model.directory.empty()) KEEL_RETURN_IF_ERROR(CheckWeights(model.directory, model.config, model::Head::kVocabulary));
   if (config.trainer.task == "rl" && config.critic.model.path) {
-    KEEL_RETURN_IF_ERROR(CheckWeights(*config.critic.model.path).WithContext("critic.model.path"));
+    KEEL_RETURN_IF_ERROR(CheckWeights(*config.critic.model.path, model.config, model::Head::kValue)
+                             .WithContext("critic.model.path"));
   }
   if (config.trainer.task == "rl") {
     KEEL_RETURN_IF_ERROR(Report(LoadPromptData(config, model), &report));

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/status.h"
@@ -15,7 +16,10 @@
 
 namespace keel::trainer {
 
-// A folder that is no run's, or a checkpoint by name that is not there.
+// Of the run's folder: the configuration as it was resolved.
+inline constexpr std::string_view kConfigName = "config.yaml";
+
+// A folder that is no run's, a pipe or a directory in the place of one of its files, or a checkpoint by name that is not there.
 Status CheckRunPaths(const Config& config);
 
 // Model and tokenizer, and whether they fit each other, the layout and the rewards.

@@ -259,6 +259,38 @@ std::string NumberText(double value) {
   return text;
 }
 
+// JSON's quotes, which are YAML's too, with every character escaped that is not Printable: a
+// terminal would act on it, and YAML does not allow most of them as they are. All have four hex
+// digits; other characters stay, since JSON's pairs of escapes for them are none of YAML's.
+std::string Quoted(const std::string& text) {
+  const std::string json = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string out;
+  for (size_t at = 0; at < json.size();) {
+    const auto byte = [&](size_t i) {
+      return at + i < json.size() ? static_cast<unsigned char>(json[at + i]) : 0u;
+    };
+    unsigned code = 0;
+    size_t length = 1;
+    if (byte(0) == 0x7f) {
+      code = 0x7f;
+    } else if (byte(0) == 0xc2 && byte(1) < 0xa0) {
+      code = byte(1);
+      length = 2;
+    } else if (byte(0) == 0xe2 && (byte(1) == 0x80 || byte(1) == 0x81)) {
+      const unsigned wide = 0x2000u | (byte(1) & 0x3fu) << 6 | (byte(2) & 0x3fu);
+      length = 3;
+      if ((wide >= 0x2028 && wide <= 0x202e) || (wide >= 0x2066 && wide <= 0x2069)) code = wide;
+    }
+    if (code != 0) {
+      out += fmt::format("\\u{:04x}", code);
+    } else {
+      out.append(json, at, length);
+    }
+    at += length;
+  }
+  return out;
+}
+
 // Quoted unless no reader of YAML, of any version, can take it for anything but a string.
 std::string YamlText(const std::string& text) {
   static constexpr std::string_view kLetters =
@@ -273,7 +305,7 @@ std::string YamlText(const std::string& text) {
       !text.empty() && kLetters.find(text[0]) != std::string_view::npos &&
       text.find_first_not_of(std::string(kLetters) + "0123456789_/.-") == std::string::npos &&
       std::none_of(std::begin(kWords), std::end(kWords), same);
-  return plain ? text : Json(text).dump();
+  return plain ? text : Quoted(text);
 }
 
 std::string YamlScalar(const Json& value) {

@@ -352,7 +352,12 @@ TEST(HfModelContent, OneWholeModelInTheCheckpoint) {
 }
 
 TEST(HfImport, BecomesACheckpoint) {
-  const GlobalState state = MakeState(SampleModel(), 1);
+  GlobalState state = MakeState(SampleModel(), 1);
+  for (auto& [name, tensor] : state) {  // random bits, but finite
+    for (std::byte& byte : tensor.bytes) byte &= std::byte{0x3f};
+  }
+  ModelTensors model;
+  model.needed = SampleModel();
   SimFileSystem hf;
   hf.SetContent("model.safetensors", PlainFile(state, NamesOf(state)));
   hf.SetContent("config.json", R"({"model_type": "llama"})");
@@ -362,7 +367,7 @@ TEST(HfImport, BecomesACheckpoint) {
   Logger log(Quiet());
   HfImportOptions options;
   options.step = 0;
-  const auto imported = ImportHuggingFace(hf, run, SystemClock(), log, options);
+  const auto imported = ImportHuggingFace(hf, model, run, SystemClock(), log, options);
   ASSERT_TRUE(imported.ok()) << imported.status().ToString();
   Cut cut({3}, 1);
   cut.Clear(0);
@@ -374,7 +379,7 @@ TEST(HfImport, BecomesACheckpoint) {
   EXPECT_EQ((*loaded)->documents.at("actor/huggingface/tokenizer.json"), "{}");
   EXPECT_EQ((*loaded)->documents.size(), 2u);
   for (const RankPart& part : cut.model) EXPECT_EQ(part.FirstDifference(state), "");
-  EXPECT_EQ(ImportHuggingFace(hf, run, SystemClock(), log, options).status().code(),
+  EXPECT_EQ(ImportHuggingFace(hf, model, run, SystemClock(), log, options).status().code(),
             StatusCode::kAlreadyExists);
 }
 

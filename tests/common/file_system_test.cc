@@ -54,9 +54,58 @@ TEST_F(FileSystemTest, WritesAndReads) {
   EXPECT_EQ(*again->ReadAt(6, buffer), 5);
   EXPECT_EQ(*again->ReadAt(50, buffer), 0);
   EXPECT_EQ(*again->Size(), 11);
-  struct stat info {};
-  ASSERT_EQ(stat((root_ + "/run/a").c_str(), &info), 0);
-  EXPECT_EQ(info.st_mode & 0777, 0600u);
+}
+
+// For as long as it lives.
+class Umask {
+ public:
+  explicit Umask(mode_t mask) : before_(::umask(mask)) {}
+  ~Umask() { ::umask(before_); }
+  Umask(const Umask&) = delete;
+  Umask& operator=(const Umask&) = delete;
+
+ private:
+  mode_t before_;
+};
+
+TEST_F(FileSystemTest, TheUmaskSaysWhoMayRead) {
+  const auto mode = [&](const std::string& name) {
+    struct stat info {};
+    EXPECT_EQ(stat((root_ + "/" + name).c_str(), &info), 0) << name;
+    return info.st_mode & 0777;
+  };
+  for (const auto& [mask, lock_mode] : {std::pair<mode_t, mode_t>{0022, 0600},
+                                        {0027, 0600},
+                                        {0002, 0660},
+                                        {0077, 0600},
+                                        {0000, 0666}}) {
+    const Umask set(mask);
+    const std::string root = "made/" + std::to_string(mask) + "/run";
+    const auto fs = ValueOrThrow(OpenPosixFileSystem(root_ + "/" + root, true));
+    ThrowIfError(WriteFileDurably(*fs, "created", "x"));
+    ThrowIfError(ReplaceFileDurably(*fs, "replaced", "x"));
+    ThrowIfError(fs->Append("appended", "x"));
+    ThrowIfError(MakeDirectories(*fs, "a/b"));
+    for (const char* file : {"created", "replaced", "appended"})
+      EXPECT_EQ(mode(root + "/" + file), 0666u & ~mask) << file;
+    for (const std::string& folder : {root, root + "/a", root + "/a/b"})
+      EXPECT_EQ(mode(folder), 0777u & ~mask) << folder;
+    // Whoever can open a file can lock it, and so hold up who owns it.
+    const auto lock = ValueOrThrow(fs->Lock("lock", "me"));
+    EXPECT_EQ(mode(root + "/lock"), lock_mode);
+  }
+}
+
+TEST_F(FileSystemTest, WhatIsNoFileIsNotWrittenTo) {
+  ASSERT_EQ(mkfifo((root_ + "/run/pipe").c_str(), 0600), 0);
+  // With a reader, so that opening it for writing would work.
+  const int reader = open((root_ + "/run/pipe").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  ASSERT_GE(reader, 0);
+  for (const Status& status : {fs_->Append("pipe", "x"), fs_->Lock("pipe", "me").status()}) {
+    EXPECT_EQ(status.code(), StatusCode::kIo);
+    EXPECT_THAT(status.message(), HasSubstr("/run/pipe: not a regular file"));
+  }
+  close(reader);
 }
 
 // The descriptor that this process has open on a file.
@@ -187,7 +236,8 @@ TEST_F(FileSystemTest, Exchanges) {
   ThrowIfError(WriteFileDurably(*fs_, "d/in", "d"));
   ThrowIfError(WriteFileDurably(*fs_, "f", "f"));
   const Status status = fs_->Rename("d", "f", kExchange);
-  if (status.code() == StatusCode::kUnavailable) GTEST_SKIP() << "NOT TESTED: " << status.ToString();
+  if (status.code() == StatusCode::kUnavailable)
+    GTEST_SKIP() << "NOT TESTED: " << status.ToString();
   ThrowIfError(status);
   EXPECT_EQ(*ReadFile(*fs_, "f/in", 10), "d");
   EXPECT_EQ(*ReadFile(*fs_, "d", 10), "f");

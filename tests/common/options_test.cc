@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/options/schema.h"
+#include "common/text.h"
 
 namespace keel::options {
 namespace {
@@ -105,7 +106,12 @@ std::string RandomText(std::mt19937_64& random) {
                                                    "\xf0\x9f\x98\x80",
                                                    "\r",
                                                    "\\n",
-                                                   "\xe2\x82\xac"};
+                                                   "\xe2\x82\xac",
+                                                   "\x7f",
+                                                   "\xc2\x9b",
+                                                   "\x1b[31m",
+                                                   "\xe2\x80\xae",
+                                                   "\xe2\x81\xa6"};
   static const std::vector<std::string> kWords = {
       "",   "null", "Null", "NULL", "~",    "true", "True", "no",  "Off", "y", "N", "1",
       "-1", "1.5",  "1e3",  ".inf", ".nan", "0o7",  "---",  "...", "-",   "?", ":", "<<"};
@@ -184,6 +190,10 @@ TEST(Schema, ADumpLoadsBackToTheSameValues) {
       const Status status = to.Load(text);
       ASSERT_TRUE(status.ok()) << status.message() << "\n" << text;
       ASSERT_EQ(to.Values(), from.Values()) << text;
+      // A terminal shows it and does nothing.
+      std::string shown = text;
+      std::erase(shown, '\n');
+      ASSERT_EQ(Printable(shown, std::string_view::npos), shown);
     }
   }
 }

@@ -113,6 +113,15 @@ int SlowDistance(const std::string& a, const std::string& b) {
   return best;
 }
 
+TEST(PrintableLines, NoneButTheFirstBeginsALine) {
+  EXPECT_EQ(PrintableLines(""), "");
+  EXPECT_EQ(PrintableLines("one"), "one");
+  EXPECT_EQ(PrintableLines("a\x1b[2J\n2026-11-21T07:00:00.123Z info  saved\n"),
+            "a\\x1b[2J\n    2026-11-21T07:00:00.123Z info  saved\n    ");
+  EXPECT_EQ(PrintableLines("a\r\nb"), "a\\x0d\n    b");
+  EXPECT_EQ(PrintableLines(std::string(1000, 'x')), std::string(1000, 'x'));
+}
+
 TEST(EditDistance, AgreesWithTheDefinition) {
   std::mt19937_64 random(2);
   const auto word = [&] {

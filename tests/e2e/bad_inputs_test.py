@@ -349,6 +349,147 @@ class BadWeights(BadInput):
         self.score_refused(DATA, "tokens.jsonl:2", "263")
 
 
+class OtherWeights(BadInput):
+    """Weights that are not those of their config.json: `score`, `ckpt import-hf` and `train` refuse alike."""
+
+    def start_from(self, name):
+        self.model = self.folder / name
+        shutil.rmtree(self.model, ignore_errors=True)
+        shutil.copytree(FIXTURES / name / "hf", self.model)
+        self.file = self.model / "model.safetensors"
+
+    def everyone_refuses(self, *fragments, code=DATA):
+        output, run = self.folder / "scores.jsonl", self.folder / "imported"
+        prompts = FIXTURES / "llama" / "score.jsonl"
+        config = self.config("bad", actor_rollout_ref__model={"path": str(self.model), "dtype": "float32"})
+        self.refused(["score", "--model", self.model, "--input", prompts, "--output", output], code, *fragments)
+        self.refused(["ckpt", "import-hf", self.model, run], code, *fragments)
+        self.refused(["train", config], code, *fragments)
+        self.assertFalse(output.exists() or run.exists())
+        self.assertFalse(list(self.run_dir("bad").glob("*.jsonl")))
+
+    def change(self, edit):
+        """`edit` gets {name: [dtype, shape, bytes]}."""
+        header, data = split_file(self.file.read_bytes())
+        header.pop("__metadata__", None)
+        tensors = {
+            name: [one["dtype"], one["shape"], data[slice(*one["data_offsets"])]] for name, one in header.items()
+        }
+        edit(tensors)
+        header, data = {}, b""
+        for name, (dtype, shape, content) in tensors.items():
+            header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
+            data += content
+        self.file.write_bytes(join_file(header, data))
+
+    def configure(self, **changes):
+        path = self.model / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+    def test_missing(self):
+        self.start_from("llama")
+        self.change(lambda tensors: tensors.pop("model.layers.2.mlp.up_proj.weight"))
+        self.everyone_refuses("missing tensors (1): model.layers.2.mlp.up_proj.weight")
+
+    def test_another_shape(self):
+        self.start_from("llama")
+        self.change(lambda tensors: tensors["model.layers.1.mlp.down_proj.weight"][1].reverse())
+        self.everyone_refuses("model.layers.1.mlp.down_proj.weight is [96, 64], expected [64, 96]")
+
+    def test_more_layers_than_weights_and_fewer(self):
+        self.start_from("llama")
+        layers = json.loads((self.model / "config.json").read_text())["num_hidden_layers"]
+        self.configure(num_hidden_layers=layers + 2)
+        self.everyone_refuses("missing tensors (18): ", f"model.layers.{layers}.input_layernorm.weight")
+        self.configure(num_hidden_layers=layers - 1)
+        self.everyone_refuses("no place for (9): ", f"model.layers.{layers - 1}.input_layernorm.weight")
+
+    def test_biases_that_one_of_the_two_has(self):
+        self.start_from("llama")
+        self.configure(attention_bias=True)
+        self.everyone_refuses("missing tensors", "model.layers.0.self_attn.k_proj.bias")
+        self.start_from("llama_attention_bias")
+        self.configure(attention_bias=False)
+        self.everyone_refuses("no place for", "model.layers.0.self_attn.k_proj.bias")
+
+    def test_a_head_that_is_not_the_embedding_it_is_tied_to(self):
+        self.start_from("llama_tied")
+        embedding = "model.embed_tokens.weight"
+        self.change(lambda tensors: tensors.update({"lm_head.weight": list(tensors[embedding])}))
+        output = self.folder / "scores.jsonl"
+        prompts = FIXTURES / "llama" / "score.jsonl"
+        done = harness.keel("score", "--model", self.model, "--input", prompts, "--output", output)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        output.unlink()
+
+        def differ(tensors):
+            dtype, shape, content = tensors["lm_head.weight"]
+            tensors["lm_head.weight"] = [dtype, shape, content[:-4] + b"\0\0\0\1"]
+
+        self.change(differ)
+        self.everyone_refuses("lm_head.weight differs from model.embed_tokens.weight", "tie_word_embeddings")
+
+    def test_not_finite(self):
+        self.start_from("llama")
+
+        def spoil(tensors):
+            dtype, shape, content = tensors["model.norm.weight"]
+            self.assertEqual(dtype, "F32")
+            tensors["model.norm.weight"] = [dtype, shape, struct.pack("<f", float("nan")) + content[4:]]
+
+        self.change(spoil)
+        self.everyone_refuses("model.norm.weight has values that are not finite")
+
+    def test_sizes_that_no_model_has(self):
+        self.start_from("llama")
+        self.configure(num_hidden_layers=10**9)
+        self.everyone_refuses("num_hidden_layers: expected an integer from 1 to 10000, found 1000000000")
+        self.train_refused(
+            CONFIG, "num_hidden_layers: expected an integer from 1 to",
+            **{MODEL + "config": {**harness.MODEL, "num_hidden_layers": 10**9}},
+        )  # fmt: skip
+
+    def test_what_a_directory_says_is_shown_and_does_nothing(self):
+        evil = "\x1b]0;x\x07\n2026-11-21T07:00:00.123Z info  [rank 0] saved\r\x7f\u009b31m"
+        for where in ("tensor", "config"):
+            self.start_from("llama")
+            if where == "tensor":
+                self.change(lambda tensors: tensors.update({evil: ["F32", [1], bytes(4)]}))
+            else:
+                self.configure(model_type=evil)
+            prompts = FIXTURES / "llama" / "score.jsonl"
+            config = self.config("bad", actor_rollout_ref__model={"path": str(self.model), "dtype": "float32"})
+            for command in (["score", "--model", self.model, "--input", prompts, "--output", self.folder / "x"],
+                            ["ckpt", "import-hf", self.model, self.folder / "imported"],
+                            ["train", config], ["launch", "--nproc-per-node", "1", "train", config]):  # fmt: skip
+                done = harness.keel(*command)
+                output = done.stdout + done.stderr
+                self.assertEqual(done.returncode, DATA, output)
+                self.assertIn("[rank 0] saved", output)
+                self.assertNotRegex(output, r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+                self.assertNotRegex(output, r"(?m)^2026-11-21T07")
+
+
+class BadFolder(BadInput):
+    def test_what_is_no_file_under_a_name_that_a_run_needs(self):
+        run = self.run_dir("bad")
+        run.mkdir()
+        kinds = {
+            "a pipe or device": (os.mkfifo, lambda path: path.symlink_to("/dev/zero")),
+            "a directory": (lambda path: path.mkdir(),),
+        }
+        names = ["metrics.jsonl", "config.yaml", "run_id", "checkpoints.jsonl", ".keel-lock"]
+        cases = [(name, what, make) for name in names for what, makers in kinds.items() for make in makers]
+        for name, what, make in cases:
+            with self.subTest(name=name, what=what):
+                path = run / name
+                make(path)
+                config = self.config("bad")
+                self.refused(["train", config], CONFIG, "trainer.default_local_dir", f"{path} is {what}")
+                self.assertEqual([p.name for p in run.iterdir()], [name])
+                path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
 class BadCheckpoint(BadInput):
     STEPS = {"trainer__save_freq": 2, "trainer__total_training_steps": 4}
 

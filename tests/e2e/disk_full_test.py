@@ -39,7 +39,8 @@ class DiskFull(harness.Job):
         """
         run, kept = self.run_dir(name), self.folder / f"{name}.kept"
         run.mkdir()
-        config = self.config(name, trainer__total_training_steps=STEPS, trainer__save_freq=2, **changes)
+        settings = {"trainer__total_training_steps": STEPS, "trainer__save_freq": 2, **changes}
+        config = self.config(name, **settings)
         script = (
             f"mount -t tmpfs -o {limit} none {run} || exit 99; {harness.KEEL} train {config}; {then} code=$?;"
             f" cp -a {run} {kept}; exit $code"
@@ -113,6 +114,32 @@ class DiskFull(harness.Job):
         self.assertIn(f"the state of the last step, {STEPS + 2}, is not saved", output)
         self.assertEqual(done.returncode, NO_SPACE)
         self.check_steps("filled", [STEPS])
+
+    def test_metrics_that_are_lost_are_counted(self):
+        """Whatever the task, and from the first to the last."""
+        pairs, prompts = self.folder / "pairs.jsonl", self.folder / "prompts.jsonl"
+        pairs.write_text('{"prompt": "a", "chosen": "b", "rejected": "c"}\n' * 8)
+        prompts.write_text('{"prompt": "1+1=", "answer": "2", "data_source": "addition"}\n' * 8)
+        short = {"data__max_prompt_length": 8, "data__max_response_length": 4}
+        for name, changes in (
+            ("pretrain", {}),
+            ("dpo", {"trainer__task": "dpo", "data__train_files": [str(pairs)], **short}),
+            ("rl", {"trainer__task": "rl", "data__train_files": [str(prompts)], **short, "reward__type": "exact",
+                    "algorithm__adv_estimator": "grpo"}),
+        ):  # fmt: skip
+            with self.subTest(task=name):
+                run = self.run_dir(name)
+                again = f"{harness.KEEL} train {self.folder}/{name}.yaml trainer.total_training_steps=3"
+                done = self.train_on_small_disk(
+                    name, "size=1m", then=f"dd if=/dev/zero of={run}/fill bs=4k 2>&1; {again} trainer.save_freq=-1;",
+                    **{**changes, "trainer__save_freq": -1},
+                )  # fmt: skip
+                output = done.stdout + done.stderr
+                self.assertEqual(done.returncode, 0, output[-3000:])
+                self.assertEqual(len(harness.read_jsonl(run / "metrics.1.jsonl")), STEPS)
+                self.assertEqual(harness.read_jsonl(run / "metrics.jsonl"), [])
+                self.assertRegex(output, r"metrics are being lost from step 1 on: .*No space left")
+                self.assertRegex(output, r"3 of the 3 lines that this run had for .*metrics\.jsonl were lost")
 
     def test_files_for_one(self):
         """Room for bytes, none for names: the number of inodes is the limit."""

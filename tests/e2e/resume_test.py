@@ -5,6 +5,7 @@ an epoch: losses, gradient norms, learning rates, sample ids, weights, masters a
 comparison must fail when a resumed run is given the weights alone, else it would prove nothing.
 """
 
+import json
 import unittest
 
 import checkpoint_files
@@ -99,6 +100,29 @@ class ResumeSingle(Resume):
         done = harness.keel(*self.command(config, 1))
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("its weights are F32, this run's are BF16: actor_rollout_ref.model.dtype is not what it was", done.stderr)
+
+    def test_metrics_of_earlier_work_stay(self):
+        config = self.config("run", trainer__total_training_steps=8, trainer__save_freq=4)
+        self.train(config)
+        file = self.run_dir("run") / "metrics.jsonl"
+        first = file.read_bytes()
+        weights = "actor_rollout_ref.actor.checkpoint.load_contents=[model]"
+        for n, begin_anew in ((1, "trainer.resume_mode=disable"), (2, weights)):
+            with self.subTest(begin_anew):
+                before = file.read_bytes()
+                done = self.train(config, begin_anew, "trainer.total_training_steps=2", "trainer.save_freq=-1")
+                self.assertIn(f"of an earlier run is now metrics.{n}.jsonl", done.stdout + done.stderr)
+                self.assertEqual((self.run_dir("run") / f"metrics.{n}.jsonl").read_bytes(), before)
+                self.assertEqual(sorted(self.metrics("run")), [1, 2])
+        # From an earlier step of its own: what is trained again is dropped, but not lost.
+        file.write_bytes(first.replace(b'{"step":3,', b'what is this\n{"step":3,', 1))
+        back = ["trainer.resume_mode=resume_path", f"trainer.resume_from_path={self.run_dir('run')}/global_step_4"]
+        done = self.train(config, *back, "trainer.total_training_steps=6", "trainer.save_freq=-1")
+        self.assertRegex(done.stdout + done.stderr, r"lines of steps after 4, .*and 1 lines that are no metrics")
+        self.assertEqual(sorted(self.metrics("run")), [1, 2, 3, 4, 5, 6])
+        dropped = (self.run_dir("run") / "metrics.dropped.jsonl").read_bytes().split(b"\n")
+        later = [line for line in first.split(b"\n") if line and json.loads(line)["step"] > 4]
+        self.assertEqual(dropped, [b"what is this", *later, b""])
 
     def test_other_data_or_another_order_is_refused(self):
         config = self.config("run", trainer__total_training_steps=2, trainer__save_freq=2)

@@ -52,5 +52,40 @@ TEST(HfConfig, AnExportKeepsTheEnds) {
   }
 }
 
+// Before anything is made of it: a configuration is a few lines that anyone can write.
+TEST(HfConfig, SizesThatNoModelHasAreRefused) {
+  for (const auto& [key, value] :
+       {std::pair("num_hidden_layers", int64_t{1'000'000'000}),
+        std::pair("vocab_size", int64_t{100'000'000'000}),
+        std::pair("hidden_size", int64_t{1} << 40),
+        std::pair("intermediate_size", int64_t{1} << 40),
+        std::pair("num_attention_heads", int64_t{1} << 30), std::pair("head_dim", int64_t{1} << 30),
+        std::pair("num_hidden_layers", int64_t{0})}) {
+    Json json = Small();
+    json[key] = value;
+    const Status status = ParseHfConfig(json, "c.json").status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidData) << key;
+    EXPECT_THAT(status.message(),
+                HasSubstr(std::string("c.json: ") + key + ": expected an integer from 1 to "));
+    EXPECT_THAT(status.message(), HasSubstr("found " + std::to_string(value)));
+  }
+  // Each by itself would do.
+  Json json = Small();
+  json["hidden_size"] = 1 << 20;
+  json["intermediate_size"] = 1 << 23;
+  json["num_hidden_layers"] = 10'000;
+  EXPECT_THAT(ParseHfConfig(json, "c.json").status().message(),
+              HasSubstr("one of its sizes is wrong"));
+}
+
+TEST(HfConfig, WhatItSaysIsShownPrintable) {
+  Json json = Small();
+  json["model_type"] = "\x1b[31mllama\n2026";
+  json["hidden_size"] = "\x7f\u009b";
+  const std::string message = ParseHfConfig(json, "c.json").status().message();
+  EXPECT_THAT(message, HasSubstr("found \"\\x1b[31mllama\\x0a2026\""));
+  EXPECT_EQ(message.find_first_of("\x1b\n\x7f"), std::string::npos) << message;
+}
+
 }  // namespace
 }  // namespace keel::model

@@ -4,11 +4,10 @@
 #include <sys/stat.h>
 
 #include <filesystem>
-#include <sstream>
 
 #include "checkpoint/run_lock.h"
 #include "common/json.h"
-#include "tests/checkpoint/test_support.h"
+#include "tests/tools/ckpt_commands_fixture.h"
 #include "tools/ckpt/ckpt_paths.h"
 
 namespace keel::tools {
@@ -16,38 +15,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using namespace keel::checkpoint::testing;  // NOLINT: the helpers of these tests
-
-struct Outcome {
-  int code = 0;
-  std::string out;
-  std::string err;
-};
-
-template <typename Options>
-Outcome Call(int (*command)(const Options&, std::ostream&, std::ostream&), const Options& options) {
-  std::ostringstream out, err;
-  const int code = command(options, out, err);
-  return {code, out.str(), err.str()};
-}
-
-class CkptCommands : public ::testing::Test {
- protected:
-  CkptCommands() : cut_({2}, 1) {
-    const auto fs = dir_.Open();
-    for (const int64_t step : {20, 40}) {
-      cut_.Fill(MakeTrainingState(static_cast<uint64_t>(step)));
-      ThrowIfError(checkpoint::testing::SaveOn(*fs, cut_, step, SmallOptions()));
-    }
-  }
-  void FlipByte(const std::string& file, size_t at) {
-    std::string content = ReadAll(dir_ / file);
-    content[at] = static_cast<char>(content[at] ^ 16);
-    WriteAll(dir_ / file, content);
-  }
-  TempDir dir_;
-  Cut cut_;
-};
+using ::testing::Not;
 
 TEST_F(CkptCommands, LsShowsTheNewestFirst) {
   std::filesystem::create_directory(dir_ / "global_step_60");
@@ -330,36 +298,25 @@ TEST_F(CkptCommands, AFolderThatIsOfMoreThanTheCommandStays) {
   }));
 }
 
-TEST_F(CkptCommands, ExportAndImport) {
-  const TempDir target;
-  CkptExportOptions exports;
-  exports.step = dir_ / "global_step_40";
-  exports.output = target / "hf/model";
-  const Outcome exported = Call(CkptExportHf, exports);
-  EXPECT_EQ(exported.code, 0) << exported.err;
-  EXPECT_TRUE(std::filesystem::exists(target / "hf/model/model.safetensors"));
-  EXPECT_TRUE(std::filesystem::exists(target / "hf/model/config.json"));
-  EXPECT_NE(Call(CkptExportHf, exports).code, 0);  // does not overwrite
-
-  CkptImportOptions imports;
-  imports.source = target / "hf/model";
-  imports.run = target / "run";
-  const Outcome refused =
-      Call(CkptImportHf, imports);  // the config says nothing of a model's shape
-  EXPECT_NE(refused.code, 0);
-  EXPECT_FALSE(std::filesystem::exists(imports.run));
-  WriteAll(
-      target / "hf/model/config.json",
-      R"({"model_type": "llama", "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,
-               "num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": 37, "max_position_embeddings": 64})");
-  // Weights that cannot be read leave no folder behind.
-  std::filesystem::rename(target / "hf/model/model.safetensors", target / "away");
-  EXPECT_NE(Call(CkptImportHf, imports).code, 0);
-  EXPECT_FALSE(std::filesystem::exists(imports.run));
-  std::filesystem::rename(target / "away", target / "hf/model/model.safetensors");
-  const Outcome imported = Call(CkptImportHf, imports);
-  EXPECT_EQ(imported.code, 0) << imported.err;
-  EXPECT_EQ(Call(CkptVerify, CkptVerifyOptions{target / "run", 2}).code, 0);
+TEST_F(CkptCommands, LsOfACheckpointShowsIt) {
+  const std::string step = dir_ / "global_step_40";
+  for (const std::string& path : {step, step + "/"}) {
+    const Outcome run = Call(CkptLs, CkptLsOptions{path});
+    EXPECT_EQ(run.code, 0);
+    EXPECT_THAT(run.out, AllOf(HasSubstr("global_step_40 "), HasSubstr("yes"),
+                               Not(HasSubstr("global_step_20"))));
+  }
+  const Json json = Json::parse(Call(CkptLs, CkptLsOptions{step, true}).out);
+  ASSERT_EQ(json.size(), 1u);
+  EXPECT_EQ(json[0]["step"], 40);
+  EXPECT_EQ(json[0]["valid"], true);
+  // Under another name, and damaged.
+  std::filesystem::rename(step, dir_ / "kept");
+  EXPECT_THAT(Call(CkptLs, CkptLsOptions{dir_ / "kept"}).out,
+              AllOf(HasSubstr("kept "), HasSubstr("yes")));
+  std::filesystem::remove(dir_ / "global_step_20/manifest.json");
+  EXPECT_THAT(Call(CkptLs, CkptLsOptions{dir_ / "global_step_20"}).out,
+              AllOf(HasSubstr("NO"), HasSubstr("global_step_20 is not a valid checkpoint")));
 }
 
 TEST_F(CkptCommands, WhatIsOfAnotherKindIsNamed) {

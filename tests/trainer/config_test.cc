@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -277,6 +278,37 @@ std::string ReadText(const std::string& path) {
   std::stringstream text;
   text << file.rdbuf();
   return text.str();
+}
+
+// One rule for every key that is a path: nothing is made of it, so that the working directory is
+// what it is relative to, wherever the file lies and whoever gave it.
+TEST(ConfigTest, PathsAreLeftAsTheyAreGiven) {
+  const std::string folder = testing::TempDir() + "keel_config_paths";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/run.yaml") << R"(trainer:
+  default_local_dir: runs/x
+  resume_from_path: runs/y/global_step_1
+  rollout_data_dir: dumps
+  validation_data_dir: val_dumps
+  rollout_replay_dir: replay
+data: {train_files: [a.jsonl, ../b.jsonl], val_files: [c.jsonl], tokenizer: tok}
+actor_rollout_ref: {model: {path: hf}}
+critic: {model: {path: critic_hf}}
+)";
+  const auto loaded = LoadConfig(folder + "/run.yaml", {"data.val_files=[d.jsonl]"});
+  std::filesystem::remove_all(folder);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+  const Config& c = loaded->config;
+  EXPECT_EQ(c.trainer.default_local_dir, "runs/x");
+  EXPECT_EQ(c.trainer.resume_from_path, "runs/y/global_step_1");
+  EXPECT_EQ(c.trainer.rollout_data_dir, "dumps");
+  EXPECT_EQ(c.trainer.validation_data_dir, "val_dumps");
+  EXPECT_EQ(c.trainer.rollout_replay_dir, "replay");
+  EXPECT_EQ(c.data.train_files, (std::vector<std::string>{"a.jsonl", "../b.jsonl"}));
+  EXPECT_EQ(c.data.val_files, std::vector<std::string>{"d.jsonl"});
+  EXPECT_EQ(c.data.tokenizer, "tok");
+  EXPECT_EQ(c.actor_rollout_ref.model.path, "hf");
+  EXPECT_EQ(c.critic.model.path, "critic_hf");
 }
 
 TEST(ConfigTest, ThePageAndTheSchemaAreUpToDate) {

@@ -69,12 +69,12 @@ int CkptDiff(const CkptDiffOptions& options, std::ostream& out, std::ostream& er
   const auto report = checkpoint::DiffCheckpoints(*a, *b, diff);
   if (!report.ok()) return Fail(report.status(), err);
   if (options.json) {
-    // An infinite difference has no number in JSON: it reads as null.
-    out << ToJson(*report).dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
+    out << ShownJson(ToJson(*report)) << "\n";
     return report->equal() ? 0 : kDiffer;
   }
-  for (const TensorDifference& one : report->tensors) out << one.ToString() << "\n";
-  for (const auto& one : report->files) out << fmt::format("{}: {}\n", one.path, one.what);
+  for (const TensorDifference& one : report->tensors) out << Shown(one.ToString()) << "\n";
+  for (const auto& one : report->files)
+    out << fmt::format("{}: {}\n", Shown(one.path), Shown(one.what));
   if (report->equal()) {
     out << "equal: ";
   } else {

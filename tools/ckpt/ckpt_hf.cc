@@ -12,6 +12,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "model/hf_config.h"
+#include "model/hf_tensors.h"
 #include "tools/ckpt/ckpt_commands.h"
 #include "tools/ckpt/ckpt_paths.h"
 
@@ -35,7 +36,8 @@ int CkptExportHf(const CkptExportOptions& options, std::ostream& out, std::ostre
   const Status status = checkpoint::ExportHuggingFace(*reader, options.role, **parent,
                                                       target.filename().string(), exports, log);
   if (!status.ok()) return Fail(status, err);
-  out << fmt::format("exported {} of {} to {}\n", options.role, place->directory, target.string());
+  out << fmt::format("exported {} of {} to {}\n", options.role, Shown(place->directory),
+                     Shown(target.string()));
   return 0;
 }
 
@@ -73,9 +75,12 @@ int CkptImportHf(const CkptImportOptions& options, std::ostream& out, std::ostre
   LogOptions quiet;
   quiet.level = LogLevel::kWarning;
   Logger log(quiet);
-  const auto saved = checkpoint::ImportHuggingFace(**source, **run, SystemClock(), log, imports);
+  const ModelTensors model = model::TensorsOf(
+      *parsed, options.role == "critic" ? model::Head::kValue : model::Head::kVocabulary);
+  const auto saved =
+      checkpoint::ImportHuggingFace(**source, model, **run, SystemClock(), log, imports);
   if (!saved.ok()) return Fail(saved.status(), err);
-  out << fmt::format("imported {} as {}/{}: {}\n", options.source, options.run,
+  out << fmt::format("imported {} as {}/{}: {}\n", Shown(options.source), Shown(options.run),
                      checkpoint::StepDirectory(options.step), HumanBytes(saved->total_bytes));
   return 0;
 }

@@ -64,7 +64,7 @@ int CkptInspect(const CkptInspectOptions& options, std::ostream& out, std::ostre
   if (options.json) {
     Json json = ToJson(*reader, options.tensors);
     json["pinned"] = pinned;
-    out << json.dump(2) << "\n";
+    out << ShownJson(json) << "\n";
     return 0;
   }
   const checkpoint::Manifest& manifest = reader->manifest();
@@ -72,8 +72,10 @@ int CkptInspect(const CkptInspectOptions& options, std::ostream& out, std::ostre
   out << fmt::format(
       "step      {}\ncreated   {}\nrun       {}\nsave      {} (commit {} of this directory)\n"
       "layout    {}\nconfig    {}\ncontents  {}\n",
-      manifest.step, manifest.created, manifest.run_id, manifest.save_id, manifest.sequence,
-      manifest.layout.dump(), manifest.config_digest.empty() ? "-" : manifest.config_digest,
+      manifest.step, Shown(manifest.created), Shown(manifest.run_id), Shown(manifest.save_id),
+      manifest.sequence,
+      Shown(manifest.layout.dump(-1, ' ', false, Json::error_handler_t::replace)),
+      manifest.config_digest.empty() ? "-" : Shown(manifest.config_digest),
       fmt::join(manifest.contents.Names(), ", "));
   if (manifest.metric) out << fmt::format("metric    {}\n", *manifest.metric);
   if (pinned) out << "pinned    yes\n";
@@ -93,24 +95,24 @@ int CkptInspect(const CkptInspectOptions& options, std::ostream& out, std::ostre
     std::string kinds;
     for (const auto& [name, number] : dtypes)
       kinds += fmt::format("{}{} {}", kinds.empty() ? "" : ", ", number, name);
-    out << fmt::format("\n{}: {} tensors ({}) in {} boxes, {}\n", index.scope_name(s), count, kinds,
-                       boxes, HumanBytes(bytes));
+    out << fmt::format("\n{}: {} tensors ({}) in {} boxes, {}\n", Shown(index.scope_name(s)), count,
+                       kinds, boxes, HumanBytes(bytes));
     if (!options.tensors) continue;
     for (int64_t t = first; t < first + count; ++t) {
       const IndexTensor tensor = index.tensor(t);
-      out << fmt::format("  {} {}{}\n", tensor.name, DTypeName(tensor.dtype),
+      out << fmt::format("  {} {}{}\n", Shown(tensor.name), DTypeName(tensor.dtype),
                          tensor.shape.ToString());
       for (int64_t b = tensor.first_box; b < tensor.first_box + tensor.box_count; ++b) {
         const checkpoint::IndexBox box = index.box(b);
         out << fmt::format("    {} in {} at byte {}\n", box.box.ToString(),
-                           index.file(box.file).path, box.begin);
+                           Shown(index.file(box.file).path), box.begin);
       }
     }
   }
   out << "\nfiles:\n";
   for (const checkpoint::ManifestFile& file : manifest.files) {
     out << fmt::format("  {:>12}  {:<9}  {}\n", file.size, checkpoint::FileRoleName(file.role),
-                       file.path);
+                       Shown(file.path));
   }
   return 0;
 }

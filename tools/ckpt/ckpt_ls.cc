@@ -4,6 +4,7 @@
 #include <chrono>
 #include <ctime>
 #include <map>
+#include <memory>
 #include <optional>
 #include <ostream>
 #include <vector>
@@ -37,7 +38,7 @@ std::string LayoutText(const Json& layout) {
   std::string text;
   for (const auto& [key, value] : layout.items()) {
     if (!value.is_number()) continue;
-    text += fmt::format("{}{}{}", text.empty() ? "" : " ", key, value.dump());
+    text += fmt::format("{}{}{}", text.empty() ? "" : " ", Shown(key), value.dump());
   }
   return text.empty() ? "-" : text;
 }
@@ -102,6 +103,25 @@ Json ToJson(const Row& row) {
   return one;
 }
 
+// The checkpoints of a run; of a checkpoint's own directory that one. `fs` is the run's directory.
+Result<std::vector<checkpoint::CatalogEntry>> EntriesOf(const std::string& directory,
+                                                        std::unique_ptr<FileSystem>* fs) {
+  if (!IsStep(directory) && !IsNamedAsStep(directory)) {
+    KEEL_ASSIGN_OR_RETURN(*fs, OpenRun(directory));
+    return checkpoint::ListCheckpoints(**fs);
+  }
+  KEEL_ASSIGN_OR_RETURN(StepPath place, OpenStep(directory));
+  *fs = std::move(place.fs);
+  checkpoint::CatalogEntry entry;
+  entry.directory = place.directory;
+  Result<checkpoint::Manifest> manifest = checkpoint::ReadManifest(**fs, place.directory);
+  entry.status = manifest.status();
+  if (manifest.ok()) entry.manifest = std::move(manifest).value();
+  entry.step = entry.manifest ? entry.manifest->step
+                              : checkpoint::ParseStepDirectory(place.directory).value_or(0);
+  return std::vector<checkpoint::CatalogEntry>{std::move(entry)};
+}
+
 std::string DurationText(double seconds) {
   return seconds < 1 ? fmt::format("{:.1f} ms", 1e3 * seconds) : fmt::format("{:.2f} s", seconds);
 }
@@ -109,9 +129,9 @@ std::string DurationText(double seconds) {
 std::vector<std::string> Cells(const Row& row) {
   const checkpoint::CatalogEntry& entry = *row.entry;
   const std::string pinned = row.pinned ? "pinned" : "";
-  if (!entry.manifest) return {entry.directory, "-", "-", "-", "-", "-", "-", pinned, "NO"};
+  if (!entry.manifest) return {Shown(entry.directory), "-", "-", "-", "-", "-", "-", pinned, "NO"};
   const checkpoint::Manifest& manifest = *entry.manifest;
-  return {entry.directory,
+  return {Shown(entry.directory),
           HumanBytes(manifest.TotalBytes()),
           LayoutText(manifest.layout),
           Age(manifest.created),
@@ -144,19 +164,18 @@ void PrintTable(const std::vector<std::vector<std::string>>& table, std::ostream
 }  // namespace
 
 int CkptLs(const CkptLsOptions& options, std::ostream& out, std::ostream& err) {
-  const auto fs = OpenRun(options.directory);
-  if (!fs.ok()) return Fail(fs.status(), err);
-  const auto entries = checkpoint::ListCheckpoints(**fs);
+  std::unique_ptr<FileSystem> fs;
+  const auto entries = EntriesOf(options.directory, &fs);
   if (!entries.ok()) return Fail(entries.status(), err);
-  const std::vector<Row> rows = MakeRows(**fs, *entries);
+  const std::vector<Row> rows = MakeRows(*fs, *entries);
   if (options.json) {
     Json list = Json::array();
     for (const Row& row : rows) list.push_back(ToJson(row));
-    out << list.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
+    out << ShownJson(list) << "\n";
     return 0;
   }
   if (rows.empty()) {
-    out << "no checkpoints in " << options.directory << "\n";
+    out << "no checkpoints in " << Shown(options.directory) << "\n";
     return 0;
   }
   std::vector<std::vector<std::string>> table = {
@@ -165,8 +184,8 @@ int CkptLs(const CkptLsOptions& options, std::ostream& out, std::ostream& err) {
   PrintTable(table, out);
   for (const Row& row : rows) {
     if (!row.valid.ok()) {
-      out << fmt::format("{} is not a valid checkpoint: {}\n", row.entry->directory,
-                         row.valid.message());
+      out << fmt::format("{} is not a valid checkpoint: {}\n", Shown(row.entry->directory),
+                         Shown(row.valid.message()));
     }
   }
   return 0;

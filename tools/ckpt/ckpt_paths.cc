@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "checkpoint/names.h"
+#include "common/text.h"
 
 namespace keel::tools {
 namespace {
@@ -102,6 +103,21 @@ bool IsStep(const std::string& path) {
       std::filesystem::path(path) / std::string(checkpoint::kManifestName), error);
 }
 
+bool IsNamedAsStep(const std::string& path) {
+  std::error_code error;
+  std::filesystem::path absolute = std::filesystem::absolute(path, error).lexically_normal();
+  if (absolute.filename().empty()) absolute = absolute.parent_path();  // a trailing slash
+  return std::filesystem::is_directory(absolute, error) &&
+         checkpoint::ParseStepDirectory(absolute.filename().string()).has_value();
+}
+
+std::string Shown(std::string_view text) { return Printable(text, std::string_view::npos); }
+
+// An infinite number has no name in JSON: it reads as null.
+std::string ShownJson(const Json& json) {
+  return json.dump(2, ' ', true, Json::error_handler_t::replace);
+}
+
 int Cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
 std::string HumanBytes(int64_t bytes) {
@@ -116,7 +132,7 @@ std::string HumanBytes(int64_t bytes) {
 }
 
 int Fail(const Status& status, std::ostream& err) {
-  err << "keel ckpt: " << status.ToString() << "\n";
+  err << "keel ckpt: " << PrintableLines(status.ToString()) << "\n";
   return ExitCodeFor(status.code());
 }
 

@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/file_system.h"
+#include "common/json.h"
 #include "common/status.h"
 
 namespace keel::tools {
@@ -38,8 +40,14 @@ class FolderToFill {
 };
 // True when `path` is a directory with a manifest.
 bool IsStep(const std::string& path);
+// True when `path` is a directory named global_step_<N>, whatever it holds.
+bool IsNamedAsStep(const std::string& path);
 // Threads for reading: one per core.
 int Cores();
+// Text of a checkpoint, or of whoever made it, as one line of what a command prints.
+std::string Shown(std::string_view text);
+// The same of JSON: ASCII alone, so that what controls a terminal is escaped too.
+std::string ShownJson(const Json& json);
 // "1.50 GB"
 std::string HumanBytes(int64_t bytes);
 // Prints "keel ckpt: message" and returns the status's exit code.

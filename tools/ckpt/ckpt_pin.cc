@@ -19,7 +19,7 @@ int ForEachStep(const std::vector<std::string>& steps, std::string_view done, co
     const auto place = OpenStep(step);
     const Status status = place.ok() ? mark(*place) : place.status();
     if (status.ok()) {
-      out << fmt::format("{} {}\n", done, place->directory);
+      out << fmt::format("{} {}\n", done, Shown(place->directory));
     } else if (const int failed = Fail(status, err); code == 0) {
       code = failed;
     }

@@ -99,8 +99,9 @@ int CkptPrune(const CkptPruneOptions& options, std::ostream& out, std::ostream& 
   for (const checkpoint::CatalogEntry& entry : *before) {
     if (removed.contains(entry.step)) continue;
     const auto due = spared.find(entry.step);
-    out << fmt::format("left {}: {}\n", entry.directory,
-                       due != spared.end() ? due->second : WhyKept(**fs, entry, request.run_id));
+    out << fmt::format(
+        "left {}: {}\n", entry.directory,
+        Shown(due != spared.end() ? due->second : WhyKept(**fs, entry, request.run_id)));
   }
   out << fmt::format("{} of {} checkpoints {}, {}\n", outcome->removed.size(), before->size(),
                      options.dry_run ? "would go" : "removed", HumanBytes(bytes));

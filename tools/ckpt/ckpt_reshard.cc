@@ -44,7 +44,7 @@ int CkptReshard(const CkptReshardOptions& options, std::ostream& out, std::ostre
   Logger log(quiet);
   const auto report = checkpoint::ReshardCheckpoint(*source, **run, SystemClock(), log, reshard);
   if (!report.ok()) return Fail(report.status(), err);
-  out << fmt::format("wrote {}/{}: {} tensor files, {} in {:.2f} s\n", options.run,
+  out << fmt::format("wrote {}/{}: {} tensor files, {} in {:.2f} s\n", Shown(options.run),
                      report->directory, report->tensor_files, HumanBytes(report->bytes),
                      report->seconds);
   return 0;

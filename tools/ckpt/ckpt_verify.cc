@@ -5,6 +5,7 @@
 
 #include "checkpoint/catalog.h"
 #include "checkpoint/verifier.h"
+#include "common/text.h"
 #include "tools/ckpt/ckpt_commands.h"
 #include "tools/ckpt/ckpt_paths.h"
 
@@ -21,10 +22,10 @@ void WarnOfForeign(const FileSystem& fs, const std::string& directory, std::ostr
   const auto foreign = checkpoint::ForeignEntries(fs, directory, *manifest);
   if (!foreign.ok()) {
     err << fmt::format("warning: {}: cannot be searched for files that are not of it: {}\n",
-                       directory, foreign.status().message());
+                       directory, Shown(foreign.status().message()));
   } else if (!foreign->empty()) {
     err << fmt::format("warning: {}: {} files that are not of it, among them {}\n",
-                       fs.Describe(directory), foreign->size(), foreign->front());
+                       Shown(fs.Describe(directory)), foreign->size(), Shown(foreign->front()));
   }
 }
 
@@ -35,13 +36,13 @@ bool Verify(const FileSystem& fs, const std::string& directory, int threads, std
   WarnOfForeign(fs, directory, err);
   if (report.problems.empty()) {
     out << fmt::format("{}: ok: {} tensors, {} files, {} verified in {:.2f} s ({:.2f} GB/s)\n",
-                       report.directory, report.tensors, report.files, HumanBytes(report.bytes),
-                       report.seconds,
+                       Shown(report.directory), report.tensors, report.files,
+                       HumanBytes(report.bytes), report.seconds,
                        static_cast<double>(report.bytes) / 1e9 / std::max(1e-9, report.seconds));
     return true;
   }
-  out << fmt::format("{}: DAMAGED: {} problems\n", report.directory, report.problems.size());
-  for (const std::string& problem : report.problems) err << problem << "\n";
+  out << fmt::format("{}: DAMAGED: {} problems\n", Shown(report.directory), report.problems.size());
+  for (const std::string& problem : report.problems) err << PrintableLines(problem) << "\n";
   return false;
 }
 

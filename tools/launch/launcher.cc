@@ -13,6 +13,7 @@
 #include <span>
 
 #include "common/clock.h"
+#include "common/text.h"
 #include "tools/launch/job_link.h"
 #include "tools/launch/node_ranks.h"
 #include "tools/launch/stop_requests.h"
@@ -29,7 +30,7 @@ constexpr std::array kForwarded = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SI
 constexpr std::chrono::milliseconds kLeaveDeadline{10'000};
 
 void Say(const std::string& text) {
-  fmt::print(stderr, "keel launch: {}\n", text);
+  fmt::print(stderr, "keel launch: {}\n", PrintableLines(text));
   std::fflush(stderr);
 }
 

@@ -27,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 
 Status MakeDirectoryTree(const std::string& path) {
   for (size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
-    if (mkdir(path.substr(0, slash).c_str(), 0700) != 0 && errno != EEXIST)
+    if (mkdir(path.substr(0, slash).c_str(), 0777) != 0 && errno != EEXIST)
       return Status::FromErrno(errno, "mkdir", path);
     if (slash == std::string::npos) return Status::Ok();
   }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <memory>
 #include <optional>
@@ -157,11 +156,9 @@ class DpoTask : public Task {
                  double lr, double reference_s, double step_s, int64_t count) {
     MetricsWriter* metrics = job_.metrics();
     if (metrics == nullptr) return;
-    const auto number = [](double x) { return std::isfinite(x) ? Json(x) : Json("nan"); };
-    Json data = {{"train/loss", number(result.loss)},
-                 {"train/grad_norm", number(result.grad_norm)},
-                 {"train/lr", lr}};
-    for (const auto& [name, value] : sums.Metrics()) data[name] = number(value);
+    Json data = {
+        {"train/loss", result.loss}, {"train/grad_norm", result.grad_norm}, {"train/lr", lr}};
+    for (const auto& [name, value] : sums.Metrics()) data[name] = value;
     std::vector<int64_t> ids;
     for (int64_t i = 0; i < count; ++i)
       ids.push_back(train_.Get(order_->At(state_.samples_consumed - count + i)).id);
@@ -212,8 +209,7 @@ class DpoTask : public Task {
                         loss_.sft_loss_weight * total.sft_loss;
     MetricsWriter* metrics = job_.metrics();
     if (metrics == nullptr) return loss;
-    Json data = {{"val/loss", std::isfinite(loss) ? Json(loss) : Json("nan")},
-                 {"timing_s/testing", watch.Elapsed()}};
+    Json data = {{"val/loss", loss}, {"timing_s/testing", watch.Elapsed()}};
     for (const auto& [name, value] : total.Metrics())
       if (name.rfind("rewards/", 0) == 0) data["val/" + name] = value;
     metrics->Write(state_.step, std::move(data));

@@ -141,7 +141,8 @@ class RlTask : public Task {
     if (directory.empty()) return;
     critic_->CopyToHost();
     // A language model has no value head: it keeps its random weights.
-    ThrowIfError(ImportWeights(directory, critic_->ModelTable(true), {"score.weight"}));
+    ThrowIfError(
+        ImportWeights(directory, source_.config, model::Head::kValue, critic_->ModelTable(true)));
     critic_->CopyToDevice();
     critic_->WeightsChanged();
   }

@@ -1,0 +1,56 @@
+#include "model/hf_tensors.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+
+namespace keel::model {
+
+ModelTensors TensorsOf(const HfConfig& config, Head head) {
+  ModelTensors model;
+  const auto add = [&](std::string name, const Dims& shape) {
+    model.needed.push_back({std::move(name), DType::kF32, shape});
+  };
+  const int64_t hidden = config.hidden_size;
+  const int64_t ffn = config.intermediate_size;
+  const int64_t q = config.num_attention_heads * config.head_dim;
+  const int64_t kv = config.num_key_value_heads * config.head_dim;
+  const Dims vocabulary = {config.vocab_size, hidden};
+  add("model.embed_tokens.weight", vocabulary);
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    const std::string block = fmt::format("model.layers.{}.", layer);
+    const std::string attention = block + "self_attn.";
+    add(block + "input_layernorm.weight", {hidden});
+    for (const auto& [name, rows] :
+         {std::pair("q_proj", q), std::pair("k_proj", kv), std::pair("v_proj", kv)}) {
+      add(fmt::format("{}{}.weight", attention, name), {rows, hidden});
+      if (config.attention_bias) add(fmt::format("{}{}.bias", attention, name), {rows});
+    }
+    if (config.qk_norm()) {
+      add(attention + "q_norm.weight", {config.head_dim});
+      add(attention + "k_norm.weight", {config.head_dim});
+    }
+    add(attention + "o_proj.weight", {hidden, q});
+    if (config.output_bias) add(attention + "o_proj.bias", {hidden});
+    add(block + "post_attention_layernorm.weight", {hidden});
+    add(block + "mlp.gate_proj.weight", {ffn, hidden});
+    add(block + "mlp.up_proj.weight", {ffn, hidden});
+    add(block + "mlp.down_proj.weight", {hidden, ffn});
+  }
+  add("model.norm.weight", {hidden});
+  if (head == Head::kValue) {
+    add("score.weight", {1, hidden});
+    model.may_lack = {"score.weight"};
+    model.may_add = {"lm_head.weight"};
+  } else if (config.tie_word_embeddings) {
+    model.may_copy = {{"lm_head.weight", "model.embed_tokens.weight"}};
+  } else {
+    add("lm_head.weight", vocabulary);
+  }
+  // Older directories hold the frequencies that follow from rope_theta.
+  model.may_add.emplace_back("*.rotary_emb.inv_freq");
+  return model;
+}
+
+}  // namespace keel::model

@@ -1,0 +1,52 @@
+// MetricsFile: metrics.jsonl in a run's folder, {"step": …, "data": {…}} a line. Torch-free.
+//
+// Rank 0's; not thread-safe. A line is there as a whole or not at all. One that cannot be written,
+// as on a full disk, does not end a run that has its state: it is counted, and said when that
+// begins, when it is over, and by Close().
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "common/json.h"
+#include "common/log.h"
+#include "common/posix_file.h"
+#include "common/status.h"
+
+namespace keel::trainer {
+
+inline constexpr std::string_view kMetricsName = "metrics.jsonl";
+// Lines that a resumed run did not take over, each as it was.
+inline constexpr std::string_view kDroppedMetricsName = "metrics.dropped.jsonl";
+
+class MetricsFile {
+ public:
+  // Goes on with what is there, so that each step stands once, and loses none of it:
+  // - A run that begins anew (`resumed_step` 0) begins a file of its own; what is there gets the
+  //   first name metrics.<n>.jsonl that is free.
+  // - One that goes on keeps the lines of steps up to `resumed_step`. Those of later steps, which
+  //   will be written again, and those that are no metrics go to the end of kDroppedMetricsName.
+  // What was done is logged. An error names the path. `log` must outlive this.
+  static Result<MetricsFile> Open(const std::string& directory, int64_t resumed_step, Logger& log);
+
+  // Adds a line. JSON knows no numbers that are not finite: they become "nan", "inf" and "-inf".
+  void Write(int64_t step, Json data);
+  // At the end: says how many lines were lost, if any were. May be called again.
+  void Close();
+
+ private:
+  MetricsFile(std::string path, Logger& log) : path_(std::move(path)), log_(&log) {}
+  Status OpenToAppend();
+  Status Append(const std::string& line);
+
+  Descriptor fd_;  // none while there is no room for the file
+  std::string path_;
+  Logger* log_;
+  int64_t lines_ = 0;
+  int64_t lost_ = 0;         // of all
+  int64_t lost_in_row_ = 0;  // up to the last
+  std::string because_;
+};
+
+}  // namespace keel::trainer
