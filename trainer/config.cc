@@ -195,7 +195,7 @@ options::Schema MakeSchema(Config& c) {
 
   OptimSection& o = c.actor_rollout_ref.actor.optim;
   const std::string optim = "actor_rollout_ref.actor.optim.";
-  s.Add(optim + "lr", o.lr, "Peak learning rate.").Above(0);
+  s.Add(optim + "lr", o.lr, "Peak learning rate; 0 changes no weights: a dry run.").Range(0);
   s.Add(optim + "betas", o.betas, "AdamW's decay rates of the two moments.").Range(0);
   s.Add(optim + "eps", o.eps, "AdamW's epsilon.").Above(0);
   s.Add(optim + "weight_decay", o.weight_decay, "Decoupled decay, on weights of two dims only.")
@@ -205,11 +205,14 @@ options::Schema MakeSchema(Config& c) {
   s.Add(optim + "lr_decay_style", o.lr_decay_style,
         "`wsd` holds the peak, then decays linearly over `lr_wsd_decay_steps`.")
       .OneOf({"constant", "linear", "cosine", "wsd"});
-  s.Add(optim + "lr_warmup_steps", o.lr_warmup_steps, "Linear from 0 to the peak.")
+  s.Add(optim + "lr_warmup_steps", o.lr_warmup_steps,
+        "Linear from 0, the rate of the first step, to the peak, that of the first step after "
+        "the warm-up, as in transformers and Megatron.")
       .Range(0)
       .Unit("steps");
   s.Add(optim + "lr_decay_steps", o.lr_decay_steps,
-        "Step at which `min_lr` is reached; null: the last.")
+        "Steps, warm-up included, after which `min_lr` is reached; null: all, so that the last "
+        "step is still above it.")
       .Range(1)
       .Unit("steps");
   s.Add(optim + "lr_wsd_decay_steps", o.lr_wsd_decay_steps,
@@ -359,7 +362,7 @@ std::vector<std::string> ValidateConfig(const Config& c, int world) {
   if (optim.betas.size() != 2 || optim.betas[0] >= 1 || optim.betas[1] >= 1) {
     say("actor_rollout_ref.actor.optim.betas: expected two numbers in [0, 1)");
   }
-  if (optim.min_lr > optim.lr)
+  if (optim.min_lr > optim.lr && optim.lr_decay_style != "constant")
     say("actor_rollout_ref.actor.optim.min_lr is above actor_rollout_ref.actor.optim.lr");
   const auto& model = c.actor_rollout_ref.model;
   if (!model.path && model.config.empty()) {

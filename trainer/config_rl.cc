@@ -82,7 +82,7 @@ void AddRlOptions(Config& c, options::Schema& s) {
       "critic.model.path", k.model.path,
       "A Hugging Face directory to start from; without a value head (`score.weight`) a fresh one. "
       "null: the actor's.");
-  s.Add("critic.optim.lr", k.optim.lr, "Peak learning rate.").Above(0);
+  s.Add("critic.optim.lr", k.optim.lr, "Peak learning rate; 0 changes no weights.").Range(0);
   s.Add("critic.optim.betas", k.optim.betas, "AdamW's decay rates of the two moments.").Range(0);
   s.Add("critic.optim.eps", k.optim.eps, "AdamW's epsilon.").Above(0);
   s.Add("critic.optim.weight_decay", k.optim.weight_decay, "Decoupled decay.").Range(0);
@@ -91,7 +91,7 @@ void AddRlOptions(Config& c, options::Schema& s) {
       .Range(0);
   s.Add("critic.optim.lr_decay_style", k.optim.lr_decay_style, "As the actor's.")
       .OneOf({"constant", "linear", "cosine", "wsd"});
-  s.Add("critic.optim.lr_warmup_steps", k.optim.lr_warmup_steps, "Linear from 0 to the peak.")
+  s.Add("critic.optim.lr_warmup_steps", k.optim.lr_warmup_steps, "As the actor's.")
       .Range(0)
       .Unit("steps");
   s.Add("critic.optim.min_lr", k.optim.min_lr, "Where the decay ends.").Range(0);

@@ -22,8 +22,7 @@ for line in sys.stdin:
     print(json.dumps({"id": sample["id"], "score": -1.0 if right else 0.0}), flush=True)
 """
 STEPS = 60
-# Below what any weight can take up.
-NO_RATE = 1e-30
+NO_RATE = 0.0
 
 
 class Controls(RlJob):
@@ -60,7 +59,6 @@ class Controls(RlJob):
         self.run_of(
             "still", trainer__total_training_steps=20, trainer__test_freq=20, trainer__val_before_train=True,
             trainer__validation_data_dir=str(said), actor_rollout_ref__actor__optim__lr=NO_RATE,
-            actor_rollout_ref__actor__optim__weight_decay=0.0,
         )  # fmt: skip
         steps = self.steps("still")
         for data in steps.values():
@@ -91,7 +89,7 @@ class Controls(RlJob):
         # Responses of the first policy to the same prompts, which is what a rollout gives that is never updated.
         dump = str(self.folder / "dump")
         self.run_of("first", trainer__rollout_data_dir=dump, actor_rollout_ref__actor__optim__lr=NO_RATE,
-                    actor_rollout_ref__actor__optim__weight_decay=0.0, trainer__test_freq=-1, **mini)  # fmt: skip
+                    trainer__test_freq=-1, **mini)  # fmt: skip
         self.run_of("stale", trainer__rollout_replay_dir=dump, **mini)
         [synced], [stale] = self.validated("synced"), self.validated("stale")
         self.assertGreaterEqual(synced, stale + 0.1, "the rollout's weights make no difference")

@@ -206,8 +206,11 @@ class RlTask : public Task {
   void BeforeSteps() override {
     learner_ = std::make_unique<Learner>(
         c_, roles(), job_.context(),
-        LearnerOptions{batch_options_, job_.Schedule(actor_config_.optim, total_steps_),
-                       job_.Schedule(critic_optim_, total_steps_)});
+        LearnerOptions{
+            batch_options_,
+            job_.Schedule(actor_config_.optim, "actor_rollout_ref.actor.optim", total_steps_),
+            critic_ ? job_.Schedule(critic_optim_, "critic.optim", total_steps_)
+                    : LrScheduleOptions{}});
   }
 
   StepEnd Step(int64_t step) override {
