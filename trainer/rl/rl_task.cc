@@ -152,6 +152,8 @@ class RlTask : public Task {
     options.adamw = {optim.betas[0], optim.betas[1], optim.eps, optim.weight_decay};
     options.clip_grad = optim.clip_grad;
     options.offload = {c_.critic.megatron.param_offload, c_.critic.megatron.grad_offload,
+    if (rank0())
+      for (const std::string& remark : RolloutRemarks(c_)) job_.log().Warning("{}", remark);
                        c_.critic.megatron.optimizer_offload};
     critic_ = std::make_unique<TrainEngine>(job_.context(), source_.config, options);
     critic_->Initialize(static_cast<uint64_t>(c_.trainer.seed));
