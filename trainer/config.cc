@@ -153,6 +153,10 @@ options::Schema MakeSchema(Config& c) {
   s.Add(
       "data.answer_key", d.answer_key,
       "RL: key of the right answer; `ground_truth` and `reward_model.ground_truth` are known too.");
+  s.Add("data.question_instruction", d.question_instruction,
+        "RL: appended, after a space, to the text of rows of `question` and `answer`; an empty "
+        "string appends nothing. null: where the rule `gsm8k` scores with `reward.method: strict`, "
+        "verl's `Let's think step by step and output the final answer after \"####\".`");
   s.Add("data.chosen_key", d.chosen_key, "DPO: key of the preferred answer.");
   s.Add("data.rejected_key", d.rejected_key, "DPO: key of the rejected answer.");
 

@@ -21,6 +21,21 @@ Status ReadPrompt(const Json& row, const std::string& key, const model::Tokenize
   return Status::Ok();
 }
 
+// A row of question and answer, as the model is asked.
+Json Instructed(const Json& row, const PromptOptions& options, const std::string& source) {
+  if (!row["question"].is_string()) return row;
+  const auto question = row["question"].get<std::string>();
+  // Data that were prepared as verl's say it already.
+  const bool wanted = options.strict_gsm8k && options.strict_gsm8k(source) &&
+                      question.find("####") == std::string::npos;
+  const std::string instruction =
+      options.question_instruction.value_or(wanted ? kGsm8kInstruction : "");
+  if (instruction.empty()) return row;
+  Json asked = row;
+  asked["question"] = question + " " + instruction;
+  return asked;
+}
+
 Result<Prompt> ReadPromptRow(const Json& row, const PromptOptions& options,
                              const model::Tokenizer& tokenizer, const std::string& where) {
   if (!row.is_object()) return Malformed(where, "expected an object a line");
@@ -30,8 +45,12 @@ Result<Prompt> ReadPromptRow(const Json& row, const PromptOptions& options,
   if (keyed) {
     KEEL_RETURN_IF_ERROR(ReadPrompt(row, options.prompt_key, tokenizer, where, prompt));
   } else if (row.contains("question") && row.contains("answer")) {
-    KEEL_RETURN_IF_ERROR(ReadPrompt(row, "question", tokenizer, where, prompt));
     prompt.data_source = "openai/gsm8k";
+    if (row.contains(options.source_key)) {
+      KEEL_ASSIGN_OR_RETURN(prompt.data_source, GetString(row, options.source_key, where));
+    }
+    KEEL_RETURN_IF_ERROR(ReadPrompt(Instructed(row, options, prompt.data_source), "question",
+                                    tokenizer, where, prompt));
     answer_key = "answer";
   } else {
     return Malformed(where,

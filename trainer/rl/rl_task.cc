@@ -22,6 +22,7 @@
 #include "trainer/rl/rollout_worker.h"
 #include "trainer/rl/validation.h"
 #include "trainer/rollout_model.h"
+#include "trainer/rl/verifier_factory.h"
 #include "trainer/rollout_settings.h"
 #include "trainer/task.h"
 
@@ -70,6 +71,10 @@ class RlTask : public Task {
     if (prompts_.size() == 0)
       throw Error(StatusCode::kInvalidData, "data.train_files: no prompt to train on");
     SetData(prompts_.digest(), prompts_.size());
+    options.question_instruction = c_.data.question_instruction;
+    options.strict_gsm8k = [this](const std::string& source) {
+      return IsStrictGsm8k(c_.reward, source);
+    };
     const int64_t batch = c_.data.train_batch_size;
     total_steps_ = c_.trainer.total_training_steps.value_or(std::max<int64_t>(
         1, std::llround(c_.trainer.total_epochs.value_or(1) * static_cast<double>(prompts_.size()) /
