@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/json.h"
+#include "common/status.h"
 
 namespace keel::trainer::rl {
 
@@ -29,7 +30,7 @@ struct RewardResult {
   // What the verifier took for the response's answer, in one form for equal ones; "" when it found
   // none, or does not say. The vote of maj@n.
   std::string answer;
-  std::string error;                    // "" when the sample was verified
+  std::string error;  // "" when the sample was verified
   bool ok() const { return error.empty(); }
 };
 
@@ -40,6 +41,9 @@ class Verifier {
  public:
   virtual ~Verifier() = default;
   virtual std::vector<RewardResult> Verify(std::span<const RewardSample> samples) = 0;
+  // Whether it can be asked at all, tried before the first Verify: kConfig says what to do where
+  // the program cannot be started, or nobody answers at the address.
+  virtual Status Start() { return Status::Ok(); }
 };
 
 }  // namespace keel::trainer::rl
