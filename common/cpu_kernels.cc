@@ -157,15 +157,17 @@ KEEL_INLINE void SoftmaxStatisticsBody(const T* logits, int64_t row_stride, int6
 
 template <typename T>
 KEEL_INLINE void SoftmaxGradientBody(T* logits, int64_t row_stride, int64_t rows, int64_t columns,
-                                     const int64_t* targets, const float* log_sum,
+                                     const int64_t* targets, const RowSoftmax& softmax,
                                      const float* weight) {
   for (int64_t row = 0; row < rows; ++row, logits += row_stride) {
     const float w = weight[row];
-    const float z = log_sum[row];
+    const float largest = softmax.maximum[row];
+    const float z = softmax.log_sum[row];
     const int64_t target = targets[row];
     const bool here = target >= 0 && target < columns;
-    const float at_target = here ? w * (Exp(Load(logits[target]) - z) - 1.0f) : 0.0f;
-    for (int64_t i = 0; i < columns; ++i) Store(&logits[i], w * Exp(Load(logits[i]) - z));
+    const auto p = [&](float logit) { return Exp((logit - largest) - z); };
+    const float at_target = here ? w * (p(Load(logits[target])) - 1.0f) : 0.0f;
+    for (int64_t i = 0; i < columns; ++i) Store(&logits[i], w * p(Load(logits[i])));
     if (here) Store(&logits[target], at_target);
     for (int64_t i = columns; i < row_stride; ++i) Store(&logits[i], 0.0f);
   }
@@ -179,24 +181,24 @@ KEEL_INLINE void TokenStatisticsBody(const T* logits, int64_t row_stride, int64_
     float largest = -std::numeric_limits<float>::infinity();
 #pragma omp simd reduction(max : largest)
     for (int64_t i = 0; i < columns; ++i) {
-      const float v = Load(logits[i]) / temperature;
+      const float v = Load(logits[i]);
       largest = v > largest ? v : largest;
     }
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < columns; ++i) sum += Exp(Load(logits[i]) / temperature - largest);
+    for (int64_t i = 0; i < columns; ++i) sum += Exp((Load(logits[i]) - largest) / temperature);
     float weighted = 0;
     if (entropy) {
 #pragma omp simd reduction(+ : weighted)
       for (int64_t i = 0; i < columns; ++i) {
-        const float below = Load(logits[i]) / temperature - largest;
+        const float below = (Load(logits[i]) - largest) / temperature;
         weighted += Exp(below) * below;
       }
     }
     const int64_t target = targets[row];
     statistics[0] = largest;
     statistics[1] = sum;
-    statistics[2] = target >= 0 && target < columns ? Load(logits[target]) / temperature : 0.0f;
+    statistics[2] = target >= 0 && target < columns ? Load(logits[target]) : 0.0f;
     statistics[3] = weighted;
   }
 }
@@ -204,20 +206,22 @@ KEEL_INLINE void TokenStatisticsBody(const T* logits, int64_t row_stride, int64_
 template <typename T>
 KEEL_INLINE void TokenStatisticsGradientBody(T* logits, int64_t row_stride, int64_t rows,
                                              int64_t columns, const int64_t* targets,
-                                             float temperature, const float* log_sum,
+                                             float temperature, const RowSoftmax& softmax,
                                              const float* entropy, const float* log_prob_gradient,
                                              const float* entropy_gradient) {
   for (int64_t row = 0; row < rows; ++row, logits += row_stride) {
     const float a = log_prob_gradient[row] / temperature;
     const float b = entropy_gradient[row] / temperature;
-    const float z = log_sum[row];
+    const float largest = softmax.maximum[row];
+    const float z = softmax.log_sum[row];
     const float h = entropy[row];
     const int64_t target = targets[row];
     const bool here = target >= 0 && target < columns;
     // d log p(t) = [i == t] - p_i; d entropy = -p_i (log p_i + entropy).
     const auto gradient = [&](float logit, float hit) {
-      const float log_p = logit / temperature - z;
-      return a * hit - Exp(log_p) * (a + b * (log_p + h));
+      const float log_p = (logit - largest) / temperature - z;
+      const float p = Exp(log_p);
+      return a * (hit - p) - b * p * (log_p + h);
     };
     const float at_target = here ? gradient(Load(logits[target]), 1.0f) : 0.0f;
     for (int64_t i = 0; i < columns; ++i) Store(&logits[i], gradient(Load(logits[i]), 0.0f));
@@ -231,61 +235,61 @@ KEEL_INLINE void TokenStatisticsGradientBody(T* logits, int64_t row_stride, int6
 // The two element types of each entry point, as specialisations that carry the clones.
 #define KEEL_FOR_BOTH(DEFINE) DEFINE(float) DEFINE(uint16_t)
 
-#define KEEL_DEFINE(T)                                                                         \
-  template <>                                                                                  \
-  KEEL_CLONES void RmsNorm<T>(const T* x, int64_t x_stride, const T* weight, int64_t rows,     \
-                              int64_t n, float eps, T* out, int64_t out_stride, float* rstd) { \
-    RmsNormBody(x, x_stride, weight, rows, n, eps, out, out_stride, rstd);                     \
-  }                                                                                            \
-  template <>                                                                                  \
-  KEEL_CLONES void RmsNormBackward<T>(const T* dy, int64_t dy_stride, const T* x,              \
-                                      int64_t x_stride, const T* weight, const float* rstd,    \
-                                      int64_t rows, int64_t n, T* dx, int64_t dx_stride,       \
-                                      float* weight_gradient) {                                \
-    RmsNormBackwardBody(dy, dy_stride, x, x_stride, weight, rstd, rows, n, dx, dx_stride,      \
-                        weight_gradient);                                                      \
-  }                                                                                            \
-  template <>                                                                                  \
-  KEEL_CLONES void SwiGlu<T>(const T* gate_up, int64_t rows, int64_t n, T* out) {              \
-    SwiGluBody(gate_up, rows, n, out);                                                         \
-  }                                                                                            \
-  template <>                                                                                  \
-  KEEL_CLONES void SwiGluBackward<T>(const T* dout, const T* gate_up, int64_t rows, int64_t n, \
-                                     T* dgate_up) {                                            \
-    SwiGluBackwardBody(dout, gate_up, rows, n, dgate_up);                                      \
-  }                                                                                            \
-  template <>                                                                                  \
-  KEEL_CLONES void Rope<T>(T * x, int64_t row_stride, int64_t rows, int64_t heads, int64_t d,  \
-                           const int32_t* positions, const float* cosine, const float* sine,   \
-                           float direction) {                                                  \
-    RopeBody(x, row_stride, rows, heads, d, positions, cosine, sine, direction);               \
-  }                                                                                            \
-  template <>                                                                                  \
-  KEEL_CLONES void SoftmaxStatistics<T>(const T* logits, int64_t row_stride, int64_t rows,     \
-                                        int64_t columns, const int64_t* targets,               \
-                                        float* statistics) {                                   \
-    SoftmaxStatisticsBody(logits, row_stride, rows, columns, targets, statistics);             \
-  }                                                                                            \
-  template <>                                                                                  \
-  KEEL_CLONES void SoftmaxGradient<T>(T * logits, int64_t row_stride, int64_t rows,            \
-                                      int64_t columns, const int64_t* targets,                 \
-                                      const float* log_sum, const float* weight) {             \
-    SoftmaxGradientBody(logits, row_stride, rows, columns, targets, log_sum, weight);          \
-  }                                                                                            \
-  template <>                                                                                  \
-  KEEL_CLONES void TokenStatistics<T>(                                                         \
-      const T* logits, int64_t row_stride, int64_t rows, int64_t columns,                      \
-      const int64_t* targets, float temperature, bool entropy, float* statistics) {            \
-    TokenStatisticsBody(logits, row_stride, rows, columns, targets, temperature, entropy,      \
-                        statistics);                                                           \
-  }                                                                                            \
-  template <>                                                                                  \
-  KEEL_CLONES void TokenStatisticsGradient<T>(                                                 \
-      T * logits, int64_t row_stride, int64_t rows, int64_t columns, const int64_t* targets,   \
-      float temperature, const float* log_sum, const float* entropy,                           \
-      const float* log_prob_gradient, const float* entropy_gradient) {                         \
-    TokenStatisticsGradientBody(logits, row_stride, rows, columns, targets, temperature,       \
-                                log_sum, entropy, log_prob_gradient, entropy_gradient);        \
+#define KEEL_DEFINE(T)                                                                            \
+  template <>                                                                                     \
+  KEEL_CLONES void RmsNorm<T>(const T* x, int64_t x_stride, const T* weight, int64_t rows,        \
+                              int64_t n, float eps, T* out, int64_t out_stride, float* rstd) {    \
+    RmsNormBody(x, x_stride, weight, rows, n, eps, out, out_stride, rstd);                        \
+  }                                                                                               \
+  template <>                                                                                     \
+  KEEL_CLONES void RmsNormBackward<T>(const T* dy, int64_t dy_stride, const T* x,                 \
+                                      int64_t x_stride, const T* weight, const float* rstd,       \
+                                      int64_t rows, int64_t n, T* dx, int64_t dx_stride,          \
+                                      float* weight_gradient) {                                   \
+    RmsNormBackwardBody(dy, dy_stride, x, x_stride, weight, rstd, rows, n, dx, dx_stride,         \
+                        weight_gradient);                                                         \
+  }                                                                                               \
+  template <>                                                                                     \
+  KEEL_CLONES void SwiGlu<T>(const T* gate_up, int64_t rows, int64_t n, T* out) {                 \
+    SwiGluBody(gate_up, rows, n, out);                                                            \
+  }                                                                                               \
+  template <>                                                                                     \
+  KEEL_CLONES void SwiGluBackward<T>(const T* dout, const T* gate_up, int64_t rows, int64_t n,    \
+                                     T* dgate_up) {                                               \
+    SwiGluBackwardBody(dout, gate_up, rows, n, dgate_up);                                         \
+  }                                                                                               \
+  template <>                                                                                     \
+  KEEL_CLONES void Rope<T>(T * x, int64_t row_stride, int64_t rows, int64_t heads, int64_t d,     \
+                           const int32_t* positions, const float* cosine, const float* sine,      \
+                           float direction) {                                                     \
+    RopeBody(x, row_stride, rows, heads, d, positions, cosine, sine, direction);                  \
+  }                                                                                               \
+  template <>                                                                                     \
+  KEEL_CLONES void SoftmaxStatistics<T>(const T* logits, int64_t row_stride, int64_t rows,        \
+                                        int64_t columns, const int64_t* targets,                  \
+                                        float* statistics) {                                      \
+    SoftmaxStatisticsBody(logits, row_stride, rows, columns, targets, statistics);                \
+  }                                                                                               \
+  template <>                                                                                     \
+  KEEL_CLONES void SoftmaxGradient<T>(T * logits, int64_t row_stride, int64_t rows,               \
+                                      int64_t columns, const int64_t* targets,                    \
+                                      const RowSoftmax& softmax, const float* weight) {           \
+    SoftmaxGradientBody(logits, row_stride, rows, columns, targets, softmax, weight);             \
+  }                                                                                               \
+  template <>                                                                                     \
+  KEEL_CLONES void TokenStatistics<T>(const T* logits, int64_t row_stride, int64_t rows,          \
+                                      int64_t columns, const int64_t* targets, float temperature, \
+                                      bool entropy, float* statistics) {                          \
+    TokenStatisticsBody(logits, row_stride, rows, columns, targets, temperature, entropy,         \
+                        statistics);                                                              \
+  }                                                                                               \
+  template <>                                                                                     \
+  KEEL_CLONES void TokenStatisticsGradient<T>(                                                    \
+      T * logits, int64_t row_stride, int64_t rows, int64_t columns, const int64_t* targets,      \
+      float temperature, const RowSoftmax& softmax, const float* entropy,                         \
+      const float* log_prob_gradient, const float* entropy_gradient) {                            \
+    TokenStatisticsGradientBody(logits, row_stride, rows, columns, targets, temperature, softmax, \
+                                entropy, log_prob_gradient, entropy_gradient);                    \
   }
 KEEL_FOR_BOTH(KEEL_DEFINE)
 

@@ -39,27 +39,35 @@ void Rope(T* x, int64_t row_stride, int64_t rows, int64_t heads, int64_t d,
 template <typename T>
 void SoftmaxStatistics(const T* logits, int64_t row_stride, int64_t rows, int64_t columns,
                        const int64_t* targets, float* statistics);
-// In place: row -> weight[row] * (exp(x - log_sum[row]) - [column == target]); columns past
-// `columns` up to row_stride become 0.
+// What a row's softmax over the whole vocabulary is made of: p(x) = exp((x - maximum) - log_sum).
+// The two are apart because their sum, at a maximum of 128, is rounded to multiples of 1.5e-5,
+// which is more than the log p of a token that is all but certain.
+struct RowSoftmax {
+  const float* maximum;  // [rows]
+  const float* log_sum;  // [rows], the logarithm of the sum of exp(x - maximum)
+};
+// In place: row -> weight[row] * (p(x) - [column == target]); columns past `columns` up to
+// row_stride become 0.
 template <typename T>
 void SoftmaxGradient(T* logits, int64_t row_stride, int64_t rows, int64_t columns,
-                     const int64_t* targets, const float* log_sum, const float* weight);
+                     const int64_t* targets, const RowSoftmax& softmax, const float* weight);
 
 // out[i] = exp((x[i] - largest) * scale), 0 where that is below the smallest normal number. Returns
 // their sum.
 float ExpDistance(const float* x, int64_t n, float largest, float scale, float* out);
 
-// The same of logits / temperature, and with `entropy` also sum(exp(x - maximum) * (x - maximum)),
-// else 0. statistics [rows, 4].
+// Of softmax(logits / temperature), with y = (x - maximum) / temperature, which loses no digit of
+// the logits' distances: the maximum, sum(exp(y)), x[target] (or 0), and with `entropy` also
+// sum(exp(y) * y), else 0. statistics [rows, 4].
 template <typename T>
 void TokenStatistics(const T* logits, int64_t row_stride, int64_t rows, int64_t columns,
                      const int64_t* targets, float temperature, bool entropy, float* statistics);
 // In place: row -> gradient with respect to the logits of
 // log_prob_gradient[row] * log p(target) + entropy_gradient[row] * entropy, for
-// p = softmax(logits / temperature) with the row's log_sum and entropy.
+// p = softmax(logits / temperature), whose log_sum is that of exp(y), and the row's entropy.
 template <typename T>
 void TokenStatisticsGradient(T* logits, int64_t row_stride, int64_t rows, int64_t columns,
-                             const int64_t* targets, float temperature, const float* log_sum,
+                             const int64_t* targets, float temperature, const RowSoftmax& softmax,
                              const float* entropy, const float* log_prob_gradient,
                              const float* entropy_gradient);
 

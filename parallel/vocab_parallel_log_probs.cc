@@ -2,10 +2,9 @@
 
 #include <ATen/Parallel.h>
 
-#include <limits>
-
 #include "common/cpu_kernels.h"
 #include "parallel/autograd_capture.h"
+#include "parallel/vocab_tensor_softmax.h"
 
 namespace keel::parallel {
 
@@ -15,89 +14,44 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-// exp of it is 0 in fp32, and a product with 0 is not NaN as with -inf.
-constexpr double kFarBelow = -1e4;
-
 // [C, 4] over `columns` valid columns; see kernels::TokenStatistics.
 at::Tensor LocalStatistics(const at::Tensor& logits, const at::Tensor& local_targets,
                            int64_t columns, float temperature, bool entropy) {
+  if (!logits.is_cpu())
+    return TensorTokenStatistics(logits, local_targets, columns, temperature, entropy);
   const int64_t rows = logits.size(0);
   at::Tensor statistics = at::zeros({rows, 4}, logits.options().dtype(at::kFloat));
-  if (logits.is_cpu()) {
-    WithHostPointer(logits, [&](auto* data) {
-      at::parallel_for(0, rows, kRowGrain, [&](int64_t begin, int64_t end) {
-        kernels::TokenStatistics(data + begin * logits.size(1), logits.size(1), end - begin,
-                                 columns, local_targets.const_data_ptr<int64_t>() + begin,
-                                 temperature, entropy, statistics.data_ptr<float>() + begin * 4);
-      });
+  WithHostPointer(logits, [&](auto* data) {
+    at::parallel_for(0, rows, kRowGrain, [&](int64_t begin, int64_t end) {
+      kernels::TokenStatistics(data + begin * logits.size(1), logits.size(1), end - begin, columns,
+                               local_targets.const_data_ptr<int64_t>() + begin, temperature,
+                               entropy, statistics.data_ptr<float>() + begin * 4);
     });
-    return statistics;
-  }
-  if (columns == 0) {
-    statistics.select(1, 0).fill_(-std::numeric_limits<float>::infinity());
-    return statistics;
-  }
-  const at::Tensor scaled = logits.narrow(1, 0, columns).to(at::kFloat).div(temperature);
-  const at::Tensor largest = std::get<0>(scaled.max(1));
-  const at::Tensor here = local_targets.ge(0).logical_and_(local_targets.lt(columns));
-  const at::Tensor index = local_targets.masked_fill(here.logical_not(), 0).unsqueeze(1);
-  const at::Tensor below = scaled - largest.unsqueeze(1);
-  const at::Tensor exponentials = below.exp();
-  statistics.select(1, 0).copy_(largest);
-  statistics.select(1, 1).copy_(exponentials.sum(1));
-  statistics.select(1, 2).copy_(scaled.gather(1, index).squeeze(1) * here);
-  if (entropy) statistics.select(1, 3).copy_((exponentials * below).sum(1));
+  });
   return statistics;
-}
-
-struct Joined {
-  at::Tensor log_sum;  // [C]
-  at::Tensor target;   // [C] logit of the target over the temperature
-  at::Tensor entropy;  // [C]
-};
-
-Joined Join(const at::Tensor& statistics, ProcessGroup& group) {
-  const at::Tensor all = GatherStatistics(statistics, group);
-  const at::Tensor maxima = all.select(2, 0);
-  const at::Tensor largest = std::get<0>(maxima.max(0));
-  const at::Tensor below = (maxima - largest).clamp_min(kFarBelow);
-  const at::Tensor scale = below.exp();
-  const at::Tensor sum = (all.select(2, 1) * scale).sum(0);
-  const at::Tensor weighted = ((all.select(2, 3) + all.select(2, 1) * below) * scale).sum(0);
-  const at::Tensor log_sum = sum.log();
-  return {largest + log_sum, all.select(2, 2).sum(0), log_sum - weighted / sum};
 }
 
 // logits becomes their gradient.
 void ToGradient(at::Tensor& logits, const at::Tensor& local_targets, int64_t columns,
-                float temperature, const at::Tensor& log_sum, const at::Tensor& entropy,
-                const at::Tensor& log_prob_gradient, const at::Tensor& entropy_gradient) {
-  const int64_t rows = logits.size(0);
-  if (logits.is_cpu()) {
-    WithHostPointer(logits, [&](auto* data) {
-      at::parallel_for(0, rows, kRowGrain, [&](int64_t begin, int64_t end) {
-        kernels::TokenStatisticsGradient(data + begin * logits.size(1), logits.size(1), end - begin,
-                                         columns, local_targets.const_data_ptr<int64_t>() + begin,
-                                         temperature, log_sum.const_data_ptr<float>() + begin,
-                                         entropy.const_data_ptr<float>() + begin,
-                                         log_prob_gradient.const_data_ptr<float>() + begin,
-                                         entropy_gradient.const_data_ptr<float>() + begin);
-      });
-    });
+                float temperature, const TokenSoftmax& softmax, const at::Tensor& log_prob_gradient,
+                const at::Tensor& entropy_gradient) {
+  if (!logits.is_cpu()) {
+    TensorTokenGradient(logits, local_targets, columns, temperature, softmax, log_prob_gradient,
+                        entropy_gradient);
     return;
   }
-  const at::Tensor log_p =
-      logits.narrow(1, 0, columns).to(at::kFloat).div_(temperature).sub_(log_sum.unsqueeze(1));
-  const at::Tensor a = (log_prob_gradient / temperature).unsqueeze(1);
-  const at::Tensor b = (entropy_gradient / temperature).unsqueeze(1);
-  at::Tensor gradient = -log_p.exp() * (a + b * (log_p + entropy.unsqueeze(1)));
-  const at::Tensor here = local_targets.ge(0).logical_and_(local_targets.lt(columns));
-  if (columns > 0) {
-    gradient.scatter_add_(1, local_targets.masked_fill(here.logical_not(), 0).unsqueeze(1),
-                          a * here.to(at::kFloat).unsqueeze(1));
-  }
-  logits.zero_();
-  logits.narrow(1, 0, columns).copy_(gradient);
+  WithHostPointer(logits, [&](auto* data) {
+    at::parallel_for(0, logits.size(0), kRowGrain, [&](int64_t begin, int64_t end) {
+      kernels::TokenStatisticsGradient(data + begin * logits.size(1), logits.size(1), end - begin,
+                                       columns, local_targets.const_data_ptr<int64_t>() + begin,
+                                       temperature,
+                                       {softmax.largest.const_data_ptr<float>() + begin,
+                                        softmax.log_sum.const_data_ptr<float>() + begin},
+                                       softmax.entropy.const_data_ptr<float>() + begin,
+                                       log_prob_gradient.const_data_ptr<float>() + begin,
+                                       entropy_gradient.const_data_ptr<float>() + begin);
+    });
+  });
 }
 
 struct LogProbsFunction : Function<LogProbsFunction> {
@@ -110,22 +64,26 @@ struct LogProbsFunction : Function<LogProbsFunction> {
     const int64_t columns = LocalPart(*head).columns;
     at::Tensor log_probs = at::zeros({tokens}, fp32);
     at::Tensor entropy = at::zeros({tokens}, fp32);
+    at::Tensor largest = at::empty({tokens}, fp32);
     at::Tensor log_sum = at::empty({tokens}, fp32);
     at::Tensor buffer = ChunkBuffer(*head, hidden);
     ForEachChunk(
         *head, hidden, targets, buffer,
         [&](int64_t begin, int64_t count, at::Tensor& logits, const at::Tensor& local_targets) {
-          const Joined joined = Join(LocalStatistics(logits, local_targets, columns,
-                                                     static_cast<float>(temperature), with_entropy),
-                                     *head->tp.group);
+          const TokenSoftmax joined = JoinTokenStatistics(
+              GatherStatistics(LocalStatistics(logits, local_targets, columns,
+                                               static_cast<float>(temperature), with_entropy),
+                               *head->tp.group),
+              temperature);
           const at::Tensor here = counted.narrow(0, begin, count);
-          log_probs.narrow(0, begin, count).copy_((joined.target - joined.log_sum) * here);
+          log_probs.narrow(0, begin, count).copy_(joined.LogProb(temperature) * here);
+          largest.narrow(0, begin, count).copy_(joined.largest);
           log_sum.narrow(0, begin, count).copy_(joined.log_sum);
           if (with_entropy) entropy.narrow(0, begin, count).copy_(joined.entropy * here);
         });
     if (with_gradient) {
       const bool one_chunk = buffer.size(0) >= tokens;
-      context->save_for_backward({hidden, targets, log_sum, entropy.clone()});
+      context->save_for_backward({hidden, targets, largest, log_sum, entropy.clone()});
       Capture(context, "head", head);
       Capture(context, "temperature", temperature);
       Capture(context, "logits", one_chunk ? buffer : at::Tensor());
@@ -151,8 +109,12 @@ struct LogProbsFunction : Function<LogProbsFunction> {
     at::Tensor dhidden = at::empty_like(hidden);
     const auto differentiate = [&](int64_t begin, int64_t count, at::Tensor& logits,
                                    const at::Tensor& local_targets) {
-      ToGradient(logits, local_targets, columns, temperature, saved[2].narrow(0, begin, count),
-                 saved[3].narrow(0, begin, count), log_prob_gradient.narrow(0, begin, count),
+      TokenSoftmax softmax;
+      softmax.largest = saved[2].narrow(0, begin, count);
+      softmax.log_sum = saved[3].narrow(0, begin, count);
+      softmax.entropy = saved[4].narrow(0, begin, count);
+      ToGradient(logits, local_targets, columns, temperature, softmax,
+                 log_prob_gradient.narrow(0, begin, count),
                  entropy_gradient.narrow(0, begin, count));
       at::Tensor out = dhidden.narrow(0, begin, count);
       ProductInto(out, logits, head.weight->value);

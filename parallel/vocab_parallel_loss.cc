@@ -2,13 +2,11 @@
 
 #include <ATen/Parallel.h>
 
-#include <algorithm>
-#include <limits>
-
 #include "common/cpu_kernels.h"
 #include "parallel/autograd_capture.h"
 #include "parallel/matrix_product.h"
 #include "parallel/regions.h"
+#include "parallel/vocab_tensor_softmax.h"
 
 namespace keel::parallel {
 
@@ -21,69 +19,35 @@ using torch::autograd::variable_list;
 // [C, 3]: maximum, sum of exponentials, logit of the target; over `columns` valid columns.
 at::Tensor LocalStatistics(const at::Tensor& logits, const at::Tensor& local_targets,
                            int64_t columns) {
+  if (!logits.is_cpu()) return TensorTokenStatistics(logits, local_targets, columns, 1, false);
   const int64_t rows = logits.size(0);
   at::Tensor statistics = at::empty({rows, 3}, logits.options().dtype(at::kFloat));
-  if (logits.is_cpu()) {
-    WithHostPointer(logits, [&](auto* data) {
-      at::parallel_for(0, rows, kRowGrain, [&](int64_t begin, int64_t end) {
-        kernels::SoftmaxStatistics(data + begin * logits.size(1), logits.size(1), end - begin,
-                                   columns, local_targets.data_ptr<int64_t>() + begin,
-                                   statistics.data_ptr<float>() + begin * 3);
-      });
+  WithHostPointer(logits, [&](auto* data) {
+    at::parallel_for(0, rows, kRowGrain, [&](int64_t begin, int64_t end) {
+      kernels::SoftmaxStatistics(data + begin * logits.size(1), logits.size(1), end - begin,
+                                 columns, local_targets.const_data_ptr<int64_t>() + begin,
+                                 statistics.data_ptr<float>() + begin * 3);
     });
-    return statistics;
-  }
-  const at::Tensor valid = logits.narrow(1, 0, columns).to(at::kFloat);
-  const at::Tensor largest =
-      columns > 0 ? std::get<0>(valid.max(1))
-                  : at::full({rows}, -std::numeric_limits<float>::infinity(), valid.options());
-  const at::Tensor here = local_targets.ge(0).logical_and_(local_targets.lt(columns));
-  const at::Tensor index = local_targets.masked_fill(here.logical_not(), 0).unsqueeze(1);
-  statistics.select(1, 0).copy_(largest);
-  statistics.select(1, 1).copy_((valid - largest.unsqueeze(1)).exp_().sum(1));
-  statistics.select(1, 2).copy_(columns > 0 ? valid.gather(1, index).squeeze(1) * here
-                                            : at::zeros({rows}, valid.options()));
+  });
   return statistics;
 }
 
 // logits becomes the gradient of sum_t weight_t * nll_t.
 void LogitsToGradient(at::Tensor& logits, const at::Tensor& local_targets, int64_t columns,
-                      const at::Tensor& log_sum, const at::Tensor& weight) {
-  const int64_t rows = logits.size(0);
-  if (logits.is_cpu()) {
-    WithHostPointer(logits, [&](auto* data) {
-      at::parallel_for(0, rows, kRowGrain, [&](int64_t begin, int64_t end) {
-        kernels::SoftmaxGradient(data + begin * logits.size(1), logits.size(1), end - begin,
-                                 columns, local_targets.data_ptr<int64_t>() + begin,
-                                 log_sum.data_ptr<float>() + begin,
-                                 weight.data_ptr<float>() + begin);
-      });
-    });
+                      const TokenSoftmax& softmax, const at::Tensor& weight) {
+  if (!logits.is_cpu()) {
+    TensorTokenGradient(logits, local_targets, columns, 1, softmax, weight.neg(), {});
     return;
   }
-  at::Tensor p = (logits.narrow(1, 0, columns).to(at::kFloat) - log_sum.unsqueeze(1)).exp_();
-  const at::Tensor here = local_targets.ge(0).logical_and_(local_targets.lt(columns));
-  if (columns > 0) {
-    p.scatter_add_(1, local_targets.masked_fill(here.logical_not(), 0).unsqueeze(1),
-                   here.to(at::kFloat).neg_().unsqueeze(1));
-  }
-  p.mul_(weight.unsqueeze(1));
-  logits.zero_();
-  logits.narrow(1, 0, columns).copy_(p);
-}
-
-struct ChunkResult {
-  at::Tensor log_sum;  // [C] log of the sum of exponentials over the whole vocabulary
-  at::Tensor target;   // [C] logit of the target
-};
-
-// Joins the statistics of all ranks, in rank order, so that every rank gets the same bits.
-ChunkResult JoinRanks(const at::Tensor& statistics, ProcessGroup& group) {
-  const at::Tensor all = GatherStatistics(statistics, group);
-  const at::Tensor maxima = all.select(2, 0);
-  const at::Tensor largest = std::get<0>(maxima.max(0));
-  const at::Tensor sum = (all.select(2, 1) * (maxima - largest).exp_()).sum(0);
-  return {largest + sum.log_(), all.select(2, 2).sum(0)};
+  WithHostPointer(logits, [&](auto* data) {
+    at::parallel_for(0, logits.size(0), kRowGrain, [&](int64_t begin, int64_t end) {
+      kernels::SoftmaxGradient(data + begin * logits.size(1), logits.size(1), end - begin, columns,
+                               local_targets.const_data_ptr<int64_t>() + begin,
+                               {softmax.largest.const_data_ptr<float>() + begin,
+                                softmax.log_sum.const_data_ptr<float>() + begin},
+                               weight.const_data_ptr<float>() + begin);
+    });
+  });
 }
 
 struct LossFunction : Function<LossFunction> {
@@ -98,12 +62,13 @@ struct LossFunction : Function<LossFunction> {
     ForEachChunk(
         *head, hidden, targets, buffer,
         [&](int64_t begin, int64_t count, at::Tensor& logits, const at::Tensor& local_targets) {
-          const ChunkResult result =
-              JoinRanks(LocalStatistics(logits, local_targets, columns), *head->tp.group);
+          const TokenSoftmax softmax = JoinTokenStatistics(
+              GatherStatistics(LocalStatistics(logits, local_targets, columns), *head->tp.group),
+              1);
           const at::Tensor weight = counted.narrow(0, begin, count);
-          loss.add_(((result.log_sum - result.target) * weight).sum(), scale);
+          loss.sub_((softmax.LogProb(1) * weight).sum(), scale);
           if (!with_gradient) return;
-          LogitsToGradient(logits, local_targets, columns, result.log_sum, weight * scale);
+          LogitsToGradient(logits, local_targets, columns, softmax, weight * scale);
           at::Tensor out = dhidden.narrow(0, begin, count);
           ProductInto(out, logits, head->weight->value);
           AccumulateWeightGradient(head->weight->gradient, logits, hidden.narrow(0, begin, count));

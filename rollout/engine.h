@@ -38,7 +38,7 @@ struct EngineOptions {
   double gpu_memory_utilization = 0.5;
   int64_t max_model_len = 0;  // prompt and response; 0: the model's max_position_embeddings
   bool calculate_log_probs = true;
-  LogProbsMode logprobs_mode = LogProbsMode::kProcessed;
+  LogProbsMode logprobs_mode = LogProbsMode::kPolicy;
   // Log-probabilities equal bit for bit whatever else is in the batch. On CPU always so; on CUDA
   // products are then computed for a fixed number of rows. With more than two TP ranks sums over
   // ranks are in rank order, which costs a gather instead of a reduction.

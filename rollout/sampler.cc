@@ -193,6 +193,7 @@ Result<ChosenToken> Sampler::Choose(std::span<const float> logits, const Samplin
   } else {
     const auto scale = static_cast<float>(1 / params.temperature);
     double total = WeighAll(processed, softmax.largest, scale, &workspace);
+    const double whole = total;
     const double u = UniformDraw(params.seed, draw);
     if (params.top_k > 0 || params.top_p < 1 || params.min_p > 0) {
       const Kept kept = Filter(params, processed, workspace.weights, &workspace.ids);
@@ -203,8 +204,17 @@ Result<ChosenToken> Sampler::Choose(std::span<const float> logits, const Samplin
     }
     const float logit = processed[static_cast<size_t>(chosen.token)];
     log_prob = static_cast<double>((logit - softmax.largest) * scale) - std::log(total);
+    if (mode_ == LogProbsMode::kPolicy) {
+      // The same weights before a filter; those of the model's own logits where a penalty made
+      // others.
+      const double of_policy =
+          params.repetition_penalty == 1 ? whole : WeighAll(logits, raw.largest, scale, &workspace);
+      const float own = logits[static_cast<size_t>(chosen.token)];
+      log_prob = static_cast<double>((own - raw.largest) * scale) - std::log(of_policy);
+    }
   }
-  if (mode_ == LogProbsMode::kRaw) {
+  if (mode_ == LogProbsMode::kRaw ||
+      (mode_ == LogProbsMode::kPolicy && params.temperature < kLeastTemperature)) {
     const float logit = logits[static_cast<size_t>(chosen.token)];
     log_prob = static_cast<double>(logit - raw.largest) - raw.log_sum;
   }

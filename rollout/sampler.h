@@ -7,16 +7,10 @@
 #include <vector>
 
 #include "common/status.h"
+#include "rollout/log_probs_mode.h"
 #include "rollout/sampling.h"
 
 namespace keel::rollout {
-
-// What the log-probability of a chosen token means.
-enum class LogProbsMode {
-  kRaw,        // log-softmax of the model's own logits: what the trainer computes at temperature 1
-  kProcessed,  // under the distribution it was drawn from: after penalty, temperature and filters,
-               // renormalised; with temperature 0 after the penalty alone
-};
 
 // Which draw of which stream of random numbers.
 struct Draw {

@@ -181,6 +181,10 @@ options::Schema MakeSchema(Config& c) {
   s.Add(
       "data.answer_key", d.answer_key,
       "RL: key of the right answer; `ground_truth` and `reward_model.ground_truth` are known too.");
+  s.Add("data.question_instruction", d.question_instruction,
+        "RL: appended, after a space, to the text of rows of `question` and `answer`; an empty "
+        "string appends nothing. null: where the rule `gsm8k` scores with `reward.method: strict`, "
+        "verl's `Let's think step by step and output the final answer after \"####\".`");
   s.Add("data.chosen_key", d.chosen_key, "DPO: key of the preferred answer.");
   s.Add("data.rejected_key", d.rejected_key, "DPO: key of the rejected answer.");
 
@@ -224,7 +228,7 @@ options::Schema MakeSchema(Config& c) {
 
   OptimSection& o = c.actor_rollout_ref.actor.optim;
   const std::string optim = "actor_rollout_ref.actor.optim.";
-  s.Add(optim + "lr", o.lr, "Peak learning rate.").Above(0);
+  s.Add(optim + "lr", o.lr, "Peak learning rate; 0 changes no weights: a dry run.").Range(0);
   s.Add(optim + "betas", o.betas, "AdamW's decay rates of the two moments.").Range(0);
   s.Add(optim + "eps", o.eps, "AdamW's epsilon.").Above(0);
   s.Add(optim + "weight_decay", o.weight_decay, "Decoupled decay, on weights of two dims only.")
@@ -235,11 +239,13 @@ options::Schema MakeSchema(Config& c) {
         "`wsd` holds the peak, then decays linearly over `lr_wsd_decay_steps`.")
       .OneOf({"constant", "linear", "cosine", "wsd"});
   s.Add(optim + "lr_warmup_steps", o.lr_warmup_steps,
-        "Linear from 0 to the peak; 0, or -1 as in verl: none.")
+        "Linear from 0, the rate of the first step, to the peak, that of the first step after "
+        "the warm-up, as in transformers and Megatron; 0, or -1 as in verl: none.")
       .Range(-1)
       .Unit("steps");
   s.Add(optim + "lr_decay_steps", o.lr_decay_steps,
-        "Step at which `min_lr` is reached; null: the last.")
+        "Steps, warm-up included, after which `min_lr` is reached; null: all, so that the last "
+        "step is still above it.")
       .Range(1)
       .Unit("steps");
   s.Add(optim + "lr_wsd_decay_steps", o.lr_wsd_decay_steps,
@@ -423,7 +429,7 @@ std::vector<std::string> ValidateConfig(const Config& c, int world) {
   if (optim.betas.size() != 2 || optim.betas[0] >= 1 || optim.betas[1] >= 1) {
     say("actor_rollout_ref.actor.optim.betas: expected two numbers in [0, 1)");
   }
-  if (optim.min_lr > optim.lr)
+  if (optim.min_lr > optim.lr && optim.lr_decay_style != "constant")
     say("actor_rollout_ref.actor.optim.min_lr is above actor_rollout_ref.actor.optim.lr");
   const auto& model = c.actor_rollout_ref.model;
   if (!model.path && model.config.empty()) {

@@ -8,6 +8,7 @@
 #include "trainer/config.h"
 #include "trainer/rl/advantages.h"
 #include "trainer/rl/kl.h"
+#include "trainer/rl/reward_errors.h"
 #include "trainer/rl/rollout_correction_options.h"
 #include "trainer/rl/verifier_factory.h"
 
@@ -83,7 +84,7 @@ void AddRlOptions(Config& c, options::Schema& s) {
       "A Hugging Face directory to start from; without a value head (`score.weight`) a fresh one. "
       "null: the actor's.")
       .PerNode();
-  s.Add("critic.optim.lr", k.optim.lr, "Peak learning rate.").Above(0);
+  s.Add("critic.optim.lr", k.optim.lr, "Peak learning rate; 0 changes no weights.").Range(0);
   s.Add("critic.optim.betas", k.optim.betas, "AdamW's decay rates of the two moments.").Range(0);
   s.Add("critic.optim.eps", k.optim.eps, "AdamW's epsilon.").Above(0);
   s.Add("critic.optim.weight_decay", k.optim.weight_decay, "Decoupled decay.").Range(0);
@@ -93,7 +94,7 @@ void AddRlOptions(Config& c, options::Schema& s) {
   s.Add("critic.optim.lr_decay_style", k.optim.lr_decay_style, "As the actor's.")
       .OneOf({"constant", "linear", "cosine", "wsd"});
   s.Add("critic.optim.lr_warmup_steps", k.optim.lr_warmup_steps,
-        "Linear from 0 to the peak; 0 or -1: none.")
+        "As the actor's.")
       .Range(-1)
       .Unit("steps");
   s.Add("critic.optim.min_lr", k.optim.min_lr, "Where the decay ends.").Range(0);
@@ -190,8 +191,9 @@ void AddRlOptions(Config& c, options::Schema& s) {
   s.Add("reward.max_retries", w.max_retries, "Further tries of a request that failed.").Range(0);
   s.Add("reward.on_error", w.on_error,
         "A sample whose verifier failed: scores 0 (`zero`), takes no part (`exclude`), or ends the "
-        "run (`stop`). It is counted apart from samples that score 0.")
-      .OneOf({"zero", "exclude", "stop"});
+        "run (`stop`). It is counted apart from samples that score 0. A step or a validation none "
+        "of whose samples has a score ends the run, but with `zero_always` and `exclude_always`.")
+      .OneOf(rl::OnRewardErrorNames());
   s.Add("reward.overlong_buffer.enable", w.overlong_buffer.enable,
         "DAPO's soft punishment of long responses.");
   s.Add("reward.overlong_buffer.len", w.overlong_buffer.len,
@@ -296,6 +298,14 @@ std::vector<std::string> ValidateRlConfig(const Config& c, int64_t dp) {
   if (w.type != "http" && w.url) say("reward.url belongs to reward.type: http");
   if (const Status verifier = rl::MakeVerifierFactory(w).status(); !verifier.ok())
     say(verifier.message());
+  if (a.filter_groups.enable && a.filter_groups.max_num_gen_batches == 0 &&
+      rl::GoesOnWithoutAnyScore(rl::OnRewardErrorOf(w.on_error))) {
+    say(
+        fmt::format("reward.on_error {} with algorithm.filter_groups.enable would ask for prompts "
+                    "without end while the verifier fails: give "
+                    "algorithm.filter_groups.max_num_gen_batches a limit above 0",
+                    w.on_error));
+  }
   if (w.overlong_buffer.enable &&
       (w.overlong_buffer.len < 1 || w.overlong_buffer.len > c.data.max_response_length)) {
     say(fmt::format(

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "rollout/log_probs_mode.h"
 #include "trainer/config.h"
 
 namespace keel::trainer {
@@ -64,9 +65,11 @@ void AddRolloutOptions(Config& c, options::Schema& s) {
   s.Add(rollout + "calculate_log_probs", r.calculate_log_probs,
         "Keep the log-probability of each token as it was chosen.");
   s.Add(rollout + "logprobs_mode", r.logprobs_mode,
-        "`raw_logprobs`: log-softmax of the model's own logits; `processed_logprobs`: under the "
-        "distribution the token was drawn from, after penalty, temperature and filters.")
-      .OneOf({"raw_logprobs", "processed_logprobs"});
+        "`policy_logprobs`: under softmax(logits / temperature), what the trainer computes, "
+        "whatever penalty and filters the token was drawn by; `raw_logprobs`: under softmax("
+        "logits); `processed_logprobs`: under the distribution the token was drawn from, after "
+        "penalty, temperature and filters.")
+      .OneOf(rollout::LogProbsModeNames());
   s.Add(rollout + "batch_invariant", r.batch_invariant,
         "Log-probabilities equal bit for bit whatever else is in the batch. On CPU with up to two "
         "tensor-parallel ranks they always are; elsewhere it costs speed.");
@@ -90,6 +93,84 @@ void AddRolloutOptions(Config& c, options::Schema& s) {
   s.Add(val + "top_k", r.val_kwargs.top_k, "Likewise.").Range(-1);
   s.Add(val + "top_p", r.val_kwargs.top_p, "Likewise.").Range(0, 1);
   s.Add(val + "do_sample", r.val_kwargs.do_sample, "False: the likeliest token, always.");
+}
+
+namespace {
+
+// "top_p 0.95, top_k 20": what makes tokens be drawn from another distribution than
+// softmax(logits / temperature), which the trainer knows alone; "" when nothing does.
+std::string FiltersOf(const RolloutSection& r) {
+  std::vector<std::string> all;
+  if (r.top_p < 1) all.push_back(fmt::format("top_p {}", r.top_p));
+  if (r.top_k > 0) all.push_back(fmt::format("top_k {}", r.top_k));
+  if (r.min_p > 0) all.push_back(fmt::format("min_p {}", r.min_p));
+  if (r.repetition_penalty != 1)
+    all.push_back(fmt::format("repetition_penalty {}", r.repetition_penalty));
+  return fmt::format("{}", fmt::join(all, ", "));
+}
+
+// Why the log-probabilities that the rollout keeps are not those that the trainer computes; "" when
+// they are.
+std::string ApartFromTrainer(const RolloutSection& r) {
+  switch (rollout::LogProbsModeOf(r.logprobs_mode)) {
+    case rollout::LogProbsMode::kPolicy:
+      return "";
+    case rollout::LogProbsMode::kRaw:
+      return r.temperature == 1 ? "" : fmt::format("temperature {}", r.temperature);
+    case rollout::LogProbsMode::kProcessed:
+      return FiltersOf(r);
+  }
+  return "";
+}
+
+void CheckLogProbs(const Config& c, std::vector<std::string>* problems) {
+  const RolloutSection& r = c.actor_rollout_ref.rollout;
+  const RolloutCorrectionSection& correction = c.algorithm.rollout_correction;
+  if (r.temperature == 0) {
+    problems->push_back(
+        "actor_rollout_ref.rollout.temperature is 0: all samples of a prompt would be the same, "
+        "and no log-probability could be trained on; give a number above 0");
+  }
+  const char* wants = correction.bypass_mode  ? "bypass_mode"
+                      : correction.rollout_is ? "rollout_is"
+                      : correction.rollout_rs ? "rollout_rs"
+                                              : nullptr;
+  if (wants == nullptr) return;
+  if (!r.calculate_log_probs) {
+    problems->push_back(
+        fmt::format("algorithm.rollout_correction.{} needs the rollout's log-probabilities: set "
+                    "actor_rollout_ref.rollout.calculate_log_probs to true",
+                    wants));
+  } else if (const std::string apart = ApartFromTrainer(r); !apart.empty()) {
+    problems->push_back(fmt::format(
+        "algorithm.rollout_correction.{} compares the rollout's log-probabilities with the "
+        "trainer's, but with actor_rollout_ref.rollout.logprobs_mode {} and {} they are of another "
+        "distribution, so that every token would seem off policy: set logprobs_mode to "
+        "policy_logprobs",
+        wants, r.logprobs_mode, apart));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> RolloutRemarks(const Config& c) {
+  std::vector<std::string> remarks;
+  const RolloutSection& r = c.actor_rollout_ref.rollout;
+  if (const std::string filters = FiltersOf(r); !filters.empty()) {
+    remarks.push_back(
+        fmt::format("actor_rollout_ref.rollout has {}: tokens are drawn from what these leave, but "
+                    "log-probabilities, entropy, KL and importance ratios are of the whole "
+                    "distribution, softmax(logits / temperature)",
+                    filters));
+  }
+  if (const std::string apart = ApartFromTrainer(r); r.calculate_log_probs && !apart.empty()) {
+    remarks.push_back(fmt::format(
+        "actor_rollout_ref.rollout.logprobs_mode is {}: with {} the rollout's log-probabilities "
+        "are not of the trainer's distribution, which is what training/rollout_* and "
+        "rollout_corr/* will show; policy_logprobs makes them comparable",
+        r.logprobs_mode, apart));
+  }
+  return remarks;
 }
 
 std::vector<std::string> ValidateRolloutConfig(const Config& c) {
@@ -119,6 +200,7 @@ std::vector<std::string> ValidateRolloutConfig(const Config& c) {
                     "{0}enable_chunked_prefill: false needs",
                     rollout, r.max_num_batched_tokens, longest));
   }
+  if (c.trainer.task == "rl") CheckLogProbs(c, &problems);
   return problems;
 }
 

@@ -51,7 +51,7 @@ struct RolloutSection {
   std::optional<int64_t> tensor_model_parallel_size;
   std::optional<std::string> dtype;
   bool calculate_log_probs = true;
-  std::string logprobs_mode = "processed_logprobs";
+  std::string logprobs_mode = "policy_logprobs";
   bool batch_invariant = false;
   ValSamplingSection val_kwargs;
   CheckpointEngineSection checkpoint_engine;
@@ -61,5 +61,8 @@ struct RolloutSection {
 
 void AddRolloutOptions(Config& config, options::Schema& schema);
 std::vector<std::string> ValidateRolloutConfig(const Config& config);
+// What is allowed, but is not what one might take it for, in RL: sentences that name the keys, for
+// the log of a run's start.
+std::vector<std::string> RolloutRemarks(const Config& config);
 
 }  // namespace keel::trainer

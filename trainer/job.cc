@@ -190,7 +190,8 @@ void Job::OpenMetrics() {
       config().trainer.default_local_dir, state.step, wants("jsonl"), wants("console"), log_)));
 }
 
-LrScheduleOptions Job::Schedule(const OptimSection& optim, int64_t total_steps) const {
+LrScheduleOptions Job::Schedule(const OptimSection& optim, const char* key,
+                                int64_t total_steps) const {
   LrScheduleOptions schedule;
   schedule.lr = optim.lr;
   schedule.min_lr = optim.min_lr;
@@ -202,6 +203,14 @@ LrScheduleOptions Job::Schedule(const OptimSection& optim, int64_t total_steps) 
   schedule.decay_steps = optim.lr_decay_steps.value_or(total_steps);
   schedule.wsd_decay_steps =
       optim.lr_wsd_decay_steps.value_or(std::max<int64_t>(1, total_steps / 10));
+  if (rank0() && HighestLearningRate(schedule, total_steps) == 0) {
+    log_.Warning(
+        "{}.{}: the learning rate is 0 in all of the run's {} steps, so that none changes a weight",
+        key,
+        optim.lr == 0 ? std::string("lr is 0")
+                      : fmt::format("lr_warmup_steps is {}", optim.lr_warmup_steps),
+        total_steps);
+  }
   return schedule;
 }
 

@@ -117,7 +117,9 @@ class Job {
   void Finish();
   RunEnd Preempted();
 
-  LrScheduleOptions Schedule(const OptimSection& optim, int64_t total_steps) const;
+  // Of the section `key`, "actor_rollout_ref.actor.optim" or "critic.optim". Rank 0 warns when no
+  // step of it can change a weight.
+  LrScheduleOptions Schedule(const OptimSection& optim, const char* key, int64_t total_steps) const;
 
   RunState state;
 

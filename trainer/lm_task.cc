@@ -82,7 +82,7 @@ class LmTask : public Task {
         "matrix products: {:.1f} GFLOP/s over all ranks, the rate that mfu is a share of",
         gemm_rate_ / 1e9);
     flops_per_token_ = TrainFlopsPerToken(source_.config, static_cast<double>(c_.data.max_length));
-    schedule_ = job_.Schedule(job_.actor().optim, total_steps_);
+    schedule_ = job_.Schedule(job_.actor().optim, "actor_rollout_ref.actor.optim", total_steps_);
   }
 
   StepEnd Step(int64_t step) override {

@@ -12,6 +12,7 @@
 #include "model/hf_tensors.h"
 #include "model/layout_fit.h"
 #include "trainer/metrics_file.h"
+#include "trainer/rl/verifier_factory.h"
 
 namespace keel::trainer {
 
@@ -191,6 +192,10 @@ Result<RunData<rl::PromptSet>> LoadPromptData(const Config& c, const ModelSource
   options.filter_overlong_prompts = c.data.filter_overlong_prompts;
   options.vocab_size = model.config.vocab_size;
   options.need_known_source = c.reward.type == "auto";
+  options.question_instruction = c.data.question_instruction;
+  options.strict_gsm8k = [&c](const std::string& source) {
+    return rl::IsStrictGsm8k(c.reward, source);
+  };
   options.prompt_key = c.data.prompt_key;
   options.answer_key = c.data.answer_key;
   options.source_key = c.data.reward_fn_key;
@@ -204,7 +209,10 @@ Result<InputReport> CheckRunInputs(const Config& config) {
   KEEL_ASSIGN_OR_RETURN(const ModelSource model, OpenRunModel(config));
   InputReport report;
   report.parameters = model.config.NumParameters();
-  if (!model.directory.empty()) KEEL_RETURN_IF_ERROR(CheckWeights(model.directory, model.config, model::Head::kVocabulary));
+  if (!model.directory.empty()) {
+    KEEL_RETURN_IF_ERROR(
+        CheckWeights(model.directory, model.config, model::Head::kVocabulary));
+  }
   if (config.trainer.task == "rl" && config.critic.model.path) {
     KEEL_RETURN_IF_ERROR(CheckWeights(*config.critic.model.path, model.config, model::Head::kValue)
                              .WithContext("critic.model.path"));

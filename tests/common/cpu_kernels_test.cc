@@ -75,8 +75,9 @@ TEST(CpuKernelsTest, SoftmaxOverAWideRange) {
   EXPECT_NEAR(statistics[1], sum, 1e-5 * sum);
   EXPECT_EQ(statistics[2], logits[target]);
   const auto before = logits;
-  const float log_sum = static_cast<float>(largest + std::log(sum)), weight = 0.5f;
-  SoftmaxGradient<float>(logits.data(), stride, 1, columns, &target, &log_sum, &weight);
+  const float log_sum = std::log(statistics[1]), weight = 0.5f;
+  SoftmaxGradient<float>(logits.data(), stride, 1, columns, &target, {&statistics[0], &log_sum},
+                         &weight);
   for (int64_t i = 0; i < columns; ++i) {
     EXPECT_NEAR(logits[i], 0.5 * (std::exp(before[i] - largest) / sum - (i == target)), 1e-5);
   }
@@ -103,9 +104,9 @@ TEST(CpuKernelsTest, TokenStatisticsAndTheirGradient) {
   };
   float statistics[4];
   TokenStatistics<float>(logits.data(), stride, 1, columns, &target, temperature, true, statistics);
-  const float log_sum = statistics[0] + std::log(statistics[1]);
-  const float entropy = std::log(statistics[1]) - statistics[3] / statistics[1];
-  EXPECT_NEAR(statistics[2] - log_sum, define(-1, 0).first, 1e-5);
+  const float log_sum = std::log(statistics[1]);
+  const float entropy = log_sum - statistics[3] / statistics[1];
+  EXPECT_NEAR((statistics[2] - statistics[0]) / temperature - log_sum, define(-1, 0).first, 1e-5);
   EXPECT_NEAR(entropy, define(-1, 0).second, 1e-5);
   float again[4];
   TokenStatistics<float>(logits.data(), stride, 1, columns, &target, temperature, false, again);
@@ -114,13 +115,58 @@ TEST(CpuKernelsTest, TokenStatisticsAndTheirGradient) {
   auto gradient = logits;
   const float a = 0.6f, b = -0.9f;
   TokenStatisticsGradient<float>(gradient.data(), stride, 1, columns, &target, temperature,
-                                 &log_sum, &entropy, &a, &b);
+                                 {&statistics[0], &log_sum}, &entropy, &a, &b);
   for (int64_t i = 0; i < columns; ++i) {
     const auto up = define(i, 1e-5), down = define(i, -1e-5);
     EXPECT_NEAR(gradient[i], (a * (up.first - down.first) + b * (up.second - down.second)) / 2e-5,
                 1e-5);
   }
   for (int64_t i = columns; i < stride; ++i) EXPECT_EQ(gradient[i], 0);
+}
+
+// A model that is all but certain, with logits as large as late in training: log p of the likely
+// token is 1e-5 or so, as small as the rounding of a logit of 128.
+TEST(CpuKernelsTest, LargeLogitsLoseNoDigitsOfSmallGradients) {
+  const int64_t columns = 64;
+  for (const float temperature : {1.0f, 0.7f}) {
+    for (const float second : {117.0f, 127.9921875f}) {
+      auto logits = Random(columns, 3, 17);
+      for (float& x : logits) x += 100.0f;
+      const int64_t target = 9;
+      logits[target] = 128.0f;
+      logits[20] = second;
+      std::vector<double> log_p(columns);
+      double sum = 0, h = 0;
+      for (const float x : logits) sum += std::exp((double{x} - 128.0) / double{temperature});
+      for (int64_t i = 0; i < columns; ++i) {
+        log_p[i] = (double{logits[i]} - 128.0) / double{temperature} - std::log(sum);
+        h -= std::exp(log_p[i]) * log_p[i];
+      }
+      float statistics[4];
+      TokenStatistics<float>(logits.data(), columns, 1, columns, &target, temperature, true,
+                             statistics);
+      const float log_sum = std::log(statistics[1]);
+      const float entropy = log_sum - statistics[3] / statistics[1];
+      EXPECT_NEAR((statistics[2] - statistics[0]) / temperature - log_sum, log_p[target], 2e-7);
+      EXPECT_NEAR(entropy, h, 2e-7);
+
+      auto gradient = logits;
+      const float a = 0, b = 1;
+      TokenStatisticsGradient<float>(gradient.data(), columns, 1, columns, &target, temperature,
+                                     {&statistics[0], &log_sum}, &entropy, &a, &b);
+      auto of_loss = logits;
+      SoftmaxGradient<float>(of_loss.data(), columns, 1, columns, &target,
+                             {&statistics[0], &log_sum}, &b);
+      for (int64_t i = 0; i < columns; ++i) {
+        const double p = std::exp(log_p[i]);
+        EXPECT_NEAR(gradient[i], -p * (log_p[i] + h) / double{temperature}, 4e-7)
+            << "entropy's gradient of " << i << " at temperature " << temperature;
+        if (temperature == 1) {
+          EXPECT_NEAR(of_loss[i], p - (i == target), 3e-7 * p + 1e-7) << i;
+        }
+      }
+    }
+  }
 }
 
 // A NaN must reach the loss, so that the step is skipped and not averaged away.

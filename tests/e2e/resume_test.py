@@ -6,6 +6,7 @@ comparison must fail when a resumed run is given the weights alone, else it woul
 """
 
 import json
+import math
 import unittest
 
 import checkpoint_files
@@ -51,6 +52,31 @@ class Resume(harness.Job):
                 for step in resumed:
                     self.assertEqual(stable(resumed[step]), stable(metrics[step]), f"step {step}")
                 self.assertEqual(resumed_digests, digests)
+
+
+class LearningRates(harness.Job):
+    """Of transformers' and Megatron's numbering (tests/trainer/lr_schedule_test.cc), in what a run trains with."""
+
+    def rates(self, name, **changes):
+        optim = {f"actor_rollout_ref__actor__optim__{key}": value for key, value in changes.items() if key != "steps"}
+        done = self.train(self.config(name, trainer__total_training_steps=changes["steps"], **optim))
+        return [data["lr"] for _, data in sorted(self.metrics(name).items())], done.stdout + done.stderr
+
+    def test_the_last_step_learns_and_so_does_the_only_one(self):
+        cosine = {"lr_decay_style": "cosine", "lr_warmup_steps": 0, "min_lr": 0.0}
+        rates, said = self.rates("four", steps=4, **cosine)
+        for step, rate in enumerate(rates):
+            self.assertAlmostEqual(rate, 1e-3 * 0.5 * (1 + math.cos(math.pi * step / 4)), delta=1e-12)
+        self.assertNotIn("learning rate is 0", said)
+        self.assertEqual(self.rates("one", steps=1, **cosine)[0], [1e-3])
+
+    def test_a_run_that_cannot_learn_says_so(self):
+        rates, said = self.rates("warming", steps=1, lr_warmup_steps=5)
+        self.assertEqual(rates, [0.0])
+        self.assertIn("lr_warmup_steps is 5: the learning rate is 0 in all of the run's 1 steps", said)
+        rates, said = self.rates("dry", steps=2, lr=0.0, lr_decay_style="constant", lr_warmup_steps=0)
+        self.assertEqual(rates, [0.0, 0.0])
+        self.assertIn("lr is 0: the learning rate is 0 in all of the run's 2 steps", said)
 
 
 class ResumeSingle(Resume):

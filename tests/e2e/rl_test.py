@@ -222,7 +222,8 @@ class Learning(RlJob):
                 self.rl(
                     run, trainer__total_training_steps=steps, trainer__seed=seed, data__train_batch_size=16,
                     actor_rollout_ref__model={"path": model},
-                    actor_rollout_ref__rollout__n=8, actor_rollout_ref__actor__optim__lr=1e-3,
+                    # Every seed of six learns steadily at this rate; at 1e-3 one in four breaks down on the way.
+                    actor_rollout_ref__rollout__n=8, actor_rollout_ref__actor__optim__lr=4e-4,
                     actor_rollout_ref__actor__optim__lr_decay_style="cosine", **changes,
                 ),
                 ranks=ranks,
@@ -232,7 +233,7 @@ class Learning(RlJob):
             self.assertGreaterEqual(sum(scores[-10:]) / 10, 0.9, scores[-20:])
 
     def test_ppo_pp2_and_grpo_tp2(self):
-        model = self.warm_up(30)
+        model = self.warm_up(36)
         self.learns(
             "grpo", model, 2, 160, megatron={"tensor_model_parallel_size": 2, **OFFLOAD},
             actor_rollout_ref__actor__ppo_mini_batch_size=4, actor_rollout_ref__actor__ppo_epochs=2,

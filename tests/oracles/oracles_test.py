@@ -15,6 +15,8 @@ import unittest
 import safetensors.torch
 import torch
 
+import make_lr_reference
+
 HERE = pathlib.Path(__file__).parent
 FIXTURES = pathlib.Path(os.environ["KEEL_FIXTURES"])
 
@@ -134,6 +136,20 @@ class CheckHfExport(unittest.TestCase):
         path = self.out / "config.json"
         path.write_text(path.read_text().replace("1e-05", "1e-06"))
         self.assertIn("rms_norm_eps", self.check("llama").stderr)
+
+
+class LrReference(unittest.TestCase):
+    """The kept learning rates are those of the transformers that is installed; Megatron's stand beside them."""
+
+    def test_is_what_transformers_says(self):
+        checked = 0
+        for case in json.loads((HERE / "lr_reference.json").read_text()):
+            shape = [case[key] for key in ("style", "min_lr", "warmup", "decay", "wsd_decay", "updates")]
+            self.assertIn(tuple(shape), make_lr_reference.SHAPES)
+            if case["source"] == "transformers":
+                self.assertEqual(case["rates"], make_lr_reference.of_transformers(*shape), shape)
+                checked += 1
+        self.assertEqual(checked, sum(make_lr_reference.of_transformers(*shape) is not None for shape in make_lr_reference.SHAPES))
 
 
 if __name__ == "__main__":

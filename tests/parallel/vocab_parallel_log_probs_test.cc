@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "parallel/vocab_parallel_loss.h"
+#include "parallel/vocab_tensor_softmax.h"
 #include "tests/support/ranks.h"
 
 namespace keel::parallel {
@@ -135,6 +137,126 @@ TEST(VocabParallelLogProbsTest, EntropyAloneAndSecondBackward) {
                              2e-5 * expected.dhidden.abs().max().item<double>()));
     EXPECT_THROW(VocabParallelLogProbs(head, hidden, problem.targets, 0, false), c10::Error);
   });
+}
+
+// Logits of up to 128, of which one all but decides: what is left of log p and of the entropy's
+// gradient is no larger than the rounding of such a logit.
+struct Certain {
+  static constexpr int64_t kRows = 24;
+  at::Tensor logits, targets;  // [kRows, kVocab]
+  Certain() {
+    at::Generator generator = at::globalContext().defaultGenerator(at::kCPU).clone();
+    generator.set_current_seed(5);
+    logits = at::randn({kRows, kVocab}, generator).mul(2).add(100);
+    targets = at::randint(kVocab, {kRows}, generator, at::kLong);
+    // The likeliest is the target in every other row; how far above the rest, from 6 to 29.
+    for (int64_t row = 0; row < kRows; ++row) {
+      const int64_t top = row % 2 == 0 ? targets[row].item<int64_t>() : row;
+      logits[row][top] = 128;
+      logits[row][(top + 50) % kVocab] = 122.0 - static_cast<double>(row);
+    }
+  }
+};
+
+struct CertainValues {
+  at::Tensor log_probs, entropy, of_log_probs, of_entropy;  // gradients with respect to the logits
+};
+
+CertainValues CertainInDouble(const Certain& problem, double temperature) {
+  at::Tensor logits = problem.logits.to(at::kDouble).requires_grad_();
+  const at::Tensor log_p = at::log_softmax(logits / temperature, 1);
+  const at::Tensor log_probs = log_p.gather(1, problem.targets.unsqueeze(1)).squeeze(1);
+  const at::Tensor entropy = -(log_p.exp() * log_p).sum(1);
+  entropy.sum().backward({}, /*retain_graph=*/true);
+  const at::Tensor of_entropy = logits.grad().clone();
+  logits.mutable_grad().zero_();
+  log_probs.sum().backward();
+  return {log_probs.detach(), entropy.detach(), logits.grad(), of_entropy};
+}
+
+double Gap(const at::Tensor& found, const at::Tensor& expected) {
+  return found.numel() == 0 ? 0 : (found.to(at::kDouble) - expected).abs().max().item<double>();
+}
+
+TEST(VocabParallelLogProbsTest, LargeLogitsLoseNoDigits) {
+  const Certain problem;
+  for (const int tp : {1, 2}) {
+    for (const double temperature : {1.0, 0.7}) {
+      const CertainValues expected = CertainInDouble(problem, temperature);
+      testing::RunRanks(tp, 1, 1, [&](ParallelContext& context) {
+        // The identity in front of the head: its product is the logits, its hidden gradient theirs.
+        const int64_t rows = VocabRowsPerRank(kVocab, tp);
+        const int64_t first = context.tp_rank() * rows;
+        const int64_t valid = std::min(rows, kVocab - first);
+        Parameter weight;
+        weight.shape = {rows, kVocab};
+        weight.value = at::zeros({rows, kVocab});
+        weight.value.narrow(0, 0, valid).copy_(at::eye(kVocab).narrow(0, first, valid));
+        weight.gradient = at::zeros({rows, kVocab});
+        VocabParallelHead head{{&context.tp(), false}, &weight, kVocab};
+        at::Tensor hidden = problem.logits.clone().requires_grad_();
+        TokenLogProbs out = VocabParallelLogProbs(head, hidden, problem.targets, temperature, true);
+        EXPECT_LE(Gap(out.log_probs, expected.log_probs), 4e-6);  // of values down to -40
+        EXPECT_LE(Gap(out.log_probs.slice(0, 0, Certain::kRows, 2),
+                      expected.log_probs.slice(0, 0, Certain::kRows, 2)),
+                  2e-7);
+        EXPECT_LE(Gap(out.entropy, expected.entropy), 2e-7);
+        out.entropy.sum().backward();
+        EXPECT_LE(Gap(hidden.grad(), expected.of_entropy), 3e-7);
+        if (temperature != 1) return;
+        at::Tensor again = problem.logits.clone().requires_grad_();
+        const at::Tensor loss = VocabParallelLoss(head, again, problem.targets, 1);
+        loss.backward();
+        EXPECT_NEAR(loss.item<double>(), -expected.log_probs.sum().item<double>(), 4e-5);
+        EXPECT_LE(Gap(again.grad(), -expected.of_log_probs), 3e-7);
+        // Rows whose target is certain: a loss of 1e-3 to 1e-13, not of the logits' rounding.
+        at::Tensor certain = problem.logits.slice(0, 0, Certain::kRows, 2).clone();
+        const at::NoGradGuard no_grad;
+        const at::Tensor sure = VocabParallelLoss(
+            head, certain, problem.targets.slice(0, 0, Certain::kRows, 2).contiguous(), 1);
+        EXPECT_NEAR(sure.item<double>(),
+                    -expected.log_probs.slice(0, 0, Certain::kRows, 2).sum().item<double>(), 1e-6);
+      });
+    }
+  }
+}
+
+// What other devices compute, on a CPU: the definitions, and the kernels' numbers to rounding.
+TEST(VocabParallelLogProbsTest, TensorsOnAnyDeviceGiveTheSame) {
+  const Certain problem;
+  for (const double temperature : {1.0, 0.7}) {
+    const CertainValues expected = CertainInDouble(problem, temperature);
+    const auto t = static_cast<float>(temperature);
+    // Two parts of the vocabulary, and a third that is padding alone.
+    const std::vector<std::pair<int64_t, int64_t>> parts = {{0, 70}, {70, 61}, {131, 0}};
+    std::vector<at::Tensor> logits, statistics, targets;
+    for (const auto& [first, columns] : parts) {
+      logits.push_back(at::full({Certain::kRows, 72}, 1e4));
+      logits.back().narrow(1, 0, columns).copy_(problem.logits.narrow(1, first, columns));
+      targets.push_back(problem.targets - first);
+      statistics.push_back(TensorTokenStatistics(logits.back(), targets.back(), columns, t, true));
+      EXPECT_TRUE(at::equal(TensorTokenStatistics(logits.back(), targets.back(), columns, t, false),
+                            statistics.back().narrow(1, 0, 3)));
+    }
+    const TokenSoftmax softmax = JoinTokenStatistics(at::stack(statistics), temperature);
+    EXPECT_LE(Gap(softmax.LogProb(temperature), expected.log_probs), 4e-6);
+    EXPECT_LE(Gap(softmax.entropy, expected.entropy), 2e-7);
+    const at::Tensor one = at::ones({Certain::kRows});
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const auto [first, columns] = parts[i];
+      at::Tensor of_entropy = logits[i].clone(), of_log_probs = logits[i].clone();
+      TensorTokenGradient(of_entropy, targets[i], columns, t, softmax, at::zeros_like(one), one);
+      TensorTokenGradient(of_log_probs, targets[i], columns, t, softmax, one, {});
+      EXPECT_LE(
+          Gap(of_entropy.narrow(1, 0, columns), expected.of_entropy.narrow(1, first, columns)),
+          3e-7);
+      EXPECT_LE(
+          Gap(of_log_probs.narrow(1, 0, columns), expected.of_log_probs.narrow(1, first, columns)),
+          3e-7);
+      for (const at::Tensor& made : {of_entropy, of_log_probs})
+        EXPECT_TRUE(made.narrow(1, columns, 72 - columns).eq(0).all().item<bool>());
+    }
+  }
 }
 
 }  // namespace

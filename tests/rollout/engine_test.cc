@@ -211,7 +211,8 @@ TEST(EngineTest, LogProbabilitiesAreTheTrainers) {
     EngineOptions options;
     options.logprobs_mode = LogProbsMode::kRaw;
     Engine raw = model.MakeEngine(options);
-    Engine processed = model.MakeEngine();
+    options.logprobs_mode = LogProbsMode::kProcessed;
+    Engine processed = model.MakeEngine(options);
     const auto a = raw.Generate(requests);
     const auto b = processed.Generate(requests);
     int above = 0;

@@ -133,6 +133,38 @@ TEST(SamplerTest, LogProbabilitiesFollowTheirDefinition) {
   }
 }
 
+// What the trainer computes, whatever the token was drawn by.
+TEST(SamplerTest, ThePolicysLogProbabilityKnowsTheTemperatureAlone) {
+  const std::vector<float> logits = {0.5f, 1.5f, -0.5f, 1.0f, 0.0f};
+  SamplingParams plain;
+  plain.temperature = 0.6;
+  const auto policy = Expected(logits, plain);
+  for (const double penalty : {1.0, 1.3}) {
+    for (const bool filtered : {false, true}) {
+      SamplingParams p = plain;
+      p.repetition_penalty = penalty;
+      if (filtered) {
+        p.top_k = 3;
+        p.top_p = 0.9;
+        p.min_p = 0.05;
+      }
+      for (int i = 0; i < 60; ++i) {
+        const std::vector<int32_t> context = {1, 4};
+        const auto a = Choose(logits, p, {5, 0, i}, LogProbsMode::kPolicy, context);
+        EXPECT_NEAR(a.log_prob, std::log(policy[static_cast<size_t>(a.token)]), 1e-6);
+        const auto b = Choose(logits, p, {5, 0, i}, LogProbsMode::kProcessed, context);
+        EXPECT_EQ(a.token, b.token) << "asking for another log-probability changed the token";
+        if (penalty == 1 && !filtered) {
+          EXPECT_EQ(a.log_prob, b.log_prob);
+        }
+      }
+    }
+  }
+  plain.temperature = 0;
+  const auto greedy = Choose(logits, plain, {}, LogProbsMode::kPolicy);
+  EXPECT_EQ(greedy.log_prob, Choose(logits, plain, {}, LogProbsMode::kRaw).log_prob);
+}
+
 TEST(SamplerTest, TheRepetitionPenaltyIsHuggingFaces) {
   SamplingParams p;
   p.temperature = 0;

@@ -50,7 +50,7 @@ TEST(ConfigTest, RefusalsNamePlaceExpectationAndWayOut) {
            Case{"actor_rollout_ref:\n  model:\n    config: {\"a\\_b\": \"\\N\"}\n",
                 {"run.yaml:3:14: error: \"a\\xa0b\"",
                  "run.yaml:3:22:", "an escape in it gives no UTF-8"}},
-           Case{"actor_rollout_ref:\n  actor:\n    optim: {lr: 0}\n", {"expected above 0, got 0"}},
+           Case{"actor_rollout_ref:\n  actor:\n    optim: {eps: 0}\n", {"expected above 0, got 0"}},
            Case{"seed: 3\n", {"seed: unknown key", "did you mean trainer.seed?"}},
        }) {
     const Status status = LoadText(c.text);

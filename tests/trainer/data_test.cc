@@ -9,7 +9,6 @@
 #include "trainer/data/batch.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/sample_order.h"
-#include "trainer/lr_schedule.h"
 
 namespace keel::trainer {
 namespace {
@@ -161,30 +160,6 @@ TEST(DataTest, SplittingOffKeepsEverySampleOnce) {
   EXPECT_EQ(ids.size(), 200u);
   EXPECT_GT(apart.size(), 25);
   EXPECT_LT(apart.size(), 80);
-}
-
-TEST(LrScheduleTest, KnownPoints) {
-  LrScheduleOptions o;
-  o.lr = 1;
-  o.min_lr = 0.1;
-  o.warmup_steps = 10;
-  o.decay_steps = 110;
-  o.wsd_decay_steps = 20;
-  for (const LrDecayStyle style : {LrDecayStyle::kConstant, LrDecayStyle::kLinear,
-                                   LrDecayStyle::kCosine, LrDecayStyle::kWsd}) {
-    o.style = style;
-    EXPECT_DOUBLE_EQ(LearningRate(o, 1), 0.1);
-    EXPECT_DOUBLE_EQ(LearningRate(o, 10), 1);
-  }
-  o.style = LrDecayStyle::kLinear;
-  EXPECT_DOUBLE_EQ(LearningRate(o, 60), 0.55);
-  EXPECT_DOUBLE_EQ(LearningRate(o, 500), 0.1);
-  o.style = LrDecayStyle::kCosine;
-  EXPECT_NEAR(LearningRate(o, 60), 0.55, 1e-12);
-  EXPECT_NEAR(LearningRate(o, 110), 0.1, 1e-12);
-  o.style = LrDecayStyle::kWsd;
-  EXPECT_DOUBLE_EQ(LearningRate(o, 90), 1);
-  EXPECT_NEAR(LearningRate(o, 100), 0.55, 1e-12);
 }
 
 }  // namespace

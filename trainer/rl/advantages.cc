@@ -58,9 +58,10 @@ void Whiten(const PackedView& view, std::vector<double>& x) {
 }
 
 struct Group {
-  std::vector<double> scores;
-  double mean = 0;       // a group of one: 0
-  double deviation = 1;  // n - 1; a group of one: 1
+  int64_t members = 0;         // also those that do not count
+  std::vector<double> scores;  // of those that do
+  double mean = 0;             // a prompt's only response: 0
+  double deviation = 1;        // n - 1; of one: 1
 };
 
 struct Scored {
@@ -78,13 +79,16 @@ Scored ScoreGroups(const AdvantageInputs& in) {
     for (size_t t = view.begin(s); t < view.end(s); ++t) score += in.rewards[t];
     out.scores.push_back(score);
     out.counts.push_back(PolicyTokens(view, s) > 0);
-    if (out.counts.back()) out.groups[in.groups[s]].scores.push_back(score);
+    Group& group = out.groups[in.groups[s]];
+    ++group.members;
+    if (out.counts.back()) group.scores.push_back(score);
   }
   for (auto& [id, group] : out.groups) {
     const auto n = static_cast<double>(group.scores.size());
-    if (group.scores.size() == 1) continue;
+    if (group.scores.empty() || group.members == 1) continue;
     for (const double score : group.scores) group.mean += score;
     group.mean /= n;
+    if (group.scores.size() == 1) continue;  // the last one left: its mean is its score
     double squares = 0;
     for (const double score : group.scores) squares += (score - group.mean) * (score - group.mean);
     group.deviation = std::sqrt(squares / (n - 1));

@@ -5,7 +5,9 @@
 // (verl/trainer/ppo/core_algos.py), with two differences, both where a reward would be lost or
 // invented there: a reward that stands on a masked token counts for the policy's last token before
 // it (the first after it, where there is none before), and a response without any token of the
-// policy takes no part in its group. Pure, thread-safe, torch-free.
+// policy takes no part in its group. The only one that is left of a larger group has nothing to be
+// compared with, and an advantage of 0; a prompt with a single response keeps its score, as in
+// verl. Pure, thread-safe, torch-free.
 #pragma once
 
 #include <cstdint>

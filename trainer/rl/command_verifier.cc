@@ -35,6 +35,17 @@ int MillisecondsUntil(std::chrono::steady_clock::time_point deadline) {
 }  // namespace
 
 Status CommandVerifier::Start() {
+  if (process_ >= 0) return Status::Ok();
+  const Status started = Spawn();
+  if (started.ok()) return started;
+  return Status(StatusCode::kConfig,
+                fmt::format("{}; expected a program that can be executed, by its path or by a name "
+                            "in PATH: correct reward.command, make the file executable, or name "
+                            "what runs it, as in [python3, verify.py]",
+                            started.message()));
+}
+
+Status CommandVerifier::Spawn() {
   // Sockets instead of pipes: a write to a program that is gone is an error here, not a signal.
   std::array<int, 2> in{}, out{};
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in.data()) != 0)
@@ -91,9 +102,19 @@ void CommandVerifier::Stop() {
   process_ = -1;
 }
 
+bool CommandVerifier::EndedByItself() const {
+  if (process_ < 0) return false;
+  siginfo_t info{};
+  // Left to be reaped: its number stays taken until Stop has killed what it left behind.
+  return waitid(P_PID, static_cast<id_t>(process_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid == process_;
+}
+
 Result<std::vector<RewardResult>> CommandVerifier::Request(
     std::span<const RewardSample> samples, std::chrono::steady_clock::time_point deadline) {
-  if (process_ < 0) KEEL_RETURN_IF_ERROR(Start());
+  // One that ended while nothing was asked of it has failed at nothing.
+  if (EndedByItself()) Stop();
+  if (process_ < 0) KEEL_RETURN_IF_ERROR(Spawn());
   auto results = Exchange(samples, deadline);
   // After a failure nobody knows what the program will say next.
   if (!results.ok()) Stop();

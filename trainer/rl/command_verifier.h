@@ -1,9 +1,9 @@
 // A verifier that is another program: a JSON object a line to its standard input, one a line from
 // its standard output, in any order. Torch-free.
 //
-// The program is started at the first request and stays; it runs in a process group of its own,
-// which is killed as a whole when a request passes its limit, when the program ends or talks
-// nonsense, and in the destructor. The next try starts it again. Its standard error is the
+// The program is started at Start() or the first request and stays; it runs in a process group of
+// its own, which is killed as a whole when a request passes its limit, when the program ends or
+// talks nonsense, and in the destructor. The next try starts it again. Its standard error is the
 // caller's.
 #pragma once
 
@@ -23,6 +23,8 @@ class CommandVerifier : public RetryingVerifier {
       : RetryingVerifier(options), command_(std::move(command)) {}
   ~CommandVerifier() override { Stop(); }
 
+  Status Start() override;
+
   pid_t process() const { return process_; }  // -1 while none runs
 
  protected:
@@ -31,8 +33,9 @@ class CommandVerifier : public RetryingVerifier {
       std::chrono::steady_clock::time_point deadline) override;
 
  private:
-  Status Start();
+  Status Spawn();
   void Stop();
+  bool EndedByItself() const;
   Result<std::vector<RewardResult>> Exchange(std::span<const RewardSample> samples,
                                              std::chrono::steady_clock::time_point deadline);
 

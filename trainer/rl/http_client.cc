@@ -92,6 +92,10 @@ class Socket {
   std::string name_;
 };
 
+std::string NameOf(const HttpAddress& address) {
+  return fmt::format("http://{}:{}{}", address.host, address.port, address.path);
+}
+
 Result<std::unique_ptr<Socket>> ConnectTo(const HttpAddress& address, const std::string& name,
                                           Deadline deadline) {
   addrinfo hints{};
@@ -206,9 +210,13 @@ Result<HttpAddress> ParseHttpAddress(const std::string& url) {
   return address;
 }
 
+Status HttpConnect(const HttpAddress& address, Deadline deadline) {
+  return ConnectTo(address, NameOf(address), deadline).status();
+}
+
 Result<std::string> HttpPost(const HttpAddress& address, const std::string& body,
                              Deadline deadline) {
-  const std::string name = fmt::format("http://{}:{}{}", address.host, address.port, address.path);
+  const std::string name = NameOf(address);
   KEEL_ASSIGN_OR_RETURN(const auto connection, ConnectTo(address, name, deadline));
   KEEL_RETURN_IF_ERROR(connection->Send(
       fmt::format("POST {} HTTP/1.1\r\nHost: {}:{}\r\nContent-Type: application/json\r\n"

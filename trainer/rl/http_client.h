@@ -16,6 +16,9 @@ struct HttpAddress {
 // "http://host[:port][/path]"; an IPv6 host stands in brackets. kConfig otherwise.
 Result<HttpAddress> ParseHttpAddress(const std::string& url);
 
+// Whether somebody accepts a connection there. Errors: kUnavailable, kDeadlineExceeded.
+Status HttpConnect(const HttpAddress& address, std::chrono::steady_clock::time_point deadline);
+
 // The body of the answer. Errors: kUnavailable (no connection, or a status other than 200, with the
 // first bytes of its body), kDeadlineExceeded, kInvalidData (not HTTP, or more than 64 MiB).
 // Looking up a host's name is the system's, with the system's time limit.

@@ -1,10 +1,22 @@
 #include "trainer/rl/http_verifier.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "trainer/rl/reward_wire.h"
 
 namespace keel::trainer::rl {
+
+Status HttpVerifier::Start() {
+  const Status reached =
+      HttpConnect(address_, std::chrono::steady_clock::now() + request_options().timeout);
+  if (reached.ok()) return reached;
+  return Status(StatusCode::kConfig,
+                fmt::format("reward.url: {}: start the service before the run, or correct the "
+                            "address",
+                            reached.message()));
+}
 
 Result<std::vector<RewardResult>> HttpVerifier::Request(
     std::span<const RewardSample> samples, std::chrono::steady_clock::time_point deadline) {

@@ -12,6 +12,8 @@ class HttpVerifier : public RetryingVerifier {
   HttpVerifier(HttpAddress address, const RequestOptions& options)
       : RetryingVerifier(options), address_(std::move(address)) {}
 
+  Status Start() override;
+
  protected:
   Result<std::vector<RewardResult>> Request(
       std::span<const RewardSample> samples,

@@ -47,6 +47,21 @@ Status LookAtKeys(const Json& row, const PromptOptions& options, const RowContex
                              context.where);
 }
 
+// A row of question and answer, as the model is asked.
+Json Instructed(const Json& row, const PromptOptions& options, const std::string& source) {
+  if (!row["question"].is_string()) return row;
+  const auto question = row["question"].get<std::string>();
+  // Data that were prepared as verl's say it already.
+  const bool wanted = options.strict_gsm8k && options.strict_gsm8k(source) &&
+                      question.find("####") == std::string::npos;
+  const std::string instruction =
+      options.question_instruction.value_or(wanted ? kGsm8kInstruction : "");
+  if (instruction.empty()) return row;
+  Json asked = row;
+  asked["question"] = question + " " + instruction;
+  return asked;
+}
+
 Result<Prompt> ReadPromptRow(const Json& row, const PromptOptions& options,
                              const RowContext& context) {
   const std::string& where = context.where;
@@ -58,8 +73,12 @@ Result<Prompt> ReadPromptRow(const Json& row, const PromptOptions& options,
   if (keyed) {
     KEEL_RETURN_IF_ERROR(ReadPrompt(row, options.prompt_key, context, prompt));
   } else if (row.contains("question") && row.contains("answer")) {
-    KEEL_RETURN_IF_ERROR(ReadPrompt(row, "question", context, prompt));
     prompt.data_source = "openai/gsm8k";
+    if (row.contains(options.source_key)) {
+      KEEL_ASSIGN_OR_RETURN(prompt.data_source, GetString(row, options.source_key, where));
+    }
+    KEEL_RETURN_IF_ERROR(ReadPrompt(Instructed(row, options, prompt.data_source), "question",
+                                    context, prompt));
     answer_key = "answer";
   } else {
     return Malformed(where,

@@ -6,6 +6,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,12 +20,22 @@
 
 namespace keel::trainer::rl {
 
+// What verl appends to GSM8K's questions (examples/data_preprocess/gsm8k.py): the strict rule looks
+// for the "####" that it asks for.
+inline constexpr const char* kGsm8kInstruction =
+    "Let's think step by step and output the final answer after \"####\".";
+
 struct PromptOptions {
   int64_t max_prompt_length = 512;  // tokens
   Truncation truncation = Truncation::kError;
   bool filter_overlong_prompts = false;  // leave them out, whatever `truncation` says
   int64_t vocab_size = 0;                // of the model: larger ids are refused
   bool need_known_source = false;  // reward.type: auto; a row whose source has no rule is refused
+  // Appended, after a space, to the text of rows of question and answer; "": nothing. null:
+  // kGsm8kInstruction where strict_gsm8k(data source) says that the answer is looked for by "####",
+  // unless the question speaks of that already.
+  std::optional<std::string> question_instruction;
+  std::function<bool(const std::string& source)> strict_gsm8k;
   std::string prompt_key = "prompt";
   std::string answer_key = "answer";
   std::string source_key = "data_source";
@@ -45,6 +57,8 @@ struct Prompt {
 //   GSM8K's: question and answer; the data source is openai/gsm8k if none is given.
 // In each the prompt may be a list of token ids, or stand under input_ids, with an attention_mask
 // beside it or none; a text under the prompt's key is then for verifiers alone.
+//   GSM8K's: question and answer; the data source is openai/gsm8k if none is given. An instruction
+//     is appended to the question, see PromptOptions.
 // Text is taken as it stands; messages become ChatML with an assistant's turn opened, as in SFT.
 class PromptSet {
  public:

@@ -19,10 +19,12 @@ RolloutBatch ResponseSource::Next(int64_t step, int64_t position, int64_t* consu
   if (c_.trainer.rollout_replay_dir) {
     *consumed = c_.data.train_batch_size;
     batch = ValueOrThrow(ReadDump(*c_.trainer.rollout_replay_dir + "/" + name));
+    (*metrics)["reward/errors"] = CountFailed(batch.responses);
+    (*metrics)["reward/samples"] = batch.responses.size();
     (*metrics)["timing_s/gen"] = 0.0;
     (*metrics)["timing_s/reward"] = 0.0;
   } else {
-    batch = Generate(position, consumed, metrics);
+    batch = Generate(step, position, consumed, metrics);
     if (writes_dump_ && c_.trainer.rollout_data_dir) {
       std::filesystem::create_directories(*c_.trainer.rollout_data_dir);
       ThrowIfError(WriteDump(*c_.trainer.rollout_data_dir + "/" + name, batch));
@@ -33,12 +35,15 @@ RolloutBatch ResponseSource::Next(int64_t step, int64_t position, int64_t* consu
 }
 
 // One batch of prompts, or with algorithm.filter_groups as many as it takes.
-RolloutBatch ResponseSource::Generate(int64_t position, int64_t* consumed, Json* metrics) {
+RolloutBatch ResponseSource::Generate(int64_t step, int64_t position, int64_t* consumed,
+                                      Json* metrics) {
   const int64_t wanted = c_.data.train_batch_size;
   const double param_load = rollout_.Prepare();
   RolloutTimes times;
   std::vector<Response> kept;
   int64_t batches = 0;
+  int64_t failed = 0;
+  size_t samples = 0;
   *consumed = 0;
   while (true) {
     std::vector<RolloutPrompt> prompts;
@@ -51,6 +56,10 @@ RolloutBatch ResponseSource::Generate(int64_t position, int64_t* consumed, Json*
     std::vector<Response> fresh =
         worker_.Run(prompts, c_.actor_rollout_ref.rollout.n, TrainSampling(c_),
                     c_.algorithm.adv_estimator == "remax", &times);
+    // Before the filter, which would put other prompts in the place of those that have no scores.
+    errors_.Judge(fresh, fmt::format("step {}", step));
+    failed += CountFailed(fresh);
+    samples += fresh.size();
     Shape(&fresh);
     if (!c_.algorithm.filter_groups.enable) {
       kept = std::move(fresh);
@@ -60,6 +69,8 @@ RolloutBatch ResponseSource::Generate(int64_t position, int64_t* consumed, Json*
   }
   const double param_offload = rollout_.Leave();
   rollout_.ReleaseWeights();
+  (*metrics)["reward/errors"] = failed;
+  (*metrics)["reward/samples"] = samples;
   (*metrics)["timing_s/gen"] = times.generate_s;
   (*metrics)["timing_s/reward"] = times.reward_s;
   (*metrics)["timing_s/rollout_param_load"] = param_load;
@@ -69,14 +80,9 @@ RolloutBatch ResponseSource::Generate(int64_t position, int64_t* consumed, Json*
   return RolloutBatch::Make(std::move(kept));
 }
 
-// DAPO's soft punishment of long responses, and what is to become of failed verifiers.
+// DAPO's soft punishment of long responses.
 void ResponseSource::Shape(std::vector<Response>* responses) const {
   for (Response& r : *responses) {
-    if (!r.error.empty() && c_.reward.on_error == "stop") {
-      throw Error(StatusCode::kUnavailable,
-                  fmt::format("reward.on_error: stop: the response to row {} has no score: {}",
-                              r.row, r.error));
-    }
     const OverlongBufferSection& overlong = c_.reward.overlong_buffer;
     if (overlong.enable) {
       r.score += OverlongPenalty(static_cast<int64_t>(r.tokens.size()), c_.data.max_response_length,
@@ -96,7 +102,7 @@ bool ResponseSource::Filter(std::vector<Response> fresh, int64_t batches,
   for (const Response& r : batch.responses) {
     const auto found = r.extra.find(name);
     metric.push_back(found == r.extra.end() ? r.score : found->second);
-    counted.push_back(r.error.empty());
+    counted.push_back(!r.failed());
   }
   const std::vector<uint8_t> keep = KeepInformativeGroups(batch.groups(), metric, counted);
   std::set<int64_t> positions;
@@ -130,7 +136,7 @@ bool ResponseSource::Filter(std::vector<Response> fresh, int64_t batches,
 void ResponseSource::MaskOut(RolloutBatch* batch) const {
   for (size_t s = 0; s < batch->responses.size(); ++s) {
     const Response& r = batch->responses[s];
-    const bool excluded = (!r.error.empty() && c_.reward.on_error == "exclude") ||
+    const bool excluded = (r.failed() && Excludes(errors_.policy())) ||
                           (c_.algorithm.overlong_filtering && r.finish == "length");
     if (!excluded) continue;
     std::fill(batch->mask.begin() + batch->boundaries[s],

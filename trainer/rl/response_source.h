@@ -10,6 +10,7 @@
 #include "trainer/config.h"
 #include "trainer/data/sample_order.h"
 #include "trainer/rl/prompt_data.h"
+#include "trainer/rl/reward_errors.h"
 #include "trainer/rl/rollout_batch.h"
 #include "trainer/rl/rollout_worker.h"
 #include "trainer/rollout_model.h"
@@ -20,20 +21,24 @@ class ResponseSource {
  public:
   // All must outlive this. `writes_dump`: whether this rank writes trainer.rollout_data_dir.
   ResponseSource(const Config& config, const PromptSet& prompts, SampleOrder& order,
-                 RolloutModel& rollout, RolloutWorker& worker, bool writes_dump)
+                 RolloutModel& rollout, RolloutWorker& worker, RewardErrors& errors,
+                 bool writes_dump)
       : c_(config),
         prompts_(prompts),
         order_(order),
         rollout_(rollout),
         worker_(worker),
+        errors_(errors),
         writes_dump_(writes_dump) {}
 
   // Of the prompts from `position` of the run on; `*consumed` of them were used. Adds
-  // timing_s/{gen,reward,...} and rollout metrics. Collective over all ranks; the same on each.
+  // timing_s/{gen,reward,...}, reward/{errors,samples} and rollout metrics. Throws
+  // Error(kUnavailable) where reward.on_error has the run end. Collective over all ranks; the same
+  // on each.
   RolloutBatch Next(int64_t step, int64_t position, int64_t* consumed, Json* metrics);
 
  private:
-  RolloutBatch Generate(int64_t position, int64_t* consumed, Json* metrics);
+  RolloutBatch Generate(int64_t step, int64_t position, int64_t* consumed, Json* metrics);
   void Shape(std::vector<Response>* responses) const;
   bool Filter(std::vector<Response> fresh, int64_t batches, std::vector<Response>* kept) const;
   void MaskOut(RolloutBatch* batch) const;
@@ -43,6 +48,7 @@ class ResponseSource {
   SampleOrder& order_;
   RolloutModel& rollout_;
   RolloutWorker& worker_;
+  RewardErrors& errors_;
   const bool writes_dump_;
 };
 

@@ -25,6 +25,8 @@ class RetryingVerifier : public Verifier {
   std::vector<RewardResult> Verify(std::span<const RewardSample> samples) final;
 
  protected:
+  const RequestOptions& request_options() const { return options_; }
+
   // Results of these samples, in any order; some may be missing. An error is one of the request.
   // Must return by `deadline`.
   virtual Result<std::vector<RewardResult>> Request(

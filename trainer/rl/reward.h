@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/json.h"
+#include "common/status.h"
 
 namespace keel::trainer::rl {
 
@@ -43,6 +44,9 @@ class Verifier {
  public:
   virtual ~Verifier() = default;
   virtual std::vector<RewardResult> Verify(std::span<const RewardSample> samples) = 0;
+  // Whether it can be asked at all, tried before the first Verify: kConfig says what to do where
+  // the program cannot be started, or nobody answers at the address.
+  virtual Status Start() { return Status::Ok(); }
 };
 
 }  // namespace keel::trainer::rl

@@ -28,6 +28,12 @@ RewardPool::~RewardPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
+Status RewardPool::Start() {
+  // No worker touches its verifier before there is a sample.
+  for (const auto& verifier : verifiers_) KEEL_RETURN_IF_ERROR(verifier->Start());
+  return Status::Ok();
+}
+
 void RewardPool::Submit(RewardSample sample) {
   {
     const std::lock_guard lock(mutex_);

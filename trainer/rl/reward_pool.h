@@ -37,6 +37,9 @@ class RewardPool {
   RewardPool(const RewardPool&) = delete;
   RewardPool& operator=(const RewardPool&) = delete;
 
+  // Starts every verifier, before the first Submit: the first error of theirs.
+  Status Start();
+
   // The pool numbers samples itself; the caller's id comes back with the result.
   void Submit(RewardSample sample);
   // Results of everything submitted since the last Collect, in that order. A sample that has none

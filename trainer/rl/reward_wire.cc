@@ -4,7 +4,15 @@
 
 #include <cmath>
 
+#include "common/text.h"
+
 namespace keel::trainer::rl {
+
+namespace {
+
+constexpr size_t kLongestError = 300;  // bytes of an error that a verifier reports
+
+}  // namespace
 
 std::string SampleText(const RewardSample& sample) {
   Json object = {{"id", sample.id}, {"data_source", sample.data_source}};
@@ -30,6 +38,7 @@ Result<RewardResult> ParseResult(const Json& object) {
   if (object.contains("error") && !object["error"].is_null()) {
     result.error =
         object["error"].is_string() ? object["error"].get<std::string>() : object["error"].dump();
+    result.error = Printable(result.error, kLongestError);
     if (result.error.empty()) result.error = "the verifier reported an error without a text";
     return result;
   }

@@ -18,7 +18,7 @@ namespace keel::trainer::rl {
 std::string SampleText(const RewardSample& sample);
 
 // {"id", "score", "error"?, ...}: further numbers are extra. kInvalidData when id or score is
-// missing or the score is not finite.
+// missing or the score is not finite. An error's text is made printable, and cut.
 Result<RewardResult> ParseResult(const Json& object);
 
 // A result that says `error` for each sample.

@@ -18,9 +18,11 @@
 #include "trainer/rl/learner.h"
 #include "trainer/rl/prompt_data.h"
 #include "trainer/rl/response_source.h"
+#include "trainer/rl/reward_errors.h"
 #include "trainer/rl/rl_state.h"
 #include "trainer/rl/rollout_worker.h"
 #include "trainer/rl/validation.h"
+#include "trainer/rl/verifier_factory.h"
 #include "trainer/rollout_model.h"
 #include "trainer/rollout_settings.h"
 #include "trainer/run_inputs.h"
@@ -29,6 +31,11 @@
 namespace keel::trainer::rl {
 
 namespace {
+
+// For the console: samples without a score, if there are any.
+std::string ErrorsText(int64_t errors, int64_t samples) {
+  return errors == 0 ? "" : fmt::format("  errors {}/{}", errors, samples);
+}
 
 // Validation draws from streams that no training prompt uses.
 constexpr int64_t kValidationPositions = int64_t{1} << 62;
@@ -39,11 +46,16 @@ class RlTask : public Task {
       : Task(job),
         actor_config_(job.actor()),
         kl_({c_.algorithm.kl_ctrl.type == "adaptive", c_.algorithm.kl_ctrl.kl_coef,
-             c_.algorithm.kl_ctrl.horizon, c_.algorithm.kl_ctrl.target_kl}) {}
+             c_.algorithm.kl_ctrl.horizon, c_.algorithm.kl_ctrl.target_kl}),
+        reward_errors_(OnRewardErrorOf(c_.reward.on_error), WarnOnRank0()) {}
 
  private:
   Roles roles() { return {actor_.get(), ref_.get(), critic_.get()}; }
   bool rank0() const { return job_.rank0(); }
+  RewardErrors::Warn WarnOnRank0() {
+    if (!rank0()) return {};
+    return [this](const std::string& text) { job_.log().Warning("{}", text); };
+  }
 
   void LoadData() override {
     RunData<PromptSet> data = ValueOrThrow(LoadPromptData(c_, source_));
@@ -109,13 +121,17 @@ class RlTask : public Task {
     rollout_ = std::make_unique<RolloutModel>(job_.context(), source_.config, *actor_, rollout);
     worker_ = std::make_unique<RolloutWorker>(*rollout_, job_.context(), c_.reward, tokenizer,
                                               job_.device());
-    responses_ =
-        std::make_unique<ResponseSource>(c_, prompts_, *order_, *rollout_, *worker_, rank0());
+    responses_ = std::make_unique<ResponseSource>(c_, prompts_, *order_, *rollout_, *worker_,
+                                                  reward_errors_, rank0());
+    // A replay scores nothing, but what it validates.
+    if (!c_.trainer.rollout_replay_dir || val_.size() > 0) worker_->StartVerifiers();
     job_.log().Info(
         "model: {} parameters, {} on this rank's stage; {} rollout replicas of {} ranks{}",
         source_.config.NumParameters(), actor_->decoder().parameters().size(), rollout_->replicas(),
         rollout.tp, rollout_->aliased() ? ", which use the trainer's own memory" : "");
     job_.log().Info("memory: {}", actor_->residency().Report());
+    if (rank0())
+      for (const std::string& remark : RolloutRemarks(c_)) job_.log().Warning("{}", remark);
   }
 
   void BuildCritic(const TrainEngineOptions& actor) {
@@ -189,8 +205,11 @@ class RlTask : public Task {
   void BeforeSteps() override {
     learner_ = std::make_unique<Learner>(
         c_, roles(), job_.context(),
-        LearnerOptions{batch_options_, job_.Schedule(actor_config_.optim, total_steps_),
-                       job_.Schedule(critic_optim_, total_steps_)});
+        LearnerOptions{
+            batch_options_,
+            job_.Schedule(actor_config_.optim, "actor_rollout_ref.actor.optim", total_steps_),
+            critic_ ? job_.Schedule(critic_optim_, "critic.optim", total_steps_)
+                    : LrScheduleOptions{}});
   }
 
   StepEnd Step(int64_t step) override {
@@ -261,13 +280,14 @@ class RlTask : public Task {
       return;
     job_.log().Info(
         "step {:>{}}/{}  reward {:>6.3f}  pg_loss {:>8.4f}  kl {:.1e}  entropy {:>6.3f}  length "
-        "{:>6.1f}  gen {:.2f} s  train {:.2f} s  sync {:.3f} s  step {:.2f} s  eta {}{}",
+        "{:>6.1f}  gen {:.2f} s  train {:.2f} s  sync {:.3f} s  step {:.2f} s  eta {}{}{}",
         state_.step, std::to_string(total_steps_).size(), total_steps_,
         (*m)["critic/score/mean"].get<double>(), m->value("actor/pg_loss", 0.0),
         m->value("actor/ppo_kl", 0.0), m->value("actor/entropy", 0.0),
         (*m)["response_length/mean"].get<double>(), (*m)["timing_s/gen"].get<double>(),
         (*m)["timing_s/update_actor"].get<double>() + (*m)["timing_s/old_log_prob"].get<double>(),
         (*m)["timing_s/update_weights"].get<double>(), step_s, FormatDuration(RemainingSeconds()),
+        ErrorsText((*m)["reward/errors"].get<int64_t>(), (*m)["reward/samples"].get<int64_t>()),
         sums.skipped > 0 ? "  SKIPPED: loss or norm not finite" : "");
   }
 
@@ -282,9 +302,15 @@ class RlTask : public Task {
     const RolloutBatch batch = RolloutBatch::Make(worker_->Run(
         prompts, c_.actor_rollout_ref.rollout.val_kwargs.n, ValSampling(c_), false, &times));
     rollout_->Leave();
-    Json m = ValidationMetrics(batch.responses);
-    const double mean = MeanScore(batch.responses);
-    m["val-core/all/reward/mean"] = mean;
+    reward_errors_.Judge(batch.responses, fmt::format("the validation after step {}", state_.step));
+    const int64_t errors = CountFailed(batch.responses);
+    std::vector<Response> counted = batch.responses;
+    if (Excludes(reward_errors_.policy()))
+      std::erase_if(counted, [](const Response& r) { return r.failed(); });
+    Json m = ValidationMetrics(counted);
+    std::optional<double> mean;  // of nothing there is none
+    if (!counted.empty()) m["val-core/all/reward/mean"] = *(mean = MeanScore(counted));
+    m["val-aux/all/reward/errors"] = errors;
     m["timing_s/testing"] = watch.Elapsed();
     if (rank0() && c_.trainer.validation_data_dir) {
       std::filesystem::create_directories(*c_.trainer.validation_data_dir);
@@ -295,14 +321,17 @@ class RlTask : public Task {
     if (metrics == nullptr) return mean;
     metrics->Write(state_.step, m);
     if (metrics->console()) {
-      job_.log().Info("validation  reward {:.3f} over {} responses ({:.1f} s)", mean,
-                      batch.responses.size(), watch.Elapsed());
+      job_.log().Info("validation  reward {} over {} responses{} ({:.1f} s)",
+                      mean ? fmt::format("{:.3f}", *mean) : "none", counted.size(),
+                      ErrorsText(errors, static_cast<int64_t>(batch.responses.size())),
+                      watch.Elapsed());
     }
     return mean;
   }
 
   const ActorSection& actor_config_;
   KlController kl_;
+  RewardErrors reward_errors_;
   PromptSet prompts_, val_;
   RlBatchOptions batch_options_;
   OptimSection critic_optim_;

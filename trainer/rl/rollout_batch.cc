@@ -28,6 +28,7 @@ Json Response::ToJson() const {
                {"output", text}};
   if (!answer.empty()) json["answer"] = answer;
   if (!error.empty()) json["error"] = error;
+  if (!baseline_error.empty()) json["baseline_error"] = baseline_error;
   return json;
 }
 
@@ -49,6 +50,7 @@ Result<Response> Response::FromJson(const Json& json, const std::string& where) 
     r.text = json.at("output").get<std::string>();
     r.answer = json.value("answer", "");
     r.error = json.value("error", "");
+    r.baseline_error = json.value("baseline_error", "");
   } catch (const Json::exception& error) {
     return Status(StatusCode::kInvalidData,
                   fmt::format("{}: not a dumped response: {}", where, error.what()));
@@ -111,13 +113,11 @@ void RolloutBatch::AddMetrics(int64_t max_prompt, int64_t max_response, Json* me
   std::vector<double> prompts, lengths;
   double cut = 0;
   double long_prompts = 0;
-  int64_t errors = 0;
   for (const Response& r : responses) {
     prompts.push_back(static_cast<double>(r.prompt.size()));
     lengths.push_back(static_cast<double>(r.tokens.size()));
     cut += static_cast<int64_t>(r.tokens.size()) >= max_response;
     long_prompts += static_cast<int64_t>(r.prompt.size()) >= max_prompt;
-    errors += !r.error.empty();
   }
   const auto n = static_cast<double>(std::max<size_t>(1, responses.size()));
   AddSpread("response_length", lengths, metrics);
@@ -125,7 +125,6 @@ void RolloutBatch::AddMetrics(int64_t max_prompt, int64_t max_response, Json* me
   AddSpread("prompt_length", prompts, metrics);
   (*metrics)["prompt_length/clip_ratio"] = long_prompts / n;
   AddSpread("critic/score", scores(), metrics);
-  (*metrics)["reward/errors"] = errors;
 }
 
 Status WriteDump(const std::string& path, const RolloutBatch& batch) {

@@ -30,7 +30,12 @@ struct Response {
   std::string answer;                   // of the verifier; "" when it does not say
   std::string error;                    // of generation or of the verifier; "" is none
   double baseline = 0;                  // ReMax: score of the prompt's greedy response
+  std::string baseline_error;           // ReMax: of that response's verifier
   std::string text;                     // for people
+
+  // Without a score, or without the baseline that its score is compared with, and why.
+  bool failed() const { return !error.empty() || !baseline_error.empty(); }
+  const std::string& problem() const { return error.empty() ? baseline_error : error; }
 
   Json ToJson() const;
   // kInvalidData names what is missing.
@@ -51,7 +56,7 @@ struct RolloutBatch {
   std::vector<int64_t> groups() const;
   std::vector<double> scores() const;
   std::vector<float> rollout_log_probs() const;  // [N]
-  // response_length/{mean,max,min,clip_ratio}, prompt_length/..., critic/score/..., reward/errors
+  // response_length/{mean,max,min,clip_ratio}, prompt_length/..., critic/score/...
   void AddMetrics(int64_t max_prompt, int64_t max_response, Json* metrics) const;
 };
 

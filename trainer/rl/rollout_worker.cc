@@ -32,6 +32,18 @@ RolloutWorker::RolloutWorker(RolloutModel& model, parallel::ParallelContext& con
 
 RolloutWorker::~RolloutWorker() = default;
 
+void RolloutWorker::StartVerifiers() {
+  const Status started = pool_ == nullptr ? Status::Ok() : pool_->Start();
+  const std::vector<std::string> problems =
+      AllGatherBytes(context_.world(), started.ok() ? "" : started.message(), device_);
+  for (size_t rank = 0; rank < problems.size(); ++rank) {
+    if (!problems[rank].empty()) {
+      throw Error(StatusCode::kConfig,
+                  fmt::format("the verifier of rank {}: {}", rank, problems[rank]));
+    }
+  }
+}
+
 std::vector<Response> RolloutWorker::Run(std::span<const RolloutPrompt> prompts, int64_t n,
                                          const rollout::SamplingParams& sampling,
                                          bool greedy_baseline, RolloutTimes* times) {
@@ -95,7 +107,7 @@ std::vector<Response> RolloutWorker::Run(std::span<const RolloutPrompt> prompts,
   times->generate_s += watch.Lap();
   times->engine = engine.stats();
 
-  // 3. Scores. A verifier that failed has said nothing: the score is what reward.on_error says.
+  // 3. Scores. A verifier that failed has said nothing: reward.on_error says what becomes of it.
   if (pool_ != nullptr) {
     for (RewardResult& result : pool_->Collect(CollectLimit(reward_, submitted))) {
       Response& r = responses[static_cast<size_t>(result.id)];
@@ -128,11 +140,15 @@ std::vector<Response> RolloutWorker::Run(std::span<const RolloutPrompt> prompts,
 
   // 5. The greedy response is a number of its prompt, and nothing to learn from.
   if (greedy_baseline) {
-    std::map<int64_t, double> baselines;
+    std::map<int64_t, Response> baselines;
     for (const Response& r : gathered)
-      if (r.sample == kGreedy) baselines[r.position] = r.score;
+      if (r.sample == kGreedy) baselines[r.position] = r;
     std::erase_if(gathered, [](const Response& r) { return r.sample == kGreedy; });
-    for (Response& r : gathered) r.baseline = baselines[r.position];
+    for (Response& r : gathered) {
+      const Response& greedy = baselines.at(r.position);
+      r.baseline = greedy.score;
+      if (!greedy.error.empty()) r.baseline_error = "the greedy response: " + greedy.error;
+    }
   }
   return gathered;
 }

@@ -38,6 +38,11 @@ class RolloutWorker {
                 const RewardSection& reward, const model::Tokenizer* tokenizer, at::Device device);
   ~RolloutWorker();
 
+  // Starts the verifiers, so that a program or an address that does not work is heard of before
+  // anything is generated. Throws Error(kConfig) on every rank, naming the first that cannot.
+  // Collective over all ranks.
+  void StartVerifiers();
+
   // `n` responses to each prompt, and with `greedy_baseline` one more, the likeliest, whose score
   // is their baseline. Collective over all ranks; the same on every rank.
   std::vector<Response> Run(std::span<const RolloutPrompt> prompts, int64_t n,

@@ -45,6 +45,12 @@ Result<RewardPool::Factory> MakeVerifierFactory(const RewardSection& reward) {
   return RewardPool::Factory([options] { return ValueOrThrow(MakeRuleVerifier(options)); });
 }
 
+bool IsStrictGsm8k(const RewardSection& reward, const std::string& data_source) {
+  const std::string rule =
+      reward.type == "auto" ? RuleOfDataSource(data_source).value_or("") : reward.type;
+  return rule == "gsm8k" && reward.method == "strict";
+}
+
 std::chrono::milliseconds CollectLimit(const RewardSection& reward, int64_t samples) {
   // A worker may take one sample at a time when they trickle in.
   const int64_t rounds = (samples + reward.num_workers - 1) / reward.num_workers + 1;

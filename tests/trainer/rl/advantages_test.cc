@@ -75,6 +75,33 @@ TEST(AdvantagesTest, GroupOfOneKeepsItsScore) {
   EXPECT_THAT(OfGroup(AdvantageEstimator::kRloo, {0.5f}), Near({0.5f}));
 }
 
+// Others of its prompt were excluded, so that its score has nothing to be compared with: as a raw
+// score it would be pushed up, or down, for no reason of its own.
+TEST(AdvantagesTest, TheLastOfALargerGroupGetsNothing) {
+  using E = AdvantageEstimator;
+  // Group 3: one of three is left. Group 8: two of three. Group 9: its only one.
+  Packed packed = Singles(7);
+  packed.mask = {0, 1, 0, 1, 0, 1, 1};
+  const std::vector<float> rewards = {0, 1.75f, 0, 1, 0, 0, 0.5f};
+  const std::vector<int64_t> groups = {3, 3, 3, 8, 8, 8, 9};
+  AdvantageInputs in;
+  in.responses = packed.view();
+  in.rewards = rewards;
+  in.groups = groups;
+  const auto of = [&](E estimator, bool by_std = true) {
+    return ComputeAdvantages(in, {estimator, 1, 1, by_std}).advantages;
+  };
+  const float d = 0.5f / 0.70710778f;
+  EXPECT_THAT(of(E::kGrpo), Near({0, 0, 0, d, 0, -d, 0.5f}));
+  EXPECT_THAT(of(E::kGrpo, false), Near({0, 0, 0, 0.5f, 0, -0.5f, 0.5f}));
+  EXPECT_THAT(of(E::kRloo), Near({0, 0, 0, 1, 0, -1, 0.5f}));
+  // Four count, three of which score: the factor is 4 / 3.
+  EXPECT_THAT(of(E::kGpg), Near({0, 0, 0, 2 / 3.0f, 0, -2 / 3.0f, 2 / 3.0f}));
+  // Whitened with the others: what it had before is a difference of 0 from its group's mean.
+  const auto whitened = of(E::kReinforcePlusPlusBaseline);
+  EXPECT_NEAR(whitened[1], (whitened[3] + whitened[5]) / 2, kTolerance);
+}
+
 TEST(AdvantagesTest, GroupsDoNotMix) {
   EXPECT_THAT(OfGroup(AdvantageEstimator::kGrpo, {1, 10, 0, 30}, false, {3, 8, 3, 8}),
               Near({0.5f, -10, -0.5f, 10}));

@@ -13,6 +13,7 @@
 #include "trainer/rl/rational.h"
 #include "trainer/rl/reward_rules.h"
 #include "trainer/rl/task_maker.h"
+#include "trainer/rl/verifier_factory.h"
 
 namespace keel::trainer::rl {
 namespace {
@@ -44,6 +45,57 @@ class RlDataTest : public ::testing::Test {
   std::unique_ptr<model::Tokenizer> tokenizer_ = ValueOrThrow(model::MakeTokenizer("bytes"));
   std::vector<std::string> paths_;
 };
+
+// Without it the strict rule finds no "####" in any response, and scores 0.
+TEST_F(RlDataTest, QuestionsOfGsm8kGetTheInstructionThatTheStrictRuleNeeds) {
+  const std::string plain = R"({"question": "How many?", "answer": "4\n#### 4"})";
+  const std::string others =
+      "\n" + std::string(R"({"prompt": "x", "answer": "4"})"
+                         "\n"
+                         R"({"question": "Half?", "answer": "1/2", )"
+                         R"("data_source": "math"})"
+                         "\n"
+                         R"({"question": "Say #### 4.", "answer": "#### 4"})");
+  PromptOptions options = Options();
+  options.strict_gsm8k = [](const std::string& source) { return source == "openai/gsm8k"; };
+  const auto strict = Load(plain + others, options);
+  ASSERT_TRUE(strict.ok()) << strict.status().message();
+  EXPECT_EQ(strict->Get(0).text,
+            "How many? Let's think step by step and output the final answer after \"####\".");
+  EXPECT_EQ(tokenizer_->Decode(strict->Get(0).tokens), strict->Get(0).text);
+  EXPECT_EQ(strict->Get(1).text, "x");
+  EXPECT_EQ(strict->Get(2).text, "Half?");
+  EXPECT_EQ(strict->Get(3).text, "Say #### 4.");  // prepared already
+
+  options.question_instruction = "";
+  const auto none = Load(plain, options);
+  EXPECT_EQ(none->Get(0).text, "How many?");
+  options.question_instruction = "Answer with a number.";
+  options.strict_gsm8k = {};
+  const auto other = Load(plain + others, options);
+  EXPECT_EQ(other->Get(0).text, "How many? Answer with a number.");
+  EXPECT_EQ(other->Get(1).text, "x");
+  EXPECT_EQ(other->Get(2).text, "Half? Answer with a number.");
+  // A resumed run with another instruction has other prompts.
+  options.question_instruction.reset();
+  options.strict_gsm8k = [](const std::string&) { return true; };
+  const auto again = Load(plain, options);
+  EXPECT_NE(again->digest(), none->digest());
+  EXPECT_EQ(Load(plain)->digest(), none->digest());
+
+  // Which rule scores: that of the type, or with auto that of the row's source.
+  RewardSection reward;
+  EXPECT_TRUE(IsStrictGsm8k(reward, "openai/gsm8k"));
+  EXPECT_FALSE(IsStrictGsm8k(reward, "addition"));
+  EXPECT_FALSE(IsStrictGsm8k(reward, "unheard of"));
+  reward.method = "flexible";
+  EXPECT_FALSE(IsStrictGsm8k(reward, "openai/gsm8k"));
+  reward = {};
+  reward.type = "gsm8k";
+  EXPECT_TRUE(IsStrictGsm8k(reward, "unheard of"));
+  reward.type = "command";
+  EXPECT_FALSE(IsStrictGsm8k(reward, "openai/gsm8k"));
+}
 
 TEST_F(RlDataTest, ReadsTheThreeFormsOfRows) {
   const auto set =

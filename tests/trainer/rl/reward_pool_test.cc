@@ -9,6 +9,7 @@
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -124,6 +125,11 @@ TEST(CommandVerifierTest, ErrorsAreNoScores) {
   EXPECT_THAT(errors(Program("print('{\"id\": %d}' % x['id'], flush=True)")), HasSubstr("score"));
   EXPECT_THAT(errors(Program("print('z' * 3000000, flush=True); time.sleep(1000)")),
               HasSubstr("a line of more than"));
+  EXPECT_THAT(errors(Program("print('{\"id\": %d, \"score\": NaN}' % x['id'], flush=True)")),
+              HasSubstr("NaN"));
+  EXPECT_THAT(errors(Program("print(json.dumps({'id': x['id'], 'error': '\\x1b' * 50000}), "
+                             "flush=True)")),
+              testing::AllOf(HasSubstr("\\x1b"), testing::SizeIs(testing::Lt(4000u))));
   // An error of a single sample stands; the others keep their scores.
   CommandVerifier partly(Program("print(json.dumps({'id': x['id'], 'error': 'odd'} if "
                                  "x['ground_truth'] == 1 else {'id': x['id'], 'score': 1}), "
@@ -144,6 +150,38 @@ TEST(CommandVerifierTest, ARetryAsksForWhatIsMissing) {
   EXPECT_THAT(fails.Verify(Samples(1))[0].error, HasSubstr("(3 tries)"));
   CommandVerifier works(Program(body, "n = 0"), Quick(1));
   for (const auto& result : works.Verify(Samples(8))) EXPECT_EQ(result.error, "");
+}
+
+TEST(CommandVerifierTest, AProgramThatCannotBeStartedIsRefusedBeforeAnySample) {
+  const std::string file = ::testing::TempDir() + "keel_not_executable_" + std::to_string(getpid());
+  std::ofstream(file) << "print(1)\n";
+  for (const std::string& program : {std::string("/no/such/program"), file, std::string("/tmp")}) {
+    CommandVerifier verifier({program, "x"}, Quick());
+    const Status started = verifier.Start();
+    EXPECT_EQ(started.code(), StatusCode::kConfig) << program;
+    EXPECT_THAT(started.message(), HasSubstr(program));
+    EXPECT_THAT(started.message(), HasSubstr("correct reward.command"));
+    EXPECT_EQ(verifier.process(), -1);
+  }
+  unlink(file.c_str());
+  // One that starts is the one that is asked.
+  CommandVerifier verifier(Program(kReply), Quick());
+  ASSERT_TRUE(verifier.Start().ok());
+  const pid_t process = verifier.process();
+  EXPECT_GT(process, 0);
+  EXPECT_EQ(verifier.Verify(Samples(1))[0].error, "");
+  EXPECT_EQ(verifier.process(), process);
+}
+
+TEST(CommandVerifierTest, AProgramThatEndedWhileIdleHasFailedAtNothing) {
+  // Answers one line, and ends.
+  const std::string body = std::string(kReply) + "\n    sys.exit(0)";
+  CommandVerifier verifier(Program(body), Quick());
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_EQ(verifier.Verify(Samples(1))[0].error, "");
+    siginfo_t info{};
+    ASSERT_EQ(waitid(P_PID, static_cast<id_t>(verifier.process()), &info, WEXITED | WNOWAIT), 0);
+  }
 }
 
 // Answers each connection with the bytes that `answer` makes of the request; "" hangs up.
@@ -260,6 +298,11 @@ TEST(HttpVerifierTest, ErrorsAreNoScores) {
                   200),
               HasSubstr("reward.timeout_seconds"));
   HttpVerifier nobody({"127.0.0.1", "1", "/"}, Quick());
+  EXPECT_EQ(nobody.Start().code(), StatusCode::kConfig);
+  EXPECT_THAT(nobody.Start().message(), HasSubstr("http://127.0.0.1:1/"));
+  EXPECT_THAT(nobody.Start().message(), HasSubstr("start the service"));
+  const Server somebody([](auto&) { return ""; });
+  EXPECT_TRUE(HttpVerifier(somebody.address(), Quick()).Start().ok());
   EXPECT_THAT(nobody.Verify(Samples(1))[0].error, HasSubstr("127.0.0.1:1"));
 }
 
@@ -348,6 +391,9 @@ TEST(RewardPoolTest, MadeFromTheConfiguration) {
   RewardPool pool(2, 4, ValueOrThrow(MakeVerifierFactory(reward)));
   for (auto& sample : Samples(9)) pool.Submit(std::move(sample));
   EXPECT_EQ(pool.Collect(CollectLimit(reward, 9))[8].score, 16);
+  reward.command = {"/no/such/program"};
+  EXPECT_THAT(RewardPool(2, 4, ValueOrThrow(MakeVerifierFactory(reward))).Start().message(),
+              HasSubstr("/no/such/program"));
   reward.type = "http";
   reward.url = "ftp://x";
   EXPECT_FALSE(MakeVerifierFactory(reward).ok());

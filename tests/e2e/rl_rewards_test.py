@@ -1,0 +1,208 @@
+"""What a real RL run does with verifiers that fail, with filters of the rollout, and with GSM8K's questions."""
+
+import http.server
+import json
+import socket
+import sys
+import threading
+import unittest
+
+import harness
+from rl_test import GAP, SCORE, RlJob
+
+# Answers each line by `body`, which has the sample x and its place n.
+PROGRAM = """
+import sys, json, time
+for n, line in enumerate(sys.stdin):
+    x = json.loads(line)
+    {body}
+"""
+RIGHT = "print(json.dumps({'id': x['id'], 'score': n % 3}), flush=True)"
+FAILS = "print(json.dumps({'id': x['id'], 'error': 'no unit test \\x1b[31m'}), flush=True)"
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Busy(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_error(503, "busy")
+
+    def log_message(self, *_):
+        pass
+
+
+class Small(RlJob):
+    """Two prompts with two samples each, two steps."""
+
+    def small(self, name, **changes):
+        return self.rl(
+            name,
+            **{
+                "trainer__total_training_steps": 2, "trainer__log_freq": 1, "data__train_batch_size": 2,
+                "actor_rollout_ref__rollout__n": 2, "data__val_files": [], "reward__max_retries": 0,
+                **changes,
+            },
+        )  # fmt: skip
+
+    def program(self, body):
+        path = self.folder / f"verifier{len(list(self.folder.iterdir()))}.py"
+        path.write_text(PROGRAM.format(body=body))
+        return {"reward__type": "command", "reward__command": [sys.executable, str(path)]}
+
+    def run_of(self, config, ranks=1):
+        done = harness.keel(*self.command(config, ranks))
+        return done.returncode, done.stdout + done.stderr
+
+
+class FailingVerifiers(Small):
+    def test_each_way_to_fail_ends_the_run_and_says_why(self):
+        plain = self.folder / "plain.txt"
+        plain.write_text("not a program\n")
+        busy = http.server.HTTPServer(("127.0.0.1", 0), Busy)
+        threading.Thread(target=busy.serve_forever, daemon=True).start()
+        self.addCleanup(busy.server_close)
+        self.addCleanup(busy.shutdown)
+        command = lambda *words: {"reward__type": "command", "reward__command": list(words)}
+        http_at = lambda port: {"reward__type": "http", "reward__url": f"http://127.0.0.1:{port}/"}
+        at_start = {
+            "no such program": (command("/no/such/verifier"), ["/no/such/verifier", "correct reward.command"]),
+            "shell characters": (command("sh -c 'touch x'"), ["sh -c 'touch x'", "correct reward.command"]),
+            "not executable": (command(str(plain)), [str(plain), "make the file executable"]),
+            "closed port": (http_at(free_port()), ["Connection refused", "start the service"]),
+        }
+        in_step_1 = {
+            "dies": (command(sys.executable, "-c", "raise SystemExit(3)"), ["results missing"]),
+            "NaN": (self.program("print('{\"id\": %d, \"score\": NaN}' % x['id'], flush=True)"), ["NaN"]),
+            "wrong ids": (self.program("print('{\"id\": -5, \"score\": 1}', flush=True)"), ["id -5, which was not asked for"]),
+            "long lines": (self.program("print('z' * 2000000, flush=True)"), ["a line of more than"]),
+            "times out": ({**self.program("time.sleep(600)"), "reward__timeout_seconds": 0.5}, ["reward.timeout_seconds"]),
+            "its own errors": (self.program(FAILS), ["no unit test \\x1b[31m"]),
+            "status 503": (http_at(busy.server_port), ["status 503"]),
+        }
+        for way, (changes, texts) in {**at_start, **in_step_1}.items():
+            with self.subTest(way):
+                name = way.replace(" ", "_")
+                code, said = self.run_of(self.small(name, **changes))
+                self.assertEqual(self.steps(name), {}, said[-2000:])
+                for text in texts:
+                    self.assertIn(text, said)
+                if way in at_start:
+                    self.assertEqual(code, 78, said[-2000:])
+                    continue
+                self.assertEqual(code, 69, said[-2000:])
+                self.assertIn("none of the 4 responses of step 1 has a score", said)
+                self.assertIn("zero_always", said)
+                [warning] = [line for line in said.splitlines() if "no score for 4 of the 4 responses of step 1" in line]
+                self.assertIn(texts[0], warning)
+                self.assertLess(len(warning), 1000)
+
+    def test_all_ranks_refuse_together_at_the_start(self):
+        code, said = self.run_of(self.small("two", reward__type="command", reward__command=["/no/such/verifier"]), ranks=2)
+        self.assertEqual(code, 78, said[-2000:])
+        self.assertIn("the verifier of rank 0: start reward.command '/no/such/verifier'".replace("'", ""), said.replace("'", ""))
+        self.assertNotIn("lost a peer", said)
+
+    def test_in_so_many_words_it_goes_on(self):
+        for policy in ("zero_always", "exclude_always"):
+            with self.subTest(policy):
+                code, said = self.run_of(self.small(policy, reward__on_error=policy, **self.program(FAILS)))
+                self.assertEqual(code, 0, said[-2000:])
+                for _, data in sorted(self.steps(policy).items()):
+                    self.assertEqual((data["reward/errors"], data["reward/samples"], data[SCORE]), (4, 4, 0.0))
+                self.assertEqual(len(self.steps(policy)), 2)
+                self.assertEqual(said.count("errors 4/4"), 2, said[-3000:])
+                self.assertEqual(said.count("no score for"), 1, said[-3000:])
+
+    def test_some_errors_are_said_and_counted(self):
+        some = self.program(f"{FAILS} if n % 2 else {RIGHT}")
+        for policy in ("zero", "exclude"):
+            with self.subTest(policy):
+                config = self.small(policy, reward__on_error=policy, reward__num_workers=1, **some)
+                code, said = self.run_of(config)
+                self.assertEqual(code, 0, said[-2000:])
+                self.assertEqual([d["reward/errors"] for _, d in sorted(self.steps(policy).items())], [2, 2])
+                self.assertEqual(said.count("errors 2/4"), 2, said[-3000:])
+                self.assertEqual(said.count("no score for 2 of the 4 responses of step 1 (2 so far"), 1, said[-3000:])
+        code, said = self.run_of(self.small("stop", reward__on_error="stop", **some))
+        self.assertEqual(code, 69, said[-2000:])
+        self.assertIn("reward.on_error: stop: a response of step 1 has no score: row", said)
+
+    def test_a_validation_without_a_score_ends_the_run_too(self):
+        val = self.folder / "held_out.jsonl"
+        rows = [{"prompt": f"{i}=", "answer": str(i), "data_source": "held_out"} for i in range(6)]
+        val.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        changes = {"data__val_files": [str(val)], "trainer__test_freq": 1, "reward__num_workers": 1, "reward__batch_size": 1}
+        none = self.program(f"{FAILS} if x['data_source'] == 'held_out' else {RIGHT}")
+        code, said = self.run_of(self.small("none", **changes, **none))
+        self.assertEqual(code, 69, said[-2000:])
+        self.assertIn("none of the 6 responses of the validation after step 1 has a score", said)
+        self.assertEqual(list(self.steps("none")), [1])
+        # With some: the mean is over those that have one.
+        right = "print(json.dumps({'id': x['id'], 'score': 1.0}), flush=True)"
+        half = self.program(f"{FAILS} if x['data_source'] == 'held_out' and int(x['ground_truth']) % 2 else {right}")
+        for policy, mean in (("exclude", 1.0), ("zero", 0.5)):
+            code, said = self.run_of(self.small(f"half_{policy}", reward__on_error=policy, **changes, **half))
+            self.assertEqual(code, 0, said[-2000:])
+            records = harness.read_jsonl(self.run_dir(f"half_{policy}") / "metrics.jsonl")
+            [first, _] = [r["data"] for r in records if "val-core/all/reward/mean" in r["data"]]
+            self.assertEqual((first["val-core/all/reward/mean"], first["val-aux/all/reward/errors"]), (mean, 3))
+            self.assertIn("errors 3/6", said)
+
+
+class Filters(Small):
+    def test_the_rollouts_log_probabilities_are_the_trainers_whatever_it_draws_by(self):
+        filters = {"top_p": 0.8, "top_k": 40, "temperature": 0.7, "repetition_penalty": 1.2}
+        rollout = {f"actor_rollout_ref__rollout__{key}": value for key, value in filters.items()}
+        code, said = self.run_of(self.small("policy", **rollout))
+        self.assertEqual(code, 0, said[-2000:])
+        self.assertEqual(said.count("tokens are drawn from what these leave"), 1, said[-3000:])
+        for data in self.steps("policy").values():
+            self.assertLessEqual(data[GAP], 1e-5)
+        processed = {**rollout, "actor_rollout_ref__rollout__logprobs_mode": "processed_logprobs"}
+        code, said = self.run_of(self.small("processed", **processed))
+        self.assertEqual(code, 0, said[-2000:])
+        self.assertIn("policy_logprobs makes them comparable", said)
+        self.assertGreater(max(data[GAP] for data in self.steps("processed").values()), 0.01)
+        code, said = self.run_of(self.small("refused", **processed, algorithm__rollout_correction__rollout_is="token"))
+        self.assertEqual(code, 78, said[-2000:])
+        self.assertIn("set logprobs_mode to policy_logprobs", said)
+
+
+class Questions(Small):
+    def test_gsm8k_is_asked_for_the_mark_that_the_strict_rule_looks_for(self):
+        rows = [{"question": f"What is {i}+1?", "answer": f"It is.\n#### {i + 1}"} for i in range(8)]
+        train = self.folder / "gsm8k.jsonl"
+        train.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        changes = {
+            "data__train_files": [str(train)], "data__max_prompt_length": 110, "reward__type": "auto", "trainer__save_freq": 2,
+        }  # fmt: skip
+        asked = ' Let\'s think step by step and output the final answer after "####".'
+        for name, more, ending in (
+            ("strict", {}, asked),
+            ("flexible", {"reward__method": "flexible"}, ""),
+            ("own", {"data__question_instruction": "Be brief."}, " Be brief."),
+            ("off", {"data__question_instruction": ""}, ""),
+        ):
+            with self.subTest(name):
+                dump = self.folder / f"dump_{name}"
+                config = self.small(name, trainer__rollout_data_dir=str(dump), **changes, **more)
+                code, said = self.run_of(config)
+                self.assertEqual(code, 0, said[-2000:])
+                for row in harness.read_jsonl(dump / "1.jsonl"):
+                    prompt = bytes(row["prompt_ids"]).decode()
+                    self.assertEqual(prompt, f"What is {row['row']}+1?{ending}")
+        # What the prompts became belongs to the identity of the data.
+        more = {**changes, "trainer__total_training_steps": 4}
+        code, said = self.run_of(self.small("strict", **more, data__question_instruction=""))
+        self.assertEqual(code, 78, said[-2000:])
+        code, said = self.run_of(self.small("strict", **more))
+        self.assertEqual(code, 0, said[-2000:])
+
+
+if __name__ == "__main__":
+    unittest.main()
