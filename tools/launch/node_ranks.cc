@@ -173,6 +173,7 @@ Status NodeRanks::StartRank(Rank& rank, int local) {
   env["TORCHELASTIC_RUN_ID"] = options_.run_id;
   env["TORCHELASTIC_USE_AGENT_STORE"] = "True";
   env["TORCHELASTIC_ERROR_FILE"] = rank.error_file;
+  env["KEEL_STORE"] = fmt::format("{}:{}", address_, port_);
   env["KEEL_STATUS_FILE"] = rank.status_file;
   env["KEEL_JOB_START"] =
       std::to_string(std::chrono::duration_cast<std::chrono::seconds>(job_start_).count());
