@@ -30,24 +30,24 @@ void AddCkptCommands(CLI::App& app, int* exit_code) {
   ckpt->require_subcommand(1);
   ckpt->footer(
       "Examples:\n"
-      "  keel ckpt ls runs/shakespeare\n"
-      "  keel ckpt verify runs/shakespeare\n"
-      "  keel ckpt export-hf runs/shakespeare/global_step_200 exported");
+      "  keel ckpt ls runs/quickstart\n"
+      "  keel ckpt verify runs/quickstart\n"
+      "  keel ckpt export-hf runs/quickstart/global_step_120 exported");
 
   const auto ls = std::make_shared<CkptLsOptions>();
   CLI::App* command = Add(*ckpt, "ls", "List the checkpoints of a run, the newest commit first",
-                          "  keel ckpt ls runs/shakespeare\n"
-                          "  keel ckpt ls --json runs/shakespeare\n"
-                          "  keel ckpt ls --json runs/shakespeare | jq '.[0].step'",
+                          "  keel ckpt ls runs/quickstart\n"
+                          "  keel ckpt ls --json runs/quickstart\n"
+                          "  keel ckpt ls --json runs/quickstart | jq '.[0].step'",
                           ls, CkptLs, exit_code);
   command->add_option("DIR", ls->directory, "The run's directory")->required();
   command->add_flag("--json", ls->json, "As JSON");
 
   const auto inspect = std::make_shared<CkptInspectOptions>();
   command = Add(*ckpt, "inspect", "Show what one checkpoint holds",
-                "  keel ckpt inspect runs/shakespeare/global_step_40\n"
-                "  keel ckpt inspect --tensors runs/shakespeare/global_step_40\n"
-                "  keel ckpt inspect --json --tensors runs/shakespeare/global_step_40",
+                "  keel ckpt inspect runs/quickstart/global_step_40\n"
+                "  keel ckpt inspect --tensors runs/quickstart/global_step_40\n"
+                "  keel ckpt inspect --json --tensors runs/quickstart/global_step_40",
                 inspect, CkptInspect, exit_code);
   command->add_option("STEP", inspect->step, "A step's directory")->required();
   command->add_flag("--json", inspect->json, "As JSON");
@@ -56,9 +56,9 @@ void AddCkptCommands(CLI::App& app, int* exit_code) {
   const auto verify = std::make_shared<CkptVerifyOptions>();
   command =
       Add(*ckpt, "verify", "Prove every byte of a checkpoint, or of all of a run; exit 0 or 1",
-          "  keel ckpt verify runs/shakespeare\n"
-          "  keel ckpt verify runs/shakespeare/global_step_40\n"
-          "  keel ckpt verify --threads 1 runs/shakespeare",
+          "  keel ckpt verify runs/quickstart\n"
+          "  keel ckpt verify runs/quickstart/global_step_40\n"
+          "  keel ckpt verify --threads 1 runs/quickstart",
           verify, CkptVerify, exit_code);
   command->add_option("PATH", verify->path, "A run's directory or a step's")->required();
   command->add_option("--threads", verify->threads, "Reading threads; 0: one per core")
@@ -104,17 +104,17 @@ void AddCkptCommands(CLI::App& app, int* exit_code) {
 
   const auto pin = std::make_shared<CkptPinOptions>();
   command = Add(*ckpt, "pin", "Keep checkpoints whatever retention, prune or a re-save would do",
-                "  keel ckpt pin runs/shakespeare/global_step_40\n"
-                "  keel ckpt pin runs/shakespeare/global_step_40 runs/shakespeare/global_step_80\n"
-                "  touch runs/shakespeare/global_step_40/pinned      # the same",
+                "  keel ckpt pin runs/quickstart/global_step_40\n"
+                "  keel ckpt pin runs/quickstart/global_step_40 runs/quickstart/global_step_80\n"
+                "  touch runs/quickstart/global_step_40/pinned      # the same",
                 pin, CkptPin, exit_code);
   command->add_option("STEP", pin->steps, "Steps' directories")->required();
 
   const auto unpin = std::make_shared<CkptPinOptions>();
   command = Add(*ckpt, "unpin", "Let retention have checkpoints again",
-                "  keel ckpt unpin runs/shakespeare/global_step_40\n"
-                "  keel ckpt unpin runs/shakespeare/global_step_*\n"
-                "  rm runs/shakespeare/global_step_40/pinned         # the same",
+                "  keel ckpt unpin runs/quickstart/global_step_40\n"
+                "  keel ckpt unpin runs/quickstart/global_step_*\n"
+                "  rm runs/quickstart/global_step_40/pinned         # the same",
                 unpin, CkptUnpin, exit_code);
   command->add_option("STEP", unpin->steps, "Steps' directories")->required();
 
@@ -124,9 +124,9 @@ void AddCkptCommands(CLI::App& app, int* exit_code) {
           "Remove checkpoints of a run that is not going on; what is kept is the union of the "
           "rules, and whatever is pinned, being read, of another run, or newer than the "
           "newest one that verifies",
-          "  keel ckpt prune --dry-run --keep-latest 3 runs/shakespeare\n"
-          "  keel ckpt prune --keep-latest 1 --keep-best 2 runs/shakespeare\n"
-          "  keel ckpt prune --keep-latest 2 --keep-every 1000 runs/shakespeare",
+          "  keel ckpt prune --dry-run --keep-latest 3 runs/quickstart\n"
+          "  keel ckpt prune --keep-latest 1 --keep-best 2 runs/quickstart\n"
+          "  keel ckpt prune --keep-latest 2 --keep-every 1000 runs/quickstart",
           prune, CkptPrune, exit_code);
   command->add_option("DIR", prune->directory, "The run's directory")->required();
   command->add_option("--keep-latest", prune->keep_latest, "So many of the newest commits")
@@ -144,8 +144,8 @@ void AddCkptCommands(CLI::App& app, int* exit_code) {
   const auto exports = std::make_shared<CkptExportOptions>();
   command =
       Add(*ckpt, "export-hf", "Write one Hugging Face model directory from a checkpoint",
-          "  keel ckpt export-hf runs/shakespeare/global_step_200 exported\n"
-          "  keel ckpt export-hf --max-shard-mb 2000 runs/shakespeare/global_step_200 exported\n"
+          "  keel ckpt export-hf runs/quickstart/global_step_120 exported\n"
+          "  keel ckpt export-hf --max-shard-mb 2000 runs/quickstart/global_step_120 exported\n"
           "  keel ckpt export-hf --role critic runs/ppo/global_step_10 critic",
           exports, CkptExportHf, exit_code);
   command->add_option("STEP", exports->step, "A step's directory")->required();

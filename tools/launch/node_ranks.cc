@@ -152,6 +152,7 @@ Status NodeRanks::StartRank(Rank& rank, int local) {
   ChildSpec spec;
   spec.command = options_.command;
   spec.prefix = fmt::format("[rank{}]: ", rank.global);
+  spec.holds_signals = options_.own_command;
   spec.log_directory = rank.log_directory;
   const auto& filter = options_.local_ranks_filter;
   spec.show = options_.tee &&
