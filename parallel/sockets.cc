@@ -32,7 +32,8 @@ Result<AddressList> Resolve(const std::string& host, int port, int flags) {
   if (error != 0) {
     return Status(
         StatusCode::kUnavailable,
-        fmt::format("the name {} does not resolve on this host: {}; is it in /etc/hosts or DNS?",
+        fmt::format("the name {} does not resolve on this host ({}): neither /etc/hosts nor DNS "
+                    "knows it",
                     host, error == EAI_SYSTEM ? std::strerror(errno) : gai_strerror(error)));
   }
   return AddressList(found, &freeaddrinfo);

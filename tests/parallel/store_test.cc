@@ -76,6 +76,22 @@ TEST_F(StoreTest, RankZeroServesOthersJoin) {
   }
 }
 
+// Of srun's first node, or of whatever says MASTER_ADDR: c10d's client does not say so.
+TEST_F(StoreTest, ANameThatDoesNotResolveIsSaidWhoeverServes) {
+  for (const StoreHost host : {StoreHost::kRankZero, StoreHost::kLauncher, StoreHost::kAgent}) {
+    LaunchEnv env;
+    env.rank = 1;
+    env.world_size = 2;
+    env.master_addr = std::string(300, 'n');  // longer than a name can be: no resolver is asked
+    env.master_port = 29500;
+    env.store_host = host;
+    const auto store = Store::Connect(env, std::chrono::milliseconds(100));
+    EXPECT_EQ(store.status().code(), StatusCode::kUnavailable);
+    EXPECT_NE(store.status().message().find("n does not resolve on this host"), std::string::npos)
+        << store.status().message();
+  }
+}
+
 // Programs of PyTorch can be ranks of keel launch, too.
 TEST_F(StoreTest, PyTorchsClientIsServed) {
   const auto server = StoreServer::Start({.host = "127.0.0.1"});
