@@ -6,16 +6,12 @@
 #include <memory>
 #include <tuple>
 
-#include "bench/checkpoint_worker.h"
 #include "bench/index_bench.h"
-#include "bench/offload_worker.h"
-#include "bench/rollout_worker.h"
-#include "bench/sync_worker.h"
-#include "bench/train_worker.h"
 #include "common/file_system.h"
 #include "common/json.h"
 #include "common/status.h"
 #include "tools/command.h"
+#include "tools/torch_module.h"
 
 namespace keel::tools {
 
@@ -86,7 +82,7 @@ void AddCheckpoint(CLI::App& bench) {
   add("--boxes", c->boxes, "In that index");
   checkpoint->callback([c, checkpoint] {
     if (!c->many_boxes.empty()) return ManyBoxes(c->many_boxes, c->options.directory, c->boxes);
-    if (c->worker) return bench::RunCheckpointWorker(c->options);
+    if (c->worker) return LoadTorchModule().RunBenchWorker(c->options);
     BecomeDriver("run_checkpoint.py", checkpoint->remaining());
   });
 }
@@ -108,7 +104,7 @@ void AddOffload(CLI::App& bench) {
   offload->add_option("--model-config", o->options.config, "config.json")->group(group);
   CLI::Option* threads = offload->add_option("--threads", o->options.threads, "CPU threads");
   offload->callback([o, offload, threads] {
-    if (o->worker) return bench::RunOffloadWorker(o->options);
+    if (o->worker) return LoadTorchModule().RunBenchWorker(o->options);
     std::vector<std::string> arguments = {"--dtype", o->options.dtype};
     if (threads->count() > 0)
       arguments.insert(arguments.end(), {"--threads", std::to_string(o->options.threads)});
@@ -135,7 +131,7 @@ void AddSync(CLI::App& bench) {
   sync->add_option("--pp", s->options.pp, "Of the trainer")->group(group);
   sync->add_option("--rollout-tp", s->options.rollout_tp, "Of the rollout")->group(group);
   sync->callback([s, sync] {
-    if (s->worker) return bench::RunSyncWorker(s->options);
+    if (s->worker) return LoadTorchModule().RunBenchWorker(s->options);
     std::vector<std::string> arguments = {"--dtype", s->options.dtype};
     for (const std::string& extra : sync->remaining()) arguments.push_back(extra);
     BecomeDriver("run_sync.py", arguments);
@@ -173,7 +169,7 @@ void AddBenchCommand(CLI::App& app, CommandContext& /*context*/) {
   train->add_option("--batch", t->options.batch, "Sequences a step (worker)");
   train->add_option("--threads", t->options.threads, "CPU threads (worker)");
   train->callback([t, train] {
-    if (t->worker) return bench::RunTrainWorker(t->options);
+    if (t->worker) return LoadTorchModule().RunBenchWorker(t->options);
     std::vector<std::string> arguments = {"--dtype", t->options.dtype};
     for (const std::string& extra : train->remaining()) arguments.push_back(extra);
     BecomeDriver("run_train.py", arguments);
@@ -211,7 +207,7 @@ void AddBenchCommand(CLI::App& app, CommandContext& /*context*/) {
       ->check(CLI::IsMember({"float32", "bfloat16"}));
   rollout->add_option("--threads", r->options.threads, "CPU threads (worker)");
   rollout->callback([r, rollout] {
-    if (r->worker) return bench::RunRolloutWorker(r->options);
+    if (r->worker) return LoadTorchModule().RunBenchWorker(r->options);
     std::vector<std::string> arguments = {"--dtype", r->options.dtype};
     for (const std::string& extra : rollout->remaining()) arguments.push_back(extra);
     BecomeDriver("run_rollout.py", arguments);

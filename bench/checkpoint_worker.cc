@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "bench/disk_limits.h"
+#include "bench/training_state.h"
 #include "checkpoint/checkpointer.h"
 #include "checkpoint/names.h"
 #include "checkpoint/page_memory.h"
@@ -379,7 +380,7 @@ void Print(const Json& json) {
 
 }  // namespace
 
-void RunCheckpointWorker(const CheckpointWorkerOptions& options) {
+void RunWorker(const CheckpointWorkerOptions& options) {
   trainer::KeepLargeBlocks();
   at::set_num_threads(options.threads);
   parallel::SilenceStoreWarnings();

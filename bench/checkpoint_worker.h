@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "bench/training_state.h"
+#include "bench/state_options.h"
 
 namespace keel::bench {
 
@@ -23,6 +23,6 @@ struct CheckpointWorkerOptions {
 
 // Reads commands from standard input until quit or its end. The ranks of a job find each other by
 // the launch environment (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT). Throws keel::Error.
-void RunCheckpointWorker(const CheckpointWorkerOptions& options);
+void RunWorker(const CheckpointWorkerOptions& options);
 
 }  // namespace keel::bench

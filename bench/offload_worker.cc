@@ -175,7 +175,7 @@ class OffloadWorker {
 
 }  // namespace
 
-void RunOffloadWorker(const OffloadWorkerOptions& o) {
+void RunWorker(const OffloadWorkerOptions& o) {
   trainer::KeepLargeBlocks();
   at::set_num_threads(o.threads);
   const auto layout = ValueOrThrow(parallel::Layout::Make(1, 1, 1));

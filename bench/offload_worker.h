@@ -13,6 +13,6 @@ struct OffloadWorkerOptions {
 };
 
 // Reads commands from standard input until quit or its end. Throws keel::Error.
-void RunOffloadWorker(const OffloadWorkerOptions& options);
+void RunWorker(const OffloadWorkerOptions& options);
 
 }  // namespace keel::bench

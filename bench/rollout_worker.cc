@@ -85,7 +85,7 @@ Json Generate(rollout::Engine& engine, std::vector<rollout::Request> requests) {
 
 }  // namespace
 
-void RunRolloutWorker(const RolloutWorkerOptions& o) {
+void RunWorker(const RolloutWorkerOptions& o) {
   trainer::KeepLargeBlocks();
   at::set_num_threads(o.threads);
   const at::ScalarType dtype = o.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;

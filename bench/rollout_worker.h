@@ -13,6 +13,6 @@ struct RolloutWorkerOptions {
 };
 
 // Reads commands from standard input until quit or its end. Throws keel::Error.
-void RunRolloutWorker(const RolloutWorkerOptions& options);
+void RunWorker(const RolloutWorkerOptions& options);
 
 }  // namespace keel::bench

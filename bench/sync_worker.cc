@@ -202,7 +202,7 @@ class SyncWorker {
 
 }  // namespace
 
-void RunSyncWorker(const SyncWorkerOptions& o) {
+void RunWorker(const SyncWorkerOptions& o) {
   trainer::KeepLargeBlocks();
   at::set_num_threads(o.threads);
   parallel::SilenceStoreWarnings();

@@ -17,6 +17,6 @@ struct SyncWorkerOptions {
 
 // Reads commands from standard input until quit or its end. One of the ranks that the environment
 // tells. Throws keel::Error.
-void RunSyncWorker(const SyncWorkerOptions& options);
+void RunWorker(const SyncWorkerOptions& options);
 
 }  // namespace keel::bench

@@ -60,7 +60,7 @@ Json MeasureGemm(at::ScalarType dtype) {
 
 }  // namespace
 
-void RunTrainWorker(const TrainWorkerOptions& o) {
+void RunWorker(const TrainWorkerOptions& o) {
   trainer::KeepLargeBlocks();
   at::set_num_threads(o.threads);
   const at::ScalarType dtype = o.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;

@@ -15,6 +15,6 @@ struct TrainWorkerOptions {
 };
 
 // Reads commands from standard input until quit or its end. Throws keel::Error.
-void RunTrainWorker(const TrainWorkerOptions& options);
+void RunWorker(const TrainWorkerOptions& options);
 
 }  // namespace keel::bench

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/state_options.h"
 #include "checkpoint/role_state.h"
 #include "common/hash.h"
 
@@ -18,13 +19,6 @@ namespace keel::bench {
 // Which part of a matrix a rank holds. kRows and kColumns are equal parts; with kUneven the first
 // rank has half as many rows as it has otherwise.
 enum class Cut { kRows, kColumns, kUneven };
-
-struct StateOptions {
-  // decoder: 40 matrices, 4 below 16 MB, each as bf16 weights, fp32 masters and two fp32 moments.
-  // small: 20,000 fp32 vectors of 4 to 64 KiB, weights alone.
-  std::string kind = "decoder";
-  int64_t megabytes = 1000;  // of a decoder, over all ranks
-};
 
 class TrainingState {
  public:

@@ -1,5 +1,5 @@
-# Compile options of our own code, and the three functions with which each folder declares itself:
-# keel_library, keel_program, keel_test.
+# Compile options of our own code, and the four functions with which each folder declares itself:
+# keel_library, keel_program, keel_module, keel_test.
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -74,6 +74,20 @@ function(keel_program name)
   if(arg_TORCH)
     _keel_use_torch(${name})
   endif()
+endfunction()
+
+# A shared object that the program opens itself (common/shared_module.h): beside it in the build tree, in
+# lib/keel/ where it is installed.
+function(keel_module name)
+  cmake_parse_arguments(arg "TORCH" "" "SOURCES;DEPENDS" ${ARGN})
+  add_library(${name} SHARED ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE keel_options ${arg_DEPENDS})
+  keel_unity(${name})
+  if(arg_TORCH)
+    _keel_use_torch(${name})
+  endif()
+  set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}")
+  install(TARGETS ${name} LIBRARY DESTINATION lib/keel)
 endfunction()
 
 # keel_test(name SOURCES … [DEPENDS …] [TORCH] [LABELS unit|dist|e2e|oracle|cuda] [TIMEOUT s]

@@ -60,9 +60,9 @@ int Visit(dl_phdr_info* object, size_t /*size*/, void* argument) {
 
 std::string_view ProgramVersion() { return KEEL_VERSION; }
 
-std::string BuildId() {
+std::string BuildId(const void* address) {
   Search search;
-  search.here = reinterpret_cast<uintptr_t>(&FindBuildId);  // NOLINT
+  search.here = reinterpret_cast<uintptr_t>(address);  // NOLINT
   dl_iterate_phdr(&Visit, &search);
   return search.id.empty() ? "unknown" : search.id;
 }

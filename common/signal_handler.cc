@@ -35,4 +35,10 @@ Status HandleSignal(int number, void (*handler)(int)) {
   return Status::Ok();
 }
 
+void IgnoreBrokenPipes() {
+  struct sigaction now {};
+  if (sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL)
+    std::signal(SIGPIPE, SIG_IGN);
+}
+
 }  // namespace keel

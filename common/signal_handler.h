@@ -4,12 +4,24 @@
 // at other memory, where the frame of a signal would overwrite what it works on.
 #pragma once
 
+#include <array>
+#include <csignal>
+
 #include "common/status.h"
 
 namespace keel {
 
+// What a launcher passes on to its ranks. In a rank that is a keel it is held back until that has
+// said how it takes them: until then each would end it.
+inline constexpr std::array kJobSignals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+
 // Calls of the system that a signal interrupts go on. To be called on the main thread: there
 // signals to the process arrive, while it does not block them, and it alone gets a stack for them.
 Status HandleSignal(int number, void (*handler)(int));
+
+// Lets a write to a socket or a pipe whose reader is gone fail with EPIPE. Libraries (gloo, libuv)
+// write without MSG_NOSIGNAL and leave SIGPIPE to the program, whose default is to die without a
+// word; a lost peer is to be reported. A handler that the program set stays.
+void IgnoreBrokenPipes();
 
 }  // namespace keel

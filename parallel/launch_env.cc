@@ -65,6 +65,18 @@ EnvLookup ProcessEnvironment() {
   };
 }
 
+Result<std::string> JobSecret(const EnvLookup& env) {
+  constexpr size_t kShortest = 16;
+  std::string secret = env("KEEL_JOB_SECRET").value_or("");
+  if (!secret.empty() && secret.size() < kShortest) {
+    return Status(StatusCode::kUsage,
+                  fmt::format("KEEL_JOB_SECRET has {} characters: expected {} or more, such as of "
+                              "`openssl rand -hex 32`, or none",
+                              secret.size(), kShortest));
+  }
+  return secret;
+}
+
 Result<LaunchEnv> DetectLaunchEnv(const EnvLookup& lookup) {
   Reader env(lookup);
   LaunchEnv e;
@@ -81,7 +93,7 @@ Result<LaunchEnv> DetectLaunchEnv(const EnvLookup& lookup) {
     if (env.Has("KEEL_JOB_START"))
       e.job_start = std::chrono::seconds(env.Int({"KEEL_JOB_START"}, 0));
     if (env.Has("TORCHELASTIC_RUN_ID")) e.run_id = env.Text("TORCHELASTIC_RUN_ID");
-    e.agent_store = env.Text("TORCHELASTIC_USE_AGENT_STORE") == "True";
+    if (env.Text("TORCHELASTIC_USE_AGENT_STORE") == "True") e.store_host = StoreHost::kAgent;
   } else if (env.Has("OMPI_COMM_WORLD_RANK") || env.Has("PMI_RANK") ||
              env.Has("MV2_COMM_WORLD_RANK")) {
     e.launcher = "mpi";
@@ -110,7 +122,9 @@ Result<LaunchEnv> DetectLaunchEnv(const EnvLookup& lookup) {
     const std::string nodes = env.Text("SLURM_STEP_NODELIST").empty()
                                   ? env.Text("SLURM_NODELIST")
                                   : env.Text("SLURM_STEP_NODELIST");
-    e.master_addr = nodes.empty() ? "127.0.0.1" : FirstHost(nodes);
+    // All ranks on one host need no name.
+    const bool one_node = !per_node.empty() && e.local_world_size == e.world_size;
+    e.master_addr = nodes.empty() || one_node ? "127.0.0.1" : FirstHost(nodes);
     e.run_id = env.Has("SLURM_JOB_ID") ? env.Text("SLURM_JOB_ID") : e.run_id;
     e.master_port = 61440 + env.Int({"SLURM_JOB_ID"}, 0) % 4096;
     e.restart_count = env.Int({"SLURM_RESTART_COUNT"}, 0);
@@ -121,6 +135,12 @@ Result<LaunchEnv> DetectLaunchEnv(const EnvLookup& lookup) {
   }
   if (env.Has("MASTER_ADDR")) e.master_addr = env.Text("MASTER_ADDR");
   e.master_port = env.Int({"MASTER_PORT"}, e.master_port);
+  // A launcher says which store is its own: below it another may have put its own variables.
+  if (env.Has("KEEL_STORE") &&
+      env.Text("KEEL_STORE") == fmt::format("{}:{}", e.master_addr, e.master_port)) {
+    e.store_host = StoreHost::kLauncher;
+  }
+  KEEL_ASSIGN_OR_RETURN(e.job_secret, JobSecret(lookup));
   KEEL_RETURN_IF_ERROR(env.status());
   if (e.world_size < 1 || e.rank >= e.world_size) {
     return Status(StatusCode::kUsage,

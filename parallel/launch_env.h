@@ -13,6 +13,13 @@
 
 namespace keel::parallel {
 
+// Who serves the job's store.
+enum class StoreHost {
+  kRankZero,  // no launcher does (srun, mpirun)
+  kLauncher,  // node 0's keel launch
+  kAgent,     // torchrun's: a TCPStore of c10d
+};
+
 struct LaunchEnv {
   int rank = 0;
   int world_size = 1;
@@ -21,7 +28,8 @@ struct LaunchEnv {
   int node_rank = 0;        // GROUP_RANK
   std::string master_addr;  // empty: single process, no network
   int master_port = 0;
-  bool agent_store = false;     // TORCHELASTIC_USE_AGENT_STORE=True: every rank is a client
+  StoreHost store_host = StoreHost::kRankZero;
+  std::string job_secret;       // KEEL_JOB_SECRET, to be proved to the store; empty: none
   std::string run_id = "none";  // TORCHELASTIC_RUN_ID, Slurm job id, …
   int restart_count = 0;
   // KEEL_JOB_START of keel launch: when the job began, by the monotonic clock. That is the same for
@@ -35,6 +43,9 @@ struct LaunchEnv {
 
 using EnvLookup = std::function<std::optional<std::string>(const std::string& name)>;
 EnvLookup ProcessEnvironment();
+
+// KEEL_JOB_SECRET; empty: none. kUsage when it is too short to be one.
+Result<std::string> JobSecret(const EnvLookup& env);
 
 // kUsage with the variable's name and value on nonsense (RANK=3 WORLD_SIZE=2, port "abc", …).
 Result<LaunchEnv> DetectLaunchEnv(const EnvLookup& env);

@@ -3,13 +3,15 @@
 #include <c10/util/Logging.h>
 #include <fmt/format.h>
 
-#include <csignal>
 #include <cstdlib>
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "common/signal_handler.h"
+#include "parallel/sockets.h"
+#include "parallel/store_adapter.h"
 #include "parallel/store_impl.h"
 
 namespace keel::parallel {
@@ -29,13 +31,24 @@ std::string Brief(const std::exception& error) {
   return text.substr(0, text.find('\n'));
 }
 
-}  // namespace
-
-void IgnoreBrokenPipes() {
-  struct sigaction now {};
-  if (sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL)
-    std::signal(SIGPIPE, SIG_IGN);
+// The store that torchrun's agent serves, which is c10d's own.
+c10::intrusive_ptr<c10d::Store> JoinAgent(const LaunchEnv& env,
+                                          std::chrono::milliseconds deadline) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(env.master_port);
+  options.waitWorkers = false;
+  options.timeout = deadline;
+  return c10::make_intrusive<c10d::TCPStore>(env.master_addr, options);
 }
+
+// A c10d::Store of one of Keel's servers. Throws keel::Error.
+c10::intrusive_ptr<c10d::Store> JoinKeel(const StoreAddress& address,
+                                         std::chrono::milliseconds deadline) {
+  return c10::make_intrusive<StoreAdapter>(
+      ValueOrThrow(StoreClient::Connect(address, deadline, deadline)), deadline);
+}
+
+}  // namespace
 
 Result<Store> Store::Connect(const LaunchEnv& env, std::chrono::milliseconds deadline) {
   if (env.master_addr.empty()) {
@@ -46,27 +59,38 @@ Result<Store> Store::Connect(const LaunchEnv& env, std::chrono::milliseconds dea
                               env.world_size));
   }
   IgnoreBrokenPipes();
-  const std::string address = fmt::format("{}:{}", env.master_addr, env.master_port);
+  StoreAddress address{env.master_addr, env.master_port, env.job_secret};
   try {
-    c10d::TCPStoreOptions options;
-    options.port = static_cast<uint16_t>(env.master_port);
-    options.isServer = !env.agent_store && env.rank == 0;
-    options.waitWorkers = false;
-    options.timeout = deadline;
-    auto tcp = c10::make_intrusive<c10d::TCPStore>(env.master_addr, options);
+    auto impl = std::make_shared<Impl>();
+    if (env.store_host == StoreHost::kRankZero && env.rank == 0) {
+      StoreServerOptions options;
+      options.host = WhereToListen(env.master_addr, false);
+      options.port = env.master_port;
+      options.secret = env.job_secret;
+      impl->server =
+          std::make_shared<StoreServer>(ValueOrThrow(StoreServer::Start(std::move(options))));
+      address.port = impl->server->port();
+    }
+    const auto store = env.store_host == StoreHost::kAgent ? JoinAgent(env, deadline)
+                                                           : JoinKeel(address, deadline);
     // A server may outlive an attempt (torchrun's static rendezvous), so attempts get their own
     // keys.
     const std::string prefix = fmt::format("{}/attempt_{}", env.run_id, env.restart_count);
-    auto impl = std::make_shared<Impl>();
-    impl->store = c10::make_intrusive<c10d::PrefixStore>(prefix, tcp);
-    impl->address = address;
+    impl->store = c10::make_intrusive<c10d::PrefixStore>(prefix, store);
+    impl->address = address.ToString();
     return Store(std::move(impl));
   } catch (const std::exception& error) {
-    return Status(StatusCode::kUnavailable,
+    const auto* const known = dynamic_cast<const Error*>(&error);
+    // c10d's message does not say it.
+    const Status name = CheckResolves(env.master_addr);
+    const std::string why = !name.ok() ? name.message()
+                            : known    ? known->status().message()
+                                       : Brief(error);
+    return Status(known != nullptr ? known->status().code() : StatusCode::kUnavailable,
                   fmt::format("rank {}: no connection to the store at {}: {}; check that rank 0's "
                               "launcher runs and that "
                               "MASTER_ADDR and MASTER_PORT name it",
-                              env.rank, address, Brief(error)));
+                              env.rank, address.ToString(), why));
   }
 }
 
@@ -81,6 +105,7 @@ Store Store::WithPrefix(std::string_view prefix) const {
   auto impl = std::make_shared<Impl>();
   impl->store = c10::make_intrusive<c10d::PrefixStore>(std::string(prefix), impl_->store);
   impl->address = impl_->address;
+  impl->server = impl_->server;
   return Store(std::move(impl));
 }
 
@@ -99,6 +124,7 @@ Result<Store> Store::Clone() const {
     auto impl = std::make_shared<Impl>();
     impl->store = impl_->store->clone();
     impl->address = impl_->address;
+    impl->server = impl_->server;
     return Store(std::move(impl));
   } catch (const std::exception& error) {
     return Status(StatusCode::kUnavailable,

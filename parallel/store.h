@@ -1,4 +1,5 @@
-// Store: the job's key-value store (c10d TCPStore), for rendezvous and the side channel.
+// Store: the job's key-value store, for rendezvous and the side channel: Keel's own (StoreServer),
+// or under torchrun the TCPStore of its agent.
 #pragma once
 
 #include <chrono>
@@ -17,10 +18,11 @@ class Store {
   struct Impl;  // holds the c10d store; defined where c10d is seen
   explicit Store(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
-  // As the launch environment says: a client of the agent's store under torchrun and keel launch, a
-  // server on rank 0 otherwise. All keys get the prefix "<run id>/attempt_<restart count>". A world
-  // of one without an address needs no network: an in-process store. From here on this process
-  // ignores SIGPIPE (unless it handles it): a peer that ended is an error of the call that finds it.
+  // As the launch environment says: a client of the agent's store under torchrun and of the
+  // launcher's under keel launch, a server on rank 0 otherwise. All keys get the prefix "<run
+  // id>/attempt_<restart count>". A world of one without an address needs no network: an in-process
+  // store. From here on this process ignores SIGPIPE (unless it handles it): a peer that ended is
+  // an error of the call that finds it.
   static Result<Store> Connect(const LaunchEnv& env, std::chrono::milliseconds deadline);
   // In-process store for ranks that are threads (tests).
   static Store InProcess();

@@ -19,7 +19,7 @@ void AddConfigCommand(CLI::App& app, CommandContext& context);
 void AddDataCommand(CLI::App& app, CommandContext& context);
 void AddLaunchCommand(CLI::App& app, CommandContext& context);
 void AddDoctorCommand(CLI::App& app, CommandContext& context);
-// Only with torch.
+// What these do is in the keel_torch module, which they load.
 void AddTrainCommand(CLI::App& app, CommandContext& context);
 void AddScoreCommand(CLI::App& app, CommandContext& context);
 void AddGenerateCommand(CLI::App& app, CommandContext& context);

@@ -16,34 +16,13 @@
 #include "common/clock.h"
 #include "common/file_system.h"
 #include "tools/command.h"
-#ifdef KEEL_WITH_TORCH
-#include <ATen/Parallel.h>
-
-#include "parallel/cuda_module.h"
-#include "parallel/matrix_product.h"
-#include "trainer/flops.h"
-#endif
+#include "tools/torch_module.h"
 
 namespace keel::tools {
 
 namespace {
 
 constexpr int kExitOsError = 71;
-
-class Report {
- public:
-  void Fact(const char* name, const std::string& value) {
-    fmt::print("  {:<14} {}\n", name, PrintableLines(value));
-  }
-  void Fault(const char* name, const std::string& value) {
-    fmt::print("! {:<14} {}\n", name, PrintableLines(value));
-    ++faults_;
-  }
-  int faults() const { return faults_; }
-
- private:
-  int faults_ = 0;
-};
 
 // The first line of /proc/cpuinfo with this key, or "".
 std::string CpuInfo(const std::string& key) {
@@ -55,7 +34,7 @@ std::string CpuInfo(const std::string& key) {
   return "";
 }
 
-void Processor(Report& report) {
+void Processor(DoctorReport& report) {
   report.Fact("cpu", fmt::format("{}, {} cores", CpuInfo("model name"),
                                  std::thread::hardware_concurrency()));
   const std::string flags = " " + CpuInfo("flags") + " ";
@@ -70,7 +49,7 @@ void Processor(Report& report) {
 }
 
 // Free space, and the rate of 64 MiB written and synced.
-void Disk(Report& report, const std::string& directory) {
+void Disk(DoctorReport& report, const std::string& directory) {
   const auto fs = OpenPosixFileSystem(directory, true);
   if (!fs.ok()) return report.Fault("disk", fs.status().ToString());
   const auto free_bytes = (*fs)->FreeBytes();
@@ -88,7 +67,7 @@ void Disk(Report& report, const std::string& directory) {
                   static_cast<double>(block.size()) / seconds / 1e9));
 }
 
-void Network(Report& report) {
+void Network(DoctorReport& report) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -104,25 +83,6 @@ void Network(Report& report) {
   }
 }
 
-#ifdef KEEL_WITH_TORCH
-void Torch(Report& report) {
-  report.Fact("torch", fmt::format("2.11, {} threads by default", at::get_num_threads()));
-  at::set_num_threads(1);
-  report.Fact("fp32 product", fmt::format("{:.0f} GFLOP/s a thread, by {}",
-                                          trainer::MeasureGemmRate(at::kFloat, at::kCPU) / 1e9,
-                                          parallel::MatrixProductLibrary()));
-  report.Fact("bf16 product",
-              fmt::format("{:.0f} GFLOP/s a thread{}",
-                          trainer::MeasureGemmRate(at::kBFloat16, at::kCPU) / 1e9,
-                          parallel::WidensBf16() ? ", in fp32: the processor has no AVX-512" : ""));
-  const auto module = parallel::LoadCudaModule();
-  if (!module.ok()) return report.Fact("cuda", module.status().message());
-  const auto count = (*module)->DeviceCount();
-  report.Fact("cuda",
-              count.ok() ? fmt::format("{} usable GPUs", *count) : count.status().message());
-}
-#endif
-
 }  // namespace
 
 void AddDoctorCommand(CLI::App& app, CommandContext& context) {
@@ -136,15 +96,15 @@ void AddDoctorCommand(CLI::App& app, CommandContext& context) {
       "  keel doctor /data/runs\n"
       "  keel launch --nproc-per-node 2 doctor");
   doctor->callback([directory, &context] {
-    Report report;
+    DoctorReport report;
     Processor(report);
     Disk(report, *directory);
     Network(report);
-#ifdef KEEL_WITH_TORCH
-    Torch(report);
-#else
-    report.Fact("torch", "this build has none: train, score, generate and bench are absent");
-#endif
+    try {
+      LoadTorchModule().Examine(report);
+    } catch (const Error& error) {
+      report.Fact("torch", error.status().message());
+    }
     if (report.faults() > 0) context.exit_code = kExitOsError;
   });
 }

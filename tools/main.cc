@@ -9,12 +9,16 @@
 #include <iostream>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "common/program_id.h"
 #include "common/status.h"
 #include "common/text.h"
 #include "tools/ckpt/ckpt_commands.h"
 #include "tools/command.h"
 #include "tools/crash_report.h"
+#include "tools/stop_signals.h"
+#include "tools/torch_module.h"
 #include "tools/usage.h"
 
 namespace {
@@ -25,7 +29,7 @@ int Run(int argc, char** argv) {
   CLI::App app{
       "Keel trains language models: pre-training and supervised fine-tuning over tensor, pipeline "
       "and data parallel ranks, with checkpoints that are never lost."};
-  app.set_version_flag("--version", "keel 0.1.0");
+  app.set_version_flag("-v,--version", fmt::format("keel {}", keel::ProgramVersion()));
   app.require_subcommand(1);
   app.footer(
       "Examples:\n"
@@ -41,19 +45,26 @@ int Run(int argc, char** argv) {
   keel::tools::AddLaunchCommand(app, context);
   keel::tools::AddDataCommand(app, context);
   keel::tools::AddDoctorCommand(app, context);
-#ifdef KEEL_WITH_TORCH
   keel::tools::AddTrainCommand(app, context);
   keel::tools::AddScoreCommand(app, context);
   keel::tools::AddGenerateCommand(app, context);
   keel::tools::AddBenchCommand(app, context);
-#endif
   // What follows `launch` is taken as it was given: a "--" in it is not for CLI11.
+  // `keel help ckpt ls` is `keel ckpt ls --help`.
+  std::vector<char*> help(argv, argv + argc);
+  std::string help_flag = "--help";
+  if (argc > 1 && std::string_view(argv[1]) == "help") {
+    help.erase(help.begin() + 1);
+    help.push_back(help_flag.data());
+    argv = help.data();
+  }
   const bool launch = argc > 2 && std::string_view(argv[1]) == "launch" &&
                       std::string_view(argv[2]) != "--help" && std::string_view(argv[2]) != "-h";
   try {
     app.parse(launch ? 2 : argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    if (error.get_exit_code() == 0 && !keel::tools::NamesNoCommand(app, argc, argv))
+      return app.exit(error);  // --help, --version
     fmt::print(stderr, "{}", keel::tools::ExplainUsage(app, argc, argv, error.what()));
     return kExitUsage;
   }
@@ -62,6 +73,7 @@ int Run(int argc, char** argv) {
 
 int RunAndReport(int argc, char** argv) {
   try {
+    keel::tools::TakeStopSignals(argc > 1 && std::string_view(argv[1]) == "train");
     return Run(argc, argv);
   } catch (const std::exception& error) {
     const keel::Status status = keel::StatusOf(error);
@@ -78,13 +90,10 @@ int main(int argc, char** argv) {
   keel::tools::InstallTerminateHandler();
   std::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write that meets it
   const int code = RunAndReport(argc, argv);
-#ifdef KEEL_WITH_TORCH
+  if (!keel::tools::HasTorchModule()) return code;
   // All is closed and on the disk. What is left are torch's global objects: to take down its table
   // of operators would cost as much as a third of the start, and the kernel frees them at once.
   std::cout.flush();
   std::fflush(nullptr);
   std::_Exit(code);
-#else
-  return code;
-#endif
 }

@@ -1,26 +1,20 @@
 // keel score: log-probabilities per token, and perplexity.
 
+#include "tools/score_command.h"
+
 #include <fmt/format.h>
 
 #include <cmath>
 #include <fstream>
-#include <memory>
 #include <numeric>
 
 #include "checkpoint/safetensors.h"
 #include "common/file_system.h"
 #include "rollout/engine.h"
-#include "tools/command.h"
 #include "tools/hf_inference.h"
 #include "tools/row_output.h"
 
 namespace keel::tools {
-
-namespace {
-
-struct ScoreArguments {
-  std::string model, input, output, logits, dtype;
-};
 
 void Score(const ScoreArguments& a) {
   HfInference model(a.model, a.dtype);
@@ -80,32 +74,6 @@ void Score(const ScoreArguments& a) {
   const double mean = tokens == 0 ? 0 : total / static_cast<double>(tokens);
   fmt::print("{} rows, {} tokens scored, mean log-prob {:.6f}, perplexity {:.6f} -> {}\n",
              rows.size(), tokens, mean, std::exp(-mean), a.output);
-}
-
-}  // namespace
-
-void AddScoreCommand(CLI::App& app, CommandContext&) {
-  auto a = std::make_shared<ScoreArguments>();
-  CLI::App* score =
-      app.add_subcommand("score", "Log-probabilities per token under a Hugging Face model");
-  score->add_option("--model", a->model, "Hugging Face directory")->required();
-  score
-      ->add_option("--input", a->input,
-                   "JSON Lines with input_ids, text or prompt; -: from standard input")
-      ->required();
-  score->add_option("--output", a->output, "JSON Lines: log_probs, sum_log_prob, perplexity")
-      ->required();
-  score->add_option("--logits", a->logits,
-                    "Also all logits, as safetensors logits.<row> [tokens, vocab] fp32");
-  score->add_option("--dtype", a->dtype, "float32 or bfloat16 (default: the model's)")
-      ->check(CLI::IsMember({"float32", "bfloat16"}));
-  score->footer(
-      "Examples:\n"
-      "  keel score --model exported --input rows.jsonl --output scores.jsonl\n"
-      "  keel score --model Qwen2.5-0.5B --input ids.jsonl --output scores.jsonl --dtype float32\n"
-      "  keel score --model exported --input rows.jsonl --output scores.jsonl --logits "
-      "logits.safetensors");
-  score->callback([a] { Score(*a); });
 }
 
 }  // namespace keel::tools

@@ -34,20 +34,35 @@ std::string Nearest(std::string_view word, const std::vector<std::string>& names
   return Closest(word, names);
 }
 
+// How far the words are commands.
+struct Followed {
+  const CLI::App* at;
+  std::string words;  // "keel ckpt"
+  int next;           // the first argument that is none
+};
+
+Followed FollowCommands(const CLI::App& app, int argc, const char* const* argv) {
+  Followed followed{&app, "keel", 1};
+  for (; followed.next < argc && argv[followed.next][0] != '-'; ++followed.next) {
+    const CLI::App* command = FindCommand(*followed.at, argv[followed.next]);
+    if (command == nullptr) break;
+    followed.at = command;
+    followed.words += " " + command->get_name();
+  }
+  return followed;
+}
+
 }  // namespace
+
+bool NamesNoCommand(const CLI::App& app, int argc, const char* const* argv) {
+  const Followed followed = FollowCommands(app, argc, argv);
+  return followed.next < argc && argv[followed.next][0] != '-' && !CommandsOf(*followed.at).empty();
+}
 
 std::string ExplainUsage(const CLI::App& app, int argc, const char* const* argv,
                          std::string_view problem) {
   // 1. As far as the words are commands.
-  const CLI::App* at = &app;
-  std::string words = "keel";
-  int next = 1;
-  for (; next < argc && argv[next][0] != '-'; ++next) {
-    const CLI::App* command = FindCommand(*at, argv[next]);
-    if (command == nullptr) break;
-    at = command;
-    words += " " + command->get_name();
-  }
+  auto [at, words, next] = FollowCommands(app, argc, argv);
   std::string what = Printable(problem, std::string_view::npos);
   std::string advice;
 

@@ -14,4 +14,7 @@ namespace keel::tools {
 std::string ExplainUsage(const CLI::App& app, int argc, const char* const* argv,
                          std::string_view problem);
 
+// A word stands where a command should be and is none. CLI11 does not mind where --help follows.
+bool NamesNoCommand(const CLI::App& app, int argc, const char* const* argv);
+
 }  // namespace keel::tools

@@ -61,7 +61,8 @@ void Job::CheckPaths() const { ThrowIfError(CheckRunPaths(config())); }
 
 // What this program, its configuration and its machine add to what all ranks must have alike.
 void Job::AddFacts(SharedFacts* facts) const {
-  (*facts)["program"] = fmt::format("keel {} (build {})", ProgramVersion(), BuildId());
+  (*facts)["program"] = fmt::format("keel {} (build {})", ProgramVersion(),
+                                    BuildId(reinterpret_cast<const void*>(&RunTraining)));
   (*facts)["device"] = device_.is_cpu() ? "cpu" : "cuda";
   const std::set<std::string> per_node = PerNodeKeys();
   for (const auto& [key, value] :

@@ -91,7 +91,9 @@ TEST(IncludeLayersTest, TheTorchFreePartSeesNoTorch) {
   }
   const std::set<std::string> torch_free = {
       "parallel/layout",      "parallel/schedule",      "parallel/launch_env",
-      "parallel/rank_status", "parallel/bucket_layout", "model/hf_config",
+      "parallel/rank_status", "parallel/bucket_layout", "parallel/sockets",
+      "parallel/store_wire",  "parallel/store_service", "parallel/store_server",
+      "parallel/store_client", "model/hf_config",
       "model/hf_tensors",    "model/layout_fit",     "model/tokenizer",        "rollout/block_manager",
       "rollout/sampler",      "rollout/sampling",       "rollout/scheduler",
       "rollout/sequence",     "trainer/config",         "trainer/lr_schedule",

@@ -1,6 +1,8 @@
 """Signals, hangs and other launchers: whoever starts the ranks, and however they are stopped."""
 
 import os
+import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -42,6 +44,46 @@ class Preempted(harness.Job):
 
     def test_on_one_rank_alone(self):
         self.check("one_rank", signal.SIGUSR1, 2, lambda p: harness.ranks_below(p)[1], **TENSOR)
+
+
+class PreemptedAtOnce(harness.Job):
+    """Told to stop before libtorch is there: as when it comes later, since the handlers were first."""
+
+    def check_end(self, name, process):
+        process.wait(timeout=harness.LIMIT_S)
+        self.assertEqual(process.returncode, PREEMPTED, self.log()[-2000:])
+        trained = max(self.metrics(name))
+        self.assertEqual(checkpoint_files.steps(self.run_dir(name)), [trained])
+
+    def config_of(self, name, **layout):
+        return self.config(name, trainer__save_freq=1000, trainer__total_training_steps=2000, **layout)
+
+    def test_while_libtorch_is_loaded(self):
+        process = self.start(self.config_of("loading"))
+        folder = pathlib.Path("/proc", str(process.pid))
+
+        def loads():
+            # In this order: what is handled by then was handled before.
+            handled = re.search(r"SigCgt:\s*(\w+)", (folder / "status").read_text())
+            loaded = "libtorch_cpu" in (folder / "maps").read_text()
+            after = re.search(r"SigCgt:\s*(\w+)", (folder / "status").read_text())
+            for number in (signal.SIGTERM, signal.SIGUSR1) if loaded else ():
+                self.assertTrue(int(after[1], 16) >> (number - 1) & 1, "libtorch is there before the handlers")
+            return loaded and handled
+
+        self.wait_until(loads, "libtorch is being loaded", process)
+        harness.kill(process.pid, signal.SIGTERM)
+        self.check_end("loading", process)
+
+    def test_the_moment_its_ranks_are_there(self):
+        # Held back in a rank until its handlers are there: there is no moment that is too early.
+        for attempt in range(3):
+            with self.subTest(attempt=attempt):
+                name = f"launched_{attempt}"
+                process = self.start(self.config_of(name, **PIPELINE), ranks=2)
+                self.wait_until(lambda p=process: len(harness.descendants(p.pid)) == 2, "two ranks", process)
+                harness.kill(process.pid, signal.SIGTERM)
+                self.check_end(name, process)
 
 
 class ToldTwice(harness.Job):

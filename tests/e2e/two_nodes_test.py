@@ -87,25 +87,28 @@ def missing():
 class TwoNodes(harness.Job):
     port = 29500
 
+    secret = None  # of the job
+
     def start_nodes(self, launcher, config, *flags):
         """Both nodes' launchers, each with its own log."""
         TwoNodes.port += 1
-        processes = []
-        for node in range(NODES):
-            log = open(self.node_log(node), "wb")
-            self.addCleanup(log.close)
-            place = [
-                "--nnodes", str(NODES), "--node-rank", str(node), "--nproc-per-node", "1",
-                "--master-addr", ADDRESSES[0], "--master-port", str(self.port),
-            ]  # fmt: skip
-            keel = [] if launcher[0] == harness.KEEL else [harness.KEEL]
-            process = subprocess.Popen(
-                ["ip", "netns", "exec", namespace(node), *launcher, *place, *flags, *keel, "train", str(config)],
-                stdout=log, stderr=subprocess.STDOUT, env=harness.environment(),
-            )  # fmt: skip
-            self.addCleanup(harness.end_with_children, process)
-            processes.append(process)
-        return processes
+        return [self.start_node(node, launcher, config, *flags) for node in range(NODES)]
+
+    def start_node(self, node, launcher, config, *flags):
+        log = open(self.node_log(node), "ab")
+        self.addCleanup(log.close)
+        place = [
+            "--nnodes", str(NODES), "--node-rank", str(node), "--nproc-per-node", "1",
+            "--master-addr", ADDRESSES[0], "--master-port", str(self.port),
+        ]  # fmt: skip
+        keel = [] if launcher[0] == harness.KEEL else [harness.KEEL]
+        secret = {"KEEL_JOB_SECRET": self.secret} if self.secret else {}
+        process = subprocess.Popen(
+            ["ip", "netns", "exec", namespace(node), *launcher, *place, *flags, *keel, "train", str(config)],
+            stdout=log, stderr=subprocess.STDOUT, env={**harness.environment(), **secret},
+        )  # fmt: skip
+        self.addCleanup(harness.end_with_children, process)
+        return process
 
     def node_log(self, node):
         return self.folder / f"node_{node}.txt"
@@ -192,6 +195,30 @@ class TwoNodes(harness.Job):
         for step in found:
             for key in (harness.LOSS, harness.GRAD_NORM, harness.SAMPLES):
                 self.assertEqual(found[step][key], expected[step][key], f"step {step}, {key}")
+
+    def test_a_lost_node_that_comes_back_goes_on_from_the_checkpoint(self):
+        self.secret = "a secret of enough characters"
+        steps = 60
+        options = dict(trainer__save_freq=10, trainer__total_training_steps=steps, **TENSOR)
+        config = self.config("lost", **options)
+        flags = ("--max-restarts", "1", "--rdzv-conf", "keep_alive_timeout=4")
+        processes = self.start_nodes(LAUNCH, config, *flags)
+        self.wait_until(lambda: checkpoint_files.latest(self.run_dir("lost")), "a checkpoint", processes[0])
+        harness.kill(processes[1].pid)
+        processes[1].wait()
+        processes[1] = self.start_node(1, LAUNCH, config, *flags)
+        self.assertEqual(self.wait_for_end(processes, harness.LIMIT_S), [0, 0], self.log())
+        said = self.node_log(0).read_text(errors="replace")
+        for text in ("node 1 was lost", "node(s) 1 to come back", "restart 1 of 1"):
+            self.assertIn(text, said)
+        self.assertNotIn("KEEL_JOB_SECRET", said)
+        self.assertEqual(sorted(self.metrics("lost")), list(range(1, steps + 1)))
+
+    def test_a_store_without_a_secret_is_warned_of(self):
+        config = self.config("warned", trainer__total_training_steps=1, **TENSOR)
+        self.assertEqual(self.wait_for_end(self.start_nodes(LAUNCH, config), harness.LIMIT_S), [0, 0], self.log())
+        said = self.node_log(0).read_text(errors="replace")
+        self.assertIn(f"warning: whoever reaches port {self.port} of this host", said)
 
     def test_a_pulled_cable_ends_both(self):
         # Nothing is closed and nothing refused: each side only hears no more of the other.

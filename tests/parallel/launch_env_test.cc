@@ -37,7 +37,7 @@ TEST(LaunchEnvTest, TorchVariablesComeFirst) {
   EXPECT_EQ(env.local_rank, 1);
   EXPECT_EQ(env.master_addr, "fd00::1");
   EXPECT_EQ(env.master_port, 1234);
-  EXPECT_TRUE(env.agent_store);
+  EXPECT_EQ(env.store_host, StoreHost::kAgent);
   EXPECT_EQ(env.run_id, "job");
   EXPECT_EQ(env.restart_count, 2);
 }
@@ -64,6 +64,13 @@ TEST(LaunchEnvTest, MpiThenSlurmThenSingle) {
   EXPECT_EQ(slurm.master_addr, "gpu003");
   EXPECT_EQ(slurm.master_port, 61440 + 1);
   EXPECT_EQ(slurm.local_world_size, 4);
+  EXPECT_EQ(slurm.store_host, StoreHost::kRankZero);
+  // The name of the only node need not resolve, and its store is for nobody else.
+  const LaunchEnv one_node = ValueOrThrow(Detect({{"SLURM_PROCID", "1"},
+                                                  {"SLURM_NTASKS", "2"},
+                                                  {"SLURM_STEP_NODELIST", "gpu003"},
+                                                  {"SLURM_TASKS_PER_NODE", "2"}}));
+  EXPECT_EQ(one_node.master_addr, "127.0.0.1");
   // Inside salloc there are Slurm variables and one task: that is no job.
   EXPECT_EQ(ValueOrThrow(Detect({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}})).launcher,
             "single");
@@ -82,6 +89,29 @@ TEST(LaunchEnvTest, OfKeelLaunchTheStartOfTheJob) {
   EXPECT_EQ(env.job_start, std::chrono::hours(24));
   variables["KEEL_JOB_START"] = "soon";
   EXPECT_FALSE(Detect(variables).ok());
+}
+
+TEST(LaunchEnvTest, TheLaunchersStoreIsKnownByItsAddress) {
+  std::map<std::string, std::string> variables = {{"RANK", "0"},
+                                                  {"WORLD_SIZE", "2"},
+                                                  {"MASTER_ADDR", "n0"},
+                                                  {"MASTER_PORT", "29500"},
+                                                  {"KEEL_STORE", "n0:29500"},
+                                                  {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
+  EXPECT_EQ(ValueOrThrow(Detect(variables)).store_host, StoreHost::kLauncher);
+  // torchrun below keel launch: the store is torchrun's.
+  variables["MASTER_PORT"] = "29501";
+  EXPECT_EQ(ValueOrThrow(Detect(variables)).store_host, StoreHost::kAgent);
+}
+
+TEST(LaunchEnvTest, AShortSecretIsNone) {
+  std::map<std::string, std::string> variables = {
+      {"RANK", "0"}, {"WORLD_SIZE", "1"}, {"KEEL_JOB_SECRET", "0123456789abcde"}};
+  const Status status = Detect(variables).status();
+  EXPECT_EQ(status.code(), StatusCode::kUsage);
+  EXPECT_EQ(status.message().find("0123456789"), std::string::npos) << status.message();
+  variables["KEEL_JOB_SECRET"] += "f";
+  EXPECT_EQ(ValueOrThrow(Detect(variables)).job_secret, "0123456789abcdef");
 }
 
 TEST(LaunchEnvTest, NonsenseNamesTheVariable) {

@@ -30,7 +30,7 @@ std::unique_ptr<ProcessGroup> Join(int port, int rank) {
   env.world_size = 2;
   env.master_addr = "127.0.0.1";
   env.master_port = port;
-  env.agent_store = true;
+  env.store_host = StoreHost::kLauncher;
   const Store store = ValueOrThrow(Store::Connect(env, kDeadline));
   GroupOptions options;
   options.name = "pair";
@@ -67,7 +67,7 @@ TEST(DISABLED_Peer, AsksAndStops) {
 class LostPeerTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(LostPeerTest, IsNamedLongBeforeTheDeadline) {
-  const auto server = StoreServer::Start("127.0.0.1", 0);
+  const auto server = StoreServer::Start({.host = "127.0.0.1"});
   ASSERT_TRUE(server.ok()) << server.status().message();
   setenv("PEER_PORT", std::to_string(server->port()).c_str(), 1);
   setenv("PEER_TRANSFER", GetParam(), 1);

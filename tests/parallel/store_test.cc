@@ -9,7 +9,11 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <string>
 
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "parallel/sockets.h"
 #include "parallel/store_server.h"
 
 namespace keel::parallel {
@@ -29,7 +33,7 @@ class StoreTest : public ::testing::Test {
     LaunchEnv env;
     env.master_addr = "127.0.0.1";
     env.master_port = server.port();
-    env.agent_store = true;
+    env.store_host = StoreHost::kLauncher;
     env.run_id = "store_test";
     return env;
   }
@@ -49,14 +53,74 @@ void ExpectThatABrokenPipeIsAnError() {
   close(ends[1]);
 }
 
-TEST_F(StoreTest, AServerOutlivesItsClients) {
-  const auto server = StoreServer::Start("127.0.0.1", 0);
+// Rank 0 where no launcher serves, as under srun and mpirun.
+TEST_F(StoreTest, RankZeroServesOthersJoin) {
+  for (const std::string secret : {"", "a secret of enough characters"}) {
+    LaunchEnv env;
+    env.world_size = 2;
+    env.master_addr = "127.0.0.1";
+    env.master_port = PortOf(ValueOrThrow(Listen("127.0.0.1", 0)));
+    env.run_id = "store_test";
+    env.job_secret = secret;
+    const auto zero = Store::Connect(env, kDeadline);
+    ASSERT_TRUE(zero.ok()) << zero.status().message();
+    env.rank = 1;
+    const auto one = Store::Connect(env, kDeadline);
+    ASSERT_TRUE(one.ok()) << one.status().message();
+    ASSERT_TRUE(zero->Set("key", "value").ok());
+    EXPECT_EQ(ValueOrThrow(one->Get("key", kDeadline)), "value");
+    env.job_secret = "a secret of other characters";
+    const auto stranger = Store::Connect(env, kDeadline);
+    EXPECT_EQ(stranger.status().code(), StatusCode::kUsage);
+    EXPECT_NE(stranger.status().message().find("KEEL_JOB_SECRET"), std::string::npos);
+  }
+}
+
+// Of srun's first node, or of whatever says MASTER_ADDR: c10d's client does not say so.
+TEST_F(StoreTest, ANameThatDoesNotResolveIsSaidWhoeverServes) {
+  for (const StoreHost host : {StoreHost::kRankZero, StoreHost::kLauncher, StoreHost::kAgent}) {
+    LaunchEnv env;
+    env.rank = 1;
+    env.world_size = 2;
+    env.master_addr = std::string(300, 'n');  // longer than a name can be: no resolver is asked
+    env.master_port = 29500;
+    env.store_host = host;
+    const auto store = Store::Connect(env, std::chrono::milliseconds(100));
+    EXPECT_EQ(store.status().code(), StatusCode::kUnavailable);
+    EXPECT_NE(store.status().message().find("n does not resolve on this host"), std::string::npos)
+        << store.status().message();
+  }
+}
+
+// Programs of PyTorch can be ranks of keel launch, too.
+TEST_F(StoreTest, PyTorchsClientIsServed) {
+  const auto server = StoreServer::Start({.host = "127.0.0.1"});
   ASSERT_TRUE(server.ok()) << server.status().message();
-  ExpectThatABrokenPipeIsAnError();
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(server->port());
+  options.waitWorkers = false;
+  options.timeout = kDeadline;
+  const c10::intrusive_ptr<c10d::Store> store =
+      c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  const auto clone = store->clone();
+  store->set("key", std::string("value"));
+  EXPECT_EQ(store->get_to_str("key"), "value");
+  EXPECT_EQ(clone->compareSet("key", std::string("value"), "new"), "new");
+  EXPECT_EQ(store->add("count", 3), 3);
+  EXPECT_EQ(clone->add("count", 4), 7);
+  EXPECT_TRUE(store->check({"key", "count"}));
+  EXPECT_FALSE(store->check({"missing"}));
+  EXPECT_THROW(store->wait({"missing"}, std::chrono::milliseconds(20)), c10::DistStoreError);
+  store->append("key", {'s'});
+  store->multiSet({"a", "b"}, {{'1'}, {'2'}});
+  EXPECT_EQ(clone->multiGet({"key", "b"}),
+            (std::vector<std::vector<uint8_t>>{{'n', 'e', 'w', 's'}, {'2'}}));
+  EXPECT_EQ(store->getNumKeys(), 4);
+  EXPECT_TRUE(store->deleteKey("a"));
 }
 
 TEST_F(StoreTest, AClientOutlivesItsPeers) {
-  const auto server = StoreServer::Start("127.0.0.1", 0);
+  const auto server = StoreServer::Start({.host = "127.0.0.1"});
   ASSERT_TRUE(server.ok()) << server.status().message();
   std::signal(SIGPIPE, SIG_DFL);
   const auto store = Store::Connect(ClientOf(*server), kDeadline);
@@ -69,14 +133,16 @@ extern "C" void CountSignal(int) { ++handled; }
 
 TEST_F(StoreTest, AHandlerOfTheProgramStays) {
   std::signal(SIGPIPE, CountSignal);
-  const auto server = StoreServer::Start("127.0.0.1", 0);
+  const auto server = StoreServer::Start({.host = "127.0.0.1"});
   ASSERT_TRUE(server.ok()) << server.status().message();
+  const auto store = Store::Connect(ClientOf(*server), kDeadline);
+  ASSERT_TRUE(store.ok()) << store.status().message();
   ExpectThatABrokenPipeIsAnError();
   EXPECT_EQ(handled, 1);
 }
 
 TEST_F(StoreTest, KeysOfOneRunAreSeenByAllItsConnectionsAndByNoOtherRun) {
-  const auto server = StoreServer::Start("127.0.0.1", 0);
+  const auto server = StoreServer::Start({.host = "127.0.0.1"});
   ASSERT_TRUE(server.ok()) << server.status().message();
   const auto store = Store::Connect(ClientOf(*server), kDeadline);
   ASSERT_TRUE(store.ok()) << store.status().message();

@@ -26,6 +26,8 @@ std::string Answer(std::vector<const char*> arguments) {
   try {
     app.parse(count, arguments.data());
   } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0 && !NamesNoCommand(app, count, arguments.data()))
+      return "helped";
     return ExplainUsage(app, count, arguments.data(), error.what());
   }
   return "understood";
@@ -41,6 +43,18 @@ TEST(Usage, AMistypedCommandIsRepeatedWithTheClosest) {
   EXPECT_EQ(Answer({"ckpt", "inspct", "dir"}),
             "keel ckpt: unknown command \"inspct\"\ndid you mean keel ckpt inspect?\n"
             "keel ckpt --help lists the commands\n");
+}
+
+TEST(Usage, HelpForACommandThatThereIsNot) {
+  EXPECT_EQ(Answer({"tarin", "--help"}),
+            "keel: unknown command \"tarin\"\ndid you mean keel train?\n"
+            "keel --help lists the commands\n");
+  for (const auto& arguments : {std::vector<const char*>{"--help"},
+                                {"train", "--help"},
+                                {"ckpt", "ls", "--help"},
+                                {"train", "a.yaml", "--help"}}) {
+    EXPECT_EQ(Answer(arguments), "helped");
+  }
 }
 
 TEST(Usage, WithoutAnythingCloseAllAreListed) {

@@ -11,6 +11,8 @@
 #include <cstring>
 #include <utility>
 
+#include "common/signal_handler.h"
+
 extern char** environ;
 
 namespace keel::tools {
@@ -55,9 +57,12 @@ Result<Child> Child::Start(const ChildSpec& spec) {
     dup2(pipes[1][1], STDERR_FILENO);
     const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (null >= 0) dup2(null, STDIN_FILENO);
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, nullptr);
+    sigset_t blocked;
+    sigemptyset(&blocked);
+    if (spec.holds_signals) {
+      for (const int number : kJobSignals) sigaddset(&blocked, number);
+    }
+    sigprocmask(SIG_SETMASK, &blocked, nullptr);
     // What the launcher ignores, its children decide for themselves.
     for (const int ignored : {SIGPIPE, SIGXFSZ}) signal(ignored, SIG_DFL);
     execvpe(argv[0], argv.data(), environment.data());

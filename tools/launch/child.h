@@ -19,6 +19,7 @@ struct ChildSpec {
   std::string prefix;                              // of each line: "[rank0]: "
   std::string log_directory;                       // stdout.log and stderr.log; empty: none
   bool show = true;                                // on the launcher's own output
+  bool holds_signals = false;                      // it begins with kJobSignals blocked
 };
 
 class Child {

@@ -1,7 +1,6 @@
 #include "tools/launch/job_link.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -11,24 +10,13 @@
 #include <utility>
 #include <vector>
 
-namespace keel::tools {
+#include "tools/launch/assembly.h"
 
-// Keys, all under the job's id:
-//   join/N              node N's agreement; join/N/count launchers came as node N
-//   joined              node 0's answer: "ok" or what is wrong
-//   beat/N              counts as long as node N's launcher lives
-//   attempt_A/failures  counts the nodes that noticed a failure by themselves; its presence tells
-//   all
-//                       to end their ranks
-//   attempt_A/end/N     NodeEnd of node N
-//   attempt_A/verdict   Verdict of node 0
-//   left                counts the nodes that know the last verdict
+namespace keel::tools {
 
 using Clock = std::chrono::steady_clock;
 
 namespace {
-
-constexpr auto kBeatInterval = std::chrono::seconds(1);
 
 double Seconds(std::chrono::milliseconds time) { return static_cast<double>(time.count()) / 1000; }
 
@@ -49,6 +37,8 @@ struct JobLink::Mailbox {
 
   // From the link.
   bool joined = false;
+  int first_attempt = 0;
+  bool complete = false;
   Status status;
   Clock::time_point contact;  // the last round that went well
   bool told_to_end = false;
@@ -88,18 +78,17 @@ class JobLink::Worker {
 
   Status Work() {
     KEEL_RETURN_IF_ERROR(Join());
-    {
-      const std::lock_guard lock(mailbox_->mutex);
-      mailbox_->joined = true;
-      mailbox_->contact = Clock::now();
-    }
-    BeginAttempt(0);
     while (true) {
       std::unique_lock lock(mailbox_->mutex);
       mailbox_->changed.wait_for(lock, options_.interval, [&] { return mailbox_->news; });
       mailbox_->news = false;
+      if (const int next = mailbox_->attempt; next != attempt_) {
+        lock.unlock();
+        KEEL_RETURN_IF_ERROR(BeginNext(next));
+        lock.lock();
+      }
+      // Not before: others may wait for this node, and are to hear that it leaves.
       if (mailbox_->quit) return Status::Ok();
-      if (mailbox_->attempt != attempt_) BeginAttempt(mailbox_->attempt);
       const bool failed = mailbox_->failed;
       const std::optional<NodeEnd> end = mailbox_->end;
       const bool leave = mailbox_->leave;
@@ -109,6 +98,12 @@ class JobLink::Worker {
         return left.ok() ? left : Lost(left);
       }
       if (const Status status = Exchange(failed, end); !status.ok()) return Lost(status);
+      if (was_given_up_) {
+        return Status(StatusCode::kUnavailable,
+                      fmt::format("node {} was not heard of for too long, and the job at {} waits "
+                                  "for another launcher in its place: start keel launch here again",
+                                  options_.node, options_.address));
+      }
       lock.lock();
       mailbox_->contact = Clock::now();
       if (mailbox_->attempt != attempt_) continue;  // begun meanwhile: what was heard is old
@@ -124,21 +119,27 @@ class JobLink::Worker {
     return !mailbox_->quit;
   }
 
-  Status Lost(const Status& status) const {
-    return Status(
-        StatusCode::kUnavailable,
-        fmt::format("node {} has lost the job's store at {}, which node 0's launcher "
-                    "serves: that launcher has ended, or the network between is down ({})",
-                    options_.node, options_.address, status.message()));
+  Status Lost(const Status& status) const { return StoreLost(options_, status); }
+
+  // One round of an assembly: the last one went well.
+  bool PauseAssembling() {
+    {
+      const std::lock_guard lock(mailbox_->mutex);
+      mailbox_->contact = Clock::now();
+    }
+    return Pause();
   }
 
   Status Join() {
     const Clock::time_point deadline = Clock::now() + options_.join_deadline;
-    const Status cancelled(StatusCode::kCancelled, "the launcher was told to end");
     while (store_ == nullptr) {
       auto store = connect_();
       if (store.ok()) {
         store_ = std::move(store).value();
+      } else if (store.status().code() == StatusCode::kUsage) {
+        return Status(StatusCode::kUsage,
+                      fmt::format("node {} may not use the job's store at {}: {}", options_.node,
+                                  options_.address, store.status().message()));
       } else if (Clock::now() > deadline) {
         return Status(
             StatusCode::kUnavailable,
@@ -148,60 +149,32 @@ class JobLink::Worker {
                         options_.node, options_.address, Seconds(options_.join_deadline),
                         store.status().message()));
       } else if (!Pause()) {
-        return cancelled;
+        return Status(StatusCode::kCancelled, "the launcher was told to end");
       }
     }
-    const std::string own = fmt::format("join/{}", options_.node);
-    KEEL_ASSIGN_OR_RETURN(const int64_t count, store_->Add(own + "/count", 1));
-    if (count > 1) {
-      return Status(StatusCode::kUsage,
-                    fmt::format("another launcher has joined the job at {} with --node-rank {}: "
-                                "every node needs a rank of its own, and every job its own "
-                                "--master-port or --rdzv-id",
-                                options_.address, options_.node));
-    }
-    KEEL_RETURN_IF_ERROR(store_->Set(own, options_.agreement));
-    while (Pause()) {
-      if (options_.node == 0) {
-        KEEL_ASSIGN_OR_RETURN(const bool all, AllHaveJoined(Clock::now() > deadline));
-        if (all) return store_->Set("joined", "ok");
-        continue;
-      }
-      const auto answer = store_->TryGet("joined");
-      if (!answer.ok()) return Lost(answer.status());
-      if (!*answer) continue;
-      return **answer == "ok" ? Status::Ok() : Status(StatusCode::kUsage, **answer);
-    }
-    return cancelled;
+    assembly_.emplace(options_, *store_, [this] { return PauseAssembling(); });
+    KEEL_ASSIGN_OR_RETURN(const int first, assembly_->TakePlace());
+    std::vector<int> others;
+    for (int node = 1; node < options_.nnodes; ++node) others.push_back(node);
+    KEEL_RETURN_IF_ERROR(assembly_->Gather(first, others));
+    BeginAttempt(first);
+    const std::lock_guard lock(mailbox_->mutex);
+    mailbox_->first_attempt = mailbox_->attempt = first;
+    mailbox_->joined = mailbox_->complete = true;
+    mailbox_->contact = Clock::now();
+    return Status::Ok();
   }
 
-  // On node 0. An error, told to the others too, when one has other flags or none came in time.
-  Result<bool> AllHaveJoined(bool late) {
-    std::vector<int> missing;
-    std::string problem;
-    for (int node = 1; node < options_.nnodes; ++node) {
-      KEEL_ASSIGN_OR_RETURN(const auto agreement, store_->TryGet(fmt::format("join/{}", node)));
-      if (!agreement) {
-        missing.push_back(node);
-      } else if (*agreement != options_.agreement) {
-        problem = fmt::format("node {} was started with {}, node 0 with {}: these must be the same",
-                              node, *agreement, options_.agreement);
-      }
-    }
-    if (problem.empty() && missing.empty()) return true;
-    if (problem.empty() && !late) return false;
-    StatusCode code = StatusCode::kUsage;
-    if (problem.empty()) {
-      code = StatusCode::kUnavailable;
-      problem = fmt::format(
-          "node(s) {} did not join the job at {} within {} s: start keel launch "
-          "there, with the same --rdzv-id",
-          fmt::join(missing, ", "), options_.address, Seconds(options_.join_deadline));
-    }
-    KEEL_RETURN_IF_ERROR(store_->Set("joined", problem));
-    for (int round = 0; round < 4 && Pause(); ++round) {  // for the others to read it
-    }
-    return Status(code, problem);
+  // The attempt after a verdict.
+  Status BeginNext(int attempt) {
+    const std::vector<int> awaited = verdict_ ? verdict_->awaited : std::vector<int>();
+    BeginAttempt(attempt);
+    if (awaited.empty()) return Status::Ok();
+    KEEL_RETURN_IF_ERROR(assembly_->Gather(attempt, awaited));
+    BeginAttempt(attempt);  // nobody was silent for too long while others were waited for
+    const std::lock_guard lock(mailbox_->mutex);
+    mailbox_->complete = true;
+    return Status::Ok();
   }
 
   void BeginAttempt(int attempt) {
@@ -212,6 +185,7 @@ class JobLink::Worker {
     for (Peer& peer : peers_) {
       peer.heard = Clock::now();
       peer.end.reset();
+      peer.lost = false;
     }
   }
 
@@ -247,6 +221,9 @@ class JobLink::Worker {
       KEEL_ASSIGN_OR_RETURN(const auto text, store_->TryGet(Key("verdict")));
       if (text) {
         KEEL_ASSIGN_OR_RETURN(verdict_, Verdict::FromText(*text));
+        const std::vector<int>& awaited = verdict_->awaited;
+        if (std::find(awaited.begin(), awaited.end(), options_.node) != awaited.end())
+          was_given_up_ = true;
       }
     }
     return Status::Ok();
@@ -282,7 +259,7 @@ class JobLink::Worker {
                              : options_.silence_limit;
     if (Clock::now() - peer.heard <= limit) return Status::Ok();
     NodeEnd lost;
-    lost.last = true;
+    lost.lost = true;
     KEEL_ASSIGN_OR_RETURN(lost.order, store_->Add(Key("failures"), 1));
     lost.failure = Failure{Blame::kFailed, ExitCodeFor(StatusCode::kUnavailable),
                            fmt::format("node {} was lost: its launcher was not heard of for {} s",
@@ -320,6 +297,8 @@ class JobLink::Worker {
   int64_t order_ = NodeEnd::kUnreported;
   std::optional<Verdict> verdict_;
   Clock::time_point next_beat_;
+  std::optional<Assembly> assembly_;
+  bool was_given_up_ = false;  // by node 0, while this node's launcher lives
 };
 
 JobLink::JobLink(JobLinkOptions options, Connect connect)
@@ -347,6 +326,16 @@ bool JobLink::joined() const {
   return mailbox_->joined;
 }
 
+int JobLink::first_attempt() const {
+  const std::lock_guard lock(mailbox_->mutex);
+  return mailbox_->first_attempt;
+}
+
+bool JobLink::complete() const {
+  const std::lock_guard lock(mailbox_->mutex);
+  return mailbox_->complete;
+}
+
 Status JobLink::status() const {
   const std::lock_guard lock(mailbox_->mutex);
   if (!mailbox_->status.ok() || !mailbox_->joined) return mailbox_->status;
@@ -364,6 +353,7 @@ void JobLink::Begin(int attempt) {
   const std::lock_guard lock(mailbox_->mutex);
   mailbox_->attempt = attempt;
   mailbox_->failed = mailbox_->told_to_end = false;
+  mailbox_->complete = !mailbox_->verdict || mailbox_->verdict->awaited.empty();
   mailbox_->end.reset();
   mailbox_->verdict.reset();
   mailbox_->news = true;

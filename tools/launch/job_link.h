@@ -4,7 +4,8 @@
 // for minutes; the methods only exchange what that thread has to say and what it has heard. Used
 // from one thread. Per attempt: the first failure on any node tells all to end their ranks; each
 // node then hands in its end; node 0 gathers them and publishes the verdict. A node that is silent
-// for too long counts as lost. The keys are described in job_link.cc.
+// for too long counts as lost; a launcher that is started there again takes its place in the next
+// attempt. The keys are described in job_link_options.h.
 #pragma once
 
 #include <chrono>
@@ -15,33 +16,11 @@
 #include <thread>
 
 #include "common/status.h"
+#include "tools/launch/job_link_options.h"
+#include "tools/launch/job_store.h"
 #include "tools/launch/verdict.h"
 
 namespace keel::tools {
-
-// A client of the job's key-value store. Not thread-safe.
-class JobStore {
- public:
-  virtual ~JobStore() = default;
-  virtual Status Set(const std::string& key, const std::string& value) = 0;
-  // Nothing while the key does not exist; an error when the store is gone.
-  virtual Result<std::optional<std::string>> TryGet(const std::string& key) = 0;
-  // The sum; a key that does not exist counts as 0.
-  virtual Result<int64_t> Add(const std::string& key, int64_t amount) = 0;
-};
-
-struct JobLinkOptions {
-  int node = 0;
-  int nnodes = 1;
-  std::string address;    // of the store, for messages
-  std::string agreement;  // the flags that must be the same on every node, as text
-  int max_restarts = 0;
-  std::chrono::milliseconds join_deadline{600'000};  // for all nodes to be there
-  std::chrono::milliseconds silence_limit{60'000};   // after which a node counts as lost
-  // The same once a failure is known: nothing is left to lose but the time of the others.
-  std::chrono::milliseconds failing_silence_limit{10'000};
-  std::chrono::milliseconds interval{250};  // between two looks at the store
-};
 
 class JobLink {
  public:
@@ -57,11 +36,16 @@ class JobLink {
 
   // All nodes are there and agree on their flags.
   bool joined() const;
+  // Once joined: the attempt with which this node begins. 0, or where it takes the place of a lost
+  // one a later one.
+  int first_attempt() const;
   // An error that names the store's address, once the job cannot be joined or the store is lost.
   Status status() const;
 
-  // Forgets the last attempt. The next four are about this one.
+  // Forgets the last attempt. The next five are about this one.
   void Begin(int attempt);
+  // All nodes are there for it. Not before those that the last verdict awaits have come back.
+  bool complete() const;
   // A rank of this node has failed: the other nodes are told to end theirs.
   void ReportFailure();
   // All ranks of this node have ended. `end.order` is filled in on the way.

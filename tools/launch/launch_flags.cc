@@ -28,7 +28,8 @@ const std::map<std::string, std::string>& Flags() {
       {"rdzv-endpoint", "HOST:PORT, instead of the two above"},
       {"rdzv-id", "Id of the job"},
       {"rdzv-conf",
-       "KEY=SECONDS,...: join_timeout (600), for all nodes to be there; "
+       "KEY=SECONDS,...: join_timeout (600), for all nodes to be there, and for a lost one to come "
+       "back where --max-restarts leaves a restart; "
        "keep_alive_timeout (60), after which a silent node is lost"},
       {"max-restarts", "Restarts of all ranks on all nodes after a failure (0)"},
       {"monitor-interval", "Accepted; ranks are watched all the time"},
@@ -153,6 +154,8 @@ class Reader {
       variable += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
     return env_(variable).value_or("");
   }
+  // No flag: the arguments of a process are for all to see.
+  Result<std::string> JobSecret() const { return parallel::JobSecret(env_); }
   // For switches, and for flags of which "0" means none.
   bool On(const std::string& name) const {
     const std::string text = Text(name);
@@ -240,6 +243,7 @@ Status ReadRendezvous(const Reader& reader, LaunchOptions& o) {
   }
   const std::string id = reader.Text("rdzv-id");
   o.run_id = !id.empty() ? id : o.nnodes > 1 ? "none" : RandomId();
+  KEEL_ASSIGN_OR_RETURN(o.job_secret, reader.JobSecret());
   return Status::Ok();
 }
 
@@ -266,7 +270,8 @@ Result<LaunchOptions> ParseLaunchFlags(const std::vector<std::string>& arguments
   KEEL_RETURN_IF_ERROR(reader.Int("max-restarts", o.max_restarts));
   KEEL_RETURN_IF_ERROR(reader.Seconds("shutdown-timeout", o.shutdown_timeout));
   if (const std::string role = reader.Text("role"); !role.empty()) o.role = role;
-  if (!parsed.rest.empty() && !parsed.foreign) o.command.push_back(program);
+  o.own_command = !parsed.rest.empty() && !parsed.foreign;
+  if (o.own_command) o.command.push_back(program);
   o.command.insert(o.command.end(), parsed.rest.begin(), parsed.rest.end());
   return o;
 }
@@ -277,7 +282,10 @@ std::string LaunchFlagHelp() {
     for (const auto& [name, meaning] : *table)
       text += fmt::format("  --{:<20} {}\n", name, meaning);
   }
-  return text;
+  return text +
+         "Variables:\n"
+         "  KEEL_JOB_SECRET        The same on every node: who connects to the job's store proves "
+         "that it knows it\n";
 }
 
 }  // namespace keel::tools

@@ -7,13 +7,16 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include <array>
+#include <algorithm>
 #include <cerrno>
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include "common/clock.h"
+#include "common/signal_handler.h"
 #include "common/text.h"
+#include "parallel/store_server.h"
 #include "tools/launch/job_link.h"
 #include "tools/launch/node_ranks.h"
 #include "tools/launch/stop_requests.h"
@@ -23,15 +26,26 @@ namespace keel::tools {
 
 namespace {
 
-// Signals that are passed on to the ranks.
-constexpr std::array kForwarded = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
-
 // For the other nodes to read the last verdict before node 0's store closes.
 constexpr std::chrono::milliseconds kLeaveDeadline{10'000};
 
 void Say(const std::string& text) {
   fmt::print(stderr, "keel launch: {}\n", PrintableLines(text));
   std::fflush(stderr);
+}
+
+// The lines of a message as one: "does not hold together: this; that".
+std::string OneLine(std::string_view text) {
+  std::string line;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view part = Trim(text.substr(begin, end - begin));
+    begin = end + 1;
+    if (part.empty()) continue;
+    if (!line.empty()) line += line.back() == ':' ? " " : "; ";
+    line += part;
+  }
+  return line;
 }
 
 class NodeLauncher {
@@ -48,10 +62,12 @@ class NodeLauncher {
         stop_(options.shutdown_timeout) {}
 
   Result<int> Run() {
-    KEEL_RETURN_IF_ERROR(WaitForOtherNodes());
+    KEEL_RETURN_IF_ERROR(WaitForOtherNodes(&JobLink::joined));
     if (stop_.number() != 0) return 128 + stop_.number();
-    for (int attempt = 0;; ++attempt) {
+    for (int attempt = link_ != nullptr ? link_->first_attempt() : 0;; ++attempt) {
       if (link_ != nullptr) link_->Begin(attempt);
+      KEEL_RETURN_IF_ERROR(WaitForOtherNodes(&JobLink::complete));
+      if (link_ != nullptr && !link_->complete()) return 128 + stop_.number();
       const NodeEnd end = RunAttempt(attempt);
       const Result<Verdict> verdict = Agree(end, attempt);
       if (!verdict.ok()) {
@@ -66,15 +82,21 @@ class NodeLauncher {
         if (link_ != nullptr) link_->Leave(kLeaveDeadline);
         return verdict->exit_code;
       }
+      if (!verdict->awaited.empty()) {
+        Say(fmt::format(
+            "waits {} s for node(s) {} to come back: start keel launch there again, with "
+            "the same flags (--rdzv-conf join_timeout=SECONDS sets how long)",
+            options_.join_timeout.count() / 1000, fmt::join(verdict->awaited, ", ")));
+      }
       Say(fmt::format("restart {} of {}", attempt + 1, options_.max_restarts));
     }
   }
 
  private:
   // Until all are there, or a signal says not to.
-  Status WaitForOtherNodes() {
+  Status WaitForOtherNodes(bool (JobLink::*all_there)() const) {
     if (link_ == nullptr) return Status::Ok();
-    while (!link_->joined() && stop_.number() == 0) {
+    while (!(link_->*all_there)() && stop_.number() == 0) {
       KEEL_RETURN_IF_ERROR(link_->status());
       pollfd polled = {signal_fd_, POLLIN, 0};
       poll(&polled, 1, 50);
@@ -167,7 +189,8 @@ class NodeLauncher {
       return;
     }
     Say(fmt::format("attempt {}: {}; the other ranks were ended", attempt, cause.what));
-    if (!cause.message.empty()) Say("root cause: " + cause.message);
+    // On one line, so that whoever looks for it has all of it.
+    if (!cause.message.empty()) Say("root cause: " + OneLine(cause.message));
     if (!cause.output.empty()) Say("its output: " + cause.output);
     if (!verdict.restart && attempt < options_.max_restarts)
       Say(fmt::format("no restart after exit code {}", verdict.exit_code));
@@ -196,23 +219,46 @@ JobLinkOptions LinkOptions(const LaunchOptions& options) {
   return link;
 }
 
-Result<int> LaunchWithSignals(const LaunchOptions& options, const StoreAccess& access,
-                              int signal_fd) {
-  const std::string address = options.master_addr.empty() ? "127.0.0.1" : options.master_addr;
-  int port = options.master_port;
-  std::unique_ptr<StoreHost> host;
+// As node 0's launcher serves it: it outlives restarts.
+Result<parallel::StoreServer> ServeStore(const LaunchOptions& options, const std::string& address) {
+  parallel::StoreServerOptions store;
+  store.host = parallel::WhereToListen(address, options.nnodes == 1);
+  store.port = options.master_port;
+  store.secret = options.job_secret;
+  store.on_refusal = [left = 5](const std::string& peer, const std::string& why) mutable {
+    if (left == 0) return;
+    Say(fmt::format("{} asked for the job's store and was turned away: {}{}", peer, why,
+                    --left == 0 ? " (further ones are not shown)" : ""));
+  };
+  const bool open = store.host.empty() && store.secret.empty();
+  KEEL_ASSIGN_OR_RETURN(auto server, parallel::StoreServer::Start(std::move(store)));
+  if (open) {
+    Say(
+        fmt::format("warning: whoever reaches port {} of this host can read and change what the "
+                    "job's ranks tell each other: set KEEL_JOB_SECRET to the same secret on every "
+                    "node, or keep the port inside the cluster",
+                    server.port()));
+  }
+  return server;
+}
+
+Result<int> LaunchWithSignals(const LaunchOptions& options, int signal_fd) {
+  parallel::StoreAddress store{options.master_addr.empty() ? "127.0.0.1" : options.master_addr,
+                               options.master_port, options.job_secret};
+  std::optional<parallel::StoreServer> server;
   if (options.node_rank == 0) {
-    KEEL_ASSIGN_OR_RETURN(host, access.serve(address, options.master_port));
-    port = host->port();
+    KEEL_ASSIGN_OR_RETURN(server, ServeStore(options, store.host));
+    store.port = server->port();
   }
   KEEL_ASSIGN_OR_RETURN(const auto scratch, ScratchDirectory::Make());
   std::optional<JobLink> link;
   if (options.nnodes > 1) {
-    link.emplace(LinkOptions(options), [access, address, port, id = options.run_id] {
-      return access.connect(address, port, id);
+    link.emplace(LinkOptions(options), [store, id = options.run_id, limit = options.silence_limit] {
+      return ConnectJobStore(store, id, limit);
     });
   }
-  return NodeLauncher(options, address, port, signal_fd, *scratch, link ? &*link : nullptr).Run();
+  return NodeLauncher(options, store.host, store.port, signal_fd, *scratch, link ? &*link : nullptr)
+      .Run();
 }
 
 }  // namespace
@@ -247,20 +293,21 @@ std::vector<std::string> LaunchOptions::Validate() const {
   return problems;
 }
 
-Result<int> Launch(const LaunchOptions& options, const StoreAccess& access) {
+Result<int> Launch(const LaunchOptions& options) {
   const auto problems = options.Validate();
   if (!problems.empty())
     return Status(StatusCode::kUsage, fmt::format("{}", fmt::join(problems, "; ")));
+  IgnoreBrokenPipes();  // of whoever reads the output
   sigset_t forwarded;
   sigemptyset(&forwarded);
-  for (const int number : kForwarded) sigaddset(&forwarded, number);
+  for (const int number : kJobSignals) sigaddset(&forwarded, number);
   sigset_t before;
   // Before the store and the link start their threads: they inherit the mask, so that the signals
   // wait for signalfd.
   pthread_sigmask(SIG_BLOCK, &forwarded, &before);
   const int signal_fd = signalfd(-1, &forwarded, SFD_NONBLOCK | SFD_CLOEXEC);
   if (signal_fd < 0) return Status::FromErrno(errno, "signalfd", "");
-  Result<int> code = LaunchWithSignals(options, access, signal_fd);
+  Result<int> code = LaunchWithSignals(options, signal_fd);
   close(signal_fd);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return code;

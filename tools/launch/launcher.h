@@ -2,13 +2,11 @@
 //
 // torchrun's contract (variables, restarts, error files) in one process: each rank is a child in a
 // process group of its own, dies with the launcher, and has its output prefixed line by line. With
-// several nodes, their launchers agree on each end through the job's store (JobLink). Torch-free;
-// the store comes in from outside. Used from the main thread; Launch blocks until all is over.
+// several nodes, their launchers agree on each end through the job's store (JobLink), which node
+// 0's serves. Torch-free. Used from the main thread; Launch blocks until all is over.
 #pragma once
 
 #include <chrono>
-#include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,8 +14,6 @@
 #include "common/status.h"
 
 namespace keel::tools {
-
-class JobStore;
 
 // For ranks to leave when nothing is left for them to do.
 inline constexpr std::chrono::milliseconds kShutdownTimeout{30'000};
@@ -29,6 +25,7 @@ struct LaunchOptions {
   std::string master_addr;  // empty: 127.0.0.1 on one node
   int master_port = 0;      // 0: any free one, on one node
   std::string run_id = "none";
+  std::string job_secret;  // proved before the store answers; empty: none
   int max_restarts = 0;
   std::string log_dir;  // empty: output only through the launcher
   std::string role = "default";
@@ -38,30 +35,15 @@ struct LaunchOptions {
   // them has ended, and after a second signal.
   std::optional<std::chrono::milliseconds> shutdown_timeout;
   std::chrono::milliseconds failure_grace{2'500};   // grace of the others after one has failed
-  std::chrono::milliseconds join_timeout{600'000};  // for all nodes' launchers to be there
+  std::chrono::milliseconds join_timeout{600'000};  // for all nodes to be there, or to come back
   std::chrono::milliseconds silence_limit{60'000};  // after which a node counts as lost
   std::vector<std::string> command;                 // program and arguments of a rank
-  std::vector<std::string> Validate() const;        // every problem, as sentences
-};
-
-// The job's key-value store, as node 0's launcher serves it: it outlives restarts.
-class StoreHost {
- public:
-  virtual ~StoreHost() = default;  // ends the service
-  virtual int port() const = 0;
-};
-
-// Ways to the store, given by whoever links one.
-struct StoreAccess {
-  std::function<Result<std::unique_ptr<StoreHost>>(const std::string& host, int port)> serve;
-  // Tries for some seconds at most; several nodes only.
-  std::function<Result<std::unique_ptr<JobStore>>(const std::string& host, int port,
-                                                  const std::string& run_id)>
-      connect;
+  bool own_command = false;  // it is a keel, which takes signals that were held back meanwhile
+  std::vector<std::string> Validate() const;  // every problem, as sentences
 };
 
 // Returns the exit code to pass on, the same on every node: 0, the root cause's own, or 128 + its
 // signal.
-Result<int> Launch(const LaunchOptions& options, const StoreAccess& access);
+Result<int> Launch(const LaunchOptions& options);
 
 }  // namespace keel::tools

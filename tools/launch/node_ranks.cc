@@ -152,6 +152,7 @@ Status NodeRanks::StartRank(Rank& rank, int local) {
   ChildSpec spec;
   spec.command = options_.command;
   spec.prefix = fmt::format("[rank{}]: ", rank.global);
+  spec.holds_signals = options_.own_command;
   spec.log_directory = rank.log_directory;
   const auto& filter = options_.local_ranks_filter;
   spec.show = options_.tee &&
@@ -173,6 +174,7 @@ Status NodeRanks::StartRank(Rank& rank, int local) {
   env["TORCHELASTIC_RUN_ID"] = options_.run_id;
   env["TORCHELASTIC_USE_AGENT_STORE"] = "True";
   env["TORCHELASTIC_ERROR_FILE"] = rank.error_file;
+  env["KEEL_STORE"] = fmt::format("{}:{}", address_, port_);
   env["KEEL_STATUS_FILE"] = rank.status_file;
   env["KEEL_JOB_START"] =
       std::to_string(std::chrono::duration_cast<std::chrono::seconds>(job_start_).count());

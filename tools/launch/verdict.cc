@@ -64,7 +64,7 @@ Result<NodeEnd> NodeEnd::FromText(const std::string& text) {
 }
 
 std::string Verdict::ToText() const {
-  Json json = {{"exit_code", exit_code}, {"restart", restart}};
+  Json json = {{"exit_code", exit_code}, {"restart", restart}, {"awaited", awaited}};
   if (cause) json["cause"] = ToJson(*cause);
   return Dump(json);
 }
@@ -76,6 +76,11 @@ Result<Verdict> Verdict::FromText(const std::string& text) {
   KEEL_ASSIGN_OR_RETURN(const int64_t exit_code, GetInt(json, "exit_code", where));
   verdict.exit_code = static_cast<int>(exit_code);
   KEEL_ASSIGN_OR_RETURN(verdict.restart, GetBool(json, "restart", where));
+  for (const Json& node : json.value("awaited", Json::array())) {
+    if (!node.is_number_integer())
+      return Status(StatusCode::kInvalidData, where + ": awaited: expected numbers of nodes");
+    verdict.awaited.push_back(node.get<int>());
+  }
   if (json.contains("cause")) {
     KEEL_ASSIGN_OR_RETURN(verdict.cause, FailureFrom(json["cause"], where));
   }
@@ -86,8 +91,10 @@ Verdict Decide(std::span<const NodeEnd> nodes, int attempt, int max_restarts) {
   Verdict verdict;
   const NodeEnd* guilty = nullptr;
   bool last = attempt >= max_restarts;
-  for (const NodeEnd& node : nodes) {
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const NodeEnd& node = nodes[i];
     last = last || node.last;
+    if (node.lost) verdict.awaited.push_back(static_cast<int>(i));
     if (!node.failure) continue;
     if (guilty == nullptr || std::tuple(node.failure->blame, node.order) <
                                  std::tuple(guilty->failure->blame, guilty->order)) {
@@ -98,6 +105,7 @@ Verdict Decide(std::span<const NodeEnd> nodes, int attempt, int max_restarts) {
   verdict.cause = guilty->failure;
   verdict.exit_code = guilty->failure->exit_code;
   verdict.restart = !last && WorthRestarting(verdict.exit_code);
+  if (!verdict.restart) verdict.awaited.clear();
   return verdict;
 }
 

@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "common/status.h"
 
@@ -38,7 +39,8 @@ struct NodeEnd {
 
   std::optional<Failure> failure;  // the node's own root cause; none when all its ranks did well
   int64_t order = kUnreported;     // the how-manieth node that noticed a failure by itself
-  bool last = false;               // no restart may follow: told to stop from outside, or node lost
+  bool last = false;               // no restart may follow: told to stop from outside
+  bool lost = false;               // nothing was heard of it: said by node 0 in its place
 
   std::string ToText() const;
   static Result<NodeEnd> FromText(const std::string& text);
@@ -47,13 +49,15 @@ struct NodeEnd {
 struct Verdict {
   int exit_code = 0;
   bool restart = false;
+  std::vector<int> awaited;      // lost nodes, for whose launchers the restart waits
   std::optional<Failure> cause;  // set unless exit_code is 0
 
   std::string ToText() const;
   static Result<Verdict> FromText(const std::string& text);
 };
 
-// The cause is the failure with the most blame; among equals, the one noticed first.
+// `nodes` by their rank. The cause is the failure with the most blame; among equals, the one
+// noticed first.
 Verdict Decide(std::span<const NodeEnd> nodes, int attempt, int max_restarts);
 
 }  // namespace keel::tools

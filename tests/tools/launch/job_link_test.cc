@@ -87,6 +87,30 @@ class JobLinkTest : public ::testing::Test {
     return links;
   }
 
+  // Of three, with a short patience: a beat comes every second.
+  JobLinkOptions OptionsOfThree(int node, int max_restarts, milliseconds join_deadline) const {
+    JobLinkOptions options = Options(node, 3);
+    options.max_restarts = max_restarts;
+    options.silence_limit = milliseconds(2'500);
+    options.join_deadline = join_deadline;
+    return options;
+  }
+  std::vector<std::unique_ptr<JobLink>> JoinThree(int max_restarts, milliseconds join_deadline) {
+    std::vector<JobLinkOptions> options;
+    for (int node = 0; node < 3; ++node)
+      options.push_back(OptionsOfThree(node, max_restarts, join_deadline));
+    return JoinAll(options);
+  }
+  // The others hand in their ends once they have noticed; `before` they do.
+  static void LoseNode2(
+      std::vector<std::unique_ptr<JobLink>>& links, const std::function<void()>& before = [] {}) {
+    links[2].reset();
+    before();
+    WaitFor([&] { return links[0]->told_to_end() && links[1]->told_to_end(); });
+    links[0]->ReportEnd(Failed(Blame::kLostPeer, 69, "rank 0 lost a peer"));
+    links[1]->ReportEnd(Failed(Blame::kEnded, 143, "rank 1 was ended"));
+  }
+
   // A hang fails the test, through ctest's limit.
   static void WaitFor(const std::function<bool()>& condition) {
     while (!condition()) std::this_thread::sleep_for(milliseconds(1));
@@ -166,18 +190,9 @@ TEST_F(JobLinkTest, ARestartIsAgreedOnAndForgetsTheLastAttempt) {
   }
 }
 
-TEST_F(JobLinkTest, ALostNodeEndsTheOthersWithoutARestart) {
-  std::vector<JobLinkOptions> options;
-  for (int node = 0; node < 3; ++node) {
-    options.push_back(Options(node, 3));
-    options.back().max_restarts = 5;
-    options.back().silence_limit = milliseconds(2'500);  // a beat comes every second
-  }
-  auto links = JoinAll(options);
-  links[2].reset();
-  WaitFor([&] { return links[0]->told_to_end() && links[1]->told_to_end(); });
-  links[0]->ReportEnd(Failed(Blame::kLostPeer, 69, "rank 0 lost a peer"));
-  links[1]->ReportEnd(Failed(Blame::kEnded, 143, "rank 1 was ended"));
+TEST_F(JobLinkTest, ALostNodeEndsTheOthersWhereNoRestartIsLeft) {
+  auto links = JoinThree(0, milliseconds(600'000));
+  LoseNode2(links);
   for (const size_t node : {0, 1}) {
     const Verdict verdict = WaitForVerdict(*links[node]);
     EXPECT_NE(verdict.cause->what.find("node 2 was lost"), std::string::npos)
@@ -187,6 +202,83 @@ TEST_F(JobLinkTest, ALostNodeEndsTheOthersWithoutARestart) {
   }
   links[1]->Leave(milliseconds(60'000));
   links[0]->Leave(milliseconds(60'000));  // does not wait for node 2
+}
+
+TEST_F(JobLinkTest, ALostNodesPlaceIsTakenByALauncherStartedThereAgain) {
+  auto links = JoinThree(5, milliseconds(600'000));
+  // It comes before node 0 has noticed, and waits.
+  LoseNode2(links, [&] { links[2] = Link(OptionsOfThree(2, 5, milliseconds(600'000))); });
+  for (const size_t node : {0, 1}) {
+    const Verdict verdict = WaitForVerdict(*links[node]);
+    EXPECT_TRUE(verdict.restart);
+    EXPECT_EQ(verdict.awaited, std::vector<int>{2});
+    links[node]->Begin(1);
+  }
+  WaitFor([&] { return links[2]->joined(); });
+  EXPECT_EQ(links[2]->first_attempt(), 1);
+  links[2]->Begin(1);
+  for (const auto& link : links) {
+    WaitFor([&] { return link->complete(); });
+    EXPECT_TRUE(link->status().ok()) << link->status().message();
+    EXPECT_FALSE(link->told_to_end());
+  }
+  // The next one begins at once.
+  links[2]->ReportFailure();
+  links[2]->ReportEnd(Failed(Blame::kKilled, 137, "rank 2 was killed"));
+  for (const size_t node : {0, 1}) links[node]->ReportEnd(Failed(Blame::kEnded, 143, "ended"));
+  for (const auto& link : links) {
+    const Verdict verdict = WaitForVerdict(*link);
+    EXPECT_TRUE(verdict.restart && verdict.awaited.empty());
+    link->Begin(2);
+    EXPECT_TRUE(link->complete());
+  }
+  // Lost once more: again there is a place.
+  LoseNode2(links);
+  for (const size_t node : {0, 1}) {
+    EXPECT_TRUE(WaitForVerdict(*links[node]).restart);
+    links[node]->Begin(3);
+    EXPECT_FALSE(links[node]->complete());
+  }
+  links[2] = Link(OptionsOfThree(2, 5, milliseconds(600'000)));
+  for (const size_t node : {0, 1}) WaitFor([&] { return links[node]->complete(); });
+  WaitFor([&] { return links[2]->joined(); });
+  EXPECT_EQ(links[2]->first_attempt(), 3);
+  // And it is taken.
+  const auto late = Link(OptionsOfThree(2, 5, milliseconds(600'000)));
+  WaitFor([&] { return !late->status().ok(); });
+  EXPECT_EQ(late->status().code(), StatusCode::kUsage);
+}
+
+TEST_F(JobLinkTest, ALostNodeThatDoesNotComeBackIsNamed) {
+  auto links = JoinThree(5, milliseconds(4'000));
+  LoseNode2(links);
+  for (const size_t node : {0, 1}) {
+    EXPECT_TRUE(WaitForVerdict(*links[node]).restart);
+    links[node]->Begin(1);
+  }
+  for (const size_t node : {0, 1}) {
+    WaitFor([&] { return !links[node]->status().ok(); });
+    EXPECT_FALSE(links[node]->complete());
+    EXPECT_EQ(links[node]->status().code(), StatusCode::kUnavailable);
+    const std::string message = links[node]->status().message();
+    for (const char* part : {"node(s) 2 did not come back", "restart 1 of 5", "join_timeout"})
+      EXPECT_NE(message.find(part), std::string::npos) << message;
+  }
+}
+
+// Its launcher lives, but was not heard of: stopped for a while, or behind a cable that was pulled.
+TEST_F(JobLinkTest, WhoWasGivenUpByMistakeIsToldSo) {
+  auto links = JoinThree(5, milliseconds(600'000));
+  {
+    const std::lock_guard lock(server_->mutex);
+    // As node 0 says it, without the wait.
+    server_->values["attempt_0/failures"] = "1";
+    server_->values["attempt_0/verdict"] = R"({"exit_code": 69, "restart": true, "awaited": [2]})";
+  }
+  links[2]->ReportEnd(Failed(Blame::kEnded, 143, "rank 2 was ended"));
+  WaitFor([&] { return !links[2]->status().ok(); });
+  EXPECT_EQ(links[2]->status().code(), StatusCode::kUnavailable);
+  EXPECT_NE(links[2]->status().message().find("start keel launch here again"), std::string::npos);
 }
 
 TEST_F(JobLinkTest, AStoreThatIsGoneIsNamed) {

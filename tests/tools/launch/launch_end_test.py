@@ -57,6 +57,13 @@ class RootCause(launch_support.LaunchTest):
     def cause(self, ended):
         return re.findall("root cause: (.*)", ended.stderr)
 
+    def test_a_cause_of_several_lines_is_said_on_one(self):
+        message = "does not hold together:\\n  world size 2 != 6: start 6\\n  data.train_files is empty\\n"
+        script = f"printf %s '{{\"message\": \"{message}\"}}' > \"$TORCHELASTIC_ERROR_FILE\"; exit 78"
+        ended = self.run_ranks(script)
+        expected = "does not hold together: world size 2 != 6: start 6; data.train_files is empty"
+        self.assertEqual(self.cause(ended), [expected])
+
     def test_is_what_the_first_failing_rank_wrote(self):
         script = FAIL + 'trap "fail \\"lost rank 1\\" 1700000001 1" TERM; ' + ALL_STARTED + (
             '[ "$RANK" = 1 ] && fail "the disk is full" 1700000000 74; sleep 600 & wait'

@@ -9,7 +9,7 @@ from launch_support import free_port
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--no-python")
 # Each launcher's own file; that it can be written is tested with the root cause.
 PATHS = {"TORCHELASTIC_ERROR_FILE"}
-OURS = {"KEEL_JOB_START", "KEEL_STATUS_FILE"}
+OURS = {"KEEL_JOB_START", "KEEL_STATUS_FILE", "KEEL_STORE"}
 # What torchrun's agent tells itself through its own environment.
 THEIRS = {"TORCHELASTIC_SIGNALS_TO_HANDLE"}
 # The signals that the rank was started with as ignored count too: a launcher's own are not the ranks'.

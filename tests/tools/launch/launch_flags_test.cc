@@ -229,5 +229,19 @@ TEST(LaunchFlagsTest, ValidationListsEveryProblem) {
   EXPECT_EQ(o.Validate().size(), 1u);
 }
 
+TEST(LaunchFlagsTest, TheSecretComesFromTheEnvironmentAlone) {
+  const std::string secret = "a secret of enough characters";
+  EXPECT_EQ(ValueOrThrow(Parse({"train"}, {{"KEEL_JOB_SECRET", secret}})).job_secret, secret);
+  EXPECT_EQ(ValueOrThrow(Parse({"train"})).job_secret, "");
+  EXPECT_EQ(Parse({"train"}, {{"KEEL_JOB_SECRET", "short"}}).status().code(), StatusCode::kUsage);
+  EXPECT_EQ(Parse({"--job-secret", secret, "train"}).status().code(), StatusCode::kUsage);
+}
+
+TEST(LaunchFlagsTest, OnlyKeelsOwnCommandsAreKnownToTakeHeldSignals) {
+  EXPECT_TRUE(ValueOrThrow(Parse({"train"})).own_command);
+  EXPECT_FALSE(ValueOrThrow(Parse({"--", "train"})).own_command);
+  EXPECT_FALSE(ValueOrThrow(Parse({})).own_command);
+}
+
 }  // namespace
 }  // namespace keel::tools

@@ -156,12 +156,50 @@ class Nodes(launch_support.LaunchTest):
         self.assert_dead(pids.values())
 
     def test_another_node_gone_ends_all_without_a_restart(self):
-        launched = self.start_nodes(MARK + "exec sleep 600", "--rdzv-conf", "keep_alive_timeout=4", "--max-restarts", 3)
+        launched = self.start_nodes(MARK + "exec sleep 600", "--rdzv-conf", "keep_alive_timeout=4")
         pids = self.pids(3)
         launched[2].process.kill()
         self.assert_all(self.wait_for_all(launched)[:2], UNAVAILABLE, "node 2 was lost")
         self.assert_dead(pids.values())
         self.assertEqual(len(self.pids(3)), 3)
+
+    def lose_node_2(self):
+        """Of three whose ranks stay in the first attempt, and do well in the next; the launchers, and the flags."""
+        script = WAIT_FOR_ALL + '[ "$TORCHELASTIC_RESTART_COUNT" = 0 ] || exit 0; exec sleep 600'
+        flags = (script, "--rdzv-conf", "keep_alive_timeout=4", "--max-restarts", 2)
+        launched = self.start_nodes(*flags)
+        self.pids(3)
+        launched[2].process.kill()
+        launched[2].process.wait()
+        return launched, flags
+
+    def test_a_lost_node_that_is_started_again_goes_on_with_the_others(self):
+        launched, flags = self.lose_node_2()
+        # Before the others have noticed: it waits until they have.
+        launched[2] = self.start_node(2, *flags)
+        ended = self.wait_for_all(launched)
+        self.assert_all(ended, 0)
+        self.assert_all(ended[:2], 0, "node 2 was lost", "node(s) 2 to come back", "restart 1 of 2")
+        self.assertEqual(len(self.pids(6)), 6)  # of two attempts
+
+    def test_a_lost_node_that_is_started_with_other_flags_is_refused(self):
+        launched, flags = self.lose_node_2()
+        launched[2] = self.start_node(2, *flags, "--nproc-per-node", 2)
+        self.assert_all(self.wait_for_all(launched), 64, "node 2 was started with", "--nproc-per-node 2")
+        self.assertEqual(len(self.pids(3)), 3)
+
+    def test_a_signal_ends_the_wait_for_a_lost_node(self):
+        launched, _ = self.lose_node_2()
+        # It says so on its pipe, which nobody reads before its end: the restart's number is the last word.
+        line = ""
+        while "restart 1 of 2" not in line:
+            line = launched[1].process.stderr.readline()
+            self.assertNotEqual(line, "", "node 1's launcher ended")
+        launched[1].process.send_signal(signal.SIGTERM)
+        ended = self.wait_for_all(launched[:2])
+        self.assertEqual(ended[1].code, 128 + signal.SIGTERM, ended[1])
+        self.assertEqual(ended[0].code, UNAVAILABLE, ended[0])
+        self.assertIn("node 1 was told to stop while the job waited for node(s) 2", ended[0].stderr)
 
     def test_a_program_that_one_node_lacks(self):
         launched = [self.start_node(0, "exec sleep 600", nodes=2)]
@@ -189,6 +227,39 @@ class Nodes(launch_support.LaunchTest):
         self.assertIn("--node-rank 1", second.stderr)
         for node in launched:
             self.assertIsNone(node.process.poll())
+
+    def start_with_secret(self, node, secret, *flags):
+        env = {"KEEL_JOB_SECRET": secret}
+        return self.start("exit 0", *self.place(node, 2), *flags, env=env)
+
+    def test_a_secret_that_all_nodes_know(self):
+        secret = "a secret of enough characters"
+        launched = [self.start_with_secret(node, secret) for node in range(2)]
+        ended = self.wait_for_all(launched)
+        self.assert_all(ended, 0)
+        for end in ended:
+            self.assertNotIn(secret, end.stdout + end.stderr)
+
+    def test_a_node_with_another_secret_is_turned_away(self):
+        first = self.start_with_secret(0, "a secret of enough characters")
+        for secret, why in (
+            ("a secret of other characters", "KEEL_JOB_SECRET here is not the one"),
+            (None, "it asks for the job's secret"),
+        ):
+            ended = self.start_with_secret(1, secret).wait()
+            self.assertEqual(ended.code, 64, ended)
+            self.assertIn(f"node 1 may not use the job's store at 127.0.0.1:{self.port}", ended.stderr)
+            self.assertIn(why, ended.stderr)
+        # It did nobody any harm.
+        second = self.start_with_secret(1, "a secret of enough characters")
+        ended = self.wait_for_all([first, second])
+        self.assert_all(ended, 0)
+        self.assertEqual(ended[0].stderr.count("was turned away"), 2, ended[0])
+
+    def test_a_secret_that_is_too_short_is_refused(self):
+        ended = self.start_with_secret(0, "short").wait()
+        self.assertEqual(ended.code, 64, ended)
+        self.assertIn("KEEL_JOB_SECRET has 5 characters", ended.stderr)
 
     def test_a_node_that_never_comes_is_named(self):
         ended = self.start_node(0, "true", "--rdzv-conf", "join_timeout=1", nodes=2).wait()

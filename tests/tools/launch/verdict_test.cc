@@ -62,6 +62,23 @@ TEST(VerdictTest, RestartsWhatMayHeal) {
   EXPECT_FALSE(restarts(stopped, 0, 1)) << "told to stop";
 }
 
+TEST(VerdictTest, ARestartWaitsForLostNodes) {
+  std::vector<NodeEnd> nodes(4);
+  for (const size_t node : {1, 3}) {
+    nodes[node].lost = true;
+    nodes[node].order = static_cast<int64_t>(node);
+    nodes[node].failure = Failure{Blame::kFailed, 69, "was lost", "", ""};
+  }
+  const Verdict verdict = Decide(nodes, 0, 1);
+  EXPECT_TRUE(verdict.restart);
+  EXPECT_EQ(verdict.awaited, (std::vector<int>{1, 3}));
+  EXPECT_EQ(ValueOrThrow(Verdict::FromText(verdict.ToText())).awaited, verdict.awaited);
+  // Nobody waits where none follows.
+  EXPECT_TRUE(Decide(nodes, 1, 1).awaited.empty());
+  nodes[0].last = true;
+  EXPECT_TRUE(Decide(nodes, 0, 1).awaited.empty());
+}
+
 TEST(VerdictTest, TravelsAsText) {
   NodeEnd end = Failed(Blame::kLostPeer, 69, 7);
   end.last = true;

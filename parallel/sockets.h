@@ -1,0 +1,47 @@
+// Addresses and sockets of the job's store.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/status.h"
+
+namespace keel::parallel {
+
+// A descriptor that is closed with its owner.
+class Socket {
+ public:
+  Socket() = default;
+  explicit Socket(int fd) : fd_(fd) {}
+  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Socket& operator=(Socket&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Socket();
+  int fd() const { return fd_; }
+
+ private:
+  int fd_ = -1;
+};
+
+// The host is this one, and nobody else can reach it by that address: 127.0.0.1, localhost, ::1.
+bool IsLoopback(const std::string& host);
+
+// kUnavailable says that the name does not resolve, and why.
+Status CheckResolves(const std::string& host);
+
+// Listens on `port`, or on any free one for 0, of the host's address, or of all interfaces for "".
+Result<Socket> Listen(const std::string& host, int port);
+// Which port that is.
+int PortOf(const Socket& listener);
+// "10.0.0.7:51234", for messages.
+std::string PeerOf(const Socket& connection);
+
+// One attempt at each address of the host. kUnavailable says which step failed: that the name does
+// not resolve, that the connection was refused.
+Result<Socket> ConnectOnce(const std::string& host, int port, std::chrono::milliseconds deadline);
+
+}  // namespace keel::parallel

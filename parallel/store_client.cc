@@ -1,0 +1,263 @@
+#include "parallel/store_client.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <thread>
+#include <utility>
+
+namespace keel::parallel {
+
+namespace {
+
+// Between two attempts to connect.
+constexpr std::chrono::milliseconds kFirstPause{10};
+constexpr std::chrono::milliseconds kLongestPause{1000};
+// Stands for a key that is not set; no value is ever this one.
+constexpr std::string_view kMissing = "keel: 5f1c6f0e-0b9a-4c1e-9d3f-8a7d2e61b0c4 is no value";
+
+}  // namespace
+
+std::string StoreAddress::ToString() const { return fmt::format("{}:{}", host, port); }
+
+Result<std::unique_ptr<StoreClient>> StoreClient::Connect(const StoreAddress& address,
+                                                          std::chrono::milliseconds deadline,
+                                                          std::chrono::milliseconds answer_limit) {
+  const Clock::time_point until = Clock::now() + deadline;
+  for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
+    Status status;
+    if (Result<Socket> socket = ConnectOnce(address.host, address.port, left); socket.ok()) {
+      std::unique_ptr<StoreClient> client(
+          new StoreClient(address, std::move(socket).value(), answer_limit));
+      status = client->Introduce();
+      if (status.ok()) return client;
+      if (status.code() == StatusCode::kUsage) return status;
+    } else {
+      status = socket.status();
+    }
+    if (Clock::now() + pause > until) return status;
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+Status StoreClient::Introduce() {
+  if (!address_.secret.empty()) {
+    const StoreNonce ours = MakeStoreNonce();
+    StoreNonce theirs{};
+    KEEL_RETURN_IF_ERROR(Send(WireWriter(StoreQuery::kProve).Put(kProofVersion).Put(ours)));
+    KEEL_RETURN_IF_ERROR(Receive(theirs.data(), theirs.size()));
+    const auto refused = [&](const auto& bytes) {
+      return ExplainRefusal({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    };
+    if (const auto why = refused(theirs)) return Status(StatusCode::kUsage, *why);
+    KEEL_RETURN_IF_ERROR(
+        Send(WireWriter().Put(StoreProof(address_.secret, Prover::kClient, ours, theirs))));
+    Sha256Digest proof{};
+    KEEL_RETURN_IF_ERROR(Receive(proof.data(), proof.size()));
+    if (const auto why = refused(proof)) return Status(StatusCode::kUsage, *why);
+    if (!SameDigest(proof, StoreProof(address_.secret, Prover::kServer, ours, theirs)))
+      return Status(StatusCode::kUsage, "whoever listens there does not know the job's secret");
+  }
+  WireWriter hello(StoreQuery::kValidate);
+  const auto nonce = static_cast<uint32_t>(getpid());
+  hello.Put(kStoreMagic).Put(StoreQuery::kPing).Put(nonce);
+  KEEL_RETURN_IF_ERROR(Send(hello));
+  std::string answer(sizeof nonce, '\0');
+  KEEL_RETURN_IF_ERROR(Receive(answer.data(), answer.size()));
+  uint32_t echo = 0;
+  std::memcpy(&echo, answer.data(), sizeof echo);
+  if (echo == nonce) return Status::Ok();
+  if (kRefusalMark.starts_with(answer)) {
+    answer.resize(kRefusalSize);
+    KEEL_RETURN_IF_ERROR(Receive(answer.data() + sizeof nonce, kRefusalSize - sizeof nonce));
+    if (const auto why = ExplainRefusal(answer)) return Status(StatusCode::kUsage, *why);
+  }
+  return Status(StatusCode::kUnavailable, "what listens there is no store of a job");
+}
+
+Status StoreClient::Set(std::string_view key, std::string_view value) {
+  const std::lock_guard lock(mutex_);
+  return Send(WireWriter(StoreQuery::kSet).PutText(key).PutText(value));
+}
+
+Result<std::string> StoreClient::CompareSet(std::string_view key, std::string_view expected,
+                                            std::string_view value) {
+  const std::lock_guard lock(mutex_);
+  KEEL_RETURN_IF_ERROR(
+      Send(WireWriter(StoreQuery::kCompareSet).PutText(key).PutText(expected).PutText(value)));
+  std::string now;
+  KEEL_RETURN_IF_ERROR(ReceiveText(now));
+  return now;
+}
+
+Result<std::string> StoreClient::Get(std::string_view key) {
+  const std::lock_guard lock(mutex_);
+  KEEL_RETURN_IF_ERROR(Send(WireWriter(StoreQuery::kGet).PutText(key)));
+  std::string value;
+  KEEL_RETURN_IF_ERROR(ReceiveText(value));
+  return value;
+}
+
+Result<std::optional<std::string>> StoreClient::TryGet(std::string_view key) {
+  // One trip, where check and get would be two: what is there, or what was expected, since nothing
+  // is. Neither changes anything.
+  KEEL_ASSIGN_OR_RETURN(std::string value, CompareSet(key, kMissing, kMissing));
+  if (value == kMissing) return std::optional<std::string>();
+  return std::optional<std::string>(std::move(value));
+}
+
+Result<int64_t> StoreClient::Add(std::string_view key, int64_t amount) {
+  const std::lock_guard lock(mutex_);
+  KEEL_RETURN_IF_ERROR(Send(WireWriter(StoreQuery::kAdd).PutText(key).Put(amount)));
+  int64_t sum = 0;
+  KEEL_RETURN_IF_ERROR(Receive(&sum, sizeof sum));
+  return sum;
+}
+
+Result<bool> StoreClient::Has(const std::vector<std::string>& keys) {
+  const std::lock_guard lock(mutex_);
+  KEEL_RETURN_IF_ERROR(Send(WireWriter(StoreQuery::kCheck).PutTexts(keys)));
+  uint8_t answer = 0;
+  KEEL_RETURN_IF_ERROR(Receive(&answer, sizeof answer));
+  return answer == kReady;
+}
+
+Status StoreClient::Wait(const std::vector<std::string>& keys, std::chrono::milliseconds deadline) {
+  const std::lock_guard lock(mutex_);
+  KEEL_RETURN_IF_ERROR(Send(WireWriter(StoreQuery::kWait).PutTexts(keys)));
+  KEEL_ASSIGN_OR_RETURN(const bool in_time, Readable(Clock::now() + deadline));
+  uint8_t answer = 0;
+  if (in_time) {
+    KEEL_RETURN_IF_ERROR(Receive(&answer, sizeof answer));
+    if (answer == kWaitDone) return Status::Ok();
+    return Lose(Status(StatusCode::kUnavailable, "its answer to a wait is no answer"));
+  }
+  // The answer may be on its way: then there are two.
+  KEEL_RETURN_IF_ERROR(Send(WireWriter(StoreQuery::kCancelWait)));
+  do {
+    KEEL_RETURN_IF_ERROR(Receive(&answer, sizeof answer));
+  } while (answer == kWaitDone);
+  return Status(
+      StatusCode::kDeadlineExceeded,
+      fmt::format("wait timeout after {} ms, keys: {}", deadline.count(), fmt::join(keys, ", ")));
+}
+
+Result<int64_t> StoreClient::NumKeys() {
+  const std::lock_guard lock(mutex_);
+  KEEL_RETURN_IF_ERROR(Send(WireWriter(StoreQuery::kNumKeys)));
+  int64_t count = 0;
+  KEEL_RETURN_IF_ERROR(Receive(&count, sizeof count));
+  return count;
+}
+
+Result<bool> StoreClient::Delete(std::string_view key) {
+  const std::lock_guard lock(mutex_);
+  KEEL_RETURN_IF_ERROR(Send(WireWriter(StoreQuery::kDelete).PutText(key)));
+  int64_t count = 0;
+  KEEL_RETURN_IF_ERROR(Receive(&count, sizeof count));
+  return count == 1;
+}
+
+Status StoreClient::Append(std::string_view key, std::string_view value) {
+  const std::lock_guard lock(mutex_);
+  return Send(WireWriter(StoreQuery::kAppend).PutText(key).PutText(value));
+}
+
+Result<std::vector<std::string>> StoreClient::MultiGet(const std::vector<std::string>& keys) {
+  const std::lock_guard lock(mutex_);
+  KEEL_RETURN_IF_ERROR(Send(WireWriter(StoreQuery::kMultiGet).PutTexts(keys)));
+  std::vector<std::string> values(keys.size());
+  for (std::string& value : values) KEEL_RETURN_IF_ERROR(ReceiveText(value));
+  return values;
+}
+
+Status StoreClient::MultiSet(const std::vector<std::string>& keys,
+                             const std::vector<std::string>& values) {
+  const std::lock_guard lock(mutex_);
+  WireWriter out(StoreQuery::kMultiSet);
+  out.Put(static_cast<uint64_t>(keys.size()));
+  for (size_t i = 0; i < keys.size(); ++i) out.PutText(keys[i]).PutText(values[i]);
+  return Send(out);
+}
+
+Status StoreClient::Lose(Status status) {
+  lost_ = status;
+  return status;
+}
+
+Status StoreClient::Send(const WireWriter& out) {
+  if (!lost_.ok()) return lost_;
+  const std::string& bytes = out.bytes();
+  const Clock::time_point until = Clock::now() + answer_limit_;
+  for (size_t sent = 0; sent < bytes.size();) {
+    const ssize_t size = send(socket_.fd(), bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+    if (size > 0) sent += static_cast<size_t>(size);
+    if (size >= 0 || errno == EINTR) continue;
+    if (errno != EAGAIN) {
+      return Lose(Status(StatusCode::kUnavailable,
+                         Status::FromErrno(errno, "send to", address_.ToString()).message()));
+    }
+    pollfd polled = {socket_.fd(), POLLOUT, 0};
+    poll(&polled, 1, 1000);
+    if (Clock::now() > until) {
+      return Lose(Status(StatusCode::kUnavailable,
+                         fmt::format("the store takes nothing for {} ms", answer_limit_.count())));
+    }
+  }
+  return Status::Ok();
+}
+
+Result<bool> StoreClient::Readable(Clock::time_point until) {
+  while (true) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count();
+    pollfd polled = {socket_.fd(), POLLIN, 0};
+    const int ready = poll(&polled, 1, static_cast<int>(std::clamp<int64_t>(left, 0, 3'600'000)));
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) {
+      return Lose(Status(StatusCode::kUnavailable,
+                         Status::FromErrno(errno, "poll", address_.ToString()).message()));
+    }
+    if (Clock::now() >= until) return false;
+  }
+}
+
+Status StoreClient::Receive(void* to, size_t size) {
+  if (!lost_.ok()) return lost_;
+  const Clock::time_point until = Clock::now() + answer_limit_;
+  for (size_t got = 0; got < size;) {
+    const ssize_t now = recv(socket_.fd(), static_cast<char*>(to) + got, size - got, 0);
+    if (now > 0) got += static_cast<size_t>(now);
+    if (now > 0 || (now < 0 && errno == EINTR)) continue;
+    if (now == 0)
+      return Lose(Status(StatusCode::kUnavailable, "the store has closed the connection"));
+    if (errno != EAGAIN) {
+      return Lose(Status(StatusCode::kUnavailable,
+                         Status::FromErrno(errno, "receive from", address_.ToString()).message()));
+    }
+    KEEL_ASSIGN_OR_RETURN(const bool readable, Readable(until));
+    if (!readable) {
+      return Lose(
+          Status(StatusCode::kUnavailable,
+                 fmt::format("the store gives no answer for {} ms", answer_limit_.count())));
+    }
+  }
+  return Status::Ok();
+}
+
+Status StoreClient::ReceiveText(std::string& text) {
+  uint64_t size = 0;
+  KEEL_RETURN_IF_ERROR(Receive(&size, sizeof size));
+  if (size > kLongestText)
+    return Lose(Status(StatusCode::kUnavailable, "the store's answer is no text"));
+  text.resize(size);
+  return Receive(text.data(), size);
+}
+
+}  // namespace keel::parallel

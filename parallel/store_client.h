@@ -1,0 +1,79 @@
+// StoreClient: a connection to the job's store, for launchers, and for ranks where a launcher of
+// Keel or rank 0 serves it.
+//
+// Torch-free. Thread-safe: calls take turns. After an error that is not kDeadlineExceeded of Wait
+// the connection is lost, and every further call says so.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/status.h"
+#include "parallel/sockets.h"
+#include "parallel/store_wire.h"
+
+namespace keel::parallel {
+
+struct StoreAddress {
+  std::string host;
+  int port = 0;
+  std::string secret;  // to be proved; empty: none
+
+  std::string ToString() const;  // "10.0.0.1:29500"
+};
+
+class StoreClient {
+ public:
+  // Tries again until `deadline`, unless the store says no: kUsage, of the secret. `answer_limit`:
+  // for the store to answer a call.
+  static Result<std::unique_ptr<StoreClient>> Connect(const StoreAddress& address,
+                                                      std::chrono::milliseconds deadline,
+                                                      std::chrono::milliseconds answer_limit);
+  const StoreAddress& address() const { return address_; }
+
+  Status Set(std::string_view key, std::string_view value);
+  // Sets it if it is `expected`, or if it is missing and nothing is expected. What it is then;
+  // `expected`, if it is missing.
+  Result<std::string> CompareSet(std::string_view key, std::string_view expected,
+                                 std::string_view value);
+  // Empty if it is missing.
+  Result<std::string> Get(std::string_view key);
+  Result<std::optional<std::string>> TryGet(std::string_view key);
+  Result<int64_t> Add(std::string_view key, int64_t amount);
+  Result<bool> Has(const std::vector<std::string>& keys);
+  // kDeadlineExceeded names the keys.
+  Status Wait(const std::vector<std::string>& keys, std::chrono::milliseconds deadline);
+  Result<int64_t> NumKeys();
+  Result<bool> Delete(std::string_view key);
+  Status Append(std::string_view key, std::string_view value);
+  Result<std::vector<std::string>> MultiGet(const std::vector<std::string>& keys);
+  Status MultiSet(const std::vector<std::string>& keys, const std::vector<std::string>& values);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  StoreClient(StoreAddress address, Socket socket, std::chrono::milliseconds answer_limit)
+      : address_(std::move(address)), socket_(std::move(socket)), answer_limit_(answer_limit) {}
+  Status Introduce();
+  // Each remembers that the connection is lost.
+  Status Send(const WireWriter& out);
+  Status Receive(void* to, size_t size);
+  Status ReceiveText(std::string& text);
+  Status Lose(Status status);
+  // True once there is something to read.
+  Result<bool> Readable(Clock::time_point until);
+
+  const StoreAddress address_;
+  std::mutex mutex_;
+  Socket socket_;
+  const std::chrono::milliseconds answer_limit_;
+  Status lost_;
+};
+
+}  // namespace keel::parallel

@@ -1,0 +1,56 @@
+// The flags of keel generate.
+
+#include <memory>
+
+#include "tools/command.h"
+#include "tools/generate_command.h"
+#include "tools/number_check.h"
+#include "tools/torch_module.h"
+
+namespace keel::tools {
+
+void AddGenerateCommand(CLI::App& app, CommandContext&) {
+  auto a = std::make_shared<GenerateArguments>();
+  CLI::App* generate = app.add_subcommand("generate", "Continue texts with a Hugging Face model");
+  generate->add_option("--model", a->model, "Hugging Face directory")->required();
+  generate->add_option("--input", a->input, "JSON Lines with input_ids, text or prompt; -: from standard input")
+      ->required();
+  generate
+      ->add_option("--output", a->output, "JSON Lines: the row, output_ids, output, finish_reason")
+      ->required();
+  rollout::SamplingParams& p = a->sampling;
+  p.max_tokens = 64;
+  p.temperature = 0;
+  generate->add_option("--max-new-tokens", p.max_tokens, "Tokens at most (64)")->check(AtLeast(1));
+  generate->add_option("--temperature", p.temperature, "0: the likeliest token (0)")
+      ->check(AtLeast(0));
+  generate->add_option("--top-k", p.top_k, "Draw from the k likeliest; -1: all (-1)");
+  generate->add_option("--top-p", p.top_p, "Draw from the likeliest that hold this mass (1)");
+  generate->add_option("--min-p", p.min_p, "Drop what is below this share of the likeliest (0)");
+  generate->add_option("--repetition-penalty", p.repetition_penalty,
+                       "Above 1: ids that occurred become less likely (1)");
+  generate->add_option("--stop", p.stop, "End once the text holds this; may be repeated");
+  generate->add_option("--n", a->samples, "Samples a row, a line each with its number (1)")
+      ->check(AtLeast(1));
+  generate->add_option("--seed", p.seed, "Of the draws (0)");
+  generate->add_flag("--log-probs", a->log_probs,
+                     "Also output_log_probs: log-softmax of the model's logits at each token");
+  generate->add_option("--max-num-seqs", a->max_num_seqs, "Rows computed at a time (256)")
+      ->check(AtLeast(1));
+  generate
+      ->add_option("--kv-cache-megabytes", a->cache_megabytes,
+                   "Memory for keys and values; 0: as needed, at most 1 GiB (0)")
+      ->check(AtLeast(0));
+  generate->add_option("--dtype", a->dtype, "float32 or bfloat16 (default: the model's)")
+      ->check(CLI::IsMember({"float32", "bfloat16"}));
+  generate->footer(
+      "Examples:\n"
+      "  keel generate --model exported --input prompts.jsonl --output out.jsonl\n"
+      "  keel generate --model exported --input prompts.jsonl --output out.jsonl --max-new-tokens "
+      "200 --temperature 0.8\n"
+      "  keel generate --model exported --input prompts.jsonl --output out.jsonl --temperature 1 "
+      "--seed 7");
+  generate->callback([a] { LoadTorchModule().Generate(*a); });
+}
+
+}  // namespace keel::tools

@@ -1,0 +1,35 @@
+// The flags of keel score.
+
+#include <memory>
+
+#include "tools/command.h"
+#include "tools/score_command.h"
+#include "tools/torch_module.h"
+
+namespace keel::tools {
+
+void AddScoreCommand(CLI::App& app, CommandContext&) {
+  auto a = std::make_shared<ScoreArguments>();
+  CLI::App* score =
+      app.add_subcommand("score", "Log-probabilities per token under a Hugging Face model");
+  score->add_option("--model", a->model, "Hugging Face directory")->required();
+  score
+      ->add_option("--input", a->input,
+                   "JSON Lines with input_ids, text or prompt; -: from standard input")
+      ->required();
+  score->add_option("--output", a->output, "JSON Lines: log_probs, sum_log_prob, perplexity")
+      ->required();
+  score->add_option("--logits", a->logits,
+                    "Also all logits, as safetensors logits.<row> [tokens, vocab] fp32");
+  score->add_option("--dtype", a->dtype, "float32 or bfloat16 (default: the model's)")
+      ->check(CLI::IsMember({"float32", "bfloat16"}));
+  score->footer(
+      "Examples:\n"
+      "  keel score --model exported --input rows.jsonl --output scores.jsonl\n"
+      "  keel score --model Qwen2.5-0.5B --input ids.jsonl --output scores.jsonl --dtype float32\n"
+      "  keel score --model exported --input rows.jsonl --output scores.jsonl --logits "
+      "logits.safetensors");
+  score->callback([a] { LoadTorchModule().Score(*a); });
+}
+
+}  // namespace keel::tools

@@ -1,0 +1,48 @@
+#include "tools/torch_module.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cstring>
+#include <mutex>
+
+#include "common/program_id.h"
+#include "common/shared_module.h"
+
+namespace keel::tools {
+
+namespace {
+
+std::atomic<TorchModule*> torch_module{nullptr};
+
+}  // namespace
+
+TorchModule& LoadTorchModule() {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  if (torch_module != nullptr) return *torch_module;
+  // Lazily, as a program's own libraries are: libtorch has more symbols than a command uses. For
+  // all to see: keel_cuda takes what it shares from it.
+  const auto opened = OpenModule("libkeel_torch.so", Binding::kLazy);
+  if (!opened.ok()) {
+    throw Error(opened.status().WithContext(
+        "this command needs PyTorch's library (keel train, score, generate, bench)"));
+  }
+  using Version = const char* (*)();
+  using Entry = TorchModule* (*)();
+  const auto version = reinterpret_cast<Version>(dlsym(opened->handle, "keel_torch_version"));
+  const auto entry = reinterpret_cast<Entry>(dlsym(opened->handle, "keel_torch_module"));
+  if (version == nullptr || entry == nullptr || version() != ProgramVersion()) {
+    throw Error(StatusCode::kUnavailable,
+                fmt::format("{} is version {} of the module, this program is {}: install both from "
+                            "one build",
+                            opened->path, version != nullptr ? version() : "(none)", ProgramVersion()));
+  }
+  torch_module = entry();
+  return *torch_module;
+}
+
+bool HasTorchModule() { return torch_module != nullptr; }
+
+}  // namespace keel::tools

@@ -1,0 +1,37 @@
+// keel_torch: the implementation of TorchModule; see torch_module.h.
+
+#include <variant>
+
+#include "tools/doctor_torch.h"
+#include "common/program_id.h"
+#include "tools/torch_module.h"
+
+namespace keel::tools {
+
+namespace {
+
+class Module final : public TorchModule {
+ public:
+  int Train(const TrainArguments& arguments, const StopState& stop) override {
+    return tools::Train(arguments, stop);
+  }
+  void Score(const ScoreArguments& arguments) override { tools::Score(arguments); }
+  void Generate(const GenerateArguments& arguments) override { tools::Generate(arguments); }
+  void Examine(DoctorReport& report) override { ExamineTorch(report); }
+  void RunBenchWorker(const bench::Worker& worker) override {
+    std::visit([](const auto& options) { bench::RunWorker(options); }, worker);
+  }
+};
+
+}  // namespace
+
+}  // namespace keel::tools
+
+extern "C" __attribute__((visibility("default"))) const char* keel_torch_version() {
+  return keel::ProgramVersion().data();
+}
+
+extern "C" __attribute__((visibility("default"))) keel::tools::TorchModule* keel_torch_module() {
+  static keel::tools::Module module;
+  return &module;
+}

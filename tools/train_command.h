@@ -1,0 +1,20 @@
+// keel train, as asked for on the command line. Its flags are in train_flags.cc, which needs no
+// torch; its work is in the keel_torch module.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/stop_signals.h"
+
+namespace keel::tools {
+
+struct TrainArguments {
+  std::string path;
+  std::vector<std::string> overrides;
+};
+
+// Returns the exit code. Throws keel::Error. `stop` outlives the process.
+int Train(const TrainArguments& arguments, const StopState& stop);
+
+}  // namespace keel::tools
