@@ -285,11 +285,15 @@ READING = [
     ),
     Mutant(
         "chunks-not-verified", "every chunk's digest is compared",
-        READER, "  if (actual == expected) return Status::Ok();\n", "  if (actual == expected || size > 0) return Status::Ok();\n", (DAMAGE,),
+        READER, "  if (actual == expected) return scratch->other_header", "  if (actual == expected || size > 0) return scratch->other_header", (DAMAGE,),
     ),
     Mutant(
         "index-not-verified", "the index is the manifest's",
         READER, "  if (digest != manifest.index_digest) {\n", "  if (digest != manifest.index_digest && manifest.step < 0) {\n", (DAMAGE,),
+    ),
+    Mutant(
+        "headers-not-compared", "the index says of tensors what the files' headers say",
+        READER, "return scratch->other_header ? CompareHeader(id.file) : Status::Ok();", "return Status::Ok();", (DAMAGE,),
     ),
     Mutant(
         "documents-not-verified", "documents are the manifest's",
