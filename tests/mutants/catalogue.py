@@ -408,9 +408,9 @@ RUN_STATE = "trainer/run_state.cc"
 def dropped(key, what, tests):
     """An integer of the run's state that is saved and does not come back."""
     where = "data" if key == "samples_consumed" else "trainer"
-    old = f'KEEL_ASSIGN_OR_RETURN(state.{key}, GetInt({where}, "{key}", {where}_name));\n'
+    old = f'KEEL_ASSIGN_OR_RETURN(state.{key}, GetCount({where}, "{key}", {where}_name));\n'
     if key == "consecutive_skips":
-        old = f'KEEL_ASSIGN_OR_RETURN(state.{key},\n                        GetInt({where}, "{key}", {where}_name));\n'
+        old = f'KEEL_ASSIGN_OR_RETURN(state.{key},\n                        GetCount({where}, "{key}", {where}_name));\n'
     return Mutant(f"state-{key.replace('_', '-')}", f"{what} come back", RUN_STATE, "  " + old, "", tests)
 
 
