@@ -31,11 +31,11 @@ std::string KeyOf(const std::string& tag, Message message, int from, int to) {
 }
 
 // Bytes that one rank's disk may have to move before a peer hears of it: a rank's own, written and
-// read back; for rank 0 also the whole model, made from all weights, and an earlier version of the
-// step, of which it makes sure that it may go.
+// read back; for rank 0 also the whole model, made from all weights, and the step and an earlier
+// version of it, of which it makes sure that the one is whole and the other may go.
 int64_t LongestDiskWork(const SaveRequest& request, const SavePlan& plan) {
   return 2 * plan.largest_rank_bytes + (request.contents.hf_model ? 3 : 0) * plan.total_bytes +
-         plan.total_bytes;
+         2 * plan.total_bytes;
 }
 
 }  // namespace

@@ -366,6 +366,11 @@ class BadCheckpoint(BadInput):
         done = self.train(config)
         self.assertIn("global_step_4", done.stdout + done.stderr)
         self.assertNotIn("checkpoints of later steps", done.stdout + done.stderr)
+        # Step 4 was trained again, and the damaged one is there for people to look at.
+        (kept,) = self.run_dir("trained").glob("global_step_4.set-aside-*")
+        self.assertRegex(done.stdout + done.stderr, rf"version of global_step_4 is damaged: .*{kept.name}")
+        self.refused(["ckpt", "verify", kept], DAMAGED, "rank_00000.safetensors")
+        self.assertEqual(harness.keel("ckpt", "verify", self.run_dir("trained")).returncode, 0)
 
     def test_none_valid_never_starts_from_nothing(self):
         for step in (2, 4):

@@ -244,8 +244,12 @@ RETENTION_RULES = [
         RETENTION_CC, "    if (sequence > newest && known->proven", "    if (known->proven", (RETENTION,),
     ),
     Mutant(
+        "damaged-goes-when-replaced", "what is damaged stays for people to look at, also when its step is saved again",
+        COMMITTER, "  if (!problems.empty()) return \"is damaged: \" + problems.front();\n", "", (("committer_test", "*"),),
+    ),
+    Mutant(
         "pinned-while-replaced", "a pin that comes while a step is replaced counts",
-        COMMITTER, "  if (pinned) {  // since it was looked for\n", "  if (false) {\n", (("committer_test", "*"),),
+        COMMITTER, "    if (pinned) kept_because = ", "    if (pinned && false) kept_because = ", (("committer_test", "*"),),
     ),
     Mutant(
         "set-aside-for-nothing", "what was set aside for a save that died comes back",
