@@ -320,7 +320,7 @@ double Checkpointer::WaitFree(const void* begin, size_t bytes) {
     if (self.clock.Monotonic() - self.saver.moved() < self.options.deadline) continue;
     const std::lock_guard guard(self.in_flight_mutex);
     if (self.in_flight != nullptr) {
-      Status why(StatusCode::kDeadlineExceeded,
+      Status why(StatusCode::kIo,
                  fmt::format("the save of step {} has read and written nothing for {} s in {}, and "
                              "the training waits to overwrite what it has yet to read: given up",
                              self.in_flight->request.step, self.options.deadline.count() / 1000,
@@ -356,7 +356,7 @@ Status Checkpointer::Wait() {
     // Until its thread has begun, the saver's word is of the save before it.
     const auto still = self.clock.Monotonic() - std::max(self.saver.moved(), save.started);
     if (still <= self.saver.longest_pause()) continue;
-    return Status(StatusCode::kDeadlineExceeded,
+    return Status(StatusCode::kIo,
                   fmt::format("the save of step {} has got no further for {} s: {} stands still",
                               save.request.step,
                               std::chrono::duration_cast<std::chrono::seconds>(still).count(),

@@ -147,7 +147,7 @@ class Checkpointer {
   // The ends of background saves that were not asked for yet, in order; none while one is in
   // flight. Not collective.
   std::vector<SaveResult> Finished();
-  // Waits for the save in flight, if there is one, as long as it gets anywhere. kDeadlineExceeded
+  // Waits for the save in flight, if there is one, as long as it gets anywhere. kIo
   // when it does not, as under a file system that stands still: it is then still in flight. Not
   // collective.
   Status Wait();
@@ -182,7 +182,7 @@ class Checkpointer {
   // long that takes.
   Status Close();
   // For an end on an error, before the destructor, when peers may be gone: the save in flight gets
-  // its chance. kDeadlineExceeded as from Wait: then nothing that it uses may be destroyed, and the
+  // its chance. kIo as from Wait: then nothing that it uses may be destroyed, and the
   // process has to end without. Not collective.
   Status Abandon();
 

@@ -118,6 +118,7 @@ void Job::Finish() {
   ThrowIfError(checkpointer_->Close());
   context_->world().Barrier();
   context_->Shutdown();
+  all_left_ = true;
   if (config().trainer.save_freq > 0) {
     ThrowIfError(saves_->last_status().WithContext(
         fmt::format("the state of the last step, {}, is not saved", state.step)));
@@ -125,7 +126,7 @@ void Job::Finish() {
 }
 
 std::string Job::WhoHangs(const std::exception& error) const {
-  if (hang_report_ == nullptr || inputs_.env.world_size == 1) return {};
+  if (hang_report_ == nullptr || inputs_.env.world_size == 1 || all_left_) return {};
   const auto* const known = dynamic_cast<const Error*>(&error);
   const Status cause = known ? known->status() : Status(StatusCode::kInternal, error.what());
   // Ranks begin to wait, and so give up, within a step of each other.

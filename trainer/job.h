@@ -146,6 +146,7 @@ class Job {
   Snapshot snapshot_;
   const std::chrono::nanoseconds job_start_;  // by the monotonic clock
   double blocked_s_ = 0;                      // of the last save, until the next step's metrics
+  bool all_left_ = false;                     // the ranks have parted: none waits for another
 };
 
 checkpoint::Contents ContentsOf(const std::vector<std::string>& names);

@@ -116,6 +116,10 @@ PROTOCOL_RULES = [
         SAVER, "    patience *= 2;\n", "    patience /= 2;\n", (ASYNC,),
     ),
     Mutant(
+        "small-syncs-do-not-count", "a disk that answers slowly does not stand still",
+        SAVER, "      watched_(fs, [this] { progress_.Move(); }),\n", "      watched_(fs, [] {}),\n", (ASYNC,),
+    ),
+    Mutant(
         "lost-lock-publishes", "who lost the run directory publishes nothing",
         "checkpoint/run_lock.cc", "  if (same && holder.ok() && *holder == ", "  if (true || *holder == ", (ASYNC,),
     ),
