@@ -9,6 +9,7 @@
 #include "checkpoint/coordinator.h"
 #include "checkpoint/hf_model_dir.h"
 #include "checkpoint/names.h"
+#include "checkpoint/run_identity.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -64,7 +65,7 @@ Result<SaveRecord> ImportHuggingFace(const FileSystem& hf, FileSystem& run, cons
 
   LocalCoordinatorHub hub(1);
   CheckpointOptions checkpoint;
-  checkpoint.run_id = "import";
+  checkpoint.run_id = kImportedRunId;
   Checkpointer checkpointer(run, hub.rank(0), clock, log, checkpoint);
   KEEL_RETURN_IF_ERROR(checkpointer.Open());
   Result<SaveRecord> saved = checkpointer.Save(request);

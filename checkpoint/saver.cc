@@ -301,7 +301,7 @@ Result<std::string> Saver::Begin(Running* running) {
   order.save_id = MakeSaveId(entropy_());
   // One look at what is there for all: until this save has ended nobody else commits here.
   KEEL_ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries, catalog_.List(fs_));
-  KEEL_ASSIGN_OR_RETURN(running->sequence, NextSequence(entries));
+  KEEL_ASSIGN_OR_RETURN(running->sequence, NextSequence(entries, newest_sequence_));
   order.read_back =
       !request.keep_older && NeedsProof(fs_, entries, Retention(), request.step, request.metric);
   KEEL_ASSIGN_OR_RETURN(order.temporary, committer_.Begin(request.step, order.save_id,
@@ -432,6 +432,7 @@ Result<std::string> Saver::Publish(const std::vector<std::string>& texts, Runnin
   KEEL_ASSIGN_OR_RETURN(const Manifest manifest,
                         publisher.Publish({running->snapshot.request(), *running->plan,
                                            running->order, running->sequence, std::move(reports)}));
+  newest_sequence_ = running->sequence;
   running->record->commit_s = watch.Elapsed();
   // It is saved: that the others may not hear how many bytes there were cannot fail it any more.
   std::string outcome;
@@ -471,6 +472,22 @@ void Saver::Retain(SaveRecord* record) {
   }
   known_ = std::move(outcome->known);
   record->removed = std::move(outcome->removed);
+}
+
+Result<int64_t> Saver::LookAround() {
+  KEEL_ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries, catalog_.List(fs_));
+  for (const CatalogEntry& entry : entries) {
+    if (!IsUnread(entry)) continue;
+    log_.Warning(
+        "{} cannot be read: {}. Saves go on; this checkpoint is not resumed from and not counted "
+        "by "
+        "retention, and nothing removes it. Make it readable (owner and mode of the directory and "
+        "of its files), or move it away",
+        fs_.Describe(entry.directory), entry.status.message());
+  }
+  KEEL_ASSIGN_OR_RETURN(const int64_t next, NextSequence(entries));
+  newest_sequence_ = next - 1;
+  return next;
 }
 
 void Saver::NoteDamaged(const std::string& directory) {

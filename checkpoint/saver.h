@@ -9,6 +9,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,10 @@ class Saver {
   // The whole save. Collective. `record` holds what was measured, also after a failure. On return
   // nothing of the snapshot is held.
   Status Run(const std::string& tag, Snapshot& snapshot, SaveRecord* record);
+
+  // Rank 0, once the directory is this run's: what is there, with a warning of each checkpoint that
+  // cannot be read, and the number of the next commit.
+  Result<int64_t> LookAround();
 
   // Rank 0: a load has passed over this one, whose content is not what was saved. Not while a save
   // goes on.
@@ -105,6 +110,9 @@ class Saver {
   BackendChoice backend_;
   std::vector<std::string> read_;  // keys of messages that this rank has received
   KnownCommits known_;             // rank 0
+  // Rank 0: no less than the number of any commit that is there, once that was looked at. Nobody
+  // else commits here, so that one which cannot be read later has no higher one.
+  std::optional<int64_t> newest_sequence_;
 };
 
 }  // namespace keel::checkpoint

@@ -65,6 +65,10 @@ options::Schema MakeSchema(Config& c) {
   s.Add("trainer.resume_from_path", t.resume_from_path,
         "A checkpoint, `<run folder>/global_step_<N>`, or a link to one, for `resume_mode: "
         "resume_path`.");
+  s.Add(
+      "trainer.adopt_foreign_checkpoints", t.adopt_foreign_checkpoints,
+      "Take checkpoints of other runs in the run's folder for this run's when it resumes. Without "
+      "it they are named and left alone, and a folder that holds no others is refused.");
   s.Add("trainer.seed", t.seed, "Of the initial weights and the order of the data.").Range(0);
   s.Add("trainer.device", t.device, "`auto` takes CUDA where a GPU is usable.")
       .OneOf({"auto", "cpu", "cuda"});

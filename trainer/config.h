@@ -31,6 +31,7 @@ struct TrainerSection {
   int64_t keep_every_steps = 0;
   std::string resume_mode = "auto";
   std::optional<std::string> resume_from_path;
+  bool adopt_foreign_checkpoints = false;
   int64_t seed = 1;
   std::string device = "auto";
   std::vector<std::string> logger = {"console", "jsonl"};

@@ -124,6 +124,7 @@ class Job {
   void WarnOfGrowth(const checkpoint::DiskForecast& disk, int64_t total_steps) const;
   std::string ResumeMode();
   std::optional<checkpoint::LoadRecord> LoadFromPath(checkpoint::LoadRequest& request);
+  void NoteOrigin(const checkpoint::LoadRecord& loaded) const;
   bool StopRequested() const;
   bool FitsIntoGrace();
   void NoteSaves(const std::vector<checkpoint::SaveResult>& ended);

@@ -267,6 +267,21 @@ RETENTION_RULES = [
         "    if (!text.ok()) return std::string();\n", (JOB,),
     ),
     Mutant(
+        "others-taken-for-own", "a run goes on from its own checkpoints",
+        "checkpoint/load_candidates.cc", "    if (!run_id_.empty() && IsForeign(*entry.manifest, run_id_)) {\n",
+        "    if (false) {\n", (("catalog_test", "RunIdentity*"),),
+    ),
+    Mutant(
+        "a-lost-id-made-anew", "a directory whose id is lost goes on as the run that saved what is there",
+        "checkpoint/checkpointer.cc",
+        "  KEEL_ASSIGN_OR_RETURN(options.run_id, IdOfCheckpoints(fs, entries, options.adopt_foreign));\n", "",
+        (("catalog_test", "RunIdentity*"),),
+    ),
+    Mutant(
+        "below-what-was-not-read", "a commit is newer than one that could not be read when it came",
+        "checkpoint/catalog.cc", "return newest + kBeyondUnread;", "return newest + 1;", (("catalog_test", "*"),),
+    ),
+    Mutant(
         "let-go-before-it-is-copied", "state is held until it is copied, also where no thread can be had",
         STAGING, "      hooks_.gave_up = nullptr;  // nothing was copied yet, and all of it may be, by Write\n", "",
         (("file_writers_test", "*WithoutThreads*"),),
