@@ -100,6 +100,10 @@ options::Schema MakeSchema(Config& c) {
         "When the checkpoints that will be kept, and one more, do not fit on the disk: end at the "
         "start, or only say so.")
       .OneOf({"refuse", "warn"});
+  s.Add("trainer.max_failed_saves", t.max_failed_saves,
+        "End the run, with an error, when so many saves in a row have failed and one at its last "
+        "step has failed too; null: train on to the end, however many fail.")
+      .Range(1);
   s.Add("trainer.preemption_grace_seconds", t.preemption_grace_seconds,
         "Time between SIGTERM or SIGUSR1 and the end that follows. A last save that past ones show "
         "will not fit is not started; null: always save.")

@@ -43,6 +43,7 @@ struct TrainerSection {
   std::optional<std::string> validation_data_dir;
   std::optional<std::string> rollout_replay_dir;
   std::string disk_check = "refuse";
+  std::optional<int64_t> max_failed_saves;
   std::optional<double> preemption_grace_seconds;
   std::optional<std::string> save_before_deadline;
   int64_t critic_warmup = 0;

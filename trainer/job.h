@@ -107,8 +107,8 @@ class Job {
   // Seconds for which the last save blocked, once.
   double TakeBlockedSeconds() { return std::exchange(blocked_s_, 0.0); }
 
-  // 5. The end. What this rank knows of a wish to stop; rank 0's view of the run time. Not
-  // collective: all ranks hear of it with the step.
+  // 5. The end. What this rank knows of a wish to stop, or of trainer.max_failed_saves; rank 0's
+  // view of the run time. Not collective: all ranks hear of it with the step.
   bool WantsToStop(double mean_step_s, double validation_s) const;
   // All is saved that can be, and all ranks leave together.
   void Finish();
@@ -126,6 +126,7 @@ class Job {
   std::optional<checkpoint::LoadRecord> LoadFromPath(checkpoint::LoadRequest& request);
   void NoteOrigin(const checkpoint::LoadRecord& loaded) const;
   bool StopRequested() const;
+  bool TooManySavesFailed() const;
   bool FitsIntoGrace();
   void NoteSaves(const std::vector<checkpoint::SaveResult>& ended);
 
