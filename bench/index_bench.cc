@@ -18,6 +18,7 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/names.h"
 #include "checkpoint/role_state.h"
+#include "checkpoint/safetensors.h"
 #include "checkpoint/save_planner.h"
 #include "checkpoint/step_reader.h"
 #include "common/clock.h"
@@ -56,13 +57,21 @@ void WriteManyBoxes(FileSystem& fs, const std::string& directory, int64_t boxes)
   ThrowIfError(MakeDirectories(fs, fmt::format("{}/{}", directory, kScope)));
   for (int part = 0; part < kParts; ++part) {
     const std::string path = fmt::format("{}/rank_{:05}.safetensors", kScope, part);
-    const std::string bytes(static_cast<size_t>(tensors * kWidth * 4), static_cast<char>(part));
+    std::vector<TensorInfo> infos;
+    for (int64_t t = 0; t < tensors; ++t) infos.push_back(TensorOf(t, kParts));
+    std::vector<checkpoint::SafetensorsPart> parts;
+    for (const TensorInfo& one : infos)
+      parts.push_back({one.name, one.dtype, Dims{kWidth}, Dims{part * kWidth}});
+    std::string bytes = ValueOrThrow(checkpoint::BuildShardedSafetensorsHeader(parts));
+    const auto header = static_cast<int64_t>(bytes.size());
+    bytes.append(static_cast<size_t>(tensors * kWidth * 4), static_cast<char>(part));
     ThrowIfError(WriteFileDurably(fs, fmt::format("{}/{}", directory, path), bytes));
     checkpoint::ChunkedDigest digest = checkpoint::DigestOfText(bytes, manifest.chunk_bytes);
     manifest.files.push_back({path, checkpoint::FileRole::kModel, digest.size, digest.whole});
     index.AddFile(path, std::move(digest));
     for (int64_t t = 0; t < tensors; ++t)
-      index.AddBox(kScope, TensorOf(t, kParts), PartOf(part), path, t * kWidth * 4);
+      index.AddBox(kScope, infos[static_cast<size_t>(t)], PartOf(part), path,
+                   header + t * kWidth * 4);
   }
   const std::string bytes = ValueOrThrow(index.Build());
   ThrowIfError(

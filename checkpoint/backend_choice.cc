@@ -17,6 +17,10 @@ constexpr int64_t kMeasureBytes = int64_t{16} << 20;
 BackendChoice::BackendChoice(FileSystem& fs, std::string wanted, int rank, Logger& log)
     : fs_(fs), wanted_(std::move(wanted)), rank_(rank), log_(log) {}
 
+IoBackend BackendChoice::Unmeasured() const {
+  return ParseIoBackend(wanted_).value_or(IoBackend::kBuffered);
+}
+
 IoBackend BackendChoice::Choose(int64_t largest_rank_bytes, const std::string& directory) {
   if (const std::optional<IoBackend> chosen = ParseIoBackend(wanted_)) return *chosen;
   if (measured_) return *measured_;

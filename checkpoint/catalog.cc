@@ -11,6 +11,9 @@
 namespace keel::checkpoint {
 namespace {
 
+// More commits than a run directory will ever see.
+constexpr int64_t kBeyondUnread = int64_t{1} << 32;
+
 // Adds what is foreign below `directory`/`below`; `below` is empty or ends with a slash.
 Status CollectForeign(const FileSystem& fs, std::string_view directory, const std::string& below,
                       const Manifest& manifest, std::vector<std::string>* foreign) {
@@ -103,15 +106,23 @@ Result<std::vector<CatalogEntry>> ListCheckpoints(const FileSystem& fs) {
   return Catalog().List(fs);
 }
 
-Result<int64_t> NextSequence(std::span<const CatalogEntry> committed) {
+bool IsUnread(const CatalogEntry& entry) {
+  return !entry.manifest && !entry.link && !IsUnusable(entry.status);
+}
+
+int64_t NewestSequence(std::span<const CatalogEntry> committed) {
   int64_t newest = 0;
   for (const CatalogEntry& entry : committed) {
-    if (entry.manifest) {
-      newest = std::max(newest, entry.manifest->sequence);
-    } else if (!IsUnusable(entry.status)) {
-      return entry.status.WithContext("the order of commits cannot be told");
-    }
+    if (entry.manifest) newest = std::max(newest, entry.manifest->sequence);
   }
+  return newest;
+}
+
+Result<int64_t> NextSequence(std::span<const CatalogEntry> committed,
+                             std::optional<int64_t> floor) {
+  const int64_t newest = std::max(floor.value_or(0), NewestSequence(committed));
+  const bool all_known = floor || std::none_of(committed.begin(), committed.end(), IsUnread);
+  if (!all_known && newest < Manifest::kMaxNumber - kBeyondUnread) return newest + kBeyondUnread;
   if (newest < Manifest::kMaxNumber) return newest + 1;
   return Status(StatusCode::kInvalidData,
                 fmt::format("sequence number {} of a checkpoint leaves none for a newer one: move "

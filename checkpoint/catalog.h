@@ -33,9 +33,16 @@ bool IsUnusable(const Status& status);
 // followed. Files are not listed.
 Result<std::vector<CatalogEntry>> ListCheckpoints(const FileSystem& fs);
 
-// One more than the sequence number of every commit that is there. An error when one cannot be read
-// this time: it may be the newest, and with a number below its own a new one would pass for old.
-Result<int64_t> NextSequence(std::span<const CatalogEntry> committed);
+// More than the sequence number of every commit that is there. Where one cannot be read this time
+// it may be the newest, and its number is not known: then so much more that no run commits as
+// often. With `floor`, more than that, which is no less than the numbers of all that cannot be
+// read. kInvalidData when the numbers are used up.
+Result<int64_t> NextSequence(std::span<const CatalogEntry> committed,
+                             std::optional<int64_t> floor = {});
+// The highest number that can be read; 0 when there is none.
+int64_t NewestSequence(std::span<const CatalogEntry> committed);
+// Whether a manifest could not be read this time: by no fault of what the directory holds.
+bool IsUnread(const CatalogEntry& entry);
 
 // The same again and again, of one directory, at a cost that hardly grows with what is kept: the
 // manifest of a commit never changes, so one that was read is read again only when another file has

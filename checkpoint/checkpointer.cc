@@ -11,17 +11,20 @@
 #include <thread>
 #include <utility>
 
+#include "checkpoint/catalog.h"
 #include "checkpoint/committer.h"
 #include "checkpoint/loader.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/names.h"
 #include "checkpoint/records.h"
+#include "checkpoint/run_identity.h"
 #include "checkpoint/run_lock.h"
 #include "checkpoint/saver.h"
 #include "checkpoint/snapshot.h"
 #include "checkpoint/source_fence.h"
 #include "checkpoint/wire.h"
 #include "common/fail_point.h"
+#include "common/text.h"
 #include "common/thread_priority.h"
 
 namespace keel::checkpoint {
@@ -97,6 +100,7 @@ struct Checkpointer::Impl {
   HurriedCoordinator patient;  // of the saves
   Saver saver;
   std::unique_ptr<RunLock> lock;  // rank 0
+  int64_t next_sequence = 1;      // rank 0: at Open
   int64_t uses = 0;               // makes tags unique
   bool open = false;
 
@@ -138,9 +142,24 @@ Status Checkpointer::Impl::TakeRunDirectory() {
   KEEL_ASSIGN_OR_RETURN(lock, RunLock::Take(fs, name.empty() ? "a new run" : "run " + name, clock));
   KEEL_ASSIGN_OR_RETURN(options.run_id, known());
   if (!options.run_id.empty()) return Status::Ok();
-  std::random_device device;
-  for (int i = 0; i < 4; ++i) options.run_id += fmt::format("{:08x}", device());
-  return ReplaceFileDurably(fs, kRunIdName, options.run_id + "\n");
+  KEEL_ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries, ListCheckpoints(fs));
+  KEEL_ASSIGN_OR_RETURN(options.run_id, IdOfCheckpoints(fs, entries, options.adopt_foreign));
+  if (!options.run_id.empty()) {
+    log.Warning(
+        "{} is missing or empty: this run takes the id of the checkpoints there, {}, and goes on "
+        "as "
+        "the run that saved them",
+        fs.Describe(kRunIdName), Printable(options.run_id));
+  } else {
+    std::random_device device;
+    for (int i = 0; i < 4; ++i) options.run_id += fmt::format("{:08x}", device());
+  }
+  const Status written = ReplaceFileDurably(fs, kRunIdName, options.run_id + "\n");
+  if (written.code() != StatusCode::kNoSpace) return written;
+  // A full disk does not stop a run: that is for the forecast of what it needs to say.
+  log.Warning("{} is not written, the next start takes the id from the checkpoints: {}",
+              fs.Describe(kRunIdName), written.message());
+  return Status::Ok();
 }
 
 void Checkpointer::Impl::Record(const Json& json) {
@@ -235,8 +254,12 @@ Status Checkpointer::Open() {
   // 2. What earlier runs left behind.
   if (outcome.ok()) {
     if (self.leads()) {
-      if (const Status tidied = Guarded([&] { return committer.CollectDebris(); }); !tidied.ok())
-        outcome = tidied;
+      const Status tidied = Guarded([&]() -> Status {
+        KEEL_RETURN_IF_ERROR(committer.CollectDebris());
+        KEEL_ASSIGN_OR_RETURN(self.next_sequence, self.saver.LookAround());
+        return Status::Ok();
+      });
+      if (!tidied.ok()) outcome = tidied;
     }
     outcome = BroadcastResult(self.coordinator, self.NextTag("tidied"), outcome,
                               WithDiskTime(self.options.deadline, to_verify));
@@ -320,7 +343,7 @@ double Checkpointer::WaitFree(const void* begin, size_t bytes) {
     if (self.clock.Monotonic() - self.saver.moved() < self.options.deadline) continue;
     const std::lock_guard guard(self.in_flight_mutex);
     if (self.in_flight != nullptr) {
-      Status why(StatusCode::kDeadlineExceeded,
+      Status why(StatusCode::kIo,
                  fmt::format("the save of step {} has read and written nothing for {} s in {}, and "
                              "the training waits to overwrite what it has yet to read: given up",
                              self.in_flight->request.step, self.options.deadline.count() / 1000,
@@ -356,7 +379,7 @@ Status Checkpointer::Wait() {
     // Until its thread has begun, the saver's word is of the save before it.
     const auto still = self.clock.Monotonic() - std::max(self.saver.moved(), save.started);
     if (still <= self.saver.longest_pause()) continue;
-    return Status(StatusCode::kDeadlineExceeded,
+    return Status(StatusCode::kIo,
                   fmt::format("the save of step {} has got no further for {} s: {} stands still",
                               save.request.step,
                               std::chrono::duration_cast<std::chrono::seconds>(still).count(),
@@ -409,6 +432,10 @@ void Checkpointer::Note(const Result<std::optional<LoadRecord>>& loaded) {
   }
 }
 
+const std::string& Checkpointer::run_id() const { return impl_->options.run_id; }
+
+int64_t Checkpointer::next_sequence() const { return impl_->next_sequence; }
+
 double Checkpointer::expected_save_s() const {
   double longest = 0;
   for (const double s : impl_->durations) longest = std::max(longest, s);
@@ -423,7 +450,8 @@ Result<std::optional<LoadRecord>> Checkpointer::Load(const LoadRequest& request)
                 {self.options.deadline,
                  self.options.visibility_grace,
                  self.options.load_threads,
-                 {self.options.load_round_bytes, self.options.load_round_bytes}});
+                 {self.options.load_round_bytes, self.options.load_round_bytes},
+                 self.open && !self.options.adopt_foreign ? self.options.run_id : std::string()});
   Result<std::optional<LoadRecord>> loaded = loader.Load(self.NextTag("load"), request);
   {
     const std::lock_guard guard(self.announced_mutex);

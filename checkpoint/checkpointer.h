@@ -33,9 +33,12 @@
 namespace keel::checkpoint {
 
 struct CheckpointOptions {
-  // Fixed for the life of the run directory. "": what its file run_id says, which the first Open
-  // makes.
+  // Fixed for the life of the run directory. "": what its file run_id says; where there is none,
+  // the first Open takes what the checkpoints there say (run_identity.h), or makes a new one.
   std::string run_id;
+  // Checkpoints of other runs in the directory are taken for this run's: by a load of the newest,
+  // and where the directory's id is lost.
+  bool adopt_foreign = false;
   std::optional<int> max_ckpts_to_keep;         // nothing: keep all; >= 1
   bool remove_previous_ckpt_in_save = false;    // the same as max_ckpts_to_keep = 1
   std::string io = "auto";                      // auto | buffered | direct | io_uring
@@ -75,7 +78,8 @@ struct SaveRequest {
 };
 
 struct LoadRequest {
-  // auto: the newest valid checkpoint, if any. A path: that one or an error.
+  // auto: the newest valid checkpoint of this run, if any. A path: that one, of whatever run, or an
+  // error.
   std::string resume_path;       // relative to the file system's root ("global_step_40"); "" = auto
   std::vector<RoleState> roles;  // views say where the values go
   // With hf_model and without model, the weights are those of the whole Hugging Face model.
@@ -147,7 +151,7 @@ class Checkpointer {
   // The ends of background saves that were not asked for yet, in order; none while one is in
   // flight. Not collective.
   std::vector<SaveResult> Finished();
-  // Waits for the save in flight, if there is one, as long as it gets anywhere. kDeadlineExceeded
+  // Waits for the save in flight, if there is one, as long as it gets anywhere. kIo
   // when it does not, as under a file system that stands still: it is then still in flight. Not
   // collective.
   Status Wait();
@@ -168,9 +172,14 @@ class Checkpointer {
   // Fills the views. Nothing live changes until all ranks have read and verified everything, unless
   // the request says in_place.
   // Nothing to load (auto, empty directory): an empty optional. Checkpoints exist but none is
-  // valid: kDataLoss with the reason of each. Without Open it only reads, so that a run can start
-  // from the checkpoint of another, which may still be going on.
+  // valid: kDataLoss with the reason of each; none is of this run: kConfig, unless adopt_foreign.
+  // Without Open it only reads, of any run, so that a run can start from the checkpoint of another,
+  // which may still be going on.
   Result<std::optional<LoadRecord>> Load(const LoadRequest& request);
+
+  // After Open. Of the directory; and, on rank 0, the number of a commit that came now.
+  const std::string& run_id() const;
+  int64_t next_sequence() const;
 
   // Seconds that the slowest of the last saves took, as rank 0 measured them; 0 before the first.
   // The same on every rank.
@@ -182,7 +191,7 @@ class Checkpointer {
   // long that takes.
   Status Close();
   // For an end on an error, before the destructor, when peers may be gone: the save in flight gets
-  // its chance. kDeadlineExceeded as from Wait: then nothing that it uses may be destroyed, and the
+  // its chance. kIo as from Wait: then nothing that it uses may be destroyed, and the
   // process has to end without. Not collective.
   Status Abandon();
 

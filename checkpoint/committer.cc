@@ -13,6 +13,7 @@
 #include "checkpoint/step_reader.h"
 #include "checkpoint/verifier.h"
 #include "common/fail_point.h"
+#include "common/text.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -80,8 +81,7 @@ Status Committer::Publish(const std::string& temporary, const Manifest& manifest
 
   // 3. What it replaced may go.
   if (obstacle.kind != Obstacle::Kind::kReplaceable) return Status::Ok();
-  const Status removed =
-      Guarded([&] { return RemoveReplaced(*replaced, manifest.step, manifest.save_id); });
+  const Status removed = Guarded([&] { return RemoveReplaced(*replaced, manifest); });
   if (!removed.ok()) {
     log_.Warning(
         "{} was replaced; its earlier version could not be removed, the next start will try again: "
@@ -162,19 +162,43 @@ Status Committer::MakeSureOf(const Manifest& manifest, bool replaces) {
                             directory, report.problems.front()));
 }
 
-Status Committer::RemoveReplaced(const std::string& replaced, int64_t step,
-                                 const std::string& save_id) {
-  KEEL_ASSIGN_OR_RETURN(const Lease lease, LeaseForRemoval(fs_, replaced));
-  KEEL_ASSIGN_OR_RETURN(const bool pinned, LookForPin(fs_, replaced));
-  if (pinned) {  // since it was looked for
-    const std::string kept = SetAsideDirectory(step, save_id);
-    log_.Warning("{} was pinned while it was replaced: kept as {}", StepDirectory(step),
-                 fs_.Describe(kept));
+// Why a commit that run `run_id` replaces is not removed; "" when it may be. It was looked at
+// before it gave way, but only all of its bytes tell whether it is damaged, and much may have
+// happened since.
+Result<std::string> Committer::WhyKept(const std::string& directory,
+                                       const std::string& run_id) const {
+  std::vector<std::string> problems = VerifyCheckpoint(fs_, directory, 1, true).problems;
+  // An error of the disk that passes is no damage.
+  if (!problems.empty()) problems = VerifyCheckpoint(fs_, directory, 1, true).problems;
+  if (!problems.empty()) return "is damaged: " + problems.front();
+  KEEL_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(fs_, directory));
+  if (manifest.run_id != run_id) return "is of another run, " + Printable(manifest.run_id);
+  KEEL_ASSIGN_OR_RETURN(const std::vector<std::string> foreign,
+                        ForeignEntries(fs_, directory, manifest));
+  if (foreign.empty()) return std::string();
+  return fmt::format("holds '{}', which Keel did not write", foreign.front());
+}
+
+Status Committer::RemoveReplaced(const std::string& replaced, const Manifest& successor) {
+  const int64_t step = successor.step;
+  KEEL_ASSIGN_OR_RETURN(std::string kept_because, WhyKept(replaced, successor.run_id));
+  Lease lease;
+  if (kept_because.empty()) {
+    KEEL_ASSIGN_OR_RETURN(lease, LeaseForRemoval(fs_, replaced));
+    KEEL_ASSIGN_OR_RETURN(const bool pinned, LookForPin(fs_, replaced));
+    if (pinned) kept_because = "was pinned while it was replaced";  // since it was looked for
+  }
+  if (!kept_because.empty()) {
+    const std::string kept = SetAsideDirectory(step, successor.save_id);
+    log_.Warning("another version of {} {}: kept as {}, which nothing removes", StepDirectory(step),
+                 kept_because, fs_.Describe(kept));
     KEEL_RETURN_IF_ERROR(fs_.Rename(replaced, kept, kNoReplace));
     return fs_.SyncDirectory(kRoot);
   }
-  const std::string trash = ScratchDirectory(ScratchKind::kTrash, step, save_id);
+  const std::string trash = ScratchDirectory(ScratchKind::kTrash, step, successor.save_id);
   KEEL_RETURN_IF_ERROR(fs_.Rename(replaced, trash, kNoReplace));
+  // Else a power cut may bring the name back with a part of the files, which would pass for damage.
+  KEEL_RETURN_IF_ERROR(fs_.SyncDirectory(kRoot));
   KEEL_FAIL_POINT("commit.replaced_removed");
   return RemoveTree(fs_, trash);
 }
@@ -189,8 +213,13 @@ Result<Committer::Obstacle> Committer::LookForObstacle(const Manifest& successor
   const Result<Manifest> manifest = directory
                                         ? ReadManifest(fs_, final_name)
                                         : Status(StatusCode::kInvalidData, "it is no directory");
-  // What cannot be read this time may be a good checkpoint, and must keep its name.
-  if (!manifest.ok() && !IsUnusable(manifest.status())) return manifest.status();
+  // What cannot be read this time may be a good checkpoint, of this run or of another: it keeps its
+  // name until the new one has proven itself, and is set aside then.
+  if (!manifest.ok() && !IsUnusable(manifest.status())) {
+    log_.Warning("{} exists and cannot be read: {}", fs_.Describe(final_name),
+                 manifest.status().message());
+    return Obstacle{Obstacle::Kind::kReplaceable, {}};
+  }
   const auto keep = [](std::string why) {
     return Obstacle{Obstacle::Kind::kToBeKept, std::move(why)};
   };
@@ -254,8 +283,10 @@ Result<int64_t> Committer::BytesToVerify() const {
   for (const FileInfo& info : names) {
     const std::optional<Scratch> scratch = ParseScratchDirectory(info.name);
     if (!scratch || scratch->kind != ScratchKind::kReplaced) continue;
-    const Result<Manifest> manifest = ReadManifest(fs_, StepDirectory(scratch->step));
-    if (manifest.ok()) bytes += manifest->TotalBytes();
+    for (const std::string& directory : {StepDirectory(scratch->step), info.name}) {
+      const Result<Manifest> manifest = ReadManifest(fs_, directory);
+      if (manifest.ok()) bytes += manifest->TotalBytes();
+    }
   }
   return bytes;
 }
@@ -330,7 +361,9 @@ Status Committer::CollectReplaced(const std::string& replaced, int64_t step,
         fs_.Describe(final_name), report.problems.front(), replaced, final_name);
     return Status::Ok();
   }
-  if (const Status removed = RemoveReplaced(replaced, step, save_id); !removed.ok()) {
+  KEEL_ASSIGN_OR_RETURN(Manifest successor, ReadManifest(fs_, final_name));
+  successor.save_id = save_id;  // of the save that was to replace it
+  if (const Status removed = RemoveReplaced(replaced, successor); !removed.ok()) {
     log_.Warning("{}, replaced by {}, could not be removed, the next start will try again: {}",
                  fs_.Describe(replaced), final_name, removed.message());
   }

@@ -33,9 +33,10 @@ class Committer {
   // exchange their names, so that one of them is there at every instant (where the file system
   // cannot do that, the old one is renamed away first), and the old one is removed only when the
   // new one is durable and every byte of it was read back; until then an error, or CollectDebris
-  // after a crash, restores it. Set aside and kept for good
-  // is what may not be replaced: a pinned commit, one of another run, one with foreign files, a
-  // directory that is not a checkpoint. After an error nothing of the save is visible.
+  // after a crash, restores it. Set aside under another name (SetAsideDirectory) and kept for good
+  // is what may not be removed: a pinned commit, one of another run, one with foreign files, one
+  // that is damaged or cannot be read, a directory that is not a checkpoint. After an error nothing
+  // of the save is visible.
   Status Publish(const std::string& temporary, const Manifest& manifest,
                  std::span<const std::string> directories);
 
@@ -63,9 +64,11 @@ class Committer {
   Status RenameDurably(const std::string& from, const std::string& to);
   Status MoveAside(const Manifest& successor, const Obstacle& obstacle, std::string* moved_to);
   Status MakeSureOf(const Manifest& manifest, bool replaces);
-  Status RemoveReplaced(const std::string& replaced, int64_t step, const std::string& save_id);
+  Result<std::string> WhyKept(const std::string& directory, const std::string& run_id) const;
+  Status RemoveReplaced(const std::string& replaced, const Manifest& successor);
   Status RestoreSetAside(int64_t step, const std::string& save_id);
   Status CollectReplaced(const std::string& replaced, int64_t step, const std::string& save_id);
+
   FileSystem& fs_;
   Logger& log_;
   std::string withdrawn_;  // a temporary directory that may still turn up as a step

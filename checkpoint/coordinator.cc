@@ -59,7 +59,8 @@ Result<std::string> HurriedCoordinator::Get(std::string_view key,
                                             std::chrono::milliseconds deadline) {
   // Short waits; of a world of one, and of keys that are there, there is only the first.
   constexpr std::chrono::milliseconds kShort{500};
-  for (auto left = deadline;; left -= kShort) {
+  const bool hurried = clock_.Monotonic().count() > until_.load();
+  for (auto left = hurried ? std::chrono::milliseconds(0) : deadline;; left -= kShort) {
     Result<std::string> value = inner_.Get(key, std::min(left, kShort));
     if (value.ok() || value.status().code() != StatusCode::kDeadlineExceeded) return value;
     if (left <= kShort) {

@@ -10,6 +10,7 @@
 #include "checkpoint/hf_check.h"
 #include "checkpoint/hf_model_dir.h"
 #include "checkpoint/names.h"
+#include "checkpoint/run_identity.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -77,7 +78,7 @@ Result<SaveRecord> ImportHuggingFace(const FileSystem& hf, const ModelTensors& m
 
   LocalCoordinatorHub hub(1);
   CheckpointOptions checkpoint;
-  checkpoint.run_id = "import";
+  checkpoint.run_id = kImportedRunId;
   Checkpointer checkpointer(run, hub.rank(0), clock, log, checkpoint);
   KEEL_RETURN_IF_ERROR(checkpointer.Open());
   Result<SaveRecord> saved = checkpointer.Save(request);

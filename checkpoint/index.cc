@@ -297,6 +297,10 @@ int64_t Index::FindTensor(int scope, std::string_view name, int64_t hint) const 
 
 int64_t Index::box_begin(int64_t i) const { return At<BoxRecord>(bytes_, boxes_at_, i).begin; }
 
+int Index::box_file(int64_t i) const {
+  return static_cast<int>(At<BoxRecord>(bytes_, boxes_at_, i).file);
+}
+
 IndexBox Index::box(int64_t i) const {
   const auto record = At<BoxRecord>(bytes_, boxes_at_, i);
   // The number of dims is the tensor's; unused places hold -1.

@@ -67,6 +67,7 @@ class Index {
   int64_t FindTensor(int scope, std::string_view name, int64_t hint = -1) const;
   IndexBox box(int64_t i) const;
   int64_t box_begin(int64_t i) const;  // box(i).begin
+  int box_file(int64_t i) const;       // box(i).file
   int64_t boxes() const { return box_count_; }
   // For messages: the tensors with a byte in [begin, end) of a file. Scans the index.
   std::vector<std::string> TensorsIn(int file, int64_t begin, int64_t end) const;

@@ -8,8 +8,10 @@
 
 #include "checkpoint/catalog.h"
 #include "checkpoint/names.h"
+#include "checkpoint/run_identity.h"
 #include "checkpoint/tracker.h"
 #include "common/clock.h"
+#include "common/text.h"
 
 namespace keel::checkpoint {
 
@@ -30,10 +32,17 @@ Status LoadCandidates::List(std::vector<SkippedCheckpoint>* skipped) {
   }
   KEEL_ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries, ListCheckpoints(fs_));
   int64_t last = -1;
+  std::vector<const CatalogEntry*> foreign;
   for (const CatalogEntry& entry : entries) {
-    if (entry.manifest) last = std::max(last, entry.step);
+    if (!entry.manifest) continue;
+    if (!run_id_.empty() && IsForeign(*entry.manifest, run_id_)) {
+      foreign.push_back(&entry);
+    } else {
+      last = std::max(last, entry.step);
+    }
   }
   for (const CatalogEntry& entry : entries) {
+    if (std::find(foreign.begin(), foreign.end(), &entry) != foreign.end()) continue;
     if (entry.manifest) {
       directories_.push_back(entry.directory);
     } else if (entry.link && entry.step < last) {
@@ -48,6 +57,7 @@ Status LoadCandidates::List(std::vector<SkippedCheckpoint>* skipped) {
       skipped->push_back({entry.directory, entry.status.message()});
     }
   }
+  if (!foreign.empty()) KEEL_RETURN_IF_ERROR(NoteForeign(foreign, *skipped));
   const std::optional<int64_t> tracked = ReadTracker(fs_);
   if (!directories_.empty() && (!tracked || StepDirectory(*tracked) != directories_.front())) {
     log_.Info(
@@ -56,6 +66,29 @@ Status LoadCandidates::List(std::vector<SkippedCheckpoint>* skipped) {
         directories_.front());
   }
   return Status::Ok();
+}
+
+Status LoadCandidates::NoteForeign(const std::vector<const CatalogEntry*>& foreign,
+                                   const std::vector<SkippedCheckpoint>& skipped) const {
+  if (!directories_.empty()) {
+    log_.Warning(
+        "{} holds checkpoints of other runs, which this run, {}, does not go on from and does not "
+        "touch: {}. Move them away; or, if they are meant to be this run's, set {} to true",
+        fs_.Describe("."), Printable(run_id_), NameWithRuns(foreign), kAdoptForeignKey);
+    return Status::Ok();
+  }
+  std::string unusable;
+  for (const SkippedCheckpoint& one : skipped)
+    unusable += fmt::format("\n  {}: {}", one.directory, one.reason);
+  return Status(
+      StatusCode::kConfig,
+      fmt::format(
+          "{} is the folder of run {} and holds no valid checkpoint of it, only of other runs: {}. "
+          "To go on from the newest of these set {} to true, or name one by trainer.resume_mode "
+          "resume_path and trainer.resume_from_path; to begin anew take another "
+          "trainer.default_local_dir, or set trainer.resume_mode to disable{}",
+          fs_.Describe("."), Printable(run_id_), NameWithRuns(foreign), kAdoptForeignKey,
+          unusable));
 }
 
 Result<std::optional<StepReader>> LoadCandidates::Next(std::vector<SkippedCheckpoint>* skipped) {

@@ -7,8 +7,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "checkpoint/catalog.h"
 #include "checkpoint/checkpointer.h"
 #include "checkpoint/step_reader.h"
 #include "common/file_system.h"
@@ -25,12 +27,13 @@ struct LoadCandidate {
 
 class LoadCandidates {
  public:
-  // All must outlive this.
-  LoadCandidates(const FileSystem& fs, Logger& log, const LoadRequest& request)
-      : fs_(fs), log_(log), request_(request) {}
+  // All must outlive this. `run_id` as in LoaderOptions.
+  LoadCandidates(const FileSystem& fs, Logger& log, const LoadRequest& request, std::string run_id)
+      : fs_(fs), log_(log), request_(request), run_id_(std::move(run_id)) {}
 
-  // What there is, in the order of trying: resume_path alone, or the newest first. Appends what is
-  // damaged to `skipped`. An intact checkpoint that this build cannot read is an error.
+  // What there is, in the order of trying: resume_path alone, or the run's, the newest first.
+  // Appends what is damaged to `skipped`. An intact checkpoint that this build cannot read is an
+  // error, and so is it when all that there are are of other runs.
   Status List(std::vector<SkippedCheckpoint>* skipped);
   // Opens one after the other until one is whole, as far as can be seen without reading its data.
   // Nothing when there is none at all; kDataLoss when there are some and none is whole.
@@ -40,7 +43,11 @@ class LoadCandidates {
  private:
   const FileSystem& fs_;
   Logger& log_;
+  Status NoteForeign(const std::vector<const CatalogEntry*>& foreign,
+                     const std::vector<SkippedCheckpoint>& skipped) const;
+
   const LoadRequest& request_;
+  const std::string run_id_;
   std::vector<std::string> directories_;
   size_t next_ = 0;
 };

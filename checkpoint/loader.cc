@@ -149,7 +149,7 @@ std::chrono::milliseconds WithDiskTime(std::chrono::milliseconds deadline, int64
 Result<std::optional<LoadRecord>> Loader::Load(std::string_view tag, const LoadRequest& request) {
   Stopwatch watch;
   LoadRecord record;
-  LoadCandidates candidates(fs_, log_, request);
+  LoadCandidates candidates(fs_, log_, request, options_.run_id);
   const Status listed = coordinator_.rank() == 0 ? candidates.List(&record.skipped) : Status::Ok();
   bool overwritten = false;
   const auto fail = [&](const Status& status) {

@@ -29,6 +29,8 @@ struct LoaderOptions {
   std::chrono::milliseconds visibility_grace{40'000};
   int threads = 2;    // that read, per rank
   RoundLimits round;  // of the exchange
+  // Whose checkpoints the newest is looked for among; "": those of all runs.
+  std::string run_id = {};
 };
 
 class Loader {

@@ -31,11 +31,11 @@ std::string KeyOf(const std::string& tag, Message message, int from, int to) {
 }
 
 // Bytes that one rank's disk may have to move before a peer hears of it: a rank's own, written and
-// read back; for rank 0 also the whole model, made from all weights, and an earlier version of the
-// step, of which it makes sure that it may go.
+// read back; for rank 0 also the whole model, made from all weights, and the step and an earlier
+// version of it, of which it makes sure that the one is whole and the other may go.
 int64_t LongestDiskWork(const SaveRequest& request, const SavePlan& plan) {
   return 2 * plan.largest_rank_bytes + (request.contents.hf_model ? 3 : 0) * plan.total_bytes +
-         plan.total_bytes;
+         2 * plan.total_bytes;
 }
 
 }  // namespace
@@ -51,7 +51,8 @@ struct Saver::Running {
   SaveOrder order = {};
   int64_t sequence = 0;              // rank 0: of the commit
   std::atomic<double> looked_s = 0;  // when `Interrupted` last looked at the coordinator
-  std::optional<Stopwatch> collecting = std::nullopt;  // rank 0: since it waits for reports
+  // Rank 0: since it waits for reports, or a rank that it waited for last got somewhere.
+  std::optional<std::chrono::nanoseconds> collecting = std::nullopt;
 };
 
 Saver::Saver(FileSystem& fs, Coordinator& coordinator, const Clock& clock, Logger& log,
@@ -64,8 +65,10 @@ Saver::Saver(FileSystem& fs, Coordinator& coordinator, const Clock& clock, Logge
       options_(options),
       guard_(std::move(guard)),
       entropy_(std::move(entropy)),
+      progress_(coordinator, clock, options.deadline),
+      watched_(fs, [this] { progress_.Move(); }),
       planner_(coordinator),
-      committer_(fs, log),
+      committer_(watched_, log),
       patience_(options.deadline),
       backend_(fs, options.io, coordinator.rank(), log) {}
 
@@ -108,7 +111,13 @@ Result<DiskForecast> Saver::Prepare(const std::string& tag, Snapshot& snapshot) 
                                          PredictSize(request, *plan, options_.chunk_bytes)));
       const std::string probe =
           ScratchDirectory(ScratchKind::kTemporary, 0, MakeSaveId(entropy_()));
-      KEEL_RETURN_IF_ERROR(fs_.MakeDirectory(probe));
+      const Status made = fs_.MakeDirectory(probe);
+      // A full disk is for the forecast to speak of; there is nothing to be measured on it.
+      if (made.code() == StatusCode::kNoSpace) {
+        order.io = backend_.Unmeasured();
+        return Status::Ok();
+      }
+      KEEL_RETURN_IF_ERROR(made);
       order.io = backend_.Choose(plan->largest_rank_bytes, probe);
       committer_.Abort(probe);
       return Status::Ok();
@@ -137,7 +146,7 @@ Status Saver::Run(const std::string& tag, Snapshot& snapshot, SaveRecord* record
   record->step = snapshot.request().step;
   record->async = snapshot.may_change();
   patience_ = options_.deadline;
-  Move();
+  progress_.Begin(tag);
   // Also when memory runs out on the way: what is being copied must be let go of here.
   const Status outcome = Guarded([&] {
     StageAhead(&running);
@@ -145,6 +154,7 @@ Status Saver::Run(const std::string& tag, Snapshot& snapshot, SaveRecord* record
   });
   if (writer_ != nullptr) writer_->Abandon();
   snapshot.ReleaseAll();
+  progress_.End();
   if (leads()) TidyStore();  // the others have heard
   record->total_s = running.total.Elapsed();
   return outcome;
@@ -165,7 +175,7 @@ Status Saver::PlanAndPerform(Running* running) {
     Event event;
     while (!protocol.finished()) {
       for (const Action& action : protocol.On(event)) {
-        Move();
+        progress_.Move();
         switch (action.kind) {
           case Action::Kind::kSend:
             if (const Status sent = Send(action, *running); !sent.ok()) {
@@ -253,21 +263,21 @@ Status Saver::Send(const Action& action, const Running& running) {
 }
 
 Result<std::string> Saver::Receive(const Action& action, Running* running) {
-  // Rank 0 waits for all reports together as long as a disk may take; the others twice that for
-  // rank 0, so that its finding, with the late rank's number, reaches them.
+  // Rank 0 waits for all reports together as long as a disk may take, and on while whoever it waits
+  // for gets anywhere; the others twice that for rank 0, so that its finding, with the late rank's
+  // number, reaches them.
   std::chrono::milliseconds patience = options_.deadline;
   if (action.message != Message::kOrder) patience = patience_;
+  std::chrono::nanoseconds since = clock_.Monotonic();
   if (leads()) {
-    if (!running->collecting) running->collecting.emplace(clock_);
-    const auto waited =
-        std::chrono::milliseconds(static_cast<int64_t>(running->collecting->Elapsed() * 1e3));
-    patience = std::max(std::chrono::milliseconds(0), patience - waited);
+    since = running->collecting.value_or(since);
   } else {
     patience *= 2;
   }
   const std::string key = KeyOf(running->tag, action.message, action.peer, coordinator_.rank());
   if (!leads()) TidyStore();
-  const Result<std::string> text = coordinator_.Get(key, patience);
+  const Result<std::string> text = progress_.Await(key, action.peer, patience, leads(), &since);
+  if (leads()) running->collecting = since;
   if (!text.ok()) {
     return text.status().WithContext(
         fmt::format("waiting for the {} of rank {}", MessageName(action.message), action.peer));
@@ -291,7 +301,7 @@ Result<std::string> Saver::Begin(Running* running) {
   order.save_id = MakeSaveId(entropy_());
   // One look at what is there for all: until this save has ended nobody else commits here.
   KEEL_ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries, catalog_.List(fs_));
-  KEEL_ASSIGN_OR_RETURN(running->sequence, NextSequence(entries));
+  KEEL_ASSIGN_OR_RETURN(running->sequence, NextSequence(entries, newest_sequence_));
   order.read_back =
       !request.keep_older && NeedsProof(fs_, entries, Retention(), request.step, request.metric);
   KEEL_ASSIGN_OR_RETURN(order.temporary, committer_.Begin(request.step, order.save_id,
@@ -346,7 +356,7 @@ WriteHooks Saver::HooksOf(Running* running) {
   };
   hooks.gave_up = [running] { running->snapshot.ReleaseAll(); };
   hooks.interrupted = [this, running] { return Interrupted(running); };
-  hooks.moved = [this] { Move(); };
+  hooks.moved = [this] { progress_.Move(); };
   return hooks;
 }
 
@@ -393,8 +403,8 @@ Result<std::string> Saver::Write(const std::string& text, Running* running) {
     // Weights that only serve to make hf_model are read, and verified, for that.
     const bool temporary = file.kind == FileRole::kModel && !snapshot.request().contents.model;
     if (order.read_back && !temporary) {
-      KEEL_RETURN_IF_ERROR(ReadBack(fs_, fmt::format("{}/{}", order.temporary, file.path), digest,
-                                    options_.chunk_bytes));
+      KEEL_RETURN_IF_ERROR(ReadBack(watched_, fmt::format("{}/{}", order.temporary, file.path),
+                                    digest, options_.chunk_bytes));
     }
     record->bytes += digest.size;
     report.files.emplace_back(file.path, std::move(digest));
@@ -418,10 +428,11 @@ Result<std::string> Saver::Publish(const std::vector<std::string>& texts, Runnin
   KEEL_FAIL_POINT("save.collect");
   KEEL_RETURN_IF_ERROR(guard_());
   KEEL_FAIL_POINT("publish.guard");
-  StepPublisher publisher(fs_, committer_, clock_, options_, guard_);
+  StepPublisher publisher(watched_, committer_, clock_, options_, guard_);
   KEEL_ASSIGN_OR_RETURN(const Manifest manifest,
                         publisher.Publish({running->snapshot.request(), *running->plan,
                                            running->order, running->sequence, std::move(reports)}));
+  newest_sequence_ = running->sequence;
   running->record->commit_s = watch.Elapsed();
   // It is saved: that the others may not hear how many bytes there were cannot fail it any more.
   std::string outcome;
@@ -438,7 +449,7 @@ void Saver::Conclude(Running* running) {
     KEEL_FAIL_POINT("save.conclude");
     KEEL_FAIL_POINT("save.tracker");
     KEEL_RETURN_IF_ERROR(guard_());
-    return WriteTracker(fs_, running->snapshot.request().step);
+    return WriteTracker(watched_, running->snapshot.request().step);
   });
   if (!status.ok()) {
     log_.Warning("{} was not written, which resuming does not need: {}", kTrackerName,
@@ -452,7 +463,7 @@ void Saver::Retain(SaveRecord* record) {
   Result<RetentionOutcome> outcome = RetentionOutcome();
   Status status = guard_();  // in a folder that another run has nothing is removed
   if (status.ok()) {
-    outcome = RetainCheckpoints(fs_, Retention(), log_);
+    outcome = RetainCheckpoints(watched_, Retention(), log_);
     status = outcome.status();
   }
   if (!status.ok()) {
@@ -461,6 +472,22 @@ void Saver::Retain(SaveRecord* record) {
   }
   known_ = std::move(outcome->known);
   record->removed = std::move(outcome->removed);
+}
+
+Result<int64_t> Saver::LookAround() {
+  KEEL_ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries, catalog_.List(fs_));
+  for (const CatalogEntry& entry : entries) {
+    if (!IsUnread(entry)) continue;
+    log_.Warning(
+        "{} cannot be read: {}. Saves go on; this checkpoint is not resumed from and not counted "
+        "by "
+        "retention, and nothing removes it. Make it readable (owner and mode of the directory and "
+        "of its files), or move it away",
+        fs_.Describe(entry.directory), entry.status.message());
+  }
+  KEEL_ASSIGN_OR_RETURN(const int64_t next, NextSequence(entries));
+  newest_sequence_ = next - 1;
+  return next;
 }
 
 void Saver::NoteDamaged(const std::string& directory) {

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,8 +22,10 @@
 #include "checkpoint/retention.h"
 #include "checkpoint/save_messages.h"
 #include "checkpoint/save_planner.h"
+#include "checkpoint/save_progress.h"
 #include "checkpoint/snapshot.h"
 #include "checkpoint/snapshot_writer.h"
+#include "checkpoint/watched_file_system.h"
 #include "common/clock.h"
 #include "common/file_system.h"
 #include "common/log.h"
@@ -47,13 +50,17 @@ class Saver {
   // nothing of the snapshot is held.
   Status Run(const std::string& tag, Snapshot& snapshot, SaveRecord* record);
 
+  // Rank 0, once the directory is this run's: what is there, with a warning of each checkpoint that
+  // cannot be read, and the number of the next commit.
+  Result<int64_t> LookAround();
+
   // Rank 0: a load has passed over this one, whose content is not what was saved. Not while a save
   // goes on.
   void NoteDamaged(const std::string& directory);
 
   // When the save that goes on last got somewhere, by the monotonic clock, and how long it may take
   // to get further before it is given up as one that will never end. Any thread.
-  std::chrono::nanoseconds moved() const { return std::chrono::nanoseconds(moved_.load()); }
+  std::chrono::nanoseconds moved() const { return progress_.moved(); }
   std::chrono::milliseconds longest_pause() const { return 2 * patience_.load(); }
   int64_t staging_bytes() const { return writer_ == nullptr ? 0 : writer_->pool_bytes(); }
 
@@ -66,7 +73,6 @@ class Saver {
   CommitProtocol::Event Perform(const CommitProtocol::Action& action, Running* running);
   Status Send(const CommitProtocol::Action& action, const Running& running);
   Result<std::string> Receive(const CommitProtocol::Action& action, Running* running);
-  void Move() { moved_.store(clock_.Monotonic().count()); }
   // Takes messages that were read from the store, when nobody waits for this rank.
   void TidyStore();
   Result<std::string> Begin(Running* running);
@@ -93,16 +99,20 @@ class Saver {
   const CheckpointOptions& options_;
   const std::function<Status()> guard_;
   const std::function<uint64_t()> entropy_;
+  SaveProgress progress_;
+  WatchedFileSystem watched_;  // for all that is not written in bulk
   SavePlanner planner_;
   Committer committer_;
   Catalog catalog_;  // rank 0
   std::unique_ptr<SnapshotWriter> writer_;
-  std::atomic<int64_t> moved_{0};  // nanoseconds
   // Of a rank for another's report or outcome: as long as its disk may take.
   std::atomic<std::chrono::milliseconds> patience_;
   BackendChoice backend_;
   std::vector<std::string> read_;  // keys of messages that this rank has received
   KnownCommits known_;             // rank 0
+  // Rank 0: no less than the number of any commit that is there, once that was looked at. Nobody
+  // else commits here, so that one which cannot be read later has no higher one.
+  std::optional<int64_t> newest_sequence_;
 };
 
 }  // namespace keel::checkpoint

@@ -2,9 +2,10 @@
 //
 // Opening reads the manifest and the index, compares their digests, and checks that every file is
 // there with its size. Reading goes chunk by chunk, and is good only when it returns success: bytes
-// reach their destination before the digest of their chunk was compared. Immutable once opened;
-// reads are thread-safe. Damage is kDataLoss and names file, chunk, tensors and step. While it or a
-// copy of it lives, nobody removes the checkpoint (lease.h).
+// reach their destination before the digest of their chunk was compared, and before what a file's
+// header says of its tensors was compared with the index. Immutable once opened; reads are
+// thread-safe. Damage is kDataLoss and names file, chunk, tensors and step. While it or a copy of
+// it lives, nobody removes the checkpoint (lease.h).
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/header_check.h"
 #include "checkpoint/index.h"
 #include "checkpoint/lease.h"
 #include "checkpoint/manifest.h"
@@ -87,7 +89,7 @@ class StepReader {
   Result<std::string> ReadText(std::string_view path, int64_t max_bytes) const;
 
   // Another index of the same files; plans that were made over the one before are void.
-  void ReplaceIndex(Index index) { index_ = std::move(index); }
+  void ReplaceIndex(Index index);
 
   // Index of a file in index(), or -1.
   int FindFile(std::string_view path) const;
@@ -96,6 +98,7 @@ class StepReader {
   struct Scratch {
     std::vector<std::byte> block;
     Hasher128 hasher;
+    bool other_header = false;  // than the index expects, in the chunk that is being read
   };
   // A chunk is read and digested in blocks that stay in a core's own cache; the last of a chunk may
   // be shorter.
@@ -137,12 +140,15 @@ class StepReader {
   Status ReadBlock(const File& file, ChunkId id, int64_t at, Scratch* scratch,
                    const BlockPlace& place, const BlockSink& sink) const;
   std::string DescribeChunk(ChunkId id) const;
+  // Of a file whose header is not, byte for byte, the one that Keel writes for the index.
+  Status CompareHeader(int file) const;
 
   const FileSystem* fs_;
   std::string directory_;
   Lease lease_;
   Manifest manifest_;
   Index index_;
+  std::shared_ptr<HeaderCheck> headers_ = std::make_shared<HeaderCheck>();  // with the index
 };
 
 }  // namespace keel::checkpoint

@@ -2,11 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <map>
 #include <utility>
 #include <vector>
 
-#include "checkpoint/safetensors.h"
 #include "checkpoint/step_reader.h"
 #include "common/box.h"
 #include "common/clock.h"
@@ -27,49 +25,6 @@ void CheckCover(const StepReader& reader, VerifyReport* report) {
       report->problems.push_back(fmt::format("{}: {}: {}", report->directory,
                                              index.scope_name(tensor.scope), status.message()));
     }
-  }
-}
-
-// What the index says of one file: tensor and box numbers.
-using FileBoxes = std::vector<std::pair<int64_t, int64_t>>;
-
-std::vector<FileBoxes> BoxesByFile(const Index& index) {
-  std::vector<FileBoxes> by_file(static_cast<size_t>(index.files()));
-  for (int64_t t = 0; t < index.tensors(); ++t) {
-    const IndexTensor tensor = index.tensor(t);
-    for (int64_t b = tensor.first_box; b < tensor.first_box + tensor.box_count; ++b) {
-      by_file[static_cast<size_t>(index.box(b).file)].emplace_back(t, b);
-    }
-  }
-  return by_file;
-}
-
-// The entries of one tensor file against the boxes that the index places in it.
-void CheckHeader(const FileSystem& fs, const StepReader& reader, int file, const FileBoxes& boxes,
-                 VerifyReport* report) {
-  const Index& index = reader.index();
-  const std::string path = reader.PathOf(index.file(file).path);
-  const Result<SafetensorsHeader> header = ReadSafetensorsHeader(fs, path);
-  if (!header.ok()) {
-    report->problems.push_back(header.status().message());
-    return;
-  }
-  std::map<std::string_view, const SafetensorsTensor*> entries;
-  for (const SafetensorsTensor& tensor : header->tensors) entries.emplace(tensor.name, &tensor);
-  for (const auto& [t, b] : boxes) {
-    const IndexTensor tensor = index.tensor(t);
-    const IndexBox box = index.box(b);
-    const auto found = entries.find(tensor.name);
-    if (found == entries.end() || found->second->begin != box.begin ||
-        found->second->bytes() != box.bytes || found->second->dtype != tensor.dtype ||
-        !(found->second->shape == box.box.size)) {
-      report->problems.push_back(fmt::format("{}: tensor '{}' is not where the index says",
-                                             fs.Describe(path), tensor.name));
-    }
-  }
-  if (boxes.size() != entries.size()) {
-    report->problems.push_back(fmt::format("{}: holds {} tensors, the index knows {}",
-                                           fs.Describe(path), entries.size(), boxes.size()));
   }
 }
 
@@ -112,13 +67,6 @@ VerifyReport VerifyCheckpoint(const FileSystem& fs, const std::string& directory
   }
   if (!report.problems.empty()) return finish();
   CheckCover(reader, &report);
-  const std::vector<FileBoxes> boxes = BoxesByFile(reader.index());
-  for (const ManifestFile& file : reader.manifest().files) {
-    if (file.role == FileRole::kModel || file.role == FileRole::kOptimizer) {
-      const int id = reader.FindFile(file.path);
-      CheckHeader(fs, reader, id, boxes[static_cast<size_t>(id)], &report);
-    }
-  }
   return finish();
 }
 

@@ -70,6 +70,10 @@ options::Schema MakeSchema(Config& c) {
         "A checkpoint, `<run folder>/global_step_<N>`, or a link to one, for `resume_mode: "
         "resume_path`.")
       .PerNode();
+  s.Add(
+      "trainer.adopt_foreign_checkpoints", t.adopt_foreign_checkpoints,
+      "Take checkpoints of other runs in the run's folder for this run's when it resumes. Without "
+      "it they are named and left alone, and a folder that holds no others is refused.");
   s.Add("trainer.seed", t.seed, "Of the initial weights and the order of the data.").Range(0);
   s.Add("trainer.device", t.device, "`auto` takes CUDA where a GPU is usable.")
       .OneOf({"auto", "cpu", "cuda"});
@@ -117,6 +121,10 @@ options::Schema MakeSchema(Config& c) {
         "Who may get at what the run writes: whoever the `umask` lets, of these nobody but the "
         "`group` and the owner, or the `owner` alone.")
       .OneOf(file_modes);
+  s.Add("trainer.max_failed_saves", t.max_failed_saves,
+        "End the run, with an error, when so many saves in a row have failed and one at its last "
+        "step has failed too; null: train on to the end, however many fail.")
+      .Range(1);
   s.Add("trainer.preemption_grace_seconds", t.preemption_grace_seconds,
         "Time between SIGTERM or SIGUSR1 and the end that follows. A last save that past ones show "
         "will not fit is not started; null: always save.")

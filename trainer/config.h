@@ -40,6 +40,7 @@ struct TrainerSection {
   int64_t keep_every_steps = 0;
   std::string resume_mode = "auto";
   std::optional<std::string> resume_from_path;
+  bool adopt_foreign_checkpoints = false;
   int64_t seed = 1;
   std::string device = "auto";
   std::vector<std::string> logger = {"console", "jsonl"};
@@ -53,6 +54,7 @@ struct TrainerSection {
   std::optional<std::string> rollout_replay_dir;
   std::string disk_check = "refuse";
   std::string file_mode = "umask";
+  std::optional<int64_t> max_failed_saves;
   std::optional<double> preemption_grace_seconds;
   std::optional<std::string> save_before_deadline;
   int64_t critic_warmup = 0;

@@ -100,8 +100,13 @@ bool Job::StopRequested() const {
   return inputs_.stop_requested != nullptr && inputs_.stop_requested->load() != 0;
 }
 
+bool Job::TooManySavesFailed() const {
+  const std::optional<int64_t>& most = config().trainer.max_failed_saves;
+  return most && saves_ != nullptr && saves_->counts().failed_in_a_row >= *most;
+}
+
 bool Job::WantsToStop(double mean_step_s, double validation_s) const {
-  if (StopRequested()) return true;
+  if (StopRequested() || TooManySavesFailed()) return true;
   if (!config().trainer.save_before_deadline || !rank0()) return false;
   const auto limit = static_cast<double>(*ParseRunTime(*config().trainer.save_before_deadline));
   const double run_time = Seconds(SystemClock().Monotonic() - job_start_);
@@ -118,14 +123,21 @@ void Job::Finish() {
   ThrowIfError(checkpointer_->Close());
   context_->world().Barrier();
   context_->Shutdown();
+  all_left_ = true;
   if (config().trainer.save_freq > 0) {
-    ThrowIfError(saves_->last_status().WithContext(
-        fmt::format("the state of the last step, {}, is not saved", state.step)));
+    Status last = saves_->last_status().WithContext(
+        fmt::format("the state of the last step, {}, is not saved", state.step));
+    if (TooManySavesFailed()) {
+      last = last.WithContext(
+          fmt::format("trainer.max_failed_saves is {}, and {} saves in a row have failed",
+                      *config().trainer.max_failed_saves, saves_->counts().failed_in_a_row));
+    }
+    ThrowIfError(last);
   }
 }
 
 std::string Job::WhoHangs(const std::exception& error) const {
-  if (hang_report_ == nullptr || inputs_.env.world_size == 1) return {};
+  if (hang_report_ == nullptr || inputs_.env.world_size == 1 || all_left_) return {};
   const auto* const known = dynamic_cast<const Error*>(&error);
   const Status cause = known ? known->status() : Status(StatusCode::kInternal, error.what());
   // Ranks begin to wait, and so give up, within a step of each other.
@@ -134,7 +146,12 @@ std::string Job::WhoHangs(const std::exception& error) const {
 }
 
 RunEnd Job::Preempted() {
-  if (saves_->saved_step() == state.step) {
+  if (TooManySavesFailed()) {
+    log_.Error(
+        "{} saves in a row have failed, as many as trainer.max_failed_saves allows: ends "
+        "after step {}, which is not saved",
+        saves_->counts().failed_in_a_row, state.step);
+  } else if (saves_->saved_step() == state.step) {
     log_.Info("asked to stop: ends after step {}; the next start goes on from here", state.step);
   } else {
     log_.Warning(

@@ -110,8 +110,8 @@ class Job {
   // Seconds for which the last save blocked, once.
   double TakeBlockedSeconds() { return std::exchange(blocked_s_, 0.0); }
 
-  // 5. The end. What this rank knows of a wish to stop; rank 0's view of the run time. Not
-  // collective: all ranks hear of it with the step.
+  // 5. The end. What this rank knows of a wish to stop, or of trainer.max_failed_saves; rank 0's
+  // view of the run time. Not collective: all ranks hear of it with the step.
   bool WantsToStop(double mean_step_s, double validation_s) const;
   // All is saved that can be, and all ranks leave together.
   void Finish();
@@ -130,7 +130,9 @@ class Job {
   void WarnOfGrowth(const checkpoint::DiskForecast& disk, int64_t total_steps) const;
   std::string ResumeMode();
   std::optional<checkpoint::LoadRecord> LoadFromPath(checkpoint::LoadRequest& request);
+  void NoteOrigin(const checkpoint::LoadRecord& loaded) const;
   bool StopRequested() const;
+  bool TooManySavesFailed() const;
   bool FitsIntoGrace();
   void NoteSaves(const std::vector<checkpoint::SaveResult>& ended);
 
@@ -153,6 +155,7 @@ class Job {
   Snapshot snapshot_;
   const std::chrono::nanoseconds job_start_;  // by the monotonic clock
   double blocked_s_ = 0;                      // of the last save, until the next step's metrics
+  bool all_left_ = false;                     // the ranks have parted: none waits for another
 };
 
 checkpoint::Contents ContentsOf(const std::vector<std::string>& names);

@@ -10,6 +10,8 @@
 
 #include "checkpoint/catalog.h"
 #include "checkpoint/records.h"
+#include "checkpoint/run_identity.h"
+#include "common/text.h"
 #include "trainer/group_channel.h"
 #include "trainer/job.h"
 
@@ -41,6 +43,7 @@ void Job::OpenCheckpoints() {
   options.retention.keep_best = static_cast<int>(config().trainer.keep_best_ckpts);
   options.retention.higher_is_better = config().trainer.keep_best_mode == "max";
   options.retention.keep_every = config().trainer.keep_every_steps;
+  options.adopt_foreign = config().trainer.adopt_foreign_checkpoints;
   options.io = actor().checkpoint.io;
   options.dist_ckpt_workers = static_cast<int>(actor().checkpoint.dist_ckpt_workers);
   options.host_memory_cap = actor().checkpoint.staging.host_memory_cap;
@@ -76,17 +79,23 @@ std::string Job::ResumeMode() {
     checkpointer_->Note(Json{{"event", "begin"}, {"resume_mode", wanted}});
     return wanted;
   }
-  int64_t next = 0;
+  const int64_t next = checkpointer_->next_sequence();
   const auto decide = [&]() -> Result<std::string> {
-    KEEL_ASSIGN_OR_RETURN(const auto there, checkpoint::ListCheckpoints(*fs_));
-    KEEL_ASSIGN_OR_RETURN(next, checkpoint::NextSequence(there));
     if (inputs_.env.restart_count == 0) return wanted;
     int64_t begun_at = next;
     for (const Json& record : checkpoint::ReadRecords(*fs_)) {
       const Result<int64_t> sequence = GetInt(record, "next_sequence", "");
       if (sequence.ok()) begun_at = *sequence;
     }
-    return next > begun_at ? "auto" : wanted;
+    KEEL_ASSIGN_OR_RETURN(const auto there, checkpoint::ListCheckpoints(*fs_));
+    if (checkpoint::NewestSequence(there) >= begun_at) return std::string("auto");
+    for (const checkpoint::CatalogEntry& entry : there) {
+      if (checkpoint::IsUnread(entry)) {
+        return entry.status.WithContext(
+            "whether this job has saved anything since it began cannot be told");
+      }
+    }
+    return wanted;
   };
   const std::string mode = ValueOrThrow(checkpoint::BroadcastResult(
       *coordinator_, "resume_mode", rank0() ? decide() : std::string(), deadline_));
@@ -128,6 +137,8 @@ void Job::WarnOfLaterSteps(const std::optional<checkpoint::LoadRecord>& loaded) 
   std::string one;
   for (const checkpoint::CatalogEntry& entry : *found) {
     if (!entry.manifest || entry.step <= state.step || passed_over(entry.directory)) continue;
+    // What is of another run has been spoken of, and is neither replaced nor removed.
+    if (entry.manifest->run_id != checkpointer_->run_id()) continue;
     if (later++ == 0) one = entry.directory;
   }
   if (later == 0) return;
@@ -195,7 +206,22 @@ std::optional<checkpoint::LoadRecord> Job::Load(checkpoint::LoadRequest request)
                                                      ? LoadFromPath(request)
                                                      : ValueOrThrow(checkpointer_->Load(request));
   if (host_group) host_group->Shutdown();
+  if (record && rank0()) NoteOrigin(*record);
   return record;
+}
+
+// Of a checkpoint that this run has not saved.
+void Job::NoteOrigin(const checkpoint::LoadRecord& loaded) const {
+  const auto saved_by = loaded.manifest.value("run_id", std::string());
+  if (saved_by == checkpointer_->run_id()) return;
+  if (saved_by == checkpoint::kImportedRunId) {
+    log_.Info("{} was made by keel ckpt import-hf: it is of no run", loaded.directory);
+    return;
+  }
+  log_.Warning(
+      "{} was saved by another run, {}; this one, {}, goes on from it as {} says", loaded.directory,
+      Printable(saved_by), checkpointer_->run_id(),
+      resume_mode_ == "resume_path" ? "trainer.resume_from_path" : checkpoint::kAdoptForeignKey);
 }
 
 // A checkpoint by name, of this run's folder or of another. A link that is named is followed, once:

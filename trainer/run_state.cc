@@ -24,8 +24,28 @@ std::string DataStateJson(const RunState& state, const DataIdentity& identity) {
   return json.dump(1) + "\n";
 }
 
+namespace {
+
+// What one number says of another.
+Status CheckConsistent(const RunState& state, int64_t step, const char* where) {
+  const auto refuse = [&](std::string what) {
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{}: {}: it was not written by the run that saved this checkpoint",
+                              where, what));
+  };
+  if (state.step != step)
+    return refuse(fmt::format("step is {}, the checkpoint's manifest says {}", state.step, step));
+  if (state.consecutive_skips > state.skipped_steps) {
+    return refuse(fmt::format("consecutive_skips is {}, more than skipped_steps, {}",
+                              state.consecutive_skips, state.skipped_steps));
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
 Result<RunState> ParseRunState(const std::string& trainer_state, const std::string& data_state,
-                               const DataIdentity& identity) {
+                               const DataIdentity& identity, int64_t step) {
   const char* trainer_name = "trainer_state.json";
   const char* data_name = "data_state.json";
   KEEL_ASSIGN_OR_RETURN(const Json trainer, ParseJson(trainer_state, trainer_name));
@@ -40,17 +60,18 @@ Result<RunState> ParseRunState(const std::string& trainer_state, const std::stri
     }
   }
   RunState state;
-  KEEL_ASSIGN_OR_RETURN(state.step, GetInt(trainer, "step", trainer_name));
-  KEEL_ASSIGN_OR_RETURN(state.optimizer_steps, GetInt(trainer, "optimizer_steps", trainer_name));
-  KEEL_ASSIGN_OR_RETURN(state.tokens_consumed, GetInt(trainer, "tokens_consumed", trainer_name));
-  KEEL_ASSIGN_OR_RETURN(state.skipped_steps, GetInt(trainer, "skipped_steps", trainer_name));
+  KEEL_ASSIGN_OR_RETURN(state.step, GetCount(trainer, "step", trainer_name));
+  KEEL_ASSIGN_OR_RETURN(state.optimizer_steps, GetCount(trainer, "optimizer_steps", trainer_name));
+  KEEL_ASSIGN_OR_RETURN(state.tokens_consumed, GetCount(trainer, "tokens_consumed", trainer_name));
+  KEEL_ASSIGN_OR_RETURN(state.skipped_steps, GetCount(trainer, "skipped_steps", trainer_name));
   KEEL_ASSIGN_OR_RETURN(state.consecutive_skips,
-                        GetInt(trainer, "consecutive_skips", trainer_name));
+                        GetCount(trainer, "consecutive_skips", trainer_name));
   KEEL_ASSIGN_OR_RETURN(state.ref_digest, GetHex64(trainer, "ref_digest", trainer_name));
-  KEEL_ASSIGN_OR_RETURN(state.samples_consumed, GetInt(data, "samples_consumed", data_name));
+  KEEL_ASSIGN_OR_RETURN(state.samples_consumed, GetCount(data, "samples_consumed", data_name));
+  KEEL_RETURN_IF_ERROR(CheckConsistent(state, step, trainer_name));
   DataIdentity saved;
   KEEL_ASSIGN_OR_RETURN(saved.digest, GetString(data, "digest", data_name));
-  KEEL_ASSIGN_OR_RETURN(saved.samples, GetInt(data, "samples", data_name));
+  KEEL_ASSIGN_OR_RETURN(saved.samples, GetCount(data, "samples", data_name));
   KEEL_ASSIGN_OR_RETURN(saved.seed, GetInt(data, "seed", data_name));
   KEEL_ASSIGN_OR_RETURN(saved.shuffle, GetBool(data, "shuffle", data_name));
   if (!(saved == identity)) {
@@ -65,6 +86,13 @@ Result<RunState> ParseRunState(const std::string& trainer_state, const std::stri
                     identity.digest, identity.seed, identity.shuffle));
   }
   return state;
+}
+
+Result<int64_t> GetCount(const Json& json, const char* key, const char* where) {
+  KEEL_ASSIGN_OR_RETURN(const int64_t count, GetInt(json, key, where));
+  if (count >= 0 && count <= kMostCounted) return count;
+  return Status(StatusCode::kInvalidData,
+                fmt::format("{}: {}: expected 0 to {}, found {}", where, key, kMostCounted, count));
 }
 
 Result<uint64_t> GetHex64(const Json& json, const char* key, const char* where) {

@@ -32,10 +32,16 @@ struct DataIdentity {
 // trainer_state.json and data_state.json; see docs/formats/checkpoint.md.
 std::string TrainerStateJson(const RunState& state);
 std::string DataStateJson(const RunState& state, const DataIdentity& identity);
-// Both back. kInvalidData names the file and key; kConfig when the data are not those of the
-// checkpoint.
+// Both back, of the checkpoint of `step`. kInvalidData names the file and key of a number that is
+// missing, that no run comes to, or that contradicts another one; kConfig when the data are not
+// those of the checkpoint.
 Result<RunState> ParseRunState(const std::string& trainer_state, const std::string& data_state,
-                               const DataIdentity& identity);
+                               const DataIdentity& identity, int64_t step);
+
+// A count in such a document: 0 to kMostCounted, which no run comes to and which leaves room to
+// add. kInvalidData names `where`, the key and the number.
+inline constexpr int64_t kMostCounted = 1'000'000'000'000'000;
+Result<int64_t> GetCount(const Json& json, const char* key, const char* where);
 
 // A digest in such a document: 16 hexadecimal digits. kInvalidData names `where` and the key.
 Result<uint64_t> GetHex64(const Json& json, const char* key, const char* where);

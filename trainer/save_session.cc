@@ -1,5 +1,7 @@
 #include "trainer/save_session.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -74,27 +76,40 @@ void SaveSession::SaveAndWait(const checkpoint::SaveRequest& request) {
   Result<checkpoint::SaveRecord> saved = checkpointer_.Save(request);
   result.status = saved.status();
   if (saved.ok()) result.record = std::move(saved).value();
-  last_status_ = result.status;
-  if (result.status.ok()) saved_step_ = request.step;
-  if (!result.status.ok()) ++counts_.failed;
+  Count(request.step, result.status);
   ended_.push_back(std::move(result));
+}
+
+void SaveSession::Count(int64_t step, const Status& status) {
+  last_status_ = status;
+  if (status.ok()) {
+    saved_step_ = step;
+    counts_.failed_in_a_row = 0;
+    return;
+  }
+  ++counts_.failed;
+  if (++counts_.failed_in_a_row < 2 || log_.rank() > 0) return;
+  log_.Warning("{} saves in a row have failed, {} since this start: {}", counts_.failed_in_a_row,
+               counts_.failed,
+               saved_step_ ? fmt::format("the newest that did not is that of step {}", *saved_step_)
+                           : std::string("none has ended well"));
 }
 
 // Background saves that have ended: their cost, their line in checkpoints.jsonl.
 void SaveSession::Note(std::vector<SaveResult> ended) {
   for (SaveResult& result : ended) {
-    last_status_ = result.status;
+    if (result.status.code() == StatusCode::kCancelled) {
+      last_status_ = result.status;
+      ++counts_.superseded;
+    } else {
+      Count(result.record.step, result.status);
+    }
     if (result.status.ok()) {
-      saved_step_ = result.record.step;
       result.record.blocked_s += std::exchange(waited_s_, 0);
       // What the fence held up is in the steps already, once there is what to compare them to.
       const bool compared = Baseline() >= 0;
       result.record.lost_s = std::max(
           0.0, result.record.blocked_s + (compared ? disturbed_s_ - result.record.fence_s : 0));
-    } else if (result.status.code() == StatusCode::kCancelled) {
-      ++counts_.superseded;
-    } else {
-      ++counts_.failed;
     }
     checkpointer_.Note(result);
     ended_.push_back(std::move(result));

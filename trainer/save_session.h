@@ -46,12 +46,15 @@ class SaveSession {
     // Saves that were due while another was in flight: waited for it, did not happen, or gave it up
     // (counted when that has ended).
     int64_t waited = 0, skipped = 0, superseded = 0;
-    int64_t failed = 0;  // for another reason
+    int64_t failed = 0;           // for another reason
+    int64_t failed_in_a_row = 0;  // of these, since the last that ended well
   };
   const Counts& counts() const { return counts_; }
 
  private:
   void Note(std::vector<checkpoint::SaveResult> ended);
+  // Counts a save that ended, well or not, and warns of those that fail one after the other.
+  void Count(int64_t step, const Status& status);
   // A save that did not even begin.
   void NoteFailed(int64_t step, const Status& status);
   double Baseline() const;

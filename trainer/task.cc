@@ -200,8 +200,8 @@ void Task::Resume() {
   // A checkpoint without `extra`, or of another task, has weights alone to give.
   if (record && request.contents.extra) {
     Documents documents = record->documents;
-    state_ = ValueOrThrow(
-        ParseRunState(documents["trainer_state.json"], documents["data_state.json"], identity_));
+    state_ = ValueOrThrow(ParseRunState(documents["trainer_state.json"],
+                                        documents["data_state.json"], identity_, record->step));
     if (ref_digest_ != 0 && state_.ref_digest != 0 && state_.ref_digest != ref_digest_) {
       throw Error(StatusCode::kConfig,
                   fmt::format("the reference's weights have digest {:016x}, those of the "

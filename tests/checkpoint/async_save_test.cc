@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -261,6 +262,24 @@ TEST(AsyncSave, PredictsItsSize) {
     }
     EXPECT_NEAR(static_cast<double>(predicted), static_cast<double>(written), 256);
   });
+}
+
+// A disk without any room, not even for a name: whether that ends the run is for whoever reads the
+// forecast.
+TEST(AsyncSave, AFullDiskIsForecastAndNotRefused) {
+  SimFileSystem disk;
+  Cut cut({2}, 8, ModelSize::kTiny);
+  cut.Fill(MakeTrainingState(1, ModelSize::kTiny));
+  CheckpointOptions options = SmallOptions();
+  options.io = "auto";
+  disk.SetFault([](int64_t, std::string_view operation, std::string_view path) {
+    return operation == "mkdir" ? Status::FromErrno(ENOSPC, "make directory", path) : Status::Ok();
+  });
+  Job(disk, cut, options, [&](int, Rank& job) {
+    EXPECT_GT(ValueOrThrow(job->Prepare(job.Request(1), true)).needed_bytes, 0);
+    EXPECT_EQ(job->Save(job.Request(1)).status().code(), StatusCode::kNoSpace);
+  });
+  disk.SetFault({});
 }
 
 }  // namespace

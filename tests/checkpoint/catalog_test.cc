@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cerrno>
 #include <filesystem>
 
 #include "checkpoint/names.h"
@@ -140,6 +141,60 @@ TEST_F(CatalogTest, AnErrorOfTheDiskIsNotRemembered) {
   EXPECT_FALSE(IsUnusable(entries[0].status));
   disk_.SetFault(nullptr);
   EXPECT_THAT(Steps(catalog_), ElementsAre(1));
+}
+
+// A directory of another user, a bad sector: saves go on, and the newest of them stays the newest
+// when the other one can be read again.
+TEST_F(CatalogTest, AManifestThatCannotBeReadStopsNoSave) {
+  for (const int64_t unread : {1, 3}) {  // the oldest, the newest
+    disk_.SetFault(nullptr);
+    for (const int64_t step : {1, 2, 3}) Save(step);
+    disk_.SetFault([&](int64_t, std::string_view operation, std::string_view path) {
+      const bool refused = path == ManifestOf(unread) && operation == "open";
+      return refused ? Status::FromErrno(EACCES, operation, path) : Status::Ok();
+    });
+    Save(4);
+    Save(5);
+    disk_.SetFault(nullptr);
+    EXPECT_THAT(Steps(catalog_), ElementsAre(5, 4, 3, 2, 1));
+    for (const int64_t step : {1, 2, 3, 4, 5}) ThrowIfError(RemoveTree(disk_, StepDirectory(step)));
+  }
+}
+
+TEST_F(CatalogTest, RetentionNeitherCountsNorRemovesWhatCannotBeRead) {
+  for (const int64_t step : {1, 2, 3}) Save(step);
+  disk_.SetFault([&](int64_t, std::string_view operation, std::string_view path) {
+    const bool refused = path == ManifestOf(3) && operation == "open";
+    return refused ? Status::FromErrno(EIO, operation, path) : Status::Ok();
+  });
+  CheckpointOptions options = SmallOptions();
+  options.max_ckpts_to_keep = 1;
+  ThrowIfError(SaveOn(disk_, cut_, 4, options));
+  disk_.SetFault(nullptr);
+  EXPECT_THAT(Steps(catalog_), ElementsAre(4, 3));
+}
+
+TEST(Sequence, AboveAllThatCanBeReadAndThatCannot) {
+  const auto entry = [](int64_t sequence) {
+    CatalogEntry one;
+    one.manifest.emplace().sequence = sequence;
+    return one;
+  };
+  CatalogEntry unread, damaged;
+  unread.status = Status(StatusCode::kIo, "EACCES");
+  damaged.status = Status(StatusCode::kDataLoss, "cut off");
+  EXPECT_EQ(ValueOrThrow(NextSequence({})), 1);
+  const std::vector<CatalogEntry> read = {entry(3), entry(7), damaged};
+  EXPECT_EQ(ValueOrThrow(NextSequence(read)), 8);
+  EXPECT_EQ(ValueOrThrow(NextSequence(read, 20)), 21);
+  const std::vector<CatalogEntry> some = {entry(3), unread, entry(7)};
+  EXPECT_EQ(NewestSequence(some), 7);
+  EXPECT_GT(ValueOrThrow(NextSequence(some)), 1'000'000'000);
+  EXPECT_EQ(ValueOrThrow(NextSequence(some, 20)), 21);  // it is below that
+  const std::vector<CatalogEntry> last = {entry(Manifest::kMaxNumber)};
+  EXPECT_EQ(NextSequence(last).status().code(), StatusCode::kInvalidData);
+  const std::vector<CatalogEntry> nearly = {entry(Manifest::kMaxNumber - 1), unread};
+  EXPECT_EQ(ValueOrThrow(NextSequence(nearly)), Manifest::kMaxNumber);
 }
 
 }  // namespace

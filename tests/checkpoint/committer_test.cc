@@ -44,7 +44,9 @@ class Replace : public ::testing::Test {
   // What the directory of this name holds: 'o'ld, 'n'ew, or '?'.
   char Loaded() {
     cut_.Clear(0);
-    const auto loaded = LoadFrom(disk_, cut_);
+    // By name: whichever run has saved it.
+    const auto loaded =
+        LoadFrom(disk_, cut_, [](LoadRequest& r) { r.resume_path = "global_step_10"; });
     if (!loaded.ok() || !loaded->has_value()) return '?';
     return cut_.FirstDifference(old_) == "" ? 'o' : cut_.FirstDifference(new_) == "" ? 'n' : '?';
   }
@@ -107,6 +109,34 @@ TEST_F(Replace, OneWithAForeignFileIsSetAside) {
   ThrowIfError(SaveAgain());
   ExpectSetAside();
   EXPECT_EQ(disk_.Content("global_step_10/actor/notes.txt"), "mine");
+}
+
+// Whoever has found the damage: a load of this process, one before it, or nobody yet.
+TEST_F(Replace, ADamagedOneIsSetAside) {
+  const std::string weights = "global_step_10/actor/model/rank_00000.safetensors";
+  std::string content = disk_.Content(weights);
+  content.back() = static_cast<char>(content.back() ^ 1);
+  disk_.SetContent(weights, content);
+  ThrowIfError(SaveAgain());
+  EXPECT_EQ(Loaded(), 'n');
+  const std::vector<std::string> trees = Trees();
+  ASSERT_THAT(trees, ElementsAre("global_step_10", StartsWith("global_step_10.set-aside-")));
+  EXPECT_EQ(disk_.Content(trees[1] + weights.substr(weights.find('/'))), content);
+  // Nothing ever removes it, and the next one of the step is replaced like any other.
+  ThrowIfError(SaveAgain());
+  EXPECT_EQ(Trees(), trees);
+}
+
+TEST_F(Replace, OneThatCannotBeReadIsSetAside) {
+  bool exchanged = false;  // the old one has the other name
+  disk_.SetFault([&](int64_t, std::string_view operation, std::string_view path) {
+    if (operation == "exchange") exchanged = true;
+    const bool old = path.starts_with(exchanged ? ".old-10-" : "global_step_10/");
+    return old && operation == "open" ? Status(StatusCode::kIo, "Permission denied") : Status::Ok();
+  });
+  ThrowIfError(SaveAgain());
+  disk_.SetFault({});
+  ExpectSetAside();
 }
 
 TEST_F(Replace, OneThatIsBeingReadGoesAtALaterStart) {

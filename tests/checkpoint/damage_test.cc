@@ -6,7 +6,10 @@
 #include <random>
 
 #include "checkpoint/checkpointer.h"
+#include "checkpoint/chunk_digest.h"
+#include "checkpoint/index.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/verifier.h"
 #include "tests/checkpoint/sim_file_system.h"
 #include "tests/checkpoint/test_support.h"
 
@@ -14,6 +17,7 @@ namespace keel::checkpoint {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using namespace keel::checkpoint::testing;  // NOLINT: the helpers of these tests
 
@@ -157,9 +161,14 @@ TEST_F(Damage, PartsOfAnotherRunAreRefused) {
     ++substituted;
     const auto disk = disk_.Clone();
     disk->SetContent(path, other.Content(path));
-    // With another manifest nothing else fits; otherwise the file itself is named.
-    const std::string reason = ExpectRefused(*disk);
-    EXPECT_THAT(reason, HasSubstr(path.ends_with("manifest.json") ? "global_step_20/" : path));
+    if (path.ends_with("manifest.json")) {
+      // By it the whole directory is another run's.
+      const auto loaded = LoadFrom(*disk, cut_);
+      ASSERT_TRUE(loaded.ok());
+      EXPECT_EQ((*loaded)->step, 10);
+      continue;
+    }
+    EXPECT_THAT(ExpectRefused(*disk), HasSubstr(path));
   }
   EXPECT_GT(substituted, 5);
 }
@@ -178,6 +187,58 @@ TEST_F(Damage, ExchangedFilesAreRefused) {
       }
     }
   }
+}
+
+// An index that gives two tensors each other's place, with a manifest that fits it: all digests
+// agree, and only the headers of the files know better.
+TEST_F(Damage, AnIndexThatExchangesTensorsIsRefused) {
+  Manifest manifest = ValueOrThrow(ReadManifest(disk_, "global_step_20"));
+  const Index index =
+      ValueOrThrow(Index::Parse(disk_.Content("global_step_20/index.bin"), "index.bin"));
+  int exchanged = 0;
+  const auto exchange = [&](int64_t a, int64_t b) {
+    IndexBuilder other(index.chunk_bytes());
+    for (int f = 0; f < index.files(); ++f) {
+      const IndexFile file = index.file(f);
+      const std::vector<Digest128> chunks = index.chunks(file);
+      other.AddFile(std::string(file.path), {file.size, chunks, DigestOfChunks(file.size, chunks)});
+    }
+    for (int64_t t = 0; t < index.tensors(); ++t) {
+      const IndexTensor tensor = index.tensor(t);
+      for (int64_t i = tensor.first_box; i < tensor.first_box + tensor.box_count; ++i) {
+        const IndexBox box = index.box(i);
+        other.AddBox(index.scope_name(tensor.scope), tensor.Info(), box.box,
+                     index.file(box.file).path,
+                     index.box_begin(i == a   ? b
+                                     : i == b ? a
+                                              : i));
+      }
+    }
+    const auto disk = disk_.Clone();
+    const std::string bytes = ValueOrThrow(other.Build());
+    disk->SetContent("global_step_20/index.bin", bytes);
+    manifest.index_digest = DigestOfText(bytes, manifest.chunk_bytes).whole;
+    disk->SetContent("global_step_20/manifest.json", manifest.Serialize());
+    const std::string file(index.file(index.box(a).file).path);
+    EXPECT_THAT(ExpectRefused(*disk), AllOf(HasSubstr(file), HasSubstr("where the index says")));
+    EXPECT_THAT(VerifyCheckpoint(*disk, "global_step_20", 1).problems,
+                ElementsAre(AllOf(HasSubstr(file), HasSubstr("where the index says"))));
+    ++exchanged;
+  };
+  const auto tensor_of = [&](int64_t box) {
+    int64_t t = 0;
+    while (index.tensor(t).first_box + index.tensor(t).box_count <= box) ++t;
+    return index.tensor(t);
+  };
+  for (int64_t a = 0; a < index.boxes(); ++a) {
+    for (int64_t b = a + 1; b < index.boxes() && exchanged < 10; ++b) {
+      const IndexBox x = index.box(a), y = index.box(b);
+      if (x.file == y.file && x.bytes == y.bytes && x.bytes > 0 &&
+          tensor_of(a).dtype == tensor_of(b).dtype)
+        exchange(a, b);
+    }
+  }
+  EXPECT_GE(exchanged, 3);
 }
 
 // What is there besides is none of ours, and in nobody's way.

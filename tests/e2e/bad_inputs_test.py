@@ -604,6 +604,40 @@ class BadCheckpoint(BadInput):
         done = self.train(config)
         self.assertRegex(done.stdout + done.stderr, r"resume_mode is disable, .*global_step_4.*begins anew")
 
+    def test_a_checkpoint_of_another_run_is_not_taken_for_this_ones(self):
+        self.train(self.config("other", trainer__save_freq=6, trainer__total_training_steps=6))
+        shutil.copytree(self.run_dir("other") / "global_step_6", self.run_dir("trained") / "global_step_6")
+        theirs = (self.run_dir("other") / "run_id").read_text().strip()
+        longer = {"trainer__save_freq": 2, "trainer__total_training_steps": 8}
+        done = self.train(self.config("trained", **{**longer, "trainer__total_training_steps": 5}))
+        output = done.stdout + done.stderr
+        self.assertIn("resumed from global_step_4", output)
+        self.assertRegex(output, rf"checkpoints of other runs, .*global_step_6 \(run {theirs}\)")
+        # Whose step it is is asked before it is replaced, too.
+        done = self.train(self.config("trained", **longer))
+        self.assertRegex(done.stdout + done.stderr, r"global_step_6 exists and is of another run .*set-aside")
+        # By name, or by the key, it is what was asked for, and said to be.
+        for changes in ({"trainer__resume_mode": "resume_path",
+                         "trainer__resume_from_path": str(self.run_dir("other") / "global_step_6")},
+                        {"trainer__adopt_foreign_checkpoints": True}):  # fmt: skip
+            name = f"taker_{len(changes)}"
+            self.run_dir(name).mkdir()
+            (self.run_dir(name) / "run_id").write_text("0123\n")
+            shutil.copytree(self.run_dir("other") / "global_step_6", self.run_dir(name) / "global_step_6")
+            self.refused(["train", self.config(name, **longer)], CONFIG, "global_step_6", theirs, "0123",
+                         "trainer.adopt_foreign_checkpoints")  # fmt: skip
+            done = self.train(self.config(name, **longer, **changes))
+            self.assertIn("resumed from global_step_6 at step 6", done.stdout + done.stderr)
+            self.assertRegex(done.stdout + done.stderr, rf"was saved by another run, {theirs}; this one, 0123,")
+
+    def test_a_lost_run_id_is_that_of_the_checkpoints(self):
+        path = self.run_dir("trained") / "run_id"
+        before = path.read_text()
+        path.unlink()
+        done = self.train(self.config("trained", trainer__save_freq=2, trainer__total_training_steps=6))
+        self.assertIn("takes the id of the checkpoints there, " + before.strip(), done.stdout + done.stderr)
+        self.assertEqual(path.read_text(), before)
+
     def damage(self, path):
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 0x10
@@ -626,6 +660,11 @@ class BadCheckpoint(BadInput):
         done = self.train(config)
         self.assertIn("global_step_4", done.stdout + done.stderr)
         self.assertNotIn("checkpoints of later steps", done.stdout + done.stderr)
+        # Step 4 was trained again, and the damaged one is there for people to look at.
+        (kept,) = self.run_dir("trained").glob("global_step_4.set-aside-*")
+        self.assertRegex(done.stdout + done.stderr, rf"version of global_step_4 is damaged: .*{kept.name}")
+        self.refused(["ckpt", "verify", kept], DAMAGED, "rank_00000.safetensors")
+        self.assertEqual(harness.keel("ckpt", "verify", self.run_dir("trained")).returncode, 0)
 
     def test_none_valid_never_starts_from_nothing(self):
         for step in (2, 4):

@@ -222,6 +222,26 @@ class FolderLost(harness.Job):
         self.train(config)
         self.assertEqual(checkpoint_files.latest(run), STEPS)
 
+    @unittest.skipUnless(may_drop(), "no setpriv here")
+    def test_an_old_checkpoint_that_cannot_be_read_stops_no_save(self):
+        steps = {"trainer__save_freq": 2, "trainer__max_ckpts_to_keep": 2}
+        self.train(self.config("closed", trainer__total_training_steps=4, **steps))
+        run = self.run_dir("closed")
+        (run / "global_step_2").chmod(0)  # as of another user
+        config = self.config("closed", trainer__total_training_steps=8, **steps)
+        done = subprocess.run(
+            obeys_permissions([str(harness.KEEL), "train", str(config)]),
+            capture_output=True, text=True, timeout=harness.LIMIT_S, env=harness.environment(), check=False,
+        )  # fmt: skip
+        output = done.stdout + done.stderr
+        self.assertEqual(done.returncode, 0, output[-3000:])
+        self.assertRegex(output, r"global_step_2 cannot be read: .*global_step_2/manifest.json: Permission denied")
+        (run / "global_step_2").chmod(0o700)
+        self.assertEqual(checkpoint_files.steps(run), [2, 6, 8])
+        # What comes then is newer than anything that could be read or not.
+        done = self.train(self.config("closed", trainer__total_training_steps=10, **steps))
+        self.assertIn("resumed from global_step_8", done.stdout + done.stderr)
+
 
 if __name__ == "__main__":
     unittest.main()

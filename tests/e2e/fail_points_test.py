@@ -18,6 +18,7 @@ import harness
 
 # Every place on every rank of four; otherwise on one of two.
 NIGHTLY = bool(os.environ.get("KEEL_NIGHTLY"))
+IO_ERROR = 74
 RANKS = 4 if NIGHTLY else 2
 LAYOUT = {
     "actor_rollout_ref__actor__megatron__tensor_model_parallel_size": 2,
@@ -334,19 +335,50 @@ class Busy(harness.Job):
 class Limits(harness.Job):
     def test_a_disk_that_stands_still(self):
         """Nothing waits for it for ever: not the update, nor later saves, nor the end of the run."""
-        config = self.config("stuck", trainer__save_freq=4, trainer__deadline_seconds=1)
-        environment = {**harness.environment(), "KEEL_FAILPOINT": "writer.write:0:1:delay=600000"}
-        started = time.monotonic()
-        done = subprocess.run([harness.KEEL, *self.command(config, 1)], capture_output=True, text=True,
+        for ranks in (1, 2):
+            with self.subTest(ranks=ranks):
+                name = f"stuck_{ranks}"
+                layout = {"actor_rollout_ref__actor__megatron__tensor_model_parallel_size": ranks}
+                config = self.config(name, trainer__save_freq=4, trainer__deadline_seconds=1, **layout)
+                environment = {**harness.environment(), "KEEL_FAILPOINT": "writer.write:0:1:delay=600000"}
+                started = time.monotonic()
+                done = subprocess.run([harness.KEEL, *self.command(config, ranks)], capture_output=True, text=True,
+                                      timeout=harness.LIMIT_S, env=environment, check=False)  # fmt: skip
+                self.assertLess(time.monotonic() - started, 100)
+                output = done.stdout + done.stderr
+                self.assertEqual(done.returncode, IO_ERROR, output[-3000:])
+                self.assertRegex(output, r"the save of step 4 has got no further for \d+ s: .*stuck.* stands still")
+                self.assertIn("step 8 is not saved", output)
+                # The cause is the disk, and no rank waits for another.
+                self.assertNotIn("they wait for each other", output)
+                self.assertEqual(sorted(self.metrics(name)), list(range(1, 13)))
+                self.train(config, ranks=ranks)
+                self.assertEqual(checkpoint_files.latest(self.run_dir(name)), 12)
+
+    def failing_saves(self, name, ranks, **changes):
+        config = self.config(name, trainer__save_freq=2, **changes)
+        environment = {**harness.environment(), "KEEL_FAILPOINT": "writer.fsync:*:*:EIO"}
+        done = subprocess.run([harness.KEEL, *self.command(config, ranks)], capture_output=True, text=True,
                               timeout=harness.LIMIT_S, env=environment, check=False)  # fmt: skip
-        self.assertLess(time.monotonic() - started, 100)
         output = done.stdout + done.stderr
-        self.assertGreater(done.returncode, 0, output[-3000:])
-        self.assertRegex(output, r"the save of step 4 has got no further for \d+ s: .*stuck.* stands still")
-        self.assertIn("step 8 is not saved", output)
-        self.assertEqual(sorted(self.metrics("stuck")), list(range(1, 13)))
-        self.train(config)
-        self.assertEqual(checkpoint_files.latest(self.run_dir("stuck")), 12)
+        self.assertEqual(done.returncode, IO_ERROR, output[-3000:])
+        self.assertIn("2 saves in a row have failed, 2 since this start: none has ended well", output)
+        # The cause is the disk, and nobody waits for anybody.
+        self.assertNotIn("they wait for each other", output)
+        return output
+
+    def test_a_run_whose_saves_fail_goes_on_to_its_end(self):
+        output = self.failing_saves("failing", 1)
+        self.assertEqual(sorted(self.metrics("failing")), list(range(1, 13)))
+        self.assertIn("6 saves in a row have failed, 6 since this start", output)
+        self.assertIn("the state of the last step, 12, is not saved", output)
+
+    def test_a_run_whose_saves_fail_ends_when_it_is_told_to(self):
+        layout = {"actor_rollout_ref__actor__megatron__tensor_model_parallel_size": 2}
+        output = self.failing_saves("ended", 2, trainer__max_failed_saves=2, **layout)
+        # The second one ends beside a later step; then one more is tried.
+        self.assertLess(max(self.metrics("ended")), 10)
+        self.assertRegex(output, r"trainer.max_failed_saves is 2, and [345] saves in a row have failed: the state")
 
     def test_save_before_deadline(self):
         config = self.config("limit", trainer__save_freq=1000, trainer__total_training_steps=100000,

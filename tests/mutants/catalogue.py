@@ -116,6 +116,10 @@ PROTOCOL_RULES = [
         SAVER, "    patience *= 2;\n", "    patience /= 2;\n", (ASYNC,),
     ),
     Mutant(
+        "small-syncs-do-not-count", "a disk that answers slowly does not stand still",
+        SAVER, "      watched_(fs, [this] { progress_.Move(); }),\n", "      watched_(fs, [] {}),\n", (ASYNC,),
+    ),
+    Mutant(
         "lost-lock-publishes", "who lost the run directory publishes nothing",
         "checkpoint/run_lock.cc", "  if (same && holder.ok() && *holder == ", "  if (true || *holder == ", (ASYNC,),
     ),
@@ -244,8 +248,12 @@ RETENTION_RULES = [
         RETENTION_CC, "    if (sequence > newest && known->proven", "    if (known->proven", (RETENTION,),
     ),
     Mutant(
+        "damaged-goes-when-replaced", "what is damaged stays for people to look at, also when its step is saved again",
+        COMMITTER, "  if (!problems.empty()) return \"is damaged: \" + problems.front();\n", "", (("committer_test", "*"),),
+    ),
+    Mutant(
         "pinned-while-replaced", "a pin that comes while a step is replaced counts",
-        COMMITTER, "  if (pinned) {  // since it was looked for\n", "  if (false) {\n", (("committer_test", "*"),),
+        COMMITTER, "    if (pinned) kept_because = ", "    if (pinned && false) kept_because = ", (("committer_test", "*"),),
     ),
     Mutant(
         "set-aside-for-nothing", "what was set aside for a save that died comes back",
@@ -257,6 +265,21 @@ RETENTION_RULES = [
         "checkpoint/checkpointer.cc",
         "    if (text.status().code() == StatusCode::kNotFound) return std::string();\n    KEEL_RETURN_IF_ERROR(text.status());\n",
         "    if (!text.ok()) return std::string();\n", (JOB,),
+    ),
+    Mutant(
+        "others-taken-for-own", "a run goes on from its own checkpoints",
+        "checkpoint/load_candidates.cc", "    if (!run_id_.empty() && IsForeign(*entry.manifest, run_id_)) {\n",
+        "    if (false) {\n", (("catalog_test", "RunIdentity*"),),
+    ),
+    Mutant(
+        "a-lost-id-made-anew", "a directory whose id is lost goes on as the run that saved what is there",
+        "checkpoint/checkpointer.cc",
+        "  KEEL_ASSIGN_OR_RETURN(options.run_id, IdOfCheckpoints(fs, entries, options.adopt_foreign));\n", "",
+        (("catalog_test", "RunIdentity*"),),
+    ),
+    Mutant(
+        "below-what-was-not-read", "a commit is newer than one that could not be read when it came",
+        "checkpoint/catalog.cc", "return newest + kBeyondUnread;", "return newest + 1;", (("catalog_test", "*"),),
     ),
     Mutant(
         "let-go-before-it-is-copied", "state is held until it is copied, also where no thread can be had",
@@ -285,11 +308,15 @@ READING = [
     ),
     Mutant(
         "chunks-not-verified", "every chunk's digest is compared",
-        READER, "  if (actual == expected) return Status::Ok();\n", "  if (actual == expected || size > 0) return Status::Ok();\n", (DAMAGE,),
+        READER, "  if (actual == expected) return scratch->other_header", "  if (actual == expected || size > 0) return scratch->other_header", (DAMAGE,),
     ),
     Mutant(
         "index-not-verified", "the index is the manifest's",
         READER, "  if (digest != manifest.index_digest) {\n", "  if (digest != manifest.index_digest && manifest.step < 0) {\n", (DAMAGE,),
+    ),
+    Mutant(
+        "headers-not-compared", "the index says of tensors what the files' headers say",
+        READER, "return scratch->other_header ? CompareHeader(id.file) : Status::Ok();", "return Status::Ok();", (DAMAGE,),
     ),
     Mutant(
         "documents-not-verified", "documents are the manifest's",
@@ -404,9 +431,9 @@ RUN_STATE = "trainer/run_state.cc"
 def dropped(key, what, tests):
     """An integer of the run's state that is saved and does not come back."""
     where = "data" if key == "samples_consumed" else "trainer"
-    old = f'KEEL_ASSIGN_OR_RETURN(state.{key}, GetInt({where}, "{key}", {where}_name));\n'
+    old = f'KEEL_ASSIGN_OR_RETURN(state.{key}, GetCount({where}, "{key}", {where}_name));\n'
     if key == "consecutive_skips":
-        old = f'KEEL_ASSIGN_OR_RETURN(state.{key},\n                        GetInt({where}, "{key}", {where}_name));\n'
+        old = f'KEEL_ASSIGN_OR_RETURN(state.{key},\n                        GetCount({where}, "{key}", {where}_name));\n'
     return Mutant(f"state-{key.replace('_', '-')}", f"{what} come back", RUN_STATE, "  " + old, "", tests)
 
 

@@ -29,10 +29,10 @@ Result<RlState> ParseRlState(const std::string& text) {
     return Status(StatusCode::kInvalidData,
                   fmt::format("{}: format_version {}, this release reads 1", kWhere, format));
   }
-  KEEL_ASSIGN_OR_RETURN(state.version.number, GetInt(json, "weight_version", kWhere));
+  KEEL_ASSIGN_OR_RETURN(state.version.number, GetCount(json, "weight_version", kWhere));
   KEEL_ASSIGN_OR_RETURN(state.version.digest, GetHex64(json, "weight_digest", kWhere));
   KEEL_ASSIGN_OR_RETURN(state.critic_optimizer_steps,
-                        GetInt(json, "critic_optimizer_steps", kWhere));
+                        GetCount(json, "critic_optimizer_steps", kWhere));
   if (!json.contains("kl_controller"))
     return Status(StatusCode::kInvalidData, fmt::format("{}: no kl_controller", kWhere));
   state.kl_controller = json["kl_controller"];

@@ -141,10 +141,11 @@ std::string Oracle::CheckDisk(const SimFileSystem& disk, bool live) {
   return "";
 }
 
-std::string Oracle::CheckNoDebris(const SimFileSystem& disk) const {
+std::string Oracle::CheckNoDebris(const SimFileSystem& disk, bool disk_failed) const {
   static const std::set<std::string, std::less<>> kOurs = {
       std::string(kTrackerName), std::string(kRecordsName), std::string(kLockName)};
   for (const FileInfo& info : ValueOrThrow(disk.Mount()->List("."))) {
+    if (disk_failed && info.name.find(".set-aside-") != std::string::npos) continue;
     if (!ParseStepDirectory(info.name) && !kOurs.contains(info.name))
       return info.name + " is left after a start";
   }

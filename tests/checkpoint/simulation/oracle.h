@@ -36,7 +36,8 @@ class Oracle {
   // is one after a power cut.
   std::string CheckDisk(const SimFileSystem& disk, bool live);
   // After a start: nothing is left that is not a checkpoint or of the run directory.
-  std::string CheckNoDebris(const SimFileSystem& disk) const;
+  // `disk_failed`: at any time. What could not be read then, when a save took its place, is kept.
+  std::string CheckNoDebris(const SimFileSystem& disk, bool disk_failed) const;
   // A start chose this one, or nothing (-1). `excused`: reads failed, so an older one may do.
   std::string CheckChosen(int64_t content, bool excused) const;
 

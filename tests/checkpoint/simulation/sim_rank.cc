@@ -31,7 +31,7 @@ bool SimRun::OpenDirectory(Rank& rank) {
     CheckNames();
     if (!start_->disk_disturbed) {
       Check(status.ok() ? "" : "the start failed: " + status.ToString());
-      Check(oracle_.CheckNoDebris(*disk_));
+      Check(oracle_.CheckNoDebris(*disk_, counts_.disk_errors > 0));
     }
     if (!status.ok()) opened = status;
   }

@@ -1,0 +1,53 @@
+#include "checkpoint/run_identity.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "checkpoint/names.h"
+#include "common/text.h"
+
+namespace keel::checkpoint {
+namespace {
+
+constexpr size_t kMostNamed = 8;
+
+}  // namespace
+
+bool IsForeign(const Manifest& manifest, std::string_view run_id) {
+  return manifest.run_id != run_id && manifest.run_id != kImportedRunId;
+}
+
+std::string NameWithRuns(std::span<const CatalogEntry* const> entries) {
+  std::string text;
+  for (size_t i = 0; i < entries.size() && i < kMostNamed; ++i) {
+    text += fmt::format("{}{} (run {})", i > 0 ? ", " : "", entries[i]->directory,
+                        Printable(entries[i]->manifest->run_id));
+  }
+  if (entries.size() > kMostNamed) text += fmt::format(" and {} more", entries.size() - kMostNamed);
+  return text;
+}
+
+Result<std::string> IdOfCheckpoints(const FileSystem& fs, std::span<const CatalogEntry> entries,
+                                    bool adopt) {
+  std::vector<const CatalogEntry*> saved;  // newest first
+  for (const CatalogEntry& entry : entries) {
+    if (entry.manifest && entry.manifest->run_id != kImportedRunId) saved.push_back(&entry);
+  }
+  if (saved.empty()) return std::string();
+  const std::string& newest = saved.front()->manifest->run_id;
+  const bool agree = std::all_of(saved.begin(), saved.end(), [&](const CatalogEntry* one) {
+    return one->manifest->run_id == newest;
+  });
+  if (agree || adopt) return newest;
+  return Status(
+      StatusCode::kConfig,
+      fmt::format("{} is missing or empty, and the checkpoints there are of several runs: {}. "
+                  "Whose the folder is cannot be told: write the id of the run that is to go on "
+                  "into {}, or move the others' checkpoints away, or set {} to true to go on from "
+                  "the newest one",
+                  fs.Describe(kRunIdName), NameWithRuns(saved), fs.Describe(kRunIdName),
+                  kAdoptForeignKey));
+}
+
+}  // namespace keel::checkpoint

@@ -1,0 +1,46 @@
+// What a checkpoint says of an RL run beside weights and position.
+#include "trainer/rl/rl_state.h"
+
+#include <gmock/gmock.h>
+
+#include "trainer/run_state.h"
+
+namespace keel::trainer::rl {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+RlState State() {
+  RlState state;
+  state.version = {12, 0x0123456789abcdef};
+  state.critic_optimizer_steps = 24;
+  state.kl_controller = {{"type", "adaptive"}, {"kl_coef", 0.1}};
+  return state;
+}
+
+TEST(RlStateDocument, ComesBackAsItWas) {
+  EXPECT_EQ(RlStateJson(ValueOrThrow(ParseRlState(RlStateJson(State())))), RlStateJson(State()));
+}
+
+TEST(RlStateDocument, NumbersThatNoRunComesToAreRefusedByName) {
+  const Json good = Json::parse(RlStateJson(State()));
+  for (const char* key : {"format_version", "weight_version", "critic_optimizer_steps"}) {
+    for (const Json& wrong :
+         {Json(-1), Json(int64_t{1} << 62), Json(kMostCounted + 1), Json(0.5)}) {
+      Json changed = good;
+      changed[key] = wrong;
+      const Status status = ParseRlState(changed.dump()).status();
+      EXPECT_EQ(status.code(), StatusCode::kInvalidData) << key << ": " << wrong;
+      EXPECT_THAT(status.message(), AllOf(HasSubstr("rl_state.json"), HasSubstr(key)));
+    }
+  }
+  for (const char* digest : {"", "0x23456789abcdef", "0123456789abcdef0"}) {
+    Json changed = good;
+    changed["weight_digest"] = digest;
+    EXPECT_THAT(ParseRlState(changed.dump()).status().message(), HasSubstr("weight_digest"));
+  }
+}
+
+}  // namespace
+}  // namespace keel::trainer::rl
