@@ -24,6 +24,7 @@
 #include "checkpoint/names.h"
 #include "checkpoint/page_memory.h"
 #include "checkpoint/step_reader.h"
+#include "common/program_id.h"
 #include "common/clock.h"
 #include "common/file_system.h"
 #include "common/json.h"
@@ -81,7 +82,7 @@ class Worker {
   Json Ready() const {
     return {{"ready", true},           {"name", "keel"},
             {"pid", getpid()},         {"rank", rank_},
-            {"bytes", state_.bytes()}, {"versions", {{"keel", "0.1.0"}, {"torch", "2.11.0"}}}};
+            {"bytes", state_.bytes()}, {"versions", {{"keel", std::string(ProgramVersion())}, {"torch", "2.11.0"}}}};
   }
 
   Json Answer(const std::string& line) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "bench/worker_protocol.h"
+#include "common/program_id.h"
 #include "common/clock.h"
 #include "common/hash.h"
 #include "parallel/context.h"
@@ -80,7 +81,7 @@ class OffloadWorker {
   Json Ready(const model::HfConfig& config) {
     return {{"ready", true},
             {"name", "keel"},
-            {"versions", {{"keel", "0.1.0"}, {"torch", "2.11.0"}}},
+            {"versions", {{"keel", std::string(ProgramVersion())}, {"torch", "2.11.0"}}},
             {"parameters", config.NumParameters()},
             {"bytes", bytes_},
             {"state", residency_.Report()}};

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bench/worker_protocol.h"
+#include "common/program_id.h"
 #include "common/clock.h"
 #include "common/cpu_decode.h"
 #include "common/json.h"
@@ -105,7 +106,7 @@ void RunWorker(const RolloutWorkerOptions& o) {
   const int64_t vocabulary = source.config.vocab_size;
   Answer({{"ready", true},
           {"name", "keel"},
-          {"versions", {{"keel", "0.1.0"}, {"torch", "2.11.0"}}},
+          {"versions", {{"keel", std::string(ProgramVersion())}, {"torch", "2.11.0"}}},
           {"kernels", kernels::UsableDecodeKernels().front().name},
           {"parameters", source.config.NumParameters()},
           {"weight_bytes",

@@ -13,6 +13,7 @@
 #include "bench/counting_allocator.h"
 #include "bench/weight_sync_peers.h"
 #include "bench/worker_protocol.h"
+#include "common/program_id.h"
 #include "common/clock.h"
 #include "common/tensor_digest.h"
 #include "common/transfer_plan.h"
@@ -44,7 +45,7 @@ class SyncWorker {
             {"pid", getpid()},
             {"rank", context_.rank()},
             {"layout", context_.layout().ToString()},
-            {"versions", {{"keel", "0.1.0"}, {"torch", "2.11.0"}}},
+            {"versions", {{"keel", std::string(ProgramVersion())}, {"torch", "2.11.0"}}},
             {"parameters", config_.NumParameters()},
             {"trainer_bytes", engine_.DeviceTable().bytes()}};
   }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bench/worker_protocol.h"
+#include "common/program_id.h"
 #include "common/clock.h"
 #include "common/json.h"
 #include "parallel/context.h"
@@ -78,7 +79,7 @@ void RunWorker(const TrainWorkerOptions& o) {
   engine.WeightsChanged();
   Answer(WithMemory({{"ready", true},
                      {"name", "keel"},
-                     {"versions", {{"keel", "0.1.0"}, {"torch", "2.11.0"}}},
+                     {"versions", {{"keel", std::string(ProgramVersion())}, {"torch", "2.11.0"}}},
                      {"parameters", source.config.NumParameters()}}));
 
   int64_t step = 0;

@@ -153,10 +153,6 @@ Result<ReadPlan> ReadPlan::Make(const Index& index, std::span<const ReadRequest>
             fmt::format(" (has {}, expected {})", saved.shape.ToString(), wanted.shape.ToString());
       } else if (saved.dtype != wanted.dtype) {
         problem = "tensors of another dtype";
-        another_dtype = fmt::format(
-            "its weights are {}, this run's are {}: actor_rollout_ref.model.dtype is not what it was "
-            "saved with; give that again, or begin a new run from its export",
-            DTypeName(saved.dtype), DTypeName(wanted.dtype));
         detail =
             fmt::format(" (has {}, expected {})", DTypeName(saved.dtype), DTypeName(wanted.dtype));
       }
@@ -173,6 +169,12 @@ Result<ReadPlan> ReadPlan::Make(const Index& index, std::span<const ReadRequest>
         if (lacks && MatchesAny(request.allow_missing, wanted.name)) {
           plan.uncovered_.emplace_back(static_cast<int>(r), s);
         } else {
+          if (t >= 0 && index.tensor(t).dtype != wanted.dtype) {
+            another_dtype = fmt::format(
+                "its weights are {}, this run's are {}: actor_rollout_ref.model.dtype is not what it "
+                "was saved with; give that again, or begin a new run from its export",
+                DTypeName(index.tensor(t).dtype), DTypeName(wanted.dtype));
+          }
           problems.Add(problem != nullptr ? problem : "tensors that are not covered once",
                        fmt::format("{}:{}{}", request.scope,
                                    problem != nullptr ? wanted.name : covered.message(), detail));

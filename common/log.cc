@@ -1,27 +1,40 @@
 #include "common/log.h"
 
 #include <fmt/chrono.h>
+#include <spdlog/details/log_msg.h>
+#include <spdlog/sinks/ansicolor_sink.h>
+#include <spdlog/sinks/rotating_file_sink.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
+#include <array>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <exception>
 #include <mutex>
 
 #include "common/text.h"
 
 namespace keel {
 
+// spdlog's sinks write, colour and rotate; what a line says, and what it must not, is ours.
 struct Logger::Sinks {
   std::mutex mutex;
-  std::FILE* file = nullptr;
-  bool colour = false;
+  std::unique_ptr<spdlog::sinks::ansicolor_stderr_sink_st> console;
+  std::unique_ptr<spdlog::sinks::rotating_file_sink_st> file;
+  bool file_failed = false;  // the last line for it was lost
 };
 
 namespace {
+
+struct LevelLook {
+  std::string_view name;
+  spdlog::level::level_enum level;
+  const char* colour;
+};
+constexpr std::array<LevelLook, 4> kLooks = {{{"debug", spdlog::level::debug, "\033[2m"},
+                                              {"info ", spdlog::level::info, ""},
+                                              {"warn ", spdlog::level::warn, "\033[33m"},
+                                              {"error", spdlog::level::err, "\033[31m"}}};
 
 // An empty NO_COLOR is none (no-color.org).
 bool WantsColour() {
@@ -32,23 +45,26 @@ bool WantsColour() {
 }  // namespace
 
 Logger::Logger(const LogOptions& options) : options_(options), sinks_(std::make_unique<Sinks>()) {
-  sinks_->colour = WantsColour();
+  sinks_->console = std::make_unique<spdlog::sinks::ansicolor_stderr_sink_st>(
+      WantsColour() ? spdlog::color_mode::always : spdlog::color_mode::never);
+  sinks_->console->set_pattern("%^%v%$");
+  for (const LevelLook& look : kLooks) sinks_->console->set_color(look.level, look.colour);
   if (options_.file.empty()) return;
-  sinks_->file = std::fopen(options_.file.c_str(), "ae");
-  if (sinks_->file == nullptr) {
-    Warning("the log file {} cannot be opened: {}", options_.file, std::strerror(errno));
+  try {
+    sinks_->file = std::make_unique<spdlog::sinks::rotating_file_sink_st>(
+        options_.file, static_cast<size_t>(options_.file_bytes),
+        static_cast<size_t>(options_.older_files));
+    sinks_->file->set_pattern("%v");
+  } catch (const std::exception& error) {
+    Warning("the log file {} cannot be opened: {}", options_.file, error.what());
   }
 }
 
-Logger::~Logger() {
-  if (sinks_->file != nullptr) std::fclose(sinks_->file);
-}
+Logger::~Logger() = default;
 
 void Logger::Write(LogLevel level, std::string_view message) {
   if (level < options_.level) return;
   if (options_.rank > 0 && !options_.all_ranks && level < LogLevel::kWarning) return;
-  static constexpr std::string_view kNames[] = {"debug", "info ", "warn ", "error"};
-  static constexpr std::string_view kColours[] = {"\033[2m", "", "\033[33m", "\033[31m"};
   const auto now = std::chrono::system_clock::now();
   const auto ms =
       std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
@@ -58,21 +74,27 @@ void Logger::Write(LogLevel level, std::string_view message) {
     where = step() >= 0 ? fmt::format("[rank {} step {}] ", options_.rank, step())
                         : fmt::format("[rank {}] ", options_.rank);
   }
-  const auto index = static_cast<size_t>(level);
-  const std::string line = fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z {} {}{}\n", seconds, ms,
-                                       kNames[index], where, PrintableLines(message));
-  const std::lock_guard lock(sinks_->mutex);
-  if (sinks_->colour && !kColours[index].empty()) {
-    const std::string_view text(line.data(), line.size() - 1);
-    fmt::print(stderr, "{}{}\033[0m\n", kColours[index], text);
-  } else {
-    std::fwrite(line.data(), 1, line.size(), stderr);
+  const LevelLook& look = kLooks[static_cast<size_t>(level)];
+  const std::string line = fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z {} {}{}", seconds, ms, look.name,
+                                       where, PrintableLines(message));
+  const spdlog::details::log_msg event("", look.level, line);
+  std::string lost;
+  {
+    const std::lock_guard lock(sinks_->mutex);
+    sinks_->console->log(event);
+    sinks_->console->flush();
+    if (sinks_->file == nullptr) return;
+    try {
+      sinks_->file->log(event);
+      sinks_->file->flush();
+      sinks_->file_failed = false;
+    } catch (const std::exception& error) {
+      // A log is no reason to end a run. Said once, until a line can be written again.
+      if (!sinks_->file_failed) lost = error.what();
+      sinks_->file_failed = true;
+    }
   }
-  std::fflush(stderr);
-  if (sinks_->file != nullptr) {
-    std::fwrite(line.data(), 1, line.size(), sinks_->file);
-    std::fflush(sinks_->file);
-  }
+  if (!lost.empty()) Warning("lines are missing in the log file {}: {}", options_.file, lost);
 }
 
 }  // namespace keel

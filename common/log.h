@@ -24,7 +24,11 @@ struct LogOptions {
   LogLevel level = LogLevel::kInfo;
   int rank = -1;           // -1: not part of a job, no rank in the line
   bool all_ranks = false;  // false: ranks > 0 print warnings and errors only
-  std::string file;        // also to this file (append) when not empty; a warning if it cannot be
+  // Also to this file (append) when not empty; a warning if, or once, it cannot be written. At so
+  // many bytes it becomes `<name>.1.<extension>`, and so on up to `older_files`.
+  std::string file;
+  int64_t file_bytes = int64_t{64} << 20;
+  int older_files = 4;
 };
 
 class Logger {

@@ -125,6 +125,7 @@ class Job {
 
  private:
   void AddFacts(SharedFacts* facts) const;
+  void CheckOneFolder();
   // Of settings by which checkpoints or weights are lost. Rank 0.
   void WarnOfLosses() const;
   void WarnOfGrowth(const checkpoint::DiskForecast& disk, int64_t total_steps) const;

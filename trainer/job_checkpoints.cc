@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "checkpoint/catalog.h"
+#include "checkpoint/names.h"
 #include "checkpoint/records.h"
 #include "checkpoint/run_identity.h"
 #include "common/text.h"
@@ -18,6 +21,8 @@
 namespace keel::trainer {
 
 namespace {
+
+constexpr int64_t kMostIdBytes = 4096;
 
 bool Has(const std::vector<std::string>& list, const char* item) {
   return std::find(list.begin(), list.end(), item) != list.end();
@@ -66,9 +71,41 @@ void Job::OpenCheckpoints() {
   checkpointer_ =
       std::make_unique<checkpoint::Checkpointer>(*fs_, *coordinator_, SystemClock(), log_, options);
   ThrowIfError(checkpointer_->Open());
+  if (config().trainer.save_freq > 0) CheckOneFolder();
   resume_mode_ = ResumeMode();
   WarnOfLosses();
   saves_ = std::make_unique<SaveSession>(*checkpointer_, actor().checkpoint, log_);
+}
+
+// Each rank writes its part of a save under the path that it was given. Where that leads to another
+// folder than rank 0's, as on nodes that have not mounted it, no save can ever be whole.
+void Job::CheckOneFolder() {
+  if (inputs_.env.world_size == 1) return;
+  const auto look = [&] { return ReadFile(*fs_, checkpoint::kRunIdName, kMostIdBytes); };
+  Result<std::string> mine = look();
+  const std::string id = ValueOrThrow(checkpoint::Broadcast(
+      *coordinator_, "run_folder", mine.ok() ? *mine : std::string(), deadline_));
+  // Of a full disk there may be none; then the first save says what is wrong.
+  if (id.empty()) return;
+  // Network file systems show new files late.
+  const auto until = std::chrono::steady_clock::now() +
+                     std::min(options_.visibility_grace, deadline_ / 2);
+  while (!mine.ok() && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    mine = look();
+  }
+  Status same;
+  if (!mine.ok() || *mine != id) {
+    same = Status(
+        StatusCode::kConfig,
+        fmt::format("trainer.default_local_dir: {} is not the folder that rank 0 saves to: its run "
+                    "has the id {}, here {}; mount that folder on every node, or give each node "
+                    "its own path to it",
+                    fs_->Describe("."), Printable(Trim(id)),
+                    mine.ok() ? "is " + Printable(Trim(*mine))
+                              : "there is none (" + mine.status().message() + ")"));
+  }
+  ThrowIfError(checkpoint::AgreeOn(*coordinator_, "run_folder_seen", same, deadline_));
 }
 
 // Where to begin is said of the job. Its launcher's restarts repeat it, and would lose what was

@@ -65,7 +65,7 @@ TEST_F(LoggerTest, OneLinePerEventWithTimeLevelRankAndStep) {
 }
 
 TEST_F(LoggerTest, ADeadFileIsSaidOnce) {
-  options_.file = folder_ + "/none/log.txt";
+  options_.file = folder_;  // a directory
   ::testing::internal::CaptureStderr();
   {
     Logger log(options_);
@@ -74,6 +74,42 @@ TEST_F(LoggerTest, ADeadFileIsSaidOnce) {
   const std::string shown = ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(shown, HasSubstr("the log file " + options_.file + " cannot be opened: "));
   EXPECT_THAT(shown, HasSubstr("info  goes on\n"));
+}
+
+TEST_F(LoggerTest, AFileThatIsFullIsSaidOnceAndEndsNothing) {
+  options_.file = "/dev/full";
+  ::testing::internal::CaptureStderr();
+  {
+    Logger log(options_);
+    log.Info("first");
+    log.Info("second");
+  }
+  const std::string shown = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(shown, HasSubstr("info  first\n"));
+  EXPECT_THAT(shown, HasSubstr("lines are missing in the log file /dev/full"));
+  EXPECT_THAT(shown, HasSubstr("info  second\n"));
+  EXPECT_EQ(shown.find("lines are missing"), shown.rfind("lines are missing"));
+}
+
+TEST_F(LoggerTest, ALongFileIsTurnedOver) {
+  options_.file_bytes = 4096;
+  options_.older_files = 2;
+  {
+    Logger log(options_);
+    for (int i = 0; i < 200; ++i) log.Info("line {} of {}", i, std::string(40, 'x'));
+  }
+  std::string all;
+  for (const char* name : {"log.2.txt", "log.1.txt", "log.txt"}) {
+    std::ifstream file(folder_ + "/" + name);
+    std::stringstream text;
+    text << file.rdbuf();
+    EXPECT_LE(text.str().size(), 4096u) << name;
+    EXPECT_FALSE(text.str().empty()) << name;
+    all += text.str();
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/log.3.txt"));
+  EXPECT_THAT(all, HasSubstr("line 199 of"));
+  EXPECT_THAT(all, HasSubstr("line 150 of"));
 }
 
 TEST_F(LoggerTest, OtherRanksSayWarningsAndErrorsUnlessAsked) {

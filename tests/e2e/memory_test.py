@@ -34,7 +34,10 @@ class Memory(harness.Job):
         self.assertFalse(list(self.run_dir("run").glob("global_step_*")))
 
     def test_a_model_that_no_machine_holds_is_refused_at_the_start(self):
-        for change in ({"vocab_size": 10**12}, {"hidden_size": 2**36}, {"intermediate_size": 2**40}):
+        for change in (
+            {"vocab_size": 2**26, "hidden_size": 2**20},
+            {"num_hidden_layers": 1000, "hidden_size": 2**16, "intermediate_size": 2**18},
+        ):
             with self.subTest(**change):
                 config = self.config("run", **{MODEL: {**harness.MODEL, **change}})
                 done = harness.keel(*self.command(config, 1))
@@ -43,7 +46,7 @@ class Memory(harness.Job):
     def test_a_model_that_is_too_large_to_generate_with(self):
         folder = self.folder / "model"
         folder.mkdir()
-        shape = {**harness.MODEL, "vocab_size": 10**12, "architectures": ["LlamaForCausalLM"]}
+        shape = {**harness.MODEL, "vocab_size": 2**26, "hidden_size": 2**20, "architectures": ["LlamaForCausalLM"]}
         (folder / "config.json").write_text(json.dumps(shape))
         done = harness.keel("generate", "--model", folder, "--input", self.data, "--output", self.folder / "out.jsonl")
         self.refused(done, "weights", str(folder))

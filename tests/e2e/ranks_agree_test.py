@@ -116,12 +116,28 @@ class SameStart(harness.Job):
 
     def test_files_of_the_tokenizer(self):
         ours, theirs = self.model_folder("ours"), self.model_folder("theirs")
-        (ours / "generation_config.json").write_text("{}")
-        (theirs / "generation_config.json").write_text('{"eos_token_id": 7}')
+        (ours / "chat_template.jinja").write_text("{{ messages }}")
+        (theirs / "chat_template.jinja").write_text("{{ messages[0] }}")
         self.refused(
-            {f"{MODEL}.path": str(theirs)}, "content of generation_config.json",
+            {f"{MODEL}.path": str(theirs)}, "content of chat_template.jinja",
             **{"actor_rollout_ref__model__path": str(ours), "actor_rollout_ref__model__config": {}},
         )  # fmt: skip
+
+    def test_folders_that_are_not_one(self):
+        # Nodes that have not mounted the run's folder: an empty one, and one with a run of its own.
+        other = self.run_dir("other")
+        for content, fragment in ((None, "there is none"), ("0123abcd\n", "here is 0123abcd")):
+            with self.subTest(content=content):
+                shutil.rmtree(self.run_dir("run"), ignore_errors=True)
+                other.mkdir(exist_ok=True)
+                if content:
+                    (other / "run_id").write_text(content)
+                there = {"trainer.default_local_dir": str(other)}
+                for done in self.start_ranks([{}, there], trainer__deadline_seconds=4):
+                    output = done.stdout + done.stderr
+                    self.assertEqual(done.returncode, CONFIG, output[-3000:])
+                    self.assertIn(f"rank 1: trainer.default_local_dir: {other}", output)
+                    self.assertIn(fragment, output)
 
     def test_what_nodes_may_have_of_their_own(self):
         # The same data under another path, the same folder under another name, other threads.

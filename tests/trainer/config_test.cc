@@ -291,7 +291,7 @@ TEST(ConfigTest, PathsAreLeftAsTheyAreGiven) {
   rollout_data_dir: dumps
   validation_data_dir: val_dumps
   rollout_replay_dir: replay
-data: {train_files: [a.jsonl, ../b.jsonl], val_files: [c.jsonl], tokenizer: tok}
+data: {train_files: [a.jsonl, ../b.jsonl], val_files: [c.jsonl]}
 actor_rollout_ref: {model: {path: hf}}
 critic: {model: {path: critic_hf}}
 )";
@@ -306,7 +306,6 @@ critic: {model: {path: critic_hf}}
   EXPECT_EQ(c.trainer.rollout_replay_dir, "replay");
   EXPECT_EQ(c.data.train_files, (std::vector<std::string>{"a.jsonl", "../b.jsonl"}));
   EXPECT_EQ(c.data.val_files, std::vector<std::string>{"d.jsonl"});
-  EXPECT_EQ(c.data.tokenizer, "tok");
   EXPECT_EQ(c.actor_rollout_ref.model.path, "hf");
   EXPECT_EQ(c.critic.model.path, "critic_hf");
 }

@@ -13,6 +13,7 @@
 #include <fstream>
 
 #include "checkpoint/safetensors.h"
+#include "model/hf_tensors.h"
 
 namespace keel::trainer {
 namespace {
@@ -207,6 +208,18 @@ TEST_F(RunInputsTest, ValidatingOpensWhatTrainingOpens) {
   const checkpoint::SafetensorsPart part{"x", DType::kF32, {1}, {}};
   Write("hf/model.safetensors",
         ValueOrThrow(checkpoint::BuildSafetensorsHeader({&part, 1}, {}, 8)) + std::string(4, '\0'));
+  EXPECT_THAT(CheckRunInputs(MakeConfig("sft", row)).status().message(),
+              AllOf(HasSubstr("missing tensors"), HasSubstr("no place for (1): x")));
+  const ModelSource model = ValueOrThrow(ResolveModel(folder_ + "/hf", Json::object(), DType::kF32));
+  const ModelTensors tensors = model::TensorsOf(model.config, model::Head::kVocabulary);
+  std::vector<checkpoint::SafetensorsPart> parts;
+  size_t bytes = 0;
+  for (const TensorInfo& tensor : tensors.needed) {
+    parts.push_back({tensor.name, tensor.dtype, tensor.shape, {}});
+    bytes += static_cast<size_t>(tensor.shape.elements() * DTypeSize(tensor.dtype));
+  }
+  Write("hf/model.safetensors",
+        ValueOrThrow(checkpoint::BuildSafetensorsHeader(parts, {}, 8)) + std::string(bytes, '\0'));
   const auto report = ValueOrThrow(CheckRunInputs(MakeConfig("sft", row)));
   EXPECT_EQ(report.train_samples, 1);
   EXPECT_THAT(report.warnings, ElementsAre(HasSubstr("id (1)")));
