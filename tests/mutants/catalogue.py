@@ -490,4 +490,38 @@ TRAINING_STATE = [
     ),
 ]  # fmt: skip
 
-MUTANTS = DURABILITY + PROTOCOL_RULES + AFTER_A_CRASH + RETENTION_RULES + READING + SNAPSHOT + TRAINING_STATE
+# What ranks, and the starts of a run, must have in common.
+IN_COMMON = [
+    Mutant(
+        "facts-not-compared", "ranks that were started with different things are refused",
+        "trainer/job.cc", "  ThrowIfError(AgreeOnFacts(*coordinator_, facts, deadline_));\n", "",
+        (("e2e_ranks_agree", "SameStart.test_learning_rate"),),
+    ),
+    Mutant(
+        "data-not-compared", "the content of the data is compared, not its path",
+        "trainer/task.cc", "      fmt::format(\"{} samples with digest {}\", identity_.samples, identity_.digest);\n", "      fmt::format(\"{} samples\", identity_.samples);\n",
+        (("e2e_ranks_agree", "SameStart.test_training_data_under_another_path"),),
+    ),
+    Mutant(
+        "replicas-not-compared", "copies of weights are compared before a save",
+        "trainer/task.cc", "    trainer::CheckReplicas(*role.engine, role.name, job_.context(), when);\n", "    (void)role, (void)when;\n",
+        (("e2e_ranks_agree", "Drift.test_a_flipped_bit_ends_the_run_before_it_is_saved"),),
+    ),
+    Mutant(
+        "folder-not-compared", "ranks that save to different folders are refused",
+        "trainer/job_checkpoints.cc", "  if (config().trainer.save_freq > 0) CheckOneFolder();\n", "",
+        (("e2e_ranks_agree", "SameStart.test_folders_that_are_not_one"),),
+    ),
+    Mutant(
+        "changes-not-said", "a resume says what has changed since the save",
+        "trainer/task.cc", "    SayWhatChanged(record->documents);\n", "",
+        (("e2e_resume", "ResumeSingle.test_what_changed_since_the_save_is_said"),),
+    ),
+    Mutant(
+        "room-not-checked", "a model that no machine holds is refused before it is made",
+        "trainer/task.cc", "  CheckRoom();\n  LoadData();\n", "  LoadData();\n",
+        (("e2e_memory", "Memory.test_a_model_that_no_machine_holds_is_refused_at_the_start"),),
+    ),
+]  # fmt: skip
+
+MUTANTS = IN_COMMON + DURABILITY + PROTOCOL_RULES + AFTER_A_CRASH + RETENTION_RULES + READING + SNAPSHOT + TRAINING_STATE
