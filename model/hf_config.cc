@@ -85,32 +85,56 @@ class Reader {
   std::vector<std::string> problems_;
 };
 
+// All of a head's dims are rotated.
+void CheckRotated(Reader& in, Reader& problems) {
+  const double rotated = in.Number("partial_rotary_factor", 1);
+  if (rotated == 1) return;
+  problems.Problem(fmt::format("partial_rotary_factor: {} is not supported, expected 1", rotated));
+}
+
 void ReadRope(Reader& reader, HfConfig& config) {
   // v5 writes rope_parameters {rope_type, rope_theta, ...}; v4 rope_theta and rope_scaling
   // {rope_type or type, ...}.
   config.rope_theta = reader.Number("rope_theta", 10000);
+  CheckRotated(reader, reader);
   const Json* parameters = reader.Find("rope_parameters");
-  if (parameters == nullptr) parameters = reader.Find("rope_scaling");
+  const Json* const scaling = reader.Find("rope_scaling");
+  // transformers takes the first that it was taught to know, which differs from version to version.
+  if (parameters != nullptr && scaling != nullptr && *parameters != *scaling) {
+    reader.Problem("rope_parameters and rope_scaling are both given, and differ: leave one out");
+    return;
+  }
+  if (parameters == nullptr) parameters = scaling;
   if (parameters == nullptr) return;
   if (!parameters->is_object()) {
     reader.Wrong("rope_parameters", "a map", *parameters);
     return;
   }
+  for (const auto& [key, value] : parameters->items()) {
+    if (value.is_object()) {
+      reader.Problem(fmt::format(
+          "rope_parameters: \"{}\": one for each kind of layer is not supported", Printable(key)));
+    }
+  }
   Reader rope(*parameters, "");
+  CheckRotated(rope, reader);
   config.rope_theta = rope.Number("rope_theta", config.rope_theta);
   const std::string type = rope.String("rope_type", rope.String("type", "default"));
   if (type == "llama3") {
-    Llama3RopeScaling scaling;
-    scaling.factor = rope.Number("factor", scaling.factor);
-    scaling.low_freq_factor = rope.Number("low_freq_factor", scaling.low_freq_factor);
-    scaling.high_freq_factor = rope.Number("high_freq_factor", scaling.high_freq_factor);
-    scaling.original_max_position_embeddings =
-        rope.Positive("original_max_position_embeddings", scaling.original_max_position_embeddings,
+    for (const char* key :
+         {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"})
+      if (rope.Find(key) == nullptr) rope.Missing(key, "a number, for rope_type llama3");
+    Llama3RopeScaling llama3;
+    llama3.factor = rope.Number("factor", llama3.factor);
+    llama3.low_freq_factor = rope.Number("low_freq_factor", llama3.low_freq_factor);
+    llama3.high_freq_factor = rope.Number("high_freq_factor", llama3.high_freq_factor);
+    llama3.original_max_position_embeddings =
+        rope.Positive("original_max_position_embeddings", llama3.original_max_position_embeddings,
                       kMostPositions);
-    if (scaling.factor <= 0 || scaling.high_freq_factor <= scaling.low_freq_factor) {
+    if (llama3.factor <= 0 || llama3.high_freq_factor <= llama3.low_freq_factor) {
       reader.Problem("rope_scaling: expected factor > 0 and high_freq_factor > low_freq_factor");
     }
-    config.rope_scaling = scaling;
+    config.rope_scaling = llama3;
   } else if (type != "default") {
     reader.Problem(fmt::format("rope_type: \"{}\" is not supported, expected default or llama3",
                                Printable(type)));

@@ -15,6 +15,7 @@ namespace keel::tools {
 void Generate(const GenerateArguments& a) {
   if (const auto problems = a.sampling.Validate(); !problems.empty())
     throw Error(StatusCode::kUsage, fmt::format("{}", fmt::join(problems, "; ")));
+  ThrowIfError(CheckApart({"--output", a.output}, {"--input", a.input}));
   HfInference model(a.model, a.dtype);
   const std::vector<InputRow> rows = ReadInputRows(a.input, model);
   rollout::EngineOptions options;
@@ -32,6 +33,10 @@ void Generate(const GenerateArguments& a) {
   const auto write = [&](const rollout::Completion& completion) {
     const InputRow& row = rows[completion.prompt_id];
     Json line = row.json;
+    // Of an earlier generation: they would be taken for this one's.
+    for (const char* key :
+         {"sample", "output_ids", "output", "output_log_probs", "finish_reason", "error"})
+      line.erase(key);
     if (a.samples > 1) line["sample"] = completion.sample;
     line["output_ids"] = completion.tokens;
     if (completion.text) line["output"] = *completion.text;
@@ -49,8 +54,8 @@ void Generate(const GenerateArguments& a) {
     for (const rollout::Completion& completion : engine.Step()) write(completion);
   }
   ThrowIfError(out.Finish());
-  fmt::print("{} rows, {} tokens generated -> {}\n", rows.size(), engine.stats().generated_tokens,
-             a.output);
+  fmt::print(out.streams() ? stderr : stdout, "{} rows, {} tokens generated -> {}\n", rows.size(),
+             engine.stats().generated_tokens, a.output);
   if (!failed.empty()) throw Error(failed.begin()->second);
 }
 

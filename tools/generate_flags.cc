@@ -16,7 +16,8 @@ void AddGenerateCommand(CLI::App& app, CommandContext&) {
   generate->add_option("--input", a->input, "JSON Lines with input_ids, text or prompt; -: from standard input")
       ->required();
   generate
-      ->add_option("--output", a->output, "JSON Lines: the row, output_ids, output, finish_reason")
+      ->add_option("--output", a->output,
+                   "JSON Lines: the row, output_ids, output, finish_reason; -: to standard output")
       ->required();
   rollout::SamplingParams& p = a->sampling;
   p.max_tokens = 64;

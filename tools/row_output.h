@@ -1,8 +1,9 @@
 // RowOutput: a file of results, a line a row, in the order of the rows whichever is done first.
 //
 // Lines are there to be read as soon as they and all before them are done, under a temporary name,
-// `<path>.partial`; what stood at `path` before stays until all are. What is no regular file
-// (/dev/stdout, a pipe) is written as it is. Used from one thread.
+// `<path>.partial`, which nobody else writes meanwhile; what stood at `path` before stays until all
+// are. What is no regular file, or was opened by the shell (- or /dev/stdout, /dev/fd/N, a pipe),
+// is written as it is. Used from one thread.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +16,15 @@
 
 namespace keel::tools {
 
+// A file as the command line names it: "--output", "out.jsonl".
+struct NamedFile {
+  std::string flag;
+  std::string path;  // "": there is none
+};
+
+// kUsage when `written` would take the place of `other`, which is read or written, too.
+Status CheckApart(const NamedFile& written, const NamedFile& other);
+
 class RowOutput {
  public:
   // `flag` is named in errors: "--output". kCannotCreate when the file cannot be written.
@@ -26,6 +36,8 @@ class RowOutput {
   Status Finish();
   // For whoever ends before: where the rows are that are done.
   const std::string& written_to() const { return temporary_; }
+  // Whether rows go where a person or a program reads along; what else is said goes to stderr then.
+  bool streams() const { return path_ == temporary_; }
 
  private:
   struct Close {

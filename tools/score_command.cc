@@ -17,6 +17,10 @@
 namespace keel::tools {
 
 void Score(const ScoreArguments& a) {
+  const NamedFile input{"--input", a.input}, output{"--output", a.output},
+      logits_file{"--logits", a.logits};
+  for (const NamedFile* other : {&output, &logits_file}) ThrowIfError(CheckApart(*other, input));
+  ThrowIfError(CheckApart(logits_file, output));
   HfInference model(a.model, a.dtype);
   const std::vector<InputRow> rows = ReadInputRows(a.input, model);
   rollout::Engine engine = model.MakeEngine({});
@@ -72,7 +76,8 @@ void Score(const ScoreArguments& a) {
   }
   const double total = std::accumulate(sums.begin(), sums.end(), 0.0);
   const double mean = tokens == 0 ? 0 : total / static_cast<double>(tokens);
-  fmt::print("{} rows, {} tokens scored, mean log-prob {:.6f}, perplexity {:.6f} -> {}\n",
+  fmt::print(out.streams() ? stderr : stdout,
+             "{} rows, {} tokens scored, mean log-prob {:.6f}, perplexity {:.6f} -> {}\n",
              rows.size(), tokens, mean, std::exp(-mean), a.output);
 }
 

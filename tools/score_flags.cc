@@ -17,7 +17,9 @@ void AddScoreCommand(CLI::App& app, CommandContext&) {
       ->add_option("--input", a->input,
                    "JSON Lines with input_ids, text or prompt; -: from standard input")
       ->required();
-  score->add_option("--output", a->output, "JSON Lines: log_probs, sum_log_prob, perplexity")
+  score
+      ->add_option("--output", a->output,
+                   "JSON Lines: log_probs, sum_log_prob, perplexity; -: to standard output")
       ->required();
   score->add_option("--logits", a->logits,
                     "Also all logits, as safetensors logits.<row> [tokens, vocab] fp32");

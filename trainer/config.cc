@@ -439,6 +439,14 @@ std::vector<std::string> ValidateConfig(const Config& c, int world) {
   }
   if (optim.min_lr > optim.lr && optim.lr_decay_style != "constant")
     say("actor_rollout_ref.actor.optim.min_lr is above actor_rollout_ref.actor.optim.lr");
+  if (optim.lr_decay_steps && optim.lr_decay_style != "constant" &&
+      *optim.lr_decay_steps <= optim.lr_warmup_steps) {
+    say(
+        fmt::format("actor_rollout_ref.actor.optim.lr_decay_steps {} counts the {} steps of "
+                    "actor_rollout_ref.actor.optim.lr_warmup_steps, too, and leaves none to decay "
+                    "in: the rate would fall to min_lr at once; raise it, or set it to null",
+                    *optim.lr_decay_steps, optim.lr_warmup_steps));
+  }
   const auto& model = c.actor_rollout_ref.model;
   if (!model.path && model.config.empty()) {
     say("actor_rollout_ref.model.path is null and actor_rollout_ref.model.config is empty: give "

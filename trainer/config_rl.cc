@@ -259,6 +259,12 @@ std::vector<std::string> ValidateRlConfig(const Config& c, int64_t dp) {
     say("algorithm.adv_estimator gae needs values: set critic.enable to true or null, or choose "
         "grpo, rloo, reinforce_plus_plus or remax");
   }
+  if (!critic && c.critic.model.path) {
+    say("critic.model.path is given, but there is no critic: set critic.enable to true, or leave "
+        "it out");
+  }
+  if (c.critic.optim.min_lr > c.critic.optim.lr && c.critic.optim.lr_decay_style != "constant")
+    say("critic.optim.min_lr is above critic.optim.lr");
   if (!critic && c.trainer.critic_warmup > 0)
     say("trainer.critic_warmup needs a critic: set it to 0, or critic.enable to true");
   if (!gae && a.lam != 1.0)

@@ -45,23 +45,53 @@ std::vector<Group> GroupsOf(const std::vector<std::string>& digests) {
   return groups;
 }
 
+// A value and the ranks that have it; null: they have none of that name.
+using Holders = std::pair<const std::string*, std::vector<int>>;
+
+// From where on values are to be shown: all of them, or where they begin to differ, when that is
+// behind what would be shown of them.
+size_t ShownFrom(const std::vector<Holders>& values) {
+  constexpr size_t kBefore = 24;  // bytes of what is the same, so that the place can be found
+  const std::string* first = nullptr;
+  size_t same = std::string::npos;
+  for (const auto& [value, ranks] : values) {
+    if (value == nullptr) continue;
+    if (first == nullptr) {
+      first = value;
+      continue;
+    }
+    const auto [end, other] =
+        std::mismatch(first->begin(), first->end(), value->begin(), value->end());
+    same = std::min(same, static_cast<size_t>(end - first->begin()));
+  }
+  return same == std::string::npos || same < kMostBytes / 2 ? 0 : same - kBefore;
+}
+
+std::string Shown(const std::string* value, size_t from) {
+  if (value == nullptr) return "not there";
+  const std::string text = Printable(value->substr(std::min(from, value->size())), kMostBytes);
+  return from == 0 ? text : "..." + text;
+}
+
 // "trainer.seed: 1 on ranks 0-1, 3; 2 on rank 2"; "" when all have the same.
 std::string Difference(const std::string& name, const std::vector<Group>& groups) {
-  std::vector<std::pair<std::string, std::vector<int>>> values;
+  std::vector<Holders> values;
   for (const Group& group : groups) {
     const auto fact = group.facts.find(name);
-    const std::string value =
-        fact == group.facts.end() ? "not there" : Printable(fact->second, kMostBytes);
-    auto known = std::find_if(values.begin(), values.end(),
-                              [&](const auto& one) { return one.first == value; });
+    const std::string* const value = fact == group.facts.end() ? nullptr : &fact->second;
+    const auto same = [&](const Holders& one) {
+      return value == nullptr || one.first == nullptr ? value == one.first : *value == *one.first;
+    };
+    auto known = std::find_if(values.begin(), values.end(), same);
     if (known == values.end()) known = values.insert(values.end(), {value, {}});
     known->second.insert(known->second.end(), group.ranks.begin(), group.ranks.end());
   }
   if (values.size() == 1) return {};
+  const size_t from = ShownFrom(values);
   std::vector<std::string> parts;
   for (auto& [value, ranks] : values) {
     std::sort(ranks.begin(), ranks.end());
-    parts.push_back(fmt::format("{} on {}", value, Joined(ranks)));
+    parts.push_back(fmt::format("{} on {}", Shown(value, from), Joined(ranks)));
   }
   return fmt::format("{}: {}", name, fmt::join(parts, "; "));
 }

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "checkpoint/hf_check.h"
@@ -17,6 +19,8 @@
 namespace keel::trainer {
 
 namespace {
+
+constexpr int64_t kMaxConfigFile = int64_t{64} << 20;
 
 Status CheckPositions(const ModelSource& model, int64_t positions, const std::string& keys) {
   if (positions <= model.config.max_position_embeddings) return Status::Ok();
@@ -63,6 +67,31 @@ Status CheckRewards(const Config& config, const ModelSource& model) {
   return Status::Ok();
 }
 
+// Weights do not show by which epsilon, base of the rotary embedding or heads they were trained:
+// the critic is computed by the actor's, and is to be of the same.
+Status CheckCriticModel(const Config& config, const ModelSource& model) {
+  if (config.trainer.task != "rl" || !config.critic.model.path) return Status::Ok();
+  const std::string& directory = *config.critic.model.path;
+  const std::string where = directory + "/config.json";
+  const auto read = [&]() -> Result<model::HfConfig> {
+    KEEL_ASSIGN_OR_RETURN(const auto fs,
+                          OpenPosixFileSystem(directory, false, LinkPolicy::kFollow));
+    KEEL_ASSIGN_OR_RETURN(const std::string text, ReadFile(*fs, "config.json", kMaxConfigFile));
+    KEEL_ASSIGN_OR_RETURN(const Json json, ParseJson(text, where));
+    return model::ParseHfConfig(json, where);
+  };
+  Result<model::HfConfig> found = read();
+  if (!found.ok()) return found.status().WithContext("critic.model.path");
+  model::HfConfig wanted = model.config;
+  // A value head has no matrix to tie.
+  found->tie_word_embeddings = wanted.tie_word_embeddings = false;
+  if (found->Digest() == wanted.Digest()) return Status::Ok();
+  return Status(StatusCode::kConfig,
+                fmt::format("critic.model.path: {} describes another model than the actor's: {}; "
+                            "expected {}",
+                            where, found->Digest(), wanted.Digest()));
+}
+
 // Training and validation data from their files, or one from the other.
 template <typename Set, typename Load>
 Result<RunData<Set>> LoadBoth(const Config& config, const Load& load) {
@@ -74,8 +103,15 @@ Result<RunData<Set>> LoadBoth(const Config& config, const Load& load) {
   if (config.data.val_split > 0)
     data.val =
         data.train.SplitOff(config.data.val_split, static_cast<uint64_t>(config.trainer.seed));
-  if (data.train.size() > 0) return data;
-  return Status(StatusCode::kInvalidData, "data.val_split leaves nothing to train on");
+  if (data.train.size() == 0)
+    return Status(StatusCode::kInvalidData, "data.val_split leaves nothing to train on");
+  if (config.data.val_split > 0 && data.val.size() == 0) {
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("data.val_split {} sets none of the {} samples apart: nothing would "
+                              "be validated; raise it, give data.val_files, or set it to 0",
+                              config.data.val_split, data.train.size()));
+  }
+  return data;
 }
 
 template <typename Set>
@@ -115,10 +151,42 @@ Status CheckFiles(const std::string& folder) {
   return Status::Ok();
 }
 
+// That a folder is one, or can become one: nothing above it is a file.
+Status CheckFolder(const std::string& key, const std::string& folder) {
+  std::error_code error;
+  std::filesystem::path there = std::filesystem::absolute(folder, error);
+  while (!std::filesystem::exists(there, error) && there.has_relative_path())
+    there = there.parent_path();
+  if (std::filesystem::is_directory(there, error)) return Status::Ok();
+  return Status(StatusCode::kConfig, fmt::format("{}: {} is no directory and cannot be one: {} is "
+                                                 "no directory; give another folder",
+                                                 key, folder, there.string()));
+}
+
+Status CheckFolders(const TrainerSection& trainer) {
+  KEEL_RETURN_IF_ERROR(CheckFolder("trainer.default_local_dir", trainer.default_local_dir));
+  if (trainer.task != "rl") return Status::Ok();
+  if (trainer.rollout_data_dir)
+    KEEL_RETURN_IF_ERROR(CheckFolder("trainer.rollout_data_dir", *trainer.rollout_data_dir));
+  if (trainer.validation_data_dir)
+    KEEL_RETURN_IF_ERROR(CheckFolder("trainer.validation_data_dir", *trainer.validation_data_dir));
+  std::error_code error;
+  if (trainer.rollout_replay_dir &&
+      !std::filesystem::is_directory(*trainer.rollout_replay_dir, error)) {
+    return Status(
+        StatusCode::kNotFound,
+        fmt::format("trainer.rollout_replay_dir: {}: there is no such directory; give the "
+                    "trainer.rollout_data_dir of an earlier run",
+                    *trainer.rollout_replay_dir));
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 Status CheckRunPaths(const Config& config) {
   const std::string& folder = config.trainer.default_local_dir;
+  KEEL_RETURN_IF_ERROR(CheckFolders(config.trainer));
   if (const auto run = OpenPosixFileSystem(folder, false);
       run.ok() && (*run)->Stat(checkpoint::kManifestName).ok()) {
     return Status(
@@ -149,6 +217,7 @@ Result<ModelSource> OpenRunModel(const Config& config) {
                    section.dtype == "bfloat16" ? DType::kBF16 : DType::kF32, options));
   KEEL_RETURN_IF_ERROR(CheckLayout(config, model));
   KEEL_RETURN_IF_ERROR(CheckRewards(config, model));
+  KEEL_RETURN_IF_ERROR(CheckCriticModel(config, model));
   return model;
 }
 

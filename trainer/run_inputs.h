@@ -19,7 +19,8 @@ namespace keel::trainer {
 // Of the run's folder: the configuration as it was resolved.
 inline constexpr std::string_view kConfigName = "config.yaml";
 
-// A folder that is no run's, a pipe or a directory in the place of one of its files, or a checkpoint by name that is not there.
+// A folder that is none, or no run's, a pipe or a directory in the place of one of its files, or a
+// checkpoint by name that is not there.
 Status CheckRunPaths(const Config& config);
 
 // Model and tokenizer, and whether they fit each other, the layout and the rewards.

@@ -81,15 +81,25 @@ void Task::SetData(const Digest128& digest, int64_t samples) {
 }
 
 void Task::SetValidation(const Digest128& digest, int64_t samples) {
-  validation_ = fmt::format("{} samples with digest {}", samples, digest.ToHex());
+  const bool wanted = c_.trainer.test_freq > 0 || c_.trainer.val_before_train;
+  if (samples == 0 && wanted && job_.rank0()) {
+    job_.log().Warning(
+        "nothing is validated, as trainer.test_freq or trainer.val_before_train asks for: there "
+        "are "
+        "no data.val_files, and data.val_split is 0");
+  }
+  if (samples == 0) return;
+  // The samples that data.val_split sets apart are in no other digest.
+  AddFact(c_.data.val_files.empty() ? "the samples that data.val_split sets apart"
+                                    : "content of data.val_files",
+          fmt::format("{} samples with digest {}", samples, digest.ToHex()));
 }
 
 // Data, model and tokenizer as this rank has read them: what its paths lead to.
 SharedFacts Task::Facts() const {
-  SharedFacts facts;
+  SharedFacts facts = facts_;
   facts["content of data.train_files"] =
       fmt::format("{} samples with digest {}", identity_.samples, identity_.digest);
-  if (!c_.data.val_files.empty()) facts["content of data.val_files"] = validation_;
   facts["model"] = fmt::format("config digest {}", source_.config.Digest());
   for (const checkpoint::Document& document : source_.documents) {
     facts["content of " + std::filesystem::path(document.path).filename().string()] =

@@ -70,6 +70,8 @@ class Task {
   void SetData(const Digest128& digest, int64_t samples);
   // The validation set, where there is one.
   void SetValidation(const Digest128& digest, int64_t samples);
+  // What else of the data all ranks must have alike.
+  void AddFact(const std::string& name, std::string value) { facts_[name] = std::move(value); }
   // Sets total_steps_ as total_training_steps or total_epochs say.
   void SetSteps();
   // Of what was not read.
@@ -119,7 +121,7 @@ class Task {
 
   std::string room_ = "The run's state was not yet made";  // what takes memory, for messages
   DataIdentity identity_;
-  std::string validation_;  // which, for the comparison between ranks
+  SharedFacts facts_;                     // of the data, for the comparison between ranks
   std::optional<int64_t> total_samples_;  // of total_epochs
   uint64_t ref_digest_ = 0;
   Stopwatch step_watch_;

@@ -5,22 +5,33 @@
 #include <algorithm>
 #include <charconv>
 
+#include "common/json.h"
+
 namespace keel::options {
 
 namespace {
 
-std::string Text(const YamlNode& node) {
+// As it was written where it could otherwise be taken for something else: for nothing, or inside a
+// list or map for several values.
+std::string ScalarText(const YamlNode& node, bool inside) {
+  const bool ambiguous = node.text.empty() || node.text == "null" ||
+                         (inside && node.text.find_first_of(",:[]{}\"\n") != std::string::npos);
+  if (!node.quoted || !ambiguous) return node.text;
+  return Json(node.text).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string Text(const YamlNode& node, bool inside = false) {
   std::vector<std::string> parts;
   switch (node.kind) {
     case YamlNode::Kind::kNull:
       return "null";
     case YamlNode::Kind::kScalar:
-      return node.text;
+      return ScalarText(node, inside);
     case YamlNode::Kind::kSequence:
-      for (const YamlNode& item : node.items) parts.push_back(Text(item));
+      for (const YamlNode& item : node.items) parts.push_back(Text(item, true));
       return fmt::format("[{}]", fmt::join(parts, ", "));
     case YamlNode::Kind::kMap:
-      for (const auto& [key, value] : node.entries) parts.push_back(key + ": " + Text(value));
+      for (const auto& [key, value] : node.entries) parts.push_back(key + ": " + Text(value, true));
       return fmt::format("{{{}}}", fmt::join(parts, ", "));
   }
   return {};

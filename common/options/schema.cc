@@ -188,12 +188,16 @@ std::optional<Json> Convert(const Option& option, const YamlNode& node, std::str
   if (node.kind == YamlNode::Kind::kNull) {
     if (option.nullable) return Json(nullptr);
     if (option.kind == Kind::kMap) return Json::object();
+    if (option.kind == Kind::kStringList) advice = "write []";
     return fail();
   }
   const bool scalar = node.kind == YamlNode::Kind::kScalar;
   // Python's word would be taken for a name.
-  if (scalar && !node.quoted && node.text == "None" && option.nullable) {
-    advice = "write null";
+  if (scalar && !node.quoted && node.text == "None") {
+    const bool list = option.kind == Kind::kStringList || option.kind == Kind::kDoubleList;
+    advice = option.nullable ? "write null"
+             : list          ? "write []"
+                    : "put it in quotes if it is a name; leave the key out for its default";
     return fail();
   }
   switch (option.kind) {

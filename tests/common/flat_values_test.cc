@@ -36,6 +36,14 @@ TEST(FlatValuesTest, TextsThatLookAlikeDiffer) {
   EXPECT_EQ(Changes({{"a", "1"}}, {{"a", "1.0"}}).size(), 0u);
 }
 
+TEST(FlatValuesTest, OneTextIsNotSeveral) {
+  EXPECT_EQ(Changes(Values("a: [\"b, c\"]"), Values("a: [b, c]")).size(), 1u);
+  EXPECT_EQ(Changes(Values("a: [\"b\"]"), Values("a: [b]")).size(), 0u);
+  EXPECT_EQ(Changes(Values("a: \"null\""), Values("a: null")).size(), 1u);
+  EXPECT_EQ(Changes(Values("a: \"\""), Values("a: null")).size(), 1u);
+  EXPECT_EQ(Values("a: [\"b, c\", /d/e]").at("a"), "[\"b, c\", /d/e]");
+}
+
 TEST(FlatValuesTest, WhatIsNoDocumentIsRefused) {
   const auto flat = Flatten({"saved config.yaml", "a: [1, 2"});
   ASSERT_FALSE(flat.ok());

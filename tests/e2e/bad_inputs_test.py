@@ -225,6 +225,43 @@ class Validate(BadInput):
         self.data.write_text('{"input_ids": [1, 263]}\n')
         self.both_refuse(DATA, "documents.jsonl:1", "263")
 
+    def test_folders_that_cannot_be(self):
+        below = str(self.data / "run")
+        self.both_refuse(CONFIG, "trainer.default_local_dir", "is no directory", trainer__default_local_dir=below)
+        prompts = self.folder / "prompts.jsonl"
+        prompts.write_text('{"prompt": "1=", "answer": "1"}\n' * 4)
+        rl = {
+            "trainer__task": "rl", "data__train_files": [str(prompts)], "reward__type": "exact",
+            "data__max_prompt_length": 8, "data__max_response_length": 6,
+        }  # fmt: skip
+        for key in ("rollout_data_dir", "validation_data_dir"):
+            self.both_refuse(CONFIG, f"trainer.{key}", "is no directory", **rl, **{f"trainer__{key}": below})
+        self.both_refuse(NO_INPUT, "trainer.rollout_replay_dir", **rl, trainer__rollout_replay_dir=str(self.folder / "none"))
+
+    def test_a_critic_of_another_model(self):
+        prompts, critic = self.folder / "ids.jsonl", self.folder / "critic"
+        prompts.write_text('{"input_ids": [1, 2], "answer": "1"}\n' * 4)
+        shutil.copytree(FIXTURES / "llama_tied" / "hf", critic)
+        settings = json.loads((critic / "config.json").read_text())
+        rl = {
+            "trainer__task": "rl", "data__train_files": [str(prompts)], "reward__type": "command", "reward__command": ["cat"],
+            "data__max_prompt_length": 8, "data__max_response_length": 6, "algorithm__adv_estimator": "gae",
+            "critic__model__path": str(critic), "data__tokenizer": "ids", MODEL + "path": str(self.ended()), MODEL + "config": {},
+        }  # fmt: skip
+        self.assertEqual(harness.keel("config", "validate", self.config("good", **rl)).returncode, 0)
+        (critic / "config.json").write_text(json.dumps({**settings, "rms_norm_eps": 0.1}))
+        self.both_refuse(CONFIG, "critic.model.path", "eps 0.1", **rl)
+        (critic / "config.json").unlink()
+        self.both_refuse(NO_INPUT, "critic.model.path", "config.json", **rl)
+
+    def ended(self):
+        """A model whose texts end."""
+        model = self.folder / "ended"
+        shutil.copytree(FIXTURES / "llama_tied" / "hf", model)
+        settings = json.loads((model / "config.json").read_text())
+        (model / "config.json").write_text(json.dumps({**settings, "eos_token_id": 7}))
+        return model
+
     def broken(self):
         model = self.folder / "hf"
         shutil.copytree(FIXTURES / "llama" / "hf", model)

@@ -124,6 +124,25 @@ class Generate(harness.Job):
         self.assertEqual(done.returncode, 65)
         self.assertIn("generation_config.json: eos_token_id: expected an integer", done.stderr)
 
+    def test_what_is_read_is_not_overwritten(self):
+        rows, model = self.folder / "rows.jsonl", FIXTURES / "llama" / "hf"
+        rows.write_text('{"input_ids": [1, 2], "error": "of an earlier run", "output_log_probs": [1]}\n')
+        before, scores = rows.read_bytes(), self.folder / "scores.jsonl"
+        for arguments in (
+            ["generate", "--output", rows], ["score", "--output", rows],
+            ["score", "--output", scores, "--logits", rows], ["score", "--output", scores, "--logits", scores],
+        ):  # fmt: skip
+            done = harness.keel(*arguments, "--model", model, "--input", rows)
+            self.assertEqual(done.returncode, 64, done.stdout + done.stderr)
+            self.assertIn("would overwrite", done.stderr)
+            self.assertEqual(rows.read_bytes(), before)
+            self.assertFalse(scores.exists())
+        # To standard output rows alone, and of an earlier generation's results none.
+        done = harness.keel("generate", "--model", model, "--input", rows, "--output", "-", "--max-new-tokens", 2)
+        [row] = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual(set(row), {"input_ids", "output_ids", "finish_reason"})
+        self.assertIn("1 rows, 2 tokens generated", done.stderr)
+
     def test_what_was_generated_before_stays_until_all_is_done_anew(self):
         self.prompts, output = self.folder / "prompts.jsonl", self.folder / "generated.jsonl"
         model, rows = FIXTURES / "llama" / "hf", 300

@@ -99,6 +99,60 @@ class SameStart(harness.Job):
             data__val_files=[str(ours)], trainer__test_freq=1,
         )  # fmt: skip
 
+    def rewritten(self, path, number, **changes):
+        """A copy of a file of rows with one of them changed."""
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        rows[number].update(changes)
+        other = self.folder / f"{number}-{path.name}"
+        other.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return str(other)
+
+    def test_samples_that_are_set_apart_for_validation(self):
+        pairs = self.folder / "pairs.jsonl"
+        pairs.write_text("".join(json.dumps({"prompt": f"{i}?", "chosen": "a", "rejected": "b"}) + "\n" for i in range(20)))
+        common = {
+            "trainer__task": "dpo", "trainer__test_freq": 1, "data__train_files": [str(pairs)], "data__val_split": 0.5,
+            "data__max_prompt_length": 8, "data__max_response_length": 8,
+        }  # fmt: skip
+        # Whichever set a row belongs to, another one is refused.
+        said = set()
+        for row in range(6):
+            there = {"data.train_files": [self.rewritten(pairs, row, chosen="other")]}
+            output = "".join(done.stderr for done in self.start_ranks([{}, there], **common))
+            said.update(name for name in ("data.val_split sets apart", "content of data.train_files") if name in output)
+            self.assertIn("samples with digest", output, f"row {row}")
+        self.assertEqual(len(said), 2, said)
+
+    def test_what_verifiers_read(self):
+        prompts = self.folder / "prompts.jsonl"
+        row = {"data_source": "copy", "input_ids": [5, 6], "prompt": "5 6", "answer": "1", "extra_info": {"hard": 1}}
+        prompts.write_text((json.dumps(row) + "\n") * 4)
+        common = {
+            "trainer__task": "rl", "data__train_files": [str(prompts)], "reward__type": "exact",
+            "data__max_prompt_length": 8, "data__max_response_length": 6,
+        }  # fmt: skip
+        for change in ({"extra_info": {"hard": 2}}, {"prompt": "6 5"}):
+            there = {"data.train_files": [self.rewritten(prompts, 2, **change)]}
+            self.refused(there, "what verifiers read of data.train_files", **common)
+
+    def test_responses_that_are_replayed(self):
+        prompts, dumps = self.folder / "prompts.jsonl", self.folder / "dumps"
+        prompts.write_text("".join(json.dumps({"prompt": f"{i}=", "answer": str(i)}) + "\n" for i in range(8)))
+        common = {
+            "trainer__task": "rl", "data__train_files": [str(prompts)], "reward__type": "exact",
+            "data__max_prompt_length": 8, "data__max_response_length": 6, "actor_rollout_ref__rollout__n": 2,
+            "trainer__total_training_steps": 2,
+        }  # fmt: skip
+        for seed in (1, 2):
+            folder = {"trainer__rollout_data_dir": str(dumps / str(seed)), "trainer__seed": seed}
+            self.train(self.config(f"dumped{seed}", **common, **folder))
+        there = {"trainer.rollout_replay_dir": str(dumps / "2")}
+        common["trainer__rollout_replay_dir"] = str(dumps / "1")
+        for done in self.start_ranks([{}, there], **common):
+            self.assertEqual(done.returncode, DATA, done.stderr[-3000:])
+            self.assertIn(f"{dumps}/2/1.jsonl of rank 1 holds other responses than {dumps}/1/1.jsonl of rank 0", done.stderr)
+        self.assertEqual(checkpoint_files.steps(self.run_dir("run")), [])
+
     def model_folder(self, name):
         folder = self.folder / name
         shutil.copytree(FIXTURES / "llama" / "hf", folder)

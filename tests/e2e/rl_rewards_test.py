@@ -59,6 +59,29 @@ class Small(RlJob):
         return done.returncode, done.stdout + done.stderr
 
 
+class Replays(Small):
+    def test_a_dump_that_is_not_whole_or_of_another_model_is_refused(self):
+        dump = self.folder / "dump"
+        self.train(self.small("dumped", trainer__rollout_data_dir=str(dump)))
+        step = dump / "2.jsonl"
+        whole = [json.loads(line) for line in step.read_text().splitlines()]
+        outside = [{**whole[0], "response_ids": [100000] * len(whole[0]["response_ids"])}, *whole[1:]]
+        below = [{**whole[0], "prompt_ids": [-1]}, *whole[1:]]
+        for name, rows, text in [
+            ("cut", whole[:-1], "3 responses to 2 prompts, expected 2 to each of 2"),
+            ("twice", [*whole, whole[0]], "stands twice"),
+            ("vocabulary", outside, "token 100000 is outside the model's vocabulary"),
+            ("negative", below, "token -1 is outside"),
+            ("no prompt", [{**whole[0], "prompt_ids": []}, *whole[1:]], "prompt_ids: no tokens"),
+        ]:
+            with self.subTest(name):
+                step.write_text("".join(json.dumps(row) + "\n" for row in rows))
+                code, said = self.run_of(self.small(f"replay-{name}", trainer__rollout_replay_dir=str(dump)))
+                self.assertEqual(code, 65, said[-2000:])
+                self.assertIn(f"trainer.rollout_replay_dir, on rank 0: {step}", said)
+                self.assertIn(text, said)
+
+
 class FailingVerifiers(Small):
     def test_each_way_to_fail_ends_the_run_and_says_why(self):
         plain = self.folder / "plain.txt"
@@ -100,6 +123,18 @@ class FailingVerifiers(Small):
                 [warning] = [line for line in said.splitlines() if "no score for 4 of the 4 responses of step 1" in line]
                 self.assertIn(texts[0], warning)
                 self.assertLess(len(warning), 1000)
+
+    def test_a_filter_by_a_number_that_nobody_gives_is_refused(self):
+        given = "print(json.dumps({'id': x['id'], 'score': 0, 'acc': n % 2, 'reward': 1}), flush=True)"
+        for metric, code, text in (("acc", 0, ""), ("accuracy", 65, "gave no number accuracy"), ("reward", 65, "0 of 2 groups")):
+            with self.subTest(metric):
+                config = self.small(
+                    f"filter-{metric}", algorithm__filter_groups={"enable": True, "metric": metric, "max_num_gen_batches": 4},
+                    reward__num_workers=1, **self.program(given),
+                )  # fmt: skip
+                found, said = self.run_of(config)
+                self.assertEqual(found, code, said[-2000:])
+                self.assertIn(text, said)
 
     def test_all_ranks_refuse_together_at_the_start(self):
         code, said = self.run_of(self.small("two", reward__type="command", reward__command=["/no/such/verifier"]), ranks=2)

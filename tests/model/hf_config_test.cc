@@ -78,6 +78,39 @@ TEST(HfConfig, SizesThatNoModelHasAreRefused) {
               HasSubstr("one of its sizes is wrong"));
 }
 
+// What is left out would be guessed, and what is not looked at would be another model's.
+TEST(HfConfig, EveryWayToSayHowPositionsTurnIsReadOrRefused) {
+  const auto message = [](const char* key, const Json& value) {
+    Json json = Small();
+    json["rope_scaling"] = nullptr;
+    json[key] = value;
+    const auto config = ParseHfConfig(json, "config.json");
+    return config.ok() ? std::string() : config.status().message();
+  };
+  const Json whole = {{"rope_type", "llama3"},
+                      {"factor", 8.0},
+                      {"low_freq_factor", 1.0},
+                      {"high_freq_factor", 4.0},
+                      {"original_max_position_embeddings", 64}};
+  EXPECT_EQ(message("rope_scaling", whole), "");
+  EXPECT_EQ(message("rope_parameters", whole), "");
+  for (const char* key :
+       {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}) {
+    Json part = whole;
+    part.erase(key);
+    EXPECT_THAT(message("rope_scaling", part), HasSubstr(key));
+  }
+  EXPECT_THAT(message("rope_parameters", {{"full_attention", {{"rope_theta", 5e5}}}}),
+              HasSubstr("full_attention"));
+  EXPECT_THAT(message("partial_rotary_factor", 0.5), HasSubstr("partial_rotary_factor"));
+  EXPECT_THAT(message("rope_parameters", {{"partial_rotary_factor", 0.5}}),
+              HasSubstr("partial_rotary_factor"));
+  Json both = Small();
+  both["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 1e4}};
+  both["rope_scaling"] = whole;
+  EXPECT_FALSE(ParseHfConfig(both, "config.json").ok());
+}
+
 TEST(HfConfig, WhatItSaysIsShownPrintable) {
   Json json = Small();
   json["model_type"] = "\x1b[31mllama\n2026";

@@ -41,6 +41,9 @@ TEST(ConfigTest, RefusalsNamePlaceExpectationAndWayOut) {
                 {"expected true or false", "write true or false"}},
            Case{"trainer:\n  val_before_train: \"True\"\n", {"expected true or false"}},
            Case{"trainer:\n  rollout_data_dir: None\n", {"a string or null", "write null"}},
+           Case{"trainer:\n  default_local_dir: None\n", {"expected a string", "put it in quotes"}},
+           Case{"data:\n  val_files: None\n", {"a list of strings", "write []"}},
+           Case{"data:\n  val_files: null\n", {"a list of strings", "write []"}},
            Case{"a: &x 1\nb: *x\n", {"anchors", "aliases"}},
            Case{"trainer: !!map {}\n", {"tag"}},
            Case{"trainer: {<<: 1}\n", {"merge keys"}},
@@ -171,6 +174,34 @@ TEST(ConfigTest, WhatDoesNotFitTogetherNamesBothKeys) {
   config.trainer.save_before_deadline = "90 minutes";
   config.actor_rollout_ref.actor.checkpoint.staging.host_memory_cap = 4096;
   EXPECT_EQ(ValidateConfig(config, 8).size(), 3u);
+}
+
+TEST(ConfigTest, RatesThatWouldNotBeWhatIsWrittenAreRefused) {
+  Config config;
+  config.trainer.task = "rl";
+  config.trainer.total_training_steps = 9;
+  config.data.train_files = {"x"};
+  config.actor_rollout_ref.model.config["model_type"] = "llama";
+  config.algorithm.adv_estimator = "grpo";
+  EXPECT_TRUE(ValidateConfig(config, 1).empty());
+  OptimSection& actor = config.actor_rollout_ref.actor.optim;
+  actor.lr_decay_style = "cosine";
+  actor.lr_warmup_steps = 4;
+  actor.lr_decay_steps = 5;
+  EXPECT_TRUE(ValidateConfig(config, 1).empty());
+  actor.lr_decay_steps = 4;
+  ASSERT_EQ(ValidateConfig(config, 1).size(), 1u);
+  EXPECT_NE(ValidateConfig(config, 1)[0].find("lr_decay_steps 4 counts the 4"), std::string::npos);
+  actor.lr_decay_style = "constant";
+  EXPECT_TRUE(ValidateConfig(config, 1).empty());
+  // A critic's, and a critic that there is none of.
+  config.critic.model.path = "hf";
+  EXPECT_EQ(ValidateConfig(config, 1).size(), 1u);
+  config.algorithm.adv_estimator = "gae";
+  config.critic.optim.lr_decay_style = "cosine";
+  config.critic.optim.min_lr = 1;
+  ASSERT_EQ(ValidateConfig(config, 1).size(), 1u);
+  EXPECT_EQ(ValidateConfig(config, 1)[0], "critic.optim.min_lr is above critic.optim.lr");
 }
 
 TEST(ConfigTest, RlSettingsThatDoNotGoTogetherAreRefusedAtOnce) {

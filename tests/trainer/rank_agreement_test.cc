@@ -49,6 +49,16 @@ TEST(RankAgreementTest, EveryRankHearsWhatDiffersAndWhere) {
   }
 }
 
+TEST(RankAgreementTest, LongValuesAreShownWhereTheyDiffer) {
+  const auto found = Agree(3, [](int rank) {
+    const std::string same(4000, 'x');
+    return SharedFacts{{"reward.command", same + (rank == 1 ? "exit(1)" : "exit(0)") + same}};
+  });
+  EXPECT_THAT(found[2].message(), AllOf(HasSubstr("exit(0)"), HasSubstr("exit(1)"),
+                                        HasSubstr("on ranks 0, 2"), HasSubstr("on rank 1")));
+  EXPECT_LT(found[2].message().size(), 1000u);
+}
+
 TEST(RankAgreementTest, ManyKindsOfRanksAndManyFactsAreBounded) {
   const auto found = Agree(30, [](int rank) {
     SharedFacts facts;

@@ -97,6 +97,9 @@ TEST_F(RowsTest, MasksAndPositionsThatSayMoreAreRefusedByRow) {
               HasSubstr("entry 1 is 1, expected 0"));
   EXPECT_THAT(refusal(R"("loss_mask":[0,0,1,1])"),
               AllOf(HasSubstr("loss_mask changes what is learnt"), HasSubstr("labels")));
+  EXPECT_THAT(refusal(R"("seq_lens":[2,2])"), HasSubstr("give a row to each"));
+  EXPECT_THAT(Refusal(R"({"prompt":[1],"response":[2,0],"response_attention_mask":[1,0]})"),
+              HasSubstr("give ids without padding"));
   EXPECT_THAT(Refusal(R"({"prompt":"a","response":"b","attention_mask":[1,1]})"),
               HasSubstr("beside input_ids alone"));
 }
@@ -183,6 +186,8 @@ TEST_F(RowsTest, ATableOrRowsUnderAnotherNameAreNotLearntAsText) {
   };
   EXPECT_THAT(refusal("a.csv", "prompt,answer\na,b\n"), HasSubstr("read_csv"));
   EXPECT_THAT(refusal("a.txt", "\n {\"text\": \"a\"}\n"), HasSubstr(".jsonl"));
+  EXPECT_THAT(refusal("a.txt", "[{\"text\": \"a\"}]\n"), HasSubstr(".jsonl"));
+  EXPECT_TRUE(Load("[{text}] in brackets", *bytes_, false, "a.txt").ok());
   EXPECT_THAT(refusal("a.jsonl", "[\n{\"text\": \"a\"}\n]\n"), HasSubstr("jq"));
   EXPECT_TRUE(Load("{text} in braces", *bytes_, false, "a.txt").ok());
   EXPECT_TRUE(Load("{\"text\": \"abc\"}\n", *bytes_, false, "a.ndjson").ok());

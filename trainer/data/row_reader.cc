@@ -128,7 +128,9 @@ Status CheckIsProse(const DataFile& file) {
                               file.name()));
   }
   const std::string_view text = Trim(file.head());
-  if (text.starts_with('{') && Trim(text.substr(1)).starts_with('"')) {
+  const bool list = text.starts_with('[');
+  const std::string_view first = list ? Trim(text.substr(1)) : text;
+  if (first.starts_with('{') && Trim(first.substr(1)).starts_with('"')) {
     return Status(StatusCode::kInvalidData,
                   fmt::format("{}: begins with a JSON object, but its name does not end in .jsonl; "
                               "name it so (.jsonl.gz, .jsonl.zst) if its lines are rows, or put "

@@ -20,6 +20,10 @@ constexpr std::string_view kRenderAhead =
     "this release renders no tools and no chat template of a model: render the row ahead, and give "
     "input_ids and labels";
 constexpr std::string_view kNoMedia = "this release reads text alone: leave such rows out";
+constexpr std::string_view kNoPadding =
+    "beside a list under this row's keys: give ids without padding";
+constexpr std::string_view kOneSequence =
+    "a row's tokens attend to each other as one sequence: give a row to each";
 constexpr std::string_view kGiveLabels =
     "what is not to be learnt is -100 in labels, beside input_ids";
 
@@ -58,6 +62,16 @@ constexpr auto kTellingInIds = std::to_array<Telling>({
     {"chosen_labels", "chosen_input_ids hold the answer alone, all of which is learnt"},
     {"rejected_labels", "rejected_input_ids hold the answer alone, all of which is learnt"},
     {"pixel_values", kNoMedia},
+    {"prompt_attention_mask", kNoPadding},
+    {"response_attention_mask", kNoPadding},
+    {"chosen_attention_mask", kNoPadding},
+    {"rejected_attention_mask", kNoPadding},
+    {"cu_seqlens", kOneSequence},
+    {"seq_lens", kOneSequence},
+    {"seq_lengths", kOneSequence},
+    {"sequence_ids", kOneSequence},
+    {"segment_ids", kOneSequence},
+    {"seq_idx", kOneSequence},
 });
 
 // Nothing was said with it: {"tools": []}.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <set>
 #include <utility>
 
 #include "trainer/rl/reward_wire.h"
@@ -32,9 +33,20 @@ Result<std::vector<RewardResult>> HttpVerifier::Request(
     return Status(StatusCode::kInvalidData,
                   "reward.url's answer: expected {\"results\": [{\"id\": 0, \"score\": 1}, ...]}");
   }
+  // Which of two scores is meant, and whose a score of no sample is, nobody can tell: none of such
+  // an answer counts.
+  std::set<int64_t> open;
+  for (const RewardSample& sample : samples) open.insert(sample.id);
   std::vector<RewardResult> results;
   for (const Json& one : answer["results"]) {
     KEEL_ASSIGN_OR_RETURN(RewardResult result, ParseResult(one));
+    if (open.erase(result.id) == 0) {
+      return Status(
+          StatusCode::kInvalidData,
+          fmt::format("reward.url's answer: a result for id {}, which was not asked for, or "
+                      "a second one; \"id\" is that of the sample, not its place",
+                      result.id));
+    }
     results.push_back(std::move(result));
   }
   return results;

@@ -117,6 +117,7 @@ Result<Prompt> ReadPromptRow(const Json& row, const PromptOptions& options,
 Result<PromptSet> PromptSet::Load(const std::vector<std::string>& files,
                                   const PromptOptions& options, const TextRules& rules) {
   PromptSet set;
+  set.vocab_size_ = options.vocab_size;
   int64_t rows = 0;
   const auto take = [&](const Json& row, const RowContext& context) -> Status {
     const std::string& where = context.where;
@@ -161,6 +162,7 @@ Result<PromptSet> PromptSet::Load(const std::vector<std::string>& files,
 
 PromptSet PromptSet::SplitOff(double share, uint64_t seed) {
   PromptSet apart;
+  apart.vocab_size_ = vocab_size_;
   apart.prompts_ = keel::trainer::SplitOff(&prompts_, share, seed, kPromptSplitStream);
   Seal();
   apart.Seal();
@@ -168,7 +170,7 @@ PromptSet PromptSet::SplitOff(double share, uint64_t seed) {
 }
 
 void PromptSet::Seal() {
-  Hasher128 hasher;
+  Hasher128 hasher, verifiers;
   for (const Prompt& prompt : prompts_) {
     const auto length = static_cast<int64_t>(prompt.tokens.size());
     hasher.Update(std::as_bytes(std::span(&prompt.id, 1)));
@@ -178,8 +180,12 @@ void PromptSet::Seal() {
         prompt.data_source + '\0' +
         prompt.ground_truth.dump(-1, ' ', false, Json::error_handler_t::replace) + '\0';
     hasher.Update(std::as_bytes(std::span(answer)));
+    const std::string read =
+        Json{prompt.text, prompt.extra_info}.dump(-1, ' ', false, Json::error_handler_t::replace);
+    verifiers.Update(std::as_bytes(std::span(read)));
   }
   digest_ = hasher.Finish();
+  verifiers_digest_ = verifiers.Finish();
 }
 
 }  // namespace keel::trainer::rl

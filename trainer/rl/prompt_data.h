@@ -76,6 +76,10 @@ class PromptSet {
   const std::vector<std::string>& warnings() const { return warnings_; }
   // Tells whether a resumed run has the same prompts, answers and order.
   const Digest128& digest() const { return digest_; }
+  // Of what verifiers are given beside that: the prompts as text, and extra_info.
+  const Digest128& verifiers_digest() const { return verifiers_digest_; }
+  // PromptOptions::vocab_size.
+  int64_t vocab_size() const { return vocab_size_; }
 
  private:
   void Seal();
@@ -83,7 +87,8 @@ class PromptSet {
   std::vector<Prompt> prompts_;
   int64_t skipped_rows_ = 0;
   std::vector<std::string> warnings_;
-  Digest128 digest_;
+  Digest128 digest_, verifiers_digest_;
+  int64_t vocab_size_ = 0;
 };
 
 }  // namespace keel::trainer::rl

@@ -3,14 +3,31 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <set>
 #include <utility>
 
+#include "common/text.h"
 #include "trainer/rl/reward_shaping.h"
 #include "trainer/rollout_settings.h"
 
 namespace keel::trainer::rl {
+
+namespace {
+
+// What the verifier gave beside the score, by its name.
+double NamedValue(const Response& response, const std::string& name) {
+  if (response.failed()) return 0;  // nothing was given; it is not counted
+  const auto found = response.extra.find(name);
+  if (found != response.extra.end()) return found->second;
+  std::vector<std::string> known = {"reward"};
+  for (const auto& [key, value] : response.extra) known.push_back(Printable(key, 60));
+  throw Error(StatusCode::kInvalidData,
+              fmt::format("algorithm.filter_groups.metric: the verifier gave no number {} for row "
+                          "{}; expected one for each, there are: {}",
+                          name, response.row, fmt::join(known, ", ")));
+}
+
+}  // namespace
 
 RolloutBatch ResponseSource::Next(int64_t step, int64_t position, int64_t* consumed,
                                   Json* metrics) {
@@ -18,7 +35,9 @@ RolloutBatch ResponseSource::Next(int64_t step, int64_t position, int64_t* consu
   RolloutBatch batch;
   if (c_.trainer.rollout_replay_dir) {
     *consumed = c_.data.train_batch_size;
-    batch = ValueOrThrow(ReadDump(*c_.trainer.rollout_replay_dir + "/" + name));
+    batch = worker_.Replay(
+        *c_.trainer.rollout_replay_dir + "/" + name,
+        {prompts_.vocab_size(), c_.data.train_batch_size, c_.actor_rollout_ref.rollout.n});
     (*metrics)["reward/errors"] = CountFailed(batch.responses);
     (*metrics)["reward/samples"] = batch.responses.size();
     (*metrics)["timing_s/gen"] = 0.0;
@@ -26,8 +45,8 @@ RolloutBatch ResponseSource::Next(int64_t step, int64_t position, int64_t* consu
   } else {
     batch = Generate(step, position, consumed, metrics);
     if (writes_dump_ && c_.trainer.rollout_data_dir) {
-      std::filesystem::create_directories(*c_.trainer.rollout_data_dir);
-      ThrowIfError(WriteDump(*c_.trainer.rollout_data_dir + "/" + name, batch));
+      ThrowIfError(WriteDump(*c_.trainer.rollout_data_dir + "/" + name, batch)
+                       .WithContext("trainer.rollout_data_dir"));
     }
   }
   MaskOut(&batch);
@@ -100,8 +119,7 @@ bool ResponseSource::Filter(std::vector<Response> fresh, int64_t batches,
   std::vector<uint8_t> counted;
   const std::string& name = c_.algorithm.filter_groups.metric;
   for (const Response& r : batch.responses) {
-    const auto found = r.extra.find(name);
-    metric.push_back(found == r.extra.end() ? r.score : found->second);
+    metric.push_back(name == "reward" ? r.score : NamedValue(r, name));
     counted.push_back(!r.failed());
   }
   const std::vector<uint8_t> keep = KeepInformativeGroups(batch.groups(), metric, counted);

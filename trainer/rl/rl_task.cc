@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -64,6 +63,10 @@ class RlTask : public Task {
     val_ = std::move(data.val);
     SetValidation(val_.digest(), val_.size());
     SetData(prompts_.digest(), prompts_.size());
+    AddFact("what verifiers read of data.train_files (text, extra_info)",
+            "digest " + prompts_.verifiers_digest().ToHex());
+    AddFact("what verifiers read of the validation samples (text, extra_info)",
+            "digest " + val_.verifiers_digest().ToHex());
     const int64_t batch = c_.data.train_batch_size;
     total_steps_ = c_.trainer.total_training_steps.value_or(std::max<int64_t>(
         1, std::llround(c_.trainer.total_epochs.value_or(1) * static_cast<double>(prompts_.size()) /
@@ -313,9 +316,9 @@ class RlTask : public Task {
     m["val-aux/all/reward/errors"] = errors;
     m["timing_s/testing"] = watch.Elapsed();
     if (rank0() && c_.trainer.validation_data_dir) {
-      std::filesystem::create_directories(*c_.trainer.validation_data_dir);
-      ThrowIfError(WriteDump(
-          fmt::format("{}/{}.jsonl", *c_.trainer.validation_data_dir, state_.step), batch));
+      ThrowIfError(
+          WriteDump(fmt::format("{}/{}.jsonl", *c_.trainer.validation_data_dir, state_.step), batch)
+              .WithContext("trainer.validation_data_dir"));
     }
     MetricsWriter* metrics = job_.metrics();
     if (metrics == nullptr) return mean;

@@ -3,14 +3,35 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
+#include <map>
 #include <numeric>
+#include <set>
+#include <system_error>
 #include <tuple>
 #include <utility>
 
 #include "trainer/data/row_reader.h"
 
 namespace keel::trainer::rl {
+
+namespace {
+
+Status CheckIds(const Response& response, int64_t vocab_size, const std::string& where) {
+  if (response.prompt.empty()) return Malformed(where, "prompt_ids: no tokens");
+  for (const std::vector<int32_t>* tokens : {&response.prompt, &response.tokens}) {
+    for (const int32_t token : *tokens) {
+      if (token >= 0 && token < vocab_size) continue;
+      return Malformed(where, fmt::format("token {} is outside the model's vocabulary of {}: the "
+                                          "responses are those of another model",
+                                          token, vocab_size));
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace
 
 Json Response::ToJson() const {
   Json json = {{"position", position},
@@ -128,6 +149,13 @@ void RolloutBatch::AddMetrics(int64_t max_prompt, int64_t max_response, Json* me
 }
 
 Status WriteDump(const std::string& path, const RolloutBatch& batch) {
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::filesystem::create_directories(folder, error);
+  if (error) {
+    return Status(StatusCode::kIo, fmt::format("{}: the folder {} cannot be made: {}", path,
+                                               folder.string(), error.message()));
+  }
   std::ofstream out(path, std::ios::binary | std::ios::trunc);
   for (const Response& r : batch.responses)
     out << r.ToJson().dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
@@ -136,16 +164,32 @@ Status WriteDump(const std::string& path, const RolloutBatch& batch) {
   return Status::Ok();
 }
 
-Result<RolloutBatch> ReadDump(const std::string& path) {
+Result<RolloutBatch> ReadDump(const std::string& path, const DumpShape& shape) {
   std::vector<Response> responses;
-  KEEL_RETURN_IF_ERROR(ReadJsonLines(
-      path, InputKind::kRegularFile, [&](const Json& json, const std::string& where) -> Status {
-        KEEL_ASSIGN_OR_RETURN(Response response, Response::FromJson(json, where));
-        responses.push_back(std::move(response));
-        return Status::Ok();
-      }));
-  if (responses.empty())
-    return Status(StatusCode::kInvalidData, fmt::format("{}: no responses", path));
+  std::map<int64_t, std::set<int>> samples;  // by position
+  const auto take = [&](const Json& json, const std::string& where) -> Status {
+    KEEL_ASSIGN_OR_RETURN(Response response, Response::FromJson(json, where));
+    KEEL_RETURN_IF_ERROR(CheckIds(response, shape.vocab_size, where));
+    if (!samples[response.position].insert(response.sample).second) {
+      return Malformed(where, fmt::format("position {}, sample {} stands twice", response.position,
+                                          response.sample));
+    }
+    responses.push_back(std::move(response));
+    return Status::Ok();
+  };
+  KEEL_RETURN_IF_ERROR(ReadJsonLines(path, InputKind::kRegularFile, take));
+  // What is missing of a file that was cut off would be a smaller batch.
+  const bool whole = static_cast<int64_t>(samples.size()) == shape.prompts &&
+                     std::all_of(samples.begin(), samples.end(), [&](const auto& group) {
+                       return static_cast<int64_t>(group.second.size()) == shape.samples;
+                     });
+  if (!whole) {
+    return Malformed(path,
+                     fmt::format("{} responses to {} prompts, expected {} to each of {}: the "
+                                 "file is cut off, or was written with another "
+                                 "data.train_batch_size or rollout.n",
+                                 responses.size(), samples.size(), shape.samples, shape.prompts));
+  }
   return RolloutBatch::Make(std::move(responses));
 }
 

@@ -60,9 +60,17 @@ struct RolloutBatch {
   void AddMetrics(int64_t max_prompt, int64_t max_response, Json* metrics) const;
 };
 
-// One object a line. kIo names the file.
+// What a step's dump must hold to be trained on.
+struct DumpShape {
+  int64_t vocab_size = 0;  // of the model
+  int64_t prompts = 0;     // data.train_batch_size
+  int64_t samples = 0;     // rollout.n, of each prompt
+};
+
+// One object a line; makes the folder. kIo names the file.
 Status WriteDump(const std::string& path, const RolloutBatch& batch);
-Result<RolloutBatch> ReadDump(const std::string& path);
+// kInvalidData names the line, or what the file as a whole lacks.
+Result<RolloutBatch> ReadDump(const std::string& path, const DumpShape& shape);
 
 // "name/mean", "name/max", "name/min" of values; zeros when there are none.
 void AddSpread(const std::string& name, const std::vector<double>& values, Json* metrics);

@@ -8,6 +8,8 @@
 
 #include "common/clock.h"
 #include "common/fail_point.h"
+#include "common/hash.h"
+#include "common/json.h"
 #include "trainer/group_bytes.h"
 #include "trainer/rl/verifier_factory.h"
 
@@ -42,6 +44,43 @@ void RolloutWorker::StartVerifiers() {
                   fmt::format("the verifier of rank {}: {}", rank, problems[rank]));
     }
   }
+}
+
+RolloutBatch RolloutWorker::Replay(const std::string& path, const DumpShape& shape) {
+  Result<RolloutBatch> batch = ReadDump(path, shape);
+  Json mine = {{"path", path}};
+  if (batch.ok()) {
+    Hasher128 hasher;
+    for (const Response& response : batch->responses) {
+      const std::vector<uint8_t> bytes = Json::to_cbor(response.ToJson());
+      hasher.Update(std::as_bytes(std::span(bytes)));
+    }
+    mine["digest"] = hasher.Finish().ToHex();
+  } else {
+    mine["problem"] = batch.status().message();
+    mine["code"] = static_cast<int>(batch.status().code());
+  }
+  const std::string text = mine.dump(-1, ' ', false, Json::error_handler_t::replace);
+  Json first;
+  int rank = 0;
+  for (const std::string& one : AllGatherBytes(context_.world(), text, device_)) {
+    const Json theirs = ValueOrThrow(ParseJson(one, "a peer's trainer.rollout_replay_dir"));
+    if (theirs.contains("problem")) {
+      throw Error(static_cast<StatusCode>(theirs["code"].get<int>()),
+                  fmt::format("trainer.rollout_replay_dir, on rank {}: {}", rank,
+                              theirs["problem"].get<std::string>()));
+    }
+    if (rank == 0) first = theirs;
+    if (theirs["digest"] != first["digest"]) {
+      throw Error(
+          StatusCode::kInvalidData,
+          fmt::format("trainer.rollout_replay_dir: {} of rank {} holds other responses than "
+                      "{} of rank 0: give every node the same files",
+                      theirs["path"].get<std::string>(), rank, first["path"].get<std::string>()));
+    }
+    ++rank;
+  }
+  return std::move(*batch);
 }
 
 std::vector<Response> RolloutWorker::Run(std::span<const RolloutPrompt> prompts, int64_t n,

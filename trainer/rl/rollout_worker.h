@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "model/tokenizer.h"
@@ -48,6 +49,10 @@ class RolloutWorker {
   std::vector<Response> Run(std::span<const RolloutPrompt> prompts, int64_t n,
                             const rollout::SamplingParams& sampling, bool greedy_baseline,
                             RolloutTimes* times);
+
+  // The responses of a step that an earlier run dumped. Throws on every rank what one of them finds
+  // wrong with its file, and where files are not the same. Collective over all ranks.
+  RolloutBatch Replay(const std::string& path, const DumpShape& shape);
 
  private:
   RolloutModel& model_;

@@ -290,6 +290,16 @@ TEST(HttpVerifierTest, ErrorsAreNoScores) {
   EXPECT_THAT(error([](auto&) { return Ok("{\"results\": [{\"id\": 1e999}]}"); }, 9000),
               HasSubstr("reward.url's answer"));
   EXPECT_THAT(error([](auto&) { return Ok("{\"results\": []}"); }, 9000), HasSubstr("no result"));
+  const auto of_others = [](const char* more) {
+    return [more](const std::string& request) {
+      const std::string mine = Answer(request);
+      return Ok(mine.substr(0, mine.size() - 2) + more + "]}");
+    };
+  };
+  EXPECT_EQ(error(of_others(""), 9000), "");
+  EXPECT_THAT(error(of_others(",{\"id\":0,\"score\":5}"), 9000), HasSubstr("id 0, which was not"));
+  EXPECT_THAT(error(of_others(",{\"id\":99,\"score\":5}"), 9000),
+              HasSubstr("id 99, which was not"));
   EXPECT_THAT(error(
                   [](auto&) {
                     std::this_thread::sleep_for(milliseconds(600));
