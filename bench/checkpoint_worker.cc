@@ -24,11 +24,11 @@
 #include "checkpoint/names.h"
 #include "checkpoint/page_memory.h"
 #include "checkpoint/step_reader.h"
-#include "common/program_id.h"
 #include "common/clock.h"
 #include "common/file_system.h"
 #include "common/json.h"
 #include "common/log.h"
+#include "common/program_id.h"
 #include "common/thread_priority.h"
 #include "parallel/launch_env.h"
 #include "parallel/process_group.h"
@@ -80,9 +80,12 @@ class Worker {
         product_(at::empty({kProductSize, kProductSize}, at::kFloat)) {}
 
   Json Ready() const {
-    return {{"ready", true},           {"name", "keel"},
-            {"pid", getpid()},         {"rank", rank_},
-            {"bytes", state_.bytes()}, {"versions", {{"keel", std::string(ProgramVersion())}, {"torch", "2.11.0"}}}};
+    return {{"ready", true},
+            {"name", "keel"},
+            {"pid", getpid()},
+            {"rank", rank_},
+            {"bytes", state_.bytes()},
+            {"versions", {{"keel", std::string(ProgramVersion())}, {"torch", "2.11.0"}}}};
   }
 
   Json Answer(const std::string& line) {

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "bench/worker_protocol.h"
-#include "common/program_id.h"
 #include "common/clock.h"
 #include "common/hash.h"
+#include "common/program_id.h"
 #include "parallel/context.h"
 #include "trainer/host_arena.h"
 #include "trainer/memory.h"

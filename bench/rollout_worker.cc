@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "bench/worker_protocol.h"
-#include "common/program_id.h"
 #include "common/clock.h"
 #include "common/cpu_decode.h"
 #include "common/json.h"
+#include "common/program_id.h"
 #include "model/decoder.h"
 #include "parallel/grad_buffer.h"
 #include "rollout/engine.h"

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "bench/worker_protocol.h"
-#include "common/program_id.h"
 #include "common/clock.h"
 #include "common/json.h"
+#include "common/program_id.h"
 #include "parallel/context.h"
 #include "parallel/matrix_product.h"
 #include "trainer/memory.h"

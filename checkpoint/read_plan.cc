@@ -171,7 +171,8 @@ Result<ReadPlan> ReadPlan::Make(const Index& index, std::span<const ReadRequest>
         } else {
           if (t >= 0 && index.tensor(t).dtype != wanted.dtype) {
             another_dtype = fmt::format(
-                "its weights are {}, this run's are {}: actor_rollout_ref.model.dtype is not what it "
+                "its weights are {}, this run's are {}: actor_rollout_ref.model.dtype is not what "
+                "it "
                 "was saved with; give that again, or begin a new run from its export",
                 DTypeName(index.tensor(t).dtype), DTypeName(wanted.dtype));
           }

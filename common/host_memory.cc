@@ -97,7 +97,8 @@ HostMemory ReadHostMemory(const std::string& root) {
 std::string FormatBytes(double bytes) {
   constexpr double kMiB = 1 << 20, kGiB = 1 << 30;
   if (bytes < kGiB) return fmt::format("{:.0f} MiB", bytes / kMiB);
-  return bytes < 1e15 ? fmt::format("{:.1f} GiB", bytes / kGiB) : fmt::format("{:.1e} bytes", bytes);
+  return bytes < 1e15 ? fmt::format("{:.1f} GiB", bytes / kGiB)
+                      : fmt::format("{:.1e} bytes", bytes);
 }
 
 }  // namespace keel

@@ -75,8 +75,8 @@ void Logger::Write(LogLevel level, std::string_view message) {
                         : fmt::format("[rank {}] ", options_.rank);
   }
   const LevelLook& look = kLooks[static_cast<size_t>(level)];
-  const std::string line = fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z {} {}{}", seconds, ms, look.name,
-                                       where, PrintableLines(message));
+  const std::string line = fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z {} {}{}", seconds, ms,
+                                       look.name, where, PrintableLines(message));
   const spdlog::details::log_msg event("", look.level, line);
   std::string lost;
   {

@@ -46,9 +46,9 @@ void Generate(const GenerateArguments& a) {
       line["error"] = completion.error.message();
       failed.emplace(completion.prompt_id, completion.error.WithContext(row.where));
     }
-    ThrowIfError(
-        out.Put(completion.prompt_id * static_cast<size_t>(a.samples) + static_cast<size_t>(completion.sample),
-                line.dump(-1, ' ', false, Json::error_handler_t::replace)));
+    ThrowIfError(out.Put(completion.prompt_id * static_cast<size_t>(a.samples) +
+                             static_cast<size_t>(completion.sample),
+                         line.dump(-1, ' ', false, Json::error_handler_t::replace)));
   };
   while (!engine.idle()) {
     for (const rollout::Completion& completion : engine.Step()) write(completion);

@@ -13,7 +13,9 @@ void AddGenerateCommand(CLI::App& app, CommandContext&) {
   auto a = std::make_shared<GenerateArguments>();
   CLI::App* generate = app.add_subcommand("generate", "Continue texts with a Hugging Face model");
   generate->add_option("--model", a->model, "Hugging Face directory")->required();
-  generate->add_option("--input", a->input, "JSON Lines with input_ids, text or prompt; -: from standard input")
+  generate
+      ->add_option("--input", a->input,
+                   "JSON Lines with input_ids, text or prompt; -: from standard input")
       ->required();
   generate
       ->add_option("--output", a->output,

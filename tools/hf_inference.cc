@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "common/host_memory.h"
-#include "trainer/memory_forecast.h"
 #include "trainer/data/row_reader.h"
+#include "trainer/memory_forecast.h"
 
 namespace keel::tools {
 
@@ -16,9 +16,8 @@ HfInference::HfInference(const std::string& directory, const std::string& dtype)
   source_ = ValueOrThrow(trainer::ResolveModel(directory, Json::object(), DType::kF32, how));
   const bool bf16 = dtype == "bfloat16" || (dtype.empty() && config().dtype == DType::kBF16);
   const trainer::MemoryForecast forecast = trainer::ForecastInference(config(), bf16 ? 2 : 4, 0);
-  ThrowIfError(trainer::CheckMemory(forecast, ReadHostMemory(), 1, false)
-                   .status()
-                   .WithContext(directory));
+  ThrowIfError(
+      trainer::CheckMemory(forecast, ReadHostMemory(), 1, false).status().WithContext(directory));
   group_ = parallel::MakeSingleGroup("single");
   model::DecoderOptions options;
   options.dtype = bf16 ? at::kBFloat16 : at::kFloat;

@@ -34,10 +34,11 @@ TorchModule& LoadTorchModule() {
   const auto version = reinterpret_cast<Version>(dlsym(opened->handle, "keel_torch_version"));
   const auto entry = reinterpret_cast<Entry>(dlsym(opened->handle, "keel_torch_module"));
   if (version == nullptr || entry == nullptr || version() != ProgramVersion()) {
-    throw Error(StatusCode::kUnavailable,
-                fmt::format("{} is version {} of the module, this program is {}: install both from "
-                            "one build",
-                            opened->path, version != nullptr ? version() : "(none)", ProgramVersion()));
+    throw Error(
+        StatusCode::kUnavailable,
+        fmt::format("{} is version {} of the module, this program is {}: install both from "
+                    "one build",
+                    opened->path, version != nullptr ? version() : "(none)", ProgramVersion()));
   }
   torch_module = entry();
   return *torch_module;

@@ -141,9 +141,8 @@ options::Schema MakeSchema(Config& c) {
       .Unit("steps");
 
   DataSection& d = c.data;
-  s.Add(
-      "data.train_files", d.train_files,
-      "JSON Lines (`.jsonl`) or plain text, as they are or packed with gzip or Zstandard.")
+  s.Add("data.train_files", d.train_files,
+        "JSON Lines (`.jsonl`) or plain text, as they are or packed with gzip or Zstandard.")
       .PerNode();
   s.Add("data.val_files", d.val_files, "Likewise, for validation.").PerNode();
   s.Add("data.val_split", d.val_split,

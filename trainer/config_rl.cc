@@ -80,9 +80,9 @@ void AddRlOptions(Config& c, options::Schema& s) {
   CriticSection& k = c.critic;
   s.Add("critic.enable", k.enable, "null: if `algorithm.adv_estimator` is gae.");
   s.Add(
-      "critic.model.path", k.model.path,
-      "A Hugging Face directory to start from; without a value head (`score.weight`) a fresh one. "
-      "null: the actor's.")
+       "critic.model.path", k.model.path,
+       "A Hugging Face directory to start from; without a value head (`score.weight`) a fresh one. "
+       "null: the actor's.")
       .PerNode();
   s.Add("critic.optim.lr", k.optim.lr, "Peak learning rate; 0 changes no weights.").Range(0);
   s.Add("critic.optim.betas", k.optim.betas, "AdamW's decay rates of the two moments.").Range(0);
@@ -93,8 +93,7 @@ void AddRlOptions(Config& c, options::Schema& s) {
       .Range(0);
   s.Add("critic.optim.lr_decay_style", k.optim.lr_decay_style, "As the actor's.")
       .OneOf({"constant", "linear", "cosine", "wsd"});
-  s.Add("critic.optim.lr_warmup_steps", k.optim.lr_warmup_steps,
-        "As the actor's.")
+  s.Add("critic.optim.lr_warmup_steps", k.optim.lr_warmup_steps, "As the actor's.")
       .Range(-1)
       .Unit("steps");
   s.Add("critic.optim.min_lr", k.optim.min_lr, "Where the decay ends.").Range(0);

@@ -88,8 +88,8 @@ void Job::CheckOneFolder() {
   // Of a full disk there may be none; then the first save says what is wrong.
   if (id.empty()) return;
   // Network file systems show new files late.
-  const auto until = std::chrono::steady_clock::now() +
-                     std::min(options_.visibility_grace, deadline_ / 2);
+  const auto until =
+      std::chrono::steady_clock::now() + std::min(options_.visibility_grace, deadline_ / 2);
   while (!mine.ok() && std::chrono::steady_clock::now() < until) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     mine = look();

@@ -122,11 +122,9 @@ Result<std::string> CheckMemory(const MemoryForecast& forecast, const HostMemory
                     FormatBytes(one), forecast.ToString(),
                     FormatBytes(static_cast<double>(memory.address_space)), advice));
   }
-  const std::string what = fmt::format("this run's state takes {} a rank ({}){}", FormatBytes(one),
-                                       forecast.ToString(),
-                                       ranks > 1 ? fmt::format(", {} for the {} ranks of this node",
-                                                               FormatBytes(all), ranks)
-                                                 : "");
+  const std::string what = fmt::format(
+      "this run's state takes {} a rank ({}){}", FormatBytes(one), forecast.ToString(),
+      ranks > 1 ? fmt::format(", {} for the {} ranks of this node", FormatBytes(all), ranks) : "");
   if (exceeds(all, memory.total)) {
     return Status(StatusCode::kExhausted,
                   fmt::format("{}, and this machine, or its control group, has {}: {}", what,

@@ -110,8 +110,7 @@ std::string Explain(const std::vector<Group>& groups, size_t groups_in_all) {
       "the ranks of this job were not started with the same things; give every node the same files "
       "and the same command, and start again:";
   for (size_t i = 0; i < std::min(lines.size(), kMostLines); ++i) text += "\n  " + lines[i];
-  if (lines.size() > kMostLines)
-    text += fmt::format("\n  and {} more", lines.size() - kMostLines);
+  if (lines.size() > kMostLines) text += fmt::format("\n  and {} more", lines.size() - kMostLines);
   if (groups_in_all > groups.size()) {
     text += fmt::format("\n  (of {} kinds of ranks that differ, these are {})", groups_in_all,
                         groups.size());
@@ -179,11 +178,10 @@ Status AgreeOnFacts(checkpoint::Coordinator& coordinator, const SharedFacts& min
     }
     return Explain(groups, in_all);
   };
-  KEEL_ASSIGN_OR_RETURN(
-      const std::string why,
-      checkpoint::BroadcastResult(coordinator, fmt::format("{}/why", kTag),
-                                  coordinator.rank() == 0 ? explanation() : std::string(),
-                                  deadline));
+  KEEL_ASSIGN_OR_RETURN(const std::string why,
+                        checkpoint::BroadcastResult(
+                            coordinator, fmt::format("{}/why", kTag),
+                            coordinator.rank() == 0 ? explanation() : std::string(), deadline));
   return Status(StatusCode::kConfig, why);
 }
 

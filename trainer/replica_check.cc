@@ -126,8 +126,8 @@ std::vector<std::string> FindDifferences(const std::vector<Copy>& copies, TrainE
   for (const Copy& copy : copies) {
     if (sums[kind(copy)] == 0) continue;
     const Box& box = copy.piece->box;
-    const std::string where = fmt::format("{} rows {}..{}", copy.piece->name, box.offset[0],
-                                          box.offset[0] + box.size[0]);
+    const std::string where =
+        fmt::format("{} rows {}..{}", copy.piece->name, box.offset[0], box.offset[0] + box.size[0]);
     mine["copies"][where] = fmt::format("{:016x}", copy.digest);
   }
   return Differences(AllGatherBytes(world, mine.dump(), engine.options().device));
@@ -146,9 +146,11 @@ void CheckReplicas(TrainEngine& engine, std::string_view role, parallel::Paralle
   const std::vector<std::string> lines = FindDifferences(copies, engine, context.world());
   constexpr size_t kShown = 8;
   std::string text = fmt::format(
-      "{}: {} of the {}'s weights that several ranks hold differ from rank to rank: a bit has flipped "
+      "{}: {} of the {}'s weights that several ranks hold differ from rank to rank: a bit has "
+      "flipped "
       "in memory, a core computes wrongly, or the ranks began with other weights. Nothing of this "
-      "state is saved; start again from the newest checkpoint, without the host that is alone with its "
+      "state is saved; start again from the newest checkpoint, without the host that is alone with "
+      "its "
       "values:",
       when, lines.size(), role);
   for (size_t i = 0; i < std::min(kShown, lines.size()); ++i) text += "\n  " + lines[i];

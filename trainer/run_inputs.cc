@@ -279,8 +279,7 @@ Result<InputReport> CheckRunInputs(const Config& config) {
   InputReport report;
   report.parameters = model.config.NumParameters();
   if (!model.directory.empty()) {
-    KEEL_RETURN_IF_ERROR(
-        CheckWeights(model.directory, model.config, model::Head::kVocabulary));
+    KEEL_RETURN_IF_ERROR(CheckWeights(model.directory, model.config, model::Head::kVocabulary));
   }
   if (config.trainer.task == "rl" && config.critic.model.path) {
     KEEL_RETURN_IF_ERROR(CheckWeights(*config.critic.model.path, model.config, model::Head::kValue)

@@ -8,8 +8,8 @@
 #include <span>
 
 #include "common/fail_point.h"
-#include "common/options/flat_values.h"
 #include "common/host_memory.h"
+#include "common/options/flat_values.h"
 #include "trainer/memory_forecast.h"
 #include "trainer/replica_check.h"
 #include "trainer/run_inputs.h"
@@ -257,8 +257,7 @@ void Task::SayWhatChanged(const Documents& documents) const {
 
 RunEnd Task::Loop() {
   job_.context().world().Barrier();
-  if (c_.trainer.check_replicas >= 0)
-    CheckReplicas(fmt::format("before step {}", state_.step + 1));
+  if (c_.trainer.check_replicas >= 0) CheckReplicas(fmt::format("before step {}", state_.step + 1));
   BeforeSteps();
   if (c_.trainer.val_before_train && state_.step == 0) RunValidation();
   while (state_.step < total_steps_) {

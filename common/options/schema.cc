@@ -608,7 +608,8 @@ Json Schema::JsonSchema() const {
     } else {
       entry["type"] = type;
     }
-    entry["description"] = Meaning(option) + (option.unit.empty() ? "" : " Unit: " + option.unit + ".");
+    entry["description"] =
+        Meaning(option) + (option.unit.empty() ? "" : " Unit: " + option.unit + ".");
     entry["default"] = option.initial;
     if (option.min) entry[option.exclusive_min ? "exclusiveMinimum" : "minimum"] = *option.min;
     if (option.max) entry["maximum"] = *option.max;

@@ -22,11 +22,10 @@ TEST(FlatValuesTest, EveryLeafHasItsPath) {
 }
 
 TEST(FlatValuesTest, ChangesAreNamedOnce) {
-  const auto changes = Changes(Values("a: {b: 1e-3, c: 4, gone: x}"),
-                               Values("a: {b: 0.001, c: 8, fresh: [1, 2]}"));
-  const std::vector<ValueChange> expected = {{"a.c", "4", "8"},
-                                             {"a.fresh", std::nullopt, "[1, 2]"},
-                                             {"a.gone", "x", std::nullopt}};
+  const auto changes =
+      Changes(Values("a: {b: 1e-3, c: 4, gone: x}"), Values("a: {b: 0.001, c: 8, fresh: [1, 2]}"));
+  const std::vector<ValueChange> expected = {
+      {"a.c", "4", "8"}, {"a.fresh", std::nullopt, "[1, 2]"}, {"a.gone", "x", std::nullopt}};
   EXPECT_EQ(changes, expected);
 }
 

@@ -1,7 +1,6 @@
 #include "common/host_memory.h"
 
 #include <gtest/gtest.h>
-
 #include <unistd.h>
 
 #include <filesystem>
@@ -17,7 +16,8 @@ class HostMemoryTest : public ::testing::Test {
   void SetUp() override {
     root_ = fs::temp_directory_path() / ("keel-memory-" + std::to_string(::getpid()));
     Write("proc/meminfo",
-          "MemTotal:  1000 kB\nMemFree: 1 kB\nMemAvailable: 600 kB\nSwapTotal: 24 kB\nSwapFree: 4 kB\n");
+          "MemTotal:  1000 kB\nMemFree: 1 kB\nMemAvailable: 600 kB\nSwapTotal: 24 kB\nSwapFree: 4 "
+          "kB\n");
   }
   void TearDown() override { fs::remove_all(root_); }
   void Write(const std::string& path, const std::string& text) const {

@@ -90,14 +90,15 @@ TEST(IncludeLayersTest, TheTorchFreePartSeesNoTorch) {
     }
   }
   const std::set<std::string> torch_free = {
-      "parallel/layout",      "parallel/schedule",      "parallel/launch_env",
-      "parallel/rank_status", "parallel/bucket_layout", "parallel/sockets",
-      "parallel/store_wire",  "parallel/store_service", "parallel/store_server",
-      "parallel/store_client", "model/hf_config",
-      "model/hf_tensors",    "model/layout_fit",     "model/tokenizer",        "rollout/block_manager",
-      "rollout/sampler",      "rollout/sampling",       "rollout/scheduler",
-      "rollout/sequence",     "trainer/config",         "trainer/lr_schedule",
-      "trainer/metrics_file", "trainer/model_source", "trainer/run_inputs",     "trainer/tokenizer_fit"};
+      "parallel/layout",       "parallel/schedule",      "parallel/launch_env",
+      "parallel/rank_status",  "parallel/bucket_layout", "parallel/sockets",
+      "parallel/store_wire",   "parallel/store_service", "parallel/store_server",
+      "parallel/store_client", "model/hf_config",        "model/hf_tensors",
+      "model/layout_fit",      "model/tokenizer",        "rollout/block_manager",
+      "rollout/sampler",       "rollout/sampling",       "rollout/scheduler",
+      "rollout/sequence",      "trainer/config",         "trainer/lr_schedule",
+      "trainer/metrics_file",  "trainer/model_source",   "trainer/run_inputs",
+      "trainer/tokenizer_fit"};
   for (const char* folder : {"parallel", "model", "rollout", "trainer"}) {
     for (const Include& include : IncludesOf(folder)) {
       if (!torch_free.contains(include.file.substr(0, include.file.rfind('.')))) continue;

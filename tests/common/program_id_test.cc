@@ -12,7 +12,8 @@ namespace {
 
 // As the tools for object files read it.
 TEST(ProgramIdTest, TheBuildIdIsThatOfThisFile) {
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen("readelf -n /proc/$PPID/exe", "r"), pclose);
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen("readelf -n /proc/$PPID/exe", "r"),
+                                                   pclose);
   ASSERT_NE(pipe, nullptr);
   std::string notes;
   std::array<char, 4096> part{};

@@ -7,6 +7,7 @@ import pathlib
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -109,6 +110,12 @@ def keel(*arguments, limit=LIMIT_S):
         [KEEL, *map(str, arguments)],
         capture_output=True, text=True, timeout=limit, env=environment(), check=False,
     )  # fmt: skip
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
 def stable(data):

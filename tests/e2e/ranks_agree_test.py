@@ -7,7 +7,6 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import subprocess
 import unittest
 
@@ -22,18 +21,12 @@ MEGATRON = "actor_rollout_ref.actor.megatron"
 MODEL = "actor_rollout_ref.model"
 
 
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
 class SameStart(harness.Job):
     """Each rank has a configuration file of its own, as on nodes of their own."""
 
     def start_ranks(self, changes_of_ranks, keel=None, **common):
         common = {"trainer__total_training_steps": 2, "trainer__save_freq": 1, "trainer__deadline_seconds": 60, **common}
-        port = free_port()
+        port = harness.free_port()
 
         def run(rank, changes):
             path = self.config(f"rank{rank}", **common)

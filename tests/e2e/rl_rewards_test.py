@@ -2,7 +2,6 @@
 
 import http.server
 import json
-import socket
 import sys
 import threading
 import unittest
@@ -19,12 +18,6 @@ for n, line in enumerate(sys.stdin):
 """
 RIGHT = "print(json.dumps({'id': x['id'], 'score': n % 3}), flush=True)"
 FAILS = "print(json.dumps({'id': x['id'], 'error': 'no unit test \\x1b[31m'}), flush=True)"
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Busy(http.server.BaseHTTPRequestHandler):
@@ -96,7 +89,7 @@ class FailingVerifiers(Small):
             "no such program": (command("/no/such/verifier"), ["/no/such/verifier", "correct reward.command"]),
             "shell characters": (command("sh -c 'touch x'"), ["sh -c 'touch x'", "correct reward.command"]),
             "not executable": (command(str(plain)), [str(plain), "make the file executable"]),
-            "closed port": (http_at(free_port()), ["Connection refused", "start the service"]),
+            "closed port": (http_at(harness.free_port()), ["Connection refused", "start the service"]),
         }
         in_step_1 = {
             "dies": (command(sys.executable, "-c", "raise SystemExit(3)"), ["results missing"]),

@@ -91,404 +91,404 @@ TEST(EngineTest, LogProbabilitiesAreTheTrainers) {
 }
 
 // R24 and R28: neither companions, nor order, nor the cache's means change a token or a bit of a
-  // log-probability.
-  TEST(EngineTest, NothingAroundARequestChangesIt) {
-    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-      RolloutModel model(model::Family::kLlama, false, dtype);
-      for (const double temperature : {0.0, 1.0}) {
-        const auto requests = MixedRequests(64, temperature);
-        std::vector<Completion> alone;
-        for (const Request& request : requests) {
-          Engine engine = model.MakeEngine(Small(4096, 256, 512, 16, model.decoder()));
-          alone.push_back(engine.Generate({request})[0]);
+// log-probability.
+TEST(EngineTest, NothingAroundARequestChangesIt) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    RolloutModel model(model::Family::kLlama, false, dtype);
+    for (const double temperature : {0.0, 1.0}) {
+      const auto requests = MixedRequests(64, temperature);
+      std::vector<Completion> alone;
+      for (const Request& request : requests) {
+        Engine engine = model.MakeEngine(Small(4096, 256, 512, 16, model.decoder()));
+        alone.push_back(engine.Generate({request})[0]);
+      }
+      struct Setting {
+        const char* name;
+        int64_t tokens, sequences, blocks;
+        int32_t block_size;
+        bool chunked, caching;
+      };
+      for (const Setting& s :
+           {Setting{"one at a time", 4096, 1, 512, 16, true, true},
+            Setting{"seven", 4096, 7, 512, 16, true, true},
+            Setting{"all", 4096, 64, 512, 16, true, true},
+            Setting{"small parts", 13, 64, 512, 8, true, true},
+            Setting{"whole prompts", 64, 64, 512, 8, false, true},
+            Setting{"no prefix cache", 64, 64, 512, 8, true, false},
+            Setting{"blocks of one", 31, 20, 600, 1, true, true},
+            Setting{"blocks run out", 48, 20, 16, 5, true, true},
+            Setting{"blocks run out, no prefix cache", 48, 20, 16, 5, true, false}}) {
+        EngineOptions options =
+            Small(s.tokens, s.sequences, s.blocks, s.block_size, model.decoder());
+        options.scheduler.enable_chunked_prefill = s.chunked;
+        options.enable_prefix_caching = s.caching;
+        Engine engine = model.MakeEngine(options);
+        ExpectSame(engine.Generate(requests), alone, s.name);
+        EXPECT_EQ(s.blocks == 16, engine.stats().preemptions > 0) << s.name;
+      }
+      for (const uint32_t seed : {1u, 2u}) {
+        std::vector<size_t> order(requests.size());
+        for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+        std::mt19937 random(seed);
+        std::shuffle(order.begin(), order.end(), random);
+        std::vector<Request> shuffled;
+        std::vector<Completion> expected;
+        for (const size_t i : order) {
+          shuffled.push_back(requests[i]);
+          expected.push_back(alone[i]);
         }
-        struct Setting {
-          const char* name;
-          int64_t tokens, sequences, blocks;
-          int32_t block_size;
-          bool chunked, caching;
-        };
-        for (const Setting& s :
-             {Setting{"one at a time", 4096, 1, 512, 16, true, true},
-              Setting{"seven", 4096, 7, 512, 16, true, true},
-              Setting{"all", 4096, 64, 512, 16, true, true},
-              Setting{"small parts", 13, 64, 512, 8, true, true},
-              Setting{"whole prompts", 64, 64, 512, 8, false, true},
-              Setting{"no prefix cache", 64, 64, 512, 8, true, false},
-              Setting{"blocks of one", 31, 20, 600, 1, true, true},
-              Setting{"blocks run out", 48, 20, 16, 5, true, true},
-              Setting{"blocks run out, no prefix cache", 48, 20, 16, 5, true, false}}) {
-          EngineOptions options =
-              Small(s.tokens, s.sequences, s.blocks, s.block_size, model.decoder());
-          options.scheduler.enable_chunked_prefill = s.chunked;
-          options.enable_prefix_caching = s.caching;
-          Engine engine = model.MakeEngine(options);
-          ExpectSame(engine.Generate(requests), alone, s.name);
-          EXPECT_EQ(s.blocks == 16, engine.stats().preemptions > 0) << s.name;
-        }
-        for (const uint32_t seed : {1u, 2u}) {
-          std::vector<size_t> order(requests.size());
-          for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-          std::mt19937 random(seed);
-          std::shuffle(order.begin(), order.end(), random);
-          std::vector<Request> shuffled;
-          std::vector<Completion> expected;
-          for (const size_t i : order) {
-            shuffled.push_back(requests[i]);
-            expected.push_back(alone[i]);
-          }
-          Engine engine = model.MakeEngine(Small(40, 16, 512, 16, model.decoder()));
-          ExpectSame(engine.Generate(shuffled), expected, "another order");
-        }
+        Engine engine = model.MakeEngine(Small(40, 16, 512, 16, model.decoder()));
+        ExpectSame(engine.Generate(shuffled), expected, "another order");
       }
     }
   }
+}
 
-  // R25.
-  TEST(EngineTest, ReplicasAndRestartsAgreeAndSamplesDiffer) {
-    RolloutModel model;
-    const auto requests = MixedRequests(40, 1.0);
-    Engine whole = model.MakeEngine();
-    const auto expected = whole.Generate(requests);
-    ExpectSame(whole.Generate(requests), expected, "again");
-    for (const size_t half : {size_t{0}, size_t{1}}) {
-      std::vector<Request> mine;
-      std::vector<Completion> theirs;
-      for (size_t i = half; i < requests.size(); i += 2) {
-        mine.push_back(requests[i]);
-        theirs.push_back(expected[i]);
-      }
-      Engine replica = model.MakeEngine();
-      ExpectSame(replica.Generate(mine), theirs, "replica");
+// R25.
+TEST(EngineTest, ReplicasAndRestartsAgreeAndSamplesDiffer) {
+  RolloutModel model;
+  const auto requests = MixedRequests(40, 1.0);
+  Engine whole = model.MakeEngine();
+  const auto expected = whole.Generate(requests);
+  ExpectSame(whole.Generate(requests), expected, "again");
+  for (const size_t half : {size_t{0}, size_t{1}}) {
+    std::vector<Request> mine;
+    std::vector<Completion> theirs;
+    for (size_t i = half; i < requests.size(); i += 2) {
+      mine.push_back(requests[i]);
+      theirs.push_back(expected[i]);
     }
-    std::set<std::vector<int32_t>> texts;
-    std::vector<Request> samples;
-    for (int sample = 0; sample < 16; ++sample) {
-      Request request = requests[6];
-      request.sample = sample;
-      request.sampling.max_tokens = 12;
-      samples.push_back(request);
-    }
-    for (const Completion& c : whole.Generate(samples)) texts.insert(c.tokens);
-    EXPECT_EQ(texts.size(), 16u);
-    for (Request& request : samples) request.sampling.seed = 6;
-    for (const Completion& c : whole.Generate(samples)) texts.insert(c.tokens);
-    EXPECT_EQ(texts.size(), 32u);
+    Engine replica = model.MakeEngine();
+    ExpectSame(replica.Generate(mine), theirs, "replica");
   }
-
-  TEST(EngineTest, EachRequestHasItsOwnSampling) {
-    RolloutModel model;
-    auto requests = MixedRequests(24, 1.0);
-    for (size_t i = 0; i < requests.size(); ++i) {
-      SamplingParams& p = requests[i].sampling;
-      if (i % 4 == 0) p.temperature = 0;
-      if (i % 4 == 1) p.temperature = 0.3;
-      if (i % 4 == 2) p.top_k = 5;
-      if (i % 3 == 0) p.repetition_penalty = 1.5;
-    }
-    Engine engine = model.MakeEngine();
-    const auto together = engine.Generate(requests);
-    for (size_t i = 0; i < requests.size(); ++i) {
-      Engine alone = model.MakeEngine();
-      ExpectSame({together[i]}, alone.Generate({requests[i]}), "alone");
-      if (i % 12 == 4) {
-        EXPECT_EQ(together[i].tokens,
-                  model.GreedyByRecompute(requests[i].prompt,
-                                          static_cast<int>(requests[i].sampling.max_tokens)));
-      }
-    }
-  }
-
-  // R27: the raw definition holds whatever the filters, the processed one is above it by the mass
-  // that was cut off.
-  TEST(EngineTest, StoredLogProbabilitiesFollowTheirDefinitionUnderFilters) {
-    RolloutModel model;
-    auto requests = MixedRequests(24, 1.0);
-    for (Request& request : requests) {
-      request.sampling.top_p = 0.8;
-      request.sampling.top_k = 5;
-    }
-    EngineOptions options;
-    options.logprobs_mode = LogProbsMode::kRaw;
-    Engine raw = model.MakeEngine(options);
-    options.logprobs_mode = LogProbsMode::kProcessed;
-    Engine processed = model.MakeEngine(options);
-    const auto a = raw.Generate(requests);
-    const auto b = processed.Generate(requests);
-    int above = 0;
-    for (size_t i = 0; i < requests.size(); ++i) {
-      EXPECT_EQ(a[i].tokens, b[i].tokens);
-      std::vector<int32_t> tokens = requests[i].prompt;
-      tokens.insert(tokens.end(), a[i].tokens.begin(), a[i].tokens.end());
-      const auto trainer = model.TrainerLogProbs(tokens);
-      for (size_t t = 0; t < a[i].tokens.size(); ++t) {
-        EXPECT_NEAR(a[i].log_probs[t], trainer[requests[i].prompt.size() - 1 + t], 1e-5);
-        EXPECT_GE(b[i].log_probs[t], a[i].log_probs[t]);
-        above += b[i].log_probs[t] > a[i].log_probs[t] + 0.01f;
-      }
-    }
-    EXPECT_GT(above, 10);
-  }
-
-  class Letters : public model::Tokenizer {
-   public:
-    std::vector<int32_t> Encode(std::string_view) const override { return {}; }
-    std::string Decode(std::span<const int32_t> tokens) const override {
-      std::string text;
-      for (const int32_t token : tokens) text += fmt::format("<{}>", token);
-      return text;
-    }
-    int64_t vocab_size() const override { return 131; }
-    std::optional<int32_t> bos() const override { return std::nullopt; }
-    std::optional<int32_t> eos() const override { return std::nullopt; }
-  };
-
-  // R26.
-  TEST(EngineTest, AResponseEndsWhereItShould) {
-    RolloutModel model;
-    const std::vector<int32_t> prompt = {3, 1, 4, 1, 5};
-    const auto greedy = model.GreedyByRecompute(prompt, 10);
-    const auto first_of = [&](int32_t token) {
-      return static_cast<size_t>(std::find(greedy.begin(), greedy.end(), token) - greedy.begin());
-    };
-    const auto head = [&](size_t count) {
-      return std::vector<int32_t>(greedy.begin(),
-                                  greedy.begin() + static_cast<std::ptrdiff_t>(count));
-    };
-    Letters letters;
-    EngineOptions options;
-    options.tokenizer = &letters;
-    options.eos_token_ids = {greedy[4]};
-    Engine engine = model.MakeEngine(options);
-    Request request;
-    request.prompt = prompt;
-    request.sampling.temperature = 0;
-    request.sampling.max_tokens = 10;
-
-    auto c = engine.Generate({request})[0];  // an EOS is kept
-    EXPECT_EQ(c.tokens, head(first_of(greedy[4]) + 1));
-    EXPECT_EQ(c.finish, FinishReason::kStop);
-    request.sampling.ignore_eos = true;
-    c = engine.Generate({request})[0];  // the length: none is invented
-    EXPECT_EQ(c.tokens, greedy);
-    EXPECT_EQ(c.finish, FinishReason::kLength);
-    request.sampling.stop_token_ids = {greedy[2]};
-    c = engine.Generate({request})[0];
-    EXPECT_EQ(c.tokens, head(first_of(greedy[2]) + 1));
-    EXPECT_EQ(c.finish, FinishReason::kStop);
-    request.sampling.stop_token_ids.clear();
-    request.sampling.stop = {"nowhere", fmt::format("{}><{}", greedy[5], greedy[6])};
-    c = engine.Generate({request})[0];
-    EXPECT_EQ(c.tokens, head(7));  // the tokens that were chosen stay, the text ends before it
-    EXPECT_EQ(*c.text, letters.Decode(head(5)) + "<");
-    EXPECT_EQ(c.finish, FinishReason::kStop);
-    request.sampling.stop.clear();
-    request.sampling.max_tokens = 1000;  // up to the model's length
-    c = engine.Generate({request})[0];
-    EXPECT_EQ(c.tokens.size(), 64 - prompt.size());
-    EXPECT_EQ(c.finish, FinishReason::kLength);
-  }
-
-  // Of a row that is too long to be scored it was said that there was no room for a response.
-  TEST(EngineTest, ARowThatIsOnlyScoredMayFillAllPositionsAndNoMore) {
-    RolloutModel model;
-    Request whole;
-    whole.prompt.assign(64, 1);  // as long as the model's positions
-    whole.sampling.max_tokens = 0;
-    whole.sampling.prompt_log_probs = true;
-    Request more = whole;
-    more.prompt.push_back(1);
-    more.prompt_id = 1;
-    Engine engine = model.MakeEngine();
-    const auto all = engine.Generate({whole, more});
-    EXPECT_TRUE(all[0].error.ok()) << all[0].error.message();
-    EXPECT_EQ(all[0].prompt_log_probs.size(), 63u);
-    const std::string& message = all[1].error.message();
-    EXPECT_NE(message.find("65 tokens to score, more than the 64"), std::string::npos) << message;
-    EXPECT_EQ(message.find("response"), std::string::npos) << message;
-  }
-
-  TEST(EngineTest, ARequestThatCannotBeServedDoesNotEndTheBatch) {
-    RolloutModel model;
-    const auto good = MixedRequests(4, 0);
-    std::vector<Request> requests = good;
-    Request bad = good[0];
-    bad.prompt.assign(64, 1);  // as long as the model's positions
-    requests.push_back(bad);
-    bad.prompt = {1, 131};
-    requests.push_back(bad);
-    bad.prompt.clear();
-    requests.push_back(bad);
-    bad.prompt = {1};
-    bad.sampling.top_p = 0;
-    requests.push_back(bad);
-    bad.sampling.top_p = 1;
-    bad.sampling.stop = {"x"};
-    requests.push_back(bad);
-    for (size_t i = 0; i < requests.size(); ++i) requests[i].prompt_id = 100 + i;
-    Engine engine = model.MakeEngine();
-    const auto all = engine.Generate(requests);
-    const char* expected[] = {"no room", "outside the vocabulary of 131", "no tokens", "top_p",
-                              "tokenizer"};
-    for (size_t i = 0; i < all.size(); ++i) {
-      if (i < good.size()) {
-        EXPECT_TRUE(all[i].error.ok()) << all[i].error.message();
-        continue;
-      }
-      EXPECT_EQ(all[i].finish, FinishReason::kError);
-      EXPECT_NE(all[i].error.message().find(expected[i - good.size()]), std::string::npos)
-          << all[i].error.message();
-      EXPECT_NE(all[i].error.message().find(fmt::format("prompt {}", 100 + i)), std::string::npos);
-    }
-    EXPECT_TRUE(engine.idle());
-  }
-
-  TEST(EngineTest, APromptsOwnLogProbabilitiesAndLogits) {
-    RolloutModel model;
-    auto requests = MixedRequests(10, 0, 4);
-    for (size_t i = 0; i < requests.size(); ++i) {
-      requests[i].sampling.prompt_log_probs = true;
-      requests[i].sampling.prompt_logits = i % 2 == 0;
-      if (i % 3 == 0) requests[i].sampling.max_tokens = 0;
-    }
-    Engine engine = model.MakeEngine(Small(11, 8, 40, 4, model.decoder()));
-    const auto completions = engine.Generate(requests);
-    for (size_t i = 0; i < requests.size(); ++i) {
-      const auto& prompt = requests[i].prompt;
-      const auto expected = model.TrainerLogProbs(prompt);
-      ASSERT_EQ(completions[i].prompt_log_probs.size(), prompt.size() - 1);
-      for (size_t t = 0; t + 1 < prompt.size(); ++t)
-        EXPECT_NEAR(completions[i].prompt_log_probs[t], expected[t], 1e-5);
-      EXPECT_EQ(completions[i].prompt_logits.defined(), i % 2 == 0);
-      if (i % 2 == 0) {
-        EXPECT_LT(
-            (completions[i].prompt_logits - model.TrainerLogits(prompt)).abs().max().item<float>(),
-            2e-5);
-      }
-      EXPECT_EQ(completions[i].tokens,
-                model.GreedyByRecompute(prompt, static_cast<int>(requests[i].sampling.max_tokens)));
-    }
-  }
-
-  // R12's last part: what version v computed is never used at v + 1.
-  TEST(EngineTest, ANewVersionStartsFromAColdCache) {
-    RolloutModel model;
-    const auto requests = MixedRequests(16, 1.0);
-    Engine engine = model.MakeEngine();
-    const auto before = engine.Generate(requests);
-    EXPECT_EQ(before[0].weight_version, 0);
-    model.ChangeWeights(99);
-    engine.SetWeightVersion(1);
-    const auto after = engine.Generate(requests);
-    Engine cold = model.MakeEngine();
-    const auto expected = cold.Generate(requests);
-    ExpectSame(after, expected, "after the sync");
-    EXPECT_EQ(after[0].weight_version, 1);
-    EXPECT_NE(after[5].log_probs, before[5].log_probs);
-    EXPECT_THROW(engine.SetWeightVersion(0), Error);
-    EXPECT_EQ(engine.weight_version(), 1);
-  }
-
-  TEST(EngineTest, RunningRequestsKeepTheirTokensAndGoOnWithTheNewWeights) {
-    RolloutModel model;
-    const std::vector<int32_t> prompt = {2, 7, 1, 8, 2, 8};
-    const auto old_tokens = model.GreedyByRecompute(prompt, 5);
-    Request request;
-    request.prompt = prompt;
-    request.sampling.temperature = 0;
+  std::set<std::vector<int32_t>> texts;
+  std::vector<Request> samples;
+  for (int sample = 0; sample < 16; ++sample) {
+    Request request = requests[6];
+    request.sample = sample;
     request.sampling.max_tokens = 12;
-    Engine engine = model.MakeEngine();
-    engine.Add(request);
-    for (int i = 0; i < 5; ++i) EXPECT_TRUE(engine.Step().empty());
-    model.ChangeWeights(99);
-    engine.SetWeightVersion(4);
-    std::vector<Completion> done;
-    while (done.empty()) done = engine.Step();
-    std::vector<int32_t> context = prompt;
-    context.insert(context.end(), old_tokens.begin(), old_tokens.end());
-    std::vector<int32_t> expected = old_tokens;
-    const auto rest = model.GreedyByRecompute(context, 7);
-    expected.insert(expected.end(), rest.begin(), rest.end());
-    EXPECT_EQ(done[0].tokens, expected);
-    EXPECT_EQ(done[0].weight_version, 0);
-    EXPECT_EQ(done[0].newest_weight_version, 4);
+    samples.push_back(request);
   }
+  for (const Completion& c : whole.Generate(samples)) texts.insert(c.tokens);
+  EXPECT_EQ(texts.size(), 16u);
+  for (Request& request : samples) request.sampling.seed = 6;
+  for (const Completion& c : whole.Generate(samples)) texts.insert(c.tokens);
+  EXPECT_EQ(texts.size(), 32u);
+}
 
-  TEST(EngineTest, AnInvalidEngineRefusesUntilTheNextVersion) {
-    RolloutModel model;
-    const auto requests = MixedRequests(2, 0);
-    Engine engine = model.MakeEngine();
-    engine.Invalidate("rank 3 was lost in the middle of a sync");
-    engine.Add(requests[0]);
-    try {
-      engine.Step();
-      FAIL() << "generated from broken weights";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.status().code(), StatusCode::kUnavailable);
-      EXPECT_NE(std::string(error.what()).find("rank 3 was lost"), std::string::npos);
-    }
-    EXPECT_FALSE(engine.idle());
-    engine.SetWeightVersion(1);
-    std::vector<Completion> done;
-    while (done.empty()) done = engine.Step();
-    EXPECT_EQ(done[0].weight_version, 1);
+TEST(EngineTest, EachRequestHasItsOwnSampling) {
+  RolloutModel model;
+  auto requests = MixedRequests(24, 1.0);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    SamplingParams& p = requests[i].sampling;
+    if (i % 4 == 0) p.temperature = 0;
+    if (i % 4 == 1) p.temperature = 0.3;
+    if (i % 4 == 2) p.top_k = 5;
+    if (i % 3 == 0) p.repetition_penalty = 1.5;
   }
+  Engine engine = model.MakeEngine();
+  const auto together = engine.Generate(requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    Engine alone = model.MakeEngine();
+    ExpectSame({together[i]}, alone.Generate({requests[i]}), "alone");
+    if (i % 12 == 4) {
+      EXPECT_EQ(together[i].tokens,
+                model.GreedyByRecompute(requests[i].prompt,
+                                        static_cast<int>(requests[i].sampling.max_tokens)));
+    }
+  }
+}
 
-  TEST(EngineTest, TheCacheCanBeReleasedInTheMiddle) {
-    RolloutModel model;
-    const auto requests = MixedRequests(20, 1.0);
-    Engine expected = model.MakeEngine();
-    const auto whole = expected.Generate(requests);
-    Engine engine = model.MakeEngine();
-    std::vector<Completion> done;
-    for (const Request& request : requests) engine.Add(request);
-    for (int step = 0; !engine.idle(); ++step) {
-      if (step == 3) {
-        engine.ReleaseCache();
-        EXPECT_THROW(engine.Step(), Error);
-        engine.RestoreCache();
-      }
-      for (Completion& c : engine.Step()) done.push_back(std::move(c));
-    }
-    std::sort(done.begin(), done.end(), [](const Completion& a, const Completion& b) {
-      return std::pair(a.prompt_id, a.sample) < std::pair(b.prompt_id, b.sample);
-    });
-    ExpectSame(done, whole, "released in between");
+// R27: the raw definition holds whatever the filters, the processed one is above it by the mass
+// that was cut off.
+TEST(EngineTest, StoredLogProbabilitiesFollowTheirDefinitionUnderFilters) {
+  RolloutModel model;
+  auto requests = MixedRequests(24, 1.0);
+  for (Request& request : requests) {
+    request.sampling.top_p = 0.8;
+    request.sampling.top_k = 5;
   }
+  EngineOptions options;
+  options.logprobs_mode = LogProbsMode::kRaw;
+  Engine raw = model.MakeEngine(options);
+  options.logprobs_mode = LogProbsMode::kProcessed;
+  Engine processed = model.MakeEngine(options);
+  const auto a = raw.Generate(requests);
+  const auto b = processed.Generate(requests);
+  int above = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_EQ(a[i].tokens, b[i].tokens);
+    std::vector<int32_t> tokens = requests[i].prompt;
+    tokens.insert(tokens.end(), a[i].tokens.begin(), a[i].tokens.end());
+    const auto trainer = model.TrainerLogProbs(tokens);
+    for (size_t t = 0; t < a[i].tokens.size(); ++t) {
+      EXPECT_NEAR(a[i].log_probs[t], trainer[requests[i].prompt.size() - 1 + t], 1e-5);
+      EXPECT_GE(b[i].log_probs[t], a[i].log_probs[t]);
+      above += b[i].log_probs[t] > a[i].log_probs[t] + 0.01f;
+    }
+  }
+  EXPECT_GT(above, 10);
+}
 
-  TEST(EngineTest, BrokenWeightsFailEachRequestByName) {
-    RolloutModel model;
-    {
-      const at::NoGradGuard no_grad;
-      model.decoder().parameters()[3]->value.fill_(std::numeric_limits<float>::quiet_NaN());
-    }
-    Engine engine = model.MakeEngine();
-    const auto completions = engine.Generate(MixedRequests(6, 1.0));
-    for (const Completion& c : completions) {
-      EXPECT_EQ(c.finish, FinishReason::kError);
-      EXPECT_NE(c.error.message().find("nan"), std::string::npos) << c.error.message();
-    }
+class Letters : public model::Tokenizer {
+ public:
+  std::vector<int32_t> Encode(std::string_view) const override { return {}; }
+  std::string Decode(std::span<const int32_t> tokens) const override {
+    std::string text;
+    for (const int32_t token : tokens) text += fmt::format("<{}>", token);
+    return text;
   }
+  int64_t vocab_size() const override { return 131; }
+  std::optional<int32_t> bos() const override { return std::nullopt; }
+  std::optional<int32_t> eos() const override { return std::nullopt; }
+};
 
-  TEST(EngineTest, OptionsThatCannotWorkAreRefused) {
-    RolloutModel model;
-    EngineOptions options;
-    options.block_size = 0;
-    options.scheduler.max_num_seqs = 0;
-    try {
-      model.MakeEngine(options);
-      FAIL();
-    } catch (const Error& error) {
-      EXPECT_NE(std::string(error.what()).find("block_size"), std::string::npos);
-      EXPECT_NE(std::string(error.what()).find("max_num_seqs"), std::string::npos);
+// R26.
+TEST(EngineTest, AResponseEndsWhereItShould) {
+  RolloutModel model;
+  const std::vector<int32_t> prompt = {3, 1, 4, 1, 5};
+  const auto greedy = model.GreedyByRecompute(prompt, 10);
+  const auto first_of = [&](int32_t token) {
+    return static_cast<size_t>(std::find(greedy.begin(), greedy.end(), token) - greedy.begin());
+  };
+  const auto head = [&](size_t count) {
+    return std::vector<int32_t>(greedy.begin(),
+                                greedy.begin() + static_cast<std::ptrdiff_t>(count));
+  };
+  Letters letters;
+  EngineOptions options;
+  options.tokenizer = &letters;
+  options.eos_token_ids = {greedy[4]};
+  Engine engine = model.MakeEngine(options);
+  Request request;
+  request.prompt = prompt;
+  request.sampling.temperature = 0;
+  request.sampling.max_tokens = 10;
+
+  auto c = engine.Generate({request})[0];  // an EOS is kept
+  EXPECT_EQ(c.tokens, head(first_of(greedy[4]) + 1));
+  EXPECT_EQ(c.finish, FinishReason::kStop);
+  request.sampling.ignore_eos = true;
+  c = engine.Generate({request})[0];  // the length: none is invented
+  EXPECT_EQ(c.tokens, greedy);
+  EXPECT_EQ(c.finish, FinishReason::kLength);
+  request.sampling.stop_token_ids = {greedy[2]};
+  c = engine.Generate({request})[0];
+  EXPECT_EQ(c.tokens, head(first_of(greedy[2]) + 1));
+  EXPECT_EQ(c.finish, FinishReason::kStop);
+  request.sampling.stop_token_ids.clear();
+  request.sampling.stop = {"nowhere", fmt::format("{}><{}", greedy[5], greedy[6])};
+  c = engine.Generate({request})[0];
+  EXPECT_EQ(c.tokens, head(7));  // the tokens that were chosen stay, the text ends before it
+  EXPECT_EQ(*c.text, letters.Decode(head(5)) + "<");
+  EXPECT_EQ(c.finish, FinishReason::kStop);
+  request.sampling.stop.clear();
+  request.sampling.max_tokens = 1000;  // up to the model's length
+  c = engine.Generate({request})[0];
+  EXPECT_EQ(c.tokens.size(), 64 - prompt.size());
+  EXPECT_EQ(c.finish, FinishReason::kLength);
+}
+
+// Of a row that is too long to be scored it was said that there was no room for a response.
+TEST(EngineTest, ARowThatIsOnlyScoredMayFillAllPositionsAndNoMore) {
+  RolloutModel model;
+  Request whole;
+  whole.prompt.assign(64, 1);  // as long as the model's positions
+  whole.sampling.max_tokens = 0;
+  whole.sampling.prompt_log_probs = true;
+  Request more = whole;
+  more.prompt.push_back(1);
+  more.prompt_id = 1;
+  Engine engine = model.MakeEngine();
+  const auto all = engine.Generate({whole, more});
+  EXPECT_TRUE(all[0].error.ok()) << all[0].error.message();
+  EXPECT_EQ(all[0].prompt_log_probs.size(), 63u);
+  const std::string& message = all[1].error.message();
+  EXPECT_NE(message.find("65 tokens to score, more than the 64"), std::string::npos) << message;
+  EXPECT_EQ(message.find("response"), std::string::npos) << message;
+}
+
+TEST(EngineTest, ARequestThatCannotBeServedDoesNotEndTheBatch) {
+  RolloutModel model;
+  const auto good = MixedRequests(4, 0);
+  std::vector<Request> requests = good;
+  Request bad = good[0];
+  bad.prompt.assign(64, 1);  // as long as the model's positions
+  requests.push_back(bad);
+  bad.prompt = {1, 131};
+  requests.push_back(bad);
+  bad.prompt.clear();
+  requests.push_back(bad);
+  bad.prompt = {1};
+  bad.sampling.top_p = 0;
+  requests.push_back(bad);
+  bad.sampling.top_p = 1;
+  bad.sampling.stop = {"x"};
+  requests.push_back(bad);
+  for (size_t i = 0; i < requests.size(); ++i) requests[i].prompt_id = 100 + i;
+  Engine engine = model.MakeEngine();
+  const auto all = engine.Generate(requests);
+  const char* expected[] = {"no room", "outside the vocabulary of 131", "no tokens", "top_p",
+                            "tokenizer"};
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (i < good.size()) {
+      EXPECT_TRUE(all[i].error.ok()) << all[i].error.message();
+      continue;
     }
-    options = {};
-    options.kv_cache_bytes = 100;
-    EXPECT_THROW(model.MakeEngine(options), Error);
-    options = {};
-    options.max_model_len = 65;
-    EXPECT_THROW(model.MakeEngine(options), Error);
+    EXPECT_EQ(all[i].finish, FinishReason::kError);
+    EXPECT_NE(all[i].error.message().find(expected[i - good.size()]), std::string::npos)
+        << all[i].error.message();
+    EXPECT_NE(all[i].error.message().find(fmt::format("prompt {}", 100 + i)), std::string::npos);
   }
+  EXPECT_TRUE(engine.idle());
+}
+
+TEST(EngineTest, APromptsOwnLogProbabilitiesAndLogits) {
+  RolloutModel model;
+  auto requests = MixedRequests(10, 0, 4);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    requests[i].sampling.prompt_log_probs = true;
+    requests[i].sampling.prompt_logits = i % 2 == 0;
+    if (i % 3 == 0) requests[i].sampling.max_tokens = 0;
+  }
+  Engine engine = model.MakeEngine(Small(11, 8, 40, 4, model.decoder()));
+  const auto completions = engine.Generate(requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const auto& prompt = requests[i].prompt;
+    const auto expected = model.TrainerLogProbs(prompt);
+    ASSERT_EQ(completions[i].prompt_log_probs.size(), prompt.size() - 1);
+    for (size_t t = 0; t + 1 < prompt.size(); ++t)
+      EXPECT_NEAR(completions[i].prompt_log_probs[t], expected[t], 1e-5);
+    EXPECT_EQ(completions[i].prompt_logits.defined(), i % 2 == 0);
+    if (i % 2 == 0) {
+      EXPECT_LT(
+          (completions[i].prompt_logits - model.TrainerLogits(prompt)).abs().max().item<float>(),
+          2e-5);
+    }
+    EXPECT_EQ(completions[i].tokens,
+              model.GreedyByRecompute(prompt, static_cast<int>(requests[i].sampling.max_tokens)));
+  }
+}
+
+// R12's last part: what version v computed is never used at v + 1.
+TEST(EngineTest, ANewVersionStartsFromAColdCache) {
+  RolloutModel model;
+  const auto requests = MixedRequests(16, 1.0);
+  Engine engine = model.MakeEngine();
+  const auto before = engine.Generate(requests);
+  EXPECT_EQ(before[0].weight_version, 0);
+  model.ChangeWeights(99);
+  engine.SetWeightVersion(1);
+  const auto after = engine.Generate(requests);
+  Engine cold = model.MakeEngine();
+  const auto expected = cold.Generate(requests);
+  ExpectSame(after, expected, "after the sync");
+  EXPECT_EQ(after[0].weight_version, 1);
+  EXPECT_NE(after[5].log_probs, before[5].log_probs);
+  EXPECT_THROW(engine.SetWeightVersion(0), Error);
+  EXPECT_EQ(engine.weight_version(), 1);
+}
+
+TEST(EngineTest, RunningRequestsKeepTheirTokensAndGoOnWithTheNewWeights) {
+  RolloutModel model;
+  const std::vector<int32_t> prompt = {2, 7, 1, 8, 2, 8};
+  const auto old_tokens = model.GreedyByRecompute(prompt, 5);
+  Request request;
+  request.prompt = prompt;
+  request.sampling.temperature = 0;
+  request.sampling.max_tokens = 12;
+  Engine engine = model.MakeEngine();
+  engine.Add(request);
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(engine.Step().empty());
+  model.ChangeWeights(99);
+  engine.SetWeightVersion(4);
+  std::vector<Completion> done;
+  while (done.empty()) done = engine.Step();
+  std::vector<int32_t> context = prompt;
+  context.insert(context.end(), old_tokens.begin(), old_tokens.end());
+  std::vector<int32_t> expected = old_tokens;
+  const auto rest = model.GreedyByRecompute(context, 7);
+  expected.insert(expected.end(), rest.begin(), rest.end());
+  EXPECT_EQ(done[0].tokens, expected);
+  EXPECT_EQ(done[0].weight_version, 0);
+  EXPECT_EQ(done[0].newest_weight_version, 4);
+}
+
+TEST(EngineTest, AnInvalidEngineRefusesUntilTheNextVersion) {
+  RolloutModel model;
+  const auto requests = MixedRequests(2, 0);
+  Engine engine = model.MakeEngine();
+  engine.Invalidate("rank 3 was lost in the middle of a sync");
+  engine.Add(requests[0]);
+  try {
+    engine.Step();
+    FAIL() << "generated from broken weights";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status().code(), StatusCode::kUnavailable);
+    EXPECT_NE(std::string(error.what()).find("rank 3 was lost"), std::string::npos);
+  }
+  EXPECT_FALSE(engine.idle());
+  engine.SetWeightVersion(1);
+  std::vector<Completion> done;
+  while (done.empty()) done = engine.Step();
+  EXPECT_EQ(done[0].weight_version, 1);
+}
+
+TEST(EngineTest, TheCacheCanBeReleasedInTheMiddle) {
+  RolloutModel model;
+  const auto requests = MixedRequests(20, 1.0);
+  Engine expected = model.MakeEngine();
+  const auto whole = expected.Generate(requests);
+  Engine engine = model.MakeEngine();
+  std::vector<Completion> done;
+  for (const Request& request : requests) engine.Add(request);
+  for (int step = 0; !engine.idle(); ++step) {
+    if (step == 3) {
+      engine.ReleaseCache();
+      EXPECT_THROW(engine.Step(), Error);
+      engine.RestoreCache();
+    }
+    for (Completion& c : engine.Step()) done.push_back(std::move(c));
+  }
+  std::sort(done.begin(), done.end(), [](const Completion& a, const Completion& b) {
+    return std::pair(a.prompt_id, a.sample) < std::pair(b.prompt_id, b.sample);
+  });
+  ExpectSame(done, whole, "released in between");
+}
+
+TEST(EngineTest, BrokenWeightsFailEachRequestByName) {
+  RolloutModel model;
+  {
+    const at::NoGradGuard no_grad;
+    model.decoder().parameters()[3]->value.fill_(std::numeric_limits<float>::quiet_NaN());
+  }
+  Engine engine = model.MakeEngine();
+  const auto completions = engine.Generate(MixedRequests(6, 1.0));
+  for (const Completion& c : completions) {
+    EXPECT_EQ(c.finish, FinishReason::kError);
+    EXPECT_NE(c.error.message().find("nan"), std::string::npos) << c.error.message();
+  }
+}
+
+TEST(EngineTest, OptionsThatCannotWorkAreRefused) {
+  RolloutModel model;
+  EngineOptions options;
+  options.block_size = 0;
+  options.scheduler.max_num_seqs = 0;
+  try {
+    model.MakeEngine(options);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("block_size"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("max_num_seqs"), std::string::npos);
+  }
+  options = {};
+  options.kv_cache_bytes = 100;
+  EXPECT_THROW(model.MakeEngine(options), Error);
+  options = {};
+  options.max_model_len = 65;
+  EXPECT_THROW(model.MakeEngine(options), Error);
+}
 
 }  // namespace
 }  // namespace keel::rollout

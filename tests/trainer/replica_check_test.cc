@@ -93,7 +93,8 @@ TEST_P(ReplicaCheckTest, AFlippedBitEndsTheRunWithTensorAndRank) {
 INSTANTIATE_TEST_SUITE_P(
     Copies, ReplicaCheckTest,
     ::testing::Values(
-        Case{"data_parallel", 1, 2, 1, false, 1, "layers.1.qkv.weight", "model.layers.1.self_attn."},
+        Case{"data_parallel", 1, 2, 1, false, 1, "layers.1.qkv.weight",
+             "model.layers.1.self_attn."},
         Case{"three_replicas", 1, 4, 1, false, 2, "embedding.weight", "model.embed_tokens.weight"},
         Case{"first_of_many", 1, 4, 1, false, 0, "head.weight", "lm_head.weight"},
         Case{"norm_over_tp", 2, 1, 1, false, 1, "final_norm.weight", "model.norm.weight"},

@@ -210,7 +210,8 @@ TEST_F(RunInputsTest, ValidatingOpensWhatTrainingOpens) {
         ValueOrThrow(checkpoint::BuildSafetensorsHeader({&part, 1}, {}, 8)) + std::string(4, '\0'));
   EXPECT_THAT(CheckRunInputs(MakeConfig("sft", row)).status().message(),
               AllOf(HasSubstr("missing tensors"), HasSubstr("no place for (1): x")));
-  const ModelSource model = ValueOrThrow(ResolveModel(folder_ + "/hf", Json::object(), DType::kF32));
+  const ModelSource model =
+      ValueOrThrow(ResolveModel(folder_ + "/hf", Json::object(), DType::kF32));
   const ModelTensors tensors = model::TensorsOf(model.config, model::Head::kVocabulary);
   std::vector<checkpoint::SafetensorsPart> parts;
   size_t bytes = 0;

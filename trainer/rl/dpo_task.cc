@@ -124,7 +124,9 @@ class DpoTask : public Task {
 
   void Restored(bool /*restored*/) override { RecountSteps(); }
 
-  void BeforeSteps() override { schedule_ = job_.Schedule(job_.actor().optim, "actor_rollout_ref.actor.optim", total_steps_); }
+  void BeforeSteps() override {
+    schedule_ = job_.Schedule(job_.actor().optim, "actor_rollout_ref.actor.optim", total_steps_);
+  }
 
   StepEnd Step(int64_t step) override {
     // 1. Pairs at the global cursor, and what the reference makes of them.

@@ -77,8 +77,8 @@ Result<Prompt> ReadPromptRow(const Json& row, const PromptOptions& options,
     if (row.contains(options.source_key)) {
       KEEL_ASSIGN_OR_RETURN(prompt.data_source, GetString(row, options.source_key, where));
     }
-    KEEL_RETURN_IF_ERROR(ReadPrompt(Instructed(row, options, prompt.data_source), "question",
-                                    context, prompt));
+    KEEL_RETURN_IF_ERROR(
+        ReadPrompt(Instructed(row, options, prompt.data_source), "question", context, prompt));
     answer_key = "answer";
   } else {
     return Malformed(where,
