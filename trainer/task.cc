@@ -138,6 +138,7 @@ int64_t Task::BatchCount() const {
 }
 
 void Task::SetReference(TrainEngine& reference) {
+  reference_ = &reference;
   ref_digest_ = WeightsDigest(reference, job_.context().world());
 }
 
@@ -303,6 +304,9 @@ bool Task::SaveIsDue(const StepEnd& end, bool last) const {
 void Task::CheckReplicas(const std::string& when) {
   for (const Role& role : SavedRoles())
     trainer::CheckReplicas(*role.engine, role.name, job_.context(), when);
+  // It is not saved, but what is was learnt by it.
+  if (reference_ != nullptr)
+    trainer::CheckReplicas(*reference_, "reference", job_.context(), when);
 }
 
 // Where updates are being skipped, what led there may be in the weights already: such a state does

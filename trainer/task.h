@@ -77,7 +77,7 @@ class Task {
   // Of what was not read.
   void WarnOfData(const std::vector<std::string>& warnings) const;
   // For BuildModels. Weights of the source, which never change, and which a resumed run must have
-  // again.
+  // again. Must outlive the run.
   void SetReference(TrainEngine& reference);
 
   // For Restored, of tasks that take every sample of total_epochs once: the steps that what is left
@@ -123,6 +123,7 @@ class Task {
   DataIdentity identity_;
   SharedFacts facts_;                     // of the data, for the comparison between ranks
   std::optional<int64_t> total_samples_;  // of total_epochs
+  TrainEngine* reference_ = nullptr;  // of SetReference
   uint64_t ref_digest_ = 0;
   Stopwatch step_watch_;
   double step_s_ = 0;

@@ -7,6 +7,7 @@ import os
 import pathlib
 import shutil
 import signal
+import struct
 import subprocess
 import unittest
 
@@ -260,6 +261,29 @@ class Drift(harness.Job):
         self.assertIn("model.norm.weight", self.log())
         self.assertIn("on rank 1 (host", self.log())
         self.assertEqual(checkpoint_files.steps(self.run_dir("run")), [3], "a drifted state was saved")
+
+
+    def test_a_flipped_bit_of_the_reference_is_found(self):
+        pairs = self.folder / "pairs.jsonl"
+        pairs.write_text("".join(json.dumps({"prompt": f"{i}?", "chosen": "a", "rejected": "b"}) + "\n" for i in range(20)))
+        config = self.config(
+            "run", trainer__task="dpo", data__train_files=[str(pairs)], data__max_prompt_length=8, data__max_response_length=8,
+            trainer__save_freq=1, trainer__total_training_steps=4, actor_rollout_ref__actor__checkpoint__async_save=False,
+            actor_rollout_ref__actor__optim__lr_warmup_steps=0,
+        )  # fmt: skip
+        # The initial norms are ones, the actor's no longer: those of the reference are all that is flipped.
+        os.environ["KEEL_FAILPOINT"] = "step.begin:1:3:stop"
+        self.addCleanup(os.environ.pop, "KEEL_FAILPOINT", None)
+        process = self.start(config, ranks=2)
+        stopped = lambda: state(harness.ranks_below(process).get(1, 0)) == "T"
+        self.wait_until(lambda: stopped() and checkpoint_files.steps(self.run_dir("run")) == [1, 2], "step 3", process)
+        pid = harness.ranks_below(process)[1]
+        self.assertGreater(self.flip(pid, struct.pack("<f", 1.0) * harness.MODEL["hidden_size"]), 0)
+        harness.kill(pid, signal.SIGCONT)
+        process.wait(timeout=harness.LIMIT_S)
+        self.assertEqual(process.returncode, DATA, self.log()[-3000:])
+        self.assertIn("of the reference's weights that several ranks hold differ", self.log())
+        self.assertEqual(checkpoint_files.steps(self.run_dir("run")), [1, 2])
 
 
 def state(pid):
