@@ -132,15 +132,9 @@ Status Checkpointer::Impl::TakeRunDirectory() {
     KEEL_ASSIGN_OR_RETURN(lock, RunLock::Take(fs, "run " + options.run_id, clock));
     return Status::Ok();
   }
-  const auto known = [&]() -> Result<std::string> {
-    Result<std::string> text = ReadFile(fs, kRunIdName, 64);
-    if (text.status().code() == StatusCode::kNotFound) return std::string();
-    KEEL_RETURN_IF_ERROR(text.status());
-    return text->substr(0, text->find('\n'));
-  };
-  KEEL_ASSIGN_OR_RETURN(const std::string name, known());
+  KEEL_ASSIGN_OR_RETURN(const std::string name, ReadRunId(fs));
   KEEL_ASSIGN_OR_RETURN(lock, RunLock::Take(fs, name.empty() ? "a new run" : "run " + name, clock));
-  KEEL_ASSIGN_OR_RETURN(options.run_id, known());
+  KEEL_ASSIGN_OR_RETURN(options.run_id, ReadRunId(fs));
   if (!options.run_id.empty()) return Status::Ok();
   KEEL_ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries, ListCheckpoints(fs));
   KEEL_ASSIGN_OR_RETURN(options.run_id, IdOfCheckpoints(fs, entries, options.adopt_foreign));
@@ -153,6 +147,15 @@ Status Checkpointer::Impl::TakeRunDirectory() {
   } else {
     std::random_device device;
     for (int i = 0; i < 4; ++i) options.run_id += fmt::format("{:08x}", device());
+    // Whose those are that cannot be read now is said when they can: until then nothing may say
+    // that they are another run's.
+    if (std::any_of(entries.begin(), entries.end(),
+                    [](const CatalogEntry& entry) { return !entry.manifest && !entry.link; })) {
+      log.Warning(
+          "{} is missing or empty, and no checkpoint there can be read to say it: none is written",
+          fs.Describe(kRunIdName));
+      return Status::Ok();
+    }
   }
   const Status written = ReplaceFileDurably(fs, kRunIdName, options.run_id + "\n");
   if (written.code() != StatusCode::kNoSpace) return written;

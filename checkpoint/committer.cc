@@ -170,11 +170,14 @@ Result<std::string> Committer::WhyKept(const std::string& directory,
   std::vector<std::string> problems = VerifyCheckpoint(fs_, directory, 1, true).problems;
   // An error of the disk that passes is no damage.
   if (!problems.empty()) problems = VerifyCheckpoint(fs_, directory, 1, true).problems;
+  const Result<Manifest> manifest = ReadManifest(fs_, directory);
+  if (!manifest.ok() && !IsUnusable(manifest.status()))
+    return "cannot be read: " + manifest.status().message();
   if (!problems.empty()) return "is damaged: " + problems.front();
-  KEEL_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(fs_, directory));
-  if (manifest.run_id != run_id) return "is of another run, " + Printable(manifest.run_id);
+  KEEL_RETURN_IF_ERROR(manifest.status());
+  if (manifest->run_id != run_id) return "is of another run, " + Printable(manifest->run_id);
   KEEL_ASSIGN_OR_RETURN(const std::vector<std::string> foreign,
-                        ForeignEntries(fs_, directory, manifest));
+                        ForeignEntries(fs_, directory, *manifest));
   if (foreign.empty()) return std::string();
   return fmt::format("holds '{}', which Keel did not write", foreign.front());
 }
@@ -226,7 +229,7 @@ Result<Committer::Obstacle> Committer::LookForObstacle(const Manifest& successor
   if (!manifest.ok())
     return keep(fmt::format("is not a valid checkpoint ({})", manifest.status().message()));
   if (manifest->run_id != successor.run_id)
-    return keep(fmt::format("is of another run ({})", manifest->run_id));
+    return keep(fmt::format("is of another run ({})", Printable(manifest->run_id)));
   KEEL_ASSIGN_OR_RETURN(const bool pinned, LookForPin(fs_, final_name));
   if (pinned) return keep("is pinned");
   KEEL_ASSIGN_OR_RETURN(const std::vector<std::string> foreign,

@@ -57,6 +57,12 @@ std::string SetAsideDirectory(int64_t step, std::string_view save_id) {
   return fmt::format("{}.set-aside-{}", StepDirectory(step), save_id);
 }
 
+bool IsSetAside(std::string_view name) {
+  const size_t dot = name.find('.');
+  return dot != std::string_view::npos && ParseStepDirectory(name.substr(0, dot)) &&
+         name.substr(dot).starts_with(".set-aside-");
+}
+
 std::optional<Scratch> ParseScratchDirectory(std::string_view name) {
   for (const ScratchKind kind :
        {ScratchKind::kTemporary, ScratchKind::kReplaced, ScratchKind::kTrash}) {

@@ -39,6 +39,7 @@ struct Scratch {
 std::string ScratchDirectory(ScratchKind kind, int64_t step, std::string_view save_id);
 // "global_step_40.set-aside-<save id>": what had the name before that save, and may not go.
 std::string SetAsideDirectory(int64_t step, std::string_view save_id);
+bool IsSetAside(std::string_view name);  // such a one
 // Nothing for names that we did not make.
 std::optional<Scratch> ParseScratchDirectory(std::string_view name);
 

@@ -18,6 +18,25 @@ bool IsForeign(const Manifest& manifest, std::string_view run_id) {
   return manifest.run_id != run_id && manifest.run_id != kImportedRunId;
 }
 
+Result<std::string> ReadRunId(const FileSystem& fs) {
+  // What a power cut leaves of a file, or an editor adds to a line.
+  constexpr std::string_view kNothing("\0 \t\r\n", 5);
+  Result<std::string> text = ReadFile(fs, kRunIdName, 64);
+  if (text.status().code() == StatusCode::kNotFound) return std::string();
+  KEEL_RETURN_IF_ERROR(text.status());
+  const size_t begin = text->find_first_not_of(kNothing);
+  if (begin == std::string::npos) return std::string();
+  const std::string id = text->substr(begin, text->find_last_not_of(kNothing) + 1 - begin);
+  const bool plain = std::all_of(id.begin(), id.end(), [](char c) { return c > ' ' && c < 0x7f; });
+  if (plain && id != kImportedRunId) return id;
+  return Status(
+      StatusCode::kConfig,
+      fmt::format("{}: '{}' is no id of a run, expected one line without spaces, other than '{}': "
+                  "write the id of the run there, as its checkpoints have it (keel ckpt inspect), "
+                  "or remove the file, and the checkpoints say it",
+                  fs.Describe(kRunIdName), Printable(id), kImportedRunId));
+}
+
 std::string NameWithRuns(std::span<const CatalogEntry* const> entries) {
   std::string text;
   for (size_t i = 0; i < entries.size() && i < kMostNamed; ++i) {

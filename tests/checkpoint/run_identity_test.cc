@@ -95,6 +95,43 @@ TEST_F(RunIdentity, ALostIdIsThatOfTheCheckpoints) {
   EXPECT_EQ(Id(), "mine\n");
 }
 
+TEST_F(RunIdentity, WhatIsNoIdIsNotTakenForOne) {
+  Save(8, "mine");
+  const auto set = [&](std::string_view content) {
+    disk_.SetContent(std::string(kRunIdName), std::string(content));
+  };
+  // Of a power cut, or an editor.
+  for (const std::string_view nothing :
+       {std::string_view("\0\0\0\0", 4), std::string_view(" \n")}) {
+    set(nothing);
+    EXPECT_EQ(ValueOrThrow(Load(""))->step, 8);
+    EXPECT_EQ(Id(), "mine\n");
+  }
+  for (const std::string_view padded : {"mine \r\n", " mine"}) {
+    set(padded);
+    EXPECT_EQ(ValueOrThrow(Load(""))->step, 8);
+  }
+  // With the first every save would fail; whoever has the second has no checkpoints of his own.
+  for (const std::string_view wrong : {"\xff\xfe", "import\n", "two words", "a\nb", "\x1b[31m"}) {
+    set(wrong);
+    const Status refused = Load("").status();
+    EXPECT_EQ(refused.code(), StatusCode::kConfig) << wrong;
+    EXPECT_THAT(refused.message(), AllOf(HasSubstr("is no id of a run"), Not(HasSubstr("\x1b"))));
+  }
+}
+
+TEST_F(RunIdentity, WithoutAnIdWhatCannotBeReadDoesNotBecomeAnothers) {
+  Save(8, "mine");
+  disk_.SetFault([](int64_t, std::string_view operation, std::string_view path) {
+    const bool manifest = operation == "open" && path.ends_with(kManifestName);
+    return manifest ? Status(StatusCode::kIo, "manifest.json: Permission denied") : Status::Ok();
+  });
+  EXPECT_EQ(Load("").status().code(), StatusCode::kDataLoss);
+  disk_.SetFault({});  // as the refusal asks for
+  EXPECT_EQ(ValueOrThrow(Load(""))->step, 8);
+  EXPECT_EQ(Id(), "mine\n");
+}
+
 TEST_F(RunIdentity, ALostIdThatTheCheckpointsDisagreeAboutIsAskedFor) {
   Save(8, "mine");
   Save(16, "theirs");

@@ -107,6 +107,11 @@ TEST_F(CkptCommands, PruneSaysWhyItLeftEachOfThem) {
   WriteAll(dir_ / "global_step_40/note.txt", "mine");
   CkptPruneOptions prune;
   prune.directory = dir_.path();
+  // Whose folder it is cannot be told, and a guess would remove somebody's checkpoints.
+  const Outcome unknown = Call(CkptPrune, prune);
+  EXPECT_EQ(unknown.code, ExitCodeFor(StatusCode::kConfig));
+  EXPECT_THAT(unknown.err, AllOf(HasSubstr("are of several runs"), HasSubstr("global_step_60")));
+  WriteAll(dir_ / "run_id", "test-run\n");
   const Outcome run = Call(CkptPrune, prune);
   EXPECT_EQ(run.code, 0) << run.err;
   EXPECT_THAT(run.out, AllOf(HasSubstr("left global_step_20: pinned\n"),
@@ -296,6 +301,18 @@ TEST_F(CkptCommands, AFolderThatIsOfMoreThanTheCommandStays) {
     fs = ValueOrThrow(OpenPosixFileSystem(other / "used", false));
     lock = ValueOrThrow(checkpoint::RunLock::Take(*fs, "the-other-run", SystemClock()));
   }));
+}
+
+TEST_F(CkptCommands, LsCountsWhatWasSetAside) {
+  namespace fs = std::filesystem;
+  EXPECT_THAT(Call(CkptLs, CkptLsOptions{dir_.path()}).out, Not(HasSubstr("set aside")));
+  fs::copy(dir_ / "global_step_20", dir_ / "global_step_20.set-aside-1",
+           fs::copy_options::recursive);
+  fs::create_directory(dir_ / "global_step_40.set-aside-2");
+  EXPECT_THAT(Call(CkptLs, CkptLsOptions{dir_.path()}).out,
+              AllOf(HasSubstr("and 2 set aside"), HasSubstr("B and 1 of unknown size: nothing")));
+  EXPECT_THAT(Call(CkptLs, CkptLsOptions{dir_ / "global_step_40"}).out,
+              Not(HasSubstr("set aside")));
 }
 
 TEST_F(CkptCommands, LsOfACheckpointShowsIt) {

@@ -104,9 +104,9 @@ Json ToJson(const Row& row) {
 }
 
 // The checkpoints of a run; of a checkpoint's own directory that one. `fs` is the run's directory.
-Result<std::vector<checkpoint::CatalogEntry>> EntriesOf(const std::string& directory,
+Result<std::vector<checkpoint::CatalogEntry>> EntriesOf(const std::string& directory, bool of_one,
                                                         std::unique_ptr<FileSystem>* fs) {
-  if (!IsStep(directory) && !IsNamedAsStep(directory)) {
+  if (!of_one) {
     KEEL_ASSIGN_OR_RETURN(*fs, OpenRun(directory));
     return checkpoint::ListCheckpoints(**fs);
   }
@@ -120,6 +120,27 @@ Result<std::vector<checkpoint::CatalogEntry>> EntriesOf(const std::string& direc
   entry.step = entry.manifest ? entry.manifest->step
                               : checkpoint::ParseStepDirectory(place.directory).value_or(0);
   return std::vector<checkpoint::CatalogEntry>{std::move(entry)};
+}
+
+// What saves have set aside, which nothing removes and no rule counts; "" for none.
+std::string SetAsideText(const FileSystem& fs) {
+  const auto names = fs.List(".");
+  if (!names.ok()) return {};
+  int64_t count = 0, bytes = 0, unread = 0;
+  for (const FileInfo& info : *names) {
+    if (info.kind != FileKind::kDirectory || !checkpoint::IsSetAside(info.name)) continue;
+    ++count;
+    const Result<checkpoint::Manifest> manifest = checkpoint::ReadManifest(fs, info.name);
+    if (manifest.ok()) {
+      bytes += manifest->TotalBytes();
+    } else {
+      ++unread;
+    }
+  }
+  if (count == 0) return {};
+  return fmt::format(
+      "and {} set aside (global_step_*.set-aside-*), {}{}: nothing removes them but you\n", count,
+      HumanBytes(bytes), unread > 0 ? fmt::format(" and {} of unknown size", unread) : "");
 }
 
 std::string DurationText(double seconds) {
@@ -165,7 +186,8 @@ void PrintTable(const std::vector<std::vector<std::string>>& table, std::ostream
 
 int CkptLs(const CkptLsOptions& options, std::ostream& out, std::ostream& err) {
   std::unique_ptr<FileSystem> fs;
-  const auto entries = EntriesOf(options.directory, &fs);
+  const bool of_one = IsStep(options.directory) || IsNamedAsStep(options.directory);
+  const auto entries = EntriesOf(options.directory, of_one, &fs);
   if (!entries.ok()) return Fail(entries.status(), err);
   const std::vector<Row> rows = MakeRows(*fs, *entries);
   if (options.json) {
@@ -175,7 +197,7 @@ int CkptLs(const CkptLsOptions& options, std::ostream& out, std::ostream& err) {
     return 0;
   }
   if (rows.empty()) {
-    out << "no checkpoints in " << Shown(options.directory) << "\n";
+    out << "no checkpoints in " << Shown(options.directory) << "\n" << SetAsideText(*fs);
     return 0;
   }
   std::vector<std::vector<std::string>> table = {
@@ -188,6 +210,7 @@ int CkptLs(const CkptLsOptions& options, std::ostream& out, std::ostream& err) {
                          Shown(row.valid.message()));
     }
   }
+  if (!of_one) out << SetAsideText(*fs);
   return 0;
 }
 

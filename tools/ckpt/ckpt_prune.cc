@@ -9,6 +9,7 @@
 #include "checkpoint/names.h"
 #include "checkpoint/pin.h"
 #include "checkpoint/retention.h"
+#include "checkpoint/run_identity.h"
 #include "checkpoint/run_lock.h"
 #include "common/clock.h"
 #include "common/log.h"
@@ -19,16 +20,15 @@
 namespace keel::tools {
 namespace {
 
-// Whose checkpoints these are: what the directory says, else what the newest commit says.
+// Whose checkpoints these are: what the directory says, else that on which they agree.
 Result<std::string> RunIdOf(const FileSystem& fs) {
-  const Result<std::string> noted = ReadFile(fs, checkpoint::kRunIdName, 4096);
-  if (noted.ok() && !noted->empty()) return noted->substr(0, noted->find('\n'));
+  KEEL_ASSIGN_OR_RETURN(std::string id, checkpoint::ReadRunId(fs));
+  if (!id.empty()) return id;
   KEEL_ASSIGN_OR_RETURN(const auto entries, checkpoint::ListCheckpoints(fs));
-  if (entries.empty() || !entries.front().manifest) {
-    return Status(StatusCode::kNotFound,
-                  fmt::format("{}: holds no valid checkpoint", fs.Describe(".")));
-  }
-  return entries.front().manifest->run_id;
+  KEEL_ASSIGN_OR_RETURN(id, checkpoint::IdOfCheckpoints(fs, entries, false));
+  if (!id.empty()) return id;
+  return Status(StatusCode::kNotFound,
+                fmt::format("{}: holds no valid checkpoint of any run", fs.Describe(".")));
 }
 
 // Why retention did not consider a checkpoint, or lets it be.
@@ -39,7 +39,7 @@ std::string WhyKept(const FileSystem& fs, const checkpoint::CatalogEntry& entry,
     return fmt::format("of run '{}'; by {} only those of '{}' may go",
                        Printable(entry.manifest->run_id),
                        fs.Stat(checkpoint::kRunIdName).ok() ? fs.Describe(checkpoint::kRunIdName)
-                                                            : "the newest commit",
+                                                            : "what is there",
                        Printable(run_id));
   }
   return checkpoint::IsPinned(fs, entry.directory) ? "pinned" : "kept by the rules";
