@@ -51,6 +51,13 @@ class Reader {
     Wrong(key, "a number", *value);
     return fallback;
   }
+  // Beyond these bounds the first forward is full of NaN, or another model.
+  double Within(double least, double most, std::string_view key, double fallback) {
+    const double value = Number(key, fallback);
+    if (value >= least && value <= most) return value;
+    Problem(fmt::format("{}: expected a number from {} to {}, found {}", key, least, most, value));
+    return fallback;
+  }
   bool Bool(std::string_view key, bool fallback) {
     const Json* value = Find(key);
     if (value == nullptr) return fallback;
@@ -95,7 +102,7 @@ void CheckRotated(Reader& in, Reader& problems) {
 void ReadRope(Reader& reader, HfConfig& config) {
   // v5 writes rope_parameters {rope_type, rope_theta, ...}; v4 rope_theta and rope_scaling
   // {rope_type or type, ...}.
-  config.rope_theta = reader.Number("rope_theta", 10000);
+  config.rope_theta = reader.Within(1, 1e30, "rope_theta", 10000);
   CheckRotated(reader, reader);
   const Json* parameters = reader.Find("rope_parameters");
   const Json* const scaling = reader.Find("rope_scaling");
@@ -118,7 +125,7 @@ void ReadRope(Reader& reader, HfConfig& config) {
   }
   Reader rope(*parameters, "");
   CheckRotated(rope, reader);
-  config.rope_theta = rope.Number("rope_theta", config.rope_theta);
+  config.rope_theta = rope.Within(1, 1e30, "rope_theta", config.rope_theta);
   const std::string type = rope.String("rope_type", rope.String("type", "default"));
   if (type == "llama3") {
     for (const char* key :
@@ -206,9 +213,9 @@ Result<HfConfig> ParseHfConfig(const Json& json, std::string_view where) {
                     config.hidden_size, heads));
   }
   config.head_dim = reader.Positive("head_dim", default_head_dim, kMostHeads);
-  config.rms_norm_eps = reader.Number("rms_norm_eps", 1e-6);
+  config.rms_norm_eps = reader.Within(0, 1, "rms_norm_eps", 1e-6);
   config.tie_word_embeddings = reader.Bool("tie_word_embeddings", false);
-  config.initializer_range = reader.Number("initializer_range", 0.02);
+  config.initializer_range = reader.Within(0, 1e3, "initializer_range", 0.02);
   const bool bias = reader.Bool("attention_bias", false);
   config.attention_bias = config.family == Family::kQwen2 || bias;
   config.output_bias = config.family != Family::kQwen2 && bias;

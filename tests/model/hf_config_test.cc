@@ -111,6 +111,23 @@ TEST(HfConfig, EveryWayToSayHowPositionsTurnIsReadOrRefused) {
   EXPECT_FALSE(ParseHfConfig(both, "config.json").ok());
 }
 
+// With these each logit would be NaN, or the model another one than to other readers.
+TEST(HfConfig, NumbersThatMakeNoModelAreRefused) {
+  for (const auto& [key, value] :
+       {std::pair("rope_theta", 0.0), std::pair("rope_theta", -1.0),
+        std::pair("rms_norm_eps", -1e-5), std::pair("initializer_range", -0.02),
+        std::pair("initializer_range", 1e300)}) {
+    Json json = Small();
+    json[key] = value;
+    EXPECT_THAT(ParseHfConfig(json, "c.json").status().message(),
+                HasSubstr(std::string("c.json: ") + key + ": expected a number from "));
+  }
+  Json json = Small();
+  json["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", -1e4}};
+  EXPECT_THAT(ParseHfConfig(json, "c.json").status().message(),
+              HasSubstr("rope_theta: expected a number from 1 to "));
+}
+
 TEST(HfConfig, WhatItSaysIsShownPrintable) {
   Json json = Small();
   json["model_type"] = "\x1b[31mllama\n2026";
