@@ -31,7 +31,8 @@ using ServerClock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kAdmissionDeadline{30};
 // Answers that a connection may leave unread.
 constexpr size_t kMostUnread = size_t{1} << 30;
-constexpr size_t kMostStrangers = 512;  // connections that have not been admitted
+// Connections that have not been admitted.
+constexpr size_t kMostStrangers = 512;
 
 }  // namespace
 
@@ -105,7 +106,9 @@ class StoreServer::Impl {
         if (errno == EINTR || errno == ECONNABORTED) continue;
         return;
       }
-      if (strangers_ >= kMostStrangers) continue;  // closed at once
+      // Who has not introduced himself for longest makes room: whoever means it does so at once, so
+      // that no number of half-open connections keeps a rank out.
+      if (strangers_ >= kMostStrangers) End(OldestStranger());
       const int on = 1;
       setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
       setsockopt(socket.fd(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
@@ -175,6 +178,15 @@ class StoreServer::Impl {
     fds_.erase(it->second.id);
     service_.Close(it->second.id);
     peers_.erase(it);
+  }
+
+  int OldestStranger() const {
+    const Peer* oldest = nullptr;
+    for (const auto& [fd, peer] : peers_) {
+      if (service_.admitted(peer.id)) continue;
+      if (oldest == nullptr || peer.since < oldest->since) oldest = &peer;
+    }
+    return oldest->socket.fd();
   }
 
   void EndStrangers() {

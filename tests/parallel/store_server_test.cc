@@ -200,6 +200,17 @@ TEST(StoreServerTest, StrangersDisturbNobody) {
   EXPECT_EQ(ValueOrThrow(client->Add("count", 1)), 1);
 }
 
+TEST(StoreServerTest, HalfOpenConnectionsKeepNobodyOut) {
+  const StoreServer server = Serve({.host = "127.0.0.1", .secret = kJobSecret});
+  std::vector<Socket> strangers;
+  while (strangers.size() < 600)  // more than it holds
+    strangers.push_back(ValueOrThrow(ConnectOnce("127.0.0.1", server.port(), kLimit)));
+  // Long before the strangers' time is over.
+  const auto client = Reach(server, kJobSecret, milliseconds(5'000));
+  ASSERT_TRUE(client.ok()) << client.status().message();
+  EXPECT_EQ(ValueOrThrow((*client)->Add("count", 1)), 1);
+}
+
 TEST(StoreServerTest, AServerThatEndedIsAnErrorOfTheNextCall) {
   const auto before = std::signal(SIGPIPE, SIG_DFL);  // which neither end may raise
   std::unique_ptr<StoreClient> client;
