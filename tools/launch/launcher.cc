@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -63,18 +64,18 @@ class NodeLauncher {
 
   Result<int> Run() {
     KEEL_RETURN_IF_ERROR(WaitForOtherNodes(&JobLink::joined));
-    if (stop_.number() != 0) return 128 + stop_.number();
+    if (stop_.number() != 0) return ToldToStop();
     for (int attempt = link_ != nullptr ? link_->first_attempt() : 0;; ++attempt) {
       if (link_ != nullptr) link_->Begin(attempt);
       KEEL_RETURN_IF_ERROR(WaitForOtherNodes(&JobLink::complete));
-      if (link_ != nullptr && !link_->complete()) return 128 + stop_.number();
+      if (link_ != nullptr && !link_->complete()) return ToldToStop();
       const NodeEnd end = RunAttempt(attempt);
       const Result<Verdict> verdict = Agree(end, attempt);
       if (!verdict.ok()) {
         // No word from the others. What is known here is all, unless it only follows from that.
         if (end.failure && end.failure->blame < Blame::kLostPeer)
           Announce(Decide(std::span(&end, 1), attempt, attempt), attempt);
-        if (verdict.status().code() == StatusCode::kCancelled) return 128 + stop_.number();
+        if (verdict.status().code() == StatusCode::kCancelled) return ToldToStop();
         return verdict.status();
       }
       Announce(*verdict, attempt);
@@ -93,6 +94,16 @@ class NodeLauncher {
   }
 
  private:
+  // While no rank runs here that could save and say 75.
+  int ToldToStop() const {
+    const int code = 128 + stop_.number();
+    Say(
+        fmt::format("told to stop by signal {} ({}) while it waited for other nodes: no rank runs "
+                    "here, what was saved stays (exit code {})",
+                    stop_.number(), strsignal(stop_.number()), code));
+    return code;
+  }
+
   // Until all are there, or a signal says not to.
   Status WaitForOtherNodes(bool (JobLink::*all_there)() const) {
     if (link_ == nullptr) return Status::Ok();

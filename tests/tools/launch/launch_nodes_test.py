@@ -277,7 +277,9 @@ class Nodes(launch_support.LaunchTest):
             # The signal is taken once the launcher has blocked it.
             self.wait_until(lambda: blocks(launched.process.pid, signal.SIGTERM), "the launcher is up")
             launched.process.send_signal(signal.SIGTERM)
-            self.assertEqual(launched.wait().code, 128 + signal.SIGTERM)
+            ended = launched.wait()
+            self.assertEqual(ended.code, 128 + signal.SIGTERM)
+            self.assertIn("told to stop by signal 15 (Terminated) while it waited for other nodes", ended.stderr)
 
 
 def blocks(pid, number):
