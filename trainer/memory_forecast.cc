@@ -10,6 +10,8 @@ namespace keel::trainer {
 namespace {
 
 constexpr double kFp32 = 4;
+// What a sequence of a step takes at the very least, as lists of its tokens, however short it is.
+constexpr double kLeastPerSequence = 128;
 
 // Parameters, as doubles: hostile shapes overflow integers.
 struct Counts {
@@ -89,6 +91,9 @@ MemoryForecast ForecastTraining(const Config& config, const model::HfConfig& mod
     add("rollout's keys and values",
         static_cast<double>(rollout.kv_cache_megabytes.value_or(0)) * (1 << 20), true);
   }
+  const double samples = rl ? static_cast<double>(config.actor_rollout_ref.rollout.n) : dpo ? 2 : 1;
+  add("a step's sequences (data.train_batch_size)",
+      static_cast<double>(config.data.train_batch_size) * samples / dp * kLeastPerSequence, false);
   if (config.trainer.save_freq > 0 && actor.checkpoint.async_save) {
     const double saved = roles * mine / dp * (weight + state);
     const auto& cap = actor.checkpoint.staging.host_memory_cap;
@@ -108,8 +113,8 @@ Result<std::string> CheckMemory(const MemoryForecast& forecast, const HostMemory
   const double one = forecast.HostBytes(gpu);
   const double all = one * ranks;
   const std::string advice =
-      "use more ranks (tensor or pipeline parallel), bfloat16, a smaller model, or less of "
-      "actor_rollout_ref.actor.checkpoint.staging.host_memory_cap and "
+      "use more ranks (tensor or pipeline parallel), bfloat16, a smaller model or batch, or less "
+      "of actor_rollout_ref.actor.checkpoint.staging.host_memory_cap and "
       "actor_rollout_ref.rollout.kv_cache_megabytes";
   const auto exceeds = [](double bytes, int64_t limit) {
     return limit != HostMemory::kUnknown && bytes > static_cast<double>(limit);

@@ -83,6 +83,19 @@ TEST(MemoryCheckTest, WhatCannotFitIsRefusedWithItsPartsAndAWayOut) {
                     HasSubstr("the 2 ranks of this node"), HasSubstr("use more ranks")));
 }
 
+TEST(MemoryCheckTest, ABatchOfMoreSequencesThanMemoryIsRefused) {
+  Config config;
+  config.data.train_batch_size = int64_t{1} << 30;
+  HostMemory memory;
+  memory.total = memory.available = int64_t{8} << 30;
+  for (const char* task : {"pretrain", "rl", "dpo"}) {
+    config.trainer.task = task;
+    const auto checked = CheckMemory(ForecastTraining(config, Shape(false), 1), memory, 1, false);
+    ASSERT_FALSE(checked.ok()) << task;
+    EXPECT_THAT(checked.status().message(), HasSubstr("data.train_batch_size"));
+  }
+}
+
 TEST(MemoryCheckTest, EachLimitIsLookedAt) {
   const MemoryForecast forecast{{{"weights", 3e9, true}, {"staging of saves", 1e9, false}}};
   HostMemory memory;
