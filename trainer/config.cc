@@ -98,7 +98,7 @@ options::Schema MakeSchema(Config& c) {
       .Unit("seconds");
   s.Add("trainer.threads_per_rank", t.threads_per_rank,
         "CPU threads for tensor operations of one rank; 0 takes what the environment gives.")
-      .Range(0, 4096)
+      .Range(0, 1024)  // some of the libraries that they run in have tables of so many
       .PerNode();
 
   s.Add("trainer.rollout_data_dir", t.rollout_data_dir,
@@ -317,11 +317,23 @@ void PreferCommandLine(const options::Schema& schema, LoadedConfig& loaded) {
 
 Result<LoadedConfig> LoadConfig(const std::string& path,
                                 const std::vector<std::string>& overrides) {
-  std::ifstream file(path, std::ios::binary);
   std::error_code error;
-  if (!file || std::filesystem::is_directory(path, error)) {
-    return Status(StatusCode::kNotFound, fmt::format("configuration file {}: {}", path,
-                                                     file ? "is a directory" : "cannot be opened"));
+  const std::filesystem::file_status found = std::filesystem::status(path, error);
+  // What whoever starts us has opened may be a pipe; one with a name may never be written to, and a
+  // device may never end.
+  const bool opened_for_us = path == "/dev/stdin" || path.starts_with("/dev/fd/");
+  const bool readable = std::filesystem::is_regular_file(found) || opened_for_us;
+  if (std::filesystem::exists(found) && !readable) {
+    return Status(StatusCode::kNotFound,
+                  fmt::format("configuration file {}: is {}, expected a regular file", path,
+                              std::filesystem::is_directory(found) ? "a directory"
+                              : std::filesystem::is_fifo(found)    ? "a pipe"
+                                                                   : "a device or a socket"));
+  }
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    return Status(StatusCode::kNotFound,
+                  fmt::format("configuration file {}: cannot be opened", path));
   }
   std::stringstream text;
   text << file.rdbuf();

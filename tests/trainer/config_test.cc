@@ -3,6 +3,7 @@
 #include "trainer/config.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -313,6 +314,20 @@ std::string ReadText(const std::string& path) {
 
 // One rule for every key that is a path: nothing is made of it, so that the working directory is
 // what it is relative to, wherever the file lies and whoever gave it.
+TEST(ConfigTest, WhatIsNoFileIsNotWaitedFor) {
+  const std::string pipe = testing::TempDir() + "keel_config_pipe";
+  std::filesystem::remove(pipe);
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  for (const auto& [path, what] :
+       {std::pair(pipe, "is a pipe"), std::pair(std::string("/dev/zero"), "is a device"),
+        std::pair(testing::TempDir(), "is a directory")}) {
+    const Status status = LoadConfig(path, {}).status();
+    EXPECT_EQ(status.code(), StatusCode::kNotFound);
+    EXPECT_NE(status.message().find(what), std::string::npos) << status.message();
+  }
+  std::filesystem::remove(pipe);
+}
+
 TEST(ConfigTest, PathsAreLeftAsTheyAreGiven) {
   const std::string folder = testing::TempDir() + "keel_config_paths";
   std::filesystem::create_directories(folder);
