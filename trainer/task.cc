@@ -293,6 +293,12 @@ RunEnd Task::Loop() {
     job_.log().Info("all {} steps are done{}", total_steps_,
                     state_.step > total_steps_ ? ": the checkpoint is of a later one" : "");
   }
+  if (state_.skipped_steps > 0) {
+    job_.log().Warning(
+        "{} updates of this run, {} of them the last ones, changed nothing: loss or gradient norm "
+        "was not finite; look at the data, and at actor_rollout_ref.actor.optim.lr",
+        state_.skipped_steps, state_.consecutive_skips);
+  }
   job_.Finish();
   return RunEnd::kFinished;
 }
