@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "common/text.h"
 #include "tools/command.h"
 #include "tools/number_check.h"
 #include "trainer/rl/task_maker.h"
@@ -51,7 +52,8 @@ void Make(const DataArguments& a) {
   }
   if (!written || std::fflush(file.get()) != 0)
     throw Error(Status::FromErrno(errno, "write", a.output));
-  fmt::print("{}: {} rows of {}, size {}, seed {}\n", a.output, a.count, a.task, size, a.seed);
+  fmt::print("{}: {} rows of {}, size {}, seed {}\n", Printable(a.output), a.count, a.task, size,
+             a.seed);
 }
 
 }  // namespace
