@@ -262,9 +262,9 @@ RETENTION_RULES = [
     ),
     Mutant(
         "a-new-id-for-an-unread-one", "a run's id that cannot be read is not made anew",
-        "checkpoint/checkpointer.cc",
-        "    if (text.status().code() == StatusCode::kNotFound) return std::string();\n    KEEL_RETURN_IF_ERROR(text.status());\n",
-        "    if (!text.ok()) return std::string();\n", (JOB,),
+        "checkpoint/run_identity.cc",
+        "  if (text.status().code() == StatusCode::kNotFound) return std::string();\n  KEEL_RETURN_IF_ERROR(text.status());\n",
+        "  if (!text.ok()) return std::string();\n", (JOB,),
     ),
     Mutant(
         "others-taken-for-own", "a run goes on from its own checkpoints",
