@@ -5,7 +5,9 @@
 
 #include <atomic>
 #include <cstring>
+#include <filesystem>
 #include <mutex>
+#include <system_error>
 
 #include "common/program_id.h"
 #include "common/shared_module.h"
@@ -22,6 +24,15 @@ TorchModule& LoadTorchModule() {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   if (torch_module != nullptr) return *torch_module;
+  // Intel's library in it ends a process that has no working directory, and names another cause.
+  std::error_code error;
+  (void)std::filesystem::current_path(error);
+  if (error) {
+    throw Error(StatusCode::kNotFound,
+                fmt::format("the directory that keel was started in is gone ({}): change to one "
+                            "that is there",
+                            error.message()));
+  }
   // Lazily, as a program's own libraries are: libtorch has more symbols than a command uses. For
   // all to see: keel_cuda takes what it shares from it.
   const auto opened = OpenModule("libkeel_torch.so", Binding::kLazy);

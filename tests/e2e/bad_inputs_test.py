@@ -508,6 +508,19 @@ class OtherWeights(BadInput):
 
 
 class BadFolder(BadInput):
+    def test_a_working_directory_that_is_gone(self):
+        """Intel's library ended the process: it could not load libtorch_cpu.so, it said."""
+        gone = self.folder / "gone"
+        gone.mkdir()
+        # The shell goes on in what it removes.
+        script = 'cd "$0" && rmdir "$0" && exec "$@"'
+        ended = subprocess.run(
+            ["sh", "-c", script, str(gone), harness.KEEL, "train", str(self.config("bad"))],
+            capture_output=True, text=True, timeout=harness.LIMIT_S, env=harness.environment(), check=False,
+        )  # fmt: skip
+        self.assertEqual(ended.returncode, 66, ended.stderr)
+        self.assertIn("the directory that keel was started in is gone", ended.stderr)
+
     def test_what_is_no_file_under_a_name_that_a_run_needs(self):
         run = self.run_dir("bad")
         run.mkdir()
