@@ -22,8 +22,6 @@ namespace keel::trainer {
 
 namespace {
 
-constexpr int64_t kMostIdBytes = 4096;
-
 bool Has(const std::vector<std::string>& list, const char* item) {
   return std::find(list.begin(), list.end(), item) != list.end();
 }
@@ -81,8 +79,7 @@ void Job::OpenCheckpoints() {
 // folder than rank 0's, as on nodes that have not mounted it, no save can ever be whole.
 void Job::CheckOneFolder() {
   if (inputs_.env.world_size == 1) return;
-  const auto look = [&] { return ReadFile(*fs_, checkpoint::kRunIdName, kMostIdBytes); };
-  Result<std::string> mine = look();
+  Result<std::string> mine = checkpoint::ReadRunId(*fs_);
   const std::string id = ValueOrThrow(checkpoint::Broadcast(
       *coordinator_, "run_folder", mine.ok() ? *mine : std::string(), deadline_));
   // Of a full disk there may be none; then the first save says what is wrong.
@@ -90,9 +87,9 @@ void Job::CheckOneFolder() {
   // Network file systems show new files late.
   const auto until =
       std::chrono::steady_clock::now() + std::min(options_.visibility_grace, deadline_ / 2);
-  while (!mine.ok() && std::chrono::steady_clock::now() < until) {
+  while ((!mine.ok() || mine->empty()) && std::chrono::steady_clock::now() < until) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    mine = look();
+    mine = checkpoint::ReadRunId(*fs_);
   }
   Status same;
   if (!mine.ok() || *mine != id) {
@@ -101,9 +98,10 @@ void Job::CheckOneFolder() {
         fmt::format("trainer.default_local_dir: {} is not the folder that rank 0 saves to: its run "
                     "has the id {}, here {}; mount that folder on every node, or give each node "
                     "its own path to it",
-                    fs_->Describe("."), Printable(Trim(id)),
-                    mine.ok() ? "is " + Printable(Trim(*mine))
-                              : "there is none (" + mine.status().message() + ")"));
+                    fs_->Describe("."), Printable(id),
+                    !mine.ok()      ? mine.status().message()
+                    : mine->empty() ? "there is none"
+                                    : "is " + Printable(*mine)));
   }
   ThrowIfError(checkpoint::AgreeOn(*coordinator_, "run_folder_seen", same, deadline_));
 }
