@@ -141,8 +141,7 @@ Status Checkpointer::Impl::TakeRunDirectory() {
   if (!options.run_id.empty()) {
     log.Warning(
         "{} is missing or empty: this run takes the id of the checkpoints there, {}, and goes on "
-        "as "
-        "the run that saved them",
+        "as the run that saved them",
         fs.Describe(kRunIdName), Printable(options.run_id));
   } else {
     std::random_device device;

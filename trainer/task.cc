@@ -85,8 +85,7 @@ void Task::SetValidation(const Digest128& digest, int64_t samples) {
   if (samples == 0 && wanted && job_.rank0()) {
     job_.log().Warning(
         "nothing is validated, as trainer.test_freq or trainer.val_before_train asks for: there "
-        "are "
-        "no data.val_files, and data.val_split is 0");
+        "are no data.val_files, and data.val_split is 0");
   }
   if (samples == 0) return;
   // The samples that data.val_split sets apart are in no other digest.
