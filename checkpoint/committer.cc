@@ -168,9 +168,10 @@ Status Committer::MakeSureOf(const Manifest& manifest, bool replaces) {
 Result<std::string> Committer::WhyKept(const std::string& directory,
                                        const std::string& run_id) const {
   std::vector<std::string> problems = VerifyCheckpoint(fs_, directory, 1, true).problems;
+  Result<Manifest> manifest = ReadManifest(fs_, directory);
   // An error of the disk that passes is no damage.
   if (!problems.empty()) problems = VerifyCheckpoint(fs_, directory, 1, true).problems;
-  const Result<Manifest> manifest = ReadManifest(fs_, directory);
+  if (!manifest.ok()) manifest = ReadManifest(fs_, directory);
   if (!manifest.ok() && !IsUnusable(manifest.status()))
     return "cannot be read: " + manifest.status().message();
   if (!problems.empty()) return "is damaged: " + problems.front();
