@@ -20,10 +20,10 @@
 
 #include "bench/disk_limits.h"
 #include "bench/training_state.h"
+#include "checkpoint/base/page_memory.h"
 #include "checkpoint/checkpointer.h"
-#include "checkpoint/names.h"
-#include "checkpoint/page_memory.h"
-#include "checkpoint/step_reader.h"
+#include "checkpoint/format/names.h"
+#include "checkpoint/read/step_reader.h"
 #include "common/clock.h"
 #include "common/file_system.h"
 #include "common/json.h"
@@ -33,9 +33,9 @@
 #include "parallel/launch_env.h"
 #include "parallel/process_group.h"
 #include "parallel/store.h"
-#include "trainer/group_channel.h"
-#include "trainer/memory.h"
-#include "trainer/store_coordinator.h"
+#include "trainer/engine/memory.h"
+#include "trainer/run/group_channel.h"
+#include "trainer/run/store_coordinator.h"
 
 namespace keel::bench {
 namespace {

@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/base/coordinator.h"
 #include "checkpoint/checkpointer.h"
-#include "checkpoint/coordinator.h"
 #include "common/hash.h"
 #include "common/json.h"
 #include "common/log.h"

@@ -7,8 +7,8 @@
 #include <span>
 #include <utility>
 
-#include "checkpoint/page_memory.h"
-#include "checkpoint/parallel_for.h"
+#include "checkpoint/base/page_memory.h"
+#include "checkpoint/base/parallel_for.h"
 #include "common/clock.h"
 #include "common/hash.h"
 

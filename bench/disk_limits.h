@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/io_backend.h"
+#include "checkpoint/save/io_backend.h"
 #include "common/file_system.h"
 #include "common/status.h"
 

@@ -1,6 +1,6 @@
 """A disk that loses what was not synced: what a power cut may leave of a trace of system calls.
 
-The rules are those of tests/checkpoint/sim_file_system.h. A file keeps its synced content plus any subset
+The rules are those of tests/checkpoint/support/sim_file_system.h. A file keeps its synced content plus any subset
 of the 4 KiB pages written since, torn at sectors of 512 bytes; its size may have advanced without its
 data. Of the operations on a directory since its last fsync any subset may have happened, but a rename is
 all or nothing. A file's fsync says nothing of the name that it has.

@@ -17,10 +17,10 @@
 #include "common/hash.h"
 #include "common/program_id.h"
 #include "parallel/context.h"
-#include "trainer/host_arena.h"
-#include "trainer/memory.h"
-#include "trainer/model_source.h"
-#include "trainer/train_engine.h"
+#include "trainer/engine/host_arena.h"
+#include "trainer/engine/memory.h"
+#include "trainer/engine/train_engine.h"
+#include "trainer/inputs/model_source.h"
 
 namespace keel::bench {
 

@@ -13,8 +13,8 @@
 #include "model/decoder.h"
 #include "parallel/grad_buffer.h"
 #include "rollout/engine.h"
-#include "trainer/memory.h"
-#include "trainer/model_source.h"
+#include "trainer/engine/memory.h"
+#include "trainer/inputs/model_source.h"
 
 namespace keel::bench {
 

@@ -3,7 +3,7 @@
     keel bench offload [--rounds 8] [--cycles 100] [--threads 2] [--quick] [--markdown docs/benchmarks/offload.md]
 
 One process holds the training state of a Llama (weights, float32 masters, two moments) and moves it to the host
-arena and back: `trainer/residency.h`, as param_offload and optimizer_offload do in a run. On a CPU the device is
+arena and back: `trainer/engine/residency.h`, as param_offload and optimizer_offload do in a run. On a CPU the device is
 other memory of the host: the bytes are really copied, and the device's pages are then the kernel's to take.
 Beside it, in the same process and in turns A B B A or B A A B, the limit: memcpy by as many threads of as many
 bytes, in blocks of the same sizes that are kept and warm. Then --cycles moves there and back, and the resident

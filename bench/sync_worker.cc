@@ -18,10 +18,10 @@
 #include "common/tensor_digest.h"
 #include "common/transfer_plan.h"
 #include "parallel/launch_env.h"
-#include "trainer/group_bytes.h"
-#include "trainer/memory.h"
-#include "trainer/model_source.h"
-#include "trainer/rollout_model.h"
+#include "trainer/engine/memory.h"
+#include "trainer/inputs/model_source.h"
+#include "trainer/sync/group_bytes.h"
+#include "trainer/sync/rollout_model.h"
 
 namespace keel::bench {
 

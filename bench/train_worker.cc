@@ -11,9 +11,9 @@
 #include "common/program_id.h"
 #include "parallel/context.h"
 #include "parallel/matrix_product.h"
-#include "trainer/memory.h"
-#include "trainer/model_source.h"
-#include "trainer/train_engine.h"
+#include "trainer/engine/memory.h"
+#include "trainer/engine/train_engine.h"
+#include "trainer/inputs/model_source.h"
 
 namespace keel::bench {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "bench/state_options.h"
-#include "checkpoint/role_state.h"
+#include "checkpoint/base/role_state.h"
 #include "common/hash.h"
 
 namespace keel::bench {

@@ -8,7 +8,7 @@
 
 #include "common/status.h"
 #include "common/transfer_plan.h"
-#include "trainer/group_bytes.h"
+#include "trainer/sync/group_bytes.h"
 
 namespace keel::bench {
 

@@ -11,18 +11,19 @@
 #include <thread>
 #include <utility>
 
-#include "checkpoint/catalog.h"
-#include "checkpoint/committer.h"
-#include "checkpoint/loader.h"
-#include "checkpoint/manifest.h"
-#include "checkpoint/names.h"
-#include "checkpoint/records.h"
-#include "checkpoint/run_identity.h"
-#include "checkpoint/run_lock.h"
-#include "checkpoint/saver.h"
-#include "checkpoint/snapshot.h"
-#include "checkpoint/source_fence.h"
-#include "checkpoint/wire.h"
+#include "checkpoint/commit/committer.h"
+#include "checkpoint/format/manifest.h"
+#include "checkpoint/format/names.h"
+#include "checkpoint/format/records.h"
+#include "checkpoint/format/wire.h"
+#include "checkpoint/load/loader.h"
+#include "checkpoint/run/catalog.h"
+#include "checkpoint/run/run_identity.h"
+#include "checkpoint/run/run_lock.h"
+#include "checkpoint/save/io_backend.h"
+#include "checkpoint/save/saver.h"
+#include "checkpoint/save/snapshot.h"
+#include "checkpoint/save/source_fence.h"
 #include "common/fail_point.h"
 #include "common/text.h"
 #include "common/thread_priority.h"
@@ -39,27 +40,30 @@ constexpr std::chrono::seconds kLastPatience{10};
 
 }  // namespace
 
-std::vector<std::string> CheckpointOptions::Validate() const {
+std::vector<std::string> Validate(const CheckpointOptions& options) {
   std::vector<std::string> problems;
-  if (max_ckpts_to_keep && *max_ckpts_to_keep < 1) {
-    problems.push_back(fmt::format(
-        "max_ckpts_to_keep is {}, expected at least 1, or null to keep all", *max_ckpts_to_keep));
-  }
-  if (io != "auto" && !ParseIoBackend(io)) {
-    problems.push_back(fmt::format("io is '{}', expected auto, buffered, direct or io_uring", io));
-  }
-  if (chunk_bytes < 4096 || chunk_bytes % 4096 != 0 || chunk_bytes > (int64_t{1} << 30)) {
+  if (options.max_ckpts_to_keep && *options.max_ckpts_to_keep < 1) {
     problems.push_back(
-        fmt::format("chunk_bytes is {}, expected a multiple of 4096 up to 2^30", chunk_bytes));
+        fmt::format("max_ckpts_to_keep is {}, expected at least 1, or null to keep all",
+                    *options.max_ckpts_to_keep));
   }
-  if (deadline.count() <= 0) problems.emplace_back("deadline must be positive");
-  if (load_threads < 1) problems.emplace_back("load_threads must be at least 1");
-  if (load_round_bytes < 1) problems.emplace_back("load_round_bytes must be at least 1");
-  if (dist_ckpt_workers < 1) problems.emplace_back("dist_ckpt_workers must be at least 1");
-  if (host_memory_cap && *host_memory_cap < 2 * chunk_bytes) {
+  if (options.io != "auto" && !ParseIoBackend(options.io)) {
+    problems.push_back(
+        fmt::format("io is '{}', expected auto, buffered, direct or io_uring", options.io));
+  }
+  if (options.chunk_bytes < 4096 || options.chunk_bytes % 4096 != 0 ||
+      options.chunk_bytes > (int64_t{1} << 30)) {
+    problems.push_back(fmt::format("chunk_bytes is {}, expected a multiple of 4096 up to 2^30",
+                                   options.chunk_bytes));
+  }
+  if (options.deadline.count() <= 0) problems.emplace_back("deadline must be positive");
+  if (options.load_threads < 1) problems.emplace_back("load_threads must be at least 1");
+  if (options.load_round_bytes < 1) problems.emplace_back("load_round_bytes must be at least 1");
+  if (options.dist_ckpt_workers < 1) problems.emplace_back("dist_ckpt_workers must be at least 1");
+  if (options.host_memory_cap && *options.host_memory_cap < 2 * options.chunk_bytes) {
     problems.push_back(
         fmt::format("host_memory_cap is {}, expected at least two chunks of {} bytes",
-                    *host_memory_cap, chunk_bytes));
+                    *options.host_memory_cap, options.chunk_bytes));
   }
   return problems;
 }
@@ -214,7 +218,7 @@ void Checkpointer::Impl::Collect() {
 Checkpointer::Checkpointer(FileSystem& fs, Coordinator& coordinator, const Clock& clock,
                            Logger& log, CheckpointOptions options)
     : impl_(std::make_unique<Impl>(fs, coordinator, clock, log, std::move(options))) {
-  if (const std::vector<std::string> problems = impl_->options.Validate(); !problems.empty()) {
+  if (const std::vector<std::string> problems = Validate(impl_->options); !problems.empty()) {
     throw Error(StatusCode::kConfig,
                 fmt::format("checkpoint options: {}", fmt::join(problems, "; ")));
   }

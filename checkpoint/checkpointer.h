@@ -9,112 +9,25 @@
 // docs/formats/.
 #pragma once
 
-#include <chrono>
+#include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "checkpoint/contents.h"
-#include "checkpoint/coordinator.h"
-#include "checkpoint/peer_channel.h"
-#include "checkpoint/retention.h"
-#include "checkpoint/role_state.h"
-#include "checkpoint/save_records.h"
+#include "checkpoint/base/coordinator.h"
+#include "checkpoint/base/requests.h"
 #include "common/clock.h"
 #include "common/file_system.h"
 #include "common/json.h"
 #include "common/log.h"
-#include "common/shard_table.h"
+#include "common/status.h"
 
 namespace keel::checkpoint {
 
-struct CheckpointOptions {
-  // Fixed for the life of the run directory. "": what its file run_id says; where there is none,
-  // the first Open takes what the checkpoints there say (run_identity.h), or makes a new one.
-  std::string run_id;
-  // Checkpoints of other runs in the directory are taken for this run's: by a load of the newest,
-  // and where the directory's id is lost.
-  bool adopt_foreign = false;
-  std::optional<int> max_ckpts_to_keep;         // nothing: keep all; >= 1
-  bool remove_previous_ckpt_in_save = false;    // the same as max_ckpts_to_keep = 1
-  std::string io = "auto";                      // auto | buffered | direct | io_uring
-  int64_t chunk_bytes = int64_t{4} << 20;       // unit of checksums
-  std::chrono::milliseconds deadline{120'000};  // of every wait for a peer, beside the disk's time
-  int load_threads = 2;                         // that read and verify, per rank
-  // How long a rank looks again for files that rank 0 has seen: network file systems show them
-  // late.
-  std::chrono::milliseconds visibility_grace{40'000};
-  // Bytes that a rank hands to others, and takes from them, in one round of a load.
-  int64_t load_round_bytes = int64_t{8} << 20;
-  int dist_ckpt_workers = 1;  // threads that write, per rank
-  // Staging memory of a rank at most, in bytes; nothing: what a background save needs to be copied
-  // at once. With less, copying goes in waves behind the disk.
-  std::optional<int64_t> host_memory_cap;
-  RetentionPolicy retention;  // best-k and every-n; keep_latest comes from the two above
-  std::vector<std::string> Validate() const;  // every problem, as sentences
-};
-
-// A small text file of the checkpoint, e.g. {"trainer_state.json", ...}. Given by rank 0 alone.
-struct Document {
-  std::string path;  // relative to the step's directory: "actor/huggingface/config.json"
-  std::string content;
-  bool extra = false;  // belongs to contents.extra (RNG, schedule, cursor)
-};
-
-struct SaveRequest {
-  int64_t step = 0;
-  std::vector<RoleState> roles;
-  Contents contents;
-  std::vector<Document> documents;
-  Json layout;                   // {"tp":2,"dp":1,"pp":2,...}: for people, never needed to load
-  std::string config_digest;     // of the model config: "checkpoint of another model" is told by it
-  std::optional<double> metric;  // for best-k retention
-  // Retention removes nothing after this save: the state may be worse than what it would remove.
-  bool keep_older = false;
-};
-
-struct LoadRequest {
-  // auto: the newest valid checkpoint of this run, if any. A path: that one, of whatever run, or an
-  // error.
-  std::string resume_path;       // relative to the file system's root ("global_step_40"); "" = auto
-  std::vector<RoleState> roles;  // views say where the values go
-  // With hf_model and without model, the weights are those of the whole Hugging Face model.
-  Contents contents;
-  std::string config_digest;  // "" = do not compare
-  // Patterns (fnmatch) of tensors, or of roles, that may be missing on one side, or of tensors that
-  // may differ in shape or dtype: this run's then keep their values, the checkpoint's are left out.
-  std::vector<std::string> allow_missing;
-  // Over which the ranks hand each other what they read, so that each byte is read once. Null on
-  // any rank: each reads what it needs.
-  PeerChannel* channel = nullptr;
-  // Ranks of one host read each other's memory instead, where the kernel lets them.
-  bool share_memory = true;
-  // Values go straight to their places, before all has been verified: half of the memory, a
-  // fraction of the time. For a caller that ends when the load fails, as a run at its start: the
-  // views then hold parts of several steps. Every checkpoint that is tried overwrites what was
-  // written for one that turned out to be damaged.
-  bool in_place = false;
-};
-
-// What the disk must hold, as rank 0 sees it.
-struct DiskForecast {
-  int64_t checkpoint_bytes = 0;  // of one
-  // That the run still needs: the newest and the best that retention keeps, and the one that is
-  // being written, less what of these is there already. One checkpoint when everything is kept.
-  // Those of every n-th step are not counted: the saver knows no last step.
-  int64_t needed_bytes = 0;
-  int64_t free_bytes = 0;
-};
-
-// A save that has ended.
-struct SaveResult {
-  Status status;
-  SaveRecord record;  // of a failed save: what was measured until then
-};
+// Every problem of the options, as sentences.
+std::vector<std::string> Validate(const CheckpointOptions& options);
 
 class Checkpointer {
  public:

@@ -1,6 +1,6 @@
 // ModelTensors: which tensors the weights of a whole model are, whatever holds them. Made from a
 // model's configuration (model/hf_tensors.h), compared with what a directory has
-// (checkpoint/hf_check.h).
+// (checkpoint/hf/hf_check.h).
 #pragma once
 
 #include <string>

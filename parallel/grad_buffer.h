@@ -81,7 +81,7 @@ class GradBuffer {
 
   const std::vector<Parameter*>& parameters() const { return parameters_; }
   const BucketLayout& layout() const { return layout_; }
-  // The flat storages themselves, for code that moves them (see trainer/residency.h).
+  // The flat storages themselves, for code that moves them (see trainer/engine/residency.h).
   const at::Tensor& flat_values() const { return values_; }
   std::vector<at::Tensor> flat_gradients() const {
     if (!gradients_.defined()) return {};

@@ -8,9 +8,9 @@
 #include <string>
 
 #include "common/text.h"
+#include "rewards/task_maker.h"
 #include "tools/command.h"
 #include "tools/number_check.h"
-#include "trainer/rl/task_maker.h"
 
 namespace keel::tools {
 
@@ -28,12 +28,11 @@ struct DataArguments {
 };
 
 void Make(const DataArguments& a) {
-  namespace rl = trainer::rl;
-  const int64_t size = a.size > 0 ? a.size : rl::DefaultTaskSize(a.task);
-  ThrowIfError(rl::CheckTask(a.task, size));
-  const rl::TaskForm form = a.form == "sft"   ? rl::TaskForm::kSft
-                            : a.form == "dpo" ? rl::TaskForm::kDpo
-                                              : rl::TaskForm::kRl;
+  const int64_t size = a.size > 0 ? a.size : rewards::DefaultTaskSize(a.task);
+  ThrowIfError(rewards::CheckTask(a.task, size));
+  const rewards::TaskForm form = a.form == "sft"   ? rewards::TaskForm::kSft
+                                 : a.form == "dpo" ? rewards::TaskForm::kDpo
+                                                   : rewards::TaskForm::kRl;
   const std::unique_ptr<std::FILE, decltype(&std::fclose)> file(
       std::fopen(a.output.c_str(), a.force ? "w" : "wx"), &std::fclose);
   if (file == nullptr) {
@@ -47,7 +46,7 @@ void Make(const DataArguments& a) {
   bool written = true;
   for (int64_t i = 0; i < a.count; ++i) {
     const auto index = static_cast<uint64_t>(a.first + i);
-    const std::string line = rl::MakeTaskRow(a.task, size, a.seed, index, form).dump() + "\n";
+    const std::string line = rewards::MakeTaskRow(a.task, size, a.seed, index, form).dump() + "\n";
     written = written && std::fwrite(line.data(), 1, line.size(), file.get()) == line.size();
   }
   if (!written || std::fflush(file.get()) != 0)
@@ -71,7 +70,7 @@ void AddDataCommand(CLI::App& app, CommandContext&) {
   CLI::App* make = data->add_subcommand("make", "Write a task whose answers can be verified");
   make->footer(examples);
   make->add_option("TASK", arguments->task,
-                   fmt::format("{}", fmt::join(trainer::rl::TaskNames(), ", ")))
+                   fmt::format("{}", fmt::join(rewards::TaskNames(), ", ")))
       ->required();
   make->add_option("--out", arguments->output, "JSON Lines file to write")->required();
   make->add_option("--count", arguments->count, "Rows")

@@ -5,7 +5,7 @@
 
 #include "parallel/cuda_module.h"
 #include "parallel/matrix_product.h"
-#include "trainer/flops.h"
+#include "trainer/engine/flops.h"
 
 namespace keel::tools {
 

@@ -6,7 +6,7 @@
 
 #include "common/host_memory.h"
 #include "trainer/data/row_reader.h"
-#include "trainer/memory_forecast.h"
+#include "trainer/engine/memory_forecast.h"
 
 namespace keel::tools {
 

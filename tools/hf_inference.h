@@ -11,7 +11,7 @@
 #include "parallel/grad_buffer.h"
 #include "parallel/process_group.h"
 #include "rollout/engine.h"
-#include "trainer/model_source.h"
+#include "trainer/inputs/model_source.h"
 
 namespace keel::tools {
 

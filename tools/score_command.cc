@@ -8,7 +8,7 @@
 #include <fstream>
 #include <numeric>
 
-#include "checkpoint/safetensors.h"
+#include "checkpoint/format/safetensors.h"
 #include "common/file_system.h"
 #include "rollout/engine.h"
 #include "tools/hf_inference.h"

@@ -8,7 +8,7 @@
 #include "common/log.h"
 #include "parallel/launch_env.h"
 #include "parallel/store.h"
-#include "trainer/memory.h"
+#include "trainer/engine/memory.h"
 #include "trainer/trainer.h"
 
 namespace keel::tools {

@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include "trainer/job.h"
-#include "trainer/lm_task.h"
 #include "trainer/rl/dpo_task.h"
 #include "trainer/rl/rl_task.h"
+#include "trainer/run/job.h"
+#include "trainer/run/lm_task.h"
 
 namespace keel::trainer {
 

@@ -6,10 +6,10 @@
 
 #include <filesystem>
 
-#include "checkpoint/manifest.h"
-#include "checkpoint/names.h"
-#include "tests/checkpoint/sim_file_system.h"
-#include "tests/checkpoint/test_support.h"
+#include "checkpoint/format/manifest.h"
+#include "checkpoint/format/names.h"
+#include "tests/checkpoint/support/sim_file_system.h"
+#include "tests/checkpoint/support/test_support.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -505,7 +505,7 @@ TEST(CheckpointOptions, AllProblemsAtOnce) {
   options.load_threads = 0;
   options.max_ckpts_to_keep = 0;
   options.chunk_bytes = 1000;
-  EXPECT_EQ(options.Validate().size(), 4u);
+  EXPECT_EQ(Validate(options).size(), 4u);
   EXPECT_TRUE(SmallOptions().Validate().empty());
 }
 

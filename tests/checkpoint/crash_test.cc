@@ -6,8 +6,8 @@
 #include <mutex>
 #include <set>
 
-#include "checkpoint/names.h"
-#include "tests/checkpoint/crash_support.h"
+#include "checkpoint/format/names.h"
+#include "tests/checkpoint/support/crash_support.h"
 
 namespace keel::checkpoint {
 namespace {

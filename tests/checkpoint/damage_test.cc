@@ -6,12 +6,12 @@
 #include <random>
 
 #include "checkpoint/checkpointer.h"
-#include "checkpoint/chunk_digest.h"
-#include "checkpoint/index.h"
-#include "checkpoint/manifest.h"
-#include "checkpoint/verifier.h"
-#include "tests/checkpoint/sim_file_system.h"
-#include "tests/checkpoint/test_support.h"
+#include "checkpoint/format/chunk_digest.h"
+#include "checkpoint/format/index.h"
+#include "checkpoint/format/manifest.h"
+#include "checkpoint/read/verifier.h"
+#include "tests/checkpoint/support/sim_file_system.h"
+#include "tests/checkpoint/support/test_support.h"
 
 namespace keel::checkpoint {
 namespace {

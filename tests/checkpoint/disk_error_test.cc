@@ -8,9 +8,9 @@
 #include <filesystem>
 #include <mutex>
 
-#include "checkpoint/catalog.h"
-#include "checkpoint/manifest.h"
-#include "tests/checkpoint/crash_support.h"
+#include "checkpoint/format/manifest.h"
+#include "checkpoint/run/catalog.h"
+#include "tests/checkpoint/support/crash_support.h"
 
 namespace keel::checkpoint {
 namespace {

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "checkpoint/checkpointer.h"
-#include "tests/checkpoint/parallel_layouts.h"
-#include "tests/checkpoint/sim_file_system.h"
-#include "tests/checkpoint/test_support.h"
+#include "tests/checkpoint/support/parallel_layouts.h"
+#include "tests/checkpoint/support/sim_file_system.h"
+#include "tests/checkpoint/support/test_support.h"
 
 namespace keel::checkpoint {
 namespace {

@@ -15,8 +15,8 @@
 #include <new>
 #include <string_view>
 
-#include "checkpoint/snapshot_writer.h"
-#include "tests/checkpoint/crash_support.h"
+#include "checkpoint/save/snapshot_writer.h"
+#include "tests/checkpoint/support/crash_support.h"
 
 namespace {
 

@@ -66,7 +66,7 @@ TEST_F(FailPointTest, TableAndCodeAgree) {
   EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
   const std::regex use(R"re((?:FailPoint|KEEL_FAIL_POINT)\("([a-z_.]+)"\))re");
   std::multiset<std::string> used;
-  for (const char* folder : {"checkpoint", "trainer", "common", "tools", "parallel"}) {
+  for (const char* folder : {"checkpoint", "trainer", "rewards", "common", "tools", "parallel"}) {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(
              std::filesystem::path(std::getenv("KEEL_SOURCE_DIR")) / folder)) {
       if (entry.path().extension() != ".cc" && entry.path().extension() != ".h") continue;

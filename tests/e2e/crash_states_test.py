@@ -25,7 +25,7 @@ UNTRACEABLE = strace_log.available()
 
 
 class DiskModel(unittest.TestCase):
-    """The same rules as the simulated disk of tests/checkpoint/sim_file_system_test.cc."""
+    """The same rules as the simulated disk of tests/checkpoint/support/sim_file_system_test.cc."""
 
     def setUp(self):
         self.disk = disk_model.Disk()

@@ -55,7 +55,7 @@ class Resume(harness.Job):
 
 
 class LearningRates(harness.Job):
-    """Of transformers' and Megatron's numbering (tests/trainer/lr_schedule_test.cc), in what a run trains with."""
+    """Of transformers' and Megatron's numbering (tests/trainer/engine/lr_schedule_test.cc), in what a run trains with."""
 
     def rates(self, name, **changes):
         optim = {f"actor_rollout_ref__actor__optim__{key}": value for key, value in changes.items() if key != "steps"}

@@ -1,10 +1,10 @@
 // Text that a policy in training writes: answers, expressions, whole responses.
 #include "common/json.h"
+#include "rewards/latex_text.h"
+#include "rewards/math_answer.h"
+#include "rewards/rational.h"
+#include "rewards/reward_rules.h"
 #include "tests/fuzz/targets.h"
-#include "trainer/rl/latex_text.h"
-#include "trainer/rl/math_answer.h"
-#include "trainer/rl/rational.h"
-#include "trainer/rl/reward_rules.h"
 
 namespace keel::fuzz {
 
@@ -16,28 +16,28 @@ void FuzzAnswers(std::string_view bytes) {
   const std::string_view truth =
       response.size() < bytes.size() ? bytes.substr(response.size() + 1) : "24";
 
-  const bool same = rl::SameAnswer(response, truth);
-  KEEL_REQUIRE(rl::SameAnswer(truth, response) == same);
-  if (const auto value = rl::Evaluate(response)) {
-    KEEL_REQUIRE(value->Minus(*value) == rl::Rational());
-    KEEL_REQUIRE(rl::SameAnswer(response, response));
+  const bool same = rewards::SameAnswer(response, truth);
+  KEEL_REQUIRE(rewards::SameAnswer(truth, response) == same);
+  if (const auto value = rewards::Evaluate(response)) {
+    KEEL_REQUIRE(value->Minus(*value) == rewards::Rational());
+    KEEL_REQUIRE(rewards::SameAnswer(response, response));
   }
-  if (const auto boxed = rl::LastBoxed(response))
+  if (const auto boxed = rewards::LastBoxed(response))
     KEEL_REQUIRE(response.find(*boxed) != std::string_view::npos);
-  if (const auto number = rl::LastNumber(response))
+  if (const auto number = rewards::LastNumber(response))
     KEEL_REQUIRE(number->find_first_not_of("-.0123456789") == std::string::npos);
-  if (const auto plain = rl::PlainFromLatex(response))
+  if (const auto plain = rewards::PlainFromLatex(response))
     KEEL_REQUIRE(plain->size() <= 16 * (response.size() + 1));
 
-  rl::RewardSample sample;
+  rewards::RewardSample sample;
   sample.response = std::string(response);
-  for (const std::string& rule : rl::RewardRuleNames()) {
-    rl::RuleOptions options;
+  for (const std::string& rule : rewards::RewardRuleNames()) {
+    rewards::RuleOptions options;
     options.type = rule;
     options.format_score = 0.25;
     sample.ground_truth = rule == "countdown" ? Json({{"target", 24}, {"numbers", {4, 6, 1}}})
                                               : Json(std::string(truth));
-    const auto result = ValueOrThrow(rl::MakeRuleVerifier(options))->Verify({&sample, 1})[0];
+    const auto result = ValueOrThrow(rewards::MakeRuleVerifier(options))->Verify({&sample, 1})[0];
     KEEL_REQUIRE(result.score == 0 || result.score == 0.25 || result.score == 1);
     KEEL_REQUIRE(result.ok() || result.score == 0);
     KEEL_REQUIRE(!result.ok() || result.extra.at("acc") == (result.score == 1 ? 1 : 0));

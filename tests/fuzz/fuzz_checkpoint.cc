@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <set>
 
-#include "checkpoint/chunk_digest.h"
-#include "checkpoint/index.h"
-#include "checkpoint/manifest.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/format/chunk_digest.h"
+#include "checkpoint/format/index.h"
+#include "checkpoint/format/manifest.h"
+#include "checkpoint/format/safetensors.h"
 #include "tests/fuzz/targets.h"
 
 namespace keel::fuzz {

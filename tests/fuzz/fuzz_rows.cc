@@ -7,8 +7,8 @@
 
 #include "tests/fuzz/targets.h"
 #include "trainer/data/dataset.h"
-#include "trainer/rl/preference_data.h"
-#include "trainer/rl/prompt_data.h"
+#include "trainer/data/preference_data.h"
+#include "trainer/data/prompt_data.h"
 
 namespace keel::fuzz {
 

@@ -3,7 +3,7 @@
 
 #include "common/json.h"
 #include "tests/fuzz/targets.h"
-#include "trainer/config.h"
+#include "trainer/config/config.h"
 
 namespace keel::fuzz {
 

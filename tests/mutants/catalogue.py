@@ -28,14 +28,14 @@ JOB = ("checkpointer_test", "*")
 DISK = ("disk_error_test", "*/a_newer_step:*/keep_one")
 RESUME = ("disk_error_test", "*Resume*")
 
-COMMITTER = "checkpoint/committer.cc"
-PROTOCOL_CC = "checkpoint/commit_protocol.cc"
-SAVER = "checkpoint/saver.cc"
-STAGING = "checkpoint/snapshot_writer.cc"
-WRITER = "checkpoint/file_writers.cc"
-READER = "checkpoint/step_reader.cc"
-RETENTION_CC = "checkpoint/retention.cc"
-LOADER = "checkpoint/loader.cc"
+COMMITTER = "checkpoint/commit/committer.cc"
+PROTOCOL_CC = "checkpoint/save/commit_protocol.cc"
+SAVER = "checkpoint/save/saver.cc"
+STAGING = "checkpoint/save/snapshot_writer.cc"
+WRITER = "checkpoint/save/file_writers.cc"
+READER = "checkpoint/read/step_reader.cc"
+RETENTION_CC = "checkpoint/commit/retention.cc"
+LOADER = "checkpoint/load/loader.cc"
 FILES = "common/file_system.cc"
 
 DURABILITY = [
@@ -79,7 +79,7 @@ DURABILITY = [
     ),
     Mutant(
         "tracker-written-in-place", "the tracker is replaced as a whole",
-        "checkpoint/tracker.cc", "  return ReplaceFileDurably(fs, kTrackerName, fmt::format(\"{}\\n\", step));\n",
+        "checkpoint/run/tracker.cc", "  return ReplaceFileDurably(fs, kTrackerName, fmt::format(\"{}\\n\", step));\n",
         "  (void)fs.Remove(kTrackerName);\n  return WriteFileDurably(fs, kTrackerName, fmt::format(\"{}\\n\", step));\n",
         (SIMULATION,),
     ),
@@ -121,11 +121,11 @@ PROTOCOL_RULES = [
     ),
     Mutant(
         "lost-lock-publishes", "who lost the run directory publishes nothing",
-        "checkpoint/run_lock.cc", "  if (same && holder.ok() && *holder == ", "  if (true || *holder == ", (ASYNC,),
+        "checkpoint/run/run_lock.cc", "  if (same && holder.ok() && *holder == ", "  if (true || *holder == ", (ASYNC,),
     ),
     Mutant(
         "left-lock-passes", "nor does it when the other one has left again",
-        "checkpoint/run_lock.cc", "*holder == (written_ ? holder_ : std::string())", "(*holder == holder_ || holder->empty())", (ASYNC,),
+        "checkpoint/run/run_lock.cc", "*holder == (written_ ? holder_ : std::string())", "(*holder == holder_ || holder->empty())", (ASYNC,),
     ),
     Mutant(
         "no-lock", "one run at a time in a directory",
@@ -225,16 +225,16 @@ RETENTION_RULES = [
     ),
     Mutant(
         "documents-not-read-back", "what rank 0 writes for all is read back too",
-        "checkpoint/step_publisher.cc",
+        "checkpoint/save/step_publisher.cc",
         "    KEEL_RETURN_IF_ERROR(MakeSureOf(*step, document.path, digest));\n", "", (JOB,),
     ),
     Mutant(
         "whole-model-not-read-back", "the model that rank 0 assembles is read back too",
-        "checkpoint/step_publisher.cc", "      KEEL_RETURN_IF_ERROR(MakeSureOf(*step, path, file.digest));\n", "", (JOB,),
+        "checkpoint/save/step_publisher.cc", "      KEEL_RETURN_IF_ERROR(MakeSureOf(*step, path, file.digest));\n", "", (JOB,),
     ),
     Mutant(
         "index-not-read-back", "the index is read back too",
-        "checkpoint/step_publisher.cc",
+        "checkpoint/save/step_publisher.cc",
         "  KEEL_RETURN_IF_ERROR(MakeSureOf(*step, name, digest));\n", "", (JOB,),
     ),
     Mutant(
@@ -262,13 +262,13 @@ RETENTION_RULES = [
     ),
     Mutant(
         "a-new-id-for-an-unread-one", "a run's id that cannot be read is not made anew",
-        "checkpoint/run_identity.cc",
+        "checkpoint/run/run_identity.cc",
         "  if (text.status().code() == StatusCode::kNotFound) return std::string();\n  KEEL_RETURN_IF_ERROR(text.status());\n",
         "  if (!text.ok()) return std::string();\n", (JOB,),
     ),
     Mutant(
         "others-taken-for-own", "a run goes on from its own checkpoints",
-        "checkpoint/load_candidates.cc", "    if (!run_id_.empty() && IsForeign(*entry.manifest, run_id_)) {\n",
+        "checkpoint/load/load_candidates.cc", "    if (!run_id_.empty() && IsForeign(*entry.manifest, run_id_)) {\n",
         "    if (false) {\n", (("catalog_test", "RunIdentity*"),),
     ),
     Mutant(
@@ -279,7 +279,7 @@ RETENTION_RULES = [
     ),
     Mutant(
         "below-what-was-not-read", "a commit is newer than one that could not be read when it came",
-        "checkpoint/catalog.cc", "return newest + kBeyondUnread;", "return newest + 1;", (("catalog_test", "*"),),
+        "checkpoint/run/catalog.cc", "return newest + kBeyondUnread;", "return newest + 1;", (("catalog_test", "*"),),
     ),
     Mutant(
         "let-go-before-it-is-copied", "state is held until it is copied, also where no thread can be had",
@@ -288,7 +288,7 @@ RETENTION_RULES = [
     ),
     Mutant(
         "a-link-is-no-step", "a step that is a link is spoken of, not passed over",
-        "checkpoint/catalog.cc", "    if (!step || (info.kind != FileKind::kDirectory && !link)) continue;\n",
+        "checkpoint/run/catalog.cc", "    if (!step || (info.kind != FileKind::kDirectory && !link)) continue;\n",
         "    if (!step || info.kind != FileKind::kDirectory) continue;\n", (("catalog_test", "*"),),
     ),
 ]  # fmt: skip
@@ -296,13 +296,13 @@ RETENTION_RULES = [
 READING = [
     Mutant(
         "slot-before-it-is-taken", "what a rank hands on stays until all who need it have copied it",
-        "checkpoint/block_ring.cc",
+        "checkpoint/load/block_ring.cc",
         "    if (near(peer)) taken = std::min(taken, TakenBy(peer));\n", "",
         (("block_ring_test", "BlockRing.BlocksArriveThroughFewSlots"), ("shared_reader_test", "*"), ("load_test", "*")),
     ),
     Mutant(
         "last-block-before-the-digest", "nobody has all of a chunk that was not verified",
-        "checkpoint/shared_reader.cc",
+        "checkpoint/load/shared_reader.cc",
         "    if (at / block_bytes_ != last) hand_on(at / block_bytes_);\n", "    hand_on(at / block_bytes_);\n    slot = nullptr;\n",
         (("shared_reader_test", "*"),),
     ),
@@ -328,11 +328,11 @@ READING = [
     ),
     Mutant(
         "manifest-not-verified", "the manifest's own digest is compared",
-        "checkpoint/manifest.cc", "  if (actual != OwnDigest(text)) {\n", "  if (actual.empty()) {\n", (DAMAGE,),
+        "checkpoint/format/manifest.cc", "  if (actual != OwnDigest(text)) {\n", "  if (actual.empty()) {\n", (DAMAGE,),
     ),
     Mutant(
         "other-steps-manifest", "a directory's name is its manifest's step",
-        "checkpoint/manifest.cc", "      step && *step != manifest.step) {\n", "      step && *step < 0) {\n", (DAMAGE,),
+        "checkpoint/format/manifest.cc", "      step && *step != manifest.step) {\n", "      step && *step < 0) {\n", (DAMAGE,),
     ),
     Mutant(
         "saved-with-holes", "a save covers every element exactly once",
@@ -361,7 +361,7 @@ READING = [
     ),
     Mutant(
         "starts-from-nothing", "with checkpoints of which none is valid a run does not start from nothing",
-        "checkpoint/load_candidates.cc", "  if (skipped->empty()) return", "  if (skipped->size() < 1000) return", (DAMAGE,),
+        "checkpoint/load/load_candidates.cc", "  if (skipped->empty()) return", "  if (skipped->size() < 1000) return", (DAMAGE,),
     ),
     Mutant(
         "no-memory-taken-for-damage", "what this process lacks the means to read is not damaged",
@@ -370,11 +370,11 @@ READING = [
     ),
     Mutant(
         "newest-by-number", "the newest is what was committed last, not the highest number",
-        "checkpoint/catalog.cc", "e.manifest ? e.manifest->sequence : 0, e.step", "0, e.step", (JOB,),
+        "checkpoint/run/catalog.cc", "e.manifest ? e.manifest->sequence : 0, e.step", "0, e.step", (JOB,),
     ),
     Mutant(
         "remembered-by-name", "a manifest that was read before counts only while the same file is there",
-        "checkpoint/catalog.cc", "file.ok() && file->inode == known->second.inode && file->size == known->second.size",
+        "checkpoint/run/catalog.cc", "file.ok() && file->inode == known->second.inode && file->size == known->second.size",
         "file.ok()", (("catalog_test", "*"),),
     ),
 ]  # fmt: skip
@@ -382,7 +382,7 @@ READING = [
 SNAPSHOT = [
     Mutant(
         "no-fence", "the optimizer waits for what a save still needs",
-        "checkpoint/snapshot.cc", "  fence_.Arm(std::move(held));\n", "", (ASYNC, SIMULATION),
+        "checkpoint/save/snapshot.cc", "  fence_.Arm(std::move(held));\n", "", (ASYNC, SIMULATION),
     ),
     Mutant(
         "released-unread", "memory is given free only when it was copied",
@@ -392,7 +392,7 @@ SNAPSHOT = [
     ),
     Mutant(
         "reckless-writes-unnoticed", "a write that did not ask makes the save fail",
-        "checkpoint/snapshot.cc", "  if (ranges_[index].sampled && SampleOf(ranges_[index]) != ranges_[index].sample) {\n",
+        "checkpoint/save/snapshot.cc", "  if (ranges_[index].sampled && SampleOf(ranges_[index]) != ranges_[index].sample) {\n",
         "  if (ranges_[index].sampled && index > ranges_.size()) {\n", (ASYNC,),
     ),
     Mutant(
@@ -425,7 +425,7 @@ EXACT = ("e2e_resume", "ResumeSingle.test_is_bit_exact_wherever_it_was_stopped")
 OTHER_DATA = ("e2e_resume", "ResumeSingle.test_other_data_or_another_order_is_refused")
 DIVERGING = ("e2e_retention", "Retention.test_a_diverging_run_keeps_what_came_before")
 PPO = ("e2e_rl", "Resume.test_ppo_with_critic_reference_and_kl_controller")
-RUN_STATE = "trainer/run_state.cc"
+RUN_STATE = "trainer/run/run_state.cc"
 
 
 def dropped(key, what, tests):
@@ -441,20 +441,20 @@ def dropped(key, what, tests):
 TRAINING_STATE = [
     Mutant(
         "state-weights", "the weights come back",
-        "trainer/task.cc", "  request.allow_missing = job_.actor().checkpoint.load_allow_missing;\n",
+        "trainer/run/task.cc", "  request.allow_missing = job_.actor().checkpoint.load_allow_missing;\n",
         "  request.contents.model = false;\n", (EXACT,),
     ),
     Mutant(
         "state-exp-avg", "Adam's first moment is saved and comes back",
-        "trainer/optimizer.cc", "  states.push_back({\"exp_avg\", on_host(exp_avg_)});\n", "", (EXACT,),
+        "trainer/engine/optimizer.cc", "  states.push_back({\"exp_avg\", on_host(exp_avg_)});\n", "", (EXACT,),
     ),
     Mutant(
         "state-exp-avg-sq", "Adam's second moment is saved and comes back",
-        "trainer/optimizer.cc", "  states.push_back({\"exp_avg_sq\", on_host(exp_avg_sq_)});\n", "", (EXACT,),
+        "trainer/engine/optimizer.cc", "  states.push_back({\"exp_avg_sq\", on_host(exp_avg_sq_)});\n", "", (EXACT,),
     ),
     Mutant(
         "state-masters", "the fp32 masters of bf16 weights are saved and come back",
-        "trainer/optimizer.cc", "  if (has_masters()) states.push_back({\"master\", on_host(masters_)});\n", "",
+        "trainer/engine/optimizer.cc", "  if (has_masters()) states.push_back({\"master\", on_host(masters_)});\n", "",
         (("e2e_resume", "ResumeBfloat16.test_is_bit_exact_wherever_it_was_stopped"),),
     ),
     dropped("step", "the step, and with it the learning rate,", (EXACT,)),
@@ -494,32 +494,32 @@ TRAINING_STATE = [
 IN_COMMON = [
     Mutant(
         "facts-not-compared", "ranks that were started with different things are refused",
-        "trainer/job.cc", "  ThrowIfError(AgreeOnFacts(*coordinator_, facts, deadline_));\n", "",
+        "trainer/run/job.cc", "  ThrowIfError(AgreeOnFacts(*coordinator_, facts, deadline_));\n", "",
         (("e2e_ranks_agree", "SameStart.test_learning_rate"),),
     ),
     Mutant(
         "data-not-compared", "the content of the data is compared, not its path",
-        "trainer/task.cc", "      fmt::format(\"{} samples with digest {}\", identity_.samples, identity_.digest);\n", "      fmt::format(\"{} samples\", identity_.samples);\n",
+        "trainer/run/task.cc", "      fmt::format(\"{} samples with digest {}\", identity_.samples, identity_.digest);\n", "      fmt::format(\"{} samples\", identity_.samples);\n",
         (("e2e_ranks_agree", "SameStart.test_training_data_under_another_path"),),
     ),
     Mutant(
         "replicas-not-compared", "copies of weights are compared before a save",
-        "trainer/task.cc", "    trainer::CheckReplicas(*role.engine, role.name, job_.context(), when);\n", "    (void)role, (void)when;\n",
+        "trainer/run/task.cc", "    trainer::CheckReplicas(*role.engine, role.name, job_.context(), when);\n", "    (void)role, (void)when;\n",
         (("e2e_ranks_agree", "Drift.test_a_flipped_bit_ends_the_run_before_it_is_saved"),),
     ),
     Mutant(
         "folder-not-compared", "ranks that save to different folders are refused",
-        "trainer/job_checkpoints.cc", "  if (config().trainer.save_freq > 0) CheckOneFolder();\n", "",
+        "trainer/run/job_checkpoints.cc", "  if (config().trainer.save_freq > 0) CheckOneFolder();\n", "",
         (("e2e_ranks_agree", "SameStart.test_folders_that_are_not_one"),),
     ),
     Mutant(
         "changes-not-said", "a resume says what has changed since the save",
-        "trainer/task.cc", "    SayWhatChanged(record->documents);\n", "",
+        "trainer/run/task.cc", "    SayWhatChanged(record->documents);\n", "",
         (("e2e_resume", "ResumeSingle.test_what_changed_since_the_save_is_said"),),
     ),
     Mutant(
         "room-not-checked", "a model that no machine holds is refused before it is made",
-        "trainer/task.cc", "  CheckRoom();\n  LoadData();\n", "  LoadData();\n",
+        "trainer/run/task.cc", "  CheckRoom();\n  LoadData();\n", "  LoadData();\n",
         (("e2e_memory", "Memory.test_a_model_that_no_machine_holds_is_refused_at_the_start"),),
     ),
 ]  # fmt: skip

@@ -12,7 +12,7 @@ transformers:
 
 Inputs are drawn from fixed seeds and rounded to multiples of 2^-10, so that fp32 holds them exactly.
 Rewards stand on tokens of the policy only, and every response has one: where they do not, Keel
-differs from verl on purpose (see trainer/rl/advantages.h).
+differs from verl on purpose (see trainer/algorithms/advantages.h).
 """
 
 import collections

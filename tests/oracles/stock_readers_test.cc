@@ -7,11 +7,11 @@
 #include <random>
 
 #include "checkpoint/checkpointer.h"
-#include "checkpoint/hf_export.h"
-#include "checkpoint/reshard.h"
-#include "checkpoint/safetensors.h"
-#include "checkpoint/step_reader.h"
-#include "tests/checkpoint/test_support.h"
+#include "checkpoint/format/safetensors.h"
+#include "checkpoint/hf/hf_export.h"
+#include "checkpoint/read/step_reader.h"
+#include "checkpoint/tools/reshard.h"
+#include "tests/checkpoint/support/test_support.h"
 
 namespace keel::checkpoint {
 namespace {

@@ -6,7 +6,7 @@
 #include <sstream>
 #include <string>
 
-#include "tests/checkpoint/test_support.h"
+#include "tests/checkpoint/support/test_support.h"
 #include "tools/ckpt/ckpt_commands.h"
 
 namespace keel::tools {

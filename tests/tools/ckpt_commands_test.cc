@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "checkpoint/run_lock.h"
+#include "checkpoint/run/run_lock.h"
 #include "common/json.h"
 #include "tests/tools/ckpt_commands_fixture.h"
 #include "tools/ckpt/ckpt_paths.h"

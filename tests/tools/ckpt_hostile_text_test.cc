@@ -7,7 +7,7 @@
 #include <span>
 #include <utility>
 
-#include "checkpoint/manifest.h"
+#include "checkpoint/format/manifest.h"
 #include "common/hash.h"
 #include "common/json.h"
 #include "common/text.h"

@@ -7,7 +7,7 @@
 #include <functional>
 #include <map>
 
-#include "checkpoint/safetensors.h"
+#include "checkpoint/format/safetensors.h"
 #include "common/json.h"
 #include "model/hf_tensors.h"
 #include "tests/tools/ckpt_commands_fixture.h"

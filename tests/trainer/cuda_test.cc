@@ -7,7 +7,7 @@
 
 #include "parallel/cuda_module.h"
 #include "tests/support/ranks.h"
-#include "trainer/train_engine.h"
+#include "trainer/engine/train_engine.h"
 
 namespace keel::trainer {
 namespace {

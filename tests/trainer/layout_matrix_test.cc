@@ -10,7 +10,7 @@
 
 #include "tests/support/ranks.h"
 #include "tests/support/tiny_training.h"
-#include "trainer/train_engine.h"
+#include "trainer/engine/train_engine.h"
 
 namespace keel::trainer {
 namespace {

@@ -15,7 +15,7 @@
 #include "common/json.h"
 #include "tests/support/ranks.h"
 #include "tests/support/safetensors_fixture.h"
-#include "trainer/train_engine.h"
+#include "trainer/engine/train_engine.h"
 
 namespace keel::trainer {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <ostream>
 
-#include "checkpoint/differ.h"
-#include "checkpoint/step_reader.h"
+#include "checkpoint/read/step_reader.h"
+#include "checkpoint/tools/differ.h"
 #include "common/json.h"
 #include "tools/ckpt/ckpt_commands.h"
 #include "tools/ckpt/ckpt_paths.h"

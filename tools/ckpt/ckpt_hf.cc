@@ -3,11 +3,11 @@
 #include <filesystem>
 #include <ostream>
 
-#include "checkpoint/catalog.h"
-#include "checkpoint/hf_export.h"
-#include "checkpoint/hf_import.h"
-#include "checkpoint/names.h"
-#include "checkpoint/step_reader.h"
+#include "checkpoint/format/names.h"
+#include "checkpoint/hf/hf_export.h"
+#include "checkpoint/read/step_reader.h"
+#include "checkpoint/run/catalog.h"
+#include "checkpoint/tools/hf_import.h"
 #include "common/clock.h"
 #include "common/json.h"
 #include "common/log.h"

@@ -3,8 +3,8 @@
 #include <map>
 #include <ostream>
 
-#include "checkpoint/pin.h"
-#include "checkpoint/step_reader.h"
+#include "checkpoint/read/step_reader.h"
+#include "checkpoint/run/pin.h"
 #include "tools/ckpt/ckpt_commands.h"
 #include "tools/ckpt/ckpt_paths.h"
 

@@ -9,11 +9,11 @@
 #include <ostream>
 #include <vector>
 
-#include "checkpoint/catalog.h"
-#include "checkpoint/names.h"
-#include "checkpoint/pin.h"
-#include "checkpoint/records.h"
-#include "checkpoint/step_reader.h"
+#include "checkpoint/format/names.h"
+#include "checkpoint/format/records.h"
+#include "checkpoint/read/step_reader.h"
+#include "checkpoint/run/catalog.h"
+#include "checkpoint/run/pin.h"
 #include "common/clock.h"
 #include "tools/ckpt/ckpt_commands.h"
 #include "tools/ckpt/ckpt_paths.h"

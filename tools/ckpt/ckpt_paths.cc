@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "checkpoint/names.h"
+#include "checkpoint/format/names.h"
 #include "common/text.h"
 
 namespace keel::tools {

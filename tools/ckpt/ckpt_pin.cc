@@ -2,7 +2,7 @@
 
 #include <ostream>
 
-#include "checkpoint/pin.h"
+#include "checkpoint/run/pin.h"
 #include "common/clock.h"
 #include "tools/ckpt/ckpt_commands.h"
 #include "tools/ckpt/ckpt_paths.h"

@@ -5,12 +5,12 @@
 #include <ostream>
 #include <set>
 
-#include "checkpoint/catalog.h"
-#include "checkpoint/names.h"
-#include "checkpoint/pin.h"
-#include "checkpoint/retention.h"
-#include "checkpoint/run_identity.h"
-#include "checkpoint/run_lock.h"
+#include "checkpoint/commit/retention.h"
+#include "checkpoint/format/names.h"
+#include "checkpoint/run/catalog.h"
+#include "checkpoint/run/pin.h"
+#include "checkpoint/run/run_identity.h"
+#include "checkpoint/run/run_lock.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/text.h"

@@ -3,8 +3,8 @@
 #include <optional>
 #include <ostream>
 
-#include "checkpoint/reshard.h"
-#include "checkpoint/step_reader.h"
+#include "checkpoint/read/step_reader.h"
+#include "checkpoint/tools/reshard.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "tools/ckpt/ckpt_commands.h"

@@ -3,8 +3,8 @@
 #include <ostream>
 #include <vector>
 
-#include "checkpoint/catalog.h"
-#include "checkpoint/verifier.h"
+#include "checkpoint/read/verifier.h"
+#include "checkpoint/run/catalog.h"
 #include "common/text.h"
 #include "tools/ckpt/ckpt_commands.h"
 #include "tools/ckpt/ckpt_paths.h"

@@ -13,13 +13,13 @@
 #include "common/clock.h"
 #include "common/fail_point.h"
 #include "common/hash.h"
-#include "trainer/device_batch.h"
-#include "trainer/lr_schedule.h"
-#include "trainer/metrics.h"
-#include "trainer/rl/dpo_loss.h"
-#include "trainer/rl/preference_data.h"
-#include "trainer/run_inputs.h"
-#include "trainer/task.h"
+#include "trainer/algorithms/dpo_loss.h"
+#include "trainer/data/preference_data.h"
+#include "trainer/engine/device_batch.h"
+#include "trainer/engine/lr_schedule.h"
+#include "trainer/inputs/rl_inputs.h"
+#include "trainer/run/metrics.h"
+#include "trainer/run/task.h"
 
 namespace keel::trainer::rl {
 

@@ -2,7 +2,7 @@
 // of the model it began with.
 #pragma once
 
-#include "trainer/job.h"
+#include "trainer/run/job.h"
 
 namespace keel::trainer::rl {
 

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "common/clock.h"
-#include "trainer/rl/advantages.h"
-#include "trainer/rl/rollout_correction.h"
+#include "trainer/algorithms/advantages.h"
+#include "trainer/algorithms/rollout_correction.h"
 
 namespace keel::trainer::rl {
 

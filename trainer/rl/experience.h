@@ -9,11 +9,11 @@
 
 #include "common/json.h"
 #include "parallel/context.h"
-#include "trainer/config.h"
-#include "trainer/rl/kl.h"
+#include "trainer/algorithms/kl.h"
+#include "trainer/config/config.h"
+#include "trainer/data/rollout_batch.h"
+#include "trainer/engine/train_engine.h"
 #include "trainer/rl/role_passes.h"
-#include "trainer/rl/rollout_batch.h"
-#include "trainer/train_engine.h"
 
 namespace keel::trainer::rl {
 

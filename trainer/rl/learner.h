@@ -7,8 +7,8 @@
 
 #include "common/json.h"
 #include "parallel/context.h"
-#include "trainer/config.h"
-#include "trainer/lr_schedule.h"
+#include "trainer/config/config.h"
+#include "trainer/engine/lr_schedule.h"
 #include "trainer/rl/experience.h"
 #include "trainer/rl/updates.h"
 

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "model/decoder.h"
-#include "trainer/rl/loss_aggregation.h"
-#include "trainer/rl/rollout_batch.h"
+#include "trainer/algorithms/loss_aggregation.h"
+#include "trainer/data/rollout_batch.h"
 
 namespace keel::trainer::rl {
 

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "common/text.h"
-#include "trainer/rl/reward_shaping.h"
-#include "trainer/rollout_settings.h"
+#include "rewards/reward_shaping.h"
+#include "trainer/sync/rollout_settings.h"
 
 namespace keel::trainer::rl {
 
@@ -102,10 +102,11 @@ RolloutBatch ResponseSource::Generate(int64_t step, int64_t position, int64_t* c
 // DAPO's soft punishment of long responses.
 void ResponseSource::Shape(std::vector<Response>* responses) const {
   for (Response& r : *responses) {
-    const OverlongBufferSection& overlong = c_.reward.overlong_buffer;
+    const rewards::OverlongBufferSection& overlong = c_.reward.overlong_buffer;
     if (overlong.enable) {
-      r.score += OverlongPenalty(static_cast<int64_t>(r.tokens.size()), c_.data.max_response_length,
-                                 overlong.len, overlong.penalty_factor);
+      r.score += rewards::OverlongPenalty(static_cast<int64_t>(r.tokens.size()),
+                                          c_.data.max_response_length, overlong.len,
+                                          overlong.penalty_factor);
     }
   }
 }
@@ -122,7 +123,7 @@ bool ResponseSource::Filter(std::vector<Response> fresh, int64_t batches,
     metric.push_back(name == "reward" ? r.score : NamedValue(r, name));
     counted.push_back(!r.failed());
   }
-  const std::vector<uint8_t> keep = KeepInformativeGroups(batch.groups(), metric, counted);
+  const std::vector<uint8_t> keep = rewards::KeepInformativeGroups(batch.groups(), metric, counted);
   std::set<int64_t> positions;
   for (const Response& r : *kept) positions.insert(r.position);
   for (size_t i = 0; i < keep.size(); ++i) {
@@ -133,13 +134,13 @@ bool ResponseSource::Filter(std::vector<Response> fresh, int64_t batches,
     positions.insert(r.position);
     kept->push_back(r);
   }
-  switch (DecideSampling(static_cast<int64_t>(positions.size()), wanted, batches,
-                         c_.algorithm.filter_groups.max_num_gen_batches)) {
-    case SamplingDecision::kEnough:
+  switch (rewards::DecideSampling(static_cast<int64_t>(positions.size()), wanted, batches,
+                                  c_.algorithm.filter_groups.max_num_gen_batches)) {
+    case rewards::SamplingDecision::kEnough:
       return true;
-    case SamplingDecision::kGenerate:
+    case rewards::SamplingDecision::kGenerate:
       return false;
-    case SamplingDecision::kGiveUp:
+    case rewards::SamplingDecision::kGiveUp:
       break;
   }
   throw Error(
@@ -154,7 +155,7 @@ bool ResponseSource::Filter(std::vector<Response> fresh, int64_t batches,
 void ResponseSource::MaskOut(RolloutBatch* batch) const {
   for (size_t s = 0; s < batch->responses.size(); ++s) {
     const Response& r = batch->responses[s];
-    const bool excluded = (r.failed() && Excludes(errors_.policy())) ||
+    const bool excluded = (r.failed() && rewards::Excludes(errors_.policy())) ||
                           (c_.algorithm.overlong_filtering && r.finish == "length");
     if (!excluded) continue;
     std::fill(batch->mask.begin() + batch->boundaries[s],

@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "common/json.h"
-#include "trainer/config.h"
+#include "trainer/config/config.h"
+#include "trainer/data/prompt_data.h"
+#include "trainer/data/rollout_batch.h"
 #include "trainer/data/sample_order.h"
-#include "trainer/rl/prompt_data.h"
 #include "trainer/rl/reward_errors.h"
-#include "trainer/rl/rollout_batch.h"
 #include "trainer/rl/rollout_worker.h"
-#include "trainer/rollout_model.h"
+#include "trainer/sync/rollout_model.h"
 
 namespace keel::trainer::rl {
 

@@ -46,20 +46,6 @@ const Response* FirstFailed(std::span<const Response> responses) {
 
 }  // namespace
 
-std::vector<std::string> OnRewardErrorNames() {
-  return {"zero", "exclude", "stop", "zero_always", "exclude_always"};
-}
-
-OnRewardError OnRewardErrorOf(const std::string& name) {
-  const std::vector<std::string> names = OnRewardErrorNames();
-  const auto found = std::find(names.begin(), names.end(), name);
-  if (found == names.end()) {
-    throw Error(StatusCode::kConfig, fmt::format("reward.on_error is '{}', expected one of {}",
-                                                 name, fmt::join(names, ", ")));
-  }
-  return static_cast<OnRewardError>(found - names.begin());
-}
-
 int64_t CountFailed(std::span<const Response> responses) {
   return std::count_if(responses.begin(), responses.end(), [](auto& r) { return r.failed(); });
 }
@@ -92,7 +78,7 @@ void RewardErrors::Count(std::span<const Response> responses, const std::string&
     warn_(fmt::format(
         "no score for {} of the {} responses of {} ({} so far; reward.on_error: {}){}: {}",
         one.count, responses.size(), batch, total,
-        OnRewardErrorNames()[static_cast<size_t>(policy_)],
+        rewards::OnRewardErrorNames()[static_cast<size_t>(policy_)],
         kind == kOtherKinds ? fmt::format(", errors of more than {} kinds", kMostKinds) : "",
         Shown(*one.first)));
   }
@@ -101,12 +87,12 @@ void RewardErrors::Count(std::span<const Response> responses, const std::string&
 Status RewardErrors::Check(std::span<const Response> responses, const std::string& batch) const {
   const Response* const first = FirstFailed(responses);
   if (first == nullptr) return Status::Ok();
-  if (policy_ == OnRewardError::kStop) {
+  if (policy_ == rewards::OnRewardError::kStop) {
     return Status(StatusCode::kUnavailable,
                   fmt::format("reward.on_error: stop: a response of {} has no score: {}", batch,
                               Shown(*first)));
   }
-  if (GoesOnWithoutAnyScore(policy_) ||
+  if (rewards::GoesOnWithoutAnyScore(policy_) ||
       CountFailed(responses) < static_cast<int64_t>(responses.size()))
     return Status::Ok();
   return Status(

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "trainer/run_state.h"
+#include "trainer/run/run_state.h"
 
 namespace keel::trainer::rl {
 

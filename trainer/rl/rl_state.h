@@ -7,7 +7,7 @@
 
 #include "common/json.h"
 #include "common/status.h"
-#include "trainer/rollout_model.h"
+#include "trainer/sync/rollout_model.h"
 
 namespace keel::trainer::rl {
 

@@ -12,20 +12,20 @@
 
 #include "common/clock.h"
 #include "common/fail_point.h"
-#include "trainer/memory.h"
+#include "rewards/verifier_factory.h"
+#include "trainer/data/prompt_data.h"
+#include "trainer/engine/memory.h"
+#include "trainer/inputs/rl_inputs.h"
 #include "trainer/rl/experience.h"
 #include "trainer/rl/learner.h"
-#include "trainer/rl/prompt_data.h"
 #include "trainer/rl/response_source.h"
 #include "trainer/rl/reward_errors.h"
 #include "trainer/rl/rl_state.h"
 #include "trainer/rl/rollout_worker.h"
 #include "trainer/rl/validation.h"
-#include "trainer/rl/verifier_factory.h"
-#include "trainer/rollout_model.h"
-#include "trainer/rollout_settings.h"
-#include "trainer/run_inputs.h"
-#include "trainer/task.h"
+#include "trainer/run/task.h"
+#include "trainer/sync/rollout_model.h"
+#include "trainer/sync/rollout_settings.h"
 
 namespace keel::trainer::rl {
 
@@ -46,7 +46,7 @@ class RlTask : public Task {
         actor_config_(job.actor()),
         kl_({c_.algorithm.kl_ctrl.type == "adaptive", c_.algorithm.kl_ctrl.kl_coef,
              c_.algorithm.kl_ctrl.horizon, c_.algorithm.kl_ctrl.target_kl}),
-        reward_errors_(OnRewardErrorOf(c_.reward.on_error), WarnOnRank0()) {}
+        reward_errors_(rewards::OnRewardErrorOf(c_.reward.on_error), WarnOnRank0()) {}
 
  private:
   Roles roles() { return {actor_.get(), ref_.get(), critic_.get()}; }
@@ -308,7 +308,7 @@ class RlTask : public Task {
     reward_errors_.Judge(batch.responses, fmt::format("the validation after step {}", state_.step));
     const int64_t errors = CountFailed(batch.responses);
     std::vector<Response> counted = batch.responses;
-    if (Excludes(reward_errors_.policy()))
+    if (rewards::Excludes(reward_errors_.policy()))
       std::erase_if(counted, [](const Response& r) { return r.failed(); });
     Json m = ValidationMetrics(counted);
     std::optional<double> mean;  // of nothing there is none

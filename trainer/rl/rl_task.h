@@ -1,7 +1,7 @@
 // RL: the task that learns from rewards on its own responses (GRPO, PPO and their family).
 #pragma once
 
-#include "trainer/job.h"
+#include "trainer/run/job.h"
 
 namespace keel::trainer::rl {
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "parallel/context.h"
+#include "trainer/engine/train_engine.h"
 #include "trainer/rl/micro_batches.h"
-#include "trainer/train_engine.h"
 
 namespace keel::trainer::rl {
 

@@ -10,8 +10,8 @@
 #include "common/fail_point.h"
 #include "common/hash.h"
 #include "common/json.h"
-#include "trainer/group_bytes.h"
-#include "trainer/rl/verifier_factory.h"
+#include "rewards/verifier_factory.h"
+#include "trainer/sync/group_bytes.h"
 
 namespace keel::trainer::rl {
 
@@ -22,13 +22,13 @@ constexpr int kGreedy = -1;  // the sample number of ReMax's baseline
 }  // namespace
 
 RolloutWorker::RolloutWorker(RolloutModel& model, parallel::ParallelContext& context,
-                             const RewardSection& reward, const model::Tokenizer* tokenizer,
-                             at::Device device)
+                             const rewards::RewardSection& reward,
+                             const model::Tokenizer* tokenizer, at::Device device)
     : model_(model), context_(context), reward_(reward), tokenizer_(tokenizer), device_(device) {
-  const RewardPool::Factory factory = ValueOrThrow(MakeVerifierFactory(reward));
+  const rewards::RewardPool::Factory factory = ValueOrThrow(rewards::MakeVerifierFactory(reward));
   if (model.leads()) {
-    pool_ = std::make_unique<RewardPool>(static_cast<int>(reward.num_workers),
-                                         static_cast<size_t>(reward.batch_size), factory);
+    pool_ = std::make_unique<rewards::RewardPool>(static_cast<int>(reward.num_workers),
+                                                  static_cast<size_t>(reward.batch_size), factory);
   }
 }
 
@@ -126,7 +126,7 @@ std::vector<Response> RolloutWorker::Run(std::span<const RolloutPrompt> prompts,
       if (!done.error.ok()) r.error = done.error.ToString();
       if (tokenizer_ != nullptr) r.text = tokenizer_->Decode(r.tokens);
       if (pool_ != nullptr && r.error.empty()) {
-        RewardSample sample;
+        rewards::RewardSample sample;
         sample.id = static_cast<int64_t>(responses.size());
         sample.data_source = r.data_source;
         sample.prompt = prompt.prompt->text;
@@ -148,7 +148,8 @@ std::vector<Response> RolloutWorker::Run(std::span<const RolloutPrompt> prompts,
 
   // 3. Scores. A verifier that failed has said nothing: reward.on_error says what becomes of it.
   if (pool_ != nullptr) {
-    for (RewardResult& result : pool_->Collect(CollectLimit(reward_, submitted))) {
+    for (rewards::RewardResult& result :
+         pool_->Collect(rewards::CollectLimit(reward_, submitted))) {
       Response& r = responses[static_cast<size_t>(result.id)];
       r.score = result.ok() ? result.score : 0.0;
       r.extra = std::move(result.extra);

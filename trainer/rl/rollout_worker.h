@@ -13,11 +13,11 @@
 
 #include "model/tokenizer.h"
 #include "parallel/context.h"
-#include "trainer/config_rl.h"
-#include "trainer/rl/prompt_data.h"
-#include "trainer/rl/reward_pool.h"
-#include "trainer/rl/rollout_batch.h"
-#include "trainer/rollout_model.h"
+#include "rewards/reward_pool.h"
+#include "trainer/config/config_rl.h"
+#include "trainer/data/prompt_data.h"
+#include "trainer/data/rollout_batch.h"
+#include "trainer/sync/rollout_model.h"
 
 namespace keel::trainer::rl {
 
@@ -36,7 +36,8 @@ class RolloutWorker {
  public:
   // Throws Error(kConfig) when the reward section cannot be used.
   RolloutWorker(RolloutModel& model, parallel::ParallelContext& context,
-                const RewardSection& reward, const model::Tokenizer* tokenizer, at::Device device);
+                const rewards::RewardSection& reward, const model::Tokenizer* tokenizer,
+                at::Device device);
   ~RolloutWorker();
 
   // Starts the verifiers, so that a program or an address that does not work is heard of before
@@ -57,10 +58,10 @@ class RolloutWorker {
  private:
   RolloutModel& model_;
   parallel::ParallelContext& context_;
-  const RewardSection& reward_;
+  const rewards::RewardSection& reward_;
   const model::Tokenizer* tokenizer_;
   const at::Device device_;
-  std::unique_ptr<RewardPool> pool_;  // on ranks that lead a replica
+  std::unique_ptr<rewards::RewardPool> pool_;  // on ranks that lead a replica
 };
 
 }  // namespace keel::trainer::rl

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "trainer/rl/policy_loss.h"
+#include "trainer/algorithms/policy_loss.h"
+#include "trainer/algorithms/value_loss.h"
 #include "trainer/rl/role_passes.h"
-#include "trainer/rl/value_loss.h"
 
 namespace keel::trainer::rl {
 

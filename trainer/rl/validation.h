@@ -5,7 +5,7 @@
 #include <span>
 
 #include "common/json.h"
-#include "trainer/rl/rollout_batch.h"
+#include "trainer/data/rollout_batch.h"
 
 namespace keel::trainer::rl {
 

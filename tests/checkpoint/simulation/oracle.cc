@@ -7,8 +7,8 @@
 #include <set>
 #include <utility>
 
-#include "checkpoint/names.h"
-#include "checkpoint/verifier.h"
+#include "checkpoint/format/names.h"
+#include "checkpoint/read/verifier.h"
 #include "common/json.h"
 
 namespace keel::checkpoint::testing {

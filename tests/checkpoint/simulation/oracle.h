@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/checkpoint/sim_file_system.h"
+#include "tests/checkpoint/support/sim_file_system.h"
 
 namespace keel::checkpoint::testing {
 

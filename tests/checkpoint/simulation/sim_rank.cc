@@ -5,11 +5,11 @@
 #include <set>
 #include <utility>
 
-#include "checkpoint/committer.h"
-#include "checkpoint/loader.h"
-#include "checkpoint/saver.h"
-#include "checkpoint/snapshot.h"
-#include "checkpoint/source_fence.h"
+#include "checkpoint/commit/committer.h"
+#include "checkpoint/load/loader.h"
+#include "checkpoint/save/saver.h"
+#include "checkpoint/save/snapshot.h"
+#include "checkpoint/save/source_fence.h"
 #include "tests/checkpoint/simulation/sim_start.h"
 
 namespace keel::checkpoint::testing {

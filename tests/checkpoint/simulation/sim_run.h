@@ -17,12 +17,12 @@
 
 #include "checkpoint/checkpointer.h"
 #include "common/log.h"
-#include "tests/checkpoint/sim_file_system.h"
 #include "tests/checkpoint/simulation/oracle.h"
 #include "tests/checkpoint/simulation/scheduler.h"
 #include "tests/checkpoint/simulation/store.h"
 #include "tests/checkpoint/simulation/weather.h"
-#include "tests/checkpoint/test_support.h"
+#include "tests/checkpoint/support/sim_file_system.h"
+#include "tests/checkpoint/support/test_support.h"
 
 namespace keel::checkpoint {
 class Saver;

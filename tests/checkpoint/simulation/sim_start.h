@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/run_lock.h"
-#include "checkpoint/snapshot.h"
+#include "checkpoint/run/run_lock.h"
+#include "checkpoint/save/snapshot.h"
 #include "tests/checkpoint/simulation/sim_run.h"
 
 namespace keel::checkpoint::testing {

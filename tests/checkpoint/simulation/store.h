@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "checkpoint/coordinator.h"
+#include "checkpoint/base/coordinator.h"
 #include "tests/checkpoint/simulation/scheduler.h"
 #include "tests/checkpoint/simulation/weather.h"
 

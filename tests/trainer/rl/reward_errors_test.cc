@@ -40,14 +40,14 @@ class RewardErrorsTest : public ::testing::Test {
     }
     return {said_, ""};
   }
-  RewardErrors Make(OnRewardError policy) {
+  RewardErrors Make(rewards::OnRewardError policy) {
     return RewardErrors(policy, [this](const std::string& text) { said_.push_back(text); });
   }
   std::vector<std::string> said_;
 };
 
 TEST_F(RewardErrorsTest, TheFirstOfEachKindIsSaidAndThenThePowersOfTen) {
-  RewardErrors errors = Make(OnRewardError::kZero);
+  RewardErrors errors = Make(rewards::OnRewardError::kZero);
   const Judged first = Judge(errors, Responses({"", "id 7: no", "id 8: no", "gone", ""}));
   EXPECT_EQ(first.end, "");
   ASSERT_EQ(first.said.size(), 2u);
@@ -67,7 +67,7 @@ TEST_F(RewardErrorsTest, TheFirstOfEachKindIsSaidAndThenThePowersOfTen) {
 }
 
 TEST_F(RewardErrorsTest, WhatIsSaidIsBoundedAndPrintable) {
-  RewardErrors errors = Make(OnRewardError::kZero);
+  RewardErrors errors = Make(rewards::OnRewardError::kZero);
   const std::string evil =
       "\x1b[31m\n2026-01-01T00:00:00Z info forged " + std::string(3 << 20, 'x');
   const Judged one = Judge(errors, Responses({"", evil}));
@@ -87,7 +87,8 @@ TEST_F(RewardErrorsTest, WhatIsSaidIsBoundedAndPrintable) {
 TEST_F(RewardErrorsTest, ABatchWithoutAnyScoreEndsTheRunUnlessSaidInSoManyWords) {
   const auto all = Responses({"gone", "gone", "gone"});
   const auto some = Responses({"gone", "", "gone"});
-  for (const OnRewardError policy : {OnRewardError::kZero, OnRewardError::kExclude}) {
+  for (const rewards::OnRewardError policy :
+       {rewards::OnRewardError::kZero, rewards::OnRewardError::kExclude}) {
     RewardErrors errors = Make(policy);
     EXPECT_EQ(Judge(errors, some).end, "");
     EXPECT_EQ(Judge(errors, Responses({"", ""})).end, "");
@@ -97,13 +98,14 @@ TEST_F(RewardErrorsTest, ABatchWithoutAnyScoreEndsTheRunUnlessSaidInSoManyWords)
     EXPECT_THAT(end, HasSubstr("row 41: gone"));
     EXPECT_THAT(end, HasSubstr("zero_always"));
   }
-  for (const OnRewardError policy : {OnRewardError::kZeroAlways, OnRewardError::kExcludeAlways}) {
+  for (const rewards::OnRewardError policy :
+       {rewards::OnRewardError::kZeroAlways, rewards::OnRewardError::kExcludeAlways}) {
     RewardErrors errors = Make(policy);
     const Judged judged = Judge(errors, all);
     EXPECT_EQ(judged.end, "");
     EXPECT_EQ(judged.said.size(), 1u);
   }
-  RewardErrors stop = Make(OnRewardError::kStop);
+  RewardErrors stop = Make(rewards::OnRewardError::kStop);
   EXPECT_EQ(Judge(stop, Responses({"", ""})).end, "");
   EXPECT_THAT(Judge(stop, some).end, HasSubstr("reward.on_error: stop"));
 }
@@ -113,17 +115,17 @@ TEST_F(RewardErrorsTest, ABaselineWithoutAScoreCounts) {
   auto responses = Responses({"", ""});
   responses[1].baseline_error = "the greedy response: gone";
   EXPECT_EQ(CountFailed(responses), 1);
-  RewardErrors errors = Make(OnRewardError::kZero);
+  RewardErrors errors = Make(rewards::OnRewardError::kZero);
   EXPECT_THAT(Judge(errors, responses).said.at(0), HasSubstr("row 42: the greedy response: gone"));
   responses[0].baseline_error = "the greedy response: gone";
   EXPECT_THAT(Judge(errors, responses).end, HasSubstr("none of the 2"));
 }
 
 TEST_F(RewardErrorsTest, ItsNames) {
-  const auto names = OnRewardErrorNames();
+  const auto names = rewards::OnRewardErrorNames();
   for (size_t i = 0; i < names.size(); ++i)
-    EXPECT_EQ(static_cast<size_t>(OnRewardErrorOf(names[i])), i);
-  EXPECT_THROW(OnRewardErrorOf("ignore"), Error);
+    EXPECT_EQ(static_cast<size_t>(rewards::OnRewardErrorOf(names[i])), i);
+  EXPECT_THROW(rewards::OnRewardErrorOf("ignore"), Error);
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "trainer/run_state.h"
+#include "trainer/run/run_state.h"
 
 namespace keel::trainer::rl {
 namespace {

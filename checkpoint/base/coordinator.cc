@@ -1,0 +1,288 @@
+#include "checkpoint/base/coordinator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "checkpoint/format/wire.h"
+
+namespace keel::checkpoint {
+namespace {
+
+constexpr std::chrono::milliseconds kCleanUpDeadline{2'000};
+
+std::string Key(std::string_view tag, std::string_view what, int rank) {
+  return fmt::format("{}/{}/{}", tag, what, rank);
+}
+
+std::string KeyOfAll(std::string_view tag) { return fmt::format("{}/all", tag); }
+
+std::string EncodeStatus(const Status& status) {
+  WireWriter out;
+  out.U64(static_cast<uint64_t>(status.code()));
+  out.Text(status.message());
+  return std::move(out).Take();
+}
+
+// `out` receives the status that was sent.
+Status DecodeStatus(WireReader& in, Status* out) {
+  uint64_t code = 0;
+  std::string message;
+  if (!in.U64(&code) || !in.Text(&message) || code > static_cast<uint64_t>(StatusCode::kInternal)) {
+    return Status(StatusCode::kInternal, "a peer sent a malformed status");
+  }
+  *out = code == 0 ? Status::Ok() : Status(static_cast<StatusCode>(code), std::move(message));
+  return Status::Ok();
+}
+
+// What rank 0 said under `tag`: a value, or why there is none.
+Result<std::string> DecodeResult(std::string_view text, std::string_view tag) {
+  WireReader in(text);
+  Status sent;
+  KEEL_RETURN_IF_ERROR(DecodeStatus(in, &sent));
+  KEEL_RETURN_IF_ERROR(sent);
+  std::string value;
+  if (!in.Text(&value) || !in.AtEnd()) {
+    return Status(StatusCode::kInternal, fmt::format("rank 0 sent a malformed '{}'", tag));
+  }
+  return value;
+}
+
+}  // namespace
+
+Result<std::string> HurriedCoordinator::Get(std::string_view key,
+                                            std::chrono::milliseconds deadline) {
+  // Short waits; of a world of one, and of keys that are there, there is only the first.
+  constexpr std::chrono::milliseconds kShort{500};
+  const bool hurried = clock_.Monotonic().count() > until_.load();
+  for (auto left = hurried ? std::chrono::milliseconds(0) : deadline;; left -= kShort) {
+    Result<std::string> value = inner_.Get(key, std::min(left, kShort));
+    if (value.ok() || value.status().code() != StatusCode::kDeadlineExceeded) return value;
+    if (left <= kShort) {
+      return Status(StatusCode::kDeadlineExceeded,
+                    fmt::format("{} did not appear within {} ms", key, deadline.count()));
+    }
+    if (clock_.Monotonic().count() > until_.load()) {
+      return Status(StatusCode::kDeadlineExceeded,
+                    fmt::format("{} was not waited for any longer: the run ends", key));
+    }
+  }
+}
+
+Result<std::string> Announce(Coordinator& coordinator, std::string_view tag,
+                             const Result<std::string>& mine, std::chrono::milliseconds deadline) {
+  if (coordinator.world() == 1) return mine;
+  if (coordinator.rank() == 0) {
+    WireWriter out;
+    out.Raw(EncodeStatus(mine.status()));
+    if (mine.ok()) out.Text(*mine);
+    KEEL_RETURN_IF_ERROR(coordinator.Put(KeyOfAll(tag), std::move(out).Take()));
+    return mine;
+  }
+  KEEL_ASSIGN_OR_RETURN(const std::string text, coordinator.Get(KeyOfAll(tag), 2 * deadline));
+  return DecodeResult(text, tag);
+}
+
+void Retract(Coordinator& coordinator, std::string_view tag) {
+  if (coordinator.world() > 1 && coordinator.rank() == 0) (void)coordinator.Delete(KeyOfAll(tag));
+}
+
+void Settle(Coordinator& coordinator, std::string_view tag, std::chrono::milliseconds deadline) {
+  if (coordinator.rank() != 0) {
+    (void)coordinator.Put(Key(tag, "read", coordinator.rank()), "");
+    return;
+  }
+  // The value has been published: what follows only tidies the store, and a peer that is late or
+  // gone shows at the next wait that needs it.
+  for (int r = 1; r < coordinator.world(); ++r) {
+    if (!coordinator.Get(Key(tag, "read", r), std::min(deadline, kCleanUpDeadline)).ok()) return;
+  }
+  for (int r = 1; r < coordinator.world(); ++r) (void)coordinator.Delete(Key(tag, "read", r));
+  Retract(coordinator, tag);
+}
+
+Result<std::string> BroadcastResult(Coordinator& coordinator, std::string_view tag,
+                                    const Result<std::string>& mine,
+                                    std::chrono::milliseconds deadline) {
+  Result<std::string> value = Announce(coordinator, tag, mine, deadline);
+  Settle(coordinator, tag, deadline);
+  return value;
+}
+
+Result<std::vector<std::string>> Gather(Coordinator& coordinator, std::string_view tag,
+                                        std::string_view value,
+                                        std::chrono::milliseconds deadline) {
+  std::vector<std::string> values;
+  if (coordinator.rank() != 0) {
+    KEEL_RETURN_IF_ERROR(coordinator.Put(Key(tag, "in", coordinator.rank()), value));
+    return values;
+  }
+  values.emplace_back(value);
+  for (int r = 1; r < coordinator.world(); ++r) {
+    Result<std::string> one = coordinator.Get(Key(tag, "in", r), deadline);
+    if (!one.ok()) return one.status().WithContext(fmt::format("waiting for rank {}", r));
+    values.push_back(std::move(one).value());
+    (void)coordinator.Delete(Key(tag, "in", r));
+  }
+  return values;
+}
+
+Result<std::vector<std::string>> AllGather(Coordinator& coordinator, std::string_view tag,
+                                           std::string_view value,
+                                           std::chrono::milliseconds deadline) {
+  Result<std::vector<std::string>> gathered = Gather(coordinator, tag, value, deadline);
+  Result<std::string> packed = gathered.status().ok() ? Result<std::string>(std::string())
+                                                      : Result<std::string>(gathered.status());
+  if (coordinator.rank() != 0) {
+    KEEL_RETURN_IF_ERROR(gathered.status());
+  } else if (gathered.ok()) {
+    WireWriter out;
+    for (const std::string& one : *gathered) out.Text(one);
+    packed = std::move(out).Take();
+  }
+  KEEL_ASSIGN_OR_RETURN(std::string text, BroadcastResult(coordinator, tag, packed, deadline));
+  std::vector<std::string> values(static_cast<size_t>(coordinator.world()));
+  WireReader in(text);
+  for (std::string& one : values) {
+    if (!in.Text(&one)) {
+      return Status(StatusCode::kInternal, fmt::format("rank 0 sent a malformed '{}'", tag));
+    }
+  }
+  return values;
+}
+
+Result<std::vector<std::string>> GatherResults(Coordinator& coordinator, std::string_view tag,
+                                               const Result<std::string>& value,
+                                               std::chrono::milliseconds deadline) {
+  WireWriter out;
+  out.Raw(EncodeStatus(value.status()));
+  if (value.ok()) out.Text(*value);
+  KEEL_ASSIGN_OR_RETURN(std::vector<std::string> all,
+                        Gather(coordinator, tag, std::move(out).Take(), deadline));
+  for (size_t r = 0; r < all.size(); ++r) {
+    WireReader in(all[r]);
+    Status theirs;
+    KEEL_RETURN_IF_ERROR(DecodeStatus(in, &theirs));
+    if (!theirs.ok()) return theirs.WithContext(fmt::format("rank {}", r));
+    std::string text;
+    if (!in.Text(&text) || !in.AtEnd()) {
+      return Status(StatusCode::kInternal, fmt::format("rank {} sent a malformed '{}'", r, tag));
+    }
+    all[r] = std::move(text);
+  }
+  return all;
+}
+
+Result<std::string> Consult(Coordinator& coordinator, std::string_view tag, std::string_view value,
+                            const Answer& answer, std::chrono::milliseconds deadline) {
+  const int rank = coordinator.rank();
+  if (rank != 0) {
+    KEEL_RETURN_IF_ERROR(coordinator.Put(Key(tag, "in", rank), value));
+    KEEL_ASSIGN_OR_RETURN(const std::string text,
+                          coordinator.Get(Key(tag, "to", rank), 2 * deadline));
+    (void)coordinator.Delete(Key(tag, "in", rank));
+    (void)coordinator.Delete(Key(tag, "to", rank));
+    return DecodeResult(text, tag);
+  }
+  Result<std::vector<std::string>> answers = [&]() -> Result<std::vector<std::string>> {
+    std::vector<std::string> values = {std::string(value)};
+    for (int r = 1; r < coordinator.world(); ++r) {
+      Result<std::string> one = coordinator.Get(Key(tag, "in", r), deadline);
+      if (!one.ok()) return one.status().WithContext(fmt::format("waiting for rank {}", r));
+      values.push_back(std::move(one).value());
+    }
+    return answer(std::move(values));
+  }();
+  for (int r = 1; r < coordinator.world(); ++r) {
+    WireWriter out;
+    out.Raw(EncodeStatus(answers.status()));
+    if (answers.ok()) out.Text(answers->at(static_cast<size_t>(r)));
+    KEEL_RETURN_IF_ERROR(coordinator.Put(Key(tag, "to", r), std::move(out).Take()));
+  }
+  KEEL_RETURN_IF_ERROR(answers.status());
+  return std::move(answers->front());
+}
+
+Result<std::string> Broadcast(Coordinator& coordinator, std::string_view tag,
+                              std::string_view value, std::chrono::milliseconds deadline) {
+  return BroadcastResult(coordinator, tag, std::string(value), deadline);
+}
+
+Status AgreeOn(Coordinator& coordinator, std::string_view tag, const Status& mine,
+               std::chrono::milliseconds deadline) {
+  KEEL_ASSIGN_OR_RETURN(std::vector<std::string> all,
+                        AllGather(coordinator, tag, EncodeStatus(mine), deadline));
+  for (size_t r = 0; r < all.size(); ++r) {
+    WireReader in(all[r]);
+    Status theirs;
+    KEEL_RETURN_IF_ERROR(DecodeStatus(in, &theirs));
+    if (!theirs.ok()) return theirs.WithContext(fmt::format("rank {}", r));
+  }
+  return Status::Ok();
+}
+
+struct LocalCoordinatorHub::State {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<std::string, std::string, std::less<>> values;
+};
+
+class LocalCoordinatorHub::Member : public Coordinator {
+ public:
+  Member(State& state, int rank, int world) : state_(state), rank_(rank), world_(world) {}
+
+  int rank() const override { return rank_; }
+  int world() const override { return world_; }
+
+  Status Put(std::string_view key, std::string_view value) override {
+    {
+      std::lock_guard lock(state_.mutex);
+      state_.values.insert_or_assign(std::string(key), std::string(value));
+    }
+    state_.changed.notify_all();
+    return Status::Ok();
+  }
+
+  Result<std::string> Get(std::string_view key, std::chrono::milliseconds deadline) override {
+    std::unique_lock lock(state_.mutex);
+    auto found = state_.values.end();
+    const bool there = state_.changed.wait_for(lock, deadline, [&] {
+      found = state_.values.find(key);
+      return found != state_.values.end();
+    });
+    if (!there) {
+      return Status(StatusCode::kDeadlineExceeded,
+                    fmt::format("rank {} waited {} ms for '{}', which no peer has set", rank_,
+                                deadline.count(), key));
+    }
+    return found->second;
+  }
+
+  Status Delete(std::string_view key) override {
+    std::lock_guard lock(state_.mutex);
+    if (const auto found = state_.values.find(key); found != state_.values.end()) {
+      state_.values.erase(found);
+    }
+    return Status::Ok();
+  }
+
+ private:
+  State& state_;
+  const int rank_;
+  const int world_;
+};
+
+LocalCoordinatorHub::LocalCoordinatorHub(int world) : state_(std::make_unique<State>()) {
+  for (int r = 0; r < world; ++r) members_.push_back(std::make_unique<Member>(*state_, r, world));
+}
+
+LocalCoordinatorHub::~LocalCoordinatorHub() = default;
+
+Coordinator& LocalCoordinatorHub::rank(int r) { return *members_.at(static_cast<size_t>(r)); }
+
+}  // namespace keel::checkpoint

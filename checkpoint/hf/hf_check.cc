@@ -1,0 +1,97 @@
+#include "checkpoint/hf/hf_check.h"
+
+#include <fmt/format.h>
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/format/float_convert.h"
+#include "common/text.h"
+
+namespace keel::checkpoint {
+namespace {
+
+constexpr size_t kMostNames = 10;  // of a kind, in a message
+
+// What is wrong, by kind; of many the first are named.
+class Faults {
+ public:
+  void Add(const char* kind, const std::string& what) {
+    auto& [count, names] = by_kind_[kind];
+    if (++count <= kMostNames) names.push_back(what);
+  }
+  Status ToStatus(const std::string& where) const {
+    if (by_kind_.empty()) return Status::Ok();
+    std::string text;
+    for (const auto& [kind, found] : by_kind_) {
+      const auto& [count, names] = found;
+      text += fmt::format("{}{} ({}): {}{}", text.empty() ? "" : "; ", kind, count,
+                          fmt::join(names, ", "), count > names.size() ? ", ..." : "");
+    }
+    return Status(
+        StatusCode::kInvalidData,
+        fmt::format("{}: the weights are not those that its config.json describes: {}. Correct "
+                    "whichever is wrong",
+                    where, text));
+  }
+
+ private:
+  std::map<std::string, std::pair<size_t, std::vector<std::string>>> by_kind_;
+};
+
+bool MatchesOne(const std::vector<std::string>& patterns, const std::string& name) {
+  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
+    return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+  });
+}
+
+}  // namespace
+
+Status CheckTensors(const HfModelDir& directory, const ModelTensors& model) {
+  const ShardTable& found = directory.source();
+  Faults faults;
+  std::set<std::string_view> known;
+  for (const TensorInfo& wanted : model.needed) {
+    known.insert(wanted.name);
+    const int at = found.Find(wanted.name);
+    if (at < 0) {
+      const bool may_lack = std::find(model.may_lack.begin(), model.may_lack.end(), wanted.name) !=
+                            model.may_lack.end();
+      if (!may_lack) faults.Add("missing tensors", wanted.name);
+      continue;
+    }
+    const TensorInfo& there = found.tensors()[static_cast<size_t>(at)];
+    if (!(there.shape == wanted.shape)) {
+      faults.Add("tensors of another shape",
+                 fmt::format("{} is {}, expected {}", wanted.name, there.shape.ToString(),
+                             wanted.shape.ToString()));
+    } else if (!CanConvert(there.dtype, wanted.dtype)) {
+      faults.Add(
+          "tensors of a dtype that is no weight's",
+          fmt::format("{} is {}, expected F32, BF16 or F16", wanted.name, DTypeName(there.dtype)));
+    }
+  }
+  for (const ModelTensors::Copy& copy : model.may_copy) {
+    if (found.Find(copy.name) < 0 || found.Find(copy.original) < 0) continue;
+    known.insert(copy.name);
+    KEEL_ASSIGN_OR_RETURN(const bool same, directory.SameValues(copy.name, copy.original));
+    if (same) continue;
+    faults.Add("tensors that should be copies, and are not",
+               fmt::format("{} differs from {}, to which config.json ties it "
+                           "(tie_word_embeddings: true)",
+                           copy.name, copy.original));
+  }
+  for (const TensorInfo& there : found.tensors()) {
+    if (known.contains(there.name) || MatchesOne(model.may_add, there.name)) continue;
+    faults.Add("tensors that the model has no place for", Printable(there.name));
+  }
+  return faults.ToStatus(directory.where());
+}
+
+}  // namespace keel::checkpoint

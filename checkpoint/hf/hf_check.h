@@ -1,0 +1,18 @@
+// Whether the weights of a Hugging Face directory are those of a model: the one check for all who
+// read them.
+#pragma once
+
+#include "checkpoint/hf/hf_model_dir.h"
+#include "common/model_tensors.h"
+#include "common/status.h"
+
+namespace keel::checkpoint {
+
+// kInvalidData names, each kind with its number, the tensors that are missing, that have another
+// shape or a dtype that cannot be converted, and those that the model has no place for: it would be
+// another model without them. Allocates nothing of a tensor's size; reads headers, and values of
+// what may be there as a copy alone. Whether values are finite is seen when they are read
+// (HfReadOptions::finite).
+Status CheckTensors(const HfModelDir& directory, const ModelTensors& model);
+
+}  // namespace keel::checkpoint

@@ -1,0 +1,46 @@
+// HfExport: one Hugging Face model from the sharded weights of a checkpoint, a buffer at a time.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/format/chunk_digest.h"
+#include "checkpoint/read/step_reader.h"
+#include "common/file_system.h"
+#include "common/log.h"
+#include "common/status.h"
+
+namespace keel::checkpoint {
+
+struct HfExportOptions {
+  int64_t max_shard_bytes =
+      int64_t{5'000'000'000};                // of one weights file; more make an index and shards
+  int64_t buffer_bytes = int64_t{32} << 20;  // of tensors in memory at a time
+  int threads = 2;                           // that read and verify
+
+  std::vector<std::string> Validate() const;  // every problem, as sentences
+};
+
+struct ExportedFile {
+  std::string name;  // "model.safetensors"
+  ChunkedDigest digest;
+};
+
+// Writes the weights of `scope` ("actor/model") into the existing directory `directory` of `out`,
+// each file durable, and verifies what it reads. `config` is the text of config.json: with
+// tie_word_embeddings, lm_head.weight is left out, as transformers does. Memory: buffer_bytes, and
+// a chunk a thread.
+Result<std::vector<ExportedFile>> ExportWeights(const StepReader& reader, std::string_view scope,
+                                                std::string_view config, FileSystem& out,
+                                                const std::string& directory,
+                                                const HfExportOptions& options);
+
+// Exports a role of a checkpoint to a directory that must not exist: weights, config.json and the
+// tokenizer's files. It appears under its name when it is complete. What exports to the same name
+// left beside it when they were killed is removed, other than what one is writing.
+Status ExportHuggingFace(const StepReader& reader, const std::string& role, FileSystem& out,
+                         const std::string& name, const HfExportOptions& options, Logger& log);
+
+}  // namespace keel::checkpoint

@@ -1,0 +1,322 @@
+#include "checkpoint/hf/hf_model_dir.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "checkpoint/base/parallel_for.h"
+#include "checkpoint/format/float_convert.h"
+#include "common/json.h"
+#include "common/text.h"
+#include "common/transfer_plan.h"
+
+namespace keel::checkpoint {
+namespace {
+
+constexpr std::string_view kSingle = "model.safetensors";
+constexpr std::string_view kIndex = "model.safetensors.index.json";
+constexpr int64_t kMaxIndexBytes = int64_t{100} << 20;
+constexpr int64_t kSlabBytes = int64_t{8} << 20;
+constexpr int64_t kPrefetchSlabs = 3;  // announced to the disk ahead of being read
+
+// A part of one transfer whose source bytes are read in one go.
+struct Slab {
+  const std::string* tensor = nullptr;
+  int file = 0;
+  int64_t begin = 0;    // of the first element that is read, in the file
+  int64_t bytes = 0;    // up to the end of the last one
+  Box box;              // global coordinates
+  Dims source_strides;  // elements
+  DType from = DType::kF32;
+  DType to = DType::kF32;
+  Box destination_box;
+  StridedView destination;
+};
+
+bool IsDense(const Dims& size, const Dims& strides) {
+  int64_t expected = 1;
+  for (int d = size.size() - 1; d >= 0; --d) {
+    if (size[d] != 1 && strides[d] != expected) return false;
+    expected *= size[d];
+  }
+  return true;
+}
+
+// Where the slab's first element goes.
+std::byte* Target(const Slab& slab) {
+  int64_t offset = 0;
+  for (int d = 0; d < slab.box.dims(); ++d) {
+    offset += (slab.box.offset[d] - slab.destination_box.offset[d]) * slab.destination.strides[d];
+  }
+  return slab.destination.data + offset * DTypeSize(slab.to);
+}
+
+void Convert(const Slab& slab, const std::byte* source) {
+  const int64_t from_size = DTypeSize(slab.from);
+  const int64_t to_size = DTypeSize(slab.to);
+  std::byte* const target = Target(slab);
+  const int dims = slab.box.dims();
+  const int64_t inner = dims == 0 ? 1 : slab.box.size[dims - 1];
+  const int64_t source_step = dims == 0 ? 0 : slab.source_strides[dims - 1] * from_size;
+  const int64_t target_step = dims == 0 ? 0 : slab.destination.strides[dims - 1] * to_size;
+  Dims at = Dims::Filled(std::max(0, dims - 1), 0);
+  for (;;) {
+    int64_t source_at = 0;
+    int64_t target_at = 0;
+    for (int d = 0; d < at.size(); ++d) {
+      source_at += at[d] * slab.source_strides[d] * from_size;
+      target_at += at[d] * slab.destination.strides[d] * to_size;
+    }
+    for (int64_t i = 0; i < inner; ++i) {
+      ConvertElement(source + source_at + i * source_step, slab.from,
+                     target + target_at + i * target_step, slab.to);
+    }
+    int d = at.size() - 1;
+    while (d >= 0 && ++at[d] == slab.box.size[d]) at[d--] = 0;
+    if (d < 0) return;
+  }
+}
+
+// Cuts a transfer into slabs along its first dim that is longer than 1.
+void AppendSlabs(const Slab& whole, int64_t tensor_begin, const Dims& shape,
+                 std::vector<Slab>* slabs) {
+  const int64_t element = DTypeSize(whole.from);
+  int cut = 0;
+  while (cut < whole.box.dims() - 1 && whole.box.size[cut] == 1) ++cut;
+  const int64_t rows = whole.box.dims() == 0 ? 1 : whole.box.size[cut];
+  const int64_t row_bytes = whole.box.dims() == 0 ? element : whole.source_strides[cut] * element;
+  const int64_t step = std::max<int64_t>(1, kSlabBytes / std::max<int64_t>(1, row_bytes));
+  for (int64_t row = 0; row < rows; row += step) {
+    Slab slab = whole;
+    if (slab.box.dims() > 0) {
+      slab.box.offset[cut] += row;
+      slab.box.size[cut] = std::min(step, rows - row);
+    }
+    int64_t first = 0;
+    int64_t last = 0;
+    for (int d = 0; d < shape.size(); ++d) {
+      first += slab.box.offset[d] * slab.source_strides[d];
+      last += (slab.box.offset[d] + slab.box.size[d] - 1) * slab.source_strides[d];
+    }
+    slab.begin = tensor_begin + first * element;
+    slab.bytes = (last - first + 1) * element;
+    slabs->push_back(slab);
+  }
+}
+
+Status ReadSlab(const File& file, const std::string& where, const Slab& slab, bool finite,
+                std::vector<std::byte>* buffer) {
+  const bool dense = slab.bytes == slab.box.elements() * DTypeSize(slab.from);
+  const bool straight =
+      slab.from == slab.to && dense && IsDense(slab.box.size, slab.destination.strides);
+  std::byte* into = straight ? Target(slab) : nullptr;
+  if (!straight) {
+    if (static_cast<int64_t>(buffer->size()) < slab.bytes)
+      buffer->resize(static_cast<size_t>(slab.bytes));
+    into = buffer->data();
+  }
+  KEEL_ASSIGN_OR_RETURN(const int64_t got,
+                        file.ReadAt(slab.begin, std::span(into, static_cast<size_t>(slab.bytes))));
+  if (got != slab.bytes) {
+    return Status(StatusCode::kInvalidData, fmt::format("{}: ends at byte {}, expected {}", where,
+                                                        slab.begin + got, slab.begin + slab.bytes));
+  }
+  if (finite && !AllFinite(into, slab.bytes / DTypeSize(slab.from), slab.from)) {
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{}: {} has values that are not finite (NaN or infinity)", where,
+                              Printable(*slab.tensor)));
+  }
+  if (straight) return Status::Ok();
+  if (slab.from == slab.to) {
+    CopyBox(slab.box, slab.box, {into, slab.source_strides}, slab.destination_box, slab.destination,
+            DTypeSize(slab.from));
+  } else {
+    Convert(slab, into);
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+std::string HfModelDir::PathOf(std::string_view file) const {
+  return directory_ == "." ? std::string(file) : fmt::format("{}/{}", directory_, file);
+}
+
+Status HfModelDir::AddFile(const std::string& name,
+                           const std::map<std::string, std::string>& places) {
+  KEEL_ASSIGN_OR_RETURN(const SafetensorsHeader header, ReadSafetensorsHeader(*fs_, PathOf(name)));
+  const int id = static_cast<int>(files_.size());
+  files_.push_back(name);
+  std::set<std::string_view> wanted;
+  for (const auto& [tensor, file] : places) {
+    if (file == name) wanted.insert(tensor);
+  }
+  for (const SafetensorsTensor& tensor : header.tensors) {
+    if (wanted.erase(tensor.name) == 0 && places.contains(tensor.name)) continue;
+    // One that the index does not mention is there all the same: whoever reads the file has it.
+    const Status added =
+        source_.Add({tensor.name, tensor.dtype, tensor.shape}, Box::Whole(tensor.shape));
+    if (!added.ok()) {
+      return Status(StatusCode::kInvalidData,
+                    fmt::format("{}: {}", fs_->Describe(PathOf(name)), added.message()));
+    }
+    places_.push_back({id, tensor.begin});
+  }
+  if (!wanted.empty()) {
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{}: lacks tensors that {} places there: {}",
+                              Printable(fs_->Describe(PathOf(name))), kIndex,
+                              Printable(fmt::format("{}", fmt::join(wanted, ", ")), 2000)));
+  }
+  return Status::Ok();
+}
+
+Result<HfModelDir> HfModelDir::Open(const FileSystem& fs, std::string directory) {
+  HfModelDir model(fs, std::move(directory));
+  const Result<FileInfo> single = fs.Stat(model.PathOf(kSingle));
+  if (single.ok()) {
+    KEEL_RETURN_IF_ERROR(model.AddFile(std::string(kSingle), {}));
+    return model;
+  }
+  const std::string index_path = model.PathOf(kIndex);
+  const Result<std::string> text = ReadFile(fs, index_path, kMaxIndexBytes);
+  if (text.status().code() == StatusCode::kNotFound) {
+    return Status(
+        StatusCode::kNotFound,
+        fmt::format("{}: has neither {} nor {}: not a Hugging Face model in the safetensors format",
+                    fs.Describe(model.directory_), kSingle, kIndex));
+  }
+  KEEL_RETURN_IF_ERROR(text.status());
+  const std::string where = fs.Describe(index_path);
+  JsonLimits limits;
+  limits.max_bytes = kMaxIndexBytes;
+  KEEL_ASSIGN_OR_RETURN(const Json root, ParseJson(*text, where, limits));
+  if (!root.is_object() || !root.contains("weight_map") || !root.at("weight_map").is_object() ||
+      root.at("weight_map").empty()) {
+    return Status(StatusCode::kInvalidData, fmt::format("{}: has no weight_map", where));
+  }
+  std::map<std::string, std::string> places;
+  std::set<std::string> files;
+  for (const auto& [tensor, file] : root.at("weight_map").items()) {
+    if (!file.is_string()) {
+      return Status(StatusCode::kInvalidData,
+                    fmt::format("{}: the file of '{}' is not a name", where, Printable(tensor)));
+    }
+    const std::string& name = file.get_ref<const std::string&>();
+    // A plain name: an index must not lead out of its directory.
+    if (name.empty() || name == "." || name == ".." ||
+        name.find_first_of("/\\") != std::string::npos || name.find('\0') != std::string::npos) {
+      return Status(StatusCode::kInvalidData,
+                    fmt::format("{}: the file of '{}' is '{}', expected a plain file name", where,
+                                Printable(tensor), Printable(name)));
+    }
+    places[tensor] = name;
+    files.insert(name);
+  }
+  for (const std::string& name : files) KEEL_RETURN_IF_ERROR(model.AddFile(name, places));
+  return model;
+}
+
+Result<bool> HfModelDir::SameValues(std::string_view a, std::string_view b) const {
+  const std::string_view names[] = {a, b};
+  std::unique_ptr<File> files[2];
+  Place places[2];
+  const TensorInfo* infos[2] = {};
+  for (int i = 0; i < 2; ++i) {
+    const int at = source_.Find(names[i]);
+    if (at < 0) {
+      return Status(StatusCode::kNotFound, fmt::format("{}: has no tensor {}", where(), names[i]));
+    }
+    infos[i] = &source_.tensors()[static_cast<size_t>(at)];
+    places[i] = places_[static_cast<size_t>(at)];
+    KEEL_ASSIGN_OR_RETURN(files[i], fs_->Open(PathOf(files_[static_cast<size_t>(places[i].file)])));
+  }
+  if (infos[0]->dtype != infos[1]->dtype || !(infos[0]->shape == infos[1]->shape)) return false;
+  const int64_t bytes = infos[0]->shape.elements() * DTypeSize(infos[0]->dtype);
+  std::vector<std::byte> buffers[2];
+  for (int64_t done = 0; done < bytes; done += kSlabBytes) {
+    const int64_t part = std::min(kSlabBytes, bytes - done);
+    for (int i = 0; i < 2; ++i) {
+      buffers[i].resize(static_cast<size_t>(part));
+      KEEL_ASSIGN_OR_RETURN(const int64_t got,
+                            files[i]->ReadAt(places[i].begin + done, buffers[i]));
+      if (got != part) {
+        return Status(
+            StatusCode::kInvalidData,
+            fmt::format("{}: ends at byte {}, expected {}",
+                        fs_->Describe(PathOf(files_[static_cast<size_t>(places[i].file)])),
+                        places[i].begin + done + got, places[i].begin + bytes));
+      }
+    }
+    if (buffers[0] != buffers[1]) return false;
+  }
+  return true;
+}
+
+Status HfModelDir::ReadInto(const ShardTable& destination, const HfReadOptions& options) const {
+  // 1. Plan.
+  TransferOptions transfer_options;
+  transfer_options.allow_missing = options.allow_missing;
+  transfer_options.allow_dtype_change = true;
+  const Result<TransferPlan> plan =
+      PlanTransfer(std::span(&source_, 1), std::span(&destination, 1), transfer_options);
+  const std::string where = fs_->Describe(directory_);
+  if (!plan.ok()) return plan.status().WithContext(where);
+  std::vector<Slab> slabs;
+  std::set<std::string> impossible;
+  for (const Transfer& transfer : plan->transfers) {
+    if (transfer.box.empty()) continue;
+    const Shard& from = source_.shards()[static_cast<size_t>(transfer.source_shard)];
+    const Shard& to = destination.shards()[static_cast<size_t>(transfer.destination_shard)];
+    const TensorInfo& saved = source_.tensor_of(from);
+    Slab slab;
+    slab.tensor = &saved.name;
+    const Place& place = places_[static_cast<size_t>(from.tensor)];
+    slab.file = place.file;
+    slab.box = transfer.box;
+    slab.source_strides = ContiguousStrides(saved.shape);
+    slab.from = saved.dtype;
+    slab.to = destination.tensor_of(to).dtype;
+    slab.destination_box = to.box;
+    slab.destination = to.view;
+    if (!CanConvert(slab.from, slab.to)) {
+      impossible.insert(
+          fmt::format("{} ({} to {})", saved.name, DTypeName(slab.from), DTypeName(slab.to)));
+    }
+    AppendSlabs(slab, place.begin, saved.shape, &slabs);
+  }
+  if (!impossible.empty()) {
+    return Status(StatusCode::kInvalidData, fmt::format("{}: cannot convert the dtype of: {}",
+                                                        where, fmt::join(impossible, ", ")));
+  }
+
+  // 2. Read in file order.
+  std::sort(slabs.begin(), slabs.end(), [](const Slab& a, const Slab& b) {
+    return std::pair(a.file, a.begin) < std::pair(b.file, b.begin);
+  });
+  std::map<int, std::unique_ptr<File>> open;
+  for (const Slab& slab : slabs) {
+    if (open.contains(slab.file)) continue;
+    KEEL_ASSIGN_OR_RETURN(std::unique_ptr<File> file,
+                          fs_->Open(PathOf(files_[static_cast<size_t>(slab.file)])));
+    open.emplace(slab.file, std::move(file));
+  }
+  const int workers = std::max(1, options.threads);
+  std::vector<std::vector<std::byte>> buffers(static_cast<size_t>(workers));
+  return ParallelFor(static_cast<int64_t>(slabs.size()), workers, [&](int64_t i, int worker) {
+    const Slab& slab = slabs[static_cast<size_t>(i)];
+    if (i + kPrefetchSlabs < static_cast<int64_t>(slabs.size())) {
+      const Slab& later = slabs[static_cast<size_t>(i + kPrefetchSlabs)];
+      open.at(later.file)->Prefetch(later.begin, later.bytes);
+    }
+    return ReadSlab(*open.at(slab.file),
+                    fs_->Describe(PathOf(files_[static_cast<size_t>(slab.file)])), slab,
+                    options.finite, &buffers[static_cast<size_t>(worker)]);
+  });
+}
+
+}  // namespace keel::checkpoint

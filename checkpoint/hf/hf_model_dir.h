@@ -1,0 +1,66 @@
+// HfModelDir: the weights of a Hugging Face model directory as a source of whole tensors.
+//
+// Reads model.safetensors, or model.safetensors.index.json and the shards that it names, from a
+// directory that is trusted in nothing. Immutable once opened; reads are thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/format/safetensors.h"
+#include "common/file_system.h"
+#include "common/shard_table.h"
+#include "common/status.h"
+
+namespace keel::checkpoint {
+
+struct HfReadOptions {
+  std::vector<std::string> allow_missing;  // patterns of tensors that the directory may lack
+  bool finite = false;  // a value that is not finite is kInvalidData, by the tensor's name
+  int threads = 2;      // that read
+};
+
+class HfModelDir {
+ public:
+  // `directory` is relative to `fs` ("." for its root); `fs` must outlive this.
+  static Result<HfModelDir> Open(const FileSystem& fs, std::string directory);
+
+  // Whole tensors, no views.
+  const ShardTable& source() const { return source_; }
+  // The files that hold them, by their names in the directory.
+  const std::vector<std::string>& files() const { return files_; }
+  // For messages: the directory's name.
+  std::string where() const { return fs_->Describe(directory_); }
+  // Whether two of the tensors have one dtype and shape, and the same bytes, which this reads.
+  Result<bool> SameValues(std::string_view a, std::string_view b) const;
+
+  // Fills the views of `destination`, dense or strided, reading only the byte ranges that they
+  // need. F32, BF16 and F16 are converted to the destination's F32 or BF16 (round to nearest even);
+  // any other difference of dtype is an error. kInvalidData lists all tensors that are missing or
+  // of another shape before anything is written. What of the directory the destination does not
+  // want is for CheckTensors (hf_check.h) to judge, which knows the whole model.
+  Status ReadInto(const ShardTable& destination, const HfReadOptions& options) const;
+
+ private:
+  struct Place {
+    int file = 0;
+    int64_t begin = 0;
+  };
+  HfModelDir(const FileSystem& fs, std::string directory)
+      : fs_(&fs), directory_(std::move(directory)) {}
+  std::string PathOf(std::string_view file) const;
+  // Adds a file's tensors, but those that `places` (tensor to file), which is empty where there is
+  // no index, has in another one.
+  Status AddFile(const std::string& name, const std::map<std::string, std::string>& places);
+
+  const FileSystem* fs_;
+  std::string directory_;
+  std::vector<std::string> files_;
+  ShardTable source_;
+  std::vector<Place> places_;  // beside source_.tensors()
+};
+
+}  // namespace keel::checkpoint

@@ -1,0 +1,144 @@
+#include "checkpoint/load/load_candidates.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "checkpoint/format/names.h"
+#include "checkpoint/run/catalog.h"
+#include "checkpoint/run/run_identity.h"
+#include "checkpoint/run/tracker.h"
+#include "common/clock.h"
+#include "common/text.h"
+
+namespace keel::checkpoint {
+
+namespace {
+
+constexpr std::chrono::milliseconds kLookAgain{250};
+constexpr std::string_view kWhich = "the checkpoint to resume from";
+
+}  // namespace
+
+Status LoadCandidates::List(std::vector<SkippedCheckpoint>* skipped) {
+  if (!request_.resume_path.empty()) {
+    std::string path = request_.resume_path;
+    while (path.size() > 1 && path.back() == '/') path.pop_back();
+    KEEL_RETURN_IF_ERROR(CheckRelativePath(path, kWhich));
+    directories_.push_back(path);
+    return Status::Ok();
+  }
+  KEEL_ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries, ListCheckpoints(fs_));
+  int64_t last = -1;
+  std::vector<const CatalogEntry*> foreign;
+  for (const CatalogEntry& entry : entries) {
+    if (!entry.manifest) continue;
+    if (!run_id_.empty() && IsForeign(*entry.manifest, run_id_)) {
+      foreign.push_back(&entry);
+    } else {
+      last = std::max(last, entry.step);
+    }
+  }
+  for (const CatalogEntry& entry : entries) {
+    if (std::find(foreign.begin(), foreign.end(), &entry) != foreign.end()) continue;
+    if (entry.manifest) {
+      directories_.push_back(entry.directory);
+    } else if (entry.link && entry.step < last) {
+      log_.Info("{}", entry.status.message());  // moved elsewhere, to make room
+    } else if (entry.status.code() == StatusCode::kInvalidData) {
+      // Intact, but of a version or kind that this build does not read: going back to an older step
+      // would lose work that another build of Keel can resume.
+      return Status(StatusCode::kConfig, entry.status.message());
+    } else if (entry.status.code() == StatusCode::kExhausted) {
+      return entry.status;  // nothing is known of it: the same holds
+    } else {
+      skipped->push_back({entry.directory, entry.status.message()});
+    }
+  }
+  if (!foreign.empty()) KEEL_RETURN_IF_ERROR(NoteForeign(foreign, *skipped));
+  const std::optional<int64_t> tracked = ReadTracker(fs_);
+  if (!directories_.empty() && (!tracked || StepDirectory(*tracked) != directories_.front())) {
+    log_.Info(
+        "{} {}, the newest valid checkpoint is {}: loading that one", kTrackerName,
+        tracked ? fmt::format("says {}", *tracked) : std::string("is missing or not a number"),
+        directories_.front());
+  }
+  return Status::Ok();
+}
+
+Status LoadCandidates::NoteForeign(const std::vector<const CatalogEntry*>& foreign,
+                                   const std::vector<SkippedCheckpoint>& skipped) const {
+  if (!directories_.empty()) {
+    log_.Warning(
+        "{} holds checkpoints of other runs, which this run, {}, does not go on from and does not "
+        "touch: {}. Move them away; or, if they are meant to be this run's, set {} to true",
+        fs_.Describe("."), Printable(run_id_), NameWithRuns(foreign), kAdoptForeignKey);
+    return Status::Ok();
+  }
+  std::string unusable;
+  for (const SkippedCheckpoint& one : skipped)
+    unusable += fmt::format("\n  {}: {}", one.directory, one.reason);
+  return Status(
+      StatusCode::kConfig,
+      fmt::format(
+          "{} is the folder of run {} and holds no valid checkpoint of it, only of other runs: {}. "
+          "To go on from the newest of these set {} to true, or name one by trainer.resume_mode "
+          "resume_path and trainer.resume_from_path; to begin anew take another "
+          "trainer.default_local_dir, or set trainer.resume_mode to disable{}",
+          fs_.Describe("."), Printable(run_id_), NameWithRuns(foreign), kAdoptForeignKey,
+          unusable));
+}
+
+Result<std::optional<StepReader>> LoadCandidates::Next(std::vector<SkippedCheckpoint>* skipped) {
+  while (next_ < directories_.size()) {
+    const std::string& directory = directories_[next_++];
+    Result<StepReader> opened = StepReader::Open(fs_, directory);
+    if (opened.ok()) return std::optional<StepReader>(std::move(opened).value());
+    // What the listing showed and has vanished since is as good as damaged.
+    const StatusCode code = opened.status().code();
+    const bool damage =
+        code == StatusCode::kDataLoss || code == StatusCode::kIo || code == StatusCode::kNotFound;
+    if (!damage) return opened.status();
+    const Status status(StatusCode::kDataLoss, opened.status().message());
+    if (!request_.resume_path.empty()) return status;
+    log_.Error("{} cannot be loaded: {}", fs_.Describe(directory), status.message());
+    skipped->push_back({directory, status.message()});
+  }
+  if (skipped->empty()) return std::optional<StepReader>();
+  std::string reasons;
+  for (const SkippedCheckpoint& one : *skipped)
+    reasons += fmt::format("\n  {}: {}", one.directory, one.reason);
+  return Status(StatusCode::kDataLoss,
+                fmt::format("{}: there are checkpoints but none is valid; not starting from "
+                            "nothing. Move them away to begin anew:{}",
+                            fs_.Describe("."), reasons));
+}
+
+bool LoadCandidates::Has(std::string_view directory) const {
+  return std::find(directories_.begin(), directories_.end(), directory) != directories_.end();
+}
+
+Result<StepReader> OpenCandidate(const FileSystem& fs, const LoadCandidate& candidate,
+                                 std::chrono::milliseconds grace) {
+  KEEL_RETURN_IF_ERROR(CheckRelativePath(candidate.directory, kWhich));
+  const Stopwatch watch;
+  for (;;) {
+    Result<StepReader> reader = StepReader::Open(fs, candidate.directory);
+    Status status = reader.status();
+    if (reader.ok()) {
+      if (reader->manifest().own_digest == candidate.manifest_digest) return reader;
+      status = Status(StatusCode::kDataLoss,
+                      fmt::format("{}: this rank sees another manifest than rank 0",
+                                  fs.Describe(candidate.directory)));
+    }
+    if (status.code() == StatusCode::kExhausted) return status;
+    if (watch.Elapsed() * 1000 >= static_cast<double>(grace.count())) {
+      return Status(StatusCode::kDataLoss, status.message());
+    }
+    std::this_thread::sleep_for(kLookAgain);
+  }
+}
+
+}  // namespace keel::checkpoint

@@ -1,0 +1,26 @@
+// Whether a checkpoint is what a load asks for.
+#pragma once
+
+#include <string_view>
+
+#include "checkpoint/base/requests.h"
+#include "checkpoint/read/step_reader.h"
+#include "common/status.h"
+
+namespace keel::checkpoint {
+
+// Of LoadRequest::allow_missing, in messages.
+inline constexpr std::string_view kAllowMissingKey =
+    "actor_rollout_ref.actor.checkpoint.load_allow_missing";
+
+// kConfig where the checkpoint is not what `request` asks for: of another model, without some of
+// its contents or roles, or with a role that nobody asks for. `where` is its name for people.
+Status CheckRequest(const LoadRequest& request, const StepReader& reader, std::string_view where);
+
+bool HoldsRole(const Manifest& manifest, std::string_view role);
+
+// True where weights that are saved as one whole Hugging Face model take the place of the sharded
+// ones.
+bool TakesHfWeights(const LoadRequest& request);
+
+}  // namespace keel::checkpoint

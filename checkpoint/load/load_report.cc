@@ -1,0 +1,125 @@
+#include "checkpoint/load/load_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "checkpoint/format/wire.h"
+#include "checkpoint/load/load_check.h"
+
+namespace keel::checkpoint {
+
+namespace {
+
+std::string Join(const std::set<std::string>& names, size_t most = 20) {
+  std::string text;
+  size_t i = 0;
+  for (const std::string& name : names) {
+    if (i == most) return text + fmt::format(" and {} more", names.size() - most);
+    text += (i++ > 0 ? ", " : "") + name;
+  }
+  return text;
+}
+
+// The files whose every byte a load reads and verifies, by number.
+std::vector<int> FilesOf(const LoadRequest& request, const StepReader& reader) {
+  std::vector<int> files;
+  for (int f = 0; f < reader.index().files(); ++f) {
+    const ManifestFile* file = reader.manifest().Find(reader.index().file(f).path);
+    const bool kind = (file->role == FileRole::kModel && request.contents.model) ||
+                      (file->role == FileRole::kOptimizer && request.contents.optimizer) ||
+                      (file->role == FileRole::kHfModel && TakesHfWeights(request));
+    const bool role =
+        std::any_of(request.roles.begin(), request.roles.end(),
+                    [&](const RoleState& one) { return file->path.starts_with(one.name + "/"); });
+    if (kind && role) files.push_back(f);
+  }
+  return files;
+}
+
+}  // namespace
+
+std::string LoadReport::Serialize() const {
+  WireWriter out;
+  out.U32(channel ? 1 : 0);
+  out.U64(scopes.size());
+  for (const int32_t scope : scopes) out.Pod(scope);
+  std::string bits((wanted.size() + 7) / 8, '\0');
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (wanted[i]) bits[i / 8] = static_cast<char>(bits[i / 8] | (1 << (i % 8)));
+  }
+  out.Text(bits);
+  out.U64(needs.size());
+  for (const ChunkNeed& need : needs) out.Pod(need);
+  return std::move(out).Take();
+}
+
+bool LoadReport::Parse(std::string_view text, const Index& index) {
+  WireReader in(text);
+  uint32_t has_channel = 0;
+  uint64_t count = 0;
+  if (!in.U32(&has_channel) || !in.U64(&count) || count > in.remaining() / sizeof(int32_t))
+    return false;
+  channel = has_channel != 0;
+  scopes.resize(count);
+  for (int32_t& scope : scopes) {
+    if (!in.Pod(&scope) || scope < 0 || scope >= index.scopes()) return false;
+  }
+  std::string bits;
+  if (!in.Text(&bits) || bits.size() != static_cast<size_t>((index.tensors() + 7) / 8))
+    return false;
+  wanted.resize(static_cast<size_t>(index.tensors()));
+  for (size_t i = 0; i < wanted.size(); ++i) wanted[i] = ((bits[i / 8] >> (i % 8)) & 1) != 0;
+  if (!in.U64(&count) || count != in.remaining() / sizeof(ChunkNeed)) return false;
+  needs.resize(count);
+  for (ChunkNeed& need : needs) {
+    if (!in.Pod(&need) || need.file < 0 || need.file >= index.files() || need.eighths < 1 ||
+        need.eighths > 8 || need.first < 0 || need.count < 1 ||
+        need.count > index.file(need.file).chunk_count - need.first)
+      return false;
+  }
+  return in.AtEnd();
+}
+
+Result<std::string> MakeSchedule(const LoadRequest& request, const StepReader& reader,
+                                 const std::vector<std::string>& reports, const RoundLimits& limits,
+                                 std::string_view where) {
+  const Index& index = reader.index();
+  std::vector<std::vector<ChunkNeed>> needs;
+  std::vector<bool> wanted(static_cast<size_t>(index.tensors()), false);
+  std::set<int> scopes;
+  bool exchange = true;
+  for (size_t r = 0; r < reports.size(); ++r) {
+    LoadReport report;
+    if (!report.Parse(reports[r], index)) {
+      return Status(StatusCode::kInternal,
+                    fmt::format("rank {} sent a malformed report of what it needs", r));
+    }
+    exchange = exchange && report.channel;
+    scopes.insert(report.scopes.begin(), report.scopes.end());
+    for (size_t t = 0; t < wanted.size(); ++t) wanted[t] = wanted[t] || report.wanted[t];
+    needs.push_back(std::move(report.needs));
+  }
+  std::set<std::string> unused;
+  for (const int scope : scopes) {
+    const auto [first, count] = index.tensor_range(scope);
+    for (int64_t t = first; t < first + count; ++t) {
+      const std::string name(index.tensor(t).name);
+      if (!wanted[static_cast<size_t>(t)] && !MatchesAny(request.allow_missing, name))
+        unused.insert(fmt::format("{}:{}", index.scope_name(scope), name));
+    }
+  }
+  if (!unused.empty()) {
+    return Status(
+        StatusCode::kConfig,
+        fmt::format("{} holds {} tensors that this run has no place for: {}. Build the model that "
+                    "was saved (actor_rollout_ref.model), or name in {} what may be left out",
+                    where, unused.size(), Join(unused), kAllowMissingKey));
+  }
+  const std::vector<int> files = FilesOf(request, reader);
+  return MakeReadSchedule(index, files, needs, exchange, limits).Serialize();
+}
+
+}  // namespace keel::checkpoint

@@ -1,0 +1,73 @@
+#include "checkpoint/read/verifier.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+#include <vector>
+
+#include "checkpoint/read/step_reader.h"
+#include "common/box.h"
+#include "common/clock.h"
+
+namespace keel::checkpoint {
+namespace {
+
+void CheckCover(const StepReader& reader, VerifyReport* report) {
+  const Index& index = reader.index();
+  for (int64_t t = 0; t < index.tensors(); ++t) {
+    const IndexTensor tensor = index.tensor(t);
+    std::vector<Box> boxes;
+    for (int64_t b = 0; b < tensor.box_count; ++b)
+      boxes.push_back(index.box(tensor.first_box + b).box);
+    const Box whole = Box::Whole(tensor.shape);
+    if (whole.empty()) continue;
+    if (const Status status = CheckExactCover(whole, boxes, tensor.name); !status.ok()) {
+      report->problems.push_back(fmt::format("{}: {}: {}", report->directory,
+                                             index.scope_name(tensor.scope), status.message()));
+    }
+  }
+}
+
+}  // namespace
+
+VerifyReport VerifyCheckpoint(const FileSystem& fs, const std::string& directory, int threads,
+                              bool from_disk) {
+  Stopwatch watch;
+  VerifyReport report;
+  report.directory = directory;
+  const auto finish = [&] {
+    report.seconds = watch.Elapsed();
+    return std::move(report);
+  };
+  Result<StepReader> opened = StepReader::OpenIndex(fs, directory);
+  if (!opened.ok()) {
+    report.problems.push_back(opened.status().message());
+    return finish();
+  }
+  const StepReader& reader = *opened;
+  report.step = reader.manifest().step;
+  report.files = static_cast<int64_t>(reader.manifest().files.size());
+  report.tensors = reader.index().tensors();
+  for (const ManifestFile& file : reader.manifest().files) {
+    if (!from_disk) break;
+    if (const auto open = fs.Open(reader.PathOf(file.path)); open.ok()) (*open)->DropCached();
+  }
+  const auto damage = reader.VerifyFiles({}, threads, &report.bytes);
+  if (!damage.ok()) report.problems.push_back(damage.status().message());
+  if (damage.ok()) {
+    for (const StepReader::Damage& one : *damage) report.problems.push_back(one.message);
+  }
+  // Files are opened one by one: those of a commit that has taken this one's place are no damage.
+  if (const Result<Manifest> now = ReadManifest(fs, directory);
+      !report.problems.empty() && now.ok() && now->save_id != reader.manifest().save_id) {
+    report.problems = {
+        fmt::format("{}: another save of step {} took its place while it was read: "
+                    "verify again",
+                    fs.Describe(directory), report.step)};
+  }
+  if (!report.problems.empty()) return finish();
+  CheckCover(reader, &report);
+  return finish();
+}
+
+}  // namespace keel::checkpoint

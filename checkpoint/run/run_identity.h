@@ -1,0 +1,44 @@
+// RunIdentity: whose a run directory is, and which of its checkpoints are that run's.
+//
+// The file `run_id` names the run that owns the directory, each manifest the run that saved it. A
+// checkpoint of another run is never taken for one of this run's: not resumed from, counted,
+// removed or replaced, unless somebody says so.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/format/manifest.h"
+#include "checkpoint/run/catalog.h"
+#include "common/file_system.h"
+#include "common/status.h"
+
+namespace keel::checkpoint {
+
+// In the place of a run's id in what `keel ckpt import-hf` makes: of no run, so that any run may
+// begin with it.
+inline constexpr std::string_view kImportedRunId = "import";
+
+// The key with which somebody says so, in messages.
+inline constexpr std::string_view kAdoptForeignKey = "trainer.adopt_foreign_checkpoints";
+
+// What the file `run_id` says; "" where there is none, or nothing in it. kConfig: what is there can
+// be no run's id.
+Result<std::string> ReadRunId(const FileSystem& fs);
+
+// Whether the run `run_id` has not saved it, and it was not imported either.
+bool IsForeign(const Manifest& manifest, std::string_view run_id);
+
+// The id of a directory that has no file `run_id`, as a copy without it, a target of `keel ckpt
+// reshard`, or one whose file was deleted: that of its checkpoints, where all that can be read, and
+// are of any run, agree. "" when there is none. kConfig names them when they do not agree, unless
+// `adopt`: then the newest one's.
+Result<std::string> IdOfCheckpoints(const FileSystem& fs, std::span<const CatalogEntry> entries,
+                                    bool adopt);
+
+// "global_step_16 (run 0123), global_step_20 (run 4567) and 3 more".
+std::string NameWithRuns(std::span<const CatalogEntry* const> entries);
+
+}  // namespace keel::checkpoint

@@ -1,0 +1,50 @@
+#include "checkpoint/run/run_lock.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "checkpoint/format/names.h"
+#include "common/text.h"
+
+namespace keel::checkpoint {
+
+RunLock::RunLock(FileSystem& fs, std::string holder, std::shared_ptr<void> lock)
+    : fs_(fs), holder_(std::move(holder)), lock_(std::move(lock)) {}
+
+Result<std::unique_ptr<RunLock>> RunLock::Take(FileSystem& fs, std::string_view who,
+                                               const Clock& clock) {
+  char host[256] = {};
+  (void)gethostname(host, sizeof(host) - 1);
+  std::string holder =
+      fmt::format("{}, host {}, pid {}, since {}", who, host, getpid(), FormatUtc(clock.Wall()));
+  Result<std::shared_ptr<void>> lock = fs.Lock(kLockName, holder);
+  if (lock.status().code() == StatusCode::kBusy) {
+    return lock.status().WithContext(fmt::format(
+        "{} is in use; wait for that to end or choose another directory", fs.Describe(".")));
+  }
+  KEEL_RETURN_IF_ERROR(lock.status());
+  std::unique_ptr<RunLock> taken(new RunLock(fs, std::move(holder), std::move(lock).value()));
+  KEEL_ASSIGN_OR_RETURN(const FileInfo file, fs.Stat(kLockName));
+  taken->inode_ = file.inode;
+  KEEL_ASSIGN_OR_RETURN(const std::string line, ReadFile(fs, kLockName, 4096));
+  taken->written_ = !line.empty();
+  return taken;
+}
+
+Status RunLock::Check() const {
+  const Result<std::string> holder = ReadFile(fs_, kLockName, 4096);
+  const Result<FileInfo> file = fs_.Stat(kLockName);
+  const bool same = file.ok() && file->inode == inode_;
+  if (same && holder.ok() && *holder == (written_ ? holder_ : std::string())) return Status::Ok();
+  return Status(StatusCode::kBusy,
+                fmt::format("{} was taken over ({}); this one, {}, may not publish there any more",
+                            fs_.Describe("."),
+                            !holder.ok()      ? holder.status().message()
+                            : holder->empty() ? std::string("by one that has left again")
+                                              : Printable(*holder),
+                            holder_));
+}
+
+}  // namespace keel::checkpoint

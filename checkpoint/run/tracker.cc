@@ -1,0 +1,28 @@
+#include "checkpoint/run/tracker.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <string>
+
+#include "checkpoint/format/names.h"
+
+namespace keel::checkpoint {
+
+Status WriteTracker(FileSystem& fs, int64_t step) {
+  return ReplaceFileDurably(fs, kTrackerName, fmt::format("{}\n", step));
+}
+
+std::optional<int64_t> ReadTracker(const FileSystem& fs) {
+  const Result<std::string> text = ReadFile(fs, kTrackerName, 64);
+  if (!text.ok()) return std::nullopt;
+  int64_t step = 0;
+  const char* end = text->data() + text->size();
+  const auto [stop, error] = std::from_chars(text->data(), end, step);
+  if (error != std::errc() || step < 0) return std::nullopt;
+  if (stop != end && std::string_view(stop, static_cast<size_t>(end - stop)) != "\n")
+    return std::nullopt;
+  return step;
+}
+
+}  // namespace keel::checkpoint

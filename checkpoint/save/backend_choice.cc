@@ -1,0 +1,65 @@
+#include "checkpoint/save/backend_choice.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+#include <vector>
+
+namespace keel::checkpoint {
+namespace {
+
+// Below this a measurement would cost more than the choice of a back-end can save.
+constexpr int64_t kMeasureFrom = int64_t{16} << 20;
+constexpr int64_t kMeasureBytes = int64_t{16} << 20;
+
+}  // namespace
+
+BackendChoice::BackendChoice(FileSystem& fs, std::string wanted, int rank, Logger& log)
+    : fs_(fs), wanted_(std::move(wanted)), rank_(rank), log_(log) {}
+
+IoBackend BackendChoice::Unmeasured() const {
+  return ParseIoBackend(wanted_).value_or(IoBackend::kBuffered);
+}
+
+IoBackend BackendChoice::Choose(int64_t largest_rank_bytes, const std::string& directory) {
+  if (const std::optional<IoBackend> chosen = ParseIoBackend(wanted_)) return *chosen;
+  if (measured_) return *measured_;
+  if (largest_rank_bytes < kMeasureFrom) {
+    if (!std::exchange(said_small_, true)) {
+      log_.Info(
+          "checkpoints are written by the buffered back-end: {:.1f} MiB a rank at most are "
+          "too few to measure which one is the fastest",
+          static_cast<double>(largest_rank_bytes) / (1 << 20));
+    }
+    return IoBackend::kBuffered;
+  }
+  const std::vector<BackendSpeed> speeds = MeasureBackends(fs_, directory, kMeasureBytes);
+  measured_ = speeds.front().backend;
+  std::string found;
+  for (const BackendSpeed& speed : speeds) {
+    found += fmt::format("{}{} {:.0f} MB/s", found.empty() ? "" : ", ",
+                         IoBackendName(speed.backend), speed.bytes_per_s * 1e-6);
+  }
+  log_.Info("checkpoints are written by the {} back-end, measured as the fastest one here: {}",
+            IoBackendName(*measured_), found);
+  return *measured_;
+}
+
+Result<IoBackend> BackendChoice::Usable(IoBackend ordered) {
+  if (ordered != IoBackend::kIoUring) return ordered;
+  if (!io_uring_) {
+    io_uring_ = fs_.MakeWriteQueue(kWritesUnderWay).status();
+    if (!io_uring_->ok() && wanted_ == "auto") {
+      log_.Warning("rank {} writes by the direct back-end: {}", rank_, io_uring_->message());
+    }
+  }
+  if (io_uring_->ok()) return ordered;
+  if (wanted_ == "auto") return IoBackend::kDirect;
+  return Status(
+      StatusCode::kConfig,
+      fmt::format("actor_rollout_ref.actor.checkpoint.io is io_uring, which cannot be had "
+                  "on this machine: {}: set it to direct or auto",
+                  io_uring_->message()));
+}
+
+}  // namespace keel::checkpoint

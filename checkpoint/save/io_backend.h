@@ -1,0 +1,41 @@
+// IoBackend: how the bytes of a save get from memory to the disk.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "common/file_system.h"
+
+namespace keel::checkpoint {
+
+enum class IoBackend {
+  kBuffered,  // through the page cache
+  kDirect,    // past it, in whole blocks, one piece of a thread after the other
+  kIoUring,   // as direct, with a few pieces of a thread under way at once
+};
+inline constexpr std::array kIoBackends = {IoBackend::kBuffered, IoBackend::kDirect,
+                                           IoBackend::kIoUring};
+std::string_view IoBackendName(IoBackend backend);  // "buffered", "direct", "io_uring"
+std::optional<IoBackend> ParseIoBackend(std::string_view name);
+// Offsets, lengths and memory are to be aligned to blocks.
+inline bool WritesBlocks(IoBackend backend) { return backend != IoBackend::kBuffered; }
+
+// Pieces of a writer thread that are under way at once with kIoUring: enough for the disk to have
+// the next one when one ends, and few slots of the staging memory.
+inline constexpr int kWritesUnderWay = 4;
+
+struct BackendSpeed {
+  IoBackend backend = IoBackend::kBuffered;
+  double bytes_per_s = 0;  // fsync included
+};
+
+// Writes so many bytes, a few megabytes, in `directory` with each back-end that works there, twice,
+// in turn; the better time counts. The fastest first; at least kBuffered, with 0 when not even that
+// could be measured. The files are removed.
+std::vector<BackendSpeed> MeasureBackends(FileSystem& fs, std::string_view directory,
+                                          int64_t bytes);
+
+}  // namespace keel::checkpoint

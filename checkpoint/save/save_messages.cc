@@ -1,0 +1,117 @@
+#include "checkpoint/save/save_messages.h"
+
+#include "checkpoint/format/wire.h"
+
+namespace keel::checkpoint {
+namespace {
+
+Status Malformed(std::string_view what) {
+  return Status(StatusCode::kInternal, "a peer sent a malformed " + std::string(what));
+}
+
+}  // namespace
+
+std::string SaveOrder::Encode() const {
+  WireWriter out;
+  out.Text(temporary);
+  out.Text(save_id);
+  out.U64(static_cast<uint64_t>(io));
+  out.U64(read_back);
+  return std::move(out).Take();
+}
+
+Result<SaveOrder> SaveOrder::Decode(std::string_view bytes) {
+  SaveOrder order;
+  uint64_t io = 0, read_back = 0;
+  WireReader in(bytes);
+  if (!in.Text(&order.temporary) || !in.Text(&order.save_id) || !in.U64(&io) ||
+      !in.U64(&read_back) || !in.AtEnd() || io > static_cast<uint64_t>(IoBackend::kIoUring)) {
+    return Malformed("save order");
+  }
+  order.io = static_cast<IoBackend>(io);
+  order.read_back = read_back != 0;
+  return order;
+}
+
+std::string SaveReport::Encode() const {
+  WireWriter out;
+  out.I64(record.bytes);
+  out.Pod(record.staged_s);
+  out.Pod(record.written_s);
+  out.Pod(record.fsync_s);
+  out.U64(files.size());
+  for (const auto& [path, digest] : files) {
+    out.Text(path);
+    out.I64(digest.size);
+    out.U64(digest.chunks.size());
+    for (const Digest128& chunk : digest.chunks) {
+      out.U64(chunk.low);
+      out.U64(chunk.high);
+    }
+  }
+  return std::move(out).Take();
+}
+
+Result<SaveReport> SaveReport::Decode(std::string_view bytes) {
+  SaveReport report;
+  WireReader in(bytes);
+  uint64_t count = 0;
+  if (!in.I64(&report.record.bytes) || !in.Pod(&report.record.staged_s) ||
+      !in.Pod(&report.record.written_s) || !in.Pod(&report.record.fsync_s) || !in.U64(&count)) {
+    return Malformed("report of a save");
+  }
+  for (uint64_t i = 0; i < count; ++i) {
+    std::string path;
+    ChunkedDigest digest;
+    uint64_t chunks = 0;
+    if (!in.Text(&path) || !in.I64(&digest.size) || !in.U64(&chunks) ||
+        chunks > in.remaining() / 16)
+      return Malformed("report of a save");
+    digest.chunks.resize(chunks);
+    for (Digest128& chunk : digest.chunks) {
+      if (!in.U64(&chunk.low) || !in.U64(&chunk.high)) return Malformed("report of a save");
+    }
+    digest.whole = DigestOfChunks(digest.size, digest.chunks);
+    report.files.emplace_back(std::move(path), std::move(digest));
+  }
+  if (!in.AtEnd()) return Malformed("report of a save");
+  return report;
+}
+
+std::string SaveOutcome::Encode() const {
+  WireWriter out;
+  out.I64(total_bytes);
+  out.Pod(seconds);
+  return std::move(out).Take();
+}
+
+Result<SaveOutcome> SaveOutcome::Decode(std::string_view bytes) {
+  SaveOutcome outcome;
+  WireReader in(bytes);
+  if (!in.I64(&outcome.total_bytes) || !in.Pod(&outcome.seconds) || !in.AtEnd()) {
+    return Malformed("outcome of a save");
+  }
+  return outcome;
+}
+
+std::string EncodeMessage(const Status& status, std::string_view payload) {
+  WireWriter out;
+  out.U64(static_cast<uint64_t>(status.code()));
+  out.Text(status.message());
+  if (status.ok()) out.Text(payload);
+  return std::move(out).Take();
+}
+
+Result<std::string> DecodeMessage(std::string_view bytes) {
+  uint64_t code = 0;
+  std::string message, payload;
+  WireReader in(bytes);
+  if (!in.U64(&code) || !in.Text(&message) || code > static_cast<uint64_t>(StatusCode::kInternal)) {
+    return Malformed("message");
+  }
+  if (code != 0) return Status(static_cast<StatusCode>(code), std::move(message));
+  if (!in.Text(&payload) || !in.AtEnd()) return Malformed("message");
+  return payload;
+}
+
+}  // namespace keel::checkpoint

@@ -1,0 +1,317 @@
+#include "checkpoint/save/save_planner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "checkpoint/format/names.h"
+#include "checkpoint/format/safetensors.h"
+#include "checkpoint/format/wire.h"
+#include "common/fail_point.h"
+#include "common/hash.h"
+#include "common/transfer_plan.h"
+
+namespace keel::checkpoint {
+namespace {
+
+struct ScopeTable {
+  std::string role;
+  FileRole kind = FileRole::kModel;
+  const ShardTable* table = nullptr;
+  std::string scope() const { return fmt::format("{}/{}", role, FileRoleName(kind)); }
+};
+
+std::vector<ScopeTable> Selected(std::span<const RoleState> roles, const Contents& contents) {
+  std::vector<ScopeTable> selected;
+  for (const RoleState& role : roles) {
+    if (contents.model || contents.hf_model)
+      selected.push_back({role.name, FileRole::kModel, &role.model});
+    if (contents.optimizer) selected.push_back({role.name, FileRole::kOptimizer, &role.optimizer});
+  }
+  return selected;
+}
+
+uint64_t KeyOf(std::span<const ScopeTable> scopes) {
+  WireWriter words;
+  for (const ScopeTable& one : scopes) {
+    words.Text(one.scope());
+    words.U64(one.table->Fingerprint());
+  }
+  return Hash64(words.bytes());
+}
+
+// Splits the boxes of a scope that one rank writes into files in which no tensor appears twice,
+// since a safetensors file has one entry per name.
+std::vector<PlannedFile> FilesOf(const std::string& role, FileRole kind, int rank,
+                                 const ShardTable& table, std::span<const int> writes) {
+  std::vector<PlannedFile> files;
+  std::vector<size_t> counts;  // by file
+  std::vector<size_t> seen(table.tensors().size(), 0);
+  const auto part_of = [&](int source) {
+    return seen[static_cast<size_t>(table.shards()[static_cast<size_t>(source)].tensor)]++;
+  };
+  for (const int source : writes) {
+    const size_t part = part_of(source);
+    if (part == counts.size()) counts.push_back(0);
+    ++counts[part];
+  }
+  for (size_t part = 0; part < counts.size(); ++part) {
+    PlannedFile& file = files.emplace_back();
+    file.role = role;
+    file.kind = kind;
+    file.scope = fmt::format("{}/{}", role, FileRoleName(kind));
+    file.path = ShardFileName(file.scope, rank, static_cast<int>(part));
+    file.rank = rank;
+    file.shards.reserve(counts[part]);
+  }
+  seen.assign(seen.size(), 0);
+  for (const int source : writes) {
+    const Shard& shard = table.shards()[static_cast<size_t>(source)];
+    files[part_of(source)].shards.push_back({table.tensor_of(shard), shard.box, 0, source});
+  }
+  return files;
+}
+
+Status LayOut(PlannedFile& file) {
+  std::vector<SafetensorsPart> parts;
+  parts.reserve(file.shards.size());
+  for (const PlannedShard& shard : file.shards) {
+    parts.push_back({shard.tensor.name, shard.tensor.dtype, shard.box.size, shard.box.offset});
+  }
+  KEEL_ASSIGN_OR_RETURN(file.header, BuildShardedSafetensorsHeader(parts));
+  int64_t at = static_cast<int64_t>(file.header.size());
+  for (PlannedShard& shard : file.shards) {
+    shard.begin = at;
+    at += shard.box.elements() * DTypeSize(shard.tensor.dtype);
+  }
+  file.size = at;
+  return Status::Ok();
+}
+
+// What each rank has of each scope, and what it writes of that.
+struct Scope {
+  std::vector<ShardTable> tables;
+  std::vector<std::vector<int>> writes;  // indexes into their shards
+};
+using Scopes = std::map<std::pair<std::string, FileRole>, Scope>;
+
+std::string Encode(std::span<const ScopeTable> scopes) {
+  WireWriter out;
+  for (const ScopeTable& one : scopes) {
+    out.Text(one.role);
+    out.U64(static_cast<uint64_t>(one.kind));
+    out.Text(one.table->Serialize());
+  }
+  return std::move(out).Take();
+}
+
+Result<Scopes> DecodeTables(std::vector<std::string> all) {
+  Scopes scopes;
+  for (size_t r = 0; r < all.size(); ++r) {
+    for (WireReader in(all[r]); !in.AtEnd();) {
+      std::string role, table;
+      uint64_t kind = 0;
+      if (!in.Text(&role) || !in.U64(&kind) || !in.Text(&table)) {
+        return Status(StatusCode::kInternal, fmt::format("rank {} sent malformed tables", r));
+      }
+      Scope& scope = scopes[{role, static_cast<FileRole>(kind)}];
+      scope.tables.resize(all.size());
+      KEEL_ASSIGN_OR_RETURN(scope.tables[r], ShardTable::Deserialize(table));
+    }
+    all[r] = {};  // of a million boxes this is a good part of the memory
+  }
+  return scopes;
+}
+
+// What rank 0 tells a rank: the sizes and roles of the whole, and which shards it is to write.
+std::string EncodeShare(const SavePlan& plan, const Scopes& scopes, size_t rank) {
+  WireWriter out;
+  out.U64(plan.roles.size());
+  for (const std::string& role : plan.roles) out.Text(role);
+  for (const int64_t bytes : plan.bytes_of_rank) out.I64(bytes);
+  for (const auto& [key, scope] : scopes) {
+    out.Text(key.first);
+    out.U64(static_cast<uint64_t>(key.second));
+    out.U64(scope.writes[rank].size());
+    for (const int shard : scope.writes[rank]) out.U32(static_cast<uint32_t>(shard));
+  }
+  return std::move(out).Take();
+}
+
+void SumUp(SavePlan* plan) {
+  for (const int64_t bytes : plan->bytes_of_rank) {
+    plan->total_bytes += bytes;
+    plan->largest_rank_bytes = std::max(plan->largest_rank_bytes, bytes);
+  }
+}
+
+// Rank 0's plan without the files.
+Result<SavePlan> ChooseAll(Scopes* scopes, size_t world) {
+  SavePlan plan;
+  plan.bytes_of_rank.assign(world, 0);
+  for (auto& [key, scope] : *scopes) {
+    const auto& [role, kind] = key;
+    if (plan.roles.empty() || plan.roles.back() != role) plan.roles.push_back(role);  // sorted
+    Result<std::vector<std::vector<int>>> writes = ChooseWriters(scope.tables);
+    if (!writes.ok())
+      return writes.status().WithContext(fmt::format("{}/{}", role, FileRoleName(kind)));
+    scope.writes = std::move(writes).value();
+    for (size_t r = 0; r < world; ++r) {
+      const ShardTable& table = scope.tables[r];
+      for (const int s : scope.writes[r]) {
+        const Shard& shard = table.shards()[static_cast<size_t>(s)];
+        plan.bytes_of_rank[r] += shard.box.elements() * DTypeSize(table.tensor_of(shard).dtype);
+      }
+    }
+  }
+  SumUp(&plan);
+  return plan;
+}
+
+// Adds the files of one rank in one scope.
+Status AddFiles(const std::string& role, FileRole kind, int rank, const ShardTable& table,
+                std::span<const int> writes, SavePlan* plan) {
+  for (PlannedFile& file : FilesOf(role, kind, rank, table, writes)) {
+    KEEL_RETURN_IF_ERROR(LayOut(file));
+    plan->files.push_back(std::move(file));
+  }
+  return Status::Ok();
+}
+
+// Another rank's plan, from what rank 0 tells it.
+Result<SavePlan> DecodeShare(std::string_view bytes, std::span<const ScopeTable> own, int rank,
+                             int world) {
+  const Status malformed(StatusCode::kInternal, "rank 0 sent a malformed plan");
+  WireReader in(bytes);
+  SavePlan plan;
+  uint64_t roles = 0;
+  if (!in.U64(&roles) || roles > in.remaining()) return malformed;
+  plan.roles.resize(roles);
+  for (std::string& role : plan.roles) {
+    if (!in.Text(&role)) return malformed;
+  }
+  plan.bytes_of_rank.resize(static_cast<size_t>(world));
+  for (int64_t& one : plan.bytes_of_rank) {
+    if (!in.I64(&one)) return malformed;
+  }
+  SumUp(&plan);
+  while (!in.AtEnd()) {
+    std::string role;
+    uint64_t kind = 0, count = 0;
+    if (!in.Text(&role) || !in.U64(&kind) || !in.U64(&count) ||
+        count > in.remaining() / sizeof(uint32_t))
+      return malformed;
+    const auto scope = std::find_if(own.begin(), own.end(), [&](const ScopeTable& one) {
+      return one.role == role && one.kind == static_cast<FileRole>(kind);
+    });
+    std::vector<int> writes(count);
+    for (int& shard : writes) {
+      uint32_t index = 0;
+      if (!in.U32(&index) || scope == own.end() || index >= scope->table->shards().size())
+        return malformed;
+      shard = static_cast<int>(index);
+    }
+    if (writes.empty()) continue;
+    KEEL_RETURN_IF_ERROR(AddFiles(role, scope->kind, rank, *scope->table, writes, &plan));
+  }
+  return plan;
+}
+
+}  // namespace
+
+std::shared_ptr<const SavePlan> SavePlanner::Likely(std::span<const RoleState> roles,
+                                                    const Contents& contents) const {
+  return cached_ != nullptr && own_key_ == KeyOf(Selected(roles, contents)) ? cached_ : nullptr;
+}
+
+Result<std::shared_ptr<const SavePlan>> SavePlanner::Plan(std::string_view tag,
+                                                          std::span<const RoleState> roles,
+                                                          const Contents& contents,
+                                                          std::chrono::milliseconds deadline) {
+  const uint64_t mine = KeyOf(Selected(roles, contents));
+  // One verdict from rank 0: the key of the state of all, and whether all have the plan for it.
+  struct Verdict {
+    uint64_t key = 0;
+    uint64_t reuse = 0;
+  } verdict;
+  WireWriter words;
+  words.U64(mine);
+  words.U64(cached_key_);
+  const auto judge = [](std::vector<std::string> all) -> Result<std::vector<std::string>> {
+    WireWriter keys;
+    std::vector<uint64_t> cached;
+    for (const std::string& one : all) {
+      WireReader in(one);
+      uint64_t theirs = 0, theirs_cached = 0;
+      if (!in.U64(&theirs) || !in.U64(&theirs_cached)) {
+        return Status(StatusCode::kInternal, "a peer sent a malformed plan key");
+      }
+      keys.U64(theirs);
+      cached.push_back(theirs_cached);
+    }
+    const uint64_t key = std::max<uint64_t>(1, Hash64(keys.bytes()));
+    const bool reuse =
+        std::all_of(cached.begin(), cached.end(), [&](uint64_t c) { return c == key; });
+    WireWriter out;
+    out.Pod(Verdict{key, reuse ? 1U : 0U});
+    return std::vector<std::string>(all.size(), out.bytes());
+  };
+  KEEL_ASSIGN_OR_RETURN(const std::string told, Consult(coordinator_, fmt::format("{}/key", tag),
+                                                        words.bytes(), judge, deadline));
+  if (!WireReader(told).Pod(&verdict)) {
+    return Status(StatusCode::kInternal, "rank 0 sent a malformed plan key");
+  }
+  const uint64_t key = verdict.key;
+  reused_ = cached_ != nullptr && verdict.reuse != 0;
+  if (reused_) return cached_;
+  cached_.reset();
+  cached_key_ = 0;
+  Result<SavePlan> plan = Make(tag, roles, contents, deadline);
+  KEEL_RETURN_IF_ERROR(
+      AgreeOn(coordinator_, fmt::format("{}/agree", tag), plan.status(), deadline));
+  cached_ = std::make_shared<const SavePlan>(std::move(plan).value());
+  cached_key_ = key;
+  own_key_ = mine;
+  return cached_;
+}
+
+Result<SavePlan> SavePlanner::Make(std::string_view tag, std::span<const RoleState> roles,
+                                   const Contents& contents, std::chrono::milliseconds deadline) {
+  // Rank 0 plans for all, and tells each rank its share; what it has thought of a million boxes is
+  // not thought again by everyone.
+  const int rank = coordinator_.rank();
+  const auto world = static_cast<size_t>(coordinator_.world());
+  const std::vector<ScopeTable> own = Selected(roles, contents);
+  const Status ready = FailPoint("plan.make");
+  Scopes scopes;
+  SavePlan plan;
+  const auto choose = [&](std::vector<std::string> all) -> Result<std::vector<std::string>> {
+    KEEL_RETURN_IF_ERROR(ready);
+    KEEL_ASSIGN_OR_RETURN(scopes, DecodeTables(std::move(all)));
+    KEEL_ASSIGN_OR_RETURN(plan, ChooseAll(&scopes, world));
+    std::vector<std::string> shares(world);
+    for (size_t r = 1; r < world; ++r) shares[r] = EncodeShare(plan, scopes, r);
+    return shares;
+  };
+  KEEL_ASSIGN_OR_RETURN(
+      const std::string share,
+      Consult(coordinator_, fmt::format("{}/tables", tag), Encode(own), choose, deadline));
+  KEEL_RETURN_IF_ERROR(ready);
+  if (rank != 0) return DecodeShare(share, own, rank, coordinator_.world());
+  for (auto& [key, scope] : scopes) {
+    for (size_t r = 0; r < world; ++r) {
+      const size_t first = plan.files.size();
+      KEEL_RETURN_IF_ERROR(AddFiles(key.first, key.second, static_cast<int>(r), scope.tables[r],
+                                    scope.writes[r], &plan));
+      scope.tables[r] = {};
+      for (size_t f = first; r != 0 && f < plan.files.size(); ++f) plan.files[f].header = {};
+    }
+  }
+  std::sort(plan.files.begin(), plan.files.end(),
+            [](const PlannedFile& a, const PlannedFile& b) { return a.path < b.path; });
+  return plan;
+}
+
+}  // namespace keel::checkpoint

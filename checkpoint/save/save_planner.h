@@ -1,0 +1,79 @@
+// SavePlanner: who writes which boxes into which file.
+//
+// Replicas are written once, balanced by bytes, and the boxes of each tensor are proved to cover it
+// exactly (TransferPlan's ChooseWriters): by rank 0, which tells each rank its part. The plan holds
+// no memory addresses, so it is kept for the next save; it is made again when any rank's names,
+// dtypes, shapes, boxes or contents differ.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/base/coordinator.h"
+#include "checkpoint/base/role_state.h"
+#include "checkpoint/format/contents.h"
+#include "checkpoint/format/manifest.h"
+#include "common/status.h"
+
+namespace keel::checkpoint {
+
+struct PlannedShard {
+  TensorInfo tensor;
+  Box box;
+  int64_t begin = 0;  // bytes from the start of the file
+  int source = 0;     // index into the table of the rank that writes it
+};
+
+struct PlannedFile {
+  std::string path;   // relative to the step's directory
+  std::string scope;  // "actor/model"
+  std::string role;   // "actor"
+  FileRole kind = FileRole::kModel;
+  int rank = 0;        // that writes it
+  std::string header;  // on the rank that writes it; empty on others
+  int64_t size = 0;
+  std::vector<PlannedShard> shards;
+};
+
+struct SavePlan {
+  // Rank 0 has all files, sorted by path; another rank those that it writes.
+  std::vector<PlannedFile> files;
+  std::vector<int64_t> bytes_of_rank;
+  std::vector<std::string> roles;  // of any rank, sorted
+  int64_t total_bytes = 0;
+  int64_t largest_rank_bytes = 0;
+};
+
+class SavePlanner {
+ public:
+  explicit SavePlanner(Coordinator& coordinator) : coordinator_(coordinator) {}
+
+  // Collective; `tag` as in coordinator.h. The sharded weights are planned for `hf_model` too,
+  // since the whole model is made from them. Errors are the same on every rank.
+  Result<std::shared_ptr<const SavePlan>> Plan(std::string_view tag,
+                                               std::span<const RoleState> roles,
+                                               const Contents& contents,
+                                               std::chrono::milliseconds deadline);
+  // The last plan, if this rank's state is still the one that it was made for. Not collective: on
+  // another rank it may have changed.
+  std::shared_ptr<const SavePlan> Likely(std::span<const RoleState> roles,
+                                         const Contents& contents) const;
+  // Whether the last Plan reused the one before.
+  bool reused() const { return reused_; }
+
+ private:
+  Result<SavePlan> Make(std::string_view tag, std::span<const RoleState> roles,
+                        const Contents& contents, std::chrono::milliseconds deadline);
+  Coordinator& coordinator_;
+  std::shared_ptr<const SavePlan> cached_;
+  uint64_t cached_key_ = 0;  // 0: none
+  uint64_t own_key_ = 0;     // of this rank's state
+  bool reused_ = false;
+};
+
+}  // namespace keel::checkpoint

@@ -1,0 +1,169 @@
+#include "checkpoint/save/snapshot.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "common/hash.h"
+
+namespace keel::checkpoint {
+namespace {
+
+constexpr size_t kNoRange = std::numeric_limits<size_t>::max();
+
+}  // namespace
+
+Snapshot::Snapshot(const SaveRequest& request, bool may_change, SourceFence& fence)
+    : request_(request), may_change_(may_change), fence_(fence) {
+  const bool model = request.contents.model || request.contents.hf_model;
+  for (size_t r = 0; r < request.roles.size(); ++r) {
+    for (const bool optimizer : {false, true}) {
+      first_range_.push_back(ranges_.size());
+      if (optimizer ? !request.contents.optimizer : !model) continue;
+      const RoleState& role = request.roles[r];
+      const ShardTable& table = optimizer ? role.optimizer : role.model;
+      for (size_t i = 0; i < table.shards().size(); ++i) {
+        const Shard& shard = table.shards()[i];
+        Range range{static_cast<int>(r), optimizer, static_cast<int>(i)};
+        if (!shard.box.empty()) {
+          int64_t extent = 1;
+          for (int d = 0; d < shard.box.dims(); ++d)
+            extent += (shard.box.size[d] - 1) * shard.view.strides[d];
+          range.begin = shard.view.data;
+          range.end = range.begin + extent * DTypeSize(table.tensor_of(shard).dtype);
+        }
+        ranges_.push_back(range);
+      }
+    }
+  }
+  changed_.store(kNoRange);
+  if (!may_change_) return;
+  std::vector<SourceFence::Range> held;
+  held.reserve(ranges_.size());
+  for (Range& range : ranges_) {
+    range.sampled = RoleOf(range).arrived == nullptr;
+    if (range.sampled) range.sample = SampleOf(range);
+    held.push_back({range.begin, range.end});
+  }
+  fence_.Arm(std::move(held));
+}
+
+Snapshot::~Snapshot() { ReleaseAll(); }
+
+// Three places of 64 bytes: an optimizer step changes every element of a tensor, or nearly.
+uint64_t Snapshot::SampleOf(const Range& range) {
+  constexpr int64_t kBytes = 64;
+  std::array<std::byte, 3 * kBytes> sample{};
+  const int64_t size = range.end - range.begin;
+  if (size <= static_cast<int64_t>(sample.size())) {
+    return Hash64(
+        std::string_view(reinterpret_cast<const char*>(range.begin), static_cast<size_t>(size)));
+  }
+  const std::array<int64_t, 3> places = {0, size / 2, size - kBytes};
+  for (size_t i = 0; i < places.size(); ++i)
+    std::memcpy(sample.data() + i * kBytes, range.begin + places[i], kBytes);
+  return Hash64(std::string_view(reinterpret_cast<const char*>(sample.data()), sample.size()));
+}
+
+const RoleState& Snapshot::RoleOf(const Range& range) const {
+  return request_.roles[static_cast<size_t>(range.role)];
+}
+
+const ShardTable& Snapshot::TableOf(const Range& range) const {
+  const RoleState& role = RoleOf(range);
+  return range.optimizer ? role.optimizer : role.model;
+}
+
+std::vector<FileToWrite> Snapshot::FilesOf(const SavePlan& plan, int rank) {
+  std::vector<FileToWrite> files;
+  range_of_piece_.clear();
+  for (Range& range : ranges_) range.needed = false;
+  for (const PlannedFile& planned : plan.files) {
+    if (planned.rank != rank) continue;
+    const auto role = std::find_if(request_.roles.begin(), request_.roles.end(),
+                                   [&](const RoleState& one) { return one.name == planned.role; });
+    const bool optimizer = planned.kind != FileRole::kModel;
+    const ShardTable& table = optimizer ? role->optimizer : role->model;
+    const size_t first = first_range_[static_cast<size_t>(2 * (role - request_.roles.begin())) +
+                                      (optimizer ? 1 : 0)];
+    const bool stable = !may_change_ || (optimizer ? role->optimizer_stable : role->model_stable);
+    FileToWrite file;
+    file.path = planned.path;
+    file.header = planned.header;
+    file.pieces.reserve(planned.shards.size());
+    std::vector<size_t>& pieces = range_of_piece_.emplace_back();
+    for (const PlannedShard& one : planned.shards) {
+      const auto source = static_cast<size_t>(one.source);
+      const Shard& shard = table.shards()[source];
+      file.pieces.push_back({shard.box.size, shard.view, DTypeSize(one.tensor.dtype), stable});
+      pieces.push_back(first + source);
+      ranges_[first + source].needed = true;
+    }
+    files.push_back(std::move(file));
+  }
+  return files;
+}
+
+void Snapshot::ReleaseRest() {
+  if (!may_change_) return;
+  for (size_t i = 0; i < ranges_.size(); ++i) {
+    if (!ranges_[i].needed) fence_.Release(i);
+  }
+}
+
+Status Snapshot::Arrived(size_t file, size_t piece) {
+  Range& range = ranges_[range_of_piece_[file][piece]];
+  const auto& arrived = RoleOf(range).arrived;
+  if (arrived == nullptr) return Status::Ok();
+  const Status status = arrived(range.begin, range.end - range.begin);
+  if (!status.ok()) {
+    const ShardTable& table = TableOf(range);
+    const Shard& shard = table.shards()[static_cast<size_t>(range.shard)];
+    return status.WithContext(fmt::format("step {}: {} on its way to host memory", request_.step,
+                                          table.tensor_of(shard).name));
+  }
+  if (!range.sampled) range.sample = SampleOf(range);
+  range.sampled = true;
+  return Status::Ok();
+}
+
+void Snapshot::Released(size_t file, size_t piece) {
+  if (!may_change_) return;
+  const size_t index = range_of_piece_[file][piece];
+  if (ranges_[index].sampled && SampleOf(ranges_[index]) != ranges_[index].sample) {
+    size_t none = kNoRange;
+    changed_.compare_exchange_strong(none, index);
+  }
+  fence_.Release(index);
+}
+
+void Snapshot::Cancel(Status why) {
+  const std::lock_guard lock(why_mutex_);
+  if (cancelled_.load()) return;
+  why_cancelled_ = std::move(why);
+  cancelled_.store(true);
+}
+
+Status Snapshot::cancelled() const {
+  if (!cancelled_.load()) return Status::Ok();
+  const std::lock_guard lock(why_mutex_);
+  return why_cancelled_;
+}
+
+Status Snapshot::CheckUnchanged() const {
+  const size_t index = changed_.load();
+  if (index == kNoRange) return Status::Ok();
+  const Range& range = ranges_[index];
+  const ShardTable& table = TableOf(range);
+  const Shard& shard = table.shards()[static_cast<size_t>(range.shard)];
+  return Status(StatusCode::kInternal,
+                fmt::format("step {}: the memory of {} {} changed while it was being copied: "
+                            "something wrote without asking the fence",
+                            request_.step, table.tensor_of(shard).name, shard.box.ToString()));
+}
+
+}  // namespace keel::checkpoint

@@ -1,0 +1,90 @@
+#include "checkpoint/tools/hf_import.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/base/coordinator.h"
+#include "checkpoint/checkpointer.h"
+#include "checkpoint/format/names.h"
+#include "checkpoint/hf/hf_check.h"
+#include "checkpoint/hf/hf_model_dir.h"
+#include "checkpoint/run/run_identity.h"
+
+namespace keel::checkpoint {
+namespace {
+
+constexpr int64_t kMaxCopied = int64_t{64} << 20;
+
+// Configuration and tokenizer: small text files beside the weights.
+bool IsDocument(const FileInfo& info) {
+  if (info.kind != FileKind::kFile || info.size > kMaxCopied || info.name.starts_with('.'))
+    return false;
+  const std::string_view name = info.name;
+  if (name.ends_with(".index.json")) return false;
+  return name.ends_with(".json") || name.ends_with(".jinja") || name == "merges.txt" ||
+         name == "vocab.txt" || name == "tokenizer.model";
+}
+
+}  // namespace
+
+Result<SaveRecord> ImportHuggingFace(const FileSystem& hf, const ModelTensors& model,
+                                     FileSystem& run, const Clock& clock, Logger& log,
+                                     const HfImportOptions& options) {
+  if (run.Stat(StepDirectory(options.step)).ok()) {
+    return Status(StatusCode::kAlreadyExists,
+                  fmt::format("{}: exists; an import does not overwrite",
+                              run.Describe(StepDirectory(options.step))));
+  }
+  KEEL_ASSIGN_OR_RETURN(const HfModelDir directory, HfModelDir::Open(hf, "."));
+  KEEL_RETURN_IF_ERROR(CheckTensors(directory, model));
+  std::vector<std::unique_ptr<std::byte[]>> memory;
+  RoleState role;
+  role.name = options.role;
+  for (const TensorInfo& wanted : model.needed) {
+    const int at = directory.source().Find(wanted.name);
+    if (at < 0) {  // one that may be missing
+      log.Warning(
+          "{}: has no {}: a run that resumes from the import needs it in "
+          "load_allow_missing, and begins with its own",
+          directory.where(), wanted.name);
+      continue;
+    }
+    const TensorInfo& tensor = directory.source().tensors()[static_cast<size_t>(at)];
+    const int64_t bytes = tensor.shape.elements() * DTypeSize(tensor.dtype);
+    memory.push_back(std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes) + 1));
+    KEEL_RETURN_IF_ERROR(role.model.Add(tensor, Box::Whole(tensor.shape),
+                                        {memory.back().get(), ContiguousStrides(tensor.shape)}));
+  }
+  HfReadOptions read;
+  read.finite = true;
+  read.threads = options.threads;
+  KEEL_RETURN_IF_ERROR(directory.ReadInto(role.model, read));
+
+  SaveRequest request;
+  request.step = options.step;
+  request.contents = {true, false, false, false};
+  request.config_digest = options.config_digest;
+  request.layout = {{"imported_from", hf.Describe(".")}};
+  KEEL_ASSIGN_OR_RETURN(const std::vector<FileInfo> files, hf.List("."));
+  for (const FileInfo& info : files) {
+    if (!IsDocument(info)) continue;
+    KEEL_ASSIGN_OR_RETURN(std::string text, ReadFile(hf, info.name, kMaxCopied));
+    request.documents.push_back(
+        {fmt::format("{}/huggingface/{}", options.role, info.name), std::move(text), false});
+  }
+  request.roles.push_back(std::move(role));
+
+  LocalCoordinatorHub hub(1);
+  CheckpointOptions checkpoint;
+  checkpoint.run_id = kImportedRunId;
+  Checkpointer checkpointer(run, hub.rank(0), clock, log, checkpoint);
+  KEEL_RETURN_IF_ERROR(checkpointer.Open());
+  Result<SaveRecord> saved = checkpointer.Save(request);
+  KEEL_RETURN_IF_ERROR(checkpointer.Close());
+  return saved;
+}
+
+}  // namespace keel::checkpoint

@@ -1,0 +1,55 @@
+#include "rewards/http_verifier.h"
+
+#include <fmt/format.h>
+
+#include <set>
+#include <utility>
+
+#include "rewards/reward_wire.h"
+
+namespace keel::rewards {
+
+Status HttpVerifier::Start() {
+  const Status reached =
+      HttpConnect(address_, std::chrono::steady_clock::now() + request_options().timeout);
+  if (reached.ok()) return reached;
+  return Status(StatusCode::kConfig,
+                fmt::format("reward.url: {}: start the service before the run, or correct the "
+                            "address",
+                            reached.message()));
+}
+
+Result<std::vector<RewardResult>> HttpVerifier::Request(
+    std::span<const RewardSample> samples, std::chrono::steady_clock::time_point deadline) {
+  std::string body = "{\"samples\":[";
+  for (size_t i = 0; i < samples.size(); ++i) {
+    if (i > 0) body += ',';
+    body += SampleText(samples[i]);
+  }
+  body += "]}";
+  KEEL_ASSIGN_OR_RETURN(const std::string text, HttpPost(address_, body, deadline));
+  KEEL_ASSIGN_OR_RETURN(const Json answer, ParseJson(text, "reward.url's answer"));
+  if (!answer.is_object() || !answer.contains("results") || !answer["results"].is_array()) {
+    return Status(StatusCode::kInvalidData,
+                  "reward.url's answer: expected {\"results\": [{\"id\": 0, \"score\": 1}, ...]}");
+  }
+  // Which of two scores is meant, and whose a score of no sample is, nobody can tell: none of such
+  // an answer counts.
+  std::set<int64_t> open;
+  for (const RewardSample& sample : samples) open.insert(sample.id);
+  std::vector<RewardResult> results;
+  for (const Json& one : answer["results"]) {
+    KEEL_ASSIGN_OR_RETURN(RewardResult result, ParseResult(one));
+    if (open.erase(result.id) == 0) {
+      return Status(
+          StatusCode::kInvalidData,
+          fmt::format("reward.url's answer: a result for id {}, which was not asked for, or "
+                      "a second one; \"id\" is that of the sample, not its place",
+                      result.id));
+    }
+    results.push_back(std::move(result));
+  }
+  return results;
+}
+
+}  // namespace keel::rewards

@@ -1,0 +1,26 @@
+// A verifier behind an HTTP address: POSTs {"samples": [...]}, wants {"results": [...]}.
+// Torch-free.
+#pragma once
+
+#include "rewards/http_client.h"
+#include "rewards/retrying_verifier.h"
+
+namespace keel::rewards {
+
+class HttpVerifier : public RetryingVerifier {
+ public:
+  HttpVerifier(HttpAddress address, const RequestOptions& options)
+      : RetryingVerifier(options), address_(std::move(address)) {}
+
+  Status Start() override;
+
+ protected:
+  Result<std::vector<RewardResult>> Request(
+      std::span<const RewardSample> samples,
+      std::chrono::steady_clock::time_point deadline) override;
+
+ private:
+  HttpAddress address_;
+};
+
+}  // namespace keel::rewards

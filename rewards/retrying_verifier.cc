@@ -1,0 +1,41 @@
+#include "rewards/retrying_verifier.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace keel::rewards {
+
+std::vector<RewardResult> RetryingVerifier::Verify(std::span<const RewardSample> samples) {
+  std::map<int64_t, RewardResult> known;
+  for (size_t begin = 0; begin < samples.size(); begin += options_.batch_size) {
+    const auto batch =
+        samples.subspan(begin, std::min(options_.batch_size, samples.size() - begin));
+    std::vector<RewardSample> open(batch.begin(), batch.end());
+    std::string problem;
+    for (int attempt = 0; attempt <= options_.max_retries && !open.empty(); ++attempt) {
+      const auto deadline = std::chrono::steady_clock::now() + options_.timeout;
+      auto results = Request(open, deadline);
+      problem = results.ok() ? "the verifier gave no result for it" : results.status().message();
+      if (!results.ok()) continue;
+      for (RewardResult& result : *results) {
+        const int64_t id = result.id;
+        known.emplace(id, std::move(result));
+      }
+      std::erase_if(open, [&](const RewardSample& sample) { return known.contains(sample.id); });
+    }
+    for (const RewardSample& sample : open) {
+      RewardResult failed;
+      failed.id = sample.id;
+      failed.error = fmt::format("{} ({} tries)", problem, options_.max_retries + 1);
+      known.emplace(sample.id, std::move(failed));
+    }
+  }
+  std::vector<RewardResult> results;
+  for (const RewardSample& sample : samples) results.push_back(known.at(sample.id));
+  return results;
+}
+
+}  // namespace keel::rewards

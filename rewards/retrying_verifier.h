@@ -1,0 +1,39 @@
+// What verifiers outside of the process have in common: requests of a bounded size, each with a
+// time limit, tried again when they fail as a whole. Torch-free.
+#pragma once
+
+#include <chrono>
+#include <span>
+#include <vector>
+
+#include "common/status.h"
+#include "rewards/reward.h"
+
+namespace keel::rewards {
+
+struct RequestOptions {
+  size_t batch_size = 16;  // samples per request
+  std::chrono::milliseconds timeout{10'000};
+  int max_retries = 2;  // further tries of a request that failed
+};
+
+// A subclass sends one request. What it answers about single samples stands; samples it did not
+// answer, or all of them when the request failed, are tried again, and then have an error.
+class RetryingVerifier : public Verifier {
+ public:
+  explicit RetryingVerifier(const RequestOptions& options) : options_(options) {}
+  std::vector<RewardResult> Verify(std::span<const RewardSample> samples) final;
+
+ protected:
+  const RequestOptions& request_options() const { return options_; }
+
+  // Results of these samples, in any order; some may be missing. An error is one of the request.
+  // Must return by `deadline`.
+  virtual Result<std::vector<RewardResult>> Request(
+      std::span<const RewardSample> samples, std::chrono::steady_clock::time_point deadline) = 0;
+
+ private:
+  RequestOptions options_;
+};
+
+}  // namespace keel::rewards

@@ -1,0 +1,111 @@
+#include "rewards/reward_pool.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "common/clock.h"
+#include "rewards/reward_wire.h"
+
+namespace keel::rewards {
+
+RewardPool::RewardPool(int workers, size_t batch_size, const Factory& make_verifier)
+    : batch_size_(std::max<size_t>(1, batch_size)) {
+  for (int i = 0; i < workers; ++i) verifiers_.push_back(make_verifier());
+  for (const auto& verifier : verifiers_)
+    threads_.emplace_back([this, &verifier] { Work(*verifier); });
+}
+
+RewardPool::~RewardPool() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    queue_.clear();
+  }
+  work_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+Status RewardPool::Start() {
+  // No worker touches its verifier before there is a sample.
+  for (const auto& verifier : verifiers_) KEEL_RETURN_IF_ERROR(verifier->Start());
+  return Status::Ok();
+}
+
+void RewardPool::Submit(RewardSample sample) {
+  {
+    const std::lock_guard lock(mutex_);
+    const int64_t ticket = next_ticket_++;
+    tickets_[ticket].caller_id = sample.id;
+    ++open_;
+    sample.id = ticket;
+    queue_.push_back(std::move(sample));
+  }
+  work_.notify_one();
+}
+
+std::vector<RewardResult> RewardPool::Collect(std::chrono::milliseconds deadline) {
+  const Stopwatch watch;
+  std::unique_lock lock(mutex_);
+  done_.wait_for(lock, deadline, [this] { return open_ == 0; });
+  std::vector<RewardResult> results;
+  for (auto& [number, ticket] : tickets_) {
+    if (!ticket.done) {
+      ticket.result.error =
+          fmt::format("no result within {:.3g} s", static_cast<double>(deadline.count()) / 1000);
+      ++stats_.errors;
+    }
+    ticket.result.id = ticket.caller_id;
+    results.push_back(std::move(ticket.result));
+  }
+  tickets_.clear();
+  queue_.clear();  // those that came too late
+  open_ = 0;
+  stats_.waited_s += watch.Elapsed();
+  return results;
+}
+
+RewardPoolStats RewardPool::stats() const {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+void RewardPool::Work(Verifier& verifier) {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    work_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    if (stopping_) return;
+    std::vector<RewardSample> batch;
+    // A fair share, so that one worker does not take what several could do.
+    const size_t share = (queue_.size() + verifiers_.size() - 1) / verifiers_.size();
+    const size_t count = std::clamp<size_t>(share, 1, batch_size_);
+    for (size_t i = 0; i < count; ++i) {
+      batch.push_back(std::move(queue_.front()));
+      queue_.pop_front();
+    }
+    lock.unlock();
+    const Stopwatch watch;
+    std::vector<RewardResult> results;
+    try {
+      results = verifier.Verify(batch);
+    } catch (const std::exception& error) {
+      results = AllFailed(batch, error.what());
+    }
+    const double seconds = watch.Elapsed();
+    lock.lock();
+    stats_.busy_s += seconds;
+    for (RewardResult& result : results) {
+      const auto ticket = tickets_.find(result.id);
+      if (ticket == tickets_.end() || ticket->second.done) continue;  // of a round that is over
+      ++(result.ok() ? stats_.verified : stats_.errors);
+      ticket->second.done = true;
+      ticket->second.result = std::move(result);
+      --open_;
+    }
+    if (open_ == 0) done_.notify_all();
+  }
+}
+
+}  // namespace keel::rewards

@@ -1,0 +1,72 @@
+// RewardPool: verifiers on threads of their own, beside generation.
+//
+// Submit hands a finished response over at once; Collect waits for what was submitted. Both belong
+// to one thread, the trainer's; the workers touch nothing but their verifier and the queue.
+// Destroying the pool drops what is queued and waits for requests under way, each bounded by its
+// verifier's limit. Torch-free.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "rewards/reward.h"
+
+namespace keel::rewards {
+
+struct RewardPoolStats {
+  int64_t verified = 0;  // samples with a score
+  int64_t errors = 0;    // samples without
+  double busy_s = 0;     // of all workers
+  double waited_s = 0;   // in Collect
+};
+
+class RewardPool {
+ public:
+  // Called once per worker, on the caller's thread.
+  using Factory = std::function<std::unique_ptr<Verifier>()>;
+  RewardPool(int workers, size_t batch_size, const Factory& make_verifier);
+  ~RewardPool();
+  RewardPool(const RewardPool&) = delete;
+  RewardPool& operator=(const RewardPool&) = delete;
+
+  // Starts every verifier, before the first Submit: the first error of theirs.
+  Status Start();
+
+  // The pool numbers samples itself; the caller's id comes back with the result.
+  void Submit(RewardSample sample);
+  // Results of everything submitted since the last Collect, in that order. A sample that has none
+  // `deadline` from now gets an error; what its verifier says later is dropped.
+  std::vector<RewardResult> Collect(std::chrono::milliseconds deadline);
+
+  RewardPoolStats stats() const;
+
+ private:
+  struct Ticket {
+    int64_t caller_id = 0;
+    bool done = false;
+    RewardResult result;
+  };
+  void Work(Verifier& verifier);
+
+  const size_t batch_size_;
+  mutable std::mutex mutex_;
+  std::condition_variable work_, done_;
+  std::deque<RewardSample> queue_;     // ids are ticket numbers
+  std::map<int64_t, Ticket> tickets_;  // of the current round, by number
+  int64_t next_ticket_ = 0;
+  size_t open_ = 0;  // tickets without a result
+  bool stopping_ = false;
+  RewardPoolStats stats_;
+  std::vector<std::unique_ptr<Verifier>> verifiers_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace keel::rewards

@@ -1,0 +1,276 @@
+#include "rewards/reward_rules.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "common/text.h"
+#include "rewards/format_pattern.h"
+#include "rewards/math_answer.h"
+#include "rewards/rational.h"
+
+namespace keel::rewards {
+
+namespace {
+
+constexpr size_t kMaxResponse = size_t{1} << 20;
+
+// What a rule found: nothing of the right form, a wrong answer, or the right one.
+enum class Verdict { kNoAnswer, kWrong, kRight };
+struct Finding {
+  Verdict verdict = Verdict::kNoAnswer;
+  std::string answer;  // see RewardResult
+};
+
+Finding RightIf(bool right, std::string answer) {
+  return {right ? Verdict::kRight : Verdict::kWrong, std::move(answer)};
+}
+
+// The ground truth as text; numbers as they are written in JSON.
+Result<std::string> TruthText(const RewardSample& sample) {
+  if (sample.ground_truth.is_string()) return sample.ground_truth.get<std::string>();
+  if (sample.ground_truth.is_number()) return sample.ground_truth.dump();
+  // MATH's rows may give a list of one.
+  if (sample.ground_truth.is_array() && sample.ground_truth.size() == 1 &&
+      sample.ground_truth[0].is_string()) {
+    return sample.ground_truth[0].get<std::string>();
+  }
+  return Status(
+      StatusCode::kInvalidData,
+      fmt::format("ground_truth: expected text or a number, found {}",
+                  sample.ground_truth.is_null() ? "none" : sample.ground_truth.type_name()));
+}
+
+Result<Finding> Exact(const RewardSample& sample, std::string_view response, const RuleOptions&) {
+  KEEL_ASSIGN_OR_RETURN(const std::string truth, TruthText(sample));
+  return RightIf(Trim(response) == Trim(truth), std::string(Trim(response)));
+}
+
+Result<Rational> NumberOf(std::string_view text) {
+  const auto digits = LastNumber(text);
+  const auto value = digits ? Evaluate(*digits) : std::nullopt;
+  if (value) return *value;
+  return Status(StatusCode::kInvalidData,
+                fmt::format("ground_truth: expected a number, found '{}'", text.substr(0, 60)));
+}
+
+Finding CompareNumber(const std::optional<std::string>& found, const Rational& truth) {
+  if (!found) return {};
+  const auto value = Evaluate(*found);
+  return RightIf(value && *value == truth, value ? value->Text() : *found);
+}
+
+Result<Finding> Arithmetic(const RewardSample& sample, std::string_view response,
+                           const RuleOptions&) {
+  KEEL_ASSIGN_OR_RETURN(const std::string text, TruthText(sample));
+  KEEL_ASSIGN_OR_RETURN(const Rational truth, NumberOf(text));
+  return CompareNumber(LastNumber(response), truth);
+}
+
+// What stands after the last "####", up to the end of the line.
+std::optional<std::string_view> AfterMarks(std::string_view text) {
+  const size_t at = text.rfind("####");
+  if (at == std::string_view::npos) return std::nullopt;
+  const std::string_view rest = text.substr(at + 4);
+  return Trim(rest.substr(0, rest.find('\n')));
+}
+
+Result<Finding> Gsm8k(const RewardSample& sample, std::string_view response,
+                      const RuleOptions& options) {
+  KEEL_ASSIGN_OR_RETURN(const std::string text, TruthText(sample));
+  KEEL_ASSIGN_OR_RETURN(const Rational truth, NumberOf(AfterMarks(text).value_or(text)));
+  if (options.flexible) return CompareNumber(LastNumber(response), truth);
+  auto answer = AfterMarks(response);
+  if (!answer) return Finding{};
+  if (answer->substr(0, 1) == "$") answer->remove_prefix(1);
+  // The number stands first: "#### 42 apples".
+  size_t end = 0;
+  while (end < answer->size() &&
+         std::string_view("-0123456789.,").find((*answer)[end]) != std::string_view::npos)
+    ++end;
+  return CompareNumber(LastNumber(answer->substr(0, end)), truth);
+}
+
+Result<Finding> Math(const RewardSample& sample, std::string_view response, const RuleOptions&) {
+  KEEL_ASSIGN_OR_RETURN(const std::string text, TruthText(sample));
+  const std::string truth = LastBoxed(text).value_or(text);
+  const auto answer = LastBoxed(response);
+  if (!answer) return Finding{};
+  return RightIf(SameAnswer(*answer, truth), AnswerForm(*answer));
+}
+
+struct CountdownTask {
+  Rational target;
+  std::vector<Rational> numbers;
+};
+
+Result<CountdownTask> ReadCountdown(const Json& truth) {
+  const auto wrong = [&] {
+    return Status(
+        StatusCode::kInvalidData,
+        fmt::format("ground_truth: expected {{\"target\": 24, \"numbers\": [1, 2, 3]}}, "
+                    "found {}",
+                    truth.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 80)));
+  };
+  if (!truth.is_object() || !truth.contains("target") || !truth.contains("numbers") ||
+      !truth["numbers"].is_array()) {
+    return wrong();
+  }
+  const auto read = [](const Json& number) {
+    return number.is_number() ? Evaluate(number.dump()) : std::nullopt;
+  };
+  CountdownTask task;
+  const auto target = read(truth["target"]);
+  if (!target) return wrong();
+  task.target = *target;
+  for (const Json& number : truth["numbers"]) {
+    const auto value = read(number);
+    if (!value) return wrong();
+    task.numbers.push_back(*value);
+  }
+  return task;
+}
+
+// The expression that a response gives for its answer.
+std::optional<std::string> CountdownExpression(std::string_view response) {
+  std::string_view answer;
+  const size_t close = response.rfind("</answer>");
+  const size_t open = close == std::string_view::npos ? close : response.rfind("<answer>", close);
+  if (open != std::string_view::npos) {
+    answer = response.substr(open + 8, close - open - 8);
+  } else {
+    const std::string_view trimmed = Trim(response);
+    const size_t line = trimmed.rfind('\n');
+    answer = line == std::string_view::npos ? trimmed : trimmed.substr(line + 1);
+  }
+  std::string text(Trim(answer.substr(0, answer.find('='))));
+  if (text.empty() || text.find_first_not_of("0123456789+-*/(). \t") != std::string::npos)
+    return std::nullopt;
+  return text;
+}
+
+Result<Finding> Countdown(const RewardSample& sample, std::string_view response,
+                          const RuleOptions&) {
+  KEEL_ASSIGN_OR_RETURN(CountdownTask task, ReadCountdown(sample.ground_truth));
+  const auto text = CountdownExpression(response);
+  if (!text) return Finding{};
+  std::vector<Rational> used;
+  const auto value = Evaluate(*text, &used);
+  if (!value) return Finding{};
+  for (const Rational& number : used) {
+    const auto at = std::find(task.numbers.begin(), task.numbers.end(), number);
+    if (at == task.numbers.end()) return RightIf(false, *text);
+    task.numbers.erase(at);
+  }
+  return RightIf(task.numbers.empty() && *value == task.target, *text);
+}
+
+using Rule = Result<Finding> (*)(const RewardSample&, std::string_view, const RuleOptions&);
+
+constexpr std::array<std::pair<const char*, Rule>, 5> kRules = {{
+    {"exact", Exact},
+    {"arithmetic", Arithmetic},
+    {"countdown", Countdown},
+    {"gsm8k", Gsm8k},
+    {"math", Math},
+}};
+
+Rule FindRule(const std::string& name) {
+  for (const auto& [known, rule] : kRules) {
+    if (name == known) return rule;
+  }
+  return nullptr;
+}
+
+class RuleVerifier : public Verifier {
+ public:
+  RuleVerifier(RuleOptions options, std::optional<FormatPattern> format)
+      : options_(std::move(options)), format_(std::move(format)) {}
+
+  std::vector<RewardResult> Verify(std::span<const RewardSample> samples) override {
+    std::vector<RewardResult> results;
+    for (const RewardSample& sample : samples) results.push_back(Score(sample));
+    return results;
+  }
+
+ private:
+  RewardResult Score(const RewardSample& sample) const {
+    RewardResult result;
+    result.id = sample.id;
+    std::string_view response = sample.response;
+    if (response.size() > kMaxResponse) response.remove_prefix(response.size() - kMaxResponse);
+
+    const auto name = options_.type == "auto" ? RuleOfDataSource(sample.data_source)
+                                              : std::optional(options_.type);
+    if (!name) {
+      result.error =
+          fmt::format("no rule for the data source '{}': set reward.type", sample.data_source);
+      return result;
+    }
+    Result<Finding> found = FindRule(*name)(sample, response, options_);
+    if (!found.ok()) {
+      result.error = found.status().message();
+      return result;
+    }
+    const bool right = found->verdict == Verdict::kRight;
+    result.score = right ? 1 : found->verdict == Verdict::kWrong ? options_.format_score : 0;
+    result.answer = std::move(found->answer);
+    result.extra["acc"] = right ? 1 : 0;
+    if (format_) {
+      const Result<bool> matches = format_->Matches(response);
+      if (!matches.ok()) {
+        result.error = matches.status().message();
+        return result;
+      }
+      result.extra["format"] = *matches ? 1 : 0;
+      result.score *= *matches ? options_.format_weight : 0;
+    }
+    return result;
+  }
+
+  RuleOptions options_;
+  std::optional<FormatPattern> format_;
+};
+
+}  // namespace
+
+std::vector<std::string> RewardRuleNames() {
+  std::vector<std::string> names;
+  for (const auto& [name, rule] : kRules) names.emplace_back(name);
+  return names;
+}
+
+std::optional<std::string> RuleOfDataSource(const std::string& data_source) {
+  std::string name = data_source;
+  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (FindRule(name) != nullptr) return name;
+  // Tasks of `keel data make`.
+  for (const char* exact : {"copy", "reverse", "parity", "sort"}) {
+    if (name == exact) return "exact";
+  }
+  for (const char* arithmetic : {"addition", "subtraction", "multiplication"}) {
+    if (name == arithmetic) return "arithmetic";
+  }
+  const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
+  if (has("gsm8k")) return "gsm8k";
+  if (has("countdown")) return "countdown";
+  if (has("math") || has("aime") || has("amc")) return "math";
+  return std::nullopt;
+}
+
+Result<std::unique_ptr<Verifier>> MakeRuleVerifier(const RuleOptions& options) {
+  if (options.type != "auto" && FindRule(options.type) == nullptr) {
+    return Status(StatusCode::kConfig,
+                  fmt::format("reward.type is '{}', expected auto or one of {}", options.type,
+                              fmt::join(RewardRuleNames(), ", ")));
+  }
+  std::optional<FormatPattern> format;
+  if (options.format_pattern) {
+    KEEL_ASSIGN_OR_RETURN(format, FormatPattern::Compile(*options.format_pattern));
+  }
+  return std::unique_ptr<Verifier>(std::make_unique<RuleVerifier>(options, std::move(format)));
+}
+
+}  // namespace keel::rewards

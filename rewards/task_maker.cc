@@ -1,0 +1,137 @@
+#include "rewards/task_maker.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "common/hash.h"
+#include "common/philox.h"
+
+namespace keel::rewards {
+
+namespace {
+
+constexpr uint64_t kDrawsPerProblem = 64;
+constexpr int64_t kLargestTarget = 999;
+
+// The draws of one problem.
+class Draws {
+ public:
+  Draws(const std::string& task, uint64_t seed, uint64_t index)
+      : rng_(seed, Hash64("task/" + task)), next_(index * kDrawsPerProblem) {}
+  int64_t Below(int64_t bound) {
+    return static_cast<int64_t>(rng_.Below(next_++, static_cast<uint64_t>(bound)));
+  }
+
+ private:
+  Philox rng_;
+  uint64_t next_;
+};
+
+int64_t PowerOfTen(int64_t n) {
+  int64_t out = 1;
+  while (n-- > 0) out *= 10;
+  return out;
+}
+
+TaskProblem Arithmetic(Draws& draws, int64_t size, char sign) {
+  const int64_t a = draws.Below(PowerOfTen(size));
+  const int64_t b = draws.Below(PowerOfTen(size));
+  const int64_t result = sign == '+' ? a + b : a * b;
+  return {fmt::format("{}{}{}=", a, sign, b), std::to_string(result), std::to_string(result)};
+}
+
+TaskProblem OfDigits(Draws& draws, int64_t size, const std::string& task) {
+  std::string digits;
+  const int64_t length = 1 + draws.Below(size);
+  int64_t ones = 0;
+  for (int64_t i = 0; i < length; ++i) {
+    const int64_t digit = draws.Below(task == "parity" ? 2 : 10);
+    digits += static_cast<char>('0' + digit);
+    ones += digit;
+  }
+  std::string answer = digits;
+  if (task == "reverse") std::reverse(answer.begin(), answer.end());
+  if (task == "parity") answer = ones % 2 == 0 ? "0" : "1";
+  return {task + " " + digits + ":", answer, answer};
+}
+
+// Numbers joined one after another by operators that keep the value a positive whole number.
+TaskProblem Countdown(Draws& draws, int64_t size) {
+  std::vector<int64_t> numbers = {1 + draws.Below(9)};
+  int64_t value = numbers[0];
+  std::string expression = std::to_string(value);
+  bool sum = false;  // the expression's last operator binds less than * and /
+  for (int64_t i = 1; i < size; ++i) {
+    const int64_t n = 1 + draws.Below(9);
+    std::string choices = "+";
+    if (value > n) choices += '-';
+    if (value * n <= kLargestTarget) choices += '*';
+    if (value % n == 0) choices += '/';
+    const char sign =
+        choices[static_cast<size_t>(draws.Below(static_cast<int64_t>(choices.size())))];
+    const bool product = sign == '*' || sign == '/';
+    expression = (sum && product ? "(" + expression + ")" : expression) + sign + std::to_string(n);
+    sum = !product;
+    value = sign == '+' ? value + n : sign == '-' ? value - n : sign == '*' ? value * n : value / n;
+    numbers.push_back(n);
+  }
+  // The order in which they are shown gives nothing away.
+  std::vector<int64_t> shown = numbers;
+  for (size_t i = shown.size(); i > 1; --i)
+    std::swap(shown[i - 1], shown[static_cast<size_t>(draws.Below(static_cast<int64_t>(i)))]);
+  return {fmt::format("make {} of {}:", value, fmt::join(shown, " ")), expression,
+          Json({{"target", value}, {"numbers", shown}})};
+}
+
+}  // namespace
+
+std::vector<std::string> TaskNames() {
+  return {"addition", "multiplication", "copy", "reverse", "parity", "countdown"};
+}
+
+int64_t DefaultTaskSize(const std::string& task) {
+  return task == "addition" ? 2 : task == "multiplication" ? 1 : task == "countdown" ? 3 : 4;
+}
+
+Status CheckTask(const std::string& task, int64_t size) {
+  const auto names = TaskNames();
+  if (std::find(names.begin(), names.end(), task) == names.end()) {
+    return Status(StatusCode::kUsage,
+                  fmt::format("task '{}': expected one of {}", task, fmt::join(names, ", ")));
+  }
+  const int64_t low = task == "countdown" ? 2 : 1;
+  const int64_t high = task == "countdown" ? 6 : 9;
+  if (size < low || size > high) {
+    return Status(StatusCode::kUsage,
+                  fmt::format("--size {} for {}: expected {} to {}", size, task, low, high));
+  }
+  return Status::Ok();
+}
+
+TaskProblem MakeTaskProblem(const std::string& task, int64_t size, uint64_t seed, uint64_t index) {
+  Draws draws(task, seed, index);
+  if (task == "addition") return Arithmetic(draws, size, '+');
+  if (task == "multiplication") return Arithmetic(draws, size, '*');
+  if (task == "countdown") return Countdown(draws, size);
+  return OfDigits(draws, size, task);
+}
+
+Json MakeTaskRow(const std::string& task, int64_t size, uint64_t seed, uint64_t index,
+                 TaskForm form) {
+  const TaskProblem problem = MakeTaskProblem(task, size, seed, index);
+  if (form == TaskForm::kSft) return {{"prompt", problem.prompt}, {"response", problem.solution}};
+  if (form == TaskForm::kRl) {
+    return {{"data_source", task},
+            {"prompt", problem.prompt},
+            {"answer", problem.ground_truth},
+            {"extra_info", {{"index", index}}}};
+  }
+  // Every task has more than one solution, so that the search ends.
+  std::string rejected = problem.solution;
+  for (uint64_t other = index + 1; rejected == problem.solution; ++other)
+    rejected = MakeTaskProblem(task, size, seed, other).solution;
+  return {{"prompt", problem.prompt}, {"chosen", problem.solution}, {"rejected", rejected}};
+}
+
+}  // namespace keel::rewards

@@ -1,0 +1,156 @@
+#include "checkpoint/base/coordinator.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <thread>
+
+#include "tests/checkpoint/support/test_support.h"
+
+namespace keel::checkpoint {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::RunRanks;
+using namespace std::chrono_literals;
+
+TEST(Coordinator, AllGatherGivesEveryoneAllInRankOrder) {
+  for (const int world : {1, 2, 5}) {
+    RunRanks(world, [world](int rank, Coordinator& coordinator) {
+      for (int round = 0; round < 20; ++round) {
+        const auto all = AllGather(coordinator, "g" + std::to_string(round),
+                                   std::to_string(rank) + std::string(1, '\0'), 10s);
+        ASSERT_TRUE(all.ok()) << all.status().ToString();
+        ASSERT_EQ(static_cast<int>(all->size()), world);
+        for (int r = 0; r < world; ++r)
+          EXPECT_EQ((*all)[static_cast<size_t>(r)], std::to_string(r) + std::string(1, '\0'));
+      }
+    });
+  }
+}
+
+TEST(Coordinator, BroadcastIsRankZerosValueOrFailure) {
+  RunRanks(3, [](int rank, Coordinator& coordinator) {
+    EXPECT_EQ(*Broadcast(coordinator, "b", rank == 0 ? "zero" : "mine", 10s), "zero");
+    const Result<std::string> failure =
+        rank == 0 ? Result<std::string>(Status(StatusCode::kNoSpace, "disk full"))
+                  : Result<std::string>(std::string("mine"));
+    const auto got = BroadcastResult(coordinator, "f", failure, 10s);
+    EXPECT_EQ(got.status().code(), StatusCode::kNoSpace);
+    EXPECT_EQ(got.status().message(), "disk full");
+  });
+}
+
+TEST(Coordinator, AnAnnouncementStaysUntilItIsRetracted) {
+  LocalCoordinatorHub hub(2);
+  EXPECT_EQ(*Announce(hub.rank(0), "a", std::string("zero"), 10s), "zero");  // nobody has read it
+  EXPECT_EQ(*Announce(hub.rank(1), "a", std::string("mine"), 10s), "zero");
+  EXPECT_TRUE(hub.rank(0).Get("a/all", 0ms).ok());
+  Retract(hub.rank(1), "a");  // is rank 0's to do
+  EXPECT_TRUE(hub.rank(0).Get("a/all", 0ms).ok());
+  Retract(hub.rank(0), "a");
+  EXPECT_FALSE(hub.rank(0).Get("a/all", 0ms).ok());
+}
+
+TEST(Coordinator, SettleWaitsUntilAllHaveRead) {
+  RunRanks(3, [](int rank, Coordinator& coordinator) {
+    const Result<std::string> failure(Status(StatusCode::kNoSpace, "disk full"));
+    const auto got = Announce(coordinator, "s", failure, 10s);
+    EXPECT_EQ(got.status().code(), StatusCode::kNoSpace) << rank;
+    Settle(coordinator, "s", 10s);
+    if (rank != 0) return;
+    for (const char* key : {"s/all", "s/read/1", "s/read/2"})
+      EXPECT_FALSE(coordinator.Get(key, 0ms).ok()) << key;
+  });
+}
+
+TEST(Coordinator, ConsultAnswersEachRankByItself) {
+  for (const int world : {1, 2, 5}) {
+    RunRanks(world, [](int rank, Coordinator& coordinator) {
+      const std::string mine = "from " + std::to_string(rank);
+      const auto answered = Consult(
+          coordinator, "c", mine,
+          [](std::vector<std::string> values) {
+            for (size_t r = 0; r < values.size(); ++r) values[r] += ", to " + std::to_string(r);
+            return Result<std::vector<std::string>>(std::move(values));
+          },
+          10s);
+      EXPECT_EQ(*answered, mine + ", to " + std::to_string(rank));
+      const auto failed = Consult(
+          coordinator, "f", mine,
+          [](const std::vector<std::string>&) {
+            return Result<std::vector<std::string>>(Status(StatusCode::kNoSpace, "disk full"));
+          },
+          10s);
+      EXPECT_EQ(failed.status().code(), StatusCode::kNoSpace);
+      EXPECT_EQ(failed.status().message(), "disk full");
+      for (const char* tag : {"c", "f"}) {
+        for (const char* key : {"in", "to"}) {
+          EXPECT_FALSE(coordinator.Get(fmt::format("{}/{}/{}", tag, key, rank), 0ms).ok());
+        }
+      }
+    });
+  }
+}
+
+TEST(Coordinator, ConsultNamesALateRankToEveryone) {
+  RunRanks(3, [](int rank, Coordinator& coordinator) {
+    if (rank == 2) return;  // never comes
+    const auto answered = Consult(
+        coordinator, "late", "mine",
+        [](std::vector<std::string> values) {
+          return Result<std::vector<std::string>>(std::move(values));
+        },
+        100ms);
+    EXPECT_EQ(answered.status().code(), StatusCode::kDeadlineExceeded);
+    EXPECT_THAT(answered.status().message(), AllOf(HasSubstr("rank 2"), HasSubstr("100 ms")));
+  });
+}
+
+TEST(Coordinator, AgreeOnNamesTheLowestFailingRank) {
+  RunRanks(4, [](int rank, Coordinator& coordinator) {
+    EXPECT_TRUE(AgreeOn(coordinator, "fine", Status::Ok(), 10s).ok());
+    const Status mine =
+        rank >= 2 ? Status(StatusCode::kIo, "disk " + std::to_string(rank)) : Status::Ok();
+    const Status all = AgreeOn(coordinator, "bad", mine, 10s);
+    EXPECT_EQ(all.code(), StatusCode::kIo);
+    EXPECT_EQ(all.message(), "rank 2: disk 2");
+  });
+}
+
+TEST(Coordinator, ALateRankIsNamedToEveryoneWithinTheDeadlines) {
+  RunRanks(3, [](int rank, Coordinator& coordinator) {
+    if (rank == 2) return;  // never comes
+    const Status status = AgreeOn(coordinator, "late", Status::Ok(), 100ms);
+    EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+    EXPECT_THAT(status.message(),
+                AllOf(HasSubstr("rank 2"), HasSubstr("late"), HasSubstr("100 ms")));
+  });
+}
+
+TEST(Coordinator, GetWaitsAndSaysHowLong) {
+  LocalCoordinatorHub hub(2);
+  const auto missing = hub.rank(1).Get("nothing", 20ms);
+  EXPECT_EQ(missing.status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(missing.status().message(),
+              AllOf(HasSubstr("nothing"), HasSubstr("20 ms"), HasSubstr("rank 1")));
+  std::thread later([&] { ThrowIfError(hub.rank(0).Put("key", "value")); });
+  EXPECT_EQ(*hub.rank(1).Get("key", 10s), "value");
+  later.join();
+  ThrowIfError(hub.rank(1).Delete("key"));
+  EXPECT_FALSE(hub.rank(0).Get("key", 1ms).ok());
+}
+
+TEST(Coordinator, KeysAreGoneWhenAllHaveReadThem) {
+  LocalCoordinatorHub hub(2);
+  std::thread other([&] { EXPECT_TRUE(AllGather(hub.rank(1), "t", "b", 10s).ok()); });
+  EXPECT_TRUE(AllGather(hub.rank(0), "t", "a", 10s).ok());
+  other.join();
+  for (const char* key : {"t/in/1", "t/all", "t/read/1"})
+    EXPECT_FALSE(hub.rank(0).Get(key, 0ms).ok()) << key;
+}
+
+}  // namespace
+}  // namespace keel::checkpoint

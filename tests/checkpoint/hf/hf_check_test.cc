@@ -1,0 +1,204 @@
+#include "checkpoint/hf/hf_check.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "checkpoint/format/float_convert.h"
+#include "checkpoint/format/safetensors.h"
+#include "checkpoint/tools/hf_import.h"
+#include "tests/checkpoint/support/sim_file_system.h"
+#include "tests/checkpoint/support/test_support.h"
+
+namespace keel::checkpoint {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using namespace keel::checkpoint::testing;  // NOLINT: the helpers of these tests
+
+// A directory that is just right for Model(), to be spoilt.
+struct Directory {
+  struct Tensor {
+    DType dtype = DType::kF32;
+    Dims shape;
+    std::vector<float> values;  // stored as F32 or, cut off, as BF16
+  };
+  std::map<std::string, Tensor> tensors;
+
+  Directory() {
+    Put("embed", Dims{5, 3});
+    Put("norm", Dims{3});
+    Put("layers.0.w", Dims{3, 4});
+  }
+  Tensor& Put(const std::string& name, const Dims& shape, DType dtype = DType::kF32) {
+    Tensor tensor{dtype, shape, std::vector<float>(static_cast<size_t>(shape.elements()))};
+    for (size_t i = 0; i < tensor.values.size(); ++i) tensor.values[i] = static_cast<float>(i) - 2;
+    return tensors[name] = std::move(tensor);
+  }
+  void WriteTo(SimFileSystem& disk) const {
+    std::vector<SafetensorsPart> parts;
+    std::string data;
+    for (const auto& [name, tensor] : tensors) {
+      parts.push_back({name, tensor.dtype, tensor.shape, {}});
+      for (const float value : tensor.values) {
+        const auto* bytes = reinterpret_cast<const char*>(&value);
+        const auto size = static_cast<size_t>(DTypeSize(tensor.dtype));
+        data.append(bytes + (sizeof value - size), size);
+      }
+    }
+    disk.SetContent("model.safetensors",
+                    ValueOrThrow(BuildSafetensorsHeader(parts, {{"format", "pt"}}, 8)) + data);
+  }
+};
+
+ModelTensors Model() {
+  ModelTensors model;
+  model.needed = {{"embed", DType::kF32, Dims{5, 3}},
+                  {"norm", DType::kF32, Dims{3}},
+                  {"layers.0.w", DType::kF32, Dims{3, 4}}};
+  model.may_copy = {{"head", "embed"}};
+  model.may_add = {"*.inv_freq"};
+  return model;
+}
+
+Status Check(const Directory& directory, const ModelTensors& model = Model()) {
+  SimFileSystem disk;
+  directory.WriteTo(disk);
+  const HfModelDir opened = ValueOrThrow(HfModelDir::Open(disk, "."));
+  const Status status = CheckTensors(opened, model);
+  // What the check refuses becomes no checkpoint either.
+  SimFileSystem run;
+  Logger log(Quiet());
+  const auto imported = ImportHuggingFace(disk, model, run, SystemClock(), log, {});
+  EXPECT_EQ(imported.status().ToString(), status.ToString());
+  EXPECT_EQ(run.Stat("global_step_0").ok(), status.ok());
+  return status;
+}
+
+TEST(HfCheck, TheModelItselfAndWhatSaysNothingOfIt) {
+  Directory directory;
+  EXPECT_TRUE(Check(directory).ok());
+  directory.Put("layers.0.rotary.inv_freq", Dims{2});
+  directory.tensors["head"] = directory.tensors["embed"];
+  for (const char* name : {"embed", "head"}) directory.tensors[name].dtype = DType::kBF16;
+  const Status status = Check(directory);
+  EXPECT_TRUE(status.ok()) << status.ToString();
+}
+
+TEST(HfCheck, EveryFaultIsNamed) {
+  Directory directory;
+  directory.tensors.erase("norm");
+  directory.Put("layers.0.w", Dims{4, 3});
+  directory.Put("embed", Dims{5, 3}, DType::kI32);
+  directory.Put("layers.0.bias", Dims{4});
+  directory.Put("evil\x1b[31m\n2026 info", Dims{1});
+  const Status status = Check(directory);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidData);
+  EXPECT_THAT(
+      status.message(),
+      AllOf(HasSubstr("missing tensors (1): norm"),
+            HasSubstr("tensors of another shape (1): layers.0.w is [4, 3], expected [3, 4]"),
+            HasSubstr("embed is I32, expected F32, BF16 or F16"),
+            HasSubstr("tensors that the model has no place for (2): evil\\x1b[31m\\x0a2026 info, "
+                      "layers.0.bias"),
+            HasSubstr("config.json")));
+}
+
+// An index may be silent about what its files hold: that is there all the same.
+TEST(HfCheck, TensorsThatTheIndexDoesNotMention) {
+  SimFileSystem whole, disk;
+  Directory directory;
+  directory.Put("layers.0.bias", Dims{4});
+  directory.WriteTo(whole);
+  disk.SetContent("a.safetensors", whole.Content("model.safetensors"));
+  Json map = {
+      {"embed", "a.safetensors"}, {"norm", "a.safetensors"}, {"layers.0.w", "a.safetensors"}};
+  disk.SetContent("model.safetensors.index.json", Json{{"weight_map", map}}.dump());
+  const Status status = CheckTensors(ValueOrThrow(HfModelDir::Open(disk, ".")), Model());
+  EXPECT_THAT(status.message(), HasSubstr("no place for (1): layers.0.bias"));
+  // In two files, it is not told which one counts.
+  disk.SetContent("b.safetensors", whole.Content("model.safetensors"));
+  map["norm"] = "b.safetensors";
+  disk.SetContent("model.safetensors.index.json", Json{{"weight_map", map}}.dump());
+  const Status twice = HfModelDir::Open(disk, ".").status();
+  EXPECT_EQ(twice.code(), StatusCode::kInvalidData);
+  EXPECT_THAT(twice.message(), AllOf(HasSubstr("b.safetensors"), HasSubstr("layers.0.bias")));
+}
+
+TEST(HfCheck, OfManyFaultsTheFirstAreNamed) {
+  ModelTensors model = Model();
+  for (int i = 0; i < 10'000; ++i)
+    model.needed.push_back({fmt::format("more.{}", i), DType::kF32, Dims{2}});
+  const Status status = Check(Directory(), model);
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr("missing tensors (10000): more.0, more.1"), HasSubstr(", ...")));
+  EXPECT_LT(status.message().size(), 1000u);
+}
+
+TEST(HfCheck, ATiedHeadThatIsNoCopy) {
+  Directory directory;
+  directory.tensors["head"] = directory.tensors["embed"];
+  directory.tensors["head"].values.back() += 1;
+  EXPECT_THAT(Check(directory).message(),
+              HasSubstr("head differs from embed, to which config.json ties it"));
+  directory.Put("head", Dims{3, 5});
+  EXPECT_THAT(Check(directory).message(), HasSubstr("head differs from embed"));
+  directory.Put("head", Dims{5, 3}, DType::kBF16);
+  EXPECT_THAT(Check(directory).message(), HasSubstr("head differs from embed"));
+}
+
+TEST(HfCheck, WhatMayBeMissing) {
+  ModelTensors model = Model();
+  model.needed.push_back({"score", DType::kF32, Dims{1, 3}});
+  EXPECT_FALSE(Check(Directory(), model).ok());
+  model.may_lack = {"score"};
+  EXPECT_TRUE(Check(Directory(), model).ok());
+}
+
+TEST(HfCheck, ValuesThatAreNotFinite) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const float value : {std::numeric_limits<float>::quiet_NaN(), INFINITY, -INFINITY}) {
+      Directory directory;
+      auto& tensor = directory.Put("layers.0.w", Dims{3, 4}, dtype);
+      tensor.values[7] = value;
+      SimFileSystem disk, run;
+      directory.WriteTo(disk);
+      Logger log(Quiet());
+      const Status status = ImportHuggingFace(disk, Model(), run, SystemClock(), log, {}).status();
+      EXPECT_EQ(status.code(), StatusCode::kInvalidData);
+      EXPECT_THAT(status.message(), HasSubstr("layers.0.w has values that are not finite"));
+      EXPECT_FALSE(run.Stat("global_step_0").ok());
+    }
+  }
+}
+
+// Against the definition, for every bit pattern of two bytes, and around the border of four.
+TEST(HfCheck, AllFiniteIsExact) {
+  for (uint32_t bits = 0; bits < 65536; ++bits) {
+    const auto half = static_cast<uint16_t>(bits);
+    std::byte data[6] = {};
+    std::memcpy(data + 3, &half, 2);
+    const float wide = std::bit_cast<float>(bits << 16);
+    ASSERT_EQ(AllFinite(data + 3, 1, DType::kBF16), std::isfinite(wide)) << bits;
+    ASSERT_EQ(AllFinite(data + 3, 1, DType::kF16), (bits >> 10 & 31) != 31) << bits;
+  }
+  for (const float value : {0.0f, -1.5f, std::numeric_limits<float>::max(),
+                            std::numeric_limits<float>::denorm_min(), INFINITY, -INFINITY, NAN}) {
+    std::vector<float> values(33, 1.0f);
+    for (size_t at = 0; at < values.size(); ++at) {
+      values[at] = value;
+      ASSERT_EQ(AllFinite(reinterpret_cast<const std::byte*>(values.data()), 33, DType::kF32),
+                std::isfinite(value));
+      values[at] = 1.0f;
+    }
+  }
+  const int64_t integer = -1;
+  EXPECT_TRUE(AllFinite(reinterpret_cast<const std::byte*>(&integer), 1, DType::kI64));
+}
+
+}  // namespace
+}  // namespace keel::checkpoint

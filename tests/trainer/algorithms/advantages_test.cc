@@ -1,0 +1,279 @@
+// Advantages, KL penalty and rollout correction against values worked out by hand.
+
+#include "trainer/algorithms/advantages.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "trainer/algorithms/kl.h"
+#include "trainer/algorithms/rollout_correction.h"
+
+namespace keel::trainer::rl {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::FloatNear;
+using ::testing::Pointwise;
+
+constexpr float kTolerance = 1e-6f;
+
+// Owns what a PackedView looks at.
+struct Packed {
+  std::vector<int64_t> boundaries;
+  std::vector<uint8_t> mask;
+  PackedView view() const { return {boundaries, mask}; }
+};
+
+// One token a response.
+Packed Singles(size_t n) {
+  Packed packed{{0}, std::vector<uint8_t>(n, 1)};
+  for (size_t i = 1; i <= n; ++i) packed.boundaries.push_back(static_cast<int64_t>(i));
+  return packed;
+}
+
+std::vector<float> OfGroup(AdvantageEstimator estimator, const std::vector<float>& rewards,
+                           bool by_std = true, std::vector<int64_t> groups = {}) {
+  const Packed packed = Singles(rewards.size());
+  if (groups.empty()) groups.assign(rewards.size(), 7);
+  AdvantageInputs in;
+  in.responses = packed.view();
+  in.rewards = rewards;
+  in.groups = groups;
+  return ComputeAdvantages(in, {estimator, 1, 1, by_std}).advantages;
+}
+
+testing::Matcher<std::vector<float>> Near(std::vector<float> values) {
+  return Pointwise(FloatNear(kTolerance), values);
+}
+
+TEST(AdvantagesTest, GroupEstimators) {
+  using E = AdvantageEstimator;
+  const float a = 0.866024f;
+  EXPECT_THAT(OfGroup(E::kGrpo, {1, 0, 0, 1}), Near({a, -a, -a, a}));
+  EXPECT_THAT(OfGroup(E::kGrpo, {1, 0, 0, 1}, false), Near({0.5f, -0.5f, -0.5f, 0.5f}));
+  EXPECT_THAT(OfGroup(E::kGrpo, {1, 0, 0, 0}),
+              Near({1.499997f, -0.499999f, -0.499999f, -0.499999f}));
+  const float r = 0.666667f;
+  EXPECT_THAT(OfGroup(E::kRloo, {1, 0, 0, 1}), Near({r, -r, -r, r}));
+}
+
+TEST(AdvantagesTest, EqualRewardsGiveExactlyNothing) {
+  for (const float score : {0.0f, 1.0f, 0.1f, -0.7f}) {
+    for (const size_t n : {size_t{2}, size_t{3}, size_t{8}}) {
+      const std::vector<float> rewards(n, score);
+      for (const auto estimator : {AdvantageEstimator::kGrpo, AdvantageEstimator::kRloo})
+        EXPECT_THAT(OfGroup(estimator, rewards), testing::Each(0.0f)) << score << " x " << n;
+    }
+  }
+}
+
+// As verl: mean 0 and deviation 1, so the score itself.
+TEST(AdvantagesTest, GroupOfOneKeepsItsScore) {
+  EXPECT_THAT(OfGroup(AdvantageEstimator::kGrpo, {0.5f}), Near({0.5f}));
+  EXPECT_THAT(OfGroup(AdvantageEstimator::kRloo, {0.5f}), Near({0.5f}));
+}
+
+// Others of its prompt were excluded, so that its score has nothing to be compared with: as a raw
+// score it would be pushed up, or down, for no reason of its own.
+TEST(AdvantagesTest, TheLastOfALargerGroupGetsNothing) {
+  using E = AdvantageEstimator;
+  // Group 3: one of three is left. Group 8: two of three. Group 9: its only one.
+  Packed packed = Singles(7);
+  packed.mask = {0, 1, 0, 1, 0, 1, 1};
+  const std::vector<float> rewards = {0, 1.75f, 0, 1, 0, 0, 0.5f};
+  const std::vector<int64_t> groups = {3, 3, 3, 8, 8, 8, 9};
+  AdvantageInputs in;
+  in.responses = packed.view();
+  in.rewards = rewards;
+  in.groups = groups;
+  const auto of = [&](E estimator, bool by_std = true) {
+    return ComputeAdvantages(in, {estimator, 1, 1, by_std}).advantages;
+  };
+  const float d = 0.5f / 0.70710778f;
+  EXPECT_THAT(of(E::kGrpo), Near({0, 0, 0, d, 0, -d, 0.5f}));
+  EXPECT_THAT(of(E::kGrpo, false), Near({0, 0, 0, 0.5f, 0, -0.5f, 0.5f}));
+  EXPECT_THAT(of(E::kRloo), Near({0, 0, 0, 1, 0, -1, 0.5f}));
+  // Four count, three of which score: the factor is 4 / 3.
+  EXPECT_THAT(of(E::kGpg), Near({0, 0, 0, 2 / 3.0f, 0, -2 / 3.0f, 2 / 3.0f}));
+  // Whitened with the others: what it had before is a difference of 0 from its group's mean.
+  const auto whitened = of(E::kReinforcePlusPlusBaseline);
+  EXPECT_NEAR(whitened[1], (whitened[3] + whitened[5]) / 2, kTolerance);
+}
+
+TEST(AdvantagesTest, GroupsDoNotMix) {
+  EXPECT_THAT(OfGroup(AdvantageEstimator::kGrpo, {1, 10, 0, 30}, false, {3, 8, 3, 8}),
+              Near({0.5f, -10, -0.5f, 10}));
+}
+
+struct GaeCase {
+  std::vector<uint8_t> mask;
+  std::vector<float> rewards, values;
+};
+
+// Unwhitened advantages: returns less values.
+std::vector<float> GaeOf(const GaeCase& c, double gamma, double lam) {
+  const Packed packed{{0, static_cast<int64_t>(c.mask.size())}, c.mask};
+  AdvantageInputs in;
+  in.responses = packed.view();
+  in.rewards = c.rewards;
+  in.values = c.values;
+  const Advantages out = ComputeAdvantages(in, {AdvantageEstimator::kGae, gamma, lam, true});
+  std::vector<float> plain;
+  for (size_t t = 0; t < c.mask.size(); ++t)
+    plain.push_back(c.mask[t] != 0 ? out.returns[t] - c.values[t] : out.returns[t]);
+  return plain;
+}
+
+TEST(AdvantagesTest, GaeByHand) {
+  const GaeCase plain{{1, 1, 1}, {0, 0, 1}, {0.5f, 0.4f, 0.3f}};
+  EXPECT_THAT(GaeOf(plain, 1, 0.95), Near({0.43675f, 0.565f, 0.7f}));
+  EXPECT_NEAR(GaeOf(plain, 0.99, 0.95)[0], 0.418307, kTolerance);
+}
+
+TEST(AdvantagesTest, MaskedTokensChangeNothingAndLoseNoReward) {
+  const std::vector<float> expected = {0.43675f, 0.565f, 0.7f};
+  // A masked token in the middle, with a value that must not be seen.
+  EXPECT_THAT(GaeOf({{1, 0, 1, 1}, {0, 0, 0, 1}, {0.5f, 9, 0.4f, 0.3f}}, 1, 0.95),
+              Near({expected[0], 0, expected[1], expected[2]}));
+  // The reward stands behind the last token of the policy.
+  EXPECT_THAT(GaeOf({{1, 1, 1, 0, 0}, {0, 0, 0, 0, 1}, {0.5f, 0.4f, 0.3f, 9, 9}}, 1, 0.95),
+              Near({expected[0], expected[1], expected[2], 0, 0}));
+  // Before the first one: it reaches the first.
+  const auto leading = GaeOf({{0, 1}, {2, 1}, {9, 0.5f}}, 1, 1);
+  EXPECT_THAT(leading, Near({0, 2.5f}));
+  for (const auto estimator :
+       {AdvantageEstimator::kReinforcePlusPlus, AdvantageEstimator::kRemax}) {
+    const Packed packed{{0, 4}, {1, 0, 1, 0}};
+    const std::vector<float> rewards = {0, 0.25f, 0, 1};
+    const std::vector<float> baselines = {0};
+    AdvantageInputs in;
+    in.responses = packed.view();
+    in.rewards = rewards;
+    in.baselines = baselines;
+    EXPECT_THAT(ComputeAdvantages(in, {estimator, 1, 1, true}).returns, Near({1.25f, 0, 1, 0}));
+  }
+}
+
+TEST(AdvantagesTest, EmptyResponsesTakeNoPartInTheirGroup) {
+  const Packed packed{{0, 1, 1, 2, 4}, {1, 1, 0, 0}};
+  const std::vector<float> rewards = {1, 0, 100, 100};
+  const std::vector<int64_t> groups = {1, 1, 1, 1};
+  AdvantageInputs in;
+  in.responses = packed.view();
+  in.rewards = rewards;
+  in.groups = groups;
+  EXPECT_THAT(ComputeAdvantages(in, {AdvantageEstimator::kGrpo, 1, 1, false}).advantages,
+              Near({0.5f, -0.5f, 0, 0}));
+  const std::vector<double> scores = {3, 4, 5, 6};
+  EXPECT_THAT(PlaceScores(packed.view(), scores), ElementsAre(3, 5, 0, 0));
+}
+
+TEST(AdvantagesTest, WhitenedOverPolicyTokensOfTheBatch) {
+  const Packed packed{{0, 2, 4}, {1, 1, 1, 0}};
+  const std::vector<float> rewards = {0, 1, 2, 0};
+  AdvantageInputs in;
+  in.responses = packed.view();
+  in.rewards = rewards;
+  // Returns 1, 1, 2: mean 4/3, variance (n - 1) 1/3.
+  const float low = static_cast<float>((1 - 4.0 / 3) / std::sqrt(1.0 / 3));
+  EXPECT_THAT(
+      ComputeAdvantages(in, {AdvantageEstimator::kReinforcePlusPlus, 1, 1, true}).advantages,
+      Near({low, low, -2 * low, 0}));
+}
+
+TEST(KlTest, Estimators) {
+  EXPECT_NEAR(EstimateKl(KlEstimator::kK1, -1.0f, -1.5f), 0.5, kTolerance);
+  EXPECT_NEAR(EstimateKl(KlEstimator::kK2, -1.0f, -1.5f), 0.125, kTolerance);
+  EXPECT_NEAR(EstimateKl(KlEstimator::kK3, -1.0f, -1.5f), 0.106531, kTolerance);
+  EXPECT_NEAR(EstimateKl(KlEstimator::kAbs, -1.5f, -1.0f), 0.5, kTolerance);
+  for (const auto kind : {KlEstimator::kK1, KlEstimator::kAbs, KlEstimator::kK2, KlEstimator::kK3})
+    EXPECT_EQ(EstimateKl(kind, -0.7f, -0.7f), 0.0f);
+  EXPECT_EQ(EstimateKl(KlEstimator::kK3, -90.0f, 0.0f), 10.0f);
+}
+
+TEST(KlTest, NamesAreVerls) {
+  for (const std::string& name : KlKindNames()) EXPECT_TRUE(ParseKlKind(name).ok()) << name;
+  EXPECT_TRUE(ParseKlKind("k3+")->straight_through);
+  EXPECT_FALSE(ParseKlKind("full").ok());
+  EXPECT_FALSE(ParseKlKind("").ok());
+}
+
+TEST(KlTest, ControllerKeepsItsStateOverRestarts) {
+  KlControllerOptions options{true, 0.2, 100, 0.1};
+  KlController controller(options);
+  controller.Update(0.5, 50);  // error cut to 0.2
+  EXPECT_DOUBLE_EQ(controller.coefficient(), 0.2 * 1.1);
+  controller.Update(0.09, 100);
+  EXPECT_DOUBLE_EQ(controller.coefficient(), 0.2 * 1.1 * 0.9);
+  KlController resumed(options);
+  ASSERT_TRUE(resumed.Restore(*ParseJson(controller.State().dump(), "state")).ok());
+  EXPECT_EQ(resumed.coefficient(), controller.coefficient());
+  EXPECT_FALSE(resumed.Restore(Json::object()).ok());
+  EXPECT_FALSE(resumed.Restore({{"kl_coef", -1.0}}).ok());
+  KlController fixed({false, 0.3, 100, 0.1});
+  fixed.Update(9, 1000);
+  ASSERT_TRUE(fixed.Restore(controller.State()).ok());
+  EXPECT_EQ(fixed.coefficient(), 0.3);
+}
+
+TEST(KlTest, PenaltyComesOffTheRewards) {
+  const Packed packed{{0, 2, 3, 4}, {1, 1, 1, 0}};
+  const std::vector<float> old = {-1, -1, -2, 50};
+  const std::vector<float> ref = {-1.5f, -2, -2, -50};
+  std::vector<float> rewards = {0, 1, 1, 0};
+  // Means by response: 0.75 and 0; the third has no token that counts.
+  EXPECT_NEAR(ApplyKlPenalty(packed.view(), KlEstimator::kK1, old, ref, 0.1, rewards), 0.375, 1e-7);
+  EXPECT_THAT(rewards, Near({-0.05f, 0.9f, 1, 0}));
+}
+
+TEST(RolloutCorrectionTest, WeightsAreTruncated) {
+  const Packed packed{{0, 3}, {1, 1, 0}};
+  const std::vector<float> trainer = {-0.1f, -1, 0};
+  const std::vector<float> rollout = {-1, -1, -50};
+  for (const auto& [threshold, expected] :
+       {std::pair<std::string, float>{"5.0", 2.459603f}, {"2.0", 2.0f}, {"0.5_2.0", 0.0f}}) {
+    const auto options = RolloutCorrectionOptions::Parse("token", threshold, false, "", "");
+    ASSERT_TRUE(options.ok()) << options.status().message();
+    const auto out = CorrectRollout(packed.view(), trainer, rollout, *options);
+    EXPECT_THAT(out.weights, Near({expected, 1, 0})) << threshold;
+    EXPECT_EQ(out.mask, packed.mask);
+  }
+}
+
+TEST(RolloutCorrectionTest, SameProbabilitiesGiveOnesAndZeroGaps) {
+  const Packed packed{{0, 2, 3}, {1, 1, 1}};
+  const std::vector<float> log_probs = {-0.3f, -2, -1};
+  const auto options =
+      RolloutCorrectionOptions::Parse("sequence", "2", true, "token_k1,seq_mean_k3", "0.9_1.1,0.1");
+  const auto out = CorrectRollout(packed.view(), log_probs, log_probs, *options);
+  EXPECT_THAT(out.weights, testing::Each(1.0f));
+  EXPECT_EQ(out.mask, packed.mask);
+  EXPECT_EQ(out.metrics.at("rollout_corr/kl"), 0);
+  EXPECT_EQ(out.metrics.at("rollout_corr/k3_kl"), 0);
+  EXPECT_EQ(out.metrics.at("rollout_corr/rollout_rs_masked_fraction"), 0);
+  EXPECT_EQ(out.metrics.at("rollout_corr/chi2_seq"), 0);
+}
+
+TEST(RolloutCorrectionTest, RefusesWhatItCannotRead) {
+  const auto message = [](const char* is, const char* threshold, const char* rs,
+                          const char* rs_threshold) {
+    return RolloutCorrectionOptions::Parse(is, threshold, false, rs, rs_threshold)
+        .status()
+        .message();
+  };
+  EXPECT_EQ(message("token", "2.0", "", ""), "");
+  EXPECT_THAT(message("tokens", "-1", "", ""),
+              testing::AllOf(testing::HasSubstr("rollout_is is 'tokens'"),
+                             testing::HasSubstr("rollout_is_threshold is '-1'")));
+  EXPECT_THAT(message("", "2_1", "", ""), testing::HasSubstr("2_1"));
+  EXPECT_THAT(message("", "nan", "", ""), testing::HasSubstr("nan"));
+  EXPECT_THAT(message("", "2", "token_k4", "1"), testing::HasSubstr("token_k4"));
+  EXPECT_THAT(message("", "2", "token_k3", "1_2"), testing::HasSubstr("one positive number"));
+  EXPECT_THAT(message("", "2", "token_k1,token_k3", "1,2,3"), testing::HasSubstr("3 entries"));
+  EXPECT_THAT(message("", "2", "", "1"), testing::HasSubstr("rollout_rs is null"));
+}
+
+}  // namespace
+}  // namespace keel::trainer::rl

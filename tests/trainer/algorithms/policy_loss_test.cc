@@ -1,0 +1,311 @@
+// Losses against values worked out by hand (tolerance 1e-6), and what must hold of any split.
+
+#include "trainer/algorithms/policy_loss.h"
+
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cmath>
+#include <limits>
+
+#include "trainer/algorithms/dpo_loss.h"
+#include "trainer/algorithms/value_loss.h"
+
+namespace keel::trainer::rl {
+namespace {
+
+constexpr double kTolerance = 1e-6;
+
+at::Tensor Vector(const std::vector<double>& values) {
+  return at::tensor(values, at::kDouble).to(at::kFloat);
+}
+
+TokenLayout Whole(int64_t tokens) { return {at::ones({tokens}, at::kBool), {0, tokens}}; }
+
+// Loss of one token with a ratio and an advantage.
+double OneToken(double ratio, double advantage, const PolicyLossOptions& options,
+                double log_prob = -0.7) {
+  PolicyLossInputs in;
+  in.layout = Whole(1);
+  in.log_probs = Vector({log_prob});
+  in.old_log_probs = Vector({log_prob - std::log(ratio)});
+  in.advantages = Vector({advantage});
+  return PolicyLoss(in, options, {1, 1, 1}).loss.item<double>();
+}
+
+TEST(PolicyLossTest, ClippedByHand) {
+  PolicyLossOptions options;
+  EXPECT_NEAR(OneToken(1.5, 1, options), -1.2, kTolerance);
+  EXPECT_NEAR(OneToken(0.5, 1, options), -0.5, kTolerance);
+  EXPECT_NEAR(OneToken(1.5, -1, options), 1.5, kTolerance);
+  EXPECT_NEAR(OneToken(0.5, -1, options), 0.8, kTolerance);
+  EXPECT_NEAR(OneToken(5, -1, options), 3, kTolerance);
+  options.clip_ratio_high = 0.28;
+  EXPECT_NEAR(OneToken(1.5, 1, options), -1.28, kTolerance);
+  options = {};
+  options.mode = PolicyLossMode::kCispo;
+  EXPECT_NEAR(OneToken(1.5, 1, options), 0.84, kTolerance);
+  options.mode = PolicyLossMode::kGpg;
+  EXPECT_NEAR(OneToken(1.5, 2, options), 1.4, kTolerance);
+}
+
+TEST(PolicyLossTest, GspoRatioIsOfTheSequence) {
+  PolicyLossInputs in;
+  // A masked prompt token in front.
+  in.layout = {at::tensor({0, 1, 1, 1}, at::kInt).to(at::kBool), {0, 4}};
+  in.old_log_probs = Vector({9, -1, -1, -1});
+  in.log_probs = Vector({0, -0.7, -1.1, -0.9}).requires_grad_();
+  in.advantages = Vector({0, 1, 1, 1});
+  PolicyLossOptions options;
+  options.mode = PolicyLossMode::kGspo;
+  const PolicyLossResult result = PolicyLoss(in, options, {3, 1, 1});
+  EXPECT_NEAR(result.loss.item<double>(), -1.105171, kTolerance);
+  result.loss.backward();
+  // Each token moves the loss by ratio / tokens.
+  EXPECT_TRUE(at::allclose(in.log_probs.grad(),
+                           Vector({0, -1.105171 / 3, -1.105171 / 3, -1.105171 / 3}), 0,
+                           kTolerance));
+}
+
+TEST(PolicyLossTest, FirstStepAfterGenerationIsExact) {
+  PolicyLossInputs in;
+  in.layout = Whole(3);
+  in.log_probs = Vector({-0.3, -2.7, -1e-3}).requires_grad_();
+  in.old_log_probs = in.log_probs.detach().clone();
+  in.ref_log_probs = in.old_log_probs;
+  in.advantages = Vector({1, -2, 0.5});
+  for (const auto mode :
+       {PolicyLossMode::kVanilla, PolicyLossMode::kGspo, PolicyLossMode::kCispo}) {
+    PolicyLossOptions options;
+    options.mode = mode;
+    options.use_kl_loss = true;
+    const PolicyLossResult result = PolicyLoss(in, options, {3, 1, 1});
+    EXPECT_EQ(result.sums.ppo_kl, 0);
+    EXPECT_EQ(result.sums.clipped, 0);
+    EXPECT_EQ(result.sums.clipped_lower, 0);
+    EXPECT_EQ(result.sums.kl_loss, 0);
+    EXPECT_EQ(result.sums.tokens, 3);
+    // Ratio 1: the plain policy gradient.
+    in.log_probs.mutable_grad() = at::Tensor();
+    result.loss.backward();
+    EXPECT_TRUE(at::allclose(in.log_probs.grad(), -in.advantages / 3, 0, 1e-7));
+  }
+}
+
+TEST(PolicyLossTest, KlByHandAndStraightThrough) {
+  const at::Tensor ref = Vector({-1.5});
+  for (const auto& [name, value, slope] : {std::tuple<const char*, double, double>{"k1", 0.5, 1},
+                                           {"kl", 0.5, 1},
+                                           {"k2", 0.125, 0.5},
+                                           {"mse", 0.125, 0.5},
+                                           {"k3", 0.106531, 1 - std::exp(-0.5)},
+                                           {"abs", 0.5, 1},
+                                           {"low_var_kl", 0.106531, 1 - std::exp(-0.5)},
+                                           {"k1+", 0.5, 0.5},
+                                           {"k3+", 0.106531, 0.5}}) {
+    at::Tensor log_probs = Vector({-1.0}).requires_grad_();
+    const KlKind kind = *ParseKlKind(name);
+    const at::Tensor kl = KlPenalty(log_probs, ref, kind);
+    EXPECT_NEAR(kl.item<double>(), value, kTolerance) << name;
+    EXPECT_NEAR(kl.item<double>(), EstimateKl(kind.estimator, -1.0f, -1.5f), 1e-7) << name;
+    kl.sum().backward();
+    EXPECT_NEAR(log_probs.grad().item<double>(), slope, kTolerance) << name;
+  }
+}
+
+TEST(LossAggregationTest, ByHand) {
+  const TokenLayout layout{at::ones({5}, at::kBool), {0, 4, 5}};
+  const at::Tensor losses = Vector({1, 1, 1, 1, 3});
+  const LossDenominators counts{5, 2, 4};
+  const auto total = [&](LossAggregation mode) {
+    return WeightedSum(losses, LossWeights(layout, mode, counts)).item<double>();
+  };
+  EXPECT_NEAR(total(LossAggregation::kTokenMean), 1.4, kTolerance);
+  EXPECT_NEAR(total(LossAggregation::kSeqMeanTokenMean), 2.0, kTolerance);
+  EXPECT_NEAR(total(LossAggregation::kSeqMeanTokenSum), 3.5, kTolerance);
+  EXPECT_NEAR(total(LossAggregation::kSeqMeanTokenSumNorm), 3.5 / 4, kTolerance);
+}
+
+// Sequences of several lengths with masked prompts, one of them without any token that counts.
+struct RandomBatch {
+  std::vector<int64_t> boundaries = {0};
+  at::Tensor mask, log_probs, old, ref, advantages, entropy, weights;
+
+  RandomBatch() {
+    at::manual_seed(3);
+    std::vector<int> flags;
+    for (const int length : {3, 7, 1, 12, 5, 4}) {
+      for (int t = 0; t < length; ++t)
+        flags.push_back(boundaries.size() != 4 && t >= length / 3 && t % 5 != 4 ? 1 : 0);
+      boundaries.push_back(boundaries.back() + length);
+    }
+    mask = at::tensor(flags, at::kInt).to(at::kBool);
+    const int64_t n = mask.size(0);
+    log_probs = -at::rand({n}) * 3;
+    old = log_probs + 0.4 * at::randn({n});
+    ref = log_probs + 0.4 * at::randn({n});
+    advantages = at::randn({n});
+    entropy = at::rand({n});
+    weights = at::rand({n}) + 0.5;
+  }
+
+  LossDenominators Counts() const {
+    const at::Tensor bytes = mask.to(at::kByte).contiguous();
+    return CountDenominators(
+        {boundaries, {bytes.const_data_ptr<uint8_t>(), static_cast<size_t>(bytes.numel())}}, 16);
+  }
+
+  // Loss, gradients and sums of sequences [first, last), packed in that order.
+  PolicyLossInputs Part(size_t first, size_t last, at::Tensor& leaf,
+                        at::Tensor& leaf_entropy) const {
+    const int64_t begin = boundaries[first], length = boundaries[last] - begin;
+    PolicyLossInputs in;
+    for (size_t s = first; s <= last; ++s) in.layout.boundaries.push_back(boundaries[s] - begin);
+    in.layout.mask = mask.narrow(0, begin, length);
+    in.log_probs = leaf = log_probs.narrow(0, begin, length).clone().requires_grad_();
+    in.entropy = leaf_entropy = entropy.narrow(0, begin, length).clone().requires_grad_();
+    in.old_log_probs = old.narrow(0, begin, length);
+    in.ref_log_probs = ref.narrow(0, begin, length);
+    in.advantages = advantages.narrow(0, begin, length);
+    in.rollout_is_weights = weights.narrow(0, begin, length);
+    return in;
+  }
+};
+
+TEST(PolicyLossTest, NoSplitChangesLossOrGradient) {
+  const RandomBatch batch;
+  const LossDenominators counts = batch.Counts();
+  for (const std::string& mode : PolicyLossModeNames()) {
+    for (const std::string& aggregation : LossAggregationNames()) {
+      PolicyLossOptions options;
+      options.mode = *ParsePolicyLossMode(mode);
+      options.aggregation = *ParseLossAggregation(aggregation);
+      options.entropy_coeff = 0.1;
+      options.use_kl_loss = true;
+      const auto run = [&](const std::vector<size_t>& cuts) {
+        PolicyLossSums sums;
+        double loss = 0;
+        std::vector<at::Tensor> gradients, entropy_gradients;
+        for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+          at::Tensor leaf, leaf_entropy;
+          const auto result =
+              PolicyLoss(batch.Part(cuts[i], cuts[i + 1], leaf, leaf_entropy), options, counts);
+          result.loss.backward();
+          gradients.push_back(leaf.grad());
+          entropy_gradients.push_back(leaf_entropy.grad());
+          sums += result.sums;
+          loss += result.loss.item<double>();
+        }
+        return std::tuple(loss, at::cat(gradients), at::cat(entropy_gradients), sums);
+      };
+      const auto [loss, gradient, entropy_gradient, sums] = run({0, 6});
+      EXPECT_EQ(sums.tokens, static_cast<double>(counts.tokens));
+      EXPECT_TRUE(gradient.masked_select(batch.mask.logical_not()).eq(0).all().item<bool>());
+      for (const std::vector<size_t>& cuts :
+           {std::vector<size_t>{0, 1, 2, 3, 4, 5, 6}, {0, 2, 6}, {0, 5, 6}}) {
+        const auto [part_loss, part_gradient, part_entropy, part_sums] = run(cuts);
+        EXPECT_NEAR(part_loss, loss, 1e-6 * std::max(1.0, std::fabs(loss))) << mode;
+        EXPECT_TRUE(at::equal(part_gradient, gradient)) << mode << " " << aggregation;
+        EXPECT_TRUE(at::equal(part_entropy, entropy_gradient)) << mode << " " << aggregation;
+        EXPECT_EQ(part_sums.clipped, sums.clipped);
+        EXPECT_NEAR(part_sums.ppo_kl, sums.ppo_kl, 1e-5);
+      }
+    }
+  }
+}
+
+TEST(PolicyLossTest, MaskedTokensAreNotLookedAt) {
+  const RandomBatch batch;
+  at::Tensor leaf, leaf_entropy;
+  const PolicyLossInputs clean = batch.Part(0, 6, leaf, leaf_entropy);
+  PolicyLossOptions options;
+  options.use_kl_loss = true;
+  options.entropy_coeff = 0.1;
+  const auto expected = PolicyLoss(clean, options, batch.Counts());
+  expected.loss.backward();
+  const at::Tensor gradient = leaf.grad().clone();
+
+  PolicyLossInputs dirty = batch.Part(0, 6, leaf, leaf_entropy);
+  const at::Tensor hidden = dirty.layout.mask.logical_not();
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (at::Tensor* tensor :
+       {&dirty.old_log_probs, &dirty.ref_log_probs, &dirty.advantages, &dirty.rollout_is_weights})
+    *tensor = tensor->masked_fill(hidden, nan);
+  const auto found = PolicyLoss(dirty, options, batch.Counts());
+  found.loss.backward();
+  EXPECT_EQ(found.loss.item<float>(), expected.loss.item<float>());
+  EXPECT_TRUE(at::equal(leaf.grad(), gradient));
+}
+
+TEST(PolicyLossTest, MissingInputsAreNamed) {
+  PolicyLossInputs in;
+  in.layout = Whole(2);
+  in.log_probs = Vector({-1, -1});
+  in.advantages = Vector({1, 1});
+  in.old_log_probs = Vector({-1, -1});
+  PolicyLossOptions options;
+  options.use_kl_loss = true;
+  try {
+    PolicyLoss(in, options, {2, 1, 1});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(error.status().message().find("ref_log_probs"), std::string::npos);
+  }
+}
+
+TEST(ValueLossTest, ByHand) {
+  const auto loss = [](double value, double old_value, double ret) {
+    ValueLossInputs in;
+    in.layout = Whole(1);
+    in.values = Vector({value});
+    in.old_values = Vector({old_value});
+    in.returns = Vector({ret});
+    return ValueLoss(in, {0.5, LossAggregation::kTokenMean}, {1, 1, 1}).loss.item<double>();
+  };
+  EXPECT_NEAR(loss(1.0, 0.2, 0.5), 0.125, kTolerance);
+  EXPECT_NEAR(loss(0.0, 1.0, 0.2), 0.045, kTolerance);
+}
+
+TEST(DpoLossTest, ByHand) {
+  DpoInputs in;
+  in.layout = {at::ones({4}, at::kBool), {0, 2, 4}};
+  in.log_probs = Vector({-1, -1, -3, -1}).requires_grad_();
+  in.ref_log_probs = Vector({-2, -2, -1, -2});  // margins +2 and -1
+  DpoOptions options;
+  const DpoResult result = DpoLoss(in, options, {1, 2});
+  EXPECT_NEAR(result.loss.item<double>(), 0.554355, kTolerance);
+  EXPECT_NEAR(result.sums.Metrics().at("rewards/margins"), 0.3, kTolerance);
+  result.loss.backward();
+  const double slope = -0.1 / (1 + std::exp(0.3));
+  EXPECT_TRUE(
+      at::allclose(in.log_probs.grad(), Vector({slope, slope, -slope, -slope}), 0, kTolerance));
+  options.type = DpoLossType::kIpo;  // (1 + 0.5 - 5)^2
+  EXPECT_NEAR(DpoLoss(in, options, {1, 2}).loss.item<double>(), 12.25, 1e-5);
+  options = {};
+  options.preference_loss_weight = 0;
+  options.sft_loss_weight = 2;
+  EXPECT_NEAR(DpoLoss(in, options, {1, 2}).loss.item<double>(), 2, kTolerance);
+}
+
+TEST(DpoLossTest, PaddingPairsAndPaddingSequencesCountNothing) {
+  DpoInputs in;
+  in.layout = {at::tensor({1, 1, 1, 1, 0, 0, 0}, at::kInt).to(at::kBool), {0, 2, 4, 5, 6, 7}};
+  in.log_probs = Vector({-1, -1, -3, -1, 5, 5, 5});
+  in.ref_log_probs = Vector({-2, -2, -1, -2, 0, 0, 0});
+  const DpoResult result = DpoLoss(in, {}, {1, 2});
+  EXPECT_NEAR(result.loss.item<double>(), 0.554355, kTolerance);
+  EXPECT_EQ(result.sums.pairs, 1);
+
+  // A rank whose micro-batch holds padding alone takes part in the backward with nothing.
+  DpoInputs empty;
+  empty.layout = {at::zeros({1}, at::kBool), {0, 1}};
+  empty.log_probs = at::zeros({1}).requires_grad_();
+  empty.ref_log_probs = at::zeros({1});
+  const DpoResult nothing = DpoLoss(empty, {}, {1, 2});
+  EXPECT_EQ(nothing.loss.item<double>(), 0);
+  nothing.loss.backward();
+  EXPECT_EQ(empty.log_probs.grad().item<double>(), 0);
+}
+
+}  // namespace
+}  // namespace keel::trainer::rl

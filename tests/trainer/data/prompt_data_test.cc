@@ -1,0 +1,302 @@
+// What prompt and preference files may hold, what is refused and how, and the tasks that are made.
+
+#include "trainer/data/prompt_data.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <set>
+
+#include "rewards/rational.h"
+#include "rewards/reward_rules.h"
+#include "rewards/task_maker.h"
+#include "rewards/verifier_factory.h"
+#include "trainer/data/preference_data.h"
+
+namespace keel::trainer::rl {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class RlDataTest : public ::testing::Test {
+ protected:
+  std::string Write(const std::string& text, const std::string& name = "rows.jsonl") {
+    const std::string path = ::testing::TempDir() + "keel_" + std::to_string(getpid()) + "_" + name;
+    std::ofstream(path, std::ios::binary) << text;
+    paths_.push_back(path);
+    return path;
+  }
+  Result<PromptSet> Load(const std::string& text, PromptOptions options = Options()) {
+    return PromptSet::Load({Write(text)}, options, *tokenizer_);
+  }
+  static PromptOptions Options() {
+    PromptOptions options;
+    options.vocab_size = 259;
+    options.max_prompt_length = 100;
+    return options;
+  }
+  void TearDown() override {
+    for (const std::string& path : paths_) unlink(path.c_str());
+  }
+
+  std::unique_ptr<model::Tokenizer> tokenizer_ = ValueOrThrow(model::MakeTokenizer("bytes"));
+  std::vector<std::string> paths_;
+};
+
+// Without it the strict rule finds no "####" in any response, and scores 0.
+TEST_F(RlDataTest, QuestionsOfGsm8kGetTheInstructionThatTheStrictRuleNeeds) {
+  const std::string plain = R"({"question": "How many?", "answer": "4\n#### 4"})";
+  const std::string others =
+      "\n" + std::string(R"({"prompt": "x", "answer": "4"})"
+                         "\n"
+                         R"({"question": "Half?", "answer": "1/2", )"
+                         R"("data_source": "math"})"
+                         "\n"
+                         R"({"question": "Say #### 4.", "answer": "#### 4"})");
+  PromptOptions options = Options();
+  options.strict_gsm8k = [](const std::string& source) { return source == "openai/gsm8k"; };
+  const auto strict = Load(plain + others, options);
+  ASSERT_TRUE(strict.ok()) << strict.status().message();
+  EXPECT_EQ(strict->Get(0).text,
+            "How many? Let's think step by step and output the final answer after \"####\".");
+  EXPECT_EQ(tokenizer_->Decode(strict->Get(0).tokens), strict->Get(0).text);
+  EXPECT_EQ(strict->Get(1).text, "x");
+  EXPECT_EQ(strict->Get(2).text, "Half?");
+  EXPECT_EQ(strict->Get(3).text, "Say #### 4.");  // prepared already
+
+  options.question_instruction = "";
+  const auto none = Load(plain, options);
+  EXPECT_EQ(none->Get(0).text, "How many?");
+  options.question_instruction = "Answer with a number.";
+  options.strict_gsm8k = {};
+  const auto other = Load(plain + others, options);
+  EXPECT_EQ(other->Get(0).text, "How many? Answer with a number.");
+  EXPECT_EQ(other->Get(1).text, "x");
+  EXPECT_EQ(other->Get(2).text, "Half? Answer with a number.");
+  // A resumed run with another instruction has other prompts.
+  options.question_instruction.reset();
+  options.strict_gsm8k = [](const std::string&) { return true; };
+  const auto again = Load(plain, options);
+  EXPECT_NE(again->digest(), none->digest());
+  EXPECT_EQ(Load(plain)->digest(), none->digest());
+
+  // Which rule scores: that of the type, or with auto that of the row's source.
+  rewards::RewardSection reward;
+  EXPECT_TRUE(rewards::IsStrictGsm8k(reward, "openai/gsm8k"));
+  EXPECT_FALSE(rewards::IsStrictGsm8k(reward, "addition"));
+  EXPECT_FALSE(rewards::IsStrictGsm8k(reward, "unheard of"));
+  reward.method = "flexible";
+  EXPECT_FALSE(rewards::IsStrictGsm8k(reward, "openai/gsm8k"));
+  reward = {};
+  reward.type = "gsm8k";
+  EXPECT_TRUE(rewards::IsStrictGsm8k(reward, "unheard of"));
+  reward.type = "command";
+  EXPECT_FALSE(rewards::IsStrictGsm8k(reward, "openai/gsm8k"));
+}
+
+TEST_F(RlDataTest, ReadsTheThreeFormsOfRows) {
+  const auto set =
+      Load(R"({"prompt": "1+1=", "answer": "2", "data_source": "addition"})"
+           "\n\n"
+           R"({"prompt": "x", "ground_truth": {"target": 3, "numbers": [1, 2]}})"
+           "\n"
+           R"({"question": "How many?", "answer": "2+2 = <<2+2=4>>4\n#### 4"})"
+           "\n"
+           R"({"data_source": "lighteval/MATH", "prompt": [{"role": "user", "content": "Half?"}],)"
+           R"( "ability": "math", "reward_model": {"style": "rule", "ground_truth": "\\frac12"},)"
+           R"( "extra_info": {"split": "train", "index": 5}})"
+           "\n");
+  ASSERT_TRUE(set.ok()) << set.status().message();
+  ASSERT_EQ(set->size(), 4);
+  EXPECT_EQ(set->Get(0).text, "1+1=");
+  EXPECT_EQ(set->Get(0).tokens, tokenizer_->Encode("1+1="));
+  EXPECT_EQ(set->Get(0).ground_truth, "2");
+  EXPECT_EQ(set->Get(1).ground_truth["target"], 3);
+  EXPECT_EQ(set->Get(2).data_source, "openai/gsm8k");
+  EXPECT_EQ(set->Get(2).text, "How many?");
+  EXPECT_EQ(set->Get(3).text, "<|im_start|>user\nHalf?<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(set->Get(3).ground_truth, "\\frac12");
+  EXPECT_EQ(set->Get(3).extra_info["index"], 5);
+  for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(set->Get(i).id, i);
+  // What was read can be scored.
+  rewards::RewardSample sample;
+  sample.data_source = set->Get(2).data_source;
+  sample.ground_truth = set->Get(2).ground_truth;
+  sample.response = "#### 4";
+  EXPECT_EQ(ValueOrThrow(rewards::MakeRuleVerifier({}))->Verify({&sample, 1})[0].score, 1);
+}
+
+TEST_F(RlDataTest, RefusalsNameTheLineAndWhatToDo) {
+  const auto message = [&](const std::string& text, const PromptOptions& options = Options()) {
+    return Load("{\"prompt\": \"a\", \"answer\": \"b\", \"data_source\": \"copy\"}\n" + text,
+                options)
+        .status()
+        .message();
+  };
+  EXPECT_THAT(message("{\"prompt\": \"a\"}"),
+              ::testing::AllOf(HasSubstr("rows.jsonl:2"), HasSubstr("data.answer_key")));
+  EXPECT_THAT(message("{\"text\": \"a\"}"), HasSubstr("data.prompt_key"));
+  EXPECT_THAT(message("[1]"), HasSubstr("an object a line"));
+  EXPECT_THAT(message("{\"prompt\": 3, \"answer\": 1}"), HasSubstr("prompt"));
+  EXPECT_THAT(message("{\"prompt\": [], \"answer\": 1}"), HasSubstr("a list of messages"));
+  EXPECT_THAT(message("{\"prompt\": \"\", \"answer\": 1}"), HasSubstr("the prompt is empty"));
+  EXPECT_THAT(message("{\"prompt\": \"a\", \"reward_model\": {}}"), HasSubstr("ground_truth"));
+  EXPECT_THAT(message("{\"prompt\": \"a\", \"answer\": 1, \"extra_info\": 3}"),
+              HasSubstr("extra_info"));
+  EXPECT_THAT(message("{\"prompt\": \"a\", "), HasSubstr("rows.jsonl:2"));
+  PromptOptions options = Options();
+  options.need_known_source = true;
+  EXPECT_THAT(message("{\"prompt\": \"a\", \"answer\": 1, \"data_source\": \"poems\"}", options),
+              ::testing::AllOf(HasSubstr("'poems'"), HasSubstr("reward.type")));
+  options = Options();
+  options.vocab_size = 100;
+  EXPECT_THAT(message("{\"prompt\": \"z\", \"answer\": 1}", options),
+              HasSubstr("vocabulary of 100"));
+  EXPECT_EQ(PromptSet::Load({"/no/such.jsonl"}, Options(), *tokenizer_).status().code(),
+            StatusCode::kNotFound);
+  EXPECT_THAT(
+      PromptSet::Load({Write("PAR1", "x.parquet")}, Options(), *tokenizer_).status().message(),
+      HasSubstr("to_json"));
+  EXPECT_FALSE(Load("\n").ok());
+}
+
+TEST_F(RlDataTest, LongPromptsAreRefusedCutOrLeftOut) {
+  const std::string text =
+      "{\"prompt\": \"abcdef\", \"answer\": 1}\n{\"prompt\": \"xy\", \"answer\": 1}\n";
+  PromptOptions options = Options();
+  options.max_prompt_length = 4;
+  EXPECT_THAT(Load(text, options).status().message(), HasSubstr("6 tokens, more than"));
+  options.truncation = Truncation::kLeft;
+  EXPECT_EQ(Load(text, options)->Get(0).tokens, tokenizer_->Encode("cdef"));
+  options.truncation = Truncation::kRight;
+  EXPECT_EQ(Load(text, options)->Get(0).tokens, tokenizer_->Encode("abcd"));
+  options.filter_overlong_prompts = true;
+  const auto filtered = Load(text, options);
+  EXPECT_EQ(filtered->size(), 1);
+  EXPECT_EQ(filtered->skipped_rows(), 1);
+  EXPECT_EQ(filtered->Get(0).id, 1);  // its own id, whatever else is left out
+}
+
+TEST_F(RlDataTest, DigestAndSplitAreOfTheContent) {
+  std::string text;
+  for (int i = 0; i < 200; ++i)
+    text += "{\"prompt\": \"p" + std::to_string(i) + "\", \"answer\": " + std::to_string(i) + "}\n";
+  auto a = ValueOrThrow(Load(text));
+  auto b = ValueOrThrow(Load(text));
+  EXPECT_EQ(a.digest().ToHex(), b.digest().ToHex());
+  std::string other = text;
+  other.replace(other.find("\"answer\": 7}"), 11, "\"answer\": 8");
+  EXPECT_NE(ValueOrThrow(Load(other)).digest().ToHex(), a.digest().ToHex());
+  const PromptSet val = a.SplitOff(0.25, 3);
+  EXPECT_EQ(a.size() + val.size(), 200);
+  EXPECT_GT(val.size(), 20);
+  const PromptSet again = b.SplitOff(0.25, 3);
+  EXPECT_EQ(val.digest().ToHex(), again.digest().ToHex());
+  EXPECT_EQ(a.digest().ToHex(), b.digest().ToHex());
+}
+
+TEST_F(RlDataTest, PreferencePairsAndTheirBatches) {
+  const std::string text =
+      R"({"prompt": "Q1", "chosen": "yes", "rejected": "no"})"
+      "\n"
+      R"({"prompt": [{"role": "user", "content": "Q2"}], "chosen": [{"role": "assistant", "content": "a"}], "rejected": [{"role": "assistant", "content": "bb"}]})"
+      "\n"
+      R"({"prompt": "Q3", "chosen": "c", "rejected": "d"})"
+      "\n";
+  PreferenceOptions options;
+  options.vocab_size = 259;
+  const auto set = PreferenceSet::Load({Write(text)}, options, *tokenizer_);
+  ASSERT_TRUE(set.ok()) << set.status().message();
+  ASSERT_EQ(set->size(), 3);
+  const PreferencePair& first = set->Get(0);
+  EXPECT_EQ(tokenizer_->Decode(first.chosen.tokens), "Q1yes");
+  EXPECT_THAT(first.chosen.learn, ElementsAre(0, 0, 1, 1, 1, 1));  // the end mark too
+  EXPECT_THAT(first.rejected.learn, ElementsAre(0, 0, 1, 1, 1));
+  EXPECT_EQ(tokenizer_->Decode(set->Get(1).rejected.tokens),
+            "<|im_start|>user\nQ2<|im_end|>\n<|im_start|>assistant\nbb<|im_end|>");
+
+  // Two ranks, four places for three pairs.
+  int64_t pairs = 0, sequences = 0;
+  for (int rank = 0; rank < 2; ++rank) {
+    BatchOptions batch_options{4, 1, rank, 2, 4};
+    const auto batch = MakePreferenceBatch(
+        *set, [](int64_t k) { return k; }, 0, 3, batch_options);
+    EXPECT_EQ(batch.pairs, 3);
+    EXPECT_EQ(batch.chosen_tokens, 4 + 11 + 2);
+    ASSERT_EQ(batch.microbatches.size(), 2u);
+    for (const MicroBatch& micro : batch.microbatches) {
+      EXPECT_EQ(micro.ids.size() % 4, 0u);
+      pairs += static_cast<int64_t>(micro.sample_ids.size()) / 2;
+      sequences += static_cast<int64_t>(micro.boundaries.size()) - 1;
+    }
+  }
+  EXPECT_EQ(pairs, 3);
+  EXPECT_GT(sequences, 6);  // what fills up comes behind
+
+  const auto message = [&](const std::string& row) {
+    return PreferenceSet::Load({Write(row)}, options, *tokenizer_).status().message();
+  };
+  EXPECT_THAT(message("{\"prompt\": \"a\", \"chosen\": \"b\"}"), HasSubstr("no rejected"));
+  EXPECT_THAT(message("{\"chosen\": \"a\"}"), HasSubstr("prompt, chosen and rejected"));
+  EXPECT_THAT(message("{\"prompt\": \"a\", \"chosen\": [{\"role\": \"user\", \"content\": \"x\"}], "
+                      "\"rejected\": \"c\"}"),
+              HasSubstr("not the assistant's"));
+  options.max_response_length = 2;
+  EXPECT_THAT(message("{\"prompt\": \"a\", \"chosen\": \"abc\", \"rejected\": \"c\"}"),
+              HasSubstr("data.max_response_length 2"));
+}
+
+TEST(TaskMakerTest, EverySolutionScoresOneAndWrongOnesDoNot) {
+  const auto verifier = ValueOrThrow(rewards::MakeRuleVerifier({}));
+  for (const std::string& task : rewards::TaskNames()) {
+    std::set<std::string> prompts;
+    for (uint64_t i = 0; i < 300; ++i) {
+      const auto problem = rewards::MakeTaskProblem(task, rewards::DefaultTaskSize(task), 5, i);
+      const Json row =
+          rewards::MakeTaskRow(task, rewards::DefaultTaskSize(task), 5, i, rewards::TaskForm::kRl);
+      rewards::RewardSample sample;
+      sample.data_source = row["data_source"];
+      sample.ground_truth = row["answer"];
+      sample.response = problem.solution;
+      const auto result = verifier->Verify({&sample, 1})[0];
+      EXPECT_EQ(result.error, "");
+      EXPECT_EQ(result.score, 1) << problem.prompt << " " << problem.solution;
+      sample.response = task == "countdown" ? "1" : problem.solution + "1";
+      EXPECT_EQ(verifier->Verify({&sample, 1})[0].score, 0) << problem.prompt;
+      prompts.insert(problem.prompt);
+    }
+    EXPECT_GT(prompts.size(), task == "parity" ? 25u : 70u) << task;
+  }
+}
+
+// The rows of a seed are part of what others compare with: they must not change.
+TEST(TaskMakerTest, RowsAreAFunctionOfSeedAndNumber) {
+  const auto prompt = [](const char* task, uint64_t index) {
+    return rewards::MakeTaskProblem(task, rewards::DefaultTaskSize(task), 1, index).prompt;
+  };
+  EXPECT_EQ(prompt("addition", 0), "94+48=");
+  EXPECT_EQ(prompt("addition", 1), "1+97=");
+  EXPECT_EQ(prompt("multiplication", 1), "3*8=");
+  EXPECT_EQ(prompt("copy", 1), "copy 950:");
+  EXPECT_EQ(prompt("reverse", 1), "reverse 304:");
+  EXPECT_EQ(prompt("parity", 1), "parity 1:");
+  EXPECT_EQ(prompt("countdown", 0), "make 16 of 1 4 4:");
+  EXPECT_NE(rewards::MakeTaskProblem("addition", 4, 1, 0).prompt,
+            rewards::MakeTaskProblem("addition", 4, 2, 0).prompt);
+  EXPECT_FALSE(rewards::CheckTask("sums", 2).ok());
+  EXPECT_FALSE(rewards::CheckTask("addition", 10).ok());
+  EXPECT_FALSE(rewards::CheckTask("countdown", 1).ok());
+  EXPECT_TRUE(rewards::CheckTask("countdown", 6).ok());
+  EXPECT_EQ(rewards::MakeTaskRow("addition", 2, 1, 0, rewards::TaskForm::kSft).dump(),
+            R"({"prompt":"94+48=","response":"142"})");
+  for (uint64_t i = 0; i < 50; ++i) {
+    const Json pair = rewards::MakeTaskRow("parity", 4, 1, i, rewards::TaskForm::kDpo);
+    EXPECT_NE(pair["chosen"], pair["rejected"]);
+  }
+}
+
+}  // namespace
+}  // namespace keel::trainer::rl

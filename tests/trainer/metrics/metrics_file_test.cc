@@ -1,0 +1,152 @@
+#include "trainer/metrics/metrics_file.h"
+
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace keel::trainer {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class MetricsFileTest : public ::testing::Test {
+ protected:
+  MetricsFileTest() {
+    std::string name = (std::filesystem::temp_directory_path() / "keel-metrics-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp");
+    folder_ = name;
+    LogOptions options;
+    options.file = folder_ + ".log";
+    log_ = std::make_unique<Logger>(options);
+  }
+  ~MetricsFileTest() override {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::remove(folder_ + ".log");
+  }
+  std::string Read(const std::string& name) const {
+    std::ifstream file(folder_ + "/" + name);
+    std::stringstream text;
+    text << file.rdbuf();
+    return text.str();
+  }
+  void Put(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ + "/" + name) << text;
+  }
+  std::string Log() const {
+    return Read("../" + std::filesystem::path(folder_).filename().string() + ".log");
+  }
+  std::vector<std::string> Names() const {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_))
+      names.push_back(entry.path().filename());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+  Result<MetricsFile> Open(int64_t resumed_step) {
+    return MetricsFile::Open(folder_, resumed_step, *log_);
+  }
+  static std::string Line(int step) { return fmt::format("{{\"step\":{},\"data\":{{}}}}\n", step); }
+
+  std::string folder_;
+  std::unique_ptr<Logger> log_;
+};
+
+TEST_F(MetricsFileTest, NumbersThatAreNoneHaveOneSpelling) {
+  MetricsFile file = ValueOrThrow(Open(0));
+  file.Write(3, {{"a", NAN},
+                 {"b", INFINITY},
+                 {"c", -INFINITY},
+                 {"d", 1.5},
+                 {"e", "text"},
+                 {"f", {{"g", Json::array({-NAN, 2})}}}});
+  EXPECT_EQ(
+      Read("metrics.jsonl"),
+      R"({"step":3,"data":{"a":"nan","b":"inf","c":"-inf","d":1.5,"e":"text","f":{"g":["nan",2]}}})"
+      "\n");
+  file.Close();
+  EXPECT_EQ(Log(), "");
+}
+
+TEST_F(MetricsFileTest, ARunThatBeginsAnewLeavesTheEarlierOnesFile) {
+  Put("metrics.jsonl", Line(1) + "no JSON\n" + Line(8));
+  ValueOrThrow(Open(0)).Write(1, {});
+  EXPECT_EQ(Read("metrics.1.jsonl"), Line(1) + "no JSON\n" + Line(8));
+  EXPECT_THAT(Log(), AllOf(HasSubstr("metrics.jsonl of an earlier run is now metrics.1.jsonl")));
+  ValueOrThrow(Open(0)).Write(2, {});
+  EXPECT_EQ(Read("metrics.2.jsonl"), "{\"step\":1,\"data\":null}\n");
+  EXPECT_EQ(Read("metrics.jsonl"), "{\"step\":2,\"data\":null}\n");
+  EXPECT_EQ(Read("metrics.1.jsonl"), Line(1) + "no JSON\n" + Line(8));
+}
+
+TEST_F(MetricsFileTest, ARunThatGoesOnLosesNoLine) {
+  Put("metrics.jsonl",
+      Line(1) + "?\x1b[31m\n" + Line(2) + "{}\n" + Line(3) + Line(4) + "{\"step\":5,\"da");
+  Put("metrics.dropped.jsonl", "from before\n");
+  ValueOrThrow(Open(2)).Write(3, {});
+  EXPECT_EQ(Read("metrics.jsonl"), Line(1) + Line(2) + "{\"step\":3,\"data\":null}\n");
+  EXPECT_EQ(Read("metrics.dropped.jsonl"),
+            "from before\n?\x1b[31m\n{}\n" + Line(3) + Line(4) + "{\"step\":5,\"da\n");
+  EXPECT_THAT(Log(), AllOf(HasSubstr("2 lines of steps after 2, which are done again"),
+                           HasSubstr("and 3 lines that are no metrics, the first of them line 2"),
+                           HasSubstr("now at the end of metrics.dropped.jsonl")));
+  // Where there is nothing to drop, nothing is said.
+  const std::string said = Log();
+  ValueOrThrow(Open(3)).Write(4, {});
+  EXPECT_EQ(Log(), said);
+  EXPECT_THAT(Names(), ElementsAre("metrics.dropped.jsonl", "metrics.jsonl"));
+}
+
+TEST_F(MetricsFileTest, WhatIsNoFileIsRefusedByItsPath) {
+  ASSERT_EQ(mkfifo((folder_ + "/metrics.jsonl").c_str(), 0600), 0);
+  EXPECT_THAT(Open(0).status().message(),
+              HasSubstr(folder_ + "/metrics.jsonl: not a regular file"));
+  std::filesystem::remove(folder_ + "/metrics.jsonl");
+  std::filesystem::create_directory(folder_ + "/metrics.jsonl");
+  EXPECT_THAT(Open(3).status().message(),
+              HasSubstr(folder_ + "/metrics.jsonl: not a regular file"));
+}
+
+// A file that may not grow stands for a full disk.
+TEST_F(MetricsFileTest, LinesThatCannotBeWrittenAreCountedAndSaid) {
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto limit = [&](rlim_t bytes) {
+    const rlimit set{bytes, before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &set), 0);
+  };
+  MetricsFile file = ValueOrThrow(Open(0));
+  file.Write(1, {});
+  const std::string whole = Read("metrics.jsonl");
+  limit(whole.size() + 5);  // part of a line fits
+  for (int step = 2; step <= 4; ++step) file.Write(step, {});
+  limit(before.rlim_cur);
+  EXPECT_EQ(Read("metrics.jsonl"), whole);
+  const auto said = [&](std::string_view text) {
+    int64_t count = 0;
+    const std::string log = Log();
+    for (size_t at = log.find(text); at != std::string::npos; at = log.find(text, at + 1)) ++count;
+    return count;
+  };
+  EXPECT_EQ(said("metrics are being lost from step 2 on"), 0);  // the limit is of the log, too
+  file.Write(5, {});
+  EXPECT_EQ(said("can be written again; 3 lines before this were lost"), 1);
+  EXPECT_EQ(Read("metrics.jsonl"), whole + "{\"step\":5,\"data\":null}\n");
+  file.Close();
+  file.Close();
+  EXPECT_EQ(said("3 of the 5 lines that this run had for"), 1);
+}
+
+}  // namespace
+}  // namespace keel::trainer

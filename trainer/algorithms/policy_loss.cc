@@ -1,0 +1,196 @@
+#include "trainer/algorithms/policy_loss.h"
+
+#include <fmt/format.h>
+
+namespace keel::trainer::rl {
+
+namespace {
+
+constexpr double kLogRatioBound = 20;
+constexpr double kGspoLogRatioBound = 10;
+
+void Need(const char* what, const at::Tensor& tensor, int64_t tokens) {
+  if (tensor.defined() && tensor.dim() == 1 && tensor.size(0) == tokens) return;
+  throw Error(StatusCode::kInternal,
+              fmt::format("policy loss: expected {} of {} tokens, found {}", what, tokens,
+                          tensor.defined() ? fmt::format("{}", fmt::join(tensor.sizes(), " x "))
+                                           : std::string("none")));
+}
+
+struct TokenLosses {
+  at::Tensor losses;         // [T]
+  at::Tensor ppo_kl;         // [T] old - new
+  at::Tensor clipped;        // [T] bool
+  at::Tensor clipped_lower;  // [T] bool
+};
+
+TokenLosses Vanilla(const PolicyLossInputs& in, const PolicyLossOptions& options) {
+  const at::Tensor& advantages = in.advantages;
+  const at::Tensor log_ratio =
+      (in.log_probs - in.old_log_probs).clamp(-kLogRatioBound, kLogRatioBound);
+  const at::Tensor ratio = log_ratio.exp();
+  const at::Tensor free = -advantages * ratio;
+  const at::Tensor bounded =
+      -advantages * ratio.clamp(1 - options.clip_ratio_low, 1 + options.clip_ratio_high);
+  const at::Tensor clipped = at::maximum(free, bounded);
+  const at::Tensor floor = -advantages * options.clip_ratio_c;
+  const at::Tensor negative = advantages.lt(0);
+  return {at::where(negative, at::minimum(floor, clipped), clipped), -log_ratio, bounded.gt(free),
+          clipped.gt(floor).logical_and(negative)};
+}
+
+TokenLosses Gspo(const PolicyLossInputs& in, const PolicyLossOptions& options) {
+  const at::Tensor log_ratio = in.log_probs - in.old_log_probs;
+  const at::Tensor mean =
+      in.layout.SequenceSums(log_ratio.detach()) / in.layout.Lengths().clamp_min(1);
+  // The sequence's value, each token's gradient.
+  const at::Tensor ratio = (in.log_probs - in.log_probs.detach() + in.layout.Spread(mean))
+                               .clamp_max(kGspoLogRatioBound)
+                               .exp();
+  const at::Tensor free = -in.advantages * ratio;
+  const at::Tensor bounded =
+      -in.advantages * ratio.clamp(1 - options.clip_ratio_low, 1 + options.clip_ratio_high);
+  return {at::maximum(free, bounded), -log_ratio, bounded.gt(free), {}};
+}
+
+TokenLosses Cispo(const PolicyLossInputs& in, const PolicyLossOptions& options) {
+  const at::Tensor log_ratio =
+      (in.log_probs - in.old_log_probs).clamp(-kLogRatioBound, kLogRatioBound);
+  const at::Tensor ratio = log_ratio.detach().exp();
+  const at::Tensor weight = ratio.clamp(1 - options.clip_ratio_low, 1 + options.clip_ratio_high);
+  return {-weight * in.advantages * in.log_probs, -log_ratio, ratio.ne(weight), {}};
+}
+
+TokenLosses Gpg(const PolicyLossInputs& in) { return {-in.log_probs * in.advantages, {}, {}, {}}; }
+
+}  // namespace
+
+std::vector<std::string> PolicyLossModeNames() { return {"vanilla", "gspo", "cispo", "gpg"}; }
+
+Result<PolicyLossMode> ParsePolicyLossMode(const std::string& name) {
+  const std::vector<std::string> names = PolicyLossModeNames();
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (names[i] == name) return static_cast<PolicyLossMode>(i);
+  }
+  return Status(StatusCode::kConfig,
+                fmt::format("policy_loss.loss_mode is '{}', expected one of {}", name,
+                            fmt::join(names, ", ")));
+}
+
+PolicyLossSums& PolicyLossSums::operator+=(const PolicyLossSums& other) {
+  pg_loss += other.pg_loss;
+  entropy += other.entropy;
+  kl_loss += other.kl_loss;
+  clipped += other.clipped;
+  clipped_lower += other.clipped_lower;
+  ppo_kl += other.ppo_kl;
+  tokens += other.tokens;
+  return *this;
+}
+
+std::map<std::string, double> PolicyLossSums::Metrics(const PolicyLossOptions& options) const {
+  const double n = tokens > 0 ? tokens : 1;
+  std::map<std::string, double> metrics = {
+      {"actor/pg_loss", pg_loss},
+      {"actor/pg_clipfrac", clipped / n},
+      {"actor/pg_clipfrac_lower", clipped_lower / n},
+      {"actor/ppo_kl", ppo_kl / n},
+      {"actor/entropy", entropy},
+  };
+  if (options.use_kl_loss) {
+    metrics["actor/kl_loss"] = kl_loss;
+    metrics["actor/kl_coef"] = options.kl_loss_coef;
+  }
+  return metrics;
+}
+
+at::Tensor KlPenalty(const at::Tensor& log_probs, const at::Tensor& ref_log_probs, KlKind kind) {
+  const at::Tensor difference = log_probs - ref_log_probs;
+  at::Tensor estimate;
+  switch (kind.estimator) {
+    case KlEstimator::kK1:
+      estimate = difference;
+      break;
+    case KlEstimator::kAbs:
+      estimate = difference.abs();
+      break;
+    case KlEstimator::kK2:
+      return 0.5 * difference.square();
+    case KlEstimator::kK3: {
+      const at::Tensor reverse = (-difference).clamp(-20, 20);
+      estimate = (reverse.exp() - reverse - 1).clamp(-10, 10);
+      break;
+    }
+  }
+  if (!kind.straight_through) return estimate;
+  const at::Tensor k2 = 0.5 * difference.square();
+  return k2 - k2.detach() + estimate.detach();
+}
+
+PolicyLossResult PolicyLoss(const PolicyLossInputs& inputs, const PolicyLossOptions& options,
+                            const LossDenominators& denominators) {
+  // Whatever stands on tokens that do not count must reach neither loss nor gradient.
+  PolicyLossInputs in = inputs;
+  const auto take = [&](const char* what, at::Tensor& tensor, bool needed) {
+    if (!needed && !tensor.defined()) return;
+    Need(what, tensor, in.layout.mask.size(0));
+    tensor = in.layout.Counted(tensor);
+  };
+  take("log_probs", in.log_probs, true);
+  take("advantages", in.advantages, true);
+  take("old_log_probs", in.old_log_probs, options.mode != PolicyLossMode::kGpg);
+  take("ref_log_probs", in.ref_log_probs, options.use_kl_loss);
+  take("entropy", in.entropy, options.entropy_coeff != 0);
+  take("rollout_is_weights", in.rollout_is_weights, false);
+
+  // 1. Losses by token.
+  TokenLosses by_token;
+  switch (options.mode) {
+    case PolicyLossMode::kVanilla:
+      by_token = Vanilla(in, options);
+      break;
+    case PolicyLossMode::kGspo:
+      by_token = Gspo(in, options);
+      break;
+    case PolicyLossMode::kCispo:
+      by_token = Cispo(in, options);
+      break;
+    case PolicyLossMode::kGpg:
+      by_token = Gpg(in);
+      break;
+  }
+  if (in.rollout_is_weights.defined()) by_token.losses = by_token.losses * in.rollout_is_weights;
+
+  // 2. One number.
+  const at::Tensor weights = LossWeights(in.layout, options.aggregation, denominators);
+  const at::Tensor pg_loss = WeightedSum(by_token.losses, weights);
+  at::Tensor loss = pg_loss;
+  at::Tensor entropy = at::zeros({}, pg_loss.options());
+  at::Tensor kl_loss = entropy;
+  if (in.entropy.defined()) entropy = WeightedSum(in.entropy, weights);
+  if (options.entropy_coeff != 0) loss = loss - options.entropy_coeff * entropy;
+  if (options.use_kl_loss) {
+    kl_loss = WeightedSum(KlPenalty(in.log_probs, in.ref_log_probs, options.kl_loss_type), weights);
+    loss = loss + options.kl_loss_coef * kl_loss;
+  }
+
+  // 3. What to report; one transfer from the device.
+  const at::NoGradGuard no_grad;
+  const auto count = [&](const at::Tensor& flags) {
+    return flags.defined() ? flags.logical_and(in.layout.mask).sum().to(at::kDouble)
+                           : at::zeros({}, weights.options().dtype(at::kDouble));
+  };
+  at::Tensor ppo_kl = at::zeros({}, weights.options().dtype(at::kDouble));
+  if (by_token.ppo_kl.defined()) {
+    ppo_kl = WeightedSum(by_token.ppo_kl.detach(), in.layout.mask.to(at::kFloat)).to(at::kDouble);
+  }
+  const at::Tensor sums =
+      at::stack({pg_loss.detach().to(at::kDouble), entropy.detach().to(at::kDouble),
+                 kl_loss.detach().to(at::kDouble), count(by_token.clipped),
+                 count(by_token.clipped_lower), ppo_kl, count(in.layout.mask)})
+          .cpu();
+  const double* values = sums.const_data_ptr<double>();
+  return {loss, {values[0], values[1], values[2], values[3], values[4], values[5], values[6]}};
+}
+
+}  // namespace keel::trainer::rl

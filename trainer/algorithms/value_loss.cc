@@ -1,0 +1,46 @@
+#include "trainer/algorithms/value_loss.h"
+
+namespace keel::trainer::rl {
+
+ValueLossSums& ValueLossSums::operator+=(const ValueLossSums& other) {
+  vf_loss += other.vf_loss;
+  clipped += other.clipped;
+  values += other.values;
+  tokens += other.tokens;
+  return *this;
+}
+
+std::map<std::string, double> ValueLossSums::Metrics() const {
+  const double n = tokens > 0 ? tokens : 1;
+  return {{"critic/vf_loss", vf_loss},
+          {"critic/vf_clipfrac", clipped / n},
+          {"critic/vpred_mean", values / n}};
+}
+
+ValueLossResult ValueLoss(const ValueLossInputs& inputs, const ValueLossOptions& options,
+                          const LossDenominators& denominators) {
+  ValueLossInputs in = inputs;
+  for (at::Tensor* tensor : {&in.values, &in.old_values, &in.returns})
+    *tensor = in.layout.Counted(*tensor);
+  const at::Tensor bounded =
+      at::maximum(at::minimum(in.values, in.old_values + options.cliprange_value),
+                  in.old_values - options.cliprange_value);
+  const at::Tensor free_error = (in.values - in.returns).square();
+  const at::Tensor bounded_error = (bounded - in.returns).square();
+  const at::Tensor loss =
+      0.5 * WeightedSum(at::maximum(free_error, bounded_error),
+                        LossWeights(in.layout, options.aggregation, denominators));
+
+  const at::NoGradGuard no_grad;
+  const at::Tensor& mask = in.layout.mask;
+  const at::Tensor sums =
+      at::stack({loss.detach().to(at::kDouble),
+                 bounded_error.gt(free_error).logical_and(mask).sum().to(at::kDouble),
+                 WeightedSum(in.values.detach(), mask.to(at::kFloat)).to(at::kDouble),
+                 mask.sum().to(at::kDouble)})
+          .cpu();
+  const double* values = sums.const_data_ptr<double>();
+  return {loss, {values[0], values[1], values[2], values[3]}};
+}
+
+}  // namespace keel::trainer::rl

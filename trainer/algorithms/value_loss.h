@@ -1,0 +1,46 @@
+// The critic's loss of a micro-batch: half the squared error of its values, clipped around the old
+// ones (Schulman et al. 2017; verl's compute_value_loss). Pure; called from the training thread.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <map>
+#include <string>
+
+#include "trainer/algorithms/loss_aggregation.h"
+
+namespace keel::trainer::rl {
+
+struct ValueLossOptions {
+  double cliprange_value = 0.5;
+  LossAggregation aggregation = LossAggregation::kTokenMean;
+};
+
+// All [T] fp32.
+struct ValueLossInputs {
+  TokenLayout layout;
+  at::Tensor values;      // of the current weights; carries the gradient
+  at::Tensor old_values;  // at the start of the step
+  at::Tensor returns;
+};
+
+struct ValueLossSums {
+  double vf_loss = 0;
+  double clipped = 0;  // tokens
+  double values = 0;   // sum
+  double tokens = 0;
+
+  ValueLossSums& operator+=(const ValueLossSums& other);
+  // critic/{vf_loss,vf_clipfrac,vpred_mean}
+  std::map<std::string, double> Metrics() const;
+};
+
+struct ValueLossResult {
+  at::Tensor loss;  // fp32 scalar
+  ValueLossSums sums;
+};
+
+ValueLossResult ValueLoss(const ValueLossInputs& inputs, const ValueLossOptions& options,
+                          const LossDenominators& denominators);
+
+}  // namespace keel::trainer::rl

@@ -1,0 +1,325 @@
+#include "trainer/config/config_rl.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "common/options/schema.h"
+#include "rewards/reward_options.h"
+#include "trainer/algorithms/advantages.h"
+#include "trainer/algorithms/kl.h"
+#include "trainer/algorithms/rollout_correction_options.h"
+#include "trainer/config/config.h"
+
+namespace keel::trainer {
+
+namespace {
+
+std::vector<std::string> AggregationNames() {
+  return {"token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"};
+}
+
+}  // namespace
+
+void AddActorRlOptions(Config& c, options::Schema& s) {
+  ActorLossSection& a = c.actor_rollout_ref.actor.loss;
+  const std::string actor = "actor_rollout_ref.actor.";
+  s.Add(
+       actor + "ppo_mini_batch_size", a.ppo_mini_batch_size,
+       "Prompts, with all their samples, per update of the weights; null: `data.train_batch_size`, "
+       "one update a step.")
+      .Range(1)
+      .Unit("prompts");
+  s.Add(actor + "ppo_micro_batch_size_per_gpu", a.ppo_micro_batch_size_per_gpu,
+        "Samples per forward and backward of a data-parallel rank; null: "
+        "`data.micro_batch_size_per_gpu`. Changes no gradient.")
+      .Range(1)
+      .Unit("sequences");
+  s.Add(actor + "ppo_epochs", a.ppo_epochs, "Passes over a step's samples.").Range(1);
+  s.Add(actor + "shuffle", a.shuffle, "Another order of the samples in each pass.");
+  s.Add(actor + "clip_ratio", a.clip_ratio, "PPO's clip range of the ratio around 1.").Range(0);
+  s.Add(actor + "clip_ratio_low", a.clip_ratio_low, "Its lower side; null: `clip_ratio`.").Range(0);
+  s.Add(actor + "clip_ratio_high", a.clip_ratio_high,
+        "Its upper side (DAPO's clip-higher); null: `clip_ratio`.")
+      .Range(0);
+  s.Add(actor + "clip_ratio_c", a.clip_ratio_c,
+        "Dual clip: bound of the loss, in advantages, where the advantage is negative.")
+      .Above(1);
+  s.Add(actor + "loss_agg_mode", a.loss_agg_mode,
+        "How token losses become one: all counts are of the whole mini-batch over all ranks. "
+        "Dr.GRPO "
+        "is `seq-mean-token-sum-norm` with `algorithm.norm_adv_by_std_in_grpo: false`.")
+      .OneOf(AggregationNames());
+  s.Add(actor + "loss_scale_factor", a.loss_scale_factor,
+        "Divisor of `seq-mean-token-sum-norm`; null: `data.max_response_length`.")
+      .Range(1);
+  s.Add(actor + "entropy_coeff", a.entropy_coeff, "Weight of the entropy bonus.").Range(0);
+  s.Add(actor + "use_kl_loss", a.use_kl_loss,
+        "Add the KL divergence from the reference policy to the loss, as GRPO does.");
+  s.Add(actor + "kl_loss_coef", a.kl_loss_coef, "Its weight.").Range(0);
+  s.Add(actor + "kl_loss_type", a.kl_loss_type,
+        "Its estimator; with `+` it has k2's gradient, which is the true one in expectation.")
+      .OneOf(rl::KlKindNames());
+  s.Add(actor + "policy_loss.loss_mode", a.policy_loss.loss_mode,
+        "`vanilla` is PPO's clipped loss; `gspo` clips per sequence; `cispo` clips the weight and "
+        "keeps the gradient; `gpg` is the plain policy gradient.")
+      .OneOf({"vanilla", "gspo", "cispo", "gpg"});
+
+  RefSection& ref = c.actor_rollout_ref.ref;
+  s.Add("actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu",
+        ref.log_prob_micro_batch_size_per_gpu,
+        "Sequences per forward of the reference; null: the actor's micro-batch.")
+      .Range(1)
+      .Unit("sequences");
+  s.Add("actor_rollout_ref.ref.megatron.param_offload", ref.megatron.param_offload,
+        "The reference's weights to host memory when nothing uses them.");
+}
+
+void AddRlOptions(Config& c, options::Schema& s) {
+  CriticSection& k = c.critic;
+  s.Add("critic.enable", k.enable, "null: if `algorithm.adv_estimator` is gae.");
+  s.Add(
+       "critic.model.path", k.model.path,
+       "A Hugging Face directory to start from; without a value head (`score.weight`) a fresh one. "
+       "null: the actor's.")
+      .PerNode();
+  s.Add("critic.optim.lr", k.optim.lr, "Peak learning rate; 0 changes no weights.").Range(0);
+  s.Add("critic.optim.betas", k.optim.betas, "AdamW's decay rates of the two moments.").Range(0);
+  s.Add("critic.optim.eps", k.optim.eps, "AdamW's epsilon.").Above(0);
+  s.Add("critic.optim.weight_decay", k.optim.weight_decay, "Decoupled decay.").Range(0);
+  s.Add("critic.optim.clip_grad", k.optim.clip_grad,
+        "Limit of the global gradient norm; 0 does not clip.")
+      .Range(0);
+  s.Add("critic.optim.lr_decay_style", k.optim.lr_decay_style, "As the actor's.")
+      .OneOf({"constant", "linear", "cosine", "wsd"});
+  s.Add("critic.optim.lr_warmup_steps", k.optim.lr_warmup_steps, "As the actor's.")
+      .Range(-1)
+      .Unit("steps");
+  s.Add("critic.optim.min_lr", k.optim.min_lr, "Where the decay ends.").Range(0);
+  s.Add("critic.megatron.param_offload", k.megatron.param_offload,
+        "As the actor's switch. The parallel sizes are the actor's.");
+  s.Add("critic.megatron.grad_offload", k.megatron.grad_offload, "As the actor's switch.");
+  s.Add("critic.megatron.optimizer_offload", k.megatron.optimizer_offload,
+        "As the actor's switch.");
+  s.Add("critic.ppo_mini_batch_size", k.ppo_mini_batch_size, "null: the actor's.")
+      .Range(1)
+      .Unit("prompts");
+  s.Add("critic.ppo_micro_batch_size_per_gpu", k.ppo_micro_batch_size_per_gpu, "null: the actor's.")
+      .Range(1)
+      .Unit("sequences");
+  s.Add("critic.ppo_epochs", k.ppo_epochs, "null: the actor's.").Range(1);
+  s.Add("critic.cliprange_value", k.cliprange_value,
+        "How far a value may move from the old one before the loss clips it.")
+      .Range(0);
+  s.Add("critic.loss_agg_mode", k.loss_agg_mode, "null: the actor's.").OneOf(AggregationNames());
+
+  AlgorithmSection& a = c.algorithm;
+  s.Add("algorithm.adv_estimator", a.adv_estimator, "How rewards become advantages.")
+      .OneOf(rl::AdvantageEstimatorNames());
+  s.Add("algorithm.gamma", a.gamma, "Discount per token of the policy.").Range(0, 1);
+  s.Add("algorithm.lam", a.lam, "GAE's trade of bias for variance.").Range(0, 1);
+  s.Add("algorithm.norm_adv_by_std_in_grpo", a.norm_adv_by_std_in_grpo,
+        "GRPO divides by the group's standard deviation; Dr.GRPO does not.");
+  s.Add("algorithm.use_kl_in_reward", a.use_kl_in_reward,
+        "Take the KL divergence from the reference policy off each token's reward.");
+  s.Add("algorithm.kl_penalty", a.kl_penalty, "Its estimator.")
+      .OneOf({"kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3"});
+  s.Add("algorithm.overlong_filtering", a.overlong_filtering,
+        "Samples that were cut at `data.max_response_length` take no part in the loss.");
+  s.Add("algorithm.kl_ctrl.type", a.kl_ctrl.type,
+        "`adaptive` steers the coefficient towards `target_kl` (Ziegler et al. 2019).")
+      .OneOf({"fixed", "adaptive"});
+  s.Add("algorithm.kl_ctrl.kl_coef", a.kl_ctrl.kl_coef, "The coefficient, at first.").Range(0);
+  s.Add("algorithm.kl_ctrl.horizon", a.kl_ctrl.horizon, "Samples over which `adaptive` acts.")
+      .Range(1)
+      .Unit("samples");
+  s.Add("algorithm.kl_ctrl.target_kl", a.kl_ctrl.target_kl, "KL divergence that `adaptive` wants.")
+      .Above(0);
+  RolloutCorrectionSection& r = a.rollout_correction;
+  s.Add("algorithm.rollout_correction.rollout_is", r.rollout_is,
+        "Weigh the loss by the ratio of trainer and rollout probability, per token or sequence; "
+        "null: no.")
+      .OneOf({"token", "sequence"});
+  s.Add("algorithm.rollout_correction.rollout_is_threshold", r.rollout_is_threshold,
+        "`2.0`: larger weights are cut to it; `0.5_5.0`: weights outside are 0.");
+  s.Add("algorithm.rollout_correction.rollout_is_batch_normalize", r.rollout_is_batch_normalize,
+        "Scale the weights of a step to a mean of 1.");
+  s.Add("algorithm.rollout_correction.rollout_rs", r.rollout_rs,
+        "Leave out tokens (`token_k1`, `token_k2`, `token_k3`) or sequences "
+        "(`seq_sum_k1` to `seq_sum_k3`, `seq_mean_k1` to `seq_mean_k3`, `seq_max_k2`, "
+        "`seq_max_k3`) that diverge further than the threshold; "
+        "several, separated by commas, must all hold.");
+  s.Add("algorithm.rollout_correction.rollout_rs_threshold", r.rollout_rs_threshold,
+        "One for all or one each, separated by commas: `lower_upper` or `upper` of the ratio for "
+        "k1, a bound for k2 and k3.");
+  s.Add("algorithm.rollout_correction.bypass_mode", r.bypass_mode,
+        "Take the rollout's log-probabilities for the old ones instead of computing them anew.");
+  s.Add("algorithm.filter_groups.enable", a.filter_groups.enable,
+        "DAPO's dynamic sampling: groups whose samples all score the same teach nothing and are "
+        "replaced by further prompts.");
+  s.Add("algorithm.filter_groups.metric", a.filter_groups.metric,
+        "`reward`, or the name of a value that the verifier gives.");
+  s.Add("algorithm.filter_groups.max_num_gen_batches", a.filter_groups.max_num_gen_batches,
+        "Batches that a step may generate before it gives up; 0: no limit.")
+      .Range(0);
+
+  rewards::RewardSection& w = c.reward;
+  s.Add("reward.type", w.type,
+        "A rule, `command` or `http`; `auto` chooses by the row's `data.reward_fn_key`.")
+      .OneOf({"auto", "exact", "arithmetic", "countdown", "gsm8k", "math", "command", "http"});
+  s.Add("reward.method", w.method,
+        "gsm8k: `strict` wants `#### 42`, `flexible` takes the last number.")
+      .OneOf({"strict", "flexible"});
+  s.Add("reward.format_score", w.format_score,
+        "Score of an answer that has the right form and is wrong.");
+  s.Add("reward.format_pattern", w.format_pattern,
+        "A regular expression (PCRE2) that the whole response must match, or the score is 0.");
+  s.Add("reward.format_weight", w.format_weight,
+        "With `format_pattern`: factor of the score of a response that matches.");
+  s.Add("reward.command", w.command,
+        "Program and arguments; reads a JSON object a line from its input, writes one a line.");
+  s.Add("reward.url", w.url, "http:// address that takes and gives {\"samples\": [...]}.");
+  s.Add("reward.num_workers", w.num_workers, "Threads that verify, per rank.").Range(1, 256);
+  s.Add("reward.batch_size", w.batch_size, "Samples per request to a command or address.")
+      .Range(1)
+      .Unit("samples");
+  s.Add("reward.timeout_seconds", w.timeout_seconds, "Limit of one request.")
+      .Above(0)
+      .Unit("seconds");
+  s.Add("reward.max_retries", w.max_retries, "Further tries of a request that failed.").Range(0);
+  s.Add("reward.on_error", w.on_error,
+        "A sample whose verifier failed: scores 0 (`zero`), takes no part (`exclude`), or ends the "
+        "run (`stop`). It is counted apart from samples that score 0. A step or a validation none "
+        "of whose samples has a score ends the run, but with `zero_always` and `exclude_always`.")
+      .OneOf(rewards::OnRewardErrorNames());
+  s.Add("reward.overlong_buffer.enable", w.overlong_buffer.enable,
+        "DAPO's soft punishment of long responses.");
+  s.Add("reward.overlong_buffer.len", w.overlong_buffer.len,
+        "The last so many tokens of `data.max_response_length` cost reward.")
+      .Range(0)
+      .Unit("tokens");
+  s.Add("reward.overlong_buffer.penalty_factor", w.overlong_buffer.penalty_factor,
+        "What they cost at the end of the buffer.")
+      .Range(0);
+
+  DpoSection& d = c.dpo;
+  s.Add("dpo.beta", d.beta, "Weight of the distance from the reference policy.").Above(0);
+  s.Add("dpo.loss_type", d.loss_type, "Of Rafailov et al. 2023, or of Azar et al. 2023.")
+      .OneOf({"sigmoid", "ipo"});
+  s.Add("dpo.label_smoothing", d.label_smoothing,
+        "`sigmoid`: share of pairs that may be labelled the wrong way round.")
+      .Range(0, 0.5);
+  s.Add("dpo.preference_loss_weight", d.preference_loss_weight, "Factor of the preference loss.")
+      .Range(0);
+  s.Add("dpo.sft_loss_weight", d.sft_loss_weight,
+        "Factor of the negative log-likelihood of the preferred answers, per token.")
+      .Range(0);
+}
+
+std::vector<std::string> ValidateRlConfig(const Config& c, int64_t dp) {
+  std::vector<std::string> problems;
+  const auto say = [&](std::string text) { problems.push_back(std::move(text)); };
+  if (c.trainer.task == "dpo") {
+    if (c.dpo.loss_type == "ipo" && c.dpo.label_smoothing > 0)
+      say("dpo.label_smoothing has no meaning with dpo.loss_type ipo: set it to 0");
+    if (c.dpo.preference_loss_weight == 0 && c.dpo.sft_loss_weight == 0)
+      say("dpo.preference_loss_weight and dpo.sft_loss_weight are both 0: nothing would be learnt");
+    if (c.trainer.keep_best_ckpts > 0 && c.trainer.keep_best_metric != "val/loss")
+      say("trainer.keep_best_metric: dpo validates by val/loss alone");
+    return problems;
+  }
+  if (c.trainer.task != "rl") return problems;
+  if (c.trainer.keep_best_ckpts > 0 &&
+      (c.trainer.keep_best_metric != "val/reward" || c.trainer.keep_best_mode != "max")) {
+    say("trainer.keep_best_ckpts: rl validates by reward; set trainer.keep_best_metric to "
+        "val/reward "
+        "and trainer.keep_best_mode to max");
+  }
+
+  const AlgorithmSection& a = c.algorithm;
+  const ActorLossSection& loss = c.actor_rollout_ref.actor.loss;
+  const int64_t prompts = c.data.train_batch_size;
+  const auto divides = [&](const char* key, std::optional<int64_t> size) {
+    if (size && prompts % *size != 0) {
+      say(fmt::format(
+          "data.train_batch_size {} is not a multiple of {} {}: a step's prompts are cut "
+          "into equal updates",
+          prompts, key, *size));
+    }
+    if (size && *size % dp != 0)
+      say(fmt::format("{} {} is not a multiple of the {} data-parallel ranks", key, *size, dp));
+  };
+  divides("actor_rollout_ref.actor.ppo_mini_batch_size", loss.ppo_mini_batch_size);
+  divides("critic.ppo_mini_batch_size", c.critic.ppo_mini_batch_size);
+  const bool gae = a.adv_estimator == "gae";
+  const bool critic = c.critic.enable.value_or(gae);
+  if (gae && !critic) {
+    say("algorithm.adv_estimator gae needs values: set critic.enable to true or null, or choose "
+        "grpo, rloo, reinforce_plus_plus or remax");
+  }
+  if (!critic && c.critic.model.path) {
+    say("critic.model.path is given, but there is no critic: set critic.enable to true, or leave "
+        "it out");
+  }
+  if (c.critic.optim.min_lr > c.critic.optim.lr && c.critic.optim.lr_decay_style != "constant")
+    say("critic.optim.min_lr is above critic.optim.lr");
+  if (!critic && c.trainer.critic_warmup > 0)
+    say("trainer.critic_warmup needs a critic: set it to 0, or critic.enable to true");
+  if (!gae && a.lam != 1.0)
+    say(fmt::format("algorithm.lam is of gae alone; algorithm.adv_estimator is {}: leave it at 1",
+                    a.adv_estimator));
+  if (a.gamma != 1.0 && !gae && a.adv_estimator != "reinforce_plus_plus") {
+    say(fmt::format("algorithm.gamma has no effect with algorithm.adv_estimator {}: leave it at 1",
+                    a.adv_estimator));
+  }
+  if (c.critic.optim.betas.size() != 2 || c.critic.optim.betas[0] >= 1 ||
+      c.critic.optim.betas[1] >= 1) {
+    say("critic.optim.betas: expected two numbers in [0, 1)");
+  }
+  if (loss.loss_scale_factor && loss.loss_agg_mode != "seq-mean-token-sum-norm") {
+    say(
+        fmt::format("actor_rollout_ref.actor.loss_scale_factor is of loss_agg_mode "
+                    "seq-mean-token-sum-norm alone, which is {}",
+                    loss.loss_agg_mode));
+  }
+  const Status correction =
+      rl::RolloutCorrectionOptions::Parse(a.rollout_correction.rollout_is.value_or(""),
+                                          a.rollout_correction.rollout_is_threshold,
+                                          a.rollout_correction.rollout_is_batch_normalize,
+                                          a.rollout_correction.rollout_rs.value_or(""),
+                                          a.rollout_correction.rollout_rs_threshold.value_or(""))
+          .status();
+  if (!correction.ok()) say(correction.message());
+  if (a.rollout_correction.bypass_mode && a.rollout_correction.rollout_is) {
+    say("algorithm.rollout_correction.bypass_mode already puts the rollout's probabilities into "
+        "the "
+        "ratio; rollout_is would count them twice: set one of them only");
+  }
+
+  const rewards::RewardSection& w = c.reward;
+  if (w.type != "command" && !w.command.empty())
+    say("reward.command belongs to reward.type: command");
+  if (w.type != "http" && w.url) say("reward.url belongs to reward.type: http");
+  if (w.type == "command" && w.command.empty())
+    say("reward.type is command, but reward.command is empty");
+  if (w.type == "http" && !w.url) say("reward.type is http, but reward.url is not given");
+  if (a.filter_groups.enable && a.filter_groups.max_num_gen_batches == 0 &&
+      rewards::GoesOnWithoutAnyScore(rewards::OnRewardErrorOf(w.on_error))) {
+    say(
+        fmt::format("reward.on_error {} with algorithm.filter_groups.enable would ask for prompts "
+                    "without end while the verifier fails: give "
+                    "algorithm.filter_groups.max_num_gen_batches a limit above 0",
+                    w.on_error));
+  }
+  if (w.overlong_buffer.enable &&
+      (w.overlong_buffer.len < 1 || w.overlong_buffer.len > c.data.max_response_length)) {
+    say(fmt::format(
+        "reward.overlong_buffer.len {} is not between 1 and data.max_response_length {}",
+        w.overlong_buffer.len, c.data.max_response_length));
+  }
+  if (a.filter_groups.enable && a.adv_estimator == "remax")
+    say("algorithm.filter_groups.enable needs groups of samples, which remax does not have");
+  return problems;
+}
+
+}  // namespace keel::trainer

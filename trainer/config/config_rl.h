@@ -1,0 +1,134 @@
+// The parts of a Config that only RL and DPO use. Names and meanings are verl's unless said
+// otherwise. Torch-free.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rewards/reward_options.h"
+
+namespace keel::options {
+class Schema;
+}
+
+namespace keel::trainer {
+
+struct Config;
+
+struct KlControlSection {
+  std::string type = "fixed";
+  double kl_coef = 0.001;
+  int64_t horizon = 10'000;
+  double target_kl = 0.1;
+};
+
+struct RolloutCorrectionSection {
+  std::optional<std::string> rollout_is;
+  std::string rollout_is_threshold = "2.0";
+  bool rollout_is_batch_normalize = false;
+  std::optional<std::string> rollout_rs;
+  std::optional<std::string> rollout_rs_threshold;
+  bool bypass_mode = false;
+};
+
+struct FilterGroupsSection {
+  bool enable = false;
+  std::string metric = "reward";
+  int64_t max_num_gen_batches = 0;
+};
+
+struct AlgorithmSection {
+  std::string adv_estimator = "gae";
+  double gamma = 1.0;
+  double lam = 1.0;
+  bool norm_adv_by_std_in_grpo = true;
+  bool use_kl_in_reward = false;
+  std::string kl_penalty = "kl";
+  KlControlSection kl_ctrl;
+  RolloutCorrectionSection rollout_correction;
+  FilterGroupsSection filter_groups;
+  bool overlong_filtering = false;
+};
+
+struct PolicyLossSection {
+  std::string loss_mode = "vanilla";
+};
+
+// The policy's loss and how a step's samples are cut into updates; keys of actor_rollout_ref.actor.
+struct ActorLossSection {
+  std::optional<int64_t> ppo_mini_batch_size;
+  std::optional<int64_t> ppo_micro_batch_size_per_gpu;
+  int64_t ppo_epochs = 1;
+  bool shuffle = false;
+  double clip_ratio = 0.2;
+  std::optional<double> clip_ratio_low;
+  std::optional<double> clip_ratio_high;
+  double clip_ratio_c = 3.0;
+  std::string loss_agg_mode = "token-mean";
+  std::optional<int64_t> loss_scale_factor;
+  double entropy_coeff = 0;
+  bool use_kl_loss = false;
+  double kl_loss_coef = 0.001;
+  std::string kl_loss_type = "low_var_kl";
+  PolicyLossSection policy_loss;
+};
+
+// Offload switches of a role that shares the actor's parallel layout.
+struct OffloadSection {
+  bool param_offload = false;
+  bool grad_offload = false;
+  bool optimizer_offload = false;
+};
+
+struct RefSection {
+  OffloadSection megatron;  // param_offload alone has a key
+  std::optional<int64_t> log_prob_micro_batch_size_per_gpu;
+};
+
+struct CriticModelSection {
+  std::optional<std::string> path;
+};
+
+struct CriticOptimSection {
+  double lr = 1e-5;
+  std::vector<double> betas = {0.9, 0.999};
+  double eps = 1e-8;
+  double weight_decay = 0.01;
+  double clip_grad = 1.0;
+  std::string lr_decay_style = "constant";
+  int64_t lr_warmup_steps = 0;
+  double min_lr = 0;
+};
+
+struct CriticSection {
+  std::optional<bool> enable;  // null: as adv_estimator needs
+  CriticModelSection model;
+  CriticOptimSection optim;
+  OffloadSection megatron;
+  std::optional<int64_t> ppo_mini_batch_size;
+  std::optional<int64_t> ppo_micro_batch_size_per_gpu;
+  std::optional<int64_t> ppo_epochs;
+  double cliprange_value = 0.5;
+  std::optional<std::string> loss_agg_mode;
+};
+
+struct DpoSection {
+  double beta = 0.1;
+  std::string loss_type = "sigmoid";
+  double label_smoothing = 0;
+  double preference_loss_weight = 1;
+  double sft_loss_weight = 0;
+};
+
+// The table's lines for the sections above, bound to `config`: those under actor_rollout_ref, and
+// the other roots.
+void AddActorRlOptions(Config& config, options::Schema& schema);
+void AddRlOptions(Config& config, options::Schema& schema);
+
+// What does not fit together for trainer.task rl and dpo, as sentences that name the keys.
+// `dp`: data-parallel ranks.
+std::vector<std::string> ValidateRlConfig(const Config& config, int64_t dp);
+
+}  // namespace keel::trainer

@@ -1,0 +1,207 @@
+#include "trainer/config/config_rollout.h"
+
+#include <fmt/format.h>
+
+#include "rollout/log_probs_mode.h"
+#include "trainer/config/config.h"
+
+namespace keel::trainer {
+
+void AddRolloutOptions(Config& c, options::Schema& s) {
+  RolloutSection& r = c.actor_rollout_ref.rollout;
+  const std::string rollout = "actor_rollout_ref.rollout.";
+  s.Add(rollout + "n", r.n, "Samples of each prompt; they share the prompt's blocks.").Range(1);
+  s.Add(rollout + "temperature", r.temperature,
+        "Of sampling in training; 0 takes the likeliest token.")
+      .Range(0);
+  s.Add(rollout + "top_k", r.top_k, "Draw from so many of the likeliest tokens; -1: from all.")
+      .Range(-1);
+  s.Add(rollout + "top_p", r.top_p, "Draw from the fewest likeliest tokens that hold this mass.")
+      .Range(0, 1);
+  s.Add(rollout + "min_p", r.min_p, "Leave out tokens below this share of the likeliest.")
+      .Range(0, 1);
+  s.Add(rollout + "repetition_penalty", r.repetition_penalty,
+        "Above 1, tokens of the prompt and of the response so far become less likely.")
+      .Above(0);
+  s.Add(rollout + "ignore_eos", r.ignore_eos,
+        "Go on after an end of text, to the response's full length.");
+  s.Add(rollout + "seed", r.seed,
+        "Of the draws, which depend on nothing but it, the prompt, the sample and the position; "
+        "null: `trainer.seed`.")
+      .Range(0);
+  s.Add(rollout + "max_num_batched_tokens", r.max_num_batched_tokens,
+        "Tokens of one forward: a token of each running sequence, and parts of new prompts.")
+      .Range(1)
+      .Unit("tokens");
+  s.Add(rollout + "max_num_seqs", r.max_num_seqs, "Sequences that run at a time.").Range(1);
+  s.Add(rollout + "max_model_len", r.max_model_len,
+        "Tokens of prompt and response at most; null: `data.max_prompt_length` and "
+        "`data.max_response_length` together.")
+      .Range(1)
+      .Unit("tokens");
+  s.Add(rollout + "enable_chunked_prefill", r.enable_chunked_prefill,
+        "Compute long prompts in parts, beside running sequences; false needs "
+        "`max_num_batched_tokens` to hold a whole sequence.");
+  s.Add(rollout + "enable_prefix_caching", r.enable_prefix_caching,
+        "Find the keys and values of a prefix that the same weights have computed before.");
+  s.Add(rollout + "block_size", r.block_size, "Tokens of a block of the KV cache.")
+      .Range(1)
+      .Unit("tokens");
+  s.Add(rollout + "kv_cache_megabytes", r.kv_cache_megabytes,
+        "Memory of a rank for keys and values; null: on CPU what `max_num_seqs` sequences need, at "
+        "most 1 GiB; on CUDA by `gpu_memory_utilization`.")
+      .Range(1)
+      .Unit("MiB");
+  s.Add(rollout + "gpu_memory_utilization", r.gpu_memory_utilization,
+        "Share of the free device memory for keys and values, on CUDA.")
+      .Range(0, 1);
+  s.Add(rollout + "free_cache_engine", r.free_cache_engine,
+        "Give the KV cache's memory back while the model is trained.");
+  s.Add(rollout + "tensor_model_parallel_size", r.tensor_model_parallel_size,
+        "Ranks that share each layer in generation; null: the actor's.")
+      .Range(1, kMostRanks);
+  s.Add(rollout + "dtype", r.dtype, "Of weights and cache in generation; null: the model's.")
+      .OneOf({"float32", "bfloat16"});
+  s.Add(rollout + "calculate_log_probs", r.calculate_log_probs,
+        "Keep the log-probability of each token as it was chosen.");
+  s.Add(rollout + "logprobs_mode", r.logprobs_mode,
+        "`policy_logprobs`: under softmax(logits / temperature), what the trainer computes, "
+        "whatever penalty and filters the token was drawn by; `raw_logprobs`: under softmax("
+        "logits); `processed_logprobs`: under the distribution the token was drawn from, after "
+        "penalty, temperature and filters.")
+      .OneOf(rollout::LogProbsModeNames());
+  s.Add(rollout + "batch_invariant", r.batch_invariant,
+        "Log-probabilities equal bit for bit whatever else is in the batch. On CPU with up to two "
+        "tensor-parallel ranks they always are; elsewhere it costs speed.");
+  s.Add(rollout + "checkpoint_engine.update_weights_bucket_megabytes",
+        r.checkpoint_engine.update_weights_bucket_megabytes,
+        "Weights that a rank sends, and receives, at a time on their way to the rollout; two such "
+        "buffers are all the memory a sync takes.")
+      .Range(1)
+      .Unit("MiB");
+  s.Add(rollout + "weight_sync", r.weight_sync,
+        "`in_place`: over the old weights; a sync that fails leaves an engine that refuses to "
+        "generate. `staged`: beside them, at the cost of a second copy of the rank's shard.")
+      .OneOf({"in_place", "staged"});
+  s.Add(rollout + "verify_sync", r.verify_sync,
+        "Overwrite the rollout's weights with NaN before a sync, to prove that it brings all of "
+        "them. Digests of what arrived are compared in any case.")
+      .OneOf({"off", "first", "every"});
+  const std::string val = rollout + "val_kwargs.";
+  s.Add(val + "n", r.val_kwargs.n, "Samples of each prompt in validation.").Range(1);
+  s.Add(val + "temperature", r.val_kwargs.temperature, "Likewise, with `do_sample`.").Range(0);
+  s.Add(val + "top_k", r.val_kwargs.top_k, "Likewise.").Range(-1);
+  s.Add(val + "top_p", r.val_kwargs.top_p, "Likewise.").Range(0, 1);
+  s.Add(val + "do_sample", r.val_kwargs.do_sample, "False: the likeliest token, always.");
+}
+
+namespace {
+
+// "top_p 0.95, top_k 20": what makes tokens be drawn from another distribution than
+// softmax(logits / temperature), which the trainer knows alone; "" when nothing does.
+std::string FiltersOf(const RolloutSection& r) {
+  std::vector<std::string> all;
+  if (r.top_p < 1) all.push_back(fmt::format("top_p {}", r.top_p));
+  if (r.top_k > 0) all.push_back(fmt::format("top_k {}", r.top_k));
+  if (r.min_p > 0) all.push_back(fmt::format("min_p {}", r.min_p));
+  if (r.repetition_penalty != 1)
+    all.push_back(fmt::format("repetition_penalty {}", r.repetition_penalty));
+  return fmt::format("{}", fmt::join(all, ", "));
+}
+
+// Why the log-probabilities that the rollout keeps are not those that the trainer computes; "" when
+// they are.
+std::string ApartFromTrainer(const RolloutSection& r) {
+  switch (rollout::LogProbsModeOf(r.logprobs_mode)) {
+    case rollout::LogProbsMode::kPolicy:
+      return "";
+    case rollout::LogProbsMode::kRaw:
+      return r.temperature == 1 ? "" : fmt::format("temperature {}", r.temperature);
+    case rollout::LogProbsMode::kProcessed:
+      return FiltersOf(r);
+  }
+  return "";
+}
+
+void CheckLogProbs(const Config& c, std::vector<std::string>* problems) {
+  const RolloutSection& r = c.actor_rollout_ref.rollout;
+  const RolloutCorrectionSection& correction = c.algorithm.rollout_correction;
+  if (r.temperature == 0) {
+    problems->push_back(
+        "actor_rollout_ref.rollout.temperature is 0: all samples of a prompt would be the same, "
+        "and no log-probability could be trained on; give a number above 0");
+  }
+  const char* wants = correction.bypass_mode  ? "bypass_mode"
+                      : correction.rollout_is ? "rollout_is"
+                      : correction.rollout_rs ? "rollout_rs"
+                                              : nullptr;
+  if (wants == nullptr) return;
+  if (!r.calculate_log_probs) {
+    problems->push_back(
+        fmt::format("algorithm.rollout_correction.{} needs the rollout's log-probabilities: set "
+                    "actor_rollout_ref.rollout.calculate_log_probs to true",
+                    wants));
+  } else if (const std::string apart = ApartFromTrainer(r); !apart.empty()) {
+    problems->push_back(fmt::format(
+        "algorithm.rollout_correction.{} compares the rollout's log-probabilities with the "
+        "trainer's, but with actor_rollout_ref.rollout.logprobs_mode {} and {} they are of another "
+        "distribution, so that every token would seem off policy: set logprobs_mode to "
+        "policy_logprobs",
+        wants, r.logprobs_mode, apart));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> RolloutRemarks(const Config& c) {
+  std::vector<std::string> remarks;
+  const RolloutSection& r = c.actor_rollout_ref.rollout;
+  if (const std::string filters = FiltersOf(r); !filters.empty()) {
+    remarks.push_back(
+        fmt::format("actor_rollout_ref.rollout has {}: tokens are drawn from what these leave, but "
+                    "log-probabilities, entropy, KL and importance ratios are of the whole "
+                    "distribution, softmax(logits / temperature)",
+                    filters));
+  }
+  if (const std::string apart = ApartFromTrainer(r); r.calculate_log_probs && !apart.empty()) {
+    remarks.push_back(fmt::format(
+        "actor_rollout_ref.rollout.logprobs_mode is {}: with {} the rollout's log-probabilities "
+        "are not of the trainer's distribution, which is what training/rollout_* and "
+        "rollout_corr/* will show; policy_logprobs makes them comparable",
+        r.logprobs_mode, apart));
+  }
+  return remarks;
+}
+
+std::vector<std::string> ValidateRolloutConfig(const Config& c) {
+  std::vector<std::string> problems;
+  const RolloutSection& r = c.actor_rollout_ref.rollout;
+  const std::string rollout = "actor_rollout_ref.rollout.";
+  const auto check_filters = [&](const std::string& prefix, int64_t top_k, double top_p) {
+    if (top_k == 0)
+      problems.push_back(prefix + "top_k is 0: give -1 for all tokens, or at least 1");
+    if (top_p == 0) problems.push_back(prefix + "top_p is 0: expected a number in (0, 1]");
+  };
+  check_filters(rollout, r.top_k, r.top_p);
+  check_filters(rollout + "val_kwargs.", r.val_kwargs.top_k, r.val_kwargs.top_p);
+  if (r.gpu_memory_utilization == 0)
+    problems.push_back(rollout + "gpu_memory_utilization is 0: expected a number in (0, 1]");
+  if (!r.val_kwargs.do_sample && r.val_kwargs.n > 1) {
+    problems.push_back(
+        fmt::format("{0}val_kwargs.n is {1} without {0}val_kwargs.do_sample: the samples would be "
+                    "the same",
+                    rollout, r.val_kwargs.n));
+  }
+  const int64_t longest =
+      r.max_model_len.value_or(c.data.max_prompt_length + c.data.max_response_length);
+  if (!r.enable_chunked_prefill && longest > r.max_num_batched_tokens) {
+    problems.push_back(
+        fmt::format("{0}max_num_batched_tokens {1} does not hold a sequence of {2} tokens, which "
+                    "{0}enable_chunked_prefill: false needs",
+                    rollout, r.max_num_batched_tokens, longest));
+  }
+  if (c.trainer.task == "rl") CheckLogProbs(c, &problems);
+  return problems;
+}
+
+}  // namespace keel::trainer

@@ -1,0 +1,251 @@
+#include "trainer/data/preference_data.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "trainer/data/split.h"
+
+namespace keel::trainer::rl {
+
+namespace {
+
+// Stream of the draws that decide which pairs are set apart.
+constexpr uint64_t kPairSplitStream = 0x70616972;
+
+using Tokens = std::vector<int32_t>;
+
+// The messages that stand before an answer say the same as the prompt, or they would be dropped.
+Status CheckLeadIn(const Json& row, const PreferenceOptions& options, const std::string& key,
+                   const RowContext& context) {
+  const Json& messages = row[key];
+  if (messages.size() == 1 || !row.contains(options.prompt_key)) return Status::Ok();
+  const Json& prompt = row[options.prompt_key];
+  const Json before(messages.begin(), messages.end() - 1);
+  const bool same = prompt.is_string()
+                        ? before.size() == 1 && before[0].value("content", Json()) == prompt
+                        : before == prompt;
+  if (same) return Status::Ok();
+  return Malformed(
+      context.where,
+      fmt::format("{}: the {} messages before the answer are not those of {}: give the "
+                  "whole conversation there, and the last answer alone here",
+                  key, before.size(), options.prompt_key));
+}
+
+// An answer's tokens behind a prompt, the end mark included.
+Result<Tokens> ReadAnswer(const Json& row, const PreferenceOptions& options, const std::string& key,
+                          const RowContext& context) {
+  const std::string& where = context.where;
+  if (!row.contains(key)) {
+    return Malformed(where,
+                     fmt::format("expected the keys prompt, chosen and rejected, found no {}; "
+                                 "data.*_key name others",
+                                 key));
+  }
+  if (IsIdList(row[key])) {
+    KEEL_ASSIGN_OR_RETURN(TokenRow ids, ReadIds(row, {key, "", "", ""}, where));
+    return std::move(ids.tokens);
+  }
+  std::string text;
+  const bool chat = row[key].is_array();
+  if (chat) {
+    if (row[key].empty()) return Malformed(where, key + ": expected messages, found none");
+    const Json& last = row[key].back();
+    KEEL_ASSIGN_OR_RETURN(const std::string role, GetString(last, "role", where + ": " + key));
+    if (role != "assistant")
+      return Malformed(
+          where, fmt::format("{}: the last message is the {}'s, not the assistant's", key, role));
+    // The whole is looked at as a conversation; its last content is what is learnt.
+    KEEL_RETURN_IF_ERROR(RenderChat(row[key], context, key, false).status());
+    KEEL_RETURN_IF_ERROR(CheckLeadIn(row, options, key, context));
+    text = last["content"].get<std::string>() + "<|im_end|>";
+  } else {
+    KEEL_ASSIGN_OR_RETURN(text, GetString(row, key, where));
+  }
+  KEEL_ASSIGN_OR_RETURN(Tokens tokens, EncodeText(text, context));
+  const auto eos = context.rules.tokenizer->eos();
+  if (!chat && eos) tokens.push_back(*eos);
+  if (tokens.empty()) return Malformed(where, key + ": the answer is empty");
+  return tokens;
+}
+
+// Prompt, chosen and rejected.
+struct Triple {
+  Tokens prompt, chosen, rejected;
+};
+
+bool BeginsWith(const Tokens& tokens, const Tokens& beginning) {
+  return tokens.size() > beginning.size() &&
+         std::equal(beginning.begin(), beginning.end(), tokens.begin());
+}
+
+constexpr const char* kReadyIds[] = {"prompt_input_ids", "chosen_input_ids", "rejected_input_ids"};
+constexpr const char* kReadyMasks[] = {"prompt_attention_mask", "chosen_attention_mask",
+                                       "rejected_attention_mask"};
+
+// Rows as TRL's tokenizing leaves them.
+Result<Triple> ReadReadyIds(const Json& row, const RowContext& context) {
+  std::vector<std::string_view> read(std::begin(kReadyIds), std::end(kReadyIds));
+  read.insert(read.end(), std::begin(kReadyMasks), std::end(kReadyMasks));
+  KEEL_RETURN_IF_ERROR(context.unread.Look(row, read, UnreadKeys::Form::kIds, context.where));
+  Triple triple;
+  Tokens* const parts[] = {&triple.prompt, &triple.chosen, &triple.rejected};
+  for (size_t i = 0; i < std::size(parts); ++i) {
+    if (!row.contains(kReadyIds[i])) {
+      return Malformed(context.where, fmt::format("expected the keys {}, found no {}",
+                                                  fmt::join(kReadyIds, ", "), kReadyIds[i]));
+    }
+    KEEL_ASSIGN_OR_RETURN(TokenRow ids,
+                          ReadIds(row, {kReadyIds[i], kReadyMasks[i], "", ""}, context.where));
+    if (ids.tokens.empty())
+      return Malformed(context.where, fmt::format("{}: no tokens", kReadyIds[i]));
+    *parts[i] = std::move(ids.tokens);
+  }
+  // TRL up to 0.11 put the prompt in front of both answers: it would be learnt from, twice.
+  if (BeginsWith(triple.chosen, triple.prompt) && BeginsWith(triple.rejected, triple.prompt)) {
+    return Malformed(context.where,
+                     "chosen_input_ids and rejected_input_ids both begin with prompt_input_ids; "
+                     "expected the answers alone");
+  }
+  return triple;
+}
+
+Result<Triple> ReadPair(const Json& row, const PreferenceOptions& options,
+                        const RowContext& context) {
+  if (row.is_object() && row.contains(kReadyIds[0])) return ReadReadyIds(row, context);
+  if (!row.is_object() || !row.contains(options.prompt_key)) {
+    return Malformed(context.where, fmt::format("expected an object with {}, {} and {}, or with {}",
+                                                options.prompt_key, options.chosen_key,
+                                                options.rejected_key, fmt::join(kReadyIds, ", ")));
+  }
+  const bool ids = IsIdList(row[options.prompt_key]);
+  std::vector<std::string_view> read = {options.prompt_key, options.chosen_key,
+                                        options.rejected_key};
+  if (ids) read.push_back("attention_mask");  // the prompt's
+  KEEL_RETURN_IF_ERROR(context.unread.Look(
+      row, read, ids ? UnreadKeys::Form::kIds : UnreadKeys::Form::kText, context.where));
+  Triple triple;
+  KEEL_ASSIGN_OR_RETURN(triple.prompt, PromptTokens(row, options.prompt_key, context));
+  KEEL_ASSIGN_OR_RETURN(triple.chosen, ReadAnswer(row, options, options.chosen_key, context));
+  KEEL_ASSIGN_OR_RETURN(triple.rejected, ReadAnswer(row, options, options.rejected_key, context));
+  return triple;
+}
+
+TokenRow Join(const std::vector<int32_t>& prompt, const std::vector<int32_t>& answer) {
+  TokenRow row;
+  row.tokens = prompt;
+  row.tokens.insert(row.tokens.end(), answer.begin(), answer.end());
+  row.learn.assign(prompt.size(), 0);
+  row.learn.resize(row.tokens.size(), 1);
+  return row;
+}
+
+Sample SampleOf(const TokenRow& row, int64_t id) { return {row.tokens, row.learn, id}; }
+
+}  // namespace
+
+Result<PreferenceSet> PreferenceSet::Load(const std::vector<std::string>& files,
+                                          const PreferenceOptions& options,
+                                          const TextRules& rules) {
+  PreferenceSet set;
+  int64_t rows = 0;
+  const auto take = [&](const Json& row, const RowContext& context) -> Status {
+    const std::string& where = context.where;
+    KEEL_ASSIGN_OR_RETURN(Triple triple, ReadPair(row, options, context));
+    auto& [prompt, chosen, rejected] = triple;
+    const int64_t id = rows++;
+
+    const auto prompt_limit = static_cast<size_t>(options.max_prompt_length);
+    const auto answer_limit = static_cast<size_t>(options.max_response_length);
+    const size_t answer = std::max(chosen.size(), rejected.size());
+    if (prompt.size() > prompt_limit || answer > answer_limit) {
+      if (options.truncation == Truncation::kSkip) {
+        ++set.skipped_rows_;
+        return Status::Ok();
+      }
+      if (options.truncation == Truncation::kError) {
+        return Malformed(where,
+                         fmt::format("a prompt of {} and an answer of {} tokens, more than "
+                                     "data.max_prompt_length {} or data.max_response_length {}; "
+                                     "raise them, or set data.truncation to left, right or skip",
+                                     prompt.size(), answer, prompt_limit, answer_limit));
+      }
+      if (prompt.size() > prompt_limit) {
+        if (options.truncation == Truncation::kLeft)
+          prompt.erase(prompt.begin(), prompt.end() - options.max_prompt_length);
+        prompt.resize(prompt_limit);
+      }
+      chosen.resize(std::min(chosen.size(), answer_limit));
+      rejected.resize(std::min(rejected.size(), answer_limit));
+    }
+    for (const auto* tokens : {&prompt, &chosen, &rejected})
+      KEEL_RETURN_IF_ERROR(CheckTokens(*tokens, options.vocab_size, where));
+    set.pairs_.push_back({id, Join(prompt, chosen), Join(prompt, rejected)});
+    return Status::Ok();
+  };
+  for (const std::string& path : files)
+    KEEL_RETURN_IF_ERROR(ReadJsonRows(path, rules, &set.warnings_, take));
+  if (set.pairs_.empty()) {
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("no preference pair in {} ({} rows left out)", fmt::join(files, ", "),
+                              set.skipped_rows_));
+  }
+  set.Seal();
+  return set;
+}
+
+PreferenceSet PreferenceSet::SplitOff(double share, uint64_t seed) {
+  PreferenceSet apart;
+  apart.pairs_ = keel::trainer::SplitOff(&pairs_, share, seed, kPairSplitStream);
+  Seal();
+  apart.Seal();
+  return apart;
+}
+
+void PreferenceSet::Seal() {
+  Hasher128 hasher;
+  for (const PreferencePair& pair : pairs_) {
+    for (const TokenRow* row : {&pair.chosen, &pair.rejected}) {
+      const auto length = static_cast<int64_t>(row->tokens.size());
+      hasher.Update(std::as_bytes(std::span(&length, 1)));
+      hasher.Update(std::as_bytes(std::span(row->tokens)));
+      hasher.Update(std::as_bytes(std::span(row->learn)));
+    }
+  }
+  digest_ = hasher.Finish();
+}
+
+PreferenceBatch MakePreferenceBatch(const PreferenceSet& data,
+                                    const std::function<int64_t(int64_t)>& at, int64_t cursor,
+                                    int64_t count, const BatchOptions& options) {
+  PreferenceBatch step;
+  std::vector<int64_t> chosen;
+  for (int64_t i = 0; i < count; ++i) {
+    chosen.push_back(at(cursor + i));
+    const PreferencePair& pair = data.Get(chosen.back());
+    ++step.pairs;
+    step.chosen_tokens += std::count(pair.chosen.learn.begin() + 1, pair.chosen.learn.end(), 1);
+    step.tokens +=
+        static_cast<int64_t>(pair.chosen.tokens.size() + pair.rejected.tokens.size()) - 2;
+  }
+  const int64_t per_rank = options.batch_size / options.dp;
+  for (int64_t begin = 0; begin < per_rank; begin += options.micro_batch_size) {
+    MicroBatch batch;
+    batch.boundaries.push_back(0);
+    for (int64_t i = begin; i < std::min(begin + options.micro_batch_size, per_rank); ++i) {
+      const int64_t position = options.dp_rank * per_rank + i;
+      if (position >= count) continue;
+      const PreferencePair& pair = data.Get(chosen[static_cast<size_t>(position)]);
+      AppendSample(batch, SampleOf(pair.chosen, pair.id));
+      AppendSample(batch, SampleOf(pair.rejected, pair.id));
+    }
+    PadTokens(batch, options.pad_to_multiple);
+    step.microbatches.push_back(std::move(batch));
+  }
+  return step;
+}
+
+}  // namespace keel::trainer::rl

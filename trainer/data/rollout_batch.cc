@@ -1,0 +1,196 @@
+#include "trainer/data/rollout_batch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <numeric>
+#include <set>
+#include <system_error>
+#include <tuple>
+#include <utility>
+
+#include "trainer/data/row_reader.h"
+
+namespace keel::trainer::rl {
+
+namespace {
+
+Status CheckIds(const Response& response, int64_t vocab_size, const std::string& where) {
+  if (response.prompt.empty()) return Malformed(where, "prompt_ids: no tokens");
+  for (const std::vector<int32_t>* tokens : {&response.prompt, &response.tokens}) {
+    for (const int32_t token : *tokens) {
+      if (token >= 0 && token < vocab_size) continue;
+      return Malformed(where, fmt::format("token {} is outside the model's vocabulary of {}: the "
+                                          "responses are those of another model",
+                                          token, vocab_size));
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Json Response::ToJson() const {
+  Json json = {{"position", position},
+               {"row", row},
+               {"sample", sample},
+               {"data_source", data_source},
+               {"prompt_ids", prompt},
+               {"response_ids", tokens},
+               {"rollout_log_probs", log_probs},
+               {"finish_reason", finish},
+               {"weight_version", weight_version},
+               {"score", score},
+               {"extra", extra},
+               {"baseline", baseline},
+               {"output", text}};
+  if (!answer.empty()) json["answer"] = answer;
+  if (!error.empty()) json["error"] = error;
+  if (!baseline_error.empty()) json["baseline_error"] = baseline_error;
+  return json;
+}
+
+Result<Response> Response::FromJson(const Json& json, const std::string& where) {
+  Response r;
+  try {
+    r.position = json.at("position").get<int64_t>();
+    r.row = json.at("row").get<int64_t>();
+    r.sample = json.at("sample").get<int>();
+    r.data_source = json.at("data_source").get<std::string>();
+    r.prompt = json.at("prompt_ids").get<std::vector<int32_t>>();
+    r.tokens = json.at("response_ids").get<std::vector<int32_t>>();
+    r.log_probs = json.at("rollout_log_probs").get<std::vector<float>>();
+    r.finish = json.at("finish_reason").get<std::string>();
+    r.weight_version = json.at("weight_version").get<int64_t>();
+    r.score = json.at("score").get<double>();
+    r.extra = json.at("extra").get<std::map<std::string, double>>();
+    r.baseline = json.at("baseline").get<double>();
+    r.text = json.at("output").get<std::string>();
+    r.answer = json.value("answer", "");
+    r.error = json.value("error", "");
+    r.baseline_error = json.value("baseline_error", "");
+  } catch (const Json::exception& error) {
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{}: not a dumped response: {}", where, error.what()));
+  }
+  if (!r.log_probs.empty() && r.log_probs.size() != r.tokens.size()) {
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{}: {} tokens, but {} rollout_log_probs", where, r.tokens.size(),
+                              r.log_probs.size()));
+  }
+  return r;
+}
+
+RolloutBatch RolloutBatch::Make(std::vector<Response> responses) {
+  RolloutBatch batch;
+  std::sort(responses.begin(), responses.end(), [](const Response& a, const Response& b) {
+    return std::tie(a.position, a.sample) < std::tie(b.position, b.sample);
+  });
+  batch.responses = std::move(responses);
+  batch.boundaries.push_back(0);
+  for (const Response& r : batch.responses)
+    batch.boundaries.push_back(batch.boundaries.back() + static_cast<int64_t>(r.tokens.size()));
+  batch.mask.assign(static_cast<size_t>(batch.boundaries.back()), 1);
+  return batch;
+}
+
+int64_t RolloutBatch::prompt_tokens() const {
+  int64_t tokens = 0;
+  for (const Response& r : responses) tokens += static_cast<int64_t>(r.prompt.size());
+  return tokens;
+}
+
+std::vector<int64_t> RolloutBatch::groups() const {
+  std::vector<int64_t> groups;
+  for (const Response& r : responses) groups.push_back(r.position);
+  return groups;
+}
+
+std::vector<double> RolloutBatch::scores() const {
+  std::vector<double> scores;
+  for (const Response& r : responses) scores.push_back(r.score);
+  return scores;
+}
+
+std::vector<float> RolloutBatch::rollout_log_probs() const {
+  std::vector<float> all;
+  for (const Response& r : responses) all.insert(all.end(), r.log_probs.begin(), r.log_probs.end());
+  return all;
+}
+
+void AddSpread(const std::string& name, const std::vector<double>& values, Json* metrics) {
+  const auto n = static_cast<double>(std::max<size_t>(1, values.size()));
+  (*metrics)[name + "/mean"] = std::accumulate(values.begin(), values.end(), 0.0) / n;
+  (*metrics)[name + "/max"] =
+      values.empty() ? 0.0 : *std::max_element(values.begin(), values.end());
+  (*metrics)[name + "/min"] =
+      values.empty() ? 0.0 : *std::min_element(values.begin(), values.end());
+}
+
+void RolloutBatch::AddMetrics(int64_t max_prompt, int64_t max_response, Json* metrics) const {
+  std::vector<double> prompts, lengths;
+  double cut = 0;
+  double long_prompts = 0;
+  for (const Response& r : responses) {
+    prompts.push_back(static_cast<double>(r.prompt.size()));
+    lengths.push_back(static_cast<double>(r.tokens.size()));
+    cut += static_cast<int64_t>(r.tokens.size()) >= max_response;
+    long_prompts += static_cast<int64_t>(r.prompt.size()) >= max_prompt;
+  }
+  const auto n = static_cast<double>(std::max<size_t>(1, responses.size()));
+  AddSpread("response_length", lengths, metrics);
+  (*metrics)["response_length/clip_ratio"] = cut / n;
+  AddSpread("prompt_length", prompts, metrics);
+  (*metrics)["prompt_length/clip_ratio"] = long_prompts / n;
+  AddSpread("critic/score", scores(), metrics);
+}
+
+Status WriteDump(const std::string& path, const RolloutBatch& batch) {
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::filesystem::create_directories(folder, error);
+  if (error) {
+    return Status(StatusCode::kIo, fmt::format("{}: the folder {} cannot be made: {}", path,
+                                               folder.string(), error.message()));
+  }
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  for (const Response& r : batch.responses)
+    out << r.ToJson().dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
+  out.close();
+  if (!out) return Status(StatusCode::kIo, fmt::format("{}: cannot be written", path));
+  return Status::Ok();
+}
+
+Result<RolloutBatch> ReadDump(const std::string& path, const DumpShape& shape) {
+  std::vector<Response> responses;
+  std::map<int64_t, std::set<int>> samples;  // by position
+  const auto take = [&](const Json& json, const std::string& where) -> Status {
+    KEEL_ASSIGN_OR_RETURN(Response response, Response::FromJson(json, where));
+    KEEL_RETURN_IF_ERROR(CheckIds(response, shape.vocab_size, where));
+    if (!samples[response.position].insert(response.sample).second) {
+      return Malformed(where, fmt::format("position {}, sample {} stands twice", response.position,
+                                          response.sample));
+    }
+    responses.push_back(std::move(response));
+    return Status::Ok();
+  };
+  KEEL_RETURN_IF_ERROR(ReadJsonLines(path, InputKind::kRegularFile, take));
+  // What is missing of a file that was cut off would be a smaller batch.
+  const bool whole = static_cast<int64_t>(samples.size()) == shape.prompts &&
+                     std::all_of(samples.begin(), samples.end(), [&](const auto& group) {
+                       return static_cast<int64_t>(group.second.size()) == shape.samples;
+                     });
+  if (!whole) {
+    return Malformed(path,
+                     fmt::format("{} responses to {} prompts, expected {} to each of {}: the "
+                                 "file is cut off, or was written with another "
+                                 "data.train_batch_size or rollout.n",
+                                 responses.size(), samples.size(), shape.samples, shape.prompts));
+  }
+  return RolloutBatch::Make(std::move(responses));
+}
+
+}  // namespace keel::trainer::rl

@@ -1,0 +1,78 @@
+// RolloutBatch: a step's prompts and the responses to them, the same on every rank.
+//
+// Also the form in which responses travel between ranks, are dumped a step a file, and are replayed
+// from such a file: one JSON object a response. Torch-free.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/json.h"
+#include "common/status.h"
+#include "trainer/algorithms/packed.h"
+
+namespace keel::trainer::rl {
+
+struct Response {
+  int64_t position = 0;  // of its prompt in the run: the number of prompts that came before
+  int64_t row = 0;       // of the prompt in the data
+  int sample = 0;        // which of the prompt's n
+  std::string data_source;
+  std::vector<int32_t> prompt;
+  std::vector<int32_t> tokens;   // an EOS that was sampled is the last
+  std::vector<float> log_probs;  // as the rollout gave them
+  std::string finish;            // "stop", "length", "error"
+  int64_t weight_version = 0;    // of the weights that chose the first token
+  double score = 0;
+  std::map<std::string, double> extra;  // of the verifier
+  std::string answer;                   // of the verifier; "" when it does not say
+  std::string error;                    // of generation or of the verifier; "" is none
+  double baseline = 0;                  // ReMax: score of the prompt's greedy response
+  std::string baseline_error;           // ReMax: of that response's verifier
+  std::string text;                     // for people
+
+  // Without a score, or without the baseline that its score is compared with, and why.
+  bool failed() const { return !error.empty() || !baseline_error.empty(); }
+  const std::string& problem() const { return error.empty() ? baseline_error : error; }
+
+  Json ToJson() const;
+  // kInvalidData names what is missing.
+  static Result<Response> FromJson(const Json& json, const std::string& where);
+};
+
+struct RolloutBatch {
+  std::vector<Response> responses;  // by position, then sample
+  std::vector<int64_t> boundaries;  // [S + 1] over all response tokens
+  std::vector<uint8_t> mask;        // [N], tokens to learn from
+
+  // From responses in any order.
+  static RolloutBatch Make(std::vector<Response> responses);
+  PackedView packed() const { return {boundaries, mask}; }
+  int64_t prompt_tokens() const;
+  int64_t response_tokens() const { return boundaries.back(); }
+  // Positions that differ: verl's uids.
+  std::vector<int64_t> groups() const;
+  std::vector<double> scores() const;
+  std::vector<float> rollout_log_probs() const;  // [N]
+  // response_length/{mean,max,min,clip_ratio}, prompt_length/..., critic/score/...
+  void AddMetrics(int64_t max_prompt, int64_t max_response, Json* metrics) const;
+};
+
+// What a step's dump must hold to be trained on.
+struct DumpShape {
+  int64_t vocab_size = 0;  // of the model
+  int64_t prompts = 0;     // data.train_batch_size
+  int64_t samples = 0;     // rollout.n, of each prompt
+};
+
+// One object a line; makes the folder. kIo names the file.
+Status WriteDump(const std::string& path, const RolloutBatch& batch);
+// kInvalidData names the line, or what the file as a whole lacks.
+Result<RolloutBatch> ReadDump(const std::string& path, const DumpShape& shape);
+
+// "name/mean", "name/max", "name/min" of values; zeros when there are none.
+void AddSpread(const std::string& name, const std::vector<double>& values, Json* metrics);
+
+}  // namespace keel::trainer::rl

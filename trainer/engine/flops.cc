@@ -1,0 +1,35 @@
+#include "trainer/engine/flops.h"
+
+#include "common/clock.h"
+#include "parallel/matrix_product.h"
+
+namespace keel::trainer {
+
+double TrainFlopsPerToken(const model::HfConfig& c, double sequence_length) {
+  const int64_t q = c.num_attention_heads * c.head_dim;
+  const int64_t kv = c.num_key_value_heads * c.head_dim;
+  const int64_t layer = c.hidden_size * (2 * q + 2 * kv) + 3 * c.hidden_size * c.intermediate_size;
+  const auto weights =
+      static_cast<double>(c.num_hidden_layers * layer + c.vocab_size * c.hidden_size);
+  return 6 * weights + 6 * static_cast<double>(c.num_hidden_layers * q) * sequence_length;
+}
+
+double MeasureGemmRate(at::ScalarType dtype, at::Device device) {
+  const at::NoGradGuard no_grad;
+  const int64_t n = device.is_cpu() ? 768 : 4096;
+  const auto options = at::TensorOptions().dtype(dtype).device(device);
+  const at::Tensor a = at::full({n, n}, 0.5, options);
+  at::Tensor out = parallel::Product(a, a);
+  const double operations =
+      2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
+  const Stopwatch watch;
+  int done = 0;
+  while (done < 3 || watch.Elapsed() < 0.2) {
+    parallel::ProductInto(out, a, a);
+    if (!device.is_cpu()) static_cast<void>(out[0][0].item<float>());
+    ++done;
+  }
+  return operations * done / watch.Elapsed();
+}
+
+}  // namespace keel::trainer

@@ -1,0 +1,145 @@
+#include "trainer/engine/memory_forecast.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace keel::trainer {
+
+namespace {
+
+constexpr double kFp32 = 4;
+// What a sequence of a step takes at the very least, as lists of its tokens, however short it is.
+constexpr double kLeastPerSequence = 128;
+
+// Parameters, as doubles: hostile shapes overflow integers.
+struct Counts {
+  double layer = 0, vocabulary = 0, whole = 0;
+
+  explicit Counts(const model::HfConfig& c) {
+    const auto d = [](int64_t value) { return static_cast<double>(value); };
+    const double q = d(c.num_attention_heads) * d(c.head_dim);
+    const double kv = d(c.num_key_value_heads) * d(c.head_dim);
+    layer = d(c.hidden_size) * (2 * q + 2 * kv + 3 * d(c.intermediate_size) + 2);
+    vocabulary = d(c.vocab_size) * d(c.hidden_size);
+    whole = d(c.num_hidden_layers) * layer + vocabulary * (c.tie_word_embeddings ? 1 : 2);
+  }
+};
+
+// Of the pipeline stage with most of them: the first and the last have the vocabulary, too.
+double LargestStage(const Counts& n, const model::HfConfig& model, double tp, double pp) {
+  const double layers = std::ceil(static_cast<double>(model.num_hidden_layers) / pp);
+  const double ends = pp == 1 && !model.tie_word_embeddings ? 2 : 1;
+  return (layers * n.layer + ends * n.vocabulary) / tp;
+}
+
+}  // namespace
+
+double MemoryForecast::HostBytes(bool gpu) const {
+  double sum = 0;
+  for (const Part& part : parts) {
+    if (!gpu || !part.on_device) sum += part.bytes;
+  }
+  return sum;
+}
+
+std::string MemoryForecast::ToString() const {
+  std::vector<std::string> texts;
+  for (const Part& part : parts) {
+    if (part.bytes > 0) texts.push_back(fmt::format("{} {}", part.name, FormatBytes(part.bytes)));
+  }
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+MemoryForecast ForecastTraining(const Config& config, const model::HfConfig& model, int world) {
+  const ActorSection& actor = config.actor_rollout_ref.actor;
+  const auto tp = static_cast<double>(actor.megatron.tensor_model_parallel_size);
+  const auto pp = static_cast<double>(actor.megatron.pipeline_model_parallel_size);
+  const double dp = std::max(1.0, world / (tp * pp));
+  const bool bf16 = config.actor_rollout_ref.model.dtype == "bfloat16";
+  const double weight = bf16 ? 2 : kFp32;
+  const double state = 2 * kFp32 + (bf16 ? kFp32 : 0);  // moments, and masters of bf16
+  const Counts counts(model);
+  const double mine = LargestStage(counts, model, tp, pp);
+  const bool rl = config.trainer.task == "rl", dpo = config.trainer.task == "dpo";
+
+  MemoryForecast forecast;
+  const auto add = [&](std::string name, double bytes, bool on_device) {
+    forecast.parts.push_back({std::move(name), bytes, on_device});
+  };
+  const auto add_trained = [&](const std::string& of) {
+    add(of + "weights", mine * weight, true);
+    add(of + "gradients", mine * kFp32 * (dp > 1 ? 1 + 1 / dp : 1), true);
+    add(of + "optimizer state", mine / dp * state, true);
+  };
+  add_trained("");
+  double roles = 1;
+  if (rl && config.critic.enable.value_or(config.algorithm.adv_estimator == "gae")) {
+    add_trained("critic's ");
+    roles = 2;
+  }
+  if (dpo || (rl && (actor.loss.use_kl_loss || config.algorithm.use_kl_in_reward)))
+    add("reference's weights", mine * weight, true);
+  if (rl) {
+    const RolloutSection& rollout = config.actor_rollout_ref.rollout;
+    const auto rollout_tp = static_cast<double>(
+        rollout.tensor_model_parallel_size.value_or(actor.megatron.tensor_model_parallel_size));
+    // With the trainer's own layout the rollout uses its memory.
+    if (rollout_tp != tp || pp > 1)
+      add("rollout's weights", counts.whole / rollout_tp * weight, true);
+    add("rollout's keys and values",
+        static_cast<double>(rollout.kv_cache_megabytes.value_or(0)) * (1 << 20), true);
+  }
+  const double samples = rl ? static_cast<double>(config.actor_rollout_ref.rollout.n) : dpo ? 2 : 1;
+  add("a step's sequences (data.train_batch_size)",
+      static_cast<double>(config.data.train_batch_size) * samples / dp * kLeastPerSequence, false);
+  if (config.trainer.save_freq > 0 && actor.checkpoint.async_save) {
+    const double saved = roles * mine / dp * (weight + state);
+    const auto& cap = actor.checkpoint.staging.host_memory_cap;
+    add("staging of saves", cap ? std::min(saved, static_cast<double>(*cap)) : saved, false);
+  }
+  return forecast;
+}
+
+MemoryForecast ForecastInference(const model::HfConfig& model, double bytes_per_weight,
+                                 double kv_cache_bytes) {
+  return {{{"weights", Counts(model).whole * bytes_per_weight, false},
+           {"keys and values", kv_cache_bytes, false}}};
+}
+
+Result<std::string> CheckMemory(const MemoryForecast& forecast, const HostMemory& memory, int ranks,
+                                bool gpu) {
+  const double one = forecast.HostBytes(gpu);
+  const double all = one * ranks;
+  const std::string advice =
+      "use more ranks (tensor or pipeline parallel), bfloat16, a smaller model or batch, or less "
+      "of actor_rollout_ref.actor.checkpoint.staging.host_memory_cap and "
+      "actor_rollout_ref.rollout.kv_cache_megabytes";
+  const auto exceeds = [](double bytes, int64_t limit) {
+    return limit != HostMemory::kUnknown && bytes > static_cast<double>(limit);
+  };
+  if (exceeds(one, memory.address_space)) {
+    return Status(
+        StatusCode::kExhausted,
+        fmt::format("this run's state takes {} a rank ({}), and the limit of a process's address "
+                    "space (ulimit -v) is {}: raise it, or {}",
+                    FormatBytes(one), forecast.ToString(),
+                    FormatBytes(static_cast<double>(memory.address_space)), advice));
+  }
+  const std::string what = fmt::format(
+      "this run's state takes {} a rank ({}){}", FormatBytes(one), forecast.ToString(),
+      ranks > 1 ? fmt::format(", {} for the {} ranks of this node", FormatBytes(all), ranks) : "");
+  if (exceeds(all, memory.total)) {
+    return Status(StatusCode::kExhausted,
+                  fmt::format("{}, and this machine, or its control group, has {}: {}", what,
+                              FormatBytes(static_cast<double>(memory.total)), advice));
+  }
+  if (exceeds(all, memory.available)) {
+    return fmt::format("{}, {} are available now, without what the data and activations take", what,
+                       FormatBytes(static_cast<double>(memory.available)));
+  }
+  return std::string();
+}
+
+}  // namespace keel::trainer

@@ -1,0 +1,340 @@
+#include "trainer/engine/residency.h"
+
+#include <ATen/Parallel.h>
+#include <c10/core/CPUAllocator.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/clock.h"
+#include "common/status.h"
+#include "trainer/engine/memory.h"
+
+namespace keel::trainer {
+
+namespace {
+
+constexpr int64_t kAlignment = 4096;  // of each tensor in the arena
+// A piece is announced, then overwritten: a save in flight holds up only the pieces it still reads.
+// After each, all threads meet, which on a machine with other work costs milliseconds.
+constexpr int64_t kPieceBytes = int64_t{256} << 20;
+
+constexpr std::array kNames = {"weights", "gradients", "optimizer state"};
+constexpr std::array kPlaceNames = {"on the device", "on the host", "on device and host"};
+
+std::byte* DeviceOf(const at::Tensor& tensor) {
+  return static_cast<std::byte*>(StorageOf(tensor)->mutable_data());
+}
+
+template <typename Body>
+void ForPieces(int64_t bytes, Body body) {
+  for (int64_t at = 0; at < bytes; at += kPieceBytes) body(at, std::min(kPieceBytes, bytes - at));
+}
+
+void CopyBytes(std::byte* to, const std::byte* from, int64_t bytes) {
+  at::parallel_for(0, bytes, int64_t{1} << 20, [&](int64_t begin, int64_t end) {
+    std::memcpy(to + begin, from + begin, static_cast<size_t>(end - begin));
+  });
+}
+
+}  // namespace
+
+Residency::Residency(Tensors tensors, const OffloadOptions& offload, parallel::CudaModule* module)
+    : cuda_(module) {
+  if (cuda_ == nullptr && !tensors.params[0].is_cpu())
+    cuda_ = ValueOrThrow(parallel::LoadCudaModule());
+  const auto add = [&](StateClass c, std::vector<at::Tensor>& list, bool copied, bool room,
+                       bool leaves) {
+    member(c).copied = copied;
+    for (at::Tensor& tensor : list) {
+      const auto bytes = static_cast<int64_t>(tensor.nbytes());
+      TORCH_CHECK(static_cast<int64_t>(StorageOf(tensor)->nbytes()) == bytes,
+                  "Residency: a tensor of the ", kNames[static_cast<size_t>(c)],
+                  " is not the whole of its storage");
+      Slot slot;
+      slot.tensor = std::move(tensor);
+      slot.bytes = bytes;
+      if (room) {
+        slot.arena_offset = arena_size_;
+        arena_size_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+      }
+      if (leaves) TakePages(slot);
+      member(c).slots.push_back(std::move(slot));
+    }
+  };
+  add(StateClass::kParams, tensors.params, true, offload.params || on_gpu(), offload.params);
+  add(StateClass::kGrads, tensors.grads, false, false, offload.grads);
+  add(StateClass::kOptimizer, tensors.optimizer, true, offload.optimizer || on_gpu(),
+      offload.optimizer);
+  const bool leaves = offload.params || offload.grads || offload.optimizer;
+  if (leaves && !on_gpu()) ReturnFreeBlocks();  // what the tensors had before
+  if (offload.params || offload.optimizer) arena_ = std::make_unique<HostArena>(arena_size_, cuda_);
+}
+
+// 1. The state machine.
+
+double Residency::Load(StateClass c) {
+  Member& m = member(c);
+  double seconds = 0.0;
+  if (m.place == Place::kHost) {
+    seconds = Timed([&] {
+      try {
+        Allocate(m);
+        CopyUp(m);
+      } catch (...) {
+        Release(m);
+        throw;
+      }
+    });
+  }
+  m.place = Place::kDevice;
+  return seconds;
+}
+
+double Residency::LoadToRead(StateClass c) {
+  if (place(c) != Place::kHost) return 0.0;
+  const double seconds = Load(c);
+  if (member(c).copied) member(c).place = Place::kBoth;
+  return seconds;
+}
+
+double Residency::Offload(StateClass c) {
+  Member& m = member(c);
+  if (m.place == Place::kHost) return 0.0;
+  WaitCopies();  // of the time before
+  TORCH_CHECK(has_host_room(c), "Residency: no room in the host arena for the ",
+              kNames[static_cast<size_t>(c)], "; switch on their offload in OffloadOptions");
+  const double seconds = Timed([&] {
+    if (m.place == Place::kDevice && m.copied) CopyDown(m);
+    WaitCopies();
+    Release(m);
+  });
+  m.place = Place::kHost;
+  return seconds;
+}
+
+double Residency::CopyToHost(StateClass c) {
+  WaitCopies();
+  Member& m = member(c);
+  if (m.place != Place::kDevice || !m.copied || !has_host_room(c)) return 0.0;
+  const double seconds = Timed([&] {
+    CopyDown(m);
+    WaitCopies();
+  });
+  m.place = Place::kBoth;
+  return seconds;
+}
+
+void Residency::StartCopyToHost(StateClass c) {
+  Member& m = member(c);
+  if (m.place != Place::kDevice || !m.copied || !has_host_room(c)) return;
+  CopyDown(m);
+  m.place = Place::kBoth;
+}
+
+Status Residency::WaitFor(const std::byte* Flight::*side, const void* begin, size_t bytes) {
+  if (!on_gpu()) return Status::Ok();
+  const auto* const first = static_cast<const std::byte*>(begin);
+  int64_t ticket = -1;
+  {
+    const std::lock_guard lock(flights_mutex_);
+    for (const Flight& flight : flights_) {
+      const std::byte* const memory = flight.*side;
+      if (memory < first + bytes && first < memory + flight.bytes) ticket = flight.ticket;
+    }
+  }
+  if (ticket < 0) return Status::Ok();
+  KEEL_RETURN_IF_ERROR(cuda_->WaitCopy(ticket));
+  Landed(ticket);
+  return Status::Ok();
+}
+
+Status Residency::WaitArrived(const void* begin, size_t bytes) {
+  return WaitFor(&Flight::host, begin, bytes);
+}
+
+Status Residency::WaitLeft(const void* begin, size_t bytes) {
+  return WaitFor(&Flight::device, begin, bytes);
+}
+
+void Residency::WaitCopies() {
+  int64_t ticket = -1;
+  {
+    const std::lock_guard lock(flights_mutex_);
+    if (!flights_.empty()) ticket = flights_.back().ticket;
+  }
+  if (ticket < 0) return;
+  ThrowIfError(cuda_->WaitCopy(ticket).WithContext("copy to the host"));
+  Landed(ticket);
+}
+
+// Tickets complete in order. Not before they have: a save that looks for a flight and finds none
+// takes the values for arrived.
+void Residency::Landed(int64_t ticket) {
+  const std::lock_guard lock(flights_mutex_);
+  std::erase_if(flights_, [&](const Flight& flight) { return flight.ticket <= ticket; });
+}
+
+void Residency::HostChanged(StateClass c) {
+  WaitCopies();
+  Member& m = member(c);
+  if (m.place == Place::kBoth) Timed([&] { CopyUp(m); });
+}
+
+// 2. The pieces of a move.
+
+void Residency::TakePages(Slot& slot) {
+  c10::StorageImpl* storage = StorageOf(slot.tensor);
+  const bool plain = !on_gpu() && storage->allocator() == c10::GetCPUAllocator();
+  if (!plain || slot.bytes == 0) return;
+  slot.pages = std::make_unique<DevicePages>(slot.bytes);
+  at::DataPtr pages = slot.pages->Lend();
+  CopyBytes(static_cast<std::byte*>(pages.get()), DeviceOf(slot.tensor), slot.bytes);
+  storage->set_data_ptr_noswap(std::move(pages));
+}
+
+void Residency::Allocate(Member& m) {
+  try {
+    for (Slot& slot : m.slots) {
+      c10::StorageImpl* storage = StorageOf(slot.tensor);
+      storage->set_data_ptr_noswap(
+          slot.pages != nullptr ? slot.pages->Lend()
+                                : storage->allocator()->allocate(static_cast<size_t>(slot.bytes)));
+      storage->set_nbytes(static_cast<size_t>(slot.bytes));
+    }
+  } catch (const c10::Error& error) {
+    int64_t bytes = 0;
+    for (const Slot& slot : m.slots) bytes += slot.bytes;
+    throw Error(StatusCode::kUnavailable,
+                fmt::format("loading {} bytes of {} to {}: {}", bytes,
+                            kNames[static_cast<size_t>(&m - members_.data())],
+                            m.slots[0].tensor.device().str(), error.what_without_backtrace()));
+  }
+}
+
+void Residency::Release(Member& m) {
+  for (Slot& slot : m.slots) {
+    c10::StorageImpl* storage = StorageOf(slot.tensor);
+    if (storage->nbytes() == 0) continue;
+    if (m.copied) Announce(storage->data(), slot.bytes);
+    storage->set_data_ptr_noswap(at::DataPtr(nullptr, storage->device()));
+    storage->set_nbytes(size_t{0});
+    if (slot.pages != nullptr) slot.pages->GiveUp();
+  }
+}
+
+void Residency::CopyDown(Member& m) {
+  for (Slot& slot : m.slots) {
+    std::byte* host = HostOf(slot);
+    const std::byte* device = DeviceOf(slot.tensor);
+    {
+      // What came before into this memory ends before what comes now.
+      const std::lock_guard lock(flights_mutex_);
+      std::erase_if(flights_, [&](const Flight& flight) {
+        return host <= flight.host && flight.host < host + slot.bytes;
+      });
+    }
+    ForPieces(slot.bytes, [&](int64_t at, int64_t n) {
+      Announce(host + at, n);
+      if (on_gpu()) {
+        const int64_t ticket = cuda_->CopyToHost(host + at, device + at, static_cast<size_t>(n));
+        const std::lock_guard lock(flights_mutex_);
+        flights_.push_back({host + at, device + at, n, ticket});
+      } else {
+        CopyBytes(host + at, device + at, n);
+      }
+    });
+  }
+}
+
+void Residency::CopyUp(Member& m) {
+  int64_t ticket = -1;
+  for (Slot& slot : m.slots) {
+    if (!m.copied) {
+      slot.tensor.zero_();
+      continue;
+    }
+    const std::byte* host = HostOf(slot);
+    std::byte* device = DeviceOf(slot.tensor);
+    ForPieces(slot.bytes, [&](int64_t at, int64_t n) {
+      Announce(device + at, n);
+      if (on_gpu()) {
+        ticket = cuda_->CopyToDevice(device + at, host + at, static_cast<size_t>(n));
+      } else {
+        CopyBytes(device + at, host + at, n);
+      }
+    });
+  }
+  if (ticket >= 0) ThrowIfError(cuda_->WaitCopy(ticket).WithContext("load"));
+}
+
+void Residency::Announce(const void* begin, int64_t bytes) const {
+  if (before_write_) before_write_(begin, static_cast<size_t>(bytes));
+}
+
+std::byte* Residency::HostOf(const Slot& slot) {
+  if (arena_ == nullptr) arena_ = std::make_unique<HostArena>(arena_size_, cuda_);
+  return arena_->data() + slot.arena_offset;
+}
+
+void Residency::Synchronize() {
+  if (on_gpu()) cuda_->Synchronize();
+}
+
+template <typename Move>
+double Residency::Timed(Move move) {
+  Synchronize();  // what was under way before is not part of the move
+  const Stopwatch watch;
+  move();
+  Synchronize();
+  return watch.Elapsed();
+}
+
+// 3. What is where.
+
+bool Residency::has_host_room(StateClass c) const {
+  const Member& m = member(c);
+  return !m.copied || m.slots.empty() || m.slots[0].arena_offset >= 0;
+}
+
+at::Tensor Residency::HostView(const at::Tensor& tensor) {
+  for (Member& m : members_) {
+    for (Slot& slot : m.slots) {
+      if (StorageOf(slot.tensor) != StorageOf(tensor)) continue;
+      if (m.place == Place::kDevice) {
+        TORCH_CHECK(tensor.is_cpu(), "Residency: call CopyToHost before a view of host memory");
+        return tensor;
+      }
+      TORCH_CHECK(m.copied, "Residency: gradients have no host memory");
+      std::byte* data = HostOf(slot) + tensor.storage_offset() * tensor.itemsize();
+      return at::from_blob(data, tensor.sizes(), tensor.strides(),
+                           tensor.options().device(at::kCPU).requires_grad(false));
+    }
+  }
+  TORCH_CHECK(false, "Residency: a tensor of no class");
+}
+
+int64_t Residency::device_bytes(StateClass c) const {
+  int64_t bytes = 0;
+  for (const Slot& slot : member(c).slots)
+    bytes += static_cast<int64_t>(StorageOf(slot.tensor)->nbytes());
+  return bytes;
+}
+
+std::string Residency::Report() const {
+  constexpr double kMiB = 1 << 20;
+  std::string text;
+  for (size_t c = 0; c < members_.size(); ++c) {
+    const Member& m = members_[c];
+    int64_t bytes = 0;
+    for (const Slot& slot : m.slots) bytes += slot.bytes;
+    const bool released = !m.copied && m.place == Place::kHost;
+    text += fmt::format("{} {:.1f} MiB {}, ", kNames[c], static_cast<double>(bytes) / kMiB,
+                        released ? "released" : kPlaceNames[static_cast<size_t>(m.place)]);
+  }
+  const int64_t arena = arena_ == nullptr ? 0 : arena_->bytes();
+  return text + fmt::format("host arena {:.1f} MiB", static_cast<double>(arena) / kMiB);
+}
+
+}  // namespace keel::trainer

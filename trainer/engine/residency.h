@@ -1,0 +1,157 @@
+// Residency: on which side, device or host, each class of training state is, and its moves.
+//
+// Holds the classes' flat tensors and owns the host arena. A class on the host has storages of 0
+// bytes: views of them (Parameter::value) stay, and are valid again once the class is loaded. On a
+// CPU the device is other memory of the host (DevicePages), so the same code runs without a GPU.
+// Gradients are never copied: they are released, and come back as zeros, as in verl and Megatron.
+// Used from the training thread; nothing here is collective.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+#include "parallel/cuda_module.h"
+#include "parallel/grad_buffer.h"
+#include "trainer/engine/device_pages.h"
+#include "trainer/engine/host_arena.h"
+
+namespace keel::trainer {
+
+enum class StateClass { kParams, kGrads, kOptimizer };  // kOptimizer: masters and moments
+
+enum class Place {
+  kDevice,  // the arena holds nothing of value
+  kHost,    // the device's storages have 0 bytes
+  kBoth,    // the same bytes on both sides; the device's may be read, not written
+};
+
+// Which classes are offloaded while nothing uses them.
+struct OffloadOptions {
+  bool params = false;
+  bool grads = false;
+  bool optimizer = false;
+};
+
+// Seconds of the moves in one step, device-synchronised; exactly 0.0 where nothing moved.
+struct MoveSeconds {
+  double param_load = 0;
+  double param_offload = 0;
+  double grad_load = 0;
+  double grad_offload = 0;
+  double optimizer_load = 0;
+  double optimizer_offload = 0;
+};
+
+class Residency {
+ public:
+  struct Tensors {
+    std::vector<at::Tensor> params;  // each the whole of its storage; all on one device
+    std::vector<at::Tensor> grads;
+    std::vector<at::Tensor> optimizer;
+  };
+  // All classes start on the device. The arena has room for the classes of `offload`, and is made
+  // here; on a GPU for weights and optimizer in any case, since saves go through it, but then only
+  // at the first CopyToHost. Throws Error(kUnavailable) when there is no memory for it.
+  // `module`: that copies, in place of the device's own; for tests.
+  Residency(Tensors tensors, const OffloadOptions& offload, parallel::CudaModule* module = nullptr);
+
+  // Each move returns its seconds, and exactly 0.0 when there was nothing to move. A failed one
+  // throws and leaves the class where it was; it can be tried again.
+  // To be written: on the device alone.
+  double Load(StateClass c);
+  // To be read, as by a forward or a weight sync: what was on the host is then on both sides.
+  double LoadToRead(StateClass c);
+  // On the host alone. From kBoth nothing is copied.
+  double Offload(StateClass c);
+  // Adds a host copy: from kDevice to kBoth. Nothing for gradients.
+  double CopyToHost(StateClass c);
+  // The same without waiting for a GPU's copies, which go on beside its compute: the host's bytes
+  // are there after WaitArrived, and the device's may be overwritten after WaitLeft. Every other
+  // move of the class waits for them first.
+  void StartCopyToHost(StateClass c);
+  // Returns when what is on its way to (from) the memory in [begin, begin + bytes) is there. Any
+  // thread. An error is the device's.
+  Status WaitArrived(const void* begin, size_t bytes);
+  Status WaitLeft(const void* begin, size_t bytes);
+  // Back to where the class was found before a Load: offloads it if it was on the host.
+  double Restore(StateClass c, Place before) { return before == Place::kHost ? Offload(c) : 0.0; }
+  // The host memory of the class was written from outside: a copy on the device is brought up to
+  // date.
+  void HostChanged(StateClass c);
+
+  Place place(StateClass c) const { return member(c).place; }
+  // Device and host are memories of their own, so that a save needs a copy.
+  bool apart() const { return on_gpu(); }
+  // The class has a snapshot in the arena, which changes only after a call of the hook.
+  bool on_host(StateClass c) const { return place(c) != Place::kDevice; }
+  // The class can be on the host.
+  bool has_host_room(StateClass c) const;
+  // Host memory that stands for `tensor`, any view of a class's tensors: the arena when the class
+  // has a copy there, else, on a CPU, the tensor itself.
+  at::Tensor HostView(const at::Tensor& tensor);
+
+  // Called before memory that a table may view is overwritten or released: see
+  // parallel::BeforeWrite.
+  void set_before_write(parallel::BeforeWrite hook) { before_write_ = std::move(hook); }
+
+  int64_t device_bytes(StateClass c) const;  // allocated by the class's storages
+  int64_t arena_bytes() const { return arena_size_; }
+  std::string Report() const;  // a line for the log
+
+ private:
+  struct Slot {
+    at::Tensor tensor;
+    int64_t bytes = 0;
+    int64_t arena_offset = -1;  // -1: no room in the arena
+    // Device memory on a CPU, of classes that can leave it; else the storage's allocator has it.
+    std::unique_ptr<DevicePages> pages;
+  };
+  struct Member {
+    std::vector<Slot> slots;
+    Place place = Place::kDevice;
+    bool copied = true;  // false: released, and zeros when loaded
+  };
+  Member& member(StateClass c) { return members_[static_cast<size_t>(c)]; }
+  const Member& member(StateClass c) const { return members_[static_cast<size_t>(c)]; }
+  bool on_gpu() const { return cuda_ != nullptr; }
+  std::byte* HostOf(const Slot& slot);
+  void Announce(const void* begin, int64_t bytes) const;
+  void TakePages(Slot& slot);
+  void Allocate(Member& m);
+  void Release(Member& m);
+  // Of a GPU the copies are under way then; else they are done.
+  void CopyDown(Member& m);
+  void WaitCopies();
+  void Landed(int64_t ticket);
+  void CopyUp(Member& m);
+  void Synchronize();
+  template <typename Move>
+  double Timed(Move move);
+
+  // Of a piece whose copy to the host was started.
+  struct Flight {
+    const std::byte* host = nullptr;
+    const std::byte* device = nullptr;
+    int64_t bytes = 0;
+    int64_t ticket = 0;
+  };
+  Status WaitFor(const std::byte* Flight::*side, const void* begin, size_t bytes);
+
+  std::array<Member, 3> members_;
+  std::mutex flights_mutex_;
+  std::vector<Flight> flights_;           // in the order of their tickets
+  parallel::CudaModule* cuda_ = nullptr;  // null on a CPU
+  std::unique_ptr<HostArena> arena_;
+  int64_t arena_size_ = 0;
+  parallel::BeforeWrite before_write_;
+};
+
+}  // namespace keel::trainer

@@ -1,0 +1,221 @@
+#include "trainer/engine/train_engine.h"
+
+#include <cmath>
+
+#include "common/clock.h"
+#include "common/fail_point.h"
+
+namespace keel::trainer {
+
+using model::ModelBatch;
+
+namespace {
+
+parallel::TensorParallel TensorParallelOf(parallel::ParallelContext& context,
+                                          const TrainEngineOptions& options) {
+  return {&context.tp(), options.sequence_parallel && context.layout().tp() > 1};
+}
+
+model::DecoderOptions DecoderOptionsOf(parallel::ParallelContext& context,
+                                       const TrainEngineOptions& options) {
+  model::DecoderOptions decoder;
+  decoder.stage = context.pp_rank();
+  decoder.stages = context.layout().pp();
+  decoder.recompute = options.recompute;
+  decoder.dtype = options.dtype;
+  decoder.device = options.device;
+  decoder.value_head = options.value_head;
+  return decoder;
+}
+
+}  // namespace
+
+TrainEngine::TrainEngine(parallel::ParallelContext& context, const model::HfConfig& config,
+                         const TrainEngineOptions& options)
+    : context_(context),
+      options_(options),
+      decoder_(config, TensorParallelOf(context, options), DecoderOptionsOf(context, options)),
+      gradients_(decoder_.parameters(), context.dp(), context.tp(), context.tied_embedding(),
+                 {options.dtype, options.device, options.bucket_bytes, options.inference}),
+      optimizer_(gradients_, options.adamw),
+      runner_(context.pp_forward(), context.pp_backward(),
+              at::TensorOptions().dtype(options.dtype).device(options.device)),
+      residency_({{gradients_.flat_values()}, gradients_.flat_gradients(), optimizer_.flat_state()},
+                 options.offload, options.copies) {}
+
+void TrainEngine::Initialize(uint64_t seed) {
+  decoder_.Initialize(seed);
+  optimizer_.ResetMasters();
+}
+
+void TrainEngine::WeightsChanged() {
+  if (!optimizer_.has_masters()) return;
+  const Place params = residency_.place(StateClass::kParams);
+  const Place optimizer = residency_.place(StateClass::kOptimizer);
+  residency_.LoadToRead(StateClass::kParams);
+  residency_.Load(StateClass::kOptimizer);
+  optimizer_.ResetMasters();
+  residency_.Restore(StateClass::kOptimizer, optimizer);
+  residency_.Restore(StateClass::kParams, params);
+}
+
+void TrainEngine::OffloadIdle() {
+  if (options_.offload.params) residency_.Offload(StateClass::kParams);
+  if (options_.offload.grads) residency_.Offload(StateClass::kGrads);
+  if (options_.offload.optimizer) residency_.Offload(StateClass::kOptimizer);
+}
+
+void TrainEngine::set_before_write(const parallel::BeforeWrite& hook) {
+  residency_.set_before_write(hook);
+  const auto left = [this, hook](const void* begin, size_t bytes) {
+    // A copy that failed is found by whoever waits for it to arrive.
+    (void)residency_.WaitLeft(begin, bytes);
+    hook(begin, bytes);
+  };
+  gradients_.set_before_write(left);
+  optimizer_.set_before_write(left);
+}
+
+parallel::StageCallbacks TrainEngine::Callbacks(const std::vector<ModelBatch>& microbatches,
+                                                const LossFunction& loss,
+                                                const model::Decoder::ReadyCallback& on_ready) {
+  const int64_t split = options_.sequence_parallel ? context_.layout().tp() : 1;
+  parallel::StageCallbacks callbacks;
+  callbacks.activation_shape = [this, &microbatches, split](int m) -> std::vector<int64_t> {
+    return {microbatches[static_cast<size_t>(m)].ids.size(0) / split,
+            decoder_.config().hidden_size};
+  };
+  callbacks.forward = [this, &microbatches, loss, on_ready](int m, const at::Tensor& input) {
+    const at::Tensor hidden =
+        decoder_.Forward(input, microbatches[static_cast<size_t>(m)], on_ready);
+    return decoder_.last_stage() ? loss(m, hidden, on_ready) : hidden;
+  };
+  return callbacks;
+}
+
+TrainEngine::LossFunction TrainEngine::TokenLoss(const std::vector<ModelBatch>& microbatches,
+                                                 double scale) {
+  return [this, &microbatches, scale](int m, const at::Tensor& hidden,
+                                      const model::Decoder::ReadyCallback& on_ready) {
+    return decoder_.Loss(hidden, microbatches[static_cast<size_t>(m)].targets, scale, on_ready);
+  };
+}
+
+std::vector<double> TrainEngine::SumOverRanks(std::vector<double> values) {
+  at::Tensor tensor = at::tensor(values, at::kDouble).to(options_.device);
+  context_.world().AllReduce(tensor);
+  tensor = tensor.cpu();
+  return {tensor.data_ptr<double>(), tensor.data_ptr<double>() + tensor.numel()};
+}
+
+StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches, int64_t loss_tokens,
+                             double lr, int64_t t, const StepNotices& mine) {
+  const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, loss_tokens));
+  return Step(microbatches, TokenLoss(microbatches, scale), lr, t, mine);
+}
+
+StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches,
+                             const LossFunction& loss_function, double lr, int64_t t,
+                             const StepNotices& mine) {
+  StepResult result;
+  const Place params_before = residency_.place(StateClass::kParams);
+  const Place grads_before = residency_.place(StateClass::kGrads);
+  const Place optimizer_before = residency_.place(StateClass::kOptimizer);
+
+  // 1. Forward and backward of all micro-batches; gradients are summed in the flat buffer.
+  result.moves.param_load = residency_.Load(StateClass::kParams);
+  result.moves.grad_load = residency_.Load(StateClass::kGrads);
+  Stopwatch watch;
+  gradients_.ZeroGradients();
+  parallel::StageCallbacks callbacks =
+      Callbacks(microbatches, loss_function,
+                [this](const parallel::Parameter& parameter) { gradients_.Ready(parameter); });
+  callbacks.before_last_backward = [this] { gradients_.BeginLastMicrobatch(); };
+  const at::Tensor loss = runner_.Train(static_cast<int>(microbatches.size()), callbacks);
+  result.forward_backward_s = watch.Lap();
+
+  ThrowIfError(FailPoint("step.gradients"));
+  // 2. Finalise gradients: what DP, TP and tied stages still have to sum.
+  gradients_.FinishReduction();
+  const std::vector<double> sums = SumOverRanks({owns_loss() ? loss.item<double>() : 0.0,
+                                                 optimizer_.LocalSquaredNorm(context_.tp_rank()),
+                                                 mine.stop ? 1.0 : 0.0, mine.busy ? 1.0 : 0.0});
+  result.stop = sums[2] > 0;
+  result.busy = sums[3] > 0;
+  result.loss = sums[0];
+  result.grad_norm = std::sqrt(sums[1]);
+  result.reduce_s = watch.Lap();
+
+  // 3. Guard, clip, update, publish over DP. Every rank has the same sums, so all skip or none.
+  result.skipped = !std::isfinite(result.loss) || !std::isfinite(result.grad_norm);
+  if (!result.skipped) {
+    const double limit = options_.clip_grad;
+    // As torch.nn.utils.clip_grad_norm_.
+    const double clip = limit > 0 ? std::min(1.0, limit / (result.grad_norm + 1e-6)) : 1.0;
+    result.moves.optimizer_load = residency_.Load(StateClass::kOptimizer);
+    ThrowIfError(FailPoint("step.update"));
+    watch.Lap();
+    optimizer_.Step(lr, clip, t);
+    result.optimizer_s = watch.Lap();
+    ThrowIfError(FailPoint("step.updated"));
+  }
+
+  // 4. What was on the host goes back there; gradients first, which frees their memory.
+  result.moves.grad_offload = residency_.Restore(StateClass::kGrads, grads_before);
+  result.moves.optimizer_offload = residency_.Restore(StateClass::kOptimizer, optimizer_before);
+  result.moves.param_offload = residency_.Restore(StateClass::kParams, params_before);
+  return result;
+}
+
+void TrainEngine::Evaluate(const std::vector<ModelBatch>& microbatches, const LossFunction& take) {
+  const Place params_before = residency_.place(StateClass::kParams);
+  residency_.LoadToRead(StateClass::kParams);
+  runner_.Evaluate(static_cast<int>(microbatches.size()), Callbacks(microbatches, take, {}));
+  residency_.Restore(StateClass::kParams, params_before);
+}
+
+double TrainEngine::SummedLoss(const std::vector<ModelBatch>& microbatches) {
+  double sum = 0;
+  const LossFunction loss = TokenLoss(microbatches, 1.0);
+  Evaluate(microbatches,
+           [&](int m, const at::Tensor& hidden, const model::Decoder::ReadyCallback& on_ready) {
+             const at::Tensor one = loss(m, hidden, on_ready);
+             sum += one.item<double>();
+             return one;
+           });
+  return SumOverRanks({owns_loss() ? sum : 0.0})[0];
+}
+
+void TrainEngine::CopyToHost() {
+  if (!residency_.apart()) return;
+  residency_.CopyToHost(StateClass::kParams);
+  residency_.CopyToHost(StateClass::kOptimizer);
+}
+
+void TrainEngine::StartCopyToHost() {
+  if (!residency_.apart()) return;
+  residency_.StartCopyToHost(StateClass::kParams);
+  residency_.StartCopyToHost(StateClass::kOptimizer);
+}
+
+void TrainEngine::CopyToDevice() {
+  residency_.HostChanged(StateClass::kParams);
+  residency_.HostChanged(StateClass::kOptimizer);
+}
+
+ShardTable TrainEngine::DeviceTable() {
+  return decoder_.Table(context_.dp_rank(), context_.layout().dp(), false,
+                        [](const at::Tensor& tensor) { return tensor; });
+}
+
+ShardTable TrainEngine::ModelTable(bool for_load) {
+  return decoder_.Table(context_.dp_rank(), context_.layout().dp(), for_load,
+                        [this](const at::Tensor& tensor) { return residency_.HostView(tensor); });
+}
+
+ShardTable TrainEngine::OptimizerTable(bool for_load) {
+  return optimizer_.Table(context_.tp_rank(), for_load,
+                          [this](const at::Tensor& tensor) { return residency_.HostView(tensor); });
+}
+
+}  // namespace keel::trainer

@@ -1,0 +1,145 @@
+// TrainEngine: what one rank holds of the training (model stage, gradients, optimizer), and one
+// step of it.
+//
+// Knows nothing of data files, checkpoints or logs. Owned by the trainer; Step and SummedLoss are
+// collective over all ranks. Every method works wherever residency() has put the classes of state,
+// and leaves what it found on the host there. Used from the training thread.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/shard_table.h"
+#include "model/decoder.h"
+#include "parallel/context.h"
+#include "parallel/grad_buffer.h"
+#include "parallel/pipeline_runner.h"
+#include "trainer/engine/optimizer.h"
+#include "trainer/engine/residency.h"
+
+namespace keel::trainer {
+
+struct TrainEngineOptions {
+  at::ScalarType dtype = at::kFloat;  // of the weights; bf16 has fp32 masters
+  at::Device device = at::kCPU;
+  bool sequence_parallel = false;  // only with tp > 1
+  bool recompute = false;          // activations per block
+  int64_t bucket_bytes = int64_t{32} << 20;
+  AdamWOptions adamw;
+  double clip_grad = 1.0;   // global norm; 0 does not clip
+  bool inference = false;   // weights alone: Evaluate, no Step
+  bool value_head = false;  // a critic's, in place of the vocabulary's
+  OffloadOptions offload;
+  parallel::CudaModule* copies = nullptr;  // see Residency; for tests
+};
+
+struct StepResult {
+  double loss = 0;       // mean over the loss tokens of the global batch; the same on every rank
+  double grad_norm = 0;  // before clipping
+  bool skipped = false;  // loss or norm not finite: nothing was updated
+  bool stop = false;     // some rank asked to stop; the same on every rank
+  bool busy = false;     // some rank's save was in flight; the same on every rank
+  double forward_backward_s = 0;
+  double reduce_s = 0;     // what of the gradient reduction was not hidden
+  double optimizer_s = 0;  // clip, update, all-gather
+  MoveSeconds moves;       // in none of the times above
+};
+
+// What a rank tells all others with each step.
+struct StepNotices {
+  bool stop = false;  // it was asked to end after the step
+  bool busy = false;  // its save is in flight
+};
+
+class TrainEngine {
+ public:
+  // Called on the ranks of the last stage with the output [T, hidden] of a micro-batch
+  // ([T / tp, hidden] with sequence parallelism): returns its share of the step's loss, a scalar.
+  // Collective over TP, whose ranks return the same. `on_ready` is to be handed to the decoder's
+  // loss.
+  using LossFunction = std::function<at::Tensor(int microbatch, const at::Tensor& hidden,
+                                                const model::Decoder::ReadyCallback& on_ready)>;
+
+  // `context` must outlive this. Throws Error(kConfig) when the model does not fit the layout.
+  TrainEngine(parallel::ParallelContext& context, const model::HfConfig& config,
+              const TrainEngineOptions& options);
+
+  // Random weights; see Decoder::Initialize. Not collective.
+  void Initialize(uint64_t seed);
+  // After weights were written from outside without masters: masters are taken from them.
+  void WeightsChanged();
+
+  // One optimizer step over this DP rank's micro-batches. `loss_tokens` is the number of targets
+  // that count over the global batch; `t` counts applied updates from 1. The notices travel with
+  // the sums of the norm.
+  StepResult Step(const std::vector<model::ModelBatch>& microbatches, int64_t loss_tokens,
+                  double lr, int64_t t, const StepNotices& mine = {});
+  // The same with a loss of the caller's; StepResult::loss is the sum of the shares.
+  StepResult Step(const std::vector<model::ModelBatch>& microbatches, const LossFunction& loss,
+                  double lr, int64_t t, const StepNotices& mine = {});
+  // Forwards only, without gradients, of this DP rank's micro-batches. What `take` returns is
+  // summed and dropped. Loads the weights for the call when they are on the host.
+  void Evaluate(const std::vector<model::ModelBatch>& microbatches, const LossFunction& take);
+  // Sum over this DP rank's micro-batches of the targets' negative log-likelihoods, summed over DP;
+  // the same on every rank. Before several calls, load the weights once: residency().LoadToRead.
+  double SummedLoss(const std::vector<model::ModelBatch>& microbatches);
+
+  const TrainEngineOptions& options() const { return options_; }
+  model::Decoder& decoder() { return decoder_; }
+  parallel::GradBuffer& gradients() { return gradients_; }
+  Residency& residency() { return residency_; }
+  // Offloads the classes that options.offload names. Step brings back what it needs while it needs
+  // it: gradients and weights for the step, optimizer state for the update.
+  void OffloadIdle();
+
+  // Tables for a save (each canonical element by one owner, replicas numbered) or for a load (every
+  // copy is filled). Valid until the next move of their class. The views are host memory: of the
+  // arena when the class is on the host, else, on a CPU, of the tensors themselves.
+  // Call CopyToHost before the tables, and CopyToDevice after a load has written through them; what
+  // is on a GPU alone is copied by the first, what is on both sides by the second.
+  ShardTable ModelTable(bool for_load);
+  ShardTable OptimizerTable(bool for_load);
+  void CopyToHost();
+  void CopyToDevice();
+  // For a save beside the training: as CopyToHost, but a GPU's copies go on beside its compute, and
+  // WaitArrived is to be called before memory of the tables is read. Steps that follow wait by
+  // themselves before they overwrite what is still being copied.
+  void StartCopyToHost();
+  Status WaitArrived(const void* begin, int64_t bytes) {
+    return residency_.WaitArrived(begin, static_cast<size_t>(bytes));
+  }
+  // This rank's weights where the model computes with them; each canonical element by one owner,
+  // replicas numbered. Valid while they are on the device.
+  ShardTable DeviceTable();
+  // Whether the views are of the arena: a snapshot that no step changes, only a later move.
+  bool ModelOnHost() const { return residency_.on_host(StateClass::kParams); }
+  bool OptimizerOnHost() const { return residency_.on_host(StateClass::kOptimizer); }
+  // `hook` is called before memory that the tables view is overwritten or released: slice by slice
+  // by the update, bucket by bucket by the all-gather, piece by piece by moves. It may wait, and
+  // must not throw.
+  void set_before_write(const parallel::BeforeWrite& hook);
+
+ private:
+  parallel::StageCallbacks Callbacks(const std::vector<model::ModelBatch>& microbatches,
+                                     const LossFunction& loss,
+                                     const model::Decoder::ReadyCallback& on_ready);
+  LossFunction TokenLoss(const std::vector<model::ModelBatch>& microbatches, double scale);
+  // Sums `values` over ranks; those of the loss count on one TP rank of the last stage alone.
+  std::vector<double> SumOverRanks(std::vector<double> values);
+  bool owns_loss() { return decoder_.last_stage() && context_.tp_rank() == 0; }
+
+  parallel::ParallelContext& context_;
+  TrainEngineOptions options_;
+  model::Decoder decoder_;
+  parallel::GradBuffer gradients_;
+  DistributedAdamW optimizer_;
+  parallel::PipelineRunner runner_;
+  Residency residency_;
+};
+
+}  // namespace keel::trainer

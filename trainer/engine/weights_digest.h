@@ -1,0 +1,16 @@
+// One number for all weights of a model, however they are spread over ranks.
+#pragma once
+
+#include <cstdint>
+
+#include "parallel/process_group.h"
+#include "trainer/engine/train_engine.h"
+
+namespace keel::trainer {
+
+// The sum over tensors of their digests (common/tensor_digest.h), each times an odd number made of
+// its name: the same under every layout. Loads the weights for the call when they are on the host.
+// Collective over `world`, all ranks of the engine's context.
+uint64_t WeightsDigest(TrainEngine& engine, parallel::ProcessGroup& world);
+
+}  // namespace keel::trainer

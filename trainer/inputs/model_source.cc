@@ -1,0 +1,144 @@
+#include "trainer/inputs/model_source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "checkpoint/hf/hf_check.h"
+#include "checkpoint/hf/hf_model_dir.h"
+#include "common/file_system.h"
+#include "common/hash.h"
+
+namespace keel::trainer {
+
+namespace {
+
+constexpr int64_t kMaxTextFile = int64_t{64} << 20;
+// Beside the tokenizer's own.
+constexpr std::array kFurtherFiles = {"special_tokens_map.json", "added_tokens.json",
+                                      "generation_config.json", "chat_template.jinja",
+                                      "chat_template.json"};
+
+// What stands beside the weights; a file that is there and cannot be read is an error.
+Status ReadModelFiles(const FileSystem& fs, ModelFiles* files) {
+  std::vector<std::string> names = TokenizerFileNames();
+  names.insert(names.end(), kFurtherFiles.begin(), kFurtherFiles.end());
+  for (const std::string& name : names) {
+    Result<std::string> content = ReadFile(fs, name, kMaxTextFile);
+    if (content.status().code() == StatusCode::kNotFound) continue;
+    KEEL_RETURN_IF_ERROR(content.status());
+    (*files)[name] = std::move(*content);
+  }
+  return Status::Ok();
+}
+
+Status ReadDirectory(const ModelOptions& options, ModelSource* source, ModelFiles* files) {
+  const auto fs = OpenPosixFileSystem(source->directory, false, LinkPolicy::kFollow);
+  if (fs.status().code() == StatusCode::kNotFound) {
+    return Status(StatusCode::kNotFound,
+                  fmt::format("{}: {}: there is no such directory; names of a model hub are not "
+                              "looked up: download the model and give its directory",
+                              options.path_key, source->directory));
+  }
+  if (!fs.ok()) return fs.status().WithContext(options.path_key);
+  const auto text = ReadFile(**fs, "config.json", kMaxTextFile);
+  if (!text.ok()) return text.status().WithContext(options.path_key);
+  KEEL_ASSIGN_OR_RETURN(source->json, ParseJson(*text, source->directory + "/config.json"));
+  return ReadModelFiles(**fs, files);
+}
+
+// What the configuration's own keys leave to the tokenizer.
+void FillFromTokenizer(const model::Tokenizer& tokenizer, Json* json) {
+  const auto fill = [&](const char* key, std::optional<int64_t> value) {
+    if (value && !json->contains(key)) (*json)[key] = *value;
+  };
+  fill("vocab_size", tokenizer.vocab_size());
+  // So that whoever generates with an export stops where the training texts ended.
+  fill("bos_token_id", tokenizer.bos());
+  fill("eos_token_id", tokenizer.eos());
+}
+
+}  // namespace
+
+Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DType dtype,
+                                 const ModelOptions& options) {
+  ModelSource source;
+  source.directory = path;
+  source.json = keys;
+  ModelFiles files;
+  std::string where = "actor_rollout_ref.model.config";
+  if (!path.empty()) {
+    where = path + "/config.json";
+    KEEL_RETURN_IF_ERROR(ReadDirectory(options, &source, &files));
+  }
+  if (!source.json.is_object()) return model::ParseHfConfig(source.json, where).status();
+  KEEL_ASSIGN_OR_RETURN(const TokenizerFit fit,
+                        FitTokenizer(options.tokenizer, source.json, path, files));
+  if (fit.kind == model::TokenizerKind::kBytes) {
+    KEEL_ASSIGN_OR_RETURN(source.tokenizer, model::MakeTokenizer("bytes"));
+    if (path.empty()) FillFromTokenizer(*source.tokenizer, &source.json);
+    // So that whoever goes on from an export, or generates with it, reads text as this run does.
+    source.json[kTokenizerMark] = "bytes";
+  }
+  source.text.tokenizer = source.tokenizer.get();
+  source.text.ids_only = fit.ids_only;
+  source.text.no_chat = fit.no_chat;
+
+  const auto config = model::ParseHfConfig(source.json, where);
+  if (!config.ok()) {
+    return path.empty() ? Status(StatusCode::kConfig, config.status().message()) : config.status();
+  }
+  source.config = *config;
+  KEEL_ASSIGN_OR_RETURN(source.stop_ids, StopTokenIds(source.json, path, files));
+  for (auto& [name, content] : files)
+    source.documents.push_back({"actor/huggingface/" + name, std::move(content), false});
+  source.documents.push_back({"actor/huggingface/config.json",
+                              model::ToHfJson(source.config, dtype, &source.json).dump(2) + "\n",
+                              false});
+  return source;
+}
+
+Result<std::string> WeightsFingerprint(const std::string& directory) {
+  constexpr int64_t kPage = 4096, kPages = 64, kBeginning = 64 * kPage;
+  KEEL_ASSIGN_OR_RETURN(const auto fs, OpenPosixFileSystem(directory, false, LinkPolicy::kFollow));
+  KEEL_ASSIGN_OR_RETURN(const auto weights, checkpoint::HfModelDir::Open(*fs, "."));
+  std::vector<std::string> names = weights.files();
+  std::sort(names.begin(), names.end());
+  Hasher128 hasher;
+  std::vector<std::byte> buffer(kBeginning);
+  for (const std::string& name : names) {
+    KEEL_ASSIGN_OR_RETURN(const auto file, fs->Open(name));
+    KEEL_ASSIGN_OR_RETURN(const int64_t size, file->Size());
+    const std::string head = fmt::format("{}:{};", name, size);
+    hasher.Update(std::as_bytes(std::span(head)));
+    const auto add = [&](int64_t offset, int64_t bytes) -> Status {
+      const auto into = std::span(buffer).first(static_cast<size_t>(bytes));
+      KEEL_ASSIGN_OR_RETURN(const int64_t got, file->ReadAt(offset, into));
+      hasher.Update(into.first(static_cast<size_t>(got)));
+      return Status::Ok();
+    };
+    KEEL_RETURN_IF_ERROR(add(0, kBeginning));
+    for (int64_t page = 1; page <= kPages; ++page)
+      KEEL_RETURN_IF_ERROR(add(std::max<int64_t>(0, size - kPage) * page / kPages, kPage));
+  }
+  return hasher.Finish().ToHex();
+}
+
+Status ImportWeights(const std::string& directory, const model::HfConfig& config, model::Head head,
+                     const ShardTable& table) {
+  KEEL_ASSIGN_OR_RETURN(const auto fs, OpenPosixFileSystem(directory, false, LinkPolicy::kFollow));
+  KEEL_ASSIGN_OR_RETURN(const auto weights, checkpoint::HfModelDir::Open(*fs, "."));
+  const ModelTensors model = model::TensorsOf(config, head);
+  KEEL_RETURN_IF_ERROR(checkpoint::CheckTensors(weights, model));
+  checkpoint::HfReadOptions options;
+  options.allow_missing = model.may_lack;
+  options.finite = true;
+  return weights.ReadInto(table, options);
+}
+
+}  // namespace keel::trainer

@@ -1,0 +1,50 @@
+#include "trainer/inputs/rl_inputs.h"
+
+#include <string>
+#include <vector>
+
+#include "rewards/verifier_factory.h"
+
+namespace keel::trainer {
+
+Result<RunData<rl::PreferenceSet>> LoadPreferenceData(const Config& c, const ModelSource& model) {
+  // The last token is never an input.
+  KEEL_RETURN_IF_ERROR(CheckPositions(model,
+                                      c.data.max_prompt_length + c.data.max_response_length - 1,
+                                      "data.max_prompt_length and data.max_response_length"));
+  rl::PreferenceOptions options;
+  options.max_prompt_length = c.data.max_prompt_length;
+  options.max_response_length = c.data.max_response_length;
+  options.truncation = ParseTruncation(c.data.truncation);
+  options.vocab_size = model.config.vocab_size;
+  options.prompt_key = c.data.prompt_key;
+  options.chosen_key = c.data.chosen_key;
+  options.rejected_key = c.data.rejected_key;
+  return LoadBoth<rl::PreferenceSet>(c, [&](const std::vector<std::string>& files) {
+    return rl::PreferenceSet::Load(files, options, model.text);
+  });
+}
+
+Result<RunData<rl::PromptSet>> LoadPromptData(const Config& c, const ModelSource& model) {
+  KEEL_RETURN_IF_ERROR(CheckPositions(model, c.data.max_prompt_length + c.data.max_response_length,
+                                      "data.max_prompt_length and data.max_response_length"));
+  KEEL_RETURN_IF_ERROR(rewards::MakeVerifierFactory(c.reward).status());
+  rl::PromptOptions options;
+  options.max_prompt_length = c.data.max_prompt_length;
+  options.truncation = ParseTruncation(c.data.truncation);
+  options.filter_overlong_prompts = c.data.filter_overlong_prompts;
+  options.vocab_size = model.config.vocab_size;
+  options.need_known_source = c.reward.type == "auto";
+  options.question_instruction = c.data.question_instruction;
+  options.strict_gsm8k = [&c](const std::string& source) {
+    return rewards::IsStrictGsm8k(c.reward, source);
+  };
+  options.prompt_key = c.data.prompt_key;
+  options.answer_key = c.data.answer_key;
+  options.source_key = c.data.reward_fn_key;
+  return LoadBoth<rl::PromptSet>(c, [&](const std::vector<std::string>& files) {
+    return rl::PromptSet::Load(files, options, model.text);
+  });
+}
+
+}  // namespace keel::trainer

@@ -1,0 +1,58 @@
+#include "trainer/inputs/run_inputs.h"
+
+#include "checkpoint/hf/hf_check.h"
+#include "checkpoint/hf/hf_model_dir.h"
+#include "common/file_system.h"
+#include "model/hf_tensors.h"
+#include "trainer/inputs/lm_inputs.h"
+#include "trainer/inputs/rl_inputs.h"
+#include "trainer/inputs/run_model.h"
+#include "trainer/inputs/run_paths.h"
+
+namespace keel::trainer {
+
+namespace {
+
+template <typename Set>
+Status Report(const Result<RunData<Set>>& data, InputReport* report) {
+  KEEL_RETURN_IF_ERROR(data.status());
+  report->train_samples = data->train.size();
+  report->val_samples = data->val.size();
+  report->skipped_rows = data->train.skipped_rows();
+  report->warnings = data->Warnings();
+  return Status::Ok();
+}
+
+// That the weights can be opened, and their headers are whole.
+// Names and shapes; the values are read where they are needed.
+Status CheckWeights(const std::string& directory, const model::HfConfig& config, model::Head head) {
+  KEEL_ASSIGN_OR_RETURN(const auto fs, OpenPosixFileSystem(directory, false, LinkPolicy::kFollow));
+  KEEL_ASSIGN_OR_RETURN(const auto weights, checkpoint::HfModelDir::Open(*fs, "."));
+  return checkpoint::CheckTensors(weights, model::TensorsOf(config, head));
+}
+
+}  // namespace
+
+Result<InputReport> CheckRunInputs(const Config& config) {
+  KEEL_RETURN_IF_ERROR(CheckRunPaths(config));
+  KEEL_ASSIGN_OR_RETURN(const ModelSource model, OpenRunModel(config));
+  InputReport report;
+  report.parameters = model.config.NumParameters();
+  if (!model.directory.empty()) {
+    KEEL_RETURN_IF_ERROR(CheckWeights(model.directory, model.config, model::Head::kVocabulary));
+  }
+  if (config.trainer.task == "rl" && config.critic.model.path) {
+    KEEL_RETURN_IF_ERROR(CheckWeights(*config.critic.model.path, model.config, model::Head::kValue)
+                             .WithContext("critic.model.path"));
+  }
+  if (config.trainer.task == "rl") {
+    KEEL_RETURN_IF_ERROR(Report(LoadPromptData(config, model), &report));
+  } else if (config.trainer.task == "dpo") {
+    KEEL_RETURN_IF_ERROR(Report(LoadPreferenceData(config, model), &report));
+  } else {
+    KEEL_RETURN_IF_ERROR(Report(LoadLmData(config, model), &report));
+  }
+  return report;
+}
+
+}  // namespace keel::trainer

@@ -1,0 +1,98 @@
+#include "trainer/inputs/run_model.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <string>
+
+#include "common/file_system.h"
+#include "model/layout_fit.h"
+
+namespace keel::trainer {
+
+namespace {
+
+constexpr int64_t kMaxConfigFile = int64_t{64} << 20;
+
+Status CheckLayout(const Config& config, const ModelSource& model) {
+  const MegatronSection& megatron = config.actor_rollout_ref.actor.megatron;
+  const auto tp = static_cast<int>(megatron.tensor_model_parallel_size);
+  const auto problems = model::LayoutProblems(
+      model.config, {tp, static_cast<int>(megatron.pipeline_model_parallel_size), false});
+  if (!problems.empty())
+    return Status(StatusCode::kConfig, fmt::format("{}", fmt::join(problems, "; ")));
+  if (config.trainer.task != "rl") return Status::Ok();
+  const auto rollout_tp =
+      static_cast<int>(config.actor_rollout_ref.rollout.tensor_model_parallel_size.value_or(tp));
+  const auto rollout = model::LayoutProblems(model.config, {rollout_tp, 1, true});
+  if (rollout.empty()) return Status::Ok();
+  return Status(StatusCode::kConfig,
+                fmt::format("actor_rollout_ref.rollout: {}", fmt::join(rollout, "; ")));
+}
+
+// Without a tokenizer responses are ids: rules have nothing to read, and nothing may end them.
+Status CheckRewards(const Config& config, const ModelSource& model) {
+  if (config.trainer.task != "rl") return Status::Ok();
+  const std::string& type = config.reward.type;
+  if (model.tokenizer == nullptr && type != "command" && type != "http") {
+    return Status(
+        StatusCode::kConfig,
+        fmt::format("reward.type is {}, a rule that reads the text of a response, but {}: there is "
+                    "no text to read; set reward.type to command or http, whose samples then hold "
+                    "prompt_ids and response_ids",
+                    type, model.text.ids_only));
+  }
+  if (model.tokenizer == nullptr && model.stop_ids.empty()) {
+    return Status(
+        StatusCode::kConfig,
+        "neither config.json nor generation_config.json of the model has an eos_token_id: "
+        "no response would end before data.max_response_length; name the id in "
+        "config.json");
+  }
+  return Status::Ok();
+}
+
+// Weights do not show by which epsilon, base of the rotary embedding or heads they were trained:
+// the critic is computed by the actor's, and is to be of the same.
+Status CheckCriticModel(const Config& config, const ModelSource& model) {
+  if (config.trainer.task != "rl" || !config.critic.model.path) return Status::Ok();
+  const std::string& directory = *config.critic.model.path;
+  const std::string where = directory + "/config.json";
+  const auto read = [&]() -> Result<model::HfConfig> {
+    KEEL_ASSIGN_OR_RETURN(const auto fs,
+                          OpenPosixFileSystem(directory, false, LinkPolicy::kFollow));
+    KEEL_ASSIGN_OR_RETURN(const std::string text, ReadFile(*fs, "config.json", kMaxConfigFile));
+    KEEL_ASSIGN_OR_RETURN(const Json json, ParseJson(text, where));
+    return model::ParseHfConfig(json, where);
+  };
+  Result<model::HfConfig> found = read();
+  if (!found.ok()) return found.status().WithContext("critic.model.path");
+  model::HfConfig wanted = model.config;
+  // A value head has no matrix to tie.
+  found->tie_word_embeddings = wanted.tie_word_embeddings = false;
+  if (found->Digest() == wanted.Digest()) return Status::Ok();
+  return Status(StatusCode::kConfig,
+                fmt::format("critic.model.path: {} describes another model than the actor's: {}; "
+                            "expected {}",
+                            where, found->Digest(), wanted.Digest()));
+}
+
+}  // namespace
+
+Result<ModelSource> OpenRunModel(const Config& config) {
+  const ModelSection& section = config.actor_rollout_ref.model;
+  ModelOptions options;
+  if (config.data.tokenizer) {
+    KEEL_ASSIGN_OR_RETURN(options.tokenizer, model::ParseTokenizerKind(*config.data.tokenizer));
+  }
+  KEEL_ASSIGN_OR_RETURN(
+      ModelSource model,
+      ResolveModel(section.path.value_or(""), section.config,
+                   section.dtype == "bfloat16" ? DType::kBF16 : DType::kF32, options));
+  KEEL_RETURN_IF_ERROR(CheckLayout(config, model));
+  KEEL_RETURN_IF_ERROR(CheckRewards(config, model));
+  KEEL_RETURN_IF_ERROR(CheckCriticModel(config, model));
+  return model;
+}
+
+}  // namespace keel::trainer

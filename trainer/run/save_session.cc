@@ -1,0 +1,145 @@
+#include "trainer/run/save_session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "common/clock.h"
+
+namespace keel::trainer {
+
+using checkpoint::SaveResult;
+
+namespace {
+
+// Steps whose median is what a step takes when nothing is saved.
+constexpr size_t kRemembered = 21;
+// The first steps warm up.
+constexpr size_t kFewest = 3;
+
+}  // namespace
+
+double SaveSession::Baseline() const {
+  if (undisturbed_.size() < kFewest) return -1;
+  std::vector<double> sorted = undisturbed_;
+  std::nth_element(sorted.begin(), sorted.begin() + static_cast<int64_t>(sorted.size() / 2),
+                   sorted.end());
+  return sorted[sorted.size() / 2];
+}
+
+void SaveSession::Save(int64_t step, const std::function<checkpoint::SaveRequest()>& snapshot,
+                       bool busy_somewhere) {
+  if (!options_.async_save) return SaveAndWait(snapshot());
+  bool supersede = false;
+  if (busy_somewhere) {
+    if (options_.on_busy == "skip") {
+      ++counts_.skipped;
+      log_.Warning(
+          "step {} is not saved: the save before it is still in flight ({} skipped so far)", step,
+          counts_.skipped);
+      return;
+    }
+    // Two in a row are not given up: with saves that take longer than the steps between them there
+    // would never be one.
+    supersede = options_.on_busy == "supersede" && !in_flight_supersedes_;
+    if (supersede) {
+      log_.Warning("the save in flight is given up for that of step {} ({} so far)", step,
+                   counts_.superseded + 1);
+    } else {
+      ++counts_.waited;
+    }
+  }
+  in_flight_supersedes_ = supersede;
+  if (supersede) checkpointer_.Cancel();
+  const Stopwatch waiting;
+  Status started = busy_somewhere ? checkpointer_.WaitOnAll() : Status::Ok();
+  Note(checkpointer_.Finished());
+  waited_s_ = busy_somewhere ? waiting.Elapsed() : 0;
+  if (started.ok()) started = checkpointer_.StartSave(snapshot());
+  if (!started.ok()) return NoteFailed(step, started);
+  in_flight_ = true;
+  disturbed_s_ = 0;
+  // `blocking`: training goes on only when all of the state has been copied.
+  if (options_.staging.mode == "blocking")
+    (void)checkpointer_.WaitFree(nullptr, std::numeric_limits<size_t>::max());
+}
+
+void SaveSession::SaveAndWait(const checkpoint::SaveRequest& request) {
+  const Status waited = options_.async_save ? checkpointer_.WaitOnAll() : Status::Ok();
+  Note(checkpointer_.Finished());
+  if (!waited.ok()) return NoteFailed(request.step, waited);
+  in_flight_ = false;
+  SaveResult result;
+  result.record.step = request.step;
+  Result<checkpoint::SaveRecord> saved = checkpointer_.Save(request);
+  result.status = saved.status();
+  if (saved.ok()) result.record = std::move(saved).value();
+  Count(request.step, result.status);
+  ended_.push_back(std::move(result));
+}
+
+void SaveSession::Count(int64_t step, const Status& status) {
+  last_status_ = status;
+  if (status.ok()) {
+    saved_step_ = step;
+    counts_.failed_in_a_row = 0;
+    return;
+  }
+  ++counts_.failed;
+  if (++counts_.failed_in_a_row < 2 || log_.rank() > 0) return;
+  log_.Warning("{} saves in a row have failed, {} since this start: {}", counts_.failed_in_a_row,
+               counts_.failed,
+               saved_step_ ? fmt::format("the newest that did not is that of step {}", *saved_step_)
+                           : std::string("none has ended well"));
+}
+
+// Background saves that have ended: their cost, their line in checkpoints.jsonl.
+void SaveSession::Note(std::vector<SaveResult> ended) {
+  for (SaveResult& result : ended) {
+    if (result.status.code() == StatusCode::kCancelled) {
+      last_status_ = result.status;
+      ++counts_.superseded;
+    } else {
+      Count(result.record.step, result.status);
+    }
+    if (result.status.ok()) {
+      result.record.blocked_s += std::exchange(waited_s_, 0);
+      // What the fence held up is in the steps already, once there is what to compare them to.
+      const bool compared = Baseline() >= 0;
+      result.record.lost_s = std::max(
+          0.0, result.record.blocked_s + (compared ? disturbed_s_ - result.record.fence_s : 0));
+    }
+    checkpointer_.Note(result);
+    ended_.push_back(std::move(result));
+  }
+}
+
+void SaveSession::NoteFailed(int64_t step, const Status& status) {
+  log_.Error("step {} is not saved: {}", step, status.message());
+  SaveResult failed;
+  failed.status = status;
+  failed.record.step = step;
+  Note({failed});
+}
+
+std::vector<SaveResult> SaveSession::AfterStep(double seconds) {
+  if (in_flight_) {
+    if (const double baseline = Baseline(); baseline >= 0) disturbed_s_ += seconds - baseline;
+  } else {
+    undisturbed_.push_back(seconds);
+    if (undisturbed_.size() > kRemembered) undisturbed_.erase(undisturbed_.begin());
+  }
+  Note(checkpointer_.Finished());
+  in_flight_ = checkpointer_.busy();
+  return std::exchange(ended_, {});
+}
+
+std::vector<SaveResult> SaveSession::Finish() {
+  if (const Status status = checkpointer_.Wait(); !status.ok()) last_status_ = status;
+  Note(checkpointer_.Finished());
+  return std::exchange(ended_, {});
+}
+
+}  // namespace keel::trainer

@@ -1,0 +1,136 @@
+// Task: what a run learns from what, and the way that every task goes from its data to its last
+// step: data, models, run folder, resume, then step by step with validation, saves and preemption.
+//
+// A task (lm_task.h, rl/dpo_task.h, rl/rl_task.h) gives what differs: its data, its models, and
+// what a step is. Made and used by one thread. Methods are collective over all ranks unless they
+// say otherwise.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/hash.h"
+#include "trainer/data/sample_order.h"
+#include "trainer/engine/train_engine.h"
+#include "trainer/inputs/model_source.h"
+#include "trainer/run/job.h"
+
+namespace keel::trainer {
+
+class Task {
+ public:
+  // `job` must outlive this.
+  explicit Task(Job& job) : job_(job), c_(job.config()), state_(job.state) {}
+  virtual ~Task() = default;
+  Task(const Task&) = delete;
+  Task& operator=(const Task&) = delete;
+
+  // From the data to the last step. Throws keel::Error.
+  RunEnd Run();
+
+ protected:
+  // A model whose weights and optimizer a checkpoint holds.
+  struct Role {
+    std::string name;
+    TrainEngine* engine = nullptr;
+  };
+  struct StepEnd {
+    bool stop = false;  // as in StepResult, the same on every rank
+    bool busy = false;
+    double loss = 0;
+    double grad_norm = 0;
+  };
+  using Documents = std::map<std::string, std::string>;
+
+  // 1. Samples, when source_ is there: calls SetData and sets total_steps_. Bad
+  // input ends the run here, before any connection. Not collective.
+  virtual void LoadData() = 0;
+  // 2. What the job's groups are there for.
+  virtual void BuildModels() = 0;
+  virtual std::vector<Role> SavedRoles() = 0;
+  // 3. What a task remembers beside RunState: its documents of a save (on rank 0 alone), and these
+  // back.
+  virtual void AddDocuments(checkpoint::SaveRequest* /*request*/) {}
+  virtual void RestoreDocuments(const Documents& /*documents*/) {}
+  // 4. The state is that of step state_.step, `restored` or fresh. Then the first step begins.
+  virtual void Restored(bool /*restored*/) {}
+  virtual void BeforeSteps() {}
+  // 5. One step: learns, counts (Advance, CountUpdates, EndTiming), and writes its metrics.
+  virtual StepEnd Step(int64_t step) = 0;
+  // The value of trainer.keep_best_metric, if there is a finite one.
+  virtual std::optional<double> Validate() = 0;
+
+  // For LoadData. The data of the run, and so the order and identity of its samples.
+  void SetData(const Digest128& digest, int64_t samples);
+  // The validation set, where there is one.
+  void SetValidation(const Digest128& digest, int64_t samples);
+  // What else of the data all ranks must have alike.
+  void AddFact(const std::string& name, std::string value) { facts_[name] = std::move(value); }
+  // Sets total_steps_ as total_training_steps or total_epochs say.
+  void SetSteps();
+  // Of what was not read.
+  void WarnOfData(const std::vector<std::string>& warnings) const;
+  // For BuildModels. Weights of the source, which never change, and which a resumed run must have
+  // again. Must outlive the run.
+  void SetReference(TrainEngine& reference);
+
+  // For Restored, of tasks that take every sample of total_epochs once: the steps that what is left
+  // takes, which are others where train_batch_size is another than before.
+  void RecountSteps();
+  // For Step. How many samples this one takes: train_batch_size, of epochs at the end what is left.
+  int64_t BatchCount() const;
+  // What this rank tells the others with it.
+  StepNotices Notices() const {
+    return {job_.WantsToStop(mean_step_s_, validation_s_), job_.saving()};
+  }
+  // The step has happened.
+  void Advance(int64_t step, int64_t samples, int64_t tokens);
+  void CountUpdates(int64_t applied, int64_t skipped);
+  // Seconds of the step up to here, by which the rest of the run is forecast.
+  double EndTiming();
+  double RemainingSeconds() const {
+    return mean_step_s_ * static_cast<double>(total_steps_ - state_.step);
+  }
+  Job& job_;
+  const Config& c_;
+  RunState& state_;
+  ModelSource source_;
+  std::unique_ptr<SampleOrder> order_;
+  int64_t total_steps_ = 0;
+
+ private:
+  RunEnd Main();
+  void CheckRoom();
+  SharedFacts Facts() const;
+  void OpenCheckpoints();
+  void Resume();
+  void SayWhatChanged(const Documents& documents) const;
+  RunEnd Loop();
+  bool SaveIsDue(const StepEnd& end, bool last) const;
+  void CheckReplicas(const std::string& when);
+  void RunValidation();
+  void SaveUnlessDiverging(bool busy_somewhere);
+  void CheckSkips(const StepEnd& end) const;
+  checkpoint::SaveRequest Snapshot();
+
+  std::string room_ = "The run's state was not yet made";  // what takes memory, for messages
+  DataIdentity identity_;
+  SharedFacts facts_;                     // of the data, for the comparison between ranks
+  std::optional<int64_t> total_samples_;  // of total_epochs
+  TrainEngine* reference_ = nullptr;      // of SetReference
+  uint64_t ref_digest_ = 0;
+  Stopwatch step_watch_;
+  double step_s_ = 0;
+  double mean_step_s_ = 0;
+  double validation_s_ = 0;                              // the last one's
+  std::optional<std::pair<int64_t, double>> validated_;  // step and value
+  bool save_owed_ = false;  // one was due while updates were being skipped
+};
+
+}  // namespace keel::trainer

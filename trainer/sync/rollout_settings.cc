@@ -1,0 +1,49 @@
+#include "trainer/sync/rollout_settings.h"
+
+#include <algorithm>
+
+namespace keel::trainer {
+
+rollout::EngineOptions RolloutEngineOptions(const Config& config, int64_t longest) {
+  const RolloutSection& r = config.actor_rollout_ref.rollout;
+  rollout::EngineOptions options;
+  options.scheduler.max_num_batched_tokens = r.max_num_batched_tokens;
+  options.scheduler.max_num_seqs = r.max_num_seqs;
+  options.scheduler.enable_chunked_prefill = r.enable_chunked_prefill;
+  options.enable_prefix_caching = r.enable_prefix_caching;
+  options.block_size = static_cast<int32_t>(r.block_size);
+  options.kv_cache_bytes = r.kv_cache_megabytes.value_or(0) << 20;
+  options.gpu_memory_utilization = r.gpu_memory_utilization;
+  options.max_model_len = r.max_model_len.value_or(
+      std::min(longest, config.data.max_prompt_length + config.data.max_response_length));
+  options.calculate_log_probs = r.calculate_log_probs;
+  options.logprobs_mode = rollout::LogProbsModeOf(r.logprobs_mode);
+  options.batch_invariant = r.batch_invariant;
+  return options;
+}
+
+rollout::SamplingParams TrainSampling(const Config& config) {
+  const RolloutSection& r = config.actor_rollout_ref.rollout;
+  rollout::SamplingParams p;
+  p.temperature = r.temperature;
+  p.top_k = r.top_k;
+  p.top_p = r.top_p;
+  p.min_p = r.min_p;
+  p.repetition_penalty = r.repetition_penalty;
+  p.ignore_eos = r.ignore_eos;
+  p.max_tokens = config.data.max_response_length;
+  p.seed = static_cast<uint64_t>(r.seed.value_or(config.trainer.seed));
+  return p;
+}
+
+rollout::SamplingParams ValSampling(const Config& config) {
+  const ValSamplingSection& v = config.actor_rollout_ref.rollout.val_kwargs;
+  rollout::SamplingParams p = TrainSampling(config);
+  p.temperature = v.do_sample ? v.temperature : 0;
+  p.top_k = v.top_k;
+  p.top_p = v.top_p;
+  p.min_p = 0;
+  return p;
+}
+
+}  // namespace keel::trainer

@@ -1,0 +1,16 @@
+// From the configuration to the rollout engine's options. Torch-free but for engine.h.
+#pragma once
+
+#include "rollout/engine.h"
+#include "trainer/config/config.h"
+
+namespace keel::trainer {
+
+// Without EOS ids and tokenizer, which the model's files give. `longest`: the model's
+// max_position_embeddings, which bounds the default of max_model_len.
+rollout::EngineOptions RolloutEngineOptions(const Config& config, int64_t longest);
+// Of a training or a validation request; the seed is rollout.seed or trainer.seed.
+rollout::SamplingParams TrainSampling(const Config& config);
+rollout::SamplingParams ValSampling(const Config& config);
+
+}  // namespace keel::trainer
