@@ -506,7 +506,7 @@ TEST(CheckpointOptions, AllProblemsAtOnce) {
   options.max_ckpts_to_keep = 0;
   options.chunk_bytes = 1000;
   EXPECT_EQ(Validate(options).size(), 4u);
-  EXPECT_TRUE(SmallOptions().Validate().empty());
+  EXPECT_TRUE(Validate(SmallOptions()).empty());
 }
 
 }  // namespace

@@ -8,8 +8,6 @@
 
 namespace keel::fuzz {
 
-namespace rl = trainer::rl;
-
 // The bytes are a response and, after a zero byte, a ground truth.
 void FuzzAnswers(std::string_view bytes) {
   const std::string_view response = bytes.substr(0, bytes.find('\0'));

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/base/peer_channel.h"
 #include "checkpoint/checkpointer.h"
 #include "tests/checkpoint/support/test_support.h"
 #include "tests/checkpoint/support/view_file_system.h"

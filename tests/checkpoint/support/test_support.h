@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "checkpoint/base/coordinator.h"
+#include "checkpoint/base/peer_channel.h"
 #include "checkpoint/checkpointer.h"
 #include "common/file_system.h"
 #include "common/log.h"

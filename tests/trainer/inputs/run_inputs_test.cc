@@ -14,6 +14,7 @@
 
 #include "checkpoint/format/safetensors.h"
 #include "model/hf_tensors.h"
+#include "trainer/inputs/run_model.h"
 
 namespace keel::trainer {
 namespace {
