@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <memory>
-#include <tuple>
 
 #include "bench/index_bench.h"
 #include "common/file_system.h"
@@ -179,19 +178,12 @@ void AddBenchCommand(CLI::App& app, CommandContext& /*context*/) {
   AddOffload(*bench);
   AddSync(*bench);
 
-  for (const auto& [name, script, text] :
-       {std::tuple("crash-states", "run_crash_states.py",
-                   "What a power cut at any call of a save leaves, beside PyTorch's "
-                   "(bench/run_crash_states.py --help)"),
-        std::tuple("rl", "run_rl.py",
-                   "GRPO steps against TRL's, and what sync, offload and saves take of them "
-                   "(bench/run_rl.py --help)"),
-        std::tuple("torture", "run_torture.py",
-                   "A job that is killed at random moments (bench/run_torture.py --help)")}) {
-    CLI::App* command = bench->add_subcommand(name, text);
-    command->allow_extras();
-    command->callback([command, script = script] { BecomeDriver(script, command->remaining()); });
-  }
+  CLI::App* rl = bench->add_subcommand(
+      "rl",
+      "GRPO steps against TRL's, and what sync, offload and saves take of them "
+      "(bench/run_rl.py --help)");
+  rl->allow_extras();
+  rl->callback([rl] { BecomeDriver("run_rl.py", rl->remaining()); });
 
   struct Rollout {
     bool worker = false;
@@ -214,9 +206,9 @@ void AddBenchCommand(CLI::App& app, CommandContext& /*context*/) {
   });
 
   CLI::App* startup = bench->add_subcommand(
-      "startup", "Time to the first step and memory of a rank (bench/startup.py --help)");
+      "startup", "Time to the first step and memory of a rank (bench/run_startup.py --help)");
   startup->allow_extras();
-  startup->callback([startup] { BecomeDriver("startup.py", startup->remaining()); });
+  startup->callback([startup] { BecomeDriver("run_startup.py", startup->remaining()); });
 }
 
 }  // namespace keel::tools
