@@ -6,6 +6,7 @@ import statistics
 import subprocess
 import sys
 
+import driver
 import memory_sampler
 import paired
 from checkpoint_settings import SETTINGS, Workers
@@ -307,8 +308,8 @@ def index(workers, args):
     folder = args.dir / "many-boxes"
 
     def run(what):
-        command = [str(args.keel), "bench", "checkpoint", "--many-boxes", what, "--boxes", str(boxes)]
-        done = subprocess.run([*command, "--checkpoints", str(folder)], check=True, capture_output=True, text=True)
+        command = driver.keel_worker(args, "index", what, "--boxes", str(boxes), "--checkpoints", str(folder))
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
         return json.loads(done.stdout)
 
     run("write")

@@ -3,6 +3,7 @@
 import pathlib
 import sys
 
+import driver
 import ranks
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -39,7 +40,7 @@ class Workers:
         ]  # fmt: skip
         (folder / "run").mkdir()
         if name == "keel":
-            command = [str(args.keel), "bench", "checkpoint", "--worker", *shared, "--io", args.io]
+            command = driver.keel_worker(args, "checkpoint", *shared, "--io", args.io)
             for key, value in options.items():
                 command += [f"--{key.replace('_', '-')}"] + ([] if value is True else [str(value)])
         else:

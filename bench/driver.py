@@ -14,6 +14,7 @@ import machine
 import paired
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+KEEL = ROOT / "build" / "release" / "keel"
 
 
 class Worker:
@@ -53,6 +54,11 @@ class Worker:
         return record
 
 
+def keel_worker(args, name, *options):
+    """The command of a worker of Keel's own, which is of the build of `args.keel`."""
+    return [str(args.keel.with_name("keel_bench")), "worker", name, *options]
+
+
 def environment(threads):
     return {"OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"}
 
@@ -87,12 +93,12 @@ def with_sides(rounds):
     return [[{"side": side, **x} for side, x in samples] for samples in rounds]
 
 
-def parser(description, rounds=5, threads=2, prog=None):
-    """With the options that every driver has."""
+def parser(name, description, rounds=5, threads=2):
+    """Of `keel bench NAME`, with the options that every driver has."""
     made = argparse.ArgumentParser(
-        prog=prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=f"keel bench {name}", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument("--keel", type=pathlib.Path, default=ROOT / "build" / "release" / "keel")
+    made.add_argument("--keel", type=pathlib.Path, default=KEEL, help="beside it: keel_bench")
     made.add_argument("--rounds", type=int, default=rounds, help="of four samples, two pairs, each")
     made.add_argument("--threads", type=int, default=threads, help="of each process")
     made.add_argument("--seed", type=int, default=None, help="of the order")
@@ -108,10 +114,10 @@ def parse(made):
 
 
 @contextlib.contextmanager
-def measuring(command, args):
+def measuring(name, args):
     """A report to fill, with what a measurement is worth nothing without."""
     report = {
-        "command": shlex.join([*command, *sys.argv[1:]]),
+        "command": shlex.join(["keel", "bench", name, *sys.argv[1:]]),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "commit": machine.commit(ROOT),
         "machine": machine.facts(),

@@ -35,6 +35,7 @@ import time
 
 import checkpoint_parts
 import checkpoint_report
+import driver
 import machine
 from checkpoint_settings import PEERS, SETTINGS
 
@@ -46,7 +47,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(
         prog="keel bench checkpoint", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--keel", type=pathlib.Path, default=ROOT / "build" / "release" / "keel")
+    parser.add_argument("--keel", type=pathlib.Path, default=driver.KEEL, help="beside it: keel_bench")
     parser.add_argument("--dir", type=pathlib.Path, default=ROOT / "build" / "bench" / "checkpoint", help="on the disk to measure")
     parser.add_argument("--only", default=",".join(PARTS), help="parts, with commas between")
     parser.add_argument("--setting", action="append", choices=SETTINGS, help="may be given again; default: all")

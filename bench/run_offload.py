@@ -26,10 +26,9 @@ MIB = 2**20
 
 
 def start(args):
-    command = [
-        str(args.keel), "bench", "offload", "--worker", "--dtype", args.dtype, "--model-config", str(args.config),
-        "--threads", str(args.threads),
-    ]  # fmt: skip
+    command = driver.keel_worker(
+        args, "offload", "--dtype", args.dtype, "--model-config", str(args.config), "--threads", str(args.threads)
+    )
     return driver.Worker("keel", command, driver.environment(args.threads))
 
 
@@ -116,7 +115,7 @@ def markdown(report):
 
 
 def parse_arguments():
-    parser = driver.parser(__doc__, rounds=8, prog="keel bench offload")
+    parser = driver.parser("offload", __doc__, rounds=8)
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="bfloat16")
     parser.add_argument("--cycles", type=int, default=100)
     parser.add_argument("--config", type=pathlib.Path, default=ROOT / "bench" / "configs" / "llama-110m.json")
@@ -133,7 +132,7 @@ def main():
         if args.quick:
             args.config = pathlib.Path(name) / "config.json"
             args.config.write_text(json.dumps(run_sync.QUICK_MODEL))
-        with driver.measuring(["keel", "bench", "offload"], args) as report:
+        with driver.measuring("offload", args) as report:
             worker = start(args)
             report["ready"] = worker.ready
             first = worker.ask("digest")["digest"]

@@ -283,7 +283,7 @@ def markdown(report):
 
 
 def parse_arguments():
-    parser = driver.parser(__doc__, rounds=4, threads=2, prog="keel bench rl")
+    parser = driver.parser("rl", __doc__, rounds=4, threads=2)
     parser.add_argument("--steps", type=int, default=6, help="of a turn")
     parser.add_argument("--model", action="append", choices=MODELS, help="may be given again; default: all")
     parser.add_argument("--trl", type=pathlib.Path, default=ROOT / "build" / "bench" / "trl" / "bin" / "python", help="a Python that has it")
@@ -305,7 +305,7 @@ def parse_arguments():
 def main():
     args = parse_arguments()
     args.dir.mkdir(parents=True, exist_ok=True)
-    with driver.measuring(["keel", "bench", "rl"], args) as report:
+    with driver.measuring("rl", args) as report:
         report |= {"against_trl": {}, "burdens": {}}
         for name in args.model:
             model, prompts = args.dir / name, args.dir / f"{name}.jsonl"

@@ -1,6 +1,6 @@
 """Generation speed of Keel beside transformers, on this machine, now.
 
-    bench/run_rollout.py [--dtype bfloat16|float32] [--rounds 5] [--settings NAME ...] [--markdown FILE]
+    keel bench rollout [--dtype bfloat16|float32] [--rounds 5] [--settings NAME ...] [--markdown FILE]
 
 Greedy generation by both sides from the same weights and prompts, in turns (A B B A or B A A B). Per
 setting: the median ratio of neighbours with its bootstrap 95 % interval, the control (the ratio of two
@@ -31,7 +31,7 @@ SETTINGS = {
 def start(name, args):
     shared = ["--model", str(args.model), "--dtype", args.dtype, "--threads", str(args.threads)]
     if name == "keel":
-        command = [str(args.keel), "bench", "rollout", "--worker", *shared]
+        command = driver.keel_worker(args, "rollout", *shared)
     else:
         command = [sys.executable, str(ROOT / "bench" / "peers" / "generate_transformers.py"), *shared]
     return driver.Worker(name, command, driver.environment(args.threads))
@@ -141,7 +141,7 @@ def markdown(report):
 
 
 def parse_arguments():
-    parser = driver.parser(__doc__)
+    parser = driver.parser("rollout", __doc__)
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="bfloat16")
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--config", type=pathlib.Path, default=ROOT / "bench" / "configs" / "llama-110m.json")
@@ -154,7 +154,7 @@ def parse_arguments():
 def main():
     args = parse_arguments()
     driver.make_model(args.config, args.model)
-    with driver.measuring(["bench/run_rollout.py"], args) as report:
+    with driver.measuring("rollout", args) as report:
         workers = {"A": start("keel", args), "B": start("transformers", args)}
         report["ready"] = {side: worker.ready for side, worker in workers.items()}
         prompts = Prompts()

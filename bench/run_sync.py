@@ -49,10 +49,10 @@ def bucket_bytes(setting):
 
 
 def start(args, folder, tp, pp):
-    command = [
-        str(args.keel), "bench", "sync", "--worker", "--dtype", args.dtype, "--model-config", str(args.config),
-        "--tp", str(tp), "--pp", str(pp), "--rollout-tp", "2",
-    ]  # fmt: skip
+    command = driver.keel_worker(
+        args, "sync", "--dtype", args.dtype, "--model-config", str(args.config), "--tp", str(tp), "--pp", str(pp),
+        "--rollout-tp", "2",
+    )  # fmt: skip
     return ranks.Ranks("keel", command, WORLD, folder / f"tp{tp}-pp{pp}.txt", args.threads)
 
 
@@ -198,7 +198,7 @@ def markdown(report):
 
 
 def parse_arguments():
-    parser = driver.parser(__doc__, threads=1, prog="keel bench sync")
+    parser = driver.parser("sync", __doc__, threads=1)
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="bfloat16")
     parser.add_argument("--setting", action="append", help="MODE:BUCKET, such as staged:64MiB; may be given again")
     parser.add_argument("--peer", action="append", choices=PEERS, help="may be given again; default: all")
@@ -222,7 +222,7 @@ def main():
         if args.quick:
             args.config = folder / "config.json"
             args.config.write_text(json.dumps(QUICK_MODEL))
-        with driver.measuring(["keel", "bench", "sync"], args) as report:
+        with driver.measuring("sync", args) as report:
             report["settings_measured"] = {s: measure_setting(s, args, folder) for s in args.setting}
             report["aliased"] = measure_aliased(args, folder)
     report["bars"] = bars(report)

@@ -1,6 +1,6 @@
 """Training speed and memory of Keel beside its peers, on this machine, now.
 
-    bench/run_train.py [--dtype float32|bfloat16] [--peer NAME ...] [--rounds 5] [--markdown FILE]
+    keel bench train [--dtype float32|bfloat16] [--peer NAME ...] [--rounds 5] [--markdown FILE]
 
 Starts Keel and a peer as workers (bench/peers/README.md), lets them take turns in the order A B B A or
 B A A B, and reports the median ratio of neighbours with its bootstrap 95 % interval, the share of the
@@ -42,7 +42,7 @@ def start(name, args):
     ]  # fmt: skip
     environment = driver.environment(args.threads)
     if name == "keel":
-        return driver.Worker(name, [str(args.keel), "bench", "train", "--worker", *shared], environment)
+        return driver.Worker(name, driver.keel_worker(args, "train", *shared), environment)
     options, extra = PEERS[name]
     script = str(ROOT / "bench" / "peers" / "train_transformers.py")
     return driver.Worker(name, [sys.executable, script, *shared, *options], {**environment, **extra})
@@ -167,7 +167,7 @@ def markdown(report):
 
 
 def parse_arguments():
-    parser = driver.parser(__doc__)
+    parser = driver.parser("train", __doc__)
     parser.add_argument("--baseline", default="keel", choices=["keel", *PEERS], help="side A")
     parser.add_argument("--peer", action="append", choices=PEERS, help="may be given again")
     parser.add_argument("--config", type=pathlib.Path, default=ROOT / "bench" / "configs" / "llama-110m.json")
@@ -187,7 +187,7 @@ def parse_arguments():
 def main():
     args = parse_arguments()
     driver.make_model(args.config, args.model)
-    with driver.measuring(["bench/run_train.py"], args) as report:
+    with driver.measuring("train", args) as report:
         report |= {"pairs": {}, "memory": {}}
         for peer in args.peer:
             print(f"{args.baseline} (A) and {peer} (B), {args.dtype}", file=sys.stderr)

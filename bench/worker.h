@@ -1,17 +1,26 @@
-// The workers of the benchmarks that need torch, by what they are asked for.
+// The workers of keel_bench: what a driver starts as `keel_bench worker NAME OPTION...`.
+//
+// Those that need no torch stand in the program's table (main.cc), the others in that of the
+// keel_bench_torch module (torch_workers.cc).
 #pragma once
 
-#include <variant>
+#include <span>
+#include <string_view>
 
-#include "bench/checkpoint_worker.h"
-#include "bench/offload_worker.h"
-#include "bench/rollout_worker.h"
-#include "bench/sync_worker.h"
-#include "bench/train_worker.h"
+#include <CLI/CLI.hpp>
 
 namespace keel::bench {
 
-using Worker = std::variant<CheckpointWorkerOptions, OffloadWorkerOptions, RolloutWorkerOptions,
-                            SyncWorkerOptions, TrainWorkerOptions>;
+struct WorkerEntry {
+  std::string_view name;
+  // Adds its options, and what it does with them as the callback, which may throw keel::Error.
+  void (*add)(CLI::App& worker);
+};
+
+// Null: none has that name.
+const WorkerEntry* FindWorker(std::span<const WorkerEntry> workers, std::string_view name);
+
+// Runs it with the options behind argv[0], which is its name. Returns the exit code.
+int RunWorker(const WorkerEntry& worker, int argc, char** argv);
 
 }  // namespace keel::bench

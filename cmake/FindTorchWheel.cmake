@@ -35,7 +35,8 @@ if(TorchWheel_FOUND AND NOT TARGET torch::cpu)
 
   add_library(torch::cpu INTERFACE IMPORTED)
   target_link_libraries(torch::cpu INTERFACE torch::link)
-  target_compile_options(torch::cpu INTERFACE -fopenmp
+  # TORCH_CHECK's messages name files by their path within the source tree, not by ours.
+  target_compile_options(torch::cpu INTERFACE -fopenmp "-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/="
     "SHELL:-idirafter ${TORCH_WHEEL_DIR}/include"
     "SHELL:-idirafter ${TORCH_WHEEL_DIR}/include/torch/csrc/api/include")
   target_compile_definitions(torch::cpu INTERFACE USE_DISTRIBUTED USE_C10D_GLOO)

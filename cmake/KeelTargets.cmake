@@ -76,8 +76,8 @@ function(keel_program name)
   endif()
 endfunction()
 
-# A shared object that the program opens itself (common/shared_module.h): beside it in the build tree, in
-# lib/keel/ where it is installed.
+# A shared object that the program opens itself (common/shared_module.h): beside it in the build tree. One
+# that is installed goes to lib/keel/.
 function(keel_module name)
   cmake_parse_arguments(arg "TORCH" "" "SOURCES;DEPENDS" ${ARGN})
   add_library(${name} SHARED ${arg_SOURCES})
@@ -87,7 +87,6 @@ function(keel_module name)
     _keel_use_torch(${name})
   endif()
   set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}")
-  install(TARGETS ${name} LIBRARY DESTINATION lib/keel)
 endfunction()
 
 # keel_test(name SOURCES … [DEPENDS …] [TORCH] [LABELS unit|dist|e2e|oracle|cuda] [TIMEOUT s]

@@ -14,14 +14,6 @@ namespace keel {
 
 namespace {
 
-// Of the running program, with a slash at its end.
-std::string ProgramDirectory() {
-  std::array<char, 4096> path{};
-  const ssize_t size = readlink("/proc/self/exe", path.data(), path.size());
-  const std::string text(path.data(), size > 0 ? static_cast<size_t>(size) : 0);
-  return text.substr(0, text.rfind('/') + 1);
-}
-
 // The loader waits for a pipe, and maps what a copy that was cut short does not have: to touch that
 // would end the process without a word.
 Status CheckWhole(const std::string& path) {
@@ -39,6 +31,13 @@ Status CheckWhole(const std::string& path) {
 }
 
 }  // namespace
+
+std::string ProgramDirectory() {
+  std::array<char, 4096> path{};
+  const ssize_t size = readlink("/proc/self/exe", path.data(), path.size());
+  const std::string text(path.data(), size > 0 ? static_cast<size_t>(size) : 0);
+  return text.substr(0, text.rfind('/') + 1);
+}
 
 Result<SharedModule> OpenModule(std::string_view file, Binding binding) {
   const std::string beside = ProgramDirectory() + std::string(file);

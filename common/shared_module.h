@@ -8,6 +8,9 @@
 
 namespace keel {
 
+// Of the running program, with a slash at its end.
+std::string ProgramDirectory();
+
 struct SharedModule {
   void* handle = nullptr;  // of dlopen; never closed
   std::string path;

@@ -23,6 +23,7 @@ void AddDoctorCommand(CLI::App& app, CommandContext& context);
 void AddTrainCommand(CLI::App& app, CommandContext& context);
 void AddScoreCommand(CLI::App& app, CommandContext& context);
 void AddGenerateCommand(CLI::App& app, CommandContext& context);
+// What this does is another program, which it becomes.
 void AddBenchCommand(CLI::App& app, CommandContext& context);
 
 }  // namespace keel::tools

@@ -23,12 +23,11 @@
 
 namespace {
 
-constexpr int kExitUsage = 64;
-
 int Run(int argc, char** argv) {
   CLI::App app{
       "Keel trains language models: pre-training and supervised fine-tuning over tensor, pipeline "
-      "and data parallel ranks, with checkpoints that are never lost."};
+      "and data parallel ranks, with checkpoints that are never lost.",
+      "keel"};
   app.set_version_flag("-v,--version", fmt::format("keel {}", keel::ProgramVersion()));
   app.require_subcommand(1);
   app.footer(
@@ -63,10 +62,7 @@ int Run(int argc, char** argv) {
   try {
     app.parse(launch ? 2 : argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0 && !keel::tools::NamesNoCommand(app, argc, argv))
-      return app.exit(error);  // --help, --version
-    fmt::print(stderr, "{}", keel::tools::ExplainUsage(app, argc, argv, error.what()));
-    return kExitUsage;
+    return keel::tools::AnswerParseError(app, argc, argv, error);
   }
   return context.exit_code;
 }

@@ -38,7 +38,7 @@ TorchModule& LoadTorchModule() {
   const auto opened = OpenModule("libkeel_torch.so", Binding::kLazy);
   if (!opened.ok()) {
     throw Error(opened.status().WithContext(
-        "this command needs PyTorch's library (keel train, score, generate, bench)"));
+        "this command needs PyTorch's library (keel train, score, generate)"));
   }
   using Version = const char* (*)();
   using Entry = TorchModule* (*)();

@@ -5,7 +5,6 @@
 // all libraries that it shares with the program: what both are to see is passed to it.
 #pragma once
 
-#include "bench/worker.h"
 #include "tools/doctor_report.h"
 #include "tools/generate_command.h"
 #include "tools/score_command.h"
@@ -22,7 +21,6 @@ class TorchModule {
   virtual void Score(const ScoreArguments& arguments) = 0;
   virtual void Generate(const GenerateArguments& arguments) = 0;
   virtual void Examine(DoctorReport& report) = 0;
-  virtual void RunBenchWorker(const bench::Worker& worker) = 0;
 };
 
 // Loads keel_torch once a process; see OpenModule for where it is. Throws

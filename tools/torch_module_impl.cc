@@ -1,7 +1,5 @@
 // keel_torch: the implementation of TorchModule; see torch_module.h.
 
-#include <variant>
-
 #include "common/program_id.h"
 #include "tools/doctor_torch.h"
 #include "tools/torch_module.h"
@@ -18,9 +16,6 @@ class Module final : public TorchModule {
   void Score(const ScoreArguments& arguments) override { tools::Score(arguments); }
   void Generate(const GenerateArguments& arguments) override { tools::Generate(arguments); }
   void Examine(DoctorReport& report) override { ExamineTorch(report); }
-  void RunBenchWorker(const bench::Worker& worker) override {
-    std::visit([](const auto& options) { bench::RunWorker(options); }, worker);
-  }
 };
 
 }  // namespace

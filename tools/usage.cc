@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <vector>
 
 #include "common/text.h"
@@ -10,6 +11,8 @@
 namespace keel::tools {
 
 namespace {
+
+constexpr int kExitUsage = 64;
 
 std::vector<std::string> CommandsOf(const CLI::App& app) {
   std::vector<std::string> names;
@@ -42,7 +45,7 @@ struct Followed {
 };
 
 Followed FollowCommands(const CLI::App& app, int argc, const char* const* argv) {
-  Followed followed{&app, "keel", 1};
+  Followed followed{&app, app.get_name(), 1};
   for (; followed.next < argc && argv[followed.next][0] != '-'; ++followed.next) {
     const CLI::App* command = FindCommand(*followed.at, argv[followed.next]);
     if (command == nullptr) break;
@@ -91,6 +94,13 @@ std::string ExplainUsage(const CLI::App& app, int argc, const char* const* argv,
   }
   return fmt::format("{}: {}\n{}{} --help {}\n", words, what, advice, words,
                      commands.empty() ? "shows how it is used" : "lists the commands");
+}
+
+int AnswerParseError(const CLI::App& app, int argc, const char* const* argv,
+                     const CLI::ParseError& error) {
+  if (error.get_exit_code() == 0 && !NamesNoCommand(app, argc, argv)) return app.exit(error);
+  fmt::print(stderr, "{}", ExplainUsage(app, argc, argv, error.what()));
+  return kExitUsage;
 }
 
 }  // namespace keel::tools

@@ -1,4 +1,4 @@
-"""Peer of bench/startup.py: one rank that starts, makes one data-parallel step and says so.
+"""Peer of bench/run_startup.py: one rank that starts, makes one data-parallel step and says so.
 
     torchrun --nproc-per-node 4 startup_transformers.py HF_CONFIG.json METRICS.jsonl
 """

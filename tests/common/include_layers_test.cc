@@ -144,6 +144,17 @@ TEST(IncludeLayersTest, FoldersDependOnlyDownwards) {
   EXPECT_GT(seen, 200) << "the sources were not found under " << Root();
 }
 
+// The programs may include all folders, but nothing ships a benchmark or a test.
+TEST(IncludeLayersTest, ProgramsIncludeNoTestsAndToolsNoBenchmarks) {
+  for (const std::string program : {"tools", "bench"}) {
+    for (const Include& include : IncludesOf(program)) {
+      EXPECT_FALSE(StartsWith(include.target, "tests/") ||
+                   (program == "tools" && StartsWith(include.target, "bench/")))
+          << include.file << ":" << include.line << " includes " << include.target;
+    }
+  }
+}
+
 // A list of edges that are allowed proves no layers by itself: no way may lead back.
 TEST(IncludeLayersTest, NoFolderIsReachedFromItself) {
   std::map<std::string, std::set<std::string>> reached = AllowedEdges();

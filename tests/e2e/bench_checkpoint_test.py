@@ -12,6 +12,7 @@ import harness
 
 BENCH = pathlib.Path(__file__).resolve().parent.parent.parent / "bench"
 sys.path.insert(0, str(BENCH))
+KEEL_BENCH = str(pathlib.Path(harness.KEEL).with_name("keel_bench"))
 
 import memory_sampler
 import paired
@@ -22,7 +23,7 @@ MEGABYTES = 28
 
 def worker(folder, world, *options):
     command = [
-        harness.KEEL, "bench", "checkpoint", "--worker", "--checkpoints", str(folder / "run"), "--products", "1",
+        KEEL_BENCH, "worker", "checkpoint", "--checkpoints", str(folder / "run"), "--products", "1",
         "--megabytes", str(MEGABYTES), *options,
     ]  # fmt: skip
     return ranks.Ranks("keel", command, world, folder / "stderr.txt")
@@ -87,8 +88,7 @@ class Workers(unittest.TestCase):
         folder = pathlib.Path(self.folder.name) / "many"
         for what in ("write", "open-all", "open-part"):
             done = subprocess.run(
-                [harness.KEEL, "bench", "checkpoint", "--many-boxes", what, "--boxes", "1000000",
-                 "--checkpoints", str(folder)],
+                [KEEL_BENCH, "worker", "index", what, "--boxes", "1000000", "--checkpoints", str(folder)],
                 check=True, capture_output=True, timeout=harness.LIMIT_S,
             )  # fmt: skip
             if what != "write":

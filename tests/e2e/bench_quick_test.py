@@ -12,6 +12,7 @@ import harness
 
 BENCH = pathlib.Path(__file__).resolve().parent.parent.parent / "bench"
 sys.path.insert(0, str(BENCH))
+KEEL_BENCH = str(pathlib.Path(harness.KEEL).with_name("keel_bench"))
 
 import ranks
 import run_rl
@@ -70,7 +71,7 @@ class Sync(Quick):
         config = pathlib.Path(self.folder.name) / "config.json"
         config.write_text(json.dumps(run_sync.QUICK_MODEL))
         command = [
-            os.environ["KEEL_BINARY"], "bench", "sync", "--worker", "--model-config", str(config), "--tp", "1", "--pp",
+            KEEL_BENCH, "worker", "sync", "--model-config", str(config), "--tp", "1", "--pp",
             "1", "--rollout-tp", "1",
         ]  # fmt: skip
         for line, words in [("open in_place 0", "bytes of a bucket"), ("sync by-mail", "before open"), ("up", "unknown")]:

@@ -10,8 +10,8 @@ import sys
 import tempfile
 import unittest
 
-BENCH = pathlib.Path(__file__).resolve().parent.parent.parent / "bench"
-sys.path.insert(0, str(BENCH))
+PROOFS = pathlib.Path(__file__).resolve().parents[1] / "proofs"
+sys.path.insert(0, str(PROOFS))
 
 import disk_model
 import run_crash_states
@@ -19,7 +19,6 @@ import strace_log
 
 KEEL = pathlib.Path(os.environ["KEEL_BINARY"])
 SAVER = KEEL.parent / "keel_crash_states"
-PEER = BENCH / "peers" / "crash_states_peer.py"
 NIGHTLY = bool(os.environ.get("KEEL_NIGHTLY"))
 UNTRACEABLE = strace_log.available()
 
@@ -125,7 +124,7 @@ class Save(unittest.TestCase):
 
     def measure(self, system, *options):
         done = subprocess.run(
-            [sys.executable, BENCH / "run_crash_states.py", "--keel", KEEL, "--dir", self.folder, "--system", system, *options],
+            [sys.executable, PROOFS / "run_crash_states.py", "--keel", KEEL, "--dir", self.folder, "--system", system, *options],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stderr)

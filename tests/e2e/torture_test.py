@@ -1,4 +1,4 @@
-"""SIGKILL at random moments, resumed under other layouts: bench/run_torture.py, a few rounds of it."""
+"""SIGKILL at random moments, resumed under other layouts: tests/proofs/run_torture.py, a few rounds of it."""
 
 import os
 import pathlib
@@ -6,8 +6,7 @@ import sys
 import tempfile
 import unittest
 
-BENCH = pathlib.Path(__file__).resolve().parent.parent.parent / "bench"
-sys.path.insert(0, str(BENCH))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "proofs"))
 
 import run_torture
 

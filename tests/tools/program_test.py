@@ -12,6 +12,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "e2e"))
 import harness  # noqa: E402
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 KEEL = pathlib.Path(harness.KEEL)
 COMMANDS = ("bench", "ckpt", "config", "data", "doctor", "generate", "launch", "score", "train")
 MOST_OF_A_LAUNCHER_MB = 20
@@ -103,6 +104,58 @@ class Program(unittest.TestCase):
         doctor = self.run_keel("doctor", program=program)
         self.assertEqual(doctor.returncode, 0, doctor)
         self.assertRegex(doctor.stdout, "torch +.*libkeel_torch.so is missing")
+
+    def test_without_the_program_of_the_benchmarks_it_says_so(self):
+        done = self.run_keel("bench", "train", program=self.install(None))
+        self.assertEqual(done.returncode, 66, done)
+        self.assertRegex(done.stderr, rf"^keel: .*{self.folder}/bin/keel_bench cannot be started; .* a build tree.*\n$")
+
+    def test_what_is_installed_has_no_benchmark_and_no_path_of_the_sources(self):
+        subprocess.run(["cmake", "--install", KEEL.parent, "--prefix", self.folder], check=True, capture_output=True)
+        files = {str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file()}
+        self.assertEqual(files - {"lib/keel/libkeel_cuda.so"}, {"bin/keel", "lib/keel/libkeel_torch.so"})
+        # Where the loader finds libtorch: the wheel that it was built with.
+        known = re.compile(rb"(.+/site-packages/torch/lib:?)+")
+        for file in ("bin/keel", "lib/keel/libkeel_torch.so"):
+            self.assertIn(b"4keel5tools", (self.folder / file).read_bytes(), "this test would not notice it")
+            self.assertNotIn(b"4keel5bench", (self.folder / file).read_bytes())
+            subprocess.run(["strip", "--strip-debug", self.folder / file], check=True)  # that is for the debugger
+            found = re.findall(rb"[ -~]*" + re.escape(bytes(ROOT)) + rb"/?[ -~]*", (self.folder / file).read_bytes())
+            self.assertEqual([text for text in found if not known.fullmatch(text)], [], file)
+
+
+class Bench(unittest.TestCase):
+    NAMES = sorted(path.stem.removeprefix("run_") for path in (ROOT / "bench").glob("run_*.py"))
+
+    def bench(self, *arguments):
+        return harness.keel("bench", *arguments)
+
+    def test_it_lists_the_drivers(self):
+        done = self.bench("--help")
+        self.assertEqual(done.returncode, 0, done)
+        self.assertEqual(re.findall(r"(?m)^  (\w+)  +[A-Z]", done.stdout.split("Subcommands:")[1]), self.NAMES)
+        self.assertEqual(harness.keel("help", "bench").stdout, done.stdout)
+        for arguments, said in (([], "required"), (["trian"], "did you mean keel bench train?")):
+            wrong = self.bench(*arguments)
+            self.assertEqual(wrong.returncode, 64, wrong)
+            self.assertIn(said, wrong.stderr)
+
+    def test_each_is_its_driver_and_names_pages_that_exist(self):
+        pages = re.findall(r"docs/[\w/.-]+", self.bench("--help").stdout)
+        for name in self.NAMES:
+            done = self.bench(name, "--help")
+            self.assertEqual(done.returncode, 0, done)
+            self.assertTrue(done.stdout.startswith(f"usage: keel bench {name} "), done.stdout)
+            pages += re.findall(r"docs/[\w/.-]+", done.stdout)
+        self.assertGreater(len(pages), 3)
+        self.assertEqual([page for page in pages if not (ROOT / page).exists()], [])
+
+    def test_a_worker_that_there_is_not(self):
+        program = KEEL.with_name("keel_bench")
+        for arguments in (["worker", "none"], ["worker", "index", "none"]):
+            done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=harness.LIMIT_S, check=False)
+            self.assertEqual(done.returncode, 64, done)
+            self.assertIn("none", done.stderr)
 
 
 class Crash(unittest.TestCase):

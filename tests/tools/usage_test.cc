@@ -9,7 +9,7 @@ namespace keel::tools {
 namespace {
 
 std::string Answer(std::vector<const char*> arguments) {
-  CLI::App app;
+  CLI::App app("", "keel");
   app.require_subcommand(1);
   std::string text;
   CLI::App* train = app.add_subcommand("train");

@@ -1,6 +1,6 @@
 """Kills a real training job at random moments, again and again, and looks at what is left.
 
-    keel bench torture [--rounds 1000] [--seed 1] [--markdown docs/benchmarks/torture.md]
+    .venv/bin/python tests/proofs/run_torture.py [--rounds 1000] [--seed 1] [--markdown docs/proofs/torture.md]
 
 Each round starts the job, which saves at every second step and keeps two checkpoints, and at a random moment
 in its first two thirds sends SIGKILL to one rank, to the launcher, or to all. Then
@@ -29,13 +29,13 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests" / "e2e"))
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path += [str(ROOT / "bench"), str(ROOT / "tests" / "e2e")]
 os.environ.setdefault("KEEL_BINARY", str(ROOT / "build" / "release" / "keel"))
 
 import checkpoint_files  # noqa: E402: tests/e2e
 import harness  # noqa: E402
-import machine  # noqa: E402
+import machine  # noqa: E402: bench
 
 # (tensor parallel, pipeline parallel, data parallel)
 LAYOUTS = [(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 1), (2, 1, 2), (1, 2, 2), (1, 1, 4)]
@@ -244,7 +244,7 @@ def torture(rounds, seed, folder, say=print, minutes=None):
 
 def main():
     parser = argparse.ArgumentParser(
-        prog="keel bench torture", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--minutes", type=float, help="no new round after so many")
@@ -259,17 +259,17 @@ def main():
     try:
         counts = torture(args.rounds, args.seed, folder, minutes=args.minutes)
     except Wrong as wrong:
-        print(f"keel bench torture: {wrong}\nthe folder is {folder}", file=sys.stderr)
+        print(f"torture: {wrong}\nthe folder is {folder}", file=sys.stderr)
         return 1
     shutil.rmtree(folder, ignore_errors=True)
     minutes = (time.monotonic() - begin) / 60
     text = ", ".join(f"{name} {count}" for name, count in counts.items())
     print(f"{text}; {minutes:.0f} minutes, nothing wrong")
     if args.markdown:
-        command = shlex.join(["keel", "bench", "torture", *sys.argv[1:]])
+        command = shlex.join([".venv/bin/python", "tests/proofs/run_torture.py", *sys.argv[1:]])
         rows = "\n".join(f"| {name} | {count} |" for name, count in counts.items())
         args.markdown.write_text(
-            f"# Torture\n\nWhat is done and checked is said by `keel bench torture --help`.\n\n    {command}\n\n"
+            f"# Torture\n\nWhat is done and checked is said by [run_torture.py](../../tests/proofs/run_torture.py).\n\n    {command}\n\n"
             f"{time.strftime('%Y-%m-%d', time.gmtime())}, commit {machine.commit(ROOT)}, {minutes:.0f} minutes: nothing was wrong.\n\n"
             f"| | |\n|---|---|\n{rows}\n", encoding="utf-8",
         )  # fmt: skip

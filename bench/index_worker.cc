@@ -1,4 +1,4 @@
-#include "bench/index_bench.h"
+#include "bench/index_worker.h"
 
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -22,6 +23,8 @@
 #include "checkpoint/read/step_reader.h"
 #include "checkpoint/save/save_planner.h"
 #include "common/clock.h"
+#include "common/file_system.h"
+#include "common/json.h"
 #include "common/shard_table.h"
 
 namespace keel::bench {
@@ -46,8 +49,6 @@ double CpuSeconds() {
   return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
          1e-6 * static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
 }
-
-}  // namespace
 
 void WriteManyBoxes(FileSystem& fs, const std::string& directory, int64_t boxes) {
   const int64_t tensors = std::max<int64_t>(1, boxes / kParts);
@@ -146,6 +147,35 @@ Json MeasureSavePlan(int64_t boxes) {
           {"first_s", *std::max_element(first.begin(), first.end())},
           {"again_s", *std::max_element(again.begin(), again.end())},
           {"peak_bytes", StatusBytes("VmHWM:") - before}};
+}
+
+struct IndexOptions {
+  std::string what;
+  std::string directory;
+  int64_t boxes = 1'000'000;
+};
+
+void RunIndexWorker(const IndexOptions& options) {
+  const std::string step = "global_step_1";
+  if (options.what == "save-plan") return Answer(MeasureSavePlan(options.boxes));
+  const auto fs = ValueOrThrow(OpenPosixFileSystem(options.directory, true));
+  if (options.what == "write") {
+    WriteManyBoxes(*fs, step, options.boxes);
+    return Answer(Json::object());
+  }
+  Answer(MeasureOpenAndPlan(*fs, step, options.what == "open-all"));
+}
+
+}  // namespace
+
+void AddIndexWorker(CLI::App& worker) {
+  auto o = std::make_shared<IndexOptions>();
+  worker.add_option("WHAT", o->what)
+      ->required()
+      ->check(CLI::IsMember({"write", "open-all", "open-part", "save-plan"}));
+  worker.add_option("--checkpoints", o->directory);
+  worker.add_option("--boxes", o->boxes);
+  worker.callback([o] { RunIndexWorker(*o); });
 }
 
 }  // namespace keel::bench

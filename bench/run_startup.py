@@ -1,6 +1,6 @@
 """Time from the command to the first finished step, and memory of each rank, with a tiny model.
 
-    bench/startup.py [--ranks 4] [--repeats 5] [--peer]
+    keel bench startup [--ranks 4] [--repeats 5] [--peer]
 
 Runs `keel launch --nproc-per-node N train ...` in a fresh folder until metrics.jsonl holds the first
 step, reads the memory of every rank from /proc, and ends the run. With --peer, turns alternate with
@@ -141,7 +141,7 @@ def summary(samples):
 
 def main():
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="keel bench startup", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--keel", type=pathlib.Path, default=ROOT / "build" / "release" / "keel")
     parser.add_argument("--ranks", type=int, default=4)

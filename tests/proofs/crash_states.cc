@@ -21,7 +21,7 @@
 #include "common/json.h"
 #include "common/log.h"
 
-namespace keel::bench {
+namespace keel::proofs {
 namespace {
 
 using checkpoint::Checkpointer;
@@ -165,11 +165,11 @@ int Main(const std::vector<std::string>& arguments) {
 }
 
 }  // namespace
-}  // namespace keel::bench
+}  // namespace keel::proofs
 
 int main(int argc, char** argv) {
   try {
-    return keel::bench::Main({argv + 1, argv + argc});
+    return keel::proofs::Main({argv + 1, argv + argc});
   } catch (const std::exception& e) {
     fmt::print(stderr, "keel_crash_states: {}\n", e.what());
     return 70;

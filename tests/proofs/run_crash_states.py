@@ -1,9 +1,9 @@
 """How many of the states that a power cut may leave does a way of saving lose? Keel's beside PyTorch's.
 
-    keel bench crash-states [--system keel ...] [--samples 40] [--seed 1] [--markdown docs/benchmarks/crash-states.md]
+    .venv/bin/python tests/proofs/run_crash_states.py [--system keel ...] [--samples 40] [--seed 1] [--markdown docs/proofs/crash-states.md]
 
 Each system saves step 1, which counts as safe, and then step 2, under strace. The calls of the second save are
-played on a model of a disk that loses what was not synced (bench/disk_model.py). Before each call, and after
+played on a model of a disk that loses what was not synced (disk_model.py). Before each call, and after
 the last, the power goes in every way that the model allows, or in a sample of them; what is left is written
 into a directory and loaded as that system loads its newest checkpoint. Until the save has returned, step 1 or
 step 2 must be found, whole; once it has returned, step 2.
@@ -27,11 +27,15 @@ import tempfile
 import time
 
 import disk_model
-import machine
 import strace_log
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-PEER = ROOT / "bench" / "peers" / "crash_states_peer.py"
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path.append(str(ROOT / "bench"))
+
+import machine  # noqa: E402: bench
+
+PEER = HERE / "crash_states_peer.py"
 SYSTEMS = {
     "keel": "Keel",
     "torch-save": "torch.save, rename",
@@ -175,7 +179,7 @@ def markdown(report):
         "",
         "What a power cut in the middle of a save, or right after it, leaves of the checkpoints. Step 1 is safe on the disk when",
         "step 2 is saved; unless said otherwise one checkpoint is kept. A state is one content of the disk that the model of",
-        "[run_crash_states.py](../../bench/run_crash_states.py) allows at some call of the save; equal ones count once.",
+        "[run_crash_states.py](../../tests/proofs/run_crash_states.py) allows at some call of the save; equal ones count once.",
         "",
         f"    {report['command']}",
         "",
@@ -198,7 +202,7 @@ def markdown(report):
         lines += [f"- {SYSTEMS[system]}, {outcome}: {text}" for outcome, text in one["examples"].items()]
     lines += [
         "",
-        "How the peers are used is in [crash_states_peer.py](../../bench/peers/crash_states_peer.py). The model is that of a file",
+        "How the peers are used is in [crash_states_peer.py](../../tests/proofs/crash_states_peer.py). The model is that of a file",
         "system that promises what POSIX promises and no more; ext4 and XFS in their usual modes order more than that and",
         "leave fewer of these states.",
     ]
@@ -207,7 +211,7 @@ def markdown(report):
 
 def main():
     parser = argparse.ArgumentParser(
-        prog="keel bench crash-states", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--keel", type=pathlib.Path, default=ROOT / "build" / "release" / "keel", help="beside it: keel_crash_states")
     parser.add_argument("--python", type=pathlib.Path, default=sys.executable, help="with torch, for the peers")
@@ -220,7 +224,7 @@ def main():
     parser.add_argument("--markdown", type=pathlib.Path, help="page to write; the JSON goes beside it")
     args = parser.parse_args()
     if reason := strace_log.available():
-        print(f"keel bench crash-states: {reason}", file=sys.stderr)
+        print(f"crash states: {reason}", file=sys.stderr)
         return 77
     if args.dir is None and os.access("/dev/shm", os.W_OK):
         args.dir = pathlib.Path("/dev/shm")
@@ -230,7 +234,7 @@ def main():
                            capture_output=True, text=True, check=False).stdout.strip()  # fmt: skip
     report = {
         "benchmark": "crash-states",
-        "command": shlex.join(["keel", "bench", "crash-states", *sys.argv[1:]]),
+        "command": shlex.join([".venv/bin/python", "tests/proofs/run_crash_states.py", *sys.argv[1:]]),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "commit": machine.commit(ROOT),
         "strace": version,
