@@ -16,10 +16,8 @@ namespace {
 
 // Of the running program, with a slash at its end.
 std::string ProgramDirectory() {
-  std::array<char, 4096> path{};
-  const ssize_t size = readlink("/proc/self/exe", path.data(), path.size());
-  const std::string text(path.data(), size > 0 ? static_cast<size_t>(size) : 0);
-  return text.substr(0, text.rfind('/') + 1);
+  const std::string path = ProgramPath();
+  return path.substr(0, path.rfind('/') + 1);
 }
 
 // The loader waits for a pipe, and maps what a copy that was cut short does not have: to touch that
@@ -39,6 +37,12 @@ Status CheckWhole(const std::string& path) {
 }
 
 }  // namespace
+
+std::string ProgramPath() {
+  std::array<char, 4096> path{};
+  const ssize_t size = readlink("/proc/self/exe", path.data(), path.size());
+  return std::string(path.data(), size > 0 ? static_cast<size_t>(size) : 0);
+}
 
 Result<SharedModule> OpenModule(std::string_view file, Binding binding) {
   const std::string beside = ProgramDirectory() + std::string(file);

@@ -8,6 +8,9 @@
 
 namespace keel {
 
+// Of the running program's file.
+std::string ProgramPath();
+
 struct SharedModule {
   void* handle = nullptr;  // of dlopen; never closed
   std::string path;

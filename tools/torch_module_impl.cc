@@ -2,7 +2,6 @@
 
 #include <variant>
 
-#include "common/program_id.h"
 #include "tools/doctor_torch.h"
 #include "tools/torch_module.h"
 
@@ -26,10 +25,6 @@ class Module final : public TorchModule {
 }  // namespace
 
 }  // namespace keel::tools
-
-extern "C" __attribute__((visibility("default"))) const char* keel_torch_version() {
-  return keel::ProgramVersion().data();
-}
 
 extern "C" __attribute__((visibility("default"))) keel::tools::TorchModule* keel_torch_module() {
   static keel::tools::Module module;

@@ -104,6 +104,14 @@ class Program(unittest.TestCase):
         self.assertEqual(doctor.returncode, 0, doctor)
         self.assertRegex(doctor.stdout, "torch +.*libkeel_torch.so is missing")
 
+    def test_a_module_of_another_build_is_refused(self):
+        program, ours, theirs = harness.another_build(self.folder / "bin", program=False)
+        done = self.score(program)
+        self.assertEqual(done.returncode, 69, done)
+        self.assertIn(f"{program} and {self.folder}/bin/libkeel_torch.so are not of one build", done.stderr)
+        self.assertIn(f"build id is {theirs}, the program was built with {ours}", done.stderr)
+        self.assertIn("install both from one build", done.stderr)
+
 
 class Crash(unittest.TestCase):
     def test_what_the_module_throws_is_reported_to_the_launcher(self):
