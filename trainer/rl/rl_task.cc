@@ -122,6 +122,7 @@ class RlTask : public Task {
     rollout.staged = section.weight_sync == "staged";
     rollout.releases = section.free_cache_engine;
     rollout_ = std::make_unique<RolloutModel>(job_.context(), source_.config, *actor_, rollout);
+    CheckThatTheCacheHolds(c_.data.max_prompt_length, c_.data.max_response_length);
     worker_ = std::make_unique<RolloutWorker>(*rollout_, job_.context(), c_.reward, tokenizer,
                                               job_.device());
     responses_ = std::make_unique<ResponseSource>(c_, prompts_, *order_, *rollout_, *worker_,
@@ -135,6 +136,17 @@ class RlTask : public Task {
     job_.log().Info("memory: {}", actor_->residency().Report());
     if (rank0())
       for (const std::string& remark : RolloutRemarks(c_)) job_.log().Warning("{}", remark);
+  }
+
+  // A request that does not fit would come back without a response, in some step, or in each.
+  void CheckThatTheCacheHolds(int64_t prompt, int64_t response) {
+    const Status fits = rollout_->engine().CheckLengths(prompt, response);
+    if (fits.ok()) return;
+    throw Error(StatusCode::kConfig,
+                fmt::format("{}: raise actor_rollout_ref.rollout.kv_cache_megabytes (on CUDA also "
+                            "gpu_memory_utilization), or lower data.max_prompt_length {} or "
+                            "data.max_response_length {}",
+                            fits.message(), prompt, response));
   }
 
   void BuildCritic(const TrainEngineOptions& actor) {
