@@ -25,6 +25,22 @@ def may_mount():
 
 
 @unittest.skipUnless(may_mount(), "no mount namespaces here")
+class DataMake(unittest.TestCase):
+    def test_no_part_of_a_file_is_left(self):
+        make = f"{harness.KEEL} data make addition --out /mnt/new.jsonl --count 100000"
+        old = f"echo old > /mnt/old.jsonl; {harness.KEEL} data make addition --out /mnt/old.jsonl --count 100000 --force"
+        script = f"mount -t tmpfs -o size=64k none /mnt || exit 99; {make} && exit 98; {old}; code=$?; ls -A /mnt; cat /mnt/*; exit $code"
+        done = subprocess.run(
+            ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script],
+            capture_output=True, text=True, timeout=harness.LIMIT_S, env=harness.environment(), check=False,
+        )  # fmt: skip
+        self.assertEqual(done.returncode, NO_SPACE, done)
+        self.assertEqual(done.stdout, "old.jsonl\nold\n")
+        for name in ("new", "old"):
+            self.assertIn(f"write /mnt/{name}.jsonl.partial: No space left on device", done.stderr)
+
+
+@unittest.skipUnless(may_mount(), "no mount namespaces here")
 class DiskFull(harness.Job):
     def checkpoint_bytes(self):
         """Of one checkpoint of this job, on a disk with room."""
