@@ -46,7 +46,10 @@ class RlTask : public Task {
         actor_config_(job.actor()),
         kl_({c_.algorithm.kl_ctrl.type == "adaptive", c_.algorithm.kl_ctrl.kl_coef,
              c_.algorithm.kl_ctrl.horizon, c_.algorithm.kl_ctrl.target_kl}),
-        reward_errors_(OnRewardErrorOf(c_.reward.on_error), WarnOnRank0()) {}
+        reward_errors_(OnRewardErrorOf(c_.reward.on_error), WarnOnRank0()),
+        dumps_("trainer.rollout_data_dir", c_.trainer.rollout_data_dir, job.log()),
+        validation_dumps_("trainer.validation_data_dir", c_.trainer.validation_data_dir,
+                          job.log()) {}
 
  private:
   Roles roles() { return {actor_.get(), ref_.get(), critic_.get()}; }
@@ -126,7 +129,7 @@ class RlTask : public Task {
     worker_ = std::make_unique<RolloutWorker>(*rollout_, job_.context(), c_.reward, tokenizer,
                                               job_.device());
     responses_ = std::make_unique<ResponseSource>(c_, prompts_, *order_, *rollout_, *worker_,
-                                                  reward_errors_, rank0());
+                                                  reward_errors_, rank0() ? &dumps_ : nullptr);
     // A replay scores nothing, but what it validates.
     if (!c_.trainer.rollout_replay_dir || val_.size() > 0) worker_->StartVerifiers();
     job_.log().Info(
@@ -327,11 +330,7 @@ class RlTask : public Task {
     if (!counted.empty()) m["val-core/all/reward/mean"] = *(mean = MeanScore(counted));
     m["val-aux/all/reward/errors"] = errors;
     m["timing_s/testing"] = watch.Elapsed();
-    if (rank0() && c_.trainer.validation_data_dir) {
-      ThrowIfError(
-          WriteDump(fmt::format("{}/{}.jsonl", *c_.trainer.validation_data_dir, state_.step), batch)
-              .WithContext("trainer.validation_data_dir"));
-    }
+    if (rank0()) validation_dumps_.Write(state_.step, batch);
     MetricsWriter* metrics = job_.metrics();
     if (metrics == nullptr) return mean;
     metrics->Write(state_.step, m);
@@ -347,6 +346,7 @@ class RlTask : public Task {
   const ActorSection& actor_config_;
   KlController kl_;
   RewardErrors reward_errors_;
+  DumpWriter dumps_, validation_dumps_;
   PromptSet prompts_, val_;
   RlBatchOptions batch_options_;
   OptimSection critic_optim_;
