@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -442,6 +443,26 @@ TEST(RewardPoolTest, MadeFromTheConfiguration) {
   reward = {};
   reward.format_pattern = "[";
   EXPECT_FALSE(MakeVerifierFactory(reward).ok());
+}
+
+// Under a limit of the address space there is room for some stacks.
+TEST(RewardPoolTest, AThreadThatCannotBeMadeIsAnErrorAndNoCrash) {
+  const auto make = [] {
+    rlim_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlim_t bytes = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + (rlim_t{200} << 20);
+    const rlimit limit{bytes, bytes};
+    if (setrlimit(RLIMIT_AS, &limit) != 0) std::exit(2);
+    try {
+      RewardPool pool(100, 1, [] { return std::unique_ptr<Verifier>(); });
+    } catch (const Error& error) {
+      std::fprintf(stderr, "%s", error.what());
+      std::exit(error.status().code() == StatusCode::kExhausted ? 0 : 3);
+    }
+    std::exit(4);
+  };
+  EXPECT_EXIT(make(), ::testing::ExitedWithCode(0),
+              "no thread for verifier .* of 100: .*reward.num_workers");
 }
 
 TEST(RewardShapingTest, OverlongPenalty) {
