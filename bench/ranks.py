@@ -1,11 +1,16 @@
 """Workers of several ranks: one process per rank, all given the same commands at once."""
 
+import contextlib
 import json
 import os
 import pathlib
+import select
 import shlex
 import socket
 import subprocess
+
+
+POLL_S = 0.5
 
 
 def free_port():
@@ -18,7 +23,7 @@ class Ranks:
     """The ranks of one worker (bench/peers/README.md). What they say on standard error goes to `log`."""
 
     def __init__(self, name, command, world, log, threads=1):
-        self.name, self.command, self.log = name, command, pathlib.Path(log)
+        self.name, self.log = name, pathlib.Path(log)
         port = str(free_port())
         self.processes = []
         with open(self.log, "w") as errors:
@@ -40,8 +45,9 @@ class Ranks:
     def ask(self, line):
         """One answer per rank."""
         for process in self.processes:
-            process.stdin.write(line + "\n")
-            process.stdin.flush()
+            with contextlib.suppress(BrokenPipeError):  # it has ended, as its answer will say
+                process.stdin.write(line + "\n")
+                process.stdin.flush()
         return self._answers(line)
 
     def slowest(self, line, key="seconds"):
@@ -63,15 +69,23 @@ class Ranks:
             process.wait()
 
     def _answers(self, line):
-        answers = []
-        for rank, process in enumerate(self.processes):
-            text = process.stdout.readline()
-            record = json.loads(text) if text else {"error": "it ended"}
-            if "error" in record:
-                self.kill()
-                tail = self.log.read_text()[-2000:]
-                raise SystemExit(
-                    f"{self.name}, rank {rank}, at '{line}': {record['error']}: {shlex.join(self.command)}\n{tail}"
-                )
-            answers.append(record)
+        """One of each rank. The end of any is heard of at once: the others may wait for it for ever."""
+        answers = [None] * len(self.processes)
+        waiting = {process.stdout: rank for rank, process in enumerate(self.processes)}
+        while waiting:
+            # In this order: what a rank said before it ended is in its pipe. A child of one that ended may keep that open.
+            ended = [pipe for pipe, rank in waiting.items() if self.processes[rank].poll() is not None]
+            ready, _, _ = select.select(list(waiting), [], [], 0 if ended else POLL_S)
+            for pipe in ready or ended:
+                rank = waiting.pop(pipe)
+                text = pipe.readline() if ready else ""
+                answers[rank] = json.loads(text) if text else {"error": "it ended"}
+                if "error" in answers[rank]:
+                    self._fail(rank, line, answers[rank]["error"])
         return answers
+
+    def _fail(self, rank, line, error):
+        self.kill()
+        tail = self.log.read_text()[-2000:]
+        command = shlex.join(map(str, self.processes[rank].args))
+        raise SystemExit(f"{self.name}, rank {rank}, at '{line}': {error}: {command}\n{tail}")

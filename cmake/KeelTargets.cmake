@@ -86,6 +86,8 @@ function(keel_module name)
   if(arg_TORCH)
     _keel_use_torch(${name})
   endif()
+  # Not every linker writes one unless told; ranks, and the program and its module, are compared by it.
+  target_link_options(${name} PRIVATE "LINKER:--build-id=sha1")
   set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}")
 endfunction()
 

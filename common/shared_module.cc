@@ -32,11 +32,15 @@ Status CheckWhole(const std::string& path) {
 
 }  // namespace
 
-std::string ProgramDirectory() {
+std::string ProgramPath() {
   std::array<char, 4096> path{};
   const ssize_t size = readlink("/proc/self/exe", path.data(), path.size());
-  const std::string text(path.data(), size > 0 ? static_cast<size_t>(size) : 0);
-  return text.substr(0, text.rfind('/') + 1);
+  return std::string(path.data(), size > 0 ? static_cast<size_t>(size) : 0);
+}
+
+std::string ProgramDirectory() {
+  const std::string path = ProgramPath();
+  return path.substr(0, path.rfind('/') + 1);
 }
 
 Result<SharedModule> OpenModule(std::string_view file, Binding binding) {

@@ -10,6 +10,8 @@ namespace keel {
 
 // Of the running program, with a slash at its end.
 std::string ProgramDirectory();
+// Of the running program's file.
+std::string ProgramPath();
 
 struct SharedModule {
   void* handle = nullptr;  // of dlopen; never closed

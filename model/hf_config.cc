@@ -172,6 +172,21 @@ Status NotAMap(std::string_view where) {
 
 }  // namespace
 
+Status CheckSpecialIds(const Json& json, int64_t vocab_size, std::string_view where) {
+  if (!json.is_object()) return NotAMap(where);
+  Reader reader(json, where);
+  const auto check = [&](const char* key, int64_t id) {
+    if (id >= 0 && id < vocab_size) return;
+    reader.Problem(fmt::format(
+        "{}: {} is outside the vocabulary of {}: give the id of the model's token, or leave it out",
+        key, id, vocab_size));
+  };
+  for (const int64_t id : ReadEosTokenIds(reader)) check("eos_token_id", id);
+  if (reader.Find("bos_token_id") != nullptr) check("bos_token_id", reader.Int("bos_token_id", 0));
+  if (const int64_t pad = reader.Int("pad_token_id", -1); pad != -1) check("pad_token_id", pad);
+  return reader.status();
+}
+
 Result<std::vector<int64_t>> ParseEosTokenIds(const Json& json, std::string_view where) {
   if (!json.is_object()) return NotAMap(where);
   Reader reader(json, where);

@@ -61,6 +61,11 @@ Result<HfConfig> ParseHfConfig(const Json& json, std::string_view where);
 // `eos_token_id` alone: of a generation_config.json, which has it too.
 Result<std::vector<int64_t>> ParseEosTokenIds(const Json& json, std::string_view where);
 
+// Special ids of a config.json or generation_config.json that no token of `vocab_size` has: a text
+// with one could be neither begun, nor ended, nor computed. A pad_token_id of -1 is none, as older
+// files write it. kInvalidData names the key.
+Status CheckSpecialIds(const Json& json, int64_t vocab_size, std::string_view where);
+
 // config.json for an export: v4 spellings, which transformers v5 still reads. `source`, when given,
 // is the original config whose other keys are kept.
 Json ToHfJson(const HfConfig& config, DType dtype, const Json* source = nullptr);

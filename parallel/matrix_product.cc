@@ -3,9 +3,14 @@
 #include <ATen/Parallel.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <optional>
+#include <vector>
+
+#include "common/status.h"
 
 namespace keel::parallel {
 
@@ -21,6 +26,35 @@ struct Library {
   std::string name = "ATen";
 };
 
+#ifdef KEEL_ONEDNN
+// oneDNN makes its kernels when they are first used, and crashes where it has no room for them. So
+// they are made here, with room that is there. It asks for some 18 MiB; what it asks for later and
+// does not get is an error of the product, which ATen then computes.
+void MakeKernels(Sgemm sgemm) {
+  constexpr size_t kRoom = size_t{32} << 20;
+  void* const room =
+      mmap(nullptr, kRoom, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (room == MAP_FAILED) {
+    throw Error(Status::FromErrno(errno, "reserve 32 MiB of memory for", KEEL_ONEDNN)
+                    .WithContext("the kernels of matrix products: raise the limit (ulimit -v)"));
+  }
+  (void)munmap(room, kRoom);
+  at::get_num_threads();  // gives this thread the limit that was set for the process
+  // A vector or a matrix on either side, short or long.
+  constexpr int64_t kMost = 64;
+  const std::vector<float> a(kMost * kMost), b(kMost * kMost);
+  std::vector<float> c(kMost * kMost);
+  for (const int64_t m : {1, 4})
+    for (const int64_t n : {1, 4})
+      for (const int64_t k : {int64_t{1}, kMost})
+        for (const char a_op : {'N', 'T'})
+          for (const char b_op : {'N', 'T'})
+            for (const float beta : {0.0F, 1.0F})
+              (void)sgemm(a_op, b_op, m, n, k, 1.0F, a.data(), kMost, b.data(), kMost, beta,
+                          c.data(), kMost);
+}
+#endif
+
 Library Load() {
   Library library;
 #ifdef KEEL_ONEDNN
@@ -28,6 +62,7 @@ Library Load() {
   void* handle = dlopen(KEEL_ONEDNN, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
   if (handle != nullptr) library.sgemm = reinterpret_cast<Sgemm>(dlsym(handle, "dnnl_sgemm"));
   if (library.sgemm != nullptr) {
+    MakeKernels(library.sgemm);
     library.name = "oneDNN (" KEEL_ONEDNN ")";
   } else {
     const char* reason = dlerror();

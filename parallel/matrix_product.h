@@ -15,6 +15,8 @@
 
 namespace keel::parallel {
 
+// The first product throws Error(kExhausted) where oneDNN has no room for its kernels.
+//
 // a [m, k] times b [k, n], plus bias [n] where there is one. Shapes and errors are at::mm's.
 at::Tensor Product(const at::Tensor& a, const at::Tensor& b, const at::Tensor* bias = nullptr);
 // out = a b. Transposed operands, and an `out` whose rows lie apart, cost no copy.

@@ -46,6 +46,8 @@ Status CommandVerifier::Start() {
 }
 
 Status CommandVerifier::Spawn() {
+  KEEL_ASSIGN_OR_RETURN(errors_,
+                        LineRelay::Start(fmt::format("reward.command {}", Printable(command_[0]))));
   // Sockets instead of pipes: a write to a program that is gone is an error here, not a signal.
   std::array<int, 2> in{}, out{};
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in.data()) != 0)
@@ -60,6 +62,7 @@ Status CommandVerifier::Spawn() {
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, in[1], STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, errors_->write_end(), STDERR_FILENO);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   sigset_t signals;
@@ -95,11 +98,13 @@ void CommandVerifier::Stop() {
   if (output_ >= 0) close(output_);
   input_ = output_ = -1;
   received_.clear();
-  if (process_ < 0) return;
-  kill(-process_, SIGKILL);
-  while (waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
+  if (process_ >= 0) {
+    kill(-process_, SIGKILL);
+    while (waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+    process_ = -1;
   }
-  process_ = -1;
+  errors_.reset();
 }
 
 bool CommandVerifier::EndedByItself() const {

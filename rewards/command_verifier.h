@@ -3,15 +3,17 @@
 //
 // The program is started at Start() or the first request and stays; it runs in a process group of
 // its own, which is killed as a whole when a request passes its limit, when the program ends or
-// talks nonsense, and in the destructor. The next try starts it again. Its standard error is the
-// caller's.
+// talks nonsense, and in the destructor. The next try starts it again. Its standard error is read
+// by a thread, and printed on the caller's (LineRelay).
 #pragma once
 
 #include <sys/types.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "rewards/line_relay.h"
 #include "rewards/retrying_verifier.h"
 
 namespace keel::rewards {
@@ -44,6 +46,7 @@ class CommandVerifier : public RetryingVerifier {
   int input_ = -1;   // of the program, our end, non-blocking
   int output_ = -1;  // likewise
   std::string received_;
+  std::unique_ptr<LineRelay> errors_;
 };
 
 }  // namespace keel::rewards

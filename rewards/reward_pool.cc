@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <system_error>
 #include <utility>
 
 #include "common/clock.h"
@@ -14,11 +15,22 @@ namespace keel::rewards {
 RewardPool::RewardPool(int workers, size_t batch_size, const Factory& make_verifier)
     : batch_size_(std::max<size_t>(1, batch_size)) {
   for (int i = 0; i < workers; ++i) verifiers_.push_back(make_verifier());
-  for (const auto& verifier : verifiers_)
-    threads_.emplace_back([this, &verifier] { Work(*verifier); });
+  threads_.reserve(verifiers_.size());
+  try {
+    for (const auto& verifier : verifiers_)
+      threads_.emplace_back([this, &verifier] { Work(*verifier); });
+  } catch (const std::system_error& error) {
+    StopThreads();
+    throw Error(StatusCode::kExhausted,
+                fmt::format("no thread for verifier {} of {}: {}: lower reward.num_workers, or "
+                            "raise the limits of memory (ulimit -v) and of processes (ulimit -u)",
+                            threads_.size() + 1, workers, error.what()));
+  }
 }
 
-RewardPool::~RewardPool() {
+RewardPool::~RewardPool() { StopThreads(); }
+
+void RewardPool::StopThreads() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;

@@ -32,6 +32,7 @@ class RewardPool {
  public:
   // Called once per worker, on the caller's thread.
   using Factory = std::function<std::unique_ptr<Verifier>()>;
+  // Throws Error(kExhausted) when there are not so many threads.
   RewardPool(int workers, size_t batch_size, const Factory& make_verifier);
   ~RewardPool();
   RewardPool(const RewardPool&) = delete;
@@ -55,6 +56,7 @@ class RewardPool {
     RewardResult result;
   };
   void Work(Verifier& verifier);
+  void StopThreads();
 
   const size_t batch_size_;
   mutable std::mutex mutex_;

@@ -143,7 +143,11 @@ Status Engine::CheckRequest(const Request& request) const {
     return {StatusCode::kInvalidData,
             "stop strings need a tokenizer, and the engine has none: use stop_token_ids"};
   }
-  return scheduler_->Check(request);
+  return CheckLengths(prompt, request.sampling.max_tokens);
+}
+
+Status Engine::CheckLengths(int64_t prompt, int64_t response) const {
+  return scheduler_->CheckLengths(prompt, response);
 }
 
 void Engine::Add(Request request) {

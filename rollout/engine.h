@@ -85,6 +85,8 @@ class Engine {
   Engine(model::Decoder& model, parallel::ProcessGroup& tp, const EngineOptions& options);
   ~Engine();
 
+  // Why a request of so many tokens can never be served; ok when it can.
+  Status CheckLengths(int64_t prompt, int64_t response) const;
   // Queues a request. One that cannot be served comes back from the next Step() with its error.
   void Add(Request request);
   // One forward for as many sequences as fit; returns those that ended. Throws Error(kUnavailable)

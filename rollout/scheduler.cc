@@ -36,23 +36,21 @@ Scheduler::Scheduler(const SchedulerOptions& options, BlockManager& blocks)
     throw Error(StatusCode::kConfig, fmt::format("{}", fmt::join(problems, "; ")));
 }
 
-Status Scheduler::Check(const Request& request) const {
-  const auto prompt = static_cast<int64_t>(request.prompt.size());
+Status Scheduler::CheckLengths(int64_t prompt, int64_t max_tokens) const {
   // The last token of a response is chosen and never computed.
-  const int64_t most =
-      prompt + std::max<int64_t>(0, std::min(request.sampling.max_tokens, int64_t{1} << 40) - 1);
+  const int64_t most = prompt + std::max<int64_t>(0, std::min(max_tokens, int64_t{1} << 40) - 1);
   if (blocks_.blocks_for(most) > blocks_.num_blocks()) {
     return {StatusCode::kInvalidData,
             fmt::format("a prompt of {} tokens and max_tokens {} need {} blocks of {} tokens, the "
                         "KV cache has {}: enlarge it, or shorten the request",
-                        prompt, request.sampling.max_tokens, blocks_.blocks_for(most),
-                        blocks_.block_size(), blocks_.num_blocks())};
+                        prompt, max_tokens, blocks_.blocks_for(most), blocks_.block_size(),
+                        blocks_.num_blocks())};
   }
   if (!options_.enable_chunked_prefill && most > options_.max_num_batched_tokens) {
     return {StatusCode::kInvalidData,
             fmt::format("a prompt of {} tokens and max_tokens {} exceed max_num_batched_tokens {}: "
                         "raise it, or set enable_chunked_prefill",
-                        prompt, request.sampling.max_tokens, options_.max_num_batched_tokens)};
+                        prompt, max_tokens, options_.max_num_batched_tokens)};
   }
   return {};
 }

@@ -46,9 +46,9 @@ class Scheduler {
   // Throws Error(kConfig) on what Validate would list. `blocks` must outlive this.
   Scheduler(const SchedulerOptions& options, BlockManager& blocks);
 
-  // Why a request can never be served; ok when it can.
-  Status Check(const Request& request) const;
-  // Appends to the queue. Check() must have been ok.
+  // Why a request of so many tokens can never be served; ok when it can.
+  Status CheckLengths(int64_t prompt, int64_t max_tokens) const;
+  // Appends to the queue. CheckLengths() must have been ok.
   void Add(Sequence* sequence);
   // The next forward. Its tokens count as computed from here on.
   StepPlan Schedule();

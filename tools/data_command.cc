@@ -2,15 +2,17 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 
 #include "common/text.h"
 #include "rewards/task_maker.h"
 #include "tools/command.h"
 #include "tools/number_check.h"
+#include "tools/row_output.h"
 
 namespace keel::tools {
 
@@ -28,31 +30,28 @@ struct DataArguments {
 };
 
 void Make(const DataArguments& a) {
+  namespace fs = std::filesystem;
   const int64_t size = a.size > 0 ? a.size : rewards::DefaultTaskSize(a.task);
   ThrowIfError(rewards::CheckTask(a.task, size));
   const rewards::TaskForm form = a.form == "sft"   ? rewards::TaskForm::kSft
                                  : a.form == "dpo" ? rewards::TaskForm::kDpo
                                                    : rewards::TaskForm::kRl;
-  const std::unique_ptr<std::FILE, decltype(&std::fclose)> file(
-      std::fopen(a.output.c_str(), a.force ? "w" : "wx"), &std::fclose);
-  if (file == nullptr) {
-    if (errno == EEXIST) {
-      throw Error(
-          StatusCode::kAlreadyExists,
-          fmt::format("{} is there already: choose another name, or give --force", a.output));
-    }
-    throw Error(StatusCode::kCannotCreate, Status::FromErrno(errno, "create", a.output).message());
-  }
-  bool written = true;
-  for (int64_t i = 0; i < a.count; ++i) {
+  std::error_code error;
+  if (!a.force && fs::exists(fs::symlink_status(a.output, error)) && !fs::is_other(a.output, error))
+    throw Error(StatusCode::kAlreadyExists,
+                fmt::format("{} is there already: choose another name, or give --force", a.output));
+  RowOutput out = ValueOrThrow(RowOutput::Open("--out", a.output));
+  Status written;
+  for (int64_t i = 0; i < a.count && written.ok(); ++i) {
     const auto index = static_cast<uint64_t>(a.first + i);
-    const std::string line = rewards::MakeTaskRow(a.task, size, a.seed, index, form).dump() + "\n";
-    written = written && std::fwrite(line.data(), 1, line.size(), file.get()) == line.size();
+    written = out.Put(static_cast<size_t>(i),
+                      rewards::MakeTaskRow(a.task, size, a.seed, index, form).dump());
   }
-  if (!written || std::fflush(file.get()) != 0)
-    throw Error(Status::FromErrno(errno, "write", a.output));
-  fmt::print("{}: {} rows of {}, size {}, seed {}\n", Printable(a.output), a.count, a.task, size,
-             a.seed);
+  if (written.ok()) written = out.Finish();
+  if (!written.ok()) out.Discard();  // the rows cost nothing to make again
+  ThrowIfError(written);
+  fmt::print(out.streams() ? stderr : stdout, "{}: {} rows of {}, size {}, seed {}\n",
+             Printable(a.output), a.count, a.task, size, a.seed);
 }
 
 }  // namespace

@@ -135,4 +135,8 @@ Status RowOutput::Finish() {
   return Status::Ok();
 }
 
+void RowOutput::Discard() const {
+  if (path_ != temporary_) (void)::unlink(temporary_.c_str());
+}
+
 }  // namespace keel::tools

@@ -34,6 +34,8 @@ class RowOutput {
   Status Put(size_t row, std::string line);
   // All rows were put: the file takes its name, and is on the disk.
   Status Finish();
+  // Instead, after an error: removes the temporary file, for who has no use for a part.
+  void Discard() const;
   // For whoever ends before: where the rows are that are done.
   const std::string& written_to() const { return temporary_; }
   // Whether rows go where a person or a program reads along; what else is said goes to stderr then.

@@ -4,13 +4,14 @@
 #include <fmt/format.h>
 
 #include <atomic>
-#include <cstring>
 #include <filesystem>
 #include <mutex>
+#include <string>
 #include <system_error>
 
 #include "common/program_id.h"
 #include "common/shared_module.h"
+#include "torch_build_id.h"
 
 namespace keel::tools {
 
@@ -40,18 +41,16 @@ TorchModule& LoadTorchModule() {
     throw Error(opened.status().WithContext(
         "this command needs PyTorch's library (keel train, score, generate)"));
   }
-  using Version = const char* (*)();
   using Entry = TorchModule* (*)();
-  const auto version = reinterpret_cast<Version>(dlsym(opened->handle, "keel_torch_version"));
-  const auto entry = reinterpret_cast<Entry>(dlsym(opened->handle, "keel_torch_module"));
-  if (version == nullptr || entry == nullptr || version() != ProgramVersion()) {
-    throw Error(
-        StatusCode::kUnavailable,
-        fmt::format("{} is version {} of the module, this program is {}: install both from "
-                    "one build",
-                    opened->path, version != nullptr ? version() : "(none)", ProgramVersion()));
+  void* const address = dlsym(opened->handle, "keel_torch_module");
+  const std::string build = address != nullptr ? BuildId(address) : "none";
+  if (build != KEEL_TORCH_BUILD_ID) {
+    throw Error(StatusCode::kUnavailable,
+                fmt::format("{} and {} are not of one build (the module's build id is {}, the "
+                            "program was built with {}): install both from one build",
+                            ProgramPath(), opened->path, build, KEEL_TORCH_BUILD_ID));
   }
-  torch_module = entry();
+  torch_module = reinterpret_cast<Entry>(address)();
   return *torch_module;
 }
 

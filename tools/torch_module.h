@@ -24,7 +24,8 @@ class TorchModule {
 };
 
 // Loads keel_torch once a process; see OpenModule for where it is. Throws
-// keel::Error(kUnavailable).
+// keel::Error(kUnavailable), also for a module of another build than the program's: the arguments
+// above have the layout of one build, which the version does not tell.
 TorchModule& LoadTorchModule();
 // It has been loaded.
 bool HasTorchModule();

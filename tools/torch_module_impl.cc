@@ -1,6 +1,7 @@
 // keel_torch: the implementation of TorchModule; see torch_module.h.
 
-#include "common/program_id.h"
+#include <variant>
+
 #include "tools/doctor_torch.h"
 #include "tools/torch_module.h"
 
@@ -21,10 +22,6 @@ class Module final : public TorchModule {
 }  // namespace
 
 }  // namespace keel::tools
-
-extern "C" __attribute__((visibility("default"))) const char* keel_torch_version() {
-  return keel::ProgramVersion().data();
-}
 
 extern "C" __attribute__((visibility("default"))) keel::tools::TorchModule* keel_torch_module() {
   static keel::tools::Module module;

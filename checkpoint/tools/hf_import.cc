@@ -20,12 +20,23 @@ constexpr int64_t kMaxCopied = int64_t{64} << 20;
 
 // Configuration and tokenizer: small text files beside the weights.
 bool IsDocument(const FileInfo& info) {
-  if (info.kind != FileKind::kFile || info.size > kMaxCopied || info.name.starts_with('.'))
-    return false;
   const std::string_view name = info.name;
-  if (name.ends_with(".index.json")) return false;
+  if (info.size > kMaxCopied || name.starts_with('.') || name.ends_with(".index.json"))
+    return false;
   return name.ends_with(".json") || name.ends_with(".jinja") || name == "merges.txt" ||
          name == "vocab.txt" || name == "tokenizer.model";
+}
+
+// What is no regular file is refused: it cannot be copied, and the model would lack it.
+Status AddDocuments(const FileSystem& hf, const std::string& role, SaveRequest* request) {
+  KEEL_ASSIGN_OR_RETURN(const std::vector<FileInfo> files, hf.List("."));
+  for (const FileInfo& info : files) {
+    if (!IsDocument(info)) continue;
+    KEEL_ASSIGN_OR_RETURN(std::string text, ReadFile(hf, info.name, kMaxCopied));
+    request->documents.push_back(
+        {fmt::format("{}/huggingface/{}", role, info.name), std::move(text), false});
+  }
+  return Status::Ok();
 }
 
 }  // namespace
@@ -40,6 +51,8 @@ Result<SaveRecord> ImportHuggingFace(const FileSystem& hf, const ModelTensors& m
   }
   KEEL_ASSIGN_OR_RETURN(const HfModelDir directory, HfModelDir::Open(hf, "."));
   KEEL_RETURN_IF_ERROR(CheckTensors(directory, model));
+  SaveRequest request;
+  KEEL_RETURN_IF_ERROR(AddDocuments(hf, options.role, &request));
   std::vector<std::unique_ptr<std::byte[]>> memory;
   RoleState role;
   role.name = options.role;
@@ -63,18 +76,10 @@ Result<SaveRecord> ImportHuggingFace(const FileSystem& hf, const ModelTensors& m
   read.threads = options.threads;
   KEEL_RETURN_IF_ERROR(directory.ReadInto(role.model, read));
 
-  SaveRequest request;
   request.step = options.step;
   request.contents = {true, false, false, false};
   request.config_digest = options.config_digest;
   request.layout = {{"imported_from", hf.Describe(".")}};
-  KEEL_ASSIGN_OR_RETURN(const std::vector<FileInfo> files, hf.List("."));
-  for (const FileInfo& info : files) {
-    if (!IsDocument(info)) continue;
-    KEEL_ASSIGN_OR_RETURN(std::string text, ReadFile(hf, info.name, kMaxCopied));
-    request.documents.push_back(
-        {fmt::format("{}/huggingface/{}", options.role, info.name), std::move(text), false});
-  }
   request.roles.push_back(std::move(role));
 
   LocalCoordinatorHub hub(1);

@@ -97,6 +97,45 @@ class Workers(unittest.TestCase):
                 self.assertLessEqual(measured["peak_bytes"], 256 << 20, what)
 
 
+class DyingWorkers(unittest.TestCase):
+    """A rank that ends before it answers ends the measurement with its last words, whatever the others do."""
+
+    def ends(self, program, *asked):
+        with tempfile.TemporaryDirectory() as folder:
+            with self.assertRaises(SystemExit) as ended:
+                started = ranks.Ranks("keel", [sys.executable, "-c", program], 2, pathlib.Path(folder) / "stderr.txt")
+                self.addCleanup(started.kill)
+                for line in asked:
+                    started.ask(line)
+        self.assertIn("keel, rank 1, at ", str(ended.exception))
+        self.assertIn("it ended", str(ended.exception))
+        self.assertIn("no such module", str(ended.exception))
+
+    DIES = "print('no such module', file=sys.stderr, flush=True); os._exit(69)"
+
+    def test_before_it_speaks(self):
+        self.ends(f"""import os, sys, time
+if os.environ["RANK"] == "1":
+    {self.DIES}
+time.sleep(20)""")
+
+    def test_after_its_first_answer(self):
+        self.ends(f"""import os, sys, time
+print('{{}}', flush=True)
+if os.environ["RANK"] == "1":
+    {self.DIES}
+sys.stdin.readline()
+time.sleep(20)""", "open")  # fmt: skip
+
+    def test_with_a_child_that_keeps_its_output(self):
+        self.ends(f"""import os, subprocess, sys
+if os.environ["RANK"] == "1":
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(5); print('{{}}', flush=True)"])
+    {self.DIES}
+print('{{}}', flush=True)
+sys.stdin.read()""")
+
+
 class Driver(unittest.TestCase):
     @unittest.skipUnless(os.environ.get("KEEL_NIGHTLY"), "minutes long: runs with tools/test.sh --nightly")
     def test_every_part_ends_in_bars_and_samples(self):

@@ -10,6 +10,7 @@ import unittest
 
 import checkpoint_files
 import harness
+from rl_test import RlJob
 
 STEPS = 6
 NO_SPACE = 74
@@ -22,6 +23,44 @@ def may_mount():
         return False
     trial = ["unshare", "--user", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]
     return subprocess.run(trial, capture_output=True, check=False).returncode == 0
+
+
+@unittest.skipUnless(may_mount(), "no mount namespaces here")
+class DataMake(unittest.TestCase):
+    def test_no_part_of_a_file_is_left(self):
+        make = f"{harness.KEEL} data make addition --out /mnt/new.jsonl --count 100000"
+        old = f"echo old > /mnt/old.jsonl; {harness.KEEL} data make addition --out /mnt/old.jsonl --count 100000 --force"
+        script = f"mount -t tmpfs -o size=64k none /mnt || exit 99; {make} && exit 98; {old}; code=$?; ls -A /mnt; cat /mnt/*; exit $code"
+        done = subprocess.run(
+            ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script],
+            capture_output=True, text=True, timeout=harness.LIMIT_S, env=harness.environment(), check=False,
+        )  # fmt: skip
+        self.assertEqual(done.returncode, NO_SPACE, done)
+        self.assertEqual(done.stdout, "old.jsonl\nold\n")
+        for name in ("new", "old"):
+            self.assertIn(f"write /mnt/{name}.jsonl.partial: No space left on device", done.stderr)
+
+
+@unittest.skipUnless(may_mount(), "no mount namespaces here")
+class Dumps(RlJob):
+    def test_responses_that_are_lost_are_counted_and_the_run_goes_on(self):
+        dumps = {"trainer__rollout_data_dir": "/mnt/train", "trainer__validation_data_dir": "/mnt/val"}
+        config = self.rl("run", trainer__test_freq=3, data__train_batch_size=2, actor_rollout_ref__rollout__n=2, **dumps)
+        # Room for the files of two steps, of a page each.
+        script = f"mount -t tmpfs -o size=8k none /mnt || exit 99; {harness.KEEL} train {config}; code=$?; ls /mnt/*; exit $code"
+        done = subprocess.run(
+            ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script],
+            capture_output=True, text=True, timeout=harness.LIMIT_S, env=harness.environment(), check=False,
+        )  # fmt: skip
+        said = done.stdout + done.stderr
+        self.assertEqual(done.returncode, 0, said[-3000:])
+        self.assertEqual(len(self.steps("run")), 6)
+        for key, folder, step, lost, files in (("rollout", "train", 3, 1, 3), ("rollout", "train", 6, 4, 6), ("validation", "val", 6, 2, 2)):
+            self.assertIn(
+                f"trainer.{key}_data_dir: the responses of step {step} are lost, {lost} of {files} files so far: "
+                f"write /mnt/{folder}/{step}.jsonl: No space left on device", said,
+            )  # fmt: skip
+        self.assertTrue(done.stdout.endswith("/mnt/train:\n1.jsonl\n2.jsonl\n\n/mnt/val:\n"), done.stdout[-300:])
 
 
 @unittest.skipUnless(may_mount(), "no mount namespaces here")

@@ -112,6 +112,22 @@ def keel(*arguments, limit=LIMIT_S):
     )  # fmt: skip
 
 
+def another_build(folder, program=True):
+    """A program in `folder` whose module has another build id; without `program`, the module alone is another's."""
+    here, module = pathlib.Path(KEEL).parent, "libkeel_torch.so"
+    notes = subprocess.run(["readelf", "-n", here / module], capture_output=True, text=True, check=True).stdout
+    ours = notes.split("Build ID: ")[1].split()[0]
+    theirs = f"{int(ours[0], 16) ^ 1:x}{ours[1:]}"
+    folder.mkdir()
+    for name, spell in ((module, bytes.fromhex), ("keel", str.encode)):
+        content = (here / name).read_bytes()
+        if spell(ours) not in content:
+            raise AssertionError(f"{name} does not have the build id {ours}")
+        (folder / name).write_bytes(content.replace(spell(ours), spell(theirs)) if program or name == module else content)
+        (folder / name).chmod(0o755)
+    return folder / "keel", ours, theirs
+
+
 def free_port():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

@@ -15,7 +15,6 @@ import checkpoint_files
 import harness
 
 CONFIG, DATA = 78, 65
-MODULE = "libkeel_torch.so"
 FIXTURES = pathlib.Path(os.environ["KEEL_FIXTURES"])
 OPTIM = "actor_rollout_ref.actor.optim"
 MEGATRON = "actor_rollout_ref.actor.megatron"
@@ -174,19 +173,11 @@ class SameStart(harness.Job):
 
     def test_another_build_of_the_program(self):
         # The same program and module, but for the build id that the linker gave the module.
-        here = pathlib.Path(harness.KEEL).parent
-        there = self.folder / "bin"
-        there.mkdir()
-        shutil.copy(harness.KEEL, there / "keel")
-        notes = subprocess.run(["readelf", "-n", here / MODULE], capture_output=True, text=True, check=True).stdout
-        build_id = bytes.fromhex(notes.split("Build ID: ")[1].split()[0])
-        content = (here / MODULE).read_bytes()
-        self.assertEqual(content.count(build_id), 1)
-        (there / MODULE).write_bytes(content.replace(build_id, bytes([build_id[0] ^ 1]) + build_id[1:]))
-        for done in self.start_ranks([{}, {}], keel={1: str(there / "keel")}):
+        program, ours, theirs = harness.another_build(self.folder / "bin")
+        for done in self.start_ranks([{}, {}], keel={1: str(program)}):
             output = done.stdout + done.stderr
             self.assertEqual(done.returncode, CONFIG, output[-3000:])
-            self.assertIn(f"program: keel 0.1.0 (build {build_id.hex()}) on rank 0; keel 0.1.0 (build ", output)
+            self.assertIn(f"program: keel 0.1.0 (build {ours}) on rank 0; keel 0.1.0 (build {theirs})", output)
 
     def test_folders_that_are_not_one(self):
         # Nodes that have not mounted the run's folder: an empty one, and one with a run of its own.

@@ -75,6 +75,33 @@ class Replays(Small):
                 self.assertIn(text, said)
 
 
+class Generation(Small):
+    """What the engine cannot generate is no failure of a verifier."""
+
+    def test_a_cache_that_does_not_hold_prompt_and_response_is_refused_at_the_start(self):
+        # 768 bytes a token: 1365 tokens in a MiB.
+        model = {**harness.MODEL, "max_position_embeddings": 4096}
+        changes = {"actor_rollout_ref__model__config": model, "actor_rollout_ref__rollout__kv_cache_megabytes": 1}
+        fits = self.small("fits", **changes, data__max_prompt_length=1346)
+        self.assertEqual(self.run_of(fits)[0], 0)
+        code, said = self.run_of(self.small("small", **changes, data__max_prompt_length=1364))
+        self.assertEqual(code, 78, said[-2000:])
+        for text in ("kv_cache_megabytes", "data.max_prompt_length 1364", "data.max_response_length 6"):
+            self.assertIn(text, said)
+        self.assertEqual(self.steps("small"), {})
+
+    def test_logits_that_are_not_finite_end_the_run_by_that_name(self):
+        # As RIGHT, but whichever worker is asked: the same training every time.
+        scores = self.program("print(json.dumps({'id': x['id'], 'score': sum(map(ord, x['response'])) % 3}), flush=True)")
+        optim = {"actor_rollout_ref__actor__optim__lr": 1e12, "actor_rollout_ref__actor__optim__lr_warmup_steps": 0}
+        config = self.small("huge", **optim, **scores, reward__on_error="zero_always", trainer__total_training_steps=8)
+        code, said = self.run_of(config, ranks=2)
+        self.assertEqual(code, 65, said[-2000:])
+        self.assertRegex(said, "no response to row [0-9]+ could be generated with weight version [0-9]+: .*logit")
+        self.assertNotIn("no score", said)
+        self.assertIn(1, self.steps("huge"))
+
+
 class FailingVerifiers(Small):
     def test_each_way_to_fail_ends_the_run_and_says_why(self):
         plain = self.folder / "plain.txt"

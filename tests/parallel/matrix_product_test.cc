@@ -3,18 +3,23 @@
 #include "parallel/matrix_product.h"
 
 #include <ATen/Parallel.h>
+#include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <cstdlib>
+#include <fstream>
 #include <limits>
 #include <thread>
 #include <vector>
 
 #include "common/signal_handler.h"
+#include "common/status.h"
 
 namespace keel::parallel {
 namespace {
@@ -171,6 +176,30 @@ TEST(MatrixProductTest, ASignalDisturbsNoProduct) {
   sender.join();
   EXPECT_GE(signals, 200);
   EXPECT_EQ(wrong, 0);
+}
+
+// Under a limit of the address space oneDNN crashed in its first product, where it makes kernels.
+// In a process of its own, which has made none.
+TEST(MatrixProductTest, NoRoomForKernelsIsAnErrorAndNoCrash) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  void* const library = dlopen("libdnnl.so.2", RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+  if (library == nullptr) GTEST_SKIP() << "no oneDNN here";
+  const auto multiply = [] {
+    const at::Tensor a = at::ones({4, 64});
+    const at::Tensor b = at::ones({64, 4});
+    rlim_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlim_t bytes = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + (rlim_t{4} << 20);
+    const rlimit limit{bytes, bytes};
+    if (setrlimit(RLIMIT_AS, &limit) != 0) std::exit(2);
+    try {
+      (void)Product(a, b);
+    } catch (const keel::Error& error) {
+      std::exit(error.status().code() == StatusCode::kExhausted ? 0 : 3);
+    }
+    std::exit(MatrixProductLibrary().starts_with("ATen") ? 0 : 4);
+  };
+  EXPECT_EXIT(multiply(), ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

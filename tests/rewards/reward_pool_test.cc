@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <fstream>
+#include <sstream>
 
 #include "rewards/command_verifier.h"
 #include "rewards/http_verifier.h"
@@ -171,6 +173,37 @@ TEST(CommandVerifierTest, AProgramThatCannotBeStartedIsRefusedBeforeAnySample) {
   EXPECT_GT(process, 0);
   EXPECT_EQ(verifier.Verify(Samples(1))[0].error, "");
   EXPECT_EQ(verifier.process(), process);
+}
+
+// Nothing of it may control a terminal, pass for a line of our own, or fill a disk.
+TEST(CommandVerifierTest, ItsErrorOutputIsMadePrintableAndCut) {
+  const std::string body =
+      "[sys.stderr.write(text) for text in ('\\x1b[31mred\\n', 'y' * 100000 + '\\n', 'half')];"
+      "sys.stderr.flush(); sys.exit(1)";
+  ::testing::internal::CaptureStderr();
+  {
+    CommandVerifier verifier(Program(body), Quick());
+    EXPECT_NE(verifier.Verify(Samples(1))[0].error, "");
+  }
+  std::istringstream said(::testing::internal::GetCapturedStderr());
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(said, line);) lines.push_back(line);
+  ASSERT_EQ(lines.size(), 3u);
+  const std::string begin = "reward.command " + Python() + ": ";
+  EXPECT_EQ(lines[0], begin + "\\x1b[31mred");
+  EXPECT_EQ(lines[1], begin + std::string(LineRelay::kLongestLine, 'y') + "...");
+  EXPECT_EQ(lines[2], begin + "half");
+}
+
+TEST(CommandVerifierTest, OfErrorOutputWithoutAnEndTheBeginningIsShown) {
+  ::testing::internal::CaptureStderr();
+  {
+    CommandVerifier verifier({"/bin/sh", "-c", "yes error >&2"}, Quick(0, 500));
+    EXPECT_NE(verifier.Verify(Samples(1))[0].error, "");
+  }
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_LT(said.size(), LineRelay::kMostBytes + 1000);
+  EXPECT_NE(said.find("no more of its error output is shown\n"), std::string::npos);
 }
 
 TEST(CommandVerifierTest, AProgramThatEndedWhileIdleHasFailedAtNothing) {
@@ -410,6 +443,26 @@ TEST(RewardPoolTest, MadeFromTheConfiguration) {
   reward = {};
   reward.format_pattern = "[";
   EXPECT_FALSE(MakeVerifierFactory(reward).ok());
+}
+
+// Under a limit of the address space there is room for some stacks.
+TEST(RewardPoolTest, AThreadThatCannotBeMadeIsAnErrorAndNoCrash) {
+  const auto make = [] {
+    rlim_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlim_t bytes = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + (rlim_t{200} << 20);
+    const rlimit limit{bytes, bytes};
+    if (setrlimit(RLIMIT_AS, &limit) != 0) std::exit(2);
+    try {
+      RewardPool pool(100, 1, [] { return std::unique_ptr<Verifier>(); });
+    } catch (const Error& error) {
+      std::fprintf(stderr, "%s", error.what());
+      std::exit(error.status().code() == StatusCode::kExhausted ? 0 : 3);
+    }
+    std::exit(4);
+  };
+  EXPECT_EXIT(make(), ::testing::ExitedWithCode(0),
+              "no thread for verifier .* of 100: .*reward.num_workers");
 }
 
 TEST(RewardShapingTest, OverlongPenalty) {

@@ -32,7 +32,9 @@ class Simulation {
         memory_(static_cast<size_t>(blocks * block_size)) {}
 
   Sequence* Add(Request request) {
-    EXPECT_TRUE(scheduler_.Check(request).ok()) << scheduler_.Check(request).message();
+    const Status fits = scheduler_.CheckLengths(static_cast<int64_t>(request.prompt.size()),
+                                                request.sampling.max_tokens);
+    EXPECT_TRUE(fits.ok()) << fits.message();
     sequences_.push_back(
         std::make_unique<Sequence>(static_cast<int64_t>(sequences_.size()), std::move(request)));
     scheduler_.Add(sequences_.back().get());
@@ -192,11 +194,10 @@ TEST(SchedulerTest, TheYoungestGivesWayWhenBlocksRunOut) {
 TEST(SchedulerTest, WhatCanNeverBeServedIsRefusedWithTheReason) {
   BlockManager blocks(4, 4, true);
   Scheduler scheduler({8, 4, false}, blocks);
-  EXPECT_NE(scheduler.Check(MakeRequest(1, 0, 10, 8)).message().find("5 blocks"),
+  EXPECT_NE(scheduler.CheckLengths(10, 8).message().find("5 blocks"), std::string::npos);
+  EXPECT_NE(scheduler.CheckLengths(8, 2).message().find("max_num_batched_tokens 8"),
             std::string::npos);
-  EXPECT_NE(scheduler.Check(MakeRequest(1, 0, 8, 2)).message().find("max_num_batched_tokens 8"),
-            std::string::npos);
-  EXPECT_TRUE(scheduler.Check(MakeRequest(1, 0, 5, 4)).ok());
+  EXPECT_TRUE(scheduler.CheckLengths(5, 4).ok());
   EXPECT_THROW(Scheduler({0, 0, true}, blocks), Error);
 }
 

@@ -336,6 +336,27 @@ TEST_F(CkptCommands, LsOfACheckpointShowsIt) {
               AllOf(HasSubstr("NO"), HasSubstr("global_step_20 is not a valid checkpoint")));
 }
 
+TEST_F(CkptCommands, LsOfALinkIsThatOfItsTarget) {
+  namespace fs = std::filesystem;
+  const TempDir other;
+  for (const std::string& path : {dir_.path(), dir_ / "global_step_40"}) {
+    const std::string link = other / "link";
+    fs::create_directory_symlink(path, link);
+    for (const std::string& name : {link, link + "/"}) {
+      const Outcome run = Call(CkptLs, CkptLsOptions{name});
+      EXPECT_EQ(run.code, 0) << run.err;
+      EXPECT_EQ(run.out, Call(CkptLs, CkptLsOptions{path}).out);
+      EXPECT_THAT(run.out, Not(HasSubstr("NO")));
+    }
+    fs::remove(link);
+  }
+  fs::create_symlink("nowhere", other / "global_step_7");
+  const Outcome run = Call(CkptLs, CkptLsOptions{other / "global_step_7"});
+  EXPECT_EQ(run.code, 66);
+  EXPECT_THAT(run.err, HasSubstr("global_step_7 is a symbolic link to nowhere, which cannot be "
+                                 "followed: No such file"));
+}
+
 TEST_F(CkptCommands, WhatIsOfAnotherKindIsNamed) {
   namespace fs = std::filesystem;
   const std::string step = dir_ / "global_step_40";

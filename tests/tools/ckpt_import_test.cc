@@ -1,6 +1,7 @@
 // `keel ckpt export-hf` and `import-hf`: what becomes a checkpoint, and what does not.
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <filesystem>
@@ -89,6 +90,58 @@ TEST_F(CkptCommands, ExportAndImport) {
   const Outcome shown =
       Call(CkptInspect, CkptInspectOptions{imports.run + "/global_step_0", false, true});
   EXPECT_THAT(shown.out, AllOf(HasSubstr("model.norm.weight"), Not(HasSubstr("lm_head"))));
+}
+
+TEST_F(CkptCommands, AnImportRefusesIdsThatNoTokenHas) {
+  const TempDir target;
+  CkptImportOptions imports;
+  imports.source = target / "hf";
+  imports.run = target / "run";
+  std::filesystem::create_directories(imports.source);
+  WriteTinyLlama(imports.source);
+  for (const char* file : {"config.json", "generation_config.json"}) {
+    for (const char* ids : {R"("eos_token_id": 37)", R"("eos_token_id": [2, -1])",
+                            R"("bos_token_id": 40)", R"("pad_token_id": -2)"}) {
+      std::string text = file == std::string("config.json") ? kTinyLlama : "{ }";
+      text.insert(text.size() - 1, (text.size() > 3 ? ", " : "") + std::string(ids));
+      WriteAll(imports.source + "/" + file, text);
+      const Outcome run = Call(CkptImportHf, imports);
+      EXPECT_EQ(run.code, 65) << text;
+      const std::string key(ids + 1, 12);
+      EXPECT_THAT(run.err, AllOf(HasSubstr(std::string(file) + ": " + key),
+                                 HasSubstr("outside the vocabulary of 37")));
+      EXPECT_FALSE(std::filesystem::exists(imports.run));
+    }
+    WriteTinyLlama(imports.source);
+  }
+  WriteAll(imports.source + "/generation_config.json",
+           R"({"eos_token_id": [36, 0], "bos_token_id": null, "pad_token_id": -1})");
+  const Outcome run = Call(CkptImportHf, imports);
+  EXPECT_EQ(run.code, 0) << run.err;
+}
+
+TEST_F(CkptCommands, AnImportRefusesWhatIsNoFileUnderTheNameOfOne) {
+  const TempDir target;
+  CkptImportOptions imports;
+  imports.source = target / "hf";
+  imports.run = target / "run";
+  std::filesystem::create_directories(imports.source);
+  WriteTinyLlama(imports.source);
+  for (const char* name : {"tokenizer.json", "merges.txt", "generation_config.json"}) {
+    const std::string path = imports.source + "/" + name;
+    for (const bool device : {false, true}) {
+      if (device) {
+        std::filesystem::create_symlink("/dev/null", path);
+      } else {
+        ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+      }
+      const Outcome run = Call(CkptImportHf, imports);
+      EXPECT_NE(run.code, 0) << path;
+      EXPECT_THAT(run.err, AllOf(HasSubstr(name), HasSubstr("not a regular file")));
+      EXPECT_FALSE(std::filesystem::exists(imports.run));
+      std::filesystem::remove(path);
+    }
+  }
 }
 
 TEST_F(CkptCommands, AnImportChecksEveryTensor) {

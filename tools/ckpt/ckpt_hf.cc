@@ -18,6 +18,29 @@
 
 namespace keel::tools {
 
+namespace {
+
+constexpr int64_t kMaxConfig = int64_t{16} << 20;
+
+// Also finds out that the model cannot be trained.
+Result<model::HfConfig> ReadConfig(const FileSystem& source) {
+  const std::string where = source.Describe("config.json");
+  KEEL_ASSIGN_OR_RETURN(const std::string text, ReadFile(source, "config.json", kMaxConfig));
+  KEEL_ASSIGN_OR_RETURN(const Json json, ParseJson(text, where));
+  KEEL_ASSIGN_OR_RETURN(model::HfConfig config, model::ParseHfConfig(json, where));
+  KEEL_RETURN_IF_ERROR(model::CheckSpecialIds(json, config.vocab_size, where));
+
+  const char* const generation = "generation_config.json";
+  const auto settings = ReadFile(source, generation, kMaxConfig);
+  if (settings.status().code() == StatusCode::kNotFound) return config;
+  KEEL_RETURN_IF_ERROR(settings.status());
+  KEEL_ASSIGN_OR_RETURN(const Json ids, ParseJson(*settings, source.Describe(generation)));
+  KEEL_RETURN_IF_ERROR(model::CheckSpecialIds(ids, config.vocab_size, source.Describe(generation)));
+  return config;
+}
+
+}  // namespace
+
 int CkptExportHf(const CkptExportOptions& options, std::ostream& out, std::ostream& err) {
   if (const Status usable = CheckTarget(options.output); !usable.ok()) return Fail(usable, err);
   const auto place = OpenStep(options.step);
@@ -45,14 +68,8 @@ int CkptImportHf(const CkptImportOptions& options, std::ostream& out, std::ostre
   if (const Status usable = CheckTarget(options.run); !usable.ok()) return Fail(usable, err);
   const auto source = OpenPosixFileSystem(options.source, false, LinkPolicy::kFollow);
   if (!source.ok()) return Fail(source.status(), err);
-  // The digest that a trainer of this model compares; also finds out here that it cannot be
-  // trained.
-  const auto config = ReadFile(**source, "config.json", int64_t{16} << 20);
+  const auto config = ReadConfig(**source);
   if (!config.ok()) return Fail(config.status(), err);
-  const auto json = ParseJson(*config, (*source)->Describe("config.json"));
-  if (!json.ok()) return Fail(json.status(), err);
-  const auto parsed = model::ParseHfConfig(*json, (*source)->Describe("config.json"));
-  if (!parsed.ok()) return Fail(parsed.status(), err);
   const FolderToFill folder(options.run);
   const auto run = OpenPosixFileSystem(options.run, true);
   if (!run.ok()) return Fail(run.status(), err);
@@ -68,7 +85,7 @@ int CkptImportHf(const CkptImportOptions& options, std::ostream& out, std::ostre
                 err);
   }
   checkpoint::HfImportOptions imports;
-  imports.config_digest = parsed->Digest();
+  imports.config_digest = config->Digest();  // which a trainer of this model compares
   imports.role = options.role;
   imports.step = options.step;
   imports.threads = Cores();
@@ -76,7 +93,7 @@ int CkptImportHf(const CkptImportOptions& options, std::ostream& out, std::ostre
   quiet.level = LogLevel::kWarning;
   Logger log(quiet);
   const ModelTensors model = model::TensorsOf(
-      *parsed, options.role == "critic" ? model::Head::kValue : model::Head::kVocabulary);
+      *config, options.role == "critic" ? model::Head::kValue : model::Head::kVocabulary);
   const auto saved =
       checkpoint::ImportHuggingFace(**source, model, **run, SystemClock(), log, imports);
   if (!saved.ok()) return Fail(saved.status(), err);

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
 #include <ostream>
+#include <system_error>
 #include <vector>
 
 #include "checkpoint/format/names.h"
@@ -103,6 +105,19 @@ Json ToJson(const Row& row) {
   return one;
 }
 
+// What a symbolic link leads to. To list is no risk; all else refuses a link in a step's place.
+Result<std::string> Followed(const std::string& path) {
+  std::error_code error;
+  std::filesystem::path link = std::filesystem::absolute(path, error).lexically_normal();
+  if (link.filename().empty()) link = link.parent_path();  // a trailing slash
+  if (!std::filesystem::is_symlink(link, error)) return path;
+  const std::filesystem::path target = std::filesystem::canonical(link, error);
+  if (!error) return target.string();
+  return Status(StatusCode::kNotFound,
+                fmt::format("{} is a symbolic link to {}, which cannot be followed: {}", path,
+                            std::filesystem::read_symlink(link).string(), error.message()));
+}
+
 // The checkpoints of a run; of a checkpoint's own directory that one. `fs` is the run's directory.
 Result<std::vector<checkpoint::CatalogEntry>> EntriesOf(const std::string& directory, bool of_one,
                                                         std::unique_ptr<FileSystem>* fs) {
@@ -185,9 +200,11 @@ void PrintTable(const std::vector<std::vector<std::string>>& table, std::ostream
 }  // namespace
 
 int CkptLs(const CkptLsOptions& options, std::ostream& out, std::ostream& err) {
+  const auto directory = Followed(options.directory);
+  if (!directory.ok()) return Fail(directory.status(), err);
   std::unique_ptr<FileSystem> fs;
-  const bool of_one = IsStep(options.directory) || IsNamedAsStep(options.directory);
-  const auto entries = EntriesOf(options.directory, of_one, &fs);
+  const bool of_one = IsStep(*directory) || IsNamedAsStep(*directory);
+  const auto entries = EntriesOf(*directory, of_one, &fs);
   if (!entries.ok()) return Fail(entries.status(), err);
   const std::vector<Row> rows = MakeRows(*fs, *entries);
   if (options.json) {

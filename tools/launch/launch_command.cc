@@ -1,10 +1,8 @@
 // keel launch: torchrun's flags; what follows them is a keel command, or any program after "--".
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <array>
-
+#include "common/shared_module.h"
 #include "tools/command.h"
 #include "tools/launch/launch_flags.h"
 #include "tools/launch/launcher.h"
@@ -12,12 +10,6 @@
 namespace keel::tools {
 
 namespace {
-
-std::string SelfPath() {
-  std::array<char, 4096> path{};
-  const ssize_t size = readlink("/proc/self/exe", path.data(), path.size() - 1);
-  return std::string(path.data(), size > 0 ? static_cast<size_t>(size) : 0);
-}
 
 std::string Footer() {
   return LaunchFlagHelp() +
@@ -39,7 +31,7 @@ void AddLaunchCommand(CLI::App& app, CommandContext& context) {
     const std::vector<std::string> arguments(context.arguments.begin() + 2,
                                              context.arguments.end());
     const LaunchOptions options =
-        ValueOrThrow(ParseLaunchFlags(arguments, SelfPath(), parallel::ProcessEnvironment()));
+        ValueOrThrow(ParseLaunchFlags(arguments, ProgramPath(), parallel::ProcessEnvironment()));
     context.exit_code = ValueOrThrow(Launch(options));
   });
 }

@@ -103,7 +103,7 @@ options::Schema MakeSchema(Config& c) {
 
   s.Add("trainer.rollout_data_dir", t.rollout_data_dir,
         "RL: where each step's prompts, responses, log-probabilities and scores are written, a "
-        "file a step.")
+        "file a step. A file that cannot be written is warned of, and the run goes on.")
       .PerNode();
   s.Add("trainer.validation_data_dir", t.validation_data_dir, "RL: the same of validations.")
       .PerNode();

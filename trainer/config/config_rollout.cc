@@ -36,7 +36,7 @@ void AddRolloutOptions(Config& c, options::Schema& s) {
   s.Add(rollout + "max_num_seqs", r.max_num_seqs, "Sequences that run at a time.").Range(1);
   s.Add(rollout + "max_model_len", r.max_model_len,
         "Tokens of prompt and response at most; null: `data.max_prompt_length` and "
-        "`data.max_response_length` together.")
+        "`data.max_response_length` together, which RL needs.")
       .Range(1)
       .Unit("tokens");
   s.Add(rollout + "enable_chunked_prefill", r.enable_chunked_prefill,
@@ -200,7 +200,14 @@ std::vector<std::string> ValidateRolloutConfig(const Config& c) {
                     "{0}enable_chunked_prefill: false needs",
                     rollout, r.max_num_batched_tokens, longest));
   }
-  if (c.trainer.task == "rl") CheckLogProbs(c, &problems);
+  if (c.trainer.task != "rl") return problems;
+  if (longest < c.data.max_prompt_length + c.data.max_response_length) {
+    problems.push_back(
+        fmt::format("{}max_model_len {} does not hold a prompt of data.max_prompt_length {} with a "
+                    "response of data.max_response_length {}: raise it, or leave it null",
+                    rollout, longest, c.data.max_prompt_length, c.data.max_response_length));
+  }
+  CheckLogProbs(c, &problems);
   return problems;
 }
 

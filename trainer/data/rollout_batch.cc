@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -156,12 +157,16 @@ Status WriteDump(const std::string& path, const RolloutBatch& batch) {
     return Status(StatusCode::kIo, fmt::format("{}: the folder {} cannot be made: {}", path,
                                                folder.string(), error.message()));
   }
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  std::string text;
   for (const Response& r : batch.responses)
-    out << r.ToJson().dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
-  out.close();
-  if (!out) return Status(StatusCode::kIo, fmt::format("{}: cannot be written", path));
-  return Status::Ok();
+    text += r.ToJson().dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  errno = 0;
+  if (out) out.write(text.data(), static_cast<std::streamsize>(text.size())).flush();
+  if (out) return Status::Ok();
+  const Status failed = Status::FromErrno(errno, "write", path);
+  std::filesystem::remove(path, error);
+  return failed;
 }
 
 Result<RolloutBatch> ReadDump(const std::string& path, const DumpShape& shape) {

@@ -67,7 +67,7 @@ struct DumpShape {
   int64_t samples = 0;     // rollout.n, of each prompt
 };
 
-// One object a line; makes the folder. kIo names the file.
+// One object a line; makes the folder. An error names the file, which is then not there.
 Status WriteDump(const std::string& path, const RolloutBatch& batch);
 // kInvalidData names the line, or what the file as a whole lacks.
 Result<RolloutBatch> ReadDump(const std::string& path, const DumpShape& shape);

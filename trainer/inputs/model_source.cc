@@ -94,7 +94,8 @@ Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DTyp
     return path.empty() ? Status(StatusCode::kConfig, config.status().message()) : config.status();
   }
   source.config = *config;
-  KEEL_ASSIGN_OR_RETURN(source.stop_ids, StopTokenIds(source.json, path, files));
+  KEEL_ASSIGN_OR_RETURN(source.stop_ids,
+                        StopTokenIds(source.json, source.config.vocab_size, path, files));
   for (auto& [name, content] : files)
     source.documents.push_back({"actor/huggingface/" + name, std::move(content), false});
   source.documents.push_back({"actor/huggingface/config.json",

@@ -154,21 +154,16 @@ Result<TokenizerFit> FitTokenizer(std::optional<TokenizerKind> wanted, const Jso
   return fit;
 }
 
-Result<std::vector<int64_t>> StopTokenIds(const Json& config, const std::string& directory,
-                                          const ModelFiles& files) {
+Result<std::vector<int64_t>> StopTokenIds(const Json& config, int64_t vocab_size,
+                                          const std::string& directory, const ModelFiles& files) {
   KEEL_ASSIGN_OR_RETURN(const Json generation, GenerationSettings(directory, files));
-  const auto vocabulary = IdOf(config, "vocab_size");
   std::vector<int64_t> ids;
   for (const auto& [json, name] : {std::pair{&config, "config.json"}, {&generation, kGeneration}}) {
     const std::string where = directory.empty() ? "model.config" : directory + "/" + name;
     KEEL_ASSIGN_OR_RETURN(const std::vector<int64_t> found, model::ParseEosTokenIds(*json, where));
+    if (const Status fit = model::CheckSpecialIds(*json, vocab_size, where); !fit.ok())
+      return Status(StatusCode::kConfig, fit.message());
     for (const int64_t id : found) {
-      if (id < 0 || (vocabulary && id >= *vocabulary)) {
-        return Status(StatusCode::kConfig,
-                      fmt::format("{}: eos_token_id {} is outside the vocabulary of {}: no text "
-                                  "would ever end; give the id of the model's end of text",
-                                  where, id, vocabulary.value_or(0)));
-      }
       if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
     }
   }

@@ -37,8 +37,8 @@ Result<TokenizerFit> FitTokenizer(std::optional<model::TokenizerKind> wanted, co
                                   const std::string& directory, const ModelFiles& files);
 
 // The ids that end a text: those of config.json, then those of generation_config.json that are not
-// among them. kConfig when one is outside the vocabulary.
-Result<std::vector<int64_t>> StopTokenIds(const Json& config, const std::string& directory,
-                                          const ModelFiles& files);
+// among them. kConfig when a special id of either is outside the vocabulary.
+Result<std::vector<int64_t>> StopTokenIds(const Json& config, int64_t vocab_size,
+                                          const std::string& directory, const ModelFiles& files);
 
 }  // namespace keel::trainer

@@ -31,12 +31,11 @@ double NamedValue(const Response& response, const std::string& name) {
 
 RolloutBatch ResponseSource::Next(int64_t step, int64_t position, int64_t* consumed,
                                   Json* metrics) {
-  const std::string name = fmt::format("{}.jsonl", step);
   RolloutBatch batch;
   if (c_.trainer.rollout_replay_dir) {
     *consumed = c_.data.train_batch_size;
     batch = worker_.Replay(
-        *c_.trainer.rollout_replay_dir + "/" + name,
+        fmt::format("{}/{}.jsonl", *c_.trainer.rollout_replay_dir, step),
         {prompts_.vocab_size(), c_.data.train_batch_size, c_.actor_rollout_ref.rollout.n});
     (*metrics)["reward/errors"] = CountFailed(batch.responses);
     (*metrics)["reward/samples"] = batch.responses.size();
@@ -44,10 +43,7 @@ RolloutBatch ResponseSource::Next(int64_t step, int64_t position, int64_t* consu
     (*metrics)["timing_s/reward"] = 0.0;
   } else {
     batch = Generate(step, position, consumed, metrics);
-    if (writes_dump_ && c_.trainer.rollout_data_dir) {
-      ThrowIfError(WriteDump(*c_.trainer.rollout_data_dir + "/" + name, batch)
-                       .WithContext("trainer.rollout_data_dir"));
-    }
+    if (dumps_ != nullptr) dumps_->Write(step, batch);
   }
   MaskOut(&batch);
   return batch;

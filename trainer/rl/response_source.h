@@ -11,6 +11,7 @@
 #include "trainer/data/prompt_data.h"
 #include "trainer/data/rollout_batch.h"
 #include "trainer/data/sample_order.h"
+#include "trainer/rl/dump_writer.h"
 #include "trainer/rl/reward_errors.h"
 #include "trainer/rl/rollout_worker.h"
 #include "trainer/sync/rollout_model.h"
@@ -19,17 +20,17 @@ namespace keel::trainer::rl {
 
 class ResponseSource {
  public:
-  // All must outlive this. `writes_dump`: whether this rank writes trainer.rollout_data_dir.
+  // All must outlive this. `dumps`: of trainer.rollout_data_dir; null on ranks that write none.
   ResponseSource(const Config& config, const PromptSet& prompts, SampleOrder& order,
                  RolloutModel& rollout, RolloutWorker& worker, RewardErrors& errors,
-                 bool writes_dump)
+                 DumpWriter* dumps)
       : c_(config),
         prompts_(prompts),
         order_(order),
         rollout_(rollout),
         worker_(worker),
         errors_(errors),
-        writes_dump_(writes_dump) {}
+        dumps_(dumps) {}
 
   // Of the prompts from `position` of the run on; `*consumed` of them were used. Adds
   // timing_s/{gen,reward,...}, reward/{errors,samples} and rollout metrics. Throws
@@ -49,7 +50,7 @@ class ResponseSource {
   RolloutModel& rollout_;
   RolloutWorker& worker_;
   RewardErrors& errors_;
-  const bool writes_dump_;
+  DumpWriter* const dumps_;
 };
 
 }  // namespace keel::trainer::rl

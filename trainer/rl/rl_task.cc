@@ -46,7 +46,10 @@ class RlTask : public Task {
         actor_config_(job.actor()),
         kl_({c_.algorithm.kl_ctrl.type == "adaptive", c_.algorithm.kl_ctrl.kl_coef,
              c_.algorithm.kl_ctrl.horizon, c_.algorithm.kl_ctrl.target_kl}),
-        reward_errors_(rewards::OnRewardErrorOf(c_.reward.on_error), WarnOnRank0()) {}
+        reward_errors_(rewards::OnRewardErrorOf(c_.reward.on_error), WarnOnRank0()),
+        dumps_("trainer.rollout_data_dir", c_.trainer.rollout_data_dir, job.log()),
+        validation_dumps_("trainer.validation_data_dir", c_.trainer.validation_data_dir,
+                          job.log()) {}
 
  private:
   Roles roles() { return {actor_.get(), ref_.get(), critic_.get()}; }
@@ -122,10 +125,11 @@ class RlTask : public Task {
     rollout.staged = section.weight_sync == "staged";
     rollout.releases = section.free_cache_engine;
     rollout_ = std::make_unique<RolloutModel>(job_.context(), source_.config, *actor_, rollout);
+    CheckThatTheCacheHolds(c_.data.max_prompt_length, c_.data.max_response_length);
     worker_ = std::make_unique<RolloutWorker>(*rollout_, job_.context(), c_.reward, tokenizer,
                                               job_.device());
     responses_ = std::make_unique<ResponseSource>(c_, prompts_, *order_, *rollout_, *worker_,
-                                                  reward_errors_, rank0());
+                                                  reward_errors_, rank0() ? &dumps_ : nullptr);
     // A replay scores nothing, but what it validates.
     if (!c_.trainer.rollout_replay_dir || val_.size() > 0) worker_->StartVerifiers();
     job_.log().Info(
@@ -135,6 +139,17 @@ class RlTask : public Task {
     job_.log().Info("memory: {}", actor_->residency().Report());
     if (rank0())
       for (const std::string& remark : RolloutRemarks(c_)) job_.log().Warning("{}", remark);
+  }
+
+  // A request that does not fit would come back without a response, in some step, or in each.
+  void CheckThatTheCacheHolds(int64_t prompt, int64_t response) {
+    const Status fits = rollout_->engine().CheckLengths(prompt, response);
+    if (fits.ok()) return;
+    throw Error(StatusCode::kConfig,
+                fmt::format("{}: raise actor_rollout_ref.rollout.kv_cache_megabytes (on CUDA also "
+                            "gpu_memory_utilization), or lower data.max_prompt_length {} or "
+                            "data.max_response_length {}",
+                            fits.message(), prompt, response));
   }
 
   void BuildCritic(const TrainEngineOptions& actor) {
@@ -315,11 +330,7 @@ class RlTask : public Task {
     if (!counted.empty()) m["val-core/all/reward/mean"] = *(mean = MeanScore(counted));
     m["val-aux/all/reward/errors"] = errors;
     m["timing_s/testing"] = watch.Elapsed();
-    if (rank0() && c_.trainer.validation_data_dir) {
-      ThrowIfError(
-          WriteDump(fmt::format("{}/{}.jsonl", *c_.trainer.validation_data_dir, state_.step), batch)
-              .WithContext("trainer.validation_data_dir"));
-    }
+    if (rank0()) validation_dumps_.Write(state_.step, batch);
     MetricsWriter* metrics = job_.metrics();
     if (metrics == nullptr) return mean;
     metrics->Write(state_.step, m);
@@ -335,6 +346,7 @@ class RlTask : public Task {
   const ActorSection& actor_config_;
   KlController kl_;
   RewardErrors reward_errors_;
+  DumpWriter dumps_, validation_dumps_;
   PromptSet prompts_, val_;
   RlBatchOptions batch_options_;
   OptimSection critic_optim_;

@@ -19,6 +19,19 @@ namespace {
 
 constexpr int kGreedy = -1;  // the sample number of ReMax's baseline
 
+// What the engine could not generate says nothing about a verifier, and no reward.on_error is about
+// it. Throws Error(kDataLoss): with what the start checks, only weights without finite logits are
+// left.
+void RequireGenerated(std::span<const Response> responses) {
+  for (const Response& r : responses) {
+    if (r.finish != rollout::FinishReasonName(rollout::FinishReason::kError)) continue;
+    throw Error(StatusCode::kDataLoss,
+                fmt::format("no response to row {} could be generated with weight version {}: {}; "
+                            "start again from a checkpoint before that update",
+                            r.row, r.weight_version, r.error));
+  }
+}
+
 }  // namespace
 
 RolloutWorker::RolloutWorker(RolloutModel& model, parallel::ParallelContext& context,
@@ -159,7 +172,7 @@ std::vector<Response> RolloutWorker::Run(std::span<const RolloutPrompt> prompts,
   }
   times->reward_s += watch.Lap();
 
-  // 4. To everybody. One rank of each replica speaks for it.
+  // 4. To everybody, what failed too: all ranks end alike. One rank of each replica speaks for it.
   std::string text;
   if (model_.leads()) {
     Json all = Json::array();
@@ -177,6 +190,7 @@ std::vector<Response> RolloutWorker::Run(std::span<const RolloutPrompt> prompts,
       gathered.push_back(ValueOrThrow(Response::FromJson(json, "rollout of a peer")));
   }
   times->generate_s += watch.Lap();
+  RequireGenerated(gathered);
 
   // 5. The greedy response is a number of its prompt, and nothing to learn from.
   if (greedy_baseline) {

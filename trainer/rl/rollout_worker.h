@@ -46,7 +46,8 @@ class RolloutWorker {
   void StartVerifiers();
 
   // `n` responses to each prompt, and with `greedy_baseline` one more, the likeliest, whose score
-  // is their baseline. Collective over all ranks; the same on every rank.
+  // is their baseline. Throws Error(kDataLoss) where one could not be generated. Collective over
+  // all ranks; the same on every rank.
   std::vector<Response> Run(std::span<const RolloutPrompt> prompts, int64_t n,
                             const rollout::SamplingParams& sampling, bool greedy_baseline,
                             RolloutTimes* times);

@@ -39,6 +39,19 @@ TEST(ConfigRolloutTest, WhatDoesNotGoTogetherIsRefusedAtOnce) {
   EXPECT_TRUE(ValidateRolloutConfig(config).empty());
 }
 
+TEST(ConfigRolloutTest, ALengthThatDoesNotHoldPromptAndResponseIsRefused) {
+  Config config;
+  config.trainer.task = "rl";
+  config.actor_rollout_ref.rollout.max_model_len = 1024;  // 512 + 512
+  EXPECT_TRUE(ValidateRolloutConfig(config).empty());
+  config.actor_rollout_ref.rollout.max_model_len = 1023;
+  const auto problems = ValidateRolloutConfig(config);
+  ASSERT_EQ(problems.size(), 1u);
+  for (const char* key : {"actor_rollout_ref.rollout.max_model_len 1023",
+                          "data.max_prompt_length 512", "data.max_response_length 512"})
+    EXPECT_NE(problems[0].find(key), std::string::npos) << problems[0];
+}
+
 bool Says(const std::vector<std::string>& texts, const std::string& part) {
   return std::any_of(texts.begin(), texts.end(),
                      [&](const std::string& text) { return text.find(part) != text.npos; });

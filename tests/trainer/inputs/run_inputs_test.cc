@@ -150,6 +150,8 @@ TEST_F(RunInputsTest, SpecialIdsAreComparedWithTheTokenizers) {
               ElementsAre(7, 3));
   EXPECT_THAT(Resolve(R"("vocab_size": 300, "eos_token_id": 300)").status().message(),
               HasSubstr("outside the vocabulary of 300"));
+  EXPECT_THAT(Resolve(R"("vocab_size": 300, "bos_token_id": 301)").status().message(),
+              HasSubstr("bos_token_id: 301 is outside the vocabulary of 300"));
 }
 
 TEST_F(RunInputsTest, AChatTemplateOfTheDirectoryIsNamed) {
