@@ -82,23 +82,23 @@ const std::map<std::string, std::set<std::string>>& AllowedEdges() {
         "checkpoint/read", "checkpoint/hf", "checkpoint/commit"}},
 
       {"trainer/algorithms", {"common"}},
-      {"trainer/run/metrics", {"common"}},
-      {"trainer/config/config",
+      {"trainer/metrics", {"common"}},
+      {"trainer/config",
        {"common", "common/options", "model", "rollout", "rewards", "trainer/algorithms"}},
       {"trainer/data", {"common", "model", "rewards", "trainer/algorithms"}},
       {"trainer/engine",
-       {"common", "parallel", "model", "checkpoint/base", "trainer/config/config", "trainer/data"}},
+       {"common", "parallel", "model", "checkpoint/base", "trainer/config", "trainer/data"}},
       {"trainer/sync",
-       {"common", "parallel", "model", "rollout", "trainer/config/config", "trainer/engine"}},
+       {"common", "parallel", "model", "rollout", "trainer/config", "trainer/engine"}},
       {"trainer/inputs",
        {"common", "model", "checkpoint", "checkpoint/format", "checkpoint/hf", "rewards",
-        "trainer/config/config", "trainer/data", "trainer/run/metrics"}},
+        "trainer/config", "trainer/data", "trainer/metrics"}},
       {"trainer/run",
        {"common", "common/options", "parallel", "checkpoint", "checkpoint/base",
-        "checkpoint/format", "checkpoint/run", "trainer/config/config", "trainer/data",
-        "trainer/engine", "trainer/inputs", "trainer/run/metrics", "trainer/sync"}},
+        "checkpoint/format", "checkpoint/run", "trainer/config", "trainer/data", "trainer/engine",
+        "trainer/inputs", "trainer/metrics", "trainer/sync"}},
       {"trainer/rl",
-       {"common", "parallel", "model", "rewards", "trainer/algorithms", "trainer/config/config",
+       {"common", "parallel", "model", "rewards", "trainer/algorithms", "trainer/config",
         "trainer/data", "trainer/engine", "trainer/inputs", "trainer/run", "trainer/sync"}},
       {"trainer", {"common", "trainer/rl", "trainer/run"}},
   };
@@ -203,8 +203,8 @@ TEST(IncludeLayersTest, WhatOneMustOpenStaysSmall) {
 
 TEST(IncludeLayersTest, TheTorchFreePartSeesNoTorch) {
   for (const char* folder :
-       {"common", "checkpoint", "rewards", "tools/launch", "tools/ckpt", "trainer/config/config",
-        "trainer/data", "trainer/inputs", "trainer/run/metrics"}) {
+       {"common", "checkpoint", "rewards", "tools/launch", "tools/ckpt", "trainer/config",
+        "trainer/data", "trainer/inputs", "trainer/metrics"}) {
     for (const Include& include : IncludesOf(folder)) {
       EXPECT_FALSE(IsTorch(include.target))
           << include.file << ":" << include.line << " includes " << include.target;

@@ -6,7 +6,7 @@ import sys
 
 root = pathlib.Path(__file__).resolve().parents[2]
 sources = "\n".join(
-    path.read_text() for folder in ("common", "parallel", "model", "checkpoint", "rollout", "trainer", "tools")
+    path.read_text() for folder in ("common", "parallel", "model", "checkpoint", "rollout", "rewards", "trainer", "tools")
     for path in (root / folder).rglob("*") if path.suffix in (".h", ".cc")
 )
 wrong = []
@@ -14,7 +14,7 @@ checked = 0
 for page in ("docs/tour.md", "docs/architecture.md", "docs/algorithms.md", "docs/rewards.md", "docs/rollout.md",
              "docs/data.md", "README.md"):
     for name in re.findall(r"`([^`\n]+)`", (root / page).read_text()):
-        if re.fullmatch(r"(common|parallel|model|checkpoint|rollout|trainer|tools|bench|tests|docs|configs)/[\w./*]*", name):
+        if re.fullmatch(r"(common|parallel|model|checkpoint|rollout|rewards|trainer|tools|bench|tests|docs|configs)/[\w./*]*", name):
             checked += 1
             if not list(root.glob(name.rstrip("/"))):
                 wrong.append(f"{page}: no file {name}")

@@ -123,6 +123,14 @@ class Program(unittest.TestCase):
             found = re.findall(rb"[ -~]*" + re.escape(bytes(ROOT)) + rb"/?[ -~]*", (self.folder / file).read_bytes())
             self.assertEqual([text for text in found if not known.fullmatch(text)], [], file)
 
+    def test_a_module_of_another_build_is_refused(self):
+        program, ours, theirs = harness.another_build(self.folder / "bin", program=False)
+        done = self.score(program)
+        self.assertEqual(done.returncode, 69, done)
+        self.assertIn(f"{program} and {self.folder}/bin/libkeel_torch.so are not of one build", done.stderr)
+        self.assertIn(f"build id is {theirs}, the program was built with {ours}", done.stderr)
+        self.assertIn("install both from one build", done.stderr)
+
 
 class Bench(unittest.TestCase):
     NAMES = sorted(path.stem.removeprefix("run_") for path in (ROOT / "bench").glob("run_*.py"))
@@ -156,13 +164,7 @@ class Bench(unittest.TestCase):
             done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=harness.LIMIT_S, check=False)
             self.assertEqual(done.returncode, 64, done)
             self.assertIn("none", done.stderr)
-    def test_a_module_of_another_build_is_refused(self):
-        program, ours, theirs = harness.another_build(self.folder / "bin", program=False)
-        done = self.score(program)
-        self.assertEqual(done.returncode, 69, done)
-        self.assertIn(f"{program} and {self.folder}/bin/libkeel_torch.so are not of one build", done.stderr)
-        self.assertIn(f"build id is {theirs}, the program was built with {ours}", done.stderr)
-        self.assertIn("install both from one build", done.stderr)
+
 
 
 class Crash(unittest.TestCase):
