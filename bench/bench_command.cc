@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "bench/index_bench.h"
+#include "bench/scale_worker.h"
 #include "common/file_system.h"
 #include "common/json.h"
 #include "common/status.h"
@@ -138,6 +139,26 @@ void AddSync(CLI::App& bench) {
   });
 }
 
+void AddScale(CLI::App& bench) {
+  struct Scale {
+    bool worker = false;
+    bench::ScaleWorkerOptions options;
+  };
+  auto s = std::make_shared<Scale>();
+  CLI::App* scale = bench.add_subcommand(
+      "scale",
+      "What a save costs rank 0 of thousands, with made-up peers (bench/run_scale.py --help)");
+  scale->allow_extras();
+  scale->add_flag("--worker", s->worker, "Be the worker of the driver");
+  const std::string group = "Worker";
+  scale->add_option("--of", s->options.ranks, "Ranks of the job")->group(group);
+  scale->add_option("--checkpoints", s->options.directory, "Directory")->group(group);
+  scale->callback([s, scale] {
+    if (s->worker) return bench::RunWorker(s->options);
+    BecomeDriver("run_scale.py", scale->remaining());
+  });
+}
+
 }  // namespace
 
 void AddBenchCommand(CLI::App& app, CommandContext& /*context*/) {
@@ -149,6 +170,7 @@ void AddBenchCommand(CLI::App& app, CommandContext& /*context*/) {
       "  keel bench checkpoint\n"
       "  keel bench sync --rounds 8\n"
       "  keel bench offload --threads 1\n"
+      "  keel bench scale --ranks 1024\n"
       "  keel bench rl --model tiny --without-trl\n"
       "  keel bench rollout --dtype bfloat16 --markdown docs/benchmarks/rollout.md\n"
       "  keel bench train --dtype float32 --rounds 10 --markdown docs/benchmarks/train-float32.md");
@@ -178,6 +200,7 @@ void AddBenchCommand(CLI::App& app, CommandContext& /*context*/) {
   AddCheckpoint(*bench);
   AddOffload(*bench);
   AddSync(*bench);
+  AddScale(*bench);
 
   for (const auto& [name, script, text] :
        {std::tuple("crash-states", "run_crash_states.py",
