@@ -215,15 +215,12 @@ Result<std::string> Broadcast(Coordinator& coordinator, std::string_view tag,
 
 Status AgreeOn(Coordinator& coordinator, std::string_view tag, const Status& mine,
                std::chrono::milliseconds deadline) {
-  KEEL_ASSIGN_OR_RETURN(std::vector<std::string> all,
-                        AllGather(coordinator, tag, EncodeStatus(mine), deadline));
-  for (size_t r = 0; r < all.size(); ++r) {
-    WireReader in(all[r]);
-    Status theirs;
-    KEEL_RETURN_IF_ERROR(DecodeStatus(in, &theirs));
-    if (!theirs.ok()) return theirs.WithContext(fmt::format("rank {}", r));
-  }
-  return Status::Ok();
+  const Result<std::string> word = mine.ok() ? Result<std::string>(std::string()) : mine;
+  // On rank 0 the verdict; on the others whether it was told.
+  const Status gathered = GatherResults(coordinator, tag, word, deadline).status();
+  if (coordinator.rank() != 0) KEEL_RETURN_IF_ERROR(gathered);
+  const Result<std::string> verdict = gathered.ok() ? Result<std::string>(std::string()) : gathered;
+  return BroadcastResult(coordinator, tag, verdict, deadline).status();
 }
 
 struct LocalCoordinatorHub::State {

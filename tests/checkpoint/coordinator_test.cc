@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "tests/checkpoint/test_support.h"
+#include "tests/checkpoint/weighing_coordinator.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -14,6 +15,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::RunRanks;
+using testing::Weighing;
 using namespace std::chrono_literals;
 
 TEST(Coordinator, AllGatherGivesEveryoneAllInRankOrder) {
@@ -118,6 +120,17 @@ TEST(Coordinator, AgreeOnNamesTheLowestFailingRank) {
     EXPECT_EQ(all.code(), StatusCode::kIo);
     EXPECT_EQ(all.message(), "rank 2: disk 2");
   });
+}
+
+// Every rank was told what every rank had said: at 16,384 of them 6.4 GB.
+TEST(Coordinator, AVerdictIsAsShortForManyRanksAsForTwo) {
+  for (const int world : {2, 64}) {
+    RunRanks(world, [](int /*rank*/, Coordinator& coordinator) {
+      Weighing weighing(coordinator);
+      EXPECT_TRUE(AgreeOn(weighing, "fine", Status::Ok(), 10s).ok());
+      EXPECT_LE(weighing.longest(), 64u);
+    });
+  }
 }
 
 TEST(Coordinator, ALateRankIsNamedToEveryoneWithinTheDeadlines) {
