@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "checkpoint/names.h"
@@ -125,12 +126,13 @@ Result<Scopes> DecodeTables(std::vector<std::string> all) {
   return scopes;
 }
 
-// What rank 0 tells a rank: the sizes and roles of the whole, and which shards it is to write.
+// What rank 0 tells a rank: size and roles of the whole, and which shards it is to write.
 std::string EncodeShare(const SavePlan& plan, const Scopes& scopes, size_t rank) {
   WireWriter out;
   out.U64(plan.roles.size());
   for (const std::string& role : plan.roles) out.Text(role);
-  for (const int64_t bytes : plan.bytes_of_rank) out.I64(bytes);
+  out.I64(plan.total_bytes);
+  out.I64(plan.largest_rank_bytes);
   for (const auto& [key, scope] : scopes) {
     out.Text(key.first);
     out.U64(static_cast<uint64_t>(key.second));
@@ -140,17 +142,10 @@ std::string EncodeShare(const SavePlan& plan, const Scopes& scopes, size_t rank)
   return std::move(out).Take();
 }
 
-void SumUp(SavePlan* plan) {
-  for (const int64_t bytes : plan->bytes_of_rank) {
-    plan->total_bytes += bytes;
-    plan->largest_rank_bytes = std::max(plan->largest_rank_bytes, bytes);
-  }
-}
-
 // Rank 0's plan without the files.
 Result<SavePlan> ChooseAll(Scopes* scopes, size_t world) {
   SavePlan plan;
-  plan.bytes_of_rank.assign(world, 0);
+  std::vector<int64_t> bytes_of_rank(world, 0);
   for (auto& [key, scope] : *scopes) {
     const auto& [role, kind] = key;
     if (plan.roles.empty() || plan.roles.back() != role) plan.roles.push_back(role);  // sorted
@@ -162,11 +157,12 @@ Result<SavePlan> ChooseAll(Scopes* scopes, size_t world) {
       const ShardTable& table = scope.tables[r];
       for (const int s : scope.writes[r]) {
         const Shard& shard = table.shards()[static_cast<size_t>(s)];
-        plan.bytes_of_rank[r] += shard.box.elements() * DTypeSize(table.tensor_of(shard).dtype);
+        bytes_of_rank[r] += shard.box.elements() * DTypeSize(table.tensor_of(shard).dtype);
       }
     }
   }
-  SumUp(&plan);
+  plan.total_bytes = std::accumulate(bytes_of_rank.begin(), bytes_of_rank.end(), int64_t{0});
+  plan.largest_rank_bytes = *std::max_element(bytes_of_rank.begin(), bytes_of_rank.end());
   return plan;
 }
 
@@ -181,8 +177,7 @@ Status AddFiles(const std::string& role, FileRole kind, int rank, const ShardTab
 }
 
 // Another rank's plan, from what rank 0 tells it.
-Result<SavePlan> DecodeShare(std::string_view bytes, std::span<const ScopeTable> own, int rank,
-                             int world) {
+Result<SavePlan> DecodeShare(std::string_view bytes, std::span<const ScopeTable> own, int rank) {
   const Status malformed(StatusCode::kInternal, "rank 0 sent a malformed plan");
   WireReader in(bytes);
   SavePlan plan;
@@ -192,11 +187,7 @@ Result<SavePlan> DecodeShare(std::string_view bytes, std::span<const ScopeTable>
   for (std::string& role : plan.roles) {
     if (!in.Text(&role)) return malformed;
   }
-  plan.bytes_of_rank.resize(static_cast<size_t>(world));
-  for (int64_t& one : plan.bytes_of_rank) {
-    if (!in.I64(&one)) return malformed;
-  }
-  SumUp(&plan);
+  if (!in.I64(&plan.total_bytes) || !in.I64(&plan.largest_rank_bytes)) return malformed;
   while (!in.AtEnd()) {
     std::string role;
     uint64_t kind = 0, count = 0;
@@ -299,7 +290,7 @@ Result<SavePlan> SavePlanner::Make(std::string_view tag, std::span<const RoleSta
       const std::string share,
       Consult(coordinator_, fmt::format("{}/tables", tag), Encode(own), choose, deadline));
   KEEL_RETURN_IF_ERROR(ready);
-  if (rank != 0) return DecodeShare(share, own, rank, coordinator_.world());
+  if (rank != 0) return DecodeShare(share, own, rank);
   for (auto& [key, scope] : scopes) {
     for (size_t r = 0; r < world; ++r) {
       const size_t first = plan.files.size();

@@ -43,7 +43,6 @@ struct PlannedFile {
 struct SavePlan {
   // Rank 0 has all files, sorted by path; another rank those that it writes.
   std::vector<PlannedFile> files;
-  std::vector<int64_t> bytes_of_rank;
   std::vector<std::string> roles;  // of any rank, sorted
   int64_t total_bytes = 0;
   int64_t largest_rank_bytes = 0;
