@@ -87,7 +87,7 @@ class Peer final : public StoreCoordinator {
   Status Live() {
     const checkpoint::RoleState role = state_.Of(rank());
     const std::span<const checkpoint::RoleState> roles(&role, 1);
-    checkpoint::SavePlanner planner(*this);
+    checkpoint::SavePlanner planner(*this, kChunk);
     for (int save = 0; save < saves_; ++save) {
       const std::string tag = SaveTag(save);
       KEEL_ASSIGN_OR_RETURN(const auto plan,

@@ -46,15 +46,15 @@ uint64_t KeyOf(std::span<const ScopeTable> scopes) {
 // Splits the boxes of a scope that one rank writes into files in which no tensor appears twice,
 // since a safetensors file has one entry per name.
 std::vector<PlannedFile> FilesOf(const std::string& role, FileRole kind, int rank,
-                                 const ShardTable& table, std::span<const int> writes) {
+                                 const ShardTable& table, std::span<const ShardPart> writes) {
   std::vector<PlannedFile> files;
   std::vector<size_t> counts;  // by file
   std::vector<size_t> seen(table.tensors().size(), 0);
   const auto part_of = [&](int source) {
     return seen[static_cast<size_t>(table.shards()[static_cast<size_t>(source)].tensor)]++;
   };
-  for (const int source : writes) {
-    const size_t part = part_of(source);
+  for (const ShardPart& one : writes) {
+    const size_t part = part_of(one.shard);
     if (part == counts.size()) counts.push_back(0);
     ++counts[part];
   }
@@ -68,9 +68,10 @@ std::vector<PlannedFile> FilesOf(const std::string& role, FileRole kind, int ran
     file.shards.reserve(counts[part]);
   }
   seen.assign(seen.size(), 0);
-  for (const int source : writes) {
-    const Shard& shard = table.shards()[static_cast<size_t>(source)];
-    files[part_of(source)].shards.push_back({table.tensor_of(shard), shard.box, 0, source});
+  for (const ShardPart& one : writes) {
+    const Shard& shard = table.shards()[static_cast<size_t>(one.shard)];
+    files[part_of(one.shard)].shards.push_back(
+        {table.tensor_of(shard), BoxOf(shard, one), 0, one.shard});
   }
   return files;
 }
@@ -94,7 +95,7 @@ Status LayOut(PlannedFile& file) {
 // What each rank has of each scope, and what it writes of that.
 struct Scope {
   std::vector<ShardTable> tables;
-  std::vector<std::vector<int>> writes;  // indexes into their shards
+  std::vector<std::vector<ShardPart>> writes;
 };
 using Scopes = std::map<std::pair<std::string, FileRole>, Scope>;
 
@@ -137,27 +138,35 @@ std::string EncodeShare(const SavePlan& plan, const Scopes& scopes, size_t rank)
     out.Text(key.first);
     out.U64(static_cast<uint64_t>(key.second));
     out.U64(scope.writes[rank].size());
-    for (const int shard : scope.writes[rank]) out.U32(static_cast<uint32_t>(shard));
+    for (const ShardPart& part : scope.writes[rank]) {
+      out.U32(static_cast<uint32_t>(part.shard) << 1 | (part.rows > 0 ? 1 : 0));
+      if (part.rows == 0) continue;
+      out.I64(part.first);
+      out.I64(part.rows);
+    }
   }
   return std::move(out).Take();
 }
 
 // Rank 0's plan without the files.
-Result<SavePlan> ChooseAll(Scopes* scopes, size_t world) {
+Result<SavePlan> ChooseAll(Scopes* scopes, size_t world, int64_t smallest_part) {
   SavePlan plan;
-  std::vector<int64_t> bytes_of_rank(world, 0);
-  for (auto& [key, scope] : *scopes) {
+  std::vector<WriterScope> parts;
+  for (const auto& [key, scope] : *scopes) {
     const auto& [role, kind] = key;
     if (plan.roles.empty() || plan.roles.back() != role) plan.roles.push_back(role);  // sorted
-    Result<std::vector<std::vector<int>>> writes = ChooseWriters(scope.tables);
-    if (!writes.ok())
-      return writes.status().WithContext(fmt::format("{}/{}", role, FileRoleName(kind)));
-    scope.writes = std::move(writes).value();
+    parts.push_back({fmt::format("{}/{}", role, FileRoleName(kind)), scope.tables});
+  }
+  KEEL_ASSIGN_OR_RETURN(Writers writers, ChooseWriters(parts, smallest_part));
+  std::vector<int64_t> bytes_of_rank(world, 0);
+  size_t next = 0;
+  for (auto& [key, scope] : *scopes) {
+    scope.writes = std::move(writers[next++]);
     for (size_t r = 0; r < world; ++r) {
       const ShardTable& table = scope.tables[r];
-      for (const int s : scope.writes[r]) {
-        const Shard& shard = table.shards()[static_cast<size_t>(s)];
-        bytes_of_rank[r] += shard.box.elements() * DTypeSize(table.tensor_of(shard).dtype);
+      for (const ShardPart& part : scope.writes[r]) {
+        const Shard& shard = table.shards()[static_cast<size_t>(part.shard)];
+        bytes_of_rank[r] += BoxOf(shard, part).elements() * DTypeSize(table.tensor_of(shard).dtype);
       }
     }
   }
@@ -168,7 +177,7 @@ Result<SavePlan> ChooseAll(Scopes* scopes, size_t world) {
 
 // Adds the files of one rank in one scope.
 Status AddFiles(const std::string& role, FileRole kind, int rank, const ShardTable& table,
-                std::span<const int> writes, SavePlan* plan) {
+                std::span<const ShardPart> writes, SavePlan* plan) {
   for (PlannedFile& file : FilesOf(role, kind, rank, table, writes)) {
     KEEL_RETURN_IF_ERROR(LayOut(file));
     plan->files.push_back(std::move(file));
@@ -197,12 +206,17 @@ Result<SavePlan> DecodeShare(std::string_view bytes, std::span<const ScopeTable>
     const auto scope = std::find_if(own.begin(), own.end(), [&](const ScopeTable& one) {
       return one.role == role && one.kind == static_cast<FileRole>(kind);
     });
-    std::vector<int> writes(count);
-    for (int& shard : writes) {
-      uint32_t index = 0;
-      if (!in.U32(&index) || scope == own.end() || index >= scope->table->shards().size())
+    std::vector<ShardPart> writes(count);
+    for (ShardPart& part : writes) {
+      uint32_t word = 0;
+      if (!in.U32(&word) || scope == own.end() || word / 2 >= scope->table->shards().size())
         return malformed;
-      shard = static_cast<int>(index);
+      part.shard = static_cast<int>(word / 2);
+      if (word % 2 == 0) continue;
+      const Box& box = scope->table->shards()[word / 2].box;
+      if (!in.I64(&part.first) || !in.I64(&part.rows) || part.first < 0 || part.rows < 1 ||
+          !box.Contains(BoxOf({0, box, 0, {}}, part)))
+        return malformed;
     }
     if (writes.empty()) continue;
     KEEL_RETURN_IF_ERROR(AddFiles(role, scope->kind, rank, *scope->table, writes, &plan));
@@ -281,7 +295,7 @@ Result<SavePlan> SavePlanner::Make(std::string_view tag, std::span<const RoleSta
   const auto choose = [&](std::vector<std::string> all) -> Result<std::vector<std::string>> {
     KEEL_RETURN_IF_ERROR(ready);
     KEEL_ASSIGN_OR_RETURN(scopes, DecodeTables(std::move(all)));
-    KEEL_ASSIGN_OR_RETURN(plan, ChooseAll(&scopes, world));
+    KEEL_ASSIGN_OR_RETURN(plan, ChooseAll(&scopes, world, smallest_part_));
     std::vector<std::string> shares(world);
     for (size_t r = 1; r < world; ++r) shares[r] = EncodeShare(plan, scopes, r);
     return shares;

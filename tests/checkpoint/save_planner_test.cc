@@ -2,16 +2,29 @@
 
 #include <gmock/gmock.h>
 
+#include <set>
 #include <string>
 #include <vector>
 
+#include "checkpoint/names.h"
+#include "checkpoint/step_reader.h"
+#include "tests/checkpoint/sim_file_system.h"
 #include "tests/checkpoint/test_support.h"
 #include "tests/checkpoint/weighing_coordinator.h"
 
 namespace keel::checkpoint {
 namespace {
 
+using testing::Cut;
+using testing::LoadFrom;
+using testing::MakeState;
+using testing::MakeTrainingState;
+using testing::ModelSize;
 using testing::RunRanks;
+using testing::SaveOn;
+using testing::SimFileSystem;
+using testing::SmallOptions;
+using testing::TrainingState;
 using testing::Weighing;
 using namespace std::chrono_literals;
 
@@ -35,7 +48,7 @@ TEST(SavePlanner, AShareIsAsShortForManyRanksAsForTwo) {
   for (const int world : {2, 64}) {
     RunRanks(world, [world](int rank, Coordinator& coordinator) {
       Weighing weighing(coordinator);
-      SavePlanner planner(weighing);
+      SavePlanner planner(weighing, 4096);
       const RoleState role = OneRow(rank, world);
       const auto plan = ValueOrThrow(planner.Plan("p", std::span(&role, 1), ModelAlone(), 10s));
       EXPECT_EQ(plan->total_bytes, world * 32);
@@ -44,6 +57,32 @@ TEST(SavePlanner, AShareIsAsShortForManyRanksAsForTwo) {
       EXPECT_LE(weighing.longest(), 256u);
     });
   }
+}
+
+// What all hold is dealt out box by box: where one is most of the state, its rank was waited for.
+TEST(SavePlanner, ABoxThatIsMostOfTheStateIsWrittenByAllWhoHoldIt) {
+  const TensorInfo most{"most", DType::kF32, Dims{64, 256}};
+  TrainingState state = MakeTrainingState(1, ModelSize::kTiny);
+  state.model.merge(MakeState({most}, 2));
+  Cut cut({4, true}, 1, ModelSize::kTiny);
+  for (int r = 0; r < 4; ++r)
+    cut.model[static_cast<size_t>(r)].AddBox(most, Box::Whole(most.shape), r, r % 2 * 3);
+  cut.Fill(state);
+  SimFileSystem disk;
+  ASSERT_EQ(SaveOn(disk, cut, 7, SmallOptions()).ToString(), "ok");
+  const StepReader reader = ValueOrThrow(StepReader::Open(disk, StepDirectory(7)));
+  const Index& index = reader.index();
+  const IndexTensor saved = index.tensor(index.FindTensor(index.FindScope("actor/model"), "most"));
+  EXPECT_EQ(saved.box_count, 4);
+  std::set<int> files;
+  for (int64_t b = saved.first_box; b < saved.first_box + saved.box_count; ++b) {
+    files.insert(index.box_file(b));
+    EXPECT_LE(index.box(b).bytes, 64 * 256 * 4 / 2);
+  }
+  EXPECT_EQ(files.size(), 4u);
+  cut.Clear(0x5a);
+  ASSERT_TRUE(LoadFrom(disk, cut).ok());
+  EXPECT_EQ(cut.FirstDifference(state), "");
 }
 
 }  // namespace
