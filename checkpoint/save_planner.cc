@@ -10,12 +10,16 @@
 #include "checkpoint/names.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/wire.h"
+#include "common/compress.h"
 #include "common/fail_point.h"
 #include "common/hash.h"
 #include "common/transfer_plan.h"
 
 namespace keel::checkpoint {
 namespace {
+
+// Of one rank, in bytes: far more than millions of boxes take.
+constexpr size_t kLargestTables = size_t{1} << 32;
 
 struct ScopeTable {
   std::string role;
@@ -106,13 +110,14 @@ std::string Encode(std::span<const ScopeTable> scopes) {
     out.U64(static_cast<uint64_t>(one.kind));
     out.Text(one.table->Serialize());
   }
-  return std::move(out).Take();
+  return Compress(out.bytes());
 }
 
 Result<Scopes> DecodeTables(std::vector<std::string> all) {
   Scopes scopes;
   for (size_t r = 0; r < all.size(); ++r) {
-    for (WireReader in(all[r]); !in.AtEnd();) {
+    KEEL_ASSIGN_OR_RETURN(const std::string tables, Decompress(all[r], kLargestTables));
+    for (WireReader in(tables); !in.AtEnd();) {
       std::string role, table;
       uint64_t kind = 0;
       if (!in.Text(&role) || !in.U64(&kind) || !in.Text(&table)) {

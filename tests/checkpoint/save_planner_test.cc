@@ -1,5 +1,6 @@
 #include "checkpoint/save_planner.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <set>
@@ -57,6 +58,29 @@ TEST(SavePlanner, AShareIsAsShortForManyRanksAsForTwo) {
       EXPECT_LE(weighing.longest(), 256u);
     });
   }
+}
+
+// What rank 0 hears of a table of many like tensors is a small part of the table.
+TEST(SavePlanner, TablesTravelSmall) {
+  RoleState role;
+  role.name = "actor";
+  for (int layer = 0; layer < 100; ++layer) {
+    for (const char* kind : {"master", "exp_avg", "exp_avg_sq"}) {
+      const TensorInfo tensor{
+          fmt::format("optimizer.{}.model.layers.{}.mlp.down_proj.weight", kind, layer),
+          DType::kF32, Dims{512, 1024}};
+      ThrowIfError(role.model.Add(tensor, Box::Whole(tensor.shape), {}, 1));
+    }
+  }
+  RunRanks(2, [&](int rank, Coordinator& coordinator) {
+    Weighing weighing(coordinator);
+    SavePlanner planner(weighing, 4096);
+    const auto plan = ValueOrThrow(planner.Plan("p", std::span(&role, 1), ModelAlone(), 10s));
+    EXPECT_EQ(plan->total_bytes, 300 * 512 * 1024 * 4);
+    if (rank == 1) {
+      EXPECT_LT(weighing.longest(), role.model.Serialize().size() / 5);
+    }
+  });
 }
 
 // What all hold is dealt out box by box: where one is most of the state, its rank was waited for.
