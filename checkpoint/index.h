@@ -49,6 +49,7 @@ class Index {
   // nothing is read outside `bytes` whatever they hold. `where` stands first in messages.
   static Result<Index> Parse(std::string bytes, std::string_view where);
 
+  const std::string& bytes() const { return bytes_; }  // of index.bin
   int64_t chunk_bytes() const { return chunk_bytes_; }
   int files() const { return static_cast<int>(file_count_); }
   IndexFile file(int i) const;
