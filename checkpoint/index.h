@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "checkpoint/chunk_digest.h"
@@ -87,7 +88,8 @@ class Index {
           strings_at_ = 0;
 };
 
-// Collects files and boxes in any order and sorts them. Not thread-safe.
+// Collects files and boxes in any order and sorts them. Of millions of boxes it keeps each name
+// once. Not thread-safe.
 class IndexBuilder {
  public:
   explicit IndexBuilder(int64_t chunk_bytes) : chunk_bytes_(chunk_bytes) {}
@@ -101,11 +103,14 @@ class IndexBuilder {
 
  private:
   struct PendingBox {
+    Box box;
+    uint32_t path = 0;  // of paths_
+    int64_t begin = 0;
+  };
+  struct PendingTensor {
     std::string scope;
     TensorInfo tensor;
-    Box box;
-    std::string path;
-    int64_t begin = 0;
+    std::vector<PendingBox> boxes;
   };
   struct PendingFile {
     std::string path;
@@ -113,7 +118,11 @@ class IndexBuilder {
   };
   int64_t chunk_bytes_;
   std::vector<PendingFile> files_;
-  std::vector<PendingBox> boxes_;
+  std::vector<PendingTensor> tensors_;
+  std::unordered_map<std::string, size_t> tensor_ids_;  // by scope, a zero and name
+  std::vector<std::string> paths_;                      // that boxes name
+  std::unordered_map<std::string, uint32_t> path_ids_;
+  Status problem_;  // the first
 };
 
 }  // namespace keel::checkpoint
