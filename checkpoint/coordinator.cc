@@ -57,13 +57,17 @@ Result<std::string> DecodeResult(std::string_view text, std::string_view tag) {
 
 Result<std::string> HurriedCoordinator::Get(std::string_view key,
                                             std::chrono::milliseconds deadline) {
-  // Short waits; of a world of one, and of keys that are there, there is only the first.
-  constexpr std::chrono::milliseconds kShort{500};
+  // Short waits, so that one can end early; of a world of one, and of keys that are there, there is
+  // only the first. Whoever has waited long can take a little longer to end: thousands that wait
+  // for one slow rank ask for little.
+  constexpr std::chrono::milliseconds kLongest{4'000};
+  std::chrono::milliseconds slice{500};
   const bool hurried = clock_.Monotonic().count() > until_.load();
-  for (auto left = hurried ? std::chrono::milliseconds(0) : deadline;; left -= kShort) {
-    Result<std::string> value = inner_.Get(key, std::min(left, kShort));
+  for (auto left = hurried ? std::chrono::milliseconds(0) : deadline;; left -= slice) {
+    if (left < deadline) slice = std::min(2 * slice, kLongest);
+    Result<std::string> value = inner_.Get(key, std::min(left, slice));
     if (value.ok() || value.status().code() != StatusCode::kDeadlineExceeded) return value;
-    if (left <= kShort) {
+    if (left <= slice) {
       return Status(StatusCode::kDeadlineExceeded,
                     fmt::format("{} did not appear within {} ms", key, deadline.count()));
     }

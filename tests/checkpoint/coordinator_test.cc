@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <thread>
+#include <vector>
 
 #include "tests/checkpoint/test_support.h"
 #include "tests/checkpoint/weighing_coordinator.h"
@@ -154,6 +155,39 @@ TEST(Coordinator, GetWaitsAndSaysHowLong) {
   later.join();
   ThrowIfError(hub.rank(1).Delete("key"));
   EXPECT_FALSE(hub.rank(0).Get("key", 1ms).ok());
+}
+
+// Where nothing ever appears, and no time passes.
+class Barren final : public Coordinator {
+ public:
+  int rank() const override { return 1; }
+  int world() const override { return 2; }
+  Status Put(std::string_view, std::string_view) override { return Status::Ok(); }
+  Result<std::string> Get(std::string_view, std::chrono::milliseconds deadline) override {
+    waits.push_back(deadline);
+    return Status(StatusCode::kDeadlineExceeded, "nothing");
+  }
+  Status Delete(std::string_view) override { return Status::Ok(); }
+  std::vector<std::chrono::milliseconds> waits;
+};
+
+// Twice a second, by every rank, for as long as the slowest rank took.
+TEST(Coordinator, WhoWaitsLongAsksSeldom) {
+  Barren nothing;
+  HurriedCoordinator patient(nothing, SystemClock());
+  EXPECT_EQ(patient.Get("key", 60s).status().code(), StatusCode::kDeadlineExceeded);
+  std::chrono::milliseconds sum{0};
+  for (const auto wait : nothing.waits) {
+    EXPECT_LE(wait, 4s);
+    sum += wait;
+  }
+  EXPECT_EQ(sum, 60s);
+  EXPECT_LE(nothing.waits.size(), 20u);
+  // Whoever is in a hurry only looks.
+  nothing.waits.clear();
+  patient.HurryUntil(SystemClock().Monotonic() - 1s);
+  EXPECT_EQ(patient.Get("key", 60s).status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(nothing.waits, std::vector<std::chrono::milliseconds>{0ms});
 }
 
 TEST(Coordinator, KeysAreGoneWhenAllHaveReadThem) {
