@@ -130,7 +130,7 @@ Json MeasureSavePlan(int64_t boxes) {
       role.name = "actor";
       for (int64_t t = 0; t < boxes / kSavingRanks; ++t)
         ThrowIfError(role.model.Add(TensorOf(t, kSavingRanks), PartOf(r)));
-      checkpoint::SavePlanner planner(hub.rank(r));
+      checkpoint::SavePlanner planner(hub.rank(r), int64_t{4} << 20);
       checkpoint::Contents contents;
       contents.optimizer = false;
       const std::span<const checkpoint::RoleState> roles(&role, 1);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "bench/index_worker.h"
+#include "bench/scale_worker.h"
 #include "bench/worker.h"
 #include "common/shared_module.h"
 #include "common/status.h"
@@ -34,6 +35,7 @@ constexpr Benchmark kBenchmarks[] = {
     {"offload", "Moves of the state between device and host, against plain copies"},
     {"rl", "GRPO steps against TRL's, and what sync, offload and saves take of them"},
     {"rollout", "Generation tokens/s, against transformers"},
+    {"scale", "What a save and a load cost rank 0 of thousands, with made-up peers"},
     {"startup", "Time to the first step, and memory of a rank"},
     {"sync", "Weight sync, against gather and broadcast"},
     {"train", "Training tokens/s and memory, against transformers"},
@@ -42,6 +44,7 @@ constexpr Benchmark kBenchmarks[] = {
 // Those that need no torch; see torch_workers.cc for the others.
 constexpr keel::bench::WorkerEntry kWorkers[] = {
     {"index", keel::bench::AddIndexWorker},
+    {"scale", keel::bench::AddScaleWorker},
 };
 
 // The Python of the source tree that this program was built from, which starts the workers of Keel

@@ -4,6 +4,7 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -172,6 +173,11 @@ void AppendDifference(const Box& box, const Box& hole, std::vector<Box>* out) {
   }
 }
 
+// A rank may write a sixteenth more than the mean before boxes are cut. The parts are smaller: what
+// is dealt out last is to be small.
+constexpr int64_t kTolerated = 16;
+constexpr int64_t kPartsOfAShare = 64;
+
 bool Matches(const std::vector<std::string>& patterns, const std::string& name) {
   return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
     return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
@@ -330,65 +336,166 @@ Status CheckPlan(const TransferPlan& plan, std::span<const ShardTable> sources,
   return Status::Ok();
 }
 
-Result<std::vector<std::vector<int>>> ChooseWriters(std::span<const ShardTable> ranks) {
-  Problems problems;
-  const Held held(ranks, &problems);
-  if (!problems.empty()) return problems.ToStatus();
+namespace {
 
-  std::vector<int64_t> load(ranks.size(), 0);
-  std::vector<std::vector<int>> writes(ranks.size());
-  const auto give = [&](const Holder& holder, int64_t bytes) {
-    load[static_cast<size_t>(holder.table)] += bytes;
-    writes[static_cast<size_t>(holder.table)].push_back(holder.shard);
-  };
-  // 1. Boxes with one holder, since there is no choice. The rest is gathered.
-  struct Choice {
-    const TensorInfo* tensor;
-    const HeldBox* box;
-    int64_t bytes;
-  };
-  std::vector<Choice> choices;
-  std::vector<Box> boxes;
-  for (size_t i = 0; i < held.tensors(); ++i) {
-    const TensorInfo& info = held.info(i);
-    boxes.clear();
-    for (const HeldBox& one : held.boxes(i)) {
-      boxes.push_back(*one.box);
-      const int64_t bytes = BytesOf(*one.box, info.dtype);
-      if (one.holders.size() == 1) {
-        give(one.holders.front(), bytes);
-      } else {
-        choices.push_back({&info, &one, bytes});
-      }
-    }
-    const Box whole = Box::Whole(info.shape);
-    if (!whole.empty()) KEEL_RETURN_IF_ERROR(CheckExactCover(whole, boxes, info.name));
+// The dim that a box is cut along; -1 when it has one element.
+int CutDim(const Box& box) {
+  for (int d = 0; d < box.dims(); ++d) {
+    if (box.size[d] > 1) return d;
   }
-  // 2. The largest first, each to the holder with the least to write. Names and boxes break ties,
-  // so that every rank finds the same.
+  return -1;
+}
+
+// A box that several ranks hold, in one of the scopes.
+struct Choice {
+  size_t scope;
+  const TensorInfo* tensor;
+  const HeldBox* box;
+  int64_t bytes;
+};
+
+// Deals boxes out to the ranks that hold them.
+class Dealer {
+ public:
+  // `load`: what each rank writes in any case.
+  Dealer(std::vector<int64_t> load, Writers writers)
+      : load_(std::move(load)), writers_(std::move(writers)) {}
+
+  // The largest first, each to the holder with the least to write. One of more than `most` bytes is
+  // cut between as many holders as that gives, as far as there are rows and holders.
+  Status Deal(std::span<const Choice> choices, int64_t most) {
+    for (const Choice& choice : choices) KEEL_RETURN_IF_ERROR(DealOne(choice, most));
+    return Status::Ok();
+  }
+  int64_t largest() const { return *std::max_element(load_.begin(), load_.end()); }
+  Writers Take() && {
+    for (auto& scope : writers_) {
+      for (std::vector<ShardPart>& parts : scope)
+        std::sort(parts.begin(), parts.end(),
+                  [](const ShardPart& a, const ShardPart& b) { return a.shard < b.shard; });
+    }
+    return std::move(writers_);
+  }
+
+ private:
+  Status DealOne(const Choice& choice, int64_t most) {
+    const Box& box = *choice.box->box;
+    std::vector<Holder> holders(choice.box->holders.begin(), choice.box->holders.end());
+    const int dim = CutDim(box);
+    const int64_t rows = dim < 0 ? 1 : box.size[dim];
+    int64_t parts = std::min({choice.bytes / most + (choice.bytes % most != 0), rows,
+                              static_cast<int64_t>(holders.size())});
+    const auto key = [&](const Holder& h) { return std::tuple(LoadOf(h), h.replica, h.table); };
+    std::partial_sort(holders.begin(), holders.begin() + parts, holders.end(),
+                      [&](const Holder& a, const Holder& b) { return key(a) < key(b); });
+    // What those with the least to write come to when the box has made them equal; whoever has more
+    // already gets nothing of it.
+    int64_t level = choice.bytes;
+    for (int64_t p = 0; p < parts; ++p) level += LoadOf(holders[static_cast<size_t>(p)]);
+    while (parts > 1 && LoadOf(holders[static_cast<size_t>(parts - 1)]) >= level / parts)
+      level -= LoadOf(holders[static_cast<size_t>(--parts)]);
+    level /= parts;
+
+    const int64_t row_bytes = choice.bytes / rows;
+    std::vector<Box> boxes;
+    for (int64_t p = 0, first = 0; first < rows; ++p) {
+      const Holder& holder = holders[static_cast<size_t>(p)];
+      ShardPart part{holder.shard};
+      const int64_t wanted = (level - LoadOf(holder) + row_bytes / 2) / row_bytes;
+      const int64_t end =
+          p + 1 == parts ? rows : std::min(rows, first + std::max<int64_t>(1, wanted));
+      if (end - first < rows) {
+        part.first = first;
+        part.rows = end - first;
+      }
+      first = end;
+      boxes.push_back(BoxOf({0, box, 0, {}}, part));
+      load_[static_cast<size_t>(holder.table)] += BytesOf(boxes.back(), choice.tensor->dtype);
+      writers_[choice.scope][static_cast<size_t>(holder.table)].push_back(part);
+    }
+    return boxes.size() > 1 ? CheckExactCover(box, boxes, choice.tensor->name) : Status::Ok();
+  }
+  int64_t LoadOf(const Holder& holder) const { return load_[static_cast<size_t>(holder.table)]; }
+
+  std::vector<int64_t> load_;
+  Writers writers_;
+};
+
+}  // namespace
+
+Box BoxOf(const Shard& shard, const ShardPart& part) {
+  Box box = shard.box;
+  if (part.rows == 0) return box;
+  const int dim = CutDim(box);
+  box.offset[dim] += part.first;
+  box.size[dim] = part.rows;
+  return box;
+}
+
+Result<Writers> ChooseWriters(std::span<const WriterScope> scopes, int64_t smallest_part) {
+  const size_t ranks = scopes.empty() ? 0 : scopes.front().ranks.size();
+  Writers writers(scopes.size(), std::vector<std::vector<ShardPart>>(ranks));
+  std::vector<int64_t> load(ranks, 0);
+  std::deque<Held> held;  // stay where they are: the choices point into them
+  std::vector<Choice> choices;
+  int64_t total = 0;
+  // 1. Boxes with one holder, since there is no choice. The rest is gathered.
+  for (size_t s = 0; s < scopes.size(); ++s) {
+    const auto gather = [&]() -> Status {
+      Problems problems;
+      const Held& scope = held.emplace_back(scopes[s].ranks, &problems);
+      if (!problems.empty()) return problems.ToStatus();
+      std::vector<Box> boxes;
+      for (size_t i = 0; i < scope.tensors(); ++i) {
+        const TensorInfo& info = scope.info(i);
+        boxes.clear();
+        for (const HeldBox& one : scope.boxes(i)) {
+          boxes.push_back(*one.box);
+          const int64_t bytes = BytesOf(*one.box, info.dtype);
+          total += bytes;
+          if (one.holders.size() > 1) {
+            choices.push_back({s, &info, &one, bytes});
+            continue;
+          }
+          const Holder& holder = one.holders.front();
+          load[static_cast<size_t>(holder.table)] += bytes;
+          writers[s][static_cast<size_t>(holder.table)].push_back({holder.shard});
+        }
+        const Box whole = Box::Whole(info.shape);
+        if (!whole.empty()) KEEL_RETURN_IF_ERROR(CheckExactCover(whole, boxes, info.name));
+      }
+      return Status::Ok();
+    };
+    const Status status = gather();
+    if (!status.ok()) return scopes[s].name.empty() ? status : status.WithContext(scopes[s].name);
+  }
+  if (ranks == 0) return writers;
+  // 2. The rest. Names and boxes break ties, so that every rank finds the same.
   std::sort(choices.begin(), choices.end(), [](const Choice& a, const Choice& b) {
     if (a.bytes != b.bytes) return a.bytes > b.bytes;
+    if (a.scope != b.scope) return a.scope < b.scope;
     if (a.tensor != b.tensor) return a.tensor->name < b.tensor->name;
     return BoxLess(*a.box->box, *b.box->box);
   });
-  for (const Choice& choice : choices) {
-    const auto key = [&](const Holder& h) {
-      return std::tuple(load[static_cast<size_t>(h.table)], h.replica, h.table);
-    };
-    give(*std::min_element(choice.box->holders.begin(), choice.box->holders.end(),
-                           [&](const Holder& a, const Holder& b) { return key(a) < key(b); }),
-         choice.bytes);
-  }
-  for (std::vector<int>& shards : writes) std::sort(shards.begin(), shards.end());
-  return writes;
+  Dealer whole(load, writers);
+  KEEL_RETURN_IF_ERROR(whole.Deal(choices, kNeverCut));
+  // 3. Whole boxes are the better files; they are cut where that would make all wait for one rank.
+  const int64_t mean = total / static_cast<int64_t>(ranks);
+  const int64_t most = std::max(smallest_part, mean / kPartsOfAShare);
+  if (whole.largest() - mean <= mean / kTolerated || most >= whole.largest())
+    return std::move(whole).Take();
+  Dealer cut(std::move(load), std::move(writers));
+  KEEL_RETURN_IF_ERROR(cut.Deal(choices, most));
+  return std::move(cut).Take();
 }
 
 Result<std::vector<ShardTable>> AssignWriters(std::span<const ShardTable> ranks) {
-  KEEL_ASSIGN_OR_RETURN(const std::vector<std::vector<int>> writes, ChooseWriters(ranks));
+  const WriterScope scope{"", ranks};
+  KEEL_ASSIGN_OR_RETURN(const Writers writes, ChooseWriters(std::span(&scope, 1), kNeverCut));
   std::vector<ShardTable> writers(ranks.size());
   for (size_t r = 0; r < ranks.size(); ++r) {
-    for (const int s : writes[r]) {
-      const Shard& shard = ranks[r].shards()[static_cast<size_t>(s)];
+    for (const ShardPart& part : writes.front()[r]) {
+      const Shard& shard = ranks[r].shards()[static_cast<size_t>(part.shard)];
       KEEL_RETURN_IF_ERROR(writers[r].Add(ranks[r].tensor_of(shard), shard.box, shard.view));
     }
   }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -53,11 +54,30 @@ Result<TransferPlan> PlanTransfer(std::span<const ShardTable> sources,
 Status CheckPlan(const TransferPlan& plan, std::span<const ShardTable> sources,
                  std::span<const ShardTable> destinations, const TransferOptions& options);
 
+// A shard that a rank writes, or some rows of it: along the first of its dims that has several.
+struct ShardPart {
+  int shard = 0;      // index into the table's shards()
+  int64_t first = 0;  // row
+  int64_t rows = 0;   // 0: the whole shard
+};
+Box BoxOf(const Shard& shard, const ShardPart& part);
+
+// What is written together: each rank's table of a part of the state, all of the same ranks.
+struct WriterScope {
+  std::string name;  // stands before what is wrong with it, unless empty
+  std::span<const ShardTable> ranks;
+};
+// Who writes what, by scope and by rank, with ascending shards.
+using Writers = std::vector<std::vector<std::vector<ShardPart>>>;
+
+inline constexpr int64_t kNeverCut = std::numeric_limits<int64_t>::max();
+
 // Which rank writes what: every distinct box of the global state exactly once, replicas balanced by
-// bytes. Proves that the boxes of each tensor cover it exactly. Per rank the indexes into its
-// table's shards(), ascending. The same on every rank.
-Result<std::vector<std::vector<int>>> ChooseWriters(std::span<const ShardTable> ranks);
-// The same as tables, with the views of that rank's own one.
+// bytes over all scopes. Proves that the boxes of each tensor cover it exactly. Where whole boxes
+// would leave a rank with far more than the mean, large ones are cut between the ranks that hold
+// them, into parts of no less than `smallest_part` bytes. The same on every rank.
+Result<Writers> ChooseWriters(std::span<const WriterScope> scopes, int64_t smallest_part);
+// Of one scope, in whole boxes, as tables with the views of that rank's own one.
 Result<std::vector<ShardTable>> AssignWriters(std::span<const ShardTable> ranks);
 
 }  // namespace keel

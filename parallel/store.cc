@@ -18,7 +18,7 @@ namespace keel::parallel {
 
 namespace {
 
-// Of a wait at a time.
+// Of a wait at a time over c10d's own client, which lets nobody else call meanwhile.
 constexpr std::chrono::milliseconds kSlice(50);
 // Stands for a key that is not set; no value is ever this one.
 constexpr std::string_view kNoValue = "keel: 5f1c6f0e-0b9a-4c1e-9d3f-8a7d2e61b0c4 is no value";
@@ -71,8 +71,9 @@ Result<Store> Store::Connect(const LaunchEnv& env, std::chrono::milliseconds dea
           std::make_shared<StoreServer>(ValueOrThrow(StoreServer::Start(std::move(options))));
       address.port = impl->server->port();
     }
-    const auto store = env.store_host == StoreHost::kAgent ? JoinAgent(env, deadline)
-                                                           : JoinKeel(address, deadline);
+    const bool agent = env.store_host == StoreHost::kAgent;
+    const auto store = agent ? JoinAgent(env, deadline) : JoinKeel(address, deadline);
+    if (agent) impl->longest_wait = kSlice;
     // A server may outlive an attempt (torchrun's static rendezvous), so attempts get their own
     // keys.
     const std::string prefix = fmt::format("{}/attempt_{}", env.run_id, env.restart_count);
@@ -104,6 +105,7 @@ Store Store::InProcess() {
 Store Store::WithPrefix(std::string_view prefix) const {
   auto impl = std::make_shared<Impl>();
   impl->store = c10::make_intrusive<c10d::PrefixStore>(std::string(prefix), impl_->store);
+  impl->longest_wait = impl_->longest_wait;
   impl->address = impl_->address;
   impl->server = impl_->server;
   return Store(std::move(impl));
@@ -123,6 +125,7 @@ Result<Store> Store::Clone() const {
   try {
     auto impl = std::make_shared<Impl>();
     impl->store = impl_->store->clone();
+    impl->longest_wait = impl_->longest_wait;
     impl->address = impl_->address;
     impl->server = impl_->server;
     return Store(std::move(impl));
@@ -149,10 +152,10 @@ Result<std::string> Store::Get(std::string_view key, std::chrono::milliseconds d
                       fmt::format("store {}: key {} did not appear within {} ms", impl_->address,
                                   key, deadline.count()));
       }
-      // The server answers when the key is set. In slices, so that other threads get their turn.
+      // The server answers when the key is set.
       try {
-        impl_->store->wait({name}, std::min(left, kSlice));
-      } catch (const c10::DistStoreError&) {  // the slice is over, or the next look says what it is
+        impl_->store->wait({name}, std::min(left, impl_->longest_wait));
+      } catch (const c10::DistStoreError&) {  // it is over, or the next look says what it is
       }
     }
   } catch (const std::exception& error) {

@@ -28,8 +28,9 @@ class Store {
   static Store InProcess();
 
   Store WithPrefix(std::string_view prefix) const;
-  // The same keys over a connection of its own. Calls over one connection take turns, so whoever
-  // waits long in Get clones the store first.
+  // The same keys over a connection of its own. Calls over one connection take turns, and under
+  // torchrun a Get that waits keeps its turn for a while: whoever waits long clones the store
+  // first.
   Result<Store> Clone() const;
   Status Set(std::string_view key, std::string_view value) const;
   // Returns as soon as the key exists; kDeadlineExceeded names the key. A deadline of 0 only looks.

@@ -2,11 +2,15 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <thread>
 #include <utility>
@@ -21,7 +25,34 @@ constexpr std::chrono::milliseconds kLongestPause{1000};
 // Stands for a key that is not set; no value is ever this one.
 constexpr std::string_view kMissing = "keel: 5f1c6f0e-0b9a-4c1e-9d3f-8a7d2e61b0c4 is no value";
 
+// A wait sends nothing for as long as it takes: that the host of the store is gone, and not only
+// its program, shows only to who asks. The kernel does, after 15 s and then every 5 s.
+void NoticeLostHost(const Socket& socket) {
+  const int on = 1, idle_s = 15, interval_s = 5, count = 4;
+  setsockopt(socket.fd(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  setsockopt(socket.fd(), IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+  setsockopt(socket.fd(), IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+  setsockopt(socket.fd(), IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+}
+
 }  // namespace
+
+class StoreClient::Turn {
+ public:
+  explicit Turn(StoreClient& client) : lock_(client.mutex_, std::defer_lock) {
+    // Either the one that waits sees that this wants its turn, or this sees that it waits.
+    ++client.wanting_;
+    if (client.waiting_) {
+      const uint64_t one = 1;
+      [[maybe_unused]] const ssize_t written = write(client.wake_.fd(), &one, sizeof one);
+    }
+    lock_.lock();
+    if (--client.wanting_ == 0) client.calm_.notify_all();
+  }
+
+ private:
+  std::unique_lock<std::mutex> lock_;
+};
 
 std::string StoreAddress::ToString() const { return fmt::format("{}:{}", host, port); }
 
@@ -33,8 +64,11 @@ Result<std::unique_ptr<StoreClient>> StoreClient::Connect(const StoreAddress& ad
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
     Status status;
     if (Result<Socket> socket = ConnectOnce(address.host, address.port, left); socket.ok()) {
+      Socket wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+      if (wake.fd() < 0) return Status::FromErrno(errno, "eventfd for", address.ToString());
+      NoticeLostHost(*socket);
       std::unique_ptr<StoreClient> client(
-          new StoreClient(address, std::move(socket).value(), answer_limit));
+          new StoreClient(address, std::move(socket).value(), std::move(wake), answer_limit));
       status = client->Introduce();
       if (status.ok()) return client;
       if (status.code() == StatusCode::kUsage) return status;
@@ -82,13 +116,13 @@ Status StoreClient::Introduce() {
 }
 
 Status StoreClient::Set(std::string_view key, std::string_view value) {
-  const std::lock_guard lock(mutex_);
+  const Turn turn(*this);
   return Send(WireWriter(StoreQuery::kSet).PutText(key).PutText(value));
 }
 
 Result<std::string> StoreClient::CompareSet(std::string_view key, std::string_view expected,
                                             std::string_view value) {
-  const std::lock_guard lock(mutex_);
+  const Turn turn(*this);
   KEEL_RETURN_IF_ERROR(
       Send(WireWriter(StoreQuery::kCompareSet).PutText(key).PutText(expected).PutText(value)));
   std::string now;
@@ -97,7 +131,7 @@ Result<std::string> StoreClient::CompareSet(std::string_view key, std::string_vi
 }
 
 Result<std::string> StoreClient::Get(std::string_view key) {
-  const std::lock_guard lock(mutex_);
+  const Turn turn(*this);
   KEEL_RETURN_IF_ERROR(Send(WireWriter(StoreQuery::kGet).PutText(key)));
   std::string value;
   KEEL_RETURN_IF_ERROR(ReceiveText(value));
@@ -113,7 +147,7 @@ Result<std::optional<std::string>> StoreClient::TryGet(std::string_view key) {
 }
 
 Result<int64_t> StoreClient::Add(std::string_view key, int64_t amount) {
-  const std::lock_guard lock(mutex_);
+  const Turn turn(*this);
   KEEL_RETURN_IF_ERROR(Send(WireWriter(StoreQuery::kAdd).PutText(key).Put(amount)));
   int64_t sum = 0;
   KEEL_RETURN_IF_ERROR(Receive(&sum, sizeof sum));
@@ -121,7 +155,7 @@ Result<int64_t> StoreClient::Add(std::string_view key, int64_t amount) {
 }
 
 Result<bool> StoreClient::Has(const std::vector<std::string>& keys) {
-  const std::lock_guard lock(mutex_);
+  const Turn turn(*this);
   KEEL_RETURN_IF_ERROR(Send(WireWriter(StoreQuery::kCheck).PutTexts(keys)));
   uint8_t answer = 0;
   KEEL_RETURN_IF_ERROR(Receive(&answer, sizeof answer));
@@ -129,27 +163,44 @@ Result<bool> StoreClient::Has(const std::vector<std::string>& keys) {
 }
 
 Status StoreClient::Wait(const std::vector<std::string>& keys, std::chrono::milliseconds deadline) {
-  const std::lock_guard lock(mutex_);
+  const Clock::time_point until = Clock::now() + deadline;
+  for (;;) {
+    std::unique_lock lock(mutex_);
+    // Whoever interrupted has its turn before this goes on.
+    calm_.wait(lock, [&] { return wanting_ == 0; });
+    waiting_ = true;
+    const Result<bool> found = WaitOnce(keys, until);
+    waiting_ = false;
+    KEEL_RETURN_IF_ERROR(found.status());
+    if (*found) return Status::Ok();
+    if (Clock::now() < until) continue;
+    return Status(
+        StatusCode::kDeadlineExceeded,
+        fmt::format("wait timeout after {} ms, keys: {}", deadline.count(), fmt::join(keys, ", ")));
+  }
+}
+
+Result<bool> StoreClient::WaitOnce(const std::vector<std::string>& keys, Clock::time_point until) {
   KEEL_RETURN_IF_ERROR(Send(WireWriter(StoreQuery::kWait).PutTexts(keys)));
-  KEEL_ASSIGN_OR_RETURN(const bool in_time, Readable(Clock::now() + deadline));
+  KEEL_ASSIGN_OR_RETURN(const bool answered, Readable(until, true));
   uint8_t answer = 0;
-  if (in_time) {
+  if (answered) {
     KEEL_RETURN_IF_ERROR(Receive(&answer, sizeof answer));
-    if (answer == kWaitDone) return Status::Ok();
+    if (answer == kWaitDone) return true;
     return Lose(Status(StatusCode::kUnavailable, "its answer to a wait is no answer"));
   }
   // The answer may be on its way: then there are two.
   KEEL_RETURN_IF_ERROR(Send(WireWriter(StoreQuery::kCancelWait)));
-  do {
+  bool done = false;
+  for (;;) {
     KEEL_RETURN_IF_ERROR(Receive(&answer, sizeof answer));
-  } while (answer == kWaitDone);
-  return Status(
-      StatusCode::kDeadlineExceeded,
-      fmt::format("wait timeout after {} ms, keys: {}", deadline.count(), fmt::join(keys, ", ")));
+    if (answer != kWaitDone) return done;
+    done = true;
+  }
 }
 
 Result<int64_t> StoreClient::NumKeys() {
-  const std::lock_guard lock(mutex_);
+  const Turn turn(*this);
   KEEL_RETURN_IF_ERROR(Send(WireWriter(StoreQuery::kNumKeys)));
   int64_t count = 0;
   KEEL_RETURN_IF_ERROR(Receive(&count, sizeof count));
@@ -157,7 +208,7 @@ Result<int64_t> StoreClient::NumKeys() {
 }
 
 Result<bool> StoreClient::Delete(std::string_view key) {
-  const std::lock_guard lock(mutex_);
+  const Turn turn(*this);
   KEEL_RETURN_IF_ERROR(Send(WireWriter(StoreQuery::kDelete).PutText(key)));
   int64_t count = 0;
   KEEL_RETURN_IF_ERROR(Receive(&count, sizeof count));
@@ -165,12 +216,12 @@ Result<bool> StoreClient::Delete(std::string_view key) {
 }
 
 Status StoreClient::Append(std::string_view key, std::string_view value) {
-  const std::lock_guard lock(mutex_);
+  const Turn turn(*this);
   return Send(WireWriter(StoreQuery::kAppend).PutText(key).PutText(value));
 }
 
 Result<std::vector<std::string>> StoreClient::MultiGet(const std::vector<std::string>& keys) {
-  const std::lock_guard lock(mutex_);
+  const Turn turn(*this);
   KEEL_RETURN_IF_ERROR(Send(WireWriter(StoreQuery::kMultiGet).PutTexts(keys)));
   std::vector<std::string> values(keys.size());
   for (std::string& value : values) KEEL_RETURN_IF_ERROR(ReceiveText(value));
@@ -179,7 +230,7 @@ Result<std::vector<std::string>> StoreClient::MultiGet(const std::vector<std::st
 
 Status StoreClient::MultiSet(const std::vector<std::string>& keys,
                              const std::vector<std::string>& values) {
-  const std::lock_guard lock(mutex_);
+  const Turn turn(*this);
   WireWriter out(StoreQuery::kMultiSet);
   out.Put(static_cast<uint64_t>(keys.size()));
   for (size_t i = 0; i < keys.size(); ++i) out.PutText(keys[i]).PutText(values[i]);
@@ -213,16 +264,22 @@ Status StoreClient::Send(const WireWriter& out) {
   return Status::Ok();
 }
 
-Result<bool> StoreClient::Readable(Clock::time_point until) {
+Result<bool> StoreClient::Readable(Clock::time_point until, bool gives_way) {
   while (true) {
+    if (gives_way && wanting_ > 0) return false;
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count();
-    pollfd polled = {socket_.fd(), POLLIN, 0};
-    const int ready = poll(&polled, 1, static_cast<int>(std::clamp<int64_t>(left, 0, 3'600'000)));
-    if (ready > 0) return true;
+    std::array<pollfd, 2> polled = {{{socket_.fd(), POLLIN, 0}, {wake_.fd(), POLLIN, 0}}};
+    const int ready = poll(polled.data(), gives_way ? 2 : 1,
+                           static_cast<int>(std::clamp<int64_t>(left, 0, 3'600'000)));
     if (ready < 0 && errno != EINTR) {
       return Lose(Status(StatusCode::kUnavailable,
                          Status::FromErrno(errno, "poll", address_.ToString()).message()));
+    }
+    if (ready > 0 && polled[0].revents != 0) return true;
+    if (ready > 0) {
+      uint64_t calls = 0;
+      [[maybe_unused]] const ssize_t taken = read(wake_.fd(), &calls, sizeof calls);
     }
     if (Clock::now() >= until) return false;
   }

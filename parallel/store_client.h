@@ -1,11 +1,14 @@
 // StoreClient: a connection to the job's store, for launchers, and for ranks where a launcher of
 // Keel or rank 0 serves it.
 //
-// Torch-free. Thread-safe: calls take turns. After an error that is not kDeadlineExceeded of Wait
-// the connection is lost, and every further call says so.
+// Torch-free. Thread-safe: calls take turns; one that waits lets the others go first. After an
+// error that is not kDeadlineExceeded of Wait the connection is lost, and every further call says
+// so.
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -47,7 +50,7 @@ class StoreClient {
   Result<std::optional<std::string>> TryGet(std::string_view key);
   Result<int64_t> Add(std::string_view key, int64_t amount);
   Result<bool> Has(const std::vector<std::string>& keys);
-  // kDeadlineExceeded names the keys.
+  // The server answers when all are there: nobody asks meanwhile. kDeadlineExceeded names the keys.
   Status Wait(const std::vector<std::string>& keys, std::chrono::milliseconds deadline);
   Result<int64_t> NumKeys();
   Result<bool> Delete(std::string_view key);
@@ -57,21 +60,33 @@ class StoreClient {
 
  private:
   using Clock = std::chrono::steady_clock;
+  // A call's hold of the connection, which interrupts a wait.
+  class Turn;
 
-  StoreClient(StoreAddress address, Socket socket, std::chrono::milliseconds answer_limit)
-      : address_(std::move(address)), socket_(std::move(socket)), answer_limit_(answer_limit) {}
+  StoreClient(StoreAddress address, Socket socket, Socket wake,
+              std::chrono::milliseconds answer_limit)
+      : address_(std::move(address)),
+        socket_(std::move(socket)),
+        wake_(std::move(wake)),
+        answer_limit_(answer_limit) {}
   Status Introduce();
   // Each remembers that the connection is lost.
   Status Send(const WireWriter& out);
   Status Receive(void* to, size_t size);
   Status ReceiveText(std::string& text);
   Status Lose(Status status);
-  // True once there is something to read.
-  Result<bool> Readable(Clock::time_point until);
+  // True once there is something to read; false at `until`, or when another call wants its turn.
+  Result<bool> Readable(Clock::time_point until, bool gives_way = false);
+  // One wait of the server's: whether all keys are there now.
+  Result<bool> WaitOnce(const std::vector<std::string>& keys, Clock::time_point until);
 
   const StoreAddress address_;
   std::mutex mutex_;
+  std::condition_variable calm_;  // nobody wants a turn
+  std::atomic<int> wanting_{0};   // calls that want the turn and do not have it
+  std::atomic<bool> waiting_{false};
   Socket socket_;
+  Socket wake_;  // an eventfd: readable when a call wants the turn of a wait
   const std::chrono::milliseconds answer_limit_;
   Status lost_;
 };

@@ -1,6 +1,7 @@
 // The c10d store behind Store; for store.cc and the process groups only.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -14,6 +15,8 @@ namespace keel::parallel {
 struct Store::Impl {
   std::shared_ptr<StoreServer> server;  // on rank 0, where no launcher serves
   c10::intrusive_ptr<c10d::Store> store;
+  // After which a wait asks again: where others cannot call over the connection meanwhile.
+  std::chrono::milliseconds longest_wait = std::chrono::milliseconds::max();
   std::string address;  // for messages: "10.0.0.1:29500", "in process"
 };
 

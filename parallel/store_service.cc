@@ -25,6 +25,7 @@ StoreService::Connection StoreService::Open() {
 }
 
 void StoreService::Close(Connection connection) {
+  EndWait(connection, peers_.at(connection));
   peers_.erase(connection);
   std::erase(ready_, connection);
 }
@@ -144,14 +145,12 @@ StoreService::Taken StoreService::Answer(Connection connection, Peer& peer, Stor
       return Taken::kAll;
     case StoreQuery::kWait:
       if (!in.TakeTexts(keys)) return Taken::kMore;
-      if (HasAll(keys)) {
-        Send(connection, peer, WireWriter().Put(kWaitDone));
-      } else {
-        peer.waits_for = std::move(keys);
-      }
+      EndWait(connection, peer);
+      peer.waits_for = std::move(keys);
+      GoOnWaiting(connection, peer);
       return Taken::kAll;
     case StoreQuery::kCancelWait:
-      peer.waits_for.clear();
+      EndWait(connection, peer);
       Send(connection, peer, WireWriter().Put(kWaitCancelled));
       return Taken::kAll;
     case StoreQuery::kNumKeys:
@@ -202,14 +201,30 @@ void StoreService::Send(Connection connection, Peer& peer, const WireWriter& out
 
 void StoreService::Change(const std::string& key, std::string value) {
   values_[key] = std::move(value);
-  for (auto& [connection, peer] : peers_) {
-    if (std::find(peer.waits_for.begin(), peer.waits_for.end(), key) == peer.waits_for.end() ||
-        !HasAll(peer.waits_for)) {
-      continue;
-    }
-    peer.waits_for.clear();
-    Send(connection, peer, WireWriter().Put(kWaitDone));
+  const auto found = waiting_.find(key);
+  if (found == waiting_.end()) return;
+  const std::vector<Connection> those = std::move(found->second);
+  waiting_.erase(found);
+  for (const Connection connection : those) GoOnWaiting(connection, peers_.at(connection));
+}
+
+void StoreService::GoOnWaiting(Connection connection, Peer& peer) {
+  for (const std::string& key : peer.waits_for) {
+    if (values_.contains(key)) continue;
+    peer.awaited = key;
+    waiting_[key].push_back(connection);
+    return;
   }
+  peer.waits_for.clear();
+  Send(connection, peer, WireWriter().Put(kWaitDone));
+}
+
+void StoreService::EndWait(Connection connection, Peer& peer) {
+  if (peer.waits_for.empty()) return;
+  peer.waits_for.clear();
+  const auto found = waiting_.find(peer.awaited);
+  std::erase(found->second, connection);
+  if (found->second.empty()) waiting_.erase(found);
 }
 
 bool StoreService::HasAll(const std::vector<std::string>& keys) const {

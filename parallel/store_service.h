@@ -8,6 +8,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "common/status.h"
@@ -45,6 +46,7 @@ class StoreService {
     std::string input, output;
     bool ready = false;                  // in ready_
     std::vector<std::string> waits_for;  // not empty: an answer is due once all are there
+    std::string awaited;                 // of these, one that is missing: in waiting_
   };
   enum class Taken { kAll, kMore, kNonsense };
 
@@ -56,10 +58,15 @@ class StoreService {
   void Send(Connection connection, Peer& peer, const WireWriter& out);
   void Change(const std::string& key, std::string value);
   bool HasAll(const std::vector<std::string>& keys) const;
+  // Answers the wait of this one, or enters it under a key that it lacks.
+  void GoOnWaiting(Connection connection, Peer& peer);
+  void EndWait(Connection connection, Peer& peer);
 
   const std::string secret_;
   std::map<std::string, std::string> values_;
   std::map<Connection, Peer> peers_;
+  // By the key that they lack: a key that is set concerns nobody else.
+  std::unordered_map<std::string, std::vector<Connection>> waiting_;
   std::vector<Connection> ready_;
   Connection next_ = 0;
 };

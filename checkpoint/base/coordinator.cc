@@ -57,13 +57,17 @@ Result<std::string> DecodeResult(std::string_view text, std::string_view tag) {
 
 Result<std::string> HurriedCoordinator::Get(std::string_view key,
                                             std::chrono::milliseconds deadline) {
-  // Short waits; of a world of one, and of keys that are there, there is only the first.
-  constexpr std::chrono::milliseconds kShort{500};
+  // Short waits, so that one can end early; of a world of one, and of keys that are there, there is
+  // only the first. Whoever has waited long can take a little longer to end: thousands that wait
+  // for one slow rank ask for little.
+  constexpr std::chrono::milliseconds kLongest{4'000};
+  std::chrono::milliseconds slice{500};
   const bool hurried = clock_.Monotonic().count() > until_.load();
-  for (auto left = hurried ? std::chrono::milliseconds(0) : deadline;; left -= kShort) {
-    Result<std::string> value = inner_.Get(key, std::min(left, kShort));
+  for (auto left = hurried ? std::chrono::milliseconds(0) : deadline;; left -= slice) {
+    if (left < deadline) slice = std::min(2 * slice, kLongest);
+    Result<std::string> value = inner_.Get(key, std::min(left, slice));
     if (value.ok() || value.status().code() != StatusCode::kDeadlineExceeded) return value;
-    if (left <= kShort) {
+    if (left <= slice) {
       return Status(StatusCode::kDeadlineExceeded,
                     fmt::format("{} did not appear within {} ms", key, deadline.count()));
     }
@@ -215,15 +219,12 @@ Result<std::string> Broadcast(Coordinator& coordinator, std::string_view tag,
 
 Status AgreeOn(Coordinator& coordinator, std::string_view tag, const Status& mine,
                std::chrono::milliseconds deadline) {
-  KEEL_ASSIGN_OR_RETURN(std::vector<std::string> all,
-                        AllGather(coordinator, tag, EncodeStatus(mine), deadline));
-  for (size_t r = 0; r < all.size(); ++r) {
-    WireReader in(all[r]);
-    Status theirs;
-    KEEL_RETURN_IF_ERROR(DecodeStatus(in, &theirs));
-    if (!theirs.ok()) return theirs.WithContext(fmt::format("rank {}", r));
-  }
-  return Status::Ok();
+  const Result<std::string> word = mine.ok() ? Result<std::string>(std::string()) : mine;
+  // On rank 0 the verdict; on the others whether it was told.
+  const Status gathered = GatherResults(coordinator, tag, word, deadline).status();
+  if (coordinator.rank() != 0) KEEL_RETURN_IF_ERROR(gathered);
+  const Result<std::string> verdict = gathered.ok() ? Result<std::string>(std::string()) : gathered;
+  return BroadcastResult(coordinator, tag, verdict, deadline).status();
 }
 
 struct LocalCoordinatorHub::State {

@@ -91,7 +91,7 @@ using Answer = std::function<Result<std::vector<std::string>>(std::vector<std::s
 Result<std::string> Consult(Coordinator& coordinator, std::string_view tag, std::string_view value,
                             const Answer& answer, std::chrono::milliseconds deadline);
 // Ok when all ranks gave ok; otherwise, on every rank, the failure of the lowest failing rank with
-// "rank r: " before its message.
+// "rank r: " before its message. Rank 0 hears all, and tells all one small verdict.
 Status AgreeOn(Coordinator& coordinator, std::string_view tag, const Status& mine,
                std::chrono::milliseconds deadline);
 

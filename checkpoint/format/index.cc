@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <map>
 #include <tuple>
 #include <utility>
 
@@ -329,23 +328,52 @@ void IndexBuilder::AddFile(std::string path, ChunkedDigest digest) {
   files_.push_back({std::move(path), std::move(digest)});
 }
 
+namespace {
+
+Status IndexBug(const Box& box, std::string_view tensor, std::string_view path,
+                std::string_view what) {
+  return Status(StatusCode::kInternal,
+                fmt::format("index: {} of '{}' in {}: {}", box.ToString(), tensor, path, what));
+}
+
+}  // namespace
+
 void IndexBuilder::AddBox(std::string_view scope, const TensorInfo& tensor, const Box& box,
                           std::string_view path, int64_t begin) {
-  boxes_.push_back({std::string(scope), tensor, box, std::string(path), begin});
+  const auto [id, is_new] =
+      tensor_ids_.emplace(std::string(scope).append(1, '\0').append(tensor.name), tensors_.size());
+  if (is_new) tensors_.push_back({std::string(scope), tensor, {}});
+  PendingTensor& known = tensors_[id->second];
+  if (problem_.ok() && !(known.tensor == tensor))
+    problem_ = IndexBug(box, tensor.name, path, "another shape or dtype than before");
+  // Boxes come file by file.
+  if (paths_.empty() || paths_.back() != path) {
+    const auto [at, added] =
+        path_ids_.emplace(std::string(path), static_cast<uint32_t>(paths_.size()));
+    if (added) paths_.emplace_back(path);
+    known.boxes.push_back({box, at->second, begin});
+  } else {
+    known.boxes.push_back({box, static_cast<uint32_t>(paths_.size() - 1), begin});
+  }
 }
 
 Result<std::string> IndexBuilder::Build() {
+  KEEL_RETURN_IF_ERROR(problem_);
   std::sort(files_.begin(), files_.end(),
             [](const auto& a, const auto& b) { return a.path < b.path; });
-  std::map<std::string_view, uint32_t> file_ids;
-  for (size_t i = 0; i < files_.size(); ++i)
-    file_ids.emplace(files_[i].path, static_cast<uint32_t>(i));
-  std::sort(boxes_.begin(), boxes_.end(), [](const PendingBox& a, const PendingBox& b) {
-    const auto key = [](const PendingBox& p) { return std::tie(p.scope, p.tensor.name); };
-    if (key(a) != key(b)) return key(a) < key(b);
-    return std::lexicographical_compare(a.box.offset.begin(), a.box.offset.end(),
-                                        b.box.offset.begin(), b.box.offset.end());
+  std::sort(tensors_.begin(), tensors_.end(), [](const PendingTensor& a, const PendingTensor& b) {
+    return std::tie(a.scope, a.tensor.name) < std::tie(b.scope, b.tensor.name);
   });
+  tensor_ids_.clear();  // of the order before
+  constexpr int64_t kNoFile = -1;
+  std::vector<int64_t> file_of_path;
+  for (const std::string& path : paths_) {
+    const auto file =
+        std::lower_bound(files_.begin(), files_.end(), path,
+                         [](const PendingFile& one, const std::string& p) { return one.path < p; });
+    const bool there = file != files_.end() && file->path == path;
+    file_of_path.push_back(there ? file - files_.begin() : kNoFile);
+  }
 
   std::string strings;
   std::vector<ScopeRecord> scopes;
@@ -365,48 +393,50 @@ Result<std::string> IndexBuilder::Build() {
     for (const Digest128& digest : file.digest.chunks)
       chunk_bytes.Pod(ChunkRecord{digest.low, digest.high});
   }
-  const PendingBox* previous = nullptr;
-  for (const PendingBox& one : boxes_) {
-    const auto bug = [&](std::string_view what) {
-      return Status(StatusCode::kInternal,
-                    fmt::format("index: {} of '{}' in {}: {}", one.box.ToString(), one.tensor.name,
-                                one.path, what));
-    };
-    if (previous == nullptr || previous->scope != one.scope) {
+  int64_t box_count = 0;
+  const std::string* scope = nullptr;
+  for (PendingTensor& one : tensors_) {
+    if (scope == nullptr || *scope != one.scope) {
       scopes.push_back({intern(one.scope), static_cast<int64_t>(one.scope.size()),
                         static_cast<int64_t>(tensors.size()), 0});
     }
-    if (previous == nullptr || previous->scope != one.scope ||
-        previous->tensor.name != one.tensor.name) {
-      TensorRecord record{};
-      record.name_offset = intern(one.tensor.name);
-      record.name_size = static_cast<int64_t>(one.tensor.name.size());
-      record.scope = static_cast<uint32_t>(scopes.size() - 1);
-      record.dtype = static_cast<uint8_t>(one.tensor.dtype);
-      record.dims = static_cast<uint8_t>(one.tensor.shape.size());
-      std::copy(one.tensor.shape.begin(), one.tensor.shape.end(), record.shape);
-      record.first_box = static_cast<int64_t>(box_bytes.bytes().size() / sizeof(BoxRecord));
-      tensors.push_back(record);
-      ++scopes.back().tensor_count;
-    } else if (!(previous->tensor == one.tensor)) {
-      return bug("another shape or dtype than before");
+    scope = &one.scope;
+    TensorRecord record{};
+    record.name_offset = intern(one.tensor.name);
+    record.name_size = static_cast<int64_t>(one.tensor.name.size());
+    record.scope = static_cast<uint32_t>(scopes.size() - 1);
+    record.dtype = static_cast<uint8_t>(one.tensor.dtype);
+    record.dims = static_cast<uint8_t>(one.tensor.shape.size());
+    std::copy(one.tensor.shape.begin(), one.tensor.shape.end(), record.shape);
+    record.first_box = box_count;
+    record.box_count = static_cast<int64_t>(one.boxes.size());
+    tensors.push_back(record);
+    ++scopes.back().tensor_count;
+    box_count += record.box_count;
+
+    std::sort(one.boxes.begin(), one.boxes.end(), [](const PendingBox& a, const PendingBox& b) {
+      return std::lexicographical_compare(a.box.offset.begin(), a.box.offset.end(),
+                                          b.box.offset.begin(), b.box.offset.end());
+    });
+    for (const PendingBox& pending : one.boxes) {
+      const auto bug = [&](std::string_view what) {
+        return IndexBug(pending.box, one.tensor.name, paths_[pending.path], what);
+      };
+      const int64_t file = file_of_path[pending.path];
+      if (file == kNoFile) return bug("unknown file");
+      const int64_t bytes = pending.box.elements() * DTypeSize(one.tensor.dtype);
+      if (!Inside(pending.begin, bytes, files_[static_cast<size_t>(file)].digest.size))
+        return bug("lies outside the file");
+      BoxRecord box{};
+      box.file = static_cast<uint32_t>(file);
+      box.begin = pending.begin;
+      box.bytes = bytes;
+      std::fill(std::begin(box.offset), std::end(box.offset), -1);
+      std::fill(std::begin(box.size), std::end(box.size), -1);
+      std::copy(pending.box.offset.begin(), pending.box.offset.end(), box.offset);
+      std::copy(pending.box.size.begin(), pending.box.size.end(), box.size);
+      box_bytes.Pod(box);
     }
-    const auto file = file_ids.find(one.path);
-    if (file == file_ids.end()) return bug("unknown file");
-    const int64_t bytes = one.box.elements() * DTypeSize(one.tensor.dtype);
-    if (!Inside(one.begin, bytes, files_[file->second].digest.size))
-      return bug("lies outside the file");
-    BoxRecord record{};
-    record.file = file->second;
-    record.begin = one.begin;
-    record.bytes = bytes;
-    std::fill(std::begin(record.offset), std::end(record.offset), -1);
-    std::fill(std::begin(record.size), std::end(record.size), -1);
-    std::copy(one.box.offset.begin(), one.box.offset.end(), record.offset);
-    std::copy(one.box.size.begin(), one.box.size.end(), record.size);
-    box_bytes.Pod(record);
-    ++tensors.back().box_count;
-    previous = &one;
   }
 
   HeaderRecord header{};
@@ -416,7 +446,7 @@ Result<std::string> IndexBuilder::Build() {
   header.scope_count = static_cast<int64_t>(scopes.size());
   header.file_count = static_cast<int64_t>(files_.size());
   header.tensor_count = static_cast<int64_t>(tensors.size());
-  header.box_count = static_cast<int64_t>(boxes_.size());
+  header.box_count = box_count;
   header.chunk_count = chunk_count;
   header.string_bytes = static_cast<int64_t>(strings.size());
   WireWriter out;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "checkpoint/format/chunk_digest.h"
@@ -49,6 +50,7 @@ class Index {
   // nothing is read outside `bytes` whatever they hold. `where` stands first in messages.
   static Result<Index> Parse(std::string bytes, std::string_view where);
 
+  const std::string& bytes() const { return bytes_; }  // of index.bin
   int64_t chunk_bytes() const { return chunk_bytes_; }
   int files() const { return static_cast<int>(file_count_); }
   IndexFile file(int i) const;
@@ -86,7 +88,8 @@ class Index {
           strings_at_ = 0;
 };
 
-// Collects files and boxes in any order and sorts them. Not thread-safe.
+// Collects files and boxes in any order and sorts them. Of millions of boxes it keeps each name
+// once. Not thread-safe.
 class IndexBuilder {
  public:
   explicit IndexBuilder(int64_t chunk_bytes) : chunk_bytes_(chunk_bytes) {}
@@ -100,11 +103,14 @@ class IndexBuilder {
 
  private:
   struct PendingBox {
+    Box box;
+    uint32_t path = 0;  // of paths_
+    int64_t begin = 0;
+  };
+  struct PendingTensor {
     std::string scope;
     TensorInfo tensor;
-    Box box;
-    std::string path;
-    int64_t begin = 0;
+    std::vector<PendingBox> boxes;
   };
   struct PendingFile {
     std::string path;
@@ -112,7 +118,11 @@ class IndexBuilder {
   };
   int64_t chunk_bytes_;
   std::vector<PendingFile> files_;
-  std::vector<PendingBox> boxes_;
+  std::vector<PendingTensor> tensors_;
+  std::unordered_map<std::string, size_t> tensor_ids_;  // by scope, a zero and name
+  std::vector<std::string> paths_;                      // that boxes name
+  std::unordered_map<std::string, uint32_t> path_ids_;
+  Status problem_;  // the first
 };
 
 }  // namespace keel::checkpoint

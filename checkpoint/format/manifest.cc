@@ -246,8 +246,17 @@ Result<Manifest> Manifest::Parse(std::string_view text, std::string_view where) 
 }
 
 Result<Manifest> ReadManifest(const FileSystem& fs, std::string_view directory) {
+  KEEL_ASSIGN_OR_RETURN(const std::string text, ReadManifestText(fs, directory));
+  return ParseManifest(fs, directory, text);
+}
+
+Result<std::string> ReadManifestText(const FileSystem& fs, std::string_view directory) {
+  return ReadFile(fs, fmt::format("{}/{}", directory, kManifestName), kMaxManifestBytes);
+}
+
+Result<Manifest> ParseManifest(const FileSystem& fs, std::string_view directory,
+                               std::string_view text) {
   const std::string path = fmt::format("{}/{}", directory, kManifestName);
-  KEEL_ASSIGN_OR_RETURN(const std::string text, ReadFile(fs, path, kMaxManifestBytes));
   KEEL_ASSIGN_OR_RETURN(Manifest manifest, Manifest::Parse(text, fs.Describe(path)));
   const std::string_view name = directory.substr(directory.rfind('/') + 1);
   if (const std::optional<int64_t> step = ParseStepDirectory(name);

@@ -72,5 +72,9 @@ struct Manifest {
 // Reads and parses `directory`/manifest.json. Also an error when the step is not the one that the
 // directory's name gives, if it gives one.
 Result<Manifest> ReadManifest(const FileSystem& fs, std::string_view directory);
+// The two steps of that.
+Result<std::string> ReadManifestText(const FileSystem& fs, std::string_view directory);
+Result<Manifest> ParseManifest(const FileSystem& fs, std::string_view directory,
+                               std::string_view text);
 
 }  // namespace keel::checkpoint

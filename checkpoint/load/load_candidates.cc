@@ -20,6 +20,13 @@ namespace {
 constexpr std::chrono::milliseconds kLookAgain{250};
 constexpr std::string_view kWhich = "the checkpoint to resume from";
 
+Status CheckSame(const FileSystem& fs, const LoadCandidate& candidate, const StepReader& reader) {
+  if (reader.manifest().own_digest == candidate.manifest_digest) return Status::Ok();
+  return Status(StatusCode::kDataLoss,
+                fmt::format("{}: this rank sees another manifest than rank 0",
+                            fs.Describe(candidate.directory)));
+}
+
 }  // namespace
 
 Status LoadCandidates::List(std::vector<SkippedCheckpoint>* skipped) {
@@ -125,13 +132,12 @@ Result<StepReader> OpenCandidate(const FileSystem& fs, const LoadCandidate& cand
   KEEL_RETURN_IF_ERROR(CheckRelativePath(candidate.directory, kWhich));
   const Stopwatch watch;
   for (;;) {
-    Result<StepReader> reader = StepReader::Open(fs, candidate.directory);
+    Result<StepReader> reader = StepReader::OpenIndex(fs, candidate.directory);
     Status status = reader.status();
     if (reader.ok()) {
-      if (reader->manifest().own_digest == candidate.manifest_digest) return reader;
-      status = Status(StatusCode::kDataLoss,
-                      fmt::format("{}: this rank sees another manifest than rank 0",
-                                  fs.Describe(candidate.directory)));
+      reader->set_grace(grace);
+      status = CheckSame(fs, candidate, *reader);
+      if (status.ok()) return reader;
     }
     if (status.code() == StatusCode::kExhausted) return status;
     if (watch.Elapsed() * 1000 >= static_cast<double>(grace.count())) {
@@ -139,6 +145,15 @@ Result<StepReader> OpenCandidate(const FileSystem& fs, const LoadCandidate& cand
     }
     std::this_thread::sleep_for(kLookAgain);
   }
+}
+
+Result<StepReader> OpenHandedOn(const FileSystem& fs, const LoadCandidate& candidate,
+                                StepReader::Texts texts, std::chrono::milliseconds grace) {
+  KEEL_RETURN_IF_ERROR(CheckRelativePath(candidate.directory, kWhich));
+  KEEL_ASSIGN_OR_RETURN(StepReader reader,
+                        StepReader::FromTexts(fs, candidate.directory, std::move(texts), grace));
+  KEEL_RETURN_IF_ERROR(CheckSame(fs, candidate, reader));
+  return reader;
 }
 
 }  // namespace keel::checkpoint

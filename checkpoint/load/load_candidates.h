@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,6 +24,8 @@ namespace keel::checkpoint {
 struct LoadCandidate {
   std::string directory;
   std::string manifest_digest;
+  int64_t manifest_size = 0;
+  int64_t index_size = 0;
 };
 
 class LoadCandidates {
@@ -52,9 +55,12 @@ class LoadCandidates {
   size_t next_ = 0;
 };
 
-// On the other ranks: what rank 0 has seen whole. Looks again for `grace`, since network file
-// systems show new files late.
+// On the other ranks: what rank 0 has seen whole, of which only files that are read are looked at
+// again. Looks again for `grace`, since network file systems show new files late.
 Result<StepReader> OpenCandidate(const FileSystem& fs, const LoadCandidate& candidate,
                                  std::chrono::milliseconds grace);
+// Likewise, from what rank 0 has handed on of it.
+Result<StepReader> OpenHandedOn(const FileSystem& fs, const LoadCandidate& candidate,
+                                StepReader::Texts texts, std::chrono::milliseconds grace);
 
 }  // namespace keel::checkpoint

@@ -6,6 +6,17 @@
 #include <memory>
 #include <utility>
 
+#include "checkpoint/base/hand_on.h"
+#include "checkpoint/hf/hf_weights.h"
+#include "checkpoint/load/load_candidates.h"
+#include "checkpoint/load/load_check.h"
+#include "checkpoint/load/load_report.h"
+#include "checkpoint/format/names.h"
+#include "checkpoint/base/page_memory.h"
+#include "checkpoint/read/read_plan.h"
+#include "checkpoint/read/read_schedule.h"
+#include "checkpoint/load/shared_reader.h"
+#include "checkpoint/format/wire.h"
 #include "checkpoint/base/page_memory.h"
 #include "checkpoint/format/names.h"
 #include "checkpoint/format/wire.h"
@@ -37,12 +48,25 @@ Status Guard(const Work& work) {
   }
 }
 
-// What rank 0 tells the others of the checkpoint that it found.
-std::string MessageOf(const StepReader& reader) {
+// What rank 0 tells the others of the checkpoint that it found, and whether it hands it on.
+std::string MessageOf(const StepReader& reader, bool hands_on) {
   WireWriter out;
   out.Text(reader.directory());
   out.Text(reader.manifest().own_digest);
+  out.U64(hands_on ? reader.manifest_text().size() : 0);
+  out.U64(hands_on ? reader.index().bytes().size() : 0);
   return std::move(out).Take();
+}
+
+bool TakeMessage(std::string_view text, LoadCandidate* candidate) {
+  WireReader in(text);
+  uint64_t manifest = 0, index = 0;
+  if (!in.Text(&candidate->directory) || !in.Text(&candidate->manifest_digest) ||
+      !in.U64(&manifest) || !in.U64(&index) || !in.AtEnd())
+    return false;
+  candidate->manifest_size = static_cast<int64_t>(manifest);
+  candidate->index_size = static_cast<int64_t>(index);
+  return true;
 }
 
 struct Scope {
@@ -145,7 +169,15 @@ Result<std::optional<LoadRecord>> Loader::Load(std::string_view tag, const LoadR
   Stopwatch watch;
   LoadRecord record;
   LoadCandidates candidates(fs_, log_, request, options_.run_id);
-  const Status listed = coordinator_.rank() == 0 ? candidates.List(&record.skipped) : Status::Ok();
+  Status listed = coordinator_.rank() == 0 ? candidates.List(&record.skipped) : Status::Ok();
+  const Result<std::vector<std::string>> channels =
+      Gather(coordinator_, fmt::format("{}/channel", tag), request.channel == nullptr ? "" : "yes",
+             options_.deadline + options_.visibility_grace);
+  if (coordinator_.rank() != 0) KEEL_RETURN_IF_ERROR(channels.status());
+  if (listed.ok()) listed = channels.status();
+  const bool hands_on =
+      channels.ok() && std::none_of(channels->begin(), channels->end(),
+                                    [](const std::string& one) { return one.empty(); });
   bool overwritten = false;
   const auto fail = [&](const Status& status) {
     if (!overwritten) return status;
@@ -165,7 +197,7 @@ Result<std::optional<LoadRecord>> Loader::Load(std::string_view tag, const LoadR
       const Status guarded = Guard([&] {
         KEEL_RETURN_IF_ERROR(listed);
         KEEL_ASSIGN_OR_RETURN(attempt.reader, candidates.Next(&record.skipped));
-        if (attempt.reader) chosen = MessageOf(*attempt.reader);
+        if (attempt.reader) chosen = MessageOf(*attempt.reader, hands_on);
         return Status::Ok();
       });
       if (!guarded.ok()) chosen = guarded;
@@ -173,8 +205,7 @@ Result<std::optional<LoadRecord>> Loader::Load(std::string_view tag, const LoadR
     const Result<std::string> text = Tell(here + "/choice", chosen, options_.deadline);
     if (!text.ok()) return fail(text.status());
     if (text->empty()) return std::optional<LoadRecord>();
-    WireReader in(*text);
-    if (!in.Text(&attempt.candidate.directory) || !in.Text(&attempt.candidate.manifest_digest)) {
+    if (!TakeMessage(*text, &attempt.candidate)) {
       return Status(StatusCode::kInternal, "rank 0 sent a malformed choice of checkpoint");
     }
 
@@ -223,7 +254,10 @@ Status Loader::Try(std::string_view tag, const LoadRequest& request, Attempt* at
                    LoadRecord* record) {
   Stopwatch watch;
   // 1. Plan, and agree on who reads what.
-  const Status ready = Guard([&] { return Prepare(request, attempt); });
+  const Status ready = Guard([&] {
+    KEEL_RETURN_IF_ERROR(OpenChosen(request, attempt));
+    return Prepare(request, attempt);
+  });
   KEEL_RETURN_IF_ERROR(AgreeOnSchedule(tag, request, ready, attempt));
   record->planned_s += watch.Lap();
 
@@ -253,11 +287,38 @@ Status Loader::Try(std::string_view tag, const LoadRequest& request, Attempt* at
   return Status::Ok();
 }
 
-Status Loader::Prepare(const LoadRequest& request, Attempt* attempt) {
-  if (!attempt->reader) {  // rank 0 has opened it
+Status Loader::OpenChosen(const LoadRequest& request, Attempt* attempt) {
+  const LoadCandidate& candidate = attempt->candidate;
+  if (candidate.index_size == 0 || coordinator_.world() == 1) {
+    if (attempt->reader) return Status::Ok();  // rank 0 has opened it
     KEEL_ASSIGN_OR_RETURN(attempt->reader,
-                          OpenCandidate(fs_, attempt->candidate, options_.visibility_grace));
+                          OpenCandidate(fs_, candidate, options_.visibility_grace));
+    return Status::Ok();
   }
+  StepReader::Texts texts;
+  if (attempt->reader) {
+    texts = {attempt->reader->manifest_text(), attempt->reader->index().bytes()};
+  } else {
+    if (candidate.manifest_size > kMaxManifestBytes)
+      return Status(StatusCode::kInternal, "rank 0 sent a malformed choice of checkpoint");
+    texts.manifest.resize(static_cast<size_t>(candidate.manifest_size));
+    texts.index.resize(static_cast<size_t>(candidate.index_size));
+  }
+  const auto patience =
+      WithDiskTime(options_.deadline, candidate.manifest_size + candidate.index_size);
+  attempt->peer_lost = true;  // unless all of it comes
+  for (std::string* text : {&texts.manifest, &texts.index}) {
+    KEEL_RETURN_IF_ERROR(
+        HandOn(*request.channel, std::as_writable_bytes(std::span(*text)), patience));
+  }
+  attempt->peer_lost = false;
+  if (attempt->reader) return Status::Ok();
+  KEEL_ASSIGN_OR_RETURN(attempt->reader,
+                        OpenHandedOn(fs_, candidate, std::move(texts), options_.visibility_grace));
+  return Status::Ok();
+}
+
+Status Loader::Prepare(const LoadRequest& request, Attempt* attempt) {
   const std::string where = fs_.Describe(attempt->candidate.directory);
   KEEL_RETURN_IF_ERROR(CheckRequest(request, *attempt->reader, where));
   KEEL_FAIL_POINT("load.opened");
@@ -311,7 +372,8 @@ Status Loader::AgreeOnSchedule(std::string_view tag, const LoadRequest& request,
     report.needs = NeedsOf(*attempt->plan, index);
   }
   // Beside the deadline, a peer may take its time to find what rank 0 has seen.
-  const auto patience = options_.deadline + options_.visibility_grace;
+  const auto patience =
+      attempt->peer_lost ? kLastWords : options_.deadline + options_.visibility_grace;
   const Result<std::vector<std::string>> all =
       GatherResults(coordinator_, fmt::format("{}/ready", tag),
                     mine.ok() ? Result<std::string>(report.Serialize()) : mine, patience);

@@ -1,9 +1,10 @@
 // Loader: finds the newest checkpoint that verifies, and fills live memory from it.
 //
-// Rank 0 chooses and tells all; each plans what it needs; rank 0 deals out who reads what; all
-// read, verify, and hand each other their parts; then all vote. By default values go to staging
-// memory and live memory changes only after all ranks voted "verified". Damage, on any rank, makes
-// all of them go on with the next older checkpoint. See docs/formats/checkpoint.md.
+// Rank 0 chooses, and hands manifest and index on to all; each plans what it needs; rank 0 deals
+// out who reads what; all read, verify, and hand each other their parts; then all vote. By default
+// values go to staging memory and live memory changes only after all ranks voted "verified".
+// Damage, on any rank, makes all of them go on with the next older checkpoint. See
+// docs/formats/checkpoint.md.
 #pragma once
 
 #include <chrono>
@@ -59,6 +60,8 @@ class Loader {
   // anything else stops the load.
   Status Try(std::string_view tag, const LoadRequest& request, Attempt* attempt,
              LoadRecord* record);
+  // Collective: all open what rank 0 has, over the channel if every rank has one.
+  Status OpenChosen(const LoadRequest& request, Attempt* attempt);
   // This rank's preparations: nothing is read but the index.
   Status Prepare(const LoadRequest& request, Attempt* attempt);
   // Collective: all are ready, every saved tensor has a place, and who reads what.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 #include "checkpoint/base/parallel_for.h"
@@ -26,6 +27,7 @@ Status Unread(const Status& status, std::string message) {
 }
 
 constexpr size_t kMostOpenFiles = 32;
+constexpr std::chrono::milliseconds kOpenAgain{250};
 
 // Chunks that are announced to the disk ahead of being read: a single reader without them gets a
 // third of a disk's rate.
@@ -44,39 +46,56 @@ Result<StepReader> StepReader::Open(const FileSystem& fs, std::string directory)
 Result<StepReader> StepReader::OpenIndex(const FileSystem& fs, std::string directory) {
   StepReader reader(fs, std::move(directory));
   KEEL_ASSIGN_OR_RETURN(reader.lease_, LeaseForReading(fs, reader.directory_));
-  KEEL_ASSIGN_OR_RETURN(reader.manifest_, ReadManifest(fs, reader.directory_));
-  const Manifest& manifest = reader.manifest_;
+  Texts texts;
+  KEEL_ASSIGN_OR_RETURN(texts.manifest, ReadManifestText(fs, reader.directory_));
+  KEEL_ASSIGN_OR_RETURN(reader.manifest_, ParseManifest(fs, reader.directory_, texts.manifest));
   const std::string path = reader.PathOf(kIndexName);
-  const std::string where = fs.Describe(path);
-  Result<std::string> bytes = ReadFile(fs, path, manifest.index_size + 1);
+  Result<std::string> bytes = ReadFile(fs, path, reader.manifest_.index_size + 1);
   if (!bytes.ok()) {
-    return Unread(bytes.status(),
-                  fmt::format("{}: the index cannot be read: {}", where, bytes.status().message()));
+    return Unread(bytes.status(), fmt::format("{}: the index cannot be read: {}", fs.Describe(path),
+                                              bytes.status().message()));
   }
-  if (static_cast<int64_t>(bytes->size()) != manifest.index_size) {
-    return Damaged(fmt::format("{}: has {} bytes, the manifest says {}", where, bytes->size(),
-                               manifest.index_size));
+  texts.index = std::move(bytes).value();
+  KEEL_RETURN_IF_ERROR(reader.Adopt(std::move(texts)));
+  return reader;
+}
+
+Result<StepReader> StepReader::FromTexts(const FileSystem& fs, std::string directory, Texts texts,
+                                         std::chrono::milliseconds grace) {
+  StepReader reader(fs, std::move(directory));
+  reader.grace_ = grace;
+  KEEL_ASSIGN_OR_RETURN(reader.manifest_, ParseManifest(fs, reader.directory_, texts.manifest));
+  KEEL_RETURN_IF_ERROR(reader.Adopt(std::move(texts)));
+  return reader;
+}
+
+Status StepReader::Adopt(Texts texts) {
+  manifest_text_ = std::move(texts.manifest);
+  const std::string where = fs_->Describe(PathOf(kIndexName));
+  if (static_cast<int64_t>(texts.index.size()) != manifest_.index_size) {
+    return Damaged(fmt::format("{}: has {} bytes, the manifest says {}", where, texts.index.size(),
+                               manifest_.index_size));
   }
-  const Digest128 digest = DigestOfText(*bytes, manifest.chunk_bytes).whole;
-  if (digest != manifest.index_digest) {
+  const Digest128 digest = DigestOfText(texts.index, manifest_.chunk_bytes).whole;
+  if (digest != manifest_.index_digest) {
     return Damaged(fmt::format("{}: its digest is {}, the manifest says {}", where, digest.ToHex(),
-                               manifest.index_digest.ToHex()));
+                               manifest_.index_digest.ToHex()));
   }
-  KEEL_ASSIGN_OR_RETURN(reader.index_, Index::Parse(std::move(bytes).value(), where));
-  if (reader.index_.chunk_bytes() != manifest.chunk_bytes ||
-      reader.index_.files() != static_cast<int>(manifest.files.size())) {
+  KEEL_ASSIGN_OR_RETURN(index_, Index::Parse(std::move(texts.index), where));
+  if (index_.chunk_bytes() != manifest_.chunk_bytes ||
+      index_.files() != static_cast<int>(manifest_.files.size())) {
     return Damaged(fmt::format("{}: does not describe the files of the manifest", where));
   }
-  for (int i = 0; i < reader.index_.files(); ++i) {
-    const IndexFile file = reader.index_.file(i);
-    const ManifestFile* listed = manifest.Find(file.path);
+  for (int i = 0; i < index_.files(); ++i) {
+    const IndexFile file = index_.file(i);
+    const ManifestFile* listed = manifest_.Find(file.path);
     if (listed == nullptr || listed->size != file.size ||
-        DigestOfChunks(file.size, reader.index_.chunks(file)) != listed->digest) {
+        DigestOfChunks(file.size, index_.chunks(file)) != listed->digest) {
       return Damaged(
           fmt::format("{}: '{}' is another file than in the manifest", where, file.path));
     }
   }
-  return reader;
+  return Status::Ok();
 }
 
 StepReader StepReader::FromIndex(const FileSystem& fs, std::string directory, Index index) {
@@ -121,11 +140,35 @@ Status StepReader::CheckFile(const ManifestFile& file) const {
   if (info->kind != FileKind::kFile) {
     return Damaged(fmt::format("{}: is not a regular file", fs_->Describe(path)));
   }
-  if (info->size != file.size) {
-    return Damaged(fmt::format("{}: has {} bytes, the manifest of step {} says {}",
-                               fs_->Describe(path), info->size, manifest_.step, file.size));
+  return CheckSize(path, info->size, file.size);
+}
+
+Status StepReader::CheckSize(std::string_view path, int64_t found, int64_t listed) const {
+  if (found == listed) return Status::Ok();
+  return Damaged(fmt::format("{}: has {} bytes, the manifest of step {} says {}",
+                             fs_->Describe(path), found, manifest_.step, listed));
+}
+
+Result<std::unique_ptr<File>> StepReader::OpenFile(int file) const {
+  const IndexFile listed = index_.file(file);
+  const std::string path = PathOf(listed.path);
+  const Stopwatch watch;
+  for (;;) {
+    Result<std::unique_ptr<File>> opened = fs_->Open(path);
+    Status status = opened.status();
+    if (!status.ok())
+      status = Unread(status, fmt::format("{}: {}", fs_->Describe(path), status.message()));
+    // Whose every file was looked at when it was opened needs no second look.
+    if (opened.ok() && grace_.count() > 0) {
+      KEEL_ASSIGN_OR_RETURN(const int64_t size, (*opened)->Size());
+      status = CheckSize(path, size, listed.size);
+    }
+    if (status.ok()) return opened;
+    if (status.code() == StatusCode::kExhausted ||
+        watch.Elapsed() * 1000 >= static_cast<double>(grace_.count()))
+      return status;
+    std::this_thread::sleep_for(kOpenAgain);
   }
-  return Status::Ok();
 }
 
 Result<ShardTable> StepReader::Tensors(std::string_view scope) const {
@@ -162,13 +205,8 @@ Result<std::shared_ptr<const File>> StepReader::OpenFiles::Get(int file) {
   for (const auto& [id, open] : files_) {
     if (id == file) return open;
   }
-  const std::string path = reader_.PathOf(reader_.index_.file(file).path);
-  Result<std::unique_ptr<File>> opened = reader_.fs_->Open(path);
-  if (!opened.ok()) {
-    return Unread(opened.status(),
-                  fmt::format("{}: {}", reader_.fs_->Describe(path), opened.status().message()));
-  }
-  files_.emplace_back(file, std::move(opened).value());
+  KEEL_ASSIGN_OR_RETURN(std::unique_ptr<File> opened, reader_.OpenFile(file));
+  files_.emplace_back(file, std::move(opened));
   if (files_.size() > kMostOpenFiles) files_.pop_front();
   return files_.back().second;
 }

@@ -1,13 +1,15 @@
 // StepReader: reads tensors of one checkpoint directory, and proves every byte it reads.
 //
 // Opening reads the manifest and the index, compares their digests, and checks that every file is
-// there with its size. Reading goes chunk by chunk, and is good only when it returns success: bytes
-// reach their destination before the digest of their chunk was compared, and before what a file's
-// header says of its tensors was compared with the index. Immutable once opened; reads are
-// thread-safe. Damage is kDataLoss and names file, chunk, tensors and step. While it or a copy of
-// it lives, nobody removes the checkpoint (lease.h).
+// there with its size; with another rank's word for that, each file is looked at when it is read.
+// Reading goes chunk by chunk, and is good only when it returns success: bytes reach their
+// destination before the digest of their chunk was compared, and before what a file's header says
+// of its tensors was compared with the index. Immutable once opened; reads are thread-safe. Damage
+// is kDataLoss and names file, chunk, tensors and step. While it or a copy of it lives, nobody
+// removes the checkpoint (lease.h).
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -48,11 +50,22 @@ class StepReader {
   static Result<StepReader> Open(const FileSystem& fs, std::string directory);
   // Manifest and index alone: files may be missing or of another size. For those who list damage.
   static Result<StepReader> OpenIndex(const FileSystem& fs, std::string directory);
+  // What is in manifest.json and index.bin.
+  struct Texts {
+    std::string manifest;
+    std::string index;
+  };
+  // The same from what another rank has read, which holds the lease for all. `grace`: how long a
+  // file that is missing, or of another size, is looked for again: network file systems show new
+  // files late.
+  static Result<StepReader> FromTexts(const FileSystem& fs, std::string directory, Texts texts,
+                                      std::chrono::milliseconds grace);
   // The same from parts that are at hand, during a save, before a manifest exists.
   static StepReader FromIndex(const FileSystem& fs, std::string directory, Index index);
 
   const std::string& directory() const { return directory_; }
   const Manifest& manifest() const { return manifest_; }
+  const std::string& manifest_text() const { return manifest_text_; }
   const Index& index() const { return index_; }
   // Where a file lies, for messages and for reading: "global_step_40/" + path.
   std::string PathOf(std::string_view file) const;
@@ -116,6 +129,8 @@ class StepReader {
   class OpenFiles;
   Status ReadChunkTo(const ReadPlan& plan, OpenFiles* files, ChunkId id, const ChunkId* later,
                      Scratch* scratch, const std::function<void()>& between = nullptr) const;
+  // See FromTexts.
+  void set_grace(std::chrono::milliseconds grace) { grace_ = grace; }
   // Files of the checkpoint that are open, a few dozen at most. Thread-safe.
   class OpenFiles {
    public:
@@ -136,7 +151,11 @@ class StepReader {
   StepReader(const FileSystem& fs, std::string directory)
       : fs_(&fs), directory_(std::move(directory)) {}
   std::string HeldIn(int file_id, int64_t begin, int64_t end) const;
+  // What holds of both texts, whoever has read them.
+  Status Adopt(Texts texts);
   Status CheckFile(const ManifestFile& file) const;
+  Status CheckSize(std::string_view path, int64_t found, int64_t listed) const;
+  Result<std::unique_ptr<File>> OpenFile(int file) const;
   Status ReadBlock(const File& file, ChunkId id, int64_t at, Scratch* scratch,
                    const BlockPlace& place, const BlockSink& sink) const;
   std::string DescribeChunk(ChunkId id) const;
@@ -146,9 +165,11 @@ class StepReader {
   const FileSystem* fs_;
   std::string directory_;
   Lease lease_;
+  std::string manifest_text_;
   Manifest manifest_;
   Index index_;
   std::shared_ptr<HeaderCheck> headers_ = std::make_shared<HeaderCheck>();  // with the index
+  std::chrono::milliseconds grace_{0};
 };
 
 }  // namespace keel::checkpoint

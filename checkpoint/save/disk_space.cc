@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -27,9 +27,8 @@ SaveSize PredictSize(const SaveRequest& request, const SavePlan& plan, int64_t c
     index += kFile + static_cast<int64_t>(path.size()) + ChunkCount(bytes, chunk_bytes) * kChunk;
     manifest.files.push_back({path, role, bytes, {}});
   };
-  std::set<std::string> scopes;
-  std::set<std::pair<std::string_view, std::string_view>> tensors;
-  std::map<std::string, int64_t> model_bytes;  // by role
+  std::map<std::string_view, std::unordered_set<std::string_view>> tensors;  // by scope
+  std::map<std::string, int64_t> model_bytes;                                // by role
   for (const PlannedFile& file : plan.files) {
     if (file.kind == FileRole::kModel) model_bytes[file.role] += file.size;
     if (file.kind == FileRole::kModel && !request.contents.model) {
@@ -37,10 +36,11 @@ SaveSize PredictSize(const SaveRequest& request, const SavePlan& plan, int64_t c
       continue;
     }
     add_file(file.path, file.kind, file.size);
-    if (scopes.insert(file.scope).second) index += kScope + static_cast<int64_t>(file.scope.size());
+    const auto [scope, is_new] = tensors.try_emplace(file.scope);
+    if (is_new) index += kScope + static_cast<int64_t>(file.scope.size());
     for (const PlannedShard& shard : file.shards) {
       index += kBox;
-      if (tensors.emplace(file.scope, shard.tensor.name).second)
+      if (scope->second.insert(shard.tensor.name).second)
         index += kTensor + static_cast<int64_t>(shard.tensor.name.size());
     }
   }

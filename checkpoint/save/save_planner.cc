@@ -4,17 +4,25 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "checkpoint/format/names.h"
 #include "checkpoint/format/safetensors.h"
 #include "checkpoint/format/wire.h"
+#include "checkpoint/format/names.h"
+#include "checkpoint/format/safetensors.h"
+#include "checkpoint/format/wire.h"
+#include "common/compress.h"
 #include "common/fail_point.h"
 #include "common/hash.h"
 #include "common/transfer_plan.h"
 
 namespace keel::checkpoint {
 namespace {
+
+// Of one rank, in bytes: far more than millions of boxes take.
+constexpr size_t kLargestTables = size_t{1} << 32;
 
 struct ScopeTable {
   std::string role;
@@ -45,15 +53,15 @@ uint64_t KeyOf(std::span<const ScopeTable> scopes) {
 // Splits the boxes of a scope that one rank writes into files in which no tensor appears twice,
 // since a safetensors file has one entry per name.
 std::vector<PlannedFile> FilesOf(const std::string& role, FileRole kind, int rank,
-                                 const ShardTable& table, std::span<const int> writes) {
+                                 const ShardTable& table, std::span<const ShardPart> writes) {
   std::vector<PlannedFile> files;
   std::vector<size_t> counts;  // by file
   std::vector<size_t> seen(table.tensors().size(), 0);
   const auto part_of = [&](int source) {
     return seen[static_cast<size_t>(table.shards()[static_cast<size_t>(source)].tensor)]++;
   };
-  for (const int source : writes) {
-    const size_t part = part_of(source);
+  for (const ShardPart& one : writes) {
+    const size_t part = part_of(one.shard);
     if (part == counts.size()) counts.push_back(0);
     ++counts[part];
   }
@@ -67,9 +75,10 @@ std::vector<PlannedFile> FilesOf(const std::string& role, FileRole kind, int ran
     file.shards.reserve(counts[part]);
   }
   seen.assign(seen.size(), 0);
-  for (const int source : writes) {
-    const Shard& shard = table.shards()[static_cast<size_t>(source)];
-    files[part_of(source)].shards.push_back({table.tensor_of(shard), shard.box, 0, source});
+  for (const ShardPart& one : writes) {
+    const Shard& shard = table.shards()[static_cast<size_t>(one.shard)];
+    files[part_of(one.shard)].shards.push_back(
+        {table.tensor_of(shard), BoxOf(shard, one), 0, one.shard});
   }
   return files;
 }
@@ -93,7 +102,7 @@ Status LayOut(PlannedFile& file) {
 // What each rank has of each scope, and what it writes of that.
 struct Scope {
   std::vector<ShardTable> tables;
-  std::vector<std::vector<int>> writes;  // indexes into their shards
+  std::vector<std::vector<ShardPart>> writes;
 };
 using Scopes = std::map<std::pair<std::string, FileRole>, Scope>;
 
@@ -104,13 +113,14 @@ std::string Encode(std::span<const ScopeTable> scopes) {
     out.U64(static_cast<uint64_t>(one.kind));
     out.Text(one.table->Serialize());
   }
-  return std::move(out).Take();
+  return Compress(out.bytes());
 }
 
 Result<Scopes> DecodeTables(std::vector<std::string> all) {
   Scopes scopes;
   for (size_t r = 0; r < all.size(); ++r) {
-    for (WireReader in(all[r]); !in.AtEnd();) {
+    KEEL_ASSIGN_OR_RETURN(const std::string tables, Decompress(all[r], kLargestTables));
+    for (WireReader in(tables); !in.AtEnd();) {
       std::string role, table;
       uint64_t kind = 0;
       if (!in.Text(&role) || !in.U64(&kind) || !in.Text(&table)) {
@@ -125,54 +135,57 @@ Result<Scopes> DecodeTables(std::vector<std::string> all) {
   return scopes;
 }
 
-// What rank 0 tells a rank: the sizes and roles of the whole, and which shards it is to write.
+// What rank 0 tells a rank: size and roles of the whole, and which shards it is to write.
 std::string EncodeShare(const SavePlan& plan, const Scopes& scopes, size_t rank) {
   WireWriter out;
   out.U64(plan.roles.size());
   for (const std::string& role : plan.roles) out.Text(role);
-  for (const int64_t bytes : plan.bytes_of_rank) out.I64(bytes);
+  out.I64(plan.total_bytes);
+  out.I64(plan.largest_rank_bytes);
   for (const auto& [key, scope] : scopes) {
     out.Text(key.first);
     out.U64(static_cast<uint64_t>(key.second));
     out.U64(scope.writes[rank].size());
-    for (const int shard : scope.writes[rank]) out.U32(static_cast<uint32_t>(shard));
+    for (const ShardPart& part : scope.writes[rank]) {
+      out.U32(static_cast<uint32_t>(part.shard) << 1 | (part.rows > 0 ? 1 : 0));
+      if (part.rows == 0) continue;
+      out.I64(part.first);
+      out.I64(part.rows);
+    }
   }
   return std::move(out).Take();
 }
 
-void SumUp(SavePlan* plan) {
-  for (const int64_t bytes : plan->bytes_of_rank) {
-    plan->total_bytes += bytes;
-    plan->largest_rank_bytes = std::max(plan->largest_rank_bytes, bytes);
-  }
-}
-
 // Rank 0's plan without the files.
-Result<SavePlan> ChooseAll(Scopes* scopes, size_t world) {
+Result<SavePlan> ChooseAll(Scopes* scopes, size_t world, int64_t smallest_part) {
   SavePlan plan;
-  plan.bytes_of_rank.assign(world, 0);
-  for (auto& [key, scope] : *scopes) {
+  std::vector<WriterScope> parts;
+  for (const auto& [key, scope] : *scopes) {
     const auto& [role, kind] = key;
     if (plan.roles.empty() || plan.roles.back() != role) plan.roles.push_back(role);  // sorted
-    Result<std::vector<std::vector<int>>> writes = ChooseWriters(scope.tables);
-    if (!writes.ok())
-      return writes.status().WithContext(fmt::format("{}/{}", role, FileRoleName(kind)));
-    scope.writes = std::move(writes).value();
+    parts.push_back({fmt::format("{}/{}", role, FileRoleName(kind)), scope.tables});
+  }
+  KEEL_ASSIGN_OR_RETURN(Writers writers, ChooseWriters(parts, smallest_part));
+  std::vector<int64_t> bytes_of_rank(world, 0);
+  size_t next = 0;
+  for (auto& [key, scope] : *scopes) {
+    scope.writes = std::move(writers[next++]);
     for (size_t r = 0; r < world; ++r) {
       const ShardTable& table = scope.tables[r];
-      for (const int s : scope.writes[r]) {
-        const Shard& shard = table.shards()[static_cast<size_t>(s)];
-        plan.bytes_of_rank[r] += shard.box.elements() * DTypeSize(table.tensor_of(shard).dtype);
+      for (const ShardPart& part : scope.writes[r]) {
+        const Shard& shard = table.shards()[static_cast<size_t>(part.shard)];
+        bytes_of_rank[r] += BoxOf(shard, part).elements() * DTypeSize(table.tensor_of(shard).dtype);
       }
     }
   }
-  SumUp(&plan);
+  plan.total_bytes = std::accumulate(bytes_of_rank.begin(), bytes_of_rank.end(), int64_t{0});
+  plan.largest_rank_bytes = *std::max_element(bytes_of_rank.begin(), bytes_of_rank.end());
   return plan;
 }
 
 // Adds the files of one rank in one scope.
 Status AddFiles(const std::string& role, FileRole kind, int rank, const ShardTable& table,
-                std::span<const int> writes, SavePlan* plan) {
+                std::span<const ShardPart> writes, SavePlan* plan) {
   for (PlannedFile& file : FilesOf(role, kind, rank, table, writes)) {
     KEEL_RETURN_IF_ERROR(LayOut(file));
     plan->files.push_back(std::move(file));
@@ -181,8 +194,7 @@ Status AddFiles(const std::string& role, FileRole kind, int rank, const ShardTab
 }
 
 // Another rank's plan, from what rank 0 tells it.
-Result<SavePlan> DecodeShare(std::string_view bytes, std::span<const ScopeTable> own, int rank,
-                             int world) {
+Result<SavePlan> DecodeShare(std::string_view bytes, std::span<const ScopeTable> own, int rank) {
   const Status malformed(StatusCode::kInternal, "rank 0 sent a malformed plan");
   WireReader in(bytes);
   SavePlan plan;
@@ -192,11 +204,7 @@ Result<SavePlan> DecodeShare(std::string_view bytes, std::span<const ScopeTable>
   for (std::string& role : plan.roles) {
     if (!in.Text(&role)) return malformed;
   }
-  plan.bytes_of_rank.resize(static_cast<size_t>(world));
-  for (int64_t& one : plan.bytes_of_rank) {
-    if (!in.I64(&one)) return malformed;
-  }
-  SumUp(&plan);
+  if (!in.I64(&plan.total_bytes) || !in.I64(&plan.largest_rank_bytes)) return malformed;
   while (!in.AtEnd()) {
     std::string role;
     uint64_t kind = 0, count = 0;
@@ -206,12 +214,17 @@ Result<SavePlan> DecodeShare(std::string_view bytes, std::span<const ScopeTable>
     const auto scope = std::find_if(own.begin(), own.end(), [&](const ScopeTable& one) {
       return one.role == role && one.kind == static_cast<FileRole>(kind);
     });
-    std::vector<int> writes(count);
-    for (int& shard : writes) {
-      uint32_t index = 0;
-      if (!in.U32(&index) || scope == own.end() || index >= scope->table->shards().size())
+    std::vector<ShardPart> writes(count);
+    for (ShardPart& part : writes) {
+      uint32_t word = 0;
+      if (!in.U32(&word) || scope == own.end() || word / 2 >= scope->table->shards().size())
         return malformed;
-      shard = static_cast<int>(index);
+      part.shard = static_cast<int>(word / 2);
+      if (word % 2 == 0) continue;
+      const Box& box = scope->table->shards()[word / 2].box;
+      if (!in.I64(&part.first) || !in.I64(&part.rows) || part.first < 0 || part.rows < 1 ||
+          !box.Contains(BoxOf({0, box, 0, {}}, part)))
+        return malformed;
     }
     if (writes.empty()) continue;
     KEEL_RETURN_IF_ERROR(AddFiles(role, scope->kind, rank, *scope->table, writes, &plan));
@@ -290,7 +303,7 @@ Result<SavePlan> SavePlanner::Make(std::string_view tag, std::span<const RoleSta
   const auto choose = [&](std::vector<std::string> all) -> Result<std::vector<std::string>> {
     KEEL_RETURN_IF_ERROR(ready);
     KEEL_ASSIGN_OR_RETURN(scopes, DecodeTables(std::move(all)));
-    KEEL_ASSIGN_OR_RETURN(plan, ChooseAll(&scopes, world));
+    KEEL_ASSIGN_OR_RETURN(plan, ChooseAll(&scopes, world, smallest_part_));
     std::vector<std::string> shares(world);
     for (size_t r = 1; r < world; ++r) shares[r] = EncodeShare(plan, scopes, r);
     return shares;
@@ -299,7 +312,7 @@ Result<SavePlan> SavePlanner::Make(std::string_view tag, std::span<const RoleSta
       const std::string share,
       Consult(coordinator_, fmt::format("{}/tables", tag), Encode(own), choose, deadline));
   KEEL_RETURN_IF_ERROR(ready);
-  if (rank != 0) return DecodeShare(share, own, rank, coordinator_.world());
+  if (rank != 0) return DecodeShare(share, own, rank);
   for (auto& [key, scope] : scopes) {
     for (size_t r = 0; r < world; ++r) {
       const size_t first = plan.files.size();

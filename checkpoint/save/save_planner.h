@@ -1,9 +1,9 @@
 // SavePlanner: who writes which boxes into which file.
 //
-// Replicas are written once, balanced by bytes, and the boxes of each tensor are proved to cover it
-// exactly (TransferPlan's ChooseWriters): by rank 0, which tells each rank its part. The plan holds
-// no memory addresses, so it is kept for the next save; it is made again when any rank's names,
-// dtypes, shapes, boxes or contents differ.
+// Replicas are written once, balanced by bytes, large ones by several ranks where that is fairer,
+// and the boxes of each tensor are proved to cover it exactly (TransferPlan's ChooseWriters): by
+// rank 0, which tells each rank its part. The plan holds no memory addresses, so it is kept for the
+// next save; it is made again when any rank's names, dtypes, shapes, boxes or contents differ.
 #pragma once
 
 #include <chrono>
@@ -24,7 +24,7 @@ namespace keel::checkpoint {
 
 struct PlannedShard {
   TensorInfo tensor;
-  Box box;
+  Box box;            // of the source: all of it, or some rows
   int64_t begin = 0;  // bytes from the start of the file
   int source = 0;     // index into the table of the rank that writes it
 };
@@ -43,7 +43,6 @@ struct PlannedFile {
 struct SavePlan {
   // Rank 0 has all files, sorted by path; another rank those that it writes.
   std::vector<PlannedFile> files;
-  std::vector<int64_t> bytes_of_rank;
   std::vector<std::string> roles;  // of any rank, sorted
   int64_t total_bytes = 0;
   int64_t largest_rank_bytes = 0;
@@ -51,7 +50,9 @@ struct SavePlan {
 
 class SavePlanner {
  public:
-  explicit SavePlanner(Coordinator& coordinator) : coordinator_(coordinator) {}
+  // `smallest_part`: bytes of a box at least that is cut between ranks which hold all of it.
+  SavePlanner(Coordinator& coordinator, int64_t smallest_part)
+      : coordinator_(coordinator), smallest_part_(smallest_part) {}
 
   // Collective; `tag` as in coordinator.h. The sharded weights are planned for `hf_model` too,
   // since the whole model is made from them. Errors are the same on every rank.
@@ -70,6 +71,7 @@ class SavePlanner {
   Result<SavePlan> Make(std::string_view tag, std::span<const RoleState> roles,
                         const Contents& contents, std::chrono::milliseconds deadline);
   Coordinator& coordinator_;
+  const int64_t smallest_part_;
   std::shared_ptr<const SavePlan> cached_;
   uint64_t cached_key_ = 0;  // 0: none
   uint64_t own_key_ = 0;     // of this rank's state

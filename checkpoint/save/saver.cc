@@ -66,7 +66,7 @@ Saver::Saver(FileSystem& fs, Coordinator& coordinator, const Clock& clock, Logge
       entropy_(std::move(entropy)),
       progress_(coordinator, clock, options.deadline),
       watched_(fs, [this] { progress_.Move(); }),
-      planner_(coordinator),
+      planner_(coordinator, options.chunk_bytes),
       committer_(watched_, log),
       patience_(options.deadline),
       backend_(fs, options.io, coordinator.rank(), log) {}

@@ -15,6 +15,17 @@ namespace {
 
 constexpr size_t kNoRange = std::numeric_limits<size_t>::max();
 
+// Of a shard, the memory of what is written of it.
+StridedView ViewOfPart(const Shard& shard, const PlannedShard& part) {
+  StridedView view = shard.view;
+  if (view.data == nullptr) return view;
+  int64_t elements = 0;
+  for (int d = 0; d < shard.box.dims(); ++d)
+    elements += (part.box.offset[d] - shard.box.offset[d]) * view.strides[d];
+  view.data += elements * DTypeSize(part.tensor.dtype);
+  return view;
+}
+
 }  // namespace
 
 Snapshot::Snapshot(const SaveRequest& request, bool may_change, SourceFence& fence)
@@ -99,7 +110,8 @@ std::vector<FileToWrite> Snapshot::FilesOf(const SavePlan& plan, int rank) {
     for (const PlannedShard& one : planned.shards) {
       const auto source = static_cast<size_t>(one.source);
       const Shard& shard = table.shards()[source];
-      file.pieces.push_back({shard.box.size, shard.view, DTypeSize(one.tensor.dtype), stable});
+      file.pieces.push_back(
+          {one.box.size, ViewOfPart(shard, one), DTypeSize(one.tensor.dtype), stable});
       pieces.push_back(first + source);
       ranges_[first + source].needed = true;
     }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 
@@ -241,6 +242,62 @@ TEST(AssignWriters, GapsAndOverlapsAreErrors) {
       Table({{kMatrix, Box::Whole(kMatrix.shape)}}),
       Table({{{"m", DType::kBF16, Dims{6, 8}}, Box::Whole(Dims{6, 8})}})};
   EXPECT_THAT(AssignWriters(differ).status().message(), HasSubstr("m (F32[6, 8] and BF16[6, 8])"));
+}
+
+// Four ranks hold all of three tensors, of which one is most of it, and rank 0 has more besides.
+TEST(ChooseWriters, LargeBoxesAreCutWhereARankWouldHaveFarMoreThanTheMean) {
+  ShardTable all;
+  ThrowIfError(all.Add({"large", DType::kF32, Dims{1, 300, 10}}, Box::Whole(Dims{1, 300, 10})));
+  ThrowIfError(all.Add({"small", DType::kF32, Dims{100}}, Box::Whole(Dims{100})));
+  ThrowIfError(all.Add({"scalar", DType::kF32, Dims{}}, Box::Whole(Dims{})));
+  const std::vector<ShardTable> copies(4, all);
+  std::vector<ShardTable> own(4);
+  ThrowIfError(own[0].Add({"own", DType::kF32, Dims{500}}, Box::Whole(Dims{500})));
+  const std::vector<WriterScope> scopes = {{"copies", copies}, {"own", own}};
+  const auto bytes_of = [&](const Writers& writers) {
+    std::vector<int64_t> bytes(4, 0);
+    for (size_t s = 0; s < scopes.size(); ++s) {
+      for (size_t r = 0; r < 4; ++r) {
+        const ShardTable& table = scopes[s].ranks[r];
+        for (const ShardPart& part : writers[s][r])
+          bytes[r] += 4 * BoxOf(table.shards()[static_cast<size_t>(part.shard)], part).elements();
+      }
+    }
+    return bytes;
+  };
+  const int64_t total = 4 * (3000 + 100 + 1 + 500);
+  const Writers cut = ValueOrThrow(ChooseWriters(scopes, 100));
+  const std::vector<int64_t> even = bytes_of(cut);
+  EXPECT_EQ(std::accumulate(even.begin(), even.end(), int64_t{0}), total);
+  EXPECT_LE(*std::max_element(even.begin(), even.end()), total / 4 * 11 / 10);
+  // Every element of the large one once, and no rank writes two parts of it.
+  std::vector<Box> parts;
+  for (size_t r = 0; r < 4; ++r) {
+    int of_rank = 0;
+    for (const ShardPart& part : cut[0][r]) {
+      if (part.shard != 0) continue;
+      parts.push_back(BoxOf(copies[r].shards()[0], part));
+      EXPECT_EQ(++of_rank, 1);
+    }
+  }
+  EXPECT_EQ(parts.size(), 4u);
+  EXPECT_TRUE(CheckExactCover(Box::Whole(Dims{1, 300, 10}), parts, "large").ok());
+  // Parts of no less than that: then it stays whole.
+  const std::vector<int64_t> whole = bytes_of(ValueOrThrow(ChooseWriters(scopes, kNeverCut)));
+  EXPECT_EQ(*std::max_element(whole.begin(), whole.end()), 4 * 3000);
+}
+
+// Equal boxes for all: files of whole tensors are the better ones.
+TEST(ChooseWriters, NothingIsCutThatIsEvenByItself) {
+  ShardTable all;
+  for (int i = 0; i < 16; ++i)
+    ThrowIfError(all.Add({"t" + std::to_string(i), DType::kF32, Dims{64}}, Box::Whole(Dims{64})));
+  const std::vector<ShardTable> copies(4, all);
+  const WriterScope scope{"", copies};
+  const Writers writers = ValueOrThrow(ChooseWriters(std::span(&scope, 1), 4));
+  for (const auto& rank : writers[0]) {
+    for (const ShardPart& part : rank) EXPECT_EQ(part.rows, 0);
+  }
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""The benchmarks of weight sync, offload and RL run, and what they say beside times is so."""
+"""The benchmarks of weight sync, offload, RL and scale run, and what they say beside times is so."""
 
 import json
 import os
@@ -16,6 +16,7 @@ KEEL_BENCH = str(pathlib.Path(harness.KEEL).with_name("keel_bench"))
 
 import ranks
 import run_rl
+import run_scale
 import run_sync
 
 
@@ -42,6 +43,25 @@ class Quick(unittest.TestCase):
         found = [bar["holds"] for bar in report["bars"] if words in bar["what"]]
         self.assertTrue(found, f"no bar with '{words}'")
         return all(found)
+
+
+class Scale(unittest.TestCase):
+    def test_rank_zero_of_128_plans_once_and_hears_from_all(self):
+        with tempfile.TemporaryDirectory() as folder:
+            found = pathlib.Path(folder) / "scale.json"
+            done = subprocess.run(
+                [sys.executable, BENCH / "run_scale.py", "--keel", harness.KEEL, "--ranks", "128", "--json", found],
+                capture_output=True, text=True, timeout=harness.LIMIT_S, check=False,
+            )  # fmt: skip
+            self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+            (one,) = json.loads(found.read_text())["results"]
+        # No time: that is the machine's.
+        goals = run_scale.met(one)
+        self.assertTrue(goals["megabytes"] and goals["gigabytes"] and goals["uneven"], one)
+        # The plan of the first save is the second's.
+        self.assertLess(one["again"]["messages"], one["first"]["messages"])
+        self.assertEqual(one["again"]["total_bytes"], one["first"]["total_bytes"])
+        self.assertGreaterEqual(one["again"]["messages"], 127)
 
 
 class Sync(Quick):

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <future>
 #include <mutex>
+#include <optional>
 #include <sstream>
 #include <thread>
 
@@ -121,6 +122,38 @@ TEST(StoreServerTest, AWaitEndsWithTheKeyOrWithItsDeadline) {
   EXPECT_TRUE(done.get().ok());
   // The connection is in order after both.
   EXPECT_EQ(ValueOrThrow(waiting->Add("count", 1)), 1);
+}
+
+// Over one connection: a wait kept all others out until its end.
+TEST(StoreServerTest, AWaitLetsOthersCallAndGoesOn) {
+  const StoreServer server = Serve({.host = "127.0.0.1"});
+  const auto client = Client(server);
+  std::array<std::future<Status>, 2> waits;
+  for (auto& one : waits)
+    one = std::async(std::launch::async, [&] { return client->Wait({"a", "b"}, kLimit); });
+  for (int i = 1; i <= 200; ++i) {
+    EXPECT_EQ(ValueOrThrow(client->Add("count", 1)), i);
+    if (i == 100) {
+      ASSERT_TRUE(client->Set("a", "").ok());
+    }
+  }
+  for (auto& one : waits) EXPECT_EQ(one.wait_for(milliseconds(0)), std::future_status::timeout);
+  ASSERT_TRUE(client->Set("b", "").ok());
+  for (auto& one : waits) EXPECT_TRUE(one.get().ok());
+  EXPECT_EQ(ValueOrThrow(client->Add("count", 1)), 201);
+}
+
+// At once, and not at the wait's deadline.
+TEST(StoreServerTest, AWaitEndsWithTheServer) {
+  std::optional<StoreServer> server(Serve({.host = "127.0.0.1"}));
+  const auto client = Client(*server);
+  auto wait = std::async(std::launch::async, [&] { return client->Wait({"key"}, kLimit); });
+  std::this_thread::sleep_for(milliseconds(50));
+  server.reset();
+  const Status status = wait.get();
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_NE(status.message().find("closed"), std::string::npos) << status.message();
+  EXPECT_EQ(client->Set("key", "").code(), StatusCode::kUnavailable);
 }
 
 TEST(StoreServerTest, ManyClientsAtOnceCountRight) {

@@ -132,6 +132,43 @@ class StoreSecretTest : public StoreServiceTest {
   }
 };
 
+TEST_F(StoreServiceTest, AWaitIsAnsweredOnceWhenAllKeysAreThere) {
+  StoreService service("");
+  const auto first = Join(service), second = Join(service), third = Join(service);
+  const auto setter = Join(service);
+  const auto set = [&](const char* key) {
+    EXPECT_EQ(Ask(service, setter, WireWriter(StoreQuery::kSet).PutText(key).PutText("").bytes()),
+              "");
+  };
+  const auto wait = [](const std::vector<std::string>& keys) {
+    return WireWriter(StoreQuery::kWait).PutTexts(keys).bytes();
+  };
+  const std::string done(1, '\0'), cancelled(1, '\1');
+  EXPECT_EQ(Ask(service, first, wait({"a", "b", "c"})), "");
+  EXPECT_EQ(Ask(service, second, wait({"b"})), "");
+  EXPECT_EQ(Ask(service, third, wait({"b", "c"})), "");
+  set("c");
+  set("b");
+  EXPECT_EQ(std::exchange(service.Output(second), ""), done);
+  EXPECT_EQ(std::exchange(service.Output(third), ""), done);
+  EXPECT_EQ(service.Output(first), "");
+  // What is missing again, once the last one comes, is waited for again.
+  EXPECT_EQ(Ask(service, setter, WireWriter(StoreQuery::kDelete).PutText("b").bytes()),
+            WireWriter().Put(int64_t{1}).bytes());
+  set("a");
+  EXPECT_EQ(service.Output(first), "");
+  set("b");
+  EXPECT_EQ(std::exchange(service.Output(first), ""), done);
+  // Who has gone, or waits no more, is not told; and there are two answers if both were under way.
+  EXPECT_EQ(Ask(service, first, wait({"d"})), "");
+  EXPECT_EQ(Ask(service, second, wait({"d"})), "");
+  EXPECT_EQ(Ask(service, second, WireWriter(StoreQuery::kCancelWait).bytes()), cancelled);
+  service.Close(first);
+  set("d");
+  EXPECT_EQ(service.Output(second), "");
+  EXPECT_EQ(Ask(service, second, wait({"d"})), done);
+}
+
 TEST_F(StoreSecretTest, WhoProvesItIsServed) {
   StoreService service(kSecret);
   const auto peer = service.Open();

@@ -3,6 +3,8 @@
 #include "parallel/store.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
@@ -10,11 +12,13 @@
 #include <cerrno>
 #include <csignal>
 #include <string>
+#include <thread>
 
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "parallel/sockets.h"
 #include "parallel/store_server.h"
+#include "parallel/store_service.h"
 
 namespace keel::parallel {
 namespace {
@@ -163,6 +167,56 @@ TEST_F(StoreTest, KeysOfOneRunAreSeenByAllItsConnectionsAndByNoOtherRun) {
   ASSERT_TRUE(store->Delete("key").ok());
   EXPECT_EQ(clone->Get("key", std::chrono::milliseconds(0)).status().code(),
             StatusCode::kDeadlineExceeded);
+}
+
+// A rank that waited asked 20 times a second.
+TEST_F(StoreTest, AWaitIsOneQuestionHoweverLongItTakes) {
+  const Socket listener = ValueOrThrow(Listen("127.0.0.1", 0));
+  size_t asked = 0;  // bytes that came while the wait went on
+  std::thread server([&] {
+    Socket peer;
+    while (peer.fd() < 0) peer = Socket(accept(listener.fd(), nullptr, nullptr));
+    StoreService service("");
+    const auto id = service.Open();
+    std::array<char, 4096> heard{};
+    bool waits = false;
+    for (ssize_t size; (size = recv(peer.fd(), heard.data(), heard.size(), 0)) > 0;) {
+      if (waits) asked += static_cast<size_t>(size);
+      ASSERT_TRUE(service.Receive(id, {heard.data(), static_cast<size_t>(size)}).ok());
+      std::string& out = service.Output(id);
+      waits = heard[0] == static_cast<char>(StoreQuery::kWait);
+      send(peer.fd(), out.data(), out.size(), MSG_NOSIGNAL);
+      out.clear();
+      if (!waits) continue;
+      pollfd polled = {peer.fd(), POLLIN, 0};
+      if (poll(&polled, 1, 300) > 0) continue;
+      const auto other = service.Open();
+      ASSERT_TRUE(service
+                      .Receive(other, WireWriter(StoreQuery::kValidate).Put(kStoreMagic).bytes() +
+                                          WireWriter(StoreQuery::kSet)
+                                              .PutText("store_test/attempt_0/key")
+                                              .PutText("value")
+                                              .bytes())
+                      .ok());
+      send(peer.fd(), out.data(), out.size(), MSG_NOSIGNAL);
+      out.clear();
+      waits = false;
+    }
+  });
+  LaunchEnv env;
+  env.master_addr = "127.0.0.1";
+  env.master_port = PortOf(listener);
+  env.store_host = StoreHost::kLauncher;
+  env.run_id = "store_test";
+  {
+    const auto store = Store::Connect(env, kDeadline);
+    EXPECT_TRUE(store.ok()) << store.status().message();
+    if (store.ok()) {
+      EXPECT_EQ(ValueOrThrow(store->Get("key", kDeadline)), "value");
+    }
+  }
+  server.join();
+  EXPECT_EQ(asked, 0u);
 }
 
 }  // namespace

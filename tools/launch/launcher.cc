@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "common/clock.h"
+#include "common/open_files.h"
 #include "common/signal_handler.h"
 #include "common/text.h"
 #include "parallel/store_server.h"
@@ -241,6 +242,10 @@ Result<parallel::StoreServer> ServeStore(const LaunchOptions& options, const std
     Say(fmt::format("{} asked for the job's store and was turned away: {}{}", peer, why,
                     --left == 0 ? " (further ones are not shown)" : ""));
   };
+  // Three connections a rank; the launchers' own, and files, beside them.
+  const int64_t sockets = int64_t{3} * options.nnodes * options.nproc_per_node + 256;
+  if (const Status files = RaiseOpenFileLimit(sockets); !files.ok())
+    Say("warning: " + files.message());
   const bool open = store.host.empty() && store.secret.empty();
   KEEL_ASSIGN_OR_RETURN(auto server, parallel::StoreServer::Start(std::move(store)));
   if (open) {

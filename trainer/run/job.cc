@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/fail_point.h"
+#include "common/open_files.h"
 #include "common/options/flat_values.h"
 #include "common/program_id.h"
 #include "parallel/cuda_module.h"
@@ -77,6 +78,10 @@ void Job::Connect(SharedFacts facts) {
   const auto layout = ValueOrThrow(parallel::Layout::Make(
       inputs_.env.world_size, static_cast<int>(megatron.tensor_model_parallel_size),
       static_cast<int>(megatron.pipeline_model_parallel_size)));
+  // A connection to every other rank, at worst, for each of a few groups.
+  if (const Status files = RaiseOpenFileLimit(int64_t{2} * inputs_.env.world_size + 256);
+      !files.ok() && rank0())
+    log_.Warning("{}", files.message());
   store_ = std::make_unique<parallel::Store>(
       ValueOrThrow(parallel::Store::Connect(inputs_.env, deadline_)));
   hang_report_ =

@@ -4,8 +4,11 @@
 #include <gmock/gmock.h>
 
 #include <thread>
+#include <vector>
 
 #include "tests/checkpoint/support/test_support.h"
+#include "tests/checkpoint/support/test_support.h"
+#include "tests/checkpoint/support/weighing_coordinator.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -14,6 +17,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::RunRanks;
+using testing::Weighing;
 using namespace std::chrono_literals;
 
 TEST(Coordinator, AllGatherGivesEveryoneAllInRankOrder) {
@@ -120,6 +124,17 @@ TEST(Coordinator, AgreeOnNamesTheLowestFailingRank) {
   });
 }
 
+// Every rank was told what every rank had said: at 16,384 of them 6.4 GB.
+TEST(Coordinator, AVerdictIsAsShortForManyRanksAsForTwo) {
+  for (const int world : {2, 64}) {
+    RunRanks(world, [](int /*rank*/, Coordinator& coordinator) {
+      Weighing weighing(coordinator);
+      EXPECT_TRUE(AgreeOn(weighing, "fine", Status::Ok(), 10s).ok());
+      EXPECT_LE(weighing.longest(), 64u);
+    });
+  }
+}
+
 TEST(Coordinator, ALateRankIsNamedToEveryoneWithinTheDeadlines) {
   RunRanks(3, [](int rank, Coordinator& coordinator) {
     if (rank == 2) return;  // never comes
@@ -141,6 +156,39 @@ TEST(Coordinator, GetWaitsAndSaysHowLong) {
   later.join();
   ThrowIfError(hub.rank(1).Delete("key"));
   EXPECT_FALSE(hub.rank(0).Get("key", 1ms).ok());
+}
+
+// Where nothing ever appears, and no time passes.
+class Barren final : public Coordinator {
+ public:
+  int rank() const override { return 1; }
+  int world() const override { return 2; }
+  Status Put(std::string_view, std::string_view) override { return Status::Ok(); }
+  Result<std::string> Get(std::string_view, std::chrono::milliseconds deadline) override {
+    waits.push_back(deadline);
+    return Status(StatusCode::kDeadlineExceeded, "nothing");
+  }
+  Status Delete(std::string_view) override { return Status::Ok(); }
+  std::vector<std::chrono::milliseconds> waits;
+};
+
+// Twice a second, by every rank, for as long as the slowest rank took.
+TEST(Coordinator, WhoWaitsLongAsksSeldom) {
+  Barren nothing;
+  HurriedCoordinator patient(nothing, SystemClock());
+  EXPECT_EQ(patient.Get("key", 60s).status().code(), StatusCode::kDeadlineExceeded);
+  std::chrono::milliseconds sum{0};
+  for (const auto wait : nothing.waits) {
+    EXPECT_LE(wait, 4s);
+    sum += wait;
+  }
+  EXPECT_EQ(sum, 60s);
+  EXPECT_LE(nothing.waits.size(), 20u);
+  // Whoever is in a hurry only looks.
+  nothing.waits.clear();
+  patient.HurryUntil(SystemClock().Monotonic() - 1s);
+  EXPECT_EQ(patient.Get("key", 60s).status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(nothing.waits, std::vector<std::chrono::milliseconds>{0ms});
 }
 
 TEST(Coordinator, KeysAreGoneWhenAllHaveReadThem) {

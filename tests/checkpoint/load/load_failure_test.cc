@@ -181,12 +181,12 @@ TEST(Load, ARankThatDiesOrStallsInTheExchangeIsNamed) {
     PeerChannel& real_;
     int left_;
   };
-  // Over shared memory there are no more exchanges than two.
-  for (int number = 0; number < 6 * world; ++number) {
+  // Four hand manifest and index on; over shared memory there are no more than two after that.
+  for (int number = 0; number < 9 * world; ++number) {
     const int victim = number % world;
     const auto [calls, share_memory] =
-        std::vector<std::pair<int, bool>>{{0, true},  {1, true},  {0, false},
-                                          {1, false}, {2, false}, {4, false}}
+        std::vector<std::pair<int, bool>>{{0, true},  {3, true},  {4, true},  {5, true}, {1, false},
+                                          {4, false}, {5, false}, {6, false}, {8, false}}
             .at(static_cast<size_t>(number / world));
     {
       SCOPED_TRACE(::testing::Message()
@@ -209,8 +209,12 @@ TEST(Load, ARankThatDiesOrStallsInTheExchangeIsNamed) {
         const Status& status = outcome.statuses[static_cast<size_t>(r)];
         EXPECT_FALSE(status.ok());
         if (r == victim) continue;
-        EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
-        EXPECT_THAT(status.message(), HasSubstr("for rank " + std::to_string(victim)));
+        // By those who waited for it; or by itself, while it has the floor: before anything is
+        // read.
+        const std::string name = std::to_string(victim);
+        EXPECT_THAT(status.code(), AnyOf(StatusCode::kDeadlineExceeded, StatusCode::kUnavailable));
+        EXPECT_THAT(status.message(),
+                    AnyOf(HasSubstr("for rank " + name), HasSubstr("rank " + name + ": killed")));
       }
       for (const RankPart& part : job.cut.model) {
         EXPECT_EQ(static_cast<int>((*part.memory[0])[0]), 0x66);

@@ -8,6 +8,11 @@
 #include "tests/checkpoint/support/sim_file_system.h"
 #include "tests/checkpoint/support/test_support.h"
 #include "tests/checkpoint/support/view_file_system.h"
+#include "checkpoint/format/names.h"
+#include "tests/checkpoint/load/load_ways.h"
+#include "tests/checkpoint/support/sim_file_system.h"
+#include "tests/checkpoint/support/test_support.h"
+#include "tests/checkpoint/support/view_file_system.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -85,6 +90,26 @@ TEST(Load, EachByteIsReadOnceByAnyNumberOfRanks) {
   };
   for (const int world : {1, 2, 3, 4, 8}) {
     for (const Way way : kWays) read_by(world, way);
+  }
+}
+
+// Every rank looked at every file and read the index: at 16,384 ranks 388 million looks.
+TEST(Load, RankZeroReadsManifestAndIndexForAll) {
+  for (const int world : {2, 5}) {
+    Replicated job(world);
+    SimFileSystem disk;
+    job.cut.Fill(job.state);
+    ThrowIfError(SaveOn(disk, job.cut, 5, SmallOptions()));
+    job.cut.Clear(1);
+    Views views(disk, world);
+    ExpectAllOk(LoadRanks(job.cut, views.Setup()));
+    EXPECT_EQ(job.cut.FirstDifference(job.state), "");
+    for (int r = 1; r < world; ++r) {
+      EXPECT_EQ(views[r].stats(), 0) << r;
+      EXPECT_EQ(views[r].bytes_read(kManifestName) + views[r].bytes_read(kIndexName), 0) << r;
+    }
+    EXPECT_EQ(views.BytesRead(kIndexName),
+              static_cast<int64_t>(disk.Content("global_step_5/index.bin").size()));
   }
 }
 

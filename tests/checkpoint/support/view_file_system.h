@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -34,6 +35,8 @@ class ViewFileSystem : public FileSystem {
     }
     return sum;
   }
+  // How often Stat was asked.
+  int64_t stats() const { return stats_.load(); }
   // Says, by path, whether this rank sees it. Hidden files and directories are not found.
   void SetHidden(std::function<bool(std::string_view)> hidden) { hidden_ = std::move(hidden); }
   // Changes what a read of a path at an offset returns.
@@ -71,6 +74,7 @@ class ViewFileSystem : public FileSystem {
   Status SyncDirectory(std::string_view path) override { return disk_.SyncDirectory(path); }
   Result<FileInfo> Stat(std::string_view path) const override {
     KEEL_RETURN_IF_ERROR(See(path));
+    ++stats_;
     return disk_.Stat(alias_ ? alias_(path) : std::string(path));
   }
   Result<int64_t> FreeBytes() const override { return disk_.FreeBytes(); }
@@ -121,6 +125,7 @@ class ViewFileSystem : public FileSystem {
   std::function<std::string(std::string_view)> alias_;
   mutable std::mutex mutex_;
   mutable std::map<std::string, int64_t> reads_;
+  mutable std::atomic<int64_t> stats_{0};
 };
 
 }  // namespace keel::checkpoint::testing
