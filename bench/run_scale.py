@@ -1,14 +1,15 @@
 """What a save and a load cost rank 0 of a job of thousands of ranks.
 
-    keel bench scale [--ranks 128 --ranks 1024 --ranks 16384] [--json docs/benchmarks/scale.json]
+    keel bench scale [--ranks 128 --ranks 1024 --ranks 16384] [--json scale.json]
 
 Rank 0 is a process of its own that runs the code of a save as a training job does (checkpoint/save/saver.h), over the
 job's own store. All other ranks are in a second process, which serves the store: each runs the real planner and
 the real protocol, and takes its turn. What they have is made up: the tables of a Llama cut by TP, PP and ZeRO-1.
 Files get their sizes and no content, digests are of nothing. Then 8 ranks load what was saved, until they read.
 
-    own          seconds of rank 0 without its waits for peers, which share its cores, and its own data
-    through 0    what rank 0 sends to the store and gets from there; "store": all ranks
+    own          seconds of rank 0 without its waits for peers and its own data; the peers and the store have the
+                 same cores, so that on few of them these are far more than the seconds of its processor, "its CPU"
+    through 0    what rank 0 sends to the store and gets from there
     uneven       what the rank with most to write writes, over the mean
 """
 
@@ -31,14 +32,14 @@ def measure(args, ranks):
 
 
 def rows(results):
-    yield ("ranks", "save", "messages of rank 0", "through 0 MB", "own s", "plan s", "commit s", "peak MiB", "uneven",
+    yield ("ranks", "save", "messages of rank 0", "through 0 MB", "own s", "its CPU s", "plan s", "commit s", "peak MiB", "uneven",
            "stats of a peer's load")  # fmt: skip
     for one in results:
         for save in ("first", "again"):
             part = one[save]
             yield (
                 f"{one['ranks']} ({one['layout']})", save, f"{part['messages']:,}",
-                f"{(part['sent'] + part['received']) / 1e6:.1f}", f"{part['own_s']:.2f}", f"{part['planned_s']:.2f}",
+                f"{(part['sent'] + part['received']) / 1e6:.1f}", f"{part['own_s']:.2f}", f"{part['cpu_s']:.2f}", f"{part['planned_s']:.2f}",
                 f"{part['commit_s']:.2f}", f"{one['peak_bytes'] / 2**20:.0f}", f"{part['largest_of_mean']:.2f}",
                 f"{one['load']['stats_of_a_peer']:,}",
             )  # fmt: skip

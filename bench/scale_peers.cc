@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/save/commit_protocol.h"
 #include "checkpoint/format/contents.h"
+#include "checkpoint/save/commit_protocol.h"
 #include "checkpoint/save/save_messages.h"
 #include "checkpoint/save/save_planner.h"
 #include "common/clock.h"

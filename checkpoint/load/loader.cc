@@ -7,16 +7,6 @@
 #include <utility>
 
 #include "checkpoint/base/hand_on.h"
-#include "checkpoint/hf/hf_weights.h"
-#include "checkpoint/load/load_candidates.h"
-#include "checkpoint/load/load_check.h"
-#include "checkpoint/load/load_report.h"
-#include "checkpoint/format/names.h"
-#include "checkpoint/base/page_memory.h"
-#include "checkpoint/read/read_plan.h"
-#include "checkpoint/read/read_schedule.h"
-#include "checkpoint/load/shared_reader.h"
-#include "checkpoint/format/wire.h"
 #include "checkpoint/base/page_memory.h"
 #include "checkpoint/format/names.h"
 #include "checkpoint/format/wire.h"

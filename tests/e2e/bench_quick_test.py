@@ -62,6 +62,9 @@ class Scale(unittest.TestCase):
         self.assertLess(one["again"]["messages"], one["first"]["messages"])
         self.assertEqual(one["again"]["total_bytes"], one["first"]["total_bytes"])
         self.assertGreaterEqual(one["again"]["messages"], 127)
+        # In a load only rank 0 looks at files that it does not read.
+        self.assertEqual(one["load"]["stats_of_a_peer"], 0)
+        self.assertGreaterEqual(one["load"]["stats_of_rank_0"], 128)
 
 
 class Sync(Quick):

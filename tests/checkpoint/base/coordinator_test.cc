@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "tests/checkpoint/support/test_support.h"
-#include "tests/checkpoint/support/test_support.h"
 #include "tests/checkpoint/support/weighing_coordinator.h"
 
 namespace keel::checkpoint {

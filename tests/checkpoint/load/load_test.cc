@@ -4,10 +4,6 @@
 #include <algorithm>
 
 #include "checkpoint/checkpointer.h"
-#include "tests/checkpoint/load/load_ways.h"
-#include "tests/checkpoint/support/sim_file_system.h"
-#include "tests/checkpoint/support/test_support.h"
-#include "tests/checkpoint/support/view_file_system.h"
 #include "checkpoint/format/names.h"
 #include "tests/checkpoint/load/load_ways.h"
 #include "tests/checkpoint/support/sim_file_system.h"
