@@ -11,8 +11,9 @@
 
 namespace keel::checkpoint {
 
-// "actor" now; "critic" with RL. The tables' views point into live memory. Of a save that blocks it
-// must stay unchanged until Save returns; of one in the background, until WaitFree lets it go.
+// The state of one role: "actor" always, "critic" too where PPO trains one. The tables' views point
+// into live memory. A save that blocks wants it unchanged until Save returns, one in the background
+// until WaitFree lets it go.
 struct RoleState {
   std::string name;
   ShardTable model;      // canonical HF names -> actor/model/rank_xxxxx.safetensors
