@@ -23,6 +23,10 @@ for page in ("docs/tour.md", "docs/architecture.md", "docs/algorithms.md", "docs
             checked += 1
             if not re.search(r"\b" + re.escape(name.split("::")[-1]) + r"\b", sources):
                 wrong.append(f"{page}: no symbol {name}")
+# What the tour quotes is in the sources, line by line.
+lines = {line.strip() for line in sources.splitlines()}
+for quote in re.findall(r"```cpp\n(.*?)```", (root / "docs/tour.md").read_text(), re.DOTALL):
+    wrong += [f"docs/tour.md: no source has the line {line.strip()}" for line in quote.splitlines() if line.strip() not in lines]
 # The architecture page's table of rooms: the folders that hold sources, and the edges that the test of the includes allows.
 ROOM = r"^\| ((?:common|parallel|model|checkpoint|rollout|rewards|trainer)[\w/]*) \| (.*?) ?\|"
 listed = {room: set(filter(None, edges.split(", ")))
