@@ -22,7 +22,7 @@ struct RoleState {
   // a background save reads it where it lies until it is written, at no extra memory.
   bool model_stable = false;
   bool optimizer_stable = false;
-  // Of views whose values may still be on their way from a device: returns when those within
+  // Values may still be on their way from a device: this returns when those within
   // [begin, begin + bytes) are there. Called from any thread before they are read; an error fails
   // the save. Null: all are there.
   std::function<Status(const std::byte* begin, int64_t bytes)> arrived = nullptr;
