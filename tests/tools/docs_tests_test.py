@@ -1,5 +1,6 @@
 """docs/tests.md says, of every unit without a test of its name and of no other, which test holds it: a test that is there and
-whose includes reach the unit, or one in Python, which runs the program."""
+whose includes reach the unit, or one in Python, which runs the program. And each test that a page names in backticks is there, by its
+file below tests/ or its program; in the pages of proofs with the cases that are named after it."""
 
 import functools
 import pathlib
@@ -79,5 +80,19 @@ for test in sorted(set(held.values())):
     elif test.endswith(".cc"):
         reach = reached(tests / test)
         wrong += [f"docs/tests.md: {test} does not reach {unit}" for unit in sorted(held) if held[unit] == test and root / f"{unit}.cc" not in reach]
+
+files = {str(path.relative_to(tests).with_suffix("")): path for path in tests.rglob("*_test.*") if path.suffix in (".cc", ".py")}
+programs = set(re.findall(r"keel_(?:e2e_)?test\((\w+)", "".join(path.read_text() for path in tests.rglob("CMakeLists.txt"))))
+cases = 0
+for path in [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").rglob("*.md"))]:
+    for name, after in re.findall(r"`((?:[\w-]+/)*\w+_test)`([^`|\n]*)", path.read_text()):
+        texts = [file.read_text() for known, file in files.items() if known == name or ("/" not in name and known.endswith(f"/{name}"))]
+        if not texts and name not in programs:
+            wrong.append(f"{path.relative_to(root)}: no test {name}")
+        for case in re.findall(r"\btest_\w+|\b[A-Z]\w*[a-z]\w*", after if texts and path.name.startswith("proofs") else ""):
+            if case.startswith("test_") or re.search("[A-Z].*[A-Z]", case):
+                cases += 1
+                if not any(case in text for text in texts):
+                    wrong.append(f"{path.relative_to(root)}: {name} has no {case}")
 print("\n".join(wrong) or f"{len(units) - len(alone)} units have a test of their name, {len(held)} another")
-sys.exit(bool(wrong) or len(units) < 200)
+sys.exit(bool(wrong) or len(units) < 200 or cases < 50)
