@@ -9,7 +9,6 @@ import pathlib
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import unittest
 
@@ -23,6 +22,8 @@ CANNOT_RUN = {
     "mpirun -x MASTER_ADDR=HOST keel train run.yaml": "MPI, and a host's name to fill in",
     "keel launch -- python ...": "stands for any program",
 }
+if shutil.which("jq") is None:
+    CANNOT_RUN["keel ckpt ls --json runs/quickstart | jq '.[0].step'"] = "jq is not installed"
 # Where a help says so.
 OTHER_EXIT_CODES = {"keel ckpt diff --scope actor/model runs/a/global_step_40 runs/a/global_step_80": 1}
 # Strings of the store's protocol begin with "keel store", which is no command.
