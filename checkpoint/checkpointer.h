@@ -79,7 +79,7 @@ class Checkpointer {
   void Note(const SaveResult& result);
   // The same of a load. Load does it itself when this is open.
   void Note(const Result<std::optional<LoadRecord>>& loaded);
-  // Of anything else.
+  // Notes anything else.
   void Note(const Json& record);
 
   // Fills the views. Nothing live changes until all ranks have read and verified everything, unless

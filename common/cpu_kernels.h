@@ -56,9 +56,9 @@ void SoftmaxGradient(T* logits, int64_t row_stride, int64_t rows, int64_t column
 // their sum.
 float ExpDistance(const float* x, int64_t n, float largest, float scale, float* out);
 
-// Of softmax(logits / temperature), with y = (x - maximum) / temperature, which loses no digit of
-// the logits' distances: the maximum, sum(exp(y)), x[target] (or 0), and with `entropy` also
-// sum(exp(y) * y), else 0. statistics [rows, 4].
+// The statistics of softmax(logits / temperature), with y = (x - maximum) / temperature, which
+// loses no digit of the logits' distances: the maximum, sum(exp(y)), x[target] (or 0), and with
+// `entropy` also sum(exp(y) * y), else 0. statistics [rows, 4].
 template <typename T>
 void TokenStatistics(const T* logits, int64_t row_stride, int64_t rows, int64_t columns,
                      const int64_t* targets, float temperature, bool entropy, float* statistics);

@@ -79,7 +79,7 @@ class FileSystem {
   virtual Status MakeDirectory(std::string_view path) = 0;
   virtual Result<std::vector<FileInfo>> List(std::string_view path) const = 0;  // sorted by name
   virtual Status SyncDirectory(std::string_view path) = 0;
-  // Of a link, the link itself, unless the file system was opened to follow links.
+  // A link is described itself, unless the file system was opened to follow links.
   virtual Result<FileInfo> Stat(std::string_view path) const = 0;
   virtual Result<int64_t> FreeBytes() const = 0;
   // An exclusive advisory lock on a never-deleted file, held until the returned object or the

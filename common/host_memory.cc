@@ -25,7 +25,7 @@ std::optional<int64_t> ReadNumber(const std::string& path) {
   return value;
 }
 
-// Of a control group and those above it; what is used of the limits that there are.
+// The limit of a control group and those above it, and what they leave of it.
 struct GroupLimit {
   int64_t limit = HostMemory::kUnknown;
   int64_t left = HostMemory::kUnknown;

@@ -8,7 +8,7 @@
 
 namespace keel {
 
-// Of the running program, with a slash at its end.
+// The directory of the running program, with a slash at its end.
 std::string ProgramDirectory();
 // Of the running program's file.
 std::string ProgramPath();

@@ -1,8 +1,8 @@
 // A digest of a tensor's values that can be taken in parts: whoever holds which boxes, the digests
 // of boxes that cover a tensor once add up (mod 2^64) to the digest of the tensor.
 //
-// Of every element's index and bits a mixed 64-bit word is summed. Guards against lost, stale and
-// flipped data, not against an adversary. Torch-free.
+// It is the sum, over all elements, of a 64-bit word that is mixed from index and bits. It guards
+// against lost, stale and flipped data, not against an adversary. Torch-free.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace keel {
 
-// Of `box`, which lies in the shard's box `view_box` and a tensor of `shape`, in the memory of
-// `view`.
+// The digest of `box`, which lies in the shard's box `view_box` and a tensor of `shape`, in the
+// memory of `view`.
 uint64_t BoxDigest(const Dims& shape, DType dtype, const Box& box, const Box& view_box,
                    const StridedView& view);
 

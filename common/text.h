@@ -32,7 +32,8 @@ std::string Printable(std::string_view text, size_t max_bytes = 200);
 // but the first indented, so that no part of it can pass for a line by itself, such as a log's.
 std::string PrintableLines(std::string_view message);
 
-// Where the first byte stands that belongs to no well-formed UTF-8 character; npos when none does.
+// Returns where the first byte stands that belongs to no well-formed UTF-8 character; npos when
+// none does.
 size_t FindNotUtf8(std::string_view text);
 
 }  // namespace keel

@@ -19,8 +19,8 @@ class HangReport {
 
   // This rank ends on `cause`. Of a deadline that has passed: which ranks have not given up within
   // `patience` after the first one, as words to add to the message; "" where that cannot be known.
-  // Of other causes: "", once the others can see that this rank waits no more. Returns even if the
-  // store does not answer; then it says that.
+  // For other causes it is "", once the others can see that this rank waits no more. Returns even
+  // if the store does not answer; then it says that.
   std::string GiveUp(const Status& cause, std::chrono::milliseconds patience) const;
 
  private:

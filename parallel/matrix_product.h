@@ -24,11 +24,11 @@ void ProductInto(at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
 // out += a b, in out's dtype.
 void AddProduct(at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
 
-// Whether bf16 on the host is best computed in fp32 and rounded at the end.
+// Says whether bf16 on the host is best computed in fp32 and rounded at the end.
 bool WidensBf16();
 
-// What multiplies fp32 matrices on this machine's processor: "oneDNN (libdnnl.so.2)" or "ATen",
-// with the reason where oneDNN was expected.
+// Returns what multiplies fp32 matrices on this machine's processor: "oneDNN (libdnnl.so.2)" or
+// "ATen", with the reason where oneDNN was expected.
 std::string MatrixProductLibrary();
 
 }  // namespace keel::parallel

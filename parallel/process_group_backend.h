@@ -62,7 +62,8 @@ class BackendGroup : public ProcessGroup {
   // Begins an operation and watches it. Throws what says where it failed.
   std::unique_ptr<Work> Start(const char* operation, int peer,
                               c10::function_ref<c10::intrusive_ptr<c10d::Work>()> begin);
-  // What waits for an operation that has begun: of all ranks, or a message from or to `peer`.
+  // Returns what waits for an operation that has begun: of all ranks, or a message from or to
+  // `peer`.
   virtual std::unique_ptr<Work> Watch(c10::intrusive_ptr<c10d::Work> work, const char* operation,
                                       int peer) = 0;
   const WhereInGroup& where() const { return where_; }

@@ -112,7 +112,7 @@ Status CheckResolves(const std::string& host) { return Resolve(host, 0, 0).statu
 Result<Socket> Listen(const std::string& host, int port) {
   KEEL_ASSIGN_OR_RETURN(const AddressList list, Resolve(host, port, AI_PASSIVE));
   Status last(StatusCode::kUnavailable, "no address");
-  // Of all interfaces the address of IPv6 serves both; it comes first, where there is one.
+  // For all interfaces the address of IPv6 serves both; it comes first, where there is one.
   for (const bool v6 : {host.empty(), !host.empty()}) {
     for (const addrinfo* at = list.get(); at != nullptr; at = at->ai_next) {
       if ((at->ai_family == AF_INET6) != v6) continue;

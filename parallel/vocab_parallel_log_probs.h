@@ -19,11 +19,11 @@ struct TokenLogProbs {
       entropy;  // [T] fp32, in nats, 0 where the target is ignored; undefined if not asked for
 };
 
-// Of softmax(logits / temperature), the division in fp32. hidden [T, hidden] or [T / n, hidden]
-// with sequence parallelism; targets [T] int64. The same on every TP rank, and the log_probs have
-// the same bits with and without entropy, with and without gradient. The gradients that come back
-// must be the same on every TP rank too; the backward adds to the weight's gradient. `head` must
-// outlive the graph. Collective over TP, in the backward again.
+// The log-probabilities of softmax(logits / temperature), the division in fp32. hidden [T, hidden]
+// or [T / n, hidden] with sequence parallelism; targets [T] int64. The same on every TP rank, and
+// the log_probs have the same bits with and without entropy, with and without gradient. The
+// gradients that come back must be the same on every TP rank too; the backward adds to the weight's
+// gradient. `head` must outlive the graph. Collective over TP, in the backward again.
 TokenLogProbs VocabParallelLogProbs(const VocabParallelHead& head, const at::Tensor& hidden,
                                     const at::Tensor& targets, double temperature = 1,
                                     bool with_entropy = false);

@@ -29,7 +29,8 @@ struct TokenSoftmax {
     return (target - largest).div_(temperature).sub_(log_sum);
   }
 };
-// Of statistics [ranks, C, 3 or 4], joined in rank order, so that every rank gets the same bits.
+// Takes statistics [ranks, C, 3 or 4] and joins them in rank order, so that every rank gets the
+// same bits.
 TokenSoftmax JoinTokenStatistics(const at::Tensor& all, double temperature);
 
 // logits becomes the gradient of sum(log_prob_gradient * log p(target) + entropy_gradient *

@@ -24,7 +24,7 @@ inline std::vector<std::string> LogProbsModeNames() {
   return {"policy_logprobs", "raw_logprobs", "processed_logprobs"};
 }
 
-// Of one of these names, which the schema has checked; kPolicy for another.
+// The mode of one of these names, which the schema has checked; kPolicy for another.
 inline LogProbsMode LogProbsModeOf(const std::string& name) {
   const std::vector<std::string> names = LogProbsModeNames();
   for (size_t i = 0; i < names.size(); ++i) {

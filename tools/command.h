@@ -19,11 +19,11 @@ void AddConfigCommand(CLI::App& app, CommandContext& context);
 void AddDataCommand(CLI::App& app, CommandContext& context);
 void AddLaunchCommand(CLI::App& app, CommandContext& context);
 void AddDoctorCommand(CLI::App& app, CommandContext& context);
-// What these do is in the keel_torch module, which they load.
+// Their work is in the keel_torch module, which they load.
 void AddTrainCommand(CLI::App& app, CommandContext& context);
 void AddScoreCommand(CLI::App& app, CommandContext& context);
 void AddGenerateCommand(CLI::App& app, CommandContext& context);
-// What this does is another program, which it becomes.
+// Its work is that of another program, which it becomes.
 void AddBenchCommand(CLI::App& app, CommandContext& context);
 
 }  // namespace keel::tools

@@ -93,7 +93,7 @@ void AddDoctorCommand(CLI::App& app, CommandContext& context) {
   doctor->footer(
       "Examples:\n"
       "  keel doctor\n"
-      "  keel doctor /data/runs\n"
+      "  keel doctor runs/quickstart\n"
       "  keel launch --nproc-per-node 2 doctor");
   doctor->callback([directory, &context] {
     DoctorReport report;

@@ -28,12 +28,12 @@ void Generate(const GenerateArguments& a) {
     for (int64_t sample = 0; sample < a.samples; ++sample)
       engine.Add({row, static_cast<int>(sample), rows[row].ids, a.sampling});
   }
-  // Of the first row, in the order of rows, that failed; the others are written all the same.
+  // The rows that failed, of which the first is reported; the others are written all the same.
   std::map<size_t, Status> failed;
   const auto write = [&](const rollout::Completion& completion) {
     const InputRow& row = rows[completion.prompt_id];
     Json line = row.json;
-    // Of an earlier generation: they would be taken for this one's.
+    // Results of an earlier generation would be taken for this one's.
     for (const char* key :
          {"sample", "output_ids", "output", "output_log_probs", "finish_reason", "error"})
       line.erase(key);

@@ -25,8 +25,8 @@ namespace {
 
 int Run(int argc, char** argv) {
   CLI::App app{
-      "Keel trains language models: pre-training and supervised fine-tuning over tensor, pipeline "
-      "and data parallel ranks, with checkpoints that are never lost.",
+      "Keel trains language models: pre-training, supervised fine-tuning, DPO and RL over tensor, "
+      "pipeline and data parallel ranks, with checkpoints that are never lost.",
       "keel"};
   app.set_version_flag("-v,--version", fmt::format("keel {}", keel::ProgramVersion()));
   app.require_subcommand(1);

@@ -38,7 +38,8 @@ class RowOutput {
   void Discard() const;
   // For whoever ends before: where the rows are that are done.
   const std::string& written_to() const { return temporary_; }
-  // Whether rows go where a person or a program reads along; what else is said goes to stderr then.
+  // Says whether rows go where a person or a program reads along; what else is said goes to stderr
+  // then.
   bool streams() const { return path_ == temporary_; }
 
  private:

@@ -2,7 +2,7 @@
 //
 // A small key-value store with deadlines; never a training collective. Implementations: one process
 // with any number of threads (LocalCoordinatorHub, for tests and single runs) and the job's TCP
-// store (parallel/store_coordinator.h). Thread-safe.
+// store (trainer/run/store_coordinator.h). Thread-safe.
 #pragma once
 
 #include <atomic>

@@ -103,7 +103,7 @@ struct DiskForecast {
   int64_t checkpoint_bytes = 0;  // of one
   // That the run still needs: the newest and the best that retention keeps, and the one that is
   // being written, less what of these is there already. One checkpoint when everything is kept.
-  // Those of every n-th step are not counted: the saver knows no last step.
+  // Steps that `keep_every` keeps are not counted: the saver knows no last step.
   int64_t needed_bytes = 0;
   int64_t free_bytes = 0;
 };

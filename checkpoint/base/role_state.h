@@ -11,8 +11,9 @@
 
 namespace keel::checkpoint {
 
-// "actor" now; "critic" with RL. The tables' views point into live memory. Of a save that blocks it
-// must stay unchanged until Save returns; of one in the background, until WaitFree lets it go.
+// The state of one role: "actor" always, "critic" too where PPO trains one. The tables' views point
+// into live memory. A save that blocks wants it unchanged until Save returns, one in the background
+// until WaitFree lets it go.
 struct RoleState {
   std::string name;
   ShardTable model;      // canonical HF names -> actor/model/rank_xxxxx.safetensors
@@ -21,7 +22,7 @@ struct RoleState {
   // a background save reads it where it lies until it is written, at no extra memory.
   bool model_stable = false;
   bool optimizer_stable = false;
-  // Of views whose values may still be on their way from a device: returns when those within
+  // Values may still be on their way from a device: this returns when those within
   // [begin, begin + bytes) are there. Called from any thread before they are read; an error fails
   // the save. Null: all are there.
   std::function<Status(const std::byte* begin, int64_t bytes)> arrived = nullptr;

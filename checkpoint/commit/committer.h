@@ -48,7 +48,7 @@ class Committer {
   // directories.
   // Touches only names that prove to be ours, and nothing that is being read.
   Status CollectDebris();
-  // How much CollectDebris will read, to verify what has replaced something.
+  // Says how much CollectDebris will read, to verify what has replaced something.
   Result<int64_t> BytesToVerify() const;
 
  private:

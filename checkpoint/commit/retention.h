@@ -66,9 +66,9 @@ struct RetentionOutcome {
 Result<RetentionOutcome> RetainCheckpoints(FileSystem& fs, const RetentionRequest& request,
                                            Logger& log);
 
-// Whether a pass after the commit of `step` would find no commit that it keeps, newer than what it
-// removes, and proven. Then this one is read back by all ranks at once before it is published:
-// retention, on rank 0 alone, would take longer. `entries`: what is there before.
+// Says whether a pass after the commit of `step` would find no commit that it keeps, newer than
+// what it removes, and proven. Then this one is read back by all ranks at once before it is
+// published: retention, on rank 0 alone, would take longer. `entries`: what is there before.
 bool NeedsProof(const FileSystem& fs, std::span<const CatalogEntry> entries,
                 const RetentionRequest& request, int64_t step, std::optional<double> metric);
 

@@ -54,7 +54,7 @@ inline void ConvertElement(const std::byte* source, DType from, std::byte* desti
   }
 }
 
-// Whether none of `count` elements is NaN or infinite; always, of a dtype that knows neither.
+// Says whether none of `count` elements is NaN or infinite; always, of a dtype that knows neither.
 inline bool AllFinite(const std::byte* data, int64_t count, DType dtype) {
   // An exponent of ones alone. Read by memcpy: files place tensors at any byte.
   const auto none_has = [&]<typename Bits>(Bits exponent) {

@@ -37,7 +37,8 @@ struct ManifestFile {
 };
 
 struct Manifest {
-  // Of any number, and of all files together: what follows from them by adding is a number too.
+  // The limit of any number, and of all files together: what follows from them by adding is a
+  // number too.
   static constexpr int64_t kMaxNumber = int64_t{1} << 62;
 
   std::string run_id;

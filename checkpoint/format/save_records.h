@@ -18,7 +18,8 @@ struct RankRecord {
   double fsync_s = 0;
 };
 
-// Of this rank, unless said otherwise. The stages overlap: they do not add up to the total.
+// Everything is this rank's, unless said otherwise. The stages overlap: they do not add up to the
+// total.
 struct SaveRecord {
   int64_t step = 0;
   std::string save_id;

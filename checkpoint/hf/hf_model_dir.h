@@ -34,7 +34,7 @@ class HfModelDir {
   const std::vector<std::string>& files() const { return files_; }
   // For messages: the directory's name.
   std::string where() const { return fs_->Describe(directory_); }
-  // Whether two of the tensors have one dtype and shape, and the same bytes, which this reads.
+  // Says whether two of the tensors have one dtype and shape, and the same bytes, which this reads.
   Result<bool> SameValues(std::string_view a, std::string_view b) const;
 
   // Fills the views of `destination`, dense or strided, reading only the byte ranges that they

@@ -11,6 +11,20 @@
 #include "checkpoint/format/wire.h"
 #include "checkpoint/read/box_runs.h"
 
+// How parts of chunks travel:
+//
+// 1. Begin. Each rank tells each far peer once which boxes it wants of the chunks that this peer
+//    hands on. From the index, the schedule and these boxes both ends compute the size of every
+//    message that will follow, so that messages need no headers and no answers.
+// 2. Pack. A worker that has read and verified a chunk packs it: what a peer wants of it becomes
+//    one run of bytes, unless the peer wants most of a range, which is sent from where it was read.
+// 3. Round. All far peers exchange in one step what the schedule puts into this round: first a
+//    flag that says whether the sender stops, then its parts in the order of chunks. What arrives
+//    is copied to its place only when no flag says that it is nothing.
+//
+// A failure must not change what the two ends agreed on, or the peer would wait for bytes that
+// never come. So a rank that fails sends one more round of the agreed sizes, with zeros or what it
+// has, and its flag set; its peers take nothing of it, and after that round the pair is silent.
 namespace keel::checkpoint {
 namespace {
 
@@ -44,6 +58,7 @@ Part PartOf(const PieceList& pieces, ChunkId id, int64_t chunk_bytes, const Runs
   return part;
 }
 
+// The memory is used anew in each round.
 // Grows, never shrinks, never clears.
 std::byte* Reserve(std::unique_ptr<std::byte[]>* memory, int64_t* size, int64_t bytes) {
   if (bytes > *size) {
@@ -125,6 +140,9 @@ Status FarExchange::Begin(std::vector<bool> far) {
   }
   // What is agreed with far peers is sent even after a failure: not what lay here before.
   std::memset(memory_.get(), 0, static_cast<size_t>(memory));
+  // For each piece that this rank wants, the shares that it lies in name the readers to ask. A peer
+  // is asked once for each piece: `asked` is cleared with every piece, not with every share. The
+  // same box is wanted in many pieces, so that boxes are sent once and pieces name them by number.
   struct Announcement {
     WireWriter boxes, pieces;
     uint64_t box_count = 0, piece_count = 0;
@@ -160,6 +178,8 @@ Status FarExchange::Begin(std::vector<bool> far) {
       message.pieces.U64(place->second);
     }
   }
+  // Sizes go first, because a receiver must know how much to wait for; then the texts. Who wants
+  // nothing of a peer says so with a size of zero.
   std::vector<std::string> texts(peers_.size());
   std::vector<uint64_t> sizes(peers_.size(), 0), their_sizes(peers_.size(), 0);
   std::vector<PeerChannel::Send> sends;
@@ -202,6 +222,8 @@ Status FarExchange::Begin(std::vector<bool> far) {
   return Status::Ok();
 }
 
+// A peer's wish is checked like a file's content: the boxes that it names must be those of this
+// checkpoint, and what it wants of them must be a part of them.
 Status FarExchange::ParseNeeds(int peer, std::string_view text) {
   const Index& index = reader_.index();
   PeerNeeds& needs = peers_[static_cast<size_t>(peer)];
@@ -253,6 +275,7 @@ FarExchange::Given* FarExchange::LayOut(int64_t n) {
   Given& given = given_[static_cast<size_t>(n) % given_.size()];
   given.id = chunks_[static_cast<size_t>(channel_.rank())][static_cast<size_t>(n)];
   given.data = Memory(n);
+  // The slot's former chunk has had its round.
   given.parts.clear();
   int64_t packed = 0;
   for (size_t p = 0; p < peers_.size(); ++p) {
@@ -317,6 +340,8 @@ void FarExchange::Pack(int64_t n) {
   }
 }
 
+// With `stop` the chunks of this round may never have been packed. They are laid out, so that the
+// sizes are those that the peers expect, and what happens to lie in memory is sent.
 FarExchange::RoundResult FarExchange::Round(size_t round, bool stop) {
   const int64_t chunk_bytes = reader_.index().chunk_bytes();
   const int64_t first = round == 0 ? 0 : ends_[round - 1];
@@ -338,6 +363,7 @@ FarExchange::RoundResult FarExchange::Round(size_t round, bool stop) {
           plan_.pieces(), id, chunk_bytes, [&](const Piece& piece) { return plan_.RunsOf(piece); },
           [&](const Piece& piece) { return plan_.BaseOf(piece); });
       if (arrival.part.bytes == 0) continue;
+      // Bytes that lie in the target as they lie in the file are received right there.
       if (arrival.part.as_range())
         arrival.data = plan_.WholeTarget(id.file, arrival.part.begin, arrival.part.end);
       arrival.in_place = arrival.data != nullptr;
@@ -395,6 +421,8 @@ void FarExchange::Place(const Arrival& arrival) const {
                   {arrival.data, static_cast<size_t>(arrival.part.size())});
     return;
   }
+  // Packed: the wanted runs follow each other in the order in which the sender's Pack met them,
+  // which is that of the pieces by file position, on both ends.
   const std::byte* next = arrival.data;
   const int64_t chunk_bytes = reader_.index().chunk_bytes();
   const int64_t low = arrival.id.chunk * chunk_bytes;

@@ -9,6 +9,33 @@
 #include <thread>
 #include <utility>
 
+// How ranks read together:
+//
+// Every rank has two lists of chunks: those that it reads and hands on (`given`) and those that
+// only it needs (`local`). A few workers do, in this order, whatever there is to do: take a block
+// that a near peer has published, read the next given chunk, read the next local one. The order is
+// what keeps the ranks going. Blocks of peers come first because their slots are few, and a peer
+// without a free slot reads nothing; given chunks come before local ones because somebody waits for
+// them.
+//
+// A given chunk is read block by block into a slot of the ring. Each block is digested, copied to
+// this rank's own places and published; near peers copy what they need out of the slot, and count
+// it as taken. The last block is published only after the digest of the whole chunk was found
+// right, and every peer that needs any of the chunk waits for that one, whether it needs its bytes
+// or not.
+//
+// Two ranks can wait for each other: each has filled its slots and waits for the other to take
+// some. So whoever waits for a slot takes blocks meanwhile (AcquireSlot), and so does whoever
+// reads, between two of its blocks (TakeBlocks).
+//
+// For far peers a chunk is kept whole until its round; the calling thread does the rounds while the
+// workers read ahead by as many chunks as are kept.
+//
+// The end. A failure, here or at a peer, sets `stop_`; the ring tells near peers, a round's flag
+// tells far ones. What is copied by then is of no use, and nobody needs to undo it: the caller
+// votes, and throws the attempt away. Near peers are watched by counters in shared memory, since
+// nothing there can be waited on: one that stops beating while something is wanted of it is lost
+// after the deadline.
 namespace keel::checkpoint {
 namespace {
 
@@ -156,6 +183,9 @@ SharedReader::Source SharedReader::SourceFor(int peer) const {
   Source source;
   source.peer = peer;
   const std::vector<ChunkId>& theirs = given_[static_cast<size_t>(peer)];
+  // Both ends number the blocks of all chunks that the peer hands on, in its order: what it
+  // publishes is known by that number alone. This rank marks those with bytes that it needs, and
+  // counts them.
   source.wanted.assign(theirs.size() * static_cast<size_t>(blocks_per_chunk_), false);
   for (size_t n = 0; n < theirs.size(); ++n) {
     const auto [begin, size] = reader_.RangeOf(theirs[n]);
@@ -184,6 +214,8 @@ void SharedReader::Rounds(std::vector<std::thread>* helpers) {
     } else {
       while (!ready()) (void)WorkOnce(0, &lock);
     }
+    // A rank that stops still takes part in one round, to say so. Its workers end first, since they
+    // write into the memory that this round sends.
     const bool stop = stop_;
     lock.unlock();
     if (stop) Join(helpers);
@@ -269,6 +301,9 @@ bool SharedReader::WaitsFor(const Source& source) const {
 }
 
 // One that is wanted, if any is there.
+//
+// Sources take turns, so that no peer's slots stay full while another's are emptied. Entries of
+// blocks that this rank does not want are passed over, which frees them, too.
 bool SharedReader::TakeBlock(std::unique_lock<std::mutex>* lock) {
   for (size_t i = 0; i < sources_.size() && !stop_; ++i) {
     const size_t at = (turn_ + i) % sources_.size();
@@ -296,6 +331,8 @@ bool SharedReader::TakeBlock(std::unique_lock<std::mutex>* lock) {
 
 void SharedReader::CopyBlock(Source* source, int64_t entry, const BlockRing::Entry& block,
                              std::unique_lock<std::mutex>* lock) {
+  // The block leaves the list before the lock is given up, so that no other thread copies it, too;
+  // it counts as taken only when it is copied, since its slot is then overwritten.
   source->wanted[static_cast<size_t>(block.block)] = false;
   --source->left;
   ++source->copying;
@@ -373,6 +410,8 @@ Status SharedReader::ReadGivenChunk(size_t worker, int64_t number) {
   std::byte* const kept = far_->any() ? far_->Memory(number) : nullptr;
   const bool near = !sources_.empty();
   std::byte* slot = nullptr;
+  // Where a block is read to: the chunk's kept memory if far peers get some of it, else a slot of
+  // the ring if anybody is near, else wherever the reader likes (null).
   const auto place = [&](int64_t at) -> Result<std::byte*> {
     if (kept != nullptr) return kept + at;
     if (near) {
@@ -385,6 +424,7 @@ Status SharedReader::ReadGivenChunk(size_t worker, int64_t number) {
     const std::lock_guard lock(mutex_);
     ring_->Publish(slot, number * blocks_per_chunk_ + block);
   };
+  // What is done with a block once it is read, while it is in the caches.
   const auto sink = [&, from = begin](int64_t at, std::span<const std::byte> bytes) -> Status {
     plan_.Scatter(id.file, from + at, bytes);
     if (!near) return Status::Ok();
@@ -446,6 +486,8 @@ void SharedReader::WatchPeers() {
     result_.peer_stopped = true;
     return StopAll();
   }
+  // A peer counts as silent only while this rank waits for it: for a block, or for it to take one
+  // whose slot is needed here. A peer that has nothing to do need not show life.
   for (Source& source : sources_) {
     const bool holds_slot = slot_waiters_ > 0 && ring_->TakenBy(source.peer) < ring_->published();
     const uint64_t beats = ring_->BeatOf(source.peer);

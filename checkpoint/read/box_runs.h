@@ -33,7 +33,7 @@ class BoxRuns {
   int64_t FirstEndingAfter(int64_t offset) const;
   // First byte of the first run and end of the last one, in the source.
   std::pair<int64_t, int64_t> SourceRange() const;
-  // What lies in the source's [low, high).
+  // Returns what lies in the source's [low, high).
   Extent Within(int64_t low, int64_t high) const;
 
   // body(source offset, destination offset, bytes) for each run, or part of one, in the source's

@@ -44,15 +44,15 @@ class ReadPlan {
   BoxRuns RunsOf(const Piece& piece) const;
   std::byte* TargetOf(const Piece& piece) const { return ShardOf(piece).view.data; }
   const Box& WantedBoxOf(const Piece& piece) const { return ShardOf(piece).box; }
-  // Where the saved box's data begin in its file.
+  // Returns where the saved box's data begin in its file.
   int64_t BaseOf(const Piece& piece) const { return index_->box_begin(piece.box); }
 
   // Copies what is wanted of `bytes`, which begin at `begin` of a file.
   void Scatter(int file, int64_t begin, std::span<const std::byte> bytes) const;
-  // How many of bytes [begin, end) of a file are wanted.
+  // Says how many of bytes [begin, end) of a file are wanted.
   int64_t BytesIn(int file, int64_t begin, int64_t end) const;
-  // Where bytes [begin, end) of a file go, when they are all wanted, once, and stay together; null
-  // otherwise.
+  // Returns where bytes [begin, end) of a file go, when they are all wanted, once, and stay
+  // together; null otherwise.
   std::byte* WholeTarget(int file, int64_t begin, int64_t end) const;
 
   // Shards of which the checkpoint lacks elements, and may: (request, shard).

@@ -7,6 +7,24 @@
 
 #include "checkpoint/format/wire.h"
 
+// How a schedule is made:
+//
+// 1. Every file is cut into segments: runs of chunks that the same ranks need. All that follows
+//    deals with segments, of which there are far fewer than chunks.
+// 2. The segments are dealt out, those with few needers first, since these have the least choice. A
+//    chunk goes to a rank that needs it, because what its reader needs is not sent at all; but no
+//    rank gets much more to do than the mean, because the slowest one decides when the load ends.
+// 3. Where that leaves chunks for which no needer has room, keeping ranks below a limit that is a
+//    little above the mean was of no use: the chunks have to travel anyway. Then everything is
+//    dealt again with the mean itself as the limit, so that all have the same to do.
+// 4. The parts are put into file order, and neighbours of one reader are joined, so that each rank
+//    reads its files in sequence.
+// 5. The chunks that travel are divided into rounds. A round is as many chunks of every rank as fit
+//    into the buffers of their readers and of all who receive them; so the memory of an exchange
+//    over connections is bounded, whatever the size of the checkpoint.
+//
+// Work is counted in chunks that are read and verified. Copying a chunk to its place counts as a
+// part of that, since it takes memory's time, too.
 namespace keel::checkpoint {
 namespace {
 
@@ -46,6 +64,8 @@ std::vector<Segment> CutSegments(const Index& index, std::span<const int> files,
       events.push_back({need.file, need.first + need.count, static_cast<int>(r), 0});
     }
   }
+  // The runs of all ranks become one list of places where some rank's need begins or ends. A sweep
+  // over it knows at each place who needs what, and cuts a segment where the next event is.
   // Ends come before starts at the same place: one rank's runs may touch.
   std::sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
     if (a.file != b.file) return a.file < b.file;
@@ -60,6 +80,7 @@ std::vector<Segment> CutSegments(const Index& index, std::span<const int> files,
     int64_t at = 0;
     const int64_t end = index.file(file).chunk_count;
     while (at < end) {
+      // All that happens up to here is applied; what is active then holds up to the next event.
       for (; event != events.end() && event->file == file && event->at <= at; ++event) {
         if (event->eighths > 0) {
           active[event->rank] = event->eighths;
@@ -78,6 +99,9 @@ std::vector<Segment> CutSegments(const Index& index, std::span<const int> files,
   return segments;
 }
 
+// Deals by filling, as water fills a vessel with steps: the lowest candidates rise together until
+// they stand as high as the next, which then rises with them, until the chunks are used up.
+//
 // How many of `count` chunks each candidate takes, so that the least loaded catch up first.
 std::vector<int64_t> Deal(int64_t count, std::span<const int> candidates,
                           std::vector<int64_t>& load) {
@@ -135,6 +159,8 @@ Dealing DealOut(std::span<const Segment> segments, int64_t limit, std::vector<in
   };
   std::vector<std::pair<const Segment*, int64_t>> left_over;  // from this chunk of it on
   for (const Segment& segment : segments) {
+    // Whoever needs less than half as much of these chunks as another is no candidate: for little
+    // that it saves itself, it would have to hand on nearly all.
     int32_t most = 0;
     for (const Needer& needer : segment.needers) most = std::max(most, needer.eighths);
     std::vector<int> candidates;
@@ -149,6 +175,7 @@ Dealing DealOut(std::span<const Segment> segments, int64_t limit, std::vector<in
     if (take > 0) deal(segment, segment.first, take, candidates);
     if (take < segment.count) left_over.emplace_back(&segment, take);
   }
+  // The rest is for everyone. A reader that needs nothing of a chunk only hands it on.
   std::vector<int> everyone(load.size());
   std::iota(everyone.begin(), everyone.end(), 0);
   for (const auto& [segment, done] : left_over) {
@@ -166,6 +193,7 @@ std::vector<int64_t> WorkOfCopies(std::span<const std::vector<ChunkNeed>> needs,
     for (const ChunkNeed& need : mine) chunks += static_cast<double>(need.count * need.eighths) / 8;
     copies.push_back(kCopy * chunks);
   }
+  // Only differences count: what all have to copy changes nobody's share.
   const double least = *std::min_element(copies.begin(), copies.end());
   const double most =
       kMostForCopies * static_cast<double>(total) / static_cast<double>(needs.size());
@@ -175,6 +203,10 @@ std::vector<int64_t> WorkOfCopies(std::span<const std::vector<ChunkNeed>> needs,
   return work;
 }
 
+// Fills rounds greedily. In each, rank after rank adds its next chunks while they fit; the first
+// chunk of a rank always fits, and so does the first that a rank receives, so that a limit below
+// the size of a chunk means one chunk a round and not an endless loop. The counts travel with the
+// schedule, so that nobody has to ask what comes next.
 void PlanRounds(std::span<const Segment> given, std::span<const int> reader_of, int64_t chunk_bytes,
                 int world, const RoundLimits& limits, ReadSchedule* out) {
   // Each rank hands its chunks on in file order.
@@ -207,6 +239,7 @@ void PlanRounds(std::span<const Segment> given, std::span<const int> reader_of, 
         for (const Needer& needer : segment.needers) {
           if (needer.rank == rank) continue;
           const int64_t bytes = chunk_bytes * needer.eighths / 8;
+          // Nearly all of a chunk travels as one range of it, which needs no memory of its own.
           if (needer.eighths < 7) send += bytes;
           const int64_t before = received[static_cast<size_t>(needer.rank)];
           fits = fits && (before == 0 || before + bytes <= limits.receive);
@@ -233,6 +266,8 @@ void PlanRounds(std::span<const Segment> given, std::span<const int> reader_of, 
 
 }  // namespace
 
+// Without an exchange each rank reads what it needs itself. Only chunks that nobody needs are dealt
+// out then, which are read because every byte of these files is to be verified.
 ReadSchedule MakeReadSchedule(const Index& index, std::span<const int> files,
                               std::span<const std::vector<ChunkNeed>> needs, bool exchange,
                               const RoundLimits& limits) {
@@ -306,6 +341,9 @@ std::string ReadSchedule::Serialize() const {
   return std::move(out).Take();
 }
 
+// The text comes from rank 0, which is of this very build. It is checked all the same, because it
+// decides what is written where: shares must be in order, disjoint and within the files, and the
+// rounds must hand on exactly the chunks that are shared.
 Result<ReadSchedule> ReadSchedule::Parse(std::string_view text, const Index& index, int world) {
   const Status malformed(StatusCode::kInternal, "rank 0 sent a malformed schedule of reading");
   WireReader in(text);

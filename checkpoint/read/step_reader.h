@@ -67,7 +67,7 @@ class StepReader {
   const Manifest& manifest() const { return manifest_; }
   const std::string& manifest_text() const { return manifest_text_; }
   const Index& index() const { return index_; }
-  // Where a file lies, for messages and for reading: "global_step_40/" + path.
+  // Returns where a file lies, for messages and for reading: "global_step_40/" + path.
   std::string PathOf(std::string_view file) const;
 
   // One table of whole tensors (no views) of a scope; empty when there is no such scope.
@@ -159,7 +159,7 @@ class StepReader {
   Status ReadBlock(const File& file, ChunkId id, int64_t at, Scratch* scratch,
                    const BlockPlace& place, const BlockSink& sink) const;
   std::string DescribeChunk(ChunkId id) const;
-  // Of a file whose header is not, byte for byte, the one that Keel writes for the index.
+  // Called for a file whose header is not, byte for byte, the one that Keel writes for the index.
   Status CompareHeader(int file) const;
 
   const FileSystem* fs_;

@@ -23,8 +23,8 @@ struct CatalogEntry {
   Status status;                     // why not
 };
 
-// Whether the reason why there is no manifest lies in what the directory holds. Otherwise it could
-// not be read this time, and what it holds is not known.
+// Says whether the reason why there is no manifest lies in what the directory holds. Otherwise it
+// could not be read this time, and what it holds is not known.
 bool IsUnusable(const Status& status);
 
 // The directories named global_step_<N>, the newest commit first: by the manifests' sequence
@@ -41,7 +41,7 @@ Result<int64_t> NextSequence(std::span<const CatalogEntry> committed,
                              std::optional<int64_t> floor = {});
 // The highest number that can be read; 0 when there is none.
 int64_t NewestSequence(std::span<const CatalogEntry> committed);
-// Whether a manifest could not be read this time: by no fault of what the directory holds.
+// Says whether a manifest could not be read this time: by no fault of what the directory holds.
 bool IsUnread(const CatalogEntry& entry);
 
 // The same again and again, of one directory, at a cost that hardly grows with what is kept: the
@@ -63,9 +63,9 @@ class Catalog {
   std::map<std::string, Known> known_;  // by directory
 };
 
-// What lies in a checkpoint's directory and is not of it: paths below `directory`, sorted. Neither
-// manifest, index, the files that the manifest lists nor a pin; links always; directories never, as
-// an empty one holds nothing of anyone.
+// Returns what lies in a checkpoint's directory and is not of it: paths below `directory`, sorted.
+// Neither manifest, index, the files that the manifest lists nor a pin; links always; directories
+// never, as an empty one holds nothing of anyone.
 Result<std::vector<std::string>> ForeignEntries(const FileSystem& fs, std::string_view directory,
                                                 const Manifest& manifest);
 

@@ -24,11 +24,11 @@ inline constexpr std::string_view kImportedRunId = "import";
 // The key with which somebody says so, in messages.
 inline constexpr std::string_view kAdoptForeignKey = "trainer.adopt_foreign_checkpoints";
 
-// What the file `run_id` says; "" where there is none, or nothing in it. kConfig: what is there can
-// be no run's id.
+// Returns what the file `run_id` says; "" where there is none, or nothing in it. kConfig: what is
+// there can be no run's id.
 Result<std::string> ReadRunId(const FileSystem& fs);
 
-// Whether the run `run_id` has not saved it, and it was not imported either.
+// Says whether the run `run_id` has not saved it, and it was not imported either.
 bool IsForeign(const Manifest& manifest, std::string_view run_id);
 
 // The id of a directory that has no file `run_id`, as a copy without it, a target of `keel ckpt

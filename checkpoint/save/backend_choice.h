@@ -21,7 +21,7 @@ class BackendChoice {
   // `wanted`: auto, buffered, direct or io_uring. The references outlive this.
   BackendChoice(FileSystem& fs, std::string wanted, int rank, Logger& log);
 
-  // What is wanted, or the one that works everywhere, where nothing can be measured.
+  // Returns what is wanted, or the one that works everywhere, where nothing can be measured.
   IoBackend Unmeasured() const;
   // Rank 0. For saves of which a rank writes up to so many bytes. A measurement, made once, writes
   // to `directory` and says in the log what it found.

@@ -22,7 +22,7 @@ struct SaveSize {
 // Right to a few hundred bytes. Rank 0, which has all files of the plan.
 SaveSize PredictSize(const SaveRequest& request, const SavePlan& plan, int64_t chunk_bytes);
 
-// What a run needs that saves checkpoints of `size`. See DiskForecast.
+// Returns what a run needs that saves checkpoints of `size`. See DiskForecast.
 Result<DiskForecast> ForecastDisk(const FileSystem& fs, const RetentionPolicy& policy,
                                   const std::string& run_id, const SaveSize& size);
 

@@ -67,7 +67,7 @@ class FileWriters {
   void StartThread();  // throws std::system_error
   bool threaded() const { return !threads_.empty(); }
 
-  // Where the files are to be. Until then nothing is written.
+  // Takes the directory of the files. Until then nothing is written.
   void LetWrite(const std::string& directory);
   // Waits for a free slot.
   Result<int> AcquireSlot();
@@ -99,7 +99,7 @@ class FileWriters {
   class Lane;
 
   Result<File*> Opened(size_t file);
-  // Whether the write is under way; otherwise it is over.
+  // Says whether the write is under way; otherwise it is over.
   Result<bool> Begin(const Item& item, Lane* lane);
   Status FinishFile(size_t file);
   void ItemIsOver(const Item& item, Status status);

@@ -44,7 +44,7 @@ struct SaveOutcome {
 
 // A message: a status, and the payload when it is ok.
 std::string EncodeMessage(const Status& status, std::string_view payload);
-// What the peer sent: its payload, or its failure.
+// Returns what the peer sent: its payload, or its failure.
 Result<std::string> DecodeMessage(std::string_view bytes);
 
 }  // namespace keel::checkpoint

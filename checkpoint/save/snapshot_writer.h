@@ -66,9 +66,9 @@ class SnapshotWriter {
   // has returned. After an error none of them was, and none will be.
   Status Stage(std::vector<FileToWrite> files, WriteHooks hooks);
   bool staging() const { return job_ != nullptr; }
-  // Where the files of the last Stage are to be: creates them, writes header and pieces of each,
-  // syncs and closes. One digest per file, in order. After an error the files are dead: their names
-  // must not be used again.
+  // Writes the files of the last Stage into `directory`: creates them, writes header and pieces of
+  // each, syncs and closes. Returns one digest per file, in order. After an error the files are
+  // dead: their names must not be used again.
   Result<std::vector<ChunkedDigest>> WriteTo(const std::string& directory, WriteTimes* times);
   // Ends what Stage began; nothing is written any more.
   void Abandon();

@@ -30,7 +30,7 @@ class SourceFence {
   // no range was released; then some of it still is.
   bool Wait(const void* begin, size_t bytes, std::chrono::milliseconds stall);
 
-  // Whether something that overlaps is held. Does not wait.
+  // Says whether something that overlaps is held. Does not wait.
   bool Holds(const void* begin, size_t bytes);
 
   bool idle() const { return held_count_.load(std::memory_order_acquire) == 0; }

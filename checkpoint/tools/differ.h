@@ -26,7 +26,7 @@ struct TensorDifference {
   Kind kind = Kind::kValues;
   std::string scope;
   TensorInfo a, b;  // what each side has; of kOnlyInA and kOnlyInB one is empty
-  // Of kValues:
+  // For kValues:
   int64_t differing = 0;  // elements whose bits differ
   Box box;                // the smallest that holds them all
   // Float dtypes: the largest |a - b|, in double, and a place that has it. Elements of which one is

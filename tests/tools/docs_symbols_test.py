@@ -1,4 +1,5 @@
-"""The tour and the architecture page name things that exist: each `path` is a file, each `Symbol` near one stands in a source."""
+"""The pages name things that exist: each `path` is a file, each `Symbol` stands in a source. The architecture page has the rooms that
+there are, with the edges that their includes may have."""
 
 import pathlib
 import re
@@ -6,21 +7,40 @@ import sys
 
 root = pathlib.Path(__file__).resolve().parents[2]
 sources = "\n".join(
-    path.read_text() for folder in ("common", "parallel", "model", "checkpoint", "rollout", "rewards", "trainer", "tools")
+    path.read_text() for folder in ("common", "parallel", "model", "checkpoint", "rollout", "rewards", "trainer", "tools", "bench")
     for path in (root / folder).rglob("*") if path.suffix in (".h", ".cc")
 )
 wrong = []
 checked = 0
 for page in ("docs/tour.md", "docs/architecture.md", "docs/algorithms.md", "docs/rewards.md", "docs/rollout.md",
-             "docs/data.md", "README.md"):
+             "docs/data.md", "README.md", "CONTRIBUTING.md"):
     for name in re.findall(r"`([^`\n]+)`", (root / page).read_text()):
         if re.fullmatch(r"(common|parallel|model|checkpoint|rollout|rewards|trainer|tools|bench|tests|docs|configs)/[\w./*]*", name):
             checked += 1
             if not list(root.glob(name.rstrip("/"))):
                 wrong.append(f"{page}: no file {name}")
-        elif re.fullmatch(r"[A-Z]\w+(::\w+)?|kernels::\w+", name):
+        elif name != "PascalCase" and re.fullmatch(r"[A-Z]\w+(::\w+)?|kernels::\w+", name):
             checked += 1
             if not re.search(r"\b" + re.escape(name.split("::")[-1]) + r"\b", sources):
                 wrong.append(f"{page}: no symbol {name}")
+# What the tour quotes is in the sources, line by line.
+lines = {line.strip() for line in sources.splitlines()}
+for quote in re.findall(r"```cpp\n(.*?)```", (root / "docs/tour.md").read_text(), re.DOTALL):
+    wrong += [f"docs/tour.md: no source has the line {line.strip()}" for line in quote.splitlines() if line.strip() not in lines]
+# The architecture page's table of rooms: the folders that hold sources, and the edges that the test of the includes allows.
+ROOM = r"^\| ((?:common|parallel|model|checkpoint|rollout|rewards|trainer)[\w/]*) \| (.*?) ?\|"
+listed = {room: set(filter(None, edges.split(", ")))
+          for room, edges in re.findall(ROOM, (root / "docs/architecture.md").read_text(), re.MULTILINE)}
+layers = (root / "tests/common/include_layers_test.cc").read_text().split("edges = {\n")[1].split("\n  };")[0]
+allowed = {room: set(re.findall(r'"([\w/]+)"', edges)) for room, edges in re.findall(r'\{"([\w/]+)",\s*\{(.*?)\}\}', layers, re.DOTALL)}
+# parallel/cuda counts as parallel there; parallel/gloo_forward stands in for headers of another project.
+allowed["parallel/cuda"] = {"common", "parallel"}
+tops = ("common", "parallel", "model", "checkpoint", "rollout", "rewards", "trainer")
+rooms = {str(path.parent.relative_to(root)) for top in tops for path in (root / top).rglob("*.h")}
+rooms = {room for room in rooms if not room.startswith("parallel/gloo_forward")}
+wrong += [f"docs/architecture.md: {room} is not among the rooms" for room in sorted(rooms - listed.keys())]
+wrong += [f"docs/architecture.md: there is no room {room}" for room in sorted(listed.keys() - rooms)]
+wrong += [f"docs/architecture.md: {room} may include {sorted(allowed.get(room, ()))}" for room in sorted(listed)
+          if listed[room] != allowed.get(room)]
 print("\n".join(wrong) or f"{checked} names in the pages exist")
 sys.exit(bool(wrong) or checked < 40)

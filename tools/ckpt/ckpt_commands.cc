@@ -88,8 +88,8 @@ void AddCkptCommands(CLI::App& app, int* exit_code) {
           "Rewrite a checkpoint into other files, value for value, as the same step of another "
           "run directory. Loading does not need it: any layout loads any files",
           "  keel ckpt reshard --world 1 runs/a/global_step_40 runs/a-one-file\n"
-          "  keel ckpt reshard --world 8 runs/a/global_step_40 runs/b\n"
-          "  keel ckpt reshard --like runs/b/global_step_10 runs/a/global_step_40 runs/b",
+          "  keel ckpt reshard --world 8 runs/a/global_step_40 runs/a-8\n"
+          "  keel ckpt reshard --like runs/b/global_step_10 runs/a/global_step_40 runs/a-as-b",
           reshard, CkptReshard, exit_code);
   command->add_option("STEP", reshard->source, "A step's directory")->required();
   command->add_option("RUN_DIR", reshard->run, "The run directory that gets it; made when missing")

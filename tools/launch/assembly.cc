@@ -100,7 +100,8 @@ Status Assembly::Gather(int attempt, const std::vector<int>& nodes) {
     }
     return Status(outcome.code, outcome.what);
   }
-  // Those that wait need not do so any longer. Before the first attempt others may take this place.
+  // The nodes that wait need not do so any longer. Before the first attempt others may take this
+  // place.
   if (attempt > 0) {
     const Status said = store_.Set(
         joined, fmt::format("stopped node {} was told to stop while the job waited for node(s) {}",

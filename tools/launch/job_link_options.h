@@ -37,7 +37,7 @@ struct JobLinkOptions {
   std::chrono::milliseconds interval{250};  // between two looks at the store
 };
 
-// What a failed call of the store means to this node.
+// Returns what a failed call of the store means to this node.
 Status StoreLost(const JobLinkOptions& options, const Status& status);
 
 }  // namespace keel::tools

@@ -14,7 +14,8 @@ namespace {
 std::string Footer() {
   return LaunchFlagHelp() +
          "Examples:\n"
-         "  keel launch --nproc-per-node 4 train configs/quickstart.yaml\n"
+         "  keel launch --nproc-per-node 4 train configs/quickstart.yaml "
+         "'data.train_files=[text.txt]'\n"
          "  keel launch --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --nproc-per-node 8 train "
          "run.yaml\n"
          "  keel launch --nproc-per-node 2 --log-dir logs -- ./program argument";

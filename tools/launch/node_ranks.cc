@@ -262,7 +262,7 @@ bool NodeRanks::stopped() const {
 
 std::optional<Failure> NodeRanks::RootCause() const {
   if (failed_.empty()) return std::nullopt;
-  // Of equal blame: who says that it failed earlier, else who was reaped earlier.
+  // Among equals, the one that says that it failed earlier, else the one that was reaped earlier.
   return Describe(ranks_[*std::min_element(failed_.begin(), failed_.end(), [&](size_t a, size_t b) {
     return std::tuple(ranks_[a].blame, ranks_[a].time) <
            std::tuple(ranks_[b].blame, ranks_[b].time);

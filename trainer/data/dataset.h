@@ -46,9 +46,9 @@ class Dataset {
   int64_t targets(int64_t index) const { return samples_[static_cast<size_t>(index)].targets; }
   int64_t inputs(int64_t index) const { return samples_[static_cast<size_t>(index)].length - 1; }
   int64_t skipped_rows() const { return skipped_rows_; }
-  // What of the files was not read, a sentence a file.
+  // Returns what of the files was not read, a sentence a file.
   const std::vector<std::string>& warnings() const { return warnings_; }
-  // Of tokens, masks and cuts: tells whether a resumed run has the same data.
+  // The digest of tokens, masks and cuts: tells whether a resumed run has the same data.
   const Digest128& digest() const { return digest_; }
 
  private:

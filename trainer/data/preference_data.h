@@ -18,8 +18,8 @@ namespace keel::trainer::rl {
 struct PreferenceOptions {
   int64_t max_prompt_length = 512;
   int64_t max_response_length = 512;  // tokens of an answer, the end mark included
-  // Of rows with a longer prompt or answer: refuse, leave out, or cut; a prompt at the named side,
-  // an answer always at its end.
+  // What is done with rows of a longer prompt or answer: refuse, leave out, or cut; a prompt at the
+  // named side, an answer always at its end.
   Truncation truncation = Truncation::kError;
   int64_t vocab_size = 0;
   std::string prompt_key = "prompt";
@@ -48,7 +48,7 @@ class PreferenceSet {
   int64_t size() const { return static_cast<int64_t>(pairs_.size()); }
   const PreferencePair& Get(int64_t index) const { return pairs_[static_cast<size_t>(index)]; }
   int64_t skipped_rows() const { return skipped_rows_; }
-  // What of the files was not read, a sentence a file.
+  // Returns what of the files was not read, a sentence a file.
   const std::vector<std::string>& warnings() const { return warnings_; }
   const Digest128& digest() const { return digest_; }
 
@@ -63,7 +63,7 @@ class PreferenceSet {
 
 struct PreferenceBatch {
   std::vector<MicroBatch> microbatches;  // of this rank: chosen and rejected of a pair side by side
-  // Of the global batch:
+  // Counts of the global batch:
   int64_t pairs = 0;
   int64_t chosen_tokens = 0;
   int64_t tokens = 0;  // inputs

@@ -72,11 +72,11 @@ class PromptSet {
   int64_t size() const { return static_cast<int64_t>(prompts_.size()); }
   const Prompt& Get(int64_t index) const { return prompts_[static_cast<size_t>(index)]; }
   int64_t skipped_rows() const { return skipped_rows_; }
-  // What of the files was not read, a sentence a file.
+  // Returns what of the files was not read, a sentence a file.
   const std::vector<std::string>& warnings() const { return warnings_; }
   // Tells whether a resumed run has the same prompts, answers and order.
   const Digest128& digest() const { return digest_; }
-  // Of what verifiers are given beside that: the prompts as text, and extra_info.
+  // The digest of what verifiers are given beside that: the prompts as text, and extra_info.
   const Digest128& verifiers_digest() const { return verifiers_digest_; }
   // PromptOptions::vocab_size.
   int64_t vocab_size() const { return vocab_size_; }

@@ -30,7 +30,7 @@ struct IdKeys {
   std::string labels = "labels";
   std::string positions = "position_ids";
 
-  // Those there are.
+  // The keys that there are.
   std::vector<std::string_view> All() const;
 };
 
@@ -41,7 +41,7 @@ struct IdKeys {
 // tokens from 0.
 Result<TokenRow> ReadIds(const Json& row, const IdKeys& keys, const std::string& where);
 
-// Whether the value is a list of numbers, which are then ids, rather than of messages.
+// Says whether the value is a list of numbers, which are then ids, rather than of messages.
 bool IsIdList(const Json& value);
 
 // kInvalidData when a token is none of the model's.

@@ -27,7 +27,8 @@ struct Counts {
   }
 };
 
-// Of the pipeline stage with most of them: the first and the last have the vocabulary, too.
+// The weights of the pipeline stage with most of them: the first and the last have the vocabulary,
+// too.
 double LargestStage(const Counts& n, const model::HfConfig& model, double tp, double pp) {
   const double layers = std::ceil(static_cast<double>(model.num_hidden_layers) / pp);
   const double ends = pp == 1 && !model.tie_word_embeddings ? 2 : 1;

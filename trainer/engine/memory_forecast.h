@@ -27,9 +27,9 @@ struct MemoryForecast {
   std::string ToString() const;  // "weights 512 MiB, gradients 1.0 GiB, ..."
 };
 
-// Of training as `config` says, on `world` ranks.
+// The forecast of training as `config` says, on `world` ranks.
 MemoryForecast ForecastTraining(const Config& config, const model::HfConfig& model, int world);
-// Of generating or scoring in one process.
+// The forecast of generating or scoring in one process.
 MemoryForecast ForecastInference(const model::HfConfig& model, double bytes_per_weight,
                                  double kv_cache_bytes);
 

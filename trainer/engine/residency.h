@@ -127,7 +127,7 @@ class Residency {
   void TakePages(Slot& slot);
   void Allocate(Member& m);
   void Release(Member& m);
-  // Of a GPU the copies are under way then; else they are done.
+  // On a GPU the copies are under way then; else they are done.
   void CopyDown(Member& m);
   void WaitCopies();
   void Landed(int64_t ticket);
@@ -136,7 +136,7 @@ class Residency {
   template <typename Move>
   double Timed(Move move);
 
-  // Of a piece whose copy to the host was started.
+  // A piece whose copy to the host was started.
   struct Flight {
     const std::byte* host = nullptr;
     const std::byte* device = nullptr;

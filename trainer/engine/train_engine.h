@@ -116,7 +116,7 @@ class TrainEngine {
   // This rank's weights where the model computes with them; each canonical element by one owner,
   // replicas numbered. Valid while they are on the device.
   ShardTable DeviceTable();
-  // Whether the views are of the arena: a snapshot that no step changes, only a later move.
+  // Says whether the views are of the arena: a snapshot that no step changes, only a later move.
   bool ModelOnHost() const { return residency_.on_host(StateClass::kParams); }
   bool OptimizerOnHost() const { return residency_.on_host(StateClass::kOptimizer); }
   // `hook` is called before memory that the tables view is overwritten or released: slice by slice

@@ -16,7 +16,7 @@ template <typename Set>
 struct RunData {
   Set train;
   Set val;
-  // What of the files was not read.
+  // Returns what of the files was not read.
   std::vector<std::string> Warnings() const {
     std::vector<std::string> all = train.warnings();
     all.insert(all.end(), val.warnings().begin(), val.warnings().end());

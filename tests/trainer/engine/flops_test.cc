@@ -1,0 +1,29 @@
+#include "trainer/engine/flops.h"
+
+#include <gtest/gtest.h>
+
+namespace keel::trainer {
+namespace {
+
+// Every matrix that a token is multiplied with, written out: a product takes two operations an
+// element forward and four backward. Causal attention meets half of T tokens, twice (scores,
+// values).
+TEST(FlopsTest, CountsEveryMatrixThatATokenMeets) {
+  model::HfConfig config;
+  config.hidden_size = 8;
+  config.intermediate_size = 5;
+  config.num_hidden_layers = 2;
+  config.num_attention_heads = 2;
+  config.num_key_value_heads = 1;
+  config.head_dim = 3;
+  config.vocab_size = 10;
+  const double layer = 8 * 6 + 8 * 3 + 8 * 3 + 6 * 8 + 3 * (8 * 5);  // q, k, v, o, feed-forward
+  const double attention = 2 * 6 * (4.0 / 2);
+  const double head = 8 * 10;
+  EXPECT_EQ(TrainFlopsPerToken(config, 4), 6 * (2 * (layer + attention) + head));
+  config.tie_word_embeddings = true;  // the head is still a product
+  EXPECT_EQ(TrainFlopsPerToken(config, 4), 6 * (2 * (layer + attention) + head));
+}
+
+}  // namespace
+}  // namespace keel::trainer
