@@ -1,9 +1,9 @@
 // SavePlanner: who writes which boxes into which file.
 //
 // Replicas are written once, balanced by bytes, and the boxes of each tensor are proved to cover it
-// exactly (TransferPlan's ChooseWriters): by rank 0, which tells each rank its part. The plan holds
-// no memory addresses, so it is kept for the next save; it is made again when any rank's names,
-// dtypes, shapes, boxes or contents differ.
+// exactly (ChooseWriters, common/transfer_plan.h): by rank 0, which tells each rank its part. The
+// plan holds no memory addresses, so it is kept for the next save; it is made again when any rank's
+// names, dtypes, shapes, boxes or contents differ.
 #pragma once
 
 #include <chrono>
