@@ -63,8 +63,6 @@ class SavePlanner {
   // another rank it may have changed.
   std::shared_ptr<const SavePlan> Likely(std::span<const RoleState> roles,
                                          const Contents& contents) const;
-  // Whether the last Plan reused the one before.
-  bool reused() const { return reused_; }
 
  private:
   Result<SavePlan> Make(std::string_view tag, std::span<const RoleState> roles,
@@ -73,7 +71,6 @@ class SavePlanner {
   std::shared_ptr<const SavePlan> cached_;
   uint64_t cached_key_ = 0;  // 0: none
   uint64_t own_key_ = 0;     // of this rank's state
-  bool reused_ = false;
 };
 
 }  // namespace keel::checkpoint
