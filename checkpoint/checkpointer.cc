@@ -294,7 +294,7 @@ Result<SaveRecord> Checkpointer::Save(const SaveRequest& request) {
     Snapshot snapshot(request, false, self.fence);
     result.status = self.RunSave(self.NextTag("save"), snapshot, &result.record);
   }
-  result.record.blocked_s = watch.Elapsed();
+  result.record.blocked_s = request.taken_s + watch.Elapsed();
   result.record.lost_s = result.record.blocked_s;
   if (result.status.ok()) {
     self.durations.push_back(result.record.expected_s);
@@ -336,7 +336,7 @@ Status Checkpointer::StartSave(SaveRequest request) {
     work();  // no thread to be had: the save happens here and now
     raw->thread = std::thread();
   }
-  raw->blocked_s = watch.Elapsed();
+  raw->blocked_s = raw->request.taken_s + watch.Elapsed();
   return Status::Ok();
 }
 

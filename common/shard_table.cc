@@ -107,6 +107,11 @@ int ShardTable::Find(std::string_view name) const {
   return names_.empty() ? -1 : names_[SlotOfName(name)];
 }
 
+int ShardTable::FindShard(std::string_view name, const Box& box) const {
+  const int tensor = Find(name);
+  return tensor < 0 ? -1 : boxes_[SlotOfBox(tensor, box)];
+}
+
 ShardTable ShardTable::WithoutViews() const {
   ShardTable copy = *this;
   for (Shard& shard : copy.shards_) shard.view = {};

@@ -56,6 +56,9 @@ class ShardTable {
   }
   // Index into tensors(), or -1.
   int Find(std::string_view name) const;
+  // Index into shards() of this very box of this tensor, or -1. Takes as long whatever the table's
+  // size.
+  int FindShard(std::string_view name, const Box& box) const;
   // Bytes of all shards (replicas counted as often as they appear).
   int64_t bytes() const { return bytes_; }
   // The same tensors and boxes without memory.

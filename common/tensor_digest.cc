@@ -1,5 +1,10 @@
 #include "common/tensor_digest.h"
 
+#include <cstddef>
+#include <span>
+
+#include "common/hash.h"
+
 namespace keel {
 
 namespace {
@@ -87,6 +92,10 @@ uint64_t BoxDigest(const Dims& shape, DType dtype, const Box& box, const Box& vi
       ++at[--d];
     }
   }
+}
+
+uint64_t DigestWeight(std::string_view name) {
+  return Hash128(std::as_bytes(std::span(name))).low | 1;
 }
 
 }  // namespace keel

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "common/box.h"
 #include "common/dtype.h"
@@ -17,5 +18,10 @@ namespace keel {
 // memory of `view`.
 uint64_t BoxDigest(const Dims& shape, DType dtype, const Box& box, const Box& view_box,
                    const StridedView& view);
+
+// How often the digest of a tensor of this name counts in the digest of a model, which is their
+// sum: an odd number. So a model's digest is the same under every layout, and can be taken in
+// parts, too.
+uint64_t DigestWeight(std::string_view name);
 
 }  // namespace keel

@@ -1,19 +1,17 @@
 #include "common/transfer_plan.h"
 
 #include <fmt/format.h>
-#include <fnmatch.h>
 
 #include <algorithm>
 #include <deque>
 #include <map>
 #include <numeric>
 #include <optional>
-#include <set>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
 
-#include "common/text.h"
+#include "common/transfer_check.h"
 
 namespace keel {
 namespace {
@@ -41,26 +39,6 @@ struct HeldBox {
   std::span<const Holder> holders;
 };
 
-// What is wrong, per kind, so that one message can list it all.
-class Problems {
- public:
-  void Add(const std::string& kind, const std::string& what) {
-    by_kind_[kind].insert(Printable(what, std::string_view::npos));
-  }
-  bool empty() const { return by_kind_.empty(); }
-  Status ToStatus() const {
-    std::string text;
-    for (const auto& [kind, names] : by_kind_) {
-      if (!text.empty()) text += "; ";
-      text += fmt::format("{} ({}): {}", kind, names.size(), fmt::join(names, ", "));
-    }
-    return Status(StatusCode::kInvalidData, std::move(text));
-  }
-
- private:
-  std::map<std::string, std::set<std::string>> by_kind_;
-};
-
 std::string Describe(const TensorInfo& tensor) {
   return fmt::format("{}{}", DTypeName(tensor.dtype), tensor.shape.ToString());
 }
@@ -69,7 +47,7 @@ std::string Describe(const TensorInfo& tensor) {
 // it; of a million boxes it takes a few dozen bytes each.
 class Held {
  public:
-  Held(std::span<const ShardTable> tables, Problems* problems) {
+  Held(std::span<const ShardTable> tables, TransferProblems* problems) {
     // 1. One number for each tensor, whichever tables mention it.
     std::vector<std::vector<int>> numbers(tables.size());  // per table and its tensor; -1: left out
     for (size_t t = 0; t < tables.size(); ++t) {
@@ -178,18 +156,12 @@ void AppendDifference(const Box& box, const Box& hole, std::vector<Box>* out) {
 constexpr int64_t kTolerated = 16;
 constexpr int64_t kPartsOfAShare = 64;
 
-bool Matches(const std::vector<std::string>& patterns, const std::string& name) {
-  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
-    return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
-  });
-}
-
 }  // namespace
 
 Result<TransferPlan> PlanTransfer(std::span<const ShardTable> sources,
                                   std::span<const ShardTable> destinations,
                                   const TransferOptions& options) {
-  Problems problems;
+  TransferProblems problems;
   const Held held(sources, &problems);
   const bool same_ranks = sources.size() == destinations.size();
   TransferPlan plan;
@@ -202,24 +174,17 @@ Result<TransferPlan> PlanTransfer(std::span<const ShardTable> sources,
     for (size_t s = 0; s < table.shards().size(); ++s) {
       const Shard& shard = table.shards()[s];
       const TensorInfo& wanted = table.tensor_of(shard);
-      const bool may_lack = Matches(options.allow_missing, wanted.name);
+      const bool may_lack = MatchesAny(options.allow_missing, wanted.name);
       const std::optional<size_t> tensor = held.Find(wanted.name);
       if (!tensor) {
-        if (!may_lack) problems.Add("missing tensors", wanted.name);
+        if (!may_lack) problems.Add(TransferProblems::kMissing, wanted.name);
         continue;
       }
       used[*tensor] = 1;
       const TensorInfo& info = held.info(*tensor);
-      if (!(info.shape == wanted.shape)) {
-        problems.Add("tensors of another shape",
-                     fmt::format("{} (has {}, expected {})", wanted.name, info.shape.ToString(),
-                                 wanted.shape.ToString()));
-        continue;
-      }
-      if (info.dtype != wanted.dtype && !options.allow_dtype_change) {
-        problems.Add("tensors of another dtype",
-                     fmt::format("{} (has {}, expected {})", wanted.name, DTypeName(info.dtype),
-                                 DTypeName(wanted.dtype)));
+      const DType dtype = options.allow_dtype_change ? wanted.dtype : info.dtype;
+      if (const auto misfit = FindMisfit(info.shape, dtype, wanted)) {
+        problems.Add(misfit->kind, misfit->what);
         continue;
       }
       if (shard.box.empty()) continue;
@@ -321,16 +286,10 @@ Status CheckPlan(const TransferPlan& plan, std::span<const ShardTable> sources,
       const std::string& name = destinations[d].tensor_of(shard).name;
       if (shard.box.empty()) continue;
       const auto found = received.find({static_cast<int>(d), static_cast<int>(s)});
-      if (Matches(options.allow_missing, name)) {
-        if (found != received.end() && FindOverlap(found->second)) {
-          return bug(
-              fmt::format("{} of '{}' receives an element twice", shard.box.ToString(), name));
-        }
-        continue;
-      }
-      if (found == received.end())
-        return bug(fmt::format("{} of '{}' receives nothing", shard.box.ToString(), name));
-      KEEL_RETURN_IF_ERROR(CheckExactCover(shard.box, found->second, name));
+      const std::span<const Box> parts =
+          found == received.end() ? std::span<const Box>() : found->second;
+      KEEL_RETURN_IF_ERROR(
+          CheckFilled(shard.box, parts, name, MatchesAny(options.allow_missing, name)).status());
     }
   }
   return Status::Ok();
@@ -442,7 +401,7 @@ Result<Writers> ChooseWriters(std::span<const WriterScope> scopes, int64_t small
   // 1. Boxes with one holder, since there is no choice. The rest is gathered.
   for (size_t s = 0; s < scopes.size(); ++s) {
     const auto gather = [&]() -> Status {
-      Problems problems;
+      TransferProblems problems;
       const Held& scope = held.emplace_back(scopes[s].ranks, &problems);
       if (!problems.empty()) return problems.ToStatus();
       std::vector<Box> boxes;
@@ -461,8 +420,7 @@ Result<Writers> ChooseWriters(std::span<const WriterScope> scopes, int64_t small
           load[static_cast<size_t>(holder.table)] += bytes;
           writers[s][static_cast<size_t>(holder.table)].push_back({holder.shard});
         }
-        const Box whole = Box::Whole(info.shape);
-        if (!whole.empty()) KEEL_RETURN_IF_ERROR(CheckExactCover(whole, boxes, info.name));
+        KEEL_RETURN_IF_ERROR(CheckWritten(info.shape, boxes, info.name));
       }
       return Status::Ok();
     };

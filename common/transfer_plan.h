@@ -1,9 +1,10 @@
-// TransferPlan: the one mechanism that moves weights between layouts.
+// TransferPlan: what goes from one layout's memory to another's.
 //
 // From the shard tables of layout A and of layout B it lists (source, source box, destination,
-// destination box) and proves that each destination element is covered exactly once. Save, load,
-// Hugging Face import and export, and weight sync all use it; nothing else moves weights. Pure: the
-// same tables give the same plan on every rank. See docs/architecture.md.
+// destination box) and proves that each destination element is covered exactly once: for weight
+// sync and the reading of Hugging Face models. ChooseWriters is a save's part. A load and a reshard
+// plan on indexes, in checkpoint/; all are held to transfer_check.h. Pure: the same tables give the
+// same plan on every rank. See docs/architecture.md.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +51,7 @@ Result<TransferPlan> PlanTransfer(std::span<const ShardTable> sources,
                                   const TransferOptions& options = {});
 
 // The proof on its own: every destination element is covered exactly once by the plan; at most once
-// where it may be missing. kInternal or kInvalidData names the tensor.
+// where it may be missing. kInternal or kInvalidData says where.
 Status CheckPlan(const TransferPlan& plan, std::span<const ShardTable> sources,
                  std::span<const ShardTable> destinations, const TransferOptions& options);
 

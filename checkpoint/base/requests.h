@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -61,6 +62,9 @@ struct Document {
   std::string path;  // relative to the step's directory: "actor/huggingface/config.json"
   std::string content;
   bool extra = false;  // belongs to contents.extra (RNG, schedule, cursor)
+  // The content, of the same size, once the save knows the digest of SaveRequest::digest_role.
+  // Called once, on the saver's thread.
+  std::function<std::string(uint64_t digest)> of_digest = nullptr;
 };
 
 struct SaveRequest {
@@ -68,6 +72,11 @@ struct SaveRequest {
   std::vector<RoleState> roles;
   Contents contents;
   std::vector<Document> documents;
+  // The role of whose weights the save takes the digest, over all ranks, from the memory that it
+  // copies: the sum of DigestWeight times their digest (common/tensor_digest.h), 0 when `contents`
+  // has no weights. "": none. The same on every rank.
+  std::string digest_role;
+  double taken_s = 0;            // what making this request cost the training: counted as blocked
   Json layout;                   // {"tp":2,"dp":1,"pp":2,...}: for people, never needed to load
   std::string config_digest;     // of the model config: "checkpoint of another model" is told by it
   std::optional<double> metric;  // for best-k retention

@@ -29,7 +29,7 @@ struct HeaderRecord {
   int64_t chunk_count;
   int64_t string_bytes;
 };
-static_assert(sizeof(HeaderRecord) == 72);
+static_assert(sizeof(HeaderRecord) == IndexRecordBytes::kHeader);
 
 struct ScopeRecord {
   int64_t name_offset;
@@ -37,7 +37,7 @@ struct ScopeRecord {
   int64_t first_tensor;
   int64_t tensor_count;
 };
-static_assert(sizeof(ScopeRecord) == 32);
+static_assert(sizeof(ScopeRecord) == IndexRecordBytes::kScope);
 
 struct FileRecord {
   int64_t path_offset;
@@ -46,7 +46,7 @@ struct FileRecord {
   int64_t first_chunk;
   int64_t chunk_count;
 };
-static_assert(sizeof(FileRecord) == 40);
+static_assert(sizeof(FileRecord) == IndexRecordBytes::kFile);
 
 struct TensorRecord {
   int64_t name_offset;
@@ -59,7 +59,7 @@ struct TensorRecord {
   int64_t first_box;
   int64_t box_count;
 };
-static_assert(sizeof(TensorRecord) == 88);
+static_assert(sizeof(TensorRecord) == IndexRecordBytes::kTensor);
 
 struct BoxRecord {
   uint32_t file;
@@ -69,13 +69,13 @@ struct BoxRecord {
   int64_t offset[kMaxDims];
   int64_t size[kMaxDims];
 };
-static_assert(sizeof(BoxRecord) == 120);
+static_assert(sizeof(BoxRecord) == IndexRecordBytes::kBox);
 
 struct ChunkRecord {
   uint64_t low;
   uint64_t high;
 };
-static_assert(sizeof(ChunkRecord) == 16);
+static_assert(sizeof(ChunkRecord) == IndexRecordBytes::kChunk);
 
 template <typename Record>
 Record At(const std::string& bytes, int64_t start, int64_t i) {

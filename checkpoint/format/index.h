@@ -20,6 +20,12 @@ namespace keel::checkpoint {
 
 inline constexpr uint32_t kIndexVersion = 1;
 
+// Bytes of a record of each kind; strings come on top.
+struct IndexRecordBytes {
+  static constexpr int64_t kHeader = 72, kScope = 32, kFile = 40, kTensor = 88, kBox = 120,
+                           kChunk = 16;
+};
+
 struct IndexFile {
   std::string_view path;  // into the index's bytes
   int64_t size = 0;

@@ -1,61 +1,26 @@
 #include "checkpoint/hf/hf_check.h"
 
 #include <fmt/format.h>
-#include <fnmatch.h>
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "checkpoint/format/float_convert.h"
-#include "common/text.h"
+#include "common/transfer_check.h"
 
 namespace keel::checkpoint {
 namespace {
 
 constexpr size_t kMostNames = 10;  // of a kind, in a message
 
-// What is wrong, by kind; of many the first are named.
-class Faults {
- public:
-  void Add(const char* kind, const std::string& what) {
-    auto& [count, names] = by_kind_[kind];
-    if (++count <= kMostNames) names.push_back(what);
-  }
-  Status ToStatus(const std::string& where) const {
-    if (by_kind_.empty()) return Status::Ok();
-    std::string text;
-    for (const auto& [kind, found] : by_kind_) {
-      const auto& [count, names] = found;
-      text += fmt::format("{}{} ({}): {}{}", text.empty() ? "" : "; ", kind, count,
-                          fmt::join(names, ", "), count > names.size() ? ", ..." : "");
-    }
-    return Status(
-        StatusCode::kInvalidData,
-        fmt::format("{}: the weights are not those that its config.json describes: {}. Correct "
-                    "whichever is wrong",
-                    where, text));
-  }
-
- private:
-  std::map<std::string, std::pair<size_t, std::vector<std::string>>> by_kind_;
-};
-
-bool MatchesOne(const std::vector<std::string>& patterns, const std::string& name) {
-  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
-    return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
-  });
-}
-
 }  // namespace
 
 Status CheckTensors(const HfModelDir& directory, const ModelTensors& model) {
   const ShardTable& found = directory.source();
-  Faults faults;
+  TransferProblems faults(kMostNames);
   std::set<std::string_view> known;
   for (const TensorInfo& wanted : model.needed) {
     known.insert(wanted.name);
@@ -63,7 +28,7 @@ Status CheckTensors(const HfModelDir& directory, const ModelTensors& model) {
     if (at < 0) {
       const bool may_lack = std::find(model.may_lack.begin(), model.may_lack.end(), wanted.name) !=
                             model.may_lack.end();
-      if (!may_lack) faults.Add("missing tensors", wanted.name);
+      if (!may_lack) faults.Add(TransferProblems::kMissing, wanted.name);
       continue;
     }
     const TensorInfo& there = found.tensors()[static_cast<size_t>(at)];
@@ -88,10 +53,14 @@ Status CheckTensors(const HfModelDir& directory, const ModelTensors& model) {
                            copy.name, copy.original));
   }
   for (const TensorInfo& there : found.tensors()) {
-    if (known.contains(there.name) || MatchesOne(model.may_add, there.name)) continue;
-    faults.Add("tensors that the model has no place for", Printable(there.name));
+    if (known.contains(there.name) || MatchesAny(model.may_add, there.name)) continue;
+    faults.Add("tensors that the model has no place for", there.name);
   }
-  return faults.ToStatus(directory.where());
+  if (faults.empty()) return Status::Ok();
+  return Status(StatusCode::kInvalidData,
+                fmt::format("{}: the weights are not those that its config.json describes: {}. "
+                            "Correct whichever is wrong",
+                            directory.where(), faults.ToStatus().message()));
 }
 
 }  // namespace keel::checkpoint

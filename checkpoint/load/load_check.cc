@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "checkpoint/read/read_plan.h"
 #include "common/text.h"
+#include "common/transfer_check.h"
 
 namespace keel::checkpoint {
 

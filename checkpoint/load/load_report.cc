@@ -8,6 +8,7 @@
 
 #include "checkpoint/format/wire.h"
 #include "checkpoint/load/load_check.h"
+#include "common/transfer_check.h"
 
 namespace keel::checkpoint {
 

@@ -29,15 +29,6 @@ constexpr std::chrono::milliseconds kLastWords{2'000};
 // Damage is what an older checkpoint can heal.
 bool IsDamage(const Status& status) { return status.code() == StatusCode::kDataLoss; }
 
-template <typename Work>
-Status Guard(const Work& work) {
-  try {
-    return work();
-  } catch (const std::exception& e) {
-    return Status(StatusCode::kInternal, e.what());
-  }
-}
-
 // What rank 0 tells the others of the checkpoint that it found, and whether it hands it on.
 std::string MessageOf(const StepReader& reader, bool hands_on) {
   WireWriter out;
@@ -184,7 +175,7 @@ Result<std::optional<LoadRecord>> Loader::Load(std::string_view tag, const LoadR
     Stopwatch lap;
     Result<std::string> chosen = std::string();
     if (coordinator_.rank() == 0) {
-      const Status guarded = Guard([&] {
+      const Status guarded = Guarded([&] {
         KEEL_RETURN_IF_ERROR(listed);
         KEEL_ASSIGN_OR_RETURN(attempt.reader, candidates.Next(&record.skipped));
         if (attempt.reader) chosen = MessageOf(*attempt.reader, hands_on);
@@ -244,7 +235,7 @@ Status Loader::Try(std::string_view tag, const LoadRequest& request, Attempt* at
                    LoadRecord* record) {
   Stopwatch watch;
   // 1. Plan, and agree on who reads what.
-  const Status ready = Guard([&] {
+  const Status ready = Guarded([&] {
     KEEL_RETURN_IF_ERROR(OpenChosen(request, attempt));
     return Prepare(request, attempt);
   });
@@ -252,7 +243,7 @@ Status Loader::Try(std::string_view tag, const LoadRequest& request, Attempt* at
   record->planned_s += watch.Lap();
 
   // 2. Read and verify, and vote.
-  const Status mine = Guard([&] {
+  const Status mine = Guarded([&] {
     KEEL_RETURN_IF_ERROR(Read(request, attempt, record));
     return FailPoint("load.read");
   });
@@ -371,7 +362,7 @@ Status Loader::AgreeOnSchedule(std::string_view tag, const LoadRequest& request,
   if (!all.ok()) {
     verdict = all.status();
   } else if (coordinator_.rank() == 0) {
-    const Status guarded = Guard([&] {
+    const Status guarded = Guarded([&] {
       verdict = MakeSchedule(request, *attempt->reader, *all, options_.round,
                              fs_.Describe(attempt->candidate.directory));
       return verdict.status();
@@ -433,7 +424,7 @@ Status Loader::Vote(std::string_view tag, const LoadRequest& request, const Stat
   if (!votes.ok()) {
     verdict = votes.status();
   } else if (coordinator_.rank() == 0) {
-    const Status guarded = Guard([&] {
+    const Status guarded = Guarded([&] {
       verdict = PackDocuments(request, *attempt.reader);
       return verdict.status();
     });

@@ -1,41 +1,17 @@
 #include "checkpoint/read/read_plan.h"
 
 #include <fmt/format.h>
-#include <fnmatch.h>
 
 #include <algorithm>
-#include <map>
 #include <numeric>
-#include <set>
 
 #include "common/stream_copy.h"
+#include "common/transfer_check.h"
 
 namespace keel::checkpoint {
 namespace {
 
 constexpr int64_t kPrefetched = 512;  // bytes of a run, ahead of it
-constexpr size_t kMostNames = 100;    // of a kind, in a message
-
-// What is wrong, by kind, so that one message can list it all.
-class Problems {
- public:
-  void Add(const char* kind, std::string what) { by_kind_[kind].insert(std::move(what)); }
-  bool empty() const { return by_kind_.empty(); }
-  Status ToStatus() const {
-    std::string text;
-    for (const auto& [kind, names] : by_kind_) {
-      if (!text.empty()) text += "; ";
-      const auto last =
-          std::next(names.begin(), static_cast<ptrdiff_t>(std::min(names.size(), kMostNames)));
-      text += fmt::format("{} ({}): {}", kind, names.size(), fmt::join(names.begin(), last, ", "));
-      if (names.size() > kMostNames) text += " and more";
-    }
-    return Status(StatusCode::kInvalidData, std::move(text));
-  }
-
- private:
-  std::map<std::string, std::set<std::string>> by_kind_;
-};
 
 // The shards of a table by tensor: those of tensor t are order[start[t]] to order[start[t + 1]].
 struct ByTensor {
@@ -60,12 +36,6 @@ struct ByTensor {
 };
 
 }  // namespace
-
-bool MatchesAny(const std::vector<std::string>& patterns, const std::string& name) {
-  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
-    return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
-  });
-}
 
 BoxRuns ReadPlan::RunsOf(const Piece& piece) const {
   const Shard& shard = ShardOf(piece);
@@ -125,7 +95,7 @@ Result<ReadPlan> ReadPlan::Make(const Index& index, std::span<const ReadRequest>
   ReadPlan plan;
   plan.index_ = &index;
   plan.wanted_tensors_.assign(static_cast<size_t>(index.tensors()), false);
-  Problems problems;
+  TransferProblems problems;
   std::string another_dtype;  // what all the rest comes from, where a run wants another one
   for (size_t r = 0; r < requests.size(); ++r) {
     const ReadRequest& request = requests[r];
@@ -143,42 +113,34 @@ Result<ReadPlan> ReadPlan::Make(const Index& index, std::span<const ReadRequest>
         plan.wanted_tensors_[static_cast<size_t>(t)] = true;
       }
       // 1. A tensor that is not there, or is another, gives nothing to any of its shards.
-      const char* problem = nullptr;
-      std::string detail;
+      std::optional<Misfit> misfit;
       if (t < 0) {
-        problem = "missing tensors";
-      } else if (const IndexTensor saved = index.tensor(t); !(saved.shape == wanted.shape)) {
-        problem = "tensors of another shape";
-        detail =
-            fmt::format(" (has {}, expected {})", saved.shape.ToString(), wanted.shape.ToString());
-      } else if (saved.dtype != wanted.dtype) {
-        problem = "tensors of another dtype";
-        detail =
-            fmt::format(" (has {}, expected {})", DTypeName(saved.dtype), DTypeName(wanted.dtype));
+        misfit = Misfit{TransferProblems::kMissing, wanted.name};
+      } else {
+        const IndexTensor saved = index.tensor(t);
+        misfit = FindMisfit(saved.shape, saved.dtype, wanted);
       }
       // 2. The others each take what they have in common with the saved boxes.
+      const bool may_lack = MatchesAny(request.allow_missing, wanted.name);
       for (const int32_t s : shards) {
         if (table.shards()[static_cast<size_t>(s)].box.empty()) continue;
-        Status covered;
-        if (problem == nullptr) {
-          covered = plan.AddShard(index.tensor(t), static_cast<int32_t>(r), s);
-          if (covered.ok()) continue;
-        }
-        // An overlap is nothing that one could ask for.
-        const bool lacks = problem != nullptr || covered.code() == StatusCode::kNotFound;
-        if (lacks && MatchesAny(request.allow_missing, wanted.name)) {
+        const Result<bool> whole =
+            misfit ? Result<bool>(false)
+                   : plan.AddShard(index.tensor(t), static_cast<int32_t>(r), s, may_lack);
+        if (whole.ok() && *whole) continue;
+        if (whole.ok() && may_lack) {
           plan.uncovered_.emplace_back(static_cast<int>(r), s);
-        } else {
-          if (t >= 0 && index.tensor(t).dtype != wanted.dtype) {
-            another_dtype = fmt::format(
-                "its weights are {}, this run's are {}: actor_rollout_ref.model.dtype is not what "
-                "it was saved with; give that again, or begin a new run from its export",
-                DTypeName(index.tensor(t).dtype), DTypeName(wanted.dtype));
-          }
-          problems.Add(problem != nullptr ? problem : "tensors that are not covered once",
-                       fmt::format("{}:{}{}", request.scope,
-                                   problem != nullptr ? wanted.name : covered.message(), detail));
+          continue;
         }
+        if (t >= 0 && index.tensor(t).dtype != wanted.dtype) {
+          another_dtype = fmt::format(
+              "its weights are {}, this run's are {}: actor_rollout_ref.model.dtype is not what "
+              "it was saved with; give that again, or begin a new run from its export",
+              DTypeName(index.tensor(t).dtype), DTypeName(wanted.dtype));
+        }
+        problems.Add(
+            misfit ? misfit->kind : "tensors that are not covered once",
+            fmt::format("{}:{}", request.scope, misfit ? misfit->what : whole.status().message()));
       }
     }
   }
@@ -190,11 +152,10 @@ Result<ReadPlan> ReadPlan::Make(const Index& index, std::span<const ReadRequest>
   return plan;
 }
 
-// kNotFound when elements are lacking, kInvalidData when some are there twice.
-Status ReadPlan::AddShard(const IndexTensor& saved, int32_t request, int32_t shard) {
+Result<bool> ReadPlan::AddShard(const IndexTensor& saved, int32_t request, int32_t shard,
+                                bool may_lack) {
   const Shard& wanted = tables_[static_cast<size_t>(request)]->shards()[static_cast<size_t>(shard)];
   std::vector<Box> parts;
-  int64_t elements = 0;
   for (int64_t b = saved.first_box; b < saved.first_box + saved.box_count; ++b) {
     const IndexBox box = index_->box(b);
     const std::optional<Box> common = Intersect(box.box, wanted.box);
@@ -205,16 +166,12 @@ Status ReadPlan::AddShard(const IndexTensor& saved, int32_t request, int32_t sha
       continue;
     }
     parts.push_back(*common);
-    elements += common->elements();
     const auto [begin, end] =
         BoxRuns(*common, box.box, wanted.box, wanted.view.strides, DTypeSize(saved.dtype))
             .SourceRange();
     pieces_.Add({box.begin + begin, box.begin + end, b, box.file, request, shard});
   }
-  if (parts.size() == 1 && parts.front() == wanted.box) return Status::Ok();
-  const Status covered = CheckExactCover(wanted.box, parts, saved.name);
-  if (covered.ok() || elements >= wanted.box.elements()) return covered;
-  return Status(StatusCode::kNotFound, covered.message());
+  return CheckFilled(wanted.box, parts, saved.name, may_lack);
 }
 
 std::vector<ChunkNeed> NeedsOf(const ReadPlan& plan, const Index& index) {

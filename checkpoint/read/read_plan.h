@@ -1,8 +1,8 @@
 // ReadPlan: what a rank needs of a checkpoint's files, and where each part of it goes.
 //
-// The load's form of a transfer plan (common/transfer_plan.h): from the index of what was saved and
-// the tables of what is wanted, with the same proof that each wanted element is covered exactly
-// once. It names saved boxes by their record in the index: a million of them take 48 MB.
+// The load's own plan, from the index of what was saved and the tables of what is wanted, with the
+// proof that each wanted element is filled exactly once (common/transfer_check.h). It names saved
+// boxes by their record in the index: a million of them take 48 MB.
 #pragma once
 
 #include <cstddef>
@@ -29,8 +29,6 @@ struct ReadRequest {
   // Elements of these that it does not have stay untouched.
   std::vector<std::string> allow_missing;
 };
-
-bool MatchesAny(const std::vector<std::string>& patterns, const std::string& name);
 
 // Immutable and thread-safe once made.
 class ReadPlan {
@@ -61,7 +59,8 @@ class ReadPlan {
   const std::vector<bool>& wanted_tensors() const { return wanted_tensors_; }
 
  private:
-  Status AddShard(const IndexTensor& saved, int32_t request, int32_t shard);
+  // Whether the saved boxes fill the shard.
+  Result<bool> AddShard(const IndexTensor& saved, int32_t request, int32_t shard, bool may_lack);
   const Shard& ShardOf(const Piece& piece) const {
     return tables_[static_cast<size_t>(piece.list)]->shards()[static_cast<size_t>(piece.wanted)];
   }

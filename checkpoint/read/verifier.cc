@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "checkpoint/read/step_reader.h"
-#include "common/box.h"
 #include "common/clock.h"
+#include "common/transfer_check.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -19,9 +19,7 @@ void CheckCover(const StepReader& reader, VerifyReport* report) {
     std::vector<Box> boxes;
     for (int64_t b = 0; b < tensor.box_count; ++b)
       boxes.push_back(index.box(tensor.first_box + b).box);
-    const Box whole = Box::Whole(tensor.shape);
-    if (whole.empty()) continue;
-    if (const Status status = CheckExactCover(whole, boxes, tensor.name); !status.ok()) {
+    if (const Status status = CheckWritten(tensor.shape, boxes, tensor.name); !status.ok()) {
       report->problems.push_back(fmt::format("{}: {}: {}", report->directory,
                                              index.scope_name(tensor.scope), status.message()));
     }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "checkpoint/format/chunk_digest.h"
+#include "checkpoint/format/index.h"
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/run/catalog.h"
 #include "checkpoint/run/pin.h"
@@ -17,14 +18,14 @@
 namespace keel::checkpoint {
 
 SaveSize PredictSize(const SaveRequest& request, const SavePlan& plan, int64_t chunk_bytes) {
-  // Sizes of records: docs/formats/index.md.
-  constexpr int64_t kHeader = 72, kScope = 32, kFile = 40, kTensor = 88, kBox = 120, kChunk = 16;
+  using Bytes = IndexRecordBytes;
   Manifest manifest;  // for the size of its text
   SaveSize size;
-  int64_t index = kHeader;
+  int64_t index = Bytes::kHeader;
   const auto add_file = [&](const std::string& path, FileRole role, int64_t bytes) {
     size.checkpoint_bytes += bytes;
-    index += kFile + static_cast<int64_t>(path.size()) + ChunkCount(bytes, chunk_bytes) * kChunk;
+    index += Bytes::kFile + static_cast<int64_t>(path.size()) +
+             ChunkCount(bytes, chunk_bytes) * Bytes::kChunk;
     manifest.files.push_back({path, role, bytes, {}});
   };
   std::map<std::string_view, std::unordered_set<std::string_view>> tensors;  // by scope
@@ -37,11 +38,11 @@ SaveSize PredictSize(const SaveRequest& request, const SavePlan& plan, int64_t c
     }
     add_file(file.path, file.kind, file.size);
     const auto [scope, is_new] = tensors.try_emplace(file.scope);
-    if (is_new) index += kScope + static_cast<int64_t>(file.scope.size());
+    if (is_new) index += Bytes::kScope + static_cast<int64_t>(file.scope.size());
     for (const PlannedShard& shard : file.shards) {
-      index += kBox;
+      index += Bytes::kBox;
       if (scope->second.insert(shard.tensor.name).second)
-        index += kTensor + static_cast<int64_t>(shard.tensor.name.size());
+        index += Bytes::kTensor + static_cast<int64_t>(shard.tensor.name.size());
     }
   }
   for (const Document& document : request.documents) {

@@ -35,6 +35,7 @@ Result<SaveOrder> SaveOrder::Decode(std::string_view bytes) {
 
 std::string SaveReport::Encode() const {
   WireWriter out;
+  out.U64(weights_digest);
   out.I64(record.bytes);
   out.Pod(record.staged_s);
   out.Pod(record.written_s);
@@ -56,8 +57,9 @@ Result<SaveReport> SaveReport::Decode(std::string_view bytes) {
   SaveReport report;
   WireReader in(bytes);
   uint64_t count = 0;
-  if (!in.I64(&report.record.bytes) || !in.Pod(&report.record.staged_s) ||
-      !in.Pod(&report.record.written_s) || !in.Pod(&report.record.fsync_s) || !in.U64(&count)) {
+  if (!in.U64(&report.weights_digest) || !in.I64(&report.record.bytes) ||
+      !in.Pod(&report.record.staged_s) || !in.Pod(&report.record.written_s) ||
+      !in.Pod(&report.record.fsync_s) || !in.U64(&count)) {
     return Malformed("report of a save");
   }
   for (uint64_t i = 0; i < count; ++i) {

@@ -1,6 +1,7 @@
 // What ranks tell each other in a save, as bytes for the coordinator.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,6 +29,7 @@ struct SaveOrder {
 struct SaveReport {
   std::vector<std::pair<std::string, ChunkedDigest>> files;
   RankRecord record;
+  uint64_t weights_digest = 0;  // this rank's part of the digest of SaveRequest::digest_role
 
   std::string Encode() const;
   static Result<SaveReport> Decode(std::string_view bytes);

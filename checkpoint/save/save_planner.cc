@@ -274,8 +274,7 @@ Result<std::shared_ptr<const SavePlan>> SavePlanner::Plan(std::string_view tag,
     return Status(StatusCode::kInternal, "rank 0 sent a malformed plan key");
   }
   const uint64_t key = verdict.key;
-  reused_ = cached_ != nullptr && verdict.reuse != 0;
-  if (reused_) return cached_;
+  if (cached_ != nullptr && verdict.reuse != 0) return cached_;
   cached_.reset();
   cached_key_ = 0;
   Result<SavePlan> plan = Make(tag, roles, contents, deadline);

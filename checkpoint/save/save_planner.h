@@ -1,7 +1,7 @@
 // SavePlanner: who writes which boxes into which file.
 //
 // Replicas are written once, balanced by bytes, large ones by several ranks where that is fairer,
-// and the boxes of each tensor are proved to cover it exactly (TransferPlan's ChooseWriters): by
+// and the boxes of each tensor are proved to cover it exactly (ChooseWriters, common/transfer_plan.h): by
 // rank 0, which tells each rank its part. The plan holds no memory addresses, so it is kept for the
 // next save; it is made again when any rank's names, dtypes, shapes, boxes or contents differ.
 #pragma once
@@ -64,8 +64,6 @@ class SavePlanner {
   // another rank it may have changed.
   std::shared_ptr<const SavePlan> Likely(std::span<const RoleState> roles,
                                          const Contents& contents) const;
-  // Whether the last Plan reused the one before.
-  bool reused() const { return reused_; }
 
  private:
   Result<SavePlan> Make(std::string_view tag, std::span<const RoleState> roles,
@@ -75,7 +73,6 @@ class SavePlanner {
   std::shared_ptr<const SavePlan> cached_;
   uint64_t cached_key_ = 0;  // 0: none
   uint64_t own_key_ = 0;     // of this rank's state
-  bool reused_ = false;
 };
 
 }  // namespace keel::checkpoint

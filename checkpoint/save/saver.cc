@@ -413,6 +413,7 @@ Result<std::string> Saver::Write(const std::string& text, Running* running) {
   record->written_s = times.written_s;
   record->fsync_s = times.fsync_s;
   report.record = {record->bytes, times.staged_s, times.written_s, times.fsync_s};
+  report.weights_digest = snapshot.digest();
   return report.Encode();
 }
 

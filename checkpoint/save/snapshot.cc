@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/hash.h"
+#include "common/tensor_digest.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -92,6 +93,7 @@ const ShardTable& Snapshot::TableOf(const Range& range) const {
 std::vector<FileToWrite> Snapshot::FilesOf(const SavePlan& plan, int rank) {
   std::vector<FileToWrite> files;
   range_of_piece_.clear();
+  digest_ = 0;
   for (Range& range : ranges_) range.needed = false;
   for (const PlannedFile& planned : plan.files) {
     if (planned.rank != rank) continue;
@@ -143,9 +145,21 @@ Status Snapshot::Arrived(size_t file, size_t piece) {
   return Status::Ok();
 }
 
+// Each box is written by one rank, so that the parts of all ranks add up to the whole. A sample
+// taken afterwards tells whether the memory was left alone meanwhile.
+void Snapshot::AddToDigest(const Range& range) {
+  if (range.optimizer || RoleOf(range).name != request_.digest_role) return;
+  const ShardTable& table = TableOf(range);
+  const Shard& shard = table.shards()[static_cast<size_t>(range.shard)];
+  const TensorInfo& tensor = table.tensor_of(shard);
+  digest_ += DigestWeight(tensor.name) *
+             BoxDigest(tensor.shape, tensor.dtype, shard.box, shard.box, shard.view);
+}
+
 void Snapshot::Released(size_t file, size_t piece) {
-  if (!may_change_) return;
   const size_t index = range_of_piece_[file][piece];
+  AddToDigest(ranges_[index]);
+  if (!may_change_) return;
   if (ranges_[index].sampled && SampleOf(ranges_[index]) != ranges_[index].sample) {
     size_t none = kNoRange;
     changed_.compare_exchange_strong(none, index);

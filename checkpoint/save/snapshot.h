@@ -44,6 +44,9 @@ class Snapshot {
     if (may_change_) fence_.ReleaseAll();
   }
 
+  // This rank's part of the digest of request().digest_role, of what was given free so far.
+  uint64_t digest() const { return digest_.load(); }
+
   // Not ok when a sample changed before its range was given free; names the tensor.
   Status CheckUnchanged() const;
 
@@ -65,6 +68,7 @@ class Snapshot {
   };
   const ShardTable& TableOf(const Range& range) const;
   static uint64_t SampleOf(const Range& range);
+  void AddToDigest(const Range& range);
   const RoleState& RoleOf(const Range& range) const;
 
   const SaveRequest& request_;
@@ -74,6 +78,7 @@ class Snapshot {
   std::vector<size_t> first_range_;  // per role, two: of the model's table, of the optimizer's
   std::vector<std::vector<size_t>> range_of_piece_;  // per file
   std::atomic<size_t> changed_;  // a range whose sample changed; ranges_.size() when none did
+  std::atomic<uint64_t> digest_{0};
   std::atomic<bool> cancelled_{false};
   mutable std::mutex why_mutex_;
   Status why_cancelled_;

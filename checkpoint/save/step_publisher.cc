@@ -109,10 +109,13 @@ Status StepPublisher::AddTensorFiles(Assembly* step) {
 
 Status StepPublisher::AddDocuments(Assembly* step) {
   const SaveRequest& request = step->parts.request;
+  uint64_t weights = 0;
+  for (const SaveReport& report : step->parts.reports) weights += report.weights_digest;
   for (const Document& document : request.documents) {
     if (document.extra && !request.contents.extra) continue;
-    KEEL_RETURN_IF_ERROR(WriteFileDurably(fs_, step->Path(document.path), document.content));
-    ChunkedDigest digest = DigestOfText(document.content, options_.chunk_bytes);
+    const std::string content = document.of_digest ? document.of_digest(weights) : document.content;
+    KEEL_RETURN_IF_ERROR(WriteFileDurably(fs_, step->Path(document.path), content));
+    ChunkedDigest digest = DigestOfText(content, options_.chunk_bytes);
     KEEL_RETURN_IF_ERROR(MakeSureOf(*step, document.path, digest));
     step->manifest.files.push_back({document.path,
                                     document.extra ? FileRole::kExtra : FileRole::kDocument,

@@ -15,6 +15,7 @@
 #include "checkpoint/run/catalog.h"
 #include "checkpoint/run/run_lock.h"
 #include "checkpoint/run/tracker.h"
+#include "common/transfer_check.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -134,10 +135,8 @@ Result<std::vector<Target>> Plan(const StepReader& source, const ReshardOptions&
       all.push_back(std::move(target));
     }
     for (const TensorInfo& tensor : TensorsOf(index, scope)) {
-      const Box whole = Box::Whole(tensor.shape);
-      if (whole.empty()) continue;
       const std::string name = fmt::format("{}/{}", index.scope_name(scope), tensor.name);
-      KEEL_RETURN_IF_ERROR(CheckExactCover(whole, boxes[name], name));
+      KEEL_RETURN_IF_ERROR(CheckWritten(tensor.shape, boxes[name], name));
     }
   }
   return all;

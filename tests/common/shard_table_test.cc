@@ -113,6 +113,13 @@ TEST(ShardTable, AMillionShards) {
     for (const TensorInfo& info : infos)
       ASSERT_FALSE(table.Add(info, {Dims{row, 0}, Dims{1, 16}}).ok());
   }
+  for (size_t s = 0; s < table.shards().size(); ++s) {
+    const Shard& shard = table.shards()[s];
+    ASSERT_EQ(table.FindShard(table.tensor_of(shard).name, shard.box), static_cast<int>(s));
+  }
+  EXPECT_EQ(table.FindShard(infos[0].name, {Dims{0, 0}, Dims{2, 16}}), -1);
+  EXPECT_EQ(table.FindShard("layer.10", {Dims{0, 0}, Dims{1, 16}}), -1);
+  EXPECT_EQ(ShardTable().FindShard(infos[0].name, {Dims{0, 0}, Dims{1, 16}}), -1);
   const ShardTable copy = ValueOrThrow(ShardTable::Deserialize(table.Serialize()));
   EXPECT_EQ(copy.Fingerprint(), table.Fingerprint());
   std::vector<Box> boxes;

@@ -177,7 +177,7 @@ TEST(TransferPlan, WhatMayBeMissing) {
   twice.transfers.push_back(twice.transfers[0]);
   EXPECT_TRUE(CheckPlan(*plan, source, destination, options).ok());
   EXPECT_THAT(CheckPlan(twice, source, destination, options).message(),
-              HasSubstr("'m' receives an element twice"));
+              HasSubstr("m: boxes [0:3, 0:8] and [0:3, 0:8] overlap"));
 }
 
 TEST(TransferPlan, CheckPlanSeesEveryMistake) {

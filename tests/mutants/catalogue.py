@@ -336,13 +336,19 @@ READING = [
     ),
     Mutant(
         "saved-with-holes", "a save covers every element exactly once",
-        "common/transfer_plan.cc", "    if (!whole.empty()) KEEL_RETURN_IF_ERROR(CheckExactCover(whole, boxes, info.name));\n", "    (void)whole;\n",
+        "common/transfer_plan.cc", "    KEEL_RETURN_IF_ERROR(CheckWritten(info.shape, boxes, info.name));\n", "",
         (("transfer_plan_test", "*"),),
     ),
     Mutant(
         "loaded-with-holes", "a load covers every element exactly once",
-        "common/transfer_plan.cc", "      KEEL_RETURN_IF_ERROR(CheckExactCover(shard.box, found->second, name));\n", "",
-        (("transfer_plan_test", "*"),),
+        "checkpoint/read/read_plan.cc", "  return CheckFilled(wanted.box, parts, saved.name, may_lack);\n",
+        "  return !parts.empty() || may_lack;\n", (("read_schedule_test", "ReadPlan.*"),),
+    ),
+    Mutant(
+        "moved-with-holes", "a sync or an import covers every element exactly once",
+        "common/transfer_plan.cc",
+        "      KEEL_RETURN_IF_ERROR(\n          CheckFilled(shard.box, parts, name, MatchesAny(options.allow_missing, name)).status());\n",
+        "      (void)parts;\n", (("transfer_plan_test", "*"),),
     ),
     Mutant(
         "applied-before-the-vote", "nothing live changes before all ranks have verified",

@@ -223,6 +223,23 @@ TEST(Load, ARankThatDiesOrStallsInTheExchangeIsNamed) {
   }
 }
 
+// What an Error says is kept: not every exception is a bug of this program.
+TEST(Load, AnErrorThatIsThrownKeepsItsCode) {
+  Saved saved(2);
+  for (int victim = 0; victim < 2; ++victim) {
+    Views views(saved.disk, 2);
+    views[victim].SetHidden([](std::string_view path) -> bool {
+      if (!path.ends_with("index.bin")) return false;
+      throw Error(StatusCode::kUnavailable, "the mount has gone");
+    });
+    saved.job.cut.Clear(0x33);
+    const LoadOutcome outcome = LoadRanks(saved.job.cut, views.Setup());
+    const Status& status = outcome.statuses[static_cast<size_t>(victim)];
+    EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status.ToString();
+    EXPECT_THAT(status.message(), HasSubstr("the mount has gone"));
+  }
+}
+
 TEST(Load, RanksThatSeeOlderOrOtherThingsAllTakeTheSameStep) {
   const int world = 3;
   Saved saved(world);
