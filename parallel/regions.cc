@@ -84,11 +84,6 @@ at::Tensor ReduceFromTensorParallel(const at::Tensor& x, ProcessGroup& group) {
   return Region<AllReduced, Same>::apply(x, &group);
 }
 
-at::Tensor ScatterToTensorParallel(const at::Tensor& x, ProcessGroup& group) {
-  if (group.size() == 1) return x;
-  return Region<SplitLast, GatheredLast>::apply(x, &group);
-}
-
 at::Tensor GatherFromTensorParallel(const at::Tensor& x, ProcessGroup& group) {
   if (group.size() == 1) return x;
   return Region<GatheredLast, SplitLast>::apply(x, &group);

@@ -15,8 +15,6 @@ namespace keel::parallel {
 at::Tensor CopyToTensorParallel(const at::Tensor& x, ProcessGroup& group);
 // Sum; the gradient passes. Leaves such a region.
 at::Tensor ReduceFromTensorParallel(const at::Tensor& x, ProcessGroup& group);
-// This rank's part of the last dim (must divide); the gradient is gathered.
-at::Tensor ScatterToTensorParallel(const at::Tensor& x, ProcessGroup& group);
 // The parts joined along the last dim; the gradient is split.
 at::Tensor GatherFromTensorParallel(const at::Tensor& x, ProcessGroup& group);
 

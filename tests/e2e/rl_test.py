@@ -119,6 +119,24 @@ class Resume(RlJob):
         )  # fmt: skip
 
 
+    def test_the_digest_of_the_weights_is_the_same_whoever_takes_it(self):
+        """Where the rollout uses the trainer's memory the save takes it, of what it copies; else the sync."""
+        found = {}
+        for rollout_tp in (1, 2):
+            name = f"rollout-tp{rollout_tp}"
+            changes = {"trainer__save_freq": 1, "actor_rollout_ref__actor__optim": {"lr": 0.0, "min_lr": 0.0}}
+            tp = {"actor_rollout_ref__rollout__tensor_model_parallel_size": rollout_tp}
+            self.train(self.rl(name, trainer__total_training_steps=1, **changes, **tp), ranks=2)
+            state = json.loads((self.run_dir(name) / "global_step_1" / "rl_state.json").read_text())
+            found[rollout_tp] = state["weight_digest"]
+            # A resume takes it anew, of what is loaded, and by the other way.
+            tp = {"actor_rollout_ref__rollout__tensor_model_parallel_size": 3 - rollout_tp}
+            done = self.train(self.rl(name, trainer__total_training_steps=2, **changes, **tp), ranks=2)
+            self.assertIn(f"digest {found[rollout_tp]}", done.stdout + done.stderr)
+        self.assertEqual(found[1], found[2])
+        self.assertNotEqual(int(found[1], 16), 0)
+
+
 class LostInSync(RlJob):
     """A rank that dies or hangs while weights are on their way: the others say so in time, and nothing is lost."""
 

@@ -8,9 +8,10 @@
 
 namespace keel::trainer {
 
-// The sum over tensors of their digests (common/tensor_digest.h), each times an odd number made of
-// its name: the same under every layout. Loads the weights for the call when they are on the host.
-// Collective over `world`, all ranks of the engine's context.
+// The sum over tensors of DigestWeight times their digest (common/tensor_digest.h): the same under
+// every layout, after a weight sync (WeightSyncReport) and of what a save writes
+// (SaveRequest::digest_role). Loads the weights for the call when they are on the host. Collective
+// over `world`, all ranks of the engine's context.
 uint64_t WeightsDigest(TrainEngine& engine, parallel::ProcessGroup& world);
 
 }  // namespace keel::trainer

@@ -9,11 +9,12 @@ namespace keel::trainer::rl {
 namespace {
 
 constexpr const char* kWhere = "rl_state.json";
+constexpr int64_t kFormat = 2;
 
 }  // namespace
 
 std::string RlStateJson(const RlState& state) {
-  const Json json = {{"format_version", 1},
+  const Json json = {{"format_version", kFormat},
                      {"weight_version", state.version.number},
                      {"weight_digest", fmt::format("{:016x}", state.version.digest)},
                      {"critic_optimizer_steps", state.critic_optimizer_steps},
@@ -25,12 +26,14 @@ Result<RlState> ParseRlState(const std::string& text) {
   RlState state;
   KEEL_ASSIGN_OR_RETURN(const Json json, ParseJson(text, kWhere));
   KEEL_ASSIGN_OR_RETURN(const int64_t format, GetInt(json, "format_version", kWhere));
-  if (format != 1) {
-    return Status(StatusCode::kInvalidData,
-                  fmt::format("{}: format_version {}, this release reads 1", kWhere, format));
+  if (format != 1 && format != kFormat) {
+    return Status(
+        StatusCode::kInvalidData,
+        fmt::format("{}: format_version {}, this release reads 1 and {}", kWhere, format, kFormat));
   }
   KEEL_ASSIGN_OR_RETURN(state.version.number, GetCount(json, "weight_version", kWhere));
   KEEL_ASSIGN_OR_RETURN(state.version.digest, GetHex64(json, "weight_digest", kWhere));
+  if (format == 1) state.version.digest = 0;  // made by another rule: there is none to compare
   KEEL_ASSIGN_OR_RETURN(state.critic_optimizer_steps,
                         GetCount(json, "critic_optimizer_steps", kWhere));
   if (!json.contains("kl_controller"))

@@ -190,10 +190,21 @@ class RlTask : public Task {
   void AddDocuments(checkpoint::SaveRequest* request) override {
     RlState rl;
     rl.version = rollout_->version();
-    if (rl.version.digest == 0) rl.version.digest = rollout_->DigestNow();
     rl.critic_optimizer_steps = critic_steps_;
     rl.kl_controller = kl_.State();
-    if (rank0()) request->documents.push_back({"rl_state.json", RlStateJson(rl), true});
+    // Where no sync has computed the digest, the save does, of what it copies.
+    const bool by_save = rl.version.digest == 0;
+    if (by_save) request->digest_role = "actor";
+    if (!rank0()) return;
+    checkpoint::Document document{"rl_state.json", RlStateJson(rl), true};
+    if (by_save) {
+      document.of_digest = [rl](uint64_t digest) {
+        RlState with_digest = rl;
+        with_digest.version.digest = digest;
+        return RlStateJson(with_digest);
+      };
+    }
+    request->documents.push_back(std::move(document));
   }
 
   void RestoreDocuments(const Documents& documents) override {

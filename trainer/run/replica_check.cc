@@ -7,12 +7,10 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "common/hash.h"
 #include "common/json.h"
 #include "common/tensor_digest.h"
 #include "trainer/run/rank_agreement.h"
@@ -33,10 +31,6 @@ struct Copy {
   // copies counts n - 1, the others -1 each.
   uint64_t weight = 0;
 };
-
-uint64_t NameHash(const std::string& name) {
-  return Hash128(std::as_bytes(std::span(name))).low | 1;
-}
 
 // Rows of a parameter in host memory, where the weights lie: in the arena, or on the device.
 at::Tensor HostRows(TrainEngine& engine, const Parameter& parameter, const ParameterPiece& piece) {
@@ -118,7 +112,7 @@ std::vector<std::string> FindDifferences(const std::vector<Copy>& copies, TrainE
                                          parallel::ProcessGroup& world) {
   constexpr uint64_t kKinds = 1 << 16;
   std::vector<int64_t> sums(kKinds, 0);
-  const auto kind = [](const Copy& copy) { return (NameHash(copy.piece->name) >> 1) % kKinds; };
+  const auto kind = [](const Copy& copy) { return (DigestWeight(copy.piece->name) >> 1) % kKinds; };
   for (const Copy& copy : copies)
     sums[kind(copy)] += static_cast<int64_t>(copy.weight * copy.digest);
   sums = SumOverRanks(std::move(sums), engine, world);
@@ -140,7 +134,7 @@ void CheckReplicas(TrainEngine& engine, std::string_view role, parallel::Paralle
   if (context.layout().world() == 1) return;
   const std::vector<Copy> copies = CopiesOf(engine, context);
   uint64_t sum = 0;
-  for (const Copy& copy : copies) sum += NameHash(copy.piece->name) * copy.weight * copy.digest;
+  for (const Copy& copy : copies) sum += DigestWeight(copy.piece->name) * copy.weight * copy.digest;
   if (SumOverRanks({static_cast<int64_t>(sum)}, engine, context.world())[0] == 0) return;
 
   const std::vector<std::string> lines = FindDifferences(copies, engine, context.world());

@@ -153,8 +153,8 @@ void Task::OpenCheckpoints() {
 }
 
 checkpoint::SaveRequest Task::Snapshot() {
+  const Stopwatch watch;
   checkpoint::SaveRequest request = job_.NewSaveRequest(source_);
-  AddDocuments(&request);  // first: it may move weights, which ends the tables' validity
   for (const Role& role : SavedRoles()) {
     TrainEngine& engine = *role.engine;
     engine.StartCopyToHost();
@@ -178,6 +178,8 @@ checkpoint::SaveRequest Task::Snapshot() {
     request.documents.push_back({"trainer_state.json", TrainerStateJson(state_), true});
     request.documents.push_back({"data_state.json", DataStateJson(state_, identity_), true});
   }
+  AddDocuments(&request);
+  request.taken_s = watch.Elapsed();
   return request;
 }
 

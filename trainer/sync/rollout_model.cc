@@ -8,6 +8,7 @@
 #include "common/clock.h"
 #include "common/fail_point.h"
 #include "trainer/engine/device_pages.h"
+#include "trainer/engine/weights_digest.h"
 
 namespace keel::trainer {
 
@@ -142,7 +143,9 @@ WeightUpdate RolloutModel::Update() {
 
 WeightUpdate RolloutModel::Restore(const WeightVersion& expected) {
   const WeightUpdate update = Sync();
-  const uint64_t found = aliased_ && expected.digest != 0 ? DigestNow() : update.sync.digest;
+  const uint64_t found = aliased_ && expected.digest != 0
+                             ? WeightsDigest(trainer_, context_.world())
+                             : update.sync.digest;
   if (expected.digest != 0 && found != expected.digest) {
     throw Error(StatusCode::kDataLoss,
                 fmt::format("weights of version {}: digest {:016x}, the checkpoint says {:016x}; "
@@ -152,15 +155,6 @@ WeightUpdate RolloutModel::Restore(const WeightVersion& expected) {
   version_ = {expected.number, found};
   engine_->SetWeightVersion(version_.number);
   return update;
-}
-
-uint64_t RolloutModel::DigestNow() {
-  Residency& residency = trainer_.residency();
-  const Place before = residency.place(StateClass::kParams);
-  residency.LoadToRead(StateClass::kParams);
-  const Result<uint64_t> digest = sync_->Digest(trainer_.DeviceTable());
-  residency.Restore(StateClass::kParams, before);
-  return ValueOrThrow(digest);
 }
 
 void RolloutModel::Corrupt() {

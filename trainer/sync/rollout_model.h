@@ -37,7 +37,7 @@ struct RolloutModelOptions {
 
 struct WeightVersion {
   int64_t number = 0;   // +1 with every update that all ranks have proved; none before the first
-  uint64_t digest = 0;  // of all weights; 0 where nothing was moved, and so nothing computed
+  uint64_t digest = 0;  // of all weights (WeightsDigest); 0 where nothing was moved, nor computed
 };
 
 // What an update cost this rank, in seconds; exactly 0.0 where nothing moved.
@@ -73,8 +73,6 @@ class RolloutModel {
   const WeightVersion& version() const { return version_; }
   // The rollout's weights on this rank, where the engine reads them. Not collective.
   ShardTable Table() const;
-  // Digest of the trainer's weights as they are.
-  uint64_t DigestNow();
   // Overwrites the rollout's weights with NaN, to prove that an update replaces all of them.
   // Nothing when aliased. Not collective.
   void Corrupt();

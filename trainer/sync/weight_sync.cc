@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
@@ -12,27 +11,14 @@
 
 #include "common/clock.h"
 #include "common/fail_point.h"
-#include "common/hash.h"
 #include "common/tensor_digest.h"
 #include "parallel/cuda_module.h"
+#include "trainer/engine/shard_tensor.h"
 #include "trainer/sync/group_bytes.h"
 
 namespace keel::trainer {
 
 namespace {
-
-at::ScalarType ScalarTypeOf(DType dtype) {
-  switch (DTypeSize(dtype)) {  // bits are moved, whatever they mean
-    case 1:
-      return at::kByte;
-    case 2:
-      return at::kShort;
-    case 4:
-      return at::kInt;
-    default:
-      return at::kLong;
-  }
-}
 
 // Parts of `box` of at most `most` bytes each (one element at least), cut along the first dims.
 void Cut(const Box& box, int64_t element_size, int64_t most, int dim, std::vector<Box>* out) {
@@ -54,15 +40,6 @@ void Cut(const Box& box, int64_t element_size, int64_t most, int dim, std::vecto
 // Slots of pieces begin where values of any dtype may stand.
 constexpr int64_t kSlot = 8;
 int64_t SlotOf(int64_t bytes) { return (bytes + kSlot - 1) / kSlot * kSlot; }
-
-const Shard* FindShard(const ShardTable& table, const std::string& name, const Box& box) {
-  const int tensor = table.Find(name);
-  for (const Shard& shard : table.shards()) {
-    if (shard.tensor == tensor && shard.box.offset == box.offset && shard.box.size == box.size)
-      return &shard;
-  }
-  return nullptr;
-}
 
 }  // namespace
 
@@ -111,8 +88,8 @@ WeightSync::WeightSync(parallel::ProcessGroup& world, const ShardTable& trainer,
   coincides_ = rounds_.empty();
   for (size_t r = 0; coincides_ && r < sources.size(); ++r) {
     for (const Shard& shard : destinations[r].shards()) {
-      coincides_ = coincides_ && FindShard(sources[r], destinations[r].tensor_of(shard).name,
-                                           shard.box) != nullptr;
+      coincides_ =
+          coincides_ && sources[r].FindShard(destinations[r].tensor_of(shard).name, shard.box) >= 0;
     }
   }
 }
@@ -188,18 +165,7 @@ void WeightSync::CutIntoRounds(const TransferPlan& plan,
 
 at::Tensor WeightSync::ViewOf(const ShardTable& table, int shard_index, const Box& box) const {
   const Shard& shard = table.shards()[static_cast<size_t>(shard_index)];
-  const DType dtype = table.tensor_of(shard).dtype;
-  std::vector<int64_t> sizes, strides;
-  int64_t offset = 0;
-  for (int d = 0; d < box.dims(); ++d) {
-    sizes.push_back(box.size[d]);
-    strides.push_back(shard.view.strides[d]);
-    offset += (box.offset[d] - shard.box.offset[d]) * shard.view.strides[d];
-  }
-  const auto options = at::TensorOptions().dtype(ScalarTypeOf(dtype)).device(options_.device);
-  return at::from_blob(
-      shard.view.data + offset * static_cast<int64_t>(DTypeSize(dtype)), sizes, strides,
-      [](void*) {}, options, options_.device);
+  return TensorOf(shard, box, table.tensor_of(shard).dtype, options_.device);
 }
 
 std::pair<int64_t, int64_t> WeightSync::BufferBytes(const ShardTable& trainer,
@@ -302,43 +268,12 @@ void WeightSync::AddDigests(const ShardTable& assigned, const ShardTable& views,
                             int64_t* sums) const {
   for (const Shard& share : assigned.shards()) {
     const TensorInfo& tensor = assigned.tensor_of(share);
-    const Shard* shard = FindShard(views, tensor.name, share.box);
-    TORCH_CHECK(shard != nullptr, "WeightSync: ", tensor.name, " has no view");
+    const int shard = views.FindShard(tensor.name, share.box);
+    TORCH_CHECK(shard >= 0, "WeightSync: ", tensor.name, " has no view");
     const auto column = std::lower_bound(names_.begin(), names_.end(), tensor.name);
-    StridedView view = shard->view;
-    at::Tensor host;  // a device's values are brought here a shard at a time
-    if (!options_.device.is_cpu()) {
-      host = ViewOf(views, static_cast<int>(shard - views.shards().data()), share.box)
-                 .contiguous()
-                 .cpu();
-      view = {static_cast<std::byte*>(host.data_ptr()), ContiguousStrides(share.box.size)};
-    }
-    sums[column - names_.begin()] +=
-        static_cast<int64_t>(BoxDigest(tensor.shape, tensor.dtype, share.box, share.box, view));
+    sums[column - names_.begin()] += static_cast<int64_t>(
+        ShardDigest(tensor, views.shards()[static_cast<size_t>(shard)], options_.device));
   }
-}
-
-uint64_t WeightSync::Combine(const int64_t* sums) const {
-  std::string text;
-  for (size_t t = 0; t < names_.size(); ++t) {
-    text += names_[t];
-    text.append(reinterpret_cast<const char*>(sums + t), sizeof(int64_t));
-  }
-  const Digest128 digest = Hash128(std::as_bytes(std::span(text)));
-  return digest.low;
-}
-
-Result<uint64_t> WeightSync::Digest(const ShardTable& trainer) {
-  at::Tensor sums = at::zeros({static_cast<int64_t>(names_.size())}, at::kLong);
-  AddDigests(trainer_share_, trainer, sums.data_ptr<int64_t>());
-  at::Tensor all = sums.to(options_.device);
-  try {
-    world_.AllReduce(all);
-  } catch (const Error& error) {
-    return error.status().WithContext("weight digest");
-  }
-  sums = all.cpu();
-  return Combine(sums.const_data_ptr<int64_t>());
 }
 
 Result<WeightSyncReport> WeightSync::Run(const ShardTable& trainer, const ShardTable& rollout) {
@@ -391,7 +326,9 @@ Result<WeightSyncReport> WeightSync::Run(const ShardTable& trainer, const ShardT
                 static_cast<uint64_t>(found[r * tensors + t]), static_cast<uint64_t>(found[t])));
       }
     }
-    report.digest = Combine(found);
+    for (int64_t t = 0; t < tensors; ++t)
+      report.digest +=
+          DigestWeight(names_[static_cast<size_t>(t)]) * static_cast<uint64_t>(found[t]);
     if (!options_.device.is_cpu()) ValueOrThrow(parallel::LoadCudaModule())->Synchronize();
   } catch (const Error& error) {
     return error.status().WithContext("weight sync");

@@ -32,7 +32,7 @@ struct WeightSyncOptions {
 };
 
 struct WeightSyncReport {
-  uint64_t digest = 0;       // of all tensors together
+  uint64_t digest = 0;       // of all tensors together (trainer/engine/weights_digest.h)
   int64_t sent_bytes = 0;    // by this rank to others
   int64_t copied_bytes = 0;  // within this rank
   int64_t rounds = 0;
@@ -58,8 +58,6 @@ class WeightSync {
   // differ and the replica; kDeadlineExceeded and kUnavailable a peer that is lost. After an error
   // `rollout` holds parts of both versions.
   Result<WeightSyncReport> Run(const ShardTable& trainer, const ShardTable& rollout);
-  // The digest alone.
-  Result<uint64_t> Digest(const ShardTable& trainer);
 
  private:
   // Of a transfer, small enough for a bucket.
@@ -87,7 +85,6 @@ class WeightSync {
   at::Tensor ViewOf(const ShardTable& table, int shard, const Box& box) const;
   // This rank's share of the sums, [tensors] of `names_`.
   void AddDigests(const ShardTable& assigned, const ShardTable& views, int64_t* sums) const;
-  uint64_t Combine(const int64_t* sums) const;
 
   parallel::ProcessGroup& world_;
   const WeightSyncOptions options_;

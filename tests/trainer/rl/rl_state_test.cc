@@ -23,6 +23,17 @@ TEST(RlStateDocument, ComesBackAsItWas) {
   EXPECT_EQ(RlStateJson(ValueOrThrow(ParseRlState(RlStateJson(State())))), RlStateJson(State()));
 }
 
+// Until format 2 the digest of all weights was another function of theirs.
+TEST(RlStateDocument, AnEarlierFormatHasNoDigestToCompare) {
+  Json earlier = Json::parse(RlStateJson(State()));
+  earlier["format_version"] = 1;
+  const RlState state = ValueOrThrow(ParseRlState(earlier.dump()));
+  EXPECT_EQ(state.version.digest, 0u);
+  EXPECT_EQ(state.version.number, State().version.number);
+  EXPECT_EQ(ValueOrThrow(ParseRlState(RlStateJson(State()))).version.digest,
+            State().version.digest);
+}
+
 TEST(RlStateDocument, NumbersThatNoRunComesToAreRefusedByName) {
   const Json good = Json::parse(RlStateJson(State()));
   for (const char* key : {"format_version", "weight_version", "critic_optimizer_steps"}) {

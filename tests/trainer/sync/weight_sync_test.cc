@@ -15,6 +15,7 @@
 #include "common/tensor_digest.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tiny_training.h"
+#include "trainer/engine/weights_digest.h"
 #include "trainer/sync/rollout_model.h"
 
 namespace keel::trainer {
@@ -120,7 +121,7 @@ TEST_P(SyncTest, TheRolloutHasWhatWasTrained) {
     EXPECT_LE(update.sync.buffer_bytes, 2 * 4096);
     EXPECT_EQ(update.param_load, 0.0);
     EXPECT_EQ(update.param_offload, 0.0);
-    const uint64_t digest = model.DigestNow();
+    const uint64_t digest = WeightsDigest(engine, context.world());
     if (model.aliased()) {
       EXPECT_EQ(update.sync.sent_bytes + update.sync.copied_bytes, 0);
     } else {
@@ -329,7 +330,7 @@ void FailsAndRecovers(bool staged, FaultyGroup::Fault fault, int round, int64_t 
     context.world().Barrier();
     model.Update();
     EXPECT_EQ(model.version().number, before.number + 1);
-    EXPECT_EQ(model.version().digest, model.DigestNow());
+    EXPECT_EQ(model.version().digest, WeightsDigest(engine, context.world()));
     EXPECT_EQ(model.engine().Generate(Prompts()).size(), 3u);
   });
 }
@@ -355,7 +356,7 @@ TEST(WeightSync, RestoreKeepsTheVersionAndChecksTheDigest) {
       TrainEngine engine(context, TinyConfig(false, c.family), Training(c));
       engine.Initialize(5);
       RolloutModel model(context, TinyConfig(false, c.family), engine, Rollout(c));
-      const uint64_t digest = model.DigestNow();
+      const uint64_t digest = WeightsDigest(engine, context.world());
       model.Restore({41, digest});
       EXPECT_EQ(model.version().number, 41);
       model.Update();
