@@ -1,20 +1,12 @@
 #include "rewards/http_client.h"
 
-#include <fcntl.h>
+#include <curl/curl.h>
 #include <fmt/format.h>
-#include <netdb.h>
-#include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cctype>
-#include <cerrno>
-#include <charconv>
-#include <limits>
-#include <memory>
-#include <optional>
+#include <cstring>
+#include <type_traits>
 
 #include "common/text.h"
 
@@ -23,255 +15,160 @@ namespace keel::rewards {
 namespace {
 
 constexpr size_t kMaxHttpAnswer = size_t{64} << 20;
-constexpr size_t kUnknown = std::numeric_limits<size_t>::max();  // length of a body
+constexpr long kMaxRedirects = 5;
+constexpr int64_t kConnectMilliseconds = 30'000;
+static_assert(std::is_same_v<CURL, void>);
 
-using Deadline = std::chrono::steady_clock::time_point;
-
-class Socket {
- public:
-  Socket(int fd, std::string name) : fd_(fd), name_(std::move(name)) {}
-  Socket(const Socket&) = delete;
-  Socket& operator=(const Socket&) = delete;
-  ~Socket() { close(fd_); }
-  int fd() const { return fd_; }
-
-  Status Wait(short events, Deadline deadline) const {
-    while (true) {
-      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-                            deadline - std::chrono::steady_clock::now())
-                            .count();
-      pollfd wait{fd_, events, 0};
-      const int ready =
-          left <= 0 ? 0 : poll(&wait, 1, static_cast<int>(std::min<long>(left, 60'000)));
-      if (ready > 0) return Status::Ok();
-      if (ready < 0 && errno != EINTR) return Status::FromErrno(errno, "poll", name_);
-      if (left <= 0) {
-        return Status(StatusCode::kDeadlineExceeded,
-                      fmt::format("{}: no answer within reward.timeout_seconds", name_));
-      }
-    }
-  }
-
-  Status Send(std::string_view text, Deadline deadline) const {
-    while (!text.empty()) {
-      KEEL_RETURN_IF_ERROR(Wait(POLLOUT, deadline));
-      const ssize_t sent = send(fd_, text.data(), text.size(), MSG_NOSIGNAL);
-      if (sent > 0) {
-        text.remove_prefix(static_cast<size_t>(sent));
-      } else if (errno != EAGAIN && errno != EINTR) {
-        return Status(StatusCode::kUnavailable,
-                      Status::FromErrno(errno, "send to", name_).message());
-      }
-    }
-    return Status::Ok();
-  }
-
-  // Appends what has come; false at the end.
-  Result<bool> Receive(std::string& text, Deadline deadline) const {
-    while (true) {
-      KEEL_RETURN_IF_ERROR(Wait(POLLIN, deadline));
-      std::array<char, 65536> buffer;
-      const ssize_t got = recv(fd_, buffer.data(), buffer.size(), 0);
-      if (got > 0) {
-        text.append(buffer.data(), static_cast<size_t>(got));
-        if (text.size() > kMaxHttpAnswer) {
-          return Status(StatusCode::kInvalidData,
-                        fmt::format("{}: an answer of more than {} bytes", name_, kMaxHttpAnswer));
-        }
-        return true;
-      }
-      if (got == 0) return false;
-      if (errno != EAGAIN && errno != EINTR)
-        return Status(StatusCode::kUnavailable,
-                      Status::FromErrno(errno, "receive from", name_).message());
-    }
-  }
-
- private:
-  int fd_;
-  std::string name_;
-};
-
-std::string NameOf(const HttpAddress& address) {
-  return fmt::format("http://{}:{}{}", address.host, address.port, address.path);
+template <typename T>
+void Set(CURL* handle, CURLoption option, T value) {
+  const CURLcode code = curl_easy_setopt(handle, option, value);
+  if (code != CURLE_OK)
+    throw Error(StatusCode::kInternal, fmt::format("libcurl: {}", curl_easy_strerror(code)));
 }
 
-Result<std::unique_ptr<Socket>> ConnectTo(const HttpAddress& address, const std::string& name,
-                                          Deadline deadline) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int error = getaddrinfo(address.host.c_str(), address.port.c_str(), &hints, &found);
-  if (error != 0) {
-    return Status(StatusCode::kUnavailable, fmt::format("{}: {}", name, gai_strerror(error)));
-  }
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> list(found, &freeaddrinfo);
-  Status last(StatusCode::kUnavailable, fmt::format("{}: no address", name));
-  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
-    const int fd =
-        socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, one->ai_protocol);
-    if (fd < 0) continue;
-    auto connection = std::make_unique<Socket>(fd, name);
-    if (connect(fd, one->ai_addr, one->ai_addrlen) != 0 && errno != EINPROGRESS) {
-      last =
-          Status(StatusCode::kUnavailable, Status::FromErrno(errno, "connect to", name).message());
-      continue;
-    }
-    KEEL_RETURN_IF_ERROR(connection->Wait(POLLOUT, deadline));
-    int failure = 0;
-    socklen_t size = sizeof failure;
-    getsockopt(fd, SOL_SOCKET, SO_ERROR, &failure, &size);
-    if (failure == 0) return connection;
-    last =
-        Status(StatusCode::kUnavailable, Status::FromErrno(failure, "connect to", name).message());
-  }
-  return last;
-}
-
-// Value of a header, lower case; "" when it is not there.
-std::string Header(std::string_view head, std::string_view name) {
-  std::string lower(head);
-  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  const size_t at = lower.find("\r\n" + std::string(name) + ":");
-  if (at == std::string::npos) return "";
-  const size_t begin = lower.find_first_not_of(' ', at + 3 + name.size());
-  const size_t end = lower.find("\r\n", at + 2);
-  return begin < end ? lower.substr(begin, end - begin) : "";
-}
-
-std::optional<size_t> Number(std::string_view text, int base) {
-  size_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
-  if (error != std::errc() || end == text.data() || value > kMaxHttpAnswer) return std::nullopt;
+template <typename T>
+T Get(CURL* handle, CURLINFO info) {
+  T value{};
+  curl_easy_getinfo(handle, info, &value);
   return value;
 }
 
-// Takes the chunks of `text` apart; nothing while some are missing. kInvalidData when it is no such
-// text.
-Result<std::optional<std::string>> Dechunk(std::string_view text, const std::string& name) {
-  std::string body;
-  while (true) {
-    const size_t line = text.find("\r\n");
-    if (line == std::string_view::npos) return std::optional<std::string>();
-    const auto size = Number(text.substr(0, line), 16);
-    if (!size) return Status(StatusCode::kInvalidData, name + ": malformed chunk");
-    if (*size == 0) return std::optional(body);
-    if (text.size() < line + 2 + *size + 2) return std::optional<std::string>();
-    body += text.substr(line + 2, *size);
-    text.remove_prefix(line + 2 + *size + 2);
+using Url = std::unique_ptr<CURLU, void (*)(CURLU*)>;
+
+std::string PartOf(const Url& url, CURLUPart part) {
+  char* text = nullptr;
+  if (curl_url_get(url.get(), part, &text, 0) != CURLUE_OK) return "";
+  const std::unique_ptr<char, void (*)(void*)> owner(text, curl_free);
+  return text;
+}
+
+// The address without its user, password and query, which may be secrets.
+std::string PublicName(const char* text) {
+  const Url url(curl_url(), curl_url_cleanup);
+  if (text == nullptr || curl_url_set(url.get(), CURLUPART_URL, text, 0) != CURLUE_OK)
+    return "the address";
+  const std::string port = PartOf(url, CURLUPART_PORT);
+  return fmt::format("{}://{}{}{}", PartOf(url, CURLUPART_SCHEME), PartOf(url, CURLUPART_HOST),
+                     port.empty() ? "" : ":" + port, PartOf(url, CURLUPART_PATH));
+}
+
+// How far a request got. Its times are 0 for what it did not finish; those of several requests, one
+// redirected to the next, are added up.
+const char* PhaseOf(CURL* handle) {
+  const auto done = [&](CURLINFO time) { return Get<curl_off_t>(handle, time) > 0; };
+  if (Get<long>(handle, CURLINFO_REDIRECT_COUNT) > 0) return "redirected";
+  if (!done(CURLINFO_NAMELOOKUP_TIME_T)) return "looking up the host";
+  if (!done(CURLINFO_PRETRANSFER_TIME_T)) return "connecting";
+  return done(CURLINFO_STARTTRANSFER_TIME_T) ? "reading the answer" : "waiting for the answer";
+}
+
+Status Failed(CURL* handle, CURLcode code, const std::string& problem) {
+  std::string text =
+      fmt::format("{}: {}: {}", PublicName(Get<char*>(handle, CURLINFO_EFFECTIVE_URL)),
+                  PhaseOf(handle), problem.empty() ? curl_easy_strerror(code) : problem);
+  switch (code) {
+    case CURLE_OPERATION_TIMEDOUT:
+      return Status(StatusCode::kDeadlineExceeded, text + " (reward.timeout_seconds)");
+    case CURLE_WRITE_ERROR:
+      text += fmt::format(": an answer of more than {} bytes", kMaxHttpAnswer);
+      [[fallthrough]];
+    case CURLE_UNSUPPORTED_PROTOCOL:
+    case CURLE_WEIRD_SERVER_REPLY:
+      return Status(StatusCode::kInvalidData, text);
+    case CURLE_PEER_FAILED_VERIFICATION:
+      return Status(StatusCode::kUnavailable, text + " (reward.ca_file names whom to trust)");
+    default: {
+      const auto error = static_cast<int>(Get<long>(handle, CURLINFO_OS_ERRNO));
+      if (error != 0) text += fmt::format(": {}", std::strerror(error));
+      return Status(StatusCode::kUnavailable, text);
+    }
   }
+}
+
+size_t TakeBytes(const char* bytes, size_t size, size_t count, void* answer) {
+  auto* text = static_cast<std::string*>(answer);
+  if (text->size() + size * count > kMaxHttpAnswer) return 0;
+  text->append(bytes, size * count);
+  return size * count;
+}
+
+// Programs that this process starts do not inherit the connection.
+curl_socket_t OpenSocket(void*, curlsocktype, curl_sockaddr* address) {
+  return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
 }
 
 }  // namespace
 
-Result<HttpAddress> ParseHttpAddress(const std::string& url) {
-  const auto wrong = [&] {
-    return Status(StatusCode::kConfig,
-                  fmt::format("reward.url '{}': expected http://host[:port][/path]; put a local "
-                              "proxy before https",
-                              url));
-  };
-  constexpr std::string_view kScheme = "http://";
-  if (url.rfind(kScheme, 0) != 0 || url.find_first_of(" \r\n\t") != std::string::npos)
-    return wrong();
-  HttpAddress address;
-  std::string rest = url.substr(kScheme.size());
-  const size_t slash = rest.find('/');
-  if (slash != std::string::npos) {
-    address.path = rest.substr(slash);
-    rest.resize(slash);
-  }
-  std::string port;
-  if (rest.rfind('[', 0) == 0) {
-    const size_t close = rest.find(']');
-    if (close == std::string::npos) return wrong();
-    address.host = rest.substr(1, close - 1);
-    if (close + 1 < rest.size()) {
-      if (rest[close + 1] != ':') return wrong();
-      port = rest.substr(close + 2);
-      if (port.empty()) return wrong();
-    }
-  } else {
-    const size_t colon = rest.find(':');
-    address.host = rest.substr(0, colon);
-    if (colon != std::string::npos) {
-      port = rest.substr(colon + 1);
-      if (port.empty()) return wrong();
-    }
-  }
-  if (!port.empty()) {
-    const auto number = Number(port, 10);
-    if (!number || *number < 1 || *number > 65535 ||
-        port.find_first_not_of("0123456789") != std::string::npos)
-      return wrong();
-    address.port = port;
-  }
-  if (address.host.empty()) return wrong();
-  return address;
+Status CheckHttpUrl(const std::string& text) {
+  const Url url(curl_url(), curl_url_cleanup);
+  const CURLUcode code = curl_url_set(url.get(), CURLUPART_URL, text.c_str(), 0);
+  const std::string scheme = PartOf(url, CURLUPART_SCHEME);
+  if (code == CURLUE_OK && (scheme == "http" || scheme == "https")) return Status::Ok();
+  // What cannot be taken apart is not repeated: nobody can tell what of it is a password.
+  return Status(StatusCode::kConfig,
+                fmt::format("reward.url: {}: expected http://host[:port][/path], or https://",
+                            code == CURLUE_OK ? scheme + " is neither http nor https"
+                                              : std::string(curl_url_strerror(code))));
 }
 
-Status HttpConnect(const HttpAddress& address, Deadline deadline) {
-  return ConnectTo(address, NameOf(address), deadline).status();
+HttpClient::HttpClient(const HttpOptions& options)
+    : handle_(curl_easy_init(), curl_easy_cleanup), headers_(nullptr, curl_slist_free_all) {
+  if (handle_ == nullptr) throw Error(StatusCode::kInternal, "libcurl cannot be started");
+  // A service is not asked whether it wants a long body: those that do not answer cost a second.
+  for (const char* line : {"Content-Type: application/json", "Expect:"})
+    headers_.reset(curl_slist_append(headers_.release(), line));
+  problem_.resize(CURL_ERROR_SIZE);
+  CURL* const handle = handle_.get();
+  const bool secure = PublicName(options.url.c_str()).starts_with("https:");
+  Set(handle, CURLOPT_URL, options.url.c_str());
+  Set(handle, CURLOPT_NOSIGNAL, 1L);
+  Set(handle, CURLOPT_PROTOCOLS_STR, "http,https");
+  Set(handle, CURLOPT_REDIR_PROTOCOLS_STR, secure ? "https" : "http,https");
+  Set(handle, CURLOPT_FOLLOWLOCATION, 1L);
+  Set(handle, CURLOPT_MAXREDIRS, kMaxRedirects);
+  Set(handle, CURLOPT_POSTREDIR, long{CURL_REDIR_POST_301 | CURL_REDIR_POST_302});
+  Set(handle, CURLOPT_HTTPHEADER, headers_.get());
+  Set(handle, CURLOPT_ERRORBUFFER, problem_.data());
+  Set(handle, CURLOPT_WRITEFUNCTION, &TakeBytes);
+  Set(handle, CURLOPT_OPENSOCKETFUNCTION, &OpenSocket);
+  if (!options.ca_file.empty()) {
+    Set(handle, CURLOPT_CAINFO, options.ca_file.c_str());
+    Set<const char*>(handle, CURLOPT_CAPATH, nullptr);
+  }
 }
 
-Result<std::string> HttpPost(const HttpAddress& address, const std::string& body,
-                             Deadline deadline) {
-  const std::string name = NameOf(address);
-  KEEL_ASSIGN_OR_RETURN(const auto connection, ConnectTo(address, name, deadline));
-  KEEL_RETURN_IF_ERROR(connection->Send(
-      fmt::format("POST {} HTTP/1.1\r\nHost: {}:{}\r\nContent-Type: application/json\r\n"
-                  "Content-Length: {}\r\nConnection: close\r\n\r\n",
-                  address.path, address.host, address.port, body.size()),
-      deadline));
-  KEEL_RETURN_IF_ERROR(connection->Send(body, deadline));
+Status HttpClient::Perform(CURL* handle, Deadline deadline) {
+  const int64_t left = std::chrono::duration_cast<std::chrono::milliseconds>(
+                           deadline - std::chrono::steady_clock::now())
+                           .count();
+  // To libcurl 0 is no limit.
+  Set(handle, CURLOPT_TIMEOUT_MS, static_cast<long>(std::max<int64_t>(1, left)));
+  Set(handle, CURLOPT_CONNECTTIMEOUT_MS,
+      static_cast<long>(std::clamp<int64_t>(left, 1, kConnectMilliseconds)));
+  problem_.front() = '\0';
+  const CURLcode code = curl_easy_perform(handle);
+  return code == CURLE_OK ? Status::Ok() : Failed(handle, code, problem_.c_str());
+}
 
-  // 1. The head; a server may send "100 Continue" before.
-  std::string text;
-  size_t head_end = std::string::npos;
-  std::string head;
-  while (true) {
-    head_end = text.find("\r\n\r\n");
-    if (head_end != std::string::npos) {
-      head = text.substr(0, head_end + 2);
-      if (head.rfind("HTTP/1.", 0) != 0 || head.size() < 12)
-        return Status(StatusCode::kInvalidData, name + ": the answer is not HTTP");
-      text.erase(0, head_end + 4);
-      if (head.substr(9, 3) != "100") break;
-      continue;
-    }
-    KEEL_ASSIGN_OR_RETURN(const bool more, connection->Receive(text, deadline));
-    if (!more) {
-      return Status(StatusCode::kUnavailable, name + ": the connection ended before an answer");
-    }
-  }
+Status HttpClient::Connect(Deadline deadline) {
+  const Handle handle(curl_easy_duphandle(handle_.get()), curl_easy_cleanup);
+  Set(handle.get(), CURLOPT_CONNECT_ONLY, 1L);
+  return Perform(handle.get(), deadline);
+}
 
-  // 2. The body: in chunks, of a given length, or up to the end.
-  const bool chunked = Header(head, "transfer-encoding").find("chunked") != std::string::npos;
-  const std::string length_text = Header(head, "content-length");
-  const size_t length = length_text.empty() ? kUnknown : Number(length_text, 10).value_or(kUnknown);
-  if (!length_text.empty() && length == kUnknown)
-    return Status(StatusCode::kInvalidData, name + ": Content-Length " + length_text);
-  while (true) {
-    if (chunked) {
-      KEEL_ASSIGN_OR_RETURN(auto whole, Dechunk(text, name));
-      if (whole) {
-        text = std::move(*whole);
-        break;
-      }
-    } else if (text.size() >= length) {
-      text.resize(length);
-      break;
-    }
-    KEEL_ASSIGN_OR_RETURN(const bool more, connection->Receive(text, deadline));
-    if (more) continue;
-    if (!chunked && length == kUnknown) break;
-    return Status(StatusCode::kUnavailable, name + ": the connection ended within the answer");
-  }
-  if (head.substr(9, 3) != "200") {
-    return Status(StatusCode::kUnavailable,
-                  fmt::format("{}: status {}: {}", name, head.substr(9, 3), Printable(text)));
-  }
-  return text;
+Result<std::string> HttpClient::Post(const std::string& body, Deadline deadline) {
+  CURL* const handle = handle_.get();
+  std::string answer;
+  Set(handle, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body.size()));
+  Set(handle, CURLOPT_POSTFIELDS, body.data());
+  Set(handle, CURLOPT_WRITEDATA, &answer);
+  KEEL_RETURN_IF_ERROR(Perform(handle, deadline));
+  const long status = Get<long>(handle, CURLINFO_RESPONSE_CODE);
+  if (status == 200) return answer;
+  return Status(
+      StatusCode::kUnavailable,
+      fmt::format("{}: status {}: {}", PublicName(Get<char*>(handle, CURLINFO_EFFECTIVE_URL)),
+                  status, Printable(answer)));
 }
 
 }  // namespace keel::rewards

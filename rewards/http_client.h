@@ -1,28 +1,52 @@
-// One HTTP/1.1 POST over a plain socket, within a deadline. Torch-free; no TLS.
+// HttpClient: POSTs to one http or https address over libcurl, each within a deadline.
+//
+// One object belongs to one thread at a time; it keeps its connection from one request to the next.
+// Proxies are those of the environment (http_proxy, https_proxy, all_proxy, no_proxy), as curl has
+// them. Redirects are followed, at most five, from https to https alone. No message holds the
+// address's user, password or query. Torch-free.
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <string>
 
 #include "common/status.h"
 
+struct curl_slist;
+
 namespace keel::rewards {
 
-struct HttpAddress {
-  std::string host;
-  std::string port = "80";
-  std::string path = "/";
+struct HttpOptions {
+  std::string url;      // http:// or https://
+  std::string ca_file;  // PEM; authorities to trust instead of the system's. "": the system's
 };
-// "http://host[:port][/path]"; an IPv6 host stands in brackets. kConfig otherwise.
-Result<HttpAddress> ParseHttpAddress(const std::string& url);
+// kConfig unless the URL is one of http or https.
+Status CheckHttpUrl(const std::string& url);
 
-// Whether somebody accepts a connection there. Errors: kUnavailable, kDeadlineExceeded.
-Status HttpConnect(const HttpAddress& address, std::chrono::steady_clock::time_point deadline);
+class HttpClient {
+ public:
+  using Deadline = std::chrono::steady_clock::time_point;
 
-// The body of the answer. Errors: kUnavailable (no connection, or a status other than 200, with the
-// first bytes of its body), kDeadlineExceeded, kInvalidData (not HTTP, or more than 64 MiB).
-// Looking up a host's name is the system's, with the system's time limit.
-Result<std::string> HttpPost(const HttpAddress& address, const std::string& body,
-                             std::chrono::steady_clock::time_point deadline);
+  // Throws Error(kInternal) where libcurl cannot be used.
+  explicit HttpClient(const HttpOptions& options);
+
+  // Whether a connection can be made, with its TLS handshake and through the proxy. Errors as of
+  // Post.
+  Status Connect(Deadline deadline);
+
+  // The body of the answer. Errors name the address, how far it got, and libcurl's words:
+  // kUnavailable (no connection, no trust, or a status other than 200, with the first bytes of its
+  // body), kDeadlineExceeded, kInvalidData (not HTTP, or more than 64 MiB).
+  Result<std::string> Post(const std::string& body, Deadline deadline);
+
+ private:
+  // libcurl's CURL is void.
+  using Handle = std::unique_ptr<void, void (*)(void*)>;
+  Status Perform(void* handle, Deadline deadline);
+
+  Handle handle_;
+  std::unique_ptr<curl_slist, void (*)(curl_slist*)> headers_;
+  std::string problem_;  // libcurl writes its words here
+};
 
 }  // namespace keel::rewards

@@ -11,7 +11,7 @@ namespace keel::rewards {
 
 Status HttpVerifier::Start() {
   const Status reached =
-      HttpConnect(address_, std::chrono::steady_clock::now() + request_options().timeout);
+      client_.Connect(std::chrono::steady_clock::now() + request_options().timeout);
   if (reached.ok()) return reached;
   return Status(StatusCode::kConfig,
                 fmt::format("reward.url: {}: start the service before the run, or correct the "
@@ -27,7 +27,7 @@ Result<std::vector<RewardResult>> HttpVerifier::Request(
     body += SampleText(samples[i]);
   }
   body += "]}";
-  KEEL_ASSIGN_OR_RETURN(const std::string text, HttpPost(address_, body, deadline));
+  KEEL_ASSIGN_OR_RETURN(const std::string text, client_.Post(body, deadline));
   KEEL_ASSIGN_OR_RETURN(const Json answer, ParseJson(text, "reward.url's answer"));
   if (!answer.is_object() || !answer.contains("results") || !answer["results"].is_array()) {
     return Status(StatusCode::kInvalidData,

@@ -9,8 +9,8 @@ namespace keel::rewards {
 
 class HttpVerifier : public RetryingVerifier {
  public:
-  HttpVerifier(HttpAddress address, const RequestOptions& options)
-      : RetryingVerifier(options), address_(std::move(address)) {}
+  HttpVerifier(const HttpOptions& http, const RequestOptions& options)
+      : RetryingVerifier(options), client_(http) {}
 
   Status Start() override;
 
@@ -20,7 +20,7 @@ class HttpVerifier : public RetryingVerifier {
       std::chrono::steady_clock::time_point deadline) override;
 
  private:
-  HttpAddress address_;
+  HttpClient client_;
 };
 
 }  // namespace keel::rewards

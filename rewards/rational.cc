@@ -9,7 +9,7 @@ namespace {
 
 using Wide = __int128;
 constexpr size_t kMaxBytes = 4096;
-constexpr int kMaxDepth = 64;
+constexpr int kMaxExpressionDepth = 64;
 constexpr int kMaxExponent = 128;
 constexpr Wide kLargest = Wide{1} << 125;  // so that two can be added, and a sign turned
 
@@ -97,7 +97,7 @@ class Parser {
   std::optional<Rational> Powers() {
     const auto base = Atom();
     if (!base || !Take('^')) return base;
-    if (++depth_ > kMaxDepth) return std::nullopt;
+    if (++depth_ > kMaxExpressionDepth) return std::nullopt;
     const auto exponent = Signed();
     --depth_;
     return exponent ? base->Power(*exponent) : std::nullopt;
@@ -105,7 +105,7 @@ class Parser {
 
   std::optional<Rational> Atom() {
     if (Take('(')) {
-      if (++depth_ > kMaxDepth) return std::nullopt;
+      if (++depth_ > kMaxExpressionDepth) return std::nullopt;
       const auto value = Sum();
       --depth_;
       return value && Take(')') ? value : std::nullopt;

@@ -45,6 +45,7 @@ struct RewardSection {
   double format_weight = 1;
   std::vector<std::string> command;
   std::optional<std::string> url;
+  std::optional<std::string> ca_file;
   int64_t num_workers = 2;
   int64_t batch_size = 16;
   double timeout_seconds = 10;

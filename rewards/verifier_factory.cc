@@ -5,6 +5,7 @@
 
 #include "rewards/command_verifier.h"
 #include "rewards/http_verifier.h"
+#include "rewards/reward_check.h"
 #include "rewards/reward_rules.h"
 
 namespace keel::rewards {
@@ -22,33 +23,21 @@ RequestOptions RequestsOf(const RewardSection& reward) {
 }  // namespace
 
 Result<RewardPool::Factory> MakeVerifierFactory(const RewardSection& reward) {
+  KEEL_RETURN_IF_ERROR(CheckReward(reward));
   if (reward.type == "command") {
-    if (reward.command.empty())
-      return Status(StatusCode::kConfig, "reward.type is command, but reward.command is empty");
     return RewardPool::Factory([command = reward.command, options = RequestsOf(reward)] {
       return std::make_unique<CommandVerifier>(command, options);
     });
   }
   if (reward.type == "http") {
-    KEEL_ASSIGN_OR_RETURN(HttpAddress address, ParseHttpAddress(reward.url.value_or("")));
-    return RewardPool::Factory([address = std::move(address), options = RequestsOf(reward)] {
-      return std::make_unique<HttpVerifier>(address, options);
+    HttpOptions http{*reward.url, reward.ca_file.value_or("")};
+    KEEL_RETURN_IF_ERROR(CheckHttpUrl(http.url));
+    return RewardPool::Factory([http = std::move(http), options = RequestsOf(reward)] {
+      return std::make_unique<HttpVerifier>(http, options);
     });
   }
-  RuleOptions options;
-  options.type = reward.type;
-  options.flexible = reward.method == "flexible";
-  options.format_score = reward.format_score;
-  options.format_pattern = reward.format_pattern;
-  options.format_weight = reward.format_weight;
-  KEEL_RETURN_IF_ERROR(MakeRuleVerifier(options).status());
-  return RewardPool::Factory([options] { return ValueOrThrow(MakeRuleVerifier(options)); });
-}
-
-bool IsStrictGsm8k(const RewardSection& reward, const std::string& data_source) {
-  const std::string rule =
-      reward.type == "auto" ? RuleOfDataSource(data_source).value_or("") : reward.type;
-  return rule == "gsm8k" && reward.method == "strict";
+  return RewardPool::Factory(
+      [options = RuleOptionsOf(reward)] { return ValueOrThrow(MakeRuleVerifier(options)); });
 }
 
 std::chrono::milliseconds CollectLimit(const RewardSection& reward, int64_t samples) {

@@ -12,9 +12,6 @@ namespace keel::rewards {
 // Makes a verifier per call. kConfig when the section cannot be used; nothing is started yet.
 Result<RewardPool::Factory> MakeVerifierFactory(const RewardSection& reward);
 
-// Whether responses to prompts of this data source are scored by what follows "####" alone.
-bool IsStrictGsm8k(const RewardSection& reward, const std::string& data_source);
-
 // How long a RewardPool may need at most for `samples` after the last Submit: what its requests,
 // with all their tries, may take.
 std::chrono::milliseconds CollectLimit(const RewardSection& reward, int64_t samples);

@@ -260,6 +260,16 @@ TEST(IncludeLayersTest, OnlyProcessGroupsAndStoresSeeC10d) {
   }
 }
 
+TEST(IncludeLayersTest, OnlyTheHttpClientSeesLibcurl) {
+  for (const char* folder : {"common", "parallel", "model", "checkpoint", "rollout", "rewards",
+                             "trainer", "tools", "bench"}) {
+    for (const Include& include : IncludesOf(folder)) {
+      EXPECT_TRUE(!StartsWith(include.target, "curl/") || include.file == "rewards/http_client.cc")
+          << include.file << ":" << include.line << " includes " << include.target;
+    }
+  }
+}
+
 // 20 s a file, and a stream that knows no errno: neither belongs where they are forbidden.
 TEST(IncludeLayersTest, SomeHeadersAreForbidden) {
   for (const char* folder : {"common", "parallel", "model", "checkpoint", "rollout", "rewards",

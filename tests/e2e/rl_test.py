@@ -228,6 +228,23 @@ class NothingChanges(RlJob):
             self.assertLessEqual(data[GAP], 1e-5)
 
 
+class SizesOfTheirOwn(RlJob):
+    def test_of_the_critics_updates_and_the_references_forwards(self):
+        changes = {
+            "trainer__total_training_steps": 2, "trainer__save_freq": 2, "algorithm__adv_estimator": "gae",
+            "actor_rollout_ref__actor__use_kl_loss": True,
+        }  # fmt: skip
+        self.train(self.rl("shared", **changes))
+        own = {"critic__ppo_mini_batch_size": 2, "actor_rollout_ref__ref__log_prob_micro_batch_size_per_gpu": 1}
+        self.train(self.rl("own", **changes, **own))
+        states = [json.loads((self.run_dir(name) / "global_step_2" / "rl_state.json").read_text()) for name in ("shared", "own")]
+        self.assertEqual([state["critic_optimizer_steps"] for state in states], [2, 8])
+        shared, alone = self.steps("shared")[1], self.steps("own")[1]
+        self.assertEqual(alone["critic/score/mean"], shared["critic/score/mean"])
+        self.assertEqual(shared["actor/kl_loss"], 0.0)
+        self.assertAlmostEqual(alone["actor/kl_loss"], 0.0, places=6)
+
+
 class Learning(RlJob):
     """From a model that was shown the task briefly, reward rises from at most 0.3 to at least 0.9."""
 

@@ -2,11 +2,8 @@
 
 #include "rewards/reward_pool.h"
 
-#include <arpa/inet.h>
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -14,17 +11,16 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
 
 #include "rewards/command_verifier.h"
-#include "rewards/http_verifier.h"
 #include "rewards/reward_rules.h"
 #include "rewards/reward_shaping.h"
 #include "rewards/reward_wire.h"
 #include "rewards/verifier_factory.h"
+#include "tests/rewards/samples.h"
 
 namespace keel::rewards {
 namespace {
@@ -32,22 +28,6 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-std::vector<RewardSample> Samples(int64_t n) {
-  std::vector<RewardSample> samples;
-  for (int64_t i = 0; i < n; ++i) {
-    samples.push_back({});
-    samples.back().id = 100 + i;
-    samples.back().response = "r" + std::to_string(i) + "\xFF\n\"";
-    samples.back().ground_truth = i;
-  }
-  return samples;
-}
-
-std::string Python() {
-  const char* python = std::getenv("KEEL_PYTHON");
-  return python != nullptr && access(python, X_OK) == 0 ? python : "python3";
-}
 
 // A verifier of which `body` handles the object x of each line.
 std::vector<std::string> Program(const std::string& body, const std::string& before = "") {
@@ -58,10 +38,6 @@ std::vector<std::string> Program(const std::string& body, const std::string& bef
 
 constexpr const char* kReply =
     "print(json.dumps({'id': x['id'], 'score': x['ground_truth'] * 2, 'acc': 1}), flush=True)";
-
-RequestOptions Quick(int retries = 0, int timeout_ms = 20'000) {
-  return {4, milliseconds(timeout_ms), retries};
-}
 
 TEST(CommandVerifierTest, ScoresInOrderOverOneProcess) {
   CommandVerifier verifier(Program(kReply), Quick());
@@ -215,160 +191,6 @@ TEST(CommandVerifierTest, AProgramThatEndedWhileIdleHasFailedAtNothing) {
     siginfo_t info{};
     ASSERT_EQ(waitid(P_PID, static_cast<id_t>(verifier.process()), &info, WEXITED | WNOWAIT), 0);
   }
-}
-
-// Answers each connection with the bytes that `answer` makes of the request; "" hangs up.
-class Server {
- public:
-  explicit Server(std::function<std::string(const std::string&)> answer) : answer_(answer) {
-    listener_ = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof address);
-    listen(listener_, 8);
-    socklen_t size = sizeof address;
-    getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
-    port_ = ntohs(address.sin_port);
-    thread_ = std::thread([this] { Serve(); });
-  }
-  ~Server() {
-    shutdown(listener_, SHUT_RDWR);
-    thread_.join();
-    close(listener_);
-  }
-  HttpAddress address() const { return {"127.0.0.1", std::to_string(port_), "/verify"}; }
-  int requests() const { return requests_; }
-
- private:
-  void Serve() {
-    while (true) {
-      const int connection = accept(listener_, nullptr, nullptr);
-      if (connection < 0) return;
-      ++requests_;
-      std::string request;
-      char buffer[4096];
-      size_t whole = std::string::npos;
-      while (request.size() < whole) {
-        const ssize_t got = recv(connection, buffer, sizeof buffer, 0);
-        if (got <= 0) break;
-        request.append(buffer, static_cast<size_t>(got));
-        const size_t head = request.find("\r\n\r\n");
-        const size_t length = request.find("Content-Length: ");
-        if (head != std::string::npos && length != std::string::npos)
-          whole = head + 4 + std::stoul(request.substr(length + 16));
-      }
-      const std::string text = answer_(request);
-      if (send(connection, text.data(), text.size(), MSG_NOSIGNAL) < 0) ADD_FAILURE();
-      close(connection);
-    }
-  }
-  std::function<std::string(const std::string&)> answer_;
-  int listener_ = -1;
-  int port_ = 0;
-  std::atomic<int> requests_{0};
-  std::thread thread_;
-};
-
-std::string Answer(const std::string& request) {
-  const Json body = Json::parse(request.substr(request.find("\r\n\r\n") + 4));
-  Json results = Json::array();
-  for (const Json& sample : body["samples"])
-    results.push_back({{"id", sample["id"]}, {"score", sample["ground_truth"]}});
-  return Json({{"results", results}}).dump();
-}
-
-std::string Ok(const std::string& body) {
-  return "HTTP/1.1 200 OK\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
-}
-
-TEST(HttpVerifierTest, ScoresHoweverTheBodyIsFramed) {
-  using Frame = std::function<std::string(const std::string&)>;
-  for (const Frame& frame : std::vector<Frame>{
-           Ok, [](const std::string& body) { return "HTTP/1.0 200 OK\r\n\r\n" + body; },
-           [](const std::string& body) {
-             return "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ntransfer-encoding: "
-                    "Chunked\r\n\r\n3;x=y\r\n" +
-                    body.substr(0, 3) + "\r\n" + fmt::format("{:x}", body.size() - 3) + "\r\n" +
-                    body.substr(3) + "\r\n0\r\n\r\n";
-           }}) {
-    const Server server([&](const std::string& request) {
-      EXPECT_EQ(request.rfind("POST /verify HTTP/1.1\r\n", 0), 0u);
-      return frame(Answer(request));
-    });
-    HttpVerifier verifier(server.address(), Quick());
-    const auto results = verifier.Verify(Samples(6));
-    EXPECT_EQ(server.requests(), 2);  // batches of 4
-    for (size_t i = 0; i < results.size(); ++i) {
-      EXPECT_EQ(results[i].error, "");
-      EXPECT_EQ(results[i].score, static_cast<double>(i));
-    }
-  }
-}
-
-TEST(HttpVerifierTest, ErrorsAreNoScores) {
-  const auto error = [](const std::function<std::string(const std::string&)>& answer, int timeout) {
-    const Server server(answer);
-    HttpVerifier verifier(server.address(), Quick(0, timeout));
-    return verifier.Verify(Samples(1))[0].error;
-  };
-  EXPECT_THAT(
-      error([](auto&) { return "HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nlate"; }, 9000),
-      HasSubstr("status 503: late"));
-  EXPECT_THAT(error([](auto&) { return "SSH-2.0-x\r\n\r\n"; }, 9000), HasSubstr("not HTTP"));
-  EXPECT_THAT(error([](auto&) { return ""; }, 9000), HasSubstr("ended before"));
-  EXPECT_THAT(error([](auto&) { return "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}"; }, 9000),
-              HasSubstr("within the answer"));
-  EXPECT_THAT(error([](auto&) { return Ok("{}"); }, 9000), HasSubstr("expected {\"results\""));
-  EXPECT_THAT(error([](auto&) { return Ok("{\"results\": [{\"id\": 1e999}]}"); }, 9000),
-              HasSubstr("reward.url's answer"));
-  EXPECT_THAT(error([](auto&) { return Ok("{\"results\": []}"); }, 9000), HasSubstr("no result"));
-  const auto of_others = [](const char* more) {
-    return [more](const std::string& request) {
-      const std::string mine = Answer(request);
-      return Ok(mine.substr(0, mine.size() - 2) + more + "]}");
-    };
-  };
-  EXPECT_EQ(error(of_others(""), 9000), "");
-  EXPECT_THAT(error(of_others(",{\"id\":0,\"score\":5}"), 9000), HasSubstr("id 0, which was not"));
-  EXPECT_THAT(error(of_others(",{\"id\":99,\"score\":5}"), 9000),
-              HasSubstr("id 99, which was not"));
-  EXPECT_THAT(error(
-                  [](auto&) {
-                    std::this_thread::sleep_for(milliseconds(600));
-                    return "HTTP/1.1 200 OK\r\n\r\n";
-                  },
-                  200),
-              HasSubstr("reward.timeout_seconds"));
-  HttpVerifier nobody({"127.0.0.1", "1", "/"}, Quick());
-  EXPECT_EQ(nobody.Start().code(), StatusCode::kConfig);
-  EXPECT_THAT(nobody.Start().message(), HasSubstr("http://127.0.0.1:1/"));
-  EXPECT_THAT(nobody.Start().message(), HasSubstr("start the service"));
-  const Server somebody([](auto&) { return ""; });
-  EXPECT_TRUE(HttpVerifier(somebody.address(), Quick()).Start().ok());
-  EXPECT_THAT(nobody.Verify(Samples(1))[0].error, HasSubstr("127.0.0.1:1"));
-}
-
-TEST(HttpVerifierTest, RetriesAFailedRequest) {
-  int calls = 0;
-  const Server server([&](const std::string& request) {
-    return ++calls == 1 ? std::string("HTTP/1.1 500 No\r\n\r\n") : Ok(Answer(request));
-  });
-  HttpVerifier verifier(server.address(), Quick(1));
-  EXPECT_EQ(verifier.Verify(Samples(2))[1].score, 1);
-}
-
-TEST(HttpVerifierTest, Addresses) {
-  const auto address = ParseHttpAddress("http://[::1]:8080/a/b?c");
-  ASSERT_TRUE(address.ok());
-  EXPECT_EQ(address->host, "::1");
-  EXPECT_EQ(address->port, "8080");
-  EXPECT_EQ(address->path, "/a/b?c");
-  EXPECT_EQ(ParseHttpAddress("http://host")->port, "80");
-  for (const char* bad :
-       {"", "https://host", "http://", "http://h:", "http://h:0", "http://h:70000", "http://h:8x",
-        "http://[::1", "http://a b/", "http://h/\r\nX: y"})
-    EXPECT_FALSE(ParseHttpAddress(bad).ok()) << bad;
 }
 
 TEST(RewardPoolTest, CollectsInTheOrderOfSubmission) {

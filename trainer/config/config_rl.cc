@@ -178,7 +178,11 @@ void AddRlOptions(Config& c, options::Schema& s) {
         "With `format_pattern`: factor of the score of a response that matches.");
   s.Add("reward.command", w.command,
         "Program and arguments; reads a JSON object a line from its input, writes one a line.");
-  s.Add("reward.url", w.url, "http:// address that takes and gives {\"samples\": [...]}.");
+  s.Add("reward.url", w.url,
+        "http:// or https:// address that takes {\"samples\": [...]} and gives {\"results\": "
+        "[...]}.");
+  s.Add("reward.ca_file", w.ca_file,
+        "With an https `reward.url`: a PEM file of the authorities to trust; null: the system's.");
   s.Add("reward.num_workers", w.num_workers, "Threads that verify, per rank.").Range(1, 256);
   s.Add("reward.batch_size", w.batch_size, "Samples per request to a command or address.")
       .Range(1)

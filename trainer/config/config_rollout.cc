@@ -60,7 +60,8 @@ void AddRolloutOptions(Config& c, options::Schema& s) {
   s.Add(rollout + "tensor_model_parallel_size", r.tensor_model_parallel_size,
         "Ranks that share each layer in generation; null: the actor's.")
       .Range(1, kMostRanks);
-  s.Add(rollout + "dtype", r.dtype, "Of weights and cache in generation; null: the model's.")
+  s.Add(rollout + "dtype", r.dtype,
+        "Of weights and cache in generation; null: the model's. Another is not in this release.")
       .OneOf({"float32", "bfloat16"});
   s.Add(rollout + "calculate_log_probs", r.calculate_log_probs,
         "Keep the log-probability of each token as it was chosen.");
@@ -184,6 +185,13 @@ std::vector<std::string> ValidateRolloutConfig(const Config& c) {
   };
   check_filters(rollout, r.top_k, r.top_p);
   check_filters(rollout + "val_kwargs.", r.val_kwargs.top_k, r.val_kwargs.top_p);
+  const std::string& dtype = c.actor_rollout_ref.model.dtype;
+  if (r.dtype.value_or(dtype) != dtype) {
+    problems.push_back(
+        fmt::format("{}dtype {} is not supported where actor_rollout_ref.model.dtype "
+                    "is {}: what generates are the weights that are trained",
+                    rollout, *r.dtype, dtype));
+  }
   if (r.gpu_memory_utilization == 0)
     problems.push_back(rollout + "gpu_memory_utilization is 0: expected a number in (0, 1]");
   if (!r.val_kwargs.do_sample && r.val_kwargs.n > 1) {

@@ -1,7 +1,7 @@
 // RolloutBatch: a step's prompts and the responses to them, the same on every rank.
 //
-// Also the form in which responses travel between ranks, are dumped a step a file, and are replayed
-// from such a file: one JSON object a response. Torch-free.
+// Also the form in which responses are dumped a step a file, and replayed from such a file: one
+// JSON object a response. Between ranks they travel as response_wire.h says. Torch-free.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +27,11 @@ struct Response {
   int64_t weight_version = 0;    // of the weights that chose the first token
   double score = 0;
   std::map<std::string, double> extra;  // of the verifier
-  std::string answer;                   // of the verifier; "" when it does not say
+  std::string answer;                   // of the verifier; "" when it does not say; as text
   std::string error;                    // of generation or of the verifier; "" is none
   double baseline = 0;                  // ReMax: score of the prompt's greedy response
   std::string baseline_error;           // ReMax: of that response's verifier
-  std::string text;                     // for people
+  std::string text;                     // for people; on rank 0 alone, where it is asked for
 
   // Without a score, or without the baseline that its score is compared with, and why.
   bool failed() const { return !error.empty() || !baseline_error.empty(); }

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "rewards/verifier_factory.h"
+#include "rewards/reward_check.h"
 
 namespace keel::trainer {
 
@@ -28,7 +28,7 @@ Result<RunData<rl::PreferenceSet>> LoadPreferenceData(const Config& c, const Mod
 Result<RunData<rl::PromptSet>> LoadPromptData(const Config& c, const ModelSource& model) {
   KEEL_RETURN_IF_ERROR(CheckPositions(model, c.data.max_prompt_length + c.data.max_response_length,
                                       "data.max_prompt_length and data.max_response_length"));
-  KEEL_RETURN_IF_ERROR(rewards::MakeVerifierFactory(c.reward).status());
+  KEEL_RETURN_IF_ERROR(rewards::CheckReward(c.reward));
   rl::PromptOptions options;
   options.max_prompt_length = c.data.max_prompt_length;
   options.truncation = ParseTruncation(c.data.truncation);

@@ -98,9 +98,11 @@ Experience MakeExperience(const Config& config, const Roles& roles,
 
   // 2. Reference and critic.
   if (roles.ref != nullptr) {
+    RlBatchOptions ref = options;
+    ref.micro_batch_size = config.actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu.value_or(
+        options.micro_batch_size);
     e.ref_log_probs =
-        ResponseLogProbs(*roles.ref, context, *batch, updates, options, temperature, false)
-            .log_probs;
+        ResponseLogProbs(*roles.ref, context, *batch, updates, ref, temperature, false).log_probs;
   }
   (*metrics)["timing_s/ref"] = watch.Lap();
   if (roles.critic != nullptr)

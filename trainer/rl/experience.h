@@ -39,7 +39,7 @@ struct Experience {
 bool PolicyActsInUpdate(const Config& config, const Roles& roles, size_t updates);
 
 // What the policy that acted was like: its entropy, and how far the rollout's log-probabilities are
-// from its own where the rollout gave them.
+// from its own where the rollout gave them. Of what it is given: true on rank 0 alone.
 void AddPolicyMetrics(const RolloutBatch& batch, const TokenLogProbs& policy, Json* metrics);
 
 // `updates`: the first epoch's mini-batches, so that the log-probabilities are those that the first

@@ -39,13 +39,21 @@ PolicyLossOptions PolicyLossOf(const ActorLossSection& section) {
   return loss;
 }
 
+int64_t ActorPromptsEach(const Config& c) {
+  return c.actor_rollout_ref.actor.loss.ppo_mini_batch_size.value_or(c.data.train_batch_size);
+}
+
 }  // namespace
+
+std::vector<MiniBatch> Learner::Cut(const RolloutBatch& batch, int64_t prompts_each, int64_t step,
+                                    int64_t epoch) const {
+  return CutIntoMiniBatches(batch, prompts_each, c_.actor_rollout_ref.actor.loss.shuffle,
+                            static_cast<uint64_t>(c_.trainer.seed), step, epoch);
+}
 
 std::vector<MiniBatch> Learner::MiniBatches(const RolloutBatch& batch, int64_t step,
                                             int64_t epoch) const {
-  const ActorLossSection& section = c_.actor_rollout_ref.actor.loss;
-  return CutIntoMiniBatches(batch, section.ppo_mini_batch_size.value_or(c_.data.train_batch_size),
-                            section.shuffle, static_cast<uint64_t>(c_.trainer.seed), step, epoch);
+  return Cut(batch, ActorPromptsEach(c_), step, epoch);
 }
 
 UpdateSums Learner::Learn(int64_t step, const RolloutBatch& batch, const Experience& experience,
@@ -79,11 +87,12 @@ UpdateSums Learner::LearnValues(int64_t step, const RolloutBatch& batch,
   RlBatchOptions options = options_.batch;
   options.micro_batch_size =
       c_.critic.ppo_micro_batch_size_per_gpu.value_or(options.micro_batch_size);
+  const int64_t prompts_each = c_.critic.ppo_mini_batch_size.value_or(ActorPromptsEach(c_));
   const double lr = LearningRate(options_.critic_schedule, step);
   UpdateSums all;
   for (int64_t epoch = 0; epoch < c_.critic.ppo_epochs.value_or(actor.ppo_epochs); ++epoch) {
     const UpdateSums one =
-        UpdateCritic(*roles_.critic, context_, batch, MiniBatches(batch, step, epoch),
+        UpdateCritic(*roles_.critic, context_, batch, Cut(batch, prompts_each, step, epoch),
                      {experience.values, experience.returns}, loss, options, lr, *steps,
                      epoch == 0 ? notices : StepNotices{});
     *steps += one.applied;

@@ -27,7 +27,7 @@ class Learner {
           LearnerOptions options)
       : c_(config), roles_(roles), context_(context), options_(std::move(options)) {}
 
-  // Which responses each update of an epoch takes. Not collective.
+  // Which responses each of the actor's updates of an epoch takes. Not collective.
   std::vector<MiniBatch> MiniBatches(const RolloutBatch& batch, int64_t step, int64_t epoch) const;
 
   // ppo_epochs of both; the actor's from trainer.critic_warmup on. `*critic_steps` and
@@ -38,6 +38,8 @@ class Learner {
                    Json* metrics);
 
  private:
+  std::vector<MiniBatch> Cut(const RolloutBatch& batch, int64_t prompts_each, int64_t step,
+                             int64_t epoch) const;
   UpdateSums LearnValues(int64_t step, const RolloutBatch& batch, const Experience& experience,
                          const StepNotices& notices, int64_t* steps, Json* metrics);
   UpdateSums LearnPolicy(int64_t step, const RolloutBatch& batch, const Experience& experience,

@@ -99,12 +99,6 @@ at::Tensor RlMicroBatch::Spread(std::span<const float> values) const {
   return rows.to(batch.ids.device());
 }
 
-void RlMicroBatch::Gather(const at::Tensor& rows, std::span<float> values) const {
-  const at::Tensor host = rows.detach().to(at::kFloat).cpu().contiguous();
-  const float* const in = host.const_data_ptr<float>();
-  for (const Span& span : spans) std::copy_n(in + span.at, span.size, values.data() + span.begin);
-}
-
 std::vector<RlMicroBatch> MakeRlMicroBatches(const RolloutBatch& batch,
                                              std::span<const int64_t> chosen,
                                              const RlBatchOptions& options) {

@@ -29,8 +29,6 @@ struct RlMicroBatch {
 
   // Values per response token [N] -> [T] fp32 on the batch's device, 0 elsewhere.
   at::Tensor Spread(std::span<const float> values) const;
-  // [T] -> the places in `values` [N].
-  void Gather(const at::Tensor& rows, std::span<float> values) const;
 };
 
 struct RlBatchOptions {

@@ -329,7 +329,8 @@ class RlTask : public Task {
       prompts.push_back({kValidationPositions + i, &val_.Get(i)});
     RolloutTimes times;
     const RolloutBatch batch = RolloutBatch::Make(worker_->Run(
-        prompts, c_.actor_rollout_ref.rollout.val_kwargs.n, ValSampling(c_), false, &times));
+        {prompts, c_.actor_rollout_ref.rollout.val_kwargs.n, ValSampling(c_), false, true},
+        &times));
     rollout_->Leave();
     reward_errors_.Judge(batch.responses, fmt::format("the validation after step {}", state_.step));
     const int64_t errors = CountFailed(batch.responses);

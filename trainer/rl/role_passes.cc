@@ -1,6 +1,6 @@
 #include "trainer/rl/role_passes.h"
 
-#include <cstring>
+#include "trainer/rl/token_values.h"
 
 namespace keel::trainer::rl {
 
@@ -23,14 +23,6 @@ void ForEachMicroBatch(TrainEngine& engine, const RolloutBatch& batch,
 
 }  // namespace
 
-void SumOverRanks(parallel::ParallelContext& context, at::Device device, std::span<float> values) {
-  if (context.layout().world() == 1 || values.empty()) return;
-  at::Tensor host = at::from_blob(values.data(), {static_cast<int64_t>(values.size())}, at::kFloat);
-  at::Tensor sums = device.is_cpu() ? host : host.to(device);
-  context.world().AllReduce(sums);
-  if (!device.is_cpu()) host.copy_(sums);
-}
-
 std::vector<double> SumOverRanks(parallel::ParallelContext& context, at::Device device,
                                  std::vector<double> values) {
   at::Tensor sums = at::tensor(values, at::kDouble).to(device);
@@ -44,34 +36,32 @@ TokenLogProbs ResponseLogProbs(TrainEngine& engine, parallel::ParallelContext& c
                                const RolloutBatch& batch, const std::vector<MiniBatch>& updates,
                                const RlBatchOptions& options, double temperature,
                                bool with_entropy) {
-  const auto tokens = static_cast<size_t>(batch.response_tokens());
-  TokenLogProbs result;
-  result.log_probs.assign(tokens, 0);
-  if (with_entropy) result.entropies.assign(tokens, 0);
+  TokenValues log_probs, entropies;
   ForEachMicroBatch(engine, batch, updates, options,
                     [&](const RlMicroBatch& micro, const at::Tensor& hidden) {
                       const auto found = engine.decoder().LogProbsWithGradient(
                           hidden, micro.batch.targets, temperature, with_entropy);
                       if (context.tp_rank() != 0) return;
-                      micro.Gather(found.log_probs, result.log_probs);
-                      if (with_entropy) micro.Gather(found.entropy, result.entropies);
+                      log_probs.Add(micro, found.log_probs);
+                      if (with_entropy) entropies.Add(micro, found.entropy);
                     });
-  SumOverRanks(context, options.device, result.log_probs);
-  if (with_entropy) SumOverRanks(context, options.device, result.entropies);
+  const int64_t tokens = batch.response_tokens();
+  TokenLogProbs result;
+  result.log_probs = log_probs.OnAllRanks(context, options.device, tokens);
+  if (with_entropy) result.entropies = entropies.OnRank0(context, options.device, tokens);
   return result;
 }
 
 std::vector<float> ResponseValues(TrainEngine& critic, parallel::ParallelContext& context,
                                   const RolloutBatch& batch, const std::vector<MiniBatch>& updates,
                                   const RlBatchOptions& options) {
-  std::vector<float> values(static_cast<size_t>(batch.response_tokens()), 0);
+  TokenValues values;
   ForEachMicroBatch(critic, batch, updates, options,
                     [&](const RlMicroBatch& micro, const at::Tensor& hidden) {
                       const at::Tensor found = critic.decoder().Values(hidden);
-                      if (context.tp_rank() == 0) micro.Gather(found, values);
+                      if (context.tp_rank() == 0) values.Add(micro, found);
                     });
-  SumOverRanks(context, options.device, values);
-  return values;
+  return values.OnAllRanks(context, options.device, batch.response_tokens());
 }
 
 }  // namespace keel::trainer::rl

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "parallel/context.h"
@@ -17,7 +16,7 @@ using MiniBatch = std::vector<int64_t>;
 
 // Log-probabilities [N] of the response tokens under the engine's weights at `temperature`; with
 // the micro-batches of `updates`, in which the engine will train. With `entropy` also the policy's
-// entropies [N]. Tokens in none of `updates` stay 0.
+// entropies [N], on rank 0 alone. Tokens in none of `updates` stay 0.
 struct TokenLogProbs {
   std::vector<float> log_probs;
   std::vector<float> entropies;
@@ -32,8 +31,7 @@ std::vector<float> ResponseValues(TrainEngine& critic, parallel::ParallelContext
                                   const RolloutBatch& batch, const std::vector<MiniBatch>& updates,
                                   const RlBatchOptions& options);
 
-// Sums `values` over ranks; a rank that does not hold a value gives 0.
-void SumOverRanks(parallel::ParallelContext& context, at::Device device, std::span<float> values);
+// Sums `values` over ranks.
 std::vector<double> SumOverRanks(parallel::ParallelContext& context, at::Device device,
                                  std::vector<double> values);
 

@@ -11,6 +11,7 @@
 #include "common/hash.h"
 #include "common/json.h"
 #include "rewards/verifier_factory.h"
+#include "trainer/data/response_wire.h"
 #include "trainer/sync/group_bytes.h"
 
 namespace keel::trainer::rl {
@@ -96,9 +97,35 @@ RolloutBatch RolloutWorker::Replay(const std::string& path, const DumpShape& sha
   return std::move(*batch);
 }
 
-std::vector<Response> RolloutWorker::Run(std::span<const RolloutPrompt> prompts, int64_t n,
-                                         const rollout::SamplingParams& sampling,
-                                         bool greedy_baseline, RolloutTimes* times) {
+std::vector<Response> RolloutWorker::Exchange(std::vector<Response> mine,
+                                              std::span<const RolloutPrompt> prompts, bool texts) {
+  const bool speaks = model_.leads();  // one rank of each replica
+  parallel::ProcessGroup& world = context_.world();
+  std::vector<std::string> parts =
+      ShareBytes(world, speaks ? EncodeResponses(mine) : std::string(), device_);
+  std::vector<std::string> written(parts.size());
+  if (texts) written = CollectBytes(world, 0, speaks ? EncodeTexts(mine) : "", device_);
+  mine.clear();
+  std::map<int64_t, const Prompt*> prompt_at;
+  for (const RolloutPrompt& prompt : prompts) prompt_at[prompt.position] = prompt.prompt;
+  std::vector<Response> all;
+  for (size_t rank = 0; rank < parts.size(); ++rank) {
+    if (parts[rank].empty()) continue;
+    std::vector<Response> theirs = ValueOrThrow(DecodeResponses(std::exchange(parts[rank], {})));
+    if (!written[rank].empty()) ThrowIfError(DecodeTexts(written[rank], theirs));
+    for (Response& r : theirs) {
+      const Prompt& prompt = *prompt_at.at(r.position);
+      r.row = prompt.id;
+      r.data_source = prompt.data_source;
+      r.prompt = prompt.tokens;
+      all.push_back(std::move(r));
+    }
+  }
+  return all;
+}
+
+std::vector<Response> RolloutWorker::Run(const RolloutOrder& order, RolloutTimes* times) {
+  const auto& [prompts, n, sampling, greedy_baseline, texts] = order;
   Stopwatch watch;
   // 1. This replica's prompts.
   std::map<uint64_t, const RolloutPrompt*> mine;  // by position
@@ -172,23 +199,8 @@ std::vector<Response> RolloutWorker::Run(std::span<const RolloutPrompt> prompts,
   }
   times->reward_s += watch.Lap();
 
-  // 4. To everybody, what failed too: all ranks end alike. One rank of each replica speaks for it.
-  std::string text;
-  if (model_.leads()) {
-    Json all = Json::array();
-    for (const Response& r : responses) all.push_back(r.ToJson());
-    // Text may hold bytes that are no UTF-8, which CBOR carries as they are.
-    const std::vector<uint8_t> bytes = Json::to_cbor(all);
-    text.assign(bytes.begin(), bytes.end());
-  }
-  std::vector<Response> gathered;
-  for (const std::string& one : AllGatherBytes(context_.world(), text, device_)) {
-    if (one.empty()) continue;
-    const Json all = Json::from_cbor(one, true, false);
-    if (all.is_discarded()) throw Error(StatusCode::kInternal, "rollout: a peer's responses");
-    for (const Json& json : all)
-      gathered.push_back(ValueOrThrow(Response::FromJson(json, "rollout of a peer")));
-  }
+  // 4. To everybody, what failed too: all ranks end alike.
+  std::vector<Response> gathered = Exchange(std::move(responses), prompts, texts);
   times->generate_s += watch.Lap();
   RequireGenerated(gathered);
 

@@ -26,6 +26,14 @@ struct RolloutPrompt {
   const Prompt* prompt = nullptr;
 };
 
+struct RolloutOrder {
+  std::span<const RolloutPrompt> prompts;
+  int64_t n = 1;  // responses to each
+  rollout::SamplingParams sampling;
+  bool greedy_baseline = false;  // one more to each, the likeliest: its score is their baseline
+  bool texts = false;            // somebody will read them: a dump, or a vote without answers
+};
+
 struct RolloutTimes {
   double generate_s = 0;
   double reward_s = 0;  // waited for verifiers after the last token
@@ -45,18 +53,20 @@ class RolloutWorker {
   // Collective over all ranks.
   void StartVerifiers();
 
-  // `n` responses to each prompt, and with `greedy_baseline` one more, the likeliest, whose score
-  // is their baseline. Throws Error(kDataLoss) where one could not be generated. Collective over
-  // all ranks; the same on every rank.
-  std::vector<Response> Run(std::span<const RolloutPrompt> prompts, int64_t n,
-                            const rollout::SamplingParams& sampling, bool greedy_baseline,
-                            RolloutTimes* times);
+  // Throws Error(kDataLoss) where a response could not be generated. Collective over all ranks; the
+  // same on every rank, but for text and answer, which rank 0 alone
+  // has, and that only where they are asked for.
+  std::vector<Response> Run(const RolloutOrder& order, RolloutTimes* times);
 
   // The responses of a step that an earlier run dumped. Throws on every rank what one of them finds
   // wrong with its file, and where files are not the same. Collective over all ranks.
   RolloutBatch Replay(const std::string& path, const DumpShape& shape);
 
  private:
+  // This replica's responses for those of all. Collective over all ranks.
+  std::vector<Response> Exchange(std::vector<Response> mine, std::span<const RolloutPrompt> prompts,
+                                 bool texts);
+
   RolloutModel& model_;
   parallel::ParallelContext& context_;
   const rewards::RewardSection& reward_;

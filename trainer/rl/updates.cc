@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/philox.h"
+#include "trainer/rl/token_values.h"
 
 namespace keel::trainer::rl {
 
@@ -84,10 +85,7 @@ UpdateSums UpdateActor(TrainEngine& actor, parallel::ParallelContext& context,
                        double lr, int64_t t, const StepNotices& notices, TokenLogProbs* policy) {
   PolicyLossSums sums;
   const bool counts = CountsSums(actor, context);
-  if (policy != nullptr) {
-    policy->log_probs.assign(static_cast<size_t>(batch.response_tokens()), 0);
-    policy->entropies = policy->log_probs;
-  }
+  TokenValues log_probs, entropies;
   UpdateSums result = Run(actor, batch, updates, scale_factor, options, lr, t, notices,
                           [&](const RlMicroBatch& micro, const at::Tensor& hidden,
                               const LossDenominators& denominators, const auto& on_ready) {
@@ -101,8 +99,8 @@ UpdateSums UpdateActor(TrainEngine& actor, parallel::ParallelContext& context,
                                                        ? current.log_probs.detach()
                                                        : micro.Spread(targets.old_log_probs);
                             if (policy != nullptr && counts) {
-                              micro.Gather(current.log_probs.detach(), policy->log_probs);
-                              micro.Gather(current.entropy.detach(), policy->entropies);
+                              log_probs.Add(micro, current.log_probs);
+                              entropies.Add(micro, current.entropy);
                             }
                             inputs.advantages = micro.Spread(targets.advantages);
                             if (!targets.ref_log_probs.empty())
@@ -114,8 +112,9 @@ UpdateSums UpdateActor(TrainEngine& actor, parallel::ParallelContext& context,
                             return share.loss;
                           });
   if (policy != nullptr) {
-    SumOverRanks(context, options.device, policy->log_probs);
-    SumOverRanks(context, options.device, policy->entropies);
+    const int64_t tokens = batch.response_tokens();
+    policy->log_probs = log_probs.OnRank0(context, options.device, tokens);
+    policy->entropies = entropies.OnRank0(context, options.device, tokens);
   }
   const std::vector<double> all =
       SumOverRanks(context, options.device,

@@ -44,7 +44,7 @@ struct UpdateSums {
 
 // One update per mini-batch. `t`: Adam's count before the first. The notices travel with the first.
 // With `policy` the update is of the policy that acted: what its forward finds of every response
-// token takes the place of targets.old_log_probs, and is given back there.
+// token takes the place of targets.old_log_probs, and is given back there, on rank 0 alone.
 UpdateSums UpdateActor(TrainEngine& actor, parallel::ParallelContext& context,
                        const RolloutBatch& batch, const std::vector<MiniBatch>& updates,
                        const PolicyTargets& targets, const PolicyLossOptions& loss,

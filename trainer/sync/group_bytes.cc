@@ -2,31 +2,85 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 namespace keel::trainer {
 
-std::vector<std::string> AllGatherBytes(parallel::ProcessGroup& group, std::string_view mine,
-                                        at::Device device) {
-  const int64_t ranks = group.size();
-  if (ranks == 1) return {std::string(mine)};
-  // 1. How long they are.
+namespace {
+
+// How long the text of each rank is.
+std::vector<int64_t> SizesOf(parallel::ProcessGroup& group, std::string_view mine,
+                             at::Device device) {
   const at::Tensor length = at::full({1}, static_cast<int64_t>(mine.size()), at::kLong).to(device);
-  at::Tensor lengths = at::empty({ranks}, length.options());
+  at::Tensor lengths = at::empty({group.size()}, length.options());
   group.AllGather(lengths, length);
   lengths = lengths.cpu();
-  const int64_t* sizes = lengths.const_data_ptr<int64_t>();
-  const int64_t most = *std::max_element(sizes, sizes + ranks);
-  // 2. Each padded to the longest.
-  at::Tensor padded = at::zeros({std::max<int64_t>(1, most)}, at::kByte);
-  if (!mine.empty()) std::memcpy(padded.data_ptr(), mine.data(), mine.size());
-  padded = padded.to(device);
-  at::Tensor all = at::empty({ranks * padded.numel()}, padded.options());
-  group.AllGather(all, padded);
+  const int64_t* const sizes = lengths.const_data_ptr<int64_t>();
+  return {sizes, sizes + group.size()};
+}
+
+// A copy on the device.
+at::Tensor BytesOf(std::string_view text, at::Device device) {
+  at::Tensor bytes = at::empty({static_cast<int64_t>(text.size())}, at::kByte);
+  if (!text.empty()) std::memcpy(bytes.data_ptr(), text.data(), text.size());
+  return bytes.to(device);
+}
+
+std::string TextOf(const at::Tensor& bytes) {
+  const at::Tensor host = bytes.cpu();
+  return {reinterpret_cast<const char*>(host.const_data_ptr()), static_cast<size_t>(host.numel())};
+}
+
+}  // namespace
+
+std::vector<std::string> AllGatherBytes(parallel::ProcessGroup& group, std::string_view mine,
+                                        at::Device device) {
+  if (group.size() == 1) return {std::string(mine)};
+  const std::vector<int64_t> sizes = SizesOf(group, mine, device);
+  // Each padded to the longest.
+  const int64_t most = std::max<int64_t>(1, *std::max_element(sizes.begin(), sizes.end()));
+  std::string padded(mine);
+  padded.resize(static_cast<size_t>(most));
+  at::Tensor all = at::empty({group.size() * most}, at::TensorOptions(at::kByte).device(device));
+  group.AllGather(all, BytesOf(padded, device));
   all = all.cpu();
   std::vector<std::string> texts;
-  for (int64_t r = 0; r < ranks; ++r) {
-    texts.emplace_back(reinterpret_cast<const char*>(all.const_data_ptr()) + r * padded.numel(),
-                       static_cast<size_t>(sizes[r]));
+  for (size_t r = 0; r < sizes.size(); ++r)
+    texts.push_back(TextOf(all.narrow(0, static_cast<int64_t>(r) * most, sizes[r])));
+  return texts;
+}
+
+std::vector<std::string> ShareBytes(parallel::ProcessGroup& group, std::string_view mine,
+                                    at::Device device) {
+  if (group.size() == 1) return {std::string(mine)};
+  const std::vector<int64_t> sizes = SizesOf(group, mine, device);
+  std::vector<std::string> texts;
+  for (int r = 0; r < group.size(); ++r) {
+    const int64_t size = sizes[static_cast<size_t>(r)];
+    at::Tensor bytes = r == group.rank()
+                           ? BytesOf(mine, device)
+                           : at::empty({size}, at::TensorOptions(at::kByte).device(device));
+    if (size > 0) group.Broadcast(bytes, r);
+    texts.push_back(TextOf(bytes));
+  }
+  return texts;
+}
+
+std::vector<std::string> CollectBytes(parallel::ProcessGroup& group, int root,
+                                      std::string_view mine, at::Device device) {
+  if (group.size() == 1) return {std::string(mine)};
+  std::vector<int64_t> from = SizesOf(group, mine, device);
+  if (group.rank() != root) from.assign(from.size(), 0);
+  std::vector<int64_t> to(from.size(), 0);
+  to[static_cast<size_t>(root)] = static_cast<int64_t>(mine.size());
+  at::Tensor all = at::empty({std::accumulate(from.begin(), from.end(), int64_t{0})},
+                             at::TensorOptions(at::kByte).device(device));
+  group.AllToAllAsync(all, BytesOf(mine, device), from, to)->Wait();
+  std::vector<std::string> texts;
+  int64_t at = 0;
+  for (const int64_t size : from) {
+    texts.push_back(TextOf(all.narrow(0, at, size)));
+    at += size;
   }
   return texts;
 }

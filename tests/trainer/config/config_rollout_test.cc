@@ -24,18 +24,21 @@ TEST(ConfigRolloutTest, WhatDoesNotGoTogetherIsRefusedAtOnce) {
   rollout.val_kwargs.n = 4;
   rollout.enable_chunked_prefill = false;
   rollout.max_num_batched_tokens = 1000;  // below 512 + 512
+  rollout.dtype = "bfloat16";
   const auto problems = ValidateRolloutConfig(config);
-  ASSERT_EQ(problems.size(), 4u);
+  ASSERT_EQ(problems.size(), 5u);
+  EXPECT_NE(problems[2].find("rollout.dtype bfloat16"), std::string::npos);
   EXPECT_NE(problems[0].find("actor_rollout_ref.rollout.top_k is 0"), std::string::npos);
   EXPECT_NE(problems[1].find("top_p is 0"), std::string::npos);
-  EXPECT_NE(problems[2].find("val_kwargs.do_sample"), std::string::npos);
-  EXPECT_NE(problems[3].find("1000"), std::string::npos) << problems[3];
-  EXPECT_NE(problems[3].find("1024"), std::string::npos) << problems[3];
+  EXPECT_NE(problems[3].find("val_kwargs.do_sample"), std::string::npos);
+  EXPECT_NE(problems[4].find("1000"), std::string::npos) << problems[4];
+  EXPECT_NE(problems[4].find("1024"), std::string::npos) << problems[4];
 
   rollout.top_k = -1;
   rollout.top_p = 1;
   rollout.val_kwargs.do_sample = true;
   rollout.max_num_batched_tokens = 1024;
+  rollout.dtype = "float32";
   EXPECT_TRUE(ValidateRolloutConfig(config).empty());
 }
 

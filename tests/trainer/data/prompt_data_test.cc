@@ -10,9 +10,9 @@
 #include <set>
 
 #include "rewards/rational.h"
+#include "rewards/reward_check.h"
 #include "rewards/reward_rules.h"
 #include "rewards/task_maker.h"
-#include "rewards/verifier_factory.h"
 #include "trainer/data/preference_data.h"
 
 namespace keel::trainer::rl {

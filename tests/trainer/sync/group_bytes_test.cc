@@ -1,0 +1,36 @@
+// Texts of all lengths, none among them, between ranks as threads.
+
+#include "trainer/sync/group_bytes.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/support/ranks.h"
+
+namespace keel::trainer {
+namespace {
+
+std::string TextOfRank(int rank) {
+  return rank == 1 ? "" : std::string(static_cast<size_t>(1 + 70'000 * rank), char('a' + rank));
+}
+
+TEST(GroupBytesTest, EveryTextGetsWhereItIsWanted) {
+  testing::RunRanks(1, 3, 1, [](parallel::ParallelContext& context) {
+    parallel::ProcessGroup& world = context.world();
+    const std::string mine = TextOfRank(world.rank());
+    const std::vector<std::string> all = {TextOfRank(0), TextOfRank(1), TextOfRank(2)};
+    EXPECT_EQ(AllGatherBytes(world, mine, at::kCPU), all);
+    EXPECT_EQ(ShareBytes(world, mine, at::kCPU), all);
+    for (const int root : {0, 2}) {
+      EXPECT_EQ(CollectBytes(world, root, mine, at::kCPU),
+                world.rank() == root ? all : std::vector<std::string>(3));
+    }
+    EXPECT_EQ(ShareBytes(world, "", at::kCPU), std::vector<std::string>(3));
+    EXPECT_EQ(CollectBytes(world, 1, "", at::kCPU), std::vector<std::string>(3));
+  });
+}
+
+}  // namespace
+}  // namespace keel::trainer
