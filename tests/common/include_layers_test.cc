@@ -99,7 +99,8 @@ const std::map<std::string, std::set<std::string>>& AllowedEdges() {
         "trainer/inputs", "trainer/metrics", "trainer/sync"}},
       {"trainer/rl",
        {"common", "parallel", "model", "rewards", "trainer/algorithms", "trainer/config",
-        "trainer/data", "trainer/engine", "trainer/inputs", "trainer/run", "trainer/sync"}},
+        "trainer/data", "trainer/engine", "trainer/inputs", "trainer/metrics", "trainer/run",
+        "trainer/sync"}},
       {"trainer", {"common", "trainer/rl", "trainer/run"}},
   };
   return edges;
@@ -235,7 +236,10 @@ TEST(IncludeLayersTest, TheTorchFreePartSeesNoTorch) {
                                             "trainer/algorithms/rollout_correction",
                                             "trainer/engine/lr_schedule",
                                             "trainer/engine/memory_forecast",
+                                            "trainer/rl/batch_metrics",
+                                            "trainer/rl/console_text",
                                             "trainer/rl/reward_errors",
+                                            "trainer/rl/validation",
                                             "trainer/run/run_state",
                                             "trainer/run/trainer_inputs"};
   for (const char* folder : {"parallel", "model", "rollout", "trainer"}) {

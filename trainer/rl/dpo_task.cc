@@ -18,7 +18,8 @@
 #include "trainer/engine/device_batch.h"
 #include "trainer/engine/lr_schedule.h"
 #include "trainer/inputs/rl_inputs.h"
-#include "trainer/run/metrics.h"
+#include "trainer/metrics/metrics_writer.h"
+#include "trainer/rl/console_text.h"
 #include "trainer/run/task.h"
 
 namespace keel::trainer::rl {
@@ -158,34 +159,28 @@ class DpoTask : public Task {
                  double lr, double reference_s, double step_s, int64_t count) {
     MetricsWriter* metrics = job_.metrics();
     if (metrics == nullptr) return;
-    Json data = {
-        {"train/loss", result.loss}, {"train/grad_norm", result.grad_norm}, {"train/lr", lr}};
-    for (const auto& [name, value] : sums.Metrics()) data[name] = value;
+    StepLine line;
+    line.Set("train/loss", result.loss);
+    line.Set("train/grad_norm", result.grad_norm);
+    line.Set("train/lr", lr);
+    line.Set(sums.Metrics());
     std::vector<int64_t> ids;
     for (int64_t i = 0; i < count; ++i)
       ids.push_back(train_.Get(order_->At(state_.samples_consumed - count + i)).id);
-    data["data/samples_consumed"] = state_.samples_consumed;
-    data["data/sample_digest"] = Hash128(std::as_bytes(std::span(ids))).ToHex();
-    data["n_tokens_seen"] = state_.tokens_consumed;
-    data["skipped_steps"] = state_.skipped_steps;
-    data["throughput(tps)"] = static_cast<double>(batch.tokens) / step_s;
-    data["timing_s/ref"] = reference_s;
-    data["timing_s/step"] = step_s;
-    data["timing_s/param_load"] = result.moves.param_load;
-    data["timing_s/param_offload"] = result.moves.param_offload;
-    data["timing_s/optimizer_load"] = result.moves.optimizer_load;
-    data["timing_s/optimizer_offload"] = result.moves.optimizer_offload;
+    line.Set("data/samples_consumed", state_.samples_consumed);
+    line.Set("data/sample_digest", Hash128(std::as_bytes(std::span(ids))).ToHex());
+    line.Set("n_tokens_seen", state_.tokens_consumed);
+    line.Set("skipped_steps", state_.skipped_steps);
+    line.Set("throughput(tps)", static_cast<double>(batch.tokens) / step_s);
+    line.Set("timing_s/ref", reference_s);
+    line.Set("timing_s/step", step_s);
+    line.Set("timing_s/param_load", result.moves.param_load);
+    line.Set("timing_s/param_offload", result.moves.param_offload);
+    line.Set("timing_s/optimizer_load", result.moves.optimizer_load);
+    line.Set("timing_s/optimizer_offload", result.moves.optimizer_offload);
     if (const double saved = job_.TakeBlockedSeconds(); saved > 0)
-      data["timing_s/save_checkpoint"] = saved;
-    metrics->Write(state_.step, std::move(data));
-    const bool show =
-        state_.step % c_.trainer.log_freq == 0 || state_.step == 1 || state_.step == total_steps_;
-    if (!metrics->console() || !show) return;
-    const auto shown = sums.Metrics();
-    job_.log().Info(
-        "step {}/{}  loss {:>8.4f}  norm {:>8.3f}  margin {:>7.4f}  accuracy {:.3f}  {}",
-        state_.step, total_steps_, result.loss, result.grad_norm, shown.at("rewards/margins"),
-        shown.at("rewards/accuracies"), result.skipped ? "SKIPPED: loss or norm not finite" : "");
+      line.Set("timing_s/save_checkpoint", saved);
+    metrics->Step(line, Progress(result.skipped), DpoText);
   }
 
   std::optional<double> Validate() override {
@@ -211,14 +206,14 @@ class DpoTask : public Task {
                         loss_.sft_loss_weight * total.sft_loss;
     MetricsWriter* metrics = job_.metrics();
     if (metrics == nullptr) return loss;
-    Json data = {{"val/loss", loss}, {"timing_s/testing", watch.Elapsed()}};
+    StepLine line;
+    line.Set("val/loss", loss);
+    line.Set("timing_s/testing", watch.Elapsed());
     for (const auto& [name, value] : total.Metrics())
-      if (name.rfind("rewards/", 0) == 0) data["val/" + name] = value;
-    metrics->Write(state_.step, std::move(data));
-    if (metrics->console()) {
-      job_.log().Info("validation  loss {:.4f}  accuracy {:.3f}  ({} pairs)", loss,
-                      total.Metrics().at("rewards/accuracies"), val_.size());
-    }
+      if (name.rfind("rewards/", 0) == 0) line.Set("val/" + name, value);
+    metrics->Validation(state_.step, line,
+                        fmt::format("validation  loss {:.4f}  accuracy {:.3f}  ({} pairs)", loss,
+                                    line.Number("val/rewards/accuracies"), val_.size()));
     return loss;
   }
 

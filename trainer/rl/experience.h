@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "common/json.h"
 #include "parallel/context.h"
 #include "trainer/algorithms/kl.h"
 #include "trainer/config/config.h"
 #include "trainer/data/rollout_batch.h"
 #include "trainer/engine/train_engine.h"
+#include "trainer/metrics/step_line.h"
 #include "trainer/rl/role_passes.h"
 
 namespace keel::trainer::rl {
@@ -40,7 +40,7 @@ bool PolicyActsInUpdate(const Config& config, const Roles& roles, size_t updates
 
 // What the policy that acted was like: its entropy, and how far the rollout's log-probabilities are
 // from its own where the rollout gave them.
-void AddPolicyMetrics(const RolloutBatch& batch, const TokenLogProbs& policy, Json* metrics);
+void AddPolicyMetrics(const RolloutBatch& batch, const TokenLogProbs& policy, StepLine* metrics);
 
 // `updates`: the first epoch's mini-batches, so that the log-probabilities are those that the first
 // update computes again, to the bit. May take tokens off batch->mask (rejection). Adds metrics and
@@ -48,6 +48,6 @@ void AddPolicyMetrics(const RolloutBatch& batch, const TokenLogProbs& policy, Js
 Experience MakeExperience(const Config& config, const Roles& roles,
                           parallel::ParallelContext& context, const std::vector<MiniBatch>& updates,
                           const RlBatchOptions& options, KlController* kl, RolloutBatch* batch,
-                          Json* metrics);
+                          StepLine* metrics);
 
 }  // namespace keel::trainer::rl

@@ -10,7 +10,7 @@ namespace keel::trainer::rl {
 namespace {
 
 // Over epochs: counts add up; a metric is the mean over those up to `epoch`.
-void Add(const UpdateSums& one, int64_t epoch, UpdateSums* all, Json* metrics) {
+void Add(const UpdateSums& one, int64_t epoch, UpdateSums* all, StepLine* metrics) {
   all->stop = all->stop || one.stop;
   all->busy = all->busy || one.busy;
   all->applied += one.applied;
@@ -18,10 +18,8 @@ void Add(const UpdateSums& one, int64_t epoch, UpdateSums* all, Json* metrics) {
   all->grad_norm = one.grad_norm;
   all->moves = one.moves;
   for (const auto& [name, value] : one.metrics) {
-    Json& slot = (*metrics)[name];
-    slot = epoch == 0 ? value
-                      : (slot.get<double>() * static_cast<double>(epoch) + value) /
-                            static_cast<double>(epoch + 1);
+    const double before = metrics->Number(name) * static_cast<double>(epoch);
+    metrics->Set(name, epoch == 0 ? value : (before + value) / static_cast<double>(epoch + 1));
   }
 }
 
@@ -50,19 +48,19 @@ std::vector<MiniBatch> Learner::MiniBatches(const RolloutBatch& batch, int64_t s
 
 UpdateSums Learner::Learn(int64_t step, const RolloutBatch& batch, const Experience& experience,
                           const StepNotices& notices, int64_t actor_steps, int64_t* critic_steps,
-                          Json* metrics) {
+                          StepLine* metrics) {
   Stopwatch watch;
   UpdateSums critic;
   if (roles_.critic != nullptr)
     critic = LearnValues(step, batch, experience, notices, critic_steps, metrics);
-  (*metrics)["timing_s/update_critic"] = watch.Lap();
+  metrics->Set("timing_s/update_critic", watch.Lap());
   UpdateSums actor;
   if (step > c_.trainer.critic_warmup) {
     // Once is enough to tell.
     const StepNotices told = roles_.critic != nullptr ? StepNotices{} : notices;
     actor = LearnPolicy(step, batch, experience, told, actor_steps, metrics);
   }
-  (*metrics)["timing_s/update_actor"] = watch.Lap();
+  metrics->Set("timing_s/update_actor", watch.Lap());
   actor.stop = actor.stop || critic.stop;
   actor.busy = actor.busy || critic.busy;
   return actor;
@@ -70,7 +68,7 @@ UpdateSums Learner::Learn(int64_t step, const RolloutBatch& batch, const Experie
 
 UpdateSums Learner::LearnValues(int64_t step, const RolloutBatch& batch,
                                 const Experience& experience, const StepNotices& notices,
-                                int64_t* steps, Json* metrics) {
+                                int64_t* steps, StepLine* metrics) {
   const ActorLossSection& actor = c_.actor_rollout_ref.actor.loss;
   ValueLossOptions loss;
   loss.cliprange_value = c_.critic.cliprange_value;
@@ -89,13 +87,13 @@ UpdateSums Learner::LearnValues(int64_t step, const RolloutBatch& batch,
     *steps += one.applied;
     Add(one, epoch, &all, metrics);
   }
-  (*metrics)["critic/lr"] = lr;
+  metrics->Set("critic/lr", lr);
   return all;
 }
 
 UpdateSums Learner::LearnPolicy(int64_t step, const RolloutBatch& batch,
                                 const Experience& experience, const StepNotices& notices,
-                                int64_t steps, Json* metrics) {
+                                int64_t steps, StepLine* metrics) {
   const ActorLossSection& section = c_.actor_rollout_ref.actor.loss;
   const PolicyLossOptions loss = PolicyLossOf(section);
   // A length that does not depend on the batch.
@@ -115,9 +113,9 @@ UpdateSums Learner::LearnPolicy(int64_t step, const RolloutBatch& batch,
     Add(one, epoch, &all, metrics);
   }
   if (asks) AddPolicyMetrics(batch, policy, metrics);
-  (*metrics)["timing_s/optimizer_load"] = all.moves.optimizer_load;
-  (*metrics)["timing_s/optimizer_offload"] = all.moves.optimizer_offload;
-  (*metrics)["actor/lr"] = lr;
+  metrics->Set("timing_s/optimizer_load", all.moves.optimizer_load);
+  metrics->Set("timing_s/optimizer_offload", all.moves.optimizer_offload);
+  metrics->Set("actor/lr", lr);
   return all;
 }
 

@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/json.h"
 #include "parallel/context.h"
 #include "trainer/config/config.h"
 #include "trainer/engine/lr_schedule.h"
+#include "trainer/metrics/step_line.h"
 #include "trainer/rl/experience.h"
 #include "trainer/rl/updates.h"
 
@@ -35,13 +35,13 @@ class Learner {
   // the result, with the notices of all ranks. Adds actor/*, critic/* and timing_s/update_*.
   UpdateSums Learn(int64_t step, const RolloutBatch& batch, const Experience& experience,
                    const StepNotices& notices, int64_t actor_steps, int64_t* critic_steps,
-                   Json* metrics);
+                   StepLine* metrics);
 
  private:
   UpdateSums LearnValues(int64_t step, const RolloutBatch& batch, const Experience& experience,
-                         const StepNotices& notices, int64_t* steps, Json* metrics);
+                         const StepNotices& notices, int64_t* steps, StepLine* metrics);
   UpdateSums LearnPolicy(int64_t step, const RolloutBatch& batch, const Experience& experience,
-                         const StepNotices& notices, int64_t steps, Json* metrics);
+                         const StepNotices& notices, int64_t steps, StepLine* metrics);
 
   const Config& c_;
   const Roles roles_;

@@ -16,6 +16,9 @@
 #include "trainer/data/prompt_data.h"
 #include "trainer/engine/memory.h"
 #include "trainer/inputs/rl_inputs.h"
+#include "trainer/metrics/metrics_writer.h"
+#include "trainer/rl/batch_metrics.h"
+#include "trainer/rl/console_text.h"
 #include "trainer/rl/experience.h"
 #include "trainer/rl/learner.h"
 #include "trainer/rl/response_source.h"
@@ -30,11 +33,6 @@
 namespace keel::trainer::rl {
 
 namespace {
-
-// For the console: samples without a score, if there are any.
-std::string ErrorsText(int64_t errors, int64_t samples) {
-  return errors == 0 ? "" : fmt::format("  errors {}/{}", errors, samples);
-}
 
 // Validation draws from streams that no training prompt uses.
 constexpr int64_t kValidationPositions = int64_t{1} << 62;
@@ -218,7 +216,7 @@ class RlTask : public Task {
   StepEnd Step(int64_t step) override {
     // 1. Responses.
     job_.Phase("rollout", step);
-    Json m = Json::object();
+    StepLine m;
     int64_t consumed = 0;
     RolloutBatch batch = responses_->Next(step, state_.samples_consumed, &consumed, &m);
     ThrowIfError(FailPoint("rl.rollout"));
@@ -243,55 +241,40 @@ class RlTask : public Task {
     Advance(step, consumed, batch.prompt_tokens() + batch.response_tokens());
     CountUpdates(sums.applied, sums.skipped);
     Report(batch, sums, EndTiming(), &m);
-    return {sums.stop, sums.busy, m.value("actor/pg_loss", 0.0), sums.grad_norm};
+    return {sums.stop, sums.busy, m.Number("actor/pg_loss"), sums.grad_norm};
   }
 
-  void UpdateRollout(Json* m) {
+  void UpdateRollout(StepLine* m) {
     if (c_.actor_rollout_ref.rollout.verify_sync == "every") rollout_->Corrupt();
     const WeightUpdate update = rollout_->Update();
-    (*m)["timing_s/param_load"] = update.param_load;
-    (*m)["timing_s/param_offload"] = update.param_offload;
-    (*m)["timing_s/update_weights"] = update.seconds;
-    (*m)["rollout/weight_version"] = rollout_->version().number;
+    m->Set("timing_s/param_load", update.param_load);
+    m->Set("timing_s/param_offload", update.param_offload);
+    m->Set("timing_s/update_weights", update.seconds);
+    m->Set("rollout/weight_version", rollout_->version().number);
     if (rollout_->version().digest != 0)
-      (*m)["rollout/weight_digest"] = fmt::format("{:016x}", rollout_->version().digest);
-    (*m)["rollout/sync_bytes"] = update.sync.sent_bytes + update.sync.copied_bytes;
+      m->Set("rollout/weight_digest", fmt::format("{:016x}", rollout_->version().digest));
+    m->Set("rollout/sync_bytes", update.sync.sent_bytes + update.sync.copied_bytes);
     ThrowIfError(FailPoint("sync.done"));
   }
 
-  void Report(const RolloutBatch& batch, const UpdateSums& sums, double step_s, Json* m) {
-    batch.AddMetrics(c_.data.max_prompt_length, c_.data.max_response_length, m);
+  void Report(const RolloutBatch& batch, const UpdateSums& sums, double step_s, StepLine* m) {
+    AddBatchMetrics(batch, c_.data.max_prompt_length, c_.data.max_response_length, m);
     const int64_t tokens = batch.prompt_tokens() + batch.response_tokens();
-    (*m)["training/global_step"] = state_.step;
-    (*m)["training/epoch"] = state_.samples_consumed / prompts_.size();
-    (*m)["training/prompts_consumed"] = state_.samples_consumed;
-    (*m)["training/skipped_updates"] = state_.skipped_steps;
-    (*m)["perf/total_num_tokens"] = tokens;
-    (*m)["perf/time_per_step"] = step_s;
-    (*m)["perf/throughput"] =
-        static_cast<double>(tokens) / step_s / static_cast<double>(job_.context().layout().world());
-    (*m)["perf/cpu_memory_used_gb"] = PeakRssGib();
-    (*m)["timing_s/step"] = step_s;
-    (*m)["timing_s/save_checkpoint"] = job_.TakeBlockedSeconds();
+    m->Set("training/global_step", state_.step);
+    m->Set("training/epoch", state_.samples_consumed / prompts_.size());
+    m->Set("training/prompts_consumed", state_.samples_consumed);
+    m->Set("training/skipped_updates", state_.skipped_steps);
+    m->Set("perf/total_num_tokens", tokens);
+    m->Set("perf/time_per_step", step_s);
+    m->Set("perf/throughput", static_cast<double>(tokens) / step_s /
+                                  static_cast<double>(job_.context().layout().world()));
+    m->Set("perf/cpu_memory_used_gb", PeakRssGib());
+    m->Set("timing_s/step", step_s);
+    m->Set("timing_s/save_checkpoint", job_.TakeBlockedSeconds());
     const double generated = std::max<double>(1, static_cast<double>(batch.response_tokens()));
-    (*m)["timing_per_token_ms/gen"] = (*m)["timing_s/gen"].get<double>() * 1000 / generated;
-    MetricsWriter* metrics = job_.metrics();
-    if (metrics == nullptr) return;
-    metrics->Write(state_.step, *m);
-    if (!metrics->console() ||
-        (state_.step % c_.trainer.log_freq != 0 && state_.step != total_steps_))
-      return;
-    job_.log().Info(
-        "step {:>{}}/{}  reward {:>6.3f}  pg_loss {:>8.4f}  kl {:.1e}  entropy {:>6.3f}  length "
-        "{:>6.1f}  gen {:.2f} s  train {:.2f} s  sync {:.3f} s  step {:.2f} s  eta {}{}{}",
-        state_.step, std::to_string(total_steps_).size(), total_steps_,
-        (*m)["critic/score/mean"].get<double>(), m->value("actor/pg_loss", 0.0),
-        m->value("actor/ppo_kl", 0.0), m->value("actor/entropy", 0.0),
-        (*m)["response_length/mean"].get<double>(), (*m)["timing_s/gen"].get<double>(),
-        (*m)["timing_s/update_actor"].get<double>() + (*m)["timing_s/old_log_prob"].get<double>(),
-        (*m)["timing_s/update_weights"].get<double>(), step_s, FormatDuration(RemainingSeconds()),
-        ErrorsText((*m)["reward/errors"].get<int64_t>(), (*m)["reward/samples"].get<int64_t>()),
-        sums.skipped > 0 ? "  SKIPPED: loss or norm not finite" : "");
+    m->Set("timing_per_token_ms/gen", m->Number("timing_s/gen") * 1000 / generated);
+    if (MetricsWriter* metrics = job_.metrics())
+      metrics->Step(*m, Progress(sums.skipped > 0), RlText);
   }
 
   std::optional<double> Validate() override {
@@ -310,24 +293,23 @@ class RlTask : public Task {
     std::vector<Response> counted = batch.responses;
     if (rewards::Excludes(reward_errors_.policy()))
       std::erase_if(counted, [](const Response& r) { return r.failed(); });
-    Json m = ValidationMetrics(counted);
+    StepLine m = ValidationMetrics(counted);
     std::optional<double> mean;  // of nothing there is none
-    if (!counted.empty()) m["val-core/all/reward/mean"] = *(mean = MeanScore(counted));
-    m["val-aux/all/reward/errors"] = errors;
-    m["timing_s/testing"] = watch.Elapsed();
+    if (!counted.empty()) m.Set("val-core/all/reward/mean", *(mean = MeanScore(counted)));
+    m.Set("val-aux/all/reward/errors", errors);
+    m.Set("timing_s/testing", watch.Elapsed());
     if (rank0() && c_.trainer.validation_data_dir) {
       ThrowIfError(
           WriteDump(fmt::format("{}/{}.jsonl", *c_.trainer.validation_data_dir, state_.step), batch)
               .WithContext("trainer.validation_data_dir"));
     }
-    MetricsWriter* metrics = job_.metrics();
-    if (metrics == nullptr) return mean;
-    metrics->Write(state_.step, m);
-    if (metrics->console()) {
-      job_.log().Info("validation  reward {} over {} responses{} ({:.1f} s)",
+    if (MetricsWriter* metrics = job_.metrics()) {
+      metrics->Validation(
+          state_.step, m,
+          fmt::format("validation  reward {} over {} responses{} ({:.1f} s)",
                       mean ? fmt::format("{:.3f}", *mean) : "none", counted.size(),
                       ErrorsText(errors, static_cast<int64_t>(batch.responses.size())),
-                      watch.Elapsed());
+                      m.Number("timing_s/testing")));
     }
     return mean;
   }

@@ -204,8 +204,9 @@ void Job::OpenMetrics() {
     const std::vector<std::string>& all = config().trainer.logger;
     return std::find(all.begin(), all.end(), logger) != all.end();
   };
-  metrics_ = std::make_unique<MetricsWriter>(ValueOrThrow(MetricsWriter::Open(
-      config().trainer.default_local_dir, state.step, wants("jsonl"), wants("console"), log_)));
+  metrics_ = std::make_unique<MetricsWriter>(ValueOrThrow(
+      MetricsWriter::Open(config().trainer.default_local_dir, state.step,
+                          {wants("jsonl"), wants("console"), config().trainer.log_freq}, log_)));
 }
 
 LrScheduleOptions Job::Schedule(const OptimSection& optim, const char* key,

@@ -26,7 +26,7 @@
 #include "trainer/engine/lr_schedule.h"
 #include "trainer/engine/train_engine.h"
 #include "trainer/inputs/model_source.h"
-#include "trainer/run/metrics.h"
+#include "trainer/metrics/metrics_writer.h"
 #include "trainer/run/rank_agreement.h"
 #include "trainer/run/run_state.h"
 #include "trainer/run/save_session.h"
@@ -83,6 +83,8 @@ class Job {
   // Rank 0's: config.yaml and the metrics. After the load, which says where the metrics go on.
   void OpenMetrics();
   MetricsWriter* metrics() { return metrics_.get(); }  // null on other ranks
+  // The load that this run begins with, into the metrics.
+  void NoteLoad(const checkpoint::LoadRecord& record);
 
   // 4. Saves. `snapshot` gives the state as it is at the call.
   using Snapshot = std::function<checkpoint::SaveRequest()>;

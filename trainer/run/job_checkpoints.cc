@@ -26,6 +26,28 @@ bool Has(const std::vector<std::string>& list, const char* item) {
   return std::find(list.begin(), list.end(), item) != list.end();
 }
 
+// A save that has ended, of any earlier step, and what became of others so far.
+Json SaveLine(const checkpoint::SaveResult& result, const SaveSession::Counts& counts) {
+  Json data = {{"checkpoint/step", result.record.step},      {"checkpoint/ok", result.status.ok()},
+               {"checkpoint/waited", counts.waited},         {"checkpoint/skipped", counts.skipped},
+               {"checkpoint/superseded", counts.superseded}, {"checkpoint/failed", counts.failed}};
+  if (!result.status.ok()) data["checkpoint/error"] = result.status.ToString();
+  const Json record = result.record.ToJson();
+  for (const auto& [key, value] : record.items()) {
+    if ((value.is_number() && key != "step") || key == "ranks") data["checkpoint/" + key] = value;
+  }
+  return data;
+}
+
+Json LoadLine(const checkpoint::LoadRecord& record) {
+  Json data;
+  const Json all = record.ToJson();
+  for (const auto& [key, value] : all.items()) {
+    if (value.is_number()) data["checkpoint/load/" + key] = value;
+  }
+  return data;
+}
+
 }  // namespace
 
 checkpoint::Contents ContentsOf(const std::vector<std::string>& names) {
@@ -277,6 +299,10 @@ std::optional<checkpoint::LoadRecord> Job::LoadFromPath(checkpoint::LoadRequest&
   return ValueOrThrow(std::move(loaded));
 }
 
+void Job::NoteLoad(const checkpoint::LoadRecord& record) {
+  if (metrics_) metrics_->Record(record.step, LoadLine(record));
+}
+
 // A failed save, which the checkpointer has logged, does not stop the run: the last good
 // checkpoint is untouched.
 void Job::Save(bool busy_somewhere) {
@@ -321,7 +347,7 @@ void Job::EndSaves(const std::exception& cause) {
 void Job::NoteSaves(const std::vector<checkpoint::SaveResult>& ended) {
   if (!metrics_) return;
   for (const checkpoint::SaveResult& result : ended)
-    metrics_->Save(state.step, result, saves_->counts());
+    metrics_->Record(state.step, SaveLine(result, saves_->counts()));
 }
 
 // Whether a save, as long as past ones, ends before whoever asked us to stop loses patience.

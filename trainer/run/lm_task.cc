@@ -19,7 +19,7 @@
 #include "trainer/engine/lr_schedule.h"
 #include "trainer/engine/memory.h"
 #include "trainer/inputs/lm_inputs.h"
-#include "trainer/run/metrics.h"
+#include "trainer/metrics/metrics_writer.h"
 #include "trainer/run/task.h"
 
 namespace keel::trainer {
@@ -92,43 +92,62 @@ class LmTask : public Task {
     const StepBatch batch = BatchAt(
         train_, [this](int64_t k) { return order_->At(k); }, state_.samples_consumed, count);
     const std::vector<ModelBatch> microbatches = ToDevice(batch.microbatches, job_.device());
-    StepMetrics m;
-    m.data_s = watch.Elapsed();
+    const double data_s = watch.Elapsed();
 
     // 2. Forward, backward, update.
-    m.lr = LearningRate(schedule_, step);
+    const double lr = LearningRate(schedule_, step);
     const StepResult result =
-        engine_->Step(microbatches, batch.loss_tokens, m.lr, state_.optimizer_steps + 1, Notices());
+        engine_->Step(microbatches, batch.loss_tokens, lr, state_.optimizer_steps + 1, Notices());
     ThrowIfError(FailPoint("step.end"));
     Advance(step, count, batch.tokens);
     CountUpdates(result.skipped ? 0 : 1, result.skipped ? 1 : 0);
 
     // 3. Metrics.
-    m.step = step;
-    m.total_steps = total_steps_;
-    m.loss = result.loss;
-    m.grad_norm = result.grad_norm;
-    m.skipped = result.skipped;
-    m.skipped_steps = state_.skipped_steps;
-    m.tokens = batch.tokens;
-    m.tokens_consumed = state_.tokens_consumed;
-    m.samples_consumed = state_.samples_consumed;
-    m.step_s = EndTiming();
-    m.forward_backward_s = result.forward_backward_s;
-    m.reduce_s = result.reduce_s;
-    m.optimizer_s = result.optimizer_s;
-    m.moves = result.moves;
-    m.save_s = job_.TakeBlockedSeconds();
-    const double flops = flops_per_token_ * static_cast<double>(batch.tokens) / m.step_s;
-    m.tflops = flops / 1e12;
-    m.mfu = flops / gemm_rate_;
-    m.memory_gib = PeakRssGib();
-    m.eta_s = RemainingSeconds();
-    if (MetricsWriter* metrics = job_.metrics()) {
-      m.sample_digest = SampleDigest(state_.samples_consumed - count, count);
-      metrics->Step(m, c_.trainer.log_freq, job_.log());
-    }
+    WriteStep(result, {lr, data_s, EndTiming(), batch.tokens, count});
     return {result.stop, result.busy, result.loss, result.grad_norm};
+  }
+
+  struct StepFacts {
+    double lr = 0;
+    double data_s = 0;
+    double step_s = 0;
+    int64_t tokens = 0;  // over all ranks
+    int64_t samples = 0;
+  };
+
+  // Under torchtitan's names.
+  void WriteStep(const StepResult& result, const StepFacts& facts) {
+    const double save_s = job_.TakeBlockedSeconds();
+    MetricsWriter* const metrics = job_.metrics();
+    if (metrics == nullptr) return;
+    const auto tokens = static_cast<double>(facts.tokens);
+    const double flops = flops_per_token_ * tokens / facts.step_s;
+    StepLine line;
+    line.Set("loss_metrics/global_avg_loss", result.loss);
+    line.Set("grad_norm", result.grad_norm);
+    line.Set("lr", facts.lr);
+    line.Set("throughput(tps)", facts.step_s > 0 ? tokens / facts.step_s : 0.0);
+    line.Set("tflops", flops / 1e12);  // over all ranks
+    line.Set("mfu(%)", 100 * (flops / gemm_rate_));
+    line.Set("time_metrics/end_to_end(s)", facts.step_s);
+    line.Set("time_metrics/data_loading(s)", facts.data_s);
+    line.Set("time_metrics/forward_backward(s)", result.forward_backward_s);
+    line.Set("time_metrics/reduce(s)", result.reduce_s);
+    line.Set("time_metrics/optimizer(s)", result.optimizer_s);
+    line.Set("timing_s/param_load", result.moves.param_load);
+    line.Set("timing_s/param_offload", result.moves.param_offload);
+    line.Set("timing_s/grad_load", result.moves.grad_load);
+    line.Set("timing_s/grad_offload", result.moves.grad_offload);
+    line.Set("timing_s/optimizer_load", result.moves.optimizer_load);
+    line.Set("timing_s/optimizer_offload", result.moves.optimizer_offload);
+    line.Set("memory/max_rss(GiB)", PeakRssGib());
+    line.Set("n_tokens_seen", state_.tokens_consumed);
+    line.Set("data/samples_consumed", state_.samples_consumed);
+    line.Set("data/sample_digest",
+             SampleDigest(state_.samples_consumed - facts.samples, facts.samples));
+    line.Set("skipped_steps", state_.skipped_steps);
+    if (save_s > 0) line.Set("time_metrics/save_checkpoint(s)", save_s);
+    metrics->Step(line, Progress(result.skipped), LmText);
   }
 
   std::string SampleDigest(int64_t begin, int64_t count) {
@@ -157,8 +176,19 @@ class LmTask : public Task {
     }
     moves.param_offload = residency.Restore(StateClass::kParams, params_before);
     const double mean = loss / static_cast<double>(targets);
-    if (MetricsWriter* metrics = job_.metrics())
-      metrics->Validation(state_.step, mean, tokens, watch.Elapsed(), moves, job_.log());
+    if (MetricsWriter* metrics = job_.metrics()) {
+      const double seconds = watch.Elapsed();
+      StepLine line;
+      line.Set("validation_metrics/global_avg_loss", mean);
+      line.Set("validation_metrics/perplexity", std::exp(mean));
+      line.Set("time_metrics/validation(s)", seconds);
+      line.Set("timing_s/param_load", moves.param_load);
+      line.Set("timing_s/param_offload", moves.param_offload);
+      metrics->Validation(
+          state_.step, line,
+          fmt::format("validation  loss {:.4f}  perplexity {:.3f}  ({} tokens, {:.1f} s)", mean,
+                      std::exp(mean), tokens, seconds));
+    }
     return c_.trainer.keep_best_metric == "val/perplexity" ? std::exp(mean) : mean;
   }
 

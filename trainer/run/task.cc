@@ -234,7 +234,7 @@ void Task::Resume() {
   Restored(record.has_value());
   job_.WarnOfLaterSteps(record);
   job_.OpenMetrics();
-  if (record && job_.metrics() != nullptr) job_.metrics()->Load(*record);
+  if (record) job_.NoteLoad(*record);
 }
 
 // To go on with other settings is a user's right, and a stale file's accident: each is said.

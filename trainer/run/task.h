@@ -94,8 +94,10 @@ class Task {
   void CountUpdates(int64_t applied, int64_t skipped);
   // Seconds of the step up to here, by which the rest of the run is forecast.
   double EndTiming();
-  double RemainingSeconds() const {
-    return mean_step_s_ * static_cast<double>(total_steps_ - state_.step);
+  // For the console, after Advance.
+  StepProgress Progress(bool skipped) const {
+    return {state_.step, total_steps_,
+            mean_step_s_ * static_cast<double>(total_steps_ - state_.step), skipped};
   }
   Job& job_;
   const Config& c_;
