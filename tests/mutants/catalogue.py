@@ -504,12 +504,12 @@ IN_COMMON = [
     ),
     Mutant(
         "replicas-not-compared", "copies of weights are compared before a save",
-        "trainer/run/task.cc", "    trainer::CheckReplicas(*role.engine, role.name, job_.context(), when);\n", "    (void)role, (void)when;\n",
+        "trainer/run/task_steps.cc", "    trainer::CheckReplicas(*role.engine, role.name, job_.context(), when);\n", "    (void)role, (void)when;\n",
         (("e2e_ranks_agree", "Drift.test_a_flipped_bit_ends_the_run_before_it_is_saved"),),
     ),
     Mutant(
         "folder-not-compared", "ranks that save to different folders are refused",
-        "trainer/run/job_checkpoints.cc", "  if (config().trainer.save_freq > 0) CheckOneFolder();\n", "",
+        "trainer/run/run_folder.cc", "  if (trainer().save_freq > 0) CheckOneFolder();\n", "",
         (("e2e_ranks_agree", "SameStart.test_folders_that_are_not_one"),),
     ),
     Mutant(

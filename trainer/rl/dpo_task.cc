@@ -17,6 +17,7 @@
 #include "trainer/data/preference_data.h"
 #include "trainer/engine/device_batch.h"
 #include "trainer/engine/lr_schedule.h"
+#include "trainer/engine/weights_digest.h"
 #include "trainer/inputs/rl_inputs.h"
 #include "trainer/metrics/metrics_writer.h"
 #include "trainer/rl/console_text.h"
@@ -61,7 +62,7 @@ class DpoTask : public Task {
     options.offload = {c_.actor_rollout_ref.ref.megatron.param_offload, false, false};
     reference_ = std::make_unique<TrainEngine>(job_.context(), source_.config, options);
     job_.FillWeights(source_, *reference_);
-    SetReference(*reference_);
+    SetReference(*reference_, WeightsDigest(*reference_, job_.context().world()));
     actor_->OffloadIdle();
     reference_->OffloadIdle();
     job_.log().Info("memory: {}", actor_->residency().Report());
@@ -157,8 +158,8 @@ class DpoTask : public Task {
 
   void WriteStep(const StepResult& result, const DpoSums& sums, const PreferenceBatch& batch,
                  double lr, double reference_s, double step_s, int64_t count) {
-    MetricsWriter* metrics = job_.metrics();
-    if (metrics == nullptr) return;
+    MetricsWriter* writer = metrics();
+    if (writer == nullptr) return;
     StepLine line;
     line.Set("train/loss", result.loss);
     line.Set("train/grad_norm", result.grad_norm);
@@ -178,9 +179,9 @@ class DpoTask : public Task {
     line.Set("timing_s/param_offload", result.moves.param_offload);
     line.Set("timing_s/optimizer_load", result.moves.optimizer_load);
     line.Set("timing_s/optimizer_offload", result.moves.optimizer_offload);
-    if (const double saved = job_.TakeBlockedSeconds(); saved > 0)
+    if (const double saved = TakeBlockedSeconds(); saved > 0)
       line.Set("timing_s/save_checkpoint", saved);
-    metrics->Step(line, Progress(result.skipped), DpoText);
+    writer->Step(line, Progress(result.skipped), DpoText);
   }
 
   std::optional<double> Validate() override {
@@ -204,16 +205,16 @@ class DpoTask : public Task {
     const DpoSums total = Total(sums);
     const double loss = loss_.preference_loss_weight * total.preference_loss +
                         loss_.sft_loss_weight * total.sft_loss;
-    MetricsWriter* metrics = job_.metrics();
-    if (metrics == nullptr) return loss;
+    MetricsWriter* writer = metrics();
+    if (writer == nullptr) return loss;
     StepLine line;
     line.Set("val/loss", loss);
     line.Set("timing_s/testing", watch.Elapsed());
     for (const auto& [name, value] : total.Metrics())
       if (name.rfind("rewards/", 0) == 0) line.Set("val/" + name, value);
-    metrics->Validation(state_.step, line,
-                        fmt::format("validation  loss {:.4f}  accuracy {:.3f}  ({} pairs)", loss,
-                                    line.Number("val/rewards/accuracies"), val_.size()));
+    writer->Validation(state_.step, line,
+                       fmt::format("validation  loss {:.4f}  accuracy {:.3f}  ({} pairs)", loss,
+                                   line.Number("val/rewards/accuracies"), val_.size()));
     return loss;
   }
 

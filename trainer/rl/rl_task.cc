@@ -15,6 +15,7 @@
 #include "rewards/verifier_factory.h"
 #include "trainer/data/prompt_data.h"
 #include "trainer/engine/memory.h"
+#include "trainer/engine/weights_digest.h"
 #include "trainer/inputs/rl_inputs.h"
 #include "trainer/metrics/metrics_writer.h"
 #include "trainer/rl/batch_metrics.h"
@@ -99,7 +100,7 @@ class RlTask : public Task {
       ref.offload = {c_.actor_rollout_ref.ref.megatron.param_offload, false, false};
       ref_ = std::make_unique<TrainEngine>(job_.context(), source_.config, ref);
       job_.FillWeights(source_, *ref_);
-      SetReference(*ref_);
+      SetReference(*ref_, WeightsDigest(*ref_, job_.context().world()));
     }
     if (c_.critic.enable.value_or(c_.algorithm.adv_estimator == "gae")) BuildCritic(actor);
     actor_->OffloadIdle();
@@ -170,13 +171,13 @@ class RlTask : public Task {
     return saved;
   }
 
-  void AddDocuments(checkpoint::SaveRequest* request) override {
+  std::vector<checkpoint::Document> SavedDocuments() override {
     RlState rl;
     rl.version = rollout_->version();
     if (rl.version.digest == 0) rl.version.digest = rollout_->DigestNow();
     rl.critic_optimizer_steps = critic_steps_;
     rl.kl_controller = kl_.State();
-    if (rank0()) request->documents.push_back({"rl_state.json", RlStateJson(rl), true});
+    return {{"rl_state.json", RlStateJson(rl), true}};
   }
 
   void RestoreDocuments(const Documents& documents) override {
@@ -190,7 +191,7 @@ class RlTask : public Task {
 
   // What is trained is what generates, from the first token on.
   void Restored(bool restored) override {
-    job_.Phase("sync");
+    Phase("sync");
     if (c_.actor_rollout_ref.rollout.verify_sync != "off") rollout_->Corrupt();
     if (restored && saved_version_.number > 0) {
       rollout_->Restore(saved_version_);
@@ -270,11 +271,10 @@ class RlTask : public Task {
                                   static_cast<double>(job_.context().layout().world()));
     m->Set("perf/cpu_memory_used_gb", PeakRssGib());
     m->Set("timing_s/step", step_s);
-    m->Set("timing_s/save_checkpoint", job_.TakeBlockedSeconds());
+    m->Set("timing_s/save_checkpoint", TakeBlockedSeconds());
     const double generated = std::max<double>(1, static_cast<double>(batch.response_tokens()));
     m->Set("timing_per_token_ms/gen", m->Number("timing_s/gen") * 1000 / generated);
-    if (MetricsWriter* metrics = job_.metrics())
-      metrics->Step(*m, Progress(sums.skipped > 0), RlText);
+    if (MetricsWriter* writer = metrics()) writer->Step(*m, Progress(sums.skipped > 0), RlText);
   }
 
   std::optional<double> Validate() override {
@@ -303,8 +303,8 @@ class RlTask : public Task {
           WriteDump(fmt::format("{}/{}.jsonl", *c_.trainer.validation_data_dir, state_.step), batch)
               .WithContext("trainer.validation_data_dir"));
     }
-    if (MetricsWriter* metrics = job_.metrics()) {
-      metrics->Validation(
+    if (MetricsWriter* writer = metrics()) {
+      writer->Validation(
           state_.step, m,
           fmt::format("validation  reward {} over {} responses{} ({:.1f} s)",
                       mean ? fmt::format("{:.3f}", *mean) : "none", counted.size(),

@@ -117,9 +117,9 @@ class LmTask : public Task {
 
   // Under torchtitan's names.
   void WriteStep(const StepResult& result, const StepFacts& facts) {
-    const double save_s = job_.TakeBlockedSeconds();
-    MetricsWriter* const metrics = job_.metrics();
-    if (metrics == nullptr) return;
+    const double save_s = TakeBlockedSeconds();
+    MetricsWriter* const writer = metrics();
+    if (writer == nullptr) return;
     const auto tokens = static_cast<double>(facts.tokens);
     const double flops = flops_per_token_ * tokens / facts.step_s;
     StepLine line;
@@ -147,7 +147,7 @@ class LmTask : public Task {
              SampleDigest(state_.samples_consumed - facts.samples, facts.samples));
     line.Set("skipped_steps", state_.skipped_steps);
     if (save_s > 0) line.Set("time_metrics/save_checkpoint(s)", save_s);
-    metrics->Step(line, Progress(result.skipped), LmText);
+    writer->Step(line, Progress(result.skipped), LmText);
   }
 
   std::string SampleDigest(int64_t begin, int64_t count) {
@@ -176,7 +176,7 @@ class LmTask : public Task {
     }
     moves.param_offload = residency.Restore(StateClass::kParams, params_before);
     const double mean = loss / static_cast<double>(targets);
-    if (MetricsWriter* metrics = job_.metrics()) {
+    if (MetricsWriter* writer = metrics()) {
       const double seconds = watch.Elapsed();
       StepLine line;
       line.Set("validation_metrics/global_avg_loss", mean);
@@ -184,7 +184,7 @@ class LmTask : public Task {
       line.Set("time_metrics/validation(s)", seconds);
       line.Set("timing_s/param_load", moves.param_load);
       line.Set("timing_s/param_offload", moves.param_offload);
-      metrics->Validation(
+      writer->Validation(
           state_.step, line,
           fmt::format("validation  loss {:.4f}  perplexity {:.3f}  ({} tokens, {:.1f} s)", mean,
                       std::exp(mean), tokens, seconds));

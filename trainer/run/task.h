@@ -20,13 +20,15 @@
 #include "trainer/engine/train_engine.h"
 #include "trainer/inputs/model_source.h"
 #include "trainer/run/job.h"
+#include "trainer/run/run_folder.h"
+#include "trainer/run/run_state.h"
 
 namespace keel::trainer {
 
 class Task {
  public:
   // `job` must outlive this.
-  explicit Task(Job& job) : job_(job), c_(job.config()), state_(job.state) {}
+  explicit Task(Job& job) : job_(job), c_(job.config()) {}
   virtual ~Task() = default;
   Task(const Task&) = delete;
   Task& operator=(const Task&) = delete;
@@ -54,9 +56,9 @@ class Task {
   // 2. What the job's groups are there for.
   virtual void BuildModels() = 0;
   virtual std::vector<Role> SavedRoles() = 0;
-  // 3. What a task remembers beside RunState: its documents of a save (on rank 0 alone), and these
-  // back.
-  virtual void AddDocuments(checkpoint::SaveRequest* /*request*/) {}
+  // 3. What a task remembers beside RunState: its documents of a save, which rank 0 writes, and
+  // these back.
+  virtual std::vector<checkpoint::Document> SavedDocuments() { return {}; }
   virtual void RestoreDocuments(const Documents& /*documents*/) {}
   // 4. The state is that of step state_.step, `restored` or fresh. Then the first step begins.
   virtual void Restored(bool /*restored*/) {}
@@ -77,8 +79,8 @@ class Task {
   // Of what was not read.
   void WarnOfData(const std::vector<std::string>& warnings) const;
   // For BuildModels. Weights of the source, which never change, and which a resumed run must have
-  // again. Must outlive the run.
-  void SetReference(TrainEngine& reference);
+  // again, with their WeightsDigest. Must outlive the run.
+  void SetReference(TrainEngine& reference, uint64_t digest);
 
   // For Restored, of tasks that take every sample of total_epochs once: the steps that what is left
   // takes, which are others where train_batch_size is another than before.
@@ -86,14 +88,17 @@ class Task {
   // For Step. How many samples this one takes: train_batch_size, of epochs at the end what is left.
   int64_t BatchCount() const;
   // What this rank tells the others with it.
-  StepNotices Notices() const {
-    return {job_.WantsToStop(mean_step_s_, validation_s_), job_.saving()};
-  }
+  StepNotices Notices() const { return {WantsToStop(), folder_->saves().busy()}; }
   // The step has happened.
   void Advance(int64_t step, int64_t samples, int64_t tokens);
   void CountUpdates(int64_t applied, int64_t skipped);
   // Seconds of the step up to here, by which the rest of the run is forecast.
   double EndTiming();
+  // Rank 0's; null on others.
+  MetricsWriter* metrics() { return folder_->metrics(); }
+  // Seconds for which the last save blocked, once.
+  double TakeBlockedSeconds() { return std::exchange(blocked_s_, 0.0); }
+  void Phase(const char* phase) const { job_.Phase(phase, state_.step); }
   // For the console, after Advance.
   StepProgress Progress(bool skipped) const {
     return {state_.step, total_steps_,
@@ -101,7 +106,7 @@ class Task {
   }
   Job& job_;
   const Config& c_;
-  RunState& state_;
+  RunState state_;
   ModelSource source_;
   std::unique_ptr<SampleOrder> order_;
   int64_t total_steps_ = 0;
@@ -110,17 +115,24 @@ class Task {
   RunEnd Main();
   void CheckRoom();
   SharedFacts Facts() const;
-  void OpenCheckpoints();
+  void OpenFolder();
   void Resume();
+  std::optional<checkpoint::LoadRecord> Load(checkpoint::LoadRequest request);
   void SayWhatChanged(const Documents& documents) const;
   RunEnd Loop();
-  bool SaveIsDue(const StepEnd& end, bool last) const;
+  RunEnd Preempted();
+  void Finish();
+  bool WantsToStop() const;
+  bool BusySomewhere();
+  bool SaveIsDue(bool last) const;
   void CheckReplicas(const std::string& when);
   void RunValidation();
   void SaveUnlessDiverging(bool busy_somewhere);
+  void SaveLast(bool finished);
   void CheckSkips(const StepEnd& end) const;
   checkpoint::SaveRequest Snapshot();
 
+  std::unique_ptr<RunFolder> folder_;
   std::string room_ = "The run's state was not yet made";  // what takes memory, for messages
   DataIdentity identity_;
   SharedFacts facts_;                     // of the data, for the comparison between ranks
@@ -132,6 +144,7 @@ class Task {
   double mean_step_s_ = 0;
   double validation_s_ = 0;                              // the last one's
   std::optional<std::pair<int64_t, double>> validated_;  // step and value
+  double blocked_s_ = 0;    // by the last save, until the next step's metrics
   bool save_owed_ = false;  // one was due while updates were being skipped
 };
 
