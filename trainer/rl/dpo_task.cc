@@ -145,7 +145,7 @@ class DpoTask : public Task {
     DpoSums sums;
     const StepResult result = actor_->Step(
         microbatches, LossOf(microbatches, reference, {batch.pairs, batch.chosen_tokens}, sums), lr,
-        state_.optimizer_steps + 1, Notices());
+        state_.optimizer_steps + 1);
     ThrowIfError(FailPoint("step.end"));
     Advance(step, count, batch.tokens);
     CountUpdates(result.skipped ? 0 : 1, result.skipped ? 1 : 0);
@@ -153,7 +153,7 @@ class DpoTask : public Task {
     // 3. Metrics.
     const DpoSums total = Total(sums);
     WriteStep(result, total, batch, lr, reference_s, EndTiming(), count);
-    return {result.stop, result.busy, result.loss, result.grad_norm};
+    return {result.loss, result.grad_norm};
   }
 
   void WriteStep(const StepResult& result, const DpoSums& sums, const PreferenceBatch& batch,

@@ -11,8 +11,6 @@ namespace {
 
 // Over epochs: counts add up; a metric is the mean over those up to `epoch`.
 void Add(const UpdateSums& one, int64_t epoch, UpdateSums* all, StepLine* metrics) {
-  all->stop = all->stop || one.stop;
-  all->busy = all->busy || one.busy;
   all->applied += one.applied;
   all->skipped += one.skipped;
   all->grad_norm = one.grad_norm;
@@ -47,28 +45,20 @@ std::vector<MiniBatch> Learner::MiniBatches(const RolloutBatch& batch, int64_t s
 }
 
 UpdateSums Learner::Learn(int64_t step, const RolloutBatch& batch, const Experience& experience,
-                          const StepNotices& notices, int64_t actor_steps, int64_t* critic_steps,
-                          StepLine* metrics) {
+                          int64_t actor_steps, int64_t* critic_steps, StepLine* metrics) {
   Stopwatch watch;
-  UpdateSums critic;
-  if (roles_.critic != nullptr)
-    critic = LearnValues(step, batch, experience, notices, critic_steps, metrics);
+  if (roles_.critic != nullptr) LearnValues(step, batch, experience, critic_steps, metrics);
   metrics->Set("timing_s/update_critic", watch.Lap());
   UpdateSums actor;
   if (step > c_.trainer.critic_warmup) {
-    // Once is enough to tell.
-    const StepNotices told = roles_.critic != nullptr ? StepNotices{} : notices;
-    actor = LearnPolicy(step, batch, experience, told, actor_steps, metrics);
+    actor = LearnPolicy(step, batch, experience, actor_steps, metrics);
   }
   metrics->Set("timing_s/update_actor", watch.Lap());
-  actor.stop = actor.stop || critic.stop;
-  actor.busy = actor.busy || critic.busy;
   return actor;
 }
 
-UpdateSums Learner::LearnValues(int64_t step, const RolloutBatch& batch,
-                                const Experience& experience, const StepNotices& notices,
-                                int64_t* steps, StepLine* metrics) {
+void Learner::LearnValues(int64_t step, const RolloutBatch& batch, const Experience& experience,
+                          int64_t* steps, StepLine* metrics) {
   const ActorLossSection& actor = c_.actor_rollout_ref.actor.loss;
   ValueLossOptions loss;
   loss.cliprange_value = c_.critic.cliprange_value;
@@ -82,18 +72,15 @@ UpdateSums Learner::LearnValues(int64_t step, const RolloutBatch& batch,
   for (int64_t epoch = 0; epoch < c_.critic.ppo_epochs.value_or(actor.ppo_epochs); ++epoch) {
     const UpdateSums one =
         UpdateCritic(*roles_.critic, context_, batch, MiniBatches(batch, step, epoch),
-                     {experience.values, experience.returns}, loss, options, lr, *steps,
-                     epoch == 0 ? notices : StepNotices{});
+                     {experience.values, experience.returns}, loss, options, lr, *steps);
     *steps += one.applied;
     Add(one, epoch, &all, metrics);
   }
   metrics->Set("critic/lr", lr);
-  return all;
 }
 
 UpdateSums Learner::LearnPolicy(int64_t step, const RolloutBatch& batch,
-                                const Experience& experience, const StepNotices& notices,
-                                int64_t steps, StepLine* metrics) {
+                                const Experience& experience, int64_t steps, StepLine* metrics) {
   const ActorLossSection& section = c_.actor_rollout_ref.actor.loss;
   const PolicyLossOptions loss = PolicyLossOf(section);
   // A length that does not depend on the batch.
@@ -106,10 +93,10 @@ UpdateSums Learner::LearnPolicy(int64_t step, const RolloutBatch& batch,
   const bool asks = PolicyActsInUpdate(c_, roles_, MiniBatches(batch, step, 0).size());
   UpdateSums all;
   for (int64_t epoch = 0; epoch < section.ppo_epochs; ++epoch) {
-    const UpdateSums one = UpdateActor(
-        *roles_.actor, context_, batch, MiniBatches(batch, step, epoch), targets, loss,
-        scale_factor, c_.actor_rollout_ref.rollout.temperature, options_.batch, lr,
-        steps + all.applied, epoch == 0 ? notices : StepNotices{}, asks ? &policy : nullptr);
+    const UpdateSums one =
+        UpdateActor(*roles_.actor, context_, batch, MiniBatches(batch, step, epoch), targets, loss,
+                    scale_factor, c_.actor_rollout_ref.rollout.temperature, options_.batch, lr,
+                    steps + all.applied, asks ? &policy : nullptr);
     Add(one, epoch, &all, metrics);
   }
   if (asks) AddPolicyMetrics(batch, policy, metrics);

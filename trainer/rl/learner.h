@@ -32,16 +32,15 @@ class Learner {
 
   // ppo_epochs of both; the actor's from trainer.critic_warmup on. `*critic_steps` and
   // `actor_steps`: applied updates before, Adam's counts; the first is advanced, the actor's are in
-  // the result, with the notices of all ranks. Adds actor/*, critic/* and timing_s/update_*.
+  // the result. Adds actor/*, critic/* and timing_s/update_*.
   UpdateSums Learn(int64_t step, const RolloutBatch& batch, const Experience& experience,
-                   const StepNotices& notices, int64_t actor_steps, int64_t* critic_steps,
-                   StepLine* metrics);
+                   int64_t actor_steps, int64_t* critic_steps, StepLine* metrics);
 
  private:
-  UpdateSums LearnValues(int64_t step, const RolloutBatch& batch, const Experience& experience,
-                         const StepNotices& notices, int64_t* steps, StepLine* metrics);
+  void LearnValues(int64_t step, const RolloutBatch& batch, const Experience& experience,
+                   int64_t* steps, StepLine* metrics);
   UpdateSums LearnPolicy(int64_t step, const RolloutBatch& batch, const Experience& experience,
-                         const StepNotices& notices, int64_t steps, StepLine* metrics);
+                         int64_t steps, StepLine* metrics);
 
   const Config& c_;
   const Roles roles_;

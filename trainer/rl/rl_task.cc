@@ -231,8 +231,8 @@ class RlTask : public Task {
     ThrowIfError(FailPoint("rl.experience"));
 
     // 3. Critic, then actor.
-    const UpdateSums sums = learner_->Learn(step, batch, experience, Notices(),
-                                            state_.optimizer_steps, &critic_steps_, &m);
+    const UpdateSums sums =
+        learner_->Learn(step, batch, experience, state_.optimizer_steps, &critic_steps_, &m);
     actor_->residency().Restore(StateClass::kParams, params_before);
     ThrowIfError(FailPoint("step.end"));
 
@@ -242,7 +242,7 @@ class RlTask : public Task {
     Advance(step, consumed, batch.prompt_tokens() + batch.response_tokens());
     CountUpdates(sums.applied, sums.skipped);
     Report(batch, sums, EndTiming(), &m);
-    return {sums.stop, sums.busy, m.Number("actor/pg_loss"), sums.grad_norm};
+    return {m.Number("actor/pg_loss"), sums.grad_norm};
   }
 
   void UpdateRollout(StepLine* m) {

@@ -29,8 +29,7 @@ void Add(const MoveSeconds& from, MoveSeconds* to) {
 template <typename Loss>
 UpdateSums Run(TrainEngine& engine, const RolloutBatch& batch,
                const std::vector<MiniBatch>& updates, double scale_factor,
-               const RlBatchOptions& options, double lr, int64_t t, StepNotices notices,
-               Loss&& loss) {
+               const RlBatchOptions& options, double lr, int64_t t, Loss&& loss) {
   UpdateSums result;
   for (const MiniBatch& update : updates) {
     const std::vector<RlMicroBatch> micro = MakeRlMicroBatches(batch, update, options);
@@ -40,9 +39,7 @@ UpdateSums Run(TrainEngine& engine, const RolloutBatch& batch,
         [&](int m, const at::Tensor& hidden, const model::Decoder::ReadyCallback& on_ready) {
           return loss(micro[static_cast<size_t>(m)], hidden, denominators, on_ready);
         },
-        lr, t + result.applied + 1, std::exchange(notices, {}));
-    result.stop = result.stop || step.stop;
-    result.busy = result.busy || step.busy;
+        lr, t + result.applied + 1);
     result.grad_norm += step.grad_norm / static_cast<double>(updates.size());
     ++(step.skipped ? result.skipped : result.applied);
     Add(step.moves, &result.moves);
@@ -81,14 +78,14 @@ UpdateSums UpdateActor(TrainEngine& actor, parallel::ParallelContext& context,
                        const RolloutBatch& batch, const std::vector<MiniBatch>& updates,
                        const PolicyTargets& targets, const PolicyLossOptions& loss,
                        double scale_factor, double temperature, const RlBatchOptions& options,
-                       double lr, int64_t t, const StepNotices& notices, TokenLogProbs* policy) {
+                       double lr, int64_t t, TokenLogProbs* policy) {
   PolicyLossSums sums;
   const bool counts = CountsSums(actor, context);
   if (policy != nullptr) {
     policy->log_probs.assign(static_cast<size_t>(batch.response_tokens()), 0);
     policy->entropies = policy->log_probs;
   }
-  UpdateSums result = Run(actor, batch, updates, scale_factor, options, lr, t, notices,
+  UpdateSums result = Run(actor, batch, updates, scale_factor, options, lr, t,
                           [&](const RlMicroBatch& micro, const at::Tensor& hidden,
                               const LossDenominators& denominators, const auto& on_ready) {
                             const auto current = actor.decoder().LogProbsWithGradient(
@@ -131,11 +128,10 @@ UpdateSums UpdateActor(TrainEngine& actor, parallel::ParallelContext& context,
 UpdateSums UpdateCritic(TrainEngine& critic, parallel::ParallelContext& context,
                         const RolloutBatch& batch, const std::vector<MiniBatch>& updates,
                         const ValueTargets& targets, const ValueLossOptions& loss,
-                        const RlBatchOptions& options, double lr, int64_t t,
-                        const StepNotices& notices) {
+                        const RlBatchOptions& options, double lr, int64_t t) {
   ValueLossSums sums;
   const bool counts = CountsSums(critic, context);
-  UpdateSums result = Run(critic, batch, updates, 1.0, options, lr, t, notices,
+  UpdateSums result = Run(critic, batch, updates, 1.0, options, lr, t,
                           [&](const RlMicroBatch& micro, const at::Tensor& hidden,
                               const LossDenominators& denominators, const auto& on_ready) {
                             ValueLossInputs inputs;

@@ -37,23 +37,20 @@ struct UpdateSums {
   double grad_norm = 0;                   // mean over updates
   int64_t applied = 0;
   int64_t skipped = 0;  // loss or norm not finite
-  bool stop = false;    // some rank asked to stop, or is saving; see StepResult
-  bool busy = false;
   MoveSeconds moves;
 };
 
-// One update per mini-batch. `t`: Adam's count before the first. The notices travel with the first.
+// One update per mini-batch. `t`: Adam's count before the first.
 // With `policy` the update is of the policy that acted: what its forward finds of every response
 // token takes the place of targets.old_log_probs, and is given back there.
 UpdateSums UpdateActor(TrainEngine& actor, parallel::ParallelContext& context,
                        const RolloutBatch& batch, const std::vector<MiniBatch>& updates,
                        const PolicyTargets& targets, const PolicyLossOptions& loss,
                        double scale_factor, double temperature, const RlBatchOptions& options,
-                       double lr, int64_t t, const StepNotices& notices, TokenLogProbs* policy);
+                       double lr, int64_t t, TokenLogProbs* policy);
 UpdateSums UpdateCritic(TrainEngine& critic, parallel::ParallelContext& context,
                         const RolloutBatch& batch, const std::vector<MiniBatch>& updates,
                         const ValueTargets& targets, const ValueLossOptions& loss,
-                        const RlBatchOptions& options, double lr, int64_t t,
-                        const StepNotices& notices);
+                        const RlBatchOptions& options, double lr, int64_t t);
 
 }  // namespace keel::trainer::rl

@@ -129,9 +129,9 @@ std::string Job::WhoHangs(const std::exception& error) const {
   return hang_report_->GiveUp(cause, std::clamp(deadline_ / 4, kLeast, kMost));
 }
 
-TrainEngineOptions Job::EngineOptions(const MegatronSection& megatron,
-                                      const OptimSection& optim) const {
+TrainEngineOptions Job::EngineOptions(const MegatronSection& megatron, const OptimSection& optim) {
   TrainEngineOptions options;
+  options.vote = &vote_;
   options.dtype = dtype_;
   options.device = device_;
   options.sequence_parallel =

@@ -53,9 +53,9 @@ class Job {
   // where it does. To be shut down when it has served.
   std::unique_ptr<parallel::ProcessGroup> MakeHostGroup(const char* name) const;
 
-  // 2. Models. Options of an engine as the configuration has them.
-  TrainEngineOptions EngineOptions(const MegatronSection& megatron,
-                                   const OptimSection& optim) const;
+  // 2. Models. Options of an engine as the configuration has them, with the job's vote.
+  TrainEngineOptions EngineOptions(const MegatronSection& megatron, const OptimSection& optim);
+  StepVote& vote() { return vote_; }
   // The source's weights, or random ones, into an engine.
   void FillWeights(const ModelSource& source, TrainEngine& engine);
 
@@ -87,6 +87,7 @@ class Job {
   std::unique_ptr<parallel::HangReport> hang_report_;
   std::unique_ptr<parallel::ParallelContext> context_;
   std::unique_ptr<StoreCoordinator> coordinator_;
+  StepVote vote_;
   mutable const char* phase_ = "start";
   const std::chrono::nanoseconds job_start_;  // by the monotonic clock
   bool all_left_ = false;                     // the ranks have parted: none waits for another

@@ -97,14 +97,14 @@ class LmTask : public Task {
     // 2. Forward, backward, update.
     const double lr = LearningRate(schedule_, step);
     const StepResult result =
-        engine_->Step(microbatches, batch.loss_tokens, lr, state_.optimizer_steps + 1, Notices());
+        engine_->Step(microbatches, batch.loss_tokens, lr, state_.optimizer_steps + 1);
     ThrowIfError(FailPoint("step.end"));
     Advance(step, count, batch.tokens);
     CountUpdates(result.skipped ? 0 : 1, result.skipped ? 1 : 0);
 
     // 3. Metrics.
     WriteStep(result, {lr, data_s, EndTiming(), batch.tokens, count});
-    return {result.stop, result.busy, result.loss, result.grad_norm};
+    return {result.loss, result.grad_norm};
   }
 
   struct StepFacts {

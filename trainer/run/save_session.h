@@ -41,7 +41,7 @@ class SaveSession {
   // The newest save that has ended well, and how the newest that has ended did end.
   std::optional<int64_t> saved_step() const { return saved_step_; }
   const Status& last_status() const { return last_status_; }
-  // This rank has a save in flight, as it wants all others to know with the step (StepNotices).
+  // This rank has a save in flight, which all others hear of by the StepVote.
   bool busy() const { return checkpointer_.busy(); }
   struct Counts {
     // Saves that were due while another was in flight: waited for it, did not happen, or gave it up

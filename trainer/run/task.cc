@@ -140,6 +140,7 @@ void Task::OpenFolder() {
     role.engine->set_before_write(
         [this](const void* begin, size_t bytes) { folder_->WaitFree(begin, bytes); });
   }
+  job_.vote().set_mine([this] { return StepVote::Wishes{WantsToStop(), folder_->saves().busy()}; });
   if (c_.trainer.save_freq > 0) folder_->Prepare(Snapshot(), total_steps_);
 }
 

@@ -43,8 +43,6 @@ class Task {
     TrainEngine* engine = nullptr;
   };
   struct StepEnd {
-    bool stop = false;  // as in StepResult, the same on every rank
-    bool busy = false;
     double loss = 0;
     double grad_norm = 0;
   };
@@ -87,8 +85,6 @@ class Task {
   void RecountSteps();
   // For Step. How many samples this one takes: train_batch_size, of epochs at the end what is left.
   int64_t BatchCount() const;
-  // What this rank tells the others with it.
-  StepNotices Notices() const { return {WantsToStop(), folder_->saves().busy()}; }
   // The step has happened.
   void Advance(int64_t step, int64_t samples, int64_t tokens);
   void CountUpdates(int64_t applied, int64_t skipped);
@@ -123,11 +119,11 @@ class Task {
   RunEnd Preempted();
   void Finish();
   bool WantsToStop() const;
-  bool BusySomewhere();
+  void CountVotes();
   bool SaveIsDue(bool last) const;
   void CheckReplicas(const std::string& when);
   void RunValidation();
-  void SaveUnlessDiverging(bool busy_somewhere);
+  void SaveUnlessDiverging();
   void SaveLast(bool finished);
   void CheckSkips(const StepEnd& end) const;
   checkpoint::SaveRequest Snapshot();

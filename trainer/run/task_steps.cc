@@ -24,27 +24,28 @@ RunEnd Task::Loop() {
     job_.Phase("train", step);
     step_watch_ = Stopwatch();
     ThrowIfError(FailPoint("step.begin"));
+    job_.vote().Begin();
     const StepEnd end = Step(step);
     folder_->AfterStep(step, step_s_);
     CheckSkips(end);
 
     const bool last = step == total_steps_;
-    const bool save = SaveIsDue(last) || (end.stop && c_.trainer.save_freq > 0);
-    bool busy = end.busy;
+    const bool stop = job_.vote().stop();
+    const bool save = SaveIsDue(last) || (stop && c_.trainer.save_freq > 0);
     const int64_t every = c_.trainer.check_replicas;
     if ((every > 0 && step % every == 0) || (every >= 0 && save))
       CheckReplicas(fmt::format("after step {}", step));
     // Whoever asked the run to stop waits for the save, not for a validation.
-    if (c_.trainer.test_freq > 0 && (last || (step % c_.trainer.test_freq == 0 && !end.stop))) {
+    if (c_.trainer.test_freq > 0 && (last || (step % c_.trainer.test_freq == 0 && !stop))) {
       RunValidation();
-      busy = busy && BusySomewhere();  // it may have ended since
+      if (job_.vote().busy()) CountVotes();  // it may have ended since
     }
-    if (save && (last || end.stop)) {
+    if (save && (last || stop)) {
       SaveLast(last);
     } else if (save) {
-      SaveUnlessDiverging(busy);
+      SaveUnlessDiverging();
     }
-    if (end.stop && !last) return Preempted();
+    if (stop && !last) return Preempted();
   }
   if (state_.step >= total_steps_) {
     job_.log().Info("all {} steps are done{}", total_steps_,
@@ -76,11 +77,12 @@ bool Task::WantsToStop() const {
          limit;
 }
 
-bool Task::BusySomewhere() {
-  at::Tensor busy = at::full({1}, folder_->saves().busy() ? 1.0 : 0.0,
-                             at::TensorOptions().dtype(at::kDouble).device(job_.device()));
-  job_.context().world().AllReduce(busy);
-  return busy.item<double>() > 0;
+// What the updates of a step tell, without one.
+void Task::CountVotes() {
+  job_.vote().Begin();
+  at::Tensor sums = at::tensor(job_.vote().Ballot(), at::kDouble).to(job_.device());
+  job_.context().world().AllReduce(sums);
+  job_.vote().Count(sums[0].item<double>(), sums[1].item<double>());
 }
 
 RunEnd Task::Preempted() {
@@ -119,7 +121,7 @@ void Task::CheckReplicas(const std::string& when) {
 
 // Where updates are being skipped, what led there may be in the weights already: such a state does
 // not take the place of older ones.
-void Task::SaveUnlessDiverging(bool busy_somewhere) {
+void Task::SaveUnlessDiverging() {
   const bool diverging = state_.consecutive_skips > 0;
   if (diverging && !save_owed_) {
     job_.log().Warning(
@@ -132,7 +134,7 @@ void Task::SaveUnlessDiverging(bool busy_somewhere) {
   Phase("save");
   const Stopwatch watch;
   // A failed save, which has been logged, does not stop the run: the last good checkpoint is there.
-  if (folder_->saves().MakeRoom(state_.step, busy_somewhere)) folder_->saves().Save(Snapshot());
+  if (folder_->saves().MakeRoom(state_.step, job_.vote().busy())) folder_->saves().Save(Snapshot());
   blocked_s_ = watch.Elapsed();
   Phase("train");
 }
