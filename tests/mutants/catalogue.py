@@ -474,19 +474,19 @@ TRAINING_STATE = [
     ),
     Mutant(
         "state-critic", "the critic is saved and comes back",
-        "trainer/rl/rl_task.cc", "    if (critic_) saved.push_back({\"critic\", critic_.get()});\n", "", (PPO,),
+        "trainer/rl/rl_task.cc", "  if (critic_) saved.push_back({\"critic\", critic_.get()});\n", "", (PPO,),
     ),
     Mutant(
         "state-kl-controller", "the adaptive KL coefficient comes back",
-        "trainer/rl/rl_task.cc", "    ThrowIfError(kl_.Restore(rl.kl_controller));\n", "", (PPO,),
+        "trainer/rl/rl_task.cc", "  ThrowIfError(kl_.Restore(rl.kl_controller));\n", "", (PPO,),
     ),
     Mutant(
         "state-critic-updates", "the updates of the critic's Adam come back",
-        "trainer/rl/rl_task.cc", "    critic_steps_ = rl.critic_optimizer_steps;\n", "", (PPO,),
+        "trainer/rl/rl_task.cc", "  critic_steps_ = rl.critic_optimizer_steps;\n", "", (PPO,),
     ),
     Mutant(
         "state-weight-version", "the version of the rollout's weights comes back",
-        "trainer/rl/rl_task.cc", "    saved_version_ = rl.version;\n", "", (PPO,),
+        "trainer/rl/rl_task.cc", "  saved_version_ = rl.version;\n", "", (PPO,),
     ),
 ]  # fmt: skip
 

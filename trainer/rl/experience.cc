@@ -54,11 +54,12 @@ std::vector<double> Counted(const RolloutBatch& batch, const std::vector<float>&
 
 }  // namespace
 
-bool PolicyActsInUpdate(const Config& config, const Roles& roles, size_t updates) {
+bool PolicyActsInUpdate(const RlRun& run, size_t updates) {
+  const Config& config = run.config;
   const RolloutCorrectionSection& correction = config.algorithm.rollout_correction;
   return updates == 1 && config.actor_rollout_ref.actor.loss.ppo_epochs == 1 &&
          !correction.bypass_mode && !correction.rollout_is && !correction.rollout_rs &&
-         !config.algorithm.use_kl_in_reward && roles.critic == nullptr &&
+         !config.algorithm.use_kl_in_reward && run.roles.critic == nullptr &&
          config.trainer.critic_warmup == 0;
 }
 
@@ -73,12 +74,11 @@ void AddPolicyMetrics(const RolloutBatch& batch, const TokenLogProbs& policy, St
   metrics->Set(RolloutGapMetrics(batch.packed(), policy.log_probs, rollout));
 }
 
-Experience MakeExperience(const Config& config, const Roles& roles,
-                          parallel::ParallelContext& context, const std::vector<MiniBatch>& updates,
-                          const RlBatchOptions& options, KlController* kl, RolloutBatch* batch,
-                          StepLine* metrics) {
-  const AlgorithmSection& algorithm = config.algorithm;
-  const double temperature = config.actor_rollout_ref.rollout.temperature;
+Experience MakeExperience(const RlRun& run, const std::vector<MiniBatch>& updates, KlController* kl,
+                          RolloutBatch* batch, StepLine* metrics) {
+  const Roles& roles = run.roles;
+  const AlgorithmSection& algorithm = run.config.algorithm;
+  const double temperature = run.config.actor_rollout_ref.rollout.temperature;
   Experience e;
   Stopwatch watch;
 
@@ -86,9 +86,9 @@ Experience MakeExperience(const Config& config, const Roles& roles,
   const std::vector<float> rollout = batch->rollout_log_probs();
   if (algorithm.rollout_correction.bypass_mode) {
     e.old_log_probs = rollout;
-  } else if (!PolicyActsInUpdate(config, roles, updates.size())) {
-    TokenLogProbs old =
-        ResponseLogProbs(*roles.actor, context, *batch, updates, options, temperature, true);
+  } else if (!PolicyActsInUpdate(run, updates.size())) {
+    TokenLogProbs old = ResponseLogProbs(*roles.actor, run.context, *batch, updates, run.options,
+                                         temperature, true);
     AddPolicyMetrics(*batch, old, metrics);
     e.old_log_probs = std::move(old.log_probs);
   }
@@ -98,12 +98,12 @@ Experience MakeExperience(const Config& config, const Roles& roles,
   // 2. Reference and critic.
   if (roles.ref != nullptr) {
     e.ref_log_probs =
-        ResponseLogProbs(*roles.ref, context, *batch, updates, options, temperature, false)
+        ResponseLogProbs(*roles.ref, run.context, *batch, updates, run.options, temperature, false)
             .log_probs;
   }
   metrics->Set("timing_s/ref", watch.Lap());
   if (roles.critic != nullptr)
-    e.values = ResponseValues(*roles.critic, context, *batch, updates, options);
+    e.values = ResponseValues(*roles.critic, run.context, *batch, updates, run.options);
   metrics->Set("timing_s/values", watch.Lap());
 
   // 3. Rewards per token, less the divergence from the reference where it belongs there.

@@ -24,6 +24,14 @@ struct Roles {
   TrainEngine* critic = nullptr;
 };
 
+// A run, as its steps see it. All must outlive what is made of it.
+struct RlRun {
+  const Config& config;
+  Roles roles;
+  parallel::ParallelContext& context;
+  RlBatchOptions options;  // of the actor's micro-batches
+};
+
 struct Experience {
   std::vector<float> old_log_probs;  // [N], all; empty when PolicyActsInUpdate
   std::vector<float> ref_log_probs;
@@ -36,7 +44,7 @@ struct Experience {
 // The step's only update, of `updates`, is of the policy that acted, and nothing that comes before
 // it asks for that policy's log-probabilities: they are those of the update's own forward, to the
 // bit, and no pass of their own has to find them.
-bool PolicyActsInUpdate(const Config& config, const Roles& roles, size_t updates);
+bool PolicyActsInUpdate(const RlRun& run, size_t updates);
 
 // What the policy that acted was like: its entropy, and how far the rollout's log-probabilities are
 // from its own where the rollout gave them.
@@ -45,9 +53,7 @@ void AddPolicyMetrics(const RolloutBatch& batch, const TokenLogProbs& policy, St
 // `updates`: the first epoch's mini-batches, so that the log-probabilities are those that the first
 // update computes again, to the bit. May take tokens off batch->mask (rejection). Adds metrics and
 // timing_s/{old_log_prob,ref,values,adv}. Collective over all ranks.
-Experience MakeExperience(const Config& config, const Roles& roles,
-                          parallel::ParallelContext& context, const std::vector<MiniBatch>& updates,
-                          const RlBatchOptions& options, KlController* kl, RolloutBatch* batch,
-                          StepLine* metrics);
+Experience MakeExperience(const RlRun& run, const std::vector<MiniBatch>& updates, KlController* kl,
+                          RolloutBatch* batch, StepLine* metrics);
 
 }  // namespace keel::trainer::rl

@@ -5,8 +5,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "parallel/context.h"
-#include "trainer/config/config.h"
 #include "trainer/engine/lr_schedule.h"
 #include "trainer/metrics/step_line.h"
 #include "trainer/rl/experience.h"
@@ -14,21 +12,18 @@
 
 namespace keel::trainer::rl {
 
-struct LearnerOptions {
-  RlBatchOptions batch;
-  LrScheduleOptions actor_schedule;
-  LrScheduleOptions critic_schedule;
+struct LearnerSchedules {
+  LrScheduleOptions actor, critic;
 };
 
 class Learner {
  public:
-  // All must outlive this.
-  Learner(const Config& config, const Roles& roles, parallel::ParallelContext& context,
-          LearnerOptions options)
-      : c_(config), roles_(roles), context_(context), options_(std::move(options)) {}
+  Learner(const RlRun& run, const LearnerSchedules& schedules);
 
   // Which responses each update of an epoch takes. Not collective.
-  std::vector<MiniBatch> MiniBatches(const RolloutBatch& batch, int64_t step, int64_t epoch) const;
+  std::vector<MiniBatch> MiniBatches(const RolloutBatch& batch, int64_t step, int64_t epoch) const {
+    return CutIntoMiniBatches(batch, mini_batches_, step, epoch);
+  }
 
   // ppo_epochs of both; the actor's from trainer.critic_warmup on. `*critic_steps` and
   // `actor_steps`: applied updates before, Adam's counts; the first is advanced, the actor's are in
@@ -42,10 +37,9 @@ class Learner {
   UpdateSums LearnPolicy(int64_t step, const RolloutBatch& batch, const Experience& experience,
                          int64_t steps, StepLine* metrics);
 
-  const Config& c_;
-  const Roles roles_;
-  parallel::ParallelContext& context_;
-  const LearnerOptions options_;
+  const RlRun run_;
+  const LearnerSchedules schedules_;
+  const MiniBatchOptions mini_batches_;
 };
 
 }  // namespace keel::trainer::rl

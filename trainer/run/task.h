@@ -19,6 +19,7 @@
 #include "trainer/data/sample_order.h"
 #include "trainer/engine/train_engine.h"
 #include "trainer/inputs/model_source.h"
+#include "trainer/inputs/run_data.h"
 #include "trainer/run/job.h"
 #include "trainer/run/run_folder.h"
 #include "trainer/run/run_state.h"
@@ -48,8 +49,8 @@ class Task {
   };
   using Documents = std::map<std::string, std::string>;
 
-  // 1. Samples, when source_ is there: calls SetData and sets total_steps_. Bad
-  // input ends the run here, before any connection. Not collective.
+  // 1. Samples, when source_ is there: calls TakeData and sets total_steps_. Bad input ends the run
+  // here, before any connection. Not collective.
   virtual void LoadData() = 0;
   // 2. What the job's groups are there for.
   virtual void BuildModels() = 0;
@@ -66,16 +67,26 @@ class Task {
   // The value of trainer.keep_best_metric, if there is a finite one.
   virtual std::optional<double> Validate() = 0;
 
-  // For LoadData. The data of the run, and so the order and identity of its samples.
-  void SetData(const Digest128& digest, int64_t samples);
-  // The validation set, where there is one.
-  void SetValidation(const Digest128& digest, int64_t samples);
+  // For LoadData. The data of the run, and so the order and identity of its samples: `data` goes to
+  // `train` and `val`.
+  template <typename Set>
+  void TakeData(RunData<Set> data, Set* train, Set* val) {
+    WarnOfData(data.Warnings());
+    *train = std::move(data.train);
+    *val = std::move(data.val);
+    SetValidation(val->digest(), val->size());
+    SetData(train->digest(), train->size());
+  }
+  // After SetSteps: how many of `samples`, "pairs", there are.
+  template <typename Set>
+  void SayData(const char* samples, const Set& train, const Set& val) const {
+    job_.log().Info("data: {} {} to train on, {} to validate on, {} rows left out; {} steps",
+                    train.size(), samples, val.size(), train.skipped_rows(), total_steps_);
+  }
   // What else of the data all ranks must have alike.
   void AddFact(const std::string& name, std::string value) { facts_[name] = std::move(value); }
   // Sets total_steps_ as total_training_steps or total_epochs say.
   void SetSteps();
-  // Of what was not read.
-  void WarnOfData(const std::vector<std::string>& warnings) const;
   // For BuildModels. Weights of the source, which never change, and which a resumed run must have
   // again, with their WeightsDigest. Must outlive the run.
   void SetReference(TrainEngine& reference, uint64_t digest);
@@ -100,6 +111,7 @@ class Task {
     return {state_.step, total_steps_,
             mean_step_s_ * static_cast<double>(total_steps_ - state_.step), skipped};
   }
+
   Job& job_;
   const Config& c_;
   RunState state_;
@@ -109,6 +121,9 @@ class Task {
 
  private:
   RunEnd Main();
+  void WarnOfData(const std::vector<std::string>& warnings) const;
+  void SetData(const Digest128& digest, int64_t samples);
+  void SetValidation(const Digest128& digest, int64_t samples);
   void CheckRoom();
   SharedFacts Facts() const;
   void OpenFolder();
