@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "trainer/inputs/run_paths.h"
 #include "trainer/rl/dpo_task.h"
 #include "trainer/rl/rl_task.h"
 #include "trainer/run/job.h"
@@ -16,6 +17,9 @@ RunEnd RunTraining(const TrainerInputs& inputs, Logger& log) {
                                                  fmt::join(problems, "\n  ")));
   }
   Job job(inputs, log);
+  // A folder that is no run's, or a checkpoint by name that is not there, ends the run first.
+  job.Phase("data", 0);
+  ThrowIfError(CheckRunPaths(inputs.loaded.config));
   const std::string& task = inputs.loaded.config.trainer.task;
   if (task == "rl") return rl::RunRlTask(job);
   if (task == "dpo") return rl::RunDpoTask(job);

@@ -99,8 +99,9 @@ const std::map<std::string, std::set<std::string>>& AllowedEdges() {
         "trainer/inputs", "trainer/metrics", "trainer/sync"}},
       {"trainer/rl",
        {"common", "parallel", "model", "rewards", "trainer/algorithms", "trainer/config",
-        "trainer/data", "trainer/engine", "trainer/inputs", "trainer/run", "trainer/sync"}},
-      {"trainer", {"common", "trainer/rl", "trainer/run"}},
+        "trainer/data", "trainer/engine", "trainer/inputs", "trainer/metrics", "trainer/run",
+        "trainer/sync"}},
+      {"trainer", {"common", "trainer/inputs", "trainer/rl", "trainer/run"}},
   };
   return edges;
 }
@@ -172,7 +173,17 @@ TEST(IncludeLayersTest, NoFolderIsReachedFromItself) {
   for (const auto& [folder, below] : reached) EXPECT_FALSE(below.contains(folder)) << folder;
 }
 
-std::string UnitOf(const std::string& file) { return file.substr(0, file.rfind('.')); }
+// A header with its .cc. One without a header is part of the unit that its name begins with:
+// task_steps.cc of task.
+std::string UnitOf(const std::string& file) {
+  const std::string stem = file.substr(0, file.rfind('.'));
+  for (std::string unit = stem; unit.find('_', unit.rfind('/')) != std::string::npos;) {
+    if (fs::exists(Root() + "/" + unit + ".h")) return unit;
+    unit = unit.substr(0, unit.rfind('_'));
+    if (fs::exists(Root() + "/" + unit + ".h")) return unit;
+  }
+  return stem;
+}
 
 // The units (a header with its .cc) of a top folder that one must open to know all of `unit`.
 std::set<std::string> ClosureOf(const std::string& unit) {
@@ -197,7 +208,7 @@ std::set<std::string> ClosureOf(const std::string& unit) {
 TEST(IncludeLayersTest, WhatOneMustOpenStaysSmall) {
   EXPECT_LE(ClosureOf("checkpoint/save/saver").size(), 40u);
   EXPECT_LE(ClosureOf("checkpoint/load/loader").size(), 34u);
-  EXPECT_LE(ClosureOf("trainer/run/lm_task").size(), 48u);
+  EXPECT_LE(ClosureOf("trainer/run/lm_task").size(), 49u);
   EXPECT_GT(ClosureOf("trainer/rl/rl_task").size(), 60u) << "the includes were not followed";
 }
 
@@ -235,8 +246,13 @@ TEST(IncludeLayersTest, TheTorchFreePartSeesNoTorch) {
                                             "trainer/algorithms/rollout_correction",
                                             "trainer/engine/lr_schedule",
                                             "trainer/engine/memory_forecast",
+                                            "trainer/rl/batch_metrics",
+                                            "trainer/rl/console_text",
                                             "trainer/rl/reward_errors",
+                                            "trainer/rl/validation",
+                                            "trainer/run/run_folder",
                                             "trainer/run/run_state",
+                                            "trainer/run/save_session",
                                             "trainer/run/trainer_inputs"};
   for (const char* folder : {"parallel", "model", "rollout", "trainer"}) {
     for (const Include& include : IncludesOf(folder)) {

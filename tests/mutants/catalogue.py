@@ -480,19 +480,19 @@ TRAINING_STATE = [
     ),
     Mutant(
         "state-critic", "the critic is saved and comes back",
-        "trainer/rl/rl_task.cc", "    if (critic_) saved.push_back({\"critic\", critic_.get()});\n", "", (PPO,),
+        "trainer/rl/rl_task.cc", "  if (critic_) saved.push_back({\"critic\", critic_.get()});\n", "", (PPO,),
     ),
     Mutant(
         "state-kl-controller", "the adaptive KL coefficient comes back",
-        "trainer/rl/rl_task.cc", "    ThrowIfError(kl_.Restore(rl.kl_controller));\n", "", (PPO,),
+        "trainer/rl/rl_task.cc", "  ThrowIfError(kl_.Restore(rl.kl_controller));\n", "", (PPO,),
     ),
     Mutant(
         "state-critic-updates", "the updates of the critic's Adam come back",
-        "trainer/rl/rl_task.cc", "    critic_steps_ = rl.critic_optimizer_steps;\n", "", (PPO,),
+        "trainer/rl/rl_task.cc", "  critic_steps_ = rl.critic_optimizer_steps;\n", "", (PPO,),
     ),
     Mutant(
         "state-weight-version", "the version of the rollout's weights comes back",
-        "trainer/rl/rl_task.cc", "    saved_version_ = rl.version;\n", "", (PPO,),
+        "trainer/rl/rl_task.cc", "  saved_version_ = rl.version;\n", "", (PPO,),
     ),
 ]  # fmt: skip
 
@@ -510,12 +510,12 @@ IN_COMMON = [
     ),
     Mutant(
         "replicas-not-compared", "copies of weights are compared before a save",
-        "trainer/run/task.cc", "    trainer::CheckReplicas(*role.engine, role.name, job_.context(), when);\n", "    (void)role, (void)when;\n",
+        "trainer/run/task_steps.cc", "    trainer::CheckReplicas(*role.engine, role.name, job_.context(), when);\n", "    (void)role, (void)when;\n",
         (("e2e_ranks_agree", "Drift.test_a_flipped_bit_ends_the_run_before_it_is_saved"),),
     ),
     Mutant(
         "folder-not-compared", "ranks that save to different folders are refused",
-        "trainer/run/job_checkpoints.cc", "  if (config().trainer.save_freq > 0) CheckOneFolder();\n", "",
+        "trainer/run/run_folder.cc", "  if (trainer().save_freq > 0) CheckOneFolder();\n", "",
         (("e2e_ranks_agree", "SameStart.test_folders_that_are_not_one"),),
     ),
     Mutant(

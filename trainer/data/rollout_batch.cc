@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <numeric>
 #include <set>
 #include <system_error>
 #include <tuple>
@@ -120,33 +119,6 @@ std::vector<float> RolloutBatch::rollout_log_probs() const {
   std::vector<float> all;
   for (const Response& r : responses) all.insert(all.end(), r.log_probs.begin(), r.log_probs.end());
   return all;
-}
-
-void AddSpread(const std::string& name, const std::vector<double>& values, Json* metrics) {
-  const auto n = static_cast<double>(std::max<size_t>(1, values.size()));
-  (*metrics)[name + "/mean"] = std::accumulate(values.begin(), values.end(), 0.0) / n;
-  (*metrics)[name + "/max"] =
-      values.empty() ? 0.0 : *std::max_element(values.begin(), values.end());
-  (*metrics)[name + "/min"] =
-      values.empty() ? 0.0 : *std::min_element(values.begin(), values.end());
-}
-
-void RolloutBatch::AddMetrics(int64_t max_prompt, int64_t max_response, Json* metrics) const {
-  std::vector<double> prompts, lengths;
-  double cut = 0;
-  double long_prompts = 0;
-  for (const Response& r : responses) {
-    prompts.push_back(static_cast<double>(r.prompt.size()));
-    lengths.push_back(static_cast<double>(r.tokens.size()));
-    cut += static_cast<int64_t>(r.tokens.size()) >= max_response;
-    long_prompts += static_cast<int64_t>(r.prompt.size()) >= max_prompt;
-  }
-  const auto n = static_cast<double>(std::max<size_t>(1, responses.size()));
-  AddSpread("response_length", lengths, metrics);
-  (*metrics)["response_length/clip_ratio"] = cut / n;
-  AddSpread("prompt_length", prompts, metrics);
-  (*metrics)["prompt_length/clip_ratio"] = long_prompts / n;
-  AddSpread("critic/score", scores(), metrics);
 }
 
 Status WriteDump(const std::string& path, const RolloutBatch& batch) {

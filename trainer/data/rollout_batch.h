@@ -56,8 +56,6 @@ struct RolloutBatch {
   std::vector<int64_t> groups() const;
   std::vector<double> scores() const;
   std::vector<float> rollout_log_probs() const;  // [N]
-  // response_length/{mean,max,min,clip_ratio}, prompt_length/..., critic/score/...
-  void AddMetrics(int64_t max_prompt, int64_t max_response, Json* metrics) const;
 };
 
 // What a step's dump must hold to be trained on.
@@ -71,8 +69,5 @@ struct DumpShape {
 Status WriteDump(const std::string& path, const RolloutBatch& batch);
 // kInvalidData names the line, or what the file as a whole lacks.
 Result<RolloutBatch> ReadDump(const std::string& path, const DumpShape& shape);
-
-// "name/mean", "name/max", "name/min" of values; zeros when there are none.
-void AddSpread(const std::string& name, const std::vector<double>& values, Json* metrics);
 
 }  // namespace keel::trainer::rl

@@ -109,14 +109,13 @@ std::vector<double> TrainEngine::SumOverRanks(std::vector<double> values) {
 }
 
 StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches, int64_t loss_tokens,
-                             double lr, int64_t t, const StepNotices& mine) {
+                             double lr, int64_t t) {
   const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, loss_tokens));
-  return Step(microbatches, TokenLoss(microbatches, scale), lr, t, mine);
+  return Step(microbatches, TokenLoss(microbatches, scale), lr, t);
 }
 
 StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches,
-                             const LossFunction& loss_function, double lr, int64_t t,
-                             const StepNotices& mine) {
+                             const LossFunction& loss_function, double lr, int64_t t) {
   StepResult result;
   const Place params_before = residency_.place(StateClass::kParams);
   const Place grads_before = residency_.place(StateClass::kGrads);
@@ -137,11 +136,12 @@ StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches,
   ThrowIfError(FailPoint("step.gradients"));
   // 2. Finalise gradients: what DP, TP and tied stages still have to sum.
   gradients_.FinishReduction();
-  const std::vector<double> sums = SumOverRanks({owns_loss() ? loss.item<double>() : 0.0,
-                                                 optimizer_.LocalSquaredNorm(context_.tp_rank()),
-                                                 mine.stop ? 1.0 : 0.0, mine.busy ? 1.0 : 0.0});
-  result.stop = sums[2] > 0;
-  result.busy = sums[3] > 0;
+  std::vector<double> sums = {owns_loss() ? loss.item<double>() : 0.0,
+                              optimizer_.LocalSquaredNorm(context_.tp_rank())};
+  if (options_.vote != nullptr)
+    for (const double one : options_.vote->Ballot()) sums.push_back(one);
+  sums = SumOverRanks(std::move(sums));
+  if (options_.vote != nullptr) options_.vote->Count(sums[2], sums[3]);
   result.loss = sums[0];
   result.grad_norm = std::sqrt(sums[1]);
   result.reduce_s = watch.Lap();

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/shard_table.h"
@@ -24,6 +25,36 @@
 
 namespace keel::trainer {
 
+// StepVote: what each rank wants all to know with a step: that it was asked to end after it, and
+// that its save is in flight. The run and the engines of its models hold the same one.
+//
+// Used from the training thread.
+class StepVote {
+ public:
+  struct Wishes {
+    bool stop = false;
+    bool busy = false;
+  };
+  // How to ask this rank: when an update sums over the ranks anyway, as late as that.
+  void set_mine(std::function<Wishes()> mine) { mine_ = std::move(mine); }
+  // A step begins, of which nobody has said anything.
+  void Begin() { all_ = {}; }
+  // What some rank wanted at an update of this step; the same on every rank.
+  bool stop() const { return all_.stop; }
+  bool busy() const { return all_.busy; }
+
+  // For who sums over the ranks: two numbers of this rank, and what they are in all.
+  std::vector<double> Ballot() const {
+    const Wishes mine = mine_ ? mine_() : Wishes{};
+    return {mine.stop ? 1.0 : 0.0, mine.busy ? 1.0 : 0.0};
+  }
+  void Count(double stops, double busy) { all_ = {all_.stop || stops > 0, all_.busy || busy > 0}; }
+
+ private:
+  std::function<Wishes()> mine_;
+  Wishes all_;
+};
+
 struct TrainEngineOptions {
   at::ScalarType dtype = at::kFloat;  // of the weights; bf16 has fp32 masters
   at::Device device = at::kCPU;
@@ -35,6 +66,7 @@ struct TrainEngineOptions {
   bool inference = false;   // weights alone: Evaluate, no Step
   bool value_head = false;  // a critic's, in place of the vocabulary's
   OffloadOptions offload;
+  StepVote* vote = nullptr;                // what each Step carries, on every rank or on none
   parallel::CudaModule* copies = nullptr;  // see Residency; for tests
 };
 
@@ -42,18 +74,10 @@ struct StepResult {
   double loss = 0;       // mean over the loss tokens of the global batch; the same on every rank
   double grad_norm = 0;  // before clipping
   bool skipped = false;  // loss or norm not finite: nothing was updated
-  bool stop = false;     // some rank asked to stop; the same on every rank
-  bool busy = false;     // some rank's save was in flight; the same on every rank
   double forward_backward_s = 0;
   double reduce_s = 0;     // what of the gradient reduction was not hidden
   double optimizer_s = 0;  // clip, update, all-gather
   MoveSeconds moves;       // in none of the times above
-};
-
-// What a rank tells all others with each step.
-struct StepNotices {
-  bool stop = false;  // it was asked to end after the step
-  bool busy = false;  // its save is in flight
 };
 
 class TrainEngine {
@@ -75,13 +99,13 @@ class TrainEngine {
   void WeightsChanged();
 
   // One optimizer step over this DP rank's micro-batches. `loss_tokens` is the number of targets
-  // that count over the global batch; `t` counts applied updates from 1. The notices travel with
+  // that count over the global batch; `t` counts applied updates from 1. options().vote goes with
   // the sums of the norm.
   StepResult Step(const std::vector<model::ModelBatch>& microbatches, int64_t loss_tokens,
-                  double lr, int64_t t, const StepNotices& mine = {});
+                  double lr, int64_t t);
   // The same with a loss of the caller's; StepResult::loss is the sum of the shares.
   StepResult Step(const std::vector<model::ModelBatch>& microbatches, const LossFunction& loss,
-                  double lr, int64_t t, const StepNotices& mine = {});
+                  double lr, int64_t t);
   // Forwards only, without gradients, of this DP rank's micro-batches. What `take` returns is
   // summed and dropped. Loads the weights for the call when they are on the host.
   void Evaluate(const std::vector<model::ModelBatch>& microbatches, const LossFunction& take);

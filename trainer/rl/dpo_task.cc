@@ -17,8 +17,10 @@
 #include "trainer/data/preference_data.h"
 #include "trainer/engine/device_batch.h"
 #include "trainer/engine/lr_schedule.h"
+#include "trainer/engine/weights_digest.h"
 #include "trainer/inputs/rl_inputs.h"
-#include "trainer/run/metrics.h"
+#include "trainer/metrics/metrics_writer.h"
+#include "trainer/rl/console_text.h"
 #include "trainer/run/task.h"
 
 namespace keel::trainer::rl {
@@ -32,195 +34,28 @@ class DpoTask : public Task {
   using Task::Task;
 
  private:
-  void LoadData() override {
-    RunData<PreferenceSet> data = ValueOrThrow(LoadPreferenceData(c_, source_));
-    WarnOfData(data.Warnings());
-    train_ = std::move(data.train);
-    val_ = std::move(data.val);
-    SetValidation(val_.digest(), val_.size());
-    SetData(train_.digest(), train_.size());
-    SetSteps();
-    loss_.beta = c_.dpo.beta;
-    loss_.type = ValueOrThrow(ParseDpoLossType(c_.dpo.loss_type));
-    loss_.label_smoothing = c_.dpo.label_smoothing;
-    loss_.preference_loss_weight = c_.dpo.preference_loss_weight;
-    loss_.sft_loss_weight = c_.dpo.sft_loss_weight;
-    job_.log().Info("data: {} pairs to train on, {} to validate on, {} rows left out; {} steps",
-                    train_.size(), val_.size(), train_.skipped_rows(), total_steps_);
-  }
-
+  void LoadData() override;
   // The model that learns, and the reference: weights alone.
-  void BuildModels() override {
-    const MegatronSection& megatron = job_.actor().megatron;
-    TrainEngineOptions options = job_.EngineOptions(megatron, job_.actor().optim);
-    pad_to_multiple_ = options.sequence_parallel ? megatron.tensor_model_parallel_size : 1;
-    actor_ = std::make_unique<TrainEngine>(job_.context(), source_.config, options);
-    job_.FillWeights(source_, *actor_);
-    options.inference = true;
-    options.offload = {c_.actor_rollout_ref.ref.megatron.param_offload, false, false};
-    reference_ = std::make_unique<TrainEngine>(job_.context(), source_.config, options);
-    job_.FillWeights(source_, *reference_);
-    SetReference(*reference_);
-    actor_->OffloadIdle();
-    reference_->OffloadIdle();
-    job_.log().Info("memory: {}", actor_->residency().Report());
-  }
-
+  void BuildModels() override;
   std::vector<Role> SavedRoles() override { return {{"actor", actor_.get()}}; }
 
   PreferenceBatch BatchAt(const PreferenceSet& data, const std::function<int64_t(int64_t)>& at,
-                          int64_t cursor, int64_t count) const {
-    BatchOptions options;
-    options.batch_size = c_.data.train_batch_size;
-    options.micro_batch_size = c_.data.micro_batch_size_per_gpu;
-    options.dp_rank = job_.context().dp_rank();
-    options.dp = job_.context().layout().dp();
-    options.pad_to_multiple = pad_to_multiple_;
-    return MakePreferenceBatch(data, at, cursor, count, options);
-  }
-
+                          int64_t cursor, int64_t count) const;
   // The reference's log-probabilities by micro-batch, on ranks of the last stage.
-  std::vector<at::Tensor> ReferenceLogProbs(const std::vector<ModelBatch>& batches) {
-    std::vector<at::Tensor> found(batches.size());
-    reference_->Evaluate(batches, [&](int m, const at::Tensor& hidden, const auto&) {
-      const auto i = static_cast<size_t>(m);
-      found[i] = reference_->decoder().LogProbs(hidden, batches[i].targets);
-      return found[i].sum();
-    });
-    return found;
-  }
-
+  std::vector<at::Tensor> ReferenceLogProbs(const std::vector<ModelBatch>& batches);
   // The loss of a micro-batch; adds to `sums` on one rank of each TP group.
   TrainEngine::LossFunction LossOf(const std::vector<ModelBatch>& batches,
                                    const std::vector<at::Tensor>& reference,
-                                   const DpoDenominators& counts, DpoSums& sums) {
-    return [this, &batches, &reference, counts, &sums](
-               int m, const at::Tensor& hidden, const model::Decoder::ReadyCallback& on_ready) {
-      const ModelBatch& batch = batches[static_cast<size_t>(m)];
-      DpoInputs in;
-      in.layout = {batch.targets.ne(parallel::kIgnoreTarget), batch.packing.boundaries};
-      in.log_probs =
-          actor_->decoder()
-              .LogProbsWithGradient(hidden, batch.targets, 1.0, /*with_entropy=*/false, on_ready)
-              .log_probs;
-      in.ref_log_probs = reference[static_cast<size_t>(m)];
-      const DpoResult result = DpoLoss(in, loss_, counts);
-      if (job_.context().tp_rank() == 0) sums += result.sums;
-      return result.loss;
-    };
-  }
-
+                                   const DpoDenominators& counts, DpoSums& sums);
   // Over all ranks.
-  DpoSums Total(const DpoSums& mine) {
-    at::Tensor sums = at::tensor({mine.preference_loss, mine.sft_loss, mine.chosen_rewards,
-                                  mine.rejected_rewards, mine.accurate, mine.pairs},
-                                 at::kDouble)
-                          .to(job_.device());
-    job_.context().world().AllReduce(sums);
-    sums = sums.cpu();
-    const double* v = sums.const_data_ptr<double>();
-    return {v[0], v[1], v[2], v[3], v[4], v[5]};
-  }
-
+  DpoSums Total(const DpoSums& mine);
   void Restored(bool /*restored*/) override { RecountSteps(); }
 
-  void BeforeSteps() override {
-    schedule_ = job_.Schedule(job_.actor().optim, "actor_rollout_ref.actor.optim", total_steps_);
-  }
-
-  StepEnd Step(int64_t step) override {
-    // 1. Pairs at the global cursor, and what the reference makes of them.
-    const Stopwatch watch;
-    const int64_t count = BatchCount();
-    const PreferenceBatch batch = BatchAt(
-        train_, [this](int64_t k) { return order_->At(k); }, state_.samples_consumed, count);
-    const std::vector<ModelBatch> microbatches = ToDevice(batch.microbatches, job_.device());
-    const std::vector<at::Tensor> reference = ReferenceLogProbs(microbatches);
-    const double reference_s = watch.Elapsed();
-
-    // 2. Forward, backward, update.
-    const double lr = LearningRate(schedule_, step);
-    DpoSums sums;
-    const StepResult result = actor_->Step(
-        microbatches, LossOf(microbatches, reference, {batch.pairs, batch.chosen_tokens}, sums), lr,
-        state_.optimizer_steps + 1, Notices());
-    ThrowIfError(FailPoint("step.end"));
-    Advance(step, count, batch.tokens);
-    CountUpdates(result.skipped ? 0 : 1, result.skipped ? 1 : 0);
-
-    // 3. Metrics.
-    const DpoSums total = Total(sums);
-    WriteStep(result, total, batch, lr, reference_s, EndTiming(), count);
-    return {result.stop, result.busy, result.loss, result.grad_norm};
-  }
-
+  void BeforeSteps() override;
+  StepEnd Step(int64_t step) override;
   void WriteStep(const StepResult& result, const DpoSums& sums, const PreferenceBatch& batch,
-                 double lr, double reference_s, double step_s, int64_t count) {
-    MetricsWriter* metrics = job_.metrics();
-    if (metrics == nullptr) return;
-    Json data = {
-        {"train/loss", result.loss}, {"train/grad_norm", result.grad_norm}, {"train/lr", lr}};
-    for (const auto& [name, value] : sums.Metrics()) data[name] = value;
-    std::vector<int64_t> ids;
-    for (int64_t i = 0; i < count; ++i)
-      ids.push_back(train_.Get(order_->At(state_.samples_consumed - count + i)).id);
-    data["data/samples_consumed"] = state_.samples_consumed;
-    data["data/sample_digest"] = Hash128(std::as_bytes(std::span(ids))).ToHex();
-    data["n_tokens_seen"] = state_.tokens_consumed;
-    data["skipped_steps"] = state_.skipped_steps;
-    data["throughput(tps)"] = static_cast<double>(batch.tokens) / step_s;
-    data["timing_s/ref"] = reference_s;
-    data["timing_s/step"] = step_s;
-    data["timing_s/param_load"] = result.moves.param_load;
-    data["timing_s/param_offload"] = result.moves.param_offload;
-    data["timing_s/optimizer_load"] = result.moves.optimizer_load;
-    data["timing_s/optimizer_offload"] = result.moves.optimizer_offload;
-    if (const double saved = job_.TakeBlockedSeconds(); saved > 0)
-      data["timing_s/save_checkpoint"] = saved;
-    metrics->Write(state_.step, std::move(data));
-    const bool show =
-        state_.step % c_.trainer.log_freq == 0 || state_.step == 1 || state_.step == total_steps_;
-    if (!metrics->console() || !show) return;
-    const auto shown = sums.Metrics();
-    job_.log().Info(
-        "step {}/{}  loss {:>8.4f}  norm {:>8.3f}  margin {:>7.4f}  accuracy {:.3f}  {}",
-        state_.step, total_steps_, result.loss, result.grad_norm, shown.at("rewards/margins"),
-        shown.at("rewards/accuracies"), result.skipped ? "SKIPPED: loss or norm not finite" : "");
-  }
-
-  std::optional<double> Validate() override {
-    if (val_.size() == 0) return std::nullopt;
-    const Stopwatch watch;
-    DpoDenominators counts;
-    for (int64_t i = 0; i < val_.size(); ++i) {
-      const auto& learn = val_.Get(i).chosen.learn;
-      counts.chosen_tokens += std::count(learn.begin() + 1, learn.end(), 1);
-    }
-    counts.pairs = val_.size();
-    DpoSums sums;
-    for (int64_t begin = 0; begin < val_.size(); begin += c_.data.train_batch_size) {
-      const int64_t count = std::min(c_.data.train_batch_size, val_.size() - begin);
-      const PreferenceBatch batch = BatchAt(
-          val_, [](int64_t k) { return k; }, begin, count);
-      const auto microbatches = ToDevice(batch.microbatches, job_.device());
-      const auto reference = ReferenceLogProbs(microbatches);
-      actor_->Evaluate(microbatches, LossOf(microbatches, reference, counts, sums));
-    }
-    const DpoSums total = Total(sums);
-    const double loss = loss_.preference_loss_weight * total.preference_loss +
-                        loss_.sft_loss_weight * total.sft_loss;
-    MetricsWriter* metrics = job_.metrics();
-    if (metrics == nullptr) return loss;
-    Json data = {{"val/loss", loss}, {"timing_s/testing", watch.Elapsed()}};
-    for (const auto& [name, value] : total.Metrics())
-      if (name.rfind("rewards/", 0) == 0) data["val/" + name] = value;
-    metrics->Write(state_.step, std::move(data));
-    if (metrics->console()) {
-      job_.log().Info("validation  loss {:.4f}  accuracy {:.3f}  ({} pairs)", loss,
-                      total.Metrics().at("rewards/accuracies"), val_.size());
-    }
-    return loss;
-  }
+                 double lr, double reference_s, double step_s, int64_t count);
+  std::optional<double> Validate() override;
 
   PreferenceSet train_, val_;
   DpoOptions loss_;
@@ -228,6 +63,177 @@ class DpoTask : public Task {
   std::unique_ptr<TrainEngine> actor_, reference_;
   LrScheduleOptions schedule_;
 };
+
+void DpoTask::LoadData() {
+  TakeData(ValueOrThrow(LoadPreferenceData(c_, source_)), &train_, &val_);
+  SetSteps();
+  loss_.beta = c_.dpo.beta;
+  loss_.type = ValueOrThrow(ParseDpoLossType(c_.dpo.loss_type));
+  loss_.label_smoothing = c_.dpo.label_smoothing;
+  loss_.preference_loss_weight = c_.dpo.preference_loss_weight;
+  loss_.sft_loss_weight = c_.dpo.sft_loss_weight;
+  SayData("pairs", train_, val_);
+}
+
+void DpoTask::BuildModels() {
+  const MegatronSection& megatron = job_.actor().megatron;
+  TrainEngineOptions options = job_.EngineOptions(megatron, job_.actor().optim);
+  pad_to_multiple_ = options.sequence_parallel ? megatron.tensor_model_parallel_size : 1;
+  actor_ = std::make_unique<TrainEngine>(job_.context(), source_.config, options);
+  job_.FillWeights(source_, *actor_);
+  options.inference = true;
+  options.offload = {c_.actor_rollout_ref.ref.megatron.param_offload, false, false};
+  reference_ = std::make_unique<TrainEngine>(job_.context(), source_.config, options);
+  job_.FillWeights(source_, *reference_);
+  SetReference(*reference_, WeightsDigest(*reference_, job_.context().world()));
+  actor_->OffloadIdle();
+  reference_->OffloadIdle();
+  job_.log().Info("memory: {}", actor_->residency().Report());
+}
+
+PreferenceBatch DpoTask::BatchAt(const PreferenceSet& data,
+                                 const std::function<int64_t(int64_t)>& at, int64_t cursor,
+                                 int64_t count) const {
+  BatchOptions options;
+  options.batch_size = c_.data.train_batch_size;
+  options.micro_batch_size = c_.data.micro_batch_size_per_gpu;
+  options.dp_rank = job_.context().dp_rank();
+  options.dp = job_.context().layout().dp();
+  options.pad_to_multiple = pad_to_multiple_;
+  return MakePreferenceBatch(data, at, cursor, count, options);
+}
+
+std::vector<at::Tensor> DpoTask::ReferenceLogProbs(const std::vector<ModelBatch>& batches) {
+  std::vector<at::Tensor> found(batches.size());
+  reference_->Evaluate(batches, [&](int m, const at::Tensor& hidden, const auto&) {
+    const auto i = static_cast<size_t>(m);
+    found[i] = reference_->decoder().LogProbs(hidden, batches[i].targets);
+    return found[i].sum();
+  });
+  return found;
+}
+
+TrainEngine::LossFunction DpoTask::LossOf(const std::vector<ModelBatch>& batches,
+                                          const std::vector<at::Tensor>& reference,
+                                          const DpoDenominators& counts, DpoSums& sums) {
+  return [this, &batches, &reference, counts, &sums](
+             int m, const at::Tensor& hidden, const model::Decoder::ReadyCallback& on_ready) {
+    const ModelBatch& batch = batches[static_cast<size_t>(m)];
+    DpoInputs in;
+    in.layout = {batch.targets.ne(parallel::kIgnoreTarget), batch.packing.boundaries};
+    in.log_probs =
+        actor_->decoder()
+            .LogProbsWithGradient(hidden, batch.targets, 1.0, /*with_entropy=*/false, on_ready)
+            .log_probs;
+    in.ref_log_probs = reference[static_cast<size_t>(m)];
+    const DpoResult result = DpoLoss(in, loss_, counts);
+    if (job_.context().tp_rank() == 0) sums += result.sums;
+    return result.loss;
+  };
+}
+
+DpoSums DpoTask::Total(const DpoSums& mine) {
+  at::Tensor sums = at::tensor({mine.preference_loss, mine.sft_loss, mine.chosen_rewards,
+                                mine.rejected_rewards, mine.accurate, mine.pairs},
+                               at::kDouble)
+                        .to(job_.device());
+  job_.context().world().AllReduce(sums);
+  sums = sums.cpu();
+  const double* v = sums.const_data_ptr<double>();
+  return {v[0], v[1], v[2], v[3], v[4], v[5]};
+}
+
+void DpoTask::BeforeSteps() {
+  schedule_ = job_.Schedule(job_.actor().optim, "actor_rollout_ref.actor.optim", total_steps_);
+}
+
+DpoTask::StepEnd DpoTask::Step(int64_t step) {
+  // 1. Pairs at the global cursor, and what the reference makes of them.
+  const Stopwatch watch;
+  const int64_t count = BatchCount();
+  const PreferenceBatch batch = BatchAt(
+      train_, [this](int64_t k) { return order_->At(k); }, state_.samples_consumed, count);
+  const std::vector<ModelBatch> microbatches = ToDevice(batch.microbatches, job_.device());
+  const std::vector<at::Tensor> reference = ReferenceLogProbs(microbatches);
+  const double reference_s = watch.Elapsed();
+
+  // 2. Forward, backward, update.
+  const double lr = LearningRate(schedule_, step);
+  DpoSums sums;
+  const StepResult result = actor_->Step(
+      microbatches, LossOf(microbatches, reference, {batch.pairs, batch.chosen_tokens}, sums), lr,
+      state_.optimizer_steps + 1);
+  ThrowIfError(FailPoint("step.end"));
+  Advance(step, count, batch.tokens);
+  CountUpdates(result.skipped ? 0 : 1, result.skipped ? 1 : 0);
+
+  // 3. Metrics.
+  const DpoSums total = Total(sums);
+  WriteStep(result, total, batch, lr, reference_s, EndTiming(), count);
+  return {result.loss, result.grad_norm};
+}
+
+void DpoTask::WriteStep(const StepResult& result, const DpoSums& sums, const PreferenceBatch& batch,
+                        double lr, double reference_s, double step_s, int64_t count) {
+  MetricsWriter* writer = metrics();
+  if (writer == nullptr) return;
+  StepLine line;
+  line.Set("train/loss", result.loss);
+  line.Set("train/grad_norm", result.grad_norm);
+  line.Set("train/lr", lr);
+  line.Set(sums.Metrics());
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i < count; ++i)
+    ids.push_back(train_.Get(order_->At(state_.samples_consumed - count + i)).id);
+  line.Set("data/samples_consumed", state_.samples_consumed);
+  line.Set("data/sample_digest", Hash128(std::as_bytes(std::span(ids))).ToHex());
+  line.Set("n_tokens_seen", state_.tokens_consumed);
+  line.Set("skipped_steps", state_.skipped_steps);
+  line.Set("throughput(tps)", static_cast<double>(batch.tokens) / step_s);
+  line.Set("timing_s/ref", reference_s);
+  line.Set("timing_s/step", step_s);
+  line.Set("timing_s/param_load", result.moves.param_load);
+  line.Set("timing_s/param_offload", result.moves.param_offload);
+  line.Set("timing_s/optimizer_load", result.moves.optimizer_load);
+  line.Set("timing_s/optimizer_offload", result.moves.optimizer_offload);
+  if (const double saved = TakeBlockedSeconds(); saved > 0)
+    line.Set("timing_s/save_checkpoint", saved);
+  writer->Step(line, Progress(result.skipped), DpoText);
+}
+
+std::optional<double> DpoTask::Validate() {
+  if (val_.size() == 0) return std::nullopt;
+  const Stopwatch watch;
+  DpoDenominators counts;
+  for (int64_t i = 0; i < val_.size(); ++i) {
+    const auto& learn = val_.Get(i).chosen.learn;
+    counts.chosen_tokens += std::count(learn.begin() + 1, learn.end(), 1);
+  }
+  counts.pairs = val_.size();
+  DpoSums sums;
+  for (int64_t begin = 0; begin < val_.size(); begin += c_.data.train_batch_size) {
+    const int64_t count = std::min(c_.data.train_batch_size, val_.size() - begin);
+    const PreferenceBatch batch = BatchAt(
+        val_, [](int64_t k) { return k; }, begin, count);
+    const auto microbatches = ToDevice(batch.microbatches, job_.device());
+    const auto reference = ReferenceLogProbs(microbatches);
+    actor_->Evaluate(microbatches, LossOf(microbatches, reference, counts, sums));
+  }
+  const DpoSums total = Total(sums);
+  const double loss =
+      loss_.preference_loss_weight * total.preference_loss + loss_.sft_loss_weight * total.sft_loss;
+  MetricsWriter* writer = metrics();
+  if (writer == nullptr) return loss;
+  StepLine line;
+  line.Set("val/loss", loss);
+  line.Set("timing_s/testing", watch.Elapsed());
+  for (const auto& [name, value] : total.Metrics())
+    if (name.rfind("rewards/", 0) == 0) line.Set("val/" + name, value);
+  writer->Validation(state_.step, line,
+                     fmt::format("validation  loss {:.4f}  accuracy {:.3f}  ({} pairs)", loss,
+                                 line.Number("val/rewards/accuracies"), val_.size()));
+  return loss;
+}
 
 }  // namespace
 

@@ -14,7 +14,7 @@ namespace {
 // training/rollout_probs_diff_{max,mean,std} and their correlation: verl's view of how far the
 // generating and the training model are apart.
 void AddProbabilityGap(const RolloutBatch& batch, const std::vector<float>& trainer,
-                       const std::vector<float>& rollout, Json* metrics) {
+                       const std::vector<float>& rollout, StepLine* metrics) {
   double n = 0, most = 0, sum = 0, squares = 0, most_log = 0;
   double sx = 0, sy = 0, sxx = 0, syy = 0, sxy = 0;
   for (size_t i = 0; i < trainer.size(); ++i) {
@@ -35,14 +35,14 @@ void AddProbabilityGap(const RolloutBatch& batch, const std::vector<float>& trai
   }
   if (n == 0) return;
   const double mean = sum / n;
-  (*metrics)["training/rollout_probs_diff_max"] = most;
-  (*metrics)["training/rollout_probs_diff_mean"] = mean;
-  (*metrics)["training/rollout_probs_diff_std"] =
-      std::sqrt(std::max(0.0, squares / n - mean * mean));
-  (*metrics)["training/rollout_log_probs_diff_max"] = most_log;
+  metrics->Set("training/rollout_probs_diff_max", most);
+  metrics->Set("training/rollout_probs_diff_mean", mean);
+  metrics->Set("training/rollout_probs_diff_std",
+               std::sqrt(std::max(0.0, squares / n - mean * mean)));
+  metrics->Set("training/rollout_log_probs_diff_max", most_log);
   const double deviations = (n * sxx - sx * sx) * (n * syy - sy * sy);
-  (*metrics)["training/rollout_actor_probs_pearson_corr"] =
-      deviations > 0 ? (n * sxy - sx * sy) / std::sqrt(deviations) : 1.0;
+  metrics->Set("training/rollout_actor_probs_pearson_corr",
+               deviations > 0 ? (n * sxy - sx * sy) / std::sqrt(deviations) : 1.0);
 }
 
 std::vector<double> Counted(const RolloutBatch& batch, const std::vector<float>& values) {
@@ -54,32 +54,31 @@ std::vector<double> Counted(const RolloutBatch& batch, const std::vector<float>&
 
 }  // namespace
 
-bool PolicyActsInUpdate(const Config& config, const Roles& roles, size_t updates) {
+bool PolicyActsInUpdate(const RlRun& run, size_t updates) {
+  const Config& config = run.config;
   const RolloutCorrectionSection& correction = config.algorithm.rollout_correction;
   return updates == 1 && config.actor_rollout_ref.actor.loss.ppo_epochs == 1 &&
          !correction.bypass_mode && !correction.rollout_is && !correction.rollout_rs &&
-         !config.algorithm.use_kl_in_reward && roles.critic == nullptr &&
+         !config.algorithm.use_kl_in_reward && run.roles.critic == nullptr &&
          config.trainer.critic_warmup == 0;
 }
 
-void AddPolicyMetrics(const RolloutBatch& batch, const TokenLogProbs& policy, Json* metrics) {
+void AddPolicyMetrics(const RolloutBatch& batch, const TokenLogProbs& policy, StepLine* metrics) {
   const std::vector<double> entropies = Counted(batch, policy.entropies);
   double mean = 0;
   for (const double one : entropies) mean += one / static_cast<double>(entropies.size());
-  (*metrics)["actor/entropy_before"] = mean;
+  metrics->Set("actor/entropy_before", mean);
   const std::vector<float> rollout = batch.rollout_log_probs();
   if (rollout.empty() || rollout.size() != policy.log_probs.size()) return;
   AddProbabilityGap(batch, policy.log_probs, rollout, metrics);
-  for (const auto& [name, value] : RolloutGapMetrics(batch.packed(), policy.log_probs, rollout))
-    (*metrics)[name] = value;
+  metrics->Set(RolloutGapMetrics(batch.packed(), policy.log_probs, rollout));
 }
 
-Experience MakeExperience(const Config& config, const Roles& roles,
-                          parallel::ParallelContext& context, const std::vector<MiniBatch>& updates,
-                          const RlBatchOptions& options, KlController* kl, RolloutBatch* batch,
-                          Json* metrics) {
-  const AlgorithmSection& algorithm = config.algorithm;
-  const double temperature = config.actor_rollout_ref.rollout.temperature;
+Experience MakeExperience(const RlRun& run, const std::vector<MiniBatch>& updates, KlController* kl,
+                          RolloutBatch* batch, StepLine* metrics) {
+  const Roles& roles = run.roles;
+  const AlgorithmSection& algorithm = run.config.algorithm;
+  const double temperature = run.config.actor_rollout_ref.rollout.temperature;
   Experience e;
   Stopwatch watch;
 
@@ -87,27 +86,29 @@ Experience MakeExperience(const Config& config, const Roles& roles,
   const std::vector<float> rollout = batch->rollout_log_probs();
   if (algorithm.rollout_correction.bypass_mode) {
     e.old_log_probs = rollout;
-  } else if (!PolicyActsInUpdate(config, roles, updates.size())) {
-    TokenLogProbs old =
-        ResponseLogProbs(*roles.actor, context, *batch, updates, options, temperature, true);
+  } else if (!PolicyActsInUpdate(run, updates.size())) {
+    TokenLogProbs old = ResponseLogProbs(*roles.actor, run.context, *batch, updates, run.options,
+                                         temperature, true);
     AddPolicyMetrics(*batch, old, metrics);
     e.old_log_probs = std::move(old.log_probs);
   }
   const double lap = watch.Lap();
-  (*metrics)["timing_s/old_log_prob"] = e.old_log_probs.empty() ? 0.0 : lap;
+  metrics->Set("timing_s/old_log_prob", e.old_log_probs.empty() ? 0.0 : lap);
 
   // 2. Reference and critic.
   if (roles.ref != nullptr) {
-    RlBatchOptions ref = options;
-    ref.micro_batch_size = config.actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu.value_or(
-        options.micro_batch_size);
+    RlBatchOptions ref = run.options;
+    ref.micro_batch_size =
+        run.config.actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu.value_or(
+            ref.micro_batch_size);
     e.ref_log_probs =
-        ResponseLogProbs(*roles.ref, context, *batch, updates, ref, temperature, false).log_probs;
+        ResponseLogProbs(*roles.ref, run.context, *batch, updates, ref, temperature, false)
+            .log_probs;
   }
-  (*metrics)["timing_s/ref"] = watch.Lap();
+  metrics->Set("timing_s/ref", watch.Lap());
   if (roles.critic != nullptr)
-    e.values = ResponseValues(*roles.critic, context, *batch, updates, options);
-  (*metrics)["timing_s/values"] = watch.Lap();
+    e.values = ResponseValues(*roles.critic, run.context, *batch, updates, run.options);
+  metrics->Set("timing_s/values", watch.Lap());
 
   // 3. Rewards per token, less the divergence from the reference where it belongs there.
   std::vector<float> rewards = PlaceScores(batch->packed(), batch->scores());
@@ -115,8 +116,8 @@ Experience MakeExperience(const Config& config, const Roles& roles,
     const KlKind kind = ValueOrThrow(ParseKlKind(algorithm.kl_penalty));
     const double divergence = ApplyKlPenalty(batch->packed(), kind.estimator, e.old_log_probs,
                                              e.ref_log_probs, kl->coefficient(), rewards);
-    (*metrics)["actor/reward_kl_penalty"] = divergence;
-    (*metrics)["actor/reward_kl_penalty_coeff"] = kl->coefficient();
+    metrics->Set("actor/reward_kl_penalty", divergence);
+    metrics->Set("actor/reward_kl_penalty_coeff", kl->coefficient());
     kl->Update(divergence, static_cast<int64_t>(batch->responses.size()));
   }
   std::vector<double> sums;
@@ -126,7 +127,7 @@ Experience MakeExperience(const Config& config, const Roles& roles,
       sum += static_cast<double>(rewards[static_cast<size_t>(t)]);
     sums.push_back(sum);
   }
-  AddSpread("critic/rewards", sums, metrics);
+  metrics->SetSpread("critic/rewards", sums);
 
   // 4. Correction for a rollout that was not the trainer's policy.
   const RolloutCorrectionSection& wanted = algorithm.rollout_correction;
@@ -138,7 +139,7 @@ Experience MakeExperience(const Config& config, const Roles& roles,
     RolloutCorrection found = CorrectRollout(batch->packed(), e.old_log_probs, rollout, correction);
     e.weights = std::move(found.weights);
     batch->mask = std::move(found.mask);
-    for (const auto& [name, value] : found.metrics) (*metrics)[name] = value;
+    metrics->Set(found.metrics);
   }
 
   // 5. Advantages, over the whole batch.
@@ -154,10 +155,10 @@ Experience MakeExperience(const Config& config, const Roles& roles,
       ComputeAdvantages({batch->packed(), rewards, groups, e.values, baselines}, advantage);
   e.advantages = std::move(result.advantages);
   e.returns = std::move(result.returns);
-  AddSpread("critic/advantages", Counted(*batch, e.advantages), metrics);
-  AddSpread("critic/returns", Counted(*batch, e.returns), metrics);
-  if (!e.values.empty()) AddSpread("critic/values", Counted(*batch, e.values), metrics);
-  (*metrics)["timing_s/adv"] = watch.Lap();
+  metrics->SetSpread("critic/advantages", Counted(*batch, e.advantages));
+  metrics->SetSpread("critic/returns", Counted(*batch, e.returns));
+  if (!e.values.empty()) metrics->SetSpread("critic/values", Counted(*batch, e.values));
+  metrics->Set("timing_s/adv", watch.Lap());
   return e;
 }
 

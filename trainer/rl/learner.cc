@@ -9,20 +9,16 @@ namespace keel::trainer::rl {
 
 namespace {
 
-// Over epochs: counts add up; a metric is the mean over those up to `epoch`.
-void Add(const UpdateSums& one, int64_t epoch, UpdateSums* all, Json* metrics) {
-  all->stop = all->stop || one.stop;
-  all->busy = all->busy || one.busy;
-  all->applied += one.applied;
-  all->skipped += one.skipped;
-  all->grad_norm = one.grad_norm;
-  all->moves = one.moves;
-  for (const auto& [name, value] : one.metrics) {
-    Json& slot = (*metrics)[name];
-    slot = epoch == 0 ? value
-                      : (slot.get<double>() * static_cast<double>(epoch) + value) /
-                            static_cast<double>(epoch + 1);
-  }
+MiniBatchOptions ActorMiniBatches(const Config& config) {
+  const ActorLossSection& section = config.actor_rollout_ref.actor.loss;
+  return {section.ppo_mini_batch_size.value_or(config.data.train_batch_size), section.shuffle,
+          static_cast<uint64_t>(config.trainer.seed)};
+}
+
+MiniBatchOptions CriticMiniBatches(const Config& config) {
+  MiniBatchOptions options = ActorMiniBatches(config);
+  options.prompts_each = config.critic.ppo_mini_batch_size.value_or(options.prompts_each);
+  return options;
 }
 
 PolicyLossOptions PolicyLossOf(const ActorLossSection& section) {
@@ -39,94 +35,74 @@ PolicyLossOptions PolicyLossOf(const ActorLossSection& section) {
   return loss;
 }
 
-int64_t ActorPromptsEach(const Config& c) {
-  return c.actor_rollout_ref.actor.loss.ppo_mini_batch_size.value_or(c.data.train_batch_size);
-}
-
 }  // namespace
 
-std::vector<MiniBatch> Learner::Cut(const RolloutBatch& batch, int64_t prompts_each, int64_t step,
-                                    int64_t epoch) const {
-  return CutIntoMiniBatches(batch, prompts_each, c_.actor_rollout_ref.actor.loss.shuffle,
-                            static_cast<uint64_t>(c_.trainer.seed), step, epoch);
-}
-
-std::vector<MiniBatch> Learner::MiniBatches(const RolloutBatch& batch, int64_t step,
-                                            int64_t epoch) const {
-  return Cut(batch, ActorPromptsEach(c_), step, epoch);
-}
+Learner::Learner(const RlRun& run, const LearnerSchedules& schedules)
+    : run_(run),
+      schedules_(schedules),
+      actor_mini_batches_(ActorMiniBatches(run.config)),
+      critic_mini_batches_(CriticMiniBatches(run.config)) {}
 
 UpdateSums Learner::Learn(int64_t step, const RolloutBatch& batch, const Experience& experience,
-                          const StepNotices& notices, int64_t actor_steps, int64_t* critic_steps,
-                          Json* metrics) {
+                          int64_t actor_steps, int64_t* critic_steps, StepLine* metrics) {
   Stopwatch watch;
-  UpdateSums critic;
-  if (roles_.critic != nullptr)
-    critic = LearnValues(step, batch, experience, notices, critic_steps, metrics);
-  (*metrics)["timing_s/update_critic"] = watch.Lap();
+  if (run_.roles.critic != nullptr) LearnValues(step, batch, experience, critic_steps, metrics);
+  metrics->Set("timing_s/update_critic", watch.Lap());
   UpdateSums actor;
-  if (step > c_.trainer.critic_warmup) {
-    // Once is enough to tell.
-    const StepNotices told = roles_.critic != nullptr ? StepNotices{} : notices;
-    actor = LearnPolicy(step, batch, experience, told, actor_steps, metrics);
+  if (step > run_.config.trainer.critic_warmup) {
+    actor = LearnPolicy(step, batch, experience, actor_steps, metrics);
   }
-  (*metrics)["timing_s/update_actor"] = watch.Lap();
-  actor.stop = actor.stop || critic.stop;
-  actor.busy = actor.busy || critic.busy;
+  metrics->Set("timing_s/update_actor", watch.Lap());
   return actor;
 }
 
-UpdateSums Learner::LearnValues(int64_t step, const RolloutBatch& batch,
-                                const Experience& experience, const StepNotices& notices,
-                                int64_t* steps, Json* metrics) {
-  const ActorLossSection& actor = c_.actor_rollout_ref.actor.loss;
-  ValueLossOptions loss;
-  loss.cliprange_value = c_.critic.cliprange_value;
-  loss.aggregation =
-      ValueOrThrow(ParseLossAggregation(c_.critic.loss_agg_mode.value_or(actor.loss_agg_mode)));
-  RlBatchOptions options = options_.batch;
-  options.micro_batch_size =
-      c_.critic.ppo_micro_batch_size_per_gpu.value_or(options.micro_batch_size);
-  const int64_t prompts_each = c_.critic.ppo_mini_batch_size.value_or(ActorPromptsEach(c_));
-  const double lr = LearningRate(options_.critic_schedule, step);
+void Learner::LearnValues(int64_t step, const RolloutBatch& batch, const Experience& experience,
+                          int64_t* steps, StepLine* metrics) {
+  const CriticSection& section = run_.config.critic;
+  const ActorLossSection& actor = run_.config.actor_rollout_ref.actor.loss;
+  CriticUpdate update;
+  update.targets = {experience.values, experience.returns};
+  update.loss.cliprange_value = section.cliprange_value;
+  update.loss.aggregation =
+      ValueOrThrow(ParseLossAggregation(section.loss_agg_mode.value_or(actor.loss_agg_mode)));
+  EpochUpdates one{{}, run_.options, LearningRate(schedules_.critic, step), *steps};
+  one.options.micro_batch_size =
+      section.ppo_micro_batch_size_per_gpu.value_or(one.options.micro_batch_size);
   UpdateSums all;
-  for (int64_t epoch = 0; epoch < c_.critic.ppo_epochs.value_or(actor.ppo_epochs); ++epoch) {
-    const UpdateSums one =
-        UpdateCritic(*roles_.critic, context_, batch, Cut(batch, prompts_each, step, epoch),
-                     {experience.values, experience.returns}, loss, options, lr, *steps,
-                     epoch == 0 ? notices : StepNotices{});
-    *steps += one.applied;
-    Add(one, epoch, &all, metrics);
+  for (int64_t epoch = 0; epoch < section.ppo_epochs.value_or(actor.ppo_epochs); ++epoch) {
+    one.updates = CutIntoMiniBatches(batch, critic_mini_batches_, step, epoch);
+    one.t = *steps + all.applied;
+    all.AddEpoch(UpdateCritic(*run_.roles.critic, run_.context, batch, one, update), epoch);
   }
-  (*metrics)["critic/lr"] = lr;
-  return all;
+  *steps += all.applied;
+  metrics->Set(all.metrics);
+  metrics->Set("critic/lr", one.lr);
 }
 
 UpdateSums Learner::LearnPolicy(int64_t step, const RolloutBatch& batch,
-                                const Experience& experience, const StepNotices& notices,
-                                int64_t steps, Json* metrics) {
-  const ActorLossSection& section = c_.actor_rollout_ref.actor.loss;
-  const PolicyLossOptions loss = PolicyLossOf(section);
+                                const Experience& experience, int64_t steps, StepLine* metrics) {
+  const ActorLossSection& section = run_.config.actor_rollout_ref.actor.loss;
+  ActorUpdate update;
+  update.targets = {experience.old_log_probs, experience.advantages, experience.ref_log_probs,
+                    experience.weights};
+  update.loss = PolicyLossOf(section);
   // A length that does not depend on the batch.
-  const auto scale_factor =
-      static_cast<double>(section.loss_scale_factor.value_or(c_.data.max_response_length));
-  const PolicyTargets targets{experience.old_log_probs, experience.advantages,
-                              experience.ref_log_probs, experience.weights};
-  const double lr = LearningRate(options_.actor_schedule, step);
-  TokenLogProbs policy;  // asked for where nobody else has found it
-  const bool asks = PolicyActsInUpdate(c_, roles_, MiniBatches(batch, step, 0).size());
+  update.scale_factor =
+      static_cast<double>(section.loss_scale_factor.value_or(run_.config.data.max_response_length));
+  update.temperature = run_.config.actor_rollout_ref.rollout.temperature;
+  update.acts = PolicyActsInUpdate(run_, MiniBatches(batch, step, 0).size());
+  EpochUpdates one{{}, run_.options, LearningRate(schedules_.actor, step), steps};
   UpdateSums all;
   for (int64_t epoch = 0; epoch < section.ppo_epochs; ++epoch) {
-    const UpdateSums one = UpdateActor(
-        *roles_.actor, context_, batch, MiniBatches(batch, step, epoch), targets, loss,
-        scale_factor, c_.actor_rollout_ref.rollout.temperature, options_.batch, lr,
-        steps + all.applied, epoch == 0 ? notices : StepNotices{}, asks ? &policy : nullptr);
-    Add(one, epoch, &all, metrics);
+    one.updates = MiniBatches(batch, step, epoch);
+    one.t = steps + all.applied;
+    all.AddEpoch(UpdateActor(*run_.roles.actor, run_.context, batch, one, update), epoch);
   }
-  if (asks) AddPolicyMetrics(batch, policy, metrics);
-  (*metrics)["timing_s/optimizer_load"] = all.moves.optimizer_load;
-  (*metrics)["timing_s/optimizer_offload"] = all.moves.optimizer_offload;
-  (*metrics)["actor/lr"] = lr;
+  metrics->Set(all.metrics);
+  if (update.acts) AddPolicyMetrics(batch, all.policy, metrics);
+  metrics->Set("timing_s/optimizer_load", all.moves.optimizer_load);
+  metrics->Set("timing_s/optimizer_offload", all.moves.optimizer_offload);
+  metrics->Set("actor/lr", one.lr);
   return all;
 }
 

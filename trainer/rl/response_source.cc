@@ -30,17 +30,17 @@ double NamedValue(const Response& response, const std::string& name) {
 }  // namespace
 
 RolloutBatch ResponseSource::Next(int64_t step, int64_t position, int64_t* consumed,
-                                  Json* metrics) {
+                                  StepLine* metrics) {
   RolloutBatch batch;
   if (c_.trainer.rollout_replay_dir) {
     *consumed = c_.data.train_batch_size;
     batch = worker_.Replay(
         fmt::format("{}/{}.jsonl", *c_.trainer.rollout_replay_dir, step),
         {prompts_.vocab_size(), c_.data.train_batch_size, c_.actor_rollout_ref.rollout.n});
-    (*metrics)["reward/errors"] = CountFailed(batch.responses);
-    (*metrics)["reward/samples"] = batch.responses.size();
-    (*metrics)["timing_s/gen"] = 0.0;
-    (*metrics)["timing_s/reward"] = 0.0;
+    metrics->Set("reward/errors", CountFailed(batch.responses));
+    metrics->Set("reward/samples", batch.responses.size());
+    metrics->Set("timing_s/gen", 0.0);
+    metrics->Set("timing_s/reward", 0.0);
   } else {
     batch = Generate(step, position, consumed, metrics);
     if (dumps_ != nullptr) dumps_->Write(step, batch);
@@ -51,7 +51,7 @@ RolloutBatch ResponseSource::Next(int64_t step, int64_t position, int64_t* consu
 
 // One batch of prompts, or with algorithm.filter_groups as many as it takes.
 RolloutBatch ResponseSource::Generate(int64_t step, int64_t position, int64_t* consumed,
-                                      Json* metrics) {
+                                      StepLine* metrics) {
   const int64_t wanted = c_.data.train_batch_size;
   const double param_load = rollout_.Prepare();
   RolloutTimes times;
@@ -85,14 +85,14 @@ RolloutBatch ResponseSource::Generate(int64_t step, int64_t position, int64_t* c
   }
   const double param_offload = rollout_.Leave();
   rollout_.ReleaseWeights();
-  (*metrics)["reward/errors"] = failed;
-  (*metrics)["reward/samples"] = samples;
-  (*metrics)["timing_s/gen"] = times.generate_s;
-  (*metrics)["timing_s/reward"] = times.reward_s;
-  (*metrics)["timing_s/rollout_param_load"] = param_load;
-  (*metrics)["timing_s/rollout_param_offload"] = param_offload;
-  (*metrics)["rollout/gen_batches"] = batches;
-  (*metrics)["perf/rollout_preemptions"] = times.engine.preemptions;
+  metrics->Set("reward/errors", failed);
+  metrics->Set("reward/samples", samples);
+  metrics->Set("timing_s/gen", times.generate_s);
+  metrics->Set("timing_s/reward", times.reward_s);
+  metrics->Set("timing_s/rollout_param_load", param_load);
+  metrics->Set("timing_s/rollout_param_offload", param_offload);
+  metrics->Set("rollout/gen_batches", batches);
+  metrics->Set("perf/rollout_preemptions", times.engine.preemptions);
   return RolloutBatch::Make(std::move(kept));
 }
 

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "common/json.h"
 #include "trainer/config/config.h"
 #include "trainer/data/prompt_data.h"
 #include "trainer/data/rollout_batch.h"
 #include "trainer/data/sample_order.h"
+#include "trainer/metrics/step_line.h"
 #include "trainer/rl/dump_writer.h"
 #include "trainer/rl/reward_errors.h"
 #include "trainer/rl/rollout_worker.h"
@@ -36,10 +36,10 @@ class ResponseSource {
   // timing_s/{gen,reward,...}, reward/{errors,samples} and rollout metrics. Throws
   // Error(kUnavailable) where reward.on_error has the run end. Collective over all ranks; the same
   // on each.
-  RolloutBatch Next(int64_t step, int64_t position, int64_t* consumed, Json* metrics);
+  RolloutBatch Next(int64_t step, int64_t position, int64_t* consumed, StepLine* metrics);
 
  private:
-  RolloutBatch Generate(int64_t step, int64_t position, int64_t* consumed, Json* metrics);
+  RolloutBatch Generate(int64_t step, int64_t position, int64_t* consumed, StepLine* metrics);
   void Shape(std::vector<Response>* responses) const;
   bool Filter(std::vector<Response> fresh, int64_t batches, std::vector<Response>* kept) const;
   void MaskOut(RolloutBatch* batch) const;

@@ -26,25 +26,21 @@ void Add(const MoveSeconds& from, MoveSeconds* to) {
   to->optimizer_offload += from.optimizer_offload;
 }
 
-// Runs the updates; `loss` makes a micro-batch's share from its mini-batch's denominators.
+// Runs an epoch; `loss` makes a micro-batch's share from its mini-batch's denominators.
 template <typename Loss>
-UpdateSums Run(TrainEngine& engine, const RolloutBatch& batch,
-               const std::vector<MiniBatch>& updates, double scale_factor,
-               const RlBatchOptions& options, double lr, int64_t t, StepNotices notices,
-               Loss&& loss) {
+UpdateSums Run(TrainEngine& engine, const RolloutBatch& batch, const EpochUpdates& epoch,
+               double scale_factor, Loss&& loss) {
   UpdateSums result;
-  for (const MiniBatch& update : updates) {
-    const std::vector<RlMicroBatch> micro = MakeRlMicroBatches(batch, update, options);
+  for (const MiniBatch& update : epoch.updates) {
+    const std::vector<RlMicroBatch> micro = MakeRlMicroBatches(batch, update, epoch.options);
     const LossDenominators denominators = DenominatorsOf(batch, update, scale_factor);
     const StepResult step = engine.Step(
         ModelBatchesOf(micro),
         [&](int m, const at::Tensor& hidden, const model::Decoder::ReadyCallback& on_ready) {
           return loss(micro[static_cast<size_t>(m)], hidden, denominators, on_ready);
         },
-        lr, t + result.applied + 1, std::exchange(notices, {}));
-    result.stop = result.stop || step.stop;
-    result.busy = result.busy || step.busy;
-    result.grad_norm += step.grad_norm / static_cast<double>(updates.size());
+        epoch.lr, epoch.t + result.applied + 1);
+    result.grad_norm += step.grad_norm / static_cast<double>(epoch.updates.size());
     ++(step.skipped ? result.skipped : result.applied);
     Add(step.moves, &result.moves);
   }
@@ -53,8 +49,8 @@ UpdateSums Run(TrainEngine& engine, const RolloutBatch& batch,
 
 }  // namespace
 
-std::vector<MiniBatch> CutIntoMiniBatches(const RolloutBatch& batch, int64_t prompts_each,
-                                          bool shuffle, uint64_t seed, int64_t step,
+std::vector<MiniBatch> CutIntoMiniBatches(const RolloutBatch& batch,
+                                          const MiniBatchOptions& options, int64_t step,
                                           int64_t epoch) {
   // Responses of a prompt are neighbours.
   std::vector<MiniBatch> prompts;
@@ -63,8 +59,8 @@ std::vector<MiniBatch> CutIntoMiniBatches(const RolloutBatch& batch, int64_t pro
       prompts.emplace_back();
     prompts.back().push_back(static_cast<int64_t>(i));
   }
-  if (shuffle) {
-    const Philox rng(seed, kShuffleStream + static_cast<uint64_t>(step));
+  if (options.shuffle) {
+    const Philox rng(options.seed, kShuffleStream + static_cast<uint64_t>(step));
     const auto base = static_cast<uint64_t>(epoch) << 32;
     for (size_t i = prompts.size(); i > 1; --i) {
       std::swap(prompts[i - 1], prompts[static_cast<size_t>(rng.Below(base + i, i))]);
@@ -72,69 +68,81 @@ std::vector<MiniBatch> CutIntoMiniBatches(const RolloutBatch& batch, int64_t pro
   }
   std::vector<MiniBatch> cut;
   for (size_t p = 0; p < prompts.size(); ++p) {
-    if (p % static_cast<size_t>(prompts_each) == 0) cut.emplace_back();
+    if (p % static_cast<size_t>(options.prompts_each) == 0) cut.emplace_back();
     cut.back().insert(cut.back().end(), prompts[p].begin(), prompts[p].end());
   }
   return cut;
 }
 
+void UpdateSums::AddEpoch(UpdateSums one, int64_t epochs) {
+  applied += one.applied;
+  skipped += one.skipped;
+  grad_norm = one.grad_norm;
+  moves = one.moves;
+  policy = std::move(one.policy);
+  for (const auto& [name, value] : one.metrics) {
+    double& mean = metrics[name];
+    mean = epochs == 0
+               ? value
+               : (mean * static_cast<double>(epochs) + value) / static_cast<double>(epochs + 1);
+  }
+}
+
 UpdateSums UpdateActor(TrainEngine& actor, parallel::ParallelContext& context,
-                       const RolloutBatch& batch, const std::vector<MiniBatch>& updates,
-                       const PolicyTargets& targets, const PolicyLossOptions& loss,
-                       double scale_factor, double temperature, const RlBatchOptions& options,
-                       double lr, int64_t t, const StepNotices& notices, TokenLogProbs* policy) {
+                       const RolloutBatch& batch, const EpochUpdates& epoch,
+                       const ActorUpdate& update) {
+  const PolicyTargets& targets = update.targets;
+  TokenValues log_probs, entropies;
   PolicyLossSums sums;
   const bool counts = CountsSums(actor, context);
-  TokenValues log_probs, entropies;
-  UpdateSums result = Run(actor, batch, updates, scale_factor, options, lr, t, notices,
-                          [&](const RlMicroBatch& micro, const at::Tensor& hidden,
-                              const LossDenominators& denominators, const auto& on_ready) {
-                            const auto current = actor.decoder().LogProbsWithGradient(
-                                hidden, micro.batch.targets, temperature, true, on_ready);
-                            PolicyLossInputs inputs;
-                            inputs.layout = micro.layout;
-                            inputs.log_probs = current.log_probs;
-                            inputs.entropy = current.entropy;
-                            inputs.old_log_probs = policy != nullptr
-                                                       ? current.log_probs.detach()
-                                                       : micro.Spread(targets.old_log_probs);
-                            if (policy != nullptr && counts) {
-                              log_probs.Add(micro, current.log_probs);
-                              entropies.Add(micro, current.entropy);
-                            }
-                            inputs.advantages = micro.Spread(targets.advantages);
-                            if (!targets.ref_log_probs.empty())
-                              inputs.ref_log_probs = micro.Spread(targets.ref_log_probs);
-                            if (!targets.rollout_is_weights.empty())
-                              inputs.rollout_is_weights = micro.Spread(targets.rollout_is_weights);
-                            const PolicyLossResult share = PolicyLoss(inputs, loss, denominators);
-                            if (counts) sums += share.sums;
-                            return share.loss;
-                          });
-  if (policy != nullptr) {
+  UpdateSums result =
+      Run(actor, batch, epoch, update.scale_factor,
+          [&](const RlMicroBatch& micro, const at::Tensor& hidden,
+              const LossDenominators& denominators, const auto& on_ready) {
+            const auto current = actor.decoder().LogProbsWithGradient(
+                hidden, micro.batch.targets, update.temperature, true, on_ready);
+            PolicyLossInputs inputs;
+            inputs.layout = micro.layout;
+            inputs.log_probs = current.log_probs;
+            inputs.entropy = current.entropy;
+            inputs.old_log_probs =
+                update.acts ? current.log_probs.detach() : micro.Spread(targets.old_log_probs);
+            if (update.acts && counts) {
+              log_probs.Add(micro, current.log_probs);
+              entropies.Add(micro, current.entropy);
+            }
+            inputs.advantages = micro.Spread(targets.advantages);
+            if (!targets.ref_log_probs.empty())
+              inputs.ref_log_probs = micro.Spread(targets.ref_log_probs);
+            if (!targets.rollout_is_weights.empty())
+              inputs.rollout_is_weights = micro.Spread(targets.rollout_is_weights);
+            const PolicyLossResult share = PolicyLoss(inputs, update.loss, denominators);
+            if (counts) sums += share.sums;
+            return share.loss;
+          });
+  if (update.acts) {
     const int64_t tokens = batch.response_tokens();
-    policy->log_probs = log_probs.OnRank0(context, options.device, tokens);
-    policy->entropies = entropies.OnRank0(context, options.device, tokens);
+    result.policy = {log_probs.OnRank0(context, epoch.options.device, tokens),
+                     entropies.OnRank0(context, epoch.options.device, tokens)};
   }
   const std::vector<double> all =
-      SumOverRanks(context, options.device,
+      SumOverRanks(context, epoch.options.device,
                    {sums.pg_loss, sums.entropy, sums.kl_loss, sums.clipped, sums.clipped_lower,
                     sums.ppo_kl, sums.tokens});
-  const auto n = static_cast<double>(std::max<size_t>(1, updates.size()));
+  const auto n = static_cast<double>(std::max<size_t>(1, epoch.updates.size()));
   sums = {all[0] / n, all[1] / n, all[2] / n, all[3], all[4], all[5], all[6]};
-  result.metrics = sums.Metrics(loss);
+  result.metrics = sums.Metrics(update.loss);
   result.metrics["actor/grad_norm"] = result.grad_norm;
   return result;
 }
 
 UpdateSums UpdateCritic(TrainEngine& critic, parallel::ParallelContext& context,
-                        const RolloutBatch& batch, const std::vector<MiniBatch>& updates,
-                        const ValueTargets& targets, const ValueLossOptions& loss,
-                        const RlBatchOptions& options, double lr, int64_t t,
-                        const StepNotices& notices) {
+                        const RolloutBatch& batch, const EpochUpdates& epoch,
+                        const CriticUpdate& update) {
+  const ValueTargets& targets = update.targets;
   ValueLossSums sums;
   const bool counts = CountsSums(critic, context);
-  UpdateSums result = Run(critic, batch, updates, 1.0, options, lr, t, notices,
+  UpdateSums result = Run(critic, batch, epoch, 1.0,
                           [&](const RlMicroBatch& micro, const at::Tensor& hidden,
                               const LossDenominators& denominators, const auto& on_ready) {
                             ValueLossInputs inputs;
@@ -142,13 +150,14 @@ UpdateSums UpdateCritic(TrainEngine& critic, parallel::ParallelContext& context,
                             inputs.values = critic.decoder().Values(hidden, on_ready);
                             inputs.old_values = micro.Spread(targets.old_values);
                             inputs.returns = micro.Spread(targets.returns);
-                            const ValueLossResult share = ValueLoss(inputs, loss, denominators);
+                            const ValueLossResult share =
+                                ValueLoss(inputs, update.loss, denominators);
                             if (counts) sums += share.sums;
                             return share.loss;
                           });
-  const std::vector<double> all =
-      SumOverRanks(context, options.device, {sums.vf_loss, sums.clipped, sums.values, sums.tokens});
-  const auto n = static_cast<double>(std::max<size_t>(1, updates.size()));
+  const std::vector<double> all = SumOverRanks(
+      context, epoch.options.device, {sums.vf_loss, sums.clipped, sums.values, sums.tokens});
+  const auto n = static_cast<double>(std::max<size_t>(1, epoch.updates.size()));
   sums = {all[0] / n, all[1], all[2], all[3]};
   result.metrics = sums.Metrics();
   result.metrics["critic/grad_norm"] = result.grad_norm;

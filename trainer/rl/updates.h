@@ -1,5 +1,5 @@
 // The updates of an RL step: which responses form which mini-batch, and the actor's and critic's
-// passes over them. Collective over all ranks; used from the training thread.
+// passes over them, epoch by epoch. Collective over all ranks; used from the training thread.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,17 @@
 
 namespace keel::trainer::rl {
 
-// Mini-batches of `prompts_each` prompts with all their responses, in order, or shuffled by
-// (seed, step, epoch). A last one may be smaller.
-std::vector<MiniBatch> CutIntoMiniBatches(const RolloutBatch& batch, int64_t prompts_each,
-                                          bool shuffle, uint64_t seed, int64_t step, int64_t epoch);
+// Which responses an update takes: those of `prompts_each` prompts, in order, or shuffled by (seed,
+// step, epoch).
+struct MiniBatchOptions {
+  int64_t prompts_each = 1;
+  bool shuffle = false;
+  uint64_t seed = 0;
+};
+// All of them; the last may be smaller. Not collective.
+std::vector<MiniBatch> CutIntoMiniBatches(const RolloutBatch& batch,
+                                          const MiniBatchOptions& options, int64_t step,
+                                          int64_t epoch);
 
 // What the actor learns from, per response token [N].
 struct PolicyTargets {
@@ -31,29 +38,44 @@ struct ValueTargets {
   std::span<const float> returns;
 };
 
-// Of all updates of a step.
-struct UpdateSums {
-  std::map<std::string, double> metrics;  // "actor/pg_loss", ...
-  double grad_norm = 0;                   // mean over updates
-  int64_t applied = 0;
-  int64_t skipped = 0;  // loss or norm not finite
-  bool stop = false;    // some rank asked to stop, or is saving; see StepResult
-  bool busy = false;
-  MoveSeconds moves;
+// One epoch: an update for each of `updates`.
+struct EpochUpdates {
+  std::vector<MiniBatch> updates;
+  RlBatchOptions options;
+  double lr = 0;
+  int64_t t = 0;  // applied updates before the first: Adam's count
+};
+struct ActorUpdate {
+  PolicyTargets targets;
+  PolicyLossOptions loss;
+  double scale_factor = 1;  // see LossDenominators
+  double temperature = 1;
+  // The update is of the policy that acted: what its forward finds of every response token takes
+  // the place of targets.old_log_probs, and is given back, on rank 0 alone.
+  bool acts = false;
+};
+struct CriticUpdate {
+  ValueTargets targets;
+  ValueLossOptions loss;
 };
 
-// One update per mini-batch. `t`: Adam's count before the first. The notices travel with the first.
-// With `policy` the update is of the policy that acted: what its forward finds of every response
-// token takes the place of targets.old_log_probs, and is given back there, on rank 0 alone.
+// Of all updates of an epoch, or of a step.
+struct UpdateSums {
+  std::map<std::string, double> metrics;  // "actor/pg_loss", ...: means over epochs
+  double grad_norm = 0;                   // mean over the updates of the last epoch
+  int64_t applied = 0;
+  int64_t skipped = 0;   // loss or norm not finite
+  MoveSeconds moves;     // of the last epoch
+  TokenLogProbs policy;  // where ActorUpdate::acts
+  // Counts add up; of metrics, the mean over `epochs` before and this one.
+  void AddEpoch(UpdateSums one, int64_t epochs);
+};
+
 UpdateSums UpdateActor(TrainEngine& actor, parallel::ParallelContext& context,
-                       const RolloutBatch& batch, const std::vector<MiniBatch>& updates,
-                       const PolicyTargets& targets, const PolicyLossOptions& loss,
-                       double scale_factor, double temperature, const RlBatchOptions& options,
-                       double lr, int64_t t, const StepNotices& notices, TokenLogProbs* policy);
+                       const RolloutBatch& batch, const EpochUpdates& epoch,
+                       const ActorUpdate& update);
 UpdateSums UpdateCritic(TrainEngine& critic, parallel::ParallelContext& context,
-                        const RolloutBatch& batch, const std::vector<MiniBatch>& updates,
-                        const ValueTargets& targets, const ValueLossOptions& loss,
-                        const RlBatchOptions& options, double lr, int64_t t,
-                        const StepNotices& notices);
+                        const RolloutBatch& batch, const EpochUpdates& epoch,
+                        const CriticUpdate& update);
 
 }  // namespace keel::trainer::rl

@@ -57,14 +57,14 @@ double MeanScore(std::span<const Response> responses) {
   return responses.empty() ? 0 : sum / static_cast<double>(responses.size());
 }
 
-Json ValidationMetrics(std::span<const Response> responses) {
+StepLine ValidationMetrics(std::span<const Response> responses) {
   std::map<std::string, std::map<int64_t, Group>> sources;
   for (const Response& r : responses) {
     Group& group = sources[r.data_source][r.position];
     group.scores.push_back(r.score);
     group.answers.push_back(r.answer.empty() ? "\n" + r.text : r.answer);  // never equal
   }
-  Json metrics = Json::object();
+  StepLine metrics;
   for (const auto& [source, groups] : sources) {
     const std::string name = fmt::format("val-core/{}/reward/", source);
     std::map<std::string, std::pair<double, double>> sums;  // value, groups
@@ -91,7 +91,7 @@ Json ValidationMetrics(std::span<const Response> responses) {
       }
       add(fmt::format("maj@{}", n), Majority(group));
     }
-    for (const auto& [what, sum] : sums) metrics[name + what] = sum.first / sum.second;
+    for (const auto& [what, sum] : sums) metrics.Set(name + what, sum.first / sum.second);
   }
   return metrics;
 }

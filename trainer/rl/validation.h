@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <span>
 
-#include "common/json.h"
 #include "trainer/data/rollout_batch.h"
+#include "trainer/metrics/step_line.h"
 
 namespace keel::trainer::rl {
 
@@ -13,7 +13,7 @@ namespace keel::trainer::rl {
 // for k = 2, 4, ... below n are expectations over all choices of k of the n samples. maj@n is the
 // score of the answer (Response::answer) that most samples gave; ties go to the one that was given
 // first. A response without one votes for its whole text.
-Json ValidationMetrics(std::span<const Response> responses);
+StepLine ValidationMetrics(std::span<const Response> responses);
 
 // The mean score over all sources.
 double MeanScore(std::span<const Response> responses);

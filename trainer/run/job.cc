@@ -13,7 +13,6 @@
 #include "common/options/flat_values.h"
 #include "common/program_id.h"
 #include "parallel/cuda_module.h"
-#include "trainer/inputs/run_paths.h"
 
 namespace keel::trainer {
 
@@ -53,12 +52,10 @@ Job::Job(const TrainerInputs& inputs, Logger& log)
     at::set_num_threads(static_cast<int>(config().trainer.threads_per_rank));
 }
 
-void Job::Phase(const char* phase, std::optional<int64_t> step) const {
+void Job::Phase(const char* phase, int64_t step) const {
   phase_ = phase;
-  if (inputs_.status != nullptr) inputs_.status->Set(step.value_or(state.step), phase);
+  if (inputs_.status != nullptr) inputs_.status->Set(step, phase);
 }
-
-void Job::CheckPaths() const { ThrowIfError(CheckRunPaths(config())); }
 
 // What this program, its configuration and its machine add to what all ranks must have alike.
 void Job::AddFacts(SharedFacts* facts) const {
@@ -73,7 +70,6 @@ void Job::AddFacts(SharedFacts* facts) const {
 }
 
 void Job::Connect(SharedFacts facts) {
-  Phase("connect");
   const auto& megatron = actor().megatron;
   const auto layout = ValueOrThrow(parallel::Layout::Make(
       inputs_.env.world_size, static_cast<int>(megatron.tensor_model_parallel_size),
@@ -105,40 +101,28 @@ bool Job::StopRequested() const {
   return inputs_.stop_requested != nullptr && inputs_.stop_requested->load() != 0;
 }
 
-bool Job::TooManySavesFailed() const {
-  const std::optional<int64_t>& most = config().trainer.max_failed_saves;
-  return most && saves_ != nullptr && saves_->counts().failed_in_a_row >= *most;
+double Job::SecondsSinceStop() const {
+  if (!StopRequested()) return 0;
+  const auto now = SystemClock().Monotonic().count();
+  return static_cast<double>(now - inputs_.stop_requested->load()) / 1e9;
 }
 
-bool Job::WantsToStop(double mean_step_s, double validation_s) const {
-  if (StopRequested() || TooManySavesFailed()) return true;
-  if (!config().trainer.save_before_deadline || !rank0()) return false;
-  const auto limit = static_cast<double>(*ParseRunTime(*config().trainer.save_before_deadline));
-  const double run_time = Seconds(SystemClock().Monotonic() - job_start_);
-  // This step and one that is twice as slow, a validation after it, and a save that is half as slow
-  // again.
-  return run_time + 3 * mean_step_s + 1.5 * validation_s + 1.5 * checkpointer_->expected_save_s() >=
-         limit;
-}
+double Job::RunSeconds() const { return Seconds(SystemClock().Monotonic() - job_start_); }
 
-void Job::Finish() {
-  ThrowIfError(FailPoint("trainer.close"));
-  NoteSaves(saves_->Finish());
-  if (metrics_) metrics_->Close();
-  ThrowIfError(checkpointer_->Close());
+void Job::Leave() {
   context_->world().Barrier();
   context_->Shutdown();
   all_left_ = true;
-  if (config().trainer.save_freq > 0) {
-    Status last = saves_->last_status().WithContext(
-        fmt::format("the state of the last step, {}, is not saved", state.step));
-    if (TooManySavesFailed()) {
-      last = last.WithContext(
-          fmt::format("trainer.max_failed_saves is {}, and {} saves in a row have failed",
-                      *config().trainer.max_failed_saves, saves_->counts().failed_in_a_row));
-    }
-    ThrowIfError(last);
-  }
+}
+
+std::unique_ptr<parallel::ProcessGroup> Job::MakeHostGroup(const char* name) const {
+  if (device_.is_cpu() || inputs_.env.world_size == 1) return nullptr;
+  parallel::GroupOptions options;
+  options.name = name;
+  for (int r = 0; r < inputs_.env.world_size; ++r) options.ranks.push_back(r);
+  options.deadline = deadline_;
+  options.local_address = parallel::LocalAddressTowards(inputs_.env.master_addr);
+  return parallel::MakeProcessGroup(*store_, inputs_.env.rank, options);
 }
 
 std::string Job::WhoHangs(const std::exception& error) const {
@@ -150,27 +134,9 @@ std::string Job::WhoHangs(const std::exception& error) const {
   return hang_report_->GiveUp(cause, std::clamp(deadline_ / 4, kLeast, kMost));
 }
 
-RunEnd Job::Preempted() {
-  if (TooManySavesFailed()) {
-    log_.Error(
-        "{} saves in a row have failed, as many as trainer.max_failed_saves allows: ends "
-        "after step {}, which is not saved",
-        saves_->counts().failed_in_a_row, state.step);
-  } else if (saves_->saved_step() == state.step) {
-    log_.Info("asked to stop: ends after step {}; the next start goes on from here", state.step);
-  } else {
-    log_.Warning(
-        "asked to stop: ends after step {}, which is not saved; the next start goes on "
-        "from the newest checkpoint, or from the beginning where there is none",
-        state.step);
-  }
-  Finish();
-  return RunEnd::kPreempted;
-}
-
-TrainEngineOptions Job::EngineOptions(const MegatronSection& megatron,
-                                      const OptimSection& optim) const {
+TrainEngineOptions Job::EngineOptions(const MegatronSection& megatron, const OptimSection& optim) {
   TrainEngineOptions options;
+  options.vote = &vote_;
   options.dtype = dtype_;
   options.device = device_;
   options.sequence_parallel =
@@ -193,24 +159,6 @@ void Job::FillWeights(const ModelSource& source, TrainEngine& engine) {
                              engine.ModelTable(true)));
   engine.CopyToDevice();
   engine.WeightsChanged();
-}
-
-void Job::OpenMetrics() {
-  if (!rank0()) return;
-  // A full disk does not stop a run that has its state.
-  if (const Status written = ReplaceFileDurably(*fs_, kConfigName, inputs_.loaded.resolved);
-      written.code() == StatusCode::kNoSpace) {
-    log_.Warning("{}: config.yaml is not written: {}", config().trainer.default_local_dir,
-                 written.message());
-  } else {
-    ThrowIfError(written);
-  }
-  const auto wants = [&](const char* logger) {
-    const std::vector<std::string>& all = config().trainer.logger;
-    return std::find(all.begin(), all.end(), logger) != all.end();
-  };
-  metrics_ = std::make_unique<MetricsWriter>(ValueOrThrow(MetricsWriter::Open(
-      config().trainer.default_local_dir, state.step, wants("jsonl"), wants("console"), log_)));
 }
 
 LrScheduleOptions Job::Schedule(const OptimSection& optim, const char* key,

@@ -19,7 +19,7 @@
 #include "trainer/engine/lr_schedule.h"
 #include "trainer/engine/memory.h"
 #include "trainer/inputs/lm_inputs.h"
-#include "trainer/run/metrics.h"
+#include "trainer/metrics/metrics_writer.h"
 #include "trainer/run/task.h"
 
 namespace keel::trainer {
@@ -33,134 +33,29 @@ class LmTask : public Task {
   using Task::Task;
 
  private:
-  void LoadData() override {
-    RunData<Dataset> data = ValueOrThrow(LoadLmData(c_, source_));
-    WarnOfData(data.Warnings());
-    train_ = std::move(data.train);
-    val_ = std::move(data.val);
-    SetValidation(val_.digest(), val_.size());
-    SetData(train_.digest(), train_.size());
-    SetSteps();
-    job_.log().Info("data: {} samples to train on, {} to validate on, {} rows left out; {} steps",
-                    train_.size(), val_.size(), train_.skipped_rows(), total_steps_);
-  }
-
-  void BuildModels() override {
-    const MegatronSection& megatron = job_.actor().megatron;
-    const TrainEngineOptions options = job_.EngineOptions(megatron, job_.actor().optim);
-    pad_to_multiple_ = options.sequence_parallel ? megatron.tensor_model_parallel_size : 1;
-    engine_ = std::make_unique<TrainEngine>(job_.context(), source_.config, options);
-    job_.FillWeights(source_, *engine_);
-    job_.log().Info("model: {} parameters, {} layers, {} on this rank's stage",
-                    source_.config.NumParameters(), source_.config.num_hidden_layers,
-                    engine_->decoder().parameters().size());
-    engine_->OffloadIdle();
-    job_.log().Info("memory: {}", engine_->residency().Report());
-  }
-
+  void LoadData() override;
+  void BuildModels() override;
   std::vector<Role> SavedRoles() override { return {{"actor", engine_.get()}}; }
 
   StepBatch BatchAt(Dataset& data, const std::function<int64_t(int64_t)>& at, int64_t cursor,
-                    int64_t count) {
-    BatchOptions options;
-    options.batch_size = c_.data.train_batch_size;
-    options.micro_batch_size = c_.data.micro_batch_size_per_gpu;
-    options.dp_rank = job_.context().dp_rank();
-    options.dp = job_.context().layout().dp();
-    options.pad_to_multiple = pad_to_multiple_;
-    return MakeStepBatch(data, at, cursor, count, options);
-  }
-
+                    int64_t count);
   void Restored(bool /*restored*/) override { RecountSteps(); }
 
-  void BeforeSteps() override {
-    at::Tensor rate = at::full({1}, MeasureGemmRate(job_.dtype(), job_.device()),
-                               at::TensorOptions().dtype(at::kDouble).device(job_.device()));
-    job_.context().world().AllReduce(rate);
-    gemm_rate_ = rate.item<double>();
-    job_.log().Info(
-        "matrix products: {:.1f} GFLOP/s over all ranks, the rate that mfu is a share of",
-        gemm_rate_ / 1e9);
-    flops_per_token_ = TrainFlopsPerToken(source_.config, static_cast<double>(c_.data.max_length));
-    schedule_ = job_.Schedule(job_.actor().optim, "actor_rollout_ref.actor.optim", total_steps_);
-  }
+  void BeforeSteps() override;
+  StepEnd Step(int64_t step) override;
 
-  StepEnd Step(int64_t step) override {
-    // 1. Batch at the global cursor.
-    const Stopwatch watch;
-    const int64_t count = BatchCount();
-    const StepBatch batch = BatchAt(
-        train_, [this](int64_t k) { return order_->At(k); }, state_.samples_consumed, count);
-    const std::vector<ModelBatch> microbatches = ToDevice(batch.microbatches, job_.device());
-    StepMetrics m;
-    m.data_s = watch.Elapsed();
+  struct StepFacts {
+    double lr = 0;
+    double data_s = 0;
+    double step_s = 0;
+    int64_t tokens = 0;  // over all ranks
+    int64_t samples = 0;
+  };
 
-    // 2. Forward, backward, update.
-    m.lr = LearningRate(schedule_, step);
-    const StepResult result =
-        engine_->Step(microbatches, batch.loss_tokens, m.lr, state_.optimizer_steps + 1, Notices());
-    ThrowIfError(FailPoint("step.end"));
-    Advance(step, count, batch.tokens);
-    CountUpdates(result.skipped ? 0 : 1, result.skipped ? 1 : 0);
-
-    // 3. Metrics.
-    m.step = step;
-    m.total_steps = total_steps_;
-    m.loss = result.loss;
-    m.grad_norm = result.grad_norm;
-    m.skipped = result.skipped;
-    m.skipped_steps = state_.skipped_steps;
-    m.tokens = batch.tokens;
-    m.tokens_consumed = state_.tokens_consumed;
-    m.samples_consumed = state_.samples_consumed;
-    m.step_s = EndTiming();
-    m.forward_backward_s = result.forward_backward_s;
-    m.reduce_s = result.reduce_s;
-    m.optimizer_s = result.optimizer_s;
-    m.moves = result.moves;
-    m.save_s = job_.TakeBlockedSeconds();
-    const double flops = flops_per_token_ * static_cast<double>(batch.tokens) / m.step_s;
-    m.tflops = flops / 1e12;
-    m.mfu = flops / gemm_rate_;
-    m.memory_gib = PeakRssGib();
-    m.eta_s = RemainingSeconds();
-    if (MetricsWriter* metrics = job_.metrics()) {
-      m.sample_digest = SampleDigest(state_.samples_consumed - count, count);
-      metrics->Step(m, c_.trainer.log_freq, job_.log());
-    }
-    return {result.stop, result.busy, result.loss, result.grad_norm};
-  }
-
-  std::string SampleDigest(int64_t begin, int64_t count) {
-    std::vector<int64_t> ids;
-    for (int64_t i = 0; i < count; ++i) ids.push_back(train_.Get(order_->At(begin + i)).id);
-    return Hash128(std::as_bytes(std::span(ids))).ToHex();
-  }
-
-  std::optional<double> Validate() override {
-    if (val_.size() == 0) return std::nullopt;
-    const Stopwatch watch;
-    double loss = 0;
-    int64_t targets = 0;
-    int64_t tokens = 0;
-    Residency& residency = engine_->residency();
-    const Place params_before = residency.place(StateClass::kParams);
-    MoveSeconds moves;
-    moves.param_load = residency.LoadToRead(StateClass::kParams);
-    for (int64_t begin = 0; begin < val_.size(); begin += c_.data.train_batch_size) {
-      const int64_t count = std::min(c_.data.train_batch_size, val_.size() - begin);
-      const StepBatch batch = BatchAt(
-          val_, [](int64_t k) { return k; }, begin, count);
-      loss += engine_->SummedLoss(ToDevice(batch.microbatches, job_.device()));
-      targets += batch.loss_tokens;
-      tokens += batch.tokens;
-    }
-    moves.param_offload = residency.Restore(StateClass::kParams, params_before);
-    const double mean = loss / static_cast<double>(targets);
-    if (MetricsWriter* metrics = job_.metrics())
-      metrics->Validation(state_.step, mean, tokens, watch.Elapsed(), moves, job_.log());
-    return c_.trainer.keep_best_metric == "val/perplexity" ? std::exp(mean) : mean;
-  }
+  // Under torchtitan's names.
+  void WriteStep(const StepResult& result, const StepFacts& facts);
+  std::string SampleDigest(int64_t begin, int64_t count);
+  std::optional<double> Validate() override;
 
   Dataset train_, val_;
   int64_t pad_to_multiple_ = 1;
@@ -169,6 +64,145 @@ class LmTask : public Task {
   double gemm_rate_ = 0;
   double flops_per_token_ = 0;
 };
+
+void LmTask::LoadData() {
+  TakeData(ValueOrThrow(LoadLmData(c_, source_)), &train_, &val_);
+  SetSteps();
+  SayData("samples", train_, val_);
+}
+
+void LmTask::BuildModels() {
+  const MegatronSection& megatron = job_.actor().megatron;
+  const TrainEngineOptions options = job_.EngineOptions(megatron, job_.actor().optim);
+  pad_to_multiple_ = options.sequence_parallel ? megatron.tensor_model_parallel_size : 1;
+  engine_ = std::make_unique<TrainEngine>(job_.context(), source_.config, options);
+  job_.FillWeights(source_, *engine_);
+  job_.log().Info("model: {} parameters, {} layers, {} on this rank's stage",
+                  source_.config.NumParameters(), source_.config.num_hidden_layers,
+                  engine_->decoder().parameters().size());
+  engine_->OffloadIdle();
+  job_.log().Info("memory: {}", engine_->residency().Report());
+}
+
+StepBatch LmTask::BatchAt(Dataset& data, const std::function<int64_t(int64_t)>& at, int64_t cursor,
+                          int64_t count) {
+  BatchOptions options;
+  options.batch_size = c_.data.train_batch_size;
+  options.micro_batch_size = c_.data.micro_batch_size_per_gpu;
+  options.dp_rank = job_.context().dp_rank();
+  options.dp = job_.context().layout().dp();
+  options.pad_to_multiple = pad_to_multiple_;
+  return MakeStepBatch(data, at, cursor, count, options);
+}
+
+void LmTask::BeforeSteps() {
+  at::Tensor rate = at::full({1}, MeasureGemmRate(job_.dtype(), job_.device()),
+                             at::TensorOptions().dtype(at::kDouble).device(job_.device()));
+  job_.context().world().AllReduce(rate);
+  gemm_rate_ = rate.item<double>();
+  job_.log().Info("matrix products: {:.1f} GFLOP/s over all ranks, the rate that mfu is a share of",
+                  gemm_rate_ / 1e9);
+  flops_per_token_ = TrainFlopsPerToken(source_.config, static_cast<double>(c_.data.max_length));
+  schedule_ = job_.Schedule(job_.actor().optim, "actor_rollout_ref.actor.optim", total_steps_);
+}
+
+LmTask::StepEnd LmTask::Step(int64_t step) {
+  // 1. Batch at the global cursor.
+  const Stopwatch watch;
+  const int64_t count = BatchCount();
+  const StepBatch batch = BatchAt(
+      train_, [this](int64_t k) { return order_->At(k); }, state_.samples_consumed, count);
+  const std::vector<ModelBatch> microbatches = ToDevice(batch.microbatches, job_.device());
+  const double data_s = watch.Elapsed();
+
+  // 2. Forward, backward, update.
+  const double lr = LearningRate(schedule_, step);
+  const StepResult result =
+      engine_->Step(microbatches, batch.loss_tokens, lr, state_.optimizer_steps + 1);
+  ThrowIfError(FailPoint("step.end"));
+  Advance(step, count, batch.tokens);
+  CountUpdates(result.skipped ? 0 : 1, result.skipped ? 1 : 0);
+
+  // 3. Metrics.
+  WriteStep(result, {lr, data_s, EndTiming(), batch.tokens, count});
+  return {result.loss, result.grad_norm};
+}
+
+void LmTask::WriteStep(const StepResult& result, const StepFacts& facts) {
+  const double save_s = TakeBlockedSeconds();
+  MetricsWriter* const writer = metrics();
+  if (writer == nullptr) return;
+  const auto tokens = static_cast<double>(facts.tokens);
+  const double flops = flops_per_token_ * tokens / facts.step_s;
+  StepLine line;
+  line.Set("loss_metrics/global_avg_loss", result.loss);
+  line.Set("grad_norm", result.grad_norm);
+  line.Set("lr", facts.lr);
+  line.Set("throughput(tps)", facts.step_s > 0 ? tokens / facts.step_s : 0.0);
+  line.Set("tflops", flops / 1e12);  // over all ranks
+  line.Set("mfu(%)", 100 * (flops / gemm_rate_));
+  line.Set("time_metrics/end_to_end(s)", facts.step_s);
+  line.Set("time_metrics/data_loading(s)", facts.data_s);
+  line.Set("time_metrics/forward_backward(s)", result.forward_backward_s);
+  line.Set("time_metrics/reduce(s)", result.reduce_s);
+  line.Set("time_metrics/optimizer(s)", result.optimizer_s);
+  line.Set("timing_s/param_load", result.moves.param_load);
+  line.Set("timing_s/param_offload", result.moves.param_offload);
+  line.Set("timing_s/grad_load", result.moves.grad_load);
+  line.Set("timing_s/grad_offload", result.moves.grad_offload);
+  line.Set("timing_s/optimizer_load", result.moves.optimizer_load);
+  line.Set("timing_s/optimizer_offload", result.moves.optimizer_offload);
+  line.Set("memory/max_rss(GiB)", PeakRssGib());
+  line.Set("n_tokens_seen", state_.tokens_consumed);
+  line.Set("data/samples_consumed", state_.samples_consumed);
+  line.Set("data/sample_digest",
+           SampleDigest(state_.samples_consumed - facts.samples, facts.samples));
+  line.Set("skipped_steps", state_.skipped_steps);
+  if (save_s > 0) line.Set("time_metrics/save_checkpoint(s)", save_s);
+  writer->Step(line, Progress(result.skipped), LmText);
+}
+
+std::string LmTask::SampleDigest(int64_t begin, int64_t count) {
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i < count; ++i) ids.push_back(train_.Get(order_->At(begin + i)).id);
+  return Hash128(std::as_bytes(std::span(ids))).ToHex();
+}
+
+std::optional<double> LmTask::Validate() {
+  if (val_.size() == 0) return std::nullopt;
+  const Stopwatch watch;
+  double loss = 0;
+  int64_t targets = 0;
+  int64_t tokens = 0;
+  Residency& residency = engine_->residency();
+  const Place params_before = residency.place(StateClass::kParams);
+  MoveSeconds moves;
+  moves.param_load = residency.LoadToRead(StateClass::kParams);
+  for (int64_t begin = 0; begin < val_.size(); begin += c_.data.train_batch_size) {
+    const int64_t count = std::min(c_.data.train_batch_size, val_.size() - begin);
+    const StepBatch batch = BatchAt(
+        val_, [](int64_t k) { return k; }, begin, count);
+    loss += engine_->SummedLoss(ToDevice(batch.microbatches, job_.device()));
+    targets += batch.loss_tokens;
+    tokens += batch.tokens;
+  }
+  moves.param_offload = residency.Restore(StateClass::kParams, params_before);
+  const double mean = loss / static_cast<double>(targets);
+  if (MetricsWriter* writer = metrics()) {
+    const double seconds = watch.Elapsed();
+    StepLine line;
+    line.Set("validation_metrics/global_avg_loss", mean);
+    line.Set("validation_metrics/perplexity", std::exp(mean));
+    line.Set("time_metrics/validation(s)", seconds);
+    line.Set("timing_s/param_load", moves.param_load);
+    line.Set("timing_s/param_offload", moves.param_offload);
+    writer->Validation(
+        state_.step, line,
+        fmt::format("validation  loss {:.4f}  perplexity {:.3f}  ({} tokens, {:.1f} s)", mean,
+                    std::exp(mean), tokens, seconds));
+  }
+  return c_.trainer.keep_best_metric == "val/perplexity" ? std::exp(mean) : mean;
+}
 
 }  // namespace
 

@@ -29,37 +29,38 @@ double SaveSession::Baseline() const {
   return sorted[sorted.size() / 2];
 }
 
-void SaveSession::Save(int64_t step, const std::function<checkpoint::SaveRequest()>& snapshot,
-                       bool busy_somewhere) {
-  if (!options_.async_save) return SaveAndWait(snapshot());
-  bool supersede = false;
-  if (busy_somewhere) {
-    if (options_.on_busy == "skip") {
-      ++counts_.skipped;
-      log_.Warning(
-          "step {} is not saved: the save before it is still in flight ({} skipped so far)", step,
-          counts_.skipped);
-      return;
-    }
-    // Two in a row are not given up: with saves that take longer than the steps between them there
-    // would never be one.
-    supersede = options_.on_busy == "supersede" && !in_flight_supersedes_;
-    if (supersede) {
-      log_.Warning("the save in flight is given up for that of step {} ({} so far)", step,
-                   counts_.superseded + 1);
-    } else {
-      ++counts_.waited;
-    }
+bool SaveSession::MakeRoom(int64_t step, bool busy_somewhere) {
+  if (!options_.async_save) return true;
+  if (busy_somewhere && options_.on_busy == "skip") {
+    ++counts_.skipped;
+    log_.Warning("step {} is not saved: the save before it is still in flight ({} skipped so far)",
+                 step, counts_.skipped);
+    return false;
   }
-  in_flight_supersedes_ = supersede;
-  if (supersede) checkpointer_.Cancel();
+  // Two in a row are not given up: with saves that take longer than the steps between them there
+  // would never be one.
+  superseded_ = busy_somewhere && options_.on_busy == "supersede" && !superseded_;
+  if (superseded_) {
+    log_.Warning("the save in flight is given up for that of step {} ({} so far)", step,
+                 counts_.superseded + 1);
+    checkpointer_.Cancel();
+  } else if (busy_somewhere) {
+    ++counts_.waited;
+  }
   const Stopwatch waiting;
-  Status started = busy_somewhere ? checkpointer_.WaitOnAll() : Status::Ok();
+  const Status ended = busy_somewhere ? checkpointer_.WaitOnAll() : Status::Ok();
   Note(checkpointer_.Finished());
   waited_s_ = busy_somewhere ? waiting.Elapsed() : 0;
-  if (started.ok()) started = checkpointer_.StartSave(snapshot());
+  if (!ended.ok()) NoteFailed(step, ended);
+  return ended.ok();
+}
+
+void SaveSession::Save(checkpoint::SaveRequest request) {
+  if (!options_.async_save) return SaveAndWait(request);
+  const int64_t step = request.step;
+  const Status started = checkpointer_.StartSave(std::move(request));
   if (!started.ok()) return NoteFailed(step, started);
-  in_flight_ = true;
+  disturbed_ = true;
   disturbed_s_ = 0;
   // `blocking`: training goes on only when all of the state has been copied.
   if (options_.staging.mode == "blocking")
@@ -70,7 +71,7 @@ void SaveSession::SaveAndWait(const checkpoint::SaveRequest& request) {
   const Status waited = options_.async_save ? checkpointer_.WaitOnAll() : Status::Ok();
   Note(checkpointer_.Finished());
   if (!waited.ok()) return NoteFailed(request.step, waited);
-  in_flight_ = false;
+  disturbed_ = false;
   SaveResult result;
   result.record.step = request.step;
   Result<checkpoint::SaveRecord> saved = checkpointer_.Save(request);
@@ -125,14 +126,14 @@ void SaveSession::NoteFailed(int64_t step, const Status& status) {
 }
 
 std::vector<SaveResult> SaveSession::AfterStep(double seconds) {
-  if (in_flight_) {
+  if (disturbed_) {
     if (const double baseline = Baseline(); baseline >= 0) disturbed_s_ += seconds - baseline;
   } else {
     undisturbed_.push_back(seconds);
     if (undisturbed_.size() > kRemembered) undisturbed_.erase(undisturbed_.begin());
   }
   Note(checkpointer_.Finished());
-  in_flight_ = checkpointer_.busy();
+  disturbed_ = checkpointer_.busy();
   return std::exchange(ended_, {});
 }
 

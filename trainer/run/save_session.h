@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,12 +23,13 @@ class SaveSession {
   SaveSession(checkpoint::Checkpointer& checkpointer, const CheckpointSection& options, Logger& log)
       : checkpointer_(checkpointer), options_(options), log_(log) {}
 
-  // Saves what `snapshot` gives, in the background, if configured, or blocks. It is not called for
-  // a save that is skipped. `busy_somewhere` says whether the save before it is in flight on some
-  // rank, and must be the same on every rank: a rank that skipped a save which another one made
-  // would leave it waiting.
-  void Save(int64_t step, const std::function<checkpoint::SaveRequest()>& snapshot,
-            bool busy_somewhere);
+  // What becomes of the save before that of `step`: false where this one does not happen, because
+  // it is skipped or the one before does not end. `busy_somewhere` says whether that is in flight
+  // on some rank, and must be the same on every rank: a rank that skipped a save which another one
+  // made would leave it waiting.
+  bool MakeRoom(int64_t step, bool busy_somewhere);
+  // Saves after MakeRoom, in the background, if configured, or blocks.
+  void Save(checkpoint::SaveRequest request);
   // Saves and returns when it is on the disk.
   void SaveAndWait(const checkpoint::SaveRequest& request);
 
@@ -41,6 +41,7 @@ class SaveSession {
   // The newest save that has ended well, and how the newest that has ended did end.
   std::optional<int64_t> saved_step() const { return saved_step_; }
   const Status& last_status() const { return last_status_; }
+  // This rank has a save in flight, which all others hear of by the StepVote.
   bool busy() const { return checkpointer_.busy(); }
   struct Counts {
     // Saves that were due while another was in flight: waited for it, did not happen, or gave it up
@@ -64,10 +65,10 @@ class SaveSession {
   Logger& log_;
   std::vector<checkpoint::SaveResult> ended_;
   std::vector<double> undisturbed_;  // seconds of the last steps beside which nothing was saved
-  bool in_flight_ = false;           // during the step that goes on
-  bool in_flight_supersedes_ = false;
-  double waited_s_ = 0;     // of the save in flight, for the one before it
-  double disturbed_s_ = 0;  // beyond the baseline, of the steps beside the save in flight
+  bool disturbed_ = false;           // a save was in flight when the step that goes on began
+  bool superseded_ = false;          // the last save gave up the one before it
+  double waited_s_ = 0;              // of the save in flight, for the one before it
+  double disturbed_s_ = 0;           // beyond the baseline, of the steps beside the save in flight
   std::optional<int64_t> saved_step_;
   Status last_status_;
   Counts counts_;

@@ -11,9 +11,8 @@
 #include "common/host_memory.h"
 #include "common/options/flat_values.h"
 #include "trainer/engine/memory_forecast.h"
-#include "trainer/engine/weights_digest.h"
 #include "trainer/inputs/run_model.h"
-#include "trainer/run/replica_check.h"
+#include "trainer/run/group_channel.h"
 
 namespace keel::trainer {
 
@@ -31,24 +30,26 @@ RunEnd Task::Run() {
                                   job_.inputs().env.rank, job_.log().step(), job_.phase(), room_));
     }
     const Error named(status);
-    job_.EndSaves(named);
+    if (folder_ != nullptr) folder_->Abandon(named);
+    folder_.reset();
     throw named;
   }
 }
 
 RunEnd Task::Main() {
-  job_.Phase("data");
-  job_.CheckPaths();
+  Phase("data");
   source_ = ValueOrThrow(OpenRunModel(c_));
   CheckRoom();
   LoadData();
   ThrowIfError(FailPoint("trainer.data"));
-  job_.Connect(Facts());
+  const SharedFacts facts = Facts();
+  Phase("connect");
+  job_.Connect(facts);
   ThrowIfError(FailPoint("trainer.connected"));
-  job_.Phase("model");
+  Phase("model");
   BuildModels();
   ThrowIfError(FailPoint("trainer.model"));
-  OpenCheckpoints();
+  OpenFolder();
   ThrowIfError(FailPoint("trainer.opened"));
   Resume();
   return Loop();
@@ -124,63 +125,23 @@ void Task::SetSteps() {
   RecountSteps();
 }
 
-void Task::RecountSteps() {
-  if (!total_samples_) return;
-  const int64_t batch = c_.data.train_batch_size;
-  const int64_t left = std::max<int64_t>(0, *total_samples_ - state_.samples_consumed);
-  total_steps_ = state_.step + (left + batch - 1) / batch;
-}
-
-int64_t Task::BatchCount() const {
-  const int64_t batch = c_.data.train_batch_size;
-  return total_samples_ ? std::min(batch, *total_samples_ - state_.samples_consumed) : batch;
-}
-
-void Task::SetReference(TrainEngine& reference) {
+void Task::SetReference(TrainEngine& reference, uint64_t digest) {
   reference_ = &reference;
-  ref_digest_ = WeightsDigest(reference, job_.context().world());
+  ref_digest_ = digest;
 }
 
-void Task::OpenCheckpoints() {
-  job_.OpenCheckpoints();
-  job_.set_snapshot([this] { return Snapshot(); });
+void Task::OpenFolder() {
+  auto files = ValueOrThrow(OpenPosixFileSystem(c_.trainer.default_local_dir, true));
+  folder_ = std::make_unique<RunFolder>(
+      std::move(files), job_.inputs().loaded, job_.coordinator(), job_.log(),
+      RunFolderOptions{job_.deadline(), job_.device().str(), job_.inputs().env.restart_count});
+  folder_->Open();
   for (const Role& role : SavedRoles()) {
-    role.engine->set_before_write([this](const void* begin, size_t bytes) {
-      (void)job_.checkpointer().WaitFree(begin, bytes);
-    });
+    role.engine->set_before_write(
+        [this](const void* begin, size_t bytes) { folder_->WaitFree(begin, bytes); });
   }
-  if (c_.trainer.save_freq > 0) job_.PrepareSaves(total_steps_);
-}
-
-checkpoint::SaveRequest Task::Snapshot() {
-  const Stopwatch watch;
-  checkpoint::SaveRequest request = job_.NewSaveRequest(source_);
-  for (const Role& role : SavedRoles()) {
-    TrainEngine& engine = *role.engine;
-    engine.StartCopyToHost();
-    checkpoint::RoleState state{role.name,
-                                engine.ModelTable(false),
-                                engine.OptimizerTable(false),
-                                engine.ModelOnHost(),
-                                engine.OptimizerOnHost(),
-                                nullptr};
-    if (!job_.device().is_cpu()) {
-      state.arrived = [&engine](const std::byte* begin, int64_t bytes) {
-        return engine.WaitArrived(begin, bytes);
-      };
-    }
-    request.roles.push_back(std::move(state));
-  }
-  // A result of other weights than these would make the wrong checkpoint the best.
-  if (validated_ && validated_->first == state_.step) request.metric = validated_->second;
-  request.keep_older = state_.consecutive_skips > 0;
-  if (job_.rank0()) {
-    request.documents.push_back({"trainer_state.json", TrainerStateJson(state_), true});
-    request.documents.push_back({"data_state.json", DataStateJson(state_, identity_), true});
-  }
-  AddDocuments(&request);
-  request.taken_s = watch.Elapsed();
-  return request;
+  job_.vote().set_mine([this] { return StepVote::Wishes{WantsToStop(), folder_->saves().busy()}; });
+  if (c_.trainer.save_freq > 0) folder_->Prepare(Snapshot(), total_steps_);
 }
 
 // State of an earlier start, if asked for and there.
@@ -194,7 +155,7 @@ void Task::Resume() {
   request.contents = ContentsOf(job_.actor().checkpoint.load_contents);
   request.allow_missing = job_.actor().checkpoint.load_allow_missing;
   request.config_digest = source_.config.Digest();
-  const auto record = job_.Load(request);
+  const auto record = Load(request);
   const bool weights = request.contents.model || request.contents.hf_model;
   if (record && !weights) {
     job_.log().Warning(
@@ -229,14 +190,24 @@ void Task::Resume() {
     job_.log().Info("resumed from {} at step {} ({} samples consumed) in {:.2f} s",
                     record->directory, state_.step, state_.samples_consumed, record->total_s);
     SayWhatChanged(record->documents);
-  } else if (job_.resume_mode() != "disable") {
+  } else if (folder_->resumes()) {
     job_.log().Info("no checkpoint in {}: starting from the beginning",
                     c_.trainer.default_local_dir);
   }
   Restored(record.has_value());
-  job_.WarnOfLaterSteps(record);
-  job_.OpenMetrics();
-  if (record && job_.metrics() != nullptr) job_.metrics()->Load(*record);
+  folder_->Begin(state_.step, record);
+}
+
+std::optional<checkpoint::LoadRecord> Task::Load(checkpoint::LoadRequest request) {
+  if (!folder_->resumes()) return std::nullopt;
+  Phase("load");
+  // The ranks hand each other what they read, as host memory.
+  const auto host_group = job_.MakeHostGroup("load");
+  GroupChannel channel(host_group ? *host_group : job_.context().world());
+  request.channel = &channel;
+  auto record = folder_->Load(std::move(request));
+  if (host_group) host_group->Shutdown();
+  return record;
 }
 
 // To go on with other settings is a user's right, and a stale file's accident: each is said.
@@ -255,114 +226,6 @@ void Task::SayWhatChanged(const Documents& documents) const {
     job_.log().Warning("changed since the checkpoint was saved: {}: {} -> {}", change.path,
                        change.before.value_or("not there"), change.after.value_or("not there"));
   }
-}
-
-RunEnd Task::Loop() {
-  job_.context().world().Barrier();
-  if (c_.trainer.check_replicas >= 0) CheckReplicas(fmt::format("before step {}", state_.step + 1));
-  BeforeSteps();
-  if (c_.trainer.val_before_train && state_.step == 0) RunValidation();
-  while (state_.step < total_steps_) {
-    const int64_t step = state_.step + 1;
-    job_.log().set_step(step);
-    job_.context().set_step(step);
-    job_.Phase("train", step);
-    step_watch_ = Stopwatch();
-    ThrowIfError(FailPoint("step.begin"));
-    const StepEnd end = Step(step);
-    job_.AfterStep(step_s_);
-    CheckSkips(end);
-
-    const bool last = step == total_steps_;
-    bool busy = end.busy;
-    const int64_t every = c_.trainer.check_replicas;
-    if ((every > 0 && step % every == 0) || (every >= 0 && SaveIsDue(end, last)))
-      CheckReplicas(fmt::format("after step {}", step));
-    // Whoever asked the run to stop waits for the save, not for a validation.
-    if (c_.trainer.test_freq > 0 && (last || (step % c_.trainer.test_freq == 0 && !end.stop))) {
-      RunValidation();
-      busy = busy && job_.SavingSomewhere();  // it may have ended since
-    }
-    if ((last || end.stop) && c_.trainer.save_freq > 0) {
-      job_.SaveLast(last);
-    } else if (job_.SaveDue(last) || save_owed_) {
-      SaveUnlessDiverging(busy);
-    }
-    if (end.stop && !last) return job_.Preempted();
-  }
-  if (state_.step >= total_steps_) {
-    job_.log().Info("all {} steps are done{}", total_steps_,
-                    state_.step > total_steps_ ? ": the checkpoint is of a later one" : "");
-  }
-  if (state_.skipped_steps > 0) {
-    job_.log().Warning(
-        "{} updates of this run, {} of them the last ones, changed nothing: loss or gradient norm "
-        "was not finite; look at the data, and at actor_rollout_ref.actor.optim.lr",
-        state_.skipped_steps, state_.consecutive_skips);
-  }
-  job_.Finish();
-  return RunEnd::kFinished;
-}
-
-bool Task::SaveIsDue(const StepEnd& end, bool last) const {
-  return c_.trainer.save_freq > 0 && (last || end.stop || job_.SaveDue(last) || save_owed_);
-}
-
-void Task::CheckReplicas(const std::string& when) {
-  for (const Role& role : SavedRoles())
-    trainer::CheckReplicas(*role.engine, role.name, job_.context(), when);
-  // It is not saved, but what is was learnt by it.
-  if (reference_ != nullptr) trainer::CheckReplicas(*reference_, "reference", job_.context(), when);
-}
-
-// Where updates are being skipped, what led there may be in the weights already: such a state does
-// not take the place of older ones.
-void Task::SaveUnlessDiverging(bool busy_somewhere) {
-  const bool diverging = state_.consecutive_skips > 0;
-  if (diverging && !save_owed_) {
-    job_.log().Warning(
-        "step {} is not saved: loss or gradient norm is not finite; the next step where both are "
-        "is saved",
-        state_.step);
-  }
-  save_owed_ = diverging;
-  if (!diverging) job_.Save(busy_somewhere);
-}
-
-void Task::RunValidation() {
-  job_.Phase("validate");
-  validated_.reset();
-  const Stopwatch watch;
-  const std::optional<double> value = Validate();
-  validation_s_ = watch.Elapsed();
-  if (value && std::isfinite(*value)) validated_ = {state_.step, *value};
-}
-
-void Task::Advance(int64_t step, int64_t samples, int64_t tokens) {
-  state_.step = step;
-  state_.samples_consumed += samples;
-  state_.tokens_consumed += tokens;
-}
-
-void Task::CountUpdates(int64_t applied, int64_t skipped) {
-  state_.optimizer_steps += applied;
-  state_.skipped_steps += skipped;
-  state_.consecutive_skips = applied > 0 ? 0 : state_.consecutive_skips + skipped;
-}
-
-double Task::EndTiming() {
-  step_s_ = step_watch_.Elapsed();
-  mean_step_s_ = mean_step_s_ == 0 ? step_s_ : 0.9 * mean_step_s_ + 0.1 * step_s_;
-  return step_s_;
-}
-
-void Task::CheckSkips(const StepEnd& end) const {
-  if (state_.consecutive_skips < c_.trainer.max_consecutive_skips) return;
-  throw Error(StatusCode::kInvalidData,
-              fmt::format("loss or gradient norm was not finite in {} updates in a row up to step "
-                          "{} (loss {}, norm {}); lower actor_rollout_ref.actor.optim.lr or look "
-                          "at the data, and resume from an older checkpoint",
-                          state_.consecutive_skips, state_.step, end.loss, end.grad_norm));
 }
 
 }  // namespace keel::trainer

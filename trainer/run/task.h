@@ -19,14 +19,17 @@
 #include "trainer/data/sample_order.h"
 #include "trainer/engine/train_engine.h"
 #include "trainer/inputs/model_source.h"
+#include "trainer/inputs/run_data.h"
 #include "trainer/run/job.h"
+#include "trainer/run/run_folder.h"
+#include "trainer/run/run_state.h"
 
 namespace keel::trainer {
 
 class Task {
  public:
   // `job` must outlive this.
-  explicit Task(Job& job) : job_(job), c_(job.config()), state_(job.state) {}
+  explicit Task(Job& job) : job_(job), c_(job.config()) {}
   virtual ~Task() = default;
   Task(const Task&) = delete;
   Task& operator=(const Task&) = delete;
@@ -41,21 +44,19 @@ class Task {
     TrainEngine* engine = nullptr;
   };
   struct StepEnd {
-    bool stop = false;  // as in StepResult, the same on every rank
-    bool busy = false;
     double loss = 0;
     double grad_norm = 0;
   };
   using Documents = std::map<std::string, std::string>;
 
-  // 1. Samples, when source_ is there: calls SetData and sets total_steps_. Bad
-  // input ends the run here, before any connection. Not collective.
+  // 1. Samples, when source_ is there: calls TakeData and sets total_steps_. Bad input ends the run
+  // here, before any connection. Not collective.
   virtual void LoadData() = 0;
   // 2. What the job's groups are there for.
   virtual void BuildModels() = 0;
   virtual std::vector<Role> SavedRoles() = 0;
-  // 3. What a task remembers beside RunState: its documents of a save (on rank 0 alone), and these
-  // back.
+  // 3. What a task remembers beside RunState: its documents of a save, which rank 0 writes, and
+  // these back.
   virtual void AddDocuments(checkpoint::SaveRequest* /*request*/) {}
   virtual void RestoreDocuments(const Documents& /*documents*/) {}
   // 4. The state is that of step state_.step, `restored` or fresh. Then the first step begins.
@@ -66,59 +67,83 @@ class Task {
   // The value of trainer.keep_best_metric, if there is a finite one.
   virtual std::optional<double> Validate() = 0;
 
-  // For LoadData. The data of the run, and so the order and identity of its samples.
-  void SetData(const Digest128& digest, int64_t samples);
-  // The validation set, where there is one.
-  void SetValidation(const Digest128& digest, int64_t samples);
+  // For LoadData. The data of the run, and so the order and identity of its samples: `data` goes to
+  // `train` and `val`.
+  template <typename Set>
+  void TakeData(RunData<Set> data, Set* train, Set* val) {
+    WarnOfData(data.Warnings());
+    *train = std::move(data.train);
+    *val = std::move(data.val);
+    SetValidation(val->digest(), val->size());
+    SetData(train->digest(), train->size());
+  }
+  // After SetSteps: how many of `samples`, "pairs", there are.
+  template <typename Set>
+  void SayData(const char* samples, const Set& train, const Set& val) const {
+    job_.log().Info("data: {} {} to train on, {} to validate on, {} rows left out; {} steps",
+                    train.size(), samples, val.size(), train.skipped_rows(), total_steps_);
+  }
   // What else of the data all ranks must have alike.
   void AddFact(const std::string& name, std::string value) { facts_[name] = std::move(value); }
   // Sets total_steps_ as total_training_steps or total_epochs say.
   void SetSteps();
-  // Of what was not read.
-  void WarnOfData(const std::vector<std::string>& warnings) const;
   // For BuildModels. Weights of the source, which never change, and which a resumed run must have
-  // again. Must outlive the run.
-  void SetReference(TrainEngine& reference);
+  // again, with their WeightsDigest. Must outlive the run.
+  void SetReference(TrainEngine& reference, uint64_t digest);
 
   // For Restored, of tasks that take every sample of total_epochs once: the steps that what is left
   // takes, which are others where train_batch_size is another than before.
   void RecountSteps();
   // For Step. How many samples this one takes: train_batch_size, of epochs at the end what is left.
   int64_t BatchCount() const;
-  // What this rank tells the others with it.
-  StepNotices Notices() const {
-    return {job_.WantsToStop(mean_step_s_, validation_s_), job_.saving()};
-  }
   // The step has happened.
   void Advance(int64_t step, int64_t samples, int64_t tokens);
   void CountUpdates(int64_t applied, int64_t skipped);
   // Seconds of the step up to here, by which the rest of the run is forecast.
   double EndTiming();
-  double RemainingSeconds() const {
-    return mean_step_s_ * static_cast<double>(total_steps_ - state_.step);
+  // Rank 0's; null on others.
+  MetricsWriter* metrics() { return folder_->metrics(); }
+  // Seconds for which the last save blocked, once.
+  double TakeBlockedSeconds() { return std::exchange(blocked_s_, 0.0); }
+  void Phase(const char* phase) const { job_.Phase(phase, state_.step); }
+  // For the console, after Advance.
+  StepProgress Progress(bool skipped) const {
+    return {state_.step, total_steps_,
+            mean_step_s_ * static_cast<double>(total_steps_ - state_.step), skipped};
   }
+
   Job& job_;
   const Config& c_;
-  RunState& state_;
+  RunState state_;
   ModelSource source_;
   std::unique_ptr<SampleOrder> order_;
   int64_t total_steps_ = 0;
 
  private:
   RunEnd Main();
+  void WarnOfData(const std::vector<std::string>& warnings) const;
+  void SetData(const Digest128& digest, int64_t samples);
+  void SetValidation(const Digest128& digest, int64_t samples);
   void CheckRoom();
   SharedFacts Facts() const;
-  void OpenCheckpoints();
+  void OpenFolder();
   void Resume();
+  std::optional<checkpoint::LoadRecord> Load(checkpoint::LoadRequest request);
   void SayWhatChanged(const Documents& documents) const;
   RunEnd Loop();
-  bool SaveIsDue(const StepEnd& end, bool last) const;
+  RunEnd Preempted();
+  void Finish();
+  bool WantsToStop() const;
+  void CountVotes();
+  bool SaveIsDue(bool last) const;
   void CheckReplicas(const std::string& when);
   void RunValidation();
-  void SaveUnlessDiverging(bool busy_somewhere);
+  void SaveUnlessDiverging();
+  void SaveLast(bool finished);
   void CheckSkips(const StepEnd& end) const;
   checkpoint::SaveRequest Snapshot();
 
+  std::unique_ptr<RunFolder> folder_;
   std::string room_ = "The run's state was not yet made";  // what takes memory, for messages
   DataIdentity identity_;
   SharedFacts facts_;                     // of the data, for the comparison between ranks
@@ -130,6 +155,7 @@ class Task {
   double mean_step_s_ = 0;
   double validation_s_ = 0;                              // the last one's
   std::optional<std::pair<int64_t, double>> validated_;  // step and value
+  double blocked_s_ = 0;    // by the last save, until the next step's metrics
   bool save_owed_ = false;  // one was due while updates were being skipped
 };
 

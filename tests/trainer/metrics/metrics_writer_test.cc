@@ -1,0 +1,123 @@
+#include "trainer/metrics/metrics_writer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <memory>
+#include <sstream>
+#include <stdexcept>
+
+namespace keel::trainer {
+namespace {
+
+std::string Text(const StepLine& line) { return line.ToJson().dump(); }
+
+TEST(StepLineTest, KeepsTheOrderInWhichNamesCameFirst) {
+  StepLine line;
+  line.Set("z", 0.5);
+  line.Set("a", std::string("text"));
+  line.Set("m", 1.0);
+  line.Set("z", 0.25);
+  EXPECT_EQ(Text(line), R"({"z":0.25,"a":"text","m":1.0})");
+}
+
+// A reader tells a count from a measurement by it.
+TEST(StepLineTest, CountsStayWholeNumbers) {
+  StepLine line;
+  line.Set("count", size_t{3});
+  line.Set("large", int64_t{9007199254740993});  // no double has it
+  line.Set("number", 3.0);
+  EXPECT_EQ(Text(line), R"({"count":3,"large":9007199254740993,"number":3.0})");
+  EXPECT_EQ(line.Number("count"), 3.0);
+}
+
+TEST(StepLineTest, ANameThatIsNotThereIsZero) {
+  StepLine line;
+  line.Set("text", std::string("7"));
+  EXPECT_FALSE(line.Has("loss"));
+  EXPECT_EQ(line.Number("loss"), 0.0);
+  EXPECT_EQ(line.Number("text"), 0.0);
+}
+
+TEST(StepLineTest, SpreadsOfValuesAndOfNone) {
+  StepLine line;
+  line.SetSpread("some", {2, -1, 5});
+  line.SetSpread("none", {});
+  EXPECT_EQ(Text(line), R"({"some/mean":2.0,"some/max":5.0,"some/min":-1.0,)"
+                        R"("none/mean":0.0,"none/max":0.0,"none/min":0.0})");
+}
+
+TEST(LmTextTest, ShowsWhatTheLineHas) {
+  StepLine line;
+  line.Set("loss_metrics/global_avg_loss", 2.5);
+  line.Set("grad_norm", std::numeric_limits<double>::quiet_NaN());
+  line.Set("lr", 3e-4);
+  line.Set("throughput(tps)", 1234567.4);
+  line.Set("mfu(%)", 41.26);
+  line.Set("memory/max_rss(GiB)", 1.5);
+  EXPECT_EQ(LmText(line, {7, 120, 3723, true}),
+            "step   7/120  loss   2.5000  norm      nan  lr 3.00e-04  tok/s 1,234,567  mfu  41.3%  "
+            "mem  1.50 GiB  eta 1:02:03  SKIPPED: loss or norm not finite");
+}
+
+class MetricsWriterTest : public ::testing::Test {
+ protected:
+  MetricsWriterTest() {
+    std::string name = (std::filesystem::temp_directory_path() / "keel-writer-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp");
+    folder_ = name;
+    LogOptions options;
+    options.file = folder_ + "/log";
+    log_ = std::make_unique<Logger>(options);
+  }
+  ~MetricsWriterTest() override { std::filesystem::remove_all(folder_); }
+  std::string Read(const std::string& name) const {
+    std::ifstream file(folder_ + "/" + name);
+    std::stringstream text;
+    text << file.rdbuf();
+    return text.str();
+  }
+  MetricsWriter Open(const MetricsOptions& options) {
+    return ValueOrThrow(MetricsWriter::Open(folder_, 0, options, *log_));
+  }
+
+  std::string folder_;
+  std::unique_ptr<Logger> log_;
+};
+
+// One line a step, of what each task tells in the same way.
+TEST_F(MetricsWriterTest, WhatIsNotFiniteIsNamedInEveryLine) {
+  MetricsWriter metrics = Open({true, false, 1});
+  StepLine line;
+  line.Set("loss", std::numeric_limits<double>::quiet_NaN());
+  metrics.Step(line, {1, 2}, LmText);
+  metrics.Validation(1, line, "");
+  metrics.Record(2, {{"worst", -std::numeric_limits<double>::infinity()}});
+  EXPECT_EQ(Read("metrics.jsonl"),
+            "{\"step\":1,\"data\":{\"loss\":\"nan\"}}\n{\"step\":1,\"data\":{\"loss\":\"nan\"}}\n"
+            "{\"step\":2,\"data\":{\"worst\":\"-inf\"}}\n");
+  EXPECT_EQ(Read("log"), "");
+}
+
+TEST_F(MetricsWriterTest, TheConsoleShowsTheFirstTheLastAndEveryFewSteps) {
+  MetricsWriter metrics = Open({false, true, 4});
+  const auto text = [](const StepLine&, const StepProgress& progress) {
+    return "<" + std::to_string(progress.step) + ">";
+  };
+  for (int64_t step = 1; step <= 10; ++step) metrics.Step({}, {step, 10}, text);
+  const std::string log = Read("log");
+  std::string shown;
+  for (int64_t step = 1; step <= 10; ++step) {
+    if (log.find("<" + std::to_string(step) + ">") != std::string::npos)
+      shown += std::to_string(step) + " ";
+  }
+  EXPECT_EQ(shown, "1 4 8 10 ");
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/metrics.jsonl"));
+}
+
+}  // namespace
+}  // namespace keel::trainer

@@ -1,0 +1,36 @@
+#include "trainer/rl/console_text.h"
+
+#include <gtest/gtest.h>
+
+namespace keel::trainer::rl {
+namespace {
+
+TEST(ConsoleTextTest, Dpo) {
+  StepLine line;
+  line.Set("train/loss", 0.6931);
+  line.Set("train/grad_norm", 4.0);
+  line.Set("rewards/margins", -0.0701);
+  line.Set("rewards/accuracies", 0.5);
+  EXPECT_EQ(DpoText(line, {4, 12, 0, false}),
+            "step 4/12  loss   0.6931  norm    4.000  margin -0.0701  accuracy 0.500  ");
+}
+
+TEST(ConsoleTextTest, RlWithoutAnUpdateAndWithSamplesThatHaveNoScore) {
+  StepLine line;
+  line.Set("reward/errors", 3);
+  line.Set("reward/samples", 64);
+  line.Set("timing_s/gen", 1.5);
+  line.Set("timing_s/old_log_prob", 0.5);
+  line.Set("timing_s/update_actor", 0.25);
+  line.Set("timing_s/update_weights", 0.0125);
+  line.Set("timing_s/step", 2.5);
+  line.Set("critic/score/mean", 0.125);
+  line.Set("response_length/mean", 17.25);
+  EXPECT_EQ(
+      RlText(line, {2, 10, 20, false}),
+      "step  2/10  reward  0.125  pg_loss   0.0000  kl 0.0e+00  entropy  0.000  length   17.2  "
+      "gen 1.50 s  train 0.75 s  sync 0.013 s  step 2.50 s  eta 0:00:20  errors 3/64");
+}
+
+}  // namespace
+}  // namespace keel::trainer::rl

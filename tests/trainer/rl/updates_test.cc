@@ -1,0 +1,116 @@
+#include "trainer/rl/updates.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/support/ranks.h"
+#include "tests/support/tiny_training.h"
+
+namespace keel::trainer::rl {
+namespace {
+
+// Two samples of each of `prompts` prompts, of several lengths.
+RolloutBatch Batch(int64_t prompts) {
+  std::vector<Response> responses;
+  for (int64_t p = 0; p < prompts; ++p) {
+    for (int sample = 0; sample < 2; ++sample) {
+      Response r;
+      r.position = p;
+      r.sample = sample;
+      for (int64_t t = 0; t < 3 + p % 2; ++t)
+        r.prompt.push_back(static_cast<int32_t>((p * 17 + t * 5) % 131));
+      for (int64_t t = 0; t < 2 + (p + sample) % 3; ++t)
+        r.tokens.push_back(static_cast<int32_t>((p * 11 + sample * 29 + t * 7) % 131));
+      responses.push_back(r);
+    }
+  }
+  return RolloutBatch::Make(std::move(responses));
+}
+
+TEST(MiniBatchTest, ResponsesOfAPromptStayTogether) {
+  const RolloutBatch batch = Batch(5);
+  const std::vector<MiniBatch> cut = CutIntoMiniBatches(batch, {2, false, 0}, 1, 0);
+  EXPECT_EQ(cut, (std::vector<MiniBatch>{{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9}}));
+}
+
+TEST(MiniBatchTest, AShuffleIsNamedBySeedStepAndEpoch) {
+  const RolloutBatch batch = Batch(16);
+  const auto cut = [&](uint64_t seed, int64_t step, int64_t epoch) {
+    return CutIntoMiniBatches(batch, {16, true, seed}, step, epoch).front();
+  };
+  const MiniBatch first = cut(3, 7, 0);
+  EXPECT_EQ(cut(3, 7, 0), first);
+  EXPECT_NE(cut(4, 7, 0), first);
+  EXPECT_NE(cut(3, 8, 0), first);
+  EXPECT_NE(cut(3, 7, 1), first);
+  for (size_t i = 0; i < first.size(); i += 2) EXPECT_EQ(first[i] + 1, first[i + 1]);
+  MiniBatch sorted = first;
+  std::sort(sorted.begin(), sorted.end());
+  EXPECT_EQ(sorted, CutIntoMiniBatches(batch, {16, false, 3}, 7, 0).front());
+}
+
+TEST(UpdateSumsTest, OverEpochsCountsAddUpAndMetricsAreMeans) {
+  UpdateSums all;
+  for (const double value : {1.0, 2.0, 6.0}) {
+    UpdateSums one;
+    one.metrics["actor/pg_loss"] = value;
+    one.applied = 2;
+    one.skipped = 1;
+    one.grad_norm = value;
+    all.AddEpoch(one, all.applied / 2);
+  }
+  EXPECT_EQ(all.metrics.at("actor/pg_loss"), 3.0);
+  EXPECT_EQ(all.applied, 6);
+  EXPECT_EQ(all.skipped, 3);
+  EXPECT_EQ(all.grad_norm, 6.0);
+}
+
+// Where nobody needs the policy's log-probabilities before the update, the pass that finds them is
+// left out: the update's own forward gives them, and the same training.
+TEST(UpdateActorTest, ThePolicyThatActsIsTheOneThatAPassBeforeWouldFind) {
+  keel::testing::RunRanks(1, 2, 1, [](parallel::ParallelContext& context) {
+    const RolloutBatch batch = Batch(4);
+    const auto tokens = static_cast<size_t>(batch.response_tokens());
+    std::vector<float> advantages(tokens);
+    for (size_t i = 0; i < tokens; ++i) advantages[i] = i % 3 == 0 ? 1.0F : -0.5F;
+    EpochUpdates epoch;
+    epoch.updates = CutIntoMiniBatches(batch, {4, false, 0}, 1, 0);
+    epoch.options.micro_batch_size = 2;
+    epoch.options.dp_rank = context.dp_rank();
+    epoch.options.dp = 2;
+    epoch.lr = 1e-2;
+    const auto config = keel::testing::TinyConfig(false, model::Family::kLlama);
+
+    TrainEngine asked(context, config, {}), acting(context, config, {});
+    asked.Initialize(5);
+    acting.Initialize(5);
+    const TokenLogProbs before =
+        ResponseLogProbs(asked, context, batch, epoch.updates, epoch.options, 1.0, true);
+    ActorUpdate update;
+    update.scale_factor = 8;
+    update.targets.advantages = advantages;
+    update.targets.old_log_probs = before.log_probs;
+    const UpdateSums with = UpdateActor(asked, context, batch, epoch, update);
+    update.targets.old_log_probs = {};
+    update.acts = true;
+    const UpdateSums without = UpdateActor(acting, context, batch, epoch, update);
+
+    EXPECT_EQ(without.metrics, with.metrics);
+    EXPECT_EQ(without.metrics.at("actor/ppo_kl"), 0.0);
+    EXPECT_GT(without.grad_norm, 0);
+    EXPECT_EQ(without.applied, 1);
+    EXPECT_EQ(without.policy.log_probs, before.log_probs);
+    EXPECT_EQ(without.policy.entropies, before.entropies);
+    EXPECT_TRUE(with.policy.log_probs.empty());
+    const auto after = [&](TrainEngine& engine) {
+      return ResponseLogProbs(engine, context, batch, epoch.updates, epoch.options, 1.0, false)
+          .log_probs;
+    };
+    EXPECT_EQ(after(acting), after(asked));
+    EXPECT_NE(after(acting), before.log_probs);
+  });
+}
+
+}  // namespace
+}  // namespace keel::trainer::rl

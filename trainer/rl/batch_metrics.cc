@@ -1,0 +1,27 @@
+#include "trainer/rl/batch_metrics.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace keel::trainer::rl {
+
+void AddBatchMetrics(const RolloutBatch& batch, int64_t max_prompt, int64_t max_response,
+                     StepLine* line) {
+  std::vector<double> prompts, lengths;
+  double cut = 0;
+  double long_prompts = 0;
+  for (const Response& r : batch.responses) {
+    prompts.push_back(static_cast<double>(r.prompt.size()));
+    lengths.push_back(static_cast<double>(r.tokens.size()));
+    cut += static_cast<int64_t>(r.tokens.size()) >= max_response;
+    long_prompts += static_cast<int64_t>(r.prompt.size()) >= max_prompt;
+  }
+  const auto n = static_cast<double>(std::max<size_t>(1, batch.responses.size()));
+  line->SetSpread("response_length", lengths);
+  line->Set("response_length/clip_ratio", cut / n);
+  line->SetSpread("prompt_length", prompts);
+  line->Set("prompt_length/clip_ratio", long_prompts / n);
+  line->SetSpread("critic/score", batch.scores());
+}
+
+}  // namespace keel::trainer::rl

@@ -1,0 +1,375 @@
+#include "trainer/run/run_folder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "checkpoint/format/names.h"
+#include "checkpoint/format/records.h"
+#include "checkpoint/run/catalog.h"
+#include "checkpoint/run/run_identity.h"
+#include "common/text.h"
+#include "trainer/inputs/run_paths.h"
+
+namespace keel::trainer {
+
+namespace {
+
+bool Has(const std::vector<std::string>& list, const char* item) {
+  return std::find(list.begin(), list.end(), item) != list.end();
+}
+
+// A save that has ended, of any earlier step, and what became of others so far.
+Json SaveLine(const checkpoint::SaveResult& result, const SaveSession::Counts& counts) {
+  Json data = {{"checkpoint/step", result.record.step},      {"checkpoint/ok", result.status.ok()},
+               {"checkpoint/waited", counts.waited},         {"checkpoint/skipped", counts.skipped},
+               {"checkpoint/superseded", counts.superseded}, {"checkpoint/failed", counts.failed}};
+  if (!result.status.ok()) data["checkpoint/error"] = result.status.ToString();
+  const Json record = result.record.ToJson();
+  for (const auto& [key, value] : record.items()) {
+    if ((value.is_number() && key != "step") || key == "ranks") data["checkpoint/" + key] = value;
+  }
+  return data;
+}
+
+Json LoadLine(const checkpoint::LoadRecord& record) {
+  Json data;
+  const Json all = record.ToJson();
+  for (const auto& [key, value] : all.items()) {
+    if (value.is_number()) data["checkpoint/load/" + key] = value;
+  }
+  return data;
+}
+
+checkpoint::CheckpointOptions CheckpointOptionsOf(const Config& config,
+                                                  std::chrono::milliseconds deadline) {
+  const TrainerSection& trainer = config.trainer;
+  const CheckpointSection& section = config.actor_rollout_ref.actor.checkpoint;
+  checkpoint::CheckpointOptions options;
+  if (trainer.max_ckpts_to_keep)
+    options.max_ckpts_to_keep = static_cast<int>(*trainer.max_ckpts_to_keep);
+  options.remove_previous_ckpt_in_save = trainer.remove_previous_ckpt_in_save;
+  options.retention.keep_best = static_cast<int>(trainer.keep_best_ckpts);
+  options.retention.higher_is_better = trainer.keep_best_mode == "max";
+  options.retention.keep_every = trainer.keep_every_steps;
+  options.adopt_foreign = trainer.adopt_foreign_checkpoints;
+  options.io = section.io;
+  options.dist_ckpt_workers = static_cast<int>(section.dist_ckpt_workers);
+  options.host_memory_cap = section.staging.host_memory_cap;
+  options.deadline = deadline;
+  options.load_threads = static_cast<int>(std::max<int64_t>(1, trainer.threads_per_rank));
+  return options;
+}
+
+}  // namespace
+
+checkpoint::Contents ContentsOf(const std::vector<std::string>& names) {
+  checkpoint::Contents contents;
+  contents.model = Has(names, "model");
+  contents.optimizer = Has(names, "optimizer");
+  contents.extra = Has(names, "extra");
+  contents.hf_model = Has(names, "hf_model");
+  return contents;
+}
+
+RunFolder::RunFolder(std::unique_ptr<FileSystem> files, const LoadedConfig& config,
+                     checkpoint::Coordinator& coordinator, Logger& log,
+                     const RunFolderOptions& options)
+    : files_(std::move(files)),
+      loaded_(config),
+      coordinator_(coordinator),
+      log_(log),
+      options_(options),
+      checkpoints_(CheckpointOptionsOf(config.config, options.deadline)),
+      checkpointer_(std::make_unique<checkpoint::Checkpointer>(*files_, coordinator, SystemClock(),
+                                                               log, checkpoints_)),
+      saves_(*checkpointer_, section(), log) {}
+
+void RunFolder::Open() {
+  if (section().staging.host_memory_cap && options_.device != "cpu") {
+    throw Error(
+        StatusCode::kConfig,
+        fmt::format("actor_rollout_ref.actor.checkpoint.staging.host_memory_cap: the state is on "
+                    "{}, and a save needs all of it in pinned host memory: leave it null",
+                    options_.device));
+  }
+  if (section().async_save && section().dist_ckpt_workers > 1 && rank0()) {
+    log_.Warning(
+        "actor_rollout_ref.actor.checkpoint.dist_ckpt_workers: {} threads a rank write beside "
+        "the training and take its cores; 1 is enough for most disks",
+        section().dist_ckpt_workers);
+  }
+  ThrowIfError(checkpointer_->Open());
+  if (trainer().save_freq > 0) CheckOneFolder();
+  resume_mode_ = ResumeMode();
+  WarnOfLosses();
+}
+
+// Each rank writes its part of a save under the path that it was given. Where that leads to another
+// folder than rank 0's, as on nodes that have not mounted it, no save can ever be whole.
+void RunFolder::CheckOneFolder() {
+  if (coordinator_.world() == 1) return;
+  Result<std::string> mine = checkpoint::ReadRunId(*files_);
+  const std::string id = ValueOrThrow(checkpoint::Broadcast(
+      coordinator_, "run_folder", mine.ok() ? *mine : std::string(), checkpoints_.deadline));
+  // Of a full disk there may be none; then the first save says what is wrong.
+  if (id.empty()) return;
+  // Network file systems show new files late.
+  const auto until = std::chrono::steady_clock::now() +
+                     std::min(checkpoints_.visibility_grace, checkpoints_.deadline / 2);
+  while ((!mine.ok() || mine->empty()) && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    mine = checkpoint::ReadRunId(*files_);
+  }
+  Status same;
+  if (!mine.ok() || *mine != id) {
+    same = Status(
+        StatusCode::kConfig,
+        fmt::format("trainer.default_local_dir: {} is not the folder that rank 0 saves to: its run "
+                    "has the id {}, here {}; mount that folder on every node, or give each node "
+                    "its own path to it",
+                    files_->Describe("."), Printable(id),
+                    !mine.ok()      ? mine.status().message()
+                    : mine->empty() ? "there is none"
+                                    : "is " + Printable(*mine)));
+  }
+  ThrowIfError(checkpoint::AgreeOn(coordinator_, "run_folder_seen", same, checkpoints_.deadline));
+}
+
+// Where to begin is said of the job. Its launcher's restarts repeat it, and would lose what was
+// trained since: what has been committed since the job began is told by the commits themselves.
+std::string RunFolder::ResumeMode() {
+  const std::string& wanted = trainer().resume_mode;
+  if (wanted == "auto") {
+    checkpointer_->Note(Json{{"event", "begin"}, {"resume_mode", wanted}});
+    return wanted;
+  }
+  const int64_t next = checkpointer_->next_sequence();
+  const auto decide = [&]() -> Result<std::string> {
+    if (options_.restart_count == 0) return wanted;
+    int64_t begun_at = next;
+    for (const Json& record : checkpoint::ReadRecords(*files_)) {
+      const Result<int64_t> sequence = GetInt(record, "next_sequence", "");
+      if (sequence.ok()) begun_at = *sequence;
+    }
+    KEEL_ASSIGN_OR_RETURN(const auto there, checkpoint::ListCheckpoints(*files_));
+    if (checkpoint::NewestSequence(there) >= begun_at) return std::string("auto");
+    for (const checkpoint::CatalogEntry& entry : there) {
+      if (checkpoint::IsUnread(entry)) {
+        return entry.status.WithContext(
+            "whether this job has saved anything since it began cannot be told");
+      }
+    }
+    return wanted;
+  };
+  const std::string mode = ValueOrThrow(checkpoint::BroadcastResult(
+      coordinator_, "resume_mode", rank0() ? decide() : std::string(), checkpoints_.deadline));
+  if (mode == wanted) {
+    checkpointer_->Note(Json{{"event", "begin"}, {"resume_mode", wanted}, {"next_sequence", next}});
+  } else if (rank0()) {
+    log_.Warning(
+        "restart {} of this job goes on from the newest checkpoint that it has saved: "
+        "trainer.resume_mode {} is for its beginning",
+        options_.restart_count, wanted);
+  }
+  return mode;
+}
+
+// Checkpoints that give no weights back are what was asked for, but seldom what was meant.
+void RunFolder::WarnOfLosses() const {
+  if (!rank0()) return;
+  if (trainer().save_freq > 0 && !Has(section().save_contents, "model") &&
+      !Has(section().save_contents, "hf_model")) {
+    log_.Warning(
+        "actor_rollout_ref.actor.checkpoint.save_contents has neither model nor hf_model: "
+        "the weights of this run are in none of its checkpoints");
+  }
+}
+
+std::optional<checkpoint::LoadRecord> RunFolder::Load(checkpoint::LoadRequest request) {
+  request.in_place = true;  // a load that fails ends this process
+  std::optional<checkpoint::LoadRecord> record = resume_mode_ == "resume_path"
+                                                     ? LoadFromPath(request)
+                                                     : ValueOrThrow(checkpointer_->Load(request));
+  if (record && rank0()) NoteOrigin(*record);
+  return record;
+}
+
+// Of a checkpoint that this run has not saved.
+void RunFolder::NoteOrigin(const checkpoint::LoadRecord& loaded) const {
+  const auto saved_by = loaded.manifest.value("run_id", std::string());
+  if (saved_by == checkpointer_->run_id()) return;
+  if (saved_by == checkpoint::kImportedRunId) {
+    log_.Info("{} was made by keel ckpt import-hf: it is of no run", loaded.directory);
+    return;
+  }
+  log_.Warning(
+      "{} was saved by another run, {}; this one, {}, goes on from it as {} says", loaded.directory,
+      Printable(saved_by), checkpointer_->run_id(),
+      resume_mode_ == "resume_path" ? "trainer.resume_from_path" : checkpoint::kAdoptForeignKey);
+}
+
+// A checkpoint by name, of this run's folder or of another. A link that is named is followed, once:
+// by rank 0 for all, since it may be turned to another one at any time.
+std::optional<checkpoint::LoadRecord> RunFolder::LoadFromPath(checkpoint::LoadRequest& request) {
+  std::error_code error;
+  std::filesystem::path path = std::filesystem::canonical(*trainer().resume_from_path, error);
+  if (error) path = std::filesystem::absolute(*trainer().resume_from_path);
+  path = ValueOrThrow(
+      checkpoint::Broadcast(coordinator_, "resume_path", path.string(), checkpoints_.deadline));
+  request.resume_path = path.filename();
+  const std::string parent = path.parent_path();
+  const auto fs = ValueOrThrow(OpenPosixFileSystem(parent, false));
+  checkpoint::Checkpointer other(*fs, coordinator_, SystemClock(), log_, checkpoints_);
+  auto loaded = other.Load(request);
+  checkpointer_->Note(loaded);
+  return ValueOrThrow(std::move(loaded));
+}
+
+void RunFolder::Begin(int64_t step, const std::optional<checkpoint::LoadRecord>& loaded) {
+  if (!rank0()) return;
+  WarnOfLaterSteps(step, loaded);
+  OpenMetrics(step);
+  if (loaded) metrics_->Record(loaded->step, LoadLine(*loaded));
+}
+
+// Nor is a run from the start, or from an earlier step, in a folder where another has gone further.
+void RunFolder::WarnOfLaterSteps(int64_t step,
+                                 const std::optional<checkpoint::LoadRecord>& loaded) const {
+  const auto passed_over = [&](const std::string& directory) {
+    if (!loaded) return false;
+    const auto& skipped = loaded->skipped;
+    return std::any_of(skipped.begin(), skipped.end(),
+                       [&](const auto& one) { return one.directory == directory; });
+  };
+  const auto found = checkpoint::ListCheckpoints(*files_);
+  if (!found.ok()) return;
+  int later = 0;
+  std::string one;
+  for (const checkpoint::CatalogEntry& entry : *found) {
+    if (!entry.manifest || entry.step <= step || passed_over(entry.directory)) continue;
+    // What is of another run has been spoken of, and is neither replaced nor removed.
+    if (entry.manifest->run_id != checkpointer_->run_id()) continue;
+    if (later++ == 0) one = entry.directory;
+  }
+  if (later == 0) return;
+  log_.Warning(
+      "trainer.resume_mode is {}, and {} holds {} checkpoints of later steps, among them {}: this "
+      "run {}, its saves replace those of the same steps, and its retention, if any, removes the "
+      "others; a new run is safer in a trainer.default_local_dir of its own",
+      resume_mode_, trainer().default_local_dir, later, one,
+      step == 0 ? std::string("begins anew") : fmt::format("goes on from step {}", step));
+}
+
+void RunFolder::OpenMetrics(int64_t step) {
+  // A full disk does not stop a run that has its state.
+  if (const Status written = ReplaceFileDurably(*files_, kConfigName, loaded_.resolved);
+      written.code() == StatusCode::kNoSpace) {
+    log_.Warning("{}: config.yaml is not written: {}", trainer().default_local_dir,
+                 written.message());
+  } else {
+    ThrowIfError(written);
+  }
+  const auto wants = [&](const char* logger) {
+    const std::vector<std::string>& all = trainer().logger;
+    return std::find(all.begin(), all.end(), logger) != all.end();
+  };
+  metrics_ = std::make_unique<MetricsWriter>(ValueOrThrow(
+      MetricsWriter::Open(trainer().default_local_dir, step,
+                          {wants("jsonl"), wants("console"), trainer().log_freq}, log_)));
+}
+
+// What the first save would otherwise pay for, and whether the disk will hold what is to be kept.
+void RunFolder::Prepare(const checkpoint::SaveRequest& request, int64_t last_step) {
+  const checkpoint::DiskForecast disk =
+      ValueOrThrow(checkpointer_->Prepare(request, section().async_save));
+  if (rank0()) {
+    log_.Info("a checkpoint takes {:.1f} MiB; staging memory {:.1f} MiB a rank",
+              static_cast<double>(disk.checkpoint_bytes) / (1 << 20),
+              static_cast<double>(checkpointer_->staging_bytes()) / (1 << 20));
+  }
+  if (rank0()) WarnOfGrowth(disk, request.step, last_step);
+  if (disk.needed_bytes <= disk.free_bytes) return;
+  const std::string text = fmt::format(
+      "{}: checkpoints of {} bytes will need {} more bytes, {} are free: make room, set "
+      "trainer.max_ckpts_to_keep, or set trainer.disk_check to warn",
+      trainer().default_local_dir, disk.checkpoint_bytes, disk.needed_bytes, disk.free_bytes);
+  if (trainer().disk_check == "refuse") throw Error(StatusCode::kNoSpace, text);
+  if (rank0()) log_.Warning("{}", text);
+}
+
+// What retention never removes adds up over the steps to come.
+void RunFolder::WarnOfGrowth(const checkpoint::DiskForecast& disk, int64_t step,
+                             int64_t last_step) const {
+  const bool all = !trainer().max_ckpts_to_keep && !trainer().remove_previous_ckpt_in_save;
+  const int64_t every = all ? trainer().save_freq : trainer().keep_every_steps;
+  if (every <= 0) return;
+  const int64_t to_come = (last_step + every - 1) / every - step / every;
+  const int64_t bytes = to_come * disk.checkpoint_bytes + (all ? 0 : disk.needed_bytes);
+  if (bytes <= disk.free_bytes) return;
+  log_.Warning("{}: {}: what is to come takes {} bytes, {} are free", trainer().default_local_dir,
+               all ? "trainer.max_ckpts_to_keep is null, which keeps all"
+                   : "trainer.keep_every_steps keeps checkpoints for good",
+               bytes, disk.free_bytes);
+}
+
+void RunFolder::Tell(int64_t step, const std::vector<checkpoint::SaveResult>& ended) {
+  if (!metrics_) return;
+  for (const checkpoint::SaveResult& result : ended)
+    metrics_->Record(step, SaveLine(result, saves_.counts()));
+}
+
+bool RunFolder::FitsIntoGrace(int64_t step, double waited) {
+  if (!trainer().preemption_grace_seconds) return true;
+  const std::vector<std::string> all = ValueOrThrow(checkpoint::AllGather(
+      coordinator_, fmt::format("grace/{}", step), std::to_string(waited), checkpoints_.deadline));
+  for (const std::string& one : all) waited = std::max(waited, std::stod(one));
+  const double left = *trainer().preemption_grace_seconds - waited;
+  const double expected = 1.2 * checkpointer_->expected_save_s();
+  if (expected <= left) return true;
+  log_.Warning(
+      "step {} is not saved: past saves took {:.1f} s, {:.1f} s are left of "
+      "trainer.preemption_grace_seconds",
+      step, expected / 1.2, left);
+  return false;
+}
+
+bool RunFolder::TooManySavesFailed() const {
+  const std::optional<int64_t>& most = trainer().max_failed_saves;
+  return most && saves_.counts().failed_in_a_row >= *most;
+}
+
+void RunFolder::Close(int64_t step) {
+  FinishSaves(step);
+  if (metrics_) metrics_->Close();
+  ThrowIfError(checkpointer_->Close());
+}
+
+Status RunFolder::LastSave(int64_t step) const {
+  if (trainer().save_freq <= 0) return Status::Ok();
+  const Status last = saves_.last_status().WithContext(
+      fmt::format("the state of the last step, {}, is not saved", step));
+  if (!TooManySavesFailed()) return last;
+  return last.WithContext(
+      fmt::format("trainer.max_failed_saves is {}, and {} saves in a row have failed",
+                  *trainer().max_failed_saves, saves_.counts().failed_in_a_row));
+}
+
+void RunFolder::Abandon(const std::exception& cause) {
+  if (metrics_) metrics_->Close();
+  const Status status = checkpointer_->Abandon();
+  if (status.ok()) return;
+  // A thread that the file system holds on to uses memory of this job: none of it can be freed.
+  log_.Error("{}", cause.what());
+  log_.Error("{}: this process ends at once", status.message());
+  const auto* const error = dynamic_cast<const Error*>(&cause);
+  std::_Exit(ExitCodeFor(error != nullptr ? error->status().code() : StatusCode::kInternal));
+}
+
+}  // namespace keel::trainer

@@ -1,0 +1,114 @@
+// RunFolder: the folder of a run (trainer.default_local_dir): the checkpoint that the run begins
+// with, its saves, and its metrics.
+//
+// Owns the checkpointer, the saves and, on rank 0, the metrics. Knows neither models nor groups.
+// Used from the training thread. Methods are collective over the coordinator's ranks unless they
+// say otherwise.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/base/coordinator.h"
+#include "checkpoint/checkpointer.h"
+#include "common/clock.h"
+#include "common/file_system.h"
+#include "common/log.h"
+#include "trainer/config/config.h"
+#include "trainer/metrics/metrics_writer.h"
+#include "trainer/run/save_session.h"
+
+namespace keel::trainer {
+
+struct RunFolderOptions {
+  std::chrono::milliseconds deadline{120'000};  // of every wait for a peer
+  // Where the state lives: a save of what is not on a CPU takes all of it through host memory.
+  std::string device = "cpu";
+  int restart_count = 0;  // of this job, by its launcher
+};
+
+class RunFolder {
+ public:
+  // All must outlive this. Not collective.
+  RunFolder(std::unique_ptr<FileSystem> files, const LoadedConfig& config,
+            checkpoint::Coordinator& coordinator, Logger& log, const RunFolderOptions& options);
+
+  // 1. The beginning. Once, before all else: takes the folder and decides where the run begins.
+  // Throws on every rank where one of them saves to another folder than rank 0.
+  void Open();
+  // "auto", "disable" or "resume_path": as the configuration says, but at a
+  // restart of the job "auto" once it has saved something, so that no restart goes back to where
+  // the job began.
+  const std::string& resume_mode() const { return resume_mode_; }
+  bool resumes() const { return resume_mode_ != "disable"; }
+  // The checkpoint that resume_mode asks for; nothing when there is none. Only where it resumes().
+  std::optional<checkpoint::LoadRecord> Load(checkpoint::LoadRequest request);
+  // The run goes on from `step`, with `loaded` or anew: config.yaml and the metrics, and a warning
+  // of checkpoints of later steps, which this run will write over. On rank 0.
+  void Begin(int64_t step, const std::optional<checkpoint::LoadRecord>& loaded);
+  MetricsWriter* metrics() { return metrics_.get(); }  // null on other ranks, and before Begin
+
+  // 2. Saves. What the first of them would otherwise pay for, and whether the disk will hold what
+  // is to be kept up to `last_step`.
+  void Prepare(const checkpoint::SaveRequest& request, int64_t last_step);
+  SaveSession& saves() { return saves_; }
+  const SaveSession& saves() const { return saves_; }
+  // As Checkpointer::WaitFree. Not collective; any thread.
+  void WaitFree(const void* begin, size_t bytes) { (void)checkpointer_->WaitFree(begin, bytes); }
+  double expected_save_s() const { return checkpointer_->expected_save_s(); }
+  // Step `step` took `seconds`: the saves that ended since go into the metrics. Not collective.
+  void AfterStep(int64_t step, double seconds) { Tell(step, saves_.AfterStep(seconds)); }
+  // Waits for the save in flight on this rank. Not collective.
+  void FinishSaves(int64_t step) { Tell(step, saves_.Finish()); }
+  // trainer.max_failed_saves. Not collective.
+  bool TooManySavesFailed() const;
+  // Whether a save, as long as past ones, ends before whoever asked this rank to stop, `waited`
+  // seconds ago, loses patience. The rank that was asked first counts.
+  bool FitsIntoGrace(int64_t step, double waited);
+
+  // 3. The end. All is saved that can be.
+  void Close(int64_t step);
+  // Whether the state of `step`, the last, is saved, where the run saves. Not collective.
+  Status LastSave(int64_t step) const;
+  // The run ends on an error: a save that is under way gets its chance, and reads nothing any more
+  // afterwards. Where it does not end, the process does, with `cause`, the error. Nothing else may
+  // be called after it. Not collective.
+  void Abandon(const std::exception& cause);
+
+ private:
+  const TrainerSection& trainer() const { return loaded_.config.trainer; }
+  const CheckpointSection& section() const {
+    return loaded_.config.actor_rollout_ref.actor.checkpoint;
+  }
+  bool rank0() const { return coordinator_.rank() == 0; }
+  void CheckOneFolder();
+  std::string ResumeMode();
+  std::optional<checkpoint::LoadRecord> LoadFromPath(checkpoint::LoadRequest& request);
+  void NoteOrigin(const checkpoint::LoadRecord& loaded) const;
+  void WarnOfLosses() const;
+  void WarnOfLaterSteps(int64_t step, const std::optional<checkpoint::LoadRecord>& loaded) const;
+  void WarnOfGrowth(const checkpoint::DiskForecast& disk, int64_t step, int64_t last_step) const;
+  void OpenMetrics(int64_t step);
+  void Tell(int64_t step, const std::vector<checkpoint::SaveResult>& ended);
+
+  const std::unique_ptr<FileSystem> files_;
+  const LoadedConfig& loaded_;
+  checkpoint::Coordinator& coordinator_;
+  Logger& log_;
+  const RunFolderOptions options_;
+  const checkpoint::CheckpointOptions checkpoints_;
+  std::unique_ptr<checkpoint::Checkpointer> checkpointer_;
+  SaveSession saves_;
+  std::unique_ptr<MetricsWriter> metrics_;  // rank 0
+  std::string resume_mode_;
+};
+
+checkpoint::Contents ContentsOf(const std::vector<std::string>& names);
+
+}  // namespace keel::trainer
