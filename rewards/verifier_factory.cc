@@ -22,14 +22,14 @@ RequestOptions RequestsOf(const RewardSection& reward) {
 }  // namespace
 
 Result<RewardPool::Factory> MakeVerifierFactory(const RewardSection& reward) {
-  if (reward.type == "command") {
+  if (reward.type == RewardType::kCommand) {
     if (reward.command.empty())
       return Status(StatusCode::kConfig, "reward.type is command, but reward.command is empty");
     return RewardPool::Factory([command = reward.command, options = RequestsOf(reward)] {
       return std::make_unique<CommandVerifier>(command, options);
     });
   }
-  if (reward.type == "http") {
+  if (reward.type == RewardType::kHttp) {
     KEEL_ASSIGN_OR_RETURN(HttpAddress address, ParseHttpAddress(reward.url.value_or("")));
     return RewardPool::Factory([address = std::move(address), options = RequestsOf(reward)] {
       return std::make_unique<HttpVerifier>(address, options);
@@ -37,7 +37,7 @@ Result<RewardPool::Factory> MakeVerifierFactory(const RewardSection& reward) {
   }
   RuleOptions options;
   options.type = reward.type;
-  options.flexible = reward.method == "flexible";
+  options.flexible = reward.method == RewardMethod::kFlexible;
   options.format_score = reward.format_score;
   options.format_pattern = reward.format_pattern;
   options.format_weight = reward.format_weight;
@@ -46,9 +46,9 @@ Result<RewardPool::Factory> MakeVerifierFactory(const RewardSection& reward) {
 }
 
 bool IsStrictGsm8k(const RewardSection& reward, const std::string& data_source) {
-  const std::string rule =
-      reward.type == "auto" ? RuleOfDataSource(data_source).value_or("") : reward.type;
-  return rule == "gsm8k" && reward.method == "strict";
+  const std::optional<RewardType> rule =
+      reward.type == RewardType::kAuto ? RuleOfDataSource(data_source) : std::optional(reward.type);
+  return rule == RewardType::kGsm8k && reward.method == RewardMethod::kStrict;
 }
 
 std::chrono::milliseconds CollectLimit(const RewardSection& reward, int64_t samples) {

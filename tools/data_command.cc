@@ -30,9 +30,7 @@ struct DataArguments {
 void Make(const DataArguments& a) {
   const int64_t size = a.size > 0 ? a.size : rewards::DefaultTaskSize(a.task);
   ThrowIfError(rewards::CheckTask(a.task, size));
-  const rewards::TaskForm form = a.form == "sft"   ? rewards::TaskForm::kSft
-                                 : a.form == "dpo" ? rewards::TaskForm::kDpo
-                                                   : rewards::TaskForm::kRl;
+  const auto form = ParseName<rewards::TaskForm>(a.form).value_or(rewards::TaskForm::kRl);
   const std::unique_ptr<std::FILE, decltype(&std::fclose)> file(
       std::fopen(a.output.c_str(), a.force ? "w" : "wx"), &std::fclose);
   if (file == nullptr) {
@@ -89,7 +87,7 @@ void AddDataCommand(CLI::App& app, CommandContext&) {
           "rl: prompt and answer; sft: prompt and response, to warm a model up; dpo: prompt, "
           "chosen and rejected")
       ->capture_default_str()
-      ->check(CLI::IsMember({"rl", "sft", "dpo"}));
+      ->check(CLI::IsMember(AllNames<rewards::TaskForm>()));
   make->add_flag("--force", arguments->force, "Write over a file");
   make->callback([arguments] { Make(*arguments); });
 }

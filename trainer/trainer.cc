@@ -16,9 +16,15 @@ RunEnd RunTraining(const TrainerInputs& inputs, Logger& log) {
                                                  fmt::join(problems, "\n  ")));
   }
   Job job(inputs, log);
-  const std::string& task = inputs.loaded.config.trainer.task;
-  if (task == "rl") return rl::RunRlTask(job);
-  if (task == "dpo") return rl::RunDpoTask(job);
+  switch (inputs.loaded.config.trainer.task) {
+    case TaskKind::kRl:
+      return rl::RunRlTask(job);
+    case TaskKind::kDpo:
+      return rl::RunDpoTask(job);
+    case TaskKind::kPretrain:
+    case TaskKind::kSft:
+      break;
+  }
   return RunLmTask(job);
 }
 

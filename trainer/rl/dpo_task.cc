@@ -41,7 +41,7 @@ class DpoTask : public Task {
     SetData(train_.digest(), train_.size());
     SetSteps();
     loss_.beta = c_.dpo.beta;
-    loss_.type = ValueOrThrow(ParseDpoLossType(c_.dpo.loss_type));
+    loss_.type = c_.dpo.loss_type;
     loss_.label_smoothing = c_.dpo.label_smoothing;
     loss_.preference_loss_weight = c_.dpo.preference_loss_weight;
     loss_.sft_loss_weight = c_.dpo.sft_loss_weight;

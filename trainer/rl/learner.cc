@@ -27,15 +27,15 @@ void Add(const UpdateSums& one, int64_t epoch, UpdateSums* all, Json* metrics) {
 
 PolicyLossOptions PolicyLossOf(const ActorLossSection& section) {
   PolicyLossOptions loss;
-  loss.mode = ValueOrThrow(ParsePolicyLossMode(section.policy_loss.loss_mode));
+  loss.mode = section.policy_loss.loss_mode;
   loss.clip_ratio_low = section.clip_ratio_low.value_or(section.clip_ratio);
   loss.clip_ratio_high = section.clip_ratio_high.value_or(section.clip_ratio);
   loss.clip_ratio_c = section.clip_ratio_c;
-  loss.aggregation = ValueOrThrow(ParseLossAggregation(section.loss_agg_mode));
+  loss.aggregation = section.loss_agg_mode;
   loss.entropy_coeff = section.entropy_coeff;
   loss.use_kl_loss = section.use_kl_loss;
   loss.kl_loss_coef = section.kl_loss_coef;
-  loss.kl_loss_type = ValueOrThrow(ParseKlKind(section.kl_loss_type));
+  loss.kl_loss_type = KindOf(section.kl_loss_type);
   return loss;
 }
 
@@ -74,8 +74,7 @@ UpdateSums Learner::LearnValues(int64_t step, const RolloutBatch& batch,
   const ActorLossSection& actor = c_.actor_rollout_ref.actor.loss;
   ValueLossOptions loss;
   loss.cliprange_value = c_.critic.cliprange_value;
-  loss.aggregation =
-      ValueOrThrow(ParseLossAggregation(c_.critic.loss_agg_mode.value_or(actor.loss_agg_mode)));
+  loss.aggregation = c_.critic.loss_agg_mode.value_or(actor.loss_agg_mode);
   RlBatchOptions options = options_.batch;
   options.micro_batch_size =
       c_.critic.ppo_micro_batch_size_per_gpu.value_or(options.micro_batch_size);

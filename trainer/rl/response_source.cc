@@ -74,7 +74,7 @@ RolloutBatch ResponseSource::Generate(int64_t step, int64_t position, int64_t* c
     ++batches;
     std::vector<Response> fresh =
         worker_.Run(prompts, c_.actor_rollout_ref.rollout.n, TrainSampling(c_),
-                    c_.algorithm.adv_estimator == "remax", &times);
+                    TraitsOf(c_.algorithm.adv_estimator).greedy_baseline, &times);
     // Before the filter, which would put other prompts in the place of those that have no scores.
     errors_.Judge(fresh, fmt::format("step {}", step));
     failed += CountFailed(fresh);

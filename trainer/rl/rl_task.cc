@@ -44,9 +44,9 @@ class RlTask : public Task {
   explicit RlTask(Job& job)
       : Task(job),
         actor_config_(job.actor()),
-        kl_({c_.algorithm.kl_ctrl.type == "adaptive", c_.algorithm.kl_ctrl.kl_coef,
-             c_.algorithm.kl_ctrl.horizon, c_.algorithm.kl_ctrl.target_kl}),
-        reward_errors_(rewards::OnRewardErrorOf(c_.reward.on_error), WarnOnRank0()) {}
+        kl_({c_.algorithm.kl_ctrl.type, c_.algorithm.kl_ctrl.kl_coef, c_.algorithm.kl_ctrl.horizon,
+             c_.algorithm.kl_ctrl.target_kl}),
+        reward_errors_(c_.reward.on_error, WarnOnRank0()) {}
 
  private:
   Roles roles() { return {actor_.get(), ref_.get(), critic_.get()}; }
@@ -103,7 +103,7 @@ class RlTask : public Task {
       job_.FillWeights(source_, *ref_);
       SetReference(*ref_);
     }
-    if (c_.critic.enable.value_or(c_.algorithm.adv_estimator == "gae")) BuildCritic(actor);
+    if (HasCritic(c_)) BuildCritic(actor);
     actor_->OffloadIdle();
     if (ref_) ref_->OffloadIdle();
     if (critic_) critic_->OffloadIdle();
@@ -119,7 +119,7 @@ class RlTask : public Task {
     rollout.engine.tokenizer = tokenizer;
     rollout.sync.bucket_bytes = section.checkpoint_engine.update_weights_bucket_megabytes << 20;
     rollout.sync.device = job_.device();
-    rollout.staged = section.weight_sync == "staged";
+    rollout.staged = section.weight_sync == WeightSyncMode::kStaged;
     rollout.releases = section.free_cache_engine;
     rollout_ = std::make_unique<RolloutModel>(job_.context(), source_.config, *actor_, rollout);
     worker_ = std::make_unique<RolloutWorker>(*rollout_, job_.context(), c_.reward, tokenizer,
@@ -193,7 +193,7 @@ class RlTask : public Task {
   // What is trained is what generates, from the first token on.
   void Restored(bool restored) override {
     job_.Phase("sync");
-    if (c_.actor_rollout_ref.rollout.verify_sync != "off") rollout_->Corrupt();
+    if (c_.actor_rollout_ref.rollout.verify_sync != VerifySync::kOff) rollout_->Corrupt();
     if (restored && saved_version_.number > 0) {
       rollout_->Restore(saved_version_);
     } else {
@@ -247,7 +247,7 @@ class RlTask : public Task {
   }
 
   void UpdateRollout(Json* m) {
-    if (c_.actor_rollout_ref.rollout.verify_sync == "every") rollout_->Corrupt();
+    if (c_.actor_rollout_ref.rollout.verify_sync == VerifySync::kEvery) rollout_->Corrupt();
     const WeightUpdate update = rollout_->Update();
     (*m)["timing_s/param_load"] = update.param_load;
     (*m)["timing_s/param_offload"] = update.param_offload;

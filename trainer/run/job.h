@@ -75,9 +75,9 @@ class Job {
   FileSystem& files() { return *fs_; }
   // The checkpoint that resume_mode asks for; nothing when there is none, or none is wanted.
   std::optional<checkpoint::LoadRecord> Load(checkpoint::LoadRequest request);
-  // "auto", "disable" or "resume_path": as the configuration says, but at a restart of the job
-  // "auto" once it has saved something, so that no restart goes back to where the job began.
-  const std::string& resume_mode() const { return resume_mode_; }
+  // As the configuration says, but at a restart of the job kAuto once it has saved something, so
+  // that no restart goes back to where the job began.
+  ResumeKind resume_mode() const { return resume_mode_; }
   // After the load: of checkpoints that this run will write over, except those that it passed over.
   void WarnOfLaterSteps(const std::optional<checkpoint::LoadRecord>& loaded) const;
   // Rank 0's: config.yaml and the metrics. After the load, which says where the metrics go on.
@@ -129,7 +129,7 @@ class Job {
   // Of settings by which checkpoints or weights are lost. Rank 0.
   void WarnOfLosses() const;
   void WarnOfGrowth(const checkpoint::DiskForecast& disk, int64_t total_steps) const;
-  std::string ResumeMode();
+  ResumeKind ResumeMode();
   std::optional<checkpoint::LoadRecord> LoadFromPath(checkpoint::LoadRequest& request);
   void NoteOrigin(const checkpoint::LoadRecord& loaded) const;
   bool StopRequested() const;
@@ -151,14 +151,12 @@ class Job {
   std::unique_ptr<checkpoint::Checkpointer> checkpointer_;
   std::unique_ptr<SaveSession> saves_;
   std::unique_ptr<MetricsWriter> metrics_;  // rank 0
-  std::string resume_mode_;
+  ResumeKind resume_mode_ = ResumeKind::kAuto;
   mutable const char* phase_ = "start";
   Snapshot snapshot_;
   const std::chrono::nanoseconds job_start_;  // by the monotonic clock
   double blocked_s_ = 0;                      // of the last save, until the next step's metrics
   bool all_left_ = false;                     // the ranks have parted: none waits for another
 };
-
-checkpoint::Contents ContentsOf(const std::vector<std::string>& names);
 
 }  // namespace keel::trainer

@@ -20,23 +20,6 @@
 
 namespace keel::trainer {
 
-namespace {
-
-bool Has(const std::vector<std::string>& list, const char* item) {
-  return std::find(list.begin(), list.end(), item) != list.end();
-}
-
-}  // namespace
-
-checkpoint::Contents ContentsOf(const std::vector<std::string>& names) {
-  checkpoint::Contents contents;
-  contents.model = Has(names, "model");
-  contents.optimizer = Has(names, "optimizer");
-  contents.extra = Has(names, "extra");
-  contents.hf_model = Has(names, "hf_model");
-  return contents;
-}
-
 void Job::OpenCheckpoints() {
   fs_ = ValueOrThrow(OpenPosixFileSystem(config().trainer.default_local_dir, true));
   checkpoint::CheckpointOptions options;
@@ -44,10 +27,10 @@ void Job::OpenCheckpoints() {
     options.max_ckpts_to_keep = static_cast<int>(*config().trainer.max_ckpts_to_keep);
   options.remove_previous_ckpt_in_save = config().trainer.remove_previous_ckpt_in_save;
   options.retention.keep_best = static_cast<int>(config().trainer.keep_best_ckpts);
-  options.retention.higher_is_better = config().trainer.keep_best_mode == "max";
+  options.retention.higher_is_better = config().trainer.keep_best_mode == BestMode::kMax;
   options.retention.keep_every = config().trainer.keep_every_steps;
   options.adopt_foreign = config().trainer.adopt_foreign_checkpoints;
-  options.io = actor().checkpoint.io;
+  options.io = NameOf(actor().checkpoint.io);
   options.dist_ckpt_workers = static_cast<int>(actor().checkpoint.dist_ckpt_workers);
   options.host_memory_cap = actor().checkpoint.staging.host_memory_cap;
   if (options.host_memory_cap && !device_.is_cpu()) {
@@ -108,11 +91,12 @@ void Job::CheckOneFolder() {
 
 // Where to begin is said of the job. Its launcher's restarts repeat it, and would lose what was
 // trained since: what has been committed since the job began is told by the commits themselves.
-std::string Job::ResumeMode() {
-  const std::string& wanted = config().trainer.resume_mode;
-  if (wanted == "auto") {
+ResumeKind Job::ResumeMode() {
+  const ResumeKind configured = config().trainer.resume_mode;
+  const std::string wanted(NameOf(configured));
+  if (configured == ResumeKind::kAuto) {
     checkpointer_->Note(Json{{"event", "begin"}, {"resume_mode", wanted}});
-    return wanted;
+    return configured;
   }
   const int64_t next = checkpointer_->next_sequence();
   const auto decide = [&]() -> Result<std::string> {
@@ -123,7 +107,8 @@ std::string Job::ResumeMode() {
       if (sequence.ok()) begun_at = *sequence;
     }
     KEEL_ASSIGN_OR_RETURN(const auto there, checkpoint::ListCheckpoints(*fs_));
-    if (checkpoint::NewestSequence(there) >= begun_at) return std::string("auto");
+    if (checkpoint::NewestSequence(there) >= begun_at)
+      return std::string(NameOf(ResumeKind::kAuto));
     for (const checkpoint::CatalogEntry& entry : there) {
       if (checkpoint::IsUnread(entry)) {
         return entry.status.WithContext(
@@ -142,15 +127,15 @@ std::string Job::ResumeMode() {
         "trainer.resume_mode {} is for its beginning",
         inputs_.env.restart_count, wanted);
   }
-  return mode;
+  return ParseName<ResumeKind>(mode).value_or(configured);
 }
 
 // Checkpoints that give no weights back are what was asked for, but seldom what was meant.
 void Job::WarnOfLosses() const {
   if (!rank0()) return;
   const auto& section = actor().checkpoint;
-  if (config().trainer.save_freq > 0 && !Has(section.save_contents, "model") &&
-      !Has(section.save_contents, "hf_model")) {
+  const auto saved = checkpoint::Contents::Of(section.save_contents);
+  if (config().trainer.save_freq > 0 && !saved.model && !saved.hf_model) {
     log_.Warning(
         "actor_rollout_ref.actor.checkpoint.save_contents has neither model nor hf_model: "
         "the weights of this run are in none of its checkpoints");
@@ -181,7 +166,7 @@ void Job::WarnOfLaterSteps(const std::optional<checkpoint::LoadRecord>& loaded) 
       "trainer.resume_mode is {}, and {} holds {} checkpoints of later steps, among them {}: this "
       "run {}, its saves replace those of the same steps, and its retention, if any, removes the "
       "others; a new run is safer in a trainer.default_local_dir of its own",
-      resume_mode_, config().trainer.default_local_dir, later, one,
+      NameOf(resume_mode_), config().trainer.default_local_dir, later, one,
       state.step == 0 ? std::string("begins anew")
                       : fmt::format("goes on from step {}", state.step));
 }
@@ -202,7 +187,7 @@ void Job::PrepareSaves(int64_t total_steps) {
       "trainer.max_ckpts_to_keep, or set trainer.disk_check to warn",
       config().trainer.default_local_dir, disk.checkpoint_bytes, disk.needed_bytes,
       disk.free_bytes);
-  if (config().trainer.disk_check == "refuse") throw Error(StatusCode::kNoSpace, text);
+  if (config().trainer.disk_check == DiskCheck::kRefuse) throw Error(StatusCode::kNoSpace, text);
   if (rank0()) log_.Warning("{}", text);
 }
 
@@ -222,7 +207,7 @@ void Job::WarnOfGrowth(const checkpoint::DiskForecast& disk, int64_t total_steps
 }
 
 std::optional<checkpoint::LoadRecord> Job::Load(checkpoint::LoadRequest request) {
-  if (resume_mode_ == "disable") return std::nullopt;
+  if (resume_mode_ == ResumeKind::kDisable) return std::nullopt;
   Phase("load");
   request.in_place = true;  // a load that fails ends this process
   // The ranks hand each other what they read, as host memory.
@@ -237,7 +222,7 @@ std::optional<checkpoint::LoadRecord> Job::Load(checkpoint::LoadRequest request)
   }
   GroupChannel channel(host_group ? *host_group : context_->world());
   request.channel = &channel;
-  std::optional<checkpoint::LoadRecord> record = resume_mode_ == "resume_path"
+  std::optional<checkpoint::LoadRecord> record = resume_mode_ == ResumeKind::kPath
                                                      ? LoadFromPath(request)
                                                      : ValueOrThrow(checkpointer_->Load(request));
   if (host_group) host_group->Shutdown();
@@ -253,10 +238,10 @@ void Job::NoteOrigin(const checkpoint::LoadRecord& loaded) const {
     log_.Info("{} was made by keel ckpt import-hf: it is of no run", loaded.directory);
     return;
   }
-  log_.Warning(
-      "{} was saved by another run, {}; this one, {}, goes on from it as {} says", loaded.directory,
-      Printable(saved_by), checkpointer_->run_id(),
-      resume_mode_ == "resume_path" ? "trainer.resume_from_path" : checkpoint::kAdoptForeignKey);
+  log_.Warning("{} was saved by another run, {}; this one, {}, goes on from it as {} says",
+               loaded.directory, Printable(saved_by), checkpointer_->run_id(),
+               resume_mode_ == ResumeKind::kPath ? "trainer.resume_from_path"
+                                                 : checkpoint::kAdoptForeignKey);
 }
 
 // A checkpoint by name, of this run's folder or of another. A link that is named is followed, once:
@@ -349,7 +334,7 @@ bool Job::FitsIntoGrace() {
 checkpoint::SaveRequest Job::NewSaveRequest(const ModelSource& source) const {
   checkpoint::SaveRequest request;
   request.step = state.step;
-  request.contents = ContentsOf(actor().checkpoint.save_contents);
+  request.contents = checkpoint::Contents::Of(actor().checkpoint.save_contents);
   request.config_digest = source.config.Digest();
   const auto& layout = context_->layout();
   request.layout = {{"tp", layout.tp()}, {"dp", layout.dp()}, {"pp", layout.pp()}};

@@ -159,7 +159,7 @@ class LmTask : public Task {
     const double mean = loss / static_cast<double>(targets);
     if (MetricsWriter* metrics = job_.metrics())
       metrics->Validation(state_.step, mean, tokens, watch.Elapsed(), moves, job_.log());
-    return c_.trainer.keep_best_metric == "val/perplexity" ? std::exp(mean) : mean;
+    return c_.trainer.keep_best_metric == BestMetric::kPerplexity ? std::exp(mean) : mean;
   }
 
   Dataset train_, val_;

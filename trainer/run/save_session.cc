@@ -34,7 +34,7 @@ void SaveSession::Save(int64_t step, const std::function<checkpoint::SaveRequest
   if (!options_.async_save) return SaveAndWait(snapshot());
   bool supersede = false;
   if (busy_somewhere) {
-    if (options_.on_busy == "skip") {
+    if (options_.on_busy == OnBusy::kSkip) {
       ++counts_.skipped;
       log_.Warning(
           "step {} is not saved: the save before it is still in flight ({} skipped so far)", step,
@@ -43,7 +43,7 @@ void SaveSession::Save(int64_t step, const std::function<checkpoint::SaveRequest
     }
     // Two in a row are not given up: with saves that take longer than the steps between them there
     // would never be one.
-    supersede = options_.on_busy == "supersede" && !in_flight_supersedes_;
+    supersede = options_.on_busy == OnBusy::kSupersede && !in_flight_supersedes_;
     if (supersede) {
       log_.Warning("the save in flight is given up for that of step {} ({} so far)", step,
                    counts_.superseded + 1);
@@ -62,7 +62,7 @@ void SaveSession::Save(int64_t step, const std::function<checkpoint::SaveRequest
   in_flight_ = true;
   disturbed_s_ = 0;
   // `blocking`: training goes on only when all of the state has been copied.
-  if (options_.staging.mode == "blocking")
+  if (options_.staging.mode == StagingMode::kBlocking)
     (void)checkpointer_.WaitFree(nullptr, std::numeric_limits<size_t>::max());
 }
 

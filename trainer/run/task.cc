@@ -110,7 +110,8 @@ SharedFacts Task::Facts() const {
       facts[fmt::format("weights of {}", key)] = ValueOrThrow(WeightsFingerprint(directory));
   };
   weights("actor_rollout_ref.model.path", source_.directory);
-  if (c_.trainer.task == "rl") weights("critic.model.path", c_.critic.model.path.value_or(""));
+  if (c_.trainer.task == TaskKind::kRl)
+    weights("critic.model.path", c_.critic.model.path.value_or(""));
   return facts;
 }
 
@@ -189,7 +190,7 @@ void Task::Resume() {
     request.roles.push_back(
         {role.name, role.engine->ModelTable(true), role.engine->OptimizerTable(true)});
   }
-  request.contents = ContentsOf(job_.actor().checkpoint.load_contents);
+  request.contents = checkpoint::Contents::Of(job_.actor().checkpoint.load_contents);
   request.allow_missing = job_.actor().checkpoint.load_allow_missing;
   request.config_digest = source_.config.Digest();
   const auto record = job_.Load(request);
@@ -227,7 +228,7 @@ void Task::Resume() {
     job_.log().Info("resumed from {} at step {} ({} samples consumed) in {:.2f} s",
                     record->directory, state_.step, state_.samples_consumed, record->total_s);
     SayWhatChanged(record->documents);
-  } else if (job_.resume_mode() != "disable") {
+  } else if (job_.resume_mode() != ResumeKind::kDisable) {
     job_.log().Info("no checkpoint in {}: starting from the beginning",
                     c_.trainer.default_local_dir);
   }
