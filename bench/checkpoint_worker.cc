@@ -338,7 +338,7 @@ class Worker {
   }
 
   Json WriteLimit(const std::string& backend, Through through) {
-    const std::optional<checkpoint::IoBackend> io = checkpoint::ParseIoBackend(backend);
+    const auto io = ParseName<checkpoint::IoBackend>(backend);
     if (!io) return {{"error", "unknown back-end " + backend}};
     const int64_t bytes = state_.bytes();
     group_->Barrier();

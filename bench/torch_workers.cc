@@ -12,6 +12,7 @@
 #include "bench/sync_worker.h"
 #include "bench/train_worker.h"
 #include "bench/worker.h"
+#include "checkpoint/base/io_choice.h"
 #include "common/status.h"
 
 namespace keel::bench {
@@ -37,8 +38,7 @@ void AddCheckpoint(CLI::App& worker) {
   worker.add_option("--megabytes", o->state.megabytes);
   worker.add_option("--products", o->products);
   worker.add_option("--threads", o->threads);
-  worker.add_option("--io", o->io)
-      ->check(CLI::IsMember({"auto", "buffered", "direct", "io_uring"}));
+  worker.add_option("--io", o->io)->check(CLI::IsMember(AllNames<checkpoint::IoChoice>()));
   worker.add_option("--host-memory-cap", o->host_memory_cap);
   worker.add_flag("--optimizer-stable", o->optimizer_stable);
   worker.add_option("--load-threads", o->load_threads);

@@ -47,9 +47,9 @@ std::vector<std::string> Validate(const CheckpointOptions& options) {
         fmt::format("max_ckpts_to_keep is {}, expected at least 1, or null to keep all",
                     *options.max_ckpts_to_keep));
   }
-  if (options.io != "auto" && !ParseIoBackend(options.io)) {
-    problems.push_back(
-        fmt::format("io is '{}', expected auto, buffered, direct or io_uring", options.io));
+  if (!ParseName<IoChoice>(options.io)) {
+    problems.push_back(fmt::format("io is '{}', expected one of {}", options.io,
+                                   fmt::join(AllNames<IoChoice>(), ", ")));
   }
   if (options.chunk_bytes < 4096 || options.chunk_bytes % 4096 != 0 ||
       options.chunk_bytes > (int64_t{1} << 30)) {

@@ -1,10 +1,5 @@
 #include "model/tokenizer.h"
 
-#include <fmt/format.h>
-
-#include <array>
-#include <utility>
-
 namespace keel::model {
 
 namespace {
@@ -29,31 +24,11 @@ class ByteTokenizer final : public Tokenizer {
   std::optional<int32_t> eos() const override { return 257; }
 };
 
-constexpr std::array kKindNames = {std::pair{TokenizerKind::kBytes, "bytes"},
-                                   std::pair{TokenizerKind::kIds, "ids"}};
-
 }  // namespace
 
-std::vector<std::string> TokenizerKindNames() {
-  std::vector<std::string> names;
-  for (const auto& [kind, name] : kKindNames) names.emplace_back(name);
-  return names;
-}
-
-Result<TokenizerKind> ParseTokenizerKind(const std::string& name) {
-  for (const auto& [kind, known] : kKindNames)
-    if (name == known) return kind;
-  return Status(StatusCode::kConfig, fmt::format("tokenizer: expected one of {}, found \"{}\"",
-                                                 fmt::join(TokenizerKindNames(), ", "), name));
-}
-
-Result<std::unique_ptr<Tokenizer>> MakeTokenizer(const std::string& name) {
-  if (name == "bytes") return std::unique_ptr<Tokenizer>(std::make_unique<ByteTokenizer>());
-  return Status(
-      StatusCode::kConfig,
-      fmt::format("tokenizer {}: only \"bytes\" is in this release; tokenize ahead and give "
-                  "rows with input_ids for another",
-                  name));
+std::unique_ptr<Tokenizer> MakeTokenizer(TokenizerKind kind) {
+  if (kind == TokenizerKind::kBytes) return std::make_unique<ByteTokenizer>();
+  return nullptr;
 }
 
 }  // namespace keel::model

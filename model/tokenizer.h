@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/enum_names.h"
 #include "common/status.h"
 
 namespace keel::model {
@@ -29,12 +30,12 @@ enum class TokenizerKind {
   kBytes,  // ids 0..255 are the bytes, 256 begins and 257 ends a text, 258 pads; 259 in all
   kIds,    // no tokenizer: rows bring the ids that the model's own one made
 };
-// "bytes", "ids".
-std::vector<std::string> TokenizerKindNames();
-// kConfig for any other name.
-Result<TokenizerKind> ParseTokenizerKind(const std::string& name);
+constexpr auto NamesOf(TokenizerKind) {
+  using enum TokenizerKind;
+  return EnumNames<TokenizerKind>({{kBytes, "bytes"}, {kIds, "ids"}});
+}
 
-// Of kind "bytes"; kConfig for any other name.
-Result<std::unique_ptr<Tokenizer>> MakeTokenizer(const std::string& name);
+// Nothing for kIds.
+std::unique_ptr<Tokenizer> MakeTokenizer(TokenizerKind kind);
 
 }  // namespace keel::model

@@ -16,19 +16,19 @@ Status CheckScheme(const std::string& url) {
 }  // namespace
 
 Status CheckReward(const RewardSection& reward) {
-  if (reward.type == "command") {
+  if (reward.type == RewardType::kCommand) {
     return reward.command.empty()
                ? Status(StatusCode::kConfig, "reward.type is command, but reward.command is empty")
                : Status::Ok();
   }
-  if (reward.type == "http") return CheckScheme(reward.url.value_or(""));
+  if (reward.type == RewardType::kHttp) return CheckScheme(reward.url.value_or(""));
   return MakeRuleVerifier(RuleOptionsOf(reward)).status();
 }
 
 RuleOptions RuleOptionsOf(const RewardSection& reward) {
   RuleOptions options;
   options.type = reward.type;
-  options.flexible = reward.method == "flexible";
+  options.flexible = reward.method == RewardMethod::kFlexible;
   options.format_score = reward.format_score;
   options.format_pattern = reward.format_pattern;
   options.format_weight = reward.format_weight;
@@ -36,9 +36,9 @@ RuleOptions RuleOptionsOf(const RewardSection& reward) {
 }
 
 bool IsStrictGsm8k(const RewardSection& reward, const std::string& data_source) {
-  const std::string rule =
-      reward.type == "auto" ? RuleOfDataSource(data_source).value_or("") : reward.type;
-  return rule == "gsm8k" && reward.method == "strict";
+  const std::optional<RewardType> rule =
+      reward.type == RewardType::kAuto ? RuleOfDataSource(data_source) : std::optional(reward.type);
+  return rule == RewardType::kGsm8k && reward.method == RewardMethod::kStrict;
 }
 
 }  // namespace keel::rewards

@@ -7,7 +7,38 @@
 #include <string>
 #include <vector>
 
+#include "common/enum_names.h"
+
 namespace keel::rewards {
+
+// reward.type: a rule (reward_rules.h), the rule that fits the row's data source, or a verifier
+// that is not Keel's.
+enum class RewardType { kAuto, kExact, kArithmetic, kCountdown, kGsm8k, kMath, kCommand, kHttp };
+constexpr auto NamesOf(RewardType) {
+  using enum RewardType;
+  return EnumNames<RewardType>({{kAuto, "auto"},
+                                {kExact, "exact"},
+                                {kArithmetic, "arithmetic"},
+                                {kCountdown, "countdown"},
+                                {kGsm8k, "gsm8k"},
+                                {kMath, "math"},
+                                {kCommand, "command"},
+                                {kHttp, "http"}});
+}
+// Rules read the text of a response; the others are given its ids where there is none.
+constexpr bool ReadsText(RewardType type) {
+  return type != RewardType::kCommand && type != RewardType::kHttp;
+}
+
+// reward.method, of gsm8k
+enum class RewardMethod {
+  kStrict,    // the number after "####"
+  kFlexible,  // the last one
+};
+constexpr auto NamesOf(RewardMethod) {
+  using enum RewardMethod;
+  return EnumNames<RewardMethod>({{kStrict, "strict"}, {kFlexible, "flexible"}});
+}
 
 // reward.on_error. But for the last two, a batch of which no response has a score ends the run.
 enum class OnRewardError {
@@ -17,10 +48,14 @@ enum class OnRewardError {
   kZeroAlways,     // as kZero, however many they are
   kExcludeAlways,  // as kExclude, however many they are
 };
-// The configuration's names, in the enum's order.
-std::vector<std::string> OnRewardErrorNames();
-// Of one of these names; throws Error(kConfig) for another.
-OnRewardError OnRewardErrorOf(const std::string& name);
+constexpr auto NamesOf(OnRewardError) {
+  using enum OnRewardError;
+  return EnumNames<OnRewardError>({{kZero, "zero"},
+                                   {kExclude, "exclude"},
+                                   {kStop, "stop"},
+                                   {kZeroAlways, "zero_always"},
+                                   {kExcludeAlways, "exclude_always"}});
+}
 
 inline bool Excludes(OnRewardError policy) {
   return policy == OnRewardError::kExclude || policy == OnRewardError::kExcludeAlways;
@@ -38,8 +73,8 @@ struct OverlongBufferSection {
 // Keel's own, but for overlong_buffer: verl takes a Python function where this takes a rule or a
 // program.
 struct RewardSection {
-  std::string type = "auto";
-  std::string method = "strict";
+  RewardType type = RewardType::kAuto;
+  RewardMethod method = RewardMethod::kStrict;
   double format_score = 0;
   std::optional<std::string> format_pattern;
   double format_weight = 1;
@@ -50,7 +85,7 @@ struct RewardSection {
   int64_t batch_size = 16;
   double timeout_seconds = 10;
   int64_t max_retries = 2;
-  std::string on_error = "zero";
+  OnRewardError on_error = OnRewardError::kZero;
   OverlongBufferSection overlong_buffer;
 };
 

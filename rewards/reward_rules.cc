@@ -169,17 +169,23 @@ Result<Finding> Countdown(const RewardSample& sample, std::string_view response,
 
 using Rule = Result<Finding> (*)(const RewardSample&, std::string_view, const RuleOptions&);
 
-constexpr std::array<std::pair<const char*, Rule>, 5> kRules = {{
-    {"exact", Exact},
-    {"arithmetic", Arithmetic},
-    {"countdown", Countdown},
-    {"gsm8k", Gsm8k},
-    {"math", Math},
-}};
-
-Rule FindRule(const std::string& name) {
-  for (const auto& [known, rule] : kRules) {
-    if (name == known) return rule;
+// Nothing for what is no rule.
+Rule FindRule(RewardType type) {
+  switch (type) {
+    case RewardType::kExact:
+      return Exact;
+    case RewardType::kArithmetic:
+      return Arithmetic;
+    case RewardType::kCountdown:
+      return Countdown;
+    case RewardType::kGsm8k:
+      return Gsm8k;
+    case RewardType::kMath:
+      return Math;
+    case RewardType::kAuto:
+    case RewardType::kCommand:
+    case RewardType::kHttp:
+      break;
   }
   return nullptr;
 }
@@ -202,14 +208,14 @@ class RuleVerifier : public Verifier {
     std::string_view response = sample.response;
     if (response.size() > kMaxResponse) response.remove_prefix(response.size() - kMaxResponse);
 
-    const auto name = options_.type == "auto" ? RuleOfDataSource(sample.data_source)
-                                              : std::optional(options_.type);
-    if (!name) {
+    const auto type = options_.type == RewardType::kAuto ? RuleOfDataSource(sample.data_source)
+                                                         : std::optional(options_.type);
+    if (!type) {
       result.error =
           fmt::format("no rule for the data source '{}': set reward.type", sample.data_source);
       return result;
     }
-    Result<Finding> found = FindRule(*name)(sample, response, options_);
+    Result<Finding> found = FindRule(*type)(sample, response, options_);
     if (!found.ok()) {
       result.error = found.status().message();
       return result;
@@ -236,35 +242,37 @@ class RuleVerifier : public Verifier {
 
 }  // namespace
 
-std::vector<std::string> RewardRuleNames() {
-  std::vector<std::string> names;
-  for (const auto& [name, rule] : kRules) names.emplace_back(name);
-  return names;
+std::vector<RewardType> RewardRules() {
+  std::vector<RewardType> rules;
+  for (const auto& [type, name] : kEnumNames<RewardType>) {
+    if (FindRule(type) != nullptr) rules.push_back(type);
+  }
+  return rules;
 }
 
-std::optional<std::string> RuleOfDataSource(const std::string& data_source) {
+std::optional<RewardType> RuleOfDataSource(const std::string& data_source) {
   std::string name = data_source;
   for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  if (FindRule(name) != nullptr) return name;
+  if (const auto type = ParseName<RewardType>(name); type && FindRule(*type) != nullptr)
+    return type;
   // Tasks of `keel data make`.
   for (const char* exact : {"copy", "reverse", "parity", "sort"}) {
-    if (name == exact) return "exact";
+    if (name == exact) return RewardType::kExact;
   }
   for (const char* arithmetic : {"addition", "subtraction", "multiplication"}) {
-    if (name == arithmetic) return "arithmetic";
+    if (name == arithmetic) return RewardType::kArithmetic;
   }
   const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
-  if (has("gsm8k")) return "gsm8k";
-  if (has("countdown")) return "countdown";
-  if (has("math") || has("aime") || has("amc")) return "math";
+  if (has("gsm8k")) return RewardType::kGsm8k;
+  if (has("countdown")) return RewardType::kCountdown;
+  if (has("math") || has("aime") || has("amc")) return RewardType::kMath;
   return std::nullopt;
 }
 
 Result<std::unique_ptr<Verifier>> MakeRuleVerifier(const RuleOptions& options) {
-  if (options.type != "auto" && FindRule(options.type) == nullptr) {
+  if (options.type != RewardType::kAuto && FindRule(options.type) == nullptr) {
     return Status(StatusCode::kConfig,
-                  fmt::format("reward.type is '{}', expected auto or one of {}", options.type,
-                              fmt::join(RewardRuleNames(), ", ")));
+                  fmt::format("reward.type is {}, which is no rule", keel::NameOf(options.type)));
   }
   std::optional<FormatPattern> format;
   if (options.format_pattern) {

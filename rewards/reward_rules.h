@@ -11,13 +11,13 @@
 
 #include "common/status.h"
 #include "rewards/reward.h"
+#include "rewards/reward_options.h"
 
 namespace keel::rewards {
 
 struct RuleOptions {
-  // A rule's name, or "auto": by data_source.
-  std::string type = "auto";
-  bool flexible = false;    // gsm8k: the last number, instead of the one after "####"
+  RewardType type = RewardType::kAuto;  // a rule, or the one of the data_source
+  bool flexible = false;                // gsm8k: the last number, instead of the one after "####"
   double format_score = 0;  // of a response with an answer of the right form that is wrong
   std::optional<std::string>
       format_pattern;        // PCRE2; the whole response must match, or it scores 0
@@ -33,12 +33,12 @@ struct RuleOptions {
 // number
 //   or the data set's whole answer.
 // math: the last \boxed{...} is the same answer as the ground truth; see math_answer.h.
-std::vector<std::string> RewardRuleNames();
+std::vector<RewardType> RewardRules();
 
 // The rule of a data source: its own name, "openai/gsm8k", "lighteval/MATH", "countdown",
 // "addition",
 // ... Nothing when it is not known.
-std::optional<std::string> RuleOfDataSource(const std::string& data_source);
+std::optional<RewardType> RuleOfDataSource(const std::string& data_source);
 
 // Scores 1, format_score or 0, with extra "acc" (1 or 0), and "format" where there is a pattern.
 // kConfig when the type or the pattern is wrong.

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/enum_names.h"
 #include "common/json.h"
 #include "common/status.h"
 
@@ -36,6 +37,10 @@ enum class TaskForm {
   kSft,  // prompt, response: to warm a model up
   kDpo,  // prompt, chosen, rejected: the solution, and that of another problem
 };
+constexpr auto NamesOf(TaskForm) {
+  using enum TaskForm;
+  return EnumNames<TaskForm>({{kRl, "rl"}, {kSft, "sft"}, {kDpo, "dpo"}});
+}
 // Problem `index` as a row of training data.
 Json MakeTaskRow(const std::string& task, int64_t size, uint64_t seed, uint64_t index,
                  TaskForm form);

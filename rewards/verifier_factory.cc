@@ -24,12 +24,12 @@ RequestOptions RequestsOf(const RewardSection& reward) {
 
 Result<RewardPool::Factory> MakeVerifierFactory(const RewardSection& reward) {
   KEEL_RETURN_IF_ERROR(CheckReward(reward));
-  if (reward.type == "command") {
+  if (reward.type == RewardType::kCommand) {
     return RewardPool::Factory([command = reward.command, options = RequestsOf(reward)] {
       return std::make_unique<CommandVerifier>(command, options);
     });
   }
-  if (reward.type == "http") {
+  if (reward.type == RewardType::kHttp) {
     HttpOptions http{*reward.url, reward.ca_file.value_or("")};
     KEEL_RETURN_IF_ERROR(CheckHttpUrl(http.url));
     return RewardPool::Factory([http = std::move(http), options = RequestsOf(reward)] {

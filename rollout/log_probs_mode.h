@@ -2,9 +2,7 @@
 // actor_rollout_ref.rollout.logprobs_mode. Torch-free.
 #pragma once
 
-#include <cstddef>
-#include <string>
-#include <vector>
+#include "common/enum_names.h"
 
 namespace keel::rollout {
 
@@ -19,18 +17,11 @@ enum class LogProbsMode {
   kProcessed,
 };
 
-// In the enum's order; the last two are vLLM's.
-inline std::vector<std::string> LogProbsModeNames() {
-  return {"policy_logprobs", "raw_logprobs", "processed_logprobs"};
-}
-
-// The mode of one of these names, which the schema has checked; kPolicy for another.
-inline LogProbsMode LogProbsModeOf(const std::string& name) {
-  const std::vector<std::string> names = LogProbsModeNames();
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (names[i] == name) return static_cast<LogProbsMode>(i);
-  }
-  return LogProbsMode::kPolicy;
+// The last two are vLLM's.
+constexpr auto NamesOf(LogProbsMode) {
+  using enum LogProbsMode;
+  return EnumNames<LogProbsMode>(
+      {{kPolicy, "policy_logprobs"}, {kRaw, "raw_logprobs"}, {kProcessed, "processed_logprobs"}});
 }
 
 }  // namespace keel::rollout

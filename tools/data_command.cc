@@ -33,9 +33,7 @@ void Make(const DataArguments& a) {
   namespace fs = std::filesystem;
   const int64_t size = a.size > 0 ? a.size : rewards::DefaultTaskSize(a.task);
   ThrowIfError(rewards::CheckTask(a.task, size));
-  const rewards::TaskForm form = a.form == "sft"   ? rewards::TaskForm::kSft
-                                 : a.form == "dpo" ? rewards::TaskForm::kDpo
-                                                   : rewards::TaskForm::kRl;
+  const auto form = ParseName<rewards::TaskForm>(a.form).value_or(rewards::TaskForm::kRl);
   std::error_code error;
   if (!a.force && fs::exists(fs::symlink_status(a.output, error)) && !fs::is_other(a.output, error))
     throw Error(StatusCode::kAlreadyExists,
@@ -88,7 +86,7 @@ void AddDataCommand(CLI::App& app, CommandContext&) {
           "rl: prompt and answer; sft: prompt and response, to warm a model up; dpo: prompt, "
           "chosen and rejected")
       ->capture_default_str()
-      ->check(CLI::IsMember({"rl", "sft", "dpo"}));
+      ->check(CLI::IsMember(AllNames<rewards::TaskForm>()));
   make->add_flag("--force", arguments->force, "Write over a file");
   make->callback([arguments] { Make(*arguments); });
 }

@@ -6,6 +6,7 @@
 #include "tools/generate_command.h"
 #include "tools/number_check.h"
 #include "tools/torch_module.h"
+#include "trainer/config/choices.h"
 
 namespace keel::tools {
 
@@ -45,7 +46,7 @@ void AddGenerateCommand(CLI::App& app, CommandContext&) {
                    "Memory for keys and values; 0: as needed, at most 1 GiB (0)")
       ->check(AtLeast(0));
   generate->add_option("--dtype", a->dtype, "float32 or bfloat16 (default: the model's)")
-      ->check(CLI::IsMember({"float32", "bfloat16"}));
+      ->check(CLI::IsMember(AllNames<trainer::WeightDtype>()));
   generate->footer(
       "Examples:\n"
       "  keel generate --model exported --input prompts.jsonl --output out.jsonl\n"

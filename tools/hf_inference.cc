@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/host_memory.h"
+#include "trainer/config/choices.h"
 #include "trainer/data/row_reader.h"
 #include "trainer/engine/memory_forecast.h"
 
@@ -14,7 +15,9 @@ HfInference::HfInference(const std::string& directory, const std::string& dtype)
   trainer::ModelOptions how;
   how.path_key = "--model";
   source_ = ValueOrThrow(trainer::ResolveModel(directory, Json::object(), DType::kF32, how));
-  const bool bf16 = dtype == "bfloat16" || (dtype.empty() && config().dtype == DType::kBF16);
+  const auto wanted = ParseName<trainer::WeightDtype>(dtype);
+  const bool bf16 =
+      wanted ? *wanted == trainer::WeightDtype::kBfloat16 : config().dtype == DType::kBF16;
   const trainer::MemoryForecast forecast = trainer::ForecastInference(config(), bf16 ? 2 : 4, 0);
   ThrowIfError(
       trainer::CheckMemory(forecast, ReadHostMemory(), 1, false).status().WithContext(directory));

@@ -17,7 +17,7 @@ namespace keel::tools {
 
 class HfInference {
  public:
-  // Throws keel::Error. `dtype`: "", float32 or bfloat16; "" takes the directory's.
+  // Throws keel::Error. `dtype`: the name of a WeightDtype, or ""; "" takes the directory's.
   HfInference(const std::string& directory, const std::string& dtype);
 
   model::Decoder& decoder() { return *decoder_; }

@@ -5,6 +5,7 @@
 #include "tools/command.h"
 #include "tools/score_command.h"
 #include "tools/torch_module.h"
+#include "trainer/config/choices.h"
 
 namespace keel::tools {
 
@@ -24,7 +25,7 @@ void AddScoreCommand(CLI::App& app, CommandContext&) {
   score->add_option("--logits", a->logits,
                     "Also all logits, as safetensors logits.<row> [tokens, vocab] fp32");
   score->add_option("--dtype", a->dtype, "float32 or bfloat16 (default: the model's)")
-      ->check(CLI::IsMember({"float32", "bfloat16"}));
+      ->check(CLI::IsMember(AllNames<trainer::WeightDtype>()));
   score->footer(
       "Examples:\n"
       "  keel score --model exported --input rows.jsonl --output scores.jsonl\n"

@@ -16,13 +16,9 @@ namespace keel::tools {
 namespace {
 
 // From here on what this process makes has the umask's permissions, or fewer.
-void TakePermissions(const std::string& file_mode) {
+void TakePermissions(trainer::FileMode mode) {
   const mode_t given = ::umask(0077);
-  mode_t taken = 0;
-  for (const trainer::FileMode& mode : trainer::kFileModes) {
-    if (file_mode == mode.name) taken = mode.taken;
-  }
-  ::umask(given | taken);
+  ::umask(given | trainer::TakenPermissions(mode));
 }
 
 }  // namespace

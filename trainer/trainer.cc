@@ -20,9 +20,15 @@ RunEnd RunTraining(const TrainerInputs& inputs, Logger& log) {
   // A folder that is no run's, or a checkpoint by name that is not there, ends the run first.
   job.Phase("data", 0);
   ThrowIfError(CheckRunPaths(inputs.loaded.config));
-  const std::string& task = inputs.loaded.config.trainer.task;
-  if (task == "rl") return rl::RunRlTask(job);
-  if (task == "dpo") return rl::RunDpoTask(job);
+  switch (inputs.loaded.config.trainer.task) {
+    case TaskKind::kRl:
+      return rl::RunRlTask(job);
+    case TaskKind::kDpo:
+      return rl::RunDpoTask(job);
+    case TaskKind::kPretrain:
+    case TaskKind::kSft:
+      break;
+  }
   return RunLmTask(job);
 }
 

@@ -35,7 +35,7 @@ struct CheckpointOptions {
   bool adopt_foreign = false;
   std::optional<int> max_ckpts_to_keep;         // nothing: keep all; >= 1
   bool remove_previous_ckpt_in_save = false;    // the same as max_ckpts_to_keep = 1
-  std::string io = "auto";                      // auto | buffered | direct | io_uring
+  std::string io = "auto";                      // the name of an IoChoice
   int64_t chunk_bytes = int64_t{4} << 20;       // unit of checksums
   std::chrono::milliseconds deadline{120'000};  // of every wait for a peer, beside the disk's time
   int load_threads = 2;                         // that read and verify, per rank

@@ -85,16 +85,9 @@ Result<Contents> ParseContents(const Json& root, std::string_view where) {
   for (const Json& entry : root.at("contents")) {
     // Compared as strings: the library's own comparison allocates, and may not throw.
     const std::string name = entry.is_string() ? entry.get<std::string>() : std::string();
-    if (name == "model")
-      contents.model = true;
-    else if (name == "optimizer")
-      contents.optimizer = true;
-    else if (name == "extra")
-      contents.extra = true;
-    else if (name == "hf_model")
-      contents.hf_model = true;
-    else
-      return Unreadable(where, fmt::format("unknown content {}", entry.dump()));
+    const std::optional<Content> part = ParseName<Content>(name);
+    if (!part) return Unreadable(where, fmt::format("unknown content {}", entry.dump()));
+    contents[*part] = true;
   }
   return contents;
 }

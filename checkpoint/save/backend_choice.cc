@@ -14,15 +14,13 @@ constexpr int64_t kMeasureBytes = int64_t{16} << 20;
 
 }  // namespace
 
-BackendChoice::BackendChoice(FileSystem& fs, std::string wanted, int rank, Logger& log)
-    : fs_(fs), wanted_(std::move(wanted)), rank_(rank), log_(log) {}
+BackendChoice::BackendChoice(FileSystem& fs, std::string_view wanted, int rank, Logger& log)
+    : fs_(fs), wanted_(ParseName<IoBackend>(wanted)), rank_(rank), log_(log) {}
 
-IoBackend BackendChoice::Unmeasured() const {
-  return ParseIoBackend(wanted_).value_or(IoBackend::kBuffered);
-}
+IoBackend BackendChoice::Unmeasured() const { return wanted_.value_or(IoBackend::kBuffered); }
 
 IoBackend BackendChoice::Choose(int64_t largest_rank_bytes, const std::string& directory) {
-  if (const std::optional<IoBackend> chosen = ParseIoBackend(wanted_)) return *chosen;
+  if (wanted_) return *wanted_;
   if (measured_) return *measured_;
   if (largest_rank_bytes < kMeasureFrom) {
     if (!std::exchange(said_small_, true)) {
@@ -37,11 +35,11 @@ IoBackend BackendChoice::Choose(int64_t largest_rank_bytes, const std::string& d
   measured_ = speeds.front().backend;
   std::string found;
   for (const BackendSpeed& speed : speeds) {
-    found += fmt::format("{}{} {:.0f} MB/s", found.empty() ? "" : ", ",
-                         IoBackendName(speed.backend), speed.bytes_per_s * 1e-6);
+    found += fmt::format("{}{} {:.0f} MB/s", found.empty() ? "" : ", ", NameOf(speed.backend),
+                         speed.bytes_per_s * 1e-6);
   }
   log_.Info("checkpoints are written by the {} back-end, measured as the fastest one here: {}",
-            IoBackendName(*measured_), found);
+            NameOf(*measured_), found);
   return *measured_;
 }
 
@@ -49,12 +47,12 @@ Result<IoBackend> BackendChoice::Usable(IoBackend ordered) {
   if (ordered != IoBackend::kIoUring) return ordered;
   if (!io_uring_) {
     io_uring_ = fs_.MakeWriteQueue(kWritesUnderWay).status();
-    if (!io_uring_->ok() && wanted_ == "auto") {
+    if (!io_uring_->ok() && !wanted_) {
       log_.Warning("rank {} writes by the direct back-end: {}", rank_, io_uring_->message());
     }
   }
   if (io_uring_->ok()) return ordered;
-  if (wanted_ == "auto") return IoBackend::kDirect;
+  if (!wanted_) return IoBackend::kDirect;
   return Status(
       StatusCode::kConfig,
       fmt::format("actor_rollout_ref.actor.checkpoint.io is io_uring, which cannot be had "

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "checkpoint/save/io_backend.h"
 #include "common/file_system.h"
@@ -18,8 +19,8 @@ namespace keel::checkpoint {
 
 class BackendChoice {
  public:
-  // `wanted`: auto, buffered, direct or io_uring. The references outlive this.
-  BackendChoice(FileSystem& fs, std::string wanted, int rank, Logger& log);
+  // `wanted`: the name of an IoChoice. The references outlive this.
+  BackendChoice(FileSystem& fs, std::string_view wanted, int rank, Logger& log);
 
   // Returns what is wanted, or the one that works everywhere, where nothing can be measured.
   IoBackend Unmeasured() const;
@@ -31,7 +32,7 @@ class BackendChoice {
 
  private:
   FileSystem& fs_;
-  const std::string wanted_;
+  const std::optional<IoBackend> wanted_;  // nothing: the fastest
   const int rank_;
   Logger& log_;
   bool said_small_ = false;

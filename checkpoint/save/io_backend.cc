@@ -13,8 +13,6 @@
 namespace keel::checkpoint {
 namespace {
 
-constexpr std::array<std::string_view, kIoBackends.size()> kNames = {"buffered", "direct",
-                                                                     "io_uring"};
 constexpr int kRounds = 2;
 constexpr int64_t kChunk = int64_t{4} << 20;
 
@@ -31,15 +29,6 @@ std::optional<double> Measure(FileSystem& fs, IoBackend backend, const std::stri
 
 }  // namespace
 
-std::string_view IoBackendName(IoBackend backend) { return kNames[static_cast<size_t>(backend)]; }
-
-std::optional<IoBackend> ParseIoBackend(std::string_view name) {
-  for (const IoBackend backend : kIoBackends) {
-    if (IoBackendName(backend) == name) return backend;
-  }
-  return std::nullopt;
-}
-
 std::vector<BackendSpeed> MeasureBackends(FileSystem& fs, std::string_view directory,
                                           int64_t bytes) {
   const int64_t size = (bytes + kChunk - 1) / kChunk * kChunk;
@@ -50,11 +39,10 @@ std::vector<BackendSpeed> MeasureBackends(FileSystem& fs, std::string_view direc
     piece.size = Dims{size};
     piece.view = {buffer.get(), Dims{1}};
     piece.stable = true;
-    for (const IoBackend backend : kIoBackends) speeds.push_back({backend, 0});
+    for (const auto& [backend, name] : kEnumNames<IoBackend>) speeds.push_back({backend, 0});
     for (int round = 0; round < kRounds; ++round) {
       for (auto speed = speeds.begin(); speed != speeds.end();) {
-        const std::string name =
-            fmt::format(".io-probe-{}-{}", IoBackendName(speed->backend), round);
+        const std::string name = fmt::format(".io-probe-{}-{}", NameOf(speed->backend), round);
         const std::optional<double> seconds =
             Measure(fs, speed->backend, std::string(directory), name, piece);
         if (seconds) {

@@ -1,25 +1,15 @@
-// IoBackend: how the bytes of a save get from memory to the disk.
+// What an IoBackend needs of those that write by it, and how fast each one is here.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <optional>
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/base/io_choice.h"
 #include "common/file_system.h"
 
 namespace keel::checkpoint {
 
-enum class IoBackend {
-  kBuffered,  // through the page cache
-  kDirect,    // past it, in whole blocks, one piece of a thread after the other
-  kIoUring,   // as direct, with a few pieces of a thread under way at once
-};
-inline constexpr std::array kIoBackends = {IoBackend::kBuffered, IoBackend::kDirect,
-                                           IoBackend::kIoUring};
-std::string_view IoBackendName(IoBackend backend);  // "buffered", "direct", "io_uring"
-std::optional<IoBackend> ParseIoBackend(std::string_view name);
 // Offsets, lengths and memory are to be aligned to blocks.
 inline bool WritesBlocks(IoBackend backend) { return backend != IoBackend::kBuffered; }
 

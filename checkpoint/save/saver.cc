@@ -369,7 +369,7 @@ Result<std::string> Saver::Write(const std::string& text, Running* running) {
   Snapshot& snapshot = running->snapshot;
   KEEL_ASSIGN_OR_RETURN(SnapshotWriter* const usable, WriterFor(order.io));
   SnapshotWriter& writer = *usable;
-  record->io = IoBackendName(writer.backend());
+  record->io = NameOf(writer.backend());
   WriteTimes times;
   Result<std::vector<ChunkedDigest>> digests = std::vector<ChunkedDigest>();
   if (running->ahead != nullptr) {

@@ -391,6 +391,19 @@ Option& Schema::Add(std::string path, Json& field, std::string doc) {
   return Append(MakeOption(std::move(path), Kind::kMap, field, std::move(doc)));
 }
 
+Option& Schema::AddChoice(std::string path, Kind kind, std::vector<std::string> choices,
+                          std::string doc, Access field) {
+  Option option;
+  option.path = std::move(path);
+  option.kind = kind;
+  option.choices = std::move(choices);
+  option.doc = std::move(doc);
+  option.initial = field.get();
+  option.get = std::move(field.get);
+  option.set = std::move(field.set);
+  return Append(std::move(option));
+}
+
 Option* Schema::Find(std::string_view path) {
   for (Option& option : options_) {
     if (option.path == path) return &option;

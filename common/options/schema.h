@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/enum_names.h"
 #include "common/json.h"
 #include "common/options/yaml_tree.h"
 #include "common/status.h"
@@ -46,6 +47,7 @@ struct Option {
     exclusive_min = true;
     return *this;
   }
+  // Of an enum: of some of its names.
   Option& OneOf(std::vector<std::string> values) {
     choices = std::move(values);
     return *this;
@@ -75,6 +77,37 @@ class Schema {
   Option& Add(std::string path, std::vector<std::string>& field, std::string doc);
   Option& Add(std::string path, std::vector<double>& field, std::string doc);
   Option& Add(std::string path, Json& field, std::string doc);  // a free map
+  // A choice by the names of its enum, with `null` for nothing, and a list of such.
+  template <NamedEnum E>
+  Option& Add(std::string path, E& field, std::string doc) {
+    return AddChoice(std::move(path), Kind::kString, AllNames<E>(), std::move(doc),
+                     {[&field] { return Json(NameOf(field)); },
+                      [&field](const Json& value) { field = ChoiceOf<E>(value); }});
+  }
+  template <NamedEnum E>
+  Option& Add(std::string path, std::optional<E>& field, std::string doc) {
+    Option& option =
+        AddChoice(std::move(path), Kind::kString, AllNames<E>(), std::move(doc),
+                  {[&field] { return field ? Json(NameOf(*field)) : Json(nullptr); },
+                   [&field](const Json& value) {
+                     field = value.is_null() ? std::nullopt : std::optional<E>(ChoiceOf<E>(value));
+                   }});
+    option.nullable = true;
+    return option;
+  }
+  template <NamedEnum E>
+  Option& Add(std::string path, std::vector<E>& field, std::string doc) {
+    return AddChoice(std::move(path), Kind::kStringList, AllNames<E>(), std::move(doc),
+                     {[&field] {
+                        Json list = Json::array();
+                        for (const E value : field) list.push_back(NameOf(value));
+                        return list;
+                      },
+                      [&field](const Json& list) {
+                        field.clear();
+                        for (const Json& value : list) field.push_back(ChoiceOf<E>(value));
+                      }});
+  }
 
   // Sets fields from a document, then from overrides: "a.b=c", "+a.b=c" (the same), "~a.b" (back to
   // the default). Every problem of all of them in one kConfig message.
@@ -91,6 +124,17 @@ class Schema {
   const std::vector<Option>& options() const { return options_; }
 
  private:
+  struct Access {
+    std::function<Json()> get;
+    std::function<void(const Json&)> set;
+  };
+  // Only names of E get here: Convert knows the choices.
+  template <NamedEnum E>
+  static E ChoiceOf(const Json& value) {
+    return ParseName<E>(value.get_ref<const std::string&>()).value();
+  }
+  Option& AddChoice(std::string path, Kind kind, std::vector<std::string> choices, std::string doc,
+                    Access field);
   Option& Append(Option option);
   Option* Find(std::string_view path);
   void Apply(const YamlNode& node, const std::string& path, const std::string& source_name,

@@ -84,7 +84,8 @@ const std::map<std::string, std::set<std::string>>& AllowedEdges() {
       {"trainer/algorithms", {"common"}},
       {"trainer/metrics", {"common"}},
       {"trainer/config",
-       {"common", "common/options", "model", "rollout", "rewards", "trainer/algorithms"}},
+       {"common", "common/options", "model", "checkpoint/base", "checkpoint/format", "rollout",
+        "rewards", "trainer/algorithms", "trainer/data"}},
       {"trainer/data", {"common", "model", "rewards", "trainer/algorithms"}},
       {"trainer/engine",
        {"common", "parallel", "model", "checkpoint/base", "trainer/config", "trainer/data"}},
@@ -206,7 +207,7 @@ std::set<std::string> ClosureOf(const std::string& unit) {
 }
 
 TEST(IncludeLayersTest, WhatOneMustOpenStaysSmall) {
-  EXPECT_LE(ClosureOf("checkpoint/save/saver").size(), 40u);
+  EXPECT_LE(ClosureOf("checkpoint/save/saver").size(), 41u);
   EXPECT_LE(ClosureOf("checkpoint/load/loader").size(), 34u);
   EXPECT_LE(ClosureOf("trainer/run/lm_task").size(), 49u);
   EXPECT_GT(ClosureOf("trainer/rl/rl_task").size(), 60u) << "the includes were not followed";
@@ -241,9 +242,11 @@ TEST(IncludeLayersTest, TheTorchFreePartSeesNoTorch) {
                                             "rollout/scheduler",
                                             "rollout/sequence",
                                             "trainer/algorithms/advantages",
+                                            "trainer/algorithms/choices",
                                             "trainer/algorithms/kl",
                                             "trainer/algorithms/packed",
                                             "trainer/algorithms/rollout_correction",
+                                            "trainer/algorithms/rollout_correction_options",
                                             "trainer/engine/lr_schedule",
                                             "trainer/engine/memory_forecast",
                                             "trainer/rl/batch_metrics",

@@ -251,6 +251,45 @@ TEST(Schema, DamagedTextIsRefusedOrTaken) {
   }
 }
 
+enum class Shade { kLight, kDark };
+constexpr auto NamesOf(Shade) {
+  return EnumNames<Shade>({{Shade::kLight, "light"}, {Shade::kDark, "dark"}});
+}
+
+// To whoever writes and reads a configuration an enum is a string of which the choices are known.
+TEST(Schema, AnEnumIsAStringWithChoices) {
+  Shade one = Shade::kDark;
+  std::optional<Shade> maybe;
+  std::vector<Shade> many = {Shade::kLight, Shade::kDark};
+  std::string text = "dark";
+  std::optional<std::string> maybe_text;
+  std::vector<std::string> texts = {"light", "dark"};
+  Schema enums, strings;
+  enums.Add("a.one", one, "A.");
+  enums.Add("a.maybe", maybe, "B.");
+  enums.Add("a.many", many, "C.");
+  strings.Add("a.one", text, "A.").OneOf({"light", "dark"});
+  strings.Add("a.maybe", maybe_text, "B.").OneOf({"light", "dark"});
+  strings.Add("a.many", texts, "C.").OneOf({"light", "dark"});
+  EXPECT_EQ(enums.Markdown(), strings.Markdown());
+  EXPECT_EQ(enums.JsonSchema(), strings.JsonSchema());
+  for (const std::string document :
+       {"{}", "{one: light, maybe: dark, many: []}", "{one: 'light'}", "{maybe: null}",
+        "{many: [dark]}", "{one: drak}", "{one: null}", "{one: [light]}", "{maybe: grey}",
+        "{many: dark}", "{many: [dark, grey]}", "{one: None, maybe: None, many: None}"}) {
+    const Status found = enums.Load({"f.yaml", "a: " + document}, {"~a.maybe"});
+    EXPECT_EQ(found.message(), strings.Load({"f.yaml", "a: " + document}, {"~a.maybe"}).message());
+    EXPECT_EQ(enums.Dump(true), strings.Dump(true)) << document;
+  }
+  ASSERT_TRUE(enums.Load({"f.yaml", "a: {one: dark, maybe: light, many: [dark]}"}, {}).ok());
+  EXPECT_EQ(one, Shade::kDark);
+  EXPECT_EQ(maybe, Shade::kLight);
+  EXPECT_EQ(many, std::vector<Shade>{Shade::kDark});
+  EXPECT_THAT(enums.Load({"f.yaml", "a: {one: drak}"}, {}).message(),
+              AllOf(HasSubstr("a.one: expected one of light, dark, got \"drak\""),
+                    HasSubstr("did you mean dark?")));
+}
+
 TEST(Yaml, BoundsDepthAndSize) {
   for (const char* open : {"[", "{a: ", "- "}) {
     std::string text;

@@ -29,12 +29,13 @@ void FuzzAnswers(std::string_view bytes) {
 
   rewards::RewardSample sample;
   sample.response = std::string(response);
-  for (const std::string& rule : rewards::RewardRuleNames()) {
+  for (const rewards::RewardType rule : rewards::RewardRules()) {
     rewards::RuleOptions options;
     options.type = rule;
     options.format_score = 0.25;
-    sample.ground_truth = rule == "countdown" ? Json({{"target", 24}, {"numbers", {4, 6, 1}}})
-                                              : Json(std::string(truth));
+    sample.ground_truth = rule == rewards::RewardType::kCountdown
+                              ? Json({{"target", 24}, {"numbers", {4, 6, 1}}})
+                              : Json(std::string(truth));
     const auto result = ValueOrThrow(rewards::MakeRuleVerifier(options))->Verify({&sample, 1})[0];
     KEEL_REQUIRE(result.score == 0 || result.score == 0.25 || result.score == 1);
     KEEL_REQUIRE(result.ok() || result.score == 0);

@@ -71,7 +71,7 @@ void LoadPairs(const std::string& path, const trainer::TextRules& rules) {
 void FuzzRows(std::string_view bytes) {
   static const std::string base =
       std::filesystem::temp_directory_path() / ("keel_fuzz_rows." + std::to_string(::getpid()));
-  const auto tokenizer = ValueOrThrow(model::MakeTokenizer("bytes"));
+  const auto tokenizer = model::MakeTokenizer(model::TokenizerKind::kBytes);
   const trainer::TextRules text(*tokenizer);
   trainer::TextRules ids;
   ids.ids_only = "there is no tokenizer";

@@ -195,7 +195,7 @@ TEST(CommandVerifierTest, AProgramThatEndedWhileIdleHasFailedAtNothing) {
 
 TEST(RewardPoolTest, CollectsInTheOrderOfSubmission) {
   RuleOptions options;
-  options.type = "arithmetic";
+  options.type = RewardType::kArithmetic;
   RewardPool pool(3, 4, [&] { return ValueOrThrow(MakeRuleVerifier(options)); });
   for (int round = 0; round < 3; ++round) {
     for (auto& sample : Samples(50)) {
@@ -250,7 +250,7 @@ TEST(RewardPoolTest, WhatComesTooLateIsAnErrorAndNotTheNextRoundsScore) {
 
 TEST(RewardPoolTest, MadeFromTheConfiguration) {
   RewardSection reward;
-  reward.type = "command";
+  reward.type = RewardType::kCommand;
   EXPECT_FALSE(MakeVerifierFactory(reward).ok());
   reward.command = Program(kReply);
   RewardPool pool(2, 4, ValueOrThrow(MakeVerifierFactory(reward)));
@@ -259,7 +259,7 @@ TEST(RewardPoolTest, MadeFromTheConfiguration) {
   reward.command = {"/no/such/program"};
   EXPECT_THAT(RewardPool(2, 4, ValueOrThrow(MakeVerifierFactory(reward))).Start().message(),
               HasSubstr("/no/such/program"));
-  reward.type = "http";
+  reward.type = RewardType::kHttp;
   reward.url = "ftp://x";
   EXPECT_FALSE(MakeVerifierFactory(reward).ok());
   reward = {};

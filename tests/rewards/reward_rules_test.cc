@@ -174,7 +174,7 @@ RewardResult ScoreOf(const RuleOptions& options, const std::string& response, co
   return verifier->Verify({&sample, 1})[0];
 }
 
-double Score(const std::string& type, const std::string& response, const Json& truth) {
+double Score(RewardType type, const std::string& response, const Json& truth) {
   RuleOptions options;
   options.type = type;
   options.format_score = 0.1;
@@ -185,48 +185,49 @@ double Score(const std::string& type, const std::string& response, const Json& t
 }
 
 TEST(RewardRulesTest, Gsm8k) {
-  EXPECT_EQ(Score("gsm8k", "steps\n#### 1,234", "1234"), 1);
-  EXPECT_EQ(Score("gsm8k", "#### $18.00", "18"), 1);
-  EXPECT_EQ(Score("gsm8k", "#### 18 apples", 18), 1);
-  EXPECT_EQ(Score("gsm8k", "#### 3 then\n#### 4", "4"), 1);
-  EXPECT_EQ(Score("gsm8k", "#### 5", "He has 2 + 2 = <<2+2=4>>4.\n#### 4"), 0.1);
-  EXPECT_EQ(Score("gsm8k", "the answer is 4", "4"), 0);
-  EXPECT_EQ(Score("gsm8k", "#### none 4", "4"), 0);
+  EXPECT_EQ(Score(RewardType::kGsm8k, "steps\n#### 1,234", "1234"), 1);
+  EXPECT_EQ(Score(RewardType::kGsm8k, "#### $18.00", "18"), 1);
+  EXPECT_EQ(Score(RewardType::kGsm8k, "#### 18 apples", 18), 1);
+  EXPECT_EQ(Score(RewardType::kGsm8k, "#### 3 then\n#### 4", "4"), 1);
+  EXPECT_EQ(Score(RewardType::kGsm8k, "#### 5", "He has 2 + 2 = <<2+2=4>>4.\n#### 4"), 0.1);
+  EXPECT_EQ(Score(RewardType::kGsm8k, "the answer is 4", "4"), 0);
+  EXPECT_EQ(Score(RewardType::kGsm8k, "#### none 4", "4"), 0);
   RuleOptions flexible;
-  flexible.type = "gsm8k";
+  flexible.type = RewardType::kGsm8k;
   flexible.flexible = true;
   EXPECT_EQ(ScoreOf(flexible, "the answer is 4.", "4").score, 1);
   EXPECT_EQ(ScoreOf(flexible, "4 of 5", "4").score, 0);
 }
 
 TEST(RewardRulesTest, ArithmeticExactAndMath) {
-  EXPECT_EQ(Score("arithmetic", " 46\n", "46"), 1);
-  EXPECT_EQ(Score("arithmetic", "12+34=46", 46), 1);
-  EXPECT_EQ(Score("arithmetic", "46 or 47", 46), 0.1);
-  EXPECT_EQ(Score("arithmetic", "", 46), 0);
-  EXPECT_EQ(Score("exact", " abc ", "abc"), 1);
-  EXPECT_EQ(Score("exact", "abcd", "abc"), 0.1);
-  EXPECT_EQ(Score("math", "so $\\boxed{\\frac{1}{2}}$", "0.5"), 1);
-  EXPECT_EQ(Score("math", "\\boxed{3}", "we get \\boxed{4}"), 0.1);
-  EXPECT_EQ(Score("math", "0.5", "0.5"), 0);
+  EXPECT_EQ(Score(RewardType::kArithmetic, " 46\n", "46"), 1);
+  EXPECT_EQ(Score(RewardType::kArithmetic, "12+34=46", 46), 1);
+  EXPECT_EQ(Score(RewardType::kArithmetic, "46 or 47", 46), 0.1);
+  EXPECT_EQ(Score(RewardType::kArithmetic, "", 46), 0);
+  EXPECT_EQ(Score(RewardType::kExact, " abc ", "abc"), 1);
+  EXPECT_EQ(Score(RewardType::kExact, "abcd", "abc"), 0.1);
+  EXPECT_EQ(Score(RewardType::kMath, "so $\\boxed{\\frac{1}{2}}$", "0.5"), 1);
+  EXPECT_EQ(Score(RewardType::kMath, "\\boxed{3}", "we get \\boxed{4}"), 0.1);
+  EXPECT_EQ(Score(RewardType::kMath, "0.5", "0.5"), 0);
 }
 
 TEST(RewardRulesTest, Countdown) {
   const Json truth = {{"target", 24}, {"numbers", {4, 6, 8, 8}}};
-  EXPECT_EQ(Score("countdown", "<answer>(8 / 8 + 0*1)</answer>", truth), 0.1);  // others' numbers
-  EXPECT_EQ(Score("countdown", "think\n<answer> 4 * 6 * 8 / 8 </answer>", truth), 1);
-  EXPECT_EQ(Score("countdown", "4*6*8/8 = 24", truth), 1);
-  EXPECT_EQ(Score("countdown", "let me see\n4*6*8/8", truth), 1);
-  EXPECT_EQ(Score("countdown", "4*6", truth), 0.1);          // not all
-  EXPECT_EQ(Score("countdown", "4*6*8/8+8-8", truth), 0.1);  // one too often
-  EXPECT_EQ(Score("countdown", "4*6*8/0", truth), 0);
-  EXPECT_EQ(Score("countdown", "24", truth), 0.1);
-  EXPECT_EQ(Score("countdown", "__import__('os')", truth), 0);
+  EXPECT_EQ(Score(RewardType::kCountdown, "<answer>(8 / 8 + 0*1)</answer>", truth),
+            0.1);  // others' numbers
+  EXPECT_EQ(Score(RewardType::kCountdown, "think\n<answer> 4 * 6 * 8 / 8 </answer>", truth), 1);
+  EXPECT_EQ(Score(RewardType::kCountdown, "4*6*8/8 = 24", truth), 1);
+  EXPECT_EQ(Score(RewardType::kCountdown, "let me see\n4*6*8/8", truth), 1);
+  EXPECT_EQ(Score(RewardType::kCountdown, "4*6", truth), 0.1);          // not all
+  EXPECT_EQ(Score(RewardType::kCountdown, "4*6*8/8+8-8", truth), 0.1);  // one too often
+  EXPECT_EQ(Score(RewardType::kCountdown, "4*6*8/0", truth), 0);
+  EXPECT_EQ(Score(RewardType::kCountdown, "24", truth), 0.1);
+  EXPECT_EQ(Score(RewardType::kCountdown, "__import__('os')", truth), 0);
 }
 
 TEST(RewardRulesTest, FormatPattern) {
   RuleOptions options;
-  options.type = "math";
+  options.type = RewardType::kMath;
   options.format_pattern = "<think>.*</think>.*\\\\boxed\\{.*";
   options.format_weight = 0.5;
   const auto good = ScoreOf(options, "<think>a\nb</think> \\boxed{2}", "2");
@@ -246,16 +247,16 @@ TEST(RewardRulesTest, ErrorsAreNoScores) {
   EXPECT_THAT(ScoreOf(options, "1", nullptr, "addition").error, HasSubstr("ground_truth"));
   EXPECT_THAT(ScoreOf(options, "1", "x", "openai/gsm8k").error, HasSubstr("a number"));
   EXPECT_THAT(ScoreOf(options, "1", 24, "countdown").error, HasSubstr("target"));
-  options.type = "sums";
+  options.type = RewardType::kCommand;
   EXPECT_FALSE(MakeRuleVerifier(options).ok());
 }
 
 TEST(RewardRulesTest, DataSourcesOfTheField) {
-  EXPECT_EQ(RuleOfDataSource("openai/gsm8k"), "gsm8k");
-  EXPECT_EQ(RuleOfDataSource("DigitalLearningGmbH/MATH-lighteval"), "math");
-  EXPECT_EQ(RuleOfDataSource("aime_2024"), "math");
-  EXPECT_EQ(RuleOfDataSource("Jiayi-Pan/Countdown-Tasks-3to4"), "countdown");
-  EXPECT_EQ(RuleOfDataSource("copy"), "exact");
+  EXPECT_EQ(RuleOfDataSource("openai/gsm8k"), RewardType::kGsm8k);
+  EXPECT_EQ(RuleOfDataSource("DigitalLearningGmbH/MATH-lighteval"), RewardType::kMath);
+  EXPECT_EQ(RuleOfDataSource("aime_2024"), RewardType::kMath);
+  EXPECT_EQ(RuleOfDataSource("Jiayi-Pan/Countdown-Tasks-3to4"), RewardType::kCountdown);
+  EXPECT_EQ(RuleOfDataSource("copy"), RewardType::kExact);
   EXPECT_EQ(RuleOfDataSource("poems"), std::nullopt);
 }
 
@@ -288,17 +289,17 @@ TEST(RewardRulesTest, HostileResponsesEnd) {
       "\\boxed{9^9^9^9^9}",
       "9^9^9^9"};
   for (const std::string& text : texts) {
-    for (const std::string& type : RewardRuleNames()) {
+    for (const RewardType type : RewardRules()) {
       RuleOptions options;
       options.type = type;
       const Json truth =
-          type == "countdown" ? Json({{"target", 24}, {"numbers", {1, 2}}}) : Json("24");
+          type == RewardType::kCountdown ? Json({{"target", 24}, {"numbers", {1, 2}}}) : Json("24");
       const auto result = ScoreOf(options, text, truth);
-      EXPECT_EQ(result.score, 0) << type << " " << text.substr(0, 20);
+      EXPECT_EQ(result.score, 0) << NameOf(type) << " " << text.substr(0, 20);
     }
   }
   RuleOptions slow;
-  slow.type = "exact";
+  slow.type = RewardType::kExact;
   slow.format_pattern = "(a+)+[bc]";
   const auto result = ScoreOf(slow, std::string(40, 'a'), std::string(40, 'a'));
   EXPECT_THAT(result.error, HasSubstr("reward.format_pattern"));

@@ -5,6 +5,7 @@
 
 #include "common/fail_point.h"
 #include "tools/number_check.h"
+#include "trainer/config/choices.h"
 
 namespace keel::tools {
 namespace {
@@ -136,7 +137,7 @@ void AddCkptCommands(CLI::App& app, int* exit_code) {
   command->add_option("--keep-best", prune->keep_best, "So many by the metric noted at the save")
       ->check(AtLeast(0));
   command->add_option("--metric-mode", prune->metric_mode, "Whether the lowest or highest is best")
-      ->check(CLI::IsMember({"min", "max"}))
+      ->check(CLI::IsMember(AllNames<trainer::BestMode>()))
       ->capture_default_str();
   command->add_option("--keep-every", prune->keep_every, "Steps that are a multiple of it")
       ->check(AtLeast(0));

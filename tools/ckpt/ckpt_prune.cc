@@ -16,6 +16,7 @@
 #include "common/text.h"
 #include "tools/ckpt/ckpt_commands.h"
 #include "tools/ckpt/ckpt_paths.h"
+#include "trainer/config/choices.h"
 
 namespace keel::tools {
 namespace {
@@ -64,7 +65,8 @@ int CkptPrune(const CkptPruneOptions& options, std::ostream& out, std::ostream& 
   checkpoint::RetentionRequest request;
   request.policy.keep_latest = options.keep_latest;
   request.policy.keep_best = options.keep_best;
-  request.policy.higher_is_better = options.metric_mode == "max";
+  request.policy.higher_is_better =
+      ParseName<trainer::BestMode>(options.metric_mode) == trainer::BestMode::kMax;
   request.policy.keep_every = options.keep_every;
   request.dry_run = options.dry_run;
   request.verify_threads = Cores();

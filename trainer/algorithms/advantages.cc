@@ -72,7 +72,6 @@ struct Scored {
 
 Scored ScoreGroups(const AdvantageInputs& in) {
   const PackedView& view = in.responses;
-  NeedLength("groups", in.groups.size(), view.sequences());
   Scored out;
   for (size_t s = 0; s < view.sequences(); ++s) {
     double score = 0;
@@ -103,7 +102,6 @@ void Spread(const PackedView& view, size_t s, double value, std::vector<double>&
 
 void Gae(const AdvantageInputs& in, const AdvantageOptions& options,
          std::vector<double>& advantages, std::vector<double>& returns) {
-  NeedLength("values", in.values.size(), in.responses.tokens());
   for (size_t s = 0; s < in.responses.sequences(); ++s) {
     double next_value = 0;
     double advantage = 0;
@@ -115,7 +113,6 @@ void Gae(const AdvantageInputs& in, const AdvantageOptions& options,
       returns[t] = advantage + in.values[t];
     });
   }
-  Whiten(in.responses, advantages);
 }
 
 void ReinforcePlusPlus(const AdvantageInputs& in, const AdvantageOptions& options,
@@ -128,12 +125,10 @@ void ReinforcePlusPlus(const AdvantageInputs& in, const AdvantageOptions& option
     });
   }
   advantages = returns;
-  Whiten(in.responses, advantages);
 }
 
 void Remax(const AdvantageInputs& in, std::vector<double>& advantages,
            std::vector<double>& returns) {
-  NeedLength("baselines", in.baselines.size(), in.responses.sequences());
   for (size_t s = 0; s < in.responses.sequences(); ++s) {
     double running = 0;
     BackwardOverPolicyTokens(in, s, [&](size_t t, double reward) {
@@ -176,32 +171,21 @@ void FromGroups(const AdvantageInputs& in, const AdvantageOptions& options,
     }
     Spread(in.responses, s, value, advantages);
   }
-  if (options.estimator == AdvantageEstimator::kReinforcePlusPlusBaseline)
-    Whiten(in.responses, advantages);
 }
 
 }  // namespace
 
-std::vector<std::string> AdvantageEstimatorNames() {
-  return {"gae",   "grpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline",
-          "remax", "gpg"};
-}
-
-Result<AdvantageEstimator> ParseAdvantageEstimator(const std::string& name) {
-  const std::vector<std::string> names = AdvantageEstimatorNames();
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (names[i] == name) return static_cast<AdvantageEstimator>(i);
-  }
-  return Status(StatusCode::kConfig,
-                fmt::format("algorithm.adv_estimator is '{}', expected one of {}", name,
-                            fmt::join(names, ", ")));
-}
-
 Advantages ComputeAdvantages(const AdvantageInputs& in, const AdvantageOptions& options) {
   CheckPacked(in.responses);
-  NeedLength("rewards", in.rewards.size(), in.responses.tokens());
-  std::vector<double> advantages(in.responses.tokens());
-  std::vector<double> returns(in.responses.tokens());
+  const AdvantageTraits traits = TraitsOf(options.estimator);
+  const size_t tokens = in.responses.tokens();
+  const size_t sequences = in.responses.sequences();
+  NeedLength("rewards", in.rewards.size(), tokens);
+  if (traits.groups) NeedLength("groups", in.groups.size(), sequences);
+  if (traits.values) NeedLength("values", in.values.size(), tokens);
+  if (traits.greedy_baseline) NeedLength("baselines", in.baselines.size(), sequences);
+  std::vector<double> advantages(tokens);
+  std::vector<double> returns(tokens);
   switch (options.estimator) {
     case AdvantageEstimator::kGae:
       Gae(in, options, advantages, returns);
@@ -214,8 +198,9 @@ Advantages ComputeAdvantages(const AdvantageInputs& in, const AdvantageOptions& 
       break;
     default:
       FromGroups(in, options, advantages);
-      returns = advantages;
   }
+  if (traits.whitened) Whiten(in.responses, advantages);
+  if (traits.groups) returns = advantages;
   return {{advantages.begin(), advantages.end()}, {returns.begin(), returns.end()}};
 }
 

@@ -12,41 +12,28 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "common/status.h"
+#include "trainer/algorithms/choices.h"
 #include "trainer/algorithms/packed.h"
 
 namespace keel::trainer::rl {
 
-enum class AdvantageEstimator {
-  kGae,                        // Schulman et al. 2016; whitened over the batch
-  kGrpo,                       // Shao et al. 2024; without the deviation Dr.GRPO, Liu et al. 2025
-  kRloo,                       // Ahmadian et al. 2024
-  kReinforcePlusPlus,          // Hu et al. 2025; whitened over the batch
-  kReinforcePlusPlusBaseline,  // the same with the group's mean for a baseline
-  kRemax,                      // Li et al. 2024; the greedy response's score is the baseline
-  kGpg,                        // Chu et al. 2025
-};
-
-// verl's values of algorithm.adv_estimator, in the enum's order.
-std::vector<std::string> AdvantageEstimatorNames();
-Result<AdvantageEstimator> ParseAdvantageEstimator(const std::string& name);
-
 struct AdvantageOptions {
   AdvantageEstimator estimator = AdvantageEstimator::kGrpo;
-  double gamma = 1;  // per token of the policy: GAE, REINFORCE++
-  double lam = 1;    // GAE
+  double gamma = 1;  // per token of the policy
+  double lam = 1;
   bool norm_adv_by_std_in_grpo = true;
 };
 
 struct AdvantageInputs {
   PackedView responses;
-  std::span<const float> rewards;    // [N], a KL penalty already taken off
-  std::span<const int64_t> groups;   // [S]: responses of one prompt have the same number
-  std::span<const float> values;     // [N], GAE: the critic's, before the update
-  std::span<const float> baselines;  // [S], ReMax: score of the prompt's greedy response
+  std::span<const float> rewards;   // [N], a KL penalty already taken off
+  std::span<const int64_t> groups;  // [S]: responses of one prompt have the same number
+  // Where the estimator's traits ask for them:
+  std::span<const float> values;     // [N], the critic's, before the update
+  std::span<const float> baselines;  // [S], score of the prompt's greedy response
 };
 
 // 0 on masked tokens.

@@ -1,17 +1,8 @@
 #include "trainer/algorithms/dpo_loss.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 namespace keel::trainer::rl {
-
-Result<DpoLossType> ParseDpoLossType(const std::string& name) {
-  if (name == "sigmoid") return DpoLossType::kSigmoid;
-  if (name == "ipo") return DpoLossType::kIpo;
-  return Status(StatusCode::kConfig,
-                fmt::format("dpo.loss_type is '{}', expected sigmoid or ipo", name));
-}
 
 DpoSums& DpoSums::operator+=(const DpoSums& other) {
   preference_loss += other.preference_loss;

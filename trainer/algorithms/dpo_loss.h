@@ -9,13 +9,10 @@
 #include <map>
 #include <string>
 
-#include "common/status.h"
+#include "trainer/algorithms/choices.h"
 #include "trainer/algorithms/loss_aggregation.h"
 
 namespace keel::trainer::rl {
-
-enum class DpoLossType { kSigmoid, kIpo };
-Result<DpoLossType> ParseDpoLossType(const std::string& name);
 
 struct DpoOptions {
   double beta = 0.1;

@@ -7,32 +7,6 @@
 
 namespace keel::trainer::rl {
 
-std::vector<std::string> KlKindNames() {
-  return {"kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "k1+", "k3+", "abs+", "low_var_kl+"};
-}
-
-Result<KlKind> ParseKlKind(const std::string& name) {
-  KlKind kind;
-  std::string base = name;
-  if (!base.empty() && base.back() == '+') {
-    kind.straight_through = true;
-    base.pop_back();
-  }
-  if (base == "kl" || base == "k1") {
-    kind.estimator = KlEstimator::kK1;
-  } else if (base == "abs") {
-    kind.estimator = KlEstimator::kAbs;
-  } else if (base == "mse" || base == "k2") {
-    kind.estimator = KlEstimator::kK2;
-  } else if (base == "low_var_kl" || base == "k3") {
-    kind.estimator = KlEstimator::kK3;
-  } else {
-    return Status(StatusCode::kConfig, fmt::format("KL estimator '{}': expected one of {}", name,
-                                                   fmt::join(KlKindNames(), ", ")));
-  }
-  return kind;
-}
-
 float EstimateKl(KlEstimator estimator, float log_prob, float ref_log_prob) {
   const float difference = log_prob - ref_log_prob;
   switch (estimator) {
@@ -50,13 +24,13 @@ float EstimateKl(KlEstimator estimator, float log_prob, float ref_log_prob) {
 }
 
 void KlController::Update(double kl, int64_t samples) {
-  if (!options_.adaptive) return;
+  if (options_.type != KlControl::kAdaptive) return;
   const double error = std::clamp(kl / options_.target_kl - 1, -0.2, 0.2);
   coefficient_ *= 1 + error * static_cast<double>(samples) / static_cast<double>(options_.horizon);
 }
 
 Json KlController::State() const {
-  return {{"type", options_.adaptive ? "adaptive" : "fixed"}, {"kl_coef", coefficient_}};
+  return {{"type", NameOf(options_.type)}, {"kl_coef", coefficient_}};
 }
 
 Status KlController::Restore(const Json& state) {
@@ -67,7 +41,7 @@ Status KlController::Restore(const Json& state) {
     return Status(StatusCode::kInvalidData,
                   fmt::format("KL controller: kl_coef {} is no coefficient", coefficient));
   }
-  if (options_.adaptive) coefficient_ = coefficient;
+  if (options_.type == KlControl::kAdaptive) coefficient_ = coefficient;
   return Status::Ok();
 }
 

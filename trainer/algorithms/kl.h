@@ -5,34 +5,20 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
-#include <vector>
 
 #include "common/json.h"
 #include "common/status.h"
+#include "trainer/algorithms/choices.h"
 #include "trainer/algorithms/packed.h"
 
 namespace keel::trainer::rl {
-
-enum class KlEstimator { kK1, kAbs, kK2, kK3 };
-
-// An estimator, and whether its gradient is replaced by k2's, whose expectation is the true one
-// (the names that end in "+").
-struct KlKind {
-  KlEstimator estimator = KlEstimator::kK3;
-  bool straight_through = false;
-};
-
-// verl's names: kl and k1, abs, mse and k2, low_var_kl and k3, with "+".
-std::vector<std::string> KlKindNames();
-Result<KlKind> ParseKlKind(const std::string& name);
 
 // k1 = p - r; k2 = (p - r)^2 / 2; k3 = exp(r - p) - (r - p) - 1 with r - p cut to +-20 and the
 // result to +-10. In fp32, as the differentiable form.
 float EstimateKl(KlEstimator estimator, float log_prob, float ref_log_prob);
 
 struct KlControllerOptions {
-  bool adaptive = false;
+  KlControl type = KlControl::kFixed;
   double kl_coef = 0.001;
   int64_t horizon = 10'000;  // samples
   double target_kl = 0.1;

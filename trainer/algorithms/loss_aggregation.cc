@@ -1,7 +1,5 @@
 #include "trainer/algorithms/loss_aggregation.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 namespace keel::trainer::rl {
@@ -16,19 +14,6 @@ std::vector<int64_t> LengthsBetween(const std::vector<int64_t>& boundaries) {
 }
 
 }  // namespace
-
-std::vector<std::string> LossAggregationNames() {
-  return {"token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"};
-}
-
-Result<LossAggregation> ParseLossAggregation(const std::string& name) {
-  const std::vector<std::string> names = LossAggregationNames();
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (names[i] == name) return static_cast<LossAggregation>(i);
-  }
-  return Status(StatusCode::kConfig, fmt::format("loss_agg_mode is '{}', expected one of {}", name,
-                                                 fmt::join(names, ", ")));
-}
 
 at::Tensor TokenLayout::Counted(const at::Tensor& tokens) const {
   return at::where(mask, tokens, at::zeros({}, tokens.options()));

@@ -8,24 +8,12 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
-#include "common/status.h"
+#include "trainer/algorithms/choices.h"
 #include "trainer/algorithms/packed.h"
 
 namespace keel::trainer::rl {
-
-enum class LossAggregation {
-  kTokenMean,           // sum / tokens
-  kSeqMeanTokenSum,     // mean over sequences of their sums
-  kSeqMeanTokenMean,    // mean over sequences of their means
-  kSeqMeanTokenSumNorm  // mean over sequences of their sums / scale_factor
-};
-
-// verl's values of loss_agg_mode.
-std::vector<std::string> LossAggregationNames();
-Result<LossAggregation> ParseLossAggregation(const std::string& name);
 
 // A micro-batch's tokens: [T] tensors over several packed sequences, prompts included, with the
 // mask of those that count.

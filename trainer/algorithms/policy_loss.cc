@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "common/status.h"
+
 namespace keel::trainer::rl {
 
 namespace {
@@ -65,18 +67,6 @@ TokenLosses Gpg(const PolicyLossInputs& in) { return {-in.log_probs * in.advanta
 
 }  // namespace
 
-std::vector<std::string> PolicyLossModeNames() { return {"vanilla", "gspo", "cispo", "gpg"}; }
-
-Result<PolicyLossMode> ParsePolicyLossMode(const std::string& name) {
-  const std::vector<std::string> names = PolicyLossModeNames();
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (names[i] == name) return static_cast<PolicyLossMode>(i);
-  }
-  return Status(StatusCode::kConfig,
-                fmt::format("policy_loss.loss_mode is '{}', expected one of {}", name,
-                            fmt::join(names, ", ")));
-}
-
 PolicyLossSums& PolicyLossSums::operator+=(const PolicyLossSums& other) {
   pg_loss += other.pg_loss;
   entropy += other.entropy;
@@ -138,7 +128,7 @@ PolicyLossResult PolicyLoss(const PolicyLossInputs& inputs, const PolicyLossOpti
   };
   take("log_probs", in.log_probs, true);
   take("advantages", in.advantages, true);
-  take("old_log_probs", in.old_log_probs, options.mode != PolicyLossMode::kGpg);
+  take("old_log_probs", in.old_log_probs, NeedsOldLogProbs(options.mode));
   take("ref_log_probs", in.ref_log_probs, options.use_kl_loss);
   take("entropy", in.entropy, options.entropy_coeff != 0);
   take("rollout_is_weights", in.rollout_is_weights, false);

@@ -9,24 +9,12 @@
 
 #include <map>
 #include <string>
-#include <vector>
 
-#include "common/status.h"
+#include "trainer/algorithms/choices.h"
 #include "trainer/algorithms/kl.h"
 #include "trainer/algorithms/loss_aggregation.h"
 
 namespace keel::trainer::rl {
-
-enum class PolicyLossMode {
-  kVanilla,  // PPO, Schulman et al. 2017, with dual clip, Ye et al. 2020
-  kGspo,     // Zheng et al. 2025: the sequence's mean ratio, clipped
-  kCispo,    // MiniMax 2025: the clipped ratio is a weight, the gradient is that of log p
-  kGpg,      // Chu et al. 2025: no ratio
-};
-
-// verl's values of policy_loss.loss_mode.
-std::vector<std::string> PolicyLossModeNames();
-Result<PolicyLossMode> ParsePolicyLossMode(const std::string& name);
 
 struct PolicyLossOptions {
   PolicyLossMode mode = PolicyLossMode::kVanilla;

@@ -171,22 +171,22 @@ void Weigh(const Batch& batch, const RolloutCorrectionOptions& options, RolloutC
   out.weights.assign(weights.begin(), weights.end());
 }
 
-double TokenEstimate(char kind, double log_ratio) {
+double TokenEstimate(KlEstimator estimator, double log_ratio) {
   const double safe = Bounded(log_ratio);
-  if (kind == '1') return -safe;
-  return kind == '2' ? 0.5 * safe * safe : std::exp(safe) - 1 - safe;
+  if (estimator == KlEstimator::kK1) return -safe;
+  return estimator == KlEstimator::kK2 ? 0.5 * safe * safe : std::exp(safe) - 1 - safe;
 }
 
 // Clears in `keep` what the rule rejects.
 void Reject(const Batch& batch, const RejectionRule& rule, std::vector<uint8_t>& keep,
             std::map<std::string, double>& metrics) {
-  const char kind = rule.name.back();
-  const bool k1 = kind == '1';
-  const bool by_token = rule.name.rfind("token_", 0) == 0;
+  const RejectionTraits traits = TraitsOf(rule.test);
+  const bool k1 = traits.estimator == KlEstimator::kK1;
+  const bool by_token = traits.scope == RejectionScope::kToken;
   const double upper = k1 ? std::log(rule.upper) : rule.upper;
   const double lower = k1 ? std::log(rule.lower) : 0;
   const auto passes = [&](double x) { return x <= upper && (!k1 || x >= lower); };
-  const std::string prefix = "rollout_rs_" + rule.name;
+  const std::string prefix = fmt::format("rollout_rs_{}", NameOf(rule.test));
 
   Moments statistic, clamped, by_sequence;
   std::vector<double> sequence_values;
@@ -194,13 +194,14 @@ void Reject(const Batch& batch, const RejectionRule& rule, std::vector<uint8_t>&
   double tokens_out = 0, sequences_out = 0;
   for (const size_t s : batch.sequences()) {
     Moments estimates;
-    batch.ForTokens(s, [&](size_t t) { estimates.Add(TokenEstimate(kind, batch.log_ratio(t))); });
-    const double value = rule.name.rfind("seq_sum", 0) == 0   ? estimates.sum
-                         : rule.name.rfind("seq_max", 0) == 0 ? estimates.max
-                                                              : estimates.mean();
+    batch.ForTokens(
+        s, [&](size_t t) { estimates.Add(TokenEstimate(traits.estimator, batch.log_ratio(t))); });
+    const double value = traits.scope == RejectionScope::kSum   ? estimates.sum
+                         : traits.scope == RejectionScope::kMax ? estimates.max
+                                                                : estimates.mean();
     bool whole = true;
     batch.ForTokens(s, [&](size_t t) {
-      const double x = by_token ? TokenEstimate(kind, batch.log_ratio(t)) : value;
+      const double x = by_token ? TokenEstimate(traits.estimator, batch.log_ratio(t)) : value;
       statistic.Add(x);
       clamped.Add(std::clamp(x, lower, upper));
       high += x > upper;
@@ -291,10 +292,10 @@ RolloutCorrection CorrectRollout(const PackedView& responses, std::span<const fl
   RolloutCorrection out;
   out.mask.assign(responses.mask.begin(), responses.mask.end());
   if (batch.sequences().empty()) {
-    if (options.level != ImportanceLevel::kOff) out.weights.assign(responses.tokens(), 0.0f);
+    if (options.level) out.weights.assign(responses.tokens(), 0.0f);
     return out;
   }
-  if (options.level != ImportanceLevel::kOff) Weigh(batch, options, out);
+  if (options.level) Weigh(batch, options, out);
   if (!options.rules.empty()) {
     for (const RejectionRule& rule : options.rules) Reject(batch, rule, out.mask, out.metrics);
     double tokens = 0, rejected = 0, sequences_out = 0;

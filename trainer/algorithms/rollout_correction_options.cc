@@ -51,30 +51,16 @@ std::optional<Bounds> ParseBounds(const std::string& text) {
   return bounds;
 }
 
-const std::vector<std::string>& RuleNames() {
-  static const std::vector<std::string> names = {
-      "token_k1",    "token_k2",    "token_k3",    "seq_sum_k1", "seq_sum_k2", "seq_sum_k3",
-      "seq_mean_k1", "seq_mean_k2", "seq_mean_k3", "seq_max_k2", "seq_max_k3"};
-  return names;
-}
-
 }  // namespace
 
 Result<RolloutCorrectionOptions> RolloutCorrectionOptions::Parse(
-    const std::string& rollout_is, const std::string& rollout_is_threshold, bool batch_normalize,
-    const std::string& rollout_rs, const std::string& rollout_rs_threshold) {
+    std::optional<ImportanceLevel> rollout_is, const std::string& rollout_is_threshold,
+    bool batch_normalize, const std::string& rollout_rs, const std::string& rollout_rs_threshold) {
   const std::string root = "algorithm.rollout_correction.";
   RolloutCorrectionOptions options;
   std::vector<std::string> problems;
+  options.level = rollout_is;
   options.batch_normalize = batch_normalize;
-  if (rollout_is == "token") {
-    options.level = ImportanceLevel::kToken;
-  } else if (rollout_is == "sequence") {
-    options.level = ImportanceLevel::kSequence;
-  } else if (!rollout_is.empty()) {
-    problems.push_back(
-        fmt::format("{}rollout_is is '{}', expected token, sequence or null", root, rollout_is));
-  }
   if (const auto bounds = ParseBounds(rollout_is_threshold)) {
     options.upper = bounds->upper;
     options.lower = bounds->lower;
@@ -97,21 +83,21 @@ Result<RolloutCorrectionOptions> RolloutCorrectionOptions::Parse(
   }
   if (thresholds.size() == 1) thresholds.resize(names.size(), thresholds[0]);
   for (size_t i = 0; i < names.size(); ++i) {
-    const auto& known = RuleNames();
-    if (std::find(known.begin(), known.end(), names[i]) == known.end()) {
+    const std::optional<RejectionTest> test = ParseName<RejectionTest>(names[i]);
+    if (!test) {
       problems.push_back(fmt::format("{}rollout_rs: '{}' is not one of {}", root, names[i],
-                                     fmt::join(known, ", ")));
+                                     fmt::join(AllNames<RejectionTest>(), ", ")));
       continue;
     }
     const auto bounds = ParseBounds(thresholds[i]);
-    const bool k1 = names[i].back() == '1';
+    const bool k1 = TraitsOf(*test).estimator == KlEstimator::kK1;
     if (!bounds || (bounds->lower && !k1)) {
       problems.push_back(fmt::format(
           "{}rollout_rs_threshold: '{}' for {}: expected {}", root, thresholds[i], names[i],
           k1 ? "a positive number, or two as lower_upper" : "one positive number"));
       continue;
     }
-    options.rules.push_back({names[i], bounds->lower.value_or(1 / bounds->upper), bounds->upper});
+    options.rules.push_back({*test, bounds->lower.value_or(1 / bounds->upper), bounds->upper});
     if (k1 && options.rules.back().lower > options.rules.back().upper) {
       problems.push_back(
           fmt::format("{}rollout_rs_threshold: '{}' for {}: its reciprocal is larger", root,

@@ -9,8 +9,6 @@
 #include <set>
 #include <sstream>
 
-#include "model/tokenizer.h"
-
 namespace keel::trainer {
 namespace {
 
@@ -23,10 +21,9 @@ options::Schema MakeSchema(Config& c) {
   options::Schema s;
   TrainerSection& t = c.trainer;
   s.Add(
-       "trainer.task", t.task,
-       "What to train: `pretrain` on text, `sft` on answers alone, `dpo` on preferred and rejected "
-       "answers, or `rl` on rewards.")
-      .OneOf({"pretrain", "sft", "dpo", "rl"});
+      "trainer.task", t.task,
+      "What to train: `pretrain` on text, `sft` on answers alone, `dpo` on preferred and rejected "
+      "answers, or `rl` on rewards.");
   s.Add("trainer.default_local_dir", t.default_local_dir,
         "The run's folder: metrics, checkpoints, resolved configuration.")
       .PerNode();
@@ -54,18 +51,15 @@ options::Schema MakeSchema(Config& c) {
         "So many of the best checkpoints by `keep_best_metric` stay besides the newest; 0: none.")
       .Range(0);
   s.Add("trainer.keep_best_metric", t.keep_best_metric,
-        "Which validation result a checkpoint is judged by. It is that of the saved step itself.")
-      .OneOf({"val/loss", "val/perplexity", "val/reward"});
-  s.Add("trainer.keep_best_mode", t.keep_best_mode, "Whether the lowest or the highest is best.")
-      .OneOf({"min", "max"});
+        "Which validation result a checkpoint is judged by. It is that of the saved step itself.");
+  s.Add("trainer.keep_best_mode", t.keep_best_mode, "Whether the lowest or the highest is best.");
   s.Add("trainer.keep_every_steps", t.keep_every_steps,
         "Checkpoints of steps that are a multiple of it stay besides the newest; 0: none.")
       .Range(0)
       .Unit("steps");
   s.Add("trainer.resume_mode", t.resume_mode,
         "`auto`: from the newest valid checkpoint, if there is any; `disable`: from the start; "
-        "`resume_path`: from `resume_from_path` or not at all.")
-      .OneOf({"auto", "disable", "resume_path"});
+        "`resume_path`: from `resume_from_path` or not at all.");
   s.Add("trainer.resume_from_path", t.resume_from_path,
         "A checkpoint, `<run folder>/global_step_<N>`, or a link to one, for `resume_mode: "
         "resume_path`.")
@@ -75,9 +69,8 @@ options::Schema MakeSchema(Config& c) {
       "Take checkpoints of other runs in the run's folder for this run's when it resumes. Without "
       "it they are named and left alone, and a folder that holds no others is refused.");
   s.Add("trainer.seed", t.seed, "Of the initial weights and the order of the data.").Range(0);
-  s.Add("trainer.device", t.device, "`auto` takes CUDA where a GPU is usable.")
-      .OneOf({"auto", "cpu", "cuda"});
-  s.Add("trainer.logger", t.logger, "Where metrics go.").OneOf({"console", "jsonl"});
+  s.Add("trainer.device", t.device, "`auto` takes CUDA where a GPU is usable.");
+  s.Add("trainer.logger", t.logger, "Where metrics go.");
   s.Add("trainer.log_freq", t.log_freq, "A console line every so many steps.")
       .Range(1)
       .Unit("steps");
@@ -113,14 +106,10 @@ options::Schema MakeSchema(Config& c) {
       .PerNode();
   s.Add("trainer.disk_check", t.disk_check,
         "When the checkpoints that will be kept, and one more, do not fit on the disk: end at the "
-        "start, or only say so.")
-      .OneOf({"refuse", "warn"});
-  std::vector<std::string> file_modes;
-  for (const FileMode& mode : kFileModes) file_modes.emplace_back(mode.name);
+        "start, or only say so.");
   s.Add("trainer.file_mode", t.file_mode,
         "Who may get at what the run writes: whoever the `umask` lets, of these nobody but the "
-        "`group` and the owner, or the `owner` alone.")
-      .OneOf(file_modes);
+        "`group` and the owner, or the `owner` alone.");
   s.Add("trainer.max_failed_saves", t.max_failed_saves,
         "End the run, with an error, when so many saves in a row have failed and one at its last "
         "step has failed too; null: train on to the end, however many fail.")
@@ -153,8 +142,7 @@ options::Schema MakeSchema(Config& c) {
         "nothing, "
         "rows bring ids. null: the model's own, which is `bytes` for a model of `model.config` or "
         "one "
-        "that was trained so, else `ids`.")
-      .OneOf(model::TokenizerKindNames());
+        "that was trained so, else `ids`.");
   s.Add("data.text_key", d.text_key, "Key of plain text in a JSON line.");
   s.Add("data.prompt_key", d.prompt_key, "Key of the prompt.");
   s.Add("data.response_key", d.response_key, "Key of the response.");
@@ -162,8 +150,7 @@ options::Schema MakeSchema(Config& c) {
   s.Add("data.max_length", d.max_length, "Tokens of the longest sequence.").Range(2).Unit("tokens");
   s.Add("data.truncation", d.truncation,
         "SFT rows that are longer: refuse the file, cut the end (`right`) or the beginning "
-        "(`left`), or leave the row out (`skip`).")
-      .OneOf({"error", "right", "left", "skip"});
+        "(`left`), or leave the row out (`skip`).");
   s.Add("data.train_batch_size", d.train_batch_size,
         "Sequences per optimizer step, over all ranks.")
       .Range(1)
@@ -202,8 +189,7 @@ options::Schema MakeSchema(Config& c) {
   s.Add("actor_rollout_ref.model.config", m.config,
         "Hugging Face's config.json keys, to start from random weights.");
   s.Add("actor_rollout_ref.model.dtype", m.dtype,
-        "Of the weights; bfloat16 keeps fp32 masters in the optimizer.")
-      .OneOf({"float32", "bfloat16"});
+        "Of the weights; bfloat16 keeps fp32 masters in the optimizer.");
   s.Add(
       "actor_rollout_ref.model.enable_gradient_checkpointing", m.enable_gradient_checkpointing,
       "Recompute each block's activations in the backward: less memory, about a third more work.");
@@ -243,8 +229,7 @@ options::Schema MakeSchema(Config& c) {
   s.Add(optim + "clip_grad", o.clip_grad, "Limit of the global gradient norm; 0 does not clip.")
       .Range(0);
   s.Add(optim + "lr_decay_style", o.lr_decay_style,
-        "`wsd` holds the peak, then decays linearly over `lr_wsd_decay_steps`.")
-      .OneOf({"constant", "linear", "cosine", "wsd"});
+        "`wsd` holds the peak, then decays linearly over `lr_wsd_decay_steps`.");
   s.Add(optim + "lr_warmup_steps", o.lr_warmup_steps,
         "Linear from 0, the rate of the first step, to the peak, that of the first step after "
         "the warm-up, as in transformers and Megatron; 0, or -1 as in verl: none.")
@@ -263,12 +248,9 @@ options::Schema MakeSchema(Config& c) {
 
   CheckpointSection& k = c.actor_rollout_ref.actor.checkpoint;
   const std::string checkpoint = "actor_rollout_ref.actor.checkpoint.";
-  const std::vector<std::string> contents = {"model", "optimizer", "extra", "hf_model"};
   s.Add(checkpoint + "save_contents", k.save_contents,
-        "Parts of a checkpoint; `extra` is schedule, cursor and random state.")
-      .OneOf(contents);
-  s.Add(checkpoint + "load_contents", k.load_contents, "Parts that a resume must find and takes.")
-      .OneOf(contents);
+        "Parts of a checkpoint; `extra` is schedule, cursor and random state.");
+  s.Add(checkpoint + "load_contents", k.load_contents, "Parts that a resume must find and takes.");
   s.Add(checkpoint + "load_allow_missing", k.load_allow_missing,
         "Patterns (fnmatch) of tensors, or of roles, that may be missing in the checkpoint, which "
         "keep this run's values, or in this run, which are left out. All else must match.");
@@ -277,17 +259,14 @@ options::Schema MakeSchema(Config& c) {
   s.Add(checkpoint + "dist_ckpt_workers", k.dist_ckpt_workers, "Threads that write, per rank.")
       .Range(1);
   s.Add(checkpoint + "staging.mode", k.staging.mode,
-        "A background save copies the state beside the next step, or makes it wait.")
-      .OneOf({"overlap", "blocking"});
+        "A background save copies the state beside the next step, or makes it wait.");
   s.Add(checkpoint + "staging.host_memory_cap", k.staging.host_memory_cap,
         "Memory of a rank for the copy; null: all that it saves. With less, copying follows the "
         "disk in waves.")
       .Range(kLeastStaging)
       .Unit("bytes");
-  s.Add(checkpoint + "io", k.io, "`auto` chooses by a short measurement.")
-      .OneOf({"auto", "buffered", "direct", "io_uring"});
-  s.Add(checkpoint + "on_busy", k.on_busy, "A save that is due while one is in flight.")
-      .OneOf({"wait", "skip", "supersede"});
+  s.Add(checkpoint + "io", k.io, "`auto` chooses by a short measurement.");
+  s.Add(checkpoint + "on_busy", k.on_busy, "A save that is due while one is in flight.");
 
   AddActorRlOptions(c, s);  // the rest of actor_rollout_ref: a root's keys stand together
   AddRolloutOptions(c, s);
@@ -389,7 +368,7 @@ std::vector<std::string> ValidateConfig(const Config& c, int world) {
   std::vector<std::string> problems;
   const auto say = [&](std::string text) { problems.push_back(std::move(text)); };
   const auto& megatron = c.actor_rollout_ref.actor.megatron;
-  const auto& checkpoint = c.actor_rollout_ref.actor.checkpoint;
+  const auto& section = c.actor_rollout_ref.actor.checkpoint;
   const auto& optim = c.actor_rollout_ref.actor.optim;
 
   // Not in this release: one place, so that lifting a limit is one line.
@@ -423,24 +402,24 @@ std::vector<std::string> ValidateConfig(const Config& c, int world) {
   if (c.trainer.total_training_steps && c.trainer.total_epochs) {
     say("trainer.total_training_steps and trainer.total_epochs are both given: give one");
   }
-  if (c.trainer.resume_mode == "resume_path" && !c.trainer.resume_from_path) {
+  if (c.trainer.resume_mode == ResumeKind::kPath && !c.trainer.resume_from_path) {
     say("trainer.resume_mode is resume_path, but trainer.resume_from_path is null");
   }
-  if (c.trainer.resume_mode != "resume_path" && c.trainer.resume_from_path) {
+  if (c.trainer.resume_mode != ResumeKind::kPath && c.trainer.resume_from_path) {
     say(
         fmt::format("trainer.resume_from_path is given, but trainer.resume_mode is {}: set it to "
                     "resume_path",
-                    c.trainer.resume_mode));
+                    NameOf(c.trainer.resume_mode)));
   }
   if (c.trainer.save_before_deadline && !ParseRunTime(*c.trainer.save_before_deadline)) {
     say(fmt::format("trainer.save_before_deadline is '{}', expected HH:MM:SS",
                     *c.trainer.save_before_deadline));
   }
-  if (checkpoint.staging.host_memory_cap && *checkpoint.staging.host_memory_cap < kLeastStaging) {
+  if (section.staging.host_memory_cap && *section.staging.host_memory_cap < kLeastStaging) {
     say(
         fmt::format("actor_rollout_ref.actor.checkpoint.staging.host_memory_cap is {}, expected at "
                     "least {} bytes, two chunks",
-                    *checkpoint.staging.host_memory_cap, kLeastStaging));
+                    *section.staging.host_memory_cap, kLeastStaging));
   }
   if (c.data.train_files.empty()) say("data.train_files is empty: name at least one file");
   if (!c.data.val_files.empty() && c.data.val_split > 0)
@@ -448,9 +427,9 @@ std::vector<std::string> ValidateConfig(const Config& c, int world) {
   if (optim.betas.size() != 2 || optim.betas[0] >= 1 || optim.betas[1] >= 1) {
     say("actor_rollout_ref.actor.optim.betas: expected two numbers in [0, 1)");
   }
-  if (optim.min_lr > optim.lr && optim.lr_decay_style != "constant")
+  if (optim.min_lr > optim.lr && optim.lr_decay_style != LrDecayStyle::kConstant)
     say("actor_rollout_ref.actor.optim.min_lr is above actor_rollout_ref.actor.optim.lr");
-  if (optim.lr_decay_steps && optim.lr_decay_style != "constant" &&
+  if (optim.lr_decay_steps && optim.lr_decay_style != LrDecayStyle::kConstant &&
       *optim.lr_decay_steps <= optim.lr_warmup_steps) {
     say(
         fmt::format("actor_rollout_ref.actor.optim.lr_decay_steps {} counts the {} steps of "
@@ -474,7 +453,7 @@ std::vector<std::string> ValidateConfig(const Config& c, int world) {
         "which is null and keeps all: give the number of newest checkpoints to keep");
   }
   if (t.keep_best_ckpts > 0) {
-    if (t.keep_best_metric == "val/reward" && t.task != "rl")
+    if (t.keep_best_metric == BestMetric::kReward && t.task != TaskKind::kRl)
       say("trainer.keep_best_metric: val/reward is of trainer.task rl alone");
     if (c.data.val_files.empty() && c.data.val_split == 0)
       say("trainer.keep_best_ckpts needs validation data: give data.val_files or data.val_split");
@@ -486,22 +465,20 @@ std::vector<std::string> ValidateConfig(const Config& c, int world) {
           t.save_freq, t.test_freq));
     }
   }
-  const auto has = [](const std::vector<std::string>& list, const char* item) {
-    return std::find(list.begin(), list.end(), item) != list.end();
-  };
-  if (c.trainer.save_freq > 0 && checkpoint.save_contents.empty())
+  if (c.trainer.save_freq > 0 && section.save_contents.empty())
     say("actor_rollout_ref.actor.checkpoint.save_contents is empty");
-  if (c.trainer.resume_mode != "disable") {
-    if (checkpoint.load_contents.empty()) {
+  if (c.trainer.resume_mode != ResumeKind::kDisable) {
+    if (section.load_contents.empty()) {
       say("actor_rollout_ref.actor.checkpoint.load_contents is empty: set trainer.resume_mode to "
           "disable to begin anew");
     }
-    for (const std::string& part : checkpoint.load_contents) {
-      if (!has(checkpoint.save_contents, part.c_str())) {
+    checkpoint::Contents saved = checkpoint::Contents::Of(section.save_contents);
+    for (const checkpoint::Content part : section.load_contents) {
+      if (!saved[part]) {
         say(
             fmt::format("actor_rollout_ref.actor.checkpoint.load_contents asks for {}, which "
                         "save_contents does not write",
-                        part));
+                        NameOf(part)));
       }
     }
   }

@@ -8,24 +8,22 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/base/io_choice.h"
+#include "checkpoint/format/contents.h"
 #include "common/json.h"
 #include "common/options/flat_values.h"
 #include "common/options/schema.h"
 #include "common/status.h"
+#include "model/tokenizer.h"
+#include "trainer/config/choices.h"
 #include "trainer/config/config_rl.h"
 #include "trainer/config/config_rollout.h"
+#include "trainer/data/truncation.h"
 
 namespace keel::trainer {
 
-// trainer.file_mode: its names, and the permissions that each takes besides the umask.
-struct FileMode {
-  const char* name;
-  unsigned taken;
-};
-inline constexpr FileMode kFileModes[] = {{"umask", 0}, {"group", 0007}, {"owner", 0077}};
-
 struct TrainerSection {
-  std::string task = "pretrain";
+  TaskKind task = TaskKind::kPretrain;
   std::string default_local_dir = "runs/default";
   std::optional<int64_t> total_training_steps;
   std::optional<double> total_epochs;
@@ -35,15 +33,15 @@ struct TrainerSection {
   std::optional<int64_t> max_ckpts_to_keep;
   bool remove_previous_ckpt_in_save = false;
   int64_t keep_best_ckpts = 0;
-  std::string keep_best_metric = "val/loss";
-  std::string keep_best_mode = "min";
+  BestMetric keep_best_metric = BestMetric::kLoss;
+  BestMode keep_best_mode = BestMode::kMin;
   int64_t keep_every_steps = 0;
-  std::string resume_mode = "auto";
+  ResumeKind resume_mode = ResumeKind::kAuto;
   std::optional<std::string> resume_from_path;
   bool adopt_foreign_checkpoints = false;
   int64_t seed = 1;
-  std::string device = "auto";
-  std::vector<std::string> logger = {"console", "jsonl"};
+  DeviceKind device = DeviceKind::kAuto;
+  std::vector<LogSink> logger = {LogSink::kConsole, LogSink::kJsonl};
   int64_t log_freq = 1;
   int64_t max_consecutive_skips = 5;
   int64_t check_replicas = 0;
@@ -52,8 +50,8 @@ struct TrainerSection {
   std::optional<std::string> rollout_data_dir;
   std::optional<std::string> validation_data_dir;
   std::optional<std::string> rollout_replay_dir;
-  std::string disk_check = "refuse";
-  std::string file_mode = "umask";
+  DiskCheck disk_check = DiskCheck::kRefuse;
+  FileMode file_mode = FileMode::kUmask;
   std::optional<int64_t> max_failed_saves;
   std::optional<double> preemption_grace_seconds;
   std::optional<std::string> save_before_deadline;
@@ -64,13 +62,13 @@ struct DataSection {
   std::vector<std::string> train_files;
   std::vector<std::string> val_files;
   double val_split = 0;
-  std::optional<std::string> tokenizer;
+  std::optional<model::TokenizerKind> tokenizer;
   std::string text_key = "text";
   std::string prompt_key = "prompt";
   std::string response_key = "response";
   std::string messages_key = "messages";
   int64_t max_length = 512;
-  std::string truncation = "error";
+  Truncation truncation = Truncation::kError;
   int64_t train_batch_size = 8;
   int64_t micro_batch_size_per_gpu = 1;
   bool shuffle = true;
@@ -87,7 +85,7 @@ struct DataSection {
 struct ModelSection {
   std::optional<std::string> path;
   Json config = Json::object();
-  std::string dtype = "float32";
+  WeightDtype dtype = WeightDtype::kFloat32;
   bool enable_gradient_checkpointing = false;
 };
 
@@ -108,7 +106,7 @@ struct OptimSection {
   double eps = 1e-8;
   double weight_decay = 0.1;
   double clip_grad = 1.0;
-  std::string lr_decay_style = "cosine";
+  LrDecayStyle lr_decay_style = LrDecayStyle::kCosine;
   int64_t lr_warmup_steps = 0;
   std::optional<int64_t> lr_decay_steps;
   std::optional<int64_t> lr_wsd_decay_steps;
@@ -116,19 +114,20 @@ struct OptimSection {
 };
 
 struct CheckpointStagingSection {
-  std::string mode = "overlap";
+  StagingMode mode = StagingMode::kOverlap;
   std::optional<int64_t> host_memory_cap;
 };
 
 struct CheckpointSection {
-  std::vector<std::string> save_contents = {"model", "optimizer", "extra"};
-  std::vector<std::string> load_contents = {"model", "optimizer", "extra"};
+  std::vector<checkpoint::Content> save_contents = {
+      checkpoint::Content::kModel, checkpoint::Content::kOptimizer, checkpoint::Content::kExtra};
+  std::vector<checkpoint::Content> load_contents = save_contents;
   std::vector<std::string> load_allow_missing;
   bool async_save = true;
   int64_t dist_ckpt_workers = 1;
   CheckpointStagingSection staging;
-  std::string io = "auto";
-  std::string on_busy = "wait";
+  checkpoint::IoChoice io = checkpoint::IoChoice::kAuto;
+  OnBusy on_busy = OnBusy::kWait;
 };
 
 struct ActorSection {

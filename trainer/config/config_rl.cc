@@ -2,12 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <string_view>
 
 #include "common/options/schema.h"
-#include "rewards/reward_options.h"
-#include "trainer/algorithms/advantages.h"
-#include "trainer/algorithms/kl.h"
 #include "trainer/algorithms/rollout_correction_options.h"
 #include "trainer/config/config.h"
 
@@ -15,8 +12,22 @@ namespace keel::trainer {
 
 namespace {
 
-std::vector<std::string> AggregationNames() {
-  return {"token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"};
+// In the reward an estimate has no gradient, and so none to replace.
+std::vector<std::string> PlainKlNames() {
+  std::vector<std::string> names;
+  for (const auto& [kind, name] : kEnumNames<rl::KlName>) {
+    if (!rl::KindOf(kind).straight_through) names.emplace_back(name);
+  }
+  return names;
+}
+
+// "gae, reinforce_plus_plus": the estimators with that trait, or those without it.
+std::string EstimatorsThat(bool rl::AdvantageTraits::*trait, bool have = true) {
+  std::vector<std::string_view> names;
+  for (const auto& [estimator, name] : kEnumNames<rl::AdvantageEstimator>) {
+    if (rl::TraitsOf(estimator).*trait == have) names.push_back(name);
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 }  // namespace
@@ -48,8 +59,7 @@ void AddActorRlOptions(Config& c, options::Schema& s) {
   s.Add(actor + "loss_agg_mode", a.loss_agg_mode,
         "How token losses become one: all counts are of the whole mini-batch over all ranks. "
         "Dr.GRPO "
-        "is `seq-mean-token-sum-norm` with `algorithm.norm_adv_by_std_in_grpo: false`.")
-      .OneOf(AggregationNames());
+        "is `seq-mean-token-sum-norm` with `algorithm.norm_adv_by_std_in_grpo: false`.");
   s.Add(actor + "loss_scale_factor", a.loss_scale_factor,
         "Divisor of `seq-mean-token-sum-norm`; null: `data.max_response_length`.")
       .Range(1);
@@ -58,12 +68,10 @@ void AddActorRlOptions(Config& c, options::Schema& s) {
         "Add the KL divergence from the reference policy to the loss, as GRPO does.");
   s.Add(actor + "kl_loss_coef", a.kl_loss_coef, "Its weight.").Range(0);
   s.Add(actor + "kl_loss_type", a.kl_loss_type,
-        "Its estimator; with `+` it has k2's gradient, which is the true one in expectation.")
-      .OneOf(rl::KlKindNames());
+        "Its estimator; with `+` it has k2's gradient, which is the true one in expectation.");
   s.Add(actor + "policy_loss.loss_mode", a.policy_loss.loss_mode,
         "`vanilla` is PPO's clipped loss; `gspo` clips per sequence; `cispo` clips the weight and "
-        "keeps the gradient; `gpg` is the plain policy gradient.")
-      .OneOf({"vanilla", "gspo", "cispo", "gpg"});
+        "keeps the gradient; `gpg` is the plain policy gradient.");
 
   RefSection& ref = c.actor_rollout_ref.ref;
   s.Add("actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu",
@@ -90,8 +98,7 @@ void AddRlOptions(Config& c, options::Schema& s) {
   s.Add("critic.optim.clip_grad", k.optim.clip_grad,
         "Limit of the global gradient norm; 0 does not clip.")
       .Range(0);
-  s.Add("critic.optim.lr_decay_style", k.optim.lr_decay_style, "As the actor's.")
-      .OneOf({"constant", "linear", "cosine", "wsd"});
+  s.Add("critic.optim.lr_decay_style", k.optim.lr_decay_style, "As the actor's.");
   s.Add("critic.optim.lr_warmup_steps", k.optim.lr_warmup_steps, "As the actor's.")
       .Range(-1)
       .Unit("steps");
@@ -111,24 +118,21 @@ void AddRlOptions(Config& c, options::Schema& s) {
   s.Add("critic.cliprange_value", k.cliprange_value,
         "How far a value may move from the old one before the loss clips it.")
       .Range(0);
-  s.Add("critic.loss_agg_mode", k.loss_agg_mode, "null: the actor's.").OneOf(AggregationNames());
+  s.Add("critic.loss_agg_mode", k.loss_agg_mode, "null: the actor's.");
 
   AlgorithmSection& a = c.algorithm;
-  s.Add("algorithm.adv_estimator", a.adv_estimator, "How rewards become advantages.")
-      .OneOf(rl::AdvantageEstimatorNames());
+  s.Add("algorithm.adv_estimator", a.adv_estimator, "How rewards become advantages.");
   s.Add("algorithm.gamma", a.gamma, "Discount per token of the policy.").Range(0, 1);
   s.Add("algorithm.lam", a.lam, "GAE's trade of bias for variance.").Range(0, 1);
   s.Add("algorithm.norm_adv_by_std_in_grpo", a.norm_adv_by_std_in_grpo,
         "GRPO divides by the group's standard deviation; Dr.GRPO does not.");
   s.Add("algorithm.use_kl_in_reward", a.use_kl_in_reward,
         "Take the KL divergence from the reference policy off each token's reward.");
-  s.Add("algorithm.kl_penalty", a.kl_penalty, "Its estimator.")
-      .OneOf({"kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3"});
+  s.Add("algorithm.kl_penalty", a.kl_penalty, "Its estimator.").OneOf(PlainKlNames());
   s.Add("algorithm.overlong_filtering", a.overlong_filtering,
         "Samples that were cut at `data.max_response_length` take no part in the loss.");
   s.Add("algorithm.kl_ctrl.type", a.kl_ctrl.type,
-        "`adaptive` steers the coefficient towards `target_kl` (Ziegler et al. 2019).")
-      .OneOf({"fixed", "adaptive"});
+        "`adaptive` steers the coefficient towards `target_kl` (Ziegler et al. 2019).");
   s.Add("algorithm.kl_ctrl.kl_coef", a.kl_ctrl.kl_coef, "The coefficient, at first.").Range(0);
   s.Add("algorithm.kl_ctrl.horizon", a.kl_ctrl.horizon, "Samples over which `adaptive` acts.")
       .Range(1)
@@ -138,8 +142,7 @@ void AddRlOptions(Config& c, options::Schema& s) {
   RolloutCorrectionSection& r = a.rollout_correction;
   s.Add("algorithm.rollout_correction.rollout_is", r.rollout_is,
         "Weigh the loss by the ratio of trainer and rollout probability, per token or sequence; "
-        "null: no.")
-      .OneOf({"token", "sequence"});
+        "null: no.");
   s.Add("algorithm.rollout_correction.rollout_is_threshold", r.rollout_is_threshold,
         "`2.0`: larger weights are cut to it; `0.5_5.0`: weights outside are 0.");
   s.Add("algorithm.rollout_correction.rollout_is_batch_normalize", r.rollout_is_batch_normalize,
@@ -165,11 +168,9 @@ void AddRlOptions(Config& c, options::Schema& s) {
 
   rewards::RewardSection& w = c.reward;
   s.Add("reward.type", w.type,
-        "A rule, `command` or `http`; `auto` chooses by the row's `data.reward_fn_key`.")
-      .OneOf({"auto", "exact", "arithmetic", "countdown", "gsm8k", "math", "command", "http"});
+        "A rule, `command` or `http`; `auto` chooses by the row's `data.reward_fn_key`.");
   s.Add("reward.method", w.method,
-        "gsm8k: `strict` wants `#### 42`, `flexible` takes the last number.")
-      .OneOf({"strict", "flexible"});
+        "gsm8k: `strict` wants `#### 42`, `flexible` takes the last number.");
   s.Add("reward.format_score", w.format_score,
         "Score of an answer that has the right form and is wrong.");
   s.Add("reward.format_pattern", w.format_pattern,
@@ -194,8 +195,7 @@ void AddRlOptions(Config& c, options::Schema& s) {
   s.Add("reward.on_error", w.on_error,
         "A sample whose verifier failed: scores 0 (`zero`), takes no part (`exclude`), or ends the "
         "run (`stop`). It is counted apart from samples that score 0. A step or a validation none "
-        "of whose samples has a score ends the run, but with `zero_always` and `exclude_always`.")
-      .OneOf(rewards::OnRewardErrorNames());
+        "of whose samples has a score ends the run, but with `zero_always` and `exclude_always`.");
   s.Add("reward.overlong_buffer.enable", w.overlong_buffer.enable,
         "DAPO's soft punishment of long responses.");
   s.Add("reward.overlong_buffer.len", w.overlong_buffer.len,
@@ -208,8 +208,7 @@ void AddRlOptions(Config& c, options::Schema& s) {
 
   DpoSection& d = c.dpo;
   s.Add("dpo.beta", d.beta, "Weight of the distance from the reference policy.").Above(0);
-  s.Add("dpo.loss_type", d.loss_type, "Of Rafailov et al. 2023, or of Azar et al. 2023.")
-      .OneOf({"sigmoid", "ipo"});
+  s.Add("dpo.loss_type", d.loss_type, "Of Rafailov et al. 2023, or of Azar et al. 2023.");
   s.Add("dpo.label_smoothing", d.label_smoothing,
         "`sigmoid`: share of pairs that may be labelled the wrong way round.")
       .Range(0, 0.5);
@@ -220,21 +219,26 @@ void AddRlOptions(Config& c, options::Schema& s) {
       .Range(0);
 }
 
+bool HasCritic(const Config& c) {
+  return c.critic.enable.value_or(rl::TraitsOf(c.algorithm.adv_estimator).values);
+}
+
 std::vector<std::string> ValidateRlConfig(const Config& c, int64_t dp) {
   std::vector<std::string> problems;
   const auto say = [&](std::string text) { problems.push_back(std::move(text)); };
-  if (c.trainer.task == "dpo") {
-    if (c.dpo.loss_type == "ipo" && c.dpo.label_smoothing > 0)
-      say("dpo.label_smoothing has no meaning with dpo.loss_type ipo: set it to 0");
+  if (c.trainer.task == TaskKind::kDpo) {
+    if (!rl::TakesLabelSmoothing(c.dpo.loss_type) && c.dpo.label_smoothing > 0)
+      say(fmt::format("dpo.label_smoothing has no meaning with dpo.loss_type {}: set it to 0",
+                      NameOf(c.dpo.loss_type)));
     if (c.dpo.preference_loss_weight == 0 && c.dpo.sft_loss_weight == 0)
       say("dpo.preference_loss_weight and dpo.sft_loss_weight are both 0: nothing would be learnt");
-    if (c.trainer.keep_best_ckpts > 0 && c.trainer.keep_best_metric != "val/loss")
+    if (c.trainer.keep_best_ckpts > 0 && c.trainer.keep_best_metric != BestMetric::kLoss)
       say("trainer.keep_best_metric: dpo validates by val/loss alone");
     return problems;
   }
-  if (c.trainer.task != "rl") return problems;
-  if (c.trainer.keep_best_ckpts > 0 &&
-      (c.trainer.keep_best_metric != "val/reward" || c.trainer.keep_best_mode != "max")) {
+  if (c.trainer.task != TaskKind::kRl) return problems;
+  if (c.trainer.keep_best_ckpts > 0 && (c.trainer.keep_best_metric != BestMetric::kReward ||
+                                        c.trainer.keep_best_mode != BestMode::kMax)) {
     say("trainer.keep_best_ckpts: rl validates by reward; set trainer.keep_best_metric to "
         "val/reward "
         "and trainer.keep_best_mode to max");
@@ -255,39 +259,44 @@ std::vector<std::string> ValidateRlConfig(const Config& c, int64_t dp) {
   };
   divides("actor_rollout_ref.actor.ppo_mini_batch_size", loss.ppo_mini_batch_size);
   divides("critic.ppo_mini_batch_size", c.critic.ppo_mini_batch_size);
-  const bool gae = a.adv_estimator == "gae";
-  const bool critic = c.critic.enable.value_or(gae);
-  if (gae && !critic) {
-    say("algorithm.adv_estimator gae needs values: set critic.enable to true or null, or choose "
-        "grpo, rloo, reinforce_plus_plus or remax");
+  const rl::AdvantageTraits traits = rl::TraitsOf(a.adv_estimator);
+  const std::string_view estimator = NameOf(a.adv_estimator);
+  const bool critic = HasCritic(c);
+  if (traits.values && !critic) {
+    say(
+        fmt::format("algorithm.adv_estimator {} needs values: set critic.enable to true or null, "
+                    "or choose one of {}",
+                    estimator, EstimatorsThat(&rl::AdvantageTraits::values, false)));
   }
   if (!critic && c.critic.model.path) {
     say("critic.model.path is given, but there is no critic: set critic.enable to true, or leave "
         "it out");
   }
-  if (c.critic.optim.min_lr > c.critic.optim.lr && c.critic.optim.lr_decay_style != "constant")
+  if (c.critic.optim.min_lr > c.critic.optim.lr &&
+      c.critic.optim.lr_decay_style != LrDecayStyle::kConstant)
     say("critic.optim.min_lr is above critic.optim.lr");
   if (!critic && c.trainer.critic_warmup > 0)
     say("trainer.critic_warmup needs a critic: set it to 0, or critic.enable to true");
-  if (!gae && a.lam != 1.0)
-    say(fmt::format("algorithm.lam is of gae alone; algorithm.adv_estimator is {}: leave it at 1",
-                    a.adv_estimator));
-  if (a.gamma != 1.0 && !gae && a.adv_estimator != "reinforce_plus_plus") {
+  if (a.lam != 1.0 && !traits.lam) {
+    say(fmt::format("algorithm.lam is of {} alone; algorithm.adv_estimator is {}: leave it at 1",
+                    EstimatorsThat(&rl::AdvantageTraits::lam), estimator));
+  }
+  if (a.gamma != 1.0 && !traits.gamma) {
     say(fmt::format("algorithm.gamma has no effect with algorithm.adv_estimator {}: leave it at 1",
-                    a.adv_estimator));
+                    estimator));
   }
   if (c.critic.optim.betas.size() != 2 || c.critic.optim.betas[0] >= 1 ||
       c.critic.optim.betas[1] >= 1) {
     say("critic.optim.betas: expected two numbers in [0, 1)");
   }
-  if (loss.loss_scale_factor && loss.loss_agg_mode != "seq-mean-token-sum-norm") {
+  if (loss.loss_scale_factor && !rl::TakesScaleFactor(loss.loss_agg_mode)) {
     say(
         fmt::format("actor_rollout_ref.actor.loss_scale_factor is of loss_agg_mode "
                     "seq-mean-token-sum-norm alone, which is {}",
-                    loss.loss_agg_mode));
+                    NameOf(loss.loss_agg_mode)));
   }
   const Status correction =
-      rl::RolloutCorrectionOptions::Parse(a.rollout_correction.rollout_is.value_or(""),
+      rl::RolloutCorrectionOptions::Parse(a.rollout_correction.rollout_is,
                                           a.rollout_correction.rollout_is_threshold,
                                           a.rollout_correction.rollout_is_batch_normalize,
                                           a.rollout_correction.rollout_rs.value_or(""),
@@ -300,20 +309,22 @@ std::vector<std::string> ValidateRlConfig(const Config& c, int64_t dp) {
         "ratio; rollout_is would count them twice: set one of them only");
   }
 
+  using rewards::RewardType;
   const rewards::RewardSection& w = c.reward;
-  if (w.type != "command" && !w.command.empty())
+  if (w.type != RewardType::kCommand && !w.command.empty())
     say("reward.command belongs to reward.type: command");
-  if (w.type != "http" && w.url) say("reward.url belongs to reward.type: http");
-  if (w.type == "command" && w.command.empty())
+  if (w.type != RewardType::kHttp && w.url) say("reward.url belongs to reward.type: http");
+  if (w.type == RewardType::kCommand && w.command.empty())
     say("reward.type is command, but reward.command is empty");
-  if (w.type == "http" && !w.url) say("reward.type is http, but reward.url is not given");
+  if (w.type == RewardType::kHttp && !w.url)
+    say("reward.type is http, but reward.url is not given");
   if (a.filter_groups.enable && a.filter_groups.max_num_gen_batches == 0 &&
-      rewards::GoesOnWithoutAnyScore(rewards::OnRewardErrorOf(w.on_error))) {
+      rewards::GoesOnWithoutAnyScore(w.on_error)) {
     say(
         fmt::format("reward.on_error {} with algorithm.filter_groups.enable would ask for prompts "
                     "without end while the verifier fails: give "
                     "algorithm.filter_groups.max_num_gen_batches a limit above 0",
-                    w.on_error));
+                    NameOf(w.on_error)));
   }
   if (w.overlong_buffer.enable &&
       (w.overlong_buffer.len < 1 || w.overlong_buffer.len > c.data.max_response_length)) {
@@ -321,8 +332,11 @@ std::vector<std::string> ValidateRlConfig(const Config& c, int64_t dp) {
         "reward.overlong_buffer.len {} is not between 1 and data.max_response_length {}",
         w.overlong_buffer.len, c.data.max_response_length));
   }
-  if (a.filter_groups.enable && a.adv_estimator == "remax")
-    say("algorithm.filter_groups.enable needs groups of samples, which remax does not have");
+  if (a.filter_groups.enable && traits.greedy_baseline) {
+    say(fmt::format(
+        "algorithm.filter_groups.enable needs groups of samples, which {} does not have",
+        estimator));
+  }
   return problems;
 }
 

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "rewards/reward_options.h"
+#include "trainer/algorithms/choices.h"
+#include "trainer/config/choices.h"
 
 namespace keel::options {
 class Schema;
@@ -18,14 +20,14 @@ namespace keel::trainer {
 struct Config;
 
 struct KlControlSection {
-  std::string type = "fixed";
+  rl::KlControl type = rl::KlControl::kFixed;
   double kl_coef = 0.001;
   int64_t horizon = 10'000;
   double target_kl = 0.1;
 };
 
 struct RolloutCorrectionSection {
-  std::optional<std::string> rollout_is;
+  std::optional<rl::ImportanceLevel> rollout_is;
   std::string rollout_is_threshold = "2.0";
   bool rollout_is_batch_normalize = false;
   std::optional<std::string> rollout_rs;
@@ -40,12 +42,12 @@ struct FilterGroupsSection {
 };
 
 struct AlgorithmSection {
-  std::string adv_estimator = "gae";
+  rl::AdvantageEstimator adv_estimator = rl::AdvantageEstimator::kGae;
   double gamma = 1.0;
   double lam = 1.0;
   bool norm_adv_by_std_in_grpo = true;
   bool use_kl_in_reward = false;
-  std::string kl_penalty = "kl";
+  rl::KlName kl_penalty = rl::KlName::kKl;
   KlControlSection kl_ctrl;
   RolloutCorrectionSection rollout_correction;
   FilterGroupsSection filter_groups;
@@ -53,7 +55,7 @@ struct AlgorithmSection {
 };
 
 struct PolicyLossSection {
-  std::string loss_mode = "vanilla";
+  rl::PolicyLossMode loss_mode = rl::PolicyLossMode::kVanilla;
 };
 
 // The policy's loss and how a step's samples are cut into updates; keys of actor_rollout_ref.actor.
@@ -66,12 +68,12 @@ struct ActorLossSection {
   std::optional<double> clip_ratio_low;
   std::optional<double> clip_ratio_high;
   double clip_ratio_c = 3.0;
-  std::string loss_agg_mode = "token-mean";
+  rl::LossAggregation loss_agg_mode = rl::LossAggregation::kTokenMean;
   std::optional<int64_t> loss_scale_factor;
   double entropy_coeff = 0;
   bool use_kl_loss = false;
   double kl_loss_coef = 0.001;
-  std::string kl_loss_type = "low_var_kl";
+  rl::KlName kl_loss_type = rl::KlName::kLowVarKl;
   PolicyLossSection policy_loss;
 };
 
@@ -97,7 +99,7 @@ struct CriticOptimSection {
   double eps = 1e-8;
   double weight_decay = 0.01;
   double clip_grad = 1.0;
-  std::string lr_decay_style = "constant";
+  LrDecayStyle lr_decay_style = LrDecayStyle::kConstant;
   int64_t lr_warmup_steps = 0;
   double min_lr = 0;
 };
@@ -111,16 +113,19 @@ struct CriticSection {
   std::optional<int64_t> ppo_micro_batch_size_per_gpu;
   std::optional<int64_t> ppo_epochs;
   double cliprange_value = 0.5;
-  std::optional<std::string> loss_agg_mode;
+  std::optional<rl::LossAggregation> loss_agg_mode;
 };
 
 struct DpoSection {
   double beta = 0.1;
-  std::string loss_type = "sigmoid";
+  rl::DpoLossType loss_type = rl::DpoLossType::kSigmoid;
   double label_smoothing = 0;
   double preference_loss_weight = 1;
   double sft_loss_weight = 0;
 };
+
+// Whether there is a critic: if it is asked for, or else if the estimator needs its values.
+bool HasCritic(const Config& config);
 
 // The table's lines for the sections above, bound to `config`: those under actor_rollout_ref, and
 // the other roots.

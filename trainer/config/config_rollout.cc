@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "rollout/log_probs_mode.h"
 #include "trainer/config/config.h"
 
 namespace keel::trainer {
@@ -61,16 +60,14 @@ void AddRolloutOptions(Config& c, options::Schema& s) {
         "Ranks that share each layer in generation; null: the actor's.")
       .Range(1, kMostRanks);
   s.Add(rollout + "dtype", r.dtype,
-        "Of weights and cache in generation; null: the model's. Another is not in this release.")
-      .OneOf({"float32", "bfloat16"});
+        "Of weights and cache in generation; null: the model's. Another is not in this release.");
   s.Add(rollout + "calculate_log_probs", r.calculate_log_probs,
         "Keep the log-probability of each token as it was chosen.");
   s.Add(rollout + "logprobs_mode", r.logprobs_mode,
         "`policy_logprobs`: under softmax(logits / temperature), what the trainer computes, "
         "whatever penalty and filters the token was drawn by; `raw_logprobs`: under softmax("
         "logits); `processed_logprobs`: under the distribution the token was drawn from, after "
-        "penalty, temperature and filters.")
-      .OneOf(rollout::LogProbsModeNames());
+        "penalty, temperature and filters.");
   s.Add(rollout + "batch_invariant", r.batch_invariant,
         "Log-probabilities equal bit for bit whatever else is in the batch. On CPU with up to two "
         "tensor-parallel ranks they always are; elsewhere it costs speed.");
@@ -82,12 +79,10 @@ void AddRolloutOptions(Config& c, options::Schema& s) {
       .Unit("MiB");
   s.Add(rollout + "weight_sync", r.weight_sync,
         "`in_place`: over the old weights; a sync that fails leaves an engine that refuses to "
-        "generate. `staged`: beside them, at the cost of a second copy of the rank's shard.")
-      .OneOf({"in_place", "staged"});
+        "generate. `staged`: beside them, at the cost of a second copy of the rank's shard.");
   s.Add(rollout + "verify_sync", r.verify_sync,
         "Overwrite the rollout's weights with NaN before a sync, to prove that it brings all of "
-        "them. Digests of what arrived are compared in any case.")
-      .OneOf({"off", "first", "every"});
+        "them. Digests of what arrived are compared in any case.");
   const std::string val = rollout + "val_kwargs.";
   s.Add(val + "n", r.val_kwargs.n, "Samples of each prompt in validation.").Range(1);
   s.Add(val + "temperature", r.val_kwargs.temperature, "Likewise, with `do_sample`.").Range(0);
@@ -113,7 +108,7 @@ std::string FiltersOf(const RolloutSection& r) {
 // Why the log-probabilities that the rollout keeps are not those that the trainer computes; "" when
 // they are.
 std::string ApartFromTrainer(const RolloutSection& r) {
-  switch (rollout::LogProbsModeOf(r.logprobs_mode)) {
+  switch (r.logprobs_mode) {
     case rollout::LogProbsMode::kPolicy:
       return "";
     case rollout::LogProbsMode::kRaw:
@@ -148,7 +143,7 @@ void CheckLogProbs(const Config& c, std::vector<std::string>* problems) {
         "trainer's, but with actor_rollout_ref.rollout.logprobs_mode {} and {} they are of another "
         "distribution, so that every token would seem off policy: set logprobs_mode to "
         "policy_logprobs",
-        wants, r.logprobs_mode, apart));
+        wants, NameOf(r.logprobs_mode), apart));
   }
 }
 
@@ -169,7 +164,7 @@ std::vector<std::string> RolloutRemarks(const Config& c) {
         "actor_rollout_ref.rollout.logprobs_mode is {}: with {} the rollout's log-probabilities "
         "are not of the trainer's distribution, which is what training/rollout_* and "
         "rollout_corr/* will show; policy_logprobs makes them comparable",
-        r.logprobs_mode, apart));
+        NameOf(r.logprobs_mode), apart));
   }
   return remarks;
 }
@@ -185,12 +180,12 @@ std::vector<std::string> ValidateRolloutConfig(const Config& c) {
   };
   check_filters(rollout, r.top_k, r.top_p);
   check_filters(rollout + "val_kwargs.", r.val_kwargs.top_k, r.val_kwargs.top_p);
-  const std::string& dtype = c.actor_rollout_ref.model.dtype;
+  const WeightDtype dtype = c.actor_rollout_ref.model.dtype;
   if (r.dtype.value_or(dtype) != dtype) {
     problems.push_back(
         fmt::format("{}dtype {} is not supported where actor_rollout_ref.model.dtype "
                     "is {}: what generates are the weights that are trained",
-                    rollout, *r.dtype, dtype));
+                    rollout, NameOf(*r.dtype), NameOf(dtype)));
   }
   if (r.gpu_memory_utilization == 0)
     problems.push_back(rollout + "gpu_memory_utilization is 0: expected a number in (0, 1]");
@@ -208,7 +203,7 @@ std::vector<std::string> ValidateRolloutConfig(const Config& c) {
                     "{0}enable_chunked_prefill: false needs",
                     rollout, r.max_num_batched_tokens, longest));
   }
-  if (c.trainer.task != "rl") return problems;
+  if (c.trainer.task != TaskKind::kRl) return problems;
   if (longest < c.data.max_prompt_length + c.data.max_response_length) {
     problems.push_back(
         fmt::format("{}max_model_len {} does not hold a prompt of data.max_prompt_length {} with a "

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "common/options/schema.h"
+#include "rollout/log_probs_mode.h"
+#include "trainer/config/choices.h"
 
 namespace keel::trainer {
 
@@ -49,14 +51,14 @@ struct RolloutSection {
   double gpu_memory_utilization = 0.5;
   bool free_cache_engine = true;
   std::optional<int64_t> tensor_model_parallel_size;
-  std::optional<std::string> dtype;
+  std::optional<WeightDtype> dtype;
   bool calculate_log_probs = true;
-  std::string logprobs_mode = "policy_logprobs";
+  rollout::LogProbsMode logprobs_mode = rollout::LogProbsMode::kPolicy;
   bool batch_invariant = false;
   ValSamplingSection val_kwargs;
   CheckpointEngineSection checkpoint_engine;
-  std::string weight_sync = "in_place";
-  std::string verify_sync = "off";
+  WeightSyncMode weight_sync = WeightSyncMode::kInPlace;
+  VerifySync verify_sync = VerifySync::kOff;
 };
 
 void AddRolloutOptions(Config& config, options::Schema& schema);

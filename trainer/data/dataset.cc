@@ -15,13 +15,6 @@ constexpr uint64_t kSplitStream = 0x73706c6974;
 
 }  // namespace
 
-Truncation ParseTruncation(std::string_view name) {
-  return name == "right"  ? Truncation::kRight
-         : name == "left" ? Truncation::kLeft
-         : name == "skip" ? Truncation::kSkip
-                          : Truncation::kError;
-}
-
 Result<Dataset> Dataset::Load(const std::vector<std::string>& files, const DatasetOptions& options,
                               const TextRules& rules) {
   Dataset data;

@@ -10,12 +10,9 @@
 #include "common/hash.h"
 #include "common/status.h"
 #include "trainer/data/row_reader.h"
+#include "trainer/data/truncation.h"
 
 namespace keel::trainer {
-
-enum class Truncation { kError, kRight, kLeft, kSkip };
-// "error", "right", "left" or "skip"; the configuration knows no other.
-Truncation ParseTruncation(std::string_view name);
 
 struct DatasetOptions {
   bool sft = false;          // a row is a sample, and its answers alone are learnt

@@ -5,11 +5,10 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+
+#include "trainer/config/choices.h"
 
 namespace keel::trainer {
-
-enum class LrDecayStyle { kConstant, kLinear, kCosine, kWsd };
 
 struct LrScheduleOptions {
   double lr = 1e-3;   // the peak; 0 leaves the weights as they are

@@ -58,12 +58,13 @@ MemoryForecast ForecastTraining(const Config& config, const model::HfConfig& mod
   const auto tp = static_cast<double>(actor.megatron.tensor_model_parallel_size);
   const auto pp = static_cast<double>(actor.megatron.pipeline_model_parallel_size);
   const double dp = std::max(1.0, world / (tp * pp));
-  const bool bf16 = config.actor_rollout_ref.model.dtype == "bfloat16";
+  const bool bf16 = config.actor_rollout_ref.model.dtype == WeightDtype::kBfloat16;
   const double weight = bf16 ? 2 : kFp32;
   const double state = 2 * kFp32 + (bf16 ? kFp32 : 0);  // moments, and masters of bf16
   const Counts counts(model);
   const double mine = LargestStage(counts, model, tp, pp);
-  const bool rl = config.trainer.task == "rl", dpo = config.trainer.task == "dpo";
+  const bool rl = config.trainer.task == TaskKind::kRl;
+  const bool dpo = config.trainer.task == TaskKind::kDpo;
 
   MemoryForecast forecast;
   const auto add = [&](std::string name, double bytes, bool on_device) {
@@ -76,7 +77,7 @@ MemoryForecast ForecastTraining(const Config& config, const model::HfConfig& mod
   };
   add_trained("");
   double roles = 1;
-  if (rl && config.critic.enable.value_or(config.algorithm.adv_estimator == "gae")) {
+  if (rl && HasCritic(config)) {
     add_trained("critic's ");
     roles = 2;
   }

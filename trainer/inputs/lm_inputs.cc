@@ -8,9 +8,9 @@ namespace keel::trainer {
 Result<RunData<Dataset>> LoadLmData(const Config& c, const ModelSource& model) {
   KEEL_RETURN_IF_ERROR(CheckPositions(model, c.data.max_length, "data.max_length"));
   DatasetOptions options;
-  options.sft = c.trainer.task == "sft";
+  options.sft = c.trainer.task == TaskKind::kSft;
   options.max_length = c.data.max_length;
-  options.truncation = ParseTruncation(c.data.truncation);
+  options.truncation = c.data.truncation;
   options.vocab_size = model.config.vocab_size;
   options.keys = {c.data.text_key, c.data.prompt_key, c.data.response_key, c.data.messages_key};
   return LoadBoth<Dataset>(c, [&](const std::vector<std::string>& files) {

@@ -80,10 +80,10 @@ Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DTyp
   KEEL_ASSIGN_OR_RETURN(const TokenizerFit fit,
                         FitTokenizer(options.tokenizer, source.json, path, files));
   if (fit.kind == model::TokenizerKind::kBytes) {
-    KEEL_ASSIGN_OR_RETURN(source.tokenizer, model::MakeTokenizer("bytes"));
+    source.tokenizer = model::MakeTokenizer(fit.kind);
     if (path.empty()) FillFromTokenizer(*source.tokenizer, &source.json);
     // So that whoever goes on from an export, or generates with it, reads text as this run does.
-    source.json[kTokenizerMark] = "bytes";
+    source.json[kTokenizerMark] = NameOf(fit.kind);
   }
   source.text.tokenizer = source.tokenizer.get();
   source.text.ids_only = fit.ids_only;

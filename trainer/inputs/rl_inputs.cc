@@ -15,7 +15,7 @@ Result<RunData<rl::PreferenceSet>> LoadPreferenceData(const Config& c, const Mod
   rl::PreferenceOptions options;
   options.max_prompt_length = c.data.max_prompt_length;
   options.max_response_length = c.data.max_response_length;
-  options.truncation = ParseTruncation(c.data.truncation);
+  options.truncation = c.data.truncation;
   options.vocab_size = model.config.vocab_size;
   options.prompt_key = c.data.prompt_key;
   options.chosen_key = c.data.chosen_key;
@@ -31,10 +31,10 @@ Result<RunData<rl::PromptSet>> LoadPromptData(const Config& c, const ModelSource
   KEEL_RETURN_IF_ERROR(rewards::CheckReward(c.reward));
   rl::PromptOptions options;
   options.max_prompt_length = c.data.max_prompt_length;
-  options.truncation = ParseTruncation(c.data.truncation);
+  options.truncation = c.data.truncation;
   options.filter_overlong_prompts = c.data.filter_overlong_prompts;
   options.vocab_size = model.config.vocab_size;
-  options.need_known_source = c.reward.type == "auto";
+  options.need_known_source = c.reward.type == rewards::RewardType::kAuto;
   options.question_instruction = c.data.question_instruction;
   options.strict_gsm8k = [&c](const std::string& source) {
     return rewards::IsStrictGsm8k(c.reward, source);

@@ -41,13 +41,13 @@ Result<InputReport> CheckRunInputs(const Config& config) {
   if (!model.directory.empty()) {
     KEEL_RETURN_IF_ERROR(CheckWeights(model.directory, model.config, model::Head::kVocabulary));
   }
-  if (config.trainer.task == "rl" && config.critic.model.path) {
+  if (config.trainer.task == TaskKind::kRl && config.critic.model.path) {
     KEEL_RETURN_IF_ERROR(CheckWeights(*config.critic.model.path, model.config, model::Head::kValue)
                              .WithContext("critic.model.path"));
   }
-  if (config.trainer.task == "rl") {
+  if (config.trainer.task == TaskKind::kRl) {
     KEEL_RETURN_IF_ERROR(Report(LoadPromptData(config, model), &report));
-  } else if (config.trainer.task == "dpo") {
+  } else if (config.trainer.task == TaskKind::kDpo) {
     KEEL_RETURN_IF_ERROR(Report(LoadPreferenceData(config, model), &report));
   } else {
     KEEL_RETURN_IF_ERROR(Report(LoadLmData(config, model), &report));

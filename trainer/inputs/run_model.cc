@@ -21,7 +21,7 @@ Status CheckLayout(const Config& config, const ModelSource& model) {
       model.config, {tp, static_cast<int>(megatron.pipeline_model_parallel_size), false});
   if (!problems.empty())
     return Status(StatusCode::kConfig, fmt::format("{}", fmt::join(problems, "; ")));
-  if (config.trainer.task != "rl") return Status::Ok();
+  if (config.trainer.task != TaskKind::kRl) return Status::Ok();
   const auto rollout_tp =
       static_cast<int>(config.actor_rollout_ref.rollout.tensor_model_parallel_size.value_or(tp));
   const auto rollout = model::LayoutProblems(model.config, {rollout_tp, 1, true});
@@ -32,15 +32,14 @@ Status CheckLayout(const Config& config, const ModelSource& model) {
 
 // Without a tokenizer responses are ids: rules have nothing to read, and nothing may end them.
 Status CheckRewards(const Config& config, const ModelSource& model) {
-  if (config.trainer.task != "rl") return Status::Ok();
-  const std::string& type = config.reward.type;
-  if (model.tokenizer == nullptr && type != "command" && type != "http") {
+  if (config.trainer.task != TaskKind::kRl) return Status::Ok();
+  if (model.tokenizer == nullptr && ReadsText(config.reward.type)) {
     return Status(
         StatusCode::kConfig,
         fmt::format("reward.type is {}, a rule that reads the text of a response, but {}: there is "
                     "no text to read; set reward.type to command or http, whose samples then hold "
                     "prompt_ids and response_ids",
-                    type, model.text.ids_only));
+                    NameOf(config.reward.type), model.text.ids_only));
   }
   if (model.tokenizer == nullptr && model.stop_ids.empty()) {
     return Status(
@@ -55,7 +54,7 @@ Status CheckRewards(const Config& config, const ModelSource& model) {
 // Weights do not show by which epsilon, base of the rotary embedding or heads they were trained:
 // the critic is computed by the actor's, and is to be of the same.
 Status CheckCriticModel(const Config& config, const ModelSource& model) {
-  if (config.trainer.task != "rl" || !config.critic.model.path) return Status::Ok();
+  if (config.trainer.task != TaskKind::kRl || !config.critic.model.path) return Status::Ok();
   const std::string& directory = *config.critic.model.path;
   const std::string where = directory + "/config.json";
   const auto read = [&]() -> Result<model::HfConfig> {
@@ -82,13 +81,11 @@ Status CheckCriticModel(const Config& config, const ModelSource& model) {
 Result<ModelSource> OpenRunModel(const Config& config) {
   const ModelSection& section = config.actor_rollout_ref.model;
   ModelOptions options;
-  if (config.data.tokenizer) {
-    KEEL_ASSIGN_OR_RETURN(options.tokenizer, model::ParseTokenizerKind(*config.data.tokenizer));
-  }
+  options.tokenizer = config.data.tokenizer;
   KEEL_ASSIGN_OR_RETURN(
       ModelSource model,
       ResolveModel(section.path.value_or(""), section.config,
-                   section.dtype == "bfloat16" ? DType::kBF16 : DType::kF32, options));
+                   section.dtype == WeightDtype::kBfloat16 ? DType::kBF16 : DType::kF32, options));
   KEEL_RETURN_IF_ERROR(CheckLayout(config, model));
   KEEL_RETURN_IF_ERROR(CheckRewards(config, model));
   KEEL_RETURN_IF_ERROR(CheckCriticModel(config, model));

@@ -47,7 +47,7 @@ Status CheckFolder(const std::string& key, const std::string& folder) {
 
 Status CheckFolders(const TrainerSection& trainer) {
   KEEL_RETURN_IF_ERROR(CheckFolder("trainer.default_local_dir", trainer.default_local_dir));
-  if (trainer.task != "rl") return Status::Ok();
+  if (trainer.task != TaskKind::kRl) return Status::Ok();
   if (trainer.rollout_data_dir)
     KEEL_RETURN_IF_ERROR(CheckFolder("trainer.rollout_data_dir", *trainer.rollout_data_dir));
   if (trainer.validation_data_dir)
@@ -78,7 +78,7 @@ Status CheckRunPaths(const Config& config) {
                     folder));
   }
   KEEL_RETURN_IF_ERROR(CheckFiles(folder));
-  if (config.trainer.resume_mode != "resume_path") return Status::Ok();
+  if (config.trainer.resume_mode != ResumeKind::kPath) return Status::Ok();
   const auto fs = OpenPosixFileSystem(*config.trainer.resume_from_path, false);
   if (!fs.ok()) return fs.status().WithContext("trainer.resume_from_path");
   return (*fs)

@@ -13,7 +13,6 @@ namespace {
 
 using model::TokenizerKind;
 
-constexpr const char* kBytesName = "bytes";
 constexpr const char* kGeneration = "generation_config.json";
 constexpr int64_t kByteIds = 256;  // smaller ids are bytes of text
 
@@ -70,7 +69,7 @@ Result<std::vector<std::string>> ByteProblems(const model::Tokenizer& bytes, con
 // Trained on bytes by Keel: marked as such, or as exports were before there was a mark.
 bool IsByteModel(const Json& config, const model::Tokenizer& bytes) {
   const auto mark = config.find(kTokenizerMark);
-  if (mark != config.end()) return *mark == kBytesName;
+  if (mark != config.end()) return *mark == Json(NameOf(TokenizerKind::kBytes));
   return IdOf(config, "vocab_size").value_or(0) >= bytes.vocab_size() &&
          IdOf(config, "bos_token_id") == *bytes.bos() &&
          IdOf(config, "eos_token_id") == *bytes.eos();
@@ -131,7 +130,7 @@ Result<TokenizerFit> FitTokenizer(std::optional<TokenizerKind> wanted, const Jso
         "{} has a tokenizer of its own ({}), which this release does not run", directory, own);
     return fit;
   }
-  const auto bytes = ValueOrThrow(model::MakeTokenizer(kBytesName));
+  const auto bytes = model::MakeTokenizer(TokenizerKind::kBytes);
   KEEL_ASSIGN_OR_RETURN(const auto problems, ByteProblems(*bytes, config, directory, files));
   const bool marked = IsByteModel(config, *bytes);
   if (problems.empty() && (wanted || marked || directory.empty())) {

@@ -68,7 +68,7 @@ void DpoTask::LoadData() {
   TakeData(ValueOrThrow(LoadPreferenceData(c_, source_)), &train_, &val_);
   SetSteps();
   loss_.beta = c_.dpo.beta;
-  loss_.type = ValueOrThrow(ParseDpoLossType(c_.dpo.loss_type));
+  loss_.type = c_.dpo.loss_type;
   loss_.label_smoothing = c_.dpo.label_smoothing;
   loss_.preference_loss_weight = c_.dpo.preference_loss_weight;
   loss_.sft_loss_weight = c_.dpo.sft_loss_weight;

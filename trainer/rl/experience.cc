@@ -113,7 +113,7 @@ Experience MakeExperience(const RlRun& run, const std::vector<MiniBatch>& update
   // 3. Rewards per token, less the divergence from the reference where it belongs there.
   std::vector<float> rewards = PlaceScores(batch->packed(), batch->scores());
   if (algorithm.use_kl_in_reward) {
-    const KlKind kind = ValueOrThrow(ParseKlKind(algorithm.kl_penalty));
+    const KlKind kind = KindOf(algorithm.kl_penalty);
     const double divergence = ApplyKlPenalty(batch->packed(), kind.estimator, e.old_log_probs,
                                              e.ref_log_probs, kl->coefficient(), rewards);
     metrics->Set("actor/reward_kl_penalty", divergence);
@@ -133,9 +133,8 @@ Experience MakeExperience(const RlRun& run, const std::vector<MiniBatch>& update
   const RolloutCorrectionSection& wanted = algorithm.rollout_correction;
   if (wanted.rollout_is || wanted.rollout_rs) {
     const RolloutCorrectionOptions correction = ValueOrThrow(RolloutCorrectionOptions::Parse(
-        wanted.rollout_is.value_or(""), wanted.rollout_is_threshold,
-        wanted.rollout_is_batch_normalize, wanted.rollout_rs.value_or(""),
-        wanted.rollout_rs_threshold.value_or("")));
+        wanted.rollout_is, wanted.rollout_is_threshold, wanted.rollout_is_batch_normalize,
+        wanted.rollout_rs.value_or(""), wanted.rollout_rs_threshold.value_or("")));
     RolloutCorrection found = CorrectRollout(batch->packed(), e.old_log_probs, rollout, correction);
     e.weights = std::move(found.weights);
     batch->mask = std::move(found.mask);
@@ -144,7 +143,7 @@ Experience MakeExperience(const RlRun& run, const std::vector<MiniBatch>& update
 
   // 5. Advantages, over the whole batch.
   AdvantageOptions advantage;
-  advantage.estimator = ValueOrThrow(ParseAdvantageEstimator(algorithm.adv_estimator));
+  advantage.estimator = algorithm.adv_estimator;
   advantage.gamma = algorithm.gamma;
   advantage.lam = algorithm.lam;
   advantage.norm_adv_by_std_in_grpo = algorithm.norm_adv_by_std_in_grpo;

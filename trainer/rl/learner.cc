@@ -23,15 +23,15 @@ MiniBatchOptions CriticMiniBatches(const Config& config) {
 
 PolicyLossOptions PolicyLossOf(const ActorLossSection& section) {
   PolicyLossOptions loss;
-  loss.mode = ValueOrThrow(ParsePolicyLossMode(section.policy_loss.loss_mode));
+  loss.mode = section.policy_loss.loss_mode;
   loss.clip_ratio_low = section.clip_ratio_low.value_or(section.clip_ratio);
   loss.clip_ratio_high = section.clip_ratio_high.value_or(section.clip_ratio);
   loss.clip_ratio_c = section.clip_ratio_c;
-  loss.aggregation = ValueOrThrow(ParseLossAggregation(section.loss_agg_mode));
+  loss.aggregation = section.loss_agg_mode;
   loss.entropy_coeff = section.entropy_coeff;
   loss.use_kl_loss = section.use_kl_loss;
   loss.kl_loss_coef = section.kl_loss_coef;
-  loss.kl_loss_type = ValueOrThrow(ParseKlKind(section.kl_loss_type));
+  loss.kl_loss_type = KindOf(section.kl_loss_type);
   return loss;
 }
 
@@ -63,8 +63,7 @@ void Learner::LearnValues(int64_t step, const RolloutBatch& batch, const Experie
   CriticUpdate update;
   update.targets = {experience.values, experience.returns};
   update.loss.cliprange_value = section.cliprange_value;
-  update.loss.aggregation =
-      ValueOrThrow(ParseLossAggregation(section.loss_agg_mode.value_or(actor.loss_agg_mode)));
+  update.loss.aggregation = section.loss_agg_mode.value_or(actor.loss_agg_mode);
   EpochUpdates one{{}, run_.options, LearningRate(schedules_.critic, step), *steps};
   one.options.micro_batch_size =
       section.ppo_micro_batch_size_per_gpu.value_or(one.options.micro_batch_size);

@@ -68,10 +68,11 @@ RolloutBatch ResponseSource::Generate(int64_t step, int64_t position, int64_t* c
     }
     *consumed += wanted;
     ++batches;
-    std::vector<Response> fresh = worker_.Run(
-        {prompts, c_.actor_rollout_ref.rollout.n, TrainSampling(c_),
-         c_.algorithm.adv_estimator == "remax", c_.trainer.rollout_data_dir.has_value()},
-        &times);
+    std::vector<Response> fresh =
+        worker_.Run({prompts, c_.actor_rollout_ref.rollout.n, TrainSampling(c_),
+                     TraitsOf(c_.algorithm.adv_estimator).greedy_baseline,
+                     c_.trainer.rollout_data_dir.has_value()},
+                    &times);
     // Before the filter, which would put other prompts in the place of those that have no scores.
     errors_.Judge(fresh, fmt::format("step {}", step));
     failed += CountFailed(fresh);

@@ -77,8 +77,7 @@ void RewardErrors::Count(std::span<const Response> responses, const std::string&
     if (!warn_ || !PassesAPowerOfTen(before, total)) continue;
     warn_(fmt::format(
         "no score for {} of the {} responses of {} ({} so far; reward.on_error: {}){}: {}",
-        one.count, responses.size(), batch, total,
-        rewards::OnRewardErrorNames()[static_cast<size_t>(policy_)],
+        one.count, responses.size(), batch, total, NameOf(policy_),
         kind == kOtherKinds ? fmt::format(", errors of more than {} kinds", kMostKinds) : "",
         Shown(*one.first)));
   }

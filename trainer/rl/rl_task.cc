@@ -44,9 +44,9 @@ class RlTask : public Task {
   explicit RlTask(Job& job)
       : Task(job),
         actor_config_(job.actor()),
-        kl_({c_.algorithm.kl_ctrl.type == "adaptive", c_.algorithm.kl_ctrl.kl_coef,
-             c_.algorithm.kl_ctrl.horizon, c_.algorithm.kl_ctrl.target_kl}),
-        reward_errors_(rewards::OnRewardErrorOf(c_.reward.on_error), WarnOnRank0()),
+        kl_({c_.algorithm.kl_ctrl.type, c_.algorithm.kl_ctrl.kl_coef, c_.algorithm.kl_ctrl.horizon,
+             c_.algorithm.kl_ctrl.target_kl}),
+        reward_errors_(c_.reward.on_error, WarnOnRank0()),
         dumps_("trainer.rollout_data_dir", c_.trainer.rollout_data_dir, job.log()),
         validation_dumps_("trainer.validation_data_dir", c_.trainer.validation_data_dir,
                           job.log()) {}
@@ -136,7 +136,7 @@ void RlTask::BuildModels() {
     job_.FillWeights(source_, *ref_);
     SetReference(*ref_, WeightsDigest(*ref_, job_.context().world()));
   }
-  if (c_.critic.enable.value_or(c_.algorithm.adv_estimator == "gae")) BuildCritic(actor);
+  if (HasCritic(c_)) BuildCritic(actor);
   actor_->OffloadIdle();
   if (ref_) ref_->OffloadIdle();
   if (critic_) critic_->OffloadIdle();
@@ -152,7 +152,7 @@ void RlTask::BuildModels() {
   rollout.engine.tokenizer = tokenizer;
   rollout.sync.bucket_bytes = section.checkpoint_engine.update_weights_bucket_megabytes << 20;
   rollout.sync.device = job_.device();
-  rollout.staged = section.weight_sync == "staged";
+  rollout.staged = section.weight_sync == WeightSyncMode::kStaged;
   rollout.releases = section.free_cache_engine;
   rollout_ = std::make_unique<RolloutModel>(job_.context(), source_.config, *actor_, rollout);
   CheckThatTheCacheHolds(c_.data.max_prompt_length, c_.data.max_response_length);
@@ -248,7 +248,7 @@ void RlTask::RestoreDocuments(const Documents& documents) {
 
 void RlTask::Restored(bool restored) {
   Phase("sync");
-  if (c_.actor_rollout_ref.rollout.verify_sync != "off") rollout_->Corrupt();
+  if (c_.actor_rollout_ref.rollout.verify_sync != VerifySync::kOff) rollout_->Corrupt();
   if (restored && saved_version_.number > 0) {
     rollout_->Restore(saved_version_);
   } else {
@@ -300,7 +300,7 @@ RlTask::StepEnd RlTask::Step(int64_t step) {
 }
 
 void RlTask::UpdateRollout(StepLine* m) {
-  if (c_.actor_rollout_ref.rollout.verify_sync == "every") rollout_->Corrupt();
+  if (c_.actor_rollout_ref.rollout.verify_sync == VerifySync::kEvery) rollout_->Corrupt();
   const WeightUpdate update = rollout_->Update();
   m->Set("timing_s/param_load", update.param_load);
   m->Set("timing_s/param_offload", update.param_offload);

@@ -19,16 +19,18 @@ namespace keel::trainer {
 namespace {
 
 // Where the tensors live.
-at::Device ResolveDevice(const std::string& wanted, int local_rank) {
+at::Device ResolveDevice(DeviceKind wanted, int local_rank) {
   // The CUDA module costs memory and time: without the driver's device there is nothing to ask it.
-  if (wanted == "cpu" || (wanted == "auto" && access("/dev/nvidiactl", F_OK) != 0)) return at::kCPU;
+  if (wanted == DeviceKind::kCpu ||
+      (wanted == DeviceKind::kAuto && access("/dev/nvidiactl", F_OK) != 0))
+    return at::kCPU;
   const auto module = parallel::LoadCudaModule();
   const Result<int> count = module.ok() ? (*module)->DeviceCount() : Result<int>(module.status());
   if (count.ok() && local_rank < *count) {
     (*module)->SetDevice(local_rank);
     return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(local_rank));
   }
-  if (wanted == "auto") return at::kCPU;
+  if (wanted == DeviceKind::kAuto) return at::kCPU;
   if (!count.ok()) throw Error(count.status().WithContext("trainer.device: cuda"));
   throw Error(
       StatusCode::kUnavailable,
@@ -44,8 +46,9 @@ Job::Job(const TrainerInputs& inputs, Logger& log)
     : inputs_(inputs),
       log_(log),
       device_(ResolveDevice(inputs.loaded.config.trainer.device, inputs.env.local_rank)),
-      dtype_(inputs.loaded.config.actor_rollout_ref.model.dtype == "bfloat16" ? at::kBFloat16
-                                                                              : at::kFloat),
+      dtype_(inputs.loaded.config.actor_rollout_ref.model.dtype == WeightDtype::kBfloat16
+                 ? at::kBFloat16
+                 : at::kFloat),
       deadline_(static_cast<int64_t>(inputs.loaded.config.trainer.deadline_seconds * 1000)),
       job_start_(inputs.env.job_start ? *inputs.env.job_start : SystemClock().Monotonic()) {
   if (config().trainer.threads_per_rank > 0)
@@ -93,7 +96,7 @@ void Job::Connect(SharedFacts facts) {
   options.local_address = parallel::LocalAddressTowards(inputs_.env.master_addr);
   context_ =
       std::make_unique<parallel::ParallelContext>(layout, inputs_.env.rank, *store_, options);
-  log_.Info("{}, {} on {}", context_->Overview(), config().actor_rollout_ref.model.dtype,
+  log_.Info("{}, {} on {}", context_->Overview(), NameOf(config().actor_rollout_ref.model.dtype),
             device_.str());
 }
 
@@ -166,10 +169,7 @@ LrScheduleOptions Job::Schedule(const OptimSection& optim, const char* key,
   LrScheduleOptions schedule;
   schedule.lr = optim.lr;
   schedule.min_lr = optim.min_lr;
-  schedule.style = optim.lr_decay_style == "linear"   ? LrDecayStyle::kLinear
-                   : optim.lr_decay_style == "cosine" ? LrDecayStyle::kCosine
-                   : optim.lr_decay_style == "wsd"    ? LrDecayStyle::kWsd
-                                                      : LrDecayStyle::kConstant;
+  schedule.style = optim.lr_decay_style;
   schedule.warmup_steps = std::max<int64_t>(0, optim.lr_warmup_steps);
   schedule.decay_steps = optim.lr_decay_steps.value_or(total_steps);
   schedule.wsd_decay_steps =

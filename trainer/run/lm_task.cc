@@ -201,7 +201,7 @@ std::optional<double> LmTask::Validate() {
         fmt::format("validation  loss {:.4f}  perplexity {:.3f}  ({} tokens, {:.1f} s)", mean,
                     std::exp(mean), tokens, seconds));
   }
-  return c_.trainer.keep_best_metric == "val/perplexity" ? std::exp(mean) : mean;
+  return c_.trainer.keep_best_metric == BestMetric::kPerplexity ? std::exp(mean) : mean;
 }
 
 }  // namespace

@@ -21,10 +21,6 @@ namespace keel::trainer {
 
 namespace {
 
-bool Has(const std::vector<std::string>& list, const char* item) {
-  return std::find(list.begin(), list.end(), item) != list.end();
-}
-
 // A save that has ended, of any earlier step, and what became of others so far.
 Json SaveLine(const checkpoint::SaveResult& result, const SaveSession::Counts& counts) {
   Json data = {{"checkpoint/step", result.record.step},      {"checkpoint/ok", result.status.ok()},
@@ -56,10 +52,10 @@ checkpoint::CheckpointOptions CheckpointOptionsOf(const Config& config,
     options.max_ckpts_to_keep = static_cast<int>(*trainer.max_ckpts_to_keep);
   options.remove_previous_ckpt_in_save = trainer.remove_previous_ckpt_in_save;
   options.retention.keep_best = static_cast<int>(trainer.keep_best_ckpts);
-  options.retention.higher_is_better = trainer.keep_best_mode == "max";
+  options.retention.higher_is_better = trainer.keep_best_mode == BestMode::kMax;
   options.retention.keep_every = trainer.keep_every_steps;
   options.adopt_foreign = trainer.adopt_foreign_checkpoints;
-  options.io = section.io;
+  options.io = NameOf(section.io);
   options.dist_ckpt_workers = static_cast<int>(section.dist_ckpt_workers);
   options.host_memory_cap = section.staging.host_memory_cap;
   options.deadline = deadline;
@@ -68,15 +64,6 @@ checkpoint::CheckpointOptions CheckpointOptionsOf(const Config& config,
 }
 
 }  // namespace
-
-checkpoint::Contents ContentsOf(const std::vector<std::string>& names) {
-  checkpoint::Contents contents;
-  contents.model = Has(names, "model");
-  contents.optimizer = Has(names, "optimizer");
-  contents.extra = Has(names, "extra");
-  contents.hf_model = Has(names, "hf_model");
-  return contents;
-}
 
 RunFolder::RunFolder(std::unique_ptr<FileSystem> files, const LoadedConfig& config,
                      checkpoint::Coordinator& coordinator, Logger& log,
@@ -144,11 +131,12 @@ void RunFolder::CheckOneFolder() {
 
 // Where to begin is said of the job. Its launcher's restarts repeat it, and would lose what was
 // trained since: what has been committed since the job began is told by the commits themselves.
-std::string RunFolder::ResumeMode() {
-  const std::string& wanted = trainer().resume_mode;
-  if (wanted == "auto") {
+ResumeKind RunFolder::ResumeMode() {
+  const ResumeKind configured = trainer().resume_mode;
+  const std::string wanted(NameOf(configured));
+  if (configured == ResumeKind::kAuto) {
     checkpointer_->Note(Json{{"event", "begin"}, {"resume_mode", wanted}});
-    return wanted;
+    return configured;
   }
   const int64_t next = checkpointer_->next_sequence();
   const auto decide = [&]() -> Result<std::string> {
@@ -159,7 +147,8 @@ std::string RunFolder::ResumeMode() {
       if (sequence.ok()) begun_at = *sequence;
     }
     KEEL_ASSIGN_OR_RETURN(const auto there, checkpoint::ListCheckpoints(*files_));
-    if (checkpoint::NewestSequence(there) >= begun_at) return std::string("auto");
+    if (checkpoint::NewestSequence(there) >= begun_at)
+      return std::string(NameOf(ResumeKind::kAuto));
     for (const checkpoint::CatalogEntry& entry : there) {
       if (checkpoint::IsUnread(entry)) {
         return entry.status.WithContext(
@@ -178,14 +167,14 @@ std::string RunFolder::ResumeMode() {
         "trainer.resume_mode {} is for its beginning",
         options_.restart_count, wanted);
   }
-  return mode;
+  return ParseName<ResumeKind>(mode).value_or(configured);
 }
 
 // Checkpoints that give no weights back are what was asked for, but seldom what was meant.
 void RunFolder::WarnOfLosses() const {
   if (!rank0()) return;
-  if (trainer().save_freq > 0 && !Has(section().save_contents, "model") &&
-      !Has(section().save_contents, "hf_model")) {
+  const auto saved = checkpoint::Contents::Of(section().save_contents);
+  if (trainer().save_freq > 0 && !saved.model && !saved.hf_model) {
     log_.Warning(
         "actor_rollout_ref.actor.checkpoint.save_contents has neither model nor hf_model: "
         "the weights of this run are in none of its checkpoints");
@@ -194,7 +183,7 @@ void RunFolder::WarnOfLosses() const {
 
 std::optional<checkpoint::LoadRecord> RunFolder::Load(checkpoint::LoadRequest request) {
   request.in_place = true;  // a load that fails ends this process
-  std::optional<checkpoint::LoadRecord> record = resume_mode_ == "resume_path"
+  std::optional<checkpoint::LoadRecord> record = resume_mode_ == ResumeKind::kPath
                                                      ? LoadFromPath(request)
                                                      : ValueOrThrow(checkpointer_->Load(request));
   if (record && rank0()) NoteOrigin(*record);
@@ -209,10 +198,10 @@ void RunFolder::NoteOrigin(const checkpoint::LoadRecord& loaded) const {
     log_.Info("{} was made by keel ckpt import-hf: it is of no run", loaded.directory);
     return;
   }
-  log_.Warning(
-      "{} was saved by another run, {}; this one, {}, goes on from it as {} says", loaded.directory,
-      Printable(saved_by), checkpointer_->run_id(),
-      resume_mode_ == "resume_path" ? "trainer.resume_from_path" : checkpoint::kAdoptForeignKey);
+  log_.Warning("{} was saved by another run, {}; this one, {}, goes on from it as {} says",
+               loaded.directory, Printable(saved_by), checkpointer_->run_id(),
+               resume_mode_ == ResumeKind::kPath ? "trainer.resume_from_path"
+                                                 : checkpoint::kAdoptForeignKey);
 }
 
 // A checkpoint by name, of this run's folder or of another. A link that is named is followed, once:
@@ -263,7 +252,7 @@ void RunFolder::WarnOfLaterSteps(int64_t step,
       "trainer.resume_mode is {}, and {} holds {} checkpoints of later steps, among them {}: this "
       "run {}, its saves replace those of the same steps, and its retention, if any, removes the "
       "others; a new run is safer in a trainer.default_local_dir of its own",
-      resume_mode_, trainer().default_local_dir, later, one,
+      NameOf(resume_mode_), trainer().default_local_dir, later, one,
       step == 0 ? std::string("begins anew") : fmt::format("goes on from step {}", step));
 }
 
@@ -276,13 +265,10 @@ void RunFolder::OpenMetrics(int64_t step) {
   } else {
     ThrowIfError(written);
   }
-  const auto wants = [&](const char* logger) {
-    const std::vector<std::string>& all = trainer().logger;
-    return std::find(all.begin(), all.end(), logger) != all.end();
-  };
-  metrics_ = std::make_unique<MetricsWriter>(ValueOrThrow(
-      MetricsWriter::Open(trainer().default_local_dir, step,
-                          {wants("jsonl"), wants("console"), trainer().log_freq}, log_)));
+  const auto wants = [&](LogSink sink) { return std::ranges::count(trainer().logger, sink) > 0; };
+  metrics_ = std::make_unique<MetricsWriter>(ValueOrThrow(MetricsWriter::Open(
+      trainer().default_local_dir, step,
+      {wants(LogSink::kJsonl), wants(LogSink::kConsole), trainer().log_freq}, log_)));
 }
 
 // What the first save would otherwise pay for, and whether the disk will hold what is to be kept.
@@ -300,7 +286,7 @@ void RunFolder::Prepare(const checkpoint::SaveRequest& request, int64_t last_ste
       "{}: checkpoints of {} bytes will need {} more bytes, {} are free: make room, set "
       "trainer.max_ckpts_to_keep, or set trainer.disk_check to warn",
       trainer().default_local_dir, disk.checkpoint_bytes, disk.needed_bytes, disk.free_bytes);
-  if (trainer().disk_check == "refuse") throw Error(StatusCode::kNoSpace, text);
+  if (trainer().disk_check == DiskCheck::kRefuse) throw Error(StatusCode::kNoSpace, text);
   if (rank0()) log_.Warning("{}", text);
 }
 

@@ -42,11 +42,10 @@ class RunFolder {
   // 1. The beginning. Once, before all else: takes the folder and decides where the run begins.
   // Throws on every rank where one of them saves to another folder than rank 0.
   void Open();
-  // "auto", "disable" or "resume_path": as the configuration says, but at a
-  // restart of the job "auto" once it has saved something, so that no restart goes back to where
-  // the job began.
-  const std::string& resume_mode() const { return resume_mode_; }
-  bool resumes() const { return resume_mode_ != "disable"; }
+  // As the configuration says, but at a restart of the job kAuto once it has saved something, so
+  // that no restart goes back to where the job began.
+  ResumeKind resume_mode() const { return resume_mode_; }
+  bool resumes() const { return resume_mode_ != ResumeKind::kDisable; }
   // The checkpoint that resume_mode asks for; nothing when there is none. Only where it resumes().
   std::optional<checkpoint::LoadRecord> Load(checkpoint::LoadRequest request);
   // The run goes on from `step`, with `loaded` or anew: config.yaml and the metrics, and a warning
@@ -88,7 +87,7 @@ class RunFolder {
   }
   bool rank0() const { return coordinator_.rank() == 0; }
   void CheckOneFolder();
-  std::string ResumeMode();
+  ResumeKind ResumeMode();
   std::optional<checkpoint::LoadRecord> LoadFromPath(checkpoint::LoadRequest& request);
   void NoteOrigin(const checkpoint::LoadRecord& loaded) const;
   void WarnOfLosses() const;
@@ -106,9 +105,7 @@ class RunFolder {
   std::unique_ptr<checkpoint::Checkpointer> checkpointer_;
   SaveSession saves_;
   std::unique_ptr<MetricsWriter> metrics_;  // rank 0
-  std::string resume_mode_;
+  ResumeKind resume_mode_ = ResumeKind::kAuto;
 };
-
-checkpoint::Contents ContentsOf(const std::vector<std::string>& names);
 
 }  // namespace keel::trainer

@@ -31,7 +31,7 @@ double SaveSession::Baseline() const {
 
 bool SaveSession::MakeRoom(int64_t step, bool busy_somewhere) {
   if (!options_.async_save) return true;
-  if (busy_somewhere && options_.on_busy == "skip") {
+  if (busy_somewhere && options_.on_busy == OnBusy::kSkip) {
     ++counts_.skipped;
     log_.Warning("step {} is not saved: the save before it is still in flight ({} skipped so far)",
                  step, counts_.skipped);
@@ -39,7 +39,7 @@ bool SaveSession::MakeRoom(int64_t step, bool busy_somewhere) {
   }
   // Two in a row are not given up: with saves that take longer than the steps between them there
   // would never be one.
-  superseded_ = busy_somewhere && options_.on_busy == "supersede" && !superseded_;
+  superseded_ = busy_somewhere && options_.on_busy == OnBusy::kSupersede && !superseded_;
   if (superseded_) {
     log_.Warning("the save in flight is given up for that of step {} ({} so far)", step,
                  counts_.superseded + 1);
@@ -63,7 +63,7 @@ void SaveSession::Save(checkpoint::SaveRequest request) {
   disturbed_ = true;
   disturbed_s_ = 0;
   // `blocking`: training goes on only when all of the state has been copied.
-  if (options_.staging.mode == "blocking")
+  if (options_.staging.mode == StagingMode::kBlocking)
     (void)checkpointer_.WaitFree(nullptr, std::numeric_limits<size_t>::max());
 }
 

@@ -111,7 +111,8 @@ SharedFacts Task::Facts() const {
       facts[fmt::format("weights of {}", key)] = ValueOrThrow(WeightsFingerprint(directory));
   };
   weights("actor_rollout_ref.model.path", source_.directory);
-  if (c_.trainer.task == "rl") weights("critic.model.path", c_.critic.model.path.value_or(""));
+  if (c_.trainer.task == TaskKind::kRl)
+    weights("critic.model.path", c_.critic.model.path.value_or(""));
   return facts;
 }
 
@@ -152,7 +153,7 @@ void Task::Resume() {
     request.roles.push_back(
         {role.name, role.engine->ModelTable(true), role.engine->OptimizerTable(true)});
   }
-  request.contents = ContentsOf(job_.actor().checkpoint.load_contents);
+  request.contents = checkpoint::Contents::Of(job_.actor().checkpoint.load_contents);
   request.allow_missing = job_.actor().checkpoint.load_allow_missing;
   request.config_digest = source_.config.Digest();
   const auto record = Load(request);

@@ -189,7 +189,7 @@ checkpoint::SaveRequest Task::Snapshot() {
   const Stopwatch watch;
   checkpoint::SaveRequest request;
   request.step = state_.step;
-  request.contents = ContentsOf(job_.actor().checkpoint.save_contents);
+  request.contents = checkpoint::Contents::Of(job_.actor().checkpoint.save_contents);
   request.config_digest = source_.config.Digest();
   const auto& layout = job_.context().layout();
   request.layout = {{"tp", layout.tp()}, {"dp", layout.dp()}, {"pp", layout.pp()}};

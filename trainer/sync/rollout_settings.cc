@@ -17,7 +17,7 @@ rollout::EngineOptions RolloutEngineOptions(const Config& config, int64_t longes
   options.max_model_len = r.max_model_len.value_or(
       std::min(longest, config.data.max_prompt_length + config.data.max_response_length));
   options.calculate_log_probs = r.calculate_log_probs;
-  options.logprobs_mode = rollout::LogProbsModeOf(r.logprobs_mode);
+  options.logprobs_mode = r.logprobs_mode;
   options.batch_invariant = r.batch_invariant;
   return options;
 }

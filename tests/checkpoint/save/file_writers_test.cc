@@ -231,7 +231,7 @@ TEST_P(EachBackend, AFileThatGrowsTooLarge) {
 INSTANTIATE_TEST_SUITE_P(Backends, EachBackend,
                          ::testing::Values(IoBackend::kBuffered, IoBackend::kDirect,
                                            IoBackend::kIoUring),
-                         [](const auto& one) { return std::string(IoBackendName(one.param)); });
+                         [](const auto& one) { return std::string(NameOf(one.param)); });
 
 TEST(MeasureBackends, FastestFirstAndNothingIsLeft) {
   const TempDir dir;
@@ -304,7 +304,7 @@ TEST(NoIoUring, AutoDoesNotChooseIt) {
     ThrowIfError(fs->MakeDirectory("d"));
     std::string names;
     for (const BackendSpeed& speed : MeasureBackends(*fs, "d", 1 << 20))
-      names += fmt::format("{} ", IoBackendName(speed.backend));
+      names += fmt::format("{} ", NameOf(speed.backend));
     return names;
   });
   if (found == "no seccomp") GTEST_SKIP() << "NOT TESTED: " << found;

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
+#include <string>
 
 #include "trainer/algorithms/kl.h"
 #include "trainer/algorithms/rollout_correction.h"
@@ -183,6 +185,44 @@ TEST(AdvantagesTest, WhitenedOverPolicyTokensOfTheBatch) {
       Near({low, low, -2 * low, 0}));
 }
 
+// What the table says an estimator needs is what it asks for, and what it takes changes something.
+TEST(AdvantagesTest, TraitsAreWhatTheEstimatorsNeed) {
+  const Packed packed = Singles(4);
+  const std::vector<float> rewards = {1, 2, 0, 5}, values = {0, 1, 0, 2}, baselines = {1, 1, 0, 3};
+  const std::vector<int64_t> groups = {0, 0, 1, 1};
+  const Packed one{{0, 4}, {1, 1, 1, 1}};
+  const std::vector<int64_t> group = {0};
+  for (const auto& [estimator, name] : kEnumNames<AdvantageEstimator>) {
+    const AdvantageTraits traits = TraitsOf(estimator);
+    const AdvantageInputs all{packed.view(), rewards, groups, values, baselines};
+    AdvantageInputs without = all;
+    const auto refused = [&] {
+      try {
+        ComputeAdvantages(without, {.estimator = estimator});
+      } catch (const Error&) {
+        return true;
+      }
+      return false;
+    };
+    EXPECT_FALSE(refused()) << name;
+    without.values = {};
+    EXPECT_EQ(refused(), traits.values) << name;
+    without = all;
+    without.baselines = {};
+    EXPECT_EQ(refused(), traits.greedy_baseline) << name;
+    without = all;
+    without.groups = {};
+    EXPECT_EQ(refused(), traits.groups) << name;
+
+    const AdvantageInputs long_one{one.view(), rewards, group, values, {baselines.data(), 1}};
+    const auto with = [&](double gamma, double lam) {
+      return ComputeAdvantages(long_one, {estimator, gamma, lam}).returns;
+    };
+    EXPECT_EQ(with(0.5, 1) != with(1, 1), traits.gamma) << name;
+    EXPECT_EQ(with(1, 0.5) != with(1, 1), traits.lam) << name;
+  }
+}
+
 TEST(KlTest, Estimators) {
   EXPECT_NEAR(EstimateKl(KlEstimator::kK1, -1.0f, -1.5f), 0.5, kTolerance);
   EXPECT_NEAR(EstimateKl(KlEstimator::kK2, -1.0f, -1.5f), 0.125, kTolerance);
@@ -193,15 +233,21 @@ TEST(KlTest, Estimators) {
   EXPECT_EQ(EstimateKl(KlEstimator::kK3, -90.0f, 0.0f), 10.0f);
 }
 
+// Of some estimators there are two names, and a "+" is said by the name alone.
 TEST(KlTest, NamesAreVerls) {
-  for (const std::string& name : KlKindNames()) EXPECT_TRUE(ParseKlKind(name).ok()) << name;
-  EXPECT_TRUE(ParseKlKind("k3+")->straight_through);
-  EXPECT_FALSE(ParseKlKind("full").ok());
-  EXPECT_FALSE(ParseKlKind("").ok());
+  const std::map<std::string, KlEstimator> estimators = {
+      {"kl", KlEstimator::kK1},  {"k1", KlEstimator::kK1}, {"abs", KlEstimator::kAbs},
+      {"mse", KlEstimator::kK2}, {"k2", KlEstimator::kK2}, {"low_var_kl", KlEstimator::kK3},
+      {"k3", KlEstimator::kK3}};
+  for (const auto& [value, name] : kEnumNames<KlName>) {
+    const bool plus = name.back() == '+';
+    EXPECT_EQ(KindOf(value).straight_through, plus) << name;
+    EXPECT_EQ(KindOf(value).estimator, estimators.at(std::string(name, 0, name.size() - plus)));
+  }
 }
 
 TEST(KlTest, ControllerKeepsItsStateOverRestarts) {
-  KlControllerOptions options{true, 0.2, 100, 0.1};
+  KlControllerOptions options{KlControl::kAdaptive, 0.2, 100, 0.1};
   KlController controller(options);
   controller.Update(0.5, 50);  // error cut to 0.2
   EXPECT_DOUBLE_EQ(controller.coefficient(), 0.2 * 1.1);
@@ -212,7 +258,7 @@ TEST(KlTest, ControllerKeepsItsStateOverRestarts) {
   EXPECT_EQ(resumed.coefficient(), controller.coefficient());
   EXPECT_FALSE(resumed.Restore(Json::object()).ok());
   EXPECT_FALSE(resumed.Restore({{"kl_coef", -1.0}}).ok());
-  KlController fixed({false, 0.3, 100, 0.1});
+  KlController fixed({KlControl::kFixed, 0.3, 100, 0.1});
   fixed.Update(9, 1000);
   ASSERT_TRUE(fixed.Restore(controller.State()).ok());
   EXPECT_EQ(fixed.coefficient(), 0.3);
@@ -234,7 +280,8 @@ TEST(RolloutCorrectionTest, WeightsAreTruncated) {
   const std::vector<float> rollout = {-1, -1, -50};
   for (const auto& [threshold, expected] :
        {std::pair<std::string, float>{"5.0", 2.459603f}, {"2.0", 2.0f}, {"0.5_2.0", 0.0f}}) {
-    const auto options = RolloutCorrectionOptions::Parse("token", threshold, false, "", "");
+    const auto options =
+        RolloutCorrectionOptions::Parse(ImportanceLevel::kToken, threshold, false, "", "");
     ASSERT_TRUE(options.ok()) << options.status().message();
     const auto out = CorrectRollout(packed.view(), trainer, rollout, *options);
     EXPECT_THAT(out.weights, Near({expected, 1, 0})) << threshold;
@@ -245,8 +292,8 @@ TEST(RolloutCorrectionTest, WeightsAreTruncated) {
 TEST(RolloutCorrectionTest, SameProbabilitiesGiveOnesAndZeroGaps) {
   const Packed packed{{0, 2, 3}, {1, 1, 1}};
   const std::vector<float> log_probs = {-0.3f, -2, -1};
-  const auto options =
-      RolloutCorrectionOptions::Parse("sequence", "2", true, "token_k1,seq_mean_k3", "0.9_1.1,0.1");
+  const auto options = RolloutCorrectionOptions::Parse(ImportanceLevel::kSequence, "2", true,
+                                                       "token_k1,seq_mean_k3", "0.9_1.1,0.1");
   const auto out = CorrectRollout(packed.view(), log_probs, log_probs, *options);
   EXPECT_THAT(out.weights, testing::Each(1.0f));
   EXPECT_EQ(out.mask, packed.mask);
@@ -257,22 +304,21 @@ TEST(RolloutCorrectionTest, SameProbabilitiesGiveOnesAndZeroGaps) {
 }
 
 TEST(RolloutCorrectionTest, RefusesWhatItCannotRead) {
-  const auto message = [](const char* is, const char* threshold, const char* rs,
-                          const char* rs_threshold) {
-    return RolloutCorrectionOptions::Parse(is, threshold, false, rs, rs_threshold)
+  const auto message = [](const char* threshold, const char* rs, const char* rs_threshold) {
+    return RolloutCorrectionOptions::Parse({}, threshold, false, rs, rs_threshold)
         .status()
         .message();
   };
-  EXPECT_EQ(message("token", "2.0", "", ""), "");
-  EXPECT_THAT(message("tokens", "-1", "", ""),
-              testing::AllOf(testing::HasSubstr("rollout_is is 'tokens'"),
+  EXPECT_EQ(message("2.0", "", ""), "");
+  EXPECT_THAT(message("-1", "seq_k1", "1"),
+              testing::AllOf(testing::HasSubstr("rollout_rs: 'seq_k1'"),
                              testing::HasSubstr("rollout_is_threshold is '-1'")));
-  EXPECT_THAT(message("", "2_1", "", ""), testing::HasSubstr("2_1"));
-  EXPECT_THAT(message("", "nan", "", ""), testing::HasSubstr("nan"));
-  EXPECT_THAT(message("", "2", "token_k4", "1"), testing::HasSubstr("token_k4"));
-  EXPECT_THAT(message("", "2", "token_k3", "1_2"), testing::HasSubstr("one positive number"));
-  EXPECT_THAT(message("", "2", "token_k1,token_k3", "1,2,3"), testing::HasSubstr("3 entries"));
-  EXPECT_THAT(message("", "2", "", "1"), testing::HasSubstr("rollout_rs is null"));
+  EXPECT_THAT(message("2_1", "", ""), testing::HasSubstr("2_1"));
+  EXPECT_THAT(message("nan", "", ""), testing::HasSubstr("nan"));
+  EXPECT_THAT(message("2", "token_k4", "1"), testing::HasSubstr("token_k4"));
+  EXPECT_THAT(message("2", "token_k3", "1_2"), testing::HasSubstr("one positive number"));
+  EXPECT_THAT(message("2", "token_k1,token_k3", "1,2,3"), testing::HasSubstr("3 entries"));
+  EXPECT_THAT(message("2", "", "1"), testing::HasSubstr("rollout_rs is null"));
 }
 
 }  // namespace

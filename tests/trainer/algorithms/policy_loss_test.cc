@@ -104,7 +104,7 @@ TEST(PolicyLossTest, KlByHandAndStraightThrough) {
                                            {"k1+", 0.5, 0.5},
                                            {"k3+", 0.106531, 0.5}}) {
     at::Tensor log_probs = Vector({-1.0}).requires_grad_();
-    const KlKind kind = *ParseKlKind(name);
+    const KlKind kind = KindOf(*ParseName<KlName>(name));
     const at::Tensor kl = KlPenalty(log_probs, ref, kind);
     EXPECT_NEAR(kl.item<double>(), value, kTolerance) << name;
     EXPECT_NEAR(kl.item<double>(), EstimateKl(kind.estimator, -1.0f, -1.5f), 1e-7) << name;
@@ -175,11 +175,11 @@ struct RandomBatch {
 TEST(PolicyLossTest, NoSplitChangesLossOrGradient) {
   const RandomBatch batch;
   const LossDenominators counts = batch.Counts();
-  for (const std::string& mode : PolicyLossModeNames()) {
-    for (const std::string& aggregation : LossAggregationNames()) {
+  for (const auto& [value, mode] : kEnumNames<PolicyLossMode>) {
+    for (const auto& [how, aggregation] : kEnumNames<LossAggregation>) {
       PolicyLossOptions options;
-      options.mode = *ParsePolicyLossMode(mode);
-      options.aggregation = *ParseLossAggregation(aggregation);
+      options.mode = value;
+      options.aggregation = how;
       options.entropy_coeff = 0.1;
       options.use_kl_loss = true;
       const auto run = [&](const std::vector<size_t>& cuts) {

@@ -50,6 +50,11 @@ Json Reference() {
   return ValueOrThrow(ParseJson(text.str(), "rl_reference.json"));
 }
 
+template <NamedEnum E>
+E Choice(const Json& name) {
+  return ParseName<E>(name.get<std::string>()).value();
+}
+
 template <typename Check>
 void ForEachCase(const char* section, Check&& check) {
   const Json reference = Reference();
@@ -92,7 +97,7 @@ TEST(RlReferenceTest, Advantages) {
     const auto groups = rows.json["groups"].get<std::vector<int64_t>>();
     const Advantages found = ComputeAdvantages(
         {rows.view(), rewards, groups, values, baselines},
-        {ValueOrThrow(ParseAdvantageEstimator(expected["estimator"])), expected.value("gamma", 1.0),
+        {Choice<AdvantageEstimator>(expected["estimator"]), expected.value("gamma", 1.0),
          expected.value("lam", 1.0), expected.value("norm_adv_by_std_in_grpo", true)});
     ExpectAllNear(found.advantages, expected["advantages"], "advantage");
     ExpectAllNear(found.returns, expected["returns"], "return");
@@ -102,8 +107,8 @@ TEST(RlReferenceTest, Advantages) {
 TEST(RlReferenceTest, PolicyLosses) {
   ForEachCase("policy_losses", [](const Rows& rows, const Json& expected) {
     PolicyLossOptions options;
-    options.mode = ValueOrThrow(ParsePolicyLossMode(expected["mode"]));
-    options.aggregation = ValueOrThrow(ParseLossAggregation(expected["aggregation"]));
+    options.mode = Choice<PolicyLossMode>(expected["mode"]);
+    options.aggregation = Choice<LossAggregation>(expected["aggregation"]);
     options.clip_ratio_low = expected["clip_ratio_low"];
     options.clip_ratio_high = expected["clip_ratio_high"];
     options.clip_ratio_c = expected["clip_ratio_c"];
@@ -125,7 +130,7 @@ TEST(RlReferenceTest, PolicyLosses) {
 
 TEST(RlReferenceTest, KlLosses) {
   ForEachCase("kl_losses", [](const Rows& rows, const Json& expected) {
-    const KlKind kind = ValueOrThrow(ParseKlKind(expected["kind"]));
+    const KlKind kind = KindOf(Choice<KlName>(expected["kind"]));
     at::Tensor log_probs = rows.tensor("log_probs").requires_grad_();
     const at::Tensor kl = KlPenalty(log_probs, rows.tensor("ref"), kind);
     ExpectAllNear(Floats(kl.detach()), expected["values"], "divergence");
@@ -147,8 +152,7 @@ TEST(RlReferenceTest, ValueLosses) {
     ValueLossInputs in{rows.layout(), rows.tensor("values").requires_grad_(),
                        rows.tensor("old_values"), rows.tensor("returns")};
     const auto result = ValueLoss(
-        in,
-        {expected["cliprange_value"], ValueOrThrow(ParseLossAggregation(expected["aggregation"]))},
+        in, {expected["cliprange_value"], Choice<LossAggregation>(expected["aggregation"])},
         CountDenominators(rows.view(), 1));
     ExpectNear(result.loss.item<double>(), expected["loss"], "loss");
     ExpectNear(result.sums.Metrics().at("critic/vf_clipfrac"), expected["clipfrac"], "clipfrac");
@@ -161,9 +165,9 @@ TEST(RlReferenceTest, RolloutCorrections) {
   ForEachCase("corrections", [](const Rows& rows, const Json& expected) {
     const Json& o = expected["options"];
     const auto options = ValueOrThrow(RolloutCorrectionOptions::Parse(
-        o.value("rollout_is", ""), o.value("rollout_is_threshold", "2.0"),
-        o.value("rollout_is_batch_normalize", false), o.value("rollout_rs", ""),
-        o.value("rollout_rs_threshold", "")));
+        ParseName<ImportanceLevel>(o.value("rollout_is", "")),
+        o.value("rollout_is_threshold", "2.0"), o.value("rollout_is_batch_normalize", false),
+        o.value("rollout_rs", ""), o.value("rollout_rs_threshold", "")));
     const auto trainer = rows.floats("old"), rollout = rows.floats("rollout");
     const RolloutCorrection found = CorrectRollout(rows.view(), trainer, rollout, options);
     ExpectAllNear(found.weights, expected["weights"], "weight");
@@ -180,9 +184,9 @@ TEST(RlReferenceTest, KlInTheReward) {
   ForEachCase("kl_control", [](const Rows& rows, const Json& expected) {
     auto rewards = rows.floats("rewards");
     const auto old = rows.floats("old"), ref = rows.floats("ref");
-    KlController controller({true, 0.2, 100, 0.1});
+    KlController controller({KlControl::kAdaptive, 0.2, 100, 0.1});
     const double kl =
-        ApplyKlPenalty(rows.view(), ValueOrThrow(ParseKlKind(expected["kind"])).estimator, old, ref,
+        ApplyKlPenalty(rows.view(), KindOf(Choice<KlName>(expected["kind"])).estimator, old, ref,
                        controller.coefficient(), rewards);
     ExpectNear(kl, expected["kl"], "divergence");
     ExpectAllNear(rewards, expected["rewards"], "reward");

@@ -63,7 +63,7 @@ bool Says(const std::vector<std::string>& texts, const std::string& part) {
 // Filters make tokens be drawn from a distribution that the trainer does not know.
 TEST(ConfigRolloutTest, FiltersAreRemarkedOnAndRefusedWhereTheyWouldBeTakenForOffPolicy) {
   Config config;
-  config.trainer.task = "rl";
+  config.trainer.task = TaskKind::kRl;
   RolloutSection& rollout = config.actor_rollout_ref.rollout;
   EXPECT_TRUE(RolloutRemarks(config).empty());
   EXPECT_TRUE(ValidateRolloutConfig(config).empty());
@@ -81,10 +81,10 @@ TEST(ConfigRolloutTest, FiltersAreRemarkedOnAndRefusedWhereTheyWouldBeTakenForOf
     EXPECT_TRUE(ValidateRolloutConfig(config).empty());
     ASSERT_EQ(RolloutRemarks(config).size(), 1u);
     EXPECT_TRUE(Says(RolloutRemarks(config), named[i])) << RolloutRemarks(config)[0];
-    config.algorithm.rollout_correction.rollout_is = "token";
+    config.algorithm.rollout_correction.rollout_is = rl::ImportanceLevel::kToken;
     EXPECT_TRUE(ValidateRolloutConfig(config).empty());
     // As verl's files have it: it trains, and says what its metrics will show...
-    rollout.logprobs_mode = "processed_logprobs";
+    rollout.logprobs_mode = rollout::LogProbsMode::kProcessed;
     config.algorithm.rollout_correction = {};
     EXPECT_TRUE(ValidateRolloutConfig(config).empty());
     EXPECT_EQ(RolloutRemarks(config).size(), 2u);
@@ -92,7 +92,7 @@ TEST(ConfigRolloutTest, FiltersAreRemarkedOnAndRefusedWhereTheyWouldBeTakenForOf
     // ... but a correction would correct the filter.
     for (const char* key : {"rollout_is", "rollout_rs", "bypass_mode"}) {
       auto& correction = config.algorithm.rollout_correction = {};
-      if (key == std::string("rollout_is")) correction.rollout_is = "token";
+      if (key == std::string("rollout_is")) correction.rollout_is = rl::ImportanceLevel::kToken;
       if (key == std::string("rollout_rs")) correction.rollout_rs = "token_k1";
       if (key == std::string("bypass_mode")) correction.bypass_mode = true;
       const auto problems = ValidateRolloutConfig(config);
@@ -105,7 +105,7 @@ TEST(ConfigRolloutTest, FiltersAreRemarkedOnAndRefusedWhereTheyWouldBeTakenForOf
 
   rollout = {};
   config.algorithm.rollout_correction = {};
-  rollout.logprobs_mode = "raw_logprobs";
+  rollout.logprobs_mode = rollout::LogProbsMode::kRaw;
   EXPECT_TRUE(RolloutRemarks(config).empty());
   rollout.temperature = 0.7;
   EXPECT_TRUE(Says(RolloutRemarks(config), "temperature 0.7"));

@@ -2,6 +2,8 @@
 
 #include "trainer/config/config.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -66,6 +68,39 @@ TEST(ConfigTest, RefusalsNamePlaceExpectationAndWayOut) {
   EXPECT_FALSE(LoadText(std::string(2 << 20, ' ')).ok());
 }
 
+// Every choice of every key: what is parsed is what is printed, in this order, and nothing else.
+TEST(ConfigTest, EveryChoiceIsPrintedAsItIsRead) {
+  Config config;
+  options::Schema schema = MakeSchema(config);
+  int choices = 0;
+  for (const options::Option& option : schema.options()) {
+    const bool list = option.kind == options::Kind::kStringList;
+    for (const std::string& choice : option.choices) {
+      option.set(list ? Json::array({choice}) : Json(choice));
+      EXPECT_EQ(option.get(), list ? Json::array({choice}) : Json(choice)) << option.path;
+      ++choices;
+    }
+    if (option.choices.empty()) continue;
+    const std::string wrong = list ? "[nonsense]" : "nonsense";
+    EXPECT_NE(LoadText("", {option.path + "=" + wrong})
+                  .message()
+                  .find(fmt::format("{}: expected one of {}, got \"nonsense\"", option.path,
+                                    fmt::join(option.choices, ", "))),
+              std::string::npos)
+        << option.path;
+  }
+  EXPECT_GT(choices, 100);
+  for (const auto& [text, expected] :
+       {std::pair{"algorithm.kl_penalty=k1+",
+                  "expected one of kl, k1, abs, mse, k2, low_var_kl, k3, got"},
+        {"actor_rollout_ref.actor.checkpoint.io=fast",
+         "expected one of auto, buffered, direct, io_uring, got"},
+        {"reward.type=sums",
+         "expected one of auto, exact, arithmetic, countdown, gsm8k, math, command, http, got"}}) {
+    EXPECT_NE(LoadText("", {text}).message().find(expected), std::string::npos) << text;
+  }
+}
+
 TEST(ConfigTest, AllProblemsAreReportedAtOnce) {
   const Status status = LoadText("trainer: {seed: x, tas: sft}\ndata: {shuffle: 3}\n",
                                  {"data.max_length=y", "~nothing.here"});
@@ -88,7 +123,7 @@ TEST(ConfigTest, OverridesAndResolvedDump) {
   EXPECT_EQ(config.trainer.seed, 1000);
   EXPECT_FALSE(config.trainer.total_training_steps);
   EXPECT_EQ(config.data.train_files, (std::vector<std::string>{"a.txt", "b c.txt"}));
-  EXPECT_EQ(config.trainer.task, "sft");
+  EXPECT_EQ(config.trainer.task, TaskKind::kSft);
   EXPECT_EQ(config.actor_rollout_ref.model.config["hidden_size"], 64);
   EXPECT_EQ(schema.Origin("trainer.seed"), "run.yaml:1");
   EXPECT_EQ(schema.Origin("trainer.task"), "command line");
@@ -171,7 +206,7 @@ TEST(ConfigTest, WhatDoesNotFitTogetherNamesBothKeys) {
   EXPECT_NE(world[0].find("world size 6 != dp 1 x tp 2 x pp 2 = 4"), std::string::npos) << world[0];
   config.data.train_batch_size = 7;
   EXPECT_EQ(ValidateConfig(config, 8).size(), 1u);  // 7 over dp 2
-  config.trainer.task = "rl";
+  config.trainer.task = TaskKind::kRl;
   config.trainer.save_before_deadline = "90 minutes";
   config.actor_rollout_ref.actor.checkpoint.staging.host_memory_cap = 4096;
   EXPECT_EQ(ValidateConfig(config, 8).size(), 3u);
@@ -179,27 +214,27 @@ TEST(ConfigTest, WhatDoesNotFitTogetherNamesBothKeys) {
 
 TEST(ConfigTest, RatesThatWouldNotBeWhatIsWrittenAreRefused) {
   Config config;
-  config.trainer.task = "rl";
+  config.trainer.task = TaskKind::kRl;
   config.trainer.total_training_steps = 9;
   config.data.train_files = {"x"};
   config.actor_rollout_ref.model.config["model_type"] = "llama";
-  config.algorithm.adv_estimator = "grpo";
+  config.algorithm.adv_estimator = rl::AdvantageEstimator::kGrpo;
   EXPECT_TRUE(ValidateConfig(config, 1).empty());
   OptimSection& actor = config.actor_rollout_ref.actor.optim;
-  actor.lr_decay_style = "cosine";
+  actor.lr_decay_style = LrDecayStyle::kCosine;
   actor.lr_warmup_steps = 4;
   actor.lr_decay_steps = 5;
   EXPECT_TRUE(ValidateConfig(config, 1).empty());
   actor.lr_decay_steps = 4;
   ASSERT_EQ(ValidateConfig(config, 1).size(), 1u);
   EXPECT_NE(ValidateConfig(config, 1)[0].find("lr_decay_steps 4 counts the 4"), std::string::npos);
-  actor.lr_decay_style = "constant";
+  actor.lr_decay_style = LrDecayStyle::kConstant;
   EXPECT_TRUE(ValidateConfig(config, 1).empty());
   // A critic's, and a critic that there is none of.
   config.critic.model.path = "hf";
   EXPECT_EQ(ValidateConfig(config, 1).size(), 1u);
-  config.algorithm.adv_estimator = "gae";
-  config.critic.optim.lr_decay_style = "cosine";
+  config.algorithm.adv_estimator = rl::AdvantageEstimator::kGae;
+  config.critic.optim.lr_decay_style = LrDecayStyle::kCosine;
   config.critic.optim.min_lr = 1;
   ASSERT_EQ(ValidateConfig(config, 1).size(), 1u);
   EXPECT_EQ(ValidateConfig(config, 1)[0], "critic.optim.min_lr is above critic.optim.lr");
@@ -207,16 +242,16 @@ TEST(ConfigTest, RatesThatWouldNotBeWhatIsWrittenAreRefused) {
 
 TEST(ConfigTest, RlSettingsThatDoNotGoTogetherAreRefusedAtOnce) {
   Config config;
-  config.trainer.task = "rl";
+  config.trainer.task = TaskKind::kRl;
   config.data.train_batch_size = 8;
   EXPECT_TRUE(ValidateRlConfig(config, 2).empty());
   config.critic.enable = false;  // gae
   config.trainer.critic_warmup = 3;
   config.actor_rollout_ref.actor.loss.ppo_mini_batch_size = 3;  // neither of 8 nor over dp 2
   config.actor_rollout_ref.actor.loss.loss_scale_factor = 7;
-  config.algorithm.rollout_correction.rollout_is = "token";
+  config.algorithm.rollout_correction.rollout_is = rl::ImportanceLevel::kToken;
   config.algorithm.rollout_correction.rollout_is_threshold = "0";
-  config.reward.type = "http";
+  config.reward.type = rewards::RewardType::kHttp;
   config.reward.overlong_buffer = {true, 1000, 1};
   const auto problems = ValidateRlConfig(config, 2);
   for (const char* part :
@@ -228,7 +263,17 @@ TEST(ConfigTest, RlSettingsThatDoNotGoTogetherAreRefusedAtOnce) {
     })) << part;
   }
   EXPECT_EQ(problems.size(), 8u);
-  config.trainer.task = "sft";
+  config.algorithm.adv_estimator = rl::AdvantageEstimator::kRemax;
+  config.algorithm.filter_groups.enable = true;
+  config.algorithm.gamma = config.algorithm.lam = 0.5;
+  const auto of_remax = ValidateRlConfig(config, 2);
+  for (const char* sentence :
+       {"algorithm.lam is of gae alone; algorithm.adv_estimator is remax: leave it at 1",
+        "algorithm.gamma has no effect with algorithm.adv_estimator remax: leave it at 1",
+        "algorithm.filter_groups.enable needs groups of samples, which remax does not have"}) {
+    EXPECT_EQ(std::count(of_remax.begin(), of_remax.end(), sentence), 1) << sentence;
+  }
+  config.trainer.task = TaskKind::kSft;
   EXPECT_TRUE(ValidateRlConfig(config, 2).empty());
 }
 
@@ -237,7 +282,7 @@ TEST(ConfigTest, WhatChangedBetweenTwoStartsIsNamed) {
   options::Schema schema = MakeSchema(config);
   const std::string before = schema.Dump(false);
   config.actor_rollout_ref.actor.optim.lr = 0.1;
-  config.actor_rollout_ref.model.dtype = "bfloat16";
+  config.actor_rollout_ref.model.dtype = WeightDtype::kBfloat16;
   config.trainer.total_training_steps = 7;
   const auto changes = ValueOrThrow(ConfigChanges(before, schema.Dump(false)));
   const std::vector<options::ValueChange> expected = {

@@ -26,7 +26,7 @@ Result<Dataset> Load(const std::string& path, bool sft, int64_t max_length = 16,
   options.max_length = max_length;
   options.truncation = truncation;
   options.vocab_size = 259;
-  return Dataset::Load({path}, options, *ValueOrThrow(model::MakeTokenizer("bytes")));
+  return Dataset::Load({path}, options, *model::MakeTokenizer(model::TokenizerKind::kBytes));
 }
 
 TEST(DataTest, PretrainingCutsOneStreamWhoseTargetsAreEachTokenOnce) {

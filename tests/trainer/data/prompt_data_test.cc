@@ -42,7 +42,7 @@ class RlDataTest : public ::testing::Test {
     for (const std::string& path : paths_) unlink(path.c_str());
   }
 
-  std::unique_ptr<model::Tokenizer> tokenizer_ = ValueOrThrow(model::MakeTokenizer("bytes"));
+  std::unique_ptr<model::Tokenizer> tokenizer_ = model::MakeTokenizer(model::TokenizerKind::kBytes);
   std::vector<std::string> paths_;
 };
 
@@ -88,12 +88,12 @@ TEST_F(RlDataTest, QuestionsOfGsm8kGetTheInstructionThatTheStrictRuleNeeds) {
   EXPECT_TRUE(rewards::IsStrictGsm8k(reward, "openai/gsm8k"));
   EXPECT_FALSE(rewards::IsStrictGsm8k(reward, "addition"));
   EXPECT_FALSE(rewards::IsStrictGsm8k(reward, "unheard of"));
-  reward.method = "flexible";
+  reward.method = rewards::RewardMethod::kFlexible;
   EXPECT_FALSE(rewards::IsStrictGsm8k(reward, "openai/gsm8k"));
   reward = {};
-  reward.type = "gsm8k";
+  reward.type = rewards::RewardType::kGsm8k;
   EXPECT_TRUE(rewards::IsStrictGsm8k(reward, "unheard of"));
-  reward.type = "command";
+  reward.type = rewards::RewardType::kCommand;
   EXPECT_FALSE(rewards::IsStrictGsm8k(reward, "openai/gsm8k"));
 }
 

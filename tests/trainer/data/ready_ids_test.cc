@@ -85,7 +85,7 @@ TEST_F(ReadyIdsTest, PromptsOfRl) {
 }
 
 TEST_F(ReadyIdsTest, AByteModelMayHaveThemToo) {
-  const auto bytes = ValueOrThrow(model::MakeTokenizer("bytes"));
+  const auto bytes = model::MakeTokenizer(model::TokenizerKind::kBytes);
   const auto set = ValueOrThrow(Prompts(
       "{\"input_ids\": [104, 105], \"answer\": 1}\n{\"prompt\": \"hi\", \"answer\": 1}\n", *bytes));
   EXPECT_EQ(set.Get(0).tokens, set.Get(1).tokens);
@@ -132,7 +132,7 @@ TEST_F(ReadyIdsTest, PairsOfDpo) {
 
 // The messages before the answer were dropped, whatever they said.
 TEST_F(ReadyIdsTest, AConversationInFrontOfAnAnswerIsThePromptsOwn) {
-  const auto bytes = ValueOrThrow(model::MakeTokenizer("bytes"));
+  const auto bytes = model::MakeTokenizer(model::TokenizerKind::kBytes);
   PreferenceOptions options;
   options.vocab_size = 259;
   const auto load = [&](const std::string& prompt, const std::string& before) {

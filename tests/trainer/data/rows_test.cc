@@ -48,7 +48,7 @@ class RowsTest : public ::testing::Test {
     return {s.learn.begin(), s.learn.end()};
   }
 
-  std::unique_ptr<model::Tokenizer> bytes_ = ValueOrThrow(model::MakeTokenizer("bytes"));
+  std::unique_ptr<model::Tokenizer> bytes_ = model::MakeTokenizer(model::TokenizerKind::kBytes);
 };
 
 // Padding was learnt, or attended to, without a word.

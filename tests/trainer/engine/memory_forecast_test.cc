@@ -54,7 +54,7 @@ TEST_P(MemoryForecastTest, IsWhatTheFullestRankHolds) {
   config.trainer.save_freq = -1;
   config.actor_rollout_ref.actor.megatron.tensor_model_parallel_size = c.tp;
   config.actor_rollout_ref.actor.megatron.pipeline_model_parallel_size = c.pp;
-  config.actor_rollout_ref.model.dtype = c.bf16 ? "bfloat16" : "float32";
+  config.actor_rollout_ref.model.dtype = c.bf16 ? WeightDtype::kBfloat16 : WeightDtype::kFloat32;
   const double forecast =
       ForecastTraining(config, Shape(c.tied), c.tp * c.dp * c.pp).HostBytes(false);
   EXPECT_GT(forecast, 0.9 * most);
@@ -88,10 +88,10 @@ TEST(MemoryCheckTest, ABatchOfMoreSequencesThanMemoryIsRefused) {
   config.data.train_batch_size = int64_t{1} << 30;
   HostMemory memory;
   memory.total = memory.available = int64_t{8} << 30;
-  for (const char* task : {"pretrain", "rl", "dpo"}) {
+  for (const TaskKind task : {TaskKind::kPretrain, TaskKind::kRl, TaskKind::kDpo}) {
     config.trainer.task = task;
     const auto checked = CheckMemory(ForecastTraining(config, Shape(false), 1), memory, 1, false);
-    ASSERT_FALSE(checked.ok()) << task;
+    ASSERT_FALSE(checked.ok()) << NameOf(task);
     EXPECT_THAT(checked.status().message(), HasSubstr("data.train_batch_size"));
   }
 }
@@ -111,9 +111,9 @@ TEST(MemoryCheckTest, EachLimitIsLookedAt) {
 
 TEST(MemoryCheckTest, EveryRoleAndItsStagingCount) {
   Config config;
-  config.trainer.task = "rl";
+  config.trainer.task = TaskKind::kRl;
   config.trainer.save_freq = 10;
-  config.algorithm.adv_estimator = "gae";
+  config.algorithm.adv_estimator = rl::AdvantageEstimator::kGae;
   config.actor_rollout_ref.actor.loss.use_kl_loss = true;
   config.actor_rollout_ref.rollout.kv_cache_megabytes = 64;
   config.actor_rollout_ref.actor.megatron.tensor_model_parallel_size = 2;

@@ -41,7 +41,7 @@ class RunInputsTest : public ::testing::Test {
     Write("hf/config.json", "{" + std::string(kShape) + ", " + keys + "}");
   }
   // Of the model's directory, with a row of `row`.
-  Config MakeConfig(const std::string& task, const std::string& row) const {
+  Config MakeConfig(TaskKind task, const std::string& row) const {
     Write("rows.jsonl", row + "\n");
     Config config;
     config.trainer.task = task;
@@ -185,33 +185,36 @@ TEST_F(RunInputsTest, AModelThatIsNotThereIsSaidToBeNotLookedUp) {
 }
 
 TEST_F(RunInputsTest, WithoutTextRulesCannotScoreAndNothingEnds) {
-  const auto open = [&](const std::string& keys, const std::string& type) {
+  using rewards::RewardType;
+  const auto open = [&](const std::string& keys, RewardType type) {
     WriteModel(keys);
-    Config config = MakeConfig("rl", R"({"input_ids": [1], "answer": 2})");
+    Config config = MakeConfig(TaskKind::kRl, R"({"input_ids": [1], "answer": 2})");
     config.reward.type = type;
     return OpenRunModel(config).status();
   };
   const std::string ends = R"("vocab_size": 300, "eos_token_id": 9)";
-  for (const char* rule : {"auto", "exact", "gsm8k"}) {
-    EXPECT_THAT(open(ends, rule).message(), AllOf(HasSubstr(fmt::format("reward.type is {}", rule)),
-                                                  HasSubstr("response_ids")));
+  for (const RewardType rule : {RewardType::kAuto, RewardType::kExact, RewardType::kGsm8k}) {
+    EXPECT_THAT(open(ends, rule).message(),
+                AllOf(HasSubstr(fmt::format("reward.type is {},", NameOf(rule))),
+                      HasSubstr("response_ids")));
   }
-  EXPECT_TRUE(open(ends, "command").ok());
-  EXPECT_TRUE(open(ends, "http").ok());
-  EXPECT_THAT(open(R"("vocab_size": 300)", "command").message(), HasSubstr("eos_token_id"));
-  EXPECT_TRUE(open(R"("vocab_size": 300, "keel_tokenizer": "bytes")", "exact").ok());
+  EXPECT_TRUE(open(ends, RewardType::kCommand).ok());
+  EXPECT_TRUE(open(ends, RewardType::kHttp).ok());
+  EXPECT_THAT(open(R"("vocab_size": 300)", RewardType::kCommand).message(),
+              HasSubstr("eos_token_id"));
+  EXPECT_TRUE(open(R"("vocab_size": 300, "keel_tokenizer": "bytes")", RewardType::kExact).ok());
 }
 
 // "valid" was said of what training refused.
 TEST_F(RunInputsTest, ValidatingOpensWhatTrainingOpens) {
   WriteModel(R"("vocab_size": 300)");
   const std::string row = R"({"input_ids": [1, 2, 3], "id": 4})";
-  EXPECT_THAT(CheckRunInputs(MakeConfig("sft", row)).status().message(),
+  EXPECT_THAT(CheckRunInputs(MakeConfig(TaskKind::kSft, row)).status().message(),
               HasSubstr("model.safetensors"));
   const checkpoint::SafetensorsPart part{"x", DType::kF32, {1}, {}};
   Write("hf/model.safetensors",
         ValueOrThrow(checkpoint::BuildSafetensorsHeader({&part, 1}, {}, 8)) + std::string(4, '\0'));
-  EXPECT_THAT(CheckRunInputs(MakeConfig("sft", row)).status().message(),
+  EXPECT_THAT(CheckRunInputs(MakeConfig(TaskKind::kSft, row)).status().message(),
               AllOf(HasSubstr("missing tensors"), HasSubstr("no place for (1): x")));
   const ModelSource model =
       ValueOrThrow(ResolveModel(folder_ + "/hf", Json::object(), DType::kF32));
@@ -224,34 +227,35 @@ TEST_F(RunInputsTest, ValidatingOpensWhatTrainingOpens) {
   }
   Write("hf/model.safetensors",
         ValueOrThrow(checkpoint::BuildSafetensorsHeader(parts, {}, 8)) + std::string(bytes, '\0'));
-  const auto report = ValueOrThrow(CheckRunInputs(MakeConfig("sft", row)));
+  const auto report = ValueOrThrow(CheckRunInputs(MakeConfig(TaskKind::kSft, row)));
   EXPECT_EQ(report.train_samples, 1);
   EXPECT_THAT(report.warnings, ElementsAre(HasSubstr("id (1)")));
 
   const auto problem = [&](const Config& config) {
     return CheckRunInputs(config).status().message();
   };
-  EXPECT_THAT(problem(MakeConfig("sft", R"({"prompt": "a", "response": "b"})")),
+  EXPECT_THAT(problem(MakeConfig(TaskKind::kSft, R"({"prompt": "a", "response": "b"})")),
               AllOf(HasSubstr("rows.jsonl:1"), HasSubstr("input_ids")));
-  EXPECT_THAT(problem(MakeConfig("dpo", R"({"prompt": "a", "chosen": "b", "rejected": "c"})")),
-              HasSubstr("chosen_input_ids"));
-  EXPECT_THAT(problem(MakeConfig("sft", R"({"input_ids": [1, 300]})")),
+  EXPECT_THAT(
+      problem(MakeConfig(TaskKind::kDpo, R"({"prompt": "a", "chosen": "b", "rejected": "c"})")),
+      HasSubstr("chosen_input_ids"));
+  EXPECT_THAT(problem(MakeConfig(TaskKind::kSft, R"({"input_ids": [1, 300]})")),
               AllOf(HasSubstr("rows.jsonl:1"), HasSubstr("vocabulary of 300")));
-  Config config = MakeConfig("sft", row);
+  Config config = MakeConfig(TaskKind::kSft, row);
   config.actor_rollout_ref.actor.megatron.tensor_model_parallel_size = 3;
   EXPECT_THAT(problem(config), HasSubstr("num_attention_heads 4 is not divisible"));
-  config = MakeConfig("sft", row);
+  config = MakeConfig(TaskKind::kSft, row);
   config.data.max_length = 65;
   EXPECT_THAT(problem(config), HasSubstr("data.max_length: 65 positions"));
-  config = MakeConfig("sft", row);
+  config = MakeConfig(TaskKind::kSft, row);
   config.data.val_files = {folder_};
   EXPECT_THAT(problem(config), HasSubstr("is a directory"));
-  config = MakeConfig("sft", row);
+  config = MakeConfig(TaskKind::kSft, row);
   std::filesystem::create_directory(folder_ + "/run");
   Write("run/manifest.json", "{}");
   EXPECT_THAT(problem(config), HasSubstr("is a checkpoint itself"));
   std::filesystem::remove_all(folder_ + "/run");
-  config.trainer.resume_mode = "resume_path";
+  config.trainer.resume_mode = ResumeKind::kPath;
   config.trainer.resume_from_path = folder_ + "/none";
   EXPECT_THAT(problem(config), HasSubstr("trainer.resume_from_path"));
 }

@@ -121,12 +121,5 @@ TEST_F(RewardErrorsTest, ABaselineWithoutAScoreCounts) {
   EXPECT_THAT(Judge(errors, responses).end, HasSubstr("none of the 2"));
 }
 
-TEST_F(RewardErrorsTest, ItsNames) {
-  const auto names = rewards::OnRewardErrorNames();
-  for (size_t i = 0; i < names.size(); ++i)
-    EXPECT_EQ(static_cast<size_t>(rewards::OnRewardErrorOf(names[i])), i);
-  EXPECT_THROW(rewards::OnRewardErrorOf("ignore"), Error);
-}
-
 }  // namespace
 }  // namespace keel::trainer::rl
