@@ -44,15 +44,6 @@ at::Tensor MarkReady(const at::Tensor& x, const Decoder::ReadyCallback& on_ready
                           }));
 }
 
-// Memory of a piece within its parameter.
-StridedView ViewOf(const Parameter& p, const ParameterPiece& piece, const at::Tensor& value) {
-  StridedView view;
-  view.data = static_cast<std::byte*>(value.data_ptr()) +
-              static_cast<size_t>(piece.row_begin * p.row_size()) * value.element_size();
-  view.strides = ContiguousStrides(piece.box.size);
-  return view;
-}
-
 }  // namespace
 
 std::vector<std::string> DecoderOptions::Validate(const HfConfig& config, int tp) const {
@@ -249,7 +240,7 @@ void Decoder::Initialize(uint64_t seed) {
     for (const ParameterPiece& piece : p->pieces) {
       if (p->init_stddev == 0) continue;
       const Philox rng(seed, Hash64(piece.name));
-      FillNormal(rng, piece.shape, piece.box, ViewOf(*p, piece, host),
+      FillNormal(rng, piece.shape, piece.box, p->ViewOf(piece, host),
                  options_.dtype == at::kBFloat16 ? DType::kBF16 : DType::kF32, 0, p->init_stddev);
     }
     if (p->init_stddev != 0) {
@@ -349,26 +340,6 @@ at::Tensor Decoder::Values(const at::Tensor& hidden, const ReadyCallback& on_rea
 at::Tensor Decoder::Logits(const at::Tensor& hidden) {
   const at::NoGradGuard no_grad;
   return parallel::GatheredLogits(head_, RmsNorm(hidden, *final_norm_, config_.rms_norm_eps));
-}
-
-ShardTable Decoder::Table(int dp_rank, int dp, bool with_tied_copies,
-                          const HostTensor& host) const {
-  ShardTable table;
-  const DType dtype = options_.dtype == at::kBFloat16 ? DType::kBF16 : DType::kF32;
-  const int tp_size = tp_.group->size();
-  for (const auto& p : parameters_) {
-    if (p->replica && !with_tied_copies) continue;
-    // Copies are numbered over DP, and over TP where every TP rank has the same values.
-    int replica = dp_rank * tp_size + (p->tp_replicated ? tp_.group->rank() : 0);
-    if (p->replica) replica += dp * tp_size;
-    for (const ParameterPiece& piece : p->pieces) {
-      StridedView view;
-      if (p->value.defined()) view = ViewOf(*p, piece, host ? host(p->value) : p->value);
-      ThrowIfError(
-          table.Add({piece.name, dtype, piece.shape}, piece.box, view, replica + piece.tp_replica));
-    }
-  }
-  return table;
 }
 
 }  // namespace keel::model

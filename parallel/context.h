@@ -32,6 +32,7 @@ class ParallelContext {
 
   const Layout& layout() const { return layout_; }
   int rank() const { return rank_; }
+  Seat seat() const { return {layout_, rank_}; }
   int tp_rank() const { return layout_.CoordOf(rank_, Axis::kTp); }
   int dp_rank() const { return layout_.CoordOf(rank_, Axis::kDp); }
   int pp_rank() const { return layout_.CoordOf(rank_, Axis::kPp); }

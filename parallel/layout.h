@@ -23,6 +23,8 @@ class Layout {
   // kConfig with the equation when world != tp * dp * pp ("world size 6 != dp 1 x tp 2 x pp 2 =
   // 4").
   static Result<Layout> Make(int world, int tp, int pp);
+  // Of one model that is split over `tp` ranks and trained by nobody.
+  static Layout OfReplica(int tp) { return {tp, 1, 1}; }
 
   int world() const;
   int degree(Axis axis) const { return degrees_[static_cast<size_t>(axis)]; }
@@ -41,6 +43,13 @@ class Layout {
  private:
   Layout(int tp, int dp, int pp) : degrees_{tp, dp, pp} {}
   std::array<int, kAxes> degrees_;
+};
+
+// A rank's place in its layout.
+struct Seat {
+  Layout layout;
+  int rank = 0;
+  int Coord(Axis axis) const { return layout.CoordOf(rank, axis); }
 };
 
 // [begin, end) of the decoder layers of a stage: as even as can be, the first stages get one more.

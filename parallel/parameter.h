@@ -1,11 +1,13 @@
 // Parameter: a rank's part of one or several canonical weights, with its gradient.
 //
-// Values and gradients live in the flat buffers of GradBuffer; layers hold pointers to Parameters
-// and own nothing. A fused weight (q, k and v; gate and up) is one Parameter with several pieces.
+// Values live in the flat memory of a WeightStore, gradients in that of a GradBuffer; layers hold
+// pointers to Parameters and own nothing. A fused weight (q, k and v; gate and up) is one Parameter
+// with several pieces.
 #pragma once
 
 #include <ATen/ATen.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -45,6 +47,17 @@ struct Parameter {
   bool decays() const { return shape.size() >= 2; }  // weight decay on 2-D weights only
   int64_t rows() const { return shape[0]; }
   int64_t row_size() const { return shape.size() > 1 ? shape[1] : 1; }
+  // [rows, columns] of this parameter at element `offset` of a flat memory.
+  at::Tensor ViewIn(const at::Tensor& flat, int64_t offset) const {
+    return flat.narrow(0, offset, rows() * row_size())
+        .view(std::vector<int64_t>(shape.begin(), shape.end()));
+  }
+  // Where a piece lies in `memory`, which has this parameter's shape.
+  StridedView ViewOf(const ParameterPiece& piece, const at::Tensor& memory) const {
+    return {static_cast<std::byte*>(memory.data_ptr()) +
+                static_cast<size_t>(piece.row_begin * row_size()) * memory.element_size(),
+            ContiguousStrides(piece.box.size)};
+  }
 };
 
 }  // namespace keel::parallel

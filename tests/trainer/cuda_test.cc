@@ -84,8 +84,10 @@ TEST(CudaTest, LogProbabilitiesAndValuesEqualTheCpu) {
         shape.device = device;
         shape.value_head = critic;
         model::Decoder decoder(SmallConfig(), {&context.tp(), false}, shape);
-        parallel::GradBuffer buffer(decoder.parameters(), context.dp(), context.tp(), nullptr,
-                                    {at::kFloat, device});
+        const auto groups = parallel::GradGroups::Of(context);
+        parallel::WeightStore weights =
+            parallel::GradBuffer::MakeStore(decoder.parameters(), groups, {at::kFloat, device});
+        parallel::GradBuffer buffer(weights, groups);
         decoder.Initialize(3);
         buffer.ZeroGradients();
         const model::ModelBatch batch = BatchOn(device);

@@ -36,7 +36,6 @@ int64_t Elements(const GradBuffer& buffer, const OwnedSlice& slice) {
 
 DistributedAdamW::DistributedAdamW(GradBuffer& buffer, const AdamWOptions& options)
     : buffer_(buffer), options_(options) {
-  if (!buffer.owned_gradients().defined()) return;  // inference: no state
   const at::TensorOptions fp32 = buffer.owned_gradients().options();
   exp_avg_ = at::zeros({buffer.owned_elements()}, fp32);
   exp_avg_sq_ = at::zeros({buffer.owned_elements()}, fp32);
@@ -57,7 +56,6 @@ void DistributedAdamW::ResetMasters() {
 }
 
 std::vector<at::Tensor> DistributedAdamW::flat_state() const {
-  if (!exp_avg_.defined()) return {};
   if (!has_masters()) return {exp_avg_, exp_avg_sq_};
   return {masters_, exp_avg_, exp_avg_sq_};
 }
@@ -129,11 +127,11 @@ void DistributedAdamW::Step(double lr, double gradient_scale, int64_t t) {
     master.addcdiv_(m, v.sqrt().div_(std::sqrt(correction2)).add_(options_.eps), -lr / correction1);
     if (has_masters()) at::Tensor(values).copy_(master);
   }
-  buffer_.AllGatherValues();
+  buffer_.weights().Publish();
 }
 
 ShardTable DistributedAdamW::Table(int tp_rank, bool with_tied_copies,
-                                   const model::Decoder::HostTensor& host) const {
+                                   const parallel::HostTensor& host) const {
   ShardTable table;
   struct State {
     const char* kind;

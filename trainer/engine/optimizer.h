@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "common/shard_table.h"
-#include "model/decoder.h"
 #include "parallel/grad_buffer.h"
 
 namespace keel::trainer {
@@ -46,8 +45,7 @@ class DistributedAdamW {
   // in the order of the update. Copies that another stage owns are left out unless
   // `with_tied_copies`. `tp_rank` numbers replicas. `host` gives the host memory that stands for a
   // device tensor.
-  ShardTable Table(int tp_rank, bool with_tied_copies,
-                   const model::Decoder::HostTensor& host = {}) const;
+  ShardTable Table(int tp_rank, bool with_tied_copies, const parallel::HostTensor& host = {}) const;
 
  private:
   void Announce(const at::Tensor& tensor) const {

@@ -19,6 +19,7 @@
 #include "parallel/context.h"
 #include "parallel/grad_buffer.h"
 #include "parallel/pipeline_runner.h"
+#include "parallel/weight_store.h"
 #include "trainer/engine/optimizer.h"
 #include "trainer/engine/residency.h"
 
@@ -32,7 +33,7 @@ struct TrainEngineOptions {
   int64_t bucket_bytes = int64_t{32} << 20;
   AdamWOptions adamw;
   double clip_grad = 1.0;   // global norm; 0 does not clip
-  bool inference = false;   // weights alone: Evaluate, no Step
+  bool inference = false;   // never learns: weights alone, no gradients and no optimizer
   bool value_head = false;  // a critic's, in place of the vocabulary's
   OffloadOptions offload;
   parallel::CudaModule* copies = nullptr;  // see Residency; for tests
@@ -74,9 +75,9 @@ class TrainEngine {
   // After weights were written from outside without masters: masters are taken from them.
   void WeightsChanged();
 
-  // One optimizer step over this DP rank's micro-batches. `loss_tokens` is the number of targets
-  // that count over the global batch; `t` counts applied updates from 1. The notices travel with
-  // the sums of the norm.
+  // One optimizer step, of an engine that learns, over this DP rank's micro-batches. `loss_tokens`
+  // is the number of targets that count over the global batch; `t` counts applied updates from 1.
+  // The notices travel with the sums of the norm.
   StepResult Step(const std::vector<model::ModelBatch>& microbatches, int64_t loss_tokens,
                   double lr, int64_t t, const StepNotices& mine = {});
   // The same with a loss of the caller's; StepResult::loss is the sum of the shares.
@@ -91,7 +92,8 @@ class TrainEngine {
 
   const TrainEngineOptions& options() const { return options_; }
   model::Decoder& decoder() { return decoder_; }
-  parallel::GradBuffer& gradients() { return gradients_; }
+  const parallel::WeightStore& weights() const { return weights_; }
+  parallel::GradBuffer& gradients() { return learning().gradients; }
   Residency& residency() { return residency_; }
   // Offloads the classes that options.offload names. Step brings back what it needs while it needs
   // it: gradients and weights for the step, optimizer state for the update.
@@ -125,6 +127,16 @@ class TrainEngine {
   void set_before_write(const parallel::BeforeWrite& hook);
 
  private:
+  // What an engine has that learns.
+  struct Learning {
+    parallel::GradBuffer gradients;
+    DistributedAdamW optimizer;
+    Learning(parallel::WeightStore& weights, const parallel::GradGroups& groups,
+             const AdamWOptions& adamw)
+        : gradients(weights, groups), optimizer(gradients, adamw) {}
+  };
+  Learning& learning();
+  Residency::Tensors State() const;
   parallel::StageCallbacks Callbacks(const std::vector<model::ModelBatch>& microbatches,
                                      const LossFunction& loss,
                                      const model::Decoder::ReadyCallback& on_ready);
@@ -136,8 +148,8 @@ class TrainEngine {
   parallel::ParallelContext& context_;
   TrainEngineOptions options_;
   model::Decoder decoder_;
-  parallel::GradBuffer gradients_;
-  DistributedAdamW optimizer_;
+  parallel::WeightStore weights_;
+  std::unique_ptr<Learning> learning_;  // null with options.inference
   parallel::PipelineRunner runner_;
   Residency residency_;
 };
