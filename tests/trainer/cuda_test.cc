@@ -150,7 +150,7 @@ TEST(CudaTest, OffloadFreesTheDeviceAndChangesNoBit) {
         losses[offload].push_back(result.loss);
         EXPECT_EQ(result.moves.optimizer_load > 0, offload);
       }
-      engine.CopyToHost();
+      residency.CopyToHost(StateClass::kParams);
       for (const parallel::Parameter* p : engine.decoder().parameters())
         weights[offload].push_back(residency.HostView(p->value).clone());
     });
@@ -180,7 +180,7 @@ TEST(CudaTest, CopiesForASaveBesideTheNextStepAreOfTheirOwnStep) {
       std::vector<at::Tensor> before;
       for (const parallel::Parameter* p : engine.decoder().parameters())
         before.push_back(p->value.cpu());
-      engine.StartCopyToHost();
+      (void)engine.SaveTables();
       std::vector<at::Tensor> host;
       for (const parallel::Parameter* p : engine.decoder().parameters())
         host.push_back(engine.residency().HostView(p->value));

@@ -1,6 +1,8 @@
 #include "trainer/engine/train_engine.h"
 
+#include <array>
 #include <cmath>
+#include <utility>
 
 #include "common/clock.h"
 #include "common/fail_point.h"
@@ -10,6 +12,9 @@ namespace keel::trainer {
 using model::ModelBatch;
 
 namespace {
+
+// What tables are of.
+constexpr std::array kState = {StateClass::kParams, StateClass::kOptimizer};
 
 parallel::TensorParallel TensorParallelOf(parallel::ParallelContext& context,
                                           const TrainEngineOptions& options) {
@@ -67,7 +72,7 @@ void TrainEngine::Initialize(uint64_t seed) {
   if (learning_) learning_->optimizer.ResetMasters();
 }
 
-void TrainEngine::WeightsChanged() {
+void TrainEngine::ResetMasters() {
   if (!learning_ || !learning_->optimizer.has_masters()) return;
   const Place params = residency_.place(StateClass::kParams);
   const Place optimizer = residency_.place(StateClass::kOptimizer);
@@ -206,34 +211,45 @@ double TrainEngine::SummedLoss(const std::vector<ModelBatch>& microbatches) {
   return SumOverRanks({owns_loss() ? sum : 0.0})[0];
 }
 
-void TrainEngine::CopyToHost() {
-  if (!residency_.apart()) return;
-  residency_.CopyToHost(StateClass::kParams);
-  residency_.CopyToHost(StateClass::kOptimizer);
+void TrainEngine::LoadInto(const std::function<Written(StateTables)>& write) {
+  LoadInto({this}, [&](std::vector<StateTables> tables) { return write(std::move(tables[0])); });
 }
 
-void TrainEngine::StartCopyToHost() {
-  if (!residency_.apart()) return;
-  residency_.StartCopyToHost(StateClass::kParams);
-  residency_.StartCopyToHost(StateClass::kOptimizer);
-}
-
-void TrainEngine::CopyToDevice() {
-  residency_.HostChanged(StateClass::kParams);
-  residency_.HostChanged(StateClass::kOptimizer);
+void TrainEngine::LoadInto(const std::vector<TrainEngine*>& engines,
+                           const std::function<Written(std::vector<StateTables>)>& write) {
+  // 1. Host memory with the state as it is, so that parts that are not written keep their values.
+  std::vector<StateTables> tables;
+  for (TrainEngine* engine : engines) {
+    if (engine->residency_.apart()) {
+      for (const StateClass c : kState) engine->residency_.CopyToHost(c);
+    }
+    tables.push_back(engine->Tables(true));
+  }
+  const Written written = write(std::move(tables));
+  if (!written.weights && !written.optimizer) return;
+  // 2. What is on both sides is copied to the device.
+  for (TrainEngine* engine : engines) {
+    for (const StateClass c : kState) engine->residency_.HostChanged(c);
+    if (!written.weights || !written.optimizer) engine->ResetMasters();
+  }
 }
 
 ShardTable TrainEngine::DeviceTable() { return weights_.Table(context_.seat(), false); }
 
-ShardTable TrainEngine::ModelTable(bool for_load) {
-  return weights_.Table(context_.seat(), for_load,
-                        [this](const at::Tensor& tensor) { return residency_.HostView(tensor); });
+TrainEngine::StateTables TrainEngine::SaveTables() {
+  if (residency_.apart()) {
+    for (const StateClass c : kState) residency_.StartCopyToHost(c);
+  }
+  return Tables(false);
 }
 
-ShardTable TrainEngine::OptimizerTable(bool for_load) {
-  return learning().optimizer.Table(context_.tp_rank(), for_load, [this](const at::Tensor& tensor) {
-    return residency_.HostView(tensor);
-  });
+TrainEngine::StateTables TrainEngine::Tables(bool with_tied_copies) {
+  const auto host = [this](const at::Tensor& tensor) { return residency_.HostView(tensor); };
+  StateTables tables;
+  tables.model = weights_.Table(context_.seat(), with_tied_copies, host);
+  if (learning_)
+    tables.optimizer = learning_->optimizer.Table(context_.tp_rank(), with_tied_copies, host);
+  return tables;
 }
 
 }  // namespace keel::trainer
