@@ -23,6 +23,13 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+// Of a parameter that every TP rank has whole; its gradient is summed over TP where each of them
+// sees only some tokens or heads.
+constexpr parallel::AxisSet kWhole = parallel::kDataAxes.With({parallel::Axis::kTp});
+constexpr parallel::AxisSet WholeSum(bool over_tp) {
+  return over_tp ? kWhole : parallel::kDataAxes;
+}
+
 // Identity whose backward says that everything after it has been differentiated.
 struct ReadyMark : torch::autograd::Function<ReadyMark> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
@@ -92,8 +99,8 @@ Decoder::Decoder(const HfConfig& config, parallel::TensorParallel tp, const Deco
     norm.name = "final_norm.weight";
     norm.shape = {config.hidden_size};
     norm.pieces = {{"model.norm.weight", norm.shape, Box::Whole(norm.shape), 0}};
-    norm.tp_replicated = true;
-    norm.tp_sum_gradient = tp.sequence_parallel;
+    norm.replicated_over = kWhole;
+    norm.gradient_sum_over = WholeSum(tp.sequence_parallel);
     norm.init_value = 1;
     final_norm_ = Declare(std::move(norm));
     if (options.value_head) {
@@ -101,8 +108,8 @@ Decoder::Decoder(const HfConfig& config, parallel::TensorParallel tp, const Deco
       score.name = "score.weight";
       score.shape = {1, config.hidden_size};
       score.pieces = {{"score.weight", score.shape, Box::Whole(score.shape), 0}};
-      score.tp_replicated = true;
-      score.tp_sum_gradient = tp.sequence_parallel;
+      score.replicated_over = kWhole;
+      score.gradient_sum_over = WholeSum(tp.sequence_parallel);
       score.init_stddev = config.initializer_range;
       score_ = Declare(std::move(score));
       return;
@@ -147,8 +154,8 @@ void Decoder::DeclareBlock(int layer) {
     p.name = storage + name;
     p.shape = {n};
     p.pieces = {{canonical + name, p.shape, Box::Whole(p.shape), 0}};
-    p.tp_replicated = true;
-    p.tp_sum_gradient = sum_gradient;
+    p.replicated_over = kWhole;
+    p.gradient_sum_over = WholeSum(sum_gradient);
     p.init_value = 1;
     return declare(std::move(p));
   };
@@ -219,8 +226,8 @@ void Decoder::DeclareBlock(int layer) {
     bias.name = storage + "self_attn.o_proj.bias";
     bias.shape = {hidden};
     bias.pieces = {{canonical + "self_attn.o_proj.bias", bias.shape, Box::Whole(bias.shape), 0}};
-    bias.tp_replicated = true;
-    bias.tp_sum_gradient = sp;
+    bias.replicated_over = kWhole;
+    bias.gradient_sum_over = WholeSum(sp);
     block.output_bias = declare(std::move(bias));
   }
   block.post_norm = norm("post_attention_layernorm.weight", hidden, sp);

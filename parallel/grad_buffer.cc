@@ -7,14 +7,26 @@ namespace keel::parallel {
 
 namespace {
 
-bool IsLate(const Parameter& p, const GradGroups& groups) {
-  return (p.tp_sum_gradient && groups.tp->size() > 1) || (p.tied && groups.tied != nullptr);
+// Whether the ranks along `axis` must sum this gradient apart from the reduction over DP.
+bool SumsLateOver(const Parameter& p, const AxisDegree& axis) {
+  return axis.axis != Axis::kDp && axis.degree > 1 && p.gradient_sum_over.has(axis.axis);
+}
+
+bool IsLate(const Parameter& p, ParallelContext& context) {
+  const std::vector<AxisDegree>& axes = context.layout().axes();
+  return (p.tied && context.tied_embedding() != nullptr) ||
+         std::any_of(axes.begin(), axes.end(),
+                     [&](const AxisDegree& axis) { return SumsLateOver(p, axis); });
 }
 
 }  // namespace
 
-WeightStore GradBuffer::MakeStore(std::vector<Parameter*> parameters, const GradGroups& groups,
+WeightStore GradBuffer::MakeStore(std::vector<Parameter*> parameters, ParallelContext& context,
                                   const WeightStoreOptions& options, int64_t bucket_bytes) {
+  for (const Parameter* p : parameters) {
+    TORCH_CHECK(p->gradient_sum_over.has(Axis::kDp), "GradBuffer: ", p->name,
+                " is not summed over DP, so it needs a buffer of its own");
+  }
   // In memory they lie as backward finishes them. Tied ones last, so that the gradients to be
   // summed over TP are one run of the late bucket.
   std::vector<size_t> order(parameters.size());
@@ -24,16 +36,18 @@ WeightStore GradBuffer::MakeStore(std::vector<Parameter*> parameters, const Grad
   std::vector<ParameterExtent> ordered;
   for (const size_t i : order) {
     ordered.push_back(extents[i]);
-    ordered.back().own_bucket = IsLate(*parameters[i], groups);
+    ordered.back().own_bucket = IsLate(*parameters[i], context);
   }
-  BucketLayout layout = PlanBuckets(ordered, groups.dp->size(), bucket_bytes / 4);
+  BucketLayout layout = PlanBuckets(ordered, context.dp().size(), bucket_bytes / 4);
   layout.Rename(order);
-  return {std::move(parameters), options, std::move(layout), *groups.dp};
+  return {std::move(parameters), options, std::move(layout), context.dp()};
 }
 
-GradBuffer::GradBuffer(WeightStore& weights, const GradGroups& groups)
+GradBuffer::GradBuffer(WeightStore& weights, ParallelContext& context)
     : weights_(weights),
-      groups_(groups),
+      dp_(context.dp()),
+      tied_(context.tied_embedding()),
+      context_(context),
       gradients_(at::zeros({weights.layout().total}, weights.flat().options().dtype(at::kFloat))) {
   const auto& all = parameters();
   for (size_t i = 0; i < all.size(); ++i) {
@@ -41,8 +55,8 @@ GradBuffer::GradBuffer(WeightStore& weights, const GradGroups& groups)
     all[i]->gradient = all[i]->ViewIn(gradients_, weights.layout().OffsetOf(i));
   }
   FindOwned();
-  FindSumOverTp();
-  owned_is_view_ = groups_.dp->size() == 1;
+  FindLateSums();
+  owned_is_view_ = dp_.size() == 1;
   owned_gradients_ =
       owned_is_view_ ? gradients_ : at::zeros({owned_elements_}, gradients_.options());
   works_.resize(buckets().size());
@@ -51,7 +65,7 @@ GradBuffer::GradBuffer(WeightStore& weights, const GradGroups& groups)
 
 // What this rank owns: its chunk of each bucket, one after another.
 void GradBuffer::FindOwned() {
-  const int rank = groups_.dp->rank();
+  const int rank = dp_.rank();
   const std::vector<ParameterExtent> extents = ExtentsOf(parameters());
   for (const Bucket& bucket : buckets()) {
     owned_values_.push_back({owned_elements_, weights_.OwnChunk(bucket)});
@@ -68,18 +82,30 @@ void GradBuffer::FindOwned() {
   }
 }
 
-// The run of gradients that FinishReduction sums over TP in one call.
-void GradBuffer::FindSumOverTp() {
-  int64_t begin = weights_.layout().total;
-  int64_t end = 0;
-  for (size_t i = 0; i < parameters().size(); ++i) {
-    const Parameter& p = *parameters()[i];
-    if (!p.tp_sum_gradient || groups_.tp->size() == 1) continue;
-    const int64_t at = weights_.layout().OffsetOf(i);
-    begin = std::min(begin, at);
-    end = std::max(end, at + p.rows() * p.row_size());
+void GradBuffer::FindLateSums() {
+  for (const AxisDegree& axis : context_.layout().axes()) {
+    for (const Bucket& bucket : buckets()) {
+      int64_t begin = 0, end = 0;  // of the run under way
+      const auto finish = [&] {
+        if (begin < end)
+          late_sums_.push_back(
+              {&context_.group(axis.axis), gradients_.narrow(0, begin, end - begin)});
+        begin = end = 0;
+      };
+      for (const int index : bucket.parameters) {
+        const auto i = static_cast<size_t>(index);
+        const Parameter& p = *parameters()[i];
+        if (!SumsLateOver(p, axis)) {
+          finish();
+          continue;
+        }
+        const int64_t at = weights_.layout().OffsetOf(i);
+        if (begin == end) begin = at;
+        end = at + p.rows() * p.row_size();
+      }
+      finish();
+    }
   }
-  if (begin < end) tp_sum_run_ = gradients_.narrow(0, begin, end - begin);
 }
 
 void GradBuffer::ZeroGradients() {
@@ -97,7 +123,7 @@ void GradBuffer::BeginLastMicrobatch() {
 }
 
 void GradBuffer::Ready(const Parameter& parameter) {
-  if (!last_microbatch_ || groups_.dp->size() == 1) return;
+  if (!last_microbatch_ || dp_.size() == 1) return;
   const auto it = std::find(parameters().begin(), parameters().end(), &parameter);
   TORCH_CHECK(it != parameters().end(), "GradBuffer::Ready: unknown parameter ", parameter.name);
   const auto index = static_cast<size_t>(it - parameters().begin());
@@ -112,17 +138,17 @@ void GradBuffer::Ready(const Parameter& parameter) {
 void GradBuffer::StartReduction(size_t i) {
   const Bucket& bucket = buckets()[i];
   at::Tensor out = owned_gradients_.narrow(0, owned_values_[i].offset, bucket.chunk);
-  const at::Tensor in = gradients_.narrow(0, bucket.offset, groups_.dp->size() * bucket.chunk);
-  works_[i] = groups_.dp->ReduceScatterAsync(out, in);
+  const at::Tensor in = gradients_.narrow(0, bucket.offset, dp_.size() * bucket.chunk);
+  works_[i] = dp_.ReduceScatterAsync(out, in);
   started_[i] = true;
 }
 
 void GradBuffer::FinishReduction() {
-  if (tp_sum_run_.defined()) groups_.tp->AllReduce(tp_sum_run_);
+  for (LateSum& sum : late_sums_) sum.group->AllReduce(sum.run);
   for (Parameter* p : parameters()) {
-    if (p->tied && groups_.tied != nullptr) groups_.tied->AllReduce(p->gradient);
+    if (p->tied && tied_ != nullptr) tied_->AllReduce(p->gradient);
   }
-  if (groups_.dp->size() > 1) {
+  if (dp_.size() > 1) {
     for (size_t b = 0; b < buckets().size(); ++b) {
       if (!started_[b]) StartReduction(b);
     }

@@ -4,7 +4,7 @@
 // Owns the memory behind Parameter::gradient; the weights are the store's. Gradients of all
 // micro-batches are summed in place; on the last one, buckets are reduce-scattered over DP as soon
 // as their parameters are done, while the backward goes on. Used from the training thread. Store
-// and groups must outlive it.
+// and context, whose groups it sums over, must outlive it.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -21,17 +21,6 @@
 
 namespace keel::parallel {
 
-// Over which gradients are summed. `tied` is null where no embedding is tied over stages.
-struct GradGroups {
-  ProcessGroup* dp = nullptr;
-  ProcessGroup* tp = nullptr;
-  ProcessGroup* tied = nullptr;
-
-  static GradGroups Of(ParallelContext& context) {
-    return {&context.dp(), &context.tp(), context.tied_embedding()};
-  }
-};
-
 // Rows of a parameter that this rank updates, and where they lie in the owned arrays.
 struct OwnedSlice {
   int parameter = 0;
@@ -44,13 +33,14 @@ class GradBuffer {
  public:
   // A store for weights that a GradBuffer trains. `parameters` in the order in which the forward
   // uses them. `bucket_bytes`: of fp32 gradients; smaller buckets overlap more and cost more calls.
-  // Late parameters (tied, or summed over TP) have a bucket of their own, the last.
-  static WeightStore MakeStore(std::vector<Parameter*> parameters, const GradGroups& groups,
+  // Late parameters (tied, or summed over other axes than DP, too) have a bucket of their own, the
+  // last.
+  static WeightStore MakeStore(std::vector<Parameter*> parameters, ParallelContext& context,
                                const WeightStoreOptions& options,
                                int64_t bucket_bytes = int64_t{32} << 20);
-  // `weights` is of MakeStore, with these groups. Sets the parameters' gradients, and has their
+  // `weights` is of MakeStore, with this context. Sets the parameters' gradients, and has their
   // values ask for them. Late parameters are reduced in FinishReduction only.
-  GradBuffer(WeightStore& weights, const GradGroups& groups);
+  GradBuffer(WeightStore& weights, ParallelContext& context);
 
   void ZeroGradients();
   // Call before the backward of the step's last micro-batch: from now on Ready() starts reductions.
@@ -58,8 +48,8 @@ class GradBuffer {
   // The backward of the last micro-batch is done with this parameter. Starts its bucket's
   // reduce-scatter when it was the last of the bucket. Collective over DP, in bucket order.
   void Ready(const Parameter& parameter);
-  // Sums late gradients over TP and over tied stages, reduces what is left, and waits for all.
-  // Collective over DP, TP and the tied group.
+  // Sums late gradients over their other axes and over tied stages, reduces what is left, and waits
+  // for all. Collective over DP, those axes and the tied group.
   void FinishReduction();
 
   // This rank's slices. Their gradients, summed over DP, stand in owned_gradients() (valid after
@@ -87,14 +77,21 @@ class GradBuffer {
 
  private:
   void FindOwned();
-  void FindSumOverTp();
+  void FindLateSums();
   void StartReduction(size_t bucket);
   const std::vector<Bucket>& buckets() const { return weights_.layout().buckets; }
 
   WeightStore& weights_;
-  GradGroups groups_;
-  at::Tensor gradients_;   // [total] fp32
-  at::Tensor tp_sum_run_;  // of gradients_: late parameters summed over TP; undefined when none
+  ProcessGroup& dp_;
+  ProcessGroup* tied_;  // null where no embedding is tied over stages
+  ParallelContext& context_;
+  at::Tensor gradients_;  // [total] fp32
+  // Runs of gradients_ that are summed over another axis than DP, each in one call.
+  struct LateSum {
+    ProcessGroup* group = nullptr;
+    at::Tensor run;
+  };
+  std::vector<LateSum> late_sums_;
   at::Tensor owned_gradients_;
   bool owned_is_view_ = false;  // dp == 1: the owned gradients are the buffer itself
   std::vector<OwnedSlice> owned_;

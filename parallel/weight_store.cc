@@ -68,16 +68,12 @@ ShardTable WeightStore::Table(const Seat& seat, bool with_tied_copies,
                               const HostTensor& host) const {
   ShardTable table;
   const DType dtype = flat_.scalar_type() == at::kBFloat16 ? DType::kBF16 : DType::kF32;
-  const int tp = seat.layout.tp();
   for (const Parameter* p : parameters_) {
     if (p->replica && !with_tied_copies) continue;
-    // Copies are numbered over DP, and over TP where every TP rank has the same values.
-    int replica = seat.Coord(Axis::kDp) * tp + (p->tp_replicated ? seat.Coord(Axis::kTp) : 0);
-    if (p->replica) replica += seat.layout.dp() * tp;
     const at::Tensor value = host ? host(p->value) : p->value;
     for (const ParameterPiece& piece : p->pieces) {
       ThrowIfError(table.Add({piece.name, dtype, piece.shape}, piece.box, p->ViewOf(piece, value),
-                             replica + piece.tp_replica));
+                             CopyNumber(*p, piece, seat)));
     }
   }
   return table;

@@ -19,7 +19,11 @@
 namespace keel::parallel {
 namespace {
 
-// A rank's parameters, in the order of the forward. With a pipeline, the first stage has the tied
+// An axis that Keel does not have.
+constexpr Axis kMadeUp = static_cast<Axis>(3);
+
+// A rank's parameters, in the order of the forward, whose gradients are summed over several sets of
+// axes. With a pipeline, the first stage has the tied
 // "embedding" and the last the tied "head".
 struct ReducedStage {
   explicit ReducedStage(ParallelContext& context) {
@@ -27,10 +31,11 @@ struct ReducedStage {
     const int last = context.layout().pp() - 1;
     if (context.pp_rank() == 0) Add("embedding", {13, 6}).tied = piped;
     for (int layer = 0; layer < 3; ++layer) {
-      Add("norm", {6}).tp_sum_gradient = true;
+      Add("norm", {6}).gradient_sum_over = {Axis::kDp, Axis::kTp};
       Add("wide", {9, 6});
+      Add("expert", {5, 6}).gradient_sum_over = {Axis::kDp, kMadeUp};
       Add("bias", {9});
-      Add("head_norm", {4}).tp_sum_gradient = layer > 0;
+      if (layer > 0) Add("head_norm", {4}).gradient_sum_over = {Axis::kTp, kMadeUp, Axis::kDp};
       Add("tall", {6, 11});
     }
     if (context.pp_rank() == last && piped) Add("head", {13, 6}).tied = true;
@@ -55,45 +60,46 @@ at::Tensor Contribution(int rank, int parameter, int microbatch, const Parameter
       .view(std::vector<int64_t>(p.shape.begin(), p.shape.end()));
 }
 
-// The ranks whose gradients of a parameter are summed.
+// The ranks whose gradients of a parameter are summed: all those that differ from `rank` in its
+// axes alone, and of a tied one those of the first and of the last stage.
 std::vector<int> Summed(const Layout& layout, int rank, const Parameter& p) {
-  std::vector<int> ranks = layout.GroupRanks(rank, Axis::kDp);
-  if (p.tp_sum_gradient) {
-    std::vector<int> all;
-    for (const int r : ranks) {
-      const std::vector<int> peers = layout.GroupRanks(r, Axis::kTp);
-      all.insert(all.end(), peers.begin(), peers.end());
+  std::vector<int> ranks;
+  for (int other = 0; other < layout.world(); ++other) {
+    bool sums = true;
+    for (const AxisDegree& one : layout.axes()) {
+      const int at = layout.CoordOf(other, one.axis);
+      if (p.tied && one.axis == Axis::kPp) {
+        sums = sums && (at == 0 || at == one.degree - 1);
+      } else if (!p.gradient_sum_over.has(one.axis)) {
+        sums = sums && at == layout.CoordOf(rank, one.axis);
+      }
     }
-    ranks = all;
-  }
-  if (p.tied) {
-    std::vector<int> all;
-    for (const int r : ranks) {
-      const std::vector<int> stages = layout.GroupRanks(r, Axis::kPp);
-      all.push_back(stages.front());
-      all.push_back(stages.back());
-    }
-    ranks = all;
+    if (sums) ranks.push_back(other);
   }
   return ranks;
 }
 
 struct Case {
-  int tp, dp, pp;
+  Layout layout;
   int64_t bucket_bytes;
 };
+
+Case Of(int tp, int dp, int pp, int64_t bucket_bytes) {
+  return {ValueOrThrow(Layout::Make(tp * dp * pp, tp, pp)), bucket_bytes};
+}
 
 class GradBufferTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(GradBufferTest, OwnedGradientsAreTheSumsOverTheRanksThatShareThem) {
   const Case c = GetParam();
   std::mutex mutex;
-  std::map<std::tuple<int, int, int, int64_t>, int> owners;  // tp, pp, parameter, row
-  keel::testing::RunRanks(c.tp, c.dp, c.pp, [&](ParallelContext& context) {
+  // By the rank of DP's first, parameter and row.
+  std::map<std::tuple<int, int, int64_t>, int> owners;
+  keel::testing::RunRanks(c.layout, [&](ParallelContext& context) {
     ReducedStage stage(context);
-    const GradGroups groups = GradGroups::Of(context);
-    WeightStore weights = GradBuffer::MakeStore(stage.list, groups, {}, c.bucket_bytes);
-    GradBuffer buffer(weights, groups);
+    const int first = context.layout().GroupRanks(context.rank(), Axis::kDp).front();
+    WeightStore weights = GradBuffer::MakeStore(stage.list, context, {}, c.bucket_bytes);
+    GradBuffer buffer(weights, context);
     constexpr int kMicrobatches = 2;
     for (int step = 0; step < 2; ++step) {
       buffer.ZeroGradients();
@@ -136,12 +142,12 @@ TEST_P(GradBufferTest, OwnedGradientsAreTheSumsOverTheRanksThatShareThem) {
                     values.const_data_ptr());
         }
         for (int64_t row = slice.row_begin; row < slice.row_end; ++row)
-          ++owners[{context.tp_rank(), context.pp_rank(), slice.parameter, row}];
+          ++owners[{first, slice.parameter, row}];
       }
       if (context.dp_rank() != 0) continue;
       for (size_t i = 0; i < stage.list.size(); ++i) {
         for (int64_t row = 0; row < stage.list[i]->rows(); ++row)
-          owners.try_emplace({context.tp_rank(), context.pp_rank(), static_cast<int>(i), row}, 0);
+          owners.try_emplace({first, static_cast<int>(i), row}, 0);
       }
     }
   });
@@ -149,12 +155,24 @@ TEST_P(GradBufferTest, OwnedGradientsAreTheSumsOverTheRanksThatShareThem) {
     EXPECT_EQ(count, 2) << "in two steps, one rank of DP owns a row";
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, GradBufferTest,
-                         ::testing::Values(Case{1, 1, 1, 256}, Case{1, 2, 1, 256},
-                                           Case{1, 3, 1, 4096}, Case{2, 1, 1, 256},
-                                           Case{2, 2, 1, 1 << 20}, Case{2, 3, 1, 256},
-                                           Case{1, 1, 2, 256}, Case{1, 2, 2, 256},
-                                           Case{2, 2, 2, 256}, Case{1, 2, 3, 256}));
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, GradBufferTest,
+    ::testing::Values(Of(1, 1, 1, 256), Of(1, 2, 1, 256), Of(1, 3, 1, 4096), Of(2, 1, 1, 256),
+                      Of(2, 2, 1, 1 << 20), Of(2, 3, 1, 256), Of(1, 1, 2, 256), Of(1, 2, 2, 256),
+                      Of(2, 2, 2, 256), Of(1, 2, 3, 256),
+                      Case{Layout({{kMadeUp, 2}, {Axis::kDp, 2}}), 256},
+                      Case{Layout({{Axis::kTp, 1}, {kMadeUp, 2}, {Axis::kDp, 1}}), 256},
+                      Case{Layout({{Axis::kTp, 2}, {kMadeUp, 2}, {Axis::kDp, 2}}), 512},
+                      Case{Layout({{Axis::kTp, 2}, {Axis::kDp, 2}, {Axis::kPp, 2}, {kMadeUp, 2}}),
+                           256}));
+
+TEST(GradBuffer, AParameterThatIsNotSummedOverDpIsRefused) {
+  keel::testing::RunRanks(1, 1, 1, [](ParallelContext& context) {
+    ReducedStage stage(context);
+    stage.list[2]->gradient_sum_over = {kMadeUp};
+    EXPECT_ANY_THROW(GradBuffer::MakeStore(stage.list, context, {}));
+  });
+}
 
 }  // namespace
 }  // namespace keel::parallel

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -113,11 +114,54 @@ TEST(WeightStore, TheTableIsOfEachPieceWhereItLies) {
             static_cast<std::byte*>(host.data_ptr()) + size_t{10} * sizeof(float));
 }
 
+// The numbers of copies, in layouts with and without an axis that Keel does not have, against who
+// holds the same by brute force.
+TEST(WeightStore, CopiesOfTheSameValuesAreNumberedApartAndTheFirstIsZero) {
+  constexpr Axis kFurther = static_cast<Axis>(3);
+  const std::vector<AxisSet> rules = {kDataAxes, kDataAxes.With({Axis::kTp}),
+                                      kDataAxes.With({kFurther}),
+                                      kDataAxes.With({Axis::kTp, kFurther})};
+  for (int place = -1; place <= 3; ++place) {
+    std::vector<AxisDegree> axes = {{Axis::kTp, 2}, {Axis::kDp, 3}, {Axis::kPp, 2}};
+    if (place >= 0) axes.insert(axes.begin() + place, {kFurther, 2});
+    const Layout layout(axes);
+    for (const bool tied : {false, true}) {
+      for (const AxisSet rule : rules) {
+        // By what tells the holders of one part from those of another: number, and rank.
+        std::map<std::vector<int>, std::map<int, int>> parts;
+        for (int rank = 0; rank < layout.world(); ++rank) {
+          Stage stage;
+          Parameter& p = *stage.list[0];
+          p.replicated_over = rule;
+          p.replica = tied && layout.CoordOf(rank, Axis::kPp) == 1;
+          std::vector<int> part;
+          for (const AxisDegree& one : axes) {
+            const bool same = rule.has(one.axis) || (tied && one.axis == Axis::kPp);
+            part.push_back(same ? -1 : layout.CoordOf(rank, one.axis));
+          }
+          const ShardTable table = WeightStore(stage.list, {}).Table({layout, rank}, true);
+          const bool fresh = parts[part].emplace(table.shards()[0].replica, rank).second;
+          EXPECT_TRUE(fresh) << "a number twice";
+        }
+        for (const auto& [part, copies] : parts) {
+          EXPECT_EQ(static_cast<int>(copies.size()), layout.degree(rule) * (tied ? 2 : 1));
+          ASSERT_TRUE(copies.contains(0));
+          for (const AxisDegree& one : axes) {
+            if (rule.has(one.axis) || (tied && one.axis == Axis::kPp)) {
+              EXPECT_EQ(layout.CoordOf(copies.at(0), one.axis), 0);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(WeightStore, EachRankPublishesItsChunksAndSaysBeforehandWhatIsOverwritten) {
   for (const int dp : {1, 2, 3}) {
     keel::testing::RunRanks(1, dp, 1, [&](ParallelContext& context) {
       Stage stage;
-      WeightStore store = GradBuffer::MakeStore(stage.list, GradGroups::Of(context), {}, 64);
+      WeightStore store = GradBuffer::MakeStore(stage.list, context, {}, 64);
       EXPECT_GT(store.layout().buckets.size(), 1u);
       for (const Bucket& bucket : store.layout().buckets)
         store.OwnChunk(bucket).fill_(static_cast<float>(context.rank() + 1));

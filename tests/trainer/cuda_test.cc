@@ -84,10 +84,9 @@ TEST(CudaTest, LogProbabilitiesAndValuesEqualTheCpu) {
         shape.device = device;
         shape.value_head = critic;
         model::Decoder decoder(SmallConfig(), {&context.tp(), false}, shape);
-        const auto groups = parallel::GradGroups::Of(context);
         parallel::WeightStore weights =
-            parallel::GradBuffer::MakeStore(decoder.parameters(), groups, {at::kFloat, device});
-        parallel::GradBuffer buffer(weights, groups);
+            parallel::GradBuffer::MakeStore(decoder.parameters(), context, {at::kFloat, device});
+        parallel::GradBuffer buffer(weights, context);
         decoder.Initialize(3);
         buffer.ZeroGradients();
         const model::ModelBatch batch = BatchOn(device);

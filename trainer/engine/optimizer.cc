@@ -17,6 +17,9 @@ namespace {
 
 constexpr int64_t kGrain = 1 << 15;
 
+// Each rank of these has rows of its own (ZeRO-1).
+constexpr parallel::AxisSet kDivided = {parallel::Axis::kDp};
+
 // The part of the owned values that holds elements [offset, offset + n).
 at::Tensor ValuesAt(const GradBuffer& buffer, int64_t offset, int64_t n) {
   for (const auto& piece : buffer.owned_values()) {
@@ -60,13 +63,13 @@ std::vector<at::Tensor> DistributedAdamW::flat_state() const {
   return {masters_, exp_avg_, exp_avg_sq_};
 }
 
-double DistributedAdamW::LocalSquaredNorm(int tp_rank) const {
+double DistributedAdamW::LocalSquaredNorm(const parallel::Seat& seat) const {
   // Fixed pieces, summed in order: the result does not depend on the number of threads.
   double sum = 0;
   const at::Tensor gradients = buffer_.owned_gradients();
   for (const OwnedSlice& slice : buffer_.owned()) {
     const Parameter& p = *buffer_.parameters()[static_cast<size_t>(slice.parameter)];
-    if (p.replica || (p.tp_replicated && tp_rank != 0)) continue;
+    if (CopyNumber(p, seat, kDivided) != 0) continue;
     const int64_t n = Elements(buffer_, slice);
     if (!gradients.is_cpu()) {
       sum += gradients.narrow(0, slice.offset, n).to(at::kDouble).square().sum().item<double>();
@@ -130,7 +133,7 @@ void DistributedAdamW::Step(double lr, double gradient_scale, int64_t t) {
   buffer_.weights().Publish();
 }
 
-ShardTable DistributedAdamW::Table(int tp_rank, bool with_tied_copies,
+ShardTable DistributedAdamW::Table(const parallel::Seat& seat, bool with_tied_copies,
                                    const parallel::HostTensor& host) const {
   ShardTable table;
   struct State {
@@ -145,7 +148,6 @@ ShardTable DistributedAdamW::Table(int tp_rank, bool with_tied_copies,
   for (const OwnedSlice& slice : buffer_.owned()) {
     const Parameter& p = *buffer_.parameters()[static_cast<size_t>(slice.parameter)];
     if (p.replica && !with_tied_copies) continue;
-    const int replica = (p.tp_replicated ? tp_rank : 0) + (p.replica ? 1 << 16 : 0);
     for (const State& state : states) {
       for (const parallel::ParameterPiece& piece : p.pieces) {
         const int64_t begin = std::max(slice.row_begin, piece.row_begin);
@@ -160,7 +162,7 @@ ShardTable DistributedAdamW::Table(int tp_rank, bool with_tied_copies,
         view.strides = ContiguousStrides(box.size);
         ThrowIfError(table.Add(
             {std::string("optimizer.") + state.kind + "." + piece.name, DType::kF32, piece.shape},
-            box, view, replica));
+            box, view, CopyNumber(p, piece, seat, kDivided)));
       }
     }
   }

@@ -37,8 +37,8 @@ parallel::WeightStore StoreOf(const model::Decoder& decoder, parallel::ParallelC
                               const TrainEngineOptions& options) {
   const parallel::WeightStoreOptions store{options.dtype, options.device};
   if (options.inference) return {decoder.parameters(), store};
-  return parallel::GradBuffer::MakeStore(decoder.parameters(), parallel::GradGroups::Of(context),
-                                         store, options.bucket_bytes);
+  return parallel::GradBuffer::MakeStore(decoder.parameters(), context, store,
+                                         options.bucket_bytes);
 }
 
 }  // namespace
@@ -49,10 +49,8 @@ TrainEngine::TrainEngine(parallel::ParallelContext& context, const model::HfConf
       options_(options),
       decoder_(config, TensorParallelOf(context, options), DecoderOptionsOf(context, options)),
       weights_(StoreOf(decoder_, context, options)),
-      learning_(options.inference
-                    ? nullptr
-                    : std::make_unique<Learning>(weights_, parallel::GradGroups::Of(context),
-                                                 options.adamw)),
+      learning_(options.inference ? nullptr
+                                  : std::make_unique<Learning>(weights_, context, options.adamw)),
       runner_(context.pp_forward(), context.pp_backward(),
               at::TensorOptions().dtype(options.dtype).device(options.device)),
       residency_(State(), options.offload, options.copies) {}
@@ -163,7 +161,7 @@ StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches,
   // 2. Finalise gradients: what DP, TP and tied stages still have to sum.
   gradients.FinishReduction();
   const std::vector<double> sums = SumOverRanks({owns_loss() ? loss.item<double>() : 0.0,
-                                                 optimizer.LocalSquaredNorm(context_.tp_rank()),
+                                                 optimizer.LocalSquaredNorm(context_.seat()),
                                                  mine.stop ? 1.0 : 0.0, mine.busy ? 1.0 : 0.0});
   result.stop = sums[2] > 0;
   result.busy = sums[3] > 0;
@@ -248,7 +246,7 @@ TrainEngine::StateTables TrainEngine::Tables(bool with_tied_copies) {
   StateTables tables;
   tables.model = weights_.Table(context_.seat(), with_tied_copies, host);
   if (learning_)
-    tables.optimizer = learning_->optimizer.Table(context_.tp_rank(), with_tied_copies, host);
+    tables.optimizer = learning_->optimizer.Table(context_.seat(), with_tied_copies, host);
   return tables;
 }
 

@@ -141,9 +141,9 @@ class TrainEngine {
   struct Learning {
     parallel::GradBuffer gradients;
     DistributedAdamW optimizer;
-    Learning(parallel::WeightStore& weights, const parallel::GradGroups& groups,
+    Learning(parallel::WeightStore& weights, parallel::ParallelContext& context,
              const AdamWOptions& adamw)
-        : gradients(weights, groups), optimizer(gradients, adamw) {}
+        : gradients(weights, context), optimizer(gradients, adamw) {}
   };
   Learning& learning();
   Residency::Tensors State() const;

@@ -60,10 +60,9 @@ Outcome Differentiate(const Case& c) {
     options.value_head = c.critic;
     model::Decoder decoder(TinyConfig(c.tied, model::Family::kQwen3),
                            {&context.tp(), c.sequence_parallel}, options);
-    const auto groups = parallel::GradGroups::Of(context);
-    parallel::WeightStore weights =
-        parallel::GradBuffer::MakeStore(decoder.parameters(), groups, {at::kFloat, at::kCPU}, 8192);
-    parallel::GradBuffer buffer(weights, groups);
+    parallel::WeightStore weights = parallel::GradBuffer::MakeStore(decoder.parameters(), context,
+                                                                    {at::kFloat, at::kCPU}, 8192);
+    parallel::GradBuffer buffer(weights, context);
     decoder.Initialize(5);
     buffer.ZeroGradients();
     const auto batches = keel::testing::MicroBatches(rows, context.dp_rank(), c.dp, c.microbatches,
