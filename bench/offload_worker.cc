@@ -146,7 +146,8 @@ class OffloadWorker {
   // Of the weights and the optimizer state, wherever they are.
   Json Digest() {
     std::string text;
-    for (const ShardTable& table : {engine_.ModelTable(false), engine_.OptimizerTable(false)}) {
+    const trainer::TrainEngine::StateTables tables = engine_.SaveTables();
+    for (const ShardTable& table : {tables.model, tables.optimizer}) {
       for (const Shard& shard : table.shards()) {
         const TensorInfo& tensor = table.tensor_of(shard);
         const auto bytes = static_cast<size_t>(shard.box.elements()) * DTypeSize(tensor.dtype);

@@ -11,7 +11,7 @@
 #include "common/json.h"
 #include "common/program_id.h"
 #include "model/decoder.h"
-#include "parallel/grad_buffer.h"
+#include "parallel/weight_store.h"
 #include "rollout/engine.h"
 #include "trainer/engine/memory.h"
 #include "trainer/inputs/model_source.h"
@@ -96,12 +96,9 @@ void RunWorker(const RolloutWorkerOptions& o) {
   model::DecoderOptions options;
   options.dtype = dtype;
   model::Decoder decoder(source.config, parallel::TensorParallel{group.get(), false}, options);
-  parallel::GradBufferOptions storage;
-  storage.dtype = dtype;
-  storage.inference = true;
-  parallel::GradBuffer buffer(decoder.parameters(), *group, *group, nullptr, storage);
+  parallel::WeightStore weights(decoder.parameters(), {dtype, at::kCPU});
   ThrowIfError(trainer::ImportWeights(o.model, source.config, model::Head::kVocabulary,
-                                      decoder.Table(0, 1, true)));
+                                      weights.Table({}, true)));
   rollout::Engine engine(decoder, *group, {});
   const int64_t vocabulary = source.config.vocab_size;
   Answer({{"ready", true},

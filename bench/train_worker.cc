@@ -74,9 +74,11 @@ void RunWorker(const TrainWorkerOptions& o) {
   options.adamw = {0.9, 0.95, 1e-8, 0.1};
   options.clip_grad = 1.0;
   trainer::TrainEngine engine(context, source.config, options);
-  ThrowIfError(trainer::ImportWeights(o.model, source.config, model::Head::kVocabulary,
-                                      engine.ModelTable(true)));
-  engine.WeightsChanged();
+  engine.LoadInto([&](const auto& tables) -> trainer::TrainEngine::Written {
+    ThrowIfError(
+        trainer::ImportWeights(o.model, source.config, model::Head::kVocabulary, tables.model));
+    return {.weights = true};
+  });
   Answer(WithMemory({{"ready", true},
                      {"name", "keel"},
                      {"versions", {{"keel", std::string(ProgramVersion())}, {"torch", "2.11.0"}}},

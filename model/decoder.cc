@@ -23,6 +23,13 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+// Of a parameter that every TP rank has whole; its gradient is summed over TP where each of them
+// sees only some tokens or heads.
+constexpr parallel::AxisSet kWhole = parallel::kDataAxes.With({parallel::Axis::kTp});
+constexpr parallel::AxisSet WholeSum(bool over_tp) {
+  return over_tp ? kWhole : parallel::kDataAxes;
+}
+
 // Identity whose backward says that everything after it has been differentiated.
 struct ReadyMark : torch::autograd::Function<ReadyMark> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
@@ -42,15 +49,6 @@ at::Tensor MarkReady(const at::Tensor& x, const Decoder::ReadyCallback& on_ready
   return ReadyMark::apply(x, std::function<void()>([on_ready, parameters = std::move(parameters)] {
                             for (const Parameter* p : parameters) on_ready(*p);
                           }));
-}
-
-// Memory of a piece within its parameter.
-StridedView ViewOf(const Parameter& p, const ParameterPiece& piece, const at::Tensor& value) {
-  StridedView view;
-  view.data = static_cast<std::byte*>(value.data_ptr()) +
-              static_cast<size_t>(piece.row_begin * p.row_size()) * value.element_size();
-  view.strides = ContiguousStrides(piece.box.size);
-  return view;
 }
 
 }  // namespace
@@ -101,8 +99,8 @@ Decoder::Decoder(const HfConfig& config, parallel::TensorParallel tp, const Deco
     norm.name = "final_norm.weight";
     norm.shape = {config.hidden_size};
     norm.pieces = {{"model.norm.weight", norm.shape, Box::Whole(norm.shape), 0}};
-    norm.tp_replicated = true;
-    norm.tp_sum_gradient = tp.sequence_parallel;
+    norm.replicated_over = kWhole;
+    norm.gradient_sum_over = WholeSum(tp.sequence_parallel);
     norm.init_value = 1;
     final_norm_ = Declare(std::move(norm));
     if (options.value_head) {
@@ -110,8 +108,8 @@ Decoder::Decoder(const HfConfig& config, parallel::TensorParallel tp, const Deco
       score.name = "score.weight";
       score.shape = {1, config.hidden_size};
       score.pieces = {{"score.weight", score.shape, Box::Whole(score.shape), 0}};
-      score.tp_replicated = true;
-      score.tp_sum_gradient = tp.sequence_parallel;
+      score.replicated_over = kWhole;
+      score.gradient_sum_over = WholeSum(tp.sequence_parallel);
       score.init_stddev = config.initializer_range;
       score_ = Declare(std::move(score));
       return;
@@ -156,8 +154,8 @@ void Decoder::DeclareBlock(int layer) {
     p.name = storage + name;
     p.shape = {n};
     p.pieces = {{canonical + name, p.shape, Box::Whole(p.shape), 0}};
-    p.tp_replicated = true;
-    p.tp_sum_gradient = sum_gradient;
+    p.replicated_over = kWhole;
+    p.gradient_sum_over = WholeSum(sum_gradient);
     p.init_value = 1;
     return declare(std::move(p));
   };
@@ -228,8 +226,8 @@ void Decoder::DeclareBlock(int layer) {
     bias.name = storage + "self_attn.o_proj.bias";
     bias.shape = {hidden};
     bias.pieces = {{canonical + "self_attn.o_proj.bias", bias.shape, Box::Whole(bias.shape), 0}};
-    bias.tp_replicated = true;
-    bias.tp_sum_gradient = sp;
+    bias.replicated_over = kWhole;
+    bias.gradient_sum_over = WholeSum(sp);
     block.output_bias = declare(std::move(bias));
   }
   block.post_norm = norm("post_attention_layernorm.weight", hidden, sp);
@@ -249,7 +247,7 @@ void Decoder::Initialize(uint64_t seed) {
     for (const ParameterPiece& piece : p->pieces) {
       if (p->init_stddev == 0) continue;
       const Philox rng(seed, Hash64(piece.name));
-      FillNormal(rng, piece.shape, piece.box, ViewOf(*p, piece, host),
+      FillNormal(rng, piece.shape, piece.box, p->ViewOf(piece, host),
                  options_.dtype == at::kBFloat16 ? DType::kBF16 : DType::kF32, 0, p->init_stddev);
     }
     if (p->init_stddev != 0) {
@@ -349,26 +347,6 @@ at::Tensor Decoder::Values(const at::Tensor& hidden, const ReadyCallback& on_rea
 at::Tensor Decoder::Logits(const at::Tensor& hidden) {
   const at::NoGradGuard no_grad;
   return parallel::GatheredLogits(head_, RmsNorm(hidden, *final_norm_, config_.rms_norm_eps));
-}
-
-ShardTable Decoder::Table(int dp_rank, int dp, bool with_tied_copies,
-                          const HostTensor& host) const {
-  ShardTable table;
-  const DType dtype = options_.dtype == at::kBFloat16 ? DType::kBF16 : DType::kF32;
-  const int tp_size = tp_.group->size();
-  for (const auto& p : parameters_) {
-    if (p->replica && !with_tied_copies) continue;
-    // Copies are numbered over DP, and over TP where every TP rank has the same values.
-    int replica = dp_rank * tp_size + (p->tp_replicated ? tp_.group->rank() : 0);
-    if (p->replica) replica += dp * tp_size;
-    for (const ParameterPiece& piece : p->pieces) {
-      StridedView view;
-      if (p->value.defined()) view = ViewOf(*p, piece, host ? host(p->value) : p->value);
-      ThrowIfError(
-          table.Add({piece.name, dtype, piece.shape}, piece.box, view, replica + piece.tp_replica));
-    }
-  }
-  return table;
 }
 
 }  // namespace keel::model

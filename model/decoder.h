@@ -1,7 +1,7 @@
 // Decoder: one pipeline stage of a Llama, Qwen2 or Qwen3 language model, split over the TP group.
 //
-// The one model definition for training, scoring and generation. Declares its Parameters;
-// GradBuffer gives them storage. All forwards are collective over TP. Used from one thread at a
+// The one model definition for training, scoring and generation. Declares its Parameters; a
+// WeightStore gives them storage. All forwards are collective over TP. Used from one thread at a
 // time.
 #pragma once
 
@@ -13,7 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "common/shard_table.h"
 #include "model/hf_config.h"
 #include "model/kv_cache.h"
 #include "model/ops.h"
@@ -90,12 +89,6 @@ class Decoder {
   // as in training. Collective over TP.
   at::Tensor DecodeLogits(const at::Tensor& hidden, bool fixed_height = false);
   KvShape kv_shape() const;
-
-  // Canonical weights of this rank. `replica` says which of the identical copies over DP this is.
-  // Copies that another stage owns are left out unless `with_tied_copies` (loading fills them too).
-  // `host` gives the host memory that stands for a device tensor; the tensor itself on a CPU.
-  using HostTensor = std::function<at::Tensor(const at::Tensor&)>;
-  ShardTable Table(int dp_rank, int dp, bool with_tied_copies, const HostTensor& host = {}) const;
 
  private:
   struct Block;

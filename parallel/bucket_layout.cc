@@ -116,6 +116,13 @@ BucketLayout PlanBuckets(std::span<const ParameterExtent> parameters, int dp,
   return layout;
 }
 
+void BucketLayout::Rename(std::span<const size_t> order) {
+  const std::vector<ParameterPlace> planned = places;
+  for (size_t k = 0; k < order.size(); ++k) places[order[k]] = planned[k];
+  for (Bucket& bucket : buckets)
+    for (int& p : bucket.parameters) p = static_cast<int>(order[static_cast<size_t>(p)]);
+}
+
 BucketLayout::Rows BucketLayout::OwnedRows(std::span<const ParameterExtent> parameters,
                                            int parameter, int dp_rank) const {
   const ParameterExtent& extent = parameters[static_cast<size_t>(parameter)];

@@ -7,6 +7,7 @@
 // rows of it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -36,6 +37,15 @@ struct BucketLayout {
   std::vector<ParameterPlace> places;  // by parameter
   std::vector<Bucket> buckets;
   int64_t total = 0;  // elements of the whole buffer
+
+  // Elements from the buffer's start to where the parameter begins.
+  int64_t OffsetOf(size_t parameter) const {
+    const ParameterPlace& place = places[parameter];
+    return buckets[static_cast<size_t>(place.bucket)].offset + place.offset;
+  }
+
+  // Parameter k of the plan is parameter order[k] from now on.
+  void Rename(std::span<const size_t> order);
 
   // Rows [begin, end) of a parameter that `dp_rank` owns; empty when begin == end.
   struct Rows {

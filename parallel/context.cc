@@ -8,13 +8,15 @@
 #include <unistd.h>
 
 #include <array>
+#include <string_view>
+#include <utility>
 
 namespace keel::parallel {
 
 ParallelContext::ParallelContext(const Layout& layout, int rank, const Store& store,
                                  const ContextOptions& options)
     : layout_(layout), rank_(rank), store_(store), options_(options) {
-  const auto make = [&](const char* name, std::vector<int> ranks) {
+  const auto make = [&](std::string_view name, std::vector<int> ranks) {
     GroupOptions group;
     group.name = name;
     group.ranks = std::move(ranks);
@@ -28,8 +30,10 @@ ParallelContext::ParallelContext(const Layout& layout, int rank, const Store& st
   std::vector<int> everyone;
   for (int r = 0; r < layout.world(); ++r) everyone.push_back(r);
   world_ = make("world", everyone);
-  tp_ = make("tp", layout.GroupRanks(rank, Axis::kTp));
-  dp_ = make("dp", layout.GroupRanks(rank, Axis::kDp));
+  for (const AxisDegree& one : layout.axes()) {
+    if (one.axis == Axis::kPp) continue;
+    groups_[one.axis] = make(NameOf(one.axis), layout.GroupRanks(rank, one.axis));
+  }
   const std::vector<int> pipeline = layout.GroupRanks(rank, Axis::kPp);
   pp_forward_ = make("pp_forward", pipeline);
   pp_backward_ = make("pp_backward", pipeline);
@@ -38,22 +42,30 @@ ParallelContext::ParallelContext(const Layout& layout, int rank, const Store& st
   }
 }
 
+ProcessGroup& ParallelContext::group(Axis axis) {
+  const auto found = groups_.find(axis);
+  TORCH_CHECK(found != groups_.end(), "ParallelContext: no group along ", NameOf(axis));
+  return *found->second;
+}
+
 std::string ParallelContext::Overview() const {
   std::string text = fmt::format("world {} = {}", layout_.world(), layout_.ToString());
-  const auto add = [&](const char* name, Axis axis) {
-    if (layout_.degree(axis) == 1) return;
-    text += fmt::format("; {}", name);
-    for (const auto& group : layout_.Groups(axis))
+  for (const AxisDegree& one : layout_.axes()) {
+    if (one.degree == 1) continue;
+    text += fmt::format("; {}", NameOf(one.axis));
+    for (const auto& group : layout_.Groups(one.axis))
       text += fmt::format(" {{{}}}", fmt::join(group, " "));
-  };
-  add("tp", Axis::kTp);
-  add("dp", Axis::kDp);
-  add("pp", Axis::kPp);
+  }
   return text;
 }
 
 void ParallelContext::Shutdown() {
-  for (auto* group : {&tied_embedding_, &pp_backward_, &pp_forward_, &dp_, &tp_, &world_}) {
+  std::vector<std::unique_ptr<ProcessGroup>*> made = {&tied_embedding_, &pp_backward_,
+                                                      &pp_forward_};
+  for (auto one = layout_.axes().rbegin(); one != layout_.axes().rend(); ++one)
+    if (groups_.contains(one->axis)) made.push_back(&groups_.at(one->axis));
+  made.push_back(&world_);
+  for (auto* group : made) {
     if (*group) (*group)->Shutdown();
     group->reset();
   }

@@ -1,4 +1,4 @@
-// ParallelContext: the layout, this rank's place in it, and one process group per axis.
+// ParallelContext: the layout, this rank's place in it, and its process groups along the axes.
 //
 // Made once a process and passed by reference; there are no global groups. Outlives every layer,
 // buffer and runner that it is given to.
@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,13 +33,16 @@ class ParallelContext {
 
   const Layout& layout() const { return layout_; }
   int rank() const { return rank_; }
+  Seat seat() const { return {layout_, rank_}; }
   int tp_rank() const { return layout_.CoordOf(rank_, Axis::kTp); }
   int dp_rank() const { return layout_.CoordOf(rank_, Axis::kDp); }
   int pp_rank() const { return layout_.CoordOf(rank_, Axis::kPp); }
 
   ProcessGroup& world() { return *world_; }
-  ProcessGroup& tp() { return *tp_; }
-  ProcessGroup& dp() { return *dp_; }
+  // The ranks that differ in one axis alone; that of the pipeline has two groups of its own.
+  ProcessGroup& group(Axis axis);
+  ProcessGroup& tp() { return group(Axis::kTp); }
+  ProcessGroup& dp() { return group(Axis::kDp); }
   // Point-to-point along the pipeline, one group a direction, apart from collectives.
   ProcessGroup& pp_forward() { return *pp_forward_; }
   ProcessGroup& pp_backward() { return *pp_backward_; }
@@ -61,7 +65,9 @@ class ParallelContext {
   Store store_;
   ContextOptions options_;
   std::atomic<int64_t> step_{-1};
-  std::unique_ptr<ProcessGroup> world_, tp_, dp_, pp_forward_, pp_backward_, tied_embedding_;
+  std::unique_ptr<ProcessGroup> world_;
+  std::map<Axis, std::unique_ptr<ProcessGroup>> groups_;  // of the axes without the pipeline's
+  std::unique_ptr<ProcessGroup> pp_forward_, pp_backward_, tied_embedding_;
 };
 
 // The address of this host from which packets to `host` leave: "127.0.0.1" for a local one.

@@ -1,10 +1,23 @@
 #include "parallel/layout.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
 namespace keel::parallel {
+
+std::string_view NameOf(Axis axis) {
+  switch (axis) {
+    case Axis::kTp:
+      return "tp";
+    case Axis::kDp:
+      return "dp";
+    case Axis::kPp:
+      return "pp";
+  }
+  return "axis without a name";
+}
 
 Result<Layout> Layout::Make(int world, int tp, int pp) {
   if (tp < 1 || pp < 1) {
@@ -21,30 +34,46 @@ Result<Layout> Layout::Make(int world, int tp, int pp) {
                               "pipeline_model_parallel_size",
                               world, dp, tp, pp, dp * tp * pp, tp * pp));
   }
-  return Layout(tp, world / (tp * pp), pp);
+  return Layout({{Axis::kTp, tp}, {Axis::kDp, world / (tp * pp)}, {Axis::kPp, pp}});
 }
 
 int Layout::world() const {
   int product = 1;
-  for (int degree : degrees_) product *= degree;
+  for (const AxisDegree& one : axes_) product *= one.degree;
   return product;
 }
 
-int Layout::CoordOf(int rank, Axis axis) const {
-  for (int a = 0; a < static_cast<int>(axis); ++a) rank /= degrees_[static_cast<size_t>(a)];
-  return rank % degree(axis);
+int Layout::degree(Axis axis) const { return degree(AxisSet{axis}); }
+
+int Layout::degree(AxisSet axes) const {
+  int product = 1;
+  for (const AxisDegree& one : axes_)
+    if (axes.has(one.axis)) product *= one.degree;
+  return product;
 }
 
-int Layout::RankOf(int tp_rank, int dp_rank, int pp_rank) const {
-  return tp_rank + tp() * (dp_rank + dp() * pp_rank);
+int Layout::stride(Axis axis) const {
+  int stride = 1;
+  for (const AxisDegree& one : axes_) {
+    if (one.axis == axis) break;
+    stride *= one.degree;
+  }
+  return stride;
+}
+
+int Layout::CoordOf(int rank, Axis axis) const { return rank / stride(axis) % degree(axis); }
+
+int Layout::Project(int rank, AxisSet axes) const {
+  int projected = 0;
+  for (const AxisDegree& one : axes_)
+    if (axes.has(one.axis)) projected += CoordOf(rank, one.axis) * stride(one.axis);
+  return projected;
 }
 
 std::vector<int> Layout::GroupRanks(int rank, Axis axis) const {
-  int stride = 1;
-  for (int a = 0; a < static_cast<int>(axis); ++a) stride *= degrees_[static_cast<size_t>(a)];
-  const int first = rank - CoordOf(rank, axis) * stride;
+  const int first = rank - CoordOf(rank, axis) * stride(axis);
   std::vector<int> ranks;
-  for (int i = 0; i < degree(axis); ++i) ranks.push_back(first + i * stride);
+  for (int i = 0; i < degree(axis); ++i) ranks.push_back(first + i * stride(axis));
   return ranks;
 }
 
@@ -57,7 +86,10 @@ std::vector<std::vector<int>> Layout::Groups(Axis axis) const {
 }
 
 std::string Layout::ToString() const {
-  return fmt::format("tp {} x dp {} x pp {}", tp(), dp(), pp());
+  std::vector<std::string> parts;
+  for (const AxisDegree& one : axes_)
+    parts.push_back(fmt::format("{} {}", NameOf(one.axis), one.degree));
+  return fmt::format("{}", fmt::join(parts, " x "));
 }
 
 LayerRange LayersOfStage(int num_layers, int stages, int stage) {

@@ -1,16 +1,19 @@
 // Parameter: a rank's part of one or several canonical weights, with its gradient.
 //
-// Values and gradients live in the flat buffers of GradBuffer; layers hold pointers to Parameters
-// and own nothing. A fused weight (q, k and v; gate and up) is one Parameter with several pieces.
+// Values live in the flat memory of a WeightStore, gradients in that of a GradBuffer; layers hold
+// pointers to Parameters and own nothing. A fused weight (q, k and v; gate and up) is one Parameter
+// with several pieces.
 #pragma once
 
 #include <ATen/ATen.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "common/shard_table.h"
+#include "parallel/layout.h"
 
 namespace keel::parallel {
 
@@ -28,10 +31,12 @@ struct Parameter {
   std::string name;  // of the storage, for messages: "layers.3.qkv.weight"
   Dims shape;        // local, [rows] or [rows, columns], padding included
   std::vector<ParameterPiece> pieces;
-  // The same values on every TP rank (norms); written once, and counted once in norms.
-  bool tp_replicated = false;
-  // Each TP rank sees only some tokens or heads, so gradients are summed over TP before the update.
-  bool tp_sum_gradient = false;
+  // Along these axes every rank holds the same values (norms: along TP, too), which are written
+  // once, and counted once in norms.
+  AxisSet replicated_over = kDataAxes;
+  // Along these each rank sees only some samples, tokens or heads, so that gradients are summed
+  // over them before the update. A part of replicated_over.
+  AxisSet gradient_sum_over = kDataAxes;
   // First and last stage hold copies whose gradients are summed over the tied-embedding group.
   bool tied = false;
   // Not the owner of the canonical tensor: written, exported and counted by another stage.
@@ -45,6 +50,31 @@ struct Parameter {
   bool decays() const { return shape.size() >= 2; }  // weight decay on 2-D weights only
   int64_t rows() const { return shape[0]; }
   int64_t row_size() const { return shape.size() > 1 ? shape[1] : 1; }
+  // [rows, columns] of this parameter at element `offset` of a flat memory.
+  at::Tensor ViewIn(const at::Tensor& flat, int64_t offset) const {
+    return flat.narrow(0, offset, rows() * row_size())
+        .view(std::vector<int64_t>(shape.begin(), shape.end()));
+  }
+  // Where a piece lies in `memory`, which has this parameter's shape.
+  StridedView ViewOf(const ParameterPiece& piece, const at::Tensor& memory) const {
+    return {static_cast<std::byte*>(memory.data_ptr()) +
+                static_cast<size_t>(piece.row_begin * row_size()) * memory.element_size(),
+            ContiguousStrides(piece.box.size)};
+  }
 };
+
+// The number of the copy at `seat` among all ranks' copies of the same values; 0 is the one that is
+// written. It is the number of the rank that has coordinate 0 wherever the parameter is split;
+// along the pipeline a tied copy counts as 1. `split_too`: axes along which the ranks have divided
+// among themselves what is asked for, as ZeRO does.
+inline int CopyNumber(const Parameter& p, const Seat& seat, AxisSet split_too = {}) {
+  return seat.layout.Project(seat.rank, p.replicated_over.Without(split_too)) +
+         (p.replica ? seat.layout.stride(Axis::kPp) : 0);
+}
+// The same for a piece, which several TP ranks may hold of a parameter that is split over them.
+inline int CopyNumber(const Parameter& p, const ParameterPiece& piece, const Seat& seat,
+                      AxisSet split_too = {}) {
+  return CopyNumber(p, seat, split_too) + piece.tp_replica * seat.layout.stride(Axis::kTp);
+}
 
 }  // namespace keel::parallel

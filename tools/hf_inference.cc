@@ -26,13 +26,10 @@ HfInference::HfInference(const std::string& directory, const std::string& dtype)
   options.dtype = bf16 ? at::kBFloat16 : at::kFloat;
   decoder_ = std::make_unique<model::Decoder>(
       config(), parallel::TensorParallel{group_.get(), false}, options);
-  parallel::GradBufferOptions storage;
-  storage.dtype = options.dtype;
-  storage.inference = true;
-  storage_ = std::make_unique<parallel::GradBuffer>(decoder_->parameters(), *group_, *group_,
-                                                    nullptr, storage);
+  weights_ = std::make_unique<parallel::WeightStore>(
+      decoder_->parameters(), parallel::WeightStoreOptions{options.dtype, at::kCPU});
   ThrowIfError(trainer::ImportWeights(directory, config(), model::Head::kVocabulary,
-                                      decoder_->Table(0, 1, true)));
+                                      weights_->Table({}, true)));
 }
 
 rollout::Engine HfInference::MakeEngine(rollout::EngineOptions options) {

@@ -8,8 +8,8 @@
 #include "common/json.h"
 #include "model/decoder.h"
 #include "model/tokenizer.h"
-#include "parallel/grad_buffer.h"
 #include "parallel/process_group.h"
+#include "parallel/weight_store.h"
 #include "rollout/engine.h"
 #include "trainer/inputs/model_source.h"
 
@@ -34,7 +34,7 @@ class HfInference {
   trainer::ModelSource source_;
   std::unique_ptr<parallel::ProcessGroup> group_;
   std::unique_ptr<model::Decoder> decoder_;
-  std::unique_ptr<parallel::GradBuffer> storage_;
+  std::unique_ptr<parallel::WeightStore> weights_;
 };
 
 // A row of an input file, or of standard input ("-"): its JSON and its token ids (from input_ids

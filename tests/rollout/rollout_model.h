@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "model/decoder.h"
-#include "parallel/grad_buffer.h"
 #include "parallel/process_group.h"
+#include "parallel/weight_store.h"
 #include "rollout/engine.h"
 #include "tests/support/tiny_training.h"
 
@@ -25,8 +25,7 @@ class RolloutModel {
   }
   // Split over `tp`; sequence parallelism as a trainer has it.
   RolloutModel(model::Family family, bool tied, at::ScalarType dtype, parallel::ProcessGroup& tp,
-               bool sequence_parallel)
-      : alone_(parallel::MakeSingleGroup("alone")) {
+               bool sequence_parallel) {
     Make(family, tied, dtype, tp, sequence_parallel);
   }
 
@@ -73,11 +72,8 @@ class RolloutModel {
     options.forward_only = true;
     decoder_ = std::make_unique<model::Decoder>(
         config, parallel::TensorParallel{&tp, sequence_parallel}, options);
-    parallel::GradBufferOptions storage;
-    storage.dtype = dtype;
-    storage.inference = true;
-    buffer_ = std::make_unique<parallel::GradBuffer>(decoder_->parameters(), *alone_, tp, nullptr,
-                                                     storage);
+    weights_ = std::make_unique<parallel::WeightStore>(
+        decoder_->parameters(), parallel::WeightStoreOptions{dtype, at::kCPU});
     decoder_->Initialize(11);
   }
 
@@ -99,7 +95,7 @@ class RolloutModel {
   std::unique_ptr<parallel::ProcessGroup> alone_;
   parallel::ProcessGroup* group_ = nullptr;
   std::unique_ptr<model::Decoder> decoder_;
-  std::unique_ptr<parallel::GradBuffer> buffer_;
+  std::unique_ptr<parallel::WeightStore> weights_;
 };
 
 // Prompts of mixed lengths, some with a beginning in common.

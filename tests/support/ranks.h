@@ -15,13 +15,11 @@
 
 namespace keel::testing {
 
-// Calls body on every rank of a world of tp * dp * pp; fails the test with the message of each rank
-// that throws.
-inline void RunRanks(int tp, int dp, int pp,
+// Calls body on every rank of the layout; fails the test with the message of each rank that throws.
+inline void RunRanks(const parallel::Layout& layout,
                      const std::function<void(parallel::ParallelContext&)>& body) {
   // c10d's flight recorder is one object a process, unguarded between groups of several threads.
   setenv("TORCH_FR_BUFFER_SIZE", "0", 1);
-  const parallel::Layout layout = ValueOrThrow(parallel::Layout::Make(tp * dp * pp, tp, pp));
   const parallel::Store store = parallel::Store::InProcess();
   std::vector<std::string> errors(static_cast<size_t>(layout.world()));
   std::vector<std::thread> threads;
@@ -45,6 +43,12 @@ inline void RunRanks(int tp, int dp, int pp,
     if (!errors[rank].empty())
       ADD_FAILURE() << layout.ToString() << ", rank " << rank << ": " << errors[rank];
   }
+}
+
+// In a world of tp * dp * pp.
+inline void RunRanks(int tp, int dp, int pp,
+                     const std::function<void(parallel::ParallelContext&)>& body) {
+  RunRanks(ValueOrThrow(parallel::Layout::Make(tp * dp * pp, tp, pp)), body);
 }
 
 }  // namespace keel::testing

@@ -84,8 +84,9 @@ TEST(CudaTest, LogProbabilitiesAndValuesEqualTheCpu) {
         shape.device = device;
         shape.value_head = critic;
         model::Decoder decoder(SmallConfig(), {&context.tp(), false}, shape);
-        parallel::GradBuffer buffer(decoder.parameters(), context.dp(), context.tp(), nullptr,
-                                    {at::kFloat, device});
+        parallel::WeightStore weights =
+            parallel::GradBuffer::MakeStore(decoder.parameters(), context, {at::kFloat, device});
+        parallel::GradBuffer buffer(weights, context);
         decoder.Initialize(3);
         buffer.ZeroGradients();
         const model::ModelBatch batch = BatchOn(device);
@@ -148,7 +149,7 @@ TEST(CudaTest, OffloadFreesTheDeviceAndChangesNoBit) {
         losses[offload].push_back(result.loss);
         EXPECT_EQ(result.moves.optimizer_load > 0, offload);
       }
-      engine.CopyToHost();
+      residency.CopyToHost(StateClass::kParams);
       for (const parallel::Parameter* p : engine.decoder().parameters())
         weights[offload].push_back(residency.HostView(p->value).clone());
     });
@@ -178,7 +179,7 @@ TEST(CudaTest, CopiesForASaveBesideTheNextStepAreOfTheirOwnStep) {
       std::vector<at::Tensor> before;
       for (const parallel::Parameter* p : engine.decoder().parameters())
         before.push_back(p->value.cpu());
-      engine.StartCopyToHost();
+      (void)engine.SaveTables();
       std::vector<at::Tensor> host;
       for (const parallel::Parameter* p : engine.decoder().parameters())
         host.push_back(engine.residency().HostView(p->value));

@@ -17,6 +17,9 @@ namespace {
 
 constexpr int64_t kGrain = 1 << 15;
 
+// Each rank of these has rows of its own (ZeRO-1).
+constexpr parallel::AxisSet kDivided = {parallel::Axis::kDp};
+
 // The part of the owned values that holds elements [offset, offset + n).
 at::Tensor ValuesAt(const GradBuffer& buffer, int64_t offset, int64_t n) {
   for (const auto& piece : buffer.owned_values()) {
@@ -36,7 +39,6 @@ int64_t Elements(const GradBuffer& buffer, const OwnedSlice& slice) {
 
 DistributedAdamW::DistributedAdamW(GradBuffer& buffer, const AdamWOptions& options)
     : buffer_(buffer), options_(options) {
-  if (!buffer.owned_gradients().defined()) return;  // inference: no state
   const at::TensorOptions fp32 = buffer.owned_gradients().options();
   exp_avg_ = at::zeros({buffer.owned_elements()}, fp32);
   exp_avg_sq_ = at::zeros({buffer.owned_elements()}, fp32);
@@ -57,18 +59,17 @@ void DistributedAdamW::ResetMasters() {
 }
 
 std::vector<at::Tensor> DistributedAdamW::flat_state() const {
-  if (!exp_avg_.defined()) return {};
   if (!has_masters()) return {exp_avg_, exp_avg_sq_};
   return {masters_, exp_avg_, exp_avg_sq_};
 }
 
-double DistributedAdamW::LocalSquaredNorm(int tp_rank) const {
+double DistributedAdamW::LocalSquaredNorm(const parallel::Seat& seat) const {
   // Fixed pieces, summed in order: the result does not depend on the number of threads.
   double sum = 0;
   const at::Tensor gradients = buffer_.owned_gradients();
   for (const OwnedSlice& slice : buffer_.owned()) {
     const Parameter& p = *buffer_.parameters()[static_cast<size_t>(slice.parameter)];
-    if (p.replica || (p.tp_replicated && tp_rank != 0)) continue;
+    if (CopyNumber(p, seat, kDivided) != 0) continue;
     const int64_t n = Elements(buffer_, slice);
     if (!gradients.is_cpu()) {
       sum += gradients.narrow(0, slice.offset, n).to(at::kDouble).square().sum().item<double>();
@@ -129,11 +130,11 @@ void DistributedAdamW::Step(double lr, double gradient_scale, int64_t t) {
     master.addcdiv_(m, v.sqrt().div_(std::sqrt(correction2)).add_(options_.eps), -lr / correction1);
     if (has_masters()) at::Tensor(values).copy_(master);
   }
-  buffer_.AllGatherValues();
+  buffer_.weights().Publish();
 }
 
-ShardTable DistributedAdamW::Table(int tp_rank, bool with_tied_copies,
-                                   const model::Decoder::HostTensor& host) const {
+ShardTable DistributedAdamW::Table(const parallel::Seat& seat, bool with_tied_copies,
+                                   const parallel::HostTensor& host) const {
   ShardTable table;
   struct State {
     const char* kind;
@@ -147,7 +148,6 @@ ShardTable DistributedAdamW::Table(int tp_rank, bool with_tied_copies,
   for (const OwnedSlice& slice : buffer_.owned()) {
     const Parameter& p = *buffer_.parameters()[static_cast<size_t>(slice.parameter)];
     if (p.replica && !with_tied_copies) continue;
-    const int replica = (p.tp_replicated ? tp_rank : 0) + (p.replica ? 1 << 16 : 0);
     for (const State& state : states) {
       for (const parallel::ParameterPiece& piece : p.pieces) {
         const int64_t begin = std::max(slice.row_begin, piece.row_begin);
@@ -162,7 +162,7 @@ ShardTable DistributedAdamW::Table(int tp_rank, bool with_tied_copies,
         view.strides = ContiguousStrides(box.size);
         ThrowIfError(table.Add(
             {std::string("optimizer.") + state.kind + "." + piece.name, DType::kF32, piece.shape},
-            box, view, replica));
+            box, view, CopyNumber(p, piece, seat, kDivided)));
       }
     }
   }

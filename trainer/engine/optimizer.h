@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "common/shard_table.h"
-#include "model/decoder.h"
 #include "parallel/grad_buffer.h"
 
 namespace keel::trainer {
@@ -30,8 +29,8 @@ class DistributedAdamW {
   DistributedAdamW(parallel::GradBuffer& buffer, const AdamWOptions& options);
 
   // Sum of squares of this rank's part of the gradient; elements that several ranks hold are
-  // counted by one of them. Sum over all ranks for the global norm. `tp_rank` of this rank.
-  double LocalSquaredNorm(int tp_rank) const;
+  // counted by one of them. Sum over all ranks for the global norm.
+  double LocalSquaredNorm(const parallel::Seat& seat) const;
   // One update of the owned slices with gradients scaled by `gradient_scale`, then publishes the
   // new weights over DP. `t` counts updates from 1. Collective over DP.
   void Step(double lr, double gradient_scale, int64_t t);
@@ -44,10 +43,10 @@ class DistributedAdamW {
 
   // optimizer.{master,exp_avg,exp_avg_sq}.<canonical name>, boxes of the owned rows, slice by slice
   // in the order of the update. Copies that another stage owns are left out unless
-  // `with_tied_copies`. `tp_rank` numbers replicas. `host` gives the host memory that stands for a
+  // `with_tied_copies`. `host` gives the host memory that stands for a
   // device tensor.
-  ShardTable Table(int tp_rank, bool with_tied_copies,
-                   const model::Decoder::HostTensor& host = {}) const;
+  ShardTable Table(const parallel::Seat& seat, bool with_tied_copies,
+                   const parallel::HostTensor& host = {}) const;
 
  private:
   void Announce(const at::Tensor& tensor) const {

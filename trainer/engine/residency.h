@@ -19,7 +19,7 @@
 
 #include "common/status.h"
 #include "parallel/cuda_module.h"
-#include "parallel/grad_buffer.h"
+#include "parallel/weight_store.h"
 #include "trainer/engine/device_pages.h"
 #include "trainer/engine/host_arena.h"
 

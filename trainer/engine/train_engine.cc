@@ -1,6 +1,8 @@
 #include "trainer/engine/train_engine.h"
 
+#include <array>
 #include <cmath>
+#include <utility>
 
 #include "common/clock.h"
 #include "common/fail_point.h"
@@ -10,6 +12,9 @@ namespace keel::trainer {
 using model::ModelBatch;
 
 namespace {
+
+// What tables are of.
+constexpr std::array kState = {StateClass::kParams, StateClass::kOptimizer};
 
 parallel::TensorParallel TensorParallelOf(parallel::ParallelContext& context,
                                           const TrainEngineOptions& options) {
@@ -28,6 +33,14 @@ model::DecoderOptions DecoderOptionsOf(parallel::ParallelContext& context,
   return decoder;
 }
 
+parallel::WeightStore StoreOf(const model::Decoder& decoder, parallel::ParallelContext& context,
+                              const TrainEngineOptions& options) {
+  const parallel::WeightStoreOptions store{options.dtype, options.device};
+  if (options.inference) return {decoder.parameters(), store};
+  return parallel::GradBuffer::MakeStore(decoder.parameters(), context, store,
+                                         options.bucket_bytes);
+}
+
 }  // namespace
 
 TrainEngine::TrainEngine(parallel::ParallelContext& context, const model::HfConfig& config,
@@ -35,26 +48,35 @@ TrainEngine::TrainEngine(parallel::ParallelContext& context, const model::HfConf
     : context_(context),
       options_(options),
       decoder_(config, TensorParallelOf(context, options), DecoderOptionsOf(context, options)),
-      gradients_(decoder_.parameters(), context.dp(), context.tp(), context.tied_embedding(),
-                 {options.dtype, options.device, options.bucket_bytes, options.inference}),
-      optimizer_(gradients_, options.adamw),
+      weights_(StoreOf(decoder_, context, options)),
+      learning_(options.inference ? nullptr
+                                  : std::make_unique<Learning>(weights_, context, options.adamw)),
       runner_(context.pp_forward(), context.pp_backward(),
               at::TensorOptions().dtype(options.dtype).device(options.device)),
-      residency_({{gradients_.flat_values()}, gradients_.flat_gradients(), optimizer_.flat_state()},
-                 options.offload, options.copies) {}
+      residency_(State(), options.offload, options.copies) {}
+
+TrainEngine::Learning& TrainEngine::learning() {
+  TORCH_CHECK(learning_, "TrainEngine: made with options.inference, so that it cannot learn");
+  return *learning_;
+}
+
+Residency::Tensors TrainEngine::State() const {
+  if (!learning_) return {{weights_.flat()}, {}, {}};
+  return {{weights_.flat()}, learning_->gradients.flat(), learning_->optimizer.flat_state()};
+}
 
 void TrainEngine::Initialize(uint64_t seed) {
   decoder_.Initialize(seed);
-  optimizer_.ResetMasters();
+  if (learning_) learning_->optimizer.ResetMasters();
 }
 
-void TrainEngine::WeightsChanged() {
-  if (!optimizer_.has_masters()) return;
+void TrainEngine::ResetMasters() {
+  if (!learning_ || !learning_->optimizer.has_masters()) return;
   const Place params = residency_.place(StateClass::kParams);
   const Place optimizer = residency_.place(StateClass::kOptimizer);
   residency_.LoadToRead(StateClass::kParams);
   residency_.Load(StateClass::kOptimizer);
-  optimizer_.ResetMasters();
+  learning_->optimizer.ResetMasters();
   residency_.Restore(StateClass::kOptimizer, optimizer);
   residency_.Restore(StateClass::kParams, params);
 }
@@ -72,8 +94,8 @@ void TrainEngine::set_before_write(const parallel::BeforeWrite& hook) {
     (void)residency_.WaitLeft(begin, bytes);
     hook(begin, bytes);
   };
-  gradients_.set_before_write(left);
-  optimizer_.set_before_write(left);
+  weights_.set_before_write(left);
+  if (learning_) learning_->optimizer.set_before_write(left);
 }
 
 parallel::StageCallbacks TrainEngine::Callbacks(const std::vector<ModelBatch>& microbatches,
@@ -117,6 +139,7 @@ StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches, int64_
 StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches,
                              const LossFunction& loss_function, double lr, int64_t t) {
   StepResult result;
+  auto& [gradients, optimizer] = learning();
   const Place params_before = residency_.place(StateClass::kParams);
   const Place grads_before = residency_.place(StateClass::kGrads);
   const Place optimizer_before = residency_.place(StateClass::kOptimizer);
@@ -125,19 +148,19 @@ StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches,
   result.moves.param_load = residency_.Load(StateClass::kParams);
   result.moves.grad_load = residency_.Load(StateClass::kGrads);
   Stopwatch watch;
-  gradients_.ZeroGradients();
+  gradients.ZeroGradients();
   parallel::StageCallbacks callbacks =
       Callbacks(microbatches, loss_function,
-                [this](const parallel::Parameter& parameter) { gradients_.Ready(parameter); });
-  callbacks.before_last_backward = [this] { gradients_.BeginLastMicrobatch(); };
+                [&all = gradients](const parallel::Parameter& parameter) { all.Ready(parameter); });
+  callbacks.before_last_backward = [&all = gradients] { all.BeginLastMicrobatch(); };
   const at::Tensor loss = runner_.Train(static_cast<int>(microbatches.size()), callbacks);
   result.forward_backward_s = watch.Lap();
 
   ThrowIfError(FailPoint("step.gradients"));
   // 2. Finalise gradients: what DP, TP and tied stages still have to sum.
-  gradients_.FinishReduction();
+  gradients.FinishReduction();
   std::vector<double> sums = {owns_loss() ? loss.item<double>() : 0.0,
-                              optimizer_.LocalSquaredNorm(context_.tp_rank())};
+                              optimizer.LocalSquaredNorm(context_.seat())};
   if (options_.vote != nullptr)
     for (const double one : options_.vote->Ballot()) sums.push_back(one);
   sums = SumOverRanks(std::move(sums));
@@ -155,7 +178,7 @@ StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches,
     result.moves.optimizer_load = residency_.Load(StateClass::kOptimizer);
     ThrowIfError(FailPoint("step.update"));
     watch.Lap();
-    optimizer_.Step(lr, clip, t);
+    optimizer.Step(lr, clip, t);
     result.optimizer_s = watch.Lap();
     ThrowIfError(FailPoint("step.updated"));
   }
@@ -186,36 +209,45 @@ double TrainEngine::SummedLoss(const std::vector<ModelBatch>& microbatches) {
   return SumOverRanks({owns_loss() ? sum : 0.0})[0];
 }
 
-void TrainEngine::CopyToHost() {
-  if (!residency_.apart()) return;
-  residency_.CopyToHost(StateClass::kParams);
-  residency_.CopyToHost(StateClass::kOptimizer);
+void TrainEngine::LoadInto(const std::function<Written(StateTables)>& write) {
+  LoadInto({this}, [&](std::vector<StateTables> tables) { return write(std::move(tables[0])); });
 }
 
-void TrainEngine::StartCopyToHost() {
-  if (!residency_.apart()) return;
-  residency_.StartCopyToHost(StateClass::kParams);
-  residency_.StartCopyToHost(StateClass::kOptimizer);
+void TrainEngine::LoadInto(const std::vector<TrainEngine*>& engines,
+                           const std::function<Written(std::vector<StateTables>)>& write) {
+  // 1. Host memory with the state as it is, so that parts that are not written keep their values.
+  std::vector<StateTables> tables;
+  for (TrainEngine* engine : engines) {
+    if (engine->residency_.apart()) {
+      for (const StateClass c : kState) engine->residency_.CopyToHost(c);
+    }
+    tables.push_back(engine->Tables(true));
+  }
+  const Written written = write(std::move(tables));
+  if (!written.weights && !written.optimizer) return;
+  // 2. What is on both sides is copied to the device.
+  for (TrainEngine* engine : engines) {
+    for (const StateClass c : kState) engine->residency_.HostChanged(c);
+    if (!written.weights || !written.optimizer) engine->ResetMasters();
+  }
 }
 
-void TrainEngine::CopyToDevice() {
-  residency_.HostChanged(StateClass::kParams);
-  residency_.HostChanged(StateClass::kOptimizer);
+ShardTable TrainEngine::DeviceTable() { return weights_.Table(context_.seat(), false); }
+
+TrainEngine::StateTables TrainEngine::SaveTables() {
+  if (residency_.apart()) {
+    for (const StateClass c : kState) residency_.StartCopyToHost(c);
+  }
+  return Tables(false);
 }
 
-ShardTable TrainEngine::DeviceTable() {
-  return decoder_.Table(context_.dp_rank(), context_.layout().dp(), false,
-                        [](const at::Tensor& tensor) { return tensor; });
-}
-
-ShardTable TrainEngine::ModelTable(bool for_load) {
-  return decoder_.Table(context_.dp_rank(), context_.layout().dp(), for_load,
-                        [this](const at::Tensor& tensor) { return residency_.HostView(tensor); });
-}
-
-ShardTable TrainEngine::OptimizerTable(bool for_load) {
-  return optimizer_.Table(context_.tp_rank(), for_load,
-                          [this](const at::Tensor& tensor) { return residency_.HostView(tensor); });
+TrainEngine::StateTables TrainEngine::Tables(bool with_tied_copies) {
+  const auto host = [this](const at::Tensor& tensor) { return residency_.HostView(tensor); };
+  StateTables tables;
+  tables.model = weights_.Table(context_.seat(), with_tied_copies, host);
+  if (learning_)
+    tables.optimizer = learning_->optimizer.Table(context_.seat(), with_tied_copies, host);
+  return tables;
 }
 
 }  // namespace keel::trainer

@@ -20,6 +20,7 @@
 #include "parallel/context.h"
 #include "parallel/grad_buffer.h"
 #include "parallel/pipeline_runner.h"
+#include "parallel/weight_store.h"
 #include "trainer/engine/optimizer.h"
 #include "trainer/engine/residency.h"
 
@@ -63,7 +64,7 @@ struct TrainEngineOptions {
   int64_t bucket_bytes = int64_t{32} << 20;
   AdamWOptions adamw;
   double clip_grad = 1.0;   // global norm; 0 does not clip
-  bool inference = false;   // weights alone: Evaluate, no Step
+  bool inference = false;   // never learns: weights alone, no gradients and no optimizer
   bool value_head = false;  // a critic's, in place of the vocabulary's
   OffloadOptions offload;
   StepVote* vote = nullptr;                // what each Step carries, on every rank or on none
@@ -95,12 +96,30 @@ class TrainEngine {
 
   // Random weights; see Decoder::Initialize. Not collective.
   void Initialize(uint64_t seed);
-  // After weights were written from outside without masters: masters are taken from them.
-  void WeightsChanged();
+  // State in host memory: of the arena when its class is on the host, else, on a CPU, of the
+  // tensors themselves. Empty for the optimizer of an engine that does not learn.
+  struct StateTables {
+    ShardTable model;
+    ShardTable optimizer;
+  };
+  // What was written through tables.
+  struct Written {
+    bool weights = false;
+    bool optimizer = false;
+  };
+  // Has `write` fill this rank's state from outside, as a load or an import does, and brings the
+  // engine up to what it says it wrote. Its tables have every copy that the rank holds, with the
+  // values that the state has, and are valid during the call. Masters are taken from the weights
+  // unless both were written: they would be of other weights. If `write` throws, the state is
+  // undefined. Not collective.
+  void LoadInto(const std::function<Written(StateTables)>& write);
+  // The same for several engines, filled by one call.
+  static void LoadInto(const std::vector<TrainEngine*>& engines,
+                       const std::function<Written(std::vector<StateTables>)>& write);
 
-  // One optimizer step over this DP rank's micro-batches. `loss_tokens` is the number of targets
-  // that count over the global batch; `t` counts applied updates from 1. options().vote goes with
-  // the sums of the norm.
+  // One optimizer step, of an engine that learns, over this DP rank's micro-batches. `loss_tokens`
+  // is the number of targets that count over the global batch; `t` counts applied updates from 1.
+  // options().vote goes with the sums of the norm.
   StepResult Step(const std::vector<model::ModelBatch>& microbatches, int64_t loss_tokens,
                   double lr, int64_t t);
   // The same with a loss of the caller's; StepResult::loss is the sum of the shares.
@@ -115,25 +134,18 @@ class TrainEngine {
 
   const TrainEngineOptions& options() const { return options_; }
   model::Decoder& decoder() { return decoder_; }
-  parallel::GradBuffer& gradients() { return gradients_; }
+  const parallel::WeightStore& weights() const { return weights_; }
+  parallel::GradBuffer& gradients() { return learning().gradients; }
   Residency& residency() { return residency_; }
   // Offloads the classes that options.offload names. Step brings back what it needs while it needs
   // it: gradients and weights for the step, optimizer state for the update.
   void OffloadIdle();
 
-  // Tables for a save (each canonical element by one owner, replicas numbered) or for a load (every
-  // copy is filled). Valid until the next move of their class. The views are host memory: of the
-  // arena when the class is on the host, else, on a CPU, of the tensors themselves.
-  // Call CopyToHost before the tables, and CopyToDevice after a load has written through them; what
-  // is on a GPU alone is copied by the first, what is on both sides by the second.
-  ShardTable ModelTable(bool for_load);
-  ShardTable OptimizerTable(bool for_load);
-  void CopyToHost();
-  void CopyToDevice();
-  // For a save beside the training: as CopyToHost, but a GPU's copies go on beside its compute, and
-  // WaitArrived is to be called before memory of the tables is read. Steps that follow wait by
-  // themselves before they overwrite what is still being copied.
-  void StartCopyToHost();
+  // For a save beside the training: each canonical element by one owner, replicas numbered. Valid
+  // until the next move of their class. What is on a GPU alone is being copied when this returns,
+  // beside the compute: WaitArrived is to be called before memory of the tables is read. Steps that
+  // follow wait by themselves before they overwrite what is still on its way.
+  StateTables SaveTables();
   Status WaitArrived(const void* begin, int64_t bytes) {
     return residency_.WaitArrived(begin, static_cast<size_t>(bytes));
   }
@@ -149,6 +161,19 @@ class TrainEngine {
   void set_before_write(const parallel::BeforeWrite& hook);
 
  private:
+  // What an engine has that learns.
+  struct Learning {
+    parallel::GradBuffer gradients;
+    DistributedAdamW optimizer;
+    Learning(parallel::WeightStore& weights, parallel::ParallelContext& context,
+             const AdamWOptions& adamw)
+        : gradients(weights, context), optimizer(gradients, adamw) {}
+  };
+  Learning& learning();
+  Residency::Tensors State() const;
+  StateTables Tables(bool with_tied_copies);
+  // Masters are those of the weights again.
+  void ResetMasters();
   parallel::StageCallbacks Callbacks(const std::vector<model::ModelBatch>& microbatches,
                                      const LossFunction& loss,
                                      const model::Decoder::ReadyCallback& on_ready);
@@ -160,8 +185,8 @@ class TrainEngine {
   parallel::ParallelContext& context_;
   TrainEngineOptions options_;
   model::Decoder decoder_;
-  parallel::GradBuffer gradients_;
-  DistributedAdamW optimizer_;
+  parallel::WeightStore weights_;
+  std::unique_ptr<Learning> learning_;  // null with options.inference
   parallel::PipelineRunner runner_;
   Residency residency_;
 };

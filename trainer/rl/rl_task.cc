@@ -203,12 +203,11 @@ void RlTask::BuildCritic(const TrainEngineOptions& actor) {
   critic_->Initialize(static_cast<uint64_t>(c_.trainer.seed));
   const std::string directory = c_.critic.model.path.value_or(source_.directory);
   if (directory.empty()) return;
-  critic_->CopyToHost();
-  // A language model has no value head: it keeps its random weights.
-  ThrowIfError(
-      ImportWeights(directory, source_.config, model::Head::kValue, critic_->ModelTable(true)));
-  critic_->CopyToDevice();
-  critic_->WeightsChanged();
+  critic_->LoadInto([&](const TrainEngine::StateTables& tables) -> TrainEngine::Written {
+    // A language model has no value head: it keeps its random weights.
+    ThrowIfError(ImportWeights(directory, source_.config, model::Head::kValue, tables.model));
+    return {.weights = true};
+  });
 }
 
 std::vector<RlTask::Role> RlTask::SavedRoles() {

@@ -157,11 +157,11 @@ void Job::FillWeights(const ModelSource& source, TrainEngine& engine) {
     engine.Initialize(static_cast<uint64_t>(config().trainer.seed));
     return;
   }
-  engine.CopyToHost();
-  ThrowIfError(ImportWeights(source.directory, source.config, model::Head::kVocabulary,
-                             engine.ModelTable(true)));
-  engine.CopyToDevice();
-  engine.WeightsChanged();
+  engine.LoadInto([&](const TrainEngine::StateTables& tables) -> TrainEngine::Written {
+    ThrowIfError(
+        ImportWeights(source.directory, source.config, model::Head::kVocabulary, tables.model));
+    return {.weights = true};
+  });
 }
 
 LrScheduleOptions Job::Schedule(const OptimSection& optim, const char* key,

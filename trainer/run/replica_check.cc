@@ -43,17 +43,13 @@ at::Tensor HostRows(TrainEngine& engine, const Parameter& parameter, const Param
 
 std::vector<Copy> CopiesOf(TrainEngine& engine, parallel::ParallelContext& context) {
   const at::NoGradGuard no_grad;
-  const auto dp = static_cast<uint64_t>(context.layout().dp());
-  const auto tp = static_cast<uint64_t>(context.layout().tp());
   const DType dtype = engine.options().dtype == at::kBFloat16 ? DType::kBF16 : DType::kF32;
   std::vector<Copy> copies;
   for (const Parameter* parameter : engine.decoder().parameters()) {
-    uint64_t n = dp;
-    if (parameter->tp_replicated) n *= tp;
+    auto n = static_cast<uint64_t>(context.layout().degree(parameter->replicated_over));
     if (parameter->tied) n *= 2;
     if (n == 1) continue;
-    const bool first = context.dp_rank() == 0 && !parameter->replica &&
-                       (!parameter->tp_replicated || context.tp_rank() == 0);
+    const bool first = CopyNumber(*parameter, context.seat()) == 0;
     for (const ParameterPiece& piece : parameter->pieces) {
       if (piece.box.empty()) continue;
       const at::Tensor rows = HostRows(engine, *parameter, piece);

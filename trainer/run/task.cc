@@ -148,28 +148,26 @@ void Task::OpenFolder() {
 // State of an earlier start, if asked for and there.
 void Task::Resume() {
   checkpoint::LoadRequest request;
-  for (const Role& role : SavedRoles()) {
-    role.engine->CopyToHost();  // parts that are not loaded keep their values
-    request.roles.push_back(
-        {role.name, role.engine->ModelTable(true), role.engine->OptimizerTable(true)});
-  }
   request.contents = checkpoint::Contents::Of(job_.actor().checkpoint.load_contents);
   request.allow_missing = job_.actor().checkpoint.load_allow_missing;
   request.config_digest = source_.config.Digest();
-  const auto record = Load(request);
   const bool weights = request.contents.model || request.contents.hf_model;
+  const std::vector<Role> roles = SavedRoles();
+  std::vector<TrainEngine*> engines;
+  for (const Role& role : roles) engines.push_back(role.engine);
+  std::optional<checkpoint::LoadRecord> record;
+  TrainEngine::LoadInto(engines, [&](std::vector<TrainEngine::StateTables> tables) {
+    for (size_t i = 0; i < roles.size(); ++i)
+      request.roles.push_back({roles[i].name, tables[i].model, tables[i].optimizer});
+    record = Load(request);
+    return record ? TrainEngine::Written{weights, request.contents.optimizer}
+                  : TrainEngine::Written{};
+  });
   if (record && !weights) {
     job_.log().Warning(
         "actor_rollout_ref.actor.checkpoint.load_contents has neither model nor hf_model: the "
         "weights are those that this run began with, not those of {}",
         record->directory);
-  }
-  if (record) {
-    for (const Role& role : SavedRoles()) {
-      role.engine->CopyToDevice();
-      // Masters that were loaded are of other weights than these, unless those were, too.
-      if (!request.contents.optimizer || !weights) role.engine->WeightsChanged();
-    }
   }
   // A checkpoint without `extra`, or of another task, has weights alone to give.
   if (record && request.contents.extra) {

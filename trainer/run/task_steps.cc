@@ -201,10 +201,10 @@ checkpoint::SaveRequest Task::Snapshot() {
   }
   for (const Role& role : SavedRoles()) {
     TrainEngine& engine = *role.engine;
-    engine.StartCopyToHost();
+    TrainEngine::StateTables tables = engine.SaveTables();
     checkpoint::RoleState state{role.name,
-                                engine.ModelTable(false),
-                                engine.OptimizerTable(false),
+                                std::move(tables.model),
+                                std::move(tables.optimizer),
                                 engine.ModelOnHost(),
                                 engine.OptimizerOnHost(),
                                 nullptr};

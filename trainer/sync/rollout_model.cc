@@ -12,17 +12,6 @@
 
 namespace keel::trainer {
 
-namespace {
-
-void Resize(const at::Tensor& tensor, size_t bytes) {
-  c10::StorageImpl* storage = StorageOf(tensor);
-  if (storage->nbytes() == bytes) return;
-  storage->set_data_ptr(storage->allocator()->allocate(bytes));
-  storage->set_nbytes(bytes);
-}
-
-}  // namespace
-
 RolloutModel::RolloutModel(parallel::ParallelContext& context, const model::HfConfig& config,
                            TrainEngine& trainer, const RolloutModelOptions& options)
     : context_(context), trainer_(trainer), options_(options) {
@@ -51,31 +40,17 @@ RolloutModel::RolloutModel(parallel::ParallelContext& context, const model::HfCo
   decoder.device = trainer.options().device;
   decoder_ = std::make_unique<model::Decoder>(config, parallel::TensorParallel{group_.get(), false},
                                               decoder);
-  alone_ = parallel::MakeSingleGroup("rollout weights");
-  parallel::GradBufferOptions storage;
-  storage.dtype = decoder.dtype;
-  storage.device = decoder.device;
-  storage.inference = true;
-  storage_ = std::make_unique<parallel::GradBuffer>(decoder_->parameters(), *alone_, *alone_,
-                                                    nullptr, storage);
+  weights_ = std::make_unique<parallel::WeightStore>(
+      decoder_->parameters(), parallel::WeightStoreOptions{decoder.dtype, decoder.device});
 
   // 2. How it gets its weights.
   sync_ = std::make_unique<WeightSync>(options.sync_group ? *options.sync_group : context.world(),
-                                       trainer.DeviceTable().WithoutViews(),
-                                       Table(storage_->flat_values()).WithoutViews(), replica_,
-                                       replicas_, options.sync);
+                                       trainer.DeviceTable().WithoutViews(), Table().WithoutViews(),
+                                       replica_, replicas_, options.sync);
   aliased_ =
       sync_->coincides() && context.layout().pp() == 1 && context.layout().tp() == options.tp;
   if (aliased_) {
-    const auto& mine = decoder_->parameters();
-    const auto& theirs = trainer.decoder().parameters();
-    TORCH_CHECK(mine.size() == theirs.size(), "RolloutModel: other parameters than the trainer's");
-    for (size_t i = 0; i < mine.size(); ++i) {
-      TORCH_CHECK(mine[i]->name == theirs[i]->name && mine[i]->shape == theirs[i]->shape,
-                  "RolloutModel: ", mine[i]->name, " is not the trainer's ", theirs[i]->name);
-      mine[i]->value = theirs[i]->value.detach();
-    }
-    storage_.reset();
+    weights_ = std::make_unique<parallel::WeightStore>(decoder_->parameters(), trainer.weights());
   }
   engine_ = std::make_unique<rollout::Engine>(*decoder_, *group_, options.engine);
   engine_->Invalidate("it has no weights yet");
@@ -83,20 +58,16 @@ RolloutModel::RolloutModel(parallel::ParallelContext& context, const model::HfCo
 
 RolloutModel::~RolloutModel() = default;
 
-ShardTable RolloutModel::Table(const at::Tensor& storage) const {
-  return decoder_->Table(0, 1, true, [&](const at::Tensor& tensor) {
-    return storage.as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset());
-  });
-}
-
 ShardTable RolloutModel::Table() const {
-  return decoder_->Table(0, 1, true, [](const at::Tensor& tensor) { return tensor; });
+  return weights_->Table({parallel::Layout::OfReplica(group_->size()), group_->rank()}, true);
 }
 
-void RolloutModel::Allocate() {
-  if (storage_ == nullptr) return;
-  const at::Tensor& values = storage_->flat_values();
-  Resize(values, static_cast<size_t>(values.numel()) * values.element_size());
+ShardTable RolloutModel::Table(const at::Tensor& flat) const {
+  return weights_->Table({parallel::Layout::OfReplica(group_->size()), group_->rank()}, true,
+                         [&](const at::Tensor& tensor) {
+                           return flat.as_strided(tensor.sizes(), tensor.strides(),
+                                                  tensor.storage_offset());
+                         });
 }
 
 WeightUpdate RolloutModel::Sync() {
@@ -113,19 +84,14 @@ WeightUpdate RolloutModel::Sync() {
   Result<WeightSyncReport> report = Status(StatusCode::kInternal, "not run");
   if (options_.staged) {
     // 2a. Beside the old version, which is replaced at once when all ranks have the proof.
-    const at::Tensor& values = storage_->flat_values();
-    at::Tensor fresh = at::zeros({values.numel()}, values.options());
+    const at::Tensor fresh = at::zeros_like(weights_->flat());
     report = sync_->Run(trainer_.DeviceTable(), Table(fresh));
-    if (report.ok()) {
-      c10::StorageImpl* old = StorageOf(values);
-      old->set_data_ptr(StorageOf(fresh)->set_data_ptr(at::DataPtr()));
-      old->set_nbytes(StorageOf(fresh)->nbytes());
-    }
+    if (report.ok()) weights_->Adopt(fresh);
   } else {
     // 2b. Over the old version, which is gone from here on.
     engine_->Invalidate("an update of its weights is under way or has failed");
-    Allocate();
-    report = sync_->Run(trainer_.DeviceTable(), Table(storage_->flat_values()));
+    weights_->Allocate();
+    report = sync_->Run(trainer_.DeviceTable(), Table());
   }
   update.param_offload = residency.Restore(StateClass::kParams, before);
   update.sync = ValueOrThrow(report);
@@ -159,14 +125,14 @@ WeightUpdate RolloutModel::Restore(const WeightVersion& expected) {
 
 void RolloutModel::Corrupt() {
   if (aliased_) return;
-  Allocate();
-  storage_->flat_values().fill_(std::numeric_limits<float>::quiet_NaN());
+  weights_->Allocate();
+  weights_->flat().fill_(std::numeric_limits<float>::quiet_NaN());
 }
 
 void RolloutModel::ReleaseWeights() {
   if (!options_.releases || aliased_) return;
   engine_->Invalidate("its weights are released until the next update");
-  Resize(storage_->flat_values(), 0);
+  weights_->Release();
 }
 
 double RolloutModel::Prepare() {

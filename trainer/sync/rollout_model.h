@@ -15,7 +15,7 @@
 
 #include "model/decoder.h"
 #include "parallel/context.h"
-#include "parallel/grad_buffer.h"
+#include "parallel/weight_store.h"
 #include "rollout/engine.h"
 #include "trainer/engine/train_engine.h"
 #include "trainer/sync/weight_sync.h"
@@ -88,8 +88,8 @@ class RolloutModel {
 
  private:
   WeightUpdate Sync();
-  ShardTable Table(const at::Tensor& storage) const;
-  void Allocate();
+  // The rollout's weights if they lay in `flat`, which is as large as the store's.
+  ShardTable Table(const at::Tensor& flat) const;
 
   parallel::ParallelContext& context_;
   TrainEngine& trainer_;
@@ -98,8 +98,7 @@ class RolloutModel {
   int replica_ = 0;
   int replicas_ = 1;
   std::unique_ptr<model::Decoder> decoder_;
-  std::unique_ptr<parallel::ProcessGroup> alone_;  // of storage_
-  std::unique_ptr<parallel::GradBuffer> storage_;  // of the values alone
+  std::unique_ptr<parallel::WeightStore> weights_;  // of the trainer's memory where aliased_
   std::unique_ptr<WeightSync> sync_;
   std::unique_ptr<rollout::Engine> engine_;
   bool aliased_ = false;

@@ -60,8 +60,9 @@ Outcome Differentiate(const Case& c) {
     options.value_head = c.critic;
     model::Decoder decoder(TinyConfig(c.tied, model::Family::kQwen3),
                            {&context.tp(), c.sequence_parallel}, options);
-    parallel::GradBuffer buffer(decoder.parameters(), context.dp(), context.tp(),
-                                context.tied_embedding(), {at::kFloat, at::kCPU, 8192});
+    parallel::WeightStore weights = parallel::GradBuffer::MakeStore(decoder.parameters(), context,
+                                                                    {at::kFloat, at::kCPU}, 8192);
+    parallel::GradBuffer buffer(weights, context);
     decoder.Initialize(5);
     buffer.ZeroGradients();
     const auto batches = keel::testing::MicroBatches(rows, context.dp_rank(), c.dp, c.microbatches,

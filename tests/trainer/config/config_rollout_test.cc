@@ -24,7 +24,7 @@ TEST(ConfigRolloutTest, WhatDoesNotGoTogetherIsRefusedAtOnce) {
   rollout.val_kwargs.n = 4;
   rollout.enable_chunked_prefill = false;
   rollout.max_num_batched_tokens = 1000;  // below 512 + 512
-  rollout.dtype = "bfloat16";
+  rollout.dtype = WeightDtype::kBfloat16;
   const auto problems = ValidateRolloutConfig(config);
   ASSERT_EQ(problems.size(), 5u);
   EXPECT_NE(problems[2].find("rollout.dtype bfloat16"), std::string::npos);
@@ -38,13 +38,13 @@ TEST(ConfigRolloutTest, WhatDoesNotGoTogetherIsRefusedAtOnce) {
   rollout.top_p = 1;
   rollout.val_kwargs.do_sample = true;
   rollout.max_num_batched_tokens = 1024;
-  rollout.dtype = "float32";
+  rollout.dtype = WeightDtype::kFloat32;
   EXPECT_TRUE(ValidateRolloutConfig(config).empty());
 }
 
 TEST(ConfigRolloutTest, ALengthThatDoesNotHoldPromptAndResponseIsRefused) {
   Config config;
-  config.trainer.task = "rl";
+  config.trainer.task = TaskKind::kRl;
   config.actor_rollout_ref.rollout.max_model_len = 1024;  // 512 + 512
   EXPECT_TRUE(ValidateRolloutConfig(config).empty());
   config.actor_rollout_ref.rollout.max_model_len = 1023;

@@ -87,10 +87,18 @@ std::vector<Piece> PiecesOf(const ShardTable& table) {
 }
 
 // Weights, masters and moments of this rank, as a save would read them.
+std::vector<Piece> PiecesOf(const TrainEngine::StateTables& tables) {
+  std::vector<Piece> pieces = PiecesOf(tables.model);
+  for (Piece& piece : PiecesOf(tables.optimizer)) pieces.push_back(std::move(piece));
+  return pieces;
+}
+
 std::vector<Piece> StateOf(TrainEngine& engine) {
-  engine.CopyToHost();
-  std::vector<Piece> pieces = PiecesOf(engine.ModelTable(true));
-  for (Piece& piece : PiecesOf(engine.OptimizerTable(true))) pieces.push_back(std::move(piece));
+  std::vector<Piece> pieces;
+  engine.LoadInto([&](const TrainEngine::StateTables& tables) -> TrainEngine::Written {
+    pieces = PiecesOf(tables);
+    return {};
+  });
   return pieces;
 }
 
@@ -104,11 +112,18 @@ void ExpectSameBytes(const std::vector<Piece>& a, const std::vector<Piece>& b) {
 
 // Writes `pieces` through the tables, as a load does.
 void LoadState(TrainEngine& engine, const std::vector<Piece>& pieces) {
-  const std::vector<Piece> places = StateOf(engine);
-  ASSERT_EQ(places.size(), pieces.size());
-  for (size_t i = 0; i < pieces.size(); ++i)
-    std::memcpy(places[i].data, pieces[i].bytes.data(), pieces[i].bytes.size());
-  engine.CopyToDevice();
+  engine.LoadInto([&](const TrainEngine::StateTables& tables) -> TrainEngine::Written {
+    const std::vector<Piece> places = PiecesOf(tables);
+    EXPECT_EQ(places.size(), pieces.size());
+    for (size_t i = 0; i < pieces.size(); ++i)
+      std::memcpy(places[i].data, pieces[i].bytes.data(), pieces[i].bytes.size());
+    return {.weights = true, .optimizer = true};
+  });
+}
+
+// As an import does that writes the weights that are there.
+void ImportTheSame(TrainEngine& engine) {
+  engine.LoadInto([](const auto&) { return TrainEngine::Written{.weights = true}; });
 }
 
 // Reads a snapshot as late as the hook allows, as an asynchronous save in place may.
@@ -195,7 +210,7 @@ TEST_P(OffloadTest, UpdatesInPlaceAreAnnounced) {
     };
     expect_announced([&] { training.Step(); });
     expect_announced([&] { training.Step(); });
-    if (dtype == at::kBFloat16) expect_announced([&] { training.engine.WeightsChanged(); });
+    if (dtype == at::kBFloat16) expect_announced([&] { ImportTheSame(training.engine); });
   });
 }
 
@@ -246,8 +261,8 @@ TEST_P(OffloadTest, AnyOrderOfStepsMovesSavesAndLoadsKeepsTheBytes) {
           break;
         }
         case 2:  // weights without masters, as at an import
-          moved.engine.WeightsChanged();
-          twin.engine.WeightsChanged();
+          ImportTheSame(moved.engine);
+          ImportTheSame(twin.engine);
           break;
         default:
           ASSERT_EQ(moved.Step().loss, twin.Step().loss);
@@ -295,8 +310,8 @@ TEST_P(OffloadTest, BackgroundSavesHoldTheBytesOfTheirStep) {
       checkpoint::SaveRequest request;
       request.step = save;
       request.contents = {true, true, false, false};
-      request.roles = {{"actor", training.engine.ModelTable(false),
-                        training.engine.OptimizerTable(false), training.engine.ModelOnHost(),
+      auto [model, optimizer] = training.engine.SaveTables();
+      request.roles = {{"actor", model, optimizer, training.engine.ModelOnHost(),
                         training.engine.OptimizerOnHost()}};
       ThrowIfError(checkpointer.StartSave(std::move(request)));
       training.Step();
@@ -310,9 +325,11 @@ TEST_P(OffloadTest, BackgroundSavesHoldTheBytesOfTheirStep) {
       checkpoint::LoadRequest request;
       request.resume_path = "global_step_" + std::to_string(save);
       request.contents = {true, true, false, false};
-      request.roles = {
-          {"actor", reader.engine.ModelTable(true), reader.engine.OptimizerTable(true)}};
-      ASSERT_TRUE(ValueOrThrow(checkpointer.Load(request)).has_value());
+      reader.engine.LoadInto([&](TrainEngine::StateTables tables) -> TrainEngine::Written {
+        request.roles = {{"actor", std::move(tables.model), std::move(tables.optimizer)}};
+        EXPECT_TRUE(ValueOrThrow(checkpointer.Load(request)).has_value());
+        return {.weights = true, .optimizer = true};
+      });
       ExpectSameBytes(StateOf(reader.engine), expected[static_cast<size_t>(save) - 1]);
     }
     ThrowIfError(checkpointer.Close());
@@ -344,13 +361,12 @@ TEST_P(OffloadTest, BackgroundSavesBesideACopyEngineHoldTheBytesOfTheirStep) {
       twin.Step();
       expected.push_back(StateOf(twin.engine));
       const int64_t before = copies.done();
-      training.engine.StartCopyToHost();
-      EXPECT_LT(copies.done(), before + 2) << "it waited for the copies";
       checkpoint::SaveRequest request;
       request.step = save;
       request.contents = {true, true, false, false};
-      request.roles = {{"actor", training.engine.ModelTable(false),
-                        training.engine.OptimizerTable(false), training.engine.ModelOnHost(),
+      auto [model, optimizer] = training.engine.SaveTables();
+      EXPECT_LT(copies.done(), before + 2) << "it waited for the copies";
+      request.roles = {{"actor", model, optimizer, training.engine.ModelOnHost(),
                         training.engine.OptimizerOnHost(),
                         [&](const std::byte* begin, int64_t bytes) {
                           return training.engine.WaitArrived(begin, bytes);
@@ -368,23 +384,24 @@ TEST_P(OffloadTest, BackgroundSavesBesideACopyEngineHoldTheBytesOfTheirStep) {
       checkpoint::LoadRequest request;
       request.resume_path = "global_step_" + std::to_string(save);
       request.contents = {true, true, false, false};
-      request.roles = {
-          {"actor", reader.engine.ModelTable(true), reader.engine.OptimizerTable(true)}};
-      ASSERT_TRUE(ValueOrThrow(checkpointer.Load(request)).has_value());
+      reader.engine.LoadInto([&](TrainEngine::StateTables tables) -> TrainEngine::Written {
+        request.roles = {{"actor", std::move(tables.model), std::move(tables.optimizer)}};
+        EXPECT_TRUE(ValueOrThrow(checkpointer.Load(request)).has_value());
+        return {.weights = true, .optimizer = true};
+      });
       ExpectSameBytes(StateOf(reader.engine), expected[static_cast<size_t>(save) - 1]);
     }
     // A copy that fails, fails the save, by name; the last good one stays.
     copies.FailFromNowOn();
     training.Step();
-    training.engine.StartCopyToHost();
     checkpoint::SaveRequest request;
     request.step = kSaves + 1;
     request.contents = {true, true, false, false};
-    request.roles = {{"actor", training.engine.ModelTable(false),
-                      training.engine.OptimizerTable(false), true, true,
-                      [&](const std::byte* begin, int64_t bytes) {
-                        return training.engine.WaitArrived(begin, bytes);
-                      }}};
+    auto [model, optimizer] = training.engine.SaveTables();
+    request.roles = {
+        {"actor", model, optimizer, true, true, [&](const std::byte* begin, int64_t bytes) {
+           return training.engine.WaitArrived(begin, bytes);
+         }}};
     ThrowIfError(checkpointer.StartSave(std::move(request)));
     ThrowIfError(checkpointer.Wait());
     const auto ended = checkpointer.Finished();

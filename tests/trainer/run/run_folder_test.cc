@@ -26,8 +26,8 @@ LoadedConfig Config() {
   loaded.config.trainer.save_freq = 1;
   loaded.config.trainer.logger = {};
   CheckpointSection& section = loaded.config.actor_rollout_ref.actor.checkpoint;
-  section.save_contents = {"model"};
-  section.load_contents = {"model"};
+  section.save_contents = {checkpoint::Content::kModel};
+  section.load_contents = {checkpoint::Content::kModel};
   section.async_save = false;
   loaded.resolved = "trainer: {}\n";
   return loaded;
@@ -47,7 +47,7 @@ class Weights {
     checkpoint::SaveRequest request;
     request.step = step;
     request.roles = Roles();
-    request.contents = ContentsOf({"model"});
+    request.contents = checkpoint::Contents::Of({{checkpoint::Content::kModel}});
     return request;
   }
 
@@ -83,7 +83,7 @@ TEST_F(RunFolderTest, ARunGoesOnFromTheNewestStep) {
     Weights weights(0);
     checkpoint::LoadRequest request;
     request.roles = weights.Roles();
-    request.contents = ContentsOf({"model"});
+    request.contents = checkpoint::Contents::Of({{checkpoint::Content::kModel}});
     EXPECT_FALSE(first->Load(request).has_value());
     Save(*first, 1);
     Save(*first, 2);
@@ -94,7 +94,7 @@ TEST_F(RunFolderTest, ARunGoesOnFromTheNewestStep) {
   Weights weights(0);
   checkpoint::LoadRequest request;
   request.roles = weights.Roles();
-  request.contents = ContentsOf({"model"});
+  request.contents = checkpoint::Contents::Of({{checkpoint::Content::kModel}});
   const auto record = second->Load(request);
   ASSERT_TRUE(record.has_value());
   EXPECT_EQ(record->step, 2);
@@ -103,21 +103,21 @@ TEST_F(RunFolderTest, ARunGoesOnFromTheNewestStep) {
 }
 
 TEST_F(RunFolderTest, ARestartGoesOnFromWhatItsJobHasSavedWhateverTheJobBeganWith) {
-  config_.config.trainer.resume_mode = "disable";
+  config_.config.trainer.resume_mode = ResumeKind::kDisable;
   {
     const auto first = Start();
-    EXPECT_EQ(first->resume_mode(), "disable");
+    EXPECT_EQ(first->resume_mode(), ResumeKind::kDisable);
     first->Close(0);
   }
   {
     const auto nothing_saved_yet = Start(1);
-    EXPECT_EQ(nothing_saved_yet->resume_mode(), "disable");
+    EXPECT_EQ(nothing_saved_yet->resume_mode(), ResumeKind::kDisable);
     Save(*nothing_saved_yet, 1);
     nothing_saved_yet->Close(1);
   }
   {
     const auto restart = Start(2);
-    EXPECT_EQ(restart->resume_mode(), "auto");
+    EXPECT_EQ(restart->resume_mode(), ResumeKind::kAuto);
     restart->Close(1);
   }
   const auto another_job = Start();
@@ -157,7 +157,7 @@ TEST_F(RunFolderTest, AFailedSaveLeavesTheRunAndTheLastGoodStep) {
 TEST_F(RunFolderTest, OnBusySaysWhatBecomesOfTheSaveInFlight) {
   CheckpointSection& section = config_.config.actor_rollout_ref.actor.checkpoint;
   section.async_save = true;
-  section.on_busy = "skip";
+  section.on_busy = OnBusy::kSkip;
   {
     const auto folder = Start();
     EXPECT_TRUE(folder->saves().MakeRoom(1, false));
@@ -165,7 +165,7 @@ TEST_F(RunFolderTest, OnBusySaysWhatBecomesOfTheSaveInFlight) {
     EXPECT_EQ(folder->saves().counts().skipped, 1);
     folder->Close(2);
   }
-  section.on_busy = "supersede";
+  section.on_busy = OnBusy::kSupersede;
   const auto folder = Start();
   std::vector<int64_t> waited;
   for (int64_t step = 1; step <= 4; ++step) {
@@ -179,7 +179,7 @@ TEST_F(RunFolderTest, OnBusySaysWhatBecomesOfTheSaveInFlight) {
 TEST_F(RunFolderTest, TheSavesOfARunAreInItsMetrics) {
   const TempDir directory;
   config_.config.trainer.default_local_dir = directory.path();
-  config_.config.trainer.logger = {"jsonl"};
+  config_.config.trainer.logger = {LogSink::kJsonl};
   RunFolder folder(directory.Open(), config_, hub_.rank(0), log_, {});
   folder.Open();
   EXPECT_EQ(folder.metrics(), nullptr);
