@@ -58,17 +58,17 @@ UpdateSums Learner::Learn(int64_t step, const RolloutBatch& batch, const Experie
 
 void Learner::LearnValues(int64_t step, const RolloutBatch& batch, const Experience& experience,
                           int64_t* steps, StepLine* metrics) {
-  const CriticSection& section = run_.config.critic;
+  const CriticSection& critic = run_.config.critic;
   const ActorLossSection& actor = run_.config.actor_rollout_ref.actor.loss;
   CriticUpdate update;
   update.targets = {experience.values, experience.returns};
-  update.loss.cliprange_value = section.cliprange_value;
-  update.loss.aggregation = section.loss_agg_mode.value_or(actor.loss_agg_mode);
+  update.loss.cliprange_value = critic.cliprange_value;
+  update.loss.aggregation = critic.loss_agg_mode.value_or(actor.loss_agg_mode);
   EpochUpdates one{{}, run_.options, LearningRate(schedules_.critic, step), *steps};
   one.options.micro_batch_size =
-      section.ppo_micro_batch_size_per_gpu.value_or(one.options.micro_batch_size);
+      critic.ppo_micro_batch_size_per_gpu.value_or(one.options.micro_batch_size);
   UpdateSums all;
-  for (int64_t epoch = 0; epoch < section.ppo_epochs.value_or(actor.ppo_epochs); ++epoch) {
+  for (int64_t epoch = 0; epoch < critic.ppo_epochs.value_or(actor.ppo_epochs); ++epoch) {
     one.updates = CutIntoMiniBatches(batch, critic_mini_batches_, step, epoch);
     one.t = *steps + all.applied;
     all.AddEpoch(UpdateCritic(*run_.roles.critic, run_.context, batch, one, update), epoch);

@@ -28,6 +28,7 @@ const std::map<std::string, std::string>& Exceptions() {
        "verl's switch; ValidateConfig refuses false, which there is not"},
       {"actor_rollout_ref.rollout.dtype",
        "verl's choice; ValidateRolloutConfig refuses another than the model's"},
+      {"critic.enable", "HasCritic (config_rl.h) reads it for all others"},
   };
   return exceptions;
 }
@@ -41,6 +42,7 @@ const std::map<std::string, std::vector<std::string>>& Aliases() {
       {"actor_rollout_ref.actor.optim", {"optim"}},
       {"actor_rollout_ref.rollout", {"r"}},
       {"actor_rollout_ref.rollout.val_kwargs", {"v"}},
+      {"critic", {"critic"}},
       {"reward.overlong_buffer", {"overlong"}},
   };
   return aliases;
