@@ -96,11 +96,8 @@ class GlooGroup final : public BackendGroup {
 
 // The local address that a packet to the store's host would leave from decides the interface, so
 // that several hosts reach each other and one host stays on loopback.
-// Two ranks connect when they first have something to say: of a group over the world, most never
-// have, and there are no more files to be open than sockets at the two ends of a ring or a tree.
 std::shared_ptr<gloo::transport::Device> DeviceFor(const std::string& local_address) {
-  constexpr bool kLazily = true;
-  return c10d::ProcessGroupGloo::createDeviceForHostname(local_address, kLazily);
+  return c10d::ProcessGroupGloo::createDeviceForHostname(local_address);
 }
 
 }  // namespace

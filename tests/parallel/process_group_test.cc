@@ -5,11 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <barrier>
-#include <filesystem>
 #include <mutex>
-#include <string>
-#include <system_error>
 
 #include "parallel/regions.h"
 #include "tests/support/ranks.h"
@@ -52,32 +48,6 @@ TEST(ProcessGroupTest, CollectivesEqualLocalSums) {
       }
     });
   }
-}
-
-int OpenSockets() {
-  int sockets = 0;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
-    if (std::filesystem::read_symlink(entry.path(), error).string().starts_with("socket:"))
-      ++sockets;
-  }
-  return sockets;
-}
-
-// A world of 1,024 took 1,023 sockets a rank and group before anything was said.
-TEST(ProcessGroupTest, RanksConnectWhenTheyHaveSomethingToSay) {
-  constexpr int kWorld = 8;
-  std::barrier all_here(kWorld);
-  int before = 0;
-  keel::testing::RunRanks(kWorld, 1, 1, [&](ParallelContext& context) {
-    all_here.arrive_and_wait();
-    if (context.rank() == 0) before = OpenSockets();
-    all_here.arrive_and_wait();
-    at::Tensor one = at::ones({1});
-    context.world().AllReduce(one);
-    EXPECT_EQ(one.item<float>(), kWorld);
-  });
-  EXPECT_LT(before, kWorld * (kWorld - 1));
 }
 
 TEST(ProcessGroupTest, CrossingSendsDoNotDeadlock) {
