@@ -32,7 +32,7 @@ Status ParallelFor(int64_t count, int threads, const Body& body) {
       try {
         status = body(i, worker);
       } catch (const std::exception& e) {
-        status = Status(StatusCode::kInternal, e.what());
+        status = StatusOf(e);
       }
       if (status.ok()) continue;
       stop.store(true, std::memory_order_relaxed);

@@ -126,7 +126,7 @@ SharedReadResult SharedReader::Run() {
   try {
     begun = Begin(options_.share_memory && !helpers.empty());
   } catch (const std::exception& e) {
-    begun = Status(StatusCode::kInternal, e.what());
+    begun = StatusOf(e);
   }
   {
     const std::lock_guard lock(mutex_);
@@ -142,7 +142,7 @@ SharedReadResult SharedReader::Run() {
       if (helpers.empty()) WorkLoop(0);
     } catch (const std::exception& e) {
       const std::lock_guard lock(mutex_);
-      Lose(Status(StatusCode::kInternal, e.what()));
+      Lose(StatusOf(e));
     }
   }
   Join(&helpers);
@@ -276,7 +276,7 @@ SharedReader::Work SharedReader::WorkOnce(size_t worker, std::unique_lock<std::m
     return more ? Work::kNone : Work::kOver;
   } catch (const std::exception& e) {
     if (!lock->owns_lock()) lock->lock();
-    Fail({}, Status(StatusCode::kInternal, e.what()));
+    Fail({}, StatusOf(e));
     return Work::kOver;
   }
 }

@@ -150,7 +150,7 @@ class SnapshotWriter::Job {
     try {
       if (Status status = StageFiles(); !status.ok()) writers_.Fail(std::move(status));
     } catch (const std::exception& e) {
-      writers_.Fail(Status(StatusCode::kInternal, e.what()));
+      writers_.Fail(StatusOf(e));
     }
     staged_s_ = watch.Elapsed();
     writers_.ProducerIsDone();
