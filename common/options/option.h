@@ -1,0 +1,57 @@
+// Option: a line of the schema's table. See schema.h.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/json.h"
+
+namespace keel::options {
+
+enum class Kind { kBool, kInt, kDouble, kString, kStringList, kDoubleList, kMap };
+
+struct Option {
+  std::string path;
+  Kind kind = Kind::kString;
+  bool nullable = false;
+  std::optional<double> min, max;
+  bool exclusive_min = false;
+  std::vector<std::string> choices;  // of a string, or of each item of a list
+  std::string unit;
+  std::string doc;
+  Json initial;  // the default
+  std::function<Json()> get;
+  std::function<void(const Json&)> set;
+  std::string origin = "default";  // "run.yaml:3", "command line"
+  bool per_node = false;           // may differ from node to node; all else is the job's
+
+  // Builders, so that the table reads as sentences.
+  Option& Range(double low, std::optional<double> high = std::nullopt) {
+    min = low;
+    max = high;
+    return *this;
+  }
+  Option& Above(double low) {
+    min = low;
+    exclusive_min = true;
+    return *this;
+  }
+  // Of an enum: of some of its names.
+  Option& OneOf(std::vector<std::string> values) {
+    choices = std::move(values);
+    return *this;
+  }
+  Option& PerNode() {
+    per_node = true;
+    return *this;
+  }
+  Option& Unit(std::string text) {
+    unit = std::move(text);
+    return *this;
+  }
+};
+
+}  // namespace keel::options
