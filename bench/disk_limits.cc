@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "checkpoint/base/page_memory.h"
-#include "checkpoint/base/parallel_for.h"
+#include "common/parallel_for.h"
 #include "common/clock.h"
 #include "common/hash.h"
 

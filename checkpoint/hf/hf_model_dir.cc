@@ -8,9 +8,9 @@
 #include <set>
 #include <utility>
 
-#include "checkpoint/base/parallel_for.h"
 #include "checkpoint/format/float_convert.h"
 #include "common/json.h"
+#include "common/parallel_for.h"
 #include "common/text.h"
 #include "common/transfer_plan.h"
 

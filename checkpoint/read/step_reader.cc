@@ -8,10 +8,10 @@
 #include <thread>
 #include <utility>
 
-#include "checkpoint/base/parallel_for.h"
 #include "checkpoint/format/chunk_digest.h"
 #include "checkpoint/format/names.h"
 #include "common/clock.h"
+#include "common/parallel_for.h"
 #include "common/text.h"
 
 namespace keel::checkpoint {

@@ -12,7 +12,7 @@
 
 #include "common/status.h"
 
-namespace keel::checkpoint {
+namespace keel {
 
 // `body(i, worker)` returns a Status; `worker` in [0, threads) names the thread, for its buffers.
 // After the first failure no new index is started. Of several failures the one with the lowest
@@ -55,4 +55,4 @@ Status ParallelFor(int64_t count, int threads, const Body& body) {
   return failure;
 }
 
-}  // namespace keel::checkpoint
+}  // namespace keel
