@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "checkpoint/base/page_memory.h"
-#include "common/parallel_for.h"
 #include "common/clock.h"
 #include "common/hash.h"
+#include "common/parallel_for.h"
 
 namespace keel::bench {
 namespace {
@@ -115,7 +115,7 @@ Result<ReadTotal> ReadAndHash(const FileSystem& fs, const std::vector<std::strin
   if (memory == nullptr) return Status(StatusCode::kUnavailable, "no memory to read files to");
   std::memset(memory.get(), 1, static_cast<size_t>(room));
   const Stopwatch watch;
-  KEEL_RETURN_IF_ERROR(checkpoint::ParallelFor(
+  KEEL_RETURN_IF_ERROR(ParallelFor(
       static_cast<int64_t>(blocks.size()), threads, [&](int64_t i, int worker) -> Status {
         const Block& block = blocks[static_cast<size_t>(i)];
         std::byte* to =
