@@ -13,6 +13,7 @@
 #include "checkpoint/read/box_stream.h"
 #include "checkpoint/run/lease.h"
 #include "common/fail_point.h"
+#include "common/guarded.h"
 #include "common/json.h"
 
 namespace keel::checkpoint {

@@ -19,6 +19,7 @@
 #include "checkpoint/read/read_schedule.h"
 #include "common/clock.h"
 #include "common/fail_point.h"
+#include "common/guarded.h"
 
 namespace keel::checkpoint {
 namespace {
