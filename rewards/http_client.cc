@@ -88,7 +88,11 @@ Status Failed(CURL* handle, CURLcode code, const std::string& problem) {
 size_t TakeBytes(const char* bytes, size_t size, size_t count, void* answer) {
   auto* text = static_cast<std::string*>(answer);
   if (text->size() + size * count > kMaxHttpAnswer) return 0;
-  text->append(bytes, size * count);
+  try {
+    text->append(bytes, size * count);
+  } catch (const std::exception&) {  // libcurl is C: nothing is thrown through it
+    return 0;
+  }
   return size * count;
 }
 

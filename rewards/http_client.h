@@ -2,8 +2,8 @@
 //
 // One object belongs to one thread at a time; it keeps its connection from one request to the next.
 // Proxies are those of the environment (http_proxy, https_proxy, all_proxy, no_proxy), as curl has
-// them. Redirects are followed, at most five, from https to https alone. No message holds the
-// address's user, password or query. Torch-free.
+// them. Redirects are followed, at most five, from an https address to https alone. No message
+// holds the address's user, password or query. Torch-free.
 #pragma once
 
 #include <chrono>

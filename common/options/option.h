@@ -27,6 +27,7 @@ struct Option {
   std::function<void(const Json&)> set;
   std::string origin = "default";  // "run.yaml:3", "command line"
   bool per_node = false;           // may differ from node to node; all else is the job's
+  bool secret = false;             // may hold a password: in no message
 
   // Builders, so that the table reads as sentences.
   Option& Range(double low, std::optional<double> high = std::nullopt) {
@@ -46,6 +47,10 @@ struct Option {
   }
   Option& PerNode() {
     per_node = true;
+    return *this;
+  }
+  Option& Secret() {
+    secret = true;
     return *this;
   }
   Option& Unit(std::string text) {

@@ -55,6 +55,13 @@ class SameStart(harness.Job):
     def test_learning_rate(self):
         self.refused({f"{OPTIM}.lr": 0.1}, f"{OPTIM}.lr: 0.001 on rank 0; 0.1 on rank 1")
 
+    def test_whether_a_value_of_the_nodes_own_is_given(self):
+        # The value may differ; that one rank has none would part their ways in the middle of a step.
+        self.refused(
+            {"trainer.rollout_data_dir": str(self.folder / "dumps")},
+            "trainer.rollout_data_dir is given: no on rank 0; yes on rank 1",
+        )  # fmt: skip
+
     def test_every_setting_of_the_optimizer_at_once(self):
         self.refused(
             {f"{OPTIM}.clip_grad": 0.5, f"{OPTIM}.weight_decay": 0.0, f"{OPTIM}.betas": [0.8, 0.95]},

@@ -102,6 +102,20 @@ class Generation(Small):
         self.assertIn(1, self.steps("huge"))
 
 
+class Critic(Small):
+    def test_a_critic_that_never_learns_ends_the_run(self):
+        # Its returns overflow while the actor waits for it: nobody counted that.
+        scores = self.program("print(json.dumps({'id': x['id'], 'score': 1e30}), flush=True)")
+        config = self.small(
+            "critic", **scores, algorithm__adv_estimator="gae", trainer__critic_warmup=100,
+            trainer__max_consecutive_skips=3, trainer__total_training_steps=8,
+        )  # fmt: skip
+        code, said = self.run_of(config)
+        self.assertEqual(code, 65, said[-2000:])
+        self.assertIn("was not finite in 3 updates in a row", said)
+        self.assertEqual([data["critic/skipped_updates"] for _, data in sorted(self.steps("critic").items())], [1, 1, 1])
+
+
 class FailingVerifiers(Small):
     def test_each_way_to_fail_ends_the_run_and_says_why(self):
         plain = self.folder / "plain.txt"

@@ -339,15 +339,22 @@ Result<std::vector<options::ValueChange>> ConfigChanges(const std::string& saved
   return options::Changes(before, after);
 }
 
-std::set<std::string> PerNodeKeys() {
+namespace {
+
+std::set<std::string> KeysWith(bool options::Option::*mark) {
   Config config;
   const options::Schema schema = MakeSchema(config);
   std::set<std::string> keys;
   for (const options::Option& option : schema.options()) {
-    if (option.per_node) keys.insert(option.path);
+    if (option.*mark) keys.insert(option.path);
   }
   return keys;
 }
+
+}  // namespace
+
+std::set<std::string> PerNodeKeys() { return KeysWith(&options::Option::per_node); }
+std::set<std::string> SecretKeys() { return KeysWith(&options::Option::secret); }
 
 std::optional<int64_t> ParseRunTime(const std::string& text) {
   const auto digits = [&](size_t at) {

@@ -176,6 +176,8 @@ Result<std::vector<options::ValueChange>> ConfigChanges(const std::string& saved
 
 // The keys whose values may differ from node to node, such as paths; all others are the job's.
 std::set<std::string> PerNodeKeys();
+// The keys whose values are in no message, since they may hold passwords.
+std::set<std::string> SecretKeys();
 
 // "HH:MM:SS" in seconds; nothing when it is not of that form.
 std::optional<int64_t> ParseRunTime(const std::string& text);

@@ -181,7 +181,8 @@ void AddRlOptions(Config& c, options::Schema& s) {
         "Program and arguments; reads a JSON object a line from its input, writes one a line.");
   s.Add("reward.url", w.url,
         "http:// or https:// address that takes {\"samples\": [...]} and gives {\"results\": "
-        "[...]}.");
+        "[...]}.")
+      .Secret();
   s.Add("reward.ca_file", w.ca_file,
         "With an https `reward.url`: a PEM file of the authorities to trust; null: the system's.");
   s.Add("reward.num_workers", w.num_workers, "Threads that verify, per rank.").Range(1, 256);
@@ -189,9 +190,10 @@ void AddRlOptions(Config& c, options::Schema& s) {
       .Range(1)
       .Unit("samples");
   s.Add("reward.timeout_seconds", w.timeout_seconds, "Limit of one request.")
-      .Above(0)
+      .Range(0.001, 86'400)
       .Unit("seconds");
-  s.Add("reward.max_retries", w.max_retries, "Further tries of a request that failed.").Range(0);
+  s.Add("reward.max_retries", w.max_retries, "Further tries of a request that failed.")
+      .Range(0, 1000);
   s.Add("reward.on_error", w.on_error,
         "A sample whose verifier failed: scores 0 (`zero`), takes no part (`exclude`), or ends the "
         "run (`stop`). It is counted apart from samples that score 0. A step or a validation none "
@@ -318,6 +320,15 @@ std::vector<std::string> ValidateRlConfig(const Config& c, int64_t dp) {
     say("reward.type is command, but reward.command is empty");
   if (w.type == RewardType::kHttp && !w.url)
     say("reward.type is http, but reward.url is not given");
+  const double request_s = w.timeout_seconds * static_cast<double>(1 + w.max_retries);
+  if ((w.type == RewardType::kHttp || w.type == RewardType::kCommand) &&
+      request_s >= c.trainer.deadline_seconds) {
+    say(
+        fmt::format("reward.timeout_seconds {} with reward.max_retries {}: a verifier may take {} "
+                    "s, but other ranks wait only trainer.deadline_seconds {}, and would take it "
+                    "for a hang: raise that",
+                    w.timeout_seconds, w.max_retries, request_s, c.trainer.deadline_seconds));
+  }
   if (a.filter_groups.enable && a.filter_groups.max_num_gen_batches == 0 &&
       rewards::GoesOnWithoutAnyScore(w.on_error)) {
     say(

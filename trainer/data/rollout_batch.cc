@@ -31,6 +31,22 @@ Status CheckIds(const Response& response, int64_t vocab_size, const std::string&
   return Status::Ok();
 }
 
+// All responses have log-probabilities, or none; where they are learnt with, all. They lie one
+// behind the other, so that a response without its own would shift those of the next.
+Status CheckLogProbs(const std::vector<Response>& responses, bool needed, const std::string& path) {
+  const auto lacks = [](const Response& r) { return r.log_probs.size() != r.tokens.size(); };
+  const auto without = std::find_if(responses.begin(), responses.end(), lacks);
+  if (without == responses.end()) return Status::Ok();
+  if (!needed && std::all_of(responses.begin(), responses.end(),
+                             [&](const Response& r) { return lacks(r) || r.tokens.empty(); })) {
+    return Status::Ok();
+  }
+  return Malformed(path, fmt::format("position {}, sample {} has no rollout_log_probs: dump with "
+                                     "actor_rollout_ref.rollout.calculate_log_probs, or replay "
+                                     "without algorithm.rollout_correction",
+                                     without->position, without->sample));
+}
+
 }  // namespace
 
 Json Response::ToJson() const {
@@ -167,6 +183,7 @@ Result<RolloutBatch> ReadDump(const std::string& path, const DumpShape& shape) {
                                  "data.train_batch_size or rollout.n",
                                  responses.size(), samples.size(), shape.samples, shape.prompts));
   }
+  KEEL_RETURN_IF_ERROR(CheckLogProbs(responses, shape.log_probs, path));
   return RolloutBatch::Make(std::move(responses));
 }
 

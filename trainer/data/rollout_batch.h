@@ -63,6 +63,7 @@ struct DumpShape {
   int64_t vocab_size = 0;  // of the model
   int64_t prompts = 0;     // data.train_batch_size
   int64_t samples = 0;     // rollout.n, of each prompt
+  bool log_probs = false;  // what the rollout thought of its tokens is learnt with
 };
 
 // One object a line; makes the folder. An error names the file, which is then not there.

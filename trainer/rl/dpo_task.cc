@@ -165,7 +165,7 @@ DpoTask::StepEnd DpoTask::Step(int64_t step) {
       state_.optimizer_steps + 1);
   ThrowIfError(FailPoint("step.end"));
   Advance(step, count, batch.tokens);
-  CountUpdates(result.skipped ? 0 : 1, result.skipped ? 1 : 0);
+  CountUpdates({result.skipped ? 0 : 1, result.skipped ? 1 : 0}, {});
 
   // 3. Metrics.
   const DpoSums total = Total(sums);

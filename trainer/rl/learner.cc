@@ -43,39 +43,45 @@ Learner::Learner(const RlRun& run, const LearnerSchedules& schedules)
       actor_mini_batches_(ActorMiniBatches(run.config)),
       critic_mini_batches_(CriticMiniBatches(run.config)) {}
 
-UpdateSums Learner::Learn(int64_t step, const RolloutBatch& batch, const Experience& experience,
-                          int64_t actor_steps, int64_t* critic_steps, StepLine* metrics) {
+Learner::Learned Learner::Learn(int64_t step, const RolloutBatch& batch,
+                                const Experience& experience, int64_t actor_steps,
+                                int64_t critic_steps, StepLine* metrics) {
   Stopwatch watch;
-  if (run_.roles.critic != nullptr) LearnValues(step, batch, experience, critic_steps, metrics);
+  Learned learned;
+  if (run_.roles.critic != nullptr) {
+    const UpdateSums critic = LearnValues(step, batch, experience, critic_steps, metrics);
+    learned.critic_applied = critic.applied;
+    learned.critic_skipped = critic.skipped;
+    metrics->Set("critic/skipped_updates", critic.skipped);
+  }
   metrics->Set("timing_s/update_critic", watch.Lap());
-  UpdateSums actor;
   if (step > run_.config.trainer.critic_warmup) {
-    actor = LearnPolicy(step, batch, experience, actor_steps, metrics);
+    learned.actor = LearnPolicy(step, batch, experience, actor_steps, metrics);
   }
   metrics->Set("timing_s/update_actor", watch.Lap());
-  return actor;
+  return learned;
 }
 
-void Learner::LearnValues(int64_t step, const RolloutBatch& batch, const Experience& experience,
-                          int64_t* steps, StepLine* metrics) {
+UpdateSums Learner::LearnValues(int64_t step, const RolloutBatch& batch,
+                                const Experience& experience, int64_t steps, StepLine* metrics) {
   const CriticSection& critic = run_.config.critic;
   const ActorLossSection& actor = run_.config.actor_rollout_ref.actor.loss;
   CriticUpdate update;
   update.targets = {experience.values, experience.returns};
   update.loss.cliprange_value = critic.cliprange_value;
   update.loss.aggregation = critic.loss_agg_mode.value_or(actor.loss_agg_mode);
-  EpochUpdates one{{}, run_.options, LearningRate(schedules_.critic, step), *steps};
+  EpochUpdates one{{}, run_.options, LearningRate(schedules_.critic, step), steps};
   one.options.micro_batch_size =
       critic.ppo_micro_batch_size_per_gpu.value_or(one.options.micro_batch_size);
   UpdateSums all;
   for (int64_t epoch = 0; epoch < critic.ppo_epochs.value_or(actor.ppo_epochs); ++epoch) {
     one.updates = CutIntoMiniBatches(batch, critic_mini_batches_, step, epoch);
-    one.t = *steps + all.applied;
+    one.t = steps + all.applied;
     all.AddEpoch(UpdateCritic(*run_.roles.critic, run_.context, batch, one, update), epoch);
   }
-  *steps += all.applied;
   metrics->Set(all.metrics);
   metrics->Set("critic/lr", one.lr);
+  return all;
 }
 
 UpdateSums Learner::LearnPolicy(int64_t step, const RolloutBatch& batch,

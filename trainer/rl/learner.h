@@ -25,15 +25,19 @@ class Learner {
     return CutIntoMiniBatches(batch, actor_mini_batches_, step, epoch);
   }
 
-  // ppo_epochs of both; the actor's from trainer.critic_warmup on. `*critic_steps` and
-  // `actor_steps`: applied updates before, Adam's counts; the first is advanced, the actor's are in
-  // the result. Adds actor/*, critic/* and timing_s/update_*.
-  UpdateSums Learn(int64_t step, const RolloutBatch& batch, const Experience& experience,
-                   int64_t actor_steps, int64_t* critic_steps, StepLine* metrics);
+  struct Learned {
+    UpdateSums actor;
+    int64_t critic_applied = 0, critic_skipped = 0;  // updates
+  };
+  // ppo_epochs of both; the actor's from trainer.critic_warmup on. `critic_steps` and
+  // `actor_steps`: applied updates before, Adam's counts. Adds actor/*, critic/* and
+  // timing_s/update_*.
+  Learned Learn(int64_t step, const RolloutBatch& batch, const Experience& experience,
+                int64_t actor_steps, int64_t critic_steps, StepLine* metrics);
 
  private:
-  void LearnValues(int64_t step, const RolloutBatch& batch, const Experience& experience,
-                   int64_t* steps, StepLine* metrics);
+  UpdateSums LearnValues(int64_t step, const RolloutBatch& batch, const Experience& experience,
+                         int64_t steps, StepLine* metrics);
   UpdateSums LearnPolicy(int64_t step, const RolloutBatch& batch, const Experience& experience,
                          int64_t steps, StepLine* metrics);
 

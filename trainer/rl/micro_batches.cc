@@ -95,6 +95,10 @@ class Packer {
 at::Tensor RlMicroBatch::Spread(std::span<const float> values) const {
   at::Tensor rows = at::zeros({batch.ids.size(0)}, at::kFloat);
   float* const out = rows.data_ptr<float>();
+  for (const Span& span : spans) {
+    TORCH_CHECK(span.begin + span.size <= static_cast<int64_t>(values.size()),
+                "a response's values end at ", span.begin + span.size, " of ", values.size());
+  }
   for (const Span& span : spans) std::copy_n(values.data() + span.begin, span.size, out + span.at);
   return rows.to(batch.ids.device());
 }

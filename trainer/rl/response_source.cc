@@ -34,9 +34,11 @@ RolloutBatch ResponseSource::Next(int64_t step, int64_t position, int64_t* consu
   RolloutBatch batch;
   if (c_.trainer.rollout_replay_dir) {
     *consumed = c_.data.train_batch_size;
+    const RolloutCorrectionSection& correction = c_.algorithm.rollout_correction;
     batch = worker_.Replay(
         fmt::format("{}/{}.jsonl", *c_.trainer.rollout_replay_dir, step),
-        {prompts_.vocab_size(), c_.data.train_batch_size, c_.actor_rollout_ref.rollout.n});
+        {prompts_.vocab_size(), c_.data.train_batch_size, c_.actor_rollout_ref.rollout.n,
+         correction.bypass_mode || correction.rollout_is || correction.rollout_rs});
     metrics->Set("reward/errors", CountFailed(batch.responses));
     metrics->Set("reward/samples", batch.responses.size());
     metrics->Set("timing_s/gen", 0.0);

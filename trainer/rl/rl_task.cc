@@ -69,7 +69,8 @@ class RlTask : public Task {
   void BeforeSteps() override;
   StepEnd Step(int64_t step) override;
   void UpdateRollout(StepLine* m);
-  void Report(const RolloutBatch& batch, const UpdateSums& sums, double step_s, StepLine* m);
+  void Report(const RolloutBatch& batch, const Learner::Learned& learned, double step_s,
+              StepLine* m);
   std::optional<double> Validate() override;
 
   const ActorSection& actor_config_;
@@ -249,6 +250,13 @@ void RlTask::Restored(bool restored) {
   Phase("sync");
   if (c_.actor_rollout_ref.rollout.verify_sync != VerifySync::kOff) rollout_->Corrupt();
   if (restored && saved_version_.number > 0) {
+    // Without the weights there is nothing to compare with what was saved.
+    using checkpoint::Content;
+    const std::vector<Content>& contents = actor_config_.checkpoint.load_contents;
+    const bool weights = std::any_of(contents.begin(), contents.end(), [](Content one) {
+      return one == Content::kModel || one == Content::kHfModel;
+    });
+    if (!weights) saved_version_.digest = 0;
     rollout_->Restore(saved_version_);
   } else {
     rollout_->Update();
@@ -284,8 +292,10 @@ RlTask::StepEnd RlTask::Step(int64_t step) {
   ThrowIfError(FailPoint("rl.experience"));
 
   // 3. Critic, then actor.
-  const UpdateSums sums =
-      learner_->Learn(step, batch, experience, state_.optimizer_steps, &critic_steps_, &m);
+  const Learner::Learned learned =
+      learner_->Learn(step, batch, experience, state_.optimizer_steps, critic_steps_, &m);
+  const UpdateSums& sums = learned.actor;
+  critic_steps_ += learned.critic_applied;
   actor_->residency().Restore(StateClass::kParams, params_before);
   ThrowIfError(FailPoint("step.end"));
 
@@ -293,8 +303,8 @@ RlTask::StepEnd RlTask::Step(int64_t step) {
   job_.Phase("sync", step);
   UpdateRollout(&m);
   Advance(step, consumed, batch.prompt_tokens() + batch.response_tokens());
-  CountUpdates(sums.applied, sums.skipped);
-  Report(batch, sums, EndTiming(), &m);
+  CountUpdates({sums.applied, sums.skipped}, {learned.critic_applied, learned.critic_skipped});
+  Report(batch, learned, EndTiming(), &m);
   return {m.Number("actor/pg_loss"), sums.grad_norm};
 }
 
@@ -311,7 +321,8 @@ void RlTask::UpdateRollout(StepLine* m) {
   ThrowIfError(FailPoint("sync.done"));
 }
 
-void RlTask::Report(const RolloutBatch& batch, const UpdateSums& sums, double step_s, StepLine* m) {
+void RlTask::Report(const RolloutBatch& batch, const Learner::Learned& learned, double step_s,
+                    StepLine* m) {
   AddBatchMetrics(batch, c_.data.max_prompt_length, c_.data.max_response_length, m);
   const int64_t tokens = batch.prompt_tokens() + batch.response_tokens();
   m->Set("training/global_step", state_.step);
@@ -327,7 +338,8 @@ void RlTask::Report(const RolloutBatch& batch, const UpdateSums& sums, double st
   m->Set("timing_s/save_checkpoint", TakeBlockedSeconds());
   const double generated = std::max<double>(1, static_cast<double>(batch.response_tokens()));
   m->Set("timing_per_token_ms/gen", m->Number("timing_s/gen") * 1000 / generated);
-  if (MetricsWriter* writer = metrics()) writer->Step(*m, Progress(sums.skipped > 0), RlText);
+  if (MetricsWriter* writer = metrics())
+    writer->Step(*m, Progress(learned.actor.skipped + learned.critic_skipped > 0), RlText);
 }
 
 std::optional<double> RlTask::Validate() {

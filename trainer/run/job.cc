@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/fail_point.h"
+#include "common/hash.h"
 #include "common/open_files.h"
 #include "common/options/flat_values.h"
 #include "common/program_id.h"
@@ -66,9 +67,17 @@ void Job::AddFacts(SharedFacts* facts) const {
   (*facts)["program"] = fmt::format("keel {} (build {})", ProgramVersion(), BuildId(&kHere));
   (*facts)["device"] = device_.is_cpu() ? "cpu" : "cuda";
   const std::set<std::string> per_node = PerNodeKeys();
+  const std::set<std::string> secret = SecretKeys();
   for (const auto& [key, value] :
        ValueOrThrow(options::Flatten({"resolved configuration", inputs_.loaded.resolved}))) {
-    if (!per_node.contains(key)) facts->emplace(key, value);
+    if (per_node.contains(key)) {
+      // Whether there is a value decides what a rank does, and what it asks of the others.
+      facts->emplace(key + " is given", value == "null" || value == "[]" ? "no" : "yes");
+    } else if (secret.contains(key)) {
+      facts->emplace(key, fmt::format("a value of digest {:016x}", Hash64(value)));
+    } else {
+      facts->emplace(key, value);
+    }
   }
 }
 

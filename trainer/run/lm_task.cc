@@ -121,7 +121,7 @@ LmTask::StepEnd LmTask::Step(int64_t step) {
       engine_->Step(microbatches, batch.loss_tokens, lr, state_.optimizer_steps + 1);
   ThrowIfError(FailPoint("step.end"));
   Advance(step, count, batch.tokens);
-  CountUpdates(result.skipped ? 0 : 1, result.skipped ? 1 : 0);
+  CountUpdates({result.skipped ? 0 : 1, result.skipped ? 1 : 0}, {});
 
   // 3. Metrics.
   WriteStep(result, {lr, data_s, EndTiming(), batch.tokens, count});

@@ -222,7 +222,12 @@ void Task::SayWhatChanged(const Documents& documents) const {
         changes.status().message());
     return;
   }
+  const std::set<std::string> secret = SecretKeys();
   for (const options::ValueChange& change : *changes) {
+    if (secret.contains(change.path)) {
+      job_.log().Warning("changed since the checkpoint was saved: {}", change.path);
+      continue;
+    }
     job_.log().Warning("changed since the checkpoint was saved: {}: {} -> {}", change.path,
                        change.before.value_or("not there"), change.after.value_or("not there"));
   }

@@ -98,7 +98,13 @@ class Task {
   int64_t BatchCount() const;
   // The step has happened.
   void Advance(int64_t step, int64_t samples, int64_t tokens);
-  void CountUpdates(int64_t applied, int64_t skipped);
+  // What the updates of a step came to; skipped ones had a loss or a norm that is not finite.
+  struct UpdateCounts {
+    int64_t applied = 0, skipped = 0;
+    bool stuck() const { return applied == 0 && skipped > 0; }
+  };
+  // A step in which the one or the other got nowhere is no step forward.
+  void CountUpdates(UpdateCounts actor, UpdateCounts critic);
   // Seconds of the step up to here, by which the rest of the run is forecast.
   double EndTiming();
   // Rank 0's; null on others.

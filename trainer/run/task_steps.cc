@@ -164,10 +164,14 @@ void Task::Advance(int64_t step, int64_t samples, int64_t tokens) {
   state_.tokens_consumed += tokens;
 }
 
-void Task::CountUpdates(int64_t applied, int64_t skipped) {
-  state_.optimizer_steps += applied;
-  state_.skipped_steps += skipped;
-  state_.consecutive_skips = applied > 0 ? 0 : state_.consecutive_skips + skipped;
+void Task::CountUpdates(UpdateCounts actor, UpdateCounts critic) {
+  state_.optimizer_steps += actor.applied;
+  state_.skipped_steps += actor.skipped + critic.skipped;
+  if (actor.stuck() || critic.stuck()) {
+    state_.consecutive_skips += actor.skipped + critic.skipped;
+  } else if (actor.applied + critic.applied > 0) {
+    state_.consecutive_skips = 0;
+  }
 }
 
 double Task::EndTiming() {

@@ -1,0 +1,75 @@
+// Dumps of responses: what a replay may learn from.
+#include "trainer/data/rollout_batch.h"
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace keel::trainer::rl {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr DumpShape kShape{100, 2, 2};
+
+class RolloutDump : public ::testing::Test {
+ protected:
+  RolloutDump() { std::filesystem::create_directories(folder_); }
+  ~RolloutDump() override { std::filesystem::remove_all(folder_); }
+
+  // Two prompts with two responses each; the lengths differ.
+  static std::vector<Response> Responses() {
+    std::vector<Response> all(4);
+    for (size_t i = 0; i < all.size(); ++i) {
+      all[i].position = static_cast<int64_t>(i / 2);
+      all[i].sample = static_cast<int>(i % 2);
+      all[i].prompt = {1, 2};
+      all[i].tokens.assign(i + 1, 7);
+      all[i].log_probs.assign(i + 1, -0.5f);
+      all[i].finish = "stop";
+    }
+    return all;
+  }
+  Result<RolloutBatch> Read(const std::vector<Response>& responses, bool log_probs) {
+    const std::string path = folder_ + "/1.jsonl";
+    ThrowIfError(WriteDump(path, RolloutBatch::Make(responses)));
+    DumpShape shape = kShape;
+    shape.log_probs = log_probs;
+    return ReadDump(path, shape);
+  }
+
+  const std::string folder_ =
+      std::filesystem::temp_directory_path() / ("keel_dump_test_" + std::to_string(getpid()));
+};
+
+TEST_F(RolloutDump, ComesBackAsItWas) {
+  for (const bool log_probs : {false, true}) {
+    const RolloutBatch batch = ValueOrThrow(Read(Responses(), log_probs));
+    EXPECT_EQ(batch.rollout_log_probs().size(), 10u);
+    EXPECT_EQ(batch.response_tokens(), 10);
+  }
+}
+
+// One response without them shifted those of all that followed, and the last ones were read past
+// the end.
+TEST_F(RolloutDump, LogProbsAreThereForAllOrForNone) {
+  std::vector<Response> some = Responses();
+  some[1].log_probs.clear();
+  for (const bool log_probs : {false, true}) {
+    const Status status = Read(some, log_probs).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidData);
+    EXPECT_THAT(status.message(),
+                AllOf(HasSubstr("position 0, sample 1"), HasSubstr("rollout_log_probs")));
+  }
+  std::vector<Response> none = Responses();
+  for (Response& r : none) r.log_probs.clear();
+  EXPECT_TRUE(Read(none, false).ok());
+  EXPECT_EQ(Read(none, true).status().code(), StatusCode::kInvalidData);
+}
+
+}  // namespace
+}  // namespace keel::trainer::rl
