@@ -226,6 +226,16 @@ std::vector<Case> Cases() {
     cases.push_back({name, 2, 2, true, true});
     cases.push_back({name, 2, 2, false, false});
   }
+  // Heads, feed-forward width and vocabulary that no number of ranks divides, and fewer key-value
+  // heads than ranks.
+  for (const char* name : {"llama_9_heads", "llama_15_heads", "qwen2_14_heads", "qwen3_6_heads"}) {
+    cases.push_back({name, 1, 1, false, false});
+    for (const int tp : {2, 3, 4}) {
+      cases.push_back({name, tp, 1, false, false});
+      cases.push_back({name, tp, 1, true, true});
+      cases.push_back({name, tp, 2, tp == 3, false});
+    }
+  }
   return cases;
 }
 

@@ -1,0 +1,22 @@
+// A sum over some neighbouring ranks of a group, of which others hold something else.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include "parallel/process_group.h"
+
+namespace keel::parallel {
+
+// Ranks [rank - index, rank - index + count) of a group.
+struct Neighbours {
+  int index = 0;  // this rank's among them
+  int count = 1;
+};
+
+// x becomes the sum over `neighbours`, taken in the order of their ranks, so that all of them have
+// the same bits. x is contiguous and of the same size on all of them. Each sums a part for all, so
+// that a rank sends and receives less than twice x, however many they are. Collective over the
+// whole `group`: the runs of its ranks must not overlap.
+void SumOverNeighbours(at::Tensor& x, ProcessGroup& group, const Neighbours& neighbours);
+
+}  // namespace keel::parallel
