@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "common/json.h"
+#include "rollout/engine.h"
 #include "tests/support/ranks.h"
 #include "tests/support/safetensors_fixture.h"
 #include "trainer/engine/train_engine.h"
@@ -212,6 +213,45 @@ TEST_P(TransformersOracleTest, LogitsLossGradientsAndThreeSteps) {
       EXPECT_LT(MaxDifference(ShardTensor(moments, shard), expected), 5e-4 * scale) << name;
     }
   });
+}
+
+// Of heads that do not divide, the texts that transformers writes: prompts in one batch, and the
+// keys and values of each rank's own heads.
+TEST(TransformersOracle, GreedyTokensOverEveryNumberOfRanks) {
+  for (const char* name : {"llama_9_heads", "llama_15_heads", "qwen2_14_heads", "qwen3_6_heads"}) {
+    const Fixture fixture = LoadFixture(name);
+    const std::string path = FixtureDirectory() + "/" + name + "/generate.json";
+    const Json rows = ValueOrThrow(ParseJson(ReadText(path), path));
+    std::vector<rollout::Request> requests;
+    for (const Json& row : rows) {
+      rollout::Request& request = requests.emplace_back();
+      request.prompt = row["input_ids"].get<std::vector<int32_t>>();
+      request.prompt_id = requests.size();
+      request.sampling.temperature = 0;
+      request.sampling.max_tokens = static_cast<int64_t>(row["output_ids"].size());
+    }
+    std::mutex mutex;
+    for (const int tp : {1, 2, 3, 4}) {
+      keel::testing::RunRanks(tp, 1, 1, [&](parallel::ParallelContext& context) {
+        TrainEngineOptions options;
+        options.inference = true;
+        TrainEngine engine(context, fixture.config, options);
+        engine.LoadInto([&](const TrainEngine::StateTables& tables) -> TrainEngine::Written {
+          const std::lock_guard lock(mutex);
+          Fill(tables.model, fixture.weights);
+          return {.weights = true};
+        });
+        rollout::Engine generator(engine.decoder(), context.tp(), {});
+        const auto completions = generator.Generate(requests);
+        const std::lock_guard lock(mutex);
+        ASSERT_EQ(completions.size(), rows.size());
+        for (size_t i = 0; i < completions.size(); ++i) {
+          EXPECT_EQ(completions[i].tokens, rows[i]["output_ids"].get<std::vector<int32_t>>())
+              << name << " over " << tp << " ranks";
+        }
+      });
+    }
+  }
 }
 
 std::vector<Case> Cases() {
