@@ -16,9 +16,11 @@ import checkpoint_files
 import harness
 
 FIXTURES = pathlib.Path(os.environ["KEEL_FIXTURES"])
+VOCABULARY = 259  # of the smallest model
 MODELS = [
     "llama", "llama_tied", "llama_3_layers", "llama_rope_scaled", "llama_rope_scaled_v4",
     "llama_head_dim", "llama_attention_bias", "qwen2", "qwen2_v4", "qwen2_tied", "qwen3", "qwen3_tied",
+    "llama_9_heads", "llama_15_heads", "qwen2_14_heads", "qwen3_6_heads",
 ]  # fmt: skip
 
 
@@ -193,6 +195,8 @@ class Train(harness.Job):
     STEPS = 5
     # (tp, pp, dp), micro-batch
     LAYOUTS = [((1, 1, 1), 8), ((1, 1, 1), 2), ((2, 1, 1), 2), ((1, 2, 1), 2), ((1, 1, 2), 1), ((2, 2, 1), 4)]
+    # Where nothing divides.
+    UNEVEN = {"llama_9_heads": [((2, 1, 1), 2), ((4, 1, 1), 4)], "qwen2_14_heads": [((3, 1, 1), 4), ((4, 1, 1), 2)]}
 
     def reference(self, name):
         weights, record = self.folder / f"{name}.safetensors", self.folder / f"{name}.json"
@@ -240,15 +244,16 @@ class Train(harness.Job):
         with open(self.data, "w", encoding="utf-8") as out:
             for _ in range(16):
                 length, prompt = chance.randrange(12, 48), chance.randrange(1, 11)
-                ids = [chance.randrange(harness.MODEL["vocab_size"]) for _ in range(length)]
+                ids = [chance.randrange(VOCABULARY) for _ in range(length)]
                 labels = [-100] * prompt + ids[prompt:]
                 out.write(json.dumps({"input_ids": ids, "labels": labels}) + "\n")
 
     def test_layouts(self):
         self.write_answers()
-        for name in ("llama_3_layers", "qwen3_tied"):
+        layouts = {"llama_3_layers": self.LAYOUTS, "qwen3_tied": self.LAYOUTS, **self.UNEVEN}
+        for name in layouts:
             expected, weights = self.reference(name)
-            for layout, micro_batch in self.LAYOUTS:
+            for layout, micro_batch in layouts[name]:
                 with self.subTest(model=name, layout=layout, micro_batch=micro_batch):
                     self.check(name, layout, micro_batch, expected, weights)
 
