@@ -3,6 +3,8 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdint>
+
 #include "parallel/process_group.h"
 
 namespace keel::parallel {
@@ -14,9 +16,11 @@ struct Neighbours {
 };
 
 // x becomes the sum over `neighbours`, taken in the order of their ranks, so that all of them have
-// the same bits. x is contiguous and of the same size on all of them. Each sums a part for all, so
-// that a rank sends and receives less than twice x, however many they are. Collective over the
-// whole `group`: the runs of its ranks must not overlap.
-void SumOverNeighbours(at::Tensor& x, ProcessGroup& group, const Neighbours& neighbours);
+// the same bits. x is contiguous. Each neighbour sums a part for all of them, so that a rank sends
+// and receives less than twice x, however many they are; it goes in pieces of `piece` elements, of
+// which one more is held besides x. Collective over the whole `group`, with x of one size on all
+// ranks; the runs of its ranks must not overlap.
+void SumOverNeighbours(at::Tensor& x, ProcessGroup& group, const Neighbours& neighbours,
+                       int64_t piece = int64_t{16} << 20);
 
 }  // namespace keel::parallel

@@ -36,7 +36,7 @@ TEST_P(NeighbourSumTest, IsThatOfTheRunAloneInTheOrderOfItsRanks) {
       at::Tensor x = of(context.tp_rank()).view({size, 1});
       at::Tensor expected = of(begin);
       for (int rank = begin + 1; rank < begin + count; ++rank) expected += of(rank);
-      SumOverNeighbours(x, context.tp(), {context.tp_rank() - begin, count});
+      SumOverNeighbours(x, context.tp(), {context.tp_rank() - begin, count}, 300);
       const std::lock_guard lock(mutex);
       EXPECT_TRUE(at::equal(x.view({-1}), expected))
           << size << " elements on rank " << context.tp_rank();
