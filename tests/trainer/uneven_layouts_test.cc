@@ -27,6 +27,7 @@ struct Heads {
   int64_t query, key_value;
   model::Family family;
   bool tied;
+  int64_t vocabulary = 131;
 };
 
 struct Degrees {
@@ -41,6 +42,7 @@ model::HfConfig ConfigOf(const Heads& heads) {
   config.head_dim = 4;
   config.intermediate_size = 37;
   config.num_hidden_layers = 2;
+  config.vocab_size = heads.vocabulary;
   return config;
 }
 
@@ -168,6 +170,18 @@ TEST(UnevenLayouts, EachTrainsAsOneProcessAndTakesUpWhatAnotherLeft) {
         EXPECT_NEAR(trained.norms[i], alone.norms[i], 1e-4 * alone.norms[i]) << "step " << i;
       }
       before = trained;
+    }
+  }
+}
+
+TEST(UnevenLayouts, AVocabularyAsLargeAsRealOnes) {
+  const Heads heads{9, 3, model::Family::kLlama, true, 49153};
+  const State alone = Train(heads, {1, 1, 1, false}, nullptr, 2);
+  for (const Degrees& c : {Degrees{2, 1, 1, true}, Degrees{3, 1, 1, false}}) {
+    const State trained = Train(heads, c, nullptr, 2);
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_NEAR(trained.losses[i], alone.losses[i], 1e-5 * alone.losses[i]) << "step " << i;
+      EXPECT_NEAR(trained.norms[i], alone.norms[i], 1e-4 * alone.norms[i]) << "step " << i;
     }
   }
 }
