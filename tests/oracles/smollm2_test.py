@@ -33,8 +33,8 @@ def skip(reason):
 
 
 def find_gguf(folder):
-    if "SMOLLM2_GGUF" in os.environ:
-        return pathlib.Path(os.environ["SMOLLM2_GGUF"])
+    if given := os.environ.get("SMOLLM2_GGUF"):
+        return pathlib.Path(given)
     if found := list(folder.glob("*.gguf")):
         return found[0]
     done = subprocess.run(
