@@ -233,6 +233,7 @@ TEST(IncludeLayersTest, TheTorchFreePartSeesNoTorch) {
                                             "parallel/store_service",
                                             "parallel/store_server",
                                             "parallel/store_client",
+                                            "model/head_split",
                                             "model/hf_config",
                                             "model/hf_tensors",
                                             "model/layout_fit",

@@ -110,8 +110,8 @@ struct State {
   std::vector<double> losses, norms;
 };
 
-// `steps` steps from `begin`, or from the seed where there is none.
-State Train(const Heads& heads, const Degrees& c, const State* begin, int steps) {
+// Steps [first, last) from `begin`, or from the seed where there is none.
+State Train(const Heads& heads, const Degrees& c, const State* begin, int first, int last) {
   State state;
   std::mutex mutex;
   keel::testing::RunRanks(c.tp, c.dp, c.pp, [&](parallel::ParallelContext& context) {
@@ -128,7 +128,7 @@ State Train(const Heads& heads, const Degrees& c, const State* begin, int steps)
       return {.weights = true, .optimizer = true};
     });
     std::vector<double> losses, norms;
-    for (int step = 0; step < steps; ++step) {
+    for (int step = first; step < last; ++step) {
       const auto rows = RowsOfStep(step);
       const auto batches =
           MicroBatches(rows, context.dp_rank(), c.dp, 2, c.sequence_parallel ? c.tp : 1);
@@ -156,15 +156,15 @@ TEST(UnevenLayouts, EachTrainsAsOneProcessAndTakesUpWhatAnotherLeft) {
        {Heads{9, 3, model::Family::kLlama, true}, Heads{14, 2, model::Family::kQwen2, false},
         Heads{6, 1, model::Family::kQwen3, true}, Heads{15, 5, model::Family::kLlama, false}}) {
     SCOPED_TRACE(::testing::Message() << heads.query << "/" << heads.key_value);
-    const State alone = Train(heads, {1, 1, 1, false}, nullptr, 3);
+    const State alone = Train(heads, {1, 1, 1, false}, nullptr, 0, 3);
     State before = alone;
     for (const Degrees& c : layouts) {
       SCOPED_TRACE(::testing::Message() << "tp " << c.tp << " dp " << c.dp << " pp " << c.pp);
       // What it takes up is bit for bit what it holds.
-      const State taken = Train(heads, c, &before, 0);
+      const State taken = Train(heads, c, &before, 0, 0);
       EXPECT_EQ(taken.model.values(), before.model.values());
       EXPECT_EQ(taken.optimizer.values(), before.optimizer.values());
-      const State trained = Train(heads, c, nullptr, 3);
+      const State trained = Train(heads, c, nullptr, 0, 3);
       for (size_t i = 0; i < 3; ++i) {
         EXPECT_NEAR(trained.losses[i], alone.losses[i], 1e-5 * alone.losses[i]) << "step " << i;
         EXPECT_NEAR(trained.norms[i], alone.norms[i], 1e-4 * alone.norms[i]) << "step " << i;
@@ -174,11 +174,22 @@ TEST(UnevenLayouts, EachTrainsAsOneProcessAndTakesUpWhatAnotherLeft) {
   }
 }
 
+TEST(UnevenLayouts, ARunThatWasStoppedIsTheOneThatWasNot) {
+  const Heads heads{14, 2, model::Family::kQwen2, true};
+  const Degrees c{3, 2, 1, true};
+  const State straight = Train(heads, c, nullptr, 0, 4);
+  const State half = Train(heads, c, nullptr, 0, 2);
+  const State resumed = Train(heads, c, &half, 2, 4);
+  EXPECT_EQ(resumed.model.values(), straight.model.values());
+  EXPECT_EQ(resumed.optimizer.values(), straight.optimizer.values());
+  EXPECT_EQ(resumed.losses[1], straight.losses[3]);
+}
+
 TEST(UnevenLayouts, AVocabularyAsLargeAsRealOnes) {
   const Heads heads{9, 3, model::Family::kLlama, true, 49153};
-  const State alone = Train(heads, {1, 1, 1, false}, nullptr, 2);
+  const State alone = Train(heads, {1, 1, 1, false}, nullptr, 0, 2);
   for (const Degrees& c : {Degrees{2, 1, 1, true}, Degrees{3, 1, 1, false}}) {
-    const State trained = Train(heads, c, nullptr, 2);
+    const State trained = Train(heads, c, nullptr, 0, 2);
     for (size_t i = 0; i < 2; ++i) {
       EXPECT_NEAR(trained.losses[i], alone.losses[i], 1e-5 * alone.losses[i]) << "step " << i;
       EXPECT_NEAR(trained.norms[i], alone.norms[i], 1e-4 * alone.norms[i]) << "step " << i;
