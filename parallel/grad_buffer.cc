@@ -39,6 +39,7 @@ WeightStore GradBuffer::MakeStore(std::vector<Parameter*> parameters, ParallelCo
   }
   // In memory they lie as backward finishes them; the late ones by kind.
   std::vector<Kind> kinds;
+  kinds.reserve(parameters.size());
   for (const Parameter* p : parameters) kinds.push_back(KindOf(*p, context));
   std::vector<size_t> order(parameters.size());
   std::iota(order.rbegin(), order.rend(), size_t{0});
