@@ -12,7 +12,7 @@
 #include "bench/sync_worker.h"
 #include "bench/train_worker.h"
 #include "bench/worker.h"
-#include "checkpoint/base/io_choice.h"
+#include "checkpoint/base/requests.h"
 #include "common/status.h"
 
 namespace keel::bench {

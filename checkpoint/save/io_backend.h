@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/base/io_choice.h"
+#include "checkpoint/base/requests.h"
 #include "common/file_system.h"
 
 namespace keel::checkpoint {

@@ -41,7 +41,12 @@ std::span<const Target> Targets() {
        RowsSeeds,
        {"input_ids", "attention_mask", "labels", "-100", "[]", "null", "\"tools\":[1]", "\n",
         "[[1]]", "9223372036854775808", "1.0", "true", "\\u0000", "assistant", "prompt",
-        "\"answer\":1", "\xef\xbb\xbf", "\xe9"}}};
+        "\"answer\":1", "\xef\xbb\xbf", "\xe9"}},
+      {"gguf",
+       FuzzGguf,
+       GgufSeeds,
+       {"GGUF", "tokenizer.ggml.", "llama.", "general.alignment", "token_embd.weight", "blk.0.",
+        "attn_q.weight", "rope_freqs.weight", "qwen2", "deepseek-llm"}}};
   return kTargets;
 }
 

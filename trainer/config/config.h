@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/base/io_choice.h"
+#include "checkpoint/base/requests.h"
 #include "checkpoint/format/contents.h"
 #include "common/json.h"
 #include "common/options/flat_values.h"
