@@ -143,7 +143,7 @@ TokenRow Join(const std::vector<int32_t>& prompt, const std::vector<int32_t>& an
   return row;
 }
 
-Sample SampleOf(const TokenRow& row, int64_t id) { return {row.tokens, row.learn, id}; }
+Sample SampleOf(const TokenRow& row, int64_t id) { return {row.tokens, row.learn, {0}, id}; }
 
 }  // namespace
 

@@ -140,10 +140,10 @@ Status CheckIsProse(const DataFile& file) {
   return Status::Ok();
 }
 
-Status ReadLines(DataFile& file, const std::string& path,
+Status ReadLines(DataFile& file, const std::string& path, int64_t first_line,
                  const std::function<Status(const Json&, const std::string&)>& take) {
   std::string line;
-  for (int64_t number = 1;; ++number) {
+  for (int64_t number = first_line;; ++number) {
     KEEL_ASSIGN_OR_RETURN(const bool more, file.ReadLine(&line));
     if (!more) return Status::Ok();
     if (line.find_first_not_of(" \t") == std::string::npos) continue;
@@ -208,7 +208,7 @@ Status ReadJsonLines(
     const std::string& path, InputKind kind,
     const std::function<Status(const Json& object, const std::string& where)>& take) {
   KEEL_ASSIGN_OR_RETURN(DataFile file, DataFile::Open(path, kind));
-  return ReadLines(file, path, take);
+  return ReadLines(file, path, 1, take);
 }
 
 Status ReadJsonRows(const std::string& path, const TextRules& rules,
@@ -228,19 +228,43 @@ Status ReadJsonRows(const std::string& path, const TextRules& rules,
 Status ReadRows(const std::string& path, const RowOptions& options,
                 std::vector<std::string>* warnings,
                 const std::function<Status(TokenRow row, const std::string& where)>& take) {
-  KEEL_ASSIGN_OR_RETURN(DataFile file, DataFile::Open(path));
-  if (IsNamed(file, {".jsonl", ".ndjson", ".jsonlines", ".json"})) {
-    return ReadJsonRows(path, options.rules, warnings,
-                        [&](const Json& object, const RowContext& context) -> Status {
-                          KEEL_ASSIGN_OR_RETURN(TokenRow row, FromObject(object, options, context));
-                          return take(std::move(row), context.where);
-                        });
+  UnreadKeys unread;
+  KEEL_RETURN_IF_ERROR(ReadSomeRows(path, std::nullopt, options, &unread, take));
+  if (std::string warning = unread.Warning(path); !warning.empty())
+    warnings->push_back(std::move(warning));
+  return Status::Ok();
+}
+
+bool HoldsJsonLines(const std::string& path) {
+  std::string_view name = path;
+  for (const std::string_view end : {".gz", ".zst", ".zstd"}) {
+    if (name.ends_with(end)) {
+      name.remove_suffix(end.size());
+      break;
+    }
+  }
+  return name.ends_with(".jsonl") || name.ends_with(".ndjson") || name.ends_with(".jsonlines") ||
+         name.ends_with(".json");
+}
+
+Status ReadSomeRows(const std::string& path, const std::optional<LineRange>& range,
+                    const RowOptions& options, UnreadKeys* unread,
+                    const std::function<Status(TokenRow row, const std::string& where)>& take) {
+  KEEL_ASSIGN_OR_RETURN(DataFile file, range ? DataFile::OpenRange(path, range->begin, range->end)
+                                             : DataFile::Open(path));
+  if (HoldsJsonLines(path)) {
+    const auto take_object = [&](const Json& object, const std::string& where) -> Status {
+      unread->CountRow();
+      KEEL_ASSIGN_OR_RETURN(TokenRow row,
+                            FromObject(object, options, {options.rules, where, *unread}));
+      return take(std::move(row), where);
+    };
+    return ReadLines(file, path, range ? range->first_line : 1, take_object);
   }
   KEEL_RETURN_IF_ERROR(CheckIsProse(file));
   std::string text;
   KEEL_RETURN_IF_ERROR(file.ReadRest(&text));
-  UnreadKeys unread;
-  const RowContext context{options.rules, path, unread};
+  const RowContext context{options.rules, path, *unread};
   TokenRow row;
   KEEL_RETURN_IF_ERROR(AppendText(row, context, text, true));
   AppendEnd(row, context);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -75,5 +76,20 @@ struct RowOptions {
 Status ReadRows(const std::string& path, const RowOptions& options,
                 std::vector<std::string>* warnings,
                 const std::function<Status(TokenRow row, const std::string& where)>& take);
+
+// Lines of a file of rows that is not packed: bytes [begin, end), which a line begins at and a line
+// ends at, and the number of the first.
+struct LineRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t first_line = 1;
+};
+// The same of a whole file (no range) or some of its lines. What nothing read is counted in
+// `unread`.
+Status ReadSomeRows(const std::string& path, const std::optional<LineRange>& range,
+                    const RowOptions& options, UnreadKeys* unread,
+                    const std::function<Status(TokenRow row, const std::string& where)>& take);
+// Whether a file of this name holds an object a line; packed ones are named "x.jsonl.gz".
+bool HoldsJsonLines(const std::string& path);
 
 }  // namespace keel::trainer
