@@ -105,18 +105,39 @@ void Tokenize(const TokenizeArguments& a) {
 struct InfoArguments {
   std::string path;
   bool verify = false;
+  bool rows = false;
 };
+
+// A row of ids a document, as training data may bring them.
+void PrintRows(const trainer::TokenStore& store) {
+  std::vector<int32_t> ids;
+  std::vector<uint8_t> learn;
+  for (int64_t d = 0; d < store.documents(); ++d) {
+    ids.resize(static_cast<size_t>(store.Begin(d + 1) - store.Begin(d)));
+    learn.resize(ids.size());
+    ThrowIfError(store.Read(store.Begin(d), ids, learn));
+    Json row = {{"input_ids", ids}};
+    if (std::find(learn.begin(), learn.end(), 0) != learn.end()) {
+      for (size_t i = 0; i < ids.size(); ++i)
+        if (learn[i] == 0) ids[i] = -100;
+      row["labels"] = ids;
+    }
+    fmt::print("{}\n", row.dump());
+  }
+}
 
 void Info(const InfoArguments& a) {
   const std::string name = Printable(a.path);
   if (const auto prefix = trainer::MegatronFile::PrefixOf(a.path)) {
     const auto file = ValueOrThrow(trainer::MegatronFile::Open(*prefix));
+    if (a.rows) return PrintRows(*file);
     fmt::print("{}: Megatron, {} tokens, {} documents; it has no checksums\n", name, file->tokens(),
                file->documents());
     return;
   }
   const auto folder = ValueOrThrow(trainer::ShardFolder::Open(a.path));
   const auto store = folder.tokens();
+  if (a.rows) return PrintRows(*store);
   fmt::print("{}: {} tokens, {} documents of {} rows, {} shards\n", name, store->tokens(),
              store->documents(), folder.index.rows, folder.shards.size());
   fmt::print("tokenizer: {}, digest {}\n", Printable(folder.index.tokenizer),
@@ -179,6 +200,8 @@ void AddInfoCommand(CLI::App& data) {
   info->add_option("FOLDER", arguments->path, "Of keel data tokenize, or Megatron's .idx")
       ->required();
   info->add_flag("--verify", arguments->verify, "Read all of it against its checksums");
+  info->add_flag("--rows", arguments->rows,
+                 "Print the documents instead, a JSON line of input_ids (and labels) each");
   info->callback([arguments] { Info(*arguments); });
 }
 

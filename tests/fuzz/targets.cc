@@ -41,7 +41,9 @@ std::span<const Target> Targets() {
        RowsSeeds,
        {"input_ids", "attention_mask", "labels", "-100", "[]", "null", "\"tools\":[1]", "\n",
         "[[1]]", "9223372036854775808", "1.0", "true", "\\u0000", "assistant", "prompt",
-        "\"answer\":1", "\xef\xbb\xbf", "\xe9"}}};
+        "\"answer\":1", "\xef\xbb\xbf", "\xe9"}},
+      {"shard", FuzzShard, ShardSeeds, {}},
+      {"megatron", FuzzMegatron, MegatronSeeds, {}}};
   return kTargets;
 }
 

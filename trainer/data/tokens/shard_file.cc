@@ -96,6 +96,15 @@ Status ShardFile::Read(int64_t begin, std::span<int32_t> ids, std::span<uint8_t>
       std::memcpy(ids.data(), At(from), ids.size_bytes());
     }
     file_->Release(from, count * header_.id_bytes);
+    // What the index of the folder was held against; ids of more than 31 bits are above it, too.
+    uint32_t most = 0;
+    for (const int32_t id : ids) most = std::max(most, static_cast<uint32_t>(id));
+    if (int64_t{most} > header_.largest_id) {
+      return Status(StatusCode::kInvalidData,
+                    fmt::format("{}: id {} among tokens {} to {}, its header says that {} is the "
+                                "largest",
+                                name_, most, begin, begin + count, header_.largest_id));
+    }
   }
   if (learn.empty()) return Status::Ok();
   if (learns_all()) {
