@@ -14,6 +14,7 @@
 #include "common/text.h"
 #include "model/tokenizer.h"
 #include "tools/number_check.h"
+#include "trainer/data/row_reader.h"
 #include "trainer/data/tokenize.h"
 #include "trainer/data/tokens/megatron_file.h"
 #include "trainer/data/tokens/shard_folder.h"
@@ -126,8 +127,21 @@ void PrintRows(const trainer::TokenStore& store) {
   }
 }
 
+// Rows as the readers of training data see them, whatever file they are in.
+void InfoOfRows(const InfoArguments& a) {
+  int64_t rows = 0;
+  ThrowIfError(trainer::ReadJsonLines(
+      a.path, trainer::InputKind::kRegularFile, [&](const Json& row, const std::string&) {
+        ++rows;
+        if (a.rows) fmt::print("{}\n", row.dump(-1, ' ', false, Json::error_handler_t::replace));
+        return Status::Ok();
+      }));
+  if (!a.rows) fmt::print("{}: {} rows\n", Printable(a.path), rows);
+}
+
 void Info(const InfoArguments& a) {
   const std::string name = Printable(a.path);
+  if (trainer::HoldsJsonLines(a.path)) return InfoOfRows(a);
   if (const auto prefix = trainer::MegatronFile::PrefixOf(a.path)) {
     const auto file = ValueOrThrow(trainer::MegatronFile::Open(*prefix));
     if (a.rows) return PrintRows(*file);
@@ -196,8 +210,10 @@ void AddTokenizeCommand(CLI::App& data) {
 
 void AddInfoCommand(CLI::App& data) {
   auto arguments = std::make_shared<InfoArguments>();
-  CLI::App* info = data.add_subcommand("info", "What a folder of token shards holds");
-  info->add_option("FOLDER", arguments->path, "Of keel data tokenize, or Megatron's .idx")
+  CLI::App* info =
+      data.add_subcommand("info", "What a folder of token shards, or a file of rows, holds");
+  info->add_option("PATH", arguments->path,
+                   "A folder of keel data tokenize, Megatron's .idx, or a file of rows")
       ->required();
   info->add_flag("--verify", arguments->verify, "Read all of it against its checksums");
   info->add_flag("--rows", arguments->rows,

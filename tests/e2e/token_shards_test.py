@@ -2,7 +2,9 @@
 
 import json
 import random
+import shutil
 import signal
+import subprocess
 import unittest
 
 import harness
@@ -102,6 +104,15 @@ class TokenShards(harness.Job):
         (shards / "tokens.json").unlink()
         done = harness.keel("train", config)
         self.assertIn("a folder without tokens.json", done.stderr)
+
+    def test_without_its_module_parquet_is_refused_with_what_to_install(self):
+        alone = self.folder / "keel"
+        shutil.copy(harness.KEEL, alone)
+        (self.folder / "rows.parquet").write_bytes(b"PAR1")
+        for command in (["data", "info"], ["data", "tokenize", "--tokenizer", "bytes", "--out", self.folder / "t"]):
+            done = subprocess.run([alone, *command, self.folder / "rows.parquet"], capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 69, done.stderr)
+            self.assertIn("pip install pyarrow", done.stderr)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 """Token files against their owners' readers: Megatron's indexed datasets against megatron-core's, best-fit bins against TRL's, parquet
 against pyarrow. The packages come from PyPI, or from the folder KEEL_ORACLE_WHEELS; what cannot be had is named and skipped."""
 
+import datetime
 import importlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -111,6 +113,76 @@ class TokenData(unittest.TestCase):
             config.write_text(json.dumps(run_config("pretrain", rows, capacity, packing="best_fit")))
             said = keel("config", "validate", config)
             self.assertIn(f" {bins} samples to train on", said.stdout, said.stderr)
+
+
+    def test_parquet_rows_are_pyarrows(self):
+        pyarrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+        chance = random.Random(5)
+
+        def verl(i):
+            return {
+                "data_source": "openai/gsm8k",
+                "prompt": [{"role": "system", "content": ""}, {"role": "user", "content": f"How many is {i}? \u00e9\U0001f600"}],
+                "reward_model": {"style": "rule", "ground_truth": str(i)},
+                "extra_info": {"index": i, "split": None if i % 7 == 0 else "train", "weights": [0.5] * (i % 4), "deep": [[i], [], None]},
+                "flag": i % 2 == 0,
+                "nothing": None,
+                "word": chance.choice(["a", "b", None]),
+            }
+
+        rows = [verl(i) for i in range(2500)]
+        plain = pyarrow.Table.from_pylist(rows)
+        types_ = pyarrow.table({
+            **{str(t): pyarrow.array([1, None, 100], t) for t in (pyarrow.int8(), pyarrow.uint16(), pyarrow.int64(), pyarrow.uint64())},
+            "half": pyarrow.array(numpy.array([1.5, -2, 0], numpy.float16)),
+            "float": pyarrow.array([0.1, None, 3.0], pyarrow.float32()),
+            "large": pyarrow.array(["x", "", None], pyarrow.large_string()),
+            "words": pyarrow.array(["x", "y", "x"]).dictionary_encode(),
+            "fixed": pyarrow.array([[1, 2], [3, 4], None], pyarrow.list_(pyarrow.int32(), 2)),
+            "lists": pyarrow.array([[["a"], []], None, []], pyarrow.large_list(pyarrow.list_(pyarrow.string()))),
+            "map": pyarrow.array([[("k", 1)], [], None], pyarrow.map_(pyarrow.string(), pyarrow.int64())),
+        })
+        for name, table in (("verl", plain), ("types", types_), ("sliced", plain.slice(100, 900)), ("empty", plain.slice(0, 0))):
+            for codec in ("none", "snappy", "zstd", "gzip", "brotli", "lz4") if name == "verl" else ("snappy",):
+                with self.subTest(table=name, codec=codec):
+                    path = self.folder / f"{name}_{codec}.parquet"
+                    parquet.write_table(table, path, compression=codec, row_group_size=611)
+                    done = keel("data", "info", path, "--rows")
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    found = [json.loads(line) for line in done.stdout.splitlines()]
+                    self.assertEqual(found, json.loads(json.dumps(parquet.read_table(path).to_pylist())))
+
+    def test_parquet_trains_as_its_rows_do_and_damage_is_refused(self):
+        pyarrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+        rows = [{"text": "some words " * (i % 5 + 1), "at": None} for i in range(200)]
+        table, path, lines = pyarrow.Table.from_pylist(rows), self.folder / "rows.parquet", self.folder / "rows.jsonl"
+        parquet.write_table(table, path)
+        lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        said = []
+        for number, file in enumerate((path, lines)):
+            shards = self.folder / f"{number}.tokens"
+            done = keel("data", "tokenize", file, "--tokenizer", "bytes", "--out", shards)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            said.append([line for line in keel("data", "info", shards, "--verify").stdout.splitlines() if "content" in line])
+        self.assertEqual(said[0], said[1])
+        whole, chance = path.read_bytes(), random.Random(1)
+        for round_ in range(60):
+            bad = bytearray(whole)
+            if round_ % 3 == 0:
+                del bad[chance.randrange(len(bad)) :]
+            else:
+                for _ in range(chance.randrange(1, 6)):
+                    bad[chance.randrange(len(bad))] = chance.randrange(256)
+            path.write_bytes(bad)
+            done = keel("data", "info", path, "--rows")
+            self.assertIn(done.returncode, (0, 65), done.stderr)
+            if done.returncode == 65:
+                self.assertIn("rows.parquet", done.stderr)
+        binary = pyarrow.table({"text": pyarrow.array([b"x"]), "at": pyarrow.array([datetime.date(2026, 1, 1)])})
+        parquet.write_table(binary, path)
+        self.assertIn('{"text":{"$arrow":"binary"},"at":{"$arrow":"date32[day]"}}', keel("data", "info", path, "--rows").stdout)
+        done = keel("data", "tokenize", path, "--tokenizer", "bytes", "--out", self.folder / "binary.tokens")
+        self.assertIn("rows.parquet:1: text: expected a string", done.stderr)
 
 
 def run_config(task, rows, max_length, **data):

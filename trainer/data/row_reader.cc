@@ -8,6 +8,7 @@
 
 #include "common/text.h"
 #include "trainer/data/data_file.h"
+#include "trainer/data/table_rows.h"
 
 namespace keel::trainer {
 
@@ -159,6 +160,18 @@ Status ReadLines(DataFile& file, const std::string& path, int64_t first_line,
   }
 }
 
+// The rows of a table, which count as lines.
+Status ReadTable(const std::string& path,
+                 const std::function<Status(const Json&, const std::string&)>& take) {
+  KEEL_ASSIGN_OR_RETURN(const std::unique_ptr<TableRows> rows, OpenTable(path));
+  Json row;
+  for (int64_t number = 1;; ++number) {
+    KEEL_ASSIGN_OR_RETURN(const bool more, rows->Next(&row));
+    if (!more) return Status::Ok();
+    KEEL_RETURN_IF_ERROR(take(row, fmt::format("{}:{}", path, number)));
+  }
+}
+
 }  // namespace
 
 Result<std::vector<int32_t>> EncodeText(const std::string& text, const RowContext& row) {
@@ -207,6 +220,7 @@ Result<std::vector<int32_t>> PromptTokens(const Json& object, const std::string&
 Status ReadJsonLines(
     const std::string& path, InputKind kind,
     const std::function<Status(const Json& object, const std::string& where)>& take) {
+  if (IsTable(path)) return ReadTable(path, take);
   KEEL_ASSIGN_OR_RETURN(DataFile file, DataFile::Open(path, kind));
   return ReadLines(file, path, 1, take);
 }
@@ -236,6 +250,7 @@ Status ReadRows(const std::string& path, const RowOptions& options,
 }
 
 bool HoldsJsonLines(const std::string& path) {
+  if (IsTable(path)) return true;
   std::string_view name = path;
   for (const std::string_view end : {".gz", ".zst", ".zstd"}) {
     if (name.ends_with(end)) {
@@ -250,17 +265,17 @@ bool HoldsJsonLines(const std::string& path) {
 Status ReadSomeRows(const std::string& path, const std::optional<LineRange>& range,
                     const RowOptions& options, UnreadKeys* unread,
                     const std::function<Status(TokenRow row, const std::string& where)>& take) {
+  const auto take_object = [&](const Json& object, const std::string& where) -> Status {
+    unread->CountRow();
+    KEEL_ASSIGN_OR_RETURN(TokenRow row,
+                          FromObject(object, options, {options.rules, where, *unread}));
+    return take(std::move(row), where);
+  };
+  if (IsTable(path)) return ReadTable(path, take_object);
   KEEL_ASSIGN_OR_RETURN(DataFile file, range ? DataFile::OpenRange(path, range->begin, range->end)
                                              : DataFile::Open(path));
-  if (HoldsJsonLines(path)) {
-    const auto take_object = [&](const Json& object, const std::string& where) -> Status {
-      unread->CountRow();
-      KEEL_ASSIGN_OR_RETURN(TokenRow row,
-                            FromObject(object, options, {options.rules, where, *unread}));
-      return take(std::move(row), where);
-    };
+  if (HoldsJsonLines(path))
     return ReadLines(file, path, range ? range->first_line : 1, take_object);
-  }
   KEEL_RETURN_IF_ERROR(CheckIsProse(file));
   std::string text;
   KEEL_RETURN_IF_ERROR(file.ReadRest(&text));

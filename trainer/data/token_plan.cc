@@ -14,6 +14,7 @@
 #include "common/posix_file.h"
 #include "trainer/data/byte_source.h"
 #include "trainer/data/data_file.h"
+#include "trainer/data/table_rows.h"
 
 namespace keel::trainer {
 
@@ -26,7 +27,11 @@ class Probe {
  public:
   static Result<Probe> Open(const std::string& path) {
     // Refuses what is no file of rows, with its reason, before anything is written.
-    KEEL_RETURN_IF_ERROR(DataFile::Open(path).status());
+    if (IsTable(path)) {
+      KEEL_RETURN_IF_ERROR(OpenTable(path).status());
+    } else {
+      KEEL_RETURN_IF_ERROR(DataFile::Open(path).status());
+    }
     Probe probe(Descriptor(Retry([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); })),
                 path);
     if (!probe.fd_.valid()) return Status::FromErrno(errno, "open", path);
@@ -85,7 +90,7 @@ Result<std::vector<TokenPart>> PartsOf(size_t file, const std::string& path, Pro
                                        int64_t part_bytes) {
   KEEL_ASSIGN_OR_RETURN(const bool packed, IsPacked(path));
   std::vector<TokenPart> parts;
-  if (packed || !HoldsJsonLines(path) || probe.size() <= part_bytes) {
+  if (packed || IsTable(path) || !HoldsJsonLines(path) || probe.size() <= part_bytes) {
     parts.push_back({file, std::nullopt, probe.size()});
     return parts;
   }
