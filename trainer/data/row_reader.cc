@@ -8,6 +8,7 @@
 
 #include "common/text.h"
 #include "trainer/data/data_file.h"
+#include "trainer/data/row_forms.h"
 #include "trainer/data/table_rows.h"
 
 namespace keel::trainer {
@@ -17,6 +18,9 @@ namespace {
 // A misspelt one would otherwise be learnt from, or not, without a word.
 constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user", "assistant",
                                                     "tool"};
+
+// TRL's name of the response.
+constexpr const char* kCompletion = "completion";
 
 void AppendTokens(TokenRow& row, const std::vector<int32_t>& tokens, bool learn) {
   row.tokens.insert(row.tokens.end(), tokens.begin(), tokens.end());
@@ -79,8 +83,38 @@ Result<TokenRow> FromPair(const Json& object, const std::string& prompt_key,
   return row;
 }
 
-Result<TokenRow> FromObject(const Json& object, const RowOptions& options,
+// TRL's conversations of two parts: all of the second is an answer, and what the assistant says in
+// the first is not learnt.
+Result<TokenRow> FromTwoConversations(const Json& object, const std::string& prompt_key,
+                                      const std::string& answer_key, const RowContext& context) {
+  KEEL_RETURN_IF_ERROR(context.unread.Look(object, {prompt_key, answer_key},
+                                           UnreadKeys::Form::kText, context.where));
+  Json both = object[prompt_key];
+  for (const Json& message : object[answer_key]) both.push_back(message);
+  KEEL_ASSIGN_OR_RETURN(const TokenRow prompt,
+                        RenderChat(object[prompt_key], context, prompt_key, true));
+  KEEL_ASSIGN_OR_RETURN(TokenRow row, RenderChat(both, context, answer_key, false));
+  const bool begins = row.tokens.size() >= prompt.tokens.size() &&
+                      std::equal(prompt.tokens.begin(), prompt.tokens.end(), row.tokens.begin());
+  if (!begins) {
+    return Malformed(
+        context.where,
+        fmt::format("{} with {} does not begin as {} by itself, with an answer opened: "
+                    "which tokens are the answer's cannot be told; give messages",
+                    prompt_key, answer_key, prompt_key));
+  }
+  std::fill_n(row.learn.begin(), prompt.tokens.size(), uint8_t{0});
+  return row;
+}
+
+bool AreMessages(const Json& value) {
+  return value.is_array() && !value.empty() && value.front().is_object();
+}
+
+Result<TokenRow> FromObject(const Json& given, const RowOptions& options,
                             const RowContext& context) {
+  Json changed;
+  const Json& object = StandardRow(given, options.keys.messages, &changed);
   using Form = UnreadKeys::Form;
   const RowKeys& keys = options.keys;
   if (!object.is_object()) return Malformed(context.where, "expected an object a line");
@@ -98,6 +132,11 @@ Result<TokenRow> FromObject(const Json& object, const RowOptions& options,
   }
   if (object.contains(keys.prompt) && object.contains(keys.response))
     return FromPair(object, keys.prompt, keys.response, context);
+  if (object.contains(keys.prompt) && object.contains(kCompletion)) {
+    if (AreMessages(object[keys.prompt]) && AreMessages(object[kCompletion]))
+      return FromTwoConversations(object, keys.prompt, kCompletion, context);
+    return FromPair(object, keys.prompt, kCompletion, context);
+  }
   if (object.contains("question") && object.contains("answer"))
     return FromPair(object, "question", "answer", context);
   if (object.contains(keys.text)) {

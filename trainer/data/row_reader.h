@@ -63,9 +63,10 @@ struct RowOptions {
 
 // Calls `take` for each row of a file, in order. `.jsonl`, `.ndjson` and `.json` files, packed ones
 // too, hold an object a line with, in this order of preference: input_ids (with attention_mask,
-// position_ids, and labels, -100 where nothing is learnt), messages, prompt and response, question
-// and answer, text. Any other file is one row of text, unless its name or content says that it is
-// something else, which is refused.
+// position_ids, and labels, -100 where nothing is learnt), messages, prompt and response (or
+// completion), question and answer, text; in other trainers' spellings, too (row_forms.h). Any
+// other file is one row of text, unless its name or content says that it is something else, which
+// is refused.
 //
 // Chat and prompts are rendered in ChatML: "<|im_start|>role\ncontent<|im_end|>\n"; the content and
 // end mark of assistant messages are learnt, as is the response with the end-of-text token. Prompt
