@@ -87,6 +87,7 @@ const std::map<std::string, std::set<std::string>>& AllowedEdges() {
        {"common", "common/options", "model", "checkpoint/base", "checkpoint/format", "rollout",
         "rewards", "trainer/algorithms", "trainer/data"}},
       {"trainer/data/tokens", {"common"}},
+      {"trainer/data/arrow", {"common", "trainer/data"}},
       {"trainer/data",
        {"common", "model", "rewards", "trainer/algorithms", "trainer/data/tokens"}},
       {"trainer/engine",

@@ -100,9 +100,8 @@ void Dataset::Seal() {
       hasher.Update(std::as_bytes(source->memory->ids()));
       hasher.Update(std::as_bytes(source->memory->learn()));
       for (int64_t i = 0; i < size(); ++i) {
-        const int64_t id = chosen_ ? (*chosen_)[static_cast<size_t>(i)] : i;
-        const SampleCut::Piece piece = source->cut.Pieces(id).front();
-        Update(hasher, Entry{piece.begin, piece.length, targets(i), id});
+        const SampleCut::Piece piece = source->cut.Pieces(id(i)).front();
+        Update(hasher, Entry{piece.begin, piece.length, targets(i), id(i)});
       }
       continue;
     }
@@ -119,8 +118,7 @@ void Dataset::Seal() {
 
 Dataset Dataset::SplitOff(double share, uint64_t seed) {
   std::vector<Numbered> stay(static_cast<size_t>(size()));
-  for (size_t i = 0; i < stay.size(); ++i)
-    stay[i].id = chosen_ ? (*chosen_)[i] : static_cast<int64_t>(i);
+  for (size_t i = 0; i < stay.size(); ++i) stay[i].id = id(static_cast<int64_t>(i));
   const std::vector<Numbered> apart = keel::trainer::SplitOff(&stay, share, seed, kSplitStream);
   const auto ids = [](const std::vector<Numbered>& from) {
     std::vector<int64_t> list;
@@ -140,7 +138,7 @@ Dataset Dataset::SplitOff(double share, uint64_t seed) {
 int64_t Dataset::size() const { return chosen_ ? std::ssize(*chosen_) : first_.back(); }
 
 std::pair<const Dataset::Source*, int64_t> Dataset::Find(int64_t index) const {
-  const int64_t sample = chosen_ ? (*chosen_)[static_cast<size_t>(index)] : index;
+  const int64_t sample = id(index);
   const auto after = std::upper_bound(first_.begin(), first_.end(), sample);
   const auto source = static_cast<size_t>(after - first_.begin()) - 1;
   return {sources_[source].get(), sample - first_[source]};
@@ -149,7 +147,7 @@ std::pair<const Dataset::Source*, int64_t> Dataset::Find(int64_t index) const {
 Sample Dataset::Get(int64_t index) const {
   const auto [source, sample] = Find(index);
   Sample got = ValueOrThrow(source->cut.Read(sample));
-  got.id = chosen_ ? (*chosen_)[static_cast<size_t>(index)] : index;
+  got.id = id(index);
   return got;
 }
 

@@ -49,6 +49,10 @@ class Dataset {
   Sample Get(int64_t index) const;
   int64_t targets(int64_t index) const;  // throws as Get
   int64_t inputs(int64_t index) const;
+  // Its place among all samples of the files: Sample::id.
+  int64_t id(int64_t index) const {
+    return chosen_ ? (*chosen_)[static_cast<size_t>(index)] : index;
+  }
   int64_t skipped_rows() const { return skipped_rows_; }
   // Returns what of the files was not read, a sentence a file.
   const std::vector<std::string>& warnings() const { return warnings_; }

@@ -251,7 +251,7 @@ TEST_F(TokenizeTest, SourcesFollowEachOtherAndAreMixedByWeight) {
 
 // Peak memory grows by the tables alone, however much is read.
 TEST_F(TokenizeTest, ReadingShardsDoesNotHoldThem) {
-  const std::string big = folder_.Write("big.bin", std::string(size_t{256} << 20, '\1'));
+  const std::string big = folder_.Write("big.bin", std::string(size_t{256} << 20, '\0'));
   const auto resident = [] {
     std::ifstream file("/proc/self/statm");
     int64_t size = 0, pages = 0;

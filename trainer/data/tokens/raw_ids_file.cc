@@ -29,6 +29,9 @@ constexpr Foreign kForeign[] = {
      "a file of llm.c, with a header: cut its first 1,024 bytes off (tail -c +1025)"},
 };
 
+// Of a file, by which text is told.
+constexpr size_t kHead = 4096;
+
 }  // namespace
 
 RawIdsFile::RawIdsFile(std::unique_ptr<MappedFile> file)
@@ -49,6 +52,19 @@ Result<std::shared_ptr<const RawIdsFile>> RawIdsFile::Open(const std::string& pa
                   fmt::format("{}: is {}; expected raw 16-bit ids, as nanoGPT's .bin has, or the "
                               ".idx of Megatron's beside it",
                               name, foreign.name));
+  }
+  // Ids have zeros and bytes that no text has; learnt as ids, text would be any ids at all.
+  const std::string_view head = text.substr(0, kHead);
+  const size_t bad = FindNotUtf8(head);
+  const bool cut_off =
+      bad != std::string_view::npos && head.size() - bad < 4 && kHead < text.size();
+  if (head.size() >= 16 && head.find('\0') == std::string_view::npos &&
+      (bad == std::string_view::npos || cut_off)) {
+    return Status(
+        StatusCode::kInvalidData,
+        fmt::format("{}: is text, and a .bin is read as raw 16-bit ids (nanoGPT): name it "
+                    ".txt, or .jsonl where it has rows",
+                    name));
   }
   if (text.size() % 2 != 0) {
     return Status(

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "common/text.h"
@@ -117,11 +116,6 @@ std::string ShardFolderIndex::ToJson() const {
                {"plan", plan},           {"shards", std::move(list)}};
   json["digest"] = DigestOf(json).ToHex();
   return json.dump(1) + "\n";
-}
-
-bool IsShardFolder(const std::string& path) {
-  std::error_code error;
-  return std::filesystem::is_directory(path, error);
 }
 
 Result<ShardFolderIndex> ReadShardFolderIndex(const std::string& folder) {

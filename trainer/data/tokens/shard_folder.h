@@ -44,9 +44,6 @@ struct ShardFolderIndex {
 // kNotFound with the way out where there is no tokens.json; kInvalidData, kDataLoss.
 Result<ShardFolderIndex> ReadShardFolderIndex(const std::string& folder);
 
-// Says whether it is such a folder, finished or not.
-bool IsShardFolder(const std::string& path);
-
 // The shards of a folder as one store.
 struct ShardFolder {
   ShardFolderIndex index;

@@ -30,6 +30,10 @@ TEST(RawIdsFileTest, WhatIsNoneIsRefusedByName) {
     return RawIdsFile::Open(folder.Write("x.bin", bytes)).status().message();
   };
   EXPECT_THAT(refusal("abc"), HasSubstr("3 bytes, which are no 16-bit ids"));
+  EXPECT_THAT(refusal("It is a truth universally acknowledged"), HasSubstr("is text"));
+  EXPECT_THAT(refusal(std::string(2047, 'a') + std::string(2049, 'b').append("\xc3\xa9 more")),
+              HasSubstr("is text"));
+  EXPECT_THAT(refusal(std::string(4095, 'a') + "\xc3\xa9 more"), HasSubstr("is text"));
   EXPECT_THAT(refusal(""), HasSubstr("x.bin: is empty"));
   EXPECT_THAT(refusal(std::string("PK\3\4....")), HasSubstr("a zip file"));
   EXPECT_THAT(refusal(Bytes<int32_t>(20240520) + Bytes<int32_t>(1)), HasSubstr("llm.c"));
