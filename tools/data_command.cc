@@ -1,4 +1,4 @@
-// keel data make: writes tasks whose answers can be verified.
+// keel data: make writes tasks whose answers can be verified; data_tokens.h has the others.
 
 #include <fmt/format.h>
 
@@ -11,6 +11,7 @@
 #include "common/text.h"
 #include "rewards/task_maker.h"
 #include "tools/command.h"
+#include "tools/data_tokens.h"
 #include "tools/number_check.h"
 #include "tools/row_output.h"
 
@@ -55,7 +56,7 @@ void Make(const DataArguments& a) {
 }  // namespace
 
 void AddDataCommand(CLI::App& app, CommandContext&) {
-  CLI::App* data = app.add_subcommand("data", "Make data to try training with");
+  CLI::App* data = app.add_subcommand("data", "Make data to train on");
   data->require_subcommand(1);
   const std::string examples =
       "Examples:\n"
@@ -89,6 +90,8 @@ void AddDataCommand(CLI::App& app, CommandContext&) {
       ->check(CLI::IsMember(AllNames<rewards::TaskForm>()));
   make->add_flag("--force", arguments->force, "Write over a file");
   make->callback([arguments] { Make(*arguments); });
+  AddTokenizeCommand(*data);
+  AddInfoCommand(*data);
 }
 
 }  // namespace keel::tools

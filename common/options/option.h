@@ -11,7 +11,7 @@
 
 namespace keel::options {
 
-enum class Kind { kBool, kInt, kDouble, kString, kStringList, kDoubleList, kMap };
+enum class Kind { kBool, kInt, kDouble, kString, kStringList, kDoubleList, kMap, kMapList };
 
 struct Option {
   std::string path;

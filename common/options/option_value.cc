@@ -107,6 +107,9 @@ std::string KindName(const Option& option) {
     case Kind::kMap:
       name = "a map";
       break;
+    case Kind::kMapList:
+      name = "a list of maps";
+      break;
   }
   if (option.kind == Kind::kString && !option.choices.empty())
     name = "one of " + fmt::format("{}", fmt::join(option.choices, ", "));
@@ -160,13 +163,14 @@ std::optional<Json> Convert(const Option& option, const YamlNode& node, std::str
   if (node.kind == YamlNode::Kind::kNull) {
     if (option.nullable) return Json(nullptr);
     if (option.kind == Kind::kMap) return Json::object();
-    if (option.kind == Kind::kStringList) advice = "write []";
+    if (option.kind == Kind::kStringList || option.kind == Kind::kMapList) advice = "write []";
     return fail();
   }
   const bool scalar = node.kind == YamlNode::Kind::kScalar;
   // Python's word would be taken for a name.
   if (scalar && !node.quoted && node.text == "None") {
-    const bool list = option.kind == Kind::kStringList || option.kind == Kind::kDoubleList;
+    const bool list = option.kind == Kind::kStringList || option.kind == Kind::kDoubleList ||
+                      option.kind == Kind::kMapList;
     advice = option.nullable ? "write null"
              : list          ? "write []"
                     : "put it in quotes if it is a name; leave the key out for its default";
@@ -224,6 +228,15 @@ std::optional<Json> Convert(const Option& option, const YamlNode& node, std::str
     case Kind::kMap:
       if (node.kind != YamlNode::Kind::kMap) return fail();
       return Free(node);
+    case Kind::kMapList: {
+      if (node.kind != YamlNode::Kind::kSequence) return fail();
+      Json list = Json::array();
+      for (const YamlNode& item : node.items) {
+        if (item.kind != YamlNode::Kind::kMap) return fail();
+        list.push_back(Free(item));
+      }
+      return list;
+    }
   }
   return fail();
 }

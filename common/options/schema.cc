@@ -98,6 +98,9 @@ Option& Schema::Add(std::string path, std::vector<double>& field, std::string do
 Option& Schema::Add(std::string path, Json& field, std::string doc) {
   return Append(MakeOption(std::move(path), Kind::kMap, field, std::move(doc)));
 }
+Option& Schema::Add(std::string path, std::vector<Json>& field, std::string doc) {
+  return Append(MakeOption(std::move(path), Kind::kMapList, field, std::move(doc)));
+}
 
 Option& Schema::AddChoice(std::string path, Kind kind, std::vector<std::string> choices,
                           std::string doc, Access field) {
@@ -322,7 +325,8 @@ Json Schema::JsonSchema() const {
       at = &properties[parts[i]];
     }
     Json entry = Json::object();
-    const char* types[] = {"boolean", "integer", "number", "string", "array", "array", "object"};
+    const char* types[] = {"boolean", "integer", "number", "string",
+                           "array",   "array",   "object", "array"};
     const char* type = types[static_cast<size_t>(option.kind)];
     if (option.nullable) {
       entry["type"] = Json::array({type, "null"});
@@ -340,6 +344,7 @@ Json Schema::JsonSchema() const {
       if (!option.choices.empty()) entry["items"]["enum"] = option.choices;
     }
     if (option.kind == Kind::kDoubleList) entry["items"] = {{"type", "number"}};
+    if (option.kind == Kind::kMapList) entry["items"] = {{"type", "object"}};
     (*at)["properties"][parts.back()] = std::move(entry);
   }
   return root;

@@ -34,7 +34,8 @@ class Schema {
   Option& Add(std::string path, std::optional<std::string>& field, std::string doc);
   Option& Add(std::string path, std::vector<std::string>& field, std::string doc);
   Option& Add(std::string path, std::vector<double>& field, std::string doc);
-  Option& Add(std::string path, Json& field, std::string doc);  // a free map
+  Option& Add(std::string path, Json& field, std::string doc);               // a free map
+  Option& Add(std::string path, std::vector<Json>& field, std::string doc);  // a list of such
   // A choice by the names of its enum, with `null` for nothing, and a list of such.
   template <NamedEnum E>
   Option& Add(std::string path, E& field, std::string doc) {

@@ -46,7 +46,9 @@ std::span<const Target> Targets() {
        FuzzGguf,
        GgufSeeds,
        {"GGUF", "tokenizer.ggml.", "llama.", "general.alignment", "token_embd.weight", "blk.0.",
-        "attn_q.weight", "rope_freqs.weight", "qwen2", "deepseek-llm"}}};
+        "attn_q.weight", "rope_freqs.weight", "qwen2", "deepseek-llm"}},
+      {"shard", FuzzShard, ShardSeeds, {}},
+      {"megatron", FuzzMegatron, MegatronSeeds, {}}};
   return kTargets;
 }
 

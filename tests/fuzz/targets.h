@@ -44,6 +44,8 @@ void FuzzJson(std::string_view bytes);
 void FuzzAnswers(std::string_view bytes);
 void FuzzRows(std::string_view bytes);
 void FuzzGguf(std::string_view bytes);
+void FuzzShard(std::string_view bytes);
+void FuzzMegatron(std::string_view bytes);
 
 std::vector<std::string> SafetensorsSeeds();
 std::vector<std::string> ManifestSeeds();
@@ -53,5 +55,7 @@ std::vector<std::string> JsonSeeds();
 std::vector<std::string> AnswersSeeds();
 std::vector<std::string> RowsSeeds();
 std::vector<std::string> GgufSeeds();
+std::vector<std::string> ShardSeeds();
+std::vector<std::string> MegatronSeeds();
 
 }  // namespace keel::fuzz

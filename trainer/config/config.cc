@@ -9,6 +9,8 @@
 #include <set>
 #include <sstream>
 
+#include "trainer/config/config_data.h"
+
 namespace keel::trainer {
 namespace {
 
@@ -131,9 +133,15 @@ options::Schema MakeSchema(Config& c) {
 
   DataSection& d = c.data;
   s.Add("data.train_files", d.train_files,
-        "JSON Lines (`.jsonl`) or plain text, as they are or packed with gzip or Zstandard.")
+        "JSON Lines (`.jsonl`) or plain text, as they are or packed with gzip or Zstandard; for "
+        "pre-training and SFT also folders of `keel data tokenize`, Megatron's `.idx`, nanoGPT's "
+        "`.bin`.")
       .PerNode();
   s.Add("data.val_files", d.val_files, "Likewise, for validation.").PerNode();
+  s.Add("data.sources", d.sources,
+        "Instead of `train_files`: `[{path: a, weight: 3}, {path: b, weight: 1}]`, of which every "
+        "stretch of samples has its share by weight, each in epochs of its own.")
+      .PerNode();
   s.Add("data.val_split", d.val_split,
         "Without `val_files`: the share of samples set apart for validation.")
       .Range(0, 0.5);
@@ -151,6 +159,16 @@ options::Schema MakeSchema(Config& c) {
   s.Add("data.truncation", d.truncation,
         "SFT rows that are longer: refuse the file, cut the end (`right`) or the beginning "
         "(`left`), or leave the row out (`skip`).");
+  s.Add("data.packing", d.packing,
+        "Pre-training and SFT: how documents become samples of `max_length`. `none`: each by "
+        "itself; `stream`: all as one text, cut, attention across documents; `wrapped`: cut, each "
+        "document attended to by itself; `best_fit`: whole documents that fill it best, likewise. "
+        "null: `stream` for pre-training, `none` for SFT.");
+  s.Add("data.cache_dir", d.cache_dir,
+        "Pre-training and SFT: a folder in which rows and text are tokenized once, by all ranks "
+        "together, into shards that are read without loading them. null: into the memory of every "
+        "rank, at every start.")
+      .PerNode();
   s.Add("data.train_batch_size", d.train_batch_size,
         "Sequences per optimizer step, over all ranks.")
       .Range(1)
@@ -428,7 +446,7 @@ std::vector<std::string> ValidateConfig(const Config& c, int world) {
                     "least {} bytes, two chunks",
                     *section.staging.host_memory_cap, kLeastStaging));
   }
-  if (c.data.train_files.empty()) say("data.train_files is empty: name at least one file");
+  for (std::string& problem : ValidateSources(c)) say(std::move(problem));
   if (!c.data.val_files.empty() && c.data.val_split > 0)
     say("data.val_files and data.val_split are both given: give one");
   if (optim.betas.size() != 2 || optim.betas[0] >= 1 || optim.betas[1] >= 1) {

@@ -18,6 +18,7 @@
 #include "trainer/config/choices.h"
 #include "trainer/config/config_rl.h"
 #include "trainer/config/config_rollout.h"
+#include "trainer/data/packing.h"
 #include "trainer/data/truncation.h"
 
 namespace keel::trainer {
@@ -61,6 +62,7 @@ struct TrainerSection {
 struct DataSection {
   std::vector<std::string> train_files;
   std::vector<std::string> val_files;
+  std::vector<Json> sources;  // {path, weight}: SourcesOf
   double val_split = 0;
   std::optional<model::TokenizerKind> tokenizer;
   std::string text_key = "text";
@@ -69,6 +71,8 @@ struct DataSection {
   std::string messages_key = "messages";
   int64_t max_length = 512;
   Truncation truncation = Truncation::kError;
+  std::optional<Packing> packing;
+  std::optional<std::string> cache_dir;
   int64_t train_batch_size = 8;
   int64_t micro_batch_size_per_gpu = 1;
   bool shuffle = true;

@@ -11,13 +11,18 @@ constexpr int32_t kNoTarget = -100;
 }  // namespace
 
 void AppendSample(MicroBatch& batch, const Sample& sample) {
-  const size_t inputs = sample.tokens.size() - 1;
-  for (size_t i = 0; i < inputs; ++i) {
-    batch.ids.push_back(sample.tokens[i]);
-    batch.targets.push_back(sample.learn[i + 1] != 0 ? sample.tokens[i + 1] : kNoTarget);
-    batch.positions.push_back(static_cast<int32_t>(i));
+  for (size_t piece = 0; piece < sample.pieces.size(); ++piece) {
+    const auto first = static_cast<size_t>(sample.pieces[piece]);
+    const size_t end = piece + 1 < sample.pieces.size()
+                           ? static_cast<size_t>(sample.pieces[piece + 1])
+                           : sample.tokens.size();
+    for (size_t i = first; i + 1 < end; ++i) {
+      batch.ids.push_back(sample.tokens[i]);
+      batch.targets.push_back(sample.learn[i + 1] != 0 ? sample.tokens[i + 1] : kNoTarget);
+      batch.positions.push_back(static_cast<int32_t>(i - first));
+    }
+    batch.boundaries.push_back(static_cast<int64_t>(batch.ids.size()));
   }
-  batch.boundaries.push_back(static_cast<int64_t>(batch.ids.size()));
   batch.sample_ids.push_back(sample.id);
 }
 

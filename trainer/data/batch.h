@@ -18,7 +18,8 @@ struct MicroBatch {
   std::vector<int64_t> sample_ids;
 };
 
-// Packs a further sample, or a sequence of `tokens` ignored ones.
+// Packs a further sample, of which each piece is a sequence, or a sequence of `tokens` ignored
+// ones.
 void AppendSample(MicroBatch& batch, const Sample& sample);
 void AppendIgnored(MicroBatch& batch, int64_t tokens);
 // Fills up to a multiple; at least one multiple when the batch is empty.

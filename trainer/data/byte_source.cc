@@ -78,6 +78,31 @@ class FileSource final : public ByteSource {
   bool ended_ = false;
 };
 
+class RangeSource final : public ByteSource {
+ public:
+  RangeSource(Descriptor fd, std::string path, int64_t begin, int64_t end)
+      : fd_(std::move(fd)), path_(std::move(path)), at_(begin), end_(end) {}
+
+  Result<size_t> Read(std::span<char> buffer) override {
+    const auto most =
+        std::min(std::min(buffer.size(), kMaxTransfer), static_cast<size_t>(end_ - at_));
+    const ssize_t got = Retry([&] { return ::pread(fd_.get(), buffer.data(), most, at_); });
+    if (got < 0) return Status::FromErrno(errno, "read", path_);
+    if (got == 0 && at_ < end_) {
+      return BadInput(path_, fmt::format("ends at byte {}, and went on to {} when its parts were "
+                                         "planned: it was changed meanwhile",
+                                         at_, end_));
+    }
+    at_ += got;
+    return static_cast<size_t>(got);
+  }
+
+ private:
+  Descriptor fd_;
+  std::string path_;
+  int64_t at_, end_;
+};
+
 // What both unpackers share: the packed bytes at hand, and how much came of how much.
 class Unpacker : public ByteSource {
  protected:
@@ -280,6 +305,20 @@ Result<std::unique_ptr<ByteSource>> OpenByteSource(const std::string& path, Inpu
     source = std::move(file);
   }
   return source;
+}
+
+Result<std::unique_ptr<ByteSource>> OpenByteRange(const std::string& path, int64_t begin,
+                                                  int64_t end) {
+  KEEL_ASSIGN_OR_RETURN(Descriptor fd, OpenRegular(path));
+  return std::unique_ptr<ByteSource>(
+      std::make_unique<RangeSource>(std::move(fd), path, begin, end));
+}
+
+Result<bool> IsPacked(const std::string& path) {
+  KEEL_ASSIGN_OR_RETURN(Descriptor fd, OpenRegular(path));
+  FileSource file(std::move(fd), path);
+  KEEL_ASSIGN_OR_RETURN(const std::string_view head, file.Peek(4));
+  return IsGzip(head) || IsZstd(head);
 }
 
 }  // namespace keel::trainer

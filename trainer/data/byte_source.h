@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -32,5 +33,10 @@ enum class InputKind {
 // `path` as in messages: "data file /x.jsonl". kNotFound; kInvalidData when it is no file that may
 // be read.
 Result<std::unique_ptr<ByteSource>> OpenByteSource(const std::string& path, InputKind kind);
+// Bytes [begin, end) of a regular file as they stand there, packed or not.
+Result<std::unique_ptr<ByteSource>> OpenByteRange(const std::string& path, int64_t begin,
+                                                  int64_t end);
+// Whether a regular file is one that OpenByteSource unpacks.
+Result<bool> IsPacked(const std::string& path);
 
 }  // namespace keel::trainer

@@ -52,7 +52,15 @@ Result<DataFile> DataFile::Open(const std::string& path, InputKind kind) {
                                 "orient='records', lines=True)",
                                 path));
   }
-  Result<std::unique_ptr<ByteSource>> source = OpenByteSource(path, kind);
+  return Begin(path, OpenByteSource(path, kind), 0);
+}
+
+Result<DataFile> DataFile::OpenRange(const std::string& path, int64_t begin, int64_t end) {
+  return Begin(path, OpenByteRange(path, begin, end), static_cast<uint64_t>(begin));
+}
+
+Result<DataFile> DataFile::Begin(const std::string& path,
+                                 Result<std::unique_ptr<ByteSource>> source, uint64_t offset) {
   if (!source.ok()) {
     const Status& status = source.status();
     return status.code() == StatusCode::kInvalidData
@@ -60,6 +68,7 @@ Result<DataFile> DataFile::Open(const std::string& path, InputKind kind) {
                : status.WithContext("data file");
   }
   DataFile file(path, std::move(source).value());
+  file.offset_ = offset;
   // As much as there is, up to the buffer: a short read of a pipe says nothing about the content.
   while (file.end_ < file.buffer_.size()) {
     KEEL_ASSIGN_OR_RETURN(const size_t got,
@@ -69,7 +78,7 @@ Result<DataFile> DataFile::Open(const std::string& path, InputKind kind) {
   }
   if (file.end_ == 0) return Unusable(file.name_, "is empty");
   KEEL_RETURN_IF_ERROR(file.CheckHead());
-  if (file.head().starts_with(kByteOrderMark)) {
+  if (offset == 0 && file.head().starts_with(kByteOrderMark)) {
     file.begin_ = kByteOrderMark.size();
     file.offset_ = kByteOrderMark.size();
   }

@@ -24,6 +24,9 @@ class DataFile {
   // kNotFound, or kInvalidData: no regular file, empty, or no text.
   static Result<DataFile> Open(const std::string& path, InputKind kind = InputKind::kRegularFile);
 
+  // The lines in bytes [begin, end) of a file that is not packed, which begin and end there.
+  static Result<DataFile> OpenRange(const std::string& path, int64_t begin, int64_t end);
+
   // "data file /x/rows.jsonl".
   const std::string& name() const { return name_; }
   // The path without .gz or .zst.
@@ -38,6 +41,8 @@ class DataFile {
 
  private:
   DataFile(std::string path, std::unique_ptr<ByteSource> source);
+  static Result<DataFile> Begin(const std::string& path, Result<std::unique_ptr<ByteSource>> source,
+                                uint64_t offset);
   Result<bool> Fill();  // false at the end
   Status CheckHead() const;
   Status NotText(uint64_t offset, char byte) const;

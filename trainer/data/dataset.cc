@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "trainer/data/split.h"
 
@@ -13,109 +14,151 @@ namespace {
 // Stream of the draws that decide which samples are set apart.
 constexpr uint64_t kSplitStream = 0x73706c6974;
 
+struct Numbered {
+  int64_t id;
+};
+
+// As the digest of samples in memory has always had it: where each lies and what it teaches.
+struct Entry {
+  int64_t begin;
+  int64_t length;   // tokens
+  int64_t targets;  // learnt ones but the first
+  int64_t id;
+};
+
+template <typename T>
+void Update(Hasher128& hasher, const T& value) {
+  hasher.Update(std::as_bytes(std::span(&value, 1)));
+}
+
 }  // namespace
 
 Result<Dataset> Dataset::Load(const std::vector<std::string>& files, const DatasetOptions& options,
                               const TextRules& rules) {
   Dataset data;
-  const RowOptions rows{options.keys, rules, !options.sft};
-  for (const std::string& path : files) {
-    KEEL_RETURN_IF_ERROR(ReadRows(
-        path, rows, &data.warnings_, [&](TokenRow row, const std::string& where) -> Status {
-          const Status known = CheckTokens(row.tokens, options.vocab_size, where);
-          if (!known.ok()) return known;
-          if (options.sft) {
-            const auto limit = static_cast<size_t>(options.max_length) + 1;
-            if (row.tokens.size() > limit) {
-              switch (options.truncation) {
-                case Truncation::kError:
-                  return Status(StatusCode::kInvalidData,
-                                fmt::format("{}: {} tokens, more than data.max_length {}; raise "
-                                            "it, or set data.truncation "
-                                            "to right, left or skip",
-                                            where, row.tokens.size() - 1, options.max_length));
-                case Truncation::kSkip:
-                  ++data.skipped_rows_;
-                  return Status::Ok();
-                case Truncation::kRight:
-                  row.tokens.resize(limit);
-                  row.learn.resize(limit);
-                  break;
-                case Truncation::kLeft: {
-                  const auto extra = static_cast<std::ptrdiff_t>(row.tokens.size() - limit);
-                  row.tokens.erase(row.tokens.begin(), row.tokens.begin() + extra);
-                  row.learn.erase(row.learn.begin(), row.learn.begin() + extra);
-                  break;
-                }
-              }
-            }
-            // A row that teaches nothing only costs time.
-            if (row.tokens.size() < 2 ||
-                std::find(row.learn.begin() + 1, row.learn.end(), 1) == row.learn.end()) {
-              ++data.skipped_rows_;
-              return Status::Ok();
-            }
-          }
-          const auto begin = static_cast<int64_t>(data.tokens_.size());
-          data.tokens_.insert(data.tokens_.end(), row.tokens.begin(), row.tokens.end());
-          data.learn_.insert(data.learn_.end(), row.learn.begin(), row.learn.end());
-          if (options.sft)
-            data.Cut(begin, static_cast<int64_t>(data.tokens_.size()), options.max_length, true);
-          return Status::Ok();
-        }));
-  }
-  if (!options.sft) {
-    std::fill(data.learn_.begin(), data.learn_.end(), uint8_t{1});
-    data.Cut(0, static_cast<int64_t>(data.tokens_.size()), options.max_length, false);
-  }
-  if (data.samples_.empty()) {
-    return Status(StatusCode::kInvalidData,
-                  fmt::format("no sample to train on in {} ({} rows left out)",
-                              fmt::join(files, ", "), data.skipped_rows_));
+  KEEL_RETURN_IF_ERROR(data.Add(files, options, rules));
+  data.Seal();
+  return data;
+}
+
+Result<Dataset> Dataset::LoadSources(const std::vector<DataSource>& sources,
+                                     const DatasetOptions& options, const TextRules& rules) {
+  Dataset data;
+  for (const DataSource& source : sources) {
+    KEEL_RETURN_IF_ERROR(data.Add({source.path}, options, rules));
+    data.mixture_.push_back({data.sources_.back()->cut.size(), source.weight});
   }
   data.Seal();
   return data;
 }
 
-void Dataset::Cut(int64_t begin, int64_t end, int64_t max_length, bool sft) {
-  const auto add = [&](int64_t first, int64_t length) {
-    int64_t targets = 0;
-    for (int64_t i = first + 1; i < first + length; ++i) targets += learn_[static_cast<size_t>(i)];
-    samples_.push_back({first, length, targets, static_cast<int64_t>(samples_.size())});
-  };
-  if (sft) {
-    add(begin, end - begin);
-    return;
+Status Dataset::Add(const std::vector<std::string>& files, const DatasetOptions& options,
+                    const TextRules& rules) {
+  const Packing packing = options.packing.value_or(options.sft ? Packing::kNone : Packing::kStream);
+  TokenInputOptions input;
+  input.keys = options.keys;
+  input.vocab_size = options.vocab_size;
+  input.learns_all = !options.sft;
+  // Packings that cut rows leave none too long.
+  const bool whole = packing == Packing::kNone || packing == Packing::kBestFit;
+  input.max_length = options.sft && whole ? options.max_length : 0;
+  input.truncation = options.truncation;
+  input.cache = options.cache;
+  KEEL_ASSIGN_OR_RETURN(TokenInput tokens, OpenTokens(files, input, rules));
+
+  CutOptions cut;
+  cut.packing = packing;
+  cut.learns_all = !options.sft;
+  cut.max_length = options.max_length;
+  cut.truncation = options.truncation;
+  cut.vocab_size = options.vocab_size;
+  cut.name = fmt::format("{}", fmt::join(files, ", "));
+  auto source = std::make_shared<Source>();
+  KEEL_ASSIGN_OR_RETURN(source->cut, SampleCut::Make(tokens.store, cut));
+  source->memory = tokens.memory;
+  source->path = cut.name;
+  skipped_rows_ += tokens.skipped_rows + source->cut.skipped();
+  warnings_.insert(warnings_.end(), tokens.warnings.begin(), tokens.warnings.end());
+  if (source->cut.size() == 0) {
+    return Status(StatusCode::kInvalidData, fmt::format("no sample to train on in {} ({} rows left "
+                                                        "out)",
+                                                        cut.name, skipped_rows_));
   }
-  // Neighbours share one token: the last target of one is the first input of the next.
-  for (int64_t first = begin; first + 1 < end; first += max_length)
-    add(first, std::min(max_length + 1, end - first));
+  first_.push_back(first_.back() + source->cut.size());
+  sources_.push_back(std::move(source));
+  return Status::Ok();
 }
 
+// Of rows in memory, one piece a sample, all that training sees is hashed. Elsewhere the store's
+// own digest stands for the tokens, so that none of them need be read for it.
 void Dataset::Seal() {
   Hasher128 hasher;
-  hasher.Update(std::as_bytes(std::span(tokens_)));
-  hasher.Update(std::as_bytes(std::span(learn_)));
-  for (const Entry& entry : samples_) hasher.Update(std::as_bytes(std::span(&entry, 1)));
+  for (const auto& source : sources_) {
+    const CutOptions& options = source->cut.options();
+    const bool plain = options.packing == Packing::kNone || options.packing == Packing::kStream;
+    if (source->memory != nullptr && plain && mixture_.empty()) {
+      hasher.Update(std::as_bytes(source->memory->ids()));
+      hasher.Update(std::as_bytes(source->memory->learn()));
+      for (int64_t i = 0; i < size(); ++i) {
+        const SampleCut::Piece piece = source->cut.Pieces(id(i)).front();
+        Update(hasher, Entry{piece.begin, piece.length, targets(i), id(i)});
+      }
+      continue;
+    }
+    Update(hasher, source->cut.store().digest());
+    Update(hasher, static_cast<int64_t>(options.packing));
+    Update(hasher, int64_t{options.learns_all});
+    Update(hasher, static_cast<int64_t>(options.truncation));
+    Update(hasher, options.max_length);
+    if (chosen_) hasher.Update(std::as_bytes(std::span(*chosen_)));
+  }
+  for (const SourceShare& share : mixture_) Update(hasher, share.weight);
   digest_ = hasher.Finish();
 }
 
 Dataset Dataset::SplitOff(double share, uint64_t seed) {
-  Dataset apart;
-  apart.tokens_ = tokens_;
-  apart.learn_ = learn_;
-  apart.samples_ = keel::trainer::SplitOff(&samples_, share, seed, kSplitStream);
+  std::vector<Numbered> stay(static_cast<size_t>(size()));
+  for (size_t i = 0; i < stay.size(); ++i) stay[i].id = id(static_cast<int64_t>(i));
+  const std::vector<Numbered> apart = keel::trainer::SplitOff(&stay, share, seed, kSplitStream);
+  const auto ids = [](const std::vector<Numbered>& from) {
+    std::vector<int64_t> list;
+    for (const Numbered& one : from) list.push_back(one.id);
+    return list;
+  };
+  Dataset other;
+  other.sources_ = sources_;
+  other.first_ = first_;
+  other.chosen_ = ids(apart);
+  chosen_ = ids(stay);
   Seal();
-  apart.Seal();
-  return apart;
+  other.Seal();
+  return other;
+}
+
+int64_t Dataset::size() const { return chosen_ ? std::ssize(*chosen_) : first_.back(); }
+
+std::pair<const Dataset::Source*, int64_t> Dataset::Find(int64_t index) const {
+  const int64_t sample = id(index);
+  const auto after = std::upper_bound(first_.begin(), first_.end(), sample);
+  const auto source = static_cast<size_t>(after - first_.begin()) - 1;
+  return {sources_[source].get(), sample - first_[source]};
 }
 
 Sample Dataset::Get(int64_t index) const {
-  const Entry& entry = samples_[static_cast<size_t>(index)];
-  const auto begin = static_cast<size_t>(entry.begin);
-  const auto length = static_cast<size_t>(entry.length);
-  return {std::span(tokens_).subspan(begin, length), std::span(learn_).subspan(begin, length),
-          entry.id};
+  const auto [source, sample] = Find(index);
+  Sample got = ValueOrThrow(source->cut.Read(sample));
+  got.id = id(index);
+  return got;
+}
+
+int64_t Dataset::targets(int64_t index) const {
+  const auto [source, sample] = Find(index);
+  return ValueOrThrow(source->cut.targets(sample));
+}
+
+int64_t Dataset::inputs(int64_t index) const {
+  const auto [source, sample] = Find(index);
+  return source->cut.inputs(sample);
 }
 
 }  // namespace keel::trainer

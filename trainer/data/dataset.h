@@ -1,15 +1,20 @@
-// Dataset: all samples of a run, tokenized once at start, the same on every rank.
+// Dataset: all samples of a run, the same on every rank.
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <memory>
+#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "common/hash.h"
 #include "common/status.h"
+#include "trainer/data/data_source.h"
+#include "trainer/data/packing.h"
 #include "trainer/data/row_reader.h"
+#include "trainer/data/sample_cut.h"
+#include "trainer/data/sample_order.h"
+#include "trainer/data/token_input.h"
 #include "trainer/data/truncation.h"
 
 namespace keel::trainer {
@@ -20,47 +25,58 @@ struct DatasetOptions {
   Truncation truncation = Truncation::kError;  // of SFT rows
   int64_t vocab_size = 0;                      // of the model: larger ids are refused
   RowKeys keys;
+  std::optional<Packing> packing;  // nothing: none for SFT, the stream for pre-training
+  TokenCache cache;
 };
 
-// Sample i: tokens t_0 … t_n; inputs t_0 … t_{n-1} predict t_1 … t_n where `learn` is set.
-struct Sample {
-  std::span<const int32_t> tokens;
-  std::span<const uint8_t> learn;  // by token; the first is never a target
-  int64_t id = 0;                  // its place among all samples of the files
-};
-
-// Pre-training: all rows one after another, cut into samples of max_length inputs that share no
-// target; a last, shorter one is kept. Memory: five bytes a token.
+// Where the tokens lie is for TokenStore to know, what a sample is for SampleCut. Of each source
+// there is one of both; their samples follow each other. Immutable but for SplitOff; thread-safe.
 class Dataset {
  public:
+  // Of one source: all rows of the files, in order.
   static Result<Dataset> Load(const std::vector<std::string>& files, const DatasetOptions& options,
                               const TextRules& rules);
-  // Moves a share of the samples, chosen by hash of (seed, id), into a set of its own.
+  // Of several, which order() mixes.
+  static Result<Dataset> LoadSources(const std::vector<DataSource>& sources,
+                                     const DatasetOptions& options, const TextRules& rules);
+  // Moves a share of the samples, chosen by hash of (seed, id), into a set of its own. Of one
+  // source.
   Dataset SplitOff(double share, uint64_t seed);
 
-  int64_t size() const { return static_cast<int64_t>(samples_.size()); }
+  int64_t size() const;
+  // Sample `index`. Throws Error: kDataLoss where a checksum of its tokens does not hold,
+  // kInvalidData for ids that are none of the model's.
   Sample Get(int64_t index) const;
-  int64_t targets(int64_t index) const { return samples_[static_cast<size_t>(index)].targets; }
-  int64_t inputs(int64_t index) const { return samples_[static_cast<size_t>(index)].length - 1; }
+  int64_t targets(int64_t index) const;  // throws as Get
+  int64_t inputs(int64_t index) const;
+  // Its place among all samples of the files: Sample::id.
+  int64_t id(int64_t index) const {
+    return chosen_ ? (*chosen_)[static_cast<size_t>(index)] : index;
+  }
   int64_t skipped_rows() const { return skipped_rows_; }
   // Returns what of the files was not read, a sentence a file.
   const std::vector<std::string>& warnings() const { return warnings_; }
   // The digest of tokens, masks and cuts: tells whether a resumed run has the same data.
   const Digest128& digest() const { return digest_; }
+  // The sources of a mixture; empty where there is one.
+  const std::vector<SourceShare>& mixture() const { return mixture_; }
 
  private:
-  struct Entry {
-    int64_t begin;    // of its tokens
-    int64_t length;   // tokens
-    int64_t targets;  // learnt ones but the first
-    int64_t id;
+  struct Source {
+    SampleCut cut;
+    std::shared_ptr<const MemoryTokens> memory;  // of rows that were read into memory
+    std::string path;
   };
-  void Cut(int64_t begin, int64_t end, int64_t max_length, bool sft);
+  Status Add(const std::vector<std::string>& files, const DatasetOptions& options,
+             const TextRules& rules);
   void Seal();
+  // The source of sample `index`, and which of its samples that is.
+  std::pair<const Source*, int64_t> Find(int64_t index) const;
 
-  std::vector<int32_t> tokens_;
-  std::vector<uint8_t> learn_;
-  std::vector<Entry> samples_;
+  std::vector<std::shared_ptr<const Source>> sources_;
+  std::vector<int64_t> first_ = {0};            // samples before each source, and all
+  std::optional<std::vector<int64_t>> chosen_;  // of a set that was split
+  std::vector<SourceShare> mixture_;
   int64_t skipped_rows_ = 0;
   std::vector<std::string> warnings_;
   Digest128 digest_;

@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "trainer/data/row_forms.h"
 #include "trainer/data/split.h"
 
 namespace keel::trainer::rl {
@@ -113,8 +114,11 @@ Result<Triple> ReadReadyIds(const Json& row, const RowContext& context) {
   return triple;
 }
 
-Result<Triple> ReadPair(const Json& row, const PreferenceOptions& options,
+Result<Triple> ReadPair(const Json& given, const PreferenceOptions& options,
                         const RowContext& context) {
+  Json standard, prompted;
+  const Json& row = WithPrompt(StandardRow(given, "messages", &standard), options.prompt_key,
+                               options.chosen_key, options.rejected_key, &prompted);
   if (row.is_object() && row.contains(kReadyIds[0])) return ReadReadyIds(row, context);
   if (!row.is_object() || !row.contains(options.prompt_key)) {
     return Malformed(context.where, fmt::format("expected an object with {}, {} and {}, or with {}",
@@ -143,7 +147,7 @@ TokenRow Join(const std::vector<int32_t>& prompt, const std::vector<int32_t>& an
   return row;
 }
 
-Sample SampleOf(const TokenRow& row, int64_t id) { return {row.tokens, row.learn, id}; }
+Sample SampleOf(const TokenRow& row, int64_t id) { return {row.tokens, row.learn, {0}, id}; }
 
 }  // namespace
 

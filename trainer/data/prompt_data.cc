@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "rewards/reward_rules.h"
+#include "trainer/data/row_forms.h"
 #include "trainer/data/row_reader.h"
 #include "trainer/data/split.h"
 
@@ -62,8 +63,10 @@ Json Instructed(const Json& row, const PromptOptions& options, const std::string
   return asked;
 }
 
-Result<Prompt> ReadPromptRow(const Json& row, const PromptOptions& options,
+Result<Prompt> ReadPromptRow(const Json& given, const PromptOptions& options,
                              const RowContext& context) {
+  Json standard;
+  const Json& row = StandardRow(given, "messages", &standard);
   const std::string& where = context.where;
   if (!row.is_object()) return Malformed(where, "expected an object a line");
   KEEL_RETURN_IF_ERROR(LookAtKeys(row, options, context));

@@ -8,6 +8,8 @@
 
 #include "common/text.h"
 #include "trainer/data/data_file.h"
+#include "trainer/data/row_forms.h"
+#include "trainer/data/table_rows.h"
 
 namespace keel::trainer {
 
@@ -16,6 +18,9 @@ namespace {
 // A misspelt one would otherwise be learnt from, or not, without a word.
 constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user", "assistant",
                                                     "tool"};
+
+// TRL's name of the response.
+constexpr const char* kCompletion = "completion";
 
 void AppendTokens(TokenRow& row, const std::vector<int32_t>& tokens, bool learn) {
   row.tokens.insert(row.tokens.end(), tokens.begin(), tokens.end());
@@ -78,8 +83,38 @@ Result<TokenRow> FromPair(const Json& object, const std::string& prompt_key,
   return row;
 }
 
-Result<TokenRow> FromObject(const Json& object, const RowOptions& options,
+// TRL's conversations of two parts: all of the second is an answer, and what the assistant says in
+// the first is not learnt.
+Result<TokenRow> FromTwoConversations(const Json& object, const std::string& prompt_key,
+                                      const std::string& answer_key, const RowContext& context) {
+  KEEL_RETURN_IF_ERROR(context.unread.Look(object, {prompt_key, answer_key},
+                                           UnreadKeys::Form::kText, context.where));
+  Json both = object[prompt_key];
+  for (const Json& message : object[answer_key]) both.push_back(message);
+  KEEL_ASSIGN_OR_RETURN(const TokenRow prompt,
+                        RenderChat(object[prompt_key], context, prompt_key, true));
+  KEEL_ASSIGN_OR_RETURN(TokenRow row, RenderChat(both, context, answer_key, false));
+  const bool begins = row.tokens.size() >= prompt.tokens.size() &&
+                      std::equal(prompt.tokens.begin(), prompt.tokens.end(), row.tokens.begin());
+  if (!begins) {
+    return Malformed(
+        context.where,
+        fmt::format("{} with {} does not begin as {} by itself, with an answer opened: "
+                    "which tokens are the answer's cannot be told; give messages",
+                    prompt_key, answer_key, prompt_key));
+  }
+  std::fill_n(row.learn.begin(), prompt.tokens.size(), uint8_t{0});
+  return row;
+}
+
+bool AreMessages(const Json& value) {
+  return value.is_array() && !value.empty() && value.front().is_object();
+}
+
+Result<TokenRow> FromObject(const Json& given, const RowOptions& options,
                             const RowContext& context) {
+  Json changed;
+  const Json& object = StandardRow(given, options.keys.messages, &changed);
   using Form = UnreadKeys::Form;
   const RowKeys& keys = options.keys;
   if (!object.is_object()) return Malformed(context.where, "expected an object a line");
@@ -97,6 +132,11 @@ Result<TokenRow> FromObject(const Json& object, const RowOptions& options,
   }
   if (object.contains(keys.prompt) && object.contains(keys.response))
     return FromPair(object, keys.prompt, keys.response, context);
+  if (object.contains(keys.prompt) && object.contains(kCompletion)) {
+    if (AreMessages(object[keys.prompt]) && AreMessages(object[kCompletion]))
+      return FromTwoConversations(object, keys.prompt, kCompletion, context);
+    return FromPair(object, keys.prompt, kCompletion, context);
+  }
   if (object.contains("question") && object.contains("answer"))
     return FromPair(object, "question", "answer", context);
   if (object.contains(keys.text)) {
@@ -140,10 +180,10 @@ Status CheckIsProse(const DataFile& file) {
   return Status::Ok();
 }
 
-Status ReadLines(DataFile& file, const std::string& path,
+Status ReadLines(DataFile& file, const std::string& path, int64_t first_line,
                  const std::function<Status(const Json&, const std::string&)>& take) {
   std::string line;
-  for (int64_t number = 1;; ++number) {
+  for (int64_t number = first_line;; ++number) {
     KEEL_ASSIGN_OR_RETURN(const bool more, file.ReadLine(&line));
     if (!more) return Status::Ok();
     if (line.find_first_not_of(" \t") == std::string::npos) continue;
@@ -156,6 +196,18 @@ Status ReadLines(DataFile& file, const std::string& path,
     }
     KEEL_RETURN_IF_ERROR(object.status());
     KEEL_RETURN_IF_ERROR(take(*object, where));
+  }
+}
+
+// The rows of a table, which count as lines.
+Status ReadTable(const std::string& path,
+                 const std::function<Status(const Json&, const std::string&)>& take) {
+  KEEL_ASSIGN_OR_RETURN(const std::unique_ptr<TableRows> rows, OpenTable(path));
+  Json row;
+  for (int64_t number = 1;; ++number) {
+    KEEL_ASSIGN_OR_RETURN(const bool more, rows->Next(&row));
+    if (!more) return Status::Ok();
+    KEEL_RETURN_IF_ERROR(take(row, fmt::format("{}:{}", path, number)));
   }
 }
 
@@ -207,8 +259,9 @@ Result<std::vector<int32_t>> PromptTokens(const Json& object, const std::string&
 Status ReadJsonLines(
     const std::string& path, InputKind kind,
     const std::function<Status(const Json& object, const std::string& where)>& take) {
+  if (IsTable(path)) return ReadTable(path, take);
   KEEL_ASSIGN_OR_RETURN(DataFile file, DataFile::Open(path, kind));
-  return ReadLines(file, path, take);
+  return ReadLines(file, path, 1, take);
 }
 
 Status ReadJsonRows(const std::string& path, const TextRules& rules,
@@ -228,19 +281,44 @@ Status ReadJsonRows(const std::string& path, const TextRules& rules,
 Status ReadRows(const std::string& path, const RowOptions& options,
                 std::vector<std::string>* warnings,
                 const std::function<Status(TokenRow row, const std::string& where)>& take) {
-  KEEL_ASSIGN_OR_RETURN(DataFile file, DataFile::Open(path));
-  if (IsNamed(file, {".jsonl", ".ndjson", ".jsonlines", ".json"})) {
-    return ReadJsonRows(path, options.rules, warnings,
-                        [&](const Json& object, const RowContext& context) -> Status {
-                          KEEL_ASSIGN_OR_RETURN(TokenRow row, FromObject(object, options, context));
-                          return take(std::move(row), context.where);
-                        });
+  UnreadKeys unread;
+  KEEL_RETURN_IF_ERROR(ReadSomeRows(path, std::nullopt, options, &unread, take));
+  if (std::string warning = unread.Warning(path); !warning.empty())
+    warnings->push_back(std::move(warning));
+  return Status::Ok();
+}
+
+bool HoldsJsonLines(const std::string& path) {
+  if (IsTable(path)) return true;
+  std::string_view name = path;
+  for (const std::string_view end : {".gz", ".zst", ".zstd"}) {
+    if (name.ends_with(end)) {
+      name.remove_suffix(end.size());
+      break;
+    }
   }
+  return name.ends_with(".jsonl") || name.ends_with(".ndjson") || name.ends_with(".jsonlines") ||
+         name.ends_with(".json");
+}
+
+Status ReadSomeRows(const std::string& path, const std::optional<LineRange>& range,
+                    const RowOptions& options, UnreadKeys* unread,
+                    const std::function<Status(TokenRow row, const std::string& where)>& take) {
+  const auto take_object = [&](const Json& object, const std::string& where) -> Status {
+    unread->CountRow();
+    KEEL_ASSIGN_OR_RETURN(TokenRow row,
+                          FromObject(object, options, {options.rules, where, *unread}));
+    return take(std::move(row), where);
+  };
+  if (IsTable(path)) return ReadTable(path, take_object);
+  KEEL_ASSIGN_OR_RETURN(DataFile file, range ? DataFile::OpenRange(path, range->begin, range->end)
+                                             : DataFile::Open(path));
+  if (HoldsJsonLines(path))
+    return ReadLines(file, path, range ? range->first_line : 1, take_object);
   KEEL_RETURN_IF_ERROR(CheckIsProse(file));
   std::string text;
   KEEL_RETURN_IF_ERROR(file.ReadRest(&text));
-  UnreadKeys unread;
-  const RowContext context{options.rules, path, unread};
+  const RowContext context{options.rules, path, *unread};
   TokenRow row;
   KEEL_RETURN_IF_ERROR(AppendText(row, context, text, true));
   AppendEnd(row, context);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,9 +63,10 @@ struct RowOptions {
 
 // Calls `take` for each row of a file, in order. `.jsonl`, `.ndjson` and `.json` files, packed ones
 // too, hold an object a line with, in this order of preference: input_ids (with attention_mask,
-// position_ids, and labels, -100 where nothing is learnt), messages, prompt and response, question
-// and answer, text. Any other file is one row of text, unless its name or content says that it is
-// something else, which is refused.
+// position_ids, and labels, -100 where nothing is learnt), messages, prompt and response (or
+// completion), question and answer, text; in other trainers' spellings, too (row_forms.h). Any
+// other file is one row of text, unless its name or content says that it is something else, which
+// is refused.
 //
 // Chat and prompts are rendered in ChatML: "<|im_start|>role\ncontent<|im_end|>\n"; the content and
 // end mark of assistant messages are learnt, as is the response with the end-of-text token. Prompt
@@ -75,5 +77,20 @@ struct RowOptions {
 Status ReadRows(const std::string& path, const RowOptions& options,
                 std::vector<std::string>* warnings,
                 const std::function<Status(TokenRow row, const std::string& where)>& take);
+
+// Lines of a file of rows that is not packed: bytes [begin, end), which a line begins at and a line
+// ends at, and the number of the first.
+struct LineRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t first_line = 1;
+};
+// The same of a whole file (no range) or some of its lines. What nothing read is counted in
+// `unread`.
+Status ReadSomeRows(const std::string& path, const std::optional<LineRange>& range,
+                    const RowOptions& options, UnreadKeys* unread,
+                    const std::function<Status(TokenRow row, const std::string& where)>& take);
+// Whether a file of this name holds an object a line; packed ones are named "x.jsonl.gz".
+bool HoldsJsonLines(const std::string& path);
 
 }  // namespace keel::trainer

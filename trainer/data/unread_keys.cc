@@ -104,6 +104,28 @@ Status UnreadKeys::Look(const Json& row, const std::vector<std::string_view>& re
   return Status::Ok();
 }
 
+void UnreadKeys::Add(const UnreadKeys& part) {
+  rows_ += part.rows_;
+  for (const auto& [key, count] : part.counts_) counts_[key] += count;
+}
+
+Json UnreadKeys::ToJson() const {
+  Json keys = Json::object();
+  for (const auto& [key, count] : counts_) keys[key] = count;
+  return {{"rows", rows_}, {"keys", std::move(keys)}};
+}
+
+Result<UnreadKeys> UnreadKeys::FromJson(const Json& json, std::string_view where) {
+  UnreadKeys keys;
+  if (!json.is_object() || !json.contains("keys") || !json["keys"].is_object())
+    return Status(StatusCode::kInvalidData, fmt::format("{}: expected rows and keys", where));
+  KEEL_ASSIGN_OR_RETURN(keys.rows_, GetInt(json, "rows", where));
+  for (const auto& item : json["keys"].items()) {
+    KEEL_ASSIGN_OR_RETURN(keys.counts_[item.key()], GetInt(json["keys"], item.key(), where));
+  }
+  return keys;
+}
+
 std::string UnreadKeys::Warning(const std::string& path) const {
   if (counts_.empty()) return "";
   constexpr size_t kMostNamed = 20;

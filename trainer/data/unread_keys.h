@@ -29,6 +29,12 @@ class UnreadKeys {
               const std::string& where, std::string_view prefix = "");
   void CountRow() { ++rows_; }
   void Count(const std::string& key) { ++counts_[key]; }
+  // What was counted of another part of the same file.
+  void Add(const UnreadKeys& part);
+  // As a document, and back: {"rows": 20, "keys": {"id": 20}}. kInvalidData.
+  Json ToJson() const;
+  static Result<UnreadKeys> FromJson(const Json& json, std::string_view where);
+  int64_t rows() const { return rows_; }
 
   // "rows.jsonl: keys that nothing reads: id (20 of 20 rows)"; "" when there are none.
   std::string Warning(const std::string& path) const;

@@ -164,7 +164,7 @@ void LmTask::WriteStep(const StepResult& result, const StepFacts& facts) {
 
 std::string LmTask::SampleDigest(int64_t begin, int64_t count) {
   std::vector<int64_t> ids;
-  for (int64_t i = 0; i < count; ++i) ids.push_back(train_.Get(order_->At(begin + i)).id);
+  for (int64_t i = 0; i < count; ++i) ids.push_back(train_.id(order_->At(begin + i)));
   return Hash128(std::as_bytes(std::span(ids))).ToHex();
 }
 

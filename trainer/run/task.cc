@@ -82,6 +82,12 @@ void Task::SetData(const Digest128& digest, int64_t samples) {
   identity_ = {digest.ToHex(), samples, c_.trainer.seed, c_.data.shuffle};
 }
 
+void Task::SetData(const Digest128& digest, const std::vector<SourceShare>& sources) {
+  const auto seed = static_cast<uint64_t>(c_.trainer.seed);
+  order_ = std::make_unique<SampleOrder>(sources, seed, c_.data.shuffle);
+  identity_ = {digest.ToHex(), order_->size(), c_.trainer.seed, c_.data.shuffle};
+}
+
 void Task::SetValidation(const Digest128& digest, int64_t samples) {
   const bool wanted = c_.trainer.test_freq > 0 || c_.trainer.val_before_train;
   if (samples == 0 && wanted && job_.rank0()) {

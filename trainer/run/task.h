@@ -75,6 +75,9 @@ class Task {
     *train = std::move(data.train);
     *val = std::move(data.val);
     SetValidation(val->digest(), val->size());
+    if constexpr (requires { train->mixture(); }) {
+      if (!train->mixture().empty()) return SetData(train->digest(), train->mixture());
+    }
     SetData(train->digest(), train->size());
   }
   // After SetSteps: how many of `samples`, "pairs", there are.
@@ -129,6 +132,7 @@ class Task {
   RunEnd Main();
   void WarnOfData(const std::vector<std::string>& warnings) const;
   void SetData(const Digest128& digest, int64_t samples);
+  void SetData(const Digest128& digest, const std::vector<SourceShare>& sources);
   void SetValidation(const Digest128& digest, int64_t samples);
   void CheckRoom();
   SharedFacts Facts() const;

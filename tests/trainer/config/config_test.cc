@@ -14,6 +14,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "trainer/config/config_data.h"
+
 namespace keel::trainer {
 namespace {
 
@@ -348,6 +350,54 @@ TEST(ConfigTest, RetentionRulesThatCannotWorkAreRefused) {
       << between[0];
   config.trainer.test_freq = 15;
   EXPECT_TRUE(ValidateConfig(config, 1).empty());
+}
+
+TEST(ConfigTest, SourcesAreReadAndWhatDoesNotFitIsNamed) {
+  const auto load = [](const std::string& sources) {
+    const std::string path = ::testing::TempDir() + "keel_sources.yaml";
+    std::ofstream(path) << "trainer: {total_training_steps: 1}\n"
+                        << "data: {sources: " << sources << "}\n"
+                        << "actor_rollout_ref: {model: {config: {model_type: llama}}}\n";
+    return LoadConfig(path, {});
+  };
+  const auto loaded = load("[{path: a.jsonl, weight: 3}, {path: b.tokens}]");
+  ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+  Config config = loaded->config;
+  EXPECT_TRUE(ValidateConfig(config, 1).empty());
+  const auto sources = ValueOrThrow(SourcesOf(config));
+  ASSERT_EQ(sources.size(), 2u);
+  EXPECT_EQ(sources[0].path, "a.jsonl");
+  EXPECT_EQ(sources[0].weight, 3);
+  EXPECT_EQ(sources[1].weight, 1);
+  // What is written out loads back to the same.
+  const std::string again = ::testing::TempDir() + "keel_sources_again.yaml";
+  std::ofstream(again) << loaded->resolved;
+  EXPECT_EQ(ValueOrThrow(LoadConfig(again, {})).config.data.sources, config.data.sources);
+
+  EXPECT_NE(load("{path: a}").status().message().find("a list of maps"), std::string::npos);
+  EXPECT_NE(load("[a.jsonl]").status().message().find("a list of maps"), std::string::npos);
+  const auto problem = [&](const std::string& list) {
+    const auto problems = ValidateConfig(ValueOrThrow(load(list)).config, 1);
+    return problems.size() == 1 ? problems[0] : std::to_string(problems.size());
+  };
+  EXPECT_NE(problem("[{path: a, wieght: 2}]").find("data.sources[0]: wieght"), std::string::npos);
+  EXPECT_NE(problem("[{path: a, weight: 0}]").find("above 0"), std::string::npos);
+  EXPECT_NE(problem("[{path: a, weight: .inf}]").find("data.sources[0]"), std::string::npos);
+  EXPECT_NE(problem("[{path: a}, {weight: 2}]").find("[1]: path is missing"), std::string::npos);
+  EXPECT_NE(problem("[{path: a}, {path: b, weight: 1e-8}]").find("a millionth"), std::string::npos);
+  config.data.train_files = {"x"};
+  config.data.val_split = 0.1;
+  config.trainer.total_training_steps.reset();
+  config.trainer.total_epochs = 2;
+  EXPECT_EQ(ValidateConfig(config, 1).size(), 3u);
+  config = Config();
+  config.trainer.task = TaskKind::kDpo;
+  config.data.packing = Packing::kWrapped;
+  config.data.cache_dir = "";
+  std::string all;
+  for (const std::string& text : ValidateConfig(config, 1)) all += text + "\n";
+  EXPECT_NE(all.find("data.packing is of trainer.task pretrain and sft alone"), std::string::npos);
+  EXPECT_NE(all.find("data.cache_dir is empty"), std::string::npos);
 }
 
 std::string ReadText(const std::string& path) {

@@ -1,0 +1,45 @@
+// nanoGPT's files, and what else is called .bin.
+#include "trainer/data/tokens/raw_ids_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/trainer/data/tokens/scratch_folder.h"
+
+namespace keel::trainer {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(RawIdsFileTest, IdsAreReadAsTheyStand) {
+  const ScratchFolder folder;
+  const auto file = ValueOrThrow(RawIdsFile::Open(folder.Write(
+      "train.bin", Bytes<uint16_t>(7) + Bytes<uint16_t>(50256) + Bytes<uint16_t>(65535))));
+  ASSERT_EQ(file->tokens(), 3);
+  ASSERT_EQ(file->documents(), 1);
+  std::vector<int32_t> ids(2);
+  std::vector<uint8_t> learn(2);
+  ThrowIfError(file->Read(1, ids, learn));
+  EXPECT_THAT(ids, ::testing::ElementsAre(50256, 65535));
+  EXPECT_THAT(learn, ::testing::ElementsAre(1, 1));
+}
+
+TEST(RawIdsFileTest, WhatIsNoneIsRefusedByName) {
+  const ScratchFolder folder;
+  const auto refusal = [&](const std::string& bytes) {
+    return RawIdsFile::Open(folder.Write("x.bin", bytes)).status().message();
+  };
+  EXPECT_THAT(refusal("abc"), HasSubstr("3 bytes, which are no 16-bit ids"));
+  EXPECT_THAT(refusal("It is a truth universally acknowledged"), HasSubstr("is text"));
+  EXPECT_THAT(refusal(std::string(2047, 'a') + std::string(2049, 'b').append("\xc3\xa9 more")),
+              HasSubstr("is text"));
+  EXPECT_THAT(refusal(std::string(4095, 'a') + "\xc3\xa9 more"), HasSubstr("is text"));
+  EXPECT_THAT(refusal(""), HasSubstr("x.bin: is empty"));
+  EXPECT_THAT(refusal(std::string("PK\3\4....")), HasSubstr("a zip file"));
+  EXPECT_THAT(refusal(Bytes<int32_t>(20240520) + Bytes<int32_t>(1)), HasSubstr("llm.c"));
+  EXPECT_EQ(RawIdsFile::Open(folder.Path("none.bin")).status().code(), StatusCode::kNotFound);
+  EXPECT_THAT(RawIdsFile::Open(folder.path()).status().message(), HasSubstr("regular file"));
+}
+
+}  // namespace
+}  // namespace keel::trainer

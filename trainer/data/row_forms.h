@@ -1,0 +1,26 @@
+// Rows as other trainers write them, as the rows that Keel's readers know.
+#pragma once
+
+#include <string>
+
+#include "common/json.h"
+
+namespace keel::trainer {
+
+// Returns `row`, or, where it is written otherwise, `changed`, which is made of it:
+//
+//   conversations                what `messages_key` holds, unless that is there, too
+//   {from, value} (ShareGPT)     {role, content}, in every list of messages; human is the user, gpt
+//                                the assistant
+//
+// A row that is no object comes back as it is.
+const Json& StandardRow(const Json& row, const std::string& messages_key, Json* changed);
+
+// For rows of preferences without a prompt (TRL's implicit ones): the messages, or the text, that
+// both answers begin with is the prompt, and the answers are what follows. Nothing is changed where
+// there is a prompt, or no two of one kind.
+const Json& WithPrompt(const Json& row, const std::string& prompt_key,
+                       const std::string& chosen_key, const std::string& rejected_key,
+                       Json* changed);
+
+}  // namespace keel::trainer

@@ -1,0 +1,86 @@
+#include "trainer/data/tokens/raw_ids_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+#include "common/text.h"
+#include "trainer/data/tokens/megatron_file.h"
+
+namespace keel::trainer {
+
+namespace {
+
+// First bytes of files that are called .bin too, and are no ids: they are none of ours.
+struct Foreign {
+  std::string_view begin;
+  const char* name;
+};
+constexpr Foreign kForeign[] = {
+    {std::string_view("PK\3\4", 4), "a zip file, such as PyTorch's weights"},
+    {std::string_view("\x80\x02", 2), "a pickle, such as PyTorch's weights"},
+    {std::string_view("GGUF", 4), "a GGUF file"},
+    {std::string_view("KEELTOK\n", 8), "a token shard: name its folder"},
+    {std::string_view("MMIDIDX", 7), "an index of Megatron's"},
+    // 20240520 and version 1, 32 bits each.
+    {std::string_view("\x88\xd8\x34\x01\x01\0\0\0", 8),
+     "a file of llm.c, with a header: cut its first 1,024 bytes off (tail -c +1025)"},
+};
+
+// Of a file, by which text is told.
+constexpr size_t kHead = 4096;
+
+}  // namespace
+
+RawIdsFile::RawIdsFile(std::unique_ptr<MappedFile> file)
+    : file_(std::move(file)),
+      tokens_(static_cast<int64_t>(file_->bytes().size() / 2)),
+      digest_(SampledDigest(file_->bytes())) {
+  file_->Release(0, std::ssize(file_->bytes()));
+}
+
+Result<std::shared_ptr<const RawIdsFile>> RawIdsFile::Open(const std::string& path) {
+  KEEL_ASSIGN_OR_RETURN(auto file, MappedFile::Open(path));
+  const std::string_view text(reinterpret_cast<const char*>(file->bytes().data()),
+                              file->bytes().size());
+  const std::string name = "data file " + Printable(path);
+  for (const Foreign& foreign : kForeign) {
+    if (!text.starts_with(foreign.begin)) continue;
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{}: is {}; expected raw 16-bit ids, as nanoGPT's .bin has, or the "
+                              ".idx of Megatron's beside it",
+                              name, foreign.name));
+  }
+  // Ids have zeros and bytes that no text has; learnt as ids, text would be any ids at all.
+  const std::string_view head = text.substr(0, kHead);
+  const size_t bad = FindNotUtf8(head);
+  const bool cut_off =
+      bad != std::string_view::npos && head.size() - bad < 4 && kHead < text.size();
+  if (head.size() >= 16 && head.find('\0') == std::string_view::npos &&
+      (bad == std::string_view::npos || cut_off)) {
+    return Status(
+        StatusCode::kInvalidData,
+        fmt::format("{}: is text, and a .bin is read as raw 16-bit ids (nanoGPT): name it "
+                    ".txt, or .jsonl where it has rows",
+                    name));
+  }
+  if (text.size() % 2 != 0) {
+    return Status(
+        StatusCode::kInvalidData,
+        fmt::format("{}: {} bytes, which are no 16-bit ids (nanoGPT); Megatron's .bin has "
+                    "its .idx beside it",
+                    name, text.size()));
+  }
+  return std::shared_ptr<const RawIdsFile>(new RawIdsFile(std::move(file)));
+}
+
+Status RawIdsFile::Read(int64_t begin, std::span<int32_t> ids, std::span<uint8_t> learn) const {
+  std::fill(learn.begin(), learn.end(), uint8_t{1});
+  WidenIds(file_->bytes().data() + 2 * begin, 2, false, ids);
+  file_->Release(2 * begin, 2 * std::ssize(ids));
+  return Status::Ok();
+}
+
+}  // namespace keel::trainer
