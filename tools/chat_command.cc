@@ -38,7 +38,10 @@ class Conversation {
   }
   void Take(Json asked, const std::string& answer) {
     messages_ = std::move(asked);
-    messages_.push_back({{"role", "assistant"}, {"content", answer}});
+    // Bytes that are no characters go into the template as what they are read as.
+    const Json content =
+        Json::parse(Json(answer).dump(-1, ' ', false, Json::error_handler_t::replace));
+    messages_.push_back({{"role", "assistant"}, {"content", content}});
   }
 
  private:

@@ -6,15 +6,12 @@ import os
 import pathlib
 import select
 import subprocess
-import time
 import unittest
 
 import harness
-import pypi
 import torch
 import transformers
 
-BEGIN, END = 256, 257
 PROMPTS = ["the", "a longer text to go on with, ", "0123456789"]
 TOKENS = 12
 
@@ -29,7 +26,7 @@ class Inference(harness.Job):
         config = job.config(
             "run", trainer__total_training_steps=2, trainer__save_freq=2,
             actor_rollout_ref__actor__megatron={"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 1},
-            actor_rollout_ref__actor__optim__lr=0.05,
+            actor_rollout_ref__model__config={**harness.MODEL, "max_position_embeddings": 512, "initializer_range": 0.2},
         )  # fmt: skip
         job.train(config, ranks=2)
         cls.step, cls.exported = job.run_dir("run") / "global_step_2", job.folder / "exported"
@@ -86,9 +83,9 @@ class Inference(harness.Job):
         alone, both = (self.generate(self.step, rows, *options, "--tp", tp) for tp in (1, 2))
         self.assertEqual([(row["text"], row["sample"]) for row in alone], [(t, s) for t in PROMPTS for s in (0, 1)])
         self.assertEqual([row["output_ids"] for row in alone], [row["output_ids"] for row in both])
-        stop = alone[0]["output"][2:4] or alone[0]["output"][:1]
-        stopped = self.generate(self.step, rows, *options, "--stop", stop, "--tp", 2)[0]
-        self.assertEqual(stopped["output"], alone[0]["output"].split(stop)[0])
+        index, stop = next((i, c) for i, row in enumerate(alone) for c in row["output"][1:] if c.isascii() and c.isprintable())
+        stopped = self.generate(self.step, rows, *options, "--stop", stop, "--tp", 2)[index]
+        self.assertEqual(stopped["output"], alone[index]["output"].split(stop)[0])
 
     def test_below_the_launcher(self):
         rows = self.rows({"text": PROMPTS[0]})
@@ -157,7 +154,7 @@ class Inference(harness.Job):
         process.stdout.close()
 
     def test_no_rank_outlives_a_command_that_was_killed(self):
-        process = subprocess.Popen([harness.KEEL, "chat", str(self.step), "--tp", "3" if False else "2"],
+        process = subprocess.Popen([harness.KEEL, "chat", str(self.step), "--tp", "2"],
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=harness.environment())  # fmt: skip
         self.addCleanup(harness.end_with_children, process)
         self.wait_until(lambda: len(harness.descendants(process.pid)) == 1, "the other rank")
@@ -188,6 +185,7 @@ class Inference(harness.Job):
         refused(66, "no actor/huggingface/config.json", [{"text": "a"}], model=bare)
         no_tokenizer = self.folder / "ids"
         subprocess.run(["cp", "-r", self.exported, no_tokenizer], check=True)
+        (no_tokenizer / "tokenizer.json").write_text("{}")
         config = json.loads((no_tokenizer / "config.json").read_text())
         del config["keel_tokenizer"]
         (no_tokenizer / "config.json").write_text(json.dumps(config))
@@ -207,7 +205,7 @@ class Inference(harness.Job):
         content[-5] ^= 1
         weights.write_bytes(content)
         done = harness.keel("generate", "--model", copy, "--input", self.rows({"text": "a"}), "--output", "-")
-        self.assertEqual(done.returncode, 74 if done.returncode == 74 else 65, done.stderr)
+        self.assertEqual(done.returncode, 65, done.stderr)
         self.assertIn(weights.name, done.stderr)
 
 
