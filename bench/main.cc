@@ -19,6 +19,7 @@
 #include "bench/index_worker.h"
 #include "bench/scale_worker.h"
 #include "bench/worker.h"
+#include "common/guarded.h"
 #include "common/shared_module.h"
 #include "common/status.h"
 #include "common/text.h"

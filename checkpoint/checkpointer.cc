@@ -25,6 +25,7 @@
 #include "checkpoint/save/snapshot.h"
 #include "checkpoint/save/source_fence.h"
 #include "common/fail_point.h"
+#include "common/guarded.h"
 #include "common/text.h"
 #include "common/thread_priority.h"
 

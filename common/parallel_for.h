@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/guarded.h"
 #include "common/status.h"
 
 namespace keel {

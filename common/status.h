@@ -4,7 +4,6 @@
 // Every message says what was expected, what was found, where, and what to do about it.
 #pragma once
 
-#include <exception>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -109,22 +108,6 @@ class [[nodiscard]] Result {
   Status status_;
   std::optional<T> value_;
 };
-
-// An exception of any library in words: an Error's own status; kExhausted where memory has run out,
-// with the bytes that were asked for where the text has them; else kInternal. Stacks that libraries
-// add to their texts are left out.
-Status StatusOf(const std::exception& error);
-
-// What `work`, which returns a Status, returns; what it throws as a Status, too. For work that must
-// not end its caller: what it has begun is to be undone, or peers are to hear of it.
-template <typename Work>
-Status Guarded(const Work& work) {
-  try {
-    return work();
-  } catch (const std::exception& error) {
-    return StatusOf(error);
-  }
-}
 
 // The value, or the error as an exception.
 template <typename T>

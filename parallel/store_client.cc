@@ -22,6 +22,8 @@ namespace {
 // Between two attempts to connect.
 constexpr std::chrono::milliseconds kFirstPause{10};
 constexpr std::chrono::milliseconds kLongestPause{1000};
+// One turn of a wait while others wait, too.
+constexpr std::chrono::milliseconds kSharedWait{20};
 // Stands for a key that is not set; no value is ever this one.
 constexpr std::string_view kMissing = "keel: 5f1c6f0e-0b9a-4c1e-9d3f-8a7d2e61b0c4 is no value";
 
@@ -34,6 +36,18 @@ void NoticeLostHost(const Socket& socket) {
   setsockopt(socket.fd(), IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
   setsockopt(socket.fd(), IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
 }
+
+// One more for as long as it lives.
+class Counted {
+ public:
+  explicit Counted(std::atomic<int>& count) : count_(count) { ++count_; }
+  ~Counted() { --count_; }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+
+ private:
+  std::atomic<int>& count_;
+};
 
 }  // namespace
 
@@ -164,16 +178,24 @@ Result<bool> StoreClient::Has(const std::vector<std::string>& keys) {
 
 Status StoreClient::Wait(const std::vector<std::string>& keys, std::chrono::milliseconds deadline) {
   const Clock::time_point until = Clock::now() + deadline;
+  const Counted counted(waits_);
+  { const Turn arrival(*this); }  // whoever waits already learns that it is not alone
   for (;;) {
     std::unique_lock lock(mutex_);
     // Whoever interrupted has its turn before this goes on.
     calm_.wait(lock, [&] { return wanting_ == 0; });
     waiting_ = true;
-    const Result<bool> found = WaitOnce(keys, until);
+    // Waits share the connection by short turns.
+    const Result<bool> found =
+        WaitOnce(keys, waits_ == 1 ? until : std::min(until, Clock::now() + kSharedWait));
     waiting_ = false;
+    lock.unlock();
     KEEL_RETURN_IF_ERROR(found.status());
     if (*found) return Status::Ok();
-    if (Clock::now() < until) continue;
+    if (Clock::now() < until) {
+      if (waits_ > 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      continue;
+    }
     return Status(
         StatusCode::kDeadlineExceeded,
         fmt::format("wait timeout after {} ms, keys: {}", deadline.count(), fmt::join(keys, ", ")));

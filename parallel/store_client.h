@@ -85,6 +85,7 @@ class StoreClient {
   std::condition_variable calm_;  // nobody wants a turn
   std::atomic<int> wanting_{0};   // calls that want the turn and do not have it
   std::atomic<bool> waiting_{false};
+  std::atomic<int> waits_{0};  // calls of Wait
   Socket socket_;
   Socket wake_;  // an eventfd: readable when a call wants the turn of a wait
   const std::chrono::milliseconds answer_limit_;

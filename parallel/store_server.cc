@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/guarded.h"
 #include "parallel/sockets.h"
 #include "parallel/store_service.h"
 
@@ -52,8 +53,12 @@ class StoreServer::Impl {
     sigset_t before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    thread_ = std::thread([this] { Run(); });
+    const Status started = Guarded([this] {
+      thread_ = std::thread([this] { Run(); });
+      return Status::Ok();
+    });
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    ThrowIfError(started);
   }
   ~Impl() {
     stop_ = true;
@@ -85,11 +90,16 @@ class StoreServer::Impl {
           epoll_wait(epoll_.fd(), events.data(), events.size(), strangers_ ? 1000 : -1);
       for (int i = 0; i < count; ++i) {
         const int fd = events[static_cast<size_t>(i)].data.fd;
-        if (fd == listener_.fd()) {
-          Accept();
-        } else if (peers_.contains(fd)) {
-          Serve(fd, events[static_cast<size_t>(i)].events);
-        }
+        // Out of memory for what one peer sends: that peer goes, and the job's store stays.
+        const Status served = Guarded([&] {
+          if (fd == listener_.fd()) {
+            Accept();
+          } else if (peers_.contains(fd)) {
+            Serve(fd, events[static_cast<size_t>(i)].events);
+          }
+          return Status::Ok();
+        });
+        if (!served.ok() && peers_.contains(fd)) End(fd);
       }
       EndStrangers();
     }

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/guarded.h"
 #include "common/program_id.h"
 #include "common/status.h"
 #include "common/text.h"

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "checkpoint/format/wire.h"
+#include "common/guarded.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -193,15 +194,19 @@ Result<std::string> Consult(Coordinator& coordinator, std::string_view tag, std:
     (void)coordinator.Delete(Key(tag, "to", rank));
     return DecodeResult(text, tag);
   }
-  Result<std::vector<std::string>> answers = [&]() -> Result<std::vector<std::string>> {
+  Result<std::vector<std::string>> answers = std::vector<std::string>();
+  // What is thrown is an answer, too: the others wait for one.
+  const Status gathered = Guarded([&] {
     std::vector<std::string> values = {std::string(value)};
     for (int r = 1; r < coordinator.world(); ++r) {
       Result<std::string> one = coordinator.Get(Key(tag, "in", r), deadline);
       if (!one.ok()) return one.status().WithContext(fmt::format("waiting for rank {}", r));
       values.push_back(std::move(one).value());
     }
-    return answer(std::move(values));
-  }();
+    answers = answer(std::move(values));
+    return answers.status();
+  });
+  if (!gathered.ok()) answers = gathered;
   for (int r = 1; r < coordinator.world(); ++r) {
     WireWriter out;
     out.Raw(EncodeStatus(answers.status()));

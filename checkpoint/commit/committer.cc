@@ -13,6 +13,7 @@
 #include "checkpoint/run/lease.h"
 #include "checkpoint/run/pin.h"
 #include "common/fail_point.h"
+#include "common/guarded.h"
 #include "common/text.h"
 
 namespace keel::checkpoint {

@@ -148,9 +148,14 @@ std::string Manifest::Serialize() const {
   root["chunk_bytes"] = chunk_bytes;
   root["index"] = {{"size", index_size}, {"digest", index_digest.ToHex()}};
   Json list = Json::object();
+  // Not operator[], which looks through all keys: at 16,384 ranks that were 537 million
+  // comparisons.
+  auto& entries = list.get_ref<Json::object_t&>();
+  entries.reserve(files.size());
   for (const ManifestFile& file : files) {
-    list[file.path] = {
-        {"role", FileRoleName(file.role)}, {"size", file.size}, {"digest", file.digest.ToHex()}};
+    entries.emplace_back(file.path, Json{{"role", FileRoleName(file.role)},
+                                         {"size", file.size},
+                                         {"digest", file.digest.ToHex()}});
   }
   root["files"] = std::move(list);
   std::string text = root.dump(2);  // "{ … \n}"

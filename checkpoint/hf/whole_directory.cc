@@ -10,6 +10,7 @@
 #include "checkpoint/format/names.h"
 #include "checkpoint/run/lease.h"
 #include "common/fail_point.h"
+#include "common/guarded.h"
 
 namespace keel::checkpoint {
 namespace {

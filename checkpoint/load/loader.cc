@@ -19,6 +19,7 @@
 #include "checkpoint/read/read_schedule.h"
 #include "common/clock.h"
 #include "common/fail_point.h"
+#include "common/guarded.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -369,8 +370,14 @@ Status Loader::AgreeOnSchedule(std::string_view tag, const LoadRequest& request,
     });
     if (!guarded.ok()) verdict = guarded;
   }
-  KEEL_ASSIGN_OR_RETURN(const std::string text,
-                        Tell(fmt::format("{}/schedule", tag), verdict, patience));
+  const Result<std::string> told = Tell(fmt::format("{}/schedule", tag), verdict, patience);
+  if (!told.ok() && attempt->peer_lost) {
+    // The verdict may be only that nobody told one in time: what was lost before is said, too.
+    return Status(told.status().code(),
+                  fmt::format("{}; before that: {}", told.status().message(), mine.message()));
+  }
+  KEEL_RETURN_IF_ERROR(told.status());
+  const std::string& text = *told;
   KEEL_RETURN_IF_ERROR(mine);  // all is well with the others
   KEEL_ASSIGN_OR_RETURN(attempt->schedule,
                         ReadSchedule::Parse(text, attempt->reader->index(), coordinator_.world()));

@@ -9,6 +9,8 @@
 #include <thread>
 #include <utility>
 
+#include "common/guarded.h"
+
 // How ranks read together:
 //
 // Every rank has two lists of chunks: those that it reads and hands on (`given`) and those that

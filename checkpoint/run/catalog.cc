@@ -110,6 +110,15 @@ bool IsUnread(const CatalogEntry& entry) {
   return !entry.manifest && !entry.link && !IsUnusable(entry.status);
 }
 
+Status CheckAllRead(const FileSystem& fs, std::span<const CatalogEntry> committed) {
+  const auto unread = std::find_if(committed.begin(), committed.end(), IsUnread);
+  if (unread == committed.end()) return Status::Ok();
+  return unread->status.WithContext(
+      fmt::format("{} cannot be read, and a run would resume from what is to be published here "
+                  "instead of it; make it readable, or move it away",
+                  fs.Describe(unread->directory)));
+}
+
 int64_t NewestSequence(std::span<const CatalogEntry> committed) {
   int64_t newest = 0;
   for (const CatalogEntry& entry : committed) {

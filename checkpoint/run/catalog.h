@@ -43,6 +43,9 @@ Result<int64_t> NextSequence(std::span<const CatalogEntry> committed,
 int64_t NewestSequence(std::span<const CatalogEntry> committed);
 // Says whether a manifest could not be read this time: by no fault of what the directory holds.
 bool IsUnread(const CatalogEntry& entry);
+// For who publishes a checkpoint that no run has trained: where one cannot be read this time, it
+// may be the newest, and a run would resume from the other. An error that names it.
+Status CheckAllRead(const FileSystem& fs, std::span<const CatalogEntry> committed);
 
 // The same again and again, of one directory, at a cost that hardly grows with what is kept: the
 // manifest of a commit never changes, so one that was read is read again only when another file has

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/fail_point.h"
+#include "common/guarded.h"
 
 namespace keel::checkpoint {
 namespace {

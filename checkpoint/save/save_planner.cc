@@ -12,6 +12,7 @@
 #include "checkpoint/format/wire.h"
 #include "common/compress.h"
 #include "common/fail_point.h"
+#include "common/guarded.h"
 #include "common/hash.h"
 #include "common/transfer_plan.h"
 
@@ -277,10 +278,13 @@ Result<std::shared_ptr<const SavePlan>> SavePlanner::Plan(std::string_view tag,
   if (cached_ != nullptr && verdict.reuse != 0) return cached_;
   cached_.reset();
   cached_key_ = 0;
-  Result<SavePlan> plan = Make(tag, roles, contents, deadline);
-  KEEL_RETURN_IF_ERROR(
-      AgreeOn(coordinator_, fmt::format("{}/agree", tag), plan.status(), deadline));
-  cached_ = std::make_shared<const SavePlan>(std::move(plan).value());
+  SavePlan plan;
+  const Status made = Guarded([&] {
+    KEEL_ASSIGN_OR_RETURN(plan, Make(tag, roles, contents, deadline));
+    return Status::Ok();
+  });
+  KEEL_RETURN_IF_ERROR(AgreeOn(coordinator_, fmt::format("{}/agree", tag), made, deadline));
+  cached_ = std::make_shared<const SavePlan>(std::move(plan));
   cached_key_ = key;
   own_key_ = mine;
   return cached_;

@@ -35,6 +35,7 @@ void SaveProgress::Move() {
 
 void SaveProgress::Tell(int64_t now) {
   int64_t told = told_.load();
+  if (tag_.empty()) return;  // nobody waits for a save that has not begun
   if (coordinator_.world() == 1 || now - told < interval_.count()) return;
   if (!told_.compare_exchange_strong(told, now)) return;  // another thread does
   has_told_ = true;

@@ -14,6 +14,7 @@
 #include "checkpoint/save/disk_space.h"
 #include "checkpoint/save/step_publisher.h"
 #include "common/fail_point.h"
+#include "common/guarded.h"
 
 namespace keel::checkpoint {
 

@@ -92,7 +92,7 @@ const ShardTable& Snapshot::TableOf(const Range& range) const {
 
 std::vector<FileToWrite> Snapshot::FilesOf(const SavePlan& plan, int rank) {
   std::vector<FileToWrite> files;
-  range_of_piece_.clear();
+  pieces_.clear();
   digest_ = 0;
   for (Range& range : ranges_) range.needed = false;
   for (const PlannedFile& planned : plan.files) {
@@ -108,13 +108,13 @@ std::vector<FileToWrite> Snapshot::FilesOf(const SavePlan& plan, int rank) {
     file.path = planned.path;
     file.header = planned.header;
     file.pieces.reserve(planned.shards.size());
-    std::vector<size_t>& pieces = range_of_piece_.emplace_back();
+    std::vector<Piece>& pieces = pieces_.emplace_back();
     for (const PlannedShard& one : planned.shards) {
       const auto source = static_cast<size_t>(one.source);
       const Shard& shard = table.shards()[source];
       file.pieces.push_back(
           {one.box.size, ViewOfPart(shard, one), DTypeSize(one.tensor.dtype), stable});
-      pieces.push_back(first + source);
+      pieces.push_back({first + source, one.box});
       ranges_[first + source].needed = true;
     }
     files.push_back(std::move(file));
@@ -130,7 +130,7 @@ void Snapshot::ReleaseRest() {
 }
 
 Status Snapshot::Arrived(size_t file, size_t piece) {
-  Range& range = ranges_[range_of_piece_[file][piece]];
+  Range& range = ranges_[pieces_[file][piece].range];
   const auto& arrived = RoleOf(range).arrived;
   if (arrived == nullptr) return Status::Ok();
   const Status status = arrived(range.begin, range.end - range.begin);
@@ -145,20 +145,22 @@ Status Snapshot::Arrived(size_t file, size_t piece) {
   return Status::Ok();
 }
 
-// Each box is written by one rank, so that the parts of all ranks add up to the whole. A sample
-// taken afterwards tells whether the memory was left alone meanwhile.
-void Snapshot::AddToDigest(const Range& range) {
+// Of the piece, not of its shard: the rows of a box that is cut are written by several of its
+// holders, and their parts add up to the whole. A sample taken afterwards tells whether the memory
+// was left alone meanwhile.
+void Snapshot::AddToDigest(const Piece& piece) {
+  const Range& range = ranges_[piece.range];
   if (range.optimizer || RoleOf(range).name != request_.digest_role) return;
   const ShardTable& table = TableOf(range);
   const Shard& shard = table.shards()[static_cast<size_t>(range.shard)];
   const TensorInfo& tensor = table.tensor_of(shard);
   digest_ += DigestWeight(tensor.name) *
-             BoxDigest(tensor.shape, tensor.dtype, shard.box, shard.box, shard.view);
+             BoxDigest(tensor.shape, tensor.dtype, piece.box, shard.box, shard.view);
 }
 
 void Snapshot::Released(size_t file, size_t piece) {
-  const size_t index = range_of_piece_[file][piece];
-  AddToDigest(ranges_[index]);
+  const size_t index = pieces_[file][piece].range;
+  AddToDigest(pieces_[file][piece]);
   if (!may_change_) return;
   if (ranges_[index].sampled && SampleOf(ranges_[index]) != ranges_[index].sample) {
     size_t none = kNoRange;

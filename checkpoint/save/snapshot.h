@@ -66,9 +66,15 @@ class Snapshot {
     bool sampled = false;  // when the values are there
     bool needed = false;
   };
+  // What one file of this rank takes of a range: all of its box, or the rows that other holders of
+  // it do not write.
+  struct Piece {
+    size_t range = 0;
+    Box box;
+  };
   const ShardTable& TableOf(const Range& range) const;
+  void AddToDigest(const Piece& piece);
   static uint64_t SampleOf(const Range& range);
-  void AddToDigest(const Range& range);
   const RoleState& RoleOf(const Range& range) const;
 
   const SaveRequest& request_;
@@ -76,7 +82,7 @@ class Snapshot {
   SourceFence& fence_;
   std::vector<Range> ranges_;
   std::vector<size_t> first_range_;  // per role, two: of the model's table, of the optimizer's
-  std::vector<std::vector<size_t>> range_of_piece_;  // per file
+  std::vector<std::vector<Piece>> pieces_;  // per file
   std::atomic<size_t> changed_;  // a range whose sample changed; ranges_.size() when none did
   std::atomic<uint64_t> digest_{0};
   std::atomic<bool> cancelled_{false};

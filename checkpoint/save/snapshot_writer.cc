@@ -10,6 +10,7 @@
 
 #include "checkpoint/base/page_memory.h"
 #include "common/clock.h"
+#include "common/guarded.h"
 
 namespace keel::checkpoint {
 namespace {

@@ -232,6 +232,7 @@ class Resharder {
     manifest_.layout = options_.like != nullptr ? options_.like->manifest().layout
                                                 : Json({{"world", options_.world}});
     KEEL_ASSIGN_OR_RETURN(const std::vector<CatalogEntry> committed, ListCheckpoints(run_));
+    KEEL_RETURN_IF_ERROR(CheckAllRead(run_, committed));
     KEEL_ASSIGN_OR_RETURN(manifest_.sequence, NextSequence(committed));
     return Status::Ok();
   }

@@ -4,7 +4,6 @@
 
 #include <cerrno>
 #include <memory>
-#include <new>
 #include <set>
 #include <string>
 
@@ -55,27 +54,6 @@ TEST(Status, ContextComesFirstAndOkStaysOk) {
   EXPECT_EQ(status.WithContext("a").code(), StatusCode::kDataLoss);
   EXPECT_TRUE(Status::Ok().WithContext("a").ok());
   EXPECT_EQ(Status::Ok().ToString(), "ok");
-}
-
-TEST(Status, OfExceptionsOfOtherLibraries) {
-  // As torch's allocator, its checks and its GPU allocator word it.
-  const auto of = [](const std::string& text) { return StatusOf(std::runtime_error(text)); };
-  const Status memory =
-      of("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate "
-         "memory: you "
-         "tried to allocate 4398046511104 bytes. Error code 12 (Cannot allocate memory)\nframe #0: "
-         "c10::ThrowEnforceNotMet(char const*) + 0x52\nframe #1: <unknown function>");
-  EXPECT_EQ(memory.code(), StatusCode::kExhausted);
-  EXPECT_EQ(memory.message(), "out of memory: tried to allocate 4398046511104 bytes");
-  const Status gpu =
-      of("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total of 80 GiB");
-  EXPECT_EQ(gpu.code(), StatusCode::kExhausted);
-  const Status check =
-      of("sizes do not agree\nException raised from f at a.cc:3 (most recent call)");
-  EXPECT_EQ(check.ToString(), "internal error: sizes do not agree");
-  EXPECT_EQ(StatusOf(std::bad_alloc()).ToString(), "exhausted: out of memory");
-  EXPECT_EQ(StatusOf(Error(StatusCode::kBusy, "later")).ToString(), "busy: later");
-  EXPECT_EQ(Guarded([]() -> Status { throw std::bad_alloc(); }).code(), StatusCode::kExhausted);
 }
 
 TEST(Result, HoldsAValueOrAnError) {

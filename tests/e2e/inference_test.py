@@ -177,7 +177,6 @@ class Inference(harness.Job):
                 [{"text": "a"}, {"question": "b"}])  # fmt: skip
         refused(65, "rows.jsonl:1", [{"messages": [{"role": "user"}]}], "--tp", 2)
         refused(65, "rows.jsonl:1", [{"text": 5}])
-        refused(78, "head", [{"text": "a"}], "--tp", 3)
         refused(66, "no such directory", [{"text": "a"}], model=self.folder / "nowhere")
         bare = self.folder / "bare"
         bare.mkdir()

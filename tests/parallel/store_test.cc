@@ -17,6 +17,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "parallel/sockets.h"
+#include "parallel/store_client.h"
 #include "parallel/store_server.h"
 #include "parallel/store_service.h"
 
@@ -217,6 +218,29 @@ TEST_F(StoreTest, AWaitIsOneQuestionHoweverLongItTakes) {
   }
   server.join();
   EXPECT_EQ(asked, 0u);
+}
+
+// The second stood behind the first for as long as that waited, though its key was there.
+TEST_F(StoreTest, TwoWaitsOnOneConnectionTakeTurns) {
+  const auto server = StoreServer::Start({.host = "127.0.0.1"});
+  ASSERT_TRUE(server.ok()) << server.status().message();
+  LaunchEnv env = ClientOf(*server);
+  auto client = ValueOrThrow(
+      StoreClient::Connect({env.master_addr, env.master_port, {}}, kDeadline, kDeadline));
+  ASSERT_TRUE(client->Set("there", "value").ok());
+  std::atomic<bool> first_ended = false;
+  std::thread first([&] {
+    EXPECT_TRUE(client->Wait({"late"}, kDeadline).ok());
+    first_ended = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // it waits by now, or does not
+  EXPECT_TRUE(client->Wait({"there"}, kDeadline).ok());
+  EXPECT_FALSE(first_ended);
+  const auto never = client->Wait({"never"}, std::chrono::milliseconds(100));
+  EXPECT_EQ(never.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_FALSE(first_ended);
+  ASSERT_TRUE(client->Set("late", "value").ok());
+  first.join();
 }
 
 }  // namespace

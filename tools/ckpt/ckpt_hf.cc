@@ -76,6 +76,8 @@ int CkptImportHf(const CkptImportOptions& options, std::ostream& out, std::ostre
   // The newest commit is what a run resumes from: among trained steps that is not this one.
   const auto there = checkpoint::ListCheckpoints(**run);
   if (!there.ok()) return Fail(there.status(), err);
+  if (const Status read = checkpoint::CheckAllRead(**run, *there); !read.ok())
+    return Fail(read, err);
   for (const checkpoint::CatalogEntry& entry : *there) {
     if (!entry.manifest || entry.step <= options.step) continue;
     return Fail(Status(StatusCode::kUsage,

@@ -9,7 +9,7 @@ namespace keel::trainer::rl {
 namespace {
 
 constexpr const char* kWhere = "rl_state.json";
-constexpr int64_t kFormat = 2;
+constexpr int64_t kFormat = 3;
 
 }  // namespace
 
@@ -26,14 +26,15 @@ Result<RlState> ParseRlState(const std::string& text) {
   RlState state;
   KEEL_ASSIGN_OR_RETURN(const Json json, ParseJson(text, kWhere));
   KEEL_ASSIGN_OR_RETURN(const int64_t format, GetInt(json, "format_version", kWhere));
-  if (format != 1 && format != kFormat) {
+  if (format < 1 || format > kFormat) {
     return Status(
         StatusCode::kInvalidData,
-        fmt::format("{}: format_version {}, this release reads 1 and {}", kWhere, format, kFormat));
+        fmt::format("{}: format_version {}, this release reads 1 to {}", kWhere, format, kFormat));
   }
   KEEL_ASSIGN_OR_RETURN(state.version.number, GetCount(json, "weight_version", kWhere));
   KEEL_ASSIGN_OR_RETURN(state.version.digest, GetHex64(json, "weight_digest", kWhere));
-  if (format == 1) state.version.digest = 0;  // made by another rule: there is none to compare
+  // 1 was made by another rule, 2 counted a box that several ranks write as often: none to compare.
+  if (format < kFormat) state.version.digest = 0;
   KEEL_ASSIGN_OR_RETURN(state.critic_optimizer_steps,
                         GetCount(json, "critic_optimizer_steps", kWhere));
   if (!json.contains("kl_controller"))

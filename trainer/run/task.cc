@@ -8,6 +8,7 @@
 #include <span>
 
 #include "common/fail_point.h"
+#include "common/guarded.h"
 #include "common/host_memory.h"
 #include "common/options/flat_values.h"
 #include "trainer/engine/memory_forecast.h"

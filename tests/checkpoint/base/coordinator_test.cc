@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -96,6 +97,19 @@ TEST(Coordinator, ConsultAnswersEachRankByItself) {
       }
     });
   }
+}
+
+// The others waited for an answer that nobody was going to give.
+TEST(Coordinator, ConsultTellsEveryoneWhatWasThrown) {
+  RunRanks(3, [](int /*rank*/, Coordinator& coordinator) {
+    const auto answered = Consult(
+        coordinator, "thrown", "mine",
+        [](const std::vector<std::string>&) -> Result<std::vector<std::string>> {
+          throw std::bad_alloc();
+        },
+        10s);
+    EXPECT_EQ(answered.status().ToString(), "exhausted: out of memory");
+  });
 }
 
 TEST(Coordinator, ConsultNamesALateRankToEveryone) {

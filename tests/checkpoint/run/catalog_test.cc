@@ -138,6 +138,9 @@ TEST_F(CatalogTest, AnErrorOfTheDiskIsNotRemembered) {
   const std::vector<CatalogEntry> entries = ValueOrThrow(catalog_.List(disk_));
   ASSERT_EQ(entries.size(), 1U);
   EXPECT_FALSE(entries[0].manifest.has_value());
+  const Status read = CheckAllRead(disk_, entries);
+  EXPECT_EQ(read.code(), StatusCode::kIo);
+  EXPECT_THAT(read.message(), HasSubstr("global_step_1"));
   EXPECT_FALSE(IsUnusable(entries[0].status));
   disk_.SetFault(nullptr);
   EXPECT_THAT(Steps(catalog_), ElementsAre(1));

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "checkpoint/format/names.h"
+#include "checkpoint/read/step_reader.h"
 #include "common/tensor_digest.h"
 #include "tests/checkpoint/save/async_rank.h"
 
@@ -58,6 +60,23 @@ TEST(SaveDigest, IsOfTheStepsWeightsWhoeverWritesThem) {
       EXPECT_EQ(SavedDigest(disk, step), Text(DigestOf(trained.model))) << "seed " << seed;
     }
   }
+}
+
+// All hold the box, each writes some of its rows: it was counted once for each of them.
+TEST(SaveDigest, OfABoxThatSeveralRanksWriteIsTakenOnce) {
+  const TensorInfo most{"most", DType::kF32, Dims{64, 256}};
+  TrainingState state = MakeTrainingState(1, ModelSize::kTiny);
+  state.model.merge(MakeState({most}, 2));
+  Cut cut({4, true}, 1, ModelSize::kTiny);
+  for (int r = 0; r < 4; ++r)
+    cut.model[static_cast<size_t>(r)].AddBox(most, Box::Whole(most.shape), r, r % 2 * 3);
+  cut.Fill(state);
+  SimFileSystem disk;
+  ThrowIfError(SaveOn(disk, cut, 1, SmallOptions(), AskForDigest));
+  const StepReader reader = ValueOrThrow(StepReader::Open(disk, StepDirectory(1)));
+  const Index& index = reader.index();
+  ASSERT_EQ(index.tensor(index.FindTensor(index.FindScope("actor/model"), "most")).box_count, 4);
+  EXPECT_EQ(SavedDigest(disk, 1), Text(DigestOf(state.model)));
 }
 
 TEST(SaveDigest, OfASaveThatBlocksAndOfOneWithoutWeights) {

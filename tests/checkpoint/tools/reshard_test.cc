@@ -185,6 +185,24 @@ TEST(Reshard, RefusesToOverwriteAndToDisturb) {
   EXPECT_EQ(Reshard(*disk, target, 4).status().code(), StatusCode::kBusy);
 }
 
+// What cannot be read just now may be the newest: a run would have gone back to the reshard.
+TEST(Reshard, RefusesToOvertakeWhatCannotBeRead) {
+  const auto disk = Saved(2, 3, 2);
+  const auto target = Saved(2, 3, 2);
+  ThrowIfError(
+      target->Rename("global_step_10", "global_step_20", FileSystem::RenameMode::kReplace));
+  target->SetFault([](int64_t, std::string_view operation, std::string_view path) {
+    return operation == "open" && path.ends_with("global_step_20/manifest.json")
+               ? Status(StatusCode::kIo, "the disk is away")
+               : Status::Ok();
+  });
+  const Status status = Reshard(*disk, *target, 4).status();
+  EXPECT_EQ(status.code(), StatusCode::kIo);
+  EXPECT_THAT(status.message(), HasSubstr("global_step_20"));
+  target->SetFault(nullptr);
+  EXPECT_EQ(target->Stat("global_step_10").status().code(), StatusCode::kNotFound);
+}
+
 TEST(Reshard, DamageInTheSourceLeavesNothing) {
   const auto disk = Saved(2, 3, 2);
   const std::string file = "global_step_10/actor/optimizer/rank_00001.safetensors";
