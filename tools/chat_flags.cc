@@ -38,9 +38,9 @@ void AddChatCommand(CLI::App& app, CommandContext& context) {
       ->check(AtLeast(1));
   chat->footer(
       "Examples:\n"
-      "  keel chat smollm2\n"
-      "  keel chat smollm2 --system 'Answer in one word.' --temperature 0.7 --seed 1\n"
-      "  echo 'What is the capital of France?' | keel chat runs/sft/global_step_40 --tp 2");
+      "  keel chat exported\n"
+      "  keel chat exported --system 'Answer in one word.' --temperature 0.7 --seed 1\n"
+      "  keel chat runs/quickstart/global_step_120 --tp 2");
   chat->callback([a, &context] {
     LocalRanks ranks = ValueOrThrow(LocalRanks::Start(a->tp, context.arguments));
     a->env = ranks.env();
