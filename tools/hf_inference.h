@@ -7,7 +7,7 @@
 
 #include "common/json.h"
 #include "model/decoder.h"
-#include "model/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 #include "parallel/process_group.h"
 #include "parallel/weight_store.h"
 #include "rollout/engine.h"
