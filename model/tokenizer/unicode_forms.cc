@@ -1,0 +1,130 @@
+#include "model/tokenizer/unicode_forms.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <array>
+
+#include "model/tokenizer/utf8.h"
+
+namespace keel::model {
+
+namespace {
+
+// A character on its way, with the byte of the text that it came from.
+struct Moving {
+  utf8proc_int32_t value = 0;
+  size_t from = 0;
+  int combining = 0;
+};
+
+int CombiningClass(utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; }
+
+// The character that the two compose to; -1 when they do not.
+utf8proc_int32_t Composed(utf8proc_int32_t first, utf8proc_int32_t second) {
+  std::array<utf8proc_int32_t, 2> pair = {first, second};
+  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE);
+  return utf8proc_normalize_utf32(pair.data(), 2, options) == 1 ? pair[0] : -1;
+}
+
+void Decompose(std::string_view text, Span span, bool compatibility, std::vector<Moving>* out) {
+  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | UTF8PROC_STABLE |
+                                                      (compatibility ? UTF8PROC_COMPAT : 0));
+  std::array<utf8proc_int32_t, 32> parts{};  // the longest decomposition has 18
+  for (size_t at = span.begin; at < span.end;) {
+    const CodePoint c = CodePointAt(text, at);
+    int boundary = 0;
+    const auto count =
+        utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c.value), parts.data(),
+                                static_cast<utf8proc_ssize_t>(parts.size()), options, &boundary);
+    for (utf8proc_ssize_t i = 0; i < count; ++i) {
+      const utf8proc_int32_t part = parts[static_cast<size_t>(i)];
+      out->push_back({part, at, CombiningClass(part)});
+    }
+    at += c.length;
+  }
+}
+
+// Marks between two starters, in the order of their classes.
+void Reorder(std::vector<Moving>* text) {
+  for (auto at = text->begin(); at != text->end();) {
+    at = std::find_if(at, text->end(), [](const Moving& c) { return c.combining != 0; });
+    const auto end =
+        std::find_if(at, text->end(), [](const Moving& c) { return c.combining == 0; });
+    std::stable_sort(at, end,
+                     [](const Moving& a, const Moving& b) { return a.combining < b.combining; });
+    at = end;
+  }
+}
+
+// The canonical composition: a character joins the last starter unless one of its own class or a
+// higher one, or another starter, stands between the two.
+void Compose(std::vector<Moving>* text) {
+  size_t written = 0;
+  size_t starter = 0;
+  bool has_starter = false;
+  for (const Moving c : *text) {
+    if (has_starter) {
+      const Moving& last = (*text)[written - 1];
+      if (written - 1 == starter || (last.combining != 0 && last.combining < c.combining)) {
+        const utf8proc_int32_t joined = Composed((*text)[starter].value, c.value);
+        if (joined >= 0) {
+          (*text)[starter].value = joined;
+          continue;
+        }
+      }
+    }
+    if (c.combining == 0) {
+      starter = written;
+      has_starter = true;
+    }
+    (*text)[written++] = c;
+  }
+  text->resize(written);
+}
+
+}  // namespace
+
+// ASCII characters compose with nothing before them, so each one begins a part of its own; and a
+// part that holds nothing that the form changes stays as it is.
+void Normalize(UnicodeForm form, AlignedText* text) {
+  const std::string& bytes = text->text();
+  const bool keeps_latin = form.compose && !form.compatibility;  // all below U+0300
+  const auto changes = [&](size_t at) {
+    const auto lead = static_cast<unsigned char>(bytes[at]);
+    return keeps_latin ? lead >= 0xCC : lead >= 0x80;
+  };
+  const auto is_ascii = [&](size_t at) { return static_cast<unsigned char>(bytes[at]) < 0x80; };
+  bool any = false;
+  for (size_t at = 0; at < bytes.size() && !any; at += Utf8Length(bytes[at])) any = changes(at);
+  if (!any) return;
+
+  AlignedText::Rewrite rewrite(text);
+  std::vector<Moving> part;
+  std::string character;
+  for (size_t begin = 0; begin < bytes.size();) {
+    bool active = changes(begin);
+    size_t end = begin + Utf8Length(bytes[begin]);
+    while (end < bytes.size() && !is_ascii(end)) {
+      active = active || changes(end);
+      end += Utf8Length(bytes[end]);
+    }
+    if (active) {
+      part.clear();
+      Decompose(bytes, {begin, end}, form.compatibility, &part);
+      Reorder(&part);
+      if (form.compose) Compose(&part);
+      for (const Moving& c : part) {
+        character.clear();
+        AppendUtf8(static_cast<uint32_t>(c.value), &character);
+        rewrite.Put(character, c.from);
+      }
+    } else {
+      rewrite.Keep({begin, end});
+    }
+    begin = end;
+  }
+  rewrite.Finish();
+}
+
+}  // namespace keel::model
