@@ -11,10 +11,11 @@ namespace keel::model {
 
 namespace {
 
-// A character on its way, with the byte of the text that it came from.
+// A character on its way. `change` says how many more characters there are for it than before: 0
+// for the first of a decomposition, 1 for the others, -1 for what two became by composing.
 struct Moving {
   utf8proc_int32_t value = 0;
-  size_t from = 0;
+  int change = 0;
   int combining = 0;
 };
 
@@ -39,7 +40,7 @@ void Decompose(std::string_view text, Span span, bool compatibility, std::vector
                                 static_cast<utf8proc_ssize_t>(parts.size()), options, &boundary);
     for (utf8proc_ssize_t i = 0; i < count; ++i) {
       const utf8proc_int32_t part = parts[static_cast<size_t>(i)];
-      out->push_back({part, at, CombiningClass(part)});
+      out->push_back({part, i == 0 ? 0 : 1, CombiningClass(part)});
     }
     at += c.length;
   }
@@ -70,6 +71,7 @@ void Compose(std::vector<Moving>* text) {
         const utf8proc_int32_t joined = Composed((*text)[starter].value, c.value);
         if (joined >= 0) {
           (*text)[starter].value = joined;
+          (*text)[starter].change += c.change - 1;
           continue;
         }
       }
@@ -81,6 +83,22 @@ void Compose(std::vector<Moving>* text) {
     (*text)[written++] = c;
   }
   text->resize(written);
+}
+
+// Gives the characters their origins in the text as it was, in order: as `tokenizers` counts them,
+// which knows changes only, a mark that was moved has the origin of the one that stood there.
+void Write(const std::vector<Moving>& part, size_t begin, const std::string& before,
+           AlignedText::Rewrite* rewrite) {
+  size_t at = begin;
+  std::string character;
+  for (const Moving& c : part) {
+    character.clear();
+    AppendUtf8(static_cast<uint32_t>(c.value), &character);
+    rewrite->Put(character, c.change > 0 && at > 0 ? at - 1 : std::min(at, before.size() - 1));
+    for (int taken = c.change; taken <= 0 && at < before.size(); ++taken) {
+      at += Utf8Length(before[at]);
+    }
+  }
 }
 
 }  // namespace
@@ -101,7 +119,6 @@ void Normalize(UnicodeForm form, AlignedText* text) {
 
   AlignedText::Rewrite rewrite(text);
   std::vector<Moving> part;
-  std::string character;
   for (size_t begin = 0; begin < bytes.size();) {
     bool active = changes(begin);
     size_t end = begin + Utf8Length(bytes[begin]);
@@ -114,11 +131,7 @@ void Normalize(UnicodeForm form, AlignedText* text) {
       Decompose(bytes, {begin, end}, form.compatibility, &part);
       Reorder(&part);
       if (form.compose) Compose(&part);
-      for (const Moving& c : part) {
-        character.clear();
-        AppendUtf8(static_cast<uint32_t>(c.value), &character);
-        rewrite.Put(character, c.from);
-      }
+      Write(part, begin, bytes, &rewrite);
     } else {
       rewrite.Keep({begin, end});
     }
