@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "model/tokenizer/utf8.h"
 
@@ -19,13 +20,37 @@ struct Moving {
   int combining = 0;
 };
 
+// Characters that combine, decompose or compose, but came after Unicode 9, whose tables
+// `tokenizers` normalizes by: to it, and so to the vocabularies made with it, they are signs like
+// any other.
+constexpr std::array<std::pair<utf8proc_int32_t, utf8proc_int32_t>, 41> kAfterUnicode9 = {
+    {{0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},
+     {0xC3C, 0xC3C},     {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x1715, 0x1715},
+     {0x1ABF, 0x1ACE},   {0x1DF6, 0x1DFA},   {0x32FF, 0x32FF},   {0xA7F2, 0xA7F4},
+     {0xA82C, 0xA82C},   {0xAB69, 0xAB69},   {0x10781, 0x10785}, {0x10787, 0x107B0},
+     {0x107B2, 0x107BA}, {0x10D24, 0x10D27}, {0x10EAB, 0x10EAC}, {0x10F46, 0x10F50},
+     {0x10F82, 0x10F85}, {0x11070, 0x11070}, {0x1133B, 0x1133B}, {0x1145E, 0x1145E},
+     {0x11839, 0x1183A}, {0x11938, 0x11938}, {0x1193D, 0x1193E}, {0x11943, 0x11943},
+     {0x119E0, 0x119E0}, {0x11A34, 0x11A34}, {0x11A47, 0x11A47}, {0x11A99, 0x11A99},
+     {0x11D42, 0x11D42}, {0x11D44, 0x11D45}, {0x11D97, 0x11D97}, {0x16FF0, 0x16FF1},
+     {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF}, {0x1F16C, 0x1F16C},
+     {0x1FBF0, 0x1FBF9}}};
+
+bool IsAfterUnicode9(utf8proc_int32_t c) {
+  const auto range =
+      std::ranges::lower_bound(kAfterUnicode9, c, {}, [](const auto& r) { return r.second; });
+  return range != kAfterUnicode9.end() && c >= range->first;
+}
+
 int CombiningClass(utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; }
 
 // The character that the two compose to; -1 when they do not.
 utf8proc_int32_t Composed(utf8proc_int32_t first, utf8proc_int32_t second) {
   std::array<utf8proc_int32_t, 2> pair = {first, second};
   const auto options = static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE);
-  return utf8proc_normalize_utf32(pair.data(), 2, options) == 1 ? pair[0] : -1;
+  if (IsAfterUnicode9(first) || IsAfterUnicode9(second)) return -1;
+  if (utf8proc_normalize_utf32(pair.data(), 2, options) != 1) return -1;
+  return IsAfterUnicode9(pair[0]) ? -1 : pair[0];
 }
 
 void Decompose(std::string_view text, Span span, bool compatibility, std::vector<Moving>* out) {
@@ -34,6 +59,11 @@ void Decompose(std::string_view text, Span span, bool compatibility, std::vector
   std::array<utf8proc_int32_t, 32> parts{};  // the longest decomposition has 18
   for (size_t at = span.begin; at < span.end;) {
     const CodePoint c = CodePointAt(text, at);
+    if (IsAfterUnicode9(static_cast<utf8proc_int32_t>(c.value))) {
+      out->push_back({static_cast<utf8proc_int32_t>(c.value), 0, 0});
+      at += c.length;
+      continue;
+    }
     int boundary = 0;
     const auto count =
         utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c.value), parts.data(),

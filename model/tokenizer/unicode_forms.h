@@ -1,4 +1,4 @@
-// Unicode's normalization forms, by libutf8proc's tables (Unicode 14).
+// Unicode's normalization forms, as `tokenizers` has them: by the tables of Unicode 9.
 #pragma once
 
 #include "model/tokenizer/aligned_text.h"
