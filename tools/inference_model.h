@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "model/decoder.h"
-#include "model/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 #include "parallel/launch_env.h"
 #include "parallel/process_group.h"
 #include "parallel/store.h"
