@@ -383,6 +383,15 @@ std::vector<Completion> Engine::Step() {
   return done;
 }
 
+std::vector<int32_t> Engine::ResponseSoFar(uint64_t prompt_id, int sample) const {
+  for (const auto& [arrival, sequence] : sequences_) {
+    if (sequence->request.prompt_id != prompt_id || sequence->request.sample != sample) continue;
+    const std::span<const int32_t> response = sequence->response();
+    return {response.begin(), response.end()};
+  }
+  return {};
+}
+
 std::vector<Completion> Engine::Generate(std::vector<Request> requests) {
   std::map<std::pair<uint64_t, int>, std::vector<size_t>> places;
   for (size_t i = 0; i < requests.size(); ++i)

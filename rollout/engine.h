@@ -18,7 +18,7 @@
 
 #include "common/status.h"
 #include "model/decoder.h"
-#include "model/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 #include "parallel/process_group.h"
 #include "rollout/block_manager.h"
 #include "rollout/kv_cache.h"
@@ -93,6 +93,8 @@ class Engine {
   // while the engine is invalid or its cache released.
   std::vector<Completion> Step();
   bool idle() const;  // nothing queued, running or to be returned
+  // The response so far of a request that has not come back; empty where there is none such.
+  std::vector<int32_t> ResponseSoFar(uint64_t prompt_id, int sample) const;
   // Adds all and steps until idle. In the order of `requests`.
   std::vector<Completion> Generate(std::vector<Request> requests);
 

@@ -12,7 +12,7 @@
 
 #include "common/clock.h"
 #include "common/text.h"
-#include "model/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 #include "tools/number_check.h"
 #include "trainer/data/row_reader.h"
 #include "trainer/data/tokenize.h"

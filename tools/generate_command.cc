@@ -7,27 +7,48 @@
 #include <map>
 
 #include "rollout/engine.h"
-#include "tools/hf_inference.h"
+#include "tools/inference_model.h"
+#include "tools/input_rows.h"
 #include "tools/row_output.h"
 
 namespace keel::tools {
+
+namespace {
+
+void AddAll(const Prompts& prompts, const GenerateArguments& a, rollout::Engine& engine) {
+  for (size_t row = 0; row < prompts.size(); ++row) {
+    for (int64_t sample = 0; sample < a.samples; ++sample)
+      engine.Add({row, static_cast<int>(sample), prompts[row], a.sampling});
+  }
+}
+
+// What the other ranks do.
+void Follow(InferenceModel& model, rollout::Engine& engine, const GenerateArguments& a) {
+  while (const auto prompts = model.relay().Receive()) {
+    AddAll(*prompts, a, engine);
+    while (!engine.idle()) engine.Step();
+  }
+  model.Leave();
+}
+
+}  // namespace
 
 void Generate(const GenerateArguments& a) {
   if (const auto problems = a.sampling.Validate(); !problems.empty())
     throw Error(StatusCode::kUsage, fmt::format("{}", fmt::join(problems, "; ")));
   ThrowIfError(CheckApart({"--output", a.output}, {"--input", a.input}));
-  HfInference model(a.model, a.dtype);
-  const std::vector<InputRow> rows = ReadInputRows(a.input, model);
+  InferenceModel model({a.model, a.dtype, a.env});
   rollout::EngineOptions options;
   options.scheduler.max_num_seqs = a.max_num_seqs;
   options.kv_cache_bytes = a.cache_megabytes << 20;
   options.logprobs_mode = rollout::LogProbsMode::kRaw;
   rollout::Engine engine = model.MakeEngine(options);
+  if (!model.leads()) return Follow(model, engine, a);
+  const std::vector<InputRow> rows = ReadInputRows(a.input, model);
   RowOutput out = ValueOrThrow(RowOutput::Open("--output", a.output));
-  for (size_t row = 0; row < rows.size(); ++row) {
-    for (int64_t sample = 0; sample < a.samples; ++sample)
-      engine.Add({row, static_cast<int>(sample), rows[row].ids, a.sampling});
-  }
+  const Prompts prompts = PromptsOf(rows);
+  model.relay().Send(prompts);
+  AddAll(prompts, a, engine);
   // The rows that failed, of which the first is reported; the others are written all the same.
   std::map<size_t, Status> failed;
   const auto write = [&](const rollout::Completion& completion) {
@@ -53,6 +74,8 @@ void Generate(const GenerateArguments& a) {
   while (!engine.idle()) {
     for (const rollout::Completion& completion : engine.Step()) write(completion);
   }
+  model.relay().SendEnd();
+  model.Leave();
   ThrowIfError(out.Finish());
   fmt::print(out.streams() ? stderr : stdout, "{} rows, {} tokens generated -> {}\n", rows.size(),
              engine.stats().generated_tokens, a.output);

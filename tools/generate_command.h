@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "parallel/launch_env.h"
 #include "rollout/sampling.h"
 
 namespace keel::tools {
@@ -16,6 +17,8 @@ struct GenerateArguments {
   bool log_probs = false;
   int64_t max_num_seqs = 256;
   int64_t cache_megabytes = 0;
+  int64_t tp = 0;           // ranks that share the model; 0: those of the launcher, or one
+  parallel::LaunchEnv env;  // who this one is of them
 };
 
 // Throws keel::Error.

@@ -4,19 +4,22 @@
 
 #include "tools/command.h"
 #include "tools/generate_command.h"
+#include "tools/launch/local_ranks.h"
 #include "tools/number_check.h"
 #include "tools/torch_module.h"
 #include "trainer/config/choices.h"
 
 namespace keel::tools {
 
-void AddGenerateCommand(CLI::App& app, CommandContext&) {
+void AddGenerateCommand(CLI::App& app, CommandContext& context) {
   auto a = std::make_shared<GenerateArguments>();
-  CLI::App* generate = app.add_subcommand("generate", "Continue texts with a Hugging Face model");
-  generate->add_option("--model", a->model, "Hugging Face directory")->required();
+  CLI::App* generate =
+      app.add_subcommand("generate", "Continue texts and conversations with a model");
+  generate->add_option("--model", a->model, "A Hugging Face directory, or a step of a run")
+      ->required();
   generate
       ->add_option("--input", a->input,
-                   "JSON Lines with input_ids, text or prompt; -: from standard input")
+                   "JSON Lines with input_ids, messages, text or prompt; -: from standard input")
       ->required();
   generate
       ->add_option("--output", a->output,
@@ -47,14 +50,21 @@ void AddGenerateCommand(CLI::App& app, CommandContext&) {
       ->check(AtLeast(0));
   generate->add_option("--dtype", a->dtype, "float32 or bfloat16 (default: the model's)")
       ->check(CLI::IsMember(AllNames<trainer::WeightDtype>()));
+  generate->add_option("--tp", a->tp, "Ranks that share the model, started beside this one (1)")
+      ->check(AtLeast(1));
   generate->footer(
       "Examples:\n"
       "  keel generate --model exported --input prompts.jsonl --output out.jsonl\n"
       "  keel generate --model exported --input prompts.jsonl --output out.jsonl --max-new-tokens "
       "200 --temperature 0.8\n"
-      "  keel generate --model exported --input prompts.jsonl --output out.jsonl --temperature 1 "
-      "--seed 7");
-  generate->callback([a] { LoadTorchModule().Generate(*a); });
+      "  keel generate --model runs/quickstart/global_step_120 --tp 2 --input prompts.jsonl "
+      "--output "
+      "out.jsonl");
+  generate->callback([a, &context] {
+    LocalRanks ranks = ValueOrThrow(LocalRanks::Start(a->tp, context.arguments));
+    a->env = ranks.env();
+    ranks.Run([&] { LoadTorchModule().Generate(*a); });
+  });
 }
 
 }  // namespace keel::tools

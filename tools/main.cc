@@ -48,6 +48,7 @@ int Run(int argc, char** argv) {
   keel::tools::AddTrainCommand(app, context);
   keel::tools::AddScoreCommand(app, context);
   keel::tools::AddGenerateCommand(app, context);
+  keel::tools::AddChatCommand(app, context);
   keel::tools::AddBenchCommand(app, context);
   // What follows `launch` is taken as it was given: a "--" in it is not for CLI11.
   // `keel help ckpt ls` is `keel ckpt ls --help`.

@@ -11,27 +11,48 @@
 #include "checkpoint/format/safetensors.h"
 #include "common/file_system.h"
 #include "rollout/engine.h"
-#include "tools/hf_inference.h"
+#include "tools/inference_model.h"
+#include "tools/input_rows.h"
 #include "tools/row_output.h"
 
 namespace keel::tools {
+
+namespace {
+
+void AddAll(const Prompts& prompts, const ScoreArguments& a, rollout::Engine& engine) {
+  for (size_t row = 0; row < prompts.size(); ++row) {
+    rollout::Request request{row, 0, prompts[row], {}};
+    request.sampling.max_tokens = 0;
+    request.sampling.prompt_log_probs = true;
+    request.sampling.prompt_logits = !a.logits.empty();
+    engine.Add(std::move(request));
+  }
+}
+
+// What the other ranks do.
+void Follow(InferenceModel& model, rollout::Engine& engine, const ScoreArguments& a) {
+  while (const auto prompts = model.relay().Receive()) {
+    AddAll(*prompts, a, engine);
+    while (!engine.idle()) engine.Step();
+  }
+  model.Leave();
+}
+
+}  // namespace
 
 void Score(const ScoreArguments& a) {
   const NamedFile input{"--input", a.input}, output{"--output", a.output},
       logits_file{"--logits", a.logits};
   for (const NamedFile* other : {&output, &logits_file}) ThrowIfError(CheckApart(*other, input));
   ThrowIfError(CheckApart(logits_file, output));
-  HfInference model(a.model, a.dtype);
-  const std::vector<InputRow> rows = ReadInputRows(a.input, model);
+  InferenceModel model({a.model, a.dtype, a.env});
   rollout::Engine engine = model.MakeEngine({});
+  if (!model.leads()) return Follow(model, engine, a);
+  const std::vector<InputRow> rows = ReadInputRows(a.input, model);
   RowOutput out = ValueOrThrow(RowOutput::Open("--output", a.output));
-  for (size_t row = 0; row < rows.size(); ++row) {
-    rollout::Request request{row, 0, rows[row].ids, {}};
-    request.sampling.max_tokens = 0;
-    request.sampling.prompt_log_probs = true;
-    request.sampling.prompt_logits = !a.logits.empty();
-    engine.Add(std::move(request));
-  }
+  const Prompts prompts = PromptsOf(rows);
+  model.relay().Send(prompts);
+  AddAll(prompts, a, engine);
   std::vector<at::Tensor> logits(a.logits.empty() ? 0 : rows.size());
   std::vector<double> sums(rows.size());  // added up in the order of the rows
   int64_t tokens = 0;
@@ -56,6 +77,8 @@ void Score(const ScoreArguments& a) {
   while (!engine.idle()) {
     for (const rollout::Completion& completion : engine.Step()) write(completion);
   }
+  model.relay().SendEnd();
+  model.Leave();
   ThrowIfError(out.Finish());
   if (!a.logits.empty()) {
     std::vector<checkpoint::SafetensorsPart> parts;

@@ -2,12 +2,17 @@
 // torch; its work is in the keel_torch module.
 #pragma once
 
+#include <cstdint>
 #include <string>
+
+#include "parallel/launch_env.h"
 
 namespace keel::tools {
 
 struct ScoreArguments {
   std::string model, input, output, logits, dtype;
+  int64_t tp = 0;           // ranks that share the model; 0: those of the launcher, or one
+  parallel::LaunchEnv env;  // who this one is of them
 };
 
 // Throws keel::Error.

@@ -5,6 +5,7 @@
 // all libraries that it shares with the program: what both are to see is passed to it.
 #pragma once
 
+#include "tools/chat_command.h"
 #include "tools/doctor_report.h"
 #include "tools/generate_command.h"
 #include "tools/score_command.h"
@@ -20,6 +21,7 @@ class TorchModule {
   virtual int Train(const TrainArguments& arguments, const StopState& stop) = 0;
   virtual void Score(const ScoreArguments& arguments) = 0;
   virtual void Generate(const GenerateArguments& arguments) = 0;
+  virtual void Chat(const ChatArguments& arguments) = 0;
   virtual void Examine(DoctorReport& report) = 0;
 };
 

@@ -16,6 +16,7 @@ class Module final : public TorchModule {
   }
   void Score(const ScoreArguments& arguments) override { tools::Score(arguments); }
   void Generate(const GenerateArguments& arguments) override { tools::Generate(arguments); }
+  void Chat(const ChatArguments& arguments) override { tools::Chat(arguments); }
   void Examine(DoctorReport& report) override { ExamineTorch(report); }
 };
 

@@ -1,4 +1,4 @@
-// HfExport: one Hugging Face model from the sharded weights of a checkpoint, a buffer at a time.
+// HfExport: the weights of one Hugging Face model from a checkpoint, a buffer at a time.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,6 @@
 #include "checkpoint/format/chunk_digest.h"
 #include "checkpoint/read/step_reader.h"
 #include "common/file_system.h"
-#include "common/log.h"
 #include "common/status.h"
 
 namespace keel::checkpoint {
@@ -36,11 +35,5 @@ Result<std::vector<ExportedFile>> ExportWeights(const StepReader& reader, std::s
                                                 std::string_view config, FileSystem& out,
                                                 const std::string& directory,
                                                 const HfExportOptions& options);
-
-// Exports a role of a checkpoint to a directory that must not exist: weights, config.json and the
-// tokenizer's files. It appears under its name when it is complete. What exports to the same name
-// left beside it when they were killed is removed, other than what one is writing.
-Status ExportHuggingFace(const StepReader& reader, const std::string& role, FileSystem& out,
-                         const std::string& name, const HfExportOptions& options, Logger& log);
 
 }  // namespace keel::checkpoint

@@ -56,9 +56,10 @@ const std::map<std::string, std::set<std::string>>& AllowedEdges() {
       {"common", {}},
       {"common/options", {"common"}},
       {"parallel", {"common"}},
-      {"model", {"common", "parallel"}},
+      {"model/tokenizer", {"common"}},
       {"model/gguf", {"common"}},
-      {"rollout", {"common", "parallel", "model"}},
+      {"model", {"common", "parallel", "model/tokenizer"}},
+      {"rollout", {"common", "parallel", "model", "model/tokenizer"}},
       {"rewards", {"common"}},
 
       {"checkpoint/format", {"common"}},
@@ -85,26 +86,27 @@ const std::map<std::string, std::set<std::string>>& AllowedEdges() {
       {"trainer/algorithms", {"common"}},
       {"trainer/metrics", {"common"}},
       {"trainer/config",
-       {"common", "common/options", "model", "checkpoint/base", "checkpoint/format", "rollout",
-        "rewards", "trainer/algorithms", "trainer/data"}},
+       {"common", "common/options", "model", "model/tokenizer", "checkpoint/base",
+        "checkpoint/format", "rollout", "rewards", "trainer/algorithms", "trainer/data"}},
       {"trainer/data/tokens", {"common"}},
       {"trainer/data/arrow", {"common", "trainer/data"}},
       {"trainer/data",
-       {"common", "model", "rewards", "trainer/algorithms", "trainer/data/tokens"}},
+       {"common", "model", "model/tokenizer", "rewards", "trainer/algorithms",
+        "trainer/data/tokens"}},
       {"trainer/engine",
        {"common", "parallel", "model", "checkpoint/base", "trainer/config", "trainer/data"}},
       {"trainer/sync",
        {"common", "parallel", "model", "rollout", "trainer/config", "trainer/engine"}},
       {"trainer/inputs",
-       {"common", "model", "checkpoint", "checkpoint/format", "checkpoint/hf", "rewards",
-        "trainer/config", "trainer/data", "trainer/metrics"}},
+       {"common", "model", "model/tokenizer", "checkpoint", "checkpoint/format", "checkpoint/hf",
+        "rewards", "trainer/config", "trainer/data", "trainer/metrics"}},
       {"trainer/run",
        {"common", "common/options", "parallel", "checkpoint", "checkpoint/base",
         "checkpoint/format", "checkpoint/run", "trainer/config", "trainer/data", "trainer/engine",
         "trainer/inputs", "trainer/metrics", "trainer/sync"}},
       {"trainer/rl",
-       {"common", "parallel", "model", "rewards", "trainer/algorithms", "trainer/config",
-        "trainer/data", "trainer/engine", "trainer/inputs", "trainer/metrics", "trainer/run",
+       {"common", "parallel", "model", "model/tokenizer", "rewards", "trainer/algorithms",
+        "trainer/config", "trainer/data", "trainer/engine", "trainer/inputs", "trainer/metrics", "trainer/run",
         "trainer/sync"}},
       {"trainer", {"common", "trainer/inputs", "trainer/rl", "trainer/run"}},
   };
@@ -219,7 +221,8 @@ TEST(IncludeLayersTest, WhatOneMustOpenStaysSmall) {
 
 TEST(IncludeLayersTest, TheTorchFreePartSeesNoTorch) {
   for (const char* folder :
-       {"common", "checkpoint", "model/gguf", "rewards", "tools/launch", "tools/ckpt",
+       {"common", "checkpoint", "rewards", "model/gguf", "model/tokenizer", "tools/launch",
+        "tools/ckpt",
         "trainer/config", "trainer/data", "trainer/inputs", "trainer/metrics"}) {
     for (const Include& include : IncludesOf(folder)) {
       EXPECT_FALSE(IsTorch(include.target))

@@ -82,7 +82,7 @@ class Checkout(harness.Job):
     def run_here(self, command, code=0):
         done = subprocess.run(
             f"set -o pipefail; {command}", shell=True, executable="/bin/bash", cwd=self.checkout, env=self.environment,
-            capture_output=True, text=True, timeout=4 * harness.LIMIT_S, check=False,
+            capture_output=True, text=True, timeout=4 * harness.LIMIT_S, check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         self.assertEqual(done.returncode, code, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
         return done.stdout + done.stderr

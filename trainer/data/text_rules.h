@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "model/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 
 namespace keel::trainer {
 

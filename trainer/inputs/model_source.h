@@ -12,7 +12,7 @@
 #include "common/status.h"
 #include "model/hf_config.h"
 #include "model/hf_tensors.h"
-#include "model/tokenizer.h"
+#include "model/tokenizer/tokenizer_kind.h"
 #include "trainer/data/text_rules.h"
 #include "trainer/inputs/tokenizer_fit.h"
 

@@ -9,7 +9,7 @@
 
 #include "common/json.h"
 #include "common/status.h"
-#include "model/tokenizer.h"
+#include "model/tokenizer/tokenizer_kind.h"
 
 namespace keel::trainer {
 

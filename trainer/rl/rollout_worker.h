@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "model/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 #include "parallel/context.h"
 #include "rewards/reward_pool.h"
 #include "trainer/config/config_rl.h"

@@ -8,7 +8,7 @@
 
 #include "common/float_convert.h"
 #include "checkpoint/format/names.h"
-#include "checkpoint/hf/hf_export.h"
+#include "checkpoint/hf/hf_export_directory.h"
 #include "checkpoint/read/step_reader.h"
 #include "checkpoint/tools/hf_import.h"
 #include "tests/checkpoint/support/sim_file_system.h"

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <set>
 
+#include "model/tokenizer/tokenizer_kind.h"
 #include "trainer/data/batch.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/sample_order.h"

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <set>
 
+#include "model/tokenizer/tokenizer_kind.h"
 #include "rewards/rational.h"
 #include "rewards/reward_check.h"
 #include "rewards/reward_rules.h"

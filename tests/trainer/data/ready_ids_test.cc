@@ -6,6 +6,7 @@
 
 #include <fstream>
 
+#include "model/tokenizer/tokenizer_kind.h"
 #include "rewards/reward_wire.h"
 #include "trainer/data/preference_data.h"
 #include "trainer/data/prompt_data.h"

@@ -6,6 +6,7 @@
 
 #include <fstream>
 
+#include "model/tokenizer/tokenizer_kind.h"
 #include "trainer/data/dataset.h"
 
 namespace keel::trainer {

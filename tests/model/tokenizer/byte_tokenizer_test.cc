@@ -1,10 +1,10 @@
-#include "model/tokenizer.h"
-
 #include <gtest/gtest.h>
 
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "model/tokenizer/tokenizer_kind.h"
 
 namespace keel::model {
 namespace {

@@ -1,0 +1,35 @@
+#include "checkpoint/hf/hf_export_directory.h"
+
+#include <fmt/format.h>
+
+#include "checkpoint/hf/whole_directory.h"
+
+namespace keel::checkpoint {
+
+Status ExportHuggingFace(const StepReader& reader, const std::string& role, FileSystem& out,
+                         const std::string& name, const HfExportOptions& options, Logger& log) {
+  const std::string prefix = role + "/huggingface/";
+  const std::string config_path = prefix + "config.json";
+  std::string config;
+  if (reader.manifest().Find(config_path) != nullptr) {
+    KEEL_ASSIGN_OR_RETURN(config, reader.ReadText(config_path, StepReader::kMaxText));
+  } else {
+    log.Warning("the checkpoint holds no {}: the export will lack it", config_path);
+  }
+
+  const auto fill = [&](const std::string& directory) -> Status {
+    // Tokenizer and configuration: the small files beside the weights.
+    for (const ManifestFile& file : reader.manifest().files) {
+      if (file.role != FileRole::kDocument || !file.path.starts_with(prefix)) continue;
+      const std::string plain = file.path.substr(prefix.size());
+      if (plain.find('/') != std::string::npos) continue;
+      KEEL_ASSIGN_OR_RETURN(const std::string text,
+                            reader.ReadText(file.path, StepReader::kMaxText));
+      KEEL_RETURN_IF_ERROR(WriteFileDurably(out, fmt::format("{}/{}", directory, plain), text));
+    }
+    return ExportWeights(reader, role + "/model", config, out, directory, options).status();
+  };
+  return MakeWholeDirectory(out, name, "an export", log, fill);
+}
+
+}  // namespace keel::checkpoint

@@ -1,0 +1,71 @@
+// Bpe: byte-pair encoding of one piece of text, as `tokenizers` has it: the characters are the
+// first symbols, and the pair of neighbours with the lowest rank is merged, the leftmost first,
+// until none is left that has a rank.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/status.h"
+#include "model/tokenizer/vocabulary.h"
+
+namespace keel::model {
+
+struct BpeOptions {
+  bool ignore_merges = false;  // a piece that is a token as a whole is that token
+  bool byte_fallback = false;  // an unknown character becomes the tokens <0xE2> of its bytes
+  bool fuse_unk = false;       // unknown characters side by side are one unknown token
+  std::optional<int32_t> unk;  // without it unknown characters are left out
+};
+
+// One symbol of a piece.
+struct Symbol {
+  int32_t id = 0;
+  uint32_t length = 0;  // bytes of the piece
+};
+
+// Immutable once built; thread-safe.
+class Bpe {
+ public:
+  // `vocabulary` is indexed.
+  Bpe(Vocabulary vocabulary, BpeOptions options);
+
+  // The next merge in rank. kInvalidData, naming the token, when the vocabulary lacks a part or the
+  // whole.
+  Status AddMerge(std::string_view left, std::string_view right);
+  void ReserveMerges(size_t count);
+
+  // Appends the symbols of `piece`, which is well-formed UTF-8.
+  void Encode(std::string_view piece, std::vector<Symbol>* symbols) const;
+
+  const Vocabulary& vocabulary() const { return vocabulary_; }
+
+ private:
+  struct Merge {
+    uint64_t pair = kFree;
+    uint32_t rank = 0;
+    int32_t id = 0;
+  };
+  static constexpr uint64_t kFree = ~uint64_t{0};
+
+  const Merge* FindMerge(int32_t left, int32_t right) const;
+  void Grow(size_t slots);
+  Merge* SlotOf(uint64_t pair);
+  void FirstSymbols(std::string_view piece, std::vector<Symbol>* symbols) const;
+  bool AddBytes(std::string_view character, std::vector<Symbol>* symbols) const;
+  int32_t CharacterId(std::string_view character) const;
+  void MergeFew(size_t first, std::vector<Symbol>* symbols) const;
+  void MergeMany(size_t first, std::vector<Symbol>* symbols) const;
+
+  Vocabulary vocabulary_;
+  BpeOptions options_;
+  std::vector<Merge> merges_;  // an open hash table
+  uint32_t merge_count_ = 0;
+  std::vector<int32_t> two_byte_ids_;  // of the characters below U+0800; -1 for none
+  std::vector<int32_t> byte_ids_;      // of <0x00> ... <0xFF>; -1 for none
+};
+
+}  // namespace keel::model

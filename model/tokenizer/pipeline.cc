@@ -1,0 +1,422 @@
+#include "model/tokenizer/pipeline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "common/text.h"
+#include "model/tokenizer/byte_alphabet.h"
+#include "model/tokenizer/piece_cache.h"
+#include "model/tokenizer/unicode.h"
+#include "model/tokenizer/utf8.h"
+
+namespace keel::model {
+
+namespace {
+
+// What one call of Encode needs beside the tokenizer; kept for the next one.
+struct Scratch {
+  PatternScratch patterns;
+  PieceCache pieces;
+  std::vector<Symbol> symbols;
+  std::string spelled;
+};
+
+// Hands scratches out to threads and takes them back.
+class ScratchPool {
+ public:
+  class Lease {
+   public:
+    explicit Lease(ScratchPool* pool) : pool_(pool), scratch_(pool->Take()) {}
+    ~Lease() {
+      std::lock_guard lock(pool_->mutex_);
+      pool_->free_.push_back(std::move(scratch_));
+    }
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+    Scratch* get() { return scratch_.get(); }
+
+   private:
+    ScratchPool* pool_;
+    std::unique_ptr<Scratch> scratch_;
+  };
+
+ private:
+  std::unique_ptr<Scratch> Take() {
+    {
+      std::lock_guard lock(mutex_);
+      if (!free_.empty()) {
+        auto scratch = std::move(free_.back());
+        free_.pop_back();
+        return scratch;
+      }
+    }
+    return std::make_unique<Scratch>();
+  }
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Scratch>> free_;
+};
+
+// Where ids go, with their offsets if anyone wants them.
+struct Output {
+  std::vector<int32_t>* ids;
+  std::vector<ByteRange>* offsets;  // may be null
+  void Add(int32_t id, ByteRange offset) const {
+    ids->push_back(id);
+    if (offsets != nullptr) offsets->push_back(offset);
+  }
+};
+
+// The last step of a chain of decoders.
+class TextStep final : public DecodeStep {
+ public:
+  explicit TextStep(std::string** target) : target_(target) {}
+  void Push(std::string_view token, bool) override { **target_ += token; }
+  void Finish() override {}
+
+ private:
+  std::string** target_;
+};
+
+// Without decoders: tokens with spaces between them.
+class JoinStep final : public DecodeStep {
+ public:
+  explicit JoinStep(std::unique_ptr<DecodeStep> next) : next_(std::move(next)) {}
+  void Push(std::string_view token, bool last) override {
+    if (any_) next_->Push(" ", true);
+    any_ = true;
+    next_->Push(token, last);
+  }
+  void Finish() override { next_->Finish(); }
+
+ private:
+  std::unique_ptr<DecodeStep> next_;
+  bool any_ = false;
+};
+
+class PipelineTokenizer final : public Tokenizer {
+ public:
+  PipelineTokenizer(PipelineParts parts, TokenizerFacts facts)
+      : Tokenizer(facts), parts_(std::move(parts)) {}
+
+  // The second half of construction, which may fail.
+  Status Prepare(std::string_view where);
+
+  std::optional<int32_t> IdOf(std::string_view text) const override {
+    const auto added = added_ids_.find(std::string(text));
+    if (added != added_ids_.end()) return added->second;
+    return parts_.bpe->vocabulary().IdOf(text);
+  }
+  std::string_view TokenOf(int32_t id) const override {
+    const AddedToken* added = AddedOf(id);
+    return added != nullptr ? std::string_view(added->content)
+                            : parts_.bpe->vocabulary().TokenOf(id);
+  }
+  bool IsSpecial(int32_t id) const override {
+    const AddedToken* added = AddedOf(id);
+    return added != nullptr && added->special;
+  }
+  std::unique_ptr<DecodeState> StartDecoding(const DecodeOptions& options) const override {
+    return std::make_unique<State>(this, options);
+  }
+
+ private:
+  class State final : public DecodeState {
+   public:
+    State(const PipelineTokenizer* tokenizer, const DecodeOptions& options)
+        : tokenizer_(tokenizer), options_(options) {
+      first_ = std::make_unique<TextStep>(&target_);
+      const auto& decoders = tokenizer->parts_.decoders;
+      if (decoders.empty()) first_ = std::make_unique<JoinStep>(std::move(first_));
+      for (auto decoder = decoders.rbegin(); decoder != decoders.rend(); ++decoder) {
+        first_ = (*decoder)->Start(std::move(first_));
+      }
+    }
+    void Push(int32_t id, std::string* text) override {
+      if (options_.skip_special_tokens && tokenizer_->IsSpecial(id)) return;
+      if (!tokenizer_->Knows(id)) return;
+      target_ = text;
+      first_->Push(tokenizer_->TokenOf(id), true);
+    }
+    void Finish(std::string* text) override {
+      target_ = text;
+      first_->Finish();
+    }
+
+   private:
+    const PipelineTokenizer* tokenizer_;
+    DecodeOptions options_;
+    std::string* target_ = nullptr;
+    std::unique_ptr<DecodeStep> first_;
+  };
+
+  std::vector<int32_t> DoEncode(std::string_view text, const EncodeOptions& options,
+                                std::vector<ByteRange>* offsets) const override;
+  void EncodeText(std::string_view text, const Output& out, Scratch* scratch) const;
+  void EncodeSegment(AlignedText text, const Output& out, Scratch* scratch) const;
+  void EncodePieces(AlignedText text, const Output& out, Scratch* scratch) const;
+  void EncodePiece(std::string_view piece, const Output& out, Scratch* scratch) const;
+  void EncodePieceWithOffsets(const AlignedText& text, Span piece, const Output& out,
+                              Scratch* scratch) const;
+  void TrimOffsets(const Output& out) const;
+  std::string_view Spelled(std::string_view piece, Scratch* scratch) const;
+
+  const AddedToken* AddedOf(int32_t id) const {
+    const auto index = static_cast<size_t>(id);
+    if (id < 0 || index >= added_by_id_.size() || added_by_id_[index] < 0) return nullptr;
+    return &parts_.added[static_cast<size_t>(added_by_id_[index])];
+  }
+  bool Knows(int32_t id) const {
+    return AddedOf(id) != nullptr || parts_.bpe->vocabulary().Has(id);
+  }
+
+  PipelineParts parts_;
+  std::unordered_map<std::string, int32_t> added_ids_;
+  std::vector<int32_t> added_by_id_;  // indices of parts_.added; -1 for none
+  AddedTokenFinder plain_;            // in the text as it is
+  AddedTokenFinder normalized_;       // in the normalized text
+  ByteAlphabet alphabet_;
+  mutable ScratchPool scratches_;
+};
+
+Status PipelineTokenizer::Prepare(std::string_view where) {
+  const auto refuse = [&](std::string_view problem) {
+    return Status(StatusCode::kInvalidData, fmt::format("{}: {}", where, problem));
+  };
+  const Vocabulary& vocabulary = parts_.bpe->vocabulary();
+  PatternScratch scratch;
+  int32_t size = vocabulary.size();
+  for (size_t i = 0; i < parts_.added.size(); ++i) {
+    const AddedToken& token = parts_.added[i];
+    const std::string name = Printable(token.content);
+    if (token.id < 0 || token.id >= Vocabulary::kMaxId) {
+      return refuse(fmt::format("the added token \"{}\" has the id {}; ids from 0 to {} are read",
+                                name, token.id, Vocabulary::kMaxId - 1));
+    }
+    const auto known = vocabulary.IdOf(token.content);
+    if (known && *known != token.id) {
+      return refuse(fmt::format("the added token \"{}\" has the id {}, but {} in the vocabulary",
+                                name, token.id, *known));
+    }
+    if (!known && vocabulary.Has(token.id)) {
+      return refuse(fmt::format("the added token \"{}\" has the id {}, which is that of \"{}\"",
+                                name, token.id, Printable(vocabulary.TokenOf(token.id))));
+    }
+    if (!added_ids_.emplace(token.content, token.id).second || AddedOf(token.id) != nullptr) {
+      return refuse(fmt::format("the added token \"{}\" or its id {} comes twice", name, token.id));
+    }
+    const auto index = static_cast<size_t>(token.id);
+    if (index >= added_by_id_.size()) added_by_id_.resize(index + 1, -1);
+    added_by_id_[index] = static_cast<int32_t>(i);
+    size = std::max(size, token.id + 1);
+
+    AlignedText content(token.content, 0, false);
+    if (token.normalized && parts_.normalizer != nullptr) {
+      parts_.normalizer->Apply(&content, &scratch);
+    }
+    AddedTokenFinder& finder = token.normalized ? normalized_ : plain_;
+    if (const Status status = finder.Add(token, content.text()); !status.ok()) {
+      return status.WithContext(where);
+    }
+  }
+  facts().vocab_size = size;
+  for (const auto* ids : {&parts_.post_processor.before, &parts_.post_processor.after}) {
+    for (const int32_t id : *ids) {
+      if (!Knows(id))
+        return refuse(fmt::format("its template has the id {}, which no token has", id));
+    }
+  }
+  return Status::Ok();
+}
+
+// Offsets of a text that had to be repaired count in the repaired one: each byte of it has a place
+// in the text as it was given.
+std::vector<int64_t> PlacesOfRepaired(std::string_view text, std::string* repaired) {
+  std::vector<int64_t> places;
+  size_t at = 0;
+  while (at < text.size()) {
+    const size_t bad = std::min(FindNotUtf8(text.substr(at)), text.size() - at);
+    for (size_t i = 0; i < bad; ++i) places.push_back(static_cast<int64_t>(at + i));
+    *repaired += text.substr(at, bad);
+    at += bad;
+    if (at == text.size()) break;
+    size_t end = at + 1;  // of what becomes one U+FFFD
+    std::string one;
+    for (size_t length = 2; length <= 3 && at + length <= text.size(); ++length) {
+      one.clear();
+      AppendLossy(text.substr(at, length), &one);
+      if (one.size() == 3) end = at + length;
+    }
+    *repaired += "\xEF\xBF\xBD";
+    places.insert(places.end(), 3, static_cast<int64_t>(at));
+    at = end;
+  }
+  places.push_back(static_cast<int64_t>(text.size()));
+  return places;
+}
+
+std::vector<int32_t> PipelineTokenizer::DoEncode(std::string_view text,
+                                                 const EncodeOptions& options,
+                                                 std::vector<ByteRange>* offsets) const {
+  ScratchPool::Lease scratch(&scratches_);
+  std::vector<int32_t> ids;
+  const Output out{&ids, offsets};
+  if (FindNotUtf8(text) == std::string_view::npos) {
+    EncodeText(text, out, scratch.get());
+  } else {
+    std::string repaired;
+    const std::vector<int64_t> places = PlacesOfRepaired(text, &repaired);
+    EncodeText(repaired, out, scratch.get());
+    if (offsets != nullptr) {
+      for (ByteRange& range : *offsets) {
+        range = {places[static_cast<size_t>(range.begin)], places[static_cast<size_t>(range.end)]};
+      }
+    }
+  }
+  if (offsets != nullptr && parts_.post_processor.trims_offsets) TrimOffsets(out);
+  if (options.add_special_tokens) {
+    const PostProcessor& post = parts_.post_processor;
+    ids.insert(ids.begin(), post.before.begin(), post.before.end());
+    ids.insert(ids.end(), post.after.begin(), post.after.end());
+    if (offsets != nullptr) {
+      offsets->insert(offsets->begin(), post.before.size(), ByteRange{});
+      offsets->insert(offsets->end(), post.after.size(), ByteRange{});
+    }
+  }
+  return ids;
+}
+
+void PipelineTokenizer::EncodeText(std::string_view text, const Output& out,
+                                   Scratch* scratch) const {
+  std::vector<Cut> cuts;
+  plain_.Find(text, &cuts);
+  for (const Cut& cut : cuts) {
+    const ByteRange range{static_cast<int64_t>(cut.span.begin), static_cast<int64_t>(cut.span.end)};
+    if (cut.id >= 0) {
+      out.Add(cut.id, range);
+    } else {
+      EncodeSegment(AlignedText(cut.span.Of(text), range.begin, out.offsets != nullptr), out,
+                    scratch);
+    }
+  }
+}
+
+void PipelineTokenizer::EncodeSegment(AlignedText text, const Output& out, Scratch* scratch) const {
+  if (parts_.normalizer != nullptr) parts_.normalizer->Apply(&text, &scratch->patterns);
+  std::vector<Cut> cuts;
+  normalized_.Find(text.text(), &cuts);
+  if (cuts.size() == 1 && cuts[0].id < 0) {
+    EncodePieces(std::move(text), out, scratch);
+    return;
+  }
+  for (const Cut& cut : cuts) {
+    if (cut.id >= 0) {
+      out.Add(cut.id, out.offsets != nullptr ? text.OriginOf(cut.span) : ByteRange{});
+    } else {
+      EncodePieces(text.Slice(cut.span), out, scratch);
+    }
+  }
+}
+
+void PipelineTokenizer::EncodePieces(AlignedText text, const Output& out, Scratch* scratch) const {
+  const size_t size = text.text().size();
+  PreTokens tokens{std::move(text), {{0, size}}};
+  for (const auto& step : parts_.pre_tokenizers.steps) step->Apply(&tokens, &scratch->patterns);
+  for (const Span& piece : tokens.pieces) {
+    if (piece.size() == 0) continue;
+    if (out.offsets != nullptr) {
+      EncodePieceWithOffsets(tokens.text, piece, out, scratch);
+    } else {
+      EncodePiece(piece.Of(tokens.text.text()), out, scratch);
+    }
+  }
+}
+
+std::string_view PipelineTokenizer::Spelled(std::string_view piece, Scratch* scratch) const {
+  if (!parts_.pre_tokenizers.spells_bytes) return piece;
+  scratch->spelled.clear();
+  alphabet_.Spell(piece, &scratch->spelled);
+  return scratch->spelled;
+}
+
+void PipelineTokenizer::EncodePiece(std::string_view piece, const Output& out,
+                                    Scratch* scratch) const {
+  const uint64_t hash = PieceCache::HashOf(piece);
+  if (scratch->pieces.Find(piece, hash, out.ids)) return;
+  scratch->symbols.clear();
+  parts_.bpe->Encode(Spelled(piece, scratch), &scratch->symbols);
+  const size_t before = out.ids->size();
+  for (const Symbol& symbol : scratch->symbols) out.ids->push_back(symbol.id);
+  scratch->pieces.Put(piece, hash, std::span(*out.ids).subspan(before));
+}
+
+void PipelineTokenizer::EncodePieceWithOffsets(const AlignedText& text, Span piece,
+                                               const Output& out, Scratch* scratch) const {
+  scratch->symbols.clear();
+  const std::string_view spelled = Spelled(piece.Of(text.text()), scratch);
+  parts_.bpe->Encode(spelled, &scratch->symbols);
+  const auto is_lead = [](char byte) {
+    return (static_cast<unsigned char>(byte) & 0xC0u) != 0x80u;
+  };
+  size_t at = 0;               // in the spelled piece
+  size_t begin = piece.begin;  // in the text
+  for (const Symbol& symbol : scratch->symbols) {
+    const std::string_view part = spelled.substr(at, symbol.length);
+    at += symbol.length;
+    const size_t length = parts_.pre_tokenizers.spells_bytes
+                              ? static_cast<size_t>(std::ranges::count_if(part, is_lead))
+                              : part.size();
+    out.Add(symbol.id, text.OriginOf({begin, begin + length}));
+    begin += length;
+  }
+}
+
+// Offsets without the spaces that tokens begin and end with, as `tokenizers` counts them: in
+// characters of the token, of which each is taken for one of the text.
+void PipelineTokenizer::TrimOffsets(const Output& out) const {
+  const uint32_t spelled_space = 0x120;
+  for (size_t i = 0; i < out.ids->size(); ++i) {
+    const std::string_view token = TokenOf((*out.ids)[i]);
+    ByteRange& range = (*out.offsets)[i];
+    int64_t leading = 0;
+    int64_t trailing = 0;
+    bool only_spaces = true;
+    for (size_t at = 0; at < token.size();) {
+      const CodePoint c = CodePointAt(token, at);
+      at += c.length;
+      if (c.value == spelled_space || IsUnicodeSpace(c.value)) {
+        if (only_spaces) ++leading;
+        ++trailing;
+      } else {
+        only_spaces = false;
+        trailing = 0;
+      }
+    }
+    if (leading > 0) {
+      const bool first = i == 0 || range.begin == 0;
+      if (first && parts_.post_processor.keeps_first_space) leading = 0;
+      range.begin = std::min(range.begin + leading, range.end);
+    }
+    if (trailing > 0 && range.end >= trailing) {
+      range.end = std::max(range.end - trailing, range.begin);
+    }
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Tokenizer>> MakePipelineTokenizer(PipelineParts parts,
+                                                         std::string_view where) {
+  TokenizerFacts facts;
+  facts.bos = parts.bos;
+  facts.eos = parts.eos;
+  facts.pad = parts.pad;
+  facts.digest = parts.digest;
+  auto tokenizer = std::make_unique<PipelineTokenizer>(std::move(parts), facts);
+  KEEL_RETURN_IF_ERROR(tokenizer->Prepare(where));
+  return Result<std::unique_ptr<Tokenizer>>(std::move(tokenizer));
+}
+
+}  // namespace keel::model

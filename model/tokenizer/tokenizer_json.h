@@ -1,0 +1,29 @@
+// Hugging Face's tokenizer.json, the whole of it: every part is understood or refused by name.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "common/status.h"
+#include "model/tokenizer/tokenizer.h"
+
+namespace keel::model {
+
+// The tokens that begin, end and pad a text; tokenizer.json itself does not name them.
+struct SpecialNames {
+  std::optional<std::string> bos;
+  std::optional<std::string> eos;
+  std::optional<std::string> pad;
+};
+
+// `where` stands first in messages: the file's path. kInvalidData for what is no such file, names a
+// part that Keel does not have, or contradicts itself; for a name that is no token, too. The digest
+// is over the bytes and the names. "truncation" and "padding" are not applied: they are up to who
+// makes batches.
+Result<std::unique_ptr<Tokenizer>> ParseTokenizerJson(std::string_view bytes,
+                                                      std::string_view where,
+                                                      const SpecialNames& names = {});
+
+}  // namespace keel::model

@@ -1,0 +1,212 @@
+"""`keel generate`, `score` and `chat` from a Hugging Face folder and from a step of a run, on one rank and on several:
+the tokens are those of transformers, whoever holds which part of the model."""
+
+import json
+import os
+import pathlib
+import select
+import subprocess
+import unittest
+
+import harness
+import torch
+import transformers
+
+PROMPTS = ["the", "a longer text to go on with, ", "0123456789"]
+TOKENS = 12
+
+
+class Inference(harness.Job):
+    @classmethod
+    def setUpClass(cls):
+        """A run of two steps at TP 2, and its export."""
+        job = cls("train_once")
+        job.setUp()
+        cls.addClassCleanup(job._clean)
+        config = job.config(
+            "run", trainer__total_training_steps=2, trainer__save_freq=2,
+            actor_rollout_ref__actor__megatron={"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 1},
+            actor_rollout_ref__model__config={**harness.MODEL, "max_position_embeddings": 512, "initializer_range": 0.2},
+        )  # fmt: skip
+        job.train(config, ranks=2)
+        cls.step, cls.exported = job.run_dir("run") / "global_step_2", job.folder / "exported"
+        done = harness.keel("ckpt", "export-hf", cls.step, cls.exported)
+        assert done.returncode == 0, done.stderr
+
+    def train_once(self):
+        pass
+
+    def rows(self, *rows):
+        path = self.folder / "rows.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return path
+
+    def generate(self, model, rows, *arguments, tokens=TOKENS):
+        output = self.folder / "generated.jsonl"
+        done = harness.keel("generate", "--model", model, "--input", rows, "--output", output,
+                            "--max-new-tokens", tokens, *arguments)  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return harness.read_jsonl(output)
+
+    def expected(self, prompts):
+        """Greedy, by transformers."""
+        model = transformers.AutoModelForCausalLM.from_pretrained(self.exported, dtype=torch.float32)
+        answers = []
+        for ids in prompts:
+            out = model.generate(torch.tensor([ids]), max_new_tokens=TOKENS, do_sample=False, pad_token_id=0)
+            answers.append(out[0, len(ids) :].tolist())
+        return answers
+
+    def test_the_same_tokens_wherever_the_model_lies(self):
+        rows = self.rows(*({"input_ids": list(text.encode())} for text in PROMPTS))
+        wanted = self.expected([list(text.encode()) for text in PROMPTS])
+        self.assertGreater(len({token for answer in wanted for token in answer}), 3)
+        scores = {}
+        for model in (self.exported, self.step):
+            for tp in (1, 2, 4):  # the model has two key-value heads
+                with self.subTest(model=model.name, tp=tp):
+                    found = self.generate(model, rows, "--tp", tp)
+                    self.assertEqual([row["output_ids"] for row in found], wanted)
+                    self.assertEqual([row["input_ids"] for row in found], [list(t.encode()) for t in PROMPTS])
+                    scored = self.folder / "scores.jsonl"
+                    done = harness.keel("score", "--model", model, "--input", rows, "--output", scored, "--tp", tp)
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    scores[model.name, tp] = [row["sum_log_prob"] for row in harness.read_jsonl(scored)]
+        first = next(iter(scores.values()))
+        for found in scores.values():
+            for a, b in zip(first, found, strict=True):
+                self.assertAlmostEqual(a, b, delta=1e-3)
+
+    def test_samples_do_not_depend_on_the_ranks(self):
+        rows = self.rows(*({"text": text} for text in PROMPTS))
+        options = ("--n", 2, "--temperature", 1, "--top-p", 0.9, "--top-k", 50, "--seed", 5)
+        alone, both = (self.generate(self.step, rows, *options, "--tp", tp) for tp in (1, 2))
+        self.assertEqual([(row["text"], row["sample"]) for row in alone], [(t, s) for t in PROMPTS for s in (0, 1)])
+        self.assertEqual([row["output_ids"] for row in alone], [row["output_ids"] for row in both])
+        index, stop = next((i, c) for i, row in enumerate(alone) for c in row["output"][1:] if c.isascii() and c.isprintable())
+        stopped = self.generate(self.step, rows, *options, "--stop", stop, "--tp", 2)[index]
+        self.assertEqual(stopped["output"], alone[index]["output"].split(stop)[0])
+
+    def test_below_the_launcher(self):
+        rows = self.rows({"text": PROMPTS[0]})
+        output = self.folder / "launched.jsonl"
+        command = ["launch", "--nproc-per-node", 2, "generate", "--model", self.step, "--input", rows, "--output",
+                   output, "--max-new-tokens", TOKENS]  # fmt: skip
+        done = harness.keel(*command)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(harness.read_jsonl(output), self.generate(self.step, rows))
+        done = harness.keel(*command, "--tp", 4)
+        self.assertEqual((done.returncode, "has started 2 ranks" in done.stderr), (64, True), done.stderr)
+
+    def test_messages_and_pipes(self):
+        """A conversation becomes the model's template, here ChatML of bytes; and --tp leaves both pipes alone."""
+        messages = [{"role": "user", "content": "hi"}]
+        text = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+        rows = [{"messages": messages}, {"prompt": messages}, {"text": text}]
+        done = subprocess.run(
+            [harness.KEEL, "generate", "--model", self.step, "--input", "-", "--output", "-", "--tp", "2"],
+            input="".join(json.dumps(row) + "\n" for row in rows), capture_output=True, text=True, check=False,
+            timeout=harness.LIMIT_S, env=harness.environment(),
+        )  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual(len(found), 3)
+        self.assertEqual([row["output_ids"] for row in found], [found[0]["output_ids"]] * 3)
+
+    def chat(self, lines, *arguments, model=None):
+        return subprocess.run([harness.KEEL, "chat", str(model or self.step), *map(str, arguments)], input=lines,
+                              capture_output=True, timeout=harness.LIMIT_S, env=harness.environment(),
+                              check=False)  # fmt: skip
+
+    def answers_by_generate(self, turns, system=None, tokens=20):
+        """What each turn is answered, one call of generate each."""
+        messages = [{"role": "system", "content": system}] if system else []
+        answers = []
+        for said in turns:
+            messages.append({"role": "user", "content": said})
+            answers.append(self.generate(self.step, self.rows({"messages": messages}), tokens=tokens)[0]["output"])
+            messages.append({"role": "assistant", "content": answers[-1]})
+        return answers
+
+    def test_chat(self):
+        for tp in (1, 2):
+            with self.subTest(tp=tp):
+                done = self.chat(b"hi\n\nand then?\n/reset\nhi\n", "--max-new-tokens", 20, "--tp", tp)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                first, second = self.answers_by_generate(["hi", "and then?"])
+                self.assertEqual(done.stdout.decode(errors="replace"), f"{first}\n{second}\n{first}\n")
+        done = self.chat(b"hi\n/exit\nnever read\n", "--max-new-tokens", 20, "--system", "be brief")
+        self.assertEqual(done.stdout.decode(errors="replace"), self.answers_by_generate(["hi"], "be brief")[0] + "\n")
+
+    def test_chat_answers_while_it_generates(self):
+        process = subprocess.Popen([harness.KEEL, "chat", str(self.step), "--max-new-tokens", "60", "--tp", "2"],
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=harness.environment())  # fmt: skip
+        self.addCleanup(harness.end_with_children, process)
+        process.stdin.write(b"hi\n")
+        process.stdin.flush()
+        parts = []
+        while not parts or not parts[-1].endswith(b"\n"):
+            self.assertTrue(select.select([process.stdout], [], [], harness.LIMIT_S)[0])
+            parts.append(os.read(process.stdout.fileno(), 1 << 16))
+        self.assertGreater(len(parts), 1, "the answer came at once")
+        process.stdin.close()  # the pipe was open all the while: the answer did not wait for its end
+        self.assertEqual(process.wait(harness.LIMIT_S), 0)
+        process.stdout.close()
+
+    def test_no_rank_outlives_a_command_that_was_killed(self):
+        process = subprocess.Popen([harness.KEEL, "chat", str(self.step), "--tp", "2"],
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=harness.environment())  # fmt: skip
+        self.addCleanup(harness.end_with_children, process)
+        self.wait_until(lambda: len(harness.descendants(process.pid)) == 1, "the other rank")
+        (other,) = harness.descendants(process.pid)
+        process.kill()
+        process.wait()
+        self.wait_until(lambda: not pathlib.Path(f"/proc/{other}").exists()
+                        or "Z" in pathlib.Path(f"/proc/{other}/stat").read_text().rsplit(")", 1)[1].split()[0],
+                        "the other rank's end")  # fmt: skip
+        process.stdin.close()
+        process.stdout.close()
+
+    def test_what_is_refused(self):
+        def refused(code, word, rows, *arguments, model=None):
+            done = harness.keel("generate", "--model", model or self.step, "--input", self.rows(*rows), "--output",
+                                self.folder / "none.jsonl", *arguments)  # fmt: skip
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertIn(word, done.stderr)
+        refused(65, "rows.jsonl:2: expected one of the keys input_ids, messages, text, prompt",
+                [{"text": "a"}, {"question": "b"}])  # fmt: skip
+        refused(65, "rows.jsonl:1", [{"messages": [{"role": "user"}]}], "--tp", 2)
+        refused(65, "rows.jsonl:1", [{"text": 5}])
+        refused(66, "no such directory", [{"text": "a"}], model=self.folder / "nowhere")
+        bare = self.folder / "bare"
+        bare.mkdir()
+        (bare / "manifest.json").write_text("{}")
+        refused(66, "no actor/huggingface/config.json", [{"text": "a"}], model=bare)
+        no_tokenizer = self.folder / "ids"
+        subprocess.run(["cp", "-r", self.exported, no_tokenizer], check=True)
+        (no_tokenizer / "tokenizer.json").write_text("{}")
+        config = json.loads((no_tokenizer / "config.json").read_text())
+        del config["keel_tokenizer"]
+        (no_tokenizer / "config.json").write_text(json.dumps(config))
+        refused(65, "tokenizer", [{"text": "a"}], model=no_tokenizer)
+        done = self.chat(b"hi\n", model=no_tokenizer)
+        self.assertEqual(done.returncode, 65, done.stderr)
+        self.assertIn(b"tokenizer", done.stderr)
+        done = self.chat(b"\xff\xfe\n")
+        self.assertEqual((done.returncode, b"not UTF-8" in done.stderr), (65, True), done.stderr)
+
+    def test_damage_is_found(self):
+        copy = self.folder / "damaged" / "global_step_2"
+        copy.parent.mkdir()
+        subprocess.run(["cp", "-r", self.step, copy], check=True)
+        weights = sorted((copy / "actor" / "model").glob("*.safetensors"))[0]
+        content = bytearray(weights.read_bytes())
+        content[-5] ^= 1
+        weights.write_bytes(content)
+        done = harness.keel("generate", "--model", copy, "--input", self.rows({"text": "a"}), "--output", "-")
+        self.assertEqual(done.returncode, 65, done.stderr)
+        self.assertIn(weights.name, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
