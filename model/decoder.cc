@@ -54,7 +54,7 @@ at::Tensor MarkReady(const at::Tensor& x, const Decoder::ReadyCallback& on_ready
 }  // namespace
 
 std::vector<std::string> DecoderOptions::Validate(const HfConfig& config, int tp) const {
-  return LayoutProblems(config, {tp, stages, forward_only});
+  return LayoutProblems(config, {tp, stages});
 }
 
 Decoder::Decoder(const HfConfig& config, parallel::TensorParallel tp, const DecoderOptions& options)
@@ -64,8 +64,8 @@ Decoder::Decoder(const HfConfig& config, parallel::TensorParallel tp, const Deco
   const auto problems = options.Validate(config, tp_size);
   if (!problems.empty())
     throw Error(StatusCode::kConfig, fmt::format("{}", fmt::join(problems, "; ")));
-  attention_ = {config.num_attention_heads / tp_size,
-                std::max<int64_t>(1, config.num_key_value_heads / tp_size), config.head_dim};
+  split_ = HeadsOfRank(config, tp_size, tp.group->rank());
+  attention_ = {split_.heads.size, split_.kv_heads.size, config.head_dim};
   layers_ = parallel::LayersOfStage(static_cast<int>(config.num_hidden_layers), options.stages,
                                     options.stage);
 
@@ -137,8 +137,6 @@ Parameter* Decoder::Declare(Parameter parameter) {
 }
 
 void Decoder::DeclareBlock(int layer) {
-  const int tp_size = tp_.group->size();
-  const int64_t rank = tp_.group->rank();
   const int64_t hidden = config_.hidden_size;
   const int64_t d = config_.head_dim;
   const std::string canonical = fmt::format("model.layers.{}.", layer);
@@ -159,67 +157,76 @@ void Decoder::DeclareBlock(int layer) {
     p.init_value = 1;
     return declare(std::move(p));
   };
-  // Several canonical weights whose output rows are split over TP, one after another, in `parts`
-  // parts, of which neighbouring ranks hold the same when there are more ranks. columns 0: biases.
+  // Several canonical weights whose output rows are split over TP, one after another. columns 0:
+  // biases.
   struct Split {
     const char* name;
     int64_t rows;  // global
-    int64_t parts;
+    Span mine;
   };
-  const auto split_rows = [&](const char* name, const char* suffix, std::vector<Split> splits,
-                              int64_t columns) {
+  const auto split_rows = [&](const char* name, const char* suffix,
+                              const std::vector<Split>& splits, int64_t columns,
+                              const parallel::TpHolders& holders = {}) {
     Parameter p;
     p.name = storage + name;
     int64_t at = 0;
     for (const Split& split : splits) {
-      const int64_t mine = split.rows / split.parts;
-      const int64_t holders = tp_size / split.parts;
-      const int64_t part = rank / holders;
       ParameterPiece piece;
-      piece.tp_replica = static_cast<int>(rank % holders);
       piece.name = canonical + split.name + suffix;
       piece.row_begin = at;
       if (columns > 0) {
         piece.shape = {split.rows, columns};
-        piece.box = {{part * mine, 0}, {mine, columns}};
+        piece.box = {{split.mine.begin, 0}, {split.mine.size, columns}};
       } else {
         piece.shape = {split.rows};
-        piece.box = {{part * mine}, {mine}};
+        piece.box = {{split.mine.begin}, {split.mine.size}};
       }
       p.pieces.push_back(std::move(piece));
-      at += mine;
+      at += split.mine.size;
     }
     p.shape = columns > 0 ? Dims{at, columns} : Dims{at};
     p.init_stddev = columns > 0 ? config_.initializer_range : 0;
+    p.tp_holders = holders;
     return declare(std::move(p));
   };
   // A weight whose input columns are split over TP.
-  const auto split_columns = [&](const char* name, int64_t columns) {
-    const int64_t mine = columns / tp_size;
+  const auto split_columns = [&](const char* name, int64_t columns, const Span& mine) {
     Parameter p;
     p.name = storage + name;
-    p.shape = {hidden, mine};
-    p.pieces = {{canonical + name, {hidden, columns}, {{0, rank * mine}, {hidden, mine}}, 0}};
+    p.shape = {hidden, mine.size};
+    p.pieces = {{canonical + name, {hidden, columns}, {{0, mine.begin}, {hidden, mine.size}}, 0}};
     p.init_stddev = config_.initializer_range;
     return declare(std::move(p));
   };
 
   const int64_t q = config_.num_attention_heads * d;
   const int64_t kv = config_.num_key_value_heads * d;
-  const int64_t kv_parts = std::min<int64_t>(tp_size, config_.num_key_value_heads);
-  const std::vector<Split> qkv = {{"self_attn.q_proj", q, tp_size},
-                                  {"self_attn.k_proj", kv, kv_parts},
-                                  {"self_attn.v_proj", kv, kv_parts}};
+  const Span my_q = {split_.heads.begin * d, split_.heads.size * d};
+  const Span my_kv = {split_.kv_heads.begin * d, split_.kv_heads.size * d};
+  const std::vector<Split> only_q = {{"self_attn.q_proj", q, my_q}};
+  const std::vector<Split> only_kv = {{"self_attn.k_proj", kv, my_kv},
+                                      {"self_attn.v_proj", kv, my_kv}};
+  const std::vector<Split> qkv = {only_q[0], only_kv[0], only_kv[1]};
   const bool sp = tp_.sequence_parallel;
   block.input_norm = norm("input_layernorm.weight", hidden, sp);
-  block.qkv = split_rows("qkv.weight", ".weight", qkv, hidden);
-  if (config_.attention_bias) block.qkv_bias = split_rows("qkv.bias", ".bias", qkv, 0);
+  if (SharesKvHeads(config_, tp_.group->size())) {
+    const parallel::TpHolders holders = {split_.kv_holder, split_.kv_holders, true};
+    block.qkv.weight = split_rows("q.weight", ".weight", only_q, hidden);
+    block.qkv.kv_weight = split_rows("kv.weight", ".weight", only_kv, hidden, holders);
+    if (config_.attention_bias) {
+      block.qkv.bias = split_rows("q.bias", ".bias", only_q, 0);
+      block.qkv.kv_bias = split_rows("kv.bias", ".bias", only_kv, 0, holders);
+    }
+  } else {
+    block.qkv.weight = split_rows("qkv.weight", ".weight", qkv, hidden);
+    if (config_.attention_bias) block.qkv.bias = split_rows("qkv.bias", ".bias", qkv, 0);
+  }
   if (config_.qk_norm()) {
     // Each TP rank normalises its own heads, so these gradients are always summed.
     block.q_norm = norm("self_attn.q_norm.weight", d, true);
     block.k_norm = norm("self_attn.k_norm.weight", d, true);
   }
-  block.output = split_columns("self_attn.o_proj.weight", q);
+  block.output = split_columns("self_attn.o_proj.weight", q, my_q);
   if (config_.output_bias) {
     // Added after the sum over TP, so every rank holds all of it.
     Parameter bias;
@@ -234,8 +241,8 @@ void Decoder::DeclareBlock(int layer) {
   const int64_t ffn = config_.intermediate_size;
   block.gate_up =
       split_rows("gate_up.weight", ".weight",
-                 {{"mlp.gate_proj", ffn, tp_size}, {"mlp.up_proj", ffn, tp_size}}, hidden);
-  block.down = split_columns("mlp.down_proj.weight", ffn);
+                 {{"mlp.gate_proj", ffn, split_.ffn}, {"mlp.up_proj", ffn, split_.ffn}}, hidden);
+  block.down = split_columns("mlp.down_proj.weight", ffn, split_.ffn);
   blocks_.push_back(std::move(block));
 }
 
@@ -270,8 +277,7 @@ const RopeTable& Decoder::Rope(int64_t positions) {
 
 at::Tensor Decoder::Attention(const Block& block, const at::Tensor& normed,
                               const Packing& packing) {
-  const parallel::ColumnParallelLinear project(tp_, block.qkv, block.qkv_bias);
-  at::Tensor qkv = project.Forward(normed);  // [T, (heads + 2 kv_heads) d]
+  at::Tensor qkv = block.qkv.Forward(tp_, normed);  // [T, (heads + 2 kv_heads) d]
   if (block.q_norm != nullptr) {
     qkv = NormalizeHeads(qkv, attention_, *block.q_norm, *block.k_norm, config_.rms_norm_eps);
   }

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "model/head_split.h"
 #include "model/hf_config.h"
 #include "model/kv_cache.h"
 #include "model/ops.h"
@@ -32,9 +33,6 @@ struct DecoderOptions {
   at::Device device = at::kCPU;
   bool value_head =
       false;  // a critic: `score.weight` [1, hidden] in place of the vocabulary's head
-  // Never trained: then there may be fewer key-value heads than TP ranks, neighbours of which hold
-  // the same one.
-  bool forward_only = false;
   std::vector<std::string> Validate(const HfConfig& config, int tp) const;  // every problem
 };
 
@@ -108,6 +106,7 @@ class Decoder {
   HfConfig config_;
   parallel::TensorParallel tp_;
   DecoderOptions options_;
+  HeadSplit split_;
   AttentionShape attention_;
   parallel::LayerRange layers_;
   std::vector<std::unique_ptr<parallel::Parameter>> parameters_;

@@ -4,14 +4,14 @@
 #include <vector>
 
 #include "model/decoder.h"
+#include "model/qkv_projection.h"
 
 namespace keel::model {
 
 struct Decoder::Block {
   parallel::Parameter* input_norm = nullptr;
-  parallel::Parameter* qkv = nullptr;       // [q heads | k heads | v heads] of this rank
-  parallel::Parameter* qkv_bias = nullptr;  // Qwen2
-  parallel::Parameter* q_norm = nullptr;    // Qwen3
+  QkvProjection qkv;
+  parallel::Parameter* q_norm = nullptr;  // Qwen3
   parallel::Parameter* k_norm = nullptr;
   parallel::Parameter* output = nullptr;
   parallel::Parameter* output_bias = nullptr;  // Llama and Qwen3 with attention_bias

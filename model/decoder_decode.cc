@@ -55,7 +55,7 @@ at::Tensor Decoder::Decode(const DecodeBatch& batch, const KvStore& store) {
   at::Tensor qkv = Rows(
       &w.qkv, tokens, (attention_.heads + 2 * attention_.kv_heads) * attention_.head_dim, options);
   at::Tensor attended = Rows(&w.attended, tokens, attention_.heads * attention_.head_dim, options);
-  const int64_t ffn = config_.intermediate_size / tp.group->size();
+  const int64_t ffn = split_.ffn.size;
   at::Tensor gate_up = Rows(&w.gate_up, tokens, 2 * ffn, options);
   at::Tensor activated = Rows(&w.activated, tokens, ffn, options);
   const bool fixed = batch.fixed_height;
@@ -64,8 +64,7 @@ at::Tensor Decoder::Decode(const DecodeBatch& batch, const KvStore& store) {
   for (size_t layer = 0; layer < blocks_.size(); ++layer) {
     const Block& block = blocks_[layer];
     RmsNormInto(x, block.input_norm->value, config_.rms_norm_eps, normed);
-    LinearInto(normed, block.qkv->value,
-               block.qkv_bias != nullptr ? &block.qkv_bias->value : nullptr, qkv, fixed);
+    block.qkv.Into(normed, qkv, fixed);
     if (block.q_norm != nullptr) {
       NormalizeHeadsInPlace(qkv, attention_, block.q_norm->value, block.k_norm->value,
                             config_.rms_norm_eps);

@@ -2,21 +2,40 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace keel::model {
+
+namespace {
+
+// Whether the last of `tp` ranks has a row of the vocabulary, whose padding follows at its end.
+bool VocabularyReaches(int64_t vocab_size, int64_t tp) {
+  const int64_t rows = (vocab_size + tp - 1) / tp;
+  return (tp - 1) * rows < vocab_size;
+}
+
+}  // namespace
 
 std::vector<std::string> LayoutProblems(const HfConfig& config, const LayoutWish& wish) {
   std::vector<std::string> problems;
-  const auto divides = [&](int64_t value, const char* name) {
-    if (value % wish.tp != 0) {
-      problems.push_back(fmt::format("{} {} is not divisible by tensor_model_parallel_size {}",
-                                     name, value, wish.tp));
-    }
+  const auto lacks = [&](const char* name, int64_t value, const char* what, int64_t most) {
+    problems.push_back(
+        fmt::format("{} {} leaves some of the ranks of tensor_model_parallel_size {} without {}: "
+                    "at most {} fit",
+                    name, value, wish.tp, what, most));
   };
-  divides(config.num_attention_heads, "num_attention_heads");
-  if (!wish.forward_only || config.num_key_value_heads == 0 ||
-      wish.tp % config.num_key_value_heads != 0)
-    divides(config.num_key_value_heads, "num_key_value_heads");
-  divides(config.intermediate_size, "intermediate_size");
+  if (config.num_attention_heads < wish.tp) {
+    lacks("num_attention_heads", config.num_attention_heads, "a head", config.num_attention_heads);
+  }
+  if (config.intermediate_size < wish.tp) {
+    lacks("intermediate_size", config.intermediate_size, "a row of the feed-forward block",
+          config.intermediate_size);
+  }
+  if (!VocabularyReaches(config.vocab_size, wish.tp)) {
+    int64_t most = std::min<int64_t>(wish.tp, config.vocab_size);
+    while (most > 1 && !VocabularyReaches(config.vocab_size, most)) --most;
+    lacks("vocab_size", config.vocab_size, "a row of the vocabulary", most);
+  }
   if (config.num_hidden_layers < wish.stages) {
     problems.push_back(
         fmt::format("num_hidden_layers {} is less than pipeline_model_parallel_size {}",

@@ -11,11 +11,10 @@ namespace keel::model {
 struct LayoutWish {
   int tp = 1;      // tensor-parallel ranks
   int stages = 1;  // of the pipeline
-  // Without gradients ranks may hold the same key-value head: `tp` may be a multiple of these.
-  bool forward_only = false;
 };
 
-// Everything that does not divide, as sentences that name the keys; empty when the model fits.
+// Everything of which some rank would get nothing, as sentences that name the keys and what fits;
+// empty when the model fits. Nothing has to divide: see model/head_split.h.
 std::vector<std::string> LayoutProblems(const HfConfig& config, const LayoutWish& wish);
 
 }  // namespace keel::model

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "parallel/neighbour_sum.h"
+
 namespace keel::parallel {
 
 namespace {
@@ -12,11 +14,19 @@ bool SumsLateOver(const Parameter& p, const AxisDegree& axis) {
   return axis.axis != Axis::kDp && axis.degree > 1 && p.gradient_sum_over.has(axis.axis);
 }
 
-bool IsLate(const Parameter& p, ParallelContext& context) {
+// In the order in which they lie in memory, so that what is summed together is one run.
+enum class Kind { kEarly, kSummed, kShared, kCopied, kTied };
+
+Kind KindOf(const Parameter& p, ParallelContext& context) {
   const std::vector<AxisDegree>& axes = context.layout().axes();
-  return (p.tied && context.tied_embedding() != nullptr) ||
-         std::any_of(axes.begin(), axes.end(),
-                     [&](const AxisDegree& axis) { return SumsLateOver(p, axis); });
+  if (p.tied && context.tied_embedding() != nullptr) return Kind::kTied;
+  if (p.tp_holders.shared) return Kind::kShared;
+  if (std::any_of(axes.begin(), axes.end(),
+                  [&](const AxisDegree& axis) { return SumsLateOver(p, axis); })) {
+    return Kind::kSummed;
+  }
+  const bool copied = context.layout().tp() > 1 && p.replicated_over.has(Axis::kTp);
+  return copied ? Kind::kCopied : Kind::kEarly;
 }
 
 }  // namespace
@@ -27,16 +37,18 @@ WeightStore GradBuffer::MakeStore(std::vector<Parameter*> parameters, ParallelCo
     TORCH_CHECK(p->gradient_sum_over.has(Axis::kDp), "GradBuffer: ", p->name,
                 " is not summed over DP, so it needs a buffer of its own");
   }
-  // In memory they lie as backward finishes them. Tied ones last, so that the gradients to be
-  // summed over TP are one run of the late bucket.
+  // In memory they lie as backward finishes them; the late ones by kind.
+  std::vector<Kind> kinds;
+  for (const Parameter* p : parameters) kinds.push_back(KindOf(*p, context));
   std::vector<size_t> order(parameters.size());
   std::iota(order.rbegin(), order.rend(), size_t{0});
-  std::stable_partition(order.begin(), order.end(), [&](size_t i) { return !parameters[i]->tied; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return kinds[a] < kinds[b]; });
   const std::vector<ParameterExtent> extents = ExtentsOf(parameters);
   std::vector<ParameterExtent> ordered;
   for (const size_t i : order) {
     ordered.push_back(extents[i]);
-    ordered.back().own_bucket = IsLate(*parameters[i], context);
+    ordered.back().own_bucket = kinds[i] != Kind::kEarly;
   }
   BucketLayout layout = PlanBuckets(ordered, context.dp().size(), bucket_bytes / 4);
   layout.Rename(order);
@@ -56,6 +68,7 @@ GradBuffer::GradBuffer(WeightStore& weights, ParallelContext& context)
   }
   FindOwned();
   FindLateSums();
+  FindShared();
   owned_is_view_ = dp_.size() == 1;
   owned_gradients_ =
       owned_is_view_ ? gradients_ : at::zeros({owned_elements_}, gradients_.options());
@@ -108,6 +121,18 @@ void GradBuffer::FindLateSums() {
   }
 }
 
+void GradBuffer::FindShared() {
+  int64_t begin = gradients_.numel(), end = 0;
+  for (size_t i = 0; i < parameters().size(); ++i) {
+    const Parameter& p = *parameters()[i];
+    if (!p.tp_holders.shared) continue;
+    holders_ = p.tp_holders;  // the same of all parameters
+    begin = std::min(begin, weights_.layout().OffsetOf(i));
+    end = std::max(end, weights_.layout().OffsetOf(i) + p.rows() * p.row_size());
+  }
+  if (begin < end) shared_ = gradients_.narrow(0, begin, end - begin);
+}
+
 void GradBuffer::ZeroGradients() {
   gradients_.zero_();
   last_microbatch_ = false;
@@ -145,6 +170,9 @@ void GradBuffer::StartReduction(size_t i) {
 
 void GradBuffer::FinishReduction() {
   for (LateSum& sum : late_sums_) sum.group->AllReduce(sum.run);
+  if (shared_.defined()) {
+    SumOverNeighbours(shared_, context_.tp(), {holders_.index, holders_.count});
+  }
   for (Parameter* p : parameters()) {
     if (p->tied && tied_ != nullptr) tied_->AllReduce(p->gradient);
   }

@@ -33,8 +33,10 @@ class GradBuffer {
  public:
   // A store for weights that a GradBuffer trains. `parameters` in the order in which the forward
   // uses them. `bucket_bytes`: of fp32 gradients; smaller buckets overlap more and cost more calls.
-  // Late parameters (tied, or summed over other axes than DP, too) have a bucket of their own, the
-  // last.
+  // Late parameters have a bucket of their own, the last: tied ones, those that are summed over
+  // other axes than DP, too, and all that several TP ranks hold. Other parameters may be of other
+  // sizes on other TP ranks; these lie alike on all of them, so that every step of the way gives
+  // all copies the same bits, in whichever order a group sums a place of memory.
   static WeightStore MakeStore(std::vector<Parameter*> parameters, ParallelContext& context,
                                const WeightStoreOptions& options,
                                int64_t bucket_bytes = int64_t{32} << 20);
@@ -78,6 +80,7 @@ class GradBuffer {
  private:
   void FindOwned();
   void FindLateSums();
+  void FindShared();
   void StartReduction(size_t bucket);
   const std::vector<Bucket>& buckets() const { return weights_.layout().buckets; }
 
@@ -92,6 +95,8 @@ class GradBuffer {
     at::Tensor run;
   };
   std::vector<LateSum> late_sums_;
+  at::Tensor shared_;  // the run of gradients_ that is summed over its TP holders
+  TpHolders holders_;
   at::Tensor owned_gradients_;
   bool owned_is_view_ = false;  // dp == 1: the owned gradients are the buffer itself
   std::vector<OwnedSlice> owned_;

@@ -24,7 +24,15 @@ struct ParameterPiece {
   Dims shape;        // global
   Box box;
   int64_t row_begin = 0;
-  int tp_replica = 0;  // of TP ranks that hold the same rows, which this one is
+};
+
+// The neighbouring TP ranks that hold the same values of a parameter, while others hold other ones:
+// [rank - index, rank - index + count). So it is with fewer key/value heads than ranks.
+struct TpHolders {
+  int index = 0;  // which of them this rank is
+  int count = 1;
+  // Whether some rank's count is more than 1: the same on all TP ranks, and so is then the shape.
+  bool shared = false;
 };
 
 struct Parameter {
@@ -37,6 +45,8 @@ struct Parameter {
   // Along these each rank sees only some samples, tokens or heads, so that gradients are summed
   // over them before the update. A part of replicated_over.
   AxisSet gradient_sum_over = kDataAxes;
+  // Each holder sees only some heads, so that gradients are summed over the holders, too.
+  TpHolders tp_holders;
   // First and last stage hold copies whose gradients are summed over the tied-embedding group.
   bool tied = false;
   // Not the owner of the canonical tensor: written, exported and counted by another stage.
@@ -69,12 +79,12 @@ struct Parameter {
 // among themselves what is asked for, as ZeRO does.
 inline int CopyNumber(const Parameter& p, const Seat& seat, AxisSet split_too = {}) {
   return seat.layout.Project(seat.rank, p.replicated_over.Without(split_too)) +
+         p.tp_holders.index * seat.layout.stride(Axis::kTp) +
          (p.replica ? seat.layout.stride(Axis::kPp) : 0);
 }
-// The same for a piece, which several TP ranks may hold of a parameter that is split over them.
-inline int CopyNumber(const Parameter& p, const ParameterPiece& piece, const Seat& seat,
-                      AxisSet split_too = {}) {
-  return CopyNumber(p, seat, split_too) + piece.tp_replica * seat.layout.stride(Axis::kTp);
+// How many ranks of `layout` hold this rank's values.
+inline int Copies(const Parameter& p, const Layout& layout) {
+  return layout.degree(p.replicated_over) * p.tp_holders.count * (p.tied ? 2 : 1);
 }
 
 }  // namespace keel::parallel

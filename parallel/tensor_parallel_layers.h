@@ -24,6 +24,10 @@ struct TensorParallel {
   bool sequence_parallel = false;
 };
 
+// What a layer whose output dim is split multiplies: x [T, in] (or [T / n, in] with sequence
+// parallelism) as [T, in] on every rank; its gradient is summed. Collective over TP.
+at::Tensor EnterColumns(const at::Tensor& x, const TensorParallel& tp);
+
 // The output dim is split. Input [T, in] (or [T / n, in] with sequence parallelism), output
 // [T, out / n]. Collective over TP.
 class ColumnParallelLinear {

@@ -73,7 +73,7 @@ ShardTable WeightStore::Table(const Seat& seat, bool with_tied_copies,
     const at::Tensor value = host ? host(p->value) : p->value;
     for (const ParameterPiece& piece : p->pieces) {
       ThrowIfError(table.Add({piece.name, dtype, piece.shape}, piece.box, p->ViewOf(piece, value),
-                             CopyNumber(*p, piece, seat)));
+                             CopyNumber(*p, seat)));
     }
   }
   return table;

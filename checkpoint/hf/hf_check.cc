@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/format/float_convert.h"
+#include "common/float_convert.h"
 #include "common/transfer_check.h"
 
 namespace keel::checkpoint {

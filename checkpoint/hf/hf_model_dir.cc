@@ -8,7 +8,7 @@
 #include <set>
 #include <utility>
 
-#include "checkpoint/format/float_convert.h"
+#include "common/float_convert.h"
 #include "common/json.h"
 #include "common/parallel_for.h"
 #include "common/text.h"

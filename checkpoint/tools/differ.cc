@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "checkpoint/base/page_memory.h"
-#include "checkpoint/format/float_convert.h"
+#include "common/float_convert.h"
 #include "checkpoint/read/box_stream.h"
 #include "common/hash.h"
 

@@ -1,4 +1,4 @@
-// Every one of 30 ways to cut a model and its optimizer's state loads what any of them has saved,
+// Every one of 31 ways to cut a model and its optimizer's state loads what any of them has saved,
 // bit by bit, over shared memory and over the channel.
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ const std::vector<ParallelLayout> kLayouts = {
     {1, 1, 2, 4, 1, 1}, {1, 1, 4, 2, 1, 1}, {2, 2, 2, 1, 1, 1}, {2, 1, 2, 2, 1, 1},
     {1, 4, 2, 2, 1, 1}, {2, 1, 1, 1, 2, 1}, {4, 1, 1, 1, 4, 1}, {4, 2, 1, 1, 2, 1},
     {8, 1, 1, 1, 4, 1}, {1, 1, 1, 1, 1, 2}, {1, 2, 1, 1, 1, 4}, {2, 1, 2, 1, 2, 2},
-    {3, 1, 1, 1, 3, 2}, {2, 2, 1, 1, 2, 2}};
+    {3, 1, 1, 1, 3, 2}, {2, 2, 1, 1, 2, 2}, {1, 3, 2, 1, 1, 1}};
 
 // The state of a job of this layout, and its tables.
 struct Job {

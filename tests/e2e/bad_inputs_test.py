@@ -89,10 +89,10 @@ class BadConfig(BadInput):
             CONFIG, "world size 2", ranks=2, **{MEGATRON + "tensor_model_parallel_size": 3}
         )
 
-    def test_heads_not_divisible_by_tp(self):
-        changes = {MODEL + "config": {**harness.MODEL, "num_attention_heads": 3, "num_key_value_heads": 3}}
+    def test_fewer_heads_than_tp(self):
+        changes = {MODEL + "config": {**harness.MODEL, "num_attention_heads": 1, "num_key_value_heads": 1}}
         changes[MEGATRON + "tensor_model_parallel_size"] = 2
-        self.train_refused(CONFIG, "num_attention_heads", "3", "2", ranks=2, **changes)
+        self.train_refused(CONFIG, "num_attention_heads 1 leaves", "size 2", "at most 1", ranks=2, **changes)
 
     def test_more_stages_than_layers(self):
         changes = {MODEL + "config": {**harness.MODEL, "num_hidden_layers": 1}}
@@ -270,9 +270,9 @@ class Validate(BadInput):
         return model
 
     def test_a_layout_that_the_model_cannot_have(self):
-        config = self.config("tp", **{MEGATRON + "tensor_model_parallel_size": 3})
-        arguments = ["config", "validate", config, "--world", "3"]
-        self.refused(arguments, CONFIG, "num_attention_heads 4 is not divisible")
+        config = self.config("tp", **{MEGATRON + "tensor_model_parallel_size": 5})
+        arguments = ["config", "validate", config, "--world", "5"]
+        self.refused(arguments, CONFIG, "num_attention_heads 4 leaves some of the ranks", "at most 4 fit")
         done = harness.keel("config", "validate", self.config("good"))
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("20 samples to train on", done.stdout)

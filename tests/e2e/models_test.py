@@ -19,6 +19,7 @@ FIXTURES = pathlib.Path(os.environ["KEEL_FIXTURES"])
 MODELS = [
     "llama", "llama_tied", "llama_3_layers", "llama_rope_scaled", "llama_rope_scaled_v4",
     "llama_head_dim", "llama_attention_bias", "qwen2", "qwen2_v4", "qwen2_tied", "qwen3", "qwen3_tied",
+    "llama_9_heads", "llama_15_heads", "qwen2_14_heads", "qwen3_6_heads",
 ]  # fmt: skip
 
 
@@ -193,6 +194,8 @@ class Train(harness.Job):
     STEPS = 5
     # (tp, pp, dp), micro-batch
     LAYOUTS = [((1, 1, 1), 8), ((1, 1, 1), 2), ((2, 1, 1), 2), ((1, 2, 1), 2), ((1, 1, 2), 1), ((2, 2, 1), 4)]
+    # Where nothing divides.
+    UNEVEN = {"llama_9_heads": [((2, 1, 1), 2), ((4, 1, 1), 4)], "qwen2_14_heads": [((3, 1, 1), 4), ((4, 1, 1), 2)]}
 
     def reference(self, name):
         weights, record = self.folder / f"{name}.safetensors", self.folder / f"{name}.json"
@@ -234,21 +237,27 @@ class Train(harness.Job):
             distance = numpy.abs(bits.view("<f4") - weights[tensor].view("<f4")).max()
             self.assertLess(distance, 2e-4, tensor)
 
-    def write_answers(self):
+    def write_answers(self, vocabulary):
         """Rows of many lengths; of each only the last part is learnt, so micro-batches weigh unequally."""
         chance = random.Random(8)
         with open(self.data, "w", encoding="utf-8") as out:
             for _ in range(16):
                 length, prompt = chance.randrange(12, 48), chance.randrange(1, 11)
-                ids = [chance.randrange(harness.MODEL["vocab_size"]) for _ in range(length)]
+                ids = [chance.randrange(vocabulary) for _ in range(length)]
                 labels = [-100] * prompt + ids[prompt:]
                 out.write(json.dumps({"input_ids": ids, "labels": labels}) + "\n")
 
     def test_layouts(self):
-        self.write_answers()
-        for name in ("llama_3_layers", "qwen3_tied"):
+        self.check_all({"llama_3_layers": self.LAYOUTS, "qwen3_tied": self.LAYOUTS}, harness.MODEL["vocab_size"])
+
+    def test_layouts_in_which_nothing_divides(self):
+        self.check_all(self.UNEVEN, 259)
+
+    def check_all(self, layouts, vocabulary):
+        self.write_answers(vocabulary)
+        for name in layouts:
             expected, weights = self.reference(name)
-            for layout, micro_batch in self.LAYOUTS:
+            for layout, micro_batch in layouts[name]:
                 with self.subTest(model=name, layout=layout, micro_batch=micro_batch):
                     self.check(name, layout, micro_batch, expected, weights)
 

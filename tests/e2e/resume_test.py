@@ -233,8 +233,10 @@ class ResumeBfloat16(Resume):
 class ResumeElsewhere(harness.Job):
     """From any layout to any other: the numbers agree to rounding, the data exactly."""
 
+    SAVED = ((1, 1, 1), (2, 2, 1), (1, 1, 2))
     LAYOUTS = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 1))
     STOP = 4
+    CHANGES = {}
 
     def settings(self, tp, pp, dp):
         megatron = "actor_rollout_ref__actor__megatron__"
@@ -242,10 +244,10 @@ class ResumeElsewhere(harness.Job):
         return sizes, tp * pp * dp
 
     def test_any_layout_to_any_other(self):
-        for saved in ((1, 1, 1), (2, 2, 1), (1, 1, 2)):
+        for saved in self.SAVED:
             sizes, ranks = self.settings(*saved)
             name = "saved_" + "_".join(map(str, saved))
-            self.train(self.config(name, trainer__save_freq=self.STOP, **sizes), ranks=ranks)
+            self.train(self.config(name, trainer__save_freq=self.STOP, **self.CHANGES, **sizes), ranks=ranks)
             metrics = self.metrics(name)
             for layout in self.LAYOUTS:
                 with self.subTest(saved=saved, resumed=layout):
@@ -258,6 +260,7 @@ class ResumeElsewhere(harness.Job):
             name,
             trainer__resume_mode="resume_path",
             trainer__resume_from_path=str(self.run_dir(source) / f"global_step_{self.STOP}"),
+            **self.CHANGES,
             **sizes,
         )
         self.train(config, ranks=ranks)
@@ -269,6 +272,15 @@ class ResumeElsewhere(harness.Job):
             # The first is a forward over the very same weights; later ones stand on rounding's effects.
             delta = 2e-6 if step == self.STOP + 1 else 2e-4
             self.assertAlmostEqual(resumed[step][harness.LOSS], metrics[step][harness.LOSS], delta=delta)
+
+
+class ResumeElsewhereUnevenly(ResumeElsewhere):
+    """Nine heads with three key/value heads, and a width that is a prime: over four ranks two hold the same head."""
+
+    SAVED = ((4, 1, 1),)
+    LAYOUTS = ((1, 1, 1), (3, 1, 1), (2, 2, 1))
+    UNEVEN = {"num_attention_heads": 9, "num_key_value_heads": 3, "intermediate_size": 97}
+    CHANGES = {"actor_rollout_ref__model__config": {**harness.MODEL, **UNEVEN}}
 
 
 del Resume  # an abstract test is not a test

@@ -218,9 +218,13 @@ class NothingChanges(RlJob):
             self.assertEqual(data["actor/pg_clipfrac"], 0.0)
             self.assertLessEqual(data[GAP], 1e-5)
 
-    def test_more_rollout_ranks_than_key_value_heads(self):
+    def test_more_rollout_ranks_than_key_value_heads_which_divide_by_no_number_of_ranks(self):
         rollout = "actor_rollout_ref__rollout__"
-        wide = {f"{rollout}tensor_model_parallel_size": 4, f"{rollout}verify_sync": "every"}
+        uneven = {"num_attention_heads": 9, "num_key_value_heads": 3, "intermediate_size": 97}
+        wide = {
+            f"{rollout}tensor_model_parallel_size": 4, f"{rollout}verify_sync": "every",
+            "actor_rollout_ref__model__config": {**harness.MODEL, **uneven},
+        }  # fmt: skip
         self.run_of("wide", 4, megatron=TP2_PP2, **wide)
         steps = self.steps("wide")
         self.assertEqual(len(steps), 6)

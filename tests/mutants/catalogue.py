@@ -530,4 +530,30 @@ IN_COMMON = [
     ),
 ]  # fmt: skip
 
-MUTANTS = IN_COMMON + DURABILITY + PROTOCOL_RULES + AFTER_A_CRASH + RETENTION_RULES + READING + SNAPSHOT + TRAINING_STATE
+HEADS = ("model_config_test", "HeadSplit.*")
+HEADS_CC = "model/head_split.cc"
+
+# How a model is dealt out over tensor-parallel ranks.
+SPLIT = [
+    Mutant(
+        "half-a-group", "a rank has the query heads of its key/value heads, and no others",
+        HEADS_CC, "    split.heads = {split.kv_heads.begin * group, split.kv_heads.size * group};\n",
+        "    split.heads = DealtOut(config.num_attention_heads, tp, rank);\n", (HEADS,),
+    ),
+    Mutant(
+        "head-of-another", "where ranks hold the same key/value head, its query heads are dealt out over them",
+        HEADS_CC, "  split.heads.begin += head * group;\n", "  split.heads.begin += rank * group / split.kv_holders;\n", (HEADS,),
+    ),
+    Mutant(
+        "a-rank-with-nothing", "a layout that leaves a rank without a head is refused",
+        "model/layout_fit.cc", "  if (config.num_attention_heads < wish.tp) {\n", "  if (config.num_attention_heads < 0) {\n",
+        (("model_config_test", "LayoutFit.*"),),
+    ),
+    Mutant(
+        "gradients-of-holders-not-summed", "the gradients of a key/value head are summed over the ranks that hold it",
+        "parallel/grad_buffer.cc", "    SumOverNeighbours(shared_, context_.tp(), {holders_.index, holders_.count});\n", "",
+        (("e2e_resume", "ResumeElsewhereUnevenly.test_any_layout_to_any_other"),),
+    ),
+]  # fmt: skip
+
+MUTANTS = IN_COMMON + SPLIT + DURABILITY + PROTOCOL_RULES + AFTER_A_CRASH + RETENTION_RULES + READING + SNAPSHOT + TRAINING_STATE

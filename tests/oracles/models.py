@@ -40,6 +40,8 @@ LLAMA3_ROPE = {
     "original_max_position_embeddings": 64,
 }
 
+UNEVEN = dict(num_hidden_layers=2, intermediate_size=97, vocab_size=259)
+
 LLAMA = (LlamaConfig, LlamaForCausalLM)
 QWEN2 = (Qwen2Config, Qwen2ForCausalLM)
 QWEN3 = (Qwen3Config, Qwen3ForCausalLM)
@@ -69,7 +71,26 @@ MODELS = {
         QWEN3,
         dict(num_attention_heads=8, head_dim=16, rms_norm_eps=1e-6, tie_word_embeddings=True),
     ),
+    # Nothing divides: neither heads nor key-value heads nor the feed-forward width.
+    "llama_9_heads": (
+        LLAMA,
+        dict(num_attention_heads=9, num_key_value_heads=3, hidden_size=72, tie_word_embeddings=True, **UNEVEN),
+    ),
+    "llama_15_heads": (
+        LLAMA,
+        dict(num_attention_heads=15, num_key_value_heads=5, hidden_size=60, head_dim=8, attention_bias=True, **UNEVEN),
+    ),
+    # Fewer key-value heads than ranks; a group of seven heads divides over no number of them.
+    "qwen2_14_heads": (
+        QWEN2,
+        dict(num_attention_heads=14, num_key_value_heads=2, hidden_size=112, rms_norm_eps=1e-6, **UNEVEN),
+    ),
+    "qwen3_6_heads": (
+        QWEN3,
+        dict(num_attention_heads=6, num_key_value_heads=1, head_dim=16, rms_norm_eps=1e-6, **UNEVEN),
+    ),
 }
+UNEVEN_MODELS = [name for name, (_, changes) in MODELS.items() if "vocab_size" in changes]
 # Written in several files with an index, as models above a few gigabytes are.
 SHARDED = "qwen3"
 # The same weights once more, with config.json spelled as transformers 4 wrote it.
@@ -115,6 +136,7 @@ def spell_as_v4(directory):
 
 
 def tokens(name, count):
-    """`count` token ids that depend on `name` alone."""
+    """`count` token ids that depend on `name` alone; its first word is the model's."""
     draw = random.Random("tokens of " + name)
-    return [draw.randrange(BASE["vocab_size"]) for _ in range(count)]
+    most = UNEVEN["vocab_size"] if name.split()[0] in UNEVEN_MODELS else BASE["vocab_size"]
+    return [draw.randrange(most) for _ in range(count)]

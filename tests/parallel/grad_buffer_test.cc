@@ -37,6 +37,15 @@ struct ReducedStage {
       Add("bias", {9});
       if (layer > 0) Add("head_norm", {4}).gradient_sum_over = {Axis::kTp, kMadeUp, Axis::kDp};
       Add("tall", {6, 11});
+      // As with heads that do not divide: of another size on each TP rank, and, where there are
+      // fewer key/value heads than ranks, the first two of three ranks hold the same.
+      const int tp_rank = context.tp_rank();
+      Add("uneven", {7 - 2 * tp_rank, 5 + tp_rank});
+      if (context.layout().tp() > 1) {
+        Parameter& shared = Add("shared", {6, 7});
+        shared.tp_holders = {tp_rank % 2, tp_rank == 2 ? 1 : 2, true};
+        Add("whole", {9}).replicated_over = {Axis::kDp, Axis::kTp};
+      }
     }
     if (context.pp_rank() == last && piped) Add("head", {13, 6}).tied = true;
   }
@@ -71,7 +80,9 @@ std::vector<int> Summed(const Layout& layout, int rank, const Parameter& p) {
       if (p.tied && one.axis == Axis::kPp) {
         sums = sums && (at == 0 || at == one.degree - 1);
       } else if (!p.gradient_sum_over.has(one.axis)) {
-        sums = sums && at == layout.CoordOf(rank, one.axis);
+        const int mine = layout.CoordOf(rank, one.axis);
+        const bool shares = p.tp_holders.shared && one.axis == Axis::kTp;
+        sums = sums && (shares ? at / 2 == mine / 2 : at == mine);
       }
     }
     if (sums) ranks.push_back(other);
@@ -159,12 +170,40 @@ INSTANTIATE_TEST_SUITE_P(
     Layouts, GradBufferTest,
     ::testing::Values(Of(1, 1, 1, 256), Of(1, 2, 1, 256), Of(1, 3, 1, 4096), Of(2, 1, 1, 256),
                       Of(2, 2, 1, 1 << 20), Of(2, 3, 1, 256), Of(1, 1, 2, 256), Of(1, 2, 2, 256),
-                      Of(2, 2, 2, 256), Of(1, 2, 3, 256),
+                      Of(2, 2, 2, 256), Of(1, 2, 3, 256), Of(3, 1, 1, 256), Of(3, 2, 1, 512),
                       Case{Layout({{kMadeUp, 2}, {Axis::kDp, 2}}), 256},
                       Case{Layout({{Axis::kTp, 1}, {kMadeUp, 2}, {Axis::kDp, 1}}), 256},
                       Case{Layout({{Axis::kTp, 2}, {kMadeUp, 2}, {Axis::kDp, 2}}), 512},
                       Case{Layout({{Axis::kTp, 2}, {Axis::kDp, 2}, {Axis::kPp, 2}, {kMadeUp, 2}}),
                            256}));
+
+// In whatever order a group sums a place of memory, copies that lie alike get the same bits.
+TEST(GradBuffer, WhatSeveralTpRanksHoldLiesAlikeOnThem) {
+  std::mutex mutex;
+  using Place = std::tuple<std::string, int64_t, int64_t, int64_t>;  // name, offset, chunk, columns
+  std::map<int, std::vector<Place>> places;                          // by TP rank
+  keel::testing::RunRanks(3, 2, 1, [&](ParallelContext& context) {
+    ReducedStage stage(context);
+    const WeightStore weights = GradBuffer::MakeStore(stage.list, context, {}, 512);
+    const std::lock_guard lock(mutex);
+    std::vector<Place> mine;
+    for (size_t i = 0; i < stage.list.size(); ++i) {
+      const Parameter& p = *stage.list[i];
+      if (!p.tp_holders.shared && !p.replicated_over.has(Axis::kTp) &&
+          !p.gradient_sum_over.has(Axis::kTp)) {
+        continue;
+      }
+      const ParameterPlace& place = weights.layout().places[i];
+      const Bucket& bucket = weights.layout().buckets[static_cast<size_t>(place.bucket)];
+      EXPECT_TRUE(bucket.late);
+      mine.emplace_back(p.name, place.offset, bucket.chunk, p.row_size());
+    }
+    EXPECT_EQ(mine.size(), 11u);
+    places[context.tp_rank()] = mine;
+  });
+  EXPECT_EQ(places[0], places[1]);
+  EXPECT_EQ(places[0], places[2]);
+}
 
 TEST(GradBuffer, AParameterThatIsNotSummedOverDpIsRefused) {
   keel::testing::RunRanks(1, 1, 1, [](ParallelContext& context) {

@@ -17,10 +17,11 @@ using testing::MixedRequests;
 using testing::RolloutModel;
 using testing::RunRanks;
 
-// With four ranks there are fewer key-value heads than ranks: neighbours hold the same one.
+// With three and four ranks there are fewer key-value heads than ranks: neighbours hold the same
+// one.
 TEST(EngineTpTest, EveryRankChoosesTheTokensOfOneRank) {
   for (const auto& [tp, sequence_parallel] :
-       std::vector<std::pair<int, bool>>{{2, false}, {2, true}, {4, false}}) {
+       std::vector<std::pair<int, bool>>{{2, false}, {2, true}, {3, true}, {4, false}}) {
     for (const bool tied : {false, true}) {
       const auto requests = MixedRequests(24, 1.0);
       RolloutModel whole(model::Family::kQwen3, tied);

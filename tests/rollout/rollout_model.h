@@ -69,7 +69,6 @@ class RolloutModel {
     config.initializer_range = 0.25;  // so that texts differ
     model::DecoderOptions options;
     options.dtype = dtype;
-    options.forward_only = true;
     decoder_ = std::make_unique<model::Decoder>(
         config, parallel::TensorParallel{&tp, sequence_parallel}, options);
     weights_ = std::make_unique<parallel::WeightStore>(

@@ -86,7 +86,7 @@ TEST_P(LayoutMatrixTest, LossesEqualTheSingleProcess) {
 
 TEST(LayoutRepeatTest, ALayoutRepeatsBitForBit) {
   for (const Case& c : {Case{2, 2, 2, true, false, 2}, Case{2, 1, 2, false, true, 4, true},
-                        Case{1, 2, 1, false, false, 1}}) {
+                        Case{1, 2, 1, false, false, 1}, Case{3, 2, 1, true, false, 2}}) {
     const std::vector<double> first = Train(c);
     for (int repeat = 0; repeat < 2; ++repeat) EXPECT_EQ(Train(c), first) << NameOf(c);
   }
@@ -113,6 +113,12 @@ std::vector<Case> Cases() {
     cases.push_back({tp, dp, pp, tp > 1, false, 2, false, model::Family::kQwen3});
     cases.push_back({tp, dp, pp, false, false, 2, true, model::Family::kQwen2});
   }
+  // Four heads with two key/value heads, 48 columns, 131 tokens: over three and four ranks nothing
+  // divides, and ranks hold the same key/value heads.
+  cases.push_back({3, 1, 1, false, false, 1});
+  cases.push_back({3, 2, 1, true, false, 2, false, model::Family::kQwen3});
+  cases.push_back({3, 1, 2, false, true, 2, true, model::Family::kQwen2});
+  cases.push_back({4, 1, 1, true, false, 2, true, model::Family::kQwen2});
   return cases;
 }
 

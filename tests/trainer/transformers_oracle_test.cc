@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "common/json.h"
+#include "rollout/engine.h"
 #include "tests/support/ranks.h"
 #include "tests/support/safetensors_fixture.h"
 #include "trainer/engine/train_engine.h"
@@ -214,6 +215,45 @@ TEST_P(TransformersOracleTest, LogitsLossGradientsAndThreeSteps) {
   });
 }
 
+// Of heads that do not divide, the texts that transformers writes: prompts in one batch, and the
+// keys and values of each rank's own heads.
+TEST(TransformersOracle, GreedyTokensOverEveryNumberOfRanks) {
+  for (const char* name : {"llama_9_heads", "llama_15_heads", "qwen2_14_heads", "qwen3_6_heads"}) {
+    const Fixture fixture = LoadFixture(name);
+    const std::string path = FixtureDirectory() + "/" + name + "/generate.json";
+    const Json rows = ValueOrThrow(ParseJson(ReadText(path), path));
+    std::vector<rollout::Request> requests;
+    for (const Json& row : rows) {
+      rollout::Request& request = requests.emplace_back();
+      request.prompt = row["input_ids"].get<std::vector<int32_t>>();
+      request.prompt_id = requests.size();
+      request.sampling.temperature = 0;
+      request.sampling.max_tokens = static_cast<int64_t>(row["output_ids"].size());
+    }
+    std::mutex mutex;
+    for (const int tp : {1, 2, 3, 4}) {
+      keel::testing::RunRanks(tp, 1, 1, [&](parallel::ParallelContext& context) {
+        TrainEngineOptions options;
+        options.inference = true;
+        TrainEngine engine(context, fixture.config, options);
+        engine.LoadInto([&](const TrainEngine::StateTables& tables) -> TrainEngine::Written {
+          const std::lock_guard lock(mutex);
+          Fill(tables.model, fixture.weights);
+          return {.weights = true};
+        });
+        rollout::Engine generator(engine.decoder(), context.tp(), {});
+        const auto completions = generator.Generate(requests);
+        const std::lock_guard lock(mutex);
+        ASSERT_EQ(completions.size(), rows.size());
+        for (size_t i = 0; i < completions.size(); ++i) {
+          EXPECT_EQ(completions[i].tokens, rows[i]["output_ids"].get<std::vector<int32_t>>())
+              << name << " over " << tp << " ranks";
+        }
+      });
+    }
+  }
+}
+
 std::vector<Case> Cases() {
   std::vector<Case> cases;
   for (const char* name : {"llama", "llama_3_layers", "llama_attention_bias", "llama_head_dim",
@@ -225,6 +265,16 @@ std::vector<Case> Cases() {
     cases.push_back({name, 1, 2, false, true});
     cases.push_back({name, 2, 2, true, true});
     cases.push_back({name, 2, 2, false, false});
+  }
+  // Heads, feed-forward width and vocabulary that no number of ranks divides, and fewer key-value
+  // heads than ranks.
+  for (const char* name : {"llama_9_heads", "llama_15_heads", "qwen2_14_heads", "qwen3_6_heads"}) {
+    cases.push_back({name, 1, 1, false, false});
+    for (const int tp : {2, 3, 4}) {
+      cases.push_back({name, tp, 1, false, false});
+      cases.push_back({name, tp, 1, true, true});
+      cases.push_back({name, tp, 2, tp == 3, false});
+    }
   }
   return cases;
 }

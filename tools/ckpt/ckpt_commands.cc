@@ -173,6 +173,24 @@ void AddCkptCommands(CLI::App& app, int* exit_code) {
   command->add_option("--role", imports->role, "Whose weights they become")
       ->check(CLI::IsMember({"actor", "critic"}))
       ->capture_default_str();
+
+  const auto gguf = std::make_shared<CkptImportGgufOptions>();
+  command =
+      Add(*ckpt, "import-gguf",
+          "Make a Hugging Face model directory, with tokenizer and template, from a GGUF file",
+          "  keel ckpt import-gguf SmolLM2-135M-Instruct.Q4_1.gguf --out smollm2\n"
+          "  keel ckpt import-gguf --dtype float32 SmolLM2-135M-Instruct.Q4_1.gguf --out smollm2\n"
+          "  keel ckpt import-gguf --tokenizer-only ggml-vocab-qwen2.gguf --out qwen2-tokenizer",
+          gguf, CkptImportGguf, exit_code);
+  command->add_option("FILE", gguf->file, "A GGUF file, version 2 or 3")->required();
+  command->add_option("--out", gguf->output, "The directory to make; must not exist")->required();
+  command
+      ->add_option("--dtype", gguf->dtype,
+                   "Of the weights (bfloat16 of a quantized file or one in BF16, else float32)")
+      ->check(CLI::IsMember(AllNames<trainer::WeightDtype>()));
+  command->add_flag("--tokenizer-only", gguf->tokenizer_only,
+                    "Write tokenizer.json and tokenizer_config.json alone; the file may be a "
+                    "vocabulary without a model");
 }
 
 }  // namespace keel::tools

@@ -1,5 +1,5 @@
 // The `keel ckpt` commands: ls, inspect, verify, diff, pin, unpin, prune, reshard, export-hf,
-// import-hf.
+// import-hf, import-gguf.
 //
 // Each is a function of its options and of the streams it writes to, so that tests call it as the
 // command line does. Exit codes: 0, 1 (a checkpoint does not verify, or two differ), and those of
@@ -82,6 +82,14 @@ struct CkptImportOptions {
   std::string role = "actor";
 };
 int CkptImportHf(const CkptImportOptions& options, std::ostream& out, std::ostream& err);
+
+struct CkptImportGgufOptions {
+  std::string file;
+  std::string output;
+  std::string dtype;  // the name of a trainer::WeightDtype; "": as the file's types say
+  bool tokenizer_only = false;
+};
+int CkptImportGguf(const CkptImportGgufOptions& options, std::ostream& out, std::ostream& err);
 
 // Adds `ckpt` with its subcommands to the program's command line. When one of them runs, its exit
 // code goes to `*exit_code`.

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/head_split.h"
+
 namespace keel::trainer {
 
 namespace {
@@ -13,26 +15,27 @@ constexpr double kFp32 = 4;
 // What a sequence of a step takes at the very least, as lists of its tokens, however short it is.
 constexpr double kLeastPerSequence = 128;
 
-// Parameters, as doubles: hostile shapes overflow integers.
+// Parameters of the fullest of `tp` ranks, as doubles: hostile shapes overflow integers.
 struct Counts {
   double layer = 0, vocabulary = 0, whole = 0;
 
-  explicit Counts(const model::HfConfig& c) {
+  explicit Counts(const model::HfConfig& c, int64_t tp = 1) {
     const auto d = [](int64_t value) { return static_cast<double>(value); };
-    const double q = d(c.num_attention_heads) * d(c.head_dim);
-    const double kv = d(c.num_key_value_heads) * d(c.head_dim);
-    layer = d(c.hidden_size) * (2 * q + 2 * kv + 3 * d(c.intermediate_size) + 2);
-    vocabulary = d(c.vocab_size) * d(c.hidden_size);
+    const model::HeadSplit most = model::LargestHeadSplit(c, static_cast<int>(tp));
+    const double q = d(most.heads.size) * d(c.head_dim);
+    const double kv = d(most.kv_heads.size) * d(c.head_dim);
+    layer = d(c.hidden_size) * (2 * q + 2 * kv + 3 * d(most.ffn.size) + 2);
+    vocabulary = std::ceil(d(c.vocab_size) / d(tp)) * d(c.hidden_size);
     whole = d(c.num_hidden_layers) * layer + vocabulary * (c.tie_word_embeddings ? 1 : 2);
   }
 };
 
-// The weights of the pipeline stage with most of them: the first and the last have the vocabulary,
-// too.
-double LargestStage(const Counts& n, const model::HfConfig& model, double tp, double pp) {
+// Of a rank's weights those of the pipeline stage with most of them: the first and the last have
+// the vocabulary, too.
+double LargestStage(const Counts& n, const model::HfConfig& model, double pp) {
   const double layers = std::ceil(static_cast<double>(model.num_hidden_layers) / pp);
   const double ends = pp == 1 && !model.tie_word_embeddings ? 2 : 1;
-  return (layers * n.layer + ends * n.vocabulary) / tp;
+  return layers * n.layer + ends * n.vocabulary;
 }
 
 }  // namespace
@@ -55,14 +58,13 @@ std::string MemoryForecast::ToString() const {
 
 MemoryForecast ForecastTraining(const Config& config, const model::HfConfig& model, int world) {
   const ActorSection& actor = config.actor_rollout_ref.actor;
-  const auto tp = static_cast<double>(actor.megatron.tensor_model_parallel_size);
+  const int64_t tp = actor.megatron.tensor_model_parallel_size;
   const auto pp = static_cast<double>(actor.megatron.pipeline_model_parallel_size);
-  const double dp = std::max(1.0, world / (tp * pp));
+  const double dp = std::max(1.0, world / (static_cast<double>(tp) * pp));
   const bool bf16 = config.actor_rollout_ref.model.dtype == WeightDtype::kBfloat16;
   const double weight = bf16 ? 2 : kFp32;
   const double state = 2 * kFp32 + (bf16 ? kFp32 : 0);  // moments, and masters of bf16
-  const Counts counts(model);
-  const double mine = LargestStage(counts, model, tp, pp);
+  const double mine = LargestStage(Counts(model, tp), model, pp);
   const bool rl = config.trainer.task == TaskKind::kRl;
   const bool dpo = config.trainer.task == TaskKind::kDpo;
 
@@ -85,11 +87,10 @@ MemoryForecast ForecastTraining(const Config& config, const model::HfConfig& mod
     add("reference's weights", mine * weight, true);
   if (rl) {
     const RolloutSection& rollout = config.actor_rollout_ref.rollout;
-    const auto rollout_tp = static_cast<double>(
-        rollout.tensor_model_parallel_size.value_or(actor.megatron.tensor_model_parallel_size));
+    const int64_t rollout_tp = rollout.tensor_model_parallel_size.value_or(tp);
     // With the trainer's own layout the rollout uses its memory.
     if (rollout_tp != tp || pp > 1)
-      add("rollout's weights", counts.whole / rollout_tp * weight, true);
+      add("rollout's weights", Counts(model, rollout_tp).whole * weight, true);
     add("rollout's keys and values",
         static_cast<double>(rollout.kv_cache_megabytes.value_or(0)) * (1 << 20), true);
   }

@@ -162,7 +162,7 @@ ShardTable DistributedAdamW::Table(const parallel::Seat& seat, bool with_tied_co
         view.strides = ContiguousStrides(box.size);
         ThrowIfError(table.Add(
             {std::string("optimizer.") + state.kind + "." + piece.name, DType::kF32, piece.shape},
-            box, view, CopyNumber(p, piece, seat, kDivided)));
+            box, view, CopyNumber(p, seat, kDivided)));
       }
     }
   }

@@ -18,13 +18,13 @@ Status CheckLayout(const Config& config, const ModelSource& model) {
   const MegatronSection& megatron = config.actor_rollout_ref.actor.megatron;
   const auto tp = static_cast<int>(megatron.tensor_model_parallel_size);
   const auto problems = model::LayoutProblems(
-      model.config, {tp, static_cast<int>(megatron.pipeline_model_parallel_size), false});
+      model.config, {tp, static_cast<int>(megatron.pipeline_model_parallel_size)});
   if (!problems.empty())
     return Status(StatusCode::kConfig, fmt::format("{}", fmt::join(problems, "; ")));
   if (config.trainer.task != TaskKind::kRl) return Status::Ok();
   const auto rollout_tp =
       static_cast<int>(config.actor_rollout_ref.rollout.tensor_model_parallel_size.value_or(tp));
-  const auto rollout = model::LayoutProblems(model.config, {rollout_tp, 1, true});
+  const auto rollout = model::LayoutProblems(model.config, {rollout_tp, 1});
   if (rollout.empty()) return Status::Ok();
   return Status(StatusCode::kConfig,
                 fmt::format("actor_rollout_ref.rollout: {}", fmt::join(rollout, "; ")));

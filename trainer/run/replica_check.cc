@@ -46,8 +46,7 @@ std::vector<Copy> CopiesOf(TrainEngine& engine, parallel::ParallelContext& conte
   const DType dtype = engine.options().dtype == at::kBFloat16 ? DType::kBF16 : DType::kF32;
   std::vector<Copy> copies;
   for (const Parameter* parameter : engine.decoder().parameters()) {
-    auto n = static_cast<uint64_t>(context.layout().degree(parameter->replicated_over));
-    if (parameter->tied) n *= 2;
+    const auto n = static_cast<uint64_t>(Copies(*parameter, context.layout()));
     if (n == 1) continue;
     const bool first = CopyNumber(*parameter, context.seat()) == 0;
     for (const ParameterPiece& piece : parameter->pieces) {

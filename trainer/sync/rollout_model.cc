@@ -35,7 +35,6 @@ RolloutModel::RolloutModel(parallel::ParallelContext& context, const model::HfCo
   group.local_address = context.options().local_address;
   group_ = parallel::MakeProcessGroup(context.store(), context.rank(), group);
   model::DecoderOptions decoder;
-  decoder.forward_only = true;
   decoder.dtype = trainer.options().dtype;
   decoder.device = trainer.options().device;
   decoder_ = std::make_unique<model::Decoder>(config, parallel::TensorParallel{group_.get(), false},

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <limits>
 
-#include "checkpoint/format/float_convert.h"
+#include "common/float_convert.h"
 #include "checkpoint/format/safetensors.h"
 #include "checkpoint/tools/hf_import.h"
 #include "tests/checkpoint/support/sim_file_system.h"

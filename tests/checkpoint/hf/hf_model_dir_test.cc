@@ -6,7 +6,7 @@
 #include <cstring>
 #include <random>
 
-#include "checkpoint/format/float_convert.h"
+#include "common/float_convert.h"
 #include "checkpoint/format/names.h"
 #include "checkpoint/hf/hf_export.h"
 #include "checkpoint/read/step_reader.h"

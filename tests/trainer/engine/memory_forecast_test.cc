@@ -65,7 +65,9 @@ INSTANTIATE_TEST_SUITE_P(Layouts, MemoryForecastTest,
                          ::testing::Values(Room{1, 1, 1, false, false}, Room{1, 1, 1, true, true},
                                            Room{2, 1, 1, false, false}, Room{1, 2, 1, false, true},
                                            Room{1, 2, 1, false, false}, Room{1, 1, 2, false, false},
-                                           Room{1, 1, 2, true, true}));
+                                           Room{1, 1, 2, true, true}, Room{3, 1, 1, false, true},
+                                           Room{3, 1, 1, true, false},
+                                           Room{4, 1, 1, false, false}));
 
 TEST(MemoryCheckTest, WhatCannotFitIsRefusedWithItsPartsAndAWayOut) {
   Config config;

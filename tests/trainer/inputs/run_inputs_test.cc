@@ -242,8 +242,9 @@ TEST_F(RunInputsTest, ValidatingOpensWhatTrainingOpens) {
   EXPECT_THAT(problem(MakeConfig(TaskKind::kSft, R"({"input_ids": [1, 300]})")),
               AllOf(HasSubstr("rows.jsonl:1"), HasSubstr("vocabulary of 300")));
   Config config = MakeConfig(TaskKind::kSft, row);
-  config.actor_rollout_ref.actor.megatron.tensor_model_parallel_size = 3;
-  EXPECT_THAT(problem(config), HasSubstr("num_attention_heads 4 is not divisible"));
+  config.actor_rollout_ref.actor.megatron.tensor_model_parallel_size = 5;
+  EXPECT_THAT(problem(config), AllOf(HasSubstr("num_attention_heads 4 leaves some of the ranks"),
+                                     HasSubstr("at most 4 fit")));
   config = MakeConfig(TaskKind::kSft, row);
   config.data.max_length = 65;
   EXPECT_THAT(problem(config), HasSubstr("data.max_length: 65 positions"));

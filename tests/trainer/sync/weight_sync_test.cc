@@ -162,7 +162,12 @@ INSTANTIATE_TEST_SUITE_P(
                       // Two key-value heads over four ranks.
                       Case{1, 4, 1, 4}, Case{2, 1, 2, 4},
                       Case{2, 2, 1, 4, true, model::Family::kQwen2},
-                      Case{2, 1, 2, 2, false, model::Family::kLlama, at::kBFloat16}),
+                      Case{2, 1, 2, 2, false, model::Family::kLlama, at::kBFloat16},
+                      // Neither four heads nor two key-value heads divide over three ranks.
+                      Case{3, 1, 1, 1}, Case{3, 1, 1, 3}, Case{3, 1, 2, 2, true},
+                      Case{2, 1, 3, 3, false, model::Family::kQwen2},
+                      Case{3, 1, 1, 3, true, model::Family::kQwen3, at::kBFloat16},
+                      Case{4, 1, 1, 2, true, model::Family::kQwen2}),
     NameOf);
 
 // However it is cut, and whatever goes by messages of its own: into the same cut of tensors, where

@@ -7,7 +7,7 @@
 
 #include "common/dtype.h"
 
-namespace keel::checkpoint {
+namespace keel {
 
 inline float BFloat16ToFloat(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
@@ -73,4 +73,4 @@ inline bool AllFinite(const std::byte* data, int64_t count, DType dtype) {
   return true;
 }
 
-}  // namespace keel::checkpoint
+}  // namespace keel

@@ -1,0 +1,27 @@
+// What the tensors of a GGUF file are called in a Hugging Face model, and how their rows lie there.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "common/status.h"
+#include "model/gguf/gguf_config.h"
+
+namespace keel::model {
+
+struct HfPlace {
+  std::string name;  // "model.layers.3.self_attn.q_proj.weight"
+  // Rows of a head whose two halves GGUF has mixed, row i of the first with row i of the second:
+  // Llama's q and k, for another order of the rotated pairs. 0: as they are.
+  int64_t mixed_head_rows = 0;
+};
+
+// kInvalidData for a tensor that no Hugging Face model of this family has a place for.
+Result<HfPlace> HfPlaceOf(std::string_view tensor, const GgufConfig& config,
+                          std::string_view where);
+
+// Which row of the GGUF tensor is row `row` of Hugging Face's.
+int64_t GgufRow(const HfPlace& place, int64_t row);
+
+}  // namespace keel::model

@@ -1,0 +1,59 @@
+// keel ckpt import-gguf.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <ostream>
+
+#include "common/enum_names.h"
+#include "common/log.h"
+#include "tools/ckpt/ckpt_commands.h"
+#include "tools/ckpt/ckpt_paths.h"
+#include "tools/ckpt/gguf_import.h"
+#include "trainer/config/choices.h"
+
+namespace keel::tools {
+
+namespace {
+
+// On a terminal alone, and gone when it is done.
+void ShowProgress(int64_t done, int64_t total) {
+  if (total == 0) return;
+  fmt::print(stderr, "\r{:3} % of {}", done * 100 / total, HumanBytes(total));
+  if (done == total) fmt::print(stderr, "\r{:40}\r", "");
+  std::fflush(stderr);
+}
+
+}  // namespace
+
+int CkptImportGguf(const CkptImportGgufOptions& options, std::ostream& out, std::ostream& err) {
+  if (const Status usable = CheckTarget(options.output); !usable.ok()) return Fail(usable, err);
+  const std::filesystem::path file = std::filesystem::absolute(options.file).lexically_normal();
+  const auto source = OpenPosixFileSystem(file.parent_path().string(), false, LinkPolicy::kFollow);
+  if (!source.ok()) return Fail(source.status(), err);
+  std::filesystem::path target = std::filesystem::absolute(options.output).lexically_normal();
+  if (target.filename().empty()) target = target.parent_path();
+  const auto parent = OpenPosixFileSystem(target.parent_path().string(), true);
+  if (!parent.ok()) return Fail(parent.status(), err);
+
+  GgufImportOptions imports;
+  if (const auto dtype = ParseName<trainer::WeightDtype>(options.dtype))
+    imports.dtype = *dtype == trainer::WeightDtype::kBfloat16 ? DType::kBF16 : DType::kF32;
+  imports.tokenizer_only = options.tokenizer_only;
+  if (::isatty(STDERR_FILENO) == 1) imports.progress = ShowProgress;
+  Logger log({});
+  const auto imported = ImportGguf(**source, file.filename().string(), **parent,
+                                   target.filename().string(), imports, log);
+  if (!imported.ok()) return Fail(imported.status(), err);
+  const std::string weights =
+      options.tokenizer_only ? ""
+                             : fmt::format("{} tensors of {} values in {}, ", imported->tensors,
+                                           imported->values, DTypeName(imported->dtype));
+  out << fmt::format("imported {} to {}: {}a vocabulary of {}\n", Shown(options.file),
+                     Shown(target.string()), weights, imported->tokens);
+  return 0;
+}
+
+}  // namespace keel::tools
