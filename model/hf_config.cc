@@ -7,7 +7,7 @@
 
 #include "common/text.h"
 #include "model/config_reader.h"
-#include "model/families/family.h"
+#include "model/family_table.h"
 #include "model/hf_tensors.h"
 #include "model/rope_config.h"
 

@@ -20,6 +20,11 @@ double YarnSharpening(double scale, double weight) {
   return scale <= 1 ? 1 : 0.1 * weight * std::log(scale) + 1;
 }
 
+double LongropeSharpening(const RopeSpec& spec) {
+  const double context = std::log(static_cast<double>(spec.original_positions));
+  return spec.factor <= 1 || context <= 0 ? 1 : std::sqrt(1 + std::log(spec.factor) / context);
+}
+
 void ReadOriginal(ConfigReader& rope, const RopeContext& context, RopeSpec& spec,
                   std::string_view type) {
   if (rope.Find("original_max_position_embeddings") == nullptr && context.original_positions == 0) {
@@ -89,9 +94,8 @@ void ReadLlama3(ConfigReader& rope, const RopeContext& context, RopeSpec& spec) 
 double Rotated(ConfigReader& reader, const RopeContext& context, double fallback) {
   const double rotated = reader.Within(0, 1, "partial_rotary_factor", fallback);
   if (rotated == 1 || context.partial) return rotated;
-  reader.Problem(
-      fmt::format("partial_rotary_factor: {} is not supported for this model_type, expected 1",
-                  rotated));
+  reader.Problem(fmt::format(
+      "partial_rotary_factor: {} is not supported for this model_type, expected 1", rotated));
   return 1;
 }
 
@@ -187,17 +191,21 @@ Json RopeScalingJson(const RopeSpec& spec) {
     json["low_freq_factor"] = spec.low_freq_factor;
     json["high_freq_factor"] = spec.high_freq_factor;
   }
+  // What follows from the rest is left out, as files have it.
   if (spec.type == RopeType::kYarn) {
-    json["beta_fast"] = spec.beta_fast;
-    json["beta_slow"] = spec.beta_slow;
-    json["truncate"] = spec.truncate;
+    const RopeSpec plain;
+    if (spec.beta_fast != plain.beta_fast) json["beta_fast"] = spec.beta_fast;
+    if (spec.beta_slow != plain.beta_slow) json["beta_slow"] = spec.beta_slow;
+    if (!spec.truncate) json["truncate"] = false;
+    if (spec.attention_factor != YarnSharpening(spec.factor, 1))
+      json["attention_factor"] = spec.attention_factor;
   }
   if (spec.type == RopeType::kLongrope) {
     json["short_factor"] = spec.short_factors;
     json["long_factor"] = spec.long_factors;
+    if (spec.attention_factor != LongropeSharpening(spec))
+      json["attention_factor"] = spec.attention_factor;
   }
-  if (spec.type == RopeType::kYarn || spec.type == RopeType::kLongrope)
-    json["attention_factor"] = spec.attention_factor;
   if (spec.type != RopeType::kLinear && spec.type != RopeType::kDynamic)
     json["original_max_position_embeddings"] = spec.original_positions;
   return json;

@@ -1,4 +1,4 @@
-#include "model/families/family.h"
+#include "model/family_table.h"
 #include "model/rope_config.h"
 
 namespace keel::model {
@@ -10,7 +10,8 @@ void ReadGemma(ConfigReader& reader, HfConfig& config) {
   reader.Find("hidden_act");  // older files have it beside hidden_activation, which is the one
   config.query_pre_attn_scalar = reader.Within(1e-3, 1e9, "query_pre_attn_scalar", 256);
   const bool second = config.family == Family::kGemma2;
-  config.score_softcap = ReadSoftcap(reader, "attn_logit_softcapping", second ? 50 : 0);
+  // Files of Gemma 3 have this one, too, as null, and its attention has no softcap.
+  if (second) config.score_softcap = ReadSoftcap(reader, "attn_logit_softcapping", 50);
   config.logit_softcap = ReadSoftcap(reader, "final_logit_softcapping", second ? 30 : 0);
 }
 

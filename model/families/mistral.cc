@@ -1,4 +1,4 @@
-#include "model/families/family.h"
+#include "model/family_table.h"
 
 namespace keel::model {
 

@@ -1,10 +1,12 @@
-#include "model/families/family.h"
+#include "model/family_table.h"
 
 namespace keel::model {
 
 namespace {
 
 constexpr LayerSpec kOlmoBlock = {.norms = NormPlacement::kPost, .qk_norm = QkNorm::kFullWidth};
+
+constexpr double kOlmo3Theta = 500'000;
 
 }  // namespace
 
@@ -34,13 +36,19 @@ constinit const FamilyTable kOlmo3Family = {
     .model_class = "Olmo3ForCausalLM",
     .block = kOlmoBlock,
     .eps = 1e-5,
-    .theta = 500'000,
+    .theta = kOlmo3Theta,
     .read =
         [](ConfigReader& reader, HfConfig& config) {
-          if (!ReadTwoRopes(reader, config, 500'000)) {
+          if (!ReadTwoRopes(reader, config, kOlmo3Theta)) {
             ReadMainRope(reader, config);
+            if (config.rope.theta != kOlmo3Theta) {
+              // transformers would turn the layers with a window by the default all the same.
+              reader.Problem(
+                  "rope_theta: expected 500000, or rope_parameters with full_attention and "
+                  "sliding_attention");
+            }
             if (config.rope.type != RopeType::kDefault)
-              config.local_rope = RopeSpec{.theta = config.rope.theta};
+              config.local_rope = RopeSpec{.theta = kOlmo3Theta};
           }
           ReadAttentionBias(reader, config);
           ReadWindows(reader, config, [](int64_t layer) { return (layer + 1) % 4 != 0; });

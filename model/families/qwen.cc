@@ -1,4 +1,4 @@
-#include "model/families/family.h"
+#include "model/family_table.h"
 
 namespace keel::model {
 
@@ -9,10 +9,8 @@ void ReadQwenWindows(ConfigReader& reader, HfConfig& config) {
   const int64_t first = reader.Int("max_window_layers", 28);
   if (reader.Bool("use_sliding_window", false)) {
     ReadWindows(reader, config, [first](int64_t layer) { return layer >= first; });
-  } else if (reader.Find("sliding_window"), reader.Find("layer_types") != nullptr) {
-    for (const Json& type : *reader.Find("layer_types"))
-      if (type != "full_attention")
-        reader.Wrong("layer_types", "full_attention, without use_sliding_window", type);
+  } else {
+    ReadNoWindows(reader);
   }
 }
 

@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include "model/families/family.h"
+#include "model/family_table.h"
 
 namespace keel::model {
 
@@ -16,8 +16,8 @@ void ReadUnturned(ConfigReader& reader, HfConfig& config) {
     return;
   config.unturned.assign(layers, false);
   if (turned != nullptr && (!turned->is_array() || turned->size() != layers)) {
-    reader.Problem(
-        fmt::format("no_rope_layers: expected a list of {} numbers, one a layer", layers));
+    reader.Problem(fmt::format(
+        "no_rope_layers: expected a list of {} numbers, as many as num_hidden_layers", layers));
     return;
   }
   for (size_t i = 0; i < layers; ++i) {
@@ -53,13 +53,7 @@ constinit const FamilyTable kSmolLm3Family = {
               return !unturned.empty() && unturned[static_cast<size_t>(layer)];
             });
           } else {
-            // Without use_sliding_window transformers looks at neither for the computation, and
-            // makes masks by layer_types all the same.
-            reader.Find("sliding_window");
-            const Json* types = reader.Find("layer_types");
-            for (const Json& type : types != nullptr ? *types : Json::array())
-              if (type != "full_attention")
-                reader.Wrong("layer_types", "full_attention, without use_sliding_window", type);
+            ReadNoWindows(reader);
           }
         },
     .write =

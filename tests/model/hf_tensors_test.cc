@@ -6,7 +6,7 @@
 #include <string>
 
 #include "model/decoder.h"
-#include "model/families/family.h"
+#include "model/family_table.h"
 #include "parallel/process_group.h"
 
 namespace keel::model {

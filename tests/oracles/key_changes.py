@@ -9,6 +9,7 @@ For each family's model make_model_fixtures.py calls `write`:
 Keel may refuse a change by the key's name; where it reads the file, its logits must be these.
 """
 
+import copy
 import json
 
 import safetensors.torch
@@ -79,7 +80,7 @@ def changes(config):
 
 @torch.no_grad()
 def logits_of(config, state, ids):
-    made = transformers.AutoConfig.for_model(**config)
+    made = transformers.AutoConfig.for_model(**copy.deepcopy(config))  # which it writes to
     made._attn_implementation = "eager"
     model = transformers.AutoModelForCausalLM.from_config(made).float().eval()
     # As from_pretrained would, but with what is missing, or too much, said.

@@ -49,8 +49,8 @@ extern const FamilyTable kLlamaFamily, kQwen2Family, kQwen3Family, kMistralFamil
 void ReadMainRope(ConfigReader& reader, HfConfig& config);
 void WriteMainRope(const HfConfig& config, Json& json);
 // Rotations of layers without and with a window: rope_parameters {full_attention: {...},
-// sliding_attention: {...}} as transformers v5 writes them. False when the file has none of that
-// kind, and nothing was read.
+// sliding_attention: {...}} as transformers v5 writes them. False when the file has no
+// rope_parameters, and nothing was read.
 bool ReadTwoRopes(ConfigReader& reader, HfConfig& config, double local_theta);
 void WriteTwoRopes(const HfConfig& config, Json& json);
 // A softcap: a number above 0, or null for none.
@@ -59,6 +59,9 @@ double ReadSoftcap(ConfigReader& reader, std::string_view key, double fallback);
 // layer_types the layers for which `by_default` holds have the window. Without a window none has.
 void ReadWindows(ConfigReader& reader, HfConfig& config,
                  const std::function<bool(int64_t layer)>& by_default);
+// The same keys where use_sliding_window says that they are not to be used: layer_types may then
+// name no sliding_attention.
+void ReadNoWindows(ConfigReader& reader);
 void WriteWindows(const HfConfig& config, Json& json);
 // attention_bias: of q, k and v, and of the output too.
 void ReadAttentionBias(ConfigReader& reader, HfConfig& config);

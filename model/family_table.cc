@@ -1,10 +1,11 @@
+#include "model/family_table.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <vector>
 
 #include "common/text.h"
-#include "model/families/family.h"
 #include "model/rope_config.h"
 
 namespace keel::model {
@@ -39,8 +40,15 @@ void ReadMainRope(ConfigReader& reader, HfConfig& config) {
 
 bool ReadTwoRopes(ConfigReader& reader, HfConfig& config, double local_theta) {
   const Json* maps = reader.Find("rope_parameters");
-  if (maps == nullptr || !maps->is_object()) return false;
-  if (!maps->contains("full_attention") && !maps->contains("sliding_attention")) return false;
+  if (maps == nullptr) return false;
+  if (reader.Find("rope_scaling") != nullptr)
+    reader.Problem("rope_parameters and rope_scaling are both given: leave one out");
+  reader.Find("rope_theta");  // each map has its own
+  if (!maps->is_object() ||
+      (!maps->contains("full_attention") && !maps->contains("sliding_attention"))) {
+    reader.Wrong("rope_parameters", "a map of full_attention and sliding_attention", *maps);
+    return true;
+  }
   const auto read = [&](const char* key, double theta) {
     const Json none = Json::object();
     const auto it = maps->find(key);
@@ -107,7 +115,8 @@ void ReadWindows(ConfigReader& reader, HfConfig& config,
   if (types == nullptr) {
     for (size_t i = 0; i < layers; ++i) windowed[i] = given && by_default(static_cast<int64_t>(i));
   } else if (!types->is_array() || types->size() != layers) {
-    reader.Problem(fmt::format("layer_types: expected a list of {} names, one a layer", layers));
+    reader.Problem(fmt::format(
+        "layer_types: expected a list of {} names, as many as num_hidden_layers", layers));
   } else {
     for (size_t i = 0; i < layers; ++i) {
       const Json& type = (*types)[i];
@@ -125,6 +134,18 @@ void ReadWindows(ConfigReader& reader, HfConfig& config,
   if (std::find(windowed.begin(), windowed.end(), true) == windowed.end()) return;
   config.sliding_window = window;
   config.windowed = std::move(windowed);
+}
+
+void ReadNoWindows(ConfigReader& reader) {
+  reader.Find("sliding_window");
+  const Json* types = reader.Find("layer_types");
+  if (types == nullptr) return;
+  if (!types->is_array()) reader.Wrong("layer_types", "a list of names", *types);
+  for (const Json& type : *types) {
+    if (type == "full_attention") continue;
+    reader.Wrong("layer_types", "full_attention, without use_sliding_window", type);
+    return;
+  }
 }
 
 void WriteWindows(const HfConfig& config, Json& json) {
