@@ -354,15 +354,34 @@ inline void MixRest(const PagedHead<T>& head, const float* weights, int64_t posi
   }
 }
 
+// Scores -> softcap * tanh(score / softcap).
+inline void Cap(float* scores, int64_t positions, float softcap) {
+  for (int64_t p = 0; p < positions; p += kLanes) {
+    // tanh(u) = 1 - 2 / (exp(2 u) + 1)
+    const Vector e = Exp(Load(scores + p) * (2.0f / softcap));
+    *reinterpret_cast<VectorAt*>(scores + p) = softcap - (2.0f * softcap) / (e + 1.0f);
+  }
+}
+
 template <typename T>
-inline void Attend(const PagedHead<T>& head, const T* q, int64_t q_stride, int64_t heads,
-                   int64_t tokens, int64_t past, float scale, T* out, int64_t out_stride,
+inline void Attend(const PagedHead<T>& whole, const T* q, int64_t q_stride, int64_t heads,
+                   int64_t tokens, int64_t past, const PagedScores& how, T* out, int64_t out_stride,
                    float* scratch) {
   for (int64_t t = 0; t < tokens; ++t) {
-    const int64_t positions = past + t + 1;
+    // Blocks that lie wholly before the window are left out, and so are the tokens of its first
+    // block that do.
+    const int64_t all = past + t + 1;
+    const int64_t first = how.window > 0 && how.window < all ? all - how.window : 0;
+    const int64_t left_out = first / whole.block_size;
+    const int64_t hidden = first % whole.block_size;
+    const int64_t positions = all - left_out * whole.block_size;
+    PagedHead<T> head = whole;
+    head.blocks += left_out;
     for (int64_t h = 0; h < heads; ++h) {
       T* to = out + t * out_stride + h * head.d;
-      Scores(head, q + t * q_stride + h * head.d, positions, scale, scratch);
+      Scores(head, q + t * q_stride + h * head.d, positions, how.scale, scratch);
+      if (how.softcap > 0) Cap(scratch, positions, how.softcap);
+      for (int64_t p = 0; p < hidden; ++p) scratch[p] = -INFINITY;
       const float inverse = Weigh<T>(scratch, positions);
       int64_t begin = 0;
       for (; begin + 8 * kLanes <= head.d; begin += 8 * kLanes)
@@ -393,13 +412,13 @@ struct Entry {
     MatMul(x, m, k, w, bias, n, n_begin, n_end, out);
   }
   static void AttendF(const PagedHead<float>& head, const float* q, int64_t q_stride, int64_t heads,
-                      int64_t tokens, int64_t past, float scale, float* out, int64_t out_stride,
-                      float* scratch) {
-    Attend(head, q, q_stride, heads, tokens, past, scale, out, out_stride, scratch);
+                      int64_t tokens, int64_t past, const PagedScores& how, float* out,
+                      int64_t out_stride, float* scratch) {
+    Attend(head, q, q_stride, heads, tokens, past, how, out, out_stride, scratch);
   }
   static void AttendB(const PagedHead<uint16_t>& head, const uint16_t* q, int64_t q_stride,
-                      int64_t heads, int64_t tokens, int64_t past, float scale, uint16_t* out,
-                      int64_t out_stride, float* scratch) {
-    Attend(head, q, q_stride, heads, tokens, past, scale, out, out_stride, scratch);
+                      int64_t heads, int64_t tokens, int64_t past, const PagedScores& how,
+                      uint16_t* out, int64_t out_stride, float* scratch) {
+    Attend(head, q, q_stride, heads, tokens, past, how, out, out_stride, scratch);
   }
 };

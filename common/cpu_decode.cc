@@ -109,15 +109,15 @@ void MatMulTransposed(const uint16_t* x, int64_t m, int64_t k, const uint16_t* w
 
 template <>
 void AttendPaged(const PagedHead<float>& head, const float* q, int64_t q_stride, int64_t heads,
-                 int64_t tokens, int64_t past, float scale, float* out, int64_t out_stride,
-                 float* scratch) {
-  Kernels().attend_f32(head, q, q_stride, heads, tokens, past, scale, out, out_stride, scratch);
+                 int64_t tokens, int64_t past, const PagedScores& scores, float* out,
+                 int64_t out_stride, float* scratch) {
+  Kernels().attend_f32(head, q, q_stride, heads, tokens, past, scores, out, out_stride, scratch);
 }
 template <>
 void AttendPaged(const PagedHead<uint16_t>& head, const uint16_t* q, int64_t q_stride,
-                 int64_t heads, int64_t tokens, int64_t past, float scale, uint16_t* out,
-                 int64_t out_stride, float* scratch) {
-  Kernels().attend_bf16(head, q, q_stride, heads, tokens, past, scale, out, out_stride, scratch);
+                 int64_t heads, int64_t tokens, int64_t past, const PagedScores& scores,
+                 uint16_t* out, int64_t out_stride, float* scratch) {
+  Kernels().attend_bf16(head, q, q_stride, heads, tokens, past, scores, out, out_stride, scratch);
 }
 
 int64_t AttentionScratch(int64_t positions) { return (positions + 15) / 16 * 16; }

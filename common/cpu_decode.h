@@ -32,13 +32,21 @@ struct PagedHead {
   int64_t d = 0;  // head_dim
 };
 
-// softmax(scale q k^T) v for `tokens` neighbouring query tokens at positions past, past + 1, ...,
+// How scores are made of q k^T: times `scale`, and with a softcap softcap * tanh(score / softcap).
+// With a window a token sees the last so many tokens, itself among them; 0: all before it.
+struct PagedScores {
+  float scale = 1;
+  float softcap = 0;
+  int64_t window = 0;
+};
+
+// softmax(scores) v for `tokens` neighbouring query tokens at positions past, past + 1, ...,
 // each with `heads` query heads that share this key/value head; causal. q and out: head h of token
 // t at t * stride + h * d. `scratch`: AttentionScratch floats.
 template <typename T>
 void AttendPaged(const PagedHead<T>& head, const T* q, int64_t q_stride, int64_t heads,
-                 int64_t tokens, int64_t past, float scale, T* out, int64_t out_stride,
-                 float* scratch);
+                 int64_t tokens, int64_t past, const PagedScores& scores, T* out,
+                 int64_t out_stride, float* scratch);
 int64_t AttentionScratch(int64_t positions);
 
 // One instruction set's kernels; the functions above call the first usable one's.
@@ -53,11 +61,11 @@ struct DecodeKernels {
                            const uint16_t* bias, int64_t n, int64_t n_begin, int64_t n_end,
                            float* out);
   void (*attend_f32)(const PagedHead<float>& head, const float* q, int64_t q_stride, int64_t heads,
-                     int64_t tokens, int64_t past, float scale, float* out, int64_t out_stride,
-                     float* scratch);
+                     int64_t tokens, int64_t past, const PagedScores& scores, float* out,
+                     int64_t out_stride, float* scratch);
   void (*attend_bf16)(const PagedHead<uint16_t>& head, const uint16_t* q, int64_t q_stride,
-                      int64_t heads, int64_t tokens, int64_t past, float scale, uint16_t* out,
-                      int64_t out_stride, float* scratch);
+                      int64_t heads, int64_t tokens, int64_t past, const PagedScores& scores,
+                      uint16_t* out, int64_t out_stride, float* scratch);
 };
 std::span<const DecodeKernels> UsableDecodeKernels();  // the fastest first
 

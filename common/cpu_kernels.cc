@@ -56,34 +56,36 @@ KEEL_INLINE float Exp(float x) {
 KEEL_INLINE float Sigmoid(float x) { return 1.0f / (1.0f + Exp(-x)); }
 
 template <typename T>
-KEEL_INLINE void RmsNormBody(const T* x, int64_t x_stride, const T* weight, int64_t rows, int64_t n,
-                             float eps, T* out, int64_t out_stride, float* rstd) {
+KEEL_INLINE void RmsNormBody(const T* x, int64_t x_stride, const T* weight,
+                             const NormScalars& scalars, int64_t rows, int64_t n, T* out,
+                             int64_t out_stride, float* rstd) {
   for (int64_t row = 0; row < rows; ++row, x += x_stride, out += out_stride) {
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (int64_t i = 0; i < n; ++i) sum += Load(x[i]) * Load(x[i]);
-    const float r = 1.0f / std::sqrt(sum / static_cast<float>(n) + eps);
+    const float r = 1.0f / std::sqrt(sum / static_cast<float>(n) + scalars.eps);
     rstd[row] = r;
-    for (int64_t i = 0; i < n; ++i) Store(&out[i], Load(x[i]) * r * Load(weight[i]));
+    for (int64_t i = 0; i < n; ++i)
+      Store(&out[i], Load(x[i]) * r * (scalars.offset + Load(weight[i])));
   }
 }
 
 // With h = x * r: dx = r * (w * dy - h * mean(w * dy * h)); dw += dy * h.
 template <typename T>
 KEEL_INLINE void RmsNormBackwardBody(const T* dy, int64_t dy_stride, const T* x, int64_t x_stride,
-                                     const T* weight, const float* rstd, int64_t rows, int64_t n,
-                                     T* dx, int64_t dx_stride, float* weight_gradient) {
+                                     const T* weight, float offset, const float* rstd, int64_t rows,
+                                     int64_t n, T* dx, int64_t dx_stride, float* weight_gradient) {
   for (int64_t row = 0; row < rows; ++row, x += x_stride, dy += dy_stride, dx += dx_stride) {
     const float r = rstd[row];
     float dot = 0;
 #pragma omp simd reduction(+ : dot)
-    for (int64_t i = 0; i < n; ++i) dot += Load(dy[i]) * Load(weight[i]) * Load(x[i]);
+    for (int64_t i = 0; i < n; ++i) dot += Load(dy[i]) * (offset + Load(weight[i])) * Load(x[i]);
     const float mean = dot * r / static_cast<float>(n);
     for (int64_t i = 0; i < n; ++i) {
       const float h = Load(x[i]) * r;
       const float g = Load(dy[i]);
       weight_gradient[i] += g * h;
-      Store(&dx[i], r * (g * Load(weight[i]) - h * mean));
+      Store(&dx[i], r * (g * (offset + Load(weight[i])) - h * mean));
     }
   }
 }
@@ -113,16 +115,47 @@ KEEL_INLINE void SwiGluBackwardBody(const T* dout, const T* gate_up, int64_t row
   }
 }
 
+// gelu_tanh(x) = x * GeluWeight(x), since (1 + tanh(u)) / 2 is the sigmoid of 2 u.
+constexpr float kGeluRoot = 1.5957691216057308f;  // 2 sqrt(2 / pi)
+constexpr float kGeluCube = 0.044715f;
+KEEL_INLINE float GeluWeight(float x) { return Sigmoid(kGeluRoot * (x + kGeluCube * x * x * x)); }
+
 template <typename T>
-KEEL_INLINE void RopeBody(T* x, int64_t row_stride, int64_t rows, int64_t heads, int64_t d,
+KEEL_INLINE void GeluGluBody(const T* gate_up, int64_t rows, int64_t n, T* out) {
+  for (int64_t row = 0; row < rows; ++row, gate_up += 2 * n, out += n) {
+    for (int64_t i = 0; i < n; ++i) {
+      const float g = Load(gate_up[i]);
+      Store(&out[i], g * GeluWeight(g) * Load(gate_up[n + i]));
+    }
+  }
+}
+
+template <typename T>
+KEEL_INLINE void GeluGluBackwardBody(const T* dout, const T* gate_up, int64_t rows, int64_t n,
+                                     T* dgate_up) {
+  for (int64_t row = 0; row < rows; ++row, gate_up += 2 * n, dgate_up += 2 * n, dout += n) {
+    for (int64_t i = 0; i < n; ++i) {
+      const float g = Load(gate_up[i]);
+      const float u = Load(gate_up[n + i]);
+      const float d = Load(dout[i]);
+      const float s = GeluWeight(g);
+      const float slope = kGeluRoot * (1.0f + 3.0f * kGeluCube * g * g);
+      Store(&dgate_up[i], d * u * s * (1.0f + g * (1.0f - s) * slope));
+      Store(&dgate_up[n + i], d * g * s);
+    }
+  }
+}
+
+template <typename T>
+KEEL_INLINE void RopeBody(T* x, int64_t row_stride, int64_t rows, const RopeHeads& heads,
                           const int32_t* positions, const float* cosine, const float* sine,
                           float direction) {
-  const int64_t half = d / 2;
+  const int64_t half = heads.rotated / 2;
   for (int64_t row = 0; row < rows; ++row, x += row_stride) {
     const float* c = cosine + positions[row] * half;
     const float* s = sine + positions[row] * half;
-    for (int64_t head = 0; head < heads; ++head) {
-      T* a = x + head * d;
+    for (int64_t head = 0; head < heads.heads; ++head) {
+      T* a = x + head * heads.d;
       T* b = a + half;
       for (int64_t i = 0; i < half; ++i) {
         const float low = Load(a[i]);
@@ -237,32 +270,41 @@ KEEL_INLINE void TokenStatisticsGradientBody(T* logits, int64_t row_stride, int6
 
 #define KEEL_DEFINE(T)                                                                            \
   template <>                                                                                     \
-  KEEL_CLONES void RmsNorm<T>(const T* x, int64_t x_stride, const T* weight, int64_t rows,        \
-                              int64_t n, float eps, T* out, int64_t out_stride, float* rstd) {    \
-    RmsNormBody(x, x_stride, weight, rows, n, eps, out, out_stride, rstd);                        \
+  KEEL_CLONES void RmsNorm<T>(const T* x, int64_t x_stride, const T* weight,                      \
+                              const NormScalars& scalars, int64_t rows, int64_t n, T* out,        \
+                              int64_t out_stride, float* rstd) {                                  \
+    RmsNormBody(x, x_stride, weight, scalars, rows, n, out, out_stride, rstd);                    \
   }                                                                                               \
   template <>                                                                                     \
   KEEL_CLONES void RmsNormBackward<T>(const T* dy, int64_t dy_stride, const T* x,                 \
-                                      int64_t x_stride, const T* weight, const float* rstd,       \
-                                      int64_t rows, int64_t n, T* dx, int64_t dx_stride,          \
-                                      float* weight_gradient) {                                   \
-    RmsNormBackwardBody(dy, dy_stride, x, x_stride, weight, rstd, rows, n, dx, dx_stride,         \
+                                      int64_t x_stride, const T* weight, float offset,            \
+                                      const float* rstd, int64_t rows, int64_t n, T* dx,          \
+                                      int64_t dx_stride, float* weight_gradient) {                \
+    RmsNormBackwardBody(dy, dy_stride, x, x_stride, weight, offset, rstd, rows, n, dx, dx_stride, \
                         weight_gradient);                                                         \
   }                                                                                               \
   template <>                                                                                     \
-  KEEL_CLONES void SwiGlu<T>(const T* gate_up, int64_t rows, int64_t n, T* out) {                 \
-    SwiGluBody(gate_up, rows, n, out);                                                            \
+  KEEL_CLONES void GatedUnit<T>(Gate gate, const T* gate_up, int64_t rows, int64_t n, T* out) {   \
+    if (gate == Gate::kSilu) {                                                                    \
+      SwiGluBody(gate_up, rows, n, out);                                                          \
+    } else {                                                                                      \
+      GeluGluBody(gate_up, rows, n, out);                                                         \
+    }                                                                                             \
   }                                                                                               \
   template <>                                                                                     \
-  KEEL_CLONES void SwiGluBackward<T>(const T* dout, const T* gate_up, int64_t rows, int64_t n,    \
-                                     T* dgate_up) {                                               \
-    SwiGluBackwardBody(dout, gate_up, rows, n, dgate_up);                                         \
+  KEEL_CLONES void GatedUnitBackward<T>(Gate gate, const T* dout, const T* gate_up, int64_t rows, \
+                                        int64_t n, T* dgate_up) {                                 \
+    if (gate == Gate::kSilu) {                                                                    \
+      SwiGluBackwardBody(dout, gate_up, rows, n, dgate_up);                                       \
+    } else {                                                                                      \
+      GeluGluBackwardBody(dout, gate_up, rows, n, dgate_up);                                      \
+    }                                                                                             \
   }                                                                                               \
   template <>                                                                                     \
-  KEEL_CLONES void Rope<T>(T * x, int64_t row_stride, int64_t rows, int64_t heads, int64_t d,     \
+  KEEL_CLONES void Rope<T>(T * x, int64_t row_stride, int64_t rows, const RopeHeads& heads,       \
                            const int32_t* positions, const float* cosine, const float* sine,      \
                            float direction) {                                                     \
-    RopeBody(x, row_stride, rows, heads, d, positions, cosine, sine, direction);                  \
+    RopeBody(x, row_stride, rows, heads, positions, cosine, sine, direction);                     \
   }                                                                                               \
   template <>                                                                                     \
   KEEL_CLONES void SoftmaxStatistics<T>(const T* logits, int64_t row_stride, int64_t rows,        \

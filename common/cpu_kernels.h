@@ -10,29 +10,43 @@
 
 namespace keel::kernels {
 
-// out = x / rms(x) * weight per row of n (Zhang & Sennrich 2019). Rows start `x_stride` apart.
+struct NormScalars {
+  float eps = 0;
+  float offset = 0;
+};
+// out = x / rms(x) * (offset + weight) per row of n (Zhang & Sennrich 2019), eps added to the mean
+// of squares. Rows start `x_stride` apart.
 // rstd [rows] receives 1 / rms. out may be x.
 template <typename T>
-void RmsNorm(const T* x, int64_t x_stride, const T* weight, int64_t rows, int64_t n, float eps,
-             T* out, int64_t out_stride, float* rstd);
+void RmsNorm(const T* x, int64_t x_stride, const T* weight, const NormScalars& scalars,
+             int64_t rows, int64_t n, T* out, int64_t out_stride, float* rstd);
 
 // dx from dy; adds to weight_gradient [n]. dx may be dy.
 template <typename T>
 void RmsNormBackward(const T* dy, int64_t dy_stride, const T* x, int64_t x_stride, const T* weight,
-                     const float* rstd, int64_t rows, int64_t n, T* dx, int64_t dx_stride,
-                     float* weight_gradient);
+                     float offset, const float* rstd, int64_t rows, int64_t n, T* dx,
+                     int64_t dx_stride, float* weight_gradient);
 
-// out[i] = silu(gate[i]) * up[i]; a row of gate_up is [gate n | up n].
+// out[i] = f(gate[i]) * up[i]; a row of gate_up is [gate n | up n]. kGeluTanh: x/2 (1 + tanh(u)),
+// u = sqrt(2/pi) (x + 0.044715 x^3).
+enum class Gate { kSilu, kGeluTanh };
 template <typename T>
-void SwiGlu(const T* gate_up, int64_t rows, int64_t n, T* out);
+void GatedUnit(Gate gate, const T* gate_up, int64_t rows, int64_t n, T* out);
 template <typename T>
-void SwiGluBackward(const T* dout, const T* gate_up, int64_t rows, int64_t n, T* dgate_up);
+void GatedUnitBackward(Gate gate, const T* dout, const T* gate_up, int64_t rows, int64_t n,
+                       T* dgate_up);
 
-// Rotates `heads` heads of size d in place (half-split layout of Hugging Face). cosine and sine are
-// [positions, d / 2]. direction +1 forward, -1 for the gradient.
+// Heads that stand one after another, of which the first `rotated` dims turn.
+struct RopeHeads {
+  int64_t heads = 0;
+  int64_t d = 0;
+  int64_t rotated = 0;  // even, at most d
+};
+// Rotates in place (half-split layout of Hugging Face). cosine and sine are
+// [positions, rotated / 2]. direction +1 forward, -1 for the gradient.
 template <typename T>
-void Rope(T* x, int64_t row_stride, int64_t rows, int64_t heads, int64_t d,
-          const int32_t* positions, const float* cosine, const float* sine, float direction);
+void Rope(T* x, int64_t row_stride, int64_t rows, const RopeHeads& heads, const int32_t* positions,
+          const float* cosine, const float* sine, float direction);
 
 // Over the first `columns` of each row: the maximum, sum(exp(x - maximum)), and x[target] (or 0
 // when target is outside [0, columns)). statistics [rows, 3].

@@ -8,6 +8,7 @@
 
 #include "common/cpu_decode.h"
 #include "common/cpu_kernels.h"
+#include "model/exact_attention.h"
 #include "parallel/host_tensor.h"
 #include "parallel/matrix_product.h"
 
@@ -19,11 +20,19 @@ using parallel::HostData;
 using parallel::RowGrain;
 using parallel::WithHostType;
 
+kernels::NormScalars Scalars(const NormOptions& options) {
+  return {static_cast<float>(options.eps), static_cast<float>(options.offset)};
+}
+
+at::Tensor Scaled(const at::Tensor& weight, double offset) {
+  return offset == 0 ? weight : weight.to(at::kFloat).add(offset);
+}
+
 // A token's key/value pair moves to its place in the blocks.
 template <typename T>
 void WriteKeysAndValues(const at::Tensor& qkv, const AttentionShape& shape,
-                        const std::vector<DecodeSequence>& sequences, const KvStore& store,
-                        int64_t layer) {
+                        const CachedLayer& cache) {
+  const auto& [sequences, store, layer] = cache;
   const int64_t d = shape.head_dim;
   const int64_t width = qkv.size(1);
   const int64_t size = store.block_size();
@@ -54,9 +63,9 @@ struct AttentionTask {
 };
 
 template <typename T>
-void AttendOnHost(const at::Tensor& qkv, const AttentionShape& shape,
-                  const std::vector<DecodeSequence>& sequences, const KvStore& store, int64_t layer,
-                  at::Tensor& out) {
+void AttendOnHost(const at::Tensor& qkv, const AttentionShape& shape, const CachedLayer& cache,
+                  const ScoreOptions& options, at::Tensor& out) {
+  const auto& [sequences, store, layer] = cache;
   const int64_t d = shape.head_dim;
   const int64_t group = shape.heads / shape.kv_heads;
   constexpr int64_t kTokens = 16;  // of a long prompt, so that threads share it
@@ -74,7 +83,8 @@ void AttendOnHost(const at::Tensor& qkv, const AttentionShape& shape,
     row += s.tokens;
   }
   const int64_t size = store.block_size();
-  const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(d)));
+  const kernels::PagedScores scores = {static_cast<float>(options.ScaleOf(shape)),
+                                       static_cast<float>(options.softcap), options.window};
   const auto count = static_cast<int64_t>(tasks.size());
   const int64_t grain = std::max<int64_t>(1, count * 65536 / std::max<int64_t>(1, work));
   at::parallel_for(0, count, grain, [&](int64_t begin, int64_t end) {
@@ -90,7 +100,7 @@ void AttendOnHost(const at::Tensor& qkv, const AttentionShape& shape,
       head.d = d;
       kernels::AttendPaged<T>(
           head, HostData<T>(qkv) + task.row * qkv.size(1) + task.head * group * d, qkv.size(1),
-          group, task.tokens, task.sequence->past + task.first, scale,
+          group, task.tokens, task.sequence->past + task.first, scores,
           HostData<T>(out) + task.row * out.size(1) + task.head * group * d, out.size(1),
           scratch.data());
     }
@@ -105,9 +115,9 @@ at::Tensor GatherBlocks(const at::Tensor& blocks, const at::Tensor& index, int64
       .narrow(1, 0, n);
 }
 
-void AttendOnDevice(const at::Tensor& qkv, const AttentionShape& shape,
-                    const std::vector<DecodeSequence>& sequences, const KvStore& store,
-                    int64_t layer, at::Tensor& out) {
+void AttendOnDevice(const at::Tensor& qkv, const AttentionShape& shape, const CachedLayer& cache,
+                    const ScoreOptions& options, at::Tensor& out) {
+  const auto& [sequences, store, layer] = cache;
   const int64_t d = shape.head_dim;
   const int64_t size = store.block_size();
   const at::Tensor heads = qkv.view({qkv.size(0), shape.heads + 2 * shape.kv_heads, d});
@@ -130,12 +140,19 @@ void AttendOnDevice(const at::Tensor& qkv, const AttentionShape& shape,
                         mine.narrow(1, shape.heads + shape.kv_heads, shape.kv_heads));
     const int64_t n = s.past + s.tokens;
     const at::Tensor q = mine.narrow(1, 0, shape.heads).transpose(0, 1).unsqueeze(0);
-    std::optional<at::Tensor> mask;
-    if (s.past > 0 && s.tokens > 1)
-      mask = at::ones({s.tokens, n}, index.options().dtype(at::kBool)).tril(s.past);
-    const at::Tensor result = at::scaled_dot_product_attention(
-        q, GatherBlocks(keys, index, n).unsqueeze(0), GatherBlocks(values, index, n).unsqueeze(0),
-        mask, 0.0, s.past == 0 && s.tokens > 1, {}, shape.heads != shape.kv_heads);
+    const at::Tensor k = GatherBlocks(keys, index, n).unsqueeze(0);
+    const at::Tensor v = GatherBlocks(values, index, n).unsqueeze(0);
+    at::Tensor result;
+    if (NeedsExact(options, n)) {
+      result = ExactAttend(q, k, v, s.past, options, shape);
+    } else {
+      std::optional<at::Tensor> mask;
+      if (s.past > 0 && s.tokens > 1)
+        mask = at::ones({s.tokens, n}, index.options().dtype(at::kBool)).tril(s.past);
+      result =
+          at::scaled_dot_product_attention(q, k, v, mask, 0.0, s.past == 0 && s.tokens > 1,
+                                           options.ScaleOf(shape), shape.heads != shape.kv_heads);
+    }
     out.narrow(0, row, s.tokens)
         .copy_(result.squeeze(0).transpose(0, 1).reshape({s.tokens, shape.heads * d}));
     row += s.tokens;
@@ -188,34 +205,36 @@ void LinearInto(const at::Tensor& x, const at::Tensor& w, const at::Tensor* bias
   });
 }
 
-void RmsNormInto(const at::Tensor& x, const at::Tensor& weight, double eps, at::Tensor& out) {
+void RmsNormInto(const at::Tensor& x, const at::Tensor& weight, const NormOptions& options,
+                 at::Tensor& out) {
   const int64_t n = x.size(1);
   if (!x.is_cpu()) {
     const at::Tensor wide = x.to(at::kFloat);
-    out.copy_((wide * wide.square().mean(1, true).add_(eps).rsqrt_()).mul_(weight));
+    out.copy_((wide * wide.square().mean(1, true).add_(options.eps).rsqrt_())
+                  .mul_(Scaled(weight, options.offset)));
     return;
   }
   WithHostType(x, [&]<typename T>(T) {
     at::parallel_for(0, x.size(0), RowGrain(n), [&](int64_t begin, int64_t end) {
       float rstd;
       for (int64_t row = begin; row < end; ++row) {
-        kernels::RmsNorm(HostData<T>(x) + row * n, n, HostData<T>(weight), 1, n,
-                         static_cast<float>(eps), HostData<T>(out) + row * n, n, &rstd);
+        kernels::RmsNorm(HostData<T>(x) + row * n, n, HostData<T>(weight), Scalars(options), 1, n,
+                         HostData<T>(out) + row * n, n, &rstd);
       }
     });
   });
 }
 
 void NormalizeHeadsInPlace(at::Tensor& qkv, const AttentionShape& shape, const at::Tensor& q_weight,
-                           const at::Tensor& k_weight, double eps) {
+                           const at::Tensor& k_weight, const NormOptions& options) {
   const int64_t d = shape.head_dim;
   const int64_t rows = qkv.size(0);
   if (!qkv.is_cpu()) {
     const auto normalize = [&](int64_t first, int64_t heads, const at::Tensor& weight) {
       at::Tensor part = qkv.narrow(1, first * d, heads * d);
       const at::Tensor wide = part.reshape({rows, heads, d}).to(at::kFloat);
-      part.copy_((wide * wide.square().mean(2, true).add_(eps).rsqrt_())
-                     .mul_(weight)
+      part.copy_((wide * wide.square().mean(2, true).add_(options.eps).rsqrt_())
+                     .mul_(Scaled(weight, options.offset))
                      .view({rows, heads * d}));
     };
     normalize(0, shape.heads, q_weight);
@@ -228,24 +247,27 @@ void NormalizeHeadsInPlace(at::Tensor& qkv, const AttentionShape& shape, const a
       for (int64_t row = begin; row < end; ++row) {
         T* at = HostData<T>(qkv) + row * qkv.size(1);
         for (int64_t h = 0; h < shape.heads + shape.kv_heads; ++h, at += d) {
-          kernels::RmsNorm(at, d, HostData<T>(h < shape.heads ? q_weight : k_weight), 1, d,
-                           static_cast<float>(eps), at, d, &rstd);
+          kernels::RmsNorm(at, d, HostData<T>(h < shape.heads ? q_weight : k_weight),
+                           Scalars(options), 1, d, at, d, &rstd);
         }
       }
     });
   });
 }
 
-void SwiGluInto(const at::Tensor& gate_up, at::Tensor& out) {
+void GatedUnitInto(const at::Tensor& gate_up, Activation activation, at::Tensor& out) {
   const int64_t n = gate_up.size(1) / 2;
+  const bool silu = activation == Activation::kSilu;
   if (!gate_up.is_cpu()) {
-    out.copy_(at::silu(gate_up.narrow(1, 0, n)).mul_(gate_up.narrow(1, n, n)));
+    const at::Tensor gate = gate_up.narrow(1, 0, n);
+    out.copy_((silu ? at::silu(gate) : at::gelu(gate, "tanh")).mul_(gate_up.narrow(1, n, n)));
     return;
   }
+  const kernels::Gate gate = silu ? kernels::Gate::kSilu : kernels::Gate::kGeluTanh;
   WithHostType(gate_up, [&]<typename T>(T) {
     at::parallel_for(0, gate_up.size(0), RowGrain(n), [&](int64_t begin, int64_t end) {
-      kernels::SwiGlu(HostData<T>(gate_up) + begin * 2 * n, end - begin, n,
-                      HostData<T>(out) + begin * n);
+      kernels::GatedUnit(gate, HostData<T>(gate_up) + begin * 2 * n, end - begin, n,
+                         HostData<T>(out) + begin * n);
     });
   });
 }
@@ -262,13 +284,12 @@ void SumOverRanks(at::Tensor& x, parallel::ProcessGroup& group, bool fixed_order
 
 void AddInto(at::Tensor& x, const at::Tensor& y) { x.add_(y); }
 
-void AttendInto(const at::Tensor& qkv, const AttentionShape& shape,
-                const std::vector<DecodeSequence>& sequences, const KvStore& store, int64_t layer,
-                at::Tensor& out) {
-  if (!qkv.is_cpu()) return AttendOnDevice(qkv, shape, sequences, store, layer, out);
+void AttendInto(const at::Tensor& qkv, const AttentionShape& shape, const CachedLayer& cache,
+                const ScoreOptions& options, at::Tensor& out) {
+  if (!qkv.is_cpu()) return AttendOnDevice(qkv, shape, cache, options, out);
   WithHostType(qkv, [&]<typename T>(T) {
-    WriteKeysAndValues<T>(qkv, shape, sequences, store, layer);
-    AttendOnHost<T>(qkv, shape, sequences, store, layer, out);
+    WriteKeysAndValues<T>(qkv, shape, cache);
+    AttendOnHost<T>(qkv, shape, cache, options, out);
   });
 }
 

@@ -21,23 +21,29 @@ namespace keel::model {
 // row does not depend on T on CUDA either: products are then of so many rows, whatever T.
 void LinearInto(const at::Tensor& x, const at::Tensor& w, const at::Tensor* bias, at::Tensor& out,
                 bool fixed_height = false);
-// out = x / rms(x) * weight, rows of n. out may be x.
-void RmsNormInto(const at::Tensor& x, const at::Tensor& weight, double eps, at::Tensor& out);
+// See RmsNorm; rows of n. out may be x.
+void RmsNormInto(const at::Tensor& x, const at::Tensor& weight, const NormOptions& options,
+                 at::Tensor& out);
 // Per-head RMS norm of q and k in qkv [T, (heads + 2 kv_heads) d], in place.
 void NormalizeHeadsInPlace(at::Tensor& qkv, const AttentionShape& shape, const at::Tensor& q_weight,
-                           const at::Tensor& k_weight, double eps);
-// out [T, F] = silu(gate) * up of gate_up [T, 2 F].
-void SwiGluInto(const at::Tensor& gate_up, at::Tensor& out);
+                           const at::Tensor& k_weight, const NormOptions& options);
+// out [T, F] = activation(gate) * up of gate_up [T, 2 F].
+void GatedUnitInto(const at::Tensor& gate_up, Activation activation, at::Tensor& out);
 // The sum over a group's ranks, in place. With `fixed_order` in the order of ranks for any size;
 // two ranks have but one order. Collective.
 void SumOverRanks(at::Tensor& x, parallel::ProcessGroup& group, bool fixed_order);
 // x += y, in x's dtype.
 void AddInto(at::Tensor& x, const at::Tensor& y);
 
+// What AttendInto reads besides queries, keys and values.
+struct CachedLayer {
+  const std::vector<DecodeSequence>& sequences;
+  const KvStore& store;
+  int64_t layer = 0;
+};
 // Writes the keys and values in qkv to the blocks of a layer, and attends: each token of each
-// sequence to all tokens up to itself. out [T, heads d].
-void AttendInto(const at::Tensor& qkv, const AttentionShape& shape,
-                const std::vector<DecodeSequence>& sequences, const KvStore& store, int64_t layer,
-                at::Tensor& out);
+// sequence to all tokens up to itself, or to those in its window. out [T, heads d].
+void AttendInto(const at::Tensor& qkv, const AttentionShape& shape, const CachedLayer& cache,
+                const ScoreOptions& options, at::Tensor& out);
 
 }  // namespace keel::model

@@ -58,7 +58,11 @@ std::vector<std::string> DecoderOptions::Validate(const HfConfig& config, int tp
 }
 
 Decoder::Decoder(const HfConfig& config, parallel::TensorParallel tp, const DecoderOptions& options)
-    : config_(config), tp_(tp), options_(options) {
+    : config_(config),
+      tp_(tp),
+      options_(options),
+      main_rope_(config.rope, config.head_dim, options.device),
+      local_rope_(config.local_rope.value_or(config.rope), config.head_dim, options.device) {
   if (options.value_head) config_.tie_word_embeddings = false;  // nothing to tie to
   const int tp_size = tp.group->size();
   const auto problems = options.Validate(config, tp_size);
@@ -101,7 +105,7 @@ Decoder::Decoder(const HfConfig& config, parallel::TensorParallel tp, const Deco
     norm.pieces = {{"model.norm.weight", norm.shape, Box::Whole(norm.shape), 0}};
     norm.replicated_over = kWhole;
     norm.gradient_sum_over = WholeSum(tp.sequence_parallel);
-    norm.init_value = 1;
+    norm.init_value = 1 - NormOf(config.Layer(0)).offset;
     final_norm_ = Declare(std::move(norm));
     if (options.value_head) {
       Parameter score;
@@ -125,6 +129,7 @@ Decoder::Decoder(const HfConfig& config, parallel::TensorParallel tp, const Deco
       head_weight_ = Declare(std::move(copy));
     }
     head_ = {tp_, head_weight_, config.vocab_size};
+    head_.softcap = config.logit_softcap;
   }
 }
 
@@ -142,19 +147,22 @@ void Decoder::DeclareBlock(int layer) {
   const std::string canonical = fmt::format("model.layers.{}.", layer);
   const std::string storage = fmt::format("layers.{}.", layer);
   Block block;
+  block.spec = config_.Layer(layer);
+  const LayerSpec& spec = block.spec;
+  const double one = 1 - NormOf(spec).offset;  // the weight of a norm that changes nothing
   const auto declare = [&](Parameter p) {
     block.all.push_back(Declare(std::move(p)));
     return block.all.back();
   };
 
-  const auto norm = [&](const char* name, int64_t n, bool sum_gradient) {
+  const auto norm = [&](const std::string& name, int64_t n, bool sum_gradient) {
     Parameter p;
     p.name = storage + name;
     p.shape = {n};
     p.pieces = {{canonical + name, p.shape, Box::Whole(p.shape), 0}};
     p.replicated_over = kWhole;
     p.gradient_sum_over = WholeSum(sum_gradient);
-    p.init_value = 1;
+    p.init_value = one;
     return declare(std::move(p));
   };
   // Several canonical weights whose output rows are split over TP, one after another. columns 0:
@@ -208,9 +216,11 @@ void Decoder::DeclareBlock(int layer) {
                                       {"self_attn.v_proj", kv, my_kv}};
   const std::vector<Split> qkv = {only_q[0], only_kv[0], only_kv[1]};
   const bool sp = tp_.sequence_parallel;
-  block.input_norm = norm("input_layernorm.weight", hidden, sp);
-  if (SharesKvHeads(config_, tp_.group->size())) {
-    const parallel::TpHolders holders = {split_.kv_holder, split_.kv_holders, true};
+  if (spec.norm_in()) block.attention_in_norm = norm("input_layernorm.weight", hidden, sp);
+  const bool shares = SharesKvHeads(config_, tp_.group->size());
+  const auto holders = shares ? parallel::TpHolders{split_.kv_holder, split_.kv_holders, true}
+                              : parallel::TpHolders{};
+  if (shares) {
     block.qkv.weight = split_rows("q.weight", ".weight", only_q, hidden);
     block.qkv.kv_weight = split_rows("kv.weight", ".weight", only_kv, hidden, holders);
     if (config_.attention_bias) {
@@ -221,7 +231,12 @@ void Decoder::DeclareBlock(int layer) {
     block.qkv.weight = split_rows("qkv.weight", ".weight", qkv, hidden);
     if (config_.attention_bias) block.qkv.bias = split_rows("qkv.bias", ".bias", qkv, 0);
   }
-  if (config_.qk_norm()) {
+  if (spec.qk_norm == QkNorm::kFullWidth) {
+    block.q_norm = split_rows("q_norm.weight", ".weight", {{"self_attn.q_norm", q, my_q}}, 0);
+    block.k_norm =
+        split_rows("k_norm.weight", ".weight", {{"self_attn.k_norm", kv, my_kv}}, 0, holders);
+    block.q_norm->init_value = block.k_norm->init_value = one;
+  } else if (spec.qk_norm == QkNorm::kPerHead) {
     // Each TP rank normalises its own heads, so these gradients are always summed.
     block.q_norm = norm("self_attn.q_norm.weight", d, true);
     block.k_norm = norm("self_attn.k_norm.weight", d, true);
@@ -237,12 +252,16 @@ void Decoder::DeclareBlock(int layer) {
     bias.gradient_sum_over = WholeSum(sp);
     block.output_bias = declare(std::move(bias));
   }
-  block.post_norm = norm("post_attention_layernorm.weight", hidden, sp);
+  if (spec.norm_out())
+    block.attention_out_norm = norm("post_attention_layernorm.weight", hidden, sp);
+  if (spec.norm_in())
+    block.ffn_in_norm = norm(fmt::format("{}.weight", spec.ffn_in_norm()), hidden, sp);
   const int64_t ffn = config_.intermediate_size;
   block.gate_up =
       split_rows("gate_up.weight", ".weight",
                  {{"mlp.gate_proj", ffn, split_.ffn}, {"mlp.up_proj", ffn, split_.ffn}}, hidden);
   block.down = split_columns("mlp.down_proj.weight", ffn, split_.ffn);
+  if (spec.norm_out()) block.ffn_out_norm = norm("post_feedforward_layernorm.weight", hidden, sp);
   blocks_.push_back(std::move(block));
 }
 
@@ -267,52 +286,73 @@ void Decoder::Initialize(uint64_t seed) {
   }
 }
 
-const RopeTable& Decoder::Rope(int64_t positions) {
-  if (!rope_.cosine.defined() || rope_.cosine.size(0) < positions) {
-    const int64_t have = rope_.cosine.defined() ? rope_.cosine.size(0) : 0;
-    rope_ = MakeRopeTable(config_, std::max({positions, 2 * have, int64_t{256}}), options_.device);
-  }
-  return rope_;
+NormOptions Decoder::NormOf(const LayerSpec& spec) const {
+  return {config_.rms_norm_eps, spec.norm_plus_one ? 1.0 : 0.0};
 }
+
+FullWidth Decoder::FullWidthOf(const LayerSpec& spec) const {
+  return {tp_.group, config_.num_attention_heads * config_.head_dim,
+          config_.num_key_value_heads * config_.head_dim, split_.kv_holder == 0, NormOf(spec)};
+}
+
+namespace {
+
+ScoreOptions ScoresOf(const LayerSpec& spec) {
+  return {spec.window, spec.score_scale, spec.score_softcap};
+}
+
+}  // namespace
 
 at::Tensor Decoder::Attention(const Block& block, const at::Tensor& normed,
-                              const Packing& packing) {
+                              const BatchView& batch) {
   at::Tensor qkv = block.qkv.Forward(tp_, normed);  // [T, (heads + 2 kv_heads) d]
-  if (block.q_norm != nullptr) {
-    qkv = NormalizeHeads(qkv, attention_, *block.q_norm, *block.k_norm, config_.rms_norm_eps);
+  if (block.spec.qk_norm == QkNorm::kPerHead) {
+    qkv = NormalizeHeads(qkv, attention_, *block.q_norm, *block.k_norm, NormOf(block.spec));
+  } else if (block.spec.qk_norm == QkNorm::kFullWidth) {
+    qkv =
+        NormalizeFullWidth(qkv, attention_, *block.q_norm, *block.k_norm, FullWidthOf(block.spec));
   }
-  qkv = ApplyRope(qkv, attention_, rope_, packing.positions);
-  return PackedAttention(qkv, attention_, packing);
+  if (block.spec.rope != RopeChoice::kNone) {
+    const Rotation& rotation = batch.rotation(block.spec.rope);
+    qkv = ApplyRope(qkv, attention_, rotation.table, rotation.rows);
+  }
+  return PackedAttention(qkv, attention_, batch.packing, ScoresOf(block.spec));
 }
 
-at::Tensor Decoder::RunBlock(const Block& block, const at::Tensor& x, const Packing& packing) {
+at::Tensor Decoder::RunBlock(const Block& block, const at::Tensor& x, const BatchView& batch) {
   const parallel::RowParallelLinear output(tp_, block.output, block.output_bias);
   const parallel::ColumnParallelLinear gate_up(tp_, block.gate_up, nullptr);
   const parallel::RowParallelLinear down(tp_, block.down);
+  const auto normed = [&](const at::Tensor& y, Parameter* norm) {
+    return norm != nullptr ? RmsNorm(y, *norm, NormOf(block.spec)) : y;
+  };
   const at::Tensor attended =
-      Attention(block, RmsNorm(x, *block.input_norm, config_.rms_norm_eps), packing);
-  const at::Tensor h = x + output.Forward(attended);
-  return h +
-         down.Forward(SwiGlu(gate_up.Forward(RmsNorm(h, *block.post_norm, config_.rms_norm_eps))));
+      output.Forward(Attention(block, normed(x, block.attention_in_norm), batch));
+  const at::Tensor h = x + normed(attended, block.attention_out_norm);
+  const at::Tensor activated =
+      GatedUnit(gate_up.Forward(normed(h, block.ffn_in_norm)), block.spec.activation);
+  return h + normed(down.Forward(activated), block.ffn_out_norm);
+}
+
+at::Tensor Decoder::Embed(const at::Tensor& ids) {
+  const at::Tensor x = parallel::VocabParallelEmbedding(tp_, embedding_).Forward(ids);
+  const double scale = config_.embedding_scale();
+  // The factor is rounded to the model's dtype, as transformers has it.
+  return scale == 1 ? x : x * at::scalar_tensor(scale, x.options()).item<double>();
 }
 
 at::Tensor Decoder::Forward(const at::Tensor& input, const ModelBatch& batch,
                             const ReadyCallback& on_ready) {
-  int64_t longest = 0;
-  for (size_t i = 0; i + 1 < batch.packing.boundaries.size(); ++i) {
-    longest = std::max(longest, batch.packing.boundaries[i + 1] - batch.packing.boundaries[i]);
-  }
-  Rope(longest);
-  at::Tensor x = input;
-  if (first_stage()) x = parallel::VocabParallelEmbedding(tp_, embedding_).Forward(batch.ids);
+  BatchView view{batch.packing, {main_rope_.Of(batch.packing), {}}};
+  view.rotations[1] = config_.local_rope ? local_rope_.Of(batch.packing) : view.rotations[0];
+  at::Tensor x = first_stage() ? Embed(batch.ids) : input;
   for (const Block& block : blocks_) {
     x = MarkReady(x, on_ready, block.all);
     if (options_.recompute && at::GradMode::is_enabled()) {
-      x = Recompute([this, &block, packing = batch.packing](
-                        const at::Tensor& y) { return RunBlock(block, y, packing); },
+      x = Recompute([this, &block, view](const at::Tensor& y) { return RunBlock(block, y, view); },
                     x);
     } else {
-      x = RunBlock(block, x, batch.packing);
+      x = RunBlock(block, x, view);
     }
   }
   return x;
@@ -323,7 +363,8 @@ at::Tensor Decoder::FinalNorm(const at::Tensor& hidden, const ReadyCallback& on_
   std::vector<Parameter*> done = {final_norm_};
   Parameter* head = score_ != nullptr ? score_ : head_weight_;
   if (head != embedding_) done.push_back(head);
-  return RmsNorm(MarkReady(hidden, on_ready, std::move(done)), *final_norm_, config_.rms_norm_eps);
+  return RmsNorm(MarkReady(hidden, on_ready, std::move(done)), *final_norm_,
+                 NormOf(config_.Layer(0)));
 }
 
 at::Tensor Decoder::Loss(const at::Tensor& hidden, const at::Tensor& targets, double scale,
@@ -352,7 +393,7 @@ at::Tensor Decoder::Values(const at::Tensor& hidden, const ReadyCallback& on_rea
 
 at::Tensor Decoder::Logits(const at::Tensor& hidden) {
   const at::NoGradGuard no_grad;
-  return parallel::GatheredLogits(head_, RmsNorm(hidden, *final_norm_, config_.rms_norm_eps));
+  return parallel::GatheredLogits(head_, RmsNorm(hidden, *final_norm_, NormOf(config_.Layer(0))));
 }
 
 }  // namespace keel::model

@@ -1,4 +1,5 @@
-// Decoder: one pipeline stage of a Llama, Qwen2 or Qwen3 language model, split over the TP group.
+// Decoder: one pipeline stage of a language model whose blocks are LayerSpecs, split over the TP
+// group.
 //
 // The one model definition for training, scoring and generation. Declares its Parameters; a
 // WeightStore gives them storage. All forwards are collective over TP. Used from one thread at a
@@ -13,10 +14,12 @@
 #include <string>
 #include <vector>
 
+#include "model/full_width_norm.h"
 #include "model/head_split.h"
 #include "model/hf_config.h"
 #include "model/kv_cache.h"
 #include "model/ops.h"
+#include "model/rotation.h"
 #include "parallel/layout.h"
 #include "parallel/parameter.h"
 #include "parallel/tensor_parallel_layers.h"
@@ -93,10 +96,20 @@ class Decoder {
 
   parallel::Parameter* Declare(parallel::Parameter parameter);
   void DeclareBlock(int layer);
-  const RopeTable& Rope(int64_t positions);
+  // What all blocks of one forward read, by RopeChoice less kNone.
+  struct BatchView {
+    Packing packing;
+    Rotation rotations[2];
+    const Rotation& rotation(RopeChoice choice) const {
+      return rotations[choice == RopeChoice::kLocal ? 1 : 0];
+    }
+  };
+  NormOptions NormOf(const LayerSpec& spec) const;
+  FullWidth FullWidthOf(const LayerSpec& spec) const;
+  at::Tensor Embed(const at::Tensor& ids);
   at::Tensor FinalNorm(const at::Tensor& hidden, const ReadyCallback& on_ready);
-  at::Tensor RunBlock(const Block& block, const at::Tensor& x, const Packing& packing);
-  at::Tensor Attention(const Block& block, const at::Tensor& normed, const Packing& packing);
+  at::Tensor RunBlock(const Block& block, const at::Tensor& x, const BatchView& batch);
+  at::Tensor Attention(const Block& block, const at::Tensor& normed, const BatchView& batch);
 
   // Decode's memory, kept from call to call.
   struct Workspace {
@@ -117,7 +130,8 @@ class Decoder {
   parallel::Parameter* head_weight_ = nullptr;
   parallel::Parameter* score_ = nullptr;  // a critic's, instead of head_weight_
   parallel::VocabParallelHead head_;
-  RopeTable rope_;
+  Rotator main_rope_;
+  Rotator local_rope_;  // main_rope_'s spec where no layer has another
   Workspace workspace_;
 };
 

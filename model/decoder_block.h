@@ -9,14 +9,18 @@
 namespace keel::model {
 
 struct Decoder::Block {
-  parallel::Parameter* input_norm = nullptr;
+  LayerSpec spec;
+  // Those that the spec's placement of norms has.
+  parallel::Parameter* attention_in_norm = nullptr;
+  parallel::Parameter* attention_out_norm = nullptr;
+  parallel::Parameter* ffn_in_norm = nullptr;
+  parallel::Parameter* ffn_out_norm = nullptr;
   QkvProjection qkv;
-  parallel::Parameter* q_norm = nullptr;  // Qwen3
+  parallel::Parameter* q_norm = nullptr;  // with a qk-norm
   parallel::Parameter* k_norm = nullptr;
   parallel::Parameter* output = nullptr;
-  parallel::Parameter* output_bias = nullptr;  // Llama and Qwen3 with attention_bias
-  parallel::Parameter* post_norm = nullptr;
-  parallel::Parameter* gate_up = nullptr;  // [gate | up] of this rank
+  parallel::Parameter* output_bias = nullptr;  // with attention_bias
+  parallel::Parameter* gate_up = nullptr;      // [gate | up] of this rank
   parallel::Parameter* down = nullptr;
   std::vector<parallel::Parameter*> all;
 };

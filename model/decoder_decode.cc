@@ -42,14 +42,17 @@ at::Tensor Decoder::Decode(const DecodeBatch& batch, const KvStore& store) {
     longest = std::max(longest, s.past + s.tokens);
   }
   TORCH_CHECK(row == tokens, "DecodeBatch holds ", tokens, " ids for ", row, " tokens");
-  const RopeTable& rope = Rope(longest);
   const at::Tensor positions = positions_host.to(options_.device);
+  const Rotation main = main_rope_.At(positions, longest);
+  const Rotation local = config_.local_rope ? local_rope_.At(positions, longest) : main;
   const at::Tensor ids = at::tensor(batch.ids, at::kInt).to(at::kLong).to(options_.device);
 
   // 2. Memory of one block, used by all. Tokens are whole on every rank, whatever training does.
   const parallel::TensorParallel tp{tp_.group, false};
   Workspace& w = workspace_;
   at::Tensor x = parallel::VocabParallelEmbedding(tp, embedding_).Forward(ids).contiguous();
+  if (const double scale = config_.embedding_scale(); scale != 1)
+    x.mul_(at::scalar_tensor(scale, x.options()).item<double>());
   at::Tensor normed = Rows(&w.normed, tokens, config_.hidden_size, options);
   at::Tensor projected = Rows(&w.projected, tokens, config_.hidden_size, options);
   at::Tensor qkv = Rows(
@@ -63,24 +66,38 @@ at::Tensor Decoder::Decode(const DecodeBatch& batch, const KvStore& store) {
   // 3. The blocks, as RunBlock computes them.
   for (size_t layer = 0; layer < blocks_.size(); ++layer) {
     const Block& block = blocks_[layer];
-    RmsNormInto(x, block.input_norm->value, config_.rms_norm_eps, normed);
-    block.qkv.Into(normed, qkv, fixed);
-    if (block.q_norm != nullptr) {
-      NormalizeHeadsInPlace(qkv, attention_, block.q_norm->value, block.k_norm->value,
-                            config_.rms_norm_eps);
+    const LayerSpec& spec = block.spec;
+    const NormOptions norm = NormOf(spec);
+    const auto enter = [&](const parallel::Parameter* weight) -> const at::Tensor& {
+      if (weight == nullptr) return x;
+      RmsNormInto(x, weight->value, norm, normed);
+      return normed;
+    };
+    const auto leave = [&](const parallel::Parameter* bias, const parallel::Parameter* weight) {
+      SumOverRanks(projected, *tp.group, fixed);
+      if (bias != nullptr) AddInto(projected, bias->value);
+      if (weight != nullptr) RmsNormInto(projected, weight->value, norm, projected);
+      AddInto(x, projected);
+    };
+    block.qkv.Into(enter(block.attention_in_norm), qkv, fixed);
+    if (spec.qk_norm == QkNorm::kPerHead) {
+      NormalizeHeadsInPlace(qkv, attention_, block.q_norm->value, block.k_norm->value, norm);
+    } else if (spec.qk_norm == QkNorm::kFullWidth) {
+      NormalizeFullWidthInPlace(qkv, attention_, block.q_norm->value, block.k_norm->value,
+                                FullWidthOf(spec), fixed);
     }
-    ApplyRope(qkv, attention_, rope, positions);  // in place
-    AttendInto(qkv, attention_, batch.sequences, store, static_cast<int64_t>(layer), attended);
+    if (spec.rope != RopeChoice::kNone) {
+      const Rotation& rotation = spec.rope == RopeChoice::kLocal ? local : main;
+      ApplyRope(qkv, attention_, rotation.table, rotation.rows);  // in place
+    }
+    AttendInto(qkv, attention_, {batch.sequences, store, static_cast<int64_t>(layer)},
+               {spec.window, spec.score_scale, spec.score_softcap}, attended);
     LinearInto(attended, block.output->value, nullptr, projected, fixed);
-    SumOverRanks(projected, *tp.group, fixed);
-    if (block.output_bias != nullptr) AddInto(projected, block.output_bias->value);
-    AddInto(x, projected);
-    RmsNormInto(x, block.post_norm->value, config_.rms_norm_eps, normed);
-    LinearInto(normed, block.gate_up->value, nullptr, gate_up, fixed);
-    SwiGluInto(gate_up, activated);
+    leave(block.output_bias, block.attention_out_norm);
+    LinearInto(enter(block.ffn_in_norm), block.gate_up->value, nullptr, gate_up, fixed);
+    GatedUnitInto(gate_up, spec.activation, activated);
     LinearInto(activated, block.down->value, nullptr, projected, fixed);
-    SumOverRanks(projected, *tp.group, fixed);
-    AddInto(x, projected);
+    leave(nullptr, block.ffn_out_norm);
   }
 
   // 4. Only the rows that are asked for.
@@ -94,10 +111,11 @@ at::Tensor Decoder::DecodeLogits(const at::Tensor& hidden, bool fixed_height) {
   const int64_t rows = hidden.size(0);
   const int64_t tp = tp_.group->size();
   at::Tensor normed = at::empty_like(hidden);
-  RmsNormInto(hidden, final_norm_->value, config_.rms_norm_eps, normed);
+  RmsNormInto(hidden, final_norm_->value, NormOf(config_.Layer(0)), normed);
   // Rounded to the model's dtype, as training's logits are.
   at::Tensor rounded = at::empty({rows, head_weight_->rows()}, hidden.options());
   LinearInto(normed, head_weight_->value, nullptr, rounded, fixed_height);
+  parallel::CapLogits(head_, rounded);
   at::Tensor local = rounded.to(at::kFloat);
   if (tp == 1) return local.narrow(1, 0, config_.vocab_size);
   at::Tensor all = at::empty({tp, rows, head_weight_->rows()}, local.options());

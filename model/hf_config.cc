@@ -3,153 +3,73 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "common/text.h"
+#include "model/config_reader.h"
+#include "model/family_table.h"
+#include "model/hf_tensors.h"
+#include "model/rope_config.h"
 
 namespace keel::model {
 
 namespace {
 
-// Far above any model that there is, and far below where sizes overflow.
-constexpr int64_t kMostLayers = 10'000;
-constexpr int64_t kMostHeads = 1 << 16;
-constexpr int64_t kMostHidden = 1 << 20;
-constexpr int64_t kMostIntermediate = 1 << 23;
-constexpr int64_t kMostVocabulary = 1 << 26;
-constexpr int64_t kMostPositions = int64_t{1} << 40;
-constexpr int64_t kMostParameters = int64_t{1} << 50;
-
-// Collects every problem instead of stopping at the first.
-class Reader {
- public:
-  Reader(const Json& json, std::string_view where) : json_(json), where_(where) {}
-
-  const Json* Find(std::string_view key) const {
-    const auto it = json_.find(key);
-    return it == json_.end() || it->is_null() ? nullptr : &*it;
-  }
-  int64_t Int(std::string_view key, std::optional<int64_t> fallback) {
-    const Json* value = Find(key);
-    if (value == nullptr && !fallback) Missing(key, "an integer");
-    if (value == nullptr) return fallback.value_or(0);
-    if (value->is_number_integer()) return value->get<int64_t>();
-    Wrong(key, "an integer", *value);
-    return fallback.value_or(0);
-  }
-  // A number above `most` is refused before anything is counted out or allocated by it.
-  int64_t Positive(std::string_view key, std::optional<int64_t> fallback, int64_t most) {
-    const int64_t value = Int(key, fallback);
-    if (Find(key) != nullptr && Find(key)->is_number_integer() && (value < 1 || value > most)) {
-      Wrong(key, fmt::format("an integer from 1 to {}", most), *Find(key));
-    }
-    return value;
-  }
-  double Number(std::string_view key, double fallback) {
-    const Json* value = Find(key);
-    if (value == nullptr) return fallback;
-    if (value->is_number()) return value->get<double>();
-    Wrong(key, "a number", *value);
-    return fallback;
-  }
-  // Beyond these bounds the first forward is full of NaN, or another model.
-  double Within(double least, double most, std::string_view key, double fallback) {
-    const double value = Number(key, fallback);
-    if (value >= least && value <= most) return value;
-    Problem(fmt::format("{}: expected a number from {} to {}, found {}", key, least, most, value));
-    return fallback;
-  }
-  bool Bool(std::string_view key, bool fallback) {
-    const Json* value = Find(key);
-    if (value == nullptr) return fallback;
-    if (value->is_boolean()) return value->get<bool>();
-    Wrong(key, "true or false", *value);
-    return fallback;
-  }
-  std::string String(std::string_view key, std::string fallback) {
-    const Json* value = Find(key);
-    if (value == nullptr) return fallback;
-    if (value->is_string()) return value->get<std::string>();
-    Wrong(key, "a string", *value);
-    return fallback;
-  }
-  void Wrong(std::string_view key, std::string_view expected, const Json& found) {
-    Problem(fmt::format("{}: expected {}, found {}", key, expected,
-                        Printable(found.dump(-1, ' ', false, Json::error_handler_t::replace))));
-  }
-  void Missing(std::string_view key, std::string_view expected) {
-    Problem(fmt::format("{}: missing, expected {}", key, expected));
-  }
-  void Problem(std::string text) { problems_.push_back(std::move(text)); }
-  Status status() const {
-    if (problems_.empty()) return Status::Ok();
-    return Status(StatusCode::kInvalidData,
-                  fmt::format("{}: {}", where_, fmt::join(problems_, "; ")));
-  }
-
- private:
-  const Json& json_;
-  std::string_view where_;
-  std::vector<std::string> problems_;
+// Keys that change what some model of transformers computes, and the values with which they do not.
+// A family that has a key asks for it; where none did, another value is refused.
+struct ChangingKey {
+  std::string_view key;
+  const char* neutral;  // JSON texts, each of which is no change, one after another
+};
+constexpr ChangingKey kChangingKeys[] = {
+    {"attention_bias", "[false]"},
+    {"attention_dropout", "[0]"},
+    {"attn_logit_softcapping", "[]"},
+    {"embd_pdrop", "[0]"},
+    {"final_logit_softcapping", "[]"},
+    {"hidden_act", R"(["silu"])"},
+    {"hidden_activation", R"(["silu"])"},
+    {"is_decoder", "[true, false]"},
+    {"layer_types", "[]"},
+    {"mlp_bias", "[false]"},
+    {"no_rope_layers", "[[]]"},
+    {"original_max_position_embeddings", "[]"},
+    {"partial_rotary_factor", "[1]"},
+    {"pretraining_tp", "[1]"},
+    {"quantization_config", "[]"},
+    {"query_pre_attn_scalar", "[]"},
+    {"resid_pdrop", "[0]"},
+    {"rope_local_base_freq", "[]"},
+    {"sliding_window", "[]"},
+    {"sliding_window_pattern", "[]"},
+    {"use_bidirectional_attention", "[false]"},
+    {"use_sliding_window", "[false]"},
 };
 
-// All of a head's dims are rotated.
-void CheckRotated(Reader& in, Reader& problems) {
-  const double rotated = in.Number("partial_rotary_factor", 1);
-  if (rotated == 1) return;
-  problems.Problem(fmt::format("partial_rotary_factor: {} is not supported, expected 1", rotated));
+void RefuseOtherKeys(ConfigReader& reader, std::string_view family) {
+  for (const ChangingKey& key : kChangingKeys) {
+    if (reader.asked_for(key.key)) continue;
+    const Json* value = reader.Find(key.key);
+    if (value == nullptr) continue;
+    const Json neutral = Json::parse(key.neutral);
+    if (std::find(neutral.begin(), neutral.end(), *value) != neutral.end()) continue;
+    std::vector<std::string> accepted = {"no such key"};
+    for (const Json& each : neutral) accepted.push_back(each.dump());
+    reader.Problem(fmt::format("{}: {} is not supported for model_type {}, expected {}", key.key,
+                               Shown(*value), family, fmt::join(accepted, " or ")));
+  }
 }
 
-void ReadRope(Reader& reader, HfConfig& config) {
-  // v5 writes rope_parameters {rope_type, rope_theta, ...}; v4 rope_theta and rope_scaling
-  // {rope_type or type, ...}.
-  config.rope_theta = reader.Within(1, 1e30, "rope_theta", 10000);
-  CheckRotated(reader, reader);
-  const Json* parameters = reader.Find("rope_parameters");
-  const Json* const scaling = reader.Find("rope_scaling");
-  // transformers takes the first that it was taught to know, which differs from version to version.
-  if (parameters != nullptr && scaling != nullptr && *parameters != *scaling) {
-    reader.Problem("rope_parameters and rope_scaling are both given, and differ: leave one out");
-    return;
-  }
-  if (parameters == nullptr) parameters = scaling;
-  if (parameters == nullptr) return;
-  if (!parameters->is_object()) {
-    reader.Wrong("rope_parameters", "a map", *parameters);
-    return;
-  }
-  for (const auto& [key, value] : parameters->items()) {
-    if (value.is_object()) {
-      reader.Problem(fmt::format(
-          "rope_parameters: \"{}\": one for each kind of layer is not supported", Printable(key)));
-    }
-  }
-  Reader rope(*parameters, "");
-  CheckRotated(rope, reader);
-  config.rope_theta = rope.Within(1, 1e30, "rope_theta", config.rope_theta);
-  const std::string type = rope.String("rope_type", rope.String("type", "default"));
-  if (type == "llama3") {
-    for (const char* key :
-         {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"})
-      if (rope.Find(key) == nullptr) rope.Missing(key, "a number, for rope_type llama3");
-    Llama3RopeScaling llama3;
-    llama3.factor = rope.Number("factor", llama3.factor);
-    llama3.low_freq_factor = rope.Number("low_freq_factor", llama3.low_freq_factor);
-    llama3.high_freq_factor = rope.Number("high_freq_factor", llama3.high_freq_factor);
-    llama3.original_max_position_embeddings =
-        rope.Positive("original_max_position_embeddings", llama3.original_max_position_embeddings,
-                      kMostPositions);
-    if (llama3.factor <= 0 || llama3.high_freq_factor <= llama3.low_freq_factor) {
-      reader.Problem("rope_scaling: expected factor > 0 and high_freq_factor > low_freq_factor");
-    }
-    config.rope_scaling = llama3;
-  } else if (type != "default") {
-    reader.Problem(fmt::format("rope_type: \"{}\" is not supported, expected default or llama3",
-                               Printable(type)));
-  }
-  if (!rope.status().ok()) reader.Problem("rope_parameters" + rope.status().message());
+Activation ReadActivation(ConfigReader& reader, const FamilyTable& family) {
+  const std::string name = reader.String(family.activation_key, std::string(family.activation));
+  if (name == "silu" || name == "swish") return Activation::kSilu;
+  if (name == "gelu_pytorch_tanh" || name == "gelu_new") return Activation::kGeluTanh;
+  reader.Problem(fmt::format("{}: \"{}\" is not supported, expected silu or gelu_pytorch_tanh",
+                             family.activation_key, Printable(name)));
+  return Activation::kSilu;
 }
 
-std::vector<int64_t> ReadEosTokenIds(Reader& reader) {
+std::vector<int64_t> ReadEosTokenIds(ConfigReader& reader) {
   const Json* eos = reader.Find("eos_token_id");
   if (eos == nullptr) return {};
   const Json list = eos->is_array() ? *eos : Json::array({*eos});
@@ -174,7 +94,7 @@ Status NotAMap(std::string_view where) {
 
 Status CheckSpecialIds(const Json& json, int64_t vocab_size, std::string_view where) {
   if (!json.is_object()) return NotAMap(where);
-  Reader reader(json, where);
+  ConfigReader reader(json, where);
   const auto check = [&](const char* key, int64_t id) {
     if (id >= 0 && id < vocab_size) return;
     reader.Problem(fmt::format(
@@ -189,7 +109,7 @@ Status CheckSpecialIds(const Json& json, int64_t vocab_size, std::string_view wh
 
 Result<std::vector<int64_t>> ParseEosTokenIds(const Json& json, std::string_view where) {
   if (!json.is_object()) return NotAMap(where);
-  Reader reader(json, where);
+  ConfigReader reader(json, where);
   std::vector<int64_t> ids = ReadEosTokenIds(reader);
   KEEL_RETURN_IF_ERROR(reader.status());
   return ids;
@@ -197,44 +117,38 @@ Result<std::vector<int64_t>> ParseEosTokenIds(const Json& json, std::string_view
 
 Result<HfConfig> ParseHfConfig(const Json& json, std::string_view where) {
   if (!json.is_object()) return NotAMap(where);
-  Reader reader(json, where);
+  ConfigReader reader(json, where);
   HfConfig config;
   const std::string type = reader.String("model_type", "");
-  if (type == "llama") {
-    config.family = Family::kLlama;
-  } else if (type == "qwen2") {
-    config.family = Family::kQwen2;
-  } else if (type == "qwen3") {
-    config.family = Family::kQwen3;
-  } else {
-    reader.Problem(
-        fmt::format("model_type: expected llama, qwen2 or qwen3, found \"{}\"", Printable(type)));
+  const FamilyTable* found = FindFamily(type);
+  if (found == nullptr) {
+    reader.Problem(fmt::format("model_type: expected one of {}, found \"{}\"", FamilyNames(),
+                               Printable(type)));
   }
+  const FamilyTable& family = found != nullptr ? *found : Families()[0];
+  config.family = family.family;
   config.hidden_size = reader.Positive("hidden_size", std::nullopt, kMostHidden);
   config.intermediate_size = reader.Positive("intermediate_size", std::nullopt, kMostIntermediate);
   config.num_hidden_layers = reader.Positive("num_hidden_layers", std::nullopt, kMostLayers);
   config.num_attention_heads = reader.Positive("num_attention_heads", std::nullopt, kMostHeads);
-  config.num_key_value_heads =
-      reader.Positive("num_key_value_heads", config.num_attention_heads, kMostHeads);
+  config.num_key_value_heads = reader.Positive(
+      "num_key_value_heads",
+      family.names_kv_heads ? std::nullopt : std::optional(config.num_attention_heads), kMostHeads);
   config.vocab_size = reader.Positive("vocab_size", std::nullopt, kMostVocabulary);
   config.max_position_embeddings = reader.Positive("max_position_embeddings", 2048, kMostPositions);
   const int64_t heads = std::max<int64_t>(1, config.num_attention_heads);
-  const int64_t default_head_dim =
-      config.family == Family::kQwen3 ? 128 : config.hidden_size / heads;
-  if (reader.Find("head_dim") == nullptr && config.family != Family::kQwen3 &&
+  if (reader.Find("head_dim") == nullptr && family.head_dim == 0 &&
       config.hidden_size % heads != 0) {
     reader.Problem(
         fmt::format("hidden_size {} is not a multiple of num_attention_heads {}: give head_dim",
                     config.hidden_size, heads));
   }
-  config.head_dim = reader.Positive("head_dim", default_head_dim, kMostHeads);
-  config.rms_norm_eps = reader.Within(0, 1, "rms_norm_eps", 1e-6);
-  config.tie_word_embeddings = reader.Bool("tie_word_embeddings", false);
+  config.head_dim = reader.Positive(
+      "head_dim", family.head_dim != 0 ? family.head_dim : config.hidden_size / heads, kMostHeads);
+  config.rms_norm_eps = reader.Within(0, 1, "rms_norm_eps", family.eps);
+  config.tie_word_embeddings = reader.Bool("tie_word_embeddings", family.tied);
   config.initializer_range = reader.Within(0, 1e3, "initializer_range", 0.02);
-  const bool bias = reader.Bool("attention_bias", false);
-  config.attention_bias = config.family == Family::kQwen2 || bias;
-  config.output_bias = config.family != Family::kQwen2 && bias;
-  ReadRope(reader, config);
+  config.activation = ReadActivation(reader, family);
 
   if (config.num_attention_heads > 0 && config.num_key_value_heads > 0 &&
       config.num_attention_heads % config.num_key_value_heads != 0) {
@@ -242,14 +156,8 @@ Result<HfConfig> ParseHfConfig(const Json& json, std::string_view where) {
                                config.num_attention_heads, config.num_key_value_heads));
   }
   if (config.head_dim % 2 != 0) reader.Problem(fmt::format("head_dim {} is odd", config.head_dim));
-  const std::string activation = reader.String("hidden_act", "silu");
-  if (activation != "silu") {
-    reader.Problem(
-        fmt::format("hidden_act: \"{}\" is not supported, expected silu", Printable(activation)));
-  }
-  if (reader.Bool("mlp_bias", false)) reader.Problem("mlp_bias: true is not supported");
-  if (reader.Bool("use_sliding_window", false))
-    reader.Problem("use_sliding_window: true is not supported");
+  family.read(reader, config);
+  if (found != nullptr) RefuseOtherKeys(reader, type);
 
   const std::string dtype = reader.String("dtype", reader.String("torch_dtype", ""));
   if (dtype == "float32") config.dtype = DType::kF32;
@@ -275,42 +183,59 @@ Result<HfConfig> ParseHfConfig(const Json& json, std::string_view where) {
   return config;
 }
 
+LayerSpec HfConfig::Layer(int64_t layer) const {
+  LayerSpec spec = FamilyOf(family).block;
+  const auto index = static_cast<size_t>(layer);
+  spec.activation = activation;
+  if (!windowed.empty() && windowed[index]) {
+    spec.window = sliding_window;
+    if (local_rope) spec.rope = RopeChoice::kLocal;
+  }
+  if (!unturned.empty() && unturned[index]) spec.rope = RopeChoice::kNone;
+  if (query_pre_attn_scalar > 0) spec.score_scale = 1 / std::sqrt(query_pre_attn_scalar);
+  spec.score_softcap = score_softcap;
+  return spec;
+}
+
+double HfConfig::embedding_scale() const {
+  return FamilyOf(family).scaled_embedding ? std::sqrt(static_cast<double>(hidden_size)) : 1;
+}
+
 int64_t HfConfig::NumParameters() const {
-  const int64_t q = num_attention_heads * head_dim;
-  const int64_t kv = num_key_value_heads * head_dim;
-  int64_t layer = hidden_size * (q + 2 * kv) + q * hidden_size +
-                  3 * hidden_size * intermediate_size + 2 * hidden_size;
-  if (attention_bias) layer += q + 2 * kv;
-  if (output_bias) layer += hidden_size;
-  if (qk_norm()) layer += 2 * head_dim;
-  return num_hidden_layers * layer + hidden_size +
-         vocab_size * hidden_size * (tie_word_embeddings ? 1 : 2);
+  int64_t parameters = 0;
+  for (const TensorInfo& tensor : TensorsOf(*this, Head::kVocabulary).needed)
+    parameters += tensor.shape.elements();
+  return parameters;
 }
 
 std::string HfConfig::Digest() const {
-  const char* family_name = family == Family::kLlama   ? "llama"
-                            : family == Family::kQwen2 ? "qwen2"
-                                                       : "qwen3";
-  std::string rope = fmt::format("theta {}", rope_theta);
-  if (rope_scaling) {
-    rope +=
-        fmt::format(" llama3 {} {} {} {}", rope_scaling->factor, rope_scaling->low_freq_factor,
-                    rope_scaling->high_freq_factor, rope_scaling->original_max_position_embeddings);
-  }
+  std::string more;
+  if (output_bias) more += " attention_bias";
+  if (tie_word_embeddings) more += " tied";
+  if (activation == Activation::kGeluTanh) more += " gelu_tanh";
+  if (local_rope) more += " local " + RopeText(*local_rope);
+  const auto layers = [&](const char* what, const std::vector<bool>& chosen) {
+    if (chosen.empty()) return;
+    more += what;
+    for (const bool one : chosen) more += one ? '1' : '0';
+  };
+  layers(" unturned ", unturned);
+  if (sliding_window > 0) layers(fmt::format(" window {} ", sliding_window).c_str(), windowed);
+  if (query_pre_attn_scalar > 0) more += fmt::format(" scalar {}", query_pre_attn_scalar);
+  if (score_softcap > 0) more += fmt::format(" score_softcap {}", score_softcap);
+  if (logit_softcap > 0) more += fmt::format(" logit_softcap {}", logit_softcap);
   return fmt::format(
-      "{} hidden {} ffn {} layers {} heads {} kv {} head_dim {} vocab {} eps {} {}{}{}",
-      family_name, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads,
-      num_key_value_heads, head_dim, vocab_size, rms_norm_eps, rope,
-      output_bias ? " attention_bias" : "", tie_word_embeddings ? " tied" : "");
+      "{} hidden {} ffn {} layers {} heads {} kv {} head_dim {} vocab {} eps {} {}{}",
+      FamilyOf(family).model_type, hidden_size, intermediate_size, num_hidden_layers,
+      num_attention_heads, num_key_value_heads, head_dim, vocab_size, rms_norm_eps, RopeText(rope),
+      more);
 }
 
 Json ToHfJson(const HfConfig& config, DType dtype, const Json* source) {
   Json json = source != nullptr ? *source : Json::object();
-  const char* names[] = {"llama", "qwen2", "qwen3"};
-  const char* classes[] = {"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"};
-  const auto family = static_cast<size_t>(config.family);
-  json["architectures"] = Json::array({classes[family]});
-  json["model_type"] = names[family];
+  const FamilyTable& family = FamilyOf(config.family);
+  json["architectures"] = Json::array({family.model_class});
+  json["model_type"] = family.model_type;
   json["hidden_size"] = config.hidden_size;
   json["intermediate_size"] = config.intermediate_size;
   json["num_hidden_layers"] = config.num_hidden_layers;
@@ -320,25 +245,16 @@ Json ToHfJson(const HfConfig& config, DType dtype, const Json* source) {
   json["vocab_size"] = config.vocab_size;
   json["max_position_embeddings"] = config.max_position_embeddings;
   json["rms_norm_eps"] = config.rms_norm_eps;
-  json["hidden_act"] = "silu";
+  json[family.activation_key] =
+      config.activation == Activation::kSilu ? "silu" : "gelu_pytorch_tanh";
   json["initializer_range"] = config.initializer_range;
   json["tie_word_embeddings"] = config.tie_word_embeddings;
-  json["attention_bias"] = config.output_bias;
   json["attention_dropout"] = 0.0;
   json["use_cache"] = true;
   json["torch_dtype"] = dtype == DType::kBF16 ? "bfloat16" : "float32";
   json.erase("dtype");
   json.erase("rope_parameters");
-  json["rope_theta"] = config.rope_theta;
-  json["rope_scaling"] = nullptr;
-  if (config.rope_scaling) {
-    json["rope_scaling"] = {{"rope_type", "llama3"},
-                            {"factor", config.rope_scaling->factor},
-                            {"low_freq_factor", config.rope_scaling->low_freq_factor},
-                            {"high_freq_factor", config.rope_scaling->high_freq_factor},
-                            {"original_max_position_embeddings",
-                             config.rope_scaling->original_max_position_embeddings}};
-  }
+  family.write(config, json);
   if (config.bos_token_id) json["bos_token_id"] = *config.bos_token_id;
   if (config.eos_token_ids.size() == 1) json["eos_token_id"] = config.eos_token_ids[0];
   if (config.eos_token_ids.size() > 1) json["eos_token_id"] = config.eos_token_ids;

@@ -11,18 +11,13 @@
 #include "common/dtype.h"
 #include "common/json.h"
 #include "common/status.h"
+#include "model/layer_spec.h"
+#include "model/rope_spec.h"
 
 namespace keel::model {
 
-enum class Family { kLlama, kQwen2, kQwen3 };
-
-// Llama-3's frequency scaling (rope_type "llama3").
-struct Llama3RopeScaling {
-  double factor = 8;
-  double low_freq_factor = 1;
-  double high_freq_factor = 4;
-  int64_t original_max_position_embeddings = 8192;
-};
+// In the order of Families() (model/families/).
+enum class Family { kLlama, kQwen2, kQwen3, kMistral, kSmolLm3, kGemma2, kGemma3, kOlmo2, kOlmo3 };
 
 struct HfConfig {
   Family family = Family::kLlama;
@@ -35,8 +30,15 @@ struct HfConfig {
   int64_t vocab_size = 0;
   int64_t max_position_embeddings = 0;
   double rms_norm_eps = 1e-6;
-  double rope_theta = 10000;
-  std::optional<Llama3RopeScaling> rope_scaling;
+  RopeSpec rope;                       // of most layers
+  std::optional<RopeSpec> local_rope;  // of the layers with a window, where theirs is another
+  std::vector<bool> unturned;          // layers whose queries and keys are not turned; empty: none
+  int64_t sliding_window = 0;          // tokens; 0: none
+  std::vector<bool> windowed;          // layers that have it; empty: none
+  Activation activation = Activation::kSilu;
+  double query_pre_attn_scalar = 0;  // scores are divided by its root; 0: by head_dim's
+  double score_softcap = 0;          // see LayerSpec; 0: none
+  double logit_softcap = 0;          // of the vocabulary's logits
   bool tie_word_embeddings = false;
   bool attention_bias = false;  // on q, k and v; Qwen2 always has it
   bool output_bias = false;     // on o too: Llama and Qwen3 with attention_bias
@@ -45,7 +47,10 @@ struct HfConfig {
   std::optional<int64_t> bos_token_id;
   std::vector<int64_t> eos_token_ids;  // a number or a list in the file; null or missing: none
 
-  bool qk_norm() const { return family == Family::kQwen3; }
+  // What layer `layer` is: the family's block with what the keys above say of this layer.
+  LayerSpec Layer(int64_t layer) const;
+  // What embeddings are multiplied by; 1 with most families.
+  double embedding_scale() const;
   // Parameters; a tied embedding counts once.
   int64_t NumParameters() const;
   // The keys that decide whether weights fit, as canonical JSON text: "checkpoint of another
@@ -54,8 +59,9 @@ struct HfConfig {
 };
 
 // `where` stands first in messages ("model/config.json"). kInvalidData names the key, what was
-// expected and what was found; unsupported features (sliding windows, other rope types, mlp_bias,
-// other activations) are refused by name; sizes that no model has, before anything depends on them.
+// expected and what was found; a model_type without a table in model/families/ is refused, and so
+// is each key that changes what some family computes and that this one does not have; sizes that no
+// model has, before anything depends on them.
 Result<HfConfig> ParseHfConfig(const Json& json, std::string_view where);
 
 // `eos_token_id` alone: of a generation_config.json, which has it too.

@@ -19,24 +19,28 @@ ModelTensors TensorsOf(const HfConfig& config, Head head) {
   const Dims vocabulary = {config.vocab_size, hidden};
   add("model.embed_tokens.weight", vocabulary);
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    const LayerSpec spec = config.Layer(layer);
     const std::string block = fmt::format("model.layers.{}.", layer);
     const std::string attention = block + "self_attn.";
-    add(block + "input_layernorm.weight", {hidden});
+    if (spec.norm_in()) add(block + "input_layernorm.weight", {hidden});
     for (const auto& [name, rows] :
          {std::pair("q_proj", q), std::pair("k_proj", kv), std::pair("v_proj", kv)}) {
       add(fmt::format("{}{}.weight", attention, name), {rows, hidden});
       if (config.attention_bias) add(fmt::format("{}{}.bias", attention, name), {rows});
     }
-    if (config.qk_norm()) {
-      add(attention + "q_norm.weight", {config.head_dim});
-      add(attention + "k_norm.weight", {config.head_dim});
+    if (spec.qk_norm != QkNorm::kNone) {
+      const bool per_head = spec.qk_norm == QkNorm::kPerHead;
+      add(attention + "q_norm.weight", {per_head ? config.head_dim : q});
+      add(attention + "k_norm.weight", {per_head ? config.head_dim : kv});
     }
     add(attention + "o_proj.weight", {hidden, q});
     if (config.output_bias) add(attention + "o_proj.bias", {hidden});
-    add(block + "post_attention_layernorm.weight", {hidden});
+    if (spec.norm_out()) add(block + "post_attention_layernorm.weight", {hidden});
+    if (spec.norm_in()) add(fmt::format("{}{}.weight", block, spec.ffn_in_norm()), {hidden});
     add(block + "mlp.gate_proj.weight", {ffn, hidden});
     add(block + "mlp.up_proj.weight", {ffn, hidden});
     add(block + "mlp.down_proj.weight", {hidden, ffn});
+    if (spec.norm_out()) add(block + "post_feedforward_layernorm.weight", {hidden});
   }
   add("model.norm.weight", {hidden});
   if (head == Head::kValue) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include "common/cpu_kernels.h"
 #include "parallel/autograd_capture.h"
@@ -23,6 +22,10 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
+kernels::Gate HostGate(Activation activation) {
+  return activation == Activation::kSilu ? kernels::Gate::kSilu : kernels::Gate::kGeluTanh;
+}
+
 // Rows to normalise: `rows` groups of `group` vectors of n, groups `stride` elements apart.
 struct NormRows {
   int64_t rows, group, n, stride;
@@ -30,14 +33,16 @@ struct NormRows {
 
 // out and x may be the same memory.
 void NormForward(const at::Tensor& x, int64_t x_offset, const at::Tensor& weight, const NormRows& r,
-                 double eps, at::Tensor& out, int64_t out_offset, at::Tensor& rstd) {
+                 const NormOptions& options, at::Tensor& out, int64_t out_offset,
+                 at::Tensor& rstd) {
   WithHostType(x, [&]<typename T>(T) {
     at::parallel_for(0, r.rows, RowGrain(r.group * r.n), [&](int64_t begin, int64_t end) {
       for (int64_t g = 0; g < r.group; ++g) {
         for (int64_t row = begin; row < end; ++row) {
           const int64_t at = row * r.stride + g * r.n;
-          kernels::RmsNorm(HostData<T>(x) + x_offset + at, r.stride, HostData<T>(weight), 1, r.n,
-                           static_cast<float>(eps), HostData<T>(out) + out_offset + at, r.stride,
+          kernels::RmsNorm(HostData<T>(x) + x_offset + at, r.stride, HostData<T>(weight),
+                           {static_cast<float>(options.eps), static_cast<float>(options.offset)}, 1,
+                           r.n, HostData<T>(out) + out_offset + at, r.stride,
                            rstd.data_ptr<float>() + row * r.group + g);
         }
       }
@@ -50,8 +55,9 @@ void NormForward(const at::Tensor& x, int64_t x_offset, const at::Tensor& weight
 constexpr int64_t kNormPartials = 16;
 
 void NormBackward(const at::Tensor& dy, int64_t dy_offset, const at::Tensor& x, int64_t x_offset,
-                  const at::Tensor& weight, const at::Tensor& rstd, const NormRows& r,
-                  at::Tensor& dx, int64_t dx_offset, at::Tensor& weight_gradient) {
+                  const at::Tensor& weight, double offset, const at::Tensor& rstd,
+                  const NormRows& r, at::Tensor& dx, int64_t dx_offset,
+                  at::Tensor& weight_gradient) {
   const int64_t pieces = std::min(kNormPartials, std::max<int64_t>(1, r.rows));
   at::Tensor partial = at::zeros({pieces, r.n}, weight_gradient.options());
   WithHostType(x, [&]<typename T>(T) {
@@ -63,7 +69,8 @@ void NormBackward(const at::Tensor& dy, int64_t dy_offset, const at::Tensor& x, 
           const int64_t at = row * r.stride;
           kernels::RmsNormBackward(
               HostData<T>(dy) + dy_offset + at, r.n, HostData<T>(x) + x_offset + at, r.n,
-              HostData<T>(weight), rstd.data_ptr<float>() + row * r.group, r.group, r.n,
+              HostData<T>(weight), static_cast<float>(offset),
+              rstd.data_ptr<float>() + row * r.group, r.group, r.n,
               HostData<T>(dx) + dx_offset + at, r.n, partial.data_ptr<float>() + p * r.n);
         }
       }
@@ -72,22 +79,31 @@ void NormBackward(const at::Tensor& dy, int64_t dy_offset, const at::Tensor& x, 
   weight_gradient.add_(partial.sum(0));
 }
 
+// What a norm multiplies by.
+at::Tensor Scaled(const at::Tensor& weight, double offset) {
+  return offset == 0 ? weight : weight.to(at::kFloat).add(offset);
+}
+
 struct RmsNormFunction : Function<RmsNormFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            const at::Tensor& weight_gradient, double eps) {
+                            const at::Tensor& weight_gradient, const NormOptions& options) {
     const int64_t n = x.size(-1);
     const int64_t rows = x.numel() / n;
     at::Tensor out = at::empty_like(x);
     at::Tensor rstd = at::empty({rows}, x.options().dtype(at::kFloat));
     if (x.is_cpu()) {
-      NormForward(x, 0, weight, {rows, 1, n, n}, eps, out, 0, rstd);
+      NormForward(x, 0, weight, {rows, 1, n, n}, options, out, 0, rstd);
     } else {
       const at::Tensor wide = x.to(at::kFloat).view({rows, n});
-      rstd = wide.square().mean(1).add_(eps).rsqrt_();
-      out = (wide * rstd.unsqueeze(1)).mul_(weight).to(x.scalar_type()).view_as(x);
+      rstd = wide.square().mean(1).add_(options.eps).rsqrt_();
+      out = (wide * rstd.unsqueeze(1))
+                .mul_(Scaled(weight, options.offset))
+                .to(x.scalar_type())
+                .view_as(x);
     }
     context->save_for_backward({x, weight, rstd});
     context->saved_data["weight_gradient"] = weight_gradient;
+    context->saved_data["offset"] = options.offset;
     return out;
   }
 
@@ -97,34 +113,43 @@ struct RmsNormFunction : Function<RmsNormFunction> {
     const at::Tensor& weight = saved[1];
     const at::Tensor& rstd = saved[2];
     at::Tensor weight_gradient = context->saved_data["weight_gradient"].toTensor();
+    const double offset = context->saved_data["offset"].toDouble();
     const at::Tensor dy = gradients[0].contiguous();
     const int64_t n = x.size(-1);
     const int64_t rows = x.numel() / n;
     if (x.is_cpu()) {
       at::Tensor dx = at::empty_like(x);
-      NormBackward(dy, 0, x, 0, weight, rstd, {rows, 1, n, n}, dx, 0, weight_gradient);
+      NormBackward(dy, 0, x, 0, weight, offset, rstd, {rows, 1, n, n}, dx, 0, weight_gradient);
       return {dx, {}, {}, {}};
     }
     const at::Tensor h = x.to(at::kFloat).view({rows, n}) * rstd.unsqueeze(1);
     const at::Tensor g = dy.to(at::kFloat).view({rows, n});
     weight_gradient.add_((g * h).sum(0));
-    const at::Tensor gw = g * weight;
+    const at::Tensor gw = g * Scaled(weight, offset);
     const at::Tensor dx = (gw - h * (gw * h).mean(1, true)) * rstd.unsqueeze(1);
     return {dx.to(x.scalar_type()).view_as(x), {}, {}, {}};
   }
 };
 
-struct SwiGluFunction : Function<SwiGluFunction> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& gate_up) {
+at::Tensor Activated(const at::Tensor& gate, Activation activation) {
+  return activation == Activation::kSilu ? at::silu(gate) : at::gelu(gate, "tanh");
+}
+
+struct GatedUnitFunction : Function<GatedUnitFunction> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& gate_up,
+                            Activation activation) {
     context->save_for_backward({gate_up});
+    Capture(context, "activation", activation);
     const int64_t rows = gate_up.size(0);
     const int64_t n = gate_up.size(1) / 2;
-    if (!gate_up.is_cpu()) return at::silu(gate_up.narrow(1, 0, n)).mul_(gate_up.narrow(1, n, n));
+    if (!gate_up.is_cpu()) {
+      return Activated(gate_up.narrow(1, 0, n), activation).mul_(gate_up.narrow(1, n, n));
+    }
     at::Tensor out = at::empty({rows, n}, gate_up.options());
     WithHostType(gate_up, [&]<typename T>(T) {
       at::parallel_for(0, rows, RowGrain(n), [&](int64_t begin, int64_t end) {
-        kernels::SwiGlu(HostData<T>(gate_up) + begin * 2 * n, end - begin, n,
-                        HostData<T>(out) + begin * n);
+        kernels::GatedUnit(HostGate(activation), HostData<T>(gate_up) + begin * 2 * n, end - begin,
+                           n, HostData<T>(out) + begin * n);
       });
     });
     return out;
@@ -132,6 +157,7 @@ struct SwiGluFunction : Function<SwiGluFunction> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const at::Tensor gate_up = context->get_saved_variables()[0];
+    const auto activation = Captured<Activation>(context, "activation");
     const at::Tensor dout = gradients[0].contiguous();
     const int64_t rows = gate_up.size(0);
     const int64_t n = gate_up.size(1) / 2;
@@ -139,17 +165,20 @@ struct SwiGluFunction : Function<SwiGluFunction> {
     if (gate_up.is_cpu()) {
       WithHostType(gate_up, [&]<typename T>(T) {
         at::parallel_for(0, rows, RowGrain(n), [&](int64_t begin, int64_t end) {
-          kernels::SwiGluBackward(HostData<T>(dout) + begin * n,
-                                  HostData<T>(gate_up) + begin * 2 * n, end - begin, n,
-                                  HostData<T>(dgate_up) + begin * 2 * n);
+          kernels::GatedUnitBackward(HostGate(activation), HostData<T>(dout) + begin * n,
+                                     HostData<T>(gate_up) + begin * 2 * n, end - begin, n,
+                                     HostData<T>(dgate_up) + begin * 2 * n);
         });
       });
     } else {
       const at::Tensor gate = gate_up.narrow(1, 0, n);
-      dgate_up.narrow(1, 0, n).copy_(at::silu_backward(dout * gate_up.narrow(1, n, n), gate));
-      dgate_up.narrow(1, n, n).copy_(dout * at::silu(gate));
+      const at::Tensor dgate = dout * gate_up.narrow(1, n, n);
+      dgate_up.narrow(1, 0, n).copy_(activation == Activation::kSilu
+                                         ? at::silu_backward(dgate, gate)
+                                         : at::gelu_backward(dgate, gate, "tanh"));
+      dgate_up.narrow(1, n, n).copy_(dout * Activated(gate, activation));
     }
-    return {dgate_up};
+    return {dgate_up, {}};
   }
 };
 
@@ -161,14 +190,15 @@ void RotateInPlace(at::Tensor& qkv, const AttentionShape& shape, const RopeTable
   if (qkv.is_cpu()) {
     WithHostType(qkv, [&]<typename T>(T) {
       at::parallel_for(0, rows, RowGrain(width), [&](int64_t begin, int64_t end) {
-        kernels::Rope(HostData<T>(qkv) + begin * width, width, end - begin, rotated, shape.head_dim,
+        kernels::Rope(HostData<T>(qkv) + begin * width, width, end - begin,
+                      {rotated, shape.head_dim, 2 * table.cosine.size(1)},
                       positions.data_ptr<int32_t>() + begin, table.cosine.data_ptr<float>(),
                       table.sine.data_ptr<float>(), direction);
       });
     });
     return;
   }
-  const int64_t half = shape.head_dim / 2;
+  const int64_t half = table.cosine.size(1);
   at::Tensor heads =
       qkv.narrow(1, 0, rotated * shape.head_dim).view({rows, rotated, shape.head_dim});
   const at::Tensor index = positions.to(at::kLong);
@@ -206,7 +236,7 @@ struct HeadNormFunction : Function<HeadNormFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv,
                             const AttentionShape& shape, const at::Tensor& q_weight,
                             const at::Tensor& q_gradient, const at::Tensor& k_weight,
-                            const at::Tensor& k_gradient, double eps) {
+                            const at::Tensor& k_gradient, const NormOptions& options) {
     const int64_t rows = qkv.size(0);
     const int64_t width = qkv.size(1);
     const int64_t d = shape.head_dim;
@@ -214,23 +244,26 @@ struct HeadNormFunction : Function<HeadNormFunction> {
     at::Tensor q_rstd = at::empty({rows, shape.heads}, qkv.options().dtype(at::kFloat));
     at::Tensor k_rstd = at::empty({rows, shape.kv_heads}, qkv.options().dtype(at::kFloat));
     if (qkv.is_cpu()) {
-      NormForward(qkv, 0, q_weight, {rows, shape.heads, d, width}, eps, out, 0, q_rstd);
-      NormForward(qkv, shape.heads * d, k_weight, {rows, shape.kv_heads, d, width}, eps, out,
+      NormForward(qkv, 0, q_weight, {rows, shape.heads, d, width}, options, out, 0, q_rstd);
+      NormForward(qkv, shape.heads * d, k_weight, {rows, shape.kv_heads, d, width}, options, out,
                   shape.heads * d, k_rstd);
     } else {
       const auto normalize = [&](int64_t first, int64_t heads, const at::Tensor& weight,
                                  at::Tensor& rstd) {
         const at::Tensor wide =
             qkv.narrow(1, first * d, heads * d).reshape({rows, heads, d}).to(at::kFloat);
-        rstd = wide.square().mean(2).add_(eps).rsqrt_();
+        rstd = wide.square().mean(2).add_(options.eps).rsqrt_();
         out.narrow(1, first * d, heads * d)
-            .copy_((wide * rstd.unsqueeze(2)).mul_(weight).view({rows, heads * d}));
+            .copy_((wide * rstd.unsqueeze(2))
+                       .mul_(Scaled(weight, options.offset))
+                       .view({rows, heads * d}));
       };
       normalize(0, shape.heads, q_weight, q_rstd);
       normalize(shape.heads, shape.kv_heads, k_weight, k_rstd);
     }
     context->save_for_backward({qkv, q_weight, k_weight, q_rstd, k_rstd});
     Capture(context, "shape", shape);
+    context->saved_data["offset"] = options.offset;
     context->saved_data["q_gradient"] = q_gradient;
     context->saved_data["k_gradient"] = k_gradient;
     return out;
@@ -243,14 +276,15 @@ struct HeadNormFunction : Function<HeadNormFunction> {
     const int64_t rows = qkv.size(0);
     const int64_t width = qkv.size(1);
     const int64_t d = shape.head_dim;
+    const double offset = context->saved_data["offset"].toDouble();
     at::Tensor q_gradient = context->saved_data["q_gradient"].toTensor();
     at::Tensor k_gradient = context->saved_data["k_gradient"].toTensor();
     const at::Tensor dy = gradients[0].contiguous();
     at::Tensor dx = dy.clone();
     if (qkv.is_cpu()) {
-      NormBackward(dy, 0, qkv, 0, saved[1], saved[3], {rows, shape.heads, d, width}, dx, 0,
+      NormBackward(dy, 0, qkv, 0, saved[1], offset, saved[3], {rows, shape.heads, d, width}, dx, 0,
                    q_gradient);
-      NormBackward(dy, shape.heads * d, qkv, shape.heads * d, saved[2], saved[4],
+      NormBackward(dy, shape.heads * d, qkv, shape.heads * d, saved[2], offset, saved[4],
                    {rows, shape.kv_heads, d, width}, dx, shape.heads * d, k_gradient);
     } else {
       const auto normalize = [&](int64_t first, int64_t heads, const at::Tensor& weight,
@@ -261,7 +295,7 @@ struct HeadNormFunction : Function<HeadNormFunction> {
             dy.narrow(1, first * d, heads * d).reshape({rows, heads, d}).to(at::kFloat);
         const at::Tensor h = x * rstd.unsqueeze(2);
         weight_gradient.add_((g * h).sum(at::IntArrayRef{0, 1}));
-        const at::Tensor gw = g * weight;
+        const at::Tensor gw = g * Scaled(weight, offset);
         const at::Tensor out = (gw - h * (gw * h).mean(2, true)) * rstd.unsqueeze(2);
         dx.narrow(1, first * d, heads * d).copy_(out.view({rows, heads * d}));
       };
@@ -274,40 +308,33 @@ struct HeadNormFunction : Function<HeadNormFunction> {
 
 }  // namespace
 
-at::Tensor RmsNorm(const at::Tensor& x, parallel::Parameter& weight, double eps) {
-  return RmsNormFunction::apply(x, weight.value, weight.gradient, eps);
+at::Tensor RmsNorm(const at::Tensor& x, parallel::Parameter& weight, const NormOptions& options) {
+  return RmsNormFunction::apply(x, weight.value, weight.gradient, options);
 }
 
-at::Tensor SwiGlu(const at::Tensor& gate_up) { return SwiGluFunction::apply(gate_up); }
+at::Tensor GatedUnit(const at::Tensor& gate_up, Activation activation) {
+  return GatedUnitFunction::apply(gate_up, activation);
+}
 
-RopeTable MakeRopeTable(const HfConfig& config, int64_t positions, at::Device device) {
-  const int64_t half = config.head_dim / 2;
-  at::Tensor cosine = at::empty({positions, half}, at::kFloat);
-  at::Tensor sine = at::empty({positions, half}, at::kFloat);
+RopeTable MakeRopeTable(const RopeSpec& spec, int64_t head_dim, const RopeExtent& extent,
+                        at::Device device) {
+  const std::vector<float> frequencies = RopeFrequencies(spec, head_dim, extent.length);
+  const auto half = static_cast<int64_t>(frequencies.size());
+  const auto factor = static_cast<float>(spec.attention_factor);
+  at::Tensor cosine = at::empty({extent.positions, half}, at::kFloat);
+  at::Tensor sine = at::empty({extent.positions, half}, at::kFloat);
   for (int64_t i = 0; i < half; ++i) {
-    // In fp32 as transformers computes it.
-    const float exponent = static_cast<float>(2 * i) / static_cast<float>(config.head_dim);
-    float frequency = 1.0f / std::pow(static_cast<float>(config.rope_theta), exponent);
-    if (config.rope_scaling) {
-      // Llama-3: long waves are stretched by `factor`, short ones kept, those between interpolated.
-      const Llama3RopeScaling& s = *config.rope_scaling;
-      const double wave = 2 * std::numbers::pi / frequency;
-      const auto context = static_cast<double>(s.original_max_position_embeddings);
-      if (wave > context / s.low_freq_factor) {
-        frequency = static_cast<float>(frequency / s.factor);
-      } else if (wave >= context / s.high_freq_factor) {
-        const double smooth =
-            (context / wave - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
-        frequency = static_cast<float>((1 - smooth) * frequency / s.factor + smooth * frequency);
-      }
-    }
-    for (int64_t p = 0; p < positions; ++p) {
-      const float angle = static_cast<float>(p) * frequency;
-      cosine.data_ptr<float>()[p * half + i] = std::cos(angle);
-      sine.data_ptr<float>()[p * half + i] = std::sin(angle);
+    for (int64_t p = 0; p < extent.positions; ++p) {
+      const float angle = static_cast<float>(p) * frequencies[static_cast<size_t>(i)];
+      cosine.data_ptr<float>()[p * half + i] = std::cos(angle) * factor;
+      sine.data_ptr<float>()[p * half + i] = std::sin(angle) * factor;
     }
   }
   return {cosine.to(device), sine.to(device)};
+}
+
+double ScoreOptions::ScaleOf(const AttentionShape& shape) const {
+  return scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(shape.head_dim));
 }
 
 at::Tensor ApplyRope(const at::Tensor& qkv, const AttentionShape& shape, const RopeTable& table,
@@ -316,9 +343,10 @@ at::Tensor ApplyRope(const at::Tensor& qkv, const AttentionShape& shape, const R
 }
 
 at::Tensor NormalizeHeads(const at::Tensor& qkv, const AttentionShape& shape,
-                          parallel::Parameter& q_norm, parallel::Parameter& k_norm, double eps) {
+                          parallel::Parameter& q_norm, parallel::Parameter& k_norm,
+                          const NormOptions& options) {
   return HeadNormFunction::apply(qkv, shape, q_norm.value, q_norm.gradient, k_norm.value,
-                                 k_norm.gradient, eps);
+                                 k_norm.gradient, options);
 }
 
 }  // namespace keel::model

@@ -14,19 +14,31 @@
 
 namespace keel::model {
 
-// x / rms(x) * weight over the last dim. x [..., n] contiguous, weight [n].
-at::Tensor RmsNorm(const at::Tensor& x, parallel::Parameter& weight, double eps);
+// A norm's constants: out = x / rms(x) * (offset + weight), the mean of squares plus eps under the
+// root.
+struct NormOptions {
+  double eps = 0;
+  double offset = 0;  // 1 where a family's weights are what is added to one
+};
 
-// silu(gate) * up; gate_up [T, 2 F] with gate first, output [T, F].
-at::Tensor SwiGlu(const at::Tensor& gate_up);
+// Over the last dim. x [..., n] contiguous, weight [n].
+at::Tensor RmsNorm(const at::Tensor& x, parallel::Parameter& weight, const NormOptions& options);
 
-// Cosine and sine of every position, [max_position, head_dim / 2] fp32 each, with Llama-3's scaling
-// when the config has it.
+// activation(gate) * up; gate_up [T, 2 F] with gate first, output [T, F].
+at::Tensor GatedUnit(const at::Tensor& gate_up, Activation activation);
+
+// Cosine and sine of every position, [positions, rotated dims / 2] fp32 each, times the spec's
+// attention factor, for texts of `length` tokens (see RopeFrequencies).
 struct RopeTable {
   at::Tensor cosine;
   at::Tensor sine;
 };
-RopeTable MakeRopeTable(const HfConfig& config, int64_t positions, at::Device device);
+struct RopeExtent {
+  int64_t positions = 0;
+  int64_t length = 0;
+};
+RopeTable MakeRopeTable(const RopeSpec& spec, int64_t head_dim, const RopeExtent& extent,
+                        at::Device device);
 
 // Where each token of a packed micro-batch stands.
 struct Packing {
@@ -40,17 +52,29 @@ struct AttentionShape {
   int64_t head_dim = 0;
 };
 
-// Rotates the q and k heads of qkv [T, (heads + 2 kv_heads) * head_dim] by their positions.
+// How scores become weights.
+struct ScoreOptions {
+  int64_t window = 0;  // tokens that a token sees, itself among them; 0: all before it
+  double scale = 0;    // 0: 1 / sqrt(head_dim)
+  double softcap = 0;  // 0: none
+  double ScaleOf(const AttentionShape& shape) const;
+};
+
+// Rotates the q and k heads of qkv [T, (heads + 2 kv_heads) * head_dim] by their positions; of each
+// head the first dims, twice as many as the table's rows have.
 at::Tensor ApplyRope(const at::Tensor& qkv, const AttentionShape& shape, const RopeTable& table,
                      const at::Tensor& positions);
 
-// Per-head RMS norm of q and k in qkv (Qwen3).
+// Per-head RMS norm of q and k in qkv.
 at::Tensor NormalizeHeads(const at::Tensor& qkv, const AttentionShape& shape,
-                          parallel::Parameter& q_norm, parallel::Parameter& k_norm, double eps);
+                          parallel::Parameter& q_norm, parallel::Parameter& k_norm,
+                          const NormOptions& options);
 
-// Causal attention within each sequence; softmax(q k^T / sqrt(head_dim)) v, grouped queries.
+// Causal attention within each sequence; softmax(scale q k^T) v, grouped queries. With a softcap,
+// or with a window shorter than a sequence, an exact computation by blocks of queries, whose memory
+// is bounded (see exact_attention.h).
 // qkv as above, output [T, heads * head_dim].
 at::Tensor PackedAttention(const at::Tensor& qkv, const AttentionShape& shape,
-                           const Packing& packing);
+                           const Packing& packing, const ScoreOptions& options = {});
 
 }  // namespace keel::model

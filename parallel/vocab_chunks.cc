@@ -10,6 +10,15 @@ VocabPart LocalPart(const VocabParallelHead& head) {
   return {first, std::clamp<int64_t>(head.vocab_size - first, 0, rows)};
 }
 
+void CapLogits(const VocabParallelHead& head, at::Tensor& logits) {
+  if (head.softcap > 0) logits.div_(head.softcap).tanh_().mul_(head.softcap);
+}
+
+at::Tensor CapSlope(const VocabParallelHead& head, const at::Tensor& logits) {
+  if (head.softcap == 0) return {};
+  return (logits / head.softcap).square_().neg_().add_(1);
+}
+
 int64_t ChunkRows(const VocabParallelHead& head, const at::Tensor& hidden) {
   const int64_t tokens = hidden.size(0);
   const int64_t row_bytes = head.weight->rows() * hidden.element_size();

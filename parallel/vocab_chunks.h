@@ -21,7 +21,13 @@ struct VocabParallelHead {
   Parameter* weight = nullptr;              // [VocabRowsPerRank, hidden]
   int64_t vocab_size = 0;                   // rows past it are padding and take no part
   int64_t chunk_bytes = int64_t{64} << 20;  // bound on the logits held at a time
+  double softcap = 0;                       // logits are softcap * tanh(logit / softcap); 0: not
 };
+
+// In place, what a head's softcap makes of logits; nothing without one.
+void CapLogits(const VocabParallelHead& head, at::Tensor& logits);
+// The derivative at capped logits; undefined without a softcap.
+at::Tensor CapSlope(const VocabParallelHead& head, const at::Tensor& logits);
 
 struct VocabPart {
   int64_t first = 0;    // first vocabulary id of this rank
@@ -50,6 +56,7 @@ void ForEachChunk(const VocabParallelHead& head, const at::Tensor& hidden,
     const int64_t count = std::min(rows, hidden.size(0) - begin);
     at::Tensor logits = buffer.narrow(0, 0, count);
     ProductInto(logits, hidden.narrow(0, begin, count), head.weight->value.t());
+    CapLogits(head, logits);
     body(begin, count, logits, local_targets.narrow(0, begin, count));
   }
 }

@@ -113,9 +113,11 @@ struct LogProbsFunction : Function<LogProbsFunction> {
       softmax.largest = saved[2].narrow(0, begin, count);
       softmax.log_sum = saved[3].narrow(0, begin, count);
       softmax.entropy = saved[4].narrow(0, begin, count);
+      const at::Tensor slope = CapSlope(head, logits);
       ToGradient(logits, local_targets, columns, temperature, softmax,
                  log_prob_gradient.narrow(0, begin, count),
                  entropy_gradient.narrow(0, begin, count));
+      if (slope.defined()) logits.mul_(slope);
       at::Tensor out = dhidden.narrow(0, begin, count);
       ProductInto(out, logits, head.weight->value);
       AccumulateWeightGradient(head.weight->gradient, logits, hidden.narrow(0, begin, count));

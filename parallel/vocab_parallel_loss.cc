@@ -68,7 +68,9 @@ struct LossFunction : Function<LossFunction> {
           const at::Tensor weight = counted.narrow(0, begin, count);
           loss.sub_((softmax.LogProb(1) * weight).sum(), scale);
           if (!with_gradient) return;
+          const at::Tensor slope = CapSlope(*head, logits);
           LogitsToGradient(logits, local_targets, columns, softmax, weight * scale);
+          if (slope.defined()) logits.mul_(slope);
           at::Tensor out = dhidden.narrow(0, begin, count);
           ProductInto(out, logits, head->weight->value);
           AccumulateWeightGradient(head->weight->gradient, logits, hidden.narrow(0, begin, count));
@@ -92,7 +94,8 @@ at::Tensor VocabParallelLoss(const VocabParallelHead& head, const at::Tensor& hi
 
 at::Tensor GatheredLogits(const VocabParallelHead& head, const at::Tensor& hidden) {
   const at::NoGradGuard no_grad;
-  const at::Tensor local = Product(EnterHead(head, hidden), head.weight->value.t());
+  at::Tensor local = Product(EnterHead(head, hidden), head.weight->value.t());
+  CapLogits(head, local);
   return GatherFromTensorParallel(local, *head.tp.group).narrow(1, 0, head.vocab_size);
 }
 

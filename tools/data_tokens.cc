@@ -13,6 +13,7 @@
 #include "common/clock.h"
 #include "common/text.h"
 #include "model/tokenizer/tokenizer.h"
+#include "model/tokenizer/tokenizer_kind.h"
 #include "tools/number_check.h"
 #include "trainer/data/row_reader.h"
 #include "trainer/data/tokenize.h"

@@ -104,17 +104,19 @@ TEST(CpuDecodeTest, ManyRowsAreCutIntoPiecesThatFitTheCache) {
 }
 
 void Attend(const DecodeKernels& k, const PagedHead<float>& head, const float* q, int64_t stride,
-            int64_t heads, int64_t tokens, int64_t past, float scale, float* out, float* scratch) {
-  k.attend_f32(head, q, stride, heads, tokens, past, scale, out, stride, scratch);
+            int64_t heads, int64_t tokens, int64_t past, const PagedScores& scores, float* out,
+            float* scratch) {
+  k.attend_f32(head, q, stride, heads, tokens, past, scores, out, stride, scratch);
 }
 void Attend(const DecodeKernels& k, const PagedHead<uint16_t>& head, const uint16_t* q,
-            int64_t stride, int64_t heads, int64_t tokens, int64_t past, float scale, uint16_t* out,
-            float* scratch) {
-  k.attend_bf16(head, q, stride, heads, tokens, past, scale, out, stride, scratch);
+            int64_t stride, int64_t heads, int64_t tokens, int64_t past, const PagedScores& scores,
+            uint16_t* out, float* scratch) {
+  k.attend_bf16(head, q, stride, heads, tokens, past, scores, out, stride, scratch);
 }
 
 template <typename T>
-void CheckAttention(const DecodeKernels& kernels, double tolerance) {
+void CheckAttention(const DecodeKernels& kernels, double tolerance, float softcap = 0,
+                    int64_t window = 0) {
   for (const int64_t d : {6, 8, 16, 24, 64, 80, 128}) {
     for (const int64_t size : {1, 5, 16}) {
       const int64_t total = 37, heads = 3, kv_heads = 2, blocks = 50;
@@ -131,10 +133,10 @@ void CheckAttention(const DecodeKernels& kernels, double tolerance) {
       head.block_size = size;
       head.d = d;
       const float scale = 1 / std::sqrt(static_cast<float>(d));
+      const PagedScores how = {scale, softcap, window};
       std::vector<float> scratch(static_cast<size_t>(AttentionScratch(total)));
       std::vector<T> out(q.size()), parts(q.size());
-      Attend(kernels, head, q.data(), heads * d, heads, total, 0, scale, out.data(),
-             scratch.data());
+      Attend(kernels, head, q.data(), heads * d, heads, total, 0, how, out.data(), scratch.data());
       const auto at = [&](int64_t p) {
         return static_cast<size_t>(table[static_cast<size_t>(p / size)] * head.block_stride +
                                    p % size * d);
@@ -149,7 +151,11 @@ void CheckAttention(const DecodeKernels& kernels, double tolerance) {
               score += static_cast<double>(Widen(q[static_cast<size_t>((t * heads + h) * d + i)])) *
                        static_cast<double>(Widen(head.keys[at(p) + static_cast<size_t>(i)]));
             }
-            weights.push_back(std::exp(score * static_cast<double>(scale)));
+            score *= static_cast<double>(scale);
+            if (softcap > 0)
+              score =
+                  static_cast<double>(softcap) * std::tanh(score / static_cast<double>(softcap));
+            weights.push_back(window > 0 && p <= t - window ? 0 : std::exp(score));
             sum += weights.back();
           }
           for (int64_t i = 0; i < d; ++i) {
@@ -167,7 +173,7 @@ void CheckAttention(const DecodeKernels& kernels, double tolerance) {
       // In pieces behind what is there already: the same bits.
       for (int64_t t = 0; t < total;) {
         const int64_t count = std::min<int64_t>(1 + t % 6, total - t);
-        Attend(kernels, head, q.data() + t * heads * d, heads * d, heads, count, t, scale,
+        Attend(kernels, head, q.data() + t * heads * d, heads * d, heads, count, t, how,
                parts.data() + t * heads * d, scratch.data());
         t += count;
       }
@@ -179,7 +185,9 @@ void CheckAttention(const DecodeKernels& kernels, double tolerance) {
 TEST(CpuDecodeTest, AttentionOverPagesIsThatOfTheDefinition) {
   for (const DecodeKernels& kernels : UsableDecodeKernels()) {
     CheckAttention<float>(kernels, 3e-6);
+    CheckAttention<float>(kernels, 1e-5, 1.5f, 7);
     CheckAttention<uint16_t>(kernels, 1e-2);
+    CheckAttention<uint16_t>(kernels, 1e-2, 0, 19);
   }
 }
 

@@ -24,8 +24,8 @@ TEST(CpuKernelsTest, RmsNormAndItsGradient) {
   const int64_t rows = 5, n = 37;
   const auto x = Random(rows * n, 2, 1), dy = Random(rows * n, 1, 2), w = Random(n, 1, 3);
   std::vector<float> out(x.size()), rstd(rows), dx(x.size()), dw(n);
-  RmsNorm<float>(x.data(), n, w.data(), rows, n, 1e-5f, out.data(), n, rstd.data());
-  RmsNormBackward<float>(dy.data(), n, x.data(), n, w.data(), rstd.data(), rows, n, dx.data(), n,
+  RmsNorm<float>(x.data(), n, w.data(), {1e-5f, 0}, rows, n, out.data(), n, rstd.data());
+  RmsNormBackward<float>(dy.data(), n, x.data(), n, w.data(), 0, rstd.data(), rows, n, dx.data(), n,
                          dw.data());
   const auto loss = [&](const std::vector<double>& input, int64_t row) {
     double mean = 0, sum = 0;
@@ -46,12 +46,30 @@ TEST(CpuKernelsTest, RmsNormAndItsGradient) {
   }
 }
 
+TEST(CpuKernelsTest, GeluUnitAndItsGradient) {
+  const int64_t n = 41;
+  const auto x = Random(2 * n, 3, 4), dout = Random(n, 1, 5);
+  std::vector<float> out(n), dx(2 * n);
+  GatedUnit<float>(Gate::kGeluTanh, x.data(), 1, n, out.data());
+  GatedUnitBackward<float>(Gate::kGeluTanh, dout.data(), x.data(), 1, n, dx.data());
+  const auto f = [](double g, double u) {
+    return 0.5 * g * (1 + std::tanh(std::sqrt(2 / M_PI) * (g + 0.044715 * g * g * g))) * u;
+  };
+  for (int64_t i = 0; i < n; ++i) {
+    const double g = x[i], u = x[n + i], h = 1e-5;
+    EXPECT_NEAR(out[i], f(g, u), 1e-5 * (1 + std::fabs(out[i])));
+    const double slope = (f(g + h, u) - f(g - h, u)) / (2 * h);
+    EXPECT_NEAR(dx[i], dout[i] * slope, 1e-4 * (1 + std::fabs(slope)));
+    EXPECT_NEAR(dx[n + i], dout[i] * f(g, 1), 1e-4 * (1 + std::fabs(dx[n + i])));
+  }
+}
+
 TEST(CpuKernelsTest, SwiGluAndItsGradient) {
   const int64_t n = 41;
   const auto x = Random(2 * n, 3, 4), dout = Random(n, 1, 5);
   std::vector<float> out(n), dx(2 * n);
-  SwiGlu<float>(x.data(), 1, n, out.data());
-  SwiGluBackward<float>(dout.data(), x.data(), 1, n, dx.data());
+  GatedUnit<float>(Gate::kSilu, x.data(), 1, n, out.data());
+  GatedUnitBackward<float>(Gate::kSilu, dout.data(), x.data(), 1, n, dx.data());
   const auto f = [](double g, double u) { return g / (1 + std::exp(-g)) * u; };
   for (int64_t i = 0; i < n; ++i) {
     EXPECT_NEAR(out[i], f(x[i], x[n + i]), 1e-5 * (1 + std::fabs(out[i])));
@@ -226,16 +244,16 @@ TEST(CpuKernelsTest, RowsMayBeSplitAndRewritten) {
   const auto x = Random(rows * stride, 2, 11), dy = Random(rows * stride, 1, 12);
   const auto w = Random(n, 1, 13);
   std::vector<float> out(x.size()), rstd(rows), dx(x.size()), dw(n);
-  RmsNorm<float>(x.data(), stride, w.data(), rows, n, 1e-5f, out.data(), stride, rstd.data());
-  RmsNormBackward<float>(dy.data(), stride, x.data(), stride, w.data(), rstd.data(), rows, n,
+  RmsNorm<float>(x.data(), stride, w.data(), {1e-5f, 0}, rows, n, out.data(), stride, rstd.data());
+  RmsNormBackward<float>(dy.data(), stride, x.data(), stride, w.data(), 0, rstd.data(), rows, n,
                          dx.data(), stride, dw.data());
   std::vector<float> out_in_x = x, dx_in_dy = dy, rstd2(rows), dw2(n);
   for (int64_t row = 0; row < rows; ++row) {
     float* const r = out_in_x.data() + row * stride;
-    RmsNorm<float>(r, stride, w.data(), 1, n, 1e-5f, r, stride, rstd2.data() + row);
+    RmsNorm<float>(r, stride, w.data(), {1e-5f, 0}, 1, n, r, stride, rstd2.data() + row);
     float* const d = dx_in_dy.data() + row * stride;
-    RmsNormBackward<float>(d, stride, x.data() + row * stride, stride, w.data(), rstd2.data() + row,
-                           1, n, d, stride, dw2.data());
+    RmsNormBackward<float>(d, stride, x.data() + row * stride, stride, w.data(), 0,
+                           rstd2.data() + row, 1, n, d, stride, dw2.data());
   }
   EXPECT_EQ(rstd, rstd2);
   EXPECT_EQ(dw, dw2);
@@ -251,10 +269,10 @@ TEST(CpuKernelsTest, RowsMayBeSplitAndRewritten) {
   const auto gate_up = Random(rows * 2 * n, 3, 14), logits = Random(rows * stride, 5, 15);
   const std::vector<int64_t> targets = {0, 44, 45, -1, 7, 50, 3};
   std::vector<float> act(rows * n), act2(rows * n), statistics(rows * 3), statistics2(rows * 3);
-  SwiGlu<float>(gate_up.data(), rows, n, act.data());
+  GatedUnit<float>(Gate::kSilu, gate_up.data(), rows, n, act.data());
   SoftmaxStatistics<float>(logits.data(), stride, rows, n, targets.data(), statistics.data());
   for (int64_t row = 0; row < rows; ++row) {
-    SwiGlu<float>(gate_up.data() + row * 2 * n, 1, n, act2.data() + row * n);
+    GatedUnit<float>(Gate::kSilu, gate_up.data() + row * 2 * n, 1, n, act2.data() + row * n);
     SoftmaxStatistics<float>(logits.data() + row * stride, stride, 1, n, &targets[row],
                              statistics2.data() + row * 3);
     const bool inside = targets[row] >= 0 && targets[row] < n;
@@ -273,16 +291,16 @@ TEST(CpuKernelsTest, Bfloat16IsRoundedOnce) {
   std::vector<uint16_t> out(x.size()), dx(x.size()), act(rows * n), dgate_up(gate_up.size());
   std::vector<float> outf(x.size()), dxf(x.size()), actf(rows * n), dgate_up_f(gate_up.size());
   std::vector<float> rstd(rows), rstdf(rows), dw(n), dwf(n);
-  RmsNorm<uint16_t>(x.data(), n, w.data(), rows, n, 1e-6f, out.data(), n, rstd.data());
-  RmsNorm<float>(xf.data(), n, wf.data(), rows, n, 1e-6f, outf.data(), n, rstdf.data());
-  RmsNormBackward<uint16_t>(dy.data(), n, x.data(), n, w.data(), rstd.data(), rows, n, dx.data(), n,
-                            dw.data());
-  RmsNormBackward<float>(dyf.data(), n, xf.data(), n, wf.data(), rstdf.data(), rows, n, dxf.data(),
-                         n, dwf.data());
-  SwiGlu<uint16_t>(gate_up.data(), rows, n, act.data());
-  SwiGlu<float>(gate_up_f.data(), rows, n, actf.data());
-  SwiGluBackward<uint16_t>(dy.data(), gate_up.data(), rows, n, dgate_up.data());
-  SwiGluBackward<float>(dyf.data(), gate_up_f.data(), rows, n, dgate_up_f.data());
+  RmsNorm<uint16_t>(x.data(), n, w.data(), {1e-6f, 0}, rows, n, out.data(), n, rstd.data());
+  RmsNorm<float>(xf.data(), n, wf.data(), {1e-6f, 0}, rows, n, outf.data(), n, rstdf.data());
+  RmsNormBackward<uint16_t>(dy.data(), n, x.data(), n, w.data(), 0, rstd.data(), rows, n, dx.data(),
+                            n, dw.data());
+  RmsNormBackward<float>(dyf.data(), n, xf.data(), n, wf.data(), 0, rstdf.data(), rows, n,
+                         dxf.data(), n, dwf.data());
+  GatedUnit<uint16_t>(Gate::kSilu, gate_up.data(), rows, n, act.data());
+  GatedUnit<float>(Gate::kSilu, gate_up_f.data(), rows, n, actf.data());
+  GatedUnitBackward<uint16_t>(Gate::kSilu, dy.data(), gate_up.data(), rows, n, dgate_up.data());
+  GatedUnitBackward<float>(Gate::kSilu, dyf.data(), gate_up_f.data(), rows, n, dgate_up_f.data());
   // The vectoriser may sum in another order for the other type: an ulp of fp32 can turn a rounding.
   const auto near = [](const std::vector<uint16_t>& bits, const std::vector<float>& values) {
     for (size_t i = 0; i < bits.size(); ++i) {
@@ -312,7 +330,8 @@ TEST(CpuKernelsTest, RopeTurnsPairsAndBack) {
   }
   const auto before = Random(rows * stride, 1, 31);
   auto x = before;
-  Rope<float>(x.data(), stride, rows, heads, d, positions.data(), cosine.data(), sine.data(), 1);
+  Rope<float>(x.data(), stride, rows, {heads, d, d}, positions.data(), cosine.data(), sine.data(),
+              1);
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t head = 0; head < heads; ++head) {
       for (int64_t i = 0; i < half; ++i) {
@@ -325,7 +344,8 @@ TEST(CpuKernelsTest, RopeTurnsPairsAndBack) {
     for (int64_t i = heads * d; i < stride; ++i)
       EXPECT_EQ(x[row * stride + i], before[row * stride + i]);
   }
-  Rope<float>(x.data(), stride, rows, heads, d, positions.data(), cosine.data(), sine.data(), -1);
+  Rope<float>(x.data(), stride, rows, {heads, d, d}, positions.data(), cosine.data(), sine.data(),
+              -1);
   for (size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(x[i], before[i], 1e-5);
 }
 

@@ -20,6 +20,7 @@ MODELS = [
     "llama", "llama_tied", "llama_3_layers", "llama_rope_scaled", "llama_rope_scaled_v4",
     "llama_head_dim", "llama_attention_bias", "qwen2", "qwen2_v4", "qwen2_tied", "qwen3", "qwen3_tied",
     "llama_9_heads", "llama_15_heads", "qwen2_14_heads", "qwen3_6_heads",
+    "mistral_window", "smollm3", "gemma2", "gemma3", "olmo3",
 ]  # fmt: skip
 
 
@@ -188,6 +189,22 @@ class Generate(harness.Job):
         self.assertEqual((config["bos_token_id"], config["eos_token_id"]), (256, 257))
 
 
+class ImportExport(harness.Job):
+    def test_transformers_sees_the_same_model(self):
+        script = pathlib.Path(__file__).parent.parent / "oracles" / "check_hf_export.py"
+        for name in ["mistral_window", "smollm3", "gemma2", "gemma3", "olmo3"]:
+            with self.subTest(model=name):
+                run, out = self.folder / f"{name}_run", self.folder / f"{name}_hf"
+                for arguments in (["import-hf", FIXTURES / name / "hf", run], ["export-hf", run / "global_step_0", out]):
+                    done = harness.keel("ckpt", *arguments)
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                checked = subprocess.run(
+                    [sys.executable, script, FIXTURES / name / "hf", out],
+                    env=harness.environment(), capture_output=True, text=True, check=False,
+                )  # fmt: skip
+                self.assertEqual(checked.returncode, 0, checked.stderr)
+
+
 class Train(harness.Job):
     """Whole data set at every step, so that only the mathematics can differ."""
 
@@ -252,6 +269,9 @@ class Train(harness.Job):
 
     def test_layouts_in_which_nothing_divides(self):
         self.check_all(self.UNEVEN, 259)
+
+    def test_layouts_of_blocks_with_windows_and_norms_behind(self):
+        self.check_all({"gemma2": [((2, 1, 1), 4)], "olmo3": [((1, 2, 1), 4)]}, harness.MODEL["vocab_size"])
 
     def check_all(self, layouts, vocabulary):
         self.write_answers(vocabulary)

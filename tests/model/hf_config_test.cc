@@ -111,6 +111,46 @@ TEST(HfConfig, EveryWayToSayHowPositionsTurnIsReadOrRefused) {
   EXPECT_FALSE(ParseHfConfig(both, "config.json").ok());
 }
 
+TEST(HfConfig, WhatAFamilyDoesNotHaveIsRefusedByName) {
+  const auto message = [](const char* family, const char* key, const Json& value) {
+    Json json = Small();
+    json["model_type"] = family;
+    json["num_key_value_heads"] = 2;
+    json["head_dim"] = 4;
+    if (std::string_view(family) == "mistral") json["sliding_window"] = nullptr;
+    if (key[0] != 0) json[key] = value;
+    const auto config = ParseHfConfig(json, "c.json");
+    return config.ok() ? std::string() : config.status().message();
+  };
+  for (const char* family : {"llama", "qwen2", "qwen3", "mistral", "smollm3", "gemma2",
+                             "gemma3_text", "olmo2", "olmo3"}) {
+    EXPECT_EQ(message(family, "", nullptr), "") << family;
+    EXPECT_THAT(message(family, "attention_dropout", 0.1),
+                HasSubstr("c.json: attention_dropout: 0.1 is not supported for model_type"));
+    EXPECT_THAT(message(family, "quantization_config", {{"bits", 4}}),
+                HasSubstr("quantization_config"));
+  }
+  EXPECT_THAT(message("llama", "sliding_window", 8), HasSubstr("expected no such key"));
+  EXPECT_THAT(
+      message("gpt2", "", nullptr),
+      HasSubstr("model_type: expected one of llama, qwen2, qwen3, mistral, smollm3, gemma2, "
+                "gemma3_text, olmo2, olmo3, found \"gpt2\""));
+  EXPECT_THAT(message("olmo3", "layer_types", {"sliding_attention"}),
+              HasSubstr("sliding_window: missing"));
+  EXPECT_THAT(message("olmo3", "layer_types", {"linear_attention"}),
+              HasSubstr("layer_types: expected full_attention or sliding_attention"));
+  EXPECT_THAT(message("smollm3", "no_rope_layers", {2}), HasSubstr("no_rope_layers: expected 0"));
+  EXPECT_THAT(message("gemma2", "final_logit_softcapping", -1), HasSubstr("from 0.001"));
+  EXPECT_THAT(message("llama", "rope_scaling", {{"type", "spiral"}}),
+              HasSubstr("rope_type: \"spiral\" is not supported, expected one of default, linear"));
+  EXPECT_THAT(message("llama", "rope_scaling",
+                      {{"rope_type", "longrope"},
+                       {"original_max_position_embeddings", 8},
+                       {"short_factor", {1, 1, 1}},
+                       {"long_factor", {1, 1}}}),
+              HasSubstr("short_factor: expected a list of 2 numbers"));
+}
+
 // With these each logit would be NaN, or the model another one than to other readers.
 TEST(HfConfig, NumbersThatMakeNoModelAreRefused) {
   for (const auto& [key, value] :

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "model/decoder.h"
+#include "model/family_table.h"
 #include "parallel/process_group.h"
 
 namespace keel::model {
@@ -22,7 +23,8 @@ std::map<std::string, Dims> Shapes(const std::vector<TensorInfo>& tensors) {
 TEST(HfTensors, AreThoseOfTheDecoder) {
   const auto alone = parallel::MakeSingleGroup("alone");
   int seen = 0;
-  for (const Family family : {Family::kLlama, Family::kQwen2, Family::kQwen3}) {
+  for (const FamilyTable& table : Families()) {
+    const Family family = table.family;
     for (int variant = 0; variant < 16; ++variant) {
       HfConfig config;
       config.family = family;

@@ -41,7 +41,7 @@ TEST(Ops, RmsNormEqualsItsDefinition) {
   at::Tensor w64 = weight.value.detach().to(at::kDouble).requires_grad_();
   const at::Tensor expected = Normalized(x64, w64, kEps);
   (expected * dy).sum().backward();
-  const at::Tensor y = RmsNorm(x, weight, kEps);
+  const at::Tensor y = RmsNorm(x, weight, {kEps});
   (y * dy).sum().backward();
   ExpectClose(y, expected, "y");
   ExpectClose(x.grad(), x64.grad(), "dx");
@@ -55,7 +55,7 @@ TEST(Ops, SwiGluEqualsItsDefinition) {
   const at::Tensor gate = x64.narrow(1, 0, 16);
   const at::Tensor expected = gate * at::sigmoid(gate) * x64.narrow(1, 16, 16);
   (expected * dy).sum().backward();
-  const at::Tensor y = SwiGlu(x);
+  const at::Tensor y = GatedUnit(x, Activation::kSilu);
   (y * dy).sum().backward();
   ExpectClose(y, expected, "y");
   ExpectClose(x.grad(), x64.grad(), "dx");
@@ -65,10 +65,9 @@ TEST(Ops, SwiGluEqualsItsDefinition) {
 TEST(Ops, RopeTurnsPairsOfQAndKByTheirPositions) {
   const AttentionShape shape{3, 2, 8};
   constexpr int64_t kTokens = 11;
-  HfConfig config;
-  config.head_dim = shape.head_dim;
-  config.rope_theta = 500;
-  const RopeTable table = MakeRopeTable(config, 16, at::kCPU);
+  RopeSpec spec;
+  spec.theta = 500;
+  const RopeTable table = MakeRopeTable(spec, shape.head_dim, {16, 16}, at::kCPU);
   const at::Tensor positions = at::tensor({0, 1, 2, 3, 4, 0, 1, 2, 15, 7, 0}, at::kInt);
   at::Tensor x = Draw(6, {kTokens, 7 * 8}).requires_grad_();
   const at::Tensor dy = Draw(7, {kTokens, 7 * 8});
@@ -106,7 +105,7 @@ TEST(Ops, HeadsAreNormalizedOneByOne) {
               1)
           .view({5, -1});
   (expected * dy).sum().backward();
-  const at::Tensor y = NormalizeHeads(x, shape, q_norm, k_norm, kEps);
+  const at::Tensor y = NormalizeHeads(x, shape, q_norm, k_norm, {kEps});
   (y * dy).sum().backward();
   ExpectClose(y, expected, "y");
   ExpectClose(x.grad(), x64.grad(), "dx");

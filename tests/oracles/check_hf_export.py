@@ -25,7 +25,8 @@ CONFIG_KEYS = [
     "model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
     "num_attention_heads", "num_key_value_heads", "head_dim", "max_position_embeddings",
     "rms_norm_eps", "rope_parameters", "tie_word_embeddings", "attention_bias", "mlp_bias",
-    "hidden_act", "bos_token_id", "eos_token_id", "pad_token_id", "dtype",
+    "hidden_act", "hidden_activation", "sliding_window", "layer_types", "no_rope_layers", "use_sliding_window",
+    "query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping", "bos_token_id", "eos_token_id", "pad_token_id", "dtype",
 ]  # fmt: skip
 
 

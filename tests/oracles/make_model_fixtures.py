@@ -10,6 +10,7 @@ For each model of models.py:
     OUT/<model>/reference.json          loss; losses, grad_norms (three each); rounding (see below)
     OUT/<model>/prompts.jsonl           token ids to continue and to score ...
     OUT/<model>/generate.json, score.json   ... with the answers (see generate_reference.py)
+    OUT/<model>/keys.*                  one model a family: keys of config.json changed in turn (key_changes.py)
 
 Three sequences are packed into T = 58 tokens. The reference runs each by itself, so nothing about
 packing, masks or positions is shared with the code under test. The loss is the mean over the targets
@@ -32,7 +33,7 @@ import os
 import pathlib
 import sys
 
-SCRIPTS = ["make_model_fixtures.py", "reference_values.py", "models.py", "generate_reference.py"]
+SCRIPTS = ["make_model_fixtures.py", "reference_values.py", "models.py", "generate_reference.py", "key_changes.py"]
 LIBRARIES = ["torch", "transformers", "safetensors", "numpy"]
 
 

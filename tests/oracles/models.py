@@ -10,8 +10,11 @@ import pathlib
 import random
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig
+from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
+from transformers import Olmo2Config, Olmo2ForCausalLM, Olmo3Config, Olmo3ForCausalLM
+from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import SmolLM3Config, SmolLM3ForCausalLM
 
 BASE = dict(
     hidden_size=64,
@@ -45,6 +48,21 @@ UNEVEN = dict(num_hidden_layers=2, intermediate_size=97, vocab_size=259)
 LLAMA = (LlamaConfig, LlamaForCausalLM)
 QWEN2 = (Qwen2Config, Qwen2ForCausalLM)
 QWEN3 = (Qwen3Config, Qwen3ForCausalLM)
+MISTRAL = (MistralConfig, MistralForCausalLM)
+SMOLLM3 = (SmolLM3Config, SmolLM3ForCausalLM)
+GEMMA2 = (Gemma2Config, Gemma2ForCausalLM)
+GEMMA3 = (Gemma3TextConfig, Gemma3ForCausalLM)
+OLMO2 = (Olmo2Config, Olmo2ForCausalLM)
+OLMO3 = (Olmo3Config, Olmo3ForCausalLM)
+
+
+def rope(kind, theta=10000.0, **more):
+    return {"rope_parameters": {"rope_type": kind, "rope_theta": theta, **more}}
+
+
+def two_ropes(full, sliding):
+    return {"rope_parameters": {"full_attention": full, "sliding_attention": sliding}}
+
 
 # name -> (family, what differs from BASE)
 MODELS = {
@@ -89,7 +107,100 @@ MODELS = {
         QWEN3,
         dict(num_attention_heads=6, num_key_value_heads=1, head_dim=16, rms_norm_eps=1e-6, **UNEVEN),
     ),
+    # Every way to stretch positions. The batch's sequences of 17 and 32 tokens are longer than the contexts
+    # that these were made for, the one of 9 is not.
+    "llama_rope_linear": (LLAMA, dict(num_hidden_layers=2, **rope("linear", factor=3.0))),
+    "llama_rope_dynamic": (
+        LLAMA,
+        dict(num_hidden_layers=2, max_position_embeddings=12, **rope("dynamic", factor=2.0)),
+    ),
+    "llama_rope_yarn": (
+        LLAMA,
+        dict(num_hidden_layers=2, **rope("yarn", factor=4.0, original_max_position_embeddings=64)),
+    ),
+    "llama_rope_yarn_mscale": (
+        LLAMA,
+        dict(
+            num_hidden_layers=2,
+            **rope(
+                "yarn",
+                factor=8.0,
+                original_max_position_embeddings=32,
+                beta_fast=20.0,
+                beta_slow=2.0,
+                mscale=0.8,
+                mscale_all_dim=0.4,
+                truncate=False,
+            ),
+        ),
+    ),
+    "llama_rope_longrope": (
+        LLAMA,
+        dict(
+            num_hidden_layers=2,
+            max_position_embeddings=64,
+            **rope(
+                "longrope",
+                original_max_position_embeddings=12,
+                short_factor=[1.0, 1.1, 1.2, 1.3, 1.5, 1.7, 1.9, 2.0],
+                long_factor=[1.5, 1.9, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0],
+            ),
+        ),
+    ),
+    "mistral": (MISTRAL, dict(num_hidden_layers=2, sliding_window=None)),
+    "mistral_window": (MISTRAL, dict(num_hidden_layers=2, sliding_window=7)),
+    "qwen2_window": (
+        QWEN2,
+        dict(num_hidden_layers=3, use_sliding_window=True, sliding_window=6, max_window_layers=1),
+    ),
+    "smollm3": (SMOLLM3, dict(no_rope_layers=[1, 0, 1, 0])),
+    "gemma2": (
+        GEMMA2,
+        dict(
+            head_dim=24,
+            sliding_window=6,
+            query_pre_attn_scalar=40,
+            tie_word_embeddings=True,
+            attn_logit_softcapping=2.0,
+            final_logit_softcapping=15.0,
+        ),
+    ),
+    "gemma3": (
+        GEMMA3,
+        dict(
+            head_dim=16,
+            num_key_value_heads=1,
+            sliding_window=9,
+            sliding_window_pattern=3,
+            query_pre_attn_scalar=32,
+            **two_ropes(
+                {"rope_type": "linear", "rope_theta": 100000.0, "factor": 8.0},
+                {"rope_type": "default", "rope_theta": 500.0},
+            ),
+        ),
+    ),
+    "olmo2": (OLMO2, dict(num_hidden_layers=2)),
+    "olmo3": (
+        OLMO3,
+        dict(
+            sliding_window=8,
+            **two_ropes(
+                {
+                    "rope_type": "yarn",
+                    "rope_theta": 10000.0,
+                    "factor": 4.0,
+                    "original_max_position_embeddings": 64,
+                },
+                {"rope_type": "default", "rope_theta": 10000.0},
+            ),
+        ),
+    ),
 }
+# Their keys in a cache turn as the text stood when they were written, other than in a forward of the whole
+# text: generation is no reference for them.
+BY_LENGTH = ["llama_rope_dynamic", "llama_rope_longrope"]
+# transformers computes scores with a softcap in one way alone.
+EAGER_ONLY = ["gemma2"]
 UNEVEN_MODELS = [name for name, (_, changes) in MODELS.items() if "vocab_size" in changes]
 # Written in several files with an index, as models above a few gigabytes are.
 SHARDED = "qwen3"
@@ -108,14 +219,20 @@ def build(name):
         for parameter_name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
             if parameter_name.endswith("norm.weight"):
-                parameter.copy_(1.0 + 0.2 * noise)
+                # Gemma adds one to them.
+                parameter.copy_((0.0 if name.startswith("gemma") else 1.0) + 0.2 * noise)
             elif parameter_name.endswith(".bias"):
                 parameter.copy_(0.1 * noise)
             elif parameter_name.endswith("embed_tokens.weight"):
-                parameter.copy_((0.07 if config.tie_word_embeddings else 0.5) * noise)
+                size = 0.07 if config.tie_word_embeddings else 0.5
+                parameter.copy_((0.4 * size if name.startswith("gemma") else size) * noise)  # it scales them
             else:
                 parameter.copy_(0.9 / math.sqrt(parameter.shape[1]) * noise)
     return model
+
+
+def other_attention(name):
+    return "eager" if name in EAGER_ONLY else "sdpa"
 
 
 def save(name, model, directory):

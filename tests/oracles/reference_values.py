@@ -12,6 +12,7 @@ import torch
 import transformers
 
 import generate_reference
+import key_changes
 import models
 
 LENGTHS = [17, 32, 9]
@@ -82,13 +83,13 @@ def train(model, inputs, targets):
     return losses, norms, {name: optimizer.state[p] for name, p in named.items()}
 
 
-def spread(model, inputs, targets):
+def spread(model, name, inputs, targets):
     """How far rounding alone carries three steps: the largest distance of a weight whose gradient is clear of
     it, between float32, float32 with another attention, and float64. Adam takes steps of one size however small
     a gradient is: where rounding gives one of them the other sign, or two that follow cancel, it shows."""
     clear = {name: grad.abs() > CLEAR for name, grad in gradients(copy.deepcopy(model), inputs, targets)[2].items()}
     other = copy.deepcopy(model)
-    other.config._attn_implementation = "sdpa"
+    other.config._attn_implementation = models.other_attention(name)
     ends = []
     for trained in [copy.deepcopy(model), other, copy.deepcopy(model).double()]:
         train(trained, inputs, targets)
@@ -104,7 +105,7 @@ def make_steady_batch(model, name):
     """The first batch on which three steps say something of the code and not of its rounding."""
     for attempt in range(50):
         inputs, targets = make_batch(f"{name} {attempt}" if attempt else name)
-        if spread(model, inputs, targets) < MOST_SPREAD:
+        if spread(model, name, inputs, targets) < MOST_SPREAD:
             return inputs, targets
     raise SystemExit(f"{name}: no batch whose three steps are clear of rounding")
 
@@ -114,10 +115,10 @@ def distance(a, b):
 
 
 @torch.no_grad()
-def check_saved(directory, inputs, expected):
+def check_saved(name, directory, inputs, expected):
     """The files, read back and run with another attention, give the same logits."""
     saved = transformers.AutoModelForCausalLM.from_pretrained(
-        directory, dtype=torch.float32, attn_implementation="sdpa"
+        directory, dtype=torch.float32, attn_implementation=models.other_attention(name)
     )
     if distance(forward(saved, inputs), expected) > 2e-5:
         raise SystemExit(f"{directory}: the saved model gives other logits")
@@ -153,9 +154,9 @@ def make_model(name, directory):
     }
     if rounding["logits"] > 2e-5 or rounding["grad"] > 2e-5:
         raise SystemExit(f"{name}: float32 strays from float64: {rounding}")
-    check_saved(directory / "hf", inputs, exact_logits)
+    check_saved(name, directory / "hf", inputs, exact_logits)
 
-    generated = make_prompts(model, name)
+    generated = [] if name in models.BY_LENGTH else make_prompts(model, name)
     scored = [generate_reference.score(model, r["input_ids"] + r["output_ids"]) for r in generated]
     losses, norms, state = train(model, inputs, targets)
 
@@ -193,10 +194,12 @@ def make_all(out):
     for name in models.MODELS:
         (out / name).mkdir(parents=True)
         reference = make_model(name, out / name)
+        if name in key_changes.FAMILIES:
+            key_changes.write(name, out / name)
         print(f"{name}: loss {reference['loss']:.4f}, gradient norm {reference['grad_norms'][0]:.3f}")
     for name, original in models.V4_SPELLING.items():
         shutil.copytree(out / original, out / name)
         models.spell_as_v4(out / name / "hf")
         reference = safetensors.torch.load_file(out / name / "reference.safetensors")
-        check_saved(out / name / "hf", reference["input_ids"].long(), reference["logits"])
+        check_saved(name, out / name / "hf", reference["input_ids"].long(), reference["logits"])
         print(f"{name}: {original} with an older config.json")

@@ -28,6 +28,15 @@ inline model::HfConfig TinyConfig(bool tied, model::Family family) {
   config.tie_word_embeddings = tied;
   config.attention_bias = family == model::Family::kQwen2;
   config.initializer_range = 0.1;
+  if (family == model::Family::kGemma2) {
+    // Shorter than the sequences, in two layers of three; every softcap in reach.
+    config.activation = model::Activation::kGeluTanh;
+    config.sliding_window = 5;
+    config.windowed = {true, false, true};
+    config.query_pre_attn_scalar = 5;
+    config.score_softcap = 2;
+    config.logit_softcap = 8;
+  }
   return config;
 }
 

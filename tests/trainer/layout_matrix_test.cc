@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "model/family_table.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tiny_training.h"
 #include "trainer/engine/train_engine.h"
@@ -35,9 +36,9 @@ std::string NameOf(const Case& c) {
   return "tp" + std::to_string(c.tp) + "_dp" + std::to_string(c.dp) + "_pp" + std::to_string(c.pp) +
          (c.sequence_parallel ? "_sp" : "") + (c.recompute ? "_recompute" : "") + "_m" +
          std::to_string(c.microbatches) + (c.tied ? "_tied" : "") +
-         (c.family == model::Family::kQwen3   ? "_qwen3"
-          : c.family == model::Family::kQwen2 ? "_qwen2"
-                                              : "");
+         (c.family == model::Family::kLlama
+              ? ""
+              : "_" + std::string(model::FamilyOf(c.family).model_type));
 }
 
 std::vector<double> Train(const Case& c) {
@@ -112,6 +113,9 @@ std::vector<Case> Cases() {
     cases.push_back({tp, dp, pp, tp > 1, false, 2, true});
     cases.push_back({tp, dp, pp, tp > 1, false, 2, false, model::Family::kQwen3});
     cases.push_back({tp, dp, pp, false, false, 2, true, model::Family::kQwen2});
+    // Windows, softcaps and norms on both sides; norms over the heads of all ranks.
+    cases.push_back({tp, dp, pp, tp > 1, pp > 1, 2, true, model::Family::kGemma2});
+    cases.push_back({tp, dp, pp, tp > 1, dp > 1, 2, false, model::Family::kOlmo2});
   }
   // Four heads with two key/value heads, 48 columns, 131 tokens: over three and four ranks nothing
   // divides, and ranks hold the same key/value heads.
@@ -119,6 +123,8 @@ std::vector<Case> Cases() {
   cases.push_back({3, 2, 1, true, false, 2, false, model::Family::kQwen3});
   cases.push_back({3, 1, 2, false, true, 2, true, model::Family::kQwen2});
   cases.push_back({4, 1, 1, true, false, 2, true, model::Family::kQwen2});
+  cases.push_back({3, 1, 2, true, true, 2, true, model::Family::kGemma2});
+  cases.push_back({4, 2, 1, true, false, 2, false, model::Family::kOlmo2});
   return cases;
 }
 

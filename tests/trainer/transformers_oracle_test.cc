@@ -5,80 +5,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <map>
 #include <mutex>
-#include <sstream>
 
 #include "common/json.h"
 #include "rollout/engine.h"
 #include "tests/support/ranks.h"
-#include "tests/support/safetensors_fixture.h"
+#include "tests/trainer/model_fixture.h"
 #include "trainer/engine/train_engine.h"
 
 namespace keel::trainer {
 namespace {
 
 using model::ModelBatch;
-using Tensors = std::map<std::string, at::Tensor>;
-
-std::string FixtureDirectory() {
-  const char* value = std::getenv("KEEL_FIXTURES");
-  return value != nullptr ? value : "build/release/fixtures";
-}
-
-std::string ReadText(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-struct Fixture {
-  model::HfConfig config;
-  Tensors weights;
-  Tensors reference;
-  Json summary;
-};
-
-Fixture LoadFixture(const std::string& name) {
-  const std::string directory = FixtureDirectory() + "/" + name;
-  Fixture fixture;
-  const std::string config = directory + "/hf/config.json";
-  fixture.config =
-      ValueOrThrow(model::ParseHfConfig(ValueOrThrow(ParseJson(ReadText(config), config)), config));
-  for (const auto& entry : std::filesystem::directory_iterator(directory + "/hf")) {
-    if (entry.path().extension() == ".safetensors") {
-      fixture.weights.merge(keel::testing::ReadSafetensors(entry.path()));
-    }
-  }
-  // A copy under another name shares no weights: v4 spellings refer to the same reference values.
-  fixture.reference = keel::testing::ReadSafetensors(directory + "/reference.safetensors");
-  fixture.summary = ValueOrThrow(ParseJson(ReadText(directory + "/reference.json"), name));
-  return fixture;
-}
-
-StridedView WholeView(const at::Tensor& tensor) {
-  StridedView view;
-  view.data = static_cast<std::byte*>(tensor.data_ptr());
-  view.strides = Dims(tensor.strides());
-  return view;
-}
-
-// Copies whole tensors into the shards of a table.
-void Fill(const ShardTable& table, const Tensors& whole) {
-  for (const Shard& shard : table.shards()) {
-    const TensorInfo& info = table.tensor_of(shard);
-    const auto it = whole.find(info.name);
-    ASSERT_NE(it, whole.end()) << info.name;
-    ASSERT_EQ(Dims(it->second.sizes()), info.shape) << info.name;
-    CopyBox(shard.box, Box::Whole(info.shape), WholeView(it->second), shard.box, shard.view,
-            DTypeSize(info.dtype));
-  }
-}
-
 at::Tensor Narrow(at::Tensor tensor, const Box& box) {
   for (int d = 0; d < box.dims(); ++d) tensor = tensor.narrow(d, box.offset[d], box.size[d]);
   return tensor;
@@ -124,6 +62,27 @@ ModelBatch Padded(ModelBatch batch, int64_t multiple) {
   batch.packing.boundaries.push_back(tokens + extra);
   return batch;
 }
+
+// A model of each family, of each way to stretch positions and of each kind of window.
+struct Family {
+  const char* model;
+  bool of_layouts;  // whether more than one layout says something
+};
+constexpr Family kFamilies[] = {
+    {"llama_rope_linear", false},
+    {"llama_rope_dynamic", true},
+    {"llama_rope_yarn", false},
+    {"llama_rope_yarn_mscale", false},
+    {"llama_rope_longrope", true},
+    {"mistral", false},
+    {"mistral_window", true},
+    {"qwen2_window", false},
+    {"smollm3", true},
+    {"gemma2", true},
+    {"gemma3", true},
+    {"olmo2", true},
+    {"olmo3", true},
+};
 
 struct Case {
   std::string model;
@@ -215,10 +174,10 @@ TEST_P(TransformersOracleTest, LogitsLossGradientsAndThreeSteps) {
   });
 }
 
-// Of heads that do not divide, the texts that transformers writes: prompts in one batch, and the
-// keys and values of each rank's own heads.
-TEST(TransformersOracle, GreedyTokensOverEveryNumberOfRanks) {
-  for (const char* name : {"llama_9_heads", "llama_15_heads", "qwen2_14_heads", "qwen3_6_heads"}) {
+// The texts that transformers writes: prompts in one batch, longer than the windows, and the keys
+// and values of each rank's own heads.
+void CheckGreedyTokens(const std::vector<const char*>& names, const std::vector<int>& degrees) {
+  for (const char* name : names) {
     const Fixture fixture = LoadFixture(name);
     const std::string path = FixtureDirectory() + "/" + name + "/generate.json";
     const Json rows = ValueOrThrow(ParseJson(ReadText(path), path));
@@ -231,7 +190,7 @@ TEST(TransformersOracle, GreedyTokensOverEveryNumberOfRanks) {
       request.sampling.max_tokens = static_cast<int64_t>(row["output_ids"].size());
     }
     std::mutex mutex;
-    for (const int tp : {1, 2, 3, 4}) {
+    for (const int tp : degrees) {
       keel::testing::RunRanks(tp, 1, 1, [&](parallel::ParallelContext& context) {
         TrainEngineOptions options;
         options.inference = true;
@@ -251,6 +210,31 @@ TEST(TransformersOracle, GreedyTokensOverEveryNumberOfRanks) {
         }
       });
     }
+  }
+}
+
+TEST(TransformersOracle, GreedyTokensOverEveryNumberOfRanks) {
+  CheckGreedyTokens({"llama_9_heads", "llama_15_heads", "qwen2_14_heads", "qwen3_6_heads"},
+                    {1, 2, 3, 4});
+}
+
+TEST(TransformersOracle, GreedyTokensOfEveryFamily) {
+  CheckGreedyTokens({"llama_rope_linear", "llama_rope_yarn", "llama_rope_yarn_mscale", "mistral",
+                     "mistral_window", "qwen2_window", "smollm3", "gemma2", "gemma3", "olmo3"},
+                    {1, 2});
+  CheckGreedyTokens({"olmo2"}, {1, 3, 4});
+}
+
+// What an export writes is the model that was read, whichever way its file spelled it.
+TEST(TransformersOracle, AnExportedConfigIsTheSameModel) {
+  for (const Family& family : kFamilies) {
+    const Fixture fixture = LoadFixture(family.model);
+    const Json written = model::ToHfJson(fixture.config, DType::kF32);
+    const auto again = ValueOrThrow(model::ParseHfConfig(written, family.model));
+    EXPECT_EQ(again.Digest(), fixture.config.Digest());
+    const Json over = model::ToHfJson(fixture.config, DType::kF32, &written);
+    EXPECT_EQ(ValueOrThrow(model::ParseHfConfig(over, family.model)).Digest(),
+              fixture.config.Digest());
   }
 }
 
@@ -276,6 +260,15 @@ std::vector<Case> Cases() {
       cases.push_back({name, tp, 2, tp == 3, false});
     }
   }
+  for (const Family& family : kFamilies) {
+    cases.push_back({family.model, 1, 1, false, false});
+    if (!family.of_layouts) continue;
+    cases.push_back({family.model, 2, 1, false, false});
+    cases.push_back({family.model, 2, 2, true, true});
+  }
+  // Norms over heads that several ranks hold, and that are dealt out unevenly.
+  cases.push_back({"olmo2", 3, 1, true, false});
+  cases.push_back({"olmo2", 4, 1, false, true});
   return cases;
 }
 

@@ -1,0 +1,88 @@
+#include "model/family_table.h"
+#include "model/rope_config.h"
+
+namespace keel::model {
+
+namespace {
+
+void ReadGemma(ConfigReader& reader, HfConfig& config) {
+  ReadAttentionBias(reader, config);
+  reader.Find("hidden_act");  // older files have it beside hidden_activation, which is the one
+  config.query_pre_attn_scalar = reader.Within(1e-3, 1e9, "query_pre_attn_scalar", 256);
+  const bool second = config.family == Family::kGemma2;
+  // Files of Gemma 3 have this one, too, as null, and its attention has no softcap.
+  if (second) config.score_softcap = ReadSoftcap(reader, "attn_logit_softcapping", 50);
+  config.logit_softcap = ReadSoftcap(reader, "final_logit_softcapping", second ? 30 : 0);
+}
+
+void WriteGemma(const HfConfig& config, Json& json) {
+  json["attention_bias"] = config.output_bias;
+  json["query_pre_attn_scalar"] = config.query_pre_attn_scalar;
+  const auto cap = [](double value) { return value > 0 ? Json(value) : Json(nullptr); };
+  json["attn_logit_softcapping"] = cap(config.score_softcap);
+  json["final_logit_softcapping"] = cap(config.logit_softcap);
+  WriteWindows(config, json);
+}
+
+}  // namespace
+
+constinit const FamilyTable kGemma2Family = {
+    .family = Family::kGemma2,
+    .model_type = "gemma2",
+    .model_class = "Gemma2ForCausalLM",
+    .block = {.norms = NormPlacement::kSandwich, .norm_plus_one = true},
+    .scaled_embedding = true,
+    .tied = true,
+    .head_dim = 256,
+    .names_kv_heads = true,
+    .activation_key = "hidden_activation",
+    .activation = "gelu_pytorch_tanh",
+    .read =
+        [](ConfigReader& reader, HfConfig& config) {
+          ReadMainRope(reader, config);
+          ReadGemma(reader, config);
+          ReadWindows(reader, config, [](int64_t layer) { return layer % 2 == 0; });
+        },
+    .write =
+        [](const HfConfig& config, Json& json) {
+          WriteMainRope(config, json);
+          WriteGemma(config, json);
+        },
+};
+
+// The text model alone, model_type gemma3_text.
+constinit const FamilyTable kGemma3Family = {
+    .family = Family::kGemma3,
+    .model_type = "gemma3_text",
+    .model_class = "Gemma3ForCausalLM",
+    .block = {.norms = NormPlacement::kSandwich,
+              .norm_plus_one = true,
+              .qk_norm = QkNorm::kPerHead},
+    .scaled_embedding = true,
+    .tied = true,
+    .head_dim = 256,
+    .theta = 1'000'000,
+    .names_kv_heads = true,
+    .activation_key = "hidden_activation",
+    .activation = "gelu_pytorch_tanh",
+    .read =
+        [](ConfigReader& reader, HfConfig& config) {
+          const double local_theta = reader.Within(1, 1e30, "rope_local_base_freq", 10'000);
+          if (!ReadTwoRopes(reader, config, local_theta)) {
+            ReadMainRope(reader, config);
+            config.local_rope = RopeSpec{.theta = local_theta};
+          }
+          ReadGemma(reader, config);
+          const int64_t pattern = reader.Positive("sliding_window_pattern", 6, kMostLayers);
+          ReadWindows(reader, config, [pattern](int64_t layer) {
+            return pattern > 0 && (layer + 1) % pattern != 0;
+          });
+        },
+    .write =
+        [](const HfConfig& config, Json& json) {
+          WriteGemma(config, json);
+          WriteTwoRopes(config, json);
+        },
+};
+
+}  // namespace keel::model

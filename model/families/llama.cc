@@ -1,0 +1,22 @@
+#include "model/family_table.h"
+
+namespace keel::model {
+
+// Touvron et al. 2023; Llama 2 and 3, SmolLM2 and all that took their block.
+constinit const FamilyTable kLlamaFamily = {
+    .family = Family::kLlama,
+    .model_type = "llama",
+    .model_class = "LlamaForCausalLM",
+    .read =
+        [](ConfigReader& reader, HfConfig& config) {
+          ReadMainRope(reader, config);
+          ReadAttentionBias(reader, config);
+        },
+    .write =
+        [](const HfConfig& config, Json& json) {
+          WriteMainRope(config, json);
+          json["attention_bias"] = config.output_bias;
+        },
+};
+
+}  // namespace keel::model

@@ -1,0 +1,28 @@
+#include "model/family_table.h"
+
+namespace keel::model {
+
+// Jiang et al. 2023: Llama's block, of which every layer has the window, where there is one.
+constinit const FamilyTable kMistralFamily = {
+    .family = Family::kMistral,
+    .model_type = "mistral",
+    .model_class = "MistralForCausalLM",
+    .names_kv_heads = true,
+    .read =
+        [](ConfigReader& reader, HfConfig& config) {
+          ReadMainRope(reader, config);
+          if (reader.Find("layer_types") != nullptr)
+            reader.Problem("layer_types: expected no such key for model_type mistral");
+          if (!reader.json().contains("sliding_window"))
+            reader.Missing("sliding_window", "a number, or null for none");
+          ReadWindows(reader, config, [](int64_t) { return true; });
+        },
+    .write =
+        [](const HfConfig& config, Json& json) {
+          WriteMainRope(config, json);
+          json["sliding_window"] = nullptr;
+          if (config.sliding_window > 0) json["sliding_window"] = config.sliding_window;
+        },
+};
+
+}  // namespace keel::model

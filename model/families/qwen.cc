@@ -1,0 +1,63 @@
+#include "model/family_table.h"
+
+namespace keel::model {
+
+namespace {
+
+// The upper layers have a window, where a model has one at all.
+void ReadQwenWindows(ConfigReader& reader, HfConfig& config) {
+  const int64_t first = reader.Int("max_window_layers", 28);
+  if (reader.Bool("use_sliding_window", false)) {
+    ReadWindows(reader, config, [first](int64_t layer) { return layer >= first; });
+  } else {
+    ReadNoWindows(reader);
+  }
+}
+
+void WriteQwenWindows(const HfConfig& config, Json& json) {
+  WriteMainRope(config, json);
+  WriteWindows(config, json);
+  json["use_sliding_window"] = config.sliding_window > 0;
+}
+
+}  // namespace
+
+// Qwen2 and Qwen2.5: biases on q, k and v.
+constinit const FamilyTable kQwen2Family = {
+    .family = Family::kQwen2,
+    .model_type = "qwen2",
+    .model_class = "Qwen2ForCausalLM",
+    .read =
+        [](ConfigReader& reader, HfConfig& config) {
+          ReadMainRope(reader, config);
+          ReadQwenWindows(reader, config);
+          reader.Bool("attention_bias", true);  // files have it either way; the biases are there
+          config.attention_bias = true;
+        },
+    .write =
+        [](const HfConfig& config, Json& json) {
+          WriteQwenWindows(config, json);
+          json["attention_bias"] = false;  // of the output
+        },
+};
+
+constinit const FamilyTable kQwen3Family = {
+    .family = Family::kQwen3,
+    .model_type = "qwen3",
+    .model_class = "Qwen3ForCausalLM",
+    .block = {.qk_norm = QkNorm::kPerHead},
+    .head_dim = 128,
+    .read =
+        [](ConfigReader& reader, HfConfig& config) {
+          ReadMainRope(reader, config);
+          ReadQwenWindows(reader, config);
+          ReadAttentionBias(reader, config);
+        },
+    .write =
+        [](const HfConfig& config, Json& json) {
+          WriteQwenWindows(config, json);
+          json["attention_bias"] = config.output_bias;
+        },
+};
+
+}  // namespace keel::model

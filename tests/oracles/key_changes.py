@@ -1,0 +1,105 @@
+"""What transformers computes when one key of a config.json is changed and the weights are not.
+
+For each family's model make_model_fixtures.py calls `write`:
+
+    OUT/<model>/keys.json          [{"key", "value", "outcome"}], in order; outcome is "logits" or the name of
+                                   the exception that transformers raised (other shapes, or values it refuses)
+    OUT/<model>/keys.safetensors   logits.<i> of the 32 tokens of `ids`, where there are some
+
+Keel may refuse a change by the key's name; where it reads the file, its logits must be these.
+"""
+
+import copy
+import json
+
+import safetensors.torch
+import torch
+import transformers
+
+import models
+
+FAMILIES = ["llama", "qwen2_window", "qwen3", "mistral_window", "smollm3", "gemma2", "gemma3", "olmo2", "olmo3"]
+LENGTH = 32
+
+# Each is tried on every family, whether its config.json has the key or not.
+VALUES = {
+    "attention_bias": [True],
+    "attn_logit_softcapping": [None, 1.5],
+    "final_logit_softcapping": [None, 2.5],
+    "head_dim": [8],
+    "hidden_act": ["gelu_pytorch_tanh", "gelu", "relu"],
+    "hidden_activation": ["silu", "gelu"],
+    "intermediate_size": [48],
+    "layer_types": [["sliding_attention"], ["full_attention"], ["sliding_attention", "full_attention"]],
+    "max_position_embeddings": [12],
+    "max_window_layers": [0, 2],
+    "mlp_bias": [True],
+    "no_rope_layer_interval": [2],
+    "no_rope_layers": [[0, 1, 1, 0], None],
+    "num_attention_heads": [2],
+    "num_hidden_layers": [1],
+    "num_key_value_heads": [1],
+    "partial_rotary_factor": [0.5],
+    "pretraining_tp": [2],
+    "query_pre_attn_scalar": [9],
+    "rms_norm_eps": [0.1],
+    "rope_local_base_freq": [77.0],
+    "rope_theta": [123.0],
+    "rope_scaling": [{"rope_type": "linear", "factor": 2.0}],
+    "sliding_window": [3, None],
+    "sliding_window_pattern": [2],
+    "tie_word_embeddings": [True, False],
+    "use_bidirectional_attention": [True],
+    "use_sliding_window": [True, False],
+    "vocab_size": [200],
+}
+ROPES = [
+    {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0},
+    {"rope_type": "llama3", "rope_theta": 1e4, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+     "original_max_position_embeddings": 64},
+    {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 32,
+     "attention_factor": 1.3},
+    {"rope_type": "default", "rope_theta": 321.0},
+    {"rope_type": "proportional", "rope_theta": 1e4, "partial_rotary_factor": 0.5},
+]  # fmt: skip
+
+
+def changes(config):
+    for key, values in VALUES.items():
+        for value in values:
+            if key == "layer_types":
+                value = (value * config["num_hidden_layers"])[: config["num_hidden_layers"]]
+            yield key, value
+    kinds = config["rope_parameters"]
+    for rope in ROPES:
+        yield "rope_parameters", rope
+        if "full_attention" in kinds:
+            yield "rope_parameters", {**kinds, "full_attention": rope}
+            yield "rope_parameters", {**kinds, "sliding_attention": rope}
+
+
+@torch.no_grad()
+def logits_of(config, state, ids):
+    made = transformers.AutoConfig.for_model(**copy.deepcopy(config))  # which it writes to
+    made._attn_implementation = "eager"
+    model = transformers.AutoModelForCausalLM.from_config(made).float().eval()
+    # As from_pretrained would, but with what is missing, or too much, said.
+    model.load_state_dict(state, strict=True)
+    return model(ids[None]).logits[0]
+
+
+def write(name, directory):
+    config = json.loads((directory / "hf" / "config.json").read_text())
+    state = transformers.AutoModelForCausalLM.from_pretrained(directory / "hf", dtype=torch.float32).state_dict()
+    ids = torch.tensor(models.tokens(name + " keys", LENGTH)) % 200
+    tensors, outcomes = {"ids": ids.int()}, []
+    for key, value in changes(config):
+        changed = {**config, key: value}
+        try:
+            tensors[f"logits.{len(outcomes)}"] = logits_of(changed, state, ids).contiguous()
+            outcome = "logits"
+        except Exception as error:  # whatever it raises is an answer
+            outcome = type(error).__name__
+        outcomes.append({"key": key, "value": value, "outcome": outcome})
+    (directory / "keys.json").write_text(json.dumps(outcomes) + "\n")
+    safetensors.torch.save_file(tensors, directory / "keys.safetensors")
