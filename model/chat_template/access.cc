@@ -86,7 +86,8 @@ SliceRange Indices(int64_t length, const Value& start, const Value& stop, const 
   const int64_t end = place(stop, by < 0 ? low : high);
   if (by > 0 ? begin >= end : begin <= end) return {0, 1, 0};
   const uint64_t span = static_cast<uint64_t>(by > 0 ? end - begin : begin - end);
-  const uint64_t stride = by > 0 ? static_cast<uint64_t>(by) : uint64_t{0} - static_cast<uint64_t>(by);
+  const uint64_t stride =
+      by > 0 ? static_cast<uint64_t>(by) : uint64_t{0} - static_cast<uint64_t>(by);
   return {begin, by, static_cast<int64_t>((span - 1) / stride + 1)};
 }
 
@@ -129,7 +130,7 @@ Value SliceOf(const Value& object, const Value& start, const Value& stop, const 
   if (object.is_undefined()) Fail(object.note());
   for (const Value* part : {&start, &stop, &step}) {
     if (!part->is_none() && !part->is_integral()) {
-      return Value::Undefined("a slice needs integers, not a " + std::string(TypeName(*part)));
+      Fail("a slice needs integers, not a " + std::string(TypeName(*part)));
     }
   }
   if (object.is_string()) {
@@ -151,7 +152,7 @@ Value SliceOf(const Value& object, const Value& start, const Value& stop, const 
     return Value::String(std::move(text), object.is_safe());
   }
   if (!object.is_sequence()) {
-    return Value::Undefined("a '" + std::string(TypeName(object)) + "' has no slices");
+    Fail("a '" + std::string(TypeName(object)) + "' has no slices");
   }
   const ValueList& all = object.items();
   const SliceRange range = Indices(static_cast<int64_t>(all.size()), start, stop, step);

@@ -53,10 +53,17 @@ Value Integers(Operator op, const Value& x, const Value& y) {
   int64_t result = 0;
   bool over = false;
   switch (op) {
-    case Operator::kAdd: over = __builtin_add_overflow(a, b, &result); break;
-    case Operator::kSubtract: over = __builtin_sub_overflow(a, b, &result); break;
-    case Operator::kMultiply: over = __builtin_mul_overflow(a, b, &result); break;
-    case Operator::kPower: return Power(x, y);
+    case Operator::kAdd:
+      over = __builtin_add_overflow(a, b, &result);
+      break;
+    case Operator::kSubtract:
+      over = __builtin_sub_overflow(a, b, &result);
+      break;
+    case Operator::kMultiply:
+      over = __builtin_mul_overflow(a, b, &result);
+      break;
+    case Operator::kPower:
+      return Power(x, y);
     default:
       if (b == 0) Fail("division by zero");
       if (op == Operator::kDivide) {
@@ -73,10 +80,14 @@ Value Floats(Operator op, const Value& x, const Value& y) {
   const double a = x.real();
   const double b = y.real();
   switch (op) {
-    case Operator::kAdd: return Value::Float(a + b);
-    case Operator::kSubtract: return Value::Float(a - b);
-    case Operator::kMultiply: return Value::Float(a * b);
-    case Operator::kPower: return Power(x, y);
+    case Operator::kAdd:
+      return Value::Float(a + b);
+    case Operator::kSubtract:
+      return Value::Float(a - b);
+    case Operator::kMultiply:
+      return Value::Float(a * b);
+    case Operator::kPower:
+      return Power(x, y);
     default:
       if (b == 0) Fail("division by zero");
       if (op == Operator::kDivide) return Value::Float(a / b);

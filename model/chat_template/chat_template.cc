@@ -18,6 +18,15 @@ constexpr std::string_view kContinueTag = "CONTINUE_FINAL_MESSAGE_TAG ";
 constexpr std::array<const char*, 3> kReasoningFields = {"reasoning_content", "thinking",
                                                          "reasoning"};
 
+bool HasReasoning(const Json& messages) {
+  for (const Json& message : messages) {
+    for (const char* field : kReasoningFields) {
+      if (message.contains(field)) return true;
+    }
+  }
+  return false;
+}
+
 // The messages with reasoning under the names that templates read, as transformers has it since 5.
 Json WithReasoningNames(const Json& messages) {
   Json named = Json::array();
@@ -72,8 +81,9 @@ void CutAtTag(const std::string& content, std::string* text) {
   const size_t at = text->rfind(mark);
   if (at == std::string::npos ||
       text->find(jinja::StripText(content, jinja::StripSide::kBoth)) == std::string::npos) {
-    jinja::Fail("the last message, which is to be continued, is not in the text that the template "
-                "makes");
+    jinja::Fail(
+        "the last message, which is to be continued, is not in the text that the template "
+        "makes");
   }
   const bool exact = text->compare(at, kContinueTag.size(), kContinueTag) == 0;
   text->resize(at);
@@ -91,8 +101,8 @@ Status CheckRequest(const ChatRequest& request, const std::string& where) {
   for (const Json& message : request.messages) {
     if (!message.is_object()) return refuse("a message is not an object");
   }
-  for (const auto& [name, list] : {std::pair{"tools", &request.tools},
-                                   std::pair{"documents", &request.documents}}) {
+  for (const auto& [name, list] :
+       {std::pair{"tools", &request.tools}, std::pair{"documents", &request.documents}}) {
     if (list->is_null()) continue;
     if (!list->is_array()) return refuse(std::string(name) + " is not a list");
     for (const Json& item : *list) {
@@ -120,9 +130,8 @@ struct ChatTemplate::Parsed {
 
   Status Refused(const jinja::Failure& failure, int line) const {
     const int at = failure.line > 0 ? failure.line : line;
-    return Status(StatusCode::kInvalidData,
-                  where + (at > 0 ? ":" + std::to_string(at) : "") + ": " +
-                      PrintableLines(failure.message));
+    return Status(StatusCode::kInvalidData, where + (at > 0 ? ":" + std::to_string(at) : "") +
+                                                ": " + PrintableLines(failure.message));
   }
 };
 
@@ -131,10 +140,9 @@ Result<ChatTemplate> ChatTemplate::Parse(std::string source, std::string where) 
   parsed->source = std::move(source);
   parsed->where = std::move(where);
   if (parsed->source.size() > jinja::kMaxSourceBytes) {
-    return Status(StatusCode::kInvalidData, parsed->where + ": a chat template of " +
-                                                std::to_string(parsed->source.size()) +
-                                                " bytes; at most " +
-                                                std::to_string(jinja::kMaxSourceBytes) + " are read");
+    return Status(StatusCode::kInvalidData,
+                  parsed->where + ": a chat template of " + std::to_string(parsed->source.size()) +
+                      " bytes; at most " + std::to_string(jinja::kMaxSourceBytes) + " are read");
   }
   if (const size_t bad = FindNotUtf8(parsed->source); bad != std::string::npos) {
     return Status(StatusCode::kInvalidData,
@@ -154,8 +162,10 @@ Result<RenderedChat> ChatTemplate::Render(const ChatRequest& request) const {
   machine.clock = request.clock ? request.clock : [] { return std::chrono::system_clock::now(); };
   try {
     std::string continued;
-    Json messages = WithReasoningNames(request.messages);
-    if (request.continue_final_message) continued = TagLastMessage(parsed_->source, &messages);
+    Json changed;
+    const bool changes = request.continue_final_message || HasReasoning(request.messages);
+    if (changes) changed = WithReasoningNames(request.messages);
+    if (request.continue_final_message) continued = TagLastMessage(parsed_->source, &changed);
     jinja::Dict variables;
     const auto set = [&](const std::string& name, const Json& value) {
       variables.Set(jinja::Value::String(name), jinja::FromJson(value));
@@ -163,7 +173,7 @@ Result<RenderedChat> ChatTemplate::Render(const ChatRequest& request) const {
     for (const Json* tokens : {&special_tokens_, &request.special_tokens, &request.extra}) {
       for (const auto& [name, value] : tokens->items()) set(name, value);
     }
-    set("messages", messages);
+    set("messages", changes ? changed : request.messages);
     set("tools", request.tools);
     set("documents", request.documents);
     set("add_generation_prompt", request.add_generation_prompt);

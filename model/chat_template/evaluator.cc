@@ -111,16 +111,22 @@ Evaluator::Flow Evaluator::ExecStmt(const Stmt& stmt) {
   machine_.Step();
   Flow flow = Flow::kOn;
   switch (stmt.kind) {
-    case StmtKind::kText: Write(stmt.text); break;
+    case StmtKind::kText:
+      Write(stmt.text);
+      break;
     case StmtKind::kPrint: {
       const Value value = Eval(*stmt.exprs[0]);
       machine_.Step(value.weight());
       Write(value.is_string() ? value.text() : ToText(value));
       break;
     }
-    case StmtKind::kIf: return ExecIf(stmt);
-    case StmtKind::kFor: return ExecFor(stmt);
-    case StmtKind::kSet: Assign(stmt.target, Eval(*stmt.exprs[0])); break;
+    case StmtKind::kIf:
+      return ExecIf(stmt);
+    case StmtKind::kFor:
+      return ExecFor(stmt);
+    case StmtKind::kSet:
+      Assign(stmt.target, Eval(*stmt.exprs[0]));
+      break;
     case StmtKind::kSetBlock:
     case StmtKind::kFilterBlock: {
       Value text = Value::String(Capture(stmt, &flow));
@@ -138,10 +144,15 @@ Evaluator::Flow Evaluator::ExecStmt(const Stmt& stmt) {
       Set(stmt.target.slot, Value::Macro(std::move(macro)));
       break;
     }
-    case StmtKind::kWith: return ExecWith(stmt);
-    case StmtKind::kGeneration: ExecGeneration(stmt); break;
-    case StmtKind::kBreak: return Flow::kBreak;
-    case StmtKind::kContinue: return Flow::kContinue;
+    case StmtKind::kWith:
+      return ExecWith(stmt);
+    case StmtKind::kGeneration:
+      ExecGeneration(stmt);
+      break;
+    case StmtKind::kBreak:
+      return Flow::kBreak;
+    case StmtKind::kContinue:
+      return Flow::kContinue;
   }
   return Flow::kOn;
 }
@@ -249,7 +260,8 @@ void Evaluator::Assign(const Target& target, const Value& value) {
   const Activation& activation = At(target.slot);
   const Value& object = activation.values[static_cast<size_t>(target.slot.index)];
   if (!object.Is(Kind::kNamespace)) {
-    Fail("cannot set '" + target.name + "." + target.field + "': only a namespace has fields to set");
+    Fail("cannot set '" + target.name + "." + target.field +
+         "': only a namespace has fields to set");
   }
   if (target.field[0] == '_') {
     Fail("a namespace cannot have the field '" + target.field + "', which begins with '_'");

@@ -9,15 +9,24 @@ namespace {
 
 bool Compares(Operator op, const Value& a, const Value& b) {
   switch (op) {
-    case Operator::kEqual: return Equal(a, b);
-    case Operator::kNotEqual: return !Equal(a, b);
-    case Operator::kLess: return Less(a, b);
-    case Operator::kGreater: return Less(b, a);
-    case Operator::kLessEqual: return Less(a, b) || Equal(a, b);
-    case Operator::kGreaterEqual: return Less(b, a) || Equal(a, b);
-    case Operator::kIn: return Contains(b, a);
-    case Operator::kNotIn: return !Contains(b, a);
-    default: Fail("not a comparison");
+    case Operator::kEqual:
+      return Equal(a, b);
+    case Operator::kNotEqual:
+      return !Equal(a, b);
+    case Operator::kLess:
+      return Less(a, b);
+    case Operator::kGreater:
+      return Less(b, a);
+    case Operator::kLessEqual:
+      return Less(a, b) || Equal(a, b);
+    case Operator::kGreaterEqual:
+      return Less(b, a) || Equal(a, b);
+    case Operator::kIn:
+      return Contains(b, a);
+    case Operator::kNotIn:
+      return !Contains(b, a);
+    default:
+      Fail("not a comparison");
   }
 }
 
@@ -45,18 +54,26 @@ Value Evaluator::EvalNode(const Expr& expr) {
       return Value::Sequence(expr.kind == ExprKind::kList ? Kind::kList : Kind::kTuple,
                              std::move(items));
     }
-    case ExprKind::kDict: return EvalDict(expr);
-    case ExprKind::kAttribute: return AttributeOf(Eval(*expr.items[0]), expr.name);
+    case ExprKind::kDict:
+      return EvalDict(expr);
+    case ExprKind::kAttribute:
+      return AttributeOf(Eval(*expr.items[0]), expr.name);
     case ExprKind::kElement: {
       const Value object = Eval(*expr.items[0]);
       return ElementOf(object, Eval(*expr.items[1]));
     }
-    case ExprKind::kSlice: return EvalSlice(expr);
-    case ExprKind::kCall: return EvalCall(expr);
-    case ExprKind::kFilter: return ApplyFilter(expr, nullptr);
-    case ExprKind::kTest: return EvalTest(expr);
-    case ExprKind::kNot: return Value::Bool(!Eval(*expr.items[0]).truth());
-    case ExprKind::kNegative: return Negated(Eval(*expr.items[0]));
+    case ExprKind::kSlice:
+      return EvalSlice(expr);
+    case ExprKind::kCall:
+      return EvalCall(expr);
+    case ExprKind::kFilter:
+      return ApplyFilter(expr, nullptr);
+    case ExprKind::kTest:
+      return EvalTest(expr);
+    case ExprKind::kNot:
+      return Value::Bool(!Eval(*expr.items[0]).truth());
+    case ExprKind::kNegative:
+      return Negated(Eval(*expr.items[0]));
     case ExprKind::kPositive: {
       const Value value = Eval(*expr.items[0]);
       if (value.is_integral()) return Value::Int(value.integer());
@@ -68,8 +85,10 @@ Value Evaluator::EvalNode(const Expr& expr) {
       const Value right = Eval(*expr.items[1]);
       return Arithmetic(machine_, expr.operators[0], left, right);
     }
-    case ExprKind::kConcat: return EvalConcat(expr);
-    case ExprKind::kCompare: return EvalCompare(expr);
+    case ExprKind::kConcat:
+      return EvalConcat(expr);
+    case ExprKind::kCompare:
+      return EvalCompare(expr);
     case ExprKind::kAnd: {
       Value left = Eval(*expr.items[0]);
       return left.truth() ? Eval(*expr.items[1]) : left;
@@ -83,7 +102,8 @@ Value Evaluator::EvalNode(const Expr& expr) {
       if (expr.items[2] != nullptr) return Eval(*expr.items[2]);
       return Value::Undefined("the inline if has no else, and its condition is false");
     case ExprKind::kConst:
-    case ExprKind::kName: break;
+    case ExprKind::kName:
+      break;
   }
   return EvalName(expr);
 }
@@ -157,8 +177,11 @@ Value Evaluator::EvalCall(const Expr& expr) {
   machine_.line = expr.line;
   Value result;
   switch (callee.kind()) {
-    case Kind::kMacro: return CallMacro(callee.macro(), std::move(arguments));
-    case Kind::kFunction: result = callee.function().call(machine_, arguments); break;
+    case Kind::kMacro:
+      return CallMacro(callee.macro(), std::move(arguments));
+    case Kind::kFunction:
+      result = callee.function().call(machine_, arguments);
+      break;
     case Kind::kMethod: {
       machine_.Step(callee.self().weight());
       const MethodEntry& method = callee.method();
@@ -169,8 +192,10 @@ Value Evaluator::EvalCall(const Expr& expr) {
       result = method.call(machine_, callee.self(), arguments);
       break;
     }
-    case Kind::kUndefined: Fail(callee.note());
-    default: Fail("a '" + std::string(TypeName(callee)) + "' cannot be called");
+    case Kind::kUndefined:
+      Fail(callee.note());
+    default:
+      Fail("a '" + std::string(TypeName(callee)) + "' cannot be called");
   }
   if (result.is_string()) machine_.Charge(result.text().size());
   return result;

@@ -44,10 +44,14 @@ std::string Padded(const Spec& spec, std::string text, char natural, size_t sign
     return padding;
   };
   switch (spec.align == '\0' ? natural : spec.align) {
-    case '<': return text + repeat(missing);
-    case '^': return repeat(missing / 2) + text + repeat(missing - missing / 2);
-    case '=': return text.insert(sign_size, repeat(missing));
-    default: return repeat(missing) + text;
+    case '<':
+      return text + repeat(missing);
+    case '^':
+      return repeat(missing / 2) + text + repeat(missing - missing / 2);
+    case '=':
+      return text.insert(sign_size, repeat(missing));
+    default:
+      return repeat(missing) + text;
   }
 }
 
@@ -57,8 +61,8 @@ std::string Number(const Spec& spec, const Value& value) {
     text = std::to_string(value.integer());
   } else if (spec.type == 'x' || spec.type == 'X') {
     const int64_t number = value.integer();
-    const uint64_t size = number < 0 ? uint64_t{0} - static_cast<uint64_t>(number)
-                                     : static_cast<uint64_t>(number);
+    const uint64_t size =
+        number < 0 ? uint64_t{0} - static_cast<uint64_t>(number) : static_cast<uint64_t>(number);
     text = spec.type == 'x' ? fmt::format("{:x}", size) : fmt::format("{:X}", size);
     if (number < 0) text.insert(0, "-");
   } else {
@@ -117,20 +121,26 @@ Spec ReadPercent(std::string_view text, size_t* at) {
 std::string Convert(Spec spec, const Value& value) {
   std::string repr;
   switch (spec.type) {
-    case 's': return Text(spec, ToText(value), '>');
-    case 'r': AppendRepr(value, &repr); return Text(spec, std::move(repr), '>');
+    case 's':
+      return Text(spec, ToText(value), '>');
+    case 'r':
+      AppendRepr(value, &repr);
+      return Text(spec, std::move(repr), '>');
     case 'i':
-    case 'u': spec.type = 'd'; [[fallthrough]];
+    case 'u':
+      spec.type = 'd';
+      [[fallthrough]];
     case 'd': {
       if (!value.is_number()) Fail("'%d' needs a number, not a " + std::string(TypeName(value)));
       if (!(std::abs(value.real()) < 9.2e18)) Fail("'%d' of a number beyond 64 bits");
       if (spec.precision >= 0) Fail("'%d' with a precision is not supported");
-      return Number(spec, value.is_integral() ? value
-                                              : Value::Int(static_cast<int64_t>(value.real())));
+      return Number(spec,
+                    value.is_integral() ? value : Value::Int(static_cast<int64_t>(value.real())));
     }
     case 'x':
     case 'X':
-      if (!value.is_integral()) Fail("'%x' needs an integer, not a " + std::string(TypeName(value)));
+      if (!value.is_integral())
+        Fail("'%x' needs an integer, not a " + std::string(TypeName(value)));
       return Number(spec, value);
     case 'f':
     case 'e':

@@ -97,8 +97,8 @@ Value StrftimeNow(Machine& machine, const Arguments& arguments) {
     if (asked[i] != '%') {
       format.push_back(asked[i]);
     } else if (next == 'f') {
-      format += fmt::format(
-          "{:06}", std::chrono::duration_cast<std::chrono::microseconds>(since).count());
+      format += fmt::format("{:06}",
+                            std::chrono::duration_cast<std::chrono::microseconds>(since).count());
     } else if (next != 'z' && next != 'Z') {
       format.append(asked.substr(i, next == '\0' ? 1 : 2));
     }

@@ -61,7 +61,8 @@ class Lexer {
 
   size_t FindTag(size_t from) const {
     for (size_t i = text_.find('{', from); i != std::string::npos; i = text_.find('{', i + 1)) {
-      if (i + 1 < text_.size() && (text_[i + 1] == '%' || text_[i + 1] == '{' || text_[i + 1] == '#')) {
+      if (i + 1 < text_.size() &&
+          (text_[i + 1] == '%' || text_[i + 1] == '{' || text_[i + 1] == '#')) {
         return i;
       }
     }
@@ -229,8 +230,8 @@ class Lexer {
   size_t Digits(size_t position) const {
     while (position < text_.size() &&
            (IsDigit(text_[position]) ||
-            (text_[position] == '_' && position + 1 < text_.size() && IsDigit(text_[position + 1]) &&
-             IsDigit(text_[position - 1])))) {
+            (text_[position] == '_' && position + 1 < text_.size() &&
+             IsDigit(text_[position + 1]) && IsDigit(text_[position - 1])))) {
       ++position;
     }
     return position;

@@ -253,31 +253,55 @@ constexpr MethodEntry kMethods[] = {
 };
 
 constexpr MethodEntry kUnsupported[] = {
-    {Kind::kString, "casefold", nullptr},     {Kind::kString, "center", nullptr},
-    {Kind::kString, "encode", nullptr},       {Kind::kString, "expandtabs", nullptr},
-    {Kind::kString, "format_map", nullptr},   {Kind::kString, "isalnum", nullptr},
-    {Kind::kString, "isalpha", nullptr},      {Kind::kString, "isascii", nullptr},
-    {Kind::kString, "isdecimal", nullptr},    {Kind::kString, "isidentifier", nullptr},
-    {Kind::kString, "islower", nullptr},      {Kind::kString, "isnumeric", nullptr},
-    {Kind::kString, "isprintable", nullptr},  {Kind::kString, "istitle", nullptr},
-    {Kind::kString, "isupper", nullptr},      {Kind::kString, "ljust", nullptr},
-    {Kind::kString, "maketrans", nullptr},    {Kind::kString, "rjust", nullptr},
-    {Kind::kString, "swapcase", nullptr},     {Kind::kString, "title", nullptr},
-    {Kind::kString, "translate", nullptr},    {Kind::kString, "zfill", nullptr},
-    {Kind::kDict, "fromkeys", nullptr},       {Kind::kRange, "index", nullptr},
-    {Kind::kRange, "count", nullptr},         {Kind::kInt, "bit_length", nullptr},
-    {Kind::kInt, "to_bytes", nullptr},        {Kind::kInt, "conjugate", nullptr},
-    {Kind::kInt, "bit_count", nullptr},       {Kind::kInt, "real", nullptr},
-    {Kind::kInt, "imag", nullptr},            {Kind::kInt, "numerator", nullptr},
-    {Kind::kInt, "denominator", nullptr},     {Kind::kFloat, "is_integer", nullptr},
-    {Kind::kFloat, "real", nullptr},          {Kind::kFloat, "imag", nullptr},
-    {Kind::kFloat, "hex", nullptr},           {Kind::kFloat, "conjugate", nullptr},
+    {Kind::kString, "casefold", nullptr},
+    {Kind::kString, "center", nullptr},
+    {Kind::kString, "encode", nullptr},
+    {Kind::kString, "expandtabs", nullptr},
+    {Kind::kString, "format_map", nullptr},
+    {Kind::kString, "isalnum", nullptr},
+    {Kind::kString, "isalpha", nullptr},
+    {Kind::kString, "isascii", nullptr},
+    {Kind::kString, "isdecimal", nullptr},
+    {Kind::kString, "isidentifier", nullptr},
+    {Kind::kString, "islower", nullptr},
+    {Kind::kString, "isnumeric", nullptr},
+    {Kind::kString, "isprintable", nullptr},
+    {Kind::kString, "istitle", nullptr},
+    {Kind::kString, "isupper", nullptr},
+    {Kind::kString, "ljust", nullptr},
+    {Kind::kString, "maketrans", nullptr},
+    {Kind::kString, "rjust", nullptr},
+    {Kind::kString, "swapcase", nullptr},
+    {Kind::kString, "title", nullptr},
+    {Kind::kString, "translate", nullptr},
+    {Kind::kString, "zfill", nullptr},
+    {Kind::kDict, "fromkeys", nullptr},
+    {Kind::kRange, "index", nullptr},
+    {Kind::kRange, "count", nullptr},
+    {Kind::kInt, "bit_length", nullptr},
+    {Kind::kInt, "to_bytes", nullptr},
+    {Kind::kInt, "conjugate", nullptr},
+    {Kind::kInt, "bit_count", nullptr},
+    {Kind::kInt, "real", nullptr},
+    {Kind::kInt, "imag", nullptr},
+    {Kind::kInt, "numerator", nullptr},
+    {Kind::kInt, "denominator", nullptr},
+    {Kind::kFloat, "is_integer", nullptr},
+    {Kind::kFloat, "real", nullptr},
+    {Kind::kFloat, "imag", nullptr},
+    {Kind::kFloat, "hex", nullptr},
+    {Kind::kFloat, "conjugate", nullptr},
     {Kind::kFloat, "as_integer_ratio", nullptr},
 };
 
 }  // namespace
 
 const MethodEntry* FindMethod(Kind kind, std::string_view name) {
+  // Most attributes are a message's keys: a dict's few methods are looked at alone.
+  if (kind == Kind::kDict) {
+    constexpr std::string_view kFirst = "kvigcf";
+    if (name.empty() || kFirst.find(name[0]) == std::string_view::npos) return nullptr;
+  }
   for (const MethodEntry& entry : kMethods) {
     if (entry.kind == kind && entry.name == name) return &entry;
   }

@@ -41,6 +41,9 @@ class TokenStream {
   size_t at_ = 0;
 };
 
+// A token as messages have it.
+std::string Shown(const Token& token);
+
 // Refuses what is nested deeper than kMaxSourceNesting.
 class NestingGuard {
  public:

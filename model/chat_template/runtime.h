@@ -97,7 +97,7 @@ const FilterEntry* FindSequenceFilter(std::string_view name);
 Value AttributeOf(const Value& object, std::string_view name);
 // object[index]: an element, else a method; undefined where there is none.
 Value ElementOf(const Value& object, const Value& index);
-// object[start:stop:step]; each may be none.
+// object[start:stop:step]; each may be none. Fails where there is no such slice.
 Value SliceOf(const Value& object, const Value& start, const Value& stop, const Value& step);
 
 // "%" of a string: printf's conversions as Python has them.

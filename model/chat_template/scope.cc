@@ -70,9 +70,8 @@ class Scope {
       if (count == branches.size()) continue;
       const Place place = places_.at(name);
       const std::optional<Place> outer = parent_ == nullptr ? std::nullopt : parent_->Find(name);
-      starts_[place.index] =
-          MakeStart(place.index, name, outer ? SlotStart::From::kSlot : SlotStart::From::kContext,
-                    outer);
+      starts_[place.index] = MakeStart(
+          place.index, name, outer ? SlotStart::From::kSlot : SlotStart::From::kContext, outer);
     }
   }
 
@@ -151,10 +150,14 @@ void NoteIf(const Stmt& stmt, size_t branch, Scope* scope) {
 
 void NoteStmt(const Stmt& stmt, Scope* scope) {
   switch (stmt.kind) {
-    case StmtKind::kIf: return NoteIf(stmt, 0, scope);
-    case StmtKind::kFor: return NoteExpr(stmt.exprs[0].get(), scope);
-    case StmtKind::kMacro: return scope->Store(stmt.target.name);
-    case StmtKind::kSetBlock: return NoteTarget(stmt.target, scope);
+    case StmtKind::kIf:
+      return NoteIf(stmt, 0, scope);
+    case StmtKind::kFor:
+      return NoteExpr(stmt.exprs[0].get(), scope);
+    case StmtKind::kMacro:
+      return scope->Store(stmt.target.name);
+    case StmtKind::kSetBlock:
+      return NoteTarget(stmt.target, scope);
     case StmtKind::kSet:
       NoteExpr(stmt.exprs[0].get(), scope);
       return NoteTarget(stmt.target, scope);
@@ -163,7 +166,8 @@ void NoteStmt(const Stmt& stmt, Scope* scope) {
     case StmtKind::kWith:
       for (const ExprPtr& expr : stmt.exprs) NoteExpr(expr.get(), scope);
       return;
-    default: return;
+    default:
+      return;
   }
 }
 
@@ -244,8 +248,10 @@ class Resolver {
         for (ExprPtr& expr : stmt->exprs) ResolveExpr(expr.get(), scope, true);
         for (Block& body : stmt->bodies) Resolve(&body, scope, true);
         return;
-      case StmtKind::kFor: return ResolveFor(stmt, scope, soft);
-      case StmtKind::kMacro: return ResolveMacro(stmt, scope);
+      case StmtKind::kFor:
+        return ResolveFor(stmt, scope, soft);
+      case StmtKind::kMacro:
+        return ResolveMacro(stmt, scope);
       case StmtKind::kSet:
       case StmtKind::kPrint:
         ResolveExpr(stmt->exprs[0].get(), scope, soft);
@@ -254,8 +260,10 @@ class Resolver {
       case StmtKind::kSetBlock:
       case StmtKind::kFilterBlock:
       case StmtKind::kWith:
-      case StmtKind::kGeneration: return ResolveInner(stmt, scope, soft);
-      default: return;
+      case StmtKind::kGeneration:
+        return ResolveInner(stmt, scope, soft);
+      default:
+        return;
     }
   }
 

@@ -4,8 +4,8 @@
 // A scope is the template, the body of a loop, of a macro, of {% with %}, {% generation %}, a block
 // `set` or {% filter %}; the branches of an `if` belong to the scope around. A name that a scope
 // writes is the scope's own, and starts as a copy of the one outside; a name that is only read is
-// the nearest one outside, or the caller's. A macro sees the variables around it as they are when it
-// is called.
+// the nearest one outside, or the caller's. A macro sees the variables around it as they are when
+// it is called.
 #pragma once
 
 #include "model/chat_template/syntax.h"

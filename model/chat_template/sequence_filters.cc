@@ -23,8 +23,8 @@ class Getter {
     for (std::string_view part : SplitAt(attribute->text(), ".", -1, false)) {
       const bool digits = !part.empty() && std::all_of(part.begin(), part.end(), IsDigit);
       int64_t index = 0;
-      if (digits && std::from_chars(part.data(), part.data() + part.size(), index).ec ==
-                        std::errc()) {
+      if (digits &&
+          std::from_chars(part.data(), part.data() + part.size(), index).ec == std::errc()) {
         path_.push_back(Value::Int(index));
       } else {
         path_.push_back(Value::String(std::string(part)));
@@ -59,6 +59,8 @@ Value FoldCase(const Value& value, bool case_sensitive) {
 // Makes items until one fails: Python makes them as they are asked for, so that it fails no sooner.
 template <typename Make>
 Value Generate(const Value& source, const Make& make) {
+  // jinja asks first whether there is anything: false and none have no items, and are no error.
+  if (!source.truth()) return Value::Sequence(Kind::kGenerator, {});
   ValueList made;
   std::unique_ptr<Failure> failure;
   try {

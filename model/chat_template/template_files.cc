@@ -50,7 +50,8 @@ void AddTokens(const Json& from, Json* tokens) {
     if (found == from.end() || tokens->contains(name)) continue;
     if (found->is_string()) {
       (*tokens)[name] = *found;
-    } else if (found->is_object() && found->contains("content") && (*found)["content"].is_string()) {
+    } else if (found->is_object() && found->contains("content") &&
+               (*found)["content"].is_string()) {
       (*tokens)[name] = (*found)["content"];
     }
   }
@@ -75,8 +76,8 @@ Status AddFiles(const FileSystem& fs, const std::string& directory, Sources* sou
     if (entry->path().extension() == ".jinja") names.push_back(entry->path().stem().string());
   }
   for (const std::string& name : names) {
-    KEEL_RETURN_IF_ERROR(AddFile(fs, directory, std::string(kMoreTemplates) + "/" + name + ".jinja",
-                                 name, sources));
+    KEEL_RETURN_IF_ERROR(
+        AddFile(fs, directory, std::string(kMoreTemplates) + "/" + name + ".jinja", name, sources));
   }
   return Status::Ok();
 }

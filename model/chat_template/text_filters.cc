@@ -73,8 +73,8 @@ Value Escape(Machine&, const Value& value, const Arguments& arguments) {
 
 Value Replace(Machine&, const Value& value, const Arguments& arguments) {
   const BoundArguments bound(arguments, "replace", {"old", "new", "count"}, 2);
-  return Value::String(Replaced(ToText(value), ToText(bound[0]), ToText(bound[1]),
-                                bound.Integer(2, -1)));
+  return Value::String(
+      Replaced(ToText(value), ToText(bound[0]), ToText(bound[1]), bound.Integer(2, -1)));
 }
 
 Value Default(Machine&, const Value& value, const Arguments& arguments) {

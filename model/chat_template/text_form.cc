@@ -14,8 +14,7 @@ namespace {
 
 void AppendQuoted(const std::string& text, std::string* out) {
   // Python takes double quotes only where that saves a backslash.
-  const bool doubled =
-      text.find('\'') != std::string::npos && text.find('"') == std::string::npos;
+  const bool doubled = text.find('\'') != std::string::npos && text.find('"') == std::string::npos;
   const char quote = doubled ? '"' : '\'';
   out->push_back(quote);
   for (size_t at = 0; at < text.size();) {
@@ -66,21 +65,37 @@ void AppendJsonString(const std::string& text, bool ensure_ascii, std::string* o
     const size_t begin = at;
     const char32_t c = NextCharacter(text, &at);
     switch (c) {
-      case '"': out->append("\\\""); continue;
-      case '\\': out->append("\\\\"); continue;
-      case '\n': out->append("\\n"); continue;
-      case '\r': out->append("\\r"); continue;
-      case '\t': out->append("\\t"); continue;
-      case '\f': out->append("\\f"); continue;
-      case '\b': out->append("\\b"); continue;
-      default: break;
+      case '"':
+        out->append("\\\"");
+        continue;
+      case '\\':
+        out->append("\\\\");
+        continue;
+      case '\n':
+        out->append("\\n");
+        continue;
+      case '\r':
+        out->append("\\r");
+        continue;
+      case '\t':
+        out->append("\\t");
+        continue;
+      case '\f':
+        out->append("\\f");
+        continue;
+      case '\b':
+        out->append("\\b");
+        continue;
+      default:
+        break;
     }
     const auto code = static_cast<uint32_t>(c);
     if (code < 0x20 || (ensure_ascii && code >= 0x7f && code < 0x10000)) {
       out->append(fmt::format("\\u{:04x}", code));
     } else if (ensure_ascii && code >= 0x10000) {
       const uint32_t rest = code - 0x10000;
-      out->append(fmt::format("\\u{:04x}\\u{:04x}", 0xd800 + (rest >> 10), 0xdc00 + (rest & 0x3ff)));
+      out->append(
+          fmt::format("\\u{:04x}\\u{:04x}", 0xd800 + (rest >> 10), 0xdc00 + (rest & 0x3ff)));
     } else {
       out->append(text, begin, at - begin);
     }
@@ -95,11 +110,21 @@ class JsonWriter {
   void Write(const Value& value, int depth) {
     if (out_->size() > kMaxTextBytes) Fail("tojson: the text is too long");
     switch (value.kind()) {
-      case Kind::kNone: out_->append("null"); return;
-      case Kind::kBool: out_->append(value.boolean() ? "true" : "false"); return;
-      case Kind::kInt: out_->append(std::to_string(value.integer())); return;
-      case Kind::kFloat: out_->append(Number(value.real())); return;
-      case Kind::kString: AppendJsonString(value.text(), form_.ensure_ascii, out_); return;
+      case Kind::kNone:
+        out_->append("null");
+        return;
+      case Kind::kBool:
+        out_->append(value.boolean() ? "true" : "false");
+        return;
+      case Kind::kInt:
+        out_->append(std::to_string(value.integer()));
+        return;
+      case Kind::kFloat:
+        out_->append(Number(value.real()));
+        return;
+      case Kind::kString:
+        AppendJsonString(value.text(), form_.ensure_ascii, out_);
+        return;
       case Kind::kList:
       case Kind::kTuple: {
         const ValueList& items = value.items();
@@ -112,8 +137,11 @@ class JsonWriter {
         Close(depth, ']');
         return;
       }
-      case Kind::kDict: WriteDict(value.dict(), depth); return;
-      default: Fail("tojson: a " + std::string(TypeName(value)) + " has no JSON form");
+      case Kind::kDict:
+        WriteDict(value.dict(), depth);
+        return;
+      default:
+        Fail("tojson: a " + std::string(TypeName(value)) + " has no JSON form");
     }
   }
 
@@ -200,26 +228,40 @@ std::string FloatText(double number) {
 
 void AppendText(const Value& value, std::string* out) {
   switch (value.kind()) {
-    case Kind::kUndefined: return;
-    case Kind::kString: out->append(value.text()); return;
+    case Kind::kUndefined:
+      return;
+    case Kind::kString:
+      out->append(value.text());
+      return;
     case Kind::kNamespace:
       // Not in AppendRepr, as a namespace may hold itself.
       out->append("<Namespace ");
       AppendEntries(value.dict(), out);
       out->push_back('>');
       return;
-    default: AppendRepr(value, out);
+    default:
+      AppendRepr(value, out);
   }
 }
 
 void AppendRepr(const Value& value, std::string* out) {
   if (out->size() > kMaxTextBytes) Fail("the text of a value is too long");
   switch (value.kind()) {
-    case Kind::kUndefined: out->append("Undefined"); return;
-    case Kind::kNone: out->append("None"); return;
-    case Kind::kBool: out->append(value.boolean() ? "True" : "False"); return;
-    case Kind::kInt: out->append(std::to_string(value.integer())); return;
-    case Kind::kFloat: out->append(FloatText(value.real())); return;
+    case Kind::kUndefined:
+      out->append("Undefined");
+      return;
+    case Kind::kNone:
+      out->append("None");
+      return;
+    case Kind::kBool:
+      out->append(value.boolean() ? "True" : "False");
+      return;
+    case Kind::kInt:
+      out->append(std::to_string(value.integer()));
+      return;
+    case Kind::kFloat:
+      out->append(FloatText(value.real()));
+      return;
     case Kind::kString:
       if (value.is_safe()) out->append("Markup(");
       AppendQuoted(value.text(), out);
@@ -244,8 +286,11 @@ void AppendRepr(const Value& value, std::string* out) {
       AppendItems(value.items(), out);
       out->append("])");
       return;
-    case Kind::kDict: AppendEntries(value.dict(), out); return;
-    default: Fail("a " + std::string(TypeName(value)) + " has no text to print");
+    case Kind::kDict:
+      AppendEntries(value.dict(), out);
+      return;
+    default:
+      Fail("a " + std::string(TypeName(value)) + " has no text to print");
   }
 }
 

@@ -30,27 +30,6 @@ bool Hashable(const Value& key) {
   return !key.Is(Kind::kList) && !key.Is(Kind::kDict);
 }
 
-bool EqualLists(const ValueList& a, const ValueList& b) {
-  if (a.size() != b.size()) return false;
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (!Equal(a[i], b[i])) return false;
-  }
-  return true;
-}
-
-bool LessLists(const ValueList& a, const ValueList& b) {
-  for (size_t i = 0; i < a.size() && i < b.size(); ++i) {
-    if (!Equal(a[i], b[i])) return Less(a[i], b[i]);
-  }
-  return a.size() < b.size();
-}
-
-// Exact for 64-bit integers, which a double is not.
-long double Wide(const Value& value) {
-  return value.is_integral() ? static_cast<long double>(value.integer())
-                             : static_cast<long double>(value.real());
-}
-
 }  // namespace
 
 struct Value::Items {
@@ -202,17 +181,24 @@ const Value& Value::self() const { return static_cast<BoundMethod*>(object_.get(
 bool Value::truth() const {
   switch (kind_) {
     case Kind::kUndefined:
-    case Kind::kNone: return false;
+    case Kind::kNone:
+      return false;
     case Kind::kBool:
-    case Kind::kInt: return number_.integer != 0;
-    case Kind::kFloat: return number_.real != 0;
-    case Kind::kString: return !text().empty();
+    case Kind::kInt:
+      return number_.integer != 0;
+    case Kind::kFloat:
+      return number_.real != 0;
+    case Kind::kString:
+      return !text().empty();
     case Kind::kList:
     case Kind::kTuple:
     case Kind::kRange:
-    case Kind::kView: return !items().empty();
-    case Kind::kDict: return !dict().entries.empty();
-    default: return true;
+    case Kind::kView:
+      return !items().empty();
+    case Kind::kDict:
+      return !dict().entries.empty();
+    default:
+      return true;
   }
 }
 
@@ -252,8 +238,10 @@ void Dict::Set(const Value& key, Value value) {
 
 Value FromJson(const Json& json) {
   switch (json.type()) {
-    case Json::value_t::boolean: return Value::Bool(json.get<bool>());
-    case Json::value_t::number_integer: return Value::Int(json.get<int64_t>());
+    case Json::value_t::boolean:
+      return Value::Bool(json.get<bool>());
+    case Json::value_t::number_integer:
+      return Value::Int(json.get<int64_t>());
     case Json::value_t::number_unsigned: {
       const auto number = json.get<uint64_t>();
       if (number > static_cast<uint64_t>(INT64_MAX)) {
@@ -261,8 +249,10 @@ Value FromJson(const Json& json) {
       }
       return Value::Int(static_cast<int64_t>(number));
     }
-    case Json::value_t::number_float: return Value::Float(json.get<double>());
-    case Json::value_t::string: return Value::String(json.get_ref<const std::string&>());
+    case Json::value_t::number_float:
+      return Value::Float(json.get<double>());
+    case Json::value_t::string:
+      return Value::String(json.get_ref<const std::string&>());
     case Json::value_t::array: {
       ValueList items;
       items.reserve(json.size());
@@ -277,134 +267,49 @@ Value FromJson(const Json& json) {
       }
       return Value::FromDict(std::move(dict));
     }
-    default: return Value::None();
+    default:
+      return Value::None();
   }
 }
 
 std::string_view TypeName(const Value& value) {
   switch (value.kind()) {
-    case Kind::kUndefined: return "Undefined";
-    case Kind::kNone: return "NoneType";
-    case Kind::kBool: return "bool";
-    case Kind::kInt: return "int";
-    case Kind::kFloat: return "float";
-    case Kind::kString: return "str";
-    case Kind::kList: return "list";
-    case Kind::kTuple: return "tuple";
-    case Kind::kRange: return "range";
-    case Kind::kView: return value.note();
-    case Kind::kGenerator: return "generator";
-    case Kind::kDict: return "dict";
-    case Kind::kNamespace: return "namespace";
-    case Kind::kFunction: return "function";
-    case Kind::kMethod: return "method";
-    case Kind::kMacro: return "macro";
-    case Kind::kLoop: return "loop";
+    case Kind::kUndefined:
+      return "Undefined";
+    case Kind::kNone:
+      return "NoneType";
+    case Kind::kBool:
+      return "bool";
+    case Kind::kInt:
+      return "int";
+    case Kind::kFloat:
+      return "float";
+    case Kind::kString:
+      return "str";
+    case Kind::kList:
+      return "list";
+    case Kind::kTuple:
+      return "tuple";
+    case Kind::kRange:
+      return "range";
+    case Kind::kView:
+      return value.note();
+    case Kind::kGenerator:
+      return "generator";
+    case Kind::kDict:
+      return "dict";
+    case Kind::kNamespace:
+      return "namespace";
+    case Kind::kFunction:
+      return "function";
+    case Kind::kMethod:
+      return "method";
+    case Kind::kMacro:
+      return "macro";
+    case Kind::kLoop:
+      return "loop";
   }
   return "value";
-}
-
-bool Equal(const Value& a, const Value& b) {
-  if (a.is_number() && b.is_number()) return Wide(a) == Wide(b);
-  if (a.kind() != b.kind()) return false;
-  switch (a.kind()) {
-    case Kind::kUndefined:
-    case Kind::kNone: return true;
-    case Kind::kString: return a.text() == b.text();
-    case Kind::kList:
-    case Kind::kTuple:
-    case Kind::kRange: return EqualLists(a.items(), b.items());
-    case Kind::kDict: {
-      const Dict& left = a.dict();
-      const Dict& right = b.dict();
-      if (left.entries.size() != right.entries.size()) return false;
-      for (const auto& [key, value] : left.entries) {
-        const Value* other = right.Find(key);
-        if (other == nullptr || !Equal(value, *other)) return false;
-      }
-      return true;
-    }
-    case Kind::kMethod: return &a.method() == &b.method() && a.self().SameObject(b.self());
-    case Kind::kFunction: return &a.function() == &b.function();
-    default: return a.SameObject(b);
-  }
-}
-
-bool Less(const Value& a, const Value& b) {
-  if (a.is_undefined()) Fail(a.note());
-  if (b.is_undefined()) Fail(b.note());
-  if (a.is_number() && b.is_number()) return Wide(a) < Wide(b);
-  if (a.is_string() && b.is_string()) return a.text() < b.text();
-  if (a.kind() == b.kind() && (a.Is(Kind::kList) || a.Is(Kind::kTuple))) {
-    return LessLists(a.items(), b.items());
-  }
-  Fail("'" + std::string(TypeName(a)) + "' and '" + std::string(TypeName(b)) + "' have no order");
-}
-
-bool Contains(const Value& container, const Value& item) {
-  switch (container.kind()) {
-    case Kind::kUndefined: return false;
-    case Kind::kString:
-      if (!item.is_string()) {
-        if (item.is_undefined()) Fail(item.note());
-        Fail("'in' a string needs a string on its left, not a " + std::string(TypeName(item)));
-      }
-      return container.text().find(item.text()) != std::string::npos;
-    case Kind::kDict: return container.dict().Find(item) != nullptr;
-    case Kind::kList:
-    case Kind::kTuple:
-    case Kind::kRange:
-    case Kind::kView:
-    case Kind::kGenerator:
-      for (const Value& candidate : Iterate(container)) {
-        if (Equal(candidate, item)) return true;
-      }
-      return false;
-    default: Fail("nothing can be 'in' a " + std::string(TypeName(container)));
-  }
-}
-
-ValueList Iterate(const Value& value) {
-  ValueList items;
-  switch (value.kind()) {
-    case Kind::kUndefined: return items;
-    case Kind::kList:
-    case Kind::kTuple:
-    case Kind::kRange:
-    case Kind::kView: return value.items();
-    case Kind::kGenerator: {
-      size_t* consumed = value.consumed();
-      const ValueList& all = value.items();
-      items.assign(all.begin() + static_cast<std::ptrdiff_t>(*consumed), all.end());
-      *consumed = all.size();
-      if (value.failure() != nullptr) throw Failure(*value.failure());
-      return items;
-    }
-    case Kind::kDict:
-      for (const auto& [key, unused] : value.dict().entries) items.push_back(key);
-      return items;
-    case Kind::kString:
-      for (size_t at = 0; at < value.text().size();) {
-        const size_t begin = at;
-        NextCharacter(value.text(), &at);
-        items.push_back(Value::String(value.text().substr(begin, at - begin), value.is_safe()));
-      }
-      return items;
-    default: Fail("a '" + std::string(TypeName(value)) + "' cannot be iterated over");
-  }
-}
-
-int64_t Length(const Value& value) {
-  switch (value.kind()) {
-    case Kind::kUndefined: return 0;
-    case Kind::kString: return CountCharacters(value.text());
-    case Kind::kList:
-    case Kind::kTuple:
-    case Kind::kRange:
-    case Kind::kView: return static_cast<int64_t>(value.items().size());
-    case Kind::kDict: return static_cast<int64_t>(value.dict().entries.size());
-    default: Fail("a '" + std::string(TypeName(value)) + "' has no length");
-  }
 }
 
 }  // namespace keel::model::jinja

@@ -57,6 +57,7 @@ const std::map<std::string, std::set<std::string>>& AllowedEdges() {
       {"common/options", {"common"}},
       {"parallel", {"common"}},
       {"model", {"common", "parallel"}},
+      {"model/chat_template", {"common"}},
       {"rollout", {"common", "parallel", "model"}},
       {"rewards", {"common"}},
 

@@ -58,8 +58,8 @@ int Run(int repeat) {
     const Json json = ValueOrThrow(ParseJson(text, "case"));
     const auto name = json.at("template").get<std::string>();
     if (json.contains("source")) {
-      templates.insert_or_assign(
-          name, ChatTemplate::Parse(json.at("source").get<std::string>(), name));
+      templates.insert_or_assign(name,
+                                 ChatTemplate::Parse(json.at("source").get<std::string>(), name));
     }
     const Result<ChatTemplate>& parsed = templates.at(name);
     Json line = Json::object();
