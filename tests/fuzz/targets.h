@@ -43,6 +43,7 @@ void FuzzConfig(std::string_view bytes);
 void FuzzJson(std::string_view bytes);
 void FuzzAnswers(std::string_view bytes);
 void FuzzRows(std::string_view bytes);
+void FuzzChatTemplate(std::string_view bytes);
 void FuzzGguf(std::string_view bytes);
 
 std::vector<std::string> SafetensorsSeeds();
@@ -52,6 +53,7 @@ std::vector<std::string> ConfigSeeds();
 std::vector<std::string> JsonSeeds();
 std::vector<std::string> AnswersSeeds();
 std::vector<std::string> RowsSeeds();
+std::vector<std::string> ChatTemplateSeeds();
 std::vector<std::string> GgufSeeds();
 
 }  // namespace keel::fuzz
