@@ -64,7 +64,8 @@ Result<std::string> Answer(const std::vector<int32_t>& prompt, uint64_t turn,
   std::vector<rollout::Completion> done;
   while (!engine.idle()) {
     done = engine.Step();
-    if (done.empty()) Show(stream.Grow(model.tokenizer()->Decode(engine.ResponseSoFar(turn, 0))));
+    if (done.empty())
+      Show(stream.Grow(model.text().tokenizer()->Decode(engine.ResponseSoFar(turn, 0))));
   }
   if (done.empty()) return Status(StatusCode::kInternal, "the engine ended without an answer");
   KEEL_RETURN_IF_ERROR(done.front().error);
@@ -103,7 +104,7 @@ void Chat(const ChatArguments& a) {
   if (!model.leads()) return Follow(model, engine, a);
   // What is missing, or what the template refuses, is said before anybody types.
   Conversation conversation(a.system);
-  ThrowIfError(ChatTokens(conversation.With("."), model, a.model).status());
+  ThrowIfError(model.text().EncodeChat(conversation.With("."), Json(), a.model).status());
 
   const bool person = ::isatty(STDIN_FILENO) == 1;
   uint64_t turn = 0;
@@ -125,7 +126,7 @@ void Chat(const ChatArguments& a) {
         return Status(StatusCode::kInvalidData, "the line is not UTF-8");
       Json asked = conversation.With(said);
       KEEL_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt,
-                            ChatTokens(asked, model, "standard input"));
+                            model.text().EncodeChat(asked, Json(), "standard input"));
       const uint64_t number = turn++;
       KEEL_ASSIGN_OR_RETURN(std::string text, Answer(prompt, number, a, model, engine));
       conversation.Take(std::move(asked), text);

@@ -6,16 +6,17 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "model/decoder.h"
-#include "model/tokenizer/tokenizer.h"
 #include "parallel/launch_env.h"
 #include "parallel/process_group.h"
 #include "parallel/store.h"
 #include "parallel/weight_store.h"
 #include "rollout/engine.h"
+#include "tools/model_text.h"
 #include "tools/prompt_relay.h"
 #include "trainer/inputs/model_source.h"
 
@@ -39,9 +40,7 @@ class InferenceModel {
   const model::HfConfig& config() const { return source_.config; }
   // The ids that end a text: those that config.json and generation_config.json name, and no others.
   const std::vector<int64_t>& stop_ids() const { return source_.stop_ids; }
-  // The model's own; null when the rows must bring input_ids.
-  const model::Tokenizer* tokenizer() const { return source_.tokenizer.get(); }
-  const trainer::TextRules& text() const { return source_.text; }
+  const ModelText& text() const { return *text_; }
   // With the model's tokenizer and ends of text. This must outlive it.
   rollout::Engine MakeEngine(rollout::EngineOptions options);
   // All ranks leave together, at the end of all work.
@@ -52,6 +51,7 @@ class InferenceModel {
   void LoadWeights(const std::string& path, at::ScalarType dtype);
 
   trainer::ModelSource source_;
+  std::optional<ModelText> text_;
   std::unique_ptr<parallel::Store> store_;
   std::unique_ptr<parallel::ProcessGroup> group_, relay_group_;
   std::unique_ptr<PromptRelay> relay_;

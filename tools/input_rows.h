@@ -16,14 +16,10 @@ struct InputRow {
   std::string where;  // "prompts.jsonl:3"
 };
 // Of each row the first of these keys that is there: `input_ids`, without padding; `messages`, and
-// a `prompt` that is a list of messages, through the model's template with an answer opened; `text`
-// and a `prompt` that is text, encoded as the model's texts are. Throws keel::Error, naming the
-// row.
+// a `prompt` that is a list of messages, with the row's `tools`, through the model's template with
+// an answer opened; `text` and a `prompt` that is text, encoded as the model's texts are. Throws
+// keel::Error, naming the row.
 std::vector<InputRow> ReadInputRows(const std::string& path, const InferenceModel& model);
-// The tokens of a conversation whose next message is the model's. kInvalidData for a model without
-// a tokenizer or a template, and for messages that it refuses. `where` stands first in messages.
-Result<std::vector<int32_t>> ChatTokens(const Json& messages, const InferenceModel& model,
-                                        const std::string& where);
 Prompts PromptsOf(const std::vector<InputRow>& rows);
 
 }  // namespace keel::tools

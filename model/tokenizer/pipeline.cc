@@ -96,6 +96,29 @@ class JoinStep final : public DecodeStep {
   bool any_ = false;
 };
 
+struct SpacesOfToken {
+  int leading = 0;
+  int trailing = 0;
+};
+
+SpacesOfToken SpacesOf(std::string_view token) {
+  constexpr uint32_t kSpelledSpace = 0x120;  // of the byte alphabet
+  SpacesOfToken spaces;
+  bool only_spaces = true;
+  for (size_t at = 0; at < token.size();) {
+    const CodePoint c = CodePointAt(token, at);
+    at += c.length;
+    if (c.value == kSpelledSpace || IsUnicodeSpace(c.value)) {
+      if (only_spaces) ++spaces.leading;
+      ++spaces.trailing;
+    } else {
+      only_spaces = false;
+      spaces.trailing = 0;
+    }
+  }
+  return spaces;
+}
+
 class PipelineTokenizer final : public Tokenizer {
  public:
   PipelineTokenizer(PipelineParts parts, TokenizerFacts facts)
@@ -160,7 +183,7 @@ class PipelineTokenizer final : public Tokenizer {
   void EncodePiece(std::string_view piece, const Output& out, Scratch* scratch) const;
   void EncodePieceWithOffsets(const AlignedText& text, Span piece, const Output& out,
                               Scratch* scratch) const;
-  void TrimOffsets(const Output& out) const;
+  void TrimOffsets(std::string_view text, const Output& out) const;
   std::string_view Spelled(std::string_view piece, Scratch* scratch) const;
 
   const AddedToken* AddedOf(int32_t id) const {
@@ -189,7 +212,7 @@ Status PipelineTokenizer::Prepare(std::string_view where) {
   PatternScratch scratch;
   int32_t size = vocabulary.size();
   for (size_t i = 0; i < parts_.added.size(); ++i) {
-    const AddedToken& token = parts_.added[i];
+    AddedToken& token = parts_.added[i];
     const std::string name = Printable(token.content);
     if (token.id < 0 || token.id >= Vocabulary::kMaxId) {
       return refuse(fmt::format("the added token \"{}\" has the id {}; ids from 0 to {} are read",
@@ -220,6 +243,8 @@ Status PipelineTokenizer::Prepare(std::string_view where) {
     if (const Status status = finder.Add(token, content.text()); !status.ok()) {
       return status.WithContext(where);
     }
+    // Decoded, it is what was found: the normalized text.
+    token.content = content.text();
   }
   facts().vocab_size = size;
   for (const auto* ids : {&parts_.post_processor.before, &parts_.post_processor.after}) {
@@ -265,17 +290,18 @@ std::vector<int32_t> PipelineTokenizer::DoEncode(std::string_view text,
   const Output out{&ids, offsets};
   if (FindNotUtf8(text) == std::string_view::npos) {
     EncodeText(text, out, scratch.get());
+    TrimOffsets(text, out);
   } else {
     std::string repaired;
     const std::vector<int64_t> places = PlacesOfRepaired(text, &repaired);
     EncodeText(repaired, out, scratch.get());
+    TrimOffsets(repaired, out);
     if (offsets != nullptr) {
       for (ByteRange& range : *offsets) {
         range = {places[static_cast<size_t>(range.begin)], places[static_cast<size_t>(range.end)]};
       }
     }
   }
-  if (offsets != nullptr && parts_.post_processor.trims_offsets) TrimOffsets(out);
   if (options.add_special_tokens) {
     const PostProcessor& post = parts_.post_processor;
     ids.insert(ids.begin(), post.before.begin(), post.before.end());
@@ -373,34 +399,23 @@ void PipelineTokenizer::EncodePieceWithOffsets(const AlignedText& text, Span pie
   }
 }
 
-// Offsets without the spaces that tokens begin and end with, as `tokenizers` counts them: in
-// characters of the token, of which each is taken for one of the text.
-void PipelineTokenizer::TrimOffsets(const Output& out) const {
-  const uint32_t spelled_space = 0x120;
+// Offsets without the spaces that tokens begin and end with, as `tokenizers` counts them: each
+// space of the token takes one character of the text, whatever that is.
+void PipelineTokenizer::TrimOffsets(std::string_view text, const Output& out) const {
+  if (out.offsets == nullptr || !parts_.post_processor.trims_offsets) return;
   for (size_t i = 0; i < out.ids->size(); ++i) {
-    const std::string_view token = TokenOf((*out.ids)[i]);
+    const SpacesOfToken spaces = SpacesOf(TokenOf((*out.ids)[i]));
     ByteRange& range = (*out.offsets)[i];
-    int64_t leading = 0;
-    int64_t trailing = 0;
-    bool only_spaces = true;
-    for (size_t at = 0; at < token.size();) {
-      const CodePoint c = CodePointAt(token, at);
-      at += c.length;
-      if (c.value == spelled_space || IsUnicodeSpace(c.value)) {
-        if (only_spaces) ++leading;
-        ++trailing;
-      } else {
-        only_spaces = false;
-        trailing = 0;
-      }
+    const bool first = i == 0 || range.begin == 0;
+    // One space may be what the tokenizer put there; more than one are the text's own.
+    const bool own = first && parts_.post_processor.keeps_first_space && spaces.leading == 1;
+    const int leading = own ? 0 : spaces.leading;
+    for (int taken = 0; taken < leading && range.begin < range.end; ++taken) {
+      range.begin += static_cast<int64_t>(Utf8Length(text[static_cast<size_t>(range.begin)]));
     }
-    if (leading > 0) {
-      const bool first = i == 0 || range.begin == 0;
-      if (first && parts_.post_processor.keeps_first_space) leading = 0;
-      range.begin = std::min(range.begin + leading, range.end);
-    }
-    if (trailing > 0 && range.end >= trailing) {
-      range.end = std::max(range.end - trailing, range.begin);
+    for (int taken = 0; taken < spaces.trailing && range.end > range.begin; ++taken) {
+      do --range.end;
+      while ((static_cast<unsigned char>(text[static_cast<size_t>(range.end)]) & 0xC0u) == 0x80u);
     }
   }
 }

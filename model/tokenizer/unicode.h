@@ -8,7 +8,7 @@ namespace keel::model {
 
 bool IsUnicodeSpace(uint32_t code_point);        // White_Space
 bool IsUnicodeNumber(uint32_t code_point);       // Nd, Nl, No
-bool IsUnicodePunctuation(uint32_t code_point);  // P*, and all ASCII signs
+bool IsUnicodePunctuation(uint32_t code_point);  // P* of Unicode 8, and all ASCII signs
 // \w of Unicode's recommendation for regular expressions (UTS 18): Alphabetic, marks, decimal
 // digits, connectors, joiners.
 bool IsUnicodeWord(uint32_t code_point);

@@ -56,6 +56,7 @@ const std::map<std::string, std::set<std::string>>& AllowedEdges() {
       {"common", {}},
       {"common/options", {"common"}},
       {"parallel", {"common"}},
+      {"model/chat_template", {"common"}},
       {"model/tokenizer", {"common"}},
       {"model/gguf", {"common"}},
       {"model", {"common", "parallel", "model/tokenizer"}},

@@ -267,6 +267,9 @@ class ImportGguf(harness.Job):
                                                add_generation_prompt=True, return_tensors="pt", return_dict=True)  # fmt: skip
         answer = model.generate(**prompt, max_new_tokens=12, do_sample=False)[0, prompt["input_ids"].shape[1] :]
         self.assertEqual(tokenizer.decode(answer), "The capital of France is Paris.<|im_end|>")
+        said = subprocess.run([harness.KEEL, "chat", folder, "--max-new-tokens", "30"], capture_output=True, check=False,
+                              input=b"What is the capital of France?\nAnd of Italy?\n", env=harness.environment())  # fmt: skip
+        self.assertEqual(said.stdout.decode(), "The capital of France is Paris.\nThe capital of Italy is Rome.\n", said.stderr)
 
     def check_generation(self, folder):
         """Keel's greedy tokens are those of transformers, in float32."""

@@ -11,6 +11,7 @@ import unittest
 import harness
 import torch
 import transformers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
 PROMPTS = ["the", "a longer text to go on with, ", "0123456789"]
 TOKENS = 12
@@ -166,6 +167,56 @@ class Inference(harness.Job):
                         "the other rank's end")  # fmt: skip
         process.stdin.close()
         process.stdout.close()
+
+    def own_tokenizer(self):
+        """The export with a tokenizer and a template of the model's own, made by tokenizers."""
+        folder = self.folder / "own"
+        subprocess.run(["cp", "-r", self.exported, folder], check=True)
+        alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+        tokenizer = Tokenizer(models.BPE({token: number for number, token in enumerate(alphabet)}, []))
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        tokenizer.add_special_tokens(["<|begin|>", "<|user|>", "<|model|>"])
+        tokenizer.post_processor = processors.TemplateProcessing("<|begin|> $A", None, [("<|begin|>", 256)])
+        tokenizer.save(str(folder / "tokenizer.json"))
+        (folder / "tokenizer_config.json").write_text(json.dumps(
+            {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<|begin|>"}))  # fmt: skip
+        (folder / "chat_template.jinja").write_text(
+            "{{ bos_token }}{% for m in messages %}<|{{ 'model' if m.role == 'assistant' else m.role }}|>{{ m.content | trim }}\n"
+            "{% endfor %}{% if add_generation_prompt %}<|model|>{% endif %}")
+        config = json.loads((folder / "config.json").read_text())
+        del config["keel_tokenizer"]
+        config["bos_token_id"], config["eos_token_id"] = 256, None
+        (folder / "config.json").write_text(json.dumps(config))
+        (folder / "generation_config.json").unlink(missing_ok=True)
+        return folder
+
+    def test_a_tokenizer_and_a_template_of_the_models_own(self):
+        folder = self.own_tokenizer()
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        messages = [{"role": "user", "content": " hi \u00e9"}]
+        rows = self.rows({"text": "the <|user|>"}, {"prompt": "the"}, {"messages": messages}, {"prompt": messages})
+        chat = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
+        prompts = [tokenizer("the <|user|>").input_ids, tokenizer("the").input_ids, chat, chat]
+        self.assertEqual(prompts[1][0], 256)
+        wanted = self.expected(prompts)
+        for tp in (1, 2):
+            found = self.generate(folder, rows, "--tp", tp)
+            self.assertEqual([row["output_ids"] for row in found], wanted)
+            self.assertEqual([row["output"] for row in found], [tokenizer.decode(ids, skip_special_tokens=True) for ids in wanted])
+            done = self.chat(" hi \u00e9\n".encode(), "--max-new-tokens", TOKENS, "--tp", tp, model=folder)
+            self.assertEqual(done.stdout.decode(), self.generate(folder, self.rows({"messages": [
+                {"role": "user", "content": "hi \u00e9"}]}))[0]["output"] + "\n", done.stderr)  # fmt: skip
+        (folder / "chat_template.jinja").unlink()
+        done = harness.keel("generate", "--model", folder, "--input", rows, "--output", self.folder / "none.jsonl")
+        self.assertEqual((done.returncode, "rows.jsonl:3: messages, but" in done.stderr), (65, True), done.stderr)
+        (folder / "chat_template.jinja").write_text("{{ raise_exception('only questions') }}")
+        done = self.chat(b"hi\n", model=folder)
+        self.assertEqual((done.returncode, b"only questions" in done.stderr), (65, True), done.stderr)
+        (folder / "tokenizer.json").unlink()
+        done = harness.keel("generate", "--model", folder, "--input", rows, "--output", self.folder / "none.jsonl")
+        self.assertEqual(done.returncode, 65, done.stderr)
+        self.assertIn("has no tokenizer", done.stderr)
 
     def test_what_is_refused(self):
         def refused(code, word, rows, *arguments, model=None):

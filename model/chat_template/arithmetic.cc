@@ -1,0 +1,162 @@
+// Operators with Python's rules.
+#include <cmath>
+
+#include "model/chat_template/evaluator.h"
+#include "model/chat_template/text_pieces.h"
+
+namespace keel::model::jinja {
+namespace {
+
+[[noreturn]] void Mismatch(const char* symbol, const Value& a, const Value& b) {
+  Fail(std::string("'") + symbol + "' between a '" + std::string(TypeName(a)) + "' and a '" +
+       std::string(TypeName(b)) + "'");
+}
+
+[[noreturn]] void TooLarge() { Fail("an integer is beyond 64 bits"); }
+
+int64_t FloorDivide(int64_t a, int64_t b) {
+  if (a == INT64_MIN && b == -1) TooLarge();
+  const int64_t quotient = a / b;
+  return a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient;
+}
+
+double FloorModulo(double a, double b) {
+  double rest = std::fmod(a, b);
+  if (rest != 0 && (rest < 0) != (b < 0)) return rest + b;
+  return rest == 0 ? std::copysign(0.0, b) : rest;
+}
+
+Value Power(const Value& a, const Value& b) {
+  if (!a.is_integral() || !b.is_integral() || b.integer() < 0) {
+    if (a.real() == 0 && b.real() < 0) Fail("0 to a negative power");
+    const double power = std::pow(a.real(), b.real());
+    if (std::isnan(power) && !std::isnan(a.real()) && !std::isnan(b.real())) {
+      Fail("a negative number to a fractional power is complex");
+    }
+    if (std::isinf(power) && !std::isinf(a.real()) && !std::isinf(b.real())) {
+      Fail("the result of '**' is too large");
+    }
+    return Value::Float(power);
+  }
+  int64_t result = 1;
+  int64_t base = a.integer();
+  for (int64_t left = b.integer(); left > 0; left >>= 1) {
+    if ((left & 1) != 0 && __builtin_mul_overflow(result, base, &result)) TooLarge();
+    if (left > 1 && __builtin_mul_overflow(base, base, &base)) TooLarge();
+  }
+  return Value::Int(result);
+}
+
+Value Integers(Operator op, const Value& x, const Value& y) {
+  const int64_t a = x.integer();
+  const int64_t b = y.integer();
+  int64_t result = 0;
+  bool over = false;
+  switch (op) {
+    case Operator::kAdd:
+      over = __builtin_add_overflow(a, b, &result);
+      break;
+    case Operator::kSubtract:
+      over = __builtin_sub_overflow(a, b, &result);
+      break;
+    case Operator::kMultiply:
+      over = __builtin_mul_overflow(a, b, &result);
+      break;
+    case Operator::kPower:
+      return Power(x, y);
+    default:
+      if (b == 0) Fail("division by zero");
+      if (op == Operator::kDivide) {
+        return Value::Float(static_cast<double>(static_cast<long double>(a) / b));
+      }
+      result = FloorDivide(a, b);
+      if (op == Operator::kModulo) result = a - result * b;
+  }
+  if (over) TooLarge();
+  return Value::Int(result);
+}
+
+Value Floats(Operator op, const Value& x, const Value& y) {
+  const double a = x.real();
+  const double b = y.real();
+  switch (op) {
+    case Operator::kAdd:
+      return Value::Float(a + b);
+    case Operator::kSubtract:
+      return Value::Float(a - b);
+    case Operator::kMultiply:
+      return Value::Float(a * b);
+    case Operator::kPower:
+      return Power(x, y);
+    default:
+      if (b == 0) Fail("division by zero");
+      if (op == Operator::kDivide) return Value::Float(a / b);
+      if (op == Operator::kModulo) return Value::Float(FloorModulo(a, b));
+      const double whole = (a - FloorModulo(a, b)) / b;
+      return Value::Float(whole == 0 ? std::copysign(0.0, a / b) : std::floor(whole + 0.5));
+  }
+}
+
+Value Added(Machine& machine, const Value& a, const Value& b) {
+  if (a.is_string() && b.is_string()) {
+    machine.Charge(a.text().size() + b.text().size());
+    if (a.is_safe() == b.is_safe()) return Value::String(a.text() + b.text(), a.is_safe());
+    // Markup takes a plain string in escaped.
+    return Value::String((a.is_safe() ? a.text() : EscapedHtml(a.text())) +
+                             (b.is_safe() ? b.text() : EscapedHtml(b.text())),
+                         true);
+  }
+  if (a.kind() != b.kind() || !(a.Is(Kind::kList) || a.Is(Kind::kTuple))) Mismatch("+", a, b);
+  machine.Step(a.weight() + b.weight());
+  ValueList items = a.items();
+  items.insert(items.end(), b.items().begin(), b.items().end());
+  return Value::Sequence(a.kind(), std::move(items));
+}
+
+Value Repeated(Machine& machine, const Value& a, const Value& b) {
+  if (!b.is_integral()) Mismatch("*", a, b);
+  const int64_t count = std::max<int64_t>(b.integer(), 0);
+  const size_t size = a.is_string() ? a.text().size() : a.items().size();
+  if (size > 0 && count > static_cast<int64_t>(kMaxTextBytes / size)) Fail("'*' makes too much");
+  if (a.is_string()) {
+    machine.Charge(size * static_cast<size_t>(count));
+    std::string text;
+    for (int64_t i = 0; i < count && size > 0; ++i) text += a.text();
+    return Value::String(std::move(text), a.is_safe());
+  }
+  if (size > 0) machine.Step(count * a.weight());
+  ValueList items;
+  for (int64_t i = 0; i < count && size > 0; ++i) {
+    items.insert(items.end(), a.items().begin(), a.items().end());
+  }
+  return Value::Sequence(a.kind(), std::move(items));
+}
+
+bool Repeats(const Value& value) {
+  return value.is_string() || value.Is(Kind::kList) || value.Is(Kind::kTuple);
+}
+
+}  // namespace
+
+Value Arithmetic(Machine& machine, Operator op, const Value& a, const Value& b) {
+  static constexpr const char* kSymbols[] = {"+", "-", "*", "/", "//", "%", "**"};
+  if (a.is_undefined()) Fail(a.note());
+  if (op == Operator::kModulo && a.is_string()) return FormatPercent(machine, a, b);
+  if (b.is_undefined()) Fail(b.note());
+  if (a.is_integral() && b.is_integral()) return Integers(op, a, b);
+  if (a.is_number() && b.is_number()) return Floats(op, a, b);
+  if (op == Operator::kAdd) return Added(machine, a, b);
+  if (op == Operator::kMultiply && Repeats(a)) return Repeated(machine, a, b);
+  if (op == Operator::kMultiply && Repeats(b)) return Repeated(machine, b, a);
+  Mismatch(kSymbols[static_cast<size_t>(op)], a, b);
+}
+
+Value Negated(const Value& value) {
+  if (value.is_undefined()) Fail(value.note());
+  if (value.Is(Kind::kFloat)) return Value::Float(-value.real());
+  if (!value.is_integral()) Fail("a " + std::string(TypeName(value)) + " has no negative");
+  if (value.integer() == INT64_MIN) TooLarge();
+  return Value::Int(-value.integer());
+}
+
+}  // namespace keel::model::jinja

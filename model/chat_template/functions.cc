@@ -1,0 +1,144 @@
+// The global functions of a chat template.
+#include <fmt/format.h>
+
+#include <ctime>
+
+#include "model/chat_template/runtime.h"
+#include "model/chat_template/text_form.h"
+
+namespace keel::model::jinja {
+namespace {
+
+// jinja's sandbox allows no longer range.
+constexpr int64_t kMaxRange = 100'000;
+
+Value Range(Machine& machine, const Arguments& arguments) {
+  const BoundArguments bound(arguments, "range", {"/start", "/stop", "/step"}, 1);
+  const bool one = !bound.has(1);
+  for (size_t i = 0; i < 3; ++i) {
+    if (bound.has(i) && !bound[i].is_integral()) {
+      if (bound[i].is_undefined()) Fail(bound[i].note());
+      Fail("range needs integers, not a " + std::string(TypeName(bound[i])));
+    }
+  }
+  const int64_t start = one ? 0 : bound.Integer(0, 0);
+  const int64_t stop = one ? bound.Integer(0, 0) : bound.Integer(1, 0);
+  const int64_t step = bound.Integer(2, 1);
+  if (step == 0) Fail("range: the step is 0");
+  ValueList items;
+  int64_t at = start;
+  while (step > 0 ? at < stop : at > stop) {
+    if (static_cast<int64_t>(items.size()) >= kMaxRange) {
+      Fail("range: more than " + std::to_string(kMaxRange) + " items");
+    }
+    items.push_back(Value::Int(at));
+    if (__builtin_add_overflow(at, step, &at)) break;
+  }
+  machine.Step(static_cast<int64_t>(items.size()));
+  return Value::Range(std::move(items), step == 1
+                                            ? fmt::format("range({}, {})", start, stop)
+                                            : fmt::format("range({}, {}, {})", start, stop, step));
+}
+
+std::shared_ptr<Dict> Fields(const char* what, const Arguments& arguments) {
+  auto fields = std::make_shared<Dict>();
+  if (arguments.positional.size() > 1) Fail(std::string(what) + " takes one dict at most");
+  if (!arguments.positional.empty()) {
+    const Value& from = arguments.positional[0];
+    if (from.Is(Kind::kDict)) {
+      fields->entries = from.dict().entries;
+    } else {
+      for (const Value& pair : Iterate(from)) {
+        const ValueList both = Iterate(pair);
+        if (both.size() != 2) Fail(std::string(what) + ": an item is not a pair");
+        fields->Set(both[0], both[1]);
+      }
+    }
+  }
+  for (const auto& [name, value] : arguments.named) {
+    fields->Set(Value::String(std::string(name)), value);
+  }
+  return fields;
+}
+
+Value Namespace(Machine& machine, const Arguments& arguments) {
+  std::shared_ptr<Dict> fields = Fields("namespace", arguments);
+  for (const auto& [name, value] : fields->entries) {
+    if (name.is_string() && name.text().starts_with('_')) {
+      Fail("a namespace cannot have the field '" + name.text() + "', which begins with '_'");
+    }
+  }
+  machine.namespaces.push_back(fields);
+  return Value::Namespace(std::move(fields));
+}
+
+Value MakeDict(Machine&, const Arguments& arguments) {
+  return Value::FromDict(Fields("dict", arguments));
+}
+
+Value RaiseException(Machine&, const Arguments& arguments) {
+  const BoundArguments bound(arguments, "raise_exception", {"message"}, 1);
+  Fail(ToText(bound[0]));
+}
+
+Value StrftimeNow(Machine& machine, const Arguments& arguments) {
+  const BoundArguments bound(arguments, "strftime_now", {"format"}, 1);
+  const std::string_view asked = bound.Text(0, "");
+  if (asked.size() > 1000 || asked.find('\0') != std::string_view::npos) {
+    Fail("strftime_now: the format is too long, or has a zero byte in it");
+  }
+  const auto now = machine.clock();
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
+  const auto since = now - std::chrono::system_clock::from_time_t(seconds);
+  // What Python adds to the C library: microseconds, and no zone as the time has none.
+  std::string format;
+  for (size_t i = 0; i < asked.size(); ++i) {
+    const char next = i + 1 < asked.size() ? asked[i + 1] : '\0';
+    if (asked[i] != '%') {
+      format.push_back(asked[i]);
+    } else if (next == 'f') {
+      format += fmt::format("{:06}",
+                            std::chrono::duration_cast<std::chrono::microseconds>(since).count());
+    } else if (next != 'z' && next != 'Z') {
+      format.append(asked.substr(i, next == '\0' ? 1 : 2));
+    }
+    if (asked[i] == '%') ++i;
+  }
+  std::tm local{};
+  localtime_r(&seconds, &local);
+  // A last character tells an empty result from one that does not fit.
+  format.push_back('.');
+  std::string text(format.size() * 64 + 64, '\0');
+  const size_t size = std::strftime(text.data(), text.size(), format.c_str(), &local);
+  if (size == 0) Fail("strftime_now: the text is too long");
+  text.resize(size - 1);
+  return Value::String(std::move(text));
+}
+
+template <int which>
+Value Unsupported(Machine&, const Arguments&) {
+  static constexpr const char* kNames[] = {"cycler", "joiner", "lipsum"};
+  Fail(std::string("the function '") + kNames[which] + "' is not supported in chat templates");
+}
+
+constexpr FunctionEntry kFunctions[] = {
+    {"range", Range},
+    {"namespace", Namespace},
+    {"dict", MakeDict},
+    {"raise_exception", RaiseException},
+    {"strftime_now", StrftimeNow},
+    {"cycler", Unsupported<0>},
+    {"joiner", Unsupported<1>},
+    {"lipsum", Unsupported<2>},
+};
+
+}  // namespace
+
+const FunctionEntry* FindFunction(std::string_view name) {
+  for (const FunctionEntry& entry : kFunctions) {
+    if (entry.name == name) return &entry;
+  }
+  return nullptr;
+}
+
+}  // namespace keel::model::jinja

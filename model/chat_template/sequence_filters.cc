@@ -1,0 +1,330 @@
+// Filters of lists, dicts and what else has items.
+#include <algorithm>
+#include <charconv>
+
+#include "common/text.h"
+#include "model/chat_template/code_points.h"
+#include "model/chat_template/runtime.h"
+#include "model/chat_template/text_form.h"
+#include "model/chat_template/text_pieces.h"
+
+namespace keel::model::jinja {
+namespace {
+
+// `attribute` of jinja's filters: "a.b.0", or a number; absent: the item itself.
+class Getter {
+ public:
+  Getter(const Value* attribute, const Value* otherwise = nullptr) : otherwise_(otherwise) {
+    if (attribute == nullptr || attribute->is_none()) return;
+    if (!attribute->is_string()) {
+      path_.push_back(*attribute);
+      return;
+    }
+    for (std::string_view part : SplitAt(attribute->text(), ".", -1, false)) {
+      const bool digits = !part.empty() && std::all_of(part.begin(), part.end(), IsDigit);
+      int64_t index = 0;
+      if (digits &&
+          std::from_chars(part.data(), part.data() + part.size(), index).ec == std::errc()) {
+        path_.push_back(Value::Int(index));
+      } else {
+        path_.push_back(Value::String(std::string(part)));
+      }
+    }
+  }
+
+  Value operator()(const Value& item) const {
+    Value value = item;
+    for (const Value& part : path_) {
+      value = ElementOf(value, part);
+      if (value.is_undefined() && otherwise_ != nullptr && !otherwise_->is_none()) {
+        value = *otherwise_;
+      }
+    }
+    return value;
+  }
+
+ private:
+  ValueList path_;
+  const Value* otherwise_;
+};
+
+const Value* At(const BoundArguments& bound, size_t index) {
+  return bound.has(index) ? &bound[index] : nullptr;
+}
+
+Value FoldCase(const Value& value, bool case_sensitive) {
+  return value.is_string() && !case_sensitive ? Value::String(LowerText(value.text())) : value;
+}
+
+// Makes items until one fails: Python makes them as they are asked for, so that it fails no sooner.
+template <typename Make>
+Value Generate(const Value& source, const Make& make) {
+  // jinja asks first whether there is anything: false and none have no items, and are no error.
+  if (!source.truth()) return Value::Sequence(Kind::kGenerator, {});
+  ValueList made;
+  std::unique_ptr<Failure> failure;
+  try {
+    for (const Value& item : Iterate(source)) make(item, &made);
+  } catch (Failure& caught) {
+    failure = std::make_unique<Failure>(std::move(caught));
+  }
+  const Value generator = Value::Sequence(Kind::kGenerator, std::move(made));
+  if (failure != nullptr) generator.set_failure(std::move(*failure));
+  return generator;
+}
+
+// The arguments from the `first`th on.
+Arguments Rest(const Arguments& arguments, size_t first) {
+  Arguments rest;
+  rest.named = arguments.named;
+  for (size_t i = first; i < arguments.positional.size(); ++i) {
+    rest.positional.push_back(arguments.positional[i]);
+  }
+  return rest;
+}
+
+std::string NameAt(const Arguments& arguments, size_t index, const char* filter) {
+  if (index >= arguments.positional.size() || !arguments.positional[index].is_string()) {
+    Fail(std::string(filter) + " needs a name as its argument " + std::to_string(index + 1));
+  }
+  return arguments.positional[index].text();
+}
+
+Value Map(Machine& machine, const Value& value, const Arguments& arguments) {
+  if (arguments.positional.empty()) {
+    const BoundArguments bound(arguments, "map", {"attribute", "default"}, 1);
+    const Getter get(At(bound, 0), At(bound, 1));
+    return Generate(value, [&](const Value& item, ValueList* made) { made->push_back(get(item)); });
+  }
+  const std::string name = NameAt(arguments, 0, "map");
+  const FilterEntry* filter = FindFilter(name);
+  if (filter == nullptr || filter->apply == nullptr) Fail("map: no filter is named '" + name + "'");
+  const Arguments rest = Rest(arguments, 1);
+  return Generate(value, [&](const Value& item, ValueList* made) {
+    machine.Step(item.weight());
+    made->push_back(filter->apply(machine, item, rest));
+    if (made->back().is_string()) machine.Charge(made->back().text().size());
+  });
+}
+
+// select, reject, selectattr and rejectattr.
+template <bool wanted, bool by_attribute>
+Value Select(Machine& machine, const Value& value, const Arguments& arguments) {
+  const size_t first = by_attribute ? 1 : 0;
+  if (by_attribute && arguments.positional.empty()) Fail("selectattr needs an attribute's name");
+  const Getter get(by_attribute ? &arguments.positional[0] : nullptr);
+  const TestEntry* test = nullptr;
+  if (arguments.positional.size() > first) {
+    const std::string name = NameAt(arguments, first, "select");
+    test = FindTest(name);
+    if (test == nullptr) Fail("select: no test is named '" + name + "'");
+  }
+  const Arguments rest = Rest(arguments, first + 1);
+  return Generate(value, [&](const Value& item, ValueList* made) {
+    machine.Step();
+    const Value subject = get(item);
+    const bool holds = test == nullptr ? subject.truth() : test->holds(machine, subject, rest);
+    if (holds == wanted) made->push_back(item);
+  });
+}
+
+Value Count(Machine&, const Value& value, const Arguments& arguments) {
+  const BoundArguments bound(arguments, "length", {});
+  return Value::Int(Length(value));
+}
+
+Value List(Machine&, const Value& value, const Arguments& arguments) {
+  const BoundArguments bound(arguments, "list", {});
+  return Value::Sequence(Kind::kList, Iterate(value));
+}
+
+Value Items(Machine&, const Value& value, const Arguments& arguments) {
+  const BoundArguments bound(arguments, "items", {});
+  ValueList items;
+  if (value.is_undefined()) return Value::Sequence(Kind::kGenerator, {});
+  const Value generator = Value::Sequence(Kind::kGenerator, {});
+  if (!value.Is(Kind::kDict)) {
+    generator.set_failure({"items: can only get items from a dict"});
+    return generator;
+  }
+  for (const auto& [key, item] : value.dict().entries) {
+    items.push_back(Value::Sequence(Kind::kTuple, {key, item}));
+  }
+  return Value::Sequence(Kind::kGenerator, std::move(items));
+}
+
+Value Join(Machine& machine, const Value& value, const Arguments& arguments) {
+  const BoundArguments bound(arguments, "join", {"d", "attribute"});
+  const std::string between = bound.has(0) ? ToText(bound[0]) : "";
+  const Getter get(At(bound, 1));
+  std::string text;
+  bool first = true;
+  for (const Value& item : Iterate(value)) {
+    if (!first) text += between;
+    first = false;
+    machine.Step();
+    AppendText(get(item), &text);
+    if (text.size() > kMaxTextBytes) Fail("a string is too long");
+  }
+  return Value::String(std::move(text));
+}
+
+Value First(Machine&, const Value& value, const Arguments& arguments) {
+  const BoundArguments bound(arguments, "first", {});
+  if (value.Is(Kind::kGenerator) && *value.consumed() < value.items().size()) {
+    return value.items()[(*value.consumed())++];
+  }
+  const ValueList items = Iterate(value);
+  return items.empty() ? Value::Undefined("there is no first item: the sequence is empty")
+                       : items.front();
+}
+
+void NeedReversible(const Value& value, const char* filter) {
+  if (value.Is(Kind::kGenerator) || !(value.is_sequence() || value.is_string() ||
+                                      value.Is(Kind::kDict) || value.Is(Kind::kView))) {
+    Fail(std::string(filter) + " of a " + std::string(TypeName(value)));
+  }
+}
+
+Value Last(Machine&, const Value& value, const Arguments& arguments) {
+  const BoundArguments bound(arguments, "last", {});
+  if (value.is_undefined()) Fail("last of an undefined value: " + value.note());
+  NeedReversible(value, "last");
+  const ValueList items = Iterate(value);
+  return items.empty() ? Value::Undefined("there is no last item: the sequence is empty")
+                       : items.back();
+}
+
+Value Reverse(Machine&, const Value& value, const Arguments& arguments) {
+  const BoundArguments bound(arguments, "reverse", {});
+  if (value.is_string()) return SliceOf(value, Value::None(), Value::None(), Value::Int(-1));
+  ValueList items = Iterate(value);
+  std::reverse(items.begin(), items.end());
+  return Value::Sequence(value.is_undefined() ? Kind::kList : Kind::kGenerator, std::move(items));
+}
+
+// Sorts as Python does, in which a reversed order keeps equals as they came.
+void SortBy(ValueList* items, bool reverse, const std::function<Value(const Value&)>& key) {
+  std::vector<std::pair<Value, Value>> keyed;
+  for (Value& item : *items) {
+    Value sorts_by = key(item);
+    keyed.emplace_back(std::move(sorts_by), std::move(item));
+  }
+  std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
+    return reverse ? Less(b.first, a.first) : Less(a.first, b.first);
+  });
+  for (size_t i = 0; i < keyed.size(); ++i) (*items)[i] = std::move(keyed[i].second);
+}
+
+Value Sort(Machine&, const Value& value, const Arguments& arguments) {
+  const BoundArguments bound(arguments, "sort", {"reverse", "case_sensitive", "attribute"});
+  if (bound.has(2) && bound[2].is_string() && bound[2].text().find(',') != std::string::npos) {
+    Fail("sort by several attributes is not supported");
+  }
+  const Getter get(At(bound, 2));
+  ValueList items = Iterate(value);
+  SortBy(&items, bound.Truth(0, false),
+         [&](const Value& item) { return FoldCase(get(item), bound.Truth(1, false)); });
+  return Value::Sequence(Kind::kList, std::move(items));
+}
+
+Value DictSort(Machine&, const Value& value, const Arguments& arguments) {
+  const BoundArguments bound(arguments, "dictsort", {"case_sensitive", "by", "reverse"});
+  if (!value.Is(Kind::kDict)) {
+    if (value.is_undefined()) Fail(value.note());
+    Fail("dictsort of a " + std::string(TypeName(value)));
+  }
+  const std::string_view by = bound.Text(1, "key");
+  if (by != "key" && by != "value") Fail("dictsort: 'by' is key or value");
+  ValueList items;
+  for (const auto& [key, item] : value.dict().entries) {
+    items.push_back(Value::Sequence(Kind::kTuple, {key, item}));
+  }
+  SortBy(&items, bound.Truth(2, false), [&](const Value& item) {
+    return FoldCase(item.items()[by == "key" ? 0 : 1], bound.Truth(0, false));
+  });
+  return Value::Sequence(Kind::kList, std::move(items));
+}
+
+Value Unique(Machine& machine, const Value& value, const Arguments& arguments) {
+  const BoundArguments bound(arguments, "unique", {"case_sensitive", "attribute"});
+  const Getter get(At(bound, 1));
+  Dict seen;
+  return Generate(value, [&](const Value& item, ValueList* made) {
+    const Value key = FoldCase(get(item), bound.Truth(0, false));
+    machine.Step(static_cast<int64_t>(key.is_string() ? 1 : seen.entries.size() + 1));
+    if (seen.Find(key) != nullptr) return;
+    seen.Set(key, Value::None());
+    made->push_back(item);
+  });
+}
+
+template <bool largest>
+Value Extreme(Machine&, const Value& value, const Arguments& arguments) {
+  const BoundArguments bound(arguments, "min or max", {"case_sensitive", "attribute"});
+  const Getter get(At(bound, 1));
+  const ValueList items = Iterate(value);
+  if (items.empty()) return Value::Undefined("no item: the sequence is empty");
+  const auto key = [&](const Value& item) { return FoldCase(get(item), bound.Truth(0, false)); };
+  const Value* best = &items[0];
+  Value best_key = key(items[0]);
+  for (size_t i = 1; i < items.size(); ++i) {
+    Value other = key(items[i]);
+    if (!(largest ? Less(best_key, other) : Less(other, best_key))) continue;
+    best = &items[i];
+    best_key = std::move(other);
+  }
+  return *best;
+}
+
+Value Sum(Machine&, const Value& value, const Arguments& arguments) {
+  const BoundArguments bound(arguments, "sum", {"attribute", "start"});
+  const Getter get(At(bound, 0));
+  int64_t whole = 0;
+  double real = 0;
+  bool floats = false;
+  const auto add = [&](const Value& item) {
+    if (!item.is_number()) Fail("sum of a " + std::string(TypeName(item)) + " is not supported");
+    floats |= item.Is(Kind::kFloat);
+    real += item.real();
+    if (item.is_integral() && __builtin_add_overflow(whole, item.integer(), &whole)) {
+      Fail("sum: an integer is beyond 64 bits");
+    }
+  };
+  if (bound.has(1)) add(bound[1]);
+  for (const Value& item : Iterate(value)) add(get(item));
+  return floats ? Value::Float(real) : Value::Int(whole);
+}
+
+constexpr FilterEntry kFilters[] = {
+    {"length", Count},
+    {"count", Count},
+    {"list", List},
+    {"items", Items},
+    {"join", Join},
+    {"first", First},
+    {"last", Last},
+    {"reverse", Reverse},
+    {"map", Map},
+    {"select", Select<true, false>},
+    {"reject", Select<false, false>},
+    {"selectattr", Select<true, true>},
+    {"rejectattr", Select<false, true>},
+    {"sort", Sort},
+    {"dictsort", DictSort},
+    {"unique", Unique},
+    {"min", Extreme<false>},
+    {"max", Extreme<true>},
+    {"sum", Sum},
+};
+
+}  // namespace
+
+const FilterEntry* FindSequenceFilter(std::string_view name) {
+  for (const FilterEntry& entry : kFilters) {
+    if (entry.name == name) return &entry;
+  }
+  return nullptr;
+}
+
+}  // namespace keel::model::jinja

@@ -1,0 +1,147 @@
+// Where a Hugging Face directory keeps its chat template.
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "common/file_system.h"
+#include "common/text.h"
+#include "model/chat_template/chat_template.h"
+#include "model/chat_template/limits.h"
+
+namespace keel::model {
+namespace {
+
+constexpr int64_t kMaxConfigBytes = int64_t{64} << 20;
+constexpr const char* kConfigFile = "tokenizer_config.json";
+constexpr const char* kTokensFile = "special_tokens_map.json";
+constexpr const char* kTemplateFile = "chat_template.jinja";
+constexpr const char* kMoreTemplates = "additional_chat_templates";
+constexpr const char* kDefaultName = "default";
+
+// transformers' names of the tokens that a template may read.
+constexpr const char* kTokenNames[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                       "pad_token", "cls_token", "mask_token"};
+
+struct Source {
+  std::string text;
+  std::string where;
+};
+using Sources = std::map<std::string, Source>;
+
+bool Exists(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+Result<Json> ReadObject(const FileSystem& fs, const std::string& directory, const char* name) {
+  if (!Exists(directory + "/" + name)) return Json::object();
+  KEEL_ASSIGN_OR_RETURN(const std::string text, ReadFile(fs, name, kMaxConfigBytes));
+  KEEL_ASSIGN_OR_RETURN(Json json, ParseJson(text, directory + "/" + name));
+  if (!json.is_object()) {
+    return Status(StatusCode::kInvalidData, directory + "/" + name + ": expected an object");
+  }
+  return json;
+}
+
+// A token is a string, or an object with its text in "content".
+void AddTokens(const Json& from, Json* tokens) {
+  for (const char* name : kTokenNames) {
+    const auto found = from.find(name);
+    if (found == from.end() || tokens->contains(name)) continue;
+    if (found->is_string()) {
+      (*tokens)[name] = *found;
+    } else if (found->is_object() && found->contains("content") &&
+               (*found)["content"].is_string()) {
+      (*tokens)[name] = (*found)["content"];
+    }
+  }
+}
+
+Status AddFile(const FileSystem& fs, const std::string& directory, const std::string& file,
+               const std::string& name, Sources* sources) {
+  KEEL_ASSIGN_OR_RETURN(std::string text,
+                        ReadFile(fs, file, static_cast<int64_t>(jinja::kMaxSourceBytes)));
+  (*sources)[name] = {std::move(text), directory + "/" + file};
+  return Status::Ok();
+}
+
+Status AddFiles(const FileSystem& fs, const std::string& directory, Sources* sources) {
+  if (Exists(directory + "/" + kTemplateFile)) {
+    KEEL_RETURN_IF_ERROR(AddFile(fs, directory, kTemplateFile, kDefaultName, sources));
+  }
+  std::error_code error;
+  std::vector<std::string> names;
+  for (std::filesystem::directory_iterator entry(directory + "/" + kMoreTemplates, error), end;
+       !error && entry != end; entry.increment(error)) {
+    if (entry->path().extension() == ".jinja") names.push_back(entry->path().stem().string());
+  }
+  for (const std::string& name : names) {
+    KEEL_RETURN_IF_ERROR(
+        AddFile(fs, directory, std::string(kMoreTemplates) + "/" + name + ".jinja", name, sources));
+  }
+  return Status::Ok();
+}
+
+Status AddFromConfig(const Json& config, const std::string& where, Sources* sources) {
+  const auto found = config.find("chat_template");
+  if (found == config.end() || found->is_null()) return Status::Ok();
+  if (found->is_string()) {
+    (*sources)[kDefaultName] = {found->get<std::string>(), where + " (chat_template)"};
+    return Status::Ok();
+  }
+  const auto refuse = [&] {
+    return Status(StatusCode::kInvalidData,
+                  where + ": chat_template must be a string, or a list of {name, template}");
+  };
+  if (!found->is_array()) return refuse();
+  for (const Json& entry : *found) {
+    if (!entry.is_object() || !entry.contains("name") || !entry.contains("template") ||
+        !entry["name"].is_string() || !entry["template"].is_string()) {
+      return refuse();
+    }
+    const std::string name = entry["name"].get<std::string>();
+    (*sources)[name] = {entry["template"].get<std::string>(),
+                        where + " (chat_template '" + Printable(name, 60) + "')"};
+  }
+  return Status::Ok();
+}
+
+std::string Names(const Sources& sources) {
+  std::string names;
+  for (const auto& [name, source] : sources) {
+    names += (names.empty() ? "" : ", ") + Printable(name, 60);
+  }
+  return names;
+}
+
+}  // namespace
+
+Result<std::optional<ChatTemplate>> LoadChatTemplate(const std::string& directory,
+                                                     std::string_view name) {
+  KEEL_ASSIGN_OR_RETURN(const auto fs, OpenPosixFileSystem(directory, false));
+  KEEL_ASSIGN_OR_RETURN(const Json config, ReadObject(*fs, directory, kConfigFile));
+  KEEL_ASSIGN_OR_RETURN(const Json map, ReadObject(*fs, directory, kTokensFile));
+  Sources sources;
+  // A file takes the place of what the configuration says, as transformers writes it since 4.43.
+  KEEL_RETURN_IF_ERROR(AddFiles(*fs, directory, &sources));
+  if (sources.empty()) {
+    KEEL_RETURN_IF_ERROR(AddFromConfig(config, directory + "/" + kConfigFile, &sources));
+  }
+  if (sources.empty()) return std::optional<ChatTemplate>();
+  auto chosen = sources.find(name.empty() ? std::string(kDefaultName) : std::string(name));
+  if (chosen == sources.end() && name.empty() && sources.size() == 1) chosen = sources.begin();
+  if (chosen == sources.end()) {
+    return Status(StatusCode::kNotFound,
+                  directory + ": no chat template is named '" +
+                      (name.empty() ? std::string(kDefaultName) : Printable(name, 60)) +
+                      "'; there are " + Names(sources));
+  }
+  KEEL_ASSIGN_OR_RETURN(const ChatTemplate parsed,
+                        ChatTemplate::Parse(chosen->second.text, chosen->second.where));
+  Json tokens = Json::object();
+  AddTokens(config, &tokens);
+  AddTokens(map, &tokens);
+  return std::optional<ChatTemplate>(parsed.WithSpecialTokens(std::move(tokens)));
+}
+
+}  // namespace keel::model

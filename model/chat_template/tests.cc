@@ -1,0 +1,172 @@
+// What stands after "is".
+#include <cmath>
+
+#include "model/chat_template/code_points.h"
+#include "model/chat_template/runtime.h"
+#include "model/chat_template/text_form.h"
+
+namespace keel::model::jinja {
+namespace {
+
+const Value& Only(const Arguments& arguments, const char* name) {
+  const BoundArguments bound(arguments, std::string("test '") + name + "'", {"/value"}, 1);
+  return bound[0];
+}
+
+template <Kind kind>
+bool IsKind(Machine&, const Value& value, const Arguments&) {
+  return value.Is(kind);
+}
+
+template <bool wanted>
+bool IsDefined(Machine&, const Value& value, const Arguments&) {
+  return !value.is_undefined() == wanted;
+}
+
+template <bool wanted>
+bool IsTruth(Machine&, const Value& value, const Arguments&) {
+  return value.Is(Kind::kBool) && value.boolean() == wanted;
+}
+
+bool IsNumber(Machine&, const Value& value, const Arguments&) { return value.is_number(); }
+
+bool IsSequence(Machine&, const Value& value, const Arguments&) {
+  return value.is_sequence() || value.is_string() || value.Is(Kind::kDict) || value.is_undefined();
+}
+
+bool IsIterable(Machine& machine, const Value& value, const Arguments& arguments) {
+  return IsSequence(machine, value, arguments) || value.Is(Kind::kView) ||
+         value.Is(Kind::kGenerator) || value.Is(Kind::kLoop);
+}
+
+bool IsCallable(Machine&, const Value& value, const Arguments&) {
+  return value.Is(Kind::kFunction) || value.Is(Kind::kMethod) || value.Is(Kind::kMacro) ||
+         value.is_undefined();
+}
+
+bool IsEscaped(Machine&, const Value& value, const Arguments&) { return value.is_safe(); }
+
+int64_t Whole(const Value& value, const char* test) {
+  if (!value.is_integral()) {
+    if (value.is_undefined()) Fail(value.note());
+    Fail(std::string("test '") + test + "' needs an integer, not a " +
+         std::string(TypeName(value)));
+  }
+  return value.integer();
+}
+
+bool IsOdd(Machine&, const Value& value, const Arguments&) { return Whole(value, "odd") % 2 != 0; }
+bool IsEven(Machine&, const Value& value, const Arguments&) {
+  return Whole(value, "even") % 2 == 0;
+}
+
+bool IsDivisible(Machine&, const Value& value, const Arguments& arguments) {
+  const int64_t by = Whole(Only(arguments, "divisibleby"), "divisibleby");
+  if (by == 0) Fail("division by zero");
+  return by == -1 || Whole(value, "divisibleby") % by == 0;
+}
+
+bool IsEqual(Machine&, const Value& value, const Arguments& arguments) {
+  return Equal(value, Only(arguments, "eq"));
+}
+bool IsNotEqual(Machine&, const Value& value, const Arguments& arguments) {
+  return !Equal(value, Only(arguments, "ne"));
+}
+bool IsLess(Machine&, const Value& value, const Arguments& arguments) {
+  return Less(value, Only(arguments, "lt"));
+}
+bool IsGreater(Machine&, const Value& value, const Arguments& arguments) {
+  return Less(Only(arguments, "gt"), value);
+}
+bool IsLessEqual(Machine&, const Value& value, const Arguments& arguments) {
+  const Value& other = Only(arguments, "le");
+  return Less(value, other) || Equal(value, other);
+}
+bool IsGreaterEqual(Machine&, const Value& value, const Arguments& arguments) {
+  const Value& other = Only(arguments, "ge");
+  return Less(other, value) || Equal(value, other);
+}
+
+bool IsIn(Machine& machine, const Value& value, const Arguments& arguments) {
+  const Value& container = Only(arguments, "in");
+  machine.Step(container.weight());
+  return Contains(container, value);
+}
+
+bool IsSame(Machine&, const Value& value, const Arguments& arguments) {
+  const Value& other = Only(arguments, "sameas");
+  if (value.kind() != other.kind()) return false;
+  if (value.is_none() || value.Is(Kind::kBool)) return Equal(value, other);
+  if (value.is_number() || value.is_string()) {
+    Fail("test 'sameas' of numbers and strings is not supported: compare them by '=='");
+  }
+  return value.SameObject(other);
+}
+
+template <bool upper>
+bool HasCase(Machine&, const Value& value, const Arguments&) {
+  const std::string text = ToText(value);
+  const std::string lower = LowerText(text);
+  const std::string raised = UpperText(text);
+  return text == (upper ? raised : lower) && lower != raised;
+}
+
+bool NamesFilter(Machine&, const Value& value, const Arguments&) {
+  return value.is_string() && FindFilter(value.text()) != nullptr;
+}
+bool NamesTest(Machine&, const Value& value, const Arguments&) {
+  return value.is_string() && FindTest(value.text()) != nullptr;
+}
+
+constexpr TestEntry kTests[] = {
+    {"defined", IsDefined<true>},
+    {"undefined", IsDefined<false>},
+    {"none", IsKind<Kind::kNone>},
+    {"string", IsKind<Kind::kString>},
+    {"mapping", IsKind<Kind::kDict>},
+    {"boolean", IsKind<Kind::kBool>},
+    {"integer", IsKind<Kind::kInt>},
+    {"float", IsKind<Kind::kFloat>},
+    {"true", IsTruth<true>},
+    {"false", IsTruth<false>},
+    {"number", IsNumber},
+    {"sequence", IsSequence},
+    {"iterable", IsIterable},
+    {"callable", IsCallable},
+    {"escaped", IsEscaped},
+    {"odd", IsOdd},
+    {"even", IsEven},
+    {"divisibleby", IsDivisible},
+    {"in", IsIn},
+    {"sameas", IsSame},
+    {"lower", HasCase<false>},
+    {"upper", HasCase<true>},
+    {"filter", NamesFilter},
+    {"test", NamesTest},
+    {"eq", IsEqual},
+    {"equalto", IsEqual},
+    {"==", IsEqual},
+    {"ne", IsNotEqual},
+    {"!=", IsNotEqual},
+    {"lt", IsLess},
+    {"lessthan", IsLess},
+    {"<", IsLess},
+    {"le", IsLessEqual},
+    {"<=", IsLessEqual},
+    {"gt", IsGreater},
+    {"greaterthan", IsGreater},
+    {">", IsGreater},
+    {"ge", IsGreaterEqual},
+    {">=", IsGreaterEqual},
+};
+
+}  // namespace
+
+const TestEntry* FindTest(std::string_view name) {
+  for (const TestEntry& entry : kTests) {
+    if (entry.name == name) return &entry;
+  }
+  return nullptr;
+}
+
+}  // namespace keel::model::jinja

@@ -1,0 +1,279 @@
+// Filters of one value: texts, numbers, JSON.
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+#include "model/chat_template/code_points.h"
+#include "model/chat_template/runtime.h"
+#include "model/chat_template/text_form.h"
+#include "model/chat_template/text_pieces.h"
+
+namespace keel::model::jinja {
+namespace {
+
+template <std::string (*change)(std::string_view)>
+Value Changed(Machine&, const Value& value, const Arguments& arguments) {
+  const BoundArguments bound(arguments, "the filter", {});
+  return Value::String(change(ToText(value)), value.is_safe());
+}
+
+// jinja's title: words begin after white space, "-" and opening brackets.
+std::string Titled(std::string_view text) {
+  std::string out;
+  bool begins = true;
+  std::string word;
+  const auto flush = [&] {
+    if (word.empty()) return;
+    size_t first = 0;
+    NextCharacter(word, &first);
+    out += UpperText(std::string_view(word).substr(0, first));
+    out += LowerText(std::string_view(word).substr(first));
+    word.clear();
+  };
+  for (size_t at = 0; at < text.size();) {
+    const size_t here = at;
+    const char32_t c = NextCharacter(text, &at);
+    begins = c == '-' || c == '(' || c == '{' || c == '[' || c == '<' || IsPythonSpace(c);
+    if (begins) {
+      flush();
+      out.append(text.substr(here, at - here));
+    } else {
+      word.append(text.substr(here, at - here));
+    }
+  }
+  flush();
+  return out;
+}
+
+Value Trim(Machine&, const Value& value, const Arguments& arguments) {
+  const BoundArguments bound(arguments, "trim", {"chars"});
+  const std::string text = ToText(value);
+  if (!bound.has(0) || bound[0].is_none()) {
+    return Value::String(std::string(StripText(text, StripSide::kBoth)), value.is_safe());
+  }
+  const std::string_view chars = bound.Text(0, "");
+  return Value::String(std::string(StripText(text, StripSide::kBoth, &chars)), value.is_safe());
+}
+
+Value AsString(Machine&, const Value& value, const Arguments& arguments) {
+  const BoundArguments bound(arguments, "string", {});
+  return value.is_string() ? value : Value::String(ToText(value));
+}
+
+Value Safe(Machine&, const Value& value, const Arguments& arguments) {
+  const BoundArguments bound(arguments, "safe", {});
+  return Value::String(ToText(value), true);
+}
+
+Value Escape(Machine&, const Value& value, const Arguments& arguments) {
+  const BoundArguments bound(arguments, "escape", {});
+  return value.is_safe() ? value : Value::String(EscapedHtml(ToText(value)), true);
+}
+
+Value Replace(Machine&, const Value& value, const Arguments& arguments) {
+  const BoundArguments bound(arguments, "replace", {"old", "new", "count"}, 2);
+  return Value::String(
+      Replaced(ToText(value), ToText(bound[0]), ToText(bound[1]), bound.Integer(2, -1)));
+}
+
+Value Default(Machine&, const Value& value, const Arguments& arguments) {
+  const BoundArguments bound(arguments, "default", {"default_value", "boolean"});
+  const bool keep = bound.Truth(1, false) ? value.truth() : !value.is_undefined();
+  if (keep) return value;
+  return bound.has(0) ? bound[0] : Value::String("");
+}
+
+Value Indent(Machine&, const Value& value, const Arguments& arguments) {
+  const BoundArguments bound(arguments, "indent", {"width", "first", "blank"});
+  if (!value.is_string()) Fail("indent needs a string, not a " + std::string(TypeName(value)));
+  std::string by(4, ' ');
+  if (bound.has(0) && bound[0].is_string()) {
+    by = bound[0].text();
+  } else if (bound.has(0)) {
+    const int64_t width = bound.Integer(0, 4);
+    if (width > 10'000) Fail("indent: the width is too large");
+    by.assign(static_cast<size_t>(std::max<int64_t>(width, 0)), ' ');
+  }
+  const bool blank = bound.Truth(2, false);
+  const std::string text = value.text() + "\n";
+  std::string out = bound.Truth(1, false) ? by : "";
+  bool first = true;
+  for (std::string_view line : SplitLines(text)) {
+    if (out.size() > kMaxTextBytes) Fail("a string is too long");
+    if (!first) out += "\n";
+    if (!first && (blank || !line.empty())) out += by;
+    out += line;
+    first = false;
+  }
+  return Value::String(std::move(out), value.is_safe());
+}
+
+Value ToJson(Machine&, const Value& value, const Arguments& arguments) {
+  const BoundArguments bound(arguments, "tojson",
+                             {"ensure_ascii", "indent", "separators", "sort_keys"});
+  JsonForm form;
+  form.ensure_ascii = bound.Truth(0, false);
+  form.sort_keys = bound.Truth(3, false);
+  if (bound.has(1) && !bound[1].is_none()) {
+    if (bound[1].is_string()) {
+      form.indent = bound[1].text();
+    } else {
+      const int64_t width = bound.Integer(1, 0);
+      if (width > 1000) Fail("tojson: the indent is too large");
+      form.indent = std::string(static_cast<size_t>(std::max<int64_t>(width, 0)), ' ');
+    }
+    form.item_separator = ",";
+  }
+  if (bound.has(2) && !bound[2].is_none()) {
+    const ValueList parts = Iterate(bound[2]);
+    if (parts.size() != 2 || !parts[0].is_string() || !parts[1].is_string()) {
+      Fail("tojson: 'separators' must be two strings");
+    }
+    form.item_separator = parts[0].text();
+    form.key_separator = parts[1].text();
+  }
+  return Value::String(ToJsonText(value, form));
+}
+
+Value Format(Machine& machine, const Value& value, const Arguments& arguments) {
+  if (!arguments.named.empty()) {
+    if (!arguments.positional.empty()) Fail("format takes names or positions, not both");
+    auto dict = std::make_shared<Dict>();
+    for (const auto& [name, item] : arguments.named) {
+      dict->Set(Value::String(std::string(name)), item);
+    }
+    return FormatPercent(machine, Value::String(ToText(value)), Value::FromDict(std::move(dict)));
+  }
+  return FormatPercent(machine, Value::String(ToText(value)),
+                       Value::Sequence(Kind::kTuple, arguments.positional));
+}
+
+// Python's float() of a text; false: it is none.
+bool ReadFloat(std::string_view text, double* number) {
+  text = StripText(text, StripSide::kBoth);
+  if (text.starts_with('+')) text.remove_prefix(1);
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), *number);
+  return read.ec == std::errc() && read.ptr == text.data() + text.size() && !text.empty();
+}
+
+bool Truncated(double number, Value* result) {
+  if (!(std::abs(number) < 9.2e18)) return false;
+  *result = Value::Int(static_cast<int64_t>(number));
+  return true;
+}
+
+Value ToInt(Machine&, const Value& value, const Arguments& arguments) {
+  const BoundArguments bound(arguments, "int", {"default", "base"});
+  const int64_t base = bound.Integer(1, 10);
+  if (base != 10) Fail("int: only base 10 is supported");
+  const Value otherwise = bound.has(0) ? bound[0] : Value::Int(0);
+  if (value.is_undefined()) Fail(value.note());
+  if (value.is_integral()) return Value::Int(value.integer());
+  Value result;
+  if (value.is_number()) return Truncated(value.real(), &result) ? result : otherwise;
+  if (!value.is_string()) return otherwise;
+  std::string_view text = StripText(value.text(), StripSide::kBoth);
+  if (text.starts_with('+')) text.remove_prefix(1);
+  int64_t whole = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), whole);
+  if (read.ec == std::errc() && read.ptr == text.data() + text.size()) return Value::Int(whole);
+  if (read.ec == std::errc::result_out_of_range) Fail("int: the number is beyond 64 bits");
+  double number = 0;
+  return ReadFloat(text, &number) && Truncated(number, &result) ? result : otherwise;
+}
+
+Value ToFloat(Machine&, const Value& value, const Arguments& arguments) {
+  const BoundArguments bound(arguments, "float", {"default"});
+  if (value.is_undefined()) Fail(value.note());
+  if (value.is_number()) return Value::Float(value.real());
+  double number = 0;
+  if (value.is_string() && ReadFloat(value.text(), &number)) return Value::Float(number);
+  return bound.has(0) ? bound[0] : Value::Float(0);
+}
+
+Value Absolute(Machine&, const Value& value, const Arguments& arguments) {
+  const BoundArguments bound(arguments, "abs", {});
+  if (value.is_undefined()) Fail(value.note());
+  if (value.Is(Kind::kFloat)) return Value::Float(std::abs(value.real()));
+  if (!value.is_integral() || value.integer() == INT64_MIN) {
+    Fail("abs of a " + std::string(TypeName(value)));
+  }
+  return Value::Int(std::abs(value.integer()));
+}
+
+Value Round(Machine&, const Value& value, const Arguments& arguments) {
+  const BoundArguments bound(arguments, "round", {"precision", "method"});
+  const int64_t precision = bound.Integer(0, 0);
+  const std::string_view method = bound.Text(1, "common");
+  if (!value.is_number()) Fail("round of a " + std::string(TypeName(value)));
+  if (precision < 0 || precision > 300) Fail("round: the precision must be from 0 to 300");
+  if (method == "common") {
+    if (value.is_integral()) return Value::Int(value.integer());
+    if (!std::isfinite(value.real())) return value;
+    char buffer[700];
+    std::snprintf(buffer, sizeof buffer, "%.*f", static_cast<int>(precision), value.real());
+    double number = 0;
+    ReadFloat(buffer, &number);
+    return Value::Float(number);
+  }
+  if (method != "ceil" && method != "floor") Fail("round: 'method' is common, ceil or floor");
+  const double scale = std::pow(10.0, static_cast<double>(precision));
+  const double scaled = value.real() * scale;
+  return Value::Float((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale);
+}
+
+constexpr FilterEntry kFilters[] = {
+    {"tojson", ToJson},
+    {"trim", Trim},
+    {"string", AsString},
+    {"default", Default},
+    {"d", Default},
+    {"safe", Safe},
+    {"replace", Replace},
+    {"lower", Changed<LowerText>},
+    {"upper", Changed<UpperText>},
+    {"capitalize", Changed<CapitalizeText>},
+    {"title", Changed<Titled>},
+    {"indent", Indent},
+    {"format", Format},
+    {"int", ToInt},
+    {"float", ToFloat},
+    {"abs", Absolute},
+    {"round", Round},
+    {"escape", Escape},
+    {"e", Escape},
+    // Jinja has these; no chat template was seen that uses one.
+    {"attr", nullptr},
+    {"batch", nullptr},
+    {"center", nullptr},
+    {"filesizeformat", nullptr},
+    {"forceescape", nullptr},
+    {"groupby", nullptr},
+    {"pprint", nullptr},
+    {"random", nullptr},
+    {"slice", nullptr},
+    {"striptags", nullptr},
+    {"truncate", nullptr},
+    {"urlencode", nullptr},
+    {"urlize", nullptr},
+    {"wordcount", nullptr},
+    {"wordwrap", nullptr},
+    {"xmlattr", nullptr},
+};
+
+}  // namespace
+
+const FilterEntry* FindTextFilter(std::string_view name) {
+  for (const FilterEntry& entry : kFilters) {
+    if (entry.name == name) return &entry;
+  }
+  return nullptr;
+}
+
+const FilterEntry* FindFilter(std::string_view name) {
+  const FilterEntry* found = FindTextFilter(name);
+  return found != nullptr ? found : FindSequenceFilter(name);
+}
+
+}  // namespace keel::model::jinja

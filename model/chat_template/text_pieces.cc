@@ -1,0 +1,121 @@
+#include "model/chat_template/text_pieces.h"
+
+#include <algorithm>
+
+#include "model/chat_template/code_points.h"
+#include "model/chat_template/limits.h"
+#include "model/chat_template/value.h"
+
+namespace keel::model::jinja {
+namespace {
+
+bool EndsLine(char32_t c) {
+  return (c >= 0xa && c <= 0xd) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 ||
+         c == 0x2029;
+}
+
+}  // namespace
+
+std::vector<std::string_view> SplitLines(std::string_view text) {
+  std::vector<std::string_view> lines;
+  size_t begin = 0;
+  for (size_t at = 0; at < text.size();) {
+    const size_t here = at;
+    const char32_t c = NextCharacter(text, &at);
+    if (!EndsLine(c)) continue;
+    lines.push_back(text.substr(begin, here - begin));
+    if (c == '\r' && at < text.size() && text[at] == '\n') ++at;
+    begin = at;
+  }
+  if (begin < text.size()) lines.push_back(text.substr(begin));
+  return lines;
+}
+
+std::vector<std::string_view> SplitAtSpace(std::string_view text, int64_t most) {
+  std::vector<std::string_view> words;
+  text = StripText(text, StripSide::kLeft);
+  while (!text.empty()) {
+    if (most >= 0 && static_cast<int64_t>(words.size()) == most) {
+      words.push_back(StripText(text, StripSide::kRight));
+      break;
+    }
+    size_t end = 0;
+    while (end < text.size()) {
+      size_t next = end;
+      if (IsPythonSpace(NextCharacter(text, &next))) break;
+      end = next;
+    }
+    words.push_back(text.substr(0, end));
+    text = StripText(text.substr(end), StripSide::kLeft);
+  }
+  return words;
+}
+
+std::vector<std::string_view> SplitAt(std::string_view text, std::string_view separator,
+                                      int64_t most, bool from_right) {
+  std::vector<std::string_view> pieces;
+  while (most < 0 || static_cast<int64_t>(pieces.size()) < most) {
+    const size_t at = from_right ? text.rfind(separator) : text.find(separator);
+    if (at == std::string_view::npos) break;
+    const size_t behind = at + separator.size();
+    pieces.push_back(from_right ? text.substr(behind) : text.substr(0, at));
+    text = from_right ? text.substr(0, at) : text.substr(behind);
+  }
+  pieces.push_back(text);
+  if (from_right) std::reverse(pieces.begin(), pieces.end());
+  return pieces;
+}
+
+std::string Replaced(std::string_view text, std::string_view from, std::string_view to,
+                     int64_t most) {
+  std::string out;
+  size_t at = 0;
+  for (int64_t count = 0; most < 0 || count < most; ++count) {
+    if (out.size() > kMaxTextBytes) Fail("a string is too long");
+    size_t found = at;
+    size_t behind = at;
+    if (from.empty()) {
+      // Before every character and at the end.
+      if (at > text.size()) break;
+      out.append(to);
+      if (at == text.size()) return out;
+      NextCharacter(text, &behind);
+      out.append(text, at, behind - at);
+    } else {
+      found = text.find(from, at);
+      if (found == std::string_view::npos) break;
+      out.append(text, at, found - at).append(to);
+      behind = found + from.size();
+    }
+    at = behind;
+  }
+  return out.append(text, std::min(at, text.size()));
+}
+
+std::string EscapedHtml(std::string_view text) {
+  std::string out;
+  for (char c : text) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&#34;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      default:
+        out.push_back(c);
+    }
+  }
+  return out;
+}
+
+}  // namespace keel::model::jinja

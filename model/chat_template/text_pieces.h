@@ -1,0 +1,24 @@
+// What methods and filters do with strings alike.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace keel::model::jinja {
+
+// str.splitlines, without the ends.
+std::vector<std::string_view> SplitLines(std::string_view text);
+// str.split() at white space; at most `most` cuts where that is not negative.
+std::vector<std::string_view> SplitAtSpace(std::string_view text, int64_t most);
+// str.split(separator), str.rsplit(separator); the separator is not "".
+std::vector<std::string_view> SplitAt(std::string_view text, std::string_view separator,
+                                      int64_t most, bool from_right);
+// str.replace; all of them where `most` is negative.
+std::string Replaced(std::string_view text, std::string_view from, std::string_view to,
+                     int64_t most);
+// The characters that HTML must not have as they are.
+std::string EscapedHtml(std::string_view text);
+
+}  // namespace keel::model::jinja

@@ -1,0 +1,205 @@
+#include "model/chat_template/chat_template.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+namespace keel::model {
+namespace {
+
+using ::testing::HasSubstr;
+
+Json Parsed(const std::string& text) { return ValueOrThrow(ParseJson(text, "test")); }
+
+ChatRequest Turns() {
+  ChatRequest request;
+  request.messages = Parsed(R"([{"role": "user", "content": "Hi"},
+                                {"role": "assistant", "content": "Hello"}])");
+  return request;
+}
+
+Result<RenderedChat> Render(const std::string& source, const ChatRequest& request) {
+  auto parsed = ChatTemplate::Parse(source, "t.jinja");
+  if (!parsed.ok()) return parsed.status();
+  return parsed->Render(request);
+}
+
+std::string Text(const std::string& source, const ChatRequest& request = Turns()) {
+  auto rendered = Render(source, request);
+  return rendered.ok() ? rendered->text : "error: " + rendered.status().message();
+}
+
+TEST(ChatTemplate, ALineThatHoldsATagAloneLeavesNothing) {
+  EXPECT_EQ(Text("a\n  {% if true %}\nb\n  {% endif %}\n c {{ 1 }}\n\n"), "a\nb\n c 1\n");
+  EXPECT_EQ(Text("a \n {%- if true -%} \n b {%+ endif +%}\nc"), "ab \nc");
+  EXPECT_EQ(Text("{# x #}\n{% raw %}{{ y }}{% endraw %}"), "{{ y }}");
+}
+
+TEST(ChatTemplate, ASetWithinALoopEndsWithItsRound) {
+  EXPECT_EQ(Text("{% set x = 1 %}{% for m in messages %}{{ x }}{% set x = 2 %}{{ x }}{% endfor %}"
+                 "{{ x }}"),
+            "12121");
+  EXPECT_EQ(Text("{% set n = namespace(x=1) %}{% for m in messages %}{% set n.x = n.x + 1 %}"
+                 "{% endfor %}{{ n.x }}"),
+            "3");
+  EXPECT_EQ(Text("{% if true %}{% set x = 1 %}{% endif %}{{ x }}"), "1");
+}
+
+TEST(ChatTemplate, AMacroSeesWhatIsAroundItWhenItIsCalled) {
+  EXPECT_EQ(Text("{% macro f(a, b=2) %}{{ a }}{{ b }}{{ x }}{% endmacro %}{% set x = 7 %}"
+                 "{{ f(1) }}{{ f(b=3, a=0) }}"),
+            "127037");
+}
+
+TEST(ChatTemplate, ALoopKnowsItsPlace) {
+  EXPECT_EQ(Text("{% for x in [1, 2, 3] if x != 2 %}{{ loop.index }}/{{ loop.length }}"
+                 "{{ '.' if loop.last else ',' }}{% endfor %}"),
+            "1/2,2/2.");
+  EXPECT_EQ(Text("{% for x in [1, 2, 3] %}{% if x == 2 %}{% continue %}{% endif %}{{ x }}"
+                 "{{ loop.nextitem }}{% endfor %}"),
+            "123");
+  EXPECT_EQ(Text("{% for x in [] %}a{% else %}b{% endfor %}"), "b");
+}
+
+TEST(ChatTemplate, JsonIsAsTransformersWritesIt) {
+  ChatRequest request = Turns();
+  request.tools = Parsed(R"([{"b": "<é>", "a": [1, 2.0, null, true, {}]}])");
+  EXPECT_EQ(Text("{{ tools | tojson }}", request),
+            R"([{"b": "<é>", "a": [1, 2.0, null, true, {}]}])");
+  EXPECT_EQ(Text("{{ tools[0] | tojson(indent=1, sort_keys=true) }}", request),
+            "{\n \"a\": [\n  1,\n  2.0,\n  null,\n  true,\n  {}\n ],\n \"b\": \"<é>\"\n}");
+  EXPECT_EQ(Text("{{ tools[0] }}", request), "{'b': '<é>', 'a': [1, 2.0, None, True, {}]}");
+}
+
+TEST(ChatTemplate, GenerationBlocksGiveTheAssistantsBytes) {
+  const std::string source =
+      "{% for m in messages %}[{{ m.role }}]{% if m.role == 'assistant' %}"
+      "{% generation %}{{ m.content }}é{% endgeneration %}{% else %}{{ m.content }}{% endif %}"
+      "{% endfor %}";
+  const RenderedChat rendered = ValueOrThrow(Render(source, Turns()));
+  EXPECT_TRUE(rendered.has_generation_blocks);
+  ASSERT_EQ(rendered.assistant.size(), 1u);
+  const ByteRange range = rendered.assistant[0];
+  EXPECT_EQ(
+      rendered.text.substr(static_cast<size_t>(range.begin), static_cast<size_t>(range.size())),
+      "Helloé");
+}
+
+TEST(ChatTemplate, AMessageThatGoesOnEndsWhereItsContentEnds) {
+  ChatRequest request = Turns();
+  request.continue_final_message = true;
+  EXPECT_EQ(Text("{% for m in messages %}<{{ m.content }}>{% endfor %}", request), "<Hi><Hello");
+  EXPECT_THAT(Text("{% for m in messages[:1] %}<{{ m.content }}>{% endfor %}", request),
+              HasSubstr("to be continued"));
+  request.add_generation_prompt = true;
+  EXPECT_THAT(Text("x", request), HasSubstr("exclude"));
+}
+
+TEST(ChatTemplate, WhatATemplateRaisesIsTheErrorWithItsLine) {
+  EXPECT_EQ(Text("a\n{{ raise_exception('Roles must alternate') }}"),
+            "error: t.jinja:2: Roles must alternate");
+  EXPECT_EQ(Text("\n\n{{ x.y }}"), "error: t.jinja:3: 'x' is undefined");
+  EXPECT_THAT(Text("{{ messages.append(1) }}"), HasSubstr("unsafe"));
+}
+
+TEST(ChatTemplate, WhatIsNotUnderstoodIsRefusedByName) {
+  for (const auto& [source, message] : std::vector<std::pair<std::string, std::string>>{
+           {"{% include 'x' %}", "'include'"},
+           {"{{ 1 | nosuch }}", "'nosuch'"},
+           {"{{ 1 is nosuch }}", "'nosuch'"},
+           {"{{ 1 | xmlattr }}", "'xmlattr' is not supported"},
+           {"{{ 'a'.zfill(3) }}", "'zfill'"},
+           {"{% if x %}", "endif"},
+           {"{{ 'a }}", "a string has no end"},
+           {"{{ (1 }}", ""},
+           {"{% break %}", "outside of a loop"},
+           {"\xff", "UTF-8"}}) {
+    EXPECT_THAT(Text(source), testing::AllOf(testing::StartsWith("error: "), HasSubstr(message)))
+        << source;
+  }
+}
+
+TEST(ChatTemplate, AFilterThatNothingHasIsRefusedOnlyWhenAnIfLetsItRun) {
+  EXPECT_EQ(Text("{% if false %}{{ 1 | from_json }}{% endif %}x"), "x");
+  EXPECT_THAT(Text("{% if true %}{{ 1 | from_json }}{% endif %}"), HasSubstr("from_json"));
+}
+
+TEST(ChatTemplate, NoTemplateRunsWithoutEndOrEatsTheMemory) {
+  const std::string loop = "{% for a in range(100000) %}";
+  EXPECT_THAT(Text(loop + loop + "{% endfor %}{% endfor %}"), HasSubstr("too many steps"));
+  EXPECT_THAT(Text("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"), HasSubstr("nested"));
+  EXPECT_THAT(Text("{{ 'abc' * 1000000000 }}"), HasSubstr("too much"));
+  EXPECT_THAT(Text("{% set n = namespace(s='ab') %}{% for i in range(60) %}"
+                   "{% set n.s = n.s ~ n.s %}{% endfor %}"),
+              HasSubstr("too long"));
+  EXPECT_THAT(Text("{% set n = namespace(s=[]) %}{% for i in range(5000) %}"
+                   "{% set n.s = [n.s] %}{% endfor %}"),
+              HasSubstr("nested too deep"));
+  EXPECT_THAT(Text("{{ " + std::string(100000, '(') + " }}"), HasSubstr("nested too deep"));
+  std::string sum = "{{ 1";
+  for (int i = 0; i < 100000; ++i) sum += "+1";
+  EXPECT_THAT(Text(sum + " }}"), HasSubstr("nested too deep"));
+  EXPECT_EQ(Text("{% set n = namespace() %}{% set n.me = n %}{{ n.me.me.me is defined }}"), "True");
+}
+
+TEST(ChatTemplate, TheClockComesFromOutside) {
+  ChatRequest request = Turns();
+  request.clock = [] { return std::chrono::system_clock::from_time_t(86400 * 15); };
+  EXPECT_EQ(Text("{{ strftime_now('%d %b %Y %%') }}", request), "16 Jan 1970 %");
+}
+
+TEST(ChatTemplate, WordsBeyondAsciiHavePythonsCases) {
+  EXPECT_EQ(Text("{{ 'straße ÉΣ ǆ' | upper }} {{ 'ÉΣ' | lower }} {{ 'ǆx' | capitalize }}"),
+            "STRASSE ÉΣ Ǆ éς ǅx");
+  EXPECT_EQ(Text("{{ 'é🙂x'[::-1] }} {{ 'é🙂x' | length }} {{ '\u00a0 x\u3000' | trim }}"),
+            "x🙂é 3 x");
+}
+
+class TemplateFiles : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = testing::TempDir() + "/template_files";
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+  }
+  void Write(const std::string& name, const std::string& text) {
+    std::filesystem::create_directories(std::filesystem::path(folder_ + "/" + name).parent_path());
+    std::ofstream(folder_ + "/" + name) << text;
+  }
+  std::string folder_;
+};
+
+TEST_F(TemplateFiles, AFolderWithoutATemplateHasNone) {
+  EXPECT_FALSE(ValueOrThrow(LoadChatTemplate(folder_)).has_value());
+  Write("tokenizer_config.json", R"({"bos_token": "<s>"})");
+  EXPECT_FALSE(ValueOrThrow(LoadChatTemplate(folder_)).has_value());
+}
+
+TEST_F(TemplateFiles, TheTokenizersTokensComeWithTheTemplate) {
+  Write("tokenizer_config.json",
+        R"({"chat_template": "{{ bos_token }}{{ eos_token }}", "bos_token": {"content": "<s>"}})");
+  Write("special_tokens_map.json", R"({"bos_token": "no", "eos_token": "</s>"})");
+  const auto loaded = ValueOrThrow(LoadChatTemplate(folder_));
+  EXPECT_EQ(ValueOrThrow(loaded->Render(Turns())).text, "<s></s>");
+  Write("chat_template.jinja", "file\n");
+  EXPECT_EQ(ValueOrThrow(LoadChatTemplate(folder_))->source(), "file\n");
+}
+
+TEST_F(TemplateFiles, OneOfSeveralIsChosenByItsName) {
+  Write("tokenizer_config.json", R"({"chat_template": [{"name": "default", "template": "d"},
+                                                       {"name": "rag", "template": "r"}]})");
+  EXPECT_EQ(ValueOrThrow(LoadChatTemplate(folder_))->source(), "d");
+  EXPECT_EQ(ValueOrThrow(LoadChatTemplate(folder_, "rag"))->source(), "r");
+  EXPECT_THAT(LoadChatTemplate(folder_, "x").status().message(), HasSubstr("default, rag"));
+  Write("additional_chat_templates/more.jinja", "m");
+  EXPECT_EQ(ValueOrThrow(LoadChatTemplate(folder_, "more"))->source(), "m");
+  Write("tokenizer_config.json", R"({"chat_template": 3})");
+  std::filesystem::remove_all(folder_ + "/additional_chat_templates");
+  EXPECT_THAT(LoadChatTemplate(folder_).status().message(), HasSubstr("chat_template must be"));
+}
+
+}  // namespace
+}  // namespace keel::model

