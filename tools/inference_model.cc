@@ -47,7 +47,6 @@ InferenceModel::InferenceModel(const InferenceOptions& options) {
   // 3. This rank's part.
   model::DecoderOptions decoder;
   decoder.dtype = bf16 ? at::kBFloat16 : at::kFloat;
-  decoder.forward_only = true;
   decoder_ = std::make_unique<model::Decoder>(
       config(), parallel::TensorParallel{group_.get(), false}, decoder);
   LoadWeights(options.path, decoder.dtype);
