@@ -12,8 +12,8 @@ struct RopeContext {
   int64_t head_dim = 0;
   int64_t max_positions = 0;
   double theta = 10000;  // where the map has none
-  bool partial = false;   // whether the family turns a part of a head's dims where it is said so
-  double rotated = 1;     // where the map says nothing
+  bool partial = false;  // whether the family turns a part of a head's dims where it is said so
+  double rotated = 1;    // where the map says nothing
   // Of Phi-3, which has it outside; 0: in the map.
   int64_t original_positions = 0;
 };

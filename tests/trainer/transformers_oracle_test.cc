@@ -225,6 +225,31 @@ TEST(TransformersOracle, GreedyTokensOfEveryFamily) {
   CheckGreedyTokens({"olmo2"}, {1, 3, 4});
 }
 
+// What is in the cache stands turned for a shorter text: neither answer would be the model's.
+TEST(TransformersOracle, ATextThatOutgrowsItsRotationIsRefused) {
+  for (const char* name : {"llama_rope_dynamic", "llama_rope_longrope"}) {
+    const Fixture fixture = LoadFixture(name);
+    keel::testing::RunRanks(1, 1, 1, [&](parallel::ParallelContext& context) {
+      TrainEngineOptions options;
+      options.inference = true;
+      TrainEngine engine(context, fixture.config, options);
+      engine.Initialize(1);
+      rollout::Engine generator(engine.decoder(), context.tp(), {});
+      rollout::Request request;
+      request.prompt = {1, 2, 3, 4, 5, 6, 7, 8};
+      request.sampling.max_tokens = 4;
+      EXPECT_EQ(generator.Generate(std::vector{request}).size(), 1u);
+      request.sampling.max_tokens = 9;
+      if (fixture.config.max_position_embeddings > fixture.config.rope.original_positions) {
+        EXPECT_THROW(generator.Generate(std::vector{request}), Error);
+      } else {
+        // The engine ends a text at max_position_embeddings.
+        EXPECT_LE(generator.Generate(std::vector{request})[0].tokens.size(), 4u);
+      }
+    });
+  }
+}
+
 // What an export writes is the model that was read, whichever way its file spelled it.
 TEST(TransformersOracle, AnExportedConfigIsTheSameModel) {
   for (const Family& family : kFamilies) {
