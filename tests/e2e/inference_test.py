@@ -196,6 +196,7 @@ class Inference(harness.Job):
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         messages = [{"role": "user", "content": " hi \u00e9"}]
         rows = self.rows({"text": "the <|user|>"}, {"prompt": "the"}, {"messages": messages}, {"prompt": messages})
+        rows = rows.rename(self.folder / "asked.jsonl")
         chat = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
         prompts = [tokenizer("the <|user|>").input_ids, tokenizer("the").input_ids, chat, chat]
         self.assertEqual(prompts[1][0], 256)
@@ -209,7 +210,7 @@ class Inference(harness.Job):
                 {"role": "user", "content": "hi \u00e9"}]}))[0]["output"] + "\n", done.stderr)  # fmt: skip
         (folder / "chat_template.jinja").unlink()
         done = harness.keel("generate", "--model", folder, "--input", rows, "--output", self.folder / "none.jsonl")
-        self.assertEqual((done.returncode, "rows.jsonl:3: messages, but" in done.stderr), (65, True), done.stderr)
+        self.assertEqual((done.returncode, "asked.jsonl:3: messages, but" in done.stderr), (65, True), done.stderr)
         (folder / "chat_template.jinja").write_text("{{ raise_exception('only questions') }}")
         done = self.chat(b"hi\n", model=folder)
         self.assertEqual((done.returncode, b"only questions" in done.stderr), (65, True), done.stderr)
