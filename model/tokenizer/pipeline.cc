@@ -21,6 +21,7 @@ struct Scratch {
   PatternScratch patterns;
   PieceCache pieces;
   std::vector<Symbol> symbols;
+  std::vector<Span> pieces_of_text;
   std::string spelled;
 };
 
@@ -287,6 +288,7 @@ std::vector<int32_t> PipelineTokenizer::DoEncode(std::string_view text,
                                                  std::vector<ByteRange>* offsets) const {
   ScratchPool::Lease scratch(&scratches_);
   std::vector<int32_t> ids;
+  ids.reserve(text.size() / 4 + 8);
   const Output out{&ids, offsets};
   if (FindNotUtf8(text) == std::string_view::npos) {
     EncodeText(text, out, scratch.get());
@@ -348,7 +350,8 @@ void PipelineTokenizer::EncodeSegment(AlignedText text, const Output& out, Scrat
 
 void PipelineTokenizer::EncodePieces(AlignedText text, const Output& out, Scratch* scratch) const {
   const size_t size = text.text().size();
-  PreTokens tokens{std::move(text), {{0, size}}};
+  PreTokens tokens{std::move(text), std::move(scratch->pieces_of_text)};
+  tokens.pieces.assign(1, {0, size});
   for (const auto& step : parts_.pre_tokenizers.steps) step->Apply(&tokens, &scratch->patterns);
   for (const Span& piece : tokens.pieces) {
     if (piece.size() == 0) continue;
@@ -358,6 +361,7 @@ void PipelineTokenizer::EncodePieces(AlignedText text, const Output& out, Scratc
       EncodePiece(piece.Of(tokens.text.text()), out, scratch);
     }
   }
+  scratch->pieces_of_text = std::move(tokens.pieces);
 }
 
 std::string_view PipelineTokenizer::Spelled(std::string_view piece, Scratch* scratch) const {
