@@ -104,9 +104,9 @@ TEST(TokenizerJson, HostileFilesAreRefused) {
 TEST(TokenizerJson, AnExpressionThatCannotEndIsAnErrorAndNoOtherSplit) {
   const auto tokenizer = ValueOrThrow(ParseTokenizerJson(
       File(R"("pre_tokenizer":{"type":"Split","behavior":"Isolated","invert":false,)"
-           R"("pattern":{"Regex":"(a*)*(a*)*(a*)*c"}})"),
+           R"("pattern":{"Regex":"(?:a|aa|aaa)+c"}})"),
       "t.json"));
-  EXPECT_THROW(tokenizer->Encode(std::string(2000, 'a') + "b"), Error);
+  EXPECT_THROW(tokenizer->Encode(std::string(200, 'a') + "bc"), Error);
 }
 
 TEST(TokenizerJson, BatchesOnThreadsGiveTheSameIds) {
