@@ -19,6 +19,8 @@ constexpr uint32_t kNoRank = ~uint32_t{0};
 // Up to so many symbols each merge looks at all pairs again; above, a heap keeps them.
 constexpr size_t kFewSymbols = 40;
 
+constexpr std::string_view kMark = "\u2581";
+
 uint64_t PairOf(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
 }
@@ -44,6 +46,7 @@ Bpe::Bpe(Vocabulary vocabulary, BpeOptions options)
     byte_ids_.push_back(id_or_none(fmt::format("<0x{:02X}>", byte)));
   }
   Grow(16);
+  cuts_at_marks_ = !options.ignore_merges && vocabulary_.IdOf(kMark).has_value();
 }
 
 Status Bpe::AddMerge(std::string_view left, std::string_view right) {
@@ -57,6 +60,7 @@ Status Bpe::AddMerge(std::string_view left, std::string_view right) {
             fmt::format("merge {} joins \"{}\" and \"{}\", but \"{}\" is not in the vocabulary",
                         merge_count_, Printable(left), Printable(right), Printable(missing))};
   }
+  if (right.starts_with(kMark) && !left.ends_with(kMark)) cuts_at_marks_ = false;
   if (static_cast<size_t>(merge_count_) * 2 >= merges_.size()) Grow(merges_.size() * 2);
   // A pair that comes twice has the later rank, as `tokenizers` reads it.
   *SlotOf(PairOf(*left_id, *right_id)) = {PairOf(*left_id, *right_id), merge_count_++, *whole_id};

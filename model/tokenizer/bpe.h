@@ -41,6 +41,10 @@ class Bpe {
   // Appends the symbols of `piece`, which is well-formed UTF-8.
   void Encode(std::string_view piece, std::vector<Symbol>* symbols) const;
 
+  // Whether no merge joins what stands before a mark "▁" with it, so that a piece may be cut there:
+  // its parts have the same symbols apart as together.
+  bool cuts_at_marks() const { return cuts_at_marks_; }
+
   const Vocabulary& vocabulary() const { return vocabulary_; }
 
  private:
@@ -64,6 +68,7 @@ class Bpe {
   BpeOptions options_;
   std::vector<Merge> merges_;  // an open hash table
   uint32_t merge_count_ = 0;
+  bool cuts_at_marks_ = false;
   std::vector<int32_t> two_byte_ids_;  // of the characters below U+0800; -1 for none
   std::vector<int32_t> byte_ids_;      // of <0x00> ... <0xFF>; -1 for none
 };

@@ -8,6 +8,7 @@
 
 #include "common/text.h"
 #include "model/tokenizer/utf8.h"
+#include "model/tokenizer/word_scanner.h"
 
 namespace keel::model {
 
@@ -67,6 +68,7 @@ PatternScratch::~PatternScratch() = default;
 
 struct Pattern::Compiled {
   std::string expression;
+  WordScanner words;
   std::unique_ptr<re_pattern_buffer, FreeRegex> regex;
 };
 
@@ -85,6 +87,7 @@ Result<Pattern> Pattern::Regex(std::string_view expression, std::string_view whe
   }
   auto compiled = std::make_unique<Compiled>();
   compiled->expression = expression;
+  compiled->words = WordScanner::For(expression);
   OnigRegex regex = nullptr;
   OnigErrorInfo info{};
   const int code =
@@ -124,6 +127,14 @@ void Pattern::FindAll(std::string_view text, PatternScratch* scratch,
   size_t from = 0;
   size_t last_end = std::string_view::npos;
   while (from <= text.size()) {
+    if (from < text.size()) {
+      const size_t word_end = compiled_->words.MatchEnd(text, from);
+      if (word_end > from) {
+        matches->push_back({from, word_end});
+        from = last_end = word_end;
+        continue;
+      }
+    }
     const int found = onig_search_with_param(compiled_->regex.get(), begin, end, begin + from, end,
                                              region, ONIG_OPTION_NONE, scratch->state_->param);
     if (found == ONIG_MISMATCH) return;

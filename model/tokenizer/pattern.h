@@ -25,6 +25,10 @@ class PatternScratch {
   PatternScratch(const PatternScratch&) = delete;
   PatternScratch& operator=(const PatternScratch&) = delete;
 
+  // Room for the pieces of a text, kept from one text to the next: fresh memory costs page faults.
+  std::vector<Span> matches;
+  std::vector<Span> pieces;
+
  private:
   friend class Pattern;
   struct State;

@@ -31,7 +31,7 @@ class PieceCache {
         std::memcmp(entry.bytes.data(), piece.data(), piece.size()) != 0) {
       return false;
     }
-    ids->insert(ids->end(), entry.ids.begin(), entry.ids.begin() + entry.count);
+    for (uint8_t i = 0; i < entry.count; ++i) ids->push_back(entry.ids[i]);
     return true;
   }
   void Put(std::string_view piece, uint64_t hash, std::span<const int32_t> ids) {
@@ -44,7 +44,7 @@ class PieceCache {
   }
 
  private:
-  static constexpr size_t kEntries = size_t{1} << 14;
+  static constexpr size_t kEntries = size_t{1} << 16;
   struct alignas(64) Entry {
     uint8_t size = 0;
     uint8_t count = 0;  // 0: free

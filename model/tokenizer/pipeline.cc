@@ -21,6 +21,7 @@ struct Scratch {
   PatternScratch patterns;
   PieceCache pieces;
   std::vector<Symbol> symbols;
+  std::vector<Span> pieces_of_text;
   std::string spelled;
 };
 
@@ -95,6 +96,25 @@ class JoinStep final : public DecodeStep {
   std::unique_ptr<DecodeStep> next_;
   bool any_ = false;
 };
+
+// Cuts pieces before each mark that follows something else: vocabularies without a pre-tokenizer
+// have the whole text as one piece, and its words are known from elsewhere only by themselves.
+void CutAtMarks(std::string_view text, std::vector<Span>* pieces) {
+  constexpr std::string_view kMark = "\u2581";
+  std::vector<Span> cut;
+  for (const Span& piece : *pieces) {
+    const std::string_view bytes = piece.Of(text);
+    size_t begin = 0;
+    for (size_t at = bytes.find(kMark); at != std::string_view::npos;
+         at = bytes.find(kMark, at + kMark.size())) {
+      if (at == begin || bytes.substr(0, at).ends_with(kMark)) continue;
+      cut.push_back({piece.begin + begin, piece.begin + at});
+      begin = at;
+    }
+    cut.push_back({piece.begin + begin, piece.end});
+  }
+  *pieces = std::move(cut);
+}
 
 struct SpacesOfToken {
   int leading = 0;
@@ -287,6 +307,7 @@ std::vector<int32_t> PipelineTokenizer::DoEncode(std::string_view text,
                                                  std::vector<ByteRange>* offsets) const {
   ScratchPool::Lease scratch(&scratches_);
   std::vector<int32_t> ids;
+  ids.reserve(text.size() / 4 + 8);
   const Output out{&ids, offsets};
   if (FindNotUtf8(text) == std::string_view::npos) {
     EncodeText(text, out, scratch.get());
@@ -348,8 +369,12 @@ void PipelineTokenizer::EncodeSegment(AlignedText text, const Output& out, Scrat
 
 void PipelineTokenizer::EncodePieces(AlignedText text, const Output& out, Scratch* scratch) const {
   const size_t size = text.text().size();
-  PreTokens tokens{std::move(text), {{0, size}}};
+  PreTokens tokens{std::move(text), std::move(scratch->pieces_of_text)};
+  tokens.pieces.assign(1, {0, size});
   for (const auto& step : parts_.pre_tokenizers.steps) step->Apply(&tokens, &scratch->patterns);
+  if (parts_.bpe->cuts_at_marks() && !parts_.pre_tokenizers.spells_bytes) {
+    CutAtMarks(tokens.text.text(), &tokens.pieces);
+  }
   for (const Span& piece : tokens.pieces) {
     if (piece.size() == 0) continue;
     if (out.offsets != nullptr) {
@@ -358,6 +383,7 @@ void PipelineTokenizer::EncodePieces(AlignedText text, const Output& out, Scratc
       EncodePiece(piece.Of(tokens.text.text()), out, scratch);
     }
   }
+  scratch->pieces_of_text = std::move(tokens.pieces);
 }
 
 std::string_view PipelineTokenizer::Spelled(std::string_view piece, Scratch* scratch) const {

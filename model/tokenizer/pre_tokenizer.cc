@@ -23,15 +23,15 @@ class SplitPreTokenizer final : public PreTokenizer {
   SplitPreTokenizer(Pattern pattern, SplitRule rule) : pattern_(std::move(pattern)), rule_(rule) {}
   void Apply(PreTokens* tokens, PatternScratch* scratch) const override {
     const std::string& text = tokens->text.text();
-    std::vector<Span> pieces;
-    pieces.reserve(text.size() / 4 + 1);
-    std::vector<Span> matches;
+    std::vector<Span>& pieces = scratch->pieces;
+    std::vector<Span>& matches = scratch->matches;
+    pieces.clear();
     for (const Span& piece : tokens->pieces) {
       matches.clear();
       pattern_.FindAll(piece.Of(text), scratch, &matches);
       SplitPiece(rule_, piece, matches, &pieces);
     }
-    tokens->pieces = std::move(pieces);
+    std::swap(tokens->pieces, pieces);
   }
 
  private:
@@ -46,10 +46,11 @@ class ClassPreTokenizer final : public PreTokenizer {
   using Classify = int (*)(uint32_t code_point);
   ClassPreTokenizer(Classify classify, bool runs, SplitRule rule)
       : classify_(classify), runs_(runs), rule_(rule) {}
-  void Apply(PreTokens* tokens, PatternScratch*) const override {
+  void Apply(PreTokens* tokens, PatternScratch* scratch) const override {
     const std::string& text = tokens->text.text();
-    std::vector<Span> pieces;
-    std::vector<Span> matches;
+    std::vector<Span>& pieces = scratch->pieces;
+    std::vector<Span>& matches = scratch->matches;
+    pieces.clear();
     for (const Span& piece : tokens->pieces) {
       matches.clear();
       int last = 0;
@@ -66,7 +67,7 @@ class ClassPreTokenizer final : public PreTokenizer {
       }
       SplitPiece(rule_, piece, matches, &pieces);
     }
-    tokens->pieces = std::move(pieces);
+    std::swap(tokens->pieces, pieces);
   }
 
  private:

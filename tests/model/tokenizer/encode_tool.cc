@@ -1,15 +1,15 @@
 // What the oracle tests ask of a tokenizer: JSON Lines of {"text": ...} on standard input, and for
-// each a line with ids, offsets in bytes, the ids with special tokens, and texts decoded whole and id
-// by id.
+// each a line with ids, offsets in bytes, the ids with special tokens, and texts decoded whole and
+// id by id.
 //
 //   encode_tool DIR [--bench FILE]
+#include <fmt/format.h>
+
 #include <chrono>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 #include <string>
-
-#include <fmt/format.h>
 
 #include "common/json.h"
 #include "model/tokenizer/open_tokenizer.h"

@@ -1,0 +1,38 @@
+// WordScanner: matches in ASCII text found without Oniguruma, for the expressions that most
+// tokenizers split by: most text is such, and an expression takes ten times as long. What it finds
+// is what the expression finds, or it says that the expression must be asked.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+namespace keel::model {
+
+class WordScanner {
+ public:
+  // Knows GPT-2's expression and those of Llama-3, Qwen2 and cl100k_base as a whole, and others by
+  // their first alternatives, which are all that decide on a word: those after them are not tried
+  // where one of them matches.
+  static WordScanner For(std::string_view expression);
+
+  // The end of the match that begins at `at` < text.size(); `at` itself where the expression must
+  // be asked, since a character that is not ASCII has a say, or a contraction may begin here.
+  size_t MatchEnd(std::string_view text, size_t at) const;
+
+ private:
+  enum class Rule {
+    kNone,
+    kWords,       // a space or nothing, then letters
+    kCasedWords,  // ... then capitals or none and small letters, or capitals; then a contraction
+    kGpt2,        // everything
+    kLlama3,      // everything
+  };
+  size_t WordEnd(std::string_view text, size_t at) const;
+  size_t Gpt2End(std::string_view text, size_t at) const;
+  size_t Llama3End(std::string_view text, size_t at) const;
+
+  Rule rule_ = Rule::kNone;
+  size_t max_digits_ = 3;  // of kLlama3
+};
+
+}  // namespace keel::model

@@ -1,0 +1,138 @@
+#include "model/tokenizer/tokenizer_json.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/tokenizer/stream_decoder.h"
+
+namespace keel::model {
+namespace {
+
+// Tokens a, b, ab, space, <mark>; the parts can be replaced.
+std::string File(const std::string& rest = "", const std::string& merges = R"(["a b"])",
+                 const std::string& vocab = R"({"a":0,"b":1,"ab":2," ":3})") {
+  return R"({"version":"1.0","added_tokens":[{"id":4,"content":"<mark>","special":true}],)" +
+         (rest.empty() ? "" : rest + ",") + R"("model":{"type":"BPE","vocab":)" + vocab +
+         R"(,"merges":)" + merges + "}}";
+}
+
+std::string Refusal(const std::string& file, const SpecialNames& names = {}) {
+  const auto tokenizer = ParseTokenizerJson(file, "t.json", names);
+  EXPECT_FALSE(tokenizer.ok()) << file;
+  if (tokenizer.ok()) return {};
+  EXPECT_EQ(tokenizer.status().code(), StatusCode::kInvalidData) << tokenizer.status().ToString();
+  EXPECT_TRUE(tokenizer.status().message().starts_with("t.json: ")) << tokenizer.status().message();
+  return tokenizer.status().message();
+}
+
+TEST(TokenizerJson, TextBecomesIdsOffsetsAndTextAgain) {
+  SpecialNames names;
+  names.eos = "<mark>";
+  const auto tokenizer = ValueOrThrow(ParseTokenizerJson(File(), "t.json", names));
+  EXPECT_EQ(tokenizer->vocab_size(), 5);
+  EXPECT_EQ(tokenizer->eos(), 4);
+  EXPECT_EQ(tokenizer->bos(), std::nullopt);
+  EXPECT_EQ(tokenizer->IdOf("<mark>"), 4);
+  EXPECT_EQ(tokenizer->TokenOf(2), "ab");
+  EXPECT_EQ(tokenizer->TokenOf(-1), "");
+  EXPECT_EQ(tokenizer->TokenOf(5), "");
+  EXPECT_TRUE(tokenizer->IsSpecial(4));
+  const Encoding encoding = tokenizer->EncodeWithOffsets("ab<mark>\xFFxba");
+  EXPECT_EQ(encoding.ids, (std::vector<int32_t>{2, 4, 1, 0}));
+  EXPECT_EQ(encoding.offsets[1], (ByteRange{2, 8}));
+  EXPECT_EQ(tokenizer->Decode(std::vector<int32_t>{2, 4, 99, -7, 1}), "ab b");
+  EXPECT_EQ(tokenizer->Decode(encoding.ids, {.skip_special_tokens = false}), "ab <mark> b a");
+}
+
+TEST(TokenizerJson, DigestsTellFilesAndNamesApart) {
+  SpecialNames names;
+  names.pad = "a";
+  const auto one = ValueOrThrow(ParseTokenizerJson(File(), "t.json"));
+  EXPECT_EQ(one->digest(), ValueOrThrow(ParseTokenizerJson(File(), "elsewhere"))->digest());
+  EXPECT_NE(one->digest(), ValueOrThrow(ParseTokenizerJson(File() + " ", "t.json"))->digest());
+  EXPECT_NE(one->digest(), ValueOrThrow(ParseTokenizerJson(File(), "t.json", names))->digest());
+}
+
+TEST(TokenizerJson, WhatIsNotUnderstoodIsRefusedByName) {
+  const auto refuses = [](const std::string& file, std::string_view name) {
+    const std::string message = Refusal(file);
+    EXPECT_NE(message.find(name), std::string::npos) << message;
+  };
+  refuses(File(R"("normalizer":{"type":"Precompiled","precompiled_charsmap":""})"), "Precompiled");
+  refuses(File(R"("normalizer":{"type":"NFC","extra":1})"), "extra");
+  refuses(File(R"("normalizer":{"type":"Sequence","normalizers":[{"type":"Nmt"}]})"), "[0]");
+  refuses(File(R"("normalizer":[])"), "normalizer");
+  refuses(File(R"("pre_tokenizer":{"type":"BertPreTokenizer"})"), "BertPreTokenizer");
+  refuses(File(R"("pre_tokenizer":{"type":"Split","behavior":"Isolated","invert":false,)"
+               R"("pattern":{"Regex":"(a"}})"),
+          "(a");
+  refuses(File(R"("post_processor":{"type":"BertProcessing"})"), "BertProcessing");
+  refuses(File(R"("post_processor":{"type":"TemplateProcessing","single":[{"Sequence":{"id":"A"}},)"
+               R"({"SpecialToken":{"id":"x"}}],"special_tokens":{"x":{"id":"x","ids":[77]}}})"),
+          "77");
+  refuses(File(R"("decoder":{"type":"WordPiece"})"), "WordPiece");
+  refuses(File(R"("surprise":1)"), "surprise");
+  refuses(R"({"model":{"type":"Unigram","vocab":[]}})", "Unigram");
+  refuses(R"({"model":{"type":"BPE","vocab":{},"merges":[],"dropout":0.1}})", "dropout");
+}
+
+TEST(TokenizerJson, HostileFilesAreRefused) {
+  for (const char* file : {"", "null", "[]", "{", "{}", "\xFF", R"({"model":1})"}) Refusal(file);
+  const std::string whole = File();
+  for (size_t length = 0; length < whole.size(); ++length) Refusal(whole.substr(0, length));
+  Refusal(File("", R"(["a c"])"));
+  Refusal(File("", R"(["a b c"])"));
+  Refusal(File("", R"([["a"]])"));
+  Refusal(File("", "[1]"));
+  Refusal(File("", "[]", R"({"a":-1})"));
+  Refusal(File("", "[]", R"({"a":4000000000})"));
+  Refusal(File("", "[]", R"({"a":0,"b":0})"));
+  Refusal(File("", "[]", R"({"a":0,"a":1})"));
+  Refusal(File("", "[]", R"({"a":4})"));
+  Refusal(File("", "[]", R"({"<mark>":3})"));
+  std::string deep;
+  for (int i = 0; i < 100000; ++i) deep += "[";
+  Refusal(deep);
+  SpecialNames names;
+  names.bos = "<none>";
+  EXPECT_NE(Refusal(File(), names).find("<none>"), std::string::npos);
+}
+
+TEST(TokenizerJson, AnExpressionThatCannotEndIsAnErrorAndNoOtherSplit) {
+  const auto tokenizer = ValueOrThrow(ParseTokenizerJson(
+      File(R"("pre_tokenizer":{"type":"Split","behavior":"Isolated","invert":false,)"
+           R"("pattern":{"Regex":"(?:a|aa|aaa)+c"}})"),
+      "t.json"));
+  EXPECT_THROW(tokenizer->Encode(std::string(200, 'a') + "bc"), Error);
+}
+
+TEST(TokenizerJson, BatchesOnThreadsGiveTheSameIds) {
+  const auto tokenizer = ValueOrThrow(ParseTokenizerJson(File(), "t.json"));
+  std::vector<std::string> texts;
+  for (int i = 0; i < 200; ++i) texts.push_back(std::string(static_cast<size_t>(i), 'a') + "b ab");
+  const std::vector<std::string_view> views(texts.begin(), texts.end());
+  const auto batch = EncodeBatch(*tokenizer, views, 4);
+  ASSERT_EQ(batch.size(), texts.size());
+  for (size_t i = 0; i < texts.size(); ++i) EXPECT_EQ(batch[i], tokenizer->Encode(texts[i]));
+}
+
+TEST(TokenizerJson, ALongPieceIsMergedInTheSameOrderAsAShortOne) {
+  const auto tokenizer = ValueOrThrow(ParseTokenizerJson(File(), "t.json"));
+  std::string text;
+  for (int i = 0; i < 100000; ++i) text += i % 3 == 0 ? "aab" : "ba";
+  const std::vector<int32_t> ids = tokenizer->Encode(text);
+  std::string spelled;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    spelled += tokenizer->TokenOf(ids[i]);
+    if (i > 0) {
+      EXPECT_FALSE(ids[i - 1] == 0 && ids[i] == 1) << "a and b stayed apart";
+    }
+  }
+  EXPECT_EQ(spelled, text);
+}
+
+}  // namespace
+}  // namespace keel::model
