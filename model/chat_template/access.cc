@@ -20,8 +20,7 @@ bool Among(const std::array<std::string_view, n>& names, std::string_view name) 
 }
 
 Value Missing(const Value& object, std::string_view name) {
-  return Value::Undefined("'" + std::string(TypeName(object)) + " object' has no attribute '" +
-                          std::string(name) + "'");
+  return Value::MissingName(TypeName(object), std::string(name));
 }
 
 Value LoopAttribute(const Value& object, std::string_view name) {

@@ -112,7 +112,7 @@ Value Evaluator::EvalName(const Expr& expr) {
   const Activation& activation = At(expr.slot);
   const auto index = static_cast<size_t>(expr.slot.index);
   if (activation.set[index]) return activation.values[index];
-  return Value::Undefined("'" + expr.name + "' is undefined");
+  return Value::MissingName("", expr.name);
 }
 
 Value Evaluator::EvalConcat(const Expr& expr) {

@@ -16,7 +16,7 @@ constexpr int kMaxValueDepth = 300;
 // Values within one list or dict.
 constexpr uint32_t kMaxWeight = 10'000'000;
 // Evaluations, and elements that they went over, of one rendering.
-constexpr int64_t kMaxSteps = 50'000'000;
+constexpr int64_t kMaxSteps = 20'000'000;
 // Bytes of all strings that one rendering makes, and of one of them.
 constexpr int64_t kMaxTotalBytes = int64_t{2} << 30;
 constexpr size_t kMaxTextBytes = size_t{64} << 20;

@@ -8,11 +8,6 @@ Machine::~Machine() {
   for (const auto& fields : namespaces) fields->entries.clear();
 }
 
-void Machine::Step(int64_t count) {
-  steps += count;
-  if (steps > kMaxSteps) Fail("the template takes too many steps");
-}
-
 void Machine::Charge(size_t count) {
   if (count > kMaxTextBytes) Fail("the template makes a string that is too long");
   bytes += static_cast<int64_t>(count);
@@ -21,23 +16,26 @@ void Machine::Charge(size_t count) {
 
 BoundArguments::BoundArguments(const Arguments& arguments, std::string_view what,
                                std::initializer_list<std::string_view> names, size_t required)
-    : what_(what), names_(names), values_(names.size(), nullptr) {
-  if (arguments.positional.size() > names_.size()) {
-    Fail(what_ + " takes at most " + std::to_string(names_.size()) + " arguments, not " +
+    : what_(what) {
+  const std::string prefix(what);
+  const size_t count = std::min(names.size(), kMost);
+  std::copy_n(names.begin(), count, names_.begin());
+  if (arguments.positional.size() > count) {
+    Fail(prefix + " takes at most " + std::to_string(count) + " arguments, not " +
          std::to_string(arguments.positional.size()));
   }
   for (size_t i = 0; i < arguments.positional.size(); ++i) values_[i] = &arguments.positional[i];
   for (const auto& [name, value] : arguments.named) {
-    const auto found = std::find(names_.begin(), names_.end(), name);
-    if (found == names_.end()) {
-      Fail(what_ + " takes no argument named '" + std::string(name) + "'");
-    }
-    const auto index = static_cast<size_t>(found - names_.begin());
-    if (values_[index] != nullptr) Fail(what_ + ": '" + std::string(name) + "' is given twice");
+    size_t index = 0;
+    while (index < count && names_[index] != name) ++index;
+    if (index == count) Fail(prefix + " takes no argument named '" + std::string(name) + "'");
+    if (values_[index] != nullptr) Fail(prefix + ": '" + std::string(name) + "' is given twice");
     values_[index] = &value;
   }
   for (size_t i = 0; i < required; ++i) {
-    if (values_[i] == nullptr) Fail(what_ + " needs the argument '" + std::string(names_[i]) + "'");
+    if (values_[i] == nullptr) {
+      Fail(prefix + " needs the argument '" + std::string(names_[i]) + "'");
+    }
   }
 }
 
@@ -58,8 +56,8 @@ std::string_view BoundArguments::Text(size_t index, std::string_view otherwise) 
 }
 
 void BoundArguments::Refuse(size_t index, std::string_view expected) const {
-  Fail(what_ + ": '" + std::string(names_[index]) + "' must be " + std::string(expected) +
-       ", not a " + std::string(TypeName(*values_[index])));
+  Fail(std::string(what_) + ": '" + std::string(names_[index]) + "' must be " +
+       std::string(expected) + ", not a " + std::string(TypeName(*values_[index])));
 }
 
 }  // namespace keel::model::jinja

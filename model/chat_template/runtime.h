@@ -1,6 +1,7 @@
 // What filters, tests, methods and global functions are called with, and the tables of them.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <functional>
 #include <initializer_list>
@@ -28,7 +29,10 @@ struct Machine {
 
   ~Machine();
   // Fails beyond kMaxSteps.
-  void Step(int64_t count = 1);
+  void Step(int64_t count = 1) {
+    steps += count;
+    if (steps > kMaxSteps) Fail("the template takes too many steps");
+  }
   // A string of so many bytes is about to be made; fails beyond the limits.
   void Charge(size_t bytes);
 };
@@ -41,8 +45,8 @@ struct Arguments {
 // The arguments of one call in the order of the parameters' names.
 class BoundArguments {
  public:
-  // Fails, with `what` in front, for one that is too many, has no such name or, among the first
-  // `required`, is missing.
+  // At most four names; `what` must outlive this. Fails, with `what` in front, for one that is too
+  // many, has no such name or, among the first `required`, is missing.
   BoundArguments(const Arguments& arguments, std::string_view what,
                  std::initializer_list<std::string_view> names, size_t required = 0);
 
@@ -57,9 +61,10 @@ class BoundArguments {
  private:
   [[noreturn]] void Refuse(size_t index, std::string_view expected) const;
 
-  std::string what_;
-  std::vector<std::string_view> names_;
-  std::vector<const Value*> values_;
+  static constexpr size_t kMost = 4;
+  std::string_view what_;
+  std::array<std::string_view, kMost> names_{};
+  std::array<const Value*, kMost> values_{};
 };
 
 struct FilterEntry {

@@ -188,7 +188,7 @@ void NeedReversible(const Value& value, const char* filter) {
 
 Value Last(Machine&, const Value& value, const Arguments& arguments) {
   const BoundArguments bound(arguments, "last", {});
-  if (value.is_undefined()) Fail("last of an undefined value: " + value.note());
+  if (value.is_undefined()) return Value::Undefined("there is no last item of what is undefined");
   NeedReversible(value, "last");
   const ValueList items = Iterate(value);
   return items.empty() ? Value::Undefined("there is no last item: the sequence is empty")
@@ -249,6 +249,7 @@ Value DictSort(Machine&, const Value& value, const Arguments& arguments) {
 Value Unique(Machine& machine, const Value& value, const Arguments& arguments) {
   const BoundArguments bound(arguments, "unique", {"case_sensitive", "attribute"});
   const Getter get(At(bound, 1));
+  if (!value.truth()) return Value::Sequence(Kind::kGenerator, Iterate(value));
   Dict seen;
   return Generate(value, [&](const Value& item, ValueList* made) {
     const Value key = FoldCase(get(item), bound.Truth(0, false));

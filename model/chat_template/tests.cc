@@ -9,7 +9,7 @@ namespace keel::model::jinja {
 namespace {
 
 const Value& Only(const Arguments& arguments, const char* name) {
-  const BoundArguments bound(arguments, std::string("test '") + name + "'", {"/value"}, 1);
+  const BoundArguments bound(arguments, name, {"/value"}, 1);
   return bound[0];
 }
 

@@ -158,7 +158,8 @@ bool ReadFloat(std::string_view text, double* number) {
 }
 
 bool Truncated(double number, Value* result) {
-  if (!(std::abs(number) < 9.2e18)) return false;
+  if (!std::isfinite(number)) return false;
+  if (!(std::abs(number) < 9.2e18)) Fail("int: the number is beyond 64 bits");
   *result = Value::Int(static_cast<int64_t>(number));
   return true;
 }
@@ -170,6 +171,7 @@ Value ToInt(Machine&, const Value& value, const Arguments& arguments) {
   const Value otherwise = bound.has(0) ? bound[0] : Value::Int(0);
   if (value.is_undefined()) Fail(value.note());
   if (value.is_integral()) return Value::Int(value.integer());
+  if (value.is_number() && std::isinf(value.real())) Fail("int of an infinite number");
   Value result;
   if (value.is_number()) return Truncated(value.real(), &result) ? result : otherwise;
   if (!value.is_string()) return otherwise;

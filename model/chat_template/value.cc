@@ -10,6 +10,8 @@ namespace {
 
 struct NotedText {
   std::string text;
+  bool is_name = false;  // the text is the name of what is missing
+  std::string_view type;
 };
 
 struct BoundMethod {
@@ -43,7 +45,13 @@ void Fail(std::string message) { throw Failure{std::move(message)}; }
 
 Value Value::Undefined(std::string why) {
   Value value;
-  value.object_ = std::make_shared<NotedText>(NotedText{std::move(why)});
+  value.object_ = std::make_shared<NotedText>(NotedText{std::move(why), false, {}});
+  return value;
+}
+
+Value Value::MissingName(std::string_view type, std::string name) {
+  Value value;
+  value.object_ = std::make_shared<NotedText>(NotedText{std::move(name), true, type});
   return value;
 }
 
@@ -158,10 +166,13 @@ void Value::set_failure(Failure failure) const {
 
 const Failure* Value::failure() const { return static_cast<Items*>(object_.get())->failure.get(); }
 
-const std::string& Value::note() const {
-  static const std::string plain = "the value is undefined";
+std::string Value::note() const {
   if (kind_ != Kind::kUndefined) return static_cast<Items*>(object_.get())->note;
-  return object_ == nullptr ? plain : static_cast<NotedText*>(object_.get())->text;
+  if (object_ == nullptr) return "the value is undefined";
+  const NotedText& noted = *static_cast<NotedText*>(object_.get());
+  if (!noted.is_name) return noted.text;
+  if (noted.type.empty()) return "'" + noted.text + "' is undefined";
+  return "'" + std::string(noted.type) + " object' has no attribute '" + noted.text + "'";
 }
 
 Dict& Value::dict() const { return *static_cast<Dict*>(object_.get()); }
@@ -293,7 +304,7 @@ std::string_view TypeName(const Value& value) {
     case Kind::kRange:
       return "range";
     case Kind::kView:
-      return value.note();
+      return "view of a dict";
     case Kind::kGenerator:
       return "generator";
     case Kind::kDict:

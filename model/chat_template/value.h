@@ -56,6 +56,9 @@ class Value {
  public:
   Value() = default;
   static Value Undefined(std::string why);
+  // An attribute that an object of `type` (a literal) does not have; a name that means nothing
+  // where `type` is "". Worded when it is asked for, as most are only asked whether they are there.
+  static Value MissingName(std::string_view type, std::string name);
   static Value None() { return Value(Kind::kNone); }
   static Value Bool(bool value);
   static Value Int(int64_t value);
@@ -103,7 +106,7 @@ class Value {
   void set_failure(Failure failure) const;
   const Failure* failure() const;
   // Why an Undefined is one; how a range, a view is printed.
-  const std::string& note() const;
+  std::string note() const;
   Dict& dict() const;  // of a dict or a namespace
   LoopState& loop() const;
   const MacroValue& macro() const;
