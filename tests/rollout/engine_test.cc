@@ -10,6 +10,7 @@
 #include <set>
 
 #include "parallel/matrix_product.h"
+#include "tests/model/tokenizer/numbers_tokenizer.h"
 #include "tests/rollout/rollout_model.h"
 
 namespace keel::rollout {
@@ -230,19 +231,6 @@ TEST(EngineTest, StoredLogProbabilitiesFollowTheirDefinitionUnderFilters) {
   EXPECT_GT(above, 10);
 }
 
-class Letters : public model::Tokenizer {
- public:
-  std::vector<int32_t> Encode(std::string_view) const override { return {}; }
-  std::string Decode(std::span<const int32_t> tokens) const override {
-    std::string text;
-    for (const int32_t token : tokens) text += fmt::format("<{}>", token);
-    return text;
-  }
-  int64_t vocab_size() const override { return 131; }
-  std::optional<int32_t> bos() const override { return std::nullopt; }
-  std::optional<int32_t> eos() const override { return std::nullopt; }
-};
-
 // R26.
 TEST(EngineTest, AResponseEndsWhereItShould) {
   RolloutModel model;
@@ -255,9 +243,9 @@ TEST(EngineTest, AResponseEndsWhereItShould) {
     return std::vector<int32_t>(greedy.begin(),
                                 greedy.begin() + static_cast<std::ptrdiff_t>(count));
   };
-  Letters letters;
+  const model::NumbersTokenizer numbers(131);
   EngineOptions options;
-  options.tokenizer = &letters;
+  options.tokenizer = &numbers;
   options.eos_token_ids = {greedy[4]};
   Engine engine = model.MakeEngine(options);
   Request request;
@@ -280,7 +268,7 @@ TEST(EngineTest, AResponseEndsWhereItShould) {
   request.sampling.stop = {"nowhere", fmt::format("{}><{}", greedy[5], greedy[6])};
   c = engine.Generate({request})[0];
   EXPECT_EQ(c.tokens, head(7));  // the tokens that were chosen stay, the text ends before it
-  EXPECT_EQ(*c.text, letters.Decode(head(5)) + "<");
+  EXPECT_EQ(*c.text, numbers.Decode(head(5)) + "<");
   EXPECT_EQ(c.finish, FinishReason::kStop);
   request.sampling.stop.clear();
   request.sampling.max_tokens = 1000;  // up to the model's length

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "model/tokenizer/tokenizer_kind.h"
 #include "tests/trainer/data/tokens/scratch_folder.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/preference_data.h"

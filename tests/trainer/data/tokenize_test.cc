@@ -9,6 +9,7 @@
 #include <csignal>
 #include <thread>
 
+#include "tests/model/tokenizer/numbers_tokenizer.h"
 #include "tests/trainer/data/tokens/scratch_folder.h"
 #include "trainer/data/dataset.h"
 
@@ -213,15 +214,7 @@ TEST_F(TokenizeTest, ShardsOfAnotherTokenizerOrVocabularyAreRefused) {
   EXPECT_THAT(Dataset::Load({folder_.Path("tokens")}, options, *bytes_).status().message(),
               HasSubstr("token 257 is outside the model's vocabulary of 200"));
 
-  class Other final : public model::Tokenizer {
-   public:
-    std::vector<int32_t> Encode(std::string_view) const override { return {1}; }
-    std::string Decode(std::span<const int32_t>) const override { return "x"; }
-    int64_t vocab_size() const override { return 259; }
-    std::optional<int32_t> bos() const override { return std::nullopt; }
-    std::optional<int32_t> eos() const override { return std::nullopt; }
-  };
-  const Other other;
+  const model::NumbersTokenizer other(259);
   const auto refused = Dataset::Load({folder_.Path("tokens")}, SetOptions(false), other);
   EXPECT_EQ(refused.status().code(), StatusCode::kConfig);
   EXPECT_THAT(refused.status().message(), HasSubstr("made by another tokenizer"));
