@@ -81,7 +81,7 @@ class TextStep final : public DecodeStep {
   std::string** target_;
 };
 
-// Without decoders: tokens with spaces between them.
+// Without a decoder: tokens with spaces between them.
 class JoinStep final : public DecodeStep {
  public:
   explicit JoinStep(std::unique_ptr<DecodeStep> next) : next_(std::move(next)) {}
@@ -172,7 +172,7 @@ class PipelineTokenizer final : public Tokenizer {
         : tokenizer_(tokenizer), options_(options) {
       first_ = std::make_unique<TextStep>(&target_);
       const auto& decoders = tokenizer->parts_.decoders;
-      if (decoders.empty()) first_ = std::make_unique<JoinStep>(std::move(first_));
+      if (tokenizer->parts_.spaces) first_ = std::make_unique<JoinStep>(std::move(first_));
       for (auto decoder = decoders.rbegin(); decoder != decoders.rend(); ++decoder) {
         first_ = (*decoder)->Start(std::move(first_));
       }
@@ -231,6 +231,7 @@ Status PipelineTokenizer::Prepare(std::string_view where) {
   const Vocabulary& vocabulary = parts_.bpe->vocabulary();
   PatternScratch scratch;
   int32_t size = vocabulary.size();
+  int32_t next = vocabulary.count();  // the id of an added token that the vocabulary lacks
   for (size_t i = 0; i < parts_.added.size(); ++i) {
     AddedToken& token = parts_.added[i];
     const std::string name = Printable(token.content);
@@ -247,6 +248,15 @@ Status PipelineTokenizer::Prepare(std::string_view where) {
       return refuse(fmt::format("the added token \"{}\" has the id {}, which is that of \"{}\"",
                                 name, token.id, Printable(vocabulary.TokenOf(token.id))));
     }
+    // `tokenizers` counts, and only warns of an id that is another one: which of the two the model
+    // was trained with, the file does not say.
+    if (!known && token.id != next) {
+      return refuse(fmt::format(
+          "the added token \"{}\" has the id {}, where {} comes next; number the added tokens one "
+          "after the other, as the model has them",
+          name, token.id, next));
+    }
+    next = std::max(next, token.id + 1);
     if (!added_ids_.emplace(token.content, token.id).second || AddedOf(token.id) != nullptr) {
       return refuse(fmt::format("the added token \"{}\" or its id {} comes twice", name, token.id));
     }

@@ -23,7 +23,9 @@ struct PipelineParts {
   PreTokenizers pre_tokenizers;
   std::unique_ptr<Bpe> bpe;
   PostProcessor post_processor;
-  std::vector<std::unique_ptr<Decoder>> decoders;  // none: tokens are joined by spaces
+  std::vector<std::unique_ptr<Decoder>> decoders;
+  bool spaces =
+      true;  // between decoded tokens: where the file has no decoder, not even one of none
   // By the vocabulary's and the added tokens' spelling; nothing when there is no such token.
   std::optional<int32_t> bos, eos, pad;
   Digest128 digest;

@@ -58,7 +58,10 @@ class TokenizerJsonReader {
                   [&](const Component& c) { parts.pre_tokenizers = MakePreTokenizers(c); });
     WithComponent(file, "post_processor",
                   [&](const Component& c) { parts.post_processor = MakePostProcessor(c); });
-    WithComponent(file, "decoder", [&](const Component& c) { parts.decoders = MakeDecoders(c); });
+    WithComponent(file, "decoder", [&](const Component& c) {
+      parts.decoders = MakeDecoders(c);
+      parts.spaces = false;
+    });
     return parts;
   }
 
