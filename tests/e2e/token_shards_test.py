@@ -103,7 +103,7 @@ class TokenShards(harness.Job):
         self.assertIn("the file is damaged; tokenize it again", done.stderr)
         (shards / "tokens.json").unlink()
         done = harness.keel("train", config)
-        self.assertIn("a folder without tokens.json", done.stderr)
+        self.assertIn("is a directory without tokens.json", done.stderr)
 
     def test_without_its_module_parquet_is_refused_with_what_to_install(self):
         alone = self.folder / "keel"

@@ -250,7 +250,7 @@ TEST_F(RunInputsTest, ValidatingOpensWhatTrainingOpens) {
   EXPECT_THAT(problem(config), HasSubstr("data.max_length: 65 positions"));
   config = MakeConfig(TaskKind::kSft, row);
   config.data.val_files = {folder_};
-  EXPECT_THAT(problem(config), HasSubstr("a folder without tokens.json"));
+  EXPECT_THAT(problem(config), HasSubstr("is a directory without tokens.json"));
   config = MakeConfig(TaskKind::kSft, row);
   std::filesystem::create_directory(folder_ + "/run");
   Write("run/manifest.json", "{}");

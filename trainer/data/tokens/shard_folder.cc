@@ -122,9 +122,9 @@ Result<ShardFolderIndex> ReadShardFolderIndex(const std::string& folder) {
   KEEL_ASSIGN_OR_RETURN(const auto files, OpenPosixFileSystem(folder, false, LinkPolicy::kFollow));
   const Result<std::string> text = ReadFile(*files, kShardFolderName, kMostBytes);
   if (!text.ok() && text.status().code() == StatusCode::kNotFound) {
-    return Status(StatusCode::kNotFound,
-                  fmt::format("{}: a folder without {}: no token shards, or not finished; run the "
-                              "keel data tokenize that began it again, or name its files",
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{}: is a directory without {}: no token shards, or not finished; "
+                              "run the keel data tokenize that began it again, or name its files",
                               Printable(folder), kShardFolderName));
   }
   KEEL_RETURN_IF_ERROR(text.status());
