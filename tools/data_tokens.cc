@@ -173,15 +173,15 @@ void Info(const InfoArguments& a) {
 
 void AddTokenizeCommand(CLI::App& data) {
   auto arguments = std::make_shared<TokenizeArguments>();
-  CLI::App* tokenize =
-      data.add_subcommand("tokenize", "Make token shards, which training reads without loading");
+  CLI::App* tokenize = data.add_subcommand(
+      "tokenize",
+      "Make token shards, which training reads without loading. Run again after "
+      "it was killed, it goes on; several at once share the work");
   tokenize->footer(
       "Examples:\n"
-      "  keel data tokenize corpus/*.jsonl.zst --tokenizer models/my-model --out corpus.tokens\n"
+      "  keel data tokenize text.txt --tokenizer exported --out exported.tokens\n"
       "  keel data tokenize text.txt --tokenizer bytes --out text.tokens\n"
-      "  keel train configs/pretrain_text.yaml 'data.train_files=[text.tokens]'\n"
-      "Run again after it was killed, it goes on where it was; run several times at once, on one\n"
-      "node or more, the processes share the work.");
+      "  keel train configs/pretrain_text.yaml 'data.train_files=[text.tokens]'");
   tokenize->add_option("FILES", arguments->files, "JSON Lines or text, packed or not")->required();
   tokenize->add_option("--tokenizer", arguments->tokenizer, "A model's directory, bytes, or ids")
       ->required();
