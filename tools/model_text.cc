@@ -33,8 +33,10 @@ Result<ModelText> ModelText::Open(const std::string& folder, const trainer::Mode
   ModelText text(folder, source);
   if (source.json.contains(trainer::kTokenizerMark)) return text;  // bytes
   auto tokenizer = model::OpenTokenizer(folder);
-  if (tokenizer.status().code() == StatusCode::kNotFound) return text;
-  KEEL_RETURN_IF_ERROR(tokenizer.status());
+  if (!tokenizer.ok()) {
+    if (tokenizer.status().code() != StatusCode::kNotFound) text.no_tokenizer_ = tokenizer.status();
+    return text;
+  }
   if ((*tokenizer)->vocab_size() > source.config.vocab_size) {
     return Status(StatusCode::kConfig,
                   fmt::format("{}: the tokenizer has {} ids, and config.json's vocab_size is {}: "
@@ -42,11 +44,14 @@ Result<ModelText> ModelText::Open(const std::string& folder, const trainer::Mode
                               folder, (*tokenizer)->vocab_size(), source.config.vocab_size));
   }
   text.own_ = *std::move(tokenizer);
-  KEEL_ASSIGN_OR_RETURN(text.template_, model::LoadChatTemplate(folder));
+  auto chat = model::LoadChatTemplate(folder);
+  text.no_template_ = chat.status();
+  if (chat.ok()) text.template_ = *std::move(chat);
   return text;
 }
 
 Status ModelText::NoTokenizer(const std::string& where) const {
+  if (!no_tokenizer_.ok()) return no_tokenizer_.WithContext(where + ": a text");
   return Status(StatusCode::kInvalidData,
                 fmt::format("{}: a text, but {} has no tokenizer: give the model's tokenizer.json "
                             "beside its config.json, or rows of input_ids",
@@ -75,6 +80,7 @@ Result<std::vector<int32_t>> ModelText::EncodeChat(const Json& messages, const J
         trainer::RenderChat(messages, {source_->text, where, unread}, "messages", true));
     return std::move(row.tokens);
   }
+  KEEL_RETURN_IF_ERROR(no_template_.WithContext(where + ": messages"));
   if (!template_) {
     return Status(StatusCode::kInvalidData,
                   fmt::format("{}: messages, but {} has no chat template: give the model's "

@@ -44,6 +44,8 @@ class ModelText {
   const trainer::ModelSource* source_;
   std::unique_ptr<model::Tokenizer> own_;  // null: Keel's bytes, or none
   std::optional<model::ChatTemplate> template_;
+  // Why what is there cannot be used; rows that need none of it are read all the same.
+  Status no_tokenizer_, no_template_;
 };
 
 }  // namespace keel::tools

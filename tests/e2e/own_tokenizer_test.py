@@ -166,6 +166,14 @@ class OwnTokenizer(harness.Job):
             go_on = lambda rows: [r["output_ids"] for r in self.rows_of("generate", rows, "--max-new-tokens", 8)]
             self.assertEqual(go_on(padded), go_on(plain))
 
+    def test_a_tokenizer_that_cannot_be_read_is_missed_by_texts_alone(self):
+        self.assertEqual(len(self.rows_of("score", [{"input_ids": [1, 2, 3]}])), 1)
+        rows = write_rows(self.folder / "texts.jsonl", [{"text": "a text"}])
+        done = harness.keel("score", "--model", self.model, "--input", rows, "--output", self.folder / "out.jsonl")
+        self.assertEqual(done.returncode, DATA, done.stderr)
+        for fragment in ("texts.jsonl:1", "tokenizer.json", "it has no model"):
+            self.assertIn(fragment, done.stderr)
+
 
 if __name__ == "__main__":
     unittest.main()
