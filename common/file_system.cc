@@ -12,6 +12,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "common/io_uring_queue.h"
@@ -267,10 +269,15 @@ class PosixFileSystem : public FileSystem {
     std::string name;
   };
 
-  // What a locked file says, or what is known without it.
+  // What a locked file says, or what is known without it. Who has just locked it may not have
+  // written yet; on a full disk he never does.
   static std::string HolderIn(int fd) {
     char text[512];
-    const ssize_t size = Retry([&] { return ::pread(fd, text, sizeof text, 0); });
+    ssize_t size = 0;
+    for (int tries = 0; size <= 0 && tries < 20; ++tries) {
+      if (tries > 0) std::this_thread::sleep_for(std::chrono::milliseconds(25));
+      size = Retry([&] { return ::pread(fd, text, sizeof text, 0); });
+    }
     if (size <= 0) return "another process";
     return Printable({text, static_cast<size_t>(size)}, sizeof text);
   }
