@@ -134,4 +134,17 @@ Json MakeTaskRow(const std::string& task, int64_t size, uint64_t seed, uint64_t 
   return {{"prompt", problem.prompt}, {"chosen", problem.solution}, {"rejected", rejected}};
 }
 
+Json InMessages(const Json& row) {
+  const auto message = [&](const char* role, const char* key) {
+    return Json{{"role", role}, {"content", row[key]}};
+  };
+  if (row.contains("response"))
+    return {{"messages", {message("user", "prompt"), message("assistant", "response")}}};
+  Json turned = row;
+  turned["prompt"] = Json::array({message("user", "prompt")});
+  for (const char* key : {"chosen", "rejected"})
+    if (row.contains(key)) turned[key] = Json::array({message("assistant", key)});
+  return turned;
+}
+
 }  // namespace keel::rewards

@@ -44,5 +44,8 @@ constexpr auto NamesOf(TaskForm) {
 // Problem `index` as a row of training data.
 Json MakeTaskRow(const std::string& task, int64_t size, uint64_t seed, uint64_t index,
                  TaskForm form);
+// The same row for a model that answers messages: the prompt is the user's, what solves it the
+// assistant's; of SFT they are one list, `messages`.
+Json InMessages(const Json& row);
 
 }  // namespace keel::rewards

@@ -80,11 +80,20 @@ struct Engine::Output {
   Status error;
 };
 
+namespace {
+
+size_t VocabularyOf(const model::Tokenizer* tokenizer) {
+  return tokenizer != nullptr ? static_cast<size_t>(tokenizer->vocab_size())
+                              : std::numeric_limits<size_t>::max();
+}
+
+}  // namespace
+
 Engine::Engine(model::Decoder& model, parallel::ProcessGroup& tp, const EngineOptions& options)
     : model_(model),
       options_(options),
       version_(options.weight_version),
-      sampler_(options.logprobs_mode) {
+      sampler_(options.logprobs_mode, VocabularyOf(options.tokenizer)) {
   const auto problems = options.Validate();
   if (!problems.empty())
     throw Error(StatusCode::kConfig, fmt::format("rollout: {}", fmt::join(problems, "; ")));

@@ -44,7 +44,9 @@ struct EngineOptions {
   // ranks are in rank order, which costs a gather instead of a reduction.
   bool batch_invariant = false;
   std::vector<int32_t> eos_token_ids;
-  const model::Tokenizer* tokenizer = nullptr;  // for stop strings and texts; may be null
+  // For stop strings and texts; may be null. Ids that it has none of, by which a vocabulary was
+  // padded, are never chosen.
+  const model::Tokenizer* tokenizer = nullptr;
   int64_t weight_version = 0;
   std::vector<std::string> Validate() const;
 };

@@ -184,31 +184,34 @@ Result<ChosenToken> Sampler::Choose(std::span<const float> logits, const Samplin
     processed = workspace.logits;
     KEEL_ASSIGN_OR_RETURN(softmax, SoftmaxOf(processed));
   }
+  const std::span<const float> known = processed.first(std::min(vocabulary_, logits.size()));
+  const bool padded = known.size() < logits.size();
+  const float largest = padded ? *std::max_element(known.begin(), known.end()) : softmax.largest;
   ChosenToken chosen;
   double log_prob = 0;
   if (params.temperature < kLeastTemperature) {
-    chosen.token = static_cast<int32_t>(
-        std::find(processed.begin(), processed.end(), softmax.largest) - processed.begin());
-    log_prob = -softmax.log_sum;
+    chosen.token =
+        static_cast<int32_t>(std::find(known.begin(), known.end(), largest) - known.begin());
+    log_prob = static_cast<double>(largest - softmax.largest) - softmax.log_sum;
   } else {
     const auto scale = static_cast<float>(1 / params.temperature);
-    double total = WeighAll(processed, softmax.largest, scale, &workspace);
+    double total = WeighAll(known, largest, scale, &workspace);
     const double whole = total;
     const double u = UniformDraw(params.seed, draw);
     if (params.top_k > 0 || params.top_p < 1 || params.min_p > 0) {
-      const Kept kept = Filter(params, processed, workspace.weights, &workspace.ids);
+      const Kept kept = Filter(params, known, workspace.weights, &workspace.ids);
       chosen.token = Invert(kept, workspace.weights, u);
       total = kept.total;
     } else {
       chosen.token = InvertAll(workspace, u * total);
     }
-    const float logit = processed[static_cast<size_t>(chosen.token)];
-    log_prob = static_cast<double>((logit - softmax.largest) * scale) - std::log(total);
+    const float logit = known[static_cast<size_t>(chosen.token)];
+    log_prob = static_cast<double>((logit - largest) * scale) - std::log(total);
     if (mode_ == LogProbsMode::kPolicy) {
-      // The same weights before a filter; those of the model's own logits where a penalty made
-      // others.
-      const double of_policy =
-          params.repetition_penalty == 1 ? whole : WeighAll(logits, raw.largest, scale, &workspace);
+      // The same weights before a filter; those of all the model's own logits where some were left
+      // out or a penalty made others.
+      const bool same = params.repetition_penalty == 1 && !padded;
+      const double of_policy = same ? whole : WeighAll(logits, raw.largest, scale, &workspace);
       const float own = logits[static_cast<size_t>(chosen.token)];
       log_prob = static_cast<double>((own - raw.largest) * scale) - std::log(of_policy);
     }

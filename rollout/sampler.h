@@ -1,7 +1,9 @@
 // The choice of one token from its logits. Torch-free, stateless, thread-safe.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <utility>
 #include <vector>
@@ -31,7 +33,10 @@ inline constexpr double kLeastTemperature = 1e-5;
 
 class Sampler {
  public:
-  explicit Sampler(LogProbsMode mode) : mode_(mode) {}
+  // Ids from `vocabulary` on, which no token has, are never chosen; log-probabilities are those of
+  // the whole distribution all the same, as the trainer's are, except kProcessed.
+  explicit Sampler(LogProbsMode mode, size_t vocabulary = std::numeric_limits<size_t>::max())
+      : mode_(mode), vocabulary_(vocabulary) {}
 
   // Memory reused from call to call; one a thread.
   struct Workspace {
@@ -51,6 +56,7 @@ class Sampler {
 
  private:
   LogProbsMode mode_;
+  size_t vocabulary_;
 };
 
 // log p(token) under softmax(logits). kDataLoss as above.

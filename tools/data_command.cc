@@ -11,6 +11,7 @@
 #include "common/text.h"
 #include "rewards/task_maker.h"
 #include "tools/command.h"
+#include "tools/data_show.h"
 #include "tools/data_tokens.h"
 #include "tools/number_check.h"
 #include "tools/row_output.h"
@@ -27,6 +28,7 @@ struct DataArguments {
   int64_t first = 0;
   int64_t size = 0;  // 0: the task's own
   uint64_t seed = 1;
+  bool messages = false;
   bool force = false;
 };
 
@@ -43,8 +45,9 @@ void Make(const DataArguments& a) {
   Status written;
   for (int64_t i = 0; i < a.count && written.ok(); ++i) {
     const auto index = static_cast<uint64_t>(a.first + i);
-    written = out.Put(static_cast<size_t>(i),
-                      rewards::MakeTaskRow(a.task, size, a.seed, index, form).dump());
+    const Json row = rewards::MakeTaskRow(a.task, size, a.seed, index, form);
+    written =
+        out.Put(static_cast<size_t>(i), (a.messages ? rewards::InMessages(row) : row).dump());
   }
   if (written.ok()) written = out.Finish();
   if (!written.ok()) out.Discard();  // the rows cost nothing to make again
@@ -88,10 +91,13 @@ void AddDataCommand(CLI::App& app, CommandContext&) {
           "chosen and rejected")
       ->capture_default_str()
       ->check(CLI::IsMember(AllNames<rewards::TaskForm>()));
+  make->add_flag("--messages", arguments->messages,
+                 "Write prompts and answers as messages, for a model with a chat template");
   make->add_flag("--force", arguments->force, "Write over a file");
   make->callback([arguments] { Make(*arguments); });
   AddTokenizeCommand(*data);
   AddInfoCommand(*data);
+  AddShowCommand(*data);
 }
 
 }  // namespace keel::tools

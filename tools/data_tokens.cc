@@ -33,17 +33,17 @@ struct TokenizeArguments {
   int64_t part_megabytes = 64;
   int64_t vocab_size = 0;  // 0: the tokenizer's; of ids: no bound
   trainer::RowKeys keys;
+  std::string chat_template, chat_arguments, train_on = "all_assistant";
 };
 
 // What rows become ids by, and what must live as long.
 struct Rules {
-  trainer::ModelSource model;
   std::unique_ptr<model::Tokenizer> tokenizer;
   trainer::TextRules text;
   int64_t vocab_size = 0;
 };
 
-Rules OpenRules(const std::string& name) {
+Rules OpenRules(const std::string& name, const trainer::TokenizerChoice& choice) {
   Rules rules;
   if (const auto kind = ParseName<model::TokenizerKind>(name)) {
     rules.tokenizer = model::MakeTokenizer(*kind);
@@ -55,9 +55,12 @@ Rules OpenRules(const std::string& name) {
   // As a run with this model reads rows.
   trainer::ModelOptions options;
   options.path_key = "--tokenizer";
-  rules.model = ValueOrThrow(trainer::ResolveModel(name, Json(), DType::kF32, options));
-  rules.text = rules.model.text;
-  rules.vocab_size = rules.model.config.vocab_size;
+  options.tokenizer = choice;
+  auto found = ValueOrThrow(trainer::OpenDirectoryTokenizer(name, options));
+  for (const std::string& warning : found.fit.warnings) fmt::print("warning: {}\n", warning);
+  rules.tokenizer = std::move(found.fit.tokenizer);
+  rules.text = std::move(found.fit.text);
+  rules.vocab_size = found.vocab_size;
   return rules;
 }
 
@@ -83,7 +86,15 @@ class ProgressLine {
 };
 
 void Tokenize(const TokenizeArguments& a) {
-  const Rules rules = OpenRules(a.tokenizer);
+  trainer::TokenizerChoice choice;
+  choice.chat_template = a.chat_template;
+  choice.train_on = ParseName<trainer::TrainOn>(a.train_on).value_or(choice.train_on);
+  if (!a.chat_arguments.empty()) {
+    choice.chat_arguments = ValueOrThrow(ParseJson(a.chat_arguments, "--chat-template-kwargs"));
+    if (!choice.chat_arguments.is_object())
+      throw Error(StatusCode::kConfig, "--chat-template-kwargs: expected a JSON object");
+  }
+  const Rules rules = OpenRules(a.tokenizer, choice);
   trainer::TokenizeOptions options;
   options.plan.rows = {a.keys, rules.text, false};
   options.plan.vocab_size = a.vocab_size > 0 ? a.vocab_size : rules.vocab_size;
@@ -206,6 +217,12 @@ void AddTokenizeCommand(CLI::App& data) {
       ->capture_default_str();
   tokenize->add_option("--messages-key", arguments->keys.messages, "As data.messages_key")
       ->capture_default_str();
+  tokenize->add_option("--chat-template", arguments->chat_template, "As data.chat_template");
+  tokenize->add_option("--chat-template-kwargs", arguments->chat_arguments,
+                       "As data.apply_chat_template_kwargs, in JSON");
+  tokenize->add_option("--train-on", arguments->train_on, "As data.train_on")
+      ->capture_default_str()
+      ->check(CLI::IsMember(AllNames<trainer::TrainOn>()));
   tokenize->callback([arguments] { Tokenize(*arguments); });
 }
 

@@ -28,9 +28,9 @@ InferenceModel::InferenceModel(const InferenceOptions& options) {
   const bool is_step = IsCheckpoint(options.path);
   trainer::ModelOptions how;
   how.path_key = "--model";
+  how.tokenizer.todays_date = true;
   const std::string folder = is_step ? ValueOrThrow(ModelFolderOf(options.path)) : options.path;
   source_ = ValueOrThrow(trainer::ResolveModel(folder, Json::object(), DType::kF32, how));
-  text_ = ValueOrThrow(ModelText::Open(folder, source_));
   const DType there =
       is_step ? ValueOrThrow(StepDType(options.path)) : config().dtype.value_or(DType::kF32);
   const auto wanted = ParseName<trainer::WeightDtype>(options.dtype);
@@ -100,7 +100,7 @@ void InferenceModel::LoadWeights(const std::string& path, at::ScalarType dtype) 
 }
 
 rollout::Engine InferenceModel::MakeEngine(rollout::EngineOptions options) {
-  options.tokenizer = text_->tokenizer();
+  options.tokenizer = text_.tokenizer();
   options.eos_token_ids.assign(stop_ids().begin(), stop_ids().end());
   return {*decoder_, *group_, options};
 }

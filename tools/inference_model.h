@@ -40,7 +40,7 @@ class InferenceModel {
   const model::HfConfig& config() const { return source_.config; }
   // The ids that end a text: those that config.json and generation_config.json name, and no others.
   const std::vector<int64_t>& stop_ids() const { return source_.stop_ids; }
-  const ModelText& text() const { return *text_; }
+  const ModelText& text() const { return text_; }
   // With the model's tokenizer and ends of text. This must outlive it.
   rollout::Engine MakeEngine(rollout::EngineOptions options);
   // All ranks leave together, at the end of all work.
@@ -51,7 +51,7 @@ class InferenceModel {
   void LoadWeights(const std::string& path, at::ScalarType dtype);
 
   trainer::ModelSource source_;
-  std::optional<ModelText> text_;
+  ModelText text_{source_};
   std::unique_ptr<parallel::Store> store_;
   std::unique_ptr<parallel::ProcessGroup> group_, relay_group_;
   std::unique_ptr<PromptRelay> relay_;

@@ -74,4 +74,8 @@ class ChatTemplate {
 Result<std::optional<ChatTemplate>> LoadChatTemplate(const std::string& directory,
                                                      std::string_view name = "");
 
+// The tokens of such a directory that a template may read, from tokenizer_config.json and
+// special_tokens_map.json: {"bos_token": "<s>", ...}.
+Result<Json> LoadSpecialTokens(const std::string& directory);
+
 }  // namespace keel::model

@@ -106,6 +106,13 @@ Status AddFromConfig(const Json& config, const std::string& where, Sources* sour
   return Status::Ok();
 }
 
+Json TokensOf(const Json& config, const Json& map) {
+  Json tokens = Json::object();
+  AddTokens(config, &tokens);
+  AddTokens(map, &tokens);
+  return tokens;
+}
+
 std::string Names(const Sources& sources) {
   std::string names;
   for (const auto& [name, source] : sources) {
@@ -138,10 +145,14 @@ Result<std::optional<ChatTemplate>> LoadChatTemplate(const std::string& director
   }
   KEEL_ASSIGN_OR_RETURN(const ChatTemplate parsed,
                         ChatTemplate::Parse(chosen->second.text, chosen->second.where));
-  Json tokens = Json::object();
-  AddTokens(config, &tokens);
-  AddTokens(map, &tokens);
-  return std::optional<ChatTemplate>(parsed.WithSpecialTokens(std::move(tokens)));
+  return std::optional<ChatTemplate>(parsed.WithSpecialTokens(TokensOf(config, map)));
+}
+
+Result<Json> LoadSpecialTokens(const std::string& directory) {
+  KEEL_ASSIGN_OR_RETURN(const auto fs, OpenPosixFileSystem(directory, false));
+  KEEL_ASSIGN_OR_RETURN(const Json config, ReadObject(*fs, directory, kConfigFile));
+  KEEL_ASSIGN_OR_RETURN(const Json map, ReadObject(*fs, directory, kTokensFile));
+  return TokensOf(config, map);
 }
 
 }  // namespace keel::model

@@ -1,4 +1,4 @@
-"""Models whose tokenizer is another program: rows of text are refused by every task, rows that bring ids train by every
+"""Models whose tokenizer cannot be used: rows of text are refused by every task, rows that bring ids train by every
 task, and padding that their mask hides is as if it were not there."""
 
 import json
@@ -91,7 +91,7 @@ class OwnTokenizer(harness.Job):
         self.refused(rule, CONFIG, "reward.type is exact", *words[:1])
         told = self.job("told", "sft", [{"input_ids": [1, 2]}])
         told.write_text(told.read_text().replace('"data": {', '"data": {"tokenizer": "bytes", '))
-        self.refused(told, CONFIG, "the tokenizer is bytes", *words)
+        self.refused(told, CONFIG, "the tokenizer is bytes", words[0], "leave data.tokenizer out")
 
     def test_ids_train_by_every_task(self):
         self.train(self.job("sft", "sft", [{"input_ids": [7, 8, 9, END], "labels": [-100, -100, 9, END]}] * 4))

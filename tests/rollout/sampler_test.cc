@@ -44,6 +44,12 @@ std::vector<double> Expected(const std::vector<float>& logits, const SamplingPar
   return kept;
 }
 
+ChosenToken ChooseOf(size_t vocabulary, const std::vector<float>& logits,
+                     const SamplingParams& params, LogProbsMode mode, Draw draw = {}) {
+  Sampler::Workspace workspace;
+  return ValueOrThrow(Sampler(mode, vocabulary).Choose(logits, params, draw, {}, workspace));
+}
+
 // Pearson's statistic against the quantile at 1e-6, by Wilson and Hilferty.
 void ExpectFrequencies(const std::vector<float>& logits, const SamplingParams& p, int draws) {
   const std::vector<double> expected = Expected(logits, p);
@@ -215,6 +221,40 @@ TEST(SamplingParamsTest, EveryProblemIsNamed) {
   p.max_tokens = 0;
   p.stop = {""};
   EXPECT_EQ(p.Validate().size(), 7u);
+}
+
+// Vocabularies are padded; an id that no token has would end up in texts and train the padding.
+TEST(SamplerTest, IdsBeyondTheVocabularyAreNeverChosen) {
+  std::vector<float> logits(300);
+  for (size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(i % 7) - 1.5f;
+  // The padding is far likelier than anything else.
+  for (size_t i = 200; i < logits.size(); ++i) logits[i] = 40;
+  const std::vector<float> known(logits.begin(), logits.begin() + 200);
+  SamplingParams greedy, sampled, filtered;
+  greedy.temperature = 0;
+  sampled.temperature = filtered.temperature = 0.7;
+  filtered.top_k = 20;
+  filtered.top_p = 0.8;
+  for (const SamplingParams& p : {greedy, sampled, filtered}) {
+    for (int64_t i = 0; i < 200; ++i) {
+      const Draw draw{1, 2, i};
+      const ChosenToken alone = Choose(known, p, draw, LogProbsMode::kProcessed);
+      const ChosenToken padded = ChooseOf(200, logits, p, LogProbsMode::kProcessed, draw);
+      EXPECT_EQ(padded.token, alone.token);
+      // Of the policy it is the probability that the trainer computes, of all logits.
+      const ChosenToken policy = ChooseOf(200, logits, p, LogProbsMode::kPolicy, draw);
+      EXPECT_EQ(policy.token, alone.token);
+      const double scale = p.temperature == 0 ? 1 : 1 / p.temperature;
+      double sum = 0;
+      for (const float logit : logits) sum += std::exp((logit - 40) * scale);
+      const double expected =
+          (logits[static_cast<size_t>(policy.token)] - 40) * scale - std::log(sum);
+      EXPECT_NEAR(policy.log_prob, expected, 1e-4);
+    }
+  }
+  // Nothing changes where nothing is left out.
+  EXPECT_EQ(ChooseOf(200, known, sampled, LogProbsMode::kPolicy).log_prob,
+            Choose(known, sampled, {}, LogProbsMode::kPolicy).log_prob);
 }
 
 }  // namespace

@@ -145,12 +145,21 @@ options::Schema MakeSchema(Config& c) {
   s.Add("data.val_split", d.val_split,
         "Without `val_files`: the share of samples set apart for validation.")
       .Range(0, 0.5);
-  s.Add("data.tokenizer", d.tokenizer,
-        "What text of rows becomes tokens by. `bytes`: one token a byte, 259 tokens; `ids`: "
-        "nothing, "
-        "rows bring ids. null: the model's own, which is `bytes` for a model of `model.config` or "
-        "one "
-        "that was trained so, else `ids`.");
+  s.Add(
+      "data.tokenizer", d.tokenizer,
+      "What text of rows becomes tokens by. `bytes`: one token a byte, 259 tokens; `ids`: "
+      "nothing, rows bring ids. null: the model's own: what its files say, `bytes` for a model of "
+      "`model.config` or one that was trained so, else `ids`.");
+  s.Add("data.chat_template", d.chat_template,
+        "What messages are written by: Jinja, a file of it, or `chatml`. null: the model's own "
+        "(`chat_template.jinja`, or `chat_template` of tokenizer_config.json).")
+      .PerNode();
+  s.Add("data.apply_chat_template_kwargs", d.apply_chat_template_kwargs,
+        "More that the template may read, such as `{enable_thinking: false}`; a row's own "
+        "`chat_template_kwargs` and `enable_thinking` go before it.");
+  s.Add("data.train_on", d.train_on,
+        "SFT: which answers of a conversation are learnt: all of the assistant's messages, or the "
+        "`last` alone.");
   s.Add("data.text_key", d.text_key, "Key of plain text in a JSON line.");
   s.Add("data.prompt_key", d.prompt_key, "Key of the prompt.");
   s.Add("data.response_key", d.response_key, "Key of the response.");
@@ -203,6 +212,11 @@ options::Schema MakeSchema(Config& c) {
   ModelSection& m = c.actor_rollout_ref.model;
   s.Add("actor_rollout_ref.model.path", m.path,
         "A Hugging Face directory with config.json and weights to start from.")
+      .PerNode();
+  s.Add("actor_rollout_ref.model.tokenizer_path", m.tokenizer_path,
+        "A directory with the tokenizer and chat template to use in the place of the model's, or "
+        "for "
+        "a model of `model.config`.")
       .PerNode();
   s.Add("actor_rollout_ref.model.config", m.config,
         "Hugging Face's config.json keys, to start from random weights.");

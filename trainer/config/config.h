@@ -19,6 +19,7 @@
 #include "trainer/config/config_rl.h"
 #include "trainer/config/config_rollout.h"
 #include "trainer/data/packing.h"
+#include "trainer/data/train_on.h"
 #include "trainer/data/truncation.h"
 
 namespace keel::trainer {
@@ -65,6 +66,9 @@ struct DataSection {
   std::vector<Json> sources;  // {path, weight}: SourcesOf
   double val_split = 0;
   std::optional<model::TokenizerKind> tokenizer;
+  std::optional<std::string> chat_template;
+  Json apply_chat_template_kwargs = Json::object();
+  TrainOn train_on = TrainOn::kAllAssistant;
   std::string text_key = "text";
   std::string prompt_key = "prompt";
   std::string response_key = "response";
@@ -88,6 +92,7 @@ struct DataSection {
 
 struct ModelSection {
   std::optional<std::string> path;
+  std::optional<std::string> tokenizer_path;
   Json config = Json::object();
   WeightDtype dtype = WeightDtype::kFloat32;
   bool enable_gradient_checkpointing = false;

@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "trainer/data/chat_rows.h"
 #include "trainer/data/row_forms.h"
 #include "trainer/data/split.h"
 
@@ -36,41 +37,81 @@ Status CheckLeadIn(const Json& row, const PreferenceOptions& options, const std:
                   key, before.size(), options.prompt_key));
 }
 
+// The answer of messages behind the prompt's, as the template writes it.
+Result<Tokens> ReadMessages(const Json& row, const PreferenceOptions& options,
+                            const std::string& key, const RowContext& context) {
+  const Json& messages = row[key];
+  // Of a conversation that begins with the prompt's messages what follows them is the answer.
+  const Json& prompt = row[options.prompt_key];
+  Json both = prompt;
+  const bool leads =
+      messages.size() > prompt.size() && std::equal(prompt.begin(), prompt.end(), messages.begin());
+  for (size_t i = leads ? prompt.size() : 0; i < messages.size(); ++i) both.push_back(messages[i]);
+  KEEL_ASSIGN_OR_RETURN(const Chat chat, ReadChat(both, row, context, key));
+  return ChatAnswer(chat, prompt.size(), context);
+}
+
+// The same under ChatML, where prompts may be text: the last message alone is an answer.
+Result<Tokens> ReadChatMlAnswer(const Json& row, const PreferenceOptions& options,
+                                const std::string& key, const RowContext& context) {
+  KEEL_RETURN_IF_ERROR(ReadChat(row[key], row, context, key).status());
+  KEEL_RETURN_IF_ERROR(CheckLeadIn(row, options, key, context));
+  return EncodeMore(row[key].back()["content"].get<std::string>() + "<|im_end|>", context);
+}
+
 // An answer's tokens behind a prompt, the end mark included.
 Result<Tokens> ReadAnswer(const Json& row, const PreferenceOptions& options, const std::string& key,
                           const RowContext& context) {
   const std::string& where = context.where;
-  if (!row.contains(key)) {
-    return Malformed(where,
-                     fmt::format("expected the keys prompt, chosen and rejected, found no {}; "
-                                 "data.*_key name others",
-                                 key));
-  }
   if (IsIdList(row[key])) {
     KEEL_ASSIGN_OR_RETURN(TokenRow ids, ReadIds(row, {key, "", "", ""}, where));
     return std::move(ids.tokens);
   }
-  std::string text;
-  const bool chat = row[key].is_array();
-  if (chat) {
+  Tokens tokens;
+  if (row[key].is_array()) {
     if (row[key].empty()) return Malformed(where, key + ": expected messages, found none");
     const Json& last = row[key].back();
     KEEL_ASSIGN_OR_RETURN(const std::string role, GetString(last, "role", where + ": " + key));
     if (role != "assistant")
       return Malformed(
           where, fmt::format("{}: the last message is the {}'s, not the assistant's", key, role));
-    // The whole is looked at as a conversation; its last content is what is learnt.
-    KEEL_RETURN_IF_ERROR(RenderChat(row[key], context, key, false).status());
-    KEEL_RETURN_IF_ERROR(CheckLeadIn(row, options, key, context));
-    text = last["content"].get<std::string>() + "<|im_end|>";
+    const bool chat = AsksInMessages(context.rules);
+    if (chat && !AreMessages(row[options.prompt_key])) {
+      return Malformed(where, fmt::format("{}: messages behind a prompt of ids: give all three as "
+                                          "messages, or as ids",
+                                          key));
+    }
+    KEEL_ASSIGN_OR_RETURN(tokens, chat ? ReadMessages(row, options, key, context)
+                                       : ReadChatMlAnswer(row, options, key, context));
   } else {
-    KEEL_ASSIGN_OR_RETURN(text, GetString(row, key, where));
+    KEEL_ASSIGN_OR_RETURN(const std::string text, GetString(row, key, where));
+    KEEL_ASSIGN_OR_RETURN(tokens, EncodeMore(text, context));
+    EndText(context.rules, &tokens);
   }
-  KEEL_ASSIGN_OR_RETURN(Tokens tokens, EncodeText(text, context));
-  const auto eos = context.rules.tokenizer->eos();
-  if (!chat && eos) tokens.push_back(*eos);
   if (tokens.empty()) return Malformed(where, key + ": the answer is empty");
   return tokens;
+}
+
+// Where one of the three is of messages, and the model has a template of its own, so are the
+// others: a prompt of text is the user's, an answer of text the assistant's.
+const Json& AsMessages(const Json& row, const PreferenceOptions& options, const TextRules& rules,
+                       Json* changed) {
+  const std::pair<const std::string&, const char*> parts[] = {{options.prompt_key, "user"},
+                                                              {options.chosen_key, "assistant"},
+                                                              {options.rejected_key, "assistant"}};
+  const auto any = [&](bool (*is)(const Json&)) {
+    return std::any_of(std::begin(parts), std::end(parts),
+                       [&](const auto& part) { return is(row[part.first]); });
+  };
+  if (!AsksInMessages(rules) || !any(AreMessages) ||
+      !any([](const Json& value) { return value.is_string(); }))
+    return row;
+  *changed = row;
+  for (const auto& [key, role] : parts) {
+    if (row[key].is_string())
+      (*changed)[key] = Json::array({ChatMessage(role, row[key].get<std::string>())});
+  }
+  return *changed;
 }
 
 // Prompt, chosen and rejected.
@@ -114,21 +155,37 @@ Result<Triple> ReadReadyIds(const Json& row, const RowContext& context) {
   return triple;
 }
 
+// Prompt, chosen and rejected under their keys.
+Status CheckHasAll(const Json& row, const PreferenceOptions& options, const std::string& where) {
+  if (!row.is_object() || !row.contains(options.prompt_key)) {
+    return Malformed(
+        where, fmt::format("expected an object with {}, {} and {}, or with {}", options.prompt_key,
+                           options.chosen_key, options.rejected_key, fmt::join(kReadyIds, ", ")));
+  }
+  for (const std::string* key : {&options.chosen_key, &options.rejected_key}) {
+    if (row.contains(*key)) continue;
+    return Malformed(where,
+                     fmt::format("expected the keys prompt, chosen and rejected, found no {}; "
+                                 "data.*_key name others",
+                                 *key));
+  }
+  return Status::Ok();
+}
+
 Result<Triple> ReadPair(const Json& given, const PreferenceOptions& options,
                         const RowContext& context) {
-  Json standard, prompted;
-  const Json& row = WithPrompt(StandardRow(given, "messages", &standard), options.prompt_key,
-                               options.chosen_key, options.rejected_key, &prompted);
-  if (row.is_object() && row.contains(kReadyIds[0])) return ReadReadyIds(row, context);
-  if (!row.is_object() || !row.contains(options.prompt_key)) {
-    return Malformed(context.where, fmt::format("expected an object with {}, {} and {}, or with {}",
-                                                options.prompt_key, options.chosen_key,
-                                                options.rejected_key, fmt::join(kReadyIds, ", ")));
-  }
+  Json standard, prompted, turned;
+  const Json& found = WithPrompt(StandardRow(given, "messages", &standard), options.prompt_key,
+                                 options.chosen_key, options.rejected_key, &prompted);
+  if (found.is_object() && found.contains(kReadyIds[0])) return ReadReadyIds(found, context);
+  KEEL_RETURN_IF_ERROR(CheckHasAll(found, options, context.where));
+  const Json& row = AsMessages(found, options, context.rules, &turned);
   const bool ids = IsIdList(row[options.prompt_key]);
   std::vector<std::string_view> read = {options.prompt_key, options.chosen_key,
                                         options.rejected_key};
   if (ids) read.push_back("attention_mask");  // the prompt's
+  const auto more = ChatKeys(context.rules);
+  read.insert(read.end(), more.begin(), more.end());
   KEEL_RETURN_IF_ERROR(context.unread.Look(
       row, read, ids ? UnreadKeys::Form::kIds : UnreadKeys::Form::kText, context.where));
   Triple triple;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "rewards/reward_rules.h"
+#include "trainer/data/chat_rows.h"
 #include "trainer/data/row_forms.h"
 #include "trainer/data/row_reader.h"
 #include "trainer/data/split.h"
@@ -44,12 +45,16 @@ Status LookAtKeys(const Json& row, const PromptOptions& options, const RowContex
                                         "question",         "answer",           "ground_truth",
                                         "reward_model",     "ability",          "extra_info"};
   if (ids) read.insert(read.end(), {kMask, kIds, kPositions});
+  const auto chat = ChatKeys(context.rules);
+  read.insert(read.end(), chat.begin(), chat.end());
   return context.unread.Look(row, read, ids ? UnreadKeys::Form::kIds : UnreadKeys::Form::kText,
                              context.where);
 }
 
-// A row of question and answer, as the model is asked.
-Json Instructed(const Json& row, const PromptOptions& options, const std::string& source) {
+// A row of question and answer, as the model is asked: with the instruction, and in a message where
+// the model is one that answers messages.
+Json Asked(const Json& row, const PromptOptions& options, const std::string& source,
+           const TextRules& rules) {
   if (!row["question"].is_string()) return row;
   const auto question = row["question"].get<std::string>();
   // Data that were prepared as verl's say it already.
@@ -57,9 +62,9 @@ Json Instructed(const Json& row, const PromptOptions& options, const std::string
                       question.find("####") == std::string::npos;
   const std::string instruction =
       options.question_instruction.value_or(wanted ? kGsm8kInstruction : "");
-  if (instruction.empty()) return row;
+  const std::string text = instruction.empty() ? question : question + " " + instruction;
   Json asked = row;
-  asked["question"] = question + " " + instruction;
+  asked["question"] = AsksInMessages(rules) ? Json::array({ChatMessage("user", text)}) : Json(text);
   return asked;
 }
 
@@ -80,8 +85,8 @@ Result<Prompt> ReadPromptRow(const Json& given, const PromptOptions& options,
     if (row.contains(options.source_key)) {
       KEEL_ASSIGN_OR_RETURN(prompt.data_source, GetString(row, options.source_key, where));
     }
-    KEEL_RETURN_IF_ERROR(
-        ReadPrompt(Instructed(row, options, prompt.data_source), "question", context, prompt));
+    KEEL_RETURN_IF_ERROR(ReadPrompt(Asked(row, options, prompt.data_source, context.rules),
+                                    "question", context, prompt));
     answer_key = "answer";
   } else {
     return Malformed(where,

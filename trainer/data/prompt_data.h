@@ -54,12 +54,13 @@ struct Prompt {
 //   verl's: data_source, prompt (messages or text), ability, reward_model {style, ground_truth},
 //     extra_info;
 //   Keel's: prompt (messages or text) and answer or ground_truth; data_source, extra_info if given;
-//   GSM8K's: question and answer; the data source is openai/gsm8k if none is given.
-// In each the prompt may be a list of token ids, or stand under input_ids, with an attention_mask
-// beside it or none; a text under the prompt's key is then for verifiers alone.
 //   GSM8K's: question and answer; the data source is openai/gsm8k if none is given. An instruction
 //     is appended to the question, see PromptOptions.
-// Text is taken as it stands; messages become ChatML with an assistant's turn opened, as in SFT.
+// In each the prompt may be a list of token ids, or stand under input_ids, with an attention_mask
+// beside it or none; a text under the prompt's key is then for verifiers alone.
+// Text is taken as it stands; messages go through the chat template, with an answer opened, or gone
+// on with where the last is the assistant's, and with the row's tools, chat_template_kwargs and
+// enable_thinking. So does a question of a model with a template of its own.
 class PromptSet {
  public:
   // Errors: kNotFound with the path; kInvalidData with file:line, what was expected, what was

@@ -35,10 +35,6 @@ Json FromShareGpt(const Json& messages) {
   return list;
 }
 
-bool AreMessages(const Json& value) {
-  return value.is_array() && !value.empty() && value.front().is_object();
-}
-
 // As TRL extracts it: up to the first difference, and not a space before it, which the answers'
 // first words bring. Not within a character.
 size_t CommonText(const std::string& a, const std::string& b) {
@@ -53,6 +49,10 @@ size_t CommonText(const std::string& a, const std::string& b) {
 }
 
 }  // namespace
+
+bool AreMessages(const Json& value) {
+  return value.is_array() && !value.empty() && value.front().is_object();
+}
 
 const Json& StandardRow(const Json& row, const std::string& messages_key, Json* changed) {
   if (!row.is_object()) return row;

@@ -7,6 +7,9 @@
 
 namespace keel::trainer {
 
+// Whether the value is a list of messages, as far as its first entry shows.
+bool AreMessages(const Json& value);
+
 // Returns `row`, or, where it is written otherwise, `changed`, which is made of it:
 //
 //   conversations                what `messages_key` holds, unless that is there, too

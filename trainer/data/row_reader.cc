@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "common/text.h"
+#include "trainer/data/chat_rows.h"
 #include "trainer/data/data_file.h"
 #include "trainer/data/row_forms.h"
 #include "trainer/data/table_rows.h"
@@ -14,10 +14,6 @@
 namespace keel::trainer {
 
 namespace {
-
-// A misspelt one would otherwise be learnt from, or not, without a word.
-constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user", "assistant",
-                                                    "tool"};
 
 // TRL's name of the response.
 constexpr const char* kCompletion = "completion";
@@ -27,16 +23,13 @@ void AppendTokens(TokenRow& row, const std::vector<int32_t>& tokens, bool learn)
   row.learn.insert(row.learn.end(), tokens.size(), learn ? 1 : 0);
 }
 
-// Appends text; `learn` marks it.
-Status AppendText(TokenRow& row, const RowContext& context, const std::string& text, bool learn) {
-  KEEL_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, EncodeText(text, context));
-  AppendTokens(row, tokens, learn);
-  return Status::Ok();
-}
-
-// After text, which was encoded: so there is a tokenizer.
-void AppendEnd(TokenRow& row, const RowContext& context) {
-  if (const auto eos = context.rules.tokenizer->eos()) AppendTokens(row, {*eos}, true);
+// A document: all of it is learnt, and its end.
+Result<TokenRow> Document(const std::string& text, const RowContext& context) {
+  KEEL_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, EncodeText(text, context));
+  EndText(context.rules, &tokens);
+  TokenRow row;
+  AppendTokens(row, tokens, true);
+  return row;
 }
 
 // What the prompt of a key is worth, if only nothing.
@@ -49,20 +42,46 @@ Result<std::vector<int32_t>> PromptPart(const Json& object, const std::string& k
   }
   // verl's rows have a list of messages for the prompt.
   if (object[key].is_array()) {
-    KEEL_ASSIGN_OR_RETURN(TokenRow chat, RenderChat(object[key], context, key, true));
-    return std::move(chat.tokens);
+    KEEL_ASSIGN_OR_RETURN(const Chat chat, ReadChat(object[key], object, context, key));
+    return ChatPrompt(chat, context);
   }
   KEEL_ASSIGN_OR_RETURN(const std::string text, GetString(object, key, context.where));
   return EncodeText(text, context);
 }
 
+// The messages of a prompt with those of its answer, which alone is learnt.
+Result<TokenRow> FromMessages(const Json& prompt, const Json& answer, const Json& row,
+                              const std::string& key, const RowContext& context) {
+  Json both = prompt;
+  for (const Json& message : answer) both.push_back(message);
+  KEEL_ASSIGN_OR_RETURN(const Chat chat, ReadChat(both, row, context, key));
+  return ChatRow(chat, prompt.size(), context);
+}
+
+// The row's keys beside those that are read as `keys`, and what goes to a template with them.
+Status LookAtText(const Json& object, std::vector<std::string_view> keys,
+                  const RowContext& context) {
+  const auto more = ChatKeys(context.rules);
+  keys.insert(keys.end(), more.begin(), more.end());
+  return context.unread.Look(object, keys, UnreadKeys::Form::kText, context.where);
+}
+
 Result<TokenRow> FromPair(const Json& object, const std::string& prompt_key,
                           const std::string& response_key, const RowContext& context) {
   using Form = UnreadKeys::Form;
-  const bool ids = IsIdList(object[prompt_key]) && IsIdList(object[response_key]);
+  const Json &given = object[prompt_key], &answer = object[response_key];
+  if (AreMessages(given) &&
+      (AreMessages(answer) || (answer.is_string() && AsksInMessages(context.rules)))) {
+    KEEL_RETURN_IF_ERROR(LookAtText(object, {prompt_key, response_key}, context));
+    const Json messages = answer.is_string()
+                              ? Json::array({ChatMessage("assistant", answer.get<std::string>())})
+                              : answer;
+    return FromMessages(given, messages, object, prompt_key, context);
+  }
+  const bool ids = IsIdList(given) && IsIdList(answer);
   KEEL_RETURN_IF_ERROR(context.unread.Look(object, {prompt_key, response_key},
                                            ids ? Form::kIds : Form::kText, context.where));
-  if (IsIdList(object[prompt_key]) && object.contains("attention_mask")) {
+  if (IsIdList(given) && object.contains("attention_mask")) {
     return Malformed(context.where,
                      fmt::format("attention_mask beside {} and {}, of which it could mask either: "
                                  "give ids without padding",
@@ -71,44 +90,28 @@ Result<TokenRow> FromPair(const Json& object, const std::string& prompt_key,
   TokenRow row;
   KEEL_ASSIGN_OR_RETURN(const auto prompt, PromptPart(object, prompt_key, context));
   AppendTokens(row, prompt, false);
-  if (IsIdList(object[response_key])) {
+  if (IsIdList(answer)) {
     KEEL_ASSIGN_OR_RETURN(const TokenRow response,
                           ReadIds(object, {response_key, "", "", ""}, context.where));
     AppendTokens(row, response.tokens, true);
     return row;
   }
-  KEEL_ASSIGN_OR_RETURN(const std::string response, GetString(object, response_key, context.where));
-  KEEL_RETURN_IF_ERROR(AppendText(row, context, response, true));
-  AppendEnd(row, context);
+  KEEL_ASSIGN_OR_RETURN(const std::string text, GetString(object, response_key, context.where));
+  KEEL_ASSIGN_OR_RETURN(std::vector<int32_t> response, EncodeMore(text, context));
+  EndText(context.rules, &response);
+  AppendTokens(row, response, true);
   return row;
 }
 
-// TRL's conversations of two parts: all of the second is an answer, and what the assistant says in
-// the first is not learnt.
-Result<TokenRow> FromTwoConversations(const Json& object, const std::string& prompt_key,
-                                      const std::string& answer_key, const RowContext& context) {
-  KEEL_RETURN_IF_ERROR(context.unread.Look(object, {prompt_key, answer_key},
-                                           UnreadKeys::Form::kText, context.where));
-  Json both = object[prompt_key];
-  for (const Json& message : object[answer_key]) both.push_back(message);
-  KEEL_ASSIGN_OR_RETURN(const TokenRow prompt,
-                        RenderChat(object[prompt_key], context, prompt_key, true));
-  KEEL_ASSIGN_OR_RETURN(TokenRow row, RenderChat(both, context, answer_key, false));
-  const bool begins = row.tokens.size() >= prompt.tokens.size() &&
-                      std::equal(prompt.tokens.begin(), prompt.tokens.end(), row.tokens.begin());
-  if (!begins) {
-    return Malformed(
-        context.where,
-        fmt::format("{} with {} does not begin as {} by itself, with an answer opened: "
-                    "which tokens are the answer's cannot be told; give messages",
-                    prompt_key, answer_key, prompt_key));
-  }
-  std::fill_n(row.learn.begin(), prompt.tokens.size(), uint8_t{0});
-  return row;
-}
-
-bool AreMessages(const Json& value) {
-  return value.is_array() && !value.empty() && value.front().is_object();
+// A question is asked as a message where the model is one that answers messages.
+Result<TokenRow> FromQuestion(const Json& object, const RowContext& context) {
+  const Json &question = object["question"], &answer = object["answer"];
+  if (!AsksInMessages(context.rules) || !question.is_string() || !answer.is_string())
+    return FromPair(object, "question", "answer", context);
+  KEEL_RETURN_IF_ERROR(LookAtText(object, {"question", "answer"}, context));
+  return FromMessages(Json::array({ChatMessage("user", question.get<std::string>())}),
+                      Json::array({ChatMessage("assistant", answer.get<std::string>())}), object,
+                      "question", context);
 }
 
 Result<TokenRow> FromObject(const Json& given, const RowOptions& options,
@@ -127,25 +130,21 @@ Result<TokenRow> FromObject(const Json& given, const RowOptions& options,
     return row;
   }
   if (object.contains(keys.messages)) {
-    KEEL_RETURN_IF_ERROR(context.unread.Look(object, {keys.messages}, Form::kText, context.where));
-    return RenderChat(object[keys.messages], context, keys.messages, false);
+    KEEL_RETURN_IF_ERROR(LookAtText(object, {keys.messages}, context));
+    KEEL_ASSIGN_OR_RETURN(const Chat chat,
+                          ReadChat(object[keys.messages], object, context, keys.messages));
+    return ChatRow(chat, 0, context);
   }
   if (object.contains(keys.prompt) && object.contains(keys.response))
     return FromPair(object, keys.prompt, keys.response, context);
-  if (object.contains(keys.prompt) && object.contains(kCompletion)) {
-    if (AreMessages(object[keys.prompt]) && AreMessages(object[kCompletion]))
-      return FromTwoConversations(object, keys.prompt, kCompletion, context);
+  if (object.contains(keys.prompt) && object.contains(kCompletion))
     return FromPair(object, keys.prompt, kCompletion, context);
-  }
   if (object.contains("question") && object.contains("answer"))
-    return FromPair(object, "question", "answer", context);
+    return FromQuestion(object, context);
   if (object.contains(keys.text)) {
     KEEL_RETURN_IF_ERROR(context.unread.Look(object, {keys.text}, Form::kText, context.where));
     KEEL_ASSIGN_OR_RETURN(const std::string text, GetString(object, keys.text, context.where));
-    TokenRow row;
-    KEEL_RETURN_IF_ERROR(AppendText(row, context, text, true));
-    AppendEnd(row, context);
-    return row;
+    return Document(text, context);
   }
   return Malformed(
       context.where,
@@ -213,42 +212,6 @@ Status ReadTable(const std::string& path,
 
 }  // namespace
 
-Result<std::vector<int32_t>> EncodeText(const std::string& text, const RowContext& row) {
-  if (row.rules.tokenizer != nullptr) return row.rules.tokenizer->Encode(text);
-  return Malformed(row.where,
-                   fmt::format("a row of text, but {}; tokenize it ahead and give ids: input_ids "
-                               "(SFT: with labels), for DPO prompt_input_ids, chosen_input_ids "
-                               "and rejected_input_ids",
-                               row.rules.ids_only));
-}
-
-Result<TokenRow> RenderChat(const Json& list, const RowContext& context, const std::string& key,
-                            bool open_answer) {
-  const std::string where = context.where + ": " + key;
-  if (!list.is_array() || list.empty()) return Malformed(where, "expected a list of messages");
-  if (context.rules.tokenizer != nullptr && !context.rules.no_chat.empty()) {
-    return Malformed(where, fmt::format("messages, but {}; render them ahead and give input_ids",
-                                        context.rules.no_chat));
-  }
-  TokenRow row;
-  for (const Json& message : list) {
-    KEEL_ASSIGN_OR_RETURN(const std::string role, GetString(message, "role", where));
-    KEEL_RETURN_IF_ERROR(context.unread.Look(message, {"role", "content"}, UnreadKeys::Form::kText,
-                                             context.where, key + "[]."));
-    KEEL_ASSIGN_OR_RETURN(const std::string content, GetString(message, "content", where));
-    if (std::find(kRoles.begin(), kRoles.end(), role) == kRoles.end()) {
-      return Malformed(where, fmt::format("role: expected one of {}, found \"{}\"",
-                                          fmt::join(kRoles, ", "), Printable(role, 60)));
-    }
-    const bool answer = role == "assistant";
-    KEEL_RETURN_IF_ERROR(AppendText(row, context, "<|im_start|>" + role + "\n", false));
-    KEEL_RETURN_IF_ERROR(AppendText(row, context, content + "<|im_end|>", answer));
-    KEEL_RETURN_IF_ERROR(AppendText(row, context, "\n", false));
-  }
-  if (open_answer) KEEL_RETURN_IF_ERROR(AppendText(row, context, "<|im_start|>assistant\n", false));
-  return row;
-}
-
 Result<std::vector<int32_t>> PromptTokens(const Json& object, const std::string& key,
                                           const RowContext& row) {
   KEEL_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, PromptPart(object, key, row));
@@ -271,7 +234,7 @@ Status ReadJsonRows(const std::string& path, const TextRules& rules,
   KEEL_RETURN_IF_ERROR(ReadJsonLines(path, InputKind::kRegularFile,
                                      [&](const Json& object, const std::string& where) {
                                        unread.CountRow();
-                                       return take(object, {rules, where, unread});
+                                       return take(object, {rules, where, unread, IsTable(path)});
                                      }));
   if (std::string warning = unread.Warning(path); !warning.empty())
     warnings->push_back(std::move(warning));
@@ -304,13 +267,14 @@ bool HoldsJsonLines(const std::string& path) {
 Status ReadSomeRows(const std::string& path, const std::optional<LineRange>& range,
                     const RowOptions& options, UnreadKeys* unread,
                     const std::function<Status(TokenRow row, const std::string& where)>& take) {
+  const bool table = IsTable(path);
   const auto take_object = [&](const Json& object, const std::string& where) -> Status {
     unread->CountRow();
     KEEL_ASSIGN_OR_RETURN(TokenRow row,
-                          FromObject(object, options, {options.rules, where, *unread}));
+                          FromObject(object, options, {options.rules, where, *unread, table}));
     return take(std::move(row), where);
   };
-  if (IsTable(path)) return ReadTable(path, take_object);
+  if (table) return ReadTable(path, take_object);
   KEEL_ASSIGN_OR_RETURN(DataFile file, range ? DataFile::OpenRange(path, range->begin, range->end)
                                              : DataFile::Open(path));
   if (HoldsJsonLines(path))
@@ -318,10 +282,7 @@ Status ReadSomeRows(const std::string& path, const std::optional<LineRange>& ran
   KEEL_RETURN_IF_ERROR(CheckIsProse(file));
   std::string text;
   KEEL_RETURN_IF_ERROR(file.ReadRest(&text));
-  const RowContext context{options.rules, path, *unread};
-  TokenRow row;
-  KEEL_RETURN_IF_ERROR(AppendText(row, context, text, true));
-  AppendEnd(row, context);
+  KEEL_ASSIGN_OR_RETURN(TokenRow row, Document(text, {options.rules, path, *unread}));
   return take(std::move(row), path);
 }
 

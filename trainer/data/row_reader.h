@@ -11,8 +11,7 @@
 #include "common/status.h"
 #include "trainer/data/byte_source.h"
 #include "trainer/data/ready_ids.h"
-#include "trainer/data/text_rules.h"
-#include "trainer/data/unread_keys.h"
+#include "trainer/data/row_text.h"
 
 namespace keel::trainer {
 
@@ -23,25 +22,9 @@ struct RowKeys {
   std::string messages = "messages";
 };
 
-// A row that is being read: what its text becomes, where it stands, and who counts what is left.
-struct RowContext {
-  const TextRules& rules;
-  const std::string& where;  // file and line
-  UnreadKeys& unread;
-};
-
-// Text as tokens. kInvalidData where rows must bring ids.
-Result<std::vector<int32_t>> EncodeText(const std::string& text, const RowContext& row);
-
-// A list of {role, content} in ChatML; content and end mark of assistant messages are learnt. With
-// `open_answer` the beginning of an assistant's message follows. kInvalidData where the model has a
-// template of its own, and for messages that hold more than ChatML shows (tool_calls, ...). `key`
-// is for messages.
-Result<TokenRow> RenderChat(const Json& messages, const RowContext& row, const std::string& key,
-                            bool open_answer);
-
-// A prompt from a key that holds text, taken as it stands, or messages, with an answer opened, or
-// token ids, with an attention_mask beside them or none. kInvalidData, also when it is empty.
+// A prompt from a key that holds text, taken as it stands, or messages, by the chat template, with
+// an answer opened, or token ids, with an attention_mask beside them or none. kInvalidData, also
+// when it is empty.
 Result<std::vector<int32_t>> PromptTokens(const Json& object, const std::string& key,
                                           const RowContext& row);
 
@@ -68,9 +51,10 @@ struct RowOptions {
 // other file is one row of text, unless its name or content says that it is something else, which
 // is refused.
 //
-// Chat and prompts are rendered in ChatML: "<|im_start|>role\ncontent<|im_end|>\n"; the content and
-// end mark of assistant messages are learnt, as is the response with the end-of-text token. Prompt
-// and response may be lists of ids, to which nothing is added.
+// Messages go through the chat template (chat_rows.h). Of a model with a template of its own so do
+// a question and its answer, and a response of text to a prompt of messages; any other text stands
+// as it is, and a response is learnt with the id that ends a text. Prompt and response may be lists
+// of ids, to which nothing is added.
 //
 // Errors: kNotFound with the path; kInvalidData with file:line, what is wrong and what is accepted;
 // and what `take` returns.

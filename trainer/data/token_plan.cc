@@ -13,6 +13,7 @@
 
 #include "common/posix_file.h"
 #include "trainer/data/byte_source.h"
+#include "trainer/data/chat_rules.h"
 #include "trainer/data/data_file.h"
 #include "trainer/data/table_rows.h"
 
@@ -107,6 +108,15 @@ Result<std::vector<TokenPart>> PartsOf(size_t file, const std::string& path, Pro
 
 TokenizerName NameTokenizer(const TextRules& rules) {
   if (rules.tokenizer == nullptr) return {"ids", {}};
+  if (rules.tokenizer_name != "bytes") {
+    Hasher128 hasher;
+    const std::array<int64_t, 3> how = {rules.tokenizer->eos().value_or(-1),
+                                        rules.tokenizer->bos().value_or(-1), rules.frames_text};
+    hasher.Update(std::as_bytes(std::span(how)));
+    const std::string files = rules.tokenizer->digest().ToHex();
+    hasher.Update(std::as_bytes(std::span(files)));
+    return {rules.tokenizer_name, hasher.Finish()};
+  }
   // What it makes of every id, and of a text with something of everything in it.
   const model::Tokenizer& tokenizer = *rules.tokenizer;
   Hasher128 hasher;
@@ -124,6 +134,15 @@ TokenizerName NameTokenizer(const TextRules& rules) {
   hasher.Update(std::as_bytes(std::span(ids)));
   return {"bytes", hasher.Finish()};
 }
+
+namespace {
+
+std::string NameMessages(const TextRules& rules) {
+  if (rules.tokenizer == nullptr || !rules.no_chat.empty()) return "refused";
+  return FingerprintOf(rules.chat != nullptr ? *rules.chat : *ChatMlRules());
+}
+
+}  // namespace
 
 Result<TokenPlan> MakeTokenPlan(const std::vector<std::string>& files, const PlanOptions& options) {
   TokenPlan plan;
@@ -143,17 +162,16 @@ Result<TokenPlan> MakeTokenPlan(const std::vector<std::string>& files, const Pla
   }
   const RowKeys& keys = options.rows.keys;
   const TextRules& rules = options.rows.rules;
-  plan.document = {
-      {"files", std::move(list)},
-      {"part_bytes", options.part_bytes},
-      {"tokenizer", NameTokenizer(rules).digest.ToHex()},
-      {"vocab_size", options.vocab_size},
-      {"messages", rules.tokenizer != nullptr && rules.no_chat.empty() ? "chatml" : "refused"},
-      {"keys",
-       {{"text", keys.text},
-        {"prompt", keys.prompt},
-        {"response", keys.response},
-        {"messages", keys.messages}}}};
+  plan.document = {{"files", std::move(list)},
+                   {"part_bytes", options.part_bytes},
+                   {"tokenizer", NameTokenizer(rules).digest.ToHex()},
+                   {"vocab_size", options.vocab_size},
+                   {"messages", NameMessages(rules)},
+                   {"keys",
+                    {{"text", keys.text},
+                     {"prompt", keys.prompt},
+                     {"response", keys.response},
+                     {"messages", keys.messages}}}};
   plan.digest = DigestOfText(plan.document.dump());
   return plan;
 }

@@ -17,8 +17,8 @@ struct Telling {
 };
 
 constexpr std::string_view kRenderAhead =
-    "this release renders no tools and no chat template of a model: render the row ahead, and give "
-    "input_ids and labels";
+    "ChatML, and a row of text, show no such thing: give the model a chat template that does "
+    "(data.chat_template), or render the row ahead and give input_ids and labels";
 constexpr std::string_view kNoMedia = "this release reads text alone: leave such rows out";
 constexpr std::string_view kNoPadding =
     "beside a list under this row's keys: give ids without padding";

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <filesystem>
 #include <optional>
 #include <span>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "checkpoint/hf/hf_model_dir.h"
 #include "common/file_system.h"
 #include "common/hash.h"
+#include "trainer/data/chat_rules.h"
 
 namespace keel::trainer {
 
@@ -52,6 +54,19 @@ Status ReadDirectory(const ModelOptions& options, ModelSource* source, ModelFile
   return ReadModelFiles(**fs, files);
 }
 
+// The files of another directory in the place of those of the model's that make a tokenizer.
+Status TakeOtherTokenizer(const std::string& directory, ModelFiles* files) {
+  if (directory.empty()) return Status::Ok();
+  std::erase_if(*files, [](const auto& file) { return file.first != "generation_config.json"; });
+  ModelFiles other;
+  const auto fs = OpenPosixFileSystem(directory, false, LinkPolicy::kFollow);
+  const Status read = fs.ok() ? ReadModelFiles(**fs, &other) : fs.status();
+  KEEL_RETURN_IF_ERROR(read.WithContext("actor_rollout_ref.model.tokenizer_path"));
+  other.erase("generation_config.json");
+  files->merge(other);
+  return Status::Ok();
+}
+
 // What the configuration's own keys leave to the tokenizer.
 void FillFromTokenizer(const model::Tokenizer& tokenizer, Json* json) {
   const auto fill = [&](const char* key, std::optional<int64_t> value) {
@@ -77,31 +92,57 @@ Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DTyp
     KEEL_RETURN_IF_ERROR(ReadDirectory(options, &source, &files));
   }
   if (!source.json.is_object()) return model::ParseHfConfig(source.json, where).status();
-  KEEL_ASSIGN_OR_RETURN(const TokenizerFit fit,
+  KEEL_RETURN_IF_ERROR(TakeOtherTokenizer(options.tokenizer.tokenizer_path, &files));
+  KEEL_ASSIGN_OR_RETURN(TokenizerFit fit,
                         FitTokenizer(options.tokenizer, source.json, path, files));
-  if (fit.kind == model::TokenizerKind::kBytes) {
-    source.tokenizer = model::MakeTokenizer(fit.kind);
-    if (path.empty()) FillFromTokenizer(*source.tokenizer, &source.json);
-    // So that whoever goes on from an export, or generates with it, reads text as this run does.
-    source.json[kTokenizerMark] = NameOf(fit.kind);
-  }
-  source.text.tokenizer = source.tokenizer.get();
-  source.text.ids_only = fit.ids_only;
-  source.text.no_chat = fit.no_chat;
+  if (fit.tokenizer != nullptr && path.empty()) FillFromTokenizer(*fit.tokenizer, &source.json);
+  // So that whoever goes on from an export, or generates with it, reads text as this run does.
+  if (fit.bytes) source.json[kTokenizerMark] = NameOf(model::TokenizerKind::kBytes);
+  const ChatRules* chat = fit.text.chat.get();
+  if (!options.tokenizer.chat_template.empty() && chat != nullptr && !(fit.bytes && chat->chatml))
+    files["chat_template.jinja"] = chat->chat.source();
+  source.tokenizer = std::move(fit.tokenizer);
+  source.text = std::move(fit.text);
+  source.warnings = std::move(fit.warnings);
 
   const auto config = model::ParseHfConfig(source.json, where);
   if (!config.ok()) {
     return path.empty() ? Status(StatusCode::kConfig, config.status().message()) : config.status();
   }
   source.config = *config;
-  KEEL_ASSIGN_OR_RETURN(source.stop_ids,
-                        StopTokenIds(source.json, source.config.vocab_size, path, files));
+  KEEL_ASSIGN_OR_RETURN(source.stop_ids, StopTokenIds(source.json, source.config.vocab_size, path,
+                                                      files, source.tokenizer.get()));
   for (auto& [name, content] : files)
     source.documents.push_back({"actor/huggingface/" + name, std::move(content), false});
   source.documents.push_back({"actor/huggingface/config.json",
                               model::ToHfJson(source.config, dtype, &source.json).dump(2) + "\n",
                               false});
   return source;
+}
+
+Result<DirectoryTokenizer> OpenDirectoryTokenizer(const std::string& directory,
+                                                  const ModelOptions& options) {
+  ModelSource source;
+  source.directory = directory;
+  ModelFiles files;
+  std::error_code ignored;
+  if (std::filesystem::exists(directory + "/config.json", ignored)) {
+    KEEL_RETURN_IF_ERROR(ReadDirectory(options, &source, &files));
+  } else {
+    const auto fs = OpenPosixFileSystem(directory, false, LinkPolicy::kFollow);
+    const Status read = fs.ok() ? ReadModelFiles(**fs, &files) : fs.status();
+    KEEL_RETURN_IF_ERROR(read.WithContext(options.path_key));
+    source.json = Json::object();
+  }
+  DirectoryTokenizer found;
+  KEEL_ASSIGN_OR_RETURN(found.fit, FitTokenizer(options.tokenizer, source.json, directory, files));
+  if (source.json.contains("vocab_size")) {
+    KEEL_ASSIGN_OR_RETURN(found.vocab_size,
+                          GetInt(source.json, "vocab_size", directory + "/config.json"));
+  } else if (found.fit.tokenizer != nullptr) {
+    found.vocab_size = found.fit.tokenizer->vocab_size();
+  }
+  return found;
 }
 
 Result<std::string> WeightsFingerprint(const std::string& directory) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,7 +11,6 @@
 #include "common/status.h"
 #include "model/hf_config.h"
 #include "model/hf_tensors.h"
-#include "model/tokenizer/tokenizer_kind.h"
 #include "trainer/data/text_rules.h"
 #include "trainer/inputs/tokenizer_fit.h"
 
@@ -28,10 +26,11 @@ struct ModelSource {
   std::vector<int64_t> stop_ids;  // that end a text, by config and generation settings
   std::unique_ptr<model::Tokenizer> tokenizer;  // null: rows bring ids
   TextRules text;                               // of rows, with this tokenizer
+  std::vector<std::string> warnings;
 };
 
 struct ModelOptions {
-  std::optional<model::TokenizerKind> tokenizer;          // nothing: the model's own
+  TokenizerChoice tokenizer;
   std::string path_key = "actor_rollout_ref.model.path";  // where the path was given, for messages
 };
 
@@ -40,6 +39,15 @@ struct ModelOptions {
 // file and key.
 Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DType dtype,
                                  const ModelOptions& options = {});
+
+// The tokenizer of a directory, with a config.json or without, as runs of its model read rows, and
+// the ids of their vocabulary: the model's, or the tokenizer's.
+struct DirectoryTokenizer {
+  TokenizerFit fit;
+  int64_t vocab_size = 0;
+};
+Result<DirectoryTokenizer> OpenDirectoryTokenizer(const std::string& directory,
+                                                  const ModelOptions& options);
 
 // A digest by which directories with other weights are told apart without reading all of them: of
 // each file its size, its beginning, which says what is where, and pages all over it. Two models of

@@ -19,7 +19,7 @@ Status Report(const Result<RunData<Set>>& data, InputReport* report) {
   report->train_samples = data->train.size();
   report->val_samples = data->val.size();
   report->skipped_rows = data->train.skipped_rows();
-  report->warnings = data->Warnings();
+  for (std::string& warning : data->Warnings()) report->warnings.push_back(std::move(warning));
   return Status::Ok();
 }
 
@@ -38,6 +38,7 @@ Result<InputReport> CheckRunInputs(const Config& config) {
   KEEL_ASSIGN_OR_RETURN(const ModelSource model, OpenRunModel(config));
   InputReport report;
   report.parameters = model.config.NumParameters();
+  report.warnings = model.warnings;
   if (!model.directory.empty()) {
     KEEL_RETURN_IF_ERROR(CheckWeights(model.directory, model.config, model::Head::kVocabulary));
   }

@@ -1,11 +1,17 @@
 #include "trainer/inputs/tokenizer_fit.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
+#include "common/file_system.h"
+#include "model/chat_template/chat_template.h"
 #include "model/hf_config.h"
+#include "model/tokenizer/open_tokenizer.h"
+#include "trainer/data/chat_rules.h"
 
 namespace keel::trainer {
 
@@ -83,19 +89,106 @@ std::string OwnTokenizer(const ModelFiles& files) {
   return fmt::format("{}", fmt::join(found, ", "));
 }
 
-std::string OwnChatTemplate(const ModelFiles& files) {
-  for (const char* name : {"chat_template.jinja", "chat_template.json"})
-    if (files.contains(name)) return name;
-  const auto settings = files.find("tokenizer_config.json");
-  const bool inside =
-      settings != files.end() && settings->second.find("\"chat_template\"") != std::string::npos;
-  return inside ? "tokenizer_config.json" : "";
-}
-
 Status DoesNotFit(const std::string& text) {
   return Status(StatusCode::kConfig,
                 fmt::format("the tokenizer is bytes (data.tokenizer, or {} of the model), but {}",
                             kTokenizerMark, text));
+}
+
+// The model must know every id that the tokenizer makes, and the tokenizer those that the model
+// begins and ends texts with.
+Status CheckOwnTokenizer(const model::Tokenizer& tokenizer, const Json& config,
+                         const std::string& folder, const std::string& model) {
+  const auto refuse = [](const std::string& text) { return Status(StatusCode::kConfig, text); };
+  const auto vocabulary = IdOf(config, "vocab_size");
+  if (vocabulary && tokenizer.vocab_size() > *vocabulary) {
+    return refuse(fmt::format(
+        "{}: the tokenizer has {} ids, and vocab_size of {} is {}: they are not of one model; "
+        "give the tokenizer that the model was trained with, or a larger vocab_size",
+        folder, tokenizer.vocab_size(), model, *vocabulary));
+  }
+  std::vector<std::pair<const char*, int64_t>> named;
+  if (const auto bos = IdOf(config, "bos_token_id")) named.emplace_back("bos_token_id", *bos);
+  KEEL_ASSIGN_OR_RETURN(const std::vector<int64_t> ends, model::ParseEosTokenIds(config, model));
+  for (const int64_t id : ends) named.emplace_back("eos_token_id", id);
+  for (const auto& [key, id] : named) {
+    if (id < 0 || id > std::numeric_limits<int32_t>::max()) continue;  // CheckSpecialIds says it
+    if (!tokenizer.TokenOf(static_cast<int32_t>(id)).empty()) continue;
+    return refuse(
+        fmt::format("{}: the tokenizer has no token {}, which is the {} of {}: they are "
+                    "not of one model",
+                    folder, id, key, model));
+  }
+  return Status::Ok();
+}
+
+// The text of data.chat_template, and its name for messages.
+Result<std::pair<std::string, std::string>> ReadTemplate(const std::string& given) {
+  constexpr int64_t kMaxBytes = int64_t{4} << 20;
+  if (given.find('{') != std::string::npos) return std::pair(given, std::string("data.chat_template"));
+  const auto slash = given.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : given.substr(0, slash + 1);
+  const auto fs = OpenPosixFileSystem(folder, false, LinkPolicy::kFollow);
+  Result<std::string> text =
+      fs.ok()
+          ? ReadFile(**fs, slash == std::string::npos ? given : given.substr(slash + 1), kMaxBytes)
+          : Result<std::string>(fs.status());
+  if (!text.ok()) {
+    return Status(StatusCode::kConfig,
+                  fmt::format("data.chat_template is chatml, Jinja, or a file of it: {}",
+                              text.status().message()));
+  }
+  return std::pair(*std::move(text), given);
+}
+
+// By which template messages are written: the one that is asked for, or the directory's, or, for
+// bytes, ChatML.
+Status FitChat(const TokenizerChoice& choice, const std::string& folder, TokenizerFit* fit) {
+  ChatRules rules{ChatMl(), choice.chat_arguments, choice.train_on, true, choice.todays_date};
+  const auto keep = [&] { fit->text.chat = std::make_shared<const ChatRules>(std::move(rules)); };
+  const std::string& given = choice.chat_template;
+  if (given == "chatml") {
+    keep();
+    return Status::Ok();
+  }
+  if (!given.empty()) {
+    KEEL_ASSIGN_OR_RETURN(auto read, ReadTemplate(given));
+    Result<model::ChatTemplate> parsed =
+        model::ChatTemplate::Parse(std::move(read.first), std::move(read.second));
+    if (!parsed.ok()) return Status(StatusCode::kConfig, parsed.status().message());
+    KEEL_ASSIGN_OR_RETURN(Json tokens, folder.empty() ? Result<Json>(Json::object())
+                                                      : model::LoadSpecialTokens(folder));
+    rules.chat = parsed->WithSpecialTokens(std::move(tokens));
+    rules.chatml = false;
+    keep();
+    return Status::Ok();
+  }
+  const auto found = folder.empty() ? Result<std::optional<model::ChatTemplate>>(std::nullopt)
+                                    : model::LoadChatTemplate(folder);
+  if (!found.ok()) {
+    fit->text.no_chat =
+        fmt::format("the chat template of {} cannot be used: {}", folder, found.status().message());
+  } else if (*found) {
+    rules.chat = **found;
+    rules.chatml = false;
+    keep();
+  } else if (fit->bytes) {
+    keep();
+  } else {
+    fit->text.no_chat = fmt::format(
+        "{} has no chat template: give it a chat_template.jinja, or name one as data.chat_template",
+        folder);
+  }
+  return Status::Ok();
+}
+
+void WarnOfClock(TokenizerFit* fit) {
+  if (fit->text.chat == nullptr || fit->text.chat->todays_date) return;
+  if (fit->text.chat->chat.source().find("strftime_now") == std::string::npos) return;
+  fit->warnings.push_back(
+      "the chat template asks for the date: in training it is told 26 July 2024, so that rows are "
+      "the same at every start; data.apply_chat_template_kwargs may give another (date_string, "
+      "where the template reads it)");
 }
 
 }  // namespace
@@ -105,36 +198,55 @@ std::vector<std::string> TokenizerFileNames() {
           "vocab.json",     "vocab.txt",       "merges.txt",  "tokenizer_config.json"};
 }
 
-Result<TokenizerFit> FitTokenizer(std::optional<TokenizerKind> wanted, const Json& config,
+Result<TokenizerFit> FitTokenizer(const TokenizerChoice& choice, const Json& config,
                                   const std::string& directory, const ModelFiles& files) {
+  const std::string& folder = choice.tokenizer_path.empty() ? directory : choice.tokenizer_path;
+  const auto& wanted = choice.kind;
   TokenizerFit fit;
-  if (const std::string name = OwnChatTemplate(files); !name.empty()) {
-    fit.no_chat = fmt::format(
-        "{} has a chat template of its own ({}), which this release does not "
-        "apply; it writes ChatML",
-        directory, name);
-  }
   if (wanted == TokenizerKind::kIds) {
-    fit.ids_only = "data.tokenizer is ids";
+    fit.text.ids_only = "data.tokenizer is ids";
     return fit;
   }
   const std::string own = OwnTokenizer(files);
   if (!own.empty()) {
     if (wanted) {
       return DoesNotFit(fmt::format(
-          "{} has a tokenizer of its own ({}), whose ids are no bytes: leave data.tokenizer out, "
-          "and give rows with input_ids that this tokenizer made",
-          directory, own));
+          "{} has a tokenizer of its own ({}), whose ids are no bytes: leave data.tokenizer out",
+          folder, own));
     }
-    fit.ids_only = fmt::format(
-        "{} has a tokenizer of its own ({}), which this release does not run", directory, own);
+    Result<std::unique_ptr<model::Tokenizer>> opened = model::OpenTokenizer(folder);
+    if (!opened.ok()) {
+      fit.text.ids_only =
+          fmt::format("{} has a tokenizer of its own ({}), which cannot be used: {}", folder, own,
+                      opened.status().message());
+      return fit;
+    }
+    KEEL_RETURN_IF_ERROR(CheckOwnTokenizer(
+        **opened, config, folder, directory.empty() ? "model.config" : directory + "/config.json"));
+    fit.tokenizer = *std::move(opened);
+    fit.text = TextRules(*fit.tokenizer);
+    fit.text.tokenizer_name = folder;
+    fit.text.frames_text = true;
+    KEEL_RETURN_IF_ERROR(FitChat(choice, folder, &fit));
+    WarnOfClock(&fit);
     return fit;
   }
-  const auto bytes = model::MakeTokenizer(TokenizerKind::kBytes);
+  if (!choice.tokenizer_path.empty()) {
+    return Status(
+        StatusCode::kConfig,
+        fmt::format("actor_rollout_ref.model.tokenizer_path: {} has no tokenizer: none of "
+                    "{} is there",
+                    folder, fmt::join(TokenizerFileNames(), ", ")));
+  }
+  auto bytes = model::MakeTokenizer(TokenizerKind::kBytes);
   KEEL_ASSIGN_OR_RETURN(const auto problems, ByteProblems(*bytes, config, directory, files));
   const bool marked = IsByteModel(config, *bytes);
   if (problems.empty() && (wanted || marked || directory.empty())) {
-    fit.kind = TokenizerKind::kBytes;
+    fit.tokenizer = std::move(bytes);
+    fit.bytes = true;
+    fit.text = TextRules(*fit.tokenizer);
+    KEEL_RETURN_IF_ERROR(FitChat(choice, folder, &fit));
+    WarnOfClock(&fit);
     return fit;
   }
   if (wanted || (marked && config.contains(kTokenizerMark))) {
@@ -143,7 +255,7 @@ Result<TokenizerFit> FitTokenizer(std::optional<TokenizerKind> wanted, const Jso
                     "data.tokenizer to ids",
                     fmt::join(problems, "; ")));
   }
-  fit.ids_only =
+  fit.text.ids_only =
       problems.empty()
           ? fmt::format(
                 "{} has no tokenizer, and its config.json does not say that it was trained "
@@ -154,18 +266,22 @@ Result<TokenizerFit> FitTokenizer(std::optional<TokenizerKind> wanted, const Jso
 }
 
 Result<std::vector<int64_t>> StopTokenIds(const Json& config, int64_t vocab_size,
-                                          const std::string& directory, const ModelFiles& files) {
+                                          const std::string& directory, const ModelFiles& files,
+                                          const model::Tokenizer* tokenizer) {
   KEEL_ASSIGN_OR_RETURN(const Json generation, GenerationSettings(directory, files));
   std::vector<int64_t> ids;
+  const auto add = [&](int64_t id) {
+    if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+  };
   for (const auto& [json, name] : {std::pair{&config, "config.json"}, {&generation, kGeneration}}) {
     const std::string where = directory.empty() ? "model.config" : directory + "/" + name;
     KEEL_ASSIGN_OR_RETURN(const std::vector<int64_t> found, model::ParseEosTokenIds(*json, where));
     if (const Status fit = model::CheckSpecialIds(*json, vocab_size, where); !fit.ok())
       return Status(StatusCode::kConfig, fit.message());
-    for (const int64_t id : found) {
-      if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
-    }
+    for (const int64_t id : found) add(id);
   }
+  // A model that was tuned to a template ends its answers by the tokenizer's, whatever the two say.
+  if (tokenizer != nullptr && tokenizer->eos()) add(*tokenizer->eos());
   return ids;
 }
 

@@ -3,13 +3,17 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "common/json.h"
 #include "common/status.h"
+#include "model/tokenizer/tokenizer.h"
 #include "model/tokenizer/tokenizer_kind.h"
+#include "trainer/data/text_rules.h"
+#include "trainer/data/train_on.h"
 
 namespace keel::trainer {
 
@@ -22,23 +26,37 @@ using ModelFiles = std::map<std::string, std::string>;
 // Files that make a tokenizer, in the order in which they are named in messages.
 std::vector<std::string> TokenizerFileNames();
 
+// What the run asks for.
+struct TokenizerChoice {
+  std::optional<model::TokenizerKind> kind;  // nothing: the model's own
+  std::string tokenizer_path;                // a directory with another than the model's; or ""
+  // "chatml", Jinja, or a file of it, in the place of the directory's; or "".
+  std::string chat_template;
+  Json chat_arguments = Json::object();  // ChatRules::arguments
+  TrainOn train_on = TrainOn::kAllAssistant;
+  bool todays_date = false;  // likewise
+};
+
 struct TokenizerFit {
-  model::TokenizerKind kind = model::TokenizerKind::kIds;
-  std::string ids_only;  // of kIds: why, to go on with "a row of text, but "
-  std::string no_chat;   // why messages are not rendered as ChatML; "" when they are
+  std::unique_ptr<model::Tokenizer> tokenizer;  // null: rows bring ids
+  bool bytes = false;                           // Keel's own, of bytes
+  TextRules text;                               // with this tokenizer
+  std::vector<std::string> warnings;
 };
 
 // `config` is config.json, or the configuration's own keys where `directory` is empty; `files` are
-// the directory's. Without `wanted` the tokenizer is the model's: bytes for a model that the
-// configuration describes, or that an export of Keel marks as one of bytes; none for any other.
-// kConfig says what of vocabulary, special ids (config.json, generation_config.json) or tokenizer
-// files does not fit what is wanted.
-Result<TokenizerFit> FitTokenizer(std::optional<model::TokenizerKind> wanted, const Json& config,
+// those of the directory that the tokenizer is from. Without a wanted kind the tokenizer is the
+// model's: what its files say; bytes for a model that the configuration describes, or that an
+// export of Keel marks as one of bytes; none for any other, nor where the files cannot be read,
+// which rows of text are told. kConfig says what of vocabulary, special ids (config.json,
+// generation_config.json) or tokenizer files does not fit what is wanted, or the model.
+Result<TokenizerFit> FitTokenizer(const TokenizerChoice& choice, const Json& config,
                                   const std::string& directory, const ModelFiles& files);
 
-// The ids that end a text: those of config.json, then those of generation_config.json that are not
-// among them. kConfig when a special id of either is outside the vocabulary.
+// The ids that end a text: those of config.json, of generation_config.json, and the tokenizer's, if
+// there is one, each once. kConfig when a special id of either is outside the vocabulary.
 Result<std::vector<int64_t>> StopTokenIds(const Json& config, int64_t vocab_size,
-                                          const std::string& directory, const ModelFiles& files);
+                                          const std::string& directory, const ModelFiles& files,
+                                          const model::Tokenizer* tokenizer);
 
 }  // namespace keel::trainer

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <utility>
+
+#include "common/text.h"
 
 namespace keel::trainer {
 
@@ -18,9 +21,10 @@ std::string TrainerStateJson(const RunState& state) {
 }
 
 std::string DataStateJson(const RunState& state, const DataIdentity& identity) {
-  const Json json = {{"format_version", 1},       {"samples_consumed", state.samples_consumed},
-                     {"digest", identity.digest}, {"samples", identity.samples},
-                     {"seed", identity.seed},     {"shuffle", identity.shuffle}};
+  Json json = {{"format_version", 1},       {"samples_consumed", state.samples_consumed},
+               {"digest", identity.digest}, {"samples", identity.samples},
+               {"seed", identity.seed},     {"shuffle", identity.shuffle}};
+  if (!identity.tokenizer.empty()) json["tokenizer"] = identity.tokenizer;
   return json.dump(1) + "\n";
 }
 
@@ -74,6 +78,18 @@ Result<RunState> ParseRunState(const std::string& trainer_state, const std::stri
   KEEL_ASSIGN_OR_RETURN(saved.samples, GetCount(data, "samples", data_name));
   KEEL_ASSIGN_OR_RETURN(saved.seed, GetInt(data, "seed", data_name));
   KEEL_ASSIGN_OR_RETURN(saved.shuffle, GetBool(data, "shuffle", data_name));
+  saved.tokenizer = identity.tokenizer;
+  if (data.contains("tokenizer") && !identity.tokenizer.empty()) {
+    KEEL_ASSIGN_OR_RETURN(const std::string tokenizer, GetString(data, "tokenizer", data_name));
+    if (tokenizer != identity.tokenizer) {
+      return Status(
+          StatusCode::kConfig,
+          fmt::format(
+              "the checkpoint was trained by another tokenizer: digest {}, now {}: give the "
+              "same tokenizer files, or leave extra out of load_contents",
+              Printable(tokenizer, 80), identity.tokenizer));
+    }
+  }
   if (!(saved == identity)) {
     return Status(
         StatusCode::kConfig,

@@ -26,6 +26,9 @@ struct DataIdentity {
   int64_t samples = 0;
   int64_t seed = 0;
   bool shuffle = true;
+  // Of the tokenizer, in hexadecimal; "" where rows bring their ids, and of checkpoints from before
+  // it was written down: nothing is said against those.
+  std::string tokenizer = "";
   friend bool operator==(const DataIdentity&, const DataIdentity&) = default;
 };
 

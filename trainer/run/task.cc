@@ -76,16 +76,20 @@ void Task::WarnOfData(const std::vector<std::string>& warnings) const {
   for (const std::string& warning : warnings) job_.log().Warning("{}", warning);
 }
 
+std::string Task::TokenizerDigest() const {
+  return source_.tokenizer != nullptr ? source_.tokenizer->digest().ToHex() : "";
+}
+
 void Task::SetData(const Digest128& digest, int64_t samples) {
   const auto seed = static_cast<uint64_t>(c_.trainer.seed);
   order_ = std::make_unique<SampleOrder>(samples, seed, c_.data.shuffle);
-  identity_ = {digest.ToHex(), samples, c_.trainer.seed, c_.data.shuffle};
+  identity_ = {digest.ToHex(), samples, c_.trainer.seed, c_.data.shuffle, TokenizerDigest()};
 }
 
 void Task::SetData(const Digest128& digest, const std::vector<SourceShare>& sources) {
   const auto seed = static_cast<uint64_t>(c_.trainer.seed);
   order_ = std::make_unique<SampleOrder>(sources, seed, c_.data.shuffle);
-  identity_ = {digest.ToHex(), order_->size(), c_.trainer.seed, c_.data.shuffle};
+  identity_ = {digest.ToHex(), order_->size(), c_.trainer.seed, c_.data.shuffle, TokenizerDigest()};
 }
 
 void Task::SetValidation(const Digest128& digest, int64_t samples) {

@@ -71,6 +71,7 @@ class Task {
   // `train` and `val`.
   template <typename Set>
   void TakeData(RunData<Set> data, Set* train, Set* val) {
+    WarnOfData(source_.warnings);
     WarnOfData(data.Warnings());
     *train = std::move(data.train);
     *val = std::move(data.val);
@@ -131,6 +132,7 @@ class Task {
  private:
   RunEnd Main();
   void WarnOfData(const std::vector<std::string>& warnings) const;
+  std::string TokenizerDigest() const;
   void SetData(const Digest128& digest, int64_t samples);
   void SetData(const Digest128& digest, const std::vector<SourceShare>& sources);
   void SetValidation(const Digest128& digest, int64_t samples);

@@ -295,6 +295,10 @@ TEST(TaskMakerTest, RowsAreAFunctionOfSeedAndNumber) {
             R"({"prompt":"94+48=","response":"142"})");
   for (uint64_t i = 0; i < 50; ++i) {
     const Json pair = rewards::MakeTaskRow("parity", 4, 1, i, rewards::TaskForm::kDpo);
+    const Json said = rewards::InMessages(pair);
+    EXPECT_EQ(said["prompt"][0]["content"], pair["prompt"]);
+    EXPECT_EQ(said["chosen"][0], (Json{{"role", "assistant"}, {"content", pair["chosen"]}}));
+    EXPECT_EQ(said["rejected"][0]["content"], pair["rejected"]);
     EXPECT_NE(pair["chosen"], pair["rejected"]);
   }
 }

@@ -173,9 +173,9 @@ TEST_F(RowsTest, WithoutATokenizerRowsBringIds) {
   EXPECT_THAT(Learn(data, 1), ElementsAre(0, 1, 1));
 }
 
-TEST_F(RowsTest, AModelsOwnTemplateForbidsChatmlAndNothingElse) {
+TEST_F(RowsTest, WithoutATemplateMessagesAreRefusedAndNothingElse) {
   TextRules rules(*bytes_);
-  rules.no_chat = "the model has a chat template of its own";
+  rules.no_chat = "the model has no chat template of its own";
   EXPECT_THAT(Load(R"({"messages":[{"role":"user","content":"q"}]})", rules).status().message(),
               AllOf(HasSubstr("chat template of its own"), HasSubstr("input_ids")));
   EXPECT_TRUE(Load(R"({"prompt":"a","response":"b"})", rules).ok());

@@ -14,6 +14,7 @@
 
 #include "checkpoint/format/safetensors.h"
 #include "model/hf_tensors.h"
+#include "trainer/data/chat_rules.h"
 #include "trainer/inputs/run_model.h"
 
 namespace keel::trainer {
@@ -58,7 +59,7 @@ class RunInputsTest : public ::testing::Test {
                               std::optional<model::TokenizerKind> wanted = {}) const {
     WriteModel(keys);
     ModelOptions options;
-    options.tokenizer = wanted;
+    options.tokenizer.kind = wanted;
     return ResolveModel(folder_ + "/hf", Json::object(), DType::kF32, options);
   }
   // The same of the configuration's own keys.
@@ -66,7 +67,7 @@ class RunInputsTest : public ::testing::Test {
                                    std::optional<model::TokenizerKind> wanted = {}) {
     const Json json = Json::parse("{" + std::string(kShape) + keys + "}");
     ModelOptions options;
-    options.tokenizer = wanted;
+    options.tokenizer.kind = wanted;
     return ResolveModel("", json, DType::kF32, options);
   }
 
@@ -113,7 +114,8 @@ TEST_F(RunInputsTest, ATokenizerOfTheDirectoryIsNotReplacedByBytes) {
     EXPECT_THAT(model.text.ids_only, AllOf(HasSubstr(name), HasSubstr("tokenizer of its own")));
     const auto refused = Resolve(keys, kBytes);
     EXPECT_EQ(refused.status().code(), StatusCode::kConfig);
-    EXPECT_THAT(refused.status().message(), AllOf(HasSubstr(name), HasSubstr("input_ids")));
+    EXPECT_THAT(refused.status().message(),
+                AllOf(HasSubstr(name), HasSubstr("leave data.tokenizer out")));
     // It goes into checkpoints.
     EXPECT_EQ(model.documents.front().path, fmt::format("actor/huggingface/{}", name));
     std::filesystem::remove(folder_ + "/hf/" + name);
@@ -154,14 +156,19 @@ TEST_F(RunInputsTest, SpecialIdsAreComparedWithTheTokenizers) {
               HasSubstr("bos_token_id: 301 is outside the vocabulary of 300"));
 }
 
-TEST_F(RunInputsTest, AChatTemplateOfTheDirectoryIsNamed) {
+TEST_F(RunInputsTest, TheDirectorysChatTemplateIsUsedAndChatMlWithoutOne) {
   const std::string keys = R"("vocab_size": 300, "keel_tokenizer": "bytes")";
-  EXPECT_EQ(ValueOrThrow(Resolve(keys)).text.no_chat, "");
+  const auto source = [&] {
+    const ModelSource model = ValueOrThrow(Resolve(keys));
+    EXPECT_EQ(model.text.no_chat, "");
+    return model.text.chat->chat.source();
+  };
+  EXPECT_EQ(source(), ChatMl().source());
   Write("hf/chat_template.jinja", "{{ messages }}");
+  EXPECT_EQ(source(), "{{ messages }}");
+  // One that cannot be read is an error for rows of messages alone.
+  Write("hf/chat_template.jinja", "{% if %}");
   EXPECT_THAT(ValueOrThrow(Resolve(keys)).text.no_chat, HasSubstr("chat_template.jinja"));
-  std::filesystem::remove(folder_ + "/hf/chat_template.jinja");
-  Write("hf/tokenizer_config.json", R"({"chat_template": "{{ messages }}"})");
-  EXPECT_THAT(ValueOrThrow(Resolve(keys)).text.no_chat, HasSubstr("tokenizer_config.json"));
 }
 
 TEST_F(RunInputsTest, AModelThatIsNotThereIsSaidToBeNotLookedUp) {

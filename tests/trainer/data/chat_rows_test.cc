@@ -1,0 +1,164 @@
+// Conversations as tokens, by templates that families write, over bytes: what is learnt is the
+// answer and its end. That it is what transformers masks is chat_training_test.py's to show.
+
+#include "trainer/data/chat_rows.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "model/tokenizer/tokenizer_kind.h"
+#include "trainer/data/chat_rules.h"
+
+namespace keel::trainer {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr const char* kPlain =
+    "{% if tools %}{{ tools | tojson }};{% endif %}{% for m in messages %}<{{ m.role }}>{{ "
+    "m.content }}"
+    "</>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+constexpr const char* kMarked =
+    "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{% generation %}"
+    "{{ m.content }}</>{% endgeneration %}{% else %}{{ m.content }}</>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}";
+// Shows what was thought in the last answer alone.
+constexpr const char* kForgets =
+    "{% for m in messages %}<{{ m.role }}>{% if loop.last and m.role == 'assistant' %}(t){% endif "
+    "%}"
+    "{{ m.content }}</>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+
+const Json kTalk = Json::parse(R"([{"role":"user","content":"a"},{"role":"assistant","content":"b"},
+                                   {"role":"user","content":"c"},{"role":"assistant","content":"d"}])");
+
+class ChatRowsTest : public ::testing::Test {
+ protected:
+  void Use(const char* source, TrainOn train_on = TrainOn::kAllAssistant, Json arguments = {}) {
+    rules_ = TextRules(*bytes_);
+    rules_.chat = std::make_shared<const ChatRules>(
+        ChatRules{ValueOrThrow(model::ChatTemplate::Parse(source, "test")),
+                  arguments.is_null() ? Json::object() : arguments, train_on, false, false});
+  }
+  RowContext Context() { return {rules_, where_, unread_}; }
+  Result<Chat> Read(const Json& messages, const Json& row = Json::object()) {
+    return ReadChat(messages, row, Context(), "messages");
+  }
+  std::string Text(std::span<const int32_t> ids) const { return bytes_->Decode(ids); }
+  // The learnt stretches, each in brackets of its own.
+  std::string Learnt(const TokenRow& row) const {
+    std::string text;
+    for (size_t i = 0; i < row.tokens.size(); ++i) {
+      const bool learnt = row.learn[i] != 0;
+      if (learnt && (i == 0 || row.learn[i - 1] == 0)) text += '[';
+      if (learnt) text += Text(std::span(&row.tokens[i], 1));
+      if (learnt && (i + 1 == row.tokens.size() || row.learn[i + 1] == 0)) text += ']';
+    }
+    return text;
+  }
+  std::string LearntOf(const Json& messages, size_t first = 0) {
+    const Chat chat = ValueOrThrow(Read(messages));
+    return Learnt(ValueOrThrow(ChatRow(chat, first, Context())));
+  }
+
+  std::unique_ptr<model::Tokenizer> bytes_ = model::MakeTokenizer(model::TokenizerKind::kBytes);
+  TextRules rules_{*bytes_};
+  const std::string where_ = "rows.jsonl:3";
+  UnreadKeys unread_;
+};
+
+TEST_F(ChatRowsTest, AnswersAreToldByMarksAndByTheTextsUpToThem) {
+  for (const char* source : {kPlain, kMarked}) {
+    Use(source);
+    EXPECT_EQ(LearntOf(kTalk), "[b</>][d</>]") << source;
+    EXPECT_EQ(LearntOf(kTalk, 2), "[d</>]") << source;
+    EXPECT_EQ(LearntOf(kTalk, 4), "") << source;
+    Use(source, TrainOn::kLast);
+    EXPECT_EQ(LearntOf(kTalk), "[d</>]") << source;
+    // Not the last message, but the last answer.
+    Json asked = kTalk;
+    asked.push_back(ChatMessage("user", "e"));
+    EXPECT_EQ(LearntOf(asked), "[d</>]") << source;
+  }
+  EXPECT_EQ(FingerprintOf(*rules_.chat).find("template "), 0u);
+  rules_ = TextRules(*bytes_);
+  EXPECT_EQ(LearntOf(kTalk), "[b<|im_end|>][d<|im_end|>]");
+  EXPECT_EQ(FingerprintOf(*ChatMlRules()), "chatml");
+}
+
+TEST_F(ChatRowsTest, WhatCannotBeToldIsRefusedWithTheWayOut) {
+  Use(kForgets);
+  const auto refused = ChatRow(ValueOrThrow(Read(kTalk)), 0, Context()).status();
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidData);
+  EXPECT_THAT(refused.message(), AllOf(HasSubstr("rows.jsonl:3"), HasSubstr("message 2"),
+                                       HasSubstr("train_on to last"), HasSubstr("generation")));
+  Use(kForgets, TrainOn::kLast);
+  EXPECT_EQ(LearntOf(kTalk), "[(t)d</>]");
+  // An answer that is opened otherwise than it is written.
+  Use("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+      "{% if add_generation_prompt %}<assistant><think>{% endif %}",
+      TrainOn::kLast);
+  EXPECT_THAT(ChatRow(ValueOrThrow(Read(kTalk)), 0, Context()).status().message(),
+              AllOf(HasSubstr("message 4"), ::testing::Not(HasSubstr("train_on"))));
+  EXPECT_THAT(ChatAnswer(ValueOrThrow(Read(kTalk)), 3, Context()).status().message(),
+              HasSubstr("does not begin as the prompt"));
+}
+
+TEST_F(ChatRowsTest, PromptsAreOpenedOrGoneOnWith) {
+  Use(kPlain);
+  const Json asked(kTalk.begin(), kTalk.begin() + 3);
+  EXPECT_EQ(Text(ValueOrThrow(ChatPrompt(ValueOrThrow(Read(asked)), Context()))),
+            "<user>a</><assistant>b</><user>c</><assistant>");
+  EXPECT_EQ(Text(ValueOrThrow(ChatPrompt(ValueOrThrow(Read(kTalk)), Context()))),
+            "<user>a</><assistant>b</><user>c</><assistant>d");
+  EXPECT_EQ(Text(ValueOrThrow(ChatAnswer(ValueOrThrow(Read(kTalk)), 3, Context()))), "d</>");
+  const Chat tools = ValueOrThrow(Read(asked, {{"tools", "[{\"b\": 1, \"a\": 2}]"}}));
+  EXPECT_THAT(Text(ValueOrThrow(ChatPrompt(tools, Context()))),
+              ::testing::StartsWith("[{\"b\": 1, \"a\": 2}];"));
+}
+
+TEST_F(ChatRowsTest, ARowsArgumentsGoBeforeTheRuns) {
+  Use("{{ x }}{{ y }}{{ enable_thinking }}", TrainOn::kAllAssistant,
+      {{"x", 1}, {"y", 2}, {"enable_thinking", false}});
+  const Json asked(kTalk.begin(), kTalk.begin() + 3);
+  const Json row = {{"chat_template_kwargs", {{"y", 3}}}, {"enable_thinking", true}};
+  EXPECT_EQ(Text(ValueOrThrow(ChatPrompt(ValueOrThrow(Read(asked, row)), Context()))), "13True");
+  EXPECT_EQ(Text(ValueOrThrow(ChatPrompt(ValueOrThrow(Read(asked)), Context()))), "12False");
+}
+
+TEST_F(ChatRowsTest, NullsOfTablesSayNothing) {
+  Use("{% for m in messages %}{{ 'none' if m.tool_calls is none else 'absent' if m.tool_calls is "
+      "not "
+      "defined else m.tool_calls[0] }};{% endfor %}");
+  const Json messages = Json::parse(
+      R"([{"role":"user","content":"a","tool_calls":null},
+          {"role":"user","content":"a","tool_calls":[{"f":1,"g":null}]}])");
+  const auto text = [&](bool table) {
+    const RowContext context{rules_, where_, unread_, table};
+    const Chat chat = ValueOrThrow(ReadChat(messages, Json::object(), context, "messages"));
+    return Text(ValueOrThrow(ChatPrompt(chat, context)));
+  };
+  EXPECT_EQ(text(false), "none;{'f': 1, 'g': None};");
+  EXPECT_EQ(text(true), "absent;{'f': 1};");
+}
+
+TEST_F(ChatRowsTest, MessagesThatAreNoneAreRefused) {
+  Use(kPlain);
+  const auto refusal = [&](const char* messages) {
+    const auto chat = Read(Json::parse(messages));
+    EXPECT_EQ(chat.status().code(), StatusCode::kInvalidData) << messages;
+    EXPECT_THAT(chat.status().message(), HasSubstr("rows.jsonl:3"));
+    return chat.status().message();
+  };
+  EXPECT_THAT(refusal("[]"), HasSubstr("list of messages"));
+  EXPECT_THAT(refusal("\"text\""), HasSubstr("list of messages"));
+  EXPECT_THAT(refusal("[1]"), HasSubstr("role"));
+  EXPECT_THAT(refusal(R"([{"content":"a"}])"), HasSubstr("role"));
+  EXPECT_THAT(refusal(R"([{"role":"user","content":5}])"), HasSubstr("content"));
+  EXPECT_THAT(refusal(R"([{"role":"user","content":[{"type":"image"}]}])"), HasSubstr("image"));
+  rules_.no_chat = "the model has none";
+  EXPECT_THAT(refusal(R"([{"role":"user","content":"a"}])"), HasSubstr("the model has none"));
+}
+
+}  // namespace
+}  // namespace keel::trainer

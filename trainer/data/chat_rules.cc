@@ -1,0 +1,44 @@
+#include "trainer/data/chat_rules.h"
+
+#include <span>
+
+#include "common/hash.h"
+
+namespace keel::trainer {
+
+namespace {
+
+constexpr const char* kChatMl =
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\\n' }}"
+    "{% if message['role'] == 'assistant' %}"
+    "{% generation %}{{ message['content'] + '<|im_end|>' }}{% endgeneration %}"
+    "{% else %}{{ message['content'] + '<|im_end|>' }}{% endif %}"
+    "{{ '\\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+
+}  // namespace
+
+const model::ChatTemplate& ChatMl() {
+  static const model::ChatTemplate chat =
+      ValueOrThrow(model::ChatTemplate::Parse(kChatMl, "Keel's ChatML"));
+  return chat;
+}
+
+std::shared_ptr<const ChatRules> ChatMlRules() {
+  static const auto rules = std::make_shared<const ChatRules>(
+      ChatRules{ChatMl(), Json::object(), TrainOn::kAllAssistant, true, false});
+  return rules;
+}
+
+std::string FingerprintOf(const ChatRules& rules) {
+  const bool plain = rules.train_on == TrainOn::kAllAssistant;
+  if (rules.chatml && plain) return "chatml";
+  const std::string all = Json{rules.chat.source(), rules.chat.special_tokens(), rules.arguments,
+                               NameOf(rules.train_on)}
+                              .dump(-1, ' ', false, Json::error_handler_t::replace);
+  return "template " + Hash128(std::as_bytes(std::span(all))).ToHex();
+}
+
+}  // namespace keel::trainer

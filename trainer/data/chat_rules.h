@@ -1,0 +1,34 @@
+// ChatRules: how a run's conversations become text, and what of it is learnt.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "common/json.h"
+#include "common/status.h"
+#include "model/chat_template/chat_template.h"
+#include "trainer/data/train_on.h"
+
+namespace keel::trainer {
+
+struct ChatRules {
+  model::ChatTemplate chat;         // with the tokenizer's special tokens
+  Json arguments = Json::object();  // data.apply_chat_template_kwargs; a row's own go before them
+  TrainOn train_on = TrainOn::kAllAssistant;
+  bool chatml = false;  // the one of this file, which shows role and content alone
+  // Whether a template that asks for the date is told today's, as transformers does, and not the
+  // same at every start, without which no run could be resumed.
+  bool todays_date = false;
+};
+
+// "<|im_start|>role\ncontent<|im_end|>\n", of which the assistant's content and end mark are
+// learnt.
+const model::ChatTemplate& ChatMl();
+
+// The rules of ChatML, as of a model that Keel trained on bytes.
+std::shared_ptr<const ChatRules> ChatMlRules();
+
+// By which renderings of other rules are told from those of these.
+std::string FingerprintOf(const ChatRules& rules);
+
+}  // namespace keel::trainer
