@@ -218,7 +218,7 @@ class Inference(harness.Job):
         (folder / "tokenizer.json").unlink()
         done = harness.keel("generate", "--model", folder, "--input", rows, "--output", self.folder / "none.jsonl")
         self.assertEqual(done.returncode, 65, done.stderr)
-        self.assertIn("has no tokenizer", done.stderr)
+        self.assertIn("it holds no tokenizer", done.stderr)
 
     def test_what_is_refused(self):
         def refused(code, word, rows, *arguments, model=None):
