@@ -17,6 +17,7 @@ struct FamilyTable {
   std::string_view model_type;
   std::string_view model_class;
   LayerSpec block = {};           // of each layer, but for what the config says of single ones
+  MoeNames moe_names = {};        // with experts
   bool scaled_embedding = false;  // embeddings are multiplied by sqrt(hidden_size)
   // Where a config.json leaves the key out; head_dim 0: hidden_size / num_attention_heads.
   bool tied = false;
@@ -41,7 +42,7 @@ const FamilyTable* FindFamily(std::string_view model_type);
 std::string FamilyNames();
 
 extern const FamilyTable kLlamaFamily, kQwen2Family, kQwen3Family, kMistralFamily, kSmolLm3Family,
-    kGemma2Family, kGemma3Family, kOlmo2Family, kOlmo3Family;
+    kGemma2Family, kGemma3Family, kOlmo2Family, kOlmo3Family, kQwen3MoeFamily, kMixtralFamily;
 
 // Of the family files.
 
@@ -63,6 +64,11 @@ void ReadWindows(ConfigReader& reader, HfConfig& config,
 // name no sliding_attention.
 void ReadNoWindows(ConfigReader& reader);
 void WriteWindows(const HfConfig& config, Json& json);
+// The experts: how many, by the first of `counts` that is there (several must agree), and how many
+// of them a token takes. `width`, `renormalize` and `dense_ffn` are the family's to set.
+void ReadExperts(ConfigReader& reader, HfConfig& config,
+                 std::initializer_list<std::string_view> counts, const MoeSpec& fallback);
+void WriteExperts(const HfConfig& config, Json& json);
 // attention_bias: of q, k and v, and of the output too.
 void ReadAttentionBias(ConfigReader& reader, HfConfig& config);
 
