@@ -64,10 +64,11 @@ void ReadWindows(ConfigReader& reader, HfConfig& config,
 // name no sliding_attention.
 void ReadNoWindows(ConfigReader& reader);
 void WriteWindows(const HfConfig& config, Json& json);
-// The experts: how many, by the first of `counts` that is there (several must agree), and how many
-// of them a token takes. `width`, `renormalize` and `dense_ffn` are the family's to set.
-void ReadExperts(ConfigReader& reader, HfConfig& config,
-                 std::initializer_list<std::string_view> counts, const MoeSpec& fallback);
+// How many experts there are (num_experts or num_local_experts, which must agree) and how many of
+// them a token takes, and the keys of the load-balancing loss. Width, renormalize and dense_ffn are
+// the family's to set.
+void ReadExperts(ConfigReader& reader, HfConfig& config, const MoeSpec& fallback);
+// But for the number of experts, whose key is the family's.
 void WriteExperts(const HfConfig& config, Json& json);
 // attention_bias: of q, k and v, and of the output too.
 void ReadAttentionBias(ConfigReader& reader, HfConfig& config);

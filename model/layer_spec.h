@@ -40,7 +40,7 @@ struct LayerSpec {
   double score_scale = 0;    // of q k^T; 0: 1 / sqrt(head_dim)
   double score_softcap = 0;  // scores are softcap * tanh(score / softcap); 0: not
   FfnKind ffn = FfnKind::kDense;
-  MoeSpec moe;  // with kMoe
+  MoeSpec moe = {};  // with kMoe
   friend bool operator==(const LayerSpec& a, const LayerSpec& b) = default;
 
   bool norm_in() const { return norms != NormPlacement::kPost; }

@@ -44,7 +44,7 @@ def main():
         (torch.tensor(row["input_ids"]), torch.tensor(row.get("labels", row["input_ids"]))) for row in rows
     ]
     named = dict(model.named_parameters())
-    matrices = [p for p in named.values() if p.dim() == 2]
+    matrices = [p for p in named.values() if p.dim() >= 2]
     vectors = [p for p in named.values() if p.dim() == 1]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=args.lr, betas=(0.9, 0.95), eps=1e-8)

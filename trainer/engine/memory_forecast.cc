@@ -24,7 +24,11 @@ struct Counts {
     const model::HeadSplit most = model::LargestHeadSplit(c, static_cast<int>(tp));
     const double q = d(most.heads.size) * d(c.head_dim);
     const double kv = d(most.kv_heads.size) * d(c.head_dim);
-    layer = d(c.hidden_size) * (2 * q + 2 * kv + 3 * d(most.ffn.size) + 2);
+    const bool dense = c.moe.experts == 0 || !c.dense_ffn.empty();
+    const double experts = d(c.moe.experts) * (3 * d(most.expert.size) + 1);
+    // Of the larger kind, where a model has both.
+    const double ffn = std::max(dense ? 3 * d(most.ffn.size) : 0, experts);
+    layer = d(c.hidden_size) * (2 * q + 2 * kv + ffn + 2);
     vocabulary = std::ceil(d(c.vocab_size) / d(tp)) * d(c.hidden_size);
     whole = d(c.num_hidden_layers) * layer + vocabulary * (c.tie_word_embeddings ? 1 : 2);
   }
