@@ -241,16 +241,14 @@ at::Tensor Decoder::Forward(const at::Tensor& input, const ModelBatch& batch,
   return moe && !last_stage() ? AppendLoad(stream.x, stream.load) : stream.x;
 }
 
-Decoder::Stream Decoder::RecomputeBlock(const Block& block, const Stream& stream,
-                                        const BatchView& view) {
-  const bool moe = stream.load.sums.defined();
-  const auto run = [this, &block, view, moe](const TensorList& in) -> TensorList {
-    const Stream out = RunBlock(block, {in[0], moe ? RouterLoad{in[1]} : RouterLoad{}}, view);
-    return moe ? TensorList{out.x, out.load.sums} : TensorList{out.x};
+Decoder::Stream Decoder::RecomputeBlock(const Block& block, const Stream& in,
+                                        const BatchView& batch) {
+  const auto run = [this, &block, batch](const Recomputed& values) -> Recomputed {
+    const Stream out = RunBlock(block, {values.x, {values.beside}}, batch);
+    return {out.x, out.load.sums};
   };
-  const TensorList out =
-      Recompute(run, moe ? TensorList{stream.x, stream.load.sums} : TensorList{stream.x});
-  return {out[0], moe ? RouterLoad{out[1]} : RouterLoad{}};
+  const Recomputed out = Recompute(run, {in.x, in.load.sums});
+  return {out.x, {out.beside}};
 }
 
 // The last norm, behind which the head's gradient is complete.

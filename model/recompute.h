@@ -5,15 +5,18 @@
 #include <ATen/ATen.h>
 
 #include <functional>
-#include <vector>
 
 namespace keel::model {
 
-// f(x), with the graph of f dropped: of as many tensors as f takes and gives, the first of which f
-// must be differentiable by. The backward runs f once more under grad mode; f must give the same
-// values, and what it captures must outlive the graph. Parameters' gradients are added by f's own
-// backward (see parallel::Parameter), once.
-using TensorList = std::vector<at::Tensor>;
-TensorList Recompute(const std::function<TensorList(const TensorList&)>& f, const TensorList& x);
+// What f takes and gives: the stream, and what runs beside it, if anything does.
+struct Recomputed {
+  at::Tensor x;
+  at::Tensor beside;  // undefined: nothing, of f's result then, too
+};
+
+// f(in), with the graph of f dropped. The backward runs f once more under grad mode; f must give
+// the same values, and what it captures must outlive the graph. Parameters' gradients are added by
+// f's own backward (see parallel::Parameter), once.
+Recomputed Recompute(const std::function<Recomputed(const Recomputed&)>& f, const Recomputed& in);
 
 }  // namespace keel::model

@@ -225,7 +225,8 @@ MODELS = {
             router_aux_loss_coef=0.3,
         ),
     ),
-    "mixtral": (MIXTRAL, dict(num_hidden_layers=2, num_local_experts=4)),
+    # head_dim is written out: transformers cannot stretch positions of a Mixtral that leaves it out.
+    "mixtral": (MIXTRAL, dict(num_hidden_layers=2, num_local_experts=4, head_dim=16)),
     "mixtral_balance": (
         MIXTRAL,
         dict(
