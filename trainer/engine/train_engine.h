@@ -89,6 +89,10 @@ struct StepResult {
     double balance_loss = 0;  // times router_aux_loss_coef a part of `loss`, if the config says so
     double busiest_share =
         0;  // of a layer's assignments, to its busiest expert; of the worst layer
+    std::map<std::string, double> Metrics() const {
+      return {{"router/balance_loss", balance_loss},
+              {"router/busiest_expert_share", busiest_share}};
+    }
   };
   std::optional<Routers> routers;
 };
