@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "common/hash.h"
 #include "common/philox.h"
@@ -22,13 +23,6 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-// Of a parameter that every TP rank has whole; its gradient is summed over TP where each of them
-// sees only some tokens or heads.
-constexpr parallel::AxisSet kWhole = parallel::kDataAxes.With({parallel::Axis::kTp});
-constexpr parallel::AxisSet WholeSum(bool over_tp) {
-  return over_tp ? kWhole : parallel::kDataAxes;
-}
 
 // Identity whose backward says that everything after it has been differentiated.
 struct ReadyMark : torch::autograd::Function<ReadyMark> {
@@ -141,130 +135,6 @@ Parameter* Decoder::Declare(Parameter parameter) {
   return parameter_list_.back();
 }
 
-void Decoder::DeclareBlock(int layer) {
-  const int64_t hidden = config_.hidden_size;
-  const int64_t d = config_.head_dim;
-  const std::string canonical = fmt::format("model.layers.{}.", layer);
-  const std::string storage = fmt::format("layers.{}.", layer);
-  Block block;
-  block.spec = config_.Layer(layer);
-  const LayerSpec& spec = block.spec;
-  const double one = 1 - NormOf(spec).offset;  // the weight of a norm that changes nothing
-  const auto declare = [&](Parameter p) {
-    block.all.push_back(Declare(std::move(p)));
-    return block.all.back();
-  };
-
-  const auto norm = [&](const std::string& name, int64_t n, bool sum_gradient) {
-    Parameter p;
-    p.name = storage + name;
-    p.shape = {n};
-    p.pieces = {{canonical + name, p.shape, Box::Whole(p.shape), 0}};
-    p.replicated_over = kWhole;
-    p.gradient_sum_over = WholeSum(sum_gradient);
-    p.init_value = one;
-    return declare(std::move(p));
-  };
-  // Several canonical weights whose output rows are split over TP, one after another. columns 0:
-  // biases.
-  struct Split {
-    const char* name;
-    int64_t rows;  // global
-    Span mine;
-  };
-  const auto split_rows = [&](const char* name, const char* suffix,
-                              const std::vector<Split>& splits, int64_t columns,
-                              const parallel::TpHolders& holders = {}) {
-    Parameter p;
-    p.name = storage + name;
-    int64_t at = 0;
-    for (const Split& split : splits) {
-      ParameterPiece piece;
-      piece.name = canonical + split.name + suffix;
-      piece.row_begin = at;
-      if (columns > 0) {
-        piece.shape = {split.rows, columns};
-        piece.box = {{split.mine.begin, 0}, {split.mine.size, columns}};
-      } else {
-        piece.shape = {split.rows};
-        piece.box = {{split.mine.begin}, {split.mine.size}};
-      }
-      p.pieces.push_back(std::move(piece));
-      at += split.mine.size;
-    }
-    p.shape = columns > 0 ? Dims{at, columns} : Dims{at};
-    p.init_stddev = columns > 0 ? config_.initializer_range : 0;
-    p.tp_holders = holders;
-    return declare(std::move(p));
-  };
-  // A weight whose input columns are split over TP.
-  const auto split_columns = [&](const char* name, int64_t columns, const Span& mine) {
-    Parameter p;
-    p.name = storage + name;
-    p.shape = {hidden, mine.size};
-    p.pieces = {{canonical + name, {hidden, columns}, {{0, mine.begin}, {hidden, mine.size}}, 0}};
-    p.init_stddev = config_.initializer_range;
-    return declare(std::move(p));
-  };
-
-  const int64_t q = config_.num_attention_heads * d;
-  const int64_t kv = config_.num_key_value_heads * d;
-  const Span my_q = {split_.heads.begin * d, split_.heads.size * d};
-  const Span my_kv = {split_.kv_heads.begin * d, split_.kv_heads.size * d};
-  const std::vector<Split> only_q = {{"self_attn.q_proj", q, my_q}};
-  const std::vector<Split> only_kv = {{"self_attn.k_proj", kv, my_kv},
-                                      {"self_attn.v_proj", kv, my_kv}};
-  const std::vector<Split> qkv = {only_q[0], only_kv[0], only_kv[1]};
-  const bool sp = tp_.sequence_parallel;
-  if (spec.norm_in()) block.attention_in_norm = norm("input_layernorm.weight", hidden, sp);
-  const bool shares = SharesKvHeads(config_, tp_.group->size());
-  const auto holders = shares ? parallel::TpHolders{split_.kv_holder, split_.kv_holders, true}
-                              : parallel::TpHolders{};
-  if (shares) {
-    block.qkv.weight = split_rows("q.weight", ".weight", only_q, hidden);
-    block.qkv.kv_weight = split_rows("kv.weight", ".weight", only_kv, hidden, holders);
-    if (config_.attention_bias) {
-      block.qkv.bias = split_rows("q.bias", ".bias", only_q, 0);
-      block.qkv.kv_bias = split_rows("kv.bias", ".bias", only_kv, 0, holders);
-    }
-  } else {
-    block.qkv.weight = split_rows("qkv.weight", ".weight", qkv, hidden);
-    if (config_.attention_bias) block.qkv.bias = split_rows("qkv.bias", ".bias", qkv, 0);
-  }
-  if (spec.qk_norm == QkNorm::kFullWidth) {
-    block.q_norm = split_rows("q_norm.weight", ".weight", {{"self_attn.q_norm", q, my_q}}, 0);
-    block.k_norm =
-        split_rows("k_norm.weight", ".weight", {{"self_attn.k_norm", kv, my_kv}}, 0, holders);
-    block.q_norm->init_value = block.k_norm->init_value = one;
-  } else if (spec.qk_norm == QkNorm::kPerHead) {
-    // Each TP rank normalises its own heads, so these gradients are always summed.
-    block.q_norm = norm("self_attn.q_norm.weight", d, true);
-    block.k_norm = norm("self_attn.k_norm.weight", d, true);
-  }
-  block.output = split_columns("self_attn.o_proj.weight", q, my_q);
-  if (config_.output_bias) {
-    // Added after the sum over TP, so every rank holds all of it.
-    Parameter bias;
-    bias.name = storage + "self_attn.o_proj.bias";
-    bias.shape = {hidden};
-    bias.pieces = {{canonical + "self_attn.o_proj.bias", bias.shape, Box::Whole(bias.shape), 0}};
-    bias.replicated_over = kWhole;
-    bias.gradient_sum_over = WholeSum(sp);
-    block.output_bias = declare(std::move(bias));
-  }
-  if (spec.norm_out())
-    block.attention_out_norm = norm("post_attention_layernorm.weight", hidden, sp);
-  if (spec.norm_in())
-    block.ffn_in_norm = norm(fmt::format("{}.weight", spec.ffn_in_norm()), hidden, sp);
-  const int64_t ffn = config_.intermediate_size;
-  block.gate_up =
-      split_rows("gate_up.weight", ".weight",
-                 {{"mlp.gate_proj", ffn, split_.ffn}, {"mlp.up_proj", ffn, split_.ffn}}, hidden);
-  block.down = split_columns("mlp.down_proj.weight", ffn, split_.ffn);
-  if (spec.norm_out()) block.ffn_out_norm = norm("post_feedforward_layernorm.weight", hidden, sp);
-  blocks_.push_back(std::move(block));
-}
-
 void Decoder::Initialize(uint64_t seed) {
   const at::NoGradGuard no_grad;
   for (const auto& p : parameters_) {
@@ -319,19 +189,26 @@ at::Tensor Decoder::Attention(const Block& block, const at::Tensor& normed,
   return PackedAttention(qkv, attention_, batch.packing, ScoresOf(block.spec));
 }
 
-at::Tensor Decoder::RunBlock(const Block& block, const at::Tensor& x, const BatchView& batch) {
+Decoder::Stream Decoder::RunBlock(const Block& block, const Stream& in, const BatchView& batch) {
   const parallel::RowParallelLinear output(tp_, block.output, block.output_bias);
-  const parallel::ColumnParallelLinear gate_up(tp_, block.gate_up, nullptr);
-  const parallel::RowParallelLinear down(tp_, block.down);
   const auto normed = [&](const at::Tensor& y, Parameter* norm) {
     return norm != nullptr ? RmsNorm(y, *norm, NormOf(block.spec)) : y;
   };
   const at::Tensor attended =
-      output.Forward(Attention(block, normed(x, block.attention_in_norm), batch));
-  const at::Tensor h = x + normed(attended, block.attention_out_norm);
-  const at::Tensor activated =
-      GatedUnit(gate_up.Forward(normed(h, block.ffn_in_norm)), block.spec.activation);
-  return h + normed(down.Forward(activated), block.ffn_out_norm);
+      output.Forward(Attention(block, normed(in.x, block.attention_in_norm), batch));
+  const at::Tensor h = in.x + normed(attended, block.attention_out_norm);
+  Stream out = in;
+  const at::Tensor fed = FeedForward(block, normed(h, block.ffn_in_norm), batch, out.load);
+  out.x = h + normed(fed, block.ffn_out_norm);
+  return out;
+}
+
+at::Tensor Decoder::FeedForward(const Block& block, const at::Tensor& x, const BatchView& batch,
+                                RouterLoad& load) {
+  if (block.spec.ffn == FfnKind::kMoe) return block.moe.Forward(tp_, x, batch.counted, load);
+  const parallel::ColumnParallelLinear gate_up(tp_, block.gate_up, nullptr);
+  const parallel::RowParallelLinear down(tp_, block.down);
+  return down.Forward(GatedUnit(gate_up.Forward(x), block.spec.activation));
 }
 
 at::Tensor Decoder::Embed(const at::Tensor& ids) {
@@ -342,20 +219,36 @@ at::Tensor Decoder::Embed(const at::Tensor& ids) {
 }
 
 at::Tensor Decoder::Forward(const at::Tensor& input, const ModelBatch& batch,
-                            const ReadyCallback& on_ready) {
-  BatchView view{batch.packing, {main_rope_.Of(batch.packing), {}}};
+                            const ReadyCallback& on_ready, RouterLoad* load) {
+  BatchView view{batch.packing, {main_rope_.Of(batch.packing), {}}, {}};
   view.rotations[1] = config_.local_rope ? local_rope_.Of(batch.packing) : view.rotations[0];
-  at::Tensor x = first_stage() ? Embed(batch.ids) : input;
-  for (const Block& block : blocks_) {
-    x = MarkReady(x, on_ready, block.all);
-    if (options_.recompute && at::GradMode::is_enabled()) {
-      x = Recompute([this, &block, view](const at::Tensor& y) { return RunBlock(block, y, view); },
-                    x);
-    } else {
-      x = RunBlock(block, x, view);
-    }
+  const bool moe = config_.moe.experts > 0;
+  if (moe) view.counted = CountedTokens(batch.targets, batch.packing);
+  Stream stream;
+  if (first_stage()) {
+    stream = {Embed(batch.ids), RouterLoad::Zero(config_.moe, options_.device)};
+  } else if (moe) {
+    std::tie(stream.x, stream.load) = SplitLoad(input, config_.moe);
+  } else {
+    stream.x = input;
   }
-  return x;
+  for (const Block& block : blocks_) {
+    stream.x = MarkReady(stream.x, on_ready, block.all);
+    stream = options_.recompute && at::GradMode::is_enabled() ? RecomputeBlock(block, stream, view)
+                                                              : RunBlock(block, stream, view);
+  }
+  if (load != nullptr) *load = stream.load;
+  return moe && !last_stage() ? AppendLoad(stream.x, stream.load) : stream.x;
+}
+
+Decoder::Stream Decoder::RecomputeBlock(const Block& block, const Stream& in,
+                                        const BatchView& batch) {
+  const auto run = [this, &block, batch](const Recomputed& values) -> Recomputed {
+    const Stream out = RunBlock(block, {values.x, {values.beside}}, batch);
+    return {out.x, out.load.sums};
+  };
+  const Recomputed out = Recompute(run, {in.x, in.load.sums});
+  return {out.x, {out.beside}};
 }
 
 // The last norm, behind which the head's gradient is complete.

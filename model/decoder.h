@@ -20,6 +20,7 @@
 #include "model/kv_cache.h"
 #include "model/ops.h"
 #include "model/rotation.h"
+#include "model/router_load.h"
 #include "parallel/layout.h"
 #include "parallel/parameter.h"
 #include "parallel/tensor_parallel_layers.h"
@@ -65,10 +66,14 @@ class Decoder {
   // The stage's blocks. `input` is the previous stage's output [T, hidden] ([T / n, hidden] with
   // sequence parallelism), undefined on the first stage, which embeds batch.ids. The result is the
   // next stage's input. `on_ready`, when given, is called in the backward for each parameter whose
-  // gradient is complete (embeddings excepted).
+  // gradient is complete (embeddings excepted). With experts, what goes from stage to stage has
+  // carried_rows() further rows, and `load`, when given, takes the sums of the layers up to here.
   using ReadyCallback = std::function<void(const parallel::Parameter&)>;
   at::Tensor Forward(const at::Tensor& input, const ModelBatch& batch,
-                     const ReadyCallback& on_ready = {});
+                     const ReadyCallback& on_ready = {}, RouterLoad* load = nullptr);
+  int64_t carried_rows() const {
+    return CarriedRows(config_.moe, config_.hidden_size, options_.dtype);
+  }
   // Last stage only, on Forward's result. See VocabParallelLoss and VocabParallelLogProbs.
   at::Tensor Loss(const at::Tensor& hidden, const at::Tensor& targets, double scale,
                   const ReadyCallback& on_ready = {});
@@ -100,15 +105,24 @@ class Decoder {
   struct BatchView {
     Packing packing;
     Rotation rotations[2];
+    at::Tensor counted;  // with experts; see CountedTokens
     const Rotation& rotation(RopeChoice choice) const {
       return rotations[choice == RopeChoice::kLocal ? 1 : 0];
     }
+  };
+  // What goes through the blocks.
+  struct Stream {
+    at::Tensor x;
+    RouterLoad load;
   };
   NormOptions NormOf(const LayerSpec& spec) const;
   FullWidth FullWidthOf(const LayerSpec& spec) const;
   at::Tensor Embed(const at::Tensor& ids);
   at::Tensor FinalNorm(const at::Tensor& hidden, const ReadyCallback& on_ready);
-  at::Tensor RunBlock(const Block& block, const at::Tensor& x, const BatchView& batch);
+  Stream RunBlock(const Block& block, const Stream& in, const BatchView& batch);
+  Stream RecomputeBlock(const Block& block, const Stream& in, const BatchView& batch);
+  at::Tensor FeedForward(const Block& block, const at::Tensor& x, const BatchView& batch,
+                         RouterLoad& load);
   at::Tensor Attention(const Block& block, const at::Tensor& normed, const BatchView& batch);
 
   // Decode's memory, kept from call to call.

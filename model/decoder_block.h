@@ -4,9 +4,17 @@
 #include <vector>
 
 #include "model/decoder.h"
+#include "model/moe.h"
 #include "model/qkv_projection.h"
 
 namespace keel::model {
+
+// Of a parameter that every TP rank has whole; its gradient is summed over TP where each of them
+// sees only some tokens or heads.
+inline constexpr parallel::AxisSet kWhole = parallel::kDataAxes.With({parallel::Axis::kTp});
+constexpr parallel::AxisSet WholeSum(bool over_tp) {
+  return over_tp ? kWhole : parallel::kDataAxes;
+}
 
 struct Decoder::Block {
   LayerSpec spec;
@@ -20,8 +28,9 @@ struct Decoder::Block {
   parallel::Parameter* k_norm = nullptr;
   parallel::Parameter* output = nullptr;
   parallel::Parameter* output_bias = nullptr;  // with attention_bias
-  parallel::Parameter* gate_up = nullptr;      // [gate | up] of this rank
+  parallel::Parameter* gate_up = nullptr;      // [gate | up] of this rank; with a dense ffn
   parallel::Parameter* down = nullptr;
+  MoeFeedForward moe;  // with experts
   std::vector<parallel::Parameter*> all;
 };
 

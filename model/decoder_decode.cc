@@ -94,9 +94,13 @@ at::Tensor Decoder::Decode(const DecodeBatch& batch, const KvStore& store) {
                {spec.window, spec.score_scale, spec.score_softcap}, attended);
     LinearInto(attended, block.output->value, nullptr, projected, fixed);
     leave(block.output_bias, block.attention_out_norm);
-    LinearInto(enter(block.ffn_in_norm), block.gate_up->value, nullptr, gate_up, fixed);
-    GatedUnitInto(gate_up, spec.activation, activated);
-    LinearInto(activated, block.down->value, nullptr, projected, fixed);
+    if (spec.ffn == FfnKind::kMoe) {
+      block.moe.Into(enter(block.ffn_in_norm), projected, fixed);
+    } else {
+      LinearInto(enter(block.ffn_in_norm), block.gate_up->value, nullptr, gate_up, fixed);
+      GatedUnitInto(gate_up, spec.activation, activated);
+      LinearInto(activated, block.down->value, nullptr, projected, fixed);
+    }
     leave(nullptr, block.ffn_out_norm);
   }
 

@@ -12,9 +12,9 @@ namespace keel::model {
 
 std::span<const FamilyTable> Families() {
   // In the order of enum Family.
-  static const FamilyTable kTables[] = {kLlamaFamily,   kQwen2Family,   kQwen3Family,
-                                        kMistralFamily, kSmolLm3Family, kGemma2Family,
-                                        kGemma3Family,  kOlmo2Family,   kOlmo3Family};
+  static const FamilyTable kTables[] = {
+      kLlamaFamily,  kQwen2Family, kQwen3Family, kMistralFamily,  kSmolLm3Family, kGemma2Family,
+      kGemma3Family, kOlmo2Family, kOlmo3Family, kQwen3MoeFamily, kMixtralFamily};
   return kTables;
 }
 
@@ -158,6 +158,30 @@ void WriteWindows(const HfConfig& config, Json& json) {
 
 void ReadAttentionBias(ConfigReader& reader, HfConfig& config) {
   config.attention_bias = config.output_bias = reader.Bool("attention_bias", false);
+}
+
+void ReadExperts(ConfigReader& reader, HfConfig& config, const MoeSpec& fallback) {
+  const Json* count = reader.Find("num_experts");
+  const Json* local = reader.Find("num_local_experts");
+  if (count != nullptr && local != nullptr && *count != *local) {
+    reader.Problem(fmt::format("num_experts is {} and num_local_experts {}: leave one out",
+                               Shown(*count), Shown(*local)));
+  }
+  const char* key = local != nullptr && count == nullptr ? "num_local_experts" : "num_experts";
+  config.moe.experts = reader.Positive(key, fallback.experts, kMostExperts);
+  config.moe.top_k = reader.Positive("num_experts_per_tok", fallback.top_k, kMostExperts);
+  if (config.moe.top_k > config.moe.experts) {
+    reader.Problem(fmt::format("num_experts_per_tok {} is more than {} {}", config.moe.top_k, key,
+                               config.moe.experts));
+  }
+  config.output_router_logits = reader.Bool("output_router_logits", false);
+  config.router_aux_loss_coef = reader.Within(0, 1e6, "router_aux_loss_coef", 0.001);
+}
+
+void WriteExperts(const HfConfig& config, Json& json) {
+  json["num_experts_per_tok"] = config.moe.top_k;
+  json["output_router_logits"] = config.output_router_logits;
+  json["router_aux_loss_coef"] = config.router_aux_loss_coef;
 }
 
 }  // namespace keel::model

@@ -17,6 +17,7 @@ struct FamilyTable {
   std::string_view model_type;
   std::string_view model_class;
   LayerSpec block = {};           // of each layer, but for what the config says of single ones
+  MoeNames moe_names = {};        // with experts
   bool scaled_embedding = false;  // embeddings are multiplied by sqrt(hidden_size)
   // Where a config.json leaves the key out; head_dim 0: hidden_size / num_attention_heads.
   bool tied = false;
@@ -41,7 +42,7 @@ const FamilyTable* FindFamily(std::string_view model_type);
 std::string FamilyNames();
 
 extern const FamilyTable kLlamaFamily, kQwen2Family, kQwen3Family, kMistralFamily, kSmolLm3Family,
-    kGemma2Family, kGemma3Family, kOlmo2Family, kOlmo3Family;
+    kGemma2Family, kGemma3Family, kOlmo2Family, kOlmo3Family, kQwen3MoeFamily, kMixtralFamily;
 
 // Of the family files.
 
@@ -63,6 +64,12 @@ void ReadWindows(ConfigReader& reader, HfConfig& config,
 // name no sliding_attention.
 void ReadNoWindows(ConfigReader& reader);
 void WriteWindows(const HfConfig& config, Json& json);
+// How many experts there are (num_experts or num_local_experts, which must agree) and how many of
+// them a token takes, and the keys of the load-balancing loss. Width, renormalize and dense_ffn are
+// the family's to set.
+void ReadExperts(ConfigReader& reader, HfConfig& config, const MoeSpec& fallback);
+// But for the number of experts, whose key is the family's.
+void WriteExperts(const HfConfig& config, Json& json);
 // attention_bias: of q, k and v, and of the output too.
 void ReadAttentionBias(ConfigReader& reader, HfConfig& config);
 

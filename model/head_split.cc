@@ -15,6 +15,7 @@ HeadSplit HeadsOfRank(const HfConfig& config, int tp, int rank) {
   const int64_t group = config.num_attention_heads / kv_heads;  // query heads of a key/value head
   HeadSplit split;
   split.ffn = DealtOut(config.intermediate_size, tp, rank);
+  split.expert = DealtOut(config.moe.width, tp, rank);
   if (!SharesKvHeads(config, tp)) {
     split.kv_heads = DealtOut(kv_heads, tp, rank);
     split.heads = {split.kv_heads.begin * group, split.kv_heads.size * group};

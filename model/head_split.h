@@ -32,6 +32,7 @@ struct HeadSplit {
   Span heads;     // query heads
   Span kv_heads;  // of which each serves heads.size / kv_heads.size query heads of this rank
   Span ffn;       // rows of gate and up, columns of down
+  Span expert;    // the same of each expert, with experts
   // The TP ranks that hold the same key/value heads: how many, and which of them this rank is.
   int kv_holders = 1;
   int kv_holder = 0;

@@ -25,6 +25,7 @@ constexpr ChangingKey kChangingKeys[] = {
     {"attention_bias", "[false]"},
     {"attention_dropout", "[0]"},
     {"attn_logit_softcapping", "[]"},
+    {"decoder_sparse_step", "[1]"},
     {"embd_pdrop", "[0]"},
     {"final_logit_softcapping", "[]"},
     {"hidden_act", R"(["silu"])"},
@@ -32,14 +33,22 @@ constexpr ChangingKey kChangingKeys[] = {
     {"is_decoder", "[true, false]"},
     {"layer_types", "[]"},
     {"mlp_bias", "[false]"},
+    {"mlp_only_layers", "[[]]"},
+    {"moe_intermediate_size", "[]"},
     {"no_rope_layers", "[[]]"},
+    {"norm_topk_prob", "[]"},
+    {"num_experts", "[]"},
+    {"num_experts_per_tok", "[]"},
+    {"num_local_experts", "[]"},
     {"original_max_position_embeddings", "[]"},
+    {"output_router_logits", "[false]"},
     {"partial_rotary_factor", "[1]"},
     {"pretraining_tp", "[1]"},
     {"quantization_config", "[]"},
     {"query_pre_attn_scalar", "[]"},
     {"resid_pdrop", "[0]"},
     {"rope_local_base_freq", "[]"},
+    {"router_jitter_noise", "[0]"},
     {"sliding_window", "[]"},
     {"sliding_window_pattern", "[]"},
     {"use_bidirectional_attention", "[false]"},
@@ -166,13 +175,21 @@ Result<HfConfig> ParseHfConfig(const Json& json, std::string_view where) {
   if (reader.Find("bos_token_id") != nullptr) config.bos_token_id = reader.Int("bos_token_id", 0);
   config.eos_token_ids = ReadEosTokenIds(reader);
   KEEL_RETURN_IF_ERROR(reader.status());
+  if (config.moe.experts * config.num_hidden_layers > kMostExpertsOfAll) {
+    return Status(
+        StatusCode::kInvalidData,
+        fmt::format("{}: {} experts in each of {} layers are more than {}: one of the two "
+                    "is wrong",
+                    where, config.moe.experts, config.num_hidden_layers, kMostExpertsOfAll));
+  }
   // In floating point, which does not overflow.
   const double width = static_cast<double>(config.hidden_size);
   const double attention =
       static_cast<double>(config.num_attention_heads) * static_cast<double>(config.head_dim);
   const double parameters =
       static_cast<double>(config.num_hidden_layers) * width *
-          (4 * attention + 3 * static_cast<double>(config.intermediate_size)) +
+          (4 * attention + 3 * static_cast<double>(config.intermediate_size) +
+           3 * static_cast<double>(config.moe.experts) * static_cast<double>(config.moe.width)) +
       2 * width * static_cast<double>(config.vocab_size);
   if (parameters > static_cast<double>(kMostParameters)) {
     return Status(StatusCode::kInvalidData,
@@ -194,6 +211,10 @@ LayerSpec HfConfig::Layer(int64_t layer) const {
   if (!unturned.empty() && unturned[index]) spec.rope = RopeChoice::kNone;
   if (query_pre_attn_scalar > 0) spec.score_scale = 1 / std::sqrt(query_pre_attn_scalar);
   spec.score_softcap = score_softcap;
+  if (moe.experts > 0 && (dense_ffn.empty() || !dense_ffn[index])) {
+    spec.ffn = FfnKind::kMoe;
+    spec.moe = moe;
+  }
   return spec;
 }
 
@@ -224,6 +245,11 @@ std::string HfConfig::Digest() const {
   if (query_pre_attn_scalar > 0) more += fmt::format(" scalar {}", query_pre_attn_scalar);
   if (score_softcap > 0) more += fmt::format(" score_softcap {}", score_softcap);
   if (logit_softcap > 0) more += fmt::format(" logit_softcap {}", logit_softcap);
+  if (moe.experts > 0) {
+    more += fmt::format(" experts {} of {} width {}{}", moe.top_k, moe.experts, moe.width,
+                        moe.renormalize ? " renormalized" : "");
+    layers(" dense ", dense_ffn);
+  }
   return fmt::format(
       "{} hidden {} ffn {} layers {} heads {} kv {} head_dim {} vocab {} eps {} {}{}",
       FamilyOf(family).model_type, hidden_size, intermediate_size, num_hidden_layers,

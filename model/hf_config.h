@@ -17,7 +17,19 @@
 namespace keel::model {
 
 // In the order of Families() (model/families/).
-enum class Family { kLlama, kQwen2, kQwen3, kMistral, kSmolLm3, kGemma2, kGemma3, kOlmo2, kOlmo3 };
+enum class Family {
+  kLlama,
+  kQwen2,
+  kQwen3,
+  kMistral,
+  kSmolLm3,
+  kGemma2,
+  kGemma3,
+  kOlmo2,
+  kOlmo3,
+  kQwen3Moe,
+  kMixtral
+};
 
 struct HfConfig {
   Family family = Family::kLlama;
@@ -39,6 +51,12 @@ struct HfConfig {
   double query_pre_attn_scalar = 0;  // scores are divided by its root; 0: by head_dim's
   double score_softcap = 0;          // see LayerSpec; 0: none
   double logit_softcap = 0;          // of the vocabulary's logits
+  MoeSpec moe;                       // of the layers with experts
+  std::vector<bool> dense_ffn;       // layers without experts in a model that has them; empty: none
+  // With output_router_logits training adds router_aux_loss_coef times the load-balancing loss; see
+  // model/router_load.h.
+  bool output_router_logits = false;
+  double router_aux_loss_coef = 0;
   bool tie_word_embeddings = false;
   bool attention_bias = false;  // on q, k and v; Qwen2 always has it
   bool output_bias = false;     // on o too: Llama and Qwen3 with attention_bias
@@ -53,6 +71,10 @@ struct HfConfig {
   double embedding_scale() const;
   // Parameters; a tied embedding counts once.
   int64_t NumParameters() const;
+  // What the load-balancing loss is multiplied by; 0: training has none.
+  double balance_coefficient() const {
+    return moe.experts > 0 && output_router_logits ? router_aux_loss_coef : 0;
+  }
   // The keys that decide whether weights fit, as canonical JSON text: "checkpoint of another
   // model".
   std::string Digest() const;

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "model/family_table.h"
+
 namespace keel::model {
 
 ModelTensors TensorsOf(const HfConfig& config, Head head) {
@@ -37,9 +39,20 @@ ModelTensors TensorsOf(const HfConfig& config, Head head) {
     if (config.output_bias) add(attention + "o_proj.bias", {hidden});
     if (spec.norm_out()) add(block + "post_attention_layernorm.weight", {hidden});
     if (spec.norm_in()) add(fmt::format("{}{}.weight", block, spec.ffn_in_norm()), {hidden});
-    add(block + "mlp.gate_proj.weight", {ffn, hidden});
-    add(block + "mlp.up_proj.weight", {ffn, hidden});
-    add(block + "mlp.down_proj.weight", {hidden, ffn});
+    if (spec.ffn == FfnKind::kMoe) {
+      const MoeNames& names = FamilyOf(config.family).moe_names;
+      add(fmt::format("{}{}.weight", block, names.router), {spec.moe.experts, hidden});
+      for (int64_t e = 0; e < spec.moe.experts; ++e) {
+        const std::string expert = fmt::format("{}{}.{}.", block, names.experts, e);
+        add(fmt::format("{}{}.weight", expert, names.gate), {spec.moe.width, hidden});
+        add(fmt::format("{}{}.weight", expert, names.up), {spec.moe.width, hidden});
+        add(fmt::format("{}{}.weight", expert, names.down), {hidden, spec.moe.width});
+      }
+    } else {
+      add(block + "mlp.gate_proj.weight", {ffn, hidden});
+      add(block + "mlp.up_proj.weight", {ffn, hidden});
+      add(block + "mlp.down_proj.weight", {hidden, ffn});
+    }
     if (spec.norm_out()) add(block + "post_feedforward_layernorm.weight", {hidden});
   }
   add("model.norm.weight", {hidden});

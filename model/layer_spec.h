@@ -1,11 +1,14 @@
 // LayerSpec: what one block of a decoder is, as data. Torch-free.
 //
 // A family (model/families/) gives one for each of its layers, and the decoder's forward and its
-// paged decode are both driven by it. Every block is attention and then a gated feed-forward, each
-// added to the stream that runs through the blocks; the spec says what stands around and in them.
+// paged decode are both driven by it. Every block is attention and then a gated feed-forward, or
+// several of which each token takes a few, each added to the stream that runs through the blocks;
+// the spec says what stands around and in them.
 #pragma once
 
 #include <cstdint>
+
+#include "model/moe_spec.h"
 
 namespace keel::model {
 
@@ -23,6 +26,9 @@ enum class Activation { kSilu, kGeluTanh };
 // Which of HfConfig's tables turns queries and keys.
 enum class RopeChoice { kNone, kMain, kLocal };
 
+// One gated feed-forward for all tokens, or experts behind a router.
+enum class FfnKind { kDense, kMoe };
+
 struct LayerSpec {
   NormPlacement norms = NormPlacement::kPre;
   // Norms multiply by 1 + weight in place of the weight.
@@ -33,6 +39,8 @@ struct LayerSpec {
   int64_t window = 0;        // tokens that a token sees, itself among them; 0: all before it
   double score_scale = 0;    // of q k^T; 0: 1 / sqrt(head_dim)
   double score_softcap = 0;  // scores are softcap * tanh(score / softcap); 0: not
+  FfnKind ffn = FfnKind::kDense;
+  MoeSpec moe = {};  // with kMoe
   friend bool operator==(const LayerSpec& a, const LayerSpec& b) = default;
 
   bool norm_in() const { return norms != NormPlacement::kPost; }

@@ -27,9 +27,18 @@ std::vector<std::string> LayoutProblems(const HfConfig& config, const LayoutWish
   if (config.num_attention_heads < wish.tp) {
     lacks("num_attention_heads", config.num_attention_heads, "a head", config.num_attention_heads);
   }
-  if (config.intermediate_size < wish.tp) {
+  bool dense = false;
+  bool experts = false;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+    (config.Layer(layer).ffn == FfnKind::kMoe ? experts : dense) = true;
+  if (dense && config.intermediate_size < wish.tp) {
     lacks("intermediate_size", config.intermediate_size, "a row of the feed-forward block",
           config.intermediate_size);
+  }
+  // Mixtral's key is intermediate_size.
+  if (experts && config.moe.width < wish.tp) {
+    lacks(config.family == Family::kMixtral ? "intermediate_size" : "moe_intermediate_size",
+          config.moe.width, "a row of each expert", config.moe.width);
   }
   if (!VocabularyReaches(config.vocab_size, wish.tp)) {
     int64_t most = std::min<int64_t>(wish.tp, config.vocab_size);

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "common/cpu_kernels.h"
+#include "model/decode_ops.h"
 #include "parallel/autograd_capture.h"
 #include "parallel/host_tensor.h"
 
@@ -140,45 +141,15 @@ struct GatedUnitFunction : Function<GatedUnitFunction> {
                             Activation activation) {
     context->save_for_backward({gate_up});
     Capture(context, "activation", activation);
-    const int64_t rows = gate_up.size(0);
-    const int64_t n = gate_up.size(1) / 2;
-    if (!gate_up.is_cpu()) {
-      return Activated(gate_up.narrow(1, 0, n), activation).mul_(gate_up.narrow(1, n, n));
-    }
-    at::Tensor out = at::empty({rows, n}, gate_up.options());
-    WithHostType(gate_up, [&]<typename T>(T) {
-      at::parallel_for(0, rows, RowGrain(n), [&](int64_t begin, int64_t end) {
-        kernels::GatedUnit(HostGate(activation), HostData<T>(gate_up) + begin * 2 * n, end - begin,
-                           n, HostData<T>(out) + begin * n);
-      });
-    });
+    at::Tensor out = at::empty({gate_up.size(0), gate_up.size(1) / 2}, gate_up.options());
+    GatedUnitInto(gate_up, activation, out);
     return out;
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const at::Tensor gate_up = context->get_saved_variables()[0];
-    const auto activation = Captured<Activation>(context, "activation");
-    const at::Tensor dout = gradients[0].contiguous();
-    const int64_t rows = gate_up.size(0);
-    const int64_t n = gate_up.size(1) / 2;
-    at::Tensor dgate_up = at::empty_like(gate_up);
-    if (gate_up.is_cpu()) {
-      WithHostType(gate_up, [&]<typename T>(T) {
-        at::parallel_for(0, rows, RowGrain(n), [&](int64_t begin, int64_t end) {
-          kernels::GatedUnitBackward(HostGate(activation), HostData<T>(dout) + begin * n,
-                                     HostData<T>(gate_up) + begin * 2 * n, end - begin, n,
-                                     HostData<T>(dgate_up) + begin * 2 * n);
-        });
-      });
-    } else {
-      const at::Tensor gate = gate_up.narrow(1, 0, n);
-      const at::Tensor dgate = dout * gate_up.narrow(1, n, n);
-      dgate_up.narrow(1, 0, n).copy_(activation == Activation::kSilu
-                                         ? at::silu_backward(dgate, gate)
-                                         : at::gelu_backward(dgate, gate, "tanh"));
-      dgate_up.narrow(1, n, n).copy_(dout * Activated(gate, activation));
-    }
-    return {dgate_up, {}};
+    return {GatedUnitGradient(gradients[0].contiguous(), context->get_saved_variables()[0],
+                              Captured<Activation>(context, "activation")),
+            {}};
   }
 };
 
@@ -314,6 +285,29 @@ at::Tensor RmsNorm(const at::Tensor& x, parallel::Parameter& weight, const NormO
 
 at::Tensor GatedUnit(const at::Tensor& gate_up, Activation activation) {
   return GatedUnitFunction::apply(gate_up, activation);
+}
+
+at::Tensor GatedUnitGradient(const at::Tensor& dout, const at::Tensor& gate_up,
+                             Activation activation) {
+  const int64_t n = gate_up.size(1) / 2;
+  at::Tensor dgate_up = at::empty_like(gate_up);
+  if (gate_up.is_cpu()) {
+    WithHostType(gate_up, [&]<typename T>(T) {
+      at::parallel_for(0, gate_up.size(0), RowGrain(n), [&](int64_t begin, int64_t end) {
+        kernels::GatedUnitBackward(HostGate(activation), HostData<T>(dout) + begin * n,
+                                   HostData<T>(gate_up) + begin * 2 * n, end - begin, n,
+                                   HostData<T>(dgate_up) + begin * 2 * n);
+      });
+    });
+  } else {
+    const at::Tensor gate = gate_up.narrow(1, 0, n);
+    const at::Tensor dgate = dout * gate_up.narrow(1, n, n);
+    dgate_up.narrow(1, 0, n).copy_(activation == Activation::kSilu
+                                       ? at::silu_backward(dgate, gate)
+                                       : at::gelu_backward(dgate, gate, "tanh"));
+    dgate_up.narrow(1, n, n).copy_(dout * Activated(gate, activation));
+  }
+  return dgate_up;
 }
 
 RopeTable MakeRopeTable(const RopeSpec& spec, int64_t head_dim, const RopeExtent& extent,

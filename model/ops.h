@@ -26,6 +26,9 @@ at::Tensor RmsNorm(const at::Tensor& x, parallel::Parameter& weight, const NormO
 
 // activation(gate) * up; gate_up [T, 2 F] with gate first, output [T, F].
 at::Tensor GatedUnit(const at::Tensor& gate_up, Activation activation);
+// The gradient by gate_up of what has the gradient dout [T, F], contiguous. For backwards.
+at::Tensor GatedUnitGradient(const at::Tensor& dout, const at::Tensor& gate_up,
+                             Activation activation);
 
 // Cosine and sine of every position, [positions, rotated dims / 2] fp32 each, times the spec's
 // attention factor, for texts of `length` tokens (see RopeFrequencies).

@@ -8,9 +8,15 @@
 
 namespace keel::model {
 
-// f(x), with the graph of f dropped. The backward runs f once more under grad mode; f must give the
-// same values, and what it captures must outlive the graph. Parameters' gradients are added by f's
-// own backward (see parallel::Parameter), once.
-at::Tensor Recompute(const std::function<at::Tensor(const at::Tensor&)>& f, const at::Tensor& x);
+// What f takes and gives: the stream, and what runs beside it, if anything does.
+struct Recomputed {
+  at::Tensor x;
+  at::Tensor beside;  // undefined: nothing, of f's result then, too
+};
+
+// f(in), with the graph of f dropped. The backward runs f once more under grad mode; f must give
+// the same values, and what it captures must outlive the graph. Parameters' gradients are added by
+// f's own backward (see parallel::Parameter), once.
+Recomputed Recompute(const std::function<Recomputed(const Recomputed&)>& f, const Recomputed& in);
 
 }  // namespace keel::model

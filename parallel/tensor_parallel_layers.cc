@@ -81,11 +81,6 @@ struct AddBiasFunction : Function<AddBiasFunction> {
   }
 };
 
-at::Tensor LeaveRows(const at::Tensor& x, const TensorParallel& tp) {
-  return tp.sequence_parallel ? ReduceScatterToSequenceParallel(x, *tp.group)
-                              : ReduceFromTensorParallel(x, *tp.group);
-}
-
 }  // namespace
 
 void AccumulateWeightGradient(at::Tensor& gradient, const at::Tensor& dy, const at::Tensor& x) {
@@ -105,6 +100,11 @@ at::Tensor Linear(const at::Tensor& x, Parameter& weight, Parameter* bias) {
 at::Tensor EnterColumns(const at::Tensor& x, const TensorParallel& tp) {
   return tp.sequence_parallel ? GatherFromSequenceParallel(x, *tp.group)
                               : CopyToTensorParallel(x, *tp.group);
+}
+
+at::Tensor LeaveRows(const at::Tensor& x, const TensorParallel& tp) {
+  return tp.sequence_parallel ? ReduceScatterToSequenceParallel(x, *tp.group)
+                              : ReduceFromTensorParallel(x, *tp.group);
 }
 
 at::Tensor ColumnParallelLinear::Forward(const at::Tensor& x) const {

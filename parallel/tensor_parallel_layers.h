@@ -28,6 +28,10 @@ struct TensorParallel {
 // parallelism) as [T, in] on every rank; its gradient is summed. Collective over TP.
 at::Tensor EnterColumns(const at::Tensor& x, const TensorParallel& tp);
 
+// The sum over ranks of x [T, out], each rank's part of it: [T, out] on every rank (or [T / n, out]
+// with sequence parallelism). Collective over TP.
+at::Tensor LeaveRows(const at::Tensor& x, const TensorParallel& tp);
+
 // The output dim is split. Input [T, in] (or [T / n, in] with sequence parallelism), output
 // [T, out / n]. Collective over TP.
 class ColumnParallelLinear {

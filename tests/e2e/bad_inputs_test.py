@@ -441,6 +441,22 @@ class OtherWeights(BadInput):
         self.configure(num_hidden_layers=layers - 1)
         self.everyone_refuses("no place for (9): ", f"model.layers.{layers - 1}.input_layernorm.weight")
 
+    def test_experts_that_are_not_those_of_the_config(self):
+        self.start_from("qwen3_moe")
+        self.change(lambda tensors: tensors.pop("model.layers.2.mlp.experts.5.up_proj.weight"))
+        self.everyone_refuses("missing tensors (1): model.layers.2.mlp.experts.5.up_proj.weight")
+        self.start_from("qwen3_moe")
+        self.change(lambda tensors: tensors["model.layers.0.mlp.experts.3.down_proj.weight"][1].reverse())
+        self.everyone_refuses("model.layers.0.mlp.experts.3.down_proj.weight is [40, 64], expected [64, 40]")
+        self.start_from("qwen3_moe")
+        self.change(lambda tensors: tensors["model.layers.0.mlp.gate.weight"][1].reverse())
+        self.everyone_refuses("model.layers.0.mlp.gate.weight is [64, 8], expected [8, 64]")
+        self.start_from("mixtral")
+        self.configure(num_local_experts=3)
+        self.everyone_refuses("no place for (6): ", "model.layers.0.block_sparse_moe.experts.3.w1.weight")
+        self.configure(num_local_experts=4, num_experts_per_tok=5)
+        self.everyone_refuses("config.json: num_experts_per_tok 5 is more than num_local_experts 4")
+
     def test_biases_that_one_of_the_two_has(self):
         self.start_from("llama")
         self.configure(attention_bias=True)

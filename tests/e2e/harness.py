@@ -35,6 +35,18 @@ MODEL = {
     "rope_theta": 10000.0,
     "tie_word_embeddings": True,
 }
+# Experts in two layers of three, of a width that is a prime, and the load-balancing loss.
+MOE_MODEL = {
+    **MODEL,
+    "model_type": "qwen3_moe",
+    "num_experts": 6,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 29,
+    "norm_topk_prob": True,
+    "mlp_only_layers": [1],
+    "output_router_logits": True,
+    "router_aux_loss_coef": 0.02,
+}
 
 
 def write_documents(path, count=20, length=32, seed=5):

@@ -210,6 +210,23 @@ class ResumeDataParallel(Resume):
     STOPS = (EPOCH,)
 
 
+class ResumeExperts(Resume):
+    LAYOUT = {
+        "actor_rollout_ref__actor__megatron__tensor_model_parallel_size": 2,
+        "actor_rollout_ref__actor__megatron__pipeline_model_parallel_size": 2,
+        "actor_rollout_ref__model__config": harness.MOE_MODEL,
+    }
+    RANKS = 4
+    STOPS = (EPOCH,)
+
+    def test_says_how_the_routers_do(self):
+        config = self.config("one", trainer__total_training_steps=2, actor_rollout_ref__model__config=harness.MOE_MODEL)
+        self.train(config)
+        for step in self.metrics("one").values():
+            self.assertGreater(step["router/balance_loss"], 1.0)  # two of six, of balanced routers 2
+            self.assertTrue(1 / 6 < step["router/busiest_expert_share"] <= 0.5)
+
+
 class ResumeBfloat16(Resume):
     LAYOUT = {"actor_rollout_ref__model__dtype": "bfloat16"}
     STOPS = (EPOCH,)
@@ -281,6 +298,14 @@ class ResumeElsewhereUnevenly(ResumeElsewhere):
     LAYOUTS = ((1, 1, 1), (3, 1, 1), (2, 2, 1))
     UNEVEN = {"num_attention_heads": 9, "num_key_value_heads": 3, "intermediate_size": 97}
     CHANGES = {"actor_rollout_ref__model__config": {**harness.MODEL, **UNEVEN}}
+
+
+class ResumeElsewhereWithExperts(ResumeElsewhere):
+    """The balance loss, too: of each micro-batch by itself, whichever rank has it."""
+
+    SAVED = ((2, 2, 1),)
+    LAYOUTS = ((1, 1, 1), (3, 1, 1), (1, 1, 2))
+    CHANGES = {"actor_rollout_ref__model__config": harness.MOE_MODEL}
 
 
 del Resume  # an abstract test is not a test

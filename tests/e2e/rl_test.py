@@ -232,6 +232,18 @@ class NothingChanges(RlJob):
             self.assertLessEqual(data[GAP], 1e-5)
 
 
+class Experts(RlJob):
+    def test_are_trained_and_rolled_out_alike(self):
+        rollout = "actor_rollout_ref__rollout__"
+        changes = {
+            f"{rollout}verify_sync": "every", "actor_rollout_ref__model__config": harness.MOE_MODEL,
+            "trainer__total_training_steps": 3,
+        }  # fmt: skip
+        self.train(self.rl("experts", megatron=TP2_PP2, **changes), ranks=4)
+        for data in self.steps("experts").values():
+            self.assertLessEqual(data[GAP], 1e-5)
+
+
 class SizesOfTheirOwn(RlJob):
     def test_of_the_critics_updates_and_the_references_forwards(self):
         changes = {

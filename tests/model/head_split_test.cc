@@ -129,6 +129,28 @@ TEST(HeadSplit, EveryModelOverEveryNumberOfRanks) {
   }
 }
 
+TEST(HeadSplit, EachExpertsWidthIsDealtOutAsADenseOneIs) {
+  HfConfig config = Model(6, 3);
+  config.moe = {.experts = 5, .top_k = 2, .width = 11};
+  EXPECT_EQ(HeadsOfRank(config, 3, 0).expert, (Span{0, 4}));
+  EXPECT_EQ(HeadsOfRank(config, 3, 2).expert, (Span{8, 3}));
+  EXPECT_EQ(LargestHeadSplit(config, 3).expert.size, 4);
+  EXPECT_EQ(HeadsOfRank(Model(6, 3), 3, 0).expert, Span{});
+}
+
+TEST(LayoutFit, NoRankEndsWithoutARowOfEachExpert) {
+  HfConfig config = Model(6, 3, 4);
+  config.family = Family::kQwen3Moe;
+  config.moe = {.experts = 5, .top_k = 2, .width = 3};
+  // No layer has the dense one.
+  EXPECT_THAT(LayoutProblems(config, {5, 1}),
+              ElementsAre(AllOf(HasSubstr("moe_intermediate_size 3"), HasSubstr("each expert"),
+                                HasSubstr("at most 3 fit"))));
+  config.dense_ffn = {true, false};
+  EXPECT_THAT(LayoutProblems(config, {5, 1}),
+              ElementsAre(HasSubstr("intermediate_size 4 leaves"), HasSubstr("each expert")));
+}
+
 TEST(LayoutFit, NothingHasToDivide) {
   for (const int tp : {1, 2, 3, 4, 5, 6})
     EXPECT_THAT(LayoutProblems(Model(6, 3), {tp, 2}), IsEmpty()) << tp;

@@ -111,6 +111,61 @@ TEST(HfConfig, EveryWayToSayHowPositionsTurnIsReadOrRefused) {
   EXPECT_FALSE(ParseHfConfig(both, "config.json").ok());
 }
 
+TEST(HfConfig, ExpertsAreReadAndWrongOnesRefused) {
+  const auto parse = [](const char* family, const Json& more) {
+    Json json = Small();
+    json["model_type"] = family;
+    json["num_hidden_layers"] = 4;
+    json["num_key_value_heads"] = 2;
+    json.update(more);
+    return ParseHfConfig(json, "c.json");
+  };
+  const Json qwen = {{"num_experts", 6}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 5}};
+  const auto changed = [&](const Json& more) {
+    Json json = qwen;
+    json.update(more);
+    return parse("qwen3_moe", json).status().message();
+  };
+  const auto config = ValueOrThrow(parse("qwen3_moe", {{"num_local_experts", 6},
+                                                       {"num_experts_per_tok", 2},
+                                                       {"moe_intermediate_size", 5},
+                                                       {"norm_topk_prob", true},
+                                                       {"decoder_sparse_step", 2},
+                                                       {"mlp_only_layers", {3, 9}}}));
+  EXPECT_EQ(config.moe, (MoeSpec{.experts = 6, .top_k = 2, .width = 5, .renormalize = true}));
+  EXPECT_EQ(config.Layer(0).ffn, FfnKind::kDense);
+  EXPECT_EQ(config.Layer(1).ffn, FfnKind::kMoe);
+  EXPECT_EQ(config.Layer(3).ffn, FfnKind::kDense);
+  EXPECT_EQ(config.balance_coefficient(), 0);
+  EXPECT_EQ(ValueOrThrow(parse("qwen3_moe", qwen)).dense_ffn, std::vector<bool>{});
+  // Under either name, and written back under the one that all versions of transformers read.
+  const Json written = ToHfJson(config, DType::kF32, nullptr);
+  EXPECT_EQ(written["num_experts"], 6);
+  EXPECT_EQ(ValueOrThrow(ParseHfConfig(written, "c")).Digest(), config.Digest());
+
+  const auto mixtral = ValueOrThrow(parse("mixtral", {{"output_router_logits", true}}));
+  EXPECT_EQ(mixtral.moe, (MoeSpec{.experts = 8, .top_k = 2, .width = 16, .renormalize = true}));
+  EXPECT_EQ(mixtral.balance_coefficient(), 0.001);
+
+  EXPECT_EQ(changed(Json::object()), "");
+  EXPECT_THAT(changed({{"num_experts_per_tok", 7}}),
+              HasSubstr("num_experts_per_tok 7 is more than num_experts 6"));
+  EXPECT_THAT(changed({{"num_experts", 0}}), HasSubstr("num_experts: expected an integer from 1"));
+  EXPECT_THAT(changed({{"num_experts", 1 << 20}}), HasSubstr("num_experts: expected"));
+  EXPECT_THAT(changed({{"num_local_experts", 4}}), HasSubstr("num_local_experts 4: leave one out"));
+  EXPECT_THAT(changed({{"mlp_only_layers", {-1}}}), HasSubstr("mlp_only_layers: expected numbers"));
+  EXPECT_THAT(changed({{"mlp_only_layers", 1}}), HasSubstr("mlp_only_layers: expected a list"));
+  EXPECT_THAT(changed({{"decoder_sparse_step", 0}}), HasSubstr("decoder_sparse_step: expected"));
+  EXPECT_THAT(changed({{"router_aux_loss_coef", -1}}), HasSubstr("router_aux_loss_coef: expected"));
+  EXPECT_THAT(changed({{"layer_types", Json::array()}}), HasSubstr("layer_types"));
+  EXPECT_THAT(changed({{"num_hidden_layers", 10'000}, {"num_experts", 1'000}}),
+              HasSubstr("1000 experts in each of 10000 layers"));
+  EXPECT_THAT(parse("mixtral", {{"router_jitter_noise", 0.1}}).status().message(),
+              HasSubstr("router_jitter_noise: 0.1 is not supported"));
+  // A dense family does not have them.
+  EXPECT_THAT(parse("qwen3", {{"num_experts", 4}}).status().message(), HasSubstr("num_experts"));
+}
+
 TEST(HfConfig, WhatAFamilyDoesNotHaveIsRefusedByName) {
   const auto message = [](const char* family, const char* key, const Json& value) {
     Json json = Small();
@@ -123,7 +178,7 @@ TEST(HfConfig, WhatAFamilyDoesNotHaveIsRefusedByName) {
     return config.ok() ? std::string() : config.status().message();
   };
   for (const char* family : {"llama", "qwen2", "qwen3", "mistral", "smollm3", "gemma2",
-                             "gemma3_text", "olmo2", "olmo3"}) {
+                             "gemma3_text", "olmo2", "olmo3", "qwen3_moe", "mixtral"}) {
     EXPECT_EQ(message(family, "", nullptr), "") << family;
     EXPECT_THAT(message(family, "attention_dropout", 0.1),
                 HasSubstr("c.json: attention_dropout: 0.1 is not supported for model_type"));
@@ -134,7 +189,7 @@ TEST(HfConfig, WhatAFamilyDoesNotHaveIsRefusedByName) {
   EXPECT_THAT(
       message("gpt2", "", nullptr),
       HasSubstr("model_type: expected one of llama, qwen2, qwen3, mistral, smollm3, gemma2, "
-                "gemma3_text, olmo2, olmo3, found \"gpt2\""));
+                "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, found \"gpt2\""));
   EXPECT_THAT(message("olmo3", "layer_types", {"sliding_attention"}),
               HasSubstr("sliding_window: missing"));
   EXPECT_THAT(message("olmo3", "layer_types", {"linear_attention"}),

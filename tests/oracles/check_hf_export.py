@@ -26,13 +26,19 @@ CONFIG_KEYS = [
     "num_attention_heads", "num_key_value_heads", "head_dim", "max_position_embeddings",
     "rms_norm_eps", "rope_parameters", "tie_word_embeddings", "attention_bias", "mlp_bias",
     "hidden_act", "hidden_activation", "sliding_window", "layer_types", "no_rope_layers", "use_sliding_window",
-    "query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping", "bos_token_id", "eos_token_id", "pad_token_id", "dtype",
+    "query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping",
+    "num_local_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob", "output_router_logits",
+    "router_aux_loss_coef", "bos_token_id", "eos_token_id", "pad_token_id", "dtype",
 ]  # fmt: skip
 
 
 def load(directory, dtype="auto"):
     model, info = AutoModelForCausalLM.from_pretrained(
-        directory, dtype=dtype, attn_implementation="eager", output_loading_info=True
+        directory,
+        dtype=dtype,
+        attn_implementation="eager",
+        experts_implementation="eager",
+        output_loading_info=True,
     )
     problems = [f"{directory}: {what}: {sorted(keys)}" for what, keys in info.items() if keys]
     return model.eval(), problems

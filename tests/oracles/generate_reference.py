@@ -26,7 +26,10 @@ from transformers import AutoModelForCausalLM
 
 def load(directory, dtype="float32"):
     model = AutoModelForCausalLM.from_pretrained(
-        directory, dtype=getattr(torch, dtype), attn_implementation="eager"
+        directory,
+        dtype=getattr(torch, dtype),
+        attn_implementation="eager",
+        experts_implementation="eager",
     )
     return model.eval()
 

@@ -18,13 +18,15 @@ import transformers
 
 import models
 
-FAMILIES = ["llama", "qwen2_window", "qwen3", "mistral_window", "smollm3", "gemma2", "gemma3", "olmo2", "olmo3"]
+FAMILIES = ["llama", "qwen2_window", "qwen3", "mistral_window", "smollm3", "gemma2", "gemma3", "olmo2", "olmo3",
+            "qwen3_moe", "mixtral"]  # fmt: skip
 LENGTH = 32
 
 # Each is tried on every family, whether its config.json has the key or not.
 VALUES = {
     "attention_bias": [True],
     "attn_logit_softcapping": [None, 1.5],
+    "decoder_sparse_step": [2],
     "final_logit_softcapping": [None, 2.5],
     "head_dim": [8],
     "hidden_act": ["gelu_pytorch_tanh", "gelu", "relu"],
@@ -34,15 +36,24 @@ VALUES = {
     "max_position_embeddings": [12],
     "max_window_layers": [0, 2],
     "mlp_bias": [True],
+    "mlp_only_layers": [[0], [5], None],
+    "moe_intermediate_size": [20],
     "no_rope_layer_interval": [2],
     "no_rope_layers": [[0, 1, 1, 0], None],
+    "norm_topk_prob": [True, False],
     "num_attention_heads": [2],
+    "num_experts": [2],
+    "num_experts_per_tok": [1, 99],
     "num_hidden_layers": [1],
     "num_key_value_heads": [1],
+    "num_local_experts": [2],
+    "output_router_logits": [True],
     "partial_rotary_factor": [0.5],
     "pretraining_tp": [2],
     "query_pre_attn_scalar": [9],
     "rms_norm_eps": [0.1],
+    "router_aux_loss_coef": [0.5],
+    "router_jitter_noise": [0.1],
     "rope_local_base_freq": [77.0],
     "rope_theta": [123.0],
     "rope_scaling": [{"rope_type": "linear", "factor": 2.0}],

@@ -12,8 +12,10 @@ import random
 import torch
 from transformers import Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
+from transformers import MixtralConfig, MixtralForCausalLM
 from transformers import Olmo2Config, Olmo2ForCausalLM, Olmo3Config, Olmo3ForCausalLM
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 from transformers import SmolLM3Config, SmolLM3ForCausalLM
 
 BASE = dict(
@@ -54,6 +56,8 @@ GEMMA2 = (Gemma2Config, Gemma2ForCausalLM)
 GEMMA3 = (Gemma3TextConfig, Gemma3ForCausalLM)
 OLMO2 = (Olmo2Config, Olmo2ForCausalLM)
 OLMO3 = (Olmo3Config, Olmo3ForCausalLM)
+QWEN3_MOE = (Qwen3MoeConfig, Qwen3MoeForCausalLM)
+MIXTRAL = (MixtralConfig, MixtralForCausalLM)
 
 
 def rope(kind, theta=10000.0, **more):
@@ -195,6 +199,46 @@ MODELS = {
             ),
         ),
     ),
+    # Experts in all layers but one. Those of *_balance are trained with the load-balancing loss; 37 columns of
+    # an expert divide over no number of ranks, and every other layer is dense.
+    "qwen3_moe": (
+        QWEN3_MOE,
+        dict(
+            num_hidden_layers=3,
+            num_experts=8,
+            num_experts_per_tok=3,
+            moe_intermediate_size=40,
+            norm_topk_prob=True,
+            mlp_only_layers=[1],
+            rms_norm_eps=1e-6,
+        ),
+    ),
+    "qwen3_moe_balance": (
+        QWEN3_MOE,
+        dict(
+            head_dim=24,
+            num_experts=5,
+            num_experts_per_tok=2,
+            moe_intermediate_size=37,
+            decoder_sparse_step=2,
+            output_router_logits=True,
+            router_aux_loss_coef=0.3,
+        ),
+    ),
+    # head_dim is written out: transformers cannot stretch positions of a Mixtral that leaves it out.
+    "mixtral": (MIXTRAL, dict(num_hidden_layers=2, num_local_experts=4, head_dim=16)),
+    "mixtral_balance": (
+        MIXTRAL,
+        dict(
+            num_hidden_layers=3,
+            intermediate_size=56,
+            num_local_experts=6,
+            num_experts_per_tok=1,
+            sliding_window=7,
+            output_router_logits=True,
+            router_aux_loss_coef=0.1,
+        ),
+    ),
 }
 # Their keys in a cache turn as the text stood when they were written, other than in a forward of the whole
 # text: generation is no reference for them.
@@ -212,7 +256,9 @@ def build(name):
     """The model `name` with its random weights, in float32 and evaluation mode."""
     (config_class, model_class), changes = MODELS[name]
     settings = {**BASE, "rope_parameters": dict(PLAIN_ROPE), **changes}
-    config = config_class(**settings, dtype="float32", attn_implementation="eager")
+    config = config_class(
+        **settings, dtype="float32", attn_implementation="eager", experts_implementation="eager"
+    )
     model = model_class(config).float().eval()
     generator = torch.Generator().manual_seed(1 + list(MODELS).index(name))
     with torch.no_grad():
@@ -227,8 +273,27 @@ def build(name):
                 size = 0.07 if config.tie_word_embeddings else 0.5
                 parameter.copy_((0.4 * size if name.startswith("gemma") else size) * noise)  # it scales them
             else:
-                parameter.copy_(0.9 / math.sqrt(parameter.shape[1]) * noise)
+                parameter.copy_(0.9 / math.sqrt(parameter.shape[-1]) * noise)
     return model
+
+
+def as_saved(model, tensors):
+    """`tensors`, by the names of the model's parameters, as save_pretrained names them: experts one by one."""
+    mixtral = model.config.model_type == "mixtral"
+    gate, up, down = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
+    saved = {}
+    for name, tensor in tensors.items():
+        if mixtral:
+            name = name.replace(".mlp.", ".block_sparse_moe.")
+        stem, _, last = name.rpartition(".")
+        for expert, part in enumerate(tensor if tensor.dim() == 3 else []):
+            if last == "down_proj":
+                saved[f"{stem}.{expert}.{down}.weight"] = part
+            else:
+                saved[f"{stem}.{expert}.{gate}.weight"], saved[f"{stem}.{expert}.{up}.weight"] = part.chunk(2)
+        if tensor.dim() < 3:
+            saved[name] = tensor
+    return saved
 
 
 def other_attention(name):

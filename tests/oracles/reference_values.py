@@ -10,6 +10,7 @@ import numpy
 import safetensors.torch
 import torch
 import transformers
+from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
 import generate_reference
 import key_changes
@@ -50,10 +51,22 @@ def mean_loss(logits, targets):
     return torch.nn.functional.cross_entropy(logits, targets, ignore_index=IGNORED)
 
 
+def step_loss(model, inputs, targets):
+    """Logits and the loss, of which the load-balancing loss of all three sequences together may be a part."""
+    config = model.config
+    if not getattr(config, "output_router_logits", False):
+        logits = forward(model, inputs)
+        return logits, mean_loss(logits, targets)
+    parts = [model(part[None]) for part in inputs.split(LENGTHS)]
+    logits = torch.cat([part.logits[0] for part in parts])
+    routers = tuple(torch.cat(layer) for layer in zip(*(part.router_logits for part in parts), strict=True))
+    balance = load_balancing_loss_func(routers, config.num_local_experts, config.num_experts_per_tok)
+    return logits, mean_loss(logits, targets) + config.router_aux_loss_coef * balance
+
+
 def gradients(model, inputs, targets):
     model.zero_grad(set_to_none=True)
-    logits = forward(model, inputs)
-    loss = mean_loss(logits, targets)
+    logits, loss = step_loss(model, inputs, targets)
     loss.backward()
     grads = {name: p.grad.detach().clone() for name, p in model.named_parameters()}
     return logits.detach(), loss.item(), grads
@@ -64,7 +77,7 @@ def train(model, inputs, targets):
     named = dict(model.named_parameters())
     optimizer = torch.optim.AdamW(
         [
-            {"params": [p for p in named.values() if p.dim() == 2], "weight_decay": DECAY},
+            {"params": [p for p in named.values() if p.dim() >= 2], "weight_decay": DECAY},
             {"params": [p for p in named.values() if p.dim() == 1], "weight_decay": 0.0},
         ],
         lr=LEARNING_RATE,
@@ -75,7 +88,7 @@ def train(model, inputs, targets):
     losses, norms = [], []
     for _ in range(STEPS):
         optimizer.zero_grad(set_to_none=True)
-        loss = mean_loss(forward(model, inputs), targets)
+        _, loss = step_loss(model, inputs, targets)
         loss.backward()
         norms.append(torch.nn.utils.clip_grad_norm_(named.values(), CLIP, foreach=False).item())
         losses.append(loss.item())
@@ -118,7 +131,10 @@ def distance(a, b):
 def check_saved(name, directory, inputs, expected):
     """The files, read back and run with another attention, give the same logits."""
     saved = transformers.AutoModelForCausalLM.from_pretrained(
-        directory, dtype=torch.float32, attn_implementation=models.other_attention(name)
+        directory,
+        dtype=torch.float32,
+        attn_implementation=models.other_attention(name),
+        experts_implementation="eager",  # the other one wants widths that divide
     )
     if distance(forward(saved, inputs), expected) > 2e-5:
         raise SystemExit(f"{directory}: the saved model gives other logits")
@@ -166,11 +182,14 @@ def make_model(name, directory):
         "cu_seqlens": torch.tensor([0, *numpy.cumsum(LENGTHS).tolist()], dtype=torch.int32),
         "logits": logits,
     }
-    for parameter_name, parameter in model.named_parameters():
-        tensors["grad." + parameter_name] = grads[parameter_name]
-        tensors["step3." + parameter_name] = parameter.detach()
-        tensors["exp_avg." + parameter_name] = state[parameter_name]["exp_avg"]
-        tensors["exp_avg_sq." + parameter_name] = state[parameter_name]["exp_avg_sq"]
+    for kind, of in [
+        ("grad", grads),
+        ("step3", {n: p.detach() for n, p in model.named_parameters()}),
+        ("exp_avg", {n: one["exp_avg"] for n, one in state.items()}),
+        ("exp_avg_sq", {n: one["exp_avg_sq"] for n, one in state.items()}),
+    ]:
+        for parameter_name, value in models.as_saved(model, of).items():
+            tensors[f"{kind}.{parameter_name}"] = value
     tensors = {key: value.contiguous() for key, value in tensors.items()}
     safetensors.torch.save_file(tensors, directory / "reference.safetensors", {"format": "pt"})
 

@@ -15,6 +15,7 @@ import json
 import safetensors.torch
 import torch
 
+import models
 from generate_reference import load
 
 
@@ -44,7 +45,7 @@ def main():
         (torch.tensor(row["input_ids"]), torch.tensor(row.get("labels", row["input_ids"]))) for row in rows
     ]
     named = dict(model.named_parameters())
-    matrices = [p for p in named.values() if p.dim() == 2]
+    matrices = [p for p in named.values() if p.dim() >= 2]
     vectors = [p for p in named.values() if p.dim() == 1]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=args.lr, betas=(0.9, 0.95), eps=1e-8)
@@ -56,7 +57,8 @@ def main():
         norms.append(torch.nn.utils.clip_grad_norm_(named.values(), 1.0).item())
         losses.append(loss.item())
         optimizer.step()
-    weights = {name: p.detach().contiguous() for name, p in named.items()}
+    saved = models.as_saved(model, {name: p.detach() for name, p in named.items()})
+    weights = {name: tensor.contiguous() for name, tensor in saved.items()}
     safetensors.torch.save_file(weights, args.weights, {"format": "pt"})
     with open(args.record, "w", encoding="utf-8") as out:
         json.dump({"losses": losses, "grad_norms": norms}, out)

@@ -43,7 +43,8 @@ EngineOptions Small(int64_t tokens, int64_t sequences, int64_t blocks, int32_t b
 }
 
 TEST(EngineTest, GreedyIsWhatRecomputingEverythingGives) {
-  for (const auto family : {model::Family::kLlama, model::Family::kQwen2, model::Family::kQwen3}) {
+  for (const auto family : {model::Family::kLlama, model::Family::kQwen2, model::Family::kQwen3,
+                            model::Family::kQwen3Moe, model::Family::kMixtral}) {
     for (const bool tied : {false, true}) {
       RolloutModel model(family, tied);
       const auto requests = MixedRequests(12, 0);

@@ -20,15 +20,21 @@ using testing::RunRanks;
 // With three and four ranks there are fewer key-value heads than ranks: neighbours hold the same
 // one.
 TEST(EngineTpTest, EveryRankChoosesTheTokensOfOneRank) {
-  for (const auto& [tp, sequence_parallel] :
-       std::vector<std::pair<int, bool>>{{2, false}, {2, true}, {3, true}, {4, false}}) {
+  struct Case {
+    int tp;
+    bool sequence_parallel;
+    model::Family family = model::Family::kQwen3;
+  };
+  for (const auto& [tp, sequence_parallel, family] :
+       {Case{2, false}, Case{2, true}, Case{3, true}, Case{4, false},
+        Case{3, true, model::Family::kQwen3Moe}}) {
     for (const bool tied : {false, true}) {
       const auto requests = MixedRequests(24, 1.0);
-      RolloutModel whole(model::Family::kQwen3, tied);
+      RolloutModel whole(family, tied);
       Engine engine = whole.MakeEngine();
       const auto expected = engine.Generate(requests);
-      RunRanks(tp, 1, 1, [&, sp = sequence_parallel](parallel::ParallelContext& context) {
-        RolloutModel model(model::Family::kQwen3, tied, at::kFloat, context.tp(), sp);
+      RunRanks(tp, 1, 1, [&, sp = sequence_parallel, of = family](auto& context) {
+        RolloutModel model(of, tied, at::kFloat, context.tp(), sp);
         EngineOptions options;
         options.logprobs_mode = LogProbsMode::kRaw;
         // Each rank has memory for another number of blocks.

@@ -87,7 +87,8 @@ TEST_P(LayoutMatrixTest, LossesEqualTheSingleProcess) {
 
 TEST(LayoutRepeatTest, ALayoutRepeatsBitForBit) {
   for (const Case& c : {Case{2, 2, 2, true, false, 2}, Case{2, 1, 2, false, true, 4, true},
-                        Case{1, 2, 1, false, false, 1}, Case{3, 2, 1, true, false, 2}}) {
+                        Case{1, 2, 1, false, false, 1}, Case{3, 2, 1, true, false, 2},
+                        Case{2, 1, 2, true, true, 2, false, model::Family::kQwen3Moe}}) {
     const std::vector<double> first = Train(c);
     for (int repeat = 0; repeat < 2; ++repeat) EXPECT_EQ(Train(c), first) << NameOf(c);
   }
@@ -113,6 +114,9 @@ std::vector<Case> Cases() {
     cases.push_back({tp, dp, pp, tp > 1, false, 2, true});
     cases.push_back({tp, dp, pp, tp > 1, false, 2, false, model::Family::kQwen3});
     cases.push_back({tp, dp, pp, false, false, 2, true, model::Family::kQwen2});
+    // Experts, with all but one layer and with every layer of them.
+    cases.push_back({tp, dp, pp, tp > 1, false, 2, false, model::Family::kQwen3Moe});
+    cases.push_back({tp, dp, pp, false, pp > 1, 1, true, model::Family::kMixtral});
   }
   // Four heads with two key/value heads, 48 columns, 131 tokens: over three and four ranks nothing
   // divides, and ranks hold the same key/value heads.

@@ -82,6 +82,10 @@ constexpr Family kFamilies[] = {
     {"gemma3", true},
     {"olmo2", true},
     {"olmo3", true},
+    {"qwen3_moe", true},
+    {"qwen3_moe_balance", true},
+    {"mixtral", true},
+    {"mixtral_balance", true},
 };
 
 struct Case {
@@ -139,7 +143,8 @@ TEST_P(TransformersOracleTest, LogitsLossGradientsAndThreeSteps) {
           const at::Tensor whole = fixture.reference.at("grad." + piece.name);
           const at::Tensor mine = p->gradient.narrow(0, piece.row_begin, piece.box.size[0]);
           const double error = (mine - Narrow(whole, piece.box)).norm().item<double>();
-          EXPECT_LT(error, 0.5e-4 * whole.norm().item<double>()) << piece.name;
+          // An expert that no token chose has none.
+          EXPECT_LE(error, 0.5e-4 * whole.norm().item<double>()) << piece.name;
         }
       }
     }
@@ -220,7 +225,8 @@ TEST(TransformersOracle, GreedyTokensOverEveryNumberOfRanks) {
 
 TEST(TransformersOracle, GreedyTokensOfEveryFamily) {
   CheckGreedyTokens({"llama_rope_linear", "llama_rope_yarn", "llama_rope_yarn_mscale", "mistral",
-                     "mistral_window", "qwen2_window", "smollm3", "gemma2", "gemma3", "olmo3"},
+                     "mistral_window", "qwen2_window", "smollm3", "gemma2", "gemma3", "olmo3", "qwen3_moe",
+                     "qwen3_moe_balance", "mixtral", "mixtral_balance"},
                     {1, 2});
   CheckGreedyTokens({"olmo2"}, {1, 3, 4});
 }
@@ -294,6 +300,13 @@ std::vector<Case> Cases() {
   // Norms over heads that several ranks hold, and that are dealt out unevenly.
   cases.push_back({"olmo2", 3, 1, true, false});
   cases.push_back({"olmo2", 4, 1, false, true});
+  // The routers' sums carried over stages, with and without recompute, and experts of which no rank
+  // has as many columns as another.
+  for (const char* name : {"qwen3_moe_balance", "mixtral_balance"}) {
+    cases.push_back({name, 1, 2, false, false});
+    cases.push_back({name, 1, 2, false, true});
+    cases.push_back({name, 3, 1, true, false});
+  }
   return cases;
 }
 

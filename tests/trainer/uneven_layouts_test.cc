@@ -28,6 +28,7 @@ struct Heads {
   model::Family family;
   bool tied;
   int64_t vocabulary = 131;
+  bool balance = false;  // with the load-balancing loss, which is one of each micro-batch
 };
 
 struct Degrees {
@@ -43,6 +44,9 @@ model::HfConfig ConfigOf(const Heads& heads) {
   config.intermediate_size = 37;
   config.num_hidden_layers = 2;
   config.vocab_size = heads.vocabulary;
+  config.moe.width = config.moe.experts > 0 ? 11 : 0;
+  config.output_router_logits = heads.balance;
+  config.router_aux_loss_coef = 0.2;
   return config;
 }
 
@@ -130,8 +134,9 @@ State Train(const Heads& heads, const Degrees& c, const State* begin, int first,
     std::vector<double> losses, norms;
     for (int step = first; step < last; ++step) {
       const auto rows = RowsOfStep(step);
+      const int microbatches = heads.balance ? 2 / c.dp : 2;
       const auto batches =
-          MicroBatches(rows, context.dp_rank(), c.dp, 2, c.sequence_parallel ? c.tp : 1);
+          MicroBatches(rows, context.dp_rank(), c.dp, microbatches, c.sequence_parallel ? c.tp : 1);
       const StepResult result = engine.Step(batches, LossTokens(rows), 5e-3, step + 1);
       losses.push_back(result.loss);
       norms.push_back(result.grad_norm);
@@ -154,7 +159,8 @@ TEST(UnevenLayouts, EachTrainsAsOneProcessAndTakesUpWhatAnotherLeft) {
       {2, 1, 2, false}, {3, 2, 1, true}, {4, 1, 1, true}, {4, 1, 2, false}, {3, 1, 1, false}};
   for (const Heads& heads :
        {Heads{9, 3, model::Family::kLlama, true}, Heads{14, 2, model::Family::kQwen2, false},
-        Heads{6, 1, model::Family::kQwen3, true}, Heads{15, 5, model::Family::kLlama, false}}) {
+        Heads{6, 1, model::Family::kQwen3, true}, Heads{15, 5, model::Family::kLlama, false},
+        Heads{9, 3, model::Family::kMixtral, true, 131, true}}) {
     SCOPED_TRACE(::testing::Message() << heads.query << "/" << heads.key_value);
     const State alone = Train(heads, {1, 1, 1, false}, nullptr, 0, 3);
     State before = alone;
@@ -175,14 +181,16 @@ TEST(UnevenLayouts, EachTrainsAsOneProcessAndTakesUpWhatAnotherLeft) {
 }
 
 TEST(UnevenLayouts, ARunThatWasStoppedIsTheOneThatWasNot) {
-  const Heads heads{14, 2, model::Family::kQwen2, true};
-  const Degrees c{3, 2, 1, true};
-  const State straight = Train(heads, c, nullptr, 0, 4);
-  const State half = Train(heads, c, nullptr, 0, 2);
-  const State resumed = Train(heads, c, &half, 2, 4);
-  EXPECT_EQ(resumed.model.values(), straight.model.values());
-  EXPECT_EQ(resumed.optimizer.values(), straight.optimizer.values());
-  EXPECT_EQ(resumed.losses[1], straight.losses[3]);
+  for (const Heads& heads : {Heads{14, 2, model::Family::kQwen2, true},
+                             Heads{6, 1, model::Family::kQwen3Moe, false, 131, true}}) {
+    const Degrees c{3, 2, 1, true};
+    const State straight = Train(heads, c, nullptr, 0, 4);
+    const State half = Train(heads, c, nullptr, 0, 2);
+    const State resumed = Train(heads, c, &half, 2, 4);
+    EXPECT_EQ(resumed.model.values(), straight.model.values());
+    EXPECT_EQ(resumed.optimizer.values(), straight.optimizer.values());
+    EXPECT_EQ(resumed.losses[1], straight.losses[3]);
+  }
 }
 
 TEST(UnevenLayouts, AVocabularyAsLargeAsRealOnes) {

@@ -8,9 +8,15 @@ namespace keel::trainer {
 double TrainFlopsPerToken(const model::HfConfig& c, double sequence_length) {
   const int64_t q = c.num_attention_heads * c.head_dim;
   const int64_t kv = c.num_key_value_heads * c.head_dim;
-  const int64_t layer = c.hidden_size * (2 * q + 2 * kv) + 3 * c.hidden_size * c.intermediate_size;
-  const auto weights =
-      static_cast<double>(c.num_hidden_layers * layer + c.vocab_size * c.hidden_size);
+  int64_t layers = 0;
+  for (int64_t i = 0; i < c.num_hidden_layers; ++i) {
+    const model::LayerSpec spec = c.Layer(i);
+    const int64_t ffn = spec.ffn == model::FfnKind::kMoe
+                            ? 3 * spec.moe.top_k * spec.moe.width + spec.moe.experts
+                            : 3 * c.intermediate_size;
+    layers += c.hidden_size * (2 * q + 2 * kv + ffn);
+  }
+  const auto weights = static_cast<double>(layers + c.vocab_size * c.hidden_size);
   return 6 * weights + 6 * static_cast<double>(c.num_hidden_layers * q) * sequence_length;
 }
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <vector>
 
 #include "model/head_split.h"
 
@@ -17,25 +19,40 @@ constexpr double kLeastPerSequence = 128;
 
 // Parameters of the fullest of `tp` ranks, as doubles: hostile shapes overflow integers.
 struct Counts {
-  double layer = 0, vocabulary = 0, whole = 0;
+  std::vector<double> layers;
+  double vocabulary = 0, whole = 0;
 
   explicit Counts(const model::HfConfig& c, int64_t tp = 1) {
     const auto d = [](int64_t value) { return static_cast<double>(value); };
     const model::HeadSplit most = model::LargestHeadSplit(c, static_cast<int>(tp));
     const double q = d(most.heads.size) * d(c.head_dim);
     const double kv = d(most.kv_heads.size) * d(c.head_dim);
-    layer = d(c.hidden_size) * (2 * q + 2 * kv + 3 * d(most.ffn.size) + 2);
+    for (int64_t i = 0; i < c.num_hidden_layers; ++i) {
+      const model::LayerSpec spec = c.Layer(i);
+      const double ffn = spec.ffn == model::FfnKind::kMoe
+                             ? d(spec.moe.experts) * (3 * d(most.expert.size) + 1)
+                             : 3 * d(most.ffn.size);
+      layers.push_back(d(c.hidden_size) * (2 * q + 2 * kv + ffn + 2));
+    }
     vocabulary = std::ceil(d(c.vocab_size) / d(tp)) * d(c.hidden_size);
-    whole = d(c.num_hidden_layers) * layer + vocabulary * (c.tie_word_embeddings ? 1 : 2);
+    whole = std::accumulate(layers.begin(), layers.end(), 0.0) +
+            vocabulary * (c.tie_word_embeddings ? 1 : 2);
   }
 };
 
 // Of a rank's weights those of the pipeline stage with most of them: the first and the last have
 // the vocabulary, too.
 double LargestStage(const Counts& n, const model::HfConfig& model, double pp) {
-  const double layers = std::ceil(static_cast<double>(model.num_hidden_layers) / pp);
+  const auto each = static_cast<size_t>(std::ceil(static_cast<double>(n.layers.size()) / pp));
+  double sum =
+      std::accumulate(n.layers.begin(), n.layers.begin() + static_cast<int64_t>(each), 0.0);
+  double most = sum;
+  for (size_t i = each; i < n.layers.size(); ++i) {
+    sum += n.layers[i] - n.layers[i - each];
+    most = std::max(most, sum);
+  }
   const double ends = pp == 1 && !model.tie_word_embeddings ? 2 : 1;
-  return layers * n.layer + ends * n.vocabulary;
+  return most + ends * n.vocabulary;
 }
 
 }  // namespace

@@ -100,19 +100,57 @@ void TrainEngine::set_before_write(const parallel::BeforeWrite& hook) {
 
 parallel::StageCallbacks TrainEngine::Callbacks(const std::vector<ModelBatch>& microbatches,
                                                 const LossFunction& loss,
-                                                const model::Decoder::ReadyCallback& on_ready) {
+                                                const model::Decoder::ReadyCallback& on_ready,
+                                                Balance* balance) {
   const int64_t split = options_.sequence_parallel ? context_.layout().tp() : 1;
   parallel::StageCallbacks callbacks;
   callbacks.activation_shape = [this, &microbatches, split](int m) -> std::vector<int64_t> {
-    return {microbatches[static_cast<size_t>(m)].ids.size(0) / split,
+    return {microbatches[static_cast<size_t>(m)].ids.size(0) / split + decoder_.carried_rows(),
             decoder_.config().hidden_size};
   };
-  callbacks.forward = [this, &microbatches, loss, on_ready](int m, const at::Tensor& input) {
+  callbacks.forward = [this, &microbatches, loss, on_ready, balance](int m,
+                                                                     const at::Tensor& input) {
+    model::RouterLoad load;
     const at::Tensor hidden =
-        decoder_.Forward(input, microbatches[static_cast<size_t>(m)], on_ready);
-    return decoder_.last_stage() ? loss(m, hidden, on_ready) : hidden;
+        decoder_.Forward(input, microbatches[static_cast<size_t>(m)], on_ready, &load);
+    if (!decoder_.last_stage()) return hidden;
+    const at::Tensor own = loss(m, hidden, on_ready);
+    if (balance == nullptr) return own;
+    const at::Tensor more = balance->Add(m, load);
+    return more.defined() ? own + more : own;
   };
   return callbacks;
+}
+
+TrainEngine::Balance TrainEngine::BalanceOf(const std::vector<ModelBatch>& microbatches,
+                                            std::optional<int64_t> loss_tokens) {
+  std::vector<at::Tensor> counts;
+  for (const ModelBatch& batch : microbatches)
+    counts.push_back(batch.targets.ne(parallel::kIgnoreTarget).sum());
+  const at::Tensor host = at::stack(counts).cpu();
+  // Of a caller's own loss nobody knows what the ranks' targets are in all.
+  const auto all = loss_tokens ? static_cast<double>(*loss_tokens)
+                               : host.sum().item<double>() * context_.layout().dp();
+  Balance balance;
+  for (int64_t m = 0; m < host.numel(); ++m)
+    balance.weights.push_back(static_cast<double>(host.data_ptr<int64_t>()[m]) /
+                              std::max(1.0, all));
+  // A critic has no routers' loss in transformers either.
+  balance.coefficient = options_.value_head ? 0 : decoder_.config().balance_coefficient();
+  return balance;
+}
+
+// Returns what the micro-batch adds to the step's loss; undefined: nothing.
+at::Tensor TrainEngine::Balance::Add(int microbatch, const model::RouterLoad& load) {
+  const double weight = weights[static_cast<size_t>(microbatch)];
+  const at::Tensor one = load.BalanceLoss();
+  const auto add = [&](at::Tensor& sum, const at::Tensor& value) {
+    const at::Tensor part = value.detach() * weight;
+    sum = sum.defined() ? sum + part : part;
+  };
+  add(loss, one);
+  add(busiest, load.BusiestShare());
+  return coefficient == 0 ? at::Tensor() : one * (weight * coefficient);
 }
 
 TrainEngine::LossFunction TrainEngine::TokenLoss(const std::vector<ModelBatch>& microbatches,
@@ -133,11 +171,17 @@ std::vector<double> TrainEngine::SumOverRanks(std::vector<double> values) {
 StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches, int64_t loss_tokens,
                              double lr, int64_t t) {
   const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, loss_tokens));
-  return Step(microbatches, TokenLoss(microbatches, scale), lr, t);
+  return Step(microbatches, TokenLoss(microbatches, scale), loss_tokens, lr, t);
 }
 
 StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches,
                              const LossFunction& loss_function, double lr, int64_t t) {
+  return Step(microbatches, loss_function, std::nullopt, lr, t);
+}
+
+StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches,
+                             const LossFunction& loss_function, std::optional<int64_t> loss_tokens,
+                             double lr, int64_t t) {
   StepResult result;
   auto& [gradients, optimizer] = learning();
   const Place params_before = residency_.place(StateClass::kParams);
@@ -149,9 +193,12 @@ StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches,
   result.moves.grad_load = residency_.Load(StateClass::kGrads);
   Stopwatch watch;
   gradients.ZeroGradients();
-  parallel::StageCallbacks callbacks =
-      Callbacks(microbatches, loss_function,
-                [&all = gradients](const parallel::Parameter& parameter) { all.Ready(parameter); });
+  std::optional<Balance> balance;
+  if (decoder_.config().moe.experts > 0) balance = BalanceOf(microbatches, loss_tokens);
+  parallel::StageCallbacks callbacks = Callbacks(
+      microbatches, loss_function,
+      [&all = gradients](const parallel::Parameter& parameter) { all.Ready(parameter); },
+      balance ? &*balance : nullptr);
   callbacks.before_last_backward = [&all = gradients] { all.BeginLastMicrobatch(); };
   const at::Tensor loss = runner_.Train(static_cast<int>(microbatches.size()), callbacks);
   result.forward_backward_s = watch.Lap();
@@ -163,7 +210,12 @@ StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches,
                               optimizer.LocalSquaredNorm(context_.seat())};
   if (options_.vote != nullptr)
     for (const double one : options_.vote->Ballot()) sums.push_back(one);
+  if (balance) {
+    for (const at::Tensor& one : {balance->loss, balance->busiest})
+      sums.push_back(owns_loss() ? one.item<double>() : 0.0);
+  }
   sums = SumOverRanks(std::move(sums));
+  if (balance) result.routers = {sums[sums.size() - 2], sums[sums.size() - 1]};
   if (options_.vote != nullptr) options_.vote->Count(sums[2], sums[3]);
   result.loss = sums[0];
   result.grad_norm = std::sqrt(sums[1]);

@@ -10,7 +10,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -72,13 +74,27 @@ struct TrainEngineOptions {
 };
 
 struct StepResult {
-  double loss = 0;       // mean over the loss tokens of the global batch; the same on every rank
+  // Mean over the loss tokens of the global batch, and the balance loss where the model has one;
+  // the same on every rank.
+  double loss = 0;
   double grad_norm = 0;  // before clipping
   bool skipped = false;  // loss or norm not finite: nothing was updated
   double forward_backward_s = 0;
   double reduce_s = 0;     // what of the gradient reduction was not hidden
   double optimizer_s = 0;  // clip, update, all-gather
   MoveSeconds moves;       // in none of the times above
+  // With experts; see model/router_load.h. Means over the micro-batches, each weighing as many as
+  // its targets.
+  struct Routers {
+    double balance_loss = 0;  // times router_aux_loss_coef a part of `loss`, if the config says so
+    double busiest_share =
+        0;  // of a layer's assignments, to its busiest expert; of the worst layer
+    std::map<std::string, double> Metrics() const {
+      return {{"router/balance_loss", balance_loss},
+              {"router/busiest_expert_share", busiest_share}};
+    }
+  };
+  std::optional<Routers> routers;
 };
 
 class TrainEngine {
@@ -122,7 +138,8 @@ class TrainEngine {
   // options().vote goes with the sums of the norm.
   StepResult Step(const std::vector<model::ModelBatch>& microbatches, int64_t loss_tokens,
                   double lr, int64_t t);
-  // The same with a loss of the caller's; StepResult::loss is the sum of the shares.
+  // The same with a loss of the caller's; StepResult::loss is the sum of the shares. A balance loss
+  // is added to it by the share of this rank's targets that a micro-batch has.
   StepResult Step(const std::vector<model::ModelBatch>& microbatches, const LossFunction& loss,
                   double lr, int64_t t);
   // Forwards only, without gradients, of this DP rank's micro-batches. What `take` returns is
@@ -174,9 +191,22 @@ class TrainEngine {
   StateTables Tables(bool with_tied_copies);
   // Masters are those of the weights again.
   void ResetMasters();
+  // The routers' part of a step: what each micro-batch weighs, and on the last stage the sums.
+  struct Balance {
+    std::vector<double> weights;
+    double coefficient = 0;
+    at::Tensor loss, busiest;
+    at::Tensor Add(int microbatch, const model::RouterLoad& load);
+  };
+  StepResult Step(const std::vector<model::ModelBatch>& microbatches, const LossFunction& loss,
+                  std::optional<int64_t> loss_tokens, double lr, int64_t t);
+  Balance BalanceOf(const std::vector<model::ModelBatch>& microbatches,
+                    std::optional<int64_t> loss_tokens);
+  // `balance` is null where nothing is learnt, or there is nothing to balance.
   parallel::StageCallbacks Callbacks(const std::vector<model::ModelBatch>& microbatches,
                                      const LossFunction& loss,
-                                     const model::Decoder::ReadyCallback& on_ready);
+                                     const model::Decoder::ReadyCallback& on_ready,
+                                     Balance* balance = nullptr);
   LossFunction TokenLoss(const std::vector<model::ModelBatch>& microbatches, double scale);
   // Sums `values` over ranks; those of the loss count on one TP rank of the last stage alone.
   std::vector<double> SumOverRanks(std::vector<double> values);

@@ -180,6 +180,7 @@ void DpoTask::WriteStep(const StepResult& result, const DpoSums& sums, const Pre
   StepLine line;
   line.Set("train/loss", result.loss);
   line.Set("train/grad_norm", result.grad_norm);
+  if (result.routers) line.Set(result.routers->Metrics());
   line.Set("train/lr", lr);
   line.Set(sums.Metrics());
   std::vector<int64_t> ids;

@@ -26,10 +26,11 @@ void Add(const MoveSeconds& from, MoveSeconds* to) {
   to->optimizer_offload += from.optimizer_offload;
 }
 
-// Runs an epoch; `loss` makes a micro-batch's share from its mini-batch's denominators.
+// Runs an epoch; `loss` makes a micro-batch's share from its mini-batch's denominators. Metrics of
+// the model itself stand under `role`.
 template <typename Loss>
 UpdateSums Run(TrainEngine& engine, const RolloutBatch& batch, const EpochUpdates& epoch,
-               double scale_factor, Loss&& loss) {
+               const std::string& role, double scale_factor, Loss&& loss) {
   UpdateSums result;
   for (const MiniBatch& update : epoch.updates) {
     const std::vector<RlMicroBatch> micro = MakeRlMicroBatches(batch, update, epoch.options);
@@ -40,7 +41,12 @@ UpdateSums Run(TrainEngine& engine, const RolloutBatch& batch, const EpochUpdate
           return loss(micro[static_cast<size_t>(m)], hidden, denominators, on_ready);
         },
         epoch.lr, epoch.t + result.applied + 1);
-    result.grad_norm += step.grad_norm / static_cast<double>(epoch.updates.size());
+    const auto updates = static_cast<double>(epoch.updates.size());
+    result.grad_norm += step.grad_norm / updates;
+    if (step.routers) {
+      for (const auto& [name, value] : step.routers->Metrics())
+        result.metrics[role + name] += value / updates;
+    }
     ++(step.skipped ? result.skipped : result.applied);
     Add(step.moves, &result.moves);
   }
@@ -96,7 +102,7 @@ UpdateSums UpdateActor(TrainEngine& actor, parallel::ParallelContext& context,
   PolicyLossSums sums;
   const bool counts = CountsSums(actor, context);
   UpdateSums result =
-      Run(actor, batch, epoch, update.scale_factor,
+      Run(actor, batch, epoch, "actor/", update.scale_factor,
           [&](const RlMicroBatch& micro, const at::Tensor& hidden,
               const LossDenominators& denominators, const auto& on_ready) {
             const auto current = actor.decoder().LogProbsWithGradient(
@@ -131,7 +137,7 @@ UpdateSums UpdateActor(TrainEngine& actor, parallel::ParallelContext& context,
                     sums.ppo_kl, sums.tokens});
   const auto n = static_cast<double>(std::max<size_t>(1, epoch.updates.size()));
   sums = {all[0] / n, all[1] / n, all[2] / n, all[3], all[4], all[5], all[6]};
-  result.metrics = sums.Metrics(update.loss);
+  result.metrics.merge(sums.Metrics(update.loss));
   result.metrics["actor/grad_norm"] = result.grad_norm;
   return result;
 }
@@ -142,7 +148,7 @@ UpdateSums UpdateCritic(TrainEngine& critic, parallel::ParallelContext& context,
   const ValueTargets& targets = update.targets;
   ValueLossSums sums;
   const bool counts = CountsSums(critic, context);
-  UpdateSums result = Run(critic, batch, epoch, 1.0,
+  UpdateSums result = Run(critic, batch, epoch, "critic/", 1.0,
                           [&](const RlMicroBatch& micro, const at::Tensor& hidden,
                               const LossDenominators& denominators, const auto& on_ready) {
                             ValueLossInputs inputs;
@@ -159,7 +165,7 @@ UpdateSums UpdateCritic(TrainEngine& critic, parallel::ParallelContext& context,
       context, epoch.options.device, {sums.vf_loss, sums.clipped, sums.values, sums.tokens});
   const auto n = static_cast<double>(std::max<size_t>(1, epoch.updates.size()));
   sums = {all[0] / n, all[1], all[2], all[3]};
-  result.metrics = sums.Metrics();
+  result.metrics.merge(sums.Metrics());
   result.metrics["critic/grad_norm"] = result.grad_norm;
   return result;
 }

@@ -137,6 +137,7 @@ void LmTask::WriteStep(const StepResult& result, const StepFacts& facts) {
   StepLine line;
   line.Set("loss_metrics/global_avg_loss", result.loss);
   line.Set("grad_norm", result.grad_norm);
+  if (result.routers) line.Set(result.routers->Metrics());
   line.Set("lr", facts.lr);
   line.Set("throughput(tps)", facts.step_s > 0 ? tokens / facts.step_s : 0.0);
   line.Set("tflops", flops / 1e12);  // over all ranks

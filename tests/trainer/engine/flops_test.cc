@@ -23,6 +23,12 @@ TEST(FlopsTest, CountsEveryMatrixThatATokenMeets) {
   EXPECT_EQ(TrainFlopsPerToken(config, 4), 6 * (2 * (layer + attention) + head));
   config.tie_word_embeddings = true;  // the head is still a product
   EXPECT_EQ(TrainFlopsPerToken(config, 4), 6 * (2 * (layer + attention) + head));
+  // A layer of seven experts, of which a token goes through two, and the router.
+  config.family = model::Family::kQwen3Moe;
+  config.moe = {.experts = 7, .top_k = 2, .width = 4};
+  config.dense_ffn = {true, false};
+  const double more = 7 * 8 + 2 * 3 * (8 * 4) - 3 * (8 * 5);
+  EXPECT_EQ(TrainFlopsPerToken(config, 4), 6 * (2 * (layer + attention) + more + head));
 }
 
 }  // namespace

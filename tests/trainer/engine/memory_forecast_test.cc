@@ -18,18 +18,20 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-model::HfConfig Shape(bool tied) {
-  model::HfConfig config = keel::testing::TinyConfig(tied, model::Family::kLlama);
+model::HfConfig Shape(bool tied, model::Family family = model::Family::kLlama) {
+  model::HfConfig config = keel::testing::TinyConfig(tied, family);
   config.vocab_size = 512;
   config.hidden_size = 64;
   config.intermediate_size = 128;
   config.num_hidden_layers = 4;
+  if (!config.dense_ffn.empty()) config.dense_ffn = {true, false, true, false};
   return config;
 }
 
 struct Room {
   int tp, dp, pp;
   bool tied, bf16;
+  model::Family family = model::Family::kLlama;
 };
 
 class MemoryForecastTest : public ::testing::TestWithParam<Room> {};
@@ -42,7 +44,7 @@ TEST_P(MemoryForecastTest, IsWhatTheFullestRankHolds) {
     TrainEngineOptions options;
     options.dtype = c.bf16 ? at::kBFloat16 : at::kFloat;
     options.bucket_bytes = 1 << 20;
-    TrainEngine engine(context, Shape(c.tied), options);
+    TrainEngine engine(context, Shape(c.tied, c.family), options);
     engine.Initialize(1);
     double bytes = 0;
     for (const StateClass one : {StateClass::kParams, StateClass::kGrads, StateClass::kOptimizer})
@@ -56,7 +58,7 @@ TEST_P(MemoryForecastTest, IsWhatTheFullestRankHolds) {
   config.actor_rollout_ref.actor.megatron.pipeline_model_parallel_size = c.pp;
   config.actor_rollout_ref.model.dtype = c.bf16 ? WeightDtype::kBfloat16 : WeightDtype::kFloat32;
   const double forecast =
-      ForecastTraining(config, Shape(c.tied), c.tp * c.dp * c.pp).HostBytes(false);
+      ForecastTraining(config, Shape(c.tied, c.family), c.tp * c.dp * c.pp).HostBytes(false);
   EXPECT_GT(forecast, 0.9 * most);
   EXPECT_LT(forecast, 1.1 * most);
 }
@@ -66,8 +68,9 @@ INSTANTIATE_TEST_SUITE_P(Layouts, MemoryForecastTest,
                                            Room{2, 1, 1, false, false}, Room{1, 2, 1, false, true},
                                            Room{1, 2, 1, false, false}, Room{1, 1, 2, false, false},
                                            Room{1, 1, 2, true, true}, Room{3, 1, 1, false, true},
-                                           Room{3, 1, 1, true, false},
-                                           Room{4, 1, 1, false, false}));
+                                           Room{3, 1, 1, true, false}, Room{4, 1, 1, false, false},
+                                           Room{2, 1, 1, true, false, model::Family::kMixtral},
+                                           Room{3, 1, 1, true, true, model::Family::kQwen3Moe}));
 
 TEST(MemoryCheckTest, WhatCannotFitIsRefusedWithItsPartsAndAWayOut) {
   Config config;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/tensor_digest.h"
+#include "model/family_table.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tiny_training.h"
 #include "trainer/engine/weights_digest.h"
@@ -39,9 +40,9 @@ std::string NameOf(const ::testing::TestParamInfo<Case>& info) {
   const Case& c = info.param;
   return "tp" + std::to_string(c.tp) + "_dp" + std::to_string(c.dp) + "_pp" + std::to_string(c.pp) +
          "_to_tp" + std::to_string(c.rollout_tp) + (c.tied ? "_tied" : "") +
-         (c.family == model::Family::kQwen2   ? "_qwen2"
-          : c.family == model::Family::kQwen3 ? "_qwen3"
-                                              : "") +
+         (c.family == model::Family::kLlama
+              ? ""
+              : "_" + std::string(model::FamilyOf(c.family).model_type)) +
          (c.dtype == at::kBFloat16 ? "_bf16" : "");
 }
 
@@ -167,7 +168,10 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{3, 1, 1, 1}, Case{3, 1, 1, 3}, Case{3, 1, 2, 2, true},
                       Case{2, 1, 3, 3, false, model::Family::kQwen2},
                       Case{3, 1, 1, 3, true, model::Family::kQwen3, at::kBFloat16},
-                      Case{4, 1, 1, 2, true, model::Family::kQwen2}),
+                      Case{4, 1, 1, 2, true, model::Family::kQwen2},
+                      // Twenty columns of each expert over three ranks.
+                      Case{2, 1, 3, 3, false, model::Family::kQwen3Moe},
+                      Case{3, 1, 1, 1, true, model::Family::kMixtral, at::kBFloat16}),
     NameOf);
 
 // However it is cut, and whatever goes by messages of its own: into the same cut of tensors, where

@@ -1,0 +1,193 @@
+// Decoder::DeclareBlock: a block's parameters, as boxes of the canonical weights.
+
+#include "model/decoder_block.h"
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/family_table.h"
+
+namespace keel::model {
+
+using parallel::Parameter;
+using parallel::ParameterPiece;
+
+namespace {
+
+// One of several canonical weights whose output rows are split over TP.
+struct Split {
+  std::string name;
+  int64_t rows = 0;  // global
+  Span mine;
+};
+
+// Declares the parameters of one block under its two names.
+class BlockParameters {
+ public:
+  BlockParameters(const HfConfig& config, int layer, std::function<Parameter*(Parameter)> declare)
+      : hidden_(config.hidden_size),
+        stddev_(config.initializer_range),
+        canonical_(fmt::format("model.layers.{}.", layer)),
+        storage_(fmt::format("layers.{}.", layer)),
+        declare_(std::move(declare)) {}
+
+  // That every TP rank has whole. With `sum_gradient` each of them sees only some tokens or heads.
+  Parameter* Whole(const std::string& name, const Dims& shape, bool sum_gradient) {
+    Parameter p;
+    p.name = storage_ + name;
+    p.shape = shape;
+    p.pieces = {{canonical_ + name, p.shape, Box::Whole(p.shape), 0}};
+    p.replicated_over = kWhole;
+    p.gradient_sum_over = WholeSum(sum_gradient);
+    return declare_(std::move(p));
+  }
+
+  // Output rows one after another. columns 0: of vectors.
+  Parameter* Rows(const char* name, const char* suffix, const std::vector<Split>& splits,
+                  int64_t columns, const parallel::TpHolders& holders = {}) {
+    Parameter p;
+    p.name = storage_ + name;
+    int64_t at = 0;
+    for (const Split& split : splits) {
+      ParameterPiece piece;
+      piece.name = canonical_ + split.name + suffix;
+      piece.row_begin = at;
+      if (columns > 0) {
+        piece.shape = {split.rows, columns};
+        piece.box = {{split.mine.begin, 0}, {split.mine.size, columns}};
+      } else {
+        piece.shape = {split.rows};
+        piece.box = {{split.mine.begin}, {split.mine.size}};
+      }
+      p.pieces.push_back(std::move(piece));
+      at += split.mine.size;
+    }
+    p.shape = columns > 0 ? Dims{at, columns} : Dims{at};
+    p.init_stddev = columns > 0 ? stddev_ : 0;
+    p.tp_holders = holders;
+    return declare_(std::move(p));
+  }
+
+  // Canonical weights [hidden, columns], one after another, whose input columns are split over TP.
+  Parameter* Columns(const std::string& name, const std::vector<std::string>& weights,
+                     int64_t columns, const Span& mine) {
+    Parameter p;
+    p.name = storage_ + name;
+    for (size_t i = 0; i < weights.size(); ++i) {
+      p.pieces.push_back({canonical_ + weights[i],
+                          {hidden_, columns},
+                          {{0, mine.begin}, {hidden_, mine.size}},
+                          static_cast<int64_t>(i) * hidden_});
+    }
+    p.shape = {static_cast<int64_t>(weights.size()) * hidden_, mine.size};
+    p.init_stddev = stddev_;
+    return declare_(std::move(p));
+  }
+
+ private:
+  int64_t hidden_;
+  double stddev_;
+  std::string canonical_, storage_;
+  std::function<Parameter*(Parameter)> declare_;
+};
+
+MoeFeedForward DeclareExperts(BlockParameters& declare, const HfConfig& config,
+                              const LayerSpec& spec, const Span& mine) {
+  const MoeNames& names = FamilyOf(config.family).moe_names;
+  MoeFeedForward moe;
+  moe.spec = spec.moe;
+  moe.activation = spec.activation;
+  moe.router = declare.Whole(fmt::format("{}.weight", names.router),
+                             {spec.moe.experts, config.hidden_size}, true);
+  moe.router->init_stddev = config.initializer_range;
+  std::vector<Split> gate_up;
+  std::vector<std::string> down;
+  for (int64_t e = 0; e < spec.moe.experts; ++e) {
+    const std::string expert = fmt::format("{}.{}.", names.experts, e);
+    gate_up.push_back({expert + names.gate, spec.moe.width, mine});
+    gate_up.push_back({expert + names.up, spec.moe.width, mine});
+    down.push_back(expert + names.down + ".weight");
+  }
+  moe.gate_up = declare.Rows("experts.gate_up.weight", ".weight", gate_up, config.hidden_size);
+  moe.down = declare.Columns("experts.down.weight", down, spec.moe.width, mine);
+  return moe;
+}
+
+}  // namespace
+
+void Decoder::DeclareBlock(int layer) {
+  const int64_t hidden = config_.hidden_size;
+  const int64_t d = config_.head_dim;
+  Block block;
+  block.spec = config_.Layer(layer);
+  const LayerSpec& spec = block.spec;
+  const double one = 1 - NormOf(spec).offset;  // the weight of a norm that changes nothing
+  BlockParameters declare(config_, layer, [this, &block](Parameter p) {
+    block.all.push_back(Declare(std::move(p)));
+    return block.all.back();
+  });
+  const auto norm = [&](const std::string& name, int64_t n, bool sum_gradient) {
+    Parameter* p = declare.Whole(name, {n}, sum_gradient);
+    p->init_value = one;
+    return p;
+  };
+
+  const int64_t q = config_.num_attention_heads * d;
+  const int64_t kv = config_.num_key_value_heads * d;
+  const Span my_q = {split_.heads.begin * d, split_.heads.size * d};
+  const Span my_kv = {split_.kv_heads.begin * d, split_.kv_heads.size * d};
+  const std::vector<Split> only_q = {{"self_attn.q_proj", q, my_q}};
+  const std::vector<Split> only_kv = {{"self_attn.k_proj", kv, my_kv},
+                                      {"self_attn.v_proj", kv, my_kv}};
+  const std::vector<Split> qkv = {only_q[0], only_kv[0], only_kv[1]};
+  const bool sp = tp_.sequence_parallel;
+  if (spec.norm_in()) block.attention_in_norm = norm("input_layernorm.weight", hidden, sp);
+  const bool shares = SharesKvHeads(config_, tp_.group->size());
+  const auto holders = shares ? parallel::TpHolders{split_.kv_holder, split_.kv_holders, true}
+                              : parallel::TpHolders{};
+  if (shares) {
+    block.qkv.weight = declare.Rows("q.weight", ".weight", only_q, hidden);
+    block.qkv.kv_weight = declare.Rows("kv.weight", ".weight", only_kv, hidden, holders);
+    if (config_.attention_bias) {
+      block.qkv.bias = declare.Rows("q.bias", ".bias", only_q, 0);
+      block.qkv.kv_bias = declare.Rows("kv.bias", ".bias", only_kv, 0, holders);
+    }
+  } else {
+    block.qkv.weight = declare.Rows("qkv.weight", ".weight", qkv, hidden);
+    if (config_.attention_bias) block.qkv.bias = declare.Rows("qkv.bias", ".bias", qkv, 0);
+  }
+  if (spec.qk_norm == QkNorm::kFullWidth) {
+    block.q_norm = declare.Rows("q_norm.weight", ".weight", {{"self_attn.q_norm", q, my_q}}, 0);
+    block.k_norm =
+        declare.Rows("k_norm.weight", ".weight", {{"self_attn.k_norm", kv, my_kv}}, 0, holders);
+    block.q_norm->init_value = block.k_norm->init_value = one;
+  } else if (spec.qk_norm == QkNorm::kPerHead) {
+    // Each TP rank normalises its own heads, so these gradients are always summed.
+    block.q_norm = norm("self_attn.q_norm.weight", d, true);
+    block.k_norm = norm("self_attn.k_norm.weight", d, true);
+  }
+  block.output = declare.Columns("self_attn.o_proj.weight", {"self_attn.o_proj.weight"}, q, my_q);
+  // Added after the sum over TP, so every rank holds all of it.
+  if (config_.output_bias) block.output_bias = declare.Whole("self_attn.o_proj.bias", {hidden}, sp);
+  if (spec.norm_out())
+    block.attention_out_norm = norm("post_attention_layernorm.weight", hidden, sp);
+  if (spec.norm_in())
+    block.ffn_in_norm = norm(fmt::format("{}.weight", spec.ffn_in_norm()), hidden, sp);
+  if (spec.ffn == FfnKind::kMoe) {
+    block.moe = DeclareExperts(declare, config_, spec, split_.expert);
+  } else {
+    const int64_t ffn = config_.intermediate_size;
+    block.gate_up = declare.Rows(
+        "gate_up.weight", ".weight",
+        {{"mlp.gate_proj", ffn, split_.ffn}, {"mlp.up_proj", ffn, split_.ffn}}, hidden);
+    block.down = declare.Columns("mlp.down_proj.weight", {"mlp.down_proj.weight"}, ffn, split_.ffn);
+  }
+  if (spec.norm_out()) block.ffn_out_norm = norm("post_feedforward_layernorm.weight", hidden, sp);
+  blocks_.push_back(std::move(block));
+}
+
+}  // namespace keel::model

@@ -1,0 +1,33 @@
+// ExpertRows: the rows that experts compute, one for each token and each expert that it chose,
+// sorted by expert, so that an expert's rows stand together and are one product.
+//
+// Within an expert they stand by token. The order is a function of the choice alone, so that a step
+// that is run again gives the same bits.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace keel::model {
+
+struct ExpertRows {
+  at::Tensor tokens;  // [T top_k] int64: the token of each row
+  at::Tensor slots;   // [T top_k] int64: token * top_k + place of the choice, of each row
+  at::Tensor rows;    // [T, top_k] int64: the row of each choice
+  std::vector<int64_t>
+      begins;  // [experts + 1], host: expert e has the rows [begins[e], begins[e + 1])
+
+  int64_t count() const { return tokens.size(0); }
+  // values [T, ...] of tokens as rows.
+  at::Tensor Spread(const at::Tensor& values) const { return values.index_select(0, tokens); }
+  // The sum of each token's rows in the order of its choices, each times `weights` [T, top_k] where
+  // given; added up in fp32, of `values`' dtype. values [rows, n] -> [T, n].
+  at::Tensor Gather(const at::Tensor& values, const at::Tensor& weights = {}) const;
+};
+
+// chosen [T, top_k] int64, on any device; its values are copied to the host.
+ExpertRows SortByExpert(const at::Tensor& chosen, int64_t experts);
+
+}  // namespace keel::model

@@ -1,0 +1,77 @@
+#include <algorithm>
+
+#include "model/family_table.h"
+
+namespace keel::model {
+
+namespace {
+
+// Every decoder_sparse_step-th layer has experts, unless mlp_only_layers names it.
+void ReadDenseLayers(ConfigReader& reader, HfConfig& config) {
+  const int64_t step = reader.Positive("decoder_sparse_step", 1, kMostLayers);
+  const auto layers =
+      static_cast<size_t>(std::clamp<int64_t>(config.num_hidden_layers, 0, kMostLayers));
+  std::vector<bool> dense(layers);
+  for (size_t i = 0; i < layers; ++i)
+    dense[i] = step > 0 && (static_cast<int64_t>(i) + 1) % step != 0;
+  if (const Json* only = reader.Find("mlp_only_layers"); only != nullptr) {
+    if (!only->is_array()) reader.Wrong("mlp_only_layers", "a list of layers", *only);
+    for (const Json& layer : only->is_array() ? *only : Json::array()) {
+      if (!layer.is_number_integer() || layer.get<int64_t>() < 0) {
+        reader.Wrong("mlp_only_layers", "numbers of layers, from 0", layer);
+        return;
+      }
+      const auto index = layer.get<uint64_t>();  // one that the model lacks says nothing
+      if (index < layers) dense[index] = true;
+    }
+  }
+  if (std::find(dense.begin(), dense.end(), true) != dense.end())
+    config.dense_ffn = std::move(dense);
+}
+
+}  // namespace
+
+// Qwen3's block, with experts in most layers.
+constinit const FamilyTable kQwen3MoeFamily = {
+    .family = Family::kQwen3Moe,
+    .model_type = "qwen3_moe",
+    .model_class = "Qwen3MoeForCausalLM",
+    .block = {.qk_norm = QkNorm::kPerHead},
+    .read =
+        [](ConfigReader& reader, HfConfig& config) {
+          ReadMainRope(reader, config);
+          ReadAttentionBias(reader, config);
+          reader.Find("max_window_layers");  // files have it; every layer has the window or none
+          if (reader.Bool("use_sliding_window", false)) {
+            if (!reader.json().contains("sliding_window"))
+              reader.Missing("sliding_window", "a number, or null for none");
+            ReadWindows(reader, config, [](int64_t) { return true; });
+          } else {
+            ReadNoWindows(reader);
+          }
+          if (reader.Find("layer_types") != nullptr)
+            reader.Problem("layer_types: expected no such key for model_type qwen3_moe");
+          ReadExperts(reader, config, {.experts = 128, .top_k = 8});
+          config.moe.width = reader.Positive("moe_intermediate_size", 768, kMostIntermediate);
+          config.moe.renormalize = reader.Bool("norm_topk_prob", false);
+          ReadDenseLayers(reader, config);
+        },
+    .write =
+        [](const HfConfig& config, Json& json) {
+          WriteMainRope(config, json);
+          json["attention_bias"] = config.output_bias;
+          json["use_sliding_window"] = config.sliding_window > 0;
+          if (config.sliding_window > 0) json["sliding_window"] = config.sliding_window;
+          json.erase("num_local_experts");
+          json["num_experts"] = config.moe.experts;
+          json["moe_intermediate_size"] = config.moe.width;
+          json["norm_topk_prob"] = config.moe.renormalize;
+          json["decoder_sparse_step"] = 1;
+          json["mlp_only_layers"] = Json::array();
+          for (size_t i = 0; i < config.dense_ffn.size(); ++i)
+            if (config.dense_ffn[i]) json["mlp_only_layers"].push_back(i);
+          WriteExperts(config, json);
+        },
+};
+
+}  // namespace keel::model
