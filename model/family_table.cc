@@ -12,9 +12,9 @@ namespace keel::model {
 
 std::span<const FamilyTable> Families() {
   // In the order of enum Family.
-  static const FamilyTable kTables[] = {kLlamaFamily,   kQwen2Family,   kQwen3Family,
-                                        kMistralFamily, kSmolLm3Family, kGemma2Family,
-                                        kGemma3Family,  kOlmo2Family,   kOlmo3Family};
+  static const FamilyTable kTables[] = {
+      kLlamaFamily,  kQwen2Family,  kQwen3Family, kMistralFamily, kSmolLm3Family,
+      kGemma2Family, kGemma3Family, kOlmo2Family, kOlmo3Family,   kPhi3Family};
   return kTables;
 }
 

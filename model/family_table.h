@@ -41,7 +41,7 @@ const FamilyTable* FindFamily(std::string_view model_type);
 std::string FamilyNames();
 
 extern const FamilyTable kLlamaFamily, kQwen2Family, kQwen3Family, kMistralFamily, kSmolLm3Family,
-    kGemma2Family, kGemma3Family, kOlmo2Family, kOlmo3Family;
+    kGemma2Family, kGemma3Family, kOlmo2Family, kOlmo3Family, kPhi3Family;
 
 // Of the family files.
 

@@ -17,7 +17,18 @@
 namespace keel::model {
 
 // In the order of Families() (model/families/).
-enum class Family { kLlama, kQwen2, kQwen3, kMistral, kSmolLm3, kGemma2, kGemma3, kOlmo2, kOlmo3 };
+enum class Family {
+  kLlama,
+  kQwen2,
+  kQwen3,
+  kMistral,
+  kSmolLm3,
+  kGemma2,
+  kGemma3,
+  kOlmo2,
+  kOlmo3,
+  kPhi3
+};
 
 struct HfConfig {
   Family family = Family::kLlama;

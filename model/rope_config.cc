@@ -27,14 +27,17 @@ double LongropeSharpening(const RopeSpec& spec) {
 
 void ReadOriginal(ConfigReader& rope, const RopeContext& context, RopeSpec& spec,
                   std::string_view type) {
-  if (rope.Find("original_max_position_embeddings") == nullptr && context.original_positions == 0) {
+  if (context.original_positions > 0) {  // which the map's own gives way to
+    spec.original_positions = context.original_positions;
+    return;
+  }
+  if (rope.Find("original_max_position_embeddings") == nullptr) {
     rope.Missing("original_max_position_embeddings",
                  fmt::format("a number, for rope_type {}", type));
     spec.original_positions = 1;
     return;
   }
-  spec.original_positions =
-      rope.Positive("original_max_position_embeddings", context.original_positions, kMostPositions);
+  spec.original_positions = rope.Positive("original_max_position_embeddings", 1, kMostPositions);
 }
 
 void ReadFactor(ConfigReader& rope, RopeSpec& spec, std::string_view type,
