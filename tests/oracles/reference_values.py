@@ -166,11 +166,14 @@ def make_model(name, directory):
         "cu_seqlens": torch.tensor([0, *numpy.cumsum(LENGTHS).tolist()], dtype=torch.int32),
         "logits": logits,
     }
-    for parameter_name, parameter in model.named_parameters():
-        tensors["grad." + parameter_name] = grads[parameter_name]
-        tensors["step3." + parameter_name] = parameter.detach()
-        tensors["exp_avg." + parameter_name] = state[parameter_name]["exp_avg"]
-        tensors["exp_avg_sq." + parameter_name] = state[parameter_name]["exp_avg_sq"]
+    of_parameters = {
+        "grad.": grads,
+        "step3.": {n: p.detach() for n, p in model.named_parameters()},
+        "exp_avg.": {n: s["exp_avg"] for n, s in state.items()},
+        "exp_avg_sq.": {n: s["exp_avg_sq"] for n, s in state.items()},
+    }
+    for prefix, values in of_parameters.items():
+        tensors.update({prefix + n: value for n, value in models.unfused(model.config, values).items()})
     tensors = {key: value.contiguous() for key, value in tensors.items()}
     safetensors.torch.save_file(tensors, directory / "reference.safetensors", {"format": "pt"})
 

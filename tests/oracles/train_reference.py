@@ -15,6 +15,7 @@ import json
 import safetensors.torch
 import torch
 
+import models
 from generate_reference import load
 
 
@@ -56,7 +57,8 @@ def main():
         norms.append(torch.nn.utils.clip_grad_norm_(named.values(), 1.0).item())
         losses.append(loss.item())
         optimizer.step()
-    weights = {name: p.detach().contiguous() for name, p in named.items()}
+    weights = models.unfused(model.config, {name: p.detach() for name, p in named.items()})
+    weights = {name: p.contiguous() for name, p in weights.items()}
     safetensors.torch.save_file(weights, args.weights, {"format": "pt"})
     with open(args.record, "w", encoding="utf-8") as out:
         json.dump({"losses": losses, "grad_norms": norms}, out)

@@ -93,7 +93,8 @@ TEST_P(ConfigKeysTest, ChangeWhatTransformersComputesOrAreRefused) {
 
 INSTANTIATE_TEST_SUITE_P(Families, ConfigKeysTest,
                          ::testing::Values("llama", "qwen2_window", "qwen3", "mistral_window",
-                                           "smollm3", "gemma2", "gemma3", "olmo2", "olmo3"),
+                                           "smollm3", "gemma2", "gemma3", "olmo2", "olmo3", "phi3",
+                                           "phi3_longrope"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

@@ -82,6 +82,8 @@ constexpr Family kFamilies[] = {
     {"gemma3", true},
     {"olmo2", true},
     {"olmo3", true},
+    {"phi3", true},
+    {"phi3_longrope", true},
 };
 
 struct Case {
@@ -214,14 +216,16 @@ void CheckGreedyTokens(const std::vector<const char*>& names, const std::vector<
 }
 
 TEST(TransformersOracle, GreedyTokensOverEveryNumberOfRanks) {
-  CheckGreedyTokens({"llama_9_heads", "llama_15_heads", "qwen2_14_heads", "qwen3_6_heads"},
-                    {1, 2, 3, 4});
+  CheckGreedyTokens(
+      {"llama_9_heads", "llama_15_heads", "qwen2_14_heads", "qwen3_6_heads", "phi3_9_heads"},
+      {1, 2, 3, 4});
 }
 
 TEST(TransformersOracle, GreedyTokensOfEveryFamily) {
-  CheckGreedyTokens({"llama_rope_linear", "llama_rope_yarn", "llama_rope_yarn_mscale", "mistral",
-                     "mistral_window", "qwen2_window", "smollm3", "gemma2", "gemma3", "olmo3"},
-                    {1, 2});
+  CheckGreedyTokens(
+      {"llama_rope_linear", "llama_rope_yarn", "llama_rope_yarn_mscale", "mistral",
+       "mistral_window", "qwen2_window", "smollm3", "gemma2", "gemma3", "olmo3", "phi3"},
+      {1, 2});
   CheckGreedyTokens({"olmo2"}, {1, 3, 4});
 }
 
@@ -277,7 +281,8 @@ std::vector<Case> Cases() {
   }
   // Heads, feed-forward width and vocabulary that no number of ranks divides, and fewer key-value
   // heads than ranks.
-  for (const char* name : {"llama_9_heads", "llama_15_heads", "qwen2_14_heads", "qwen3_6_heads"}) {
+  for (const char* name :
+       {"llama_9_heads", "llama_15_heads", "qwen2_14_heads", "qwen3_6_heads", "phi3_9_heads"}) {
     cases.push_back({name, 1, 1, false, false});
     for (const int tp : {2, 3, 4}) {
       cases.push_back({name, tp, 1, false, false});
