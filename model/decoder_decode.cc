@@ -9,8 +9,10 @@
 namespace keel::model {
 
 KvShape Decoder::kv_shape() const {
-  return {static_cast<int64_t>(blocks_.size()), attention_.kv_heads, attention_.head_dim,
-          options_.dtype, options_.device};
+  KvShape shape = {static_cast<int64_t>(blocks_.size()), attention_.kv_heads, attention_.head_dim,
+                   options_.dtype, options_.device};
+  for (const Block& block : blocks_) shape.windows.push_back(block.spec.window);
+  return shape;
 }
 
 namespace {

@@ -52,7 +52,8 @@ class Scheduler {
   void Add(Sequence* sequence);
   // The next forward. Its tokens count as computed from here on.
   StepPlan Schedule();
-  // Publishes what the plan's forward computed. Before tokens are appended.
+  // Publishes what the plan's forward computed, and gives back what no later token sees. Before
+  // tokens are appended.
   void Computed(const StepPlan& plan);
   // The sequence has ended, or is withdrawn; its blocks are given back.
   void Remove(Sequence* sequence);
@@ -67,6 +68,7 @@ class Scheduler {
 
  private:
   void Preempt(Sequence* sequence);
+  bool MayHalve(int64_t count, bool alone) const;
   bool PlanRunning(Sequence* sequence, StepPlan* plan);
   enum class Admission { kAdmitted, kSkipped, kNoRoom };
   Admission Admit(Sequence* sequence, StepPlan* plan);

@@ -176,21 +176,31 @@ TEST_P(TransformersOracleTest, LogitsLossGradientsAndThreeSteps) {
   });
 }
 
-// The texts that transformers writes: prompts in one batch, longer than the windows, and the keys
-// and values of each rank's own heads.
+// Prompts, and the texts that transformers writes.
+struct GreedyTexts {
+  std::vector<rollout::Request> requests;
+  std::vector<std::vector<int32_t>> answers;
+};
+
+GreedyTexts LoadGreedyTexts(const std::string& name) {
+  const std::string path = FixtureDirectory() + "/" + name + "/generate.json";
+  GreedyTexts texts;
+  for (const Json& row : ValueOrThrow(ParseJson(ReadText(path), path))) {
+    texts.answers.push_back(row["output_ids"].get<std::vector<int32_t>>());
+    rollout::Request& request = texts.requests.emplace_back();
+    request.prompt = row["input_ids"].get<std::vector<int32_t>>();
+    request.prompt_id = texts.requests.size();
+    request.sampling.temperature = 0;
+    request.sampling.max_tokens = static_cast<int64_t>(texts.answers.back().size());
+  }
+  return texts;
+}
+
+// Prompts in one batch, longer than the windows, and the keys and values of each rank's own heads.
 void CheckGreedyTokens(const std::vector<const char*>& names, const std::vector<int>& degrees) {
   for (const char* name : names) {
     const Fixture fixture = LoadFixture(name);
-    const std::string path = FixtureDirectory() + "/" + name + "/generate.json";
-    const Json rows = ValueOrThrow(ParseJson(ReadText(path), path));
-    std::vector<rollout::Request> requests;
-    for (const Json& row : rows) {
-      rollout::Request& request = requests.emplace_back();
-      request.prompt = row["input_ids"].get<std::vector<int32_t>>();
-      request.prompt_id = requests.size();
-      request.sampling.temperature = 0;
-      request.sampling.max_tokens = static_cast<int64_t>(row["output_ids"].size());
-    }
+    const auto [requests, answers] = LoadGreedyTexts(name);
     std::mutex mutex;
     for (const int tp : degrees) {
       keel::testing::RunRanks(tp, 1, 1, [&](parallel::ParallelContext& context) {
@@ -205,11 +215,9 @@ void CheckGreedyTokens(const std::vector<const char*>& names, const std::vector<
         rollout::Engine generator(engine.decoder(), context.tp(), {});
         const auto completions = generator.Generate(requests);
         const std::lock_guard lock(mutex);
-        ASSERT_EQ(completions.size(), rows.size());
-        for (size_t i = 0; i < completions.size(); ++i) {
-          EXPECT_EQ(completions[i].tokens, rows[i]["output_ids"].get<std::vector<int32_t>>())
-              << name << " over " << tp << " ranks";
-        }
+        ASSERT_EQ(completions.size(), answers.size());
+        for (size_t i = 0; i < completions.size(); ++i)
+          EXPECT_EQ(completions[i].tokens, answers[i]) << name << " over " << tp << " ranks";
       });
     }
   }
@@ -227,6 +235,50 @@ TEST(TransformersOracle, GreedyTokensOfEveryFamily) {
        "mistral_window", "qwen2_window", "smollm3", "gemma2", "gemma3", "olmo3", "phi3"},
       {1, 2});
   CheckGreedyTokens({"olmo2"}, {1, 3, 4});
+}
+
+// Blocks that the windows have passed are used again: a pool of what the longest text needs at one
+// time, which for layers with a window is the window, serves all texts.
+TEST(TransformersOracle, GreedyTokensInACacheOfTheWindows) {
+  for (const char* name :
+       {"mistral_window", "phi3", "qwen2_window", "smollm3", "gemma2", "gemma3", "olmo3"}) {
+    const Fixture fixture = LoadFixture(name);
+    const auto [requests, answers] = LoadGreedyTexts(name);
+    keel::testing::RunRanks(1, 1, 1, [&](parallel::ParallelContext& context) {
+      TrainEngineOptions options;
+      options.inference = true;
+      TrainEngine engine(context, fixture.config, options);
+      engine.LoadInto([&](const TrainEngine::StateTables& tables) -> TrainEngine::Written {
+        Fill(tables.model, fixture.weights);
+        return {.weights = true};
+      });
+      const model::KvShape shape = engine.decoder().kv_shape();
+      const rollout::KvGroups groups = rollout::GroupLayers(shape.windows);
+      const int64_t longest = 40 + 16 - 1;
+      const rollout::BlockManager one(1, 2, false, groups.windows);
+      const int64_t least = one.MostBlocks(longest, 1);
+      if (groups.windows.size() == 1 && groups.windows[0] > 0) {
+        EXPECT_LT(2 * least, longest / 4);
+      }
+      for (const int64_t blocks : {least, least + 9, 4 * least}) {
+        for (const bool prefix_caching : {true, false}) {
+          rollout::EngineOptions small;
+          small.block_size = 2;
+          small.enable_prefix_caching = prefix_caching;
+          small.kv_cache_bytes = blocks * rollout::KvCache::BlockBytes(shape, groups, 2);
+          rollout::Engine generator(engine.decoder(), context.tp(), small);
+          for (int round = 0; round < 2; ++round) {  // once more, with what is found
+            const auto completions = generator.Generate(requests);
+            for (size_t i = 0; i < completions.size(); ++i)
+              EXPECT_EQ(completions[i].tokens, answers[i]) << name << ", " << blocks << " blocks";
+          }
+          EXPECT_LE(generator.stats().most_blocks, blocks);
+          EXPECT_EQ(generator.stats().num_blocks, blocks);
+          EXPECT_EQ(generator.stats().cache_bytes, small.kv_cache_bytes);
+        }
+      }
+    });
+  }
 }
 
 // What is in the cache stands turned for a shorter text: neither answer would be the model's.
