@@ -156,8 +156,31 @@ void WriteWindows(const HfConfig& config, Json& json) {
   if (config.sliding_window > 0) json["sliding_window"] = config.sliding_window;
 }
 
+void ReadOneWindow(ConfigReader& reader, HfConfig& config) {
+  if (reader.Find("layer_types") != nullptr) {
+    reader.Problem(fmt::format("layer_types: expected no such key for model_type {}",
+                               FamilyOf(config.family).model_type));
+  }
+  ReadWindows(reader, config, [](int64_t) { return true; });
+}
+
+void WriteOneWindow(const HfConfig& config, Json& json) {
+  json["sliding_window"] = nullptr;
+  if (config.sliding_window > 0) json["sliding_window"] = config.sliding_window;
+}
+
 void ReadAttentionBias(ConfigReader& reader, HfConfig& config) {
   config.attention_bias = config.output_bias = reader.Bool("attention_bias", false);
+}
+
+void ReadRopeAndBias(ConfigReader& reader, HfConfig& config) {
+  ReadMainRope(reader, config);
+  ReadAttentionBias(reader, config);
+}
+
+void WriteRopeAndBias(const HfConfig& config, Json& json) {
+  WriteMainRope(config, json);
+  json["attention_bias"] = config.output_bias;
 }
 
 }  // namespace keel::model

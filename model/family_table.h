@@ -63,7 +63,13 @@ void ReadWindows(ConfigReader& reader, HfConfig& config,
 // name no sliding_attention.
 void ReadNoWindows(ConfigReader& reader);
 void WriteWindows(const HfConfig& config, Json& json);
+// sliding_window alone, a number or null: of all layers.
+void ReadOneWindow(ConfigReader& reader, HfConfig& config);
+void WriteOneWindow(const HfConfig& config, Json& json);
 // attention_bias: of q, k and v, and of the output too.
 void ReadAttentionBias(ConfigReader& reader, HfConfig& config);
+// FamilyTable's read and write of a family with the main rotation and that bias, and no more.
+void ReadRopeAndBias(ConfigReader& reader, HfConfig& config);
+void WriteRopeAndBias(const HfConfig& config, Json& json);
 
 }  // namespace keel::model

@@ -39,6 +39,9 @@ class KvStore {
 struct DecodeSequence {
   int64_t past = 0;    // tokens in the store
   int64_t tokens = 0;  // of this batch, at positions past, past + 1, ...
+  // Of the whole text as far as it is known, where that decides how its positions turn: the tokens
+  // in the store must have been decoded with a length that turns them alike (RopeSpec::by_length).
+  int64_t length = 0;
   // Of each group of layers. Token p stands in blocks[group][p / block_size] at p % block_size;
   // room for past + tokens. Below 0 where no layer of the group sees the tokens that stood there.
   std::span<const std::vector<int32_t>> blocks;

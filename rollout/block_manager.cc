@@ -47,6 +47,11 @@ BlockManager::BlockManager(int32_t num_blocks, int32_t block_size, bool prefix_c
   for (int32_t block = num_blocks - 1; block >= 0; --block) blank_.push_back(block);
 }
 
+Digest128 BlockManager::RootOf(const BlockTable& table) const {
+  Hasher128 hasher;
+  return table.kind == 0 ? root_ : ChainHash(hasher, root_, std::span(&table.kind, 1));
+}
+
 int64_t BlockManager::FirstSeen(size_t group, int64_t position) const {
   const int64_t window = windows_[group];
   return window == 0 ? 0 : std::max<int64_t>(0, position - window + 1) / block_size_;
@@ -139,7 +144,7 @@ int64_t BlockManager::AcquirePrefix(std::span<const int32_t> tokens, int64_t lim
   int64_t covered = 0;
   for (int64_t place = 0; place < places; ++place) {
     const auto part = tokens.subspan(static_cast<size_t>(place) * size, size);
-    chain.push_back(ChainHash(hasher, chain.empty() ? root_ : chain.back(), part));
+    chain.push_back(ChainHash(hasher, chain.empty() ? RootOf(*table) : chain.back(), part));
     bool whole = true;
     bool usable = true;
     for (size_t g = 0; g < groups; ++g) {
@@ -205,7 +210,7 @@ void BlockManager::Publish(std::span<const int32_t> tokens, int64_t computed, Bl
   Hasher128 hasher;
   const auto size = static_cast<size_t>(block_size_);
   for (size_t i = table->chain.size(); (i + 1) * size <= static_cast<size_t>(computed); ++i) {
-    const Digest128 parent = table->chain.empty() ? root_ : table->chain.back();
+    const Digest128 parent = table->chain.empty() ? RootOf(*table) : table->chain.back();
     const std::span<const int32_t> part = tokens.subspan(i * size, size);
     const Digest128 hash = ChainHash(hasher, parent, part);
     table->chain.push_back(hash);

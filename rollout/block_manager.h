@@ -34,6 +34,9 @@ struct BlockTable {
   // that has none yet.
   std::vector<std::vector<int32_t>> blocks;
   std::vector<Digest128> chain;  // of the leading full blocks that were published or found
+  // Texts of different kinds have different keys and values for the same tokens, and share none. Of
+  // a table without blocks the caller may set it.
+  int32_t kind = 0;
 
   // Places in each list.
   int64_t size() const { return blocks.empty() ? 0 : static_cast<int64_t>(blocks[0].size()); }
@@ -81,6 +84,7 @@ class BlockManager {
 
  private:
   int64_t blocks_for(int64_t tokens) const { return (tokens + block_size_ - 1) / block_size_; }
+  Digest128 RootOf(const BlockTable& table) const;
   // The first place whose block a token at `position`, or a later one, sees.
   int64_t FirstSeen(size_t group, int64_t position) const;
   // The block of this content in this group, or kNoBlock.

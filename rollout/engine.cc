@@ -117,6 +117,8 @@ Engine::Engine(model::Decoder& model, parallel::ProcessGroup& tp, const EngineOp
   blocks_ = std::make_unique<BlockManager>(static_cast<int32_t>(blocks), options_.block_size,
                                            options_.enable_prefix_caching, groups_.windows);
   blocks_->SetVersion(version_);
+  if (const model::RopeSpec& rope = model.config().rope; rope.type == model::RopeType::kLongrope)
+    options_.scheduler.turns_at = rope.original_positions;
   scheduler_ = std::make_unique<Scheduler>(options_.scheduler, *blocks_);
   cache_ = std::make_unique<KvCache>(shape, groups_, blocks, options_.block_size);
   stats_.num_blocks = blocks;
@@ -342,7 +344,8 @@ std::vector<Completion> Engine::Step() {
   for (const ScheduledTokens& work : plan.work) {
     const auto first = work.sequence->tokens.begin() + work.begin;
     batch.ids.insert(batch.ids.end(), first, first + work.count);
-    batch.sequences.push_back({work.begin, work.count, work.sequence->table.blocks});
+    batch.sequences.push_back(
+        {work.begin, work.count, work.sequence->size(), work.sequence->table.blocks});
   }
   std::vector<Output> outputs = OutputsOf(plan, &batch);
 

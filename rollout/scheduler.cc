@@ -71,6 +71,13 @@ void Scheduler::PreemptAll() {
   while (!running_.empty()) Preempt(running_.rbegin()->second);
 }
 
+void Scheduler::PreemptOutgrown() {
+  std::vector<Sequence*> outgrown;
+  for (const auto& [arrival, sequence] : running_)
+    if (sequence->table.kind != KindOf(*sequence)) outgrown.push_back(sequence);
+  for (Sequence* sequence : outgrown) Preempt(sequence);
+}
+
 void Scheduler::Remove(Sequence* sequence) {
   blocks_.Release(&sequence->table);
   running_.erase(sequence->arrival);
@@ -128,6 +135,7 @@ Scheduler::Admission Scheduler::Admit(Sequence* sequence, StepPlan* plan) {
   if (PromptIsBeingComputed(*sequence)) return Admission::kSkipped;
   // The last token is computed even when all is found, for its logits.
   const int64_t limit = sequence->request.sampling.wants_prompt() ? 0 : sequence->size() - 1;
+  sequence->table.kind = KindOf(*sequence);
   const int64_t found = blocks_.AcquirePrefix(sequence->tokens, limit, &sequence->table);
   const int64_t left = sequence->size() - found;
   const int64_t budget = options_.max_num_batched_tokens - plan->tokens;
@@ -174,6 +182,7 @@ void Scheduler::JoinFollowers(StepPlan* plan) {
 
 StepPlan Scheduler::Schedule() {
   StepPlan plan;
+  if (options_.turns_at > 0) PreemptOutgrown();
   // 1. Running sequences, oldest first. Preemption takes from the end of the map only.
   for (auto it = running_.begin(); it != running_.end();) {
     if (plan.tokens >= options_.max_num_batched_tokens) break;

@@ -22,6 +22,9 @@ struct SchedulerOptions {
   int64_t max_num_batched_tokens = 8192;  // in one forward
   int64_t max_num_seqs = 256;             // running at a time
   bool enable_chunked_prefill = true;     // false: a prompt is computed in one forward
+  // A text that grows longer than this is computed anew, since its positions then turn otherwise
+  // (longrope); 0: never. Of the model, not a user's choice.
+  int64_t turns_at = 0;
   std::vector<std::string> Validate() const;
 };
 
@@ -68,6 +71,10 @@ class Scheduler {
 
  private:
   void Preempt(Sequence* sequence);
+  int32_t KindOf(const Sequence& sequence) const {
+    return options_.turns_at > 0 && sequence.size() > options_.turns_at ? 1 : 0;
+  }
+  void PreemptOutgrown();
   bool MayHalve(int64_t count, bool alone) const;
   bool PlanRunning(Sequence* sequence, StepPlan* plan);
   enum class Admission { kAdmitted, kSkipped, kNoRoom };

@@ -40,17 +40,14 @@ constinit const FamilyTable kPhi3Family = {
     .read =
         [](ConfigReader& reader, HfConfig& config) {
           ReadPhiRope(reader, config);
-          if (reader.Find("layer_types") != nullptr)
-            reader.Problem("layer_types: expected no such key for model_type phi3");
-          ReadWindows(reader, config, [](int64_t) { return true; });
+          ReadOneWindow(reader, config);
         },
     .write =
         [](const HfConfig& config, Json& json) {
           WriteMainRope(config, json);
           if (config.rope.type == RopeType::kLongrope)
             json[kContext] = config.rope.original_positions;
-          json["sliding_window"] = nullptr;
-          if (config.sliding_window > 0) json["sliding_window"] = config.sliding_window;
+          WriteOneWindow(config, json);
         },
 };
 

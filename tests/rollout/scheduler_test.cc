@@ -77,8 +77,7 @@ class Simulation {
       last_arrival = s.arrival;
       EXPECT_TRUE(options_.enable_chunked_prefill || s.computed == s.size());
       for (int64_t p = work.begin; p < work.begin + work.count; ++p)
-        for (size_t group = 0; group < windows_.size(); ++group)
-          At(s, group, p) = {s.tokens.begin(), s.tokens.begin() + p + 1};
+        for (size_t group = 0; group < windows_.size(); ++group) At(s, group, p) = Known(s, p);
       EXPECT_EQ(work.sample, s.computed == s.size() && s.request.sampling.max_tokens > 0);
     }
     EXPECT_EQ(tokens, plan.tokens);
@@ -93,8 +92,7 @@ class Simulation {
           const int64_t window = windows_[group];
           for (int64_t p = window > 0 ? std::max<int64_t>(0, work.begin - window + 1) : 0;
                p < s->computed; ++p) {
-            const std::vector<int32_t> expected(s->tokens.begin(), s->tokens.begin() + p + 1);
-            ASSERT_EQ(At(*s, group, p), expected)
+            ASSERT_EQ(At(*s, group, p), Known(*s, p))
                 << "position " << p << " of sequence " << s->arrival << " in group " << group;
           }
         }
@@ -139,6 +137,12 @@ class Simulation {
   int64_t most_blocks() const { return most_blocks_; }
 
  private:
+  // What is kept of a token: the text up to it, and how the text turned.
+  std::vector<int32_t> Known(const Sequence& s, int64_t position) const {
+    std::vector<int32_t> known(s.tokens.begin(), s.tokens.begin() + position + 1);
+    known.push_back(options_.turns_at > 0 && s.size() > options_.turns_at ? -1 : -2);
+    return known;
+  }
   std::vector<int32_t>& At(const Sequence& s, size_t group, int64_t position) {
     const int64_t size = blocks_.block_size();
     const int32_t block = s.table.blocks.at(group).at(static_cast<size_t>(position / size));
@@ -247,6 +251,7 @@ TEST(SchedulerTest, RandomLoadsEndWithTheRightTokensWithinEveryBudget) {
     SchedulerOptions options;
     options.max_num_batched_tokens = chunked ? between(1, 40) : between(longest, 80);
     options.max_num_seqs = between(1, 10);
+    options.turns_at = seed % 5 == 0 ? between(3, 30) : 0;
     options.enable_chunked_prefill = chunked;
     const std::vector<std::vector<int64_t>> kinds = {{0}, {5}, {0, 7}, {3, 0, 9}};
     const std::vector<int64_t>& windows = kinds[seed / 6 % 4];

@@ -230,10 +230,10 @@ TEST(TransformersOracle, GreedyTokensOverEveryNumberOfRanks) {
 }
 
 TEST(TransformersOracle, GreedyTokensOfEveryFamily) {
-  CheckGreedyTokens(
-      {"llama_rope_linear", "llama_rope_yarn", "llama_rope_yarn_mscale", "mistral",
-       "mistral_window", "qwen2_window", "smollm3", "gemma2", "gemma3", "olmo3", "phi3"},
-      {1, 2});
+  CheckGreedyTokens({"llama_rope_linear", "llama_rope_yarn", "llama_rope_yarn_mscale", "mistral",
+                     "mistral_window", "qwen2_window", "smollm3", "gemma2", "gemma3", "olmo3",
+                     "phi3", "phi3_longrope"},
+                    {1, 2});
   CheckGreedyTokens({"olmo2"}, {1, 3, 4});
 }
 
@@ -281,26 +281,72 @@ TEST(TransformersOracle, GreedyTokensInACacheOfTheWindows) {
   }
 }
 
-// What is in the cache stands turned for a shorter text: neither answer would be the model's.
-TEST(TransformersOracle, ATextThatOutgrowsItsRotationIsRefused) {
-  for (const char* name : {"llama_rope_dynamic", "llama_rope_longrope"}) {
+// A rotation that each token changes cannot be followed: the text ends with the original context.
+TEST(TransformersOracle, ATextOfADynamicRotationEndsWithItsContext) {
+  const Fixture fixture = LoadFixture("llama_rope_dynamic");
+  keel::testing::RunRanks(1, 1, 1, [&](parallel::ParallelContext& context) {
+    TrainEngineOptions options;
+    options.inference = true;
+    TrainEngine engine(context, fixture.config, options);
+    engine.Initialize(1);
+    rollout::Engine generator(engine.decoder(), context.tp(), {});
+    rollout::Request request;
+    request.prompt = {1, 2, 3, 4, 5, 6, 7, 8};
+    request.sampling.max_tokens = 9;
+    EXPECT_LE(generator.Generate(std::vector{request})[0].tokens.size(), 4u);
+  });
+}
+
+// What is in the cache when a text outgrows the original context is computed anew: each token is
+// the one of a forward over all before it. Samples of one prompt, and texts that find each other's
+// beginnings, some computed as short ones and some as long ones.
+TEST(TransformersOracle, ATextThatOutgrowsItsContextIsTurnedAnew) {
+  for (const char* name : {"llama_rope_longrope", "phi3_longrope"}) {
     const Fixture fixture = LoadFixture(name);
     keel::testing::RunRanks(1, 1, 1, [&](parallel::ParallelContext& context) {
       TrainEngineOptions options;
       options.inference = true;
       TrainEngine engine(context, fixture.config, options);
-      engine.Initialize(1);
-      rollout::Engine generator(engine.decoder(), context.tp(), {});
-      rollout::Request request;
-      request.prompt = {1, 2, 3, 4, 5, 6, 7, 8};
-      request.sampling.max_tokens = 4;
-      EXPECT_EQ(generator.Generate(std::vector{request}).size(), 1u);
-      request.sampling.max_tokens = 9;
-      if (fixture.config.max_position_embeddings > fixture.config.rope.original_positions) {
-        EXPECT_THROW(generator.Generate(std::vector{request}), Error);
-      } else {
-        // The engine ends a text at max_position_embeddings.
-        EXPECT_LE(generator.Generate(std::vector{request})[0].tokens.size(), 4u);
+      engine.LoadInto([&](const TrainEngine::StateTables& tables) -> TrainEngine::Written {
+        Fill(tables.model, fixture.weights);
+        return {.weights = true};
+      });
+      const int64_t context_size = fixture.config.rope.original_positions;
+      std::vector<rollout::Request> requests;
+      for (const int64_t length : {context_size - 3, context_size, context_size + 5}) {
+        for (int sample = 0; sample < 2; ++sample) {
+          rollout::Request& request = requests.emplace_back();
+          request.prompt_id = static_cast<uint64_t>(length);
+          request.sample = sample;
+          for (int32_t t = 0; t < length; ++t) request.prompt.push_back(t * t % 200);
+          request.sampling.temperature = 0;
+          request.sampling.max_tokens = 8;
+        }
+      }
+      for (const int64_t at_once : {8192, 7}) {
+        rollout::EngineOptions small;
+        small.block_size = 2;
+        small.scheduler.max_num_batched_tokens = at_once;
+        rollout::Engine generator(engine.decoder(), context.tp(), small);
+        const at::NoGradGuard no_grad;
+        for (int round = 0; round < 2; ++round) {
+          for (const rollout::Completion& c : generator.Generate(requests)) {
+            std::vector<int32_t> text(static_cast<size_t>(c.prompt_id));
+            for (size_t t = 0; t < text.size(); ++t) text[t] = static_cast<int32_t>(t * t % 200);
+            ASSERT_EQ(c.tokens.size(), 8u);
+            for (const int32_t token : c.tokens) {
+              ModelBatch batch;
+              const auto n = static_cast<int64_t>(text.size());
+              batch.ids = at::tensor(text, at::kInt).to(at::kLong);
+              batch.packing.boundaries = {0, n};
+              batch.packing.positions = at::arange(n, at::kInt);
+              const at::Tensor logits =
+                  engine.decoder().Logits(engine.decoder().Forward({}, batch))[n - 1];
+              ASSERT_EQ(token, logits.argmax().item<int64_t>()) << name << " after " << n;
+              text.push_back(token);
+            }
+          }
+        }
       }
     });
   }
