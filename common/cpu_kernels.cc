@@ -90,57 +90,40 @@ KEEL_INLINE void RmsNormBackwardBody(const T* dy, int64_t dy_stride, const T* x,
   }
 }
 
-template <typename T>
-KEEL_INLINE void SwiGluBody(const T* gate_up, int64_t rows, int64_t n, T* out) {
+// A gate is x * Weight(x), a sigmoid of something whose slope at x is Slope(x).
+struct Silu {
+  KEEL_INLINE static float Weight(float x) { return Sigmoid(x); }
+  KEEL_INLINE static float Slope(float) { return 1.0f; }
+};
+
+// (1 + tanh(u)) / 2 is the sigmoid of 2 u.
+struct GeluTanh {
+  static constexpr float kRoot = 1.5957691216057308f;  // 2 sqrt(2 / pi)
+  static constexpr float kCube = 0.044715f;
+  KEEL_INLINE static float Weight(float x) { return Sigmoid(kRoot * (x + kCube * x * x * x)); }
+  KEEL_INLINE static float Slope(float x) { return kRoot * (1.0f + 3.0f * kCube * x * x); }
+};
+
+template <typename G, typename T>
+KEEL_INLINE void GatedBody(const T* gate_up, int64_t rows, int64_t n, T* out) {
   for (int64_t row = 0; row < rows; ++row, gate_up += 2 * n, out += n) {
     for (int64_t i = 0; i < n; ++i) {
       const float g = Load(gate_up[i]);
-      Store(&out[i], g * Sigmoid(g) * Load(gate_up[n + i]));
+      Store(&out[i], g * G::Weight(g) * Load(gate_up[n + i]));
     }
   }
 }
 
-template <typename T>
-KEEL_INLINE void SwiGluBackwardBody(const T* dout, const T* gate_up, int64_t rows, int64_t n,
-                                    T* dgate_up) {
+template <typename G, typename T>
+KEEL_INLINE void GatedBackwardBody(const T* dout, const T* gate_up, int64_t rows, int64_t n,
+                                   T* dgate_up) {
   for (int64_t row = 0; row < rows; ++row, gate_up += 2 * n, dgate_up += 2 * n, dout += n) {
     for (int64_t i = 0; i < n; ++i) {
       const float g = Load(gate_up[i]);
       const float u = Load(gate_up[n + i]);
       const float d = Load(dout[i]);
-      const float s = Sigmoid(g);
-      Store(&dgate_up[i], d * u * s * (1.0f + g * (1.0f - s)));
-      Store(&dgate_up[n + i], d * g * s);
-    }
-  }
-}
-
-// gelu_tanh(x) = x * GeluWeight(x), since (1 + tanh(u)) / 2 is the sigmoid of 2 u.
-constexpr float kGeluRoot = 1.5957691216057308f;  // 2 sqrt(2 / pi)
-constexpr float kGeluCube = 0.044715f;
-KEEL_INLINE float GeluWeight(float x) { return Sigmoid(kGeluRoot * (x + kGeluCube * x * x * x)); }
-
-template <typename T>
-KEEL_INLINE void GeluGluBody(const T* gate_up, int64_t rows, int64_t n, T* out) {
-  for (int64_t row = 0; row < rows; ++row, gate_up += 2 * n, out += n) {
-    for (int64_t i = 0; i < n; ++i) {
-      const float g = Load(gate_up[i]);
-      Store(&out[i], g * GeluWeight(g) * Load(gate_up[n + i]));
-    }
-  }
-}
-
-template <typename T>
-KEEL_INLINE void GeluGluBackwardBody(const T* dout, const T* gate_up, int64_t rows, int64_t n,
-                                     T* dgate_up) {
-  for (int64_t row = 0; row < rows; ++row, gate_up += 2 * n, dgate_up += 2 * n, dout += n) {
-    for (int64_t i = 0; i < n; ++i) {
-      const float g = Load(gate_up[i]);
-      const float u = Load(gate_up[n + i]);
-      const float d = Load(dout[i]);
-      const float s = GeluWeight(g);
-      const float slope = kGeluRoot * (1.0f + 3.0f * kGeluCube * g * g);
-      Store(&dgate_up[i], d * u * s * (1.0f + g * (1.0f - s) * slope));
+      const float s = G::Weight(g);
+      Store(&dgate_up[i], d * u * s * (1.0f + g * (1.0f - s) * G::Slope(g)));
       Store(&dgate_up[n + i], d * g * s);
     }
   }
@@ -286,18 +269,18 @@ KEEL_INLINE void TokenStatisticsGradientBody(T* logits, int64_t row_stride, int6
   template <>                                                                                     \
   KEEL_CLONES void GatedUnit<T>(Gate gate, const T* gate_up, int64_t rows, int64_t n, T* out) {   \
     if (gate == Gate::kSilu) {                                                                    \
-      SwiGluBody(gate_up, rows, n, out);                                                          \
+      GatedBody<Silu>(gate_up, rows, n, out);                                                     \
     } else {                                                                                      \
-      GeluGluBody(gate_up, rows, n, out);                                                         \
+      GatedBody<GeluTanh>(gate_up, rows, n, out);                                                 \
     }                                                                                             \
   }                                                                                               \
   template <>                                                                                     \
   KEEL_CLONES void GatedUnitBackward<T>(Gate gate, const T* dout, const T* gate_up, int64_t rows, \
                                         int64_t n, T* dgate_up) {                                 \
     if (gate == Gate::kSilu) {                                                                    \
-      SwiGluBackwardBody(dout, gate_up, rows, n, dgate_up);                                       \
+      GatedBackwardBody<Silu>(dout, gate_up, rows, n, dgate_up);                                  \
     } else {                                                                                      \
-      GeluGluBackwardBody(dout, gate_up, rows, n, dgate_up);                                      \
+      GatedBackwardBody<GeluTanh>(dout, gate_up, rows, n, dgate_up);                              \
     }                                                                                             \
   }                                                                                               \
   template <>                                                                                     \

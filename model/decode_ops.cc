@@ -39,10 +39,12 @@ void WriteKeysAndValues(const at::Tensor& qkv, const AttentionShape& shape,
   T* keys = HostData<T>(store.keys(layer));
   T* values = HostData<T>(store.values(layer));
   const T* row = HostData<T>(qkv) + shape.heads * d;
+  const size_t group = store.group(layer);
   for (const DecodeSequence& s : sequences) {
+    const std::vector<int32_t>& blocks = s.blocks[group];
     for (int64_t t = 0; t < s.tokens; ++t, row += width) {
       const int64_t position = s.past + t;
-      const int64_t block = s.blocks[static_cast<size_t>(position / size)];
+      const int64_t block = blocks[static_cast<size_t>(position / size)];
       for (int64_t h = 0; h < shape.kv_heads; ++h) {
         const int64_t at = ((block * shape.kv_heads + h) * size + position % size) * d;
         std::memcpy(keys + at, row + h * d, static_cast<size_t>(d) * sizeof(T));
@@ -95,7 +97,7 @@ void AttendOnHost(const at::Tensor& qkv, const AttentionShape& shape, const Cach
       head.keys = HostData<T>(store.keys(layer)) + task.head * size * d;
       head.values = HostData<T>(store.values(layer)) + task.head * size * d;
       head.block_stride = shape.kv_heads * size * d;
-      head.blocks = task.sequence->blocks.data();
+      head.blocks = task.sequence->blocks[store.group(layer)].data();
       head.block_size = size;
       head.d = d;
       kernels::AttendPaged<T>(
@@ -107,7 +109,7 @@ void AttendOnHost(const at::Tensor& qkv, const AttentionShape& shape, const Cach
   });
 }
 
-// The positions [0, n) of a sequence, [kv_heads, n, d].
+// The first n positions of these blocks, [kv_heads, n, d].
 at::Tensor GatherBlocks(const at::Tensor& blocks, const at::Tensor& index, int64_t n) {
   const at::Tensor chosen = blocks.index_select(0, index);  // [blocks, kv_heads, size, d]
   return chosen.transpose(0, 1)
@@ -123,11 +125,16 @@ void AttendOnDevice(const at::Tensor& qkv, const AttentionShape& shape, const Ca
   const at::Tensor heads = qkv.view({qkv.size(0), shape.heads + 2 * shape.kv_heads, d});
   int64_t row = 0;
   for (const DecodeSequence& s : sequences) {
+    // Only the blocks that the window of the first token reaches; positions are counted from them.
+    const int64_t reached =
+        options.window > 0 ? std::max<int64_t>(0, s.past - options.window + 1) / size : 0;
+    const std::span<const int32_t> blocks =
+        std::span(s.blocks[store.group(layer)]).subspan(static_cast<size_t>(reached));
+    const int64_t past = s.past - reached * size;
     const at::Tensor index =
-        at::tensor(at::ArrayRef<int32_t>(s.blocks.data(), s.blocks.size()), at::kInt)
-            .to(qkv.device());
+        at::tensor(at::ArrayRef<int32_t>(blocks.data(), blocks.size()), at::kInt).to(qkv.device());
     const at::Tensor mine = heads.narrow(0, row, s.tokens);
-    const at::Tensor place = at::arange(s.past, s.past + s.tokens, index.options());
+    const at::Tensor place = at::arange(past, past + s.tokens, index.options());
     const at::Tensor block = index.index_select(0, at::floor_divide(place, size)).to(at::kLong);
     const at::Tensor offset = place.remainder(size).to(at::kLong);
     at::Tensor keys = store.keys(layer);
@@ -138,19 +145,19 @@ void AttendOnDevice(const at::Tensor& qkv, const AttentionShape& shape, const Ca
     by_token = values.transpose(1, 2);
     by_token.index_put_({block, offset},
                         mine.narrow(1, shape.heads + shape.kv_heads, shape.kv_heads));
-    const int64_t n = s.past + s.tokens;
+    const int64_t n = past + s.tokens;
     const at::Tensor q = mine.narrow(1, 0, shape.heads).transpose(0, 1).unsqueeze(0);
     const at::Tensor k = GatherBlocks(keys, index, n).unsqueeze(0);
     const at::Tensor v = GatherBlocks(values, index, n).unsqueeze(0);
     at::Tensor result;
     if (NeedsExact(options, n)) {
-      result = ExactAttend(q, k, v, s.past, options, shape);
+      result = ExactAttend(q, k, v, past, options, shape);
     } else {
       std::optional<at::Tensor> mask;
-      if (s.past > 0 && s.tokens > 1)
-        mask = at::ones({s.tokens, n}, index.options().dtype(at::kBool)).tril(s.past);
+      if (past > 0 && s.tokens > 1)
+        mask = at::ones({s.tokens, n}, index.options().dtype(at::kBool)).tril(past);
       result =
-          at::scaled_dot_product_attention(q, k, v, mask, 0.0, s.past == 0 && s.tokens > 1,
+          at::scaled_dot_product_attention(q, k, v, mask, 0.0, past == 0 && s.tokens > 1,
                                            options.ScaleOf(shape), shape.heads != shape.kv_heads);
     }
     out.narrow(0, row, s.tokens)

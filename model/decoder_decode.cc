@@ -9,8 +9,10 @@
 namespace keel::model {
 
 KvShape Decoder::kv_shape() const {
-  return {static_cast<int64_t>(blocks_.size()), attention_.kv_heads, attention_.head_dim,
-          options_.dtype, options_.device};
+  KvShape shape = {static_cast<int64_t>(blocks_.size()), attention_.kv_heads, attention_.head_dim,
+                   options_.dtype, options_.device};
+  for (const Block& block : blocks_) shape.windows.push_back(block.spec.window);
+  return shape;
 }
 
 namespace {
@@ -33,18 +35,15 @@ at::Tensor Decoder::Decode(const DecodeBatch& batch, const KvStore& store) {
   const auto options = at::TensorOptions().dtype(options_.dtype).device(options_.device);
 
   // 1. Where each token stands.
-  const at::Tensor positions_host = at::empty({tokens}, at::kInt);
-  int64_t row = 0;
-  int64_t longest = 0;
+  std::vector<TextPart> parts;
+  int64_t rows = 0;
   for (const DecodeSequence& s : batch.sequences) {
-    for (int64_t t = 0; t < s.tokens; ++t)
-      positions_host.data_ptr<int32_t>()[row++] = static_cast<int32_t>(s.past + t);
-    longest = std::max(longest, s.past + s.tokens);
+    parts.push_back({s.past, s.tokens, s.length});
+    rows += s.tokens;
   }
-  TORCH_CHECK(row == tokens, "DecodeBatch holds ", tokens, " ids for ", row, " tokens");
-  const at::Tensor positions = positions_host.to(options_.device);
-  const Rotation main = main_rope_.At(positions, longest);
-  const Rotation local = config_.local_rope ? local_rope_.At(positions, longest) : main;
+  TORCH_CHECK(rows == tokens, "DecodeBatch holds ", tokens, " ids for ", rows, " tokens");
+  const Rotation main = main_rope_.At(parts);
+  const Rotation local = config_.local_rope ? local_rope_.At(parts) : main;
   const at::Tensor ids = at::tensor(batch.ids, at::kInt).to(at::kLong).to(options_.device);
 
   // 2. Memory of one block, used by all. Tokens are whole on every rank, whatever training does.

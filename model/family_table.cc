@@ -14,7 +14,7 @@ std::span<const FamilyTable> Families() {
   // In the order of enum Family.
   static const FamilyTable kTables[] = {
       kLlamaFamily,  kQwen2Family, kQwen3Family, kMistralFamily,  kSmolLm3Family, kGemma2Family,
-      kGemma3Family, kOlmo2Family, kOlmo3Family, kQwen3MoeFamily, kMixtralFamily};
+      kGemma3Family, kOlmo2Family, kOlmo3Family, kQwen3MoeFamily, kMixtralFamily, kPhi3Family};
   return kTables;
 }
 
@@ -156,6 +156,19 @@ void WriteWindows(const HfConfig& config, Json& json) {
   if (config.sliding_window > 0) json["sliding_window"] = config.sliding_window;
 }
 
+void ReadOneWindow(ConfigReader& reader, HfConfig& config) {
+  if (reader.Find("layer_types") != nullptr) {
+    reader.Problem(fmt::format("layer_types: expected no such key for model_type {}",
+                               FamilyOf(config.family).model_type));
+  }
+  ReadWindows(reader, config, [](int64_t) { return true; });
+}
+
+void WriteOneWindow(const HfConfig& config, Json& json) {
+  json["sliding_window"] = nullptr;
+  if (config.sliding_window > 0) json["sliding_window"] = config.sliding_window;
+}
+
 void ReadAttentionBias(ConfigReader& reader, HfConfig& config) {
   config.attention_bias = config.output_bias = reader.Bool("attention_bias", false);
 }
@@ -182,6 +195,16 @@ void WriteExperts(const HfConfig& config, Json& json) {
   json["num_experts_per_tok"] = config.moe.top_k;
   json["output_router_logits"] = config.output_router_logits;
   json["router_aux_loss_coef"] = config.router_aux_loss_coef;
+}
+
+void ReadRopeAndBias(ConfigReader& reader, HfConfig& config) {
+  ReadMainRope(reader, config);
+  ReadAttentionBias(reader, config);
+}
+
+void WriteRopeAndBias(const HfConfig& config, Json& json) {
+  WriteMainRope(config, json);
+  json["attention_bias"] = config.output_bias;
 }
 
 }  // namespace keel::model

@@ -42,7 +42,8 @@ const FamilyTable* FindFamily(std::string_view model_type);
 std::string FamilyNames();
 
 extern const FamilyTable kLlamaFamily, kQwen2Family, kQwen3Family, kMistralFamily, kSmolLm3Family,
-    kGemma2Family, kGemma3Family, kOlmo2Family, kOlmo3Family, kQwen3MoeFamily, kMixtralFamily;
+    kGemma2Family, kGemma3Family, kOlmo2Family, kOlmo3Family, kQwen3MoeFamily, kMixtralFamily,
+    kPhi3Family;
 
 // Of the family files.
 
@@ -70,7 +71,13 @@ void WriteWindows(const HfConfig& config, Json& json);
 void ReadExperts(ConfigReader& reader, HfConfig& config, const MoeSpec& fallback);
 // But for the number of experts, whose key is the family's.
 void WriteExperts(const HfConfig& config, Json& json);
+// sliding_window alone, a number or null: of all layers.
+void ReadOneWindow(ConfigReader& reader, HfConfig& config);
+void WriteOneWindow(const HfConfig& config, Json& json);
 // attention_bias: of q, k and v, and of the output too.
 void ReadAttentionBias(ConfigReader& reader, HfConfig& config);
+// FamilyTable's read and write of a family with the main rotation and that bias, and no more.
+void ReadRopeAndBias(ConfigReader& reader, HfConfig& config);
+void WriteRopeAndBias(const HfConfig& config, Json& json);
 
 }  // namespace keel::model

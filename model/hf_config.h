@@ -28,7 +28,8 @@ enum class Family {
   kOlmo2,
   kOlmo3,
   kQwen3Moe,
-  kMixtral
+  kMixtral,
+  kPhi3
 };
 
 struct HfConfig {

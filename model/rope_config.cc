@@ -27,14 +27,17 @@ double LongropeSharpening(const RopeSpec& spec) {
 
 void ReadOriginal(ConfigReader& rope, const RopeContext& context, RopeSpec& spec,
                   std::string_view type) {
-  if (rope.Find("original_max_position_embeddings") == nullptr && context.original_positions == 0) {
+  if (context.original_positions > 0) {  // which the map's own gives way to
+    spec.original_positions = context.original_positions;
+    return;
+  }
+  if (rope.Find("original_max_position_embeddings") == nullptr) {
     rope.Missing("original_max_position_embeddings",
                  fmt::format("a number, for rope_type {}", type));
     spec.original_positions = 1;
     return;
   }
-  spec.original_positions =
-      rope.Positive("original_max_position_embeddings", context.original_positions, kMostPositions);
+  spec.original_positions = rope.Positive("original_max_position_embeddings", 1, kMostPositions);
 }
 
 void ReadFactor(ConfigReader& rope, RopeSpec& spec, std::string_view type,
@@ -71,6 +74,14 @@ void ReadLongrope(ConfigReader& rope, const RopeContext& context, RopeSpec& spec
   ReadOriginal(rope, context, spec, "longrope");
   ReadFactor(rope, spec, "longrope", Growth(context, spec));
   const auto count = static_cast<size_t>(spec.RotatedDims(context.head_dim) / 2);
+  for (const char* key : {"short_factor", "long_factor"}) {
+    const Json* list = rope.Find(key);
+    if (list == nullptr || !list->is_array() || list->size() == count) continue;
+    rope.Problem(
+        fmt::format("{} is for {} dims, and {} turn of head_dim {} (hidden_size / "
+                    "num_attention_heads where it is not given)",
+                    key, 2 * list->size(), 2 * count, context.head_dim));
+  }
   spec.short_factors = rope.Numbers("short_factor", count, 1e-6, kMostFactor);
   spec.long_factors = rope.Numbers("long_factor", count, 1e-6, kMostFactor);
   const double context_log = std::log(static_cast<double>(spec.original_positions));

@@ -14,7 +14,7 @@ struct RopeContext {
   double theta = 10000;  // where the map has none
   bool partial = false;  // whether the family turns a part of a head's dims where it is said so
   double rotated = 1;    // where the map says nothing
-  // Of Phi-3, which has it outside; 0: in the map.
+  // Of Phi-3, which has it outside, whatever the map says; 0: in the map.
   int64_t original_positions = 0;
 };
 

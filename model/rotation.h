@@ -3,6 +3,9 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdint>
+#include <span>
+
 #include "model/ops.h"
 #include "model/rope_spec.h"
 
@@ -11,6 +14,13 @@ namespace keel::model {
 struct Rotation {
   RopeTable table;
   at::Tensor rows;  // [T] int32
+};
+
+// Tokens at positions first, first + 1, ... of a text of `length` tokens.
+struct TextPart {
+  int64_t first = 0;
+  int64_t tokens = 0;
+  int64_t length = 0;
 };
 
 // Makes the rotations of one RopeSpec, and keeps its table between calls. Used from one thread at a
@@ -24,17 +34,26 @@ class Rotator {
   // Of a packed batch. Where a text's length decides how it turns, each sequence that is longer
   // than the original context has rows of its own.
   Rotation Of(const Packing& packing);
-  // Of tokens at `positions`, all below `end`. A spec that goes by_length() turns them as in a text
-  // within the original context, which `end` must not exceed.
-  Rotation At(const at::Tensor& positions, int64_t end);
+  // Of parts of texts, one behind another. Throws Error(kConfig) where kDynamic turns a text
+  // otherwise than a shorter one: with every token more another way, which no cache can follow.
+  Rotation At(std::span<const TextPart> parts);
 
  private:
-  const RopeTable& Table(int64_t positions);
+  // Rows of all positions below `longest`, or of texts of at most so many tokens. Of kLongrope the
+  // rows of texts beyond the original context stand behind that context's.
+  const RopeTable& Table(int64_t longest);
+  // Where in it the rows of a text of `length` tokens begin.
+  int64_t FirstRow(int64_t length) const {
+    return spec_.type == RopeType::kLongrope && length > spec_.original_positions
+               ? spec_.original_positions
+               : 0;
+  }
 
   RopeSpec spec_;
   int64_t head_dim_;
   at::Device device_;
   RopeTable table_;
+  bool has_far_ = false;  // whether table_ has rows of texts beyond the original context
 };
 
 }  // namespace keel::model

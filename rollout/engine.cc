@@ -27,14 +27,24 @@ int64_t FreeBytes(at::Device device) {
   return memory.total - memory.allocated;
 }
 
-int64_t NumBlocks(const EngineOptions& options, const model::KvShape& shape) {
-  const int64_t block_bytes = shape.bytes_per_token() * options.block_size;
+// A window that no text outgrows is none.
+KvGroups GroupsOf(const model::KvShape& shape, int64_t longest) {
+  std::vector<int64_t> windows = shape.windows;
+  for (int64_t& window : windows) window = window >= longest ? 0 : window;
+  return GroupLayers(windows);
+}
+
+int64_t NumBlocks(const EngineOptions& options, const model::KvShape& shape,
+                  const KvGroups& groups) {
+  const int64_t block_bytes = KvCache::BlockBytes(shape, groups, options.block_size);
   int64_t bytes = options.kv_cache_bytes;
   if (bytes == 0 && shape.device.is_cuda()) {
     bytes = static_cast<int64_t>(options.gpu_memory_utilization *
                                  static_cast<double>(FreeBytes(shape.device)));
   } else if (bytes == 0) {
-    const int64_t blocks = (options.max_model_len + options.block_size - 1) / options.block_size;
+    const BlockManager one(1, options.block_size, false, groups.windows);
+    const int64_t blocks =
+        one.MostBlocks(options.max_model_len, options.scheduler.max_num_batched_tokens);
     bytes = std::min(kMostHostCache, options.scheduler.max_num_seqs * blocks * block_bytes);
   }
   if (bytes < block_bytes) {
@@ -105,7 +115,8 @@ Engine::Engine(model::Decoder& model, parallel::ProcessGroup& tp, const EngineOp
                             options_.max_model_len, longest));
   }
   const model::KvShape shape = model.kv_shape();
-  int64_t blocks = NumBlocks(options_, shape);
+  groups_ = GroupsOf(shape, options_.max_model_len);
+  int64_t blocks = NumBlocks(options_, shape, groups_);
   if (tp.size() > 1) {
     at::Tensor least =
         at::full({1}, blocks, at::TensorOptions().dtype(at::kLong).device(shape.device));
@@ -113,10 +124,12 @@ Engine::Engine(model::Decoder& model, parallel::ProcessGroup& tp, const EngineOp
     blocks = least.item<int64_t>();
   }
   blocks_ = std::make_unique<BlockManager>(static_cast<int32_t>(blocks), options_.block_size,
-                                           options_.enable_prefix_caching);
+                                           options_.enable_prefix_caching, groups_.windows);
   blocks_->SetVersion(version_);
+  if (const model::RopeSpec& rope = model.config().rope; rope.type == model::RopeType::kLongrope)
+    options_.scheduler.turns_at = rope.original_positions;
   scheduler_ = std::make_unique<Scheduler>(options_.scheduler, *blocks_);
-  cache_ = std::make_unique<KvCache>(shape, blocks, options_.block_size);
+  cache_ = std::make_unique<KvCache>(shape, groups_, blocks, options_.block_size);
   stats_.num_blocks = blocks;
   stats_.cache_bytes = cache_->bytes();
 }
@@ -332,6 +345,7 @@ std::vector<Completion> Engine::Step() {
   const StepPlan plan = scheduler_->Schedule();
   if (plan.work.empty())
     throw Error(StatusCode::kInternal, "the rollout scheduler found nothing to do for its queue");
+  stats_.most_blocks = std::max(stats_.most_blocks, blocks_->num_blocks() - blocks_->available());
   cache_->Copy(plan.copies);
   model::DecodeBatch batch;
   batch.ids.reserve(static_cast<size_t>(plan.tokens));
@@ -339,7 +353,8 @@ std::vector<Completion> Engine::Step() {
   for (const ScheduledTokens& work : plan.work) {
     const auto first = work.sequence->tokens.begin() + work.begin;
     batch.ids.insert(batch.ids.end(), first, first + work.count);
-    batch.sequences.push_back({work.begin, work.count, work.sequence->table.blocks});
+    batch.sequences.push_back(
+        {work.begin, work.count, work.sequence->size(), work.sequence->table.blocks});
   }
   std::vector<Output> outputs = OutputsOf(plan, &batch);
 

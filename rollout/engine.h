@@ -75,6 +75,7 @@ struct EngineStats {
   int64_t preemptions = 0;
   int64_t most_running = 0;  // sequences in one step
   int64_t num_blocks = 0;
+  int64_t most_blocks = 0;  // held at a time
   int64_t cache_bytes = 0;
   double forward_seconds = 0;
   double sampling_seconds = 0;
@@ -129,6 +130,7 @@ class Engine {
   EngineOptions options_;
   int64_t version_;
   std::string invalid_;  // the reason; empty: valid
+  KvGroups groups_;
   std::unique_ptr<BlockManager> blocks_;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<KvCache> cache_;

@@ -1,4 +1,5 @@
-// KvCache: the memory behind the block manager's blocks, on the model's device.
+// KvCache: the memory behind the block manager's blocks, on the model's device. A block is as many
+// layers wide as a group has at most (kv_groups.h), and holds one group's.
 //
 // Can be released while nothing is generated, so that training has its memory, and restored; the
 // contents are lost. One thread.
@@ -6,39 +7,52 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "model/kv_cache.h"
 #include "rollout/block_manager.h"
+#include "rollout/kv_groups.h"
 
 namespace keel::rollout {
 
 class KvCache : public model::KvStore {
  public:
-  KvCache(const model::KvShape& shape, int64_t num_blocks, int64_t block_size);
+  // `groups` of the shape's layers.
+  KvCache(const model::KvShape& shape, KvGroups groups, int64_t num_blocks, int64_t block_size);
+  // Of one block.
+  static int64_t BlockBytes(const model::KvShape& shape, const KvGroups& groups,
+                            int64_t block_size) {
+    return shape.bytes_per_token() / std::max<int64_t>(1, shape.layers) * groups.page_layers *
+           block_size;
+  }
 
   int64_t block_size() const override { return block_size_; }
-  const at::Tensor& keys(int64_t layer) const override {
-    return keys_.at(static_cast<size_t>(layer));
+  size_t group(int64_t layer) const override {
+    return static_cast<size_t>(groups_.of_layer[static_cast<size_t>(layer)].group);
   }
-  const at::Tensor& values(int64_t layer) const override {
-    return values_.at(static_cast<size_t>(layer));
-  }
+  const at::Tensor& keys(int64_t layer) const override { return keys_.at(SlotOf(layer)); }
+  const at::Tensor& values(int64_t layer) const override { return values_.at(SlotOf(layer)); }
 
   // In order.
   void Copy(std::span<const BlockCopy> copies);
   void Release();
   void Restore();
   bool released() const { return keys_.empty(); }
-  int64_t bytes() const { return num_blocks_ * block_size_ * shape_.bytes_per_token(); }
+  int64_t bytes() const { return num_blocks_ * BlockBytes(shape_, groups_, block_size_); }
 
  private:
+  size_t SlotOf(int64_t layer) const {
+    return static_cast<size_t>(groups_.of_layer[static_cast<size_t>(layer)].slot);
+  }
+
   model::KvShape shape_;
+  KvGroups groups_;
   int64_t num_blocks_;
   int64_t block_size_;
-  std::vector<at::Tensor> keys_;  // per layer [blocks, kv_heads, block_size, head_dim]
+  std::vector<at::Tensor> keys_;  // by slot [blocks, kv_heads, block_size, head_dim]
   std::vector<at::Tensor> values_;
 };
 

@@ -39,12 +39,13 @@ Scheduler::Scheduler(const SchedulerOptions& options, BlockManager& blocks)
 Status Scheduler::CheckLengths(int64_t prompt, int64_t max_tokens) const {
   // The last token of a response is chosen and never computed.
   const int64_t most = prompt + std::max<int64_t>(0, std::min(max_tokens, int64_t{1} << 40) - 1);
-  if (blocks_.blocks_for(most) > blocks_.num_blocks()) {
+  // In parts, if need be token by token, a window's blocks are enough for its layers.
+  const int64_t needed = blocks_.MostBlocks(most, options_.enable_chunked_prefill ? 1 : most);
+  if (needed > blocks_.num_blocks()) {
     return {StatusCode::kInvalidData,
             fmt::format("a prompt of {} tokens and max_tokens {} need {} blocks of {} tokens, the "
                         "KV cache has {}: enlarge it, or shorten the request",
-                        prompt, max_tokens, blocks_.blocks_for(most), blocks_.block_size(),
-                        blocks_.num_blocks())};
+                        prompt, max_tokens, needed, blocks_.block_size(), blocks_.num_blocks())};
   }
   if (!options_.enable_chunked_prefill && most > options_.max_num_batched_tokens) {
     return {StatusCode::kInvalidData,
@@ -70,6 +71,13 @@ void Scheduler::PreemptAll() {
   while (!running_.empty()) Preempt(running_.rbegin()->second);
 }
 
+void Scheduler::PreemptOutgrown() {
+  std::vector<Sequence*> outgrown;
+  for (const auto& [arrival, sequence] : running_)
+    if (sequence->table.kind != KindOf(*sequence)) outgrown.push_back(sequence);
+  for (Sequence* sequence : outgrown) Preempt(sequence);
+}
+
 void Scheduler::Remove(Sequence* sequence) {
   blocks_.Release(&sequence->table);
   running_.erase(sequence->arrival);
@@ -86,12 +94,23 @@ void Scheduler::Plan(Sequence* sequence, int64_t count, StepPlan* plan) {
   sequence->in_step = true;
 }
 
+// What windows pass goes back to the pool between one part of a prompt and the next, so smaller
+// parts need less. Parts of less than a block are made for whoever is alone, so that he ends.
+bool Scheduler::MayHalve(int64_t count, bool alone) const {
+  return options_.enable_chunked_prefill && blocks_.has_windows() &&
+         count > (alone ? 1 : blocks_.block_size());
+}
+
 // False when it had to give up its own blocks.
 bool Scheduler::PlanRunning(Sequence* sequence, StepPlan* plan) {
-  const int64_t count = std::min(sequence->size() - sequence->computed,
-                                 options_.max_num_batched_tokens - plan->tokens);
+  int64_t count = std::min(sequence->size() - sequence->computed,
+                           options_.max_num_batched_tokens - plan->tokens);
   while (!blocks_.Reserve(sequence->computed, sequence->computed + count, &sequence->table,
                           &plan->copies)) {
+    if (MayHalve(count, running_.size() == 1)) {
+      count = (count + 1) / 2;
+      continue;
+    }
     Sequence* youngest = running_.rbegin()->second;
     Preempt(youngest);
     if (youngest == sequence) return false;
@@ -116,15 +135,19 @@ Scheduler::Admission Scheduler::Admit(Sequence* sequence, StepPlan* plan) {
   if (PromptIsBeingComputed(*sequence)) return Admission::kSkipped;
   // The last token is computed even when all is found, for its logits.
   const int64_t limit = sequence->request.sampling.wants_prompt() ? 0 : sequence->size() - 1;
+  sequence->table.kind = KindOf(*sequence);
   const int64_t found = blocks_.AcquirePrefix(sequence->tokens, limit, &sequence->table);
   const int64_t left = sequence->size() - found;
   const int64_t budget = options_.max_num_batched_tokens - plan->tokens;
-  const int64_t count = std::min(left, budget);
-  // Running sequences keep a block each to grow into, or the newcomer would soon be sent away.
-  const int64_t spare = static_cast<int64_t>(running_.size());
-  const int64_t needed = blocks_.blocks_for(found + count) - blocks_.blocks_for(found);
-  if (count < 1 || (count < left && !options_.enable_chunked_prefill) ||
-      (spare > 0 && needed + spare > blocks_.available()) ||
+  int64_t count = std::min(left, budget);
+  // Running sequences keep a block of each group to grow into, or the newcomer would soon be sent
+  // away.
+  const int64_t spare = running() * blocks_.groups();
+  const auto room = [&] {
+    return blocks_.Needed(found, found + count, sequence->table) + spare <= blocks_.available();
+  };
+  while (count > 0 && !room() && MayHalve(count, running_.empty())) count = (count + 1) / 2;
+  if (count < 1 || (count < left && !options_.enable_chunked_prefill) || !room() ||
       !blocks_.Reserve(found, found + count, &sequence->table, &plan->copies)) {
     blocks_.Release(&sequence->table);
     return Admission::kNoRoom;
@@ -159,6 +182,7 @@ void Scheduler::JoinFollowers(StepPlan* plan) {
 
 StepPlan Scheduler::Schedule() {
   StepPlan plan;
+  if (options_.turns_at > 0) PreemptOutgrown();
   // 1. Running sequences, oldest first. Preemption takes from the end of the map only.
   for (auto it = running_.begin(); it != running_.end();) {
     if (plan.tokens >= options_.max_num_batched_tokens) break;
@@ -181,8 +205,13 @@ StepPlan Scheduler::Schedule() {
 }
 
 void Scheduler::Computed(const StepPlan& plan) {
-  for (const ScheduledTokens& work : plan.work)
-    blocks_.Publish(work.sequence->tokens, work.sequence->computed, &work.sequence->table);
+  for (const ScheduledTokens& work : plan.work) {
+    Sequence* s = work.sequence;
+    blocks_.Publish(s->tokens, s->computed, &s->table);
+    blocks_.GiveBackPassed(s->computed, &s->table);
+    for (Sequence* follower : work.followers)
+      blocks_.GiveBackPassed(follower->computed, &follower->table);
+  }
 }
 
 }  // namespace keel::rollout

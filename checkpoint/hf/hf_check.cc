@@ -28,18 +28,18 @@ Status CheckTensors(const HfModelDir& directory, const ModelTensors& model) {
     if (at < 0) {
       const bool may_lack = std::find(model.may_lack.begin(), model.may_lack.end(), wanted.name) !=
                             model.may_lack.end();
-      if (!may_lack) faults.Add(TransferProblems::kMissing, wanted.name);
+      if (!may_lack) faults.Add(TransferProblems::kMissing, directory.NameInFiles(wanted.name));
       continue;
     }
     const TensorInfo& there = found.tensors()[static_cast<size_t>(at)];
     if (!(there.shape == wanted.shape)) {
       faults.Add("tensors of another shape",
-                 fmt::format("{} is {}, expected {}", wanted.name, there.shape.ToString(),
-                             wanted.shape.ToString()));
+                 fmt::format("{} is {}, expected {}", directory.NameInFiles(wanted.name),
+                             there.shape.ToString(), wanted.shape.ToString()));
     } else if (!CanConvert(there.dtype, wanted.dtype)) {
-      faults.Add(
-          "tensors of a dtype that is no weight's",
-          fmt::format("{} is {}, expected F32, BF16 or F16", wanted.name, DTypeName(there.dtype)));
+      faults.Add("tensors of a dtype that is no weight's",
+                 fmt::format("{} is {}, expected F32, BF16 or F16",
+                             directory.NameInFiles(wanted.name), DTypeName(there.dtype)));
     }
   }
   for (const ModelTensors::Copy& copy : model.may_copy) {
@@ -54,7 +54,7 @@ Status CheckTensors(const HfModelDir& directory, const ModelTensors& model) {
   }
   for (const TensorInfo& there : found.tensors()) {
     if (known.contains(there.name) || MatchesAny(model.may_add, there.name)) continue;
-    faults.Add("tensors that the model has no place for", there.name);
+    faults.Add("tensors that the model has no place for", directory.NameInFiles(there.name));
   }
   if (faults.empty()) return Status::Ok();
   return Status(StatusCode::kInvalidData,

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "checkpoint/format/safetensors.h"
+#include "checkpoint/hf/fused_tensors.h"
 #include "checkpoint/read/box_stream.h"
 #include "common/json.h"
 
@@ -25,13 +26,13 @@ bool TiesEmbeddings(std::string_view config) {
 
 // Writes whole tensors of a scope to one plain file.
 Result<ChunkedDigest> WriteShard(const StepReader& reader, std::string_view scope,
-                                 const std::vector<TensorInfo>& tensors, FileSystem& out,
+                                 const std::vector<FusedTensors::Joined>& tensors, FileSystem& out,
                                  const std::string& path, const HfExportOptions& options) {
   std::vector<SafetensorsPart> parts;
   std::vector<StreamedBox> boxes;
-  for (const TensorInfo& tensor : tensors) {
+  for (const auto& [tensor, canonical] : tensors) {
     parts.push_back({tensor.name, tensor.dtype, tensor.shape, {}});
-    boxes.push_back({tensor, Box::Whole(tensor.shape)});
+    for (const TensorInfo& each : canonical) boxes.push_back({each, Box::Whole(each.shape)});
   }
   KEEL_ASSIGN_OR_RETURN(const std::string header,
                         BuildSafetensorsHeader(parts, {{"format", "pt"}}, kHeaderAlignment));
@@ -56,19 +57,23 @@ Result<std::vector<ExportedFile>> ExportWeights(const StepReader& reader, std::s
                                                 const std::string& directory,
                                                 const HfExportOptions& options) {
   KEEL_ASSIGN_OR_RETURN(const ShardTable tensors, reader.Tensors(scope));
+  KEEL_ASSIGN_OR_RETURN(const FusedTensors fused, FusedTensors::Of(config, "config.json"));
+  KEEL_ASSIGN_OR_RETURN(const std::vector<FusedTensors::Joined> whole,
+                        fused.Join(tensors.tensors()));
   const bool tied = TiesEmbeddings(config);
   // 1. Which tensors go into which file.
-  std::vector<std::vector<TensorInfo>> shards(1);
+  std::vector<std::vector<FusedTensors::Joined>> shards(1);
   int64_t in_shard = 0;
   int64_t total = 0;
-  for (const TensorInfo& tensor : tensors.tensors()) {
+  for (const FusedTensors::Joined& joined : whole) {
+    const TensorInfo& tensor = joined.tensor;
     if (tied && tensor.name == kTiedHead) continue;
     const int64_t bytes = tensor.shape.elements() * DTypeSize(tensor.dtype);
     if (in_shard > 0 && in_shard + bytes > options.max_shard_bytes) {
       shards.emplace_back();
       in_shard = 0;
     }
-    shards.back().push_back(tensor);
+    shards.back().push_back(joined);
     in_shard += bytes;
     total += bytes;
   }
@@ -87,7 +92,7 @@ Result<std::vector<ExportedFile>> ExportWeights(const StepReader& reader, std::s
     KEEL_ASSIGN_OR_RETURN(
         ChunkedDigest digest,
         WriteShard(reader, scope, shards[i], out, fmt::format("{}/{}", directory, name), options));
-    for (const TensorInfo& tensor : shards[i]) map[tensor.name] = name;
+    for (const FusedTensors::Joined& joined : shards[i]) map[joined.tensor.name] = name;
     files.push_back({name, std::move(digest)});
   }
   if (shards.size() > 1) {

@@ -19,6 +19,8 @@ namespace {
 
 constexpr std::string_view kSingle = "model.safetensors";
 constexpr std::string_view kIndex = "model.safetensors.index.json";
+constexpr std::string_view kConfig = "config.json";
+constexpr int64_t kMaxConfigBytes = int64_t{64} << 20;
 constexpr int64_t kMaxIndexBytes = int64_t{100} << 20;
 constexpr int64_t kSlabBytes = int64_t{8} << 20;
 constexpr int64_t kPrefetchSlabs = 3;  // announced to the disk ahead of being read
@@ -158,13 +160,15 @@ Status HfModelDir::AddFile(const std::string& name,
   for (const SafetensorsTensor& tensor : header.tensors) {
     if (wanted.erase(tensor.name) == 0 && places.contains(tensor.name)) continue;
     // One that the index does not mention is there all the same: whoever reads the file has it.
-    const Status added =
-        source_.Add({tensor.name, tensor.dtype, tensor.shape}, Box::Whole(tensor.shape));
-    if (!added.ok()) {
-      return Status(StatusCode::kInvalidData,
-                    fmt::format("{}: {}", fs_->Describe(PathOf(name)), added.message()));
+    const std::string where = fs_->Describe(PathOf(name));
+    KEEL_ASSIGN_OR_RETURN(const std::vector<SafetensorsTensor> parts, fused_.Split(tensor, where));
+    for (const SafetensorsTensor& part : parts) {
+      const Status added = source_.Add({part.name, part.dtype, part.shape}, Box::Whole(part.shape));
+      if (!added.ok()) {
+        return Status(StatusCode::kInvalidData, fmt::format("{}: {}", where, added.message()));
+      }
+      places_.push_back({id, part.begin});
     }
-    places_.push_back({id, tensor.begin});
   }
   if (!wanted.empty()) {
     return Status(StatusCode::kInvalidData,
@@ -175,8 +179,24 @@ Status HfModelDir::AddFile(const std::string& name,
   return Status::Ok();
 }
 
+// A directory without a config.json has the canonical tensors.
+Status HfModelDir::ReadFusedTensors() {
+  const std::string path = PathOf(kConfig);
+  const Result<std::string> text = ReadFile(*fs_, path, kMaxConfigBytes);
+  if (text.status().code() == StatusCode::kNotFound) return Status::Ok();
+  KEEL_RETURN_IF_ERROR(text.status());
+  KEEL_ASSIGN_OR_RETURN(fused_, FusedTensors::Of(*text, fs_->Describe(path)));
+  return Status::Ok();
+}
+
+std::string HfModelDir::NameInFiles(std::string_view tensor) const {
+  const std::string fused = fused_.FusedNameOf(tensor);
+  return fused.empty() ? std::string(tensor) : fmt::format("{} (rows of {})", tensor, fused);
+}
+
 Result<HfModelDir> HfModelDir::Open(const FileSystem& fs, std::string directory) {
   HfModelDir model(fs, std::move(directory));
+  KEEL_RETURN_IF_ERROR(model.ReadFusedTensors());
   const Result<FileInfo> single = fs.Stat(model.PathOf(kSingle));
   if (single.ok()) {
     KEEL_RETURN_IF_ERROR(model.AddFile(std::string(kSingle), {}));

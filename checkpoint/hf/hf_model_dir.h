@@ -1,7 +1,9 @@
 // HfModelDir: the weights of a Hugging Face model directory as a source of whole tensors.
 //
 // Reads model.safetensors, or model.safetensors.index.json and the shards that it names, from a
-// directory that is trusted in nothing. Immutable once opened; reads are thread-safe.
+// directory that is trusted in nothing. The tensors have their canonical names: what the files of
+// a family fuse (fused_tensors.h, by the config.json beside them) is here in its parts. Immutable
+// once opened; reads are thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/format/safetensors.h"
+#include "checkpoint/hf/fused_tensors.h"
 #include "common/file_system.h"
 #include "common/shard_table.h"
 #include "common/status.h"
@@ -34,6 +36,8 @@ class HfModelDir {
   const std::vector<std::string>& files() const { return files_; }
   // For messages: the directory's name.
   std::string where() const { return fs_->Describe(directory_); }
+  // How messages should call a tensor: by its name, and by that of the files' where it is a part.
+  std::string NameInFiles(std::string_view tensor) const;
   // Says whether two of the tensors have one dtype and shape, and the same bytes, which this reads.
   Result<bool> SameValues(std::string_view a, std::string_view b) const;
 
@@ -52,12 +56,14 @@ class HfModelDir {
   HfModelDir(const FileSystem& fs, std::string directory)
       : fs_(&fs), directory_(std::move(directory)) {}
   std::string PathOf(std::string_view file) const;
+  Status ReadFusedTensors();
   // Adds a file's tensors, but those that `places` (tensor to file), which is empty where there is
   // no index, has in another one.
   Status AddFile(const std::string& name, const std::map<std::string, std::string>& places);
 
   const FileSystem* fs_;
   std::string directory_;
+  FusedTensors fused_;
   std::vector<std::string> files_;
   ShardTable source_;
   std::vector<Place> places_;  // beside source_.tensors()

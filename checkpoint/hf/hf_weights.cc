@@ -10,6 +10,7 @@
 
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/safetensors.h"
+#include "checkpoint/hf/fused_tensors.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -51,6 +52,13 @@ Result<SafetensorsHeader> ReadHeader(const StepReader& reader, int id, const std
   return ParseSafetensorsHeader(text.substr(kPrefix, length), size, where);
 }
 
+Result<FusedTensors> FusedOf(const StepReader& reader, const std::string& role) {
+  const std::string path = role + "/huggingface/config.json";
+  if (reader.manifest().Find(path) == nullptr) return FusedTensors();
+  KEEL_ASSIGN_OR_RETURN(const std::string text, reader.ReadText(path, StepReader::kMaxText));
+  return FusedTensors::Of(text, reader.PathOf(path));
+}
+
 }  // namespace
 
 Result<Index> IndexOfHfWeights(const StepReader& reader, std::span<const std::string> roles) {
@@ -74,9 +82,14 @@ Result<Index> IndexOfHfWeights(const StepReader& reader, std::span<const std::st
     if (role == roles.end()) continue;
     KEEL_ASSIGN_OR_RETURN(const SafetensorsHeader header,
                           ReadHeader(reader, f, reader.PathOf(path)));
+    KEEL_ASSIGN_OR_RETURN(const FusedTensors fused, FusedOf(reader, *role));
     for (const SafetensorsTensor& tensor : header.tensors) {
-      builder.AddBox(*role + "/model", {tensor.name, tensor.dtype, tensor.shape},
-                     Box::Whole(tensor.shape), path, tensor.begin);
+      KEEL_ASSIGN_OR_RETURN(const std::vector<SafetensorsTensor> parts,
+                            fused.Split(tensor, reader.PathOf(path)));
+      for (const SafetensorsTensor& part : parts) {
+        builder.AddBox(*role + "/model", {part.name, part.dtype, part.shape},
+                       Box::Whole(part.shape), path, part.begin);
+      }
     }
   }
   // Everything else stays where it is.

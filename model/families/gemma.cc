@@ -16,6 +16,7 @@ void ReadGemma(ConfigReader& reader, HfConfig& config) {
 }
 
 void WriteGemma(const HfConfig& config, Json& json) {
+  config.family == Family::kGemma2 ? WriteMainRope(config, json) : WriteTwoRopes(config, json);
   json["attention_bias"] = config.output_bias;
   json["query_pre_attn_scalar"] = config.query_pre_attn_scalar;
   const auto cap = [](double value) { return value > 0 ? Json(value) : Json(nullptr); };
@@ -24,47 +25,38 @@ void WriteGemma(const HfConfig& config, Json& json) {
   WriteWindows(config, json);
 }
 
+// What both have.
+constexpr FamilyTable Gemma(FamilyTable own) {
+  own.block.norms = NormPlacement::kSandwich;
+  own.block.norm_plus_one = own.scaled_embedding = own.tied = own.names_kv_heads = true;
+  own.head_dim = 256;
+  own.activation_key = "hidden_activation";
+  own.activation = "gelu_pytorch_tanh";
+  return own;
+}
+
 }  // namespace
 
-constinit const FamilyTable kGemma2Family = {
+constinit const FamilyTable kGemma2Family = Gemma({
     .family = Family::kGemma2,
     .model_type = "gemma2",
     .model_class = "Gemma2ForCausalLM",
-    .block = {.norms = NormPlacement::kSandwich, .norm_plus_one = true},
-    .scaled_embedding = true,
-    .tied = true,
-    .head_dim = 256,
-    .names_kv_heads = true,
-    .activation_key = "hidden_activation",
-    .activation = "gelu_pytorch_tanh",
     .read =
         [](ConfigReader& reader, HfConfig& config) {
           ReadMainRope(reader, config);
           ReadGemma(reader, config);
           ReadWindows(reader, config, [](int64_t layer) { return layer % 2 == 0; });
         },
-    .write =
-        [](const HfConfig& config, Json& json) {
-          WriteMainRope(config, json);
-          WriteGemma(config, json);
-        },
-};
+    .write = WriteGemma,
+});
 
 // The text model alone, model_type gemma3_text.
-constinit const FamilyTable kGemma3Family = {
+constinit const FamilyTable kGemma3Family = Gemma({
     .family = Family::kGemma3,
     .model_type = "gemma3_text",
     .model_class = "Gemma3ForCausalLM",
-    .block = {.norms = NormPlacement::kSandwich,
-              .norm_plus_one = true,
-              .qk_norm = QkNorm::kPerHead},
-    .scaled_embedding = true,
-    .tied = true,
-    .head_dim = 256,
+    .block = {.qk_norm = QkNorm::kPerHead},
     .theta = 1'000'000,
-    .names_kv_heads = true,
-    .activation_key = "hidden_activation",
-    .activation = "gelu_pytorch_tanh",
     .read =
         [](ConfigReader& reader, HfConfig& config) {
           const double local_theta = reader.Within(1, 1e30, "rope_local_base_freq", 10'000);
@@ -78,11 +70,7 @@ constinit const FamilyTable kGemma3Family = {
             return pattern > 0 && (layer + 1) % pattern != 0;
           });
         },
-    .write =
-        [](const HfConfig& config, Json& json) {
-          WriteGemma(config, json);
-          WriteTwoRopes(config, json);
-        },
-};
+    .write = WriteGemma,
+});
 
 }  // namespace keel::model

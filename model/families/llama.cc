@@ -7,16 +7,8 @@ constinit const FamilyTable kLlamaFamily = {
     .family = Family::kLlama,
     .model_type = "llama",
     .model_class = "LlamaForCausalLM",
-    .read =
-        [](ConfigReader& reader, HfConfig& config) {
-          ReadMainRope(reader, config);
-          ReadAttentionBias(reader, config);
-        },
-    .write =
-        [](const HfConfig& config, Json& json) {
-          WriteMainRope(config, json);
-          json["attention_bias"] = config.output_bias;
-        },
+    .read = ReadRopeAndBias,
+    .write = WriteRopeAndBias,
 };
 
 }  // namespace keel::model

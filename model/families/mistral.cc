@@ -11,17 +11,14 @@ constinit const FamilyTable kMistralFamily = {
     .read =
         [](ConfigReader& reader, HfConfig& config) {
           ReadMainRope(reader, config);
-          if (reader.Find("layer_types") != nullptr)
-            reader.Problem("layer_types: expected no such key for model_type mistral");
           if (!reader.json().contains("sliding_window"))
             reader.Missing("sliding_window", "a number, or null for none");
-          ReadWindows(reader, config, [](int64_t) { return true; });
+          ReadOneWindow(reader, config);
         },
     .write =
         [](const HfConfig& config, Json& json) {
           WriteMainRope(config, json);
-          json["sliding_window"] = nullptr;
-          if (config.sliding_window > 0) json["sliding_window"] = config.sliding_window;
+          WriteOneWindow(config, json);
         },
 };
 

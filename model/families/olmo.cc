@@ -17,16 +17,8 @@ constinit const FamilyTable kOlmo2Family = {
     .model_class = "Olmo2ForCausalLM",
     .block = kOlmoBlock,
     .eps = 1e-5,
-    .read =
-        [](ConfigReader& reader, HfConfig& config) {
-          ReadMainRope(reader, config);
-          ReadAttentionBias(reader, config);
-        },
-    .write =
-        [](const HfConfig& config, Json& json) {
-          WriteMainRope(config, json);
-          json["attention_bias"] = config.output_bias;
-        },
+    .read = ReadRopeAndBias,
+    .write = WriteRopeAndBias,
 };
 
 // As OLMo 2, with windows in three layers of four, whose rotation is never stretched.

@@ -20,7 +20,7 @@ MODELS = [
     "llama", "llama_tied", "llama_3_layers", "llama_rope_scaled", "llama_rope_scaled_v4",
     "llama_head_dim", "llama_attention_bias", "qwen2", "qwen2_v4", "qwen2_tied", "qwen3", "qwen3_tied",
     "llama_9_heads", "llama_15_heads", "qwen2_14_heads", "qwen3_6_heads",
-    "mistral_window", "smollm3", "gemma2", "gemma3", "olmo3", "qwen3_moe", "mixtral", "mixtral_balance",
+    "mistral_window", "smollm3", "gemma2", "gemma3", "olmo3", "qwen3_moe", "mixtral", "mixtral_balance", "phi3", "phi3_9_heads",
 ]  # fmt: skip
 
 
@@ -193,7 +193,8 @@ class ImportExport(harness.Job):
     def test_transformers_sees_the_same_model(self):
         script = pathlib.Path(__file__).parent.parent / "oracles" / "check_hf_export.py"
         for name in [
-            "mistral_window", "smollm3", "gemma2", "gemma3", "olmo3", "qwen3_moe", "qwen3_moe_balance", "mixtral",
+            "mistral_window", "smollm3", "gemma2", "gemma3", "olmo3", "qwen3_moe", "qwen3_moe_balance", "mixtral", "phi3",
+            "phi3_longrope",
         ]:  # fmt: skip
             with self.subTest(model=name):
                 run, out = self.folder / f"{name}_run", self.folder / f"{name}_hf"
@@ -273,7 +274,7 @@ class Train(harness.Job):
         self.check_all(self.UNEVEN, 259)
 
     def test_layouts_of_blocks_with_windows_and_norms_behind(self):
-        self.check_all({"gemma2": [((2, 1, 1), 4)], "olmo3": [((1, 2, 1), 4)]}, harness.MODEL["vocab_size"])
+        self.check_all({"gemma2": [((2, 1, 1), 4)], "olmo3": [((1, 2, 1), 4)], "phi3_longrope": [((2, 2, 1), 4)]}, harness.MODEL["vocab_size"])
 
     def test_layouts_of_experts(self):
         layouts = {"qwen3_moe": [((2, 2, 1), 4), ((1, 1, 2), 2)], "mixtral": [((3, 1, 1), 16)]}

@@ -52,6 +52,42 @@ TEST(HfConfig, AnExportKeepsTheEnds) {
   }
 }
 
+// As Phi-4-mini-instruct has it.
+TEST(HfConfig, TheContextBeforeTheStretchStandsOutsideTheMap) {
+  const std::vector<double> factors(48, 1.25);
+  Json json = {{"model_type", "phi3"},
+               {"hidden_size", 3072},
+               {"intermediate_size", 8192},
+               {"num_hidden_layers", 32},
+               {"num_attention_heads", 24},
+               {"num_key_value_heads", 8},
+               {"vocab_size", 200064},
+               {"max_position_embeddings", 131072},
+               {"original_max_position_embeddings", 4096},
+               {"partial_rotary_factor", 0.75},
+               {"sliding_window", 262144},
+               {"tie_word_embeddings", true},
+               {"rope_theta", 10000.0},
+               {"rope_scaling",
+                {{"type", "longrope"}, {"short_factor", factors}, {"long_factor", factors}}}};
+  const auto config = ValueOrThrow(ParseHfConfig(json, "c"));
+  EXPECT_EQ(config.rope.type, RopeType::kLongrope);
+  EXPECT_EQ(config.rope.RotatedDims(config.head_dim), 96);
+  EXPECT_EQ(config.rope.original_positions, 4096);
+  EXPECT_NEAR(config.rope.attention_factor, 1.1902380714238083,
+              1e-12);  // sqrt(1 + ln 32 / ln 4096)
+  EXPECT_EQ(config.Layer(31).window, 262144);
+  EXPECT_NEAR(static_cast<double>(config.NumParameters()), 3.836e9, 1e6);
+  // What a map says beside it does not count; without the factor the ratio of the two is it.
+  json["rope_scaling"]["original_max_position_embeddings"] = 8192;
+  EXPECT_EQ(ValueOrThrow(ParseHfConfig(json, "c")).Digest(), config.Digest());
+  EXPECT_EQ(ValueOrThrow(ParseHfConfig(ToHfJson(config, DType::kBF16, &json), "c")).Digest(),
+            config.Digest());
+  json.erase("max_position_embeddings");
+  EXPECT_THAT(ParseHfConfig(json, "c").status().message(),
+              HasSubstr("max_position_embeddings: missing"));
+}
+
 // Before anything is made of it: a configuration is a few lines that anyone can write.
 TEST(HfConfig, SizesThatNoModelHasAreRefused) {
   for (const auto& [key, value] :
@@ -178,7 +214,7 @@ TEST(HfConfig, WhatAFamilyDoesNotHaveIsRefusedByName) {
     return config.ok() ? std::string() : config.status().message();
   };
   for (const char* family : {"llama", "qwen2", "qwen3", "mistral", "smollm3", "gemma2",
-                             "gemma3_text", "olmo2", "olmo3", "qwen3_moe", "mixtral"}) {
+                             "gemma3_text", "olmo2", "olmo3", "qwen3_moe", "mixtral", "phi3"}) {
     EXPECT_EQ(message(family, "", nullptr), "") << family;
     EXPECT_THAT(message(family, "attention_dropout", 0.1),
                 HasSubstr("c.json: attention_dropout: 0.1 is not supported for model_type"));
@@ -189,7 +225,16 @@ TEST(HfConfig, WhatAFamilyDoesNotHaveIsRefusedByName) {
   EXPECT_THAT(
       message("gpt2", "", nullptr),
       HasSubstr("model_type: expected one of llama, qwen2, qwen3, mistral, smollm3, gemma2, "
-                "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, found \"gpt2\""));
+                "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, found \"gpt2\""));
+  EXPECT_THAT(message("phi3", "rope_scaling", {{"type", "linear"}, {"factor", 2}}),
+              HasSubstr("rope_type: expected default or longrope for model_type phi3"));
+  EXPECT_THAT(message("phi3", "resid_pdrop", 0.1), HasSubstr("resid_pdrop: 0.1 is not supported"));
+  EXPECT_THAT(message("phi3", "layer_types", {"full_attention"}),
+              HasSubstr("layer_types: expected no such key for model_type phi3"));
+  EXPECT_THAT(message("phi3", "partial_rotary_factor", 0.3), HasSubstr("turns 1 dims"));
+  EXPECT_THAT(message("phi3", "rope_scaling",
+                      {{"type", "longrope"}, {"short_factor", {1}}, {"long_factor", {1, 1}}}),
+              HasSubstr("short_factor is for 2 dims, and 4 turn of head_dim 4"));
   EXPECT_THAT(message("olmo3", "layer_types", {"sliding_attention"}),
               HasSubstr("sliding_window: missing"));
   EXPECT_THAT(message("olmo3", "layer_types", {"linear_attention"}),

@@ -50,7 +50,7 @@ def score(model, input_ids):
 
 @torch.no_grad()
 def generate(model, input_ids, max_new_tokens):
-    """transformers' own greedy search, checked against the argmax of a forward without cache."""
+    """transformers' own greedy search, checked against the argmax of forwards without cache."""
     found = model.generate(
         torch.tensor([input_ids]),
         attention_mask=torch.ones(1, len(input_ids), dtype=torch.long),
@@ -63,8 +63,13 @@ def generate(model, input_ids, max_new_tokens):
     logits = torch.stack([step[0].float() for step in found.logits])
     best = logits.topk(2, dim=-1).values
     margin = (best[:, 0] - best[:, 1]).min().item()
-    whole = model(torch.tensor([input_ids + output_ids])).logits[0].float()
-    direct = whole[len(input_ids) - 1 : -1]
+    if (model.config.rope_parameters or {}).get("rope_type") == "longrope":
+        # A text turns by its length: each token's was another.
+        texts = [input_ids + output_ids[:i] for i in range(len(output_ids))]
+        direct = torch.stack([model(torch.tensor([text])).logits[0, -1].float() for text in texts])
+    else:
+        whole = model(torch.tensor([input_ids + output_ids])).logits[0].float()
+        direct = whole[len(input_ids) - 1 : -1]
     if margin > 1e-3 and direct.argmax(-1).tolist() != output_ids:
         raise SystemExit("generate() and the plain forward disagree")
     logprobs = logits.log_softmax(-1).gather(1, torch.tensor(output_ids)[:, None])[:, 0]

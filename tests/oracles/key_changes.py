@@ -19,7 +19,7 @@ import transformers
 import models
 
 FAMILIES = ["llama", "qwen2_window", "qwen3", "mistral_window", "smollm3", "gemma2", "gemma3", "olmo2", "olmo3",
-            "qwen3_moe", "mixtral"]  # fmt: skip
+            "qwen3_moe", "mixtral", "phi3", "phi3_longrope"]  # fmt: skip
 LENGTH = 32
 
 # Each is tried on every family, whether its config.json has the key or not.
@@ -75,7 +75,29 @@ ROPES = [
 ]  # fmt: skip
 
 
+FACTORS = {"short_factor": [1.0, 1.1, 1.3, 1.5], "long_factor": [2.0, 2.5, 3.0, 4.0]}  # of half of 16 dims
+LONG = {"rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.5, **FACTORS}
+# On one family's models alone.
+OWN_VALUES = {
+    "phi3": {
+        "embd_pdrop": [0.5],
+        "original_max_position_embeddings": [8, 40],
+        "resid_pdrop": [0.5],
+        "rope_parameters": [
+            LONG, {**LONG, "attention_factor": 1.4}, {**LONG, "factor": 3.0},
+            {**LONG, "rope_type": "su", "original_max_position_embeddings": 9},
+            {**LONG, "rope_theta": 55.0, "original_max_position_embeddings": 9}, {**LONG, "rope_type": "yarn"},
+            {**LONG, "partial_rotary_factor": 0.75}, {"type": "longrope", "partial_rotary_factor": 0.5, **FACTORS},
+        ],
+        "rope_scaling": [LONG],
+    },
+}  # fmt: skip
+
+
 def changes(config):
+    for key, values in OWN_VALUES.get(config["model_type"], {}).items():
+        for value in values:
+            yield key, value
     for key, values in VALUES.items():
         for value in values:
             if key == "layer_types":

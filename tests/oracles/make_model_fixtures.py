@@ -19,6 +19,7 @@ three AdamW steps on this batch: lr 1e-3, betas 0.9 and 0.95, eps 1e-8, decay 0.
 alone, gradients clipped to norm 1. `losses` and `grad_norms` (before clipping) belong to these steps.
 The batch is one on which these steps are the same to 1e-6 in float32, float32 with another attention, and
 float64, wherever the first gradient is above 1e-5.
+Where a family's files fuse matrices, the reference has their parts (models.FUSED).
 Tied models have the sum of both gradients under model.embed_tokens.weight, and no lm_head.weight.
 
 All is float32 with eager attention. `rounding` is its largest absolute distance from the same in

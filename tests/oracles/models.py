@@ -14,6 +14,7 @@ from transformers import Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gem
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 from transformers import MixtralConfig, MixtralForCausalLM
 from transformers import Olmo2Config, Olmo2ForCausalLM, Olmo3Config, Olmo3ForCausalLM
+from transformers import Phi3Config, Phi3ForCausalLM
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 from transformers import SmolLM3Config, SmolLM3ForCausalLM
@@ -58,6 +59,7 @@ OLMO2 = (Olmo2Config, Olmo2ForCausalLM)
 OLMO3 = (Olmo3Config, Olmo3ForCausalLM)
 QWEN3_MOE = (Qwen3MoeConfig, Qwen3MoeForCausalLM)
 MIXTRAL = (MixtralConfig, MixtralForCausalLM)
+PHI3 = (Phi3Config, Phi3ForCausalLM)
 
 
 def rope(kind, theta=10000.0, **more):
@@ -239,10 +241,36 @@ MODELS = {
             router_aux_loss_coef=0.1,
         ),
     ),
+    # A part of each head turns; every layer has the window.
+    "phi3": (PHI3, dict(num_hidden_layers=2, sliding_window=7, **rope("default", partial_rotary_factor=0.5))),
+    # As Phi-4-mini. Of the prompts one is longer than the original context, and one grows past it.
+    "phi3_longrope": (
+        PHI3,
+        dict(
+            num_hidden_layers=2,
+            tie_word_embeddings=True,
+            sliding_window=200,
+            original_max_position_embeddings=24,
+            **rope(
+                "longrope",
+                partial_rotary_factor=0.75,
+                short_factor=[1.0, 1.1, 1.2, 1.3, 1.5, 1.7],
+                long_factor=[1.5, 1.9, 2.5, 3.0, 4.0, 6.0],
+            ),
+        ),
+    ),
+    "phi3_9_heads": (PHI3, dict(num_attention_heads=9, num_key_value_heads=3, hidden_size=72, **UNEVEN)),
 }
 # Their keys in a cache turn as the text stood when they were written, other than in a forward of the whole
 # text: generation is no reference for them.
 BY_LENGTH = ["llama_rope_dynamic", "llama_rope_longrope"]
+# Families whose files fuse matrices, rows of one behind those of another: (fused, parts).
+FUSED = {
+    "phi3": [
+        ("self_attn.qkv_proj", ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"]),
+        ("mlp.gate_up_proj", ["mlp.gate_proj", "mlp.up_proj"]),
+    ]
+}
 # transformers computes scores with a softcap in one way alone.
 EAGER_ONLY = ["gemma2"]
 UNEVEN_MODELS = [name for name, (_, changes) in MODELS.items() if "vocab_size" in changes]
@@ -277,8 +305,9 @@ def build(name):
     return model
 
 
-def as_saved(model, tensors):
-    """`tensors`, by the names of the model's parameters, as save_pretrained names them: experts one by one."""
+def canonical(model, tensors):
+    """`tensors`, by the names of the model's parameters, under those by which Keel has them: as save_pretrained names
+    them, experts one by one, and no two weights in one."""
     mixtral = model.config.model_type == "mixtral"
     gate, up, down = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
     saved = {}
@@ -293,7 +322,25 @@ def as_saved(model, tensors):
                 saved[f"{stem}.{expert}.{gate}.weight"], saved[f"{stem}.{expert}.{up}.weight"] = part.chunk(2)
         if tensor.dim() < 3:
             saved[name] = tensor
-    return saved
+    return unfused(model.config, saved)
+
+
+def unfused(config, tensors):
+    """The tensors with those taken apart that a family's files fuse."""
+    result = dict(tensors)
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    rows = {
+        "self_attn.q_proj": config.num_attention_heads * head,
+        "self_attn.k_proj": config.num_key_value_heads * head,
+        "self_attn.v_proj": config.num_key_value_heads * head,
+        "mlp.gate_proj": config.intermediate_size,
+        "mlp.up_proj": config.intermediate_size,
+    }
+    for fused, parts in FUSED.get(config.model_type, []):
+        for name in [name for name in tensors if fused in name]:
+            pieces = result.pop(name).split([rows[part] for part in parts])
+            result.update({name.replace(fused, part): piece for part, piece in zip(parts, pieces)})
+    return result
 
 
 def other_attention(name):

@@ -188,7 +188,7 @@ def make_model(name, directory):
         ("exp_avg", {n: one["exp_avg"] for n, one in state.items()}),
         ("exp_avg_sq", {n: one["exp_avg_sq"] for n, one in state.items()}),
     ]:
-        for parameter_name, value in models.as_saved(model, of).items():
+        for parameter_name, value in models.canonical(model, of).items():
             tensors[f"{kind}.{parameter_name}"] = value
     tensors = {key: value.contiguous() for key, value in tensors.items()}
     safetensors.torch.save_file(tensors, directory / "reference.safetensors", {"format": "pt"})

@@ -24,8 +24,8 @@ TEST(BlockManagerTest, APrefixIsFoundInWholeBlocksAndNeverAcrossVersions) {
   blocks.Publish(tokens, 11, &first);
   BlockTable second;
   EXPECT_EQ(blocks.AcquirePrefix(tokens, 11, &second), 8);  // two full blocks, the third is not
-  EXPECT_EQ(second.blocks[0], first.blocks[0]);
-  EXPECT_EQ(blocks.references(first.blocks[1]), 2);
+  EXPECT_EQ(second.blocks[0][0], first.blocks[0][0]);
+  EXPECT_EQ(blocks.references(first.blocks[0][1]), 2);
   BlockTable limited;
   EXPECT_EQ(blocks.AcquirePrefix(tokens, 7, &limited), 4);
   // Another beginning, the same second block: nothing of it is found.
@@ -85,9 +85,9 @@ TEST(BlockManagerTest, ASharedBlockIsCopiedBeforeItIsWrittenAndTheLastHolderWrit
   EXPECT_EQ(blocks.available(), 4);
   ASSERT_TRUE(blocks.Reserve(6, 7, &a, &copies));
   ASSERT_EQ(copies.size(), 1u);
-  EXPECT_EQ(copies[0].from, b.blocks[1]);
-  EXPECT_EQ(copies[0].to, a.blocks[1]);
-  EXPECT_EQ(a.blocks[0], b.blocks[0]);  // a full block that nobody writes stays shared
+  EXPECT_EQ(copies[0].from, b.blocks[0][1]);
+  EXPECT_EQ(copies[0].to, a.blocks[0][1]);
+  EXPECT_EQ(a.blocks[0][0], b.blocks[0][0]);  // a full block that nobody writes stays shared
   ASSERT_TRUE(blocks.Reserve(6, 7, &b, &copies));
   EXPECT_EQ(copies.size(), 1u);
 }
@@ -109,11 +109,14 @@ TEST(BlockManagerTest, AReservationThatDoesNotFitChangesNothing) {
 // A cache of values kept beside the manager by brute force: a block found by prefix must hold
 // exactly these tokens, whatever was evicted, forked, copied and released in between.
 TEST(BlockManagerTest, RandomUseNeverMixesContentsNorLosesABlock) {
-  for (uint32_t seed = 0; seed < 40; ++seed) {
+  int64_t hits = 0, passed = 0;
+  for (uint32_t seed = 0; seed < 80; ++seed) {
     std::mt19937 random(seed);
     const auto below = [&](uint32_t n) { return static_cast<int>(random() % n); };
     const int count = 4 + below(20), size = 1 + below(4);
-    BlockManager blocks(count, size, seed % 4 != 0);
+    const std::vector<std::vector<int64_t>> kinds = {{0}, {3}, {0, 5}, {4, 2, 0}};
+    const std::vector<int64_t>& windows = kinds[seed / 2 % 4];
+    BlockManager blocks(count, size, seed % 4 != 0, windows);
     std::vector<std::vector<int32_t>> memory(static_cast<size_t>(count),
                                              std::vector<int32_t>(static_cast<size_t>(size), -1));
     struct Holder {
@@ -130,6 +133,7 @@ TEST(BlockManagerTest, RandomUseNeverMixesContentsNorLosesABlock) {
           for (int i = 0; i < n; ++i) h.tokens.push_back(below(2));
           h.computed = blocks.AcquirePrefix(h.tokens, n, &h.table);
           EXPECT_EQ(h.computed % size, 0);
+          hits += h.computed;
           holders.push_back(h);
           break;
         }
@@ -148,13 +152,16 @@ TEST(BlockManagerTest, RandomUseNeverMixesContentsNorLosesABlock) {
           for (const BlockCopy& copy : copies)
             memory[static_cast<size_t>(copy.to)] = memory[static_cast<size_t>(copy.from)];
           for (int64_t p = h.computed; p < n; ++p) {
-            const int32_t block = h.table.blocks[static_cast<size_t>(p / size)];
-            EXPECT_EQ(blocks.references(block), 1) << "a shared block is written";
-            memory[static_cast<size_t>(block)][static_cast<size_t>(p % size)] =
-                h.tokens[static_cast<size_t>(p)];
+            for (const std::vector<int32_t>& group : h.table.blocks) {
+              const int32_t block = group[static_cast<size_t>(p / size)];
+              EXPECT_EQ(blocks.references(block), 1) << "a shared block is written";
+              memory[static_cast<size_t>(block)][static_cast<size_t>(p % size)] =
+                  h.tokens[static_cast<size_t>(p)];
+            }
           }
           h.computed = n;
           blocks.Publish(h.tokens, n, &h.table);
+          blocks.GiveBackPassed(n, &h.table);
           break;
         }
         case 3: {
@@ -183,12 +190,21 @@ TEST(BlockManagerTest, RandomUseNeverMixesContentsNorLosesABlock) {
       }
       std::map<int32_t, int32_t> references;
       for (const Holder& h : holders) {
-        for (const int32_t block : h.table.blocks) ++references[block];
-        for (int64_t p = 0; p < h.computed; ++p) {
-          const int32_t block = h.table.blocks[static_cast<size_t>(p / size)];
-          ASSERT_EQ(memory[static_cast<size_t>(block)][static_cast<size_t>(p % size)],
-                    h.tokens[static_cast<size_t>(p)])
-              << "seed " << seed << ", step " << step;
+        for (size_t g = 0; g < h.table.blocks.size(); ++g) {
+          for (const int32_t block : h.table.blocks[g]) {
+            if (block != kNoBlock) ++references[block];
+            passed += block == kNoBlock;
+          }
+          // What the next token sees, and nothing that it does not see by a block or more.
+          const int64_t seen = windows[g] > 0 ? h.computed - windows[g] + 1 : 0;
+          for (int64_t p = 0; p < h.computed; ++p) {
+            const int32_t block = h.table.blocks[g][static_cast<size_t>(p / size)];
+            ASSERT_EQ(block == kNoBlock, (p / size + 1) * size <= seen);
+            if (p < seen) continue;
+            ASSERT_EQ(memory[static_cast<size_t>(block)][static_cast<size_t>(p % size)],
+                      h.tokens[static_cast<size_t>(p)])
+                << "seed " << seed << ", step " << step;
+          }
         }
       }
       for (int32_t block = 0; block < count; ++block)
@@ -201,10 +217,68 @@ TEST(BlockManagerTest, RandomUseNeverMixesContentsNorLosesABlock) {
     // Every block can be taken, and each once.
     BlockTable all;
     std::vector<BlockCopy> copies;
-    ASSERT_TRUE(blocks.Reserve(0, int64_t{count} * size, &all, &copies));
-    EXPECT_EQ(std::set<int32_t>(all.blocks.begin(), all.blocks.end()).size(),
-              static_cast<size_t>(count));
+    const int64_t groups = blocks.groups();
+    ASSERT_TRUE(blocks.Reserve(0, count / groups * size, &all, &copies));
+    std::set<int32_t> taken;
+    for (const std::vector<int32_t>& group : all.blocks) taken.insert(group.begin(), group.end());
+    EXPECT_EQ(static_cast<int64_t>(taken.size()), count / groups * groups);
+    EXPECT_LT(blocks.available(), groups);
   }
+  EXPECT_GT(hits, 100);
+  EXPECT_GT(passed, 1000);
+}
+
+// Blocks behind the window go back, and those that were computed last are still found by who
+// needs no more than them.
+TEST(BlockManagerTest, AWindowHoldsItsBlocksAlone) {
+  BlockManager blocks(20, 4, true, {10});
+  EXPECT_EQ(blocks.MostBlocks(1000, 1), 4);  // ten tokens, wherever blocks begin
+  EXPECT_EQ(blocks.MostBlocks(1000, 8), 5);
+  EXPECT_EQ(blocks.MostBlocks(7, 8), 2);
+  const auto tokens = Tokens(64);
+  std::vector<BlockCopy> copies;
+  BlockTable first;
+  for (int64_t n = 0; n < 64; ++n) {
+    ASSERT_TRUE(blocks.Reserve(n, n + 1, &first, &copies));
+    EXPECT_LE(20 - blocks.available(), 4);
+    blocks.Publish(tokens, n + 1, &first);
+    blocks.GiveBackPassed(n + 1, &first);
+  }
+  EXPECT_EQ(20 - blocks.available(), 3);
+  // The whole text and a shorter one, of each what the next token sees.
+  BlockTable whole, shorter;
+  EXPECT_EQ(blocks.AcquirePrefix(tokens, 64, &whole), 64);
+  EXPECT_EQ(whole.blocks, first.blocks);
+  EXPECT_EQ(whole.blocks[0][12], kNoBlock);
+  EXPECT_NE(whole.blocks[0][13], kNoBlock);
+  EXPECT_EQ(blocks.AcquirePrefix(tokens, 35, &shorter), 32);
+  EXPECT_EQ(shorter.blocks[0].size(), 8u);
+  EXPECT_EQ(shorter.blocks[0][4], kNoBlock);
+  // Taken over by others in the middle, a text is found as far as its windows are whole.
+  for (BlockTable* table : {&first, &whole, &shorter}) blocks.Release(table);
+  BlockTable other;
+  ASSERT_TRUE(blocks.Reserve(0, 16, &other, &copies));
+  blocks.Release(&other);
+  const int64_t left = blocks.AcquirePrefix(tokens, 64, &whole);
+  EXPECT_EQ(left % 4, 0);
+  EXPECT_LE(left, 64);
+}
+
+TEST(BlockManagerTest, LayersWithAndWithoutAWindowShareOnePool) {
+  BlockManager blocks(30, 4, true, {0, 8});
+  const auto tokens = Tokens(40);
+  std::vector<BlockCopy> copies;
+  BlockTable table;
+  ASSERT_TRUE(blocks.Reserve(0, 40, &table, &copies));
+  EXPECT_EQ(30 - blocks.available(), 20);
+  blocks.Publish(tokens, 40, &table);
+  blocks.GiveBackPassed(40, &table);
+  EXPECT_EQ(30 - blocks.available(), 10 + 2);
+  // What is found needs all blocks of the one and the last of the other.
+  BlockTable found;
+  EXPECT_EQ(blocks.AcquirePrefix(tokens, 40, &found), 40);
+  EXPECT_EQ(found.blocks, table.blocks);
+  EXPECT_EQ(30 - blocks.available(), 12);
 }
 
 }  // namespace

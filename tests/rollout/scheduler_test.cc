@@ -25,9 +25,11 @@ Request MakeRequest(uint64_t prompt_id, int sample, int prompt, int64_t max_toke
 // tokens up to it: what a sequence reads must be its own history.
 class Simulation {
  public:
-  Simulation(const SchedulerOptions& options, int blocks, int block_size, bool caching)
+  Simulation(const SchedulerOptions& options, int blocks, int block_size, bool caching,
+             std::vector<int64_t> windows = {0})
       : options_(options),
-        blocks_(blocks, block_size, caching),
+        windows_(windows),
+        blocks_(blocks, block_size, caching, windows),
         scheduler_(options, blocks_),
         memory_(static_cast<size_t>(blocks * block_size)) {}
 
@@ -75,23 +77,28 @@ class Simulation {
       last_arrival = s.arrival;
       EXPECT_TRUE(options_.enable_chunked_prefill || s.computed == s.size());
       for (int64_t p = work.begin; p < work.begin + work.count; ++p)
-        At(s, p) = {s.tokens.begin(), s.tokens.begin() + p + 1};
+        for (size_t group = 0; group < windows_.size(); ++group) At(s, group, p) = Known(s, p);
       EXPECT_EQ(work.sample, s.computed == s.size() && s.request.sampling.max_tokens > 0);
     }
     EXPECT_EQ(tokens, plan.tokens);
     EXPECT_LE(tokens, options_.max_num_batched_tokens);
     EXPECT_LE(scheduler_.running(), options_.max_num_seqs);
-    // Attention reads every earlier place of the sequence.
+    // Attention reads every earlier place of the sequence that its window reaches.
     for (const ScheduledTokens& work : plan.work) {
       std::vector<const Sequence*> readers = {work.sequence};
       readers.insert(readers.end(), work.followers.begin(), work.followers.end());
       for (const Sequence* s : readers) {
-        for (int64_t p = 0; p < s->computed; ++p) {
-          const std::vector<int32_t> expected(s->tokens.begin(), s->tokens.begin() + p + 1);
-          ASSERT_EQ(At(*s, p), expected) << "position " << p << " of sequence " << s->arrival;
+        for (size_t group = 0; group < windows_.size(); ++group) {
+          const int64_t window = windows_[group];
+          for (int64_t p = window > 0 ? std::max<int64_t>(0, work.begin - window + 1) : 0;
+               p < s->computed; ++p) {
+            ASSERT_EQ(At(*s, group, p), Known(*s, p))
+                << "position " << p << " of sequence " << s->arrival << " in group " << group;
+          }
         }
       }
     }
+    most_blocks_ = std::max(most_blocks_, blocks_.num_blocks() - blocks_.available());
     scheduler_.Computed(plan);
     for (const ScheduledTokens& work : plan.work) {
       std::vector<Sequence*> choosers;
@@ -127,12 +134,19 @@ class Simulation {
   BlockManager& blocks() { return blocks_; }
   const std::vector<int64_t>& ended() const { return ended_; }
   int steps() const { return steps_; }
+  int64_t most_blocks() const { return most_blocks_; }
 
  private:
-  std::vector<int32_t>& At(const Sequence& s, int64_t position) {
+  // What is kept of a token: the text up to it, and how the text turned.
+  std::vector<int32_t> Known(const Sequence& s, int64_t position) const {
+    std::vector<int32_t> known(s.tokens.begin(), s.tokens.begin() + position + 1);
+    known.push_back(options_.turns_at > 0 && s.size() > options_.turns_at ? -1 : -2);
+    return known;
+  }
+  std::vector<int32_t>& At(const Sequence& s, size_t group, int64_t position) {
     const int64_t size = blocks_.block_size();
-    const int32_t block = s.table.blocks.at(static_cast<size_t>(position / size));
-    return memory_[static_cast<size_t>(block * size + position % size)];
+    const int32_t block = s.table.blocks.at(group).at(static_cast<size_t>(position / size));
+    return memory_.at(static_cast<size_t>(block * size + position % size));
   }
   void End(Sequence* s) {
     ended_.push_back(s->arrival);
@@ -140,12 +154,14 @@ class Simulation {
   }
 
   SchedulerOptions options_;
+  std::vector<int64_t> windows_;
   BlockManager blocks_;
   Scheduler scheduler_;
   std::vector<std::vector<int32_t>> memory_;  // by place
   std::vector<std::unique_ptr<Sequence>> sequences_;
   std::vector<int64_t> ended_;
   int steps_ = 0;
+  int64_t most_blocks_ = 0;
 };
 
 TEST(SchedulerTest, SamplesOfAPromptShareItsBlocksAndComputeItOnce) {
@@ -191,6 +207,27 @@ TEST(SchedulerTest, TheYoungestGivesWayWhenBlocksRunOut) {
   EXPECT_GT(youngest->preempted, 0);
 }
 
+// A pool for the window, and no more, serves a text of any length, its prompt in parts.
+TEST(SchedulerTest, AWindowNeedsNoMoreBlocksThanItReaches) {
+  for (const bool caching : {true, false}) {
+    Simulation run({64, 8, true}, 4, 4, caching, {10});
+    Sequence* first = run.Add(MakeRequest(1, 0, 50, 60));
+    run.Add(MakeRequest(2, 0, 30, 5));
+    run.Add(MakeRequest(2, 1, 30, 5));
+    run.Run();
+    EXPECT_EQ(first->preempted, 0);
+    EXPECT_LE(run.most_blocks(), 4);
+    // With room for larger parts, and layers that see everything beside it.
+    Simulation both({64, 8, true}, 28 + 4, 4, caching, {0, 10});
+    both.Add(MakeRequest(1, 0, 50, 60));
+    both.Run();
+    EXPECT_LE(both.most_blocks(), 32);
+  }
+  BlockManager blocks(3, 4, true, {10});
+  Scheduler scheduler({64, 8, true}, blocks);
+  EXPECT_NE(scheduler.CheckLengths(50, 60).message().find("4 blocks"), std::string::npos);
+}
+
 TEST(SchedulerTest, WhatCanNeverBeServedIsRefusedWithTheReason) {
   BlockManager blocks(4, 4, true);
   Scheduler scheduler({8, 4, false}, blocks);
@@ -203,7 +240,7 @@ TEST(SchedulerTest, WhatCanNeverBeServedIsRefusedWithTheReason) {
 
 TEST(SchedulerTest, RandomLoadsEndWithTheRightTokensWithinEveryBudget) {
   int64_t preemptions = 0, hits = 0;
-  for (uint32_t seed = 0; seed < 120; ++seed) {
+  for (uint32_t seed = 0; seed < 240; ++seed) {
     std::mt19937 random(seed);
     const auto between = [&](int low, int high) {
       return low + static_cast<int>(random() % static_cast<uint32_t>(high - low + 1));
@@ -214,9 +251,13 @@ TEST(SchedulerTest, RandomLoadsEndWithTheRightTokensWithinEveryBudget) {
     SchedulerOptions options;
     options.max_num_batched_tokens = chunked ? between(1, 40) : between(longest, 80);
     options.max_num_seqs = between(1, 10);
+    options.turns_at = seed % 5 == 0 ? between(3, 30) : 0;
     options.enable_chunked_prefill = chunked;
-    const int blocks = (longest + size - 1) / size + between(0, 20);
-    Simulation run(options, blocks, size, seed % 2 == 0);
+    const std::vector<std::vector<int64_t>> kinds = {{0}, {5}, {0, 7}, {3, 0, 9}};
+    const std::vector<int64_t>& windows = kinds[seed / 6 % 4];
+    const BlockManager one(1, size, false, windows);
+    const auto least = static_cast<int>(one.MostBlocks(longest, chunked ? 1 : longest));
+    Simulation run(options, least + between(0, 20), size, seed % 2 == 0, windows);
     for (int i = between(3, 25); i > 0; --i) {
       const auto id = static_cast<uint64_t>(between(0, 6));
       const int prompt = 1 + static_cast<int>(id) * 3;

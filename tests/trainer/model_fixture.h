@@ -10,6 +10,7 @@
 #include <sstream>
 #include <string>
 
+#include "checkpoint/hf/fused_tensors.h"
 #include "common/json.h"
 #include "model/hf_config.h"
 #include "tests/support/safetensors_fixture.h"
@@ -38,6 +39,21 @@ struct Fixture {
   Json summary;
 };
 
+// By their canonical names, as the reference has them.
+inline Tensors Unfused(const Tensors& files, const std::string& config) {
+  const auto fused = ValueOrThrow(checkpoint::FusedTensors::Of(config, "config.json"));
+  Tensors weights;
+  for (const auto& [name, tensor] : files) {
+    const checkpoint::SafetensorsTensor whole{name, DType::kF32, Dims(tensor.sizes()), 0, 0};
+    int64_t row = 0;
+    for (const auto& part : ValueOrThrow(fused.Split(whole, "model.safetensors"))) {
+      weights[part.name] = part.name == name ? tensor : tensor.narrow(0, row, part.shape[0]);
+      row += part.shape.size() > 0 ? part.shape[0] : 0;
+    }
+  }
+  return weights;
+}
+
 inline Fixture LoadFixture(const std::string& name) {
   const std::string directory = FixtureDirectory() + "/" + name;
   Fixture fixture;
@@ -49,6 +65,7 @@ inline Fixture LoadFixture(const std::string& name) {
       fixture.weights.merge(keel::testing::ReadSafetensors(entry.path()));
     }
   }
+  fixture.weights = Unfused(fixture.weights, ReadText(config));
   // A copy under another name shares no weights: v4 spellings refer to the same reference values.
   fixture.reference = keel::testing::ReadSafetensors(directory + "/reference.safetensors");
   fixture.summary = ValueOrThrow(ParseJson(ReadText(directory + "/reference.json"), name));

@@ -64,13 +64,7 @@ TEST(SaveDigest, IsOfTheStepsWeightsWhoeverWritesThem) {
 
 // All hold the box, each writes some of its rows: it was counted once for each of them.
 TEST(SaveDigest, OfABoxThatSeveralRanksWriteIsTakenOnce) {
-  const TensorInfo most{"most", DType::kF32, Dims{64, 256}};
-  TrainingState state = MakeTrainingState(1, ModelSize::kTiny);
-  state.model.merge(MakeState({most}, 2));
-  Cut cut({4, true}, 1, ModelSize::kTiny);
-  for (int r = 0; r < 4; ++r)
-    cut.model[static_cast<size_t>(r)].AddBox(most, Box::Whole(most.shape), r, r % 2 * 3);
-  cut.Fill(state);
+  auto [state, cut] = MakeStateOfOneBox();
   SimFileSystem disk;
   ThrowIfError(SaveOn(disk, cut, 1, SmallOptions(), AskForDigest));
   const StepReader reader = ValueOrThrow(StepReader::Open(disk, StepDirectory(1)));

@@ -85,13 +85,7 @@ TEST(SavePlanner, TablesTravelSmall) {
 
 // What all hold is dealt out box by box: where one is most of the state, its rank was waited for.
 TEST(SavePlanner, ABoxThatIsMostOfTheStateIsWrittenByAllWhoHoldIt) {
-  const TensorInfo most{"most", DType::kF32, Dims{64, 256}};
-  TrainingState state = MakeTrainingState(1, ModelSize::kTiny);
-  state.model.merge(MakeState({most}, 2));
-  Cut cut({4, true}, 1, ModelSize::kTiny);
-  for (int r = 0; r < 4; ++r)
-    cut.model[static_cast<size_t>(r)].AddBox(most, Box::Whole(most.shape), r, r % 2 * 3);
-  cut.Fill(state);
+  auto [state, cut] = MakeStateOfOneBox();
   SimFileSystem disk;
   ASSERT_EQ(SaveOn(disk, cut, 7, SmallOptions()).ToString(), "ok");
   const StepReader reader = ValueOrThrow(StepReader::Open(disk, StepDirectory(7)));

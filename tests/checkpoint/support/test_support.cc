@@ -222,6 +222,16 @@ Cut::Cut(const LayoutOptions& options, uint64_t seed, ModelSize size) {
   optimizer = RandomLayout(OptimizerOf(size), options, random);
 }
 
+StateOfOneBox MakeStateOfOneBox() {
+  const TensorInfo most{"most", DType::kF32, Dims{64, 256}};
+  StateOfOneBox made{MakeTrainingState(1, ModelSize::kTiny), Cut({4, true}, 1, ModelSize::kTiny)};
+  made.state.model.merge(MakeState({most}, 2));
+  for (int r = 0; r < 4; ++r)
+    made.cut.model[static_cast<size_t>(r)].AddBox(most, Box::Whole(most.shape), r, r % 2 * 3);
+  made.cut.Fill(made.state);
+  return made;
+}
+
 void Cut::Fill(const TrainingState& state) {
   for (RankPart& part : model) part.Fill(state.model);
   for (RankPart& part : optimizer) part.Fill(state.optimizer);

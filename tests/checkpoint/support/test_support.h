@@ -106,6 +106,14 @@ struct Cut {
   std::vector<RoleState> Roles(int rank) const;
 };
 
+// Four ranks that all hold "most", F32 [64, 256], beside a tiny model, and the state they are
+// filled with.
+struct StateOfOneBox {
+  TrainingState state;
+  Cut cut;
+};
+StateOfOneBox MakeStateOfOneBox();
+
 // What every rank of a job does: open, save or load, close. The outcome is rank 0's; that all ranks
 // came to the same is checked.
 Status SaveOn(FileSystem& fs, const Cut& cut, int64_t step, const CheckpointOptions& options,

@@ -1,0 +1,54 @@
+#include <fmt/format.h>
+
+#include <string_view>
+
+#include "model/family_table.h"
+#include "model/rope_config.h"
+
+namespace keel::model {
+
+namespace {
+
+constexpr std::string_view kContext = "original_max_position_embeddings";
+
+// Unlike other families' the context before the stretch stands beside the map, and a part of a
+// head's dims may turn.
+void ReadPhiRope(ConfigReader& reader, HfConfig& config) {
+  const int64_t original = reader.Positive(kContext, 4096, kMostPositions);
+  config.rope = ReadRope(reader, {.head_dim = config.head_dim,
+                                  .max_positions = config.max_position_embeddings,
+                                  .partial = true,
+                                  .original_positions = original});
+  if (config.rope.type != RopeType::kDefault && config.rope.type != RopeType::kLongrope) {
+    reader.Problem(
+        fmt::format("rope_type: expected default or longrope for model_type phi3, found {}",
+                    kRopeTypeNames[static_cast<size_t>(config.rope.type)]));
+  }
+  if (config.rope.type == RopeType::kLongrope && reader.Find("max_position_embeddings") == nullptr)
+    reader.Missing("max_position_embeddings", "a number, for rope_type longrope");
+}
+
+}  // namespace
+
+// Abdin et al. 2024; Phi-3, Phi-3.5, Phi-4 and Phi-4-mini: Llama's block. Its files fuse q, k and
+// v, and gate and up (checkpoint/hf/fused_tensors.h).
+constinit const FamilyTable kPhi3Family = {
+    .family = Family::kPhi3,
+    .model_type = "phi3",
+    .model_class = "Phi3ForCausalLM",
+    .eps = 1e-5,
+    .read =
+        [](ConfigReader& reader, HfConfig& config) {
+          ReadPhiRope(reader, config);
+          ReadOneWindow(reader, config);
+        },
+    .write =
+        [](const HfConfig& config, Json& json) {
+          WriteMainRope(config, json);
+          if (config.rope.type == RopeType::kLongrope)
+            json[kContext] = config.rope.original_positions;
+          WriteOneWindow(config, json);
+        },
+};
+
+}  // namespace keel::model
