@@ -194,14 +194,16 @@ class ImportExport(harness.Job):
         script = pathlib.Path(__file__).parent.parent / "oracles" / "check_hf_export.py"
         for name in [
             "mistral_window", "smollm3", "gemma2", "gemma3", "olmo3", "qwen3_moe", "qwen3_moe_balance", "mixtral",
+            "qwen3_moe_stacked", "mixtral_stacked",
         ]:  # fmt: skip
             with self.subTest(model=name):
                 run, out = self.folder / f"{name}_run", self.folder / f"{name}_hf"
                 for arguments in (["import-hf", FIXTURES / name / "hf", run], ["export-hf", run / "global_step_0", out]):
                     done = harness.keel("ckpt", *arguments)
                     self.assertEqual(done.returncode, 0, done.stderr)
+                written = FIXTURES / name.removesuffix("_stacked") / "hf"
                 checked = subprocess.run(
-                    [sys.executable, script, FIXTURES / name / "hf", out],
+                    [sys.executable, script, written, out],
                     env=harness.environment(), capture_output=True, text=True, check=False,
                 )  # fmt: skip
                 self.assertEqual(checked.returncode, 0, checked.stderr)
