@@ -278,7 +278,11 @@ class Train(harness.Job):
         self.check_all({"gemma2": [((2, 1, 1), 4)], "olmo3": [((1, 2, 1), 4)]}, harness.MODEL["vocab_size"])
 
     def test_layouts_of_experts(self):
-        layouts = {"qwen3_moe": [((2, 2, 1), 4), ((1, 1, 2), 2)], "mixtral": [((3, 1, 1), 16)]}
+        layouts = {
+            "qwen3_moe": [((2, 2, 1), 4), ((1, 1, 2), 2)], "mixtral": [((3, 1, 1), 16)],
+            # With a balance loss, which is one of each micro-batch: the reference's is of each row.
+            "mixtral_balance": [((2, 1, 1), 1), ((1, 2, 2), 1)],
+        }  # fmt: skip
         self.check_all(layouts, harness.MODEL["vocab_size"])
 
     def check_all(self, layouts, vocabulary):
