@@ -21,6 +21,14 @@ struct ModelTensors {
     std::string original;
   };
   std::vector<Copy> may_copy;
+  // One tensor that may be there in place of `parts`, needed ones, which are then its values from
+  // the first to the last.
+  struct Stack {
+    std::string name;
+    Dims shape;
+    std::vector<std::string> parts;
+  };
+  std::vector<Stack> may_stack;
 };
 
 }  // namespace keel

@@ -9,6 +9,37 @@
 
 namespace keel::model {
 
+namespace {
+
+// A layer's router and experts, each expert by itself. What transformers 5 writes when it is told
+// not to keep a model's own format is the layer's experts in two tensors, whatever the family.
+void AddExperts(const HfConfig& config, const MoeSpec& moe, const std::string& block,
+                ModelTensors* model) {
+  const MoeNames& names = FamilyOf(config.family).moe_names;
+  const int64_t hidden = config.hidden_size;
+  const auto add = [&](std::string name, const Dims& shape) {
+    model->needed.push_back({std::move(name), DType::kF32, shape});
+    return model->needed.back().name;
+  };
+  ModelTensors::Stack router = {block + "mlp.gate.weight", {moe.experts, hidden}, {}};
+  ModelTensors::Stack gate_up = {
+      block + "mlp.experts.gate_up_proj", {moe.experts, 2 * moe.width, hidden}, {}};
+  ModelTensors::Stack down = {
+      block + "mlp.experts.down_proj", {moe.experts, hidden, moe.width}, {}};
+  router.parts = {add(fmt::format("{}{}.weight", block, names.router), router.shape)};
+  for (int64_t e = 0; e < moe.experts; ++e) {
+    const std::string expert = fmt::format("{}{}.{}.", block, names.experts, e);
+    for (const char* half : {names.gate, names.up})
+      gate_up.parts.push_back(add(fmt::format("{}{}.weight", expert, half), {moe.width, hidden}));
+    down.parts.push_back(add(fmt::format("{}{}.weight", expert, names.down), {hidden, moe.width}));
+  }
+  if (router.parts[0] != router.name) model->may_stack.push_back(std::move(router));
+  model->may_stack.push_back(std::move(gate_up));
+  model->may_stack.push_back(std::move(down));
+}
+
+}  // namespace
+
 ModelTensors TensorsOf(const HfConfig& config, Head head) {
   ModelTensors model;
   const auto add = [&](std::string name, const Dims& shape) {
@@ -40,14 +71,7 @@ ModelTensors TensorsOf(const HfConfig& config, Head head) {
     if (spec.norm_out()) add(block + "post_attention_layernorm.weight", {hidden});
     if (spec.norm_in()) add(fmt::format("{}{}.weight", block, spec.ffn_in_norm()), {hidden});
     if (spec.ffn == FfnKind::kMoe) {
-      const MoeNames& names = FamilyOf(config.family).moe_names;
-      add(fmt::format("{}{}.weight", block, names.router), {spec.moe.experts, hidden});
-      for (int64_t e = 0; e < spec.moe.experts; ++e) {
-        const std::string expert = fmt::format("{}{}.{}.", block, names.experts, e);
-        add(fmt::format("{}{}.weight", expert, names.gate), {spec.moe.width, hidden});
-        add(fmt::format("{}{}.weight", expert, names.up), {spec.moe.width, hidden});
-        add(fmt::format("{}{}.weight", expert, names.down), {hidden, spec.moe.width});
-      }
+      AddExperts(config, spec.moe, block, &model);
     } else {
       add(block + "mlp.gate_proj.weight", {ffn, hidden});
       add(block + "mlp.up_proj.weight", {ffn, hidden});

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/float_convert.h"
@@ -61,6 +62,14 @@ Status CheckTensors(const HfModelDir& directory, const ModelTensors& model) {
                 fmt::format("{}: the weights are not those that its config.json describes: {}. "
                             "Correct whichever is wrong",
                             directory.where(), faults.ToStatus().message()));
+}
+
+Result<HfModelDir> OpenTensors(const FileSystem& fs, std::string directory,
+                               const ModelTensors& model) {
+  KEEL_ASSIGN_OR_RETURN(const HfModelDir opened, HfModelDir::Open(fs, std::move(directory)));
+  KEEL_ASSIGN_OR_RETURN(HfModelDir whole, opened.Unstacked(model));
+  KEEL_RETURN_IF_ERROR(CheckTensors(whole, model));
+  return whole;
 }
 
 }  // namespace keel::checkpoint

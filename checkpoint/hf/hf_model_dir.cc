@@ -241,6 +241,49 @@ Result<HfModelDir> HfModelDir::Open(const FileSystem& fs, std::string directory)
   return model;
 }
 
+Result<HfModelDir> HfModelDir::Unstacked(const ModelTensors& model) const {
+  std::map<std::string_view, const ModelTensors::Stack*> stacks;
+  for (const ModelTensors::Stack& stack : model.may_stack) {
+    if (source_.Find(stack.name) >= 0) stacks.emplace(stack.name, &stack);
+  }
+  if (stacks.empty()) return *this;
+  std::map<std::string_view, const Dims*> shapes;
+  for (const TensorInfo& needed : model.needed) shapes.emplace(needed.name, &needed.shape);
+  HfModelDir out(*fs_, directory_);
+  out.files_ = files_;
+  for (size_t i = 0; i < source_.tensors().size(); ++i) {
+    const TensorInfo& there = source_.tensors()[i];
+    Place place = places_[i];
+    const auto add = [&](const std::string& name, const Dims& shape) -> Status {
+      if (out.source_.Find(name) >= 0) {
+        return Status(StatusCode::kInvalidData,
+                      fmt::format("{}: has {} both by itself and in one tensor with others of its "
+                                  "layer: leave one out",
+                                  where(), name));
+      }
+      out.places_.push_back(place);
+      return out.source_.Add({name, there.dtype, shape}, Box::Whole(shape));
+    };
+    const auto found = stacks.find(there.name);
+    if (found == stacks.end()) {
+      KEEL_RETURN_IF_ERROR(add(there.name, there.shape));
+      continue;
+    }
+    const ModelTensors::Stack& stack = *found->second;
+    if (!(there.shape == stack.shape)) {
+      return Status(StatusCode::kInvalidData,
+                    fmt::format("{}: {} is {}, expected {}", where(), there.name,
+                                there.shape.ToString(), stack.shape.ToString()));
+    }
+    for (const std::string& part : stack.parts) {
+      const Dims& shape = *shapes.at(part);
+      KEEL_RETURN_IF_ERROR(add(part, shape));
+      place.begin += shape.elements() * DTypeSize(there.dtype);
+    }
+  }
+  return out;
+}
+
 Result<bool> HfModelDir::SameValues(std::string_view a, std::string_view b) const {
   const std::string_view names[] = {a, b};
   std::unique_ptr<File> files[2];

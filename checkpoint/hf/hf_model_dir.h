@@ -14,6 +14,7 @@
 
 #include "checkpoint/hf/fused_tensors.h"
 #include "common/file_system.h"
+#include "common/model_tensors.h"
 #include "common/shard_table.h"
 #include "common/status.h"
 
@@ -34,6 +35,9 @@ class HfModelDir {
   const ShardTable& source() const { return source_; }
   // The files that hold them, by their names in the directory.
   const std::vector<std::string>& files() const { return files_; }
+  // The same directory, with the parts of each stack that is there in its place. kInvalidData names
+  // a stack that has another shape, or that is there beside one of its parts.
+  Result<HfModelDir> Unstacked(const ModelTensors& model) const;
   // For messages: the directory's name.
   std::string where() const { return fs_->Describe(directory_); }
   // How messages should call a tensor: by its name, and by that of the files' where it is a part.

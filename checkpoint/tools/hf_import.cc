@@ -49,8 +49,7 @@ Result<SaveRecord> ImportHuggingFace(const FileSystem& hf, const ModelTensors& m
                   fmt::format("{}: exists; an import does not overwrite",
                               run.Describe(StepDirectory(options.step))));
   }
-  KEEL_ASSIGN_OR_RETURN(const HfModelDir directory, HfModelDir::Open(hf, "."));
-  KEEL_RETURN_IF_ERROR(CheckTensors(directory, model));
+  KEEL_ASSIGN_OR_RETURN(const HfModelDir directory, OpenTensors(hf, ".", model));
   SaveRequest request;
   KEEL_RETURN_IF_ERROR(AddDocuments(hf, options.role, &request));
   std::vector<std::unique_ptr<std::byte[]>> memory;

@@ -193,16 +193,17 @@ class ImportExport(harness.Job):
     def test_transformers_sees_the_same_model(self):
         script = pathlib.Path(__file__).parent.parent / "oracles" / "check_hf_export.py"
         for name in [
-            "mistral_window", "smollm3", "gemma2", "gemma3", "olmo3", "qwen3_moe", "qwen3_moe_balance", "mixtral", "phi3",
-            "phi3_longrope",
+            "mistral_window", "smollm3", "gemma2", "gemma3", "olmo3", "qwen3_moe", "qwen3_moe_balance", "mixtral",
+            "qwen3_moe_stacked", "mixtral_stacked", "phi3", "phi3_longrope",
         ]:  # fmt: skip
             with self.subTest(model=name):
                 run, out = self.folder / f"{name}_run", self.folder / f"{name}_hf"
                 for arguments in (["import-hf", FIXTURES / name / "hf", run], ["export-hf", run / "global_step_0", out]):
                     done = harness.keel("ckpt", *arguments)
                     self.assertEqual(done.returncode, 0, done.stderr)
+                written = FIXTURES / name.removesuffix("_stacked") / "hf"
                 checked = subprocess.run(
-                    [sys.executable, script, FIXTURES / name / "hf", out],
+                    [sys.executable, script, written, out],
                     env=harness.environment(), capture_output=True, text=True, check=False,
                 )  # fmt: skip
                 self.assertEqual(checked.returncode, 0, checked.stderr)
@@ -277,7 +278,11 @@ class Train(harness.Job):
         self.check_all({"gemma2": [((2, 1, 1), 4)], "olmo3": [((1, 2, 1), 4)], "phi3_longrope": [((2, 2, 1), 4)]}, harness.MODEL["vocab_size"])
 
     def test_layouts_of_experts(self):
-        layouts = {"qwen3_moe": [((2, 2, 1), 4), ((1, 1, 2), 2)], "mixtral": [((3, 1, 1), 16)]}
+        layouts = {
+            "qwen3_moe": [((2, 2, 1), 4), ((1, 1, 2), 2)], "mixtral": [((3, 1, 1), 16)],
+            # With a balance loss, which is one of each micro-batch: the reference's is of each row.
+            "mixtral_balance": [((2, 1, 1), 1), ((1, 2, 2), 1)],
+        }  # fmt: skip
         self.check_all(layouts, harness.MODEL["vocab_size"])
 
     def check_all(self, layouts, vocabulary):

@@ -237,11 +237,14 @@ class Experts(RlJob):
         rollout = "actor_rollout_ref__rollout__"
         changes = {
             f"{rollout}verify_sync": "every", "actor_rollout_ref__model__config": harness.MOE_MODEL,
-            "trainer__total_training_steps": 3,
+            "trainer__total_training_steps": 3, "algorithm__adv_estimator": "gae",
         }  # fmt: skip
         self.train(self.rl("experts", megatron=TP2_PP2, **changes), ranks=4)
         for data in self.steps("experts").values():
             self.assertLessEqual(data[GAP], 1e-5)
+            for role in ("actor", "critic"):
+                self.assertGreater(data[f"{role}/router/balance_loss"], 1.0)
+                self.assertLessEqual(data[f"{role}/router/busiest_expert_share"], 0.5)
 
 
 class SizesOfTheirOwn(RlJob):

@@ -208,7 +208,7 @@ def make_all(out):
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    for name in [*models.MODELS, *models.V4_SPELLING]:
+    for name in [*models.MODELS, *models.STACKED, *models.V4_SPELLING]:
         shutil.rmtree(out / name, ignore_errors=True)
     for name in models.MODELS:
         (out / name).mkdir(parents=True)
@@ -216,6 +216,8 @@ def make_all(out):
         if name in key_changes.FAMILIES:
             key_changes.write(name, out / name)
         print(f"{name}: loss {reference['loss']:.4f}, gradient norm {reference['grad_norms'][0]:.3f}")
+    for name, original in models.STACKED.items():
+        models.build(original).save_pretrained(out / name / "hf", save_original_format=False)
     for name, original in models.V4_SPELLING.items():
         shutil.copytree(out / original, out / name)
         models.spell_as_v4(out / name / "hf")

@@ -4,7 +4,8 @@
 
 INPUT has {"input_ids": [...], "labels": [...]} a line; labels stand beside the ids they repeat, -100 where
 nothing is learnt, and without them all ids are learnt. Each step's loss is the mean over all learnt
-tokens of all lines, so the order of the data has no part in it. Decay 0.1 of matrices alone, betas 0.9 and 0.95, eps 1e-8,
+tokens of all lines, so the order of the data has no part in it; a load-balancing loss is that of each line,
+weighing as many as its learnt tokens, as with one line a micro-batch. Decay 0.1 of matrices alone, betas 0.9 and 0.95, eps 1e-8,
 gradients clipped to norm 1, constant rate. OUT.safetensors has the weights after the last step, OUT.json
 {"losses", "grad_norms"}.
 """
@@ -20,12 +21,16 @@ from generate_reference import load
 
 
 def mean_loss(model, sequences):
-    total, count = 0.0, 0
+    total, balance, count = 0.0, 0.0, 0
     for ids, labels in sequences:
-        logits = model(ids[None, :-1]).logits[0]
-        total = total + torch.nn.functional.cross_entropy(logits, labels[1:], reduction="sum")
-        count += (labels[1:] != -100).sum()
-    return total / count
+        out = model(ids[None, :-1])
+        total = total + torch.nn.functional.cross_entropy(out.logits[0], labels[1:], reduction="sum")
+        learnt = (labels[1:] != -100).sum()
+        if getattr(model.config, "output_router_logits", False):
+            balance = balance + learnt * out.aux_loss
+        count += learnt
+    coefficient = getattr(model.config, "router_aux_loss_coef", 0.0)
+    return (total + coefficient * balance) / count
 
 
 def main():

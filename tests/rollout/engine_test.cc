@@ -62,8 +62,11 @@ TEST(EngineTest, GreedyIsWhatRecomputingEverythingGives) {
 
 // R22.
 TEST(EngineTest, LogProbabilitiesAreTheTrainers) {
-  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    RolloutModel model(model::Family::kQwen3, false, dtype);
+  for (const auto& [dtype, family] : {std::pair(at::kFloat, model::Family::kQwen3),
+                                      std::pair(at::kBFloat16, model::Family::kQwen3),
+                                      std::pair(at::kFloat, model::Family::kQwen3Moe),
+                                      std::pair(at::kBFloat16, model::Family::kMixtral)}) {
+    RolloutModel model(family, false, dtype);
     EngineOptions options;
     options.logprobs_mode = LogProbsMode::kRaw;
     Engine engine = model.MakeEngine(options);

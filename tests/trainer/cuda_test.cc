@@ -24,8 +24,14 @@ parallel::CudaModule* UsableModule(std::string& reason) {
   return *module;
 }
 
-model::HfConfig SmallConfig() {
+model::HfConfig SmallConfig(bool experts = false) {
   model::HfConfig config;
+  if (experts) {
+    config.family = model::Family::kMixtral;
+    config.moe = {.experts = 5, .top_k = 2, .width = 40, .renormalize = true};
+    config.output_router_logits = true;
+    config.router_aux_loss_coef = 0.1;
+  }
   config.hidden_size = 64;
   config.intermediate_size = 96;
   config.num_hidden_layers = 2;
@@ -50,14 +56,16 @@ model::ModelBatch BatchOn(at::Device device) {
 TEST(CudaTest, AFewStepsEqualTheCpu) {
   std::string reason;
   if (UsableModule(reason) == nullptr) GTEST_SKIP() << reason;
-  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+  for (const auto& [dtype, experts] :
+       {std::pair(at::kFloat, false), std::pair(at::kBFloat16, false), std::pair(at::kFloat, true),
+        std::pair(at::kBFloat16, true)}) {
     std::vector<double> losses[2];
     for (const at::Device device : {at::Device(at::kCPU), at::Device(at::kCUDA, 0)}) {
-      keel::testing::RunRanks(1, 1, 1, [&](parallel::ParallelContext& context) {
+      keel::testing::RunRanks(1, 1, 1, [&, type = dtype, moe = experts](auto& context) {
         TrainEngineOptions options;
-        options.dtype = dtype;
+        options.dtype = type;
         options.device = device;
-        TrainEngine engine(context, SmallConfig(), options);
+        TrainEngine engine(context, SmallConfig(moe), options);
         engine.Initialize(3);
         const model::ModelBatch batch = BatchOn(device);
         for (int step = 1; step <= 5; ++step) {
@@ -76,14 +84,17 @@ TEST(CudaTest, AFewStepsEqualTheCpu) {
 TEST(CudaTest, LogProbabilitiesAndValuesEqualTheCpu) {
   std::string reason;
   if (UsableModule(reason) == nullptr) GTEST_SKIP() << reason;
-  for (const bool critic : {false, true}) {
+  for (const auto& [critic_too, experts] :
+       {std::pair(false, false), std::pair(true, false), std::pair(false, true)}) {
+    const bool critic = critic_too;
+    const model::HfConfig config = SmallConfig(experts);
     std::vector<at::Tensor> found[2];
     for (const at::Device device : {at::Device(at::kCPU), at::Device(at::kCUDA, 0)}) {
       keel::testing::RunRanks(1, 1, 1, [&](parallel::ParallelContext& context) {
         model::DecoderOptions shape;
         shape.device = device;
         shape.value_head = critic;
-        model::Decoder decoder(SmallConfig(), {&context.tp(), false}, shape);
+        model::Decoder decoder(config, {&context.tp(), false}, shape);
         parallel::WeightStore weights =
             parallel::GradBuffer::MakeStore(decoder.parameters(), context, {at::kFloat, device});
         parallel::GradBuffer buffer(weights, context);

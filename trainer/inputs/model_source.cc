@@ -174,9 +174,8 @@ Result<std::string> WeightsFingerprint(const std::string& directory) {
 Status ImportWeights(const std::string& directory, const model::HfConfig& config, model::Head head,
                      const ShardTable& table) {
   KEEL_ASSIGN_OR_RETURN(const auto fs, OpenPosixFileSystem(directory, false, LinkPolicy::kFollow));
-  KEEL_ASSIGN_OR_RETURN(const auto weights, checkpoint::HfModelDir::Open(*fs, "."));
   const ModelTensors model = model::TensorsOf(config, head);
-  KEEL_RETURN_IF_ERROR(checkpoint::CheckTensors(weights, model));
+  KEEL_ASSIGN_OR_RETURN(const auto weights, checkpoint::OpenTensors(*fs, ".", model));
   checkpoint::HfReadOptions options;
   options.allow_missing = model.may_lack;
   options.finite = true;

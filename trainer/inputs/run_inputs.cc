@@ -27,8 +27,7 @@ Status Report(const Result<RunData<Set>>& data, InputReport* report) {
 // Names and shapes; the values are read where they are needed.
 Status CheckWeights(const std::string& directory, const model::HfConfig& config, model::Head head) {
   KEEL_ASSIGN_OR_RETURN(const auto fs, OpenPosixFileSystem(directory, false, LinkPolicy::kFollow));
-  KEEL_ASSIGN_OR_RETURN(const auto weights, checkpoint::HfModelDir::Open(*fs, "."));
-  return checkpoint::CheckTensors(weights, model::TensorsOf(config, head));
+  return checkpoint::OpenTensors(*fs, ".", model::TensorsOf(config, head)).status();
 }
 
 }  // namespace

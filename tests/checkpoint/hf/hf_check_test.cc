@@ -6,9 +6,9 @@
 #include <cstring>
 #include <limits>
 
-#include "common/float_convert.h"
 #include "checkpoint/format/safetensors.h"
 #include "checkpoint/tools/hf_import.h"
+#include "common/float_convert.h"
 #include "tests/checkpoint/support/sim_file_system.h"
 #include "tests/checkpoint/support/test_support.h"
 
@@ -106,6 +106,51 @@ TEST(HfCheck, EveryFaultIsNamed) {
             HasSubstr("tensors that the model has no place for (2): evil\\x1b[31m\\x0a2026 info, "
                       "layers.0.bias"),
             HasSubstr("config.json")));
+}
+
+// Several tensors in one, as transformers writes a layer's experts when it is told to.
+TEST(HfCheck, AStackIsReadAsItsParts) {
+  ModelTensors model;
+  model.needed = {{"e.0.gate", DType::kF32, Dims{1, 3}},
+                  {"e.0.up", DType::kF32, Dims{1, 3}},
+                  {"e.1.gate", DType::kF32, Dims{1, 3}},
+                  {"e.1.up", DType::kF32, Dims{1, 3}}};
+  model.may_stack = {{"e.all", Dims{2, 2, 3}, {"e.0.gate", "e.0.up", "e.1.gate", "e.1.up"}}};
+  Directory apart;
+  apart.tensors.clear();
+  for (const TensorInfo& part : model.needed) apart.Put(part.name, part.shape);
+  EXPECT_TRUE(Check(apart, model).ok());
+
+  Directory stacked;
+  stacked.tensors.clear();
+  stacked.Put("e.all", Dims{2, 2, 3});
+  SimFileSystem disk;
+  stacked.WriteTo(disk);
+  const HfModelDir opened = ValueOrThrow(OpenTensors(disk, ".", model));
+  std::vector<float> all(12), parts(12);
+  const auto read = [](const HfModelDir& from, const std::string& name, const Dims& shape,
+                       float* to) {
+    ShardTable table;
+    ThrowIfError(table.Add({name, DType::kF32, shape}, Box::Whole(shape),
+                           {reinterpret_cast<std::byte*>(to), ContiguousStrides(shape)}));
+    return from.ReadInto(table, {});
+  };
+  EXPECT_TRUE(read(ValueOrThrow(HfModelDir::Open(disk, ".")), "e.all", {2, 2, 3}, &all[0]).ok());
+  for (size_t i = 0; i < 4; ++i)
+    EXPECT_TRUE(read(opened, model.needed[i].name, {1, 3}, &parts[3 * i]).ok());
+  EXPECT_EQ(parts, all);
+
+  stacked.Put("e.1.up", Dims{1, 3});
+  SimFileSystem twice;
+  stacked.WriteTo(twice);
+  EXPECT_THAT(OpenTensors(twice, ".", model).status().message(),
+              HasSubstr("has e.1.up both by itself and in one tensor with others"));
+  stacked.tensors.clear();
+  stacked.Put("e.all", Dims{2, 3, 2});
+  SimFileSystem turned;
+  stacked.WriteTo(turned);
+  EXPECT_THAT(OpenTensors(turned, ".", model).status().message(),
+              HasSubstr("e.all is [2, 3, 2], expected [2, 2, 3]"));
 }
 
 // An index may be silent about what its files hold: that is there all the same.
