@@ -20,7 +20,7 @@ MODELS = [
     "llama", "llama_tied", "llama_3_layers", "llama_rope_scaled", "llama_rope_scaled_v4",
     "llama_head_dim", "llama_attention_bias", "qwen2", "qwen2_v4", "qwen2_tied", "qwen3", "qwen3_tied",
     "llama_9_heads", "llama_15_heads", "qwen2_14_heads", "qwen3_6_heads",
-    "mistral_window", "smollm3", "gemma2", "gemma3", "olmo3", "phi3", "phi3_9_heads",
+    "mistral_window", "smollm3", "gemma2", "gemma3", "olmo3", "phi3", "phi3_9_heads", "phi3_longrope",
 ]  # fmt: skip
 
 
