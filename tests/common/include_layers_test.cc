@@ -216,7 +216,7 @@ std::set<std::string> ClosureOf(const std::string& unit) {
 
 TEST(IncludeLayersTest, WhatOneMustOpenStaysSmall) {
   EXPECT_LE(ClosureOf("checkpoint/save/saver").size(), 40u);
-  EXPECT_LE(ClosureOf("checkpoint/load/loader").size(), 33u);
+  EXPECT_LE(ClosureOf("checkpoint/load/loader").size(), 34u);
   EXPECT_LE(ClosureOf("trainer/run/lm_task").size(), 72u);
   EXPECT_GT(ClosureOf("trainer/rl/rl_task").size(), 60u) << "the includes were not followed";
 }
@@ -247,6 +247,7 @@ TEST(IncludeLayersTest, TheTorchFreePartSeesNoTorch) {
                                             "model/layout_fit",
                                             "model/tokenizer",
                                             "rollout/block_manager",
+                                            "rollout/kv_groups",
                                             "rollout/sampler",
                                             "rollout/sampling",
                                             "rollout/scheduler",

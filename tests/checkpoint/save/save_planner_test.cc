@@ -18,14 +18,11 @@ namespace {
 
 using testing::Cut;
 using testing::LoadFrom;
-using testing::MakeState;
-using testing::MakeTrainingState;
-using testing::ModelSize;
+using testing::MakeStateOfOneBox;
 using testing::RunRanks;
 using testing::SaveOn;
 using testing::SimFileSystem;
 using testing::SmallOptions;
-using testing::TrainingState;
 using testing::Weighing;
 using namespace std::chrono_literals;
 
