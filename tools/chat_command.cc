@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/text.h"
+#include "model/tokenizer/stream_decoder.h"
 #include "rollout/engine.h"
 #include "tools/answer_stream.h"
 #include "tools/inference_model.h"
@@ -61,11 +62,16 @@ Result<std::string> Answer(const std::vector<int32_t>& prompt, uint64_t turn,
   model.relay().Send({prompt});
   engine.Add({turn, 0, prompt, a.sampling});
   AnswerStream stream(a.sampling.stop);
+  model::StreamDecoder decoder(*model.text().tokenizer());
+  std::string text;  // of the first `decoded` tokens
+  size_t decoded = 0;
   std::vector<rollout::Completion> done;
   while (!engine.idle()) {
     done = engine.Step();
-    if (done.empty())
-      Show(stream.Grow(model.text().tokenizer()->Decode(engine.ResponseSoFar(turn, 0))));
+    if (!done.empty()) break;
+    const std::vector<int32_t> tokens = engine.ResponseSoFar(turn, 0);
+    for (; decoded < tokens.size(); ++decoded) text += decoder.Push(tokens[decoded]);
+    Show(stream.Grow(text));
   }
   if (done.empty()) return Status(StatusCode::kInternal, "the engine ended without an answer");
   KEEL_RETURN_IF_ERROR(done.front().error);

@@ -87,11 +87,11 @@ class ProgressLine {
 
 void Tokenize(const TokenizeArguments& a) {
   trainer::TokenizerChoice choice;
-  choice.chat_template = a.chat_template;
-  choice.train_on = ParseName<trainer::TrainOn>(a.train_on).value_or(choice.train_on);
+  choice.chat.source = a.chat_template;
+  choice.chat.train_on = ParseName<trainer::TrainOn>(a.train_on).value_or(choice.chat.train_on);
   if (!a.chat_arguments.empty()) {
-    choice.chat_arguments = ValueOrThrow(ParseJson(a.chat_arguments, "--chat-template-kwargs"));
-    if (!choice.chat_arguments.is_object())
+    choice.chat.arguments = ValueOrThrow(ParseJson(a.chat_arguments, "--chat-template-kwargs"));
+    if (!choice.chat.arguments.is_object())
       throw Error(StatusCode::kConfig, "--chat-template-kwargs: expected a JSON object");
   }
   const Rules rules = OpenRules(a.tokenizer, choice);

@@ -28,7 +28,7 @@ InferenceModel::InferenceModel(const InferenceOptions& options) {
   const bool is_step = IsCheckpoint(options.path);
   trainer::ModelOptions how;
   how.path_key = "--model";
-  how.tokenizer.todays_date = true;
+  how.tokenizer.chat.todays_date = true;
   const std::string folder = is_step ? ValueOrThrow(ModelFolderOf(options.path)) : options.path;
   source_ = ValueOrThrow(trainer::ResolveModel(folder, Json::object(), DType::kF32, how));
   const DType there =

@@ -17,7 +17,6 @@ namespace keel::model {
 
 namespace {
 
-constexpr std::string_view kSpace = "\xe2\x96\x81";  // U+2581, SentencePiece's space
 constexpr std::string_view kTemplate = "tokenizer.chat_template";
 
 // What is read below, and what changes nothing that Keel does with a text: names of tokens for
@@ -79,11 +78,6 @@ Result<std::optional<int64_t>> ReadId(const GgufMetadata& metadata, std::string_
   return std::optional<int64_t>(id);
 }
 
-struct SpecialIds {
-  std::optional<int64_t> bos, eos, unknown, padding;
-  bool adds_bos = false, adds_eos = false;
-};
-
 Result<SpecialIds> ReadSpecialIds(const GgufMetadata& metadata, const GgufVocabulary& vocabulary,
                                   bool adds_bos) {
   SpecialIds ids;
@@ -100,131 +94,6 @@ Result<SpecialIds> ReadSpecialIds(const GgufMetadata& metadata, const GgufVocabu
   if (ids.adds_eos && !ids.eos)
     return metadata.Wrong(kAddEos, "is true, and tokenizer.ggml.eos_token_id is missing");
   return ids;
-}
-
-// Control tokens are special; user-defined ones are found in texts as they are, too, but stay in
-// what is decoded.
-Json AddedTokens(const GgufVocabulary& vocabulary) {
-  Json added = Json::array();
-  for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
-    const GgufTokenKind kind = vocabulary.kinds[id];
-    const bool special = kind == GgufTokenKind::kControl || kind == GgufTokenKind::kUnknown;
-    if (!special && kind != GgufTokenKind::kUserDefined) continue;
-    if (vocabulary.tokens[id].empty()) continue;
-    added.push_back({{"id", id},
-                     {"content", vocabulary.tokens[id]},
-                     {"single_word", false},
-                     {"lstrip", false},
-                     {"rstrip", false},
-                     {"normalized", false},
-                     {"special", special}});
-  }
-  return added;
-}
-
-Json Special(const std::string& token, int type) {
-  return {{"SpecialToken", {{"id", token}, {"type_id", type}}}};
-}
-Json Text(const char* name, int type) { return {{"Sequence", {{"id", name}, {"type_id", type}}}}; }
-
-// With the beginning and the end that every text gets; null when it gets none.
-Json TemplateProcessing(const SpecialIds& ids, const GgufVocabulary& vocabulary) {
-  if (!ids.adds_bos && !ids.adds_eos) return nullptr;
-  Json single = Json::array(), pair = Json::array(), tokens = Json::object();
-  const auto token = [&](int64_t id) -> const std::string& {
-    return vocabulary.tokens[static_cast<size_t>(id)];
-  };
-  for (int type = 0; type < 2; ++type) {
-    Json part = Json::array();
-    if (ids.adds_bos) part.push_back(Special(token(*ids.bos), type));
-    part.push_back(Text(type == 0 ? "A" : "B", type));
-    if (ids.adds_eos) part.push_back(Special(token(*ids.eos), type));
-    if (type == 0) single = part;
-    for (Json& step : part) pair.push_back(std::move(step));
-  }
-  const auto declare = [&](int64_t id) {
-    tokens[token(id)] = {
-        {"id", token(id)}, {"ids", Json::array({id})}, {"tokens", Json::array({token(id)})}};
-  };
-  if (ids.adds_bos) declare(*ids.bos);
-  if (ids.adds_eos) declare(*ids.eos);
-  return {{"type", "TemplateProcessing"},
-          {"single", std::move(single)},
-          {"pair", std::move(pair)},
-          {"special_tokens", std::move(tokens)}};
-}
-
-Json Model(const GgufVocabulary& vocabulary) {
-  Json vocab = Json::object();
-  // Insertion is a search among all before in an ordered map: the pairs are put in whole.
-  auto& entries = vocab.get_ref<Json::object_t&>();
-  entries.reserve(vocabulary.tokens.size());
-  for (size_t id = 0; id < vocabulary.tokens.size(); ++id)
-    static_cast<std::vector<Json::object_t::value_type>&>(entries).emplace_back(
-        vocabulary.tokens[id], static_cast<int64_t>(id));
-  Json merges = Json::array();
-  for (const auto& [left, right] : vocabulary.merges) merges.push_back({left, right});
-  return {{"type", "BPE"},
-          {"dropout", nullptr},
-          {"unk_token", nullptr},
-          {"continuing_subword_prefix", nullptr},
-          {"end_of_word_suffix", nullptr},
-          {"fuse_unk", false},
-          {"byte_fallback", false},
-          {"ignore_merges", false},
-          {"vocab", std::move(vocab)},
-          {"merges", std::move(merges)}};
-}
-
-Json Empty(const GgufVocabulary& vocabulary) {
-  return {{"version", "1.0"},          {"truncation", nullptr},
-          {"padding", nullptr},        {"added_tokens", AddedTokens(vocabulary)},
-          {"normalizer", nullptr},     {"pre_tokenizer", nullptr},
-          {"post_processor", nullptr}, {"decoder", nullptr},
-          {"model", Model(vocabulary)}};
-}
-
-Json ByteLevelStep() {
-  return {{"type", "ByteLevel"},
-          {"add_prefix_space", false},
-          {"trim_offsets", true},
-          {"use_regex", true}};
-}
-
-Json ByteLevelTokenizer(const GgufVocabulary& vocabulary, const GgufPreTokenizer& pre,
-                        const SpecialIds& ids) {
-  Json json = Empty(vocabulary);
-  json["normalizer"] = pre.normalizer;
-  json["pre_tokenizer"] = pre.pre_tokenizer;
-  const Json ends = TemplateProcessing(ids, vocabulary);
-  json["post_processor"] = ends.is_null() ? ByteLevelStep() : ends;
-  json["decoder"] = ByteLevelStep();
-  json["model"]["ignore_merges"] = pre.ignore_merges;
-  return json;
-}
-
-// SentencePiece: a space before the text (where the file wants one), spaces as U+2581, and what is
-// not in the vocabulary byte by byte.
-Json SentencePieceTokenizer(const GgufVocabulary& vocabulary, const SpecialIds& ids,
-                            bool space_before) {
-  Json json = Empty(vocabulary);
-  Json steps = Json::array();
-  if (space_before) steps.push_back({{"type", "Prepend"}, {"prepend", kSpace}});
-  steps.push_back({{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kSpace}});
-  json["normalizer"] = {{"type", "Sequence"}, {"normalizers", std::move(steps)}};
-  json["post_processor"] = TemplateProcessing(ids, vocabulary);
-  Json back =
-      Json::array({{{"type", "Replace"}, {"pattern", {{"String", kSpace}}}, {"content", " "}},
-                   {{"type", "ByteFallback"}},
-                   {{"type", "Fuse"}}});
-  if (space_before)
-    back.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
-  json["decoder"] = {{"type", "Sequence"}, {"decoders", std::move(back)}};
-  Json& model = json["model"];
-  if (ids.unknown) model["unk_token"] = vocabulary.tokens[static_cast<size_t>(*ids.unknown)];
-  model["fuse_unk"] = true;
-  model["byte_fallback"] = true;
-  return json;
 }
 
 // The template, or several by their names: the first is "default".
@@ -297,8 +166,10 @@ Result<GgufTokenizer> ReadGgufTokenizer(const GgufMetadata& metadata) {
                           "is true, which Keel knows of no byte-level vocabulary");
   }
   GgufTokenizer out;
-  out.tokenizer = by_scores ? SentencePieceTokenizer(vocabulary, ids, space_before)
-                            : ByteLevelTokenizer(vocabulary, *pre, ids);
+  out.tokenizer =
+      by_scores ? SentencePieceTokenizer(vocabulary, ids, space_before)
+                : ByteLevelTokenizer(vocabulary, ids,
+                                     {pre->normalizer, pre->pre_tokenizer, pre->ignore_merges});
   out.config = TokenizerConfig(vocabulary, ids);
   KEEL_RETURN_IF_ERROR(ReadTemplates(metadata, &out));
   return out;

@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
-#include <tuple>
 
 #include "common/text.h"
 
@@ -47,7 +45,7 @@ Status ReadTokens(const GgufMetadata& metadata, GgufVocabulary* out) {
 Status ReadKinds(const GgufMetadata& metadata, GgufVocabulary* out) {
   KEEL_ASSIGN_OR_RETURN(const GgufValue* const kinds, metadata.Integers(kKinds));
   if (kinds == nullptr) {
-    out->kinds.assign(out->tokens.size(), GgufTokenKind::kNormal);
+    out->kinds.assign(out->tokens.size(), TokenKind::kNormal);
     return Status::Ok();
   }
   if (kinds->count != std::ssize(out->tokens)) {
@@ -59,7 +57,7 @@ Status ReadKinds(const GgufMetadata& metadata, GgufVocabulary* out) {
     if (kind < 1 || kind > 6)
       return metadata.Wrong(kKinds,
                             fmt::format("token {} is of kind {}, expected 1 to 6", id, kind));
-    out->kinds.push_back(static_cast<GgufTokenKind>(kind));
+    out->kinds.push_back(static_cast<TokenKind>(kind));
   }
   return Status::Ok();
 }
@@ -102,51 +100,6 @@ Status ReadScores(const GgufMetadata& metadata, GgufVocabulary* out) {
   return Status::Ok();
 }
 
-// SentencePiece joins the two neighbours whose token has the best score. As a list: each token
-// split everywhere where both parts are tokens, the best scores first; of equal scores the longer
-// parts first. A stable sort after that by the parts' ids keeps the order that transformers gives.
-void DeriveMerges(GgufVocabulary* out) {
-  struct Split {
-    float score;
-    int64_t left_id, right_id;
-    size_t left_length, right_length;  // in characters
-    std::string_view left, right;
-  };
-  const auto joins = [&](int64_t id) {
-    const GgufTokenKind kind = out->kinds[static_cast<size_t>(id)];
-    return kind == GgufTokenKind::kNormal || kind == GgufTokenKind::kUnused ||
-           kind == GgufTokenKind::kUserDefined;
-  };
-  const auto characters = [](std::string_view text) {
-    return static_cast<size_t>(std::count_if(
-        text.begin(), text.end(), [](char c) { return (static_cast<uint8_t>(c) & 0xc0) != 0x80; }));
-  };
-  std::vector<Split> splits;
-  for (size_t id = 0; id < out->tokens.size(); ++id) {
-    const std::string_view token = out->tokens[id];
-    if (!joins(static_cast<int64_t>(id))) continue;
-    const size_t first = splits.size();
-    for (size_t at = 1; at < token.size(); ++at) {
-      if ((static_cast<uint8_t>(token[at]) & 0xc0) == 0x80) continue;  // within a character
-      const auto left = out->ids.find(token.substr(0, at));
-      if (left == out->ids.end() || !joins(left->second)) continue;
-      const auto right = out->ids.find(token.substr(at));
-      if (right == out->ids.end() || !joins(right->second)) continue;
-      splits.push_back({out->scores[id], left->second, right->second, characters(left->first),
-                        characters(right->first), left->first, right->first});
-    }
-    std::sort(splits.begin() + static_cast<std::ptrdiff_t>(first), splits.end(),
-              [](const Split& a, const Split& b) {
-                return std::pair(a.left_id, a.right_id) < std::pair(b.left_id, b.right_id);
-              });
-  }
-  std::stable_sort(splits.begin(), splits.end(), [](const Split& a, const Split& b) {
-    return std::tuple(a.score, a.left_length, a.right_length) >
-           std::tuple(b.score, b.left_length, b.right_length);
-  });
-  for (const Split& split : splits) out->merges.emplace_back(split.left, split.right);
-}
-
 }  // namespace
 
 Result<GgufVocabulary> ReadGgufVocabulary(const GgufMetadata& metadata, bool by_scores) {
@@ -163,7 +116,7 @@ Result<GgufVocabulary> ReadGgufVocabulary(const GgufMetadata& metadata, bool by_
     return metadata.Wrong(kTokens, fmt::format("token {} has {} bytes, at most {} are supported",
                                                id, out.tokens[id].size(), kLongestSplit));
   }
-  DeriveMerges(&out);
+  out.merges = MergesByScore(out, out.scores, out.ids);
   return out;
 }
 

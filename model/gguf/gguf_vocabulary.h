@@ -11,26 +11,14 @@
 
 #include "common/status.h"
 #include "model/gguf/gguf_file.h"
+#include "model/tokenizer/token_list.h"
 
 namespace keel::model {
 
-// As numbered in files.
-enum class GgufTokenKind : int64_t {
-  kNormal = 1,
-  kUnknown = 2,
-  kControl = 3,
-  kUserDefined = 4,
-  kUnused = 5,
-  kByte = 6,
-};
-
-struct GgufVocabulary {
-  std::vector<std::string> tokens;  // by id; no two are equal
-  std::vector<GgufTokenKind> kinds;
+// Merges of a file without them: those that the scores order.
+struct GgufVocabulary : TokenList {
   std::vector<float> scores;  // beside tokens, or empty
   std::unordered_map<std::string_view, int64_t> ids;
-  // The first is done first. Of a file without merges: those that the scores order.
-  std::vector<std::pair<std::string, std::string>> merges;
 
   GgufVocabulary() = default;
   GgufVocabulary(GgufVocabulary&&) = default;  // the views of `ids` stay valid

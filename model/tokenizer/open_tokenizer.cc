@@ -12,6 +12,9 @@
 #include "common/guarded.h"
 #include "common/json.h"
 #include "common/text.h"
+#include "model/tokenizer/sentencepiece_file.h"
+#include "model/tokenizer/tekken_file.h"
+#include "model/tokenizer/tiktoken_file.h"
 #include "model/tokenizer/tokenizer_json.h"
 
 namespace keel::model {
@@ -47,8 +50,6 @@ class DirectoryReader {
     const auto has = [&](std::string_view name) {
       return std::find(present.begin(), present.end(), name) != present.end();
     };
-    if (!has("tokenizer.json")) throw Error(NoTokenizer(present));
-
     std::vector<Json> settings;
     std::vector<std::string> paths;
     for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
@@ -65,26 +66,68 @@ class DirectoryReader {
       fill("eos_token", &names.eos);
       fill("pad_token", &names.pad);
     }
-    const std::string name = "tokenizer.json";
-    auto tokenizer = ValueOrThrow(ParseTokenizerJson(
-        ValueOrThrow(ReadFile(*fs_, name, kMaxTokenizerBytes)), fs_->Describe(name), names));
-    if (!paths.empty()) CheckAddedTokens(settings.front(), paths.front(), *tokenizer);
+    const bool json = has("tokenizer.json");
+    auto tokenizer =
+        json ? ValueOrThrow(ParseTokenizerJson(Read("tokenizer.json"),
+                                               fs_->Describe("tokenizer.json"), names))
+             : FromOther(present, has("tokenizer_config.json") ? settings.front() : Json::object(),
+                         names);
+    if (has("tokenizer_config.json")) CheckAddedTokens(settings.front(), paths.front(), *tokenizer);
     return tokenizer;
   }
 
  private:
+  std::string Read(const std::string& name) const {
+    return ValueOrThrow(ReadFile(*fs_, name, kMaxTokenizerBytes));
+  }
+
+  // Of a directory without tokenizer.json. What the settings name is taken before what the file
+  // says itself.
+  std::unique_ptr<Tokenizer> FromOther(const std::vector<std::string>& present,
+                                       const Json& settings, const SpecialNames& names) const {
+    const auto find = [&](auto is) { return std::find_if(present.begin(), present.end(), is); };
+    std::optional<TokenizerDocument> found;
+    std::string path;
+    const auto take = [&](const std::string& name, auto read) {
+      path = fs_->Describe(name);
+      found = ValueOrThrow(read(Read(name), path));
+    };
+    const auto named = [](const char* wanted) {
+      return [wanted](const std::string& name) { return name == wanted; };
+    };
+    const auto ranks = find([](const std::string& name) { return name.ends_with(".tiktoken"); });
+    if (find(named("tekken.json")) != present.end()) {
+      take("tekken.json", [](const std::string& text, const std::string& where) {
+        return ReadTekken(text, where);
+      });
+    } else if (find(named("tokenizer.model")) != present.end()) {
+      take("tokenizer.model", [&](const std::string& bytes, const std::string& where) {
+        return ReadSentencePiece(bytes, settings, where);
+      });
+    } else if (ranks != present.end()) {
+      take(*ranks, [&](const std::string& text, const std::string& where) {
+        return ReadTiktoken(text, settings, where);
+      });
+    } else {
+      throw Error(NoTokenizer(present));
+    }
+    const SpecialNames all = {names.bos ? names.bos : found->names.bos,
+                              names.eos ? names.eos : found->names.eos,
+                              names.pad ? names.pad : found->names.pad};
+    return ValueOrThrow(ParseTokenizerJson(found->json.dump(), path, all));
+  }
+
   Status NoTokenizer(const std::vector<std::string>& present) const {
     std::vector<std::string> others;
     for (const std::string& name : present) {
-      if (name == "tokenizer.model" || name == "tekken.json" || name == "vocab.json" ||
-          name == "vocab.txt" || name == "merges.txt" || name == "spiece.model" ||
-          name.ends_with(".tiktoken")) {
+      if (name == "vocab.json" || name == "vocab.txt" || name == "merges.txt" ||
+          name == "spiece.model") {
         others.push_back(name);
       }
     }
     const char* way_out =
-        "tokenizer.json is read; transformers' AutoTokenizer.from_pretrained(DIR)"
-        ".save_pretrained(DIR) writes one";
+        "tokenizer.json, tekken.json, tokenizer.model and *.tiktoken are read; transformers' "
+        "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) writes the first";
     if (others.empty()) {
       return {StatusCode::kNotFound,
               fmt::format("{}: it holds no tokenizer; {}", directory_, way_out)};

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/json.h"
 #include "common/status.h"
 #include "model/tokenizer/tokenizer.h"
 
@@ -16,6 +17,12 @@ struct SpecialNames {
   std::optional<std::string> bos;
   std::optional<std::string> eos;
   std::optional<std::string> pad;
+};
+
+// A file of another kind, told as a tokenizer.json.
+struct TokenizerDocument {
+  Json json;
+  SpecialNames names;
 };
 
 // `where` stands first in messages: the file's path. kInvalidData for what is no such file, names a

@@ -58,7 +58,7 @@ const std::map<std::string, std::set<std::string>>& AllowedEdges() {
       {"parallel", {"common"}},
       {"model/chat_template", {"common"}},
       {"model/tokenizer", {"common"}},
-      {"model/gguf", {"common"}},
+      {"model/gguf", {"common", "model/tokenizer"}},
       {"model", {"common", "parallel", "model/tokenizer"}},
       {"rollout", {"common", "parallel", "model", "model/tokenizer"}},
       {"rewards", {"common"}},

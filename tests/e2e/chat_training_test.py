@@ -345,6 +345,21 @@ class ChatTraining(harness.Job):
         path.write_text(json.dumps(content))
         self.refused(path, CONFIG, "tokenizer_path", "no tokenizer")
 
+    def test_templates_of_a_name(self):
+        """As transformers chooses: the default, tool_use where there are tools, or the one that is asked for."""
+        (self.model / "chat_template.jinja").unlink()
+        settings = json.loads((self.model / "tokenizer_config.json").read_text())
+        settings["chat_template"] = [{"name": "default", "template": PLAIN}, {"name": "tool_use", "template": "T" + PLAIN},
+                                     {"name": "rag", "template": "R" + PLAIN}]  # fmt: skip
+        (self.model / "tokenizer_config.json").write_text(json.dumps(settings))
+        rows = [{"messages": CHATS[0]}, {"messages": CHATS[0], "tools": TOOLS}, {"messages": CHATS[0], "tools": []}]
+        tokenizer = self.tokenizer()
+        for name, more in ((None, {}), ("rag", {"data__chat_template": "rag"})):
+            wanted = [tokenizer.apply_chat_template(row["messages"], tools=row.get("tools"), chat_template=name)["input_ids"]
+                      for row in rows]  # fmt: skip
+            self.assertEqual([row["input_ids"] for row in self.show(self.job("named", rows, **more))], wanted)
+            self.assertNotEqual(wanted[0], wanted[1])
+
     def test_a_date_is_the_same_at_every_start(self):
         (self.model / "chat_template.jinja").write_text("{{ strftime_now('%d %b %Y') if date is not defined else date }}" + PLAIN)
         config = self.job("dated", [{"messages": CHATS[0]}], data__train_on="last")

@@ -151,7 +151,8 @@ options::Schema MakeSchema(Config& c) {
       "nothing, rows bring ids. null: the model's own: what its files say, `bytes` for a model of "
       "`model.config` or one that was trained so, else `ids`.");
   s.Add("data.chat_template", d.chat_template,
-        "What messages are written by: Jinja, a file of it, or `chatml`. null: the model's own "
+        "What messages are written by: Jinja, a file of it, `chatml`, or the name of one of the "
+        "model's. null: the model's own "
         "(`chat_template.jinja`, or `chat_template` of tokenizer_config.json).")
       .PerNode();
   s.Add("data.apply_chat_template_kwargs", d.apply_chat_template_kwargs,

@@ -107,7 +107,9 @@ class Rendering {
     request.add_generation_prompt = ending == Ending::kOpened;
     request.continue_final_message = ending == Ending::kContinued;
     if (!rules_.todays_date) request.clock = [] { return kTrainingDay; };
-    Result<model::RenderedChat> rendered = rules_.chat.Render(request);
+    const bool tools = !chat_.tools.is_null() && rules_.with_tools;
+    Result<model::RenderedChat> rendered =
+        (tools ? *rules_.with_tools : rules_.chat).Render(request);
     if (!rendered.ok()) return rendered.status().WithContext(context_.where);
     return rendered;
   }

@@ -27,8 +27,8 @@ const model::ChatTemplate& ChatMl() {
 }
 
 std::shared_ptr<const ChatRules> ChatMlRules() {
-  static const auto rules = std::make_shared<const ChatRules>(
-      ChatRules{ChatMl(), Json::object(), TrainOn::kAllAssistant, true, false});
+  static const auto rules =
+      std::make_shared<const ChatRules>(ChatRules{.chat = ChatMl(), .chatml = true});
   return rules;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/json.h"
@@ -12,7 +13,9 @@
 namespace keel::trainer {
 
 struct ChatRules {
-  model::ChatTemplate chat;         // with the tokenizer's special tokens
+  model::ChatTemplate chat;  // with the tokenizer's special tokens
+  // Of a model with several: the one named "tool_use", for conversations with tools.
+  std::optional<model::ChatTemplate> with_tools = {};
   Json arguments = Json::object();  // data.apply_chat_template_kwargs; a row's own go before them
   TrainOn train_on = TrainOn::kAllAssistant;
   bool chatml = false;  // the one of this file, which shows role and content alone

@@ -99,7 +99,7 @@ Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DTyp
   // So that whoever goes on from an export, or generates with it, reads text as this run does.
   if (fit.bytes) source.json[kTokenizerMark] = NameOf(model::TokenizerKind::kBytes);
   const ChatRules* chat = fit.text.chat.get();
-  if (!options.tokenizer.chat_template.empty() && chat != nullptr && !(fit.bytes && chat->chatml))
+  if (!options.tokenizer.chat.source.empty() && chat != nullptr && !(fit.bytes && chat->chatml))
     files["chat_template.jinja"] = chat->chat.source();
   source.tokenizer = std::move(fit.tokenizer);
   source.text = std::move(fit.text);

@@ -81,9 +81,10 @@ Status CheckCriticModel(const Config& config, const ModelSource& model) {
 Result<ModelSource> OpenRunModel(const Config& config) {
   const ModelSection& section = config.actor_rollout_ref.model;
   ModelOptions options;
-  options.tokenizer = {config.data.tokenizer, section.tokenizer_path.value_or(""),
-                       config.data.chat_template.value_or(""),
-                       config.data.apply_chat_template_kwargs, config.data.train_on};
+  options.tokenizer = {config.data.tokenizer,
+                       section.tokenizer_path.value_or(""),
+                       {config.data.chat_template.value_or(""),
+                        config.data.apply_chat_template_kwargs, config.data.train_on}};
   KEEL_ASSIGN_OR_RETURN(
       ModelSource model,
       ResolveModel(section.path.value_or(""), section.config,

@@ -7,11 +7,8 @@
 #include <limits>
 #include <utility>
 
-#include "common/file_system.h"
-#include "model/chat_template/chat_template.h"
 #include "model/hf_config.h"
 #include "model/tokenizer/open_tokenizer.h"
-#include "trainer/data/chat_rules.h"
 
 namespace keel::trainer {
 
@@ -122,80 +119,22 @@ Status CheckOwnTokenizer(const model::Tokenizer& tokenizer, const Json& config,
   return Status::Ok();
 }
 
-// The text of data.chat_template, and its name for messages.
-Result<std::pair<std::string, std::string>> ReadTemplate(const std::string& given) {
-  constexpr int64_t kMaxBytes = int64_t{4} << 20;
-  if (given.find('{') != std::string::npos) return std::pair(given, std::string("data.chat_template"));
-  const auto slash = given.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : given.substr(0, slash + 1);
-  const auto fs = OpenPosixFileSystem(folder, false, LinkPolicy::kFollow);
-  Result<std::string> text =
-      fs.ok()
-          ? ReadFile(**fs, slash == std::string::npos ? given : given.substr(slash + 1), kMaxBytes)
-          : Result<std::string>(fs.status());
-  if (!text.ok()) {
-    return Status(StatusCode::kConfig,
-                  fmt::format("data.chat_template is chatml, Jinja, or a file of it: {}",
-                              text.status().message()));
-  }
-  return std::pair(*std::move(text), given);
-}
-
-// By which template messages are written: the one that is asked for, or the directory's, or, for
-// bytes, ChatML.
-Status FitChat(const TokenizerChoice& choice, const std::string& folder, TokenizerFit* fit) {
-  ChatRules rules{ChatMl(), choice.chat_arguments, choice.train_on, true, choice.todays_date};
-  const auto keep = [&] { fit->text.chat = std::make_shared<const ChatRules>(std::move(rules)); };
-  const std::string& given = choice.chat_template;
-  if (given == "chatml") {
-    keep();
-    return Status::Ok();
-  }
-  if (!given.empty()) {
-    KEEL_ASSIGN_OR_RETURN(auto read, ReadTemplate(given));
-    Result<model::ChatTemplate> parsed =
-        model::ChatTemplate::Parse(std::move(read.first), std::move(read.second));
-    if (!parsed.ok()) return Status(StatusCode::kConfig, parsed.status().message());
-    KEEL_ASSIGN_OR_RETURN(Json tokens, folder.empty() ? Result<Json>(Json::object())
-                                                      : model::LoadSpecialTokens(folder));
-    rules.chat = parsed->WithSpecialTokens(std::move(tokens));
-    rules.chatml = false;
-    keep();
-    return Status::Ok();
-  }
-  const auto found = folder.empty() ? Result<std::optional<model::ChatTemplate>>(std::nullopt)
-                                    : model::LoadChatTemplate(folder);
-  if (!found.ok()) {
-    fit->text.no_chat =
-        fmt::format("the chat template of {} cannot be used: {}", folder, found.status().message());
-  } else if (*found) {
-    rules.chat = **found;
-    rules.chatml = false;
-    keep();
-  } else if (fit->bytes) {
-    keep();
-  } else {
-    fit->text.no_chat = fmt::format(
-        "{} has no chat template: give it a chat_template.jinja, or name one as data.chat_template",
-        folder);
-  }
-  return Status::Ok();
-}
-
-void WarnOfClock(TokenizerFit* fit) {
-  if (fit->text.chat == nullptr || fit->text.chat->todays_date) return;
-  if (fit->text.chat->chat.source().find("strftime_now") == std::string::npos) return;
-  fit->warnings.push_back(
-      "the chat template asks for the date: in training it is told 26 July 2024, so that rows are "
-      "the same at every start; data.apply_chat_template_kwargs may give another (date_string, "
-      "where the template reads it)");
+// With the chat template that goes with the tokenizer.
+Result<TokenizerFit> WithChat(TokenizerFit fit, const TokenizerChoice& choice,
+                              const std::string& folder) {
+  KEEL_ASSIGN_OR_RETURN(ChatFit chat, FitChat(choice.chat, folder, fit.bytes));
+  fit.text.chat = std::move(chat.rules);
+  fit.text.no_chat = std::move(chat.missing);
+  if (!chat.warning.empty()) fit.warnings.push_back(std::move(chat.warning));
+  return fit;
 }
 
 }  // namespace
 
 std::vector<std::string> TokenizerFileNames() {
-  return {"tokenizer.json", "tokenizer.model", "tekken.json", "spiece.model",
-          "vocab.json",     "vocab.txt",       "merges.txt",  "tokenizer_config.json"};
+  return {"tokenizer.json", "tokenizer.model", "tekken.json",
+          "spiece.model",   "vocab.json",      "vocab.txt",
+          "merges.txt",     "qwen.tiktoken",   "tokenizer_config.json"};
 }
 
 Result<TokenizerFit> FitTokenizer(const TokenizerChoice& choice, const Json& config,
@@ -227,9 +166,7 @@ Result<TokenizerFit> FitTokenizer(const TokenizerChoice& choice, const Json& con
     fit.text = TextRules(*fit.tokenizer);
     fit.text.tokenizer_name = folder;
     fit.text.frames_text = true;
-    KEEL_RETURN_IF_ERROR(FitChat(choice, folder, &fit));
-    WarnOfClock(&fit);
-    return fit;
+    return WithChat(std::move(fit), choice, folder);
   }
   if (!choice.tokenizer_path.empty()) {
     return Status(
@@ -245,9 +182,7 @@ Result<TokenizerFit> FitTokenizer(const TokenizerChoice& choice, const Json& con
     fit.tokenizer = std::move(bytes);
     fit.bytes = true;
     fit.text = TextRules(*fit.tokenizer);
-    KEEL_RETURN_IF_ERROR(FitChat(choice, folder, &fit));
-    WarnOfClock(&fit);
-    return fit;
+    return WithChat(std::move(fit), choice, folder);
   }
   if (wanted || (marked && config.contains(kTokenizerMark))) {
     return DoesNotFit(

@@ -13,7 +13,7 @@
 #include "model/tokenizer/tokenizer.h"
 #include "model/tokenizer/tokenizer_kind.h"
 #include "trainer/data/text_rules.h"
-#include "trainer/data/train_on.h"
+#include "trainer/inputs/chat_fit.h"
 
 namespace keel::trainer {
 
@@ -30,11 +30,7 @@ std::vector<std::string> TokenizerFileNames();
 struct TokenizerChoice {
   std::optional<model::TokenizerKind> kind;  // nothing: the model's own
   std::string tokenizer_path;                // a directory with another than the model's; or ""
-  // "chatml", Jinja, or a file of it, in the place of the directory's; or "".
-  std::string chat_template;
-  Json chat_arguments = Json::object();  // ChatRules::arguments
-  TrainOn train_on = TrainOn::kAllAssistant;
-  bool todays_date = false;  // likewise
+  ChatChoice chat;
 };
 
 struct TokenizerFit {

@@ -37,8 +37,9 @@ class ChatRowsTest : public ::testing::Test {
   void Use(const char* source, TrainOn train_on = TrainOn::kAllAssistant, Json arguments = {}) {
     rules_ = TextRules(*bytes_);
     rules_.chat = std::make_shared<const ChatRules>(
-        ChatRules{ValueOrThrow(model::ChatTemplate::Parse(source, "test")),
-                  arguments.is_null() ? Json::object() : arguments, train_on, false, false});
+        ChatRules{.chat = ValueOrThrow(model::ChatTemplate::Parse(source, "test")),
+                  .arguments = arguments.is_null() ? Json::object() : arguments,
+                  .train_on = train_on});
   }
   RowContext Context() { return {rules_, where_, unread_}; }
   Result<Chat> Read(const Json& messages, const Json& row = Json::object()) {
