@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "common/text.h"
@@ -154,6 +155,10 @@ void WriteWindows(const HfConfig& config, Json& json) {
     types.push_back(config.Layer(layer).window > 0 ? "sliding_attention" : "full_attention");
   json["layer_types"] = types;
   if (config.sliding_window > 0) json["sliding_window"] = config.sliding_window;
+}
+
+Json WholeNumber(double value) {
+  return value == std::floor(value) ? Json(static_cast<int64_t>(value)) : Json(value);
 }
 
 void ReadOneWindow(ConfigReader& reader, HfConfig& config) {

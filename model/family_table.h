@@ -66,6 +66,8 @@ void WriteWindows(const HfConfig& config, Json& json);
 // sliding_window alone, a number or null: of all layers.
 void ReadOneWindow(ConfigReader& reader, HfConfig& config);
 void WriteOneWindow(const HfConfig& config, Json& json);
+// An integer where the value is one: transformers refuses 32.0 where it expects 32.
+Json WholeNumber(double value);
 // attention_bias: of q, k and v, and of the output too.
 void ReadAttentionBias(ConfigReader& reader, HfConfig& config);
 // FamilyTable's read and write of a family with the main rotation and that bias, and no more.

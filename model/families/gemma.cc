@@ -18,7 +18,7 @@ void ReadGemma(ConfigReader& reader, HfConfig& config) {
 void WriteGemma(const HfConfig& config, Json& json) {
   config.family == Family::kGemma2 ? WriteMainRope(config, json) : WriteTwoRopes(config, json);
   json["attention_bias"] = config.output_bias;
-  json["query_pre_attn_scalar"] = config.query_pre_attn_scalar;
+  json["query_pre_attn_scalar"] = WholeNumber(config.query_pre_attn_scalar);
   const auto cap = [](double value) { return value > 0 ? Json(value) : Json(nullptr); };
   json["attn_logit_softcapping"] = cap(config.score_softcap);
   json["final_logit_softcapping"] = cap(config.logit_softcap);

@@ -205,6 +205,47 @@ class ImportExport(harness.Job):
                 self.assertEqual(checked.returncode, 0, checked.stderr)
 
 
+    def test_transformers_reads_what_a_run_exports(self):
+        """Its config.json is the run's own, and the weights come from shards of two stages."""
+        oracle = pathlib.Path(__file__).parent.parent / "oracles" / "generate_reference.py"
+        for name in ["gemma2", "gemma3", "olmo3", "phi3_longrope"]:
+            with self.subTest(model=name):
+                out, rows = self.folder / f"{name}_hf", FIXTURES / name / "score.jsonl"
+                self.data.write_text(rows.read_text())
+                self.train(
+                    self.config(
+                        name, trainer__task="sft", trainer__total_training_steps=1, trainer__save_freq=1,
+                        data__train_batch_size=4, data__max_length=64,
+                        actor_rollout_ref__model={"path": str(FIXTURES / name / "hf"), "dtype": "float32"},
+                        actor_rollout_ref__actor__megatron__pipeline_model_parallel_size=2,
+                    ),
+                    ranks=2,
+                )  # fmt: skip
+                done = harness.keel("ckpt", "export-hf", self.run_dir(name) / "global_step_1", out)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                scores, expected = self.folder / "scores.jsonl", self.folder / "expected.json"
+                done = harness.keel("score", "--model", out, "--input", rows, "--output", scores)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                subprocess.run(
+                    [sys.executable, oracle, "score", out, rows, expected],
+                    check=True, env=harness.environment(), capture_output=True,
+                )  # fmt: skip
+                for want, have in zip(json.loads(expected.read_text()), harness.read_jsonl(scores), strict=True):
+                    for a, b in zip(want["logprobs"], have["log_probs"], strict=True):
+                        self.assertAlmostEqual(a, b, delta=2e-5)
+
+    def test_fused_rows_that_do_not_divide_are_named(self):
+        model = self.folder / "hf"
+        shutil.copytree(FIXTURES / "phi3" / "hf", model)
+        config = json.loads((model / "config.json").read_text())
+        (model / "config.json").write_text(json.dumps({**config, "num_key_value_heads": 1}))
+        done = harness.keel("ckpt", "import-hf", model, self.folder / "run")
+        self.assertEqual(done.returncode, 65, done.stderr)
+        self.assertIn("model.layers.0.self_attn.qkv_proj.weight is [128, 64]", done.stderr)
+        self.assertIn("4 : 1 : 1", done.stderr)
+        self.assertFalse((self.folder / "run" / "global_step_0").exists())
+
+
 class Train(harness.Job):
     """Whole data set at every step, so that only the mathematics can differ."""
 
