@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "parallel/cuda_module.h"
+#include "rollout/kv_capacity.h"
 
 namespace keel::rollout {
 
@@ -18,42 +18,7 @@ double SecondsSince(SteadyClock::time_point start) {
   return std::chrono::duration<double>(SteadyClock::now() - start).count();
 }
 
-constexpr int64_t kMostHostCache = int64_t{1} << 30;
 constexpr int64_t kLogitsBytes = int64_t{64} << 20;  // held at a time
-
-int64_t FreeBytes(at::Device device) {
-  const parallel::CudaMemory memory =
-      ValueOrThrow(parallel::LoadCudaModule())->Memory(device.has_index() ? device.index() : 0);
-  return memory.total - memory.allocated;
-}
-
-// A window that no text outgrows is none.
-KvGroups GroupsOf(const model::KvShape& shape, int64_t longest) {
-  std::vector<int64_t> windows = shape.windows;
-  for (int64_t& window : windows) window = window >= longest ? 0 : window;
-  return GroupLayers(windows);
-}
-
-int64_t NumBlocks(const EngineOptions& options, const model::KvShape& shape,
-                  const KvGroups& groups) {
-  const int64_t block_bytes = KvCache::BlockBytes(shape, groups, options.block_size);
-  int64_t bytes = options.kv_cache_bytes;
-  if (bytes == 0 && shape.device.is_cuda()) {
-    bytes = static_cast<int64_t>(options.gpu_memory_utilization *
-                                 static_cast<double>(FreeBytes(shape.device)));
-  } else if (bytes == 0) {
-    const BlockManager one(1, options.block_size, false, groups.windows);
-    const int64_t blocks =
-        one.MostBlocks(options.max_model_len, options.scheduler.max_num_batched_tokens);
-    bytes = std::min(kMostHostCache, options.scheduler.max_num_seqs * blocks * block_bytes);
-  }
-  if (bytes < block_bytes) {
-    throw Error(StatusCode::kConfig,
-                fmt::format("the KV cache of {} bytes holds no block of {} tokens, which takes {}",
-                            bytes, options.block_size, block_bytes));
-  }
-  return std::min<int64_t>(bytes / block_bytes, int64_t{1} << 30);
-}
 
 // Where the text ends for one of the stop strings; npos when it goes on.
 size_t StopAt(const std::string& text, const std::vector<std::string>& stops) {
@@ -116,7 +81,13 @@ Engine::Engine(model::Decoder& model, parallel::ProcessGroup& tp, const EngineOp
   }
   const model::KvShape shape = model.kv_shape();
   groups_ = GroupsOf(shape, options_.max_model_len);
-  int64_t blocks = NumBlocks(options_, shape, groups_);
+  int64_t blocks = NumBlocks({.bytes = options_.kv_cache_bytes,
+                              .gpu_memory_utilization = options_.gpu_memory_utilization,
+                              .max_num_seqs = options_.scheduler.max_num_seqs,
+                              .max_model_len = options_.max_model_len,
+                              .at_once = options_.scheduler.max_num_batched_tokens,
+                              .block_size = options_.block_size},
+                             shape, groups_);
   if (tp.size() > 1) {
     at::Tensor least =
         at::full({1}, blocks, at::TensorOptions().dtype(at::kLong).device(shape.device));

@@ -1,0 +1,52 @@
+#include "rollout/kv_capacity.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "common/status.h"
+#include "parallel/cuda_module.h"
+#include "rollout/block_manager.h"
+#include "rollout/kv_cache.h"
+
+namespace keel::rollout {
+
+namespace {
+
+constexpr int64_t kMostHostCache = int64_t{1} << 30;
+
+int64_t FreeBytes(at::Device device) {
+  const parallel::CudaMemory memory =
+      ValueOrThrow(parallel::LoadCudaModule())->Memory(device.has_index() ? device.index() : 0);
+  return memory.total - memory.allocated;
+}
+
+}  // namespace
+
+KvGroups GroupsOf(const model::KvShape& shape, int64_t max_model_len) {
+  std::vector<int64_t> windows = shape.windows;
+  for (int64_t& window : windows) window = window >= max_model_len ? 0 : window;
+  return GroupLayers(windows);
+}
+
+int64_t NumBlocks(const KvBudget& budget, const model::KvShape& shape, const KvGroups& groups) {
+  const int64_t block_bytes = KvCache::BlockBytes(shape, groups, budget.block_size);
+  int64_t bytes = budget.bytes;
+  if (bytes == 0 && shape.device.is_cuda()) {
+    bytes = static_cast<int64_t>(budget.gpu_memory_utilization *
+                                 static_cast<double>(FreeBytes(shape.device)));
+  } else if (bytes == 0) {
+    const BlockManager one(1, budget.block_size, false, groups.windows);
+    const int64_t blocks = one.MostBlocks(budget.max_model_len, budget.at_once);
+    bytes = std::min(kMostHostCache, budget.max_num_seqs * blocks * block_bytes);
+  }
+  if (bytes < block_bytes) {
+    throw Error(StatusCode::kConfig,
+                fmt::format("the KV cache of {} bytes holds no block of {} tokens, which takes {}",
+                            bytes, budget.block_size, block_bytes));
+  }
+  return std::min<int64_t>(bytes / block_bytes, int64_t{1} << 30);
+}
+
+}  // namespace keel::rollout

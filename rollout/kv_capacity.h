@@ -1,0 +1,28 @@
+// How many blocks of the KV cache a rank's memory has room for.
+#pragma once
+
+#include <cstdint>
+
+#include "model/kv_cache.h"
+#include "rollout/kv_groups.h"
+
+namespace keel::rollout {
+
+struct KvBudget {
+  // 0: on CPU what max_num_seqs texts of max_model_len tokens take, at most 1 GiB; on CUDA
+  // gpu_memory_utilization of what is free.
+  int64_t bytes = 0;
+  double gpu_memory_utilization = 0.5;
+  int64_t max_num_seqs = 1;
+  int64_t max_model_len = 1;
+  int64_t at_once = 1;  // tokens in one forward
+  int32_t block_size = 16;
+};
+
+// The groups of a model's layers; a window that no text outgrows is none.
+KvGroups GroupsOf(const model::KvShape& shape, int64_t max_model_len);
+
+// Throws Error(kConfig) where not one block fits.
+int64_t NumBlocks(const KvBudget& budget, const model::KvShape& shape, const KvGroups& groups);
+
+}  // namespace keel::rollout

@@ -1,0 +1,41 @@
+#include "rollout/kv_capacity.h"
+
+#include <gtest/gtest.h>
+
+#include "common/status.h"
+
+namespace keel::rollout {
+namespace {
+
+// Six layers of two heads of eight fp32 values: 128 bytes a layer and token.
+model::KvShape ShapeOf(std::vector<int64_t> windows) {
+  return {static_cast<int64_t>(windows.size()), 2, 8, at::kFloat, at::kCPU, windows};
+}
+
+TEST(KvCapacityTest, OfBytesAsManyBlocksAsTheyHold) {
+  const model::KvShape shape = ShapeOf({0, 0, 0, 0, 0, 0});
+  const KvGroups groups = GroupsOf(shape, 100);
+  const int64_t block = 6 * 128 * 16;
+  EXPECT_EQ(NumBlocks({.bytes = 5 * block + 7}, shape, groups), 5);
+  EXPECT_THROW(NumBlocks({.bytes = block - 1}, shape, groups), Error);
+}
+
+TEST(KvCapacityTest, OnAHostWhatTheTextsTake) {
+  const KvBudget budget = {.max_num_seqs = 3, .max_model_len = 100, .at_once = 8};
+  const model::KvShape plain = ShapeOf({0, 0, 0, 0, 0, 0});
+  EXPECT_EQ(NumBlocks(budget, plain, GroupsOf(plain, 100)), 3 * 7);
+  // Three groups of two layers: all tokens of the one, 20 and 8 more of the others.
+  const model::KvShape mixed = ShapeOf({20, 20, 0, 20, 20, 0});
+  const KvGroups groups = GroupsOf(mixed, 100);
+  EXPECT_EQ(groups.page_layers, 2);
+  EXPECT_EQ(NumBlocks(budget, mixed, groups), 3 * (7 + 2 * 3));
+  // No text outgrows this window.
+  const model::KvShape wide = ShapeOf({100, 100, 0, 100, 100, 0});
+  EXPECT_EQ(GroupsOf(wide, 100).windows, std::vector<int64_t>{0});
+  // Not without bounds.
+  const KvBudget large = {.max_num_seqs = 1 << 20, .max_model_len = 1 << 20, .at_once = 8};
+  EXPECT_EQ(NumBlocks(large, plain, GroupsOf(plain, 100)), (int64_t{1} << 30) / (6 * 128 * 16));
+}
+
+}  // namespace
+}  // namespace keel::rollout
