@@ -11,6 +11,7 @@
 #include "common/text.h"
 #include "rewards/task_maker.h"
 #include "tools/command.h"
+#include "tools/data_encode.h"
 #include "tools/data_show.h"
 #include "tools/data_tokens.h"
 #include "tools/number_check.h"
@@ -98,6 +99,8 @@ void AddDataCommand(CLI::App& app, CommandContext&) {
   AddTokenizeCommand(*data);
   AddInfoCommand(*data);
   AddShowCommand(*data);
+  AddEncodeCommand(*data);
+  AddDecodeCommand(*data);
 }
 
 }  // namespace keel::tools

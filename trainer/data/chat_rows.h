@@ -42,6 +42,8 @@ Result<Chat> ReadChat(const Json& messages, const Json& row, const RowContext& c
 // be gone on with.
 Result<std::vector<int32_t>> ChatPrompt(const Chat& chat, const RowContext& context);
 
+// All of it, as text that nobody learns.
+Result<TokenRow> ChatText(const Chat& chat, const RowContext& context);
 // All of it, of which answers from message `first` on are learnt.
 Result<TokenRow> ChatRow(const Chat& chat, size_t first, const RowContext& context);
 
