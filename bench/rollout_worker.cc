@@ -15,6 +15,7 @@
 #include "rollout/engine.h"
 #include "trainer/engine/memory.h"
 #include "trainer/inputs/model_source.h"
+#include "trainer/inputs/model_weights.h"
 
 namespace keel::bench {
 

@@ -14,6 +14,7 @@
 #include "trainer/engine/memory.h"
 #include "trainer/engine/train_engine.h"
 #include "trainer/inputs/model_source.h"
+#include "trainer/inputs/model_weights.h"
 
 namespace keel::bench {
 

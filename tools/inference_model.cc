@@ -10,6 +10,7 @@
 #include "tools/step_weights.h"
 #include "trainer/config/choices.h"
 #include "trainer/engine/memory_forecast.h"
+#include "trainer/inputs/model_weights.h"
 
 namespace keel::tools {
 

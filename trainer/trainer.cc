@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "trainer/inputs/lm_inputs.h"
+#include "trainer/inputs/run_model.h"
 #include "trainer/inputs/run_paths.h"
 #include "trainer/rl/dpo_task.h"
 #include "trainer/rl/rl_task.h"
@@ -9,6 +11,28 @@
 #include "trainer/run/lm_task.h"
 
 namespace keel::trainer {
+
+namespace {
+
+class LmFiles : public LmInputs {
+ public:
+  explicit LmFiles(const Config& config) : config_(config) {}
+
+  const ModelDescription& OpenModel() override {
+    return model_ = ValueOrThrow(OpenRunModel(config_));
+  }
+  Samples LoadSamples() override {
+    data_ = ValueOrThrow(LoadLmData(config_, model_));
+    return {data_.train, data_.val};
+  }
+
+ private:
+  const Config& config_;
+  ModelSource model_;
+  RunData<Dataset> data_;
+};
+
+}  // namespace
 
 RunEnd RunTraining(const TrainerInputs& inputs, Logger& log) {
   const auto problems = ValidateConfig(inputs.loaded.config, inputs.env.world_size);
@@ -29,7 +53,8 @@ RunEnd RunTraining(const TrainerInputs& inputs, Logger& log) {
     case TaskKind::kSft:
       break;
   }
-  return RunLmTask(job);
+  LmFiles files(inputs.loaded.config);
+  return RunLmTask(job, files);
 }
 
 }  // namespace keel::trainer

@@ -45,7 +45,7 @@ void PadTokens(MicroBatch& batch, int64_t multiple) {
   }
 }
 
-StepBatch MakeStepBatch(const Dataset& data, const std::function<int64_t(int64_t)>& at,
+StepBatch MakeStepBatch(const SampleSet& data, const std::function<int64_t(int64_t)>& at,
                         int64_t cursor, int64_t count, const BatchOptions& options) {
   StepBatch step;
   std::vector<int64_t> chosen;

@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "trainer/data/dataset.h"
+#include "trainer/data/sample.h"
 
 namespace keel::trainer {
 
@@ -43,7 +43,7 @@ struct BatchOptions {
 // Positions [cursor, cursor + batch_size) of the order `at`; DP rank r takes the r-th of dp equal
 // runs of them. A last batch may be shorter: then it is padded with ignored sequences, so that
 // every rank runs the same number of micro-batches.
-StepBatch MakeStepBatch(const Dataset& data, const std::function<int64_t(int64_t)>& at,
+StepBatch MakeStepBatch(const SampleSet& data, const std::function<int64_t(int64_t)>& at,
                         int64_t cursor, int64_t count, const BatchOptions& options);
 
 }  // namespace keel::trainer

@@ -1,4 +1,4 @@
-// Dataset: all samples of a run, the same on every rank.
+// Dataset: all samples of a run, from files.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct DatasetOptions {
 
 // Where the tokens lie is for TokenStore to know, what a sample is for SampleCut. Of each source
 // there is one of both; their samples follow each other. Immutable but for SplitOff; thread-safe.
-class Dataset {
+class Dataset final : public SampleSet {
  public:
   // Of one source: all rows of the files, in order.
   static Result<Dataset> Load(const std::vector<std::string>& files, const DatasetOptions& options,
@@ -43,23 +43,18 @@ class Dataset {
   // source.
   Dataset SplitOff(double share, uint64_t seed);
 
-  int64_t size() const;
-  // Sample `index`. Throws Error: kDataLoss where a checksum of its tokens does not hold,
-  // kInvalidData for ids that are none of the model's.
-  Sample Get(int64_t index) const;
-  int64_t targets(int64_t index) const;  // throws as Get
-  int64_t inputs(int64_t index) const;
-  // Its place among all samples of the files: Sample::id.
-  int64_t id(int64_t index) const {
+  int64_t size() const override;
+  Sample Get(int64_t index) const override;
+  int64_t targets(int64_t index) const override;
+  int64_t inputs(int64_t index) const override;
+  int64_t id(int64_t index) const override {
     return chosen_ ? (*chosen_)[static_cast<size_t>(index)] : index;
   }
-  int64_t skipped_rows() const { return skipped_rows_; }
-  // Returns what of the files was not read, a sentence a file.
-  const std::vector<std::string>& warnings() const { return warnings_; }
-  // The digest of tokens, masks and cuts: tells whether a resumed run has the same data.
-  const Digest128& digest() const { return digest_; }
-  // The sources of a mixture; empty where there is one.
-  const std::vector<SourceShare>& mixture() const { return mixture_; }
+  int64_t skipped_rows() const override { return skipped_rows_; }
+  const std::vector<std::string>& warnings() const override { return warnings_; }
+  // Of tokens, masks and cuts.
+  const Digest128& digest() const override { return digest_; }
+  const std::vector<SourceShare>& mixture() const override { return mixture_; }
 
  private:
   struct Source {

@@ -10,8 +10,9 @@
 #include "common/hash.h"
 #include "common/status.h"
 #include "trainer/data/batch.h"
-#include "trainer/data/dataset.h"
 #include "trainer/data/row_reader.h"
+#include "trainer/data/sample.h"
+#include "trainer/data/truncation.h"
 
 namespace keel::trainer::rl {
 

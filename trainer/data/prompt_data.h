@@ -15,8 +15,8 @@
 #include "common/hash.h"
 #include "common/json.h"
 #include "common/status.h"
-#include "trainer/data/dataset.h"
 #include "trainer/data/text_rules.h"
+#include "trainer/data/truncation.h"
 
 namespace keel::trainer::rl {
 

@@ -22,23 +22,12 @@
 #include "common/hash.h"
 #include "common/status.h"
 #include "trainer/data/packing.h"
+#include "trainer/data/sample.h"
 #include "trainer/data/tokens/best_fit.h"
 #include "trainer/data/tokens/token_store.h"
 #include "trainer/data/truncation.h"
 
 namespace keel::trainer {
-
-// Tokens t_0 ... t_n of each piece; inputs t_0 ... t_{n-1} predict t_1 ... t_n where `learn` is
-// set.
-struct Sample {
-  std::vector<int32_t> tokens;
-  std::vector<uint8_t> learn;         // by token; the first of a piece is never a target
-  std::vector<int64_t> pieces = {0};  // where each begins in tokens
-  int64_t id = 0;                     // its place among all samples of the files
-
-  int64_t inputs() const { return std::ssize(tokens) - std::ssize(pieces); }
-  int64_t targets() const;  // learnt ones
-};
 
 struct CutOptions {
   Packing packing = Packing::kStream;

@@ -2,18 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
-#include <cstddef>
 #include <filesystem>
 #include <optional>
-#include <span>
 #include <utility>
 
-#include "checkpoint/hf/hf_check.h"
-#include "checkpoint/hf/hf_model_dir.h"
 #include "common/file_system.h"
-#include "common/hash.h"
 #include "trainer/data/chat_rules.h"
 
 namespace keel::trainer {
@@ -101,6 +95,7 @@ Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DTyp
   const ChatRules* chat = fit.text.chat.get();
   if (!options.tokenizer.chat.source.empty() && chat != nullptr && !(fit.bytes && chat->chatml))
     files["chat_template.jinja"] = chat->chat.source();
+  if (fit.tokenizer != nullptr) source.tokenizer_digest = fit.tokenizer->digest().ToHex();
   source.tokenizer = std::move(fit.tokenizer);
   source.text = std::move(fit.text);
   source.warnings = std::move(fit.warnings);
@@ -143,43 +138,6 @@ Result<DirectoryTokenizer> OpenDirectoryTokenizer(const std::string& directory,
     found.vocab_size = found.fit.tokenizer->vocab_size();
   }
   return found;
-}
-
-Result<std::string> WeightsFingerprint(const std::string& directory) {
-  constexpr int64_t kPage = 4096, kPages = 64, kBeginning = 64 * kPage;
-  KEEL_ASSIGN_OR_RETURN(const auto fs, OpenPosixFileSystem(directory, false, LinkPolicy::kFollow));
-  KEEL_ASSIGN_OR_RETURN(const auto weights, checkpoint::HfModelDir::Open(*fs, "."));
-  std::vector<std::string> names = weights.files();
-  std::sort(names.begin(), names.end());
-  Hasher128 hasher;
-  std::vector<std::byte> buffer(kBeginning);
-  for (const std::string& name : names) {
-    KEEL_ASSIGN_OR_RETURN(const auto file, fs->Open(name));
-    KEEL_ASSIGN_OR_RETURN(const int64_t size, file->Size());
-    const std::string head = fmt::format("{}:{};", name, size);
-    hasher.Update(std::as_bytes(std::span(head)));
-    const auto add = [&](int64_t offset, int64_t bytes) -> Status {
-      const auto into = std::span(buffer).first(static_cast<size_t>(bytes));
-      KEEL_ASSIGN_OR_RETURN(const int64_t got, file->ReadAt(offset, into));
-      hasher.Update(into.first(static_cast<size_t>(got)));
-      return Status::Ok();
-    };
-    KEEL_RETURN_IF_ERROR(add(0, kBeginning));
-    for (int64_t page = 1; page <= kPages; ++page)
-      KEEL_RETURN_IF_ERROR(add(std::max<int64_t>(0, size - kPage) * page / kPages, kPage));
-  }
-  return hasher.Finish().ToHex();
-}
-
-Status ImportWeights(const std::string& directory, const model::HfConfig& config, model::Head head,
-                     const ShardTable& table) {
-  KEEL_ASSIGN_OR_RETURN(const auto fs, OpenPosixFileSystem(directory, false, LinkPolicy::kFollow));
-  const ModelTensors model = model::TensorsOf(config, head);
-  KEEL_ASSIGN_OR_RETURN(const auto weights, checkpoint::OpenTensors(*fs, ".", model));
-  checkpoint::HfReadOptions options;
-  options.allow_missing = model.may_lack;
-  options.finite = true;
-  return weights.ReadInto(table, options);
 }
 
 }  // namespace keel::trainer

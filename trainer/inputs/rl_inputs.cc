@@ -9,7 +9,7 @@ namespace keel::trainer {
 
 Result<RunData<rl::PreferenceSet>> LoadPreferenceData(const Config& c, const ModelSource& model) {
   // The last token is never an input.
-  KEEL_RETURN_IF_ERROR(CheckPositions(model,
+  KEEL_RETURN_IF_ERROR(CheckPositions(model.config,
                                       c.data.max_prompt_length + c.data.max_response_length - 1,
                                       "data.max_prompt_length and data.max_response_length"));
   rl::PreferenceOptions options;
@@ -26,7 +26,8 @@ Result<RunData<rl::PreferenceSet>> LoadPreferenceData(const Config& c, const Mod
 }
 
 Result<RunData<rl::PromptSet>> LoadPromptData(const Config& c, const ModelSource& model) {
-  KEEL_RETURN_IF_ERROR(CheckPositions(model, c.data.max_prompt_length + c.data.max_response_length,
+  KEEL_RETURN_IF_ERROR(CheckPositions(model.config,
+                                      c.data.max_prompt_length + c.data.max_response_length,
                                       "data.max_prompt_length and data.max_response_length"));
   KEEL_RETURN_IF_ERROR(rewards::CheckReward(c.reward));
   rl::PromptOptions options;

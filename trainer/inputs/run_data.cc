@@ -4,11 +4,11 @@
 
 namespace keel::trainer {
 
-Status CheckPositions(const ModelSource& model, int64_t positions, const std::string& keys) {
-  if (positions <= model.config.max_position_embeddings) return Status::Ok();
+Status CheckPositions(const model::HfConfig& model, int64_t positions, const std::string& keys) {
+  if (positions <= model.max_position_embeddings) return Status::Ok();
   return Status(StatusCode::kConfig,
                 fmt::format("{}: {} positions, the model's max_position_embeddings is {}", keys,
-                            positions, model.config.max_position_embeddings));
+                            positions, model.max_position_embeddings));
 }
 
 Status CheckSizes(const Config& config, int64_t train, int64_t val) {

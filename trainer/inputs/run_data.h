@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "common/status.h"
+#include "model/hf_config.h"
 #include "trainer/config/config.h"
-#include "trainer/inputs/model_source.h"
 
 namespace keel::trainer {
 
@@ -25,7 +25,7 @@ struct RunData {
 };
 
 // kConfig, naming `keys`, when the model has fewer positions.
-Status CheckPositions(const ModelSource& model, int64_t positions, const std::string& keys);
+Status CheckPositions(const model::HfConfig& model, int64_t positions, const std::string& keys);
 // kInvalidData when a split of the data leaves one of the two empty.
 Status CheckSizes(const Config& config, int64_t train, int64_t val);
 

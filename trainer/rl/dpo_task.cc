@@ -18,7 +18,9 @@
 #include "trainer/engine/device_batch.h"
 #include "trainer/engine/lr_schedule.h"
 #include "trainer/engine/weights_digest.h"
+#include "trainer/inputs/model_source.h"
 #include "trainer/inputs/rl_inputs.h"
+#include "trainer/inputs/run_model.h"
 #include "trainer/metrics/metrics_writer.h"
 #include "trainer/rl/console_text.h"
 #include "trainer/run/task.h"
@@ -34,6 +36,7 @@ class DpoTask : public Task {
   using Task::Task;
 
  private:
+  const ModelDescription& OpenModel() override { return source_ = ValueOrThrow(OpenRunModel(c_)); }
   void LoadData() override;
   // The model that learns, and the reference: weights alone.
   void BuildModels() override;
@@ -57,6 +60,7 @@ class DpoTask : public Task {
                  double lr, double reference_s, double step_s, int64_t count);
   std::optional<double> Validate() override;
 
+  ModelSource source_;
   PreferenceSet train_, val_;
   DpoOptions loss_;
   int64_t pad_to_multiple_ = 1;
@@ -65,7 +69,10 @@ class DpoTask : public Task {
 };
 
 void DpoTask::LoadData() {
-  TakeData(ValueOrThrow(LoadPreferenceData(c_, source_)), &train_, &val_);
+  auto data = ValueOrThrow(LoadPreferenceData(c_, source_));
+  train_ = std::move(data.train);
+  val_ = std::move(data.val);
+  TakeData(train_, val_);
   SetSteps();
   loss_.beta = c_.dpo.beta;
   loss_.type = c_.dpo.loss_type;

@@ -16,7 +16,10 @@
 #include "trainer/data/prompt_data.h"
 #include "trainer/engine/memory.h"
 #include "trainer/engine/weights_digest.h"
+#include "trainer/inputs/model_source.h"
+#include "trainer/inputs/model_weights.h"
 #include "trainer/inputs/rl_inputs.h"
+#include "trainer/inputs/run_model.h"
 #include "trainer/metrics/metrics_writer.h"
 #include "trainer/rl/batch_metrics.h"
 #include "trainer/rl/console_text.h"
@@ -55,6 +58,7 @@ class RlTask : public Task {
   RlRun Models();
   bool rank0() const { return job_.rank0(); }
   RewardErrors::Warn WarnOnRank0();
+  const ModelDescription& OpenModel() override { return source_ = ValueOrThrow(OpenRunModel(c_)); }
   void LoadData() override;
   int RolloutTp() const;
   // Actor, reference, critic, and the model that generates.
@@ -77,6 +81,7 @@ class RlTask : public Task {
   KlController kl_;
   RewardErrors reward_errors_;
   DumpWriter dumps_, validation_dumps_;
+  ModelSource source_;
   PromptSet prompts_, val_;
   RlBatchOptions batch_options_;
   OptimSection critic_optim_;
@@ -99,7 +104,10 @@ RewardErrors::Warn RlTask::WarnOnRank0() {
 }
 
 void RlTask::LoadData() {
-  TakeData(ValueOrThrow(LoadPromptData(c_, source_)), &prompts_, &val_);
+  auto data = ValueOrThrow(LoadPromptData(c_, source_));
+  prompts_ = std::move(data.train);
+  val_ = std::move(data.val);
+  TakeData(prompts_, val_);
   AddFact("what verifiers read of data.train_files (text, extra_info)",
           "digest " + prompts_.verifiers_digest().ToHex());
   AddFact("what verifiers read of the validation samples (text, extra_info)",

@@ -14,6 +14,7 @@
 #include "common/options/flat_values.h"
 #include "common/program_id.h"
 #include "parallel/cuda_module.h"
+#include "trainer/inputs/model_weights.h"
 
 namespace keel::trainer {
 
@@ -161,14 +162,14 @@ TrainEngineOptions Job::EngineOptions(const MegatronSection& megatron, const Opt
   return options;
 }
 
-void Job::FillWeights(const ModelSource& source, TrainEngine& engine) {
-  if (source.directory.empty()) {
+void Job::FillWeights(const ModelDescription& model, TrainEngine& engine) {
+  if (model.directory.empty()) {
     engine.Initialize(static_cast<uint64_t>(config().trainer.seed));
     return;
   }
   engine.LoadInto([&](const TrainEngine::StateTables& tables) -> TrainEngine::Written {
     ThrowIfError(
-        ImportWeights(source.directory, source.config, model::Head::kVocabulary, tables.model));
+        ImportWeights(model.directory, model.config, model::Head::kVocabulary, tables.model));
     return {.weights = true};
   });
 }

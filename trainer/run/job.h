@@ -20,7 +20,7 @@
 #include "parallel/hang_report.h"
 #include "trainer/engine/lr_schedule.h"
 #include "trainer/engine/train_engine.h"
-#include "trainer/inputs/model_source.h"
+#include "trainer/inputs/model_description.h"
 #include "trainer/run/rank_agreement.h"
 #include "trainer/run/store_coordinator.h"
 #include "trainer/run/trainer_inputs.h"
@@ -56,8 +56,8 @@ class Job {
   // 2. Models. Options of an engine as the configuration has them, with the job's vote.
   TrainEngineOptions EngineOptions(const MegatronSection& megatron, const OptimSection& optim);
   StepVote& vote() { return vote_; }
-  // The source's weights, or random ones, into an engine.
-  void FillWeights(const ModelSource& source, TrainEngine& engine);
+  // The model's weights, or random ones where it has no directory, into an engine.
+  void FillWeights(const ModelDescription& model, TrainEngine& engine);
 
   // 3. The end. Whether this rank was asked to stop, and how many seconds ago; 0 where it was not.
   // Not collective.

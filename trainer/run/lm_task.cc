@@ -13,12 +13,10 @@
 #include "common/fail_point.h"
 #include "common/hash.h"
 #include "trainer/data/batch.h"
-#include "trainer/data/dataset.h"
 #include "trainer/engine/device_batch.h"
 #include "trainer/engine/flops.h"
 #include "trainer/engine/lr_schedule.h"
 #include "trainer/engine/memory.h"
-#include "trainer/inputs/lm_inputs.h"
 #include "trainer/metrics/metrics_writer.h"
 #include "trainer/run/task.h"
 
@@ -30,15 +28,16 @@ using model::ModelBatch;
 
 class LmTask : public Task {
  public:
-  using Task::Task;
+  LmTask(Job& job, LmInputs& inputs) : Task(job), inputs_(inputs) {}
 
  private:
+  const ModelDescription& OpenModel() override { return inputs_.OpenModel(); }
   void LoadData() override;
   void BuildModels() override;
   std::vector<Role> SavedRoles() override { return {{"actor", engine_.get()}}; }
 
-  StepBatch BatchAt(Dataset& data, const std::function<int64_t(int64_t)>& at, int64_t cursor,
-                    int64_t count);
+  StepBatch BatchAt(const SampleSet& data, const std::function<int64_t(int64_t)>& at,
+                    int64_t cursor, int64_t count);
   void Restored(bool /*restored*/) override { RecountSteps(); }
 
   void BeforeSteps() override;
@@ -57,7 +56,9 @@ class LmTask : public Task {
   std::string SampleDigest(int64_t begin, int64_t count);
   std::optional<double> Validate() override;
 
-  Dataset train_, val_;
+  LmInputs& inputs_;
+  const SampleSet* train_ = nullptr;  // of inputs_
+  const SampleSet* val_ = nullptr;
   int64_t pad_to_multiple_ = 1;
   std::unique_ptr<TrainEngine> engine_;
   LrScheduleOptions schedule_;
@@ -66,26 +67,29 @@ class LmTask : public Task {
 };
 
 void LmTask::LoadData() {
-  TakeData(ValueOrThrow(LoadLmData(c_, source_)), &train_, &val_);
+  const LmInputs::Samples samples = inputs_.LoadSamples();
+  train_ = &samples.train;
+  val_ = &samples.val;
+  TakeData(*train_, *val_);
   SetSteps();
-  SayData("samples", train_, val_);
+  SayData("samples", *train_, *val_);
 }
 
 void LmTask::BuildModels() {
   const MegatronSection& megatron = job_.actor().megatron;
   const TrainEngineOptions options = job_.EngineOptions(megatron, job_.actor().optim);
   pad_to_multiple_ = options.sequence_parallel ? megatron.tensor_model_parallel_size : 1;
-  engine_ = std::make_unique<TrainEngine>(job_.context(), source_.config, options);
-  job_.FillWeights(source_, *engine_);
+  engine_ = std::make_unique<TrainEngine>(job_.context(), model_->config, options);
+  job_.FillWeights(*model_, *engine_);
   job_.log().Info("model: {} parameters, {} layers, {} on this rank's stage",
-                  source_.config.NumParameters(), source_.config.num_hidden_layers,
+                  model_->config.NumParameters(), model_->config.num_hidden_layers,
                   engine_->decoder().parameters().size());
   engine_->OffloadIdle();
   job_.log().Info("memory: {}", engine_->residency().Report());
 }
 
-StepBatch LmTask::BatchAt(Dataset& data, const std::function<int64_t(int64_t)>& at, int64_t cursor,
-                          int64_t count) {
+StepBatch LmTask::BatchAt(const SampleSet& data, const std::function<int64_t(int64_t)>& at,
+                          int64_t cursor, int64_t count) {
   BatchOptions options;
   options.batch_size = c_.data.train_batch_size;
   options.micro_batch_size = c_.data.micro_batch_size_per_gpu;
@@ -102,7 +106,7 @@ void LmTask::BeforeSteps() {
   gemm_rate_ = rate.item<double>();
   job_.log().Info("matrix products: {:.1f} GFLOP/s over all ranks, the rate that mfu is a share of",
                   gemm_rate_ / 1e9);
-  flops_per_token_ = TrainFlopsPerToken(source_.config, static_cast<double>(c_.data.max_length));
+  flops_per_token_ = TrainFlopsPerToken(model_->config, static_cast<double>(c_.data.max_length));
   schedule_ = job_.Schedule(job_.actor().optim, "actor_rollout_ref.actor.optim", total_steps_);
 }
 
@@ -111,7 +115,7 @@ LmTask::StepEnd LmTask::Step(int64_t step) {
   const Stopwatch watch;
   const int64_t count = BatchCount();
   const StepBatch batch = BatchAt(
-      train_, [this](int64_t k) { return order_->At(k); }, state_.samples_consumed, count);
+      *train_, [this](int64_t k) { return order_->At(k); }, state_.samples_consumed, count);
   const std::vector<ModelBatch> microbatches = ToDevice(batch.microbatches, job_.device());
   const double data_s = watch.Elapsed();
 
@@ -165,12 +169,12 @@ void LmTask::WriteStep(const StepResult& result, const StepFacts& facts) {
 
 std::string LmTask::SampleDigest(int64_t begin, int64_t count) {
   std::vector<int64_t> ids;
-  for (int64_t i = 0; i < count; ++i) ids.push_back(train_.id(order_->At(begin + i)));
+  for (int64_t i = 0; i < count; ++i) ids.push_back(train_->id(order_->At(begin + i)));
   return Hash128(std::as_bytes(std::span(ids))).ToHex();
 }
 
 std::optional<double> LmTask::Validate() {
-  if (val_.size() == 0) return std::nullopt;
+  if (val_->size() == 0) return std::nullopt;
   const Stopwatch watch;
   double loss = 0;
   int64_t targets = 0;
@@ -179,10 +183,10 @@ std::optional<double> LmTask::Validate() {
   const Place params_before = residency.place(StateClass::kParams);
   MoveSeconds moves;
   moves.param_load = residency.LoadToRead(StateClass::kParams);
-  for (int64_t begin = 0; begin < val_.size(); begin += c_.data.train_batch_size) {
-    const int64_t count = std::min(c_.data.train_batch_size, val_.size() - begin);
+  for (int64_t begin = 0; begin < val_->size(); begin += c_.data.train_batch_size) {
+    const int64_t count = std::min(c_.data.train_batch_size, val_->size() - begin);
     const StepBatch batch = BatchAt(
-        val_, [](int64_t k) { return k; }, begin, count);
+        *val_, [](int64_t k) { return k; }, begin, count);
     loss += engine_->SummedLoss(ToDevice(batch.microbatches, job_.device()));
     targets += batch.loss_tokens;
     tokens += batch.tokens;
@@ -207,6 +211,6 @@ std::optional<double> LmTask::Validate() {
 
 }  // namespace
 
-RunEnd RunLmTask(Job& job) { return LmTask(job).Run(); }
+RunEnd RunLmTask(Job& job, LmInputs& inputs) { return LmTask(job, inputs).Run(); }
 
 }  // namespace keel::trainer

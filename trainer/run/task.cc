@@ -12,7 +12,7 @@
 #include "common/host_memory.h"
 #include "common/options/flat_values.h"
 #include "trainer/engine/memory_forecast.h"
-#include "trainer/inputs/run_model.h"
+#include "trainer/inputs/model_weights.h"
 #include "trainer/run/group_channel.h"
 
 namespace keel::trainer {
@@ -39,7 +39,7 @@ RunEnd Task::Run() {
 
 RunEnd Task::Main() {
   Phase("data");
-  source_ = ValueOrThrow(OpenRunModel(c_));
+  model_ = &OpenModel();
   CheckRoom();
   LoadData();
   ThrowIfError(FailPoint("trainer.data"));
@@ -59,7 +59,7 @@ RunEnd Task::Main() {
 // Whether the state of this node's ranks fits into its memory at all.
 void Task::CheckRoom() {
   const parallel::LaunchEnv& env = job_.inputs().env;
-  const MemoryForecast forecast = ForecastTraining(c_, source_.config, env.world_size);
+  const MemoryForecast forecast = ForecastTraining(c_, model_->config, env.world_size);
   room_ = fmt::format(
       "The run's state takes {} a rank ({}); the rest is data and activations, which grow with "
       "data.max_length and data.micro_batch_size_per_gpu: lower these, set "
@@ -76,20 +76,17 @@ void Task::WarnOfData(const std::vector<std::string>& warnings) const {
   for (const std::string& warning : warnings) job_.log().Warning("{}", warning);
 }
 
-std::string Task::TokenizerDigest() const {
-  return source_.tokenizer != nullptr ? source_.tokenizer->digest().ToHex() : "";
-}
-
 void Task::SetData(const Digest128& digest, int64_t samples) {
   const auto seed = static_cast<uint64_t>(c_.trainer.seed);
   order_ = std::make_unique<SampleOrder>(samples, seed, c_.data.shuffle);
-  identity_ = {digest.ToHex(), samples, c_.trainer.seed, c_.data.shuffle, TokenizerDigest()};
+  identity_ = {digest.ToHex(), samples, c_.trainer.seed, c_.data.shuffle, model_->tokenizer_digest};
 }
 
 void Task::SetData(const Digest128& digest, const std::vector<SourceShare>& sources) {
   const auto seed = static_cast<uint64_t>(c_.trainer.seed);
   order_ = std::make_unique<SampleOrder>(sources, seed, c_.data.shuffle);
-  identity_ = {digest.ToHex(), order_->size(), c_.trainer.seed, c_.data.shuffle, TokenizerDigest()};
+  identity_ = {digest.ToHex(), order_->size(), c_.trainer.seed, c_.data.shuffle,
+               model_->tokenizer_digest};
 }
 
 void Task::SetValidation(const Digest128& digest, int64_t samples) {
@@ -111,8 +108,8 @@ SharedFacts Task::Facts() const {
   SharedFacts facts = facts_;
   facts["content of data.train_files"] =
       fmt::format("{} samples with digest {}", identity_.samples, identity_.digest);
-  facts["model"] = fmt::format("config digest {}", source_.config.Digest());
-  for (const checkpoint::Document& document : source_.documents) {
+  facts["model"] = fmt::format("config digest {}", model_->config.Digest());
+  for (const checkpoint::Document& document : model_->documents) {
     facts["content of " + std::filesystem::path(document.path).filename().string()] =
         "digest " + Hash128(std::as_bytes(std::span(document.content))).ToHex();
   }
@@ -121,7 +118,7 @@ SharedFacts Task::Facts() const {
     if (!directory.empty())
       facts[fmt::format("weights of {}", key)] = ValueOrThrow(WeightsFingerprint(directory));
   };
-  weights("actor_rollout_ref.model.path", source_.directory);
+  weights("actor_rollout_ref.model.path", model_->directory);
   if (c_.trainer.task == TaskKind::kRl)
     weights("critic.model.path", c_.critic.model.path.value_or(""));
   return facts;
@@ -161,7 +158,7 @@ void Task::Resume() {
   checkpoint::LoadRequest request;
   request.contents = checkpoint::Contents::Of(job_.actor().checkpoint.load_contents);
   request.allow_missing = job_.actor().checkpoint.load_allow_missing;
-  request.config_digest = source_.config.Digest();
+  request.config_digest = model_->config.Digest();
   const bool weights = request.contents.model || request.contents.hf_model;
   const std::vector<Role> roles = SavedRoles();
   std::vector<TrainEngine*> engines;

@@ -18,8 +18,7 @@
 #include "common/hash.h"
 #include "trainer/data/sample_order.h"
 #include "trainer/engine/train_engine.h"
-#include "trainer/inputs/model_source.h"
-#include "trainer/inputs/run_data.h"
+#include "trainer/inputs/model_description.h"
 #include "trainer/run/job.h"
 #include "trainer/run/run_folder.h"
 #include "trainer/run/run_state.h"
@@ -49,8 +48,9 @@ class Task {
   };
   using Documents = std::map<std::string, std::string>;
 
-  // 1. Samples, when source_ is there: calls TakeData and sets total_steps_. Bad input ends the run
-  // here, before any connection. Not collective.
+  // 1. The model, whose weights are not read yet, then samples that it fits: calls TakeData and
+  // sets total_steps_. Bad input ends the run here, before any connection. Not collective.
+  virtual const ModelDescription& OpenModel() = 0;
   virtual void LoadData() = 0;
   // 2. What the job's groups are there for.
   virtual void BuildModels() = 0;
@@ -67,19 +67,18 @@ class Task {
   // The value of trainer.keep_best_metric, if there is a finite one.
   virtual std::optional<double> Validate() = 0;
 
-  // For LoadData. The data of the run, and so the order and identity of its samples: `data` goes to
-  // `train` and `val`.
+  // For LoadData. The data of the run, and so the order and identity of its samples. `Set`:
+  // SampleSet, PreferenceSet or PromptSet.
   template <typename Set>
-  void TakeData(RunData<Set> data, Set* train, Set* val) {
-    WarnOfData(source_.warnings);
-    WarnOfData(data.Warnings());
-    *train = std::move(data.train);
-    *val = std::move(data.val);
-    SetValidation(val->digest(), val->size());
-    if constexpr (requires { train->mixture(); }) {
-      if (!train->mixture().empty()) return SetData(train->digest(), train->mixture());
+  void TakeData(const Set& train, const Set& val) {
+    WarnOfData(model_->warnings);
+    WarnOfData(train.warnings());
+    WarnOfData(val.warnings());
+    SetValidation(val.digest(), val.size());
+    if constexpr (requires { train.mixture(); }) {
+      if (!train.mixture().empty()) return SetData(train.digest(), train.mixture());
     }
-    SetData(train->digest(), train->size());
+    SetData(train.digest(), train.size());
   }
   // After SetSteps: how many of `samples`, "pairs", there are.
   template <typename Set>
@@ -124,15 +123,14 @@ class Task {
 
   Job& job_;
   const Config& c_;
+  const ModelDescription* model_ = nullptr;  // OpenModel's
   RunState state_;
-  ModelSource source_;
   std::unique_ptr<SampleOrder> order_;
   int64_t total_steps_ = 0;
 
  private:
   RunEnd Main();
   void WarnOfData(const std::vector<std::string>& warnings) const;
-  std::string TokenizerDigest() const;
   void SetData(const Digest128& digest, int64_t samples);
   void SetData(const Digest128& digest, const std::vector<SourceShare>& sources);
   void SetValidation(const Digest128& digest, int64_t samples);

@@ -194,11 +194,11 @@ checkpoint::SaveRequest Task::Snapshot() {
   checkpoint::SaveRequest request;
   request.step = state_.step;
   request.contents = checkpoint::Contents::Of(job_.actor().checkpoint.save_contents);
-  request.config_digest = source_.config.Digest();
+  request.config_digest = model_->config.Digest();
   const auto& layout = job_.context().layout();
   request.layout = {{"tp", layout.tp()}, {"dp", layout.dp()}, {"pp", layout.pp()}};
   if (job_.rank0()) {
-    request.documents = source_.documents;
+    request.documents = model_->documents;
     request.documents.push_back({"config.yaml", job_.inputs().loaded.resolved, false});
     request.documents.push_back({"trainer_state.json", TrainerStateJson(state_), true});
     request.documents.push_back({"data_state.json", DataStateJson(state_, identity_), true});

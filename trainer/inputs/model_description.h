@@ -1,0 +1,22 @@
+// What a run knows of its model before any weight is read. Torch-free.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "checkpoint/base/requests.h"
+#include "model/hf_config.h"
+
+namespace keel::trainer {
+
+struct ModelDescription {
+  model::HfConfig config;
+  std::string directory;  // with weights; empty: random weights
+  // config.json and, from a directory, the tokenizer's files: what actor/huggingface/ of a
+  // checkpoint holds.
+  std::vector<checkpoint::Document> documents;
+  std::string tokenizer_digest;  // in hex; empty without one
+  std::vector<std::string> warnings;
+};
+
+}  // namespace keel::trainer

@@ -1,0 +1,24 @@
+// The weights of a Hugging Face directory. Torch-free.
+#pragma once
+
+#include <string>
+
+#include "common/shard_table.h"
+#include "common/status.h"
+#include "model/hf_config.h"
+#include "model/hf_tensors.h"
+
+namespace keel::trainer {
+
+// A digest by which directories with other weights are told apart without reading all of them: of
+// each file its size, its beginning, which says what is where, and pages all over it. Two models of
+// which one was trained on from the other differ in nearly every page.
+Result<std::string> WeightsFingerprint(const std::string& directory);
+
+// Fills the views of `table`, a part of a model of this configuration and head, from the weights of
+// a directory, converting to the table's dtype. They must be the whole model's and no other's
+// (checkpoint/hf/hf_check.h), and finite; what the directory may lack of them keeps its values.
+Status ImportWeights(const std::string& directory, const model::HfConfig& config, model::Head head,
+                     const ShardTable& table);
+
+}  // namespace keel::trainer
