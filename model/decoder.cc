@@ -7,10 +7,10 @@
 
 #include "common/hash.h"
 #include "common/philox.h"
-#include "model/decoder_block.h"
 #include "model/layout_fit.h"
 #include "model/recompute.h"
 #include "model/value_head.h"
+#include "model/whole_parameter.h"
 #include "parallel/autograd_capture.h"
 #include "parallel/regions.h"
 
@@ -43,6 +43,16 @@ at::Tensor MarkReady(const at::Tensor& x, const Decoder::ReadyCallback& on_ready
   return ReadyMark::apply(x, std::function<void()>([on_ready, parameters = std::move(parameters)] {
                             for (const Parameter* p : parameters) on_ready(*p);
                           }));
+}
+
+// The block's forward, of which nothing is kept for the backward, which runs it again.
+Block::Stream RunAgain(const Block& block, const Block::Stream& in, const TrainPass& pass) {
+  const auto run = [&block, pass](const Recomputed& values) -> Recomputed {
+    const Block::Stream out = block.Forward(pass, {values.x, {values.beside}});
+    return {out.x, out.load.sums};
+  };
+  const Recomputed out = Recompute(run, {in.x, in.load.sums});
+  return {out.x, {out.beside}};
 }
 
 }  // namespace
@@ -160,57 +170,6 @@ NormOptions Decoder::NormOf(const LayerSpec& spec) const {
   return {config_.rms_norm_eps, spec.norm_plus_one ? 1.0 : 0.0};
 }
 
-FullWidth Decoder::FullWidthOf(const LayerSpec& spec) const {
-  return {tp_.group, config_.num_attention_heads * config_.head_dim,
-          config_.num_key_value_heads * config_.head_dim, split_.kv_holder == 0, NormOf(spec)};
-}
-
-namespace {
-
-ScoreOptions ScoresOf(const LayerSpec& spec) {
-  return {spec.window, spec.score_scale, spec.score_softcap};
-}
-
-}  // namespace
-
-at::Tensor Decoder::Attention(const Block& block, const at::Tensor& normed,
-                              const BatchView& batch) {
-  at::Tensor qkv = block.qkv.Forward(tp_, normed);  // [T, (heads + 2 kv_heads) d]
-  if (block.spec.qk_norm == QkNorm::kPerHead) {
-    qkv = NormalizeHeads(qkv, attention_, *block.q_norm, *block.k_norm, NormOf(block.spec));
-  } else if (block.spec.qk_norm == QkNorm::kFullWidth) {
-    qkv =
-        NormalizeFullWidth(qkv, attention_, *block.q_norm, *block.k_norm, FullWidthOf(block.spec));
-  }
-  if (block.spec.rope != RopeChoice::kNone) {
-    const Rotation& rotation = batch.rotation(block.spec.rope);
-    qkv = ApplyRope(qkv, attention_, rotation.table, rotation.rows);
-  }
-  return PackedAttention(qkv, attention_, batch.packing, ScoresOf(block.spec));
-}
-
-Decoder::Stream Decoder::RunBlock(const Block& block, const Stream& in, const BatchView& batch) {
-  const parallel::RowParallelLinear output(tp_, block.output, block.output_bias);
-  const auto normed = [&](const at::Tensor& y, Parameter* norm) {
-    return norm != nullptr ? RmsNorm(y, *norm, NormOf(block.spec)) : y;
-  };
-  const at::Tensor attended =
-      output.Forward(Attention(block, normed(in.x, block.attention_in_norm), batch));
-  const at::Tensor h = in.x + normed(attended, block.attention_out_norm);
-  Stream out = in;
-  const at::Tensor fed = FeedForward(block, normed(h, block.ffn_in_norm), batch, out.load);
-  out.x = h + normed(fed, block.ffn_out_norm);
-  return out;
-}
-
-at::Tensor Decoder::FeedForward(const Block& block, const at::Tensor& x, const BatchView& batch,
-                                RouterLoad& load) {
-  if (block.spec.ffn == FfnKind::kMoe) return block.moe.Forward(tp_, x, batch.counted, load);
-  const parallel::ColumnParallelLinear gate_up(tp_, block.gate_up, nullptr);
-  const parallel::RowParallelLinear down(tp_, block.down);
-  return down.Forward(GatedUnit(gate_up.Forward(x), block.spec.activation));
-}
-
 at::Tensor Decoder::Embed(const at::Tensor& ids) {
   const at::Tensor x = parallel::VocabParallelEmbedding(tp_, embedding_).Forward(ids);
   const double scale = config_.embedding_scale();
@@ -220,11 +179,11 @@ at::Tensor Decoder::Embed(const at::Tensor& ids) {
 
 at::Tensor Decoder::Forward(const at::Tensor& input, const ModelBatch& batch,
                             const ReadyCallback& on_ready, RouterLoad* load) {
-  BatchView view{batch.packing, {main_rope_.Of(batch.packing), {}}, {}};
-  view.rotations[1] = config_.local_rope ? local_rope_.Of(batch.packing) : view.rotations[0];
   const bool moe = config_.moe.experts > 0;
-  if (moe) view.counted = CountedTokens(batch.targets, batch.packing);
-  Stream stream;
+  TrainPass pass{tp_, batch.packing, {main_rope_.Of(batch.packing), {}}, {}};
+  pass.rotations.local = config_.local_rope ? local_rope_.Of(batch.packing) : pass.rotations.main;
+  if (moe) pass.counted = CountedTokens(batch.targets, batch.packing);
+  Block::Stream stream;
   if (first_stage()) {
     stream = {Embed(batch.ids), RouterLoad::Zero(config_.moe, options_.device)};
   } else if (moe) {
@@ -232,23 +191,13 @@ at::Tensor Decoder::Forward(const at::Tensor& input, const ModelBatch& batch,
   } else {
     stream.x = input;
   }
+  const bool recompute = options_.recompute && at::GradMode::is_enabled();
   for (const Block& block : blocks_) {
     stream.x = MarkReady(stream.x, on_ready, block.all);
-    stream = options_.recompute && at::GradMode::is_enabled() ? RecomputeBlock(block, stream, view)
-                                                              : RunBlock(block, stream, view);
+    stream = recompute ? RunAgain(block, stream, pass) : block.Forward(pass, stream);
   }
   if (load != nullptr) *load = stream.load;
   return moe && !last_stage() ? AppendLoad(stream.x, stream.load) : stream.x;
-}
-
-Decoder::Stream Decoder::RecomputeBlock(const Block& block, const Stream& in,
-                                        const BatchView& batch) {
-  const auto run = [this, &block, batch](const Recomputed& values) -> Recomputed {
-    const Stream out = RunBlock(block, {values.x, {values.beside}}, batch);
-    return {out.x, out.load.sums};
-  };
-  const Recomputed out = Recompute(run, {in.x, in.load.sums});
-  return {out.x, {out.beside}};
 }
 
 // The last norm, behind which the head's gradient is complete.

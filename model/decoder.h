@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "model/full_width_norm.h"
+#include "model/block.h"
 #include "model/head_split.h"
 #include "model/hf_config.h"
 #include "model/kv_cache.h"
@@ -97,34 +97,11 @@ class Decoder {
   KvShape kv_shape() const;
 
  private:
-  struct Block;
-
   parallel::Parameter* Declare(parallel::Parameter parameter);
   void DeclareBlock(int layer);
-  // What all blocks of one forward read, by RopeChoice less kNone.
-  struct BatchView {
-    Packing packing;
-    Rotation rotations[2];
-    at::Tensor counted;  // with experts; see CountedTokens
-    const Rotation& rotation(RopeChoice choice) const {
-      return rotations[choice == RopeChoice::kLocal ? 1 : 0];
-    }
-  };
-  // What goes through the blocks.
-  struct Stream {
-    at::Tensor x;
-    RouterLoad load;
-  };
   NormOptions NormOf(const LayerSpec& spec) const;
-  FullWidth FullWidthOf(const LayerSpec& spec) const;
   at::Tensor Embed(const at::Tensor& ids);
   at::Tensor FinalNorm(const at::Tensor& hidden, const ReadyCallback& on_ready);
-  Stream RunBlock(const Block& block, const Stream& in, const BatchView& batch);
-  Stream RecomputeBlock(const Block& block, const Stream& in, const BatchView& batch);
-  at::Tensor FeedForward(const Block& block, const at::Tensor& x, const BatchView& batch,
-                         RouterLoad& load);
-  at::Tensor Attention(const Block& block, const at::Tensor& normed, const BatchView& batch);
-
   // Decode's memory, kept from call to call.
   struct Workspace {
     at::Tensor normed, projected, qkv, attended, gate_up, activated;

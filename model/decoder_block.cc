@@ -1,7 +1,5 @@
 // Decoder::DeclareBlock: a block's parameters, as boxes of the canonical weights.
 
-#include "model/decoder_block.h"
-
 #include <fmt/format.h>
 
 #include <functional>
@@ -9,7 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "model/block.h"
+#include "model/decoder.h"
 #include "model/family_table.h"
+#include "model/whole_parameter.h"
 
 namespace keel::model {
 
@@ -122,10 +123,17 @@ MoeFeedForward DeclareExperts(BlockParameters& declare, const HfConfig& config,
 void Decoder::DeclareBlock(int layer) {
   const int64_t hidden = config_.hidden_size;
   const int64_t d = config_.head_dim;
+  const LayerSpec spec = config_.Layer(layer);
   Block block;
-  block.spec = config_.Layer(layer);
-  const LayerSpec& spec = block.spec;
-  const double one = 1 - NormOf(spec).offset;  // the weight of a norm that changes nothing
+  block.norm = NormOf(spec);
+  AttentionLayer& attention = block.attention;
+  attention.qk_norm = spec.qk_norm;
+  attention.width = {tp_.group, config_.num_attention_heads * d, config_.num_key_value_heads * d,
+                     split_.kv_holder == 0, block.norm};
+  attention.shape = attention_;
+  attention.rope = spec.rope;
+  attention.scores = {spec.window, spec.score_scale, spec.score_softcap};
+  const double one = 1 - block.norm.offset;  // the weight of a norm that changes nothing
   BlockParameters declare(config_, layer, [this, &block](Parameter p) {
     block.all.push_back(Declare(std::move(p)));
     return block.all.back();
@@ -150,41 +158,46 @@ void Decoder::DeclareBlock(int layer) {
   const auto holders = shares ? parallel::TpHolders{split_.kv_holder, split_.kv_holders, true}
                               : parallel::TpHolders{};
   if (shares) {
-    block.qkv.weight = declare.Rows("q.weight", ".weight", only_q, hidden);
-    block.qkv.kv_weight = declare.Rows("kv.weight", ".weight", only_kv, hidden, holders);
+    attention.qkv.weight = declare.Rows("q.weight", ".weight", only_q, hidden);
+    attention.qkv.kv_weight = declare.Rows("kv.weight", ".weight", only_kv, hidden, holders);
     if (config_.attention_bias) {
-      block.qkv.bias = declare.Rows("q.bias", ".bias", only_q, 0);
-      block.qkv.kv_bias = declare.Rows("kv.bias", ".bias", only_kv, 0, holders);
+      attention.qkv.bias = declare.Rows("q.bias", ".bias", only_q, 0);
+      attention.qkv.kv_bias = declare.Rows("kv.bias", ".bias", only_kv, 0, holders);
     }
   } else {
-    block.qkv.weight = declare.Rows("qkv.weight", ".weight", qkv, hidden);
-    if (config_.attention_bias) block.qkv.bias = declare.Rows("qkv.bias", ".bias", qkv, 0);
+    attention.qkv.weight = declare.Rows("qkv.weight", ".weight", qkv, hidden);
+    if (config_.attention_bias) attention.qkv.bias = declare.Rows("qkv.bias", ".bias", qkv, 0);
   }
   if (spec.qk_norm == QkNorm::kFullWidth) {
-    block.q_norm = declare.Rows("q_norm.weight", ".weight", {{"self_attn.q_norm", q, my_q}}, 0);
-    block.k_norm =
+    attention.q_norm = declare.Rows("q_norm.weight", ".weight", {{"self_attn.q_norm", q, my_q}}, 0);
+    attention.k_norm =
         declare.Rows("k_norm.weight", ".weight", {{"self_attn.k_norm", kv, my_kv}}, 0, holders);
-    block.q_norm->init_value = block.k_norm->init_value = one;
+    attention.q_norm->init_value = attention.k_norm->init_value = one;
   } else if (spec.qk_norm == QkNorm::kPerHead) {
     // Each TP rank normalises its own heads, so these gradients are always summed.
-    block.q_norm = norm("self_attn.q_norm.weight", d, true);
-    block.k_norm = norm("self_attn.k_norm.weight", d, true);
+    attention.q_norm = norm("self_attn.q_norm.weight", d, true);
+    attention.k_norm = norm("self_attn.k_norm.weight", d, true);
   }
-  block.output = declare.Columns("self_attn.o_proj.weight", {"self_attn.o_proj.weight"}, q, my_q);
+  attention.output =
+      declare.Columns("self_attn.o_proj.weight", {"self_attn.o_proj.weight"}, q, my_q);
   // Added after the sum over TP, so every rank holds all of it.
-  if (config_.output_bias) block.output_bias = declare.Whole("self_attn.o_proj.bias", {hidden}, sp);
+  if (config_.output_bias)
+    attention.output_bias = declare.Whole("self_attn.o_proj.bias", {hidden}, sp);
   if (spec.norm_out())
     block.attention_out_norm = norm("post_attention_layernorm.weight", hidden, sp);
   if (spec.norm_in())
     block.ffn_in_norm = norm(fmt::format("{}.weight", spec.ffn_in_norm()), hidden, sp);
   if (spec.ffn == FfnKind::kMoe) {
-    block.moe = DeclareExperts(declare, config_, spec, split_.expert);
+    block.feed_forward = DeclareExperts(declare, config_, spec, split_.expert);
   } else {
     const int64_t ffn = config_.intermediate_size;
-    block.gate_up = declare.Rows(
+    GatedFeedForward dense;
+    dense.activation = spec.activation;
+    dense.gate_up = declare.Rows(
         "gate_up.weight", ".weight",
         {{"mlp.gate_proj", ffn, split_.ffn}, {"mlp.up_proj", ffn, split_.ffn}}, hidden);
-    block.down = declare.Columns("mlp.down_proj.weight", {"mlp.down_proj.weight"}, ffn, split_.ffn);
+    dense.down = declare.Columns("mlp.down_proj.weight", {"mlp.down_proj.weight"}, ffn, split_.ffn);
+    block.feed_forward = dense;
   }
   if (spec.norm_out()) block.ffn_out_norm = norm("post_feedforward_layernorm.weight", hidden, sp);
   blocks_.push_back(std::move(block));

@@ -4,14 +4,13 @@
 
 #include "model/decode_ops.h"
 #include "model/decoder.h"
-#include "model/decoder_block.h"
 
 namespace keel::model {
 
 KvShape Decoder::kv_shape() const {
   KvShape shape = {static_cast<int64_t>(blocks_.size()), attention_.kv_heads, attention_.head_dim,
                    options_.dtype, options_.device};
-  for (const Block& block : blocks_) shape.windows.push_back(block.spec.window);
+  for (const Block& block : blocks_) shape.windows.push_back(block.attention.scores.window);
   return shape;
 }
 
@@ -42,8 +41,8 @@ at::Tensor Decoder::Decode(const DecodeBatch& batch, const KvStore& store) {
     rows += s.tokens;
   }
   TORCH_CHECK(rows == tokens, "DecodeBatch holds ", tokens, " ids for ", rows, " tokens");
-  const Rotation main = main_rope_.At(parts);
-  const Rotation local = config_.local_rope ? local_rope_.At(parts) : main;
+  Rotations rotations{main_rope_.At(parts), {}};
+  rotations.local = config_.local_rope ? local_rope_.At(parts) : rotations.main;
   const at::Tensor ids = at::tensor(batch.ids, at::kInt).to(at::kLong).to(options_.device);
 
   // 2. Memory of one block, used by all. Tokens are whole on every rank, whatever training does.
@@ -52,56 +51,24 @@ at::Tensor Decoder::Decode(const DecodeBatch& batch, const KvStore& store) {
   at::Tensor x = parallel::VocabParallelEmbedding(tp, embedding_).Forward(ids).contiguous();
   if (const double scale = config_.embedding_scale(); scale != 1)
     x.mul_(at::scalar_tensor(scale, x.options()).item<double>());
-  at::Tensor normed = Rows(&w.normed, tokens, config_.hidden_size, options);
-  at::Tensor projected = Rows(&w.projected, tokens, config_.hidden_size, options);
-  at::Tensor qkv = Rows(
-      &w.qkv, tokens, (attention_.heads + 2 * attention_.kv_heads) * attention_.head_dim, options);
-  at::Tensor attended = Rows(&w.attended, tokens, attention_.heads * attention_.head_dim, options);
+  const int64_t heads = attention_.heads, kv_heads = attention_.kv_heads;
   const int64_t ffn = split_.ffn.size;
-  at::Tensor gate_up = Rows(&w.gate_up, tokens, 2 * ffn, options);
-  at::Tensor activated = Rows(&w.activated, tokens, ffn, options);
-  const bool fixed = batch.fixed_height;
+  DecodePass pass{*tp.group,
+                  batch.sequences,
+                  store,
+                  rotations,
+                  batch.fixed_height,
+                  x,
+                  Rows(&w.normed, tokens, config_.hidden_size, options),
+                  Rows(&w.projected, tokens, config_.hidden_size, options),
+                  Rows(&w.qkv, tokens, (heads + 2 * kv_heads) * attention_.head_dim, options),
+                  Rows(&w.attended, tokens, heads * attention_.head_dim, options),
+                  Rows(&w.gate_up, tokens, 2 * ffn, options),
+                  Rows(&w.activated, tokens, ffn, options)};
 
-  // 3. The blocks, as RunBlock computes them.
-  for (size_t layer = 0; layer < blocks_.size(); ++layer) {
-    const Block& block = blocks_[layer];
-    const LayerSpec& spec = block.spec;
-    const NormOptions norm = NormOf(spec);
-    const auto enter = [&](const parallel::Parameter* weight) -> const at::Tensor& {
-      if (weight == nullptr) return x;
-      RmsNormInto(x, weight->value, norm, normed);
-      return normed;
-    };
-    const auto leave = [&](const parallel::Parameter* bias, const parallel::Parameter* weight) {
-      SumOverRanks(projected, *tp.group, fixed);
-      if (bias != nullptr) AddInto(projected, bias->value);
-      if (weight != nullptr) RmsNormInto(projected, weight->value, norm, projected);
-      AddInto(x, projected);
-    };
-    block.qkv.Into(enter(block.attention_in_norm), qkv, fixed);
-    if (spec.qk_norm == QkNorm::kPerHead) {
-      NormalizeHeadsInPlace(qkv, attention_, block.q_norm->value, block.k_norm->value, norm);
-    } else if (spec.qk_norm == QkNorm::kFullWidth) {
-      NormalizeFullWidthInPlace(qkv, attention_, block.q_norm->value, block.k_norm->value,
-                                FullWidthOf(spec), fixed);
-    }
-    if (spec.rope != RopeChoice::kNone) {
-      const Rotation& rotation = spec.rope == RopeChoice::kLocal ? local : main;
-      ApplyRope(qkv, attention_, rotation.table, rotation.rows);  // in place
-    }
-    AttendInto(qkv, attention_, {batch.sequences, store, static_cast<int64_t>(layer)},
-               {spec.window, spec.score_scale, spec.score_softcap}, attended);
-    LinearInto(attended, block.output->value, nullptr, projected, fixed);
-    leave(block.output_bias, block.attention_out_norm);
-    if (spec.ffn == FfnKind::kMoe) {
-      block.moe.Into(enter(block.ffn_in_norm), projected, fixed);
-    } else {
-      LinearInto(enter(block.ffn_in_norm), block.gate_up->value, nullptr, gate_up, fixed);
-      GatedUnitInto(gate_up, spec.activation, activated);
-      LinearInto(activated, block.down->value, nullptr, projected, fixed);
-    }
-    leave(nullptr, block.ffn_out_norm);
-  }
+  // 3. The blocks.
+  for (size_t layer = 0; layer < blocks_.size(); ++layer)
+    blocks_[layer].Decode(pass, static_cast<int64_t>(layer));
 
   // 4. Only the rows that are asked for.
   if (static_cast<int64_t>(batch.outputs.size()) == tokens) return x;

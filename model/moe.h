@@ -26,7 +26,6 @@ struct MoeFeedForward {
   MoeSpec spec;
   Activation activation = Activation::kSilu;
 
-  bool present() const { return router != nullptr; }
   // x [T, hidden] (or [T / n, hidden] with sequence parallelism) -> the same shape; `load` takes
   // the routing of tokens that `counted` counts. Weight gradients are added to Parameter::gradient
   // by the backward. Collective over TP.
