@@ -1,7 +1,6 @@
 #include "bench/index_worker.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -41,14 +40,6 @@ TensorInfo TensorOf(int64_t t, int parts) {
 }
 
 Box PartOf(int part) { return Box{Dims{part * kWidth}, Dims{kWidth}}; }
-
-// Processor time of this process so far, which other processes do not stretch.
-double CpuSeconds() {
-  rusage usage{};
-  (void)getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-         1e-6 * static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
-}
 
 void WriteManyBoxes(FileSystem& fs, const std::string& directory, int64_t boxes) {
   const int64_t tensors = std::max<int64_t>(1, boxes / kParts);

@@ -18,6 +18,7 @@
 
 #include "bench/index_worker.h"
 #include "bench/scale_worker.h"
+#include "bench/tokenizer_worker.h"
 #include "bench/worker.h"
 #include "common/guarded.h"
 #include "common/shared_module.h"
@@ -39,6 +40,7 @@ constexpr Benchmark kBenchmarks[] = {
     {"scale", "What a save and a load cost rank 0 of thousands, with made-up peers"},
     {"startup", "Time to the first step, and memory of a rank"},
     {"sync", "Weight sync, against gather and broadcast"},
+    {"tokenizer", "Encoding, against tokenizers and tiktoken"},
     {"train", "Training tokens/s and memory, against transformers"},
 };
 
@@ -46,6 +48,7 @@ constexpr Benchmark kBenchmarks[] = {
 constexpr keel::bench::WorkerEntry kWorkers[] = {
     {"index", keel::bench::AddIndexWorker},
     {"scale", keel::bench::AddScaleWorker},
+    {"tokenizer", keel::bench::AddTokenizerWorker},
 };
 
 // The Python of the source tree that this program was built from, which starts the workers of Keel

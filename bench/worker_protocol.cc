@@ -1,6 +1,7 @@
 #include "bench/worker_protocol.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -20,6 +21,13 @@ uint64_t SplitMix64(uint64_t x) {
 }
 
 }  // namespace
+
+double CpuSeconds() {
+  rusage usage{};
+  (void)getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+         1e-6 * static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+}
 
 int64_t StatusBytes(const std::string& key) {
   std::ifstream file("/proc/self/status");

@@ -22,6 +22,9 @@ void Serve(const Commands& commands);
 // The config.json that the driver names. Throws keel::Error.
 Json ReadConfig(const std::string& path);
 
+// Processor time of this process so far, which other processes do not stretch.
+double CpuSeconds();
+
 // A line of /proc/self/status in kilobytes, such as "VmRSS:", as bytes.
 int64_t StatusBytes(const std::string& key);
 // Adds "rss_bytes" and "peak_rss_bytes" of this process, as the kernel counts them.

@@ -128,6 +128,9 @@ void Pattern::FindAll(std::string_view text, PatternScratch* scratch,
   size_t last_end = std::string_view::npos;
   while (from <= text.size()) {
     if (from < text.size()) {
+      const size_t next = compiled_->words.MayBegin(text, from);
+      if (next > from && next == text.size()) return;
+      from = next;
       const size_t word_end = compiled_->words.MatchEnd(text, from);
       if (word_end > from) {
         matches->push_back({from, word_end});

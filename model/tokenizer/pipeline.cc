@@ -3,62 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 
 #include "common/text.h"
 #include "model/tokenizer/byte_alphabet.h"
-#include "model/tokenizer/piece_cache.h"
-#include "model/tokenizer/unicode.h"
+#include "model/tokenizer/encode_scratch.h"
+#include "model/tokenizer/offsets.h"
 #include "model/tokenizer/utf8.h"
 
 namespace keel::model {
 
 namespace {
-
-// What one call of Encode needs beside the tokenizer; kept for the next one.
-struct Scratch {
-  PatternScratch patterns;
-  PieceCache pieces;
-  std::vector<Symbol> symbols;
-  std::vector<Span> pieces_of_text;
-  std::string spelled;
-};
-
-// Hands scratches out to threads and takes them back.
-class ScratchPool {
- public:
-  class Lease {
-   public:
-    explicit Lease(ScratchPool* pool) : pool_(pool), scratch_(pool->Take()) {}
-    ~Lease() {
-      std::lock_guard lock(pool_->mutex_);
-      pool_->free_.push_back(std::move(scratch_));
-    }
-    Lease(const Lease&) = delete;
-    Lease& operator=(const Lease&) = delete;
-    Scratch* get() { return scratch_.get(); }
-
-   private:
-    ScratchPool* pool_;
-    std::unique_ptr<Scratch> scratch_;
-  };
-
- private:
-  std::unique_ptr<Scratch> Take() {
-    {
-      std::lock_guard lock(mutex_);
-      if (!free_.empty()) {
-        auto scratch = std::move(free_.back());
-        free_.pop_back();
-        return scratch;
-      }
-    }
-    return std::make_unique<Scratch>();
-  }
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<Scratch>> free_;
-};
 
 // Where ids go, with their offsets if anyone wants them.
 struct Output {
@@ -114,29 +69,6 @@ void CutAtMarks(std::string_view text, std::vector<Span>* pieces) {
     cut.push_back({piece.begin + begin, piece.end});
   }
   *pieces = std::move(cut);
-}
-
-struct SpacesOfToken {
-  int leading = 0;
-  int trailing = 0;
-};
-
-SpacesOfToken SpacesOf(std::string_view token) {
-  constexpr uint32_t kSpelledSpace = 0x120;  // of the byte alphabet
-  SpacesOfToken spaces;
-  bool only_spaces = true;
-  for (size_t at = 0; at < token.size();) {
-    const CodePoint c = CodePointAt(token, at);
-    at += c.length;
-    if (c.value == kSpelledSpace || IsUnicodeSpace(c.value)) {
-      if (only_spaces) ++spaces.leading;
-      ++spaces.trailing;
-    } else {
-      only_spaces = false;
-      spaces.trailing = 0;
-    }
-  }
-  return spaces;
 }
 
 class PipelineTokenizer final : public Tokenizer {
@@ -197,14 +129,14 @@ class PipelineTokenizer final : public Tokenizer {
 
   std::vector<int32_t> DoEncode(std::string_view text, const EncodeOptions& options,
                                 std::vector<ByteRange>* offsets) const override;
-  void EncodeText(std::string_view text, const Output& out, Scratch* scratch) const;
-  void EncodeSegment(AlignedText text, const Output& out, Scratch* scratch) const;
-  void EncodePieces(AlignedText text, const Output& out, Scratch* scratch) const;
-  void EncodePiece(std::string_view piece, const Output& out, Scratch* scratch) const;
+  void EncodeText(std::string_view text, const Output& out, EncodeScratch* scratch) const;
+  void EncodeSegment(AlignedText text, const Output& out, EncodeScratch* scratch) const;
+  void EncodePieces(AlignedText text, const Output& out, EncodeScratch* scratch) const;
+  void EncodePiece(std::string_view piece, const Output& out, EncodeScratch* scratch) const;
   void EncodePieceWithOffsets(const AlignedText& text, Span piece, const Output& out,
-                              Scratch* scratch) const;
+                              EncodeScratch* scratch) const;
   void TrimOffsets(std::string_view text, const Output& out) const;
-  std::string_view Spelled(std::string_view piece, Scratch* scratch) const;
+  std::string_view Spelled(std::string_view piece, EncodeScratch* scratch) const;
 
   const AddedToken* AddedOf(int32_t id) const {
     const auto index = static_cast<size_t>(id);
@@ -221,7 +153,7 @@ class PipelineTokenizer final : public Tokenizer {
   AddedTokenFinder plain_;            // in the text as it is
   AddedTokenFinder normalized_;       // in the normalized text
   ByteAlphabet alphabet_;
-  mutable ScratchPool scratches_;
+  mutable EncodeScratchPool scratches_;
 };
 
 Status PipelineTokenizer::Prepare(std::string_view where) {
@@ -286,36 +218,10 @@ Status PipelineTokenizer::Prepare(std::string_view where) {
   return Status::Ok();
 }
 
-// Offsets of a text that had to be repaired count in the repaired one: each byte of it has a place
-// in the text as it was given.
-std::vector<int64_t> PlacesOfRepaired(std::string_view text, std::string* repaired) {
-  std::vector<int64_t> places;
-  size_t at = 0;
-  while (at < text.size()) {
-    const size_t bad = std::min(FindNotUtf8(text.substr(at)), text.size() - at);
-    for (size_t i = 0; i < bad; ++i) places.push_back(static_cast<int64_t>(at + i));
-    *repaired += text.substr(at, bad);
-    at += bad;
-    if (at == text.size()) break;
-    size_t end = at + 1;  // of what becomes one U+FFFD
-    std::string one;
-    for (size_t length = 2; length <= 3 && at + length <= text.size(); ++length) {
-      one.clear();
-      AppendLossy(text.substr(at, length), &one);
-      if (one.size() == 3) end = at + length;
-    }
-    *repaired += "\xEF\xBF\xBD";
-    places.insert(places.end(), 3, static_cast<int64_t>(at));
-    at = end;
-  }
-  places.push_back(static_cast<int64_t>(text.size()));
-  return places;
-}
-
 std::vector<int32_t> PipelineTokenizer::DoEncode(std::string_view text,
                                                  const EncodeOptions& options,
                                                  std::vector<ByteRange>* offsets) const {
-  ScratchPool::Lease scratch(&scratches_);
+  EncodeScratchPool::Lease scratch(&scratches_);
   std::vector<int32_t> ids;
   ids.reserve(text.size() / 4 + 8);
   const Output out{&ids, offsets};
@@ -324,7 +230,7 @@ std::vector<int32_t> PipelineTokenizer::DoEncode(std::string_view text,
     TrimOffsets(text, out);
   } else {
     std::string repaired;
-    const std::vector<int64_t> places = PlacesOfRepaired(text, &repaired);
+    const std::vector<int64_t> places = RepairUtf8(text, &repaired);
     EncodeText(repaired, out, scratch.get());
     TrimOffsets(repaired, out);
     if (offsets != nullptr) {
@@ -346,7 +252,7 @@ std::vector<int32_t> PipelineTokenizer::DoEncode(std::string_view text,
 }
 
 void PipelineTokenizer::EncodeText(std::string_view text, const Output& out,
-                                   Scratch* scratch) const {
+                                   EncodeScratch* scratch) const {
   std::vector<Cut> cuts;
   plain_.Find(text, &cuts);
   for (const Cut& cut : cuts) {
@@ -360,7 +266,8 @@ void PipelineTokenizer::EncodeText(std::string_view text, const Output& out,
   }
 }
 
-void PipelineTokenizer::EncodeSegment(AlignedText text, const Output& out, Scratch* scratch) const {
+void PipelineTokenizer::EncodeSegment(AlignedText text, const Output& out,
+                                      EncodeScratch* scratch) const {
   if (parts_.normalizer != nullptr) parts_.normalizer->Apply(&text, &scratch->patterns);
   std::vector<Cut> cuts;
   normalized_.Find(text.text(), &cuts);
@@ -377,7 +284,8 @@ void PipelineTokenizer::EncodeSegment(AlignedText text, const Output& out, Scrat
   }
 }
 
-void PipelineTokenizer::EncodePieces(AlignedText text, const Output& out, Scratch* scratch) const {
+void PipelineTokenizer::EncodePieces(AlignedText text, const Output& out,
+                                     EncodeScratch* scratch) const {
   const size_t size = text.text().size();
   PreTokens tokens{std::move(text), std::move(scratch->pieces_of_text)};
   tokens.pieces.assign(1, {0, size});
@@ -396,7 +304,7 @@ void PipelineTokenizer::EncodePieces(AlignedText text, const Output& out, Scratc
   scratch->pieces_of_text = std::move(tokens.pieces);
 }
 
-std::string_view PipelineTokenizer::Spelled(std::string_view piece, Scratch* scratch) const {
+std::string_view PipelineTokenizer::Spelled(std::string_view piece, EncodeScratch* scratch) const {
   if (!parts_.pre_tokenizers.spells_bytes) return piece;
   scratch->spelled.clear();
   alphabet_.Spell(piece, &scratch->spelled);
@@ -404,7 +312,7 @@ std::string_view PipelineTokenizer::Spelled(std::string_view piece, Scratch* scr
 }
 
 void PipelineTokenizer::EncodePiece(std::string_view piece, const Output& out,
-                                    Scratch* scratch) const {
+                                    EncodeScratch* scratch) const {
   const uint64_t hash = PieceCache::HashOf(piece);
   if (scratch->pieces.Find(piece, hash, out.ids)) return;
   scratch->symbols.clear();
@@ -415,7 +323,7 @@ void PipelineTokenizer::EncodePiece(std::string_view piece, const Output& out,
 }
 
 void PipelineTokenizer::EncodePieceWithOffsets(const AlignedText& text, Span piece,
-                                               const Output& out, Scratch* scratch) const {
+                                               const Output& out, EncodeScratch* scratch) const {
   scratch->symbols.clear();
   const std::string_view spelled = Spelled(piece.Of(text.text()), scratch);
   parts_.bpe->Encode(spelled, &scratch->symbols);
@@ -435,24 +343,15 @@ void PipelineTokenizer::EncodePieceWithOffsets(const AlignedText& text, Span pie
   }
 }
 
-// Offsets without the spaces that tokens begin and end with, as `tokenizers` counts them: each
-// space of the token takes one character of the text, whatever that is.
 void PipelineTokenizer::TrimOffsets(std::string_view text, const Output& out) const {
   if (out.offsets == nullptr || !parts_.post_processor.trims_offsets) return;
   for (size_t i = 0; i < out.ids->size(); ++i) {
-    const SpacesOfToken spaces = SpacesOf(TokenOf((*out.ids)[i]));
+    TokenSpaces spaces = SpacesOfToken(TokenOf((*out.ids)[i]));
     ByteRange& range = (*out.offsets)[i];
     const bool first = i == 0 || range.begin == 0;
     // One space may be what the tokenizer put there; more than one are the text's own.
-    const bool own = first && parts_.post_processor.keeps_first_space && spaces.leading == 1;
-    const int leading = own ? 0 : spaces.leading;
-    for (int taken = 0; taken < leading && range.begin < range.end; ++taken) {
-      range.begin += static_cast<int64_t>(Utf8Length(text[static_cast<size_t>(range.begin)]));
-    }
-    for (int taken = 0; taken < spaces.trailing && range.end > range.begin; ++taken) {
-      do --range.end;
-      while ((static_cast<unsigned char>(text[static_cast<size_t>(range.end)]) & 0xC0u) == 0x80u);
-    }
+    if (first && parts_.post_processor.keeps_first_space && spaces.leading == 1) spaces.leading = 0;
+    range = WithoutSpaces(text, range, spaces);
   }
 }
 

@@ -11,7 +11,7 @@ namespace keel::model {
 
 namespace {
 
-std::vector<int32_t> SpecialIds(const Component& component, const std::string& name) {
+std::vector<int32_t> IdsOfSpecial(const Component& component, const std::string& name) {
   const Json* all = component.Find("special_tokens");
   const Json* ids = nullptr;
   if (all != nullptr && all->is_object() && all->contains(name) && (*all)[name].is_object() &&
@@ -48,7 +48,7 @@ void AddTemplate(const Component& component, PostProcessor* out) {
       text = true;
     } else if (kind == "SpecialToken") {
       std::vector<int32_t>& side = text ? out->after : out->before;
-      const std::vector<int32_t> ids = SpecialIds(component, id);
+      const std::vector<int32_t> ids = IdsOfSpecial(component, id);
       side.insert(side.end(), ids.begin(), ids.end());
     } else {
       component.Refuse("single must hold the text A once, and special tokens");

@@ -67,10 +67,42 @@ constexpr std::string_view kCasedFirst =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|)";
 
+// DeepSeek-V3's three, one after another.
+constexpr std::string_view kDeepSeekDigits = R"(\p{N}{1,3})";
+constexpr std::string_view kDeepSeekIdeographs = "[一-龥぀-ゟ゠-ヿ]+";
+constexpr std::string_view kDeepSeekRest =
+    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|)"
+    "[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|"
+    "\\s*[\r\n]+|\\s+(?!\\S)|\\s+";
+
+// Of \p{P} and \p{S}, which have all of ASCII that is printed, and is no letter, digit or space.
+bool IsPrintedSign(char c) {
+  return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') ||
+         (c >= '{' && c <= '~');
+}
+size_t PrintedSignsEnd(std::string_view text, size_t at) {
+  while (at < text.size() && IsPrintedSign(text[at])) ++at;
+  return at;
+}
+
+// \s*[\r\n]+|\s+(?!\S)|\s+ : up to the last newline among the spaces, if there is one. `at`: where
+// a character that is not ASCII has a say, or there is no space.
+size_t SpaceOrLineEnd(std::string_view text, size_t at) {
+  const size_t end = RunEnd(text, at, IsSpace);
+  if (!EndsInAscii(text, end)) return at;
+  for (size_t last = end; last > at; --last) {
+    if (KindAt(text, last - 1) == Kind::kNewline) return last;
+  }
+  return SpacesEnd(text, at, end);
+}
+
 }  // namespace
 
 WordScanner WordScanner::For(std::string_view expression) {
   WordScanner scanner;
+  if (expression == kDeepSeekDigits) scanner.rule_ = Rule::kDigits;
+  if (expression == kDeepSeekIdeographs) scanner.rule_ = Rule::kIdeographs;
+  if (expression == kDeepSeekRest) scanner.rule_ = Rule::kDeepSeek;
   if (expression.starts_with(kCasedFirst)) scanner.rule_ = Rule::kCasedWords;
   for (const std::string_view first : kLettersFirst) {
     if (!expression.starts_with(first)) continue;
@@ -89,10 +121,24 @@ WordScanner WordScanner::For(std::string_view expression) {
   return scanner;
 }
 
+size_t WordScanner::MayBegin(std::string_view text, size_t at) const {
+  if (rule_ == Rule::kDigits) {
+    return RunEnd(text, at, [](Kind kind) { return kind != Kind::kDigit && kind != Kind::kOther; });
+  }
+  if (rule_ == Rule::kIdeographs)
+    return RunEnd(text, at, [](Kind kind) { return kind != Kind::kOther; });
+  return at;
+}
+
 size_t WordScanner::MatchEnd(std::string_view text, size_t at) const {
   switch (rule_) {
     case Rule::kNone:
+    case Rule::kIdeographs:
       return at;
+    case Rule::kDeepSeek:
+      return DeepSeekEnd(text, at);
+    case Rule::kDigits:
+      return DigitsEnd(text, at);
     case Rule::kGpt2:
       return Gpt2End(text, at);
     case Rule::kLlama3:
@@ -144,11 +190,7 @@ size_t WordScanner::Llama3End(std::string_view text, size_t at) const {
     return EndsInAscii(text, end) ? end : at;
   }
   // 2. Digits.
-  if (kind == Kind::kDigit) {
-    size_t end = at;
-    while (end < text.size() && end - at < max_digits_ && KindAt(text, end) == Kind::kDigit) ++end;
-    return end - at == max_digits_ || EndsInAscii(text, end) ? end : at;
-  }
+  if (kind == Kind::kDigit) return DigitsEnd(text, at);
   // 3. Signs, with a space or nothing before them and newlines after them.
   const size_t sign = at + (text[at] == ' ' ? 1 : 0);
   if (sign < text.size() && KindAt(text, sign) == Kind::kSign) {
@@ -156,13 +198,42 @@ size_t WordScanner::Llama3End(std::string_view text, size_t at) const {
     if (!EndsInAscii(text, end)) return at;
     return RunEnd(text, end, [](Kind k) { return k == Kind::kNewline; });
   }
-  // 4. Spaces: up to the last newline among them, if there is one.
-  const size_t end = RunEnd(text, at, IsSpace);
-  if (!EndsInAscii(text, end)) return at;
-  for (size_t last = end; last > at; --last) {
-    if (KindAt(text, last - 1) == Kind::kNewline) return last;
+  // 4. Spaces.
+  return SpaceOrLineEnd(text, at);
+}
+
+size_t WordScanner::DigitsEnd(std::string_view text, size_t at) const {
+  size_t end = at;
+  while (end < text.size() && end - at < max_digits_ && KindAt(text, end) == Kind::kDigit) ++end;
+  return end - at == max_digits_ || EndsInAscii(text, end) ? end : at;
+}
+
+size_t WordScanner::DeepSeekEnd(std::string_view text, size_t at) const {
+  const Kind kind = KindAt(text, at);
+  if (kind == Kind::kOther) return at;
+  const bool sign = IsPrintedSign(text[at]);
+  // 1. A sign and the letters behind it that are ASCII, whatever follows them.
+  if (sign) {
+    const size_t end = RunEnd(text, at + 1, IsLetter);
+    if (end > at + 1) return end;
   }
-  return SpacesEnd(text, at, end);
+  // 2. Letters, with one character before them that is neither a newline nor a sign.
+  const bool may_lead = !sign && !IsLetter(kind) && kind != Kind::kNewline;
+  const size_t word = at + (may_lead ? 1 : 0);
+  if (may_lead && !EndsInAscii(text, word)) return at;
+  if (word < text.size() && IsLetter(KindAt(text, word))) {
+    const size_t end = RunEnd(text, word, IsLetter);
+    return EndsInAscii(text, end) ? end : at;
+  }
+  // 3. Signs, with a space or nothing before them and newlines after them.
+  const size_t first = at + (text[at] == ' ' ? 1 : 0);
+  const size_t last = PrintedSignsEnd(text, first);
+  if (last > first) {
+    if (!EndsInAscii(text, last)) return at;
+    return RunEnd(text, last, [](Kind k) { return k == Kind::kNewline; });
+  }
+  // 4. Spaces; nothing matches at a digit.
+  return SpaceOrLineEnd(text, at);
 }
 
 }  // namespace keel::model

@@ -10,10 +10,14 @@ namespace keel::model {
 
 class WordScanner {
  public:
-  // Knows GPT-2's expression and those of Llama-3, Qwen2 and cl100k_base as a whole, and others by
-  // their first alternatives, which are all that decide on a word: those after them are not tried
-  // where one of them matches.
+  // Knows GPT-2's expression, those of Llama-3, Qwen2 and cl100k_base, and DeepSeek's three as a
+  // whole, and others by their first alternatives, which are all that decide on a word: those after
+  // them are not tried where one of them matches.
   static WordScanner For(std::string_view expression);
+
+  // The first place from `at` on where a match may begin; text.size(): none does. Of expressions
+  // that match in few places.
+  size_t MayBegin(std::string_view text, size_t at) const;
 
   // The end of the match that begins at `at` < text.size(); `at` itself where the expression must
   // be asked, since a character that is not ASCII has a say, or a contraction may begin here.
@@ -26,13 +30,18 @@ class WordScanner {
     kCasedWords,  // ... then capitals or none and small letters, or capitals; then a contraction
     kGpt2,        // everything
     kLlama3,      // everything
+    kDeepSeek,    // everything
+    kDigits,      // up to three
+    kIdeographs,  // none is ASCII
   };
   size_t WordEnd(std::string_view text, size_t at) const;
   size_t Gpt2End(std::string_view text, size_t at) const;
   size_t Llama3End(std::string_view text, size_t at) const;
+  size_t DeepSeekEnd(std::string_view text, size_t at) const;
+  size_t DigitsEnd(std::string_view text, size_t at) const;
 
   Rule rule_ = Rule::kNone;
-  size_t max_digits_ = 3;  // of kLlama3
+  size_t max_digits_ = 3;  // of kLlama3 and kDigits
 };
 
 }  // namespace keel::model

@@ -47,6 +47,10 @@ void FuzzChatTemplate(std::string_view bytes);
 void FuzzGguf(std::string_view bytes);
 void FuzzShard(std::string_view bytes);
 void FuzzMegatron(std::string_view bytes);
+void FuzzTokenizer(std::string_view bytes);
+void FuzzTekken(std::string_view bytes);
+void FuzzTiktoken(std::string_view bytes);
+void FuzzSentencePiece(std::string_view bytes);
 
 std::vector<std::string> SafetensorsSeeds();
 std::vector<std::string> ManifestSeeds();
@@ -59,5 +63,9 @@ std::vector<std::string> ChatTemplateSeeds();
 std::vector<std::string> GgufSeeds();
 std::vector<std::string> ShardSeeds();
 std::vector<std::string> MegatronSeeds();
+std::vector<std::string> TokenizerSeeds();
+std::vector<std::string> TekkenSeeds();
+std::vector<std::string> TiktokenSeeds();
+std::vector<std::string> SentencePieceSeeds();
 
 }  // namespace keel::fuzz
