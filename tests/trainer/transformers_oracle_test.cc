@@ -221,6 +221,9 @@ std::vector<Case> Cases() {
     if (!family.of_layouts) continue;
     cases.push_back({family.model, 2, 1, false, false});
     cases.push_back({family.model, 2, 2, true, true});
+    cases.push_back({family.model, 4, 2, false, false});
+    cases.push_back({family.model, 4, 1, true, false});
+    cases.push_back({family.model, 1, 2, false, true});
   }
   // Norms over heads that several ranks hold, and that are dealt out unevenly.
   cases.push_back({"olmo2", 3, 1, true, false});
@@ -229,7 +232,6 @@ std::vector<Case> Cases() {
   // has as many columns as another.
   for (const char* name : {"qwen3_moe_balance", "mixtral_balance"}) {
     cases.push_back({name, 1, 2, false, false});
-    cases.push_back({name, 1, 2, false, true});
     cases.push_back({name, 3, 1, true, false});
   }
   return cases;
