@@ -136,7 +136,37 @@ Status Engine::CheckRequest(const Request& request) const {
     return {StatusCode::kInvalidData,
             "stop strings need a tokenizer, and the engine has none: use stop_token_ids"};
   }
+  KEEL_RETURN_IF_ERROR(CheckSoFar(request));
   return CheckLengths(prompt, request.sampling.max_tokens);
+}
+
+Status Engine::CheckSoFar(const Request& request) const {
+  const Partial& so_far = request.so_far;
+  const auto bad = [](const std::string& what) {
+    return Status(StatusCode::kInvalidData, "the response so far: " + what);
+  };
+  if (const char* problem = ProblemOf(so_far.spans, so_far.size())) return bad(problem);
+  if (so_far.size() == 0) return Status::Ok();
+  const int64_t vocabulary = model_.config().vocab_size;
+  for (const int32_t id : so_far.tokens) {
+    if (id < 0 || id >= vocabulary)
+      return bad(fmt::format("token {} is outside the vocabulary of {}", id, vocabulary));
+  }
+  if (so_far.size() > request.sampling.max_tokens) {
+    return bad(fmt::format("{} tokens, more than max_tokens {}", so_far.size(),
+                           request.sampling.max_tokens));
+  }
+  if (std::ssize(so_far.log_probs) != (options_.calculate_log_probs ? so_far.size() : 0)) {
+    return bad(
+        fmt::format("{} log-probabilities of {} tokens", so_far.log_probs.size(), so_far.size()));
+  }
+  if (so_far.spans.back().version > version_) {
+    return bad(fmt::format("tokens of weight version {}, later than the engine's {}",
+                           so_far.spans.back().version, version_));
+  }
+  return request.sampling.wants_prompt()
+             ? bad("nothing is known of the prompt's log-probabilities, which are asked for")
+             : Status::Ok();
 }
 
 Status Engine::CheckLengths(int64_t prompt, int64_t response) const {
@@ -154,16 +184,19 @@ void Engine::Add(Request request) {
     completion.weight_version = completion.newest_weight_version = version_;
     completion.error =
         status.WithContext(fmt::format("prompt {}, sample {}", request.prompt_id, request.sample));
-    rejected_.push_back(std::move(completion));
+    ready_.push_back(std::move(completion));
     return;
   }
   const int64_t arrival = arrivals_++;
   auto sequence = std::make_unique<Sequence>(arrival, std::move(request));
-  scheduler_->Add(sequence.get());
+  Sequence* const added = sequence.get();
+  scheduler_->Add(added);
   sequences_.emplace(arrival, std::move(sequence));
+  if (added->generated() == 0) return;
+  if (const auto reason = EndOf(*added)) ready_.push_back(Finish(added, *reason, {}));
 }
 
-bool Engine::idle() const { return sequences_.empty() && rejected_.empty(); }
+bool Engine::idle() const { return sequences_.empty() && ready_.empty(); }
 
 void Engine::RequireReady() const {
   if (!invalid_.empty()) {
@@ -263,8 +296,8 @@ void Engine::Append(const Output& output) {
   if (!output.sample) return;
   s.tokens.push_back(output.chosen.token);
   if (options_.calculate_log_probs) s.log_probs.push_back(output.chosen.log_prob);
-  if (s.first_version < 0) s.first_version = version_;
-  s.last_version = version_;
+  if (s.spans.empty() || s.spans.back().version != version_)
+    s.spans.push_back({s.generated() - 1, version_});
   ++stats_.generated_tokens;
 }
 
@@ -281,7 +314,8 @@ std::optional<FinishReason> Engine::EndOf(const Sequence& s) const {
         StopAt(options_.tokenizer->Decode(s.response()), p.stop) != std::string::npos)
       return FinishReason::kStop;
   }
-  if (s.generated() >= p.max_tokens && s.computed >= s.prompt_size) return FinishReason::kLength;
+  const bool prompt_computed = s.generated() > 0 || s.computed >= s.prompt_size;
+  if (s.generated() >= p.max_tokens && prompt_computed) return FinishReason::kLength;
   return std::nullopt;
 }
 
@@ -290,8 +324,9 @@ Completion Engine::Finish(Sequence* s, FinishReason reason, Status error) {
   c.prompt_id = s->request.prompt_id;
   c.sample = s->request.sample;
   c.finish = reason;
-  c.weight_version = s->first_version < 0 ? version_ : s->first_version;
-  c.newest_weight_version = s->last_version < 0 ? version_ : s->last_version;
+  c.weight_version = s->spans.empty() ? version_ : s->spans.front().version;
+  c.newest_weight_version = s->spans.empty() ? version_ : s->spans.back().version;
+  c.spans = std::move(s->spans);
   c.tokens.assign(s->response().begin(), s->response().end());
   c.log_probs = std::move(s->log_probs);
   c.prompt_log_probs = std::move(s->prompt_log_probs);
@@ -308,8 +343,8 @@ Completion Engine::Finish(Sequence* s, FinishReason reason, Status error) {
 
 std::vector<Completion> Engine::Step() {
   RequireReady();
-  std::vector<Completion> done = std::move(rejected_);
-  rejected_.clear();
+  std::vector<Completion> done = std::move(ready_);
+  ready_.clear();
   if (sequences_.empty()) return done;
 
   // 1. What to compute.
@@ -378,13 +413,27 @@ std::vector<Completion> Engine::Step() {
   return done;
 }
 
-std::vector<int32_t> Engine::ResponseSoFar(uint64_t prompt_id, int sample) const {
+Sequence* Engine::Find(uint64_t prompt_id, int sample) const {
   for (const auto& [arrival, sequence] : sequences_) {
-    if (sequence->request.prompt_id != prompt_id || sequence->request.sample != sample) continue;
-    const std::span<const int32_t> response = sequence->response();
-    return {response.begin(), response.end()};
+    if (sequence->request.prompt_id == prompt_id && sequence->request.sample == sample)
+      return sequence.get();
   }
-  return {};
+  return nullptr;
+}
+
+std::optional<Partial> Engine::SoFar(uint64_t prompt_id, int sample) const {
+  const Sequence* found = Find(prompt_id, sample);
+  return found != nullptr ? std::optional(found->so_far()) : std::nullopt;
+}
+
+std::optional<Partial> Engine::Take(uint64_t prompt_id, int sample) {
+  Sequence* const found = Find(prompt_id, sample);
+  if (found == nullptr) return std::nullopt;
+  Partial so_far = found->so_far();
+  prompt_logits_.erase(found->arrival);
+  scheduler_->Remove(found);
+  sequences_.erase(found->arrival);
+  return so_far;
 }
 
 std::vector<Completion> Engine::Generate(std::vector<Request> requests) {

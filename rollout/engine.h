@@ -57,6 +57,7 @@ struct Completion {
   std::vector<int32_t> tokens;   // the response; an EOS that was chosen is its last
   std::vector<float> log_probs;  // of tokens, see LogProbsMode; empty without calculate_log_probs
   FinishReason finish = FinishReason::kLength;
+  std::vector<VersionSpan> spans;     // which version chose which tokens
   int64_t weight_version = 0;         // that chose the first token: the oldest it depends on
   int64_t newest_weight_version = 0;  // that chose the last
   std::optional<std::string> text;    // with a tokenizer; ends before a stop string
@@ -90,14 +91,18 @@ class Engine {
 
   // Why a request of so many tokens can never be served; ok when it can.
   Status CheckLengths(int64_t prompt, int64_t response) const;
-  // Queues a request. One that cannot be served comes back from the next Step() with its error.
+  // Queues a request. One that cannot be served comes back from the next Step() with its error, one
+  // whose response is whole already as it is.
   void Add(Request request);
   // One forward for as many sequences as fit; returns those that ended. Throws Error(kUnavailable)
   // while the engine is invalid or its cache released.
   std::vector<Completion> Step();
   bool idle() const;  // nothing queued, running or to be returned
-  // The response so far of a request that has not come back; empty where there is none such.
-  std::vector<int32_t> ResponseSoFar(uint64_t prompt_id, int sample) const;
+  // The response so far of a request that has not come back; nothing where there is none such.
+  std::optional<Partial> SoFar(uint64_t prompt_id, int sample) const;
+  // Takes such a request out of the engine. Added again with this as Request::so_far, here or in
+  // another engine, the response is the one that it would have become.
+  std::optional<Partial> Take(uint64_t prompt_id, int sample);
   // Adds all and steps until idle. In the order of `requests`.
   std::vector<Completion> Generate(std::vector<Request> requests);
 
@@ -120,6 +125,8 @@ class Engine {
 
   void RequireReady() const;
   Status CheckRequest(const Request& request) const;
+  Status CheckSoFar(const Request& request) const;
+  Sequence* Find(uint64_t prompt_id, int sample) const;
   Completion Finish(Sequence* sequence, FinishReason reason, Status error);
   std::vector<Output> OutputsOf(const StepPlan& plan, model::DecodeBatch* batch) const;
   void Sample(const at::Tensor& logits, std::span<Output> outputs);
@@ -138,7 +145,7 @@ class Engine {
   int64_t arrivals_ = 0;
   std::map<int64_t, std::unique_ptr<Sequence>> sequences_;  // by arrival
   std::map<int64_t, at::Tensor> prompt_logits_;             // by arrival
-  std::vector<Completion> rejected_;                        // to be returned by the next Step
+  std::vector<Completion> ready_;                           // to be returned by the next Step
   EngineStats stats_;
 };
 

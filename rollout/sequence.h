@@ -9,6 +9,7 @@
 
 #include "common/status.h"
 #include "rollout/block_manager.h"
+#include "rollout/partial.h"
 #include "rollout/sampling.h"
 
 namespace keel::rollout {
@@ -20,6 +21,7 @@ struct Request {
   int sample = 0;  // which of the prompt's n
   std::vector<int32_t> prompt;
   SamplingParams sampling;
+  Partial so_far;  // of the response, which goes on behind it; max_tokens counts these, too
 };
 
 enum class FinishReason {
@@ -35,13 +37,18 @@ struct Sequence {
       : arrival(arrival_number),
         request(std::move(r)),
         tokens(request.prompt),
-        prompt_size(static_cast<int64_t>(request.prompt.size())) {}
+        prompt_size(static_cast<int64_t>(request.prompt.size())),
+        log_probs(request.so_far.log_probs),
+        spans(request.so_far.spans) {
+    tokens.insert(tokens.end(), request.so_far.tokens.begin(), request.so_far.tokens.end());
+  }
 
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }
   int64_t generated() const { return size() - prompt_size; }
   std::span<const int32_t> response() const {
     return std::span(tokens).subspan(static_cast<size_t>(prompt_size));
   }
+  Partial so_far() const { return {{response().begin(), response().end()}, log_probs, spans}; }
 
   const int64_t arrival;  // orders the queue
   const Request request;
@@ -49,11 +56,10 @@ struct Sequence {
   const int64_t prompt_size;
   std::vector<float> log_probs;         // of the response
   std::vector<float> prompt_log_probs;  // of prompt[1], ... when asked for
-  int64_t first_version = -1;           // of the weights that chose the first and the last token
-  int64_t last_version = -1;
-  bool in_step = false;   // chosen for the step that is being planned
-  int64_t computed = 0;   // leading tokens whose keys and values stand in `table`
-  int64_t preempted = 0;  // times
+  std::vector<VersionSpan> spans;       // of the response
+  bool in_step = false;                 // chosen for the step that is being planned
+  int64_t computed = 0;                 // leading tokens whose keys and values stand in `table`
+  int64_t preempted = 0;                // times
   BlockTable table;
 };
 

@@ -69,7 +69,7 @@ Result<std::string> Answer(const std::vector<int32_t>& prompt, uint64_t turn,
   while (!engine.idle()) {
     done = engine.Step();
     if (!done.empty()) break;
-    const std::vector<int32_t> tokens = engine.ResponseSoFar(turn, 0);
+    const std::vector<int32_t> tokens = engine.SoFar(turn, 0).value_or(rollout::Partial()).tokens;
     for (; decoded < tokens.size(); ++decoded) text += decoder.Push(tokens[decoded]);
     Show(stream.Grow(text));
   }

@@ -427,6 +427,54 @@ SNAPSHOT = [
     ),
 ]  # fmt: skip
 
+DESK = ("desk_test", "DeskSimulation.NoSample*")
+DESK_CC = "trainer/desk/desk_protocol.cc"
+
+# The first four are what the desks of other trainers do.
+ASYNCHRONOUS_RL = [
+    Mutant(
+        "desk-forgets-a-lost-workers-samples", "what a lost worker had goes to others",
+        DESK_CC, "    leased_.erase(leases_.at(lease).id);\n    leases_.erase(lease);\n", "    leases_.erase(lease);\n", (DESK,),
+    ),
+    Mutant(
+        "desk-trusts-a-late-word", "the word of a worker that was given up changes nothing",
+        DESK_CC, "  return found != leases_.end() && found->second.worker == worker ? &found->second : nullptr;\n",
+        "  return leases_.empty() || worker < 0 ? nullptr : found != leases_.end() ? &found->second : &leases_.begin()->second;\n",
+        (DESK,),
+    ),
+    Mutant(
+        "desk-saves-the-cursor", "a ledger says what is trained, not what was begun",
+        DESK_CC, "  KEEL_RETURN_IF_ERROR(desk.CheckLedger());\n",
+        "  KEEL_RETURN_IF_ERROR(desk.CheckLedger());\n"
+        "  if (auto& begun = desk.ledger_.samples; !begun.empty()) {\n"
+        "    desk.ledger_.frontier = begun.rbegin()->first.position + 1;\n    begun.clear();\n  }\n",
+        (DESK,),
+    ),
+    Mutant(
+        "desk-version-before-the-proof", "a version is a worker's once it serves it",
+        DESK_CC, "  ledger_.versions[version] = steps;\n",
+        "  ledger_.versions[version] = steps;\n  for (auto& [number, worker] : workers_) worker.version = worker.version_floor = version;\n",
+        (DESK,),
+    ),
+    Mutant(
+        "desk-age-unbounded", "weights that are too old begin nothing",
+        DESK_CC, "         Due(id.position) - ledger_.versions.at(worker.version) <= options_.max_staleness &&\n", "", (DESK,),
+    ),
+    Mutant(
+        "desk-back-to-older-weights", "a response that newer weights began is not gone on with by older ones",
+        DESK_CC, "         (so_far.spans.empty() || so_far.spans.back().version <= worker.version);\n", "         so_far.size() >= 0;\n",
+        (DESK,),
+    ),
+    Mutant(
+        "desk-hears-twice", "tokens that are said twice count once",
+        DESK_CC, "  if (from < have) return false;  // said before\n", "", (DESK,),
+    ),
+    Mutant(
+        "desk-forgets-versions-in-flight", "a version of which a word may be under way is known",
+        DESK_CC, "  for (const auto& [id, lease] : leases_) oldest = std::min(oldest, lease.version);\n", "", (DESK,),
+    ),
+]  # fmt: skip
+
 EXACT = ("e2e_resume", "ResumeSingle.test_is_bit_exact_wherever_it_was_stopped")
 OTHER_DATA = ("e2e_resume", "ResumeSingle.test_other_data_or_another_order_is_refused")
 DIVERGING = ("e2e_retention", "Retention.test_a_diverging_run_keeps_what_came_before")
@@ -556,4 +604,4 @@ SPLIT = [
     ),
 ]  # fmt: skip
 
-MUTANTS = IN_COMMON + SPLIT + DURABILITY + PROTOCOL_RULES + AFTER_A_CRASH + RETENTION_RULES + READING + SNAPSHOT + TRAINING_STATE
+MUTANTS = IN_COMMON + SPLIT + DURABILITY + PROTOCOL_RULES + AFTER_A_CRASH + RETENTION_RULES + READING + SNAPSHOT + TRAINING_STATE + ASYNCHRONOUS_RL

@@ -1,0 +1,25 @@
+#include "rollout/partial.h"
+
+namespace keel::rollout {
+
+void Partial::Append(const Partial& more) {
+  const int64_t behind = size();
+  for (const VersionSpan& span : more.spans) {
+    if (spans.empty() || spans.back().version != span.version)
+      spans.push_back({behind + span.begin, span.version});
+  }
+  tokens.insert(tokens.end(), more.tokens.begin(), more.tokens.end());
+  log_probs.insert(log_probs.end(), more.log_probs.begin(), more.log_probs.end());
+}
+
+const char* ProblemOf(const std::vector<VersionSpan>& spans, int64_t tokens) {
+  if (tokens == 0) return spans.empty() ? nullptr : "spans of no tokens";
+  if (spans.empty() || spans.front().begin != 0) return "its first tokens are of no version";
+  for (size_t i = 1; i < spans.size(); ++i) {
+    if (spans[i].begin <= spans[i - 1].begin) return "its spans do not ascend";
+    if (spans[i].version <= spans[i - 1].version) return "its versions do not ascend";
+  }
+  return spans.back().begin < tokens ? nullptr : "a span begins behind its last token";
+}
+
+}  // namespace keel::rollout

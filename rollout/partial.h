@@ -1,0 +1,32 @@
+// Partial: a response before it is whole. Torch-free.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace keel::rollout {
+
+// Tokens from `begin` to the next span's were chosen by weights of this version.
+struct VersionSpan {
+  int64_t begin = 0;
+  int64_t version = 0;
+  friend bool operator==(const VersionSpan&, const VersionSpan&) = default;
+};
+
+// A response as far as it has come. A token is a function of these, of the request and of the
+// weights that choose it, so that whoever has them can go on.
+struct Partial {
+  std::vector<int32_t> tokens;
+  std::vector<float> log_probs;    // of each token, or of none
+  std::vector<VersionSpan> spans;  // ascending in both; the first begins at 0, if there is a token
+  friend bool operator==(const Partial&, const Partial&) = default;
+
+  int64_t size() const { return static_cast<int64_t>(tokens.size()); }
+  // `more` are the tokens behind these, its spans counted from its own beginning.
+  void Append(const Partial& more);
+};
+
+// What is wrong with the spans of `tokens` tokens; null: nothing.
+const char* ProblemOf(const std::vector<VersionSpan>& spans, int64_t tokens);
+
+}  // namespace keel::rollout

@@ -1,0 +1,206 @@
+#include "trainer/desk/desk_protocol.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+namespace keel::trainer::desk {
+namespace {
+
+Finished Whole(const SampleId& id, std::vector<int32_t> tokens, std::vector<VersionSpan> spans) {
+  Finished finished;
+  finished.response.position = id.position;
+  finished.response.sample = id.sample;
+  finished.response.tokens = std::move(tokens);
+  finished.spans = std::move(spans);
+  return finished;
+}
+
+DeskProtocol Desk(DeskOptions options, Ledger ledger = {}) {
+  return ValueOrThrow(DeskProtocol::Make(std::move(options), std::move(ledger)));
+}
+
+// A worker that serves the newest version.
+int64_t Join(DeskProtocol& desk, int64_t capacity = 100) {
+  const int64_t worker = desk.Join(capacity);
+  ThrowIfError(desk.Serve(worker, desk.newest_version()));
+  return worker;
+}
+
+std::vector<SampleId> IdsOf(const std::vector<Assignment>& assignments) {
+  std::vector<SampleId> ids;
+  for (const Assignment& one : assignments) ids.push_back(one.id);
+  return ids;
+}
+
+TEST(DeskProtocolTest, ASynchronousStepIsOneBatchAtATime) {
+  DeskProtocol desk = Desk({.batch = 2, .samples = {0, 1}});
+  const int64_t early = desk.Join(10);
+  EXPECT_TRUE(desk.Assign().empty()) << "no version is there";
+  ThrowIfError(desk.Publish(1, 0));
+  EXPECT_TRUE(desk.Assign().empty()) << "nobody serves it";
+  ThrowIfError(desk.Serve(early, 1));
+  const auto first = desk.Assign();
+  ASSERT_EQ(first.size(), 1U);
+  EXPECT_EQ(IdsOf(first.at(early)), (std::vector<SampleId>{{0, 0}, {0, 1}, {1, 0}, {1, 1}}));
+  EXPECT_TRUE(desk.Assign().empty()) << "the next step's samples need its weights";
+  for (const Assignment& one : first.at(early)) {
+    EXPECT_FALSE(desk.Ready());
+    EXPECT_TRUE(ValueOrThrow(desk.Finish(early, one.lease, Whole(one.id, {5}, {{0, 1}}))));
+  }
+  ASSERT_TRUE(desk.Ready());
+  EXPECT_EQ(desk.counts().finished, 4);
+  const std::vector<Finished> batch = desk.Take();
+  ASSERT_EQ(batch.size(), 4U);
+  EXPECT_EQ(batch[3].response.position, 1);
+  EXPECT_EQ(batch[3].response.sample, 1);
+  EXPECT_EQ(desk.ledger().frontier, 2);
+  EXPECT_TRUE(desk.Assign().empty());
+  ThrowIfError(desk.Publish(2, 1));
+  EXPECT_TRUE(desk.Assign().empty());
+  ThrowIfError(desk.Serve(early, 2));
+  EXPECT_EQ(IdsOf(desk.Assign().at(early)).front(), (SampleId{2, 0}));
+}
+
+TEST(DeskProtocolTest, StalenessBoundsHowFarAheadAWorkerIs) {
+  DeskProtocol desk = Desk({.batch = 1, .max_staleness = 2});
+  ThrowIfError(desk.Publish(1, 0));
+  const int64_t old = Join(desk);
+  EXPECT_EQ(IdsOf(desk.Assign().at(old)), (std::vector<SampleId>{{0, 0}, {1, 0}, {2, 0}}));
+  // A step further the bound is the same for the old weights, and one more for new ones.
+  EXPECT_TRUE(ValueOrThrow(desk.Finish(old, 1, Whole({0, 0}, {1}, {{0, 1}}))));
+  desk.Take();
+  ThrowIfError(desk.Publish(2, 1));
+  EXPECT_TRUE(desk.Assign().empty());
+  const int64_t fresh = Join(desk);
+  EXPECT_EQ(IdsOf(desk.Assign().at(fresh)), (std::vector<SampleId>{{3, 0}}));
+}
+
+TEST(DeskProtocolTest, AFilteredBatchIsNoStepOfItsOwn) {
+  DeskProtocol desk = Desk({.batch = 2});
+  ThrowIfError(desk.Publish(1, 0));
+  const int64_t worker = Join(desk);
+  for (int64_t round = 0; round < 3; ++round) {
+    const auto given = desk.Assign().at(worker);
+    for (const Assignment& one : given)
+      EXPECT_TRUE(ValueOrThrow(desk.Finish(worker, one.lease, Whole(one.id, {1}, {{0, 1}}))));
+    EXPECT_EQ(desk.Take(/*new_step=*/false).size(), 2U);
+    EXPECT_EQ(desk.ledger().steps, 0);
+    EXPECT_EQ(desk.ledger().frontier, 2 * (round + 1));
+  }
+}
+
+TEST(DeskProtocolTest, WhatALostWorkerHadGoesOnElsewhere) {
+  DeskProtocol desk = Desk({.batch = 1, .samples = {0, 1}});
+  ThrowIfError(desk.Publish(1, 0));
+  const int64_t first = Join(desk);
+  const auto given = desk.Assign().at(first);
+  EXPECT_TRUE(ValueOrThrow(desk.Progress(first, given[0].lease, 0, {{7, 8}, {-1, -2}, {{0, 1}}})));
+  EXPECT_FALSE(ValueOrThrow(desk.Progress(first, given[0].lease, 0, {{7, 8}, {-1, -2}, {{0, 1}}})))
+      << "said twice";
+  EXPECT_TRUE(ValueOrThrow(desk.Finish(first, given[1].lease, Whole({0, 1}, {9}, {{0, 1}}))));
+  desk.Leave(first);
+  EXPECT_EQ(desk.counts().waiting, 1);
+  const int64_t second = Join(desk);
+  const auto again = desk.Assign().at(second);
+  ASSERT_EQ(again.size(), 1U) << "a response that is there is not made again";
+  EXPECT_EQ(again[0].so_far, (Partial{{7, 8}, {-1, -2}, {{0, 1}}}));
+  EXPECT_EQ(desk.counts().reassigned_tokens, 2);
+  // The lost one was not dead after all.
+  EXPECT_FALSE(
+      ValueOrThrow(desk.Finish(first, given[0].lease, Whole({0, 0}, {7, 8, 3}, {{0, 1}}))));
+  EXPECT_FALSE(desk.Ready());
+  EXPECT_TRUE(
+      ValueOrThrow(desk.Finish(second, again[0].lease, Whole({0, 0}, {7, 8, 4}, {{0, 1}}))));
+  EXPECT_EQ(desk.Take()[0].response.tokens, (std::vector<int32_t>{7, 8, 4}));
+}
+
+TEST(DeskProtocolTest, WhatAWorkerCannotSay) {
+  DeskProtocol desk = Desk({.batch = 1, .max_staleness = 1});
+  ThrowIfError(desk.Publish(1, 0));
+  const int64_t worker = Join(desk);
+  const int64_t lease = desk.Assign().at(worker)[0].lease;
+  EXPECT_TRUE(ValueOrThrow(desk.Progress(worker, lease, 0, {{7}, {-1}, {{0, 1}}})));
+  const auto bad = [&](const Result<bool>& result) {
+    EXPECT_EQ(result.status().code(), StatusCode::kInvalidData);
+  };
+  bad(desk.Progress(worker, lease, 5, {{7}, {-1}, {{0, 1}}}));       // a hole
+  bad(desk.Progress(worker, lease, 1, {{}, {}, {}}));                // nothing
+  bad(desk.Progress(worker, lease, 1, {{7, 8}, {-1}, {{0, 1}}}));    // half of its numbers
+  bad(desk.Progress(worker, lease, 1, {{7}, {-1}, {{0, 2}}}));       // of no version
+  bad(desk.Progress(worker, lease, 1, {{7}, {-1}, {}}));             // of no version at all
+  bad(desk.Finish(worker, lease, Whole({0, 0}, {8, 9}, {{0, 1}})));  // other tokens
+  bad(desk.Finish(worker, lease, Whole({1, 0}, {7, 9}, {{0, 1}})));  // another sample
+  ThrowIfError(desk.Publish(2, 0));
+  bad(desk.Progress(worker, lease, 1, {{7}, {-1}, {{0, 2}}}));  // published, but not served by it
+  EXPECT_FALSE(desk.Serve(worker, 3).ok());
+  ThrowIfError(desk.Serve(worker, 2));
+  EXPECT_FALSE(desk.Serve(worker, 1).ok());
+  EXPECT_TRUE(ValueOrThrow(desk.Finish(worker, lease, Whole({0, 0}, {7, 9}, {{0, 2}}))));
+  EXPECT_EQ(desk.Take()[0].spans, (std::vector<VersionSpan>{{0, 1}, {1, 2}}));
+  EXPECT_FALSE(desk.Publish(2, 1).ok());
+  EXPECT_FALSE(desk.Publish(3, 2).ok()) << "updates of a step that has not begun";
+}
+
+TEST(DeskProtocolTest, ADrainedWorkerFinishesWhatItHas) {
+  DeskProtocol desk = Desk({.batch = 2, .max_staleness = 1});
+  ThrowIfError(desk.Publish(1, 0));
+  const int64_t worker = Join(desk, 1);
+  const auto given = desk.Assign().at(worker);
+  ASSERT_EQ(given.size(), 1U) << "it has room for one";
+  desk.Drain(worker);
+  EXPECT_TRUE(ValueOrThrow(desk.Finish(worker, given[0].lease, Whole({0, 0}, {1}, {{0, 1}}))));
+  EXPECT_TRUE(desk.Assign().empty());
+  const int64_t other = Join(desk);
+  EXPECT_EQ(desk.Assign().at(other).size(), 3U);
+}
+
+TEST(DeskProtocolTest, ALedgerGoesOnWhereItWas) {
+  DeskProtocol desk = Desk({.batch = 1, .max_staleness = 1});
+  ThrowIfError(desk.Publish(1, 0));
+  const int64_t worker = Join(desk);
+  const auto given = desk.Assign().at(worker);
+  ASSERT_EQ(given.size(), 2U);
+  EXPECT_TRUE(ValueOrThrow(desk.Finish(worker, given[1].lease, Whole({1, 0}, {4}, {{0, 1}}))));
+  EXPECT_TRUE(ValueOrThrow(desk.Progress(worker, given[0].lease, 0, {{7}, {-1}, {{0, 1}}})));
+  const Ledger saved = desk.ledger();
+  DeskProtocol next = Desk({.batch = 1, .max_staleness = 1}, saved);
+  EXPECT_EQ(next.counts().workers, 0);
+  const int64_t other = Join(next);
+  const auto rest = next.Assign().at(other);
+  ASSERT_EQ(rest.size(), 1U);
+  EXPECT_EQ(rest[0].so_far.tokens, std::vector<int32_t>{7});
+  EXPECT_TRUE(ValueOrThrow(next.Finish(other, rest[0].lease, Whole({0, 0}, {7}, {}))));
+  EXPECT_EQ(next.Take()[0].spans, (std::vector<VersionSpan>{{0, 1}}));
+  EXPECT_EQ(next.Take()[0].response.tokens, std::vector<int32_t>{4});
+
+  // What cannot be of this run is refused, and named.
+  const auto refused = [](Ledger ledger, const char* what, DeskOptions options = {}) {
+    const auto made = DeskProtocol::Make(options, std::move(ledger));
+    ASSERT_FALSE(made.ok()) << what;
+    EXPECT_EQ(made.status().code(), StatusCode::kInvalidData);
+    EXPECT_NE(made.status().message().find(what), std::string::npos) << made.status().message();
+  };
+  Ledger bad = saved;
+  bad.frontier = 1;
+  refused(bad, "sample 0 of position 0");
+  bad = saved;
+  bad.versions = {{2, 0}};
+  refused(bad, "tokens of a version that was not");
+  bad = saved;
+  bad.versions[2] = 5;
+  refused(bad, "version 2");
+  bad = saved;
+  bad.samples[{1, 3}] = {};
+  refused(bad, "sample 3 of position 1");
+  bad = saved;
+  bad.samples.at({0, 0}).partial.spans = {{0, 1}, {3, 2}};
+  bad.versions[2] = 0;
+  refused(bad, "a span begins behind its last token");
+  bad = saved;
+  bad.frontier = -1;
+  refused(bad, "frontier -1");
+}
+
+}  // namespace
+}  // namespace keel::trainer::desk

@@ -1,0 +1,300 @@
+#include "trainer/desk/desk_protocol.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace keel::trainer::desk {
+
+namespace {
+
+std::string NameOf(const SampleId& id) {
+  return fmt::format("sample {} of position {}", id.sample, id.position);
+}
+
+bool BeginsWith(const std::vector<int32_t>& whole, const std::vector<int32_t>& part) {
+  return whole.size() >= part.size() && std::equal(part.begin(), part.end(), whole.begin());
+}
+
+}  // namespace
+
+Result<DeskProtocol> DeskProtocol::Make(DeskOptions options, Ledger ledger) {
+  DeskProtocol desk(std::move(options), std::move(ledger));
+  KEEL_RETURN_IF_ERROR(desk.CheckLedger());
+  return desk;
+}
+
+Status DeskProtocol::CheckLedger() const {
+  const auto bad = [](const std::string& what) {
+    return Status(StatusCode::kInvalidData, "the ledger of samples: " + what);
+  };
+  if (ledger_.frontier < 0 || ledger_.steps < 0)
+    return bad(fmt::format("frontier {}, {} steps", ledger_.frontier, ledger_.steps));
+  int64_t steps = 0;
+  for (const auto& [version, after] : ledger_.versions) {
+    if (version <= 0 || after < steps || after > ledger_.steps)
+      return bad(fmt::format("version {} after {} of {} steps", version, after, ledger_.steps));
+    steps = after;
+  }
+  for (const auto& [id, entry] : ledger_.samples) {
+    const auto& known = options_.samples;
+    if (id.position < ledger_.frontier || id.position >= options_.end ||
+        !std::binary_search(known.begin(), known.end(), id.sample)) {
+      return bad(fmt::format("{} is none of this run's from position {} on", NameOf(id),
+                             ledger_.frontier));
+    }
+    const bool done = entry.finished.has_value();
+    const auto& spans = done ? entry.finished->spans : entry.partial.spans;
+    const int64_t tokens =
+        done ? std::ssize(entry.finished->response.tokens) : entry.partial.size();
+    const char* problem = ProblemOf(spans, tokens);
+    for (const VersionSpan& span : spans)
+      if (!ledger_.versions.contains(span.version)) problem = "tokens of a version that was not";
+    if (problem != nullptr) return bad(fmt::format("{}: {}", NameOf(id), problem));
+  }
+  return Status::Ok();
+}
+
+Status DeskProtocol::Publish(int64_t version, int64_t steps) {
+  const auto newest = ledger_.versions.rbegin();
+  const bool first = newest == ledger_.versions.rend();
+  if (version < 1 || steps < 0 || steps > ledger_.steps ||
+      (!first && (version <= newest->first || steps < newest->second))) {
+    return Status(StatusCode::kInternal,
+                  fmt::format("version {} of {} steps published after version {}, {} steps taken",
+                              version, steps, newest_version(), ledger_.steps));
+  }
+  ledger_.versions[version] = steps;
+  ForgetVersions();
+  return Status::Ok();
+}
+
+int64_t DeskProtocol::newest_version() const {
+  return ledger_.versions.empty() ? 0 : ledger_.versions.rbegin()->first;
+}
+
+int64_t DeskProtocol::Join(int64_t capacity) {
+  Worker& worker = workers_[next_worker_];
+  worker.capacity = capacity;
+  worker.version_floor = newest_version();
+  return next_worker_++;
+}
+
+Status DeskProtocol::Serve(int64_t worker, int64_t version) {
+  const auto found = workers_.find(worker);
+  if (found == workers_.end()) return Status::Ok();  // it was given up
+  if (!ledger_.versions.contains(version) || version < found->second.version) {
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("worker {} says that it serves version {} after {}; the newest is {}",
+                              worker, version, found->second.version, newest_version()));
+  }
+  found->second.version = found->second.version_floor = version;
+  ForgetVersions();
+  return Status::Ok();
+}
+
+void DeskProtocol::Drain(int64_t worker) {
+  const auto found = workers_.find(worker);
+  if (found != workers_.end()) found->second.draining = true;
+}
+
+void DeskProtocol::Leave(int64_t worker) {
+  const auto found = workers_.find(worker);
+  if (found == workers_.end()) return;
+  for (const int64_t lease : std::exchange(found->second.leases, {})) {
+    leased_.erase(leases_.at(lease).id);
+    leases_.erase(lease);
+  }
+  workers_.erase(found);
+}
+
+int64_t DeskProtocol::Room(const Worker& worker) const {
+  return worker.draining || worker.version == 0 ? 0 : worker.capacity - std::ssize(worker.leases);
+}
+
+// Whether its weights may begin or go on with a sample. One that was begun with newer weights waits
+// for them: then the versions of a response's tokens ascend.
+bool DeskProtocol::MayTake(const Worker& worker, const SampleId& id, const Partial& so_far) const {
+  return Room(worker) > 0 &&
+         Due(id.position) - ledger_.versions.at(worker.version) <= options_.max_staleness &&
+         (so_far.spans.empty() || so_far.spans.back().version <= worker.version);
+}
+
+// The one with most room that may take it; the end: none.
+std::map<int64_t, DeskProtocol::Worker>::iterator DeskProtocol::Taker(const SampleId& id,
+                                                                      const Partial& so_far) {
+  auto taker = workers_.end();
+  for (auto worker = workers_.begin(); worker != workers_.end(); ++worker) {
+    if (!MayTake(worker->second, id, so_far)) continue;
+    if (taker == workers_.end() || Room(worker->second) > Room(taker->second)) taker = worker;
+  }
+  return taker;
+}
+
+std::map<int64_t, std::vector<Assignment>> DeskProtocol::Assign() {
+  std::map<int64_t, std::vector<Assignment>> assignments;
+  int64_t room = 0;
+  for (const auto& [number, worker] : workers_) room += Room(worker);
+  auto taker = workers_.end();
+  for (int64_t position = ledger_.frontier; room > 0 && position < options_.end; ++position) {
+    if (Due(position) - ledger_.versions.rbegin()->second > options_.max_staleness) break;
+    for (const int sample : options_.samples) {
+      const SampleId id{position, sample};
+      if (leased_.contains(id)) continue;
+      Assignment assignment{next_lease_, id, {}};
+      if (const auto known = ledger_.samples.find(id); known != ledger_.samples.end()) {
+        if (known->second.finished) continue;
+        assignment.so_far = known->second.partial;
+      }
+      if (taker == workers_.end() || !MayTake(taker->second, id, assignment.so_far))
+        taker = Taker(id, assignment.so_far);
+      if (taker == workers_.end()) continue;
+      --room;
+      ++next_lease_;
+      reassigned_tokens_ += assignment.so_far.size();
+      leases_[assignment.lease] = {id, taker->first, taker->second.version};
+      leased_.insert(id);
+      taker->second.leases.insert(assignment.lease);
+      assignments[taker->first].push_back(std::move(assignment));
+    }
+    // The next position's samples go to whoever has most room then.
+    taker = workers_.end();
+  }
+  return assignments;
+}
+
+const DeskProtocol::Lease* DeskProtocol::LeaseOf(int64_t worker, int64_t lease) const {
+  const auto found = leases_.find(lease);
+  return found != leases_.end() && found->second.worker == worker ? &found->second : nullptr;
+}
+
+// Of tokens that a worker has chosen: by weights that it served since it has the sample.
+Status DeskProtocol::CheckSpans(const std::vector<VersionSpan>& spans, int64_t tokens,
+                                const Lease& lease) const {
+  const auto bad = [&](const std::string& what) {
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("worker {}, {}: {}", lease.worker, NameOf(lease.id), what));
+  };
+  if (const char* problem = ProblemOf(spans, tokens)) return bad(problem);
+  for (const VersionSpan& span : spans) {
+    const auto published = ledger_.versions.find(span.version);
+    if (published == ledger_.versions.end() || span.version < lease.version ||
+        span.version > workers_.at(lease.worker).version) {
+      return bad(fmt::format("tokens of version {}, which it does not serve", span.version));
+    }
+    if (Due(lease.id.position) - published->second > options_.max_staleness) {
+      return bad(fmt::format("tokens of version {}, of {} steps, for step {}", span.version,
+                             published->second, Due(lease.id.position)));
+    }
+  }
+  return Status::Ok();
+}
+
+Result<bool> DeskProtocol::Progress(int64_t worker, int64_t lease, int64_t from,
+                                    const Partial& more) {
+  const Lease* held = LeaseOf(worker, lease);
+  if (held == nullptr) return false;
+  const auto known = ledger_.samples.find(held->id);
+  const int64_t have = known == ledger_.samples.end() ? 0 : known->second.partial.size();
+  if (from < have) return false;  // said before
+  const bool log_probs = more.log_probs.size() == more.tokens.size() || more.log_probs.empty();
+  if (from > have || more.tokens.empty() || !log_probs) {
+    return Status(
+        StatusCode::kInvalidData,
+        fmt::format("worker {}, {}: {} tokens with {} log-probabilities from {} on, where "
+                    "{} are known",
+                    worker, NameOf(held->id), more.tokens.size(), more.log_probs.size(), from,
+                    have));
+  }
+  KEEL_RETURN_IF_ERROR(CheckSpans(more.spans, more.size(), *held));
+  ledger_.samples[held->id].partial.Append(more);
+  return true;
+}
+
+Result<bool> DeskProtocol::Finish(int64_t worker, int64_t lease, Finished finished) {
+  const Lease* held = LeaseOf(worker, lease);
+  if (held == nullptr) return false;
+  const SampleId id = held->id;
+  const rl::Response& response = finished.response;
+  const auto begun = ledger_.samples.find(id);
+  const Partial known = begun == ledger_.samples.end() ? Partial() : begun->second.partial;
+  if (response.position != id.position || response.sample != id.sample ||
+      !BeginsWith(response.tokens, known.tokens)) {
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("worker {}, {}: another response than the one that it was at", worker,
+                              NameOf(id)));
+  }
+  // Its new tokens alone; those before are in the ledger with their versions.
+  Partial more;
+  more.tokens.assign(response.tokens.begin() + known.size(), response.tokens.end());
+  more.spans = std::move(finished.spans);
+  KEEL_RETURN_IF_ERROR(CheckSpans(more.spans, more.size(), *held));
+  Partial whole = known;
+  whole.Append(more);
+  Ledger::Entry& entry = ledger_.samples[id];
+  entry.partial = {};
+  entry.finished = Finished{std::move(finished.response), std::move(whole.spans)};
+  End(lease);
+  return true;
+}
+
+void DeskProtocol::End(int64_t lease) {
+  const auto found = leases_.find(lease);
+  workers_.at(found->second.worker).leases.erase(lease);
+  leased_.erase(found->second.id);
+  leases_.erase(found);
+}
+
+bool DeskProtocol::Ready() const {
+  for (int64_t i = 0; i < options_.batch; ++i) {
+    for (const int sample : options_.samples) {
+      const auto known = ledger_.samples.find({ledger_.frontier + i, sample});
+      if (known == ledger_.samples.end() || !known->second.finished) return false;
+    }
+  }
+  return true;
+}
+
+std::vector<Finished> DeskProtocol::Take(bool new_step) {
+  std::vector<Finished> taken;
+  const int64_t end = ledger_.frontier + options_.batch;
+  while (!ledger_.samples.empty() && ledger_.samples.begin()->first.position < end) {
+    taken.push_back(std::move(*ledger_.samples.begin()->second.finished));
+    ledger_.samples.erase(ledger_.samples.begin());
+  }
+  ledger_.frontier = end;
+  if (new_step) ++ledger_.steps;
+  ForgetVersions();
+  return taken;
+}
+
+// Those older than all that a token is of, or may be of that is still to be heard of: of weights
+// that a worker has served since it has the sample, or has just taken up.
+void DeskProtocol::ForgetVersions() {
+  int64_t oldest = newest_version();
+  for (const auto& [id, worker] : workers_) oldest = std::min(oldest, worker.version_floor);
+  for (const auto& [id, lease] : leases_) oldest = std::min(oldest, lease.version);
+  for (const auto& [id, entry] : ledger_.samples) {
+    const auto& spans = entry.finished ? entry.finished->spans : entry.partial.spans;
+    if (!spans.empty()) oldest = std::min(oldest, spans.front().version);
+  }
+  ledger_.versions.erase(ledger_.versions.begin(), ledger_.versions.lower_bound(oldest));
+}
+
+DeskProtocol::Counts DeskProtocol::counts() const {
+  Counts counts;
+  counts.running = std::ssize(leases_);
+  counts.workers = std::ssize(workers_);
+  counts.reassigned_tokens = reassigned_tokens_;
+  for (const auto& [id, entry] : ledger_.samples) {
+    if (entry.finished) {
+      ++counts.finished;
+    } else if (!leased_.contains(id)) {
+      ++counts.waiting;
+    }
+  }
+  return counts;
+}
+
+}  // namespace keel::trainer::desk

@@ -1,0 +1,38 @@
+// Ledger: every sample of an asynchronous RL run from the frontier on: what a checkpoint must hold
+// so that none is lost and none is trained twice.
+//
+// The frontier is the first position that no step has taken; all before it are trained, none from
+// it on. Which of the samples behind it a worker has at the moment is not part of it: workers do
+// not outlive the trainers' attempt.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+
+#include "trainer/data/rollout_batch.h"
+#include "trainer/desk/samples.h"
+
+namespace keel::trainer::desk {
+
+// A response that is complete and scored, and the weights that chose its tokens.
+struct Finished {
+  rl::Response response;
+  std::vector<VersionSpan> spans;
+};
+
+struct Ledger {
+  int64_t frontier = 0;
+  int64_t steps = 0;  // that have taken their samples
+  // Of each version that a sample here has tokens of, or that workers may serve: how many steps'
+  // updates its weights hold.
+  std::map<int64_t, int64_t> versions;
+  // Of positions from the frontier on; one that is missing has not been begun.
+  struct Entry {
+    Partial partial;
+    std::optional<Finished> finished;  // then `partial` is empty
+  };
+  std::map<SampleId, Entry> samples;
+};
+
+}  // namespace keel::trainer::desk
