@@ -1,5 +1,7 @@
 #include "rollout/partial.h"
 
+#include <cstddef>
+
 namespace keel::rollout {
 
 void Partial::Append(const Partial& more) {

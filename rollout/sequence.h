@@ -21,7 +21,8 @@ struct Request {
   int sample = 0;  // which of the prompt's n
   std::vector<int32_t> prompt;
   SamplingParams sampling;
-  Partial so_far;  // of the response, which goes on behind it; max_tokens counts these, too
+  // Of the response, which goes on behind it; max_tokens counts these, too.
+  Partial so_far = {};
 };
 
 enum class FinishReason {
