@@ -52,6 +52,12 @@ void AlignedText::Rewrite::Put(std::string_view bytes, size_t at) {
   if (text_->track_) origins_.insert(origins_.end(), bytes.size(), text_->OriginAt(at));
 }
 
+void AlignedText::Rewrite::PutBefore(std::string_view bytes) {
+  if (bytes_.empty()) begins_ = true;
+  bytes_ += bytes;
+  if (text_->track_) origins_.insert(origins_.end(), bytes.size(), {text_->base_, text_->base_});
+}
+
 void AlignedText::Rewrite::Finish() {
   text_->text_ = std::move(bytes_);
   text_->origins_ = std::move(origins_);

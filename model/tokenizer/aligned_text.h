@@ -47,6 +47,8 @@ class AlignedText {
     void Keep(Span span);
     // `bytes` with the origin of the byte `at` of the text as it was.
     void Put(std::string_view bytes, size_t at);
+    // `bytes` before everything, with an empty origin at the start.
+    void PutBefore(std::string_view bytes);
     // Bytes written so far.
     size_t size() const { return bytes_.size(); }
     void Finish();

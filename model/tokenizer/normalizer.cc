@@ -35,7 +35,9 @@ class ReplaceNormalizer final : public Normalizer {
     size_t kept = 0;
     for (const Span& match : matches) {
       rewrite.Keep({kept, match.begin});
-      if (size > 0) rewrite.Put(content_, match.end > 0 ? match.end - 1 : 0);
+      // What an empty match puts in belongs to the character before it, where there is one.
+      if (match.end > 0) rewrite.Put(content_, match.end - 1);
+      if (match.end == 0 && size > 0) rewrite.PutBefore(content_);
       kept = match.end;
     }
     rewrite.Keep({kept, size});

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "common/text.h"
@@ -110,7 +111,7 @@ class PipelineTokenizer final : public Tokenizer {
       }
     }
     void Push(int32_t id, std::string* text) override {
-      if (options_.skip_special_tokens && tokenizer_->IsSpecial(id)) return;
+      if (options_.skip_special_tokens && tokenizer_->IsLeftOut(id)) return;
       if (!tokenizer_->Knows(id)) return;
       target_ = text;
       first_->Push(tokenizer_->TokenOf(id), true);
@@ -143,15 +144,22 @@ class PipelineTokenizer final : public Tokenizer {
     if (id < 0 || index >= added_by_id_.size() || added_by_id_[index] < 0) return nullptr;
     return &parts_.added[static_cast<size_t>(added_by_id_[index])];
   }
+  // As `tokenizers` has it, which goes by the text that a token decodes to: a special token that
+  // the normalizer has changed is known for one only if another special token is spelled so.
+  bool IsLeftOut(int32_t id) const {
+    const AddedToken* added = AddedOf(id);
+    return added != nullptr && special_texts_.contains(added->content);
+  }
   bool Knows(int32_t id) const {
     return AddedOf(id) != nullptr || parts_.bpe->vocabulary().Has(id);
   }
 
   PipelineParts parts_;
   std::unordered_map<std::string, int32_t> added_ids_;
-  std::vector<int32_t> added_by_id_;  // indices of parts_.added; -1 for none
-  AddedTokenFinder plain_;            // in the text as it is
-  AddedTokenFinder normalized_;       // in the normalized text
+  std::unordered_set<std::string> special_texts_;  // as the file spells them
+  std::vector<int32_t> added_by_id_;               // indices of parts_.added; -1 for none
+  AddedTokenFinder plain_;                         // in the text as it is
+  AddedTokenFinder normalized_;                    // in the normalized text
   ByteAlphabet alphabet_;
   mutable EncodeScratchPool scratches_;
 };
@@ -197,6 +205,7 @@ Status PipelineTokenizer::Prepare(std::string_view where) {
     added_by_id_[index] = static_cast<int32_t>(i);
     size = std::max(size, token.id + 1);
 
+    if (token.special) special_texts_.insert(token.content);
     AlignedText content(token.content, 0, false);
     if (token.normalized && parts_.normalizer != nullptr) {
       parts_.normalizer->Apply(&content, &scratch);

@@ -14,6 +14,7 @@ namespace keel::model {
 namespace {
 
 constexpr int64_t kMostTekken = 1 << 22;
+constexpr int64_t kMostSpecials = 1 << 16;  // those that are not listed get names, too
 
 // Of files that list none: those that mistral-common gives them.
 constexpr const char* kSpecials[] = {"<unk>",
@@ -105,10 +106,10 @@ Result<TokenizerDocument> ReadTekken(std::string_view text, std::string_view fro
   KEEL_ASSIGN_OR_RETURN(const int64_t size, GetSize(config, "default_vocab_size", in_config));
   KEEL_ASSIGN_OR_RETURN(const int64_t special,
                         GetSize(config, "default_num_special_tokens", in_config));
-  if (special < 3 || special >= size) {
-    return Wrong(in_config, fmt::format("{} special tokens of {}: expected 3 or more, and fewer "
-                                        "than there are tokens",
-                                        special, size));
+  if (special < 3 || special >= size || special > kMostSpecials) {
+    return Wrong(in_config, fmt::format("{} special tokens of {}: expected 3 to {}, and fewer than "
+                                        "there are tokens",
+                                        special, size, kMostSpecials));
   }
   TokenList list;
   KEEL_ASSIGN_OR_RETURN(list.tokens, ReadSpecials(file, special, where));

@@ -91,10 +91,11 @@ Json Empty(const TokenList& vocabulary) {
           {"model", Model(vocabulary)}};
 }
 
+// Offsets keep the spaces of their tokens, as transformers' converters have it.
 Json ByteLevelStep() {
   return {{"type", "ByteLevel"},
           {"add_prefix_space", false},
-          {"trim_offsets", true},
+          {"trim_offsets", false},
           {"use_regex", true}};
 }
 

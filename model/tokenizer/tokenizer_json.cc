@@ -189,6 +189,7 @@ class TokenizerJsonReader {
     const auto vocab = FindAs<dom::object>(model, "vocab", "model", "an object of ids by token");
     if (!vocab) Refuse("model has no vocab");
     Vocabulary vocabulary;
+    vocabulary.Expect(vocab->size());
     for (const auto field : *vocab) {
       int64_t id = 0;
       if (field.value.get(id) != simdjson::SUCCESS) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <limits>
 
@@ -10,12 +11,22 @@
 
 namespace keel::model {
 
+void Vocabulary::Expect(size_t tokens) {
+  constexpr size_t kRoom = 64 << 10;
+  constexpr size_t kSpread = 16;
+  limit_ = static_cast<int64_t>(
+      std::min<size_t>(kMaxId, kRoom + kSpread * std::min<size_t>(tokens, kMaxId)));
+}
+
 Status Vocabulary::Add(std::string_view token, int64_t id) {
   const auto refuse = [&](std::string_view problem) {
     return Status(StatusCode::kInvalidData,
                   fmt::format("token \"{}\" has the id {}: {}", Printable(token), id, problem));
   };
-  if (id < 0 || id >= kMaxId) return refuse(fmt::format("ids from 0 to {} are read", kMaxId - 1));
+  if (id < 0 || id >= limit_) {
+    return refuse(fmt::format("ids from 0 to {} are read{}", limit_ - 1,
+                              limit_ < kMaxId ? " in a vocabulary of so many tokens" : ""));
+  }
   if (bytes_.size() + token.size() > std::numeric_limits<uint32_t>::max()) {
     return refuse("the tokens have more than 4 GiB in all");
   }

@@ -16,6 +16,10 @@ class Vocabulary {
   // Ids lie below this: no file makes a table of four thousand million entries.
   static constexpr int32_t kMaxId = 16 << 20;
 
+  // How many tokens there will be: ids may leave some out, but not make a table that so few tokens
+  // do not justify. Without it kMaxId alone is the limit.
+  void Expect(size_t tokens);
+
   // kInvalidData for an id that is negative, too high or taken, and when the tokens have more than
   // 4 GiB in all.
   Status Add(std::string_view token, int64_t id);
@@ -41,6 +45,7 @@ class Vocabulary {
   std::vector<Place> spans_;    // by id
   std::vector<int32_t> slots_;  // an open hash table of ids; -1 is free
   int32_t count_ = 0;
+  int64_t limit_ = kMaxId;
 };
 
 }  // namespace keel::model

@@ -101,6 +101,26 @@ TEST(TokenizerJson, HostileFilesAreRefused) {
   EXPECT_NE(Refusal(File(), names).find("<none>"), std::string::npos);
 }
 
+// As `tokenizers` has it: what an empty match puts in has the place of the character before it.
+TEST(TokenizerJson, AnEmptyMatchHasThePlaceOfTheCharacterBeforeIt) {
+  const auto tokenizer = ValueOrThrow(ParseTokenizerJson(
+      R"({"normalizer":{"type":"Replace","pattern":{"Regex":"x*"},"content":"_"},)"
+      R"("model":{"type":"BPE","vocab":{"a":0,"b":1,"_":2},"merges":[]}})",
+      "t.json"));
+  const Encoding encoding = tokenizer->EncodeWithOffsets("ab");
+  EXPECT_EQ(encoding.ids, (std::vector<int32_t>{2, 0, 2, 1, 2}));
+  EXPECT_EQ(encoding.offsets, (std::vector<ByteRange>{{0, 0}, {0, 1}, {0, 1}, {1, 2}, {1, 2}}));
+}
+
+TEST(TokenizerJson, FewTokensMakeNoLargeTable) {
+  EXPECT_TRUE(
+      ParseTokenizerJson(R"({"model":{"type":"BPE","vocab":{"a":60000},"merges":[]}})", "t.json")
+          .ok());
+  EXPECT_NE(Refusal(R"({"model":{"type":"BPE","vocab":{"a":16777214},"merges":[]}})")
+                .find("so many tokens"),
+            std::string::npos);
+}
+
 TEST(TokenizerJson, AnExpressionThatCannotEndIsAnErrorAndNoOtherSplit) {
   const auto tokenizer = ValueOrThrow(ParseTokenizerJson(
       File(R"("pre_tokenizer":{"type":"Split","behavior":"Isolated","invert":false,)"

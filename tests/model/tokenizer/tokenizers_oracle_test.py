@@ -179,9 +179,8 @@ class MadeTest(OracleTest):
                 with self.subTest(flags=flags, special=special):
                     tokenizer = byte_level(normalizer=normalizers.Sequence(
                         [normalizers.Lowercase(), normalizers.NFC()]))
-                    contents = ["<mark>", "<|im_start|>", "<|im", "h\u00e9llo", "the"]
                     # `tokenizers` does not know a special token again that its normalizer has changed.
-                    contents += [] if special and flags.get("normalized") else ["MARK"]
+                    contents = ["<mark>", "<|im_start|>", "<|im", "h\u00e9llo", "the", "MARK"]
                     added = [AddedToken(text, special=special, **flags) for text in contents]
                     (tokenizer.add_special_tokens if special else tokenizer.add_tokens)(added)
                     self.compare_made(tokenizer, self.rows + ["<mark> <mark>MARK mark  <|im_start|> <|im",
