@@ -30,6 +30,10 @@ uint64_t Mix(uint64_t pair) {
   return pair ^ pair >> 32;
 }
 
+bool IsByteToken(std::string_view token) {
+  return token.size() == 6 && token.starts_with("<0x") && token.back() == '>';
+}
+
 }  // namespace
 
 Bpe::Bpe(Vocabulary vocabulary, BpeOptions options)
@@ -47,6 +51,17 @@ Bpe::Bpe(Vocabulary vocabulary, BpeOptions options)
   }
   Grow(16);
   cuts_at_marks_ = !options.ignore_merges && vocabulary_.IdOf(kMark).has_value();
+  JoinUnknown();
+}
+
+// Characters that become neither their own token nor one of their byte may be fused with what
+// stands beside them, or be a part of a whole piece.
+void Bpe::JoinUnknown() {
+  for (size_t c = 0; c < 128; ++c) {
+    const bool known = two_byte_ids_[c] >= 0 || (options_.byte_fallback && byte_ids_[c] >= 0);
+    for (size_t other = 0; other < 128 && (!known || options_.ignore_merges); ++other)
+      joined_[c * 128 + other] = joined_[other * 128 + c] = true;
+  }
 }
 
 Status Bpe::AddMerge(std::string_view left, std::string_view right) {
@@ -61,6 +76,14 @@ Status Bpe::AddMerge(std::string_view left, std::string_view right) {
                         merge_count_, Printable(left), Printable(right), Printable(missing))};
   }
   if (right.starts_with(kMark) && !left.ends_with(kMark)) cuts_at_marks_ = false;
+  // A byte's token stands for the byte, and is spelled otherwise.
+  if (left.empty() || right.empty() || IsByteToken(left) || IsByteToken(right)) {
+    joined_.set();
+  } else if (const size_t last = static_cast<unsigned char>(left.back()),
+             first = static_cast<unsigned char>(right.front());
+             last < 128 && first < 128) {
+    joined_[last * 128 + first] = true;
+  }
   if (static_cast<size_t>(merge_count_) * 2 >= merges_.size()) Grow(merges_.size() * 2);
   // A pair that comes twice has the later rank, as `tokenizers` reads it.
   *SlotOf(PairOf(*left_id, *right_id)) = {PairOf(*left_id, *right_id), merge_count_++, *whole_id};

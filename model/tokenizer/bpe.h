@@ -3,6 +3,7 @@
 // until none is left that has a rank.
 #pragma once
 
+#include <bitset>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -44,6 +45,11 @@ class Bpe {
   // Whether no merge joins what stands before a mark "▁" with it, so that a piece may be cut there:
   // its parts have the same symbols apart as together.
   bool cuts_at_marks() const { return cuts_at_marks_; }
+  // The same between two ASCII characters.
+  bool cuts_between(char left, char right) const {
+    const auto a = static_cast<unsigned char>(left), b = static_cast<unsigned char>(right);
+    return a < 0x80 && b < 0x80 && !joined_[a * 128 + b];
+  }
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
 
@@ -59,6 +65,7 @@ class Bpe {
   void Grow(size_t slots);
   Merge* SlotOf(uint64_t pair);
   void FirstSymbols(std::string_view piece, std::vector<Symbol>* symbols) const;
+  void JoinUnknown();
   bool AddBytes(std::string_view character, std::vector<Symbol>* symbols) const;
   int32_t CharacterId(std::string_view character) const;
   void MergeFew(size_t first, std::vector<Symbol>* symbols) const;
@@ -69,6 +76,7 @@ class Bpe {
   std::vector<Merge> merges_;  // an open hash table
   uint32_t merge_count_ = 0;
   bool cuts_at_marks_ = false;
+  std::bitset<128 * 128> joined_;      // pairs of neighbours that some merge, or fusing, may join
   std::vector<int32_t> two_byte_ids_;  // of the characters below U+0800; -1 for none
   std::vector<int32_t> byte_ids_;      // of <0x00> ... <0xFF>; -1 for none
 };

