@@ -1,5 +1,7 @@
 // Decoder::Decode: the forward of generation.
 
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 
 #include "model/decode_ops.h"
