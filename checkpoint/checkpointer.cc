@@ -480,13 +480,19 @@ Result<std::optional<LoadRecord>> Checkpointer::Load(const LoadRequest& request)
   return loaded;
 }
 
-Status Checkpointer::Close() {
+Status Checkpointer::Close(bool settle) {
   Impl& self = *impl_;
   if (!self.open) return Status::Ok();
   self.open = false;
   // All ranks are done with the directory before its lock is released.
   const Status status = WaitOnAll();
   if (status.ok()) self.RetractAnnounced();
+  if (status.ok() && settle && self.leads()) {
+    for (const int64_t step : self.saver.Settle()) {
+      self.log.Info("removed {}, which an earlier save did not come to", StepDirectory(step));
+      Note(Json{{"event", "removed"}, {"step", step}});
+    }
+  }
   if (self.in_flight == nullptr) self.lock.reset();
   return status;
 }

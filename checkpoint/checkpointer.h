@@ -101,8 +101,9 @@ class Checkpointer {
   int64_t staging_bytes() const;
 
   // Ends everything in flight. The destructor only warns, and waits for what is in flight however
-  // long that takes.
-  Status Close();
+  // long that takes. `settle`: rank 0, which nobody waits for any more, also does what a save that
+  // was cut off after its commit has left undone: tracker and retention.
+  Status Close(bool settle = false);
   // For an end on an error, before the destructor, when peers may be gone: the save in flight gets
   // its chance. kIo as from Wait: then nothing that it uses may be destroyed, and the
   // process has to end without. Not collective.

@@ -446,18 +446,40 @@ Result<std::string> Saver::Publish(const std::vector<std::string>& texts, Runnin
 
 // The step is committed: what follows can no longer fail the save.
 void Saver::Conclude(Running* running) {
-  const Status status = Guarded([&]() -> Status {
+  WarnUnlessTracked(Guarded([&]() -> Status {
     KEEL_FAIL_POINT("save.conclude");
     KEEL_FAIL_POINT("save.tracker");
     KEEL_RETURN_IF_ERROR(guard_());
     return WriteTracker(watched_, running->snapshot.request().step);
-  });
-  if (!status.ok()) {
-    log_.Warning("{} was not written, which resuming does not need: {}", kTrackerName,
-                 status.message());
-  }
+  }));
   if (running->order.read_back) known_.proven.insert(running->order.save_id);
   if (!running->snapshot.request().keep_older) Retain(running->record);
+}
+
+void Saver::WarnUnlessTracked(const Status& status) {
+  if (status.ok()) return;
+  log_.Warning("{} was not written, which resuming does not need: {}", kTrackerName,
+               status.message());
+}
+
+std::vector<int64_t> Saver::Settle() {
+  WarnUnlessTracked(Guarded([&]() -> Status {
+    KEEL_ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries, catalog_.List(fs_));
+    const CatalogEntry* newest = nullptr;
+    for (const CatalogEntry& entry : entries) {
+      if (!entry.manifest || entry.manifest->run_id != options_.run_id ||
+          known_.damaged.contains(entry.manifest->save_id))
+        continue;
+      if (newest == nullptr || newest->manifest->sequence < entry.manifest->sequence)
+        newest = &entry;
+    }
+    if (newest == nullptr || ReadTracker(watched_) == newest->step) return Status::Ok();
+    KEEL_RETURN_IF_ERROR(guard_());
+    return WriteTracker(watched_, newest->step);
+  }));
+  SaveRecord record;
+  Retain(&record);
+  return std::move(record.removed);
 }
 
 void Saver::Retain(SaveRecord* record) {

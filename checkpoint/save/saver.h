@@ -54,6 +54,11 @@ class Saver {
   // cannot be read, and the number of the next commit.
   Result<int64_t> LookAround();
 
+  // Rank 0, while no save goes on: the tracker and the retention of the newest commit, which a save
+  // that was cut off after its commit has left undone. May read all of a checkpoint. Returns the
+  // steps that were removed; what fails is logged.
+  std::vector<int64_t> Settle();
+
   // Rank 0: a load has passed over this one, whose content is not what was saved. Not while a save
   // goes on.
   void NoteDamaged(const std::string& directory);
@@ -87,6 +92,7 @@ class Saver {
   void Conclude(Running* running);
 
   Result<SnapshotWriter*> WriterFor(IoBackend ordered);
+  void WarnUnlessTracked(const Status& status);
   void Retain(SaveRecord* record);
   RetentionPolicy Policy() const;
   RetentionRequest Retention() const;

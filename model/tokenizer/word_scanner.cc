@@ -2,47 +2,12 @@
 
 #include <array>
 
+#include "model/tokenizer/character_class.h"
+#include "model/tokenizer/utf8.h"
+
 namespace keel::model {
 
 namespace {
-
-// Of an ASCII character, as the expressions have it; anything else is kOther.
-enum class Kind : unsigned char { kLower, kUpper, kDigit, kSpace, kNewline, kSign, kOther };
-
-constexpr std::array<Kind, 256> MakeKinds() {
-  std::array<Kind, 256> kinds{};
-  for (size_t c = 0; c < 256; ++c) {
-    kinds[c] = c < 0x80 ? Kind::kSign : Kind::kOther;
-    if (c >= 'a' && c <= 'z') kinds[c] = Kind::kLower;
-    if (c >= 'A' && c <= 'Z') kinds[c] = Kind::kUpper;
-    if (c >= '0' && c <= '9') kinds[c] = Kind::kDigit;
-    if (c == ' ' || c == '\t' || c == '\v' || c == '\f') kinds[c] = Kind::kSpace;
-    if (c == '\n' || c == '\r') kinds[c] = Kind::kNewline;
-  }
-  return kinds;
-}
-constexpr std::array<Kind, 256> kKinds = MakeKinds();
-
-Kind KindAt(std::string_view text, size_t at) {
-  return kKinds[static_cast<unsigned char>(text[at])];
-}
-bool IsLetter(Kind kind) { return kind == Kind::kLower || kind == Kind::kUpper; }
-bool IsSpace(Kind kind) { return kind == Kind::kSpace || kind == Kind::kNewline; }
-
-// The first place from `at` on whose kind is not wanted.
-template <typename Wanted>
-size_t RunEnd(std::string_view text, size_t at, const Wanted& wanted) {
-  while (at < text.size() && wanted(KindAt(text, at))) ++at;
-  return at;
-}
-bool EndsInAscii(std::string_view text, size_t end) {
-  return end == text.size() || KindAt(text, end) != Kind::kOther;
-}
-
-// \s+(?!\S)|\s+ for the spaces [at, end): all but the last one when something follows.
-size_t SpacesEnd(std::string_view text, size_t at, size_t end) {
-  return end < text.size() && end - at > 1 ? end - 1 : end;
-}
 
 // A word with letters only: what comes before it begins with an apostrophe. In order: GPT-2,
 // Llama-3 and Qwen2, cl100k_base in tiktoken's two spellings.
@@ -75,31 +40,23 @@ constexpr std::string_view kDeepSeekRest =
     "[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|"
     "\\s*[\r\n]+|\\s+(?!\\S)|\\s+";
 
-// Of \p{P} and \p{S}, which have all of ASCII that is printed, and is no letter, digit or space.
-bool IsPrintedSign(char c) {
+// Of DeepSeek's first alternative: the signs of ASCII.
+bool IsAsciiSign(char c) {
   return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') ||
          (c >= '{' && c <= '~');
 }
-size_t PrintedSignsEnd(std::string_view text, size_t at) {
-  while (at < text.size() && IsPrintedSign(text[at])) ++at;
-  return at;
-}
+bool IsAsciiLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-// \s*[\r\n]+|\s+(?!\S)|\s+ : up to the last newline among the spaces, if there is one. `at`: where
-// a character that is not ASCII has a say, or there is no space.
-size_t SpaceOrLineEnd(std::string_view text, size_t at) {
-  const size_t end = RunEnd(text, at, IsSpace);
-  if (!EndsInAscii(text, end)) return at;
-  for (size_t last = end; last > at; --last) {
-    if (KindAt(text, last - 1) == Kind::kNewline) return last;
-  }
-  return SpacesEnd(text, at, end);
+bool IsIdeograph(uint32_t code_point) {
+  return (code_point >= 0x4E00 && code_point <= 0x9FA5) ||
+         (code_point >= 0x3040 && code_point <= 0x30FF);
 }
 
 }  // namespace
 
 WordScanner WordScanner::For(std::string_view expression) {
   WordScanner scanner;
+  scanner.classes_ = CharacterClasses();
   if (expression == kDeepSeekDigits) scanner.rule_ = Rule::kDigits;
   if (expression == kDeepSeekIdeographs) scanner.rule_ = Rule::kIdeographs;
   if (expression == kDeepSeekRest) scanner.rule_ = Rule::kDeepSeek;
@@ -122,19 +79,23 @@ WordScanner WordScanner::For(std::string_view expression) {
 }
 
 size_t WordScanner::MayBegin(std::string_view text, size_t at) const {
-  if (rule_ == Rule::kDigits) {
-    return RunEnd(text, at, [](Kind kind) { return kind != Kind::kDigit && kind != Kind::kOther; });
+  if (rule_ == Rule::kDigits) return EndOfNotIn(kNumbers, text, at);
+  if (rule_ == Rule::kIdeographs) {
+    while (at < text.size()) {
+      const CodePoint c = CodePointAt(text, at);
+      if (IsIdeograph(c.value)) return at;
+      at += c.length;
+    }
   }
-  if (rule_ == Rule::kIdeographs)
-    return RunEnd(text, at, [](Kind kind) { return kind != Kind::kOther; });
   return at;
 }
 
 size_t WordScanner::MatchEnd(std::string_view text, size_t at) const {
   switch (rule_) {
     case Rule::kNone:
-    case Rule::kIdeographs:
       return at;
+    case Rule::kIdeographs:
+      return IdeographsEnd(text, at);
     case Rule::kDeepSeek:
       return DeepSeekEnd(text, at);
     case Rule::kDigits:
@@ -144,96 +105,158 @@ size_t WordScanner::MatchEnd(std::string_view text, size_t at) const {
     case Rule::kLlama3:
       return Llama3End(text, at);
     case Rule::kWords:
-    case Rule::kCasedWords:
       return WordEnd(text, at);
+    case Rule::kCasedWords:
+      return CasedWordEnd(text, at);
   }
   return at;
 }
 
+inline WordScanner::Character WordScanner::At(std::string_view text, size_t at) const {
+  if (at >= text.size()) return {0, at};
+  const auto byte = static_cast<unsigned char>(text[at]);
+  if (byte < 0x80) return {classes_[byte], at + 1};
+  const CodePoint c = CodePointAt(text, at);
+  return {classes_[c.value], at + c.length};
+}
+
+// The first place from `at` on whose character is in none of the classes.
+inline size_t WordScanner::EndOfIn(uint8_t classes, std::string_view text, size_t at) const {
+  for (Character c = At(text, at); (c.classes & classes) != 0; c = At(text, at)) at = c.end;
+  return at;
+}
+
+// The first place from `at` on whose character is in one of them.
+inline size_t WordScanner::EndOfNotIn(uint8_t classes, std::string_view text, size_t at) const {
+  for (Character c = At(text, at); at < text.size() && (c.classes & classes) == 0;
+       c = At(text, at)) {
+    at = c.end;
+  }
+  return at;
+}
+
+// A space or nothing, or whatever is not a letter, a digit or a newline, which the expression may
+// want to see; then letters.
 size_t WordScanner::WordEnd(std::string_view text, size_t at) const {
   const size_t begin = at + (text[at] == ' ' ? 1 : 0);
+  const size_t end = EndOfIn(kLetters, text, begin);
+  return end == begin ? at : end;
+}
+
+// Of o200k_base's first two alternatives, where no contraction can follow.
+size_t WordScanner::CasedWordEnd(std::string_view text, size_t at) const {
+  const size_t begin = at + (text[at] == ' ' ? 1 : 0);
+  if ((At(text, begin).classes & kMarks) != 0) return at;  // may be what stands before a word
+  constexpr uint8_t kEither = kCaseless | kMarks;
+  // 1. Capitals and then small letters, of which each may be neither: as many as possible of the
+  // first, and one at least of the second.
+  size_t last = begin;  // where the last of the first begins that may be of the second
   size_t end = begin;
-  if (rule_ == Rule::kWords) {
-    end = RunEnd(text, begin, IsLetter);
-  } else {
-    end = RunEnd(text, begin, [](Kind kind) { return kind == Kind::kUpper; });
-    end = RunEnd(text, end, [](Kind kind) { return kind == Kind::kLower; });
-    if (end < text.size() && text[end] == '\'') return at;
+  for (Character c = At(text, end); (c.classes & (kCapitals | kEither)) != 0; c = At(text, end)) {
+    if ((c.classes & kEither) != 0) last = c.end;
+    end = c.end;
   }
-  return end == begin || !EndsInAscii(text, end) ? at : end;
+  const size_t smalls = EndOfIn(kSmalls | kEither, text, end);
+  if (smalls > end) {
+    end = smalls;
+  } else if (last > begin) {
+    end = last;
+  }
+  // 2. Or capitals alone.
+  if (end == begin || (end < text.size() && text[end] == '\'')) return at;
+  return end;
+}
+
+// \s+(?!\S)|\s+ : all of the spaces but the last one when something follows.
+size_t WordScanner::SpacesEnd(std::string_view text, size_t at) const {
+  size_t last = at;
+  size_t end = at;
+  for (Character c = At(text, end); (c.classes & kSpaces) != 0; c = At(text, end)) {
+    last = end;
+    end = c.end;
+  }
+  return end < text.size() && last > at ? last : end;
+}
+
+// \s*[\r\n]+|\s+(?!\S)|\s+ : up to the last newline among the spaces, if there is one.
+size_t WordScanner::LineEnd(std::string_view text, size_t at) const {
+  size_t newline = at;
+  size_t end = at;
+  for (Character c = At(text, end); (c.classes & kSpaces) != 0; c = At(text, end)) {
+    end = c.end;
+    if ((c.classes & kNewlines) != 0) newline = end;
+  }
+  return newline > at ? newline : SpacesEnd(text, at);
 }
 
 // A space or nothing before letters, digits or signs; else spaces.
 size_t WordScanner::Gpt2End(std::string_view text, size_t at) const {
   if (text[at] == '\'') return at;
   const size_t begin = at + (text[at] == ' ' ? 1 : 0);
-  const Kind kind = begin < text.size() ? KindAt(text, begin) : Kind::kSpace;
-  if (kind == Kind::kOther) return at;
-  if (IsSpace(kind)) {
-    const size_t end = RunEnd(text, at, IsSpace);
-    return EndsInAscii(text, end) ? SpacesEnd(text, at, end) : at;
-  }
-  const size_t end =
-      RunEnd(text, begin, [kind](Kind k) { return IsLetter(kind) ? IsLetter(k) : k == kind; });
-  return EndsInAscii(text, end) ? end : at;
+  const uint8_t first = At(text, begin).classes;
+  if (begin == text.size() || (first & kSpaces) != 0) return SpacesEnd(text, at);
+  if ((first & kLetters) != 0) return EndOfIn(kLetters, text, begin);
+  if ((first & kNumbers) != 0) return EndOfIn(kNumbers, text, begin);
+  return EndOfNotIn(kLetters | kNumbers | kSpaces, text, begin);
 }
 
 size_t WordScanner::Llama3End(std::string_view text, size_t at) const {
-  const Kind kind = KindAt(text, at);
-  if (text[at] == '\'' || kind == Kind::kOther) return at;
+  if (text[at] == '\'') return at;
+  const Character first = At(text, at);
   // 1. Letters, with one character before them that is neither a newline nor a digit.
-  const bool may_lead = kind == Kind::kSpace || kind == Kind::kSign;
-  const size_t word = at + (may_lead ? 1 : 0);
-  if (may_lead && !EndsInAscii(text, word)) return at;
-  if (word < text.size() && IsLetter(KindAt(text, word))) {
-    const size_t end = RunEnd(text, word, IsLetter);
-    return EndsInAscii(text, end) ? end : at;
-  }
+  const bool leads = (first.classes & (kLetters | kNumbers | kNewlines)) == 0;
+  const size_t word = leads ? first.end : at;
+  const size_t letters = EndOfIn(kLetters, text, word);
+  if (letters > word) return letters;
   // 2. Digits.
-  if (kind == Kind::kDigit) return DigitsEnd(text, at);
+  if ((first.classes & kNumbers) != 0) return DigitsEnd(text, at);
   // 3. Signs, with a space or nothing before them and newlines after them.
   const size_t sign = at + (text[at] == ' ' ? 1 : 0);
-  if (sign < text.size() && KindAt(text, sign) == Kind::kSign) {
-    const size_t end = RunEnd(text, sign, [](Kind k) { return k == Kind::kSign; });
-    if (!EndsInAscii(text, end)) return at;
-    return RunEnd(text, end, [](Kind k) { return k == Kind::kNewline; });
-  }
+  const size_t signs = EndOfNotIn(kLetters | kNumbers | kSpaces, text, sign);
+  if (signs > sign) return EndOfIn(kNewlines, text, signs);
   // 4. Spaces.
-  return SpaceOrLineEnd(text, at);
+  return LineEnd(text, at);
 }
 
 size_t WordScanner::DigitsEnd(std::string_view text, size_t at) const {
-  size_t end = at;
-  while (end < text.size() && end - at < max_digits_ && KindAt(text, end) == Kind::kDigit) ++end;
-  return end - at == max_digits_ || EndsInAscii(text, end) ? end : at;
+  for (size_t i = 0; i < max_digits_; ++i) {
+    const Character c = At(text, at);
+    if ((c.classes & kNumbers) == 0) break;
+    at = c.end;
+  }
+  return at;
+}
+
+size_t WordScanner::IdeographsEnd(std::string_view text, size_t at) const {
+  while (at < text.size()) {
+    const CodePoint c = CodePointAt(text, at);
+    if (!IsIdeograph(c.value)) break;
+    at += c.length;
+  }
+  return at;
 }
 
 size_t WordScanner::DeepSeekEnd(std::string_view text, size_t at) const {
-  const Kind kind = KindAt(text, at);
-  if (kind == Kind::kOther) return at;
-  const bool sign = IsPrintedSign(text[at]);
   // 1. A sign and the letters behind it that are ASCII, whatever follows them.
-  if (sign) {
-    const size_t end = RunEnd(text, at + 1, IsLetter);
+  if (IsAsciiSign(text[at])) {
+    size_t end = at + 1;
+    while (end < text.size() && IsAsciiLetter(text[end])) ++end;
     if (end > at + 1) return end;
   }
-  // 2. Letters, with one character before them that is neither a newline nor a sign.
-  const bool may_lead = !sign && !IsLetter(kind) && kind != Kind::kNewline;
-  const size_t word = at + (may_lead ? 1 : 0);
-  if (may_lead && !EndsInAscii(text, word)) return at;
-  if (word < text.size() && IsLetter(KindAt(text, word))) {
-    const size_t end = RunEnd(text, word, IsLetter);
-    return EndsInAscii(text, end) ? end : at;
-  }
+  // 2. Letters and marks, with one character before them that is none of letter, newline and sign:
+  // a mark may be that, too.
+  const Character first = At(text, at);
+  const bool leads = (first.classes & (kLetters | kSigns | kNewlines)) == 0;
+  const size_t word = leads ? first.end : at;
+  const size_t letters = EndOfIn(kLetters | kMarks, text, word);
+  if (letters > word) return letters;
+  if ((first.classes & kMarks) != 0) return first.end;
   // 3. Signs, with a space or nothing before them and newlines after them.
-  const size_t first = at + (text[at] == ' ' ? 1 : 0);
-  const size_t last = PrintedSignsEnd(text, first);
-  if (last > first) {
-    if (!EndsInAscii(text, last)) return at;
-    return RunEnd(text, last, [](Kind k) { return k == Kind::kNewline; });
-  }
+  const size_t sign = at + (text[at] == ' ' ? 1 : 0);
+  const size_t signs = EndOfIn(kSigns, text, sign);
+  if (signs > sign) return EndOfIn(kNewlines, text, signs);
   // 4. Spaces; nothing matches at a digit.
-  return SpaceOrLineEnd(text, at);
+  return LineEnd(text, at);
 }
 
 }  // namespace keel::model

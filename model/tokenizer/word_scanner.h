@@ -1,9 +1,10 @@
-// WordScanner: matches in ASCII text found without Oniguruma, for the expressions that most
-// tokenizers split by: most text is such, and an expression takes ten times as long. What it finds
-// is what the expression finds, or it says that the expression must be asked.
+// WordScanner: matches found without Oniguruma, for the expressions that most tokenizers split by,
+// which take ten times as long. What it finds is what the expression finds, or it says that the
+// expression must be asked.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 namespace keel::model {
@@ -15,12 +16,13 @@ class WordScanner {
   // them are not tried where one of them matches.
   static WordScanner For(std::string_view expression);
 
-  // The first place from `at` on where a match may begin; text.size(): none does. Of expressions
-  // that match in few places.
+  // Of well-formed UTF-8: the first place from `at` on where a match may begin; text.size(): none
+  // does. Of expressions that match in few places.
   size_t MayBegin(std::string_view text, size_t at) const;
 
   // The end of the match that begins at `at` < text.size(); `at` itself where the expression must
-  // be asked, since a character that is not ASCII has a say, or a contraction may begin here.
+  // be asked, since a contraction may begin here, or none of the alternatives that are known
+  // matches.
   size_t MatchEnd(std::string_view text, size_t at) const;
 
  private:
@@ -32,14 +34,26 @@ class WordScanner {
     kLlama3,      // everything
     kDeepSeek,    // everything
     kDigits,      // up to three
-    kIdeographs,  // none is ASCII
+    kIdeographs,
   };
+  struct Character {
+    uint8_t classes = 0;
+    size_t end = 0;  // where the next one begins
+  };
+  Character At(std::string_view text, size_t at) const;  // at <= text.size()
+  size_t EndOfIn(uint8_t classes, std::string_view text, size_t at) const;
+  size_t EndOfNotIn(uint8_t classes, std::string_view text, size_t at) const;
   size_t WordEnd(std::string_view text, size_t at) const;
+  size_t CasedWordEnd(std::string_view text, size_t at) const;
+  size_t SpacesEnd(std::string_view text, size_t at) const;
+  size_t LineEnd(std::string_view text, size_t at) const;
   size_t Gpt2End(std::string_view text, size_t at) const;
   size_t Llama3End(std::string_view text, size_t at) const;
   size_t DeepSeekEnd(std::string_view text, size_t at) const;
   size_t DigitsEnd(std::string_view text, size_t at) const;
+  size_t IdeographsEnd(std::string_view text, size_t at) const;
 
+  const uint8_t* classes_ = nullptr;
   Rule rule_ = Rule::kNone;
   size_t max_digits_ = 3;  // of kLlama3 and kDigits
 };

@@ -8,6 +8,7 @@ checkpoint continues the training bit for bit.
 import fcntl
 import json
 import re
+import subprocess
 import unittest
 
 import checkpoint_files
@@ -92,11 +93,26 @@ class Retention(harness.Job):
         ruin["trainer__total_training_steps"] = 11
         self.train(self.configure("run", **ruin))
         self.assertEqual(checkpoint_files.steps(self.run_dir("run")), [6, 8, 11])
+        self.train(self.configure("run", **ruin))  # nor does a start that finds nothing left to do
+        self.assertEqual(checkpoint_files.steps(self.run_dir("run")), [6, 8, 11])
         # One that goes on from there has not forgotten what was skipped.
         ruin["trainer__total_training_steps"] = 40
         done = harness.keel(*self.command(self.configure("run", **ruin), 1))
         self.assertEqual(re.search(given_up, done.stderr).groups(), expected)
         self.assertEqual(self.metrics("run")[12]["skipped_steps"], int(expected[0]) - (int(expected[1]) - 12))
+
+    def test_a_start_with_nothing_left_to_do_ends_what_a_killed_save_began(self):
+        config = self.configure("run", trainer__total_training_steps=8, trainer__max_ckpts_to_keep=2, trainer__test_freq=-1)
+        environment = {**harness.environment(), "KEEL_FAILPOINT": "save.tracker:0:4:kill"}
+        killed = subprocess.run([harness.KEEL, *self.command(config, 2)], capture_output=True, text=True,
+                                timeout=harness.LIMIT_S, env=environment, check=False)  # fmt: skip
+        self.assertNotEqual(killed.returncode, 0)
+        self.assertEqual(checkpoint_files.steps(self.run_dir("run")), [4, 6, 8])
+        self.assertEqual(checkpoint_files.latest(self.run_dir("run")), 6)
+        done = self.train(config, ranks=2)
+        self.assertIn("removed global_step_4, which an earlier save did not come to", done.stdout + done.stderr)
+        self.assertEqual(checkpoint_files.steps(self.run_dir("run")), [6, 8])
+        self.assertEqual(checkpoint_files.latest(self.run_dir("run")), 8)
 
     def test_leaves_alone_what_is_read_and_what_a_run_holds(self):
         config = self.configure("run", trainer__total_training_steps=100000, trainer__test_freq=-1)

@@ -166,9 +166,13 @@ class Torture:
             # It may just have been through.
             done = code == 0 and (job.run / f"global_step_{STEPS}").is_dir()
             require(code != 0 or done, f"killed, and ended with 0:\n{text[-3000:]}")
-        self.check_directory(job)
-        if code == 0:
-            self.check_end(job)
+        try:
+            self.check_directory(job)
+            if code == 0:
+                self.check_end(job)
+        except Wrong:
+            self.say(f"what the job said:\n{text[-6000:]}", flush=True)
+            raise
 
     def kill(self, process, victim):
         below = harness.descendants(process.pid)

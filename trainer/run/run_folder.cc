@@ -331,10 +331,10 @@ bool RunFolder::TooManySavesFailed() const {
   return most && saves_.counts().failed_in_a_row >= *most;
 }
 
-void RunFolder::Close(int64_t step) {
+void RunFolder::Close(int64_t step, bool settle) {
   FinishSaves(step);
   if (metrics_) metrics_->Close();
-  ThrowIfError(checkpointer_->Close());
+  ThrowIfError(checkpointer_->Close(settle));
 }
 
 Status RunFolder::LastSave(int64_t step) const {

@@ -71,8 +71,8 @@ class RunFolder {
   // seconds ago, loses patience. The rank that was asked first counts.
   bool FitsIntoGrace(int64_t step, double waited);
 
-  // 3. The end. All is saved that can be.
-  void Close(int64_t step);
+  // 3. The end. All is saved that can be. `settle` as in Checkpointer::Close.
+  void Close(int64_t step, bool settle = false);
   // Whether the state of `step`, the last, is saved, where the run saves. Not collective.
   Status LastSave(int64_t step) const;
   // The run ends on an error: a save that is under way gets its chance, and reads nothing any more

@@ -142,7 +142,7 @@ class Task {
   void SayWhatChanged(const Documents& documents) const;
   RunEnd Loop();
   RunEnd Preempted();
-  void Finish();
+  void Finish(bool settle);  // as in Checkpointer::Close
   bool WantsToStop() const;
   void CountVotes();
   bool SaveIsDue(bool last) const;

@@ -57,7 +57,10 @@ RunEnd Task::Loop() {
         "was not finite; look at the data, and at actor_rollout_ref.actor.optim.lr",
         state_.skipped_steps, state_.consecutive_skips);
   }
-  Finish();
+  // Where nothing was left to do, an earlier start may have ended between its last save's commit
+  // and what follows that.
+  Finish(c_.trainer.save_freq > 0 && !folder_->saves().saved_step() &&
+         state_.consecutive_skips == 0);
   return RunEnd::kFinished;
 }
 
@@ -101,13 +104,13 @@ RunEnd Task::Preempted() {
         "from the newest checkpoint, or from the beginning where there is none",
         state_.step);
   }
-  Finish();
+  Finish(false);
   return RunEnd::kPreempted;
 }
 
-void Task::Finish() {
+void Task::Finish(bool settle) {
   ThrowIfError(FailPoint("trainer.close"));
-  folder_->Close(state_.step);
+  folder_->Close(state_.step, settle);
   job_.Leave();
   ThrowIfError(folder_->LastSave(state_.step));
 }

@@ -20,7 +20,9 @@
 namespace keel::checkpoint::testing {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr uint64_t kSeed = 3;
 
@@ -166,6 +168,40 @@ TEST_F(SaverTest, LookAroundGivesTheNumberOfTheNextCommit) {
     Saver saver(disk_, coordinator, SystemClock(), log, options_, Status::Ok);
     EXPECT_EQ(ValueOrThrow(saver.LookAround()), 3);
   });
+}
+
+// What a save that was cut off after its commit has left: a tracker of before, one step too many.
+TEST_F(SaverTest, SettleEndsWhatACutOffSaveBegan) {
+  options_.max_ckpts_to_keep = 2;
+  int asked = 0;
+  for (const int64_t step : {1, 2, 3}) ASSERT_EQ(Save(step).status.ToString(), "ok");
+  const auto cut_off = [&](int64_t step) {
+    asked = 0;
+    (void)Save(step, [&]() -> Status {
+      // Before the last two: tracker and retention.
+      return ++asked > 2 ? Status(StatusCode::kBusy, "cut off") : Status::Ok();
+    });
+  };
+  cut_off(4);
+  ASSERT_EQ(ReadTracker(disk_), 3);
+  ASSERT_EQ(Names().size(), 4u) << "2, 3, 4 and the tracker";
+  const auto settle = [&](const Status& guard, const std::string& damaged) {
+    std::vector<int64_t> removed;
+    RunRanks(1, [&](int, Coordinator& coordinator) {
+      Logger log(Quiet());
+      Saver saver(disk_, coordinator, SystemClock(), log, options_, [&] { return guard; });
+      if (!damaged.empty()) saver.NoteDamaged(damaged);
+      removed = saver.Settle();
+    });
+    return removed;
+  };
+  EXPECT_THAT(settle(Status(StatusCode::kBusy, "another run has the directory"), ""), IsEmpty());
+  EXPECT_EQ(ReadTracker(disk_), 3);
+  EXPECT_THAT(settle(Status::Ok(), StepDirectory(4)), IsEmpty());
+  EXPECT_EQ(ReadTracker(disk_), 3);
+  EXPECT_THAT(settle(Status::Ok(), ""), ElementsAre(2));
+  EXPECT_EQ(ReadTracker(disk_), 4);
+  EXPECT_THAT(settle(Status::Ok(), ""), IsEmpty());
 }
 
 // A checkpoint that a load has passed over is no one that is kept, and is not removed either.
