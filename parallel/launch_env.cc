@@ -90,6 +90,7 @@ Result<LaunchEnv> DetectLaunchEnv(const EnvLookup& lookup) {
     e.local_world_size = env.Int({"LOCAL_WORLD_SIZE"}, e.world_size);
     e.node_rank = env.Int({"GROUP_RANK"}, 0);
     e.restart_count = env.Int({"TORCHELASTIC_RESTART_COUNT"}, 0);
+    if (e.launcher == "keel launch") e.trainers = env.Int({"KEEL_TRAINERS"}, 0);
     if (env.Has("KEEL_JOB_START"))
       e.job_start = std::chrono::seconds(env.Int({"KEEL_JOB_START"}, 0));
     if (env.Has("TORCHELASTIC_RUN_ID")) e.run_id = env.Text("TORCHELASTIC_RUN_ID");

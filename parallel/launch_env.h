@@ -25,7 +25,10 @@ struct LaunchEnv {
   int world_size = 1;
   int local_rank = 0;
   int local_world_size = 1;
-  int node_rank = 0;        // GROUP_RANK
+  int node_rank = 0;  // GROUP_RANK
+  // KEEL_TRAINERS of keel launch --roles: how many of the ranks, the first ones, train; 0: it says
+  // nothing of it.
+  int trainers = 0;
   std::string master_addr;  // empty: single process, no network
   int master_port = 0;
   StoreHost store_host = StoreHost::kRankZero;

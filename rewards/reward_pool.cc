@@ -12,6 +12,14 @@
 
 namespace keel::rewards {
 
+namespace {
+
+std::string TooLate(std::chrono::milliseconds deadline) {
+  return fmt::format("no result within {:.3g} s", static_cast<double>(deadline.count()) / 1000);
+}
+
+}  // namespace
+
 RewardPool::RewardPool(int workers, size_t batch_size, const Factory& make_verifier)
     : batch_size_(std::max<size_t>(1, batch_size)) {
   for (int i = 0; i < workers; ++i) verifiers_.push_back(make_verifier());
@@ -51,6 +59,7 @@ void RewardPool::Submit(RewardSample sample) {
     const std::lock_guard lock(mutex_);
     const int64_t ticket = next_ticket_++;
     tickets_[ticket].caller_id = sample.id;
+    tickets_[ticket].submitted = std::chrono::steady_clock::now();
     ++open_;
     sample.id = ticket;
     queue_.push_back(std::move(sample));
@@ -65,8 +74,7 @@ std::vector<RewardResult> RewardPool::Collect(std::chrono::milliseconds deadline
   std::vector<RewardResult> results;
   for (auto& [number, ticket] : tickets_) {
     if (!ticket.done) {
-      ticket.result.error =
-          fmt::format("no result within {:.3g} s", static_cast<double>(deadline.count()) / 1000);
+      ticket.result.error = TooLate(deadline);
       ++stats_.errors;
     }
     ticket.result.id = ticket.caller_id;
@@ -76,6 +84,29 @@ std::vector<RewardResult> RewardPool::Collect(std::chrono::milliseconds deadline
   queue_.clear();  // those that came too late
   open_ = 0;
   stats_.waited_s += watch.Elapsed();
+  return results;
+}
+
+std::vector<RewardResult> RewardPool::Poll(std::chrono::milliseconds deadline) {
+  const std::lock_guard lock(mutex_);
+  const auto now = std::chrono::steady_clock::now();
+  std::vector<RewardResult> results;
+  for (auto entry = tickets_.begin(); entry != tickets_.end();) {
+    auto& [number, ticket] = *entry;
+    if (!ticket.done && now - ticket.submitted <= deadline) {
+      ++entry;
+      continue;
+    }
+    if (!ticket.done) {
+      ticket.result.error = TooLate(deadline);
+      ++stats_.errors;
+      --open_;
+      std::erase_if(queue_, [n = number](const RewardSample& sample) { return sample.id == n; });
+    }
+    ticket.result.id = ticket.caller_id;
+    results.push_back(std::move(ticket.result));
+    entry = tickets_.erase(entry);
+  }
   return results;
 }
 

@@ -47,12 +47,17 @@ class RewardPool {
   // `deadline` from now gets an error; what its verifier says later is dropped.
   std::vector<RewardResult> Collect(std::chrono::milliseconds deadline);
 
+  // Results that are there by now, in any order, each once; in place of Collect. A sample that has
+  // none `deadline` after its Submit gets an error.
+  std::vector<RewardResult> Poll(std::chrono::milliseconds deadline);
+
   RewardPoolStats stats() const;
 
  private:
   struct Ticket {
     int64_t caller_id = 0;
     bool done = false;
+    std::chrono::steady_clock::time_point submitted;
     RewardResult result;
   };
   void Work(Verifier& verifier);

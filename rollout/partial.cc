@@ -1,5 +1,6 @@
 #include "rollout/partial.h"
 
+#include <algorithm>
 #include <cstddef>
 
 namespace keel::rollout {
@@ -12,6 +13,18 @@ void Partial::Append(const Partial& more) {
   }
   tokens.insert(tokens.end(), more.tokens.begin(), more.tokens.end());
   log_probs.insert(log_probs.end(), more.log_probs.begin(), more.log_probs.end());
+}
+
+Partial Partial::From(int64_t begin) const {
+  Partial rest;
+  rest.tokens.assign(tokens.begin() + begin, tokens.end());
+  if (!log_probs.empty()) rest.log_probs.assign(log_probs.begin() + begin, log_probs.end());
+  if (rest.tokens.empty()) return rest;
+  for (const VersionSpan& span : spans) {
+    if (!rest.spans.empty() && span.begin <= begin) rest.spans.clear();
+    rest.spans.push_back({std::max<int64_t>(0, span.begin - begin), span.version});
+  }
+  return rest;
 }
 
 const char* ProblemOf(const std::vector<VersionSpan>& spans, int64_t tokens) {

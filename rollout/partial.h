@@ -24,6 +24,8 @@ struct Partial {
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }
   // `more` are the tokens behind these, its spans counted from its own beginning.
   void Append(const Partial& more);
+  // The tokens from `begin` on, spans counted from there: what Append would add to those before.
+  Partial From(int64_t begin) const;
 };
 
 // What is wrong with the spans of `tokens` tokens; null: nothing.

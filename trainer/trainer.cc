@@ -7,6 +7,7 @@
 #include "trainer/inputs/run_paths.h"
 #include "trainer/rl/dpo_task.h"
 #include "trainer/rl/rl_task.h"
+#include "trainer/rl/rollout_rank.h"
 #include "trainer/run/job.h"
 #include "trainer/run/lm_task.h"
 
@@ -34,12 +35,18 @@ class LmFiles : public LmInputs {
 
 }  // namespace
 
-RunEnd RunTraining(const TrainerInputs& inputs, Logger& log) {
+RunEnd RunTraining(const TrainerInputs& job_inputs, Logger& log) {
+  const JobRoles roles = ValueOrThrow(
+      RolesOf(job_inputs.loaded.config, job_inputs.env.world_size, job_inputs.env.trainers));
+  // The ranks that train are a world of their own.
+  TrainerInputs inputs = job_inputs;
+  inputs.env.world_size = roles.trainers;
   const auto problems = ValidateConfig(inputs.loaded.config, inputs.env.world_size);
   if (!problems.empty()) {
     throw Error(StatusCode::kConfig, fmt::format("the configuration does not hold together:\n  {}",
                                                  fmt::join(problems, "\n  ")));
   }
+  if (inputs.env.rank >= roles.trainers) return rl::RunRolloutRank(job_inputs, roles, log);
   Job job(inputs, log);
   // A folder that is no run's, or a checkpoint by name that is not there, ends the run first.
   job.Phase("data", 0);

@@ -38,6 +38,10 @@ const std::map<std::string, std::string>& Flags() {
       {"tee", "Output to --log-dir and, prefixed, here (as without it)"},
       {"local-ranks-filter", "Local ranks whose output is shown, such as 0,1"},
       {"role", "Name in ROLE_NAME (default)"},
+      {"roles",
+       "trainer:N,rollout:M: of all ranks the first N train and the others generate for them; "
+       "these "
+       "are started again alone when they fail (async_training.placement: split)"},
       {"signals-to-handle",
        "Accepted; TERM, INT, HUP, QUIT, USR1 and USR2 are passed on; only after USR2 the job may "
        "restart"},
@@ -247,6 +251,32 @@ Status ReadRendezvous(const Reader& reader, LaunchOptions& o) {
   return Status::Ok();
 }
 
+Status ReadRoles(const Reader& reader, LaunchOptions& o) {
+  const std::string text = reader.Text("roles");
+  if (text.empty()) return Status::Ok();
+  std::map<std::string, int> roles;
+  for (const std::string& part : SplitCommas(text)) {
+    const size_t colon = std::min(part.find(':'), part.size());
+    const std::string name = part.substr(0, colon);
+    if (colon == part.size() || (name != "trainer" && name != "rollout") || roles.contains(name)) {
+      return Status(StatusCode::kUsage,
+                    fmt::format("--roles {}: expected trainer:N,rollout:M", text));
+    }
+    KEEL_ASSIGN_OR_RETURN(roles[name], ToInt("roles", part.substr(colon + 1)));
+  }
+  const int world = o.nnodes * o.nproc_per_node;
+  if (roles["trainer"] < 1 || roles["rollout"] < 1 ||
+      roles["trainer"] + roles["rollout"] != world) {
+    return Status(
+        StatusCode::kUsage,
+        fmt::format("--roles {}: trainer {} + rollout {} != {} ranks (--nnodes {} x "
+                    "--nproc-per-node {})",
+                    text, roles["trainer"], roles["rollout"], world, o.nnodes, o.nproc_per_node));
+  }
+  o.trainers = roles["trainer"];
+  return Status::Ok();
+}
+
 Status ReadOutput(const Reader& reader, LaunchOptions& o) {
   o.log_dir = reader.Text("log-dir");
   o.tee = !reader.On("redirects") || reader.On("tee");
@@ -270,6 +300,7 @@ Result<LaunchOptions> ParseLaunchFlags(const std::vector<std::string>& arguments
   KEEL_RETURN_IF_ERROR(reader.Int("max-restarts", o.max_restarts));
   KEEL_RETURN_IF_ERROR(reader.Seconds("shutdown-timeout", o.shutdown_timeout));
   if (const std::string role = reader.Text("role"); !role.empty()) o.role = role;
+  KEEL_RETURN_IF_ERROR(ReadRoles(reader, o));
   o.own_command = !parsed.rest.empty() && !parsed.foreign;
   if (o.own_command) o.command.push_back(program);
   o.command.insert(o.command.end(), parsed.rest.begin(), parsed.rest.end());

@@ -142,6 +142,12 @@ class NodeLauncher {
       ranks.Pump(signal_fd_);
       ReadSignals(&ranks);
       if (ending) continue;
+      if (ranks.only_workers() && ranks.first_failure() == 0) {
+        // They hear from the desk that the run is over.
+        ending = true;
+        ranks.KillAfter(kShutdownTimeout);
+        continue;
+      }
       const int code = ranks.first_failure();
       const bool preempted = code == ExitCodeFor(StatusCode::kPreempted);
       const bool others_failed =

@@ -29,6 +29,9 @@ struct LaunchOptions {
   int max_restarts = 0;
   std::string log_dir;  // empty: output only through the launcher
   std::string role = "default";
+  // --roles: how many of the job's ranks, the first ones, train; those behind them generate for
+  // them, are started again alone when they fail, and decide nothing. 0: there are no roles.
+  int trainers = 0;
   std::vector<int> local_ranks_filter;  // whose output is shown; empty: all
   bool tee = true;                      // false: to the log files alone (needs log_dir)
   // Grace after a passed-on signal. Unset: as long as the ranks take; kShutdownTimeout once one of

@@ -25,6 +25,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Before a worker is started again, and twice as long each time.
+constexpr std::chrono::milliseconds kFirstPause{200}, kLongestPause{30'000};
+
 Status MakeDirectoryTree(const std::string& path) {
   for (size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
     if (mkdir(path.substr(0, slash).c_str(), 0777) != 0 && errno != EEXIST)
@@ -113,6 +116,8 @@ struct NodeRanks::Rank {
   Blame blame = Blame::kFailed;
   int64_t time = 0;  // of its report, else of its end; seconds since 1970
   std::optional<ErrorReport> report;
+  int starts = 0;                         // of a worker
+  std::optional<Clock::time_point> next;  // when a worker is started again
 };
 
 NodeRanks::NodeRanks(const LaunchOptions& options, const std::string& address, int port,
@@ -164,9 +169,13 @@ Status NodeRanks::StartRank(Rank& rank, int local) {
   env["LOCAL_WORLD_SIZE"] = std::to_string(options_.nproc_per_node);
   env["GROUP_RANK"] = std::to_string(options_.node_rank);
   env["GROUP_WORLD_SIZE"] = std::to_string(options_.nnodes);
-  env["ROLE_NAME"] = options_.role;
-  env["ROLE_RANK"] = std::to_string(rank.global);
-  env["ROLE_WORLD_SIZE"] = std::to_string(world);
+  const bool worker = IsWorker(rank);
+  const int first = worker ? options_.trainers : 0;
+  const int end = worker || options_.trainers == 0 ? world : options_.trainers;
+  env["ROLE_NAME"] = options_.trainers == 0 ? options_.role : worker ? "rollout" : "trainer";
+  env["ROLE_RANK"] = std::to_string(rank.global - first);
+  env["ROLE_WORLD_SIZE"] = std::to_string(end - first);
+  if (options_.trainers > 0) env["KEEL_TRAINERS"] = std::to_string(options_.trainers);
   env["MASTER_ADDR"] = address_;
   env["MASTER_PORT"] = std::to_string(port_);
   env["TORCHELASTIC_RESTART_COUNT"] = std::to_string(attempt_);
@@ -187,9 +196,38 @@ Status NodeRanks::StartRank(Rank& rank, int local) {
   return Status::Ok();
 }
 
+bool NodeRanks::IsWorker(const Rank& rank) const {
+  return options_.trainers > 0 && rank.global >= options_.trainers;
+}
+
+bool NodeRanks::only_workers() const {
+  bool trains = false;
+  for (const Rank& rank : ranks_) {
+    if (IsWorker(rank)) continue;
+    if (rank.child && !rank.child->ended) return false;
+    trains = true;
+  }
+  return trains;
+}
+
+void NodeRanks::StartWorkersAgain() {
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    Rank& rank = ranks_[i];
+    if (!rank.next || Clock::now() < *rank.next) continue;
+    rank.next.reset();
+    if (ending_ || only_workers()) continue;
+    rank.child->Flush();
+    if (const Status started = StartRank(rank, static_cast<int>(i)); !started.ok()) {
+      fmt::print(stderr, "keel launch: rank {} was not started again: {}\n", rank.global,
+                 started.message());
+    }
+  }
+}
+
 bool NodeRanks::alive() const {
-  return std::any_of(ranks_.begin(), ranks_.end(),
-                     [](const Rank& rank) { return rank.child && !rank.child->ended; });
+  return std::any_of(ranks_.begin(), ranks_.end(), [this](const Rank& rank) {
+    return (rank.child && !rank.child->ended) || (rank.next && !ending_);
+  });
 }
 
 void NodeRanks::Pump(int wake_fd) {
@@ -202,6 +240,7 @@ void NodeRanks::Pump(int wake_fd) {
   poll(polled.data(), polled.size(), 50);
   for (Rank& rank : ranks_) rank.child->Drain();
   Reap();
+  StartWorkersAgain();
   if (Clock::now() >= kill_at_) {
     kill_at_ = Clock::time_point::max();
     Signal(SIGKILL);
@@ -213,6 +252,17 @@ void NodeRanks::Reap() {
     Rank& rank = ranks_[i];
     Child& child = *rank.child;
     if (child.ended || !child.Reap() || child.wait_status == 0) continue;
+    if (IsWorker(rank)) {
+      if (ending_ || signalled_ || only_workers()) continue;
+      // One that fails at once fails again: each time it waits longer.
+      const auto pause = std::min(kLongestPause, kFirstPause * (1 << std::min(rank.starts, 10)));
+      ++rank.starts;
+      rank.next = Clock::now() + pause;
+      fmt::print(stderr, "keel launch: rollout rank {} {}; it is started again in {:.1f} s\n",
+                 rank.global, HowItEnded(child.wait_status),
+                 static_cast<double>(pause.count()) / 1000);
+      continue;
+    }
     failed_.push_back(i);
     rank.report = ReadErrorFile(rank.error_file);
     rank.time = rank.report && rank.report->timestamp > 0 ? rank.report->timestamp : time(nullptr);
@@ -234,13 +284,19 @@ int NodeRanks::first_failure() const {
 }
 
 void NodeRanks::Signal(int number) {
-  if (number != SIGUSR1 && number != SIGUSR2) signalled_ = true;
+  const bool stops = number != SIGUSR1 && number != SIGUSR2;
+  if (stops) signalled_ = true;
+  if (number == SIGKILL) ending_ = true;
+  const bool trainers_first = stops && number != SIGKILL && !only_workers();
   for (Rank& rank : ranks_) {
-    if (rank.child && !rank.child->ended) rank.child->Signal(number);
+    if (!rank.child || rank.child->ended || (trainers_first && !ending_ && IsWorker(rank)))
+      continue;
+    rank.child->Signal(number);
   }
 }
 
 void NodeRanks::KillAfter(std::chrono::milliseconds grace) {
+  ending_ = true;
   kill_at_ = std::min(kill_at_, Clock::now() + grace);
 }
 

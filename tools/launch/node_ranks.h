@@ -42,11 +42,15 @@ class NodeRanks {
   // All ranks, or none.
   Status Start();
   bool alive() const;
+  // None of those alive trains, and some did: the others have nothing left to do.
+  bool only_workers() const;
   // One round: waits a moment for output, or until `wake_fd` is readable; passes output on, reaps.
   void Pump(int wake_fd);
   // The exit code of the rank that ended other than well before the others; none yet: 0.
   int first_failure() const;
 
+  // To all but, for signals that ask to stop, workers beside ranks that train: these need them
+  // until their last step is done, and tell them then.
   void Signal(int number);
   // SIGKILL to what is still alive then. The earliest deadline counts.
   void KillAfter(std::chrono::milliseconds grace);
@@ -60,6 +64,9 @@ class NodeRanks {
  private:
   struct Rank;
   Status StartRank(Rank& rank, int local);
+  bool IsWorker(const Rank& rank) const;
+  // Workers that have failed, each after a pause; nobody once this node is to end.
+  void StartWorkersAgain();
   void Reap();
   Failure Describe(const Rank& rank) const;
 
@@ -72,6 +79,7 @@ class NodeRanks {
   std::vector<Rank> ranks_;
   std::vector<size_t> failed_;  // local ranks, in the order in which they were reaped
   bool signalled_ = false;
+  bool ending_ = false;  // workers are not started again
   std::chrono::steady_clock::time_point kill_at_ = std::chrono::steady_clock::time_point::max();
 };
 

@@ -87,6 +87,13 @@ options::Schema MakeSchema(Config& c) {
         "the run before it is saved.")
       .Range(-1)
       .Unit("steps");
+  s.Add("trainer.nnodes", t.nnodes,
+        "Nodes whose ranks train, with `placement: split` under a launcher that knows no roles "
+        "(torchrun, srun): the job's first; null: with `--roles`, or all.")
+      .Range(1);
+  s.Add("trainer.n_gpus_per_node", t.n_gpus_per_node,
+        "Ranks that train on each of these nodes.")
+      .Range(1);
   s.Add("trainer.deadline_seconds", t.deadline_seconds,
         "How long any wait for a peer may take before the run ends with an error that names it.")
       .Range(0.01, 1e6)
@@ -304,6 +311,7 @@ options::Schema MakeSchema(Config& c) {
   AddActorRlOptions(c, s);  // the rest of actor_rollout_ref: a root's keys stand together
   AddRolloutOptions(c, s);
   AddRlOptions(c, s);
+  AddAsyncOptions(c, s);
   return s;
 }
 
@@ -436,6 +444,7 @@ std::vector<std::string> ValidateConfig(const Config& c, int world) {
   }
   for (std::string& problem : ValidateRlConfig(c, dp)) say(std::move(problem));
   for (std::string& problem : ValidateRolloutConfig(c)) say(std::move(problem));
+  for (std::string& problem : ValidateAsyncConfig(c)) say(std::move(problem));
   if (!c.trainer.total_training_steps && !c.trainer.total_epochs) {
     say("trainer.total_training_steps and trainer.total_epochs are both null: give one");
   }

@@ -16,6 +16,7 @@
 #include "common/status.h"
 #include "model/tokenizer/tokenizer_kind.h"
 #include "trainer/config/choices.h"
+#include "trainer/config/config_async.h"
 #include "trainer/config/config_rl.h"
 #include "trainer/config/config_rollout.h"
 #include "trainer/data/packing.h"
@@ -25,6 +26,7 @@
 namespace keel::trainer {
 
 struct TrainerSection {
+  std::optional<int64_t> nnodes, n_gpus_per_node;  // that train
   TaskKind task = TaskKind::kPretrain;
   std::string default_local_dir = "runs/default";
   std::optional<int64_t> total_training_steps;
@@ -161,6 +163,7 @@ struct Config {
   AlgorithmSection algorithm;
   rewards::RewardSection reward;
   DpoSection dpo;
+  AsyncSection async_training;
 };
 
 // The table, bound to `config`, which must outlive it.

@@ -8,6 +8,7 @@
 
 #include "common/text.h"
 #include "rewards/reward_shaping.h"
+#include "trainer/rl/replay.h"
 #include "trainer/sync/rollout_settings.h"
 
 namespace keel::trainer::rl {
@@ -35,8 +36,8 @@ RolloutBatch ResponseSource::Next(int64_t step, int64_t position, int64_t* consu
   if (c_.trainer.rollout_replay_dir) {
     *consumed = c_.data.train_batch_size;
     const RolloutCorrectionSection& correction = c_.algorithm.rollout_correction;
-    batch = worker_.Replay(
-        fmt::format("{}/{}.jsonl", *c_.trainer.rollout_replay_dir, step),
+    batch = ReplayDump(
+        context_.world(), device_, fmt::format("{}/{}.jsonl", *c_.trainer.rollout_replay_dir, step),
         {prompts_.vocab_size(), c_.data.train_batch_size, c_.actor_rollout_ref.rollout.n,
          correction.bypass_mode || correction.rollout_is || correction.rollout_rs});
     metrics->Set("reward/errors", CountFailed(batch.responses));
@@ -55,7 +56,7 @@ RolloutBatch ResponseSource::Next(int64_t step, int64_t position, int64_t* consu
 RolloutBatch ResponseSource::Generate(int64_t step, int64_t position, int64_t* consumed,
                                       StepLine* metrics) {
   const int64_t wanted = c_.data.train_batch_size;
-  const double param_load = rollout_.Prepare();
+  const double param_load = generation_.Prepare();
   RolloutTimes times;
   std::vector<Response> kept;
   int64_t batches = 0;
@@ -71,10 +72,10 @@ RolloutBatch ResponseSource::Generate(int64_t step, int64_t position, int64_t* c
     *consumed += wanted;
     ++batches;
     std::vector<Response> fresh =
-        worker_.Run({prompts, c_.actor_rollout_ref.rollout.n, TrainSampling(c_),
-                     TraitsOf(c_.algorithm.adv_estimator).greedy_baseline,
-                     c_.trainer.rollout_data_dir.has_value()},
-                    &times);
+        generation_.Run({prompts, c_.actor_rollout_ref.rollout.n, TrainSampling(c_), false,
+                         TraitsOf(c_.algorithm.adv_estimator).greedy_baseline,
+                         c_.trainer.rollout_data_dir.has_value()},
+                        &times);
     // Before the filter, which would put other prompts in the place of those that have no scores.
     errors_.Judge(fresh, fmt::format("step {}", step));
     failed += CountFailed(fresh);
@@ -86,8 +87,8 @@ RolloutBatch ResponseSource::Generate(int64_t step, int64_t position, int64_t* c
     }
     if (Filter(std::move(fresh), batches, &kept)) break;
   }
-  const double param_offload = rollout_.Leave();
-  rollout_.ReleaseWeights();
+  const double param_offload = generation_.Leave();
+  generation_.ReleaseWeights();
   metrics->Set("reward/errors", failed);
   metrics->Set("reward/samples", samples);
   metrics->Set("timing_s/gen", times.generate_s);
@@ -96,6 +97,7 @@ RolloutBatch ResponseSource::Generate(int64_t step, int64_t position, int64_t* c
   metrics->Set("timing_s/rollout_param_offload", param_offload);
   metrics->Set("rollout/gen_batches", batches);
   metrics->Set("perf/rollout_preemptions", times.engine.preemptions);
+  generation_.AddMetrics(metrics);
   return RolloutBatch::Make(std::move(kept));
 }
 

@@ -2,19 +2,21 @@
 // as the configuration says, or read back from an earlier run's dump. Owned by the RL task.
 #pragma once
 
+#include <ATen/ATen.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "parallel/context.h"
 #include "trainer/config/config.h"
 #include "trainer/data/prompt_data.h"
 #include "trainer/data/rollout_batch.h"
 #include "trainer/data/sample_order.h"
 #include "trainer/metrics/step_line.h"
 #include "trainer/rl/dump_writer.h"
+#include "trainer/rl/generation.h"
 #include "trainer/rl/reward_errors.h"
-#include "trainer/rl/rollout_worker.h"
-#include "trainer/sync/rollout_model.h"
 
 namespace keel::trainer::rl {
 
@@ -22,13 +24,14 @@ class ResponseSource {
  public:
   // All must outlive this. `dumps`: of trainer.rollout_data_dir; null on ranks that write none.
   ResponseSource(const Config& config, const PromptSet& prompts, SampleOrder& order,
-                 RolloutModel& rollout, RolloutWorker& worker, RewardErrors& errors,
-                 DumpWriter* dumps)
+                 Generation& generation, parallel::ParallelContext& context, at::Device device,
+                 RewardErrors& errors, DumpWriter* dumps)
       : c_(config),
         prompts_(prompts),
         order_(order),
-        rollout_(rollout),
-        worker_(worker),
+        generation_(generation),
+        context_(context),
+        device_(device),
         errors_(errors),
         dumps_(dumps) {}
 
@@ -47,8 +50,9 @@ class ResponseSource {
   const Config& c_;
   const PromptSet& prompts_;
   SampleOrder& order_;
-  RolloutModel& rollout_;
-  RolloutWorker& worker_;
+  Generation& generation_;
+  parallel::ParallelContext& context_;
+  const at::Device device_;
   RewardErrors& errors_;
   DumpWriter* const dumps_;
 };

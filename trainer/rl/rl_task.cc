@@ -22,6 +22,7 @@
 #include "trainer/inputs/run_model.h"
 #include "trainer/metrics/metrics_writer.h"
 #include "trainer/rl/batch_metrics.h"
+#include "trainer/rl/colocated_generation.h"
 #include "trainer/rl/console_text.h"
 #include "trainer/rl/dump_writer.h"
 #include "trainer/rl/experience.h"
@@ -29,8 +30,10 @@
 #include "trainer/rl/response_source.h"
 #include "trainer/rl/reward_errors.h"
 #include "trainer/rl/rl_state.h"
-#include "trainer/rl/rollout_worker.h"
+#include "trainer/rl/rollout_options.h"
+#include "trainer/rl/split_generation.h"
 #include "trainer/rl/validation.h"
+#include "trainer/run/shared_facts.h"
 #include "trainer/run/task.h"
 #include "trainer/sync/rollout_model.h"
 #include "trainer/sync/rollout_settings.h"
@@ -60,9 +63,9 @@ class RlTask : public Task {
   RewardErrors::Warn WarnOnRank0();
   const ModelDescription& OpenModel() override { return source_ = ValueOrThrow(OpenRunModel(c_)); }
   void LoadData() override;
-  int RolloutTp() const;
   // Actor, reference, critic, and the model that generates.
   void BuildModels() override;
+  std::unique_ptr<Generation> MakeGeneration();
   void CheckThatTheCacheHolds(int64_t prompt, int64_t response);
   void BuildCritic(const TrainEngineOptions& actor);
   std::vector<Role> SavedRoles() override;
@@ -87,8 +90,7 @@ class RlTask : public Task {
   OptimSection critic_optim_;
   int64_t critic_steps_ = 0;
   std::unique_ptr<TrainEngine> actor_, ref_, critic_;
-  std::unique_ptr<RolloutModel> rollout_;
-  std::unique_ptr<RolloutWorker> worker_;
+  std::unique_ptr<Generation> generation_;
   std::unique_ptr<ResponseSource> responses_;
   std::unique_ptr<Learner> learner_;
   WeightVersion saved_version_;  // of the checkpoint that was loaded
@@ -119,11 +121,6 @@ void RlTask::LoadData() {
   SayData("prompts", prompts_, val_);
 }
 
-int RlTask::RolloutTp() const {
-  return static_cast<int>(c_.actor_rollout_ref.rollout.tensor_model_parallel_size.value_or(
-      actor_config_.megatron.tensor_model_parallel_size));
-}
-
 void RlTask::BuildModels() {
   const TrainEngineOptions actor = job_.EngineOptions(actor_config_.megatron, actor_config_.optim);
   batch_options_.dp_rank = job_.context().dp_rank();
@@ -150,45 +147,44 @@ void RlTask::BuildModels() {
   if (ref_) ref_->OffloadIdle();
   if (critic_) critic_->OffloadIdle();
 
-  RolloutModelOptions rollout;
-  const RolloutSection& section = c_.actor_rollout_ref.rollout;
-  rollout.tp = RolloutTp();
-  rollout.engine = RolloutEngineOptions(c_, source_.config.max_position_embeddings);
-  rollout.engine.eos_token_ids.assign(source_.stop_ids.begin(), source_.stop_ids.end());
-  const model::Tokenizer* tokenizer = source_.tokenizer.get();
-  if (rollout.engine.eos_token_ids.empty() && tokenizer != nullptr && tokenizer->eos())
-    rollout.engine.eos_token_ids.push_back(*tokenizer->eos());
-  rollout.engine.tokenizer = tokenizer;
-  rollout.sync.bucket_bytes = section.checkpoint_engine.update_weights_bucket_megabytes << 20;
-  rollout.sync.device = job_.device();
-  rollout.staged = section.weight_sync == WeightSyncMode::kStaged;
-  rollout.releases = section.free_cache_engine;
-  rollout_ = std::make_unique<RolloutModel>(job_.context(), source_.config, *actor_, rollout);
+  generation_ = MakeGeneration();
   CheckThatTheCacheHolds(c_.data.max_prompt_length, c_.data.max_response_length);
-  worker_ = std::make_unique<RolloutWorker>(*rollout_, job_.context(), c_.reward, tokenizer,
-                                            job_.device());
-  responses_ = std::make_unique<ResponseSource>(c_, prompts_, *order_, *rollout_, *worker_,
-                                                reward_errors_, rank0() ? &dumps_ : nullptr);
+  responses_ =
+      std::make_unique<ResponseSource>(c_, prompts_, *order_, *generation_, job_.context(),
+                                       job_.device(), reward_errors_, rank0() ? &dumps_ : nullptr);
   // A replay scores nothing, but what it validates.
-  if (!c_.trainer.rollout_replay_dir || val_.size() > 0) worker_->StartVerifiers();
-  job_.log().Info(
-      "model: {} parameters, {} on this rank's stage; {} rollout replicas of {} ranks{}",
-      source_.config.NumParameters(), actor_->decoder().parameters().size(), rollout_->replicas(),
-      rollout.tp, rollout_->aliased() ? ", which use the trainer's own memory" : "");
+  if (!c_.trainer.rollout_replay_dir || val_.size() > 0) generation_->StartVerifiers();
+  job_.log().Info("model: {} parameters, {} on this rank's stage; {}",
+                  source_.config.NumParameters(), actor_->decoder().parameters().size(),
+                  generation_->Description());
   job_.log().Info("memory: {}", actor_->residency().Report());
   if (rank0())
     for (const std::string& remark : RolloutRemarks(c_)) job_.log().Warning("{}", remark);
 }
 
+std::unique_ptr<Generation> RlTask::MakeGeneration() {
+  RolloutModelOptions rollout;
+  const RolloutSection& section = c_.actor_rollout_ref.rollout;
+  rollout.tp = RolloutTp(c_);
+  rollout.engine = EngineOptionsOf(c_, source_);
+  rollout.sync.bucket_bytes = section.checkpoint_engine.update_weights_bucket_megabytes << 20;
+  rollout.sync.device = job_.device();
+  rollout.staged = section.weight_sync == WeightSyncMode::kStaged;
+  rollout.releases = section.free_cache_engine;
+  if (c_.async_training.placement == Placement::kSplit) {
+    return std::make_unique<SplitGeneration>(
+        job_, *actor_, rollout.sync, WorkerFacts(job_.inputs().loaded, job_.device(), source_));
+  }
+  return std::make_unique<ColocatedGeneration>(
+      std::make_unique<RolloutModel>(job_.context(), source_.config, *actor_, rollout),
+      job_.context(), c_.reward, source_.tokenizer.get(), job_.device());
+}
+
 // A request that does not fit would come back without a response, in some step, or in each.
 void RlTask::CheckThatTheCacheHolds(int64_t prompt, int64_t response) {
-  const Status fits = rollout_->engine().CheckLengths(prompt, response);
+  const Status fits = generation_->CheckLengths(prompt, response);
   if (fits.ok()) return;
-  throw Error(StatusCode::kConfig,
-              fmt::format("{}: raise actor_rollout_ref.rollout.kv_cache_megabytes (on CUDA also "
-                          "gpu_memory_utilization), or lower data.max_prompt_length {} or "
-                          "data.max_response_length {}",
-                          fits.message(), prompt, response));
+  throw Error(StatusCode::kConfig, KvCacheAdvice(fits, c_));
 }
 
 void RlTask::BuildCritic(const TrainEngineOptions& actor) {
@@ -227,7 +223,7 @@ std::vector<RlTask::Role> RlTask::SavedRoles() {
 
 void RlTask::AddDocuments(checkpoint::SaveRequest* request) {
   RlState rl;
-  rl.version = rollout_->version();
+  rl.version = generation_->version();
   rl.critic_optimizer_steps = critic_steps_;
   rl.kl_controller = kl_.State();
   // Where no sync has computed the digest, the save does, of what it copies.
@@ -256,7 +252,7 @@ void RlTask::RestoreDocuments(const Documents& documents) {
 
 void RlTask::Restored(bool restored) {
   Phase("sync");
-  if (c_.actor_rollout_ref.rollout.verify_sync != VerifySync::kOff) rollout_->Corrupt();
+  if (c_.actor_rollout_ref.rollout.verify_sync != VerifySync::kOff) generation_->Corrupt();
   if (restored && saved_version_.number > 0) {
     // Without the weights there is nothing to compare with what was saved.
     using checkpoint::Content;
@@ -265,14 +261,14 @@ void RlTask::Restored(bool restored) {
       return one == Content::kModel || one == Content::kHfModel;
     });
     if (!weights) saved_version_.digest = 0;
-    rollout_->Restore(saved_version_);
+    generation_->Restore(saved_version_);
   } else {
-    rollout_->Update();
+    generation_->Update();
   }
-  job_.log().Info("rollout: weights of version {}{}", rollout_->version().number,
-                  rollout_->version().digest == 0
+  job_.log().Info("rollout: weights of version {}{}", generation_->version().number,
+                  generation_->version().digest == 0
                       ? std::string()
-                      : fmt::format(", digest {:016x}", rollout_->version().digest));
+                      : fmt::format(", digest {:016x}", generation_->version().digest));
 }
 
 void RlTask::BeforeSteps() {
@@ -317,14 +313,14 @@ RlTask::StepEnd RlTask::Step(int64_t step) {
 }
 
 void RlTask::UpdateRollout(StepLine* m) {
-  if (c_.actor_rollout_ref.rollout.verify_sync == VerifySync::kEvery) rollout_->Corrupt();
-  const WeightUpdate update = rollout_->Update();
+  if (c_.actor_rollout_ref.rollout.verify_sync == VerifySync::kEvery) generation_->Corrupt();
+  const WeightUpdate update = generation_->Update();
   m->Set("timing_s/param_load", update.param_load);
   m->Set("timing_s/param_offload", update.param_offload);
   m->Set("timing_s/update_weights", update.seconds);
-  m->Set("rollout/weight_version", rollout_->version().number);
-  if (rollout_->version().digest != 0)
-    m->Set("rollout/weight_digest", fmt::format("{:016x}", rollout_->version().digest));
+  m->Set("rollout/weight_version", generation_->version().number);
+  if (generation_->version().digest != 0)
+    m->Set("rollout/weight_digest", fmt::format("{:016x}", generation_->version().digest));
   m->Set("rollout/sync_bytes", update.sync.sent_bytes + update.sync.copied_bytes);
   ThrowIfError(FailPoint("sync.done"));
 }
@@ -353,14 +349,15 @@ void RlTask::Report(const RolloutBatch& batch, const Learner::Learned& learned, 
 std::optional<double> RlTask::Validate() {
   if (val_.size() == 0) return std::nullopt;
   const Stopwatch watch;
-  rollout_->Prepare();
+  generation_->Prepare();
   std::vector<RolloutPrompt> prompts;
   for (int64_t i = 0; i < val_.size(); ++i)
     prompts.push_back({kValidationPositions + i, &val_.Get(i)});
   RolloutTimes times;
-  const RolloutBatch batch = RolloutBatch::Make(worker_->Run(
-      {prompts, c_.actor_rollout_ref.rollout.val_kwargs.n, ValSampling(c_), false, true}, &times));
-  rollout_->Leave();
+  const RolloutBatch batch = RolloutBatch::Make(generation_->Run(
+      {prompts, c_.actor_rollout_ref.rollout.val_kwargs.n, ValSampling(c_), true, false, true},
+      &times));
+  generation_->Leave();
   reward_errors_.Judge(batch.responses, fmt::format("the validation after step {}", state_.step));
   const int64_t errors = CountFailed(batch.responses);
   std::vector<Response> counted = batch.responses;

@@ -5,16 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "common/fail_point.h"
-#include "common/hash.h"
 #include "common/open_files.h"
-#include "common/options/flat_values.h"
-#include "common/program_id.h"
 #include "parallel/cuda_module.h"
 #include "trainer/inputs/model_weights.h"
+#include "trainer/run/shared_facts.h"
 
 namespace keel::trainer {
 
@@ -62,26 +59,6 @@ void Job::Phase(const char* phase, int64_t step) const {
   if (inputs_.status != nullptr) inputs_.status->Set(step, phase);
 }
 
-// What this program, its configuration and its machine add to what all ranks must have alike.
-void Job::AddFacts(SharedFacts* facts) const {
-  static constexpr char kHere = 0;  // in the file, program or module, whose build is meant
-  (*facts)["program"] = fmt::format("keel {} (build {})", ProgramVersion(), BuildId(&kHere));
-  (*facts)["device"] = device_.is_cpu() ? "cpu" : "cuda";
-  const std::set<std::string> per_node = PerNodeKeys();
-  const std::set<std::string> secret = SecretKeys();
-  for (const auto& [key, value] :
-       ValueOrThrow(options::Flatten({"resolved configuration", inputs_.loaded.resolved}))) {
-    if (per_node.contains(key)) {
-      // Whether there is a value decides what a rank does, and what it asks of the others.
-      facts->emplace(key + " is given", value == "null" || value == "[]" ? "no" : "yes");
-    } else if (secret.contains(key)) {
-      facts->emplace(key, fmt::format("a value of digest {:016x}", Hash64(value)));
-    } else {
-      facts->emplace(key, value);
-    }
-  }
-}
-
 void Job::Connect(SharedFacts facts) {
   const auto& megatron = actor().megatron;
   const auto layout = ValueOrThrow(parallel::Layout::Make(
@@ -97,7 +74,7 @@ void Job::Connect(SharedFacts facts) {
       std::make_unique<parallel::HangReport>(*store_, inputs_.env.rank, inputs_.env.world_size);
   coordinator_ = std::make_unique<StoreCoordinator>(ValueOrThrow(store_->Clone()), inputs_.env.rank,
                                                     inputs_.env.world_size);
-  AddFacts(&facts);
+  facts.merge(FactsOfRun(inputs_.loaded, device_));
   ThrowIfError(AgreeOnFacts(*coordinator_, facts, deadline_));
   parallel::ContextOptions options;
   options.cuda = !device_.is_cpu();

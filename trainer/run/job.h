@@ -76,8 +76,6 @@ class Job {
   LrScheduleOptions Schedule(const OptimSection& optim, const char* key, int64_t total_steps) const;
 
  private:
-  void AddFacts(SharedFacts* facts) const;
-
   const TrainerInputs& inputs_;
   Logger& log_;
   at::Device device_;

@@ -33,14 +33,11 @@ RolloutModel::RolloutModel(parallel::ParallelContext& context, const model::HfCo
   group.cuda = context.options().cuda;
   group.device_index = context.options().device_index;
   group.local_address = context.options().local_address;
-  group_ = parallel::MakeProcessGroup(context.store(), context.rank(), group);
   model::DecoderOptions decoder;
   decoder.dtype = trainer.options().dtype;
   decoder.device = trainer.options().device;
-  decoder_ = std::make_unique<model::Decoder>(config, parallel::TensorParallel{group_.get(), false},
-                                              decoder);
-  weights_ = std::make_unique<parallel::WeightStore>(
-      decoder_->parameters(), parallel::WeightStoreOptions{decoder.dtype, decoder.device});
+  model_ = std::make_unique<ReplicaModel>(
+      parallel::MakeProcessGroup(context.store(), context.rank(), group), config, decoder);
 
   // 2. How it gets its weights.
   sync_ = std::make_unique<WeightSync>(options.sync_group ? *options.sync_group : context.world(),
@@ -48,26 +45,11 @@ RolloutModel::RolloutModel(parallel::ParallelContext& context, const model::HfCo
                                        replica_, replicas_, options.sync);
   aliased_ =
       sync_->coincides() && context.layout().pp() == 1 && context.layout().tp() == options.tp;
-  if (aliased_) {
-    weights_ = std::make_unique<parallel::WeightStore>(decoder_->parameters(), trainer.weights());
-  }
-  engine_ = std::make_unique<rollout::Engine>(*decoder_, *group_, options.engine);
-  engine_->Invalidate("it has no weights yet");
+  if (aliased_) model_->Alias(trainer.weights());
+  model_->MakeEngine(options.engine);
 }
 
 RolloutModel::~RolloutModel() = default;
-
-ShardTable RolloutModel::Table() const {
-  return weights_->Table({parallel::Layout::OfReplica(group_->size()), group_->rank()}, true);
-}
-
-ShardTable RolloutModel::Table(const at::Tensor& flat) const {
-  return weights_->Table({parallel::Layout::OfReplica(group_->size()), group_->rank()}, true,
-                         [&](const at::Tensor& tensor) {
-                           return flat.as_strided(tensor.sizes(), tensor.strides(),
-                                                  tensor.storage_offset());
-                         });
-}
 
 WeightUpdate RolloutModel::Sync() {
   WeightUpdate update;
@@ -83,13 +65,13 @@ WeightUpdate RolloutModel::Sync() {
   Result<WeightSyncReport> report = Status(StatusCode::kInternal, "not run");
   if (options_.staged) {
     // 2a. Beside the old version, which is replaced at once when all ranks have the proof.
-    const at::Tensor fresh = at::zeros_like(weights_->flat());
-    report = sync_->Run(trainer_.DeviceTable(), Table(fresh));
-    if (report.ok()) weights_->Adopt(fresh);
+    const at::Tensor fresh = at::zeros_like(model_->weights().flat());
+    report = sync_->Run(trainer_.DeviceTable(), model_->Table(fresh));
+    if (report.ok()) model_->weights().Adopt(fresh);
   } else {
     // 2b. Over the old version, which is gone from here on.
-    engine_->Invalidate("an update of its weights is under way or has failed");
-    weights_->Allocate();
+    engine().Invalidate("an update of its weights is under way or has failed");
+    model_->weights().Allocate();
     report = sync_->Run(trainer_.DeviceTable(), Table());
   }
   update.param_offload = residency.Restore(StateClass::kParams, before);
@@ -102,7 +84,7 @@ WeightUpdate RolloutModel::Update() {
   ThrowIfError(FailPoint("sync.begin"));
   const WeightUpdate update = Sync();
   version_ = {version_.number + 1, update.sync.digest};
-  engine_->SetWeightVersion(version_.number);
+  engine().SetWeightVersion(version_.number);
   return update;
 }
 
@@ -118,32 +100,32 @@ WeightUpdate RolloutModel::Restore(const WeightVersion& expected) {
                             expected.number, found, expected.digest));
   }
   version_ = {expected.number, found};
-  engine_->SetWeightVersion(version_.number);
+  engine().SetWeightVersion(version_.number);
   return update;
 }
 
 void RolloutModel::Corrupt() {
   if (aliased_) return;
-  weights_->Allocate();
-  weights_->flat().fill_(std::numeric_limits<float>::quiet_NaN());
+  model_->weights().Allocate();
+  model_->weights().flat().fill_(std::numeric_limits<float>::quiet_NaN());
 }
 
 void RolloutModel::ReleaseWeights() {
   if (!options_.releases || aliased_) return;
-  engine_->Invalidate("its weights are released until the next update");
-  weights_->Release();
+  engine().Invalidate("its weights are released until the next update");
+  model_->weights().Release();
 }
 
 double RolloutModel::Prepare() {
   double seconds = 0.0;
   params_before_ = trainer_.residency().place(StateClass::kParams);
   if (aliased_) seconds = trainer_.residency().LoadToRead(StateClass::kParams);
-  if (options_.releases) engine_->RestoreCache();
+  if (options_.releases) engine().RestoreCache();
   return seconds;
 }
 
 double RolloutModel::Leave() {
-  if (options_.releases) engine_->ReleaseCache();
+  if (options_.releases) engine().ReleaseCache();
   if (!aliased_) return 0.0;
   return trainer_.residency().Restore(StateClass::kParams, params_before_);
 }

@@ -13,11 +13,10 @@
 #include <memory>
 #include <vector>
 
-#include "model/decoder.h"
 #include "parallel/context.h"
-#include "parallel/weight_store.h"
 #include "rollout/engine.h"
 #include "trainer/engine/train_engine.h"
+#include "trainer/sync/replica_model.h"
 #include "trainer/sync/weight_sync.h"
 
 namespace keel::trainer {
@@ -55,12 +54,12 @@ class RolloutModel {
                TrainEngine& trainer, const RolloutModelOptions& options);
   ~RolloutModel();
 
-  rollout::Engine& engine() { return *engine_; }
-  parallel::ProcessGroup& group() { return *group_; }
+  rollout::Engine& engine() { return model_->engine(); }
+  parallel::ProcessGroup& group() { return model_->group(); }
   // This rank's replica. Not collective.
   int replica() const { return replica_; }
   int replicas() const { return replicas_; }
-  bool leads() const { return group_->rank() == 0; }
+  bool leads() const { return model_->group().rank() == 0; }
   bool aliased() const { return aliased_; }
 
   // Gives the rollout the weights that the trainer has now: loads them if they are offloaded,
@@ -72,7 +71,7 @@ class RolloutModel {
   WeightUpdate Restore(const WeightVersion& expected);
   const WeightVersion& version() const { return version_; }
   // The rollout's weights on this rank, where the engine reads them. Not collective.
-  ShardTable Table() const;
+  ShardTable Table() const { return model_->Table(); }
   // Overwrites the rollout's weights with NaN, to prove that an update replaces all of them.
   // Nothing when aliased. Not collective.
   void Corrupt();
@@ -88,19 +87,14 @@ class RolloutModel {
 
  private:
   WeightUpdate Sync();
-  // The rollout's weights if they lay in `flat`, which is as large as the store's.
-  ShardTable Table(const at::Tensor& flat) const;
 
   parallel::ParallelContext& context_;
   TrainEngine& trainer_;
   const RolloutModelOptions options_;
-  std::unique_ptr<parallel::ProcessGroup> group_;
   int replica_ = 0;
   int replicas_ = 1;
-  std::unique_ptr<model::Decoder> decoder_;
-  std::unique_ptr<parallel::WeightStore> weights_;  // of the trainer's memory where aliased_
+  std::unique_ptr<ReplicaModel> model_;  // whose weights are the trainer's memory where aliased_
   std::unique_ptr<WeightSync> sync_;
-  std::unique_ptr<rollout::Engine> engine_;
   bool aliased_ = false;
   WeightVersion version_;
   Place params_before_ = Place::kDevice;  // of the trainer, before Prepare

@@ -1,0 +1,84 @@
+"""RL whose responses come from ranks of their own: the same run bit for bit as where the ranks that train generate,
+whatever happens to these workers on the way."""
+
+import subprocess
+import unittest
+
+import harness
+import rl_test
+
+# What only one of the placements has, or has otherwise.
+OF_PLACEMENT = ("rollout/", "fully_async/")
+
+
+class Split(rl_test.RlJob):
+    def split(self, name, megatron=None, **changes):
+        return self.rl(name, megatron, **{"async_training__placement": "split", **changes})
+
+    def launch(self, config, trainers, workers, *overrides, environment=None):
+        command = ["launch", "--nproc-per-node", str(trainers + workers), "--roles", f"trainer:{trainers},rollout:{workers}"]
+        return subprocess.run([harness.KEEL, *command, "train", str(config), *overrides], capture_output=True, text=True,
+                              timeout=harness.LIMIT_S, env={**harness.environment(), **(environment or {})}, check=False)  # fmt: skip
+
+    def learnt(self, name):
+        """Of each step what does not depend on who generated."""
+        return {
+            step: {k: v for k, v in data.items() if not k.startswith(OF_PLACEMENT)}
+            for step, data in self.stable(name).items()
+        }
+
+    def same_as_colocated(self, megatron, ranks, trainers, workers, **changes):
+        changes = {"trainer__save_freq": 3, "trainer__test_freq": 3, "trainer__total_training_steps": 6, **changes}
+        self.train(self.rl("colocated", megatron, **changes), ranks=ranks)
+        done = self.launch(self.split("split", megatron, **changes), trainers, workers)
+        self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
+        self.assertEqual(self.learnt("split"), self.learnt("colocated"))
+        self.assertEqual(self.digests("split", 6), self.digests("colocated", 6))
+        return done
+
+    def test_one_trainer_and_two_workers_are_one_rank_bit_for_bit(self):
+        self.same_as_colocated({}, 1, 1, 2)
+        self.assertEqual({d["fully_async/count/workers"] for d in self.steps("split").values()} - {1, 2}, set())
+
+    def test_over_tensor_and_pipeline_parallel_trainers_and_a_replica_of_two_ranks(self):
+        self.same_as_colocated(rl_test.TP2_PP2, 4, 4, 2, actor_rollout_ref__rollout__tensor_model_parallel_size=2)
+
+    def test_data_parallel_trainers_ppo_and_offload(self):
+        self.same_as_colocated({"tensor_model_parallel_size": 1, **rl_test.OFFLOAD}, 2, 2, 2,
+                               algorithm__adv_estimator="gae")  # fmt: skip
+
+    def test_a_worker_that_dies_anywhere_costs_nothing(self):
+        changes = {"trainer__save_freq": 6, "trainer__test_freq": 3, "async_training__partial_report_tokens": 1}
+        self.train(self.rl("colocated", **changes))
+        for i, point in enumerate(("worker.step:1:9:kill", "worker.done:2:5:kill", "worker.staged:1:3:kill",
+                                   "worker.linked:2:1:kill", "sync.round:1:4:kill")):  # fmt: skip
+            with self.subTest(point=point):
+                name = f"killed_{i}"
+                done = self.launch(self.split(name, trainer__deadline_seconds=20, **changes), 1, 2,
+                                   environment={"KEEL_FAILPOINT": point})  # fmt: skip
+                self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
+                self.assertIn("is started again", done.stderr)
+                self.assertEqual(self.learnt(name), self.learnt("colocated"))
+                self.assertEqual(self.digests(name, 6), self.digests("colocated", 6))
+
+    def test_what_cannot_be_is_refused_at_the_start(self):
+        config = self.split("run")
+        for command, code, message in (
+            (("launch", "--nproc-per-node", "3", "--roles", "trainer:1,rollout:1"), 64, "trainer 1 + rollout 1 != 3 ranks"),
+            (("launch", "--nproc-per-node", "2", "--roles", "trainer:1,worker:1"), 64, "expected trainer:N,rollout:M"),
+            (("launch", "--nproc-per-node", "2"), 78, "needs to know who trains"),
+        ):
+            with self.subTest(command=command):
+                done = harness.keel(*command, "train", config)
+                self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+                self.assertIn(message, done.stdout + done.stderr)
+        done = self.launch(config, 1, 1, "actor_rollout_ref.rollout.tensor_model_parallel_size=2")
+        self.assertEqual(done.returncode, 78)
+        self.assertIn("world size 2 = 1 trainers + 1 rollout ranks, which is no multiple of", done.stdout + done.stderr)
+        done = self.launch(self.rl("colocated"), 1, 1)
+        self.assertEqual(done.returncode, 78)
+        self.assertIn("--roles is given, and async_training.placement is colocated", done.stdout + done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

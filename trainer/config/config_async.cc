@@ -1,0 +1,84 @@
+#include "trainer/config/config_async.h"
+
+#include <fmt/format.h>
+
+#include "trainer/config/config.h"
+
+namespace keel::trainer {
+
+void AddAsyncOptions(Config& c, options::Schema& s) {
+  AsyncSection& a = c.async_training;
+  s.Add("async_training.placement", a.placement,
+        "Who generates in RL: `colocated`: the ranks that train, in turns; `split`: ranks of their "
+        "own (`keel launch --roles trainer:N,rollout:M`), which may end and come back while the "
+        "run goes on.");
+  s.Add("async_training.worker_timeout_seconds", a.worker_timeout_seconds,
+        "A worker of which nothing is heard for so long is given up, and others take its samples.")
+      .Range(1, 1e6)
+      .Unit("seconds");
+  s.Add("async_training.partial_report_tokens", a.partial_report_tokens,
+        "Workers report each so many tokens of a response: what is not reported is generated again "
+        "when a worker is lost.")
+      .Range(1)
+      .Unit("tokens");
+}
+
+std::vector<std::string> ValidateAsyncConfig(const Config& c) {
+  std::vector<std::string> problems;
+  if (c.async_training.placement == Placement::kSplit && c.trainer.task != TaskKind::kRl)
+    problems.emplace_back(
+        "async_training.placement: split is for trainer.task: rl, which generates");
+  if (c.async_training.placement == Placement::kSplit && c.trainer.rollout_replay_dir)
+    problems.emplace_back(
+        "trainer.rollout_replay_dir: a replay generates nothing: set async_training.placement to "
+        "colocated");
+  if (c.trainer.nnodes.has_value() != c.trainer.n_gpus_per_node.has_value())
+    problems.emplace_back("trainer.nnodes and trainer.n_gpus_per_node: give both, or none");
+  return problems;
+}
+
+Result<JobRoles> RolesOf(const Config& c, int world, int said) {
+  const bool split = c.async_training.placement == Placement::kSplit;
+  const int64_t counted = c.trainer.nnodes && c.trainer.n_gpus_per_node
+                              ? *c.trainer.nnodes * *c.trainer.n_gpus_per_node
+                              : 0;  // not given
+  if (said > 0 && counted > 0 && counted != said) {
+    return Status(StatusCode::kConfig,
+                  fmt::format("--roles says {} trainers, trainer.nnodes {} x "
+                              "trainer.n_gpus_per_node {} = {}",
+                              said, *c.trainer.nnodes, *c.trainer.n_gpus_per_node, counted));
+  }
+  if (!split) {
+    if (said > 0)
+      return Status(StatusCode::kConfig,
+                    "--roles is given, and async_training.placement is colocated: set it to split, "
+                    "or leave --roles out");
+    if (counted > 0 && counted != world) {
+      return Status(StatusCode::kConfig,
+                    fmt::format("trainer.nnodes {} x trainer.n_gpus_per_node {} = {} != world size "
+                                "{}: start so many ranks, or leave both keys out",
+                                *c.trainer.nnodes, *c.trainer.n_gpus_per_node, counted, world));
+    }
+    return JobRoles{world, 0};
+  }
+  if (said == 0 && counted == 0) {
+    return Status(StatusCode::kConfig,
+                  "async_training.placement: split needs to know who trains: keel launch --roles "
+                  "trainer:N,rollout:M, or trainer.nnodes and trainer.n_gpus_per_node");
+  }
+  const int64_t trainers = said > 0 ? said : counted;
+  const int64_t tp = c.actor_rollout_ref.rollout.tensor_model_parallel_size.value_or(
+      c.actor_rollout_ref.actor.megatron.tensor_model_parallel_size);
+  const int64_t workers = world - trainers;
+  if (workers < tp || workers % tp != 0) {
+    return Status(
+        StatusCode::kConfig,
+        fmt::format("world size {} = {} trainers + {} rollout ranks, which is no multiple of "
+                    "actor_rollout_ref.rollout.tensor_model_parallel_size {}: a replica has so "
+                    "many ranks",
+                    world, trainers, workers, tp));
+  }
+  return JobRoles{static_cast<int>(trainers), static_cast<int>(workers)};
+}
+
+}  // namespace keel::trainer

@@ -1,0 +1,531 @@
+#include "trainer/desk/desk.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <condition_variable>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "common/guarded.h"
+#include "parallel/sockets.h"
+#include "trainer/data/response_wire.h"
+#include "trainer/desk/framing.h"
+
+namespace keel::trainer::desk {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using parallel::Socket;
+
+// Between two looks at who is silent.
+constexpr std::chrono::milliseconds kTick{200};
+constexpr size_t kReadBytes = 256 << 10;
+constexpr size_t kMostConnections = 4096;
+// Behind the frontier: more than any run has begun.
+constexpr int64_t kFarthestPosition = int64_t{1} << 32;
+
+}  // namespace
+
+class Desk::Impl {
+ public:
+  Impl(DeskSettings settings, Logger& log, Socket listener, Socket wake)
+      : settings_(std::move(settings)),
+        log_(log),
+        listener_(std::move(listener)),
+        wake_(std::move(wake)) {}
+
+  void Start() {
+    thread_ = std::thread([this] { Serve(); });
+  }
+
+  ~Impl() {
+    {
+      const std::lock_guard lock(mutex_);
+      for (auto& [id, worker] : workers_) Say(worker, Bye{});
+      ending_ = true;
+    }
+    Wake();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  int port() const { return parallel::PortOf(listener_); }
+
+  Status Open(Stream which, StreamOptions options, Ledger ledger) {
+    const std::lock_guard lock(mutex_);
+    KEEL_ASSIGN_OR_RETURN(DeskProtocol protocol,
+                          DeskProtocol::Make(options.protocol, std::move(ledger)));
+    StreamState stream{std::move(protocol), std::move(options.prompt), options.texts, {}, {}};
+    if (version_ > 0)
+      KEEL_RETURN_IF_ERROR(stream.protocol.Publish(version_, stream.protocol.ledger().steps));
+    const auto at = streams_.insert_or_assign(which, std::move(stream)).first;
+    for (auto& [id, worker] : workers_) {
+      if (worker.linked) Join(at->second, id, worker);
+    }
+    AssignAll();
+    Wake();
+    return Status::Ok();
+  }
+
+  void Close(Stream which) {
+    const std::lock_guard lock(mutex_);
+    const auto found = streams_.find(which);
+    if (found == streams_.end()) return;
+    reassigned_tokens_ += found->second.protocol.counts().reassigned_tokens;
+    streams_.erase(found);
+  }
+
+  std::vector<Finished> Take(Stream which, bool new_step) {
+    const std::lock_guard lock(mutex_);
+    std::vector<Finished> taken = streams_.at(which).protocol.Take(new_step);
+    AssignAll();
+    Wake();
+    return taken;
+  }
+
+  Ledger LedgerOf(Stream which) const {
+    const std::lock_guard lock(mutex_);
+    return streams_.at(which).protocol.ledger();
+  }
+
+  std::vector<Newcomer> Newcomers() const {
+    const std::lock_guard lock(mutex_);
+    std::vector<Newcomer> found;
+    for (const auto& [id, worker] : workers_) {
+      if (worker.hello && !worker.linked)
+        found.push_back({id, worker.hello->name, worker.hello->ranks});
+    }
+    return found;
+  }
+
+  std::vector<int64_t> Linked() const {
+    const std::lock_guard lock(mutex_);
+    std::vector<int64_t> found;
+    for (const auto& [id, worker] : workers_)
+      if (worker.linked) found.push_back(id);
+    return found;
+  }
+
+  void TellLink(int64_t id, const LinkUp& link) {
+    const std::lock_guard lock(mutex_);
+    const auto found = workers_.find(id);
+    if (found == workers_.end()) return;
+    found->second.linked = true;
+    for (auto& [which, stream] : streams_) Join(stream, id, found->second);
+    Say(found->second, link);
+    Wake();
+  }
+
+  void TellPush(int64_t id, int64_t version) {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = workers_.find(id); found != workers_.end())
+      Say(found->second, Push{version});
+    Wake();
+  }
+
+  void Drop(int64_t id, const std::string& why) {
+    const std::lock_guard lock(mutex_);
+    GiveUp(id, Status(StatusCode::kUnavailable, why));
+    AssignAll();
+    Wake();
+  }
+
+  Status Publish(int64_t version, uint64_t digest) {
+    const std::lock_guard lock(mutex_);
+    version_ = version;
+    digest_ = digest;
+    for (auto& [which, stream] : streams_)
+      KEEL_RETURN_IF_ERROR(stream.protocol.Publish(version, stream.protocol.ledger().steps));
+    for (const int64_t id : Ids()) TakeVersion(id);
+    AssignAll();
+    Wake();
+    return Status::Ok();
+  }
+
+  Event Wait(Stream which, std::chrono::milliseconds patience) {
+    std::unique_lock lock(mutex_);
+    Event event = Event::kNothing;
+    changed_.wait_for(lock, patience, [&] {
+      ThrowIfError(fatal_);
+      // A newcomer first: it may be what the batch waits for.
+      for (const auto& [id, worker] : workers_) {
+        if (worker.hello && !worker.linked) event = Event::kNewcomer;
+      }
+      if (event == Event::kNothing && streams_.at(which).protocol.Ready()) event = Event::kReady;
+      return event != Event::kNothing;
+    });
+    return event;
+  }
+
+  std::chrono::milliseconds alone() const {
+    const std::lock_guard lock(mutex_);
+    const bool one = std::any_of(workers_.begin(), workers_.end(), [this](const auto& entry) {
+      return entry.second.linked && entry.second.version == version_;
+    });
+    if (one) {
+      alone_since_ = Clock::now();
+      return {};
+    }
+    return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - alone_since_);
+  }
+
+  Counts counts(Stream which) const {
+    const std::lock_guard lock(mutex_);
+    Counts counts;
+    if (const auto found = streams_.find(which); found != streams_.end())
+      counts.samples = found->second.protocol.counts();
+    for (const auto& [id, worker] : workers_) counts.workers += worker.linked ? 1 : 0;
+    counts.lost = lost_;
+    counts.reassigned_tokens = reassigned_tokens_;
+    for (const auto& [other, stream] : streams_)
+      counts.reassigned_tokens += stream.protocol.counts().reassigned_tokens;
+    return counts;
+  }
+
+ private:
+  struct Worker {
+    explicit Worker(const std::string& secret) : proof(secret, parallel::Prover::kServer) {}
+    Socket socket;
+    std::string peer;
+    FrameReader in{kMostProofBytes};
+    Proof proof;
+    std::string out;
+    Clock::time_point heard;
+    std::optional<Hello> hello;  // it was taken
+    bool linked = false;
+    int64_t said = 0;  // the version that it says to serve
+    uint64_t said_digest = 0;
+    int64_t version = 0;   // that it serves, once that was published
+    bool leaving = false;  // closed once `out` is sent
+  };
+  struct StreamState {
+    DeskProtocol protocol;
+    std::function<const rl::Prompt&(int64_t)> prompt;
+    bool texts = false;
+    std::map<int64_t, int64_t> numbers;  // of workers, in the protocol
+    std::map<int64_t, int64_t> workers;  // and back
+  };
+
+  void Wake() {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(wake_.fd(), &one, sizeof one);
+    changed_.notify_all();
+  }
+
+  std::vector<int64_t> Ids() const {
+    std::vector<int64_t> ids;
+    for (const auto& [id, worker] : workers_) ids.push_back(id);
+    return ids;
+  }
+
+  static void Say(Worker& worker, const Message& message) { worker.out += Frame(Encode(message)); }
+
+  void Join(StreamState& stream, int64_t id, const Worker& worker) {
+    const int64_t number = stream.protocol.Join(worker.hello->capacity);
+    stream.numbers[id] = number;
+    stream.workers[number] = id;
+    // One that is still at an older version serves this stream with its next.
+    if (worker.version > 0 && worker.version == version_)
+      ThrowIfError(stream.protocol.Serve(number, worker.version));
+  }
+
+  // What it says to serve counts once that is published.
+  void TakeVersion(int64_t id) {
+    const auto found = workers_.find(id);
+    if (found == workers_.end()) return;
+    Worker& worker = found->second;
+    if (!worker.linked || worker.said != version_ || worker.version == version_) return;
+    if (worker.said_digest != digest_) {
+      return GiveUp(id, Status(StatusCode::kDataLoss,
+                               fmt::format("its weights of version {} have digest {:016x}, those "
+                                           "that were sent {:016x}",
+                                           version_, worker.said_digest, digest_)));
+    }
+    worker.version = version_;
+    for (auto& [which, stream] : streams_) {
+      if (const Status status = stream.protocol.Serve(stream.numbers.at(id), version_);
+          !status.ok())
+        return GiveUp(id, status);
+    }
+  }
+
+  // It is told, and its samples are free for others.
+  void GiveUp(int64_t id, const Status& why) {
+    const auto found = workers_.find(id);
+    if (found == workers_.end() || found->second.leaving) return;
+    Worker& worker = found->second;
+    const std::string name = worker.hello ? worker.hello->name : worker.peer;
+    if (worker.linked) {
+      ++lost_;
+      log_.Warning("rollout worker {} is given up: {}; others take its samples", name,
+                   why.message());
+    } else {
+      log_.Warning("{} is turned away: {}", name, why.message());
+    }
+    Leave(id, worker);
+    Say(worker, Refused{why.code(), why.message()});
+    worker.leaving = true;
+    worker.hello.reset();
+    worker.linked = false;
+  }
+
+  void Leave(int64_t id, const Worker& worker) {
+    if (!worker.linked) return;
+    for (auto& [which, stream] : streams_) {
+      const auto number = stream.numbers.find(id);
+      if (number == stream.numbers.end()) continue;
+      stream.protocol.Leave(number->second);
+      stream.workers.erase(number->second);
+      stream.numbers.erase(number);
+    }
+  }
+
+  void AssignAll() {
+    for (auto& [which, stream] : streams_) {
+      for (auto& [number, assignments] : stream.protocol.Assign()) {
+        Worker& worker = workers_.at(stream.workers.at(number));
+        for (Assignment& one : assignments) {
+          Say(worker, Assign{which, one.lease, one.id, stream.texts, stream.prompt(one.id.position),
+                             std::move(one.so_far)});
+        }
+      }
+    }
+  }
+
+  // 1. The thread.
+  void Serve() {
+    while (true) {
+      std::vector<pollfd> polled = {{wake_.fd(), POLLIN, 0}, {listener_.fd(), POLLIN, 0}};
+      std::vector<int64_t> ids;
+      {
+        const std::lock_guard lock(mutex_);
+        bool unsent = false;
+        for (auto& [id, worker] : workers_) {
+          const short events = static_cast<short>(POLLIN | (worker.out.empty() ? 0 : POLLOUT));
+          polled.push_back({worker.socket.fd(), events, 0});
+          ids.push_back(id);
+          unsent = unsent || !worker.out.empty();
+        }
+        if (ending_ && (!unsent || Clock::now() > end_by_)) return;
+        if (ending_ && end_by_ == Clock::time_point::max()) end_by_ = Clock::now() + 2 * kTick;
+      }
+      poll(polled.data(), polled.size(), static_cast<int>(kTick.count()));
+      uint64_t count = 0;
+      [[maybe_unused]] const ssize_t drained = read(wake_.fd(), &count, sizeof count);
+      const std::lock_guard lock(mutex_);
+      if ((polled[1].revents & POLLIN) != 0) Accept();
+      for (size_t i = 0; i < ids.size(); ++i) Move(ids[i], polled[i + 2].revents);
+      for (const int64_t id : Ids()) {
+        Worker& worker = workers_.at(id);
+        if (Clock::now() - worker.heard > settings_.worker_timeout) {
+          GiveUp(id, Status(StatusCode::kUnavailable,
+                            fmt::format("nothing was heard of it for {} s",
+                                        settings_.worker_timeout.count() / 1000)));
+        }
+        if (worker.leaving &&
+            (worker.out.empty() || Clock::now() - worker.heard > 2 * settings_.worker_timeout))
+          workers_.erase(id);
+      }
+      AssignAll();
+      changed_.notify_all();
+    }
+  }
+
+  void Accept() {
+    Socket socket(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket.fd() < 0 || workers_.size() >= kMostConnections) return;
+    Worker worker(settings_.secret);
+    worker.peer = parallel::PeerOf(socket);
+    worker.socket = std::move(socket);
+    worker.heard = Clock::now();
+    workers_.emplace(next_id_++, std::move(worker));
+  }
+
+  void Move(int64_t id, short events) {
+    const auto found = workers_.find(id);
+    if (found == workers_.end()) return;
+    Worker& worker = found->second;
+    if ((events & POLLOUT) != 0) {
+      const ssize_t sent =
+          send(worker.socket.fd(), worker.out.data(), worker.out.size(), MSG_NOSIGNAL);
+      if (sent > 0) worker.out.erase(0, static_cast<size_t>(sent));
+      if (sent < 0 && errno != EAGAIN && errno != EINTR) return End(id);
+    }
+    if ((events & (POLLIN | POLLHUP | POLLERR)) == 0) return;
+    std::array<char, kReadBytes> buffer;
+    const ssize_t got = recv(worker.socket.fd(), buffer.data(), buffer.size(), 0);
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return End(id);
+    if (got < 0 || worker.leaving) return;
+    worker.heard = Clock::now();
+    worker.in.Feed({buffer.data(), static_cast<size_t>(got)});
+    const Status status = Guarded([&] { return Read(id, worker); });
+    if (!status.ok()) GiveUp(id, status);
+  }
+
+  // The connection is gone.
+  void End(int64_t id) {
+    Worker& worker = workers_.at(id);
+    if (worker.linked && !ending_) {
+      ++lost_;
+      log_.Warning("rollout worker {} is gone; others take its samples", worker.hello->name);
+    }
+    Leave(id, worker);
+    workers_.erase(id);
+  }
+
+  Status Read(int64_t id, Worker& worker) {
+    while (!worker.leaving) {
+      KEEL_ASSIGN_OR_RETURN(std::optional<std::string> frame, worker.in.Next());
+      if (!frame) return Status::Ok();
+      if (!worker.proof.done()) {
+        KEEL_ASSIGN_OR_RETURN(const std::string answer, worker.proof.On(*frame));
+        worker.out += Frame(answer);
+        if (worker.proof.done()) worker.in.set_most(kMostFrameBytes);
+        continue;
+      }
+      KEEL_ASSIGN_OR_RETURN(Message message, Decode(*frame));
+      KEEL_RETURN_IF_ERROR(Hear(id, worker, std::move(message)));
+    }
+    return Status::Ok();
+  }
+
+  // 2. What workers say.
+  Status Hear(int64_t id, Worker& worker, Message message) {
+    if (auto* hello = std::get_if<Hello>(&message)) {
+      if (worker.hello) return Status(StatusCode::kInvalidData, "it says hello twice");
+      KEEL_RETURN_IF_ERROR(CheckFacts(*hello));
+      if (hello->capacity < 1 || hello->ranks.empty())
+        return Status(StatusCode::kInvalidData, "it has no room for a sample, or no rank");
+      worker.hello = std::move(*hello);
+      Say(worker, Welcome{id});
+      log_.Info("rollout worker {} is there", worker.hello->name);
+      return Status::Ok();
+    }
+    if (auto* failed = std::get_if<Failed>(&message)) {
+      // What no worker of this run can do ends the run: the next one would say the same.
+      if (failed->code == StatusCode::kConfig || failed->code == StatusCode::kDataLoss)
+        fatal_ = Status(failed->code, fmt::format("rollout worker {}: {}",
+                                                  worker.hello ? worker.hello->name : worker.peer,
+                                                  failed->message));
+      return Status(failed->code, failed->message);
+    }
+    if (std::holds_alternative<Heartbeat>(message)) return Status::Ok();
+    if (!worker.linked)
+      return Status(StatusCode::kInvalidData, "it speaks of samples before it has a link");
+    if (const auto* serving = std::get_if<Serving>(&message)) {
+      worker.said = serving->version;
+      worker.said_digest = serving->digest;
+      TakeVersion(id);
+      return Status::Ok();
+    }
+    if (const auto* progress = std::get_if<Progress>(&message)) {
+      const auto stream = streams_.find(progress->stream);
+      if (stream == streams_.end()) return Status::Ok();  // it is closed: too late
+      return stream->second.protocol
+          .Progress(stream->second.numbers.at(id), progress->lease, progress->from, progress->more)
+          .status();
+    }
+    if (auto* done = std::get_if<Done>(&message)) return HearDone(id, std::move(*done));
+    return Status(StatusCode::kInvalidData, "it says what only a desk says");
+  }
+
+  Status HearDone(int64_t id, Done done) {
+    const auto stream = streams_.find(done.stream);
+    if (stream == streams_.end()) return Status::Ok();
+    KEEL_ASSIGN_OR_RETURN(std::vector<rl::Response> responses, rl::DecodeResponses(done.response));
+    if (responses.size() != 1)
+      return Status(StatusCode::kInvalidData, "it sends another number of responses than one");
+    if (!done.text.empty()) KEEL_RETURN_IF_ERROR(rl::DecodeTexts(done.text, responses));
+    const DeskProtocol& protocol = stream->second.protocol;
+    const int64_t position = responses[0].position;
+    if (position < protocol.ledger().frontier ||
+        position - protocol.ledger().frontier > kFarthestPosition)
+      return Status::Ok();  // no lease of it is alive
+    const rl::Prompt& prompt = stream->second.prompt(position);
+    responses[0].row = prompt.id;
+    responses[0].data_source = prompt.data_source;
+    responses[0].prompt = prompt.tokens;
+    return stream->second.protocol
+        .Finish(stream->second.numbers.at(id), done.lease,
+                {std::move(responses[0]), std::move(done.spans)})
+        .status();
+  }
+
+  Status CheckFacts(const Hello& hello) const {
+    for (const auto& [name, value] : settings_.facts) {
+      const auto theirs = hello.facts.find(name);
+      if (theirs != hello.facts.end() && theirs->second == value) continue;
+      return Status(StatusCode::kConfig,
+                    fmt::format("it is not of this run: {} is {} there and {} here", name,
+                                theirs == hello.facts.end() ? "nothing" : theirs->second, value));
+    }
+    return Status::Ok();
+  }
+
+  const DeskSettings settings_;
+  Logger& log_;
+  Socket listener_, wake_;
+  std::thread thread_;
+  mutable std::mutex mutex_;  // guards all that follows
+  std::condition_variable changed_;
+  std::map<int64_t, Worker> workers_;  // by connection
+  int64_t next_id_ = 1;
+  std::map<Stream, StreamState> streams_;
+  int64_t version_ = 0;  // the newest that was published
+  uint64_t digest_ = 0;
+  int64_t lost_ = 0;
+  int64_t reassigned_tokens_ = 0;  // of streams that are closed
+  Status fatal_;
+  mutable Clock::time_point alone_since_ = Clock::now();
+  bool ending_ = false;
+  Clock::time_point end_by_ = Clock::time_point::max();
+};
+
+Desk::Desk(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Desk::~Desk() = default;
+
+Result<std::unique_ptr<Desk>> Desk::Start(DeskSettings settings, Logger& log) {
+  KEEL_ASSIGN_OR_RETURN(Socket listener, parallel::Listen(settings.host, 0));
+  const int flags = fcntl(listener.fd(), F_GETFL);
+  Socket wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (wake.fd() < 0 || flags < 0 || fcntl(listener.fd(), F_SETFL, flags | O_NONBLOCK) != 0)
+    return Status::FromErrno(errno, "listening of", "the desk");
+  auto impl =
+      std::make_unique<Impl>(std::move(settings), log, std::move(listener), std::move(wake));
+  impl->Start();
+  return std::unique_ptr<Desk>(new Desk(std::move(impl)));
+}
+
+int Desk::port() const { return impl_->port(); }
+Status Desk::Open(Stream stream, StreamOptions options, Ledger ledger) {
+  return impl_->Open(stream, std::move(options), std::move(ledger));
+}
+void Desk::Close(Stream stream) { impl_->Close(stream); }
+std::vector<Finished> Desk::Take(Stream stream, bool new_step) {
+  return impl_->Take(stream, new_step);
+}
+Ledger Desk::LedgerOf(Stream stream) const { return impl_->LedgerOf(stream); }
+std::vector<Desk::Newcomer> Desk::Newcomers() const { return impl_->Newcomers(); }
+std::vector<int64_t> Desk::Linked() const { return impl_->Linked(); }
+void Desk::TellLink(int64_t worker, const LinkUp& link) { impl_->TellLink(worker, link); }
+void Desk::TellPush(int64_t worker, int64_t version) { impl_->TellPush(worker, version); }
+void Desk::Drop(int64_t worker, const std::string& why) { impl_->Drop(worker, why); }
+Status Desk::Publish(int64_t version, uint64_t digest) { return impl_->Publish(version, digest); }
+Desk::Event Desk::Wait(Stream stream, std::chrono::milliseconds patience) {
+  return impl_->Wait(stream, patience);
+}
+std::chrono::milliseconds Desk::alone() const { return impl_->alone(); }
+Desk::Counts Desk::counts(Stream stream) const { return impl_->counts(stream); }
+
+}  // namespace keel::trainer::desk

@@ -1,0 +1,95 @@
+// Desk: where an asynchronous or split RL run's samples are: asks workers for them, over
+// connections that these open, and hands whole batches to the step.
+//
+// On trainer rank 0. A thread of its own moves bytes and drives DeskProtocol, which owns the
+// ledgers; the training thread opens streams of samples, publishes versions and takes batches. What
+// a worker does wrong, or its end, costs the worker: its samples go to others. Torch-free. Methods
+// are for one thread, the trainer's.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/log.h"
+#include "common/status.h"
+#include "trainer/data/prompt_data.h"
+#include "trainer/desk/desk_protocol.h"
+#include "trainer/desk/messages.h"
+
+namespace keel::trainer::desk {
+
+struct DeskSettings {
+  std::string host;                          // to listen at; "": all interfaces
+  std::string secret;                        // that workers prove
+  std::chrono::milliseconds worker_timeout;  // of silence, after which one is lost
+  std::map<std::string, std::string> facts;  // that workers must have, too
+};
+
+// What the samples of a stream are.
+struct StreamOptions {
+  DeskOptions protocol;
+  // Of a position; called on the desk's thread, and what it returns outlives the stream.
+  std::function<const rl::Prompt&(int64_t position)> prompt;
+  bool texts = false;  // somebody will read them
+};
+
+class Desk {
+ public:
+  static Result<std::unique_ptr<Desk>> Start(DeskSettings settings, Logger& log);
+  ~Desk();  // says Bye to all
+  Desk(const Desk&) = delete;
+  Desk& operator=(const Desk&) = delete;
+  int port() const;
+
+  // Streams. `ledger`: what a checkpoint holds of it, or its first position and steps.
+  Status Open(Stream stream, StreamOptions options, Ledger ledger);
+  void Close(Stream stream);
+  // The streams' next batches are taken in order; see DeskProtocol::Take.
+  std::vector<Finished> Take(Stream stream, bool new_step);
+  Ledger LedgerOf(Stream stream) const;
+
+  // Workers. Those that have said hello and have no link; then what becomes of each: a group to
+  // make, or its end with `why`. Links are made and pushes done while it hears of them.
+  struct Newcomer {
+    int64_t worker = 0;
+    std::string name;
+    std::vector<int> ranks;
+  };
+  std::vector<Newcomer> Newcomers() const;
+  std::vector<int64_t> Linked() const;
+  void TellLink(int64_t worker, const LinkUp& link);
+  void TellPush(int64_t worker, int64_t version);
+  void Drop(int64_t worker, const std::string& why);
+
+  // Weights of `version`, with the updates of all steps that were taken, have arrived at every
+  // linked worker that was not dropped. A worker that says another digest is dropped.
+  Status Publish(int64_t version, uint64_t digest);
+
+  // Waits until the stream's next batch is whole, a newcomer is there, or `patience` is over.
+  // Throws what a worker says no worker of this run can do (kConfig).
+  enum class Event { kNothing, kReady, kNewcomer };
+  Event Wait(Stream stream, std::chrono::milliseconds patience);
+  // How long there has been no worker that serves; 0: there is one.
+  std::chrono::milliseconds alone() const;
+
+  struct Counts {
+    DeskProtocol::Counts samples;   // of the stream
+    int64_t workers = 0;            // that are linked
+    int64_t lost = 0;               // since the start
+    int64_t reassigned_tokens = 0;  // since then, of all streams
+  };
+  Counts counts(Stream stream) const;
+
+ private:
+  class Impl;
+  explicit Desk(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace keel::trainer::desk

@@ -1,0 +1,60 @@
+// DeskClient: a worker's connection to the desk. Torch-free.
+//
+// Send is for any thread; the rest for one. A thread of its own says that the worker is alive.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "common/status.h"
+#include "parallel/sockets.h"
+#include "trainer/desk/framing.h"
+#include "trainer/desk/messages.h"
+
+namespace keel::trainer::desk {
+
+struct DeskAddress {
+  std::string host;
+  int port = 0;
+  std::string secret;
+  std::string ToText() const;
+  static Result<DeskAddress> Parse(const std::string& text);
+};
+
+class DeskClient {
+ public:
+  // Tries again until `deadline`. kUsage: the desk does not know the secret, or this one not.
+  static Result<std::unique_ptr<DeskClient>> Connect(const DeskAddress& address,
+                                                     std::chrono::milliseconds heartbeat,
+                                                     std::chrono::milliseconds deadline);
+  ~DeskClient();
+  DeskClient(const DeskClient&) = delete;
+  DeskClient& operator=(const DeskClient&) = delete;
+
+  // kUnavailable: the desk is gone.
+  Status Send(const Message& message);
+  // The next message; nothing when none has come for `patience`. kUnavailable: the desk is gone.
+  Result<std::optional<Message>> Receive(std::chrono::milliseconds patience);
+
+ private:
+  explicit DeskClient(parallel::Socket socket) : socket_(std::move(socket)) {}
+  Status Introduce(const std::string& secret, std::chrono::milliseconds deadline);
+  Status SendBytes(std::string_view bytes);
+  // Feeds what has come; false when nothing has for `patience`.
+  Result<bool> Feed(std::chrono::milliseconds patience);
+
+  parallel::Socket socket_;
+  FrameReader in_{kMostFrameBytes};
+  std::mutex sending_;
+  std::mutex ending_;
+  std::condition_variable end_;
+  bool ended_ = false;
+  std::thread heart_;
+};
+
+}  // namespace keel::trainer::desk

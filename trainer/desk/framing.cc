@@ -1,0 +1,85 @@
+#include "trainer/desk/framing.h"
+
+#include <cstring>
+
+#include "common/hash.h"
+
+namespace keel::trainer::desk {
+
+using parallel::Prover;
+using parallel::StoreNonce;
+using parallel::StoreProof;
+
+namespace {
+
+constexpr size_t kHeadBytes = sizeof(uint32_t) + sizeof(uint64_t);
+
+template <typename Bytes>
+std::string TextOf(const Bytes& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+template <typename Bytes>
+bool Take(std::string_view frame, Bytes* bytes) {
+  if (frame.size() != bytes->size()) return false;
+  std::memcpy(bytes->data(), frame.data(), frame.size());
+  return true;
+}
+
+}  // namespace
+
+std::string Frame(std::string_view content) {
+  const auto size = static_cast<uint32_t>(content.size());
+  const uint64_t checksum = Hash64(content);
+  std::string frame(kHeadBytes, '\0');
+  std::memcpy(frame.data(), &size, sizeof size);
+  std::memcpy(frame.data() + sizeof size, &checksum, sizeof checksum);
+  return frame.append(content);
+}
+
+Result<std::optional<std::string>> FrameReader::Next() {
+  const std::string_view rest = std::string_view(input_).substr(done_);
+  uint32_t size = 0;
+  uint64_t checksum = 0;
+  if (rest.size() >= sizeof size) {
+    std::memcpy(&size, rest.data(), sizeof size);
+    if (size > most_)
+      return Status(StatusCode::kDataLoss, "the desk's connection: a frame that is too large");
+  }
+  if (rest.size() < kHeadBytes + size) {
+    input_.erase(0, done_);
+    done_ = 0;
+    return std::optional<std::string>();
+  }
+  std::memcpy(&checksum, rest.data() + sizeof size, sizeof checksum);
+  std::string content(rest.substr(kHeadBytes, size));
+  if (Hash64(content) != checksum)
+    return Status(StatusCode::kDataLoss, "the desk's connection: a frame arrived damaged");
+  done_ += kHeadBytes + size;
+  return std::optional<std::string>(std::move(content));
+}
+
+std::string Proof::Begin() {
+  if (side_ == Prover::kServer) return {};
+  of_worker_ = parallel::MakeStoreNonce();
+  return TextOf(of_worker_);
+}
+
+Result<std::string> Proof::On(std::string_view frame) {
+  const Status wrong(StatusCode::kUsage, "whoever is there does not know the secret of this job");
+  const bool desk = side_ == Prover::kServer;
+  if (!have_nonce_) {
+    if (!Take(frame, desk ? &of_worker_ : &of_desk_)) return wrong;
+    have_nonce_ = true;
+    if (desk) return TextOf(of_desk_ = parallel::MakeStoreNonce());
+    return TextOf(StoreProof(secret_, Prover::kClient, of_worker_, of_desk_));
+  }
+  Sha256Digest proof{};
+  const Prover other = desk ? Prover::kClient : Prover::kServer;
+  if (!Take(frame, &proof) || !SameDigest(proof, StoreProof(secret_, other, of_worker_, of_desk_)))
+    return wrong;
+  done_ = true;
+  return desk ? TextOf(StoreProof(secret_, Prover::kServer, of_worker_, of_desk_)) : std::string();
+}
+
+}  // namespace keel::trainer::desk

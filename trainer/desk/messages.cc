@@ -1,0 +1,149 @@
+#include "trainer/desk/messages.h"
+
+#include <utility>
+
+#include "checkpoint/format/wire.h"
+#include "common/json.h"
+
+namespace keel::trainer::desk {
+
+namespace {
+
+using checkpoint::WireReader;
+using checkpoint::WireWriter;
+
+// One description of each message serves both ways: Out writes the fields, In reads them.
+class Out {
+ public:
+  template <typename T>
+  requires std::is_arithmetic_v<T> || std::is_enum_v<T>
+  void operator()(const T& value) { out_.Pod(value); }
+  void operator()(const std::string& text) { out_.Text(text); }
+  void operator()(const Json& json) {
+    const std::vector<uint8_t> bytes = Json::to_cbor(json);
+    out_.Text({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  }
+  template <typename T>
+  requires std::is_arithmetic_v<T> || std::is_same_v<T, VersionSpan>
+  void operator()(const std::vector<T>& list) {
+    out_.Text({reinterpret_cast<const char*>(list.data()), list.size() * sizeof(T)});
+  }
+  void operator()(const std::map<std::string, std::string>& map) {
+    out_.U64(map.size());
+    for (const auto& [key, value] : map) {
+      out_.Text(key);
+      out_.Text(value);
+    }
+  }
+  std::string Take() { return std::move(out_).Take(); }
+
+ private:
+  WireWriter out_;
+};
+
+class In {
+ public:
+  explicit In(std::string_view bytes) : in_(bytes) {}
+
+  template <typename T>
+  requires std::is_arithmetic_v<T> || std::is_enum_v<T>
+  void operator()(T& value) { good_ = good_ && in_.Pod(&value); }
+  void operator()(std::string& text) { good_ = good_ && in_.Text(&text); }
+  void operator()(Json& json) {
+    std::string bytes;
+    (*this)(bytes);
+    if (!good_) return;
+    json = Json::from_cbor(bytes, true, false);
+    good_ = !json.is_discarded();
+  }
+  template <typename T>
+  requires std::is_arithmetic_v<T> || std::is_same_v<T, VersionSpan>
+  void operator()(std::vector<T>& list) {
+    std::string bytes;
+    (*this)(bytes);
+    good_ = good_ && bytes.size() % sizeof(T) == 0;
+    if (!good_ || bytes.empty()) return;
+    list.resize(bytes.size() / sizeof(T));
+    std::memcpy(list.data(), bytes.data(), bytes.size());
+  }
+  void operator()(std::map<std::string, std::string>& map) {
+    uint64_t count = 0;
+    good_ = good_ && in_.U64(&count);
+    for (uint64_t i = 0; good_ && i < count; ++i) {
+      std::string key, value;
+      (*this)(key);
+      (*this)(value);
+      map[key] = value;
+    }
+  }
+  bool whole() const { return good_ && in_.AtEnd(); }
+
+ private:
+  WireReader in_;
+  bool good_ = true;
+};
+
+template <typename Io, typename P>
+void FieldsOfPartial(Io& io, P& partial) {
+  io(partial.tokens), io(partial.log_probs), io(partial.spans);
+}
+
+// The fields of each message, `M` const where they are written.
+template <typename Io, typename M>
+void Fields(Io& io, M& m) {
+  using T = std::remove_const_t<M>;
+  if constexpr (std::is_same_v<T, Hello>) {
+    io(m.name), io(m.ranks), io(m.capacity), io(m.facts);
+  } else if constexpr (std::is_same_v<T, Serving>) {
+    io(m.version), io(m.digest);
+  } else if constexpr (std::is_same_v<T, Progress>) {
+    io(m.stream), io(m.lease), io(m.from), FieldsOfPartial(io, m.more);
+  } else if constexpr (std::is_same_v<T, Done>) {
+    io(m.stream), io(m.lease), io(m.spans), io(m.response), io(m.text);
+  } else if constexpr (std::is_same_v<T, Failed> || std::is_same_v<T, Refused>) {
+    io(m.code), io(m.message);
+  } else if constexpr (std::is_same_v<T, Welcome>) {
+    io(m.worker);
+  } else if constexpr (std::is_same_v<T, LinkUp>) {
+    io(m.group), io(m.trainers);
+  } else if constexpr (std::is_same_v<T, Push>) {
+    io(m.version);
+  } else if constexpr (std::is_same_v<T, Assign>) {
+    io(m.stream), io(m.lease), io(m.id.position), io(m.id.sample), io(m.text);
+    io(m.prompt.id), io(m.prompt.tokens), io(m.prompt.text), io(m.prompt.data_source);
+    io(m.prompt.ground_truth), io(m.prompt.extra_info), FieldsOfPartial(io, m.so_far);
+  } else {
+    static_assert(std::is_same_v<T, Heartbeat> || std::is_same_v<T, Bye>);
+  }
+}
+
+// The message whose place in the variant is `kind`.
+template <size_t I = 0>
+bool Read(size_t kind, In& in, Message* message) {
+  if constexpr (I < std::variant_size_v<Message>) {
+    if (kind != I) return Read<I + 1>(kind, in, message);
+    Fields(in, message->emplace<I>());
+    return in.whole();
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string Encode(const Message& message) {
+  Out out;
+  out(static_cast<uint8_t>(message.index()));
+  std::visit([&](const auto& one) { Fields(out, one); }, message);
+  return out.Take();
+}
+
+Result<Message> Decode(std::string_view bytes) {
+  In in(bytes);
+  uint8_t kind = 0;
+  in(kind);
+  Message message;
+  if (Read(kind, in, &message)) return message;
+  return Status(StatusCode::kInvalidData, "a message of the desk that is torn, or none");
+}
+
+}  // namespace keel::trainer::desk

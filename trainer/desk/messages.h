@@ -1,0 +1,96 @@
+// What the desk and its workers say to each other. Torch-free.
+//
+// A worker is one rollout replica; its first rank speaks for all. Both ends are the same program
+// (Hello::facts), so there is one version of these bytes, and no golden file: little-endian, texts
+// and lists with their size before them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "common/status.h"
+#include "trainer/data/prompt_data.h"
+#include "trainer/desk/samples.h"
+
+namespace keel::trainer::desk {
+
+// What samples are generated for. Each has leases of its own.
+enum class Stream : uint8_t { kTrain, kValidation };
+
+// From workers.
+
+struct Hello {
+  std::string name;                          // for people: host, process, ranks
+  std::vector<int> ranks;                    // of the job, in the replica's order
+  int64_t capacity = 0;                      // samples at a time
+  std::map<std::string, std::string> facts;  // must be those of the desk
+};
+struct Heartbeat {};
+// All of the weights of this version have arrived and are what generates from now on.
+struct Serving {
+  int64_t version = 0;
+  uint64_t digest = 0;
+};
+// Tokens behind the `from` that the desk knows of.
+struct Progress {
+  Stream stream = Stream::kTrain;
+  int64_t lease = 0;
+  int64_t from = 0;
+  Partial more;
+};
+struct Done {
+  Stream stream = Stream::kTrain;
+  int64_t lease = 0;
+  std::vector<VersionSpan> spans;
+  std::string response;  // EncodeResponses of the one
+  std::string text;      // EncodeTexts of it, where the assignment asked for it; else ""
+};
+// Why it ends.
+struct Failed {
+  StatusCode code = StatusCode::kInternal;
+  std::string message;
+};
+
+// From the desk.
+
+struct Welcome {
+  int64_t worker = 0;
+};
+// It is turned away, or given up.
+struct Refused {
+  StatusCode code = StatusCode::kUnavailable;
+  std::string message;
+};
+// Make the group over which weights come: `trainers` and then the worker's ranks.
+struct LinkUp {
+  std::string group;
+  std::vector<int> trainers;
+};
+// Weights of this version are being sent over the link.
+struct Push {
+  int64_t version = 0;
+};
+struct Assign {
+  Stream stream = Stream::kTrain;
+  int64_t lease = 0;
+  SampleId id;
+  bool text = false;  // somebody will read it
+  rl::Prompt prompt;
+  Partial so_far;
+};
+// The run is over.
+struct Bye {};
+
+using Message = std::variant<Hello, Heartbeat, Serving, Progress, Done, Failed, Welcome, Refused,
+                             LinkUp, Push, Assign, Bye>;
+
+std::string Encode(const Message& message);
+// kInvalidData for bytes that Encode did not make. What they claim is not believed: no more memory
+// is taken than in proportion to the bytes.
+Result<Message> Decode(std::string_view bytes);
+
+}  // namespace keel::trainer::desk

@@ -1,0 +1,67 @@
+// Generation: where a run's responses come from: the ranks that train, in turns with the training
+// (colocated), or workers of their own (split_generation.h). Owned by the RL task; collective over
+// all ranks that train.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+#include "rollout/engine.h"
+#include "rollout/sampling.h"
+#include "trainer/data/prompt_data.h"
+#include "trainer/data/rollout_batch.h"
+#include "trainer/metrics/step_line.h"
+#include "trainer/sync/rollout_model.h"
+
+namespace keel::trainer::rl {
+
+struct RolloutPrompt {
+  int64_t position = 0;  // of the run; also names the random stream
+  const Prompt* prompt = nullptr;
+};
+
+struct RolloutOrder {
+  std::span<const RolloutPrompt> prompts;  // of positions that follow each other
+  int64_t n = 1;                           // responses to each
+  rollout::SamplingParams sampling;        // of the run, or of its validation
+  bool validation = false;
+  bool greedy_baseline = false;  // one more to each, the likeliest: its score is their baseline
+  bool texts = false;            // somebody will read them: a dump, or a vote without answers
+};
+
+struct RolloutTimes {
+  double generate_s = 0;
+  double reward_s = 0;  // waited for verifiers after the last token
+  rollout::EngineStats engine;
+};
+
+class Generation {
+ public:
+  virtual ~Generation() = default;
+
+  virtual std::string Description() const = 0;  // for people
+  // Why a request of so many tokens can never be served, as far as these ranks know.
+  virtual Status CheckLengths(int64_t prompt, int64_t response) const = 0;
+  // So that a program or an address that does not work is heard of before anything is generated.
+  virtual void StartVerifiers() = 0;
+
+  // As those of RolloutModel.
+  virtual WeightUpdate Update() = 0;
+  virtual WeightUpdate Restore(const WeightVersion& expected) = 0;
+  virtual const WeightVersion& version() const = 0;
+  virtual void Corrupt() {}
+  virtual double Prepare() { return 0; }
+  virtual double Leave() { return 0; }
+  virtual void ReleaseWeights() {}
+
+  // Responses, scored. Throws Error(kDataLoss) where one could not be generated. The same on every
+  // rank, but for text and answer, which rank 0 alone has, and that only where they are asked for.
+  virtual std::vector<Response> Run(const RolloutOrder& order, RolloutTimes* times) = 0;
+  virtual void AddMetrics(StepLine* /*metrics*/) const {}
+};
+
+}  // namespace keel::trainer::rl

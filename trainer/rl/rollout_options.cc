@@ -1,0 +1,31 @@
+#include "trainer/rl/rollout_options.h"
+
+#include <fmt/format.h>
+
+#include "trainer/sync/rollout_settings.h"
+
+namespace keel::trainer::rl {
+
+int RolloutTp(const Config& config) {
+  return static_cast<int>(config.actor_rollout_ref.rollout.tensor_model_parallel_size.value_or(
+      config.actor_rollout_ref.actor.megatron.tensor_model_parallel_size));
+}
+
+rollout::EngineOptions EngineOptionsOf(const Config& config, const ModelSource& source) {
+  rollout::EngineOptions options =
+      RolloutEngineOptions(config, source.config.max_position_embeddings);
+  options.eos_token_ids.assign(source.stop_ids.begin(), source.stop_ids.end());
+  options.tokenizer = source.tokenizer.get();
+  if (options.eos_token_ids.empty() && options.tokenizer != nullptr && options.tokenizer->eos())
+    options.eos_token_ids.push_back(*options.tokenizer->eos());
+  return options;
+}
+
+std::string KvCacheAdvice(const Status& why, const Config& config) {
+  return fmt::format(
+      "{}: raise actor_rollout_ref.rollout.kv_cache_megabytes (on CUDA also "
+      "gpu_memory_utilization), or lower data.max_prompt_length {} or data.max_response_length {}",
+      why.message(), config.data.max_prompt_length, config.data.max_response_length);
+}
+
+}  // namespace keel::trainer::rl

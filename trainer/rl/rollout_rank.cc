@@ -1,0 +1,340 @@
+#include "trainer/rl/rollout_rank.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "common/fail_point.h"
+#include "parallel/context.h"
+#include "parallel/store.h"
+#include "rewards/reward_pool.h"
+#include "rewards/verifier_factory.h"
+#include "trainer/data/response_wire.h"
+#include "trainer/desk/desk_client.h"
+#include "trainer/inputs/rl_inputs.h"
+#include "trainer/inputs/run_model.h"
+#include "trainer/rl/rollout_options.h"
+#include "trainer/rl/scored_response.h"
+#include "trainer/rl/split_generation.h"
+#include "trainer/run/job.h"
+#include "trainer/run/shared_facts.h"
+#include "trainer/sync/group_bytes.h"
+#include "trainer/sync/replica_model.h"
+#include "trainer/sync/rollout_settings.h"
+#include "trainer/sync/weight_sync.h"
+
+namespace keel::trainer::rl {
+
+namespace {
+
+using desk::Message;
+using desk::SampleId;
+using std::chrono::milliseconds;
+
+// How long a worker with nothing to do waits for a word before it looks around.
+constexpr milliseconds kIdle{100};
+// Steps between two looks at how far the responses are.
+constexpr int64_t kReportSteps = 16;
+
+class RolloutRank {
+ public:
+  RolloutRank(const TrainerInputs& inputs, const JobRoles& roles, Logger& log)
+      : inputs_(inputs),
+        c_(inputs.loaded.config),
+        log_(log),
+        place_(inputs, log),
+        tp_(RolloutTp(c_)),
+        replica_((inputs.env.rank - roles.trainers) / tp_),
+        first_(roles.trainers + replica_ * tp_),
+        source_(ValueOrThrow(OpenRunModel(c_))),
+        train_(TrainSampling(c_)),
+        validation_(ValSampling(c_)) {}
+
+  RunEnd Run();
+
+ private:
+  // What it was assigned and has not handed in.
+  struct Sample {
+    desk::Assign order;
+    int64_t reported = 0;  // tokens that the desk knows of
+  };
+  // A response that waits for its score.
+  struct Scoring {
+    Sample sample;
+    Response response;
+    desk::Partial whole;  // its spans
+  };
+
+  bool leads() const { return inputs_.env.rank == first_; }
+  void Connect();
+  void Build();
+  std::unique_ptr<parallel::ProcessGroup> MakeGroup(const std::string& name,
+                                                    std::vector<int> ranks) const;
+  std::vector<Message> Hear(bool idle);
+  // False: the run is over.
+  bool Do(const Message& message);
+  void LinkWith(const desk::LinkUp& link);
+  void Receive(int64_t version);
+  void Begin(const desk::Assign& order);
+  void Step();
+  void HandIn(Sample sample, Response response, const desk::Partial& whole);
+  void TakeScores();
+  void Report();
+
+  const TrainerInputs& inputs_;
+  const Config& c_;
+  Logger& log_;
+  const Job place_;  // its device and deadlines; never connected
+  const int tp_, replica_, first_;
+  const ModelSource source_;
+  const rollout::SamplingParams train_, validation_;
+  std::optional<parallel::Store> store_;
+  std::unique_ptr<desk::DeskClient> desk_;     // of the first rank
+  std::unique_ptr<rewards::RewardPool> pool_;  // of the first rank
+  std::unique_ptr<ReplicaModel> model_;
+  std::unique_ptr<parallel::ProcessGroup> link_;
+  std::unique_ptr<WeightSync> sync_;
+  std::map<SampleId, Sample> samples_;
+  std::map<int64_t, Scoring> scoring_;  // by number
+  int64_t scored_ = 0;
+  int64_t steps_ = 0;
+};
+
+std::unique_ptr<parallel::ProcessGroup> RolloutRank::MakeGroup(const std::string& name,
+                                                               std::vector<int> ranks) const {
+  parallel::GroupOptions options;
+  options.name = name;
+  options.ranks = std::move(ranks);
+  options.deadline = place_.deadline();
+  options.cuda = !place_.device().is_cpu();
+  options.device_index = place_.device().index();
+  options.local_address = parallel::LocalAddressTowards(inputs_.env.master_addr);
+  return parallel::MakeProcessGroup(*store_, inputs_.env.rank, options);
+}
+
+void RolloutRank::Connect() {
+  store_ = ValueOrThrow(parallel::Store::Connect(inputs_.env, place_.deadline()));
+  if (!leads()) return;
+  const desk::DeskAddress address = ValueOrThrow(
+      desk::DeskAddress::Parse(ValueOrThrow(store_->Get(kDeskKey, place_.deadline()))));
+  const auto heartbeat =
+      milliseconds(static_cast<int64_t>(c_.async_training.worker_timeout_seconds * 1000 / 5));
+  desk_ = ValueOrThrow(desk::DeskClient::Connect(address, heartbeat, place_.deadline()));
+}
+
+void RolloutRank::Build() {
+  std::vector<int> ranks;
+  for (int i = 0; i < tp_; ++i) ranks.push_back(first_ + i);
+  model::DecoderOptions decoder;
+  decoder.dtype = place_.dtype();
+  decoder.device = place_.device();
+  model_ = std::make_unique<ReplicaModel>(
+      tp_ == 1 ? parallel::MakeSingleGroup("rollout")
+               : MakeGroup(fmt::format("replica_{}", replica_), ranks),
+      source_.config, decoder);
+  model_->MakeEngine(EngineOptionsOf(c_, source_));
+  const Status fits =
+      model_->engine().CheckLengths(c_.data.max_prompt_length, c_.data.max_response_length);
+  if (!fits.ok()) throw Error(StatusCode::kConfig, KvCacheAdvice(fits, c_));
+  if (!leads()) return;
+  pool_ = std::make_unique<rewards::RewardPool>(
+      static_cast<int>(c_.reward.num_workers), static_cast<size_t>(c_.reward.batch_size),
+      ValueOrThrow(rewards::MakeVerifierFactory(c_.reward)));
+  ThrowIfError(pool_->Start());
+  desk::Hello hello;
+  std::array<char, 256> host{};
+  (void)gethostname(host.data(), host.size() - 1);
+  hello.name = fmt::format("{} (host {}, pid {}, rank{} {})", replica_, host.data(), getpid(),
+                           tp_ == 1 ? "" : "s", fmt::join(ranks, ", "));
+  hello.ranks = ranks;
+  hello.capacity = c_.actor_rollout_ref.rollout.max_num_seqs;
+  hello.facts = WorkerFacts(inputs_.loaded, place_.device(), source_);
+  ThrowIfError(desk_->Send(hello));
+}
+
+// What has come, on all ranks of the replica. `idle`: it waits a moment for a word.
+std::vector<Message> RolloutRank::Hear(bool idle) {
+  std::vector<Message> heard;
+  std::string packed;
+  if (leads()) {
+    while (true) {
+      auto message = ValueOrThrow(desk_->Receive(idle && heard.empty() ? kIdle : milliseconds(0)));
+      if (!message) break;
+      heard.push_back(std::move(*message));
+    }
+    if (tp_ > 1) {
+      for (const Message& message : heard) packed += desk::Frame(desk::Encode(message));
+    }
+  }
+  if (tp_ == 1) return heard;
+  packed = ShareBytes(model_->group(), packed, place_.device()).front();
+  if (leads()) return heard;
+  desk::FrameReader reader(desk::kMostFrameBytes);
+  reader.Feed(packed);
+  while (auto frame = ValueOrThrow(reader.Next()))
+    heard.push_back(ValueOrThrow(desk::Decode(*frame)));
+  return heard;
+}
+
+bool RolloutRank::Do(const Message& message) {
+  if (const auto* assign = std::get_if<desk::Assign>(&message)) {
+    Begin(*assign);
+  } else if (const auto* push = std::get_if<desk::Push>(&message)) {
+    Receive(push->version);
+  } else if (const auto* link = std::get_if<desk::LinkUp>(&message)) {
+    LinkWith(*link);
+  } else if (const auto* refused = std::get_if<desk::Refused>(&message)) {
+    throw Error(refused->code, "the desk: " + refused->message);
+  } else if (std::holds_alternative<desk::Bye>(message)) {
+    return false;
+  }
+  return true;
+}
+
+void RolloutRank::LinkWith(const desk::LinkUp& link) {
+  std::vector<int> ranks = link.trainers;
+  for (int i = 0; i < tp_; ++i) ranks.push_back(first_ + i);
+  link_ = MakeGroup(link.group, ranks);
+  ThrowIfError(FailPoint("worker.linked"));
+  WeightSyncOptions options;
+  options.bucket_bytes =
+      c_.actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes << 20;
+  options.device = place_.device();
+  sync_ = std::make_unique<WeightSync>(*link_, ShardTable(), model_->Table().WithoutViews(), 0, 1,
+                                       options);
+}
+
+void RolloutRank::Receive(int64_t version) {
+  Result<WeightSyncReport> report = Status(StatusCode::kInternal, "not run");
+  if (c_.actor_rollout_ref.rollout.weight_sync == WeightSyncMode::kStaged) {
+    const at::Tensor fresh = at::zeros_like(model_->weights().flat());
+    report = sync_->Run(ShardTable(), model_->Table(fresh));
+    if (report.ok()) model_->weights().Adopt(fresh);
+  } else {
+    model_->engine().Invalidate("an update of its weights is under way or has failed");
+    report = sync_->Run(ShardTable(), model_->Table());
+  }
+  ThrowIfError(report.status());
+  ThrowIfError(FailPoint("worker.staged"));
+  model_->engine().SetWeightVersion(version);
+  if (leads()) ThrowIfError(desk_->Send(desk::Serving{version, report->digest}));
+}
+
+void RolloutRank::Begin(const desk::Assign& order) {
+  rollout::Request request;
+  request.prompt_id = static_cast<uint64_t>(order.id.position);
+  request.sample = order.id.sample;
+  request.prompt = order.prompt.tokens;
+  request.sampling = order.stream == desk::Stream::kTrain ? train_ : validation_;
+  if (order.id.sample == kGreedySample) request.sampling.temperature = 0;
+  request.so_far = order.so_far;
+  samples_[order.id] = {order, order.so_far.size()};
+  model_->engine().Add(std::move(request));
+}
+
+void RolloutRank::Step() {
+  ThrowIfError(FailPoint("worker.step"));
+  for (rollout::Completion& done : model_->engine().Step()) {
+    auto sample = samples_.extract({static_cast<int64_t>(done.prompt_id), done.sample});
+    if (!leads()) continue;
+    desk::Partial whole;
+    whole.tokens = done.tokens;
+    whole.spans = done.spans;
+    const desk::Assign& order = sample.mapped().order;
+    Response response =
+        ResponseOf(std::move(done), order.id.position, order.prompt, source_.tokenizer.get());
+    if (!response.error.empty()) {
+      HandIn(std::move(sample.mapped()), std::move(response), whole);
+      continue;
+    }
+    rewards::RewardSample asked =
+        SampleToVerify(response, order.prompt, source_.tokenizer == nullptr);
+    asked.id = ++scored_;
+    pool_->Submit(std::move(asked));
+    scoring_[scored_] = {std::move(sample.mapped()), std::move(response), std::move(whole)};
+  }
+  if (++steps_ % kReportSteps == 0) Report();
+}
+
+void RolloutRank::HandIn(Sample sample, Response response, const desk::Partial& whole) {
+  desk::Done done;
+  done.stream = sample.order.stream;
+  done.lease = sample.order.lease;
+  done.spans = whole.From(sample.reported).spans;
+  done.response = EncodeResponses(std::span(&response, 1));
+  if (sample.order.text) done.text = EncodeTexts(std::span(&response, 1));
+  ThrowIfError(FailPoint("worker.done"));
+  ThrowIfError(desk_->Send(done));
+}
+
+void RolloutRank::TakeScores() {
+  if (scoring_.empty()) return;
+  const milliseconds limit =
+      rewards::CollectLimit(c_.reward, static_cast<int64_t>(scoring_.size()));
+  for (rewards::RewardResult& result : pool_->Poll(limit)) {
+    auto scored = scoring_.extract(result.id);
+    Scoring& one = scored.mapped();
+    TakeScore(std::move(result), &one.response);
+    HandIn(std::move(one.sample), std::move(one.response), one.whole);
+  }
+}
+
+// What is not reported is generated again when this worker is lost.
+void RolloutRank::Report() {
+  if (!leads()) return;
+  for (auto& [id, sample] : samples_) {
+    const std::optional<desk::Partial> so_far =
+        model_->engine().SoFar(static_cast<uint64_t>(id.position), id.sample);
+    if (!so_far || so_far->size() - sample.reported < c_.async_training.partial_report_tokens)
+      continue;
+    ThrowIfError(FailPoint("worker.progress"));
+    ThrowIfError(desk_->Send(desk::Progress{sample.order.stream, sample.order.lease,
+                                            sample.reported, so_far->From(sample.reported)}));
+    sample.reported = so_far->size();
+  }
+}
+
+RunEnd RolloutRank::Run() {
+  Connect();
+  try {
+    Build();
+    log_.Info("rollout worker {} of {} rank(s): {} parameters", replica_, tp_,
+              source_.config.NumParameters());
+    while (true) {
+      const bool idle = model_->engine().idle();
+      for (const Message& message : Hear(idle && scoring_.empty()))
+        if (!Do(message)) return RunEnd::kFinished;
+      if (inputs_.stop_requested != nullptr && inputs_.stop_requested->load() != 0 && tp_ == 1) {
+        Report();
+        log_.Info("asked to stop: others go on with this worker's samples");
+        return RunEnd::kFinished;
+      }
+      if (!model_->engine().idle()) {
+        Step();
+      } else if (!scoring_.empty()) {
+        usleep(1000);
+      }
+      TakeScores();
+    }
+  } catch (const Error& error) {
+    if (desk_ != nullptr && error.status().code() != StatusCode::kUnavailable)
+      (void)desk_->Send(desk::Failed{error.status().code(), error.status().message()});
+    throw;
+  }
+}
+
+}  // namespace
+
+RunEnd RunRolloutRank(const TrainerInputs& inputs, const JobRoles& roles, Logger& log) {
+  return RolloutRank(inputs, roles, log).Run();
+}
+
+}  // namespace keel::trainer::rl
