@@ -38,8 +38,8 @@ ONLY_WHEN_REPLACING = {"commit.aside", "commit.aside_synced", "commit.replaced_r
 # Rank 0 alone gets there.
 LEADER = ("commit.", "publish.", "retain.", "save.begin", "save.order", "save.collect", "save.outcome",
           "save.conclude", "save.tracker")  # fmt: skip
-# rl_test.py's, and ckpt_tools_test.py's.
-OF_OTHERS = ("rl.", "rollout.", "sync.", "export.")
+# rl_test.py's, split_test.py's, and ckpt_tools_test.py's.
+OF_OTHERS = ("rl.", "rollout.", "sync.", "worker.", "export.")
 # A failure there is one of the run, not of a save.
 OF_THE_RUN = ("step.", "trainer.", "load.", "commit.debris")
 # Failures there no longer fail the save.

@@ -51,7 +51,7 @@ class Split(rl_test.RlJob):
         changes = {"trainer__save_freq": 6, "trainer__test_freq": 3, "async_training__partial_report_tokens": 1}
         self.train(self.rl("colocated", **changes))
         for i, point in enumerate(("worker.step:1:9:kill", "worker.done:2:5:kill", "worker.staged:1:3:kill",
-                                   "worker.linked:2:1:kill", "sync.round:1:4:kill")):  # fmt: skip
+                                   "worker.linked:2:1:kill", "worker.progress:2:7:kill", "sync.round:1:4:kill")):  # fmt: skip
             with self.subTest(point=point):
                 name = f"killed_{i}"
                 done = self.launch(self.split(name, trainer__deadline_seconds=20, **changes), 1, 2,

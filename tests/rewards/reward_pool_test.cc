@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "rewards/command_verifier.h"
 #include "rewards/reward_rules.h"
@@ -246,6 +247,28 @@ TEST(RewardPoolTest, WhatComesTooLateIsAnErrorAndNotTheNextRoundsScore) {
   const auto results = pool.Collect(std::chrono::seconds(60));
   EXPECT_EQ(results[0].score, 5);
   EXPECT_EQ(results[1].error, "out of luck");
+}
+
+TEST(RewardPoolTest, PollReturnsEachOnceAndWhatIsTooLateAsAnError) {
+  std::atomic<bool> go{false};
+  RewardPool pool(1, 1, [&] { return std::make_unique<SlowVerifier>(go); });
+  for (auto& sample : Samples(3)) pool.Submit(std::move(sample));
+  EXPECT_TRUE(pool.Poll(std::chrono::seconds(60)).empty());
+  std::this_thread::sleep_for(milliseconds(20));
+  const auto late = pool.Poll(milliseconds(10));
+  ASSERT_EQ(late.size(), 3u);
+  for (const auto& result : late) EXPECT_THAT(result.error, HasSubstr("no result within 0.01 s"));
+  go = true;
+  for (auto& sample : Samples(2)) pool.Submit(std::move(sample));
+  std::vector<RewardResult> results;
+  while (results.size() < 2) {
+    for (auto& result : pool.Poll(std::chrono::seconds(60))) results.push_back(std::move(result));
+  }
+  EXPECT_EQ(results[0].score, 5);
+  EXPECT_EQ(results[1].score, 5);
+  EXPECT_TRUE(pool.Poll(milliseconds(0)).empty());
+  EXPECT_EQ(pool.stats().errors, 3);
+  EXPECT_EQ(pool.stats().verified, 2);
 }
 
 TEST(RewardPoolTest, MadeFromTheConfiguration) {

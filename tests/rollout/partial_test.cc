@@ -16,6 +16,25 @@ TEST(PartialTest, AppendJoinsSpansOfOneVersion) {
   EXPECT_EQ(none, (Partial{{7}, {}, {{0, 1}}}));
 }
 
+TEST(PartialTest, FromIsWhatAppendAdds) {
+  const Partial whole{{1, 2, 3, 4, 5}, {-1, -2, -3, -4, -5}, {{0, 3}, {2, 4}, {4, 6}}};
+  EXPECT_EQ(whole.From(0), whole);
+  EXPECT_EQ(whole.From(2), (Partial{{3, 4, 5}, {-3, -4, -5}, {{0, 4}, {2, 6}}}));
+  EXPECT_EQ(whole.From(3), (Partial{{4, 5}, {-4, -5}, {{0, 4}, {1, 6}}}));
+  EXPECT_EQ(whole.From(5), Partial());
+  for (int64_t cut = 0; cut <= whole.size(); ++cut) {
+    Partial begun;
+    for (int64_t i = 0; i < cut; ++i) {
+      begun.tokens.push_back(whole.tokens[static_cast<size_t>(i)]);
+      begun.log_probs.push_back(whole.log_probs[static_cast<size_t>(i)]);
+    }
+    for (const VersionSpan& span : whole.spans)
+      if (span.begin < cut) begun.spans.push_back(span);
+    begun.Append(whole.From(cut));
+    EXPECT_EQ(begun, whole) << cut;
+  }
+}
+
 TEST(PartialTest, SpansThatCannotBe) {
   EXPECT_EQ(ProblemOf({}, 0), nullptr);
   EXPECT_EQ(ProblemOf({{0, 1}}, 1), nullptr);

@@ -176,6 +176,7 @@ Status NodeRanks::StartRank(Rank& rank, int local) {
   env["ROLE_RANK"] = std::to_string(rank.global - first);
   env["ROLE_WORLD_SIZE"] = std::to_string(end - first);
   if (options_.trainers > 0) env["KEEL_TRAINERS"] = std::to_string(options_.trainers);
+  if (rank.starts > 0) env["KEEL_FAILPOINT"] = "";  // it has done what it was armed for
   env["MASTER_ADDR"] = address_;
   env["MASTER_PORT"] = std::to_string(port_);
   env["TORCHELASTIC_RESTART_COUNT"] = std::to_string(attempt_);

@@ -26,7 +26,8 @@
 namespace keel::trainer {
 
 struct TrainerSection {
-  std::optional<int64_t> nnodes, n_gpus_per_node;  // that train
+  std::optional<int64_t> nnodes;  // whose ranks train
+  std::optional<int64_t> n_gpus_per_node;
   TaskKind task = TaskKind::kPretrain;
   std::string default_local_dir = "runs/default";
   std::optional<int64_t> total_training_steps;

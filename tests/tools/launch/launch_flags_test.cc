@@ -30,11 +30,13 @@ Result<LaunchOptions> Parse(const std::vector<std::string>& arguments,
 std::string Text(const LaunchOptions& o) {
   const bool random = std::regex_match(o.run_id, std::regex("[0-9a-f]{16}"));
   return fmt::format(
-      "nnodes {} nproc {} node {} addr [{}] port {} id {} restarts {} logs [{}] role {} filter {} "
+      "nnodes {} nproc {} node {} addr [{}] port {} id {} restarts {} logs [{}] role {} trainers "
+      "{} filter {} "
       "tee {} "
       "shutdown {} failure {} join {} silence {} command {}",
       o.nnodes, o.nproc_per_node, o.node_rank, o.master_addr, o.master_port,
-      random ? "random" : o.run_id, o.max_restarts, o.log_dir, o.role, o.local_ranks_filter, o.tee,
+      random ? "random" : o.run_id, o.max_restarts, o.log_dir, o.role, o.trainers,
+      o.local_ranks_filter, o.tee,
       o.shutdown_timeout.value_or(std::chrono::milliseconds(-1)).count(), o.failure_grace.count(),
       o.join_timeout.count(), o.silence_limit.count(), o.command);
 }
@@ -97,6 +99,13 @@ std::vector<Case> Cases() {
          o.local_ranks_filter = {0, 2};
        }},
       {"role", "trainer", [](auto& o) { o.role = "trainer"; }},
+      {"roles",
+       "trainer:2,rollout:1",
+       [](auto& o) {
+         o.nproc_per_node = 3;
+         o.trainers = 2;
+       },
+       {{"PET_NPROC_PER_NODE", "3"}}},
       {"signals-to-handle", "SIGTERM", nothing},
       {"shutdown-timeout", "5", [](auto& o) { o.shutdown_timeout = std::chrono::seconds(5); }},
       {"local-addr", "host", nothing},
@@ -162,6 +171,15 @@ TEST(LaunchFlagsTest, NoFlagOfTheHelpIsLeftOutAbove) {
   for (std::sregex_iterator it(help.begin(), help.end(), line), end; it != end; ++it)
     listed.insert((*it)[1]);
   EXPECT_EQ(listed, tested);
+}
+
+TEST(LaunchFlagsTest, RolesFillTheJob) {
+  for (const char* roles : {"trainer:2", "trainer:2,rollout:2", "trainer:0,rollout:3",
+                            "trainer:3,rollout:0", "trainer:1,trainer:2", "trainer:2;rollout:1",
+                            "trainer:2,worker:1", "trainer:x,rollout:1"}) {
+    const auto options = Parse({"--nproc-per-node", "3", "--roles", roles, "train"});
+    EXPECT_EQ(options.status().code(), StatusCode::kUsage) << roles;
+  }
 }
 
 TEST(LaunchFlagsTest, ASwitchThatIsOffInTheEnvironment) {

@@ -1,0 +1,261 @@
+// The desk over real connections: what workers are given, what becomes of those that end, fall
+// silent or say what cannot be.
+
+#include "trainer/desk/desk.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "parallel/sockets.h"
+#include "trainer/data/response_wire.h"
+#include "trainer/desk/desk_client.h"
+
+namespace keel::trainer::desk {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+constexpr milliseconds kLong{20'000};
+constexpr int64_t kPositions = 4;
+
+LogOptions Quiet() {
+  LogOptions options;
+  options.level = LogLevel::kError;
+  return options;
+}
+
+class DeskTest : public ::testing::Test {
+ protected:
+  DeskTest() : log_(Quiet()) {
+    for (int64_t i = 0; i < kPositions; ++i) {
+      rl::Prompt prompt;
+      prompt.id = 100 + i;
+      prompt.tokens = {static_cast<int32_t>(i)};
+      prompts_.push_back(prompt);
+    }
+  }
+
+  void Start(milliseconds timeout = kLong) {
+    DeskSettings settings;
+    settings.host = "127.0.0.1";
+    settings.secret = "secret";
+    settings.worker_timeout = timeout;
+    settings.facts = {{"trainer.seed", "1"}};
+    desk_ = ValueOrThrow(desk::Desk::Start(settings, log_));
+  }
+
+  // Two samples of each position, all of which are one batch.
+  void Open() {
+    StreamOptions options;
+    options.protocol.batch = kPositions;
+    options.protocol.samples = {0, 1};
+    options.protocol.end = kPositions;
+    options.prompt = [this](int64_t position) -> const rl::Prompt& {
+      return prompts_.at(static_cast<size_t>(position));
+    };
+    ThrowIfError(desk_->Open(Stream::kTrain, std::move(options), Ledger()));
+  }
+
+  std::unique_ptr<DeskClient> Connect(const std::string& secret = "secret") {
+    return ValueOrThrow(
+        DeskClient::Connect({"127.0.0.1", desk_->port(), secret}, kLong, milliseconds(5000)));
+  }
+
+  // A worker that is linked and serves version 1.
+  std::unique_ptr<DeskClient> Join(int64_t capacity = 64, uint64_t digest = 5) {
+    auto client = Connect();
+    ThrowIfError(client->Send(Hello{"w", {1}, capacity, {{"trainer.seed", "1"}}}));
+    const auto welcome = Next<Welcome>(*client);
+    EXPECT_EQ(desk_->Newcomers().size(), 1u);
+    desk_->TellLink(welcome.worker, LinkUp{"link", {0}});
+    Next<LinkUp>(*client);
+    desk_->TellPush(welcome.worker, 1);
+    EXPECT_EQ(Next<Push>(*client).version, 1);
+    ThrowIfError(client->Send(Serving{1, digest}));
+    return client;
+  }
+
+  template <typename T>
+  static T Next(DeskClient& client) {
+    const auto message = ValueOrThrow(client.Receive(kLong));
+    if (!message || !std::holds_alternative<T>(*message))
+      throw Error(StatusCode::kInternal, "another message was expected");
+    return std::get<T>(*message);
+  }
+
+  // What it is assigned by now, at least `count`.
+  static std::vector<Assign> Assigned(DeskClient& client, size_t count) {
+    std::vector<Assign> all;
+    while (all.size() < count) all.push_back(Next<Assign>(client));
+    return all;
+  }
+
+  // The response to it: its position, then its sample.
+  static rl::Response Answer(const Assign& order) {
+    rl::Response response;
+    response.position = order.id.position;
+    response.sample = order.id.sample;
+    response.tokens = {static_cast<int32_t>(order.id.position), order.id.sample};
+    response.finish = "stop";
+    response.score = 1;
+    return response;
+  }
+  static Done DoneOf(const Assign& order) {
+    const rl::Response response = Answer(order);
+    Done done{order.stream, order.lease, {}, rl::EncodeResponses(std::span(&response, 1)), ""};
+    if (order.so_far.size() < 2) done.spans = {{0, 1}};
+    return done;
+  }
+
+  void ExpectAll() {
+    ASSERT_EQ(desk_->Wait(Stream::kTrain, kLong), desk::Desk::Event::kReady);
+    const std::vector<Finished> taken = desk_->Take(Stream::kTrain, true);
+    ASSERT_EQ(taken.size(), 2u * kPositions);
+    for (size_t i = 0; i < taken.size(); ++i) {
+      const rl::Response& r = taken[i].response;
+      EXPECT_EQ(r.position, static_cast<int64_t>(i / 2));
+      EXPECT_EQ(r.sample, static_cast<int>(i % 2));
+      EXPECT_EQ(r.tokens, (std::vector<int32_t>{static_cast<int32_t>(i / 2), r.sample}));
+      EXPECT_EQ(r.row, 100 + r.position);
+      EXPECT_EQ(taken[i].spans, (std::vector<VersionSpan>{{0, 1}}));
+    }
+  }
+
+  Logger log_;
+  std::vector<rl::Prompt> prompts_;
+  std::unique_ptr<desk::Desk> desk_;
+};
+
+TEST_F(DeskTest, WorkersShareABatch) {
+  Start();
+  Open();
+  auto first = Join(), second = Join();
+  ThrowIfError(desk_->Publish(1, 5));
+  for (DeskClient* client : {first.get(), second.get()}) {
+    for (const Assign& order : Assigned(*client, kPositions)) {
+      EXPECT_EQ(order.prompt.tokens, prompts_[static_cast<size_t>(order.id.position)].tokens);
+      ThrowIfError(client->Send(DoneOf(order)));
+    }
+  }
+  ExpectAll();
+  EXPECT_EQ(desk_->counts(Stream::kTrain).workers, 2);
+  desk_.reset();
+  Next<Bye>(*first);
+  Next<Bye>(*second);
+}
+
+TEST_F(DeskTest, NothingIsAssignedBeforeAVersionIsPublishedAndServed) {
+  Start();
+  Open();
+  auto worker = Join();
+  EXPECT_FALSE(ValueOrThrow(worker->Receive(milliseconds(300))));
+  ThrowIfError(desk_->Publish(1, 5));
+  Assigned(*worker, 2 * kPositions);
+}
+
+TEST_F(DeskTest, WhatALostWorkerReportedGoesOnAtAnother) {
+  Start();
+  Open();
+  auto lost = Join();
+  ThrowIfError(desk_->Publish(1, 5));
+  for (const Assign& order : Assigned(*lost, 2 * kPositions)) {
+    if (order.id.position == 1) {
+      ThrowIfError(lost->Send(Progress{order.stream, order.lease, 0, Partial{{1}, {}, {{0, 1}}}}));
+    }
+    if (order.id.position == 2) ThrowIfError(lost->Send(DoneOf(order)));
+  }
+  lost.reset();
+  auto other = Join();
+  for (const Assign& order : Assigned(*other, 2 * kPositions - 2)) {
+    EXPECT_NE(order.id.position, 2);
+    EXPECT_EQ(order.so_far.size(), order.id.position == 1 ? 1 : 0);
+    ThrowIfError(other->Send(DoneOf(order)));
+  }
+  ExpectAll();
+  EXPECT_EQ(desk_->counts(Stream::kTrain).lost, 1);
+  EXPECT_EQ(desk_->counts(Stream::kTrain).reassigned_tokens, 2);
+}
+
+TEST_F(DeskTest, AWorkerThatFallsSilentIsGivenUp) {
+  Start(milliseconds(1000));
+  Open();
+  auto silent = Join();  // whose heart beats every 20 s
+  ThrowIfError(desk_->Publish(1, 5));
+  Assigned(*silent, 2 * kPositions);
+  EXPECT_THAT(Next<Refused>(*silent).message, HasSubstr("nothing was heard of it for 1 s"));
+  auto other = Join();
+  for (const Assign& order : Assigned(*other, 2 * kPositions))
+    ThrowIfError(other->Send(DoneOf(order)));
+  // Words of the one that was given up change nothing.
+  ExpectAll();
+}
+
+TEST_F(DeskTest, WhoIsNotOfThisRunIsTurnedAway) {
+  Start();
+  const auto wrong =
+      DeskClient::Connect({"127.0.0.1", desk_->port(), "other"}, kLong, milliseconds(5000));
+  EXPECT_EQ(wrong.status().code(), StatusCode::kUsage) << wrong.status().ToString();
+  auto other = Connect();
+  ThrowIfError(other->Send(Hello{"w", {1}, 64, {{"trainer.seed", "2"}}}));
+  EXPECT_THAT(Next<Refused>(*other).message, HasSubstr("trainer.seed is 2 there and 1 here"));
+  EXPECT_TRUE(desk_->Newcomers().empty());
+}
+
+TEST_F(DeskTest, OtherWeightsThanWereSentAreNotServed) {
+  Start();
+  Open();
+  auto worker = Join(64, 6);
+  ThrowIfError(desk_->Publish(1, 5));
+  EXPECT_THAT(Next<Refused>(*worker).message, HasSubstr("digest 0000000000000006"));
+}
+
+TEST_F(DeskTest, AWorkerThatSaysWhatCannotBeIsGivenUpAlone) {
+  Start();
+  Open();
+  auto liar = Join(), honest = Join();
+  ThrowIfError(desk_->Publish(1, 5));
+  const std::vector<Assign> orders = Assigned(*liar, kPositions);
+  rl::Response response = Answer(orders[0]);
+  response.sample += 5;
+  Done done = DoneOf(orders[0]);
+  done.response = rl::EncodeResponses(std::span(&response, 1));
+  ThrowIfError(liar->Send(done));
+  EXPECT_THAT(Next<Refused>(*liar).message, HasSubstr("another response than the one"));
+  for (const Assign& order : Assigned(*honest, 2 * kPositions))
+    ThrowIfError(honest->Send(DoneOf(order)));
+  ExpectAll();
+}
+
+TEST_F(DeskTest, WhatNoWorkerCanDoEndsTheRun) {
+  Start();
+  Open();
+  auto worker = Connect();
+  ThrowIfError(worker->Send(Failed{StatusCode::kConfig, "the cache is too small"}));
+  EXPECT_THROW(desk_->Wait(Stream::kTrain, kLong), Error);
+}
+
+TEST_F(DeskTest, BytesOfNobodyDoNoHarm) {
+  Start();
+  Open();
+  for (const std::string& bytes : {std::string("GET / HTTP/1.0\r\n\r\n"),
+                                   std::string(1 << 20, '\xFF'), std::string(1, '\0')}) {
+    parallel::Socket socket =
+        ValueOrThrow(parallel::ConnectOnce("127.0.0.1", desk_->port(), milliseconds(5000)));
+    (void)send(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
+  auto worker = Join();
+  ThrowIfError(desk_->Publish(1, 5));
+  for (const Assign& order : Assigned(*worker, 2 * kPositions))
+    ThrowIfError(worker->Send(DoneOf(order)));
+  ExpectAll();
+}
+
+}  // namespace
+}  // namespace keel::trainer::desk
