@@ -94,7 +94,7 @@ const std::map<std::string, std::set<std::string>>& AllowedEdges() {
       {"trainer/data",
        {"common", "model", "model/chat_template", "model/tokenizer", "rewards",
         "trainer/algorithms", "trainer/data/tokens"}},
-      {"trainer/desk", {"common", "rollout", "trainer/data"}},
+      {"trainer/desk", {"common", "parallel", "rollout", "checkpoint/format", "trainer/data"}},
       {"trainer/engine",
        {"common", "parallel", "model", "checkpoint/base", "trainer/config", "trainer/data"}},
       {"trainer/sync",
@@ -108,9 +108,9 @@ const std::map<std::string, std::set<std::string>>& AllowedEdges() {
         "checkpoint/format", "checkpoint/run", "trainer/config", "trainer/data", "trainer/engine",
         "trainer/inputs", "trainer/metrics", "trainer/sync"}},
       {"trainer/rl",
-       {"common", "parallel", "model", "model/tokenizer", "rewards", "trainer/algorithms",
-        "trainer/config", "trainer/data", "trainer/engine", "trainer/inputs", "trainer/metrics", "trainer/run",
-        "trainer/sync"}},
+       {"common", "parallel", "model", "model/tokenizer", "rollout", "rewards", "checkpoint/base",
+        "trainer/algorithms", "trainer/config", "trainer/data", "trainer/desk", "trainer/engine",
+        "trainer/inputs", "trainer/metrics", "trainer/run", "trainer/sync"}},
       {"trainer", {"common", "trainer/inputs", "trainer/rl", "trainer/run"}},
   };
   return edges;

@@ -8,7 +8,7 @@ import harness
 import rl_test
 
 # What only one of the placements has, or has otherwise.
-OF_PLACEMENT = ("rollout/", "fully_async/")
+OF_PLACEMENT = ("rollout/", "fully_async/", "off_policy/")
 
 
 class Split(rl_test.RlJob):
@@ -51,7 +51,7 @@ class Split(rl_test.RlJob):
         changes = {"trainer__save_freq": 6, "trainer__test_freq": 3, "async_training__partial_report_tokens": 1}
         self.train(self.rl("colocated", **changes))
         for i, point in enumerate(("worker.step:1:9:kill", "worker.done:2:5:kill", "worker.staged:1:3:kill",
-                                   "worker.linked:2:1:kill", "worker.progress:2:7:kill", "sync.round:1:4:kill")):  # fmt: skip
+                                   "worker.linked:2:1:kill", "worker.progress:2:2:kill", "sync.round:1:4:kill")):  # fmt: skip
             with self.subTest(point=point):
                 name = f"killed_{i}"
                 done = self.launch(self.split(name, trainer__deadline_seconds=20, **changes), 1, 2,
@@ -60,6 +60,50 @@ class Split(rl_test.RlJob):
                 self.assertIn("is started again", done.stderr)
                 self.assertEqual(self.learnt(name), self.learnt("colocated"))
                 self.assertEqual(self.digests(name, 6), self.digests("colocated", 6))
+
+    def test_a_trainer_that_dies_anywhere_goes_on_from_its_ledger(self):
+        changes = {"trainer__save_freq": 1, "trainer__test_freq": 3, "async_training__partial_report_tokens": 1}
+        self.train(self.rl("colocated", **changes))
+        for i, point in enumerate(("rl.rollout:0:3:kill", "rl.experience:0:4:kill", "sync.done:0:3:kill",
+                                   "sync.round:0:8:kill", "save.write:0:3:kill", "commit.renamed:0:2:kill")):  # fmt: skip
+            with self.subTest(point=point):
+                name = f"killed_{i}"
+                config = self.split(name, **changes)
+                died = self.launch(config, 1, 2, environment={"KEEL_FAILPOINT": point})
+                self.assertNotEqual(died.returncode, 0)
+                done = self.launch(config, 1, 2)
+                self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
+                self.assertIn("resumed from", done.stdout + done.stderr)
+                self.assertEqual(self.learnt(name), self.learnt("colocated"))
+                self.assertEqual(self.digests(name, 6), self.digests("colocated", 6))
+
+    def test_generating_ahead_is_bounded_and_goes_on_after_a_crash(self):
+        for staleness, changes in ((1, {}), (3, {"algorithm__adv_estimator": "gae"})):
+            with self.subTest(staleness=staleness):
+                name = f"ahead_{staleness}"
+                config = self.split(
+                    name, async_training__max_staleness=staleness, async_training__partial_report_tokens=1,
+                    algorithm__rollout_correction__rollout_is="token", trainer__total_training_steps=10,
+                    trainer__save_freq=2, trainer__rollout_data_dir=str(self.folder / name), **changes)  # fmt: skip
+                died = self.launch(config, 2, 2, environment={"KEEL_FAILPOINT": "rl.experience:1:6:kill"})
+                self.assertNotEqual(died.returncode, 0)
+                done = self.launch(config, 2, 2, environment={"KEEL_FAILPOINT": "worker.step:2:20:kill"})
+                self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
+                self.assertRegex(done.stdout + done.stderr, r"\d+ samples of the checkpoint go on, begun or done")
+                steps = self.steps(name)
+                self.assertEqual(sorted(steps), list(range(1, 11)))
+                ages = [data["off_policy/max"] for data in steps.values()]
+                self.assertEqual(max(ages), staleness)
+                self.assertEqual({data["fully_async/count/dropped_samples"] for data in steps.values()}, {0})
+                # Each position once, in order, whatever died.
+                trained = [r["position"] for step in range(1, 11) for r in harness.read_jsonl(self.folder / name / f"{step}.jsonl")]
+                self.assertEqual(trained, [position for position in range(80) for _ in range(4)])
+
+    def test_steps_that_filter_their_groups_take_more_of_the_same_version(self):
+        changes = {"algorithm__filter_groups__enable": True, "algorithm__filter_groups__max_num_gen_batches": 20,
+                   "actor_rollout_ref__model": {"path": self.warm_up(36)}, "data__train_batch_size": 4}  # fmt: skip
+        done = self.same_as_colocated({}, 1, 1, 2, **changes)
+        self.assertTrue(any(d["rollout/gen_batches"] > 1 for d in self.steps("split").values()), done.stdout[-3000:])
 
     def test_what_cannot_be_is_refused_at_the_start(self):
         config = self.split("run")
@@ -75,6 +119,9 @@ class Split(rl_test.RlJob):
         done = self.launch(config, 1, 1, "actor_rollout_ref.rollout.tensor_model_parallel_size=2")
         self.assertEqual(done.returncode, 78)
         self.assertIn("world size 2 = 1 trainers + 1 rollout ranks, which is no multiple of", done.stdout + done.stderr)
+        done = self.launch(config, 1, 1, "async_training.max_staleness=1")
+        self.assertEqual(done.returncode, 78)
+        self.assertIn("nothing corrects for older weights", done.stdout + done.stderr)
         done = self.launch(self.rl("colocated"), 1, 1)
         self.assertEqual(done.returncode, 78)
         self.assertIn("--roles is given, and async_training.placement is colocated", done.stdout + done.stderr)

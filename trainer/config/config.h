@@ -19,9 +19,7 @@
 #include "trainer/config/config_async.h"
 #include "trainer/config/config_rl.h"
 #include "trainer/config/config_rollout.h"
-#include "trainer/data/packing.h"
-#include "trainer/data/train_on.h"
-#include "trainer/data/truncation.h"
+#include "trainer/data/choices.h"
 
 namespace keel::trainer {
 

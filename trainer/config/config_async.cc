@@ -10,8 +10,14 @@ void AddAsyncOptions(Config& c, options::Schema& s) {
   AsyncSection& a = c.async_training;
   s.Add("async_training.placement", a.placement,
         "Who generates in RL: `colocated`: the ranks that train, in turns; `split`: ranks of their "
-        "own (`keel launch --roles trainer:N,rollout:M`), which may end and come back while the "
+        "own (`--roles trainer:N,rollout:M` of keel launch), which may end and come back while the "
         "run goes on.");
+  s.Add("async_training.max_staleness", a.max_staleness,
+        "With `split`: steps that the weights which choose a token may lack when it is trained on. "
+        "0: workers wait for the weights of every step, and the run is the colocated one; 1: they "
+        "are a step ahead; more: further. No sample is dropped for its age.")
+      .Range(0, 1000)
+      .Unit("steps");
   s.Add("async_training.worker_timeout_seconds", a.worker_timeout_seconds,
         "A worker of which nothing is heard for so long is given up, and others take its samples.")
       .Range(1, 1e6)
@@ -32,6 +38,18 @@ std::vector<std::string> ValidateAsyncConfig(const Config& c) {
     problems.emplace_back(
         "trainer.rollout_replay_dir: a replay generates nothing: set async_training.placement to "
         "colocated");
+  if (c.async_training.max_staleness > 0) {
+    const RolloutCorrectionSection& correction = c.algorithm.rollout_correction;
+    if (c.async_training.placement != Placement::kSplit)
+      problems.emplace_back(
+          "async_training.max_staleness: the ranks that train generate with the weights that they "
+          "have: 0 is all that placement: colocated can do");
+    if (!correction.rollout_is && !correction.rollout_rs && !correction.bypass_mode)
+      problems.emplace_back(fmt::format(
+          "async_training.max_staleness is {}, and nothing corrects for older weights: set "
+          "algorithm.rollout_correction.rollout_is (token or sequence), rollout_rs or bypass_mode",
+          c.async_training.max_staleness));
+  }
   if (c.trainer.nnodes.has_value() != c.trainer.n_gpus_per_node.has_value())
     problems.emplace_back("trainer.nnodes and trainer.n_gpus_per_node: give both, or none");
   return problems;

@@ -28,6 +28,7 @@ constexpr auto NamesOf(Placement) {
 
 struct AsyncSection {
   Placement placement = Placement::kColocated;
+  int64_t max_staleness = 0;
   double worker_timeout_seconds = 30;
   int64_t partial_report_tokens = 256;
 };

@@ -8,7 +8,7 @@
 #include "common/json.h"
 #include "common/status.h"
 #include "model/chat_template/chat_template.h"
-#include "trainer/data/train_on.h"
+#include "trainer/data/choices.h"
 
 namespace keel::trainer {
 

@@ -10,12 +10,11 @@
 #include "common/hash.h"
 #include "common/status.h"
 #include "trainer/data/data_source.h"
-#include "trainer/data/packing.h"
+#include "trainer/data/choices.h"
 #include "trainer/data/row_reader.h"
 #include "trainer/data/sample_cut.h"
 #include "trainer/data/sample_order.h"
 #include "trainer/data/token_input.h"
-#include "trainer/data/truncation.h"
 
 namespace keel::trainer {
 

@@ -12,7 +12,7 @@
 #include "trainer/data/batch.h"
 #include "trainer/data/row_reader.h"
 #include "trainer/data/sample.h"
-#include "trainer/data/truncation.h"
+#include "trainer/data/choices.h"
 
 namespace keel::trainer::rl {
 

@@ -16,7 +16,7 @@
 #include "common/json.h"
 #include "common/status.h"
 #include "trainer/data/text_rules.h"
-#include "trainer/data/truncation.h"
+#include "trainer/data/choices.h"
 
 namespace keel::trainer::rl {
 

@@ -21,11 +21,10 @@
 
 #include "common/hash.h"
 #include "common/status.h"
-#include "trainer/data/packing.h"
+#include "trainer/data/choices.h"
 #include "trainer/data/sample.h"
 #include "trainer/data/tokens/best_fit.h"
 #include "trainer/data/tokens/token_store.h"
-#include "trainer/data/truncation.h"
 
 namespace keel::trainer {
 

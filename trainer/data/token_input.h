@@ -15,7 +15,7 @@
 #include "common/status.h"
 #include "trainer/data/row_reader.h"
 #include "trainer/data/tokens/token_store.h"
-#include "trainer/data/truncation.h"
+#include "trainer/data/choices.h"
 
 namespace keel::trainer {
 

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cerrno>
 #include <condition_variable>
+#include <deque>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -64,10 +65,13 @@ class Desk::Impl {
 
   Status Open(Stream which, StreamOptions options, Ledger ledger) {
     const std::lock_guard lock(mutex_);
+    for (auto& [id, entry] : ledger.samples)
+      if (entry.finished) AddPrompt(options.prompt(id.position), &entry.finished->response);
     KEEL_ASSIGN_OR_RETURN(DeskProtocol protocol,
                           DeskProtocol::Make(options.protocol, std::move(ledger)));
     StreamState stream{std::move(protocol), std::move(options.prompt), options.texts, {}, {}};
-    if (version_ > 0)
+    // The ledger of a checkpoint knows its version.
+    if (version_ > stream.protocol.newest_version())
       KEEL_RETURN_IF_ERROR(stream.protocol.Publish(version_, stream.protocol.ledger().steps));
     const auto at = streams_.insert_or_assign(which, std::move(stream)).first;
     for (auto& [id, worker] : workers_) {
@@ -86,9 +90,23 @@ class Desk::Impl {
     streams_.erase(found);
   }
 
-  std::vector<Finished> Take(Stream which, bool new_step) {
+  bool Has(Stream which) const {
     const std::lock_guard lock(mutex_);
-    std::vector<Finished> taken = streams_.at(which).protocol.Take(new_step);
+    return streams_.contains(which);
+  }
+
+  void More(Stream which) {
+    const std::lock_guard lock(mutex_);
+    streams_.at(which).protocol.More();
+    AssignAll();
+    Wake();
+  }
+
+  Batch Take(Stream which) {
+    const std::lock_guard lock(mutex_);
+    DeskProtocol& protocol = streams_.at(which).protocol;
+    Batch taken{{}, protocol.ledger().steps, protocol.ledger().versions};
+    taken.finished = protocol.Take();
     AssignAll();
     Wake();
     return taken;
@@ -206,8 +224,9 @@ class Desk::Impl {
     bool linked = false;
     int64_t said = 0;  // the version that it says to serve
     uint64_t said_digest = 0;
-    int64_t version = 0;   // that it serves, once that was published
-    bool leaving = false;  // closed once `out` is sent
+    int64_t version = 0;       // that it serves, once that was published
+    std::deque<Message> held;  // that it said since, of tokens that may be that version's
+    bool leaving = false;      // closed once `out` is sent
   };
   struct StreamState {
     DeskProtocol protocol;
@@ -216,6 +235,13 @@ class Desk::Impl {
     std::map<int64_t, int64_t> numbers;  // of workers, in the protocol
     std::map<int64_t, int64_t> workers;  // and back
   };
+
+  // What neither a worker nor a ledger says.
+  static void AddPrompt(const rl::Prompt& prompt, rl::Response* response) {
+    response->row = prompt.id;
+    response->data_source = prompt.data_source;
+    response->prompt = prompt.tokens;
+  }
 
   void Wake() {
     const uint64_t one = 1;
@@ -256,6 +282,12 @@ class Desk::Impl {
     for (auto& [which, stream] : streams_) {
       if (const Status status = stream.protocol.Serve(stream.numbers.at(id), version_);
           !status.ok())
+        return GiveUp(id, status);
+    }
+    while (!worker.held.empty() && !worker.leaving) {
+      Message message = std::move(worker.held.front());
+      worker.held.pop_front();
+      if (const Status status = Hear(id, worker, std::move(message)); !status.ok())
         return GiveUp(id, status);
     }
   }
@@ -429,6 +461,10 @@ class Desk::Impl {
       TakeVersion(id);
       return Status::Ok();
     }
+    if (worker.said > version_) {
+      worker.held.push_back(std::move(message));
+      return Status::Ok();
+    }
     if (const auto* progress = std::get_if<Progress>(&message)) {
       const auto stream = streams_.find(progress->stream);
       if (stream == streams_.end()) return Status::Ok();  // it is closed: too late
@@ -453,9 +489,7 @@ class Desk::Impl {
         position - protocol.ledger().frontier > kFarthestPosition)
       return Status::Ok();  // no lease of it is alive
     const rl::Prompt& prompt = stream->second.prompt(position);
-    responses[0].row = prompt.id;
-    responses[0].data_source = prompt.data_source;
-    responses[0].prompt = prompt.tokens;
+    AddPrompt(prompt, &responses[0]);
     return stream->second.protocol
         .Finish(stream->second.numbers.at(id), done.lease,
                 {std::move(responses[0]), std::move(done.spans)})
@@ -512,9 +546,9 @@ Status Desk::Open(Stream stream, StreamOptions options, Ledger ledger) {
   return impl_->Open(stream, std::move(options), std::move(ledger));
 }
 void Desk::Close(Stream stream) { impl_->Close(stream); }
-std::vector<Finished> Desk::Take(Stream stream, bool new_step) {
-  return impl_->Take(stream, new_step);
-}
+bool Desk::Has(Stream stream) const { return impl_->Has(stream); }
+Desk::Batch Desk::Take(Stream stream) { return impl_->Take(stream); }
+void Desk::More(Stream stream) { impl_->More(stream); }
 Ledger Desk::LedgerOf(Stream stream) const { return impl_->LedgerOf(stream); }
 std::vector<Desk::Newcomer> Desk::Newcomers() const { return impl_->Newcomers(); }
 std::vector<int64_t> Desk::Linked() const { return impl_->Linked(); }

@@ -48,10 +48,18 @@ class Desk {
   int port() const;
 
   // Streams. `ledger`: what a checkpoint holds of it, or its first position and steps.
+  // kInvalidData: that cannot be of this stream.
   Status Open(Stream stream, StreamOptions options, Ledger ledger);
   void Close(Stream stream);
-  // The streams' next batches are taken in order; see DeskProtocol::Take.
-  std::vector<Finished> Take(Stream stream, bool new_step);
+  bool Has(Stream stream) const;
+  // The stream's next batch; see DeskProtocol.
+  struct Batch {
+    std::vector<Finished> finished;
+    int64_t steps = 0;                    // that had taken their samples before
+    std::map<int64_t, int64_t> versions;  // as in Ledger
+  };
+  Batch Take(Stream stream);
+  void More(Stream stream);
   Ledger LedgerOf(Stream stream) const;
 
   // Workers. Those that have said hello and have no link; then what becomes of each: a group to

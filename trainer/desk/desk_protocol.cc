@@ -52,6 +52,11 @@ Status DeskProtocol::CheckLedger() const {
     for (const VersionSpan& span : spans)
       if (!ledger_.versions.contains(span.version)) problem = "tokens of a version that was not";
     if (problem != nullptr) return bad(fmt::format("{}: {}", NameOf(id), problem));
+    if (spans.empty()) continue;
+    const int64_t age = Due(id.position) - ledger_.versions.at(spans.front().version);
+    if (age > options_.max_staleness)
+      return bad(fmt::format("{} would be {} steps old when it is trained, max_staleness is {}",
+                             NameOf(id), age, options_.max_staleness));
   }
   return Status::Ok();
 }
@@ -256,7 +261,7 @@ bool DeskProtocol::Ready() const {
   return true;
 }
 
-std::vector<Finished> DeskProtocol::Take(bool new_step) {
+std::vector<Finished> DeskProtocol::Take() {
   std::vector<Finished> taken;
   const int64_t end = ledger_.frontier + options_.batch;
   while (!ledger_.samples.empty() && ledger_.samples.begin()->first.position < end) {
@@ -264,10 +269,12 @@ std::vector<Finished> DeskProtocol::Take(bool new_step) {
     ledger_.samples.erase(ledger_.samples.begin());
   }
   ledger_.frontier = end;
-  if (new_step) ++ledger_.steps;
+  ++ledger_.steps;
   ForgetVersions();
   return taken;
 }
+
+void DeskProtocol::More() { --ledger_.steps; }
 
 // Those older than all that a token is of, or may be of that is still to be heard of: of weights
 // that a worker has served since it has the sample, or has just taken up.

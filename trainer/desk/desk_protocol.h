@@ -78,9 +78,11 @@ class DeskProtocol {
 
   // Steps. Whether the next batch of positions is complete.
   bool Ready() const;
-  // Takes it, by position and sample; Ready() must hold. `new_step`: for a step of its own, not for
-  // one that has filtered its first away.
-  std::vector<Finished> Take(bool new_step = true);
+  // Takes it for a step, by position and sample; Ready() must hold.
+  std::vector<Finished> Take();
+  // The step that took the last batch wants one more, since it has filtered some of it away: what
+  // comes next is trained by that same step.
+  void More();
 
   // What a checkpoint of the present moment holds.
   const Ledger& ledger() const { return ledger_; }

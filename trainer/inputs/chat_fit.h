@@ -8,7 +8,7 @@
 #include "common/json.h"
 #include "common/status.h"
 #include "trainer/data/chat_rules.h"
-#include "trainer/data/train_on.h"
+#include "trainer/data/choices.h"
 
 namespace keel::trainer {
 

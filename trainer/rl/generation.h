@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "checkpoint/base/requests.h"
 #include "common/status.h"
 #include "rollout/engine.h"
 #include "rollout/sampling.h"
@@ -31,12 +33,23 @@ struct RolloutOrder {
   bool validation = false;
   bool greedy_baseline = false;  // one more to each, the likeliest: its score is their baseline
   bool texts = false;            // somebody will read them: a dump, or a vote without answers
+  bool more = false;             // for a step that has filtered some of its last ones away
 };
 
 struct RolloutTimes {
   double generate_s = 0;
   double reward_s = 0;  // waited for verifiers after the last token
   rollout::EngineStats engine;
+};
+
+// The samples that a run trains on, from the step on with which it begins.
+struct RunSamples {
+  int64_t first = 0;  // position
+  int64_t end = 0;    // no step takes positions from here on
+  int64_t batch = 1;  // positions that a step takes at a time
+  int64_t n = 1;
+  bool greedy_baseline = false;
+  bool texts = false;
 };
 
 class Generation {
@@ -58,10 +71,17 @@ class Generation {
   virtual double Leave() { return 0; }
   virtual void ReleaseWeights() {}
 
+  // Once the weights are there, before the first Run.
+  virtual void Begin(const RunSamples& /*samples*/) {}
   // Responses, scored. Throws Error(kDataLoss) where one could not be generated. The same on every
   // rank, but for text and answer, which rank 0 alone has, and that only where they are asked for.
   virtual std::vector<Response> Run(const RolloutOrder& order, RolloutTimes* times) = 0;
   virtual void AddMetrics(StepLine* /*metrics*/) const {}
+
+  // What of a checkpoint, beside the version of the weights, is needed to go on; documents are
+  // written by rank 0, and restored before the first Run.
+  virtual void AddDocuments(std::vector<checkpoint::Document>* /*documents*/) const {}
+  virtual void RestoreDocuments(const std::map<std::string, std::string>& /*documents*/) {}
 };
 
 }  // namespace keel::trainer::rl

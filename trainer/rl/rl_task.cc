@@ -173,7 +173,11 @@ std::unique_ptr<Generation> RlTask::MakeGeneration() {
   rollout.releases = section.free_cache_engine;
   if (c_.async_training.placement == Placement::kSplit) {
     return std::make_unique<SplitGeneration>(
-        job_, *actor_, rollout.sync, WorkerFacts(job_.inputs().loaded, job_.device(), source_));
+        job_, *actor_, rollout.sync, WorkerFacts(job_.inputs().loaded, job_.device(), source_),
+        // The desk's thread asks, beside this one: an order of its own.
+        [this, order = std::make_shared<SampleOrder>(*order_)](int64_t position) -> const Prompt& {
+          return prompts_.Get(order->At(position));
+        });
   }
   return std::make_unique<ColocatedGeneration>(
       std::make_unique<RolloutModel>(job_.context(), source_.config, *actor_, rollout),
@@ -230,6 +234,7 @@ void RlTask::AddDocuments(checkpoint::SaveRequest* request) {
   const bool by_save = rl.version.digest == 0;
   if (by_save) request->digest_role = "actor";
   if (!rank0()) return;
+  generation_->AddDocuments(&request->documents);
   checkpoint::Document document{"rl_state.json", RlStateJson(rl), true};
   if (by_save) {
     document.of_digest = [rl](uint64_t digest) {
@@ -248,6 +253,7 @@ void RlTask::RestoreDocuments(const Documents& documents) {
   saved_version_ = rl.version;
   critic_steps_ = rl.critic_optimizer_steps;
   ThrowIfError(kl_.Restore(rl.kl_controller));
+  generation_->RestoreDocuments(documents);
 }
 
 void RlTask::Restored(bool restored) {
@@ -272,6 +278,18 @@ void RlTask::Restored(bool restored) {
 }
 
 void RlTask::BeforeSteps() {
+  RunSamples samples;
+  samples.first = state_.samples_consumed;
+  samples.batch = c_.data.train_batch_size;
+  // A step that filters takes as many as it needs.
+  samples.end =
+      c_.algorithm.filter_groups.enable
+          ? kValidationPositions
+          : samples.first + std::max<int64_t>(0, total_steps_ - state_.step) * samples.batch;
+  samples.n = c_.actor_rollout_ref.rollout.n;
+  samples.greedy_baseline = TraitsOf(c_.algorithm.adv_estimator).greedy_baseline;
+  samples.texts = c_.trainer.rollout_data_dir.has_value();
+  generation_->Begin(samples);
   learner_ = std::make_unique<Learner>(
       Models(),
       LearnerSchedules{
@@ -314,6 +332,7 @@ RlTask::StepEnd RlTask::Step(int64_t step) {
 
 void RlTask::UpdateRollout(StepLine* m) {
   if (c_.actor_rollout_ref.rollout.verify_sync == VerifySync::kEvery) generation_->Corrupt();
+  ThrowIfError(FailPoint("sync.begin"));
   const WeightUpdate update = generation_->Update();
   m->Set("timing_s/param_load", update.param_load);
   m->Set("timing_s/param_offload", update.param_offload);

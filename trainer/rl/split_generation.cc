@@ -7,13 +7,13 @@
 #include <utility>
 
 #include "common/clock.h"
-#include "common/fail_point.h"
 #include "common/guarded.h"
 #include "common/json.h"
 #include "parallel/context.h"
 #include "parallel/store_server.h"
 #include "trainer/data/response_wire.h"
 #include "trainer/desk/desk_client.h"
+#include "trainer/desk/ledger_file.h"
 #include "trainer/engine/weights_digest.h"
 #include "trainer/rl/scored_response.h"
 #include "trainer/sync/group_bytes.h"
@@ -24,6 +24,8 @@ namespace {
 
 // How long rank 0 waits at a time before it tells the others that it is still there.
 constexpr std::chrono::milliseconds kWord{500};
+// In a checkpoint.
+constexpr const char* kLedgerPath = "rollout/ledger.bin";
 
 std::string RandomSecret() {
   std::random_device device;
@@ -35,8 +37,8 @@ std::string RandomSecret() {
 }  // namespace
 
 SplitGeneration::SplitGeneration(Job& job, TrainEngine& actor, const WeightSyncOptions& sync,
-                                 std::map<std::string, std::string> facts)
-    : job_(job), actor_(actor), sync_options_(sync) {
+                                 std::map<std::string, std::string> facts, PromptAt prompts)
+    : job_(job), actor_(actor), sync_options_(sync), prompts_(std::move(prompts)) {
   Status started = Status::Ok();
   if (job.rank0()) {
     const parallel::LaunchEnv& env = job.inputs().env;
@@ -55,9 +57,7 @@ SplitGeneration::SplitGeneration(Job& job, TrainEngine& actor, const WeightSyncO
           kDeskKey, desk::DeskAddress{here, desk_->port(), settings.secret}.ToText());
     }
   }
-  const std::string problem = Hear(started.ok() ? "" : started.ToString());
-  if (!problem.empty())
-    throw Error(StatusCode::kUnavailable, "the desk of the rollout workers: " + problem);
+  Agree(started.ok() ? started : started.WithContext("the desk of the rollout workers"));
 }
 
 SplitGeneration::~SplitGeneration() = default;
@@ -201,15 +201,13 @@ WeightUpdate SplitGeneration::Publish(int64_t number, uint64_t expected) {
   version_ = {number, digest};
   Status published = Status::Ok();
   if (desk_ != nullptr) published = desk_->Publish(number, digest);
-  const std::string problem = Hear(published.ok() ? "" : published.ToString());
-  if (!problem.empty()) throw Error(StatusCode::kInternal, "the desk: " + problem);
+  Agree(published);
   update.sync.digest = digest;
   update.seconds = watch.Elapsed();
   return update;
 }
 
 WeightUpdate SplitGeneration::Update() {
-  ThrowIfError(FailPoint("sync.begin"));
   return Publish(version_.number + 1, 0);
 }
 
@@ -259,43 +257,113 @@ void SplitGeneration::WaitFor(desk::Stream stream) {
   }
 }
 
-std::vector<Response> SplitGeneration::Run(const RolloutOrder& order, RolloutTimes* times) {
-  const Stopwatch watch;
-  // 1. The samples, all of which are asked for now.
-  const desk::Stream stream = order.validation ? desk::Stream::kValidation : desk::Stream::kTrain;
-  const int64_t first = order.prompts.front().position;
+void SplitGeneration::Agree(const Status& status) {
+  const std::string word = Hear(
+      status.ok()
+          ? ""
+          : Json{{"code", static_cast<int>(status.code())}, {"message", status.message()}}.dump(
+                -1, ' ', false, Json::error_handler_t::replace));
+  if (word.empty()) return;
+  const Json error = ValueOrThrow(ParseJson(word, "rank 0's error"));
+  throw Error(static_cast<StatusCode>(error["code"].get<int>()),
+              error["message"].get<std::string>());
+}
+
+void SplitGeneration::Begin(const RunSamples& samples) {
   Status opened = Status::Ok();
   if (desk_ != nullptr) {
+    desk::StreamOptions options;
+    options.protocol.batch = samples.batch;
+    options.protocol.end = samples.end;
+    options.protocol.max_staleness = job_.config().async_training.max_staleness;
+    options.protocol.samples.clear();
+    for (int s = samples.greedy_baseline ? kGreedySample : 0; s < samples.n; ++s)
+      options.protocol.samples.push_back(s);
+    options.prompt = prompts_;
+    options.texts = samples.texts;
+    const auto open = [&](desk::Ledger ledger) {
+      return desk_->Open(desk::Stream::kTrain, options, std::move(ledger));
+    };
+    bool open_fresh = true;
+    if (restored_) {
+      const size_t known = restored_->samples.size();
+      opened = restored_->frontier == samples.first
+                   ? open(std::move(*restored_))
+                   : Status(StatusCode::kInvalidData,
+                            fmt::format("they begin at position {}, the run at {}",
+                                        restored_->frontier, samples.first));
+      open_fresh = opened.code() == StatusCode::kInvalidData;
+      // None of them has been trained: they are generated again.
+      if (open_fresh) {
+        job_.log().Warning(
+            "{} samples that the checkpoint holds, begun or done, are not of this run's settings "
+            "and are generated again: {}",
+            known, opened.message());
+      } else if (known > 0) {
+        job_.log().Info("{} samples of the checkpoint go on, begun or done", known);
+      }
+      restored_.reset();
+    }
+    if (open_fresh) {
+      desk::Ledger fresh;
+      fresh.frontier = samples.first;
+      opened = open(std::move(fresh));
+    }
+  }
+  Agree(opened);
+}
+
+void SplitGeneration::OpenValidation(const RolloutOrder& order) {
+  Status opened = Status::Ok();
+  if (desk_ != nullptr) {
+    const int64_t first = order.prompts.front().position;
     desk::StreamOptions options;
     options.protocol.batch = static_cast<int64_t>(order.prompts.size());
     options.protocol.end = first + options.protocol.batch;
     options.protocol.samples.clear();
-    for (int s = order.greedy_baseline ? kGreedySample : 0; s < order.n; ++s)
-      options.protocol.samples.push_back(s);
+    for (int s = 0; s < order.n; ++s) options.protocol.samples.push_back(s);
     options.prompt = [prompts = order.prompts, first](int64_t position) -> const Prompt& {
       return *prompts[static_cast<size_t>(position - first)].prompt;
     };
     options.texts = order.texts;
     desk::Ledger ledger;
     ledger.frontier = first;
-    opened = desk_->Open(stream, std::move(options), std::move(ledger));
+    opened = desk_->Open(desk::Stream::kValidation, std::move(options), std::move(ledger));
   }
-  const std::string problem = Hear(opened.ok() ? "" : opened.ToString());
-  if (!problem.empty()) throw Error(StatusCode::kInternal, "the desk: " + problem);
+  Agree(opened);
+}
 
-  // 2. Workers generate and score them.
+std::vector<Response> SplitGeneration::Run(const RolloutOrder& order, RolloutTimes* times) {
+  const Stopwatch watch;
+  const desk::Stream stream = order.validation ? desk::Stream::kValidation : desk::Stream::kTrain;
+  if (order.validation) OpenValidation(order);
+  if (order.more && desk_ != nullptr) desk_->More(stream);
+  const Stopwatch waiting;
   WaitFor(stream);
+  if (!order.validation) waited_s_ = (order.more ? waited_s_ : 0) + waiting.Elapsed();
+
+  // To all ranks that train; texts stay here.
   std::vector<Response> mine;
   if (desk_ != nullptr) {
-    for (desk::Finished& one : desk_->Take(stream, true)) mine.push_back(std::move(one.response));
-    desk_->Close(stream);
+    desk::Desk::Batch batch = desk_->Take(stream);
+    if (!order.validation) {
+      if (!order.more) ages_ = {};
+      NoteAges(batch);
+    }
+    for (desk::Finished& one : batch.finished) mine.push_back(std::move(one.response));
+    if (order.validation) desk_->Close(stream);
   }
-
-  // 3. To all ranks that train; texts stay here.
+  const int64_t first = order.prompts.front().position;
   std::vector<Response> responses = ValueOrThrow(DecodeResponses(Hear(EncodeResponses(mine))));
   for (size_t i = 0; i < responses.size(); ++i) {
     Response& r = responses[i];
-    const Prompt& prompt = *order.prompts[static_cast<size_t>(r.position - first)].prompt;
+    const auto at = static_cast<size_t>(r.position - first);
+    if (r.position < first || at >= order.prompts.size()) {
+      throw Error(
+          StatusCode::kInternal,
+          fmt::format("the desk hands out position {}, the step is at {}", r.position, first));
+    }
+    const Prompt& prompt = *order.prompts[at].prompt;
     r.row = prompt.id;
     r.data_source = prompt.data_source;
     r.prompt = prompt.tokens;
@@ -309,6 +377,33 @@ std::vector<Response> SplitGeneration::Run(const RolloutOrder& order, RolloutTim
   return responses;
 }
 
+void SplitGeneration::NoteAges(const desk::Desk::Batch& batch) {
+  for (const desk::Finished& one : batch.finished) {
+    const auto tokens = static_cast<int64_t>(one.response.tokens.size());
+    for (size_t i = 0; i < one.spans.size(); ++i) {
+      const int64_t end = i + 1 < one.spans.size() ? one.spans[i + 1].begin : tokens;
+      const int64_t age = batch.steps - batch.versions.at(one.spans[i].version);
+      ages_.tokens += static_cast<double>(end - one.spans[i].begin);
+      ages_.sum += static_cast<double>((end - one.spans[i].begin) * age);
+      ages_.most = std::max(ages_.most, age);
+    }
+    ++ages_.responses;
+    ages_.partial += one.spans.size() > 1 ? 1 : 0;
+    ages_.most_spans = std::max<int64_t>(ages_.most_spans, std::ssize(one.spans));
+  }
+}
+
+void SplitGeneration::AddDocuments(std::vector<checkpoint::Document>* documents) const {
+  if (desk_ == nullptr || !desk_->Has(desk::Stream::kTrain)) return;
+  documents->push_back(
+      {kLedgerPath, desk::EncodeLedger(desk_->LedgerOf(desk::Stream::kTrain)), true});
+}
+
+void SplitGeneration::RestoreDocuments(const std::map<std::string, std::string>& documents) {
+  const auto found = documents.find(kLedgerPath);
+  if (found != documents.end()) restored_ = ValueOrThrow(desk::DecodeLedger(found->second));
+}
+
 void SplitGeneration::AddMetrics(StepLine* metrics) const {
   if (desk_ == nullptr) return;
   const desk::Desk::Counts counts = desk_->counts(desk::Stream::kTrain);
@@ -316,6 +411,14 @@ void SplitGeneration::AddMetrics(StepLine* metrics) const {
   metrics->Set("fully_async/count/workers_lost", counts.lost);
   metrics->Set("fully_async/count/reassigned_tokens", counts.reassigned_tokens);
   metrics->Set("fully_async/count/dropped_samples", 0);
+  metrics->Set("fully_async/count/queue", counts.samples.finished);
+  metrics->Set("fully_async/count/running", counts.samples.running);
+  const double responses = std::max<double>(1, static_cast<double>(ages_.responses));
+  metrics->Set("fully_async/partial/partial_ratio", static_cast<double>(ages_.partial) / responses);
+  metrics->Set("fully_async/partial/max_partial_span", ages_.most_spans);
+  metrics->Set("off_policy/mean", ages_.sum / std::max(1.0, ages_.tokens));
+  metrics->Set("off_policy/max", ages_.most);
+  metrics->Set("timing_s/wait_for_samples", waited_s_);
 }
 
 }  // namespace keel::trainer::rl

@@ -7,8 +7,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,10 +27,11 @@ inline constexpr const char* kDeskKey = "desk/address";
 
 class SplitGeneration : public Generation {
  public:
+  using PromptAt = std::function<const Prompt&(int64_t position)>;
   // Starts the desk and says in the job's store where it is. `actor` must outlive this. `facts`:
-  // what workers must have, too.
+  // what workers must have, too. `prompts`: those of the run, asked for on the desk's thread.
   SplitGeneration(Job& job, TrainEngine& actor, const WeightSyncOptions& sync,
-                  std::map<std::string, std::string> facts);
+                  std::map<std::string, std::string> facts, PromptAt prompts);
   ~SplitGeneration() override;
 
   std::string Description() const override;
@@ -40,8 +43,13 @@ class SplitGeneration : public Generation {
   WeightUpdate Restore(const WeightVersion& expected) override;
   const WeightVersion& version() const override { return version_; }
 
+  // Workers begin samples of the run here, and go on beside the training: the ledger of a
+  // checkpoint is gone on with.
+  void Begin(const RunSamples& samples) override;
   std::vector<Response> Run(const RolloutOrder& order, RolloutTimes* times) override;
   void AddMetrics(StepLine* metrics) const override;
+  void AddDocuments(std::vector<checkpoint::Document>* documents) const override;
+  void RestoreDocuments(const std::map<std::string, std::string>& documents) override;
 
  private:
   // A worker's, on the trainers that send to it; null on the others.
@@ -64,7 +72,11 @@ class SplitGeneration : public Generation {
   // Sends the weights as `number`; the digest of what arrived, 0: nobody was there.
   uint64_t Push(const std::vector<int64_t>& workers, int64_t number, WeightUpdate* update);
   WeightUpdate Publish(int64_t number, uint64_t expected);
+  // Throws on every rank what rank 0 has found.
+  void Agree(const Status& status);
+  void OpenValidation(const RolloutOrder& order);
   void WaitFor(desk::Stream stream);
+  void NoteAges(const desk::Desk::Batch& batch);
 
   Job& job_;
   TrainEngine& actor_;
@@ -72,6 +84,16 @@ class SplitGeneration : public Generation {
   std::unique_ptr<desk::Desk> desk_;  // rank 0
   std::map<int64_t, Link> links_;     // by worker, the same on every rank
   WeightVersion version_;
+  const PromptAt prompts_;
+  std::optional<desk::Ledger> restored_;
+  // Of the responses of the last step, in rank 0: the steps that the weights of their tokens
+  // lacked.
+  struct Ages {
+    double tokens = 0, sum = 0;
+    int64_t most = 0, responses = 0, partial = 0, most_spans = 0;
+  };
+  Ages ages_;
+  double waited_s_ = 0;  // for samples, in the last step
 };
 
 }  // namespace keel::trainer::rl

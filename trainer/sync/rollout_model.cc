@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "common/clock.h"
-#include "common/fail_point.h"
 #include "trainer/engine/device_pages.h"
 #include "trainer/engine/weights_digest.h"
 
@@ -81,7 +80,6 @@ WeightUpdate RolloutModel::Sync() {
 }
 
 WeightUpdate RolloutModel::Update() {
-  ThrowIfError(FailPoint("sync.begin"));
   const WeightUpdate update = Sync();
   version_ = {version_.number + 1, update.sync.digest};
   engine().SetWeightVersion(version_.number);

@@ -52,5 +52,18 @@ TEST(ConfigAsyncTest, WhatDoesNotGoTogetherIsSaid) {
   EXPECT_THAT(problems[2], HasSubstr("give both, or none"));
 }
 
+TEST(ConfigAsyncTest, OlderWeightsNeedACorrection) {
+  Config config;
+  config.trainer.task = TaskKind::kRl;
+  config.async_training.placement = Placement::kSplit;
+  config.async_training.max_staleness = 2;
+  ASSERT_EQ(ValidateAsyncConfig(config).size(), 1u);
+  EXPECT_THAT(ValidateAsyncConfig(config)[0], HasSubstr("nothing corrects for older weights"));
+  config.algorithm.rollout_correction.bypass_mode = true;
+  EXPECT_TRUE(ValidateAsyncConfig(config).empty());
+  config.async_training.placement = Placement::kColocated;
+  ASSERT_EQ(ValidateAsyncConfig(config).size(), 1u);
+}
+
 }  // namespace
 }  // namespace keel::trainer

@@ -29,6 +29,7 @@ const std::map<std::string, std::string>& Exceptions() {
       {"actor_rollout_ref.rollout.dtype",
        "verl's choice; ValidateRolloutConfig refuses another than the model's"},
       {"critic.enable", "HasCritic (config_rl.h) reads it for all others"},
+      {"trainer.n_gpus_per_node", "RolesOf (config_async.h) reads it for all others"},
   };
   return exceptions;
 }

@@ -76,6 +76,17 @@ TEST(DeskProtocolTest, StalenessBoundsHowFarAheadAWorkerIs) {
   EXPECT_EQ(IdsOf(desk.Assign().at(fresh)), (std::vector<SampleId>{{3, 0}}));
 }
 
+TEST(DeskProtocolTest, ALedgerOfARunThatAllowedMoreStalenessIsRefused) {
+  Ledger ledger;
+  ledger.steps = 5;
+  ledger.versions = {{3, 3}, {4, 5}};
+  ledger.samples[{0, 0}].partial = {{1}, {}, {{0, 3}}};
+  EXPECT_TRUE(DeskProtocol::Make({.max_staleness = 2}, ledger).ok());
+  const Status refused = DeskProtocol::Make({.max_staleness = 1}, ledger).status();
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidData);
+  EXPECT_NE(refused.message().find("2 steps old"), std::string::npos) << refused.message();
+}
+
 TEST(DeskProtocolTest, AFilteredBatchIsNoStepOfItsOwn) {
   DeskProtocol desk = Desk({.batch = 2});
   ThrowIfError(desk.Publish(1, 0));
@@ -84,7 +95,11 @@ TEST(DeskProtocolTest, AFilteredBatchIsNoStepOfItsOwn) {
     const auto given = desk.Assign().at(worker);
     for (const Assignment& one : given)
       EXPECT_TRUE(ValueOrThrow(desk.Finish(worker, one.lease, Whole(one.id, {1}, {{0, 1}}))));
-    EXPECT_EQ(desk.Take(/*new_step=*/false).size(), 2U);
+    EXPECT_EQ(desk.Take().size(), 2U);
+    // Of the next step the present weights may not begin a sample; of this one they may.
+    EXPECT_TRUE(desk.Assign().empty());
+    EXPECT_EQ(desk.ledger().steps, 1);
+    desk.More();
     EXPECT_EQ(desk.ledger().steps, 0);
     EXPECT_EQ(desk.ledger().frontier, 2 * (round + 1));
   }
@@ -175,7 +190,7 @@ TEST(DeskProtocolTest, ALedgerGoesOnWhereItWas) {
   EXPECT_EQ(next.Take()[0].response.tokens, std::vector<int32_t>{4});
 
   // What cannot be of this run is refused, and named.
-  const auto refused = [](Ledger ledger, const char* what, DeskOptions options = {}) {
+  const auto refused = [](Ledger ledger, const char* what, DeskOptions options = {.max_staleness = 1}) {
     const auto made = DeskProtocol::Make(options, std::move(ledger));
     ASSERT_FALSE(made.ok()) << what;
     EXPECT_EQ(made.status().code(), StatusCode::kInvalidData);

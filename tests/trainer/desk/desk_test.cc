@@ -52,8 +52,9 @@ class DeskTest : public ::testing::Test {
   }
 
   // Two samples of each position, all of which are one batch.
-  void Open() {
+  void Open(int64_t max_staleness = 0) {
     StreamOptions options;
+    options.protocol.max_staleness = max_staleness;
     options.protocol.batch = kPositions;
     options.protocol.samples = {0, 1};
     options.protocol.end = kPositions;
@@ -116,7 +117,7 @@ class DeskTest : public ::testing::Test {
 
   void ExpectAll() {
     ASSERT_EQ(desk_->Wait(Stream::kTrain, kLong), desk::Desk::Event::kReady);
-    const std::vector<Finished> taken = desk_->Take(Stream::kTrain, true);
+    const std::vector<Finished> taken = desk_->Take(Stream::kTrain).finished;
     ASSERT_EQ(taken.size(), 2u * kPositions);
     for (size_t i = 0; i < taken.size(); ++i) {
       const rl::Response& r = taken[i].response;
@@ -136,7 +137,8 @@ class DeskTest : public ::testing::Test {
 TEST_F(DeskTest, WorkersShareABatch) {
   Start();
   Open();
-  auto first = Join(), second = Join();
+  // Either has room for half.
+  auto first = Join(kPositions), second = Join(kPositions);
   ThrowIfError(desk_->Publish(1, 5));
   for (DeskClient* client : {first.get(), second.get()}) {
     for (const Assign& order : Assigned(*client, kPositions)) {
@@ -158,6 +160,26 @@ TEST_F(DeskTest, NothingIsAssignedBeforeAVersionIsPublishedAndServed) {
   EXPECT_FALSE(ValueOrThrow(worker->Receive(milliseconds(300))));
   ThrowIfError(desk_->Publish(1, 5));
   Assigned(*worker, 2 * kPositions);
+}
+
+// The trainers may still be sending a version to others when a worker has tokens of it.
+TEST_F(DeskTest, WordsOfAVersionThatIsNotPublishedYetWaitForThat) {
+  Start();
+  Open(1);
+  auto worker = Join();
+  ThrowIfError(desk_->Publish(1, 5));
+  const std::vector<Assign> orders = Assigned(*worker, 2 * kPositions);
+  ThrowIfError(worker->Send(Serving{2, 7}));
+  for (const Assign& order : orders) {
+    Done done = DoneOf(order);
+    done.spans = {{0, 1}, {1, 2}};
+    ThrowIfError(worker->Send(done));
+  }
+  EXPECT_EQ(desk_->Wait(Stream::kTrain, milliseconds(300)), desk::Desk::Event::kNothing);
+  ThrowIfError(desk_->Publish(2, 7));
+  ASSERT_EQ(desk_->Wait(Stream::kTrain, kLong), desk::Desk::Event::kReady);
+  EXPECT_EQ(desk_->Take(Stream::kTrain).finished[0].spans,
+            (std::vector<VersionSpan>{{0, 1}, {1, 2}}));
 }
 
 TEST_F(DeskTest, WhatALostWorkerReportedGoesOnAtAnother) {
@@ -219,9 +241,10 @@ TEST_F(DeskTest, OtherWeightsThanWereSentAreNotServed) {
 TEST_F(DeskTest, AWorkerThatSaysWhatCannotBeIsGivenUpAlone) {
   Start();
   Open();
-  auto liar = Join(), honest = Join();
+  auto liar = Join(kPositions);
   ThrowIfError(desk_->Publish(1, 5));
   const std::vector<Assign> orders = Assigned(*liar, kPositions);
+  auto honest = Join();
   rl::Response response = Answer(orders[0]);
   response.sample += 5;
   Done done = DoneOf(orders[0]);
