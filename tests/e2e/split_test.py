@@ -105,6 +105,51 @@ class Split(rl_test.RlJob):
         done = self.same_as_colocated({}, 1, 1, 2, **changes)
         self.assertTrue(any(d["rollout/gen_batches"] > 1 for d in self.steps("split").values()), done.stdout[-3000:])
 
+    AHEAD = {"async_training__max_staleness": 2, "async_training__partial_report_tokens": 1, "trainer__save_freq": 4,
+             "algorithm__rollout_correction__rollout_is": "token", "trainer__total_training_steps": 8}  # fmt: skip
+
+    def same_run(self, name, other):
+        def stable(run):  # but for what depends on how many workers there are
+            return {step: {k: v for k, v in data.items() if k != "rollout/sync_bytes" and not k.startswith("fully_async/count/")}
+                    for step, data in self.stable(run).items()}  # fmt: skip
+
+        self.assertEqual(stable(name), stable(other))
+        self.assertEqual(self.digests(name, 8), self.digests(other, 8))
+
+    def test_a_recorded_run_is_replayed_bit_for_bit_by_any_workers(self):
+        """Also one in which a trainer and a worker died on the way."""
+        schedule = self.folder / "schedule"
+        config = self.split("recorded", **self.AHEAD, async_training__schedule_record=str(schedule))
+        died = self.launch(config, 1, 2, environment={"KEEL_FAILPOINT": "rl.experience:0:6:kill"})
+        self.assertNotEqual(died.returncode, 0)
+        done = self.launch(config, 1, 2, environment={"KEEL_FAILPOINT": "worker.step:2:12:kill"})
+        self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
+        self.assertGreater(max(d["off_policy/max"] for d in self.steps("recorded").values()), 0)
+        for workers in (1, 3):
+            name = f"replayed_{workers}"
+            replay = self.split(name, **self.AHEAD, async_training__schedule_replay=str(schedule))
+            done = self.launch(replay, 1, workers)
+            self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
+            self.same_run(name, "recorded")
+        # What it cannot be a replay of is named.
+        longer = self.launch(replay, 1, 1, "trainer.total_training_steps=9", f"trainer.default_local_dir={self.folder}/longer")
+        self.assertEqual(longer.returncode, 78)
+        self.assertIn("lacks sample 0 of position 64", longer.stderr)
+        other = self.launch(replay, 1, 1, "trainer.seed=7", f"trainer.default_local_dir={self.folder}/other")
+        self.assertNotEqual(other.returncode, 0)
+        self.assertIn("is not the one that was recorded", other.stderr)
+
+    def test_a_deterministic_run_is_the_same_with_any_workers(self):
+        for workers in (1, 3):
+            config = self.split(f"workers_{workers}", **self.AHEAD, async_training__deterministic=True)
+            died = self.launch(config, 1, workers, environment={"KEEL_FAILPOINT": f"rl.rollout:0:{5 + workers}:kill"})
+            self.assertNotEqual(died.returncode, 0)
+            done = self.launch(config, 1, workers)
+            self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
+        self.assertEqual(max(d["off_policy/max"] for d in self.steps("workers_1").values()), 2)
+        self.assertGreater(max(d["fully_async/partial/max_partial_span"] for d in self.steps("workers_1").values()), 1)
+        self.same_run("workers_1", "workers_3")
+
     def test_what_cannot_be_is_refused_at_the_start(self):
         config = self.split("run")
         for command, code, message in (

@@ -458,11 +458,12 @@ ASYNCHRONOUS_RL = [
     ),
     Mutant(
         "desk-age-unbounded", "weights that are too old begin nothing",
-        DESK_CC, "         Due(id.position) - ledger_.versions.at(worker.version) <= options_.max_staleness &&\n", "", (DESK,),
+        DESK_CC, "         Due(assignment.id.position) - ledger_.versions.at(worker.version) <=\n             options_.max_staleness &&\n",
+        "", (DESK,),
     ),
     Mutant(
         "desk-back-to-older-weights", "a response that newer weights began is not gone on with by older ones",
-        DESK_CC, "         (so_far.spans.empty() || so_far.spans.back().version <= worker.version);\n", "         so_far.size() >= 0;\n",
+        DESK_CC, "         (spans.empty() || spans.back().version <= worker.version);\n", "         spans.size() < SIZE_MAX;\n",
         (DESK,),
     ),
     Mutant(

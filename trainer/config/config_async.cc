@@ -27,6 +27,18 @@ void AddAsyncOptions(Config& c, options::Schema& s) {
         "when a worker is lost.")
       .Range(1)
       .Unit("tokens");
+  s.Add("async_training.deterministic", a.deterministic,
+        "With `max_staleness`: a sample takes newer weights up every `partial_report_tokens` "
+        "tokens, and no sooner or later, so that the run is the same bit for bit whatever workers "
+        "it has and however fast they are. They wait for each other.");
+  s.Add("async_training.schedule_record", a.schedule_record,
+        "With `split`: a folder for files that say which weights chose which tokens of each "
+        "sample, a file a step.")
+      .PerNode();
+  s.Add("async_training.schedule_replay", a.schedule_replay,
+        "Such a folder, of an earlier run: the same weights choose the same tokens, and this run "
+        "is that one bit for bit, whatever workers it has.")
+      .PerNode();
 }
 
 std::vector<std::string> ValidateAsyncConfig(const Config& c) {
@@ -38,6 +50,16 @@ std::vector<std::string> ValidateAsyncConfig(const Config& c) {
     problems.emplace_back(
         "trainer.rollout_replay_dir: a replay generates nothing: set async_training.placement to "
         "colocated");
+  if (c.async_training.placement != Placement::kSplit &&
+      (c.async_training.deterministic || c.async_training.schedule_record ||
+       c.async_training.schedule_replay))
+    problems.emplace_back(
+        "async_training.deterministic, schedule_record and schedule_replay: the ranks that train "
+        "generate in turns, which is always the same; they are for placement: split");
+  if (c.async_training.deterministic && c.async_training.schedule_replay)
+    problems.emplace_back(
+        "async_training.deterministic and schedule_replay both say which weights choose which "
+        "tokens: give one");
   if (c.async_training.max_staleness > 0) {
     const RolloutCorrectionSection& correction = c.algorithm.rollout_correction;
     if (c.async_training.placement != Placement::kSplit)

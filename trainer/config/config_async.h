@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,9 @@ struct AsyncSection {
   int64_t max_staleness = 0;
   double worker_timeout_seconds = 30;
   int64_t partial_report_tokens = 256;
+  bool deterministic = false;
+  std::optional<std::string> schedule_record;
+  std::optional<std::string> schedule_replay;
 };
 
 void AddAsyncOptions(Config& config, options::Schema& schema);

@@ -171,7 +171,7 @@ class Desk::Impl {
     return Status::Ok();
   }
 
-  Event Wait(Stream which, std::chrono::milliseconds patience) {
+  Event Wait(Stream which, For what, std::chrono::milliseconds patience) {
     std::unique_lock lock(mutex_);
     Event event = Event::kNothing;
     changed_.wait_for(lock, patience, [&] {
@@ -180,7 +180,7 @@ class Desk::Impl {
       for (const auto& [id, worker] : workers_) {
         if (worker.hello && !worker.linked) event = Event::kNewcomer;
       }
-      if (event == Event::kNothing && streams_.at(which).protocol.Ready()) event = Event::kReady;
+      if (event == Event::kNothing && IsThere(which, what)) event = Event::kReady;
       return event != Event::kNothing;
     });
     return event;
@@ -241,6 +241,12 @@ class Desk::Impl {
     response->row = prompt.id;
     response->data_source = prompt.data_source;
     response->prompt = prompt.tokens;
+  }
+
+  bool IsThere(Stream which, For what) const {
+    const auto stream = streams_.find(which);
+    if (what == For::kBatch) return stream->second.protocol.Ready();
+    return stream == streams_.end() || stream->second.protocol.Settled();
   }
 
   void Wake() {
@@ -329,7 +335,7 @@ class Desk::Impl {
         Worker& worker = workers_.at(stream.workers.at(number));
         for (Assignment& one : assignments) {
           Say(worker, Assign{which, one.lease, one.id, stream.texts, stream.prompt(one.id.position),
-                             std::move(one.so_far)});
+                             std::move(one.so_far), one.until});
         }
       }
     }
@@ -472,6 +478,11 @@ class Desk::Impl {
           .Progress(stream->second.numbers.at(id), progress->lease, progress->from, progress->more)
           .status();
     }
+    if (const auto* back = std::get_if<Back>(&message)) {
+      const auto stream = streams_.find(back->stream);
+      if (stream == streams_.end()) return Status::Ok();
+      return stream->second.protocol.GiveBack(stream->second.numbers.at(id), back->lease).status();
+    }
     if (auto* done = std::get_if<Done>(&message)) return HearDone(id, std::move(*done));
     return Status(StatusCode::kInvalidData, "it says what only a desk says");
   }
@@ -556,8 +567,8 @@ void Desk::TellLink(int64_t worker, const LinkUp& link) { impl_->TellLink(worker
 void Desk::TellPush(int64_t worker, int64_t version) { impl_->TellPush(worker, version); }
 void Desk::Drop(int64_t worker, const std::string& why) { impl_->Drop(worker, why); }
 Status Desk::Publish(int64_t version, uint64_t digest) { return impl_->Publish(version, digest); }
-Desk::Event Desk::Wait(Stream stream, std::chrono::milliseconds patience) {
-  return impl_->Wait(stream, patience);
+Desk::Event Desk::Wait(Stream stream, For what, std::chrono::milliseconds patience) {
+  return impl_->Wait(stream, what, patience);
 }
 std::chrono::milliseconds Desk::alone() const { return impl_->alone(); }
 Desk::Counts Desk::counts(Stream stream) const { return impl_->counts(stream); }

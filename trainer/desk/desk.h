@@ -79,10 +79,12 @@ class Desk {
   // linked worker that was not dropped. A worker that says another digest is dropped.
   Status Publish(int64_t version, uint64_t digest);
 
-  // Waits until the stream's next batch is whole, a newcomer is there, or `patience` is over.
-  // Throws what a worker says no worker of this run can do (kConfig).
+  // Waits until the stream's next batch is whole, or, for newer weights, the stream's schedule
+  // wants those that there are no more (DeskProtocol::Settled); until a newcomer is there; or until
+  // `patience` is over. Throws what a worker says no worker of this run can do (kConfig).
+  enum class For { kBatch, kWeights };
   enum class Event { kNothing, kReady, kNewcomer };
-  Event Wait(Stream stream, std::chrono::milliseconds patience);
+  Event Wait(Stream stream, For what, std::chrono::milliseconds patience);
   // How long there has been no worker that serves; 0: there is one.
   std::chrono::milliseconds alone() const;
 

@@ -72,7 +72,48 @@ Status DeskProtocol::Publish(int64_t version, int64_t steps) {
   }
   ledger_.versions[version] = steps;
   ForgetVersions();
-  return Status::Ok();
+  Status status;
+  EachWithinReach([&](const SampleId& id) {
+    const Turn turn = NextOf(id);
+    if (turn.version == 0 || turn.version == version) return true;
+    status = Status(StatusCode::kConfig,
+                    fmt::format("the schedule wants version {} for {}, and version {} is there: it "
+                                "was recorded with another async_training.max_staleness or "
+                                "data.train_batch_size",
+                                turn.version, NameOf(id), version));
+    return false;
+  });
+  return status;
+}
+
+Turn DeskProtocol::NextOf(const SampleId& id) const {
+  const auto known = ledger_.samples.find(id);
+  return options_.schedule->Next(id,
+                                 known == ledger_.samples.end() ? Partial() : known->second.partial,
+                                 Due(id.position), ledger_.versions);
+}
+
+template <typename Look>
+void DeskProtocol::EachWithinReach(Look look) const {
+  if (options_.schedule == nullptr || ledger_.versions.empty()) return;
+  const int64_t steps = ledger_.versions.rbegin()->second;
+  for (int64_t position = ledger_.frontier;
+       position < options_.end && Due(position) - steps <= options_.max_staleness; ++position) {
+    for (const int sample : options_.samples) {
+      const auto known = ledger_.samples.find({position, sample});
+      const bool finished = known != ledger_.samples.end() && known->second.finished;
+      if (!finished && !look(SampleId{position, sample})) return;
+    }
+  }
+}
+
+bool DeskProtocol::Settled() const {
+  bool settled = true;
+  EachWithinReach([&](const SampleId& id) {
+    settled = NextOf(id).version != newest_version();
+    return settled;
+  });
+  return settled;
 }
 
 int64_t DeskProtocol::newest_version() const {
@@ -120,18 +161,21 @@ int64_t DeskProtocol::Room(const Worker& worker) const {
 
 // Whether its weights may begin or go on with a sample. One that was begun with newer weights waits
 // for them: then the versions of a response's tokens ascend.
-bool DeskProtocol::MayTake(const Worker& worker, const SampleId& id, const Partial& so_far) const {
-  return Room(worker) > 0 &&
-         Due(id.position) - ledger_.versions.at(worker.version) <= options_.max_staleness &&
-         (so_far.spans.empty() || so_far.spans.back().version <= worker.version);
+bool DeskProtocol::MayTake(const Worker& worker, const Assignment& assignment,
+                           int64_t version) const {
+  const std::vector<VersionSpan>& spans = assignment.so_far.spans;
+  return Room(worker) > 0 && (version == 0 || version == worker.version) &&
+         Due(assignment.id.position) - ledger_.versions.at(worker.version) <=
+             options_.max_staleness &&
+         (spans.empty() || spans.back().version <= worker.version);
 }
 
-// The one with most room that may take it; the end: none.
-std::map<int64_t, DeskProtocol::Worker>::iterator DeskProtocol::Taker(const SampleId& id,
-                                                                      const Partial& so_far) {
+// The one with most room that may take it; the end: none. `version`: that it must serve; 0: any.
+std::map<int64_t, DeskProtocol::Worker>::iterator DeskProtocol::Taker(const Assignment& assignment,
+                                                                      int64_t version) {
   auto taker = workers_.end();
   for (auto worker = workers_.begin(); worker != workers_.end(); ++worker) {
-    if (!MayTake(worker->second, id, so_far)) continue;
+    if (!MayTake(worker->second, assignment, version)) continue;
     if (taker == workers_.end() || Room(worker->second) > Room(taker->second)) taker = worker;
   }
   return taker;
@@ -147,17 +191,24 @@ std::map<int64_t, std::vector<Assignment>> DeskProtocol::Assign() {
     for (const int sample : options_.samples) {
       const SampleId id{position, sample};
       if (leased_.contains(id)) continue;
-      Assignment assignment{next_lease_, id, {}};
+      Assignment assignment{next_lease_, id, {}, kToTheEnd};
       if (const auto known = ledger_.samples.find(id); known != ledger_.samples.end()) {
         if (known->second.finished) continue;
         assignment.so_far = known->second.partial;
       }
-      if (taker == workers_.end() || !MayTake(taker->second, id, assignment.so_far))
-        taker = Taker(id, assignment.so_far);
+      int64_t version = 0;
+      if (options_.schedule != nullptr) {
+        const Turn turn = NextOf(id);
+        if (turn.version == 0) continue;
+        version = turn.version;
+        assignment.until = turn.until;
+      }
+      if (taker == workers_.end() || !MayTake(taker->second, assignment, version))
+        taker = Taker(assignment, version);
       if (taker == workers_.end()) continue;
       --room;
       ++next_lease_;
-      reassigned_tokens_ += assignment.so_far.size();
+      if (options_.schedule == nullptr) reassigned_tokens_ += assignment.so_far.size();
       leases_[assignment.lease] = {id, taker->first, taker->second.version};
       leased_.insert(id);
       taker->second.leases.insert(assignment.lease);
@@ -214,6 +265,12 @@ Result<bool> DeskProtocol::Progress(int64_t worker, int64_t lease, int64_t from,
   }
   KEEL_RETURN_IF_ERROR(CheckSpans(more.spans, more.size(), *held));
   ledger_.samples[held->id].partial.Append(more);
+  return true;
+}
+
+Result<bool> DeskProtocol::GiveBack(int64_t worker, int64_t lease) {
+  if (LeaseOf(worker, lease) == nullptr) return false;
+  End(lease);
   return true;
 }
 

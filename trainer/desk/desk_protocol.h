@@ -21,11 +21,13 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <set>
 #include <vector>
 
 #include "common/status.h"
 #include "trainer/desk/ledger.h"
+#include "trainer/desk/schedule.h"
 
 namespace keel::trainer::desk {
 
@@ -34,12 +36,15 @@ struct DeskOptions {
   std::vector<int> samples = {0};  // of each position, ascending
   int64_t max_staleness = 0;       // steps
   int64_t end = INT64_MAX;         // positions from here on are never begun
+  // Null: a worker goes on with what it has under its newest weights.
+  std::shared_ptr<const Schedule> schedule = nullptr;
 };
 
 struct Assignment {
   int64_t lease = 0;
   SampleId id;
   Partial so_far;
+  int64_t until = kToTheEnd;  // tokens, after which it gives the sample back
 };
 
 class DeskProtocol {
@@ -50,9 +55,12 @@ class DeskProtocol {
   static Result<DeskProtocol> Make(DeskOptions options, Ledger ledger);
 
   // Versions. The weights of `version`, larger than all before, hold the updates of the first
-  // `steps` steps. Workers may serve it from now on.
+  // `steps` steps. Workers may serve it from now on. kConfig: the schedule still wants an older
+  // one.
   Status Publish(int64_t version, int64_t steps);
   int64_t newest_version() const;  // 0: none yet
+  // Whether no schedule wants more tokens of the newest version: what newer weights wait for.
+  bool Settled() const;
 
   // Workers. One that connects is new, whatever it was before; it takes nothing before it serves.
   // `capacity`: samples that it has at a time.
@@ -73,6 +81,8 @@ class DeskProtocol {
   // what cannot be; it is then to be given up (Leave), and its samples are whole without it.
   // Tokens behind those that are known; `from` says how many that are.
   Result<bool> Progress(int64_t worker, int64_t lease, int64_t from, const Partial& more);
+  // The sample, which has as many tokens as it was to get, is for others.
+  Result<bool> GiveBack(int64_t worker, int64_t lease);
   // The whole response, which begins with the tokens that are known.
   Result<bool> Finish(int64_t worker, int64_t lease, Finished finished);
 
@@ -117,8 +127,13 @@ class DeskProtocol {
       : options_(std::move(options)), ledger_(std::move(ledger)) {}
   Status CheckLedger() const;
   int64_t Room(const Worker& worker) const;
-  bool MayTake(const Worker& worker, const SampleId& id, const Partial& so_far) const;
-  std::map<int64_t, Worker>::iterator Taker(const SampleId& id, const Partial& so_far);
+  // Of a sample that is not finished.
+  Turn NextOf(const SampleId& id) const;
+  // What the newest version's weights may still begin or go on with, until `look` says false.
+  template <typename Look>
+  void EachWithinReach(Look look) const;
+  bool MayTake(const Worker& worker, const Assignment& assignment, int64_t version) const;
+  std::map<int64_t, Worker>::iterator Taker(const Assignment& assignment, int64_t version);
   Status CheckSpans(const std::vector<VersionSpan>& spans, int64_t tokens,
                     const Lease& lease) const;
   const Lease* LeaseOf(int64_t worker, int64_t lease) const;

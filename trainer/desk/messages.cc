@@ -98,6 +98,8 @@ void Fields(Io& io, M& m) {
     io(m.version), io(m.digest);
   } else if constexpr (std::is_same_v<T, Progress>) {
     io(m.stream), io(m.lease), io(m.from), FieldsOfPartial(io, m.more);
+  } else if constexpr (std::is_same_v<T, Back>) {
+    io(m.stream), io(m.lease);
   } else if constexpr (std::is_same_v<T, Done>) {
     io(m.stream), io(m.lease), io(m.spans), io(m.response), io(m.text);
   } else if constexpr (std::is_same_v<T, Failed> || std::is_same_v<T, Refused>) {
@@ -111,7 +113,7 @@ void Fields(Io& io, M& m) {
   } else if constexpr (std::is_same_v<T, Assign>) {
     io(m.stream), io(m.lease), io(m.id.position), io(m.id.sample), io(m.text);
     io(m.prompt.id), io(m.prompt.tokens), io(m.prompt.text), io(m.prompt.data_source);
-    io(m.prompt.ground_truth), io(m.prompt.extra_info), FieldsOfPartial(io, m.so_far);
+    io(m.prompt.ground_truth), io(m.prompt.extra_info), FieldsOfPartial(io, m.so_far), io(m.until);
   } else {
     static_assert(std::is_same_v<T, Heartbeat> || std::is_same_v<T, Bye>);
   }

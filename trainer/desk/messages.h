@@ -42,6 +42,11 @@ struct Progress {
   int64_t from = 0;
   Partial more;
 };
+// The sample has as many tokens as were asked for; all of them are reported.
+struct Back {
+  Stream stream = Stream::kTrain;
+  int64_t lease = 0;
+};
 struct Done {
   Stream stream = Stream::kTrain;
   int64_t lease = 0;
@@ -81,12 +86,13 @@ struct Assign {
   bool text = false;  // somebody will read it
   rl::Prompt prompt;
   Partial so_far;
+  int64_t until = INT64_MAX;  // tokens of the response, after which it is given back
 };
 // The run is over.
 struct Bye {};
 
-using Message = std::variant<Hello, Heartbeat, Serving, Progress, Done, Failed, Welcome, Refused,
-                             LinkUp, Push, Assign, Bye>;
+using Message = std::variant<Hello, Heartbeat, Serving, Progress, Back, Done, Failed, Welcome,
+                             Refused, LinkUp, Push, Assign, Bye>;
 
 std::string Encode(const Message& message);
 // kInvalidData for bytes that Encode did not make. What they claim is not believed: no more memory

@@ -80,7 +80,7 @@ std::vector<Response> ColocatedGeneration::Exchange(std::vector<Response> mine,
 }
 
 std::vector<Response> ColocatedGeneration::Run(const RolloutOrder& order, RolloutTimes* times) {
-  const auto& [prompts, n, sampling, validation, greedy_baseline, texts, more] = order;
+  const auto& [prompts, n, step, sampling, validation, greedy_baseline, texts, more] = order;
   Stopwatch watch;
   // 1. This replica's prompts.
   std::map<uint64_t, const RolloutPrompt*> mine;  // by position

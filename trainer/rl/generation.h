@@ -17,6 +17,7 @@
 #include "trainer/data/prompt_data.h"
 #include "trainer/data/rollout_batch.h"
 #include "trainer/metrics/step_line.h"
+#include "trainer/rl/run_samples.h"
 #include "trainer/sync/rollout_model.h"
 
 namespace keel::trainer::rl {
@@ -29,6 +30,7 @@ struct RolloutPrompt {
 struct RolloutOrder {
   std::span<const RolloutPrompt> prompts;  // of positions that follow each other
   int64_t n = 1;                           // responses to each
+  int64_t step = 0;                        // that they are for
   rollout::SamplingParams sampling;        // of the run, or of its validation
   bool validation = false;
   bool greedy_baseline = false;  // one more to each, the likeliest: its score is their baseline
@@ -40,16 +42,6 @@ struct RolloutTimes {
   double generate_s = 0;
   double reward_s = 0;  // waited for verifiers after the last token
   rollout::EngineStats engine;
-};
-
-// The samples that a run trains on, from the step on with which it begins.
-struct RunSamples {
-  int64_t first = 0;  // position
-  int64_t end = 0;    // no step takes positions from here on
-  int64_t batch = 1;  // positions that a step takes at a time
-  int64_t n = 1;
-  bool greedy_baseline = false;
-  bool texts = false;
 };
 
 class Generation {

@@ -72,7 +72,7 @@ RolloutBatch ResponseSource::Generate(int64_t step, int64_t position, int64_t* c
     *consumed += wanted;
     ++batches;
     std::vector<Response> fresh =
-        generation_.Run({prompts, c_.actor_rollout_ref.rollout.n, TrainSampling(c_), false,
+        generation_.Run({prompts, c_.actor_rollout_ref.rollout.n, step, TrainSampling(c_), false,
                          TraitsOf(c_.algorithm.adv_estimator).greedy_baseline,
                          c_.trainer.rollout_data_dir.has_value(), batches > 1},
                         &times);

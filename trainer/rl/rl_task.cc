@@ -42,9 +42,6 @@ namespace keel::trainer::rl {
 
 namespace {
 
-// Validation draws from streams that no training prompt uses.
-constexpr int64_t kValidationPositions = int64_t{1} << 62;
-
 class RlTask : public Task {
  public:
   explicit RlTask(Job& job)
@@ -373,9 +370,10 @@ std::optional<double> RlTask::Validate() {
   for (int64_t i = 0; i < val_.size(); ++i)
     prompts.push_back({kValidationPositions + i, &val_.Get(i)});
   RolloutTimes times;
-  const RolloutBatch batch = RolloutBatch::Make(generation_->Run(
-      {prompts, c_.actor_rollout_ref.rollout.val_kwargs.n, ValSampling(c_), true, false, true},
-      &times));
+  const RolloutBatch batch =
+      RolloutBatch::Make(generation_->Run({prompts, c_.actor_rollout_ref.rollout.val_kwargs.n,
+                                           state_.step, ValSampling(c_), true, false, true},
+                                          &times));
   generation_->Leave();
   reward_errors_.Judge(batch.responses, fmt::format("the validation after step {}", state_.step));
   const int64_t errors = CountFailed(batch.responses);

@@ -86,6 +86,7 @@ class RolloutRank {
   void Begin(const desk::Assign& order);
   void Step();
   void HandIn(Sample sample, Response response, const desk::Partial& whole);
+  void GiveBack();
   void TakeScores();
   void Report();
 
@@ -261,7 +262,31 @@ void RolloutRank::Step() {
     pool_->Submit(std::move(asked));
     scoring_[scored_] = {std::move(sample.mapped()), std::move(response), std::move(whole)};
   }
+  GiveBack();
   if (++steps_ % kReportSteps == 0) Report();
+}
+
+// What has as many tokens as this version's weights are to choose.
+void RolloutRank::GiveBack() {
+  for (auto sample = samples_.begin(); sample != samples_.end();) {
+    const auto& [id, held] = *sample;
+    const auto prompt = static_cast<uint64_t>(id.position);
+    const std::optional<desk::Partial> so_far = held.order.until == desk::kToTheEnd
+                                                    ? std::nullopt
+                                                    : model_->engine().SoFar(prompt, id.sample);
+    if (!so_far || so_far->size() < held.order.until) {
+      ++sample;
+      continue;
+    }
+    const desk::Partial more = model_->engine().Take(prompt, id.sample)->From(held.reported);
+    if (leads()) {
+      const desk::Assign& order = held.order;
+      if (more.size() > 0)
+        ThrowIfError(desk_->Send(desk::Progress{order.stream, order.lease, held.reported, more}));
+      ThrowIfError(desk_->Send(desk::Back{order.stream, order.lease}));
+    }
+    sample = samples_.erase(sample);
+  }
 }
 
 void RolloutRank::HandIn(Sample sample, Response response, const desk::Partial& whole) {

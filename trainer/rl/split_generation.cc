@@ -13,7 +13,6 @@
 #include "parallel/store_server.h"
 #include "trainer/data/response_wire.h"
 #include "trainer/desk/desk_client.h"
-#include "trainer/desk/ledger_file.h"
 #include "trainer/engine/weights_digest.h"
 #include "trainer/rl/scored_response.h"
 #include "trainer/sync/group_bytes.h"
@@ -53,6 +52,7 @@ SplitGeneration::SplitGeneration(Job& job, TrainEngine& actor, const WeightSyncO
     started = made.status();
     if (made.ok()) {
       desk_ = std::move(*made);
+      samples_ = std::make_unique<SampleStream>(*desk_, job.config().async_training, job.log());
       started = job.context().store().Set(
           kDeskKey, desk::DeskAddress{here, desk_->port(), settings.secret}.ToText());
     }
@@ -180,6 +180,7 @@ uint64_t SplitGeneration::Push(const std::vector<int64_t>& workers, int64_t numb
 }
 
 WeightUpdate SplitGeneration::Publish(int64_t number, uint64_t expected) {
+  WaitFor(desk::Stream::kTrain, desk::Desk::For::kWeights);
   const Stopwatch watch;
   WeightUpdate update;
   std::string list;
@@ -207,22 +208,20 @@ WeightUpdate SplitGeneration::Publish(int64_t number, uint64_t expected) {
   return update;
 }
 
-WeightUpdate SplitGeneration::Update() {
-  return Publish(version_.number + 1, 0);
-}
+WeightUpdate SplitGeneration::Update() { return Publish(version_.number + 1, 0); }
 
 WeightUpdate SplitGeneration::Restore(const WeightVersion& expected) {
   return Publish(expected.number, expected.digest);
 }
 
 // All ranks wait with rank 0, which says every while that it does.
-void SplitGeneration::WaitFor(desk::Stream stream) {
+void SplitGeneration::WaitFor(desk::Stream stream, desk::Desk::For what) {
   using Event = desk::Desk::Event;
   while (true) {
     std::string word;
     if (desk_ != nullptr) {
       const Status status = Guarded([&]() -> Status {
-        switch (desk_->Wait(stream, kWord)) {
+        switch (desk_->Wait(stream, what, kWord)) {
           case Event::kReady:
             word = "ready";
             break;
@@ -271,45 +270,7 @@ void SplitGeneration::Agree(const Status& status) {
 
 void SplitGeneration::Begin(const RunSamples& samples) {
   Status opened = Status::Ok();
-  if (desk_ != nullptr) {
-    desk::StreamOptions options;
-    options.protocol.batch = samples.batch;
-    options.protocol.end = samples.end;
-    options.protocol.max_staleness = job_.config().async_training.max_staleness;
-    options.protocol.samples.clear();
-    for (int s = samples.greedy_baseline ? kGreedySample : 0; s < samples.n; ++s)
-      options.protocol.samples.push_back(s);
-    options.prompt = prompts_;
-    options.texts = samples.texts;
-    const auto open = [&](desk::Ledger ledger) {
-      return desk_->Open(desk::Stream::kTrain, options, std::move(ledger));
-    };
-    bool open_fresh = true;
-    if (restored_) {
-      const size_t known = restored_->samples.size();
-      opened = restored_->frontier == samples.first
-                   ? open(std::move(*restored_))
-                   : Status(StatusCode::kInvalidData,
-                            fmt::format("they begin at position {}, the run at {}",
-                                        restored_->frontier, samples.first));
-      open_fresh = opened.code() == StatusCode::kInvalidData;
-      // None of them has been trained: they are generated again.
-      if (open_fresh) {
-        job_.log().Warning(
-            "{} samples that the checkpoint holds, begun or done, are not of this run's settings "
-            "and are generated again: {}",
-            known, opened.message());
-      } else if (known > 0) {
-        job_.log().Info("{} samples of the checkpoint go on, begun or done", known);
-      }
-      restored_.reset();
-    }
-    if (open_fresh) {
-      desk::Ledger fresh;
-      fresh.frontier = samples.first;
-      opened = open(std::move(fresh));
-    }
-  }
+  if (desk_ != nullptr) opened = Guarded([&] { return samples_->Open(samples, prompts_); });
   Agree(opened);
 }
 
@@ -339,20 +300,22 @@ std::vector<Response> SplitGeneration::Run(const RolloutOrder& order, RolloutTim
   if (order.validation) OpenValidation(order);
   if (order.more && desk_ != nullptr) desk_->More(stream);
   const Stopwatch waiting;
-  WaitFor(stream);
+  WaitFor(stream, desk::Desk::For::kBatch);
   if (!order.validation) waited_s_ = (order.more ? waited_s_ : 0) + waiting.Elapsed();
 
   // To all ranks that train; texts stay here.
   std::vector<Response> mine;
-  if (desk_ != nullptr) {
-    desk::Desk::Batch batch = desk_->Take(stream);
-    if (!order.validation) {
-      if (!order.more) ages_ = {};
-      NoteAges(batch);
-    }
-    for (desk::Finished& one : batch.finished) mine.push_back(std::move(one.response));
-    if (order.validation) desk_->Close(stream);
+  Status taken = Status::Ok();
+  if (desk_ != nullptr && order.validation) {
+    for (desk::Finished& one : desk_->Take(stream).finished)
+      mine.push_back(std::move(one.response));
+    desk_->Close(stream);
+  } else if (desk_ != nullptr) {
+    Result<std::vector<Response>> batch = samples_->Take(order.step, order.more);
+    taken = batch.status();
+    if (batch.ok()) mine = std::move(*batch);
   }
+  Agree(taken);
   const int64_t first = order.prompts.front().position;
   std::vector<Response> responses = ValueOrThrow(DecodeResponses(Hear(EncodeResponses(mine))));
   for (size_t i = 0; i < responses.size(); ++i) {
@@ -377,47 +340,19 @@ std::vector<Response> SplitGeneration::Run(const RolloutOrder& order, RolloutTim
   return responses;
 }
 
-void SplitGeneration::NoteAges(const desk::Desk::Batch& batch) {
-  for (const desk::Finished& one : batch.finished) {
-    const auto tokens = static_cast<int64_t>(one.response.tokens.size());
-    for (size_t i = 0; i < one.spans.size(); ++i) {
-      const int64_t end = i + 1 < one.spans.size() ? one.spans[i + 1].begin : tokens;
-      const int64_t age = batch.steps - batch.versions.at(one.spans[i].version);
-      ages_.tokens += static_cast<double>(end - one.spans[i].begin);
-      ages_.sum += static_cast<double>((end - one.spans[i].begin) * age);
-      ages_.most = std::max(ages_.most, age);
-    }
-    ++ages_.responses;
-    ages_.partial += one.spans.size() > 1 ? 1 : 0;
-    ages_.most_spans = std::max<int64_t>(ages_.most_spans, std::ssize(one.spans));
-  }
-}
-
 void SplitGeneration::AddDocuments(std::vector<checkpoint::Document>* documents) const {
-  if (desk_ == nullptr || !desk_->Has(desk::Stream::kTrain)) return;
-  documents->push_back(
-      {kLedgerPath, desk::EncodeLedger(desk_->LedgerOf(desk::Stream::kTrain)), true});
+  if (desk_ != nullptr && samples_->open())
+    documents->push_back({kLedgerPath, samples_->LedgerBytes(), true});
 }
 
 void SplitGeneration::RestoreDocuments(const std::map<std::string, std::string>& documents) {
   const auto found = documents.find(kLedgerPath);
-  if (found != documents.end()) restored_ = ValueOrThrow(desk::DecodeLedger(found->second));
+  if (found != documents.end() && desk_ != nullptr) ThrowIfError(samples_->Restore(found->second));
 }
 
 void SplitGeneration::AddMetrics(StepLine* metrics) const {
   if (desk_ == nullptr) return;
-  const desk::Desk::Counts counts = desk_->counts(desk::Stream::kTrain);
-  metrics->Set("fully_async/count/workers", counts.workers);
-  metrics->Set("fully_async/count/workers_lost", counts.lost);
-  metrics->Set("fully_async/count/reassigned_tokens", counts.reassigned_tokens);
-  metrics->Set("fully_async/count/dropped_samples", 0);
-  metrics->Set("fully_async/count/queue", counts.samples.finished);
-  metrics->Set("fully_async/count/running", counts.samples.running);
-  const double responses = std::max<double>(1, static_cast<double>(ages_.responses));
-  metrics->Set("fully_async/partial/partial_ratio", static_cast<double>(ages_.partial) / responses);
-  metrics->Set("fully_async/partial/max_partial_span", ages_.most_spans);
-  metrics->Set("off_policy/mean", ages_.sum / std::max(1.0, ages_.tokens));
-  metrics->Set("off_policy/max", ages_.most);
+  samples_->AddMetrics(metrics);
   metrics->Set("timing_s/wait_for_samples", waited_s_);
 }
 

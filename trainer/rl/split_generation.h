@@ -10,13 +10,13 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "trainer/desk/desk.h"
 #include "trainer/engine/train_engine.h"
 #include "trainer/rl/generation.h"
+#include "trainer/rl/sample_stream.h"
 #include "trainer/run/job.h"
 #include "trainer/sync/weight_sync.h"
 
@@ -27,7 +27,6 @@ inline constexpr const char* kDeskKey = "desk/address";
 
 class SplitGeneration : public Generation {
  public:
-  using PromptAt = std::function<const Prompt&(int64_t position)>;
   // Starts the desk and says in the job's store where it is. `actor` must outlive this. `facts`:
   // what workers must have, too. `prompts`: those of the run, asked for on the desk's thread.
   SplitGeneration(Job& job, TrainEngine& actor, const WeightSyncOptions& sync,
@@ -75,24 +74,16 @@ class SplitGeneration : public Generation {
   // Throws on every rank what rank 0 has found.
   void Agree(const Status& status);
   void OpenValidation(const RolloutOrder& order);
-  void WaitFor(desk::Stream stream);
-  void NoteAges(const desk::Desk::Batch& batch);
+  void WaitFor(desk::Stream stream, desk::Desk::For what);
 
   Job& job_;
   TrainEngine& actor_;
   const WeightSyncOptions sync_options_;
-  std::unique_ptr<desk::Desk> desk_;  // rank 0
-  std::map<int64_t, Link> links_;     // by worker, the same on every rank
+  std::unique_ptr<desk::Desk> desk_;       // rank 0
+  std::unique_ptr<SampleStream> samples_;  // rank 0
+  std::map<int64_t, Link> links_;          // by worker, the same on every rank
   WeightVersion version_;
   const PromptAt prompts_;
-  std::optional<desk::Ledger> restored_;
-  // Of the responses of the last step, in rank 0: the steps that the weights of their tokens
-  // lacked.
-  struct Ages {
-    double tokens = 0, sum = 0;
-    int64_t most = 0, responses = 0, partial = 0, most_spans = 0;
-  };
-  Ages ages_;
   double waited_s_ = 0;  // for samples, in the last step
 };
 

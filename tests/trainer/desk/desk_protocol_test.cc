@@ -190,7 +190,8 @@ TEST(DeskProtocolTest, ALedgerGoesOnWhereItWas) {
   EXPECT_EQ(next.Take()[0].response.tokens, std::vector<int32_t>{4});
 
   // What cannot be of this run is refused, and named.
-  const auto refused = [](Ledger ledger, const char* what, DeskOptions options = {.max_staleness = 1}) {
+  const auto refused = [](Ledger ledger, const char* what,
+                          DeskOptions options = {.max_staleness = 1}) {
     const auto made = DeskProtocol::Make(options, std::move(ledger));
     ASSERT_FALSE(made.ok()) << what;
     EXPECT_EQ(made.status().code(), StatusCode::kInvalidData);

@@ -23,6 +23,8 @@ using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
 constexpr milliseconds kLong{20'000};
+using For = desk::Desk::For;
+
 constexpr int64_t kPositions = 4;
 
 LogOptions Quiet() {
@@ -116,7 +118,7 @@ class DeskTest : public ::testing::Test {
   }
 
   void ExpectAll() {
-    ASSERT_EQ(desk_->Wait(Stream::kTrain, kLong), desk::Desk::Event::kReady);
+    ASSERT_EQ(desk_->Wait(Stream::kTrain, For::kBatch, kLong), desk::Desk::Event::kReady);
     const std::vector<Finished> taken = desk_->Take(Stream::kTrain).finished;
     ASSERT_EQ(taken.size(), 2u * kPositions);
     for (size_t i = 0; i < taken.size(); ++i) {
@@ -175,9 +177,10 @@ TEST_F(DeskTest, WordsOfAVersionThatIsNotPublishedYetWaitForThat) {
     done.spans = {{0, 1}, {1, 2}};
     ThrowIfError(worker->Send(done));
   }
-  EXPECT_EQ(desk_->Wait(Stream::kTrain, milliseconds(300)), desk::Desk::Event::kNothing);
+  EXPECT_EQ(desk_->Wait(Stream::kTrain, For::kBatch, milliseconds(300)),
+            desk::Desk::Event::kNothing);
   ThrowIfError(desk_->Publish(2, 7));
-  ASSERT_EQ(desk_->Wait(Stream::kTrain, kLong), desk::Desk::Event::kReady);
+  ASSERT_EQ(desk_->Wait(Stream::kTrain, For::kBatch, kLong), desk::Desk::Event::kReady);
   EXPECT_EQ(desk_->Take(Stream::kTrain).finished[0].spans,
             (std::vector<VersionSpan>{{0, 1}, {1, 2}}));
 }
@@ -261,7 +264,7 @@ TEST_F(DeskTest, WhatNoWorkerCanDoEndsTheRun) {
   Open();
   auto worker = Connect();
   ThrowIfError(worker->Send(Failed{StatusCode::kConfig, "the cache is too small"}));
-  EXPECT_THROW(desk_->Wait(Stream::kTrain, kLong), Error);
+  EXPECT_THROW(desk_->Wait(Stream::kTrain, For::kBatch, kLong), Error);
 }
 
 TEST_F(DeskTest, BytesOfNobodyDoNoHarm) {

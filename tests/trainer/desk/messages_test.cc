@@ -26,13 +26,14 @@ std::vector<Message> OneOfEach() {
           Heartbeat{},
           Serving{3, 0xFFFFFFFFFFFFFFFFU},
           Progress{Stream::kValidation, 9, 2, partial},
+          Back{Stream::kTrain, 9},
           Done{Stream::kTrain, 9, {{0, 1}}, "bytes", "text"},
           Failed{StatusCode::kConfig, "too long"},
           Welcome{1},
           Refused{StatusCode::kUnavailable, "given up"},
           LinkUp{"link_1", {0, 1}},
           Push{4},
-          Assign{Stream::kTrain, 11, {int64_t{1} << 62, -1}, true, SomePrompt(), partial},
+          Assign{Stream::kTrain, 11, {int64_t{1} << 62, -1}, true, SomePrompt(), partial, 17},
           Bye{}};
 }
 
@@ -47,8 +48,9 @@ TEST(MessagesTest, EachComesBackAsItWas) {
     EXPECT_EQ(back->index(), i);
     EXPECT_EQ(Encode(*back), bytes);
   }
-  const auto assign = std::get<Assign>(ValueOrThrow(Decode(Encode(all[10]))));
+  const auto assign = std::get<Assign>(ValueOrThrow(Decode(Encode(all[11]))));
   EXPECT_EQ(assign.id, (SampleId{int64_t{1} << 62, -1}));
+  EXPECT_EQ(assign.until, 17);
   EXPECT_EQ(assign.prompt.ground_truth, SomePrompt().ground_truth);
   EXPECT_EQ(assign.prompt.extra_info, SomePrompt().extra_info);
   EXPECT_EQ(assign.prompt.text, SomePrompt().text);
