@@ -84,6 +84,25 @@ class RlJob(harness.Job):
         return str(self.run_dir("warmup") / f"global_step_{steps}" / "actor" / "huggingface")
 
 
+    SEEDS = (1, 2, 3) if os.environ.get("KEEL_NIGHTLY") else (1,)
+
+    def learns(self, name, model, ranks, steps, start=None, **changes):
+        """From a model that was shown the task briefly, reward rises from at most 0.3 to at least 0.9. `start` runs a configuration."""
+        for seed in self.SEEDS:
+            run = f"{name}_{seed}"
+            config = self.rl(
+                run, trainer__total_training_steps=steps, trainer__seed=seed, data__train_batch_size=16,
+                actor_rollout_ref__model={"path": model},
+                # Every seed of six learns steadily at this rate; at 1e-3 one in four breaks down on the way.
+                actor_rollout_ref__rollout__n=8, actor_rollout_ref__actor__optim__lr=4e-4,
+                actor_rollout_ref__actor__optim__lr_decay_style="cosine", **changes,
+            )  # fmt: skip
+            start(config) if start else self.train(config, ranks=ranks)
+            scores = [data[SCORE] for _, data in sorted(self.steps(run).items())]
+            self.assertLessEqual(sum(scores[:3]) / 3, 0.3)
+            self.assertGreaterEqual(sum(scores[-10:]) / 10, 0.9, scores[-20:])
+
+
 class Resume(RlJob):
     def resumes(self, ranks, points, **changes):
         changes = {"trainer__save_freq": 2, "trainer__test_freq": 3, **changes}
@@ -265,27 +284,6 @@ class SizesOfTheirOwn(RlJob):
 
 
 class Learning(RlJob):
-    """From a model that was shown the task briefly, reward rises from at most 0.3 to at least 0.9."""
-
-    SEEDS = (1, 2, 3) if os.environ.get("KEEL_NIGHTLY") else (1,)
-
-    def learns(self, name, model, ranks, steps, **changes):
-        for seed in self.SEEDS:
-            run = f"{name}_{seed}"
-            self.train(
-                self.rl(
-                    run, trainer__total_training_steps=steps, trainer__seed=seed, data__train_batch_size=16,
-                    actor_rollout_ref__model={"path": model},
-                    # Every seed of six learns steadily at this rate; at 1e-3 one in four breaks down on the way.
-                    actor_rollout_ref__rollout__n=8, actor_rollout_ref__actor__optim__lr=4e-4,
-                    actor_rollout_ref__actor__optim__lr_decay_style="cosine", **changes,
-                ),
-                ranks=ranks,
-            )  # fmt: skip
-            scores = [data[SCORE] for _, data in sorted(self.steps(run).items())]
-            self.assertLessEqual(sum(scores[:3]) / 3, 0.3)
-            self.assertGreaterEqual(sum(scores[-10:]) / 10, 0.9, scores[-20:])
-
     def test_ppo_pp2_and_grpo_tp2(self):
         model = self.warm_up(36)
         self.learns(

@@ -11,7 +11,7 @@ import rl_test
 OF_PLACEMENT = ("rollout/", "fully_async/", "off_policy/")
 
 
-class Split(rl_test.RlJob):
+class SplitJob(rl_test.RlJob):
     def split(self, name, megatron=None, **changes):
         return self.rl(name, megatron, **{"async_training__placement": "split", **changes})
 
@@ -20,6 +20,8 @@ class Split(rl_test.RlJob):
         return subprocess.run([harness.KEEL, *command, "train", str(config), *overrides], capture_output=True, text=True,
                               timeout=harness.LIMIT_S, env={**harness.environment(), **(environment or {})}, check=False)  # fmt: skip
 
+
+class Split(SplitJob):
     def learnt(self, name):
         """Of each step what does not depend on who generated."""
         return {

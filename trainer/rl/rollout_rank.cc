@@ -21,6 +21,7 @@
 #include "trainer/desk/desk_client.h"
 #include "trainer/inputs/rl_inputs.h"
 #include "trainer/inputs/run_model.h"
+#include "trainer/rl/replica_meeting.h"
 #include "trainer/rl/rollout_options.h"
 #include "trainer/rl/scored_response.h"
 #include "trainer/rl/split_generation.h"
@@ -70,7 +71,7 @@ class RolloutRank {
   struct Scoring {
     Sample sample;
     Response response;
-    desk::Partial whole;  // its spans
+    desk::Partial whole;
   };
 
   bool leads() const { return inputs_.env.rank == first_; }
@@ -88,7 +89,10 @@ class RolloutRank {
   void HandIn(Sample sample, Response response, const desk::Partial& whole);
   void GiveBack();
   void TakeScores();
-  void Report();
+  // Responses that have `least` tokens or more that the desk does not know of.
+  void Report(int64_t least);
+  // All that it knows, for others to go on with.
+  void HandOver();
 
   const TrainerInputs& inputs_;
   const Config& c_;
@@ -139,7 +143,9 @@ void RolloutRank::Build() {
   decoder.device = place_.device();
   model_ = std::make_unique<ReplicaModel>(
       tp_ == 1 ? parallel::MakeSingleGroup("rollout")
-               : MakeGroup(fmt::format("replica_{}", replica_), ranks),
+               : MakeGroup(ValueOrThrow(MeetReplica(*store_, replica_, inputs_.env.rank - first_,
+                                                    tp_, place_.deadline())),
+                           ranks),
       source_.config, decoder);
   model_->MakeEngine(EngineOptionsOf(c_, source_));
   const Status fits =
@@ -170,6 +176,11 @@ std::vector<Message> RolloutRank::Hear(bool idle) {
       auto message = ValueOrThrow(desk_->Receive(idle && heard.empty() ? kIdle : milliseconds(0)));
       if (!message) break;
       heard.push_back(std::move(*message));
+    }
+    if (inputs_.stop_requested != nullptr && inputs_.stop_requested->load() != 0) {
+      HandOver();
+      log_.Info("asked to stop: others go on with this worker's samples");
+      heard = {desk::Bye{}};
     }
     if (tp_ > 1) {
       for (const Message& message : heard) packed += desk::Frame(desk::Encode(message));
@@ -248,6 +259,7 @@ void RolloutRank::Step() {
     if (!leads()) continue;
     desk::Partial whole;
     whole.tokens = done.tokens;
+    whole.log_probs = done.log_probs;
     whole.spans = done.spans;
     const desk::Assign& order = sample.mapped().order;
     Response response =
@@ -263,7 +275,7 @@ void RolloutRank::Step() {
     scoring_[scored_] = {std::move(sample.mapped()), std::move(response), std::move(whole)};
   }
   GiveBack();
-  if (++steps_ % kReportSteps == 0) Report();
+  if (++steps_ % kReportSteps == 0) Report(c_.async_training.partial_report_tokens);
 }
 
 // What has as many tokens as this version's weights are to choose.
@@ -313,17 +325,28 @@ void RolloutRank::TakeScores() {
 }
 
 // What is not reported is generated again when this worker is lost.
-void RolloutRank::Report() {
+void RolloutRank::Report(int64_t least) {
   if (!leads()) return;
   for (auto& [id, sample] : samples_) {
     const std::optional<desk::Partial> so_far =
         model_->engine().SoFar(static_cast<uint64_t>(id.position), id.sample);
-    if (!so_far || so_far->size() - sample.reported < c_.async_training.partial_report_tokens)
-      continue;
+    if (!so_far || so_far->size() - sample.reported < least) continue;
     ThrowIfError(FailPoint("worker.progress"));
     ThrowIfError(desk_->Send(desk::Progress{sample.order.stream, sample.order.lease,
                                             sample.reported, so_far->From(sample.reported)}));
     sample.reported = so_far->size();
+  }
+}
+
+void RolloutRank::HandOver() {
+  Report(1);
+  // Whoever takes one of these up has its score to ask for, and nothing to generate.
+  for (const auto& [number, scoring] : scoring_) {
+    const Sample& sample = scoring.sample;
+    const desk::Partial more = scoring.whole.From(sample.reported);
+    if (more.size() > 0)
+      ThrowIfError(desk_->Send(
+          desk::Progress{sample.order.stream, sample.order.lease, sample.reported, more}));
   }
 }
 
@@ -337,11 +360,6 @@ RunEnd RolloutRank::Run() {
       const bool idle = model_->engine().idle();
       for (const Message& message : Hear(idle && scoring_.empty()))
         if (!Do(message)) return RunEnd::kFinished;
-      if (inputs_.stop_requested != nullptr && inputs_.stop_requested->load() != 0 && tp_ == 1) {
-        Report();
-        log_.Info("asked to stop: others go on with this worker's samples");
-        return RunEnd::kFinished;
-      }
       if (!model_->engine().idle()) {
         Step();
       } else if (!scoring_.empty()) {
