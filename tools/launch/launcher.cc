@@ -143,9 +143,9 @@ class NodeLauncher {
       ReadSignals(&ranks);
       if (ending) continue;
       if (ranks.only_workers() && ranks.first_failure() == 0) {
-        // They hear from the desk that the run is over.
+        // They have heard from the desk that the run is over, but for one that has just begun.
         ending = true;
-        ranks.KillAfter(kShutdownTimeout);
+        ranks.KillAfter(options_.failure_grace);
         continue;
       }
       const int code = ranks.first_failure();

@@ -32,6 +32,8 @@ using parallel::Socket;
 
 // Between two looks at who is silent.
 constexpr std::chrono::milliseconds kTick{200};
+// For workers to leave at the end of the run.
+constexpr std::chrono::milliseconds kFarewell{2'000};
 constexpr size_t kReadBytes = 256 << 10;
 constexpr size_t kMostConnections = 4096;
 // Behind the frontier: more than any run has begun.
@@ -348,15 +350,14 @@ class Desk::Impl {
       std::vector<int64_t> ids;
       {
         const std::lock_guard lock(mutex_);
-        bool unsent = false;
         for (auto& [id, worker] : workers_) {
           const short events = static_cast<short>(POLLIN | (worker.out.empty() ? 0 : POLLOUT));
           polled.push_back({worker.socket.fd(), events, 0});
           ids.push_back(id);
-          unsent = unsent || !worker.out.empty();
         }
-        if (ending_ && (!unsent || Clock::now() > end_by_)) return;
-        if (ending_ && end_by_ == Clock::time_point::max()) end_by_ = Clock::now() + 2 * kTick;
+        // What they say until they have heard the end must find somebody who listens.
+        if (ending_ && (workers_.empty() || Clock::now() > end_by_)) return;
+        if (ending_ && end_by_ == Clock::time_point::max()) end_by_ = Clock::now() + kFarewell;
       }
       poll(polled.data(), polled.size(), static_cast<int>(kTick.count()));
       uint64_t count = 0;
