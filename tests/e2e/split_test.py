@@ -60,6 +60,8 @@ class Split(SplitJob):
                                    environment={"KEEL_FAILPOINT": point})  # fmt: skip
                 self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
                 self.assertIn("is started again", done.stderr)
+                self.assertNotIn("have digest", done.stderr, "it was sent weights of another version")
+                self.assertLessEqual(max(d["fully_async/count/workers_lost"] for d in self.steps(name).values()), 1)
                 self.assertEqual(self.learnt(name), self.learnt("colocated"))
                 self.assertEqual(self.digests(name, 6), self.digests("colocated", 6))
 

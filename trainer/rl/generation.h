@@ -68,6 +68,9 @@ class Generation {
   // Responses, scored. Throws Error(kDataLoss) where one could not be generated. The same on every
   // rank, but for text and answer, which rank 0 alone has, and that only where they are asked for.
   virtual std::vector<Response> Run(const RolloutOrder& order, RolloutTimes* times) = 0;
+  // The present weights are about to change: waits until nothing needs them any more. Whoever joins
+  // from here on until Update gets none.
+  virtual void BeforeUpdate() {}
   virtual void AddMetrics(StepLine* /*metrics*/) const {}
 
   // What of a checkpoint, beside the version of the weights, is needed to go on; documents are

@@ -311,6 +311,7 @@ RlTask::StepEnd RlTask::Step(int64_t step) {
   ThrowIfError(FailPoint("rl.experience"));
 
   // 3. Critic, then actor.
+  generation_->BeforeUpdate();
   const Learner::Learned learned =
       learner_->Learn(step, batch, experience, state_.optimizer_steps, critic_steps_, &m);
   const UpdateSums& sums = learned.actor;

@@ -180,7 +180,6 @@ uint64_t SplitGeneration::Push(const std::vector<int64_t>& workers, int64_t numb
 }
 
 WeightUpdate SplitGeneration::Publish(int64_t number, uint64_t expected) {
-  WaitFor(desk::Stream::kTrain, desk::Desk::For::kWeights);
   const Stopwatch watch;
   WeightUpdate update;
   std::string list;
@@ -273,6 +272,8 @@ void SplitGeneration::Begin(const RunSamples& samples) {
   if (desk_ != nullptr) opened = Guarded([&] { return samples_->Open(samples, prompts_); });
   Agree(opened);
 }
+
+void SplitGeneration::BeforeUpdate() { WaitFor(desk::Stream::kTrain, desk::Desk::For::kWeights); }
 
 void SplitGeneration::OpenValidation(const RolloutOrder& order) {
   Status opened = Status::Ok();

@@ -46,6 +46,7 @@ class SplitGeneration : public Generation {
   // checkpoint is gone on with.
   void Begin(const RunSamples& samples) override;
   std::vector<Response> Run(const RolloutOrder& order, RolloutTimes* times) override;
+  void BeforeUpdate() override;
   void AddMetrics(StepLine* metrics) const override;
   void AddDocuments(std::vector<checkpoint::Document>* documents) const override;
   void RestoreDocuments(const std::map<std::string, std::string>& documents) override;
