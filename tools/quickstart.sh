@@ -121,7 +121,7 @@ say "9. The same with ranks of their own that generate, up to two steps ahead of
 split() {
   exec "$keel" launch --nproc-per-node 3 --roles trainer:1,rollout:2 --log-dir "$rl/split_logs" --rdzv-id "$1" train configs/grpo.yaml \
     "data.train_files=[$rl/train.jsonl]" "data.val_files=[$rl/val.jsonl]" "actor_rollout_ref.model.path=$warm" \
-    "trainer.default_local_dir=$rl/split" async_training.placement=split async_training.max_staleness=2 \
+    "trainer.default_local_dir=$rl/split" async_training.placement=split async_training.max_staleness=2 async_training.min_workers=2 \
     algorithm.rollout_correction.rollout_is=token actor_rollout_ref.actor.megatron.tensor_model_parallel_size=1 \
     actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=1
 }

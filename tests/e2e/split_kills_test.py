@@ -21,7 +21,8 @@ class SplitKills(split_test.SplitJob):
     def run_killed(self, name, kills, record):
         """`kills`: (rank, place, which time) of each launch but the last, or of the last where it is a worker's."""
         config = self.split(
-            name, async_training__max_staleness=2, async_training__partial_report_tokens=2, trainer__save_freq=2,
+            name, async_training__max_staleness=2, async_training__partial_report_tokens=2, async_training__min_workers=2,
+            trainer__save_freq=2,
             algorithm__rollout_correction__rollout_is="token", trainer__total_training_steps=STEPS, trainer__deadline_seconds=30,
             actor_rollout_ref__rollout__tensor_model_parallel_size=TP, async_training__schedule_record=str(record))  # fmt: skip
         for rank, place, time in kills:

@@ -56,7 +56,8 @@ class Split(SplitJob):
                                    "worker.linked:2:1:kill", "worker.progress:2:2:kill", "sync.round:1:4:kill")):  # fmt: skip
             with self.subTest(point=point):
                 name = f"killed_{i}"
-                done = self.launch(self.split(name, trainer__deadline_seconds=20, **changes), 1, 2,
+                config = self.split(name, trainer__deadline_seconds=20, async_training__min_workers=2, **changes)
+                done = self.launch(config, 1, 2,
                                    environment={"KEEL_FAILPOINT": point})  # fmt: skip
                 self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
                 self.assertIn("is started again", done.stderr)
@@ -171,6 +172,9 @@ class Split(SplitJob):
         done = self.launch(config, 1, 1, "async_training.max_staleness=1")
         self.assertEqual(done.returncode, 78)
         self.assertIn("nothing corrects for older weights", done.stdout + done.stderr)
+        done = self.launch(config, 1, 1, "async_training.min_workers=2", "trainer.deadline_seconds=3")
+        self.assertEqual(done.returncode, 69)
+        self.assertIn("1 of async_training.min_workers 2 rollout workers were there", done.stdout + done.stderr)
         done = self.launch(self.rl("colocated"), 1, 1)
         self.assertEqual(done.returncode, 78)
         self.assertIn("--roles is given, and async_training.placement is colocated", done.stdout + done.stderr)

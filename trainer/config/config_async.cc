@@ -18,6 +18,9 @@ void AddAsyncOptions(Config& c, options::Schema& s) {
         "are a step ahead; more: further. No sample is dropped for its age.")
       .Range(0, 1000)
       .Unit("steps");
+  s.Add("async_training.min_workers", a.min_workers,
+        "So many workers must be there before the first step. The run goes on with fewer later.")
+      .Range(1, 100000);
   s.Add("async_training.worker_timeout_seconds", a.worker_timeout_seconds,
         "A worker of which nothing is heard for so long is given up, and others take its samples.")
       .Range(1, 1e6)

@@ -30,6 +30,7 @@ constexpr auto NamesOf(Placement) {
 struct AsyncSection {
   Placement placement = Placement::kColocated;
   int64_t max_staleness = 0;
+  int64_t min_workers = 1;
   double worker_timeout_seconds = 30;
   int64_t partial_report_tokens = 256;
   bool deterministic = false;

@@ -246,6 +246,11 @@ class Desk::Impl {
   }
 
   bool IsThere(Stream which, For what) const {
+    if (what == For::kWorkers) {
+      return std::count_if(workers_.begin(), workers_.end(), [](const auto& entry) {
+               return entry.second.linked;
+             }) >= settings_.min_workers;
+    }
     const auto stream = streams_.find(which);
     if (what == For::kBatch) return stream->second.protocol.Ready();
     return stream == streams_.end() || stream->second.protocol.Settled();

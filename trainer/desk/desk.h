@@ -28,6 +28,7 @@ struct DeskSettings {
   std::string host;                          // to listen at; "": all interfaces
   std::string secret;                        // that workers prove
   std::chrono::milliseconds worker_timeout;  // of silence, after which one is lost
+  int64_t min_workers = 1;                   // see For::kWorkers
   std::map<std::string, std::string> facts;  // that workers must have, too
 };
 
@@ -79,10 +80,11 @@ class Desk {
   // linked worker that was not dropped. A worker that says another digest is dropped.
   Status Publish(int64_t version, uint64_t digest);
 
-  // Waits until the stream's next batch is whole, or, for newer weights, the stream's schedule
-  // wants those that there are no more (DeskProtocol::Settled); until a newcomer is there; or until
-  // `patience` is over. Throws what a worker says no worker of this run can do (kConfig).
-  enum class For { kBatch, kWeights };
+  // Waits until the stream's next batch is whole; for newer weights, until the stream's schedule
+  // wants those that there are no more (DeskProtocol::Settled); or until min_workers are linked.
+  // Ends sooner where a newcomer is there or `patience` is over. Throws what a worker says no
+  // worker of this run can do (kConfig).
+  enum class For { kBatch, kWeights, kWorkers };
   enum class Event { kNothing, kReady, kNewcomer };
   Event Wait(Stream stream, For what, std::chrono::milliseconds patience);
   // How long there has been no worker that serves; 0: there is one.

@@ -47,6 +47,7 @@ SplitGeneration::SplitGeneration(Job& job, TrainEngine& actor, const WeightSyncO
     settings.secret = RandomSecret();
     settings.worker_timeout = std::chrono::milliseconds(
         static_cast<int64_t>(job.config().async_training.worker_timeout_seconds * 1000));
+    settings.min_workers = job.config().async_training.min_workers;
     settings.facts = std::move(facts);
     Result<std::unique_ptr<desk::Desk>> made = desk::Desk::Start(settings, job.log());
     started = made.status();
@@ -216,6 +217,7 @@ WeightUpdate SplitGeneration::Restore(const WeightVersion& expected) {
 // All ranks wait with rank 0, which says every while that it does.
 void SplitGeneration::WaitFor(desk::Stream stream, desk::Desk::For what) {
   using Event = desk::Desk::Event;
+  const Stopwatch watch;
   while (true) {
     std::string word;
     if (desk_ != nullptr) {
@@ -229,6 +231,15 @@ void SplitGeneration::WaitFor(desk::Stream stream, desk::Desk::For what) {
             break;
           case Event::kNothing:
             word = "wait";
+            if (what == desk::Desk::For::kWorkers &&
+                watch.Elapsed() * 1000 > static_cast<double>(job_.deadline().count())) {
+              return Status(
+                  StatusCode::kUnavailable,
+                  fmt::format("{} of async_training.min_workers {} rollout workers were there "
+                              "within {} s: look at what the ranks behind {} of this job say",
+                              desk_->Linked().size(), job_.config().async_training.min_workers,
+                              job_.deadline().count() / 1000, job_.inputs().env.world_size - 1));
+            }
             if (desk_->alone() > job_.deadline()) {
               return Status(
                   StatusCode::kUnavailable,
@@ -268,6 +279,7 @@ void SplitGeneration::Agree(const Status& status) {
 }
 
 void SplitGeneration::Begin(const RunSamples& samples) {
+  WaitFor(desk::Stream::kTrain, desk::Desk::For::kWorkers);
   Status opened = Status::Ok();
   if (desk_ != nullptr) opened = Guarded([&] { return samples_->Open(samples, prompts_); });
   Agree(opened);
