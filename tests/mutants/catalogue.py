@@ -458,17 +458,23 @@ ASYNCHRONOUS_RL = [
     ),
     Mutant(
         "desk-age-unbounded", "weights that are too old begin nothing",
-        DESK_CC, "         Due(assignment.id.position) - ledger_.versions.at(worker.version) <=\n             options_.max_staleness &&\n",
+        DESK_CC, "  if (Due(sample.id.position) - ledger_.versions.at(worker.version) > options_.max_staleness)\n    return false;\n",
         "", (DESK,),
     ),
     Mutant(
         "desk-back-to-older-weights", "a response that newer weights began is not gone on with by older ones",
-        DESK_CC, "         (spans.empty() || spans.back().version <= worker.version);\n", "         spans.size() < SIZE_MAX;\n",
+        DESK_CC, "         known->second.partial.spans.back().version <= worker.version;\n", "         sample.id.position >= 0;\n",
         (DESK,),
     ),
     Mutant(
         "desk-hears-twice", "tokens that are said twice count once",
         DESK_CC, "  if (from < have) return false;  // said before\n", "", (DESK,),
+    ),
+    Mutant(
+        "desk-first-takes-all", "samples are dealt out fairly",
+        DESK_CC, "  return std::min(share, worker.capacity) - std::ssize(worker.leases);\n",
+        "  return std::max(share, worker.capacity) - std::ssize(worker.leases);\n",
+        (("desk_test", "DeskProtocolTest.WhoServesFirstLeavesOthersTheirShare"),),
     ),
     Mutant(
         "desk-forgets-versions-in-flight", "a version of which a word may be under way is known",

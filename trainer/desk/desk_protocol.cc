@@ -155,67 +155,84 @@ void DeskProtocol::Leave(int64_t worker) {
   workers_.erase(found);
 }
 
-int64_t DeskProtocol::Room(const Worker& worker) const {
-  return worker.draining || worker.version == 0 ? 0 : worker.capacity - std::ssize(worker.leases);
+int64_t DeskProtocol::Room(const Worker& worker, const Load& load) {
+  if (worker.draining || worker.version == 0) return 0;
+  const int64_t share = (load.samples * worker.capacity + load.capacity - 1) / load.capacity;
+  return std::min(share, worker.capacity) - std::ssize(worker.leases);
 }
 
 // Whether its weights may begin or go on with a sample. One that was begun with newer weights waits
 // for them: then the versions of a response's tokens ascend.
-bool DeskProtocol::MayTake(const Worker& worker, const Assignment& assignment,
-                           int64_t version) const {
-  const std::vector<VersionSpan>& spans = assignment.so_far.spans;
-  return Room(worker) > 0 && (version == 0 || version == worker.version) &&
-         Due(assignment.id.position) - ledger_.versions.at(worker.version) <=
-             options_.max_staleness &&
-         (spans.empty() || spans.back().version <= worker.version);
+bool DeskProtocol::MayTake(const Worker& worker, const Waiting& sample, const Load& load) const {
+  if (Room(worker, load) <= 0) return false;
+  if (sample.turn.version != 0 && sample.turn.version != worker.version) return false;
+  if (Due(sample.id.position) - ledger_.versions.at(worker.version) > options_.max_staleness)
+    return false;
+  const auto known = ledger_.samples.find(sample.id);
+  return known == ledger_.samples.end() || known->second.partial.spans.empty() ||
+         known->second.partial.spans.back().version <= worker.version;
 }
 
-// The one with most room that may take it; the end: none. `version`: that it must serve; 0: any.
-std::map<int64_t, DeskProtocol::Worker>::iterator DeskProtocol::Taker(const Assignment& assignment,
-                                                                      int64_t version) {
+// The one with most room that may take it; the end: none.
+std::map<int64_t, DeskProtocol::Worker>::iterator DeskProtocol::Taker(const Waiting& sample,
+                                                                      const Load& load) {
   auto taker = workers_.end();
   for (auto worker = workers_.begin(); worker != workers_.end(); ++worker) {
-    if (!MayTake(worker->second, assignment, version)) continue;
-    if (taker == workers_.end() || Room(worker->second) > Room(taker->second)) taker = worker;
+    if (!MayTake(worker->second, sample, load)) continue;
+    if (taker == workers_.end() || Room(worker->second, load) > Room(taker->second, load))
+      taker = worker;
   }
   return taker;
 }
 
-std::map<int64_t, std::vector<Assignment>> DeskProtocol::Assign() {
-  std::map<int64_t, std::vector<Assignment>> assignments;
-  int64_t room = 0;
-  for (const auto& [number, worker] : workers_) room += Room(worker);
-  auto taker = workers_.end();
-  for (int64_t position = ledger_.frontier; room > 0 && position < options_.end; ++position) {
-    if (Due(position) - ledger_.versions.rbegin()->second > options_.max_staleness) break;
+// Those that weights of the newest version may begin or go on with, oldest positions first.
+std::vector<DeskProtocol::Waiting> DeskProtocol::WaitingSamples() const {
+  std::vector<Waiting> waiting;
+  if (ledger_.versions.empty()) return waiting;
+  const int64_t steps = ledger_.versions.rbegin()->second;
+  for (int64_t position = ledger_.frontier;
+       position < options_.end && Due(position) - steps <= options_.max_staleness; ++position) {
     for (const int sample : options_.samples) {
       const SampleId id{position, sample};
       if (leased_.contains(id)) continue;
-      Assignment assignment{next_lease_, id, {}, kToTheEnd};
-      if (const auto known = ledger_.samples.find(id); known != ledger_.samples.end()) {
-        if (known->second.finished) continue;
-        assignment.so_far = known->second.partial;
-      }
-      int64_t version = 0;
-      if (options_.schedule != nullptr) {
-        const Turn turn = NextOf(id);
-        if (turn.version == 0) continue;
-        version = turn.version;
-        assignment.until = turn.until;
-      }
-      if (taker == workers_.end() || !MayTake(taker->second, assignment, version))
-        taker = Taker(assignment, version);
-      if (taker == workers_.end()) continue;
-      --room;
-      ++next_lease_;
-      if (options_.schedule == nullptr) reassigned_tokens_ += assignment.so_far.size();
-      leases_[assignment.lease] = {id, taker->first, taker->second.version};
-      leased_.insert(id);
-      taker->second.leases.insert(assignment.lease);
-      assignments[taker->first].push_back(std::move(assignment));
+      const auto known = ledger_.samples.find(id);
+      if (known != ledger_.samples.end() && known->second.finished) continue;
+      // Version 0 of a schedule: none that is there.
+      const Turn turn = options_.schedule == nullptr ? Turn{0, kToTheEnd} : NextOf(id);
+      if (options_.schedule == nullptr || turn.version != 0) waiting.push_back({id, turn});
     }
+  }
+  return waiting;
+}
+
+std::map<int64_t, std::vector<Assignment>> DeskProtocol::Assign() {
+  std::map<int64_t, std::vector<Assignment>> assignments;
+  Load load;
+  bool room = false;
+  for (const auto& [number, worker] : workers_) {
+    if (worker.draining) continue;
+    load.capacity += worker.capacity;
+    room = room || (worker.version > 0 && std::ssize(worker.leases) < worker.capacity);
+  }
+  if (!room) return assignments;
+  const std::vector<Waiting> waiting = WaitingSamples();
+  load.samples = std::ssize(waiting) + std::ssize(leases_);
+  auto taker = workers_.end();
+  for (size_t i = 0; i < waiting.size(); ++i) {
+    const Waiting& sample = waiting[i];
     // The next position's samples go to whoever has most room then.
-    taker = workers_.end();
+    if (i > 0 && waiting[i - 1].id.position != sample.id.position) taker = workers_.end();
+    if (taker == workers_.end() || !MayTake(taker->second, sample, load))
+      taker = Taker(sample, load);
+    if (taker == workers_.end()) continue;
+    Assignment assignment{next_lease_++, sample.id, {}, sample.turn.until};
+    if (const auto known = ledger_.samples.find(sample.id); known != ledger_.samples.end())
+      assignment.so_far = known->second.partial;
+    if (options_.schedule == nullptr) reassigned_tokens_ += assignment.so_far.size();
+    leases_[assignment.lease] = {sample.id, taker->first, taker->second.version};
+    leased_.insert(sample.id);
+    taker->second.leases.insert(assignment.lease);
+    assignments[taker->first].push_back(std::move(assignment));
   }
   return assignments;
 }

@@ -74,7 +74,9 @@ class DeskProtocol {
   void Leave(int64_t worker);
 
   // What workers are to begin or go on with now, oldest positions first; a position's samples go to
-  // one worker while it has room, so that they share their prompt.
+  // one worker while it has room, so that they share their prompt. A worker has at most its share,
+  // by capacity, of all that can be generated now: who serves first does not take what others are
+  // about to be there for.
   std::map<int64_t, std::vector<Assignment>> Assign();
 
   // Words of workers. True: they count. False: the lease is over. kInvalidData where a worker says
@@ -126,14 +128,25 @@ class DeskProtocol {
   DeskProtocol(DeskOptions options, Ledger ledger)
       : options_(std::move(options)), ledger_(std::move(ledger)) {}
   Status CheckLedger() const;
-  int64_t Room(const Worker& worker) const;
+  // Of the `samples` that workers have or can have now, which have room for `capacity` in all.
+  struct Load {
+    int64_t samples = 0;
+    int64_t capacity = 0;
+  };
+  // A sample that no worker has.
+  struct Waiting {
+    SampleId id;
+    Turn turn;
+  };
+  std::vector<Waiting> WaitingSamples() const;
+  static int64_t Room(const Worker& worker, const Load& load);
   // Of a sample that is not finished.
   Turn NextOf(const SampleId& id) const;
   // What the newest version's weights may still begin or go on with, until `look` says false.
   template <typename Look>
   void EachWithinReach(Look look) const;
-  bool MayTake(const Worker& worker, const Assignment& assignment, int64_t version) const;
-  std::map<int64_t, Worker>::iterator Taker(const Assignment& assignment, int64_t version);
+  bool MayTake(const Worker& worker, const Waiting& sample, const Load& load) const;
+  std::map<int64_t, Worker>::iterator Taker(const Waiting& sample, const Load& load);
   Status CheckSpans(const std::vector<VersionSpan>& spans, int64_t tokens,
                     const Lease& lease) const;
   const Lease* LeaseOf(int64_t worker, int64_t lease) const;

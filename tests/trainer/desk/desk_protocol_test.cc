@@ -76,6 +76,27 @@ TEST(DeskProtocolTest, StalenessBoundsHowFarAheadAWorkerIs) {
   EXPECT_EQ(IdsOf(desk.Assign().at(fresh)), (std::vector<SampleId>{{3, 0}}));
 }
 
+TEST(DeskProtocolTest, WhoServesFirstLeavesOthersTheirShare) {
+  DeskProtocol desk = Desk({.batch = 3, .samples = {0, 1, 2, 3}});
+  const int64_t first = desk.Join(100), second = desk.Join(100), small = desk.Join(50);
+  ThrowIfError(desk.Publish(1, 0));
+  ThrowIfError(desk.Serve(first, 1));
+  const auto begun = desk.Assign();
+  // 12 samples, and two fifths of all room. A position's go together as long as they can.
+  EXPECT_EQ(IdsOf(begun.at(first)),
+            (std::vector<SampleId>{{0, 0}, {0, 1}, {0, 2}, {0, 3}, {1, 0}}));
+  EXPECT_TRUE(desk.Assign().empty());
+  ThrowIfError(desk.Serve(small, 1));
+  EXPECT_EQ(desk.Assign().at(small).size(), 3U);
+  // What the second one would have had is for the others, once it is gone, and each finished one
+  // makes room.
+  desk.Leave(second);
+  const auto rest = desk.Assign();
+  EXPECT_EQ(rest.at(first).size(), 3U);
+  EXPECT_EQ(rest.at(small).size(), 1U);
+  EXPECT_EQ(desk.counts().running, 12);
+}
+
 TEST(DeskProtocolTest, ALedgerOfARunThatAllowedMoreStalenessIsRefused) {
   Ledger ledger;
   ledger.steps = 5;
