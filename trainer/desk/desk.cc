@@ -161,12 +161,19 @@ class Desk::Impl {
     Wake();
   }
 
-  Status Publish(int64_t version, uint64_t digest) {
+  StepCounts Steps() const {
+    const std::lock_guard lock(mutex_);
+    StepCounts steps;
+    for (const auto& [which, stream] : streams_) steps[which] = stream.protocol.ledger().steps;
+    return steps;
+  }
+
+  Status Publish(int64_t version, uint64_t digest, const StepCounts& steps) {
     const std::lock_guard lock(mutex_);
     version_ = version;
     digest_ = digest;
     for (auto& [which, stream] : streams_)
-      KEEL_RETURN_IF_ERROR(stream.protocol.Publish(version, stream.protocol.ledger().steps));
+      KEEL_RETURN_IF_ERROR(stream.protocol.Publish(version, steps.at(which)));
     for (const int64_t id : Ids()) TakeVersion(id);
     AssignAll();
     Wake();
@@ -572,7 +579,10 @@ std::vector<int64_t> Desk::Linked() const { return impl_->Linked(); }
 void Desk::TellLink(int64_t worker, const LinkUp& link) { impl_->TellLink(worker, link); }
 void Desk::TellPush(int64_t worker, int64_t version) { impl_->TellPush(worker, version); }
 void Desk::Drop(int64_t worker, const std::string& why) { impl_->Drop(worker, why); }
-Status Desk::Publish(int64_t version, uint64_t digest) { return impl_->Publish(version, digest); }
+Desk::StepCounts Desk::Steps() const { return impl_->Steps(); }
+Status Desk::Publish(int64_t version, uint64_t digest, const StepCounts& steps) {
+  return impl_->Publish(version, digest, steps);
+}
 Desk::Event Desk::Wait(Stream stream, For what, std::chrono::milliseconds patience) {
   return impl_->Wait(stream, what, patience);
 }

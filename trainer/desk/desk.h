@@ -4,7 +4,7 @@
 // On trainer rank 0. A thread of its own moves bytes and drives DeskProtocol, which owns the
 // ledgers; the training thread opens streams of samples, publishes versions and takes batches. What
 // a worker does wrong, or its end, costs the worker: its samples go to others. Torch-free. Methods
-// are for one thread, the trainer's.
+// are for any thread; what they do to links and versions, for one at a time.
 #pragma once
 
 #include <chrono>
@@ -76,9 +76,12 @@ class Desk {
   void TellPush(int64_t worker, int64_t version);
   void Drop(int64_t worker, const std::string& why);
 
-  // Weights of `version`, with the updates of all steps that were taken, have arrived at every
-  // linked worker that was not dropped. A worker that says another digest is dropped.
-  Status Publish(int64_t version, uint64_t digest);
+  // Steps that have taken their samples, of each stream.
+  using StepCounts = std::map<Stream, int64_t>;
+  StepCounts Steps() const;
+  // Weights of `version`, with the updates of `steps`, have arrived at every linked worker that was
+  // not dropped. A worker that says another digest is dropped.
+  Status Publish(int64_t version, uint64_t digest, const StepCounts& steps);
 
   // Waits until the stream's next batch is whole; for newer weights, until the stream's schedule
   // wants those that there are no more (DeskProtocol::Settled); or until min_workers are linked.

@@ -7,22 +7,25 @@
 
 namespace keel::trainer {
 
-uint64_t WeightsDigest(TrainEngine& engine, parallel::ProcessGroup& world) {
-  const at::Device device = engine.options().device;
-  Residency& residency = engine.residency();
-  const Place before = residency.place(StateClass::kParams);
-  residency.LoadToRead(StateClass::kParams);
-  const ShardTable table = engine.DeviceTable();
+uint64_t WeightsDigest(const ShardTable& table, at::Device device, parallel::ProcessGroup& group) {
   uint64_t sum = 0;
   for (const Shard& shard : table.shards()) {
     if (shard.replica != 0) continue;
     const TensorInfo& tensor = table.tensor_of(shard);
     sum += DigestWeight(tensor.name) * ShardDigest(tensor, shard, device);
   }
-  residency.Restore(StateClass::kParams, before);
   at::Tensor total = at::full({1}, static_cast<int64_t>(sum), at::kLong).to(device);
-  world.AllReduce(total);
+  group.AllReduce(total);
   return static_cast<uint64_t>(total.cpu().item<int64_t>());
+}
+
+uint64_t WeightsDigest(TrainEngine& engine, parallel::ProcessGroup& world) {
+  Residency& residency = engine.residency();
+  const Place before = residency.place(StateClass::kParams);
+  residency.LoadToRead(StateClass::kParams);
+  const uint64_t digest = WeightsDigest(engine.DeviceTable(), engine.options().device, world);
+  residency.Restore(StateClass::kParams, before);
+  return digest;
 }
 
 }  // namespace keel::trainer

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "common/shard_table.h"
 #include "parallel/process_group.h"
 #include "trainer/engine/train_engine.h"
 
@@ -13,5 +14,7 @@ namespace keel::trainer {
 // (SaveRequest::digest_role). Loads the weights for the call when they are on the host. Collective
 // over `world`, all ranks of the engine's context.
 uint64_t WeightsDigest(TrainEngine& engine, parallel::ProcessGroup& world);
+// The same of the ranks' tables, whose views are of `device`.
+uint64_t WeightsDigest(const ShardTable& table, at::Device device, parallel::ProcessGroup& group);
 
 }  // namespace keel::trainer

@@ -58,6 +58,12 @@ class Generation {
   virtual WeightUpdate Update() = 0;
   virtual WeightUpdate Restore(const WeightVersion& expected) = 0;
   virtual const WeightVersion& version() const = 0;
+  // The newest version of which it is known that it arrived: an older one while a push is under
+  // way.
+  virtual const WeightVersion& proved() const { return version(); }
+  // Memory of the actor is about to change: returns once nothing reads it for an update of the
+  // rollout's weights. Not collective.
+  virtual void BeforeWrite(const void* /*begin*/, size_t /*bytes*/) {}
   virtual void Corrupt() {}
   virtual double Prepare() { return 0; }
   virtual double Leave() { return 0; }

@@ -72,6 +72,9 @@ class RlTask : public Task {
   void Restored(bool restored) override;
   void BeforeSteps() override;
   StepEnd Step(int64_t step) override;
+  void BeforeWrite(const void* begin, size_t bytes) override {
+    if (generation_ != nullptr) generation_->BeforeWrite(begin, bytes);
+  }
   void UpdateRollout(StepLine* m);
   void Report(const RolloutBatch& batch, const Learner::Learned& learned, double step_s,
               StepLine* m);
@@ -335,9 +338,10 @@ void RlTask::UpdateRollout(StepLine* m) {
   m->Set("timing_s/param_load", update.param_load);
   m->Set("timing_s/param_offload", update.param_offload);
   m->Set("timing_s/update_weights", update.seconds);
-  m->Set("rollout/weight_version", generation_->version().number);
-  if (generation_->version().digest != 0)
-    m->Set("rollout/weight_digest", fmt::format("{:016x}", generation_->version().digest));
+  m->Set("timing_s/publish_blocked", update.blocked);
+  const WeightVersion& proved = generation_->proved();
+  m->Set("rollout/weight_version", proved.number);
+  if (proved.digest != 0) m->Set("rollout/weight_digest", fmt::format("{:016x}", proved.digest));
   m->Set("rollout/sync_bytes", update.sync.sent_bytes + update.sync.copied_bytes);
   ThrowIfError(FailPoint("sync.done"));
 }

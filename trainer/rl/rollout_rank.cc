@@ -5,7 +5,9 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <deque>
+#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -42,6 +44,8 @@ using std::chrono::milliseconds;
 
 // How long a worker with nothing to do waits for a word before it looks around.
 constexpr milliseconds kIdle{100};
+// The leader of a replica to its other ranks; no message of the desk is so short.
+constexpr std::string_view kTakeUp = "";
 // Steps between two looks at how far the responses are.
 constexpr int64_t kReportSteps = 16;
 
@@ -74,6 +78,12 @@ class RolloutRank {
     desk::Partial whole;
   };
 
+  // New weights beside those that generate.
+  struct Arrived {
+    at::Tensor weights;
+    uint64_t digest = 0;
+  };
+
   bool leads() const { return inputs_.env.rank == first_; }
   void Connect();
   void Build();
@@ -84,6 +94,8 @@ class RolloutRank {
   bool Do(const Message& message);
   void LinkWith(const desk::LinkUp& link);
   void Receive(int64_t version);
+  void TakeUp();
+  void Serve(int64_t version, uint64_t digest);
   void Begin(const desk::Assign& order);
   void Step();
   void HandIn(Sample sample, Response response, const desk::Partial& whole);
@@ -107,6 +119,8 @@ class RolloutRank {
   std::unique_ptr<ReplicaModel> model_;
   std::unique_ptr<parallel::ProcessGroup> link_;
   std::unique_ptr<WeightSync> sync_;
+  std::future<Arrived> arriving_;  // valid: weights are being received, or wait to be taken up
+  int64_t arriving_version_ = 0;
   std::map<SampleId, Sample> samples_;
   std::map<int64_t, Scoring> scoring_;  // by number
   int64_t scored_ = 0;
@@ -167,11 +181,16 @@ void RolloutRank::Build() {
   ThrowIfError(desk_->Send(hello));
 }
 
-// What has come, on all ranks of the replica. `idle`: it waits a moment for a word.
+// What has come, on all ranks of the replica. `idle`: it waits a moment for a word. Weights that
+// have arrived by now are taken up first, by all ranks before the same step.
 std::vector<Message> RolloutRank::Hear(bool idle) {
   std::vector<Message> heard;
   std::string packed;
   if (leads()) {
+    if (arriving_.valid() && arriving_.wait_for(milliseconds(0)) == std::future_status::ready) {
+      TakeUp();
+      packed += desk::Frame(kTakeUp);
+    }
     while (true) {
       auto message = ValueOrThrow(desk_->Receive(idle && heard.empty() ? kIdle : milliseconds(0)));
       if (!message) break;
@@ -191,8 +210,13 @@ std::vector<Message> RolloutRank::Hear(bool idle) {
   if (leads()) return heard;
   desk::FrameReader reader(desk::kMostFrameBytes);
   reader.Feed(packed);
-  while (auto frame = ValueOrThrow(reader.Next()))
-    heard.push_back(ValueOrThrow(desk::Decode(*frame)));
+  while (auto frame = ValueOrThrow(reader.Next())) {
+    if (*frame == kTakeUp) {
+      TakeUp();
+    } else {
+      heard.push_back(ValueOrThrow(desk::Decode(*frame)));
+    }
+  }
   return heard;
 }
 
@@ -224,20 +248,37 @@ void RolloutRank::LinkWith(const desk::LinkUp& link) {
                                        options);
 }
 
+// Where workers are ahead of the training, the old weights go on generating meanwhile.
 void RolloutRank::Receive(int64_t version) {
-  Result<WeightSyncReport> report = Status(StatusCode::kInternal, "not run");
-  if (c_.actor_rollout_ref.rollout.weight_sync == WeightSyncMode::kStaged) {
-    const at::Tensor fresh = at::zeros_like(model_->weights().flat());
-    report = sync_->Run(ShardTable(), model_->Table(fresh));
-    if (report.ok()) model_->weights().Adopt(fresh);
-  } else {
-    model_->engine().Invalidate("an update of its weights is under way or has failed");
-    report = sync_->Run(ShardTable(), model_->Table());
+  TakeUp();
+  if (c_.actor_rollout_ref.rollout.weight_sync == WeightSyncMode::kStaged ||
+      c_.async_training.max_staleness > 0) {
+    arriving_version_ = version;
+    arriving_ = std::async(std::launch::async, [this] {
+      const at::Tensor fresh = at::zeros_like(model_->weights().flat());
+      const WeightSyncReport report = ValueOrThrow(sync_->Run(ShardTable(), model_->Table(fresh)));
+      return Arrived{fresh, report.digest};
+    });
+    return;
   }
-  ThrowIfError(report.status());
+  model_->engine().Invalidate("an update of its weights is under way or has failed");
+  const WeightSyncReport report = ValueOrThrow(sync_->Run(ShardTable(), model_->Table()));
   ThrowIfError(FailPoint("worker.staged"));
+  Serve(version, report.digest);
+}
+
+// The weights that were being received, which it waits for, if there are any.
+void RolloutRank::TakeUp() {
+  if (!arriving_.valid()) return;
+  const Arrived arrived = arriving_.get();
+  ThrowIfError(FailPoint("worker.staged"));
+  model_->weights().Adopt(arrived.weights);
+  Serve(arriving_version_, arrived.digest);
+}
+
+void RolloutRank::Serve(int64_t version, uint64_t digest) {
   model_->engine().SetWeightVersion(version);
-  if (leads()) ThrowIfError(desk_->Send(desk::Serving{version, report->digest}));
+  if (leads()) ThrowIfError(desk_->Send(desk::Serving{version, digest}));
 }
 
 void RolloutRank::Begin(const desk::Assign& order) {
@@ -358,11 +399,12 @@ RunEnd RolloutRank::Run() {
               source_.config.NumParameters());
     while (true) {
       const bool idle = model_->engine().idle();
-      for (const Message& message : Hear(idle && scoring_.empty()))
+      const bool waits = !scoring_.empty() || arriving_.valid();
+      for (const Message& message : Hear(idle && !waits))
         if (!Do(message)) return RunEnd::kFinished;
       if (!model_->engine().idle()) {
         Step();
-      } else if (!scoring_.empty()) {
+      } else if (waits) {
         usleep(1000);
       }
       TakeScores();

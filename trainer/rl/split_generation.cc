@@ -13,7 +13,6 @@
 #include "parallel/store_server.h"
 #include "trainer/data/response_wire.h"
 #include "trainer/desk/desk_client.h"
-#include "trainer/engine/weights_digest.h"
 #include "trainer/rl/scored_response.h"
 #include "trainer/sync/group_bytes.h"
 
@@ -37,7 +36,7 @@ std::string RandomSecret() {
 
 SplitGeneration::SplitGeneration(Job& job, TrainEngine& actor, const WeightSyncOptions& sync,
                                  std::map<std::string, std::string> facts, PromptAt prompts)
-    : job_(job), actor_(actor), sync_options_(sync), prompts_(std::move(prompts)) {
+    : job_(job), prompts_(std::move(prompts)) {
   Status started = Status::Ok();
   if (job.rank0()) {
     const parallel::LaunchEnv& env = job.inputs().env;
@@ -59,6 +58,7 @@ SplitGeneration::SplitGeneration(Job& job, TrainEngine& actor, const WeightSyncO
     }
   }
   Agree(started.ok() ? started : started.WithContext("the desk of the rollout workers"));
+  publisher_ = std::make_unique<WeightPublisher>(job, actor, sync, desk_.get());
 }
 
 SplitGeneration::~SplitGeneration() = default;
@@ -69,149 +69,19 @@ std::string SplitGeneration::Hear(const std::string& text) {
   return ShareBytes(job_.context().world(), job_.rank0() ? text : "", job_.device()).front();
 }
 
-std::map<int64_t, SplitGeneration::LinkEnd> SplitGeneration::OnLinks(
-    const std::vector<int64_t>& workers, const std::function<LinkEnd(int64_t worker)>& act) {
-  Json mine = Json::object();
-  for (const int64_t worker : workers) {
-    LinkEnd end;
-    const Status status = Guarded([&] {
-      end = act(worker);
-      return Status::Ok();
-    });
-    if (!status.ok()) end.problem = status.message();
-    mine[std::to_string(worker)] = {{"problem", end.problem}, {"digest", end.digest}};
-  }
-  std::map<int64_t, LinkEnd> ends;
-  const std::string text = mine.dump(-1, ' ', false, Json::error_handler_t::replace);
-  for (const std::string& one : AllGatherBytes(job_.context().world(), text, job_.device())) {
-    const Json theirs = ValueOrThrow(ParseJson(one, "a peer's links"));
-    for (const auto& [worker, end] : theirs.items()) {
-      LinkEnd& known = ends[std::stoll(worker)];
-      if (known.problem.empty()) known.problem = end["problem"].get<std::string>();
-      if (known.digest == 0) known.digest = end["digest"].get<uint64_t>();
-    }
-  }
-  for (const auto& [worker, end] : ends) {
-    if (end.problem.empty()) continue;
-    links_.erase(worker);
-    if (desk_ != nullptr) desk_->Drop(worker, end.problem);
-  }
-  return ends;
+void SplitGeneration::Agree(const Status& status) {
+  ThrowIfError(ShareStatus(job_.context().world(), status, job_.device()));
 }
 
-// With each that is there and has none; then the present weights.
-void SplitGeneration::MakeLinks() {
-  Json found = Json::array();
-  if (desk_ != nullptr) {
-    for (const desk::Desk::Newcomer& one : desk_->Newcomers())
-      found.push_back({{"worker", one.worker}, {"ranks", one.ranks}});
-  }
-  found = ValueOrThrow(ParseJson(Hear(found.dump()), "rank 0's list of workers"));
-  const parallel::Layout& layout = job_.context().layout();
-  std::vector<int64_t> workers;
-  std::map<int64_t, std::vector<int>> ranks, trainers;
-  for (const Json& one : found) {
-    const auto worker = one["worker"].get<int64_t>();
-    workers.push_back(worker);
-    ranks[worker] = one["ranks"].get<std::vector<int>>();
-    for (int r = 0; r < layout.world(); ++r) {
-      if (layout.CoordOf(r, parallel::Axis::kDp) == worker % layout.dp())
-        trainers[worker].push_back(r);
-    }
-  }
-  OnLinks(workers, [&](int64_t worker) {
-    desk::LinkUp link{fmt::format("link_{}", worker), trainers[worker]};
-    if (desk_ != nullptr) desk_->TellLink(worker, link);
-    Link& made = links_[worker];
-    const std::vector<int>& members = link.trainers;
-    if (std::find(members.begin(), members.end(), job_.context().rank()) == members.end())
-      return LinkEnd();
-    parallel::GroupOptions options;
-    options.name = link.group;
-    options.ranks = members;
-    options.ranks.insert(options.ranks.end(), ranks[worker].begin(), ranks[worker].end());
-    options.deadline = job_.deadline();
-    options.cuda = !job_.device().is_cpu();
-    options.device_index = job_.device().index();
-    options.local_address = job_.context().options().local_address;
-    made.group = parallel::MakeProcessGroup(job_.context().store(), job_.context().rank(), options);
-    made.sync = std::make_unique<WeightSync>(*made.group, actor_.DeviceTable().WithoutViews(),
-                                             ShardTable(), 0, 1, sync_options_);
-    return LinkEnd();
-  });
-  std::erase_if(workers, [&](int64_t worker) { return !links_.contains(worker); });
-  WeightUpdate update;
-  if (version_.number > 0) Push(workers, version_.number, &update);
+// Where the next step waits for its samples until workers have these weights, so does the push.
+WeightUpdate SplitGeneration::Update() {
+  const int64_t number = version().number + 1;
+  return job_.config().async_training.max_staleness == 0 ? publisher_->Publish(number, 0)
+                                                         : publisher_->Start(number);
 }
-
-uint64_t SplitGeneration::Push(const std::vector<int64_t>& workers, int64_t number,
-                               WeightUpdate* update) {
-  if (workers.empty()) return 0;
-  Residency& residency = actor_.residency();
-  const Place before = residency.place(StateClass::kParams);
-  update->param_load += residency.LoadToRead(StateClass::kParams);
-  const ShardTable table = actor_.DeviceTable();
-  const std::map<int64_t, LinkEnd> ends = OnLinks(workers, [&](int64_t worker) {
-    LinkEnd end;
-    if (desk_ != nullptr) desk_->TellPush(worker, number);
-    if (links_.at(worker).sync == nullptr) return end;
-    Result<WeightSyncReport> report = links_.at(worker).sync->Run(table, ShardTable());
-    if (!report.ok()) {
-      end.problem = report.status().message();
-      return end;
-    }
-    end.digest = report->digest;
-    update->sync.sent_bytes += report->sent_bytes;
-    update->sync.rounds += report->rounds;
-    return end;
-  });
-  update->param_offload += residency.Restore(StateClass::kParams, before);
-  uint64_t digest = 0;
-  for (const auto& [worker, end] : ends) {
-    if (!end.problem.empty()) continue;
-    if (digest != 0 && digest != end.digest) {
-      throw Error(StatusCode::kDataLoss,
-                  fmt::format("the replicas of the trainers send other weights: digests {:016x} "
-                              "and {:016x} of version {}",
-                              digest, end.digest, number));
-    }
-    digest = end.digest;
-  }
-  return digest;
-}
-
-WeightUpdate SplitGeneration::Publish(int64_t number, uint64_t expected) {
-  const Stopwatch watch;
-  WeightUpdate update;
-  std::string list;
-  if (desk_ != nullptr) list = Json(desk_->Linked()).dump();
-  const Json linked = ValueOrThrow(ParseJson(Hear(list), "rank 0's list of links"));
-  std::vector<int64_t> workers = linked.get<std::vector<int64_t>>();
-  std::erase_if(links_, [&](const auto& link) {
-    return std::find(workers.begin(), workers.end(), link.first) == workers.end();
-  });
-  std::erase_if(workers, [&](int64_t worker) { return !links_.contains(worker); });
-  uint64_t digest = Push(workers, number, &update);
-  if (digest == 0) digest = WeightsDigest(actor_, job_.context().world());
-  if (expected != 0 && digest != expected) {
-    throw Error(StatusCode::kDataLoss,
-                fmt::format("weights of version {}: digest {:016x}, the checkpoint says {:016x}; "
-                            "they are not those that were saved",
-                            number, digest, expected));
-  }
-  version_ = {number, digest};
-  Status published = Status::Ok();
-  if (desk_ != nullptr) published = desk_->Publish(number, digest);
-  Agree(published);
-  update.sync.digest = digest;
-  update.seconds = watch.Elapsed();
-  return update;
-}
-
-WeightUpdate SplitGeneration::Update() { return Publish(version_.number + 1, 0); }
 
 WeightUpdate SplitGeneration::Restore(const WeightVersion& expected) {
-  return Publish(expected.number, expected.digest);
+  return publisher_->Publish(expected.number, expected.digest);
 }
 
 // All ranks wait with rank 0, which says every while that it does.
@@ -220,8 +90,9 @@ void SplitGeneration::WaitFor(desk::Stream stream, desk::Desk::For what) {
   const Stopwatch watch;
   while (true) {
     std::string word;
+    Status waited = Status::Ok();
     if (desk_ != nullptr) {
-      const Status status = Guarded([&]() -> Status {
+      waited = Guarded([&]() -> Status {
         switch (desk_->Wait(stream, what, kWord)) {
           case Event::kReady:
             word = "ready";
@@ -251,31 +122,13 @@ void SplitGeneration::WaitFor(desk::Stream stream, desk::Desk::For what) {
         }
         return Status::Ok();
       });
-      if (!status.ok())
-        word =
-            Json{{"code", static_cast<int>(status.code())}, {"message", status.message()}}.dump();
+      if (!waited.ok()) word = "error";
     }
     word = Hear(word);
     if (word == "ready") return;
-    if (word == "newcomer") MakeLinks();
-    if (word.starts_with("{")) {
-      const Json error = ValueOrThrow(ParseJson(word, "rank 0's error"));
-      throw Error(static_cast<StatusCode>(error["code"].get<int>()),
-                  error["message"].get<std::string>());
-    }
+    if (word == "newcomer") publisher_->MakeLinks();
+    if (word == "error") Agree(waited);
   }
-}
-
-void SplitGeneration::Agree(const Status& status) {
-  const std::string word = Hear(
-      status.ok()
-          ? ""
-          : Json{{"code", static_cast<int>(status.code())}, {"message", status.message()}}.dump(
-                -1, ' ', false, Json::error_handler_t::replace));
-  if (word.empty()) return;
-  const Json error = ValueOrThrow(ParseJson(word, "rank 0's error"));
-  throw Error(static_cast<StatusCode>(error["code"].get<int>()),
-              error["message"].get<std::string>());
 }
 
 void SplitGeneration::Begin(const RunSamples& samples) {
@@ -285,9 +138,15 @@ void SplitGeneration::Begin(const RunSamples& samples) {
   Agree(opened);
 }
 
-void SplitGeneration::BeforeUpdate() { WaitFor(desk::Stream::kTrain, desk::Desk::For::kWeights); }
+void SplitGeneration::BeforeUpdate() {
+  // Whether a schedule wants the newest weights is known once they are published.
+  const AsyncSection& async = job_.config().async_training;
+  if (async.deterministic || async.schedule_replay) publisher_->Settle();
+  WaitFor(desk::Stream::kTrain, desk::Desk::For::kWeights);
+}
 
 void SplitGeneration::OpenValidation(const RolloutOrder& order) {
+  publisher_->Settle();  // the weights of this very step
   Status opened = Status::Ok();
   if (desk_ != nullptr) {
     const int64_t first = order.prompts.front().position;

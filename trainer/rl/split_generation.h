@@ -1,9 +1,9 @@
 // SplitGeneration: responses from rollout workers, processes of their own.
 //
-// The desk, on rank 0, hands samples out and takes them back; weights go from one data-parallel
-// replica of the trainers to each worker over a group of these ranks alone, a link, so that a
-// worker that is lost breaks nothing but its link. Workers come and go while a step waits for its
-// samples. Owned by the RL task. Methods are collective over all ranks that train.
+// The desk, on rank 0, hands samples out and takes them back; WeightPublisher sends weights. With
+// max_staleness above 0 it does so beside the next step, whose first update waits for it. Workers
+// come and go while a step waits for its samples. Owned by the RL task. Methods are collective over
+// all ranks that train.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@
 #include "trainer/engine/train_engine.h"
 #include "trainer/rl/generation.h"
 #include "trainer/rl/sample_stream.h"
+#include "trainer/rl/weight_publisher.h"
 #include "trainer/run/job.h"
-#include "trainer/sync/weight_sync.h"
 
 namespace keel::trainer::rl {
 
@@ -40,7 +40,11 @@ class SplitGeneration : public Generation {
 
   WeightUpdate Update() override;
   WeightUpdate Restore(const WeightVersion& expected) override;
-  const WeightVersion& version() const override { return version_; }
+  const WeightVersion& version() const override { return publisher_->version(); }
+  const WeightVersion& proved() const override { return publisher_->proved(); }
+  void BeforeWrite(const void* begin, size_t bytes) override {
+    publisher_->BeforeWrite(begin, bytes);
+  }
 
   // Workers begin samples of the run here, and go on beside the training: the ledger of a
   // checkpoint is gone on with.
@@ -52,38 +56,17 @@ class SplitGeneration : public Generation {
   void RestoreDocuments(const std::map<std::string, std::string>& documents) override;
 
  private:
-  // A worker's, on the trainers that send to it; null on the others.
-  struct Link {
-    std::unique_ptr<parallel::ProcessGroup> group;
-    std::unique_ptr<WeightSync> sync;
-  };
-  // What became of a link on the ranks of its replica.
-  struct LinkEnd {
-    std::string problem;  // "": none
-    uint64_t digest = 0;
-  };
-
   // The text that rank 0 has, on every rank.
   std::string Hear(const std::string& text);
-  // For each of `workers`, what `act` comes to on all ranks; those with a problem are dropped.
-  std::map<int64_t, LinkEnd> OnLinks(const std::vector<int64_t>& workers,
-                                     const std::function<LinkEnd(int64_t worker)>& act);
-  void MakeLinks();
-  // Sends the weights as `number`; the digest of what arrived, 0: nobody was there.
-  uint64_t Push(const std::vector<int64_t>& workers, int64_t number, WeightUpdate* update);
-  WeightUpdate Publish(int64_t number, uint64_t expected);
   // Throws on every rank what rank 0 has found.
   void Agree(const Status& status);
   void OpenValidation(const RolloutOrder& order);
   void WaitFor(desk::Stream stream, desk::Desk::For what);
 
   Job& job_;
-  TrainEngine& actor_;
-  const WeightSyncOptions sync_options_;
   std::unique_ptr<desk::Desk> desk_;       // rank 0
   std::unique_ptr<SampleStream> samples_;  // rank 0
-  std::map<int64_t, Link> links_;          // by worker, the same on every rank
-  WeightVersion version_;
+  std::unique_ptr<WeightPublisher> publisher_;
   const PromptAt prompts_;
   double waited_s_ = 0;  // for samples, in the last step
 };

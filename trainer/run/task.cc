@@ -146,8 +146,10 @@ void Task::OpenFolder() {
       RunFolderOptions{job_.deadline(), job_.device().str(), job_.inputs().env.restart_count});
   folder_->Open();
   for (const Role& role : SavedRoles()) {
-    role.engine->set_before_write(
-        [this](const void* begin, size_t bytes) { folder_->WaitFree(begin, bytes); });
+    role.engine->set_before_write([this](const void* begin, size_t bytes) {
+      folder_->WaitFree(begin, bytes);
+      BeforeWrite(begin, bytes);
+    });
   }
   job_.vote().set_mine([this] { return StepVote::Wishes{WantsToStop(), folder_->saves().busy()}; });
   if (c_.trainer.save_freq > 0) folder_->Prepare(Snapshot(), total_steps_);

@@ -59,6 +59,8 @@ class Task {
   // these back.
   virtual void AddDocuments(checkpoint::SaveRequest* /*request*/) {}
   virtual void RestoreDocuments(const Documents& /*documents*/) {}
+  // Memory of a saved role is about to change, which no save reads any more. Not collective.
+  virtual void BeforeWrite(const void* /*begin*/, size_t /*bytes*/) {}
   // 4. The state is that of step state_.step, `restored` or fresh. Then the first step begins.
   virtual void Restored(bool /*restored*/) {}
   virtual void BeforeSteps() {}

@@ -1,5 +1,7 @@
 #include "trainer/sync/group_bytes.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -83,6 +85,16 @@ std::vector<std::string> CollectBytes(parallel::ProcessGroup& group, int root,
     at += size;
   }
   return texts;
+}
+
+Status ShareStatus(parallel::ProcessGroup& group, const Status& mine, at::Device device) {
+  const std::string said =
+      mine.ok() ? std::string()
+                : fmt::format("{} {}", static_cast<int>(mine.code()), mine.message());
+  const std::string heard = ShareBytes(group, said, device).front();
+  if (heard.empty()) return Status::Ok();
+  const size_t end = heard.find(' ');
+  return {static_cast<StatusCode>(std::stoi(heard.substr(0, end))), heard.substr(end + 1)};
 }
 
 }  // namespace keel::trainer

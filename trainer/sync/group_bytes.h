@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/status.h"
 #include "parallel/process_group.h"
 
 namespace keel::trainer {
@@ -23,5 +24,8 @@ std::vector<std::string> ShareBytes(parallel::ProcessGroup& group, std::string_v
 // Every rank's text, in group order, on rank `root` of the group; empty ones on the others.
 std::vector<std::string> CollectBytes(parallel::ProcessGroup& group, int root,
                                       std::string_view mine, at::Device device);
+
+// Rank 0's status, on every rank.
+Status ShareStatus(parallel::ProcessGroup& group, const Status& mine, at::Device device);
 
 }  // namespace keel::trainer

@@ -56,7 +56,7 @@ WeightUpdate RolloutModel::Sync() {
   Residency& residency = trainer_.residency();
   const Place before = residency.place(StateClass::kParams);
   if (aliased_) {  // the memory is the same: there is nothing to move, and nothing to prove
-    update.seconds = watch.Elapsed();
+    update.seconds = update.blocked = watch.Elapsed();
     return update;
   }
   // 1. Weights to the device; they leave again before the KV cache comes back.
@@ -75,7 +75,7 @@ WeightUpdate RolloutModel::Sync() {
   }
   update.param_offload = residency.Restore(StateClass::kParams, before);
   update.sync = ValueOrThrow(report);
-  update.seconds = watch.Elapsed();
+  update.seconds = update.blocked = watch.Elapsed();
   return update;
 }
 

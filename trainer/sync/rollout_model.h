@@ -44,6 +44,7 @@ struct WeightUpdate {
   double param_load = 0;
   double param_offload = 0;
   double seconds = 0;  // in all, the moves included
+  double blocked = 0;  // of it, for which the training stood still
   WeightSyncReport sync;
 };
 

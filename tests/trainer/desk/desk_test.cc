@@ -141,7 +141,7 @@ TEST_F(DeskTest, WorkersShareABatch) {
   Open();
   // Either has room for half.
   auto first = Join(kPositions), second = Join(kPositions);
-  ThrowIfError(desk_->Publish(1, 5));
+  ThrowIfError(desk_->Publish(1, 5, desk_->Steps()));
   for (DeskClient* client : {first.get(), second.get()}) {
     for (const Assign& order : Assigned(*client, kPositions)) {
       EXPECT_EQ(order.prompt.tokens, prompts_[static_cast<size_t>(order.id.position)].tokens);
@@ -160,7 +160,7 @@ TEST_F(DeskTest, NothingIsAssignedBeforeAVersionIsPublishedAndServed) {
   Open();
   auto worker = Join();
   EXPECT_FALSE(ValueOrThrow(worker->Receive(milliseconds(300))));
-  ThrowIfError(desk_->Publish(1, 5));
+  ThrowIfError(desk_->Publish(1, 5, desk_->Steps()));
   Assigned(*worker, 2 * kPositions);
 }
 
@@ -169,7 +169,7 @@ TEST_F(DeskTest, WordsOfAVersionThatIsNotPublishedYetWaitForThat) {
   Start();
   Open(1);
   auto worker = Join();
-  ThrowIfError(desk_->Publish(1, 5));
+  ThrowIfError(desk_->Publish(1, 5, desk_->Steps()));
   const std::vector<Assign> orders = Assigned(*worker, 2 * kPositions);
   ThrowIfError(worker->Send(Serving{2, 7}));
   for (const Assign& order : orders) {
@@ -179,7 +179,7 @@ TEST_F(DeskTest, WordsOfAVersionThatIsNotPublishedYetWaitForThat) {
   }
   EXPECT_EQ(desk_->Wait(Stream::kTrain, For::kBatch, milliseconds(300)),
             desk::Desk::Event::kNothing);
-  ThrowIfError(desk_->Publish(2, 7));
+  ThrowIfError(desk_->Publish(2, 7, desk_->Steps()));
   ASSERT_EQ(desk_->Wait(Stream::kTrain, For::kBatch, kLong), desk::Desk::Event::kReady);
   EXPECT_EQ(desk_->Take(Stream::kTrain).finished[0].spans,
             (std::vector<VersionSpan>{{0, 1}, {1, 2}}));
@@ -189,7 +189,7 @@ TEST_F(DeskTest, WhatALostWorkerReportedGoesOnAtAnother) {
   Start();
   Open();
   auto lost = Join();
-  ThrowIfError(desk_->Publish(1, 5));
+  ThrowIfError(desk_->Publish(1, 5, desk_->Steps()));
   for (const Assign& order : Assigned(*lost, 2 * kPositions)) {
     if (order.id.position == 1) {
       ThrowIfError(lost->Send(Progress{order.stream, order.lease, 0, Partial{{1}, {}, {{0, 1}}}}));
@@ -212,7 +212,7 @@ TEST_F(DeskTest, AWorkerThatFallsSilentIsGivenUp) {
   Start(milliseconds(1000));
   Open();
   auto silent = Join();  // whose heart beats every 20 s
-  ThrowIfError(desk_->Publish(1, 5));
+  ThrowIfError(desk_->Publish(1, 5, desk_->Steps()));
   Assigned(*silent, 2 * kPositions);
   EXPECT_THAT(Next<Refused>(*silent).message, HasSubstr("nothing was heard of it for 1 s"));
   auto other = Join();
@@ -237,7 +237,7 @@ TEST_F(DeskTest, OtherWeightsThanWereSentAreNotServed) {
   Start();
   Open();
   auto worker = Join(64, 6);
-  ThrowIfError(desk_->Publish(1, 5));
+  ThrowIfError(desk_->Publish(1, 5, desk_->Steps()));
   EXPECT_THAT(Next<Refused>(*worker).message, HasSubstr("digest 0000000000000006"));
 }
 
@@ -245,7 +245,7 @@ TEST_F(DeskTest, AWorkerThatSaysWhatCannotBeIsGivenUpAlone) {
   Start();
   Open();
   auto liar = Join(kPositions);
-  ThrowIfError(desk_->Publish(1, 5));
+  ThrowIfError(desk_->Publish(1, 5, desk_->Steps()));
   const std::vector<Assign> orders = Assigned(*liar, kPositions);
   auto honest = Join();
   rl::Response response = Answer(orders[0]);
@@ -277,7 +277,7 @@ TEST_F(DeskTest, BytesOfNobodyDoNoHarm) {
     (void)send(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
   auto worker = Join();
-  ThrowIfError(desk_->Publish(1, 5));
+  ThrowIfError(desk_->Publish(1, 5, desk_->Steps()));
   for (const Assign& order : Assigned(*worker, 2 * kPositions))
     ThrowIfError(worker->Send(DoneOf(order)));
   ExpectAll();
