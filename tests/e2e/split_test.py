@@ -126,12 +126,13 @@ class Split(SplitJob):
         self.assertEqual(self.digests(name, 8), self.digests(other, 8))
 
     def test_a_recorded_run_is_replayed_bit_for_bit_by_any_workers(self):
-        """Also one in which a trainer and a worker died on the way."""
+        """Also one in which a trainer and a worker died on the way. Its weights are sent so slowly that the next step is at its
+        update before they have left: had it not waited, others than those of the version would have arrived."""
         schedule = self.folder / "schedule"
         config = self.split("recorded", **self.AHEAD, async_training__schedule_record=str(schedule))
         died = self.launch(config, 1, 2, environment={"KEEL_FAILPOINT": "rl.experience:0:6:kill"})
         self.assertNotEqual(died.returncode, 0)
-        done = self.launch(config, 1, 2, environment={"KEEL_FAILPOINT": "worker.step:2:12:kill"})
+        done = self.launch(config, 1, 2, environment={"KEEL_FAILPOINT": "worker.step:2:12:kill,sync.round:0:*:delay=150"})
         self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
         self.assertGreater(max(d["off_policy/max"] for d in self.steps("recorded").values()), 0)
         for workers in (1, 3):

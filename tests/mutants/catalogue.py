@@ -477,6 +477,17 @@ ASYNCHRONOUS_RL = [
         (("desk_test", "DeskProtocolTest.WhoServesFirstLeavesOthersTheirShare"),),
     ),
     Mutant(
+        "push-unfenced", "weights that are on their way to workers are not overwritten",
+        "trainer/rl/weight_publisher.cc", "  const Stopwatch watch;\n  push_.wait();\n", "  const Stopwatch watch;\n",
+        (("e2e_split", "Split.test_a_recorded_run_is_replayed_bit_for_bit_by_any_workers"),),
+    ),
+    Mutant(
+        "desk-forgets-the-turns-end", "a worker generates no more of a sample than its weights are to choose",
+        DESK_CC, "    Assignment assignment{next_lease_++, sample.id, {}, sample.turn.until};\n",
+        "    Assignment assignment{next_lease_++, sample.id, {}, kToTheEnd};\n",
+        (("e2e_split", "Split.test_a_deterministic_run_is_the_same_with_any_workers"),),
+    ),
+    Mutant(
         "desk-forgets-versions-in-flight", "a version of which a word may be under way is known",
         DESK_CC, "  for (const auto& [id, lease] : leases_) oldest = std::min(oldest, lease.version);\n", "", (DESK,),
     ),

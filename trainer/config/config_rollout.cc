@@ -79,7 +79,9 @@ void AddRolloutOptions(Config& c, options::Schema& s) {
       .Unit("MiB");
   s.Add(rollout + "weight_sync", r.weight_sync,
         "`in_place`: over the old weights; a sync that fails leaves an engine that refuses to "
-        "generate. `staged`: beside them, at the cost of a second copy of the rank's shard.");
+        "generate. `staged`: beside them, at the cost of a second copy of the rank's shard; so it "
+        "is in "
+        "any case where workers are ahead of the training (async_training.max_staleness).");
   s.Add(rollout + "verify_sync", r.verify_sync,
         "Overwrite the rollout's weights with NaN before a sync, to prove that it brings all of "
         "them. Digests of what arrived are compared in any case.");
