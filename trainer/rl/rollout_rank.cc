@@ -263,7 +263,6 @@ void RolloutRank::Receive(int64_t version) {
   }
   model_->engine().Invalidate("an update of its weights is under way or has failed");
   const WeightSyncReport report = ValueOrThrow(sync_->Run(ShardTable(), model_->Table()));
-  ThrowIfError(FailPoint("worker.staged"));
   Serve(version, report.digest);
 }
 
@@ -271,12 +270,12 @@ void RolloutRank::Receive(int64_t version) {
 void RolloutRank::TakeUp() {
   if (!arriving_.valid()) return;
   const Arrived arrived = arriving_.get();
-  ThrowIfError(FailPoint("worker.staged"));
   model_->weights().Adopt(arrived.weights);
   Serve(arriving_version_, arrived.digest);
 }
 
 void RolloutRank::Serve(int64_t version, uint64_t digest) {
+  ThrowIfError(FailPoint("worker.staged"));
   model_->engine().SetWeightVersion(version);
   if (leads()) ThrowIfError(desk_->Send(desk::Serving{version, digest}));
 }
