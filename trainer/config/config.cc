@@ -210,6 +210,9 @@ options::Schema MakeSchema(Config& c) {
   s.Add(
       "data.answer_key", d.answer_key,
       "RL: key of the right answer; `ground_truth` and `reward_model.ground_truth` are known too.");
+  s.Add("data.max_response_length_key", d.max_response_length_key,
+        "RL: key of a row's own bound on its responses, in tokens; more than "
+        "`max_response_length` has no response. null: rows have none.");
   s.Add("data.question_instruction", d.question_instruction,
         "RL: appended, after a space, to the text of rows of `question` and `answer`; an empty "
         "string appends nothing. null: where the rule `gsm8k` scores with `reward.method: strict`, "

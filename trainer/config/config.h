@@ -86,6 +86,7 @@ struct DataSection {
   bool filter_overlong_prompts = false;
   std::string reward_fn_key = "data_source";
   std::string answer_key = "answer";
+  std::optional<std::string> max_response_length_key;
   std::optional<std::string> question_instruction;
   std::string chosen_key = "chosen";
   std::string rejected_key = "rejected";

@@ -45,6 +45,7 @@ Status LookAtKeys(const Json& row, const PromptOptions& options, const RowContex
                                         "question",         "answer",           "ground_truth",
                                         "reward_model",     "ability",          "extra_info"};
   if (ids) read.insert(read.end(), {kMask, kIds, kPositions});
+  if (options.max_response_key) read.push_back(*options.max_response_key);
   const auto chat = ChatKeys(context.rules);
   read.insert(read.end(), chat.begin(), chat.end());
   return context.unread.Look(row, read, ids ? UnreadKeys::Form::kIds : UnreadKeys::Form::kText,
@@ -117,6 +118,14 @@ Result<Prompt> ReadPromptRow(const Json& given, const PromptOptions& options,
     if (!row["extra_info"].is_object()) return Malformed(where, "extra_info: expected an object");
     prompt.extra_info = row["extra_info"];
   }
+  if (options.max_response_key && row.contains(*options.max_response_key)) {
+    const Json& most = row[*options.max_response_key];
+    if (!most.is_number_integer() || most.get<double>() < 1 || most.get<double>() > INT32_MAX) {
+      return Malformed(where, fmt::format("{}: expected a number of tokens from 1 on, not {}",
+                                          *options.max_response_key, most.dump()));
+    }
+    prompt.max_tokens = most.get<int64_t>();
+  }
   return prompt;
 }
 
@@ -188,6 +197,7 @@ void PromptSet::Seal() {
         prompt.data_source + '\0' +
         prompt.ground_truth.dump(-1, ' ', false, Json::error_handler_t::replace) + '\0';
     hasher.Update(std::as_bytes(std::span(answer)));
+    if (prompt.max_tokens > 0) hasher.Update(std::as_bytes(std::span(&prompt.max_tokens, 1)));
     const std::string read =
         Json{prompt.text, prompt.extra_info}.dump(-1, ' ', false, Json::error_handler_t::replace);
     verifiers.Update(std::as_bytes(std::span(read)));

@@ -15,8 +15,8 @@
 #include "common/hash.h"
 #include "common/json.h"
 #include "common/status.h"
-#include "trainer/data/text_rules.h"
 #include "trainer/data/choices.h"
+#include "trainer/data/text_rules.h"
 
 namespace keel::trainer::rl {
 
@@ -39,6 +39,8 @@ struct PromptOptions {
   std::string prompt_key = "prompt";
   std::string answer_key = "answer";
   std::string source_key = "data_source";
+  // Of a row's own bound on its responses, in tokens; nothing: rows have none.
+  std::optional<std::string> max_response_key;
 };
 
 struct Prompt {
@@ -48,6 +50,7 @@ struct Prompt {
   std::string data_source;
   Json ground_truth;
   Json extra_info = Json::object();
+  int64_t max_tokens = 0;  // of its responses, if the row says so; 0: it does not
 };
 
 // Reads JSON Lines. A row is, in this order of preference:

@@ -113,7 +113,8 @@ void Fields(Io& io, M& m) {
   } else if constexpr (std::is_same_v<T, Assign>) {
     io(m.stream), io(m.lease), io(m.id.position), io(m.id.sample), io(m.text);
     io(m.prompt.id), io(m.prompt.tokens), io(m.prompt.text), io(m.prompt.data_source);
-    io(m.prompt.ground_truth), io(m.prompt.extra_info), FieldsOfPartial(io, m.so_far), io(m.until);
+    io(m.prompt.ground_truth), io(m.prompt.extra_info), io(m.prompt.max_tokens),
+        FieldsOfPartial(io, m.so_far), io(m.until);
   } else {
     static_assert(std::is_same_v<T, Heartbeat> || std::is_same_v<T, Bye>);
   }

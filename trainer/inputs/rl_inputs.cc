@@ -43,6 +43,7 @@ Result<RunData<rl::PromptSet>> LoadPromptData(const Config& c, const ModelSource
   options.prompt_key = c.data.prompt_key;
   options.answer_key = c.data.answer_key;
   options.source_key = c.data.reward_fn_key;
+  options.max_response_key = c.data.max_response_length_key;
   return LoadBoth<rl::PromptSet>(c, [&](const std::vector<std::string>& files) {
     return rl::PromptSet::Load(files, options, model.text);
   });

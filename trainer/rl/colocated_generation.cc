@@ -95,8 +95,7 @@ std::vector<Response> ColocatedGeneration::Run(const RolloutOrder& order, Rollou
       request.prompt_id = id;
       request.sample = static_cast<int>(s);
       request.prompt = prompt.prompt->tokens;
-      request.sampling = sampling;
-      if (s == kGreedySample) request.sampling.temperature = 0;
+      request.sampling = SamplingOf(*prompt.prompt, request.sample, sampling);
       engine.Add(std::move(request));
     }
   }

@@ -285,8 +285,8 @@ void RolloutRank::Begin(const desk::Assign& order) {
   request.prompt_id = static_cast<uint64_t>(order.id.position);
   request.sample = order.id.sample;
   request.prompt = order.prompt.tokens;
-  request.sampling = order.stream == desk::Stream::kTrain ? train_ : validation_;
-  if (order.id.sample == kGreedySample) request.sampling.temperature = 0;
+  request.sampling = SamplingOf(order.prompt, order.id.sample,
+                                order.stream == desk::Stream::kTrain ? train_ : validation_);
   request.so_far = order.so_far;
   samples_[order.id] = {order, order.so_far.size()};
   model_->engine().Add(std::move(request));

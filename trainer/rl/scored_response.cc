@@ -2,10 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
 namespace keel::trainer::rl {
+
+rollout::SamplingParams SamplingOf(const Prompt& prompt, int sample,
+                                   rollout::SamplingParams sampling) {
+  if (sample == kGreedySample) sampling.temperature = 0;
+  if (prompt.max_tokens > 0) sampling.max_tokens = std::min(sampling.max_tokens, prompt.max_tokens);
+  return sampling;
+}
 
 Response ResponseOf(rollout::Completion done, int64_t position, const Prompt& prompt,
                     const model::Tokenizer* tokenizer) {

@@ -16,6 +16,9 @@ namespace keel::trainer::rl {
 // The sample number of ReMax's baseline.
 inline constexpr int kGreedySample = -1;
 
+// How the tokens of a prompt's sample are chosen, in a run where they are chosen by `sampling`.
+rollout::SamplingParams SamplingOf(const Prompt& prompt, int sample,
+                                   rollout::SamplingParams sampling);
 // Without a score. `tokenizer` may be null: then without text.
 Response ResponseOf(rollout::Completion done, int64_t position, const Prompt& prompt,
                     const model::Tokenizer* tokenizer);

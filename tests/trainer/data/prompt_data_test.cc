@@ -2,6 +2,7 @@
 
 #include "trainer/data/prompt_data.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -128,6 +129,27 @@ TEST_F(RlDataTest, ReadsTheThreeFormsOfRows) {
   sample.ground_truth = set->Get(2).ground_truth;
   sample.response = "#### 4";
   EXPECT_EQ(ValueOrThrow(rewards::MakeRuleVerifier({}))->Verify({&sample, 1})[0].score, 1);
+}
+
+TEST_F(RlDataTest, ARowMayBoundItsResponses) {
+  PromptOptions options = Options();
+  const std::string rows =
+      "{\"prompt\": \"a\", \"answer\": 1, \"data_source\": \"copy\", \"most\": 7}\n"
+      "{\"prompt\": \"b\", \"answer\": 1, \"data_source\": \"copy\"}\n";
+  const Digest128 unbounded = Load(rows, options)->digest();
+  options.max_response_key = "most";
+  const auto set = Load(rows, options);
+  ASSERT_TRUE(set.ok()) << set.status().message();
+  EXPECT_EQ(set->Get(0).max_tokens, 7);
+  EXPECT_EQ(set->Get(1).max_tokens, 0);
+  EXPECT_NE(set->digest(), unbounded) << "another bound is other data";
+  for (const char* bad : {"0", "-3", "1.5", "\"7\"", "null", "1e30"}) {
+    EXPECT_THAT(
+        Load(fmt::format("{{\"prompt\": \"a\", \"answer\": 1, \"most\": {}}}", bad), options)
+            .status()
+            .message(),
+        HasSubstr("most: expected a number of tokens from 1 on"));
+  }
 }
 
 TEST_F(RlDataTest, RefusalsNameTheLineAndWhatToDo) {
