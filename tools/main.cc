@@ -45,6 +45,7 @@ int Run(int argc, char** argv) {
   keel::tools::AddLaunchCommand(app, context);
   keel::tools::AddDataCommand(app, context);
   keel::tools::AddDoctorCommand(app, context);
+  keel::tools::AddStatusCommand(app, context);
   keel::tools::AddTrainCommand(app, context);
   keel::tools::AddScoreCommand(app, context);
   keel::tools::AddGenerateCommand(app, context);

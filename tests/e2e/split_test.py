@@ -1,6 +1,8 @@
 """RL whose responses come from ranks of their own: the same run bit for bit as where the ranks that train generate,
 whatever happens to these workers on the way."""
 
+import json
+import os
 import subprocess
 import unittest
 
@@ -118,9 +120,10 @@ class Split(SplitJob):
              "algorithm__rollout_correction__rollout_is": "token", "trainer__total_training_steps": 8}  # fmt: skip
 
     def same_run(self, name, other):
+        of_workers = ("rollout/sync_bytes", "fully_async/count/", "fully_async/trainer/", "fully_async/rollouter/")
+
         def stable(run):  # but for what depends on how many workers there are
-            return {step: {k: v for k, v in data.items() if k != "rollout/sync_bytes" and not k.startswith("fully_async/count/")}
-                    for step, data in self.stable(run).items()}  # fmt: skip
+            return {step: {k: v for k, v in data.items() if not k.startswith(of_workers)} for step, data in self.stable(run).items()}
 
         self.assertEqual(stable(name), stable(other))
         self.assertEqual(self.digests(name, 8), self.digests(other, 8))
@@ -159,6 +162,43 @@ class Split(SplitJob):
         self.assertEqual(max(d["off_policy/max"] for d in self.steps("workers_1").values()), 2)
         self.assertGreater(max(d["fully_async/partial/max_partial_span"] for d in self.steps("workers_1").values()), 1)
         self.same_run("workers_1", "workers_3")
+
+    def status(self, name, *flags):
+        return subprocess.run([harness.KEEL, "status", str(self.run_dir(name)), *flags], capture_output=True, text=True,
+                              timeout=60, check=False)  # fmt: skip
+
+    def test_status_shows_a_run_while_it_lives_and_after(self):
+        self.assertEqual(self.status("shown").returncode, 66)
+        config = self.split("shown", **self.AHEAD)
+        command = [harness.KEEL, "launch", "--nproc-per-node", "3", "--roles", "trainer:1,rollout:2", "train", str(config)]
+        seen = []
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                              env={**harness.environment(), "KEEL_FAILPOINT": "step.end:0:*:delay=400"}) as job:  # fmt: skip
+            while job.poll() is None:
+                shown = self.status("shown", "--json")
+                desk = json.loads(shown.stdout)["desk"] if shown.returncode == 0 else None
+                if desk and len([w for w in desk["workers"] if w["state"] == "serves"]) == 2:
+                    seen.append(desk)
+                    text = self.status("shown").stdout
+                    mode = os.stat(self.run_dir("shown") / "desk.json").st_mode & 0o777
+                    break
+            self.assertEqual(job.wait(timeout=harness.LIMIT_S), 0)
+        self.assertTrue(seen, "keel status never showed the two workers")
+        self.assertGreaterEqual(seen[0]["version"], 1)
+        self.assertEqual(set(seen[0]["streams"]["train"]), {"frontier", "steps", "finished", "running", "waiting"})
+        self.assertEqual(seen[0]["lost"], 0)
+        self.assertEqual(mode, 0o600)
+        self.assertRegex(text, r"workers +2 there, 0 lost")
+        after = json.loads(self.status("shown", "--json").stdout)
+        self.assertEqual((after["step"]["step"], after["checkpoint"], after["desk"]), (8, 8, None))
+        idle = [d[f"fully_async/{who}/idle_ratio"] for d in self.steps("shown").values() for who in ("trainer", "rollouter")]
+        self.assertTrue(all(0 <= ratio <= 1 for ratio in idle), idle)
+        # Of a run whose trainers are gone the folder says where they were.
+        died = self.launch(config, 1, 1, "trainer.total_training_steps=12", environment={"KEEL_FAILPOINT": "rl.experience:0:2:kill"})
+        self.assertNotEqual(died.returncode, 0)
+        gone = self.status("shown")
+        self.assertEqual(gone.returncode, 69)
+        self.assertIn("the trainers are gone", gone.stdout)
 
     def test_what_cannot_be_is_refused_at_the_start(self):
         config = self.split("run")

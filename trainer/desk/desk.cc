@@ -214,6 +214,9 @@ class Desk::Impl {
       counts.samples = found->second.protocol.counts();
     for (const auto& [id, worker] : workers_) counts.workers += worker.linked ? 1 : 0;
     counts.lost = lost_;
+    counts.up_s = static_cast<double>(spent_.up_us) / 1e6;
+    counts.idle_s = static_cast<double>(spent_.idle_us) / 1e6;
+    counts.tokens = spent_.tokens;
     counts.reassigned_tokens = reassigned_tokens_;
     for (const auto& [other, stream] : streams_)
       counts.reassigned_tokens += stream.protocol.counts().reassigned_tokens;
@@ -236,6 +239,7 @@ class Desk::Impl {
     int64_t version = 0;       // that it serves, once that was published
     std::deque<Message> held;  // that it said since, of tokens that may be that version's
     bool leaving = false;      // closed once `out` is sent
+    Heartbeat beat;            // its last
   };
   struct StreamState {
     DeskProtocol protocol;
@@ -471,7 +475,11 @@ class Desk::Impl {
                                                   failed->message));
       return Status(failed->code, failed->message);
     }
-    if (std::holds_alternative<Heartbeat>(message)) return Status::Ok();
+    if (const auto* beat = std::get_if<Heartbeat>(&message)) return HearBeat(worker, *beat);
+    if (std::holds_alternative<Ask>(message)) {
+      Say(worker, Told{Describe().dump(-1, ' ', false, Json::error_handler_t::replace)});
+      return Status::Ok();
+    }
     if (!worker.linked)
       return Status(StatusCode::kInvalidData, "it speaks of samples before it has a link");
     if (const auto* serving = std::get_if<Serving>(&message)) {
@@ -498,6 +506,56 @@ class Desk::Impl {
     }
     if (auto* done = std::get_if<Done>(&message)) return HearDone(id, std::move(*done));
     return Status(StatusCode::kInvalidData, "it says what only a desk says");
+  }
+
+  Json Describe() const {
+    Json streams = Json::object();
+    std::map<int64_t, int64_t> samples;  // by worker
+    int64_t reassigned = reassigned_tokens_;
+    for (const auto& [which, stream] : streams_) {
+      const DeskProtocol::Counts counts = stream.protocol.counts();
+      streams[which == Stream::kTrain ? "train" : "validation"] = {
+          {"frontier", stream.protocol.ledger().frontier},
+          {"steps", stream.protocol.ledger().steps},
+          {"finished", counts.finished},
+          {"running", counts.running},
+          {"waiting", counts.waiting}};
+      reassigned += counts.reassigned_tokens;
+      for (const auto& [id, number] : stream.numbers) samples[id] += stream.protocol.Held(number);
+    }
+    Json workers = Json::array();
+    for (const auto& [id, worker] : workers_) {
+      if (!worker.hello || worker.leaving) continue;
+      const double up = std::max<double>(1, static_cast<double>(worker.beat.up_us));
+      const std::chrono::duration<double> silent = Clock::now() - worker.heard;
+      workers.push_back({{"name", worker.hello->name},
+                         {"state", !worker.linked        ? "waits for a link"
+                                   : worker.version == 0 ? "waits for weights"
+                                                         : "serves"},
+                         {"version", worker.version},
+                         {"samples", samples[id]},
+                         {"tokens", worker.beat.tokens},
+                         {"idle", static_cast<double>(worker.beat.idle_us) / up},
+                         {"silent_s", silent.count()}});
+    }
+    return {{"version", version_},
+            {"digest", fmt::format("{:016x}", digest_)},
+            {"streams", std::move(streams)},
+            {"workers", std::move(workers)},
+            {"lost", lost_},
+            {"reassigned_tokens", reassigned}};
+  }
+
+  Status HearBeat(Worker& worker, const Heartbeat& beat) {
+    const Heartbeat& last = worker.beat;
+    if (beat.up_us < last.up_us || beat.idle_us < last.idle_us || beat.tokens < last.tokens ||
+        beat.idle_us > beat.up_us)
+      return Status(StatusCode::kInvalidData, "its clock goes backwards");
+    spent_.up_us += beat.up_us - last.up_us;
+    spent_.idle_us += beat.idle_us - last.idle_us;
+    spent_.tokens += beat.tokens - last.tokens;
+    worker.beat = beat;
+    return Status::Ok();
   }
 
   Status HearDone(int64_t id, Done done) {
@@ -544,6 +602,7 @@ class Desk::Impl {
   uint64_t digest_ = 0;
   int64_t lost_ = 0;
   int64_t reassigned_tokens_ = 0;  // of streams that are closed
+  Heartbeat spent_;                // by all workers
   Status fatal_;
   mutable Clock::time_point alone_since_ = Clock::now();
   bool ending_ = false;

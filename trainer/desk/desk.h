@@ -98,6 +98,8 @@ class Desk {
     int64_t workers = 0;            // that are linked
     int64_t lost = 0;               // since the start
     int64_t reassigned_tokens = 0;  // since then, of all streams
+    double up_s = 0, idle_s = 0;  // since then, of all workers: there, and with nothing to generate
+    int64_t tokens = 0;           // since then, of all workers
   };
   Counts counts(Stream stream) const;
 

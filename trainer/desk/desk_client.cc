@@ -35,9 +35,11 @@ std::string DeskAddress::ToText() const {
 
 Result<DeskAddress> DeskAddress::Parse(const std::string& text) {
   KEEL_ASSIGN_OR_RETURN(const Json json, ParseJson(text, "the desk's address"));
-  if (!json.is_object() || !json.contains("host") || !json.contains("port") ||
-      !json.contains("secret"))
-    return Status(StatusCode::kInvalidData, "the desk's address in the job's store is none");
+  const auto has = [&](const char* key, bool number) {
+    return json.contains(key) && (number ? json[key].is_number_integer() : json[key].is_string());
+  };
+  if (!json.is_object() || !has("host", false) || !has("port", true) || !has("secret", false))
+    return Status(StatusCode::kInvalidData, "it is no address of a desk");
   return DeskAddress{json["host"], json["port"], json["secret"]};
 }
 
@@ -58,8 +60,12 @@ Result<std::unique_ptr<DeskClient>> DeskClient::Connect(const DeskAddress& addre
         DeskClient* const raw = client.get();
         raw->heart_ = std::thread([raw, heartbeat] {
           std::unique_lock lock(raw->ending_);
-          while (!raw->end_.wait_for(lock, heartbeat, [raw] { return raw->ended_; }))
-            (void)raw->Send(Heartbeat{});
+          while (!raw->end_.wait_for(lock, heartbeat, [raw] { return raw->ended_; })) {
+            const Heartbeat beat = raw->beat_;
+            lock.unlock();
+            (void)raw->Send(beat);
+            lock.lock();
+          }
         });
         return client;
       }
@@ -77,6 +83,11 @@ DeskClient::~DeskClient() {
   }
   end_.notify_all();
   if (heart_.joinable()) heart_.join();
+}
+
+void DeskClient::Note(const Heartbeat& beat) {
+  const std::lock_guard lock(ending_);
+  beat_ = beat;
 }
 
 Status DeskClient::Introduce(const std::string& secret, std::chrono::milliseconds deadline) {

@@ -36,6 +36,8 @@ class DeskClient {
   DeskClient(const DeskClient&) = delete;
   DeskClient& operator=(const DeskClient&) = delete;
 
+  // What the next heartbeats say.
+  void Note(const Heartbeat& beat);
   // kUnavailable: the desk is gone.
   Status Send(const Message& message);
   // The next message; nothing when none has come for `patience`. kUnavailable: the desk is gone.
@@ -51,9 +53,10 @@ class DeskClient {
   parallel::Socket socket_;
   FrameReader in_{kMostFrameBytes};
   std::mutex sending_;
-  std::mutex ending_;
+  std::mutex ending_;  // guards what follows
   std::condition_variable end_;
   bool ended_ = false;
+  Heartbeat beat_;
   std::thread heart_;
 };
 

@@ -363,6 +363,11 @@ void DeskProtocol::ForgetVersions() {
   ledger_.versions.erase(ledger_.versions.begin(), ledger_.versions.lower_bound(oldest));
 }
 
+int64_t DeskProtocol::Held(int64_t worker) const {
+  const auto found = workers_.find(worker);
+  return found == workers_.end() ? 0 : std::ssize(found->second.leases);
+}
+
 DeskProtocol::Counts DeskProtocol::counts() const {
   Counts counts;
   counts.running = std::ssize(leases_);

@@ -107,6 +107,7 @@ class DeskProtocol {
     int64_t reassigned_tokens = 0;  // of partial samples that another worker took up
   };
   Counts counts() const;
+  int64_t Held(int64_t worker) const;  // samples that it has
   int64_t Due(int64_t position) const {
     return ledger_.steps + (position - ledger_.frontier) / options_.batch;
   }

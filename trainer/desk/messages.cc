@@ -53,7 +53,12 @@ class In {
     std::string bytes;
     (*this)(bytes);
     if (!good_) return;
-    json = Json::from_cbor(bytes, true, false);
+    // A size that no memory has is thrown in any case.
+    try {
+      json = Json::from_cbor(bytes, true, false);
+    } catch (const Json::exception&) {
+      json = Json(Json::value_t::discarded);
+    }
     good_ = !json.is_discarded();
   }
   template <typename T>
@@ -115,8 +120,12 @@ void Fields(Io& io, M& m) {
     io(m.prompt.id), io(m.prompt.tokens), io(m.prompt.text), io(m.prompt.data_source);
     io(m.prompt.ground_truth), io(m.prompt.extra_info), io(m.prompt.max_tokens),
         FieldsOfPartial(io, m.so_far), io(m.until);
+  } else if constexpr (std::is_same_v<T, Heartbeat>) {
+    io(m.up_us), io(m.idle_us), io(m.tokens);
+  } else if constexpr (std::is_same_v<T, Told>) {
+    io(m.state);
   } else {
-    static_assert(std::is_same_v<T, Heartbeat> || std::is_same_v<T, Bye>);
+    static_assert(std::is_same_v<T, Ask> || std::is_same_v<T, Bye>);
   }
 }
 

@@ -29,7 +29,12 @@ struct Hello {
   int64_t capacity = 0;                      // samples at a time
   std::map<std::string, std::string> facts;  // must be those of the desk
 };
-struct Heartbeat {};
+// It lives. Since it was started:
+struct Heartbeat {
+  int64_t up_us = 0;    // for how long it has been there, in microseconds
+  int64_t idle_us = 0;  // of it, in which there was nothing to generate
+  int64_t tokens = 0;   // that it has chosen
+};
 // All of the weights of this version have arrived and are what generates from now on.
 struct Serving {
   int64_t version = 0;
@@ -59,6 +64,9 @@ struct Failed {
   StatusCode code = StatusCode::kInternal;
   std::string message;
 };
+
+// From whoever wants to know how the run stands (keel status), and is no worker.
+struct Ask {};
 
 // From the desk.
 
@@ -90,9 +98,15 @@ struct Assign {
 };
 // The run is over.
 struct Bye {};
+// How it stands, as JSON: {"version", "digest", "streams": {"train": {"frontier", "steps",
+// "finished", "running", "waiting"}}, "workers": [{"name", "state", "version", "samples", "tokens",
+// "idle", "silent_s"}], "lost", "reassigned_tokens"}. `idle` is a share of the worker's time.
+struct Told {
+  std::string state;
+};
 
-using Message = std::variant<Hello, Heartbeat, Serving, Progress, Back, Done, Failed, Welcome,
-                             Refused, LinkUp, Push, Assign, Bye>;
+using Message = std::variant<Hello, Heartbeat, Serving, Progress, Back, Done, Failed, Ask, Welcome,
+                             Refused, LinkUp, Push, Assign, Bye, Told>;
 
 std::string Encode(const Message& message);
 // kInvalidData for bytes that Encode did not make. What they claim is not believed: no more memory

@@ -360,6 +360,11 @@ void RlTask::Report(const RolloutBatch& batch, const Learner::Learned& learned, 
                                 static_cast<double>(job_.context().layout().world()));
   m->Set("perf/cpu_memory_used_gb", PeakRssGib());
   m->Set("timing_s/step", step_s);
+  if (rank0() && c_.async_training.placement == Placement::kSplit) {
+    const double idle =
+        m->Number("timing_s/wait_for_samples") + m->Number("timing_s/publish_blocked");
+    m->Set("fully_async/trainer/idle_ratio", idle / step_s);
+  }
   m->Set("timing_s/save_checkpoint", TakeBlockedSeconds());
   const double generated = std::max<double>(1, static_cast<double>(batch.response_tokens()));
   m->Set("timing_per_token_ms/gen", m->Number("timing_s/gen") * 1000 / generated);

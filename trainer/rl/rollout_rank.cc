@@ -46,6 +46,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kIdle{100};
 // The leader of a replica to its other ranks; no message of the desk is so short.
 constexpr std::string_view kTakeUp = "";
+// Between two words of what it has done, at most.
+constexpr milliseconds kBeat{1'000};
 // Steps between two looks at how far the responses are.
 constexpr int64_t kReportSteps = 16;
 
@@ -103,6 +105,8 @@ class RolloutRank {
   void TakeScores();
   // Responses that have `least` tokens or more that the desk does not know of.
   void Report(int64_t least);
+  // What heartbeats tell. `up`: since it was built.
+  void Note(std::chrono::steady_clock::duration up);
   // All that it knows, for others to go on with.
   void HandOver();
 
@@ -125,6 +129,7 @@ class RolloutRank {
   std::map<int64_t, Scoring> scoring_;  // by number
   int64_t scored_ = 0;
   int64_t steps_ = 0;
+  std::chrono::steady_clock::duration idle_{0};  // of the engine
 };
 
 std::unique_ptr<parallel::ProcessGroup> RolloutRank::MakeGroup(const std::string& name,
@@ -144,8 +149,9 @@ void RolloutRank::Connect() {
   if (!leads()) return;
   const desk::DeskAddress address = ValueOrThrow(
       desk::DeskAddress::Parse(ValueOrThrow(store_->Get(kDeskKey, place_.deadline()))));
-  const auto heartbeat =
-      milliseconds(static_cast<int64_t>(c_.async_training.worker_timeout_seconds * 1000 / 5));
+  const auto heartbeat = std::min(
+      kBeat,
+      milliseconds(static_cast<int64_t>(c_.async_training.worker_timeout_seconds * 1000 / 5)));
   desk_ = ValueOrThrow(desk::DeskClient::Connect(address, heartbeat, place_.deadline()));
 }
 
@@ -378,6 +384,13 @@ void RolloutRank::Report(int64_t least) {
   }
 }
 
+void RolloutRank::Note(std::chrono::steady_clock::duration up) {
+  using std::chrono::microseconds;
+  desk_->Note({std::chrono::duration_cast<microseconds>(up).count(),
+               std::chrono::duration_cast<microseconds>(idle_).count(),
+               model_->engine().stats().generated_tokens});
+}
+
 void RolloutRank::HandOver() {
   Report(1);
   // Whoever takes one of these up has its score to ask for, and nothing to generate.
@@ -396,8 +409,16 @@ RunEnd RolloutRank::Run() {
     Build();
     log_.Info("rollout worker {} of {} rank(s): {} parameters", replica_, tp_,
               source_.config.NumParameters());
+    const auto begun = std::chrono::steady_clock::now();
+    auto looked = begun;
+    bool was_idle = false;
     while (true) {
       const bool idle = model_->engine().idle();
+      const auto now = std::chrono::steady_clock::now();
+      if (was_idle) idle_ += now - looked;
+      looked = now;
+      was_idle = idle;
+      if (leads()) Note(now - begun);
       const bool waits = !scoring_.empty() || arriving_.valid();
       for (const Message& message : Hear(idle && !waits))
         if (!Do(message)) return RunEnd::kFinished;

@@ -112,7 +112,7 @@ void SampleStream::Record(int64_t step) {
       step, lost_, files_, written.message());
 }
 
-void SampleStream::AddMetrics(StepLine* metrics) const {
+void SampleStream::AddMetrics(StepLine* metrics) {
   const desk::Desk::Counts counts = desk_.counts(desk::Stream::kTrain);
   metrics->Set("fully_async/count/workers", counts.workers);
   metrics->Set("fully_async/count/workers_lost", counts.lost);
@@ -120,6 +120,11 @@ void SampleStream::AddMetrics(StepLine* metrics) const {
   metrics->Set("fully_async/count/dropped_samples", 0);
   metrics->Set("fully_async/count/queue", counts.samples.finished);
   metrics->Set("fully_async/count/running", counts.samples.running);
+  // Steps may be shorter than the time between two words of a worker.
+  if (counts.up_s > up_s_) idle_ratio_ = (counts.idle_s - idle_s_) / (counts.up_s - up_s_);
+  up_s_ = counts.up_s;
+  idle_s_ = counts.idle_s;
+  metrics->Set("fully_async/rollouter/idle_ratio", idle_ratio_);
   const double responses = std::max<double>(1, static_cast<double>(ages_.responses));
   metrics->Set("fully_async/partial/partial_ratio", static_cast<double>(ages_.partial) / responses);
   metrics->Set("fully_async/partial/max_partial_span", ages_.most_spans);

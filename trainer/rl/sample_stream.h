@@ -37,7 +37,7 @@ class SampleStream {
   // The batch of `step` that is ready; `more`: a further one of the same step. kConfig and
   // kDataLoss: it is not what the replayed schedule says.
   Result<std::vector<Response>> Take(int64_t step, bool more);
-  void AddMetrics(StepLine* metrics) const;
+  void AddMetrics(StepLine* metrics);
 
  private:
   Status MakeSchedule(desk::DeskOptions* options, int64_t first);
@@ -56,6 +56,7 @@ class SampleStream {
   };
   Ages ages_;
   std::vector<desk::Recorded> taken_;  // by the present step
+  double up_s_ = 0, idle_s_ = 0, idle_ratio_ = 0;  // of workers, when they were looked at last
   int64_t files_ = 0, lost_ = 0;       // that were to be recorded, and could not be
 };
 

@@ -12,7 +12,7 @@
 #include "parallel/context.h"
 #include "parallel/store_server.h"
 #include "trainer/data/response_wire.h"
-#include "trainer/desk/desk_client.h"
+#include "trainer/desk/desk_file.h"
 #include "trainer/rl/scored_response.h"
 #include "trainer/sync/group_bytes.h"
 
@@ -53,15 +53,17 @@ SplitGeneration::SplitGeneration(Job& job, TrainEngine& actor, const WeightSyncO
     if (made.ok()) {
       desk_ = std::move(*made);
       samples_ = std::make_unique<SampleStream>(*desk_, job.config().async_training, job.log());
-      started = job.context().store().Set(
-          kDeskKey, desk::DeskAddress{here, desk_->port(), settings.secret}.ToText());
+      address_ = {here, desk_->port(), settings.secret};
+      started = job.context().store().Set(kDeskKey, address_.ToText());
     }
   }
   Agree(started.ok() ? started : started.WithContext("the desk of the rollout workers"));
   publisher_ = std::make_unique<WeightPublisher>(job, actor, sync, desk_.get());
 }
 
-SplitGeneration::~SplitGeneration() = default;
+SplitGeneration::~SplitGeneration() {
+  if (desk_ != nullptr) desk::RemoveDeskFile(job_.config().trainer.default_local_dir);
+}
 
 std::string SplitGeneration::Description() const { return "rollout workers of their own"; }
 
@@ -136,6 +138,10 @@ void SplitGeneration::Begin(const RunSamples& samples) {
   Status opened = Status::Ok();
   if (desk_ != nullptr) opened = Guarded([&] { return samples_->Open(samples, prompts_); });
   Agree(opened);
+  if (desk_ == nullptr) return;
+  const Status said = desk::WriteDeskFile(job_.config().trainer.default_local_dir, address_);
+  if (!said.ok())
+    job_.log().Warning("keel status will not find this run's desk: {}", said.message());
 }
 
 void SplitGeneration::BeforeUpdate() {

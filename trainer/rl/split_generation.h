@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "trainer/desk/desk.h"
+#include "trainer/desk/desk_client.h"
 #include "trainer/engine/train_engine.h"
 #include "trainer/rl/generation.h"
 #include "trainer/rl/sample_stream.h"
@@ -64,6 +65,7 @@ class SplitGeneration : public Generation {
   void WaitFor(desk::Stream stream, desk::Desk::For what);
 
   Job& job_;
+  desk::DeskAddress address_;              // rank 0
   std::unique_ptr<desk::Desk> desk_;       // rank 0
   std::unique_ptr<SampleStream> samples_;  // rank 0
   std::unique_ptr<WeightPublisher> publisher_;

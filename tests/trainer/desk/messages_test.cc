@@ -23,18 +23,20 @@ rl::Prompt SomePrompt() {
 std::vector<Message> OneOfEach() {
   const Partial partial{{4, 5, 6}, {-0.5F, -1.0F, -2.0F}, {{0, 1}, {2, 3}}};
   return {Hello{"w", {2, 3}, 64, {{"trainer.seed", "1"}, {"program", "keel"}}},
-          Heartbeat{},
+          Heartbeat{5000000, 1000000, 77},
           Serving{3, 0xFFFFFFFFFFFFFFFFU},
           Progress{Stream::kValidation, 9, 2, partial},
           Back{Stream::kTrain, 9},
           Done{Stream::kTrain, 9, {{0, 1}}, "bytes", "text"},
           Failed{StatusCode::kConfig, "too long"},
+          Ask{},
           Welcome{1},
           Refused{StatusCode::kUnavailable, "given up"},
           LinkUp{"link_1", {0, 1}},
           Push{4},
           Assign{Stream::kTrain, 11, {int64_t{1} << 62, -1}, true, SomePrompt(), partial, 17},
-          Bye{}};
+          Bye{},
+          Told{"{}"}};
 }
 
 TEST(MessagesTest, EachComesBackAsItWas) {
@@ -48,7 +50,7 @@ TEST(MessagesTest, EachComesBackAsItWas) {
     EXPECT_EQ(back->index(), i);
     EXPECT_EQ(Encode(*back), bytes);
   }
-  const auto assign = std::get<Assign>(ValueOrThrow(Decode(Encode(all[11]))));
+  const auto assign = std::get<Assign>(ValueOrThrow(Decode(Encode(all[12]))));
   EXPECT_EQ(assign.id, (SampleId{int64_t{1} << 62, -1}));
   EXPECT_EQ(assign.until, 17);
   EXPECT_EQ(assign.prompt.ground_truth, SomePrompt().ground_truth);
