@@ -132,7 +132,8 @@ void AddStatusCommand(CLI::App& app, CommandContext& context) {
   status->footer(
       "Examples:\n"
       "  keel status runs/quickstart\n"
-      "  keel status runs/quickstart --json");
+      "  keel status runs/quickstart --json\n"
+      "  keel status runs/quickstart --json > state.json");
   status->callback([folder, json, &context] {
     const Result<Json> state = Look(*folder);
     ThrowIfError(state.status());
