@@ -33,6 +33,7 @@ struct Benchmark {
   const char* what;
 };
 constexpr Benchmark kBenchmarks[] = {
+    {"async", "Split placement against the colocated run, and what to expect of larger pools"},
     {"checkpoint", "Saves and loads beside training, against PyTorch's"},
     {"offload", "Moves of the state between device and host, against plain copies"},
     {"rl", "GRPO steps against TRL's, and what sync, offload and saves take of them"},

@@ -131,6 +131,7 @@ Result<LaunchEnv> DetectLaunchEnv(const EnvLookup& lookup) {
     e.restart_count = env.Int({"SLURM_RESTART_COUNT"}, 0);
   } else {
     e.launcher = "single";
+    KEEL_ASSIGN_OR_RETURN(e.job_secret, JobSecret(lookup));
     KEEL_RETURN_IF_ERROR(env.status());
     return e;
   }

@@ -22,6 +22,7 @@ void AddDoctorCommand(CLI::App& app, CommandContext& context);
 void AddStatusCommand(CLI::App& app, CommandContext& context);
 // Their work is in the keel_torch module, which they load.
 void AddTrainCommand(CLI::App& app, CommandContext& context);
+void AddRolloutCommand(CLI::App& app, CommandContext& context);
 void AddScoreCommand(CLI::App& app, CommandContext& context);
 void AddGenerateCommand(CLI::App& app, CommandContext& context);
 void AddChatCommand(CLI::App& app, CommandContext& context);

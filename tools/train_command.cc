@@ -1,4 +1,4 @@
-// keel train: one rank of whatever launched it, or a single process.
+// keel train and keel rollout: one rank of whatever launched it, or a single process.
 
 #include "tools/train_command.h"
 
@@ -38,6 +38,7 @@ int Train(const TrainArguments& arguments, const StopState& stop) {
   for (const std::string& note : inputs.loaded.notes) log.Info("{}", note);
   TakePermissions(inputs.loaded.config.trainer.file_mode);
   inputs.env = env;
+  inputs.join = arguments.join;
   inputs.stop_requested = &stop.requested;
   inputs.status = stop.status.get();
   const trainer::RunEnd end = trainer::RunTraining(inputs, log);

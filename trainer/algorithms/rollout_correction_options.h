@@ -87,6 +87,9 @@ struct RolloutCorrectionOptions {
   std::optional<double> lower;  // given: weights outside become 0; else larger ones are cut
   bool batch_normalize = false;
   std::vector<RejectionRule> rules;  // all must hold
+  // Tokens with the largest squared log ratios are left out until the mean square of the rest is
+  // below this (M2PO: Zheng et al. 2025, arXiv 2510.01161).
+  std::optional<double> m2po_threshold = std::nullopt;
 
   // From the configuration's values; "" for null. kConfig with every problem.
   static Result<RolloutCorrectionOptions> Parse(std::optional<ImportanceLevel> rollout_is,

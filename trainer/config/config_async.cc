@@ -21,6 +21,10 @@ void AddAsyncOptions(Config& c, options::Schema& s) {
   s.Add("async_training.min_workers", a.min_workers,
         "So many workers must be there before the first step. The run goes on with fewer later.")
       .Range(1, 100000);
+  s.Add("async_training.port", a.port,
+        "Of the desk, to which workers connect. 0: any free one; workers that join from outside "
+        "(`keel rollout --join`) find a fixed one again after the trainers' restart.")
+      .Range(0, 65535);
   s.Add("async_training.worker_timeout_seconds", a.worker_timeout_seconds,
         "A worker of which nothing is heard for so long is given up, and others take its samples.")
       .Range(1, 1e6)
@@ -69,10 +73,11 @@ std::vector<std::string> ValidateAsyncConfig(const Config& c) {
       problems.emplace_back(
           "async_training.max_staleness: the ranks that train generate with the weights that they "
           "have: 0 is all that placement: colocated can do");
-    if (!correction.rollout_is && !correction.rollout_rs && !correction.bypass_mode)
+    if (correction.wants() == nullptr)
       problems.emplace_back(fmt::format(
           "async_training.max_staleness is {}, and nothing corrects for older weights: set "
-          "algorithm.rollout_correction.rollout_is (token or sequence), rollout_rs or bypass_mode",
+          "algorithm.rollout_correction.rollout_is (token or sequence), rollout_rs, "
+          "m2po_threshold or bypass_mode",
           c.async_training.max_staleness));
   }
   if (c.trainer.nnodes.has_value() != c.trainer.n_gpus_per_node.has_value())

@@ -31,6 +31,7 @@ struct AsyncSection {
   Placement placement = Placement::kColocated;
   int64_t max_staleness = 0;
   int64_t min_workers = 1;
+  int64_t port = 0;
   double worker_timeout_seconds = 30;
   int64_t partial_report_tokens = 256;
   bool deterministic = false;

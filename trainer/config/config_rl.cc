@@ -155,6 +155,11 @@ void AddRlOptions(Config& c, options::Schema& s) {
   s.Add("algorithm.rollout_correction.rollout_rs_threshold", r.rollout_rs_threshold,
         "One for all or one each, separated by commas: `lower_upper` or `upper` of the ratio for "
         "k1, a bound for k2 and k3.");
+  s.Add("algorithm.rollout_correction.m2po_threshold", r.m2po_threshold,
+        "M2PO: leave out the tokens whose log-probabilities of trainer and rollout are furthest "
+        "apart, until the mean square of the others' differences is below this (the paper: 0.04). "
+        "null: no.")
+      .Above(0);
   s.Add("algorithm.rollout_correction.bypass_mode", r.bypass_mode,
         "Take the rollout's log-probabilities for the old ones instead of computing them anew.");
   s.Add("algorithm.filter_groups.enable", a.filter_groups.enable,

@@ -32,7 +32,17 @@ struct RolloutCorrectionSection {
   bool rollout_is_batch_normalize = false;
   std::optional<std::string> rollout_rs;
   std::optional<std::string> rollout_rs_threshold;
+  std::optional<double> m2po_threshold;
   bool bypass_mode = false;
+
+  // What asks for the rollout's log-probabilities, by its key; null: nothing does.
+  const char* wants() const {
+    return bypass_mode      ? "bypass_mode"
+           : rollout_is     ? "rollout_is"
+           : rollout_rs     ? "rollout_rs"
+           : m2po_threshold ? "m2po_threshold"
+                            : nullptr;
+  }
 };
 
 struct FilterGroupsSection {

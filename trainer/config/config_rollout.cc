@@ -129,10 +129,7 @@ void CheckLogProbs(const Config& c, std::vector<std::string>* problems) {
         "actor_rollout_ref.rollout.temperature is 0: all samples of a prompt would be the same, "
         "and no log-probability could be trained on; give a number above 0");
   }
-  const char* wants = correction.bypass_mode  ? "bypass_mode"
-                      : correction.rollout_is ? "rollout_is"
-                      : correction.rollout_rs ? "rollout_rs"
-                                              : nullptr;
+  const char* const wants = correction.wants();
   if (wants == nullptr) return;
   if (!r.calculate_log_probs) {
     problems->push_back(

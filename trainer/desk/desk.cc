@@ -36,6 +36,7 @@ constexpr std::chrono::milliseconds kTick{200};
 constexpr std::chrono::milliseconds kFarewell{2'000};
 constexpr size_t kReadBytes = 256 << 10;
 constexpr size_t kMostConnections = 4096;
+constexpr int64_t kMostRanks = 4096;  // of a worker
 // Behind the frontier: more than any run has begun.
 constexpr int64_t kFarthestPosition = int64_t{1} << 32;
 
@@ -47,7 +48,8 @@ class Desk::Impl {
       : settings_(std::move(settings)),
         log_(log),
         listener_(std::move(listener)),
-        wake_(std::move(wake)) {}
+        wake_(std::move(wake)),
+        next_rank_(settings_.first_rank) {}
 
   void Start() {
     thread_ = std::thread([this] { Serve(); });
@@ -77,7 +79,7 @@ class Desk::Impl {
       KEEL_RETURN_IF_ERROR(stream.protocol.Publish(version_, stream.protocol.ledger().steps));
     const auto at = streams_.insert_or_assign(which, std::move(stream)).first;
     for (auto& [id, worker] : workers_) {
-      if (worker.linked) Join(at->second, id, worker);
+      if (worker.linked) Enter(at->second, id, worker);
     }
     AssignAll();
     Wake();
@@ -142,7 +144,7 @@ class Desk::Impl {
     const auto found = workers_.find(id);
     if (found == workers_.end()) return;
     found->second.linked = true;
-    for (auto& [which, stream] : streams_) Join(stream, id, found->second);
+    for (auto& [which, stream] : streams_) Enter(stream, id, found->second);
     Say(found->second, link);
     Wake();
   }
@@ -281,7 +283,7 @@ class Desk::Impl {
 
   static void Say(Worker& worker, const Message& message) { worker.out += Frame(Encode(message)); }
 
-  void Join(StreamState& stream, int64_t id, const Worker& worker) {
+  void Enter(StreamState& stream, int64_t id, const Worker& worker) {
     const int64_t number = stream.protocol.Join(worker.hello->capacity);
     stream.numbers[id] = number;
     stream.workers[number] = id;
@@ -475,6 +477,13 @@ class Desk::Impl {
                                                   failed->message));
       return Status(failed->code, failed->message);
     }
+    if (const auto* join = std::get_if<Join>(&message)) {
+      if (join->ranks < 1 || join->ranks > kMostRanks)
+        return Status(StatusCode::kInvalidData, "it wants to be no rank, or too many");
+      Say(worker, Joined{next_rank_, settings_.job});
+      next_rank_ += join->ranks;
+      return Status::Ok();
+    }
     if (const auto* beat = std::get_if<Heartbeat>(&message)) return HearBeat(worker, *beat);
     if (std::holds_alternative<Ask>(message)) {
       Say(worker, Told{Describe().dump(-1, ' ', false, Json::error_handler_t::replace)});
@@ -597,6 +606,7 @@ class Desk::Impl {
   std::condition_variable changed_;
   std::map<int64_t, Worker> workers_;  // by connection
   int64_t next_id_ = 1;
+  int64_t next_rank_;
   std::map<Stream, StreamState> streams_;
   int64_t version_ = 0;  // the newest that was published
   uint64_t digest_ = 0;
@@ -613,7 +623,7 @@ Desk::Desk(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Desk::~Desk() = default;
 
 Result<std::unique_ptr<Desk>> Desk::Start(DeskSettings settings, Logger& log) {
-  KEEL_ASSIGN_OR_RETURN(Socket listener, parallel::Listen(settings.host, 0));
+  KEEL_ASSIGN_OR_RETURN(Socket listener, parallel::Listen(settings.host, settings.port));
   const int flags = fcntl(listener.fd(), F_GETFL);
   Socket wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (wake.fd() < 0 || flags < 0 || fcntl(listener.fd(), F_SETFL, flags | O_NONBLOCK) != 0)

@@ -28,7 +28,10 @@ struct DeskSettings {
   std::string host;                          // to listen at; "": all interfaces
   std::string secret;                        // that workers prove
   std::chrono::milliseconds worker_timeout;  // of silence, after which one is lost
+  int port = 0;                              // 0: any free one
   int64_t min_workers = 1;                   // see For::kWorkers
+  int64_t first_rank = 0;                    // of workers that join
+  std::string job;                           // what these hear: see Joined
   std::map<std::string, std::string> facts;  // that workers must have, too
 };
 

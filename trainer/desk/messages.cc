@@ -111,6 +111,10 @@ void Fields(Io& io, M& m) {
     io(m.code), io(m.message);
   } else if constexpr (std::is_same_v<T, Welcome>) {
     io(m.worker);
+  } else if constexpr (std::is_same_v<T, Join>) {
+    io(m.ranks);
+  } else if constexpr (std::is_same_v<T, Joined>) {
+    io(m.first), io(m.job);
   } else if constexpr (std::is_same_v<T, LinkUp>) {
     io(m.group), io(m.trainers);
   } else if constexpr (std::is_same_v<T, Push>) {

@@ -65,6 +65,10 @@ struct Failed {
   std::string message;
 };
 
+// From a worker that is none of the job's ranks, before its hello: it wants to be so many.
+struct Join {
+  int64_t ranks = 0;
+};
 // From whoever wants to know how the run stands (keel status), and is no worker.
 struct Ask {};
 
@@ -72,6 +76,11 @@ struct Ask {};
 
 struct Welcome {
   int64_t worker = 0;
+};
+// A place in the job: its ranks are numbered from `first` on, and `job` is JobAddress's text.
+struct Joined {
+  int64_t first = 0;
+  std::string job;
 };
 // It is turned away, or given up.
 struct Refused {
@@ -105,8 +114,8 @@ struct Told {
   std::string state;
 };
 
-using Message = std::variant<Hello, Heartbeat, Serving, Progress, Back, Done, Failed, Ask, Welcome,
-                             Refused, LinkUp, Push, Assign, Bye, Told>;
+using Message = std::variant<Hello, Heartbeat, Serving, Progress, Back, Done, Failed, Join, Ask,
+                             Welcome, Joined, Refused, LinkUp, Push, Assign, Bye, Told>;
 
 std::string Encode(const Message& message);
 // kInvalidData for bytes that Encode did not make. What they claim is not believed: no more memory

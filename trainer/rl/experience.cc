@@ -58,9 +58,8 @@ bool PolicyActsInUpdate(const RlRun& run, size_t updates) {
   const Config& config = run.config;
   const RolloutCorrectionSection& correction = config.algorithm.rollout_correction;
   return updates == 1 && config.actor_rollout_ref.actor.loss.ppo_epochs == 1 &&
-         !correction.bypass_mode && !correction.rollout_is && !correction.rollout_rs &&
-         !config.algorithm.use_kl_in_reward && run.roles.critic == nullptr &&
-         config.trainer.critic_warmup == 0;
+         correction.wants() == nullptr && !config.algorithm.use_kl_in_reward &&
+         run.roles.critic == nullptr && config.trainer.critic_warmup == 0;
 }
 
 void AddPolicyMetrics(const RolloutBatch& batch, const TokenLogProbs& policy, StepLine* metrics) {
@@ -131,10 +130,11 @@ Experience MakeExperience(const RlRun& run, const std::vector<MiniBatch>& update
 
   // 4. Correction for a rollout that was not the trainer's policy.
   const RolloutCorrectionSection& wanted = algorithm.rollout_correction;
-  if (wanted.rollout_is || wanted.rollout_rs) {
-    const RolloutCorrectionOptions correction = ValueOrThrow(RolloutCorrectionOptions::Parse(
+  if (wanted.rollout_is || wanted.rollout_rs || wanted.m2po_threshold) {
+    RolloutCorrectionOptions correction = ValueOrThrow(RolloutCorrectionOptions::Parse(
         wanted.rollout_is, wanted.rollout_is_threshold, wanted.rollout_is_batch_normalize,
         wanted.rollout_rs.value_or(""), wanted.rollout_rs_threshold.value_or("")));
+    correction.m2po_threshold = wanted.m2po_threshold;
     RolloutCorrection found = CorrectRollout(batch->packed(), e.old_log_probs, rollout, correction);
     e.weights = std::move(found.weights);
     batch->mask = std::move(found.mask);

@@ -36,10 +36,10 @@ RolloutBatch ResponseSource::Next(int64_t step, int64_t position, int64_t* consu
   if (c_.trainer.rollout_replay_dir) {
     *consumed = c_.data.train_batch_size;
     const RolloutCorrectionSection& correction = c_.algorithm.rollout_correction;
-    batch = ReplayDump(
-        context_.world(), device_, fmt::format("{}/{}.jsonl", *c_.trainer.rollout_replay_dir, step),
-        {prompts_.vocab_size(), c_.data.train_batch_size, c_.actor_rollout_ref.rollout.n,
-         correction.bypass_mode || correction.rollout_is || correction.rollout_rs});
+    batch = ReplayDump(context_.world(), device_,
+                       fmt::format("{}/{}.jsonl", *c_.trainer.rollout_replay_dir, step),
+                       {prompts_.vocab_size(), c_.data.train_batch_size,
+                        c_.actor_rollout_ref.rollout.n, correction.wants() != nullptr});
     metrics->Set("reward/errors", CountFailed(batch.responses));
     metrics->Set("reward/samples", batch.responses.size());
     metrics->Set("timing_s/gen", 0.0);

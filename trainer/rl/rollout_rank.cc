@@ -21,6 +21,8 @@
 #include "rewards/verifier_factory.h"
 #include "trainer/data/response_wire.h"
 #include "trainer/desk/desk_client.h"
+#include "trainer/desk/desk_file.h"
+#include "trainer/desk/job_address.h"
 #include "trainer/inputs/rl_inputs.h"
 #include "trainer/inputs/run_model.h"
 #include "trainer/rl/replica_meeting.h"
@@ -58,8 +60,10 @@ class RolloutRank {
         c_(inputs.loaded.config),
         log_(log),
         place_(inputs, log),
+        env_(inputs.env),
         tp_(RolloutTp(c_)),
         replica_((inputs.env.rank - roles.trainers) / tp_),
+        seat_((inputs.env.rank - roles.trainers) % tp_),
         first_(roles.trainers + replica_ * tp_),
         source_(ValueOrThrow(OpenRunModel(c_))),
         train_(TrainSampling(c_)),
@@ -86,7 +90,10 @@ class RolloutRank {
     uint64_t digest = 0;
   };
 
-  bool leads() const { return inputs_.env.rank == first_; }
+  void JoinJob();
+  std::string SecretOfRun() const;
+  void ConnectDesk(const desk::DeskAddress& address);
+  bool leads() const { return seat_ == 0; }
   void Connect();
   void Build();
   std::unique_ptr<parallel::ProcessGroup> MakeGroup(const std::string& name,
@@ -113,8 +120,10 @@ class RolloutRank {
   const TrainerInputs& inputs_;
   const Config& c_;
   Logger& log_;
-  const Job place_;  // its device and deadlines; never connected
-  const int tp_, replica_, first_;
+  const Job place_;          // its device and deadlines; never connected
+  parallel::LaunchEnv env_;  // of the job
+  const int tp_, replica_, seat_;
+  int first_;  // rank of the replica, in the job
   const ModelSource source_;
   const rollout::SamplingParams train_, validation_;
   std::optional<parallel::Store> store_;
@@ -140,15 +149,63 @@ std::unique_ptr<parallel::ProcessGroup> RolloutRank::MakeGroup(const std::string
   options.deadline = place_.deadline();
   options.cuda = !place_.device().is_cpu();
   options.device_index = place_.device().index();
-  options.local_address = parallel::LocalAddressTowards(inputs_.env.master_addr);
-  return parallel::MakeProcessGroup(*store_, inputs_.env.rank, options);
+  options.local_address = parallel::LocalAddressTowards(env_.master_addr);
+  return parallel::MakeProcessGroup(*store_, env_.rank, options);
 }
 
 void RolloutRank::Connect() {
-  store_ = ValueOrThrow(parallel::Store::Connect(inputs_.env, place_.deadline()));
+  if (!inputs_.join.empty()) return JoinJob();
+  store_ = ValueOrThrow(parallel::Store::Connect(env_, place_.deadline()));
   if (!leads()) return;
-  const desk::DeskAddress address = ValueOrThrow(
-      desk::DeskAddress::Parse(ValueOrThrow(store_->Get(kDeskKey, place_.deadline()))));
+  ConnectDesk(ValueOrThrow(
+      desk::DeskAddress::Parse(ValueOrThrow(store_->Get(kDeskKey, place_.deadline())))));
+}
+
+// The desk says where the job's store is, and as which of its ranks this replica comes. Ranks of a
+// replica hear it over their own launcher's store, under a name of this start of theirs.
+void RolloutRank::JoinJob() {
+  std::optional<parallel::Store> own;
+  std::string key;
+  if (tp_ > 1) {
+    own = ValueOrThrow(parallel::Store::Connect(env_, place_.deadline()));
+    key = ValueOrThrow(MeetReplica(*own, replica_, seat_, tp_, place_.deadline())) + "/joined";
+  }
+  std::string told;
+  if (leads()) {
+    const auto [host, port] = ValueOrThrow(desk::ParseHostPort(inputs_.join));
+    ConnectDesk({host, port, SecretOfRun()});
+    ThrowIfError(desk_->Send(desk::Join{tp_}));
+    const auto answer = ValueOrThrow(desk_->Receive(place_.deadline()));
+    if (const auto* refused = answer ? std::get_if<desk::Refused>(&*answer) : nullptr)
+      throw Error(refused->code, "the desk: " + refused->message);
+    const auto* joined = answer ? std::get_if<desk::Joined>(&*answer) : nullptr;
+    if (joined == nullptr)
+      throw Error(StatusCode::kDeadlineExceeded, "the desk does not say how to join its job");
+    told = desk::Encode(*joined);
+    if (own) ThrowIfError(own->Set(key, told));
+  } else {
+    told = ValueOrThrow(own->Get(key, place_.deadline()));
+  }
+  const Message message = ValueOrThrow(desk::Decode(told));
+  const auto& joined = std::get<desk::Joined>(message);
+  first_ = static_cast<int>(joined.first);
+  env_ = ValueOrThrow(desk::EnvOfJoined(inputs_.env, joined.job, first_ + seat_));
+  store_ = ValueOrThrow(parallel::Store::Connect(env_, place_.deadline()));
+}
+
+// The job's, where it has one; else the one that stands in the run's folder.
+std::string RolloutRank::SecretOfRun() const {
+  if (!inputs_.env.job_secret.empty()) return inputs_.env.job_secret;
+  const Result<desk::DeskAddress> file = desk::ReadDeskFile(c_.trainer.default_local_dir);
+  if (file.ok()) return file->secret;
+  throw Error(
+      StatusCode::kUsage,
+      fmt::format("no secret to join the run with: set KEEL_JOB_SECRET to that of its job, or "
+                  "run where its folder can be read by its user: {}",
+                  file.status().message()));
+}
+
+void RolloutRank::ConnectDesk(const desk::DeskAddress& address) {
   const auto heartbeat = std::min(
       kBeat,
       milliseconds(static_cast<int64_t>(c_.async_training.worker_timeout_seconds * 1000 / 5)));
@@ -162,10 +219,11 @@ void RolloutRank::Build() {
   decoder.dtype = place_.dtype();
   decoder.device = place_.device();
   model_ = std::make_unique<ReplicaModel>(
-      tp_ == 1 ? parallel::MakeSingleGroup("rollout")
-               : MakeGroup(ValueOrThrow(MeetReplica(*store_, replica_, inputs_.env.rank - first_,
-                                                    tp_, place_.deadline())),
-                           ranks),
+      tp_ == 1
+          ? parallel::MakeSingleGroup("rollout")
+          : MakeGroup(ValueOrThrow(MeetReplica(*store_, inputs_.join.empty() ? replica_ : first_,
+                                               seat_, tp_, place_.deadline())),
+                      ranks),
       source_.config, decoder);
   model_->MakeEngine(EngineOptionsOf(c_, source_));
   const Status fits =
@@ -179,8 +237,9 @@ void RolloutRank::Build() {
   desk::Hello hello;
   std::array<char, 256> host{};
   (void)gethostname(host.data(), host.size() - 1);
-  hello.name = fmt::format("{} (host {}, pid {}, rank{} {})", replica_, host.data(), getpid(),
-                           tp_ == 1 ? "" : "s", fmt::join(ranks, ", "));
+  hello.name =
+      fmt::format("{}{} (host {}, pid {}, rank{} {})", inputs_.join.empty() ? "" : "joined ",
+                  replica_, host.data(), getpid(), tp_ == 1 ? "" : "s", fmt::join(ranks, ", "));
   hello.ranks = ranks;
   hello.capacity = c_.actor_rollout_ref.rollout.max_num_seqs;
   hello.facts = WorkerFacts(inputs_.loaded, place_.device(), source_);
@@ -198,9 +257,12 @@ std::vector<Message> RolloutRank::Hear(bool idle) {
       packed += desk::Frame(kTakeUp);
     }
     while (true) {
-      auto message = ValueOrThrow(desk_->Receive(idle && heard.empty() ? kIdle : milliseconds(0)));
-      if (!message) break;
-      heard.push_back(std::move(*message));
+      auto message = desk_->Receive(idle && heard.empty() ? kIdle : milliseconds(0));
+      // A desk that has closed the connection has said why before.
+      if (!message.ok() && !heard.empty()) break;
+      ThrowIfError(message.status());
+      if (!*message) break;
+      heard.push_back(std::move(**message));
     }
     if (inputs_.stop_requested != nullptr && inputs_.stop_requested->load() != 0) {
       HandOver();

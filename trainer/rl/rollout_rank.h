@@ -12,7 +12,8 @@
 
 namespace keel::trainer::rl {
 
-// `inputs.env`: of the whole job. Until the desk says that the run is over, or the rank is told to
+// `inputs.env`: of the whole job; of a worker that joins (inputs.join) that of its own launcher,
+// and `roles` has workers alone. Until the desk says that the run is over, or the rank is told to
 // stop. Throws keel::Error, which no trainer fails of.
 RunEnd RunRolloutRank(const TrainerInputs& inputs, const JobRoles& roles, Logger& log);
 

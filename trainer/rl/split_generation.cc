@@ -13,6 +13,7 @@
 #include "parallel/store_server.h"
 #include "trainer/data/response_wire.h"
 #include "trainer/desk/desk_file.h"
+#include "trainer/desk/job_address.h"
 #include "trainer/rl/scored_response.h"
 #include "trainer/sync/group_bytes.h"
 
@@ -43,7 +44,11 @@ SplitGeneration::SplitGeneration(Job& job, TrainEngine& actor, const WeightSyncO
     const std::string here = parallel::LocalAddressTowards(env.master_addr);
     desk::DeskSettings settings;
     settings.host = parallel::WhereToListen(here, false);
-    settings.secret = RandomSecret();
+    // Those who join from outside have the job's secret, or read this one in the run's folder.
+    settings.secret = env.job_secret.empty() ? RandomSecret() : env.job_secret;
+    settings.port = static_cast<int>(job.config().async_training.port);
+    settings.first_rank = job.inputs().job_ranks;
+    settings.job = desk::JobAddressOf(env);
     settings.worker_timeout = std::chrono::milliseconds(
         static_cast<int64_t>(job.config().async_training.worker_timeout_seconds * 1000));
     settings.min_workers = job.config().async_training.min_workers;
@@ -139,6 +144,7 @@ void SplitGeneration::Begin(const RunSamples& samples) {
   if (desk_ != nullptr) opened = Guarded([&] { return samples_->Open(samples, prompts_); });
   Agree(opened);
   if (desk_ == nullptr) return;
+  job_.log().Info("rollout workers can join at {}:{}", address_.host, address_.port);
   const Status said = desk::WriteDeskFile(job_.config().trainer.default_local_dir, address_);
   if (!said.ok())
     job_.log().Warning("keel status will not find this run's desk: {}", said.message());

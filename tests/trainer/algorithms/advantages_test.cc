@@ -289,6 +289,32 @@ TEST(RolloutCorrectionTest, WeightsAreTruncated) {
   }
 }
 
+TEST(RolloutCorrectionTest, TheLargestSquaresGoUntilTheirMeanIsSmall) {
+  // Squares of the log ratios: 0.25, 0.04, (masked), 1, 0.01, 0.01.
+  const Packed packed{{0, 3, 6}, {1, 1, 0, 1, 1, 1}};
+  const std::vector<float> trainer = {-1.5f, -1.2f, -9, -2, -0.9f, -1.1f};
+  const std::vector<float> rollout = {-1, -1, 0, -1, -1, -1};
+  RolloutCorrectionOptions options;
+  const auto mask = [&](double threshold) {
+    options.m2po_threshold = threshold;
+    return CorrectRollout(packed.view(), trainer, rollout, options).mask;
+  };
+  EXPECT_EQ(mask(0.27), packed.mask) << "1.31 / 5 = 0.262 is small enough";
+  EXPECT_EQ(mask(0.1), (std::vector<uint8_t>{1, 1, 0, 0, 1, 1})) << "0.31 / 4 = 0.0775";
+  EXPECT_EQ(mask(0.05), (std::vector<uint8_t>{0, 1, 0, 0, 1, 1})) << "0.06 / 3 = 0.02";
+  EXPECT_EQ(mask(0.001), (std::vector<uint8_t>{0, 0, 0, 0, 0, 1})) << "one token stays";
+  const auto metrics = CorrectRollout(packed.view(), trainer, rollout, options).metrics;
+  EXPECT_NEAR(metrics.at("rollout_corr/m2po_second_moment"), 0.262, 1e-6);
+  EXPECT_NEAR(metrics.at("rollout_corr/m2po_second_moment_kept"), 0.01, 1e-6);
+  EXPECT_NEAR(metrics.at("rollout_corr/m2po_masked_fraction"), 0.8, 1e-6);
+  // What rules have rejected stays out.
+  auto both =
+      ValueOrThrow(RolloutCorrectionOptions::Parse(std::nullopt, "2", false, "token_k2", "0.1"));
+  both.m2po_threshold = 0.001;
+  EXPECT_EQ(CorrectRollout(packed.view(), trainer, rollout, both).mask,
+            (std::vector<uint8_t>{0, 0, 0, 0, 0, 1}));
+}
+
 TEST(RolloutCorrectionTest, SameProbabilitiesGiveOnesAndZeroGaps) {
   const Packed packed{{0, 2, 3}, {1, 1, 1}};
   const std::vector<float> log_probs = {-0.3f, -2, -1};

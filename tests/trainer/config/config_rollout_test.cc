@@ -90,10 +90,11 @@ TEST(ConfigRolloutTest, FiltersAreRemarkedOnAndRefusedWhereTheyWouldBeTakenForOf
     EXPECT_EQ(RolloutRemarks(config).size(), 2u);
     EXPECT_TRUE(Says(RolloutRemarks(config), "policy_logprobs"));
     // ... but a correction would correct the filter.
-    for (const char* key : {"rollout_is", "rollout_rs", "bypass_mode"}) {
+    for (const char* key : {"rollout_is", "rollout_rs", "m2po_threshold", "bypass_mode"}) {
       auto& correction = config.algorithm.rollout_correction = {};
       if (key == std::string("rollout_is")) correction.rollout_is = rl::ImportanceLevel::kToken;
       if (key == std::string("rollout_rs")) correction.rollout_rs = "token_k1";
+      if (key == std::string("m2po_threshold")) correction.m2po_threshold = 0.04;
       if (key == std::string("bypass_mode")) correction.bypass_mode = true;
       const auto problems = ValidateRolloutConfig(config);
       ASSERT_EQ(problems.size(), 1u);

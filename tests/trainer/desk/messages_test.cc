@@ -29,8 +29,10 @@ std::vector<Message> OneOfEach() {
           Back{Stream::kTrain, 9},
           Done{Stream::kTrain, 9, {{0, 1}}, "bytes", "text"},
           Failed{StatusCode::kConfig, "too long"},
+          Join{4},
           Ask{},
           Welcome{1},
+          Joined{6, "{}"},
           Refused{StatusCode::kUnavailable, "given up"},
           LinkUp{"link_1", {0, 1}},
           Push{4},
@@ -50,7 +52,7 @@ TEST(MessagesTest, EachComesBackAsItWas) {
     EXPECT_EQ(back->index(), i);
     EXPECT_EQ(Encode(*back), bytes);
   }
-  const auto assign = std::get<Assign>(ValueOrThrow(Decode(Encode(all[12]))));
+  const auto assign = std::get<Assign>(ValueOrThrow(Decode(Encode(all[14]))));
   EXPECT_EQ(assign.id, (SampleId{int64_t{1} << 62, -1}));
   EXPECT_EQ(assign.until, 17);
   EXPECT_EQ(assign.prompt.ground_truth, SomePrompt().ground_truth);
