@@ -23,7 +23,7 @@ void AddAsyncOptions(Config& c, options::Schema& s) {
       .Range(1, 100000);
   s.Add("async_training.port", a.port,
         "Of the desk, to which workers connect. 0: any free one; workers that join from outside "
-        "(`keel rollout --join`) find a fixed one again after the trainers' restart.")
+        "(`keel rollout`) find a fixed one again after the trainers' restart.")
       .Range(0, 65535);
   s.Add("async_training.worker_timeout_seconds", a.worker_timeout_seconds,
         "A worker of which nothing is heard for so long is given up, and others take its samples.")
