@@ -45,6 +45,11 @@ def without_tokenizer(model):
     return model.with_name(model.name + "_bytes")
 
 
+def copy_without_tokenizer(model):
+    shutil.rmtree(without_tokenizer(model), ignore_errors=True)
+    shutil.copytree(model, without_tokenizer(model), ignore=shutil.ignore_patterns("*token*"))
+
+
 def run_config(folder, model, prompts, steps, tp, pp, threads, burdened):
     """`burdened`: everything is offloaded while idle, and each step is saved."""
     return {
@@ -310,7 +315,7 @@ def main():
         for name in args.model:
             model, prompts = args.dir / name, args.dir / f"{name}.jsonl"
             driver.make_model(ROOT / "bench" / "configs" / MODELS[name], model)
-            shutil.copytree(model, without_tokenizer(model), dirs_exist_ok=True)
+            copy_without_tokenizer(model)
             subprocess.run([sys.executable, ROOT / "bench" / "peers" / "make_rl_task.py", model, prompts], check=True)
             if not args.without_trl:
                 print(f"{name}: keel (A) and TRL (B)", file=sys.stderr)
