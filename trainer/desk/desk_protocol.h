@@ -136,6 +136,7 @@ class DeskProtocol {
   std::map<int64_t, Worker>::iterator Taker(const Assignment& assignment, int64_t version);
   Status CheckSpans(const std::vector<VersionSpan>& spans, int64_t tokens,
                     const Lease& lease) const;
+  Status CheckGiven(const std::vector<TokenRange>& given, int64_t tokens, const Lease& lease) const;
   const Lease* LeaseOf(int64_t worker, int64_t lease) const;
   void End(int64_t lease);
   void ForgetVersions();
