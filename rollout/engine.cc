@@ -146,6 +146,7 @@ Status Engine::CheckSoFar(const Request& request) const {
     return Status(StatusCode::kInvalidData, "the response so far: " + what);
   };
   if (const char* problem = ProblemOf(so_far.spans, so_far.size())) return bad(problem);
+  if (const char* problem = ProblemOf(so_far.given, so_far.size())) return bad(problem);
   if (so_far.size() == 0) return Status::Ok();
   const int64_t vocabulary = model_.config().vocab_size;
   for (const int32_t id : so_far.tokens) {
@@ -303,7 +304,8 @@ void Engine::Append(const Output& output) {
 
 std::optional<FinishReason> Engine::EndOf(const Sequence& s) const {
   const SamplingParams& p = s.request.sampling;
-  if (s.generated() > 0) {
+  // What was given ends nothing.
+  if (!s.turn().empty()) {
     const int32_t last = s.tokens.back();
     const auto holds = [&](const std::vector<int32_t>& ids) {
       return std::find(ids.begin(), ids.end(), last) != ids.end();
@@ -311,7 +313,7 @@ std::optional<FinishReason> Engine::EndOf(const Sequence& s) const {
     if (holds(p.stop_token_ids) || (!p.ignore_eos && holds(options_.eos_token_ids)))
       return FinishReason::kStop;
     if (!p.stop.empty() &&
-        StopAt(options_.tokenizer->Decode(s.response()), p.stop) != std::string::npos)
+        StopAt(options_.tokenizer->Decode(s.turn()), p.stop) != std::string::npos)
       return FinishReason::kStop;
   }
   const bool prompt_computed = s.generated() > 0 || s.computed >= s.prompt_size;
@@ -328,12 +330,16 @@ Completion Engine::Finish(Sequence* s, FinishReason reason, Status error) {
   c.newest_weight_version = s->spans.empty() ? version_ : s->spans.back().version;
   c.spans = std::move(s->spans);
   c.tokens.assign(s->response().begin(), s->response().end());
+  c.given = s->request.so_far.given;
+  c.tool_memory = s->request.so_far.tool_memory;
   c.log_probs = std::move(s->log_probs);
   c.prompt_log_probs = std::move(s->prompt_log_probs);
   c.error = std::move(error);
   if (options_.tokenizer != nullptr) {
+    const std::string turn = options_.tokenizer->Decode(s->turn());
     c.text = options_.tokenizer->Decode(c.tokens);
-    c.text->resize(std::min(c.text->size(), StopAt(*c.text, s->request.sampling.stop)));
+    const size_t stop = StopAt(turn, s->request.sampling.stop);
+    if (stop != std::string::npos) c.text->resize(c.text->size() - (turn.size() - stop));
   }
   if (auto logits = prompt_logits_.extract(s->arrival)) c.prompt_logits = logits.mapped();
   scheduler_->Remove(s);

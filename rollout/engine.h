@@ -58,6 +58,8 @@ struct Completion {
   std::vector<float> log_probs;  // of tokens, see LogProbsMode; empty without calculate_log_probs
   FinishReason finish = FinishReason::kLength;
   std::vector<VersionSpan> spans;     // which version chose which tokens
+  std::vector<TokenRange> given;      // tokens that none chose, and
+  std::string tool_memory;            // both as Request::so_far had them
   int64_t weight_version = 0;         // that chose the first token: the oldest it depends on
   int64_t newest_weight_version = 0;  // that chose the last
   std::optional<std::string> text;    // with a tokenizer; ends before a stop string

@@ -11,18 +11,32 @@ void Partial::Append(const Partial& more) {
     if (spans.empty() || spans.back().version != span.version)
       spans.push_back({behind + span.begin, span.version});
   }
+  for (const TokenRange& range : more.given) {
+    const TokenRange moved{behind + range.begin, behind + range.end};
+    if (!given.empty() && given.back().end == moved.begin) {
+      given.back().end = moved.end;  // one range, cut in two by From
+    } else {
+      given.push_back(moved);
+    }
+  }
+  if (!more.tool_memory.empty()) tool_memory = more.tool_memory;
   tokens.insert(tokens.end(), more.tokens.begin(), more.tokens.end());
   log_probs.insert(log_probs.end(), more.log_probs.begin(), more.log_probs.end());
 }
 
 Partial Partial::From(int64_t begin) const {
   Partial rest;
+  rest.tool_memory = tool_memory;
   rest.tokens.assign(tokens.begin() + begin, tokens.end());
   if (!log_probs.empty()) rest.log_probs.assign(log_probs.begin() + begin, log_probs.end());
   if (rest.tokens.empty()) return rest;
   for (const VersionSpan& span : spans) {
     if (!rest.spans.empty() && span.begin <= begin) rest.spans.clear();
     rest.spans.push_back({std::max<int64_t>(0, span.begin - begin), span.version});
+  }
+  for (const TokenRange& range : given) {
+    if (range.end > begin)
+      rest.given.push_back({std::max<int64_t>(0, range.begin - begin), range.end - begin});
   }
   return rest;
 }

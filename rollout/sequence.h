@@ -49,7 +49,18 @@ struct Sequence {
   std::span<const int32_t> response() const {
     return std::span(tokens).subspan(static_cast<size_t>(prompt_size));
   }
-  Partial so_far() const { return {{response().begin(), response().end()}, log_probs, spans}; }
+  Partial so_far() const {
+    return {{response().begin(), response().end()},
+            log_probs,
+            spans,
+            request.so_far.given,
+            request.so_far.tool_memory};
+  }
+  // Tokens of the response behind the last given one.
+  std::span<const int32_t> turn() const {
+    const std::vector<TokenRange>& given = request.so_far.given;
+    return response().subspan(given.empty() ? 0 : static_cast<size_t>(given.back().end));
+  }
 
   const int64_t arrival;  // orders the queue
   const Request request;

@@ -62,6 +62,7 @@ const std::map<std::string, std::set<std::string>>& AllowedEdges() {
       {"model", {"common", "parallel", "model/tokenizer"}},
       {"rollout", {"common", "parallel", "model", "model/tokenizer"}},
       {"rewards", {"common"}},
+      {"turns", {"common", "common/options", "model/chat_template", "model/tokenizer", "rewards"}},
 
       {"checkpoint/format", {"common"}},
       {"checkpoint/base", {"common", "checkpoint/format"}},
@@ -88,11 +89,11 @@ const std::map<std::string, std::set<std::string>>& AllowedEdges() {
       {"trainer/metrics", {"common"}},
       {"trainer/config",
        {"common", "common/options", "model", "model/tokenizer", "checkpoint/base",
-        "checkpoint/format", "rollout", "rewards", "trainer/algorithms", "trainer/data"}},
+        "checkpoint/format", "rollout", "rewards", "turns", "trainer/algorithms", "trainer/data"}},
       {"trainer/data/tokens", {"common"}},
       {"trainer/data/arrow", {"common", "trainer/data"}},
       {"trainer/data",
-       {"common", "model", "model/chat_template", "model/tokenizer", "rewards",
+       {"common", "model", "model/chat_template", "model/tokenizer", "rewards", "turns",
         "trainer/algorithms", "trainer/data/tokens"}},
       {"trainer/desk", {"common", "parallel", "rollout", "checkpoint/format", "trainer/data"}},
       {"trainer/engine",
@@ -101,14 +102,15 @@ const std::map<std::string, std::set<std::string>>& AllowedEdges() {
        {"common", "parallel", "model", "rollout", "trainer/config", "trainer/engine"}},
       {"trainer/inputs",
        {"common", "model", "model/chat_template", "model/tokenizer", "checkpoint/base",
-        "checkpoint/format", "checkpoint/hf", "rewards", "trainer/config", "trainer/data",
+        "checkpoint/format", "checkpoint/hf", "rewards", "turns", "trainer/config", "trainer/data",
         "trainer/metrics"}},
       {"trainer/run",
        {"common", "common/options", "parallel", "checkpoint", "checkpoint/base",
         "checkpoint/format", "checkpoint/run", "trainer/config", "trainer/data", "trainer/engine",
         "trainer/inputs", "trainer/metrics", "trainer/sync"}},
       {"trainer/rl",
-       {"common", "parallel", "model", "model/tokenizer", "rollout", "rewards", "checkpoint/base",
+       {"common", "parallel", "model", "model/tokenizer", "rollout", "rewards", "turns",
+        "checkpoint/base",
         "trainer/algorithms", "trainer/config", "trainer/data", "trainer/desk", "trainer/engine",
         "trainer/inputs", "trainer/metrics", "trainer/run", "trainer/sync"}},
       {"trainer", {"common", "trainer/inputs", "trainer/rl", "trainer/run"}},
@@ -133,7 +135,7 @@ bool IsTorch(const std::string& target) {
 
 const std::vector<std::string>& TopFolders() {
   static const std::vector<std::string> folders = {"common",     "parallel", "model",  "rollout",
-                                                   "checkpoint", "rewards",  "trainer"};
+                                                   "checkpoint", "rewards",  "turns",  "trainer"};
   return folders;
 }
 
@@ -224,7 +226,7 @@ TEST(IncludeLayersTest, WhatOneMustOpenStaysSmall) {
 
 TEST(IncludeLayersTest, TheTorchFreePartSeesNoTorch) {
   for (const char* folder :
-       {"common", "checkpoint", "rewards", "model/gguf", "model/tokenizer", "tools/launch",
+       {"common", "checkpoint", "rewards", "turns", "model/gguf", "model/tokenizer", "tools/launch",
         "tools/ckpt",
         "trainer/config", "trainer/data", "trainer/desk", "trainer/inputs", "trainer/metrics"}) {
     for (const Include& include : IncludesOf(folder)) {
@@ -281,7 +283,7 @@ TEST(IncludeLayersTest, TheTorchFreePartSeesNoTorch) {
 
 TEST(IncludeLayersTest, OnlyProcessGroupsAndStoresSeeC10d) {
   for (const char* folder : {"common", "parallel", "model", "checkpoint", "rollout", "rewards",
-                             "trainer", "tools", "bench"}) {
+                             "turns", "trainer", "tools", "bench"}) {
     for (const Include& include : IncludesOf(folder)) {
       if (include.target.find("torch/csrc/distributed") == std::string::npos) continue;
       const bool may = StartsWith(include.file, "parallel/process_group") ||
@@ -294,7 +296,7 @@ TEST(IncludeLayersTest, OnlyProcessGroupsAndStoresSeeC10d) {
 
 TEST(IncludeLayersTest, OnlyTheHttpClientSeesLibcurl) {
   for (const char* folder : {"common", "parallel", "model", "checkpoint", "rollout", "rewards",
-                             "trainer", "tools", "bench"}) {
+                             "turns", "trainer", "tools", "bench"}) {
     for (const Include& include : IncludesOf(folder)) {
       EXPECT_TRUE(!StartsWith(include.target, "curl/") || include.file == "rewards/http_client.cc")
           << include.file << ":" << include.line << " includes " << include.target;
@@ -305,7 +307,7 @@ TEST(IncludeLayersTest, OnlyTheHttpClientSeesLibcurl) {
 // 20 s a file, and a stream that knows no errno: neither belongs where they are forbidden.
 TEST(IncludeLayersTest, SomeHeadersAreForbidden) {
   for (const char* folder : {"common", "parallel", "model", "checkpoint", "rollout", "rewards",
-                             "trainer", "tools", "bench", "tests"}) {
+                             "turns", "trainer", "tools", "bench", "tests"}) {
     for (const Include& include : IncludesOf(folder)) {
       EXPECT_NE(include.target, "torch/torch.h") << include.file << ":" << include.line;
     }

@@ -43,8 +43,9 @@ EngineOptions Small(int64_t tokens, int64_t sequences, int64_t blocks, int32_t b
 }
 
 TEST(EngineTest, GreedyIsWhatRecomputingEverythingGives) {
-  for (const auto family : {model::Family::kLlama, model::Family::kQwen2, model::Family::kQwen3,
-                            model::Family::kQwen3Moe, model::Family::kMixtral, model::Family::kGemma2}) {
+  for (const auto family :
+       {model::Family::kLlama, model::Family::kQwen2, model::Family::kQwen3,
+        model::Family::kQwen3Moe, model::Family::kMixtral, model::Family::kGemma2}) {
     for (const bool tied : {false, true}) {
       RolloutModel model(family, tied);
       const auto requests = MixedRequests(12, 0);
@@ -575,6 +576,44 @@ TEST(EngineTest, SpansSayWhichVersionChoseWhichTokens) {
   EXPECT_EQ(other.Generate({request}).front().finish, FinishReason::kStop);
 }
 
+// A response of two turns: what was given between them is context, and ends nothing.
+TEST(EngineTest, GivenTokensAreGoneOnFrom) {
+  RolloutModel model;
+  EngineOptions options;
+  options.weight_version = 3;
+  Engine engine = model.MakeEngine(options);
+  Request request;
+  request.prompt = {1, 2, 3};
+  request.sampling.max_tokens = 4;
+  request.sampling.ignore_eos = true;
+  Completion first = engine.Generate({request}).front();
+  request.so_far = {first.tokens, first.log_probs, first.spans};
+  const int32_t stop = 9;
+  for (const int32_t token : {7, stop}) request.so_far.tokens.push_back(token);
+  request.so_far.log_probs.resize(6, 0.0F);
+  request.so_far.given = {{4, 6}};
+  request.so_far.tool_memory = "{}";
+  request.sampling.max_tokens = 9;
+  request.sampling.stop_token_ids = {stop};
+  engine.Add(request);
+  EXPECT_EQ(engine.SoFar(0, 0), request.so_far);
+  const Partial taken = *engine.Take(0, 0);
+  EXPECT_EQ(taken, request.so_far);
+  const Completion done = engine.Generate({request}).front();
+  ASSERT_TRUE(done.error.ok()) << done.error.message();
+  EXPECT_GT(done.tokens.size(), 6U) << "a stop token that was given ends nothing";
+  EXPECT_EQ(done.given, request.so_far.given);
+  EXPECT_EQ(done.tool_memory, "{}");
+  // The same tokens as a prompt.
+  Request plain;
+  plain.prompt = request.prompt;
+  plain.prompt.insert(plain.prompt.end(), taken.tokens.begin(), taken.tokens.end());
+  plain.sampling.max_tokens = 1;
+  plain.sampling.temperature = request.sampling.temperature = 0;
+  const Completion again = engine.Generate({request}).front();
+  EXPECT_EQ(engine.Generate({plain}).front().tokens.front(), again.tokens[6]);
+}
+
 TEST(EngineTest, AResponseSoFarThatCannotBeIsRefused) {
   RolloutModel model;
   EngineOptions options;
@@ -593,6 +632,7 @@ TEST(EngineTest, AResponseSoFarThatCannotBeIsRefused) {
   refused({{1, 2, 3}, {0, 0, 0}, {{0, 1}}}, "3 tokens, more than max_tokens 2");
   refused({{1}, {}, {{0, 1}}}, "0 log-probabilities of 1 tokens");
   refused({{1}, {0}, {}}, "of no version");
+  refused({{1}, {0}, {{0, 1}}, {{0, 2}}}, "behind the last token");
   refused({{1}, {0}, {{0, 3}}}, "weight version 3, later than the engine's 2");
 }
 

@@ -12,12 +12,13 @@ namespace keel::trainer::rl {
 
 namespace {
 
-constexpr uint8_t kResponseWireVersion = 1;
+constexpr uint8_t kResponsesVersion = 2;
+constexpr uint8_t kTextsVersion = 1;
 
 class ResponseWriter {
  public:
-  explicit ResponseWriter(size_t count) {
-    Put(kResponseWireVersion);
+  ResponseWriter(uint8_t version, size_t count) {
+    Put(version);
     Put(static_cast<uint64_t>(count));
   }
   template <typename T>
@@ -70,17 +71,27 @@ class ResponseReader {
     left_.remove_prefix(size);
     return true;
   }
-  bool TakeHeader(uint64_t& count) {
-    uint8_t version = 0;
-    return Take(version) && version == kResponseWireVersion && Take(count);
-  }
+  bool TakeHeader(uint8_t& version, uint64_t& count) { return Take(version) && Take(count); }
   bool done() const { return left_.empty(); }
 
  private:
   std::string_view left_;
 };
 
-bool TakeResponse(ResponseReader& in, Response& r) {
+// What tools gave and did.
+bool TakeTurns(ResponseReader& in, Response& r) {
+  uint32_t given = 0, rewards = 0;
+  uint8_t used = 0;
+  if (!in.Take(given) || !in.TakeAll(given, r.given) || !in.Take(used) || used > 1) return false;
+  if (ProblemOf(r.given, std::ssize(r.tokens)) != nullptr) return false;
+  if (used == 0) return true;
+  turns::ToolUse& tools = r.tools;
+  return in.Take(tools.calls) && in.Take(tools.errors) && in.Take(tools.timeouts) &&
+         in.Take(tools.truncated) && in.Take(rewards) && in.TakeAll(rewards, tools.rewards) &&
+         !tools.empty();
+}
+
+bool TakeResponse(ResponseReader& in, uint8_t version, Response& r) {
   uint32_t tokens = 0, log_probs = 0, extras = 0;
   int32_t sample = 0;
   if (!in.Take(r.position) || !in.Take(sample) || !in.Take(r.weight_version) || !in.Take(r.score) ||
@@ -96,7 +107,8 @@ bool TakeResponse(ResponseReader& in, Response& r) {
     if (!r.extra.empty() && name <= r.extra.rbegin()->first) return false;
     r.extra.emplace_hint(r.extra.end(), std::move(name), value);
   }
-  return in.TakeText(r.finish) && in.TakeText(r.error);
+  if (!in.TakeText(r.finish) || !in.TakeText(r.error)) return false;
+  return version == 1 || TakeTurns(in, r);
 }
 
 Status NotTheirs(std::string_view bytes, const char* what) {
@@ -106,10 +118,24 @@ Status NotTheirs(std::string_view bytes, const char* what) {
                   bytes.size(), what));
 }
 
+Result<std::vector<Response>> DecodeSince(uint8_t oldest, std::string_view bytes) {
+  ResponseReader in(bytes);
+  uint8_t version = 0;
+  uint64_t count = 0;
+  if (!in.TakeHeader(version, count) || version < oldest || version > kResponsesVersion)
+    return NotTheirs(bytes, "responses");
+  std::vector<Response> responses;
+  for (uint64_t i = 0; i < count; ++i) {
+    if (!TakeResponse(in, version, responses.emplace_back())) return NotTheirs(bytes, "responses");
+  }
+  if (!in.done()) return NotTheirs(bytes, "responses");
+  return responses;
+}
+
 }  // namespace
 
 std::string EncodeResponses(std::span<const Response> responses) {
-  ResponseWriter out(responses.size());
+  ResponseWriter out(kResponsesVersion, responses.size());
   for (const Response& r : responses) {
     out.Put(r.position);
     out.Put(static_cast<int32_t>(r.sample));
@@ -126,24 +152,30 @@ std::string EncodeResponses(std::span<const Response> responses) {
     }
     out.PutText(r.finish);
     out.PutText(r.error);
+    out.PutCount(r.given.size());
+    out.PutAll(r.given);
+    out.Put(static_cast<uint8_t>(!r.tools.empty()));
+    if (r.tools.empty()) continue;
+    out.Put(r.tools.calls);
+    out.Put(r.tools.errors);
+    out.Put(r.tools.timeouts);
+    out.Put(r.tools.truncated);
+    out.PutCount(r.tools.rewards.size());
+    out.PutAll(r.tools.rewards);
   }
   return std::move(out).Finish();
 }
 
 Result<std::vector<Response>> DecodeResponses(std::string_view bytes) {
-  ResponseReader in(bytes);
-  uint64_t count = 0;
-  if (!in.TakeHeader(count)) return NotTheirs(bytes, "responses");
-  std::vector<Response> responses;
-  for (uint64_t i = 0; i < count; ++i) {
-    if (!TakeResponse(in, responses.emplace_back())) return NotTheirs(bytes, "responses");
-  }
-  if (!in.done()) return NotTheirs(bytes, "responses");
-  return responses;
+  return DecodeSince(kResponsesVersion, bytes);
+}
+
+Result<std::vector<Response>> DecodeStoredResponses(std::string_view bytes) {
+  return DecodeSince(1, bytes);
 }
 
 std::string EncodeTexts(std::span<const Response> responses) {
-  ResponseWriter out(responses.size());
+  ResponseWriter out(kTextsVersion, responses.size());
   for (const Response& r : responses) {
     out.PutText(r.text);
     out.PutText(r.answer);
@@ -153,8 +185,10 @@ std::string EncodeTexts(std::span<const Response> responses) {
 
 Status DecodeTexts(std::string_view bytes, std::span<Response> responses) {
   ResponseReader in(bytes);
+  uint8_t version = 0;
   uint64_t count = 0;
-  if (!in.TakeHeader(count) || count != responses.size()) return NotTheirs(bytes, "texts");
+  if (!in.TakeHeader(version, count) || version != kTextsVersion || count != responses.size())
+    return NotTheirs(bytes, "texts");
   for (Response& r : responses) {
     if (!in.TakeText(r.text) || !in.TakeText(r.answer)) return NotTheirs(bytes, "texts");
   }

@@ -63,6 +63,11 @@ Json Response::ToJson() const {
                {"extra", extra},
                {"baseline", baseline},
                {"output", text}};
+  if (!given.empty()) {
+    json["given"] = Json::array();
+    for (const TokenRange& range : given) json["given"].push_back({range.begin, range.end});
+  }
+  if (!tools.empty()) json["tools"] = tools.ToJson();
   if (!answer.empty()) json["answer"] = answer;
   if (!error.empty()) json["error"] = error;
   if (!baseline_error.empty()) json["baseline_error"] = baseline_error;
@@ -85,6 +90,11 @@ Result<Response> Response::FromJson(const Json& json, const std::string& where) 
     r.extra = json.at("extra").get<std::map<std::string, double>>();
     r.baseline = json.at("baseline").get<double>();
     r.text = json.at("output").get<std::string>();
+    for (const auto& [begin, end] : json.value("given", std::vector<std::pair<int64_t, int64_t>>()))
+      r.given.push_back({begin, end});
+    if (json.contains("tools")) {
+      KEEL_ASSIGN_OR_RETURN(r.tools, turns::ToolUse::FromJson(json["tools"]));
+    }
     r.answer = json.value("answer", "");
     r.error = json.value("error", "");
     r.baseline_error = json.value("baseline_error", "");
@@ -97,6 +107,8 @@ Result<Response> Response::FromJson(const Json& json, const std::string& where) 
                   fmt::format("{}: {} tokens, but {} rollout_log_probs", where, r.tokens.size(),
                               r.log_probs.size()));
   }
+  if (const char* problem = ProblemOf(r.given, std::ssize(r.tokens)))
+    return Status(StatusCode::kInvalidData, fmt::format("{}: given: {}", where, problem));
   return r;
 }
 
@@ -110,6 +122,11 @@ RolloutBatch RolloutBatch::Make(std::vector<Response> responses) {
   for (const Response& r : batch.responses)
     batch.boundaries.push_back(batch.boundaries.back() + static_cast<int64_t>(r.tokens.size()));
   batch.mask.assign(static_cast<size_t>(batch.boundaries.back()), 1);
+  for (size_t s = 0; s < batch.responses.size(); ++s) {
+    const auto first = batch.mask.begin() + batch.boundaries[s];
+    for (const TokenRange& range : batch.responses[s].given)
+      std::fill(first + range.begin, first + range.end, uint8_t{0});
+  }
   return batch;
 }
 

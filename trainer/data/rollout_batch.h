@@ -11,7 +11,9 @@
 
 #include "common/json.h"
 #include "common/status.h"
+#include "common/token_range.h"
 #include "trainer/algorithms/packed.h"
+#include "turns/tool_use.h"
 
 namespace keel::trainer::rl {
 
@@ -21,10 +23,12 @@ struct Response {
   int sample = 0;        // which of the prompt's n
   std::string data_source;
   std::vector<int32_t> prompt;
-  std::vector<int32_t> tokens;   // an EOS that was sampled is the last
-  std::vector<float> log_probs;  // as the rollout gave them
-  std::string finish;            // "stop", "length", "error"
-  int64_t weight_version = 0;    // of the weights that chose the first token
+  std::vector<int32_t> tokens;    // an EOS that was sampled is the last
+  std::vector<float> log_probs;   // as the rollout gave them; 0 of given tokens
+  std::vector<TokenRange> given;  // tokens that the policy did not choose: what tools said
+  turns::ToolUse tools;
+  std::string finish;          // "stop", "length", "error"
+  int64_t weight_version = 0;  // of the weights that chose the first token
   double score = 0;
   std::map<std::string, double> extra;  // of the verifier
   std::string answer;                   // of the verifier; "" when it does not say; as text
@@ -45,7 +49,7 @@ struct Response {
 struct RolloutBatch {
   std::vector<Response> responses;  // by position, then sample
   std::vector<int64_t> boundaries;  // [S + 1] over all response tokens
-  std::vector<uint8_t> mask;        // [N], tokens to learn from
+  std::vector<uint8_t> mask;        // [N], tokens to learn from: none that was given
 
   // From responses in any order.
   static RolloutBatch Make(std::vector<Response> responses);

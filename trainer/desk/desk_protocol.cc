@@ -49,6 +49,8 @@ Status DeskProtocol::CheckLedger() const {
     const int64_t tokens =
         done ? std::ssize(entry.finished->response.tokens) : entry.partial.size();
     const char* problem = ProblemOf(spans, tokens);
+    if (problem == nullptr)
+      problem = ProblemOf(done ? entry.finished->response.given : entry.partial.given, tokens);
     for (const VersionSpan& span : spans)
       if (!ledger_.versions.contains(span.version)) problem = "tokens of a version that was not";
     if (problem != nullptr) return bad(fmt::format("{}: {}", NameOf(id), problem));
@@ -264,6 +266,14 @@ Status DeskProtocol::CheckSpans(const std::vector<VersionSpan>& spans, int64_t t
   return Status::Ok();
 }
 
+Status DeskProtocol::CheckGiven(const std::vector<TokenRange>& given, int64_t tokens,
+                                const Lease& lease) const {
+  const char* problem = ProblemOf(given, tokens);
+  if (problem == nullptr) return Status::Ok();
+  return Status(StatusCode::kInvalidData, fmt::format("worker {}, {}: given tokens: {}",
+                                                      lease.worker, NameOf(lease.id), problem));
+}
+
 Result<bool> DeskProtocol::Progress(int64_t worker, int64_t lease, int64_t from,
                                     const Partial& more) {
   const Lease* held = LeaseOf(worker, lease);
@@ -281,6 +291,7 @@ Result<bool> DeskProtocol::Progress(int64_t worker, int64_t lease, int64_t from,
                     have));
   }
   KEEL_RETURN_IF_ERROR(CheckSpans(more.spans, more.size(), *held));
+  KEEL_RETURN_IF_ERROR(CheckGiven(more.given, more.size(), *held));
   ledger_.samples[held->id].partial.Append(more);
   return true;
 }
@@ -305,12 +316,20 @@ Result<bool> DeskProtocol::Finish(int64_t worker, int64_t lease, Finished finish
                               NameOf(id)));
   }
   // Its new tokens alone; those before are in the ledger with their versions.
-  Partial more;
-  more.tokens.assign(response.tokens.begin() + known.size(), response.tokens.end());
+  Partial said;
+  said.tokens = response.tokens;
+  said.given = response.given;
+  Partial more = said.From(known.size());
   more.spans = std::move(finished.spans);
   KEEL_RETURN_IF_ERROR(CheckSpans(more.spans, more.size(), *held));
+  KEEL_RETURN_IF_ERROR(CheckGiven(response.given, std::ssize(response.tokens), *held));
   Partial whole = known;
   whole.Append(more);
+  if (whole.given != response.given) {
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("worker {}, {}: other tokens are given than in what it was at",
+                              worker, NameOf(id)));
+  }
   Ledger::Entry& entry = ledger_.samples[id];
   entry.partial = {};
   entry.finished = Finished{std::move(finished.response), std::move(whole.spans)};

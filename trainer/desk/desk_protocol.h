@@ -150,6 +150,7 @@ class DeskProtocol {
   std::map<int64_t, Worker>::iterator Taker(const Waiting& sample, const Load& load);
   Status CheckSpans(const std::vector<VersionSpan>& spans, int64_t tokens,
                     const Lease& lease) const;
+  Status CheckGiven(const std::vector<TokenRange>& given, int64_t tokens, const Lease& lease) const;
   const Lease* LeaseOf(int64_t worker, int64_t lease) const;
   void End(int64_t lease);
   void ForgetVersions();

@@ -15,7 +15,8 @@ using checkpoint::WireWriter;
 namespace {
 
 constexpr std::string_view kMagic = "KEELLEDG";
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
+constexpr uint32_t kOldestVersion = 1;  // without what tools gave
 enum class State : uint32_t { kPartial = 0, kFinished = 1 };
 
 template <typename T>
@@ -35,14 +36,21 @@ bool Take(WireReader* in, std::vector<T>* list) {
 bool TakeFinished(WireReader* in, const SampleId& id, Finished* finished) {
   std::string response, text;
   if (!in->Text(&response) || !in->Text(&text) || !Take(in, &finished->spans)) return false;
-  auto decoded = rl::DecodeResponses(response);
+  auto decoded = rl::DecodeStoredResponses(response);
   if (!decoded.ok() || decoded->size() != 1) return false;
   if (!rl::DecodeTexts(text, *decoded).ok()) return false;
   finished->response = std::move(decoded->front());
   return finished->response.position == id.position && finished->response.sample == id.sample;
 }
 
-bool TakeAll(WireReader* in, Ledger* ledger) {
+bool TakePartial(WireReader* in, uint32_t format, Partial* partial) {
+  if (!Take(in, &partial->tokens) || !Take(in, &partial->log_probs) || !Take(in, &partial->spans))
+    return false;
+  return format == kOldestVersion ||
+         (Take(in, &partial->given) && in->Text(&partial->tool_memory));
+}
+
+bool TakeAll(WireReader* in, uint32_t format, Ledger* ledger) {
   uint64_t versions = 0, samples = 0;
   if (!in->I64(&ledger->frontier) || !in->I64(&ledger->steps) || !in->U64(&versions)) return false;
   for (uint64_t i = 0; i < versions; ++i) {
@@ -58,8 +66,7 @@ bool TakeAll(WireReader* in, Ledger* ledger) {
     Ledger::Entry& entry = ledger->samples[id];
     if (state == State::kFinished) {
       if (!TakeFinished(in, id, &entry.finished.emplace())) return false;
-    } else if (state != State::kPartial || !Take(in, &entry.partial.tokens) ||
-               !Take(in, &entry.partial.log_probs) || !Take(in, &entry.partial.spans)) {
+    } else if (state != State::kPartial || !TakePartial(in, format, &entry.partial)) {
       return false;
     }
   }
@@ -91,6 +98,8 @@ std::string EncodeLedger(const Ledger& ledger) {
       Put(entry.partial.tokens, &out);
       Put(entry.partial.log_probs, &out);
       Put(entry.partial.spans, &out);
+      Put(entry.partial.given, &out);
+      out.Text(entry.partial.tool_memory);
     }
   }
   const std::string body = std::move(out).Take();
@@ -110,14 +119,14 @@ Result<Ledger> DecodeLedger(std::string_view bytes) {
   WireReader head(bytes.substr(kMagic.size()));
   uint32_t version = 0;
   uint64_t checksum = 0;
-  if (!head.U32(&version) || version != kVersion)
+  if (!head.U32(&version) || version < kOldestVersion || version > kVersion)
     return wrong("is of a version that this Keel does not read");
   if (!head.U64(&checksum)) return wrong("is torn");
   const std::string_view body = bytes.substr(kMagic.size() + sizeof version + sizeof checksum);
   if (Hash64(body) != checksum) return wrong("is damaged");
   WireReader in(body);
   Ledger ledger;
-  if (!TakeAll(&in, &ledger)) return wrong("is damaged");
+  if (!TakeAll(&in, version, &ledger)) return wrong("is damaged");
   return ledger;
 }
 

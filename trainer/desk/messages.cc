@@ -24,7 +24,8 @@ class Out {
     out_.Text({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   }
   template <typename T>
-  requires std::is_arithmetic_v<T> || std::is_same_v<T, VersionSpan>
+  requires std::is_arithmetic_v<T> || std::is_same_v<T, VersionSpan> ||
+      std::is_same_v<T, TokenRange>
   void operator()(const std::vector<T>& list) {
     out_.Text({reinterpret_cast<const char*>(list.data()), list.size() * sizeof(T)});
   }
@@ -62,7 +63,8 @@ class In {
     good_ = !json.is_discarded();
   }
   template <typename T>
-  requires std::is_arithmetic_v<T> || std::is_same_v<T, VersionSpan>
+  requires std::is_arithmetic_v<T> || std::is_same_v<T, VersionSpan> ||
+      std::is_same_v<T, TokenRange>
   void operator()(std::vector<T>& list) {
     std::string bytes;
     (*this)(bytes);
@@ -91,6 +93,7 @@ class In {
 template <typename Io, typename P>
 void FieldsOfPartial(Io& io, P& partial) {
   io(partial.tokens), io(partial.log_probs), io(partial.spans);
+  io(partial.given), io(partial.tool_memory);
 }
 
 // The fields of each message, `M` const where they are written.

@@ -369,6 +369,8 @@ void RolloutRank::Step() {
     whole.tokens = done.tokens;
     whole.log_probs = done.log_probs;
     whole.spans = done.spans;
+    whole.given = done.given;
+    whole.tool_memory = done.tool_memory;
     const desk::Assign& order = sample.mapped().order;
     Response response =
         ResponseOf(std::move(done), order.id.position, order.prompt, source_.tokenizer.get());

@@ -25,6 +25,8 @@ Response ResponseOf(rollout::Completion done, int64_t position, const Prompt& pr
   r.prompt = prompt.tokens;
   r.tokens = std::move(done.tokens);
   r.log_probs = std::move(done.log_probs);
+  r.given = std::move(done.given);
+  r.tools = ValueOrThrow(turns::ToolMemory::Parse(done.tool_memory)).use;
   r.finish = rollout::FinishReasonName(done.finish);
   r.weight_version = done.weight_version;
   if (!done.error.ok()) r.error = done.error.ToString();

@@ -31,6 +31,9 @@ std::vector<Response> SomeResponses() {
   responses[2].sample = 7;
   responses[2].tokens = {5};
   responses[2].finish = "length";
+  responses[0].given = {{0, 1}, {2, 3}};
+  responses[0].tools = {3, 2, 1, 1, {0.5, -1}};
+  responses[2].tools = {1, 1, 0, 0, {}};
   return responses;
 }
 
@@ -48,6 +51,8 @@ void ExpectSame(const Response& a, const Response& b) {
   for (const auto& [name, value] : a.extra)
     EXPECT_EQ(std::bit_cast<uint64_t>(value), std::bit_cast<uint64_t>(b.extra.at(name)));
   EXPECT_EQ(a.error, b.error);
+  EXPECT_EQ(a.given, b.given);
+  EXPECT_EQ(a.tools, b.tools);
 }
 
 TEST(ResponseWireTest, ResponsesArriveBitForBit) {
@@ -99,8 +104,10 @@ TEST(ResponseWireTest, TornAndHostileBytesAreRefused) {
   EXPECT_FALSE(DecodeTexts(texts + '\0', into).ok());
   EXPECT_FALSE(DecodeTexts(texts, std::span(into).first(2)).ok());
   std::string other = whole;
-  other[0] = 2;
-  EXPECT_FALSE(DecodeResponses(other).ok());
+  for (const char version : {char{0}, char{1}, char{3}}) {
+    other[0] = version;
+    EXPECT_FALSE(DecodeResponses(other).ok());
+  }
   // A count of 2^32 - 1 in each place, and of all responses 2^64 - 1: refused for what is missing.
   for (size_t at = 1; at + 4 <= whole.size(); ++at) {
     std::string large = whole;

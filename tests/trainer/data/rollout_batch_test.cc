@@ -54,6 +54,25 @@ TEST_F(RolloutDump, ComesBackAsItWas) {
   }
 }
 
+TEST_F(RolloutDump, WhatWasGivenIsNotLearntFrom) {
+  std::vector<Response> responses = Responses();
+  responses[1].given = {{0, 1}};
+  responses[3].given = {{1, 2}};
+  responses[3].tools = {2, 1, 1, 0, {0.25}};
+  const RolloutBatch batch = ValueOrThrow(Read(responses, true));
+  EXPECT_EQ(batch.mask, (std::vector<uint8_t>{1, 0, 1, 1, 1, 1, 1, 0, 1, 1}));
+  EXPECT_EQ(batch.responses[3].given, responses[3].given);
+  EXPECT_EQ(batch.responses[3].tools, responses[3].tools);
+  EXPECT_TRUE(batch.responses[0].given.empty());
+
+  for (const TokenRange range : {TokenRange{0, 5}, TokenRange{2, 2}, TokenRange{-1, 1}}) {
+    responses[3].given = {range};
+    const Status status = Response::FromJson(responses[3].ToJson(), "line 4").status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidData);
+    EXPECT_THAT(status.message(), AllOf(HasSubstr("line 4"), HasSubstr("given")));
+  }
+}
+
 // One response without them shifted those of all that followed, and the last ones were read past
 // the end.
 TEST_F(RolloutDump, LogProbsAreThereForAllOrForNone) {

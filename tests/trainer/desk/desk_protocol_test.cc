@@ -178,6 +178,34 @@ TEST(DeskProtocolTest, WhatAWorkerCannotSay) {
   EXPECT_FALSE(desk.Publish(3, 2).ok()) << "updates of a step that has not begun";
 }
 
+// What tools gave is part of a sample, wherever a report ends.
+TEST(DeskProtocolTest, GivenTokensStayWhatTheyWere) {
+  DeskProtocol desk = Desk({.batch = 1});
+  ThrowIfError(desk.Publish(1, 0));
+  const int64_t worker = Join(desk);
+  const int64_t lease = desk.Assign().at(worker)[0].lease;
+  const auto bad = [&](const Result<bool>& said) {
+    EXPECT_EQ(said.status().code(), StatusCode::kInvalidData);
+  };
+  bad(desk.Progress(worker, lease, 0, {{7}, {0}, {{0, 1}}, {{0, 2}}}));
+  bad(desk.Progress(worker, lease, 0, {{7}, {0}, {{0, 1}}, {{0, 0}}}));
+  EXPECT_TRUE(ValueOrThrow(
+      desk.Progress(worker, lease, 0, {{7, 8}, {-1, 0}, {{0, 1}}, {{1, 2}}, "memory"})));
+  const auto whole = [&](std::vector<TokenRange> given) {
+    Finished finished = Whole({0, 0}, {7, 8, 9, 10}, {{0, 1}});
+    finished.spans = {{0, 1}};
+    finished.response.given = std::move(given);
+    return finished;
+  };
+  bad(desk.Finish(worker, lease, whole({})));
+  bad(desk.Finish(worker, lease, whole({{0, 2}})));
+  bad(desk.Finish(worker, lease, whole({{1, 5}})));
+  const auto& known = desk.ledger().samples.at({0, 0}).partial;
+  EXPECT_EQ(known.given, (std::vector<TokenRange>{{1, 2}}));
+  EXPECT_EQ(known.tool_memory, "memory");
+  EXPECT_TRUE(ValueOrThrow(desk.Finish(worker, lease, whole({{1, 3}}))));
+}
+
 TEST(DeskProtocolTest, ADrainedWorkerFinishesWhatItHas) {
   DeskProtocol desk = Desk({.batch = 2, .max_staleness = 1});
   ThrowIfError(desk.Publish(1, 0));

@@ -5,6 +5,8 @@
 #include <random>
 #include <string>
 
+#include "common/hash.h"
+
 namespace keel::trainer::desk {
 namespace {
 
@@ -13,13 +15,16 @@ Ledger SomeLedger() {
   ledger.frontier = 24;
   ledger.steps = 3;
   ledger.versions = {{3, 2}, {4, 3}};
-  ledger.samples[{24, -1}].partial = {{5, 6, 7}, {-0.5F, -1.0F, -2.0F}, {{0, 3}, {2, 4}}};
+  ledger.samples[{24, -1}].partial = {
+      {5, 6, 7}, {-0.5F, 0.0F, -2.0F}, {{0, 3}, {2, 4}}, {{1, 2}}, "what a tool knows"};
   ledger.samples[{24, 0}].partial = {};
   Finished done;
   done.response.position = 25;
   done.response.sample = 1;
-  done.response.tokens = {8, 9};
-  done.response.log_probs = {-0.25F, -0.75F};
+  done.response.tokens = {8, 9, 10};
+  done.response.log_probs = {-0.25F, 0.0F, -0.75F};
+  done.response.given = {{1, 2}};
+  done.response.tools = {1, 0, 0, 1, {0.5}};
   done.response.finish = "stop";
   done.response.score = 0.5;
   done.response.extra = {{"acc", 1.0}};
@@ -39,7 +44,9 @@ TEST(LedgerFileTest, ComesBackAsItWas) {
   ASSERT_EQ(back.samples.size(), 3u);
   EXPECT_EQ(back.samples.at({24, -1}).partial, SomeLedger().samples.at({24, -1}).partial);
   const Finished& done = *back.samples.at({25, 1}).finished;
-  EXPECT_EQ(done.response.tokens, (std::vector<int32_t>{8, 9}));
+  EXPECT_EQ(done.response.tokens, (std::vector<int32_t>{8, 9, 10}));
+  EXPECT_EQ(done.response.given, (std::vector<TokenRange>{{1, 2}}));
+  EXPECT_EQ(done.response.tools, (turns::ToolUse{1, 0, 0, 1, {0.5}}));
   EXPECT_EQ(done.response.text, "a text");
   EXPECT_EQ(done.response.answer, "4");
   EXPECT_EQ(done.response.extra.at("acc"), 1.0);
@@ -47,20 +54,34 @@ TEST(LedgerFileTest, ComesBackAsItWas) {
   EXPECT_EQ(EncodeLedger(back), bytes);
 }
 
-// Version 1, byte by byte: files that were written stay readable.
+std::string Hex(const std::string& bytes) {
+  std::string hex;
+  for (const char c : bytes) {
+    constexpr char kDigits[] = "0123456789abcdef";
+    hex += kDigits[static_cast<unsigned char>(c) >> 4];
+    hex += kDigits[static_cast<unsigned char>(c) & 15];
+  }
+  return hex;
+}
+
+std::string Bytes(const std::string& hex) {
+  std::string bytes;
+  for (size_t i = 0; i < hex.size(); i += 2)
+    bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
+  return bytes;
+}
+
+// Version 2, byte by byte: files that were written stay readable.
 TEST(LedgerFileTest, TheFormatStaysAsItIs) {
   Ledger ledger;
   ledger.frontier = 2;
   ledger.steps = 1;
   ledger.versions = {{5, 1}};
   ledger.samples[{2, 0}].partial = {{258}, {-1.0F}, {{0, 5}}};
-  std::string hex;
-  for (const char c : EncodeLedger(ledger)) {
-    constexpr char kDigits[] = "0123456789abcdef";
-    hex += kDigits[static_cast<unsigned char>(c) >> 4];
-    hex += kDigits[static_cast<unsigned char>(c) & 15];
-  }
-  EXPECT_EQ(hex.substr(0, 24), "4b45454c4c45444701000000");
+  ledger.samples[{2, 0}].partial.given = {{0, 1}};
+  ledger.samples[{2, 0}].partial.tool_memory = "m";
+  const std::string hex = Hex(EncodeLedger(ledger));
+  EXPECT_EQ(hex.substr(0, 24), "4b45454c4c45444702000000");
   EXPECT_EQ(hex.substr(40),
             "02000000000000000100000000000000"                  // frontier, steps
             "010000000000000005000000000000000100000000000000"  // one version
@@ -69,7 +90,36 @@ TEST(LedgerFileTest, TheFormatStaysAsItIs) {
             "040000000000000002010000"                          // tokens
             "0400000000000000000080bf"                          // log-probabilities
             "100000000000000000000000000000000500000000000000"  // spans
+            "100000000000000000000000000000000100000000000000"  // given
+            "01000000000000006d"                                // tool memory
   );
+}
+
+// Of a Keel whose responses had a single turn.
+TEST(LedgerFileTest, VersionOneIsRead) {
+  const std::string body = Bytes(
+      "02000000000000000100000000000000"                  // frontier, steps
+      "010000000000000005000000000000000100000000000000"  // one version
+      "0200000000000000020000000000000000000000"          // two samples: position, number
+      "00000000"                                          // partial
+      "040000000000000002010000"                          // tokens
+      "0400000000000000000080bf"                          // log-probabilities
+      "100000000000000000000000000000000500000000000000"  // spans
+      // finished: the response, its text and answer, spans
+      "02000000000000000100000001000000450000000000000001010000000000000002000000000000"
+      "00010000000500000000000000000000000000004001000000010000000000000007000000000000"
+      "bf0400000073746f7000000000110000000000000001010000000000000000000000000000001000"
+      "00000000000000000000000000000500000000000000");
+  std::string file = "KEELLEDG" + Bytes("01000000");
+  const uint64_t sum = Hash64(body);
+  file.append(reinterpret_cast<const char*>(&sum), sizeof sum);
+  const Ledger ledger = ValueOrThrow(DecodeLedger(file + body));
+  EXPECT_EQ(ledger.samples.at({2, 0}).partial, (Partial{{258}, {-1.0F}, {{0, 5}}}));
+  const Finished& done = *ledger.samples.at({2, 1}).finished;
+  EXPECT_EQ(done.response.tokens, (std::vector<int32_t>{7}));
+  EXPECT_EQ(done.response.finish, "stop");
+  EXPECT_TRUE(done.response.given.empty());
+  EXPECT_EQ(done.spans, (std::vector<VersionSpan>{{0, 5}}));
 }
 
 TEST(LedgerFileTest, DamageIsFound) {
