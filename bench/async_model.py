@@ -68,7 +68,8 @@ def split(lengths, batch, workers, trainers, staleness, costs):
     """Seconds for all positions, and the greatest age of a token at its training, in steps.
 
     As the desk does it: the sample at position p is due at step p // batch; weights of s steps may go on with it
-    while that is at most s + `staleness`; workers get even shares, oldest positions first.
+    while that is at most s + `staleness`; workers get even shares, oldest positions first, the samples of
+    a position together.
     """
     pool = [_Worker() for _ in range(workers)]
     waiting = [(p, s) for p, samples in enumerate(lengths) for s in range(len(samples))]
@@ -90,9 +91,10 @@ def split(lengths, batch, workers, trainers, staleness, costs):
         if reach:
             held = sum(len(worker.left) for worker in pool)
             share = -(-(len(reach) + held) // workers)
-            for sample in reach:
-                taker = min(pool, key=lambda worker: len(worker.left))
-                assert len(taker.left) < share
+            taker, position = None, None
+            for sample in reach:  # those of a position together, while there is room
+                if taker is None or sample[0] != position or len(taker.left) >= share:
+                    taker, position = min(pool, key=lambda worker: len(worker.left)), sample[0]
                 taker.left[sample] = float(lengths[sample[0]][sample[1]])
                 begun_with[sample] = weights
         busy = [worker for worker in pool if worker.busy]

@@ -1,4 +1,4 @@
-"""The benchmarks of weight sync, offload, RL, scale and tokenizers run, and what they say beside times is so."""
+"""The benchmarks of weight sync, offload, RL in both placements, scale and tokenizers run, and what they say beside times is so."""
 
 import json
 import os
@@ -14,6 +14,7 @@ BENCH = pathlib.Path(__file__).resolve().parent.parent.parent / "bench"
 sys.path.insert(0, str(BENCH))
 KEEL_BENCH = str(pathlib.Path(harness.KEEL).with_name("keel_bench"))
 
+import async_model
 import ranks
 import run_rl
 import run_scale
@@ -123,6 +124,33 @@ class Offload(Quick):
         self.assertGreaterEqual(ready["bytes"], 14 * ready["parameters"])
         self.assertLess(ready["bytes"], 14.1 * ready["parameters"])
         self.assertEqual(len(report["resident"]["on_host"]), 5)
+
+
+class Async(Quick):
+    def test_split_and_colocated_runs_take_turns(self):
+        report = self.measure("run_async.py", "--dir", self.folder.name)
+        self.assertEqual(set(report["scenarios"]), {"even", "lognormal", "verifiers"})
+        for x in report["scenarios"].values():
+            self.assertEqual(x["lost"], 0)
+            self.assertEqual(len({sample["tokens"] for sample in x["samples"][0]}), 1)
+            self.assertTrue(all(("age_max" in sample) == (sample["side"] == "A") for sample in x["samples"][0]))
+            self.assertLessEqual(x["age_max"], int(report["settings"]["staleness"]))
+
+    def test_what_the_model_says_of_cases_that_are_counted_by_hand(self):
+        costs = async_model.Costs(step=1.0, sequence=0.5, train=0.25)
+        # Two ranks, one prompt of two samples each a step: 4 tokens at 2 s, then 2 at 1.5 s; training 20 tokens / 2 * 0.25.
+        lengths = [[4, 6], [4, 6]] * 3
+        self.assertAlmostEqual(async_model.colocated(lengths, 2, 2, costs), 3 * (11 + 2.5))
+        # Apart, waiting for each other: the same generation, and twice the training on one trainer.
+        self.assertAlmostEqual(async_model.split(lengths, 2, 2, 1, 0, costs)[0], 3 * (11 + 5))
+        # A step ahead: training is hidden behind generation, but for the last; never older than allowed.
+        for staleness in (1, 2, 4):
+            seconds, age = async_model.split(lengths, 2, 2, 1, staleness, costs)
+            self.assertLess(seconds, 3 * (11 + 5))
+            self.assertGreaterEqual(seconds, 5 * 3)
+            self.assertLessEqual(age, staleness)
+        found = async_model.lognormal_lengths(20_000, 100, 0.5, 10_000, 1)
+        self.assertAlmostEqual(sum(found) / len(found), 100, delta=2)
 
 
 class Rl(Quick):
