@@ -135,8 +135,9 @@ ToolReply ToolServer::Call(const ToolRequest& request) {
   }
   ToolReply failed;
   failed.id = request.id;
-  failed.error = status.message().empty() ? "it failed" : status.message();
   failed.timed_out = status.code() == StatusCode::kDeadlineExceeded;
+  failed.error = failed.timed_out ? "the tool gave no answer in time" : "the tool failed";
+  failed.problem = status.message();
   return failed;
 }
 

@@ -22,7 +22,9 @@ struct ToolRequest {
   Json extra_info = Json::object();     // of the row
 };
 
-// Either a response or an error, which is the tool's own or says how it failed.
+// Either a response or an error. An error that is not the tool's own is one of two sentences, since
+// the model is shown it, and what it is shown must not depend on how fast who was; `problem` says
+// to people what happened.
 struct ToolReply {
   int64_t id = 0;
   std::string response;
@@ -30,6 +32,7 @@ struct ToolReply {
   std::optional<Json> state;  // for its next call
   std::string error;
   bool timed_out = false;
+  std::string problem;
   bool ok() const { return error.empty(); }
 };
 

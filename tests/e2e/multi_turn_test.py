@@ -10,7 +10,7 @@ import harness
 import rl_test
 import split_test
 
-WARM_UP, STEPS = 60, 60
+WARM_UP, STEPS = 115, 120
 START, END = "<|im_start|>", "<|im_end|>"
 CALL, CALLED = '<tool_call>{"name": "calc", "arguments": {"x": "', '"}}</tool_call>'
 TEMPLATE = (
@@ -134,21 +134,32 @@ class MultiTurn(split_test.SplitJob):
 
 
 class Learning(MultiTurn):
-    def test_a_calculator_is_learnt(self):
-        """The model was shown calls and what comes of them; that and no more it cannot multiply by."""
-        model = self.warm_up(WARM_UP)
-        self.train(self.rl(
-            "learns", trainer__total_training_steps=STEPS, data__train_batch_size=16, actor_rollout_ref__rollout__n=8,
-            actor_rollout_ref__model={"path": model}, actor_rollout_ref__actor__optim__lr=4e-4,
-            actor_rollout_ref__actor__optim__lr_decay_style="cosine", trainer__seed=1))  # fmt: skip
-        steps = [data for _, data in sorted(self.steps("learns").items())]
+    def learns(self, name, start, **changes):
+        start(self.rl(
+            name, trainer__total_training_steps=STEPS, data__train_batch_size=16, actor_rollout_ref__rollout__n=8,
+            actor_rollout_ref__model={"path": self.warm_up(WARM_UP)}, actor_rollout_ref__actor__optim__lr=4e-4,
+            actor_rollout_ref__actor__optim__lr_decay_style="cosine", trainer__seed=1,
+            actor_rollout_ref__actor__ppo_mini_batch_size=4, actor_rollout_ref__actor__ppo_epochs=2, **changes))  # fmt: skip
+        steps = [data for _, data in sorted(self.steps(name).items())]
         scores = [data[rl_test.SCORE] for data in steps]
         self.assertLessEqual(sum(scores[:3]) / 3, 0.5)
         self.assertGreaterEqual(sum(scores[-10:]) / 10, 0.9, scores[-20:])
-        last = steps[-1]
-        self.assertGreaterEqual(last["num_turns/mean"], 3.5)
-        self.assertGreaterEqual(last["tools/calls"], 120)
-        self.assertIn("timing_s/tools_wait", last)
+        self.assertGreaterEqual(steps[-1]["num_turns/mean"], 3.5)
+        self.assertGreaterEqual(steps[-1]["tools/calls"], 120)
+        return steps
+
+    def test_a_calculator_is_learnt(self):
+        """The model was shown briefly how to call it, and how to read what it says."""
+        steps = self.learns("colocated", self.train)
+        self.assertTrue(all(data["timing_s/tools_wait"] <= data["timing_s/gen"] for data in steps))
+
+    def test_a_calculator_is_learnt_from_workers_that_generate_ahead(self):
+        def start(config):
+            done = self.launch(config, 1, 1)
+            self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
+
+        self.learns("ahead", start, async_training__placement="split", async_training__max_staleness=2,
+                    algorithm__rollout_correction__rollout_is="token")  # fmt: skip
 
 
 class Placements(MultiTurn):
@@ -168,14 +179,14 @@ class Placements(MultiTurn):
     def dumped(self, name, step):
         return harness.read_jsonl(self.folder / f"dump_{name}" / f"{step}.jsonl")
 
-    def train_colocated(self, name="colocated", **changes):
-        self.train(self.rl(name, **changes), ranks=1)
+    def train_colocated(self, name="colocated", ranks=1, megatron=None, **changes):
+        self.train(self.rl(name, megatron, **changes), ranks=ranks)
 
-    def is_colocated(self, name, trainers, workers, steps=3, environment=None, **changes):
-        done = self.launch(self.split(name, **changes), trainers, workers, environment=environment)
+    def is_colocated(self, name, trainers, workers, megatron=None, environment=None, **changes):
+        done = self.launch(self.split(name, megatron, **changes), trainers, workers, environment=environment)
         self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
         self.assertEqual(self.learnt(name), self.learnt("colocated"))
-        self.assertEqual(self.digests(name, steps), self.digests("colocated", steps))
+        self.assertEqual(self.digests(name, 3), self.digests("colocated", 3))
         return done
 
     def learnt(self, name):
@@ -209,11 +220,21 @@ class Placements(MultiTurn):
     def test_workers_call_tools_as_the_ranks_that_train_do(self):
         self.train_colocated()
         self.is_colocated("split", 1, 2)
-        self.is_colocated("two_ranks", 1, 2, actor_rollout_ref__rollout__tensor_model_parallel_size=2)
-        changes = {"async_training__partial_report_tokens": 1, "trainer__deadline_seconds": 20, "async_training__min_workers": 2}
-        for i, point in enumerate(("worker.step:1:9:kill", "worker.progress:2:3:kill")):
+        changes = {"async_training__partial_report_tokens": 1, "trainer__deadline_seconds": 20, "reward__max_retries": 0,
+                   "async_training__min_workers": 2}  # fmt: skip
+        killed = 0
+        for i, point in enumerate(("worker.step:1:12:kill", "worker.progress:2:3:kill", "worker.done:1:4:kill")):
             with self.subTest(point=point):
-                self.is_colocated(f"killed_{i}", 1, 2, environment={"KEEL_FAILPOINT": point}, **changes)
+                done = self.is_colocated(f"killed_{i}", 1, 2, environment={"KEEL_FAILPOINT": point}, **changes)
+                killed += "is started again" in done.stderr
+        # Who is fast takes more: a place may not be reached.
+        self.assertGreaterEqual(killed, 2)
+
+    def test_a_replica_of_two_ranks_hears_of_tools_from_its_first(self):
+        tensor_parallel = {"tensor_model_parallel_size": 2}
+        self.train_colocated(ranks=2, megatron=tensor_parallel)
+        self.assertGreater(sum(d["tools/calls"] for d in self.steps("colocated").values()), 20)
+        self.is_colocated("split", 2, 2, megatron=tensor_parallel)
 
     def test_a_recorded_schedule_is_replayed_with_its_tools(self):
         record = str(self.folder / "schedule")
@@ -240,6 +261,7 @@ class Placements(MultiTurn):
             ({turns: {**good, "tool_config_path": "/no/such.yaml"}}, "/no/such.yaml"),
             ({turns: {**good, "tool_config_path": str(python)}}, "verl.tools.X"),
             ({turns: {**good, "tool_config_path": lost}}, "/no/such/tool"),
+            ({turns: good, "trainer__deadline_seconds": 0.4, "reward__timeout_seconds": 0.1}, "timeout_seconds 0.5"),
             ({turns: good, "data__chat_template": "{{ messages[0].content }}"}, "multi_turn.format"),
             ({turns: {**good, "format": "hermes"}, "data__chat_template": "{{ messages[0].content }}"}, "what a tool said"),
         ):

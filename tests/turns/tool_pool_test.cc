@@ -88,12 +88,14 @@ TEST(ToolPoolTest, WhatFailsCostsItsCallAlone) {
   for (int i = 0; i < 6; ++i) requests.push_back(Request({{"n", i}}));
   const auto replies = Ask(pool, requests);
   EXPECT_EQ(replies[0].response, "fine");
-  EXPECT_THAT(replies[1].error, AllOf(HasSubstr("tool calc"), HasSubstr("timeout_seconds")));
+  EXPECT_THAT(replies[1].problem, AllOf(HasSubstr("tool calc"), HasSubstr("timeout_seconds")));
   EXPECT_TRUE(replies[1].timed_out);
-  EXPECT_THAT(replies[2].error, HasSubstr("nonsense"));
+  EXPECT_EQ(replies[1].error, "the tool gave no answer in time");
+  EXPECT_EQ(replies[2].error, "the tool failed");
+  EXPECT_THAT(replies[2].problem, HasSubstr("nonsense"));
   EXPECT_FALSE(replies[2].timed_out);
-  EXPECT_THAT(replies[3].error, HasSubstr("ended"));
-  EXPECT_THAT(replies[4].error, HasSubstr("which was not asked for"));
+  EXPECT_THAT(replies[3].problem, HasSubstr("ended"));
+  EXPECT_THAT(replies[4].problem, HasSubstr("which was not asked for"));
   EXPECT_EQ(replies[5].response, "fine");
 }
 
@@ -105,7 +107,7 @@ TEST(ToolPoolTest, RepliesThatAreNone) {
            {"print('[1]', flush=True)", "an object"},
            {"say(response='x', state='y' * (1 << 20))", "a state of more than"},
            {"say(response='x', reward=float('inf'))", "no JSON"}})
-    EXPECT_THAT(AskOne(Tool(body)).error, HasSubstr(what)) << body;
+    EXPECT_THAT(AskOne(Tool(body)).problem, HasSubstr(what)) << body;
   const ToolReply own = AskOne(Tool("say(error='division by zero', reward=-1, state=[7])"));
   EXPECT_EQ(own.error, "division by zero");
   EXPECT_EQ(own.reward, -1);

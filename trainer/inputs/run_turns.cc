@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/hash.h"
+#include "common/text.h"
 #include "trainer/data/chat_rules.h"
 
 namespace keel::trainer {
@@ -32,6 +33,15 @@ Result<std::unique_ptr<const RunTurns>> OpenRunTurns(const Config& config,
   }
   KEEL_ASSIGN_OR_RETURN(std::vector<turns::ToolSpec> tools,
                         turns::LoadTools(options.tool_config_path.value_or("")));
+  for (const turns::ToolSpec& tool : tools) {
+    const double seconds = static_cast<double>(tool.timeout.count()) / 1000;
+    if (seconds < config.trainer.deadline_seconds) continue;
+    return refuse(
+        fmt::format(".tool_config_path: the tool {} with timeout_seconds {} may keep a "
+                    "rank longer than others wait for it, trainer.deadline_seconds {}: "
+                    "raise that",
+                    Printable(tool.name, 60), seconds, config.trainer.deadline_seconds));
+  }
   const ChatRules& rules = *model.text.chat;
   const model::ChatTemplate& chat = rules.with_tools ? *rules.with_tools : rules.chat;
   turns::ToolFormat format = options.format;

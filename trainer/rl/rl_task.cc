@@ -184,7 +184,8 @@ std::unique_ptr<Generation> RlTask::MakeGeneration() {
   return std::make_unique<ColocatedGeneration>(
       std::make_unique<RolloutModel>(job_.context(), source_.config, *actor_, rollout),
       job_.context(),
-      SampleRunnerOptions{&c_.reward, source_.tokenizer.get(), turns_.get(), job_.device()});
+      SampleRunnerOptions{&c_.reward, source_.tokenizer.get(), turns_.get(), job_.device(),
+                          [this](const std::string& text) { job_.log().Warning("{}", text); }});
 }
 
 // A request that does not fit would come back without a response, in some step, or in each.

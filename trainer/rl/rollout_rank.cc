@@ -144,7 +144,8 @@ void RolloutRank::Build() {
   if (!fits.ok()) throw Error(StatusCode::kConfig, KvCacheAdvice(fits, c_));
   runner_ = std::make_unique<SampleRunner>(
       model_->engine(), model_->group(),
-      SampleRunnerOptions{&c_.reward, source_.tokenizer.get(), turns_.get(), place_.device()});
+      SampleRunnerOptions{&c_.reward, source_.tokenizer.get(), turns_.get(), place_.device(),
+                          [this](const std::string& text) { log_.Warning("{}", text); }});
   if (!leads()) return;
   ThrowIfError(runner_->Start());
   desk::Hello hello;

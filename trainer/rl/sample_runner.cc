@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/clock.h"
+#include "common/text.h"
 #include "rewards/verifier_factory.h"
 #include "trainer/rl/scored_response.h"
 #include "trainer/sync/group_bytes.h"
@@ -110,8 +111,21 @@ void SampleRunner::HearTools() {
     const auto call = calls_.extract(reply.id);
     if (call.empty()) continue;  // of a sample that was taken out
     const auto& [id, place] = call.mapped();
-    waiting_.at(id).round->Take(place, std::move(reply));
+    turns::ToolRound& round = *waiting_.at(id).round;
+    if (!reply.problem.empty()) Warn(id, round.calls()[place], reply.problem);
+    round.Take(place, std::move(reply));
   }
+}
+
+void SampleRunner::Warn(const desk::SampleId& id, const turns::ToolCall& call,
+                        const std::string& problem) {
+  int64_t shown = 1;
+  for (++tools_failed_; shown < tools_failed_;) shown *= 10;
+  if (shown != tools_failed_ || !options_.warn) return;
+  options_.warn(fmt::format(
+      "a call of the tool {} by sample {} of position {} failed, and the model is told so ({} such "
+      "calls so far): {}",
+      Printable(call.name, 60), id.sample, id.position, tools_failed_, problem));
 }
 
 std::vector<SampleRunner::Given> SampleRunner::TakeRounds() {

@@ -36,6 +36,8 @@ struct SampleRunnerOptions {
   const model::Tokenizer* tokenizer = nullptr;  // null: rows bring ids
   const RunTurns* turns = nullptr;              // null: responses have one turn
   at::Device device = at::kCPU;                 // of the group's tensors
+  // Told on the leader how tools fail: the first time, then when their count passes 10, 100 ...
+  std::function<void(const std::string& text)> warn = {};
 };
 
 // A response that is whole; its score, or why it has none, stands in it.
@@ -100,6 +102,7 @@ class SampleRunner {
   bool leads() const { return group_.rank() == 0; }
   void AskTools();
   void HearTools();
+  void Warn(const desk::SampleId& id, const turns::ToolCall& call, const std::string& problem);
   // Of rounds that are done. On the leader.
   std::vector<Given> TakeRounds();
   std::vector<Given> Share(std::vector<Given> given);
@@ -119,6 +122,7 @@ class SampleRunner {
   std::map<int64_t, RunSample> scoring_;                        // by number
   std::vector<RunSample> ended_;
   int64_t scored_ = 0;
+  int64_t tools_failed_ = 0;
   double tools_wait_s_ = 0;
 };
 
