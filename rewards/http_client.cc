@@ -62,13 +62,14 @@ const char* PhaseOf(CURL* handle) {
   return done(CURLINFO_STARTTRANSFER_TIME_T) ? "reading the answer" : "waiting for the answer";
 }
 
-Status Failed(CURL* handle, CURLcode code, const std::string& problem) {
+Status Failed(CURL* handle, CURLcode code, const std::string& problem, const std::string& keys) {
   std::string text =
       fmt::format("{}: {}: {}", PublicName(Get<char*>(handle, CURLINFO_EFFECTIVE_URL)),
                   PhaseOf(handle), problem.empty() ? curl_easy_strerror(code) : problem);
   switch (code) {
     case CURLE_OPERATION_TIMEDOUT:
-      return Status(StatusCode::kDeadlineExceeded, text + " (reward.timeout_seconds)");
+      return Status(StatusCode::kDeadlineExceeded,
+                    text + fmt::format(" ({}timeout_seconds)", keys));
     case CURLE_WRITE_ERROR:
       text += fmt::format(": an answer of more than {} bytes", kMaxHttpAnswer);
       [[fallthrough]];
@@ -76,7 +77,8 @@ Status Failed(CURL* handle, CURLcode code, const std::string& problem) {
     case CURLE_WEIRD_SERVER_REPLY:
       return Status(StatusCode::kInvalidData, text);
     case CURLE_PEER_FAILED_VERIFICATION:
-      return Status(StatusCode::kUnavailable, text + " (reward.ca_file names whom to trust)");
+      return Status(StatusCode::kUnavailable,
+                    text + fmt::format(" ({}ca_file names whom to trust)", keys));
     default: {
       const auto error = static_cast<int>(Get<long>(handle, CURLINFO_OS_ERRNO));
       if (error != 0) text += fmt::format(": {}", std::strerror(error));
@@ -103,20 +105,22 @@ curl_socket_t OpenSocket(void*, curlsocktype, curl_sockaddr* address) {
 
 }  // namespace
 
-Status CheckHttpUrl(const std::string& text) {
+Status CheckHttpUrl(const std::string& text, std::string_view key) {
   const Url url(curl_url(), curl_url_cleanup);
   const CURLUcode code = curl_url_set(url.get(), CURLUPART_URL, text.c_str(), 0);
   const std::string scheme = PartOf(url, CURLUPART_SCHEME);
   if (code == CURLUE_OK && (scheme == "http" || scheme == "https")) return Status::Ok();
   // What cannot be taken apart is not repeated: nobody can tell what of it is a password.
   return Status(StatusCode::kConfig,
-                fmt::format("reward.url: {}: expected http://host[:port][/path], or https://",
+                fmt::format("{}: {}: expected http://host[:port][/path], or https://", key,
                             code == CURLUE_OK ? scheme + " is neither http nor https"
                                               : std::string(curl_url_strerror(code))));
 }
 
 HttpClient::HttpClient(const HttpOptions& options)
-    : handle_(curl_easy_init(), curl_easy_cleanup), headers_(nullptr, curl_slist_free_all) {
+    : keys_(options.keys),
+      handle_(curl_easy_init(), curl_easy_cleanup),
+      headers_(nullptr, curl_slist_free_all) {
   if (handle_ == nullptr) throw Error(StatusCode::kInternal, "libcurl cannot be started");
   // A service is not asked whether it wants a long body: those that do not answer cost a second.
   for (const char* line : {"Content-Type: application/json", "Expect:"})
@@ -151,7 +155,7 @@ Status HttpClient::Perform(CURL* handle, Deadline deadline) {
       static_cast<long>(std::clamp<int64_t>(left, 1, kConnectMilliseconds)));
   problem_.front() = '\0';
   const CURLcode code = curl_easy_perform(handle);
-  return code == CURLE_OK ? Status::Ok() : Failed(handle, code, problem_.c_str());
+  return code == CURLE_OK ? Status::Ok() : Failed(handle, code, problem_.c_str(), keys_);
 }
 
 Status HttpClient::Connect(Deadline deadline) {

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "common/status.h"
 
@@ -19,9 +20,10 @@ namespace keel::rewards {
 struct HttpOptions {
   std::string url;      // http:// or https://
   std::string ca_file;  // PEM; authorities to trust instead of the system's. "": the system's
+  std::string keys = "reward.";  // what stands before url, timeout_seconds, ca_file in messages
 };
-// kConfig unless the URL is one of http or https.
-Status CheckHttpUrl(const std::string& url);
+// kConfig, naming `key`, unless the URL is one of http or https.
+Status CheckHttpUrl(const std::string& url, std::string_view key = "reward.url");
 
 class HttpClient {
  public:
@@ -44,6 +46,7 @@ class HttpClient {
   using Handle = std::unique_ptr<void, void (*)(void*)>;
   Status Perform(void* handle, Deadline deadline);
 
+  const std::string keys_;
   Handle handle_;
   std::unique_ptr<curl_slist, void (*)(curl_slist*)> headers_;
   std::string problem_;  // libcurl writes its words here

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +22,8 @@ struct RewardSample {
   // Instead of the response, and beside what text the row has of its prompt, where no tokenizer
   // turns ids into text.
   std::vector<int32_t> prompt_ids, response_ids;
+  // Of a response that called tools: what they gave, call by call.
+  std::optional<std::vector<double>> turn_rewards;
   Json ground_truth;  // text, number or object, as the rule wants it
   Json extra_info = Json::object();
 };

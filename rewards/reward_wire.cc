@@ -24,6 +24,7 @@ std::string SampleText(const RewardSample& sample) {
     object["prompt_ids"] = sample.prompt_ids;
     object["response_ids"] = sample.response_ids;
   }
+  if (sample.turn_rewards) object["turn_rewards"] = *sample.turn_rewards;
   object["ground_truth"] = sample.ground_truth;
   object["extra_info"] = sample.extra_info;
   return object.dump(-1, ' ', false, Json::error_handler_t::replace);

@@ -13,8 +13,8 @@
 namespace keel::rewards {
 
 // {"id", "data_source", "prompt", "response", "ground_truth", "extra_info"}; bytes that are no
-// UTF-8 become U+FFFD. Without a tokenizer prompt_ids and response_ids, and no response; a prompt
-// only if the row has a text of it.
+// UTF-8 become U+FFFD. Of a response that called tools also turn_rewards. Without a tokenizer
+// prompt_ids and response_ids, and no response; a prompt only if the row has a text of it.
 std::string SampleText(const RewardSample& sample);
 
 // {"id", "score", "error"?, ...}: further numbers are extra. kInvalidData when id or score is

@@ -54,19 +54,20 @@ std::optional<bool> ToBool(std::string_view text) {
   return std::nullopt;
 }
 
-// A value of a free map, typed by its looks.
-Json Free(const YamlNode& node) {
+}  // namespace
+
+Json FreeValue(const YamlNode& node) {
   switch (node.kind) {
     case YamlNode::Kind::kNull:
       return nullptr;
     case YamlNode::Kind::kSequence: {
       Json list = Json::array();
-      for (const YamlNode& item : node.items) list.push_back(Free(item));
+      for (const YamlNode& item : node.items) list.push_back(FreeValue(item));
       return list;
     }
     case YamlNode::Kind::kMap: {
       Json map = Json::object();
-      for (const auto& [key, value] : node.entries) map[key] = Free(value);
+      for (const auto& [key, value] : node.entries) map[key] = FreeValue(value);
       return map;
     }
     case YamlNode::Kind::kScalar:
@@ -80,8 +81,6 @@ Json Free(const YamlNode& node) {
   if (const auto number = ToDouble(node.text)) return *number;
   return node.text;
 }
-
-}  // namespace
 
 std::string KindName(const Option& option) {
   std::string name;
@@ -227,13 +226,13 @@ std::optional<Json> Convert(const Option& option, const YamlNode& node, std::str
     }
     case Kind::kMap:
       if (node.kind != YamlNode::Kind::kMap) return fail();
-      return Free(node);
+      return FreeValue(node);
     case Kind::kMapList: {
       if (node.kind != YamlNode::Kind::kSequence) return fail();
       Json list = Json::array();
       for (const YamlNode& item : node.items) {
         if (item.kind != YamlNode::Kind::kMap) return fail();
-        list.push_back(Free(item));
+        list.push_back(FreeValue(item));
       }
       return list;
     }

@@ -16,6 +16,9 @@ std::string KindName(const Option& option);
 // A node as in "got a list".
 std::string Shown(const YamlNode& node);
 
+// A node as a value, typed by its looks: what a free map holds.
+Json FreeValue(const YamlNode& node);
+
 // Nothing when the node is no value for the option: `problem` says why, and `advice`, which may
 // stay empty, what to write instead.
 std::optional<Json> Convert(const Option& option, const YamlNode& node, std::string& problem,

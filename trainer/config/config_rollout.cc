@@ -85,6 +85,34 @@ void AddRolloutOptions(Config& c, options::Schema& s) {
   s.Add(rollout + "verify_sync", r.verify_sync,
         "Overwrite the rollout's weights with NaN before a sync, to prove that it brings all of "
         "them. Digests of what arrived are compared in any case.");
+  const std::string turns = rollout + "multi_turn.";
+  s.Add(turns + "enable", r.multi_turn.enable,
+        "RL: responses of several turns: the model calls tools, sees what they say, and goes on "
+        "(docs/tools.md).");
+  s.Add(turns + "tool_config_path", r.multi_turn.tool_config_path,
+        "YAML file of the tools, in verl's shape: `tools`, each with `config` (`command` or `url`, "
+        "`timeout_seconds`, `num_workers`) and `tool_schema`.");
+  s.Add(turns + "max_assistant_turns", r.multi_turn.max_assistant_turns,
+        "Turns that the model writes in a response at most; null: as many as "
+        "`data.max_response_length` holds.")
+      .Range(1);
+  s.Add(turns + "max_user_turns", r.multi_turn.max_user_turns,
+        "Turns of tools in a response at most; null likewise.")
+      .Range(1);
+  s.Add(turns + "max_parallel_calls", r.multi_turn.max_parallel_calls,
+        "Calls of one turn that are made; those behind them are not.")
+      .Range(1);
+  s.Add(turns + "max_tool_response_length", r.multi_turn.max_tool_response_length,
+        "A tool's text is cut to so many characters.")
+      .Range(1)
+      .Unit("characters");
+  s.Add(turns + "tool_response_truncate_side", r.multi_turn.tool_response_truncate_side,
+        "Which side of a text that is too long stays; `middle`: both ends.");
+  s.Add(turns + "format", r.multi_turn.format,
+        "How the model writes calls: `auto` as its chat template does, `hermes` (also Qwen's), "
+        "`llama3_json`, `mistral`.");
+  s.Add(turns + "add_tool_rewards", r.multi_turn.add_tool_rewards,
+        "Add the rewards that tools gave to the verifier's score.");
   const std::string val = rollout + "val_kwargs.";
   s.Add(val + "n", r.val_kwargs.n, "Samples of each prompt in validation.").Range(1);
   s.Add(val + "temperature", r.val_kwargs.temperature, "Likewise, with `do_sample`.").Range(0);
@@ -143,6 +171,19 @@ void CheckLogProbs(const Config& c, std::vector<std::string>* problems) {
         "distribution, so that every token would seem off policy: set logprobs_mode to "
         "policy_logprobs",
         wants, NameOf(r.logprobs_mode), apart));
+  }
+}
+
+void CheckMultiTurn(const RolloutSection& r, std::vector<std::string>* problems) {
+  if (!r.multi_turn.enable) return;
+  const std::string rollout = "actor_rollout_ref.rollout.";
+  if (!r.multi_turn.tool_config_path) {
+    problems->push_back(rollout + "multi_turn.enable needs " + rollout +
+                        "multi_turn.tool_config_path, the file that lists the tools");
+  }
+  if (r.ignore_eos) {
+    problems->push_back(rollout + "multi_turn.enable with " + rollout +
+                        "ignore_eos: no turn would end; set ignore_eos to false");
   }
 }
 
@@ -210,6 +251,7 @@ std::vector<std::string> ValidateRolloutConfig(const Config& c) {
                     rollout, longest, c.data.max_prompt_length, c.data.max_response_length));
   }
   CheckLogProbs(c, &problems);
+  CheckMultiTurn(r, &problems);
   return problems;
 }
 

@@ -10,6 +10,7 @@
 #include "common/options/schema.h"
 #include "rollout/log_probs_mode.h"
 #include "trainer/config/choices.h"
+#include "turns/multi_turn_options.h"
 
 namespace keel::trainer {
 
@@ -56,6 +57,7 @@ struct RolloutSection {
   rollout::LogProbsMode logprobs_mode = rollout::LogProbsMode::kPolicy;
   bool batch_invariant = false;
   ValSamplingSection val_kwargs;
+  turns::MultiTurnSection multi_turn;
   CheckpointEngineSection checkpoint_engine;
   WeightSyncMode weight_sync = WeightSyncMode::kInPlace;
   VerifySync verify_sync = VerifySync::kOff;

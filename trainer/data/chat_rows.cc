@@ -21,9 +21,6 @@ namespace {
 constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user", "assistant",
                                                     "tool"};
 
-// 26 July 2024, which Llama's templates say where there is no clock.
-constexpr std::chrono::system_clock::time_point kTrainingDay{std::chrono::seconds(1'721'952'000)};
-
 const ChatRules& RulesOf(const RowContext& context) {
   return context.rules.chat != nullptr ? *context.rules.chat : *ChatMlRules();
 }
@@ -106,7 +103,7 @@ class Rendering {
     request.extra = chat_.arguments;
     request.add_generation_prompt = ending == Ending::kOpened;
     request.continue_final_message = ending == Ending::kContinued;
-    if (!rules_.todays_date) request.clock = [] { return kTrainingDay; };
+    request.clock = ClockOf(rules_);
     const bool tools = !chat_.tools.is_null() && rules_.with_tools;
     Result<model::RenderedChat> rendered =
         (tools ? *rules_.with_tools : rules_.chat).Render(request);
@@ -254,6 +251,7 @@ Result<Chat> ReadChat(const Json& messages, const Json& row, const RowContext& c
   chat.arguments = rules.arguments;
   if (rules.chatml) return chat;
   KEEL_ASSIGN_OR_RETURN(chat.tools, ReadColumn(row, "tools", Json::value_t::array, context));
+  if (chat.tools.is_null()) chat.tools = rules.tools;
   KEEL_ASSIGN_OR_RETURN(chat.documents,
                         ReadColumn(row, "documents", Json::value_t::array, context));
   KEEL_ASSIGN_OR_RETURN(const Json arguments,

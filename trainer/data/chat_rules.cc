@@ -18,6 +18,9 @@ constexpr const char* kChatMl =
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
+// 26 July 2024, which Llama's templates say where there is no clock.
+constexpr std::chrono::system_clock::time_point kTrainingDay{std::chrono::seconds(1'721'952'000)};
+
 }  // namespace
 
 const model::ChatTemplate& ChatMl() {
@@ -32,12 +35,18 @@ std::shared_ptr<const ChatRules> ChatMlRules() {
   return rules;
 }
 
+std::function<std::chrono::system_clock::time_point()> ClockOf(const ChatRules& rules) {
+  if (rules.todays_date) return {};
+  return [] { return kTrainingDay; };
+}
+
 std::string FingerprintOf(const ChatRules& rules) {
   const bool plain = rules.train_on == TrainOn::kAllAssistant;
   if (rules.chatml && plain) return "chatml";
-  const std::string all = Json{rules.chat.source(), rules.chat.special_tokens(), rules.arguments,
-                               NameOf(rules.train_on)}
-                              .dump(-1, ' ', false, Json::error_handler_t::replace);
+  Json parts = {rules.chat.source(), rules.chat.special_tokens(), rules.arguments,
+                NameOf(rules.train_on)};
+  if (!rules.tools.is_null()) parts.push_back(rules.tools);
+  const std::string all = parts.dump(-1, ' ', false, Json::error_handler_t::replace);
   return "template " + Hash128(std::as_bytes(std::span(all))).ToHex();
 }
 

@@ -74,6 +74,13 @@ void FillFromTokenizer(const model::Tokenizer& tokenizer, Json* json) {
 
 }  // namespace
 
+std::vector<int32_t> StopTokens(const ModelSource& model) {
+  std::vector<int32_t> ids(model.stop_ids.begin(), model.stop_ids.end());
+  if (ids.empty() && model.tokenizer != nullptr && model.tokenizer->eos())
+    ids.push_back(*model.tokenizer->eos());
+  return ids;
+}
+
 Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DType dtype,
                                  const ModelOptions& options) {
   ModelSource source;

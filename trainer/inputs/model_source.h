@@ -21,6 +21,9 @@ struct ModelSource : ModelDescription {
   TextRules text;                               // of rows, with this tokenizer
 };
 
+// The tokens that end what the model writes: stop_ids, or else the tokenizer's end of a text.
+std::vector<int32_t> StopTokens(const ModelSource& model);
+
 struct ModelOptions {
   TokenizerChoice tokenizer;
   std::string path_key = "actor_rollout_ref.model.path";  // where the path was given, for messages

@@ -1,9 +1,13 @@
 #include "trainer/inputs/rl_inputs.h"
 
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rewards/reward_check.h"
+#include "trainer/data/chat_rules.h"
+#include "trainer/inputs/run_turns.h"
 
 namespace keel::trainer {
 
@@ -44,8 +48,16 @@ Result<RunData<rl::PromptSet>> LoadPromptData(const Config& c, const ModelSource
   options.answer_key = c.data.answer_key;
   options.source_key = c.data.reward_fn_key;
   options.max_response_key = c.data.max_response_length_key;
+  // Prompts show the run's tools.
+  KEEL_ASSIGN_OR_RETURN(const std::unique_ptr<const RunTurns> turns, OpenRunTurns(c, model));
+  TextRules text = model.text;
+  if (turns != nullptr) {
+    ChatRules chat = *model.text.chat;
+    chat.tools = turns::SchemasOf(turns->tools);
+    text.chat = std::make_shared<const ChatRules>(std::move(chat));
+  }
   return LoadBoth<rl::PromptSet>(c, [&](const std::vector<std::string>& files) {
-    return rl::PromptSet::Load(files, options, model.text);
+    return rl::PromptSet::Load(files, options, text);
   });
 }
 

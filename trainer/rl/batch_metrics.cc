@@ -24,4 +24,23 @@ void AddBatchMetrics(const RolloutBatch& batch, int64_t max_prompt, int64_t max_
   line->SetSpread("critic/score", batch.scores());
 }
 
+void AddTurnMetrics(const RolloutBatch& batch, StepLine* line) {
+  std::vector<double> turns, rewards;
+  turns::ToolUse sum;
+  for (const Response& r : batch.responses) {
+    turns.push_back(2.0 * static_cast<double>(r.given.size()) + 2.0);
+    rewards.push_back(r.tools.reward());
+    sum.calls += r.tools.calls;
+    sum.errors += r.tools.errors;
+    sum.timeouts += r.tools.timeouts;
+    sum.truncated += r.tools.truncated;
+  }
+  line->SetSpread("num_turns", turns);
+  line->SetSpread("tool_rewards", rewards);
+  line->Set("tools/calls", sum.calls);
+  line->Set("tools/errors", sum.errors);
+  line->Set("tools/timeouts", sum.timeouts);
+  line->Set("tools/truncated", sum.truncated);
+}
+
 }  // namespace keel::trainer::rl

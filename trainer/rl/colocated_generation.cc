@@ -8,7 +8,6 @@
 
 #include "common/clock.h"
 #include "common/fail_point.h"
-#include "rewards/verifier_factory.h"
 #include "trainer/data/response_wire.h"
 #include "trainer/rl/scored_response.h"
 #include "trainer/sync/group_bytes.h"
@@ -17,19 +16,11 @@ namespace keel::trainer::rl {
 
 ColocatedGeneration::ColocatedGeneration(std::unique_ptr<RolloutModel> model,
                                          parallel::ParallelContext& context,
-                                         const rewards::RewardSection& reward,
-                                         const model::Tokenizer* tokenizer, at::Device device)
+                                         const SampleRunnerOptions& options)
     : model_(std::move(model)),
       context_(context),
-      reward_(reward),
-      tokenizer_(tokenizer),
-      device_(device) {
-  const rewards::RewardPool::Factory factory = ValueOrThrow(rewards::MakeVerifierFactory(reward));
-  if (model_->leads()) {
-    pool_ = std::make_unique<rewards::RewardPool>(static_cast<int>(reward.num_workers),
-                                                  static_cast<size_t>(reward.batch_size), factory);
-  }
-}
+      device_(options.device),
+      runner_(model_->engine(), model_->group(), options) {}
 
 ColocatedGeneration::~ColocatedGeneration() = default;
 
@@ -40,7 +31,7 @@ std::string ColocatedGeneration::Description() const {
 }
 
 void ColocatedGeneration::StartVerifiers() {
-  const Status started = pool_ == nullptr ? Status::Ok() : pool_->Start();
+  const Status started = runner_.Start();
   const std::vector<std::string> problems =
       AllGatherBytes(context_.world(), started.ok() ? "" : started.message(), device_);
   for (size_t rank = 0; rank < problems.size(); ++rank) {
@@ -83,51 +74,25 @@ std::vector<Response> ColocatedGeneration::Run(const RolloutOrder& order, Rollou
   const auto& [prompts, n, step, sampling, validation, greedy_baseline, texts, more] = order;
   Stopwatch watch;
   // 1. This replica's prompts.
-  std::map<uint64_t, const RolloutPrompt*> mine;  // by position
-  rollout::Engine& engine = model_->engine();
   for (size_t i = 0; i < prompts.size(); ++i) {
     if (static_cast<int>(i) % model_->replicas() != model_->replica()) continue;
-    const RolloutPrompt& prompt = prompts[i];
-    const auto id = static_cast<uint64_t>(prompt.position);
-    mine[id] = &prompt;
-    for (int64_t s = greedy_baseline ? kGreedySample : 0; s < n; ++s) {
-      rollout::Request request;
-      request.prompt_id = id;
-      request.sample = static_cast<int>(s);
-      request.prompt = prompt.prompt->tokens;
-      request.sampling = SamplingOf(*prompt.prompt, request.sample, sampling);
-      engine.Add(std::move(request));
-    }
+    for (int64_t s = greedy_baseline ? kGreedySample : 0; s < n; ++s)
+      runner_.Begin({prompts[i].position, static_cast<int>(s)}, *prompts[i].prompt, sampling);
   }
 
   // 2. Generate; whatever ends is verified at once.
-  std::vector<Response> responses;
-  int64_t submitted = 0;
-  while (!engine.idle()) {
+  const double waited = runner_.tools_wait_s();
+  while (!runner_.idle()) {
     ThrowIfError(FailPoint("rollout.step"));
-    for (rollout::Completion& done : engine.Step()) {
-      const RolloutPrompt& prompt = *mine.at(done.prompt_id);
-      Response r = ResponseOf(std::move(done), prompt.position, *prompt.prompt, tokenizer_);
-      if (pool_ != nullptr && r.error.empty()) {
-        rewards::RewardSample sample = SampleToVerify(r, *prompt.prompt, tokenizer_ == nullptr);
-        sample.id = static_cast<int64_t>(responses.size());
-        pool_->Submit(std::move(sample));
-        ++submitted;
-      }
-      responses.push_back(std::move(r));
-    }
+    runner_.Step();
   }
   times->generate_s += watch.Lap();
-  times->engine = engine.stats();
+  times->tools_wait_s = times->tools_wait_s.value_or(0) + runner_.tools_wait_s() - waited;
+  times->engine = model_->engine().stats();
 
   // 3. Scores.
-  if (pool_ != nullptr) {
-    for (rewards::RewardResult& result :
-         pool_->Collect(rewards::CollectLimit(reward_, submitted))) {
-      Response& r = responses[static_cast<size_t>(result.id)];
-      TakeScore(std::move(result), &r);
-    }
-  }
+  std::vector<Response> responses;
+  for (RunSample& sample : runner_.Collect()) responses.push_back(std::move(sample.response));
   times->reward_s += watch.Lap();
 
   // 4. To everybody, what failed too: all ranks end alike.

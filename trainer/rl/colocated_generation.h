@@ -13,11 +13,10 @@
 
 #include "model/tokenizer/tokenizer.h"
 #include "parallel/context.h"
-#include "rewards/reward_pool.h"
-#include "trainer/config/config_rl.h"
 #include "trainer/data/prompt_data.h"
 #include "trainer/data/rollout_batch.h"
 #include "trainer/rl/generation.h"
+#include "trainer/rl/sample_runner.h"
 #include "trainer/sync/rollout_model.h"
 
 namespace keel::trainer::rl {
@@ -26,8 +25,7 @@ class ColocatedGeneration : public Generation {
  public:
   // Throws Error(kConfig) when the reward section cannot be used.
   ColocatedGeneration(std::unique_ptr<RolloutModel> model, parallel::ParallelContext& context,
-                      const rewards::RewardSection& reward, const model::Tokenizer* tokenizer,
-                      at::Device device);
+                      const SampleRunnerOptions& options);
   ~ColocatedGeneration() override;
 
   std::string Description() const override;
@@ -53,10 +51,8 @@ class ColocatedGeneration : public Generation {
 
   const std::unique_ptr<RolloutModel> model_;
   parallel::ParallelContext& context_;
-  const rewards::RewardSection& reward_;
-  const model::Tokenizer* tokenizer_;
   const at::Device device_;
-  std::unique_ptr<rewards::RewardPool> pool_;  // on ranks that lead a replica
+  SampleRunner runner_;
 };
 
 }  // namespace keel::trainer::rl

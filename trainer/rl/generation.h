@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -40,7 +41,8 @@ struct RolloutOrder {
 
 struct RolloutTimes {
   double generate_s = 0;
-  double reward_s = 0;  // waited for verifiers after the last token
+  double reward_s = 0;                 // waited for verifiers after the last token
+  std::optional<double> tools_wait_s;  // part of generate_s, waited for tools with none to generate
   rollout::EngineStats engine;
 };
 

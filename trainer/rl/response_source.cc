@@ -93,6 +93,8 @@ RolloutBatch ResponseSource::Generate(int64_t step, int64_t position, int64_t* c
   metrics->Set("reward/samples", samples);
   metrics->Set("timing_s/gen", times.generate_s);
   metrics->Set("timing_s/reward", times.reward_s);
+  if (c_.actor_rollout_ref.rollout.multi_turn.enable && times.tools_wait_s)
+    metrics->Set("timing_s/tools_wait", *times.tools_wait_s);
   metrics->Set("timing_s/rollout_param_load", param_load);
   metrics->Set("timing_s/rollout_param_offload", param_offload);
   metrics->Set("rollout/gen_batches", batches);

@@ -85,6 +85,7 @@ class RlTask : public Task {
   RewardErrors reward_errors_;
   DumpWriter dumps_, validation_dumps_;
   ModelSource source_;
+  std::unique_ptr<const RunTurns> turns_;  // null: responses have one turn
   PromptSet prompts_, val_;
   RlBatchOptions batch_options_;
   OptimSection critic_optim_;
@@ -107,6 +108,9 @@ RewardErrors::Warn RlTask::WarnOnRank0() {
 
 void RlTask::LoadData() {
   auto data = ValueOrThrow(LoadPromptData(c_, source_));
+  turns_ = ValueOrThrow(OpenRunTurns(c_, source_));
+  if (turns_ != nullptr)
+    AddFact("the tools of multi_turn.tool_config_path", "digest " + ToolsDigest(*turns_));
   prompts_ = std::move(data.train);
   val_ = std::move(data.val);
   TakeData(prompts_, val_);
@@ -173,7 +177,8 @@ std::unique_ptr<Generation> RlTask::MakeGeneration() {
   rollout.releases = section.free_cache_engine;
   if (c_.async_training.placement == Placement::kSplit) {
     return std::make_unique<SplitGeneration>(
-        job_, *actor_, rollout.sync, WorkerFacts(job_.inputs().loaded, job_.device(), source_),
+        job_, *actor_, rollout.sync,
+        RolloutFacts(job_.inputs().loaded, job_.device(), source_, turns_.get()),
         // The desk's thread asks, beside this one: an order of its own.
         [this, order = std::make_shared<SampleOrder>(*order_)](int64_t position) -> const Prompt& {
           return prompts_.Get(order->At(position));
@@ -181,7 +186,9 @@ std::unique_ptr<Generation> RlTask::MakeGeneration() {
   }
   return std::make_unique<ColocatedGeneration>(
       std::make_unique<RolloutModel>(job_.context(), source_.config, *actor_, rollout),
-      job_.context(), c_.reward, source_.tokenizer.get(), job_.device());
+      job_.context(),
+      SampleRunnerOptions{&c_.reward, source_.tokenizer.get(), turns_.get(), job_.device(),
+                          [this](const std::string& text) { job_.log().Warning("{}", text); }});
 }
 
 // A request that does not fit would come back without a response, in some step, or in each.
@@ -349,6 +356,7 @@ void RlTask::UpdateRollout(StepLine* m) {
 void RlTask::Report(const RolloutBatch& batch, const Learner::Learned& learned, double step_s,
                     StepLine* m) {
   AddBatchMetrics(batch, c_.data.max_prompt_length, c_.data.max_response_length, m);
+  if (turns_ != nullptr) AddTurnMetrics(batch, m);
   const int64_t tokens = batch.prompt_tokens() + batch.response_tokens();
   m->Set("training/global_step", state_.step);
   m->Set("training/epoch", state_.samples_consumed / prompts_.size());

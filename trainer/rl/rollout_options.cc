@@ -14,11 +14,16 @@ int RolloutTp(const Config& config) {
 rollout::EngineOptions EngineOptionsOf(const Config& config, const ModelSource& source) {
   rollout::EngineOptions options =
       RolloutEngineOptions(config, source.config.max_position_embeddings);
-  options.eos_token_ids.assign(source.stop_ids.begin(), source.stop_ids.end());
+  options.eos_token_ids = StopTokens(source);
   options.tokenizer = source.tokenizer.get();
-  if (options.eos_token_ids.empty() && options.tokenizer != nullptr && options.tokenizer->eos())
-    options.eos_token_ids.push_back(*options.tokenizer->eos());
   return options;
+}
+
+SharedFacts RolloutFacts(const LoadedConfig& loaded, at::Device device, const ModelSource& source,
+                         const RunTurns* turns) {
+  SharedFacts facts = WorkerFacts(loaded, device, source);
+  if (turns != nullptr) facts["the tools"] = "digest " + ToolsDigest(*turns);
+  return facts;
 }
 
 std::string KvCacheAdvice(const Status& why, const Config& config) {

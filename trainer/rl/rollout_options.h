@@ -7,6 +7,8 @@
 #include "rollout/engine.h"
 #include "trainer/config/config.h"
 #include "trainer/inputs/model_source.h"
+#include "trainer/inputs/run_turns.h"
+#include "trainer/run/shared_facts.h"
 
 namespace keel::trainer::rl {
 
@@ -14,6 +16,10 @@ namespace keel::trainer::rl {
 int RolloutTp(const Config& config);
 // `source`, whose tokenizer the engine reads, must outlive it.
 rollout::EngineOptions EngineOptionsOf(const Config& config, const ModelSource& source);
+
+// What a worker and the desk must have in common; `turns` may be null.
+SharedFacts RolloutFacts(const LoadedConfig& loaded, at::Device device, const ModelSource& source,
+                         const RunTurns* turns);
 
 // What to do where a prompt and a response of the longest do not fit, as `why` says.
 std::string KvCacheAdvice(const Status& why, const Config& config);

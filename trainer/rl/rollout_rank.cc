@@ -17,17 +17,16 @@
 #include "common/fail_point.h"
 #include "parallel/context.h"
 #include "parallel/store.h"
-#include "rewards/reward_pool.h"
-#include "rewards/verifier_factory.h"
 #include "trainer/data/response_wire.h"
 #include "trainer/desk/desk_client.h"
 #include "trainer/desk/desk_file.h"
 #include "trainer/desk/job_address.h"
 #include "trainer/inputs/rl_inputs.h"
 #include "trainer/inputs/run_model.h"
+#include "trainer/inputs/run_turns.h"
 #include "trainer/rl/replica_meeting.h"
 #include "trainer/rl/rollout_options.h"
-#include "trainer/rl/scored_response.h"
+#include "trainer/rl/sample_runner.h"
 #include "trainer/rl/split_generation.h"
 #include "trainer/run/job.h"
 #include "trainer/run/shared_facts.h"
@@ -66,6 +65,7 @@ class RolloutRank {
         seat_((inputs.env.rank - roles.trainers) % tp_),
         first_(roles.trainers + replica_ * tp_),
         source_(ValueOrThrow(OpenRunModel(c_))),
+        turns_(ValueOrThrow(OpenRunTurns(c_, source_))),
         train_(TrainSampling(c_)),
         validation_(ValSampling(c_)) {}
 
@@ -76,12 +76,6 @@ class RolloutRank {
   struct Sample {
     desk::Assign order;
     int64_t reported = 0;  // tokens that the desk knows of
-  };
-  // A response that waits for its score.
-  struct Scoring {
-    Sample sample;
-    Response response;
-    desk::Partial whole;
   };
 
   // New weights beside those that generate.
@@ -107,9 +101,8 @@ class RolloutRank {
   void Serve(int64_t version, uint64_t digest);
   void Begin(const desk::Assign& order);
   void Step();
-  void HandIn(Sample sample, Response response, const desk::Partial& whole);
+  void HandIn(const RunSample& done);
   void GiveBack();
-  void TakeScores();
   // Responses that have `least` tokens or more that the desk does not know of.
   void Report(int64_t least);
   // What heartbeats tell. `up`: since it was built.
@@ -125,18 +118,17 @@ class RolloutRank {
   const int tp_, replica_, seat_;
   int first_;  // rank of the replica, in the job
   const ModelSource source_;
+  const std::unique_ptr<const RunTurns> turns_;
   const rollout::SamplingParams train_, validation_;
   std::optional<parallel::Store> store_;
-  std::unique_ptr<desk::DeskClient> desk_;     // of the first rank
-  std::unique_ptr<rewards::RewardPool> pool_;  // of the first rank
+  std::unique_ptr<desk::DeskClient> desk_;  // of the first rank
   std::unique_ptr<ReplicaModel> model_;
+  std::unique_ptr<SampleRunner> runner_;
   std::unique_ptr<parallel::ProcessGroup> link_;
   std::unique_ptr<WeightSync> sync_;
   std::future<Arrived> arriving_;  // valid: weights are being received, or wait to be taken up
   int64_t arriving_version_ = 0;
   std::map<SampleId, Sample> samples_;
-  std::map<int64_t, Scoring> scoring_;  // by number
-  int64_t scored_ = 0;
   int64_t steps_ = 0;
   std::chrono::steady_clock::duration idle_{0};  // of the engine
 };
@@ -229,11 +221,12 @@ void RolloutRank::Build() {
   const Status fits =
       model_->engine().CheckLengths(c_.data.max_prompt_length, c_.data.max_response_length);
   if (!fits.ok()) throw Error(StatusCode::kConfig, KvCacheAdvice(fits, c_));
+  runner_ = std::make_unique<SampleRunner>(
+      model_->engine(), model_->group(),
+      SampleRunnerOptions{&c_.reward, source_.tokenizer.get(), turns_.get(), place_.device(),
+                          [this](const std::string& text) { log_.Warning("{}", text); }});
   if (!leads()) return;
-  pool_ = std::make_unique<rewards::RewardPool>(
-      static_cast<int>(c_.reward.num_workers), static_cast<size_t>(c_.reward.batch_size),
-      ValueOrThrow(rewards::MakeVerifierFactory(c_.reward)));
-  ThrowIfError(pool_->Start());
+  ThrowIfError(runner_->Start());
   desk::Hello hello;
   std::array<char, 256> host{};
   (void)gethostname(host.data(), host.size() - 1);
@@ -242,7 +235,7 @@ void RolloutRank::Build() {
                   replica_, host.data(), getpid(), tp_ == 1 ? "" : "s", fmt::join(ranks, ", "));
   hello.ranks = ranks;
   hello.capacity = c_.actor_rollout_ref.rollout.max_num_seqs;
-  hello.facts = WorkerFacts(inputs_.loaded, place_.device(), source_);
+  hello.facts = RolloutFacts(inputs_.loaded, place_.device(), source_, turns_.get());
   ThrowIfError(desk_->Send(hello));
 }
 
@@ -349,41 +342,14 @@ void RolloutRank::Serve(int64_t version, uint64_t digest) {
 }
 
 void RolloutRank::Begin(const desk::Assign& order) {
-  rollout::Request request;
-  request.prompt_id = static_cast<uint64_t>(order.id.position);
-  request.sample = order.id.sample;
-  request.prompt = order.prompt.tokens;
-  request.sampling = SamplingOf(order.prompt, order.id.sample,
-                                order.stream == desk::Stream::kTrain ? train_ : validation_);
-  request.so_far = order.so_far;
-  samples_[order.id] = {order, order.so_far.size()};
-  model_->engine().Add(std::move(request));
+  Sample& sample = samples_[order.id] = {order, order.so_far.size()};
+  runner_->Begin(order.id, sample.order.prompt,
+                 order.stream == desk::Stream::kTrain ? train_ : validation_, order.so_far);
 }
 
 void RolloutRank::Step() {
   ThrowIfError(FailPoint("worker.step"));
-  for (rollout::Completion& done : model_->engine().Step()) {
-    auto sample = samples_.extract({static_cast<int64_t>(done.prompt_id), done.sample});
-    if (!leads()) continue;
-    desk::Partial whole;
-    whole.tokens = done.tokens;
-    whole.log_probs = done.log_probs;
-    whole.spans = done.spans;
-    whole.given = done.given;
-    whole.tool_memory = done.tool_memory;
-    const desk::Assign& order = sample.mapped().order;
-    Response response =
-        ResponseOf(std::move(done), order.id.position, order.prompt, source_.tokenizer.get());
-    if (!response.error.empty()) {
-      HandIn(std::move(sample.mapped()), std::move(response), whole);
-      continue;
-    }
-    rewards::RewardSample asked =
-        SampleToVerify(response, order.prompt, source_.tokenizer == nullptr);
-    asked.id = ++scored_;
-    pool_->Submit(std::move(asked));
-    scoring_[scored_] = {std::move(sample.mapped()), std::move(response), std::move(whole)};
-  }
+  runner_->Step();
   GiveBack();
   if (++steps_ % kReportSteps == 0) Report(c_.async_training.partial_report_tokens);
 }
@@ -392,15 +358,13 @@ void RolloutRank::Step() {
 void RolloutRank::GiveBack() {
   for (auto sample = samples_.begin(); sample != samples_.end();) {
     const auto& [id, held] = *sample;
-    const auto prompt = static_cast<uint64_t>(id.position);
-    const std::optional<desk::Partial> so_far = held.order.until == desk::kToTheEnd
-                                                    ? std::nullopt
-                                                    : model_->engine().SoFar(prompt, id.sample);
+    const std::optional<desk::Partial> so_far =
+        held.order.until == desk::kToTheEnd ? std::nullopt : runner_->SoFar(id);
     if (!so_far || so_far->size() < held.order.until) {
       ++sample;
       continue;
     }
-    const desk::Partial more = model_->engine().Take(prompt, id.sample)->From(held.reported);
+    const desk::Partial more = runner_->Take(id)->From(held.reported);
     if (leads()) {
       const desk::Assign& order = held.order;
       if (more.size() > 0)
@@ -411,35 +375,24 @@ void RolloutRank::GiveBack() {
   }
 }
 
-void RolloutRank::HandIn(Sample sample, Response response, const desk::Partial& whole) {
-  desk::Done done;
-  done.stream = sample.order.stream;
-  done.lease = sample.order.lease;
-  done.spans = whole.From(sample.reported).spans;
-  done.response = EncodeResponses(std::span(&response, 1));
-  if (sample.order.text) done.text = EncodeTexts(std::span(&response, 1));
+void RolloutRank::HandIn(const RunSample& done) {
+  const Sample sample = samples_.extract(done.id).mapped();
+  if (!leads()) return;
+  desk::Done message;
+  message.stream = sample.order.stream;
+  message.lease = sample.order.lease;
+  message.spans = done.whole.From(sample.reported).spans;
+  message.response = EncodeResponses(std::span(&done.response, 1));
+  if (sample.order.text) message.text = EncodeTexts(std::span(&done.response, 1));
   ThrowIfError(FailPoint("worker.done"));
-  ThrowIfError(desk_->Send(done));
-}
-
-void RolloutRank::TakeScores() {
-  if (scoring_.empty()) return;
-  const milliseconds limit =
-      rewards::CollectLimit(c_.reward, static_cast<int64_t>(scoring_.size()));
-  for (rewards::RewardResult& result : pool_->Poll(limit)) {
-    auto scored = scoring_.extract(result.id);
-    Scoring& one = scored.mapped();
-    TakeScore(std::move(result), &one.response);
-    HandIn(std::move(one.sample), std::move(one.response), one.whole);
-  }
+  ThrowIfError(desk_->Send(message));
 }
 
 // What is not reported is generated again when this worker is lost.
 void RolloutRank::Report(int64_t least) {
   if (!leads()) return;
   for (auto& [id, sample] : samples_) {
-    const std::optional<desk::Partial> so_far =
-        model_->engine().SoFar(static_cast<uint64_t>(id.position), id.sample);
+    const std::optional<desk::Partial> so_far = runner_->SoFar(id);
     if (!so_far || so_far->size() - sample.reported < least) continue;
     ThrowIfError(FailPoint("worker.progress"));
     ThrowIfError(desk_->Send(desk::Progress{sample.order.stream, sample.order.lease,
@@ -458,13 +411,13 @@ void RolloutRank::Note(std::chrono::steady_clock::duration up) {
 void RolloutRank::HandOver() {
   Report(1);
   // Whoever takes one of these up has its score to ask for, and nothing to generate.
-  for (const auto& [number, scoring] : scoring_) {
-    const Sample& sample = scoring.sample;
-    const desk::Partial more = scoring.whole.From(sample.reported);
+  runner_->EachScoring([&](const RunSample& done) {
+    const Sample& sample = samples_.at(done.id);
+    const desk::Partial more = done.whole.From(sample.reported);
     if (more.size() > 0)
       ThrowIfError(desk_->Send(
           desk::Progress{sample.order.stream, sample.order.lease, sample.reported, more}));
-  }
+  });
 }
 
 RunEnd RolloutRank::Run() {
@@ -477,21 +430,20 @@ RunEnd RolloutRank::Run() {
     auto looked = begun;
     bool was_idle = false;
     while (true) {
-      const bool idle = model_->engine().idle();
       const auto now = std::chrono::steady_clock::now();
       if (was_idle) idle_ += now - looked;
       looked = now;
-      was_idle = idle;
+      was_idle = model_->engine().idle();
       if (leads()) Note(now - begun);
-      const bool waits = !scoring_.empty() || arriving_.valid();
-      for (const Message& message : Hear(idle && !waits))
+      const bool waits = runner_->scoring() || arriving_.valid();
+      for (const Message& message : Hear(runner_->idle() && !waits))
         if (!Do(message)) return RunEnd::kFinished;
-      if (!model_->engine().idle()) {
+      if (!runner_->idle()) {
         Step();
       } else if (waits) {
         usleep(1000);
       }
-      TakeScores();
+      for (const RunSample& done : runner_->Poll()) HandIn(done);
     }
   } catch (const Error& error) {
     if (desk_ != nullptr && error.status().code() != StatusCode::kUnavailable)

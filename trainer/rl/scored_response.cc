@@ -43,6 +43,7 @@ rewards::RewardSample SampleToVerify(const Response& response, const Prompt& pro
     sample.prompt_ids = response.prompt;
     sample.response_ids = response.tokens;
   }
+  if (response.tools.calls > 0) sample.turn_rewards = response.tools.rewards;
   sample.ground_truth = prompt.ground_truth;
   sample.extra_info = prompt.extra_info;
   return sample;

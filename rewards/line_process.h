@@ -1,0 +1,69 @@
+// LineProcess: another program that is asked and answers by lines, over its standard input and
+// output. Torch-free.
+//
+// It is started at Start() or the first exchange and stays; it runs in a process group of its own,
+// which is killed as a whole when an exchange fails or passes its limit, at Stop(), and in the
+// destructor. The next exchange starts it again. Its standard error is read by a thread, and
+// printed on the caller's (LineRelay). One object belongs to one thread at a time.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/status.h"
+#include "rewards/line_relay.h"
+
+namespace keel::rewards {
+
+// A question, and what is done with the answers.
+struct LineExchange {
+  std::string text;                                   // whole lines
+  std::function<bool()> open;                         // whether an answer is still to come
+  std::function<Status(std::string_view line)> take;  // of each line that is not empty
+  std::function<std::string()> missing;               // "2 of 3 results", for messages
+  std::chrono::steady_clock::time_point deadline;
+};
+
+class LineProcess {
+ public:
+  // `name` is what messages call it, "reward.command"; `limit` the key of its time limit.
+  // `command`: program and arguments; the program is searched in PATH.
+  LineProcess(std::string name, std::string limit, std::vector<std::string> command)
+      : name_(std::move(name)), limit_(std::move(limit)), command_(std::move(command)) {}
+  ~LineProcess() { Stop(); }
+  LineProcess(const LineProcess&) = delete;
+  LineProcess& operator=(const LineProcess&) = delete;
+
+  // kConfig says what to do where the program cannot be started.
+  Status Start();
+  void Stop();
+  // Ends when nothing is open. kDeadlineExceeded past the limit, kUnavailable where the program
+  // ended, kInvalidData for a line without an end, else what `take` says; it is then stopped, since
+  // nobody knows what it will say next.
+  Status Exchange(const LineExchange& exchange);
+
+  pid_t process() const { return process_; }  // -1 while none runs
+  // "reward.command python3"
+  std::string Describe() const { return name_ + " " + command_[0]; }
+
+ private:
+  Status Spawn();
+  bool EndedByItself() const;
+  Status Talk(const LineExchange& exchange);
+
+  const std::string name_, limit_;
+  std::vector<std::string> command_;
+  pid_t process_ = -1;
+  int input_ = -1;   // of the program, our end, non-blocking
+  int output_ = -1;  // likewise
+  std::string received_;
+  std::unique_ptr<LineRelay> errors_;
+};
+
+}  // namespace keel::rewards

@@ -1,0 +1,142 @@
+// What a model writes, and what of it is a call: by the book, broken, and hostile.
+#include "turns/tool_calls.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "model/tokenizer/byte_tokenizer.h"
+
+namespace keel::turns {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string Show(const std::vector<ToolCall>& calls) {
+  std::string text;
+  for (const ToolCall& call : calls)
+    text += call.problem.empty() ? call.name + call.arguments.dump() + call.id + ";" : "?;";
+  return text;
+}
+std::string Hermes(std::string_view text) {
+  return Show(ParseToolCalls(ToolFormat::kHermes, text));
+}
+std::string Llama(std::string_view text) {
+  return Show(ParseToolCalls(ToolFormat::kLlama3Json, text));
+}
+std::string Mistral(std::string_view text) {
+  return Show(ParseToolCalls(ToolFormat::kMistral, text));
+}
+
+TEST(ToolCallsTest, HermesCallsStandInMarks) {
+  EXPECT_EQ(Hermes("The answer is 4."), "");
+  EXPECT_EQ(Hermes("Let me see.\n<tool_call>\n{\"name\": \"calc\", \"arguments\": {\"x\": 1}}\n"
+                   "</tool_call>\n<tool_call>{\"name\": \"now\"}</tool_call>"),
+            "calc{\"x\":1};now{};");
+  EXPECT_EQ(Hermes("<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 2}\"}</tool_call>"),
+            "f{\"a\":2};");
+  for (const char* broken :
+       {"<tool_call>{\"name\": \"f\"", "<tool_call></tool_call>", "<tool_call>{}</tool_call>",
+        "<tool_call>[1]</tool_call>", "<tool_call>{\"name\": 3}</tool_call>",
+        "<tool_call>{\"name\": \"f\", \"arguments\": [1]}</tool_call>",
+        "<tool_call>{\"name\": \"f\", \"arguments\": \"x\"}</tool_call>",
+        "<tool_call>{\"name\": \"f\", \"name\": \"g\"}</tool_call>"})
+    EXPECT_EQ(Hermes(broken), "?;") << broken;
+  EXPECT_THAT(ParseToolCalls(ToolFormat::kHermes, "<tool_call>{\"name\": 1").front().problem,
+              HasSubstr("</tool_call>"));
+}
+
+TEST(ToolCallsTest, LlamaCallsAreTheWholeTurn) {
+  EXPECT_EQ(Llama("It is 4."), "");
+  EXPECT_EQ(Llama("{\"answer\": 4}"), "");
+  EXPECT_EQ(Llama("{\"name\": \"calc\", \"parameters\": {\"x\": \"}\"}}"), "calc{\"x\":\"}\"};");
+  EXPECT_EQ(Llama("<|python_tag|>{\"name\": \"a\", \"parameters\": {}}; {\"name\": \"b\"}"),
+            "a{};b{};");
+  EXPECT_EQ(Llama("<|python_tag|>print(4)"), "?;");
+  EXPECT_EQ(Llama("{ \"name\": \"calc\", \"parameters\": {"), "?;");
+}
+
+TEST(ToolCallsTest, MistralCallsAreAList) {
+  EXPECT_EQ(Mistral("It is 4."), "");
+  EXPECT_EQ(Mistral("[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"x\": 1}, \"id\": \"abc\"}, "
+                    "{\"name\": \"g\", \"arguments\": {}}]"),
+            "f{\"x\":1}abc;g{};");
+  EXPECT_EQ(Mistral("[TOOL_CALLS]{\"name\": \"f\"}"), "?;");
+  EXPECT_EQ(Mistral("[TOOL_CALLS][{\"name\": \"f\"}"), "?;");
+  EXPECT_EQ(Mistral("[TOOL_CALLS][]"), "");
+}
+
+TEST(ToolCallsTest, TemplatesSayWhichFormatTheyWrite) {
+  EXPECT_EQ(FormatOf("... '\\n<tool_call>\\n{\"name\": \"' ..."), ToolFormat::kHermes);
+  EXPECT_EQ(FormatOf("{{- '[TOOL_CALLS] [' }}"), ToolFormat::kMistral);
+  EXPECT_EQ(FormatOf("{{- '<|python_tag|>' + x }}"), ToolFormat::kLlama3Json);
+  EXPECT_EQ(FormatOf("ipython {{- '\"parameters\": ' }}"), ToolFormat::kLlama3Json);
+  EXPECT_EQ(FormatOf("<tool_call>\\n<function="), std::nullopt);
+  EXPECT_EQ(FormatOf("{{ message.content }}"), std::nullopt);
+}
+
+// Nothing is thrown, and nothing takes more time than in proportion to the text.
+TEST(ToolCallsTest, HostileTextsAreReadToTheirEnd) {
+  const std::vector<std::string> pieces = {"<tool_call>",
+                                           "</tool_call>",
+                                           "[TOOL_CALLS]",
+                                           "{",
+                                           "}",
+                                           "[",
+                                           "]",
+                                           "\"name\"",
+                                           ":",
+                                           "\"f\"",
+                                           "\"arguments\"",
+                                           "\"parameters\"",
+                                           ",",
+                                           ";",
+                                           "\\",
+                                           "\xFF",
+                                           "<|python_tag|>",
+                                           "1e999",
+                                           " "};
+  std::mt19937 random(7);
+  for (int round = 0; round < 20'000; ++round) {
+    std::string text;
+    for (size_t i = random() % 20; i-- > 0;) text += pieces[random() % pieces.size()];
+    for (const ToolFormat format :
+         {ToolFormat::kHermes, ToolFormat::kLlama3Json, ToolFormat::kMistral}) {
+      for (const ToolCall& call : ParseToolCalls(format, text))
+        EXPECT_TRUE(!call.problem.empty() || call.arguments.is_object()) << text;
+    }
+  }
+  const std::string deep(100'000, '{');
+  for (const std::string& begin :
+       {std::string("<tool_call>"), std::string("<|python_tag|>"), std::string("[TOOL_CALLS]")})
+    EXPECT_LE(ParseToolCalls(ToolFormat::kLlama3Json, begin + deep).size(), 1U);
+}
+
+TEST(TurnRuleTest, TurnsAreCounted) {
+  const auto bytes = model::MakeByteTokenizer();
+  const auto next = [&](const MultiTurnSection& options, const std::string& text,
+                        std::vector<TokenRange> given) {
+    std::vector<int32_t> response(text.begin(), text.end());
+    response.push_back(*bytes->eos());
+    return TurnRule(options, ToolFormat::kHermes, *bytes, {*bytes->eos()}).Next(response, given);
+  };
+  const std::string call = "<tool_call>{\"name\": \"f\"}</tool_call>";
+  const auto size = static_cast<int64_t>(call.size());
+  MultiTurnSection options;
+  EXPECT_EQ(next(options, call + call, {}).size(), 1U) << "max_parallel_calls";
+  options.max_parallel_calls = 5;
+  EXPECT_EQ(next(options, call + call, {}).size(), 2U);
+  EXPECT_EQ(next(options, call + "4", {{0, size}}).size(), 0U) << "of the last turn alone";
+  EXPECT_EQ(next(options, "4" + call, {{0, 1}}).size(), 1U);
+  options.max_assistant_turns = 2;
+  EXPECT_EQ(next(options, "4" + call, {}).size(), 1U);
+  EXPECT_EQ(next(options, "4" + call, {{0, 1}}).size(), 0U);
+  options.max_assistant_turns.reset();
+  options.max_user_turns = 1;
+  EXPECT_EQ(next(options, "4" + call, {}).size(), 1U);
+  EXPECT_EQ(next(options, "4" + call, {{0, 1}}).size(), 0U);
+}
+
+}  // namespace
+}  // namespace keel::turns

@@ -1,0 +1,132 @@
+// Tools that answer, fail, hang, lie and die; the pool around them.
+#include "turns/tool_pool.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <map>
+
+#include "tests/rewards/samples.h"
+
+namespace keel::turns {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// A tool of which `body` handles the object x of each line.
+ToolSpec Tool(const std::string& body, int timeout_ms = 20'000, int64_t workers = 1) {
+  ToolSpec tool;
+  tool.name = "calc";
+  tool.command = {
+      rewards::Python(), "-c",
+      "import sys, json, time, os\nfor line in sys.stdin:\n    x = json.loads(line)\n"
+      "    say = lambda **r: print(json.dumps({'id': x['id'], **r}), flush=True)\n    " +
+          body};
+  tool.timeout = milliseconds(timeout_ms);
+  tool.num_workers = workers;
+  return tool;
+}
+
+ToolRequest Request(const Json& arguments, const Json& state = nullptr) {
+  ToolRequest request;
+  request.tool = "calc";
+  request.arguments = arguments;
+  request.state = state;
+  return request;
+}
+
+// Each request's reply, in their order.
+std::vector<ToolReply> Ask(ToolPool& pool, const std::vector<ToolRequest>& requests) {
+  std::map<int64_t, size_t> places;
+  for (size_t i = 0; i < requests.size(); ++i) places[pool.Submit(requests[i])] = i;
+  std::vector<ToolReply> replies(requests.size());
+  for (size_t open = requests.size(); open > 0;) {
+    for (ToolReply& reply : pool.Poll(milliseconds(1000))) {
+      replies[places.at(reply.id)] = std::move(reply);
+      --open;
+    }
+  }
+  return replies;
+}
+
+ToolReply AskOne(const ToolSpec& tool) {
+  ToolPool pool({tool});
+  return Ask(pool, {Request({{"n", 1}})}).front();
+}
+
+TEST(ToolPoolTest, CallsAreAnsweredWithStateAndReward) {
+  ToolPool pool(
+      {Tool("say(response=str(x['arguments']['n'] + (x['state'] or 0)), "
+            "state=x['arguments']['n'], reward=0.5, note='unread')",
+            20'000, 2)});
+  ASSERT_TRUE(pool.Start().ok());
+  std::vector<ToolRequest> requests;
+  for (int i = 0; i < 20; ++i) requests.push_back(Request({{"n", i}}, 100));
+  const auto replies = Ask(pool, requests);
+  for (int i = 0; i < 20; ++i) {
+    const ToolReply& reply = replies[static_cast<size_t>(i)];
+    EXPECT_EQ(reply.error, "");
+    EXPECT_EQ(reply.response, std::to_string(i + 100));
+    EXPECT_EQ(reply.state, Json(i));
+    EXPECT_EQ(reply.reward, 0.5);
+  }
+}
+
+TEST(ToolPoolTest, WhatFailsCostsItsCallAlone) {
+  ToolPool pool(
+      {Tool("n = x['arguments']['n']\n"
+            "    if n == 1: time.sleep(1000)\n"
+            "    if n == 2: print('nonsense', flush=True)\n"
+            "    if n == 3: os._exit(3)\n"
+            "    if n == 4: x['id'] += 1\n"
+            "    say(response='fine')",
+            1500)});
+  std::vector<ToolRequest> requests;
+  for (int i = 0; i < 6; ++i) requests.push_back(Request({{"n", i}}));
+  const auto replies = Ask(pool, requests);
+  EXPECT_EQ(replies[0].response, "fine");
+  EXPECT_THAT(replies[1].problem, AllOf(HasSubstr("tool calc"), HasSubstr("timeout_seconds")));
+  EXPECT_TRUE(replies[1].timed_out);
+  EXPECT_EQ(replies[1].error, "the tool gave no answer in time");
+  EXPECT_EQ(replies[2].error, "the tool failed");
+  EXPECT_THAT(replies[2].problem, HasSubstr("nonsense"));
+  EXPECT_FALSE(replies[2].timed_out);
+  EXPECT_THAT(replies[3].problem, HasSubstr("ended"));
+  EXPECT_THAT(replies[4].problem, HasSubstr("which was not asked for"));
+  EXPECT_EQ(replies[5].response, "fine");
+}
+
+TEST(ToolPoolTest, RepliesThatAreNone) {
+  for (const auto& [body, what] : std::map<std::string, std::string>{
+           {"say()", "response"},
+           {"say(response=3)", "response"},
+           {"say(response='x', reward='much')", "reward"},
+           {"print('[1]', flush=True)", "an object"},
+           {"say(response='x', state='y' * (1 << 20))", "a state of more than"},
+           {"say(response='x', reward=float('inf'))", "no JSON"}})
+    EXPECT_THAT(AskOne(Tool(body)).problem, HasSubstr(what)) << body;
+  const ToolReply own = AskOne(Tool("say(error='division by zero', reward=-1, state=[7])"));
+  EXPECT_EQ(own.error, "division by zero");
+  EXPECT_EQ(own.reward, -1);
+  EXPECT_EQ(own.state, Json::array({7}));
+}
+
+TEST(ToolPoolTest, WhatCannotBeStartedIsHeardOfAtTheStart) {
+  ToolSpec tool = Tool("");
+  tool.command = {"/no/such/tool"};
+  EXPECT_THAT(ToolPool({tool}).Start().message(),
+              AllOf(HasSubstr("tool calc"), HasSubstr("/no/such/tool")));
+  tool.command.clear();
+  tool.url = "http://127.0.0.1:1/";
+  tool.timeout = milliseconds(1000);
+  EXPECT_THAT(ToolPool({tool}).Start().message(),
+              AllOf(HasSubstr("tool calc"), HasSubstr("start the service")));
+  tool.url = "ftp://x";
+  EXPECT_THROW(ToolPool({tool}), Error);
+}
+
+}  // namespace
+}  // namespace keel::turns

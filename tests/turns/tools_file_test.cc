@@ -1,0 +1,88 @@
+#include "turns/tools_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+
+namespace keel::turns {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr const char* kSchema = R"(
+    tool_schema:
+      type: function
+      function:
+        name: calc
+        description: "Adds numbers"
+        parameters: {type: object, properties: {x: {type: number}}, required: [x]}
+)";
+
+class ToolsFileTest : public ::testing::Test {
+ protected:
+  ~ToolsFileTest() override { unlink(path_.c_str()); }
+  Result<std::vector<ToolSpec>> Load(const std::string& text) {
+    std::ofstream(path_) << text;
+    return LoadTools(path_);
+  }
+  std::string Refused(const std::string& text) {
+    const Status status = Load(text).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidData);
+    EXPECT_THAT(status.message(), HasSubstr(path_));
+    return status.message();
+  }
+  const std::string path_ =
+      ::testing::TempDir() + "keel_tools_" + std::to_string(getpid()) + ".yaml";
+};
+
+TEST_F(ToolsFileTest, VerlsShapeWithACommandOrAnAddress) {
+  const auto tools = ValueOrThrow(Load(
+      std::string("tools:\n  - class_name: my.Tool\n    config: {type: native, command: [python3, "
+                  "calc.py], timeout_seconds: 0.5, num_workers: 3}") +
+      kSchema + "  - config: {url: 'http://localhost:1/x', ca_file: ca.pem}\n    tool_schema: " +
+      "{type: function, function: {name: search}}\n"));
+  ASSERT_EQ(tools.size(), 2U);
+  EXPECT_EQ(tools[0].name, "calc");
+  EXPECT_EQ(tools[0].command, (std::vector<std::string>{"python3", "calc.py"}));
+  EXPECT_EQ(tools[0].timeout.count(), 500);
+  EXPECT_EQ(tools[0].num_workers, 3);
+  EXPECT_EQ(tools[0].schema["function"]["parameters"]["required"], Json::array({"x"}));
+  EXPECT_EQ(tools[1].url, "http://localhost:1/x");
+  EXPECT_EQ(tools[1].ca_file, "ca.pem");
+  EXPECT_EQ(SchemasOf(tools)[1]["function"]["name"], "search");
+}
+
+TEST_F(ToolsFileTest, AClassOfPythonsIsRefusedWithTheWayOut) {
+  EXPECT_THAT(Refused(std::string("tools:\n  - class_name: verl.tools.gsm8k_tool.Gsm8kTool\n"
+                                  "    config: {type: native}") +
+                      kSchema),
+              AllOf(HasSubstr("tools[0] (calc)"), HasSubstr("verl.tools.gsm8k_tool.Gsm8kTool"),
+                    HasSubstr("config.command")));
+}
+
+TEST_F(ToolsFileTest, WhatIsWrongIsNamed) {
+  const auto config = [](const std::string& text) {
+    return "tools:\n  - config: {" + text + "}" + kSchema;
+  };
+  EXPECT_THAT(Refused("tools: []"), HasSubstr("tools: a list"));
+  EXPECT_THAT(Refused("tools: [\n"), HasSubstr("error"));
+  EXPECT_THAT(Refused("tools:\n  - config: {command: [x]}\n"), HasSubstr("tool_schema"));
+  EXPECT_THAT(Refused(config("command: x")), HasSubstr("command: expected a list"));
+  EXPECT_THAT(Refused(config("command: []")), HasSubstr("command: expected a list"));
+  EXPECT_THAT(Refused(config("command: [x], url: 'http://x'")), HasSubstr("either"));
+  EXPECT_THAT(Refused(config("command: [x], timeout: 3")), HasSubstr("timeout: no such key"));
+  EXPECT_THAT(Refused(config("command: [x], timeout_seconds: 0")), HasSubstr("timeout_seconds"));
+  EXPECT_THAT(Refused(config("command: [x], num_workers: 0")), HasSubstr("num_workers"));
+  EXPECT_THAT(Refused(config("command: [x], type: mcp")), HasSubstr("native"));
+  const std::string one = std::string("  - config: {command: [x]}") + kSchema;
+  EXPECT_THAT(Refused("tools:\n" + one + one), HasSubstr("two tools are named calc"));
+  const Status missing = LoadTools("/no/such/tools.yaml").status();
+  EXPECT_EQ(missing.code(), StatusCode::kNotFound);
+  EXPECT_THAT(missing.message(), HasSubstr("tool_config_path"));
+}
+
+}  // namespace
+}  // namespace keel::turns

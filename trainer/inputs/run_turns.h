@@ -1,0 +1,36 @@
+// What a run with multi_turn.enable needs for responses of several turns. Torch-free, not
+// collective; nothing is started here.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/json.h"
+#include "common/status.h"
+#include "trainer/config/config.h"
+#include "trainer/inputs/model_source.h"
+#include "turns/tool_calls.h"
+#include "turns/tools_file.h"
+#include "turns/turn_text.h"
+
+namespace keel::trainer {
+
+struct RunTurns {
+  turns::MultiTurnSection options;
+  std::vector<turns::ToolSpec> tools;
+  turns::TurnRule rule;
+  turns::TurnText text;
+};
+
+// Null where multi_turn is off. `model` must outlive it. kConfig, naming the key, for a model
+// without a tokenizer or chat template, or with one that shows no tools' texts or writes calls in
+// no known way; errors of LoadTools.
+Result<std::unique_ptr<const RunTurns>> OpenRunTurns(const Config& config,
+                                                     const ModelSource& model);
+
+// By which the tools of two ranks, or of two starts, are told apart.
+std::string ToolsDigest(const RunTurns& turns);
+
+}  // namespace keel::trainer

@@ -1,0 +1,129 @@
+// SampleRunner: samples on their way through one replica: generated, turn by turn where they call
+// tools, and scored. What drives a rollout in both placements.
+//
+// All ranks of the replica have one and make the same calls; Step() is collective over its group.
+// Tools and verifiers run on threads of the leader's, beside generation; the others learn from it
+// what tools gave. Every rank finds by itself which turns call tools, since that is a function of
+// their tokens. Owned by whoever owns the engine; used from one thread.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "parallel/process_group.h"
+#include "rewards/reward_pool.h"
+#include "rollout/engine.h"
+#include "trainer/config/config_rl.h"
+#include "trainer/data/prompt_data.h"
+#include "trainer/data/rollout_batch.h"
+#include "trainer/desk/samples.h"
+#include "trainer/inputs/run_turns.h"
+#include "turns/tool_pool.h"
+#include "turns/tool_round.h"
+
+namespace keel::trainer::rl {
+
+struct SampleRunnerOptions {
+  const rewards::RewardSection* reward = nullptr;
+  const model::Tokenizer* tokenizer = nullptr;  // null: rows bring ids
+  const RunTurns* turns = nullptr;              // null: responses have one turn
+  at::Device device = at::kCPU;                 // of the group's tensors
+  // Told on the leader how tools fail: the first time, then when their count passes 10, 100 ...
+  std::function<void(const std::string& text)> warn = {};
+};
+
+// A response that is whole; its score, or why it has none, stands in it.
+struct RunSample {
+  desk::SampleId id;
+  Response response;
+  desk::Partial whole;
+};
+
+class SampleRunner {
+ public:
+  // What the options point to must outlive this, and so must the prompts of samples. Throws
+  // Error(kConfig) when the reward section cannot be used.
+  SampleRunner(rollout::Engine& engine, parallel::ProcessGroup& group,
+               const SampleRunnerOptions& options);
+  ~SampleRunner();
+
+  // Starts verifiers and tools, on the leader: kConfig says which of them cannot be. Not
+  // collective.
+  Status Start();
+
+  // A new sample, or one that goes on behind `so_far`.
+  void Begin(const desk::SampleId& id, const Prompt& prompt,
+             const rollout::SamplingParams& sampling, desk::Partial so_far = {});
+  // Nothing is generated, and no tool is waited for. The same on every rank.
+  bool idle() const;
+  // One step of the engine, and what tools have said by then; it waits a moment for them where
+  // there is nothing to generate. Collective.
+  void Step();
+  // A sample that is still running, between two turns or in one: as far as it has come. Taken out,
+  // it can be begun again anywhere; calls under way are then made again.
+  std::optional<desk::Partial> SoFar(const desk::SampleId& id) const;
+  std::optional<desk::Partial> Take(const desk::SampleId& id);
+
+  // Samples that were scored, or could not be generated, since the last call: those there are by
+  // now, or all that have been generated. Ranks that do not lead know of them by their ids alone,
+  // as soon as they are generated.
+  std::vector<RunSample> Poll();
+  std::vector<RunSample> Collect();
+  bool scoring() const { return !scoring_.empty(); }
+  void EachScoring(const std::function<void(const RunSample&)>& look) const;
+
+  double tools_wait_s() const { return tools_wait_s_; }  // with nothing to generate, so far
+
+ private:
+  struct Running {
+    const Prompt* prompt = nullptr;
+    rollout::SamplingParams sampling;
+  };
+  // A sample between two turns.
+  struct Waiting {
+    rollout::Completion done;                 // as far as it has come
+    std::unique_ptr<turns::ToolRound> round;  // on the leader
+  };
+  // What a round gave, as every rank hears of it.
+  struct Given {
+    desk::SampleId id;
+    std::vector<int32_t> tokens;  // none: the response ends without them
+    std::string memory;
+  };
+
+  bool leads() const { return group_.rank() == 0; }
+  void AskTools();
+  void HearTools();
+  void Warn(const desk::SampleId& id, const turns::ToolCall& call, const std::string& problem);
+  // Of rounds that are done. On the leader.
+  std::vector<Given> TakeRounds();
+  std::vector<Given> Share(std::vector<Given> given);
+  void GoOn(Given given);
+  void EndTurn(rollout::Completion done);
+  void End(rollout::Completion done);
+  void TakeResult(rewards::RewardResult result);
+
+  rollout::Engine& engine_;
+  parallel::ProcessGroup& group_;
+  const SampleRunnerOptions options_;
+  std::unique_ptr<rewards::RewardPool> rewards_;  // on the leader
+  std::unique_ptr<turns::ToolPool> tools_;        // likewise, with turns
+  std::map<desk::SampleId, Running> running_;
+  std::map<desk::SampleId, Waiting> waiting_;
+  std::map<int64_t, std::pair<desk::SampleId, size_t>> calls_;  // by the pool's number: whose place
+  std::map<int64_t, RunSample> scoring_;                        // by number
+  std::vector<RunSample> ended_;
+  int64_t scored_ = 0;
+  int64_t tools_failed_ = 0;
+  double tools_wait_s_ = 0;
+};
+
+}  // namespace keel::trainer::rl

@@ -1,0 +1,149 @@
+#include "turns/tool_server.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <exception>
+#include <utility>
+
+#include "common/text.h"
+#include "rewards/http_client.h"
+#include "rewards/line_process.h"
+
+namespace keel::turns {
+
+namespace {
+
+constexpr size_t kMostStateBytes = size_t{1} << 20;
+constexpr size_t kLongestError = 300;  // bytes
+
+using std::chrono::steady_clock;
+
+class CommandTool : public ToolServer {
+ public:
+  explicit CommandTool(const ToolSpec& tool)
+      : timeout_(tool.timeout),
+        program_(fmt::format("tool {}", Printable(tool.name, 60)), "its timeout_seconds",
+                 tool.command) {}
+  Status Start() override { return program_.Start(); }
+
+ private:
+  Result<ToolReply> Ask(const ToolRequest& request) override {
+    std::optional<ToolReply> reply;
+    rewards::LineExchange exchange;
+    exchange.text = RequestText(request) + "\n";
+    exchange.deadline = steady_clock::now() + timeout_;
+    exchange.open = [&] { return !reply.has_value(); };
+    exchange.missing = [] { return std::string("1 of 1 replies"); };
+    exchange.take = [&](std::string_view line) -> Status {
+      if (reply)
+        return Status(StatusCode::kInvalidData, program_.Describe() + ": a second reply to a call");
+      KEEL_ASSIGN_OR_RETURN(reply, ParseReply(line, request.id));
+      return Status::Ok();
+    };
+    KEEL_RETURN_IF_ERROR(program_.Exchange(exchange));
+    return std::move(*reply);
+  }
+
+  const std::chrono::milliseconds timeout_;
+  rewards::LineProcess program_;
+};
+
+rewards::HttpOptions AddressOf(const ToolSpec& tool) {
+  const std::string keys = fmt::format("tool {}: config.", Printable(tool.name, 60));
+  ThrowIfError(rewards::CheckHttpUrl(*tool.url, keys + "url"));
+  return {*tool.url, tool.ca_file, keys};
+}
+
+class HttpTool : public ToolServer {
+ public:
+  explicit HttpTool(const ToolSpec& tool)
+      : name_(Printable(tool.name, 60)), timeout_(tool.timeout), client_(AddressOf(tool)) {}
+  Status Start() override {
+    const Status reached = client_.Connect(steady_clock::now() + timeout_);
+    if (reached.ok()) return reached;
+    return Status(StatusCode::kConfig,
+                  fmt::format("tool {}: {}: start the service before the run, or correct its url",
+                              name_, reached.message()));
+  }
+
+ private:
+  Result<ToolReply> Ask(const ToolRequest& request) override {
+    KEEL_ASSIGN_OR_RETURN(const std::string text,
+                          client_.Post(RequestText(request), steady_clock::now() + timeout_));
+    return ParseReply(text, request.id);
+  }
+
+  const std::string name_;
+  const std::chrono::milliseconds timeout_;
+  rewards::HttpClient client_;
+};
+
+}  // namespace
+
+std::string RequestText(const ToolRequest& request) {
+  return Json{{"id", request.id},
+              {"tool", request.tool},
+              {"arguments", request.arguments},
+              {"state", request.state},
+              {"create_kwargs", request.create_kwargs},
+              {"extra_info", request.extra_info}}
+      .dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Result<ToolReply> ParseReply(std::string_view text, int64_t id) {
+  const std::string where = "the tool's reply";
+  const auto bad = [&](const std::string& what) {
+    return Status(StatusCode::kInvalidData, where + ": " + what);
+  };
+  const auto parsed = ParseJson(text, where);
+  if (!parsed.ok()) return bad("no JSON: '" + Printable(text, 100) + "'");
+  const Json& json = *parsed;
+  if (!json.is_object()) return bad("expected an object with id and response");
+  ToolReply reply;
+  KEEL_ASSIGN_OR_RETURN(reply.id, GetInt(json, "id", where));
+  if (reply.id != id)
+    return bad(fmt::format("id {}, which was not asked for; expected {}", reply.id, id));
+  if (json.contains("error") && !json["error"].is_null()) {
+    const Json& error = json["error"];
+    reply.error =
+        Printable(error.is_string() ? error.get<std::string>() : error.dump(), kLongestError);
+    if (reply.error.empty()) reply.error = "the tool reported an error without a text";
+  } else {
+    KEEL_ASSIGN_OR_RETURN(reply.response, GetString(json, "response", where));
+  }
+  if (json.contains("reward") && !json["reward"].is_null()) {
+    KEEL_ASSIGN_OR_RETURN(reply.reward, GetDouble(json, "reward", where));
+    if (!std::isfinite(*reply.reward)) return bad("its reward is not finite");
+  }
+  if (json.contains("state")) {
+    if (json["state"].dump(-1, ' ', false, Json::error_handler_t::replace).size() > kMostStateBytes)
+      return bad(fmt::format("a state of more than {} bytes", kMostStateBytes));
+    reply.state = json["state"];
+  }
+  return reply;
+}
+
+ToolReply ToolServer::Call(const ToolRequest& request) {
+  Status status;
+  try {
+    auto reply = Ask(request);
+    if (reply.ok()) return std::move(*reply);
+    status = reply.status();
+  } catch (const std::exception& error) {
+    status = Status(StatusCode::kInternal, error.what());
+  }
+  ToolReply failed;
+  failed.id = request.id;
+  failed.timed_out = status.code() == StatusCode::kDeadlineExceeded;
+  failed.error = failed.timed_out ? "the tool gave no answer in time" : "the tool failed";
+  failed.problem = status.message();
+  return failed;
+}
+
+std::unique_ptr<ToolServer> MakeToolServer(const ToolSpec& tool) {
+  if (tool.url) return std::make_unique<HttpTool>(tool);
+  return std::make_unique<CommandTool>(tool);
+}
+
+}  // namespace keel::turns
