@@ -74,8 +74,8 @@ std::string CodeOf(const std::string& text) {
 std::string ProductCode() {
   const char* root = std::getenv("KEEL_SOURCE_DIR");
   std::string code;
-  for (const char* folder :
-       {"common", "parallel", "model", "checkpoint", "rollout", "rewards", "trainer", "tools"}) {
+  for (const char* folder : {"common", "parallel", "model", "checkpoint", "rollout", "rewards",
+                             "trainer", "turns", "tools"}) {
     const fs::path top = fs::path(root != nullptr ? root : ".") / folder;
     if (!fs::exists(top)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(top)) {
