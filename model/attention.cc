@@ -9,6 +9,7 @@
 #include "model/exact_attention.h"
 #include "model/ops.h"
 #include "parallel/autograd_capture.h"
+#include "parallel/host_kernels.h"
 #include "parallel/matrix_product.h"
 
 namespace keel::model {
@@ -154,8 +155,8 @@ at::Tensor PackedAttention(const at::Tensor& qkv, const AttentionShape& shape,
   if (NeedsExact(options, longest)) return ExactPackedAttention(qkv, shape, runs, options);
   const std::optional<double> scale =
       options.scale != 0 ? std::optional(options.scale) : std::nullopt;
-  if (qkv.is_cpu()) return CpuAttention::apply(qkv, shape, runs, scale);
-  if (qkv.scalar_type() == at::kBFloat16) {
+  if (parallel::ByHostKernels(qkv)) return CpuAttention::apply(qkv, shape, runs, scale);
+  if (qkv.scalar_type() == at::kBFloat16 && !qkv.is_cpu()) {
     const at::Tensor boundaries = at::tensor(packing.boundaries, at::kInt).to(qkv.device());
     return CudaFlashAttention::apply(qkv, shape, boundaries, longest, scale);
   }

@@ -9,6 +9,7 @@
 #include "common/cpu_decode.h"
 #include "common/cpu_kernels.h"
 #include "model/exact_attention.h"
+#include "parallel/host_kernels.h"
 #include "parallel/host_tensor.h"
 #include "parallel/matrix_product.h"
 
@@ -189,7 +190,7 @@ void LinearOnDevice(const at::Tensor& x, const at::Tensor& w, const at::Tensor* 
 
 void LinearInto(const at::Tensor& x, const at::Tensor& w, const at::Tensor* bias, at::Tensor& out,
                 bool fixed_height) {
-  if (!x.is_cpu()) return LinearOnDevice(x, w, bias, out, fixed_height);
+  if (!parallel::ByHostKernels(x)) return LinearOnDevice(x, w, bias, out, fixed_height);
   const int64_t m = x.size(0);
   const int64_t k = x.size(1);
   const int64_t n = w.size(0);
@@ -215,7 +216,7 @@ void LinearInto(const at::Tensor& x, const at::Tensor& w, const at::Tensor* bias
 void RmsNormInto(const at::Tensor& x, const at::Tensor& weight, const NormOptions& options,
                  at::Tensor& out) {
   const int64_t n = x.size(1);
-  if (!x.is_cpu()) {
+  if (!parallel::ByHostKernels(x)) {
     const at::Tensor wide = x.to(at::kFloat);
     out.copy_((wide * wide.square().mean(1, true).add_(options.eps).rsqrt_())
                   .mul_(Scaled(weight, options.offset)));
@@ -236,7 +237,7 @@ void NormalizeHeadsInPlace(at::Tensor& qkv, const AttentionShape& shape, const a
                            const at::Tensor& k_weight, const NormOptions& options) {
   const int64_t d = shape.head_dim;
   const int64_t rows = qkv.size(0);
-  if (!qkv.is_cpu()) {
+  if (!parallel::ByHostKernels(qkv)) {
     const auto normalize = [&](int64_t first, int64_t heads, const at::Tensor& weight) {
       at::Tensor part = qkv.narrow(1, first * d, heads * d);
       const at::Tensor wide = part.reshape({rows, heads, d}).to(at::kFloat);
@@ -265,7 +266,7 @@ void NormalizeHeadsInPlace(at::Tensor& qkv, const AttentionShape& shape, const a
 void GatedUnitInto(const at::Tensor& gate_up, Activation activation, at::Tensor& out) {
   const int64_t n = gate_up.size(1) / 2;
   const bool silu = activation == Activation::kSilu;
-  if (!gate_up.is_cpu()) {
+  if (!parallel::ByHostKernels(gate_up)) {
     const at::Tensor gate = gate_up.narrow(1, 0, n);
     out.copy_((silu ? at::silu(gate) : at::gelu(gate, "tanh")).mul_(gate_up.narrow(1, n, n)));
     return;
@@ -293,7 +294,7 @@ void AddInto(at::Tensor& x, const at::Tensor& y) { x.add_(y); }
 
 void AttendInto(const at::Tensor& qkv, const AttentionShape& shape, const CachedLayer& cache,
                 const ScoreOptions& options, at::Tensor& out) {
-  if (!qkv.is_cpu()) return AttendOnDevice(qkv, shape, cache, options, out);
+  if (!parallel::ByHostKernels(qkv)) return AttendOnDevice(qkv, shape, cache, options, out);
   WithHostType(qkv, [&]<typename T>(T) {
     WriteKeysAndValues<T>(qkv, shape, cache);
     AttendOnHost<T>(qkv, shape, cache, options, out);

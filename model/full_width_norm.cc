@@ -2,6 +2,7 @@
 
 #include "model/decode_ops.h"
 #include "parallel/autograd_capture.h"
+#include "parallel/host_kernels.h"
 
 namespace keel::model {
 
@@ -25,7 +26,7 @@ at::Tensor Keys(const at::Tensor& qkv, const AttentionShape& shape) {
 at::Tensor RowSums(const at::Tensor& q, const at::Tensor& k, const FullWidth& width,
                    bool fixed_order) {
   at::Tensor sums = at::zeros({q.size(0), 2}, q.options().dtype(at::kFloat));
-  if (q.is_cpu()) {
+  if (parallel::ByHostKernels(q)) {
     const at::Tensor wide[] = {q.contiguous(), k.contiguous()};
     for (int which = 0; which < (width.counts_k ? 2 : 1); ++which) {
       const int64_t n = wide[which].size(1);

@@ -8,6 +8,7 @@
 #include "common/cpu_kernels.h"
 #include "model/decode_ops.h"
 #include "parallel/autograd_capture.h"
+#include "parallel/host_kernels.h"
 #include "parallel/host_tensor.h"
 
 namespace keel::model {
@@ -92,7 +93,7 @@ struct RmsNormFunction : Function<RmsNormFunction> {
     const int64_t rows = x.numel() / n;
     at::Tensor out = at::empty_like(x);
     at::Tensor rstd = at::empty({rows}, x.options().dtype(at::kFloat));
-    if (x.is_cpu()) {
+    if (parallel::ByHostKernels(x)) {
       NormForward(x, 0, weight, {rows, 1, n, n}, options, out, 0, rstd);
     } else {
       const at::Tensor wide = x.to(at::kFloat).view({rows, n});
@@ -118,7 +119,7 @@ struct RmsNormFunction : Function<RmsNormFunction> {
     const at::Tensor dy = gradients[0].contiguous();
     const int64_t n = x.size(-1);
     const int64_t rows = x.numel() / n;
-    if (x.is_cpu()) {
+    if (parallel::ByHostKernels(x)) {
       at::Tensor dx = at::empty_like(x);
       NormBackward(dy, 0, x, 0, weight, offset, rstd, {rows, 1, n, n}, dx, 0, weight_gradient);
       return {dx, {}, {}, {}};
@@ -158,7 +159,7 @@ void RotateInPlace(at::Tensor& qkv, const AttentionShape& shape, const RopeTable
   const int64_t rows = qkv.size(0);
   const int64_t width = qkv.size(1);
   const int64_t rotated = shape.heads + shape.kv_heads;
-  if (qkv.is_cpu()) {
+  if (parallel::ByHostKernels(qkv)) {
     WithHostType(qkv, [&]<typename T>(T) {
       at::parallel_for(0, rows, RowGrain(width), [&](int64_t begin, int64_t end) {
         kernels::Rope(HostData<T>(qkv) + begin * width, width, end - begin,
@@ -175,8 +176,9 @@ void RotateInPlace(at::Tensor& qkv, const AttentionShape& shape, const RopeTable
   const at::Tensor index = positions.to(at::kLong);
   const at::Tensor c = table.cosine.index_select(0, index).unsqueeze(1);  // [T, 1, d / 2]
   const at::Tensor s = table.sine.index_select(0, index).unsqueeze(1).mul(direction);
-  const at::Tensor low = heads.narrow(2, 0, half).to(at::kFloat);
-  const at::Tensor high = heads.narrow(2, half, half).to(at::kFloat);
+  // Copies, also where they are fp32 already: the first half is overwritten before the second is.
+  const at::Tensor low = heads.narrow(2, 0, half).to(at::kFloat, /*non_blocking=*/false, true);
+  const at::Tensor high = heads.narrow(2, half, half).to(at::kFloat, /*non_blocking=*/false, true);
   heads.narrow(2, 0, half).copy_(low * c - high * s);
   heads.narrow(2, half, half).copy_(high * c + low * s);
 }
@@ -214,7 +216,7 @@ struct HeadNormFunction : Function<HeadNormFunction> {
     at::Tensor out = qkv.clone();
     at::Tensor q_rstd = at::empty({rows, shape.heads}, qkv.options().dtype(at::kFloat));
     at::Tensor k_rstd = at::empty({rows, shape.kv_heads}, qkv.options().dtype(at::kFloat));
-    if (qkv.is_cpu()) {
+    if (parallel::ByHostKernels(qkv)) {
       NormForward(qkv, 0, q_weight, {rows, shape.heads, d, width}, options, out, 0, q_rstd);
       NormForward(qkv, shape.heads * d, k_weight, {rows, shape.kv_heads, d, width}, options, out,
                   shape.heads * d, k_rstd);
@@ -252,7 +254,7 @@ struct HeadNormFunction : Function<HeadNormFunction> {
     at::Tensor k_gradient = context->saved_data["k_gradient"].toTensor();
     const at::Tensor dy = gradients[0].contiguous();
     at::Tensor dx = dy.clone();
-    if (qkv.is_cpu()) {
+    if (parallel::ByHostKernels(qkv)) {
       NormBackward(dy, 0, qkv, 0, saved[1], offset, saved[3], {rows, shape.heads, d, width}, dx, 0,
                    q_gradient);
       NormBackward(dy, shape.heads * d, qkv, shape.heads * d, saved[2], offset, saved[4],
@@ -291,7 +293,7 @@ at::Tensor GatedUnitGradient(const at::Tensor& dout, const at::Tensor& gate_up,
                              Activation activation) {
   const int64_t n = gate_up.size(1) / 2;
   at::Tensor dgate_up = at::empty_like(gate_up);
-  if (gate_up.is_cpu()) {
+  if (parallel::ByHostKernels(gate_up)) {
     WithHostType(gate_up, [&]<typename T>(T) {
       at::parallel_for(0, gate_up.size(0), RowGrain(n), [&](int64_t begin, int64_t end) {
         kernels::GatedUnitBackward(HostGate(activation), HostData<T>(dout) + begin * n,

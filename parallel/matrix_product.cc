@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/status.h"
+#include "parallel/host_kernels.h"
 
 namespace keel::parallel {
 
@@ -99,7 +100,7 @@ std::optional<Operand> AsOperand(const at::Tensor& matrix) {
 }
 
 bool IsHostFloat(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kFloat && tensor.is_cpu() && tensor.dim() == 2 &&
+  return tensor.scalar_type() == at::kFloat && ByHostKernels(tensor) && tensor.dim() == 2 &&
          tensor.numel() > 0;
 }
 
@@ -121,7 +122,7 @@ bool IsForOneDnn(const at::Tensor& a, const at::Tensor& b) {
 
 bool IsForWidening(const at::Tensor& a, const at::Tensor& b) {
   const auto is_host_bf16 = [](const at::Tensor& tensor) {
-    return tensor.scalar_type() == at::kBFloat16 && tensor.is_cpu();
+    return tensor.scalar_type() == at::kBFloat16 && ByHostKernels(tensor);
   };
   return WidensBf16() && is_host_bf16(a) && is_host_bf16(b);
 }

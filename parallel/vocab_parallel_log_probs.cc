@@ -4,6 +4,7 @@
 
 #include "common/cpu_kernels.h"
 #include "parallel/autograd_capture.h"
+#include "parallel/host_kernels.h"
 #include "parallel/vocab_tensor_softmax.h"
 
 namespace keel::parallel {
@@ -17,7 +18,7 @@ using torch::autograd::variable_list;
 // [C, 4] over `columns` valid columns; see kernels::TokenStatistics.
 at::Tensor LocalStatistics(const at::Tensor& logits, const at::Tensor& local_targets,
                            int64_t columns, float temperature, bool entropy) {
-  if (!logits.is_cpu())
+  if (!ByHostKernels(logits))
     return TensorTokenStatistics(logits, local_targets, columns, temperature, entropy);
   const int64_t rows = logits.size(0);
   at::Tensor statistics = at::zeros({rows, 4}, logits.options().dtype(at::kFloat));
@@ -35,7 +36,7 @@ at::Tensor LocalStatistics(const at::Tensor& logits, const at::Tensor& local_tar
 void ToGradient(at::Tensor& logits, const at::Tensor& local_targets, int64_t columns,
                 float temperature, const TokenSoftmax& softmax, const at::Tensor& log_prob_gradient,
                 const at::Tensor& entropy_gradient) {
-  if (!logits.is_cpu()) {
+  if (!ByHostKernels(logits)) {
     TensorTokenGradient(logits, local_targets, columns, temperature, softmax, log_prob_gradient,
                         entropy_gradient);
     return;

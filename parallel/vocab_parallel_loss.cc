@@ -4,6 +4,7 @@
 
 #include "common/cpu_kernels.h"
 #include "parallel/autograd_capture.h"
+#include "parallel/host_kernels.h"
 #include "parallel/matrix_product.h"
 #include "parallel/regions.h"
 #include "parallel/vocab_tensor_softmax.h"
@@ -19,7 +20,8 @@ using torch::autograd::variable_list;
 // [C, 3]: maximum, sum of exponentials, logit of the target; over `columns` valid columns.
 at::Tensor LocalStatistics(const at::Tensor& logits, const at::Tensor& local_targets,
                            int64_t columns) {
-  if (!logits.is_cpu()) return TensorTokenStatistics(logits, local_targets, columns, 1, false);
+  if (!ByHostKernels(logits))
+    return TensorTokenStatistics(logits, local_targets, columns, 1, false);
   const int64_t rows = logits.size(0);
   at::Tensor statistics = at::empty({rows, 3}, logits.options().dtype(at::kFloat));
   WithHostPointer(logits, [&](auto* data) {
@@ -35,7 +37,7 @@ at::Tensor LocalStatistics(const at::Tensor& logits, const at::Tensor& local_tar
 // logits becomes the gradient of sum_t weight_t * nll_t.
 void LogitsToGradient(at::Tensor& logits, const at::Tensor& local_targets, int64_t columns,
                       const TokenSoftmax& softmax, const at::Tensor& weight) {
-  if (!logits.is_cpu()) {
+  if (!ByHostKernels(logits)) {
     TensorTokenGradient(logits, local_targets, columns, 1, softmax, weight.neg(), {});
     return;
   }

@@ -2,7 +2,7 @@
 # Sets up the machine if needed, builds everything, and runs every test that needs no GPU.
 #
 #   tools/test.sh [-L LABEL] [--no-build] [--asan] [--tidy] [--nightly] [--fuzz SECONDS]
-#     -L LABEL     only tests with this label: unit, dist, oracle, e2e, cuda
+#     -L LABEL     only tests with this label: unit, dist, oracle, e2e, devicepath, cuda
 #     --asan       the torch-free tests under AddressSanitizer and UBSan instead
 #     --tidy       clang-tidy over the sources instead (slow)
 #     --nightly    the larger sweeps too (KEEL_NIGHTLY=1 in the tests' environment); docs/nightly.md

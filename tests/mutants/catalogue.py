@@ -1,7 +1,8 @@
 """The mutants: each removes one rule of the checkpoint subsystem from a copy of the source.
 
 `old` stands exactly once in `file`; `new` takes its place and still compiles. `tests` are the programs,
-with a filter of their cases, of which at least one must fail. See run.py.
+with a filter of their cases, of which at least one must fail; NAME_device_paths is the program NAME with
+KEEL_DEVICE_PATHS=1. See run.py.
 """
 
 import dataclasses
@@ -619,6 +620,11 @@ SPLIT = [
         "gradients-of-holders-not-summed", "the gradients of a key/value head are summed over the ranks that hold it",
         "parallel/grad_buffer.cc", "    SumOverNeighbours(shared_, context_.tp(), {holders_.index, holders_.count});\n", "",
         (("e2e_resume", "ResumeElsewhereUnevenly.test_any_layout_to_any_other"),),
+    ),
+    Mutant(
+        "rope-overwrites-its-input", "both halves of a head are read before one is written",
+        "model/ops.cc", "heads.narrow(2, 0, half).to(at::kFloat, /*non_blocking=*/false, true)", "heads.narrow(2, 0, half).to(at::kFloat)",
+        (("model_ops_test_device_paths", "Ops.Rope*"),),
     ),
 ]  # fmt: skip
 

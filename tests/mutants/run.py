@@ -26,6 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIMIT_S = 600
 # Before the names of tests of the whole program.
 E2E = "e2e_"
+DEVICE_PATHS = "_device_paths"
 FAILED = re.compile(r"^\[  FAILED  \] (\S+?),? ", re.MULTILINE)
 
 
@@ -82,7 +83,8 @@ class Copy:
     def make(self, programs):
         """The compiler's messages when it fails, else None."""
         done = subprocess.run(
-            ["ninja", "-C", self.build, "-j", str(self.jobs), *sorted(programs)], capture_output=True, text=True, check=False
+            ["ninja", "-C", self.build, "-j", str(self.jobs), *sorted({program.removesuffix(DEVICE_PATHS) for program in programs})],
+            capture_output=True, text=True, check=False,
         )
         return None if done.returncode == 0 else done.stdout[-4000:] + done.stderr[-2000:]
 
@@ -90,7 +92,9 @@ class Copy:
         """How it failed, or None."""
         environment = {**os.environ, "KEEL_SOURCE_DIR": str(self.source), "KEEL_SEEDS": "2000"}
         environment.pop("KEEL_NIGHTLY", None)
-        command = [self.build / program, f"--gtest_filter={cases}"]
+        if program.endswith(DEVICE_PATHS):
+            environment["KEEL_DEVICE_PATHS"] = "1"
+        command = [self.build / program.removesuffix(DEVICE_PATHS), f"--gtest_filter={cases}"]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, errors="replace", env=environment, timeout=LIMIT_S, check=False

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "common/cpu_kernels.h"
+#include "parallel/host_kernels.h"
 
 namespace keel::trainer {
 
@@ -71,7 +72,7 @@ double DistributedAdamW::LocalSquaredNorm(const parallel::Seat& seat) const {
     const Parameter& p = *buffer_.parameters()[static_cast<size_t>(slice.parameter)];
     if (CopyNumber(p, seat, kDivided) != 0) continue;
     const int64_t n = Elements(buffer_, slice);
-    if (!gradients.is_cpu()) {
+    if (!parallel::ByHostKernels(gradients)) {
       sum += gradients.narrow(0, slice.offset, n).to(at::kDouble).square().sum().item<double>();
       continue;
     }
@@ -105,7 +106,7 @@ void DistributedAdamW::Step(double lr, double gradient_scale, int64_t t) {
     const at::Tensor gradient = gradients.narrow(0, slice.offset, n);
     for (const at::Tensor& written : {master, m, v}) Announce(written);
     if (has_masters()) Announce(values);
-    if (gradient.is_cpu()) {
+    if (parallel::ByHostKernels(gradient)) {
       const kernels::AdamWScalars scalars{static_cast<float>(lr),
                                           static_cast<float>(options_.beta1),
                                           static_cast<float>(options_.beta2),
