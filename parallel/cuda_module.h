@@ -44,7 +44,8 @@ class CudaModule {
   virtual void FreePinned(void* memory) = 0;
   // Copies on a side stream that first waits for what the current stream has been given. The ticket
   // is waited for on the host with WaitCopy, on any thread; tickets complete in order. WaitCopy
-  // returns the last failure of any copy so far.
+  // returns the first failure of any copy so far: what copies were to bring is not trusted after
+  // it.
   virtual int64_t CopyToHost(void* host, const void* device, size_t bytes) = 0;
   virtual int64_t CopyToDevice(void* device, const void* host, size_t bytes) = 0;
   virtual Status WaitCopy(int64_t ticket) = 0;

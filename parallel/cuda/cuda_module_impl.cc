@@ -9,6 +9,7 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -56,6 +57,7 @@ class Module final : public CudaModule {
 
   void SetDevice(int index) override {
     c10::cuda::set_device(static_cast<c10::DeviceIndex>(index));
+    device_ = static_cast<c10::DeviceIndex>(index);
   }
 
   std::unique_ptr<ProcessGroup> MakeGroup(const Store& store, int global_rank,
@@ -102,10 +104,12 @@ class Module final : public CudaModule {
       if (ticket < first_ticket_) return failed_;
       event = events_[static_cast<size_t>(ticket - first_ticket_)];
     }
+    // A thread that has not chosen a device would make a context on the first one.
+    const c10::cuda::CUDAGuard guard(device_);
     const Status status =
         FromCuda(cudaEventSynchronize(event.get()), "copy between host and device");
     const std::lock_guard lock(mutex_);
-    if (!status.ok()) failed_ = status;
+    if (failed_.ok()) failed_ = status;
     while (first_ticket_ <= ticket && !events_.empty()) {
       events_.pop_front();
       ++first_ticket_;
@@ -120,22 +124,25 @@ class Module final : public CudaModule {
   int64_t Copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
     const std::lock_guard lock(mutex_);
     if (!stream_) stream_ = c10::cuda::getStreamFromPool(false);
+    const auto check = [this](cudaError_t error, const char* operation) {
+      if (failed_.ok()) failed_ = FromCuda(error, operation);
+    };
     cudaEvent_t before = nullptr;
-    cudaEventCreateWithFlags(&before, cudaEventDisableTiming);
-    cudaEventRecord(before, c10::cuda::getCurrentCUDAStream().stream());
-    cudaStreamWaitEvent(stream_->stream(), before, 0);
-    cudaEventDestroy(before);
-    const Status status =
-        FromCuda(cudaMemcpyAsync(to, from, bytes, kind, stream_->stream()), "cudaMemcpyAsync");
-    if (!status.ok()) failed_ = status;
+    check(cudaEventCreateWithFlags(&before, cudaEventDisableTiming), "cudaEventCreate");
+    check(cudaEventRecord(before, c10::cuda::getCurrentCUDAStream().stream()), "cudaEventRecord");
+    check(cudaStreamWaitEvent(stream_->stream(), before, 0), "cudaStreamWaitEvent");
+    check(cudaEventDestroy(before), "cudaEventDestroy");
+    check(cudaMemcpyAsync(to, from, bytes, kind, stream_->stream()), "cudaMemcpyAsync");
     cudaEvent_t after = nullptr;
-    cudaEventCreateWithFlags(&after, cudaEventDisableTiming | cudaEventBlockingSync);
-    cudaEventRecord(after, stream_->stream());
+    check(cudaEventCreateWithFlags(&after, cudaEventDisableTiming | cudaEventBlockingSync),
+          "cudaEventCreate");
+    check(cudaEventRecord(after, stream_->stream()), "cudaEventRecord");
     events_.emplace_back(after, cudaEventDestroy);
     return first_ticket_ + static_cast<int64_t>(events_.size()) - 1;
   }
 
   std::mutex mutex_;
+  std::atomic<c10::DeviceIndex> device_{0};
   std::optional<c10::cuda::CUDAStream> stream_;
   std::deque<Event> events_;  // of tickets first_ticket_ onwards
   int64_t first_ticket_ = 0;
