@@ -72,6 +72,11 @@ Residency::Residency(Tensors tensors, const OffloadOptions& offload, parallel::C
   if (offload.params || offload.optimizer) arena_ = std::make_unique<HostArena>(arena_size_, cuda_);
 }
 
+// Copies that are under way read the tensors and write the arena.
+Residency::~Residency() {
+  if (!flights_.empty()) static_cast<void>(cuda_->WaitCopy(flights_.back().ticket));
+}
+
 // 1. The state machine.
 
 double Residency::Load(StateClass c) {
@@ -250,21 +255,27 @@ void Residency::CopyDown(Member& m) {
 
 void Residency::CopyUp(Member& m) {
   int64_t ticket = -1;
-  for (Slot& slot : m.slots) {
-    if (!m.copied) {
-      slot.tensor.zero_();
-      continue;
-    }
-    const std::byte* host = HostOf(slot);
-    std::byte* device = DeviceOf(slot.tensor);
-    ForPieces(slot.bytes, [&](int64_t at, int64_t n) {
-      Announce(device + at, n);
-      if (on_gpu()) {
-        ticket = cuda_->CopyToDevice(device + at, host + at, static_cast<size_t>(n));
-      } else {
-        CopyBytes(device + at, host + at, n);
+  try {
+    for (Slot& slot : m.slots) {
+      if (!m.copied) {
+        slot.tensor.zero_();
+        continue;
       }
-    });
+      const std::byte* host = HostOf(slot);
+      std::byte* device = DeviceOf(slot.tensor);
+      ForPieces(slot.bytes, [&](int64_t at, int64_t n) {
+        Announce(device + at, n);
+        if (on_gpu()) {
+          ticket = cuda_->CopyToDevice(device + at, host + at, static_cast<size_t>(n));
+        } else {
+          CopyBytes(device + at, host + at, n);
+        }
+      });
+    }
+  } catch (...) {
+    // Whoever hears of it releases the memory that these copies write.
+    if (ticket >= 0) static_cast<void>(cuda_->WaitCopy(ticket));
+    throw;
   }
   if (ticket >= 0) ThrowIfError(cuda_->WaitCopy(ticket).WithContext("load"));
 }

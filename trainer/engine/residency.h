@@ -62,6 +62,10 @@ class Residency {
   // at the first CopyToHost. Throws Error(kUnavailable) when there is no memory for it.
   // `module`: that copies, in place of the device's own; for tests.
   Residency(Tensors tensors, const OffloadOptions& offload, parallel::CudaModule* module = nullptr);
+  // Waits for copies under way.
+  ~Residency();
+  Residency(const Residency&) = delete;
+  Residency& operator=(const Residency&) = delete;
 
   // Each move returns its seconds, and exactly 0.0 when there was nothing to move. A failed one
   // throws and leaves the class where it was; it can be tried again.

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "common/status.h"
+#include "tests/support/slow_copies.h"
 #include "trainer/engine/memory.h"
 
 namespace keel::trainer {
@@ -293,6 +295,41 @@ TEST(ResidencyTest, TheHookComesBeforeEachOverwriteAndRelease) {
   ASSERT_EQ(calls.size(), 1u);
   EXPECT_EQ(calls[0].begin, s.params.data_ptr());
   EXPECT_EQ(calls[0].first, 10.0f) << "called after the overwrite";
+}
+
+// Copies that take their time.
+constexpr std::chrono::milliseconds kSlow{50};
+
+TEST(ResidencyTest, ALoadThatFailsReleasesNoMemoryThatACopyStillWrites) {
+  State s;
+  testing::SlowCopies copies(kSlow);
+  Residency residency(s.tensors(), kEverything, &copies);
+  residency.Offload(StateClass::kOptimizer);
+  const int64_t before = copies.done();
+  int calls = 0;
+  int64_t done_at_release = -1;
+  residency.set_before_write([&](const void*, size_t) {
+    ++calls;
+    if (calls == 2) throw Error(StatusCode::kUnavailable, "a save of these bytes failed");
+    if (calls == 3) done_at_release = copies.done();
+  });
+  EXPECT_THROW(residency.Load(StateClass::kOptimizer), Error);
+  EXPECT_EQ(done_at_release, before + 1) << "released while the first copy was under way";
+  // It can be tried again.
+  residency.set_before_write(nullptr);
+  residency.Load(StateClass::kOptimizer);
+  EXPECT_EQ(Values(s.moment)[3], 1.5f);
+}
+
+TEST(ResidencyTest, ItsEndWaitsForCopiesIntoItsArena) {
+  State s;
+  testing::SlowCopies copies(kSlow);
+  {
+    Residency residency(s.tensors(), kEverything, &copies);
+    residency.StartCopyToHost(StateClass::kOptimizer);
+    EXPECT_LT(copies.done(), 2);
+  }
+  EXPECT_EQ(copies.done(), 2);
 }
 
 }  // namespace
