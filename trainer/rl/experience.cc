@@ -6,6 +6,7 @@
 #include "common/clock.h"
 #include "trainer/algorithms/advantages.h"
 #include "trainer/algorithms/rollout_correction.h"
+#include "trainer/rl/scored_response.h"
 
 namespace keel::trainer::rl {
 
@@ -52,12 +53,27 @@ std::vector<double> Counted(const RolloutBatch& batch, const std::vector<float>&
   return counted;
 }
 
+// Values that the verifier gave beside the score, [K][S]: a response without a score has 0.
+std::vector<std::vector<double>> NamedRewards(const RolloutBatch& batch,
+                                              const std::vector<std::string>& keys) {
+  std::vector<std::vector<double>> rewards;
+  for (const std::string& key : keys) {
+    std::vector<double>& values = rewards.emplace_back();
+    for (const Response& response : batch.responses)
+      values.push_back(NamedValue(response, key, "algorithm.gdpo_reward_keys"));
+  }
+  return rewards;
+}
+
 }  // namespace
 
 bool PolicyActsInUpdate(const RlRun& run, size_t updates) {
   const Config& config = run.config;
   const RolloutCorrectionSection& correction = config.algorithm.rollout_correction;
-  return updates == 1 && config.actor_rollout_ref.actor.loss.ppo_epochs == 1 &&
+  const ActorLossSection& loss = config.actor_rollout_ref.actor.loss;
+  return updates == 1 && loss.ppo_epochs == 1 &&
+         !TraitsOf(loss.policy_loss.loss_mode).covariance &&
+         !TraitsOf(config.algorithm.adv_estimator).sum_pi_squared &&
          correction.wants() == nullptr && !config.algorithm.use_kl_in_reward &&
          run.roles.critic == nullptr && config.trainer.critic_warmup == 0;
 }
@@ -83,13 +99,16 @@ Experience MakeExperience(const RlRun& run, const std::vector<MiniBatch>& update
 
   // 1. The policy that acted, as the trainer sees it; or, bypassed, as the rollout saw it.
   const std::vector<float> rollout = batch->rollout_log_probs();
+  std::vector<float> sum_pi_squared;
   if (algorithm.rollout_correction.bypass_mode) {
     e.old_log_probs = rollout;
   } else if (!PolicyActsInUpdate(run, updates.size())) {
     TokenLogProbs old = ResponseLogProbs(*roles.actor, run.context, *batch, updates, run.options,
-                                         temperature, true);
+                                         temperature, true,
+                                         TraitsOf(algorithm.adv_estimator).sum_pi_squared);
     AddPolicyMetrics(*batch, old, metrics);
     e.old_log_probs = std::move(old.log_probs);
+    sum_pi_squared = std::move(old.sum_pi_squared);
   }
   const double lap = watch.Lap();
   metrics->Set("timing_s/old_log_prob", e.old_log_probs.empty() ? 0.0 : lap);
@@ -130,7 +149,8 @@ Experience MakeExperience(const RlRun& run, const std::vector<MiniBatch>& update
 
   // 4. Correction for a rollout that was not the trainer's policy.
   const RolloutCorrectionSection& wanted = algorithm.rollout_correction;
-  if (wanted.rollout_is || wanted.rollout_rs || wanted.m2po_threshold) {
+  // (Bypassed, the old log-probabilities are the rollout's: the loss weighs by the current ones.)
+  if (!wanted.bypass_mode && (wanted.rollout_is || wanted.rollout_rs || wanted.m2po_threshold)) {
     RolloutCorrectionOptions correction = ValueOrThrow(RolloutCorrectionOptions::Parse(
         wanted.rollout_is, wanted.rollout_is_threshold, wanted.rollout_is_batch_normalize,
         wanted.rollout_rs.value_or(""), wanted.rollout_rs_threshold.value_or("")));
@@ -147,11 +167,18 @@ Experience MakeExperience(const RlRun& run, const std::vector<MiniBatch>& update
   advantage.gamma = algorithm.gamma;
   advantage.lam = algorithm.lam;
   advantage.norm_adv_by_std_in_grpo = algorithm.norm_adv_by_std_in_grpo;
+  advantage.component_weights = algorithm.gdpo_reward_weights;
   const std::vector<int64_t> groups = batch->groups();
   std::vector<float> baselines;
   for (const Response& r : batch->responses) baselines.push_back(static_cast<float>(r.baseline));
-  Advantages result =
-      ComputeAdvantages({batch->packed(), rewards, groups, e.values, baselines}, advantage);
+  const std::vector<std::vector<double>> components =
+      NamedRewards(*batch, algorithm.gdpo_reward_keys);
+  AdvantageInputs inputs{batch->packed(), rewards, groups, e.values, baselines};
+  inputs.log_probs = e.old_log_probs;
+  inputs.sum_pi_squared = sum_pi_squared;
+  inputs.rollout_is_weights = e.weights;
+  inputs.components = components;
+  Advantages result = ComputeAdvantages(inputs, advantage);
   e.advantages = std::move(result.advantages);
   e.returns = std::move(result.returns);
   metrics->SetSpread("critic/advantages", Counted(*batch, e.advantages));

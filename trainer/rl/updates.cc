@@ -26,13 +26,44 @@ void Add(const MoveSeconds& from, MoveSeconds* to) {
   to->optimizer_offload += from.optimizer_offload;
 }
 
-// Runs an epoch; `loss` makes a micro-batch's share from its mini-batch's denominators. Metrics of
-// the model itself stand under `role`.
-template <typename Loss>
+// The tokens of the mini-batch that the loss treats apart, [N], 1 or 0; empty where the loss looks
+// at no more than a sequence. `current_is_old`: the engine's weights are those of
+// targets.old_log_probs. Collective over all ranks otherwise.
+std::vector<float> ChosenTokens(TrainEngine& actor, parallel::ParallelContext& context,
+                                const RolloutBatch& batch, const MiniBatch& mini_batch,
+                                const RlBatchOptions& options, const ActorUpdate& update,
+                                bool current_is_old) {
+  if (!TraitsOf(update.loss.mode).covariance) return {};
+  std::vector<float> current;
+  if (!current_is_old) {
+    current =
+        ResponseLogProbs(actor, context, batch, {mini_batch}, options, update.temperature, false)
+            .log_probs;
+  }
+  std::vector<int64_t> responses = mini_batch;
+  std::sort(responses.begin(), responses.end());
+  std::vector<int64_t> tokens;
+  for (const int64_t s : responses) {
+    const auto at = static_cast<size_t>(s);
+    for (int64_t t = batch.boundaries[at]; t < batch.boundaries[at + 1]; ++t) tokens.push_back(t);
+  }
+  const PolicyTargets& targets = update.targets;
+  const CovarianceInputs inputs{current_is_old ? targets.old_log_probs : std::span<const float>(current),
+                                targets.old_log_probs, targets.advantages, batch.mask, tokens};
+  const std::vector<uint8_t> chosen =
+      ChooseByCovariance(update.loss.mode, inputs, update.loss.clip_ratio_low,
+                         update.loss.clip_ratio_high, update.loss.covariance, update.draw);
+  return {chosen.begin(), chosen.end()};
+}
+
+// Runs an epoch; `loss` makes a micro-batch's share from its mini-batch's denominators, after
+// `begin` has seen the mini-batch. Metrics of the model itself stand under `role`.
+template <typename Begin, typename Loss>
 UpdateSums Run(TrainEngine& engine, const RolloutBatch& batch, const EpochUpdates& epoch,
-               const std::string& role, double scale_factor, Loss&& loss) {
+               const std::string& role, double scale_factor, Begin&& begin, Loss&& loss) {
   UpdateSums result;
   for (const MiniBatch& update : epoch.updates) {
+    begin(update);
     const std::vector<RlMicroBatch> micro = MakeRlMicroBatches(batch, update, epoch.options);
     const LossDenominators denominators = DenominatorsOf(batch, update, scale_factor);
     const StepResult step = engine.Step(
@@ -100,9 +131,14 @@ UpdateSums UpdateActor(TrainEngine& actor, parallel::ParallelContext& context,
   const PolicyTargets& targets = update.targets;
   TokenValues log_probs, entropies;
   PolicyLossSums sums;
+  std::vector<float> chosen;
   const bool counts = CountsSums(actor, context);
   UpdateSums result =
       Run(actor, batch, epoch, "actor/", update.scale_factor,
+          [&](const MiniBatch& mini_batch) {
+            chosen = ChosenTokens(actor, context, batch, mini_batch, epoch.options, update,
+                                  update.begins_old && &mini_batch == &epoch.updates.front());
+          },
           [&](const RlMicroBatch& micro, const at::Tensor& hidden,
               const LossDenominators& denominators, const auto& on_ready) {
             const auto current = actor.decoder().LogProbsWithGradient(
@@ -122,14 +158,15 @@ UpdateSums UpdateActor(TrainEngine& actor, parallel::ParallelContext& context,
               inputs.ref_log_probs = micro.Spread(targets.ref_log_probs);
             if (!targets.rollout_is_weights.empty())
               inputs.rollout_is_weights = micro.Spread(targets.rollout_is_weights);
+            if (!chosen.empty()) inputs.chosen = micro.Spread(chosen);
             const PolicyLossResult share = PolicyLoss(inputs, update.loss, denominators);
             if (counts) sums += share.sums;
             return share.loss;
           });
   if (update.acts) {
     const int64_t tokens = batch.response_tokens();
-    result.policy = {log_probs.OnRank0(context, epoch.options.device, tokens),
-                     entropies.OnRank0(context, epoch.options.device, tokens)};
+    result.policy.log_probs = log_probs.OnRank0(context, epoch.options.device, tokens);
+    result.policy.entropies = entropies.OnRank0(context, epoch.options.device, tokens);
   }
   const std::vector<double> all =
       SumOverRanks(context, epoch.options.device,
@@ -148,7 +185,7 @@ UpdateSums UpdateCritic(TrainEngine& critic, parallel::ParallelContext& context,
   const ValueTargets& targets = update.targets;
   ValueLossSums sums;
   const bool counts = CountsSums(critic, context);
-  UpdateSums result = Run(critic, batch, epoch, "critic/", 1.0,
+  UpdateSums result = Run(critic, batch, epoch, "critic/", 1.0, [](const MiniBatch&) {},
                           [&](const RlMicroBatch& micro, const at::Tensor& hidden,
                               const LossDenominators& denominators, const auto& on_ready) {
                             ValueLossInputs inputs;

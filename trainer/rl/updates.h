@@ -53,6 +53,10 @@ struct ActorUpdate {
   // The update is of the policy that acted: what its forward finds of every response token takes
   // the place of targets.old_log_probs, and is given back, on rank 0 alone.
   bool acts = false;
+  // Where the loss chooses tokens by covariance: its draw, and whether the epoch's first update is
+  // of the policy that targets.old_log_probs are of, so that no forward has to find them again.
+  CovarianceDraw draw;
+  bool begins_old = false;
 };
 struct CriticUpdate {
   ValueTargets targets;
