@@ -313,7 +313,8 @@ TEST(Schema, AListOrOneOfItsItems) {
   }
   EXPECT_THAT(schema.Load({"f.yaml", "shades: {a: b}"}, {}).message(),
               HasSubstr("expected a string or a list of strings"));
-  EXPECT_THAT(schema.Markdown(), HasSubstr("a string or a list of strings of light, dark | `light`"));
+  EXPECT_THAT(schema.Markdown(),
+              HasSubstr("a string or a list of strings of light, dark | `light`"));
   const Json entry = schema.JsonSchema()["properties"]["shades"];
   EXPECT_EQ(entry["default"], "light");
   EXPECT_EQ(entry["anyOf"][0]["enum"], Json::array({"light", "dark"}));

@@ -89,8 +89,7 @@ struct Scored {
 std::vector<double> ScoresOf(const AdvantageInputs& in) {
   std::vector<double> scores(in.responses.sequences());
   for (size_t s = 0; s < scores.size(); ++s) {
-    for (size_t t = in.responses.begin(s); t < in.responses.end(s); ++t)
-      scores[s] += in.rewards[t];
+    for (size_t t = in.responses.begin(s); t < in.responses.end(s); ++t) scores[s] += in.rewards[t];
   }
   return scores;
 }
@@ -231,8 +230,7 @@ void FromComponents(const AdvantageInputs& in, const AdvantageOptions& options,
   std::vector<double> sums(in.responses.sequences());
   for (size_t k = 0; k < in.components.size(); ++k) {
     const Scored scored = ScoreGroups(in, in.components[k]);
-    const double weight =
-        options.component_weights.empty() ? 1 : options.component_weights[k];
+    const double weight = options.component_weights.empty() ? 1 : options.component_weights[k];
     for (size_t s = 0; s < sums.size(); ++s) {
       const Group& group = scored.groups.at(in.groups[s]);
       double value = scored.scores[s] - group.mean;
@@ -286,8 +284,8 @@ Path PathOf(const AdvantageInputs& in, size_t s, bool policy_tokens_only,
 }
 
 // For each place of a group's responses the mean of their returns from there on, weighted by W
-// (verl's compute_optimal_token_baseline_advantage). Where the longest response goes on alone, there
-// is nothing to compare with, and its return is its advantage.
+// (verl's compute_optimal_token_baseline_advantage). Where the longest response goes on alone,
+// there is nothing to compare with, and its return is its advantage.
 void OptimalTokenBaseline(const AdvantageInputs& in, bool policy_tokens_only,
                           std::vector<double>& advantages, std::vector<double>& returns) {
   const PackedView& view = in.responses;
@@ -373,8 +371,7 @@ Advantages ComputeAdvantages(const AdvantageInputs& in, const AdvantageOptions& 
       break;
     case AdvantageEstimator::kOptimalTokenBaseline:
     case AdvantageEstimator::kTirOptimalTokenBaseline:
-      OptimalTokenBaseline(in,
-                           options.estimator == AdvantageEstimator::kTirOptimalTokenBaseline,
+      OptimalTokenBaseline(in, options.estimator == AdvantageEstimator::kTirOptimalTokenBaseline,
                            advantages, returns);
       break;
     default:

@@ -116,8 +116,8 @@ constexpr auto NamesOf(PolicyLossMode) {
 // What a loss has of its own beside the ratio to the probabilities at the start of the step.
 struct PolicyLossTraits {
   bool old_log_probs = true;
-  bool covariance = false;      // looks at all tokens of the mini-batch: see covariance_choice.h
-  bool within_sequence = false;  // its mean is over sequences of their means, whatever loss_agg_mode
+  bool covariance = false;       // looks at all tokens of the mini-batch: see covariance_choice.h
+  bool within_sequence = false;  // a mean over sequences of their means, whatever loss_agg_mode
 };
 constexpr PolicyLossTraits TraitsOf(PolicyLossMode mode) {
   switch (mode) {

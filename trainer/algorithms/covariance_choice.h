@@ -41,8 +41,8 @@ struct CovarianceDraw {
 
 // [N], 1 at the chosen tokens.
 //
-// kClipCov: of the policy's tokens whose ratio is not clipped (outside of [1 - low, 1 + high] on the
-// side that the advantage pushes to) and whose covariance is between the bounds, as many as
+// kClipCov: of the policy's tokens whose ratio is not clipped (outside of [1 - low, 1 + high] on
+// the side that the advantage pushes to) and whose covariance is between the bounds, as many as
 // clip_cov_ratio of all tokens, at least one, at random.
 // kKlCov: of the policy's tokens kl_cov_ratio, at least one, those with the largest covariance; of
 // equal ones those that come first.

@@ -116,7 +116,8 @@ at::Tensor PairLosses(const Pairs& of, DpoLossType type, const DpoPartners& part
     }
     case DpoLossType::kAotUnpaired: {
       const at::Tensor low = Partner(partners.of_chosen, of.chosen, "partners of the preferred");
-      const at::Tensor high = Partner(partners.of_rejected, of.rejected, "partners of the rejected");
+      const at::Tensor high =
+          Partner(partners.of_rejected, of.rejected, "partners of the rejected");
       // A term of the sorted sum is of two answers, which mostly belong to different pairs. Its
       // value is counted here with the preferred one; the rejected one adds its gradient.
       const at::Tensor other = Smoothed(beta * (high - of.rejected), smoothing);

@@ -1,6 +1,7 @@
-// Direct preference optimization on pairs of answers: TRL's losses (trl/trainer/dpo_trainer.py), one
-// or several with weights, on scores that a divergence makes of the ratios to the reference (Wang et
-// al. 2023), and a supervised term on the preferred answers. Pure; called from the training thread.
+// Direct preference optimization on pairs of answers: TRL's losses (trl/trainer/dpo_trainer.py),
+// one or several with weights, on scores that a divergence makes of the ratios to the reference
+// (Wang et al. 2023), and a supervised term on the preferred answers. Pure; called from the
+// training thread.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -82,8 +83,8 @@ struct DpoResult {
   DpoSums sums;
 };
 
-// The log-probability of each answer, [P, 2] fp64 as the loss sums it up: what partners are made of.
-// Those of padding are 0.
+// The log-probability of each answer, [P, 2] fp64 as the loss sums it up: what partners are made
+// of. Those of padding are 0.
 at::Tensor AnswerLogProbs(const TokenLayout& layout, const at::Tensor& log_probs,
                           const DpoOptions& options);
 

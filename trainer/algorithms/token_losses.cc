@@ -62,7 +62,8 @@ TokenLosses Cispo(const PolicyLossInputs& in, const PolicyLossOptions& options) 
 // range where the advantage pushes it: in itself (tv), or as the divergence of the token against
 // all others (kl).
 at::Tensor DppoTrusts(const PolicyLossInputs& in, const PolicyLossOptions& options) {
-  const at::Tensor now = in.log_probs.detach().to(at::kDouble), old = in.old_log_probs.to(at::kDouble);
+  const at::Tensor now = in.log_probs.detach().to(at::kDouble),
+                   old = in.old_log_probs.to(at::kDouble);
   const at::Tensor p = now.exp(), q = old.exp();
   at::Tensor up, down;
   if (options.mode == PolicyLossMode::kDppoTv) {
@@ -70,8 +71,7 @@ at::Tensor DppoTrusts(const PolicyLossInputs& in, const PolicyLossOptions& optio
     down = (p - q).ge(-options.clip_ratio_low);
   } else {
     const at::Tensor divergence =
-        q * (old - now) +
-        (1 - q) * ((1 - q + kTinyProbability) / (1 - p + kTinyProbability)).log();
+        q * (old - now) + (1 - q) * ((1 - q + kTinyProbability) / (1 - p + kTinyProbability)).log();
     up = divergence.le(options.clip_ratio_high).logical_or(p.le(q));
     down = divergence.le(options.clip_ratio_low).logical_or(p.ge(q));
   }
@@ -131,7 +131,8 @@ TokenLosses GeoMean(const PolicyLossInputs& in, const PolicyLossOptions& options
 
 TokenLosses Dro(const PolicyLossInputs& in, const PolicyLossOptions& options) {
   const at::Tensor log_ratio = in.log_probs - in.old_log_probs;
-  return {-(in.log_probs * in.advantages - 0.5 * options.dro_beta * log_ratio.square()), -log_ratio,
+  return {-(in.log_probs * in.advantages - 0.5 * options.dro_beta * log_ratio.square()),
+          -log_ratio,
           {},
           {}};
 }

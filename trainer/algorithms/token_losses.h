@@ -8,8 +8,7 @@
 
 namespace keel::trainer::rl {
 
-// All [T]; undefined: none. The flags and ppo_kl carry no gradient, but for ppo_kl, which the caller
-// detaches.
+// All [T]; undefined: none. Only the losses' gradient is wanted: the caller detaches ppo_kl.
 struct TokenLosses {
   at::Tensor losses;
   at::Tensor ppo_kl;         // old - new, of kl_cov its size

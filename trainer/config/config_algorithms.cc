@@ -48,9 +48,8 @@ void CheckEstimator(const Config& c, Problems& problems) {
                     EstimatorsThat(&rl::AdvantageTraits::lam), estimator));
   }
   if (a.gamma != 1.0 && !traits.gamma) {
-    problems.push_back(
-        fmt::format("algorithm.gamma has no effect with algorithm.adv_estimator {}: leave it at 1",
-                    estimator));
+    problems.push_back(fmt::format(
+        "algorithm.gamma has no effect with algorithm.adv_estimator {}: leave it at 1", estimator));
   }
   if (traits.pairs && c.actor_rollout_ref.rollout.n < 2) {
     problems.push_back(
@@ -86,14 +85,14 @@ void CheckEstimator(const Config& c, Problems& problems) {
                     a.gdpo_reward_weights.size(), a.gdpo_reward_keys.size()));
   }
   // Its rewards are the verifier's values, to which neither is added.
-  for (const auto& [set, key] : {std::pair(a.use_kl_in_reward, "algorithm.use_kl_in_reward"),
-                                 std::pair(c.reward.overlong_buffer.enable,
-                                           "reward.overlong_buffer.enable")}) {
+  for (const auto& [set, key] :
+       {std::pair(a.use_kl_in_reward, "algorithm.use_kl_in_reward"),
+        std::pair(c.reward.overlong_buffer.enable, "reward.overlong_buffer.enable")}) {
     if (!set) continue;
-    problems.push_back(fmt::format(
-        "{} changes the score, but algorithm.adv_estimator {} learns from "
-        "algorithm.gdpo_reward_keys: set it to false",
-        key, estimator));
+    problems.push_back(
+        fmt::format("{} changes the score, but algorithm.adv_estimator {} learns from "
+                    "algorithm.gdpo_reward_keys: set it to false",
+                    key, estimator));
   }
 }
 
@@ -120,7 +119,8 @@ void CheckLossKeys(const ActorLossSection& loss, Problems& problems) {
            {"policy_loss.vespo_k_pos", p.vespo_k_pos, initial.vespo_k_pos, kVespo},
            {"policy_loss.vespo_lambda_pos", p.vespo_lambda_pos, initial.vespo_lambda_pos, kVespo},
            {"policy_loss.vespo_k_neg", p.vespo_k_neg, initial.vespo_k_neg, kVespo},
-           {"policy_loss.vespo_lambda_neg", p.vespo_lambda_neg, initial.vespo_lambda_neg, kVespo}}) {
+           {"policy_loss.vespo_lambda_neg", p.vespo_lambda_neg, initial.vespo_lambda_neg,
+            kVespo}}) {
     if (key.of == mode || key.value == key.initial) continue;
     problems.push_back(
         fmt::format("actor_rollout_ref.actor.{} is of policy_loss.loss_mode {} alone, which is {}: "
@@ -241,9 +241,10 @@ std::vector<std::string> DpoProblems(const DpoSection& d) {
   if (std::set(d.loss_type.begin(), d.loss_type.end()).size() != d.loss_type.size())
     say("dpo.loss_type names a loss twice: give it a weight instead, in dpo.loss_weights");
   if (!d.loss_weights.empty() && d.loss_weights.size() != d.loss_type.size()) {
-    say(fmt::format("dpo.loss_weights has {} numbers for the {} of dpo.loss_type: give one for each, "
-                    "or none",
-                    d.loss_weights.size(), d.loss_type.size()));
+    say(fmt::format(
+        "dpo.loss_weights has {} numbers for the {} of dpo.loss_type: give one for each, "
+        "or none",
+        d.loss_weights.size(), d.loss_type.size()));
   }
   if (has(kSft) && d.sft_loss_weight > 0) {
     say("dpo.loss_type names sft, and dpo.sft_loss_weight is its weight too: set one of them only");
@@ -263,9 +264,10 @@ std::vector<std::string> DpoProblems(const DpoSection& d) {
                     Names(d.loss_type)));
   }
   if (d.label_smoothing > 0 && smooth.size() > 1 && has(kSigmoid)) {
-    say(fmt::format("dpo.label_smoothing would be of sigmoid too, which TRL does not smooth, beside "
-                    "the others of {}: use robust or aot in place of sigmoid, or set it to 0",
-                    Names(d.loss_type)));
+    say(fmt::format(
+        "dpo.label_smoothing would be of sigmoid too, which TRL does not smooth, beside "
+        "the others of {}: use robust or aot in place of sigmoid, or set it to 0",
+        Names(d.loss_type)));
   }
   if (has(kExoPair) && d.label_smoothing == 0)
     say("dpo.label_smoothing must be above 0 with dpo.loss_type exo_pair: the paper has 1e-3");
@@ -275,19 +277,22 @@ std::vector<std::string> DpoProblems(const DpoSection& d) {
   // 3. Divergences and shapes.
   const std::vector<rl::DpoLossType> other = that(&rl::DpoLossTraits::scores, false);
   if (d.f_divergence_type != rl::FDivergence::kReverseKl && !other.empty()) {
-    say(fmt::format("dpo.f_divergence_type {} has no meaning with dpo.loss_type {}: set it to "
+    say(
+        fmt::format("dpo.f_divergence_type {} has no meaning with dpo.loss_type {}: set it to "
                     "reverse_kl",
                     NameOf(d.f_divergence_type), Names(other)));
   }
   const DpoSection initial;
   if (d.f_divergence_type != rl::FDivergence::kAlphaDivergence &&
       d.f_alpha_divergence_coef != initial.f_alpha_divergence_coef) {
-    say(fmt::format("dpo.f_alpha_divergence_coef is of dpo.f_divergence_type alpha_divergence "
+    say(
+        fmt::format("dpo.f_alpha_divergence_coef is of dpo.f_divergence_type alpha_divergence "
                     "alone, which is {}: leave it at {}",
                     NameOf(d.f_divergence_type), initial.f_alpha_divergence_coef));
   }
   if (!has(kDiscopop) && d.discopop_tau != initial.discopop_tau) {
-    say(fmt::format("dpo.discopop_tau is of dpo.loss_type discopop alone, which is {}: leave it at "
+    say(
+        fmt::format("dpo.discopop_tau is of dpo.loss_type discopop alone, which is {}: leave it at "
                     "{}",
                     Names(d.loss_type), initial.discopop_tau));
   }

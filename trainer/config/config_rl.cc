@@ -153,9 +153,10 @@ void AddRlOptions(Config& c, options::Schema& s) {
   s.Add("algorithm.adv_estimator", a.adv_estimator, "How rewards become advantages.");
   s.Add("algorithm.gamma", a.gamma, "Discount per token of the policy.").Range(0, 1);
   s.Add("algorithm.lam", a.lam, "GAE's trade of bias for variance.").Range(0, 1);
-  s.Add("algorithm.norm_adv_by_std_in_grpo", a.norm_adv_by_std_in_grpo,
-        "GRPO divides by the group's standard deviation; Dr.GRPO does not. Also of `grpo_passk` and "
-        "`gdpo`.");
+  s.Add(
+      "algorithm.norm_adv_by_std_in_grpo", a.norm_adv_by_std_in_grpo,
+      "GRPO divides by the group's standard deviation; Dr.GRPO does not. Also of `grpo_passk` and "
+      "`gdpo`.");
   s.Add("algorithm.gdpo_reward_keys", a.gdpo_reward_keys,
         "`gdpo`: the verifier's values that are its rewards, each normalized by itself; `gdpo` "
         "needs them.");

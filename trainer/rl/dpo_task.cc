@@ -61,9 +61,8 @@ class DpoTask : public Task {
   // A model's log-probabilities by micro-batch, on ranks of the last stage.
   std::vector<at::Tensor> LogProbsOf(TrainEngine& engine, const std::vector<ModelBatch>& batches);
   // The loss of a micro-batch; adds to `sums` on one rank of each TP group.
-  TrainEngine::LossFunction LossOf(const std::vector<ModelBatch>& batches,
-                                   const Compared& compared, const DpoDenominators& counts,
-                                   DpoSums& sums);
+  TrainEngine::LossFunction LossOf(const std::vector<ModelBatch>& batches, const Compared& compared,
+                                   const DpoDenominators& counts, DpoSums& sums);
   // Over all ranks.
   DpoSums Total(const DpoSums& mine);
   void Restored(bool /*restored*/) override { RecountSteps(); }
@@ -203,8 +202,8 @@ DpoTask::Compared DpoTask::Compare(const std::vector<ModelBatch>& batches, int64
 TrainEngine::LossFunction DpoTask::LossOf(const std::vector<ModelBatch>& batches,
                                           const Compared& compared, const DpoDenominators& counts,
                                           DpoSums& sums) {
-  return [this, &batches, &compared, counts, &sums](
-             int m, const at::Tensor& hidden, const model::Decoder::ReadyCallback& on_ready) {
+  return [this, &batches, &compared, counts, &sums](int m, const at::Tensor& hidden,
+                                                    const model::Decoder::ReadyCallback& on_ready) {
     const ModelBatch& batch = batches[static_cast<size_t>(m)];
     DpoInputs in;
     in.layout = LayoutOf(batch);

@@ -71,8 +71,7 @@ bool PolicyActsInUpdate(const RlRun& run, size_t updates) {
   const Config& config = run.config;
   const RolloutCorrectionSection& correction = config.algorithm.rollout_correction;
   const ActorLossSection& loss = config.actor_rollout_ref.actor.loss;
-  return updates == 1 && loss.ppo_epochs == 1 &&
-         !TraitsOf(loss.policy_loss.loss_mode).covariance &&
+  return updates == 1 && loss.ppo_epochs == 1 && !TraitsOf(loss.policy_loss.loss_mode).covariance &&
          !TraitsOf(config.algorithm.adv_estimator).sum_pi_squared &&
          correction.wants() == nullptr && !config.algorithm.use_kl_in_reward &&
          run.roles.critic == nullptr && config.trainer.critic_warmup == 0;
@@ -103,9 +102,9 @@ Experience MakeExperience(const RlRun& run, const std::vector<MiniBatch>& update
   if (algorithm.rollout_correction.bypass_mode) {
     e.old_log_probs = rollout;
   } else if (!PolicyActsInUpdate(run, updates.size())) {
-    TokenLogProbs old = ResponseLogProbs(*roles.actor, run.context, *batch, updates, run.options,
-                                         temperature, true,
-                                         TraitsOf(algorithm.adv_estimator).sum_pi_squared);
+    TokenLogProbs old =
+        ResponseLogProbs(*roles.actor, run.context, *batch, updates, run.options, temperature, true,
+                         TraitsOf(algorithm.adv_estimator).sum_pi_squared);
     AddPolicyMetrics(*batch, old, metrics);
     e.old_log_probs = std::move(old.log_probs);
     sum_pi_squared = std::move(old.sum_pi_squared);

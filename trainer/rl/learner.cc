@@ -23,11 +23,12 @@ MiniBatchOptions CriticMiniBatches(const Config& config) {
 }
 
 // The configuration's own: ValidateConfig has parsed them.
-BypassOptions BypassOf(const RolloutCorrectionSection& section) {
+BypassOptions BypassOf(const AlgorithmSection& algorithm) {
+  const RolloutCorrectionSection& wanted = algorithm.rollout_correction;
   const RolloutCorrectionOptions parsed = ValueOrThrow(RolloutCorrectionOptions::Parse(
-      section.rollout_is, section.rollout_is_threshold, section.rollout_is_batch_normalize,
-      section.rollout_rs.value_or(""), section.rollout_rs_threshold.value_or("")));
-  return {section.loss_type, parsed.level, parsed.upper, parsed.lower};
+      wanted.rollout_is, wanted.rollout_is_threshold, wanted.rollout_is_batch_normalize,
+      wanted.rollout_rs.value_or(""), wanted.rollout_rs_threshold.value_or("")));
+  return {algorithm.rollout_correction.loss_type, parsed.level, parsed.upper, parsed.lower};
 }
 
 PolicyLossOptions PolicyLossOf(const Config& config) {
@@ -35,7 +36,7 @@ PolicyLossOptions PolicyLossOf(const Config& config) {
   const PolicyLossSection& own = section.policy_loss;
   PolicyLossOptions loss;
   loss.mode = own.loss_mode;
-  loss.bypass = BypassOf(config.algorithm.rollout_correction);
+  loss.bypass = BypassOf(config.algorithm);
   if (loss.bypass.loss == BypassLoss::kReinforce) loss.mode = PolicyLossMode::kBypassMode;
   loss.tau_pos = section.tau_pos;
   loss.tau_neg = section.tau_neg;

@@ -28,8 +28,8 @@ rewards::RewardSample SampleToVerify(const Response& response, const Prompt& pro
 // A verifier that failed has said nothing: reward.on_error says what becomes of it.
 void TakeScore(rewards::RewardResult result, Response* response);
 
-// A number that the verifier gave: the score by the name "reward", or what it gave beside it; 0 of a
-// response that has none. Throws Error(kInvalidData) where there is no such number; `key` of the
+// A number that the verifier gave: the score by the name "reward", or what it gave beside it; 0 of
+// a response that has none. Throws Error(kInvalidData) where there is no such number; `key` of the
 // configuration asked for it.
 double NamedValue(const Response& response, const std::string& name, const char* key);
 

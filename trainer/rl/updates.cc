@@ -48,8 +48,9 @@ std::vector<float> ChosenTokens(TrainEngine& actor, parallel::ParallelContext& c
     for (int64_t t = batch.boundaries[at]; t < batch.boundaries[at + 1]; ++t) tokens.push_back(t);
   }
   const PolicyTargets& targets = update.targets;
-  const CovarianceInputs inputs{current_is_old ? targets.old_log_probs : std::span<const float>(current),
-                                targets.old_log_probs, targets.advantages, batch.mask, tokens};
+  const CovarianceInputs inputs{
+      current_is_old ? targets.old_log_probs : std::span<const float>(current),
+      targets.old_log_probs, targets.advantages, batch.mask, tokens};
   const std::vector<uint8_t> chosen =
       ChooseByCovariance(update.loss.mode, inputs, update.loss.clip_ratio_low,
                          update.loss.clip_ratio_high, update.loss.covariance, update.draw);
@@ -133,36 +134,36 @@ UpdateSums UpdateActor(TrainEngine& actor, parallel::ParallelContext& context,
   PolicyLossSums sums;
   std::vector<float> chosen;
   const bool counts = CountsSums(actor, context);
-  UpdateSums result =
-      Run(actor, batch, epoch, "actor/", update.scale_factor,
-          [&](const MiniBatch& mini_batch) {
-            chosen = ChosenTokens(actor, context, batch, mini_batch, epoch.options, update,
-                                  update.begins_old && &mini_batch == &epoch.updates.front());
-          },
-          [&](const RlMicroBatch& micro, const at::Tensor& hidden,
-              const LossDenominators& denominators, const auto& on_ready) {
-            const auto current = actor.decoder().LogProbsWithGradient(
-                hidden, micro.batch.targets, update.temperature, true, on_ready);
-            PolicyLossInputs inputs;
-            inputs.layout = micro.layout;
-            inputs.log_probs = current.log_probs;
-            inputs.entropy = current.entropy;
-            inputs.old_log_probs =
-                update.acts ? current.log_probs.detach() : micro.Spread(targets.old_log_probs);
-            if (update.acts && counts) {
-              log_probs.Add(micro, current.log_probs);
-              entropies.Add(micro, current.entropy);
-            }
-            inputs.advantages = micro.Spread(targets.advantages);
-            if (!targets.ref_log_probs.empty())
-              inputs.ref_log_probs = micro.Spread(targets.ref_log_probs);
-            if (!targets.rollout_is_weights.empty())
-              inputs.rollout_is_weights = micro.Spread(targets.rollout_is_weights);
-            if (!chosen.empty()) inputs.chosen = micro.Spread(chosen);
-            const PolicyLossResult share = PolicyLoss(inputs, update.loss, denominators);
-            if (counts) sums += share.sums;
-            return share.loss;
-          });
+  UpdateSums result = Run(
+      actor, batch, epoch, "actor/", update.scale_factor,
+      [&](const MiniBatch& mini_batch) {
+        chosen = ChosenTokens(actor, context, batch, mini_batch, epoch.options, update,
+                              update.begins_old && &mini_batch == &epoch.updates.front());
+      },
+      [&](const RlMicroBatch& micro, const at::Tensor& hidden, const LossDenominators& denominators,
+          const auto& on_ready) {
+        const auto current = actor.decoder().LogProbsWithGradient(
+            hidden, micro.batch.targets, update.temperature, true, on_ready);
+        PolicyLossInputs inputs;
+        inputs.layout = micro.layout;
+        inputs.log_probs = current.log_probs;
+        inputs.entropy = current.entropy;
+        inputs.old_log_probs =
+            update.acts ? current.log_probs.detach() : micro.Spread(targets.old_log_probs);
+        if (update.acts && counts) {
+          log_probs.Add(micro, current.log_probs);
+          entropies.Add(micro, current.entropy);
+        }
+        inputs.advantages = micro.Spread(targets.advantages);
+        if (!targets.ref_log_probs.empty())
+          inputs.ref_log_probs = micro.Spread(targets.ref_log_probs);
+        if (!targets.rollout_is_weights.empty())
+          inputs.rollout_is_weights = micro.Spread(targets.rollout_is_weights);
+        if (!chosen.empty()) inputs.chosen = micro.Spread(chosen);
+        const PolicyLossResult share = PolicyLoss(inputs, update.loss, denominators);
+        if (counts) sums += share.sums;
+        return share.loss;
+      });
   if (update.acts) {
     const int64_t tokens = batch.response_tokens();
     result.policy.log_probs = log_probs.OnRank0(context, epoch.options.device, tokens);
@@ -185,19 +186,19 @@ UpdateSums UpdateCritic(TrainEngine& critic, parallel::ParallelContext& context,
   const ValueTargets& targets = update.targets;
   ValueLossSums sums;
   const bool counts = CountsSums(critic, context);
-  UpdateSums result = Run(critic, batch, epoch, "critic/", 1.0, [](const MiniBatch&) {},
-                          [&](const RlMicroBatch& micro, const at::Tensor& hidden,
-                              const LossDenominators& denominators, const auto& on_ready) {
-                            ValueLossInputs inputs;
-                            inputs.layout = micro.layout;
-                            inputs.values = critic.decoder().Values(hidden, on_ready);
-                            inputs.old_values = micro.Spread(targets.old_values);
-                            inputs.returns = micro.Spread(targets.returns);
-                            const ValueLossResult share =
-                                ValueLoss(inputs, update.loss, denominators);
-                            if (counts) sums += share.sums;
-                            return share.loss;
-                          });
+  UpdateSums result = Run(
+      critic, batch, epoch, "critic/", 1.0, [](const MiniBatch&) {},
+      [&](const RlMicroBatch& micro, const at::Tensor& hidden, const LossDenominators& denominators,
+          const auto& on_ready) {
+        ValueLossInputs inputs;
+        inputs.layout = micro.layout;
+        inputs.values = critic.decoder().Values(hidden, on_ready);
+        inputs.old_values = micro.Spread(targets.old_values);
+        inputs.returns = micro.Spread(targets.returns);
+        const ValueLossResult share = ValueLoss(inputs, update.loss, denominators);
+        if (counts) sums += share.sums;
+        return share.loss;
+      });
   const std::vector<double> all = SumOverRanks(
       context, epoch.options.device, {sums.vf_loss, sums.clipped, sums.values, sums.tokens});
   const auto n = static_cast<double>(std::max<size_t>(1, epoch.updates.size()));

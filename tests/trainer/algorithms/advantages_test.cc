@@ -157,8 +157,8 @@ TEST(AdvantagesTest, GdpoNormalizesEachReward) {
   EXPECT_THROW(ComputeAdvantages(in, options), Error);
 }
 
-// Two responses with energies 1, 2 and 1, 2, 3, where pi is 0: the baseline of a place is the mean of
-// their returns by energy, and where the longer goes on alone there is none.
+// Two responses with energies 1, 2 and 1, 2, 3, where pi is 0: the baseline of a place is the mean
+// of their returns by energy, and where the longer goes on alone there is none.
 TEST(AdvantagesTest, OptimalTokenBaselineByHand) {
   const Packed packed{{0, 2, 5, 5}, {1, 1, 1, 1, 1}};
   const std::vector<float> rewards = {0, 1, 2, 0, 4};
@@ -168,8 +168,8 @@ TEST(AdvantagesTest, OptimalTokenBaselineByHand) {
   EXPECT_THROW(ComputeAdvantages(in, {AdvantageEstimator::kOptimalTokenBaseline}), Error);
   in.log_probs = log_probs;
   in.sum_pi_squared = squares;
-  for (const auto estimator : {AdvantageEstimator::kOptimalTokenBaseline,
-                               AdvantageEstimator::kTirOptimalTokenBaseline}) {
+  for (const auto estimator :
+       {AdvantageEstimator::kOptimalTokenBaseline, AdvantageEstimator::kTirOptimalTokenBaseline}) {
     const Advantages found = ComputeAdvantages(in, {estimator});
     EXPECT_THAT(found.returns, Near({1, 1, 6, 4, 4}));
     EXPECT_THAT(found.advantages, Near({-2.5f, -1.5f, 2.5f, 1.5f, 4}));

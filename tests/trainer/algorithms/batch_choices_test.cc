@@ -1,5 +1,5 @@
-// What a whole mini-batch decides about a token or a pair: the choice by covariance, and partners by
-// rank.
+// What a whole mini-batch decides about a token or a pair: the choice by covariance, and partners
+// by rank.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,8 +23,8 @@ struct Tokens {
   std::vector<uint8_t> mask;
   std::vector<int64_t> all;
 
-  // Covariances 0.5, -1.5, -1.5, 0.5 around the means 0 and -1.5; the masked token would have the
-  // largest.
+  // Covariances 0.5, -1.5, -1.5, 0.5 around the means 0 and -1.5; the masked token would have
+  // the largest.
   static Tokens Four() {
     Tokens tokens{{-1, -3, 0, -2, 0}, {-1, -3, 0, -2, 0}, {1, 1, -1, -1, 900}, {1, 1, 1, 1, 0}, {}};
     tokens.all = {0, 1, 2, 3, 4};

@@ -251,10 +251,9 @@ TEST(PolicyLossTest, MaskedTokensAreNotLookedAt) {
 
 // Ratios far beyond what a clip allows: the modes that bound them stay finite in fp32.
 TEST(PolicyLossTest, ExtremeRatiosStayFiniteWhereTheModeBoundsThem) {
-  for (const auto mode :
-       {PolicyLossMode::kVanilla, PolicyLossMode::kCispo, PolicyLossMode::kGspo,
-        PolicyLossMode::kDppoTv, PolicyLossMode::kDppoKl, PolicyLossMode::kSapo,
-        PolicyLossMode::kVespo, PolicyLossMode::kBypassMode}) {
+  for (const auto mode : {PolicyLossMode::kVanilla, PolicyLossMode::kCispo, PolicyLossMode::kGspo,
+                          PolicyLossMode::kDppoTv, PolicyLossMode::kDppoKl, PolicyLossMode::kSapo,
+                          PolicyLossMode::kVespo, PolicyLossMode::kBypassMode}) {
     for (const double log_ratio : {-300.0, 300.0}) {
       for (const double advantage : {-2.0, 2.0}) {
         PolicyLossInputs in;

@@ -68,9 +68,8 @@ void ForEachCase(const char* section, Check&& check) {
     ASSERT_FALSE(one[section].empty()) << section;
     for (const Json& expected : one[section]) {
       Json options = expected;
-      for (const char* bulky :
-           {"advantages", "returns", "gradient", "values", "weights", "mask", "metrics", "rewards",
-            "old", "ref", "chosen"})
+      for (const char* bulky : {"advantages", "returns", "gradient", "values", "weights", "mask",
+                                "metrics", "rewards", "old", "ref", "chosen"})
         options.erase(bulky);
       SCOPED_TRACE(options.dump());
       check(rows, expected);
@@ -99,8 +98,8 @@ TEST(RlReferenceTest, Advantages) {
     const auto rewards = rows.floats("rewards"), values = rows.floats("values"),
                baselines = rows.floats("baselines"), old = rows.floats("old"),
                squares = rows.floats("squares"), weights = rows.floats("is_weights");
-    const auto groups = (expected.contains("groups") ? expected : rows.json)["groups"]
-                            .get<std::vector<int64_t>>();
+    const auto groups =
+        (expected.contains("groups") ? expected : rows.json)["groups"].get<std::vector<int64_t>>();
     const auto components = rows.json["components"].get<std::vector<std::vector<double>>>();
     AdvantageInputs in{rows.view(), rewards, groups, values, baselines, old, squares};
     in.components = components;
@@ -134,8 +133,8 @@ PolicyLossInputs LossInputs(const Rows& rows, const Json& expected) {
   PolicyLossInputs in;
   in.layout = rows.layout();
   in.log_probs = rows.tensor("log_probs").requires_grad_();
-  in.old_log_probs =
-      at::tensor((expected.contains("old") ? expected : rows.json)["old"].get<std::vector<float>>());
+  in.old_log_probs = at::tensor(
+      (expected.contains("old") ? expected : rows.json)["old"].get<std::vector<float>>());
   in.advantages = rows.tensor("advantages");
   return in;
 }
@@ -161,8 +160,8 @@ at::Tensor Chosen(const Rows& rows, const PolicyLossInputs& in, const PolicyLoss
   std::iota(tokens.begin(), tokens.end(), 0);
   const CovarianceInputs inputs{log_probs, old, advantages, rows.mask, tokens};
   const auto choose = [&](const CovarianceOptions& covariance) {
-    return ChooseByCovariance(options.mode, inputs, options.clip_ratio_low,
-                              options.clip_ratio_high, covariance, {7, 1, 0});
+    return ChooseByCovariance(options.mode, inputs, options.clip_ratio_low, options.clip_ratio_high,
+                              covariance, {7, 1, 0});
   };
   std::vector<uint8_t> chosen = choose(options.covariance);
   if (options.mode == PolicyLossMode::kClipCov) {
@@ -201,9 +200,9 @@ TEST(RlReferenceTest, PolicyLosses) {
     covariance.kl_cov_ratio = expected.value("kl_cov_ratio", 1.0);
     if (expected.contains("correction")) {
       const Json& of = expected["correction"];
-      const auto parsed = ValueOrThrow(RolloutCorrectionOptions::Parse(
-          ParseName<ImportanceLevel>(of.value("rollout_is", "")),
-          of.value("rollout_is_threshold", "2.0"), false, "", ""));
+      const auto parsed = ValueOrThrow(
+          RolloutCorrectionOptions::Parse(ParseName<ImportanceLevel>(of.value("rollout_is", "")),
+                                          of.value("rollout_is_threshold", "2.0"), false, "", ""));
       options.bypass = {Choice<BypassLoss>(of["loss_type"]), parsed.level, parsed.upper,
                         parsed.lower};
     }
@@ -329,8 +328,8 @@ DpoPartners PartnersOfAll(const DpoInputs& in, size_t pairs, const DpoOptions& o
   const at::Tensor reference = AnswerLogProbs(in.layout, in.ref_log_probs, options);
   const auto by_rank = [&](const at::Tensor& values, const at::Tensor& others) {
     const at::Tensor a = values.contiguous(), b = others.contiguous();
-    std::vector<double> partners = PartnersByRank({a.const_data_ptr<double>(), pairs},
-                                                  {b.const_data_ptr<double>(), pairs});
+    std::vector<double> partners =
+        PartnersByRank({a.const_data_ptr<double>(), pairs}, {b.const_data_ptr<double>(), pairs});
     partners.resize(static_cast<size_t>(a.numel()));
     return at::tensor(partners, at::kDouble);
   };
@@ -361,8 +360,8 @@ TEST(RlReferenceTest, Dpo) {
     const int64_t end = rows.boundaries[2 * pairs];
     in.layout.mask.narrow(0, end, in.layout.mask.size(0) - end).fill_(false);
     in.log_probs = rows.tensor("log_probs").requires_grad_();
-    in.ref_log_probs =
-        at::tensor((expected.contains("ref") ? expected : rows.json)["ref"].get<std::vector<float>>());
+    in.ref_log_probs = at::tensor(
+        (expected.contains("ref") ? expected : rows.json)["ref"].get<std::vector<float>>());
     if (options.sorted()) in.partners = PartnersOfAll(in, pairs, options);
     DpoDenominators counts;
     counts.pairs = static_cast<int64_t>(pairs);

@@ -30,8 +30,9 @@ TEST(ConfigAlgorithmsTest, KeysOfAnotherLossOrEstimatorAreRefusedByName) {
   config.algorithm.gdpo_reward_keys = {"form"};
   auto problems = ValidateRlConfig(config, 1);
   EXPECT_EQ(problems.size(), 13u);
-  EXPECT_TRUE(Named(problems, "actor.policy_loss.kl_cov_ratio is of policy_loss.loss_mode kl_cov "
-                             "alone, which is vanilla: leave it at 0.0002"));
+  EXPECT_TRUE(Named(problems,
+                    "actor.policy_loss.kl_cov_ratio is of policy_loss.loss_mode kl_cov "
+                    "alone, which is vanilla: leave it at 0.0002"));
   EXPECT_TRUE(Named(problems, "actor.tau_neg is of policy_loss.loss_mode sapo alone"));
   EXPECT_TRUE(Named(problems, "gdpo_reward_weights are of gdpo alone"));
   loss = {};
