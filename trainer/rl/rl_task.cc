@@ -79,6 +79,7 @@ class RlTask : public Task {
   void Report(const RolloutBatch& batch, const Learner::Learned& learned, double step_s,
               StepLine* m);
   std::optional<double> Validate() override;
+  void Finished() override { generation_->Finish(); }
 
   const ActorSection& actor_config_;
   KlController kl_;
