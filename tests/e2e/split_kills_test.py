@@ -54,13 +54,14 @@ class SplitKills(split_test.SplitJob):
     def check(self, name, record, **changes):
         steps = self.steps(name)
         self.assertEqual(sorted(steps), list(range(1, STEPS + 1)))
+        self.assertGreater(min(data["actor/grad_norm"] for data in steps.values()), 0, "a step learns nothing")
         self.assertLessEqual(max(data["off_policy/max"] for data in steps.values()), 2)
         taken = [(r["position"], r["sample"]) for step in range(1, STEPS + 1) for r in harness.read_jsonl(record / f"{step}.jsonl")]
         self.assertEqual(taken, [(position, sample) for position in range(8 * STEPS) for sample in range(4)])
         replay = self.split(
-            name + "_again", async_training__max_staleness=2, trainer__save_freq=STEPS, trainer__total_training_steps=STEPS,
+            name + "_again", actor_rollout_ref__rollout__tensor_model_parallel_size=TP, async_training__max_staleness=2, trainer__save_freq=STEPS, trainer__total_training_steps=STEPS,
             algorithm__rollout_correction__rollout_is="token", async_training__schedule_replay=str(record), **changes)  # fmt: skip
-        done = self.launch(replay, TRAINERS, 1, "actor_rollout_ref.rollout.tensor_model_parallel_size=1")
+        done = self.launch(replay, TRAINERS, TP)
         self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr[-3000:])
         self.assertEqual(self.digests(name, STEPS), self.digests(name + "_again", STEPS))
 

@@ -15,6 +15,12 @@ OF_PLACEMENT = ("rollout/", "fully_async/", "off_policy/")
 
 
 class SplitJob(rl_test.RlJob):
+    # A model that has learnt nothing earns some of it: were all scores 0, no weight would move, and any two runs end alike.
+    SCORED = {"reward__format_score": 0.5, "reward__format_pattern": "[ -~].*"}
+
+    def rl(self, name, megatron=None, **changes):
+        return super().rl(name, megatron, **{**self.SCORED, **changes})
+
     def split(self, name, megatron=None, **changes):
         return self.rl(name, megatron, **{"async_training__placement": "split", **changes})
 
@@ -25,6 +31,7 @@ class SplitJob(rl_test.RlJob):
 
     def learnt(self, name):
         """Of each step what does not depend on who generated."""
+        self.assertGreater(min(data["actor/grad_norm"] for data in self.steps(name).values()), 0, "a step learns nothing")
         return {
             step: {k: v for k, v in data.items() if not k.startswith(OF_PLACEMENT)}
             for step, data in self.stable(name).items()

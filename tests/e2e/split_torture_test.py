@@ -14,6 +14,9 @@ KILLS, KILLS_A_RUN = (100, 25) if os.environ.get("KEEL_NIGHTLY") else (8, 4)
 SEED = int(os.environ.get("KEEL_SEED", "1"))
 
 
+run_split_torture.STEPS = 16 if KILLS < 100 else run_split_torture.STEPS
+
+
 class SplitTorture(unittest.TestCase):
     def test_random_kills(self):
         with tempfile.TemporaryDirectory(prefix="keel-torture-") as folder:
