@@ -39,7 +39,7 @@ import harness  # noqa: E402
 import machine  # noqa: E402: bench
 from run_torture import GONE_WITHIN_S, Wrong, alive, debris, require  # noqa: E402: tests/proofs
 
-STEPS = 40
+STEPS = 100
 BATCH, SAMPLES = 8, 4  # positions of a step, samples of each
 STALENESS = 2
 TRAINERS, TP = 2, 2
@@ -49,8 +49,8 @@ OF_JOB = {0: "trainer 0", 1: "trainer 1", 2: "leader", 3: "follower"}
 OF_JOINED = {0: "leader that joined", 1: "follower that joined"}
 VICTIMS = (*OF_JOB.values(), *OF_JOINED.values(), "launcher of those that joined", "launcher of the job")
 # Seconds between two kills, on average and to begin with. Less after one that found the run further than the one before, more
-# after one that did not: so two of three find it at work, and the others wherever it begins.
-PACE_S, LESS, MORE = 3.0, 0.8, 1.5
+# after one that did not: so two of five find it at work, and the others wherever it begins.
+PACE_S, LESS, MORE = 2.0, 0.7, 1.3
 # A run that gets nowhere has stopped, not died.
 STUCK_S = 900
 
