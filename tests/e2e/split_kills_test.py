@@ -135,6 +135,21 @@ class SplitKills(split_test.SplitJob):
             with self.subTest(kill=kill):
                 self.launcher_killed_at(*kill)
 
+    def test_workers_that_joined_come_back_to_trainers_that_were_started_again(self):
+        """With the secret of the new start, which stands in the run's folder, and without which the trainers would wait in vain."""
+        port, record = harness.free_port(), self.folder / "schedule"
+        config = self.recorded("again", record, async_training__port=port)
+        job = self.start_marked("--nproc-per-node", TRAINERS + TP, "--max-restarts", 3, "--roles", f"trainer:{TRAINERS},rollout:{TP}",
+                                "train", config, failpoint="rl.experience:1:5:kill")  # fmt: skip
+        self.wait_until((self.run_dir("again") / "desk.json").exists, "the desk", job)
+        joined = self.start_marked("--nproc-per-node", TP, "--max-restarts", 9, "rollout", config, "--join", f"127.0.0.1:{port}")
+        self.assertEqual(job.wait(timeout=harness.LIMIT_S), 0, self.log()[-6000:])
+        self.assertEqual(joined.wait(timeout=GONE_WITHIN_S), 0, self.log()[-6000:])
+        self.assertIn("restart 1 of 3", self.log())
+        self.assertGreaterEqual(self.log().count("rollout worker joined"), 2)
+        self.gone(self.marked())
+        self.check("again", record)
+
     def test_several_in_one_run(self):
         self.killed_at([(1, "rl.experience", 3), (3, "worker.step", 20), (0, "sync.done", 3)])
 
