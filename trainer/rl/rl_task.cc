@@ -93,6 +93,7 @@ class RlTask : public Task {
   };
   // On rank 0.
   Outcome ReportValidation(std::vector<Response> responses, const Stopwatch& watch);
+  void Finished() override { generation_->Finish(); }
 
   const ActorSection& actor_config_;
   KlController kl_;

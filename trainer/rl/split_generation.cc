@@ -66,7 +66,8 @@ SplitGeneration::SplitGeneration(Job& job, TrainEngine& actor, const WeightSyncO
 }
 
 SplitGeneration::~SplitGeneration() {
-  if (desk_ != nullptr) desk::RemoveDeskFile(job_.config().trainer.default_local_dir);
+  // Where another run has the folder, the file is that run's.
+  if (said_where_) desk::RemoveDeskFile(job_.config().trainer.default_local_dir);
 }
 
 std::string SplitGeneration::Description() const { return "rollout workers of their own"; }
@@ -137,16 +138,24 @@ void SplitGeneration::WaitFor(desk::Stream stream, desk::Desk::For what) {
   }
 }
 
+void SplitGeneration::SayWhere() {
+  if (desk_ == nullptr) return;
+  job_.log().Info("rollout workers can join at {}:{}", address_.host, address_.port);
+  const Status said = desk::WriteDeskFile(job_.config().trainer.default_local_dir, address_);
+  said_where_ = said.ok();
+  if (!said.ok()) {
+    job_.log().Warning("keel status and workers that join will not find this run's desk: {}",
+                       said.message());
+  }
+}
+
+// The workers that it waits for may be such that join.
 void SplitGeneration::Begin(const RunSamples& samples) {
+  SayWhere();
   WaitFor(desk::Stream::kTrain, desk::Desk::For::kWorkers);
   Status opened = Status::Ok();
   if (desk_ != nullptr) opened = Guarded([&] { return samples_->Open(samples, prompts_); });
   Agree(opened);
-  if (desk_ == nullptr) return;
-  job_.log().Info("rollout workers can join at {}:{}", address_.host, address_.port);
-  const Status said = desk::WriteDeskFile(job_.config().trainer.default_local_dir, address_);
-  if (!said.ok())
-    job_.log().Warning("keel status will not find this run's desk: {}", said.message());
 }
 
 void SplitGeneration::BeforeUpdate() {
