@@ -96,9 +96,10 @@ class Arithmetic {
     const size_t begin = at_;
     while (at_ < text_.size() && InName(text_[at_])) ++at_;
     const std::string word(text_.substr(begin, at_ - begin));
-    if (word.empty() || word.size() > 15) return std::nullopt;
-    if (std::all_of(word.begin(), word.end(), IsDigit)) return std::stoll(word);
-    return lookup_(word);
+    if (word.empty()) return std::nullopt;
+    if (!IsDigit(word[0])) return lookup_(word);
+    const bool number = word.size() <= 15 && std::all_of(word.begin(), word.end(), IsDigit);
+    return number ? std::optional<int64_t>(std::stoll(word)) : std::nullopt;
   }
 
   std::string_view text_;
@@ -422,7 +423,8 @@ class Reader {
       return Calculate(begin, inner.substr(1, inner.size() - 2));
     }
     if (Peek() == '(') {
-      Bracketed('(', ')');
+      const std::string inner = Bracketed('(', ')');
+      if (Trim(inner) == "pwd") return Value(begin, "PWD", quoted);
       return NotKnown(begin, "which only a shell could run");
     }
     if (Peek() == '{') {
@@ -431,7 +433,7 @@ class Reader {
     }
     if (Peek() == '@' || Peek() == '*') {
       Next();
-      return PutWords(arguments_);
+      return PutWords(arguments_, quoted);
     }
     size_t end = at_;
     if (IsDigit(Peek())) {
@@ -473,16 +475,16 @@ class Reader {
   void Parameter(size_t begin, const std::string& inner, bool quoted) {
     size_t end = 0;
     while (end < inner.size() && InName(inner[end])) ++end;
-    if (end == 0 && (inner == "@" || inner == "*")) return PutWords(arguments_);
+    if (end == 0 && (inner == "@" || inner == "*")) return PutWords(arguments_, quoted);
     const std::string name = inner.substr(0, end);
     std::string rest = inner.substr(end);
     if (name.empty()) return NotKnown(begin, "which only a shell could work out");
     if (rest.empty()) return Value(begin, name, quoted);
     const auto found = variables_.find(name);
     if (rest == "[@]" || rest == "[*]") {
-      if (found == variables_.end()) return NotSet(begin, name);
+      if (found == variables_.end()) return NotSet(begin);
       if (found->second.conditional_line > 0) return Conditional(begin, name);
-      return PutWords(found->second.words);
+      return PutWords(found->second.words, quoted);
     }
     const bool colon = rest[0] == ':';
     if (colon) rest.erase(0, 1);
@@ -496,7 +498,7 @@ class Reader {
     } else if (set) {
       Value(begin, name, quoted);
     } else if (op == '?') {
-      NotSet(begin, name);
+      NotSet(begin);
     } else {
       PutText(rest.substr(1), quoted);
     }
@@ -552,7 +554,7 @@ class Reader {
 
   void Value(size_t begin, const std::string& name, bool quoted) {
     const std::optional<ShellWord> word = Find(name);
-    if (!word) return IsDigit(name[0]) ? NotGiven(begin) : NotSet(begin, name);
+    if (!word) return IsDigit(name[0]) ? NotGiven(begin) : NotSet(begin);
     if (!word->not_known.empty()) {
       ShellWord as_written = *word;
       const auto found = variables_.find(name);
@@ -561,9 +563,11 @@ class Reader {
       return PutWord(as_written);
     }
     if (quoted || !splits_) return PutWord(*word);
-    // Without quotes a shell makes words of it.
+    PutSplit(word->text);
+  }
+  // Without quotes a shell makes words of a value.
+  void PutSplit(const std::string& text) {
     size_t at = 0;
-    const std::string& text = word->text;
     if (!text.empty() && IsSpace(text[0])) begun_ = false;
     while (at < text.size()) {
       while (at < text.size() && IsSpace(text[at])) ++at;
@@ -580,10 +584,14 @@ class Reader {
     current.text += word.text;
     current.not_known.insert(current.not_known.end(), word.not_known.begin(), word.not_known.end());
   }
-  void PutWords(const std::vector<ShellWord>& words) {
+  void PutWords(const std::vector<ShellWord>& words, bool quoted) {
     for (size_t i = 0; i < words.size(); ++i) {
       if (i > 0) begun_ = false;
-      PutWord(words[i]);
+      if (quoted || !splits_ || !words[i].not_known.empty()) {
+        PutWord(words[i]);
+      } else {
+        PutSplit(words[i].text);
+      }
     }
   }
   void NotKnown(size_t begin, const std::string& why) {
@@ -591,11 +599,10 @@ class Reader {
     Current().text += text;
     Current().not_known.push_back(fmt::format("{}, {}", Printable(text, 60), why));
   }
-  void NotSet(size_t begin, const std::string& name) {
+  void NotSet(size_t begin) {
     NotKnown(begin, outside_.empty()
                         ? "which is set neither in the script nor in the environment"
                         : fmt::format("which the script does not set ({})", outside_));
-    (void)name;
   }
   void NotGiven(size_t begin) { NotKnown(begin, "an argument of the script, which was not given"); }
   void Conditional(size_t begin, const std::string& name) {

@@ -20,14 +20,15 @@ const options::Option* OptionIn(const options::Schema& schema, std::string_view 
   return nullptr;
 }
 
-// Whether the option takes the value; `problem` says why not.
-bool Takes(const options::Option& option, const Json& value, std::string* problem) {
+// The value as the option holds it; nothing, where it does not take it: `problem` says why not.
+std::optional<Json> AsHeld(const options::Option& option, const Json& value,
+                           std::string* problem) {
   std::vector<options::Problem> problems;
   const options::YamlNode node = options::ParseYaml({"value", options::YamlFlow(value)}, problems);
   std::string advice;
-  const auto converted = options::Convert(option, node, *problem, advice);
-  if (converted && !advice.empty()) *problem += "; " + advice;
-  return converted.has_value();
+  std::optional<Json> held = options::Convert(option, node, *problem, advice);
+  if (!held && !advice.empty()) *problem += "; " + advice;
+  return held;
 }
 
 bool Same(const Json& a, const Json& b) {
@@ -103,7 +104,7 @@ void Translation::Set(const std::string& target, Json value, const std::string& 
     unresolved_.push_back(fmt::format("{}: this build of Keel has no {}", from, target));
     return;
   }
-  if (!Takes(*option, value, &problem)) unresolved_.push_back(fmt::format("{}: {}", from, problem));
+  if (!AsHeld(*option, value, &problem)) unresolved_.push_back(fmt::format("{}: {}", from, problem));
   values_[target] = {std::move(value), from, false};
 }
 
@@ -152,7 +153,9 @@ void Translation::Take(const Given& given, const KeyTable::Found& found, Answere
   if (!value.ok()) {
     unresolved_.push_back(fmt::format("{}: {}", given.key, value.status().message()));
     // As it is written, so that whatever reads the file refuses it or shows it.
-    Put(key->target, {given.value, "not resolved", false}, given.key);
+    const bool list = option->kind == options::Kind::kStringList;
+    const Json as_written = list ? Json::array({given.value}) : given.value;
+    Put(key->target, {as_written, "not resolved", false}, given.key);
     return;
   }
   if (value.value() == Json("???")) return;
@@ -185,7 +188,7 @@ void Translation::Take(const Given& given, const KeyTable::Found& found, Answere
     return;
   }
   std::string problem;
-  if (!Takes(*option, value.value(), &problem)) {
+  if (!AsHeld(*option, value.value(), &problem)) {
     if (value.value().is_null()) return;  // nothing is said
     key->answer = Answer::kNotSupported;
     key->asked = true;
@@ -239,8 +242,8 @@ void Translation::TakePresets() {
       value = converted.value();
     }
     std::string problem;
-    if (value == Json("???") || Same(value, option->initial) || !Takes(*option, value, &problem))
-      continue;
+    const std::optional<Json> held = AsHeld(*option, value, &problem);
+    if (value == Json("???") || !held || Same(*held, option->initial)) continue;
     Put(target, {value, program_ + "'s default", true}, key);
   }
 }
@@ -347,11 +350,21 @@ std::string Translation::Report(const std::string& file) const {
   if (!unresolved_.empty()) text += "not resolved:\n";
   for (const std::string& sentence : unresolved_)
     text += "  " + Printable(sentence, 300) + "\n";
-  if (!renamed.empty()) text += "renamed:\n";
-  for (const AnsweredKey* key : renamed)
-    text += fmt::format("  {} -> {}\n", Printable(key->key), key->target);
-  if (!unneeded.empty()) text += "not needed here:\n" + ByReason(unneeded);
-  if (!quiet.empty()) text += "not supported, at values that ask for nothing:\n" + ByReason(quiet);
+  // Of a whole file the table says the rest better.
+  constexpr size_t kMany = 100;
+  if (keys_.size() <= kMany) {
+    if (!renamed.empty()) text += "renamed:\n";
+    for (const AnsweredKey* key : renamed)
+      text += fmt::format("  {} -> {}\n", Printable(key->key), key->target);
+    if (!unneeded.empty()) text += "not needed here:\n" + ByReason(unneeded);
+    if (!quiet.empty())
+      text += "not supported, at values that ask for nothing:\n" + ByReason(quiet);
+  } else {
+    text += fmt::format(
+        "not needed here: {}; not supported, at values that ask for nothing: {}; --table says of "
+        "each key why, and what it is called here\n",
+        unneeded.size(), quiet.size());
+  }
   if (!notes_.empty()) text += "notes:\n";
   for (const std::string& note : notes_) text += "  " + Printable(note, 300) + "\n";
   return text;
