@@ -120,8 +120,7 @@ void AddConfigImports(CLI::App& config, CommandContext& context) {
   import_verl->callback([verl, &context] {
     if (verl->table) return PrintTable(foreign::VerlRows());
     trainer::Config defaults;
-    Write(*verl,
-          ValueOrThrow(foreign::ImportVerl(RequestOf(*verl), trainer::MakeSchema(defaults))),
+    Write(*verl, ValueOrThrow(foreign::ImportVerl(RequestOf(*verl), trainer::MakeSchema(defaults))),
           context);
   });
 
@@ -147,8 +146,8 @@ void AddConfigImports(CLI::App& config, CommandContext& context) {
     }
     trainer::Config defaults;
     Write(*trl,
-          ValueOrThrow(foreign::ImportTrl(RequestOf(*trl), MethodOf(*trl),
-                                          trainer::MakeSchema(defaults))),
+          ValueOrThrow(
+              foreign::ImportTrl(RequestOf(*trl), MethodOf(*trl), trainer::MakeSchema(defaults))),
           context);
   });
 }

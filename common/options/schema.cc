@@ -99,7 +99,8 @@ std::string Summary(const std::vector<std::string>& errors, const std::vector<Pr
   });
   text += fmt::format("and {} more problems", errors.size() - kShownOfMany);
   for (size_t i = 0; i < std::min(counts.size(), kMostSections); ++i)
-    text += fmt::format("{} {} of {}", i == 0 ? ":" : ",", counts[i].first, Printable(counts[i].second));
+    text += fmt::format("{} {} of {}", i == 0 ? ":" : ",", counts[i].first,
+                        Printable(counts[i].second));
   return text + (counts.size() > kMostSections ? ", ..." : "");
 }
 

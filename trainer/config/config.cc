@@ -91,8 +91,7 @@ options::Schema MakeSchema(Config& c) {
         "Nodes whose ranks train, with `placement: split` under a launcher that knows no roles "
         "(torchrun, srun): the job's first; null: with `--roles`, or all.")
       .Range(1);
-  s.Add("trainer.n_gpus_per_node", t.n_gpus_per_node,
-        "Ranks that train on each of these nodes.")
+  s.Add("trainer.n_gpus_per_node", t.n_gpus_per_node, "Ranks that train on each of these nodes.")
       .Range(1);
   s.Add("trainer.deadline_seconds", t.deadline_seconds,
         "How long any wait for a peer may take before the run ends with an error that names it.")
@@ -353,8 +352,10 @@ std::string ForeignAdvice(const options::Schema& schema, const options::Source& 
   }
   if (unknown < kMany) return "";
   if (2 * unknown_roots > unknown)
-    return fmt::format("\nif this is a file of TRL: keel config import-trl {} makes Keel's of it", file.name);
-  return fmt::format("\nif this is a file of verl: keel config import-verl {} makes Keel's of it", file.name);
+    return fmt::format("\nif this is a file of TRL: keel config import-trl {} makes Keel's of it",
+                       file.name);
+  return fmt::format("\nif this is a file of verl: keel config import-verl {} makes Keel's of it",
+                     file.name);
 }
 
 Result<LoadedConfig> LoadConfig(const std::string& path,

@@ -66,8 +66,8 @@ Imported Finish(const ImportRequest& request, const std::string& command, GivenV
   if (!names.empty())
     translation.Note(fmt::format("from the environment: {}", fmt::join(names, ", ")));
   Imported imported;
-  imported.yaml = translation.Yaml(
-      fmt::format("Made by `keel config {} {}`.", command, request.file.name));
+  imported.yaml =
+      translation.Yaml(fmt::format("Made by `keel config {} {}`.", command, request.file.name));
   imported.report = translation.Report(request.file.name);
   imported.unresolved = translation.unresolved();
   return imported;

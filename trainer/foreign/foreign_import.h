@@ -19,7 +19,7 @@ struct ImportRequest {
   options::Source file;                // YAML, or a script that launches the trainer
   std::vector<std::string> arguments;  // of a script: $1 and on
   Environment environment;
-  int64_t world = 0;                   // ranks; 0: not said
+  int64_t world = 0;  // ranks; 0: not said
 };
 
 struct Imported {

@@ -74,8 +74,8 @@ Status GivenValues::AddFile(const options::Source& source) {
   if (!problems.empty())
     return Status(StatusCode::kConfig, options::Render(source, problems.front()));
   if (root.kind != options::YamlNode::Kind::kMap) {
-    return Status(StatusCode::kConfig,
-                  fmt::format("{}: expected a map of keys, got {}", source.name, options::Shown(root)));
+    return Status(StatusCode::kConfig, fmt::format("{}: expected a map of keys, got {}",
+                                                   source.name, options::Shown(root)));
   }
   const std::function<void(const options::YamlNode&, const std::string&)> add =
       [&](const options::YamlNode& node, const std::string& path) {

@@ -58,8 +58,8 @@ KeyTable::KeyTable(std::span<const Row> rows) : rows_(rows) {
 
 bool KeyTable::IsKey(std::string_view path) const {
   const auto found = exact_.find(path);
-  return found != exact_.end() && (found->second->answer == Answer::kTaken ||
-                                   found->second->answer == Answer::kRenamed);
+  return found != exact_.end() &&
+         (found->second->answer == Answer::kTaken || found->second->answer == Answer::kRenamed);
 }
 
 KeyTable::Found KeyTable::Find(std::string_view key) const {

@@ -199,15 +199,16 @@ class Reader {
     const std::string& name = command.words[0].text;
     if (name == "for" || name == "read" || name == "mapfile" || name == "unset") {
       for (size_t i = 1; i < command.words.size(); ++i) {
-        if (IsName(command.words[i].text)) variables_[command.words[i].text].conditional_line = line_;
+        if (IsName(command.words[i].text))
+          variables_[command.words[i].text].conditional_line = line_;
         if (name == "for") break;
       }
     } else if (name == "shift" && depth_ == 0) {
       const size_t count = command.words.size() > 1 && command.words[1].text.size() == 1
                                ? static_cast<size_t>(command.words[1].text[0] - '0')
                                : 1;
-      arguments_.erase(arguments_.begin(),
-                       arguments_.begin() + static_cast<int64_t>(std::min(count, arguments_.size())));
+      arguments_.erase(arguments_.begin(), arguments_.begin() + static_cast<int64_t>(std::min(
+                                                                    count, arguments_.size())));
     } else if (name == "source" || name == "." || name == "eval") {
       outside_ = fmt::format("line {} runs \"{}\", which may set it", command.line, name);
     }
@@ -272,7 +273,8 @@ class Reader {
       Next();
       value.array = true;
       while (true) {
-        while (IsSpace(Peek()) || At("\\\n") || At("\\\r\n")) Peek() == '\n' ? Next() : SkipBlanks();
+        while (IsSpace(Peek()) || At("\\\n") || At("\\\r\n"))
+          Peek() == '\n' ? Next() : SkipBlanks();
         if (at_ >= text_.size()) throw Unclosed{line, "the list of " + name};
         if (Peek() == ')') break;
         if (Peek() == '#') {
@@ -358,8 +360,8 @@ class Reader {
     // "$@" without arguments is no word at all.
     if (!At("$@\"") && !At("${@}\"")) {
       const size_t list = text_.substr(at_).find("[@]}\"");
-      const bool array = At("${") && list != std::string_view::npos &&
-                         IsName(text_.substr(at_ + 2, list - 2));
+      const bool array =
+          At("${") && list != std::string_view::npos && IsName(text_.substr(at_ + 2, list - 2));
       if (!array) Current();
     }
     while (at_ < text_.size() && Peek() != '"') {
@@ -463,7 +465,8 @@ class Reader {
       if (!word || !word->not_known.empty() || word->text.empty() || word->text.size() > 15)
         return std::nullopt;
       const std::string_view digits = std::string_view(word->text).substr(word->text[0] == '-');
-      if (digits.empty() || !std::all_of(digits.begin(), digits.end(), IsDigit)) return std::nullopt;
+      if (digits.empty() || !std::all_of(digits.begin(), digits.end(), IsDigit))
+        return std::nullopt;
       return std::stoll(word->text);
     };
     const auto value = Arithmetic(plain, lookup).Value();
@@ -600,9 +603,8 @@ class Reader {
     Current().not_known.push_back(fmt::format("{}, {}", Printable(text, 60), why));
   }
   void NotSet(size_t begin) {
-    NotKnown(begin, outside_.empty()
-                        ? "which is set neither in the script nor in the environment"
-                        : fmt::format("which the script does not set ({})", outside_));
+    NotKnown(begin, outside_.empty() ? "which is set neither in the script nor in the environment"
+                                     : fmt::format("which the script does not set ({})", outside_));
   }
   void NotGiven(size_t begin) { NotKnown(begin, "an argument of the script, which was not given"); }
   void Conditional(size_t begin, const std::string& name) {
@@ -614,8 +616,8 @@ class Reader {
   const ShellContext& context_;
   size_t at_ = 0;
   int line_ = 1;
-  int depth_ = 0;    // of conditions, loops and functions
-  int nested_ = 0;   // of defaults within defaults
+  int depth_ = 0;   // of conditions, loops and functions
+  int nested_ = 0;  // of defaults within defaults
   bool splits_ = true;
   bool begun_ = false;
   std::vector<ShellWord> words_;
@@ -632,9 +634,8 @@ Result<ShellScript> ReadShell(const options::Source& source, const ShellContext&
   try {
     return Reader(source.text, context).Read();
   } catch (const Unclosed& open) {
-    return Status(StatusCode::kConfig,
-                  fmt::format("{}:{}: {} begins here and does not end", source.name, open.line,
-                              open.what));
+    return Status(StatusCode::kConfig, fmt::format("{}:{}: {} begins here and does not end",
+                                                   source.name, open.line, open.what));
   }
 }
 

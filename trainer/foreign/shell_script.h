@@ -18,7 +18,7 @@
 namespace keel::trainer::foreign {
 
 struct ShellWord {
-  std::string text;                     // what is not known stays as it is written
+  std::string text;                    // what is not known stays as it is written
   std::vector<std::string> not_known;  // "$(date), which only a shell could run"
   int line = 0;
 };

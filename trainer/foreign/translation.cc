@@ -21,8 +21,7 @@ const options::Option* OptionIn(const options::Schema& schema, std::string_view 
 }
 
 // The value as the option holds it; nothing, where it does not take it: `problem` says why not.
-std::optional<Json> AsHeld(const options::Option& option, const Json& value,
-                           std::string* problem) {
+std::optional<Json> AsHeld(const options::Option& option, const Json& value, std::string* problem) {
   std::vector<options::Problem> problems;
   const options::YamlNode node = options::ParseYaml({"value", options::YamlFlow(value)}, problems);
   std::string advice;
@@ -104,7 +103,8 @@ void Translation::Set(const std::string& target, Json value, const std::string& 
     unresolved_.push_back(fmt::format("{}: this build of Keel has no {}", from, target));
     return;
   }
-  if (!AsHeld(*option, value, &problem)) unresolved_.push_back(fmt::format("{}: {}", from, problem));
+  if (!AsHeld(*option, value, &problem))
+    unresolved_.push_back(fmt::format("{}: {}", from, problem));
   values_[target] = {std::move(value), from, false};
 }
 
@@ -348,8 +348,7 @@ std::string Translation::Report(const std::string& file) const {
   for (const AnsweredKey* key : unknown)
     text += fmt::format("  {}: {}\n", Printable(key->key), Printable(key->value));
   if (!unresolved_.empty()) text += "not resolved:\n";
-  for (const std::string& sentence : unresolved_)
-    text += "  " + Printable(sentence, 300) + "\n";
+  for (const std::string& sentence : unresolved_) text += "  " + Printable(sentence, 300) + "\n";
   // Of a whole file the table says the rest better.
   constexpr size_t kMany = 100;
   if (keys_.size() <= kMany) {

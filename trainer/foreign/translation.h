@@ -15,10 +15,10 @@ namespace keel::trainer::foreign {
 struct AnsweredKey {
   std::string key;
   Answer answer = Answer::kNotSupported;
-  bool known = true;     // the table has a row for it
-  bool asked = false;    // not supported: its value asks for something
-  std::string value;     // as it reads
-  std::string target;    // the key here
+  bool known = true;   // the table has a row for it
+  bool asked = false;  // not supported: its value asks for something
+  std::string value;   // as it reads
+  std::string target;  // the key here
   std::string why;
 };
 

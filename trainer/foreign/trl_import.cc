@@ -34,7 +34,8 @@ void AddArguments(const ShellCommand& launch, GivenValues* given,
       continue;
     }
     const size_t equals = word.text.find('=');
-    Given argument{word.text.substr(2, equals == std::string::npos ? equals : equals - 2), true, {}};
+    Given argument{
+        word.text.substr(2, equals == std::string::npos ? equals : equals - 2), true, {}};
     for (char& c : argument.key) c = c == '-' ? '_' : c;
     std::vector<Json> values;
     const auto add = [&](const std::string& text, const std::vector<std::string>& not_known) {
@@ -173,10 +174,11 @@ void WorkOutOptimizer(const Arguments& a, Translation* t) {
 
 // Sequences of an optimizer step over all ranks, where a step is an update.
 void WorkOutBatch(const Arguments& a, int64_t world, Translation* t) {
-  const int64_t batch = a.Whole("per_device_train_batch_size", 8) *
-                        a.Whole("gradient_accumulation_steps", 1) * world;
-  t->Set("data.train_batch_size", batch,
-         fmt::format("per_device_train_batch_size x gradient_accumulation_steps x {} ranks", world));
+  const int64_t batch =
+      a.Whole("per_device_train_batch_size", 8) * a.Whole("gradient_accumulation_steps", 1) * world;
+  t->Set(
+      "data.train_batch_size", batch,
+      fmt::format("per_device_train_batch_size x gradient_accumulation_steps x {} ranks", world));
 }
 
 void WorkOutSft(const Arguments& a, Translation* t) {
@@ -216,10 +218,9 @@ void WorkOutGrpoLoss(const Arguments& a, Translation* t) {
   if (type == "grpo" || type == "sapo") mean = "seq-mean-token-mean";
   if (type == "dr_grpo") mean = "seq-mean-token-sum-norm";
   if (type == "cispo" || type == "sapo" || type == "vespo") mode = type;
-  const bool known = type == "grpo" || type == "dapo" || type == "bnpo" || type == "dr_grpo" ||
-                     mode != "vanilla";
-  if (!known)
-    Refuse(t, "loss_type", "actor.policy_loss.loss_mode and actor.loss_agg_mode");
+  const bool known =
+      type == "grpo" || type == "dapo" || type == "bnpo" || type == "dr_grpo" || mode != "vanilla";
+  if (!known) Refuse(t, "loss_type", "actor.policy_loss.loss_mode and actor.loss_agg_mode");
   if (type == "bnpo")
     t->Note("loss_type bnpo: the mean is over the tokens of all ranks, not of each");
   if (a.Text("importance_sampling_level") == "sequence") {
@@ -238,9 +239,8 @@ void WorkOutGrpoLoss(const Arguments& a, Translation* t) {
          mode == "cispo" ? "no lower bound" : "epsilon");
   t->Set(actor + "clip_ratio_high", mode == "cispo" ? high - 1 : high,
          mode == "cispo" ? "epsilon_high - 1" : "epsilon_high");
-  t->Set(actor + "clip_ratio_c", a.Number("delta", 1e9), a.Value("delta").is_null()
-                                                             ? "no bound, as without delta"
-                                                             : "delta");
+  t->Set(actor + "clip_ratio_c", a.Number("delta", 1e9),
+         a.Value("delta").is_null() ? "no bound, as without delta" : "delta");
   const double beta = a.Number("beta", 0);
   t->Set(actor + "use_kl_loss", beta > 0, "beta");
   if (beta > 0) {

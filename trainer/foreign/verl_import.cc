@@ -13,7 +13,8 @@ namespace keel::trainer::foreign {
 
 namespace {
 
-// "key: value" and "{a:1}" of Hydra's grammar as YAML: a colon within brackets needs no space there.
+// "key: value" and "{a:1}" of Hydra's grammar as YAML: a colon within brackets needs no space
+// there.
 std::string HydraAsYaml(const std::string& text) {
   if (!text.starts_with('{') && !text.starts_with('[')) return text;
   std::string yaml;
@@ -61,7 +62,8 @@ void AddOverrides(const ShellCommand& launch, GivenValues* given,
       const size_t equals = text.find('=');
       const std::string flag = text.substr(0, equals);
       std::string value = equals == std::string::npos ? "" : text.substr(equals + 1);
-      if (equals == std::string::npos && i + 1 < launch.words.size()) value = launch.words[++i].text;
+      if (equals == std::string::npos && i + 1 < launch.words.size())
+        value = launch.words[++i].text;
       if (flag == "--config-name" && value.ends_with(".yaml")) value.resize(value.size() - 5);
       if (flag == "--config-name" && value != "ppo_trainer" && value != "ppo_megatron_trainer")
         unresolved->push_back(
@@ -139,7 +141,8 @@ void WorkOutShares(const GivenValues& given, const std::string& role, Translatio
   if (Result<Json> wsd = AsDecayStyle(Json(style));
       wsd.ok() && wsd.value() == Json(NameOf(LrDecayStyle::kWsd)) &&
       TextOr(given, optim + "lr_wsd_decay_style", "exponential") != "linear")
-    translation->Note(optim + "lr_wsd_decay_style: Keel's wsd decays linearly, verl's exponentially");
+    translation->Note(optim +
+                      "lr_wsd_decay_style: Keel's wsd decays linearly, verl's exponentially");
 }
 
 void SayLoggers(const GivenValues& given, Translation* translation) {
@@ -163,9 +166,9 @@ Result<Imported> ImportVerl(const ImportRequest& request, const options::Schema&
   std::vector<std::string> unresolved, notes;
   std::set<std::string> from_environment;
   if (IsScript(request.file)) {
-    KEEL_ASSIGN_OR_RETURN(const ShellCommand launch,
-                          FindLaunch(request, "python -m verl.trainer.main_ppo", IsMainPpo,
-                                     &from_environment));
+    KEEL_ASSIGN_OR_RETURN(
+        const ShellCommand launch,
+        FindLaunch(request, "python -m verl.trainer.main_ppo", IsMainPpo, &from_environment));
     AddOverrides(launch, &given, &unresolved, &notes);
   } else {
     KEEL_RETURN_IF_ERROR(given.AddFile(request.file));
@@ -173,9 +176,8 @@ Result<Imported> ImportVerl(const ImportRequest& request, const options::Schema&
 
   Translation translation(kVerl, table, schema, given);
   const Result<std::optional<Json>> enable = given.Value("critic.enable");
-  const bool critic =
-      TextOr(given, "algorithm.adv_estimator", "gae") == "gae" ||
-      (enable.ok() && enable.value() && *enable.value() == Json(true));
+  const bool critic = TextOr(given, "algorithm.adv_estimator", "gae") == "gae" ||
+                      (enable.ok() && enable.value() && *enable.value() == Json(true));
   if (!critic) {
     translation.LeaveOut("critic.", "algorithm.adv_estimator needs no critic");
     translation.LeaveOut("trainer.critic_warmup", "algorithm.adv_estimator needs no critic");
@@ -183,6 +185,13 @@ Result<Imported> ImportVerl(const ImportRequest& request, const options::Schema&
   translation.TakeAll();
 
   translation.Set("trainer.task", NameOf(TaskKind::kRl), "what main_ppo does");
+  // The only default in which verl's engines differ, and Keel has a key for it.
+  for (const std::string role : {"actor_rollout_ref.actor", "critic"}) {
+    const bool veomni = TextOr(given, "model_engine", "") == "veomni" && (critic || role[0] == 'a');
+    if (veomni && !given.Has(role + ".optim.lr_scheduler_type"))
+      translation.Set(role + ".optim.lr_decay_style", NameOf(LrDecayStyle::kCosine),
+                      "VeOmni's default");
+  }
   if (translation.Has("trainer.total_training_steps") &&
       !translation.Get("trainer.total_training_steps").is_null())
     translation.Unset("trainer.total_epochs");

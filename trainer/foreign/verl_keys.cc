@@ -22,18 +22,21 @@ constexpr const char* kVerlMemoryAlone =
     "it changes memory and speed, and no gradient: actor_rollout_ref.actor."
     "ppo_micro_batch_size_per_gpu says how many sequences go at a time";
 constexpr const char* kVerlText = "models of text alone";
-constexpr const char* kVerlNoRay = "there is no Ray: keel launch, torchrun, srun or mpirun start ranks";
+constexpr const char* kVerlNoRay =
+    "there is no Ray: keel launch, torchrun, srun or mpirun start ranks";
 constexpr const char* kVerlLora = "all weights are trained";
 constexpr const char* kVerlProfiler = "metrics.jsonl has the time of each part of each step";
 constexpr const char* kVerlActorsLayout = "reference and critic are laid out as the actor";
 constexpr const char* kVerlSequence =
     "actor.megatron.tensor_model_parallel_size with sequence_parallel";
-constexpr const char* kVerlOwnEngine = "Keel's own engine generates; the switch is of vLLM or SGLang";
+constexpr const char* kVerlOwnEngine =
+    "Keel's own engine generates; the switch is of vLLM or SGLang";
 constexpr const char* kVerlOneCheckpoint = "actor, critic and their state are one checkpoint";
 constexpr const char* kVerlAdam = "AdamW with fp32 masters and moments is the optimizer";
 constexpr const char* kVerlEngine =
     "of FSDP, VeOmni or torchtitan; Keel's layout is actor.megatron's";
-constexpr const char* kVerlNoRewardModel = "rewards are rules, programs or services (docs/rewards.md)";
+constexpr const char* kVerlNoRewardModel =
+    "rewards are rules, programs or services (docs/rewards.md)";
 constexpr const char* kVerlQuantized = "weights are float32 or bfloat16, in generation too";
 constexpr const char* kVerlSplit =
     "async_training.placement: split has ranks of their own that generate (docs/async.md)";
@@ -130,7 +133,8 @@ constexpr auto kVerlRows = std::to_array<Row>({
     Taken(ACTOR "tau_neg", "1.05"),
     Renamed(ACTOR "grad_clip", "1.0", ACTOR "optim.clip_grad"),
     NotSupported(LEARNERS "ppo_micro_batch_size", "null", "ppo_micro_batch_size_per_gpu"),
-    NotSupported(LEARNERS "use_dynamic_bsz", "False|${oc.select:actor_rollout_ref.actor.use_dynamic_bsz,false}",
+    NotSupported(LEARNERS "use_dynamic_bsz",
+                 "False|${oc.select:actor_rollout_ref.actor.use_dynamic_bsz,false}",
                  kVerlMemoryAlone),
     NotNeeded(LEARNERS "ppo_max_token_len_per_gpu", kVerlMemoryAlone, "16384"),
     NotNeeded(LEARNERS "ppo_infer_*", kVerlMemoryAlone),
@@ -161,7 +165,8 @@ constexpr auto kVerlRows = std::to_array<Row>({
     Taken(LEARNERS "optim.min_lr", "0.0"),
     Taken(LEARNERS "optim.lr_decay_steps", "null"),
     Taken(LEARNERS "optim.lr_wsd_decay_steps", "null"),
-    Renamed(ACTOR "optim.lr_scheduler_type", "constant", ACTOR "optim.lr_decay_style", AsDecayStyle),
+    Renamed(ACTOR "optim.lr_scheduler_type", "constant", ACTOR "optim.lr_decay_style",
+            AsDecayStyle),
     Renamed("critic.optim.lr_scheduler_type", "constant", "critic.optim.lr_decay_style",
             AsDecayStyle),
     Renamed(ACTOR "optim.lr_min", "0.0", ACTOR "optim.min_lr"),
@@ -170,15 +175,15 @@ constexpr auto kVerlRows = std::to_array<Row>({
     NotSupported(LEARNERS "optim.lr_warmup_steps_ratio", "0.0|null", "optim.lr_warmup_steps"),
     NotSupported(LEARNERS "optim.{min_lr_ratio,min_lr_factor}", "0.0|null", "optim.min_lr"),
     NotSupported(LEARNERS "optim.{lr_warmup_init,lr_start}", "0.0", "a warm-up begins at 0"),
-    NotSupported(LEARNERS "optim.lr_wsd_decay_style", "exponential|linear",
-                 "wsd decays linearly"),
+    NotSupported(LEARNERS "optim.lr_wsd_decay_style", "exponential|linear", "wsd decays linearly"),
     NotSupported(LEARNERS "optim.lr_decay_ratio", "1.0", "optim.lr_decay_steps"),
     NotSupported(LEARNERS "optim.decay_type", "linear", "optim.lr_decay_style"),
     NotSupported(LEARNERS "optim.warmup_style", "null", "optim.lr_decay_style"),
     NotSupported(LEARNERS "optim.num_cycles", "0.5", "cosine falls once"),
     NotSupported(LEARNERS "optim.{optimizer,name}", "adam|AdamW|adamw", kVerlAdam),
     NotSupported(LEARNERS "optim.override_optimizer_config.**", "{}|null", kVerlAdam),
-    NotSupported(LEARNERS "optim.{exp_avg_dtype,exp_avg_sq_dtype,main_grads_dtype}", "fp32", kVerlAdam),
+    NotSupported(LEARNERS "optim.{exp_avg_dtype,exp_avg_sq_dtype,main_grads_dtype}", "fp32",
+                 kVerlAdam),
     NotSupported(LEARNERS "optim.{use_precision_aware_optimizer,use_layer_wise_distributed_"
                           "optimizer}",
                  "False", kVerlAdam),
@@ -200,11 +205,14 @@ constexpr auto kVerlRows = std::to_array<Row>({
     Taken(LEARNERS "megatron.grad_offload", "False"),
     Taken(LEARNERS "megatron.optimizer_offload", "False"),
     Renamed(ACTOR "{megatron,fsdp_config,torchtitan}.dtype", "bfloat16", MODEL "dtype", AsDtype),
-    Renamed(ACTOR "{fsdp_config,torchtitan,veomni}.param_offload", "False", ACTOR "megatron.param_offload"),
+    Renamed(ACTOR "{fsdp_config,torchtitan,veomni}.param_offload", "False",
+            ACTOR "megatron.param_offload"),
     Renamed(ACTOR "{fsdp_config,torchtitan,veomni}.optimizer_offload", "False",
             ACTOR "megatron.optimizer_offload"),
-    Renamed(ACTOR "torchtitan.tensor_parallel_size", "1", ACTOR "megatron.tensor_model_parallel_size"),
-    Renamed(ACTOR "torchtitan.pipeline_parallel_size", "1", ACTOR "megatron.pipeline_model_parallel_size"),
+    Renamed(ACTOR "torchtitan.tensor_parallel_size", "1",
+            ACTOR "megatron.tensor_model_parallel_size"),
+    Renamed(ACTOR "torchtitan.pipeline_parallel_size", "1",
+            ACTOR "megatron.pipeline_model_parallel_size"),
     Renamed(REF "{fsdp_config,torchtitan,veomni}.param_offload", "False",
             REF "megatron.param_offload"),
     Renamed("critic.{fsdp,model.fsdp_config,torchtitan,veomni}.param_offload", "False",
@@ -214,7 +222,8 @@ constexpr auto kVerlRows = std::to_array<Row>({
     NotSupported("{actor_rollout_ref.ref,critic}.megatron.tensor_model_parallel_size",
                  "=actor_rollout_ref.actor.megatron.tensor_model_parallel_size", kVerlActorsLayout),
     NotSupported("{actor_rollout_ref.ref,critic}.megatron.pipeline_model_parallel_size",
-                 "=actor_rollout_ref.actor.megatron.pipeline_model_parallel_size", kVerlActorsLayout),
+                 "=actor_rollout_ref.actor.megatron.pipeline_model_parallel_size",
+                 kVerlActorsLayout),
     NotSupported("{actor_rollout_ref.ref,critic}.torchtitan.tensor_parallel_size",
                  "=actor_rollout_ref.actor.torchtitan.tensor_parallel_size", kVerlActorsLayout),
     NotSupported("{actor_rollout_ref.ref,critic}.torchtitan.pipeline_parallel_size",
@@ -238,7 +247,8 @@ constexpr auto kVerlRows = std::to_array<Row>({
                  "optimizer state alone is divided (ZeRO-1)"),
     NotSupported(ROLES "megatron.{use_dist_checkpointing,dist_ckpt_optim_fully_reshardable,"
                        "distrib_optim_fully_reshardable_mem_efficient}",
-                 "False", "any layout reads what any other wrote; start from a Hugging Face folder"),
+                 "False",
+                 "any layout reads what any other wrote; start from a Hugging Face folder"),
     NotSupported(ROLES "megatron.dist_checkpointing_path", "null",
                  "start from a Hugging Face folder: model.path"),
     NotNeeded(ROLES "megatron.dist_checkpointing_prefix", "of dist_checkpointing_path"),
@@ -335,17 +345,19 @@ constexpr auto kVerlRows = std::to_array<Row>({
     NotNeeded(ROLLOUT "{prompt_length,response_length}",
               "data.max_prompt_length and data.max_response_length are the rollout's"),
     NotNeeded(ROLLOUT "full_determinism", "draws depend on the seed, prompt, sample and position"),
-    NotNeeded(ROLLOUT "{name,mode,load_format,layered_summon,enforce_eager,cudagraph_capture_sizes,"
-                      "disable_log_stats,skip_tokenizer_init,scheduling_policy,multi_stage_wake_up,"
-                      "moe_load_balance_metrics_interval,router_config_path,limit_images,swap_space,"
-                      "use_fire_sampling}",
+    NotNeeded(ROLLOUT
+              "{name,mode,load_format,layered_summon,enforce_eager,cudagraph_capture_sizes,"
+              "disable_log_stats,skip_tokenizer_init,scheduling_policy,multi_stage_wake_up,"
+              "moe_load_balance_metrics_interval,router_config_path,limit_images,swap_space,"
+              "use_fire_sampling}",
               kVerlOwnEngine),
     NotNeeded(ROLLOUT "{engine_kwargs,mtp,update_weights}.**", kVerlOwnEngine),
 
     // critic
     Taken("critic.enable", "null"),
     Taken("critic.model.path", ""),
-    Taken("critic.ppo_mini_batch_size", "${oc.select:actor_rollout_ref.actor.ppo_mini_batch_size,256}"),
+    Taken("critic.ppo_mini_batch_size",
+          "${oc.select:actor_rollout_ref.actor.ppo_mini_batch_size,256}"),
     Taken("critic.ppo_micro_batch_size_per_gpu", "${oc.select:.ppo_micro_batch_size,null}"),
     Taken("critic.ppo_epochs", "${oc.select:actor_rollout_ref.actor.ppo_epochs,1}"),
     Taken("critic.cliprange_value", "0.5"),
@@ -398,7 +410,8 @@ constexpr auto kVerlRows = std::to_array<Row>({
     Taken("reward.custom_reward_function.name", "compute_score"),
     Taken("reward.num_workers", ""),
     Renamed("custom_reward_function.path", "null", "reward.custom_reward_function.path"),
-    Renamed("custom_reward_function.name", "null|compute_score", "reward.custom_reward_function.name"),
+    Renamed("custom_reward_function.name", "null|compute_score",
+            "reward.custom_reward_function.name"),
     Renamed("{reward,reward_model}.reward_kwargs.overlong_buffer_cfg.enable", "False",
             "reward.overlong_buffer.enable"),
     Renamed("{reward,reward_model}.reward_kwargs.overlong_buffer_cfg.len", "",
@@ -459,7 +472,8 @@ constexpr auto kVerlRows = std::to_array<Row>({
     NotSupported("trainer.v1.sampler.custom_sampler.path", "null", kVerlSplit),
     NotNeeded("trainer.v1.**", "of trainer.v1.trainer_mode"),
     NotNeeded("actor_rollout_ref.hybrid_engine", "async_training.placement says who generates"),
-    NotNeeded("{actor_rollout_ref,critic}.nccl_timeout", "trainer.deadline_seconds is every wait's"),
+    NotNeeded("{actor_rollout_ref,critic}.nccl_timeout",
+              "trainer.deadline_seconds is every wait's"),
     NotNeeded("{ray_kwargs,transfer_queue}.**", kVerlNoRay),
 
     // profilers, teachers

@@ -36,9 +36,9 @@ TEST(Conversions, ValuesAreWrittenAsKeelWritesThem) {
 }
 
 TEST(Conversions, SomeValuesSayNothing) {
-  for (const Result<Json>& value : {AsList(nullptr), AsDtype("auto"), UnlessNegative(-1),
-                                    Worked("anything"), CpuAsDevice(false), PathOrNothing(true),
-                                    MapOrNothing(nullptr)})
+  for (const Result<Json>& value :
+       {AsList(nullptr), AsDtype("auto"), UnlessNegative(-1), Worked("anything"),
+        CpuAsDevice(false), PathOrNothing(true), MapOrNothing(nullptr)})
     EXPECT_TRUE(value.value().is_discarded());
 }
 

@@ -9,10 +9,8 @@ namespace {
 using testing::HasSubstr;
 
 constexpr Row kGivenRows[] = {
-    Taken("run.steps", "30"),
-    NotNeeded("run.project", "a name", "verl_examples"),
-    Taken("run.kwargs", "{}"),
-    Taken("other.lr", "${.base}"),
+    Taken("run.steps", "30"),    NotNeeded("run.project", "a name", "verl_examples"),
+    Taken("run.kwargs", "{}"),   Taken("other.lr", "${.base}"),
     Taken("other.base", "1e-6"),
 };
 

@@ -77,7 +77,8 @@ TEST(ShellScript, WordsAreThoseThatBashMakes) {
       "ARGS=\"a=1   b=2\"; launch $ARGS \"$ARGS\" x$ARGS",
       "A=(a 'b c'); launch ${A[@]}x $@",
       "N=4; M=$((N * (2 + 3) - 1)); launch n=$M m=$((M%4)) k=$(( ${N} / 3 )) l=$((-N))",
-      "train=\"['$HOME/a', '$HOME/b']\"\nlaunch data.train_files=\"$train\" l='[\"console\",\"w\"]' "
+      "train=\"['$HOME/a', '$HOME/b']\"\nlaunch data.train_files=\"$train\" "
+      "l='[\"console\",\"w\"]' "
       "m=['a','b']",
       "export A=1 B='2 3'\nlaunch $A \"$B\"",
       "A=1 launch x=1 > /dev/stdout 2>&1",
@@ -97,7 +98,8 @@ TEST(ShellScript, WordsAreThoseThatBashMakes) {
 }
 
 TEST(ShellScript, WhatOnlyAShellKnowsIsNamed) {
-  EXPECT_THAT(ReadLaunch("launch d=$(date +%F)/x").not_known, ElementsAre(HasSubstr("$(date +%F)")));
+  EXPECT_THAT(ReadLaunch("launch d=$(date +%F)/x").not_known,
+              ElementsAre(HasSubstr("$(date +%F)")));
   EXPECT_THAT(ReadLaunch("launch d=`date`").not_known, ElementsAre(HasSubstr("`date`")));
   EXPECT_THAT(ReadLaunch("launch $NOWHERE").not_known, ElementsAre(HasSubstr("$NOWHERE")));
   EXPECT_THAT(ReadLaunch("launch a=$3").not_known, ElementsAre(HasSubstr("argument")));
@@ -114,7 +116,8 @@ TEST(ShellScript, AVariableThatIsSetUnderAConditionIsNotKnown) {
        {"X=1\nif [ \"$Y\" = a ]; then\n  X=2\nfi\nlaunch x=$X",
         "for X in 1 2; do\n  launch x=$X\ndone", "while read X; do launch x=$X; done",
         "f() {\n  X=2\n}\nf\nlaunch x=$X", "case $Y in\n  a) X=2 ;;\nesac\nlaunch x=${X:-1}"}) {
-    EXPECT_THAT(ReadLaunch(script).not_known, ElementsAre(HasSubstr("under a condition"))) << script;
+    EXPECT_THAT(ReadLaunch(script).not_known, ElementsAre(HasSubstr("under a condition")))
+        << script;
   }
 }
 
@@ -130,8 +133,10 @@ TEST(ShellScript, AnOpenQuoteOrBracketIsRefusedWithItsLine) {
 TEST(ShellScript, NoTextIsTooOdd) {
   // Every prefix of a script with everything in it is read or refused; none hangs or crashes.
   const std::string all =
-      "A=(a \"b $X\" ${Y:-'c'}) ; f() { launch \"${A[@]}\" $((1+(2*3))) `x` $(y \"z\") <<-E >o 2>&1\n"
-      "\tE\n}; if x; then ${A[1]} $# $? ${#A} ${A/b/c} \\\n fi; export B=\"\\\"${C:-${D:-e}}\\\"\" & |";
+      "A=(a \"b $X\" ${Y:-'c'}) ; f() { launch \"${A[@]}\" $((1+(2*3))) `x` $(y \"z\") <<-E >o "
+      "2>&1\n"
+      "\tE\n}; if x; then ${A[1]} $# $? ${#A} ${A/b/c} \\\n fi; export B=\"\\\"${C:-${D:-e}}\\\"\" "
+      "& |";
   for (size_t n = 0; n <= all.size(); ++n)
     (void)ReadShell({"run.sh", all.substr(0, n)}, Context({"x"}));
 }

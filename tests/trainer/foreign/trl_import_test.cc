@@ -133,18 +133,17 @@ TEST(TrlImport, WhatIsNotSupportedIsSaid) {
                            "lr_scheduler_type: polynomial\nno_such: 1\n",
                            TrlMethod::kSft);
   ASSERT_TRUE(made.ok());
-  for (const char* key : {"use_peft: true", "optim: adafactor", "save_strategy: epoch",
-                          "packing_strategy: bfd_split", "load_in_4bit: true",
-                          "lr_scheduler_type: polynomial", "no_such: 1"})
+  for (const char* key :
+       {"use_peft: true", "optim: adafactor", "save_strategy: epoch", "packing_strategy: bfd_split",
+        "load_in_4bit: true", "lr_scheduler_type: polynomial", "no_such: 1"})
     EXPECT_THAT(made.value().yaml, HasSubstr(std::string("# NOT TAKEN: ") + key));
   EXPECT_THAT(made.value().yaml, Not(HasSubstr("NOT TAKEN: lora_r")));
 }
 
 TEST(TrlImport, WhatCannotBeCountedIsRefused) {
-  EXPECT_THAT(Import("g.yaml", "per_device_train_batch_size: 6\n", TrlMethod::kGrpo)
-                  .status()
-                  .message(),
-              HasSubstr("multiple of num_generations 8"));
+  EXPECT_THAT(
+      Import("g.yaml", "per_device_train_batch_size: 6\n", TrlMethod::kGrpo).status().message(),
+      HasSubstr("multiple of num_generations 8"));
   EXPECT_THAT(Import("a.yaml", "beta: 1\n").status().message(), HasSubstr("--method"));
   EXPECT_THAT(Import("a.sh", "trl sft --beta 1\n", TrlMethod::kDpo).status().message(),
               HasSubstr("launches trl sft, --method says dpo"));

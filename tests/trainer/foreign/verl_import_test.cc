@@ -136,8 +136,8 @@ TEST(VerlImport, AScriptWithMegatronIsAnsweredWholeAndValid) {
   EXPECT_THAT(ValidateConfig(loaded.config, 8), IsEmpty());
   const Config& c = loaded.config;
   EXPECT_EQ(c.trainer.task, TaskKind::kRl);
-  EXPECT_THAT(c.data.train_files, ElementsAre("/home/u/data/gsm8k/train.parquet",
-                                              "/home/u/data/math/train.parquet"));
+  EXPECT_THAT(c.data.train_files,
+              ElementsAre("/home/u/data/gsm8k/train.parquet", "/home/u/data/math/train.parquet"));
   EXPECT_EQ(c.data.train_batch_size, 1024);
   EXPECT_EQ(c.data.max_prompt_length, 2048);
   EXPECT_EQ(c.trainer.default_local_dir, "checkpoints/grpo/qwen2_7b_sync");
@@ -166,9 +166,10 @@ TEST(VerlImport, AScriptWithFsdpIsAnsweredWholeAndValid) {
 }
 
 TEST(VerlImport, ArgumentsOfTheScriptOverrideIt) {
-  const Imported made =
-      Made("run.sh", kFsdpScript, {"trainer.total_epochs=3", "+data.apply_chat_template_kwargs."
-                                                              "enable_thinking=False"});
+  const Imported made = Made("run.sh", kFsdpScript,
+                             {"trainer.total_epochs=3",
+                              "+data.apply_chat_template_kwargs."
+                              "enable_thinking=False"});
   const LoadedText loaded = Load(made.yaml);
   EXPECT_EQ(loaded.problem, "");
   EXPECT_EQ(loaded.config.trainer.total_epochs, 3);
@@ -213,8 +214,8 @@ TEST(VerlImport, TakenValuesSurviveARoundTrip) {
     if (option.path == "actor_rollout_ref.actor.clip_ratio_c") value = "2.5";
     if (option.path == "trainer.logger") continue;  // conversions_test.cc
     if (option.path == "trainer.task") continue;
-    std::string text = "python -m verl.trainer.main_ppo critic.enable=True '" + option.path + "=" +
-                       value + "'";
+    std::string text =
+        "python -m verl.trainer.main_ppo critic.enable=True '" + option.path + "=" + value + "'";
     if (option.path == "trainer.total_epochs") value = "0.375";
     const Imported made = Made("run.sh", text);
     const LoadedText through = Load(made.yaml);
@@ -284,11 +285,11 @@ TEST(VerlImport, APartOfAFileIsTakenWithVerlsDefaults) {
 TEST(VerlImport, WhatIsNoLaunchOfMainPpoIsRefused) {
   EXPECT_THAT(Import("a.sh", "python -m verl.trainer.sft_trainer x=1\n").status().message(),
               HasSubstr("no command in it is python -m verl.trainer.main_ppo"));
-  EXPECT_THAT(Import("a.sh",
-                     "python -m verl.trainer.main_ppo a=1\npython -m verl.trainer.main_ppo b=1\n")
-                  .status()
-                  .message(),
-              HasSubstr("lines 1 and 2"));
+  EXPECT_THAT(
+      Import("a.sh", "python -m verl.trainer.main_ppo a=1\npython -m verl.trainer.main_ppo b=1\n")
+          .status()
+          .message(),
+      HasSubstr("lines 1 and 2"));
   EXPECT_THAT(Made("a.sh", "python -m verl.trainer.main_ppo --config-name mine a.b\n").unresolved,
               ElementsAre(HasSubstr("--config-name mine"), HasSubstr("a.b is no key=value")));
 }
