@@ -16,6 +16,7 @@ struct CommandContext {
 };
 
 void AddConfigCommand(CLI::App& app, CommandContext& context);
+void AddConfigImports(CLI::App& config, CommandContext& context);  // import-verl, import-trl
 void AddDataCommand(CLI::App& app, CommandContext& context);
 void AddLaunchCommand(CLI::App& app, CommandContext& context);
 void AddDoctorCommand(CLI::App& app, CommandContext& context);

@@ -98,6 +98,7 @@ const std::map<std::string, std::set<std::string>>& AllowedEdges() {
       {"trainer/desk", {"common", "parallel", "rollout", "checkpoint/format", "trainer/data"}},
       {"trainer/engine",
        {"common", "parallel", "model", "checkpoint/base", "trainer/config", "trainer/data"}},
+      {"trainer/foreign", {"common", "common/options", "trainer/algorithms", "trainer/config"}},
       {"trainer/sync",
        {"common", "parallel", "model", "rollout", "trainer/config", "trainer/engine"}},
       {"trainer/inputs",
