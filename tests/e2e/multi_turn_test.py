@@ -59,6 +59,8 @@ def byte_alphabet():
 
 
 class MultiTurn(split_test.SplitJob):
+    SCORED = {}
+
     def setUp(self):
         super().setUp()
         self.tokenizer = self.folder / "tokenizer"
