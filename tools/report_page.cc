@@ -18,7 +18,7 @@ namespace keel::tools {
 
 namespace {
 
-constexpr double kWidth = 560, kHeight = 220, kLeft = 64, kRight = 8, kTop = 8, kBottom = 24;
+constexpr double kWidth = 560, kHeight = 220, kLeft = 64, kRight = 20, kTop = 8, kBottom = 24;
 constexpr size_t kLongestText = 3000;  // of a prompt or a response
 constexpr std::array<std::string_view, 8> kColours = {"#1f6feb", "#d1242f", "#1a7f37", "#9a6700",
                                                       "#8250df", "#bf3989", "#57606a", "#0598bc"};

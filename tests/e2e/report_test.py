@@ -136,7 +136,7 @@ class Report(unittest.TestCase):
         self.assertEqual(reader.tags.count("script"), 1)
         self.assertNotIn("b", reader.tags)
         self.assertNotIn("\x1b", page)
-        self.assertEqual(reader.text.count("</script>"), 6)  # its name among all metrics, and five answers
+        self.assertEqual(reader.text.count("<script>"), 6)  # its name among all metrics, and five answers
         self.assertEqual(len(re.findall("row [0-9]+, score", reader.text)), 5)
         self.assertIn("10.jsonl", reader.text)
         for text in ("2 lines of metrics.jsonl are no metrics", "2 responses have no score", "1 saves failed", "went on from a checkpoint 1 times"):
