@@ -49,8 +49,28 @@ void RewardPool::StopThreads() {
 }
 
 Status RewardPool::Start() {
-  // No worker touches its verifier before there is a sample.
-  for (const auto& verifier : verifiers_) KEEL_RETURN_IF_ERROR(verifier->Start());
+  // No worker touches its verifier before there is a sample. All at once, since a Python file may
+  // import for a minute; the first by itself, so that what is wrong with all is met once.
+  if (verifiers_.empty()) return Status::Ok();
+  KEEL_RETURN_IF_ERROR(verifiers_.front()->Start());
+  std::vector<Status> started(verifiers_.size());
+  std::vector<std::thread> starters;
+  const auto start = [&](size_t i) noexcept {
+    try {
+      started[i] = verifiers_[i]->Start();
+    } catch (const std::exception& error) {
+      started[i] = Status(StatusCode::kInternal, error.what());
+    }
+  };
+  for (size_t i = 1; i < verifiers_.size(); ++i) {
+    try {
+      starters.emplace_back(start, i);
+    } catch (const std::system_error&) {
+      start(i);
+    }
+  }
+  for (std::thread& starter : starters) starter.join();
+  for (const Status& status : started) KEEL_RETURN_IF_ERROR(status);
   return Status::Ok();
 }
 
