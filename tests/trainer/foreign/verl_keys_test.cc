@@ -24,8 +24,6 @@ const std::set<std::string>& MayBeMissing() {
       "actor_rollout_ref.actor.policy_loss.dro_beta",
       "actor_rollout_ref.actor.tau_pos",
       "actor_rollout_ref.actor.tau_neg",
-      "reward.custom_reward_function.path",
-      "reward.custom_reward_function.name",
       "critic.optim.lr_decay_steps",
       "critic.optim.lr_wsd_decay_steps",
   };
