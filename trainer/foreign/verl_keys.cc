@@ -409,6 +409,9 @@ constexpr auto kVerlRows = std::to_array<Row>({
     // rewards
     Taken("reward.custom_reward_function.path", "null"),
     Taken("reward.custom_reward_function.name", "compute_score"),
+    Taken("reward.custom_reward_function.reward_kwargs", ""),
+    Renamed("custom_reward_function.reward_kwargs", "",
+            "reward.custom_reward_function.reward_kwargs"),
     Taken("reward.num_workers", ""),
     Renamed("custom_reward_function.path", "null", "reward.custom_reward_function.path"),
     Renamed("custom_reward_function.name", "null|compute_score",

@@ -16,8 +16,6 @@ namespace {
 // Keys of later builds: rows begin to hold when the schema has them.
 const std::set<std::string>& MayBeMissing() {
   static const std::set<std::string> keys = {
-      "reward.custom_reward_function.path",
-      "reward.custom_reward_function.name",
       "critic.optim.lr_decay_steps",
       "critic.optim.lr_wsd_decay_steps",
   };
