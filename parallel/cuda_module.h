@@ -32,6 +32,8 @@ class CudaModule {
   // The number of usable devices, or kUnavailable with what the driver says.
   virtual Result<int> DeviceCount() const = 0;
   virtual void SetDevice(int index) = 0;
+  // As its driver calls it: "NVIDIA H100 80GB HBM3"; "" where it does not say.
+  virtual std::string DeviceName(int /*index*/) const { return ""; }
   // NCCL group; see MakeProcessGroup.
   virtual std::unique_ptr<ProcessGroup> MakeGroup(const Store& store, int global_rank,
                                                   const GroupOptions& options) = 0;

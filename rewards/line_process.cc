@@ -84,9 +84,10 @@ int StartProgram(Program program, pid_t* process) {
 }  // namespace
 
 Status LineProcess::Start() {
+  if (EndedByItself()) Stop();
   if (process_ >= 0) return Status::Ok();
   const Status started = Spawn();
-  if (started.ok()) return started;
+  if (started.ok()) return Greet();
   return Status(StatusCode::kConfig,
                 fmt::format("{}; expected a program that can be executed, by its path or by a name "
                             "in PATH: correct {}, make the file executable, or name what runs "
@@ -125,6 +126,24 @@ Status LineProcess::Spawn() {
   return Status::Ok();
 }
 
+Status LineProcess::Greet() {
+  if (greeting_.text.empty()) return Status::Ok();
+  bool answered = false;
+  LineExchange exchange;
+  exchange.text = greeting_.text;
+  exchange.deadline = std::chrono::steady_clock::now() + greeting_.limit;
+  exchange.limit = greeting_.limit_name;
+  exchange.open = [&] { return !answered; };
+  exchange.missing = [] { return std::string("the answers to its greeting"); };
+  exchange.take = [&](std::string_view line) {
+    answered = true;
+    return greeting_.take(line);
+  };
+  const Status greeted = Talk(exchange);
+  if (!greeted.ok()) Stop();
+  return greeted;
+}
+
 void LineProcess::Stop() {
   if (input_ >= 0) close(input_);
   if (output_ >= 0) close(output_);
@@ -150,7 +169,10 @@ bool LineProcess::EndedByItself() const {
 Status LineProcess::Exchange(const LineExchange& exchange) {
   // One that ended while nothing was asked of it has failed at nothing.
   if (EndedByItself()) Stop();
-  if (process_ < 0) KEEL_RETURN_IF_ERROR(Spawn());
+  if (process_ < 0) {
+    KEEL_RETURN_IF_ERROR(Spawn());
+    KEEL_RETURN_IF_ERROR(Greet());
+  }
   const Status done = Talk(exchange);
   if (!done.ok()) Stop();
   return done;
@@ -164,9 +186,10 @@ Status LineProcess::Talk(const LineExchange& exchange) {
     std::array<pollfd, 2> waits = {pollfd{output_, POLLIN, 0}, pollfd{input_, POLLOUT, 0}};
     const int left = MillisecondsUntil(exchange.deadline);
     if (left == 0) {
-      return Status(StatusCode::kDeadlineExceeded,
-                    fmt::format("{}: {} are missing at its limit, {}; it was killed", Describe(),
-                                exchange.missing(), limit_));
+      return Status(
+          StatusCode::kDeadlineExceeded,
+          fmt::format("{}: {} are missing at its limit, {}; it was killed", Describe(),
+                      exchange.missing(), exchange.limit.empty() ? limit_ : exchange.limit));
     }
     const int ready = poll(waits.data(), sent < text.size() ? 2 : 1, left);
     if (ready < 0 && errno != EINTR) return Status::FromErrno(errno, "poll", command_[0]);

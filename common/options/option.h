@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -19,7 +20,8 @@ struct Option {
   bool nullable = false;
   std::optional<double> min, max;
   bool exclusive_min = false;
-  std::vector<std::string> choices;  // of a string, or of each item of a list
+  std::vector<std::string> choices;            // of a string, or of each item of a list
+  std::map<std::string, std::string> answers;  // by values that are no choices
   std::string unit;
   std::string doc;
   Json initial;  // the default
@@ -43,6 +45,11 @@ struct Option {
   // Of an enum: of some of its names.
   Option& OneOf(std::vector<std::string> values) {
     choices = std::move(values);
+    return *this;
+  }
+  // What to do instead of a value that is no choice, and that someone may bring from elsewhere.
+  Option& Answer(std::string value, std::string advice) {
+    answers[std::move(value)] = std::move(advice);
     return *this;
   }
   Option& PerNode() {

@@ -155,8 +155,13 @@ std::optional<Json> Convert(const Option& option, const YamlNode& node, std::str
     }
     problem = fmt::format("{}: expected one of {}, got \"{}\"", option.path,
                           fmt::join(option.choices, ", "), value);
+    const auto answer = option.answers.find(value);
     const std::string near = Closest(value, option.choices);
-    if (!near.empty()) advice = fmt::format("did you mean {}?", near);
+    if (answer != option.answers.end()) {
+      advice = answer->second;
+    } else if (!near.empty()) {
+      advice = fmt::format("did you mean {}?", near);
+    }
     return false;
   };
   if (node.kind == YamlNode::Kind::kNull) {

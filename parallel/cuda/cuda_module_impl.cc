@@ -60,6 +60,11 @@ class Module final : public CudaModule {
     device_ = static_cast<c10::DeviceIndex>(index);
   }
 
+  std::string DeviceName(int index) const override {
+    cudaDeviceProp properties{};
+    return cudaGetDeviceProperties(&properties, index) == cudaSuccess ? properties.name : "";
+  }
+
   std::unique_ptr<ProcessGroup> MakeGroup(const Store& store, int global_rank,
                                           const GroupOptions& options) override {
     return MakeNcclGroup(store, global_rank, options);

@@ -61,7 +61,7 @@ const std::map<std::string, std::set<std::string>>& AllowedEdges() {
       {"model/gguf", {"common", "model/tokenizer"}},
       {"model", {"common", "parallel", "model/tokenizer"}},
       {"rollout", {"common", "parallel", "model", "model/tokenizer"}},
-      {"rewards", {"common"}},
+      {"rewards", {"common", "common/options"}},
       {"turns", {"common", "common/options", "model/chat_template", "model/tokenizer", "rewards"}},
 
       {"checkpoint/format", {"common"}},

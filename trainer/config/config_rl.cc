@@ -5,6 +5,9 @@
 #include <string_view>
 
 #include "common/options/schema.h"
+#include "rewards/reward_check.h"
+#include "rewards/reward_functions.h"
+#include "rewards/reward_table.h"
 #include "trainer/algorithms/rollout_correction_options.h"
 #include "trainer/config/config.h"
 
@@ -172,33 +175,16 @@ void AddRlOptions(Config& c, options::Schema& s) {
       .Range(0);
 
   rewards::RewardSection& w = c.reward;
-  s.Add("reward.type", w.type,
-        "A rule, `command` or `http`; `auto` chooses by the row's `data.reward_fn_key`.");
-  s.Add("reward.method", w.method,
-        "gsm8k: `strict` wants `#### 42`, `flexible` takes the last number.");
-  s.Add("reward.format_score", w.format_score,
-        "Score of an answer that has the right form and is wrong.");
-  s.Add("reward.format_pattern", w.format_pattern,
-        "A regular expression (PCRE2) that the whole response must match, or the score is 0.");
-  s.Add("reward.format_weight", w.format_weight,
-        "With `format_pattern`: factor of the score of a response that matches.");
-  s.Add("reward.command", w.command,
-        "Program and arguments; reads a JSON object a line from its input, writes one a line.");
-  s.Add("reward.url", w.url,
-        "http:// or https:// address that takes {\"samples\": [...]} and gives {\"results\": "
-        "[...]}.")
+  rewards::AddVerifierOptions(s, "reward.", w);
+  s.Add("reward.functions", w.functions,
+        "Several rewards, whose weighted sum is the score: a list of maps with `name`, `weight` "
+        "(default 1) and keys of this section from `type` to `max_retries`; what one does not say "
+        "is as the section says.")
       .Secret();
-  s.Add("reward.ca_file", w.ca_file,
-        "With an https `reward.url`: a PEM file of the authorities to trust; null: the system's.");
-  s.Add("reward.num_workers", w.num_workers, "Threads that verify, per rank.").Range(1, 256);
-  s.Add("reward.batch_size", w.batch_size, "Samples per request to a command or address.")
-      .Range(1)
-      .Unit("samples");
-  s.Add("reward.timeout_seconds", w.timeout_seconds, "Limit of one request.")
-      .Range(0.001, 86'400)
-      .Unit("seconds");
-  s.Add("reward.max_retries", w.max_retries, "Further tries of a request that failed.")
-      .Range(0, 1000);
+  s.Add("reward.num_workers", w.num_workers,
+        "Threads that verify, per rank; each has a child process of its own for a command or a "
+        "Python function.")
+      .Range(1, 256);
   s.Add("reward.on_error", w.on_error,
         "A sample whose verifier failed: scores 0 (`zero`), takes no part (`exclude`), or ends the "
         "run (`stop`). It is counted apart from samples that score 0. A step or a validation none "
@@ -316,18 +302,17 @@ std::vector<std::string> ValidateRlConfig(const Config& c, int64_t dp) {
         "ratio; rollout_is would count them twice: set one of them only");
   }
 
-  using rewards::RewardType;
   const rewards::RewardSection& w = c.reward;
-  if (w.type != RewardType::kCommand && !w.command.empty())
-    say("reward.command belongs to reward.type: command");
-  if (w.type != RewardType::kHttp && w.url) say("reward.url belongs to reward.type: http");
-  if (w.type == RewardType::kCommand && w.command.empty())
-    say("reward.type is command, but reward.command is empty");
-  if (w.type == RewardType::kHttp && !w.url)
-    say("reward.type is http, but reward.url is not given");
-  const double request_s = w.timeout_seconds * static_cast<double>(1 + w.max_retries);
-  if ((w.type == RewardType::kHttp || w.type == RewardType::kCommand) &&
-      request_s >= c.trainer.deadline_seconds) {
+  if (const Status usable = rewards::CheckReward(w); !usable.ok()) say(usable.message());
+  double request_s = 0;  // of a sample, at most
+  if (const auto functions = rewards::RewardFunctions(w); functions.ok()) {
+    for (const rewards::RewardFunction& function : *functions) {
+      if (!rewards::AsksOutside(TypeOf(function.verifier))) continue;
+      request_s += function.verifier.timeout_seconds *
+                   static_cast<double>(1 + function.verifier.max_retries);
+    }
+  }
+  if (request_s >= c.trainer.deadline_seconds) {
     say(
         fmt::format("reward.timeout_seconds {} with reward.max_retries {}: a verifier may take {} "
                     "s, but other ranks wait only trainer.deadline_seconds {}, and would take it "

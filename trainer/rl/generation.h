@@ -73,8 +73,9 @@ class Generation {
 
   // Once the weights are there, before the first Run.
   virtual void Begin(const RunSamples& /*samples*/) {}
-  // Responses, scored. Throws Error(kDataLoss) where one could not be generated. The same on every
-  // rank, but for text and answer, which rank 0 alone has, and that only where they are asked for.
+  // Responses, scored, on rank 0, which decides what becomes of them; none on the others. With text
+  // and answer only where they are asked for. Throws on every rank, Error(kDataLoss) where one
+  // could not be generated.
   virtual std::vector<Response> Run(const RolloutOrder& order, RolloutTimes* times) = 0;
   // The present weights are about to change: waits until nothing needs them any more. Whoever joins
   // from here on until Update gets none.

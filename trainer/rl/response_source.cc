@@ -6,9 +6,11 @@
 #include <set>
 #include <utility>
 
+#include "common/guarded.h"
 #include "common/text.h"
 #include "rewards/reward_shaping.h"
 #include "trainer/rl/replay.h"
+#include "trainer/sync/group_bytes.h"
 #include "trainer/sync/rollout_settings.h"
 
 namespace keel::trainer::rl {
@@ -40,6 +42,7 @@ RolloutBatch ResponseSource::Next(int64_t step, int64_t position, int64_t* consu
                        fmt::format("{}/{}.jsonl", *c_.trainer.rollout_replay_dir, step),
                        {prompts_.vocab_size(), c_.data.train_batch_size,
                         c_.actor_rollout_ref.rollout.n, correction.wants() != nullptr});
+    if (context_.rank() != 0) batch = RolloutBatch::Make({});
     metrics->Set("reward/errors", CountFailed(batch.responses));
     metrics->Set("reward/samples", batch.responses.size());
     metrics->Set("timing_s/gen", 0.0);
@@ -76,16 +79,18 @@ RolloutBatch ResponseSource::Generate(int64_t step, int64_t position, int64_t* c
                          TraitsOf(c_.algorithm.adv_estimator).greedy_baseline,
                          c_.trainer.rollout_data_dir.has_value(), batches > 1},
                         &times);
-    // Before the filter, which would put other prompts in the place of those that have no scores.
-    errors_.Judge(fresh, fmt::format("step {}", step));
     failed += CountFailed(fresh);
     samples += fresh.size();
-    Shape(&fresh);
-    if (!c_.algorithm.filter_groups.enable) {
-      kept = std::move(fresh);
-      break;
+    bool enough = true;
+    Status chosen = Status::Ok();
+    if (context_.rank() == 0) {
+      chosen = Guarded([&] {
+        enough = Choose(step, batches, std::move(fresh), &kept);
+        return Status::Ok();
+      });
     }
-    if (Filter(std::move(fresh), batches, &kept)) break;
+    ThrowIfError(ShareStatus(context_.world(), chosen, device_));
+    if (ShareValue(context_.world(), enough, device_)) break;
   }
   const double param_offload = generation_.Leave();
   generation_.ReleaseWeights();
@@ -101,6 +106,16 @@ RolloutBatch ResponseSource::Generate(int64_t step, int64_t position, int64_t* c
   metrics->Set("perf/rollout_preemptions", times.engine.preemptions);
   generation_.AddMetrics(metrics);
   return RolloutBatch::Make(std::move(kept));
+}
+
+bool ResponseSource::Choose(int64_t step, int64_t batches, std::vector<Response> fresh,
+                            std::vector<Response>* kept) {
+  // Before the filter, which would put other prompts in the place of those that have no scores.
+  errors_.Judge(fresh, fmt::format("step {}", step));
+  Shape(&fresh);
+  if (c_.algorithm.filter_groups.enable) return Filter(std::move(fresh), batches, kept);
+  *kept = std::move(fresh);
+  return true;
 }
 
 // DAPO's soft punishment of long responses.

@@ -11,7 +11,6 @@
 #include "common/json.h"
 #include "parallel/context.h"
 #include "parallel/store_server.h"
-#include "trainer/data/response_wire.h"
 #include "trainer/desk/desk_file.h"
 #include "trainer/desk/job_address.h"
 #include "trainer/rl/scored_response.h"
@@ -196,26 +195,35 @@ std::vector<Response> SplitGeneration::Run(const RolloutOrder& order, RolloutTim
   WaitFor(stream, desk::Desk::For::kBatch);
   if (!order.validation) waited_s_ = (order.more ? waited_s_ : 0) + waiting.Elapsed();
 
-  // To all ranks that train; texts stay here.
-  std::vector<Response> mine;
+  std::vector<Response> responses;
   Status taken = Status::Ok();
-  if (desk_ != nullptr && order.validation) {
-    for (desk::Finished& one : desk_->Take(stream).finished)
-      mine.push_back(std::move(one.response));
-    desk_->Close(stream);
-  } else if (desk_ != nullptr) {
-    Result<std::vector<Response>> batch = samples_->Take(order.step, order.more);
-    taken = batch.status();
-    if (batch.ok()) mine = std::move(*batch);
+  if (desk_ != nullptr) {
+    taken = Guarded([&]() -> Status {
+      KEEL_ASSIGN_OR_RETURN(responses, Take(order));
+      RequireGenerated(responses);
+      if (order.greedy_baseline) TakeBaselines(&responses);
+      return Status::Ok();
+    });
   }
   Agree(taken);
+  times->generate_s += watch.Elapsed();
+  return responses;
+}
+
+Result<std::vector<Response>> SplitGeneration::Take(const RolloutOrder& order) {
+  std::vector<Response> responses;
+  if (order.validation) {
+    for (desk::Finished& one : desk_->Take(desk::Stream::kValidation).finished)
+      responses.push_back(std::move(one.response));
+    desk_->Close(desk::Stream::kValidation);
+  } else {
+    KEEL_ASSIGN_OR_RETURN(responses, samples_->Take(order.step, order.more));
+  }
   const int64_t first = order.prompts.front().position;
-  std::vector<Response> responses = ValueOrThrow(DecodeResponses(Hear(EncodeResponses(mine))));
-  for (size_t i = 0; i < responses.size(); ++i) {
-    Response& r = responses[i];
+  for (Response& r : responses) {
     const auto at = static_cast<size_t>(r.position - first);
     if (r.position < first || at >= order.prompts.size()) {
-      throw Error(
+      return Status(
           StatusCode::kInternal,
           fmt::format("the desk hands out position {}, the step is at {}", r.position, first));
     }
@@ -223,13 +231,10 @@ std::vector<Response> SplitGeneration::Run(const RolloutOrder& order, RolloutTim
     r.row = prompt.id;
     r.data_source = prompt.data_source;
     r.prompt = prompt.tokens;
-    if (mine.empty() || !order.texts) continue;
-    r.text = std::move(mine[i].text);
-    r.answer = std::move(mine[i].answer);
+    if (order.texts) continue;
+    r.text.clear();
+    r.answer.clear();
   }
-  RequireGenerated(responses);
-  if (order.greedy_baseline) TakeBaselines(&responses);
-  times->generate_s += watch.Elapsed();
   return responses;
 }
 

@@ -68,6 +68,8 @@ class SplitGeneration : public Generation {
   void SayWhere();
   void OpenValidation(const RolloutOrder& order);
   void WaitFor(desk::Stream stream, desk::Desk::For what);
+  // The step's samples, or the validation's, from the desk. On rank 0.
+  Result<std::vector<Response>> Take(const RolloutOrder& order);
 
   Job& job_;
   desk::DeskAddress address_;              // rank 0

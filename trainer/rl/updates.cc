@@ -1,17 +1,13 @@
 #include "trainer/rl/updates.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
-#include "common/philox.h"
 #include "trainer/rl/token_values.h"
 
 namespace keel::trainer::rl {
 
 namespace {
-
-constexpr uint64_t kShuffleStream = 0x6d696e69;  // "mini"
 
 bool CountsSums(TrainEngine& engine, parallel::ParallelContext& context) {
   return engine.decoder().last_stage() && context.tp_rank() == 0;
@@ -29,12 +25,12 @@ void Add(const MoveSeconds& from, MoveSeconds* to) {
 // Runs an epoch; `loss` makes a micro-batch's share from its mini-batch's denominators. Metrics of
 // the model itself stand under `role`.
 template <typename Loss>
-UpdateSums Run(TrainEngine& engine, const RolloutBatch& batch, const EpochUpdates& epoch,
+UpdateSums Run(TrainEngine& engine, const BatchShare& share, const EpochUpdates& epoch,
                const std::string& role, double scale_factor, Loss&& loss) {
   UpdateSums result;
   for (const MiniBatch& update : epoch.updates) {
-    const std::vector<RlMicroBatch> micro = MakeRlMicroBatches(batch, update, epoch.options);
-    const LossDenominators denominators = DenominatorsOf(batch, update, scale_factor);
+    const std::vector<RlMicroBatch> micro = MakeRlMicroBatches(share, update, epoch.options);
+    const LossDenominators denominators = DenominatorsOf(share.outline(), update, scale_factor);
     const StepResult step = engine.Step(
         ModelBatchesOf(micro),
         [&](int m, const at::Tensor& hidden, const model::Decoder::ReadyCallback& on_ready) {
@@ -55,31 +51,6 @@ UpdateSums Run(TrainEngine& engine, const RolloutBatch& batch, const EpochUpdate
 
 }  // namespace
 
-std::vector<MiniBatch> CutIntoMiniBatches(const RolloutBatch& batch,
-                                          const MiniBatchOptions& options, int64_t step,
-                                          int64_t epoch) {
-  // Responses of a prompt are neighbours.
-  std::vector<MiniBatch> prompts;
-  for (size_t i = 0; i < batch.responses.size(); ++i) {
-    if (i == 0 || batch.responses[i].position != batch.responses[i - 1].position)
-      prompts.emplace_back();
-    prompts.back().push_back(static_cast<int64_t>(i));
-  }
-  if (options.shuffle) {
-    const Philox rng(options.seed, kShuffleStream + static_cast<uint64_t>(step));
-    const auto base = static_cast<uint64_t>(epoch) << 32;
-    for (size_t i = prompts.size(); i > 1; --i) {
-      std::swap(prompts[i - 1], prompts[static_cast<size_t>(rng.Below(base + i, i))]);
-    }
-  }
-  std::vector<MiniBatch> cut;
-  for (size_t p = 0; p < prompts.size(); ++p) {
-    if (p % static_cast<size_t>(options.prompts_each) == 0) cut.emplace_back();
-    cut.back().insert(cut.back().end(), prompts[p].begin(), prompts[p].end());
-  }
-  return cut;
-}
-
 void UpdateSums::AddEpoch(UpdateSums one, int64_t epochs) {
   applied += one.applied;
   skipped += one.skipped;
@@ -95,14 +66,14 @@ void UpdateSums::AddEpoch(UpdateSums one, int64_t epochs) {
 }
 
 UpdateSums UpdateActor(TrainEngine& actor, parallel::ParallelContext& context,
-                       const RolloutBatch& batch, const EpochUpdates& epoch,
+                       const BatchShare& share, const EpochUpdates& epoch,
                        const ActorUpdate& update) {
   const PolicyTargets& targets = update.targets;
   TokenValues log_probs, entropies;
   PolicyLossSums sums;
   const bool counts = CountsSums(actor, context);
   UpdateSums result =
-      Run(actor, batch, epoch, "actor/", update.scale_factor,
+      Run(actor, share, epoch, "actor/", update.scale_factor,
           [&](const RlMicroBatch& micro, const at::Tensor& hidden,
               const LossDenominators& denominators, const auto& on_ready) {
             const auto current = actor.decoder().LogProbsWithGradient(
@@ -122,14 +93,14 @@ UpdateSums UpdateActor(TrainEngine& actor, parallel::ParallelContext& context,
               inputs.ref_log_probs = micro.Spread(targets.ref_log_probs);
             if (!targets.rollout_is_weights.empty())
               inputs.rollout_is_weights = micro.Spread(targets.rollout_is_weights);
-            const PolicyLossResult share = PolicyLoss(inputs, update.loss, denominators);
-            if (counts) sums += share.sums;
-            return share.loss;
+            const PolicyLossResult part = PolicyLoss(inputs, update.loss, denominators);
+            if (counts) sums += part.sums;
+            return part.loss;
           });
   if (update.acts) {
-    const int64_t tokens = batch.response_tokens();
-    result.policy = {log_probs.OnRank0(context, epoch.options.device, tokens),
-                     entropies.OnRank0(context, epoch.options.device, tokens)};
+    const int64_t tokens = share.tokens();
+    result.policy = TokenLogProbs{log_probs.OnRank0(context, epoch.options.device, tokens),
+                                  entropies.OnRank0(context, epoch.options.device, tokens)};
   }
   const std::vector<double> all =
       SumOverRanks(context, epoch.options.device,
@@ -143,12 +114,12 @@ UpdateSums UpdateActor(TrainEngine& actor, parallel::ParallelContext& context,
 }
 
 UpdateSums UpdateCritic(TrainEngine& critic, parallel::ParallelContext& context,
-                        const RolloutBatch& batch, const EpochUpdates& epoch,
+                        const BatchShare& share, const EpochUpdates& epoch,
                         const CriticUpdate& update) {
   const ValueTargets& targets = update.targets;
   ValueLossSums sums;
   const bool counts = CountsSums(critic, context);
-  UpdateSums result = Run(critic, batch, epoch, "critic/", 1.0,
+  UpdateSums result = Run(critic, share, epoch, "critic/", 1.0,
                           [&](const RlMicroBatch& micro, const at::Tensor& hidden,
                               const LossDenominators& denominators, const auto& on_ready) {
                             ValueLossInputs inputs;
@@ -156,10 +127,10 @@ UpdateSums UpdateCritic(TrainEngine& critic, parallel::ParallelContext& context,
                             inputs.values = critic.decoder().Values(hidden, on_ready);
                             inputs.old_values = micro.Spread(targets.old_values);
                             inputs.returns = micro.Spread(targets.returns);
-                            const ValueLossResult share =
+                            const ValueLossResult part =
                                 ValueLoss(inputs, update.loss, denominators);
-                            if (counts) sums += share.sums;
-                            return share.loss;
+                            if (counts) sums += part.sums;
+                            return part.loss;
                           });
   const std::vector<double> all = SumOverRanks(
       context, epoch.options.device, {sums.vf_loss, sums.clipped, sums.values, sums.tokens});
