@@ -246,8 +246,8 @@ TEST_F(StoreTest, TwoWaitsOnOneConnectionTakeTurns) {
 TEST_F(StoreTest, ManyKeysAtATimeAreThoseOfTheirPrefix) {
   StoreServerOptions options;
   options.host = "127.0.0.1";
-  const auto server = ValueOrThrow(StoreServer::Start(std::move(options)));
-  const Store store = ValueOrThrow(Store::Connect(ClientOf(*server), kDeadline));
+  const StoreServer server = ValueOrThrow(StoreServer::Start(std::move(options)));
+  const Store store = ValueOrThrow(Store::Connect(ClientOf(server), kDeadline));
   const Store part = store.WithPrefix("a").WithPrefix("b");
   const Store again = ValueOrThrow(part.Clone());
   ASSERT_TRUE(part.SetAll({"one", "two"}, {"1", "2"}).ok());
