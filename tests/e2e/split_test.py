@@ -121,7 +121,7 @@ class Split(SplitJob):
              "algorithm__rollout_correction__rollout_is": "token", "trainer__total_training_steps": 8}  # fmt: skip
 
     def same_run(self, name, other):
-        of_workers = ("rollout/sync_bytes", "fully_async/count/", "fully_async/trainer/", "fully_async/rollouter/")
+        of_workers = ("rollout/sync_bytes", "rollout/recomputed_tokens", "fully_async/count/", "fully_async/trainer/", "fully_async/rollouter/")
 
         def stable(run):  # but for what depends on how many workers there are
             return {step: {k: v for k, v in data.items() if not k.startswith(of_workers)} for step, data in self.stable(run).items()}
@@ -163,6 +163,23 @@ class Split(SplitJob):
         self.assertEqual(max(d["off_policy/max"] for d in self.steps("workers_1").values()), 2)
         self.assertGreater(max(d["fully_async/partial/max_partial_span"] for d in self.steps("workers_1").values()), 1)
         self.same_run("workers_1", "workers_3")
+
+    def test_kept_keys_and_values_are_computed_once(self):
+        """With nobody ahead nothing runs under new weights, and it is the colocated run."""
+        kept = {"async_training__recompute_kv": False}
+        self.train(self.rl("colocated"))
+        done = self.launch(self.split("split", **kept), 1, 2)
+        self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
+        self.assertEqual(self.learnt("split"), self.learnt("colocated"))
+        # Workers so slow that weights come while they generate, and that they have time to say what they do.
+        slow = {"KEEL_FAILPOINT": "worker.step:*:*:delay=100"}
+        for name, changes in (("again", {}), ("once", kept)):
+            done = self.launch(self.split(name, **self.AHEAD, **changes), 1, 2, environment=slow)
+            self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
+            steps = self.steps(name)
+            self.assertGreater(max(d["fully_async/partial/max_partial_span"] for d in steps.values()), 1)
+            self.assertLessEqual(max(d["off_policy/max"] for d in steps.values()), 2)
+            self.assertEqual(steps[8]["rollout/recomputed_tokens"] > 0, name == "again")  # once a second
 
     def status(self, name, *flags):
         return subprocess.run([harness.KEEL, "status", str(self.run_dir(name)), *flags], capture_output=True, text=True,

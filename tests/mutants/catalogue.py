@@ -429,6 +429,7 @@ SNAPSHOT = [
 ]  # fmt: skip
 
 DESK = ("desk_test", "DeskSimulation.NoSample*")
+KV = ("rollout_base_test", "SchedulerTest.RandomLoads*")
 DESK_CC = "trainer/desk/desk_protocol.cc"
 
 # The first four are what the desks of other trainers do.
@@ -491,6 +492,14 @@ ASYNCHRONOUS_RL = [
     Mutant(
         "desk-forgets-versions-in-flight", "a version of which a word may be under way is known",
         DESK_CC, "  for (const auto& [id, lease] : leases_) oldest = std::min(oldest, lease.version);\n", "", (DESK,),
+    ),
+    Mutant(
+        "kept-kv-is-found", "what weights of several versions computed is for its own sequence alone",
+        "rollout/block_manager.cc", "if (!prefix_caching_ || table->mixed) return;", "if (!prefix_caching_) return;", (KV,),
+    ),
+    Mutant(
+        "kept-kv-before-the-first-token", "a sequence whose first token is of new weights has nothing of older ones",
+        "rollout/scheduler.cc", "    if (sequence->generated() == 0) {\n      unbegun", "    if (false) {\n      unbegun", (KV,),
     ),
 ]  # fmt: skip
 

@@ -34,6 +34,11 @@ void AddAsyncOptions(Config& c, options::Schema& s) {
         "when a worker is lost.")
       .Range(1)
       .Unit("tokens");
+  s.Add("async_training.recompute_kv", a.recompute_kv,
+        "What a worker does with responses that run when new weights come. true: it computes their "
+        "keys and values again, so that a token depends on the weights that chose it alone; false: "
+        "it goes on with those that older weights computed, which costs nothing and is less exact. "
+        "Log-probabilities are of what the token was chosen by in either case.");
   s.Add("async_training.deterministic", a.deterministic,
         "With `max_staleness`: a sample takes newer weights up every `partial_report_tokens` "
         "tokens, and no sooner or later, so that the run is the same bit for bit whatever workers "
@@ -63,6 +68,18 @@ std::vector<std::string> ValidateAsyncConfig(const Config& c) {
     problems.emplace_back(
         "async_training.deterministic, schedule_record and schedule_replay: the ranks that train "
         "generate in turns, which is always the same; they are for placement: split");
+  if (!c.async_training.recompute_kv) {
+    if (c.async_training.placement != Placement::kSplit)
+      problems.emplace_back(
+          "async_training.recompute_kv: the ranks that train have no response running when their "
+          "weights change; false is for placement: split");
+    if (c.async_training.deterministic || c.async_training.schedule_record ||
+        c.async_training.schedule_replay)
+      problems.emplace_back(
+          "async_training.recompute_kv is false: a token then depends on which worker computed the "
+          "keys and values before it and when, which no schedule says: leave deterministic, "
+          "schedule_record and schedule_replay out, or set it to true");
+  }
   if (c.async_training.deterministic && c.async_training.schedule_replay)
     problems.emplace_back(
         "async_training.deterministic and schedule_replay both say which weights choose which "

@@ -34,6 +34,7 @@ struct AsyncSection {
   int64_t port = 0;
   double worker_timeout_seconds = 30;
   int64_t partial_report_tokens = 256;
+  bool recompute_kv = true;
   bool deterministic = false;
   std::optional<std::string> schedule_record;
   std::optional<std::string> schedule_replay;

@@ -219,6 +219,7 @@ class Desk::Impl {
     counts.up_s = static_cast<double>(spent_.up_us) / 1e6;
     counts.idle_s = static_cast<double>(spent_.idle_us) / 1e6;
     counts.tokens = spent_.tokens;
+    counts.recomputed_tokens = spent_.again;
     counts.reassigned_tokens = reassigned_tokens_;
     for (const auto& [other, stream] : streams_)
       counts.reassigned_tokens += stream.protocol.counts().reassigned_tokens;
@@ -558,11 +559,12 @@ class Desk::Impl {
   Status HearBeat(Worker& worker, const Heartbeat& beat) {
     const Heartbeat& last = worker.beat;
     if (beat.up_us < last.up_us || beat.idle_us < last.idle_us || beat.tokens < last.tokens ||
-        beat.idle_us > beat.up_us)
+        beat.again < last.again || beat.idle_us > beat.up_us)
       return Status(StatusCode::kInvalidData, "its clock goes backwards");
     spent_.up_us += beat.up_us - last.up_us;
     spent_.idle_us += beat.idle_us - last.idle_us;
     spent_.tokens += beat.tokens - last.tokens;
+    spent_.again += beat.again - last.again;
     worker.beat = beat;
     return Status::Ok();
   }

@@ -128,7 +128,7 @@ void Fields(Io& io, M& m) {
     io(m.prompt.ground_truth), io(m.prompt.extra_info), io(m.prompt.max_tokens),
         FieldsOfPartial(io, m.so_far), io(m.until);
   } else if constexpr (std::is_same_v<T, Heartbeat>) {
-    io(m.up_us), io(m.idle_us), io(m.tokens);
+    io(m.up_us), io(m.idle_us), io(m.tokens), io(m.again);
   } else if constexpr (std::is_same_v<T, Told>) {
     io(m.state);
   } else {

@@ -34,6 +34,7 @@ struct Heartbeat {
   int64_t up_us = 0;    // for how long it has been there, in microseconds
   int64_t idle_us = 0;  // of it, in which there was nothing to generate
   int64_t tokens = 0;   // that it has chosen
+  int64_t again = 0;    // that it has computed again, after a preemption or under new weights
 };
 // All of the weights of this version have arrived and are what generates from now on.
 struct Serving {

@@ -403,9 +403,10 @@ void RolloutRank::Report(int64_t least) {
 
 void RolloutRank::Note(std::chrono::steady_clock::duration up) {
   using std::chrono::microseconds;
+  const rollout::EngineStats stats = model_->engine().stats();
   desk_->Note({std::chrono::duration_cast<microseconds>(up).count(),
-               std::chrono::duration_cast<microseconds>(idle_).count(),
-               model_->engine().stats().generated_tokens});
+               std::chrono::duration_cast<microseconds>(idle_).count(), stats.generated_tokens,
+               stats.recomputed_tokens});
 }
 
 void RolloutRank::HandOver() {

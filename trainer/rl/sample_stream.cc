@@ -118,6 +118,7 @@ void SampleStream::AddMetrics(StepLine* metrics) {
   metrics->Set("fully_async/count/workers_lost", counts.lost);
   metrics->Set("fully_async/count/reassigned_tokens", counts.reassigned_tokens);
   metrics->Set("fully_async/count/dropped_samples", 0);
+  metrics->Set("rollout/recomputed_tokens", counts.recomputed_tokens);
   metrics->Set("fully_async/count/queue", counts.samples.finished);
   metrics->Set("fully_async/count/running", counts.samples.running);
   // Steps may be shorter than the time between two words of a worker.
