@@ -181,6 +181,21 @@ class Split(SplitJob):
             self.assertLessEqual(max(d["off_policy/max"] for d in steps.values()), 2)
             self.assertEqual(steps[8]["rollout/recomputed_tokens"] > 0, name == "again")  # once a second
 
+    def test_a_response_that_takes_too_long_is_ended_and_trained(self):
+        """Every step of a worker is so slow that no response of more than some tokens is done in its time."""
+        config = self.split("slow", async_training__max_response_seconds=0.5, trainer__total_training_steps=3,
+                            trainer__rollout_data_dir=str(self.folder / "slow"))  # fmt: skip
+        done = self.launch(config, 1, 1, environment={"KEEL_FAILPOINT": "worker.step:*:*:delay=200"})
+        self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
+        steps = self.steps("slow")
+        self.assertGreater(steps[3]["fully_async/count/overdue"], 0)
+        self.assertEqual({d["fully_async/count/dropped_samples"] for d in steps.values()}, {0})
+        responses = [r for step in (1, 2, 3) for r in harness.read_jsonl(self.folder / "slow" / f"{step}.jsonl")]
+        self.assertEqual([r["position"] for r in responses], [position for position in range(24) for _ in range(4)])
+        cut = [r for r in responses if r["finish_reason"] == "length" and len(r["response_ids"]) < 6]
+        self.assertTrue(cut)
+        self.assertEqual([r for r in cut if "error" in r], [], "its worker ended each of them")
+
     def status(self, name, *flags):
         return subprocess.run([harness.KEEL, "status", str(self.run_dir(name)), *flags], capture_output=True, text=True,
                               timeout=60, check=False)  # fmt: skip

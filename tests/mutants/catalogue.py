@@ -494,6 +494,15 @@ ASYNCHRONOUS_RL = [
         DESK_CC, "  for (const auto& [id, lease] : leases_) oldest = std::min(oldest, lease.version);\n", "", (DESK,),
     ),
     Mutant(
+        "desk-waits-for-what-is-stuck", "a response that takes too long is ended",
+        DESK_CC, "      ended.push_back(number);\n", "", (DESK,),
+    ),
+    Mutant(
+        "desk-waits-for-who-is-stuck", "a worker that brings no token of what it was asked to end is given up",
+        DESK_CC, "      overdue.stuck.insert(lease.worker);\n", "",
+        (("desk_test", "DeskProtocolTest.AResponseThatTakesTooLongIsEnded"),),
+    ),
+    Mutant(
         "kept-kv-is-found", "what weights of several versions computed is for its own sequence alone",
         "rollout/block_manager.cc", "if (!prefix_caching_ || table->mixed) return;", "if (!prefix_caching_) return;", (KV,),
     ),

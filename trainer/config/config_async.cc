@@ -39,6 +39,12 @@ void AddAsyncOptions(Config& c, options::Schema& s) {
         "keys and values again, so that a token depends on the weights that chose it alone; false: "
         "it goes on with those that older weights computed, which costs nothing and is less exact. "
         "Log-probabilities are of what the token was chosen by in either case.");
+  s.Add("async_training.max_response_seconds", a.max_response_seconds,
+        "A response that workers have had for so long, with its verifier, is ended with the tokens "
+        "that it has, as one that has reached its longest. Where so much time again brings no end "
+        "it goes without a score, and reward.on_error says what becomes of it. 0: no bound.")
+      .Range(0, 1e9)
+      .Unit("seconds");
   s.Add("async_training.deterministic", a.deterministic,
         "With `max_staleness`: a sample takes newer weights up every `partial_report_tokens` "
         "tokens, and no sooner or later, so that the run is the same bit for bit whatever workers "
@@ -79,6 +85,20 @@ std::vector<std::string> ValidateAsyncConfig(const Config& c) {
           "async_training.recompute_kv is false: a token then depends on which worker computed the "
           "keys and values before it and when, which no schedule says: leave deterministic, "
           "schedule_record and schedule_replay out, or set it to true");
+  }
+  if (c.async_training.max_response_seconds > 0) {
+    if (c.async_training.placement != Placement::kSplit)
+      problems.emplace_back(
+          "async_training.max_response_seconds: a step of the ranks that train waits for all of "
+          "its "
+          "responses; data.max_response_length bounds these, and it is for placement: split");
+    if (c.async_training.deterministic || c.async_training.schedule_record ||
+        c.async_training.schedule_replay)
+      problems.emplace_back(
+          "async_training.max_response_seconds: where a response ends is then a matter of time, "
+          "which no schedule says: leave deterministic, schedule_record and schedule_replay out, "
+          "or "
+          "set it to 0");
   }
   if (c.async_training.deterministic && c.async_training.schedule_replay)
     problems.emplace_back(

@@ -35,6 +35,7 @@ struct AsyncSection {
   double worker_timeout_seconds = 30;
   int64_t partial_report_tokens = 256;
   bool recompute_kv = true;
+  double max_response_seconds = 0;
   bool deterministic = false;
   std::optional<std::string> schedule_record;
   std::optional<std::string> schedule_replay;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "rollout/sequence.h"
+
 namespace keel::trainer::desk {
 
 namespace {
@@ -332,6 +334,7 @@ Result<bool> DeskProtocol::Finish(int64_t worker, int64_t lease, Finished finish
   }
   Ledger::Entry& entry = ledger_.samples[id];
   entry.partial = {};
+  entry.spent_ms = 0;
   entry.finished = Finished{std::move(finished.response), std::move(whole.spans)};
   End(lease);
   return true;
@@ -342,6 +345,61 @@ void DeskProtocol::End(int64_t lease) {
   workers_.at(found->second.worker).leases.erase(lease);
   leased_.erase(found->second.id);
   leases_.erase(found);
+}
+
+DeskProtocol::Overdue DeskProtocol::Elapse(int64_t ms) {
+  Overdue overdue;
+  const int64_t most = options_.max_response_ms;
+  if (most == 0) return overdue;
+  std::vector<int64_t> ended;
+  for (auto& [number, lease] : leases_) {
+    Ledger::Entry& entry = ledger_.samples[lease.id];
+    const bool was_overdue = entry.spent_ms >= most;
+    entry.spent_ms += ms;
+    if (entry.spent_ms < most) continue;
+    if (!was_overdue) ++overdue_;
+    if (lease.asked_ms < 0) {
+      lease.asked_ms = 0;
+      overdue.ask.push_back({lease.worker, number});
+    } else if ((lease.asked_ms += ms) < most) {
+      continue;
+    } else if (entry.partial.size() > 0) {
+      ended.push_back(number);
+    } else {
+      overdue.stuck.insert(lease.worker);
+    }
+  }
+  for (const int64_t number : ended) {
+    overdue.ended.push_back(leases_.at(number).id);
+    EndOverdue(number);
+  }
+  return overdue;
+}
+
+// What is known of it is the response, and nobody has judged it.
+void DeskProtocol::EndOverdue(int64_t lease) {
+  const SampleId id = leases_.at(lease).id;
+  Ledger::Entry& entry = ledger_.samples.at(id);
+  // A reward stands on a token that was chosen.
+  Partial known = std::move(entry.partial);
+  if (!known.given.empty() && known.given.back().end == known.size())
+    known = known.Until(known.given.back().begin);
+  Finished finished;
+  finished.spans = std::move(known.spans);
+  rl::Response& response = finished.response;
+  response.position = id.position;
+  response.sample = id.sample;
+  response.tokens = std::move(known.tokens);
+  response.log_probs = std::move(known.log_probs);
+  response.given = std::move(known.given);
+  response.finish = rollout::FinishReasonName(rollout::FinishReason::kLength);
+  response.weight_version = finished.spans.front().version;
+  response.error = fmt::format(
+      "it was not ended and scored within twice async_training.max_response_seconds {}; its {} "
+      "tokens are those that its worker had reported",
+      static_cast<double>(options_.max_response_ms) / 1000, response.tokens.size());
+  entry = {{}, 0, std::move(finished)};
+  End(lease);
 }
 
 bool DeskProtocol::Ready() const {
@@ -392,6 +450,7 @@ DeskProtocol::Counts DeskProtocol::counts() const {
   counts.running = std::ssize(leases_);
   counts.workers = std::ssize(workers_);
   counts.reassigned_tokens = reassigned_tokens_;
+  counts.overdue = overdue_;
   for (const auto& [id, entry] : ledger_.samples) {
     if (entry.finished) {
       ++counts.finished;

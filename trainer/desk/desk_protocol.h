@@ -36,6 +36,7 @@ struct DeskOptions {
   std::vector<int> samples = {0};  // of each position, ascending
   int64_t max_staleness = 0;       // steps
   int64_t end = INT64_MAX;         // positions from here on are never begun
+  int64_t max_response_ms = 0;     // see Elapse; 0: no bound
   // Null: a worker goes on with what it has under its newest weights.
   std::shared_ptr<const Schedule> schedule = nullptr;
 };
@@ -88,6 +89,22 @@ class DeskProtocol {
   // The whole response, which begins with the tokens that are known.
   Result<bool> Finish(int64_t worker, int64_t lease, Finished finished);
 
+  // Time: so much has gone by for what workers have. A response that workers have had for
+  // max_response_ms, its verifier's time included and all workers' together, is overdue: its worker
+  // is asked, once a lease, to end it with the tokens that it has, or with its first. Where another
+  // max_response_ms brings no end the desk ends it with the tokens that it knows and an error in
+  // the place of a score; where it knows none the worker is stuck, and to be given up.
+  struct Overdue {
+    struct Ask {
+      int64_t worker = 0;
+      int64_t lease = 0;
+    };
+    std::vector<Ask> ask;
+    std::set<int64_t> stuck;      // workers
+    std::vector<SampleId> ended;  // by the desk
+  };
+  Overdue Elapse(int64_t ms);
+
   // Steps. Whether the next batch of positions is complete.
   bool Ready() const;
   // Takes it for a step, by position and sample; Ready() must hold.
@@ -105,6 +122,7 @@ class DeskProtocol {
     int64_t finished = 0;  // for a step to take
     int64_t workers = 0;
     int64_t reassigned_tokens = 0;  // of partial samples that another worker took up
+    int64_t overdue = 0;            // responses that became so
   };
   Counts counts() const;
   int64_t Held(int64_t worker) const;  // samples that it has
@@ -124,6 +142,8 @@ class DeskProtocol {
     SampleId id;
     int64_t worker = 0;
     int64_t version = 0;  // that the worker served when it began or went on
+    // Since its worker was asked to end it; below 0: it was not.
+    int64_t asked_ms = -1;
   };
 
   DeskProtocol(DeskOptions options, Ledger ledger)
@@ -153,6 +173,7 @@ class DeskProtocol {
   Status CheckGiven(const std::vector<TokenRange>& given, int64_t tokens, const Lease& lease) const;
   const Lease* LeaseOf(int64_t worker, int64_t lease) const;
   void End(int64_t lease);
+  void EndOverdue(int64_t lease);
   void ForgetVersions();
 
   DeskOptions options_;
@@ -163,6 +184,7 @@ class DeskProtocol {
   int64_t next_worker_ = 1;
   int64_t next_lease_ = 1;
   int64_t reassigned_tokens_ = 0;
+  int64_t overdue_ = 0;
 };
 
 }  // namespace keel::trainer::desk

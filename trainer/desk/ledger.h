@@ -30,6 +30,7 @@ struct Ledger {
   // Of positions from the frontier on; one that is missing has not been begun.
   struct Entry {
     Partial partial;
+    int64_t spent_ms = 0;              // that workers had it, where that is bounded
     std::optional<Finished> finished;  // then `partial` is empty
   };
   std::map<SampleId, Entry> samples;

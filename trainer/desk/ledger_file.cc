@@ -15,8 +15,9 @@ using checkpoint::WireWriter;
 namespace {
 
 constexpr std::string_view kMagic = "KEELLEDG";
-constexpr uint32_t kVersion = 2;
-constexpr uint32_t kOldestVersion = 1;  // without what tools gave
+constexpr uint32_t kVersion = 3;
+constexpr uint32_t kWithoutTime = 2;
+constexpr uint32_t kOldestVersion = 1;  // without what tools gave, either
 enum class State : uint32_t { kPartial = 0, kFinished = 1 };
 
 template <typename T>
@@ -43,11 +44,13 @@ bool TakeFinished(WireReader* in, const SampleId& id, Finished* finished) {
   return finished->response.position == id.position && finished->response.sample == id.sample;
 }
 
-bool TakePartial(WireReader* in, uint32_t format, Partial* partial) {
-  if (!Take(in, &partial->tokens) || !Take(in, &partial->log_probs) || !Take(in, &partial->spans))
+bool TakePartial(WireReader* in, uint32_t format, Ledger::Entry* entry) {
+  Partial& partial = entry->partial;
+  if (!Take(in, &partial.tokens) || !Take(in, &partial.log_probs) || !Take(in, &partial.spans))
     return false;
-  return format == kOldestVersion ||
-         (Take(in, &partial->given) && in->Text(&partial->tool_memory));
+  if (format == kOldestVersion) return true;
+  if (!Take(in, &partial.given) || !in->Text(&partial.tool_memory)) return false;
+  return format == kWithoutTime || (in->I64(&entry->spent_ms) && entry->spent_ms >= 0);
 }
 
 bool TakeAll(WireReader* in, uint32_t format, Ledger* ledger) {
@@ -66,7 +69,7 @@ bool TakeAll(WireReader* in, uint32_t format, Ledger* ledger) {
     Ledger::Entry& entry = ledger->samples[id];
     if (state == State::kFinished) {
       if (!TakeFinished(in, id, &entry.finished.emplace())) return false;
-    } else if (state != State::kPartial || !TakePartial(in, format, &entry.partial)) {
+    } else if (state != State::kPartial || !TakePartial(in, format, &entry)) {
       return false;
     }
   }
@@ -100,6 +103,7 @@ std::string EncodeLedger(const Ledger& ledger) {
       Put(entry.partial.spans, &out);
       Put(entry.partial.given, &out);
       out.Text(entry.partial.tool_memory);
+      out.I64(entry.spent_ms);
     }
   }
   const std::string body = std::move(out).Take();

@@ -1,5 +1,5 @@
-// The bytes of a ledger in a checkpoint: rollout/ledger.bin. The format, version 2, is described in
-// docs/formats/ledger.md; version 1 is read. Torch-free.
+// The bytes of a ledger in a checkpoint: rollout/ledger.bin. The format, version 3, is described in
+// docs/formats/ledger.md; 1 and 2 are read. Torch-free.
 #pragma once
 
 #include <string>

@@ -106,6 +106,11 @@ struct Assign {
   Partial so_far;
   int64_t until = INT64_MAX;  // tokens of the response, after which it is given back
 };
+// A response that takes too long is to end with the tokens that it has.
+struct Conclude {
+  Stream stream = Stream::kTrain;
+  int64_t lease = 0;
+};
 // The run is over.
 struct Bye {};
 // How it stands, as JSON: {"version", "digest", "streams": {"train": {"frontier", "steps",
@@ -116,7 +121,7 @@ struct Told {
 };
 
 using Message = std::variant<Hello, Heartbeat, Serving, Progress, Back, Done, Failed, Join, Ask,
-                             Welcome, Joined, Refused, LinkUp, Push, Assign, Bye, Told>;
+                             Welcome, Joined, Refused, LinkUp, Push, Assign, Conclude, Bye, Told>;
 
 std::string Encode(const Message& message);
 // kInvalidData for bytes that Encode did not make. What they claim is not believed: no more memory

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "trainer/desk/ledger_file.h"
@@ -35,6 +36,7 @@ Status SampleStream::Open(const RunSamples& samples, PromptAt prompts) {
   options.protocol.batch = samples.batch;
   options.protocol.end = samples.end;
   options.protocol.max_staleness = options_.max_staleness;
+  options.protocol.max_response_ms = std::llround(options_.max_response_seconds * 1000);
   options.protocol.samples.clear();
   for (int s = samples.greedy_baseline ? kGreedySample : 0; s < samples.n; ++s)
     options.protocol.samples.push_back(s);
@@ -119,6 +121,7 @@ void SampleStream::AddMetrics(StepLine* metrics) {
   metrics->Set("fully_async/count/reassigned_tokens", counts.reassigned_tokens);
   metrics->Set("fully_async/count/dropped_samples", 0);
   metrics->Set("rollout/recomputed_tokens", counts.recomputed_tokens);
+  metrics->Set("fully_async/count/overdue", counts.samples.overdue);
   metrics->Set("fully_async/count/queue", counts.samples.finished);
   metrics->Set("fully_async/count/running", counts.samples.running);
   // Steps may be shorter than the time between two words of a worker.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 #include <utility>
 
@@ -165,6 +166,8 @@ void SplitGeneration::OpenValidation(const RolloutOrder& order) {
     desk::StreamOptions options;
     options.protocol.batch = static_cast<int64_t>(order.prompts.size());
     options.protocol.end = first + options.protocol.batch;
+    options.protocol.max_response_ms =
+        std::llround(job_.config().async_training.max_response_seconds * 1000);
     options.protocol.samples.clear();
     for (int s = 0; s < order.n; ++s) options.protocol.samples.push_back(s);
     options.prompt = [prompts = order.prompts, first](int64_t position) -> const Prompt& {

@@ -71,6 +71,19 @@ TEST(ConfigAsyncTest, KeptKeysAndValuesAreOfNoSchedule) {
   EXPECT_EQ(ValidateAsyncConfig(config).size(), 1u);
 }
 
+TEST(ConfigAsyncTest, ABoundOfTimeIsOfNoSchedule) {
+  Config config;
+  config.trainer.task = TaskKind::kRl;
+  config.async_training.max_response_seconds = 60;
+  ASSERT_EQ(ValidateAsyncConfig(config).size(), 1u);
+  EXPECT_THAT(ValidateAsyncConfig(config)[0], HasSubstr("it is for placement: split"));
+  config.async_training.placement = Placement::kSplit;
+  EXPECT_TRUE(ValidateAsyncConfig(config).empty());
+  config.async_training.schedule_replay = "x";
+  ASSERT_EQ(ValidateAsyncConfig(config).size(), 1u);
+  EXPECT_THAT(ValidateAsyncConfig(config)[0], HasSubstr("a matter of time"));
+}
+
 TEST(ConfigAsyncTest, OlderWeightsNeedACorrection) {
   Config config;
   config.trainer.task = TaskKind::kRl;

@@ -219,6 +219,62 @@ TEST(DeskProtocolTest, ADrainedWorkerFinishesWhatItHas) {
   EXPECT_EQ(desk.Assign().at(other).size(), 3U);
 }
 
+TEST(DeskProtocolTest, AResponseThatTakesTooLongIsEnded) {
+  DeskProtocol desk = Desk({.batch = 3, .max_response_ms = 100});
+  ThrowIfError(desk.Publish(1, 0));
+  const int64_t worker = Join(desk);
+  const auto given = desk.Assign().at(worker);
+  ASSERT_EQ(given.size(), 3U);
+  EXPECT_TRUE(desk.Elapse(99).ask.empty());
+  // The worker is asked for each, once, and ends one of them.
+  const auto overdue = desk.Elapse(1);
+  ASSERT_EQ(overdue.ask.size(), 3U);
+  EXPECT_EQ(overdue.ask[0].lease, given[0].lease);
+  EXPECT_TRUE(desk.Elapse(50).ask.empty());
+  EXPECT_TRUE(ValueOrThrow(desk.Finish(worker, given[0].lease, Whole({0, 0}, {5}, {{0, 1}}))));
+  // One of another it has told, and nothing of the third.
+  EXPECT_TRUE(ValueOrThrow(desk.Progress(worker, given[1].lease, 0,
+                                         {{7, 8, 9}, {-1, -2, 0}, {{0, 1}}, {{2, 3}}, "memory"})));
+  const auto late = desk.Elapse(50);
+  EXPECT_EQ(late.ended, (std::vector<SampleId>{{1, 0}}));
+  EXPECT_EQ(late.stuck, (std::set<int64_t>{worker}));
+  EXPECT_FALSE(ValueOrThrow(desk.Finish(worker, given[1].lease, Whole({1, 0}, {7, 8, 9}, {}))))
+      << "it was ended";
+  desk.Leave(worker);
+  // Whoever takes the third up is asked at once, and has its time. A resumed run goes on so.
+  DeskProtocol resumed = Desk({.batch = 3, .max_response_ms = 100}, desk.ledger());
+  const int64_t other = Join(resumed);
+  const auto again = resumed.Assign().at(other);
+  ASSERT_EQ(again.size(), 1U);
+  EXPECT_EQ(resumed.Elapse(1).ask.size(), 1U);
+  EXPECT_TRUE(resumed.Elapse(99).stuck.empty());
+  EXPECT_TRUE(ValueOrThrow(resumed.Finish(other, again[0].lease, Whole({2, 0}, {4}, {{0, 1}}))));
+  EXPECT_EQ(desk.counts().overdue, 3);
+  EXPECT_EQ(resumed.counts().overdue, 0) << "it was counted before";
+
+  const std::vector<Finished> batch = resumed.Take();
+  ASSERT_EQ(batch.size(), 3U);
+  EXPECT_EQ(batch[0].response.error, "");
+  const rl::Response& ended = batch[1].response;
+  EXPECT_EQ(ended.tokens, (std::vector<int32_t>{7, 8})) << "it ends with a token of its own";
+  EXPECT_EQ(ended.log_probs, (std::vector<float>{-1, -2}));
+  EXPECT_TRUE(ended.given.empty());
+  EXPECT_EQ(ended.finish, "length");
+  EXPECT_EQ(ended.weight_version, 1);
+  EXPECT_NE(ended.error.find("max_response_seconds 0.1"), std::string::npos) << ended.error;
+  EXPECT_EQ(batch[1].spans, (std::vector<VersionSpan>{{0, 1}}));
+}
+
+TEST(DeskProtocolTest, TimeIsBoundedWhereItIsAskedForAlone) {
+  DeskProtocol desk = Desk({});
+  ThrowIfError(desk.Publish(1, 0));
+  const int64_t worker = Join(desk);
+  EXPECT_EQ(desk.Assign().at(worker).size(), 1U);
+  const auto overdue = desk.Elapse(INT64_MAX / 4);
+  EXPECT_TRUE(overdue.ask.empty() && overdue.ended.empty() && overdue.stuck.empty());
+  EXPECT_TRUE(desk.ledger().samples.empty());
+}
+
 TEST(DeskProtocolTest, ALedgerGoesOnWhereItWas) {
   DeskProtocol desk = Desk({.batch = 1, .max_staleness = 1});
   ThrowIfError(desk.Publish(1, 0));

@@ -42,6 +42,7 @@ struct Running {
   Partial fresh;     // not reported yet
   int64_t reported;  // tokens that were
   std::vector<int32_t> all;
+  bool stuck = false;  // nothing comes of it any more
 };
 
 // One incarnation of a worker.
@@ -52,8 +53,9 @@ struct Worker {
   std::vector<Running> running;
   std::deque<Word> to_desk;
   std::deque<Assignment> to_worker;
-  bool cut = false;       // it hears and says nothing any more, and does not know
-  bool given_up = false;  // by the desk
+  std::deque<int64_t> to_end;  // leases that it is asked to end
+  bool cut = false;            // it hears and says nothing any more, and does not know
+  bool given_up = false;       // by the desk
 };
 
 class Run {
@@ -69,6 +71,7 @@ class Run {
     trigger_ = options_.max_staleness > 0 && Chance(30) ? 2 : 1;
     beside_ = options_.max_staleness > 0 && Chance(50);
     weather_ = Below(4);
+    options_.max_response_ms = Chance(30) ? 1 + Below(400) : 0;
   }
 
   DeskRunReport Live() {
@@ -137,6 +140,8 @@ class Run {
       if (weather_ > 0 && !workers_.empty() && Chance(20)) desk_->Drain(Any().number);
     } else if (kind < 26) {
       GiveUpSilent();
+    } else if (kind < 28) {
+      Elapse();
     } else if (kind < 40) {
       if (!workers_.empty()) Stage(Any());
     } else if (kind < 70) {
@@ -201,6 +206,25 @@ class Run {
     worker.to_desk.push_back(Serving{worker.version});
   }
 
+  // Responses that take too long are ended, by their worker or by the desk.
+  void Elapse() {
+    const DeskProtocol::Overdue overdue = desk_->Elapse(Below(100));
+    report_.ended_by_desk += std::ssize(overdue.ended);
+    for (Worker& worker : workers_) {
+      for (const auto& [number, lease] : overdue.ask) {
+        if (number != worker.number) continue;
+        if (worker.given_up) Wrong("a worker that was given up is asked to end a response");
+        worker.to_end.push_back(lease);
+        ++report_.asked_to_end;
+      }
+      if (!overdue.stuck.contains(worker.number)) continue;
+      desk_->Leave(worker.number);
+      worker.given_up = true;
+      ++report_.lost_workers;
+    }
+    CheckCounts();
+  }
+
   void HandOut() {
     for (auto& [number, assignments] : desk_->Assign()) {
       for (Worker& worker : workers_) {
@@ -224,7 +248,15 @@ class Run {
       worker.running.push_back(std::move(one));
     }
     if (worker.version == 0) return;
+    if (!worker.cut) {
+      for (Running& one : worker.running) {
+        if (std::erase(worker.to_end, one.assignment.lease) > 0)
+          one.length = std::clamp<int64_t>(std::ssize(one.all), 1, one.length);
+        if (options_.max_response_ms > 0 && weather_ > 0 && Chance(1)) one.stuck = true;
+      }
+    }
     for (Running& one : worker.running) {
+      if (one.stuck) continue;
       const int64_t tokens = Below(4);
       for (int64_t i = 0; i < tokens && std::ssize(one.all) < one.length; ++i) {
         const int32_t token = TokenOf(one.assignment.id, std::ssize(one.all), worker.version);
@@ -338,8 +370,13 @@ class Run {
     if (response.position != id.position || response.sample != id.sample)
       return Wrong(fmt::format("position {} in the place of {}", response.position, id.position));
     const Philox lengths(7, static_cast<uint64_t>(id.position * 64 + id.sample + 1));
-    if (std::ssize(response.tokens) != 1 + static_cast<int64_t>(lengths.Below(0, 12)))
-      return Wrong(fmt::format("a response of {} tokens", response.tokens.size()));
+    const auto tokens = std::ssize(response.tokens);
+    const int64_t whole = 1 + static_cast<int64_t>(lengths.Below(0, 12));
+    const bool may_be_cut = options_.max_response_ms > 0 && tokens > 0 && tokens < whole;
+    if (tokens != whole && !may_be_cut)
+      return Wrong(fmt::format("a response of {} tokens", tokens));
+    if (!response.error.empty() && options_.max_response_ms == 0)
+      return Wrong("the desk ended a response: " + response.error);
     if (const char* problem = ProblemOf(one.spans, std::ssize(response.tokens)))
       return Wrong(problem);
     for (size_t s = 0; s < one.spans.size(); ++s) {

@@ -19,6 +19,8 @@ struct DeskRunReport {
   int64_t lost_workers = 0;
   int64_t stale_words = 0;  // that did not count
   int64_t reassigned_tokens = 0;
+  int64_t asked_to_end = 0;  // responses that took too long
+  int64_t ended_by_desk = 0;
   int64_t mixed = 0;   // trained responses with tokens of several versions
   int64_t oldest = 0;  // staleness of a trained token, in steps
 };

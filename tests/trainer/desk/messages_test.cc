@@ -37,6 +37,7 @@ std::vector<Message> OneOfEach() {
           LinkUp{"link_1", {0, 1}},
           Push{4},
           Assign{Stream::kTrain, 11, {int64_t{1} << 62, -1}, true, SomePrompt(), partial, 17},
+          Conclude{Stream::kValidation, 12},
           Bye{},
           Told{"{}"}};
 }
