@@ -196,6 +196,40 @@ class Split(SplitJob):
         self.assertTrue(cut)
         self.assertEqual([r for r in cut if "error" in r], [], "its worker ended each of them")
 
+    def test_ready_samples_come_first_and_each_position_once(self):
+        """One of the workers is so slow that steps pass it by; then a trainer and a worker die."""
+        changes = {**self.AHEAD, "async_training__order": "ready_first", "trainer__save_freq": 1, "async_training__min_workers": 2,
+                   "actor_rollout_ref__rollout__max_num_seqs": 16, "trainer__rollout_data_dir": str(self.folder / "ready")}  # fmt: skip
+        config = self.split("ready", **changes)
+        slow = "worker.step:1:*:delay=250"
+        died = self.launch(config, 1, 2, environment={"KEEL_FAILPOINT": f"{slow},rl.experience:0:6:kill"})
+        self.assertNotEqual(died.returncode, 0)
+        put_off = {step: data["fully_async/count/put_off"] for step, data in self.steps("ready").items()}
+        self.assertGreater(max(put_off.values()), 0, "no step passed the slow worker by")
+        # What generates in turns cannot go on from there.
+        between = max(step for step, count in put_off.items() if count > 0)
+        turns = self.rl("turns", trainer__resume_mode="resume_path",
+                        trainer__resume_from_path=str(self.run_dir("ready") / f"global_step_{between}"))  # fmt: skip
+        refused = harness.keel("train", turns)
+        self.assertEqual(refused.returncode, 78, refused.stdout[-2000:] + refused.stderr[-2000:])
+        self.assertIn("others before them are not", refused.stdout + refused.stderr)
+        config = self.split("ready", **changes)
+        done = self.launch(config, 1, 2, environment={"KEEL_FAILPOINT": f"{slow},worker.step:2:12:kill"})
+        self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
+        steps = self.steps("ready")
+        self.assertEqual(sorted(steps), list(range(1, 9)))
+        self.assertLessEqual(max(d["off_policy/max"] for d in steps.values()), 2)
+        trained = [(r["position"], r["sample"]) for step in steps for r in harness.read_jsonl(self.folder / "ready" / f"{step}.jsonl")]
+        everything = [(position, sample) for position in range(64) for sample in range(4)]
+        self.assertEqual(sorted(trained), everything)
+        self.assertNotEqual(trained, everything)
+        # Where nobody is ahead nothing can be put off.
+        changes = {"trainer__total_training_steps": 3, "trainer__save_freq": 3}
+        self.train(self.rl("colocated", **changes))
+        done = self.launch(self.split("together", async_training__order="ready_first", **changes), 1, 2)
+        self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
+        self.assertEqual(self.learnt("together"), self.learnt("colocated"))
+
     def status(self, name, *flags):
         return subprocess.run([harness.KEEL, "status", str(self.run_dir(name)), *flags], capture_output=True, text=True,
                               timeout=60, check=False)  # fmt: skip

@@ -18,6 +18,11 @@ void AddAsyncOptions(Config& c, options::Schema& s) {
         "are a step ahead; more: further. No sample is dropped for its age.")
       .Range(0, 1000)
       .Unit("steps");
+  s.Add("async_training.order", a.order,
+        "With `split`: what the next step trains. `in_order`: the next prompts of the data, whose "
+        "slowest response it waits for; `ready_first`: of the prompts whose responses are there, "
+        "those that must be trained soonest, so that a slow one holds no step before "
+        "`max_staleness` wants it. Each prompt is trained once and none is older in either case.");
   s.Add("async_training.min_workers", a.min_workers,
         "So many workers must be there before the first step. The run goes on with fewer later.")
       .Range(1, 100000);
@@ -74,6 +79,19 @@ std::vector<std::string> ValidateAsyncConfig(const Config& c) {
     problems.emplace_back(
         "async_training.deterministic, schedule_record and schedule_replay: the ranks that train "
         "generate in turns, which is always the same; they are for placement: split");
+  if (c.async_training.order == StepOrder::kReadyFirst) {
+    if (c.async_training.placement != Placement::kSplit)
+      problems.emplace_back(
+          "async_training.order: the ranks that train generate what the step trains; ready_first "
+          "is "
+          "for placement: split");
+    if (c.async_training.deterministic || c.async_training.schedule_record ||
+        c.async_training.schedule_replay)
+      problems.emplace_back(
+          "async_training.order: ready_first has whoever is ready trained next, which no schedule "
+          "says: leave deterministic, schedule_record and schedule_replay out, or set it to "
+          "in_order");
+  }
   if (!c.async_training.recompute_kv) {
     if (c.async_training.placement != Placement::kSplit)
       problems.emplace_back(

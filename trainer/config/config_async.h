@@ -27,8 +27,19 @@ constexpr auto NamesOf(Placement) {
   return EnumNames<Placement>({{kColocated, "colocated"}, {kSplit, "split"}});
 }
 
+// async_training.order: which samples the next step trains.
+enum class StepOrder {
+  kInOrder,     // those of the next positions
+  kReadyFirst,  // of those that are there, the ones that must be trained soonest
+};
+constexpr auto NamesOf(StepOrder) {
+  using enum StepOrder;
+  return EnumNames<StepOrder>({{kInOrder, "in_order"}, {kReadyFirst, "ready_first"}});
+}
+
 struct AsyncSection {
   Placement placement = Placement::kColocated;
+  StepOrder order = StepOrder::kInOrder;
   int64_t max_staleness = 0;
   int64_t min_workers = 1;
   int64_t port = 0;

@@ -15,7 +15,8 @@ using checkpoint::WireWriter;
 namespace {
 
 constexpr std::string_view kMagic = "KEELLEDG";
-constexpr uint32_t kVersion = 3;
+constexpr uint32_t kVersion = 4;
+constexpr uint32_t kInOrder = 3;  // nothing is taken behind the frontier
 constexpr uint32_t kWithoutTime = 2;
 constexpr uint32_t kOldestVersion = 1;  // without what tools gave, either
 enum class State : uint32_t { kPartial = 0, kFinished = 1 };
@@ -55,7 +56,15 @@ bool TakePartial(WireReader* in, uint32_t format, Ledger::Entry* entry) {
 
 bool TakeAll(WireReader* in, uint32_t format, Ledger* ledger) {
   uint64_t versions = 0, samples = 0;
-  if (!in->I64(&ledger->frontier) || !in->I64(&ledger->steps) || !in->U64(&versions)) return false;
+  std::vector<int64_t> taken;
+  if (!in->I64(&ledger->frontier)) return false;
+  if (format > kInOrder && !Take(in, &taken)) return false;
+  for (const int64_t position : taken) {
+    const int64_t before = ledger->taken.empty() ? ledger->frontier : *ledger->taken.rbegin();
+    if (position <= before) return false;
+    ledger->taken.insert(ledger->taken.end(), position);
+  }
+  if (!in->I64(&ledger->steps) || !in->U64(&versions)) return false;
   for (uint64_t i = 0; i < versions; ++i) {
     int64_t version = 0, steps = 0;
     if (!in->I64(&version) || !in->I64(&steps)) return false;
@@ -81,6 +90,7 @@ bool TakeAll(WireReader* in, uint32_t format, Ledger* ledger) {
 std::string EncodeLedger(const Ledger& ledger) {
   WireWriter out;
   out.I64(ledger.frontier);
+  Put(std::vector<int64_t>(ledger.taken.begin(), ledger.taken.end()), &out);
   out.I64(ledger.steps);
   out.U64(ledger.versions.size());
   for (const auto& [version, steps] : ledger.versions) {

@@ -15,6 +15,7 @@
 #include "trainer/data/response_wire.h"
 #include "trainer/desk/desk_file.h"
 #include "trainer/desk/job_address.h"
+#include "trainer/desk/ledger_file.h"
 #include "trainer/rl/scored_response.h"
 #include "trainer/sync/group_bytes.h"
 
@@ -24,8 +25,6 @@ namespace {
 
 // How long rank 0 waits at a time before it tells the others that it is still there.
 constexpr std::chrono::milliseconds kWord{500};
-// In a checkpoint.
-constexpr const char* kLedgerPath = "rollout/ledger.bin";
 
 std::string RandomSecret() {
   std::random_device device;
@@ -37,8 +36,9 @@ std::string RandomSecret() {
 }  // namespace
 
 SplitGeneration::SplitGeneration(Job& job, TrainEngine& actor, const WeightSyncOptions& sync,
-                                 std::map<std::string, std::string> facts, PromptAt prompts)
-    : job_(job), prompts_(std::move(prompts)) {
+                                 std::map<std::string, std::string> facts,
+                                 const std::function<PromptAt()>& make_prompts)
+    : job_(job), desks_prompts_(make_prompts()), prompts_(make_prompts()) {
   Status started = Status::Ok();
   if (job.rank0()) {
     const parallel::LaunchEnv& env = job.inputs().env;
@@ -142,7 +142,7 @@ void SplitGeneration::WaitFor(desk::Stream stream, desk::Desk::For what) {
 void SplitGeneration::Begin(const RunSamples& samples) {
   WaitFor(desk::Stream::kTrain, desk::Desk::For::kWorkers);
   Status opened = Status::Ok();
-  if (desk_ != nullptr) opened = Guarded([&] { return samples_->Open(samples, prompts_); });
+  if (desk_ != nullptr) opened = Guarded([&] { return samples_->Open(samples, desks_prompts_); });
   Agree(opened);
   if (desk_ == nullptr) return;
   job_.log().Info("rollout workers can join at {}:{}", address_.host, address_.port);
@@ -204,16 +204,19 @@ std::vector<Response> SplitGeneration::Run(const RolloutOrder& order, RolloutTim
   }
   Agree(taken);
   const int64_t first = order.prompts.front().position;
+  // Which positions a step trains is then for the desk to say.
+  const bool out_of_turn = job_.config().async_training.order == StepOrder::kReadyFirst;
   std::vector<Response> responses = ValueOrThrow(DecodeResponses(Hear(EncodeResponses(mine))));
   for (size_t i = 0; i < responses.size(); ++i) {
     Response& r = responses[i];
     const auto at = static_cast<size_t>(r.position - first);
-    if (r.position < first || at >= order.prompts.size()) {
+    const bool in_turn = r.position >= first && at < order.prompts.size();
+    if (!in_turn && (order.validation || !out_of_turn)) {
       throw Error(
           StatusCode::kInternal,
           fmt::format("the desk hands out position {}, the step is at {}", r.position, first));
     }
-    const Prompt& prompt = *order.prompts[at].prompt;
+    const Prompt& prompt = order.validation ? *order.prompts[at].prompt : prompts_(r.position);
     r.row = prompt.id;
     r.data_source = prompt.data_source;
     r.prompt = prompt.tokens;
@@ -229,11 +232,11 @@ std::vector<Response> SplitGeneration::Run(const RolloutOrder& order, RolloutTim
 
 void SplitGeneration::AddDocuments(std::vector<checkpoint::Document>* documents) const {
   if (desk_ != nullptr && samples_->open())
-    documents->push_back({kLedgerPath, samples_->LedgerBytes(), true});
+    documents->push_back({desk::kLedgerPath, samples_->LedgerBytes(), true});
 }
 
 void SplitGeneration::RestoreDocuments(const std::map<std::string, std::string>& documents) {
-  const auto found = documents.find(kLedgerPath);
+  const auto found = documents.find(desk::kLedgerPath);
   if (found != documents.end() && desk_ != nullptr) ThrowIfError(samples_->Restore(found->second));
 }
 

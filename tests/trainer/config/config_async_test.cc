@@ -84,6 +84,19 @@ TEST(ConfigAsyncTest, ABoundOfTimeIsOfNoSchedule) {
   EXPECT_THAT(ValidateAsyncConfig(config)[0], HasSubstr("a matter of time"));
 }
 
+TEST(ConfigAsyncTest, WhoIsReadyFirstIsOfNoSchedule) {
+  Config config;
+  config.trainer.task = TaskKind::kRl;
+  config.async_training.order = StepOrder::kReadyFirst;
+  ASSERT_EQ(ValidateAsyncConfig(config).size(), 1u);
+  EXPECT_THAT(ValidateAsyncConfig(config)[0], HasSubstr("ready_first is for placement: split"));
+  config.async_training.placement = Placement::kSplit;
+  EXPECT_TRUE(ValidateAsyncConfig(config).empty());
+  config.async_training.schedule_record = "x";
+  ASSERT_EQ(ValidateAsyncConfig(config).size(), 1u);
+  EXPECT_THAT(ValidateAsyncConfig(config)[0], HasSubstr("whoever is ready trained next"));
+}
+
 TEST(ConfigAsyncTest, OlderWeightsNeedACorrection) {
   Config config;
   config.trainer.task = TaskKind::kRl;

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <numeric>
+#include <set>
 
 namespace keel::trainer::desk {
 namespace {
@@ -106,6 +108,114 @@ TEST(DeskProtocolTest, ALedgerOfARunThatAllowedMoreStalenessIsRefused) {
   const Status refused = DeskProtocol::Make({.max_staleness = 1}, ledger).status();
   EXPECT_EQ(refused.code(), StatusCode::kInvalidData);
   EXPECT_NE(refused.message().find("2 steps old"), std::string::npos) << refused.message();
+}
+
+TEST(DeskProtocolTest, AStragglerHoldsNoStepBeforeItsLimit) {
+  DeskProtocol desk = Desk({.batch = 1, .max_staleness = 2, .ready_first = true});
+  ThrowIfError(desk.Publish(1, 0));
+  const int64_t worker = Join(desk);
+  std::map<int64_t, int64_t> leases;  // by position
+  const auto begin = [&] {
+    std::vector<int64_t> positions;
+    for (auto& [number, given] : desk.Assign()) {
+      for (const Assignment& one : given) {
+        leases[one.id.position] = one.lease;
+        positions.push_back(one.id.position);
+      }
+    }
+    return positions;
+  };
+  const auto finish = [&](int64_t position, int64_t version) {
+    EXPECT_TRUE(ValueOrThrow(
+        desk.Finish(worker, leases.at(position), Whole({position, 0}, {1}, {{0, version}}))));
+  };
+  const auto take = [&] { return desk.Take().at(0).response.position; };
+  EXPECT_EQ(begin(), (std::vector<int64_t>{0, 1, 2}));
+  finish(1, 1);
+  finish(2, 1);
+  ASSERT_TRUE(desk.Ready());
+  EXPECT_EQ(take(), 1);
+  EXPECT_EQ(desk.ledger().frontier, 0);
+  EXPECT_EQ(desk.ledger().taken, std::set<int64_t>{1});
+  EXPECT_EQ(desk.counts().put_off, 1);
+  ThrowIfError(desk.Publish(2, 1));
+  ThrowIfError(desk.Serve(worker, 2));
+  EXPECT_EQ(begin(), std::vector<int64_t>{3});
+  finish(3, 2);
+  EXPECT_EQ(take(), 2) << "its limit is sooner than that of 3";
+  // Weights of no updates began 0: the third step is the last that may train it.
+  EXPECT_FALSE(desk.Ready()) << "3 is there, and 0 would be too old in the next step";
+  ThrowIfError(desk.Publish(3, 2));
+  ThrowIfError(desk.Serve(worker, 3));
+  EXPECT_EQ(begin(), std::vector<int64_t>{4});
+  finish(0, 1);
+  EXPECT_EQ(take(), 0);
+  EXPECT_EQ(desk.ledger().frontier, 3);
+  EXPECT_TRUE(desk.ledger().taken.empty());
+  EXPECT_EQ(desk.counts().put_off, 0);
+  EXPECT_EQ(take(), 3);
+}
+
+TEST(DeskProtocolTest, WhatIsBegunNeverNeedsMoreStepsThanItHas) {
+  // A slow worker of old weights and a fast one of newer ones: what the fast one begins counts.
+  DeskProtocol desk = Desk({.batch = 2, .max_staleness = 1, .ready_first = true});
+  ThrowIfError(desk.Publish(1, 0));
+  const int64_t slow = Join(desk, 2);
+  EXPECT_EQ(IdsOf(desk.Assign().at(slow)), (std::vector<SampleId>{{0, 0}, {1, 0}}));
+  const int64_t fast = Join(desk);
+  const auto given = desk.Assign().at(fast);
+  EXPECT_EQ(IdsOf(given), (std::vector<SampleId>{{2, 0}, {3, 0}})) << "four are two steps' worth";
+  for (const Assignment& one : given)
+    EXPECT_TRUE(ValueOrThrow(desk.Finish(fast, one.lease, Whole(one.id, {1}, {{0, 1}}))));
+  EXPECT_EQ(desk.Take().at(0).response.position, 2);
+  EXPECT_TRUE(desk.Assign().empty()) << "the old weights' next step is full";
+  ThrowIfError(desk.Publish(2, 1));
+  ThrowIfError(desk.Serve(fast, 2));
+  EXPECT_EQ(IdsOf(desk.Assign().at(fast)), (std::vector<SampleId>{{4, 0}, {5, 0}}));
+}
+
+TEST(DeskProtocolTest, WhatWasTakenOutOfTurnIsNotTakenAgain) {
+  Ledger ledger;
+  ledger.frontier = 1;
+  ledger.taken = {2, 4};
+  ledger.steps = 3;
+  ledger.versions = {{3, 3}};
+  for (const bool ready_first : {false, true}) {
+    DeskProtocol desk = Desk({.batch = 2, .max_staleness = 1, .ready_first = ready_first}, ledger);
+    EXPECT_EQ(desk.Due(3), 3);
+    EXPECT_EQ(desk.Due(5), 4);
+    const int64_t worker = Join(desk);
+    const auto given = desk.Assign().at(worker);
+    EXPECT_EQ(IdsOf(given), (std::vector<SampleId>{{1, 0}, {3, 0}, {5, 0}, {6, 0}}));
+    for (const Assignment& one : given) {
+      if (one.id.position == 3) continue;
+      EXPECT_TRUE(ValueOrThrow(desk.Finish(worker, one.lease, Whole(one.id, {1}, {{0, 3}}))));
+    }
+    EXPECT_EQ(desk.Ready(), ready_first);
+    if (!ready_first) continue;
+    EXPECT_EQ(desk.Take().at(1).response.position, 5);
+    EXPECT_EQ(desk.ledger().frontier, 3);
+    EXPECT_EQ(desk.ledger().taken, (std::set<int64_t>{4, 5}));
+  }
+  ledger.samples[{4, 0}] = {};
+  EXPECT_EQ(DeskProtocol::Make({.max_staleness = 1}, ledger).status().code(),
+            StatusCode::kInvalidData);
+}
+
+// Positions that weights of no updates began, and that are put off, are too old for an order in
+// which others come first.
+TEST(DeskProtocolTest, AnOrderInWhichSamplesWouldBeTooOldIsRefused) {
+  Ledger ledger;
+  ledger.steps = 1;
+  ledger.versions = {{1, 0}, {2, 1}};
+  ledger.samples[{1, 0}].partial = {{1}, {}, {{0, 1}}};
+  ledger.samples[{0, 0}].partial = {{1}, {}, {{0, 2}}};
+  EXPECT_TRUE(DeskProtocol::Make({.max_staleness = 1, .ready_first = true}, ledger).ok());
+  const Status refused = DeskProtocol::Make({.max_staleness = 1}, ledger).status();
+  EXPECT_NE(refused.message().find("position 1 would be 2 steps old"), std::string::npos)
+      << refused.message();
+  ledger.samples[{0, 0}].partial = {{1}, {}, {{0, 1}}};
+  EXPECT_FALSE(DeskProtocol::Make({.max_staleness = 1, .ready_first = true}, ledger).ok());
 }
 
 TEST(DeskProtocolTest, AFilteredBatchIsNoStepOfItsOwn) {
