@@ -197,13 +197,14 @@ class Split(SplitJob):
         self.assertEqual([r for r in cut if "error" in r], [], "its worker ended each of them")
 
     def test_ready_samples_come_first_and_each_position_once(self):
-        """One of the workers is so slow that steps pass it by; then a trainer and a worker die."""
+        """One of the workers is so slow that steps pass it by; then the other dies, and a trainer. The rest is trained in order."""
         changes = {**self.AHEAD, "async_training__order": "ready_first", "trainer__save_freq": 1, "async_training__min_workers": 2,
                    "actor_rollout_ref__rollout__max_num_seqs": 16, "trainer__rollout_data_dir": str(self.folder / "ready")}  # fmt: skip
         config = self.split("ready", **changes)
         slow = "worker.step:1:*:delay=250"
-        died = self.launch(config, 1, 2, environment={"KEEL_FAILPOINT": f"{slow},rl.experience:0:6:kill"})
+        died = self.launch(config, 1, 2, environment={"KEEL_FAILPOINT": f"{slow},worker.step:2:12:kill,rl.experience:0:6:kill"})
         self.assertNotEqual(died.returncode, 0)
+        self.assertIn("is started again", died.stderr)
         put_off = {step: data["fully_async/count/put_off"] for step, data in self.steps("ready").items()}
         self.assertGreater(max(put_off.values()), 0, "no step passed the slow worker by")
         # What generates in turns cannot go on from there.
@@ -213,8 +214,8 @@ class Split(SplitJob):
         refused = harness.keel("train", turns)
         self.assertEqual(refused.returncode, 78, refused.stdout[-2000:] + refused.stderr[-2000:])
         self.assertIn("others before them are not", refused.stdout + refused.stderr)
-        config = self.split("ready", **changes)
-        done = self.launch(config, 1, 2, environment={"KEEL_FAILPOINT": f"{slow},worker.step:2:12:kill"})
+        config = self.split("ready", **{**changes, "async_training__order": "in_order"})
+        done = self.launch(config, 1, 2)
         self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
         steps = self.steps("ready")
         self.assertEqual(sorted(steps), list(range(1, 9)))

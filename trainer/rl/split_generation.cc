@@ -204,17 +204,16 @@ std::vector<Response> SplitGeneration::Run(const RolloutOrder& order, RolloutTim
   }
   Agree(taken);
   const int64_t first = order.prompts.front().position;
-  // Which positions a step trains is then for the desk to say.
-  const bool out_of_turn = job_.config().async_training.order == StepOrder::kReadyFirst;
   std::vector<Response> responses = ValueOrThrow(DecodeResponses(Hear(EncodeResponses(mine))));
   for (size_t i = 0; i < responses.size(); ++i) {
     Response& r = responses[i];
+    // Which positions a step trains is for the desk to say: some may have been trained out of turn.
     const auto at = static_cast<size_t>(r.position - first);
-    const bool in_turn = r.position >= first && at < order.prompts.size();
-    if (!in_turn && (order.validation || !out_of_turn)) {
-      throw Error(
-          StatusCode::kInternal,
-          fmt::format("the desk hands out position {}, the step is at {}", r.position, first));
+    if (order.validation ? r.position < first || at >= order.prompts.size()
+                         : r.position < 0 || r.position >= kValidationPositions) {
+      throw Error(StatusCode::kInternal,
+                  fmt::format("the desk hands out position {}, which is none of {}", r.position,
+                              order.validation ? "the validation's" : "the run's"));
     }
     const Prompt& prompt = order.validation ? *order.prompts[at].prompt : prompts_(r.position);
     r.row = prompt.id;
