@@ -465,7 +465,11 @@ void Engine::SetWeightVersion(int64_t version) {
         StatusCode::kInternal,
         fmt::format("weight version {} after {}: versions never decrease", version, version_));
   }
-  scheduler_->PreemptAll();
+  if (options_.recompute_kv) {
+    scheduler_->PreemptAll();
+  } else {
+    scheduler_->PreemptUnbegun();
+  }
   blocks_->SetVersion(version);
   version_ = version;
   invalid_.clear();
@@ -487,6 +491,7 @@ EngineStats Engine::stats() const {
   EngineStats stats = stats_;
   stats.found_tokens = scheduler_->prefix_hits();
   stats.preemptions = scheduler_->preemptions();
+  stats.recomputed_tokens = scheduler_->recomputed();
   return stats;
 }
 

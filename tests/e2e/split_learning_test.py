@@ -37,6 +37,8 @@ class SplitLearning(split_test.SplitJob):
         for age in (0, 1, 4) if NIGHTLY else (1,):
             with self.subTest(age=age):
                 self.learns_ahead(f"ppo_{age}", model, age, 150, PPO)
+        if NIGHTLY:
+            self.learns_ahead("grpo_kept_kv", model, 4, 160, {**GRPO, "async_training__recompute_kv": False})
 
 
 if __name__ == "__main__":

@@ -128,7 +128,7 @@ class Split(SplitJob):
              "algorithm__rollout_correction__rollout_is": "token", "trainer__total_training_steps": 8}  # fmt: skip
 
     def same_run(self, name, other):
-        of_workers = ("rollout/sync_bytes", "fully_async/count/", "fully_async/trainer/", "fully_async/rollouter/")
+        of_workers = ("rollout/sync_bytes", "rollout/recomputed_tokens", "fully_async/count/", "fully_async/trainer/", "fully_async/rollouter/")
 
         def stable(run):  # but for what depends on how many workers there are
             return {step: {k: v for k, v in data.items() if not k.startswith(of_workers)} for step, data in self.stable(run).items()}
@@ -170,6 +170,73 @@ class Split(SplitJob):
         self.assertEqual(max(d["off_policy/max"] for d in self.steps("workers_1").values()), 2)
         self.assertGreater(max(d["fully_async/partial/max_partial_span"] for d in self.steps("workers_1").values()), 1)
         self.same_run("workers_1", "workers_3")
+
+    def test_kept_keys_and_values_are_computed_once(self):
+        """With nobody ahead nothing runs under new weights, and it is the colocated run."""
+        kept = {"async_training__recompute_kv": False}
+        self.train(self.rl("colocated"))
+        done = self.launch(self.split("split", **kept), 1, 2)
+        self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
+        self.assertEqual(self.learnt("split"), self.learnt("colocated"))
+        # Workers so slow that weights come while they generate, and that they have time to say what they do.
+        slow = {"KEEL_FAILPOINT": "worker.step:*:*:delay=100"}
+        for name, changes in (("again", {}), ("once", kept)):
+            done = self.launch(self.split(name, **self.AHEAD, **changes), 1, 2, environment=slow)
+            self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
+            steps = self.steps(name)
+            self.assertGreater(max(d["fully_async/partial/max_partial_span"] for d in steps.values()), 1)
+            self.assertLessEqual(max(d["off_policy/max"] for d in steps.values()), 2)
+            self.assertEqual(steps[8]["rollout/recomputed_tokens"] > 0, name == "again")  # once a second
+
+    def test_a_response_that_takes_too_long_is_ended_and_trained(self):
+        """Every step of a worker is so slow that no response of more than some tokens is done in its time."""
+        config = self.split("slow", async_training__max_response_seconds=0.5, trainer__total_training_steps=3,
+                            trainer__rollout_data_dir=str(self.folder / "slow"))  # fmt: skip
+        done = self.launch(config, 1, 1, environment={"KEEL_FAILPOINT": "worker.step:*:*:delay=200"})
+        self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
+        steps = self.steps("slow")
+        self.assertGreater(steps[3]["fully_async/count/overdue"], 0)
+        self.assertEqual({d["fully_async/count/dropped_samples"] for d in steps.values()}, {0})
+        responses = [r for step in (1, 2, 3) for r in harness.read_jsonl(self.folder / "slow" / f"{step}.jsonl")]
+        self.assertEqual([r["position"] for r in responses], [position for position in range(24) for _ in range(4)])
+        cut = [r for r in responses if r["finish_reason"] == "length" and len(r["response_ids"]) < 6]
+        self.assertTrue(cut)
+        self.assertEqual([r for r in cut if "error" in r], [], "its worker ended each of them")
+
+    def test_ready_samples_come_first_and_each_position_once(self):
+        """One of the workers is so slow that steps pass it by; then the other dies, and a trainer. The rest is trained in order."""
+        changes = {**self.AHEAD, "async_training__order": "ready_first", "trainer__save_freq": 1, "async_training__min_workers": 2,
+                   "actor_rollout_ref__rollout__max_num_seqs": 16, "trainer__rollout_data_dir": str(self.folder / "ready")}  # fmt: skip
+        config = self.split("ready", **changes)
+        slow = "worker.step:1:*:delay=250"
+        died = self.launch(config, 1, 2, environment={"KEEL_FAILPOINT": f"{slow},worker.step:2:12:kill,rl.experience:0:6:kill"})
+        self.assertNotEqual(died.returncode, 0)
+        self.assertIn("is started again", died.stderr)
+        put_off = {step: data["fully_async/count/put_off"] for step, data in self.steps("ready").items()}
+        self.assertGreater(max(put_off.values()), 0, "no step passed the slow worker by")
+        # What generates in turns cannot go on from there.
+        between = max(step for step, count in put_off.items() if count > 0)
+        turns = self.rl("turns", trainer__resume_mode="resume_path",
+                        trainer__resume_from_path=str(self.run_dir("ready") / f"global_step_{between}"))  # fmt: skip
+        refused = harness.keel("train", turns)
+        self.assertEqual(refused.returncode, 78, refused.stdout[-2000:] + refused.stderr[-2000:])
+        self.assertIn("others before them are not", refused.stdout + refused.stderr)
+        config = self.split("ready", **{**changes, "async_training__order": "in_order"})
+        done = self.launch(config, 1, 2)
+        self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
+        steps = self.steps("ready")
+        self.assertEqual(sorted(steps), list(range(1, 9)))
+        self.assertLessEqual(max(d["off_policy/max"] for d in steps.values()), 2)
+        trained = [(r["position"], r["sample"]) for step in steps for r in harness.read_jsonl(self.folder / "ready" / f"{step}.jsonl")]
+        everything = [(position, sample) for position in range(64) for sample in range(4)]
+        self.assertEqual(sorted(trained), everything)
+        self.assertNotEqual(trained, everything)
+        # Where nobody is ahead nothing can be put off.
+        changes = {"trainer__total_training_steps": 3, "trainer__save_freq": 3}
+        self.train(self.rl("colocated", **changes))
+        done = self.launch(self.split("together", async_training__order="ready_first", **changes), 1, 2)
+        self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
+        self.assertEqual(self.learnt("together"), self.learnt("colocated"))
 
     def status(self, name, *flags):
         return subprocess.run([harness.KEEL, "status", str(self.run_dir(name)), *flags], capture_output=True, text=True,

@@ -106,6 +106,7 @@ class Desk {
     int64_t reassigned_tokens = 0;  // since then, of all streams
     double up_s = 0, idle_s = 0;  // since then, of all workers: there, and with nothing to generate
     int64_t tokens = 0;           // since then, of all workers
+    int64_t recomputed_tokens = 0;  // likewise, computed again by a worker that had computed them
   };
   Counts counts(Stream stream) const;
 

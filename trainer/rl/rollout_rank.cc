@@ -102,9 +102,11 @@ class RolloutRank {
   void TakeUp();
   void Serve(int64_t version, uint64_t digest);
   void Begin(const desk::Assign& order);
+  void End(const desk::Conclude& order);
   void Step();
   void HandIn(const RunSample& done);
   void GiveBack();
+  void Report(Sample* sample, const desk::Partial& so_far);
   // Responses that have `least` tokens or more that the desk does not know of.
   void Report(int64_t least);
   // What heartbeats tell. `up`: since it was built.
@@ -313,6 +315,8 @@ std::vector<Message> RolloutRank::Hear(bool idle) {
 bool RolloutRank::Do(const Message& message) {
   if (const auto* assign = std::get_if<desk::Assign>(&message)) {
     Begin(*assign);
+  } else if (const auto* conclude = std::get_if<desk::Conclude>(&message)) {
+    End(*conclude);
   } else if (const auto* push = std::get_if<desk::Push>(&message)) {
     Receive(push->version);
   } else if (const auto* link = std::get_if<desk::LinkUp>(&message)) {
@@ -379,6 +383,18 @@ void RolloutRank::Begin(const desk::Assign& order) {
                  order.stream == desk::Stream::kTrain ? train_ : validation_, order.so_far);
 }
 
+// It is whole with the next step, and the desk knows of its tokens should its score not come.
+void RolloutRank::End(const desk::Conclude& order) {
+  for (auto& [id, sample] : samples_) {
+    if (sample.order.lease != order.lease || sample.order.stream != order.stream) continue;
+    if (const std::optional<desk::Partial> so_far = runner_->SoFar(id)) Report(&sample, *so_far);
+    runner_->EachScoring([&, &sample = sample, &id = id](const RunSample& done) {
+      if (done.id == id) Report(&sample, done.whole);
+    });
+    runner_->Conclude(id);
+  }
+}
+
 void RolloutRank::Step() {
   ThrowIfError(FailPoint("worker.step"));
   runner_->Step();
@@ -425,31 +441,30 @@ void RolloutRank::Report(int64_t least) {
   if (!leads()) return;
   for (auto& [id, sample] : samples_) {
     const std::optional<desk::Partial> so_far = runner_->SoFar(id);
-    if (!so_far || so_far->size() - sample.reported < least) continue;
-    ThrowIfError(FailPoint("worker.progress"));
-    ThrowIfError(desk_->Send(desk::Progress{sample.order.stream, sample.order.lease,
-                                            sample.reported, so_far->From(sample.reported)}));
-    sample.reported = so_far->size();
+    if (so_far && so_far->size() - sample.reported >= least) Report(&sample, *so_far);
   }
+}
+
+void RolloutRank::Report(Sample* sample, const desk::Partial& so_far) {
+  if (!leads() || so_far.size() == sample->reported) return;
+  ThrowIfError(FailPoint("worker.progress"));
+  ThrowIfError(desk_->Send(desk::Progress{sample->order.stream, sample->order.lease,
+                                          sample->reported, so_far.From(sample->reported)}));
+  sample->reported = so_far.size();
 }
 
 void RolloutRank::Note(std::chrono::steady_clock::duration up) {
   using std::chrono::microseconds;
+  const rollout::EngineStats stats = model_->engine().stats();
   desk_->Note({std::chrono::duration_cast<microseconds>(up).count(),
-               std::chrono::duration_cast<microseconds>(idle_).count(),
-               model_->engine().stats().generated_tokens});
+               std::chrono::duration_cast<microseconds>(idle_).count(), stats.generated_tokens,
+               stats.recomputed_tokens});
 }
 
 void RolloutRank::HandOver() {
   Report(1);
   // Whoever takes one of these up has its score to ask for, and nothing to generate.
-  runner_->EachScoring([&](const RunSample& done) {
-    const Sample& sample = samples_.at(done.id);
-    const desk::Partial more = done.whole.From(sample.reported);
-    if (more.size() > 0)
-      ThrowIfError(desk_->Send(
-          desk::Progress{sample.order.stream, sample.order.lease, sample.reported, more}));
-  });
+  runner_->EachScoring([&](const RunSample& done) { Report(&samples_.at(done.id), done.whole); });
 }
 
 RunEnd RolloutRank::Run() {

@@ -29,9 +29,10 @@ inline constexpr const char* kDeskKey = "desk/address";
 class SplitGeneration : public Generation {
  public:
   // Starts the desk and says in the job's store where it is. `actor` must outlive this. `facts`:
-  // what workers must have, too. `prompts`: those of the run, asked for on the desk's thread.
+  // what workers must have, too. `make_prompts`: the prompts of the run, for one thread each.
   SplitGeneration(Job& job, TrainEngine& actor, const WeightSyncOptions& sync,
-                  std::map<std::string, std::string> facts, PromptAt prompts);
+                  std::map<std::string, std::string> facts,
+                  const std::function<PromptAt()>& make_prompts);
   ~SplitGeneration() override;
 
   std::string Description() const override;
@@ -77,6 +78,7 @@ class SplitGeneration : public Generation {
   std::unique_ptr<desk::Desk> desk_;       // rank 0
   std::unique_ptr<SampleStream> samples_;  // rank 0
   std::unique_ptr<WeightPublisher> publisher_;
+  const PromptAt desks_prompts_;  // asked for on the desk's thread
   const PromptAt prompts_;
   double waited_s_ = 0;  // for samples, in the last step
 };
