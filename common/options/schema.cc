@@ -395,6 +395,11 @@ Json Schema::JsonSchema() const {
       entry["items"] = {{"type", "string"}};
       if (!option.choices.empty()) entry["items"]["enum"] = option.choices;
     }
+    if (option.or_one) {
+      entry["anyOf"] = {entry["items"], {{"type", "array"}, {"items", entry["items"]}}};
+      entry.erase("type");
+      entry.erase("items");
+    }
     if (option.kind == Kind::kDoubleList) entry["items"] = {{"type", "number"}};
     if (option.kind == Kind::kMapList) entry["items"] = {{"type", "object"}};
     (*at)["properties"][parts.back()] = std::move(entry);

@@ -102,8 +102,7 @@ Result<Json> AsTruncation(const Json& value) {
 
 Result<Json> OneOfList(const Json& value) {
   if (!value.is_array()) return value;
-  if (value.size() == 1) return value[0];
-  return Expected("one, of which the loss is made alone", value);
+  return value.size() == 1 ? value[0] : value;
 }
 
 Result<Json> ZeroAsAll(const Json& value) {
@@ -121,6 +120,8 @@ Result<Json> CpuAsDevice(const Json& value) {
 }
 
 Result<Json> PathOrNothing(const Json& value) { return value.is_string() ? value : kNothing; }
+Result<Json> ListOrNothing(const Json& value) { return value.is_array() ? value : kNothing; }
+
 Result<Json> MapOrNothing(const Json& value) { return value.is_object() ? value : kNothing; }
 
 }  // namespace keel::trainer::foreign

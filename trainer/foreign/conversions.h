@@ -28,6 +28,7 @@ Result<Json> ZeroAsAll(const Json& value);        // top_k
 Result<Json> GroupAsTrue(const Json& value);      // of scale_rewards
 Result<Json> CpuAsDevice(const Json& value);      // of use_cpu
 Result<Json> PathOrNothing(const Json& value);
+Result<Json> ListOrNothing(const Json& value);
 Result<Json> MapOrNothing(const Json& value);
 
 }  // namespace keel::trainer::foreign

@@ -198,6 +198,9 @@ void WorkOutSft(const Arguments& a, Translation* t) {
 }
 
 void WorkOutDpo(const Arguments& a, Translation* t) {
+  if (a.Number("label_smoothing", 0) > 0 &&
+      (!a.Has("loss_type") || a.Value("loss_type").dump().find("\"sigmoid\"") != std::string::npos))
+    t->Note("label_smoothing is of dpo.loss_type sigmoid too, which TRL does not smooth");
   const Json length = a.Value("max_length");
   if (length.is_number()) {
     t->Set("data.max_prompt_length", length, "max_length");
@@ -217,17 +220,18 @@ void WorkOutGrpoLoss(const Arguments& a, Translation* t) {
   std::string mean = "token-mean";
   if (type == "grpo" || type == "sapo") mean = "seq-mean-token-mean";
   if (type == "dr_grpo") mean = "seq-mean-token-sum-norm";
+  if (type == "luspo") mean = "seq-mean-token-sum";
   if (type == "cispo" || type == "sapo" || type == "vespo") mode = type;
-  const bool known =
-      type == "grpo" || type == "dapo" || type == "bnpo" || type == "dr_grpo" || mode != "vanilla";
+  const bool known = type == "grpo" || type == "dapo" || type == "bnpo" || type == "dr_grpo" ||
+                     type == "luspo" || mode != "vanilla";
   if (!known) Refuse(t, "loss_type", "actor.policy_loss.loss_mode and actor.loss_agg_mode");
   if (type == "bnpo")
     t->Note("loss_type bnpo: the mean is over the tokens of all ranks, not of each");
   if (a.Text("importance_sampling_level") == "sequence") {
-    if (type == "grpo") {
+    if (type == "grpo" || type == "luspo") {
       mode = "gspo";
     } else {
-      Refuse(t, "importance_sampling_level", "sequence is for loss_type grpo (gspo)");
+      Refuse(t, "importance_sampling_level", "sequence is for loss_type grpo and luspo (gspo)");
     }
   }
   t->Set(actor + "policy_loss.loss_mode", mode, "loss_type, importance_sampling_level");

@@ -400,8 +400,9 @@ constexpr auto kVerlRows = std::to_array<Row>({
     Taken("algorithm.rollout_correction.rollout_rs", "null"),
     Taken("algorithm.rollout_correction.rollout_rs_threshold", "null"),
     Taken("algorithm.rollout_correction.bypass_mode", "False"),
-    NotSupported("algorithm.rollout_correction.loss_type", "ppo_clip",
-                 "actor.policy_loss.loss_mode"),
+    Taken("algorithm.rollout_correction.loss_type", "ppo_clip"),
+    Taken("algorithm.gdpo_reward_keys", "[]"),
+    Taken("algorithm.gdpo_reward_weights", "[]"),
     NotSupported("algorithm.use_pf_ppo", "False", "algorithm.filter_groups chooses samples"),
     NotNeeded("algorithm.pf_ppo.**", "of use_pf_ppo"),
 

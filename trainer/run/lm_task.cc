@@ -126,7 +126,8 @@ void LmTask::BeforeSteps() {
 
 std::optional<double> LmTask::DevicePeak() const {
   if (job_.device().is_cpu() || job_.dtype() != at::kBFloat16) return std::nullopt;
-  return PeakBf16Flops(ValueOrThrow(parallel::LoadCudaModule())->DeviceName(job_.device().index()));
+  const auto gpu = ValueOrThrow(parallel::LoadCudaModule())->Describe(job_.device().index());
+  return gpu.ok() ? PeakBf16Flops(gpu->name) : std::nullopt;
 }
 
 LmTask::StepEnd LmTask::Step(int64_t step) {

@@ -25,7 +25,7 @@ TEST(Conversions, ValuesAreWrittenAsKeelWritesThem) {
   EXPECT_EQ(ZeroAsAll(0).value(), Json(-1));
   EXPECT_EQ(ZeroAsAll(20).value(), Json(20));
   EXPECT_EQ(OneOfList(Json::array({"ipo"})).value(), Json("ipo"));
-  EXPECT_FALSE(OneOfList(Json::array({"ipo", "sft"})).ok());
+  EXPECT_EQ(OneOfList(Json::array({"ipo", "sft"})).value(), Json::array({"ipo", "sft"}));
   EXPECT_EQ(GroupAsTrue("none").value(), Json(false));
   EXPECT_FALSE(GroupAsTrue("batch").ok());
   EXPECT_EQ(RandomAsShuffle("sequential").value(), Json(false));
@@ -38,7 +38,7 @@ TEST(Conversions, ValuesAreWrittenAsKeelWritesThem) {
 TEST(Conversions, SomeValuesSayNothing) {
   for (const Result<Json>& value :
        {AsList(nullptr), AsDtype("auto"), UnlessNegative(-1), Worked("anything"),
-        CpuAsDevice(false), PathOrNothing(true), MapOrNothing(nullptr)})
+        CpuAsDevice(false), PathOrNothing(true), MapOrNothing(nullptr), ListOrNothing(nullptr)})
     EXPECT_TRUE(value.value().is_discarded());
 }
 

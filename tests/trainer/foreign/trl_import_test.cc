@@ -73,7 +73,7 @@ TEST(TrlImport, ACommandOfDpoIsValid) {
   EXPECT_EQ(c.trainer.task, TaskKind::kDpo);
   EXPECT_EQ(c.actor_rollout_ref.model.path, "m");
   EXPECT_EQ(c.dpo.beta, 0.2);
-  EXPECT_EQ(c.dpo.loss_type, rl::DpoLossType::kIpo);
+  EXPECT_EQ(c.dpo.loss_type, std::vector{rl::DpoLossType::kIpo});
   EXPECT_FALSE(c.actor_rollout_ref.model.enable_gradient_checkpointing);
   EXPECT_EQ(c.actor_rollout_ref.model.dtype, WeightDtype::kFloat32);
   EXPECT_EQ(c.data.max_prompt_length, 512);

@@ -16,14 +16,6 @@ namespace {
 // Keys of later builds: rows begin to hold when the schema has them.
 const std::set<std::string>& MayBeMissing() {
   static const std::set<std::string> keys = {
-      "actor_rollout_ref.actor.policy_loss.clip_cov_ratio",
-      "actor_rollout_ref.actor.policy_loss.clip_cov_lb",
-      "actor_rollout_ref.actor.policy_loss.clip_cov_ub",
-      "actor_rollout_ref.actor.policy_loss.kl_cov_ratio",
-      "actor_rollout_ref.actor.policy_loss.ppo_kl_coef",
-      "actor_rollout_ref.actor.policy_loss.dro_beta",
-      "actor_rollout_ref.actor.tau_pos",
-      "actor_rollout_ref.actor.tau_neg",
       "critic.optim.lr_decay_steps",
       "critic.optim.lr_wsd_decay_steps",
   };
