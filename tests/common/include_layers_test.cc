@@ -61,7 +61,7 @@ const std::map<std::string, std::set<std::string>>& AllowedEdges() {
       {"model/gguf", {"common", "model/tokenizer"}},
       {"model", {"common", "parallel", "model/tokenizer"}},
       {"rollout", {"common", "parallel", "model", "model/tokenizer"}},
-      {"rewards", {"common"}},
+      {"rewards", {"common", "common/options"}},
       {"turns", {"common", "common/options", "model/chat_template", "model/tokenizer", "rewards"}},
 
       {"checkpoint/format", {"common"}},
@@ -98,6 +98,7 @@ const std::map<std::string, std::set<std::string>>& AllowedEdges() {
       {"trainer/desk", {"common", "parallel", "rollout", "checkpoint/format", "trainer/data"}},
       {"trainer/engine",
        {"common", "parallel", "model", "checkpoint/base", "trainer/config", "trainer/data"}},
+      {"trainer/foreign", {"common", "common/options", "trainer/algorithms", "trainer/config"}},
       {"trainer/sync",
        {"common", "parallel", "model", "rollout", "trainer/config", "trainer/engine"}},
       {"trainer/inputs",

@@ -13,6 +13,8 @@ PPO = {"algorithm__adv_estimator": "gae", "critic__optim__lr": 1e-3, "actor_roll
 
 
 class SplitLearning(split_test.SplitJob):
+    SCORED = {}
+
     def start(self, config):
         done = self.launch(config, 1, 1)
         self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])

@@ -15,6 +15,12 @@ OF_PLACEMENT = ("rollout/", "fully_async/", "off_policy/")
 
 
 class SplitJob(rl_test.RlJob):
+    # A model that has learnt nothing earns some of it: were all scores 0, no weight would move, and any two runs end alike.
+    SCORED = {"reward__format_score": 0.5, "reward__format_pattern": "[ -~].*"}
+
+    def rl(self, name, megatron=None, **changes):
+        return super().rl(name, megatron, **{**self.SCORED, **changes})
+
     def split(self, name, megatron=None, **changes):
         return self.rl(name, megatron, **{"async_training__placement": "split", **changes})
 
@@ -23,15 +29,16 @@ class SplitJob(rl_test.RlJob):
         return subprocess.run([harness.KEEL, *command, "train", str(config), *overrides], capture_output=True, text=True,
                               timeout=harness.LIMIT_S, env={**harness.environment(), **(environment or {})}, check=False)  # fmt: skip
 
-
-class Split(SplitJob):
     def learnt(self, name):
         """Of each step what does not depend on who generated."""
+        self.assertGreater(min(data["actor/grad_norm"] for data in self.steps(name).values()), 0, "a step learns nothing")
         return {
             step: {k: v for k, v in data.items() if not k.startswith(OF_PLACEMENT)}
             for step, data in self.stable(name).items()
         }
 
+
+class Split(SplitJob):
     def same_as_colocated(self, megatron, ranks, trainers, workers, **changes):
         changes = {"trainer__save_freq": 3, "trainer__test_freq": 3, "trainer__total_training_steps": 6, **changes}
         self.train(self.rl("colocated", megatron, **changes), ranks=ranks)
@@ -241,7 +248,7 @@ class Split(SplitJob):
         command = [harness.KEEL, "launch", "--nproc-per-node", "3", "--roles", "trainer:1,rollout:2", "train", str(config)]
         seen = []
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                              env={**harness.environment(), "KEEL_FAILPOINT": "step.end:0:*:delay=400"}) as job:  # fmt: skip
+                              env={**harness.environment(), "KEEL_FAILPOINT": "step.end:0:*:delay=400,step.end:0:6:delay=5000"}) as job:  # fmt: skip
             while job.poll() is None:
                 shown = self.status("shown", "--json")
                 desk = json.loads(shown.stdout)["desk"] if shown.returncode == 0 else None
@@ -249,6 +256,11 @@ class Split(SplitJob):
                     seen.append(desk)
                     text = self.status("shown").stdout
                     mode = os.stat(self.run_dir("shown") / "desk.json").st_mode & 0o777
+                    # A second one in its folder is turned away, and takes nothing with it.
+                    second = self.launch(config, 1, 1)
+                    self.assertNotEqual(second.returncode, 0)
+                    self.assertIsNone(job.poll(), "it ended too early to tell")
+                    self.assertEqual(self.status("shown").returncode, 0, second.stderr[-2000:])
                     break
             self.assertEqual(job.wait(timeout=harness.LIMIT_S), 0)
         self.assertTrue(seen, "keel status never showed the two workers")

@@ -657,4 +657,19 @@ SPLIT = [
     ),
 ]  # fmt: skip
 
-MUTANTS = IN_COMMON + SPLIT + DURABILITY + PROTOCOL_RULES + AFTER_A_CRASH + RETENTION_RULES + READING + SNAPSHOT + TRAINING_STATE + ASYNCHRONOUS_RL
+# A step's batch, of which each rank has what it learns from.
+BATCH = [
+    Mutant(
+        "rejected-tokens-still-count", "what a correction rejects counts in no rank's loss",
+        "trainer/rl/batch_share.cc",
+        "  for (size_t s = 0; s < policy.size(); ++s) outline_.responses[s].policy_tokens = policy[s];\n", "",
+        (("rl_validation_test", "BatchShareTest.ValuesOfTokensGoToWhoHoldsThem"),),
+    ),
+    Mutant(
+        "one-share-for-all", "each data-parallel rank gets its own responses",
+        "trainer/rl/batch_share.cc", "shares[static_cast<size_t>(context.dp_rank())]);", "shares[0]);",
+        (("rl_validation_test", "BatchShareTest.EachRankHasWhatItLearnsFromAndNothingElse"),),
+    ),
+]  # fmt: skip
+
+MUTANTS = IN_COMMON + SPLIT + DURABILITY + PROTOCOL_RULES + AFTER_A_CRASH + RETENTION_RULES + READING + SNAPSHOT + TRAINING_STATE + BATCH + ASYNCHRONOUS_RL

@@ -1,4 +1,4 @@
-// RolloutBatch: a step's prompts and the responses to them, the same on every rank.
+// RolloutBatch: a step's prompts and the responses to them. Of a run's ranks, rank 0 has it.
 //
 // Also the form in which responses are dumped a step a file, and replayed from such a file: one
 // JSON object a response. Between ranks they travel as response_wire.h says. Torch-free.

@@ -58,7 +58,7 @@ class Desk::Impl {
   ~Impl() {
     {
       const std::lock_guard lock(mutex_);
-      for (auto& [id, worker] : workers_) Say(worker, Bye{});
+      for (auto& [id, worker] : workers_) Say(worker, Bye{finished_});
       ending_ = true;
     }
     Wake();
@@ -114,6 +114,11 @@ class Desk::Impl {
     AssignAll();
     Wake();
     return taken;
+  }
+
+  void Finish() {
+    const std::lock_guard lock(mutex_);
+    finished_ = true;
   }
 
   Ledger LedgerOf(Stream which) const {
@@ -634,6 +639,7 @@ class Desk::Impl {
   Clock::time_point then_ = Clock::now();  // of the last Elapse
   Status fatal_;
   mutable Clock::time_point alone_since_ = Clock::now();
+  bool finished_ = false;  // the run
   bool ending_ = false;
   Clock::time_point end_by_ = Clock::time_point::max();
 };
@@ -661,6 +667,7 @@ void Desk::Close(Stream stream) { impl_->Close(stream); }
 bool Desk::Has(Stream stream) const { return impl_->Has(stream); }
 Desk::Batch Desk::Take(Stream stream) { return impl_->Take(stream); }
 void Desk::More(Stream stream) { impl_->More(stream); }
+void Desk::Finish() { impl_->Finish(); }
 Ledger Desk::LedgerOf(Stream stream) const { return impl_->LedgerOf(stream); }
 std::vector<Desk::Newcomer> Desk::Newcomers() const { return impl_->Newcomers(); }
 std::vector<int64_t> Desk::Linked() const { return impl_->Linked(); }

@@ -131,8 +131,10 @@ void Fields(Io& io, M& m) {
     io(m.up_us), io(m.idle_us), io(m.tokens), io(m.again);
   } else if constexpr (std::is_same_v<T, Told>) {
     io(m.state);
+  } else if constexpr (std::is_same_v<T, Bye>) {
+    io(m.over);
   } else {
-    static_assert(std::is_same_v<T, Ask> || std::is_same_v<T, Bye>);
+    static_assert(std::is_same_v<T, Ask>);
   }
 }
 

@@ -111,8 +111,10 @@ struct Conclude {
   Stream stream = Stream::kTrain;
   int64_t lease = 0;
 };
-// The run is over.
-struct Bye {};
+// The trainers end.
+struct Bye {
+  bool over = false;  // so does the run; else it was interrupted, and may be gone on with
+};
 // How it stands, as JSON: {"version", "digest", "streams": {"train": {"frontier", "steps",
 // "finished", "running", "waiting"}}, "workers": [{"name", "state", "version", "samples", "tokens",
 // "idle", "silent_s"}], "lost", "reassigned_tokens"}. `idle` is a share of the worker's time.

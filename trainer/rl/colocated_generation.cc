@@ -8,6 +8,7 @@
 
 #include "common/clock.h"
 #include "common/fail_point.h"
+#include "common/guarded.h"
 #include "trainer/data/response_wire.h"
 #include "trainer/desk/ledger_file.h"
 #include "trainer/rl/scored_response.h"
@@ -58,23 +59,18 @@ void ColocatedGeneration::StartVerifiers() {
   }
 }
 
-std::vector<Response> ColocatedGeneration::Exchange(std::vector<Response> mine,
-                                                    std::span<const RolloutPrompt> prompts,
-                                                    bool texts) {
-  const bool speaks = model_->leads();  // one rank of each replica
-  parallel::ProcessGroup& world = context_.world();
-  std::vector<std::string> parts =
-      ShareBytes(world, speaks ? EncodeResponses(mine) : std::string(), device_);
-  std::vector<std::string> written(parts.size());
-  if (texts) written = CollectBytes(world, 0, speaks ? EncodeTexts(mine) : "", device_);
-  mine.clear();
+namespace {
+
+// The responses of all replicas from their bytes: one text a rank, empty for those that lead none.
+std::vector<Response> Read(std::vector<std::string> parts, const std::vector<std::string>& texts,
+                           const RolloutOrder& order) {
   std::map<int64_t, const Prompt*> prompt_at;
-  for (const RolloutPrompt& prompt : prompts) prompt_at[prompt.position] = prompt.prompt;
+  for (const RolloutPrompt& prompt : order.prompts) prompt_at[prompt.position] = prompt.prompt;
   std::vector<Response> all;
   for (size_t rank = 0; rank < parts.size(); ++rank) {
     if (parts[rank].empty()) continue;
     std::vector<Response> theirs = ValueOrThrow(DecodeResponses(std::exchange(parts[rank], {})));
-    if (!written[rank].empty()) ThrowIfError(DecodeTexts(written[rank], theirs));
+    if (order.texts) ThrowIfError(DecodeTexts(texts[rank], theirs));
     for (Response& r : theirs) {
       const Prompt& prompt = *prompt_at.at(r.position);
       r.row = prompt.id;
@@ -83,17 +79,22 @@ std::vector<Response> ColocatedGeneration::Exchange(std::vector<Response> mine,
       all.push_back(std::move(r));
     }
   }
+  RequireGenerated(all);
+  // The greedy response is a number of its prompt, and nothing to learn from.
+  if (order.greedy_baseline) TakeBaselines(&all);
   return all;
 }
 
+}  // namespace
+
 std::vector<Response> ColocatedGeneration::Run(const RolloutOrder& order, RolloutTimes* times) {
-  const auto& [prompts, n, step, sampling, validation, greedy_baseline, texts, more] = order;
+  const std::span<const RolloutPrompt> prompts = order.prompts;
   Stopwatch watch;
   // 1. This replica's prompts.
   for (size_t i = 0; i < prompts.size(); ++i) {
     if (static_cast<int>(i) % model_->replicas() != model_->replica()) continue;
-    for (int64_t s = greedy_baseline ? kGreedySample : 0; s < n; ++s)
-      runner_.Begin({prompts[i].position, static_cast<int>(s)}, *prompts[i].prompt, sampling);
+    for (int64_t s = order.greedy_baseline ? kGreedySample : 0; s < order.n; ++s)
+      runner_.Begin({prompts[i].position, static_cast<int>(s)}, *prompts[i].prompt, order.sampling);
   }
 
   // 2. Generate; whatever ends is verified at once.
@@ -111,14 +112,24 @@ std::vector<Response> ColocatedGeneration::Run(const RolloutOrder& order, Rollou
   for (RunSample& sample : runner_.Collect()) responses.push_back(std::move(sample.response));
   times->reward_s += watch.Lap();
 
-  // 4. To everybody, what failed too: all ranks end alike.
-  std::vector<Response> gathered = Exchange(std::move(responses), prompts, texts);
+  // 4. To rank 0, what failed too: all ranks end alike.
+  parallel::ProcessGroup& world = context_.world();
+  const bool speaks = model_->leads();  // one rank of each replica
+  std::vector<std::string> parts =
+      CollectBytes(world, 0, speaks ? EncodeResponses(responses) : std::string(), device_);
+  std::vector<std::string> texts;
+  if (order.texts) texts = CollectBytes(world, 0, speaks ? EncodeTexts(responses) : "", device_);
+  responses.clear();
+  Status read = Status::Ok();
+  if (world.rank() == 0) {
+    read = Guarded([&] {
+      responses = Read(std::move(parts), texts, order);
+      return Status::Ok();
+    });
+  }
+  ThrowIfError(ShareStatus(world, read, device_));
   times->generate_s += watch.Lap();
-  RequireGenerated(gathered);
-
-  // 5. The greedy response is a number of its prompt, and nothing to learn from.
-  if (greedy_baseline) TakeBaselines(&gathered);
-  return gathered;
+  return responses;
 }
 
 }  // namespace keel::trainer::rl

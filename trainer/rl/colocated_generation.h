@@ -48,10 +48,6 @@ class ColocatedGeneration : public Generation {
   void RestoreDocuments(const std::map<std::string, std::string>& documents) override;
 
  private:
-  // This replica's responses for those of all. Collective over all ranks.
-  std::vector<Response> Exchange(std::vector<Response> mine, std::span<const RolloutPrompt> prompts,
-                                 bool texts);
-
   const std::unique_ptr<RolloutModel> model_;
   parallel::ParallelContext& context_;
   const at::Device device_;

@@ -1,8 +1,12 @@
 // Experience: what a step's responses are worth, per response token, before anything is learnt from
-// them: log-probabilities, reference, values, rewards, corrections, advantages. The same on every
-// rank.
+// them: log-probabilities, reference, values, rewards, corrections, advantages.
+//
+// Rank 0 makes it of the whole batch, since advantages compare responses with each other, and hands
+// each rank that of its own share.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -32,13 +36,25 @@ struct RlRun {
   RlBatchOptions options;  // of the actor's micro-batches
 };
 
+// Per token of the rank's share, [H]; while rank 0 makes it, of the whole batch, [N].
 struct Experience {
-  std::vector<float> old_log_probs;  // [N], all; empty when PolicyActsInUpdate
-  std::vector<float> ref_log_probs;
-  std::vector<float> values;
-  std::vector<float> weights;  // of importance; empty: all 1
+  std::vector<float> old_log_probs;  // empty when PolicyActsInUpdate
+  std::vector<float> ref_log_probs;  // empty without a reference
+  std::vector<float> values;         // empty without a critic
+  std::vector<float> weights;        // of importance; empty: all 1
   std::vector<float> advantages;
   std::vector<float> returns;
+
+  // Of the whole batch, on rank 0, for a loss that chooses among all tokens of an update.
+  struct Whole {
+    std::vector<float> old_log_probs, advantages;
+    std::vector<uint8_t> mask;
+  };
+  Whole whole;
+
+  std::array<std::vector<float>*, 6> Columns() {
+    return {&old_log_probs, &ref_log_probs, &values, &weights, &advantages, &returns};
+  }
 };
 
 // The step's only update, of `updates`, is of the policy that acted, and nothing that comes before
@@ -47,13 +63,14 @@ struct Experience {
 bool PolicyActsInUpdate(const RlRun& run, size_t updates);
 
 // What the policy that acted was like: its entropy, and how far the rollout's log-probabilities are
-// from its own where the rollout gave them. Of what it is given: true on rank 0 alone.
+// from its own where the rollout gave them. For rank 0.
 void AddPolicyMetrics(const RolloutBatch& batch, const TokenLogProbs& policy, StepLine* metrics);
 
 // `updates`: the first epoch's mini-batches, so that the log-probabilities are those that the first
-// update computes again, to the bit. May take tokens off batch->mask (rejection). Adds metrics and
-// timing_s/{old_log_prob,ref,values,adv}. Collective over all ranks.
+// update computes again, to the bit. `whole`, rank 0's alone, may lose tokens of its mask
+// (rejection), and so does the share. `kl` is rank 0's to move on. Adds timing_s/{old_log_prob,ref,
+// values,adv}, and on rank 0 metrics. Collective over all ranks.
 Experience MakeExperience(const RlRun& run, const std::vector<MiniBatch>& updates, KlController* kl,
-                          RolloutBatch* batch, StepLine* metrics);
+                          RolloutBatch* whole, BatchShare* share, StepLine* metrics);
 
 }  // namespace keel::trainer::rl

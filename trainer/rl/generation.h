@@ -73,13 +73,16 @@ class Generation {
 
   // Once the weights are there, before the first Run.
   virtual void Begin(const RunSamples& /*samples*/) {}
-  // Responses, scored. Throws Error(kDataLoss) where one could not be generated. The same on every
-  // rank, but for text and answer, which rank 0 alone has, and that only where they are asked for.
+  // Responses, scored, on rank 0, which decides what becomes of them; none on the others. With text
+  // and answer only where they are asked for. Throws on every rank, Error(kDataLoss) where one
+  // could not be generated.
   virtual std::vector<Response> Run(const RolloutOrder& order, RolloutTimes* times) = 0;
   // The present weights are about to change: waits until nothing needs them any more. Whoever joins
   // from here on until Update gets none.
   virtual void BeforeUpdate() {}
   virtual void AddMetrics(StepLine* /*metrics*/) const {}
+  // All steps of the run are done, and what is to be saved is.
+  virtual void Finish() {}
 
   // What of a checkpoint, beside the version of the weights, is needed to go on; documents are
   // written by rank 0, and restored before the first Run.

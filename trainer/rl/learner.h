@@ -21,9 +21,12 @@ class Learner {
   Learner(const RlRun& run, const LearnerSchedules& schedules);
 
   // Which responses each of the actor's updates of an epoch takes. Not collective.
-  std::vector<MiniBatch> MiniBatches(const RolloutBatch& batch, int64_t step, int64_t epoch) const {
-    return CutIntoMiniBatches(batch, actor_mini_batches_, step, epoch);
+  std::vector<MiniBatch> MiniBatches(const BatchOutline& outline, int64_t step,
+                                     int64_t epoch) const {
+    return CutIntoMiniBatches(outline, actor_mini_batches_, step, epoch);
   }
+  // All that the step looks at: the updates of all epochs, of the critic, too. Not collective.
+  std::vector<MiniBatch> Passes(const BatchOutline& outline, int64_t step) const;
 
   struct Learned {
     UpdateSums actor;
@@ -31,15 +34,16 @@ class Learner {
   };
   // ppo_epochs of both; the actor's from trainer.critic_warmup on. `critic_steps` and
   // `actor_steps`: applied updates before, Adam's counts. Adds actor/*, critic/* and
-  // timing_s/update_*.
-  Learned Learn(int64_t step, const RolloutBatch& batch, const Experience& experience,
+  // timing_s/update_*, but for what AddPolicyMetrics says of Learned::actor.policy.
+  Learned Learn(int64_t step, const BatchShare& share, const Experience& experience,
                 int64_t actor_steps, int64_t critic_steps, StepLine* metrics);
 
  private:
-  UpdateSums LearnValues(int64_t step, const RolloutBatch& batch, const Experience& experience,
+  UpdateSums LearnValues(int64_t step, const BatchShare& share, const Experience& experience,
                          int64_t steps, StepLine* metrics);
-  UpdateSums LearnPolicy(int64_t step, const RolloutBatch& batch, const Experience& experience,
+  UpdateSums LearnPolicy(int64_t step, const BatchShare& share, const Experience& experience,
                          int64_t steps, StepLine* metrics);
+  int64_t critic_epochs() const;
 
   const RlRun run_;
   const LearnerSchedules schedules_;

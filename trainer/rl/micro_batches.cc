@@ -1,8 +1,6 @@
 #include "trainer/rl/micro_batches.h"
 
 #include <algorithm>
-#include <cstring>
-#include <numeric>
 
 #include "parallel/vocab_chunks.h"
 
@@ -10,34 +8,11 @@ namespace keel::trainer::rl {
 
 namespace {
 
-int64_t TokensOf(const Response& r) {
-  return static_cast<int64_t>(r.prompt.size() + r.tokens.size());
-}
-
-// Longest first to whoever has least: shares differ by one response at most in what they hold.
-std::vector<std::vector<int64_t>> Share(const RolloutBatch& batch, std::span<const int64_t> chosen,
-                                        int dp) {
-  std::vector<int64_t> order(chosen.begin(), chosen.end());
-  const auto tokens = [&](int64_t i) { return TokensOf(batch.responses[static_cast<size_t>(i)]); };
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int64_t a, int64_t b) { return tokens(a) > tokens(b); });
-  std::vector<std::vector<int64_t>> shares(static_cast<size_t>(dp));
-  std::vector<int64_t> load(static_cast<size_t>(dp), 0);
-  for (const int64_t i : order) {
-    const auto least = std::min_element(load.begin(), load.end()) - load.begin();
-    load[static_cast<size_t>(least)] += tokens(i);
-    shares[static_cast<size_t>(least)].push_back(i);
-  }
-  for (auto& share : shares) std::sort(share.begin(), share.end());
-  return shares;
-}
-
 class Packer {
  public:
-  void Add(const RolloutBatch& batch, int64_t index) {
-    const Response& r = batch.responses[static_cast<size_t>(index)];
-    const auto prompt = static_cast<int64_t>(r.prompt.size());
-    const auto size = static_cast<int64_t>(r.tokens.size());
+  void Add(const BatchShare::Held& r) {
+    const std::ptrdiff_t prompt = std::ssize(r.prompt);
+    const std::ptrdiff_t size = std::ssize(r.tokens);
     const auto begin = static_cast<int64_t>(ids_.size());
     // The last token predicts nothing, so it is no input.
     for (int64_t t = 0; t < prompt + size - 1; ++t) {
@@ -48,12 +23,9 @@ class Packer {
       targets_.push_back(predicts ? r.tokens[static_cast<size_t>(t - prompt + 1)]
                                   : parallel::kIgnoreTarget);
     }
-    const int64_t first = batch.boundaries[static_cast<size_t>(index)];
-    spans_.push_back({first, begin + prompt - 1, size});
+    spans_.push_back({r.begin, r.at, begin + prompt - 1, size});
     mask_.resize(ids_.size(), 0);
-    for (int64_t t = 0; t < size; ++t)
-      mask_[static_cast<size_t>(begin + prompt - 1 + t)] =
-          batch.mask[static_cast<size_t>(first + t)];
+    std::copy(r.mask.begin(), r.mask.end(), mask_.begin() + begin + prompt - 1);
     boundaries_.push_back(static_cast<int64_t>(ids_.size()));
   }
 
@@ -96,44 +68,27 @@ at::Tensor RlMicroBatch::Spread(std::span<const float> values) const {
   at::Tensor rows = at::zeros({batch.ids.size(0)}, at::kFloat);
   float* const out = rows.data_ptr<float>();
   for (const Span& span : spans) {
-    TORCH_CHECK(span.begin + span.size <= static_cast<int64_t>(values.size()),
-                "a response's values end at ", span.begin + span.size, " of ", values.size());
+    TORCH_CHECK(span.held + span.size <= static_cast<int64_t>(values.size()),
+                "a response's values end at ", span.held + span.size, " of ", values.size());
   }
-  for (const Span& span : spans) std::copy_n(values.data() + span.begin, span.size, out + span.at);
+  for (const Span& span : spans) std::copy_n(values.data() + span.held, span.size, out + span.at);
   return rows.to(batch.ids.device());
 }
 
-std::vector<RlMicroBatch> MakeRlMicroBatches(const RolloutBatch& batch,
-                                             std::span<const int64_t> chosen,
+std::vector<RlMicroBatch> MakeRlMicroBatches(const BatchShare& share,
+                                             std::span<const int64_t> update,
                                              const RlBatchOptions& options) {
-  // An empty response teaches nothing, and has no place for a value.
-  std::vector<int64_t> used;
-  for (const int64_t i : chosen)
-    if (!batch.responses[static_cast<size_t>(i)].tokens.empty()) used.push_back(i);
-  const auto share = Share(batch, used, options.dp)[static_cast<size_t>(options.dp_rank)];
+  const std::vector<int64_t> mine =
+      DealOut(share.outline(), update, options.dp)[static_cast<size_t>(options.dp_rank)];
   std::vector<RlMicroBatch> batches;
-  for (size_t begin = 0; begin == 0 || begin < share.size();) {
-    const size_t end =
-        std::min(share.size(), begin + static_cast<size_t>(options.micro_batch_size));
+  for (size_t begin = 0; begin == 0 || begin < mine.size();) {
+    const size_t end = std::min(mine.size(), begin + static_cast<size_t>(options.micro_batch_size));
     Packer packer;
-    for (size_t i = begin; i < end; ++i) packer.Add(batch, share[i]);
+    for (size_t i = begin; i < end; ++i) packer.Add(share.Of(mine[i]));
     batches.push_back(packer.Finish(options));
     begin = std::max(end, begin + 1);
   }
   return batches;
-}
-
-LossDenominators DenominatorsOf(const RolloutBatch& batch, std::span<const int64_t> chosen,
-                                double scale_factor) {
-  LossDenominators result;
-  result.scale_factor = scale_factor;
-  const PackedView view = batch.packed();
-  for (const int64_t i : chosen) {
-    const int64_t tokens = PolicyTokens(view, static_cast<size_t>(i));
-    result.tokens += tokens;
-    result.sequences += tokens > 0;
-  }
-  return result;
 }
 
 std::vector<model::ModelBatch> ModelBatchesOf(const std::vector<RlMicroBatch>& batches) {

@@ -13,7 +13,7 @@
 
 #include "model/decoder.h"
 #include "trainer/algorithms/loss_aggregation.h"
-#include "trainer/data/rollout_batch.h"
+#include "trainer/rl/batch_share.h"
 
 namespace keel::trainer::rl {
 
@@ -22,12 +22,13 @@ struct RlMicroBatch {
   TokenLayout layout;       // the mask's tokens; a sequence per response, and one of padding
   struct Span {
     int64_t begin = 0;  // among all response tokens of the step
+    int64_t held = 0;   // among those of the rank's share
     int64_t at = 0;     // row of `batch` that predicts the first of them
     int64_t size = 0;
   };
   std::vector<Span> spans;
 
-  // Values per response token [N] -> [T] fp32 on the batch's device, 0 elsewhere.
+  // Values per response token of the share [H] -> [T] fp32 on the batch's device, 0 elsewhere.
   at::Tensor Spread(std::span<const float> values) const;
 };
 
@@ -39,15 +40,11 @@ struct RlBatchOptions {
   at::Device device = at::kCPU;
 };
 
-// The micro-batches of this data-parallel rank for `chosen` responses (indexes into the batch).
-// Rank shares are even in tokens. A rank that gets no response gets one of padding alone.
-std::vector<RlMicroBatch> MakeRlMicroBatches(const RolloutBatch& batch,
-                                             std::span<const int64_t> chosen,
+// The micro-batches of this data-parallel rank for the responses of `update`, as DealOut gives
+// them. A rank that gets no response gets one of padding alone.
+std::vector<RlMicroBatch> MakeRlMicroBatches(const BatchShare& share,
+                                             std::span<const int64_t> update,
                                              const RlBatchOptions& options);
-
-// What the losses of `chosen` are divided by.
-LossDenominators DenominatorsOf(const RolloutBatch& batch, std::span<const int64_t> chosen,
-                                double scale_factor);
 
 std::vector<model::ModelBatch> ModelBatchesOf(const std::vector<RlMicroBatch>& batches);
 

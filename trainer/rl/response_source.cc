@@ -6,29 +6,14 @@
 #include <set>
 #include <utility>
 
-#include "common/text.h"
+#include "common/guarded.h"
 #include "rewards/reward_shaping.h"
 #include "trainer/rl/replay.h"
+#include "trainer/rl/scored_response.h"
+#include "trainer/sync/group_bytes.h"
 #include "trainer/sync/rollout_settings.h"
 
 namespace keel::trainer::rl {
-
-namespace {
-
-// What the verifier gave beside the score, by its name.
-double NamedValue(const Response& response, const std::string& name) {
-  if (response.failed()) return 0;  // nothing was given; it is not counted
-  const auto found = response.extra.find(name);
-  if (found != response.extra.end()) return found->second;
-  std::vector<std::string> known = {"reward"};
-  for (const auto& [key, value] : response.extra) known.push_back(Printable(key, 60));
-  throw Error(StatusCode::kInvalidData,
-              fmt::format("algorithm.filter_groups.metric: the verifier gave no number {} for row "
-                          "{}; expected one for each, there are: {}",
-                          name, response.row, fmt::join(known, ", ")));
-}
-
-}  // namespace
 
 RolloutBatch ResponseSource::Next(int64_t step, int64_t position, int64_t* consumed,
                                   StepLine* metrics) {
@@ -40,6 +25,7 @@ RolloutBatch ResponseSource::Next(int64_t step, int64_t position, int64_t* consu
                        fmt::format("{}/{}.jsonl", *c_.trainer.rollout_replay_dir, step),
                        {prompts_.vocab_size(), c_.data.train_batch_size,
                         c_.actor_rollout_ref.rollout.n, correction.wants() != nullptr});
+    if (context_.rank() != 0) batch = RolloutBatch::Make({});
     metrics->Set("reward/errors", CountFailed(batch.responses));
     metrics->Set("reward/samples", batch.responses.size());
     metrics->Set("timing_s/gen", 0.0);
@@ -76,16 +62,18 @@ RolloutBatch ResponseSource::Generate(int64_t step, int64_t position, int64_t* c
                          TraitsOf(c_.algorithm.adv_estimator).greedy_baseline,
                          c_.trainer.rollout_data_dir.has_value(), batches > 1},
                         &times);
-    // Before the filter, which would put other prompts in the place of those that have no scores.
-    errors_.Judge(fresh, fmt::format("step {}", step));
     failed += CountFailed(fresh);
     samples += fresh.size();
-    Shape(&fresh);
-    if (!c_.algorithm.filter_groups.enable) {
-      kept = std::move(fresh);
-      break;
+    bool enough = true;
+    Status chosen = Status::Ok();
+    if (context_.rank() == 0) {
+      chosen = Guarded([&] {
+        enough = Choose(step, batches, std::move(fresh), &kept);
+        return Status::Ok();
+      });
     }
-    if (Filter(std::move(fresh), batches, &kept)) break;
+    ThrowIfError(ShareStatus(context_.world(), chosen, device_));
+    if (ShareValue(context_.world(), enough, device_)) break;
   }
   const double param_offload = generation_.Leave();
   generation_.ReleaseWeights();
@@ -101,6 +89,16 @@ RolloutBatch ResponseSource::Generate(int64_t step, int64_t position, int64_t* c
   metrics->Set("perf/rollout_preemptions", times.engine.preemptions);
   generation_.AddMetrics(metrics);
   return RolloutBatch::Make(std::move(kept));
+}
+
+bool ResponseSource::Choose(int64_t step, int64_t batches, std::vector<Response> fresh,
+                            std::vector<Response>* kept) {
+  // Before the filter, which would put other prompts in the place of those that have no scores.
+  errors_.Judge(fresh, fmt::format("step {}", step));
+  Shape(&fresh);
+  if (c_.algorithm.filter_groups.enable) return Filter(std::move(fresh), batches, kept);
+  *kept = std::move(fresh);
+  return true;
 }
 
 // DAPO's soft punishment of long responses.
@@ -124,7 +122,7 @@ bool ResponseSource::Filter(std::vector<Response> fresh, int64_t batches,
   std::vector<uint8_t> counted;
   const std::string& name = c_.algorithm.filter_groups.metric;
   for (const Response& r : batch.responses) {
-    metric.push_back(name == "reward" ? r.score : NamedValue(r, name));
+    metric.push_back(NamedValue(r, name, "algorithm.filter_groups.metric"));
     counted.push_back(!r.failed());
   }
   const std::vector<uint8_t> keep = rewards::KeepInformativeGroups(batch.groups(), metric, counted);

@@ -35,14 +35,17 @@ class ResponseSource {
         errors_(errors),
         dumps_(dumps) {}
 
-  // Of the prompts from `position` of the run on; `*consumed` of them were used. Adds
-  // timing_s/{gen,reward,...}, reward/{errors,samples} and rollout metrics. Throws
-  // Error(kUnavailable) where reward.on_error has the run end. Collective over all ranks; the same
-  // on each.
+  // Of the prompts from `position` of the run on; `*consumed` of them were used, on every rank. The
+  // responses are on rank 0, which decides what becomes of them, and so are reward/{errors,samples}
+  // and rollout metrics; others have an empty batch. Adds timing_s/{gen,reward,...}. Throws
+  // Error(kUnavailable) where reward.on_error has the run end. Collective over all ranks.
   RolloutBatch Next(int64_t step, int64_t position, int64_t* consumed, StepLine* metrics);
 
  private:
   RolloutBatch Generate(int64_t step, int64_t position, int64_t* consumed, StepLine* metrics);
+  // On rank 0: takes into `kept` what of `fresh` is learnt from; true when that is enough.
+  bool Choose(int64_t step, int64_t batches, std::vector<Response> fresh,
+              std::vector<Response>* kept);
   void Shape(std::vector<Response>* responses) const;
   bool Filter(std::vector<Response> fresh, int64_t batches, std::vector<Response>* kept) const;
   void MaskOut(RolloutBatch* batch) const;

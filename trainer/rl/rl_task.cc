@@ -12,6 +12,8 @@
 
 #include "common/clock.h"
 #include "common/fail_point.h"
+#include "common/guarded.h"
+#include "rewards/reward_functions.h"
 #include "rewards/verifier_factory.h"
 #include "trainer/data/prompt_data.h"
 #include "trainer/engine/memory.h"
@@ -31,16 +33,20 @@
 #include "trainer/rl/reward_errors.h"
 #include "trainer/rl/rl_state.h"
 #include "trainer/rl/rollout_options.h"
+#include "trainer/rl/sample_text.h"
 #include "trainer/rl/split_generation.h"
 #include "trainer/rl/validation.h"
 #include "trainer/run/shared_facts.h"
 #include "trainer/run/task.h"
+#include "trainer/sync/group_bytes.h"
 #include "trainer/sync/rollout_model.h"
 #include "trainer/sync/rollout_settings.h"
 
 namespace keel::trainer::rl {
 
 namespace {
+
+constexpr int64_t kSampleTexts = 5;  // of a validation
 
 class RlTask : public Task {
  public:
@@ -76,9 +82,18 @@ class RlTask : public Task {
     if (generation_ != nullptr) generation_->BeforeWrite(begin, bytes);
   }
   void UpdateRollout(StepLine* m);
+  // On rank 0.
   void Report(const RolloutBatch& batch, const Learner::Learned& learned, double step_s,
               StepLine* m);
+  void AddSampleTexts(const RolloutBatch& batch, int64_t step, MetricsWriter* writer) const;
   std::optional<double> Validate() override;
+  struct Outcome {
+    bool counted = false;  // of no response there is no mean
+    double mean = 0;
+  };
+  // On rank 0.
+  Outcome ReportValidation(std::vector<Response> responses, const Stopwatch& watch);
+  void Finished() override { generation_->Finish(); }
 
   const ActorSection& actor_config_;
   KlController kl_;
@@ -111,6 +126,8 @@ void RlTask::LoadData() {
   turns_ = ValueOrThrow(OpenRunTurns(c_, source_));
   if (turns_ != nullptr)
     AddFact("the tools of multi_turn.tool_config_path", "digest " + ToolsDigest(*turns_));
+  for (const auto& [what, digest] : ValueOrThrow(rewards::RewardFileDigests(c_.reward)))
+    AddFact(what, digest);
   prompts_ = std::move(data.train);
   val_ = std::move(data.val);
   TakeData(prompts_, val_);
@@ -157,6 +174,9 @@ void RlTask::BuildModels() {
       std::make_unique<ResponseSource>(c_, prompts_, *order_, *generation_, job_.context(),
                                        job_.device(), reward_errors_, rank0() ? &dumps_ : nullptr);
   // A replay scores nothing, but what it validates.
+  if (rank0())
+    for (const std::string& reward : rewards::DescribeRewards(c_.reward))
+      job_.log().Info("{}", reward);
   if (!c_.trainer.rollout_replay_dir || val_.size() > 0) generation_->StartVerifiers();
   job_.log().Info("model: {} parameters, {} on this rank's stage; {}",
                   source_.config.NumParameters(), actor_->decoder().parameters().size(),
@@ -313,20 +333,24 @@ RlTask::StepEnd RlTask::Step(int64_t step) {
   StepLine m;
   int64_t consumed = 0;
   RolloutBatch batch = responses_->Next(step, state_.samples_consumed, &consumed, &m);
+  BatchShare share = BatchShare::HandOut(
+      job_.context(), job_.device(), batch,
+      [&](const BatchOutline& outline) { return learner_->Passes(outline, step); });
   ThrowIfError(FailPoint("rl.rollout"));
 
   // 2. What they are worth.
   job_.Phase("train", step);
   const Place params_before = actor_->residency().place(StateClass::kParams);
-  const Experience experience =
-      MakeExperience(Models(), learner_->MiniBatches(batch, step, 0), &kl_, &batch, &m);
+  const Experience experience = MakeExperience(
+      Models(), learner_->MiniBatches(share.outline(), step, 0), &kl_, &batch, &share, &m);
   ThrowIfError(FailPoint("rl.experience"));
 
   // 3. Critic, then actor.
   generation_->BeforeUpdate();
   const Learner::Learned learned =
-      learner_->Learn(step, batch, experience, state_.optimizer_steps, critic_steps_, &m);
+      learner_->Learn(step, share, experience, state_.optimizer_steps, critic_steps_, &m);
   const UpdateSums& sums = learned.actor;
+  if (rank0() && sums.policy) AddPolicyMetrics(batch, *sums.policy, &m);
   critic_steps_ += learned.critic_applied;
   actor_->residency().Restore(StateClass::kParams, params_before);
   ThrowIfError(FailPoint("step.end"));
@@ -334,9 +358,10 @@ RlTask::StepEnd RlTask::Step(int64_t step) {
   // 4. The rollout gets what was learnt; from here on the step has happened.
   job_.Phase("sync", step);
   UpdateRollout(&m);
-  Advance(step, consumed, batch.prompt_tokens() + batch.response_tokens());
+  Advance(step, consumed, share.outline().prompt_tokens() + share.tokens());
   CountUpdates({sums.applied, sums.skipped}, {learned.critic_applied, learned.critic_skipped});
-  Report(batch, learned, EndTiming(), &m);
+  const double step_s = EndTiming();
+  if (rank0()) Report(batch, learned, step_s, &m);
   return {m.Number("actor/pg_loss"), sums.grad_norm};
 }
 
@@ -358,6 +383,7 @@ void RlTask::UpdateRollout(StepLine* m) {
 void RlTask::Report(const RolloutBatch& batch, const Learner::Learned& learned, double step_s,
                     StepLine* m) {
   AddBatchMetrics(batch, c_.data.max_prompt_length, c_.data.max_response_length, m);
+  AddRewardMetrics(batch, m);
   if (turns_ != nullptr) AddTurnMetrics(batch, m);
   const int64_t tokens = batch.prompt_tokens() + batch.response_tokens();
   m->Set("training/global_step", state_.step);
@@ -370,7 +396,7 @@ void RlTask::Report(const RolloutBatch& batch, const Learner::Learned& learned, 
                                 static_cast<double>(job_.context().layout().world()));
   m->Set("perf/cpu_memory_used_gb", PeakRssGib());
   m->Set("timing_s/step", step_s);
-  if (rank0() && c_.async_training.placement == Placement::kSplit) {
+  if (c_.async_training.placement == Placement::kSplit) {
     const double idle =
         m->Number("timing_s/wait_for_samples") + m->Number("timing_s/publish_blocked");
     m->Set("fully_async/trainer/idle_ratio", idle / step_s);
@@ -378,8 +404,23 @@ void RlTask::Report(const RolloutBatch& batch, const Learner::Learned& learned, 
   m->Set("timing_s/save_checkpoint", TakeBlockedSeconds());
   const double generated = std::max<double>(1, static_cast<double>(batch.response_tokens()));
   m->Set("timing_per_token_ms/gen", m->Number("timing_s/gen") * 1000 / generated);
-  if (MetricsWriter* writer = metrics())
-    writer->Step(*m, Progress(learned.actor.skipped + learned.critic_skipped > 0), RlText);
+  MetricsWriter* const writer = metrics();
+  if (writer == nullptr) return;
+  writer->Step(*m, Progress(learned.actor.skipped + learned.critic_skipped > 0), RlText);
+  std::vector<double> lengths;
+  for (const Response& r : batch.responses) lengths.push_back(static_cast<double>(r.tokens.size()));
+  writer->Histogram(state_.step, "response_length", lengths);
+  writer->Histogram(state_.step, "critic/score", batch.scores());
+}
+
+// A few answers of a validation, the same prompts' in each, for people.
+void RlTask::AddSampleTexts(const RolloutBatch& batch, int64_t step, MetricsWriter* writer) const {
+  int64_t shown = 0;
+  for (const Response& r : batch.responses) {
+    if (r.sample != 0 || shown == kSampleTexts) continue;
+    const Prompt& prompt = val_.Get(r.position - kValidationPositions);
+    writer->Text(step, fmt::format("val/sample_{}", ++shown), SampleMarkdown(r, prompt.text));
+  }
 }
 
 std::optional<double> RlTask::Validate() {
@@ -390,30 +431,47 @@ std::optional<double> RlTask::Validate() {
   for (int64_t i = 0; i < val_.size(); ++i)
     prompts.push_back({kValidationPositions + i, &val_.Get(i)});
   RolloutTimes times;
-  const RolloutBatch batch =
-      RolloutBatch::Make(generation_->Run({prompts, c_.actor_rollout_ref.rollout.val_kwargs.n,
-                                           state_.step, ValSampling(c_), true, false, true},
-                                          &times));
+  std::vector<Response> responses =
+      generation_->Run({prompts, c_.actor_rollout_ref.rollout.val_kwargs.n, state_.step,
+                        ValSampling(c_), true, false, true},
+                       &times);
   generation_->Leave();
-  reward_errors_.Judge(batch.responses, fmt::format("the validation after step {}", state_.step));
+  Outcome outcome;
+  Status judged = Status::Ok();
+  if (rank0()) {
+    judged = Guarded([&] {
+      reward_errors_.Judge(responses, fmt::format("the validation after step {}", state_.step));
+      return Status::Ok();
+    });
+  }
+  ThrowIfError(ShareStatus(job_.context().world(), judged, job_.device()));
+  if (rank0()) outcome = ReportValidation(std::move(responses), watch);
+  outcome = ShareValue(job_.context().world(), outcome, job_.device());
+  return outcome.counted ? std::optional(outcome.mean) : std::nullopt;
+}
+
+RlTask::Outcome RlTask::ReportValidation(std::vector<Response> responses, const Stopwatch& watch) {
+  const RolloutBatch batch = RolloutBatch::Make(std::move(responses));
   const int64_t errors = CountFailed(batch.responses);
   std::vector<Response> counted = batch.responses;
   if (rewards::Excludes(reward_errors_.policy()))
     std::erase_if(counted, [](const Response& r) { return r.failed(); });
   StepLine m = ValidationMetrics(counted);
-  std::optional<double> mean;  // of nothing there is none
-  if (!counted.empty()) m.Set("val-core/all/reward/mean", *(mean = MeanScore(counted)));
+  const Outcome outcome{!counted.empty(), counted.empty() ? 0 : MeanScore(counted)};
+  if (outcome.counted) m.Set("val-core/all/reward/mean", outcome.mean);
   m.Set("val-aux/all/reward/errors", errors);
   m.Set("timing_s/testing", watch.Elapsed());
-  if (rank0()) validation_dumps_.Write(state_.step, batch);
+  validation_dumps_.Write(state_.step, batch);
   if (MetricsWriter* writer = metrics()) {
-    writer->Validation(state_.step, m,
-                       fmt::format("validation  reward {} over {} responses{} ({:.1f} s)",
-                                   mean ? fmt::format("{:.3f}", *mean) : "none", counted.size(),
-                                   ErrorsText(errors, static_cast<int64_t>(batch.responses.size())),
-                                   m.Number("timing_s/testing")));
+    AddSampleTexts(batch, state_.step, writer);
+    writer->Validation(
+        state_.step, m,
+        fmt::format("validation  reward {} over {} responses{} ({:.1f} s)",
+                    outcome.counted ? fmt::format("{:.3f}", outcome.mean) : "none", counted.size(),
+                    ErrorsText(errors, static_cast<int64_t>(batch.responses.size())),
+                    m.Number("timing_s/testing")));
   }
-  return mean;
+  return outcome;
 }
 
 }  // namespace

@@ -11,9 +11,11 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/fail_point.h"
 #include "parallel/context.h"
 #include "parallel/store.h"
@@ -85,8 +87,8 @@ class RolloutRank {
   };
 
   void JoinJob();
-  std::string SecretOfRun() const;
-  void ConnectDesk(const desk::DeskAddress& address);
+  void ConnectDeskToJoin();
+  Status ConnectDesk(const desk::DeskAddress& address);
   bool leads() const { return seat_ == 0; }
   void Connect();
   void Build();
@@ -151,8 +153,8 @@ void RolloutRank::Connect() {
   if (!inputs_.join.empty()) return JoinJob();
   store_ = ValueOrThrow(parallel::Store::Connect(env_, place_.deadline()));
   if (!leads()) return;
-  ConnectDesk(ValueOrThrow(
-      desk::DeskAddress::Parse(ValueOrThrow(store_->Get(kDeskKey, place_.deadline())))));
+  ThrowIfError(ConnectDesk(ValueOrThrow(
+      desk::DeskAddress::Parse(ValueOrThrow(store_->Get(kDeskKey, place_.deadline()))))));
 }
 
 // The desk says where the job's store is, and as which of its ranks this replica comes. Ranks of a
@@ -166,8 +168,7 @@ void RolloutRank::JoinJob() {
   }
   std::string told;
   if (leads()) {
-    const auto [host, port] = ValueOrThrow(desk::ParseHostPort(inputs_.join));
-    ConnectDesk({host, port, SecretOfRun()});
+    ConnectDeskToJoin();
     ThrowIfError(desk_->Send(desk::Join{tp_}));
     const auto answer = ValueOrThrow(desk_->Receive(place_.deadline()));
     if (const auto* refused = answer ? std::get_if<desk::Refused>(&*answer) : nullptr)
@@ -187,23 +188,51 @@ void RolloutRank::JoinJob() {
   store_ = ValueOrThrow(parallel::Store::Connect(env_, place_.deadline()));
 }
 
-// The job's, where it has one; else the one that stands in the run's folder.
-std::string RolloutRank::SecretOfRun() const {
-  if (!inputs_.env.job_secret.empty()) return inputs_.env.job_secret;
-  const Result<desk::DeskAddress> file = desk::ReadDeskFile(c_.trainer.default_local_dir);
-  if (file.ok()) return file->secret;
-  throw Error(
-      StatusCode::kUsage,
-      fmt::format("no secret to join the run with: set KEEL_JOB_SECRET to that of its job, or "
-                  "run where its folder can be read by its user: {}",
-                  file.status().message()));
+// With the job's secret, where it has one; else with the one that stands in the run's folder. Each
+// start of the trainers has another, which they write there when they wait for workers: until then
+// the file is missing, or of the start before.
+void RolloutRank::ConnectDeskToJoin() {
+  const auto [host, port] = ValueOrThrow(desk::ParseHostPort(inputs_.join));
+  if (!inputs_.env.job_secret.empty())
+    return ThrowIfError(ConnectDesk({host, port, inputs_.env.job_secret}));
+  const std::string& folder = c_.trainer.default_local_dir;
+  if (access(folder.c_str(), R_OK | X_OK) != 0) {
+    throw Error(StatusCode::kUsage,
+                fmt::format("no secret to join the run with: set KEEL_JOB_SECRET to that of its "
+                            "job, or run where its folder can be read by its user: {}",
+                            Status::FromErrno(errno, "reading", folder).message()));
+  }
+  const Stopwatch watch;
+  std::optional<std::string> refused;
+  std::string why;
+  while (watch.Elapsed() * 1000 <= static_cast<double>(place_.deadline().count())) {
+    const Result<desk::DeskAddress> file = desk::ReadDeskFile(folder);
+    if (file.ok() && file->secret != refused) {
+      const Status connected = ConnectDesk({host, port, file->secret});
+      if (connected.code() != StatusCode::kUsage) return ThrowIfError(connected);
+      refused = file->secret;
+      why = connected.message();
+    } else if (!file.ok() && why.empty()) {
+      why = file.status().message();
+    } else {
+      std::this_thread::sleep_for(kIdle);
+      continue;
+    }
+    log_.Info("waits for the run's trainers to write the secret of this start of theirs: {}", why);
+  }
+  throw Error(StatusCode::kUnavailable,
+              fmt::format("no secret that the desk at {} takes came to {} within {} s ({}): is it "
+                          "the desk of this run? A job that has KEEL_JOB_SECRET wants that",
+                          inputs_.join, folder, place_.deadline().count() / 1000, why));
 }
 
-void RolloutRank::ConnectDesk(const desk::DeskAddress& address) {
-  const auto heartbeat = std::min(
-      kBeat,
-      milliseconds(static_cast<int64_t>(c_.async_training.worker_timeout_seconds * 1000 / 5)));
-  desk_ = ValueOrThrow(desk::DeskClient::Connect(address, heartbeat, place_.deadline()));
+Status RolloutRank::ConnectDesk(const desk::DeskAddress& address) {
+  const milliseconds silence(static_cast<int64_t>(c_.async_training.worker_timeout_seconds * 1000));
+  KEEL_ASSIGN_OR_RETURN(
+      desk_, desk::DeskClient::Connect(address, std::min(kBeat, silence / 5), place_.deadline()));
+  // By then it has given this worker up.
+  desk_->GiveUpAfter(silence);
+  return Status::Ok();
 }
 
 void RolloutRank::Build() {
@@ -262,7 +291,7 @@ std::vector<Message> RolloutRank::Hear(bool idle) {
     if (inputs_.stop_requested != nullptr && inputs_.stop_requested->load() != 0) {
       HandOver();
       log_.Info("asked to stop: others go on with this worker's samples");
-      heard = {desk::Bye{}};
+      heard = {desk::Bye{true}};
     }
     if (tp_ > 1) {
       for (const Message& message : heard) packed += desk::Frame(desk::Encode(message));
@@ -294,7 +323,10 @@ bool RolloutRank::Do(const Message& message) {
     LinkWith(*link);
   } else if (const auto* refused = std::get_if<desk::Refused>(&message)) {
     throw Error(refused->code, "the desk: " + refused->message);
-  } else if (std::holds_alternative<desk::Bye>(message)) {
+  } else if (const auto* bye = std::get_if<desk::Bye>(&message)) {
+    // The launcher of the job knows how it ends; that of workers which joined hears it from them.
+    if (!bye->over && !inputs_.join.empty())
+      throw Error(StatusCode::kUnavailable, "the trainers have ended before the run was over");
     return false;
   }
   return true;

@@ -45,7 +45,7 @@ SampleRunner::SampleRunner(rollout::Engine& engine, parallel::ProcessGroup& grou
   const rewards::RewardPool::Factory factory = ValueOrThrow(rewards::MakeVerifierFactory(reward));
   if (!leads()) return;
   rewards_ = std::make_unique<rewards::RewardPool>(static_cast<int>(reward.num_workers),
-                                                   static_cast<size_t>(reward.batch_size), factory);
+                                                   rewards::PoolBatch(reward), factory);
   if (options.turns != nullptr) tools_ = std::make_unique<turns::ToolPool>(options.turns->tools);
 }
 

@@ -12,7 +12,6 @@
 #include "common/json.h"
 #include "parallel/context.h"
 #include "parallel/store_server.h"
-#include "trainer/data/response_wire.h"
 #include "trainer/desk/desk_file.h"
 #include "trainer/desk/job_address.h"
 #include "trainer/desk/ledger_file.h"
@@ -68,7 +67,8 @@ SplitGeneration::SplitGeneration(Job& job, TrainEngine& actor, const WeightSyncO
 }
 
 SplitGeneration::~SplitGeneration() {
-  if (desk_ != nullptr) desk::RemoveDeskFile(job_.config().trainer.default_local_dir);
+  // Where another run has the folder, the file is that run's.
+  if (said_where_) desk::RemoveDeskFile(job_.config().trainer.default_local_dir);
 }
 
 std::string SplitGeneration::Description() const { return "rollout workers of their own"; }
@@ -139,16 +139,24 @@ void SplitGeneration::WaitFor(desk::Stream stream, desk::Desk::For what) {
   }
 }
 
+void SplitGeneration::SayWhere() {
+  if (desk_ == nullptr) return;
+  job_.log().Info("rollout workers can join at {}:{}", address_.host, address_.port);
+  const Status said = desk::WriteDeskFile(job_.config().trainer.default_local_dir, address_);
+  said_where_ = said.ok();
+  if (!said.ok()) {
+    job_.log().Warning("keel status and workers that join will not find this run's desk: {}",
+                       said.message());
+  }
+}
+
+// The workers that it waits for may be such that join.
 void SplitGeneration::Begin(const RunSamples& samples) {
+  SayWhere();
   WaitFor(desk::Stream::kTrain, desk::Desk::For::kWorkers);
   Status opened = Status::Ok();
   if (desk_ != nullptr) opened = Guarded([&] { return samples_->Open(samples, desks_prompts_); });
   Agree(opened);
-  if (desk_ == nullptr) return;
-  job_.log().Info("rollout workers can join at {}:{}", address_.host, address_.port);
-  const Status said = desk::WriteDeskFile(job_.config().trainer.default_local_dir, address_);
-  if (!said.ok())
-    job_.log().Warning("keel status will not find this run's desk: {}", said.message());
 }
 
 void SplitGeneration::BeforeUpdate() {
@@ -190,42 +198,48 @@ std::vector<Response> SplitGeneration::Run(const RolloutOrder& order, RolloutTim
   WaitFor(stream, desk::Desk::For::kBatch);
   if (!order.validation) waited_s_ = (order.more ? waited_s_ : 0) + waiting.Elapsed();
 
-  // To all ranks that train; texts stay here.
-  std::vector<Response> mine;
+  std::vector<Response> responses;
   Status taken = Status::Ok();
-  if (desk_ != nullptr && order.validation) {
-    for (desk::Finished& one : desk_->Take(stream).finished)
-      mine.push_back(std::move(one.response));
-    desk_->Close(stream);
-  } else if (desk_ != nullptr) {
-    Result<std::vector<Response>> batch = samples_->Take(order.step, order.more);
-    taken = batch.status();
-    if (batch.ok()) mine = std::move(*batch);
+  if (desk_ != nullptr) {
+    taken = Guarded([&]() -> Status {
+      KEEL_ASSIGN_OR_RETURN(responses, Take(order));
+      RequireGenerated(responses);
+      if (order.greedy_baseline) TakeBaselines(&responses);
+      return Status::Ok();
+    });
   }
   Agree(taken);
+  times->generate_s += watch.Elapsed();
+  return responses;
+}
+
+Result<std::vector<Response>> SplitGeneration::Take(const RolloutOrder& order) {
+  std::vector<Response> responses;
+  if (order.validation) {
+    for (desk::Finished& one : desk_->Take(desk::Stream::kValidation).finished)
+      responses.push_back(std::move(one.response));
+    desk_->Close(desk::Stream::kValidation);
+  } else {
+    KEEL_ASSIGN_OR_RETURN(responses, samples_->Take(order.step, order.more));
+  }
   const int64_t first = order.prompts.front().position;
-  std::vector<Response> responses = ValueOrThrow(DecodeResponses(Hear(EncodeResponses(mine))));
-  for (size_t i = 0; i < responses.size(); ++i) {
-    Response& r = responses[i];
+  for (Response& r : responses) {
     // Which positions a step trains is for the desk to say: some may have been trained out of turn.
     const auto at = static_cast<size_t>(r.position - first);
     if (order.validation ? r.position < first || at >= order.prompts.size()
                          : r.position < 0 || r.position >= kValidationPositions) {
-      throw Error(StatusCode::kInternal,
-                  fmt::format("the desk hands out position {}, which is none of {}", r.position,
-                              order.validation ? "the validation's" : "the run's"));
+      return Status(StatusCode::kInternal,
+                    fmt::format("the desk hands out position {}, which is none of {}", r.position,
+                                order.validation ? "the validation's" : "the run's"));
     }
     const Prompt& prompt = order.validation ? *order.prompts[at].prompt : prompts_(r.position);
     r.row = prompt.id;
     r.data_source = prompt.data_source;
     r.prompt = prompt.tokens;
-    if (mine.empty() || !order.texts) continue;
-    r.text = std::move(mine[i].text);
-    r.answer = std::move(mine[i].answer);
+    if (order.texts) continue;
+    r.text.clear();
+    r.answer.clear();
   }
-  RequireGenerated(responses);
-  if (order.greedy_baseline) TakeBaselines(&responses);
-  times->generate_s += watch.Elapsed();
   return responses;
 }
 

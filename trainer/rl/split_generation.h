@@ -54,6 +54,9 @@ class SplitGeneration : public Generation {
   std::vector<Response> Run(const RolloutOrder& order, RolloutTimes* times) override;
   void BeforeUpdate() override;
   void AddMetrics(StepLine* metrics) const override;
+  void Finish() override {
+    if (desk_ != nullptr) desk_->Finish();
+  }
   void AddDocuments(std::vector<checkpoint::Document>* documents) const override;
   void RestoreDocuments(const std::map<std::string, std::string>& documents) override;
 
@@ -62,11 +65,16 @@ class SplitGeneration : public Generation {
   std::string Hear(const std::string& text);
   // Throws on every rank what rank 0 has found.
   void Agree(const Status& status);
+  // In the log and in the run's folder, for those that look for the desk.
+  void SayWhere();
   void OpenValidation(const RolloutOrder& order);
   void WaitFor(desk::Stream stream, desk::Desk::For what);
+  // The step's samples, or the validation's, from the desk. On rank 0.
+  Result<std::vector<Response>> Take(const RolloutOrder& order);
 
   Job& job_;
   desk::DeskAddress address_;              // rank 0
+  bool said_where_ = false;                // in the run's folder
   std::unique_ptr<desk::Desk> desk_;       // rank 0
   std::unique_ptr<SampleStream> samples_;  // rank 0
   std::unique_ptr<WeightPublisher> publisher_;

@@ -9,16 +9,6 @@
 
 namespace keel::trainer::rl {
 
-namespace {
-
-std::vector<float> Placed(const std::vector<std::string>& parts, int64_t tokens) {
-  std::vector<float> values(static_cast<size_t>(tokens), 0);
-  for (const std::string& part : parts) ThrowIfError(TokenValues::Place(part, values));
-  return values;
-}
-
-}  // namespace
-
 void TokenValues::Add(const RlMicroBatch& micro, const at::Tensor& rows) {
   const at::Tensor host = rows.detach().to(at::kFloat).cpu().contiguous();
   const float* const in = host.const_data_ptr<float>();
@@ -28,15 +18,13 @@ void TokenValues::Add(const RlMicroBatch& micro, const at::Tensor& rows) {
   }
 }
 
-std::vector<float> TokenValues::OnAllRanks(parallel::ParallelContext& context, at::Device device,
-                                           int64_t tokens) const {
-  return Placed(ShareBytes(context.world(), Bytes(), device), tokens);
-}
-
 std::vector<float> TokenValues::OnRank0(parallel::ParallelContext& context, at::Device device,
                                         int64_t tokens) const {
   const std::vector<std::string> parts = CollectBytes(context.world(), 0, Bytes(), device);
-  return context.world().rank() == 0 ? Placed(parts, tokens) : std::vector<float>();
+  if (context.world().rank() != 0) return {};
+  std::vector<float> values(static_cast<size_t>(tokens), 0);
+  for (const std::string& part : parts) ThrowIfError(Place(part, values));
+  return values;
 }
 
 std::string TokenValues::Bytes() const {

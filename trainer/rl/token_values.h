@@ -1,10 +1,8 @@
-// TokenValues: what each rank found of its own responses' tokens, put together where it is wanted.
+// TokenValues: what each rank found of its own responses' tokens, put together on rank 0.
 //
 // A value is found on the last stage, by the first tensor-parallel rank of the data-parallel rank
-// whose response it is; that rank alone adds it. It goes out once, with the spans it is of. All
-// ranks need what advantages and losses are made of (log-probabilities, values): both look at the
-// whole batch. What only metrics are made of goes to rank 0, which writes them. One a pass; used
-// from the training thread.
+// whose response it is; that rank alone adds it. It goes out once, with the spans it is of, to rank
+// 0, which alone looks at the whole batch. One a pass; used from the training thread.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -26,10 +24,8 @@ class TokenValues {
   // `rows` [T]: of the micro-batch's rows.
   void Add(const RlMicroBatch& micro, const at::Tensor& rows);
 
-  // [tokens] of all ranks; 0 where none added any. Collective over all ranks.
-  std::vector<float> OnAllRanks(parallel::ParallelContext& context, at::Device device,
-                                int64_t tokens) const;
-  // The same on rank 0; nothing on the others. Collective over all ranks.
+  // [tokens] of all ranks, on rank 0; 0 where none added any. Nothing on the others. Collective
+  // over all ranks.
   std::vector<float> OnRank0(parallel::ParallelContext& context, at::Device device,
                              int64_t tokens) const;
 

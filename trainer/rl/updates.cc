@@ -1,17 +1,14 @@
 #include "trainer/rl/updates.h"
 
 #include <algorithm>
-#include <numeric>
+#include <array>
 #include <utility>
 
-#include "common/philox.h"
 #include "trainer/rl/token_values.h"
 
 namespace keel::trainer::rl {
 
 namespace {
-
-constexpr uint64_t kShuffleStream = 0x6d696e69;  // "mini"
 
 bool CountsSums(TrainEngine& engine, parallel::ParallelContext& context) {
   return engine.decoder().last_stage() && context.tp_rank() == 0;
@@ -26,15 +23,54 @@ void Add(const MoveSeconds& from, MoveSeconds* to) {
   to->optimizer_offload += from.optimizer_offload;
 }
 
-// Runs an epoch; `loss` makes a micro-batch's share from its mini-batch's denominators. Metrics of
-// the model itself stand under `role`.
-template <typename Loss>
-UpdateSums Run(TrainEngine& engine, const RolloutBatch& batch, const EpochUpdates& epoch,
-               const std::string& role, double scale_factor, Loss&& loss) {
+// The tokens of the mini-batch that the loss treats apart, of this rank's share [H], 1 or 0; empty
+// where the loss looks at no more than a sequence. Rank 0, which has the values of all tokens,
+// chooses. `current_is_old`: the engine's weights are those of targets.old_log_probs. Collective
+// over all ranks.
+std::vector<float> ChosenTokens(TrainEngine& actor, parallel::ParallelContext& context,
+                                const BatchShare& share, const MiniBatch& mini_batch,
+                                const RlBatchOptions& options, const ActorUpdate& update,
+                                bool current_is_old) {
+  if (!TraitsOf(update.loss.mode).covariance) return {};
+  std::vector<float> current;
+  if (!current_is_old) {
+    current =
+        ResponseLogProbs(actor, context, share, {mini_batch}, options, update.temperature, false)
+            .log_probs;
+  }
+  std::vector<float> chosen;
+  if (context.rank() == 0) {
+    std::vector<int64_t> responses = mini_batch;
+    std::sort(responses.begin(), responses.end());
+    std::vector<int64_t> tokens;
+    const std::vector<int64_t>& boundaries = share.boundaries();
+    for (const int64_t s : responses) {
+      const auto at = static_cast<size_t>(s);
+      for (int64_t t = boundaries[at]; t < boundaries[at + 1]; ++t) tokens.push_back(t);
+    }
+    const ActorUpdate::Whole& whole = update.whole;
+    const CovarianceInputs inputs{
+        current_is_old ? whole.old_log_probs : std::span<const float>(current), whole.old_log_probs,
+        whole.advantages, whole.mask, tokens};
+    const std::vector<uint8_t> found =
+        ChooseByCovariance(update.loss.mode, inputs, update.loss.clip_ratio_low,
+                           update.loss.clip_ratio_high, update.loss.covariance, update.draw);
+    chosen.assign(found.begin(), found.end());
+  }
+  share.HandOutValues(context, options.device, std::array{&chosen});
+  return chosen;
+}
+
+// Runs an epoch; `loss` makes a micro-batch's share from its mini-batch's denominators, after
+// `begin` has seen the mini-batch. Metrics of the model itself stand under `role`.
+template <typename Begin, typename Loss>
+UpdateSums Run(TrainEngine& engine, const BatchShare& share, const EpochUpdates& epoch,
+               const std::string& role, double scale_factor, Begin&& begin, Loss&& loss) {
   UpdateSums result;
   for (const MiniBatch& update : epoch.updates) {
-    const std::vector<RlMicroBatch> micro = MakeRlMicroBatches(batch, update, epoch.options);
-    const LossDenominators denominators = DenominatorsOf(batch, update, scale_factor);
+    begin(update);
+    const std::vector<RlMicroBatch> micro = MakeRlMicroBatches(share, update, epoch.options);
+    const LossDenominators denominators = DenominatorsOf(share.outline(), update, scale_factor);
     const StepResult step = engine.Step(
         ModelBatchesOf(micro),
         [&](int m, const at::Tensor& hidden, const model::Decoder::ReadyCallback& on_ready) {
@@ -55,31 +91,6 @@ UpdateSums Run(TrainEngine& engine, const RolloutBatch& batch, const EpochUpdate
 
 }  // namespace
 
-std::vector<MiniBatch> CutIntoMiniBatches(const RolloutBatch& batch,
-                                          const MiniBatchOptions& options, int64_t step,
-                                          int64_t epoch) {
-  // Responses of a prompt are neighbours.
-  std::vector<MiniBatch> prompts;
-  for (size_t i = 0; i < batch.responses.size(); ++i) {
-    if (i == 0 || batch.responses[i].position != batch.responses[i - 1].position)
-      prompts.emplace_back();
-    prompts.back().push_back(static_cast<int64_t>(i));
-  }
-  if (options.shuffle) {
-    const Philox rng(options.seed, kShuffleStream + static_cast<uint64_t>(step));
-    const auto base = static_cast<uint64_t>(epoch) << 32;
-    for (size_t i = prompts.size(); i > 1; --i) {
-      std::swap(prompts[i - 1], prompts[static_cast<size_t>(rng.Below(base + i, i))]);
-    }
-  }
-  std::vector<MiniBatch> cut;
-  for (size_t p = 0; p < prompts.size(); ++p) {
-    if (p % static_cast<size_t>(options.prompts_each) == 0) cut.emplace_back();
-    cut.back().insert(cut.back().end(), prompts[p].begin(), prompts[p].end());
-  }
-  return cut;
-}
-
 void UpdateSums::AddEpoch(UpdateSums one, int64_t epochs) {
   applied += one.applied;
   skipped += one.skipped;
@@ -95,41 +106,48 @@ void UpdateSums::AddEpoch(UpdateSums one, int64_t epochs) {
 }
 
 UpdateSums UpdateActor(TrainEngine& actor, parallel::ParallelContext& context,
-                       const RolloutBatch& batch, const EpochUpdates& epoch,
+                       const BatchShare& share, const EpochUpdates& epoch,
                        const ActorUpdate& update) {
   const PolicyTargets& targets = update.targets;
   TokenValues log_probs, entropies;
   PolicyLossSums sums;
+  std::vector<float> chosen;
   const bool counts = CountsSums(actor, context);
-  UpdateSums result =
-      Run(actor, batch, epoch, "actor/", update.scale_factor,
-          [&](const RlMicroBatch& micro, const at::Tensor& hidden,
-              const LossDenominators& denominators, const auto& on_ready) {
-            const auto current = actor.decoder().LogProbsWithGradient(
-                hidden, micro.batch.targets, update.temperature, true, on_ready);
-            PolicyLossInputs inputs;
-            inputs.layout = micro.layout;
-            inputs.log_probs = current.log_probs;
-            inputs.entropy = current.entropy;
-            inputs.old_log_probs =
-                update.acts ? current.log_probs.detach() : micro.Spread(targets.old_log_probs);
-            if (update.acts && counts) {
-              log_probs.Add(micro, current.log_probs);
-              entropies.Add(micro, current.entropy);
-            }
-            inputs.advantages = micro.Spread(targets.advantages);
-            if (!targets.ref_log_probs.empty())
-              inputs.ref_log_probs = micro.Spread(targets.ref_log_probs);
-            if (!targets.rollout_is_weights.empty())
-              inputs.rollout_is_weights = micro.Spread(targets.rollout_is_weights);
-            const PolicyLossResult share = PolicyLoss(inputs, update.loss, denominators);
-            if (counts) sums += share.sums;
-            return share.loss;
-          });
+  UpdateSums result = Run(
+      actor, share, epoch, "actor/", update.scale_factor,
+      [&](const MiniBatch& mini_batch) {
+        chosen = ChosenTokens(actor, context, share, mini_batch, epoch.options, update,
+                              update.begins_old && &mini_batch == &epoch.updates.front());
+      },
+      [&](const RlMicroBatch& micro, const at::Tensor& hidden, const LossDenominators& denominators,
+          const auto& on_ready) {
+        const auto current = actor.decoder().LogProbsWithGradient(
+            hidden, micro.batch.targets, update.temperature, true, on_ready);
+        PolicyLossInputs inputs;
+        inputs.layout = micro.layout;
+        inputs.log_probs = current.log_probs;
+        inputs.entropy = current.entropy;
+        inputs.old_log_probs =
+            update.acts ? current.log_probs.detach() : micro.Spread(targets.old_log_probs);
+        if (update.acts && counts) {
+          log_probs.Add(micro, current.log_probs);
+          entropies.Add(micro, current.entropy);
+        }
+        inputs.advantages = micro.Spread(targets.advantages);
+        if (!targets.ref_log_probs.empty())
+          inputs.ref_log_probs = micro.Spread(targets.ref_log_probs);
+        if (!targets.rollout_is_weights.empty())
+          inputs.rollout_is_weights = micro.Spread(targets.rollout_is_weights);
+        if (TraitsOf(update.loss.mode).covariance) inputs.chosen = micro.Spread(chosen);
+        const PolicyLossResult part = PolicyLoss(inputs, update.loss, denominators);
+        if (counts) sums += part.sums;
+        return part.loss;
+      });
   if (update.acts) {
-    const int64_t tokens = batch.response_tokens();
-    result.policy = {log_probs.OnRank0(context, epoch.options.device, tokens),
-                     entropies.OnRank0(context, epoch.options.device, tokens)};
+    const int64_t tokens = share.tokens();
+    result.policy.emplace();
+    result.policy->log_probs = log_probs.OnRank0(context, epoch.options.device, tokens);
+    result.policy->entropies = entropies.OnRank0(context, epoch.options.device, tokens);
   }
   const std::vector<double> all =
       SumOverRanks(context, epoch.options.device,
@@ -143,24 +161,24 @@ UpdateSums UpdateActor(TrainEngine& actor, parallel::ParallelContext& context,
 }
 
 UpdateSums UpdateCritic(TrainEngine& critic, parallel::ParallelContext& context,
-                        const RolloutBatch& batch, const EpochUpdates& epoch,
+                        const BatchShare& share, const EpochUpdates& epoch,
                         const CriticUpdate& update) {
   const ValueTargets& targets = update.targets;
   ValueLossSums sums;
   const bool counts = CountsSums(critic, context);
-  UpdateSums result = Run(critic, batch, epoch, "critic/", 1.0,
-                          [&](const RlMicroBatch& micro, const at::Tensor& hidden,
-                              const LossDenominators& denominators, const auto& on_ready) {
-                            ValueLossInputs inputs;
-                            inputs.layout = micro.layout;
-                            inputs.values = critic.decoder().Values(hidden, on_ready);
-                            inputs.old_values = micro.Spread(targets.old_values);
-                            inputs.returns = micro.Spread(targets.returns);
-                            const ValueLossResult share =
-                                ValueLoss(inputs, update.loss, denominators);
-                            if (counts) sums += share.sums;
-                            return share.loss;
-                          });
+  UpdateSums result = Run(
+      critic, share, epoch, "critic/", 1.0, [](const MiniBatch&) {},
+      [&](const RlMicroBatch& micro, const at::Tensor& hidden, const LossDenominators& denominators,
+          const auto& on_ready) {
+        ValueLossInputs inputs;
+        inputs.layout = micro.layout;
+        inputs.values = critic.decoder().Values(hidden, on_ready);
+        inputs.old_values = micro.Spread(targets.old_values);
+        inputs.returns = micro.Spread(targets.returns);
+        const ValueLossResult part = ValueLoss(inputs, update.loss, denominators);
+        if (counts) sums += part.sums;
+        return part.loss;
+      });
   const std::vector<double> all = SumOverRanks(
       context, epoch.options.device, {sums.vf_loss, sums.clipped, sums.values, sums.tokens});
   const auto n = static_cast<double>(std::max<size_t>(1, epoch.updates.size()));

@@ -1,9 +1,10 @@
-// The updates of an RL step: which responses form which mini-batch, and the actor's and critic's
-// passes over them, epoch by epoch. Collective over all ranks; used from the training thread.
+// The updates of an RL step: the actor's and critic's passes over the mini-batches, epoch by epoch.
+// Collective over all ranks; used from the training thread.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,19 +15,7 @@
 
 namespace keel::trainer::rl {
 
-// Which responses an update takes: those of `prompts_each` prompts, in order, or shuffled by (seed,
-// step, epoch).
-struct MiniBatchOptions {
-  int64_t prompts_each = 1;
-  bool shuffle = false;
-  uint64_t seed = 0;
-};
-// All of them; the last may be smaller. Not collective.
-std::vector<MiniBatch> CutIntoMiniBatches(const RolloutBatch& batch,
-                                          const MiniBatchOptions& options, int64_t step,
-                                          int64_t epoch);
-
-// What the actor learns from, per response token [N].
+// What the actor learns from, per response token of the rank's share [H].
 struct PolicyTargets {
   std::span<const float> old_log_probs;
   std::span<const float> advantages;
@@ -51,8 +40,18 @@ struct ActorUpdate {
   double scale_factor = 1;  // see LossDenominators
   double temperature = 1;
   // The update is of the policy that acted: what its forward finds of every response token takes
-  // the place of targets.old_log_probs, and is given back, on rank 0 alone.
+  // the place of targets.old_log_probs, and is given back, [N] on rank 0 alone.
   bool acts = false;
+  // Where the loss chooses tokens by covariance: its draw, and whether the epoch's first update is
+  // of the policy that targets.old_log_probs are of, so that no forward has to find them again.
+  CovarianceDraw draw;
+  bool begins_old = false;
+  // Of all tokens [N], on rank 0 alone; for such a loss.
+  struct Whole {
+    std::span<const float> old_log_probs, advantages;
+    std::span<const uint8_t> mask;
+  };
+  Whole whole;
 };
 struct CriticUpdate {
   ValueTargets targets;
@@ -64,18 +63,18 @@ struct UpdateSums {
   std::map<std::string, double> metrics;  // "actor/pg_loss", ...: means over epochs
   double grad_norm = 0;                   // mean over the updates of the last epoch
   int64_t applied = 0;
-  int64_t skipped = 0;   // loss or norm not finite
-  MoveSeconds moves;     // of the last epoch
-  TokenLogProbs policy;  // where ActorUpdate::acts
+  int64_t skipped = 0;                  // loss or norm not finite
+  MoveSeconds moves;                    // of the last epoch
+  std::optional<TokenLogProbs> policy;  // where ActorUpdate::acts
   // Counts add up; of metrics, the mean over `epochs` before and this one.
   void AddEpoch(UpdateSums one, int64_t epochs);
 };
 
 UpdateSums UpdateActor(TrainEngine& actor, parallel::ParallelContext& context,
-                       const RolloutBatch& batch, const EpochUpdates& epoch,
+                       const BatchShare& share, const EpochUpdates& epoch,
                        const ActorUpdate& update);
 UpdateSums UpdateCritic(TrainEngine& critic, parallel::ParallelContext& context,
-                        const RolloutBatch& batch, const EpochUpdates& epoch,
+                        const BatchShare& share, const EpochUpdates& epoch,
                         const CriticUpdate& update);
 
 }  // namespace keel::trainer::rl

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 namespace keel::trainer {
 
@@ -85,6 +86,51 @@ std::vector<std::string> CollectBytes(parallel::ProcessGroup& group, int root,
     at += size;
   }
   return texts;
+}
+
+std::string ScatterBytes(parallel::ProcessGroup& group, int root, std::vector<std::string> parts,
+                         at::Device device) {
+  const auto ranks = static_cast<size_t>(group.size());
+  const bool gives = group.rank() == root;
+  if (gives && parts.size() != ranks) {
+    throw Error(StatusCode::kInternal,
+                fmt::format("{} parts for the {} ranks of {}", parts.size(), ranks, group.name()));
+  }
+  if (ranks == 1) return std::move(parts.front());
+  std::vector<int64_t> to(ranks, 0), from(ranks, 0);
+  std::string all;
+  if (gives) {
+    for (size_t r = 0; r < ranks; ++r) {
+      to[r] = std::ssize(parts[r]);
+      all += std::exchange(parts[r], {});
+    }
+  }
+  at::Tensor sizes = at::tensor(to, at::kLong).to(device);
+  group.Broadcast(sizes, root);
+  from[static_cast<size_t>(root)] = sizes.cpu()[group.rank()].item<int64_t>();
+  at::Tensor mine =
+      at::empty({from[static_cast<size_t>(root)]}, at::TensorOptions(at::kByte).device(device));
+  group.AllToAllAsync(mine, BytesOf(all, device), from, to)->Wait();
+  return TextOf(mine);
+}
+
+std::string RelayBytes(parallel::ProcessGroup& group, std::string mine, at::Device device) {
+  const int rank = group.rank();
+  if (rank > 0) {
+    at::Tensor size = at::zeros({1}, at::TensorOptions(at::kLong).device(device));
+    group.RecvAsync(size, rank - 1, 0)->Wait();
+    at::Tensor bytes =
+        at::empty({size.item<int64_t>()}, at::TensorOptions(at::kByte).device(device));
+    if (bytes.numel() > 0) group.RecvAsync(bytes, rank - 1, 1)->Wait();
+    mine = TextOf(bytes);
+  }
+  if (rank + 1 < group.size()) {
+    const at::Tensor size = at::full({1}, std::ssize(mine), at::kLong).to(device);
+    const at::Tensor bytes = BytesOf(mine, device);
+    group.SendAsync(size, rank + 1, 0)->Wait();
+    if (bytes.numel() > 0) group.SendAsync(bytes, rank + 1, 1)->Wait();
+  }
+  return mine;
 }
 
 Status ShareStatus(parallel::ProcessGroup& group, const Status& mine, at::Device device) {

@@ -151,9 +151,19 @@ TEST_F(DeskTest, WorkersShareABatch) {
   }
   ExpectAll();
   EXPECT_EQ(desk_->counts(Stream::kTrain).workers, 2);
+  desk_->Finish();
   desk_.reset();
-  Next<Bye>(*first);
-  Next<Bye>(*second);
+  EXPECT_TRUE(Next<Bye>(*first).over);
+  EXPECT_TRUE(Next<Bye>(*second).over);
+}
+
+// Of an error, or stopped: who joined is to come back.
+TEST_F(DeskTest, WorkersHearThatTheTrainersEndBeforeTheRun) {
+  Start();
+  Open();
+  auto worker = Join();
+  desk_.reset();
+  EXPECT_FALSE(Next<Bye>(*worker).over);
 }
 
 TEST_F(DeskTest, NothingIsAssignedBeforeAVersionIsPublishedAndServed) {

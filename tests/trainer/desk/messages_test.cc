@@ -38,7 +38,7 @@ std::vector<Message> OneOfEach() {
           Push{4},
           Assign{Stream::kTrain, 11, {int64_t{1} << 62, -1}, true, SomePrompt(), partial, 17},
           Conclude{Stream::kValidation, 12},
-          Bye{},
+          Bye{true},
           Told{"{}"}};
 }
 

@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 #include "tests/support/ranks.h"
 #include "tests/support/tiny_training.h"
 
@@ -28,28 +26,6 @@ RolloutBatch Batch(int64_t prompts) {
   return RolloutBatch::Make(std::move(responses));
 }
 
-TEST(MiniBatchTest, ResponsesOfAPromptStayTogether) {
-  const RolloutBatch batch = Batch(5);
-  const std::vector<MiniBatch> cut = CutIntoMiniBatches(batch, {2, false, 0}, 1, 0);
-  EXPECT_EQ(cut, (std::vector<MiniBatch>{{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9}}));
-}
-
-TEST(MiniBatchTest, AShuffleIsNamedBySeedStepAndEpoch) {
-  const RolloutBatch batch = Batch(16);
-  const auto cut = [&](uint64_t seed, int64_t step, int64_t epoch) {
-    return CutIntoMiniBatches(batch, {16, true, seed}, step, epoch).front();
-  };
-  const MiniBatch first = cut(3, 7, 0);
-  EXPECT_EQ(cut(3, 7, 0), first);
-  EXPECT_NE(cut(4, 7, 0), first);
-  EXPECT_NE(cut(3, 8, 0), first);
-  EXPECT_NE(cut(3, 7, 1), first);
-  for (size_t i = 0; i < first.size(); i += 2) EXPECT_EQ(first[i] + 1, first[i + 1]);
-  MiniBatch sorted = first;
-  std::sort(sorted.begin(), sorted.end());
-  EXPECT_EQ(sorted, CutIntoMiniBatches(batch, {16, false, 3}, 7, 0).front());
-}
-
 TEST(UpdateSumsTest, OverEpochsCountsAddUpAndMetricsAreMeans) {
   UpdateSums all;
   for (const double value : {1.0, 2.0, 6.0}) {
@@ -70,12 +46,12 @@ TEST(UpdateSumsTest, OverEpochsCountsAddUpAndMetricsAreMeans) {
 // left out: the update's own forward gives them, and the same training.
 TEST(UpdateActorTest, ThePolicyThatActsIsTheOneThatAPassBeforeWouldFind) {
   keel::testing::RunRanks(1, 2, 1, [](parallel::ParallelContext& context) {
-    const RolloutBatch batch = Batch(4);
-    const auto tokens = static_cast<size_t>(batch.response_tokens());
+    const BatchShare batch = BatchShare::All(Batch(4));
+    const auto tokens = static_cast<size_t>(batch.tokens());
     std::vector<float> advantages(tokens);
     for (size_t i = 0; i < tokens; ++i) advantages[i] = i % 3 == 0 ? 1.0F : -0.5F;
     EpochUpdates epoch;
-    epoch.updates = CutIntoMiniBatches(batch, {4, false, 0}, 1, 0);
+    epoch.updates = CutIntoMiniBatches(batch.outline(), {4, false, 0}, 1, 0);
     epoch.options.micro_batch_size = 2;
     epoch.options.dp_rank = context.dp_rank();
     epoch.options.dp = 2;
@@ -85,12 +61,20 @@ TEST(UpdateActorTest, ThePolicyThatActsIsTheOneThatAPassBeforeWouldFind) {
     TrainEngine asked(context, config, {}), acting(context, config, {});
     asked.Initialize(5);
     acting.Initialize(5);
+    // On rank 0; here all ranks hold all.
+    const auto on_all = [&](std::vector<float> values) {
+      at::Tensor all = at::zeros({static_cast<int64_t>(tokens)});
+      if (context.rank() == 0) all = at::tensor(values);
+      context.world().Broadcast(all, 0);
+      return std::vector<float>(all.data_ptr<float>(), all.data_ptr<float>() + all.numel());
+    };
     const TokenLogProbs before =
         ResponseLogProbs(asked, context, batch, epoch.updates, epoch.options, 1.0, true);
+    const std::vector<float> old = on_all(before.log_probs);
     ActorUpdate update;
     update.scale_factor = 8;
     update.targets.advantages = advantages;
-    update.targets.old_log_probs = before.log_probs;
+    update.targets.old_log_probs = old;
     const UpdateSums with = UpdateActor(asked, context, batch, epoch, update);
     update.targets.old_log_probs = {};
     update.acts = true;
@@ -100,19 +84,17 @@ TEST(UpdateActorTest, ThePolicyThatActsIsTheOneThatAPassBeforeWouldFind) {
     EXPECT_EQ(without.metrics.at("actor/ppo_kl"), 0.0);
     EXPECT_GT(without.grad_norm, 0);
     EXPECT_EQ(without.applied, 1);
-    if (context.dp_rank() == 0) {
-      EXPECT_EQ(without.policy.log_probs, before.log_probs);
-      EXPECT_EQ(without.policy.entropies, before.entropies);
-    } else {
-      EXPECT_TRUE(without.policy.log_probs.empty());
-    }
-    EXPECT_TRUE(with.policy.log_probs.empty());
+    ASSERT_TRUE(without.policy.has_value());
+    EXPECT_EQ(without.policy->log_probs, before.log_probs);
+    EXPECT_EQ(without.policy->entropies, before.entropies);
+    EXPECT_EQ(before.log_probs.empty(), context.rank() != 0);
+    EXPECT_FALSE(with.policy.has_value());
     const auto after = [&](TrainEngine& engine) {
       return ResponseLogProbs(engine, context, batch, epoch.updates, epoch.options, 1.0, false)
           .log_probs;
     };
     EXPECT_EQ(after(acting), after(asked));
-    EXPECT_NE(after(acting), before.log_probs);
+    EXPECT_NE(on_all(after(acting)), old);
   });
 }
 

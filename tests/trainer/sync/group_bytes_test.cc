@@ -32,5 +32,27 @@ TEST(GroupBytesTest, EveryTextGetsWhereItIsWanted) {
   });
 }
 
+TEST(GroupBytesTest, APartToEachRankOrOneTextFromRankToRank) {
+  testing::RunRanks(1, 1, 3, [](parallel::ParallelContext& context) {
+    parallel::ProcessGroup& world = context.world();
+    const int rank = world.rank();
+    for (const int root : {0, 2}) {
+      std::vector<std::string> parts;
+      if (rank == root) parts = {TextOfRank(0), TextOfRank(1), TextOfRank(2)};
+      EXPECT_EQ(ScatterBytes(world, root, parts, at::kCPU), TextOfRank(rank));
+    }
+    parallel::ProcessGroup& stages = context.pp_forward();
+    EXPECT_EQ(RelayBytes(stages, TextOfRank(2 - rank), at::kCPU), TextOfRank(2));
+    EXPECT_EQ(RelayBytes(stages, rank == 0 ? "" : "other", at::kCPU), "");
+    struct Pair {
+      bool flag;
+      double value;
+    };
+    const Pair shared = ShareValue(world, Pair{rank == 0, 0.5 + rank}, at::kCPU);
+    EXPECT_TRUE(shared.flag);
+    EXPECT_EQ(shared.value, 0.5);
+  });
+}
+
 }  // namespace
 }  // namespace keel::trainer
