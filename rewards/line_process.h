@@ -3,8 +3,10 @@
 //
 // It is started at Start() or the first exchange and stays; it runs in a process group of its own,
 // which is killed as a whole when an exchange fails or passes its limit, at Stop(), and in the
-// destructor. The next exchange starts it again, with its greeting. Its standard error is read by a
-// thread, and printed on the caller's (LineRelay). One object belongs to one thread at a time.
+// destructor. The next exchange starts it again, with its greeting. It is killed, too, when the
+// thread that started it ends, in whatever way: one that hangs does not outlive a process that was
+// killed. Its standard error is read by a thread, and printed on the caller's (LineRelay). One
+// object belongs to one thread at a time.
 #pragma once
 
 #include <sys/types.h>

@@ -240,7 +240,8 @@ std::vector<Engine::Output> Engine::OutputsOf(const StepPlan& plan,
   }
   for (Output& output : outputs) {
     const Request& request = output.sequence->request;
-    output.draw = {request.prompt_id, request.sample, output.sequence->generated()};
+    output.draw = {request.draws_as.value_or(request.prompt_id), request.sample,
+                   output.sequence->generated()};
   }
   return outputs;
 }
@@ -465,7 +466,11 @@ void Engine::SetWeightVersion(int64_t version) {
         StatusCode::kInternal,
         fmt::format("weight version {} after {}: versions never decrease", version, version_));
   }
-  scheduler_->PreemptAll();
+  if (options_.recompute_kv) {
+    scheduler_->PreemptAll();
+  } else {
+    scheduler_->PreemptUnbegun();
+  }
   blocks_->SetVersion(version);
   version_ = version;
   invalid_.clear();
@@ -485,8 +490,12 @@ void Engine::RestoreCache() { cache_->Restore(); }
 
 EngineStats Engine::stats() const {
   EngineStats stats = stats_;
+  stats.running = scheduler_->running();
+  stats.waiting = scheduler_->waiting();
+  stats.held_blocks = blocks_->num_blocks() - blocks_->available();
   stats.found_tokens = scheduler_->prefix_hits();
   stats.preemptions = scheduler_->preemptions();
+  stats.recomputed_tokens = scheduler_->recomputed();
   return stats;
 }
 

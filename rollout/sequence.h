@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,6 +24,9 @@ struct Request {
   SamplingParams sampling;
   // Of the response, which goes on behind it; max_tokens counts these, too.
   Partial so_far = {};
+  // The prompt id that the draws are made with, where many requests are in the engine whose draws
+  // must not depend on the ids that tell them apart; nothing: prompt_id.
+  std::optional<uint64_t> draws_as = {};
 };
 
 enum class FinishReason {
@@ -72,6 +76,7 @@ struct Sequence {
   bool in_step = false;                 // chosen for the step that is being planned
   int64_t computed = 0;                 // leading tokens whose keys and values stand in `table`
   int64_t preempted = 0;                // times
+  int64_t once_computed = 0;            // leading tokens that were, before the last preemption
   BlockTable table;
 };
 

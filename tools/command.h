@@ -16,16 +16,19 @@ struct CommandContext {
 };
 
 void AddConfigCommand(CLI::App& app, CommandContext& context);
+void AddConfigImports(CLI::App& config, CommandContext& context);  // import-verl, import-trl
 void AddDataCommand(CLI::App& app, CommandContext& context);
 void AddLaunchCommand(CLI::App& app, CommandContext& context);
 void AddDoctorCommand(CLI::App& app, CommandContext& context);
 void AddStatusCommand(CLI::App& app, CommandContext& context);
+void AddReportCommand(CLI::App& app, CommandContext& context);
 // Their work is in the keel_torch module, which they load.
 void AddTrainCommand(CLI::App& app, CommandContext& context);
 void AddRolloutCommand(CLI::App& app, CommandContext& context);
 void AddScoreCommand(CLI::App& app, CommandContext& context);
 void AddGenerateCommand(CLI::App& app, CommandContext& context);
 void AddChatCommand(CLI::App& app, CommandContext& context);
+void AddServeCommand(CLI::App& app, CommandContext& context);
 // Its work is that of another program, which it becomes.
 void AddBenchCommand(CLI::App& app, CommandContext& context);
 

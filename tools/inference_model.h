@@ -1,5 +1,5 @@
 // InferenceModel: a model that only computes, on the ranks of one TP group, for keel score,
-// generate and chat.
+// generate, chat and serve.
 //
 // On a GPU, or on the host.
 // From a Hugging Face directory, or from a step of a run, whatever layout saved it. Collective over
@@ -39,6 +39,7 @@ class InferenceModel {
 
   // Reads the input and writes the output; the others do as the relay says.
   bool leads() const { return group_->rank() == 0; }
+  int ranks() const { return group_->size(); }
   PromptRelay& relay() { return *relay_; }
   const model::HfConfig& config() const { return source_.config; }
   // The ids that end a text: those that config.json and generation_config.json name, and no others.

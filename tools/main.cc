@@ -46,11 +46,13 @@ int Run(int argc, char** argv) {
   keel::tools::AddDataCommand(app, context);
   keel::tools::AddDoctorCommand(app, context);
   keel::tools::AddStatusCommand(app, context);
+  keel::tools::AddReportCommand(app, context);
   keel::tools::AddTrainCommand(app, context);
   keel::tools::AddRolloutCommand(app, context);
   keel::tools::AddScoreCommand(app, context);
   keel::tools::AddGenerateCommand(app, context);
   keel::tools::AddChatCommand(app, context);
+  keel::tools::AddServeCommand(app, context);
   keel::tools::AddBenchCommand(app, context);
   // What follows `launch` is taken as it was given: a "--" in it is not for CLI11.
   // `keel help ckpt ls` is `keel ckpt ls --help`.

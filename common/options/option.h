@@ -30,6 +30,7 @@ struct Option {
   std::string origin = "default";  // "run.yaml:3", "command line"
   bool per_node = false;           // may differ from node to node; all else is the job's
   bool secret = false;             // may hold a password: in no message
+  bool or_one = false;             // of a list: one item alone is a list of it, and shown alone
 
   // Builders, so that the table reads as sentences.
   Option& Range(double low, std::optional<double> high = std::nullopt) {
@@ -58,6 +59,18 @@ struct Option {
   }
   Option& Secret() {
     secret = true;
+    return *this;
+  }
+  Option& OrOne() {
+    or_one = true;
+    get = [list = std::move(get)] {
+      Json value = list();
+      return value.size() == 1 ? value[0] : value;
+    };
+    set = [list = std::move(set)](const Json& value) {
+      list(value.is_array() ? value : Json::array({value}));
+    };
+    initial = get();
     return *this;
   }
   Option& Unit(std::string text) {

@@ -9,6 +9,7 @@ import pathlib
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 import unittest
 
@@ -92,6 +93,9 @@ class DocsCommands(Checkout):
         for name in ("SmolLM2-135M-Instruct.Q4_1", "ggml-vocab-qwen2"):
             tiny_gguf.write(here / f"{name}.gguf")
         (here / "ids.jsonl").write_text('{"input_ids": [1, 2, 3, 4]}\n')
+        (here / "ppo_trainer.yaml").write_text("actor_rollout_ref: {model: {path: exported}, rollout: {n: 4}}\n")
+        (here / "sft_config.yaml").write_text("model_name_or_path: exported\ndataset_name: train.jsonl\n")
+        (here / "run_grpo.sh").write_text("trl grpo --model_name_or_path exported --dataset_name train.jsonl\n")
         (here / "answers.jsonl").write_text('{"prompt": "1+1=", "response": "2"}\n' * 64)
         (here / "docs").mkdir()
         (here / "program").write_text("#!/bin/sh\necho rank $RANK of $WORLD_SIZE: $*\n")
@@ -120,7 +124,22 @@ class DocsCommands(Checkout):
         for name in MADE.findall(command):
             path = self.checkout / "".join(name)
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        if command.startswith("keel serve "):
+            return self.serve_a_moment(command)
         self.run_here(command, OTHER_EXIT_CODES.get(command, 0))
+
+    def serve_a_moment(self, command):
+        """At any free port, until it listens."""
+        command = re.sub(r" --port \d+", "", command) + " --port 0"
+        process = subprocess.Popen(["/bin/bash", "-c", f"exec {command}"], cwd=self.checkout, env=self.environment,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # fmt: skip
+        self.addCleanup(harness.end_with_children, process)
+        said = [process.stdout.readline()]
+        while said[-1] and not said[-1].startswith("serving "):
+            said.append(process.stdout.readline())
+        process.terminate()
+        said.append(process.communicate(timeout=harness.LIMIT_S)[0])
+        self.assertEqual((process.returncode, "serving " in "".join(said)), (0, True), command + "\n" + "".join(said))
 
     def run_all(self, where, commands, fresh):
         """One after another in a copy of the folder that setUp made; `fresh`: each in its own. Once is enough for each."""

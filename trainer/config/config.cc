@@ -357,6 +357,27 @@ void PreferCommandLine(const options::Schema& schema, LoadedConfig& loaded) {
                                      schema.Origin(path ? config_key : path_key)));
 }
 
+// A line on how to bring another trainer's file here, for one that looks like it; else "".
+std::string ForeignAdvice(const options::Schema& schema, const options::Source& file) {
+  constexpr int kMany = 8;  // unknown keys; one's own mistakes are fewer
+  const Result<options::FlatValues> values = options::Flatten(file);
+  if (!values.ok()) return "";
+  std::set<std::string> known;
+  for (const options::Option& option : schema.options()) known.insert(option.path);
+  int unknown = 0, unknown_roots = 0;
+  for (const auto& [key, value] : values.value()) {
+    if (known.contains(key)) continue;
+    ++unknown;
+    unknown_roots += key.find('.') == std::string::npos ? 1 : 0;
+  }
+  if (unknown < kMany) return "";
+  if (2 * unknown_roots > unknown)
+    return fmt::format("\nif this is a file of TRL: keel config import-trl {} makes Keel's of it",
+                       file.name);
+  return fmt::format("\nif this is a file of verl: keel config import-verl {} makes Keel's of it",
+                     file.name);
+}
+
 Result<LoadedConfig> LoadConfig(const std::string& path,
                                 const std::vector<std::string>& overrides) {
   std::error_code error;
@@ -381,7 +402,8 @@ Result<LoadedConfig> LoadConfig(const std::string& path,
   text << file.rdbuf();
   LoadedConfig loaded;
   options::Schema schema = MakeSchema(loaded.config);
-  KEEL_RETURN_IF_ERROR(schema.Load({path, text.str()}, overrides));
+  if (const Status status = schema.Load({path, text.str()}, overrides); !status.ok())
+    return Status(status.code(), status.message() + ForeignAdvice(schema, {path, text.str()}));
   PreferCommandLine(schema, loaded);
   loaded.resolved = schema.Dump(false);
   loaded.with_origins = schema.Dump(true);

@@ -17,6 +17,8 @@ namespace keel::trainer {
 
 namespace {
 
+constexpr std::chrono::seconds kInterval{1};
+
 std::string NumberText(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
@@ -56,6 +58,14 @@ const std::string& PrometheusFile::NameFor(const std::string& metric) {
 
 void PrometheusFile::Write(int64_t step, std::span<const std::pair<std::string, double>> metrics) {
   for (const auto& [metric, value] : metrics) values_[NameFor(metric)] = value;
+  step_ = step;
+  pending_ = true;
+  if (!published_ || clock_->Monotonic() - *published_ >= kInterval) Publish();
+}
+
+void PrometheusFile::Publish() {
+  published_ = clock_->Monotonic();
+  pending_ = false;
   const double now = std::chrono::duration<double>(clock_->Wall().time_since_epoch()).count();
   const std::string labels = fmt::format("{{run=\"{}\",rank=\"0\"}}", LabelText(run_));
   std::string text;
@@ -63,7 +73,7 @@ void PrometheusFile::Write(int64_t step, std::span<const std::pair<std::string, 
     fmt::format_to(std::back_inserter(text), "# TYPE {0} gauge\n{0}{1} {2}\n", name, labels,
                    NumberText(value));
   };
-  add(MetricName("step"), static_cast<double>(step));
+  add(MetricName("step"), static_cast<double>(step_));
   add(MetricName("updated_seconds"), now);
   for (const auto& [name, value] : values_) add(name, value);
   const Status status = Replace(text);
@@ -78,7 +88,7 @@ void PrometheusFile::Write(int64_t step, std::span<const std::pair<std::string, 
   because_ = status.message();
   ++lost_;
   if (++lost_in_row_ == 1) {
-    log_->Warning("{}: stays behind the run from step {} on: {}", path_, step, because_);
+    log_->Warning("{}: stays behind the run from step {} on: {}", path_, step_, because_);
   }
 }
 
@@ -103,6 +113,7 @@ Status PrometheusFile::Replace(const std::string& text) const {
 }
 
 void PrometheusFile::Close() {
+  if (pending_) Publish();
   if (lost_ == 0) return;
   log_->Warning("{}: {} of {} times it could not be written: {}", path_, lost_, writes_, because_);
   lost_ = 0;

@@ -93,6 +93,7 @@ class RlTask : public Task {
   };
   // On rank 0.
   Outcome ReportValidation(std::vector<Response> responses, const Stopwatch& watch);
+  void Finished() override { generation_->Finish(); }
 
   const ActorSection& actor_config_;
   KlController kl_;
@@ -198,9 +199,11 @@ std::unique_ptr<Generation> RlTask::MakeGeneration() {
     return std::make_unique<SplitGeneration>(
         job_, *actor_, rollout.sync,
         RolloutFacts(job_.inputs().loaded, job_.device(), source_, turns_.get()),
-        // The desk's thread asks, beside this one: an order of its own.
-        [this, order = std::make_shared<SampleOrder>(*order_)](int64_t position) -> const Prompt& {
-          return prompts_.Get(order->At(position));
+        // The desk's thread asks, beside this one: each has an order of its own.
+        [this]() -> PromptAt {
+          return
+              [this, order = std::make_shared<SampleOrder>(*order_)](
+                  int64_t position) -> const Prompt& { return prompts_.Get(order->At(position)); };
         });
   }
   return std::make_unique<ColocatedGeneration>(

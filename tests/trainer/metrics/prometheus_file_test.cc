@@ -19,7 +19,18 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Metrics = std::vector<std::pair<std::string, double>>;
+
+class StoppedClock : public Clock {
+ public:
+  std::chrono::nanoseconds Monotonic() const override { return now; }
+  std::chrono::system_clock::time_point Wall() const override {
+    return std::chrono::system_clock::time_point(std::chrono::seconds(1'800'000'000) + now);
+  }
+  void SleepFor(std::chrono::nanoseconds) const override {}
+  std::chrono::nanoseconds now{std::chrono::seconds(5)};
+};
 
 class PrometheusFileTest : public ::testing::Test {
  public:
@@ -42,12 +53,17 @@ class PrometheusFileTest : public ::testing::Test {
  protected:
   fs::path folder_;
   std::unique_ptr<Logger> log_;
+  StoppedClock clock_;
 };
 
 TEST_F(PrometheusFileTest, EveryLineIsOneOfTheTextFormatAndEveryNameStandsOnce) {
-  PrometheusFile file(folder_ / "run.prom", "a \"run\"\\\n", *log_);
+  PrometheusFile file(folder_ / "run.prom", "a \"run\"\\\n", *log_, clock_);
   file.Write(7, Metrics{{"a/b", 1}, {"a_b", 2}, {"mfu(%)", 0.5}, {"step", 3}, {"x", std::nan("")}});
+  EXPECT_THAT(Read("run.prom"), HasSubstr(",rank=\"0\"} 7\n"));
+  // Once a second at most, and at the end.
   file.Write(8, Metrics{{"a_b", -1e-300}, {"y", -INFINITY}});
+  EXPECT_THAT(Read("run.prom"), Not(HasSubstr("keel_y")));
+  file.Close();
   std::istringstream text(Read("run.prom"));
   const std::string labels = R"(\{run="a \\"run\\"\\\\\\n",rank="0"\})";
   const std::regex sample("([a-zA-Z_:][a-zA-Z0-9_:]*)" + labels + " (\\S+)");
@@ -60,7 +76,7 @@ TEST_F(PrometheusFileTest, EveryLineIsOneOfTheTextFormatAndEveryNameStandsOnce) 
     EXPECT_TRUE(values.emplace(found.str(1), found.str(2)).second) << line;
   }
   EXPECT_EQ(values.at("keel_step"), "8");
-  EXPECT_GT(std::stod(values.at("keel_updated_seconds")), 1.7e9);
+  EXPECT_EQ(values.at("keel_updated_seconds"), "1800000005");
   values.erase("keel_updated_seconds");
   EXPECT_EQ(values, (std::map<std::string, std::string>{{"keel_step", "8"},
                                                         {"keel_step_2", "3"},
@@ -73,10 +89,14 @@ TEST_F(PrometheusFileTest, EveryLineIsOneOfTheTextFormatAndEveryNameStandsOnce) 
 }
 
 TEST_F(PrometheusFileTest, WhatCannotBeWrittenIsSaidOnceAndCounted) {
-  PrometheusFile file(folder_ / "gone" / "run.prom", "run", *log_);
-  for (int step = 1; step <= 3; ++step) file.Write(step, Metrics{{"a", step}});
+  PrometheusFile file(folder_ / "gone" / "run.prom", "run", *log_, clock_);
+  const auto write = [&](int64_t step, const Metrics& metrics) {
+    clock_.now += std::chrono::seconds(1);
+    file.Write(step, metrics);
+  };
+  for (int step = 1; step <= 3; ++step) write(step, {{"a", step}});
   fs::create_directory(folder_ / "gone");
-  file.Write(4, Metrics{});
+  write(4, {});
   file.Close();
   file.Close();
   EXPECT_THAT(Read("gone/run.prom"), HasSubstr("keel_a{run=\"run\",rank=\"0\"} 3"));
