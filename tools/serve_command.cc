@@ -293,7 +293,7 @@ void Lead(const ServeArguments& a, InferenceModel& model, rollout::Engine& engin
 void Serve(const ServeArguments& a) {
   if (const auto problems = a.http.Validate(); !problems.empty())
     throw Error(StatusCode::kUsage, fmt::format("{}", fmt::join(problems, "; ")));
-  InferenceModel model({a.model, a.dtype, a.env});
+  InferenceModel model({a.model, a.dtype, a.device, a.env});
   rollout::EngineOptions options;
   options.scheduler.max_num_seqs = a.max_num_seqs;
   options.kv_cache_bytes = a.cache_megabytes << 20;

@@ -14,6 +14,7 @@ namespace keel::tools {
 
 struct ServeArguments {
   std::string model, dtype;
+  std::string device = "auto";
   std::string name;  // the model's for its clients; "": the last part of `model`
   serve::HttpOptions http;
   int64_t max_num_seqs = 256;

@@ -9,6 +9,7 @@
 #include "common/signal_handler.h"
 #include "parallel/launch_env.h"
 #include "tools/command.h"
+#include "tools/device_flag.h"
 #include "tools/launch/local_ranks.h"
 #include "tools/number_check.h"
 #include "tools/serve_command.h"
@@ -92,6 +93,7 @@ void AddServeCommand(CLI::App& app, CommandContext& context) {
   serve->add_option("--name", a->name, "The model's for its clients (the last part of MODEL)");
   serve->add_option("--dtype", a->dtype, "float32 or bfloat16 (default: the model's)")
       ->check(CLI::IsMember(AllNames<trainer::WeightDtype>()));
+  AddDeviceOption(*serve, &a->device);
   serve->add_option("--tp", a->tp, "Ranks that share the model, started beside this one (1)")
       ->check(AtLeast(1));
   AddLimits(serve, *a);

@@ -24,7 +24,7 @@ class TorchModule {
   virtual void Generate(const GenerateArguments& arguments) = 0;
   virtual void Chat(const ChatArguments& arguments) = 0;
   virtual void Serve(const ServeArguments& arguments) = 0;
-  virtual void Examine(DoctorReport& report) = 0;
+  virtual void Examine(DoctorReport& report, bool measure) = 0;
 };
 
 // Loads keel_torch once a process; see OpenModule for where it is. Throws

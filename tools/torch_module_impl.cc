@@ -2,6 +2,7 @@
 
 #include <variant>
 
+#include "tools/doctor_gpu.h"
 #include "tools/doctor_torch.h"
 #include "tools/torch_module.h"
 
@@ -18,7 +19,10 @@ class Module final : public TorchModule {
   void Generate(const GenerateArguments& arguments) override { tools::Generate(arguments); }
   void Chat(const ChatArguments& arguments) override { tools::Chat(arguments); }
   void Serve(const ServeArguments& arguments) override { tools::Serve(arguments); }
-  void Examine(DoctorReport& report) override { ExamineTorch(report); }
+  void Examine(DoctorReport& report, bool measure) override {
+    ExamineTorch(report);
+    ExamineGpus(report, measure);
+  }
 };
 
 }  // namespace

@@ -223,7 +223,7 @@ std::set<std::string> ClosureOf(const std::string& unit) {
 TEST(IncludeLayersTest, WhatOneMustOpenStaysSmall) {
   EXPECT_LE(ClosureOf("checkpoint/save/saver").size(), 40u);
   EXPECT_LE(ClosureOf("checkpoint/load/loader").size(), 34u);
-  EXPECT_LE(ClosureOf("trainer/run/lm_task").size(), 48u);
+  EXPECT_LE(ClosureOf("trainer/run/lm_task").size(), 50u);
   EXPECT_GT(ClosureOf("trainer/rl/rl_task").size(), 60u) << "the includes were not followed";
 }
 
