@@ -42,6 +42,7 @@ constexpr Benchmark kBenchmarks[] = {
     {"startup", "Time to the first step, and memory of a rank"},
     {"sync", "Weight sync, against gather and broadcast"},
     {"tokenizer", "Encoding, against tokenizers and tiktoken"},
+    {"torture", "Jobs whose processes are killed at random moments, and what is left of them"},
     {"train", "Training tokens/s and memory, against transformers"},
 };
 

@@ -2,6 +2,7 @@
 
     keel bench async [--rounds 3] [--steps 16] [--staleness 4] [--scenario even|lognormal|verifiers ...] [--quick]
                      [--markdown docs/benchmarks/async.md]
+    keel bench async --kept-kv [--rounds 3] ...
     keel bench async --simulate N [--token-ms 20 --sequence-ms 0.12 --train-us 400 --prompts 64 --samples 8]
 
 1. Two ranks that train and two workers (A) take turns with two ranks that do both (B), in the order A B B A or
@@ -14,7 +15,9 @@
        verifiers   as even, shorter, and each call of the verifier sleeps half a second
 2. The bound: bench/async_model.py with this machine's times of an engine's step and of a training step, taken from
    colocated runs of two sizes that come before the turns.
-3. --simulate N: the same model alone, for N devices, half of which train in split placement.
+3. --kept-kv: split against split: workers that keep keys and values of what runs when new weights come
+   (recompute_kv: false, A) against workers that compute them again (B).
+4. --simulate N: the same model alone, for N devices, half of which train in split placement.
 """
 
 import json
@@ -62,7 +65,7 @@ def write_prompts(args, source, path, lengths):
             out.write(json.dumps({**rows[i % len(rows)], "most": length}) + "\n")
 
 
-def run_config(args, folder, prompts, scenario, split, steps, batch):
+def run_config(args, folder, prompts, scenario, split, steps, batch, recompute_kv):
     config = run_rl.run_config(folder, args.dir / args.model, prompts, steps, 1, 1, 1, False)
     config["data"] |= {"train_batch_size": batch, "max_response_length": CAP, "max_response_length_key": "most", "shuffle": False}
     config["actor_rollout_ref"]["rollout"]["n"] = SAMPLES
@@ -74,17 +77,18 @@ def run_config(args, folder, prompts, scenario, split, steps, batch):
     # On both sides: it takes a pass for the old log-probabilities, which a colocated run can do without.
     config["algorithm"]["rollout_correction"] = {"rollout_is": "token"}
     if split:
-        config["async_training"] = {"placement": "split", "max_staleness": args.staleness, "min_workers": RANKS}
+        config["async_training"] = {"placement": "split", "max_staleness": args.staleness, "min_workers": RANKS, "recompute_kv": recompute_kv}
     return config
 
 
-def run(args, scenario, split, lengths, steps, batch):
+def run(args, scenario, split, lengths, steps, batch, recompute_kv=None):
     """A run of its own; seconds from the beginning of its first step to the end of its last, and what it says."""
+    recompute_kv = args.recompute_kv == "true" if recompute_kv is None else recompute_kv
     with tempfile.TemporaryDirectory(prefix="keel-bench-async-", dir=args.dir) as name:
         folder = pathlib.Path(name)
         write_prompts(args, args.dir / f"{args.model}.jsonl", folder / "prompts.jsonl", lengths)
         config = folder / "run.yaml"
-        config.write_text(json.dumps(run_config(args, folder, folder / "prompts.jsonl", scenario, split, steps, batch)))
+        config.write_text(json.dumps(run_config(args, folder, folder / "prompts.jsonl", scenario, split, steps, batch, recompute_kv)))
         world = ["--nproc-per-node", str(2 * RANKS), "--roles", f"trainer:{RANKS},rollout:{RANKS}"] if split else ["--nproc-per-node", str(RANKS)]
         lines = run_rl.Lines(folder / "run" / "metrics.jsonl")
         lines.start()
@@ -112,7 +116,7 @@ def run(args, scenario, split, lengths, steps, batch):
                 "age_max": max(r["off_policy/max"] for r in rows), "age_mean": statistics.mean(r["off_policy/mean"] for r in rows),
                 "trainer_idle": statistics.mean(r["fully_async/trainer/idle_ratio"] for r in rows),
                 "rollouter_idle": statistics.mean(r["fully_async/rollouter/idle_ratio"] for r in rows),
-                "lost": rows[-1]["fully_async/count/workers_lost"],
+                "lost": rows[-1]["fully_async/count/workers_lost"], "recomputed": rows[-1]["rollout/recomputed_tokens"],
             }  # fmt: skip
         return result
 
@@ -167,6 +171,42 @@ def measure(args, scenario, costs):
     return pair
 
 
+def measure_kept(args, scenario):
+    """Workers that keep keys and values against those that compute them again."""
+    batch, steps = args.prompts, args.steps
+    lengths = lengths_of(args, scenario, batch * steps)
+    rounds, _ = driver.turns(
+        args.rounds, args.seed, lambda side: run(args, scenario, True, lengths, steps, batch, side == "B"),
+        lambda x: f"{x['seconds'] / x['steps']:.2f} s a step, {x['recomputed']} tokens computed again",
+    )  # fmt: skip
+    pair = paired.compare(rounds, lambda x: 1.0 / x["seconds"])
+    sides = {"kept": driver.of_side(rounds, "A"), "again": driver.of_side(rounds, "B")}
+    pair["step_s"] = {side: statistics.median(x["seconds"] / steps for x in found) for side, found in sides.items()}
+    pair["recomputed"] = {side: statistics.median(x["recomputed"] for x in found) for side, found in sides.items()}
+    pair["tokens"] = SAMPLES * sum(lengths)
+    pair["samples"] = driver.with_sides(rounds)
+    return pair
+
+
+def kept_markdown(report):
+    settings = report["settings"]
+    *lines, machine = driver.page_head("Keys and values kept over an update", report)
+    lines += [
+        machine + f" {settings['prompts']} prompts x {SAMPLES} samples a step, {settings['steps']} steps a run, {RANKS} ranks that train and"
+        f" {RANKS} workers on all cores; `max_staleness: {settings['staleness']}`; `recompute_kv: false` against `true`.",
+        "",
+        "| lengths | kept / computed again, steps a second | control | kept, s a step | computed again | tokens of responses | computed again: kept | and not |",
+        "|---|---|---|---|---|---|---|---|",
+    ]  # fmt: skip
+    for scenario, x in report["scenarios"].items():
+        lines.append(
+            f"| {scenario} | **{driver.text(x['ratio'])}** | {driver.control_text(x)} | {x['step_s']['kept']:.2f} | {x['step_s']['again']:.2f} |"
+            f" {x['tokens']} | {x['recomputed']['kept']:.0f} | {x['recomputed']['again']:.0f} |"
+        )
+    lines += ["", "Workers say what they computed again once a second: the last words before the end are missing. Every sample is in the JSON beside this page.", ""]
+    return "\n".join(lines)
+
+
 WANTED = {"even": 0.95, "lognormal": 1.3, "verifiers": 2.0}
 
 
@@ -194,7 +234,7 @@ def markdown(report):
     *lines, machine = driver.page_head("Split placement", report)
     lines += [
         machine + f" {settings['prompts']} prompts x {SAMPLES} samples a step, {settings['steps']} steps a run, {RANKS} ranks that train and"
-        f" {RANKS} workers on all cores against {RANKS} ranks that do both; `max_staleness: {settings['staleness']}`, corrected token by token.",
+        f" {RANKS} workers on all cores against {RANKS} ranks that do both; `max_staleness: {settings['staleness']}`, `recompute_kv: {settings['recompute_kv']}`, corrected token by token.",
         "",
         *driver.bar_table(report["bars"]),
         "",
@@ -252,6 +292,8 @@ def parse_arguments():
     parser.add_argument("--model", choices=run_rl.MODELS, default="16m")
     parser.add_argument("--dir", type=pathlib.Path, default=ROOT / "build" / "bench" / "rl", help="models and runs")
     parser.add_argument("--quick", action="store_true", help="the tiny model, one round of a few steps: to see it work")
+    parser.add_argument("--recompute-kv", choices=("true", "false"), default="true", help="async_training.recompute_kv of the split run")
+    parser.add_argument("--kept-kv", action="store_true", help="recompute_kv: false against true, both split")
     parser.add_argument("--simulate", type=int, metavar="N", help="the model alone, for N devices")
     parser.add_argument("--samples", type=int, default=8, help="of a prompt; --simulate")
     parser.add_argument("--token-ms", type=float, default=20, help="of an engine's step; --simulate")
@@ -274,6 +316,15 @@ def main():
     driver.make_model(ROOT / "bench" / "configs" / run_rl.MODELS[args.model], model)
     run_rl.copy_without_tokenizer(model)
     subprocess.run([sys.executable, ROOT / "bench" / "peers" / "make_rl_task.py", model, prompts], check=True)
+    if args.kept_kv:
+        with driver.measuring("async", args) as report:
+            report["scenarios"] = {}
+            for scenario in args.scenario:
+                print(f"{scenario}: kept (A) and computed again (B)", file=sys.stderr)
+                report["scenarios"][scenario] = measure_kept(args, scenario)
+        page = kept_markdown(report)
+        driver.write(report, args, page)
+        return print(page, file=sys.stderr)
     with driver.measuring("async", args) as report:
         costs, calibration = calibrate(args)
         report |= {"costs": vars(costs), "calibration": calibration, "scenarios": {}}

@@ -201,6 +201,42 @@ Status StoreCoordinator::Delete(std::string_view key) {
   return store_.Delete(key).status();
 }
 
+Result<std::vector<std::optional<std::string>>> StoreCoordinator::Look(
+    const std::vector<std::string>& keys) {
+  CountTrips(keys);
+  KEEL_ASSIGN_OR_RETURN(auto values, store_.TryGetAll(keys));
+  for (const auto& value : values)
+    traffic_.received += value ? static_cast<int64_t>(value->size()) : 0;
+  return values;
+}
+
+Status StoreCoordinator::PutAll(const std::vector<std::string>& keys,
+                                const std::vector<std::string>& values) {
+  CountTrips(keys);
+  for (const std::string& value : values) traffic_.sent += static_cast<int64_t>(value.size());
+  constexpr size_t kPart = parallel::StoreClient::kMostAtOnce;
+  for (size_t begin = 0; begin < keys.size(); begin += kPart) {
+    const auto part = [&](const std::vector<std::string>& of) {
+      const auto first = of.begin() + static_cast<std::ptrdiff_t>(begin);
+      return std::vector<std::string>(
+          first, first + static_cast<std::ptrdiff_t>(std::min(kPart, of.size() - begin)));
+    };
+    KEEL_RETURN_IF_ERROR(store_.MultiSet(part(keys), part(values)));
+  }
+  return Status::Ok();
+}
+
+Status StoreCoordinator::DeleteAll(const std::vector<std::string>& keys) {
+  CountTrips(keys);
+  return store_.DeleteAll(keys);
+}
+
+void StoreCoordinator::CountTrips(const std::vector<std::string>& keys) {
+  constexpr size_t kPart = parallel::StoreClient::kMostAtOnce;
+  traffic_.messages += static_cast<int64_t>((keys.size() + kPart - 1) / kPart);
+  for (const std::string& key : keys) traffic_.sent += static_cast<int64_t>(key.size());
+}
+
 Status StoreCoordinator::Await(const std::string& key, std::chrono::milliseconds deadline) {
   return store_.Wait({key}, deadline);
 }

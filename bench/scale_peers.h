@@ -8,8 +8,10 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "bench/scale_state.h"
 #include "checkpoint/base/coordinator.h"
@@ -20,8 +22,8 @@ namespace keel::bench {
 
 // What went over a rank's connection to the store.
 struct Traffic {
-  int64_t messages = 0;
-  int64_t sent = 0;  // bytes of keys and values
+  int64_t messages = 0;  // trips: many keys may share one
+  int64_t sent = 0;      // bytes of keys and values
   int64_t received = 0;
 };
 
@@ -35,6 +37,11 @@ class StoreCoordinator : public checkpoint::Coordinator {
   Status Put(std::string_view key, std::string_view value) override;
   Result<std::string> Get(std::string_view key, std::chrono::milliseconds deadline) override;
   Status Delete(std::string_view key) override;
+  Result<std::vector<std::optional<std::string>>> Look(
+      const std::vector<std::string>& keys) override;
+  Status PutAll(const std::vector<std::string>& keys,
+                const std::vector<std::string>& values) override;
+  Status DeleteAll(const std::vector<std::string>& keys) override;
 
   const Traffic& traffic() const { return traffic_; }
   // Spent on waiting for keys that were not there yet.
@@ -46,6 +53,8 @@ class StoreCoordinator : public checkpoint::Coordinator {
   parallel::StoreClient& store_;
 
  private:
+  void CountTrips(const std::vector<std::string>& keys);
+
   const int rank_;
   const int world_;
   Traffic traffic_;

@@ -4,7 +4,7 @@
 #   KEEL_VENV            the virtual environment
 #   torch::cpu           headers (after the system's, since the wheel bundles another fmt) and libraries
 #   torch::link          libraries and run path alone
-#   torch::cuda_headers  the CUDA and NCCL headers of the wheel's dependencies
+#   torch::cuda_headers  the CUDA and NCCL headers of the wheel's dependencies; not there for a wheel without CUDA
 #   TorchWheel_VERSION, TORCH_WHEEL_DIR, TORCH_SITE_PACKAGES
 
 file(GLOB _torch_dirs "${KEEL_VENV}/lib/python3*/site-packages/torch")
@@ -41,7 +41,11 @@ if(TorchWheel_FOUND AND NOT TARGET torch::cpu)
     "SHELL:-idirafter ${TORCH_WHEEL_DIR}/include/torch/csrc/api/include")
   target_compile_definitions(torch::cpu INTERFACE USE_DISTRIBUTED USE_C10D_GLOO)
 
-  add_library(torch::cuda_headers INTERFACE IMPORTED)
-  target_compile_options(torch::cuda_headers INTERFACE
-    "SHELL:-idirafter ${TORCH_SITE_PACKAGES}/nvidia/nccl/include")
+  # Of a wheel for the CPU alone there are none.
+  if(EXISTS "${_lib}/libtorch_cuda.so" AND EXISTS "${TORCH_SITE_PACKAGES}/nvidia/cu13/include/cuda_runtime_api.h")
+    add_library(torch::cuda_headers INTERFACE IMPORTED)
+    target_compile_options(torch::cuda_headers INTERFACE
+      "SHELL:-idirafter ${TORCH_SITE_PACKAGES}/nvidia/nccl/include"
+      "SHELL:-idirafter ${TORCH_SITE_PACKAGES}/nvidia/cu13/include")
+  endif()
 endif()

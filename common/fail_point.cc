@@ -89,7 +89,7 @@ constexpr std::string_view kNames[] = {
     "writer.write",
 };
 
-enum class Action { kKill, kStop, kThrow, kDelay, kErrno };
+enum class Action { kKill, kKillParent, kStop, kThrow, kDelay, kErrno };
 
 struct Armed {
   std::string_view name;  // of kNames
@@ -127,6 +127,8 @@ std::optional<int64_t> Number(std::string_view text) {
 bool ParseAction(std::string_view text, Armed* armed) {
   if (text == "kill")
     armed->action = Action::kKill;
+  else if (text == "kill_parent")
+    armed->action = Action::kKillParent;
   else if (text == "stop")
     armed->action = Action::kStop;
   else if (text == "throw")
@@ -212,6 +214,9 @@ Status FailPoint(std::string_view name) {
   switch (due->action) {
     case Action::kKill:
       (void)kill(getpid(), SIGKILL);
+      for (;;) pause();
+    case Action::kKillParent:
+      (void)kill(getppid(), SIGKILL);
       for (;;) pause();
     case Action::kStop:
       (void)kill(getpid(), SIGSTOP);

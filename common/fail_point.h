@@ -7,6 +7,7 @@
 // `rank` and `n` (the n-th time that this rank gets there, from 1) are numbers or *. Actions:
 //   kill           SIGKILL to this process          stop            SIGSTOP, until SIGCONT
 //   throw          an exception of unknown kind     delay=250       waits so many milliseconds
+//   kill_parent    SIGKILL to the launcher of this process, which then waits for its own end
 //   ENOSPC, EIO, EDQUOT, EROFS, EMFILE, EINTR       fails with that errno
 // docs/fail-points.md lists the names.
 #pragma once

@@ -227,6 +227,12 @@ parallel::TokenLogProbs Decoder::LogProbsWithGradient(const at::Tensor& hidden,
                                          with_entropy);
 }
 
+at::Tensor Decoder::LogSumSquares(const at::Tensor& hidden, const at::Tensor& targets,
+                                  double temperature) {
+  const at::NoGradGuard no_grad;
+  return parallel::VocabParallelLogSumSquares(head_, FinalNorm(hidden, {}), targets, temperature);
+}
+
 at::Tensor Decoder::Values(const at::Tensor& hidden, const ReadyCallback& on_ready) {
   TORCH_CHECK(score_ != nullptr, "Values needs the last stage of a model with a value head");
   const at::Tensor values = ValueHead(FinalNorm(hidden, on_ready), *score_);

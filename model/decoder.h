@@ -82,6 +82,8 @@ class Decoder {
   parallel::TokenLogProbs LogProbsWithGradient(const at::Tensor& hidden, const at::Tensor& targets,
                                                double temperature, bool with_entropy,
                                                const ReadyCallback& on_ready = {});
+  // log sum(p^2) over the vocabulary, [T] fp32; see VocabParallelLogSumSquares.
+  at::Tensor LogSumSquares(const at::Tensor& hidden, const at::Tensor& targets, double temperature);
   // A critic's value of each token, [T] fp32 on every TP rank, differentiable. The gradient that
   // comes back must be the same on every TP rank.
   at::Tensor Values(const at::Tensor& hidden, const ReadyCallback& on_ready = {});

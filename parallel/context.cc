@@ -11,6 +11,8 @@
 #include <string_view>
 #include <utility>
 
+#include "parallel/first_contact.h"
+
 namespace keel::parallel {
 
 ParallelContext::ParallelContext(const Layout& layout, int rank, const Store& store,
@@ -37,6 +39,11 @@ ParallelContext::ParallelContext(const Layout& layout, int rank, const Store& st
   const std::vector<int> pipeline = layout.GroupRanks(rank, Axis::kPp);
   pp_forward_ = make("pp_forward", pipeline);
   pp_backward_ = make("pp_backward", pipeline);
+  const at::Device device =
+      options.cuda ? at::Device(at::kCUDA, static_cast<at::DeviceIndex>(options.device_index))
+                   : at::Device(at::kCPU);
+  ConnectNeighbours(*pp_forward_, true, device);
+  ConnectNeighbours(*pp_backward_, false, device);
   if (pipeline.size() > 1 && (rank == pipeline.front() || rank == pipeline.back())) {
     tied_embedding_ = make("tied_embedding", {pipeline.front(), pipeline.back()});
   }

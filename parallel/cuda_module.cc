@@ -17,10 +17,11 @@ Result<CudaModule*> LoadCudaModule() {
   if (loaded != nullptr) return loaded;
   const auto opened = OpenModule("libkeel_cuda.so", Binding::kNow);
   if (!opened.ok()) {
-    return Status(StatusCode::kUnavailable,
-                  fmt::format("device cuda: {}; it is built where nvcc is found, or set "
-                              "trainer.device to cpu",
-                              opened.status().message()));
+    return Status(
+        StatusCode::kUnavailable,
+        fmt::format("device cuda: {}; it is built where the torch wheel is one with CUDA, or set "
+                    "trainer.device to cpu",
+                    opened.status().message()));
   }
   using Entry = CudaModule* (*)();
   const auto entry = reinterpret_cast<Entry>(dlsym(opened->handle, "keel_cuda_module"));

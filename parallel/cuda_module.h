@@ -18,12 +18,24 @@ class ProcessGroup;
 class Store;
 struct GroupOptions;
 
-// Memory of a device, in bytes, as the caching allocator sees it.
+// Memory of a device, in bytes.
 struct CudaMemory {
-  int64_t allocated = 0;
-  int64_t peak_allocated = 0;
-  int64_t reserved = 0;
+  int64_t allocated = 0;       // of this process, by tensors that live
+  int64_t peak_allocated = 0;  // the most of it so far
+  int64_t reserved = 0;        // of this process, with what its allocator keeps for later tensors
+  int64_t free = 0;            // as the driver sees it: of no process
   int64_t total = 0;
+};
+
+// A GPU, as its driver describes it.
+struct GpuFacts {
+  std::string name;     // "NVIDIA H100 80GB HBM3"
+  std::string uuid;     // "GPU-8f3e…"; a slice of a GPU has one of its own
+  std::string bus;      // "0000:3b:00.0", as in /sys/bus/pci/devices
+  int capability = 0;   // 90 for sm_90
+  int64_t memory = 0;   // bytes
+  std::string runtime;  // of CUDA that this program has, "13.0"
+  std::string driver;   // the newest CUDA that the driver serves, "13.0"
 };
 
 class CudaModule {
@@ -31,13 +43,26 @@ class CudaModule {
   virtual ~CudaModule() = default;
   // The number of usable devices, or kUnavailable with what the driver says.
   virtual Result<int> DeviceCount() const = 0;
+  virtual Result<GpuFacts> Describe(int index) const = 0;
   virtual void SetDevice(int index) = 0;
   // NCCL group; see MakeProcessGroup.
   virtual std::unique_ptr<ProcessGroup> MakeGroup(const Store& store, int global_rank,
                                                   const GroupOptions& options) = 0;
+  // Ok, or the operation of a group that hung or failed, since when every group of the process is
+  // aborted: whatever the host reads of a device after that may be of no value. To be asked after
+  // the host has waited for a device, and before it believes what it read.
+  virtual Status Lost() const = 0;
   // Waits for all work of the current device.
   virtual void Synchronize() = 0;
   virtual CudaMemory Memory(int index) const = 0;
+  // Gives back to the driver what the allocator keeps for later tensors.
+  virtual void ReleaseCached() = 0;
+
+  // A moment in the current stream: passed when what the stream was given before is done.
+  virtual int64_t Mark() = 0;
+  // Seconds from one moment to a later one. Waits for the later one. Each mark is read at most
+  // once as `to`, and those before it are forgotten then.
+  virtual Result<double> SecondsBetween(int64_t from, int64_t to) = 0;
 
   // Pinned host memory, for copies that run beside compute.
   virtual Result<void*> AllocatePinned(size_t bytes) = 0;
@@ -45,7 +70,7 @@ class CudaModule {
   // Copies on a side stream that first waits for what the current stream has been given. The ticket
   // is waited for on the host with WaitCopy, on any thread; tickets complete in order. WaitCopy
   // returns the first failure of any copy so far: what copies were to bring is not trusted after
-  // it.
+  // it. Where groups are lost, so are the copies that had not ended by then.
   virtual int64_t CopyToHost(void* host, const void* device, size_t bytes) = 0;
   virtual int64_t CopyToDevice(void* device, const void* host, size_t bytes) = 0;
   virtual Status WaitCopy(int64_t ticket) = 0;

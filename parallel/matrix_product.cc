@@ -175,7 +175,14 @@ void ProductInto(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
 void AddProduct(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
   CheckResult(out, a, b);
   if (IsForOneDnn(a, b) && IsHostFloat(out) && Multiplied(out, a, b, 1)) return;
-  if (out.scalar_type() != a.scalar_type()) {
+  if (out.scalar_type() == at::kFloat && a.scalar_type() == at::kBFloat16 && !ByHostKernels(a)) {
+    // Rounded nowhere between the products and `out`, whose sum grows by many micro-batches.
+    if (a.is_cuda()) {
+      at::addmm_out(out, out, a, b, at::kFloat);
+    } else {
+      AddProduct(out, Wide(a), Wide(b));
+    }
+  } else if (out.scalar_type() != a.scalar_type()) {
     out.add_(Product(a, b));
   } else if (IsForWidening(a, b)) {
     at::Tensor wide = Wide(out);

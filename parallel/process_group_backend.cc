@@ -6,23 +6,25 @@
 
 namespace keel::parallel {
 
-void WhereInGroup::Rethrow(std::string_view operation, const std::exception& error) const {
-  std::string text = error.what();
-  text = text.substr(0, text.find('\n'));
-  const bool late =
-      text.find("imed out") != std::string::npos || text.find("imeout") != std::string::npos;
+Status WhereInGroup::Failure(std::string_view operation, std::string_view cause) const {
+  const std::string_view text = cause.substr(0, cause.find('\n'));
+  const bool late = text.find("imed out") != std::string_view::npos ||
+                    text.find("imeout") != std::string_view::npos;
   const std::string at =
       step == nullptr || step->load() < 0 ? "" : fmt::format(" step {}", step->load());
   if (late) {
-    throw Error(
-        StatusCode::kDeadlineExceeded,
-        fmt::format(
-            "{} in group {} on rank {}{} took longer than {} s: a peer hangs or is lost ({}); "
-            "trainer.deadline_seconds sets the limit",
-            operation, group, rank, at, static_cast<double>(deadline.count()) / 1000, text));
+    return {StatusCode::kDeadlineExceeded,
+            fmt::format(
+                "{} in group {} on rank {}{} took longer than {} s: a peer hangs or is lost ({}); "
+                "trainer.deadline_seconds sets the limit",
+                operation, group, rank, at, static_cast<double>(deadline.count()) / 1000, text)};
   }
-  throw Error(StatusCode::kUnavailable, fmt::format("{} in group {} on rank {}{}: lost a peer ({})",
-                                                    operation, group, rank, at, text));
+  return {StatusCode::kUnavailable, fmt::format("{} in group {} on rank {}{}: lost a peer ({})",
+                                                operation, group, rank, at, text)};
+}
+
+void WhereInGroup::Rethrow(std::string_view operation, const std::exception& error) const {
+  throw Error(Failure(operation, error.what()));
 }
 
 int RankInGroup(const GroupOptions& options, int global_rank) {
@@ -36,10 +38,12 @@ int RankInGroup(const GroupOptions& options, int global_rank) {
 
 std::unique_ptr<Work> BackendGroup::Start(
     const char* operation, int peer, c10::function_ref<c10::intrusive_ptr<c10d::Work>()> begin) {
+  CheckAlive();
   try {
     const at::NoGradGuard no_grad;
     return Watch(begin(), operation, peer);
   } catch (const std::exception& error) {
+    CheckAlive();
     where_.Rethrow(operation, error);
   }
 }

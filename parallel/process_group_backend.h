@@ -28,7 +28,8 @@ struct WhereInGroup {
 
   WhereInGroup(const GroupOptions& options, int global_rank)
       : group(options.name), rank(global_rank), deadline(options.deadline), step(options.step) {}
-  // kDeadlineExceeded when `error` says that time was up, else kUnavailable.
+  // kDeadlineExceeded when `cause`, of a backend, says that time was up, else kUnavailable.
+  Status Failure(std::string_view operation, std::string_view cause) const;
   [[noreturn]] void Rethrow(std::string_view operation, const std::exception& error) const;
 };
 
@@ -66,6 +67,8 @@ class BackendGroup : public ProcessGroup {
   // `peer`.
   virtual std::unique_ptr<Work> Watch(c10::intrusive_ptr<c10d::Work> work, const char* operation,
                                       int peer) = 0;
+  // Throws why no operation of this group is begun any more.
+  virtual void CheckAlive() const {}
   const WhereInGroup& where() const { return where_; }
 
  private:

@@ -3,6 +3,7 @@
 #include <c10/util/Logging.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -78,6 +79,7 @@ Result<Store> Store::Connect(const LaunchEnv& env, std::chrono::milliseconds dea
     // keys.
     const std::string prefix = fmt::format("{}/attempt_{}", env.run_id, env.restart_count);
     impl->store = c10::make_intrusive<c10d::PrefixStore>(prefix, store);
+    impl->prefix = prefix + "/";
     impl->address = address.ToString();
     return Store(std::move(impl));
   } catch (const std::exception& error) {
@@ -105,6 +107,7 @@ Store Store::InProcess() {
 Store Store::WithPrefix(std::string_view prefix) const {
   auto impl = std::make_shared<Impl>();
   impl->store = c10::make_intrusive<c10d::PrefixStore>(std::string(prefix), impl_->store);
+  impl->prefix = fmt::format("{}{}/", impl_->prefix, prefix);
   impl->longest_wait = impl_->longest_wait;
   impl->address = impl_->address;
   impl->server = impl_->server;
@@ -121,10 +124,67 @@ Status Store::Set(std::string_view key, std::string_view value) const {
   }
 }
 
+// Keel's own client below the prefixes; null over a store of c10d's.
+StoreClient* Store::Impl::Client() const {
+  c10::intrusive_ptr<c10d::Store> below = store;
+  if (auto* const prefixed = dynamic_cast<c10d::PrefixStore*>(below.get()))
+    below = prefixed->getUnderlyingNonPrefixStore();
+  auto* const adapter = dynamic_cast<StoreAdapter*>(below.get());
+  return adapter == nullptr ? nullptr : &adapter->client();  // which `store` keeps
+}
+
+std::vector<std::string> Store::Impl::WithPrefix(const std::vector<std::string>& keys) const {
+  std::vector<std::string> names;
+  for (const std::string& key : keys) names.push_back(prefix + key);
+  return names;
+}
+
+Result<std::vector<std::optional<std::string>>> Store::Look(
+    const std::vector<std::string>& keys) const {
+  StoreClient* const client = impl_->Client();
+  if (client == nullptr) return std::vector<std::optional<std::string>>();
+  auto found = client->TryGetAll(impl_->WithPrefix(keys));
+  if (found.ok()) return found;
+  return found.status().WithContext(
+      fmt::format("store {}: get {} keys", impl_->address, keys.size()));
+}
+
+Status Store::SetAll(const std::vector<std::string>& keys,
+                     const std::vector<std::string>& values) const {
+  StoreClient* const client = impl_->Client();
+  for (size_t begin = 0; begin < keys.size();) {
+    if (client == nullptr) {
+      KEEL_RETURN_IF_ERROR(Set(keys[begin], values[begin]));
+      ++begin;
+      continue;
+    }
+    const size_t end = std::min(keys.size(), begin + StoreClient::kMostAtOnce);
+    const auto part = [&](const std::vector<std::string>& of) {
+      return std::vector<std::string>(of.begin() + static_cast<std::ptrdiff_t>(begin),
+                                      of.begin() + static_cast<std::ptrdiff_t>(end));
+    };
+    KEEL_RETURN_IF_ERROR(
+        client->MultiSet(impl_->WithPrefix(part(keys)), part(values))
+            .WithContext(fmt::format("store {}: set {} keys", impl_->address, end - begin)));
+    begin = end;
+  }
+  return Status::Ok();
+}
+
+Status Store::DeleteAll(const std::vector<std::string>& keys) const {
+  if (StoreClient* const client = impl_->Client()) {
+    return client->DeleteAll(impl_->WithPrefix(keys))
+        .WithContext(fmt::format("store {}: delete {} keys", impl_->address, keys.size()));
+  }
+  for (const std::string& key : keys) KEEL_RETURN_IF_ERROR(Delete(key));
+  return Status::Ok();
+}
+
 Result<Store> Store::Clone() const {
   try {
     auto impl = std::make_shared<Impl>();
     impl->store = impl_->store->clone();
+    impl->prefix = impl_->prefix;
     impl->longest_wait = impl_->longest_wait;
     impl->address = impl_->address;
     impl->server = impl_->server;

@@ -5,8 +5,10 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/status.h"
 #include "parallel/launch_env.h"
@@ -37,6 +39,13 @@ class Store {
   Result<std::string> Get(std::string_view key, std::chrono::milliseconds deadline) const;
   Result<int64_t> Add(std::string_view key, int64_t amount) const;
   Status Delete(std::string_view key) const;
+  // Many at a time: over Keel's own store in one trip, or one for some hundreds.
+  //
+  // What is there of each key by now; nothing at all over a store of c10d's, where each costs a
+  // trip.
+  Result<std::vector<std::optional<std::string>>> Look(const std::vector<std::string>& keys) const;
+  Status SetAll(const std::vector<std::string>& keys, const std::vector<std::string>& values) const;
+  Status DeleteAll(const std::vector<std::string>& keys) const;
 
   const std::shared_ptr<Impl>& impl() const { return impl_; }
 

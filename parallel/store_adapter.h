@@ -38,6 +38,8 @@ class StoreAdapter final : public c10d::Store {
                 const std::vector<std::vector<uint8_t>>& values) override;
   bool hasExtendedApi() const override { return true; }
 
+  StoreClient& client() { return *client_; }
+
  private:
   const std::unique_ptr<StoreClient> client_;
 };

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <thread>
 #include <utility>
 
@@ -160,6 +161,40 @@ Result<std::optional<std::string>> StoreClient::TryGet(std::string_view key) {
   return std::optional<std::string>(std::move(value));
 }
 
+Result<std::vector<std::optional<std::string>>> StoreClient::TryGetAll(
+    const std::vector<std::string>& keys) {
+  std::vector<std::optional<std::string>> values;
+  for (size_t begin = 0; begin < keys.size(); begin += kMostAtOnce) {
+    const size_t end = std::min(keys.size(), begin + kMostAtOnce);
+    const Turn turn(*this);
+    WireWriter out;
+    for (size_t i = begin; i < end; ++i)
+      out.Put(StoreQuery::kCompareSet).PutText(keys[i]).PutText(kMissing).PutText(kMissing);
+    KEEL_RETURN_IF_ERROR(Send(out));
+    for (size_t i = begin; i < end; ++i) {
+      std::string value;
+      KEEL_RETURN_IF_ERROR(ReceiveText(value));
+      values.push_back(value == kMissing ? std::nullopt : std::optional(std::move(value)));
+    }
+  }
+  return values;
+}
+
+Status StoreClient::DeleteAll(const std::vector<std::string>& keys) {
+  for (size_t begin = 0; begin < keys.size(); begin += kMostAtOnce) {
+    const size_t end = std::min(keys.size(), begin + kMostAtOnce);
+    const Turn turn(*this);
+    WireWriter out;
+    for (size_t i = begin; i < end; ++i) out.Put(StoreQuery::kDelete).PutText(keys[i]);
+    KEEL_RETURN_IF_ERROR(Send(out));
+    for (size_t i = begin; i < end; ++i) {
+      int64_t count = 0;
+      KEEL_RETURN_IF_ERROR(Receive(&count, sizeof count));
+    }
+  }
+  return Status::Ok();
+}
+
 Result<int64_t> StoreClient::Add(std::string_view key, int64_t amount) {
   const Turn turn(*this);
   KEEL_RETURN_IF_ERROR(Send(WireWriter(StoreQuery::kAdd).PutText(key).Put(amount)));
@@ -287,6 +322,7 @@ Status StoreClient::Send(const WireWriter& out) {
 }
 
 Result<bool> StoreClient::Readable(Clock::time_point until, bool gives_way) {
+  if (taken_ < buffer_.size()) return true;
   while (true) {
     if (gives_way && wanting_ > 0) return false;
     const auto left =
@@ -311,14 +347,31 @@ Status StoreClient::Receive(void* to, size_t size) {
   if (!lost_.ok()) return lost_;
   const Clock::time_point until = Clock::now() + answer_limit_;
   for (size_t got = 0; got < size;) {
-    const ssize_t now = recv(socket_.fd(), static_cast<char*>(to) + got, size - got, 0);
-    if (now > 0) got += static_cast<size_t>(now);
-    if (now > 0 || (now < 0 && errno == EINTR)) continue;
+    if (taken_ == buffer_.size()) KEEL_RETURN_IF_ERROR(Refill(until));
+    const size_t now = std::min(size - got, buffer_.size() - taken_);
+    std::memcpy(static_cast<char*>(to) + got, buffer_.data() + taken_, now);
+    got += now;
+    taken_ += now;
+  }
+  return Status::Ok();
+}
+
+// Many answers are short, and come together.
+Status StoreClient::Refill(Clock::time_point until) {
+  constexpr size_t kBuffer = 64 << 10;
+  taken_ = 0;
+  for (;;) {
+    buffer_.resize(kBuffer);
+    const ssize_t now = recv(socket_.fd(), buffer_.data(), buffer_.size(), 0);
+    const int error = errno;
+    buffer_.resize(now > 0 ? static_cast<size_t>(now) : 0);
+    if (now > 0) return Status::Ok();
     if (now == 0)
       return Lose(Status(StatusCode::kUnavailable, "the store has closed the connection"));
-    if (errno != EAGAIN) {
+    if (error == EINTR) continue;
+    if (error != EAGAIN) {
       return Lose(Status(StatusCode::kUnavailable,
-                         Status::FromErrno(errno, "receive from", address_.ToString()).message()));
+                         Status::FromErrno(error, "receive from", address_.ToString()).message()));
     }
     KEEL_ASSIGN_OR_RETURN(const bool readable, Readable(until));
     if (!readable) {
@@ -327,7 +380,6 @@ Status StoreClient::Receive(void* to, size_t size) {
                  fmt::format("the store gives no answer for {} ms", answer_limit_.count())));
     }
   }
-  return Status::Ok();
 }
 
 Status StoreClient::ReceiveText(std::string& text) {

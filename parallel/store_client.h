@@ -39,6 +39,8 @@ class StoreClient {
                                                       std::chrono::milliseconds deadline,
                                                       std::chrono::milliseconds answer_limit);
   const StoreAddress& address() const { return address_; }
+  // Of the queries that are under way at a time.
+  static constexpr size_t kMostAtOnce = 256;
 
   Status Set(std::string_view key, std::string_view value);
   // Sets it if it is `expected`, or if it is missing and nothing is expected. What it is then;
@@ -48,12 +50,16 @@ class StoreClient {
   // Empty if it is missing.
   Result<std::string> Get(std::string_view key);
   Result<std::optional<std::string>> TryGet(std::string_view key);
+  // The same of many, all asked before the first answer: a trip for each kMostAtOnce.
+  Result<std::vector<std::optional<std::string>>> TryGetAll(const std::vector<std::string>& keys);
   Result<int64_t> Add(std::string_view key, int64_t amount);
   Result<bool> Has(const std::vector<std::string>& keys);
   // The server answers when all are there: nobody asks meanwhile. kDeadlineExceeded names the keys.
   Status Wait(const std::vector<std::string>& keys, std::chrono::milliseconds deadline);
   Result<int64_t> NumKeys();
   Result<bool> Delete(std::string_view key);
+  // Of many, likewise.
+  Status DeleteAll(const std::vector<std::string>& keys);
   Status Append(std::string_view key, std::string_view value);
   Result<std::vector<std::string>> MultiGet(const std::vector<std::string>& keys);
   Status MultiSet(const std::vector<std::string>& keys, const std::vector<std::string>& values);
@@ -73,6 +79,8 @@ class StoreClient {
   // Each remembers that the connection is lost.
   Status Send(const WireWriter& out);
   Status Receive(void* to, size_t size);
+  // What has come, as far as the buffer holds it; waits for something.
+  Status Refill(Clock::time_point until);
   Status ReceiveText(std::string& text);
   Status Lose(Status status);
   // True once there is something to read; false at `until`, or when another call wants its turn.
@@ -89,6 +97,8 @@ class StoreClient {
   Socket socket_;
   Socket wake_;  // an eventfd: readable when a call wants the turn of a wait
   const std::chrono::milliseconds answer_limit_;
+  std::string buffer_;  // received, of which
+  size_t taken_ = 0;    // so much has been taken
   Status lost_;
 };
 

@@ -3,8 +3,10 @@
 #include <optional>
 
 #include "parallel/autograd_capture.h"
+#include "parallel/host_kernels.h"
 #include "parallel/matrix_product.h"
 #include "parallel/regions.h"
+#include "parallel/row_sum.h"
 
 namespace keel::parallel {
 
@@ -63,7 +65,11 @@ struct EmbeddingFunction : Function<EmbeddingFunction> {
     at::Tensor dy = gradients[0].to(at::kFloat);
     dy = dy.masked_fill(saved[1].unsqueeze(1), 0);
     at::Tensor weight_gradient = context->saved_data["weight_gradient"].toTensor();
-    weight_gradient.index_add_(0, saved[0], dy);
+    if (ByHostKernels(dy)) {
+      weight_gradient.index_add_(0, saved[0], dy);  // one after the other
+    } else {
+      AddToRows(weight_gradient, saved[0], dy);
+    }
     return {{}, {}, {}, {}};
   }
 };

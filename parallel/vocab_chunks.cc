@@ -19,11 +19,17 @@ at::Tensor CapSlope(const VocabParallelHead& head, const at::Tensor& logits) {
   return (logits / head.softcap).square_().neg_().add_(1);
 }
 
+int64_t DefaultChunkBytes(const at::Device& device) {
+  return int64_t{device.is_cpu() ? 64 : 1024} << 20;
+}
+
 int64_t ChunkRows(const VocabParallelHead& head, const at::Tensor& hidden) {
   const int64_t tokens = hidden.size(0);
   const int64_t row_bytes = head.weight->rows() * hidden.element_size();
+  const int64_t bytes =
+      head.chunk_bytes > 0 ? head.chunk_bytes : DefaultChunkBytes(hidden.device());
   const int64_t room =
-      std::max<int64_t>(1, std::min(tokens, head.chunk_bytes / std::max<int64_t>(1, row_bytes)));
+      std::max<int64_t>(1, std::min(tokens, bytes / std::max<int64_t>(1, row_bytes)));
   const int64_t pieces = std::max<int64_t>(1, (tokens + room - 1) / room);
   return std::max<int64_t>(1, (tokens + pieces - 1) / pieces);
 }

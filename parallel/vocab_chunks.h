@@ -18,10 +18,10 @@ inline constexpr int64_t kIgnoreTarget = -100;
 
 struct VocabParallelHead {
   TensorParallel tp;
-  Parameter* weight = nullptr;              // [VocabRowsPerRank, hidden]
-  int64_t vocab_size = 0;                   // rows past it are padding and take no part
-  int64_t chunk_bytes = int64_t{64} << 20;  // bound on the logits held at a time
-  double softcap = 0;                       // logits are softcap * tanh(logit / softcap); 0: not
+  Parameter* weight = nullptr;  // [VocabRowsPerRank, hidden]
+  int64_t vocab_size = 0;       // rows past it are padding and take no part
+  int64_t chunk_bytes = 0;      // bound on the logits held at a time; 0: by the device
+  double softcap = 0;           // logits are softcap * tanh(logit / softcap); 0: not
 };
 
 // In place, what a head's softcap makes of logits; nothing without one.
@@ -34,6 +34,11 @@ struct VocabPart {
   int64_t columns = 0;  // valid ones
 };
 VocabPart LocalPart(const VocabParallelHead& head);
+
+// The bound on logits where a head names none: so that they stay in a host's cache, and so that a
+// GPU reads the head's gradient, which each chunk adds to, a few times a micro-batch and not
+// sixteen.
+int64_t DefaultChunkBytes(const at::Device& device);
 
 // Tokens of a chunk, for `tokens` in all: even chunks, so that 2048 tokens with room for 1400
 // become two of 1024.

@@ -150,4 +150,33 @@ TokenLogProbs VocabParallelLogProbs(const VocabParallelHead& head, const at::Ten
   return {out[0], with_entropy ? out[1] : at::Tensor()};
 }
 
+at::Tensor VocabParallelLogSumSquares(const VocabParallelHead& head, const at::Tensor& hidden,
+                                      const at::Tensor& targets, double temperature) {
+  TORCH_CHECK(temperature > 0, "squared probabilities: temperature ", temperature,
+              " is not above 0");
+  const at::NoGradGuard no_grad;
+  const at::Tensor entered = EnterHead(head, hidden);
+  const int64_t columns = LocalPart(head).columns;
+  const at::Tensor counted = targets.ne(kIgnoreTarget);
+  at::Tensor sums = at::zeros({entered.size(0)}, entered.options().dtype(at::kFloat));
+  at::Tensor buffer = ChunkBuffer(head, entered);
+  ForEachChunk(
+      head, entered, targets, buffer,
+      [&](int64_t begin, int64_t count, at::Tensor& logits, const at::Tensor& local_targets) {
+        // exp(y)^2 is exp(y) at half the temperature, with the same largest logit taken off.
+        const auto log_sum = [&](double at) {
+          return JoinTokenStatistics(
+                     GatherStatistics(LocalStatistics(logits, local_targets, columns,
+                                                      static_cast<float>(at), /*entropy=*/false),
+                                      *head.tp.group),
+                     at)
+              .log_sum;
+        };
+        sums.narrow(0, begin, count)
+            .copy_((log_sum(temperature / 2) - 2 * log_sum(temperature)) *
+                   counted.narrow(0, begin, count));
+      });
+  return sums;
+}
+
 }  // namespace keel::parallel

@@ -28,4 +28,10 @@ TokenLogProbs VocabParallelLogProbs(const VocabParallelHead& head, const at::Ten
                                     const at::Tensor& targets, double temperature = 1,
                                     bool with_entropy = false);
 
+// The logarithm of the sum over the vocabulary of squared probabilities, log sum(p^2) for p =
+// softmax(logits / temperature); [T] fp32, 0 where the target is ignored. The same on every TP
+// rank. No gradient. Collective over TP.
+at::Tensor VocabParallelLogSumSquares(const VocabParallelHead& head, const at::Tensor& hidden,
+                                      const at::Tensor& targets, double temperature = 1);
+
 }  // namespace keel::parallel

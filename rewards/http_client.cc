@@ -117,8 +117,26 @@ Status CheckHttpUrl(const std::string& text, std::string_view key) {
                                               : std::string(curl_url_strerror(code))));
 }
 
+Status CheckTokenAddress(const std::string& text, std::string_view key) {
+  const Url url(curl_url(), curl_url_cleanup);
+  if (curl_url_set(url.get(), CURLUPART_URL, text.c_str(), 0) != CURLUE_OK) return Status::Ok();
+  const std::string host = PartOf(url, CURLUPART_HOST);
+  const bool here = host == "localhost" || host == "127.0.0.1" || host == "[::1]";
+  if (PartOf(url, CURLUPART_SCHEME) != "https" && !here) {
+    return Status(StatusCode::kConfig,
+                  fmt::format("{}: {}: a bearer token would go over the network in clear; expected "
+                              "an https address",
+                              key, PublicName(text.c_str())));
+  }
+  if (PartOf(url, CURLUPART_USER).empty()) return Status::Ok();
+  return Status(StatusCode::kConfig,
+                fmt::format("{}: {}: has a user's name beside a bearer token: give one of them",
+                            key, PublicName(text.c_str())));
+}
+
 HttpClient::HttpClient(const HttpOptions& options)
     : keys_(options.keys),
+      token_(options.bearer_token),
       handle_(curl_easy_init(), curl_easy_cleanup),
       headers_(nullptr, curl_slist_free_all) {
   if (handle_ == nullptr) throw Error(StatusCode::kInternal, "libcurl cannot be started");
@@ -139,6 +157,10 @@ HttpClient::HttpClient(const HttpOptions& options)
   Set(handle, CURLOPT_ERRORBUFFER, problem_.data());
   Set(handle, CURLOPT_WRITEFUNCTION, &TakeBytes);
   Set(handle, CURLOPT_OPENSOCKETFUNCTION, &OpenSocket);
+  if (!token_.empty()) {
+    Set(handle, CURLOPT_HTTPAUTH, static_cast<long>(CURLAUTH_BEARER));
+    Set(handle, CURLOPT_XOAUTH2_BEARER, token_.c_str());
+  }
   if (!options.ca_file.empty()) {
     Set(handle, CURLOPT_CAINFO, options.ca_file.c_str());
     Set<const char*>(handle, CURLOPT_CAPATH, nullptr);
@@ -173,6 +195,9 @@ Result<std::string> HttpClient::Post(const std::string& body, Deadline deadline)
   KEEL_RETURN_IF_ERROR(Perform(handle, deadline));
   const long status = Get<long>(handle, CURLINFO_RESPONSE_CODE);
   if (status == 200) return answer;
+  // A service that shows the request that it refuses.
+  for (size_t at = 0; !token_.empty() && (at = answer.find(token_, at)) != std::string::npos;)
+    answer.replace(at, token_.size(), "(token)");
   return Status(
       StatusCode::kUnavailable,
       fmt::format("{}: status {}: {}", PublicName(Get<char*>(handle, CURLINFO_EFFECTIVE_URL)),

@@ -3,7 +3,7 @@
 // One object belongs to one thread at a time; it keeps its connection from one request to the next.
 // Proxies are those of the environment (http_proxy, https_proxy, all_proxy, no_proxy), as curl has
 // them. Redirects are followed, at most five, from an https address to https alone. No message
-// holds the address's user, password or query. Torch-free.
+// holds the address's user, password or query, or a token. Torch-free.
 #pragma once
 
 #include <chrono>
@@ -21,9 +21,16 @@ struct HttpOptions {
   std::string url;      // http:// or https://
   std::string ca_file;  // PEM; authorities to trust instead of the system's. "": the system's
   std::string keys = "reward.";  // what stands before url, timeout_seconds, ca_file in messages
+  // Sent as "Authorization: Bearer ..." to the address's own host, whatever it redirects to. "":
+  // none. It stands in no message.
+  std::string bearer_token = {};
 };
 // kConfig, naming `key`, unless the URL is one of http or https.
 Status CheckHttpUrl(const std::string& url, std::string_view key = "reward.url");
+
+// kConfig, naming `key`, where a token would be sent in clear over a network, or beside another
+// user's name: expected https, or this machine, and no user in the address.
+Status CheckTokenAddress(const std::string& url, std::string_view key);
 
 class HttpClient {
  public:
@@ -47,6 +54,7 @@ class HttpClient {
   Status Perform(void* handle, Deadline deadline);
 
   const std::string keys_;
+  const std::string token_;
   Handle handle_;
   std::unique_ptr<curl_slist, void (*)(curl_slist*)> headers_;
   std::string problem_;  // libcurl writes its words here

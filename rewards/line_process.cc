@@ -3,8 +3,9 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
-#include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,6 +13,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstddef>
+#include <memory>
 #include <utility>
 
 #include "common/text.h"
@@ -30,12 +33,61 @@ int MillisecondsUntil(std::chrono::steady_clock::time_point deadline) {
   return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 60'000));
 }
 
+constexpr size_t kStackBytes = size_t{256} << 10;  // execvpe builds paths there
+
+struct Program {
+  char* const* argv;
+  std::array<int, 3> streams;  // that become 0, 1 and 2
+  pid_t parent = getpid();
+  int error = 0;
+};
+
+// In the new process, which has this one's memory and a stack of its own until the program begins:
+// system calls alone.
+int Become(void* argument) {
+  Program& program = *static_cast<Program*>(argument);
+  // Where this process is killed nobody stops a program that hangs: it dies then, too.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != program.parent) _exit(127);  // too late
+  setpgid(0, 0);
+  for (int number = 1; number < NSIG; ++number) signal(number, SIG_DFL);
+  for (int stream = 0; stream < 3; ++stream) {
+    const int from = program.streams[static_cast<size_t>(stream)];
+    if (from == stream ? fcntl(stream, F_SETFD, 0) < 0 : dup2(from, stream) < 0) {
+      program.error = errno;
+      _exit(127);
+    }
+  }
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  execvpe(program.argv[0], program.argv, environ);
+  program.error = errno;
+  _exit(127);
+}
+
+// 0, or the error. As posix_spawnp, which has no way to say that a program dies with its parent;
+// a fork would copy the page tables of a model. No signal is handled in between.
+int StartProgram(Program program, pid_t* process) {
+  const auto stack = std::make_unique<std::array<std::byte, kStackBytes>>();
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  *process =
+      clone(&Become, stack->data() + stack->size(), CLONE_VM | CLONE_VFORK | SIGCHLD, &program);
+  const int error = *process < 0 ? errno : program.error;
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (*process >= 0 && error != 0) waitpid(*process, nullptr, 0);
+  return error;
+}
+
 }  // namespace
 
 Status LineProcess::Start() {
+  if (EndedByItself()) Stop();
   if (process_ >= 0) return Status::Ok();
   const Status started = Spawn();
-  if (started.ok()) return started;
+  if (started.ok()) return Greet();
   return Status(StatusCode::kConfig,
                 fmt::format("{}; expected a program that can be executed, by its path or by a name "
                             "in PATH: correct {}, make the file executable, or name what runs "
@@ -56,27 +108,10 @@ Status LineProcess::Spawn() {
     close(in[1]);
     return Status::FromErrno(error, "make a channel for", command_[0]);
   }
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, in[1], STDIN_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, errors_->write_end(), STDERR_FILENO);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  sigset_t signals;
-  sigemptyset(&signals);
-  posix_spawnattr_setsigmask(&attributes, &signals);
-  sigfillset(&signals);
-  posix_spawnattr_setsigdefault(&attributes, &signals);
-  posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setflags(&attributes,
-                           POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
   std::vector<char*> argv;
   for (std::string& argument : command_) argv.push_back(argument.data());
   argv.push_back(nullptr);
-  const int error = posix_spawnp(&process_, argv[0], &actions, &attributes, argv.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  posix_spawnattr_destroy(&attributes);
+  const int error = StartProgram({argv.data(), {in[1], out[1], errors_->write_end()}}, &process_);
   close(in[1]);
   close(out[1]);
   input_ = in[0];
@@ -89,6 +124,24 @@ Status LineProcess::Spawn() {
   fcntl(input_, F_SETFL, O_NONBLOCK);
   fcntl(output_, F_SETFL, O_NONBLOCK);
   return Status::Ok();
+}
+
+Status LineProcess::Greet() {
+  if (greeting_.text.empty()) return Status::Ok();
+  bool answered = false;
+  LineExchange exchange;
+  exchange.text = greeting_.text;
+  exchange.deadline = std::chrono::steady_clock::now() + greeting_.limit;
+  exchange.limit = greeting_.limit_name;
+  exchange.open = [&] { return !answered; };
+  exchange.missing = [] { return std::string("the answers to its greeting"); };
+  exchange.take = [&](std::string_view line) {
+    answered = true;
+    return greeting_.take(line);
+  };
+  const Status greeted = Talk(exchange);
+  if (!greeted.ok()) Stop();
+  return greeted;
 }
 
 void LineProcess::Stop() {
@@ -116,7 +169,10 @@ bool LineProcess::EndedByItself() const {
 Status LineProcess::Exchange(const LineExchange& exchange) {
   // One that ended while nothing was asked of it has failed at nothing.
   if (EndedByItself()) Stop();
-  if (process_ < 0) KEEL_RETURN_IF_ERROR(Spawn());
+  if (process_ < 0) {
+    KEEL_RETURN_IF_ERROR(Spawn());
+    KEEL_RETURN_IF_ERROR(Greet());
+  }
   const Status done = Talk(exchange);
   if (!done.ok()) Stop();
   return done;
@@ -130,9 +186,10 @@ Status LineProcess::Talk(const LineExchange& exchange) {
     std::array<pollfd, 2> waits = {pollfd{output_, POLLIN, 0}, pollfd{input_, POLLOUT, 0}};
     const int left = MillisecondsUntil(exchange.deadline);
     if (left == 0) {
-      return Status(StatusCode::kDeadlineExceeded,
-                    fmt::format("{}: {} are missing at its limit, {}; it was killed", Describe(),
-                                exchange.missing(), limit_));
+      return Status(
+          StatusCode::kDeadlineExceeded,
+          fmt::format("{}: {} are missing at its limit, {}; it was killed", Describe(),
+                      exchange.missing(), exchange.limit.empty() ? limit_ : exchange.limit));
     }
     const int ready = poll(waits.data(), sent < text.size() ? 2 : 1, left);
     if (ready < 0 && errno != EINTR) return Status::FromErrno(errno, "poll", command_[0]);

@@ -3,8 +3,10 @@
 //
 // It is started at Start() or the first exchange and stays; it runs in a process group of its own,
 // which is killed as a whole when an exchange fails or passes its limit, at Stop(), and in the
-// destructor. The next exchange starts it again. Its standard error is read by a thread, and
-// printed on the caller's (LineRelay). One object belongs to one thread at a time.
+// destructor. The next exchange starts it again, with its greeting. It is killed, too, when the
+// thread that started it ends, in whatever way: one that hangs does not outlive a process that was
+// killed. Its standard error is read by a thread, and printed on the caller's (LineRelay). One
+// object belongs to one thread at a time.
 #pragma once
 
 #include <sys/types.h>
@@ -28,6 +30,16 @@ struct LineExchange {
   std::function<Status(std::string_view line)> take;  // of each line that is not empty
   std::function<std::string()> missing;               // "2 of 3 results", for messages
   std::chrono::steady_clock::time_point deadline;
+  std::string limit = {};  // the key of this limit; "": that of the process
+};
+
+// What is said to a program that has just been started, before anything is asked of it, and its one
+// line of answer.
+struct LineGreeting {
+  std::string text;  // a whole line; "": there is none
+  std::chrono::milliseconds limit{0};
+  std::string limit_name;
+  std::function<Status(std::string_view line)> take;
 };
 
 class LineProcess {
@@ -40,7 +52,9 @@ class LineProcess {
   LineProcess(const LineProcess&) = delete;
   LineProcess& operator=(const LineProcess&) = delete;
 
-  // kConfig says what to do where the program cannot be started.
+  // Before the first start.
+  void SetGreeting(LineGreeting greeting) { greeting_ = std::move(greeting); }
+  // kConfig says what to do where the program cannot be started; else what the greeting met.
   Status Start();
   void Stop();
   // Ends when nothing is open. kDeadlineExceeded past the limit, kUnavailable where the program
@@ -54,11 +68,13 @@ class LineProcess {
 
  private:
   Status Spawn();
+  Status Greet();
   bool EndedByItself() const;
   Status Talk(const LineExchange& exchange);
 
   const std::string name_, limit_;
   std::vector<std::string> command_;
+  LineGreeting greeting_;
   pid_t process_ = -1;
   int input_ = -1;   // of the program, our end, non-blocking
   int output_ = -1;  // likewise

@@ -8,12 +8,23 @@
 #include <vector>
 
 #include "common/enum_names.h"
+#include "common/json.h"
 
 namespace keel::rewards {
 
 // reward.type: a rule (reward_rules.h), the rule that fits the row's data source, or a verifier
 // that is not Keel's.
-enum class RewardType { kAuto, kExact, kArithmetic, kCountdown, kGsm8k, kMath, kCommand, kHttp };
+enum class RewardType {
+  kAuto,
+  kExact,
+  kArithmetic,
+  kCountdown,
+  kGsm8k,
+  kMath,
+  kCommand,
+  kHttp,
+  kPython
+};
 constexpr auto NamesOf(RewardType) {
   using enum RewardType;
   return EnumNames<RewardType>({{kAuto, "auto"},
@@ -23,11 +34,18 @@ constexpr auto NamesOf(RewardType) {
                                 {kGsm8k, "gsm8k"},
                                 {kMath, "math"},
                                 {kCommand, "command"},
-                                {kHttp, "http"}});
+                                {kHttp, "http"},
+                                {kPython, "python"}});
 }
-// Rules read the text of a response; the others are given its ids where there is none.
+// Rules and Python functions read the text of a response; the others are given its ids where there
+// is none.
 constexpr bool ReadsText(RewardType type) {
   return type != RewardType::kCommand && type != RewardType::kHttp;
+}
+
+// What is not computed in this process, and may keep it waiting.
+constexpr bool AsksOutside(RewardType type) {
+  return type == RewardType::kCommand || type == RewardType::kHttp || type == RewardType::kPython;
 }
 
 // reward.method, of gsm8k
@@ -70,23 +88,46 @@ struct OverlongBufferSection {
   double penalty_factor = 1.0;
 };
 
-// Keel's own, but for overlong_buffer: verl takes a Python function where this takes a rule or a
-// program.
-struct RewardSection {
+// verl's, with its names: a function of a Python file.
+struct CustomRewardFunctionSection {
+  std::optional<std::string> path;
+  std::string name = "compute_score";
+  Json reward_kwargs = Json::object();  // what the function is given besides
+};
+
+// How one reward is computed. Keel's own, but for custom_reward_function.
+struct VerifierSection {
   RewardType type = RewardType::kAuto;
   RewardMethod method = RewardMethod::kStrict;
   double format_score = 0;
   std::optional<std::string> format_pattern;
   double format_weight = 1;
+  CustomRewardFunctionSection custom_reward_function;
+  std::optional<std::string> python;
+  double start_timeout_seconds = 60;
   std::vector<std::string> command;
   std::optional<std::string> url;
   std::optional<std::string> ca_file;
-  int64_t num_workers = 2;
+  std::optional<std::string> bearer_token_env;
   int64_t batch_size = 16;
   double timeout_seconds = 10;
   int64_t max_retries = 2;
+};
+
+struct RewardSection : VerifierSection {
+  // Several rewards: {name, weight, keys of VerifierSection}; what one does not say is as above.
+  // Read by RewardFunctions (reward_functions.h).
+  std::vector<Json> functions;
+  int64_t num_workers = 2;
   OnRewardError on_error = OnRewardError::kZero;
   OverlongBufferSection overlong_buffer;
 };
+
+// reward.type, where a file that is named and `auto` mean the file's function.
+inline RewardType TypeOf(const VerifierSection& verifier) {
+  const bool file =
+      verifier.type == RewardType::kAuto && verifier.custom_reward_function.path.has_value();
+  return file ? RewardType::kPython : verifier.type;
+}
 
 }  // namespace keel::rewards

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/clock.h"
+#include "common/guarded.h"
 #include "rewards/reward_wire.h"
 
 namespace keel::rewards {
@@ -49,9 +50,17 @@ void RewardPool::StopThreads() {
 }
 
 Status RewardPool::Start() {
-  // No worker touches its verifier before there is a sample.
-  for (const auto& verifier : verifiers_) KEEL_RETURN_IF_ERROR(verifier->Start());
-  return Status::Ok();
+  // All at once, since a Python file may import for a minute; the first by itself, so that what is
+  // wrong with all is met once. Each on the thread that uses it later: programs end with the thread
+  // that started them.
+  if (verifiers_.empty()) return Status::Ok();
+  KEEL_RETURN_IF_ERROR(verifiers_.front()->Start());
+  std::unique_lock lock(mutex_);
+  start_ = Status::Ok();
+  for (size_t i = 1; i < verifiers_.size(); ++i) to_start_.insert(verifiers_[i].get());
+  work_.notify_all();
+  done_.wait(lock, [this] { return to_start_.empty(); });
+  return start_;
 }
 
 void RewardPool::Submit(RewardSample sample) {
@@ -118,8 +127,17 @@ RewardPoolStats RewardPool::stats() const {
 void RewardPool::Work(Verifier& verifier) {
   std::unique_lock lock(mutex_);
   while (true) {
-    work_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    work_.wait(lock, [&] { return stopping_ || !queue_.empty() || to_start_.contains(&verifier); });
     if (stopping_) return;
+    if (to_start_.contains(&verifier)) {
+      lock.unlock();
+      const Status started = Guarded([&] { return verifier.Start(); });
+      lock.lock();
+      if (start_.ok()) start_ = started;
+      to_start_.erase(&verifier);
+      done_.notify_all();
+      continue;
+    }
     std::vector<RewardSample> batch;
     // A fair share, so that one worker does not take what several could do.
     const size_t share = (queue_.size() + verifiers_.size() - 1) / verifiers_.size();

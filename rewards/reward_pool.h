@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -69,7 +70,9 @@ class RewardPool {
   std::deque<RewardSample> queue_;     // ids are ticket numbers
   std::map<int64_t, Ticket> tickets_;  // of the current round, by number
   int64_t next_ticket_ = 0;
-  size_t open_ = 0;  // tickets without a result
+  size_t open_ = 0;                     // tickets without a result
+  std::set<const Verifier*> to_start_;  // by their threads
+  Status start_;                        // the first error of these
   bool stopping_ = false;
   RewardPoolStats stats_;
   std::vector<std::unique_ptr<Verifier>> verifiers_;

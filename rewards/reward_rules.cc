@@ -185,6 +185,7 @@ Rule FindRule(RewardType type) {
     case RewardType::kAuto:
     case RewardType::kCommand:
     case RewardType::kHttp:
+    case RewardType::kPython:
       break;
   }
   return nullptr;

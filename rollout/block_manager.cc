@@ -206,7 +206,7 @@ bool BlockManager::Reserve(int64_t write_from, int64_t tokens, BlockTable* table
 }
 
 void BlockManager::Publish(std::span<const int32_t> tokens, int64_t computed, BlockTable* table) {
-  if (!prefix_caching_) return;
+  if (!prefix_caching_ || table->mixed) return;
   Hasher128 hasher;
   const auto size = static_cast<size_t>(block_size_);
   for (size_t i = table->chain.size(); (i + 1) * size <= static_cast<size_t>(computed); ++i) {

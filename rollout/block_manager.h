@@ -34,6 +34,8 @@ struct BlockTable {
   // that has none yet.
   std::vector<std::vector<int32_t>> blocks;
   std::vector<Digest128> chain;  // of the leading full blocks that were published or found
+  // What stands in its blocks was computed by weights of several versions: nobody else finds it.
+  bool mixed = false;
   // Texts of different kinds have different keys and values for the same tokens, and share none. Of
   // a table without blocks the caller may set it.
   int32_t kind = 0;
@@ -79,7 +81,8 @@ class BlockManager {
   void Fork(const BlockTable& from, BlockTable* to);
   // Gives the blocks back; the table is empty afterwards.
   void Release(BlockTable* table);
-  // Nothing computed so far is found again. Tables keep their blocks.
+  // Nothing computed so far is found again. Tables keep their blocks; one that goes on with them
+  // must be `mixed` from here on.
   void SetVersion(int64_t version);
 
  private:

@@ -466,7 +466,11 @@ void Engine::SetWeightVersion(int64_t version) {
         StatusCode::kInternal,
         fmt::format("weight version {} after {}: versions never decrease", version, version_));
   }
-  scheduler_->PreemptAll();
+  if (options_.recompute_kv) {
+    scheduler_->PreemptAll();
+  } else {
+    scheduler_->PreemptUnbegun();
+  }
   blocks_->SetVersion(version);
   version_ = version;
   invalid_.clear();
@@ -491,6 +495,7 @@ EngineStats Engine::stats() const {
   stats.held_blocks = blocks_->num_blocks() - blocks_->available();
   stats.found_tokens = scheduler_->prefix_hits();
   stats.preemptions = scheduler_->preemptions();
+  stats.recomputed_tokens = scheduler_->recomputed();
   return stats;
 }
 

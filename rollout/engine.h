@@ -31,6 +31,8 @@ namespace keel::rollout {
 struct EngineOptions {
   SchedulerOptions scheduler;
   bool enable_prefix_caching = true;
+  // What becomes of keys and values of running sequences under new weights: see SetWeightVersion.
+  bool recompute_kv = true;
   int32_t block_size = 16;  // tokens
   // Memory for keys and values of this rank. 0: on CPU enough for max_num_seqs of max_model_len
   // tokens, at most 1 GiB; on CUDA gpu_memory_utilization of what is free.
@@ -72,7 +74,8 @@ struct Completion {
 
 struct EngineStats {
   int64_t steps = 0;
-  int64_t computed_tokens = 0;  // of prompts and responses, those computed again included
+  int64_t computed_tokens = 0;    // of prompts and responses, those computed again included
+  int64_t recomputed_tokens = 0;  // of these, again after a preemption or under new weights
   int64_t generated_tokens = 0;
   int64_t found_tokens = 0;  // of prompts, shared or from the prefix cache
   int64_t preemptions = 0;
@@ -111,8 +114,11 @@ class Engine {
   // Adds all and steps until idle. In the order of `requests`.
   std::vector<Completion> Generate(std::vector<Request> requests);
 
-  // The weights are complete and are those of `version`, which never decreases. Nothing that other
-  // weights computed is used again: what is running keeps its tokens and is computed anew.
+  // The weights are complete and are those of `version`, which never decreases. What is running
+  // keeps its tokens. With recompute_kv nothing that other weights computed is used again, and it
+  // is computed anew; without, a sequence that has chosen a token keeps its keys and values, so
+  // that its later tokens depend on what other weights computed of the earlier ones. No other
+  // sequence ever uses those.
   void SetWeightVersion(int64_t version);
   int64_t weight_version() const { return version_; }
   // The weights are not to be used, for `reason`, until the next SetWeightVersion.

@@ -17,12 +17,15 @@ namespace {
 constexpr int64_t kMostHostCache = int64_t{1} << 30;
 
 int64_t FreeBytes(at::Device device) {
-  const parallel::CudaMemory memory =
-      ValueOrThrow(parallel::LoadCudaModule())->Memory(device.has_index() ? device.index() : 0);
-  return memory.total - memory.allocated;
+  return UsableBytes(
+      ValueOrThrow(parallel::LoadCudaModule())->Memory(device.has_index() ? device.index() : 0));
 }
 
 }  // namespace
+
+int64_t UsableBytes(const parallel::CudaMemory& memory) {
+  return memory.free + memory.reserved - memory.allocated;
+}
 
 KvGroups GroupsOf(const model::KvShape& shape, int64_t max_model_len) {
   std::vector<int64_t> windows = shape.windows;

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "model/kv_cache.h"
+#include "parallel/cuda_module.h"
 #include "rollout/kv_groups.h"
 
 namespace keel::rollout {
@@ -21,6 +22,10 @@ struct KvBudget {
 
 // The groups of a model's layers; a window that no text outgrows is none.
 KvGroups GroupsOf(const model::KvShape& shape, int64_t max_model_len);
+
+// What this process can still take of a GPU: what is of no process, and what its own allocator
+// keeps but no tensor has. Neither other processes' memory nor the context's is counted as free.
+int64_t UsableBytes(const parallel::CudaMemory& memory);
 
 // Throws Error(kConfig) where not one block fits.
 int64_t NumBlocks(const KvBudget& budget, const model::KvShape& shape, const KvGroups& groups);

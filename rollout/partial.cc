@@ -41,6 +41,16 @@ Partial Partial::From(int64_t begin) const {
   return rest;
 }
 
+Partial Partial::Until(int64_t end) const {
+  Partial begin = *this;
+  begin.tokens.resize(static_cast<size_t>(end));
+  if (!begin.log_probs.empty()) begin.log_probs.resize(static_cast<size_t>(end));
+  std::erase_if(begin.spans, [&](const VersionSpan& span) { return span.begin >= end; });
+  std::erase_if(begin.given, [&](const TokenRange& range) { return range.begin >= end; });
+  if (!begin.given.empty()) begin.given.back().end = std::min(begin.given.back().end, end);
+  return begin;
+}
+
 const char* ProblemOf(const std::vector<VersionSpan>& spans, int64_t tokens) {
   if (tokens == 0) return spans.empty() ? nullptr : "spans of no tokens";
   if (spans.empty() || spans.front().begin != 0) return "its first tokens are of no version";

@@ -36,6 +36,8 @@ struct Partial {
   // The tokens from `begin` on, spans and ranges counted from there: what Append would add to those
   // before.
   Partial From(int64_t begin) const;
+  // The tokens before `end`.
+  Partial Until(int64_t end) const;
 };
 
 // What is wrong with the spans of `tokens` tokens; null: nothing.

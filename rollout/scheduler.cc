@@ -60,6 +60,7 @@ void Scheduler::Add(Sequence* sequence) { waiting_.emplace(sequence->arrival, se
 
 void Scheduler::Preempt(Sequence* sequence) {
   blocks_.Release(&sequence->table);
+  sequence->once_computed = std::max(sequence->once_computed, sequence->computed);
   sequence->computed = 0;
   ++sequence->preempted;
   ++preemptions_;
@@ -69,6 +70,20 @@ void Scheduler::Preempt(Sequence* sequence) {
 
 void Scheduler::PreemptAll() {
   while (!running_.empty()) Preempt(running_.rbegin()->second);
+}
+
+// Samples of a prompt share what is computed of it until each has its first token. So what one that
+// has a token keeps goes to nobody, and one that has none begins with a single version.
+void Scheduler::PreemptUnbegun() {
+  std::vector<Sequence*> unbegun;
+  for (const auto& [arrival, sequence] : running_) {
+    if (sequence->generated() == 0) {
+      unbegun.push_back(sequence);
+    } else {
+      sequence->table.mixed = true;
+    }
+  }
+  for (Sequence* sequence : unbegun) Preempt(sequence);
 }
 
 void Scheduler::PreemptOutgrown() {
@@ -90,6 +105,7 @@ void Scheduler::Plan(Sequence* sequence, int64_t count, StepPlan* plan) {
   plan->work.push_back(
       {sequence, begin, count, last && sequence->request.sampling.max_tokens > 0, {}});
   plan->tokens += count;
+  recomputed_ += std::clamp<int64_t>(sequence->once_computed - begin, 0, count);
   sequence->computed += count;
   sequence->in_step = true;
 }

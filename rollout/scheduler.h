@@ -62,12 +62,16 @@ class Scheduler {
   void Remove(Sequence* sequence);
   // All running sequences give back their blocks and will be computed again.
   void PreemptAll();
+  // As PreemptAll, but for sequences that have chosen a token: these keep what they have computed,
+  // for themselves alone.
+  void PreemptUnbegun();
 
   int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }
   int64_t running() const { return static_cast<int64_t>(running_.size()); }
   bool idle() const { return waiting_.empty() && running_.empty(); }
   int64_t preemptions() const { return preemptions_; }
   int64_t prefix_hits() const { return prefix_hits_; }  // tokens found instead of computed
+  int64_t recomputed() const { return recomputed_; }    // tokens planned again after a preemption
 
  private:
   void Preempt(Sequence* sequence);
@@ -89,6 +93,7 @@ class Scheduler {
   std::map<int64_t, Sequence*> running_;
   int64_t preemptions_ = 0;
   int64_t prefix_hits_ = 0;
+  int64_t recomputed_ = 0;
 };
 
 }  // namespace keel::rollout

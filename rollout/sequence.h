@@ -76,6 +76,7 @@ struct Sequence {
   bool in_step = false;                 // chosen for the step that is being planned
   int64_t computed = 0;                 // leading tokens whose keys and values stand in `table`
   int64_t preempted = 0;                // times
+  int64_t once_computed = 0;            // leading tokens that were, before the last preemption
   BlockTable table;
 };
 

@@ -16,10 +16,12 @@ struct CommandContext {
 };
 
 void AddConfigCommand(CLI::App& app, CommandContext& context);
+void AddConfigImports(CLI::App& config, CommandContext& context);  // import-verl, import-trl
 void AddDataCommand(CLI::App& app, CommandContext& context);
 void AddLaunchCommand(CLI::App& app, CommandContext& context);
 void AddDoctorCommand(CLI::App& app, CommandContext& context);
 void AddStatusCommand(CLI::App& app, CommandContext& context);
+void AddReportCommand(CLI::App& app, CommandContext& context);
 // Their work is in the keel_torch module, which they load.
 void AddTrainCommand(CLI::App& app, CommandContext& context);
 void AddRolloutCommand(CLI::App& app, CommandContext& context);

@@ -1,4 +1,4 @@
-// keel config {print,validate,schema,docs}
+// keel config {print,validate,schema,docs}; import-verl and import-trl are in config_import.cc.
 
 #include <fmt/format.h>
 
@@ -48,7 +48,7 @@ void Validate(const ConfigArguments& a) {
 
 }  // namespace
 
-void AddConfigCommand(CLI::App& app, CommandContext&) {
+void AddConfigCommand(CLI::App& app, CommandContext& context) {
   CLI::App* config = app.add_subcommand("config", "Print, check and describe configurations");
   config->require_subcommand(1);
   config->footer(
@@ -92,6 +92,7 @@ void AddConfigCommand(CLI::App& app, CommandContext&) {
         "once.\n{}",
         trainer::MakeSchema(defaults).Markdown());
   });
+  AddConfigImports(*config, context);
 }
 
 }  // namespace keel::tools

@@ -16,6 +16,8 @@ namespace keel::checkpoint {
 namespace {
 
 constexpr std::chrono::milliseconds kCleanUpDeadline{2'000};
+// Keys of a trip at most: some of them have values of many kilobytes.
+constexpr int kMostAhead = 256;
 
 std::string Key(std::string_view tag, std::string_view what, int rank) {
   return fmt::format("{}/{}/{}", tag, what, rank);
@@ -54,7 +56,53 @@ Result<std::string> DecodeResult(std::string_view text, std::string_view tag) {
   return value;
 }
 
+std::vector<std::string> KeysOfPeers(std::string_view tag, std::string_view what, int world) {
+  std::vector<std::string> keys;
+  for (int r = 1; r < world; ++r) keys.push_back(Key(tag, what, r));
+  return keys;
+}
+
 }  // namespace
+
+Status Coordinator::PutAll(const std::vector<std::string>& keys,
+                           const std::vector<std::string>& values) {
+  for (size_t i = 0; i < keys.size(); ++i) KEEL_RETURN_IF_ERROR(Put(keys[i], values[i]));
+  return Status::Ok();
+}
+
+Status Coordinator::DeleteAll(const std::vector<std::string>& keys) {
+  for (const std::string& key : keys) KEEL_RETURN_IF_ERROR(Delete(key));
+  return Status::Ok();
+}
+
+Result<std::string> PeerKeys::Get(int rank, const Wait& wait) {
+  const auto at = static_cast<size_t>(rank - first_);
+  if (rank >= first_ && at < ahead_.size() && ahead_[at])
+    return std::exchange(ahead_[at], {}).value();
+  Result<std::string> value = wait(key_of_(rank));
+  // Those before the end of the last look that were not there then are waited for one by one.
+  if (value.ok() && at + 1 >= ahead_.size()) LookBehind(rank);
+  return value;
+}
+
+Result<std::string> PeerKeys::Get(int rank, std::chrono::milliseconds deadline) {
+  return Get(rank, [&](const std::string& key) { return coordinator_.Get(key, deadline); });
+}
+
+void PeerKeys::LookBehind(int rank) {
+  std::vector<std::string> keys;
+  for (int r = rank + 1; r < std::min(rank + 1 + size_, coordinator_.world()); ++r)
+    keys.push_back(key_of_(r));
+  ahead_.clear();
+  first_ = rank + 1;
+  if (keys.empty()) return;
+  // What is wrong with the store the next Get says.
+  if (auto found = coordinator_.Look(keys); found.ok()) ahead_ = std::move(found).value();
+  const auto there =
+      std::count_if(ahead_.begin(), ahead_.end(), [](const auto& one) { return one.has_value(); });
+  if (there == size_) size_ = std::min(2 * size_, kMostAhead);
+  if (2 * there < size_) size_ = std::max(size_ / 2, 2);
+}
 
 Result<std::string> HurriedCoordinator::Get(std::string_view key,
                                             std::chrono::milliseconds deadline) {
@@ -104,10 +152,11 @@ void Settle(Coordinator& coordinator, std::string_view tag, std::chrono::millise
   }
   // The value has been published: what follows only tidies the store, and a peer that is late or
   // gone shows at the next wait that needs it.
+  PeerKeys read(coordinator, [&](int r) { return Key(tag, "read", r); });
   for (int r = 1; r < coordinator.world(); ++r) {
-    if (!coordinator.Get(Key(tag, "read", r), std::min(deadline, kCleanUpDeadline)).ok()) return;
+    if (!read.Get(r, std::min(deadline, kCleanUpDeadline)).ok()) return;
   }
-  for (int r = 1; r < coordinator.world(); ++r) (void)coordinator.Delete(Key(tag, "read", r));
+  (void)coordinator.DeleteAll(KeysOfPeers(tag, "read", coordinator.world()));
   Retract(coordinator, tag);
 }
 
@@ -128,12 +177,13 @@ Result<std::vector<std::string>> Gather(Coordinator& coordinator, std::string_vi
     return values;
   }
   values.emplace_back(value);
+  PeerKeys said(coordinator, [&](int r) { return Key(tag, "in", r); });
   for (int r = 1; r < coordinator.world(); ++r) {
-    Result<std::string> one = coordinator.Get(Key(tag, "in", r), deadline);
+    Result<std::string> one = said.Get(r, deadline);
     if (!one.ok()) return one.status().WithContext(fmt::format("waiting for rank {}", r));
     values.push_back(std::move(one).value());
-    (void)coordinator.Delete(Key(tag, "in", r));
   }
+  (void)coordinator.DeleteAll(KeysOfPeers(tag, "in", coordinator.world()));
   return values;
 }
 
@@ -198,8 +248,9 @@ Result<std::string> Consult(Coordinator& coordinator, std::string_view tag, std:
   // What is thrown is an answer, too: the others wait for one.
   const Status gathered = Guarded([&] {
     std::vector<std::string> values = {std::string(value)};
+    PeerKeys said(coordinator, [&](int r) { return Key(tag, "in", r); });
     for (int r = 1; r < coordinator.world(); ++r) {
-      Result<std::string> one = coordinator.Get(Key(tag, "in", r), deadline);
+      Result<std::string> one = said.Get(r, deadline);
       if (!one.ok()) return one.status().WithContext(fmt::format("waiting for rank {}", r));
       values.push_back(std::move(one).value());
     }
@@ -207,12 +258,14 @@ Result<std::string> Consult(Coordinator& coordinator, std::string_view tag, std:
     return answers.status();
   });
   if (!gathered.ok()) answers = gathered;
+  std::vector<std::string> told;
   for (int r = 1; r < coordinator.world(); ++r) {
     WireWriter out;
     out.Raw(EncodeStatus(answers.status()));
-    if (answers.ok()) out.Text(answers->at(static_cast<size_t>(r)));
-    KEEL_RETURN_IF_ERROR(coordinator.Put(Key(tag, "to", r), std::move(out).Take()));
+    if (answers.ok()) out.Text(std::exchange(answers->at(static_cast<size_t>(r)), {}));
+    told.push_back(std::move(out).Take());
   }
+  KEEL_RETURN_IF_ERROR(coordinator.PutAll(KeysOfPeers(tag, "to", coordinator.world()), told));
   KEEL_RETURN_IF_ERROR(answers.status());
   return std::move(answers->front());
 }
@@ -267,6 +320,17 @@ class LocalCoordinatorHub::Member : public Coordinator {
                                 deadline.count(), key));
     }
     return found->second;
+  }
+
+  Result<std::vector<std::optional<std::string>>> Look(
+      const std::vector<std::string>& keys) override {
+    std::lock_guard lock(state_.mutex);
+    std::vector<std::optional<std::string>> values;
+    for (const std::string& key : keys) {
+      const auto found = state_.values.find(key);
+      values.push_back(found == state_.values.end() ? std::nullopt : std::optional(found->second));
+    }
+    return values;
   }
 
   Status Delete(std::string_view key) override {

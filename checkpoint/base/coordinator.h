@@ -11,8 +11,10 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/clock.h"
@@ -29,6 +31,17 @@ class Coordinator {
   // Waits until `key` exists. kDeadlineExceeded names the key and the time waited.
   virtual Result<std::string> Get(std::string_view key, std::chrono::milliseconds deadline) = 0;
   virtual Status Delete(std::string_view key) = 0;
+
+  // Many keys in one trip, where the store can. Rank 0 of thousands of ranks has nine for each.
+  //
+  // What is there of each key by now; nothing at all where one trip cannot ask for several.
+  virtual Result<std::vector<std::optional<std::string>>> Look(
+      const std::vector<std::string>& /*keys*/) {
+    return std::vector<std::optional<std::string>>();
+  }
+  virtual Status PutAll(const std::vector<std::string>& keys,
+                        const std::vector<std::string>& values);
+  virtual Status DeleteAll(const std::vector<std::string>& keys);
 };
 
 // Another coordinator whose waits can be cut short from outside, when peers may be gone.
@@ -45,11 +58,44 @@ class HurriedCoordinator final : public Coordinator {
   }
   Result<std::string> Get(std::string_view key, std::chrono::milliseconds deadline) override;
   Status Delete(std::string_view key) override { return inner_.Delete(key); }
+  Result<std::vector<std::optional<std::string>>> Look(
+      const std::vector<std::string>& keys) override {
+    return inner_.Look(keys);
+  }
+  Status PutAll(const std::vector<std::string>& keys,
+                const std::vector<std::string>& values) override {
+    return inner_.PutAll(keys, values);
+  }
+  Status DeleteAll(const std::vector<std::string>& keys) override { return inner_.DeleteAll(keys); }
 
  private:
   Coordinator& inner_;
   const Clock& clock_;
   std::atomic<int64_t> until_{std::numeric_limits<int64_t>::max()};
+};
+
+// A key of each peer, read in the order of ranks: while one is waited for by itself, what others
+// have said by then comes in the same trip. One pass over the ranks; not thread-safe.
+class PeerKeys {
+ public:
+  using KeyOf = std::function<std::string(int rank)>;
+  PeerKeys(Coordinator& coordinator, KeyOf key_of)
+      : coordinator_(coordinator), key_of_(std::move(key_of)) {}
+
+  // The value of a rank above those asked for before, waited for by `wait` where it has not come:
+  // by default by Get with `deadline`.
+  using Wait = std::function<Result<std::string>(const std::string& key)>;
+  Result<std::string> Get(int rank, const Wait& wait);
+  Result<std::string> Get(int rank, std::chrono::milliseconds deadline);
+
+ private:
+  void LookBehind(int rank);
+
+  Coordinator& coordinator_;
+  const KeyOf key_of_;
+  std::vector<std::optional<std::string>> ahead_;  // of ranks from first_ on
+  int first_ = 0;
+  int size_ = 8;  // of a look: more where all have spoken, fewer where few have
 };
 
 // Collective over all ranks of the coordinator. `tag` must be unique per use within the job, and

@@ -45,6 +45,7 @@ struct Saver::Running {
   Snapshot& snapshot;
   SaveRecord* record;
   Stopwatch total;
+  PeerKeys reports;  // rank 0: of the others
   std::shared_ptr<const SavePlan> plan = nullptr;
   std::shared_ptr<const SavePlan> ahead = nullptr;  // that was copied for before there was `plan`
   SaveSize size = {};
@@ -142,7 +143,9 @@ Result<DiskForecast> Saver::Prepare(const std::string& tag, Snapshot& snapshot) 
 }
 
 Status Saver::Run(const std::string& tag, Snapshot& snapshot, SaveRecord* record) {
-  Running running{tag, snapshot, record, Stopwatch(clock_)};
+  PeerKeys reports(coordinator_,
+                   [&tag](int peer) { return KeyOf(tag, Message::kReport, peer, 0); });
+  Running running{tag, snapshot, record, Stopwatch(clock_), std::move(reports)};
   record->step = snapshot.request().step;
   record->async = snapshot.may_change();
   patience_ = options_.deadline;
@@ -254,12 +257,12 @@ Status Saver::Send(const Action& action, const Running& running) {
   const bool all = action.peer == CommitProtocol::kEveryPeer;
   const int first = all ? 0 : action.peer;
   const int last = all ? coordinator_.world() - 1 : action.peer;
+  std::vector<std::string> keys;
   for (int to = first; to <= last; ++to) {
-    if (to == coordinator_.rank()) continue;
-    KEEL_RETURN_IF_ERROR(
-        coordinator_.Put(KeyOf(running.tag, action.message, coordinator_.rank(), to), text));
+    if (to != coordinator_.rank())
+      keys.push_back(KeyOf(running.tag, action.message, coordinator_.rank(), to));
   }
-  return Status::Ok();
+  return coordinator_.PutAll(keys, std::vector<std::string>(keys.size(), text));
 }
 
 Result<std::string> Saver::Receive(const Action& action, Running* running) {
@@ -276,7 +279,10 @@ Result<std::string> Saver::Receive(const Action& action, Running* running) {
   }
   const std::string key = KeyOf(running->tag, action.message, action.peer, coordinator_.rank());
   if (!leads()) TidyStore();
-  const Result<std::string> text = progress_.Await(key, action.peer, patience, leads(), &since);
+  const auto wait = [&](const std::string& awaited) {
+    return progress_.Await(awaited, action.peer, patience, leads(), &since);
+  };
+  const Result<std::string> text = leads() ? running->reports.Get(action.peer, wait) : wait(key);
   if (leads()) running->collecting = since;
   if (!text.ok()) {
     return text.status().WithContext(
@@ -287,7 +293,7 @@ Result<std::string> Saver::Receive(const Action& action, Running* running) {
 }
 
 void Saver::TidyStore() {
-  for (const std::string& key : read_) (void)coordinator_.Delete(key);
+  (void)coordinator_.DeleteAll(read_);
   read_.clear();
 }
 

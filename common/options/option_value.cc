@@ -112,6 +112,7 @@ std::string KindName(const Option& option) {
   }
   if (option.kind == Kind::kString && !option.choices.empty())
     name = "one of " + fmt::format("{}", fmt::join(option.choices, ", "));
+  if (option.or_one) name = "a string or " + name;
   return option.nullable ? name + " or null" : name;
 }
 
@@ -155,8 +156,13 @@ std::optional<Json> Convert(const Option& option, const YamlNode& node, std::str
     }
     problem = fmt::format("{}: expected one of {}, got \"{}\"", option.path,
                           fmt::join(option.choices, ", "), value);
+    const auto answer = option.answers.find(value);
     const std::string near = Closest(value, option.choices);
-    if (!near.empty()) advice = fmt::format("did you mean {}?", near);
+    if (answer != option.answers.end()) {
+      advice = answer->second;
+    } else if (!near.empty()) {
+      advice = fmt::format("did you mean {}?", near);
+    }
     return false;
   };
   if (node.kind == YamlNode::Kind::kNull) {
@@ -199,8 +205,13 @@ std::optional<Json> Convert(const Option& option, const YamlNode& node, std::str
       if (!scalar) return fail();
       return known(node.text) ? std::optional<Json>(node.text) : std::nullopt;
     case Kind::kStringList: {
+      if (scalar && option.or_one)
+        return known(node.text) ? std::optional<Json>(Json::array({node.text})) : std::nullopt;
       if (node.kind != YamlNode::Kind::kSequence) {
-        if (scalar) advice = fmt::format("write [{}]", node.text);
+        if (!scalar) return fail();
+        // What would be refused in a list, too, is answered at once.
+        if (option.answers.contains(node.text) && !known(node.text)) return std::nullopt;
+        advice = fmt::format("write [{}]", node.text);
         return fail();
       }
       Json list = Json::array();

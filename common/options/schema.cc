@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "common/options/option_value.h"
@@ -56,6 +57,51 @@ std::vector<std::string> SplitPath(std::string_view path) {
     if (dot == std::string_view::npos) return parts;
     begin = dot + 1;
   }
+}
+
+// Of a table of `options`, the start of the paths among which a key may be suggested for `path`:
+// two sections deep where there are such, one where that has sections below it, else "".
+std::string RoleStart(const std::vector<Option>& options, std::string_view path) {
+  const size_t first = path.find('.');
+  if (first == std::string_view::npos) return "";
+  const std::string root(path.substr(0, first + 1));
+  const size_t second = path.find('.', first + 1);
+  const std::string deep(second == std::string_view::npos ? "" : path.substr(0, second + 1));
+  bool divided = false;  // the root has sections
+  for (const Option& option : options) {
+    if (option.path.compare(0, root.size(), root) != 0) continue;
+    if (!deep.empty() && option.path.compare(0, deep.size(), deep) == 0) return deep;
+    divided = divided || option.path.find('.', root.size()) != std::string::npos;
+  }
+  return divided ? root : "";
+}
+
+// Of so many problems a file is another program's, or of another release: to list them all helps
+// nobody.
+constexpr size_t kMostProblems = 20;
+constexpr size_t kShownOfMany = 4;
+constexpr size_t kMostSections = 8;
+
+// The first few, and how the others are spread over the sections of the file.
+std::string Summary(const std::vector<std::string>& errors, const std::vector<Problem>& problems) {
+  std::string text;
+  for (size_t i = 0; i < kShownOfMany; ++i) text += errors[i] + "\n";
+  std::map<std::string, size_t> by_section;
+  for (size_t i = kShownOfMany; i < problems.size(); ++i) {
+    const std::string& said = problems[i].text;
+    const std::vector<std::string> parts = SplitPath(said.substr(0, said.find(": ")));
+    by_section[parts.size() > 2 ? parts[0] + "." + parts[1] : parts[0]] += 1;
+  }
+  std::vector<std::pair<size_t, std::string>> counts;
+  for (const auto& [section, count] : by_section) counts.emplace_back(count, section);
+  std::sort(counts.begin(), counts.end(), [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first > b.first : a.second < b.second;
+  });
+  text += fmt::format("and {} more problems", errors.size() - kShownOfMany);
+  for (size_t i = 0; i < std::min(counts.size(), kMostSections); ++i)
+    text += fmt::format("{} {} of {}", i == 0 ? ":" : ",", counts[i].first,
+                        Printable(counts[i].second));
+  return text + (counts.size() > kMostSections ? ", ..." : "");
 }
 
 }  // namespace
@@ -129,7 +175,9 @@ std::string Schema::Origin(std::string_view path) const {
   return "unknown";
 }
 
-// The nearest sibling, then the nearest path anywhere by its last name.
+// The nearest sibling, then a key of the same last name. A key of one role, such as
+// actor_rollout_ref.rollout, is never suggested for another's; outside of roles, in a section
+// without sections of its own or in none of the table's, any key may be meant.
 std::string Schema::Suggest(std::string_view path) const {
   const auto dot = path.rfind('.');
   const std::string parent(dot == std::string_view::npos ? "" : path.substr(0, dot + 1));
@@ -142,8 +190,10 @@ std::string Schema::Suggest(std::string_view path) const {
   }
   const std::string near = Closest(name, {siblings.begin(), siblings.end()});
   if (!near.empty()) return fmt::format("did you mean {}{}?", parent, near);
+  const std::string role = RoleStart(options_, path);
   for (const Option& option : options_) {
-    if (option.path.substr(option.path.rfind('.') + 1) == name)
+    if (option.path.compare(0, role.size(), role) == 0 &&
+        option.path.substr(option.path.rfind('.') + 1) == name)
       return fmt::format("did you mean {}?", option.path);
   }
   return siblings.empty() ? "" : fmt::format("known here: {}", fmt::join(siblings, ", "));
@@ -259,7 +309,9 @@ Status Schema::Load(const Source& file, const std::vector<std::string>& override
   for (const Problem& problem : problems) errors.push_back(Render(file, problem));
   for (const std::string& argument : overrides) ApplyOverride(argument, errors);
   if (errors.empty()) return Status::Ok();
-  return Status(StatusCode::kConfig, fmt::format("{}", fmt::join(errors, "\n")));
+  return Status(StatusCode::kConfig, problems.size() > kMostProblems
+                                         ? Summary(errors, problems)
+                                         : fmt::format("{}", fmt::join(errors, "\n")));
 }
 
 std::string Schema::Dump(bool origins) const {
@@ -342,6 +394,11 @@ Json Schema::JsonSchema() const {
     if (option.kind == Kind::kStringList) {
       entry["items"] = {{"type", "string"}};
       if (!option.choices.empty()) entry["items"]["enum"] = option.choices;
+    }
+    if (option.or_one) {
+      entry["anyOf"] = {entry["items"], {{"type", "array"}, {"items", entry["items"]}}};
+      entry.erase("type");
+      entry.erase("items");
     }
     if (option.kind == Kind::kDoubleList) entry["items"] = {{"type", "number"}};
     if (option.kind == Kind::kMapList) entry["items"] = {{"type", "object"}};

@@ -3,79 +3,97 @@
 #include <c10/cuda/CUDAStream.h>
 #include <fmt/format.h>
 
-#include <string_view>
+#include <cstdlib>
 #include <utility>
 
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
-#include "parallel/process_group_backend.h"
+#include "parallel/first_contact.h"
 #include "parallel/store_impl.h"
+#include "parallel/stream_group.h"
 
 namespace keel::parallel {
 
 namespace {
 
-// Wait orders the current stream behind the operation; the host does not block.
-class NcclWork final : public Work {
+// PyTorch's watchdog ends the process when an operation is late, without a word of what was waited
+// for, and its monitor does so when the watchdog is late. Read when the first group is made.
+void KeepTheProcess() {
+  (void)setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", 1);
+  (void)setenv("TORCH_NCCL_BLOCKING_WAIT", "0", 1);
+  (void)setenv("TORCH_NCCL_ENABLE_MONITORING", "0", 1);
+  (void)setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", "0", 1);
+}
+
+using Nccl = c10::intrusive_ptr<c10d::ProcessGroupNCCL>;
+
+class NcclGroup final : public StreamGroup {
  public:
-  NcclWork(c10::intrusive_ptr<c10d::Work> work, const WhereInGroup& where, const char* operation)
-      : work_(std::move(work)), where_(where), operation_(operation) {}
-  void Wait() override {
+  NcclGroup(Nccl nccl, WhereInGroup where, OperationWatch& watch)
+      : StreamGroup(*nccl, std::move(where), watch, [nccl] { Abort(*nccl); }),
+        nccl_(std::move(nccl)) {}
+
+  // Operations that are under way, because an error ended the run, would hold up the end.
+  ~NcclGroup() override {
+    StopWatching();
+    if (!shut_down_) Abort(*nccl_);
+  }
+
+  void Barrier() override {
+    StreamGroup::Barrier();
+    c10::cuda::getCurrentCUDAStream().synchronize();
+    CheckAlive();
+  }
+  // All ranks, before the process ends: NCCL must not be torn down in a static destructor.
+  void Shutdown() override {
+    StopWatching();
+    shut_down_ = true;
+    nccl_->shutdown();
+  }
+
+ private:
+  static void Abort(c10d::ProcessGroupNCCL& nccl) {
     try {
-      work_->wait();
-    } catch (const std::exception& error) {
-      where_.Rethrow(operation_, error);
+      nccl.abort();
+    } catch (const std::exception&) {
+      // There is nothing left to end.
     }
   }
 
- private:
-  c10::intrusive_ptr<c10d::Work> work_;
-  const WhereInGroup& where_;
-  const char* operation_;
-};
-
-class NcclGroup final : public BackendGroup {
- public:
-  NcclGroup(c10::intrusive_ptr<c10d::ProcessGroupNCCL> nccl, WhereInGroup where)
-      : BackendGroup(*nccl, std::move(where)), nccl_(std::move(nccl)) {}
-
-  void Barrier() override {
-    BackendGroup::Barrier();
-    c10::cuda::getCurrentCUDAStream().synchronize();
-  }
-  // All ranks, before the process ends: NCCL must not be torn down in a static destructor.
-  void Shutdown() override { nccl_->shutdown(); }
-
- private:
-  std::unique_ptr<Work> Watch(c10::intrusive_ptr<c10d::Work> work, const char* operation,
-                              int) override {
-    return std::make_unique<NcclWork>(std::move(work), where(), operation);
-  }
-
-  c10::intrusive_ptr<c10d::ProcessGroupNCCL> nccl_;
+  Nccl nccl_;
+  bool shut_down_ = false;
 };
 
 }  // namespace
 
 std::unique_ptr<ProcessGroup> MakeNcclGroup(const Store& store, int global_rank,
-                                            const GroupOptions& options) {
+                                            const GroupOptions& options, OperationWatch& watch) {
   const int rank = RankInGroup(options, global_rank);
   WhereInGroup where(options, global_rank);
+  KeepTheProcess();
   try {
-    auto nccl_options = c10d::ProcessGroupNCCL::Options::create();
-    nccl_options->timeout = options.deadline;
-    nccl_options->group_name = options.name;
     const Store scoped =
         store.WithPrefix(fmt::format("group/{}/{}", options.name, options.ranks.front()));
+    // 1. NCCL's own meeting has no deadline.
+    ThrowIfError(
+        MeetInStore(scoped.WithPrefix("meet"), global_rank, options.ranks, options.deadline)
+            .WithContext(fmt::format("connecting group {}", options.name)));
+    // 2. The group. Its own patience is longer than the watch's, which names what it ends.
+    auto nccl_options = c10d::ProcessGroupNCCL::Options::create();
+    nccl_options->timeout = options.deadline + std::chrono::minutes(1);
+    nccl_options->group_name = options.name;
     auto nccl = c10::make_intrusive<c10d::ProcessGroupNCCL>(
         scoped.impl()->store, rank, static_cast<int>(options.ranks.size()), nccl_options);
     nccl->setBoundDeviceId(
         at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(options.device_index)));
-    return std::make_unique<NcclGroup>(std::move(nccl), std::move(where));
+    auto group = std::make_unique<NcclGroup>(std::move(nccl), std::move(where), watch);
+    // 3. The connection for collectives is made with the first one.
+    group->Barrier();
+    return group;
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    where.Rethrow("connecting", error);
+    WhereInGroup(options, global_rank).Rethrow("connecting", error);
   }
 }
 

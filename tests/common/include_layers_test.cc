@@ -61,7 +61,7 @@ const std::map<std::string, std::set<std::string>>& AllowedEdges() {
       {"model/gguf", {"common", "model/tokenizer"}},
       {"model", {"common", "parallel", "model/tokenizer"}},
       {"rollout", {"common", "parallel", "model", "model/tokenizer"}},
-      {"rewards", {"common"}},
+      {"rewards", {"common", "common/options"}},
       {"turns", {"common", "common/options", "model/chat_template", "model/tokenizer", "rewards"}},
       {"serve", {"common", "rollout"}},
 
@@ -99,6 +99,7 @@ const std::map<std::string, std::set<std::string>>& AllowedEdges() {
       {"trainer/desk", {"common", "parallel", "rollout", "checkpoint/format", "trainer/data"}},
       {"trainer/engine",
        {"common", "parallel", "model", "checkpoint/base", "trainer/config", "trainer/data"}},
+      {"trainer/foreign", {"common", "common/options", "trainer/algorithms", "trainer/config"}},
       {"trainer/sync",
        {"common", "parallel", "model", "rollout", "trainer/config", "trainer/engine"}},
       {"trainer/inputs",
@@ -222,7 +223,7 @@ std::set<std::string> ClosureOf(const std::string& unit) {
 TEST(IncludeLayersTest, WhatOneMustOpenStaysSmall) {
   EXPECT_LE(ClosureOf("checkpoint/save/saver").size(), 40u);
   EXPECT_LE(ClosureOf("checkpoint/load/loader").size(), 34u);
-  EXPECT_LE(ClosureOf("trainer/run/lm_task").size(), 43u);
+  EXPECT_LE(ClosureOf("trainer/run/lm_task").size(), 48u);
   EXPECT_GT(ClosureOf("trainer/rl/rl_task").size(), 60u) << "the includes were not followed";
 }
 

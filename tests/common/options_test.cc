@@ -290,6 +290,37 @@ TEST(Schema, AnEnumIsAStringWithChoices) {
                     HasSubstr("did you mean dark?")));
 }
 
+// A key that became a list: what was written for it still says the same.
+TEST(Schema, AListOrOneOfItsItems) {
+  std::vector<Shade> shades = {Shade::kLight};
+  Schema schema;
+  schema.Add("shades", shades, "Shades.").OrOne();
+  EXPECT_EQ(schema.Dump(false), "shades: light\n");
+  ASSERT_TRUE(schema.Load({"f.yaml", "shades: dark"}, {}).ok());
+  EXPECT_EQ(shades, std::vector<Shade>{Shade::kDark});
+  ASSERT_TRUE(schema.Load({"f.yaml", "shades: [dark, light]"}, {}).ok());
+  EXPECT_EQ(shades, (std::vector<Shade>{Shade::kDark, Shade::kLight}));
+  EXPECT_EQ(schema.Dump(false), "shades: [dark, light]\n");
+  ASSERT_TRUE(schema.Load({"f.yaml", schema.Dump(false)}, {"shades=dark"}).ok());
+  EXPECT_EQ(schema.Dump(false), "shades: dark\n");
+  ASSERT_TRUE(schema.Load({"f.yaml", "{}"}, {"~shades"}).ok());
+  EXPECT_EQ(shades, std::vector<Shade>{Shade::kLight});
+  ASSERT_TRUE(schema.Load({"f.yaml", "shades: []"}, {}).ok());
+  EXPECT_TRUE(shades.empty());
+  for (const char* wrong : {"shades: drak", "shades: [drak]"}) {
+    EXPECT_THAT(schema.Load({"f.yaml", wrong}, {}).message(),
+                HasSubstr("shades: expected one of light, dark, got \"drak\""));
+  }
+  EXPECT_THAT(schema.Load({"f.yaml", "shades: {a: b}"}, {}).message(),
+              HasSubstr("expected a string or a list of strings"));
+  EXPECT_THAT(schema.Markdown(),
+              HasSubstr("a string or a list of strings of light, dark | `light`"));
+  const Json entry = schema.JsonSchema()["properties"]["shades"];
+  EXPECT_EQ(entry["default"], "light");
+  EXPECT_EQ(entry["anyOf"][0]["enum"], Json::array({"light", "dark"}));
+  EXPECT_EQ(entry["anyOf"][1]["items"]["enum"], Json::array({"light", "dark"}));
+}
+
 TEST(Yaml, BoundsDepthAndSize) {
   for (const char* open : {"[", "{a: ", "- "}) {
     std::string text;

@@ -72,6 +72,10 @@ class Checkout(harness.Job):
         (self.checkout / "text.txt").write_text("The quick brown fox jumps over the lazy dog.\n" * 1500)
         (self.checkout / "prompts.jsonl").write_text('{"text": "The quick"}\n')
         (self.checkout / "rows.jsonl").write_text('{"text": "The quick brown fox"}\n')
+        (self.checkout / "run_qwen3-8b.sh").write_text(
+            "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_files=train.parquet \\\n"
+            "    actor_rollout_ref.model.path=Qwen/Qwen3-8B trainer.n_gpus_per_node=8 trainer.nnodes=1 $@\n"
+        )
         run = harness.merged(harness.base_config("text.txt", "runs/mine"), {
             "trainer.total_training_steps": 2, "trainer.save_freq": 2, "data.train_batch_size": 8,
         })  # fmt: skip

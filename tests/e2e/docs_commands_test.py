@@ -93,6 +93,9 @@ class DocsCommands(Checkout):
         for name in ("SmolLM2-135M-Instruct.Q4_1", "ggml-vocab-qwen2"):
             tiny_gguf.write(here / f"{name}.gguf")
         (here / "ids.jsonl").write_text('{"input_ids": [1, 2, 3, 4]}\n')
+        (here / "ppo_trainer.yaml").write_text("actor_rollout_ref: {model: {path: exported}, rollout: {n: 4}}\n")
+        (here / "sft_config.yaml").write_text("model_name_or_path: exported\ndataset_name: train.jsonl\n")
+        (here / "run_grpo.sh").write_text("trl grpo --model_name_or_path exported --dataset_name train.jsonl\n")
         (here / "answers.jsonl").write_text('{"prompt": "1+1=", "response": "2"}\n' * 64)
         (here / "docs").mkdir()
         (here / "program").write_text("#!/bin/sh\necho rank $RANK of $WORLD_SIZE: $*\n")

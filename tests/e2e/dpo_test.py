@@ -148,6 +148,45 @@ class Layouts(Dpo):
                         self.assertAlmostEqual(many[step][key], data[key], delta=2e-5 * max(1.0, abs(data[key])))
 
 
+class Losses(Dpo):
+    # All of them at once, but those that label_smoothing has another meaning with.
+    ALL = ["hinge", "robust", "exo_pair", "nca_pair", "bco_pair", "sppo_hard", "aot", "aot_unpaired", "apo_zero", "apo_down",
+           "discopop", "sigmoid_norm", "ipo", "sft"]  # fmt: skip
+
+    def test_several_add_up_and_what_is_sorted_is_sorted_over_all_ranks(self):
+        weights = [0.5 + 0.1 * i for i in range(len(self.ALL))]
+        changes = {"dpo__sft_loss_weight": 0, "dpo__label_smoothing": 0.1, "dpo__ld_alpha": 0.5, "trainer__total_training_steps": 3}
+        self.train(self.dpo("one", dpo__loss_type=self.ALL, dpo__loss_weights=weights, **changes))
+        one = self.metrics("one")
+        self.assertEqual(sorted(one), [1, 2, 3])
+        actor = "actor_rollout_ref__actor__megatron__"
+        for name, ranks, layout in [("small", 1, {}), ("dp2", 2, {}), ("pp2", 2, {actor + "pipeline_model_parallel_size": 2})]:
+            with self.subTest(name):
+                self.train(
+                    self.dpo(name, dpo__loss_type=self.ALL, dpo__loss_weights=weights, data__micro_batch_size_per_gpu=1, **changes, **layout),
+                    ranks=ranks,
+                )  # fmt: skip
+                for step, data in self.metrics(name).items():
+                    for key in ("train/loss", "train/grad_norm", "rewards/margins"):
+                        self.assertAlmostEqual(data[key], one[step][key], delta=2e-5 * max(1.0, abs(one[step][key])), msg=key)
+        # A weight is a factor: each loss by itself, at the first step, before anything is learnt.
+        alone = {"dpo__sft_loss_weight": 0, "trainer__total_training_steps": 1}
+        sum_of = 0.0
+        for weight, loss in zip([2.0, 0.25], ["apo_zero", "sft"]):
+            self.train(self.dpo(loss, dpo__loss_type=loss, **alone))
+            sum_of += weight * self.metrics(loss)[1]["train/loss"]
+        self.train(self.dpo("both", dpo__loss_type=["apo_zero", "sft"], dpo__loss_weights=[2.0, 0.25], **alone))
+        self.assertAlmostEqual(self.metrics("both")[1]["train/loss"], sum_of, delta=1e-5)
+
+    def test_one_name_alone_is_a_list_of_one(self):
+        changes = {"dpo__f_divergence_type": "js_divergence", "trainer__total_training_steps": 2}
+        self.train(self.dpo("name", dpo__loss_type="hinge", **changes))
+        self.train(self.dpo("list", dpo__loss_type=["hinge"], **changes))
+        name, of_list = self.metrics("name"), self.metrics("list")
+        for step in name:
+            self.assertEqual(harness.stable(name[step]), harness.stable(of_list[step]))
+
+
 class Course(Dpo):
     def test_a_resumed_run_is_the_run_that_was_not_stopped(self):
         self.train(self.dpo("straight", trainer__save_freq=6))
@@ -182,6 +221,10 @@ class Course(Dpo):
         done = harness.keel("train", self.dpo("run", dpo__loss_type="ipo", dpo__label_smoothing=0.1))
         self.assertEqual(done.returncode, 78)
         self.assertIn("dpo.label_smoothing", done.stderr)
+        done = harness.keel("train", self.dpo("run", dpo__loss_type=["aot", "sft"], dpo__f_divergence_type="forward_kl"))
+        self.assertEqual(done.returncode, 78)
+        self.assertIn("dpo.f_divergence_type forward_kl has no meaning with dpo.loss_type aot", done.stderr)
+        self.assertIn("dpo.loss_type names sft, and dpo.sft_loss_weight is its weight too", done.stderr)
         done = harness.keel("train", self.dpo("run", data__max_response_length=500))
         self.assertEqual(done.returncode, 78)
         self.assertIn("max_position_embeddings", done.stderr)

@@ -59,6 +59,8 @@ def byte_alphabet():
 
 
 class MultiTurn(split_test.SplitJob):
+    SCORED = {}
+
     def setUp(self):
         super().setUp()
         self.tokenizer = self.folder / "tokenizer"
@@ -235,6 +237,20 @@ class Placements(MultiTurn):
         self.train_colocated(ranks=2, megatron=tensor_parallel)
         self.assertGreater(sum(d["tools/calls"] for d in self.steps("colocated").values()), 20)
         self.is_colocated("split", 2, 2, megatron=tensor_parallel)
+
+    def test_a_response_whose_tool_hangs_is_ended_in_its_time(self):
+        """On both ranks of a replica, of which one knows what the tools say."""
+        self.bad = self.tools("slow", wrong="1357", timeout_seconds=300, num_workers=4)
+        config = self.split("slow", async_training__max_response_seconds=1, trainer__test_freq=-1,
+                            actor_rollout_ref__rollout__tensor_model_parallel_size=2)  # fmt: skip
+        done = self.launch(config, 1, 2)
+        self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
+        self.assertGreater(self.steps("slow")[3]["fully_async/count/overdue"], 0)
+        samples = [r for step in (1, 2, 3) for r in self.dumped("slow", step)]
+        self.assertEqual(sorted({r["position"] for r in samples}), list(range(len(samples) // 4)))
+        self.assertFalse([r for r in samples if "error" in r])
+        for r in samples:
+            self.assertNotIn(len(r["response_ids"]) - 1, {t for begin, end in r.get("given", []) for t in range(begin, end)})
 
     def test_a_recorded_schedule_is_replayed_with_its_tools(self):
         record = str(self.folder / "schedule")

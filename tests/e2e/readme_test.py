@@ -16,7 +16,7 @@ SMALL = (
     "num_key_value_heads: 2, max_position_embeddings: 128, tie_word_embeddings: true}"
 )
 # What the commands leave in the checkout.
-MADE = {"runs", "exported", "train.jsonl", "out.jsonl", "scores.jsonl"}
+MADE = {"runs", "exported", "train.jsonl", "out.jsonl", "scores.jsonl", "imported.yaml"}
 
 
 def readme_commands():

@@ -116,6 +116,92 @@ class Critic(Small):
         self.assertEqual([data["critic/skipped_updates"] for _, data in sorted(self.steps("critic").items())], [1, 1, 1])
 
 
+# verl's signature; scores what a rule of Keel scores, and says besides how long the response is.
+FUNCTION = """
+import os, sys
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None, bonus=0.0):
+    print("scoring", repr(solution_str))
+    {body}
+    return {{"score": float(solution_str.strip() == ground_truth) + bonus, "length": len(solution_str), "pred": solution_str}}
+"""
+
+
+class PythonFunctions(Small):
+    def function(self, body="pass", **keys):
+        path = self.folder / f"reward{len(list(self.folder.iterdir()))}.py"
+        path.write_text(FUNCTION.format(body=body))
+        return {"custom_reward_function": {"path": str(path), **keys}, "python": sys.executable}
+
+    def rewarded(self, name, reward, **changes):
+        """The dumped rows of two steps, the metrics, and what was said."""
+        dump = self.folder / f"dump_{name}"
+        config = self.small(name, trainer__rollout_data_dir=str(dump), reward={"max_retries": 0, **reward}, **changes)
+        code, said = self.run_of(config)
+        self.assertEqual(code, 0, said[-3000:])
+        return [harness.read_jsonl(dump / f"{step}.jsonl") for step in (1, 2)], self.steps(name), said
+
+    def test_a_function_scores_as_the_rule_does_and_its_numbers_are_metrics(self):
+        rule, _, _ = self.rewarded("rule", {"type": "exact"})
+        rows, metrics, said = self.rewarded("function", self.function(reward_kwargs={"bonus": 0.5}), trainer__test_freq=1,
+                                            data__val_files=[str(self.folder / "val.jsonl")])  # fmt: skip
+        texts = lambda rows: [r["response_ids"] for r in rows]
+        self.assertEqual(texts(rows[0]), texts(rule[0]))
+        self.assertEqual([r["score"] for r in rows[0]], [r["score"] + 0.5 for r in rule[0]])
+        for step in (1, 2):
+            lengths = [r["extra"]["length"] for r in rows[step - 1]]
+            self.assertAlmostEqual(metrics[step]["reward/length/mean"], sum(lengths) / len(lengths))
+            self.assertEqual(metrics[step]["reward/errors"], 0)
+        self.assertIn(f"reward from compute_score of {self.folder}/reward", said)
+        self.assertIn(f"run by {sys.executable} in 2 processes a rank", said)
+        self.assertIn("reward.python " + sys.executable + ": scoring", said)
+        validations = [r["data"] for r in harness.read_jsonl(self.run_dir("function") / "metrics.jsonl") if "val-core/all/reward/mean" in r["data"]]
+        self.assertEqual(len(validations), 2)
+        self.assertIn("val-aux/copy/length/mean@1", validations[0])
+
+    def test_several_rewards_are_summed_by_weight_and_told_apart(self):
+        functions = [{"name": "right", "type": "exact"}, {"name": "mine", "weight": -0.25, **self.function(reward_kwargs={"bonus": 2})}]
+        rows, metrics, said = self.rewarded("sum", {"functions": functions, "timeout_seconds": 20})
+        for step in (1, 2):
+            extras = [r["extra"] for r in rows[step - 1]]
+            for row in rows[step - 1]:
+                self.assertAlmostEqual(row["score"], row["extra"]["right"] - 0.25 * row["extra"]["mine"])
+                self.assertEqual(row["extra"]["mine"], row["extra"]["right"] + 2)
+            for name in ("right", "mine", "mine/length"):
+                self.assertAlmostEqual(metrics[step][f"reward/{name}/mean"], sum(e[name] for e in extras) / len(extras))
+        self.assertIn("reward mine (weight -0.25) from compute_score", said)
+
+    def test_calls_that_end_their_child_are_errors_of_their_samples(self):
+        body = "os._exit(3) if len(solution_str) % 2 else None"
+        rows, metrics, said = self.rewarded("dies", self.function(body), reward__on_error="exclude_always")
+        failed = [len(row["output"]) % 2 == 1 for row in rows[0]]
+        self.assertEqual(["error" in row for row in rows[0]], failed)
+        self.assertEqual(metrics[1]["reward/errors"], sum(failed))
+        self.assertTrue(any(failed))
+        self.assertIn("ended with the function's result missing", said)
+
+    def test_what_cannot_run_is_refused_on_all_ranks_at_the_start(self):
+        broken = self.folder / "broken.py"
+        broken.write_text("import no_such_module\n")
+        for reward, text, code in (
+            ({"custom_reward_function": {"path": str(broken)}, "python": sys.executable}, "ModuleNotFoundError: No module named 'no_such_module'", 78),
+            (self.function(name="score"), "has no score", 78),
+            ({"custom_reward_function": {"path": str(self.folder / "none.py")}}, "none.py: expected a Python file that can be read", 78),
+            ({"functions": [{"name": "a", "type": "http"}]}, "reward.functions[0].url is not given", 78),
+            ({"type": "http", "url": "http://127.0.0.1:9/", "bearer_token_env": "KEEL_NO_SUCH_TOKEN"}, "KEEL_NO_SUCH_TOKEN is not set", 78),
+        ):  # fmt: skip
+            with self.subTest(text):
+                config = self.small("refused", reward=reward)
+                found, said = self.run_of(config, ranks=2)
+                self.assertEqual(found, code, said[-2000:])
+                self.assertIn(text, said)
+                self.assertEqual(self.steps("refused"), {})
+        config = self.small("validated", reward={"custom_reward_function": {"path": str(self.folder / "none.py")}})
+        done = harness.keel("config", "validate", config)
+        self.assertEqual(done.returncode, 78, done.stderr)
+        self.assertIn("reward.custom_reward_function.path", done.stderr)
+
+
 class FailingVerifiers(Small):
     def test_each_way_to_fail_ends_the_run_and_says_why(self):
         plain = self.folder / "plain.txt"

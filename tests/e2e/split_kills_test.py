@@ -1,7 +1,12 @@
 """Any process of a split run is killed at any moment: the run goes on, or is started again, and ends with every position trained once,
-in order; and its weights are those that a replay of its schedule gives. Nightly: every rank at every place."""
+in order; and its weights are those that a replay of its schedule gives. Nothing is left of what hung below it. Nightly: every rank, and
+the launcher of workers that joined, at every place."""
 
 import os
+import pathlib
+import subprocess
+import sys
+import time
 import unittest
 
 import harness
@@ -15,16 +20,28 @@ TRAINER = ("rl.rollout", "rl.experience", "step.gradients", "step.update", "step
            "save.tracker", "retain.start", "save.finish")  # fmt: skip
 WORKER = ("worker.linked", "sync.round", "worker.staged", "worker.step", "worker.progress", "worker.done")
 TRAINERS, TP = 2, 2  # ranks 0 and 1 train; 2 leads a replica, 3 follows; 4 and 5 are another
+GONE_WITHIN_S = 60  # far longer than a loaded machine needs
+# Hangs when nobody asks it any more.
+VERIFIER = """
+import json, sys, time
+for line in sys.stdin:
+    sample = json.loads(line)
+    print(json.dumps({"id": sample["id"], "score": float(len(sample["response"]) % 2)}), flush=True)
+time.sleep(100000)
+"""
 
 
 class SplitKills(split_test.SplitJob):
-    def run_killed(self, name, kills, record):
-        """`kills`: (rank, place, which time) of each launch but the last, or of the last where it is a worker's."""
-        config = self.split(
+    def recorded(self, name, record, **changes):
+        return self.split(
             name, async_training__max_staleness=2, async_training__partial_report_tokens=2, async_training__min_workers=2,
             trainer__save_freq=2,
             algorithm__rollout_correction__rollout_is="token", trainer__total_training_steps=STEPS, trainer__deadline_seconds=30,
-            actor_rollout_ref__rollout__tensor_model_parallel_size=TP, async_training__schedule_record=str(record))  # fmt: skip
+            actor_rollout_ref__rollout__tensor_model_parallel_size=TP, async_training__schedule_record=str(record), **changes)  # fmt: skip
+
+    def run_killed(self, name, kills, record):
+        """`kills`: (rank, place, which time) of each launch but the last, or of the last where it is a worker's."""
+        config = self.recorded(name, record)
         for rank, place, time in kills:
             done = self.launch(config, TRAINERS, 2 * TP, environment={"KEEL_FAILPOINT": f"{place}:{rank}:{time}:kill"})
             if rank >= TRAINERS:
@@ -34,16 +51,17 @@ class SplitKills(split_test.SplitJob):
             self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr[-6000:])
         return done
 
-    def check(self, name, record):
+    def check(self, name, record, **changes):
         steps = self.steps(name)
         self.assertEqual(sorted(steps), list(range(1, STEPS + 1)))
+        self.assertGreater(min(data["actor/grad_norm"] for data in steps.values()), 0, "a step learns nothing")
         self.assertLessEqual(max(data["off_policy/max"] for data in steps.values()), 2)
         taken = [(r["position"], r["sample"]) for step in range(1, STEPS + 1) for r in harness.read_jsonl(record / f"{step}.jsonl")]
         self.assertEqual(taken, [(position, sample) for position in range(8 * STEPS) for sample in range(4)])
         replay = self.split(
-            name + "_again", async_training__max_staleness=2, trainer__save_freq=STEPS, trainer__total_training_steps=STEPS,
-            algorithm__rollout_correction__rollout_is="token", async_training__schedule_replay=str(record))  # fmt: skip
-        done = self.launch(replay, TRAINERS, 1, "actor_rollout_ref.rollout.tensor_model_parallel_size=1")
+            name + "_again", actor_rollout_ref__rollout__tensor_model_parallel_size=TP, async_training__max_staleness=2, trainer__save_freq=STEPS, trainer__total_training_steps=STEPS,
+            algorithm__rollout_correction__rollout_is="token", async_training__schedule_replay=str(record), **changes)  # fmt: skip
+        done = self.launch(replay, TRAINERS, TP)
         self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr[-3000:])
         self.assertEqual(self.digests(name, STEPS), self.digests(name + "_again", STEPS))
 
@@ -60,6 +78,77 @@ class SplitKills(split_test.SplitJob):
         for kill in everywhere if NIGHTLY else few:
             with self.subTest(kill=kill):
                 self.killed_at([kill])
+
+    def start_marked(self, *arguments, failpoint=""):
+        """A launcher; it and what hangs below it is known by its environment."""
+        log = open(self.folder / "log.txt", "ab")
+        self.addCleanup(log.close)
+        process = subprocess.Popen(
+            [harness.KEEL, "launch", *map(str, arguments)], stdout=log, stderr=subprocess.STDOUT,
+            env={**harness.environment(), "KEEL_FAILPOINT": failpoint, "KEEL_TEST_OF": str(self.folder)})  # fmt: skip
+        self.addCleanup(harness.end_with_children, process)
+        return process
+
+    def marked(self):
+        """{pid: command} of what such launchers have left, or still have."""
+        found = {}
+        for entry in pathlib.Path("/proc").iterdir():
+            try:
+                if f"KEEL_TEST_OF={self.folder}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                    found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except (OSError, ValueError):
+                pass  # no process, or ended meanwhile
+        return found
+
+    def gone(self, pids):
+        deadline = time.monotonic() + GONE_WITHIN_S
+        while left := {pid: command for pid, command in self.marked().items() if pid in pids}:
+            self.assertLess(time.monotonic(), deadline, f"left behind: {left}")
+            time.sleep(0.02)
+
+    def launcher_killed_at(self, rank, place, time):
+        """The launcher of a replica that joined, when one of its ranks is at a place; another one is started then."""
+        name = f"launcher_{rank}_{place}_{time}".replace(".", "_")
+        record = self.folder / f"schedule_{name}"
+        (self.folder / "verifier.py").write_text(VERIFIER)
+        verifier = {"reward__type": "command", "reward__num_workers": 1, "reward__max_retries": 0, "reward__command": [sys.executable, str(self.folder / "verifier.py")]}
+        port = harness.free_port()
+        config = self.recorded(name, record, async_training__port=port, **verifier)
+        job = self.start_marked("--nproc-per-node", TRAINERS + TP, "--roles", f"trainer:{TRAINERS},rollout:{TP}", "train", config)
+        join = ("--nproc-per-node", TP, "--max-restarts", 9, "rollout", config, "--join", f"127.0.0.1:{port}")
+        self.wait_until((self.run_dir(name) / "desk.json").exists, "the desk", job)
+        killed = self.start_marked(*join, failpoint=f"{place}:{rank}:{time}:kill_parent")
+        below = set()
+        self.wait_until(lambda: below.update(harness.descendants(killed.pid)) or killed.poll() is not None, "the kill", job)
+        self.assertEqual(killed.returncode, -9, self.log()[-3000:])
+        self.gone(below)
+        again = self.start_marked(*join)
+        self.assertEqual(job.wait(timeout=harness.LIMIT_S), 0, self.log()[-6000:])
+        again.terminate()  # where it was not there before the end
+        again.wait(timeout=GONE_WITHIN_S)
+        self.gone(self.marked())
+        self.check(name, record, **verifier)
+
+    def test_the_launcher_of_workers_that_joined_at_each_place(self):
+        everywhere = [(0, place, 1) for place in WORKER] + [(1, place, 1) for place in WORKER[:4]]  # the leader speaks for both
+        for kill in everywhere if NIGHTLY else [(0, "worker.progress", 1), (1, "worker.staged", 2)]:
+            with self.subTest(kill=kill):
+                self.launcher_killed_at(*kill)
+
+    def test_workers_that_joined_come_back_to_trainers_that_were_started_again(self):
+        """With the secret of the new start, which stands in the run's folder, and without which the trainers would wait in vain."""
+        port, record = harness.free_port(), self.folder / "schedule"
+        config = self.recorded("again", record, async_training__port=port)
+        job = self.start_marked("--nproc-per-node", TRAINERS + TP, "--max-restarts", 3, "--roles", f"trainer:{TRAINERS},rollout:{TP}",
+                                "train", config, failpoint="rl.experience:1:5:kill")  # fmt: skip
+        self.wait_until((self.run_dir("again") / "desk.json").exists, "the desk", job)
+        joined = self.start_marked("--nproc-per-node", TP, "--max-restarts", 9, "rollout", config, "--join", f"127.0.0.1:{port}")
+        self.assertEqual(job.wait(timeout=harness.LIMIT_S), 0, self.log()[-6000:])
+        self.assertEqual(joined.wait(timeout=GONE_WITHIN_S), 0, self.log()[-6000:])
+        self.assertIn("restart 1 of 3", self.log())
+        self.assertGreaterEqual(self.log().count("rollout worker joined"), 2)
+        self.gone(self.marked())
+        self.check("again", record)
 
     def test_several_in_one_run(self):
         self.killed_at([(1, "rl.experience", 3), (3, "worker.step", 20), (0, "sync.done", 3)])

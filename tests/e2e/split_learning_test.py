@@ -13,6 +13,8 @@ PPO = {"algorithm__adv_estimator": "gae", "critic__optim__lr": 1e-3, "actor_roll
 
 
 class SplitLearning(split_test.SplitJob):
+    SCORED = {}
+
     def start(self, config):
         done = self.launch(config, 1, 1)
         self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
@@ -35,6 +37,8 @@ class SplitLearning(split_test.SplitJob):
         for age in (0, 1, 4) if NIGHTLY else (1,):
             with self.subTest(age=age):
                 self.learns_ahead(f"ppo_{age}", model, age, 150, PPO)
+        if NIGHTLY:
+            self.learns_ahead("grpo_kept_kv", model, 4, 160, {**GRPO, "async_training__recompute_kv": False})
 
 
 if __name__ == "__main__":

@@ -15,6 +15,12 @@ OF_PLACEMENT = ("rollout/", "fully_async/", "off_policy/")
 
 
 class SplitJob(rl_test.RlJob):
+    # A model that has learnt nothing earns some of it: were all scores 0, no weight would move, and any two runs end alike.
+    SCORED = {"reward__format_score": 0.5, "reward__format_pattern": "[ -~].*"}
+
+    def rl(self, name, megatron=None, **changes):
+        return super().rl(name, megatron, **{**self.SCORED, **changes})
+
     def split(self, name, megatron=None, **changes):
         return self.rl(name, megatron, **{"async_training__placement": "split", **changes})
 
@@ -23,15 +29,16 @@ class SplitJob(rl_test.RlJob):
         return subprocess.run([harness.KEEL, *command, "train", str(config), *overrides], capture_output=True, text=True,
                               timeout=harness.LIMIT_S, env={**harness.environment(), **(environment or {})}, check=False)  # fmt: skip
 
-
-class Split(SplitJob):
     def learnt(self, name):
         """Of each step what does not depend on who generated."""
+        self.assertGreater(min(data["actor/grad_norm"] for data in self.steps(name).values()), 0, "a step learns nothing")
         return {
             step: {k: v for k, v in data.items() if not k.startswith(OF_PLACEMENT)}
             for step, data in self.stable(name).items()
         }
 
+
+class Split(SplitJob):
     def same_as_colocated(self, megatron, ranks, trainers, workers, **changes):
         changes = {"trainer__save_freq": 3, "trainer__test_freq": 3, "trainer__total_training_steps": 6, **changes}
         self.train(self.rl("colocated", megatron, **changes), ranks=ranks)
@@ -121,7 +128,7 @@ class Split(SplitJob):
              "algorithm__rollout_correction__rollout_is": "token", "trainer__total_training_steps": 8}  # fmt: skip
 
     def same_run(self, name, other):
-        of_workers = ("rollout/sync_bytes", "fully_async/count/", "fully_async/trainer/", "fully_async/rollouter/")
+        of_workers = ("rollout/sync_bytes", "rollout/recomputed_tokens", "fully_async/count/", "fully_async/trainer/", "fully_async/rollouter/")
 
         def stable(run):  # but for what depends on how many workers there are
             return {step: {k: v for k, v in data.items() if not k.startswith(of_workers)} for step, data in self.stable(run).items()}
@@ -164,6 +171,73 @@ class Split(SplitJob):
         self.assertGreater(max(d["fully_async/partial/max_partial_span"] for d in self.steps("workers_1").values()), 1)
         self.same_run("workers_1", "workers_3")
 
+    def test_kept_keys_and_values_are_computed_once(self):
+        """With nobody ahead nothing runs under new weights, and it is the colocated run."""
+        kept = {"async_training__recompute_kv": False}
+        self.train(self.rl("colocated"))
+        done = self.launch(self.split("split", **kept), 1, 2)
+        self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
+        self.assertEqual(self.learnt("split"), self.learnt("colocated"))
+        # Workers so slow that weights come while they generate, and that they have time to say what they do.
+        slow = {"KEEL_FAILPOINT": "worker.step:*:*:delay=100"}
+        for name, changes in (("again", {}), ("once", kept)):
+            done = self.launch(self.split(name, **self.AHEAD, **changes), 1, 2, environment=slow)
+            self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
+            steps = self.steps(name)
+            self.assertGreater(max(d["fully_async/partial/max_partial_span"] for d in steps.values()), 1)
+            self.assertLessEqual(max(d["off_policy/max"] for d in steps.values()), 2)
+            self.assertEqual(steps[8]["rollout/recomputed_tokens"] > 0, name == "again")  # once a second
+
+    def test_a_response_that_takes_too_long_is_ended_and_trained(self):
+        """Every step of a worker is so slow that no response of more than some tokens is done in its time."""
+        config = self.split("slow", async_training__max_response_seconds=0.5, trainer__total_training_steps=3,
+                            trainer__rollout_data_dir=str(self.folder / "slow"))  # fmt: skip
+        done = self.launch(config, 1, 1, environment={"KEEL_FAILPOINT": "worker.step:*:*:delay=200"})
+        self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
+        steps = self.steps("slow")
+        self.assertGreater(steps[3]["fully_async/count/overdue"], 0)
+        self.assertEqual({d["fully_async/count/dropped_samples"] for d in steps.values()}, {0})
+        responses = [r for step in (1, 2, 3) for r in harness.read_jsonl(self.folder / "slow" / f"{step}.jsonl")]
+        self.assertEqual([r["position"] for r in responses], [position for position in range(24) for _ in range(4)])
+        cut = [r for r in responses if r["finish_reason"] == "length" and len(r["response_ids"]) < 6]
+        self.assertTrue(cut)
+        self.assertEqual([r for r in cut if "error" in r], [], "its worker ended each of them")
+
+    def test_ready_samples_come_first_and_each_position_once(self):
+        """One of the workers is so slow that steps pass it by; then the other dies, and a trainer. The rest is trained in order."""
+        changes = {**self.AHEAD, "async_training__order": "ready_first", "trainer__save_freq": 1, "async_training__min_workers": 2,
+                   "actor_rollout_ref__rollout__max_num_seqs": 16, "trainer__rollout_data_dir": str(self.folder / "ready")}  # fmt: skip
+        config = self.split("ready", **changes)
+        slow = "worker.step:1:*:delay=250"
+        died = self.launch(config, 1, 2, environment={"KEEL_FAILPOINT": f"{slow},worker.step:2:12:kill,rl.experience:0:6:kill"})
+        self.assertNotEqual(died.returncode, 0)
+        self.assertIn("is started again", died.stderr)
+        put_off = {step: data["fully_async/count/put_off"] for step, data in self.steps("ready").items()}
+        self.assertGreater(max(put_off.values()), 0, "no step passed the slow worker by")
+        # What generates in turns cannot go on from there.
+        between = max(step for step, count in put_off.items() if count > 0)
+        turns = self.rl("turns", trainer__resume_mode="resume_path",
+                        trainer__resume_from_path=str(self.run_dir("ready") / f"global_step_{between}"))  # fmt: skip
+        refused = harness.keel("train", turns)
+        self.assertEqual(refused.returncode, 78, refused.stdout[-2000:] + refused.stderr[-2000:])
+        self.assertIn("others before them are not", refused.stdout + refused.stderr)
+        config = self.split("ready", **{**changes, "async_training__order": "in_order"})
+        done = self.launch(config, 1, 2)
+        self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
+        steps = self.steps("ready")
+        self.assertEqual(sorted(steps), list(range(1, 9)))
+        self.assertLessEqual(max(d["off_policy/max"] for d in steps.values()), 2)
+        trained = [(r["position"], r["sample"]) for step in steps for r in harness.read_jsonl(self.folder / "ready" / f"{step}.jsonl")]
+        everything = [(position, sample) for position in range(64) for sample in range(4)]
+        self.assertEqual(sorted(trained), everything)
+        self.assertNotEqual(trained, everything)
+        # Where nobody is ahead nothing can be put off.
+        changes = {"trainer__total_training_steps": 3, "trainer__save_freq": 3}
+        self.train(self.rl("colocated", **changes))
+        done = self.launch(self.split("together", async_training__order="ready_first", **changes), 1, 2)
+        self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
+        self.assertEqual(self.learnt("together"), self.learnt("colocated"))
+
     def status(self, name, *flags):
         return subprocess.run([harness.KEEL, "status", str(self.run_dir(name)), *flags], capture_output=True, text=True,
                               timeout=60, check=False)  # fmt: skip
@@ -174,7 +248,7 @@ class Split(SplitJob):
         command = [harness.KEEL, "launch", "--nproc-per-node", "3", "--roles", "trainer:1,rollout:2", "train", str(config)]
         seen = []
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                              env={**harness.environment(), "KEEL_FAILPOINT": "step.end:0:*:delay=400"}) as job:  # fmt: skip
+                              env={**harness.environment(), "KEEL_FAILPOINT": "step.end:0:*:delay=400,step.end:0:6:delay=5000"}) as job:  # fmt: skip
             while job.poll() is None:
                 shown = self.status("shown", "--json")
                 desk = json.loads(shown.stdout)["desk"] if shown.returncode == 0 else None
@@ -182,6 +256,11 @@ class Split(SplitJob):
                     seen.append(desk)
                     text = self.status("shown").stdout
                     mode = os.stat(self.run_dir("shown") / "desk.json").st_mode & 0o777
+                    # A second one in its folder is turned away, and takes nothing with it.
+                    second = self.launch(config, 1, 1)
+                    self.assertNotEqual(second.returncode, 0)
+                    self.assertIsNone(job.poll(), "it ended too early to tell")
+                    self.assertEqual(self.status("shown").returncode, 0, second.stderr[-2000:])
                     break
             self.assertEqual(job.wait(timeout=harness.LIMIT_S), 0)
         self.assertTrue(seen, "keel status never showed the two workers")

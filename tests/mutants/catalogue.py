@@ -429,6 +429,7 @@ SNAPSHOT = [
 ]  # fmt: skip
 
 DESK = ("desk_test", "DeskSimulation.NoSample*")
+KV = ("rollout_base_test", "SchedulerTest.RandomLoads*")
 DESK_CC = "trainer/desk/desk_protocol.cc"
 
 # The first four are what the desks of other trainers do.
@@ -459,13 +460,11 @@ ASYNCHRONOUS_RL = [
     ),
     Mutant(
         "desk-age-unbounded", "weights that are too old begin nothing",
-        DESK_CC, "  if (Due(sample.id.position) - ledger_.versions.at(worker.version) > options_.max_staleness)\n    return false;\n",
-        "", (DESK,),
+        DESK_CC, "  return Due(sample.id.position) - steps <= options_.max_staleness;\n", "  return true;\n", (DESK,),
     ),
     Mutant(
         "desk-back-to-older-weights", "a response that newer weights began is not gone on with by older ones",
-        DESK_CC, "         known->second.partial.spans.back().version <= worker.version;\n", "         sample.id.position >= 0;\n",
-        (DESK,),
+        DESK_CC, "  if (has_tokens && known->second.partial.spans.back().version > worker.version) return false;\n", "", (DESK,),
     ),
     Mutant(
         "desk-hears-twice", "tokens that are said twice count once",
@@ -491,6 +490,36 @@ ASYNCHRONOUS_RL = [
     Mutant(
         "desk-forgets-versions-in-flight", "a version of which a word may be under way is known",
         DESK_CC, "  for (const auto& [id, lease] : leases_) oldest = std::min(oldest, lease.version);\n", "", (DESK,),
+    ),
+    Mutant(
+        "desk-forgets-what-was-taken", "a position that was taken out of turn is not trained again after a resume",
+        DESK_CC, "  KEEL_RETURN_IF_ERROR(desk.CheckLedger());\n",
+        "  KEEL_RETURN_IF_ERROR(desk.CheckLedger());\n  desk.ledger_.taken.clear();\n", (DESK,),
+    ),
+    Mutant(
+        "desk-puts-off-without-a-limit", "what would become too old is waited for",
+        DESK_CC, "    if (rest[i] < ledger_.steps + 1 + static_cast<int64_t>(i) / options_.batch) return {};\n", "", (DESK,),
+    ),
+    Mutant(
+        "desk-begins-more-than-fits", "no more is begun than can be trained in its time",
+        DESK_CC, "return has_tokens || Fits(sample.id.position, steps, load.limits);", "return true;", (DESK,),
+    ),
+    Mutant(
+        "desk-waits-for-what-is-stuck", "a response that takes too long is ended",
+        DESK_CC, "      ended.push_back(number);\n", "", (DESK,),
+    ),
+    Mutant(
+        "desk-waits-for-who-is-stuck", "a worker that brings no token of what it was asked to end is given up",
+        DESK_CC, "      overdue.stuck.insert(lease.worker);\n", "",
+        (("desk_test", "DeskProtocolTest.AResponseThatTakesTooLongIsEnded"),),
+    ),
+    Mutant(
+        "kept-kv-is-found", "what weights of several versions computed is for its own sequence alone",
+        "rollout/block_manager.cc", "if (!prefix_caching_ || table->mixed) return;", "if (!prefix_caching_) return;", (KV,),
+    ),
+    Mutant(
+        "kept-kv-before-the-first-token", "a sequence whose first token is of new weights has nothing of older ones",
+        "rollout/scheduler.cc", "    if (sequence->generated() == 0) {\n      unbegun", "    if (false) {\n      unbegun", (KV,),
     ),
 ]  # fmt: skip
 

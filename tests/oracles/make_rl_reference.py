@@ -7,7 +7,8 @@ transformers:
     pip install --no-deps verl==0.9.1 trl==1.16.0 omegaconf antlr4-python3-runtime==4.9.3 tensordict \
         ray protobuf msgpack requests urllib3 jsonschema attrs referencing rpds-py \
         jsonschema-specifications pyvers cloudpickle codetiming orjson datasets multiprocess pandas \
-        python-dateutil pyarrow dill xxhash accelerate httpx
+        python-dateutil pyarrow dill xxhash accelerate httpx psutil certifi idna charset-normalizer \
+        aiohttp pytz six httpcore h11 anyio sniffio
     python tests/oracles/make_rl_reference.py > tests/oracles/rl_reference.json
 
 Inputs are drawn from fixed seeds and rounded to multiples of 2^-10, so that fp32 holds them exactly.
@@ -23,10 +24,11 @@ import types
 import numpy as np
 import torch
 from trl.trainer.dpo_trainer import DPOTrainer
-from verl.trainer.config import AlgoConfig
+from trl.trainer.grpo_trainer import GRPOTrainer
+from verl.trainer.config import AlgoConfig, RolloutCorrectionConfig
 from verl.trainer.ppo import core_algos
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_rejection_mask
-from verl.workers.config import ActorConfig
+from verl.workers.config import ActorConfig, PolicyLossConfig
 
 torch.set_default_dtype(torch.float64)
 WIDTH = 9
@@ -71,18 +73,21 @@ class Batch:
         for row, length in enumerate(self.lengths):
             self.rewards[row, length - 1] = rounded(draw(1))[0]
         self.rewards += rounded(0.1 * draw(shape)) * self.mask
+        self.squares = rounded(torch.rand(shape, generator=generator))
+        self.components = rounded(draw(2, len(self.lengths)))
 
     def pack(self, tensor):
         return [x for row, n in enumerate(self.lengths) for x in tensor[row, :n].tolist()]
 
     def inputs(self):
         names = ["log_probs", "old", "ref", "rollout", "values", "old_values", "returns", "advantages",
-                 "entropy", "is_weights", "rewards"]
+                 "entropy", "is_weights", "rewards", "squares"]
         out = {name: self.pack(getattr(self, name)) for name in names}
         out["mask"] = [int(x) for x in self.pack(self.mask)]
         out["lengths"] = self.lengths
         out["groups"] = [int(g) for g in self.groups]
         out["baselines"] = self.baselines.tolist()
+        out["components"] = self.components.tolist()
         return out
 
 
@@ -110,6 +115,38 @@ def advantages(batch):
              core_algos.compute_reinforce_plus_plus_baseline_outcome_advantage),
             ("gpg", core_algos.compute_gpg_outcome_advantage)]:
         add(name, function(batch.rewards.clone(), batch.mask, batch.groups))
+    add("opo", core_algos.compute_opo_outcome_advantage(
+        batch.rewards.clone(), batch.mask, batch.groups))
+    add("rloo_vectorized", core_algos.compute_rloo_vectorized_outcome_advantage(
+        batch.rewards.clone(), batch.mask, batch.groups))
+    for by_std in [True, False]:
+        add("grpo_vectorized", core_algos.compute_grpo_vectorized_outcome_advantage(
+            batch.rewards.clone(), batch.mask, batch.groups, norm_adv_by_std_in_grpo=by_std),
+            norm_adv_by_std_in_grpo=by_std)
+        # It has no answer for a prompt with a single response: these join the first group.
+        paired = np.where(np.isin(batch.groups, [5, 2]), batch.groups, 5)
+        add("grpo_passk", core_algos.compute_grpo_passk_outcome_advantage(
+            batch.rewards.clone(), batch.mask, paired,
+            config=AlgoConfig(norm_adv_by_std_in_grpo=by_std)),
+            norm_adv_by_std_in_grpo=by_std, groups=paired.tolist())
+    for by_std, weights in [(True, None), (False, None), (True, [0.25, 2.0])]:
+        # verl puts a component on the last token by the attention mask, prompts in front.
+        prompt = torch.zeros(len(batch.lengths), 1)
+        add("gdpo", core_algos.compute_gdpo_outcome_advantage(
+            batch.rewards.clone(), batch.mask, batch.groups, norm_adv_by_std_in_grpo=by_std,
+            config=AlgoConfig(gdpo_reward_keys=["first", "second"], gdpo_reward_weights=weights),
+            non_tensor_batch={"first": batch.components[0].numpy(),
+                              "second": batch.components[1].numpy()},
+            batch={"prompts": prompt, "attention_mask": torch.cat([prompt + 1, batch.valid], 1).long()}),
+            norm_adv_by_std_in_grpo=by_std, component_weights=weights or [])
+    for name, function in [
+            ("optimal_token_baseline", core_algos.compute_optimal_token_baseline_advantage),
+            ("tir_optimal_token_baseline",
+             core_algos.compute_multi_turn_optimal_token_baseline_advantage)]:
+        for weighted in [False, True]:
+            add(name, function(batch.rewards, batch.mask, batch.groups, batch.old, batch.squares,
+                               rollout_is_weights=batch.is_weights if weighted else None),
+                weighted=weighted)
     add("remax", core_algos.compute_remax_outcome_advantage(batch.rewards, batch.baselines, batch.mask))
     return out
 
@@ -119,30 +156,160 @@ def actor_config(**options):
                        global_batch_info={"loss_scale_factor": SCALE_FACTOR}, **options)
 
 
+MODES = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean",
+         "seq-mean-token-sum-norm"]
+CLIPS = {"clip_ratio": 0.2, "clip_ratio_low": 0.15, "clip_ratio_high": 0.28, "clip_ratio_c": 1.6}
+
+
 def policy_losses(batch):
     out = []
-    modes = ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
-    for mode in ["vanilla", "gspo", "cispo", "gpg"]:
-        for aggregation in modes:
+
+    def add(mode, aggregation, weighted=False, own=None, clips=CLIPS, chosen=None, far=1,
+            policy_loss=None, **options):
+        """`own`: keys of the loss, under the names of actor or actor.policy_loss. `far`: factor of
+        the distance between current and old log-probabilities."""
+        old = rounded(batch.log_probs + far * (batch.old - batch.log_probs))
+        log_probs = batch.log_probs.clone().requires_grad_()
+        draws = []
+        randperm = torch.randperm
+        # Clip-Cov draws by torch's global generator, Keel by a counter: what was drawn is recorded.
+        torch.randperm = lambda n: draws.append(randperm(n)) or draws[-1]
+        zeroed = []
+        masked_mean = core_algos.verl_F.masked_mean
+        if chosen == "clip_cov":
+            # The flags of the tokens it chose are what its clip fraction is the mean of.
+            def spy(values, mask, axis=None):
+                zeroed.append(values)
+                return masked_mean(values, mask, axis)
+            core_algos.verl_F.masked_mean = spy
+        loss, metrics = core_algos.get_policy_loss_fn(mode)(
+            old_log_prob=old, log_prob=log_probs, advantages=batch.advantages,
+            response_mask=batch.mask, loss_agg_mode=aggregation,
+            config=actor_config(**clips, **(own or {}),
+                                **({"policy_loss": PolicyLossConfig(**policy_loss)}
+                                   if policy_loss else {})),
+            rollout_is_weights=batch.is_weights if weighted else None)
+        core_algos.verl_F.masked_mean = masked_mean
+        torch.randperm = randperm
+        loss.backward()
+        entry = {"mode": mode, "aggregation": aggregation, "weighted": weighted, "far": far, **clips,
+                 **(own or {}), **{k: v for k, v in (policy_loss or {}).items()
+                                   if k != "rollout_correction"}, **options}
+        if chosen == "clip_cov":
+            entry["chosen"] = [int(x) for x in batch.pack(zeroed[-1])]
+            entry["candidates"] = len(draws[-1]) if draws else 0
+        if far != 1:
+            entry["old"] = batch.pack(old)
+        out.append({**entry, "loss": loss.item(), "gradient": batch.pack(log_probs.grad),
+                    "metrics": metrics})
+
+    for mode in ["vanilla", "gspo", "cispo", "gpg", "dppo_tv", "dppo_kl", "sapo", "geo_mean"]:
+        # The last two are always the same mean.
+        for aggregation in MODES if mode not in ["sapo", "geo_mean"] else MODES[:1]:
             for weighted in [False, True]:
-                options = {"clip_ratio": 0.2, "clip_ratio_low": 0.15, "clip_ratio_high": 0.28,
-                           "clip_ratio_c": 1.6}
-                log_probs = batch.log_probs.clone().requires_grad_()
-                loss, metrics = core_algos.get_policy_loss_fn(mode)(
-                    old_log_prob=batch.old, log_prob=log_probs, advantages=batch.advantages,
-                    response_mask=batch.mask, loss_agg_mode=aggregation,
-                    config=actor_config(**options),
-                    rollout_is_weights=batch.is_weights if weighted else None)
-                loss.backward()
-                out.append({"mode": mode, "aggregation": aggregation, "weighted": weighted, **options,
-                            "loss": loss.item(), "gradient": batch.pack(log_probs.grad),
-                            "metrics": metrics})
+                add(mode, aggregation, weighted)
+    for aggregation in MODES:
+        for weighted in [False, True]:
+            add("dro", aggregation, weighted, policy_loss={"dro_beta": 0.3})
+            add("kl_cov", aggregation, weighted,
+                policy_loss={"kl_cov_ratio": 0.2, "ppo_kl_coef": 0.7})
+            add("clip_cov", aggregation, weighted, chosen="clip_cov",
+                policy_loss={"clip_cov_ratio": 0.1, "clip_cov_lb": 0.05, "clip_cov_ub": 2.0})
+    # Off the defaults, and ratios far from 1.
+    add("sapo", "token-mean", own={"tau_pos": 0.5, "tau_neg": 3.0})
+    add("dppo_tv", "token-mean", clips={**CLIPS, "clip_ratio_low": 0.02, "clip_ratio_high": 0.01})
+    add("dppo_kl", "token-mean", clips={**CLIPS, "clip_ratio_low": 0.02, "clip_ratio_high": 0.01})
+    add("kl_cov", "token-mean", policy_loss={"kl_cov_ratio": 0.0002, "ppo_kl_coef": 1.5})
+    add("clip_cov", "token-mean", chosen="clip_cov",
+        policy_loss={"clip_cov_ratio": 0.9, "clip_cov_lb": -0.5, "clip_cov_ub": 0.5})
+    add("clip_cov", "token-mean", chosen="clip_cov",
+        policy_loss={"clip_cov_ratio": 0.9, "clip_cov_lb": 50.0, "clip_cov_ub": 60.0})
+    for mode in ["vanilla", "gspo", "cispo", "dppo_tv", "dppo_kl", "sapo", "geo_mean"]:
+        add(mode, "token-mean", far=20)
+    for mode, own in [("dro", {"dro_beta": 2.0}),
+                      ("kl_cov", {"kl_cov_ratio": 0.2, "ppo_kl_coef": 0.7})]:
+        add(mode, "token-mean", far=4, policy_loss=own)
+    # What bypass_mode makes of rollout_correction: old is the rollout's.
+    for correction in [{"loss_type": "ppo_clip"}, {"loss_type": "reinforce"},
+                       {"loss_type": "reinforce", "rollout_is": "token",
+                        "rollout_is_threshold": "1.3"},
+                       {"loss_type": "reinforce", "rollout_is": "sequence",
+                        "rollout_is_threshold": "1.3"},
+                       {"loss_type": "reinforce", "rollout_is": "token",
+                        "rollout_is_threshold": "0.7_1.4"}]:
+        before = len(out)
+        add("bypass_mode", "token-mean", correction=correction, policy_loss={
+            "rollout_correction": RolloutCorrectionConfig(rollout_rs=None, **{
+                "rollout_is": None, **correction})})
+        for entry in out[before:]:
+            entry["metrics"] = {k: v for k, v in entry["metrics"].items() if k.startswith("actor/")}
+    return out
+
+
+def trl_policy_losses(batch):
+    """TRL's trainer on a model that returns the batch's log-probabilities. Its advantage is one for
+    a response: the first token's of the batch's."""
+    out = []
+    advantages = batch.advantages[:, 0]
+
+    def add(loss_type, weighted=False, far=1, **options):
+        old = rounded(batch.log_probs + far * (batch.old - batch.log_probs))
+        log_probs = batch.log_probs.clone().requires_grad_()
+        args = {"delta": None, "use_bias_correction_kl": False, "sapo_temperature_pos": 1.0,
+                "sapo_temperature_neg": 1.05, "vespo_k_pos": 2.0, "vespo_lambda_pos": 3.0,
+                "vespo_k_neg": 3.0, "vespo_lambda_neg": 2.0, "steps_per_generation": 1,
+                "epsilon": 0.15, "epsilon_high": 0.28, **options}
+        level = args.pop("importance_sampling_level", "token")
+        accelerator = types.SimpleNamespace(num_processes=1, gather=lambda x: x,
+                                            reduce=lambda x, reduction: x)
+        trainer = types.SimpleNamespace(
+            _get_per_token_logps_and_entropies=lambda *_, **__: (
+                log_probs, torch.zeros_like(log_probs), None),
+            aux_loss_enabled=False, top_entropy_quantile=1.0, off_policy_mask_threshold=None,
+            importance_sampling_level=level, beta=0.0, loss_type=loss_type,
+            epsilon_low=args["epsilon"], epsilon_high=args["epsilon_high"],
+            args=types.SimpleNamespace(**args), get_gamma_weights=GRPOTrainer.get_gamma_weights,
+            use_vllm=weighted, vllm_importance_sampling_correction=weighted,
+            model=types.SimpleNamespace(training=True), current_gradient_accumulation_steps=1,
+            max_completion_length=SCALE_FACTOR, accelerator=accelerator,
+            _entropy_bonus_enabled=False,
+            _metrics=collections.defaultdict(lambda: collections.defaultdict(list)))
+        prompt = torch.zeros(len(batch.lengths), 1, dtype=torch.long)
+        inputs = {"prompt_ids": prompt, "prompt_mask": prompt + 1,
+                  "completion_ids": torch.zeros_like(batch.mask).long(),
+                  "completion_mask": batch.valid, "tool_mask": batch.mask, "advantages": advantages,
+                  "old_per_token_logps": old, "num_items_in_batch": batch.mask.sum(),
+                  # TRL has ratios of 1 where a token is not the policy's.
+                  "importance_sampling_ratio":
+                      torch.where(batch.mask > 0, batch.is_weights + 0.125, 1.0)
+                      if weighted else None}
+        loss = GRPOTrainer._compute_loss(trainer, None, inputs)
+        loss.backward()
+        out.append({"loss_type": loss_type, "weighted": weighted, "far": far,
+                    "importance_sampling_level": level, "epsilon": args["epsilon"],
+                    "epsilon_high": args["epsilon_high"], "delta": args["delta"],
+                    **{k: v for k, v in args.items() if k.startswith(("sapo", "vespo"))},
+                    **({"old": batch.pack(old)} if far != 1 else {}), "loss": loss.item(),
+                    "gradient": batch.pack(log_probs.grad)})
+
+    for loss_type in ["grpo", "bnpo", "dr_grpo", "dapo", "sapo", "vespo"]:
+        for weighted in [False, True]:
+            add(loss_type, weighted)
+    for loss_type in ["grpo", "luspo"]:
+        add(loss_type, importance_sampling_level="sequence")
+    add("grpo", delta=1.6, far=4)
+    add("cispo", epsilon_high=1.3)
+    add("cispo", weighted=True, epsilon_high=5.0, far=4)
+    add("sapo", sapo_temperature_pos=0.5, sapo_temperature_neg=3.0)
+    add("vespo", vespo_k_pos=1.0, vespo_lambda_pos=0.5, vespo_k_neg=0.25, vespo_lambda_neg=4.0)
+    add("vespo", far=30)
     return out
 
 
 def kl_losses(batch):
     out = []
-    for kind in ["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "k1+", "k3+", "low_var_kl+", "abs+"]:
+    for kind in ["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "k1+", "k3+", "low_var_kl+", "abs+",
+                 "kl+", "mse+", "k2+"]:
         log_probs = batch.log_probs.clone().requires_grad_()
         kl = core_algos.kl_penalty(log_probs, batch.ref, kind)
         loss = core_algos.agg_loss(kl, batch.mask, "token-mean")
@@ -155,7 +322,7 @@ def kl_losses(batch):
 def value_losses(batch):
     out = []
     for cliprange in [0.2, 0.5]:
-        for aggregation in ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean"]:
+        for aggregation in ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean"]:
             values = batch.values.clone().requires_grad_()
             loss, clipped = core_algos.compute_value_loss(
                 values, batch.returns, batch.old_values, batch.mask, cliprange, aggregation)
@@ -209,40 +376,77 @@ def dpo(batch):
     """TRL's trainer on a model that returns the batch's log-probabilities."""
     pairs = len(batch.lengths) // 2
     out = []
-    for loss_types, weights, smoothing, count in [
-            (["sigmoid"], [1.0], 0.0, pairs), (["ipo"], [1.0], 0.0, pairs),
-            (["sigmoid", "sft"], [0.7, 0.3], 0.0, pairs), (["ipo", "sft"], [1.0, 0.5], 0.0, pairs),
-            # One pair: aot's sorting does nothing, and it is the smoothed sigmoid.
-            (["aot"], [1.0], 0.1, 1)]:
-        for beta in [0.1, 0.5]:
-            rows = [2 * p for p in range(count)] + [2 * p + 1 for p in range(count)]
-            log_probs = batch.log_probs.clone().requires_grad_()
-            counted = log_probs[rows] * batch.mask[rows]
-            ref = (batch.ref[rows] * batch.mask[rows]).sum(1)
-            zeros = torch.zeros_like(counted)
-            outputs = types.SimpleNamespace(
-                log_probs=counted, entropy=zeros, mean_logits=zeros, is_top1=zeros.bool(), aux_loss=None)
-            same = lambda x: x
-            trainer = types.SimpleNamespace(
-                model=types.SimpleNamespace(training=True), aux_loss_enabled=False, ld_alpha=None,
-                precompute_ref_logps=True, f_divergence_type="reverse_kl", loss_types=loss_types,
-                loss_weights=weights, beta=beta, label_smoothing=smoothing, use_weighting=False,
-                accelerator=types.SimpleNamespace(device="cpu", gather_for_metrics=same, gather=same),
-                _metrics=collections.defaultdict(lambda: collections.defaultdict(list)),
-                _total_train_tokens=0, _tp_size=1)
-            # A prompt token in front, as the trainer shifts by one.
-            front = torch.zeros(len(rows), 1)
-            inputs = {"input_ids": torch.zeros(len(rows), WIDTH + 1, dtype=torch.long),
-                      "attention_mask": torch.cat([front + 1, batch.valid[rows]], 1),
-                      "completion_mask": torch.cat([front, batch.mask[rows]], 1),
-                      "ref_chosen_logps": ref[:count], "ref_rejected_logps": ref[count:]}
-            loss = DPOTrainer._compute_loss(trainer, lambda **_: outputs, inputs, False)
-            loss.backward()
-            out.append({"loss_types": loss_types, "loss_weights": weights, "beta": beta,
-                        "label_smoothing": smoothing, "pairs": count, "loss": loss.item(),
-                        "gradient": batch.pack(log_probs.grad),
-                        "metrics": {name: trainer._metrics["train"]["rewards/" + name][0]
-                                    for name in ["chosen", "rejected", "margins", "accuracies"]}})
+
+    def add(loss_types, weights, smoothing=0.0, count=pairs, beta=0.1, dtype=torch.float64,
+            divergence="reverse_kl", alpha=0.5, tau=0.05, ld_alpha=None, far=1):
+        rows = [2 * p for p in range(count)] + [2 * p + 1 for p in range(count)]
+        log_probs = batch.log_probs.clone().requires_grad_()
+        counted = (log_probs[rows] * batch.mask[rows]).to(dtype)
+        every_ref = rounded(batch.log_probs + far * (batch.ref - batch.log_probs))
+        tokens = every_ref[rows] * batch.mask[rows]
+        if ld_alpha is not None:
+            # The reference's own passes do this in the trainer; here they are given as sums.
+            position = batch.mask[rows].cumsum(1)
+            lengths = batch.mask[rows].sum(1)
+            shared = torch.minimum(lengths[:count], lengths[count:]).repeat(2)
+            tokens = torch.where(position > shared[:, None], ld_alpha * tokens, tokens)
+        ref = tokens.sum(1).to(dtype)
+        zeros = torch.zeros_like(counted)
+        outputs = types.SimpleNamespace(
+            log_probs=counted, entropy=zeros, mean_logits=zeros, is_top1=zeros.bool(), aux_loss=None)
+        same = lambda x: x
+        trainer = types.SimpleNamespace(
+            model=types.SimpleNamespace(training=True), aux_loss_enabled=False, ld_alpha=ld_alpha,
+            precompute_ref_logps=True, f_divergence_type=divergence,
+            f_alpha_divergence_coef=alpha, loss_types=loss_types,
+            loss_weights=weights, beta=beta, label_smoothing=smoothing, use_weighting=False,
+            args=types.SimpleNamespace(discopop_tau=tau),
+            accelerator=types.SimpleNamespace(device="cpu", gather_for_metrics=same, gather=same),
+            _metrics=collections.defaultdict(lambda: collections.defaultdict(list)),
+            _total_train_tokens=0, _tp_size=1)
+        # A prompt token in front, as the trainer shifts by one.
+        front = torch.zeros(len(rows), 1)
+        inputs = {"input_ids": torch.zeros(len(rows), WIDTH + 1, dtype=torch.long),
+                  "attention_mask": torch.cat([front + 1, batch.valid[rows]], 1),
+                  "completion_mask": torch.cat([front, batch.mask[rows]], 1),
+                  "ref_chosen_logps": ref[:count], "ref_rejected_logps": ref[count:]}
+        loss = DPOTrainer._compute_loss(trainer, lambda **_: outputs, inputs, False)
+        loss.backward()
+        out.append({"loss_types": loss_types, "loss_weights": weights, "beta": beta,
+                    "label_smoothing": smoothing, "pairs": count, "f_divergence_type": divergence,
+                    "f_alpha_divergence_coef": alpha, "discopop_tau": tau, "ld_alpha": ld_alpha,
+                    **({"ref": batch.pack(every_ref)} if far != 1 else {}), "loss": loss.item(),
+                    "gradient": batch.pack(log_probs.grad),
+                    "metrics": {name: trainer._metrics["train"]["rewards/" + name][0]
+                                for name in ["chosen", "rejected", "margins", "accuracies"]}})
+
+    for beta in [0.1, 0.5]:
+        for loss_type in ["sigmoid", "ipo", "hinge", "nca_pair", "bco_pair", "sppo_hard", "aot",
+                          "aot_unpaired", "apo_zero", "apo_down", "discopop", "sigmoid_norm"]:
+            add([loss_type], [1.0], beta=beta)
+        for loss_type in ["robust", "exo_pair", "aot", "aot_unpaired"]:
+            add([loss_type], [1.0], 0.1, beta=beta)
+        add(["sigmoid", "sft"], [0.7, 0.3], beta=beta)
+        add(["ipo", "sft"], [1.0, 0.5], beta=beta)
+        add(["sigmoid", "bco_pair", "sft"], [0.8, 0.2, 1.0], beta=beta)
+        # One pair: aot's sorting does nothing, and it is the smoothed sigmoid.
+        add(["aot"], [1.0], 0.1, 1, beta=beta)
+    add(["discopop"], [1.0], tau=0.7, beta=0.5)
+    add(["sft"], [0.4])
+    for loss_type in ["sigmoid", "hinge", "nca_pair", "apo_down", "aot_unpaired"]:
+        add([loss_type], [1.0], beta=0.5, far=12)
+    for loss_type, smoothing in [("sigmoid", 0.0), ("sigmoid_norm", 0.0), ("hinge", 0.0),
+                                 ("ipo", 0.0), ("exo_pair", 0.1), ("robust", 0.1),
+                                 ("discopop", 0.0)]:
+        for divergence in ["forward_kl", "js_divergence"]:
+            add([loss_type], [1.0], smoothing, beta=0.5, divergence=divergence)
+        # It knows no fp64 for this one.
+        for alpha in [0.3, 1.0, 1.7]:
+            add([loss_type], [1.0], smoothing, beta=0.5, divergence="alpha_divergence", alpha=alpha,
+                dtype=torch.float32)
+    for loss_type in ["sigmoid", "ipo", "aot", "sppo_hard"]:
+        for ld_alpha in [0.0, 0.4]:
+            add([loss_type], [1.0], beta=0.5, ld_alpha=ld_alpha)
     return out
 
 
@@ -251,7 +455,8 @@ def main():
     for seed in [1, 2]:
         batch = Batch(seed)
         cases.append({"inputs": batch.inputs(), "advantages": advantages(batch),
-                      "policy_losses": policy_losses(batch), "kl_losses": kl_losses(batch),
+                      "policy_losses": policy_losses(batch),
+                      "trl_policy_losses": trl_policy_losses(batch), "kl_losses": kl_losses(batch),
                       "value_losses": value_losses(batch), "corrections": corrections(batch),
                       "kl_control": kl_control(batch), "dpo": dpo(batch)})
     shorten = lambda x: float(f"{x:.9g}")

@@ -106,6 +106,25 @@ TEST(StoreServerTest, WhatOneClientSetsAnotherSees) {
   EXPECT_EQ(ValueOrThrow(second->Add("count", 0)), 42);
   ASSERT_TRUE(second->MultiSet({"a", "b"}, {"1", "2"}).ok());
   EXPECT_EQ(ValueOrThrow(second->MultiGet({"b", "a"})), (std::vector<std::string>{"2", "1"}));
+  // More than are asked at a time, with values of all sizes and gaps between them.
+  std::vector<std::string> many;
+  for (size_t i = 0; i < 2 * StoreClient::kMostAtOnce + 5; ++i) {
+    many.push_back("many/" + std::to_string(i));
+    if (i % 7 == 0) continue;
+    ASSERT_TRUE(first->Set(many.back(), std::string(i * i % 90'000, 'v')).ok());
+  }
+  EXPECT_TRUE(ValueOrThrow(first->Has({many[1]})));
+  const auto found = ValueOrThrow(second->TryGetAll(many));
+  ASSERT_EQ(found.size(), many.size());
+  for (size_t i = 0; i < many.size(); ++i) {
+    ASSERT_EQ(found[i].has_value(), i % 7 != 0) << i;
+    if (found[i]) {
+      ASSERT_EQ(found[i]->size(), i * i % 90'000) << i;
+    }
+  }
+  ASSERT_TRUE(second->DeleteAll(many).ok());
+  EXPECT_EQ(ValueOrThrow(first->TryGet(many[1])), std::nullopt);
+  EXPECT_TRUE(ValueOrThrow(second->TryGetAll({})).empty());
   EXPECT_EQ(ValueOrThrow(second->NumKeys()), 4);
   EXPECT_TRUE(ValueOrThrow(second->Delete("large")));
   EXPECT_FALSE(ValueOrThrow(second->Delete("large")));

@@ -243,5 +243,28 @@ TEST_F(StoreTest, TwoWaitsOnOneConnectionTakeTurns) {
   first.join();
 }
 
+TEST_F(StoreTest, ManyKeysAtATimeAreThoseOfTheirPrefix) {
+  StoreServerOptions options;
+  options.host = "127.0.0.1";
+  const StoreServer server = ValueOrThrow(StoreServer::Start(std::move(options)));
+  const Store store = ValueOrThrow(Store::Connect(ClientOf(server), kDeadline));
+  const Store part = store.WithPrefix("a").WithPrefix("b");
+  const Store again = ValueOrThrow(part.Clone());
+  ASSERT_TRUE(part.SetAll({"one", "two"}, {"1", "2"}).ok());
+  EXPECT_EQ(ValueOrThrow(again.Get("two", kDeadline)), "2");
+  EXPECT_EQ(ValueOrThrow(store.Get("a/b/one", kDeadline)), "1");
+  using Values = std::vector<std::optional<std::string>>;
+  EXPECT_EQ(ValueOrThrow(again.Look({"two", "three", "one"})), (Values{"2", std::nullopt, "1"}));
+  ASSERT_TRUE(again.DeleteAll({"one", "three"}).ok());
+  EXPECT_EQ(ValueOrThrow(part.Look({"one", "two"})), (Values{std::nullopt, "2"}));
+  // A store of c10d's takes and gives them one by one.
+  const Store local = Store::InProcess().WithPrefix("p");
+  ASSERT_TRUE(local.SetAll({"one", "two"}, {"1", "2"}).ok());
+  EXPECT_EQ(ValueOrThrow(local.Get("two", kDeadline)), "2");
+  EXPECT_TRUE(ValueOrThrow(local.Look({"one"})).empty());
+  ASSERT_TRUE(local.DeleteAll({"one", "two"}).ok());
+  EXPECT_FALSE(local.Get("two", std::chrono::milliseconds(0)).ok());
+}
+
 }  // namespace
 }  // namespace keel::parallel

@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <vector>
 
+#include "parallel/host_kernels.h"
 #include "tests/support/ranks.h"
 
 namespace keel::parallel {
@@ -132,6 +134,40 @@ TEST_P(LayersTest, EmbeddingFindsEveryIdOnTheRankThatHasIt) {
     expected.narrow(0, 0, valid).copy_(dtable.narrow(0, rank * rows, valid));
     ExpectClose(weight.gradient - 1, expected, "dtable");
   });
+}
+
+// On a device a bf16 product is added to the fp32 sum as it is, where hosts round it first.
+TEST(OneRankLayersTest, WeightGradientsOnADeviceAreRoundedNowhere) {
+  const at::Tensor dy = Draw(7, {64, 5}).to(at::kBFloat16);
+  const at::Tensor x = Draw(8, {64, 3}).to(at::kBFloat16);
+  const at::Tensor exact = at::mm(dy.to(at::kDouble).t(), x.to(at::kDouble));
+  at::Tensor gradient = at::zeros({5, 3});
+  AccumulateWeightGradient(gradient, dy, x);
+  const double error = (gradient.to(at::kDouble) - exact).abs().max().item<double>();
+  EXPECT_LT(error, ByHostKernels(dy) ? 0.2 : 1e-5);
+}
+
+// A batch with repeated ids: the same bits with any number of threads, and, up to rounding, what a
+// sum in double gives.
+TEST(OneRankLayersTest, GradientsOfRepeatedIdsRepeatThemselves) {
+  constexpr int64_t kTokens = 1024, kIds = 30;
+  const at::Tensor ids = Draw(9, {kTokens}).mul(8).to(at::kLong).abs().clamp_max(kIds - 1);
+  const at::Tensor dy = Draw(10, {kTokens, kLayerOut});
+  const at::Tensor exact =
+      at::zeros({kIds, kLayerOut}, at::kDouble).index_add(0, ids, dy.to(at::kDouble));
+  const auto group = MakeSingleGroup("tp");
+  std::vector<at::Tensor> found;
+  for (const int threads : {1, 3, 1}) {
+    at::set_num_threads(threads);
+    Parameter weight = Holding(Draw(11, {kIds, kLayerOut}));
+    weight.gradient.zero_();
+    const at::Tensor y = VocabParallelEmbedding({group.get(), false}, &weight).Forward(ids);
+    (y * dy).sum().backward();
+    found.push_back(weight.gradient);
+  }
+  EXPECT_TRUE(at::equal(found[0], found[1]));
+  EXPECT_TRUE(at::equal(found[0], found[2]));
+  EXPECT_LT((found[0].to(at::kDouble) - exact).abs().max().item<double>(), 1e-4);
 }
 
 INSTANTIATE_TEST_SUITE_P(Splits, LayersTest,

@@ -34,7 +34,7 @@ struct Problem {
 };
 
 struct Values {
-  at::Tensor log_probs, entropy, dhidden, dweight;
+  at::Tensor log_probs, entropy, log_sum_squares, dhidden, dweight;
 };
 
 // In fp64, from the definitions.
@@ -52,7 +52,9 @@ Values Stock(const Problem& problem, double temperature) {
   const at::Tensor log_probs = log_p.gather(1, index).squeeze(1) * counted;
   const at::Tensor entropy = -(log_p.exp() * log_p).sum(1) * counted;
   (log_probs * problem.log_prob_gradient + entropy * problem.entropy_gradient).sum().backward();
-  return {log_probs.detach(), entropy.detach(), hidden.grad(), weight.grad()};
+  const at::Tensor log_sum_squares = at::logsumexp(2 * log_p, 1) * counted;
+  return {log_probs.detach(), entropy.detach(), log_sum_squares.detach(), hidden.grad(),
+          weight.grad()};
 }
 
 struct Case {
@@ -97,6 +99,9 @@ TEST_P(VocabParallelLogProbsTest, EqualsStock) {
       EXPECT_TRUE(at::equal(plain.log_probs, out.log_probs));
       EXPECT_FALSE(plain.entropy.defined());
     }
+    EXPECT_TRUE(at::allclose(
+        VocabParallelLogSumSquares(head, hidden, problem.targets, c.temperature).to(at::kDouble),
+        expected.log_sum_squares, 0, tolerance));
     (out.log_probs * problem.log_prob_gradient + out.entropy * problem.entropy_gradient)
         .sum()
         .backward();

@@ -19,6 +19,7 @@
 #include <functional>
 #include <thread>
 
+#include "rewards/verifier_factory.h"
 #include "tests/rewards/samples.h"
 
 namespace keel::rewards {
@@ -135,6 +136,60 @@ TEST_F(HttpVerifierTest, ScoresHoweverTheBodyIsFramed) {
       EXPECT_EQ(results[i].score, static_cast<double>(i));
     }
   }
+}
+
+TEST_F(HttpVerifierTest, ATokenOfTheEnvironmentIsSentAndNeverShown) {
+  const Server server([](const std::string& request) {
+    if (request.find("Authorization: Bearer s3cret-T0ken\r\n") != std::string::npos)
+      return Ok(Answer(request));
+    const std::string body = "not you, but s3cret-T0ken";
+    return "HTTP/1.1 401 No\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+  });
+  RewardSection reward;
+  reward.type = RewardType::kHttp;
+  reward.url = server.address().url;
+  reward.bearer_token_env = "KEEL_TEST_TOKEN";
+  const auto refusal = [&] { return MakeVerifierFactory(reward).status().message(); };
+  unsetenv("KEEL_TEST_TOKEN");
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("reward.bearer_token_env: KEEL_TEST_TOKEN"),
+                               HasSubstr("not set in the environment")));
+  setenv("KEEL_TEST_TOKEN", "two words", 1);
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("what no token has"), Not(HasSubstr("words"))));
+  setenv("KEEL_TEST_TOKEN", "s3cret-T0ken", 1);
+  auto verifier = ValueOrThrow(MakeVerifierFactory(reward))();
+  for (const auto& result : verifier->Verify(Samples(3))) EXPECT_EQ(result.error, "");
+  // Another one is refused, and what the service says of ours is not passed on.
+  setenv("KEEL_TEST_TOKEN", "s3cret-T0ken", 1);
+  HttpOptions echoed = server.address();
+  echoed.bearer_token = "T0ken";
+  const auto results = HttpVerifier(echoed, Quick()).Verify(Samples(1));
+  EXPECT_THAT(results[0].error,
+              AllOf(HasSubstr("status 401"), HasSubstr("s3cret-(token)"), Not(HasSubstr("T0ken"))));
+  // In clear over a network, or beside another secret.
+  reward.url = "http://judge.example/verify";
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("in clear"), HasSubstr("judge.example")));
+  reward.url = "https://me:word@judge.example/verify";
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("give one of them"), Not(HasSubstr("word@"))));
+  reward.url = "https://judge.example/verify";
+  EXPECT_EQ(refusal(), "");
+  unsetenv("KEEL_TEST_TOKEN");
+}
+
+TEST_F(HttpVerifierTest, ATokenGoesToNoHostThatItIsRedirectedTo) {
+  std::string seen;
+  const Server other([&](const std::string& request) {
+    seen = request;
+    return Ok(Answer(request));
+  });
+  const Server server([&](const std::string&) {
+    return fmt::format("HTTP/1.1 307 Go\r\nLocation: http://{}/\r\nContent-Length: 0\r\n\r\n",
+                       other.host());
+  });
+  HttpOptions options = server.address();
+  options.bearer_token = "s3cret";
+  const auto results = HttpVerifier(options, Quick()).Verify(Samples(1));
+  EXPECT_EQ(results[0].error, "");
+  EXPECT_THAT(seen, AllOf(HasSubstr("POST / HTTP/1.1"), Not(HasSubstr("s3cret"))));
 }
 
 TEST_F(HttpVerifierTest, ErrorsAreNoScores) {

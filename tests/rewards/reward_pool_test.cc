@@ -271,6 +271,22 @@ TEST(RewardPoolTest, PollReturnsEachOnceAndWhatIsTooLateAsAnError) {
   EXPECT_EQ(pool.stats().verified, 2);
 }
 
+// A program that dies with the thread that started it must not be started by one that ends.
+TEST(RewardPoolTest, EachProgramIsStartedOnce) {
+  const std::string file = ::testing::TempDir() + "started_" + std::to_string(getpid());
+  const std::string note = "open('" + file + "', 'a').write('x')";
+  RewardPool pool(
+      3, 1, [&] { return std::make_unique<CommandVerifier>(Program(kReply, note), Quick()); });
+  ThrowIfError(pool.Start());
+  std::this_thread::sleep_for(milliseconds(200));  // for those that would die
+  for (const RewardSample& sample : Samples(30)) pool.Submit(sample);
+  for (const RewardResult& result : pool.Collect(milliseconds(20'000))) EXPECT_EQ(result.error, "");
+  std::stringstream starts;
+  starts << std::ifstream(file).rdbuf();
+  EXPECT_EQ(starts.str(), "xxx");
+  std::remove(file.c_str());
+}
+
 TEST(RewardPoolTest, MadeFromTheConfiguration) {
   RewardSection reward;
   reward.type = RewardType::kCommand;

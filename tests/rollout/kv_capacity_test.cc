@@ -37,5 +37,16 @@ TEST(KvCapacityTest, OnAHostWhatTheTextsTake) {
   EXPECT_EQ(NumBlocks(large, plain, GroupsOf(plain, 100)), (int64_t{1} << 30) / (6 * 128 * 16));
 }
 
+TEST(KvCapacityTest, OnAGpuWhatNobodyHas) {
+  // 80 in all: 30 of another process and of contexts, 20 that this one's allocator has, 8 of them
+  // in use.
+  parallel::CudaMemory memory;
+  memory.total = 80;
+  memory.free = 30;
+  memory.reserved = 20;
+  memory.allocated = 8;
+  EXPECT_EQ(UsableBytes(memory), 42);
+}
+
 }  // namespace
 }  // namespace keel::rollout

@@ -32,6 +32,11 @@ TEST(PartialTest, FromIsWhatAppendAdds) {
     }
     for (const VersionSpan& span : whole.spans)
       if (span.begin < cut) begun.spans.push_back(span);
+    if (cut > 0) {
+      Partial until = whole.Until(cut);
+      until.tool_memory.clear();
+      EXPECT_EQ(until, begun) << cut;
+    }
     begun.Append(whole.From(cut));
     EXPECT_EQ(begun, whole) << cut;
   }
@@ -55,6 +60,11 @@ TEST(PartialTest, AGivenRangeThatWasCutIsOneAgain) {
       if (span.begin < cut) begun.spans.push_back(span);
     for (const TokenRange& range : whole.given)
       if (range.begin < cut) begun.given.push_back({range.begin, std::min(range.end, cut)});
+    if (cut > 0) {
+      Partial until = whole.Until(cut);
+      until.tool_memory.clear();
+      EXPECT_EQ(until, begun) << cut;
+    }
     begun.Append(whole.From(cut));
     EXPECT_EQ(begun, whole) << cut;
   }

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
+#include <map>
 #include <memory>
 #include <random>
 #include <set>
@@ -22,7 +24,7 @@ Request MakeRequest(uint64_t prompt_id, int sample, int prompt, int64_t max_toke
 }
 
 // Runs requests to their end with a model of the cache in which each token's place remembers the
-// tokens up to it: what a sequence reads must be its own history.
+// tokens up to it and the weights that computed it: what a sequence reads must be its own history.
 class Simulation {
  public:
   Simulation(const SchedulerOptions& options, int blocks, int block_size, bool caching,
@@ -50,9 +52,30 @@ class Simulation {
     return static_cast<int32_t>(hash % 97);
   }
 
+  void NewWeights(bool keep) {
+    if (keep) {
+      scheduler_.PreemptUnbegun();
+    } else {
+      scheduler_.PreemptAll();
+    }
+    blocks_.SetVersion(++version_);
+  }
+
   void Step() {
     const StepPlan plan = scheduler_.Schedule();
     ASSERT_FALSE(plan.work.empty()) << "stuck";
+    for (const ScheduledTokens& work : plan.work) {
+      Computed& own = computed_[work.sequence];
+      if (own.preempted != work.sequence->preempted) own = {work.sequence->preempted, {}};
+      // What was found is of the present weights; what it has kept stands there already.
+      own.versions.resize(static_cast<size_t>(work.begin + work.count), version_);
+      kept_ += own.versions.front() != version_;
+      for (const Sequence* follower : work.followers)
+        computed_[follower] = {follower->preempted, own.versions};
+      const bool whole = std::count(own.versions.begin(), own.versions.end(), version_) ==
+                         std::ssize(own.versions);
+      EXPECT_TRUE(work.sequence->generated() > 0 || whole) << "it begins with two versions";
+    }
     const int size = blocks_.block_size();
     for (const BlockCopy& copy : plan.copies) {
       for (int i = 0; i < size; ++i)
@@ -135,12 +158,18 @@ class Simulation {
   const std::vector<int64_t>& ended() const { return ended_; }
   int steps() const { return steps_; }
   int64_t most_blocks() const { return most_blocks_; }
+  int64_t kept() const { return kept_; }  // steps of sequences with what older weights computed
 
  private:
+  struct Computed {
+    int64_t preempted = 0;
+    std::vector<int> versions;  // of the weights, by token
+  };
   // What is kept of a token: the text up to it, and how the text turned.
   std::vector<int32_t> Known(const Sequence& s, int64_t position) const {
     std::vector<int32_t> known(s.tokens.begin(), s.tokens.begin() + position + 1);
     known.push_back(options_.turns_at > 0 && s.size() > options_.turns_at ? -1 : -2);
+    known.push_back(computed_.at(&s).versions.at(static_cast<size_t>(position)));
     return known;
   }
   std::vector<int32_t>& At(const Sequence& s, size_t group, int64_t position) {
@@ -162,6 +191,9 @@ class Simulation {
   std::vector<int64_t> ended_;
   int steps_ = 0;
   int64_t most_blocks_ = 0;
+  int version_ = 0;
+  std::map<const Sequence*, Computed> computed_;
+  int64_t kept_ = 0;
 };
 
 TEST(SchedulerTest, SamplesOfAPromptShareItsBlocksAndComputeItOnce) {
@@ -239,7 +271,7 @@ TEST(SchedulerTest, WhatCanNeverBeServedIsRefusedWithTheReason) {
 }
 
 TEST(SchedulerTest, RandomLoadsEndWithTheRightTokensWithinEveryBudget) {
-  int64_t preemptions = 0, hits = 0;
+  int64_t preemptions = 0, hits = 0, kept = 0;
   for (uint32_t seed = 0; seed < 240; ++seed) {
     std::mt19937 random(seed);
     const auto between = [&](int low, int high) {
@@ -269,14 +301,17 @@ TEST(SchedulerTest, RandomLoadsEndWithTheRightTokensWithinEveryBudget) {
       run.Add(std::move(request));
       if (between(0, 2) == 0 && !run.scheduler().idle()) run.Step();
       if (between(0, 15) == 0) run.scheduler().PreemptAll();
+      if (between(0, 7) == 0) run.NewWeights(seed / 2 % 2 == 0);
     }
     run.Run();
     ASSERT_FALSE(::testing::Test::HasFailure()) << "seed " << seed;
     preemptions += run.scheduler().preemptions();
     hits += run.scheduler().prefix_hits();
+    kept += run.kept();
   }
   EXPECT_GT(preemptions, 100);  // or the loads were too light to say anything
   EXPECT_GT(hits, 1000);
+  EXPECT_GT(kept, 1000);
 }
 
 }  // namespace

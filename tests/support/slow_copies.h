@@ -17,10 +17,10 @@
 
 namespace keel::testing {
 
-class SlowCopies final : public parallel::CudaModule {
+class SlowCopies : public parallel::CudaModule {
  public:
   // `delay`: of each copy.
-  explicit SlowCopies(std::chrono::milliseconds delay)
+  explicit SlowCopies(std::chrono::milliseconds delay = std::chrono::milliseconds(0))
       : delay_(delay), thread_([this] { Work(); }) {}
   ~SlowCopies() override {
     {
@@ -41,7 +41,19 @@ class SlowCopies final : public parallel::CudaModule {
     failed_ = Status(StatusCode::kUnavailable, "the copy engine broke");
   }
 
+  // What was pinned and is not free yet, and how often the cache was given back.
+  int64_t pinned() const { return pinned_; }
+  int64_t releases() const { return releases_; }
+  void Lose(const Status& why) { lost_ = why; }
+
   Result<int> DeviceCount() const override { return 1; }
+  Result<parallel::GpuFacts> Describe(int) const override { return parallel::GpuFacts(); }
+  Status Lost() const override { return lost_; }
+  void ReleaseCached() override { ++releases_; }
+  int64_t Mark() override { return ++marks_; }
+  Result<double> SecondsBetween(int64_t from, int64_t to) override {
+    return static_cast<double>(to - from);
+  }
   void SetDevice(int) override {}
   std::unique_ptr<parallel::ProcessGroup> MakeGroup(const parallel::Store&, int,
                                                     const parallel::GroupOptions&) override {
@@ -49,8 +61,14 @@ class SlowCopies final : public parallel::CudaModule {
   }
   void Synchronize() override {}
   parallel::CudaMemory Memory(int) const override { return {}; }
-  Result<void*> AllocatePinned(size_t bytes) override { return std::malloc(bytes); }
-  void FreePinned(void* memory) override { std::free(memory); }
+  Result<void*> AllocatePinned(size_t bytes) override {
+    ++pinned_;
+    return std::malloc(bytes);
+  }
+  void FreePinned(void* memory) override {
+    --pinned_;
+    std::free(memory);
+  }
   int64_t CopyToHost(void* host, const void* device, size_t bytes) override {
     return Add(host, device, bytes);
   }
@@ -97,6 +115,8 @@ class SlowCopies final : public parallel::CudaModule {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Copy> queue_;
+  int64_t pinned_ = 0, releases_ = 0, marks_ = 0;
+  Status lost_;
   int64_t added_ = 0;
   int64_t done_ = 0;
   Status failed_;

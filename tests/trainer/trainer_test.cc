@@ -44,7 +44,7 @@ std::string Rows(const std::string& task) {
 // What no other run of the same training has.
 bool IsOfTheMachine(const std::string& name) {
   for (const char* prefix : {"time_metrics/", "timing_s/", "timing_per_token_ms/", "throughput",
-                             "tflops", "mfu", "memory/", "perf/", "checkpoint/"}) {
+                             "tflops", "mfu", "gemm_share", "memory/", "perf/", "checkpoint/"}) {
     if (name.rfind(prefix, 0) == 0) return true;
   }
   return false;

@@ -42,6 +42,7 @@ struct JobLink::Mailbox {
   Status status;
   Clock::time_point contact;  // the last round that went well
   bool told_to_end = false;
+  bool main_node_ended = false;
   std::optional<Verdict> verdict;
   bool done = false;
 };
@@ -108,6 +109,7 @@ class JobLink::Worker {
       mailbox_->contact = Clock::now();
       if (mailbox_->attempt != attempt_) continue;  // begun meanwhile: what was heard is old
       mailbox_->told_to_end = told_;
+      mailbox_->main_node_ended = main_node_ended_;
       mailbox_->verdict = verdict_;
     }
   }
@@ -179,7 +181,7 @@ class JobLink::Worker {
 
   void BeginAttempt(int attempt) {
     attempt_ = attempt;
-    sent_failure_ = sent_end_ = told_ = false;
+    sent_failure_ = sent_end_ = told_ = main_node_ended_ = false;
     order_ = NodeEnd::kUnreported;
     verdict_.reset();
     for (Peer& peer : peers_) {
@@ -216,6 +218,8 @@ class JobLink::Worker {
     if (options_.node == 0) return due || told_ || sent_end_ ? Gather() : Status::Ok();
     if (due) {
       KEEL_RETURN_IF_ERROR(store_->Add(fmt::format("beat/{}", options_.node), 1).status());
+      KEEL_ASSIGN_OR_RETURN(const auto main_node, store_->TryGet(Key("end/0")));
+      main_node_ended_ = main_node.has_value();
     }
     if (sent_end_ && !verdict_) {
       KEEL_ASSIGN_OR_RETURN(const auto text, store_->TryGet(Key("verdict")));
@@ -294,6 +298,7 @@ class JobLink::Worker {
   bool sent_failure_ = false;
   bool sent_end_ = false;
   bool told_ = false;
+  bool main_node_ended_ = false;
   int64_t order_ = NodeEnd::kUnreported;
   std::optional<Verdict> verdict_;
   Clock::time_point next_beat_;
@@ -352,7 +357,7 @@ Status JobLink::status() const {
 void JobLink::Begin(int attempt) {
   const std::lock_guard lock(mailbox_->mutex);
   mailbox_->attempt = attempt;
-  mailbox_->failed = mailbox_->told_to_end = false;
+  mailbox_->failed = mailbox_->told_to_end = mailbox_->main_node_ended = false;
   mailbox_->complete = !mailbox_->verdict || mailbox_->verdict->awaited.empty();
   mailbox_->end.reset();
   mailbox_->verdict.reset();
@@ -376,6 +381,11 @@ void JobLink::ReportEnd(NodeEnd end) {
 bool JobLink::told_to_end() const {
   const std::lock_guard lock(mailbox_->mutex);
   return mailbox_->told_to_end;
+}
+
+bool JobLink::main_node_ended() const {
+  const std::lock_guard lock(mailbox_->mutex);
+  return mailbox_->main_node_ended;
 }
 
 std::optional<Verdict> JobLink::verdict() const {

@@ -51,6 +51,8 @@ class JobLink {
   // All ranks of this node have ended. `end.order` is filled in on the way.
   void ReportEnd(NodeEnd end);
   bool told_to_end() const;
+  // Not on node 0: that one has handed in its end.
+  bool main_node_ended() const;
   std::optional<Verdict> verdict() const;
 
   // After the last verdict. Node 0 waits for the others to have read it, so that its store may

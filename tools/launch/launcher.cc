@@ -142,7 +142,10 @@ class NodeLauncher {
       ranks.Pump(signal_fd_);
       ReadSignals(&ranks);
       if (ending) continue;
-      if (ranks.only_workers() && ranks.first_failure() == 0) {
+      // Rank 0, which has the desk, is on node 0.
+      const bool elsewhere =
+          options_.trainers > 0 && link_ != nullptr && !ranks.trains() && link_->main_node_ended();
+      if ((ranks.only_workers() || elsewhere) && ranks.first_failure() == 0) {
         // They have heard from the desk that the run is over, but for one that has just begun.
         ending = true;
         ranks.KillAfter(options_.failure_grace);

@@ -201,15 +201,13 @@ bool NodeRanks::IsWorker(const Rank& rank) const {
   return options_.trainers > 0 && rank.global >= options_.trainers;
 }
 
-bool NodeRanks::only_workers() const {
-  bool trains = false;
-  for (const Rank& rank : ranks_) {
-    if (IsWorker(rank)) continue;
-    if (rank.child && !rank.child->ended) return false;
-    trains = true;
-  }
-  return trains;
+bool NodeRanks::trains() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [this](const Rank& rank) {
+    return !IsWorker(rank) && rank.child && !rank.child->ended;
+  });
 }
+
+bool NodeRanks::only_workers() const { return !IsWorker(ranks_.front()) && !trains(); }
 
 void NodeRanks::StartWorkersAgain() {
   for (size_t i = 0; i < ranks_.size(); ++i) {

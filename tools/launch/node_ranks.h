@@ -42,6 +42,8 @@ class NodeRanks {
   // All ranks, or none.
   Status Start();
   bool alive() const;
+  // One of those alive trains.
+  bool trains() const;
   // None of those alive trains, and some did: the others have nothing left to do.
   bool only_workers() const;
   // One round: waits a moment for output, or until `wake_fd` is readable; passes output on, reaps.

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
+#include <utility>
 
 namespace keel::trainer::rl {
 
@@ -12,6 +14,7 @@ namespace {
 
 constexpr double kGroupEpsilon = 1e-6;
 constexpr double kWhitenEpsilon = 1e-8;
+constexpr double kBaselineEpsilon = 1e-8;
 
 void NeedLength(const char* what, size_t found, size_t expected) {
   if (found == expected) return;
@@ -60,8 +63,21 @@ void Whiten(const PackedView& view, std::vector<double>& x) {
 struct Group {
   int64_t members = 0;         // also those that do not count
   std::vector<double> scores;  // of those that do
-  double mean = 0;             // a prompt's only response: 0
-  double deviation = 1;        // n - 1; of one: 1
+  std::vector<double> lengths;
+  double mean = 0;           // a prompt's only response: 0
+  double mean_by_token = 0;  // the same with a response's length for its weight
+  double deviation = 1;      // n - 1; of one: 1
+
+  // Of the scores: the largest, and the largest of the others.
+  std::pair<double, double> TopTwo() const {
+    constexpr double kNone = -std::numeric_limits<double>::infinity();
+    double best = kNone, second = kNone;
+    for (const double score : scores) {
+      second = std::max(second, std::min(best, score));
+      best = std::max(best, score);
+    }
+    return {best, second};
+  }
 };
 
 struct Scored {
@@ -70,23 +86,38 @@ struct Scored {
   std::map<int64_t, Group> groups;
 };
 
-Scored ScoreGroups(const AdvantageInputs& in) {
+std::vector<double> ScoresOf(const AdvantageInputs& in) {
+  std::vector<double> scores(in.responses.sequences());
+  for (size_t s = 0; s < scores.size(); ++s) {
+    for (size_t t = in.responses.begin(s); t < in.responses.end(s); ++t) scores[s] += in.rewards[t];
+  }
+  return scores;
+}
+
+Scored ScoreGroups(const AdvantageInputs& in, std::vector<double> scores) {
   const PackedView& view = in.responses;
   Scored out;
+  out.scores = std::move(scores);
   for (size_t s = 0; s < view.sequences(); ++s) {
-    double score = 0;
-    for (size_t t = view.begin(s); t < view.end(s); ++t) score += in.rewards[t];
-    out.scores.push_back(score);
-    out.counts.push_back(PolicyTokens(view, s) > 0);
+    const int64_t tokens = PolicyTokens(view, s);
+    out.counts.push_back(tokens > 0);
     Group& group = out.groups[in.groups[s]];
     ++group.members;
-    if (out.counts.back()) group.scores.push_back(score);
+    if (!out.counts.back()) continue;
+    group.scores.push_back(out.scores[s]);
+    group.lengths.push_back(static_cast<double>(tokens));
   }
   for (auto& [id, group] : out.groups) {
     const auto n = static_cast<double>(group.scores.size());
     if (group.scores.empty() || group.members == 1) continue;
-    for (const double score : group.scores) group.mean += score;
+    double tokens = 0;
+    for (size_t i = 0; i < group.scores.size(); ++i) {
+      group.mean += group.scores[i];
+      group.mean_by_token += group.lengths[i] * group.scores[i];
+      tokens += group.lengths[i];
+    }
     group.mean /= n;
+    group.mean_by_token /= tokens;
     if (group.scores.size() == 1) continue;  // the last one left: its mean is its score
     double squares = 0;
     for (const double score : group.scores) squares += (score - group.mean) * (score - group.mean);
@@ -142,7 +173,7 @@ void Remax(const AdvantageInputs& in, std::vector<double>& advantages,
 // Estimators that give a response one advantage from its group's scores.
 void FromGroups(const AdvantageInputs& in, const AdvantageOptions& options,
                 std::vector<double>& advantages) {
-  const Scored scored = ScoreGroups(in);
+  const Scored scored = ScoreGroups(in, ScoresOf(in));
   double nonzero = 0;
   double responses = 0;
   for (size_t s = 0; s < scored.scores.size(); ++s) {
@@ -157,12 +188,32 @@ void FromGroups(const AdvantageInputs& in, const AdvantageOptions& options,
     double value = scored.scores[s] - group.mean;
     switch (options.estimator) {
       case AdvantageEstimator::kGrpo:
+      case AdvantageEstimator::kGrpoVectorized:
         if (options.norm_adv_by_std_in_grpo) value /= group.deviation + kGroupEpsilon;
         break;
       case AdvantageEstimator::kRloo:
-        // The mean of the others is the baseline; a group of one keeps its score.
+      case AdvantageEstimator::kRlooVectorized:
+        // The mean of the others is the baseline; a group of one keeps its score, or has none.
         if (n > 1) value *= n / (n - 1);
+        if (n == 1 && options.estimator == AdvantageEstimator::kRlooVectorized) value = 0;
         break;
+      case AdvantageEstimator::kOpo:
+        // A score is its own mean where it is the only one left.
+        value = n > 1 || group.members == 1 ? scored.scores[s] - group.mean_by_token : 0;
+        break;
+      case AdvantageEstimator::kGrpoPassk: {
+        if (group.members == 1) {
+          throw Error(StatusCode::kInternal,
+                      fmt::format("advantages: grpo_passk expects two responses or more of each "
+                                  "prompt, found one in group {}",
+                                  in.groups[s]));
+        }
+        // Of the best alone; where two are the best, 0.
+        const auto [best, second] = n > 1 ? group.TopTwo() : std::pair(0.0, 0.0);
+        value = n > 1 && scored.scores[s] == best ? best - second : 0;
+        if (options.norm_adv_by_std_in_grpo) value /= group.deviation + kGroupEpsilon;
+        break;
+      }
       case AdvantageEstimator::kGpg:
         value *= responses / std::max(1.0, nonzero);
         break;
@@ -170,6 +221,112 @@ void FromGroups(const AdvantageInputs& in, const AdvantageOptions& options,
         break;
     }
     Spread(in.responses, s, value, advantages);
+  }
+}
+
+// GRPO's advantage for each reward by itself, weighted and added up.
+void FromComponents(const AdvantageInputs& in, const AdvantageOptions& options,
+                    std::vector<double>& advantages) {
+  std::vector<double> sums(in.responses.sequences());
+  for (size_t k = 0; k < in.components.size(); ++k) {
+    const Scored scored = ScoreGroups(in, in.components[k]);
+    const double weight = options.component_weights.empty() ? 1 : options.component_weights[k];
+    for (size_t s = 0; s < sums.size(); ++s) {
+      const Group& group = scored.groups.at(in.groups[s]);
+      double value = scored.scores[s] - group.mean;
+      if (options.norm_adv_by_std_in_grpo) value /= group.deviation + kGroupEpsilon;
+      sums[s] += weight * value;
+    }
+  }
+  for (size_t s = 0; s < sums.size(); ++s) Spread(in.responses, s, sums[s], advantages);
+}
+
+// A response in the optimal token baseline: places with the return from there on, and how far the
+// path up to there may have moved the policy, W = the sum of 1 - 2 pi + sum(pi^2) over its tokens.
+struct Path {
+  size_t sequence = 0;
+  std::vector<size_t> tokens;           // of its places, one after another
+  std::vector<double> returns, energy;  // of each place
+  std::vector<bool> counts;             // the place's token is the policy's
+  size_t policy_tokens = 0;
+};
+
+// The place of a token is its distance from the response's first, or, of the policy's tokens alone,
+// its number among them.
+Path PathOf(const AdvantageInputs& in, size_t s, bool policy_tokens_only,
+            std::vector<double>& returns) {
+  const PackedView& view = in.responses;
+  double running = 0;
+  BackwardOverPolicyTokens(in, s, [&](size_t t, double reward) {
+    running += reward;
+    returns[t] = running;
+  });
+  Path path;
+  path.sequence = s;
+  double energy = 0;
+  for (size_t t = view.begin(s); t < view.end(s); ++t) {
+    const bool counts = view.mask[t] != 0;
+    if (counts) {
+      const double weight =
+          in.rollout_is_weights.empty() ? 1 : static_cast<double>(in.rollout_is_weights[t]);
+      energy += (1 - 2 * std::exp(static_cast<double>(in.log_probs[t])) + in.sum_pi_squared[t]) *
+                weight * weight;
+      ++path.policy_tokens;
+    } else if (policy_tokens_only) {
+      continue;
+    }
+    path.tokens.push_back(t);
+    path.returns.push_back(counts ? returns[t] : 0);
+    path.energy.push_back(counts ? energy : 0);
+    path.counts.push_back(counts);
+  }
+  return path;
+}
+
+// For each place of a group's responses the mean of their returns from there on, weighted by W
+// (verl's compute_optimal_token_baseline_advantage). Where the longest response goes on alone,
+// there is nothing to compare with, and its return is its advantage.
+void OptimalTokenBaseline(const AdvantageInputs& in, bool policy_tokens_only,
+                          std::vector<double>& advantages, std::vector<double>& returns) {
+  const PackedView& view = in.responses;
+  std::map<int64_t, std::vector<Path>> groups;
+  std::map<int64_t, int64_t> members;
+  for (size_t s = 0; s < view.sequences(); ++s) {
+    ++members[in.groups[s]];
+    Path path = PathOf(in, s, policy_tokens_only, returns);
+    if (path.policy_tokens > 0) groups[in.groups[s]].push_back(std::move(path));
+  }
+  for (const auto& [id, paths] : groups) {
+    if (paths.size() == 1) {
+      // The last one of several has nothing to be compared with, and an advantage of 0.
+      for (const size_t t : paths[0].tokens) {
+        if (view.mask[t] != 0) advantages[t] = members[id] == 1 ? returns[t] : 0;
+      }
+      continue;
+    }
+    size_t places = 0, longest = 0, second = 0;
+    for (const Path& path : paths) {
+      places = std::max(places, path.tokens.size());
+      second = std::max(second, std::min(longest, path.policy_tokens));
+      longest = std::max(longest, path.policy_tokens);
+    }
+    std::vector<double> baseline(places);
+    for (size_t place = 0; place < places; ++place) {
+      double weighted = 0, weights = kBaselineEpsilon;
+      for (const Path& path : paths) {
+        if (place >= path.tokens.size() || !path.counts[place]) continue;
+        weighted += path.returns[place] * path.energy[place];
+        weights += path.energy[place];
+      }
+      baseline[place] = weighted / weights;
+    }
+    for (const Path& path : paths) {
+      for (size_t place = 0; place < path.tokens.size(); ++place) {
+        if (!path.counts[place]) continue;
+        const bool alone = path.policy_tokens == longest && longest > second && place >= second;
+        advantages[path.tokens[place]] = path.returns[place] - (alone ? 0 : baseline[place]);
+      }
+    }
   }
 }
 
@@ -184,6 +341,19 @@ Advantages ComputeAdvantages(const AdvantageInputs& in, const AdvantageOptions& 
   if (traits.groups) NeedLength("groups", in.groups.size(), sequences);
   if (traits.values) NeedLength("values", in.values.size(), tokens);
   if (traits.greedy_baseline) NeedLength("baselines", in.baselines.size(), sequences);
+  if (traits.sum_pi_squared) {
+    NeedLength("log-probabilities", in.log_probs.size(), tokens);
+    NeedLength("sums of squared probabilities", in.sum_pi_squared.size(), tokens);
+    if (!in.rollout_is_weights.empty())
+      NeedLength("rollout_is_weights", in.rollout_is_weights.size(), tokens);
+  }
+  if (traits.components) {
+    NeedLength("kinds of rewards", in.components.size(),
+               options.component_weights.empty() ? std::max<size_t>(1, in.components.size())
+                                                 : options.component_weights.size());
+    for (const std::vector<double>& component : in.components)
+      NeedLength("rewards of a kind", component.size(), sequences);
+  }
   std::vector<double> advantages(tokens);
   std::vector<double> returns(tokens);
   switch (options.estimator) {
@@ -196,11 +366,19 @@ Advantages ComputeAdvantages(const AdvantageInputs& in, const AdvantageOptions& 
     case AdvantageEstimator::kRemax:
       Remax(in, advantages, returns);
       break;
+    case AdvantageEstimator::kGdpo:
+      FromComponents(in, options, advantages);
+      break;
+    case AdvantageEstimator::kOptimalTokenBaseline:
+    case AdvantageEstimator::kTirOptimalTokenBaseline:
+      OptimalTokenBaseline(in, options.estimator == AdvantageEstimator::kTirOptimalTokenBaseline,
+                           advantages, returns);
+      break;
     default:
       FromGroups(in, options, advantages);
   }
   if (traits.whitened) Whiten(in.responses, advantages);
-  if (traits.groups) returns = advantages;
+  if (traits.groups && !traits.sum_pi_squared) returns = advantages;
   return {{advantages.begin(), advantages.end()}, {returns.begin(), returns.end()}};
 }
 

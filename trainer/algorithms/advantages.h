@@ -25,6 +25,7 @@ struct AdvantageOptions {
   double gamma = 1;  // per token of the policy
   double lam = 1;
   bool norm_adv_by_std_in_grpo = true;
+  std::vector<double> component_weights = {};  // of gdpo's rewards; empty: all 1
 };
 
 struct AdvantageInputs {
@@ -34,6 +35,12 @@ struct AdvantageInputs {
   // Where the estimator's traits ask for them:
   std::span<const float> values;     // [N], the critic's, before the update
   std::span<const float> baselines;  // [S], score of the prompt's greedy response
+  // [N] each: of the policy that acted, log-probabilities and the sum over the vocabulary of its
+  // squared probabilities; and weights of importance, empty: all 1.
+  std::span<const float> log_probs = {};
+  std::span<const float> sum_pi_squared = {};
+  std::span<const float> rollout_is_weights = {};
+  std::span<const std::vector<double>> components = {};  // [K][S], rewards by name
 };
 
 // 0 on masked tokens.

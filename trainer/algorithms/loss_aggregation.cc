@@ -42,6 +42,8 @@ at::Tensor LossWeights(const TokenLayout& layout, LossAggregation mode,
   switch (mode) {
     case LossAggregation::kTokenMean:
       return ones / static_cast<double>(std::max<int64_t>(1, denominators.tokens));
+    case LossAggregation::kTokenSum:
+      return ones;
     case LossAggregation::kSeqMeanTokenSum:
       return ones / sequences;
     case LossAggregation::kSeqMeanTokenMean:

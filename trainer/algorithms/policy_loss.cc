@@ -3,13 +3,11 @@
 #include <fmt/format.h>
 
 #include "common/status.h"
+#include "trainer/algorithms/token_losses.h"
 
 namespace keel::trainer::rl {
 
 namespace {
-
-constexpr double kLogRatioBound = 20;
-constexpr double kGspoLogRatioBound = 10;
 
 void Need(const char* what, const at::Tensor& tensor, int64_t tokens) {
   if (tensor.defined() && tensor.dim() == 1 && tensor.size(0) == tokens) return;
@@ -18,52 +16,6 @@ void Need(const char* what, const at::Tensor& tensor, int64_t tokens) {
                           tensor.defined() ? fmt::format("{}", fmt::join(tensor.sizes(), " x "))
                                            : std::string("none")));
 }
-
-struct TokenLosses {
-  at::Tensor losses;         // [T]
-  at::Tensor ppo_kl;         // [T] old - new
-  at::Tensor clipped;        // [T] bool
-  at::Tensor clipped_lower;  // [T] bool
-};
-
-TokenLosses Vanilla(const PolicyLossInputs& in, const PolicyLossOptions& options) {
-  const at::Tensor& advantages = in.advantages;
-  const at::Tensor log_ratio =
-      (in.log_probs - in.old_log_probs).clamp(-kLogRatioBound, kLogRatioBound);
-  const at::Tensor ratio = log_ratio.exp();
-  const at::Tensor free = -advantages * ratio;
-  const at::Tensor bounded =
-      -advantages * ratio.clamp(1 - options.clip_ratio_low, 1 + options.clip_ratio_high);
-  const at::Tensor clipped = at::maximum(free, bounded);
-  const at::Tensor floor = -advantages * options.clip_ratio_c;
-  const at::Tensor negative = advantages.lt(0);
-  return {at::where(negative, at::minimum(floor, clipped), clipped), -log_ratio, bounded.gt(free),
-          clipped.gt(floor).logical_and(negative)};
-}
-
-TokenLosses Gspo(const PolicyLossInputs& in, const PolicyLossOptions& options) {
-  const at::Tensor log_ratio = in.log_probs - in.old_log_probs;
-  const at::Tensor mean =
-      in.layout.SequenceSums(log_ratio.detach()) / in.layout.Lengths().clamp_min(1);
-  // The sequence's value, each token's gradient.
-  const at::Tensor ratio = (in.log_probs - in.log_probs.detach() + in.layout.Spread(mean))
-                               .clamp_max(kGspoLogRatioBound)
-                               .exp();
-  const at::Tensor free = -in.advantages * ratio;
-  const at::Tensor bounded =
-      -in.advantages * ratio.clamp(1 - options.clip_ratio_low, 1 + options.clip_ratio_high);
-  return {at::maximum(free, bounded), -log_ratio, bounded.gt(free), {}};
-}
-
-TokenLosses Cispo(const PolicyLossInputs& in, const PolicyLossOptions& options) {
-  const at::Tensor log_ratio =
-      (in.log_probs - in.old_log_probs).clamp(-kLogRatioBound, kLogRatioBound);
-  const at::Tensor ratio = log_ratio.detach().exp();
-  const at::Tensor weight = ratio.clamp(1 - options.clip_ratio_low, 1 + options.clip_ratio_high);
-  return {-weight * in.advantages * in.log_probs, -log_ratio, ratio.ne(weight), {}};
-}
-
-TokenLosses Gpg(const PolicyLossInputs& in) { return {-in.log_probs * in.advantages, {}, {}, {}}; }
 
 }  // namespace
 
@@ -128,32 +80,24 @@ PolicyLossResult PolicyLoss(const PolicyLossInputs& inputs, const PolicyLossOpti
   };
   take("log_probs", in.log_probs, true);
   take("advantages", in.advantages, true);
-  take("old_log_probs", in.old_log_probs, NeedsOldLogProbs(options.mode));
+  take("old_log_probs", in.old_log_probs, TraitsOf(options.mode).old_log_probs);
   take("ref_log_probs", in.ref_log_probs, options.use_kl_loss);
   take("entropy", in.entropy, options.entropy_coeff != 0);
   take("rollout_is_weights", in.rollout_is_weights, false);
+  take("chosen", in.chosen, TraitsOf(options.mode).covariance);
 
   // 1. Losses by token.
-  TokenLosses by_token;
-  switch (options.mode) {
-    case PolicyLossMode::kVanilla:
-      by_token = Vanilla(in, options);
-      break;
-    case PolicyLossMode::kGspo:
-      by_token = Gspo(in, options);
-      break;
-    case PolicyLossMode::kCispo:
-      by_token = Cispo(in, options);
-      break;
-    case PolicyLossMode::kGpg:
-      by_token = Gpg(in);
-      break;
-  }
-  if (in.rollout_is_weights.defined()) by_token.losses = by_token.losses * in.rollout_is_weights;
+  TokenLosses by_token = LossesByToken(in, options);
+  if (in.rollout_is_weights.defined() && !by_token.weighted)
+    by_token.losses = by_token.losses * in.rollout_is_weights;
 
   // 2. One number.
   const at::Tensor weights = LossWeights(in.layout, options.aggregation, denominators);
-  const at::Tensor pg_loss = WeightedSum(by_token.losses, weights);
+  const at::Tensor pg_weights =
+      TraitsOf(options.mode).within_sequence
+          ? LossWeights(in.layout, LossAggregation::kSeqMeanTokenMean, denominators)
+          : weights;
+  const at::Tensor pg_loss = WeightedSum(by_token.losses, pg_weights);
   at::Tensor loss = pg_loss;
   at::Tensor entropy = at::zeros({}, pg_loss.options());
   at::Tensor kl_loss = entropy;

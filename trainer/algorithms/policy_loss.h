@@ -1,5 +1,6 @@
 // The policy's loss of a micro-batch as a function of its tokens' log-probabilities and entropies,
-// differentiable in both. Losses and metrics are verl's (verl/trainer/ppo/core_algos.py).
+// differentiable in both. Losses and metrics are verl's (verl/trainer/ppo/core_algos.py), vespo's
+// TRL's (trl/trainer/grpo_trainer.py).
 //
 // Under tensor parallelism every rank of the group computes the same loss from the same inputs.
 // Pure; called from the training thread.
@@ -8,19 +9,47 @@
 #include <ATen/ATen.h>
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "trainer/algorithms/choices.h"
+#include "trainer/algorithms/covariance_choice.h"
 #include "trainer/algorithms/kl.h"
 #include "trainer/algorithms/loss_aggregation.h"
 
 namespace keel::trainer::rl {
+
+// VESPO's weight of a sequence with ratio w: e^lambda w^k e^(-lambda w), 1 at w = 1; by the sign of
+// the advantage.
+struct VespoOptions {
+  double k_pos = 2.0;
+  double lambda_pos = 3.0;
+  double k_neg = 3.0;
+  double lambda_neg = 2.0;
+};
+
+// The loss where the rollout's log-probabilities are the old ones. `level`: the weights of
+// kReinforce, the current ratio to the rollout by token or sequence; larger ones than `upper` are
+// cut to it, with `lower` those outside of both are 0. None: all 1.
+struct BypassOptions {
+  BypassLoss loss = BypassLoss::kPpoClip;
+  std::optional<ImportanceLevel> level;
+  double upper = 2;
+  std::optional<double> lower;
+};
 
 struct PolicyLossOptions {
   PolicyLossMode mode = PolicyLossMode::kVanilla;
   double clip_ratio_low = 0.2;
   double clip_ratio_high = 0.2;
   double clip_ratio_c = 3.0;  // above 1
+  double tau_pos = 1.0;       // of sapo, for advantages above 0
+  double tau_neg = 1.05;      // and for others
+  CovarianceOptions covariance;
+  double ppo_kl_coef = 0.1;  // of kl_cov
+  double dro_beta = 0;       // of dro: above 0
+  VespoOptions vespo;
+  BypassOptions bypass;  // of bypass_mode
   LossAggregation aggregation = LossAggregation::kTokenMean;
   double entropy_coeff = 0;
   bool use_kl_loss = false;
@@ -37,6 +66,7 @@ struct PolicyLossInputs {
   at::Tensor entropy;             // carries the gradient; undefined: reported as 0
   at::Tensor ref_log_probs;       // for the KL loss
   at::Tensor rollout_is_weights;  // undefined: all 1
+  at::Tensor chosen;              // clip_cov, kl_cov: not 0 where ChooseByCovariance says so
 };
 
 // Sums over micro-batches and ranks (one of each TP group, last stages) give the mini-batch's
@@ -47,7 +77,7 @@ struct PolicyLossSums {
   double kl_loss = 0;
   double clipped = 0;  // tokens
   double clipped_lower = 0;
-  double ppo_kl = 0;  // sum over tokens of old - new, cut to +-20 except for GSPO
+  double ppo_kl = 0;  // sum over tokens of old - new (kl_cov: its size), cut to +-20 by most modes
   double tokens = 0;
 
   PolicyLossSums& operator+=(const PolicyLossSums& other);

@@ -47,10 +47,13 @@ constexpr auto NamesOf(DeviceKind) {
 }
 
 // trainer.logger
-enum class LogSink { kConsole, kJsonl };
+enum class LogSink { kConsole, kJsonl, kTensorboard, kPrometheus };
 constexpr auto NamesOf(LogSink) {
   using enum LogSink;
-  return EnumNames<LogSink>({{kConsole, "console"}, {kJsonl, "jsonl"}});
+  return EnumNames<LogSink>({{kConsole, "console"},
+                             {kJsonl, "jsonl"},
+                             {kTensorboard, "tensorboard"},
+                             {kPrometheus, "prometheus"}});
 }
 
 // trainer.disk_check

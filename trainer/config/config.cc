@@ -72,7 +72,22 @@ options::Schema MakeSchema(Config& c) {
       "it they are named and left alone, and a folder that holds no others is refused.");
   s.Add("trainer.seed", t.seed, "Of the initial weights and the order of the data.").Range(0);
   s.Add("trainer.device", t.device, "`auto` takes CUDA where a GPU is usable.");
-  s.Add("trainer.logger", t.logger, "Where metrics go.");
+  const std::string exported =
+      "Keel itself sends nothing to a service; log with jsonl, and send it with "
+      "tools/export_{}.py RUN, during the run or after it";
+  s.Add("trainer.logger", t.logger,
+        "Where metrics go: the console, `metrics.jsonl`, TensorBoard's event files, a file for "
+        "Prometheus' node exporter.")
+      .Answer("wandb", fmt::format(fmt::runtime(exported), "wandb"))
+      .Answer("mlflow", fmt::format(fmt::runtime(exported), "mlflow"))
+      .Answer("file", "write jsonl");
+  s.Add("trainer.tensorboard_dir", t.tensorboard_dir,
+        "Where the `tensorboard` logger writes; null: `tensorboard` in the run's folder.")
+      .PerNode();
+  s.Add("trainer.prometheus_file", t.prometheus_file,
+        "The file of the `prometheus` logger, `<name>.prom` in node exporter's folder; null: "
+        "`metrics.prom` in the run's folder.")
+      .PerNode();
   s.Add("trainer.log_freq", t.log_freq, "A console line every so many steps.")
       .Range(1)
       .Unit("steps");
@@ -91,8 +106,7 @@ options::Schema MakeSchema(Config& c) {
         "Nodes whose ranks train, with `placement: split` under a launcher that knows no roles "
         "(torchrun, srun): the job's first; null: with `--roles`, or all.")
       .Range(1);
-  s.Add("trainer.n_gpus_per_node", t.n_gpus_per_node,
-        "Ranks that train on each of these nodes.")
+  s.Add("trainer.n_gpus_per_node", t.n_gpus_per_node, "Ranks that train on each of these nodes.")
       .Range(1);
   s.Add("trainer.deadline_seconds", t.deadline_seconds,
         "How long any wait for a peer may take before the run ends with an error that names it.")
@@ -338,6 +352,27 @@ void PreferCommandLine(const options::Schema& schema, LoadedConfig& loaded) {
                                      schema.Origin(path ? config_key : path_key)));
 }
 
+// A line on how to bring another trainer's file here, for one that looks like it; else "".
+std::string ForeignAdvice(const options::Schema& schema, const options::Source& file) {
+  constexpr int kMany = 8;  // unknown keys; one's own mistakes are fewer
+  const Result<options::FlatValues> values = options::Flatten(file);
+  if (!values.ok()) return "";
+  std::set<std::string> known;
+  for (const options::Option& option : schema.options()) known.insert(option.path);
+  int unknown = 0, unknown_roots = 0;
+  for (const auto& [key, value] : values.value()) {
+    if (known.contains(key)) continue;
+    ++unknown;
+    unknown_roots += key.find('.') == std::string::npos ? 1 : 0;
+  }
+  if (unknown < kMany) return "";
+  if (2 * unknown_roots > unknown)
+    return fmt::format("\nif this is a file of TRL: keel config import-trl {} makes Keel's of it",
+                       file.name);
+  return fmt::format("\nif this is a file of verl: keel config import-verl {} makes Keel's of it",
+                     file.name);
+}
+
 Result<LoadedConfig> LoadConfig(const std::string& path,
                                 const std::vector<std::string>& overrides) {
   std::error_code error;
@@ -362,7 +397,8 @@ Result<LoadedConfig> LoadConfig(const std::string& path,
   text << file.rdbuf();
   LoadedConfig loaded;
   options::Schema schema = MakeSchema(loaded.config);
-  KEEL_RETURN_IF_ERROR(schema.Load({path, text.str()}, overrides));
+  if (const Status status = schema.Load({path, text.str()}, overrides); !status.ok())
+    return Status(status.code(), status.message() + ForeignAdvice(schema, {path, text.str()}));
   PreferCommandLine(schema, loaded);
   loaded.resolved = schema.Dump(false);
   loaded.with_origins = schema.Dump(true);

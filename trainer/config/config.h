@@ -45,6 +45,8 @@ struct TrainerSection {
   int64_t seed = 1;
   DeviceKind device = DeviceKind::kAuto;
   std::vector<LogSink> logger = {LogSink::kConsole, LogSink::kJsonl};
+  std::optional<std::string> tensorboard_dir;
+  std::optional<std::string> prometheus_file;
   int64_t log_freq = 1;
   int64_t max_consecutive_skips = 5;
   int64_t check_replicas = 0;

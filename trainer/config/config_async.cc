@@ -18,6 +18,11 @@ void AddAsyncOptions(Config& c, options::Schema& s) {
         "are a step ahead; more: further. No sample is dropped for its age.")
       .Range(0, 1000)
       .Unit("steps");
+  s.Add("async_training.order", a.order,
+        "With `split`: what the next step trains. `in_order`: the next prompts of the data, whose "
+        "slowest response it waits for; `ready_first`: of the prompts whose responses are there, "
+        "those that must be trained soonest, so that a slow one holds no step before "
+        "`max_staleness` wants it. Each prompt is trained once and none is older in either case.");
   s.Add("async_training.min_workers", a.min_workers,
         "So many workers must be there before the first step. The run goes on with fewer later.")
       .Range(1, 100000);
@@ -34,6 +39,17 @@ void AddAsyncOptions(Config& c, options::Schema& s) {
         "when a worker is lost.")
       .Range(1)
       .Unit("tokens");
+  s.Add("async_training.recompute_kv", a.recompute_kv,
+        "What a worker does with responses that run when new weights come. true: it computes their "
+        "keys and values again, so that a token depends on the weights that chose it alone; false: "
+        "it goes on with those that older weights computed, which costs nothing and is less exact. "
+        "Log-probabilities are of what the token was chosen by in either case.");
+  s.Add("async_training.max_response_seconds", a.max_response_seconds,
+        "A response that workers have had for so long, with its verifier, is ended with the tokens "
+        "that it has, as one that has reached its longest. Where so much time again brings no end "
+        "it goes without a score, and reward.on_error says what becomes of it. 0: no bound.")
+      .Range(0, 1e9)
+      .Unit("seconds");
   s.Add("async_training.deterministic", a.deterministic,
         "With `max_staleness`: a sample takes newer weights up every `partial_report_tokens` "
         "tokens, and no sooner or later, so that the run is the same bit for bit whatever workers "
@@ -63,6 +79,45 @@ std::vector<std::string> ValidateAsyncConfig(const Config& c) {
     problems.emplace_back(
         "async_training.deterministic, schedule_record and schedule_replay: the ranks that train "
         "generate in turns, which is always the same; they are for placement: split");
+  if (c.async_training.order == StepOrder::kReadyFirst) {
+    if (c.async_training.placement != Placement::kSplit)
+      problems.emplace_back(
+          "async_training.order: the ranks that train generate what the step trains; ready_first "
+          "is "
+          "for placement: split");
+    if (c.async_training.deterministic || c.async_training.schedule_record ||
+        c.async_training.schedule_replay)
+      problems.emplace_back(
+          "async_training.order: ready_first has whoever is ready trained next, which no schedule "
+          "says: leave deterministic, schedule_record and schedule_replay out, or set it to "
+          "in_order");
+  }
+  if (!c.async_training.recompute_kv) {
+    if (c.async_training.placement != Placement::kSplit)
+      problems.emplace_back(
+          "async_training.recompute_kv: the ranks that train have no response running when their "
+          "weights change; false is for placement: split");
+    if (c.async_training.deterministic || c.async_training.schedule_record ||
+        c.async_training.schedule_replay)
+      problems.emplace_back(
+          "async_training.recompute_kv is false: a token then depends on which worker computed the "
+          "keys and values before it and when, which no schedule says: leave deterministic, "
+          "schedule_record and schedule_replay out, or set it to true");
+  }
+  if (c.async_training.max_response_seconds > 0) {
+    if (c.async_training.placement != Placement::kSplit)
+      problems.emplace_back(
+          "async_training.max_response_seconds: a step of the ranks that train waits for all of "
+          "its "
+          "responses; data.max_response_length bounds these, and it is for placement: split");
+    if (c.async_training.deterministic || c.async_training.schedule_record ||
+        c.async_training.schedule_replay)
+      problems.emplace_back(
+          "async_training.max_response_seconds: where a response ends is then a matter of time, "
+          "which no schedule says: leave deterministic, schedule_record and schedule_replay out, "
+          "or "
+          "set it to 0");
+  }
   if (c.async_training.deterministic && c.async_training.schedule_replay)
     problems.emplace_back(
         "async_training.deterministic and schedule_replay both say which weights choose which "

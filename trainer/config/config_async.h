@@ -27,13 +27,26 @@ constexpr auto NamesOf(Placement) {
   return EnumNames<Placement>({{kColocated, "colocated"}, {kSplit, "split"}});
 }
 
+// async_training.order: which samples the next step trains.
+enum class StepOrder {
+  kInOrder,     // those of the next positions
+  kReadyFirst,  // of those that are there, the ones that must be trained soonest
+};
+constexpr auto NamesOf(StepOrder) {
+  using enum StepOrder;
+  return EnumNames<StepOrder>({{kInOrder, "in_order"}, {kReadyFirst, "ready_first"}});
+}
+
 struct AsyncSection {
   Placement placement = Placement::kColocated;
+  StepOrder order = StepOrder::kInOrder;
   int64_t max_staleness = 0;
   int64_t min_workers = 1;
   int64_t port = 0;
   double worker_timeout_seconds = 30;
   int64_t partial_report_tokens = 256;
+  bool recompute_kv = true;
+  double max_response_seconds = 0;
   bool deterministic = false;
   std::optional<std::string> schedule_record;
   std::optional<std::string> schedule_replay;

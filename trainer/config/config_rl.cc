@@ -5,7 +5,9 @@
 #include <string_view>
 
 #include "common/options/schema.h"
-#include "trainer/algorithms/rollout_correction_options.h"
+#include "rewards/reward_check.h"
+#include "rewards/reward_functions.h"
+#include "rewards/reward_table.h"
 #include "trainer/config/config.h"
 
 namespace keel::trainer {
@@ -19,15 +21,6 @@ std::vector<std::string> PlainKlNames() {
     if (!rl::KindOf(kind).straight_through) names.emplace_back(name);
   }
   return names;
-}
-
-// "gae, reinforce_plus_plus": the estimators with that trait, or those without it.
-std::string EstimatorsThat(bool rl::AdvantageTraits::*trait, bool have = true) {
-  std::vector<std::string_view> names;
-  for (const auto& [estimator, name] : kEnumNames<rl::AdvantageEstimator>) {
-    if (rl::TraitsOf(estimator).*trait == have) names.push_back(name);
-  }
-  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 }  // namespace
@@ -56,10 +49,16 @@ void AddActorRlOptions(Config& c, options::Schema& s) {
   s.Add(actor + "clip_ratio_c", a.clip_ratio_c,
         "Dual clip: bound of the loss, in advantages, where the advantage is negative.")
       .Above(1);
+  s.Add(actor + "tau_pos", a.tau_pos,
+        "`sapo`: how steeply the gate falls with the ratio where the advantage is above 0.")
+      .Above(0);
+  s.Add(actor + "tau_neg", a.tau_neg, "The same where it is not.").Above(0);
   s.Add(actor + "loss_agg_mode", a.loss_agg_mode,
         "How token losses become one: all counts are of the whole mini-batch over all ranks. "
         "Dr.GRPO "
-        "is `seq-mean-token-sum-norm` with `algorithm.norm_adv_by_std_in_grpo: false`.");
+        "is `seq-mean-token-sum-norm` with `algorithm.norm_adv_by_std_in_grpo: false`. The losses "
+        "`sapo` and `geo_mean` are means of sequences' means whatever it says; entropy and KL "
+        "terms are as it says.");
   s.Add(actor + "loss_scale_factor", a.loss_scale_factor,
         "Divisor of `seq-mean-token-sum-norm`; null: `data.max_response_length`.")
       .Range(1);
@@ -71,7 +70,40 @@ void AddActorRlOptions(Config& c, options::Schema& s) {
         "Its estimator; with `+` it has k2's gradient, which is the true one in expectation.");
   s.Add(actor + "policy_loss.loss_mode", a.policy_loss.loss_mode,
         "`vanilla` is PPO's clipped loss; `gspo` clips per sequence; `cispo` clips the weight and "
-        "keeps the gradient; `gpg` is the plain policy gradient.");
+        "keeps the gradient; `gpg` is the plain policy gradient; `dppo_tv` and `dppo_kl` bound how "
+        "far a probability moves instead of its ratio; `sapo` has a smooth gate for a clip; "
+        "`clip_cov` and `kl_cov` keep tokens of high covariance from taking the entropy away; "
+        "`geo_mean` is GMPO; `dro` a squared log-ratio's penalty; `vespo` a smooth weight of the "
+        "sequence's ratio; `bypass_mode` what `algorithm.rollout_correction.loss_type` says. "
+        "docs/algorithms.md has the formulas.");
+  PolicyLossSection& p = a.policy_loss;
+  const std::string policy = actor + "policy_loss.";
+  s.Add(policy + "clip_cov_ratio", p.clip_cov_ratio,
+        "`clip_cov`: share of a mini-batch's tokens that have no gradient; one at least.")
+      .Above(0);
+  s.Add(policy + "clip_cov_lb", p.clip_cov_lb,
+        "`clip_cov`: they are drawn from those whose covariance is above this.");
+  s.Add(policy + "clip_cov_ub", p.clip_cov_ub, "`clip_cov`: and below this one.");
+  s.Add(policy + "kl_cov_ratio", p.kl_cov_ratio,
+        "`kl_cov`: share of a mini-batch's tokens, those of the highest covariance, that have a "
+        "penalty; one at least.")
+      .Above(0);
+  s.Add(policy + "ppo_kl_coef", p.ppo_kl_coef,
+        "`kl_cov`: that penalty, times the size of the log-ratio.")
+      .Range(0);
+  s.Add(policy + "dro_beta", p.dro_beta,
+        "`dro`: half of this times the squared log-ratio is its penalty; `dro` needs it.")
+      .Above(0);
+  s.Add(policy + "vespo_k_pos", p.vespo_k_pos,
+        "`vespo` (TRL's key): power of the sequence's ratio in its weight, where the advantage is "
+        "not below 0.")
+      .Range(0);
+  s.Add(policy + "vespo_lambda_pos", p.vespo_lambda_pos,
+        "`vespo`: how fast the weight falls with the ratio there.")
+      .Range(0);
+  s.Add(policy + "vespo_k_neg", p.vespo_k_neg, "As `vespo_k_pos`, below 0.").Range(0);
+  s.Add(policy + "vespo_lambda_neg", p.vespo_lambda_neg, "As `vespo_lambda_pos`, below 0.")
+      .Range(0);
 
   RefSection& ref = c.actor_rollout_ref.ref;
   s.Add("actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu",
@@ -124,8 +156,15 @@ void AddRlOptions(Config& c, options::Schema& s) {
   s.Add("algorithm.adv_estimator", a.adv_estimator, "How rewards become advantages.");
   s.Add("algorithm.gamma", a.gamma, "Discount per token of the policy.").Range(0, 1);
   s.Add("algorithm.lam", a.lam, "GAE's trade of bias for variance.").Range(0, 1);
-  s.Add("algorithm.norm_adv_by_std_in_grpo", a.norm_adv_by_std_in_grpo,
-        "GRPO divides by the group's standard deviation; Dr.GRPO does not.");
+  s.Add(
+      "algorithm.norm_adv_by_std_in_grpo", a.norm_adv_by_std_in_grpo,
+      "GRPO divides by the group's standard deviation; Dr.GRPO does not. Also of `grpo_passk` and "
+      "`gdpo`.");
+  s.Add("algorithm.gdpo_reward_keys", a.gdpo_reward_keys,
+        "`gdpo`: the verifier's values that are its rewards, each normalized by itself; `gdpo` "
+        "needs them.");
+  s.Add("algorithm.gdpo_reward_weights", a.gdpo_reward_weights,
+        "`gdpo`: a weight for each of them; []: all 1.");
   s.Add("algorithm.use_kl_in_reward", a.use_kl_in_reward,
         "Take the KL divergence from the reference policy off each token's reward.");
   s.Add("algorithm.kl_penalty", a.kl_penalty, "Its estimator.").OneOf(PlainKlNames());
@@ -162,6 +201,9 @@ void AddRlOptions(Config& c, options::Schema& s) {
       .Above(0);
   s.Add("algorithm.rollout_correction.bypass_mode", r.bypass_mode,
         "Take the rollout's log-probabilities for the old ones instead of computing them anew.");
+  s.Add("algorithm.rollout_correction.loss_type", r.loss_type,
+        "With `bypass_mode`: `ppo_clip` is the loss of `policy_loss.loss_mode`, whose ratio is to "
+        "the rollout; `reinforce` is log p, weighted by that ratio as `rollout_is` says.");
   s.Add("algorithm.filter_groups.enable", a.filter_groups.enable,
         "DAPO's dynamic sampling: groups whose samples all score the same teach nothing and are "
         "replaced by further prompts.");
@@ -172,33 +214,16 @@ void AddRlOptions(Config& c, options::Schema& s) {
       .Range(0);
 
   rewards::RewardSection& w = c.reward;
-  s.Add("reward.type", w.type,
-        "A rule, `command` or `http`; `auto` chooses by the row's `data.reward_fn_key`.");
-  s.Add("reward.method", w.method,
-        "gsm8k: `strict` wants `#### 42`, `flexible` takes the last number.");
-  s.Add("reward.format_score", w.format_score,
-        "Score of an answer that has the right form and is wrong.");
-  s.Add("reward.format_pattern", w.format_pattern,
-        "A regular expression (PCRE2) that the whole response must match, or the score is 0.");
-  s.Add("reward.format_weight", w.format_weight,
-        "With `format_pattern`: factor of the score of a response that matches.");
-  s.Add("reward.command", w.command,
-        "Program and arguments; reads a JSON object a line from its input, writes one a line.");
-  s.Add("reward.url", w.url,
-        "http:// or https:// address that takes {\"samples\": [...]} and gives {\"results\": "
-        "[...]}.")
+  rewards::AddVerifierOptions(s, "reward.", w);
+  s.Add("reward.functions", w.functions,
+        "Several rewards, whose weighted sum is the score: a list of maps with `name`, `weight` "
+        "(default 1) and keys of this section from `type` to `max_retries`; what one does not say "
+        "is as the section says.")
       .Secret();
-  s.Add("reward.ca_file", w.ca_file,
-        "With an https `reward.url`: a PEM file of the authorities to trust; null: the system's.");
-  s.Add("reward.num_workers", w.num_workers, "Threads that verify, per rank.").Range(1, 256);
-  s.Add("reward.batch_size", w.batch_size, "Samples per request to a command or address.")
-      .Range(1)
-      .Unit("samples");
-  s.Add("reward.timeout_seconds", w.timeout_seconds, "Limit of one request.")
-      .Range(0.001, 86'400)
-      .Unit("seconds");
-  s.Add("reward.max_retries", w.max_retries, "Further tries of a request that failed.")
-      .Range(0, 1000);
+  s.Add("reward.num_workers", w.num_workers,
+        "Threads that verify, per rank; each has a child process of its own for a command or a "
+        "Python function.")
+      .Range(1, 256);
   s.Add("reward.on_error", w.on_error,
         "A sample whose verifier failed: scores 0 (`zero`), takes no part (`exclude`), or ends the "
         "run (`stop`). It is counted apart from samples that score 0. A step or a validation none "
@@ -215,11 +240,28 @@ void AddRlOptions(Config& c, options::Schema& s) {
 
   DpoSection& d = c.dpo;
   s.Add("dpo.beta", d.beta, "Weight of the distance from the reference policy.").Above(0);
-  s.Add("dpo.loss_type", d.loss_type, "Of Rafailov et al. 2023, or of Azar et al. 2023.");
+  s.Add("dpo.loss_type", d.loss_type,
+        "One of TRL's losses, or several, which add up: docs/algorithms.md has the formulas.")
+      .OrOne();
+  s.Add("dpo.loss_weights", d.loss_weights, "With several: a weight for each; []: all 1.").Range(0);
   s.Add("dpo.label_smoothing", d.label_smoothing,
-        "`sigmoid`: share of pairs that may be labelled the wrong way round.")
+        "`sigmoid`, `robust`, `exo_pair`, `aot`, `aot_unpaired`: share of pairs that may be "
+        "labelled the wrong way round.")
       .Range(0, 0.5);
-  s.Add("dpo.preference_loss_weight", d.preference_loss_weight, "Factor of the preference loss.")
+  s.Add("dpo.f_divergence_type", d.f_divergence_type,
+        "The distance from the reference (f-DPO), of the losses that are of a difference of "
+        "scores.");
+  s.Add("dpo.f_alpha_divergence_coef", d.f_alpha_divergence_coef, "Alpha of `alpha_divergence`.")
+      .Range(0);
+  s.Add("dpo.discopop_tau", d.discopop_tau,
+        "`discopop`: how fast the logistic loss gives way to the exponential one.")
+      .Above(0);
+  s.Add("dpo.ld_alpha", d.ld_alpha,
+        "LD-DPO: weight of an answer's tokens that lie beyond the length of the pair's shorter "
+        "answer; null: 1.")
+      .Range(0, 1);
+  s.Add("dpo.preference_loss_weight", d.preference_loss_weight,
+        "Factor of the preference losses together.")
       .Range(0);
   s.Add("dpo.sft_loss_weight", d.sft_loss_weight,
         "Factor of the negative log-likelihood of the preferred answers, per token.")
@@ -234,11 +276,7 @@ std::vector<std::string> ValidateRlConfig(const Config& c, int64_t dp) {
   std::vector<std::string> problems;
   const auto say = [&](std::string text) { problems.push_back(std::move(text)); };
   if (c.trainer.task == TaskKind::kDpo) {
-    if (!rl::TakesLabelSmoothing(c.dpo.loss_type) && c.dpo.label_smoothing > 0)
-      say(fmt::format("dpo.label_smoothing has no meaning with dpo.loss_type {}: set it to 0",
-                      NameOf(c.dpo.loss_type)));
-    if (c.dpo.preference_loss_weight == 0 && c.dpo.sft_loss_weight == 0)
-      say("dpo.preference_loss_weight and dpo.sft_loss_weight are both 0: nothing would be learnt");
+    for (std::string& problem : DpoProblems(c.dpo)) say(std::move(problem));
     if (c.trainer.keep_best_ckpts > 0 && c.trainer.keep_best_metric != BestMetric::kLoss)
       say("trainer.keep_best_metric: dpo validates by val/loss alone");
     return problems;
@@ -269,12 +307,6 @@ std::vector<std::string> ValidateRlConfig(const Config& c, int64_t dp) {
   const rl::AdvantageTraits traits = rl::TraitsOf(a.adv_estimator);
   const std::string_view estimator = NameOf(a.adv_estimator);
   const bool critic = HasCritic(c);
-  if (traits.values && !critic) {
-    say(
-        fmt::format("algorithm.adv_estimator {} needs values: set critic.enable to true or null, "
-                    "or choose one of {}",
-                    estimator, EstimatorsThat(&rl::AdvantageTraits::values, false)));
-  }
   if (!critic && c.critic.model.path) {
     say("critic.model.path is given, but there is no critic: set critic.enable to true, or leave "
         "it out");
@@ -284,50 +316,22 @@ std::vector<std::string> ValidateRlConfig(const Config& c, int64_t dp) {
     say("critic.optim.min_lr is above critic.optim.lr");
   if (!critic && c.trainer.critic_warmup > 0)
     say("trainer.critic_warmup needs a critic: set it to 0, or critic.enable to true");
-  if (a.lam != 1.0 && !traits.lam) {
-    say(fmt::format("algorithm.lam is of {} alone; algorithm.adv_estimator is {}: leave it at 1",
-                    EstimatorsThat(&rl::AdvantageTraits::lam), estimator));
-  }
-  if (a.gamma != 1.0 && !traits.gamma) {
-    say(fmt::format("algorithm.gamma has no effect with algorithm.adv_estimator {}: leave it at 1",
-                    estimator));
-  }
+  for (std::string& problem : AlgorithmProblems(c)) say(std::move(problem));
   if (c.critic.optim.betas.size() != 2 || c.critic.optim.betas[0] >= 1 ||
       c.critic.optim.betas[1] >= 1) {
     say("critic.optim.betas: expected two numbers in [0, 1)");
   }
-  if (loss.loss_scale_factor && !rl::TakesScaleFactor(loss.loss_agg_mode)) {
-    say(
-        fmt::format("actor_rollout_ref.actor.loss_scale_factor is of loss_agg_mode "
-                    "seq-mean-token-sum-norm alone, which is {}",
-                    NameOf(loss.loss_agg_mode)));
-  }
-  const Status correction =
-      rl::RolloutCorrectionOptions::Parse(a.rollout_correction.rollout_is,
-                                          a.rollout_correction.rollout_is_threshold,
-                                          a.rollout_correction.rollout_is_batch_normalize,
-                                          a.rollout_correction.rollout_rs.value_or(""),
-                                          a.rollout_correction.rollout_rs_threshold.value_or(""))
-          .status();
-  if (!correction.ok()) say(correction.message());
-  if (a.rollout_correction.bypass_mode && a.rollout_correction.rollout_is) {
-    say("algorithm.rollout_correction.bypass_mode already puts the rollout's probabilities into "
-        "the "
-        "ratio; rollout_is would count them twice: set one of them only");
-  }
-
-  using rewards::RewardType;
   const rewards::RewardSection& w = c.reward;
-  if (w.type != RewardType::kCommand && !w.command.empty())
-    say("reward.command belongs to reward.type: command");
-  if (w.type != RewardType::kHttp && w.url) say("reward.url belongs to reward.type: http");
-  if (w.type == RewardType::kCommand && w.command.empty())
-    say("reward.type is command, but reward.command is empty");
-  if (w.type == RewardType::kHttp && !w.url)
-    say("reward.type is http, but reward.url is not given");
-  const double request_s = w.timeout_seconds * static_cast<double>(1 + w.max_retries);
-  if ((w.type == RewardType::kHttp || w.type == RewardType::kCommand) &&
-      request_s >= c.trainer.deadline_seconds) {
+  if (const Status usable = rewards::CheckReward(w); !usable.ok()) say(usable.message());
+  double request_s = 0;  // of a sample, at most
+  if (const auto functions = rewards::RewardFunctions(w); functions.ok()) {
+    for (const rewards::RewardFunction& function : *functions) {
+      if (!rewards::AsksOutside(TypeOf(function.verifier))) continue;
+      request_s += function.verifier.timeout_seconds *
+                   static_cast<double>(1 + function.verifier.max_retries);
+    }
+  }
+  if (request_s >= c.trainer.deadline_seconds) {
     say(
         fmt::format("reward.timeout_seconds {} with reward.max_retries {}: a verifier may take {} "
                     "s, but other ranks wait only trainer.deadline_seconds {}, and would take it "

@@ -34,6 +34,7 @@ struct RolloutCorrectionSection {
   std::optional<std::string> rollout_rs_threshold;
   std::optional<double> m2po_threshold;
   bool bypass_mode = false;
+  rl::BypassLoss loss_type = rl::BypassLoss::kPpoClip;
 
   // What asks for the rollout's log-probabilities, by its key; null: nothing does.
   const char* wants() const {
@@ -62,10 +63,22 @@ struct AlgorithmSection {
   RolloutCorrectionSection rollout_correction;
   FilterGroupsSection filter_groups;
   bool overlong_filtering = false;
+  std::vector<std::string> gdpo_reward_keys;
+  std::vector<double> gdpo_reward_weights;
 };
 
 struct PolicyLossSection {
   rl::PolicyLossMode loss_mode = rl::PolicyLossMode::kVanilla;
+  double clip_cov_ratio = 0.0002;
+  double clip_cov_lb = 1.0;
+  double clip_cov_ub = 5.0;
+  double kl_cov_ratio = 0.0002;
+  double ppo_kl_coef = 0.1;
+  std::optional<double> dro_beta;
+  double vespo_k_pos = 2.0;
+  double vespo_lambda_pos = 3.0;
+  double vespo_k_neg = 3.0;
+  double vespo_lambda_neg = 2.0;
 };
 
 // The policy's loss and how a step's samples are cut into updates; keys of actor_rollout_ref.actor.
@@ -78,6 +91,8 @@ struct ActorLossSection {
   std::optional<double> clip_ratio_low;
   std::optional<double> clip_ratio_high;
   double clip_ratio_c = 3.0;
+  double tau_pos = 1.0;
+  double tau_neg = 1.05;
   rl::LossAggregation loss_agg_mode = rl::LossAggregation::kTokenMean;
   std::optional<int64_t> loss_scale_factor;
   double entropy_coeff = 0;
@@ -128,8 +143,13 @@ struct CriticSection {
 
 struct DpoSection {
   double beta = 0.1;
-  rl::DpoLossType loss_type = rl::DpoLossType::kSigmoid;
+  std::vector<rl::DpoLossType> loss_type = {rl::DpoLossType::kSigmoid};
+  std::vector<double> loss_weights;  // empty: all 1
   double label_smoothing = 0;
+  rl::FDivergence f_divergence_type = rl::FDivergence::kReverseKl;
+  double f_alpha_divergence_coef = 0.5;
+  double discopop_tau = 0.05;
+  std::optional<double> ld_alpha;
   double preference_loss_weight = 1;
   double sft_loss_weight = 0;
 };
@@ -141,6 +161,11 @@ bool HasCritic(const Config& config);
 // the other roots.
 void AddActorRlOptions(Config& config, options::Schema& schema);
 void AddRlOptions(Config& config, options::Schema& schema);
+
+// What does not fit together within algorithm, the actor's loss and dpo, a sentence each:
+// config_algorithms.cc.
+std::vector<std::string> AlgorithmProblems(const Config& config);
+std::vector<std::string> DpoProblems(const DpoSection& dpo);
 
 // What does not fit together for trainer.task rl and dpo, as sentences that name the keys.
 // `dp`: data-parallel ranks.

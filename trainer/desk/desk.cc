@@ -37,8 +37,8 @@ constexpr std::chrono::milliseconds kFarewell{2'000};
 constexpr size_t kReadBytes = 256 << 10;
 constexpr size_t kMostConnections = 4096;
 constexpr int64_t kMostRanks = 4096;  // of a worker
-// Behind the frontier: more than any run has begun.
-constexpr int64_t kFarthestPosition = int64_t{1} << 32;
+// Of time that goes by while this thread stands still nothing more is held against workers.
+constexpr std::chrono::milliseconds kMostTick{1'000};
 
 }  // namespace
 
@@ -58,7 +58,7 @@ class Desk::Impl {
   ~Impl() {
     {
       const std::lock_guard lock(mutex_);
-      for (auto& [id, worker] : workers_) Say(worker, Bye{});
+      for (auto& [id, worker] : workers_) Say(worker, Bye{finished_});
       ending_ = true;
     }
     Wake();
@@ -69,8 +69,6 @@ class Desk::Impl {
 
   Status Open(Stream which, StreamOptions options, Ledger ledger) {
     const std::lock_guard lock(mutex_);
-    for (auto& [id, entry] : ledger.samples)
-      if (entry.finished) AddPrompt(options.prompt(id.position), &entry.finished->response);
     KEEL_ASSIGN_OR_RETURN(DeskProtocol protocol,
                           DeskProtocol::Make(options.protocol, std::move(ledger)));
     StreamState stream{std::move(protocol), std::move(options.prompt), options.texts, {}, {}};
@@ -111,9 +109,16 @@ class Desk::Impl {
     DeskProtocol& protocol = streams_.at(which).protocol;
     Batch taken{{}, protocol.ledger().steps, protocol.ledger().versions};
     taken.finished = protocol.Take();
+    for (Finished& one : taken.finished)
+      AddPrompt(streams_.at(which).prompt(one.response.position), &one.response);
     AssignAll();
     Wake();
     return taken;
+  }
+
+  void Finish() {
+    const std::lock_guard lock(mutex_);
+    finished_ = true;
   }
 
   Ledger LedgerOf(Stream which) const {
@@ -219,6 +224,7 @@ class Desk::Impl {
     counts.up_s = static_cast<double>(spent_.up_us) / 1e6;
     counts.idle_s = static_cast<double>(spent_.idle_us) / 1e6;
     counts.tokens = spent_.tokens;
+    counts.recomputed_tokens = spent_.again;
     counts.reassigned_tokens = reassigned_tokens_;
     for (const auto& [other, stream] : streams_)
       counts.reassigned_tokens += stream.protocol.counts().reassigned_tokens;
@@ -394,8 +400,31 @@ class Desk::Impl {
             (worker.out.empty() || Clock::now() - worker.heard > 2 * settings_.worker_timeout))
           workers_.erase(id);
       }
+      Elapse();
       AssignAll();
       changed_.notify_all();
+    }
+  }
+
+  // Responses that take too long.
+  void Elapse() {
+    const auto passed = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - then_);
+    if (passed < kTick) return;
+    then_ = Clock::now();
+    for (auto& [which, stream] : streams_) {
+      const auto overdue = stream.protocol.Elapse(std::min(passed, kMostTick).count());
+      for (const auto& [number, lease] : overdue.ask)
+        Say(workers_.at(stream.workers.at(number)), Conclude{which, lease});
+      for (const SampleId& id : overdue.ended) {
+        log_.Warning("sample {} of position {} takes too long and ends without a score", id.sample,
+                     id.position);
+      }
+      for (const int64_t number : overdue.stuck) {
+        GiveUp(stream.workers.at(number),
+               Status(StatusCode::kUnavailable,
+                      "of a response it was asked to end nothing has come for "
+                      "async_training.max_response_seconds"));
+      }
     }
   }
 
@@ -558,11 +587,12 @@ class Desk::Impl {
   Status HearBeat(Worker& worker, const Heartbeat& beat) {
     const Heartbeat& last = worker.beat;
     if (beat.up_us < last.up_us || beat.idle_us < last.idle_us || beat.tokens < last.tokens ||
-        beat.idle_us > beat.up_us)
+        beat.again < last.again || beat.idle_us > beat.up_us)
       return Status(StatusCode::kInvalidData, "its clock goes backwards");
     spent_.up_us += beat.up_us - last.up_us;
     spent_.idle_us += beat.idle_us - last.idle_us;
     spent_.tokens += beat.tokens - last.tokens;
+    spent_.again += beat.again - last.again;
     worker.beat = beat;
     return Status::Ok();
   }
@@ -574,13 +604,6 @@ class Desk::Impl {
     if (responses.size() != 1)
       return Status(StatusCode::kInvalidData, "it sends another number of responses than one");
     if (!done.text.empty()) KEEL_RETURN_IF_ERROR(rl::DecodeTexts(done.text, responses));
-    const DeskProtocol& protocol = stream->second.protocol;
-    const int64_t position = responses[0].position;
-    if (position < protocol.ledger().frontier ||
-        position - protocol.ledger().frontier > kFarthestPosition)
-      return Status::Ok();  // no lease of it is alive
-    const rl::Prompt& prompt = stream->second.prompt(position);
-    AddPrompt(prompt, &responses[0]);
     return stream->second.protocol
         .Finish(stream->second.numbers.at(id), done.lease,
                 {std::move(responses[0]), std::move(done.spans)})
@@ -611,10 +634,12 @@ class Desk::Impl {
   int64_t version_ = 0;  // the newest that was published
   uint64_t digest_ = 0;
   int64_t lost_ = 0;
-  int64_t reassigned_tokens_ = 0;  // of streams that are closed
-  Heartbeat spent_;                // by all workers
+  int64_t reassigned_tokens_ = 0;          // of streams that are closed
+  Heartbeat spent_;                        // by all workers
+  Clock::time_point then_ = Clock::now();  // of the last Elapse
   Status fatal_;
   mutable Clock::time_point alone_since_ = Clock::now();
+  bool finished_ = false;  // the run
   bool ending_ = false;
   Clock::time_point end_by_ = Clock::time_point::max();
 };
@@ -642,6 +667,7 @@ void Desk::Close(Stream stream) { impl_->Close(stream); }
 bool Desk::Has(Stream stream) const { return impl_->Has(stream); }
 Desk::Batch Desk::Take(Stream stream) { return impl_->Take(stream); }
 void Desk::More(Stream stream) { impl_->More(stream); }
+void Desk::Finish() { impl_->Finish(); }
 Ledger Desk::LedgerOf(Stream stream) const { return impl_->LedgerOf(stream); }
 std::vector<Desk::Newcomer> Desk::Newcomers() const { return impl_->Newcomers(); }
 std::vector<int64_t> Desk::Linked() const { return impl_->Linked(); }

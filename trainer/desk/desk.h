@@ -46,7 +46,7 @@ struct StreamOptions {
 class Desk {
  public:
   static Result<std::unique_ptr<Desk>> Start(DeskSettings settings, Logger& log);
-  ~Desk();  // says Bye to all
+  ~Desk();  // says Bye to all, and whether the run is over
   Desk(const Desk&) = delete;
   Desk& operator=(const Desk&) = delete;
   int port() const;
@@ -65,6 +65,9 @@ class Desk {
   Batch Take(Stream stream);
   void More(Stream stream);
   Ledger LedgerOf(Stream stream) const;
+
+  // All steps of the run are done.
+  void Finish();
 
   // Workers. Those that have said hello and have no link; then what becomes of each: a group to
   // make, or its end with `why`. Links are made and pushes done while it hears of them.
@@ -103,6 +106,7 @@ class Desk {
     int64_t reassigned_tokens = 0;  // since then, of all streams
     double up_s = 0, idle_s = 0;  // since then, of all workers: there, and with nothing to generate
     int64_t tokens = 0;           // since then, of all workers
+    int64_t recomputed_tokens = 0;  // likewise, computed again by a worker that had computed them
   };
   Counts counts(Stream stream) const;
 

@@ -22,11 +22,6 @@ constexpr std::chrono::milliseconds kPause{200};
 // For the desk to take what is sent.
 constexpr int kSendMs = 60'000;
 
-Status Gone(const char* what) {
-  return Status(StatusCode::kUnavailable,
-                fmt::format("the desk (trainer rank 0) is gone: {}", what));
-}
-
 }  // namespace
 
 std::string DeskAddress::ToText() const {
@@ -90,6 +85,24 @@ void DeskClient::Note(const Heartbeat& beat) {
   beat_ = beat;
 }
 
+void DeskClient::GiveUpAfter(std::chrono::milliseconds silence) {
+  silence_ms_ = silence.count();
+  const auto ms = static_cast<unsigned>(silence.count());
+  setsockopt(socket_.fd(), IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
+}
+
+// The system says only once, to the thread that comes first, that the other host is silent.
+Status DeskClient::Gone(const char* what, int error) {
+  if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH) cut_off_ = true;
+  const std::string why = !cut_off_         ? what
+                          : silence_ms_ > 0 ? fmt::format(
+                                                  "its host has confirmed nothing for {} s "
+                                                  "(async_training.worker_timeout_seconds)",
+                                                  static_cast<double>(silence_ms_) / 1000)
+                                            : "its host does not answer";
+  return Status(StatusCode::kUnavailable, "the desk (trainer rank 0) is gone: " + why);
+}
+
 Status DeskClient::Introduce(const std::string& secret, std::chrono::milliseconds deadline) {
   Proof proof(secret, parallel::Prover::kClient);
   KEEL_RETURN_IF_ERROR(SendBytes(Frame(proof.Begin())));
@@ -122,7 +135,8 @@ Status DeskClient::SendBytes(std::string_view bytes) {
     if (ready == 0) return Gone("it takes nothing");
     const ssize_t sent =
         send(socket_.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0 && errno != EAGAIN && errno != EINTR) return Gone("the connection is closed");
+    if (sent < 0 && errno != EAGAIN && errno != EINTR)
+      return Gone("the connection is closed", errno);
     if (sent > 0) bytes.remove_prefix(static_cast<size_t>(sent));
   }
   return Status::Ok();
@@ -138,7 +152,7 @@ Result<bool> DeskClient::Feed(std::chrono::milliseconds patience) {
   const ssize_t got = recv(socket_.fd(), buffer.data(), buffer.size(), MSG_DONTWAIT);
   if (got == 0) return Gone("it has closed the connection");
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  if (got < 0) return Gone("the connection is broken");
+  if (got < 0) return Gone("the connection is broken", errno);
   in_.Feed({buffer.data(), static_cast<size_t>(got)});
   return true;
 }

@@ -3,8 +3,10 @@
 // Send is for any thread; the rest for one. A thread of its own says that the worker is alive.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -36,6 +38,9 @@ class DeskClient {
   DeskClient(const DeskClient&) = delete;
   DeskClient& operator=(const DeskClient&) = delete;
 
+  // The connection is lost once the desk's host has confirmed nothing for so long of what it was
+  // sent; before this call it is when the system gives up, after some 15 minutes.
+  void GiveUpAfter(std::chrono::milliseconds silence);
   // What the next heartbeats say.
   void Note(const Heartbeat& beat);
   // kUnavailable: the desk is gone.
@@ -47,11 +52,14 @@ class DeskClient {
   explicit DeskClient(parallel::Socket socket) : socket_(std::move(socket)) {}
   Status Introduce(const std::string& secret, std::chrono::milliseconds deadline);
   Status SendBytes(std::string_view bytes);
+  Status Gone(const char* what, int error = 0);
   // Feeds what has come; false when nothing has for `patience`.
   Result<bool> Feed(std::chrono::milliseconds patience);
 
   parallel::Socket socket_;
   FrameReader in_{kMostFrameBytes};
+  std::atomic<int64_t> silence_ms_{0};  // see GiveUpAfter
+  std::atomic<bool> cut_off_{false};    // the system has said that it is lost for that
   std::mutex sending_;
   std::mutex ending_;  // guards what follows
   std::condition_variable end_;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "rollout/sequence.h"
+
 namespace keel::trainer::desk {
 
 namespace {
@@ -39,10 +41,10 @@ Status DeskProtocol::CheckLedger() const {
   }
   for (const auto& [id, entry] : ledger_.samples) {
     const auto& known = options_.samples;
-    if (id.position < ledger_.frontier || id.position >= options_.end ||
+    if (!ledger_.open(id.position) || id.position >= options_.end ||
         !std::binary_search(known.begin(), known.end(), id.sample)) {
-      return bad(fmt::format("{} is none of this run's from position {} on", NameOf(id),
-                             ledger_.frontier));
+      return bad(fmt::format("{} is none of this run's that are open from position {} on",
+                             NameOf(id), ledger_.frontier));
     }
     const bool done = entry.finished.has_value();
     const auto& spans = done ? entry.finished->spans : entry.partial.spans;
@@ -54,13 +56,60 @@ Status DeskProtocol::CheckLedger() const {
     for (const VersionSpan& span : spans)
       if (!ledger_.versions.contains(span.version)) problem = "tokens of a version that was not";
     if (problem != nullptr) return bad(fmt::format("{}: {}", NameOf(id), problem));
-    if (spans.empty()) continue;
-    const int64_t age = Due(id.position) - ledger_.versions.at(spans.front().version);
-    if (age > options_.max_staleness)
-      return bad(fmt::format("{} would be {} steps old when it is trained, max_staleness is {}",
-                             NameOf(id), age, options_.max_staleness));
+  }
+  const Status young = CheckAges();
+  return young.ok() ? young : bad(young.message());
+}
+
+// By the steps that train them when nothing is waited for.
+Status DeskProtocol::CheckAges() const {
+  std::vector<std::pair<int64_t, int64_t>> begun;  // limit, position
+  for (const auto& [position, limit] : LimitsOfBegun()) begun.emplace_back(limit, position);
+  if (options_.ready_first) std::sort(begun.begin(), begun.end());
+  for (size_t i = 0; i < begun.size(); ++i) {
+    const auto& [limit, position] = begun[i];
+    const int64_t due = options_.ready_first
+                            ? ledger_.steps + static_cast<int64_t>(i) / options_.batch
+                            : Due(position);
+    if (due <= limit) continue;
+    return Status(
+        StatusCode::kInvalidData,
+        fmt::format("position {} would be {} steps old when it is trained, "
+                    "max_staleness is {}",
+                    position, due - limit + options_.max_staleness, options_.max_staleness));
   }
   return Status::Ok();
+}
+
+int64_t DeskProtocol::Due(int64_t position) const {
+  const auto behind = ledger_.taken.lower_bound(position);
+  const int64_t before = position - ledger_.frontier - std::distance(ledger_.taken.begin(), behind);
+  return ledger_.steps + before / options_.batch;
+}
+
+DeskProtocol::Limits DeskProtocol::LimitsOfBegun() const {
+  Limits limits;
+  const auto begun = [&](int64_t position, int64_t version) {
+    const int64_t limit = ledger_.versions.at(version) + options_.max_staleness;
+    const auto [at, fresh] = limits.emplace(position, limit);
+    if (!fresh) at->second = std::min(at->second, limit);
+  };
+  for (const auto& [id, entry] : ledger_.samples) {
+    const auto& spans = entry.finished ? entry.finished->spans : entry.partial.spans;
+    if (!spans.empty()) begun(id.position, spans.front().version);
+  }
+  // Of what no token is known yet: the worker's weights, or later ones.
+  for (const auto& [number, lease] : leases_) {
+    const auto known = ledger_.samples.find(lease.id);
+    if (known == ledger_.samples.end() || known->second.partial.spans.empty())
+      begun(lease.id.position, lease.version);
+  }
+  return limits;
+}
+
+bool DeskProtocol::Fits(int64_t position, int64_t steps, const Limits& limits) const {
+  const int64_t begun = std::ssize(limits) + (limits.contains(position) ? 0 : 1);
+  return begun <= options_.batch * (steps + options_.max_staleness - ledger_.steps + 1);
 }
 
 Status DeskProtocol::Publish(int64_t version, int64_t steps) {
@@ -101,6 +150,7 @@ void DeskProtocol::EachWithinReach(Look look) const {
   const int64_t steps = ledger_.versions.rbegin()->second;
   for (int64_t position = ledger_.frontier;
        position < options_.end && Due(position) - steps <= options_.max_staleness; ++position) {
+    if (!ledger_.open(position)) continue;
     for (const int sample : options_.samples) {
       const auto known = ledger_.samples.find({position, sample});
       const bool finished = known != ledger_.samples.end() && known->second.finished;
@@ -168,11 +218,12 @@ int64_t DeskProtocol::Room(const Worker& worker, const Load& load) {
 bool DeskProtocol::MayTake(const Worker& worker, const Waiting& sample, const Load& load) const {
   if (Room(worker, load) <= 0) return false;
   if (sample.turn.version != 0 && sample.turn.version != worker.version) return false;
-  if (Due(sample.id.position) - ledger_.versions.at(worker.version) > options_.max_staleness)
-    return false;
   const auto known = ledger_.samples.find(sample.id);
-  return known == ledger_.samples.end() || known->second.partial.spans.empty() ||
-         known->second.partial.spans.back().version <= worker.version;
+  const bool has_tokens = known != ledger_.samples.end() && !known->second.partial.spans.empty();
+  if (has_tokens && known->second.partial.spans.back().version > worker.version) return false;
+  const int64_t steps = ledger_.versions.at(worker.version);
+  if (options_.ready_first) return has_tokens || Fits(sample.id.position, steps, load.limits);
+  return Due(sample.id.position) - steps <= options_.max_staleness;
 }
 
 // The one with most room that may take it; the end: none.
@@ -191,9 +242,17 @@ std::map<int64_t, DeskProtocol::Worker>::iterator DeskProtocol::Taker(const Wait
 std::vector<DeskProtocol::Waiting> DeskProtocol::WaitingSamples() const {
   std::vector<Waiting> waiting;
   if (ledger_.versions.empty()) return waiting;
-  const int64_t steps = ledger_.versions.rbegin()->second;
-  for (int64_t position = ledger_.frontier;
-       position < options_.end && Due(position) - steps <= options_.max_staleness; ++position) {
+  // Open positions that the newest weights may begin; with ready_first also what is begun behind
+  // them.
+  const int64_t near = options_.batch * (ledger_.versions.rbegin()->second +
+                                         options_.max_staleness - ledger_.steps + 1);
+  const int64_t last = options_.ready_first && !ledger_.samples.empty()
+                           ? ledger_.samples.rbegin()->first.position
+                           : -1;
+  int64_t open = 0;
+  for (int64_t position = ledger_.frontier; position < options_.end; ++position) {
+    if (!ledger_.open(position)) continue;
+    if (open++ >= near && position > last) break;
     for (const int sample : options_.samples) {
       const SampleId id{position, sample};
       if (leased_.contains(id)) continue;
@@ -219,6 +278,7 @@ std::map<int64_t, std::vector<Assignment>> DeskProtocol::Assign() {
   if (!room) return assignments;
   const std::vector<Waiting> waiting = WaitingSamples();
   load.samples = std::ssize(waiting) + std::ssize(leases_);
+  if (options_.ready_first) load.limits = LimitsOfBegun();
   auto taker = workers_.end();
   for (size_t i = 0; i < waiting.size(); ++i) {
     const Waiting& sample = waiting[i];
@@ -233,6 +293,11 @@ std::map<int64_t, std::vector<Assignment>> DeskProtocol::Assign() {
     if (options_.schedule == nullptr) reassigned_tokens_ += assignment.so_far.size();
     leases_[assignment.lease] = {sample.id, taker->first, taker->second.version};
     leased_.insert(sample.id);
+    if (options_.ready_first && assignment.so_far.spans.empty()) {
+      const int64_t limit = ledger_.versions.at(taker->second.version) + options_.max_staleness;
+      const auto [at, fresh] = load.limits.emplace(sample.id.position, limit);
+      if (!fresh) at->second = std::min(at->second, limit);
+    }
     taker->second.leases.insert(assignment.lease);
     assignments[taker->first].push_back(std::move(assignment));
   }
@@ -258,9 +323,10 @@ Status DeskProtocol::CheckSpans(const std::vector<VersionSpan>& spans, int64_t t
         span.version > workers_.at(lease.worker).version) {
       return bad(fmt::format("tokens of version {}, which it does not serve", span.version));
     }
-    if (Due(lease.id.position) - published->second > options_.max_staleness) {
+    const int64_t due = options_.ready_first ? ledger_.steps : Due(lease.id.position);
+    if (due - published->second > options_.max_staleness) {
       return bad(fmt::format("tokens of version {}, of {} steps, for step {}", span.version,
-                             published->second, Due(lease.id.position)));
+                             published->second, due));
     }
   }
   return Status::Ok();
@@ -332,6 +398,7 @@ Result<bool> DeskProtocol::Finish(int64_t worker, int64_t lease, Finished finish
   }
   Ledger::Entry& entry = ledger_.samples[id];
   entry.partial = {};
+  entry.spent_ms = 0;
   entry.finished = Finished{std::move(finished.response), std::move(whole.spans)};
   End(lease);
   return true;
@@ -344,24 +411,119 @@ void DeskProtocol::End(int64_t lease) {
   leases_.erase(found);
 }
 
-bool DeskProtocol::Ready() const {
-  for (int64_t i = 0; i < options_.batch; ++i) {
-    for (const int sample : options_.samples) {
-      const auto known = ledger_.samples.find({ledger_.frontier + i, sample});
-      if (known == ledger_.samples.end() || !known->second.finished) return false;
+DeskProtocol::Overdue DeskProtocol::Elapse(int64_t ms) {
+  Overdue overdue;
+  const int64_t most = options_.max_response_ms;
+  if (most == 0) return overdue;
+  std::vector<int64_t> ended;
+  for (auto& [number, lease] : leases_) {
+    Ledger::Entry& entry = ledger_.samples[lease.id];
+    const bool was_overdue = entry.spent_ms >= most;
+    entry.spent_ms += ms;
+    if (entry.spent_ms < most) continue;
+    if (!was_overdue) ++overdue_;
+    if (lease.asked_ms < 0) {
+      lease.asked_ms = 0;
+      overdue.ask.push_back({lease.worker, number});
+    } else if ((lease.asked_ms += ms) < most) {
+      continue;
+    } else if (entry.partial.size() > 0) {
+      ended.push_back(number);
+    } else {
+      overdue.stuck.insert(lease.worker);
     }
   }
-  return true;
+  for (const int64_t number : ended) {
+    overdue.ended.push_back(leases_.at(number).id);
+    EndOverdue(number);
+  }
+  return overdue;
 }
+
+// What is known of it is the response, and nobody has judged it.
+void DeskProtocol::EndOverdue(int64_t lease) {
+  const SampleId id = leases_.at(lease).id;
+  Ledger::Entry& entry = ledger_.samples.at(id);
+  // A reward stands on a token that was chosen.
+  Partial known = std::move(entry.partial);
+  if (!known.given.empty() && known.given.back().end == known.size())
+    known = known.Until(known.given.back().begin);
+  Finished finished;
+  finished.spans = std::move(known.spans);
+  rl::Response& response = finished.response;
+  response.position = id.position;
+  response.sample = id.sample;
+  response.tokens = std::move(known.tokens);
+  response.log_probs = std::move(known.log_probs);
+  response.given = std::move(known.given);
+  response.finish = rollout::FinishReasonName(rollout::FinishReason::kLength);
+  response.weight_version = finished.spans.front().version;
+  response.error = fmt::format(
+      "it was not ended and scored within twice async_training.max_response_seconds {}; its {} "
+      "tokens are those that its worker had reported",
+      static_cast<double>(options_.max_response_ms) / 1000, response.tokens.size());
+  entry = {{}, 0, std::move(finished)};
+  End(lease);
+}
+
+std::vector<int64_t> DeskProtocol::NextBatch() const {
+  return options_.ready_first ? NextReady() : NextInOrder();
+}
+
+std::vector<int64_t> DeskProtocol::NextInOrder() const {
+  std::vector<int64_t> batch;
+  for (int64_t position = ledger_.frontier; std::ssize(batch) < options_.batch; ++position) {
+    if (!ledger_.open(position)) continue;
+    for (const int sample : options_.samples) {
+      const auto known = ledger_.samples.find({position, sample});
+      if (known == ledger_.samples.end() || !known->second.finished) return {};
+    }
+    batch.push_back(position);
+  }
+  return batch;
+}
+
+std::vector<int64_t> DeskProtocol::NextReady() const {
+  // 1. The complete ones, soonest limit first. One without tokens could not be generated: the step
+  //    is to hear of it.
+  std::map<int64_t, size_t> finished;  // samples, by position
+  for (const auto& [id, entry] : ledger_.samples) finished[id.position] += entry.finished ? 1 : 0;
+  Limits limits = LimitsOfBegun();
+  std::vector<std::pair<int64_t, int64_t>> complete;  // limit, position
+  for (const auto& [position, samples] : finished) {
+    if (samples < options_.samples.size()) continue;
+    const auto limit = limits.find(position);
+    complete.emplace_back(limit == limits.end() ? -1 : limit->second, position);
+  }
+  if (std::ssize(complete) < options_.batch) return {};
+  std::sort(complete.begin(), complete.end());
+  complete.resize(static_cast<size_t>(options_.batch));
+  // 2. Those that stay, complete or not, have steps enough.
+  std::vector<int64_t> batch;
+  for (const auto& [limit, position] : complete) {
+    batch.push_back(position);
+    limits.erase(position);
+  }
+  std::vector<int64_t> rest;
+  for (const auto& [position, limit] : limits) rest.push_back(limit);
+  std::sort(rest.begin(), rest.end());
+  for (size_t i = 0; i < rest.size(); ++i) {
+    if (rest[i] < ledger_.steps + 1 + static_cast<int64_t>(i) / options_.batch) return {};
+  }
+  std::sort(batch.begin(), batch.end());
+  return batch;
+}
+
+bool DeskProtocol::Ready() const { return !NextBatch().empty(); }
 
 std::vector<Finished> DeskProtocol::Take() {
   std::vector<Finished> taken;
-  const int64_t end = ledger_.frontier + options_.batch;
-  while (!ledger_.samples.empty() && ledger_.samples.begin()->first.position < end) {
-    taken.push_back(std::move(*ledger_.samples.begin()->second.finished));
-    ledger_.samples.erase(ledger_.samples.begin());
+  for (const int64_t position : NextBatch()) {
+    for (const int sample : options_.samples)
+      taken.push_back(std::move(*ledger_.samples.extract({position, sample}).mapped().finished));
+    ledger_.taken.insert(position);
   }
-  ledger_.frontier = end;
+  while (ledger_.taken.erase(ledger_.frontier) > 0) ++ledger_.frontier;
   ++ledger_.steps;
   ForgetVersions();
   return taken;
@@ -392,6 +554,8 @@ DeskProtocol::Counts DeskProtocol::counts() const {
   counts.running = std::ssize(leases_);
   counts.workers = std::ssize(workers_);
   counts.reassigned_tokens = reassigned_tokens_;
+  counts.overdue = overdue_;
+  if (!ledger_.taken.empty()) counts.put_off = *ledger_.taken.rbegin() + 1 - ledger_.trained();
   for (const auto& [id, entry] : ledger_.samples) {
     if (entry.finished) {
       ++counts.finished;

@@ -3,16 +3,28 @@
 // The one owner of the ledger. Pure: no threads, no clock, no sockets; the desk (trainer rank 0)
 // calls it with what it hears and sends what it returns. Not thread-safe.
 //
-// Order and staleness. A step takes the next `batch` positions, complete, in order. The sample at
-// position p is trained at the latest as step
+// Order and staleness. In order, a step takes the next `batch` open positions, complete. The sample
+// at position p is trained at the latest as step
 //
-//     Due(p) = steps taken + (p - frontier) / batch
+//     Due(p) = steps taken + open positions before p / batch
 //
 // (counted from 0; sooner where a step takes several batches and filters them), and this never
 // grows. Weights that hold the updates of s steps may begin or go on with it while
 // Due(p) - s <= max_staleness. So no token that is trained is older than that many steps, by
 // construction: nothing has to be thrown away for its age, and no response has an advantage for
 // being short.
+//
+// With `ready_first` a step takes the complete positions that must be trained soonest. What the
+// weights of s steps began is trained at the latest as step
+//
+//     Limit(p) = max_staleness + the smallest s of its samples,
+//
+// and a step takes its batch only where those that stay can all keep their limits: the i-th of
+// them, by limit and counted from 0, has one of at least the next step + i / batch. Else it waits
+// for those that are in the way. New samples are begun while all that are begun, and they, fit so
+// into steps up to the new ones' limit. The bound is the same, a straggler holds a step only when
+// its own limit has come, and a position once begun is put off by no more than max_staleness steps.
+// With max_staleness 0 all of a batch have the present step as their limit: it is in order.
 //
 // Leases. Every assignment has a number of its own. What a worker says counts only under the lease
 // that its sample has at the moment: words of a worker that was given up, of an earlier assignment,
@@ -35,7 +47,9 @@ struct DeskOptions {
   int64_t batch = 1;               // positions that a step takes at a time
   std::vector<int> samples = {0};  // of each position, ascending
   int64_t max_staleness = 0;       // steps
+  bool ready_first = false;        // false: in order
   int64_t end = INT64_MAX;         // positions from here on are never begun
+  int64_t max_response_ms = 0;     // see Elapse; 0: no bound
   // Null: a worker goes on with what it has under its newest weights.
   std::shared_ptr<const Schedule> schedule = nullptr;
 };
@@ -88,9 +102,25 @@ class DeskProtocol {
   // The whole response, which begins with the tokens that are known.
   Result<bool> Finish(int64_t worker, int64_t lease, Finished finished);
 
+  // Time: so much has gone by for what workers have. A response that workers have had for
+  // max_response_ms, its verifier's time included and all workers' together, is overdue: its worker
+  // is asked, once a lease, to end it with the tokens that it has, or with its first. Where another
+  // max_response_ms brings no end the desk ends it with the tokens that it knows and an error in
+  // the place of a score; where it knows none the worker is stuck, and to be given up.
+  struct Overdue {
+    struct Ask {
+      int64_t worker = 0;
+      int64_t lease = 0;
+    };
+    std::vector<Ask> ask;
+    std::set<int64_t> stuck;      // workers
+    std::vector<SampleId> ended;  // by the desk
+  };
+  Overdue Elapse(int64_t ms);
+
   // Steps. Whether the next batch of positions is complete.
   bool Ready() const;
-  // Takes it for a step, by position and sample; Ready() must hold.
+  // Takes that batch for a step, by position and sample; Ready() must hold.
   std::vector<Finished> Take();
   // The step that took the last batch wants one more, since it has filtered some of it away: what
   // comes next is trained by that same step.
@@ -105,12 +135,12 @@ class DeskProtocol {
     int64_t finished = 0;  // for a step to take
     int64_t workers = 0;
     int64_t reassigned_tokens = 0;  // of partial samples that another worker took up
+    int64_t overdue = 0;            // responses that became so
+    int64_t put_off = 0;            // open positions before one that a step has taken
   };
   Counts counts() const;
   int64_t Held(int64_t worker) const;  // samples that it has
-  int64_t Due(int64_t position) const {
-    return ledger_.steps + (position - ledger_.frontier) / options_.batch;
-  }
+  int64_t Due(int64_t position) const;
 
  private:
   struct Worker {
@@ -124,15 +154,29 @@ class DeskProtocol {
     SampleId id;
     int64_t worker = 0;
     int64_t version = 0;  // that the worker served when it began or went on
+    // Since its worker was asked to end it; below 0: it was not.
+    int64_t asked_ms = -1;
   };
 
   DeskProtocol(DeskOptions options, Ledger ledger)
       : options_(std::move(options)), ledger_(std::move(ledger)) {}
   Status CheckLedger() const;
+  Status CheckAges() const;
+  // By position: the last step that may train what is begun of it. Positions of which nothing is
+  // begun are not there.
+  using Limits = std::map<int64_t, int64_t>;
+  Limits LimitsOfBegun() const;
+  // With ready_first: whether a sample without tokens may be begun by weights of so many steps.
+  bool Fits(int64_t position, int64_t steps, const Limits& limits) const;
+  // The positions that the next step takes; none: they are not there yet.
+  std::vector<int64_t> NextBatch() const;
+  std::vector<int64_t> NextInOrder() const;
+  std::vector<int64_t> NextReady() const;
   // Of the `samples` that workers have or can have now, which have room for `capacity` in all.
   struct Load {
     int64_t samples = 0;
     int64_t capacity = 0;
+    Limits limits;  // with ready_first
   };
   // A sample that no worker has.
   struct Waiting {
@@ -153,6 +197,7 @@ class DeskProtocol {
   Status CheckGiven(const std::vector<TokenRange>& given, int64_t tokens, const Lease& lease) const;
   const Lease* LeaseOf(int64_t worker, int64_t lease) const;
   void End(int64_t lease);
+  void EndOverdue(int64_t lease);
   void ForgetVersions();
 
   DeskOptions options_;
@@ -163,6 +208,7 @@ class DeskProtocol {
   int64_t next_worker_ = 1;
   int64_t next_lease_ = 1;
   int64_t reassigned_tokens_ = 0;
+  int64_t overdue_ = 0;
 };
 
 }  // namespace keel::trainer::desk

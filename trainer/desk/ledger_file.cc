@@ -15,8 +15,10 @@ using checkpoint::WireWriter;
 namespace {
 
 constexpr std::string_view kMagic = "KEELLEDG";
-constexpr uint32_t kVersion = 2;
-constexpr uint32_t kOldestVersion = 1;  // without what tools gave
+constexpr uint32_t kVersion = 4;
+constexpr uint32_t kInOrder = 3;  // nothing is taken behind the frontier
+constexpr uint32_t kWithoutTime = 2;
+constexpr uint32_t kOldestVersion = 1;  // without what tools gave, either
 enum class State : uint32_t { kPartial = 0, kFinished = 1 };
 
 template <typename T>
@@ -43,16 +45,26 @@ bool TakeFinished(WireReader* in, const SampleId& id, Finished* finished) {
   return finished->response.position == id.position && finished->response.sample == id.sample;
 }
 
-bool TakePartial(WireReader* in, uint32_t format, Partial* partial) {
-  if (!Take(in, &partial->tokens) || !Take(in, &partial->log_probs) || !Take(in, &partial->spans))
+bool TakePartial(WireReader* in, uint32_t format, Ledger::Entry* entry) {
+  Partial& partial = entry->partial;
+  if (!Take(in, &partial.tokens) || !Take(in, &partial.log_probs) || !Take(in, &partial.spans))
     return false;
-  return format == kOldestVersion ||
-         (Take(in, &partial->given) && in->Text(&partial->tool_memory));
+  if (format == kOldestVersion) return true;
+  if (!Take(in, &partial.given) || !in->Text(&partial.tool_memory)) return false;
+  return format == kWithoutTime || (in->I64(&entry->spent_ms) && entry->spent_ms >= 0);
 }
 
 bool TakeAll(WireReader* in, uint32_t format, Ledger* ledger) {
   uint64_t versions = 0, samples = 0;
-  if (!in->I64(&ledger->frontier) || !in->I64(&ledger->steps) || !in->U64(&versions)) return false;
+  std::vector<int64_t> taken;
+  if (!in->I64(&ledger->frontier)) return false;
+  if (format > kInOrder && !Take(in, &taken)) return false;
+  for (const int64_t position : taken) {
+    const int64_t before = ledger->taken.empty() ? ledger->frontier : *ledger->taken.rbegin();
+    if (position <= before) return false;
+    ledger->taken.insert(ledger->taken.end(), position);
+  }
+  if (!in->I64(&ledger->steps) || !in->U64(&versions)) return false;
   for (uint64_t i = 0; i < versions; ++i) {
     int64_t version = 0, steps = 0;
     if (!in->I64(&version) || !in->I64(&steps)) return false;
@@ -66,7 +78,7 @@ bool TakeAll(WireReader* in, uint32_t format, Ledger* ledger) {
     Ledger::Entry& entry = ledger->samples[id];
     if (state == State::kFinished) {
       if (!TakeFinished(in, id, &entry.finished.emplace())) return false;
-    } else if (state != State::kPartial || !TakePartial(in, format, &entry.partial)) {
+    } else if (state != State::kPartial || !TakePartial(in, format, &entry)) {
       return false;
     }
   }
@@ -78,6 +90,7 @@ bool TakeAll(WireReader* in, uint32_t format, Ledger* ledger) {
 std::string EncodeLedger(const Ledger& ledger) {
   WireWriter out;
   out.I64(ledger.frontier);
+  Put(std::vector<int64_t>(ledger.taken.begin(), ledger.taken.end()), &out);
   out.I64(ledger.steps);
   out.U64(ledger.versions.size());
   for (const auto& [version, steps] : ledger.versions) {
@@ -100,6 +113,7 @@ std::string EncodeLedger(const Ledger& ledger) {
       Put(entry.partial.spans, &out);
       Put(entry.partial.given, &out);
       out.Text(entry.partial.tool_memory);
+      out.I64(entry.spent_ms);
     }
   }
   const std::string body = std::move(out).Take();

@@ -1,5 +1,5 @@
-// The bytes of a ledger in a checkpoint: rollout/ledger.bin. The format, version 2, is described in
-// docs/formats/ledger.md; version 1 is read. Torch-free.
+// The bytes of a ledger in a checkpoint: rollout/ledger.bin. The format, version 4, is described in
+// docs/formats/ledger.md; 1 to 3 are read. Torch-free.
 #pragma once
 
 #include <string>
@@ -9,6 +9,8 @@
 #include "trainer/desk/ledger.h"
 
 namespace keel::trainer::desk {
+
+inline constexpr const char* kLedgerPath = "rollout/ledger.bin";
 
 std::string EncodeLedger(const Ledger& ledger);
 // Responses are without row, data_source and prompt. kInvalidData for bytes that EncodeLedger did

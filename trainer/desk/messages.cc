@@ -106,7 +106,7 @@ void Fields(Io& io, M& m) {
     io(m.version), io(m.digest);
   } else if constexpr (std::is_same_v<T, Progress>) {
     io(m.stream), io(m.lease), io(m.from), FieldsOfPartial(io, m.more);
-  } else if constexpr (std::is_same_v<T, Back>) {
+  } else if constexpr (std::is_same_v<T, Back> || std::is_same_v<T, Conclude>) {
     io(m.stream), io(m.lease);
   } else if constexpr (std::is_same_v<T, Done>) {
     io(m.stream), io(m.lease), io(m.spans), io(m.response), io(m.text);
@@ -128,11 +128,13 @@ void Fields(Io& io, M& m) {
     io(m.prompt.ground_truth), io(m.prompt.extra_info), io(m.prompt.max_tokens),
         FieldsOfPartial(io, m.so_far), io(m.until);
   } else if constexpr (std::is_same_v<T, Heartbeat>) {
-    io(m.up_us), io(m.idle_us), io(m.tokens);
+    io(m.up_us), io(m.idle_us), io(m.tokens), io(m.again);
   } else if constexpr (std::is_same_v<T, Told>) {
     io(m.state);
+  } else if constexpr (std::is_same_v<T, Bye>) {
+    io(m.over);
   } else {
-    static_assert(std::is_same_v<T, Ask> || std::is_same_v<T, Bye>);
+    static_assert(std::is_same_v<T, Ask>);
   }
 }
 

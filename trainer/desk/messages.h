@@ -34,6 +34,7 @@ struct Heartbeat {
   int64_t up_us = 0;    // for how long it has been there, in microseconds
   int64_t idle_us = 0;  // of it, in which there was nothing to generate
   int64_t tokens = 0;   // that it has chosen
+  int64_t again = 0;    // that it has computed again, after a preemption or under new weights
 };
 // All of the weights of this version have arrived and are what generates from now on.
 struct Serving {
@@ -105,8 +106,15 @@ struct Assign {
   Partial so_far;
   int64_t until = INT64_MAX;  // tokens of the response, after which it is given back
 };
-// The run is over.
-struct Bye {};
+// A response that takes too long is to end with the tokens that it has.
+struct Conclude {
+  Stream stream = Stream::kTrain;
+  int64_t lease = 0;
+};
+// The trainers end.
+struct Bye {
+  bool over = false;  // so does the run; else it was interrupted, and may be gone on with
+};
 // How it stands, as JSON: {"version", "digest", "streams": {"train": {"frontier", "steps",
 // "finished", "running", "waiting"}}, "workers": [{"name", "state", "version", "samples", "tokens",
 // "idle", "silent_s"}], "lost", "reassigned_tokens"}. `idle` is a share of the worker's time.
@@ -115,7 +123,7 @@ struct Told {
 };
 
 using Message = std::variant<Hello, Heartbeat, Serving, Progress, Back, Done, Failed, Join, Ask,
-                             Welcome, Joined, Refused, LinkUp, Push, Assign, Bye, Told>;
+                             Welcome, Joined, Refused, LinkUp, Push, Assign, Conclude, Bye, Told>;
 
 std::string Encode(const Message& message);
 // kInvalidData for bytes that Encode did not make. What they claim is not believed: no more memory

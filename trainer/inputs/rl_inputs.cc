@@ -34,12 +34,14 @@ Result<RunData<rl::PromptSet>> LoadPromptData(const Config& c, const ModelSource
                                       c.data.max_prompt_length + c.data.max_response_length,
                                       "data.max_prompt_length and data.max_response_length"));
   KEEL_RETURN_IF_ERROR(rewards::CheckReward(c.reward));
+  KEEL_RETURN_IF_ERROR(rewards::RewardFileDigests(c.reward).status());
   rl::PromptOptions options;
   options.max_prompt_length = c.data.max_prompt_length;
   options.truncation = c.data.truncation;
   options.filter_overlong_prompts = c.data.filter_overlong_prompts;
   options.vocab_size = model.config.vocab_size;
-  options.need_known_source = c.reward.type == rewards::RewardType::kAuto;
+  options.need_known_source = rewards::AnyFunction(
+      c.reward, [](const auto& one) { return TypeOf(one) == rewards::RewardType::kAuto; });
   options.question_instruction = c.data.question_instruction;
   options.strict_gsm8k = [&c](const std::string& source) {
     return rewards::IsStrictGsm8k(c.reward, source);

@@ -4,9 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <string>
+#include <vector>
 
 #include "common/file_system.h"
 #include "model/layout_fit.h"
+#include "rewards/reward_functions.h"
 
 namespace keel::trainer {
 
@@ -33,13 +35,19 @@ Status CheckLayout(const Config& config, const ModelSource& model) {
 // Without a tokenizer responses are ids: rules have nothing to read, and nothing may end them.
 Status CheckRewards(const Config& config, const ModelSource& model) {
   if (config.trainer.task != TaskKind::kRl) return Status::Ok();
-  if (model.tokenizer == nullptr && ReadsText(config.reward.type)) {
+  KEEL_ASSIGN_OR_RETURN(const std::vector<rewards::RewardFunction> functions,
+                        rewards::RewardFunctions(config.reward));
+  for (const rewards::RewardFunction& function : functions) {
+    const rewards::RewardType type = TypeOf(function.verifier);
+    if (model.tokenizer != nullptr || !ReadsText(type)) continue;
     return Status(
         StatusCode::kConfig,
-        fmt::format("reward.type is {}, a rule that reads the text of a response, but {}: there is "
-                    "no text to read; set reward.type to command or http, whose samples then hold "
+        fmt::format("{0}type is {1}, {2} that reads the text of a response, but {3}: there is no "
+                    "text to read; set {0}type to command or http, whose samples then hold "
                     "prompt_ids and response_ids",
-                    NameOf(config.reward.type), model.text.ids_only));
+                    function.key, NameOf(type),
+                    type == rewards::RewardType::kPython ? "a function" : "a rule",
+                    model.text.ids_only));
   }
   if (model.tokenizer == nullptr && model.stop_ids.empty()) {
     return Status(

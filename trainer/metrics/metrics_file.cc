@@ -1,11 +1,8 @@
 #include "trainer/metrics/metrics_file.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -119,59 +116,15 @@ Result<MetricsFile> MetricsFile::Open(const std::string& directory, int64_t resu
     return content.status();
   }
   MetricsFile file(path, log);
-  const Status opened = file.OpenToAppend();
+  const Status opened = file.file_.Open();
   if (!opened.ok() && opened.code() != StatusCode::kNoSpace) return opened;
   return file;
-}
-
-Status MetricsFile::OpenToAppend() {
-  Descriptor fd(Retry([&] {
-    return ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
-  }));
-  if (!fd.valid()) return Status::FromErrno(errno, "open", path_);
-  struct stat info {};
-  if (::fstat(fd.get(), &info) != 0) return Status::FromErrno(errno, "stat", path_);
-  if (!S_ISREG(info.st_mode))
-    return Status(StatusCode::kIo, fmt::format("open {}: not a regular file", path_));
-  fd_ = std::move(fd);
-  return Status::Ok();
-}
-
-Status MetricsFile::Append(const std::string& line) {
-  if (!fd_.valid()) KEEL_RETURN_IF_ERROR(OpenToAppend());
-  const off_t end = ::lseek(fd_.get(), 0, SEEK_END);
-  const ssize_t written = Retry([&] { return ::write(fd_.get(), line.data(), line.size()); });
-  if (written == static_cast<ssize_t>(line.size())) return Status::Ok();
-  const int error = written < 0 ? errno : ENOSPC;
-  // What a full disk took of the line is taken back.
-  if (end >= 0 && written > 0) (void)!::ftruncate(fd_.get(), end);
-  return Status::FromErrno(error, "write", path_);
 }
 
 void MetricsFile::Write(int64_t step, Json data) {
   NameWhatIsNotFinite(&data);
   const Json line = {{"step", step}, {"data", std::move(data)}};
-  const Status status = Append(line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
-  ++lines_;
-  if (status.ok()) {
-    if (lost_in_row_ > 0) {
-      log_->Warning("{}: can be written again; {} lines before this were lost", path_,
-                    lost_in_row_);
-    }
-    lost_in_row_ = 0;
-    return;
-  }
-  because_ = status.message();
-  ++lost_;
-  if (++lost_in_row_ == 1)
-    log_->Warning("metrics are being lost from step {} on: {}", step, because_);
-}
-
-void MetricsFile::Close() {
-  if (lost_ == 0) return;
-  log_->Warning("{} of the {} lines that this run had for {} were lost: {}", lost_, lines_, path_,
-                because_);
-  lost_ = 0;
+  file_.Write(step, line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace keel::trainer

@@ -1,18 +1,18 @@
 // MetricsFile: metrics.jsonl in a run's folder, {"step": …, "data": {…}} a line. Torch-free.
 //
-// Rank 0's; not thread-safe. A line is there as a whole or not at all. One that cannot be written,
-// as on a full disk, does not end a run that has its state: it is counted, and said when that
-// begins, when it is over, and by Close().
+// Rank 0's; not thread-safe. A line is there as a whole or not at all; one that cannot be written
+// is counted and said (AppendFile).
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "common/json.h"
 #include "common/log.h"
-#include "common/posix_file.h"
 #include "common/status.h"
+#include "trainer/metrics/append_file.h"
 
 namespace keel::trainer {
 
@@ -33,20 +33,12 @@ class MetricsFile {
   // Adds a line. JSON knows no numbers that are not finite: they become "nan", "inf" and "-inf".
   void Write(int64_t step, Json data);
   // At the end: says how many lines were lost, if any were. May be called again.
-  void Close();
+  void Close() { file_.Close(); }
 
  private:
-  MetricsFile(std::string path, Logger& log) : path_(std::move(path)), log_(&log) {}
-  Status OpenToAppend();
-  Status Append(const std::string& line);
+  MetricsFile(std::string path, Logger& log) : file_(std::move(path), "lines", log) {}
 
-  Descriptor fd_;  // none while there is no room for the file
-  std::string path_;
-  Logger* log_;
-  int64_t lines_ = 0;
-  int64_t lost_ = 0;         // of all
-  int64_t lost_in_row_ = 0;  // up to the last
-  std::string because_;
+  AppendFile file_;
 };
 
 }  // namespace keel::trainer

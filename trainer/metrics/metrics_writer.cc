@@ -3,6 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "trainer/metrics/event_file.h"
+#include "trainer/metrics/prometheus_file.h"
 
 namespace keel::trainer {
 
@@ -32,19 +38,37 @@ std::string StepProgress::SkippedText() const {
 }
 
 std::string LmText(const StepLine& line, const StepProgress& progress) {
+  const bool peak = line.Has("mfu(%)");
   return fmt::format(
-      "{}  loss {:>8.4f}  norm {:>8.3f}  lr {:.2e}  tok/s {:>9}  mfu {:>5.1f}%  mem {:>5.2f} GiB  "
+      "{}  loss {:>8.4f}  norm {:>8.3f}  lr {:.2e}  tok/s {:>9}  {} {:>5.1f}%  mem {:>5.2f} GiB  "
       "eta {}{}",
       progress.StepText(), line.Number("loss_metrics/global_avg_loss"), line.Number("grad_norm"),
-      line.Number("lr"), Grouped(line.Number("throughput(tps)")), line.Number("mfu(%)"),
-      line.Number("memory/max_rss(GiB)"), progress.EtaText(), progress.SkippedText());
+      line.Number("lr"), Grouped(line.Number("throughput(tps)")), peak ? "mfu" : "gemm",
+      line.Number(peak ? "mfu(%)" : "gemm_share(%)"), line.Number("memory/max_rss(GiB)"),
+      progress.EtaText(), progress.SkippedText());
 }
+
+MetricsWriter::MetricsWriter(const MetricsOptions& options, Logger& log)
+    : options_(options), log_(&log) {}
+MetricsWriter::MetricsWriter(MetricsWriter&&) noexcept = default;
+MetricsWriter::~MetricsWriter() = default;
 
 Result<MetricsWriter> MetricsWriter::Open(const std::string& directory, int64_t resumed_step,
                                           const MetricsOptions& options, Logger& log) {
-  if (!options.jsonl) return MetricsWriter(std::nullopt, options, log);
-  KEEL_ASSIGN_OR_RETURN(MetricsFile file, MetricsFile::Open(directory, resumed_step, log));
-  return MetricsWriter(std::move(file), options, log);
+  MetricsWriter writer(options, log);
+  if (options.jsonl) {
+    KEEL_ASSIGN_OR_RETURN(writer.file_, MetricsFile::Open(directory, resumed_step, log));
+  }
+  if (options.tensorboard_dir)
+    writer.events_ =
+        std::make_unique<EventFile>(EventFile::Begin(*options.tensorboard_dir, resumed_step, log));
+  if (options.prometheus_file) {
+    const std::filesystem::path run = std::filesystem::absolute(directory).lexically_normal();
+    writer.prometheus_ = std::make_unique<PrometheusFile>(
+        *options.prometheus_file,
+        run.has_filename() ? run.filename() : run.parent_path().filename(), log);
+  }
+  return writer;
 }
 
 void MetricsWriter::Step(const StepLine& line, const StepProgress& progress, ConsoleText* text) {
@@ -60,7 +84,30 @@ void MetricsWriter::Validation(int64_t step, const StepLine& line, const std::st
 }
 
 void MetricsWriter::Record(int64_t step, Json data) {
+  if (events_ || prometheus_) {
+    std::vector<std::pair<std::string, double>> numbers;
+    for (const auto& [name, value] : data.items()) {
+      if (value.is_number()) numbers.emplace_back(name, value.get<double>());
+      if (value.is_boolean()) numbers.emplace_back(name, value.get<bool>() ? 1 : 0);
+    }
+    if (events_) events_->Scalars(step, numbers);
+    if (prometheus_) prometheus_->Write(step, numbers);
+  }
   if (file_) file_->Write(step, std::move(data));
+}
+
+void MetricsWriter::Histogram(int64_t step, std::string_view name, std::span<const double> values) {
+  if (events_) events_->Histogram(step, name, values);
+}
+
+void MetricsWriter::Text(int64_t step, std::string_view name, std::string_view markdown) {
+  if (events_) events_->Text(step, name, markdown);
+}
+
+void MetricsWriter::Close() {
+  if (file_) file_->Close();
+  if (events_) events_->Close();
+  if (prometheus_) prometheus_->Close();
 }
 
 }  // namespace keel::trainer

@@ -1,13 +1,15 @@
-// MetricsWriter: what a run tells of itself: metrics.jsonl (metrics_file.h) and the console.
-// Torch-free.
+// MetricsWriter: what a run tells of itself: metrics.jsonl (metrics_file.h), TensorBoard's events
+// (event_file.h), a file for Prometheus (prometheus_file.h) and the console. Torch-free.
 //
 // Rank 0's; not thread-safe.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
-#include <utility>
+#include <string_view>
 
 #include "common/json.h"
 #include "common/log.h"
@@ -16,6 +18,9 @@
 #include "trainer/metrics/step_line.h"
 
 namespace keel::trainer {
+
+class EventFile;
+class PrometheusFile;
 
 // Where the run is when a step is over, which is in no metric.
 struct StepProgress {
@@ -37,10 +42,14 @@ struct MetricsOptions {
   bool jsonl = true;
   bool console = true;
   int64_t log_freq = 1;  // steps from one line on the console to the next
+  std::optional<std::string> tensorboard_dir = {};  // none: no events
+  std::optional<std::string> prometheus_file = {};  // none: no such file
 };
 
 class MetricsWriter {
  public:
+  MetricsWriter(MetricsWriter&&) noexcept;
+  ~MetricsWriter();
   // As MetricsFile::Open. `log` must outlive this.
   static Result<MetricsWriter> Open(const std::string& directory, int64_t resumed_step,
                                     const MetricsOptions& options, Logger& log);
@@ -51,16 +60,18 @@ class MetricsWriter {
   void Validation(int64_t step, const StepLine& line, const std::string& text);
   // Of a save or a load.
   void Record(int64_t step, Json data);
-  // The run ends: how many lines could not be written, if any.
-  void Close() {
-    if (file_) file_->Close();
-  }
+  // What no line can hold, for TensorBoard alone.
+  void Histogram(int64_t step, std::string_view name, std::span<const double> values);
+  void Text(int64_t step, std::string_view name, std::string_view markdown);
+  // The run ends: how much could not be written, if anything.
+  void Close();
 
  private:
-  MetricsWriter(std::optional<MetricsFile> file, const MetricsOptions& options, Logger& log)
-      : file_(std::move(file)), options_(options), log_(&log) {}
+  MetricsWriter(const MetricsOptions& options, Logger& log);
 
   std::optional<MetricsFile> file_;
+  std::unique_ptr<EventFile> events_;
+  std::unique_ptr<PrometheusFile> prometheus_;
   MetricsOptions options_;
   Logger* log_;
 };

@@ -1,7 +1,14 @@
 #include "trainer/rl/batch_metrics.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
 #include <vector>
+
+#include "common/text.h"
 
 namespace keel::trainer::rl {
 
@@ -22,6 +29,23 @@ void AddBatchMetrics(const RolloutBatch& batch, int64_t max_prompt, int64_t max_
   line->SetSpread("prompt_length", prompts);
   line->Set("prompt_length/clip_ratio", long_prompts / n);
   line->SetSpread("critic/score", batch.scores());
+}
+
+void AddRewardMetrics(const RolloutBatch& batch, StepLine* line) {
+  std::map<std::string, std::pair<double, double>> sums;  // value, responses
+  for (const Response& r : batch.responses) {
+    if (r.failed()) continue;
+    for (const auto& [name, value] : r.extra) {
+      auto& [sum, count] = sums[name];
+      sum += value;
+      count += 1;
+    }
+  }
+  size_t named = 0;
+  for (const auto& [name, sum] : sums) {
+    if (++named > kMostRewardNames) break;
+    line->Set(fmt::format("reward/{}/mean", Printable(name, 60)), sum.first / sum.second);
+  }
 }
 
 void AddTurnMetrics(const RolloutBatch& batch, StepLine* line) {

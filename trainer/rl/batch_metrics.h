@@ -12,6 +12,10 @@ namespace keel::trainer::rl {
 // those that reach `max_response` and `max_prompt` tokens.
 void AddBatchMetrics(const RolloutBatch& batch, int64_t max_prompt, int64_t max_response,
                      StepLine* line);
+// reward/<name>/mean of what verifiers give beside the score, and of each of several rewards, over
+// the responses that have it; of the first kMostRewardNames names in their order.
+inline constexpr size_t kMostRewardNames = 64;
+void AddRewardMetrics(const RolloutBatch& batch, StepLine* line);
 // num_turns/{mean,max,min}, counted as verl does: the prompt's, and each of the model and of tools;
 // tools/{calls,errors,timeouts,truncated}, tool_rewards/{mean,max,min} of each response's sum.
 void AddTurnMetrics(const RolloutBatch& batch, StepLine* line);

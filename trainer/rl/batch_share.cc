@@ -130,6 +130,18 @@ BatchShare::Held BatchShare::Of(int64_t response) const {
           tokens_at_[i]};
 }
 
+// The values of the tokens of `responses`, of those of all.
+template <typename T>
+void BatchShare::AppendTokens(std::span<const T> values, std::span<const int64_t> responses,
+                              std::string* bytes) const {
+  for (const int64_t i : responses) {
+    const auto s = static_cast<size_t>(i);
+    Append(values.subspan(static_cast<size_t>(boundaries_[s]),
+                          static_cast<size_t>(boundaries_[s + 1] - boundaries_[s])),
+           bytes);
+  }
+}
+
 // Of each response its prompt, its tokens and their mask: how many these are the outline says.
 std::string BatchShare::IdsOf(const RolloutBatch& whole, std::span<const int64_t> responses) const {
   std::string bytes;
@@ -138,11 +150,7 @@ std::string BatchShare::IdsOf(const RolloutBatch& whole, std::span<const int64_t
     Append<int32_t>(r.prompt, &bytes);
     Append<int32_t>(r.tokens, &bytes);
   }
-  const PackedView view = whole.packed();
-  for (const int64_t i : responses) {
-    const auto s = static_cast<size_t>(i);
-    Append(view.mask.subspan(view.begin(s), view.end(s) - view.begin(s)), &bytes);
-  }
+  AppendTokens<uint8_t>(whole.mask, responses, &bytes);
   return bytes;
 }
 
@@ -152,47 +160,45 @@ void BatchShare::TakeIds(std::string_view bytes) {
   ExpectEnd(bytes);
 }
 
-// How much of each response of all is learnt from; the mask of these; which columns there are, and
-// these.
-std::string BatchShare::ValuesOf(const RolloutBatch& whole,
-                                 std::span<std::vector<float>* const> columns,
-                                 std::span<const int64_t> responses) const {
-  std::string bytes;
-  const PackedView view = whole.packed();
-  std::vector<int64_t> policy;
-  for (size_t s = 0; s < view.sequences(); ++s) policy.push_back(PolicyTokens(view, s));
-  Append<int64_t>(policy, &bytes);
-  const auto each = [&](const auto& values) {
-    for (const int64_t i : responses) {
-      const auto s = static_cast<size_t>(i);
-      Append(values.subspan(view.begin(s), view.end(s) - view.begin(s)), &bytes);
-    }
-  };
-  each(view.mask);
-  for (const std::vector<float>* column : columns) {
-    bytes.push_back(column->empty() ? '\0' : '\1');
-    if (!column->empty()) each(std::span<const float>(*column));
-  }
-  return bytes;
-}
-
-void BatchShare::TakeValues(std::string_view bytes, std::span<std::vector<float>* const> columns) {
-  const std::vector<int64_t> policy = TakeFront<int64_t>(outline_.responses.size(), &bytes);
-  for (size_t s = 0; s < policy.size(); ++s) outline_.responses[s].policy_tokens = policy[s];
-  mask_ = TakeFront<uint8_t>(mask_.size(), &bytes);
-  for (std::vector<float>* const column : columns) {
-    const bool there = TakeFront<uint8_t>(1, &bytes).front() != 0;
-    *column = TakeFront<float>(there ? mask_.size() : 0, &bytes);
-  }
-  ExpectEnd(bytes);
-}
-
+// Which columns there are, and of these the values of the tokens of what a rank holds.
 void BatchShare::HandOutValues(parallel::ParallelContext& context, at::Device device,
-                               const RolloutBatch& whole,
-                               std::span<std::vector<float>* const> columns) {
+                               std::span<std::vector<float>* const> columns) const {
   std::vector<std::string> parts;
-  for (const std::vector<int64_t>& one : shares_) parts.push_back(ValuesOf(whole, columns, one));
-  TakeValues(ToReplicas(context, device, std::move(parts)), columns);
+  for (const std::vector<int64_t>& responses : shares_) {
+    std::string& bytes = parts.emplace_back();
+    for (const std::vector<float>* const column : columns) {
+      bytes.push_back(column->empty() ? '\0' : '\1');
+      if (!column->empty()) AppendTokens<float>(*column, responses, &bytes);
+    }
+  }
+  const std::string mine = ToReplicas(context, device, std::move(parts));
+  std::string_view rest = mine;
+  for (std::vector<float>* const column : columns) {
+    const bool there = TakeFront<uint8_t>(1, &rest).front() != 0;
+    *column = TakeFront<float>(there ? mask_.size() : 0, &rest);
+  }
+  ExpectEnd(rest);
+}
+
+// How much is learnt from each response of all, then the mask of those that a rank holds.
+void BatchShare::HandOutMask(parallel::ParallelContext& context, at::Device device,
+                             const RolloutBatch& whole) {
+  std::vector<std::string> parts;
+  if (!shares_.empty()) {
+    const PackedView view = whole.packed();
+    std::vector<int64_t> policy;
+    for (size_t s = 0; s < view.sequences(); ++s) policy.push_back(PolicyTokens(view, s));
+    for (const std::vector<int64_t>& responses : shares_) {
+      Append<int64_t>(policy, &parts.emplace_back());
+      AppendTokens<uint8_t>(whole.mask, responses, &parts.back());
+    }
+  }
+  const std::string mine = ToReplicas(context, device, std::move(parts));
+  std::string_view rest = mine;
+  const std::vector<int64_t> policy = TakeFront<int64_t>(outline_.responses.size(), &rest);
+  for (size_t s = 0; s < policy.size(); ++s) outline_.responses[s].policy_tokens = policy[s];
+  mask_ = TakeFront<uint8_t>(mask_.size(), &rest);
+  ExpectEnd(rest);
 }
 
 }  // namespace keel::trainer::rl

@@ -33,8 +33,9 @@ class BatchShare {
   static BatchShare All(const RolloutBatch& whole);
 
   const BatchOutline& outline() const { return outline_; }
-  int64_t tokens() const { return boundaries_.back(); }      // response tokens of all
-  int64_t held_tokens() const { return std::ssize(mask_); }  // H
+  const std::vector<int64_t>& boundaries() const { return boundaries_; }  // [S + 1], of all tokens
+  int64_t tokens() const { return boundaries_.back(); }                   // response tokens of all
+  int64_t held_tokens() const { return std::ssize(mask_); }               // H
 
   struct Held {
     std::span<const int32_t> prompt, tokens;
@@ -45,18 +46,21 @@ class BatchShare {
   // Throws Error(kInternal) for a response that is not held: no pass was to look at it.
   Held Of(int64_t response) const;
 
-  // Makes of each column of rank 0, [N] or empty, that of this rank's tokens: [H], or empty; and
-  // takes up what of `whole` is to be learnt from. Collective over all ranks.
+  // Makes of each column of rank 0, [N] or empty, that of this rank's tokens: [H], or empty.
+  // Collective over all ranks.
   void HandOutValues(parallel::ParallelContext& context, at::Device device,
-                     const RolloutBatch& whole, std::span<std::vector<float>* const> columns);
+                     std::span<std::vector<float>* const> columns) const;
+  // Takes up what of rank 0's `whole` is to be learnt from. Collective over all ranks.
+  void HandOutMask(parallel::ParallelContext& context, at::Device device,
+                   const RolloutBatch& whole);
 
  private:
   BatchShare(BatchOutline outline, std::vector<int64_t> held);
   std::string IdsOf(const RolloutBatch& whole, std::span<const int64_t> responses) const;
-  std::string ValuesOf(const RolloutBatch& whole, std::span<std::vector<float>* const> columns,
-                       std::span<const int64_t> responses) const;
   void TakeIds(std::string_view bytes);
-  void TakeValues(std::string_view bytes, std::span<std::vector<float>* const> columns);
+  template <typename T>
+  void AppendTokens(std::span<const T> values, std::span<const int64_t> responses,
+                    std::string* bytes) const;
 
   BatchOutline outline_;
   std::vector<int64_t> boundaries_;           // [S + 1] over all response tokens

@@ -10,6 +10,7 @@
 #include "common/fail_point.h"
 #include "common/guarded.h"
 #include "trainer/data/response_wire.h"
+#include "trainer/desk/ledger_file.h"
 #include "trainer/rl/scored_response.h"
 #include "trainer/sync/group_bytes.h"
 
@@ -29,6 +30,21 @@ std::string ColocatedGeneration::Description() const {
   return fmt::format("{} rollout replicas of {} ranks{}", model_->replicas(),
                      model_->group().size(),
                      model_->aliased() ? ", which use the trainer's own memory" : "");
+}
+
+// What it generates is the next positions, one after another.
+void ColocatedGeneration::RestoreDocuments(const std::map<std::string, std::string>& documents) {
+  const auto found = documents.find(desk::kLedgerPath);
+  if (found == documents.end()) return;
+  const desk::Ledger ledger = ValueOrThrow(desk::DecodeLedger(found->second));
+  if (ledger.taken.empty()) return;
+  throw Error(
+      StatusCode::kConfig,
+      fmt::format("async_training.placement: colocated: the checkpoint is of a run with "
+                  "order: ready_first, in which {} positions behind {} are trained and "
+                  "others before them are not: go on with placement: split (order: in_order "
+                  "trains those first)",
+                  ledger.taken.size(), ledger.frontier));
 }
 
 void ColocatedGeneration::StartVerifiers() {

@@ -43,6 +43,9 @@ class ColocatedGeneration : public Generation {
   void ReleaseWeights() override { model_->ReleaseWeights(); }
 
   std::vector<Response> Run(const RolloutOrder& order, RolloutTimes* times) override;
+  // Of a split run's checkpoint: throws Error(kConfig) where steps have taken positions out of
+  // turn.
+  void RestoreDocuments(const std::map<std::string, std::string>& documents) override;
 
  private:
   const std::unique_ptr<RolloutModel> model_;

@@ -14,6 +14,7 @@
 #include "common/fail_point.h"
 #include "common/hash.h"
 #include "trainer/algorithms/dpo_loss.h"
+#include "trainer/algorithms/optimal_transport.h"
 #include "trainer/data/preference_data.h"
 #include "trainer/engine/device_batch.h"
 #include "trainer/engine/lr_schedule.h"
@@ -31,6 +32,10 @@ namespace {
 
 using model::ModelBatch;
 
+TokenLayout LayoutOf(const ModelBatch& batch) {
+  return {batch.targets.ne(parallel::kIgnoreTarget), batch.packing.boundaries};
+}
+
 class DpoTask : public Task {
  public:
   using Task::Task;
@@ -44,11 +49,19 @@ class DpoTask : public Task {
 
   PreferenceBatch BatchAt(const PreferenceSet& data, const std::function<int64_t(int64_t)>& at,
                           int64_t cursor, int64_t count) const;
-  // The reference's log-probabilities by micro-batch, on ranks of the last stage.
-  std::vector<at::Tensor> ReferenceLogProbs(const std::vector<ModelBatch>& batches);
+  // What a step's pairs are compared with, by micro-batch.
+  struct Compared {
+    std::vector<at::Tensor> reference;  // its log-probabilities, on ranks of the last stage
+    std::vector<DpoPartners> partners;  // of losses that sort the batch
+  };
+  // Of the first `count` pairs at the cursor, which `batches` are this rank's share of.
+  Compared Compare(const std::vector<ModelBatch>& batches, int64_t count);
+  std::vector<DpoPartners> Partners(const std::vector<ModelBatch>& batches,
+                                    const std::vector<at::Tensor>& reference, int64_t count);
+  // A model's log-probabilities by micro-batch, on ranks of the last stage.
+  std::vector<at::Tensor> LogProbsOf(TrainEngine& engine, const std::vector<ModelBatch>& batches);
   // The loss of a micro-batch; adds to `sums` on one rank of each TP group.
-  TrainEngine::LossFunction LossOf(const std::vector<ModelBatch>& batches,
-                                   const std::vector<at::Tensor>& reference,
+  TrainEngine::LossFunction LossOf(const std::vector<ModelBatch>& batches, const Compared& compared,
                                    const DpoDenominators& counts, DpoSums& sums);
   // Over all ranks.
   DpoSums Total(const DpoSums& mine);
@@ -75,8 +88,15 @@ void DpoTask::LoadData() {
   TakeData(train_, val_);
   SetSteps();
   loss_.beta = c_.dpo.beta;
-  loss_.type = c_.dpo.loss_type;
+  loss_.terms.clear();
+  for (size_t i = 0; i < c_.dpo.loss_type.size(); ++i)
+    loss_.terms.push_back(
+        {c_.dpo.loss_type[i], c_.dpo.loss_weights.empty() ? 1 : c_.dpo.loss_weights[i]});
   loss_.label_smoothing = c_.dpo.label_smoothing;
+  loss_.f_divergence = c_.dpo.f_divergence_type;
+  loss_.f_alpha_divergence_coef = c_.dpo.f_alpha_divergence_coef;
+  loss_.discopop_tau = c_.dpo.discopop_tau;
+  loss_.ld_alpha = c_.dpo.ld_alpha;
   loss_.preference_loss_weight = c_.dpo.preference_loss_weight;
   loss_.sft_loss_weight = c_.dpo.sft_loss_weight;
   SayData("pairs", train_, val_);
@@ -110,29 +130,89 @@ PreferenceBatch DpoTask::BatchAt(const PreferenceSet& data,
   return MakePreferenceBatch(data, at, cursor, count, options);
 }
 
-std::vector<at::Tensor> DpoTask::ReferenceLogProbs(const std::vector<ModelBatch>& batches) {
+std::vector<at::Tensor> DpoTask::LogProbsOf(TrainEngine& engine,
+                                            const std::vector<ModelBatch>& batches) {
   std::vector<at::Tensor> found(batches.size());
-  reference_->Evaluate(batches, [&](int m, const at::Tensor& hidden, const auto&) {
+  engine.Evaluate(batches, [&](int m, const at::Tensor& hidden, const auto&) {
     const auto i = static_cast<size_t>(m);
-    found[i] = reference_->decoder().LogProbs(hidden, batches[i].targets);
+    found[i] = engine.decoder().LogProbs(hidden, batches[i].targets);
     return found[i].sum();
   });
   return found;
 }
 
+std::vector<DpoPartners> DpoTask::Partners(const std::vector<ModelBatch>& batches,
+                                           const std::vector<at::Tensor>& reference,
+                                           int64_t count) {
+  // 1. [count, 4]: log-probabilities of the preferred and the rejected answers, the policy's and
+  // the reference's. Each pair is added by one rank, so that the sum over ranks is exact.
+  const std::vector<at::Tensor> policy = LogProbsOf(*actor_, batches);
+  const auto& context = job_.context();
+  int64_t first = context.dp_rank() * (c_.data.train_batch_size / context.layout().dp());
+  at::Tensor all = at::zeros({count, 4}, at::TensorOptions(job_.device()).dtype(at::kDouble));
+  std::vector<std::pair<int64_t, int64_t>> places;  // of each micro-batch: its first pair, pairs
+  for (size_t m = 0; m < batches.size(); ++m) {
+    const TokenLayout layout = LayoutOf(batches[m]);
+    const auto pairs = static_cast<int64_t>((layout.boundaries.size() - 1) / 2);
+    places.emplace_back(first, pairs);
+    if (pairs > 0 && actor_->decoder().last_stage() && context.tp_rank() == 0) {
+      all.narrow(0, first, pairs)
+          .copy_(at::cat({AnswerLogProbs(layout, policy[m], loss_),
+                          AnswerLogProbs(layout, reference[m], loss_)},
+                         1));
+    }
+    first += pairs;
+  }
+  job_.context().world().AllReduce(all);
+
+  // 2. By rank among all pairs.
+  const at::Tensor chosen = all.select(1, 0), rejected = all.select(1, 1);
+  const at::Tensor ref_chosen = all.select(1, 2), ref_rejected = all.select(1, 3);
+  const auto by_rank = [&](const at::Tensor& values, const at::Tensor& others) {
+    const auto host = [](const at::Tensor& tensor) {
+      const at::Tensor copy = tensor.cpu().contiguous();
+      const double* data = copy.const_data_ptr<double>();
+      return std::vector<double>(data, data + copy.numel());
+    };
+    return at::tensor(PartnersByRank(host(values), host(others)), at::kDouble).to(job_.device());
+  };
+  const at::Tensor of_margin = by_rank(chosen - rejected, ref_chosen - ref_rejected);
+  const at::Tensor of_chosen = by_rank(chosen - ref_chosen, rejected - ref_rejected);
+  const at::Tensor of_rejected = by_rank(rejected - ref_rejected, chosen - ref_chosen);
+  std::vector<DpoPartners> partners;
+  for (const auto& [begin, pairs] : places) {
+    if (pairs == 0) {
+      partners.emplace_back();
+      continue;
+    }
+    partners.push_back({of_margin.narrow(0, begin, pairs), of_chosen.narrow(0, begin, pairs),
+                        of_rejected.narrow(0, begin, pairs)});
+  }
+  return partners;
+}
+
+DpoTask::Compared DpoTask::Compare(const std::vector<ModelBatch>& batches, int64_t count) {
+  Compared compared;
+  compared.reference = LogProbsOf(*reference_, batches);
+  compared.partners = loss_.sorted() ? Partners(batches, compared.reference, count)
+                                     : std::vector<DpoPartners>(batches.size());
+  return compared;
+}
+
 TrainEngine::LossFunction DpoTask::LossOf(const std::vector<ModelBatch>& batches,
-                                          const std::vector<at::Tensor>& reference,
-                                          const DpoDenominators& counts, DpoSums& sums) {
-  return [this, &batches, &reference, counts, &sums](
-             int m, const at::Tensor& hidden, const model::Decoder::ReadyCallback& on_ready) {
+                                          const Compared& compared, const DpoDenominators& counts,
+                                          DpoSums& sums) {
+  return [this, &batches, &compared, counts, &sums](int m, const at::Tensor& hidden,
+                                                    const model::Decoder::ReadyCallback& on_ready) {
     const ModelBatch& batch = batches[static_cast<size_t>(m)];
     DpoInputs in;
-    in.layout = {batch.targets.ne(parallel::kIgnoreTarget), batch.packing.boundaries};
+    in.layout = LayoutOf(batch);
     in.log_probs =
         actor_->decoder()
             .LogProbsWithGradient(hidden, batch.targets, 1.0, /*with_entropy=*/false, on_ready)
             .log_probs;
-    in.ref_log_probs = reference[static_cast<size_t>(m)];
+    in.ref_log_probs = compared.reference[static_cast<size_t>(m)];
+    in.partners = compared.partners[static_cast<size_t>(m)];
     const DpoResult result = DpoLoss(in, loss_, counts);
     if (job_.context().tp_rank() == 0) sums += result.sums;
     return result.loss;
@@ -161,14 +241,14 @@ DpoTask::StepEnd DpoTask::Step(int64_t step) {
   const PreferenceBatch batch = BatchAt(
       train_, [this](int64_t k) { return order_->At(k); }, state_.samples_consumed, count);
   const std::vector<ModelBatch> microbatches = ToDevice(batch.microbatches, job_.device());
-  const std::vector<at::Tensor> reference = ReferenceLogProbs(microbatches);
+  const Compared compared = Compare(microbatches, count);
   const double reference_s = watch.Elapsed();
 
   // 2. Forward, backward, update.
   const double lr = LearningRate(schedule_, step);
   DpoSums sums;
   const StepResult result = actor_->Step(
-      microbatches, LossOf(microbatches, reference, {batch.pairs, batch.chosen_tokens}, sums), lr,
+      microbatches, LossOf(microbatches, compared, {batch.pairs, batch.chosen_tokens}, sums), lr,
       state_.optimizer_steps + 1);
   ThrowIfError(FailPoint("step.end"));
   Advance(step, count, batch.tokens);
@@ -224,12 +304,12 @@ std::optional<double> DpoTask::Validate() {
     const PreferenceBatch batch = BatchAt(
         val_, [](int64_t k) { return k; }, begin, count);
     const auto microbatches = ToDevice(batch.microbatches, job_.device());
-    const auto reference = ReferenceLogProbs(microbatches);
-    actor_->Evaluate(microbatches, LossOf(microbatches, reference, counts, sums));
+    const Compared compared = Compare(microbatches, count);
+    actor_->Evaluate(microbatches, LossOf(microbatches, compared, counts, sums));
   }
   const DpoSums total = Total(sums);
   const double loss =
-      loss_.preference_loss_weight * total.preference_loss + loss_.sft_loss_weight * total.sft_loss;
+      loss_.preference_loss_weight * total.preference_loss + loss_.sft_weight() * total.sft_loss;
   MetricsWriter* writer = metrics();
   if (writer == nullptr) return loss;
   StepLine line;

@@ -7,6 +7,7 @@
 #include "common/guarded.h"
 #include "trainer/algorithms/advantages.h"
 #include "trainer/algorithms/rollout_correction.h"
+#include "trainer/rl/scored_response.h"
 #include "trainer/sync/group_bytes.h"
 
 namespace keel::trainer::rl {
@@ -54,12 +55,26 @@ std::vector<double> Counted(const RolloutBatch& batch, const std::vector<float>&
   return counted;
 }
 
+// Values that the verifier gave beside the score, [K][S]: a response without a score has 0.
+std::vector<std::vector<double>> NamedRewards(const RolloutBatch& batch,
+                                              const std::vector<std::string>& keys) {
+  std::vector<std::vector<double>> rewards;
+  for (const std::string& key : keys) {
+    std::vector<double>& values = rewards.emplace_back();
+    for (const Response& response : batch.responses)
+      values.push_back(NamedValue(response, key, "algorithm.gdpo_reward_keys"));
+  }
+  return rewards;
+}
+
 }  // namespace
 
 bool PolicyActsInUpdate(const RlRun& run, size_t updates) {
   const Config& config = run.config;
   const RolloutCorrectionSection& correction = config.algorithm.rollout_correction;
-  return updates == 1 && config.actor_rollout_ref.actor.loss.ppo_epochs == 1 &&
+  const ActorLossSection& loss = config.actor_rollout_ref.actor.loss;
+  return updates == 1 && loss.ppo_epochs == 1 && !TraitsOf(loss.policy_loss.loss_mode).covariance &&
+         !TraitsOf(config.algorithm.adv_estimator).sum_pi_squared &&
          correction.wants() == nullptr && !config.algorithm.use_kl_in_reward &&
          run.roles.critic == nullptr && config.trainer.critic_warmup == 0;
 }
@@ -79,8 +94,8 @@ namespace {
 
 // Steps 3 to 5 of MakeExperience, on rank 0: from log-probabilities and values of all tokens to
 // what they are worth.
-void Value(const RlRun& run, KlController* kl, RolloutBatch* batch, Experience* e,
-           StepLine* metrics) {
+void Value(const RlRun& run, KlController* kl, const std::vector<float>& sum_pi_squared,
+           RolloutBatch* batch, Experience* e, StepLine* metrics) {
   const AlgorithmSection& algorithm = run.config.algorithm;
   // 3. Rewards per token, less the divergence from the reference where it belongs there.
   std::vector<float> rewards = PlaceScores(batch->packed(), batch->scores());
@@ -103,7 +118,8 @@ void Value(const RlRun& run, KlController* kl, RolloutBatch* batch, Experience* 
 
   // 4. Correction for a rollout that was not the trainer's policy.
   const RolloutCorrectionSection& wanted = algorithm.rollout_correction;
-  if (wanted.rollout_is || wanted.rollout_rs || wanted.m2po_threshold) {
+  // (Bypassed, the old log-probabilities are the rollout's: the loss weighs by the current ones.)
+  if (!wanted.bypass_mode && (wanted.rollout_is || wanted.rollout_rs || wanted.m2po_threshold)) {
     RolloutCorrectionOptions correction = ValueOrThrow(RolloutCorrectionOptions::Parse(
         wanted.rollout_is, wanted.rollout_is_threshold, wanted.rollout_is_batch_normalize,
         wanted.rollout_rs.value_or(""), wanted.rollout_rs_threshold.value_or("")));
@@ -121,16 +137,25 @@ void Value(const RlRun& run, KlController* kl, RolloutBatch* batch, Experience* 
   advantage.gamma = algorithm.gamma;
   advantage.lam = algorithm.lam;
   advantage.norm_adv_by_std_in_grpo = algorithm.norm_adv_by_std_in_grpo;
+  advantage.component_weights = algorithm.gdpo_reward_weights;
   const std::vector<int64_t> groups = batch->groups();
   std::vector<float> baselines;
   for (const Response& r : batch->responses) baselines.push_back(static_cast<float>(r.baseline));
-  Advantages result =
-      ComputeAdvantages({batch->packed(), rewards, groups, e->values, baselines}, advantage);
+  const std::vector<std::vector<double>> components =
+      NamedRewards(*batch, algorithm.gdpo_reward_keys);
+  AdvantageInputs inputs{batch->packed(), rewards, groups, e->values, baselines};
+  inputs.log_probs = e->old_log_probs;
+  inputs.sum_pi_squared = sum_pi_squared;
+  inputs.rollout_is_weights = e->weights;
+  inputs.components = components;
+  Advantages result = ComputeAdvantages(inputs, advantage);
   e->advantages = std::move(result.advantages);
   e->returns = std::move(result.returns);
   metrics->SetSpread("critic/advantages", Counted(*batch, e->advantages));
   metrics->SetSpread("critic/returns", Counted(*batch, e->returns));
   if (!e->values.empty()) metrics->SetSpread("critic/values", Counted(*batch, e->values));
+  if (TraitsOf(run.config.actor_rollout_ref.actor.loss.policy_loss.loss_mode).covariance)
+    e->whole = {e->old_log_probs, e->advantages, batch->mask};
 }
 
 }  // namespace
@@ -147,11 +172,14 @@ Experience MakeExperience(const RlRun& run, const std::vector<MiniBatch>& update
   const bool bypassed = run.config.algorithm.rollout_correction.bypass_mode;
   const bool asked = !bypassed && !PolicyActsInUpdate(run, updates.size());
   if (bypassed && rank0) e.old_log_probs = whole->rollout_log_probs();
+  std::vector<float> sum_pi_squared;
   if (asked) {
-    TokenLogProbs old = ResponseLogProbs(*roles.actor, run.context, *share, updates, run.options,
-                                         temperature, true);
+    TokenLogProbs old =
+        ResponseLogProbs(*roles.actor, run.context, *share, updates, run.options, temperature, true,
+                         TraitsOf(run.config.algorithm.adv_estimator).sum_pi_squared);
     if (rank0) AddPolicyMetrics(*whole, old, metrics);
     e.old_log_probs = std::move(old.log_probs);
+    sum_pi_squared = std::move(old.sum_pi_squared);
   }
   const double lap = watch.Lap();
   metrics->Set("timing_s/old_log_prob", bypassed || asked ? lap : 0.0);
@@ -175,12 +203,13 @@ Experience MakeExperience(const RlRun& run, const std::vector<MiniBatch>& update
   Status valued = Status::Ok();
   if (rank0) {
     valued = Guarded([&] {
-      Value(run, kl, whole, &e, metrics);
+      Value(run, kl, sum_pi_squared, whole, &e, metrics);
       return Status::Ok();
     });
   }
   ThrowIfError(ShareStatus(run.context.world(), valued, run.options.device));
-  share->HandOutValues(run.context, run.options.device, *whole, e.Columns());
+  share->HandOutMask(run.context, run.options.device, *whole);
+  share->HandOutValues(run.context, run.options.device, e.Columns());
   metrics->Set("timing_s/adv", watch.Lap());
   return e;
 }

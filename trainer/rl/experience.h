@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -43,6 +44,13 @@ struct Experience {
   std::vector<float> weights;        // of importance; empty: all 1
   std::vector<float> advantages;
   std::vector<float> returns;
+
+  // Of the whole batch, on rank 0, for a loss that chooses among all tokens of an update.
+  struct Whole {
+    std::vector<float> old_log_probs, advantages;
+    std::vector<uint8_t> mask;
+  };
+  Whole whole;
 
   std::array<std::vector<float>*, 6> Columns() {
     return {&old_log_probs, &ref_log_probs, &values, &weights, &advantages, &returns};

@@ -81,6 +81,8 @@ class Generation {
   // from here on until Update gets none.
   virtual void BeforeUpdate() {}
   virtual void AddMetrics(StepLine* /*metrics*/) const {}
+  // All steps of the run are done, and what is to be saved is.
+  virtual void Finish() {}
 
   // What of a checkpoint, beside the version of the weights, is needed to go on; documents are
   // written by rank 0, and restored before the first Run.

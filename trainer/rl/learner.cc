@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/clock.h"
+#include "trainer/algorithms/rollout_correction_options.h"
 
 namespace keel::trainer::rl {
 
@@ -21,9 +22,28 @@ MiniBatchOptions CriticMiniBatches(const Config& config) {
   return options;
 }
 
-PolicyLossOptions PolicyLossOf(const ActorLossSection& section) {
+// The configuration's own: ValidateConfig has parsed them.
+BypassOptions BypassOf(const AlgorithmSection& algorithm) {
+  const RolloutCorrectionSection& wanted = algorithm.rollout_correction;
+  const RolloutCorrectionOptions parsed = ValueOrThrow(RolloutCorrectionOptions::Parse(
+      wanted.rollout_is, wanted.rollout_is_threshold, wanted.rollout_is_batch_normalize,
+      wanted.rollout_rs.value_or(""), wanted.rollout_rs_threshold.value_or("")));
+  return {algorithm.rollout_correction.loss_type, parsed.level, parsed.upper, parsed.lower};
+}
+
+PolicyLossOptions PolicyLossOf(const Config& config) {
+  const ActorLossSection& section = config.actor_rollout_ref.actor.loss;
+  const PolicyLossSection& own = section.policy_loss;
   PolicyLossOptions loss;
-  loss.mode = section.policy_loss.loss_mode;
+  loss.mode = own.loss_mode;
+  loss.bypass = BypassOf(config.algorithm);
+  if (loss.bypass.loss == BypassLoss::kReinforce) loss.mode = PolicyLossMode::kBypassMode;
+  loss.tau_pos = section.tau_pos;
+  loss.tau_neg = section.tau_neg;
+  loss.covariance = {own.clip_cov_ratio, own.clip_cov_lb, own.clip_cov_ub, own.kl_cov_ratio};
+  loss.ppo_kl_coef = own.ppo_kl_coef;
+  loss.dro_beta = own.dro_beta.value_or(0);
+  loss.vespo = {own.vespo_k_pos, own.vespo_lambda_pos, own.vespo_k_neg, own.vespo_lambda_neg};
   loss.clip_ratio_low = section.clip_ratio_low.value_or(section.clip_ratio);
   loss.clip_ratio_high = section.clip_ratio_high.value_or(section.clip_ratio);
   loss.clip_ratio_c = section.clip_ratio_c;
@@ -107,7 +127,9 @@ UpdateSums Learner::LearnPolicy(int64_t step, const BatchShare& share, const Exp
   ActorUpdate update;
   update.targets = {experience.old_log_probs, experience.advantages, experience.ref_log_probs,
                     experience.weights};
-  update.loss = PolicyLossOf(section);
+  update.whole = {experience.whole.old_log_probs, experience.whole.advantages,
+                  experience.whole.mask};
+  update.loss = PolicyLossOf(run_.config);
   // A length that does not depend on the batch.
   update.scale_factor =
       static_cast<double>(section.loss_scale_factor.value_or(run_.config.data.max_response_length));
@@ -116,6 +138,8 @@ UpdateSums Learner::LearnPolicy(int64_t step, const BatchShare& share, const Exp
   EpochUpdates one{{}, run_.options, LearningRate(schedules_.actor, step), steps};
   UpdateSums all;
   for (int64_t epoch = 0; epoch < section.ppo_epochs; ++epoch) {
+    update.draw = {static_cast<uint64_t>(run_.config.trainer.seed), step, epoch};
+    update.begins_old = epoch == 0 && !run_.config.algorithm.rollout_correction.bypass_mode;
     one.updates = MiniBatches(share.outline(), step, epoch);
     one.t = steps + all.applied;
     all.AddEpoch(UpdateActor(*run_.roles.actor, run_.context, share, one, update), epoch);

@@ -7,30 +7,13 @@
 #include <utility>
 
 #include "common/guarded.h"
-#include "common/text.h"
 #include "rewards/reward_shaping.h"
 #include "trainer/rl/replay.h"
+#include "trainer/rl/scored_response.h"
 #include "trainer/sync/group_bytes.h"
 #include "trainer/sync/rollout_settings.h"
 
 namespace keel::trainer::rl {
-
-namespace {
-
-// What the verifier gave beside the score, by its name.
-double NamedValue(const Response& response, const std::string& name) {
-  if (response.failed()) return 0;  // nothing was given; it is not counted
-  const auto found = response.extra.find(name);
-  if (found != response.extra.end()) return found->second;
-  std::vector<std::string> known = {"reward"};
-  for (const auto& [key, value] : response.extra) known.push_back(Printable(key, 60));
-  throw Error(StatusCode::kInvalidData,
-              fmt::format("algorithm.filter_groups.metric: the verifier gave no number {} for row "
-                          "{}; expected one for each, there are: {}",
-                          name, response.row, fmt::join(known, ", ")));
-}
-
-}  // namespace
 
 RolloutBatch ResponseSource::Next(int64_t step, int64_t position, int64_t* consumed,
                                   StepLine* metrics) {
@@ -139,7 +122,7 @@ bool ResponseSource::Filter(std::vector<Response> fresh, int64_t batches,
   std::vector<uint8_t> counted;
   const std::string& name = c_.algorithm.filter_groups.metric;
   for (const Response& r : batch.responses) {
-    metric.push_back(name == "reward" ? r.score : NamedValue(r, name));
+    metric.push_back(NamedValue(r, name, "algorithm.filter_groups.metric"));
     counted.push_back(!r.failed());
   }
   const std::vector<uint8_t> keep = rewards::KeepInformativeGroups(batch.groups(), metric, counted);

@@ -13,6 +13,7 @@
 #include "common/clock.h"
 #include "common/fail_point.h"
 #include "common/guarded.h"
+#include "rewards/reward_functions.h"
 #include "rewards/verifier_factory.h"
 #include "trainer/data/prompt_data.h"
 #include "trainer/engine/memory.h"
@@ -32,6 +33,7 @@
 #include "trainer/rl/reward_errors.h"
 #include "trainer/rl/rl_state.h"
 #include "trainer/rl/rollout_options.h"
+#include "trainer/rl/sample_text.h"
 #include "trainer/rl/split_generation.h"
 #include "trainer/rl/validation.h"
 #include "trainer/run/shared_facts.h"
@@ -43,6 +45,8 @@
 namespace keel::trainer::rl {
 
 namespace {
+
+constexpr int64_t kSampleTexts = 5;  // of a validation
 
 class RlTask : public Task {
  public:
@@ -81,6 +85,7 @@ class RlTask : public Task {
   // On rank 0.
   void Report(const RolloutBatch& batch, const Learner::Learned& learned, double step_s,
               StepLine* m);
+  void AddSampleTexts(const RolloutBatch& batch, int64_t step, MetricsWriter* writer) const;
   std::optional<double> Validate() override;
   struct Outcome {
     bool counted = false;  // of no response there is no mean
@@ -88,6 +93,7 @@ class RlTask : public Task {
   };
   // On rank 0.
   Outcome ReportValidation(std::vector<Response> responses, const Stopwatch& watch);
+  void Finished() override { generation_->Finish(); }
 
   const ActorSection& actor_config_;
   KlController kl_;
@@ -120,6 +126,8 @@ void RlTask::LoadData() {
   turns_ = ValueOrThrow(OpenRunTurns(c_, source_));
   if (turns_ != nullptr)
     AddFact("the tools of multi_turn.tool_config_path", "digest " + ToolsDigest(*turns_));
+  for (const auto& [what, digest] : ValueOrThrow(rewards::RewardFileDigests(c_.reward)))
+    AddFact(what, digest);
   prompts_ = std::move(data.train);
   val_ = std::move(data.val);
   TakeData(prompts_, val_);
@@ -166,6 +174,9 @@ void RlTask::BuildModels() {
       std::make_unique<ResponseSource>(c_, prompts_, *order_, *generation_, job_.context(),
                                        job_.device(), reward_errors_, rank0() ? &dumps_ : nullptr);
   // A replay scores nothing, but what it validates.
+  if (rank0())
+    for (const std::string& reward : rewards::DescribeRewards(c_.reward))
+      job_.log().Info("{}", reward);
   if (!c_.trainer.rollout_replay_dir || val_.size() > 0) generation_->StartVerifiers();
   job_.log().Info("model: {} parameters, {} on this rank's stage; {}",
                   source_.config.NumParameters(), actor_->decoder().parameters().size(),
@@ -188,9 +199,11 @@ std::unique_ptr<Generation> RlTask::MakeGeneration() {
     return std::make_unique<SplitGeneration>(
         job_, *actor_, rollout.sync,
         RolloutFacts(job_.inputs().loaded, job_.device(), source_, turns_.get()),
-        // The desk's thread asks, beside this one: an order of its own.
-        [this, order = std::make_shared<SampleOrder>(*order_)](int64_t position) -> const Prompt& {
-          return prompts_.Get(order->At(position));
+        // The desk's thread asks, beside this one: each has an order of its own.
+        [this]() -> PromptAt {
+          return
+              [this, order = std::make_shared<SampleOrder>(*order_)](
+                  int64_t position) -> const Prompt& { return prompts_.Get(order->At(position)); };
         });
   }
   return std::make_unique<ColocatedGeneration>(
@@ -370,6 +383,7 @@ void RlTask::UpdateRollout(StepLine* m) {
 void RlTask::Report(const RolloutBatch& batch, const Learner::Learned& learned, double step_s,
                     StepLine* m) {
   AddBatchMetrics(batch, c_.data.max_prompt_length, c_.data.max_response_length, m);
+  AddRewardMetrics(batch, m);
   if (turns_ != nullptr) AddTurnMetrics(batch, m);
   const int64_t tokens = batch.prompt_tokens() + batch.response_tokens();
   m->Set("training/global_step", state_.step);
@@ -390,8 +404,23 @@ void RlTask::Report(const RolloutBatch& batch, const Learner::Learned& learned, 
   m->Set("timing_s/save_checkpoint", TakeBlockedSeconds());
   const double generated = std::max<double>(1, static_cast<double>(batch.response_tokens()));
   m->Set("timing_per_token_ms/gen", m->Number("timing_s/gen") * 1000 / generated);
-  if (MetricsWriter* writer = metrics())
-    writer->Step(*m, Progress(learned.actor.skipped + learned.critic_skipped > 0), RlText);
+  MetricsWriter* const writer = metrics();
+  if (writer == nullptr) return;
+  writer->Step(*m, Progress(learned.actor.skipped + learned.critic_skipped > 0), RlText);
+  std::vector<double> lengths;
+  for (const Response& r : batch.responses) lengths.push_back(static_cast<double>(r.tokens.size()));
+  writer->Histogram(state_.step, "response_length", lengths);
+  writer->Histogram(state_.step, "critic/score", batch.scores());
+}
+
+// A few answers of a validation, the same prompts' in each, for people.
+void RlTask::AddSampleTexts(const RolloutBatch& batch, int64_t step, MetricsWriter* writer) const {
+  int64_t shown = 0;
+  for (const Response& r : batch.responses) {
+    if (r.sample != 0 || shown == kSampleTexts) continue;
+    const Prompt& prompt = val_.Get(r.position - kValidationPositions);
+    writer->Text(step, fmt::format("val/sample_{}", ++shown), SampleMarkdown(r, prompt.text));
+  }
 }
 
 std::optional<double> RlTask::Validate() {
@@ -433,12 +462,15 @@ RlTask::Outcome RlTask::ReportValidation(std::vector<Response> responses, const 
   m.Set("val-aux/all/reward/errors", errors);
   m.Set("timing_s/testing", watch.Elapsed());
   validation_dumps_.Write(state_.step, batch);
-  metrics()->Validation(
-      state_.step, m,
-      fmt::format("validation  reward {} over {} responses{} ({:.1f} s)",
-                  outcome.counted ? fmt::format("{:.3f}", outcome.mean) : "none", counted.size(),
-                  ErrorsText(errors, static_cast<int64_t>(batch.responses.size())),
-                  m.Number("timing_s/testing")));
+  if (MetricsWriter* writer = metrics()) {
+    AddSampleTexts(batch, state_.step, writer);
+    writer->Validation(
+        state_.step, m,
+        fmt::format("validation  reward {} over {} responses{} ({:.1f} s)",
+                    outcome.counted ? fmt::format("{:.3f}", outcome.mean) : "none", counted.size(),
+                    ErrorsText(errors, static_cast<int64_t>(batch.responses.size())),
+                    m.Number("timing_s/testing")));
+  }
   return outcome;
 }
 

@@ -34,20 +34,27 @@ std::vector<double> SumOverRanks(parallel::ParallelContext& context, at::Device 
 
 TokenLogProbs ResponseLogProbs(TrainEngine& engine, parallel::ParallelContext& context,
                                const BatchShare& share, const std::vector<MiniBatch>& updates,
-                               const RlBatchOptions& options, double temperature,
-                               bool with_entropy) {
-  TokenValues log_probs, entropies;
-  ForEachMicroBatch(engine, share, updates, options,
-                    [&](const RlMicroBatch& micro, const at::Tensor& hidden) {
-                      const auto found = engine.decoder().LogProbsWithGradient(
-                          hidden, micro.batch.targets, temperature, with_entropy);
-                      if (context.tp_rank() != 0) return;
-                      log_probs.Add(micro, found.log_probs);
-                      if (with_entropy) entropies.Add(micro, found.entropy);
-                    });
+                               const RlBatchOptions& options, double temperature, bool with_entropy,
+                               bool with_squares) {
+  TokenValues log_probs, entropies, squares;
+  ForEachMicroBatch(
+      engine, share, updates, options, [&](const RlMicroBatch& micro, const at::Tensor& hidden) {
+        const auto found = engine.decoder().LogProbsWithGradient(hidden, micro.batch.targets,
+                                                                 temperature, with_entropy);
+        at::Tensor sum_pi_squared;
+        if (with_squares) {
+          sum_pi_squared =
+              engine.decoder().LogSumSquares(hidden, micro.batch.targets, temperature).exp();
+        }
+        if (context.tp_rank() != 0) return;
+        if (with_squares) squares.Add(micro, sum_pi_squared);
+        log_probs.Add(micro, found.log_probs);
+        if (with_entropy) entropies.Add(micro, found.entropy);
+      });
   const int64_t tokens = share.tokens();
   TokenLogProbs result;
   result.log_probs = log_probs.OnRank0(context, options.device, tokens);
+  if (with_squares) result.sum_pi_squared = squares.OnRank0(context, options.device, tokens);
   if (with_entropy) result.entropies = entropies.OnRank0(context, options.device, tokens);
   return result;
 }

@@ -13,15 +13,17 @@ namespace keel::trainer::rl {
 
 // Log-probabilities [N] of the response tokens under the engine's weights at `temperature`; with
 // the micro-batches of `updates`, in which the engine will train. With `entropy` also the policy's
-// entropies [N]. Tokens in none of `updates` stay 0. Nothing on ranks other than 0.
+// entropies [N]; with `squares` the sum over the vocabulary of its squared probabilities at each
+// token [N]. Tokens in none of `updates` stay 0. Nothing on ranks other than 0.
 struct TokenLogProbs {
   std::vector<float> log_probs;
   std::vector<float> entropies;
+  std::vector<float> sum_pi_squared;
 };
 TokenLogProbs ResponseLogProbs(TrainEngine& engine, parallel::ParallelContext& context,
                                const BatchShare& share, const std::vector<MiniBatch>& updates,
-                               const RlBatchOptions& options, double temperature,
-                               bool with_entropy);
+                               const RlBatchOptions& options, double temperature, bool with_entropy,
+                               bool with_squares = false);
 
 // A critic's values [N]: of the state in which each response token was chosen. Likewise.
 std::vector<float> ResponseValues(TrainEngine& critic, parallel::ParallelContext& context,

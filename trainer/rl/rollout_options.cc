@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "rewards/reward_functions.h"
 #include "trainer/sync/rollout_settings.h"
 
 namespace keel::trainer::rl {
@@ -23,6 +24,7 @@ SharedFacts RolloutFacts(const LoadedConfig& loaded, at::Device device, const Mo
                          const RunTurns* turns) {
   SharedFacts facts = WorkerFacts(loaded, device, source);
   if (turns != nullptr) facts["the tools"] = "digest " + ToolsDigest(*turns);
+  facts.merge(ValueOrThrow(rewards::RewardFileDigests(loaded.config.reward)));
   return facts;
 }
 

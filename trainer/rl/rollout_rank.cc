@@ -11,9 +11,11 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/fail_point.h"
 #include "parallel/context.h"
 #include "parallel/store.h"
@@ -85,8 +87,8 @@ class RolloutRank {
   };
 
   void JoinJob();
-  std::string SecretOfRun() const;
-  void ConnectDesk(const desk::DeskAddress& address);
+  void ConnectDeskToJoin();
+  Status ConnectDesk(const desk::DeskAddress& address);
   bool leads() const { return seat_ == 0; }
   void Connect();
   void Build();
@@ -100,9 +102,11 @@ class RolloutRank {
   void TakeUp();
   void Serve(int64_t version, uint64_t digest);
   void Begin(const desk::Assign& order);
+  void End(const desk::Conclude& order);
   void Step();
   void HandIn(const RunSample& done);
   void GiveBack();
+  void Report(Sample* sample, const desk::Partial& so_far);
   // Responses that have `least` tokens or more that the desk does not know of.
   void Report(int64_t least);
   // What heartbeats tell. `up`: since it was built.
@@ -149,8 +153,8 @@ void RolloutRank::Connect() {
   if (!inputs_.join.empty()) return JoinJob();
   store_ = ValueOrThrow(parallel::Store::Connect(env_, place_.deadline()));
   if (!leads()) return;
-  ConnectDesk(ValueOrThrow(
-      desk::DeskAddress::Parse(ValueOrThrow(store_->Get(kDeskKey, place_.deadline())))));
+  ThrowIfError(ConnectDesk(ValueOrThrow(
+      desk::DeskAddress::Parse(ValueOrThrow(store_->Get(kDeskKey, place_.deadline()))))));
 }
 
 // The desk says where the job's store is, and as which of its ranks this replica comes. Ranks of a
@@ -164,8 +168,7 @@ void RolloutRank::JoinJob() {
   }
   std::string told;
   if (leads()) {
-    const auto [host, port] = ValueOrThrow(desk::ParseHostPort(inputs_.join));
-    ConnectDesk({host, port, SecretOfRun()});
+    ConnectDeskToJoin();
     ThrowIfError(desk_->Send(desk::Join{tp_}));
     const auto answer = ValueOrThrow(desk_->Receive(place_.deadline()));
     if (const auto* refused = answer ? std::get_if<desk::Refused>(&*answer) : nullptr)
@@ -185,23 +188,51 @@ void RolloutRank::JoinJob() {
   store_ = ValueOrThrow(parallel::Store::Connect(env_, place_.deadline()));
 }
 
-// The job's, where it has one; else the one that stands in the run's folder.
-std::string RolloutRank::SecretOfRun() const {
-  if (!inputs_.env.job_secret.empty()) return inputs_.env.job_secret;
-  const Result<desk::DeskAddress> file = desk::ReadDeskFile(c_.trainer.default_local_dir);
-  if (file.ok()) return file->secret;
-  throw Error(
-      StatusCode::kUsage,
-      fmt::format("no secret to join the run with: set KEEL_JOB_SECRET to that of its job, or "
-                  "run where its folder can be read by its user: {}",
-                  file.status().message()));
+// With the job's secret, where it has one; else with the one that stands in the run's folder. Each
+// start of the trainers has another, which they write there when they wait for workers: until then
+// the file is missing, or of the start before.
+void RolloutRank::ConnectDeskToJoin() {
+  const auto [host, port] = ValueOrThrow(desk::ParseHostPort(inputs_.join));
+  if (!inputs_.env.job_secret.empty())
+    return ThrowIfError(ConnectDesk({host, port, inputs_.env.job_secret}));
+  const std::string& folder = c_.trainer.default_local_dir;
+  if (access(folder.c_str(), R_OK | X_OK) != 0) {
+    throw Error(StatusCode::kUsage,
+                fmt::format("no secret to join the run with: set KEEL_JOB_SECRET to that of its "
+                            "job, or run where its folder can be read by its user: {}",
+                            Status::FromErrno(errno, "reading", folder).message()));
+  }
+  const Stopwatch watch;
+  std::optional<std::string> refused;
+  std::string why;
+  while (watch.Elapsed() * 1000 <= static_cast<double>(place_.deadline().count())) {
+    const Result<desk::DeskAddress> file = desk::ReadDeskFile(folder);
+    if (file.ok() && file->secret != refused) {
+      const Status connected = ConnectDesk({host, port, file->secret});
+      if (connected.code() != StatusCode::kUsage) return ThrowIfError(connected);
+      refused = file->secret;
+      why = connected.message();
+    } else if (!file.ok() && why.empty()) {
+      why = file.status().message();
+    } else {
+      std::this_thread::sleep_for(kIdle);
+      continue;
+    }
+    log_.Info("waits for the run's trainers to write the secret of this start of theirs: {}", why);
+  }
+  throw Error(StatusCode::kUnavailable,
+              fmt::format("no secret that the desk at {} takes came to {} within {} s ({}): is it "
+                          "the desk of this run? A job that has KEEL_JOB_SECRET wants that",
+                          inputs_.join, folder, place_.deadline().count() / 1000, why));
 }
 
-void RolloutRank::ConnectDesk(const desk::DeskAddress& address) {
-  const auto heartbeat = std::min(
-      kBeat,
-      milliseconds(static_cast<int64_t>(c_.async_training.worker_timeout_seconds * 1000 / 5)));
-  desk_ = ValueOrThrow(desk::DeskClient::Connect(address, heartbeat, place_.deadline()));
+Status RolloutRank::ConnectDesk(const desk::DeskAddress& address) {
+  const milliseconds silence(static_cast<int64_t>(c_.async_training.worker_timeout_seconds * 1000));
+  KEEL_ASSIGN_OR_RETURN(
+      desk_, desk::DeskClient::Connect(address, std::min(kBeat, silence / 5), place_.deadline()));
+  // By then it has given this worker up.
+  desk_->GiveUpAfter(silence);
+  return Status::Ok();
 }
 
 void RolloutRank::Build() {
@@ -260,7 +291,7 @@ std::vector<Message> RolloutRank::Hear(bool idle) {
     if (inputs_.stop_requested != nullptr && inputs_.stop_requested->load() != 0) {
       HandOver();
       log_.Info("asked to stop: others go on with this worker's samples");
-      heard = {desk::Bye{}};
+      heard = {desk::Bye{true}};
     }
     if (tp_ > 1) {
       for (const Message& message : heard) packed += desk::Frame(desk::Encode(message));
@@ -284,13 +315,18 @@ std::vector<Message> RolloutRank::Hear(bool idle) {
 bool RolloutRank::Do(const Message& message) {
   if (const auto* assign = std::get_if<desk::Assign>(&message)) {
     Begin(*assign);
+  } else if (const auto* conclude = std::get_if<desk::Conclude>(&message)) {
+    End(*conclude);
   } else if (const auto* push = std::get_if<desk::Push>(&message)) {
     Receive(push->version);
   } else if (const auto* link = std::get_if<desk::LinkUp>(&message)) {
     LinkWith(*link);
   } else if (const auto* refused = std::get_if<desk::Refused>(&message)) {
     throw Error(refused->code, "the desk: " + refused->message);
-  } else if (std::holds_alternative<desk::Bye>(message)) {
+  } else if (const auto* bye = std::get_if<desk::Bye>(&message)) {
+    // The launcher of the job knows how it ends; that of workers which joined hears it from them.
+    if (!bye->over && !inputs_.join.empty())
+      throw Error(StatusCode::kUnavailable, "the trainers have ended before the run was over");
     return false;
   }
   return true;
@@ -347,6 +383,18 @@ void RolloutRank::Begin(const desk::Assign& order) {
                  order.stream == desk::Stream::kTrain ? train_ : validation_, order.so_far);
 }
 
+// It is whole with the next step, and the desk knows of its tokens should its score not come.
+void RolloutRank::End(const desk::Conclude& order) {
+  for (auto& [id, sample] : samples_) {
+    if (sample.order.lease != order.lease || sample.order.stream != order.stream) continue;
+    if (const std::optional<desk::Partial> so_far = runner_->SoFar(id)) Report(&sample, *so_far);
+    runner_->EachScoring([&, &sample = sample, &id = id](const RunSample& done) {
+      if (done.id == id) Report(&sample, done.whole);
+    });
+    runner_->Conclude(id);
+  }
+}
+
 void RolloutRank::Step() {
   ThrowIfError(FailPoint("worker.step"));
   runner_->Step();
@@ -393,31 +441,30 @@ void RolloutRank::Report(int64_t least) {
   if (!leads()) return;
   for (auto& [id, sample] : samples_) {
     const std::optional<desk::Partial> so_far = runner_->SoFar(id);
-    if (!so_far || so_far->size() - sample.reported < least) continue;
-    ThrowIfError(FailPoint("worker.progress"));
-    ThrowIfError(desk_->Send(desk::Progress{sample.order.stream, sample.order.lease,
-                                            sample.reported, so_far->From(sample.reported)}));
-    sample.reported = so_far->size();
+    if (so_far && so_far->size() - sample.reported >= least) Report(&sample, *so_far);
   }
+}
+
+void RolloutRank::Report(Sample* sample, const desk::Partial& so_far) {
+  if (!leads() || so_far.size() == sample->reported) return;
+  ThrowIfError(FailPoint("worker.progress"));
+  ThrowIfError(desk_->Send(desk::Progress{sample->order.stream, sample->order.lease,
+                                          sample->reported, so_far.From(sample->reported)}));
+  sample->reported = so_far.size();
 }
 
 void RolloutRank::Note(std::chrono::steady_clock::duration up) {
   using std::chrono::microseconds;
+  const rollout::EngineStats stats = model_->engine().stats();
   desk_->Note({std::chrono::duration_cast<microseconds>(up).count(),
-               std::chrono::duration_cast<microseconds>(idle_).count(),
-               model_->engine().stats().generated_tokens});
+               std::chrono::duration_cast<microseconds>(idle_).count(), stats.generated_tokens,
+               stats.recomputed_tokens});
 }
 
 void RolloutRank::HandOver() {
   Report(1);
   // Whoever takes one of these up has its score to ask for, and nothing to generate.
-  runner_->EachScoring([&](const RunSample& done) {
-    const Sample& sample = samples_.at(done.id);
-    const desk::Partial more = done.whole.From(sample.reported);
-    if (more.size() > 0)
-      ThrowIfError(desk_->Send(
-          desk::Progress{sample.order.stream, sample.order.lease, sample.reported, more}));
-  });
+  runner_->EachScoring([&](const RunSample& done) { Report(&samples_.at(done.id), done.whole); });
 }
 
 RunEnd RolloutRank::Run() {

@@ -45,7 +45,7 @@ SampleRunner::SampleRunner(rollout::Engine& engine, parallel::ProcessGroup& grou
   const rewards::RewardPool::Factory factory = ValueOrThrow(rewards::MakeVerifierFactory(reward));
   if (!leads()) return;
   rewards_ = std::make_unique<rewards::RewardPool>(static_cast<int>(reward.num_workers),
-                                                   static_cast<size_t>(reward.batch_size), factory);
+                                                   rewards::PoolBatch(reward), factory);
   if (options.turns != nullptr) tools_ = std::make_unique<turns::ToolPool>(options.turns->tools);
 }
 
@@ -234,6 +234,22 @@ std::optional<desk::Partial> SampleRunner::Take(const desk::SampleId& id) {
     return PartialOf(waiting.mapped().done);
   }
   return engine_.Take(static_cast<uint64_t>(id.position), id.sample);
+}
+
+void SampleRunner::Conclude(const desk::SampleId& id) {
+  const auto found = running_.find(id);
+  if (found == running_.end()) return;  // it is whole
+  if (auto waiting = waiting_.extract(id)) {
+    std::erase_if(calls_, [&](const auto& call) { return call.second.first == id; });
+    waiting.mapped().done.finish = rollout::FinishReason::kLength;
+    return End(std::move(waiting.mapped().done));
+  }
+  auto so_far = engine_.Take(static_cast<uint64_t>(id.position), id.sample);
+  if (!so_far) return;  // it comes with the next step
+  Running running = found->second;
+  const bool ends_with_given = !so_far->given.empty() && so_far->given.back().end == so_far->size();
+  running.sampling.max_tokens = std::max<int64_t>(1, so_far->size() + (ends_with_given ? 1 : 0));
+  Begin(id, *running.prompt, running.sampling, std::move(*so_far));
 }
 
 void SampleRunner::TakeResult(rewards::RewardResult result) {

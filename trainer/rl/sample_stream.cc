@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "trainer/desk/ledger_file.h"
@@ -35,6 +36,8 @@ Status SampleStream::Open(const RunSamples& samples, PromptAt prompts) {
   options.protocol.batch = samples.batch;
   options.protocol.end = samples.end;
   options.protocol.max_staleness = options_.max_staleness;
+  options.protocol.ready_first = options_.order == StepOrder::kReadyFirst;
+  options.protocol.max_response_ms = std::llround(options_.max_response_seconds * 1000);
   options.protocol.samples.clear();
   for (int s = samples.greedy_baseline ? kGreedySample : 0; s < samples.n; ++s)
     options.protocol.samples.push_back(s);
@@ -43,15 +46,29 @@ Status SampleStream::Open(const RunSamples& samples, PromptAt prompts) {
   if (const Status status = MakeSchedule(&options.protocol, samples.first); !status.ok())
     return status.WithContext("async_training.schedule_replay");
 
+  desk::Ledger fresh;
+  fresh.frontier = samples.first;
   if (restored_) {
     desk::Ledger ledger = std::move(*restored_);
     restored_.reset();
     const size_t known = ledger.samples.size();
-    const Status opened = ledger.frontier == samples.first
+    const int64_t trained = ledger.trained();
+    if (trained == samples.first) {
+      // Whatever becomes of its samples: these positions are trained.
+      fresh.frontier = ledger.frontier;
+      fresh.taken = ledger.taken;
+    } else if (!ledger.taken.empty()) {
+      return Status(StatusCode::kDataLoss,
+                    fmt::format("rollout/ledger.bin says that {} positions are trained, up to {}, "
+                                "and the run that {} are: which ones is not known; resume another "
+                                "checkpoint",
+                                trained, *ledger.taken.rbegin(), samples.first));
+    }
+    const Status opened = trained == samples.first
                               ? desk_.Open(desk::Stream::kTrain, options, std::move(ledger))
                               : Status(StatusCode::kInvalidData,
                                        fmt::format("they begin at position {}, the run at {}",
-                                                   ledger.frontier, samples.first));
+                                                   trained, samples.first));
     if (opened.code() != StatusCode::kInvalidData) {
       if (opened.ok() && known > 0)
         log_.Info("{} samples of the checkpoint go on, begun or done", known);
@@ -63,8 +80,6 @@ Status SampleStream::Open(const RunSamples& samples, PromptAt prompts) {
         "are generated again: {}",
         known, opened.message());
   }
-  desk::Ledger fresh;
-  fresh.frontier = samples.first;
   return desk_.Open(desk::Stream::kTrain, options, std::move(fresh));
 }
 
@@ -118,6 +133,9 @@ void SampleStream::AddMetrics(StepLine* metrics) {
   metrics->Set("fully_async/count/workers_lost", counts.lost);
   metrics->Set("fully_async/count/reassigned_tokens", counts.reassigned_tokens);
   metrics->Set("fully_async/count/dropped_samples", 0);
+  metrics->Set("rollout/recomputed_tokens", counts.recomputed_tokens);
+  metrics->Set("fully_async/count/put_off", counts.samples.put_off);
+  metrics->Set("fully_async/count/overdue", counts.samples.overdue);
   metrics->Set("fully_async/count/queue", counts.samples.finished);
   metrics->Set("fully_async/count/running", counts.samples.running);
   // Steps may be shorter than the time between two words of a worker.

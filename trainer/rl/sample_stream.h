@@ -55,9 +55,9 @@ class SampleStream {
     int64_t most = 0, responses = 0, partial = 0, most_spans = 0;
   };
   Ages ages_;
-  std::vector<desk::Recorded> taken_;  // by the present step
+  std::vector<desk::Recorded> taken_;              // by the present step
   double up_s_ = 0, idle_s_ = 0, idle_ratio_ = 0;  // of workers, when they were looked at last
-  int64_t files_ = 0, lost_ = 0;       // that were to be recorded, and could not be
+  int64_t files_ = 0, lost_ = 0;                   // that were to be recorded, and could not be
 };
 
 }  // namespace keel::trainer::rl

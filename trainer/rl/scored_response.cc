@@ -6,6 +6,8 @@
 #include <map>
 #include <utility>
 
+#include "common/text.h"
+
 namespace keel::trainer::rl {
 
 rollout::SamplingParams SamplingOf(const Prompt& prompt, int sample,
@@ -54,6 +56,19 @@ void TakeScore(rewards::RewardResult result, Response* response) {
   response->extra = std::move(result.extra);
   response->answer = std::move(result.answer);
   response->error = std::move(result.error);
+}
+
+double NamedValue(const Response& response, const std::string& name, const char* key) {
+  if (name == "reward") return response.score;
+  if (response.failed()) return 0;  // nothing was given; it is not counted
+  const auto found = response.extra.find(name);
+  if (found != response.extra.end()) return found->second;
+  std::vector<std::string> known = {"reward"};
+  for (const auto& [other, value] : response.extra) known.push_back(Printable(other, 60));
+  throw Error(StatusCode::kInvalidData,
+              fmt::format("{}: the verifier gave no number {} for row {}; expected one for each, "
+                          "there are: {}",
+                          key, name, response.row, fmt::join(known, ", ")));
 }
 
 void RequireGenerated(std::span<const Response> responses) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <vector>
 
 #include "model/tokenizer/tokenizer.h"
@@ -26,6 +27,11 @@ Response ResponseOf(rollout::Completion done, int64_t position, const Prompt& pr
 rewards::RewardSample SampleToVerify(const Response& response, const Prompt& prompt, bool ids);
 // A verifier that failed has said nothing: reward.on_error says what becomes of it.
 void TakeScore(rewards::RewardResult result, Response* response);
+
+// A number that the verifier gave: the score by the name "reward", or what it gave beside it; 0 of
+// a response that has none. Throws Error(kInvalidData) where there is no such number; `key` of the
+// configuration asked for it.
+double NamedValue(const Response& response, const std::string& name, const char* key);
 
 // Throws Error(kDataLoss) where one could not be generated: with what the start checks, only
 // weights without finite logits are left, and no reward.on_error is about that.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "parallel/store_server.h"
 #include "trainer/desk/desk_file.h"
 #include "trainer/desk/job_address.h"
+#include "trainer/desk/ledger_file.h"
 #include "trainer/rl/scored_response.h"
 #include "trainer/sync/group_bytes.h"
 
@@ -22,8 +24,6 @@ namespace {
 
 // How long rank 0 waits at a time before it tells the others that it is still there.
 constexpr std::chrono::milliseconds kWord{500};
-// In a checkpoint.
-constexpr const char* kLedgerPath = "rollout/ledger.bin";
 
 std::string RandomSecret() {
   std::random_device device;
@@ -35,8 +35,9 @@ std::string RandomSecret() {
 }  // namespace
 
 SplitGeneration::SplitGeneration(Job& job, TrainEngine& actor, const WeightSyncOptions& sync,
-                                 std::map<std::string, std::string> facts, PromptAt prompts)
-    : job_(job), prompts_(std::move(prompts)) {
+                                 std::map<std::string, std::string> facts,
+                                 const std::function<PromptAt()>& make_prompts)
+    : job_(job), desks_prompts_(make_prompts()), prompts_(make_prompts()) {
   Status started = Status::Ok();
   if (job.rank0()) {
     const parallel::LaunchEnv& env = job.inputs().env;
@@ -66,7 +67,8 @@ SplitGeneration::SplitGeneration(Job& job, TrainEngine& actor, const WeightSyncO
 }
 
 SplitGeneration::~SplitGeneration() {
-  if (desk_ != nullptr) desk::RemoveDeskFile(job_.config().trainer.default_local_dir);
+  // Where another run has the folder, the file is that run's.
+  if (said_where_) desk::RemoveDeskFile(job_.config().trainer.default_local_dir);
 }
 
 std::string SplitGeneration::Description() const { return "rollout workers of their own"; }
@@ -137,16 +139,24 @@ void SplitGeneration::WaitFor(desk::Stream stream, desk::Desk::For what) {
   }
 }
 
-void SplitGeneration::Begin(const RunSamples& samples) {
-  WaitFor(desk::Stream::kTrain, desk::Desk::For::kWorkers);
-  Status opened = Status::Ok();
-  if (desk_ != nullptr) opened = Guarded([&] { return samples_->Open(samples, prompts_); });
-  Agree(opened);
+void SplitGeneration::SayWhere() {
   if (desk_ == nullptr) return;
   job_.log().Info("rollout workers can join at {}:{}", address_.host, address_.port);
   const Status said = desk::WriteDeskFile(job_.config().trainer.default_local_dir, address_);
-  if (!said.ok())
-    job_.log().Warning("keel status will not find this run's desk: {}", said.message());
+  said_where_ = said.ok();
+  if (!said.ok()) {
+    job_.log().Warning("keel status and workers that join will not find this run's desk: {}",
+                       said.message());
+  }
+}
+
+// The workers that it waits for may be such that join.
+void SplitGeneration::Begin(const RunSamples& samples) {
+  SayWhere();
+  WaitFor(desk::Stream::kTrain, desk::Desk::For::kWorkers);
+  Status opened = Status::Ok();
+  if (desk_ != nullptr) opened = Guarded([&] { return samples_->Open(samples, desks_prompts_); });
+  Agree(opened);
 }
 
 void SplitGeneration::BeforeUpdate() {
@@ -164,6 +174,8 @@ void SplitGeneration::OpenValidation(const RolloutOrder& order) {
     desk::StreamOptions options;
     options.protocol.batch = static_cast<int64_t>(order.prompts.size());
     options.protocol.end = first + options.protocol.batch;
+    options.protocol.max_response_ms =
+        std::llround(job_.config().async_training.max_response_seconds * 1000);
     options.protocol.samples.clear();
     for (int s = 0; s < order.n; ++s) options.protocol.samples.push_back(s);
     options.prompt = [prompts = order.prompts, first](int64_t position) -> const Prompt& {
@@ -212,13 +224,15 @@ Result<std::vector<Response>> SplitGeneration::Take(const RolloutOrder& order) {
   }
   const int64_t first = order.prompts.front().position;
   for (Response& r : responses) {
+    // Which positions a step trains is for the desk to say: some may have been trained out of turn.
     const auto at = static_cast<size_t>(r.position - first);
-    if (r.position < first || at >= order.prompts.size()) {
-      return Status(
-          StatusCode::kInternal,
-          fmt::format("the desk hands out position {}, the step is at {}", r.position, first));
+    if (order.validation ? r.position < first || at >= order.prompts.size()
+                         : r.position < 0 || r.position >= kValidationPositions) {
+      return Status(StatusCode::kInternal,
+                    fmt::format("the desk hands out position {}, which is none of {}", r.position,
+                                order.validation ? "the validation's" : "the run's"));
     }
-    const Prompt& prompt = *order.prompts[at].prompt;
+    const Prompt& prompt = order.validation ? *order.prompts[at].prompt : prompts_(r.position);
     r.row = prompt.id;
     r.data_source = prompt.data_source;
     r.prompt = prompt.tokens;
@@ -231,11 +245,11 @@ Result<std::vector<Response>> SplitGeneration::Take(const RolloutOrder& order) {
 
 void SplitGeneration::AddDocuments(std::vector<checkpoint::Document>* documents) const {
   if (desk_ != nullptr && samples_->open())
-    documents->push_back({kLedgerPath, samples_->LedgerBytes(), true});
+    documents->push_back({desk::kLedgerPath, samples_->LedgerBytes(), true});
 }
 
 void SplitGeneration::RestoreDocuments(const std::map<std::string, std::string>& documents) {
-  const auto found = documents.find(kLedgerPath);
+  const auto found = documents.find(desk::kLedgerPath);
   if (found != documents.end() && desk_ != nullptr) ThrowIfError(samples_->Restore(found->second));
 }
 

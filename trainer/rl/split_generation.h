@@ -29,9 +29,10 @@ inline constexpr const char* kDeskKey = "desk/address";
 class SplitGeneration : public Generation {
  public:
   // Starts the desk and says in the job's store where it is. `actor` must outlive this. `facts`:
-  // what workers must have, too. `prompts`: those of the run, asked for on the desk's thread.
+  // what workers must have, too. `make_prompts`: the prompts of the run, for one thread each.
   SplitGeneration(Job& job, TrainEngine& actor, const WeightSyncOptions& sync,
-                  std::map<std::string, std::string> facts, PromptAt prompts);
+                  std::map<std::string, std::string> facts,
+                  const std::function<PromptAt()>& make_prompts);
   ~SplitGeneration() override;
 
   std::string Description() const override;
@@ -53,6 +54,9 @@ class SplitGeneration : public Generation {
   std::vector<Response> Run(const RolloutOrder& order, RolloutTimes* times) override;
   void BeforeUpdate() override;
   void AddMetrics(StepLine* metrics) const override;
+  void Finish() override {
+    if (desk_ != nullptr) desk_->Finish();
+  }
   void AddDocuments(std::vector<checkpoint::Document>* documents) const override;
   void RestoreDocuments(const std::map<std::string, std::string>& documents) override;
 
@@ -61,6 +65,8 @@ class SplitGeneration : public Generation {
   std::string Hear(const std::string& text);
   // Throws on every rank what rank 0 has found.
   void Agree(const Status& status);
+  // In the log and in the run's folder, for those that look for the desk.
+  void SayWhere();
   void OpenValidation(const RolloutOrder& order);
   void WaitFor(desk::Stream stream, desk::Desk::For what);
   // The step's samples, or the validation's, from the desk. On rank 0.
@@ -68,9 +74,11 @@ class SplitGeneration : public Generation {
 
   Job& job_;
   desk::DeskAddress address_;              // rank 0
+  bool said_where_ = false;                // in the run's folder
   std::unique_ptr<desk::Desk> desk_;       // rank 0
   std::unique_ptr<SampleStream> samples_;  // rank 0
   std::unique_ptr<WeightPublisher> publisher_;
+  const PromptAt desks_prompts_;  // asked for on the desk's thread
   const PromptAt prompts_;
   double waited_s_ = 0;  // for samples, in the last step
 };

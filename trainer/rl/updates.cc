@@ -1,6 +1,7 @@
 #include "trainer/rl/updates.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "trainer/rl/token_values.h"
@@ -22,13 +23,52 @@ void Add(const MoveSeconds& from, MoveSeconds* to) {
   to->optimizer_offload += from.optimizer_offload;
 }
 
-// Runs an epoch; `loss` makes a micro-batch's share from its mini-batch's denominators. Metrics of
-// the model itself stand under `role`.
-template <typename Loss>
+// The tokens of the mini-batch that the loss treats apart, of this rank's share [H], 1 or 0; empty
+// where the loss looks at no more than a sequence. Rank 0, which has the values of all tokens,
+// chooses. `current_is_old`: the engine's weights are those of targets.old_log_probs. Collective
+// over all ranks.
+std::vector<float> ChosenTokens(TrainEngine& actor, parallel::ParallelContext& context,
+                                const BatchShare& share, const MiniBatch& mini_batch,
+                                const RlBatchOptions& options, const ActorUpdate& update,
+                                bool current_is_old) {
+  if (!TraitsOf(update.loss.mode).covariance) return {};
+  std::vector<float> current;
+  if (!current_is_old) {
+    current =
+        ResponseLogProbs(actor, context, share, {mini_batch}, options, update.temperature, false)
+            .log_probs;
+  }
+  std::vector<float> chosen;
+  if (context.rank() == 0) {
+    std::vector<int64_t> responses = mini_batch;
+    std::sort(responses.begin(), responses.end());
+    std::vector<int64_t> tokens;
+    const std::vector<int64_t>& boundaries = share.boundaries();
+    for (const int64_t s : responses) {
+      const auto at = static_cast<size_t>(s);
+      for (int64_t t = boundaries[at]; t < boundaries[at + 1]; ++t) tokens.push_back(t);
+    }
+    const ActorUpdate::Whole& whole = update.whole;
+    const CovarianceInputs inputs{
+        current_is_old ? whole.old_log_probs : std::span<const float>(current), whole.old_log_probs,
+        whole.advantages, whole.mask, tokens};
+    const std::vector<uint8_t> found =
+        ChooseByCovariance(update.loss.mode, inputs, update.loss.clip_ratio_low,
+                           update.loss.clip_ratio_high, update.loss.covariance, update.draw);
+    chosen.assign(found.begin(), found.end());
+  }
+  share.HandOutValues(context, options.device, std::array{&chosen});
+  return chosen;
+}
+
+// Runs an epoch; `loss` makes a micro-batch's share from its mini-batch's denominators, after
+// `begin` has seen the mini-batch. Metrics of the model itself stand under `role`.
+template <typename Begin, typename Loss>
 UpdateSums Run(TrainEngine& engine, const BatchShare& share, const EpochUpdates& epoch,
-               const std::string& role, double scale_factor, Loss&& loss) {
+               const std::string& role, double scale_factor, Begin&& begin, Loss&& loss) {
   UpdateSums result;
   for (const MiniBatch& update : epoch.updates) {
+    begin(update);
     const std::vector<RlMicroBatch> micro = MakeRlMicroBatches(share, update, epoch.options);
     const LossDenominators denominators = DenominatorsOf(share.outline(), update, scale_factor);
     const StepResult step = engine.Step(
@@ -71,36 +111,43 @@ UpdateSums UpdateActor(TrainEngine& actor, parallel::ParallelContext& context,
   const PolicyTargets& targets = update.targets;
   TokenValues log_probs, entropies;
   PolicyLossSums sums;
+  std::vector<float> chosen;
   const bool counts = CountsSums(actor, context);
-  UpdateSums result =
-      Run(actor, share, epoch, "actor/", update.scale_factor,
-          [&](const RlMicroBatch& micro, const at::Tensor& hidden,
-              const LossDenominators& denominators, const auto& on_ready) {
-            const auto current = actor.decoder().LogProbsWithGradient(
-                hidden, micro.batch.targets, update.temperature, true, on_ready);
-            PolicyLossInputs inputs;
-            inputs.layout = micro.layout;
-            inputs.log_probs = current.log_probs;
-            inputs.entropy = current.entropy;
-            inputs.old_log_probs =
-                update.acts ? current.log_probs.detach() : micro.Spread(targets.old_log_probs);
-            if (update.acts && counts) {
-              log_probs.Add(micro, current.log_probs);
-              entropies.Add(micro, current.entropy);
-            }
-            inputs.advantages = micro.Spread(targets.advantages);
-            if (!targets.ref_log_probs.empty())
-              inputs.ref_log_probs = micro.Spread(targets.ref_log_probs);
-            if (!targets.rollout_is_weights.empty())
-              inputs.rollout_is_weights = micro.Spread(targets.rollout_is_weights);
-            const PolicyLossResult part = PolicyLoss(inputs, update.loss, denominators);
-            if (counts) sums += part.sums;
-            return part.loss;
-          });
+  UpdateSums result = Run(
+      actor, share, epoch, "actor/", update.scale_factor,
+      [&](const MiniBatch& mini_batch) {
+        chosen = ChosenTokens(actor, context, share, mini_batch, epoch.options, update,
+                              update.begins_old && &mini_batch == &epoch.updates.front());
+      },
+      [&](const RlMicroBatch& micro, const at::Tensor& hidden, const LossDenominators& denominators,
+          const auto& on_ready) {
+        const auto current = actor.decoder().LogProbsWithGradient(
+            hidden, micro.batch.targets, update.temperature, true, on_ready);
+        PolicyLossInputs inputs;
+        inputs.layout = micro.layout;
+        inputs.log_probs = current.log_probs;
+        inputs.entropy = current.entropy;
+        inputs.old_log_probs =
+            update.acts ? current.log_probs.detach() : micro.Spread(targets.old_log_probs);
+        if (update.acts && counts) {
+          log_probs.Add(micro, current.log_probs);
+          entropies.Add(micro, current.entropy);
+        }
+        inputs.advantages = micro.Spread(targets.advantages);
+        if (!targets.ref_log_probs.empty())
+          inputs.ref_log_probs = micro.Spread(targets.ref_log_probs);
+        if (!targets.rollout_is_weights.empty())
+          inputs.rollout_is_weights = micro.Spread(targets.rollout_is_weights);
+        if (TraitsOf(update.loss.mode).covariance) inputs.chosen = micro.Spread(chosen);
+        const PolicyLossResult part = PolicyLoss(inputs, update.loss, denominators);
+        if (counts) sums += part.sums;
+        return part.loss;
+      });
   if (update.acts) {
     const int64_t tokens = share.tokens();
-    result.policy = TokenLogProbs{log_probs.OnRank0(context, epoch.options.device, tokens),
-                                  entropies.OnRank0(context, epoch.options.device, tokens)};
+    result.policy.emplace();
+    result.policy->log_probs = log_probs.OnRank0(context, epoch.options.device, tokens);
+    result.policy->entropies = entropies.OnRank0(context, epoch.options.device, tokens);
   }
   const std::vector<double> all =
       SumOverRanks(context, epoch.options.device,
@@ -119,19 +166,19 @@ UpdateSums UpdateCritic(TrainEngine& critic, parallel::ParallelContext& context,
   const ValueTargets& targets = update.targets;
   ValueLossSums sums;
   const bool counts = CountsSums(critic, context);
-  UpdateSums result = Run(critic, share, epoch, "critic/", 1.0,
-                          [&](const RlMicroBatch& micro, const at::Tensor& hidden,
-                              const LossDenominators& denominators, const auto& on_ready) {
-                            ValueLossInputs inputs;
-                            inputs.layout = micro.layout;
-                            inputs.values = critic.decoder().Values(hidden, on_ready);
-                            inputs.old_values = micro.Spread(targets.old_values);
-                            inputs.returns = micro.Spread(targets.returns);
-                            const ValueLossResult part =
-                                ValueLoss(inputs, update.loss, denominators);
-                            if (counts) sums += part.sums;
-                            return part.loss;
-                          });
+  UpdateSums result = Run(
+      critic, share, epoch, "critic/", 1.0, [](const MiniBatch&) {},
+      [&](const RlMicroBatch& micro, const at::Tensor& hidden, const LossDenominators& denominators,
+          const auto& on_ready) {
+        ValueLossInputs inputs;
+        inputs.layout = micro.layout;
+        inputs.values = critic.decoder().Values(hidden, on_ready);
+        inputs.old_values = micro.Spread(targets.old_values);
+        inputs.returns = micro.Spread(targets.returns);
+        const ValueLossResult part = ValueLoss(inputs, update.loss, denominators);
+        if (counts) sums += part.sums;
+        return part.loss;
+      });
   const std::vector<double> all = SumOverRanks(
       context, epoch.options.device, {sums.vf_loss, sums.clipped, sums.values, sums.tokens});
   const auto n = static_cast<double>(std::max<size_t>(1, epoch.updates.size()));

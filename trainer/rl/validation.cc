@@ -8,12 +8,16 @@
 #include <utility>
 #include <vector>
 
+#include "common/text.h"
+#include "trainer/rl/batch_metrics.h"
+
 namespace keel::trainer::rl {
 
 namespace {
 
 struct Group {
   std::vector<double> scores;
+  std::map<std::string, std::pair<double, double>> extra;  // by name: sum, responses
   std::vector<std::string> answers;
 };
 
@@ -62,6 +66,12 @@ StepLine ValidationMetrics(std::span<const Response> responses) {
   for (const Response& r : responses) {
     Group& group = sources[r.data_source][r.position];
     group.scores.push_back(r.score);
+    for (const auto& [name, value] : r.extra) {
+      if (!group.extra.contains(name) && group.extra.size() >= kMostRewardNames) continue;
+      auto& [sum, count] = group.extra[name];
+      sum += value;
+      count += 1;
+    }
     group.answers.push_back(r.answer.empty() ? "\n" + r.text : r.answer);  // never equal
   }
   StepLine metrics;
@@ -92,6 +102,18 @@ StepLine ValidationMetrics(std::span<const Response> responses) {
       add(fmt::format("maj@{}", n), Majority(group));
     }
     for (const auto& [what, sum] : sums) metrics.Set(name + what, sum.first / sum.second);
+    // What verifiers gave beside the score.
+    std::map<std::string, std::pair<double, double>> extra;
+    for (const auto& [position, group] : groups) {
+      const size_t n = group.scores.size();
+      for (const auto& [what, given] : group.extra) {
+        auto& [sum, count] = extra[fmt::format("{}/mean@{}", Printable(what, 60), n)];
+        sum += given.first / given.second;
+        count += 1;
+      }
+    }
+    for (const auto& [what, sum] : extra)
+      metrics.Set(fmt::format("val-aux/{}/{}", source, what), sum.first / sum.second);
   }
   return metrics;
 }

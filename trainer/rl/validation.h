@@ -12,7 +12,8 @@ namespace keel::trainer::rl {
 // Per data source: val-core/<source>/reward/{mean@n, best@n, worst@n, maj@n}. best@k and worst@k
 // for k = 2, 4, ... below n are expectations over all choices of k of the n samples. maj@n is the
 // score of the answer (Response::answer) that most samples gave; ties go to the one that was given
-// first. A response without one votes for its whole text.
+// first. A response without one votes for its whole text. val-aux/<source>/<name>/mean@n of what
+// verifiers give beside the score.
 StepLine ValidationMetrics(std::span<const Response> responses);
 
 // The mean score over all sources.

@@ -12,8 +12,10 @@
 #include "common/clock.h"
 #include "common/fail_point.h"
 #include "common/hash.h"
+#include "parallel/cuda_module.h"
 #include "trainer/data/batch.h"
 #include "trainer/engine/device_batch.h"
+#include "trainer/engine/device_peak.h"
 #include "trainer/engine/flops.h"
 #include "trainer/engine/lr_schedule.h"
 #include "trainer/engine/memory.h"
@@ -51,6 +53,7 @@ class LmTask : public Task {
     int64_t samples = 0;
   };
 
+  std::optional<double> DevicePeak() const;  // of this rank's
   // Under torchtitan's names.
   void WriteStep(const StepResult& result, const StepFacts& facts);
   std::string SampleDigest(int64_t begin, int64_t count);
@@ -62,7 +65,8 @@ class LmTask : public Task {
   int64_t pad_to_multiple_ = 1;
   std::unique_ptr<TrainEngine> engine_;
   LrScheduleOptions schedule_;
-  double gemm_rate_ = 0;
+  double gemm_rate_ = 0;  // operations per second, over all ranks
+  double peak_rate_ = 0;  // likewise; 0: not known
   double flops_per_token_ = 0;
 };
 
@@ -100,14 +104,30 @@ StepBatch LmTask::BatchAt(const SampleSet& data, const std::function<int64_t(int
 }
 
 void LmTask::BeforeSteps() {
-  at::Tensor rate = at::full({1}, MeasureGemmRate(job_.dtype(), job_.device()),
-                             at::TensorOptions().dtype(at::kDouble).device(job_.device()));
-  job_.context().world().AllReduce(rate);
-  gemm_rate_ = rate.item<double>();
-  job_.log().Info("matrix products: {:.1f} GFLOP/s over all ranks, the rate that mfu is a share of",
-                  gemm_rate_ / 1e9);
+  // Of this rank: measured, as its data sheet says, and whether that is known.
+  const std::optional<double> peak = DevicePeak();
+  at::Tensor rates =
+      at::tensor({MeasureGemmRate(job_.dtype(), job_.device()), peak.value_or(0), peak ? 1.0 : 0.0},
+                 at::TensorOptions().dtype(at::kDouble))
+          .to(job_.device());
+  job_.context().world().AllReduce(rates);
+  gemm_rate_ = rates[0].item<double>();
+  if (rates[2].item<double>() == job_.context().layout().world())
+    peak_rate_ = rates[1].item<double>();
+  job_.log().Info(
+      "matrix products: {:.1f} GFLOP/s over all ranks, the rate that gemm_share is a share of{}",
+      gemm_rate_ / 1e9,
+      peak_rate_ > 0
+          ? fmt::format("; mfu is one of the devices' peak, {:.1f} TFLOP/s", peak_rate_ / 1e12)
+          : "; the devices' peak is not known, so there is no mfu");
   flops_per_token_ = TrainFlopsPerToken(model_->config, static_cast<double>(c_.data.max_length));
   schedule_ = job_.Schedule(job_.actor().optim, "actor_rollout_ref.actor.optim", total_steps_);
+}
+
+std::optional<double> LmTask::DevicePeak() const {
+  if (job_.device().is_cpu() || job_.dtype() != at::kBFloat16) return std::nullopt;
+  const auto gpu = ValueOrThrow(parallel::LoadCudaModule())->Describe(job_.device().index());
+  return gpu.ok() ? PeakBf16Flops(gpu->name) : std::nullopt;
 }
 
 LmTask::StepEnd LmTask::Step(int64_t step) {
@@ -145,7 +165,8 @@ void LmTask::WriteStep(const StepResult& result, const StepFacts& facts) {
   line.Set("lr", facts.lr);
   line.Set("throughput(tps)", facts.step_s > 0 ? tokens / facts.step_s : 0.0);
   line.Set("tflops", flops / 1e12);  // over all ranks
-  line.Set("mfu(%)", 100 * (flops / gemm_rate_));
+  if (peak_rate_ > 0) line.Set("mfu(%)", 100 * (flops / peak_rate_));
+  line.Set("gemm_share(%)", 100 * (flops / gemm_rate_));
   line.Set("time_metrics/end_to_end(s)", facts.step_s);
   line.Set("time_metrics/data_loading(s)", facts.data_s);
   line.Set("time_metrics/forward_backward(s)", result.forward_backward_s);

@@ -266,9 +266,14 @@ void RunFolder::OpenMetrics(int64_t step) {
     ThrowIfError(written);
   }
   const auto wants = [&](LogSink sink) { return std::ranges::count(trainer().logger, sink) > 0; };
-  metrics_ = std::make_unique<MetricsWriter>(ValueOrThrow(MetricsWriter::Open(
-      trainer().default_local_dir, step,
-      {wants(LogSink::kJsonl), wants(LogSink::kConsole), trainer().log_freq}, log_)));
+  const std::string& folder = trainer().default_local_dir;
+  MetricsOptions options{wants(LogSink::kJsonl), wants(LogSink::kConsole), trainer().log_freq};
+  if (wants(LogSink::kTensorboard))
+    options.tensorboard_dir = trainer().tensorboard_dir.value_or(folder + "/tensorboard");
+  if (wants(LogSink::kPrometheus))
+    options.prometheus_file = trainer().prometheus_file.value_or(folder + "/metrics.prom");
+  metrics_ = std::make_unique<MetricsWriter>(
+      ValueOrThrow(MetricsWriter::Open(folder, step, options, log_)));
 }
 
 // What the first save would otherwise pay for, and whether the disk will hold what is to be kept.

@@ -1,8 +1,10 @@
 // The checkpoint's Coordinator over the job's store.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "checkpoint/base/coordinator.h"
 #include "parallel/store.h"
@@ -24,6 +26,15 @@ class StoreCoordinator final : public checkpoint::Coordinator {
     return store_.Get(key, deadline);
   }
   Status Delete(std::string_view key) override { return store_.Delete(key); }
+  Result<std::vector<std::optional<std::string>>> Look(
+      const std::vector<std::string>& keys) override {
+    return store_.Look(keys);
+  }
+  Status PutAll(const std::vector<std::string>& keys,
+                const std::vector<std::string>& values) override {
+    return store_.SetAll(keys, values);
+  }
+  Status DeleteAll(const std::vector<std::string>& keys) override { return store_.DeleteAll(keys); }
 
  private:
   parallel::Store store_;

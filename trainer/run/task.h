@@ -68,6 +68,8 @@ class Task {
   virtual StepEnd Step(int64_t step) = 0;
   // The value of trainer.keep_best_metric, if there is a finite one.
   virtual std::optional<double> Validate() = 0;
+  // 6. All steps are done, and what is to be saved is.
+  virtual void Finished() {}
 
   // For LoadData. The data of the run, and so the order and identity of its samples. `Set`:
   // SampleSet, PreferenceSet or PromptSet.

@@ -61,6 +61,7 @@ RunEnd Task::Loop() {
   // and what follows that.
   Finish(c_.trainer.save_freq > 0 && !folder_->saves().saved_step() &&
          state_.consecutive_skips == 0);
+  Finished();
   return RunEnd::kFinished;
 }
 

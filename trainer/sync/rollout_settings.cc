@@ -11,6 +11,7 @@ rollout::EngineOptions RolloutEngineOptions(const Config& config, int64_t longes
   options.scheduler.max_num_seqs = r.max_num_seqs;
   options.scheduler.enable_chunked_prefill = r.enable_chunked_prefill;
   options.enable_prefix_caching = r.enable_prefix_caching;
+  options.recompute_kv = config.async_training.recompute_kv;
   options.block_size = static_cast<int32_t>(r.block_size);
   options.kv_cache_bytes = r.kv_cache_megabytes.value_or(0) << 20;
   options.gpu_memory_utilization = r.gpu_memory_utilization;

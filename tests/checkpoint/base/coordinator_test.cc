@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <new>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -45,6 +46,83 @@ TEST(Coordinator, BroadcastIsRankZerosValueOrFailure) {
     EXPECT_EQ(got.status().code(), StatusCode::kNoSpace);
     EXPECT_EQ(got.status().message(), "disk full");
   });
+}
+
+// Another coordinator, in which each trip counts.
+class CountingTrips final : public Coordinator {
+ public:
+  CountingTrips(Coordinator& inner, bool batches) : inner_(inner), batches_(batches) {}
+  int rank() const override { return inner_.rank(); }
+  int world() const override { return inner_.world(); }
+  Status Put(std::string_view key, std::string_view value) override {
+    ++trips_;
+    return inner_.Put(key, value);
+  }
+  Result<std::string> Get(std::string_view key, std::chrono::milliseconds deadline) override {
+    ++trips_;
+    return inner_.Get(key, deadline);
+  }
+  Status Delete(std::string_view key) override {
+    ++trips_;
+    return inner_.Delete(key);
+  }
+  Result<std::vector<std::optional<std::string>>> Look(
+      const std::vector<std::string>& keys) override {
+    if (!batches_) return std::vector<std::optional<std::string>>();
+    ++trips_;
+    return inner_.Look(keys);
+  }
+  int trips() const { return trips_; }
+
+ private:
+  Coordinator& inner_;
+  const bool batches_;
+  int trips_ = 0;
+};
+
+std::string NumberOf(int rank) { return "k/" + std::to_string(rank); }
+
+TEST(PeerKeys, WhatHasComeIsFetchedManyAtATime) {
+  constexpr int kWorld = 1000;
+  for (const bool batches : {true, false}) {
+    LocalCoordinatorHub hub(kWorld);
+    for (int r = 1; r < kWorld; ++r)
+      ASSERT_TRUE(hub.rank(r).Put(NumberOf(r), std::to_string(r)).ok());
+    CountingTrips counting(hub.rank(0), batches);
+    PeerKeys keys(counting, NumberOf);
+    for (int r = 1; r < kWorld; ++r) ASSERT_EQ(*keys.Get(r, 10s), std::to_string(r));
+    EXPECT_LT(counting.trips(), batches ? 30 : kWorld);
+  }
+}
+
+TEST(PeerKeys, WhoComesOneByOneCostsLittleMore) {
+  constexpr int kWorld = 200;
+  LocalCoordinatorHub hub(kWorld);
+  CountingTrips counting(hub.rank(0), true);
+  PeerKeys keys(counting, NumberOf);
+  for (int r = 1; r < kWorld; ++r) {
+    ASSERT_TRUE(hub.rank(r).Put(NumberOf(r), std::to_string(r)).ok());
+    ASSERT_EQ(*keys.Get(r, 10s), std::to_string(r));
+  }
+  EXPECT_LT(counting.trips(), 2 * kWorld);
+}
+
+TEST(PeerKeys, WhoIsLateIsWaitedForByItself) {
+  LocalCoordinatorHub hub(6);
+  for (const int r : {1, 2, 4}) ASSERT_TRUE(hub.rank(r).Put(NumberOf(r), std::to_string(r)).ok());
+  PeerKeys keys(hub.rank(0), NumberOf);
+  EXPECT_EQ(*keys.Get(1, 10s), "1");
+  EXPECT_EQ(*keys.Get(2, 10s), "2");
+  std::vector<std::string> waited;
+  const Result<std::string> late = keys.Get(3, [&](const std::string& key) {
+    waited.push_back(key);
+    return Result<std::string>(Status(StatusCode::kDeadlineExceeded, "not there"));
+  });
+  EXPECT_EQ(late.status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(waited, ElementsAre("k/3"));
+  EXPECT_EQ(*keys.Get(4, 10s), "4");
+  ASSERT_TRUE(hub.rank(5).Put(NumberOf(5), "5").ok());
+  EXPECT_EQ(*keys.Get(5, 10s), "5");
 }
 
 TEST(Coordinator, AnAnnouncementStaysUntilItIsRetracted) {

@@ -157,6 +157,21 @@ TEST_F(JobLinkTest, OneFailureEndsAllWithOneVerdict) {
   }
 }
 
+TEST_F(JobLinkTest, OthersHearThatTheMainNodeHasEnded) {
+  auto first = Options(0, 2);
+  auto second = Options(1, 2);
+  first.max_restarts = second.max_restarts = 1;
+  const auto links = JoinAll({first, second});
+  links[1]->Begin(0);
+  EXPECT_FALSE(links[1]->main_node_ended());
+  links[0]->ReportEnd(Failed(Blame::kFailed, 3, "rank 0 failed"));
+  WaitFor([&] { return links[1]->main_node_ended(); });
+  links[1]->ReportEnd(NodeEnd());
+  EXPECT_TRUE(WaitForVerdict(*links[1]).restart);
+  links[1]->Begin(1);
+  EXPECT_FALSE(links[1]->main_node_ended()) << "that was the attempt before";
+}
+
 TEST_F(JobLinkTest, TheFirstToNoticeIsTheCauseAmongEquals) {
   const auto links = JoinAll({Options(0, 3), Options(1, 3), Options(2, 3)});
   links[2]->ReportFailure();

@@ -104,6 +104,103 @@ TEST(AdvantagesTest, TheLastOfALargerGroupGetsNothing) {
   EXPECT_NEAR(whitened[1], (whitened[3] + whitened[5]) / 2, kTolerance);
 }
 
+// The best of a prompt's responses has what it is better by; of two best ones neither.
+TEST(AdvantagesTest, PassAtKByHand) {
+  const auto estimator = AdvantageEstimator::kGrpoPassk;
+  EXPECT_THAT(OfGroup(estimator, {0.25f, 1, 0}, false), Near({0, 0.75f, 0}));
+  EXPECT_THAT(OfGroup(estimator, {1, 0, 1}, false), Near({0, 0, 0}));
+  const float deviation = std::sqrt(0.5f);
+  EXPECT_THAT(OfGroup(estimator, {1, 0}), Near({1 / (deviation + 1e-6f), 0}));
+  EXPECT_THAT(OfGroup(estimator, {-3, -1}, false), Near({0, 2}));
+  EXPECT_THROW(OfGroup(estimator, {1}), Error);
+}
+
+// Longer responses weigh more in the baseline.
+TEST(AdvantagesTest, OpoWeighsByLength) {
+  const Packed packed{{0, 3, 4}, {1, 1, 1, 1}};
+  const std::vector<float> rewards = {0, 0, 1, 3};
+  const std::vector<int64_t> groups = {0, 0};
+  AdvantageInputs in{packed.view(), rewards, groups, {}, {}};
+  EXPECT_THAT(ComputeAdvantages(in, {AdvantageEstimator::kOpo}).advantages,
+              Near({-0.5f, -0.5f, -0.5f, 1.5f}));
+  EXPECT_THAT(OfGroup(AdvantageEstimator::kOpo, {0.5f}), Near({0.5f}));
+}
+
+// verl's two names for RLOO part where a prompt has one response.
+TEST(AdvantagesTest, VectorizedNamesByHand) {
+  using E = AdvantageEstimator;
+  EXPECT_EQ(OfGroup(E::kGrpoVectorized, {1, 0, 0.5f}), OfGroup(E::kGrpo, {1, 0, 0.5f}));
+  EXPECT_EQ(OfGroup(E::kRlooVectorized, {1, 0, 0.5f}), OfGroup(E::kRloo, {1, 0, 0.5f}));
+  EXPECT_THAT(OfGroup(E::kRlooVectorized, {0.5f}), Near({0}));
+}
+
+// Each kind of reward is normalized by itself, so that the larger one does not drown the other.
+TEST(AdvantagesTest, GdpoNormalizesEachReward) {
+  const Packed packed = Singles(4);
+  const std::vector<float> rewards(4);
+  const std::vector<int64_t> groups(4);
+  const std::vector<std::vector<double>> components = {{1, 0, 0, 1}, {1000, 0, 1000, 0}};
+  AdvantageInputs in{packed.view(), rewards, groups, {}, {}};
+  in.components = components;
+  AdvantageOptions options;
+  options.estimator = AdvantageEstimator::kGdpo;
+  const float up = std::sqrt(1.5f);  // whitened: 2a, 0, 0, -2a with deviation a * sqrt(8 / 3)
+  EXPECT_THAT(ComputeAdvantages(in, options).advantages,
+              Pointwise(FloatNear(1e-5f), std::vector<float>{up, -up, 0, 0}));
+  options.component_weights = {1, 0};
+  const float half = std::sqrt(0.75f);
+  EXPECT_THAT(ComputeAdvantages(in, options).advantages,
+              Pointwise(FloatNear(1e-5f), std::vector<float>{half, -half, -half, half}));
+  options.component_weights = {1};
+  EXPECT_THROW(ComputeAdvantages(in, options), Error);
+  in.components = {};
+  EXPECT_THROW(ComputeAdvantages(in, options), Error);
+}
+
+// Two responses with energies 1, 2 and 1, 2, 3, where pi is 0: the baseline of a place is the mean
+// of their returns by energy, and where the longer goes on alone there is none.
+TEST(AdvantagesTest, OptimalTokenBaselineByHand) {
+  const Packed packed{{0, 2, 5, 5}, {1, 1, 1, 1, 1}};
+  const std::vector<float> rewards = {0, 1, 2, 0, 4};
+  const std::vector<int64_t> groups = {0, 0, 0};
+  const std::vector<float> log_probs(5, -100.0f), squares(5, 0.0f);
+  AdvantageInputs in{packed.view(), rewards, groups, {}, {}};
+  EXPECT_THROW(ComputeAdvantages(in, {AdvantageEstimator::kOptimalTokenBaseline}), Error);
+  in.log_probs = log_probs;
+  in.sum_pi_squared = squares;
+  for (const auto estimator :
+       {AdvantageEstimator::kOptimalTokenBaseline, AdvantageEstimator::kTirOptimalTokenBaseline}) {
+    const Advantages found = ComputeAdvantages(in, {estimator});
+    EXPECT_THAT(found.returns, Near({1, 1, 6, 4, 4}));
+    EXPECT_THAT(found.advantages, Near({-2.5f, -1.5f, 2.5f, 1.5f, 4}));
+  }
+  // A token of the policy that is certain moves nothing, and weighs nothing.
+  const std::vector<float> certain = {0, -100, -100, -100, -100}, one = {1, 0, 0, 0, 0};
+  in.log_probs = certain;
+  in.sum_pi_squared = one;
+  EXPECT_THAT(ComputeAdvantages(in, {AdvantageEstimator::kOptimalTokenBaseline}).advantages,
+              Near({-5, -2, 0, 1, 4}));
+  // The only response keeps its returns; the last one of several has nothing.
+  const std::vector<int64_t> alone = {0, 1, 1};
+  in.groups = alone;
+  EXPECT_THAT(ComputeAdvantages(in, {AdvantageEstimator::kOptimalTokenBaseline}).advantages,
+              Near({1, 1, 0, 0, 0}));
+}
+
+// Places of policy tokens alone, or with what a tool said between them.
+TEST(AdvantagesTest, OptimalTokenBaselineOverTurns) {
+  const Packed packed{{0, 3, 5}, {1, 0, 1, 1, 1}};
+  const std::vector<float> rewards = {0, 0, 2, 0, 4};
+  const std::vector<int64_t> groups = {0, 0};
+  const std::vector<float> log_probs(5, -100.0f), squares(5, 0.0f);
+  AdvantageInputs in{packed.view(), rewards, groups, {}, {}, log_probs, squares};
+  EXPECT_THAT(ComputeAdvantages(in, {AdvantageEstimator::kTirOptimalTokenBaseline}).advantages,
+              Near({-1, 0, -1, 1, 1}));
+  // By place: the tool's token stands beside the second answer's last.
+  EXPECT_THAT(ComputeAdvantages(in, {AdvantageEstimator::kOptimalTokenBaseline}).advantages,
+              Near({-1, 0, 0, 1, 0}));
+}
+
 TEST(AdvantagesTest, GroupsDoNotMix) {
   EXPECT_THAT(OfGroup(AdvantageEstimator::kGrpo, {1, 10, 0, 30}, false, {3, 8, 3, 8}),
               Near({0.5f, -10, -0.5f, 10}));
@@ -192,9 +289,12 @@ TEST(AdvantagesTest, TraitsAreWhatTheEstimatorsNeed) {
   const std::vector<int64_t> groups = {0, 0, 1, 1};
   const Packed one{{0, 4}, {1, 1, 1, 1}};
   const std::vector<int64_t> group = {0};
+  const std::vector<float> log_probs(4, -1.0f), squares(4, 0.3f), weights(4, 1.0f);
+  const std::vector<std::vector<double>> components = {{1, 0, 2, 1}}, component = {{1}};
   for (const auto& [estimator, name] : kEnumNames<AdvantageEstimator>) {
     const AdvantageTraits traits = TraitsOf(estimator);
-    const AdvantageInputs all{packed.view(), rewards, groups, values, baselines};
+    const AdvantageInputs all{packed.view(), rewards, groups,  values,    baselines,
+                              log_probs,     squares, weights, components};
     AdvantageInputs without = all;
     const auto refused = [&] {
       try {
@@ -213,8 +313,24 @@ TEST(AdvantagesTest, TraitsAreWhatTheEstimatorsNeed) {
     without = all;
     without.groups = {};
     EXPECT_EQ(refused(), traits.groups) << name;
+    without = all;
+    without.sum_pi_squared = {};
+    EXPECT_EQ(refused(), traits.sum_pi_squared) << name;
+    without = all;
+    without.log_probs = {};
+    EXPECT_EQ(refused(), traits.sum_pi_squared) << name;
+    without = all;
+    without.components = {};
+    EXPECT_EQ(refused(), traits.components) << name;
 
-    const AdvantageInputs long_one{one.view(), rewards, group, values, {baselines.data(), 1}};
+    AdvantageInputs long_one = all;
+    long_one.responses = one.view();
+    long_one.groups = group;
+    long_one.baselines = {baselines.data(), 1};
+    long_one.components = component;
+    without = long_one;
+    EXPECT_EQ(refused(), traits.pairs) << name;
+    if (traits.pairs) continue;
     const auto with = [&](double gamma, double lam) {
       return ComputeAdvantages(long_one, {estimator, gamma, lam}).returns;
     };

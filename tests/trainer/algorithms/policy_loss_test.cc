@@ -74,10 +74,13 @@ TEST(PolicyLossTest, FirstStepAfterGenerationIsExact) {
   in.old_log_probs = in.log_probs.detach().clone();
   in.ref_log_probs = in.old_log_probs;
   in.advantages = Vector({1, -2, 0.5});
-  for (const auto mode :
-       {PolicyLossMode::kVanilla, PolicyLossMode::kGspo, PolicyLossMode::kCispo}) {
+  in.chosen = at::zeros({3});
+  using enum PolicyLossMode;
+  for (const auto mode : {kVanilla, kGspo, kCispo, kDppoTv, kDppoKl, kSapo, kClipCov, kKlCov, kDro,
+                          kVespo, kBypassMode}) {
     PolicyLossOptions options;
     options.mode = mode;
+    options.dro_beta = 2;
     options.use_kl_loss = true;
     const PolicyLossResult result = PolicyLoss(in, options, {3, 1, 1});
     EXPECT_EQ(result.sums.ppo_kl, 0);
@@ -88,7 +91,7 @@ TEST(PolicyLossTest, FirstStepAfterGenerationIsExact) {
     // Ratio 1: the plain policy gradient.
     in.log_probs.mutable_grad() = at::Tensor();
     result.loss.backward();
-    EXPECT_TRUE(at::allclose(in.log_probs.grad(), -in.advantages / 3, 0, 1e-7));
+    EXPECT_TRUE(at::allclose(in.log_probs.grad(), -in.advantages / 3, 0, 2e-7)) << NameOf(mode);
   }
 }
 
@@ -121,6 +124,7 @@ TEST(LossAggregationTest, ByHand) {
     return WeightedSum(losses, LossWeights(layout, mode, counts)).item<double>();
   };
   EXPECT_NEAR(total(LossAggregation::kTokenMean), 1.4, kTolerance);
+  EXPECT_NEAR(total(LossAggregation::kTokenSum), 7, kTolerance);
   EXPECT_NEAR(total(LossAggregation::kSeqMeanTokenMean), 2.0, kTolerance);
   EXPECT_NEAR(total(LossAggregation::kSeqMeanTokenSum), 3.5, kTolerance);
   EXPECT_NEAR(total(LossAggregation::kSeqMeanTokenSumNorm), 3.5 / 4, kTolerance);
@@ -129,7 +133,7 @@ TEST(LossAggregationTest, ByHand) {
 // Sequences of several lengths with masked prompts, one of them without any token that counts.
 struct RandomBatch {
   std::vector<int64_t> boundaries = {0};
-  at::Tensor mask, log_probs, old, ref, advantages, entropy, weights;
+  at::Tensor mask, log_probs, old, ref, advantages, entropy, weights, chosen;
 
   RandomBatch() {
     at::manual_seed(3);
@@ -147,6 +151,7 @@ struct RandomBatch {
     advantages = at::randn({n});
     entropy = at::rand({n});
     weights = at::rand({n}) + 0.5;
+    chosen = at::rand({n}).lt(0.3).to(at::kFloat);
   }
 
   LossDenominators Counts() const {
@@ -168,6 +173,7 @@ struct RandomBatch {
     in.ref_log_probs = ref.narrow(0, begin, length);
     in.advantages = advantages.narrow(0, begin, length);
     in.rollout_is_weights = weights.narrow(0, begin, length);
+    in.chosen = chosen.narrow(0, begin, length);
     return in;
   }
 };
@@ -180,6 +186,8 @@ TEST(PolicyLossTest, NoSplitChangesLossOrGradient) {
       PolicyLossOptions options;
       options.mode = value;
       options.aggregation = how;
+      options.dro_beta = 0.3;
+      options.bypass = {BypassLoss::kReinforce, ImportanceLevel::kSequence, 2, std::nullopt};
       options.entropy_coeff = 0.1;
       options.use_kl_loss = true;
       const auto run = [&](const std::vector<size_t>& cuts) {
@@ -216,25 +224,52 @@ TEST(PolicyLossTest, NoSplitChangesLossOrGradient) {
 
 TEST(PolicyLossTest, MaskedTokensAreNotLookedAt) {
   const RandomBatch batch;
-  at::Tensor leaf, leaf_entropy;
-  const PolicyLossInputs clean = batch.Part(0, 6, leaf, leaf_entropy);
-  PolicyLossOptions options;
-  options.use_kl_loss = true;
-  options.entropy_coeff = 0.1;
-  const auto expected = PolicyLoss(clean, options, batch.Counts());
-  expected.loss.backward();
-  const at::Tensor gradient = leaf.grad().clone();
+  for (const auto& [value, mode] : kEnumNames<PolicyLossMode>) {
+    at::Tensor leaf, leaf_entropy;
+    const PolicyLossInputs clean = batch.Part(0, 6, leaf, leaf_entropy);
+    PolicyLossOptions options;
+    options.mode = value;
+    options.use_kl_loss = true;
+    options.entropy_coeff = 0.1;
+    options.dro_beta = 0.3;
+    const auto expected = PolicyLoss(clean, options, batch.Counts());
+    expected.loss.backward();
+    const at::Tensor gradient = leaf.grad().clone();
 
-  PolicyLossInputs dirty = batch.Part(0, 6, leaf, leaf_entropy);
-  const at::Tensor hidden = dirty.layout.mask.logical_not();
-  const double nan = std::numeric_limits<double>::quiet_NaN();
-  for (at::Tensor* tensor :
-       {&dirty.old_log_probs, &dirty.ref_log_probs, &dirty.advantages, &dirty.rollout_is_weights})
-    *tensor = tensor->masked_fill(hidden, nan);
-  const auto found = PolicyLoss(dirty, options, batch.Counts());
-  found.loss.backward();
-  EXPECT_EQ(found.loss.item<float>(), expected.loss.item<float>());
-  EXPECT_TRUE(at::equal(leaf.grad(), gradient));
+    PolicyLossInputs dirty = batch.Part(0, 6, leaf, leaf_entropy);
+    const at::Tensor hidden = dirty.layout.mask.logical_not();
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    for (at::Tensor* tensor : {&dirty.old_log_probs, &dirty.ref_log_probs, &dirty.advantages,
+                               &dirty.rollout_is_weights, &dirty.chosen})
+      *tensor = tensor->masked_fill(hidden, nan);
+    const auto found = PolicyLoss(dirty, options, batch.Counts());
+    found.loss.backward();
+    EXPECT_EQ(found.loss.item<float>(), expected.loss.item<float>()) << mode;
+    EXPECT_TRUE(at::equal(leaf.grad(), gradient)) << mode;
+  }
+}
+
+// Ratios far beyond what a clip allows: the modes that bound them stay finite in fp32.
+TEST(PolicyLossTest, ExtremeRatiosStayFiniteWhereTheModeBoundsThem) {
+  for (const auto mode : {PolicyLossMode::kVanilla, PolicyLossMode::kCispo, PolicyLossMode::kGspo,
+                          PolicyLossMode::kDppoTv, PolicyLossMode::kDppoKl, PolicyLossMode::kSapo,
+                          PolicyLossMode::kVespo, PolicyLossMode::kBypassMode}) {
+    for (const double log_ratio : {-300.0, 300.0}) {
+      for (const double advantage : {-2.0, 2.0}) {
+        PolicyLossInputs in;
+        in.layout = Whole(2);
+        in.log_probs = Vector({-0.5 + std::min(0.0, log_ratio), -1}).requires_grad_();
+        in.old_log_probs = Vector({-0.5 - std::max(0.0, log_ratio), -1});
+        in.advantages = Vector({advantage, advantage});
+        PolicyLossOptions options;
+        options.mode = mode;
+        const PolicyLossResult result = PolicyLoss(in, options, {2, 1, 1});
+        result.loss.backward();
+        EXPECT_TRUE(std::isfinite(result.loss.item<double>())) << NameOf(mode) << log_ratio;
+        EXPECT_TRUE(in.log_probs.grad().isfinite().all().item<bool>()) << NameOf(mode) << log_ratio;
+      }
+    }
+  }
 }
 
 TEST(PolicyLossTest, MissingInputsAreNamed) {
@@ -279,12 +314,70 @@ TEST(DpoLossTest, ByHand) {
   const double slope = -0.1 / (1 + std::exp(0.3));
   EXPECT_TRUE(
       at::allclose(in.log_probs.grad(), Vector({slope, slope, -slope, -slope}), 0, kTolerance));
-  options.type = DpoLossType::kIpo;  // (1 + 0.5 - 5)^2
+  options.terms = {{DpoLossType::kIpo}};  // (1 + 0.5 - 5)^2
   EXPECT_NEAR(DpoLoss(in, options, {1, 2}).loss.item<double>(), 12.25, 1e-5);
   options = {};
   options.preference_loss_weight = 0;
   options.sft_loss_weight = 2;
   EXPECT_NEAR(DpoLoss(in, options, {1, 2}).loss.item<double>(), 2, kTolerance);
+}
+
+// Splitting a batch into micro-batches changes no gradient of a loss that sorts all of it.
+TEST(DpoLossTest, SortedLossesOverMicroBatches) {
+  at::manual_seed(5);
+  const int64_t pairs = 5, tokens = 4 * pairs;
+  const at::Tensor log_probs = -at::rand({tokens}) * 3, reference = -at::rand({tokens}) * 3;
+  DpoOptions options;
+  options.beta = 0.5;
+  options.terms = {{DpoLossType::kAot, 1}, {DpoLossType::kAotUnpaired, 0.5}};
+  EXPECT_TRUE(options.sorted());
+  const auto layout = [](int64_t count) {
+    TokenLayout of{at::ones({4 * count}, at::kBool), {}};
+    for (int64_t s = 0; s <= 2 * count; ++s) of.boundaries.push_back(2 * s);
+    return of;
+  };
+  const at::Tensor answers = AnswerLogProbs(layout(pairs), log_probs, options);
+  const at::Tensor ref = AnswerLogProbs(layout(pairs), reference, options);
+  // Sorted by hand: what torch.sort makes of them.
+  const auto partner = [](const at::Tensor& values, const at::Tensor& others) {
+    const at::Tensor order = std::get<1>(values.sort());
+    return at::zeros_like(others).index_put_({order}, std::get<0>(others.sort()));
+  };
+  const at::Tensor chosen = (answers - ref).select(1, 0), rejected = (answers - ref).select(1, 1);
+  const DpoPartners partners{
+      partner(answers.select(1, 0) - answers.select(1, 1), ref.select(1, 0) - ref.select(1, 1)),
+      partner(chosen, rejected), partner(rejected, chosen)};
+  const auto run = [&](const std::vector<int64_t>& cuts) {
+    double loss = 0;
+    std::vector<at::Tensor> gradients;
+    for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+      const int64_t begin = cuts[i], count = cuts[i + 1] - begin;
+      DpoInputs in;
+      in.layout = layout(count);
+      in.log_probs = log_probs.narrow(0, 4 * begin, 4 * count).clone().requires_grad_();
+      in.ref_log_probs = reference.narrow(0, 4 * begin, 4 * count);
+      in.partners = {partners.of_margin.narrow(0, begin, count),
+                     partners.of_chosen.narrow(0, begin, count),
+                     partners.of_rejected.narrow(0, begin, count)};
+      const DpoResult result = DpoLoss(in, options, {pairs, 10});
+      result.loss.backward();
+      loss += result.loss.item<double>();
+      gradients.push_back(in.log_probs.grad());
+    }
+    return std::pair(loss, at::cat(gradients));
+  };
+  const auto [whole, gradient] = run({0, 5});
+  EXPECT_GT(gradient.abs().min().item<double>(), 0);
+  for (const auto& cuts : {std::vector<int64_t>{0, 1, 2, 3, 4, 5}, {0, 3, 5}}) {
+    const auto [loss, parts] = run(cuts);
+    EXPECT_NEAR(loss, whole, kTolerance);
+    EXPECT_TRUE(at::equal(parts, gradient));
+  }
+  // They must be given.
+  DpoInputs without;
+  without.layout = layout(1);
+  without.log_probs = without.ref_log_probs = at::zeros({4});
+  EXPECT_THROW(DpoLoss(without, options, {1, 2}), Error);
 }
 
 TEST(DpoLossTest, PaddingPairsAndPaddingSequencesCountNothing) {
@@ -301,7 +394,10 @@ TEST(DpoLossTest, PaddingPairsAndPaddingSequencesCountNothing) {
   empty.layout = {at::zeros({1}, at::kBool), {0, 1}};
   empty.log_probs = at::zeros({1}).requires_grad_();
   empty.ref_log_probs = at::zeros({1});
-  const DpoResult nothing = DpoLoss(empty, {}, {1, 2});
+  DpoOptions options;
+  options.terms = {{DpoLossType::kSigmoid}, {DpoLossType::kAot}, {DpoLossType::kSft}};
+  options.ld_alpha = 0.5;
+  const DpoResult nothing = DpoLoss(empty, options, {1, 2});
   EXPECT_EQ(nothing.loss.item<double>(), 0);
   nothing.loss.backward();
   EXPECT_EQ(empty.log_probs.grad().item<double>(), 0);

@@ -6,12 +6,16 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <numeric>
+#include <set>
 #include <sstream>
 
 #include "common/json.h"
 #include "trainer/algorithms/advantages.h"
+#include "trainer/algorithms/covariance_choice.h"
 #include "trainer/algorithms/dpo_loss.h"
 #include "trainer/algorithms/kl.h"
+#include "trainer/algorithms/optimal_transport.h"
 #include "trainer/algorithms/policy_loss.h"
 #include "trainer/algorithms/rollout_correction.h"
 #include "trainer/algorithms/value_loss.h"
@@ -64,8 +68,8 @@ void ForEachCase(const char* section, Check&& check) {
     ASSERT_FALSE(one[section].empty()) << section;
     for (const Json& expected : one[section]) {
       Json options = expected;
-      for (const char* bulky :
-           {"advantages", "returns", "gradient", "values", "weights", "mask", "metrics", "rewards"})
+      for (const char* bulky : {"advantages", "returns", "gradient", "values", "weights", "mask",
+                                "metrics", "rewards", "old", "ref", "chosen"})
         options.erase(bulky);
       SCOPED_TRACE(options.dump());
       check(rows, expected);
@@ -91,17 +95,90 @@ std::vector<float> Floats(const at::Tensor& tensor) {
 
 TEST(RlReferenceTest, Advantages) {
   ForEachCase("advantages", [](const Rows& rows, const Json& expected) {
-    const auto rewards = rows.floats("rewards");
-    const auto values = rows.floats("values");
-    const auto baselines = rows.floats("baselines");
-    const auto groups = rows.json["groups"].get<std::vector<int64_t>>();
+    const auto rewards = rows.floats("rewards"), values = rows.floats("values"),
+               baselines = rows.floats("baselines"), old = rows.floats("old"),
+               squares = rows.floats("squares"), weights = rows.floats("is_weights");
+    const auto groups =
+        (expected.contains("groups") ? expected : rows.json)["groups"].get<std::vector<int64_t>>();
+    const auto components = rows.json["components"].get<std::vector<std::vector<double>>>();
+    AdvantageInputs in{rows.view(), rewards, groups, values, baselines, old, squares};
+    in.components = components;
+    if (expected.value("weighted", false)) in.rollout_is_weights = weights;
     const Advantages found = ComputeAdvantages(
-        {rows.view(), rewards, groups, values, baselines},
-        {Choice<AdvantageEstimator>(expected["estimator"]), expected.value("gamma", 1.0),
-         expected.value("lam", 1.0), expected.value("norm_adv_by_std_in_grpo", true)});
+        in, {Choice<AdvantageEstimator>(expected["estimator"]), expected.value("gamma", 1.0),
+             expected.value("lam", 1.0), expected.value("norm_adv_by_std_in_grpo", true),
+             expected.value("component_weights", std::vector<double>())});
     ExpectAllNear(found.advantages, expected["advantages"], "advantage");
     ExpectAllNear(found.returns, expected["returns"], "return");
   });
+}
+
+TEST(RlReferenceTest, EveryEstimatorAndLossHasReferences) {
+  std::set<std::string> estimators, modes, dpo;
+  const Json reference = Reference();
+  for (const Json& one : reference["cases"][0]["advantages"]) estimators.insert(one["estimator"]);
+  for (const Json& one : reference["cases"][0]["policy_losses"]) modes.insert(one["mode"]);
+  for (const Json& one : reference["cases"][0]["trl_policy_losses"])
+    modes.insert(one["loss_type"].get<std::string>());
+  for (const Json& one : reference["cases"][0]["dpo"])
+    for (const Json& type : one["loss_types"]) dpo.insert(type);
+  for (const std::string& name : AllNames<AdvantageEstimator>())
+    EXPECT_TRUE(estimators.contains(name)) << name;
+  for (const std::string& name : AllNames<PolicyLossMode>())
+    EXPECT_TRUE(modes.contains(name)) << name;
+  for (const std::string& name : AllNames<DpoLossType>()) EXPECT_TRUE(dpo.contains(name)) << name;
+}
+
+PolicyLossInputs LossInputs(const Rows& rows, const Json& expected) {
+  PolicyLossInputs in;
+  in.layout = rows.layout();
+  in.log_probs = rows.tensor("log_probs").requires_grad_();
+  in.old_log_probs = at::tensor(
+      (expected.contains("old") ? expected : rows.json)["old"].get<std::vector<float>>());
+  in.advantages = rows.tensor("advantages");
+  return in;
+}
+
+void ExpectLoss(const Rows& rows, const PolicyLossInputs& in, const PolicyLossOptions& options,
+                const Json& expected) {
+  const auto result = PolicyLoss(in, options, CountDenominators(rows.view(), 16));
+  ExpectNear(result.loss.item<double>(), expected["loss"], "loss");
+  result.loss.backward();
+  ExpectAllNear(Floats(in.log_probs.grad()), expected["gradient"], "gradient");
+  if (!expected.contains("metrics")) return;
+  const auto metrics = result.sums.Metrics(options);
+  for (const auto& [name, value] : expected["metrics"].items())
+    ExpectNear(metrics.at(name), value, name);
+}
+
+// The tokens that Keel would choose itself, or, as they are drawn at random, those that verl drew.
+at::Tensor Chosen(const Rows& rows, const PolicyLossInputs& in, const PolicyLossOptions& options,
+                  const Json& expected) {
+  const auto log_probs = rows.floats("log_probs"), old = Floats(in.old_log_probs),
+             advantages = rows.floats("advantages");
+  std::vector<int64_t> tokens(log_probs.size());
+  std::iota(tokens.begin(), tokens.end(), 0);
+  const CovarianceInputs inputs{log_probs, old, advantages, rows.mask, tokens};
+  const auto choose = [&](const CovarianceOptions& covariance) {
+    return ChooseByCovariance(options.mode, inputs, options.clip_ratio_low, options.clip_ratio_high,
+                              covariance, {7, 1, 0});
+  };
+  std::vector<uint8_t> chosen = choose(options.covariance);
+  if (options.mode == PolicyLossMode::kClipCov) {
+    const auto drawn = expected["chosen"].get<std::vector<uint8_t>>();
+    EXPECT_EQ(std::accumulate(chosen.begin(), chosen.end(), 0),
+              std::accumulate(drawn.begin(), drawn.end(), 0));
+    // All that may be drawn are verl's, and as many.
+    CovarianceOptions all = options.covariance;
+    all.clip_cov_ratio = 1;
+    const std::vector<uint8_t> candidates = choose(all);
+    EXPECT_EQ(std::accumulate(candidates.begin(), candidates.end(), 0),
+              expected["candidates"].get<int>());
+    for (size_t t = 0; t < drawn.size(); ++t) EXPECT_LE(drawn[t], candidates[t]) << t;
+    for (size_t t = 0; t < drawn.size(); ++t) EXPECT_LE(chosen[t], candidates[t]) << t;
+    chosen = drawn;
+  }
+  return at::tensor(std::vector<float>(chosen.begin(), chosen.end()));
 }
 
 TEST(RlReferenceTest, PolicyLosses) {
@@ -112,19 +189,63 @@ TEST(RlReferenceTest, PolicyLosses) {
     options.clip_ratio_low = expected["clip_ratio_low"];
     options.clip_ratio_high = expected["clip_ratio_high"];
     options.clip_ratio_c = expected["clip_ratio_c"];
-    PolicyLossInputs in;
-    in.layout = rows.layout();
-    in.log_probs = rows.tensor("log_probs").requires_grad_();
-    in.old_log_probs = rows.tensor("old");
-    in.advantages = rows.tensor("advantages");
+    options.tau_pos = expected.value("tau_pos", options.tau_pos);
+    options.tau_neg = expected.value("tau_neg", options.tau_neg);
+    options.dro_beta = expected.value("dro_beta", 0.0);
+    options.ppo_kl_coef = expected.value("ppo_kl_coef", 0.0);
+    CovarianceOptions& covariance = options.covariance;
+    covariance.clip_cov_ratio = expected.value("clip_cov_ratio", 1.0);
+    covariance.clip_cov_lb = expected.value("clip_cov_lb", 0.0);
+    covariance.clip_cov_ub = expected.value("clip_cov_ub", 0.0);
+    covariance.kl_cov_ratio = expected.value("kl_cov_ratio", 1.0);
+    if (expected.contains("correction")) {
+      const Json& of = expected["correction"];
+      const auto parsed = ValueOrThrow(
+          RolloutCorrectionOptions::Parse(ParseName<ImportanceLevel>(of.value("rollout_is", "")),
+                                          of.value("rollout_is_threshold", "2.0"), false, "", ""));
+      options.bypass = {Choice<BypassLoss>(of["loss_type"]), parsed.level, parsed.upper,
+                        parsed.lower};
+    }
+    PolicyLossInputs in = LossInputs(rows, expected);
     if (expected["weighted"]) in.rollout_is_weights = rows.tensor("is_weights");
-    const auto result = PolicyLoss(in, options, CountDenominators(rows.view(), 16));
-    ExpectNear(result.loss.item<double>(), expected["loss"], "loss");
-    result.loss.backward();
-    ExpectAllNear(Floats(in.log_probs.grad()), expected["gradient"], "gradient");
-    const auto metrics = result.sums.Metrics(options);
-    for (const auto& [name, value] : expected["metrics"].items())
-      ExpectNear(metrics.at(name), value, name);
+    if (TraitsOf(options.mode).covariance) in.chosen = Chosen(rows, in, options, expected);
+    ExpectLoss(rows, in, options, expected);
+  });
+}
+
+// What docs/algorithms.md says that TRL's names are here.
+TEST(RlReferenceTest, TrlPolicyLosses) {
+  ForEachCase("trl_policy_losses", [](const Rows& rows, const Json& expected) {
+    const std::string type = expected["loss_type"];
+    PolicyLossOptions options;
+    options.clip_ratio_low = expected["epsilon"];
+    options.clip_ratio_high = expected["epsilon_high"];
+    options.clip_ratio_c = expected["delta"].is_null() ? 1e9 : expected["delta"].get<double>();
+    options.tau_pos = expected["sapo_temperature_pos"];
+    options.tau_neg = expected["sapo_temperature_neg"];
+    options.vespo = {expected["vespo_k_pos"], expected["vespo_lambda_pos"], expected["vespo_k_neg"],
+                     expected["vespo_lambda_neg"]};
+    if (expected["importance_sampling_level"] == "sequence") options.mode = PolicyLossMode::kGspo;
+    using enum LossAggregation;
+    if (type == "grpo") options.aggregation = kSeqMeanTokenMean;
+    if (type == "dr_grpo") options.aggregation = kSeqMeanTokenSumNorm;
+    if (type == "luspo") options.aggregation = kSeqMeanTokenSum;
+    if (type == "sapo") options.mode = PolicyLossMode::kSapo;
+    if (type == "vespo") options.mode = PolicyLossMode::kVespo;
+    if (type == "cispo") {
+      options.mode = PolicyLossMode::kCispo;
+      options.clip_ratio_low = 1;
+      options.clip_ratio_high = expected["epsilon_high"].get<double>() - 1;
+    }
+    PolicyLossInputs in = LossInputs(rows, expected);
+    // One advantage a response.
+    in.advantages = in.advantages.clone();
+    for (size_t s = 0; s + 1 < rows.boundaries.size(); ++s) {
+      const int64_t first = rows.boundaries[s], end = rows.boundaries[s + 1];
+      in.advantages.narrow(0, first, end - first).fill_(in.advantages[first].item<float>());
+    }
+    if (expected["weighted"]) in.rollout_is_weights = rows.tensor("is_weights") + 0.125;
+    ExpectLoss(rows, in, options, expected);
   });
 }
 
@@ -199,15 +320,39 @@ TEST(RlReferenceTest, KlInTheReward) {
   });
 }
 
+// As the task makes them, of the first `pairs` pairs; others are padding, whose partners are not
+// looked at.
+DpoPartners PartnersOfAll(const DpoInputs& in, size_t pairs, const DpoOptions& options) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor policy = AnswerLogProbs(in.layout, in.log_probs, options);
+  const at::Tensor reference = AnswerLogProbs(in.layout, in.ref_log_probs, options);
+  const auto by_rank = [&](const at::Tensor& values, const at::Tensor& others) {
+    const at::Tensor a = values.contiguous(), b = others.contiguous();
+    std::vector<double> partners =
+        PartnersByRank({a.const_data_ptr<double>(), pairs}, {b.const_data_ptr<double>(), pairs});
+    partners.resize(static_cast<size_t>(a.numel()));
+    return at::tensor(partners, at::kDouble);
+  };
+  const auto margin = [](const at::Tensor& of) { return of.select(1, 0) - of.select(1, 1); };
+  const at::Tensor ratios = policy - reference;
+  return {by_rank(margin(policy), margin(reference)),
+          by_rank(ratios.select(1, 0), ratios.select(1, 1)),
+          by_rank(ratios.select(1, 1), ratios.select(1, 0))};
+}
+
 TEST(RlReferenceTest, Dpo) {
   ForEachCase("dpo", [](const Rows& rows, const Json& expected) {
     const auto types = expected["loss_types"].get<std::vector<std::string>>();
     DpoOptions options;
     options.beta = expected["beta"];
-    options.type = types[0] == "ipo" ? DpoLossType::kIpo : DpoLossType::kSigmoid;
     options.label_smoothing = expected["label_smoothing"];
-    options.preference_loss_weight = expected["loss_weights"][0];
-    options.sft_loss_weight = types.size() > 1 ? expected["loss_weights"][1].get<double>() : 0;
+    options.terms.clear();
+    for (size_t i = 0; i < types.size(); ++i)
+      options.terms.push_back({Choice<DpoLossType>(types[i]), expected["loss_weights"][i]});
+    options.f_divergence = Choice<FDivergence>(expected["f_divergence_type"]);
+    options.f_alpha_divergence_coef = expected["f_alpha_divergence_coef"];
+    options.discopop_tau = expected["discopop_tau"];
+    if (!expected["ld_alpha"].is_null()) options.ld_alpha = expected["ld_alpha"].get<double>();
     // Pairs that the reference leaves out take no part here either: their tokens are masked.
     const size_t pairs = expected["pairs"];
     DpoInputs in;
@@ -215,7 +360,9 @@ TEST(RlReferenceTest, Dpo) {
     const int64_t end = rows.boundaries[2 * pairs];
     in.layout.mask.narrow(0, end, in.layout.mask.size(0) - end).fill_(false);
     in.log_probs = rows.tensor("log_probs").requires_grad_();
-    in.ref_log_probs = rows.tensor("ref");
+    in.ref_log_probs = at::tensor(
+        (expected.contains("ref") ? expected : rows.json)["ref"].get<std::vector<float>>());
+    if (options.sorted()) in.partners = PartnersOfAll(in, pairs, options);
     DpoDenominators counts;
     counts.pairs = static_cast<int64_t>(pairs);
     for (size_t p = 0; p < pairs; ++p) counts.chosen_tokens += PolicyTokens(rows.view(), 2 * p);

@@ -52,6 +52,51 @@ TEST(ConfigAsyncTest, WhatDoesNotGoTogetherIsSaid) {
   EXPECT_THAT(problems[2], HasSubstr("give both, or none"));
 }
 
+TEST(ConfigAsyncTest, KeptKeysAndValuesAreOfNoSchedule) {
+  Config config;
+  config.trainer.task = TaskKind::kRl;
+  config.async_training.recompute_kv = false;
+  ASSERT_EQ(ValidateAsyncConfig(config).size(), 1u);
+  EXPECT_THAT(ValidateAsyncConfig(config)[0], HasSubstr("false is for placement: split"));
+  config.async_training.placement = Placement::kSplit;
+  EXPECT_TRUE(ValidateAsyncConfig(config).empty());
+  config.async_training.deterministic = true;
+  ASSERT_EQ(ValidateAsyncConfig(config).size(), 1u);
+  EXPECT_THAT(ValidateAsyncConfig(config)[0], HasSubstr("recompute_kv is false: a token"));
+  config.async_training.deterministic = false;
+  config.async_training.schedule_record = "x";
+  EXPECT_EQ(ValidateAsyncConfig(config).size(), 1u);
+  config.async_training.schedule_record.reset();
+  config.async_training.schedule_replay = "x";
+  EXPECT_EQ(ValidateAsyncConfig(config).size(), 1u);
+}
+
+TEST(ConfigAsyncTest, ABoundOfTimeIsOfNoSchedule) {
+  Config config;
+  config.trainer.task = TaskKind::kRl;
+  config.async_training.max_response_seconds = 60;
+  ASSERT_EQ(ValidateAsyncConfig(config).size(), 1u);
+  EXPECT_THAT(ValidateAsyncConfig(config)[0], HasSubstr("it is for placement: split"));
+  config.async_training.placement = Placement::kSplit;
+  EXPECT_TRUE(ValidateAsyncConfig(config).empty());
+  config.async_training.schedule_replay = "x";
+  ASSERT_EQ(ValidateAsyncConfig(config).size(), 1u);
+  EXPECT_THAT(ValidateAsyncConfig(config)[0], HasSubstr("a matter of time"));
+}
+
+TEST(ConfigAsyncTest, WhoIsReadyFirstIsOfNoSchedule) {
+  Config config;
+  config.trainer.task = TaskKind::kRl;
+  config.async_training.order = StepOrder::kReadyFirst;
+  ASSERT_EQ(ValidateAsyncConfig(config).size(), 1u);
+  EXPECT_THAT(ValidateAsyncConfig(config)[0], HasSubstr("ready_first is for placement: split"));
+  config.async_training.placement = Placement::kSplit;
+  EXPECT_TRUE(ValidateAsyncConfig(config).empty());
+  config.async_training.schedule_record = "x";
+  ASSERT_EQ(ValidateAsyncConfig(config).size(), 1u);
+  EXPECT_THAT(ValidateAsyncConfig(config)[0], HasSubstr("whoever is ready trained next"));
+}
+
 TEST(ConfigAsyncTest, OlderWeightsNeedACorrection) {
   Config config;
   config.trainer.task = TaskKind::kRl;

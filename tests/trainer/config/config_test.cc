@@ -24,6 +24,18 @@ Status LoadText(const std::string& text, const std::vector<std::string>& overrid
   return MakeSchema(config).Load({"run.yaml", text}, overrides);
 }
 
+// A key of the actor's is no advice for the rollout, nor for the critic.
+TEST(ConfigTest, NoKeyOfAnotherRoleIsSuggested) {
+  for (const char* text : {"actor_rollout_ref: {rollout: {mode: async}}\n",
+                           "actor_rollout_ref: {ref: {strategy: x, lr: 1}}\n",
+                           "critic: {clip_ratio: 1}\n", "critic: {optim: {use_kl_loss: true}}\n"}) {
+    const Status status = LoadText(text);
+    EXPECT_EQ(status.code(), StatusCode::kConfig) << text;
+    EXPECT_EQ(status.message().find("did you mean actor_rollout_ref.actor"), std::string::npos)
+        << status.message();
+  }
+}
+
 TEST(ConfigTest, RefusalsNamePlaceExpectationAndWayOut) {
   struct Case {
     const char* text;
@@ -60,6 +72,8 @@ TEST(ConfigTest, RefusalsNamePlaceExpectationAndWayOut) {
                  "run.yaml:3:22:", "an escape in it gives no UTF-8"}},
            Case{"actor_rollout_ref:\n  actor:\n    optim: {eps: 0}\n", {"expected above 0, got 0"}},
            Case{"seed: 3\n", {"seed: unknown key", "did you mean trainer.seed?"}},
+           Case{"trainer: {lr: 3}\n", {"did you mean actor_rollout_ref.actor.optim.lr?"}},
+           Case{"critic: {clip_grad: 3}\n", {"did you mean critic.optim.clip_grad?"}},
        }) {
     const Status status = LoadText(c.text);
     EXPECT_EQ(status.code(), StatusCode::kConfig) << c.text;
@@ -79,7 +93,8 @@ TEST(ConfigTest, EveryChoiceIsPrintedAsItIsRead) {
     const bool list = option.kind == options::Kind::kStringList;
     for (const std::string& choice : option.choices) {
       option.set(list ? Json::array({choice}) : Json(choice));
-      EXPECT_EQ(option.get(), list ? Json::array({choice}) : Json(choice)) << option.path;
+      EXPECT_EQ(option.get(), list && !option.or_one ? Json::array({choice}) : Json(choice))
+          << option.path;
       ++choices;
     }
     if (option.choices.empty()) continue;

@@ -44,6 +44,7 @@ const std::map<std::string, std::vector<std::string>>& Aliases() {
       {"actor_rollout_ref.rollout", {"r"}},
       {"actor_rollout_ref.rollout.val_kwargs", {"v"}},
       {"critic", {"critic"}},
+      {"reward", {"reward", "w", "verifier"}},  // VerifierSection
       {"reward.overlong_buffer", {"overlong"}},
   };
   return aliases;
@@ -82,6 +83,7 @@ std::string ProductCode() {
       const std::string extension = entry.path().extension();
       if (extension != ".h" && extension != ".cc") continue;
       if (entry.path().parent_path().filename() == "config") continue;
+      if (entry.path().filename() == "reward_table.cc") continue;
       std::ifstream file(entry.path());
       std::stringstream text;
       text << file.rdbuf();

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <numeric>
+#include <set>
 
 namespace keel::trainer::desk {
 namespace {
@@ -106,6 +108,114 @@ TEST(DeskProtocolTest, ALedgerOfARunThatAllowedMoreStalenessIsRefused) {
   const Status refused = DeskProtocol::Make({.max_staleness = 1}, ledger).status();
   EXPECT_EQ(refused.code(), StatusCode::kInvalidData);
   EXPECT_NE(refused.message().find("2 steps old"), std::string::npos) << refused.message();
+}
+
+TEST(DeskProtocolTest, AStragglerHoldsNoStepBeforeItsLimit) {
+  DeskProtocol desk = Desk({.batch = 1, .max_staleness = 2, .ready_first = true});
+  ThrowIfError(desk.Publish(1, 0));
+  const int64_t worker = Join(desk);
+  std::map<int64_t, int64_t> leases;  // by position
+  const auto begin = [&] {
+    std::vector<int64_t> positions;
+    for (auto& [number, given] : desk.Assign()) {
+      for (const Assignment& one : given) {
+        leases[one.id.position] = one.lease;
+        positions.push_back(one.id.position);
+      }
+    }
+    return positions;
+  };
+  const auto finish = [&](int64_t position, int64_t version) {
+    EXPECT_TRUE(ValueOrThrow(
+        desk.Finish(worker, leases.at(position), Whole({position, 0}, {1}, {{0, version}}))));
+  };
+  const auto take = [&] { return desk.Take().at(0).response.position; };
+  EXPECT_EQ(begin(), (std::vector<int64_t>{0, 1, 2}));
+  finish(1, 1);
+  finish(2, 1);
+  ASSERT_TRUE(desk.Ready());
+  EXPECT_EQ(take(), 1);
+  EXPECT_EQ(desk.ledger().frontier, 0);
+  EXPECT_EQ(desk.ledger().taken, std::set<int64_t>{1});
+  EXPECT_EQ(desk.counts().put_off, 1);
+  ThrowIfError(desk.Publish(2, 1));
+  ThrowIfError(desk.Serve(worker, 2));
+  EXPECT_EQ(begin(), std::vector<int64_t>{3});
+  finish(3, 2);
+  EXPECT_EQ(take(), 2) << "its limit is sooner than that of 3";
+  // Weights of no updates began 0: the third step is the last that may train it.
+  EXPECT_FALSE(desk.Ready()) << "3 is there, and 0 would be too old in the next step";
+  ThrowIfError(desk.Publish(3, 2));
+  ThrowIfError(desk.Serve(worker, 3));
+  EXPECT_EQ(begin(), std::vector<int64_t>{4});
+  finish(0, 1);
+  EXPECT_EQ(take(), 0);
+  EXPECT_EQ(desk.ledger().frontier, 3);
+  EXPECT_TRUE(desk.ledger().taken.empty());
+  EXPECT_EQ(desk.counts().put_off, 0);
+  EXPECT_EQ(take(), 3);
+}
+
+TEST(DeskProtocolTest, WhatIsBegunNeverNeedsMoreStepsThanItHas) {
+  // A slow worker of old weights and a fast one of newer ones: what the fast one begins counts.
+  DeskProtocol desk = Desk({.batch = 2, .max_staleness = 1, .ready_first = true});
+  ThrowIfError(desk.Publish(1, 0));
+  const int64_t slow = Join(desk, 2);
+  EXPECT_EQ(IdsOf(desk.Assign().at(slow)), (std::vector<SampleId>{{0, 0}, {1, 0}}));
+  const int64_t fast = Join(desk);
+  const auto given = desk.Assign().at(fast);
+  EXPECT_EQ(IdsOf(given), (std::vector<SampleId>{{2, 0}, {3, 0}})) << "four are two steps' worth";
+  for (const Assignment& one : given)
+    EXPECT_TRUE(ValueOrThrow(desk.Finish(fast, one.lease, Whole(one.id, {1}, {{0, 1}}))));
+  EXPECT_EQ(desk.Take().at(0).response.position, 2);
+  EXPECT_TRUE(desk.Assign().empty()) << "the old weights' next step is full";
+  ThrowIfError(desk.Publish(2, 1));
+  ThrowIfError(desk.Serve(fast, 2));
+  EXPECT_EQ(IdsOf(desk.Assign().at(fast)), (std::vector<SampleId>{{4, 0}, {5, 0}}));
+}
+
+TEST(DeskProtocolTest, WhatWasTakenOutOfTurnIsNotTakenAgain) {
+  Ledger ledger;
+  ledger.frontier = 1;
+  ledger.taken = {2, 4};
+  ledger.steps = 3;
+  ledger.versions = {{3, 3}};
+  for (const bool ready_first : {false, true}) {
+    DeskProtocol desk = Desk({.batch = 2, .max_staleness = 1, .ready_first = ready_first}, ledger);
+    EXPECT_EQ(desk.Due(3), 3);
+    EXPECT_EQ(desk.Due(5), 4);
+    const int64_t worker = Join(desk);
+    const auto given = desk.Assign().at(worker);
+    EXPECT_EQ(IdsOf(given), (std::vector<SampleId>{{1, 0}, {3, 0}, {5, 0}, {6, 0}}));
+    for (const Assignment& one : given) {
+      if (one.id.position == 3) continue;
+      EXPECT_TRUE(ValueOrThrow(desk.Finish(worker, one.lease, Whole(one.id, {1}, {{0, 3}}))));
+    }
+    EXPECT_EQ(desk.Ready(), ready_first);
+    if (!ready_first) continue;
+    EXPECT_EQ(desk.Take().at(1).response.position, 5);
+    EXPECT_EQ(desk.ledger().frontier, 3);
+    EXPECT_EQ(desk.ledger().taken, (std::set<int64_t>{4, 5}));
+  }
+  ledger.samples[{4, 0}] = {};
+  EXPECT_EQ(DeskProtocol::Make({.max_staleness = 1}, ledger).status().code(),
+            StatusCode::kInvalidData);
+}
+
+// Positions that weights of no updates began, and that are put off, are too old for an order in
+// which others come first.
+TEST(DeskProtocolTest, AnOrderInWhichSamplesWouldBeTooOldIsRefused) {
+  Ledger ledger;
+  ledger.steps = 1;
+  ledger.versions = {{1, 0}, {2, 1}};
+  ledger.samples[{1, 0}].partial = {{1}, {}, {{0, 1}}};
+  ledger.samples[{0, 0}].partial = {{1}, {}, {{0, 2}}};
+  EXPECT_TRUE(DeskProtocol::Make({.max_staleness = 1, .ready_first = true}, ledger).ok());
+  const Status refused = DeskProtocol::Make({.max_staleness = 1}, ledger).status();
+  EXPECT_NE(refused.message().find("position 1 would be 2 steps old"), std::string::npos)
+      << refused.message();
+  ledger.samples[{0, 0}].partial = {{1}, {}, {{0, 1}}};
+  EXPECT_FALSE(DeskProtocol::Make({.max_staleness = 1, .ready_first = true}, ledger).ok());
 }
 
 TEST(DeskProtocolTest, AFilteredBatchIsNoStepOfItsOwn) {
@@ -217,6 +327,62 @@ TEST(DeskProtocolTest, ADrainedWorkerFinishesWhatItHas) {
   EXPECT_TRUE(desk.Assign().empty());
   const int64_t other = Join(desk);
   EXPECT_EQ(desk.Assign().at(other).size(), 3U);
+}
+
+TEST(DeskProtocolTest, AResponseThatTakesTooLongIsEnded) {
+  DeskProtocol desk = Desk({.batch = 3, .max_response_ms = 100});
+  ThrowIfError(desk.Publish(1, 0));
+  const int64_t worker = Join(desk);
+  const auto given = desk.Assign().at(worker);
+  ASSERT_EQ(given.size(), 3U);
+  EXPECT_TRUE(desk.Elapse(99).ask.empty());
+  // The worker is asked for each, once, and ends one of them.
+  const auto overdue = desk.Elapse(1);
+  ASSERT_EQ(overdue.ask.size(), 3U);
+  EXPECT_EQ(overdue.ask[0].lease, given[0].lease);
+  EXPECT_TRUE(desk.Elapse(50).ask.empty());
+  EXPECT_TRUE(ValueOrThrow(desk.Finish(worker, given[0].lease, Whole({0, 0}, {5}, {{0, 1}}))));
+  // One of another it has told, and nothing of the third.
+  EXPECT_TRUE(ValueOrThrow(desk.Progress(worker, given[1].lease, 0,
+                                         {{7, 8, 9}, {-1, -2, 0}, {{0, 1}}, {{2, 3}}, "memory"})));
+  const auto late = desk.Elapse(50);
+  EXPECT_EQ(late.ended, (std::vector<SampleId>{{1, 0}}));
+  EXPECT_EQ(late.stuck, (std::set<int64_t>{worker}));
+  EXPECT_FALSE(ValueOrThrow(desk.Finish(worker, given[1].lease, Whole({1, 0}, {7, 8, 9}, {}))))
+      << "it was ended";
+  desk.Leave(worker);
+  // Whoever takes the third up is asked at once, and has its time. A resumed run goes on so.
+  DeskProtocol resumed = Desk({.batch = 3, .max_response_ms = 100}, desk.ledger());
+  const int64_t other = Join(resumed);
+  const auto again = resumed.Assign().at(other);
+  ASSERT_EQ(again.size(), 1U);
+  EXPECT_EQ(resumed.Elapse(1).ask.size(), 1U);
+  EXPECT_TRUE(resumed.Elapse(99).stuck.empty());
+  EXPECT_TRUE(ValueOrThrow(resumed.Finish(other, again[0].lease, Whole({2, 0}, {4}, {{0, 1}}))));
+  EXPECT_EQ(desk.counts().overdue, 3);
+  EXPECT_EQ(resumed.counts().overdue, 0) << "it was counted before";
+
+  const std::vector<Finished> batch = resumed.Take();
+  ASSERT_EQ(batch.size(), 3U);
+  EXPECT_EQ(batch[0].response.error, "");
+  const rl::Response& ended = batch[1].response;
+  EXPECT_EQ(ended.tokens, (std::vector<int32_t>{7, 8})) << "it ends with a token of its own";
+  EXPECT_EQ(ended.log_probs, (std::vector<float>{-1, -2}));
+  EXPECT_TRUE(ended.given.empty());
+  EXPECT_EQ(ended.finish, "length");
+  EXPECT_EQ(ended.weight_version, 1);
+  EXPECT_NE(ended.error.find("max_response_seconds 0.1"), std::string::npos) << ended.error;
+  EXPECT_EQ(batch[1].spans, (std::vector<VersionSpan>{{0, 1}}));
+}
+
+TEST(DeskProtocolTest, TimeIsBoundedWhereItIsAskedForAlone) {
+  DeskProtocol desk = Desk({});
+  ThrowIfError(desk.Publish(1, 0));
+  const int64_t worker = Join(desk);
+  EXPECT_EQ(desk.Assign().at(worker).size(), 1U);
+  const auto overdue = desk.Elapse(INT64_MAX / 4);
+  EXPECT_TRUE(overdue.ask.empty() && overdue.ended.empty() && overdue.stuck.empty());
+  EXPECT_TRUE(desk.ledger().samples.empty());
 }
 
 TEST(DeskProtocolTest, ALedgerGoesOnWhereItWas) {

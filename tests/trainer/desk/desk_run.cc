@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <random>
+#include <set>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -42,6 +43,7 @@ struct Running {
   Partial fresh;     // not reported yet
   int64_t reported;  // tokens that were
   std::vector<int32_t> all;
+  bool stuck = false;  // nothing comes of it any more
 };
 
 // One incarnation of a worker.
@@ -52,8 +54,9 @@ struct Worker {
   std::vector<Running> running;
   std::deque<Word> to_desk;
   std::deque<Assignment> to_worker;
-  bool cut = false;       // it hears and says nothing any more, and does not know
-  bool given_up = false;  // by the desk
+  std::deque<int64_t> to_end;  // leases that it is asked to end
+  bool cut = false;            // it hears and says nothing any more, and does not know
+  bool given_up = false;       // by the desk
 };
 
 class Run {
@@ -69,6 +72,8 @@ class Run {
     trigger_ = options_.max_staleness > 0 && Chance(30) ? 2 : 1;
     beside_ = options_.max_staleness > 0 && Chance(50);
     weather_ = Below(4);
+    options_.max_response_ms = Chance(30) ? 1 + Below(400) : 0;
+    options_.ready_first = Chance(40);
   }
 
   DeskRunReport Live() {
@@ -90,6 +95,9 @@ class Run {
       }
       Event();
     }
+    if (report_.wrong.empty() && options_.end != INT64_MAX &&
+        std::ssize(trained_) != wanted_steps_ * options_.batch)
+      Wrong(fmt::format("{} positions of {} trained at the end", trained_.size(), options_.end));
     return report_;
   }
 
@@ -104,14 +112,24 @@ class Run {
 
   // An attempt, from what was committed last.
   void Start(Ledger ledger) {
+    trained_ = committed_trained_;
+    for (const int64_t position : trained_)
+      if (ledger.open(position)) Wrong(fmt::format("position {} is trained, and open", position));
+    if (ledger.trained() != std::ssize(trained_)) Wrong("the ledger has more trained than are");
+    // A resumed run may be of another order, where its samples are young enough for that.
+    const bool other = !committed_.versions.empty() && Chance(30);
+    if (other) options_.ready_first = !options_.ready_first;
     Result<DeskProtocol> made = DeskProtocol::Make(options_, ledger);
+    if (!made.ok() && other) {
+      options_.ready_first = !options_.ready_first;
+      made = DeskProtocol::Make(options_, ledger);
+    }
     if (!made.ok()) return Wrong("its own ledger: " + made.status().ToString());
     desk_ = std::make_unique<DeskProtocol>(std::move(*made));
     committed_ = std::move(ledger);
     workers_.clear();
     report_.steps = committed_.steps;
     updated_ = committed_.steps;
-    trained_.resize(static_cast<size_t>(committed_.frontier));
     pending_.reset();
     if (committed_.versions.empty()) Publish();
     CheckCounts();
@@ -137,6 +155,8 @@ class Run {
       if (weather_ > 0 && !workers_.empty() && Chance(20)) desk_->Drain(Any().number);
     } else if (kind < 26) {
       GiveUpSilent();
+    } else if (kind < 28) {
+      Elapse();
     } else if (kind < 40) {
       if (!workers_.empty()) Stage(Any());
     } else if (kind < 70) {
@@ -201,6 +221,25 @@ class Run {
     worker.to_desk.push_back(Serving{worker.version});
   }
 
+  // Responses that take too long are ended, by their worker or by the desk.
+  void Elapse() {
+    const DeskProtocol::Overdue overdue = desk_->Elapse(Below(100));
+    report_.ended_by_desk += std::ssize(overdue.ended);
+    for (Worker& worker : workers_) {
+      for (const auto& [number, lease] : overdue.ask) {
+        if (number != worker.number) continue;
+        if (worker.given_up) Wrong("a worker that was given up is asked to end a response");
+        worker.to_end.push_back(lease);
+        ++report_.asked_to_end;
+      }
+      if (!overdue.stuck.contains(worker.number)) continue;
+      desk_->Leave(worker.number);
+      worker.given_up = true;
+      ++report_.lost_workers;
+    }
+    CheckCounts();
+  }
+
   void HandOut() {
     for (auto& [number, assignments] : desk_->Assign()) {
       for (Worker& worker : workers_) {
@@ -224,7 +263,15 @@ class Run {
       worker.running.push_back(std::move(one));
     }
     if (worker.version == 0) return;
+    if (!worker.cut) {
+      for (Running& one : worker.running) {
+        if (std::erase(worker.to_end, one.assignment.lease) > 0)
+          one.length = std::clamp<int64_t>(std::ssize(one.all), 1, one.length);
+        if (options_.max_response_ms > 0 && weather_ > 0 && Chance(1)) one.stuck = true;
+      }
+    }
     for (Running& one : worker.running) {
+      if (one.stuck) continue;
       const int64_t tokens = Below(4);
       for (int64_t i = 0; i < tokens && std::ssize(one.all) < one.length; ++i) {
         const int32_t token = TokenOf(one.assignment.id, std::ssize(one.all), worker.version);
@@ -304,7 +351,10 @@ class Run {
           Publish();
         }
       }
-      if (!due_ && Chance(60)) committed_ = desk_->ledger();
+      if (!due_ && Chance(60)) {
+        committed_ = desk_->ledger();
+        committed_trained_ = trained_;
+      }
       return;
     }
     if (due_ && Chance(50)) {
@@ -314,21 +364,27 @@ class Run {
     if (!desk_->Ready()) return;
     const int64_t step = desk_->ledger().steps;
     const auto versions = desk_->ledger().versions;
-    int64_t expected = desk_->ledger().frontier;
-    std::vector<Finished> batch = desk_->Take();
-    if (std::ssize(batch) != options_.batch * std::ssize(options_.samples))
-      Wrong(fmt::format("a batch of {} responses", batch.size()));
-    for (size_t i = 0; i < batch.size(); ++i) {
-      const auto n = options_.samples.size();
-      const SampleId id{expected + static_cast<int64_t>(i / n), options_.samples[i % n]};
-      Judge(batch[i], id, step, versions);
+    const std::vector<Finished> batch = desk_->Take();
+    const auto n = options_.samples.size();
+    if (batch.size() != static_cast<size_t>(options_.batch) * n)
+      return Wrong(fmt::format("a batch of {} responses", batch.size()));
+    // In order: the first positions that are not trained, by this run's own account.
+    std::vector<int64_t> in_order;
+    for (int64_t position = 0; std::ssize(in_order) < options_.batch; ++position)
+      if (!trained_.contains(position)) in_order.push_back(position);
+    std::vector<int64_t> positions;
+    for (size_t i = 0; i < batch.size(); i += n) positions.push_back(batch[i].response.position);
+    if (!std::is_sorted(positions.begin(), positions.end())) Wrong("a batch that is not in order");
+    if (positions != in_order) {
+      ++report_.out_of_turn;
+      if (!options_.ready_first || options_.max_staleness == 0)
+        Wrong(fmt::format("position {} trained before {}", positions[0], in_order[0]));
     }
-    for (int64_t i = 0; i < options_.batch; ++i) trained_.push_back(expected++);
-    for (size_t i = 0; i < trained_.size(); ++i) {
-      // I1: each position once, in order.
-      if (trained_[i] != static_cast<int64_t>(i))
-        Wrong(fmt::format("position {} trained as number {}", trained_[i], i));
-    }
+    for (size_t i = 0; i < batch.size(); ++i)
+      Judge(batch[i], {positions[i / n], options_.samples[i % n]}, step, versions);
+    // I1: each position once.
+    for (const int64_t position : positions)
+      if (!trained_.insert(position).second) Wrong(fmt::format("position {} twice", position));
     pending_ = step + 1;
   }
 
@@ -338,8 +394,13 @@ class Run {
     if (response.position != id.position || response.sample != id.sample)
       return Wrong(fmt::format("position {} in the place of {}", response.position, id.position));
     const Philox lengths(7, static_cast<uint64_t>(id.position * 64 + id.sample + 1));
-    if (std::ssize(response.tokens) != 1 + static_cast<int64_t>(lengths.Below(0, 12)))
-      return Wrong(fmt::format("a response of {} tokens", response.tokens.size()));
+    const auto tokens = std::ssize(response.tokens);
+    const int64_t whole = 1 + static_cast<int64_t>(lengths.Below(0, 12));
+    const bool may_be_cut = options_.max_response_ms > 0 && tokens > 0 && tokens < whole;
+    if (tokens != whole && !may_be_cut)
+      return Wrong(fmt::format("a response of {} tokens", tokens));
+    if (!response.error.empty() && options_.max_response_ms == 0)
+      return Wrong("the desk ended a response: " + response.error);
     if (const char* problem = ProblemOf(one.spans, std::ssize(response.tokens)))
       return Wrong(problem);
     for (size_t s = 0; s < one.spans.size(); ++s) {
@@ -373,7 +434,8 @@ class Run {
   std::optional<int64_t> pending_;  // steps that they will hold after the one under way
   bool due_ = false;                // a publish
   std::vector<Worker> workers_;
-  std::vector<int64_t> trained_;  // positions, of all attempts
+  // Positions, of all attempts; and those that were when the last commit was made.
+  std::set<int64_t> trained_, committed_trained_;
   DeskRunReport report_;
 };
 

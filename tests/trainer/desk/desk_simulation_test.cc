@@ -25,6 +25,9 @@ TEST(DeskSimulation, NoSampleIsLostTrainedTwiceOrTooOld) {
     all.lost_workers += report.lost_workers;
     all.stale_words += report.stale_words;
     all.reassigned_tokens += report.reassigned_tokens;
+    all.asked_to_end += report.asked_to_end;
+    all.ended_by_desk += report.ended_by_desk;
+    all.out_of_turn += report.out_of_turn;
     all.mixed += report.mixed;
     all.oldest = std::max(all.oldest, report.oldest);
   }
@@ -34,6 +37,9 @@ TEST(DeskSimulation, NoSampleIsLostTrainedTwiceOrTooOld) {
   EXPECT_GT(all.lost_workers, seeds);
   EXPECT_GT(all.stale_words, seeds);
   EXPECT_GT(all.reassigned_tokens, seeds);
+  EXPECT_GT(all.asked_to_end, seeds / 4);
+  EXPECT_GT(all.ended_by_desk, seeds / 20);
+  EXPECT_GT(all.out_of_turn, seeds / 4);
   EXPECT_GT(all.mixed, seeds);
   EXPECT_EQ(all.oldest, 3);
 }

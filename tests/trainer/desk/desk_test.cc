@@ -54,8 +54,9 @@ class DeskTest : public ::testing::Test {
   }
 
   // Two samples of each position, all of which are one batch.
-  void Open(int64_t max_staleness = 0) {
+  void Open(int64_t max_staleness = 0, int64_t max_response_ms = 0) {
     StreamOptions options;
+    options.protocol.max_response_ms = max_response_ms;
     options.protocol.max_staleness = max_staleness;
     options.protocol.batch = kPositions;
     options.protocol.samples = {0, 1};
@@ -150,9 +151,19 @@ TEST_F(DeskTest, WorkersShareABatch) {
   }
   ExpectAll();
   EXPECT_EQ(desk_->counts(Stream::kTrain).workers, 2);
+  desk_->Finish();
   desk_.reset();
-  Next<Bye>(*first);
-  Next<Bye>(*second);
+  EXPECT_TRUE(Next<Bye>(*first).over);
+  EXPECT_TRUE(Next<Bye>(*second).over);
+}
+
+// Of an error, or stopped: who joined is to come back.
+TEST_F(DeskTest, WorkersHearThatTheTrainersEndBeforeTheRun) {
+  Start();
+  Open();
+  auto worker = Join();
+  desk_.reset();
+  EXPECT_FALSE(Next<Bye>(*worker).over);
 }
 
 TEST_F(DeskTest, NothingIsAssignedBeforeAVersionIsPublishedAndServed) {
@@ -219,6 +230,44 @@ TEST_F(DeskTest, AWorkerThatFallsSilentIsGivenUp) {
   for (const Assign& order : Assigned(*other, 2 * kPositions))
     ThrowIfError(other->Send(DoneOf(order)));
   // Words of the one that was given up change nothing.
+  ExpectAll();
+}
+
+TEST_F(DeskTest, AResponseThatTakesTooLongIsAskedForAndThenEnded) {
+  Start();
+  Open(0, 800);
+  auto worker = Join();
+  ThrowIfError(desk_->Publish(1, 5, desk_->Steps()));
+  const std::vector<Assign> orders = Assigned(*worker, 2 * kPositions);
+  const Assign& slow = orders[3];
+  ThrowIfError(worker->Send(Progress{slow.stream, slow.lease, 0, Partial{{6}, {}, {{0, 1}}}}));
+  for (const Assign& order : orders)
+    if (order.lease != slow.lease) ThrowIfError(worker->Send(DoneOf(order)));
+  while (Next<Conclude>(*worker).lease != slow.lease) {
+  }
+  ASSERT_EQ(desk_->Wait(Stream::kTrain, For::kBatch, kLong), desk::Desk::Event::kReady);
+  EXPECT_GE(desk_->counts(Stream::kTrain).samples.overdue, 1);
+  const std::vector<Finished> taken = desk_->Take(Stream::kTrain).finished;
+  ASSERT_EQ(taken.size(), 2u * kPositions);
+  for (const Finished& one : taken) {
+    const bool ended = SampleId{one.response.position, one.response.sample} == slow.id;
+    EXPECT_EQ(one.response.failed(), ended);
+    EXPECT_EQ(one.response.row, 100 + one.response.position);
+    EXPECT_EQ(one.response.tokens.size(), ended ? 1U : 2U);
+  }
+}
+
+TEST_F(DeskTest, AWorkerOfWhichNothingComesIsGivenUp) {
+  Start();
+  Open(0, 400);
+  auto stuck = Join();  // its heart beats
+  ThrowIfError(desk_->Publish(1, 5, desk_->Steps()));
+  Assigned(*stuck, 2 * kPositions);
+  for (int i = 0; i < 2 * kPositions; ++i) Next<Conclude>(*stuck);
+  EXPECT_THAT(Next<Refused>(*stuck).message, HasSubstr("nothing has come for"));
+  auto other = Join();
+  for (const Assign& order : Assigned(*other, 2 * kPositions))
+    ThrowIfError(other->Send(DoneOf(order)));
   ExpectAll();
 }
 

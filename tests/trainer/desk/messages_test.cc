@@ -23,7 +23,7 @@ rl::Prompt SomePrompt() {
 std::vector<Message> OneOfEach() {
   const Partial partial{{4, 5, 6}, {-0.5F, 0.0F, -2.0F}, {{0, 1}, {2, 3}}, {{1, 2}}, "{}"};
   return {Hello{"w", {2, 3}, 64, {{"trainer.seed", "1"}, {"program", "keel"}}},
-          Heartbeat{5000000, 1000000, 77},
+          Heartbeat{5000000, 1000000, 77, 12},
           Serving{3, 0xFFFFFFFFFFFFFFFFU},
           Progress{Stream::kValidation, 9, 2, partial},
           Back{Stream::kTrain, 9},
@@ -37,7 +37,8 @@ std::vector<Message> OneOfEach() {
           LinkUp{"link_1", {0, 1}},
           Push{4},
           Assign{Stream::kTrain, 11, {int64_t{1} << 62, -1}, true, SomePrompt(), partial, 17},
-          Bye{},
+          Conclude{Stream::kValidation, 12},
+          Bye{true},
           Told{"{}"}};
 }
 

@@ -1,5 +1,6 @@
 #include "trainer/metrics/metrics_writer.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -62,6 +63,10 @@ TEST(LmTextTest, ShowsWhatTheLineHas) {
   EXPECT_EQ(LmText(line, {7, 120, 3723, true}),
             "step   7/120  loss   2.5000  norm      nan  lr 3.00e-04  tok/s 1,234,567  mfu  41.3%  "
             "mem  1.50 GiB  eta 1:02:03  SKIPPED: loss or norm not finite");
+  // Where the device's peak is not known there is no MFU to show.
+  StepLine other;
+  other.Set("gemm_share(%)", 41.26);
+  EXPECT_THAT(LmText(other, {7, 120, 3723, false}), ::testing::HasSubstr("gemm  41.3%"));
 }
 
 class MetricsWriterTest : public ::testing::Test {

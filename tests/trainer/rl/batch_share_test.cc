@@ -95,7 +95,8 @@ TEST(BatchShareTest, ValuesOfTokensGoToWhoHoldsThem) {
       std::fill(whole.mask.begin(), whole.mask.begin() + whole.boundaries[5], uint8_t{0});
     }
     const std::vector<std::vector<float>*> columns = {&nothing, &values};
-    share.HandOutValues(context, at::kCPU, whole, columns);
+    share.HandOutValues(context, at::kCPU, columns);
+    share.HandOutMask(context, at::kCPU, whole);
     EXPECT_TRUE(nothing.empty());
     ASSERT_EQ(std::ssize(values), share.held_tokens());
     const BatchOutline before = BatchOutline::Of(WithHoles(6));

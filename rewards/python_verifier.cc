@@ -1,0 +1,86 @@
+#include "rewards/python_verifier.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <utility>
+
+#include "common/text.h"
+#include "rewards/python_runner.h"
+#include "rewards/reward_wire.h"
+
+namespace keel::rewards {
+
+namespace {
+
+constexpr size_t kLongestReason = 1200;  // of a file that is refused
+
+RequestOptions OneAtATime(RequestOptions options) {
+  options.batch_size = 1;
+  return options;
+}
+
+LineGreeting GreetingOf(const PythonFunction& function) {
+  const Json first = {
+      {"path", function.path}, {"name", function.name}, {"kwargs", function.kwargs}};
+  LineGreeting greeting;
+  greeting.text = first.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  greeting.limit = function.start_limit;
+  greeting.limit_name = function.key + "start_timeout_seconds";
+  greeting.take = [key = function.key, path = function.path](std::string_view line) -> Status {
+    const auto answer = ParseJson(line, key + "python's output");
+    if (answer.ok() && answer->is_object() && answer->contains("ready")) return Status::Ok();
+    const std::string why = answer.ok() && answer->is_object() && answer->contains("refused")
+                                ? (*answer)["refused"].dump()
+                                : std::string(line);
+    return Status(StatusCode::kConfig,
+                  fmt::format("{}custom_reward_function.path: {}: expected a Python file with the "
+                              "function {}custom_reward_function.name: {}",
+                              key, Printable(path), key, Printable(why, kLongestReason)));
+  };
+  return greeting;
+}
+
+}  // namespace
+
+PythonVerifier::PythonVerifier(const PythonFunction& function, const RequestOptions& options)
+    : RetryingVerifier(OneAtATime(options)),
+      limit_(options.timeout),
+      program_(function.key + "python", function.key + "timeout_seconds",
+               {function.python, "-u", "-c", kPythonRunner, function.path, function.name}) {
+  program_.SetGreeting(GreetingOf(function));
+}
+
+Result<std::vector<RewardResult>> PythonVerifier::Request(
+    std::span<const RewardSample> samples, std::chrono::steady_clock::time_point /*deadline*/) {
+  // The limit is the call's: what a restart takes has one of its own.
+  KEEL_RETURN_IF_ERROR(program_.Start());
+  const RewardSample& sample = samples.front();
+  std::vector<RewardResult> results;
+  LineExchange exchange;
+  exchange.text = SampleText(sample) + "\n";
+  exchange.deadline = std::chrono::steady_clock::now() + limit_;
+  exchange.open = [&] { return results.empty(); };
+  exchange.missing = [] { return std::string("the function's result"); };
+  exchange.take = [&](std::string_view line) -> Status {
+    KEEL_ASSIGN_OR_RETURN(const Json object, ParseJson(line, program_.Describe()));
+    KEEL_ASSIGN_OR_RETURN(RewardResult result, ParseResult(object));
+    if (result.id != sample.id || !results.empty()) {
+      return Status(StatusCode::kInvalidData,
+                    fmt::format("{}: a result that was not asked for, of id {}",
+                                program_.Describe(), result.id));
+    }
+    results.push_back(std::move(result));
+    return Status::Ok();
+  };
+  KEEL_RETURN_IF_ERROR(program_.Exchange(exchange));
+  return results;
+}
+
+std::string PythonProgram(const std::optional<std::string>& configured) {
+  if (configured) return *configured;
+  const char* const python = std::getenv("KEEL_PYTHON");  // NOLINT(concurrency-mt-unsafe): at start
+  return python != nullptr && *python != '\0' ? python : "python3";
+}
+
+}  // namespace keel::rewards

@@ -1,0 +1,28 @@
+// The rewards of a run: one, or the several of `reward.functions`, each with a name and a weight.
+// Torch-free.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+#include "rewards/reward_options.h"
+
+namespace keel::rewards {
+
+struct RewardFunction {
+  std::string name;  // "" where there is but one, which needs none
+  double weight = 1;
+  VerifierSection verifier;
+  std::string key;  // what stands before its keys in messages: "reward.", "reward.functions[1]."
+};
+
+// At least one. kConfig names the entry of reward.functions, and its key, that cannot be used.
+Result<std::vector<RewardFunction>> RewardFunctions(const RewardSection& reward);
+
+// By which the Python files of two ranks are told apart: "content of
+// reward.custom_reward_function.path" and a digest each. kConfig where one cannot be read.
+Result<std::map<std::string, std::string>> RewardFileDigests(const RewardSection& reward);
+
+}  // namespace keel::rewards

@@ -1,0 +1,105 @@
+"""Each loss and each estimator of advantages in the real program: it trains, a choice that looks at the whole batch is the
+same under every layout, and what a choice needs is asked for at the start."""
+
+import math
+import unittest
+
+from rl_rewards_test import Small
+
+LOSS = "actor_rollout_ref__actor__policy_loss__"
+# Scores that differ within a group, with two values beside them.
+SCORES = "print(json.dumps({'id': x['id'], 'score': n % 3, 'form': n % 2, 'length': len(x['response'])}), flush=True)"
+LOSSES = [
+    ("dppo_tv", {}), ("dppo_kl", {}), ("sapo", {}), ("geo_mean", {}), ("vespo", {}),
+    ("dro", {"dro_beta": 0.5}),
+    ("clip_cov", {"clip_cov_ratio": 0.3, "clip_cov_lb": -9.0, "clip_cov_ub": 9.0}),
+    ("kl_cov", {"kl_cov_ratio": 0.3}),
+]  # fmt: skip
+ESTIMATORS = [
+    ("opo", {}), ("grpo_passk", {}), ("grpo_vectorized", {}), ("rloo_vectorized", {}),
+    ("gdpo", {"algorithm__gdpo_reward_keys": ["form", "length", "reward"], "algorithm__gdpo_reward_weights": [1.0, 0.5, 2.0]}),
+    ("optimal_token_baseline", {"algorithm__rollout_correction__rollout_is": "token"}),
+    ("tir_optimal_token_baseline", {}),
+    ("grpo", {"algorithm__rollout_correction": {"bypass_mode": True, "loss_type": "reinforce", "rollout_is": "sequence"}}),
+]  # fmt: skip
+# Two updates of a step's prompts, twice: the ratio leaves 1.
+FOUR_UPDATES = {
+    "data__train_batch_size": 4, "actor_rollout_ref__actor__ppo_mini_batch_size": 2, "actor_rollout_ref__actor__ppo_epochs": 2,
+    "actor_rollout_ref__actor__optim__lr": 1e-2, "actor_rollout_ref__actor__optim__lr_warmup_steps": 0,
+}  # fmt: skip
+
+
+class Trains(Small):
+    def test_with_each_loss_and_each_estimator(self):
+        verifier = self.program(SCORES)
+        for (loss, own), (estimator, options) in zip(LOSSES, ESTIMATORS, strict=True):
+            if "algorithm__rollout_correction" in options:
+                loss, own = "bypass_mode", {}
+            with self.subTest(loss=loss, estimator=estimator):
+                name = f"{loss}_{estimator}"
+                config = self.small(
+                    name, algorithm__adv_estimator=estimator, **{LOSS + "loss_mode": loss}, **FOUR_UPDATES, **verifier, **options,
+                    **{LOSS + key: value for key, value in own.items()},
+                )  # fmt: skip
+                self.train(config)
+                steps = self.steps(name)
+                self.assertEqual(sorted(steps), [1, 2])
+                for data in steps.values():
+                    self.assertEqual(data["training/skipped_updates"], 0)
+                    self.assertTrue(math.isfinite(data["actor/pg_loss"]), data["actor/pg_loss"])
+                    self.assertGreater(data["actor/grad_norm"], 0)
+                    self.assertNotEqual(data["critic/advantages/max"], data["critic/advantages/min"])
+                    self.assertNotEqual(data["actor/ppo_kl"], 0)
+
+
+class LooksAtTheWholeBatch(Small):
+    def test_and_finds_the_same_in_any_layout(self):
+        verifier = self.program(SCORES)
+        dump = str(self.folder / "dump")
+        for loss, own in LOSSES[-2:]:
+            changes = {LOSS + "loss_mode": loss, **{LOSS + key: value for key, value in own.items()}, **FOUR_UPDATES, **verifier}
+            self.train(self.small(f"{loss}_one", trainer__rollout_data_dir=dump, **changes))
+            one = self.steps(f"{loss}_one")
+            if loss == "clip_cov":
+                # Of 48 tokens of an update at most 0.3.
+                self.assertGreater(one[1]["actor/pg_clipfrac"], 0.2)
+                self.assertLessEqual(one[1]["actor/pg_clipfrac"], 0.3)
+            for name, ranks, more in [
+                ("small", 1, {"actor_rollout_ref__actor__ppo_micro_batch_size_per_gpu": 1}),
+                ("dp2", 2, {"actor_rollout_ref__actor__ppo_micro_batch_size_per_gpu": 1}),
+                ("tp2", 2, {"megatron": {"tensor_model_parallel_size": 2}}),
+            ]:
+                with self.subTest(loss=loss, layout=name):
+                    run = f"{loss}_{name}"
+                    self.train(self.small(run, trainer__rollout_replay_dir=dump, **changes, **more), ranks=ranks)
+                    for step, data in self.steps(run).items():
+                        for key in ("actor/pg_loss", "actor/grad_norm", "actor/pg_clipfrac", "actor/ppo_kl"):
+                            expected = one[step][key]
+                            self.assertAlmostEqual(data[key], expected, delta=2e-4 * max(1.0, abs(expected)), msg=key)
+
+
+class Refusals(Small):
+    def test_what_a_choice_needs_is_named(self):
+        for changes, text in (
+            ({LOSS + "loss_mode": "dro"}, "policy_loss.dro_beta is not given"),
+            ({LOSS + "kl_cov_ratio": 0.1}, "policy_loss.kl_cov_ratio is of policy_loss.loss_mode kl_cov alone"),
+            ({LOSS + "loss_mode": "bypass_mode"}, "needs algorithm.rollout_correction.bypass_mode: true"),
+            ({LOSS + "loss_mode": "clip-cov"}, "clip_cov"),
+            ({"algorithm__adv_estimator": "gdpo"}, "algorithm.gdpo_reward_keys"),
+            ({"algorithm__adv_estimator": "grpo_passk", "actor_rollout_ref__rollout__n": 1}, "rollout.n to 2 or more"),
+        ):
+            with self.subTest(changes):
+                code, text_of = self.run_of(self.small("refused", **changes))
+                self.assertEqual(code, 78, text_of[-2000:])
+                self.assertIn(text, text_of)
+
+    def test_a_reward_that_the_verifier_does_not_give_ends_the_run(self):
+        changes = {"algorithm__adv_estimator": "gdpo", "algorithm__gdpo_reward_keys": ["form", "style"]}
+        code, text = self.run_of(self.small("missing", **changes, **self.program(SCORES)))
+        self.assertNotEqual(code, 0)
+        self.assertIn("algorithm.gdpo_reward_keys: the verifier gave no number style", text)
+        self.assertIn("form, length", text)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,160 @@
+"""`keel report`: the page of a run says what metrics.jsonl says, needs no net, and stays small."""
+
+import html.parser
+import json
+import math
+import random
+import re
+import shutil
+import tempfile
+import unittest
+import pathlib
+
+import harness
+
+HOSTILE = "</script><script>alert('x')</script>\x1b[31m\"'&"
+METRICS = (
+    "loss_metrics/global_avg_loss grad_norm lr throughput(tps) mfu(%) gemm_share(%) memory/max_rss(GiB) val/loss "
+    "time_metrics/data_loading(s) time_metrics/forward_backward(s) time_metrics/reduce(s) time_metrics/optimizer(s) "
+    "critic/score/mean critic/rewards/mean actor/ppo_kl actor/entropy actor/pg_clipfrac response_length/mean "
+    "response_length/max response_length/min response_length/clip_ratio timing_s/gen timing_s/reward timing_s/update_actor"
+).split()
+
+
+class Reader(html.parser.HTMLParser):
+    """The text of the page, its attributes, and the numbers that it holds for programs."""
+
+    VOID = {"meta", "path", "br"}
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.attributes, self.data, self.tags, self.text = [], [], None, [], ""
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.attributes += attrs
+        self.tags.append(tag)
+        if tag not in self.VOID:
+            self.open.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        while self.open and self.open.pop()[0] != tag:
+            pass
+
+    def handle_data(self, data):
+        if self.open and self.open[-1][1].get("id") == "data":
+            self.data = json.loads(data)
+        else:
+            self.text += data
+
+
+class Report(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="keel-report-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def run_folder(self, name, steps, metrics=METRICS, seed=1, lr="0.001"):
+        chance = random.Random(seed)
+        folder = self.folder / name
+        folder.mkdir()
+        with open(folder / "metrics.jsonl", "w", encoding="utf-8") as out:
+            for step in range(1, steps + 1):
+                data = {metric: chance.random() * 10 ** chance.randrange(-9, 9) for metric in metrics}
+                out.write(json.dumps({"step": step, "data": data}) + "\n")
+        (folder / "config.yaml").write_text(
+            f"trainer:\n  seed: {seed}\n  rollout_data_dir: {folder}/dump\nactor_rollout_ref:\n  actor:\n    optim:\n      lr: {lr}\n"
+            "reward:\n  url: http://me:hunter2@host/\n"
+        )
+        return folder
+
+    def page(self, *folders):
+        done = harness.keel("report", *folders, "-o", self.folder / "page.html")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return (self.folder / "page.html").read_text(encoding="utf-8")
+
+    def values(self, folder):
+        found = {}
+        for record in harness.read_jsonl(folder / "metrics.jsonl"):
+            for name, value in record["data"].items():
+                found.setdefault(name, {}).setdefault(record["step"], []).append(value)
+        return found
+
+    def says_what_the_lines_say(self, shown, folder, points):
+        values = self.values(folder)
+        self.assertTrue(shown["metrics"])
+        for metric, drawn in shown["metrics"].items():
+            self.assertEqual(len(drawn["steps"]), len(drawn["values"]))
+            self.assertLessEqual(len(drawn["steps"]), points)
+            for step, value in zip(drawn["steps"], drawn["values"], strict=True):
+                self.assertIn(value, values[metric][step], (metric, step))
+            numbers = [v for of_step in values[metric].values() for v in of_step if not isinstance(v, str)]
+            finite = [v for v in drawn["values"] if not isinstance(v, str)]
+            self.assertEqual((min(finite), max(finite)), (min(numbers), max(numbers)), metric)
+
+    def test_ten_thousand_steps_of_two_runs_are_a_small_page_of_their_own_numbers(self):
+        runs = [self.run_folder("a", 10_000), self.run_folder("b", 10_000, seed=2, lr="0.002")]
+        page = self.page(*runs)
+        self.assertLess(len(page.encode()), 1 << 20)
+        reader = Reader(page)
+        for shown, folder in zip(reader.data, runs, strict=True):
+            self.assertEqual(shown["run"], folder.name)
+            self.says_what_the_lines_say(shown, folder, 200)
+        self.assertEqual(set(reader.data[1]["metrics"]), {m for m in METRICS if not m.startswith(("timing_s/", "time_metrics/"))})
+        self.assertEqual(set(reader.data[0]["metrics"]), set(METRICS))
+        # Nothing is fetched, and nothing runs.
+        for name, value in reader.attributes:
+            self.assertNotIn(name, ("src", "href", "srcset", "action", "onload", "onclick", "xlink:href"))
+            self.assertNotRegex(value or "", "https?:|url\\(|@import")
+        self.assertNotRegex(page, "@import|url\\(")
+        self.assertEqual(reader.tags.count("script"), 1)
+        self.assertIn("svg", reader.tags)
+        self.assertRegex(reader.text, r"actor_rollout_ref\.actor\.optim\.lr0\.0010\.002")
+        self.assertNotIn("hunter2", page)
+        self.assertIn("(not shown)", page)
+
+    def test_few_steps_are_all_drawn(self):
+        folder = self.run_folder("few", 3)
+        reader = Reader(self.page(folder))
+        for metric in METRICS:
+            drawn = reader.data[0]["metrics"][metric]
+            self.assertEqual(drawn["steps"], [1, 2, 3])
+            self.assertEqual(drawn["values"], [self.values(folder)[metric][step][0] for step in (1, 2, 3)])
+
+    def test_hostile_names_and_answers_are_text(self):
+        folder = self.run_folder("x<b>&", 2, metrics=[HOSTILE, "lr"])
+        lines = [{"step": 3, "data": {"lr": "nan", "grad_norm": "inf", "reward/errors": 2}}, {"step": 3, "data": {"checkpoint/load/seconds": 1}}]
+        with open(folder / "metrics.jsonl", "a", encoding="utf-8") as out:
+            out.write("".join(json.dumps(line) + "\n" for line in lines) + "no line\n{\"step\": 4, \"da")
+        (folder / "dump").mkdir()
+        for step in (2, 10):
+            (folder / "dump" / f"{step}.jsonl").write_text("".join(json.dumps({"row": i, "score": i / 4, "output": f"{HOSTILE}\n{step}"}) + "\n" for i in range(9)))
+        saves = [{"event": "save", "step": 1, "total_bytes": 3 << 20, "lost_s": 0.5}, {"event": "save", "step": 2, "total_bytes": 3 << 20, "removed": [1]},
+                 {"event": "save_failed", "step": 3}]  # fmt: skip
+        (folder / "checkpoints.jsonl").write_text("".join(json.dumps(save) + "\n" for save in saves))
+        page = self.page(folder)
+        reader = Reader(page)
+        self.assertEqual(reader.tags.count("script"), 1)
+        self.assertNotIn("b", reader.tags)
+        self.assertNotIn("\x1b", page)
+        self.assertEqual(reader.text.count("<script>"), 6)  # its name among all metrics, and five answers
+        self.assertEqual(len(re.findall("row [0-9]+, score", reader.text)), 5)
+        self.assertIn("10.jsonl", reader.text)
+        for text in ("2 lines of metrics.jsonl are no metrics", "2 responses have no score", "1 saves failed", "went on from a checkpoint 1 times"):
+            self.assertIn(text, reader.text)
+        self.assertRegex(reader.text, r"13\.00\.500removed\s*23\.00\.000\s*30\.00\.000failed")
+        self.assertEqual(reader.data[0]["metrics"]["lr"]["values"][2], "nan")
+        self.assertEqual(reader.data[0]["metrics"]["grad_norm"]["values"], ["inf"])
+        self.assertTrue(math.isfinite(reader.data[0]["metrics"]["lr"]["values"][0]))
+
+    def test_what_is_no_run_is_refused(self):
+        done = harness.keel("report", self.folder)
+        self.assertEqual(done.returncode, 66)
+        self.assertIn("metrics.jsonl: cannot be read; expected the folder of a run", done.stderr)
+        folder = self.run_folder("run", 1)
+        done = harness.keel("report", folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue((folder / "report.html").exists())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,64 @@
+#include "rewards/line_process.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+
+namespace keel::rewards {
+namespace {
+
+constexpr std::chrono::milliseconds kLook{10};
+
+// Neither gone nor a zombie that nobody has reaped yet.
+bool Runs(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string text;
+  if (!std::getline(file, text)) return false;
+  const char state = text[text.rfind(')') + 2];
+  return state != 'Z' && state != 'X';
+}
+
+// Neither ends by itself, nor looks at its input.
+TEST(LineProcess, AProgramThatHangsDiesWithTheProcessThatIsKilled) {
+  const std::string file = ::testing::TempDir() + "line_process_" + std::to_string(getpid());
+  const pid_t asker = fork();
+  ASSERT_GE(asker, 0);
+  if (asker == 0) {
+    LineProcess program(
+        "program", "its limit",
+        {"/bin/sh", "-c",
+         "echo $$ >" + file + ".new; mv " + file + ".new " + file + "; exec sleep 1000"});
+    if (!program.Start().ok()) _exit(1);
+    for (;;) pause();
+  }
+  while (!std::filesystem::exists(file) && waitpid(asker, nullptr, WNOHANG) == 0)
+    std::this_thread::sleep_for(kLook);
+  pid_t program = 0;
+  std::ifstream(file) >> program;
+  std::filesystem::remove(file);
+  ASSERT_GT(program, 1) << "it was not started";
+  EXPECT_TRUE(Runs(program));
+  kill(asker, SIGKILL);
+  waitpid(asker, nullptr, 0);
+  for (int looks = 0; Runs(program) && looks < 6000; ++looks) std::this_thread::sleep_for(kLook);
+  EXPECT_FALSE(Runs(program)) << "process " << program << " is left behind";
+  kill(program, SIGKILL);
+}
+
+TEST(LineProcess, WhatCannotBeStartedSaysSo) {
+  LineProcess program("program", "its limit", {"/no/such/program"});
+  const Status status = program.Start();
+  EXPECT_EQ(status.code(), StatusCode::kConfig);
+  EXPECT_NE(status.message().find("/no/such/program"), std::string::npos) << status.message();
+  EXPECT_EQ(program.process(), -1);
+}
+
+}  // namespace
+}  // namespace keel::rewards

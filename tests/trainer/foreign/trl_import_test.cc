@@ -1,0 +1,155 @@
+#include "trainer/foreign/trl_import.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/trainer/foreign/foreign_fixture.h"
+
+namespace keel::trainer::foreign {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+Result<Imported> Import(const std::string& name, const std::string& text,
+                        std::optional<TrlMethod> method = std::nullopt, int64_t world = 1) {
+  Config config;
+  ImportRequest request = RequestFor(name, text);
+  request.world = world;
+  return ImportTrl(request, method, MakeSchema(config));
+}
+Config Loaded(const Imported& made, int world = 1) {
+  const LoadedText loaded = Load(made.yaml);
+  EXPECT_EQ(loaded.problem, "") << made.yaml;
+  EXPECT_THAT(ValidateConfig(loaded.config, world), IsEmpty()) << made.yaml;
+  return loaded.config;
+}
+
+TEST(TrlImport, AFileOfSftIsValid) {
+  const auto made = Import("sft.yaml",
+                           "model_name_or_path: models/SmolLM2\ndataset_name: chats.jsonl\n"
+                           "learning_rate: 1.0e-4\nper_device_train_batch_size: 4\n"
+                           "gradient_accumulation_steps: 2\nmax_steps: 100\nwarmup_steps: 0.1\n"
+                           "lr_scheduler_type: cosine\npacking: yes\nlogging_steps: 5\n"
+                           "eval_strategy: no\nsave_steps: 50\nsave_total_limit: 2\n"
+                           "report_to: wandb\noutput_dir: runs/sft\nmax_length: 2048\n",
+                           TrlMethod::kSft, 2);
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  EXPECT_THAT(made.value().report, HasSubstr("16 of 16 keys are TRL 1.16's sft's"));
+  EXPECT_THAT(made.value().report, Not(HasSubstr("asked for")));
+  EXPECT_THAT(made.value().unresolved, IsEmpty());
+  const Config c = Loaded(made.value(), 2);
+  EXPECT_EQ(c.trainer.task, TaskKind::kSft);
+  EXPECT_EQ(c.actor_rollout_ref.model.path, "models/SmolLM2");
+  EXPECT_EQ(c.actor_rollout_ref.model.dtype, WeightDtype::kBfloat16);
+  EXPECT_THAT(c.data.train_files, ElementsAre("chats.jsonl"));
+  EXPECT_EQ(c.data.train_batch_size, 16);
+  EXPECT_EQ(c.data.micro_batch_size_per_gpu, 4);
+  EXPECT_EQ(c.trainer.total_training_steps, 100);
+  EXPECT_FALSE(c.trainer.total_epochs);
+  EXPECT_EQ(c.actor_rollout_ref.actor.optim.lr, 1e-4);
+  EXPECT_EQ(c.actor_rollout_ref.actor.optim.lr_warmup_steps, 10);
+  EXPECT_EQ(c.actor_rollout_ref.actor.optim.lr_decay_style, LrDecayStyle::kCosine);
+  EXPECT_EQ(c.actor_rollout_ref.actor.optim.weight_decay, 0);
+  EXPECT_EQ(c.data.packing, Packing::kBestFit);
+  EXPECT_EQ(c.data.truncation, Truncation::kRight);
+  EXPECT_EQ(c.trainer.save_freq, 50);
+  EXPECT_EQ(c.trainer.max_ckpts_to_keep, 2);
+  EXPECT_EQ(c.trainer.log_freq, 5);
+  EXPECT_EQ(c.trainer.seed, 42);
+}
+
+TEST(TrlImport, ACommandOfDpoIsValid) {
+  const auto made = Import("dpo.sh",
+                           "#!/bin/bash\nMODEL=${MODEL:-m}\n"
+                           "accelerate launch trl/scripts/dpo.py --model_name_or_path $MODEL \\\n"
+                           "  --dataset_name pairs.jsonl --beta=0.2 --loss_type ipo \\\n"
+                           "  --no_gradient_checkpointing --num_train_epochs 1 \\\n"
+                           "  --max_length 512 --bf16 False\n");
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  const Config c = Loaded(made.value());
+  EXPECT_EQ(c.trainer.task, TaskKind::kDpo);
+  EXPECT_EQ(c.actor_rollout_ref.model.path, "m");
+  EXPECT_EQ(c.dpo.beta, 0.2);
+  EXPECT_EQ(c.dpo.loss_type, std::vector{rl::DpoLossType::kIpo});
+  EXPECT_FALSE(c.actor_rollout_ref.model.enable_gradient_checkpointing);
+  EXPECT_EQ(c.actor_rollout_ref.model.dtype, WeightDtype::kFloat32);
+  EXPECT_EQ(c.data.max_prompt_length, 512);
+  EXPECT_EQ(c.actor_rollout_ref.actor.optim.lr, 1e-6);
+  EXPECT_EQ(c.trainer.total_epochs, 1);
+}
+
+TEST(TrlImport, GrpoCountsSamplesAndUpdates) {
+  const auto made = Import("grpo.yaml",
+                           "model_name_or_path: m\ndataset_name: d.jsonl\n"
+                           "per_device_train_batch_size: 8\ngradient_accumulation_steps: 2\n"
+                           "steps_per_generation: 8\nnum_generations: 4\nnum_iterations: 2\n"
+                           "max_steps: 80\nsave_steps: 16\nbeta: 0.04\nepsilon_high: 0.28\n"
+                           "loss_type: dr_grpo\nscale_rewards: none\ntop_k: 50\n"
+                           "chat_template_kwargs: {enable_thinking: false}\n",
+                           TrlMethod::kGrpo, 2);
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  const Config c = Loaded(made.value(), 2);
+  // 8 x 2 ranks x 8 samples at a time are 32 prompts; 8 x 2 x 2 an update are 8.
+  EXPECT_EQ(c.data.train_batch_size, 32);
+  EXPECT_EQ(c.actor_rollout_ref.actor.loss.ppo_mini_batch_size, 8);
+  EXPECT_EQ(c.actor_rollout_ref.actor.loss.ppo_micro_batch_size_per_gpu, 8);
+  EXPECT_EQ(c.actor_rollout_ref.actor.loss.ppo_epochs, 2);
+  // 4 updates a pass, 2 passes: a step here is 8 of TRL's.
+  EXPECT_EQ(c.trainer.total_training_steps, 10);
+  EXPECT_EQ(c.trainer.save_freq, 2);
+  EXPECT_EQ(c.actor_rollout_ref.rollout.n, 4);
+  EXPECT_EQ(c.actor_rollout_ref.rollout.top_k, 50);
+  EXPECT_EQ(c.algorithm.adv_estimator, rl::AdvantageEstimator::kGrpo);
+  EXPECT_FALSE(c.algorithm.norm_adv_by_std_in_grpo);
+  EXPECT_TRUE(c.actor_rollout_ref.actor.loss.use_kl_loss);
+  EXPECT_EQ(c.actor_rollout_ref.actor.loss.kl_loss_coef, 0.04);
+  EXPECT_EQ(c.actor_rollout_ref.actor.loss.clip_ratio_low, 0.2);
+  EXPECT_EQ(c.actor_rollout_ref.actor.loss.clip_ratio_high, 0.28);
+  EXPECT_EQ(c.actor_rollout_ref.actor.loss.loss_agg_mode,
+            rl::LossAggregation::kSeqMeanTokenSumNorm);
+  EXPECT_EQ(c.data.apply_chat_template_kwargs, Json({{"enable_thinking", false}}));
+}
+
+TEST(TrlImport, CisposBoundIsOfTheRatioItself) {
+  const auto made = Import("grpo.yaml",
+                           "model_name_or_path: m\ndataset_name: d.jsonl\nloss_type: cispo\n"
+                           "epsilon_high: 5.0\nmax_steps: 3\n",
+                           TrlMethod::kGrpo);
+  ASSERT_TRUE(made.ok());
+  const Config c = Loaded(made.value());
+  EXPECT_EQ(c.actor_rollout_ref.actor.loss.policy_loss.loss_mode, rl::PolicyLossMode::kCispo);
+  EXPECT_EQ(c.actor_rollout_ref.actor.loss.clip_ratio_high, 4.0);
+  EXPECT_EQ(c.actor_rollout_ref.actor.loss.clip_ratio_low, 1.0);
+}
+
+TEST(TrlImport, WhatIsNotSupportedIsSaid) {
+  const auto made = Import("sft.yaml",
+                           "model_name_or_path: m\ndataset_name: d.jsonl\nuse_peft: true\n"
+                           "lora_r: 8\noptim: adafactor\nsave_strategy: epoch\n"
+                           "packing: true\npacking_strategy: bfd_split\nload_in_4bit: true\n"
+                           "lr_scheduler_type: polynomial\nno_such: 1\n",
+                           TrlMethod::kSft);
+  ASSERT_TRUE(made.ok());
+  for (const char* key :
+       {"use_peft: true", "optim: adafactor", "save_strategy: epoch", "packing_strategy: bfd_split",
+        "load_in_4bit: true", "lr_scheduler_type: polynomial", "no_such: 1"})
+    EXPECT_THAT(made.value().yaml, HasSubstr(std::string("# NOT TAKEN: ") + key));
+  EXPECT_THAT(made.value().yaml, Not(HasSubstr("NOT TAKEN: lora_r")));
+}
+
+TEST(TrlImport, WhatCannotBeCountedIsRefused) {
+  EXPECT_THAT(
+      Import("g.yaml", "per_device_train_batch_size: 6\n", TrlMethod::kGrpo).status().message(),
+      HasSubstr("multiple of num_generations 8"));
+  EXPECT_THAT(Import("a.yaml", "beta: 1\n").status().message(), HasSubstr("--method"));
+  EXPECT_THAT(Import("a.sh", "trl sft --beta 1\n", TrlMethod::kDpo).status().message(),
+              HasSubstr("launches trl sft, --method says dpo"));
+  EXPECT_THAT(Import("a.sh", "trl sft --config c.yaml\n").value().unresolved,
+              ElementsAre(HasSubstr("--config c.yaml")));
+}
+
+}  // namespace
+}  // namespace keel::trainer::foreign

@@ -1,0 +1,299 @@
+#include "trainer/foreign/verl_import.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/trainer/foreign/foreign_fixture.h"
+#include "trainer/foreign/verl_keys.h"
+
+namespace keel::trainer::foreign {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+Result<Imported> Import(const std::string& name, const std::string& text,
+                        std::vector<std::string> arguments = {}) {
+  Config config;
+  ImportRequest request = RequestFor(name, text);
+  request.arguments = std::move(arguments);
+  return ImportVerl(request, MakeSchema(config));
+}
+Imported Made(const std::string& name, const std::string& text,
+              std::vector<std::string> arguments = {}) {
+  const auto imported = Import(name, text, std::move(arguments));
+  EXPECT_TRUE(imported.ok()) << imported.status().ToString();
+  return imported.ok() ? imported.value() : Imported{};
+}
+
+// A launch with Megatron, of the shape of verl's examples: 39 overrides.
+constexpr const char* kMegatronScript = R"(set -x
+export CUDA_DEVICE_MAX_CONNECTIONS=1  # overlaps
+mode="sync"
+if [ "$mode" = "async" ]; then
+    raw_chat="True"
+fi
+gsm8k=$HOME/data/gsm8k
+files="['$gsm8k/train.parquet', '$HOME/data/math/train.parquet']"
+prompt=$((1024 * 2))
+DATA=(
+    data.train_files="$files"      # two
+    data.val_files="['$gsm8k/test.parquet']"
+    data.return_raw_chat=$raw_chat
+    data.train_batch_size=${BATCH:-1024}
+    data.max_prompt_length=$prompt
+    data.max_response_length=1024
+    data.filter_overlong_prompts=True
+    data.truncation='error'
+)
+python3 -m verl.trainer.main_ppo --config-path=config \
+    --config-name='ppo_megatron_trainer.yaml'\
+    algorithm.adv_estimator=grpo \
+    "${DATA[@]}" \
+    actor_rollout_ref.model.path=Qwen/Qwen2-7B-Instruct \
+    actor_rollout_ref.model.use_fused_kernels=False \
+    actor_rollout_ref.actor.optim.lr=1e-6 \
+    actor_rollout_ref.actor.ppo_mini_batch_size=256 \
+    actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 \
+    actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=2 \
+    actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2 \
+    actor_rollout_ref.actor.use_kl_loss=True \
+    actor_rollout_ref.actor.kl_loss_coef=0.001 \
+    actor_rollout_ref.actor.kl_loss_type=low_var_kl \
+    actor_rollout_ref.actor.entropy_coeff=0 \
+    actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=4 \
+    actor_rollout_ref.rollout.tensor_model_parallel_size=2 \
+    actor_rollout_ref.rollout.name=vllm \
+    actor_rollout_ref.rollout.mode=$mode \
+    actor_rollout_ref.rollout.gpu_memory_utilization=0.6 \
+    actor_rollout_ref.rollout.n=5 \
+    actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=4 \
+    actor_rollout_ref.ref.megatron.pipeline_model_parallel_size=2 \
+    actor_rollout_ref.ref.megatron.tensor_model_parallel_size=2 \
+    algorithm.use_kl_in_reward=False \
+    trainer.critic_warmup=0 \
+    trainer.logger='["console","wandb"]' \
+    trainer.project_name='grpo' \
+    trainer.experiment_name="qwen2_7b_${mode}" \
+    trainer.n_gpus_per_node=8 \
+    trainer.nnodes=1 \
+    trainer.save_freq=20 \
+    trainer.test_freq=5 \
+    trainer.total_epochs=15 $@
+)";
+
+// One with FSDP: 37.
+constexpr const char* kFsdpScript = R"(
+python3 -m verl.trainer.main_ppo \
+    algorithm.adv_estimator=grpo \
+    data.train_files=$HOME/data/gsm8k/train.parquet \
+    data.val_files=$HOME/data/gsm8k/test.parquet \
+    data.train_batch_size=1024 \
+    data.max_prompt_length=512 \
+    data.max_response_length=1024 \
+    data.filter_overlong_prompts=True \
+    data.truncation='error' \
+    actor_rollout_ref.model.path=Qwen/Qwen3-8B \
+    actor_rollout_ref.actor.optim.lr=1e-6 \
+    actor_rollout_ref.model.use_remove_padding=True \
+    actor_rollout_ref.actor.ppo_mini_batch_size=256 \
+    actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=32 \
+    actor_rollout_ref.actor.use_kl_loss=True \
+    actor_rollout_ref.actor.kl_loss_coef=0.001 \
+    actor_rollout_ref.actor.kl_loss_type=low_var_kl \
+    actor_rollout_ref.actor.entropy_coeff=0 \
+    actor_rollout_ref.model.enable_gradient_checkpointing=True \
+    actor_rollout_ref.actor.fsdp_config.param_offload=False \
+    actor_rollout_ref.actor.fsdp_config.optimizer_offload=True \
+    actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=32 \
+    actor_rollout_ref.rollout.tensor_model_parallel_size=2 \
+    actor_rollout_ref.rollout.name=vllm \
+    actor_rollout_ref.rollout.gpu_memory_utilization=0.6 \
+    actor_rollout_ref.rollout.n=5 \
+    actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=32 \
+    actor_rollout_ref.ref.fsdp_config.param_offload=True \
+    algorithm.use_kl_in_reward=False \
+    trainer.critic_warmup=0 \
+    trainer.logger='["console","wandb"]' \
+    trainer.project_name='grpo' \
+    trainer.experiment_name='qwen3_8b' \
+    trainer.n_gpus_per_node=8 \
+    trainer.nnodes=1 \
+    trainer.save_freq=20 \
+    trainer.test_freq=5 \
+    trainer.total_epochs=15 "$@"
+)";
+
+TEST(VerlImport, AScriptWithMegatronIsAnsweredWholeAndValid) {
+  const Imported made = Made("run_megatron.sh", kMegatronScript);
+  EXPECT_THAT(made.report, HasSubstr("39 of 39 keys are verl 0.9.1's"));
+  EXPECT_THAT(made.report, Not(HasSubstr("asked for")));
+  EXPECT_THAT(made.unresolved, IsEmpty());
+  const LoadedText loaded = Load(made.yaml);
+  ASSERT_EQ(loaded.problem, "") << made.yaml;
+  EXPECT_THAT(ValidateConfig(loaded.config, 8), IsEmpty());
+  const Config& c = loaded.config;
+  EXPECT_EQ(c.trainer.task, TaskKind::kRl);
+  EXPECT_THAT(c.data.train_files,
+              ElementsAre("/home/u/data/gsm8k/train.parquet", "/home/u/data/math/train.parquet"));
+  EXPECT_EQ(c.data.train_batch_size, 1024);
+  EXPECT_EQ(c.data.max_prompt_length, 2048);
+  EXPECT_EQ(c.trainer.default_local_dir, "checkpoints/grpo/qwen2_7b_sync");
+  EXPECT_EQ(c.actor_rollout_ref.actor.megatron.pipeline_model_parallel_size, 2);
+  EXPECT_TRUE(c.actor_rollout_ref.actor.loss.use_kl_loss);
+  EXPECT_EQ(c.algorithm.adv_estimator, rl::AdvantageEstimator::kGrpo);
+  EXPECT_FALSE(HasCritic(c));
+  // What the script does not say is verl's default, and not Keel's.
+  EXPECT_EQ(c.actor_rollout_ref.actor.optim.betas, (std::vector<double>{0.9, 0.999}));
+  EXPECT_EQ(c.actor_rollout_ref.actor.optim.weight_decay, 0.01);
+  EXPECT_EQ(c.actor_rollout_ref.actor.optim.lr_decay_style, LrDecayStyle::kConstant);
+  EXPECT_EQ(c.actor_rollout_ref.model.dtype, WeightDtype::kBfloat16);
+}
+
+TEST(VerlImport, AScriptWithFsdpIsAnsweredWholeAndValid) {
+  const Imported made = Made("run_fsdp.sh", kFsdpScript);
+  EXPECT_THAT(made.report, HasSubstr("37 of 37 keys are verl 0.9.1's"));
+  EXPECT_THAT(made.report, Not(HasSubstr("asked for")));
+  EXPECT_THAT(made.unresolved, IsEmpty());
+  const LoadedText loaded = Load(made.yaml);
+  ASSERT_EQ(loaded.problem, "") << made.yaml;
+  EXPECT_THAT(ValidateConfig(loaded.config, 8), IsEmpty());
+  EXPECT_TRUE(loaded.config.actor_rollout_ref.actor.megatron.optimizer_offload);
+  EXPECT_TRUE(loaded.config.actor_rollout_ref.ref.megatron.param_offload);
+  EXPECT_EQ(loaded.config.actor_rollout_ref.actor.optim.lr, 1e-6);
+}
+
+TEST(VerlImport, ArgumentsOfTheScriptOverrideIt) {
+  const Imported made = Made("run.sh", kFsdpScript,
+                             {"trainer.total_epochs=3",
+                              "+data.apply_chat_template_kwargs."
+                              "enable_thinking=False"});
+  const LoadedText loaded = Load(made.yaml);
+  EXPECT_EQ(loaded.problem, "");
+  EXPECT_EQ(loaded.config.trainer.total_epochs, 3);
+  EXPECT_EQ(loaded.config.data.apply_chat_template_kwargs, Json({{"enable_thinking", false}}));
+}
+
+// Each value that is taken goes through the file and comes back as it was.
+TEST(VerlImport, TakenValuesSurviveARoundTrip) {
+  Config config;
+  const options::Schema schema = MakeSchema(config);
+  const KeyTable table(VerlRows());
+  int compared = 0;
+  for (const options::Option& option : schema.options()) {
+    const auto row = table.keys().find(option.path);
+    if (row == table.keys().end() || row->second->answer != Answer::kTaken) continue;
+    std::string value;
+    switch (option.kind) {
+      case options::Kind::kBool:
+        value = option.initial == Json(true) ? "False" : "True";
+        break;
+      case options::Kind::kInt:
+        value = "3";
+        break;
+      case options::Kind::kDouble:
+        value = "0.375";
+        break;
+      case options::Kind::kString:
+        value = option.choices.empty() ? "a_text" : option.choices.back();
+        break;
+      case options::Kind::kStringList:
+        value = option.choices.empty() ? "[a, b]" : "[" + option.choices.front() + "]";
+        break;
+      case options::Kind::kDoubleList:
+        value = "[0.5, 0.25]";
+        break;
+      case options::Kind::kMap:
+        value = "{a: 1}";
+        break;
+      case options::Kind::kMapList:
+        continue;
+    }
+    if (option.path == "actor_rollout_ref.actor.clip_ratio_c") value = "2.5";
+    if (option.path == "trainer.logger") continue;  // conversions_test.cc
+    if (option.path == "trainer.task") continue;
+    std::string text =
+        "python -m verl.trainer.main_ppo critic.enable=True "
+        "reward.custom_reward_function.path=f.py '" +
+        option.path + "=" + value + "'";
+    const Imported made = Made("run.sh", text);
+    const LoadedText through = Load(made.yaml);
+    ASSERT_EQ(through.problem, "") << option.path;
+    Config direct;
+    options::Schema alone = MakeSchema(direct);
+    ASSERT_TRUE(alone.Load({"x", "trainer: {seed: 1}"}, {option.path + "=" + value}).ok())
+        << option.path << value;
+    Config whole;
+    options::Schema round = MakeSchema(whole);
+    ASSERT_TRUE(round.Load({"x", made.yaml}, {}).ok());
+    const auto value_in = [&](const options::Schema& from) {
+      for (const options::Option& each : from.options()) {
+        if (each.path == option.path) return each.get();
+      }
+      return Json();
+    };
+    EXPECT_EQ(value_in(round), value_in(alone)) << option.path;
+    ++compared;
+  }
+  EXPECT_GT(compared, 90);
+}
+
+TEST(VerlImport, WhatOnlyAShellKnowsIsNamedAndTheFileIsRefused) {
+  const Imported made = Made("run.sh",
+                             "python -m verl.trainer.main_ppo data.train_batch_size=$N "
+                             "trainer.project_name=$(date)  # which nothing needs\n");
+  ASSERT_EQ(made.unresolved.size(), 1u);
+  EXPECT_THAT(made.unresolved[0], HasSubstr("data.train_batch_size: $N"));
+  EXPECT_THAT(Load(made.yaml).problem, HasSubstr("data.train_batch_size: expected an integer"));
+}
+
+TEST(VerlImport, SharesOfTheStepsAndOfTheRateAreWorkedOut) {
+  const std::string launch = "python -m verl.trainer.main_ppo ";
+  const std::string optim = "actor_rollout_ref.actor.optim.";
+  const LoadedText loaded =
+      Load(Made("a.sh", launch + "trainer.total_training_steps=200 " + optim +
+                            "lr_warmup_steps_ratio=0.1 " + optim + "lr=2e-6 " + optim +
+                            "lr_scheduler_type=cosine " + optim + "min_lr_ratio=0.1")
+               .yaml);
+  ASSERT_EQ(loaded.problem, "");
+  EXPECT_EQ(loaded.config.actor_rollout_ref.actor.optim.lr_warmup_steps, 20);
+  EXPECT_NEAR(loaded.config.actor_rollout_ref.actor.optim.min_lr, 2e-7, 1e-15);
+  EXPECT_EQ(loaded.config.trainer.total_training_steps, 200);
+  EXPECT_FALSE(loaded.config.trainer.total_epochs);
+  // Without the number of steps a share of them is not known.
+  EXPECT_THAT(Made("a.sh", launch + optim + "lr_warmup_steps_ratio=0.1").report,
+              HasSubstr("asked for:\n  " + optim + "lr_warmup_steps_ratio: 0.1"));
+}
+
+TEST(VerlImport, APartOfAFileIsTakenWithVerlsDefaults) {
+  const Imported made = Made("part.yaml",
+                             "defaults: [ppo_trainer, _self_]\n"
+                             "trainer:\n  total_training_steps: 5\n  val_before_train: no\n"
+                             "actor_rollout_ref:\n  rollout: {n: 4}\n  model: {path: ~/m}\n");
+  const LoadedText loaded = Load(made.yaml);
+  ASSERT_EQ(loaded.problem, "") << made.yaml;
+  EXPECT_EQ(loaded.config.actor_rollout_ref.rollout.n, 4);
+  EXPECT_EQ(loaded.config.actor_rollout_ref.model.path, "/home/u/m");
+  EXPECT_FALSE(loaded.config.trainer.val_before_train);
+  EXPECT_EQ(loaded.config.actor_rollout_ref.actor.optim.lr, 1e-6);
+  EXPECT_TRUE(HasCritic(loaded.config));
+  EXPECT_EQ(loaded.config.critic.optim.weight_decay, 0.01);
+  EXPECT_FALSE(loaded.config.trainer.nnodes);
+}
+
+TEST(VerlImport, WhatIsNoLaunchOfMainPpoIsRefused) {
+  EXPECT_THAT(Import("a.sh", "python -m verl.trainer.sft_trainer x=1\n").status().message(),
+              HasSubstr("no command in it is python -m verl.trainer.main_ppo"));
+  EXPECT_THAT(
+      Import("a.sh", "python -m verl.trainer.main_ppo a=1\npython -m verl.trainer.main_ppo b=1\n")
+          .status()
+          .message(),
+      HasSubstr("lines 1 and 2"));
+  EXPECT_THAT(Made("a.sh", "python -m verl.trainer.main_ppo --config-name mine a.b\n").unresolved,
+              ElementsAre(HasSubstr("--config-name mine"), HasSubstr("a.b is no key=value")));
+}
+
+}  // namespace
+}  // namespace keel::trainer::foreign

@@ -1,0 +1,127 @@
+#include "trainer/foreign/conversions.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "common/text.h"
+#include "trainer/config/choices.h"
+#include "trainer/foreign/given_values.h"
+
+namespace keel::trainer::foreign {
+
+namespace {
+
+const Json kNothing(Json::value_t::discarded);
+
+Status Expected(const std::string& what, const Json& value) {
+  return Status(StatusCode::kConfig, fmt::format("expected {}, got {}", what, Shown(value)));
+}
+
+std::string Lower(const Json& value) {
+  std::string text = value.is_string() ? value.get<std::string>() : "";
+  for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c;
+  return text;
+}
+
+}  // namespace
+
+Result<Json> AsList(const Json& value) {
+  if (value.is_null()) return kNothing;
+  return value.is_array() ? value : Json::array({value});
+}
+
+Result<Json> AsDtype(const Json& value) {
+  if (value.is_null() || value == Json("auto")) return kNothing;
+  std::string name = Lower(value);
+  if (name.starts_with("torch.")) name.erase(0, 6);
+  if (name == "fp32" || name == "float" || name == "float32" || name == "no")
+    return Json(NameOf(WeightDtype::kFloat32));
+  if (name == "bf16" || name == "bfloat16") return Json(NameOf(WeightDtype::kBfloat16));
+  return Expected("float32 or bfloat16, with fp32 masters", value);
+}
+
+Result<Json> AsDecayStyle(const Json& value) {
+  if (value.is_null()) return kNothing;
+  std::string name = Lower(value);
+  if (name == "constant_with_warmup") name = "constant";
+  if (name == "warmup_stable_decay") name = "wsd";
+  if (!ParseName<LrDecayStyle>(name))
+    return Expected(fmt::format("one of {}", fmt::join(AllNames<LrDecayStyle>(), ", ")), value);
+  return Json(name);
+}
+
+Result<Json> AsLoggers(const Json& value) {
+  const std::vector<std::string> here = AllNames<LogSink>();
+  const std::string jsonl(NameOf(LogSink::kJsonl));
+  Json list = Json::array();
+  const auto add = [&](const std::string& name) {
+    if (std::find(list.begin(), list.end(), Json(name)) == list.end()) list.push_back(name);
+  };
+  add(std::string(NameOf(LogSink::kConsole)));
+  KEEL_ASSIGN_OR_RETURN(const Json names, AsList(value));
+  if (names.is_discarded()) return kNothing;
+  for (const Json& item : names) {
+    const std::string name = Lower(item);
+    if (name == "all") {
+      for (const std::string& sink : here) add(sink);
+    } else if (name != "none" && std::find(here.begin(), here.end(), name) != here.end()) {
+      add(name);
+    }
+  }
+  add(jsonl);  // what all others can be filled from
+  return list;
+}
+
+Result<Json> UnlessNegative(const Json& value) {
+  if (value.is_null() || (value.is_number() && value.get<double>() < 0)) return kNothing;
+  return value;
+}
+
+Result<Json> Worked(const Json&) { return kNothing; }
+
+Result<Json> Bf16AsDtype(const Json& value) {
+  if (value.is_null() || value == Json(true)) return Json(NameOf(WeightDtype::kBfloat16));
+  if (value == Json(false)) return Json(NameOf(WeightDtype::kFloat32));
+  return Expected("true or false", value);
+}
+
+Result<Json> RandomAsShuffle(const Json& value) {
+  if (value == Json("random")) return Json(true);
+  if (value == Json("sequential")) return Json(false);
+  return Expected("random or sequential", value);
+}
+
+Result<Json> AsTruncation(const Json& value) {
+  if (value == Json("keep_start")) return Json("right");
+  if (value == Json("keep_end")) return Json("left");
+  return Expected("keep_start or keep_end", value);
+}
+
+Result<Json> OneOfList(const Json& value) {
+  if (!value.is_array()) return value;
+  return value.size() == 1 ? value[0] : value;
+}
+
+Result<Json> ZeroAsAll(const Json& value) {
+  return value.is_null() || value == Json(0) ? Json(-1) : value;
+}
+
+Result<Json> GroupAsTrue(const Json& value) {
+  if (value == Json("group") || value == Json(true)) return Json(true);
+  if (value == Json("none") || value == Json(false)) return Json(false);
+  return Expected("group or none", value);
+}
+
+Result<Json> CpuAsDevice(const Json& value) {
+  return value == Json(true) ? Json(NameOf(DeviceKind::kCpu)) : kNothing;
+}
+
+Result<Json> PathOrNothing(const Json& value) { return value.is_string() ? value : kNothing; }
+Result<Json> ListOrNothing(const Json& value) { return value.is_array() ? value : kNothing; }
+
+Result<Json> MapOrNothing(const Json& value) { return value.is_object() ? value : kNothing; }
+
+}  // namespace keel::trainer::foreign

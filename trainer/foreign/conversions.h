@@ -1,0 +1,34 @@
+// Values of other trainers as Keel writes them; see Conversion in key_table.h.
+#pragma once
+
+#include "common/json.h"
+#include "common/status.h"
+
+namespace keel::trainer::foreign {
+
+// A text alone is a list of it; null says nothing.
+Result<Json> AsList(const Json& value);
+// "fp32", "torch.bfloat16" as the names of WeightDtype.
+Result<Json> AsDtype(const Json& value);
+// The learning rate's course by its names in Megatron, verl and transformers.
+Result<Json> AsDecayStyle(const Json& value);
+// Where metrics go: what this build has, and jsonl for the services that read such files.
+Result<Json> AsLoggers(const Json& value);
+// Negative numbers, and null, say nothing.
+Result<Json> UnlessNegative(const Json& value);
+// The importer works the value out, of this key and others.
+Result<Json> Worked(const Json& value);
+
+// Of TRL's and transformers' arguments.
+Result<Json> Bf16AsDtype(const Json& value);      // null: yes
+Result<Json> RandomAsShuffle(const Json& value);  // of train_sampling_strategy
+Result<Json> AsTruncation(const Json& value);     // of truncation_mode
+Result<Json> OneOfList(const Json& value);        // a list of one is that one
+Result<Json> ZeroAsAll(const Json& value);        // top_k
+Result<Json> GroupAsTrue(const Json& value);      // of scale_rewards
+Result<Json> CpuAsDevice(const Json& value);      // of use_cpu
+Result<Json> PathOrNothing(const Json& value);
+Result<Json> ListOrNothing(const Json& value);
+Result<Json> MapOrNothing(const Json& value);
+
+}  // namespace keel::trainer::foreign

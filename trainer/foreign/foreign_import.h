@@ -1,0 +1,49 @@
+// What imports of all trainers have in common: what they are given and give, and how a launch is
+// found in a script.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/options/schema.h"
+#include "common/status.h"
+#include "trainer/foreign/given_values.h"
+#include "trainer/foreign/shell_script.h"
+#include "trainer/foreign/translation.h"
+
+namespace keel::trainer::foreign {
+
+struct ImportRequest {
+  options::Source file;                // YAML, or a script that launches the trainer
+  std::vector<std::string> arguments;  // of a script: $1 and on
+  Environment environment;
+  int64_t world = 0;  // ranks; 0: not said
+};
+
+struct Imported {
+  std::string yaml;
+  std::string report;
+  std::vector<std::string> unresolved;  // what has to be said before the file can be trusted
+  int64_t world = 1;                    // ranks that the file was made for
+};
+
+// Whether the text is a script rather than YAML, by its name or its first line.
+bool IsScript(const options::Source& file);
+
+// The one command of the script one of whose words `is_launch` knows, from the word after that on.
+// kConfig: there is none, or several.
+Result<ShellCommand> FindLaunch(const ImportRequest& request, const std::string& expected,
+                                const std::function<bool(const std::string&)>& is_launch,
+                                std::set<std::string>* from_environment);
+
+// What reads "~/" expands it; Keel opens paths as they are.
+void ExpandHome(const Environment& environment, const options::Schema& schema,
+                Translation* translation);
+
+// Text and report of what was translated.
+Imported Finish(const ImportRequest& request, const std::string& command, GivenValues& given,
+                const std::set<std::string>& from_environment, Translation& translation);
+
+}  // namespace keel::trainer::foreign

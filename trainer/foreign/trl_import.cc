@@ -1,0 +1,356 @@
+#include "trainer/foreign/trl_import.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "trainer/algorithms/choices.h"
+#include "trainer/config/choices.h"
+
+namespace keel::trainer::foreign {
+
+namespace {
+
+constexpr const char* kActor = "actor_rollout_ref.actor.";
+
+std::optional<TrlMethod> MethodOf(const std::string& word) {
+  for (const auto& [method, name] : kEnumNames<TrlMethod>) {
+    const std::string text(name);
+    if (word == text || word.ends_with("/" + text + ".py") || word == text + ".py" ||
+        word == "trl.scripts." + text)
+      return method;
+  }
+  return std::nullopt;
+}
+
+// --name value, --name=value, --name value value, and --name alone for true.
+void AddArguments(const ShellCommand& launch, GivenValues* given,
+                  std::vector<std::string>* unresolved) {
+  for (size_t i = 0; i < launch.words.size();) {
+    const ShellWord& word = launch.words[i++];
+    if (!word.text.starts_with("--")) {
+      const std::string why = word.not_known.empty() ? "" : ": " + word.not_known.front();
+      unresolved->push_back(fmt::format("line {}: {} is no --name{}", word.line, word.text, why));
+      continue;
+    }
+    const size_t equals = word.text.find('=');
+    Given argument{
+        word.text.substr(2, equals == std::string::npos ? equals : equals - 2), true, {}};
+    for (char& c : argument.key) c = c == '-' ? '_' : c;
+    std::vector<Json> values;
+    const auto add = [&](const std::string& text, const std::vector<std::string>& not_known) {
+      const Result<Json> value = ValueOfText(text, false);
+      values.push_back(value.ok() && not_known.empty() ? value.value() : Json(text));
+      argument.not_known.insert(argument.not_known.end(), not_known.begin(), not_known.end());
+    };
+    if (equals != std::string::npos) add(word.text.substr(equals + 1), word.not_known);
+    while (i < launch.words.size() && !launch.words[i].text.starts_with("--")) {
+      add(launch.words[i].text, launch.words[i].not_known);
+      ++i;
+    }
+    if (values.size() == 1) argument.value = values[0];
+    if (values.size() > 1) argument.value = values;
+    if (argument.key.starts_with("no_") && values.empty()) {
+      argument.key.erase(0, 3);
+      argument.value = false;
+    }
+    if (argument.key == "config") {
+      unresolved->push_back(
+          fmt::format("--config {}: the values of that file are not here: import it too",
+                      Shown(argument.value)));
+      continue;
+    }
+    given->Add(std::move(argument));
+  }
+}
+
+class Arguments {
+ public:
+  explicit Arguments(const GivenValues& given) : given_(given) {}
+  Json Value(const std::string& key) const {
+    const Result<std::optional<Json>> value = given_.Value(key);
+    return value.ok() && value.value() ? *value.value() : Json(nullptr);
+  }
+  double Number(const std::string& key, double otherwise) const {
+    const Json value = Value(key);
+    return value.is_number() ? value.get<double>() : otherwise;
+  }
+  int64_t Whole(const std::string& key, int64_t otherwise) const {
+    return static_cast<int64_t>(Number(key, static_cast<double>(otherwise)));
+  }
+  std::string Text(const std::string& key) const {
+    const Json value = Value(key);
+    return value.is_string() ? value.get<std::string>() : "";
+  }
+  bool Has(const std::string& key) const { return given_.Has(key); }
+
+ private:
+  const GivenValues& given_;
+};
+
+void Refuse(Translation* translation, const std::string& key, const std::string& why) {
+  if (AnsweredKey* answered = translation->Find(key)) {
+    answered->answer = Answer::kNotSupported;
+    answered->asked = true;
+    answered->why = why;
+  } else {
+    translation->Unresolved(fmt::format("{}: {}", key, why));
+  }
+}
+
+// Steps of TRL are updates. One of Keel's in RL is a generation with all its updates.
+struct StepUnit {
+  int64_t updates = 1;  // in a step here
+  int64_t Steps(double updates_there) const {
+    return static_cast<int64_t>(std::ceil(updates_there / static_cast<double>(updates)));
+  }
+};
+
+void WorkOutSteps(const Arguments& a, const StepUnit& unit, Translation* t) {
+  const double max_steps = a.Number("max_steps", -1);
+  if (max_steps > 0) {
+    t->Set("trainer.total_training_steps", unit.Steps(max_steps), "max_steps");
+    t->Unset("trainer.total_epochs");
+  }
+  const auto every = [&](const std::string& key, double steps) -> Json {
+    if (steps > 0 && steps < 1 && max_steps > 0) steps = std::ceil(steps * max_steps);
+    if (steps >= 1) return unit.Steps(steps);
+    Refuse(t, key, "a share of the steps: give a number of steps, or max_steps");
+    return -1;
+  };
+  const std::string save = a.Text("save_strategy");
+  if (save == "steps") {
+    t->Set("trainer.save_freq", every("save_steps", a.Number("save_steps", 500)), "save_steps");
+  } else {
+    t->Set("trainer.save_freq", -1, "save_strategy: " + save);
+    if (a.Value("save_strategy") != Json("no") && a.Value("save_strategy") != Json(false))
+      Refuse(t, "save_strategy", "save every so many steps: save_steps");
+  }
+  const std::string eval = a.Text("eval_strategy");
+  if (eval == "steps") {
+    const double steps = a.Number("eval_steps", a.Number("logging_steps", 10));
+    t->Set("trainer.test_freq", every("eval_steps", steps), "eval_steps");
+    t->Note("eval_strategy: name the rows to validate on: data.val_files or data.val_split");
+  } else if (eval == "epoch") {
+    Refuse(t, "eval_strategy", "validate every so many steps: eval_steps");
+  }
+  double warmup = a.Number("warmup_steps", 0);
+  const std::string warmup_key = a.Number("warmup_ratio", 0) > 0 ? "warmup_ratio" : "warmup_steps";
+  if (warmup_key == "warmup_ratio" && warmup == 0) warmup = a.Number("warmup_ratio", 0);
+  if (warmup > 0 && warmup < 1 && max_steps <= 0) {
+    Refuse(t, warmup_key, "a share of the steps: give warmup_steps as a number, or max_steps");
+  } else if (warmup > 0) {
+    if (warmup < 1) warmup = std::ceil(warmup * max_steps);
+    t->Set(std::string(kActor) + "optim.lr_warmup_steps", unit.Steps(warmup), warmup_key);
+    if (AnsweredKey* key = t->Find(warmup_key)) {
+      key->answer = Answer::kRenamed;
+      key->asked = false;
+      key->target = std::string(kActor) + "optim.lr_warmup_steps";
+    }
+  }
+  if (unit.updates > 1) {
+    t->Note(fmt::format(
+        "a step here is one generation with its {} updates; TRL counts updates: its numbers of "
+        "steps are divided by that",
+        unit.updates));
+    t->Set("trainer.log_freq", unit.Steps(std::max(1.0, a.Number("logging_steps", 10))),
+           "logging_steps");
+  }
+}
+
+void WorkOutOptimizer(const Arguments& a, Translation* t) {
+  t->Set(std::string(kActor) + "optim.betas",
+         Json::array({a.Number("adam_beta1", 0.9), a.Number("adam_beta2", 0.999)}),
+         "adam_beta1, adam_beta2");
+  if (t->Has("trainer.resume_from_path")) {
+    t->Set("trainer.resume_mode", NameOf(ResumeKind::kPath), "resume_from_checkpoint");
+  } else if (a.Value("resume_from_checkpoint") == Json(false) ||
+             a.Value("resume_from_checkpoint").is_null()) {
+    t->Note(
+        "a run that is started again goes on from its newest checkpoint (trainer.resume_mode: "
+        "auto), whatever TRL's default is");
+  }
+}
+
+// Sequences of an optimizer step over all ranks, where a step is an update.
+void WorkOutBatch(const Arguments& a, int64_t world, Translation* t) {
+  const int64_t batch =
+      a.Whole("per_device_train_batch_size", 8) * a.Whole("gradient_accumulation_steps", 1) * world;
+  t->Set(
+      "data.train_batch_size", batch,
+      fmt::format("per_device_train_batch_size x gradient_accumulation_steps x {} ranks", world));
+}
+
+void WorkOutSft(const Arguments& a, Translation* t) {
+  if (a.Value("packing") == Json(true)) {
+    const std::string strategy = a.Text("packing_strategy");
+    if (strategy == "bfd" || strategy == "wrapped") {
+      t->Set("data.packing", strategy == "bfd" ? "best_fit" : "wrapped", "packing_strategy");
+    } else {
+      Refuse(t, "packing_strategy", "expected bfd or wrapped");
+    }
+  }
+  if (a.Value("max_length").is_null())
+    Refuse(t, "max_length", "rows have a longest length here: data.max_length");
+  t->Note(
+      "of conversations and pairs the answers alone are learnt, as by TRL's completion_only_loss "
+      "and assistant_only_loss; trainer.task: pretrain learns all tokens of text");
+}
+
+void WorkOutDpo(const Arguments& a, Translation* t) {
+  if (a.Number("label_smoothing", 0) > 0 &&
+      (!a.Has("loss_type") || a.Value("loss_type").dump().find("\"sigmoid\"") != std::string::npos))
+    t->Note("label_smoothing is of dpo.loss_type sigmoid too, which TRL does not smooth");
+  const Json length = a.Value("max_length");
+  if (length.is_number()) {
+    t->Set("data.max_prompt_length", length, "max_length");
+    t->Set("data.max_response_length", length, "max_length");
+    t->Note(
+        "max_length is of prompt and answer together in TRL; here each may be as long: lower "
+        "data.max_prompt_length and data.max_response_length to save memory");
+  } else {
+    Refuse(t, "max_length", "give data.max_prompt_length and data.max_response_length");
+  }
+}
+
+void WorkOutGrpoLoss(const Arguments& a, Translation* t) {
+  const std::string actor = kActor;
+  const std::string type = a.Text("loss_type");
+  std::string mode = "vanilla";
+  std::string mean = "token-mean";
+  if (type == "grpo" || type == "sapo") mean = "seq-mean-token-mean";
+  if (type == "dr_grpo") mean = "seq-mean-token-sum-norm";
+  if (type == "luspo") mean = "seq-mean-token-sum";
+  if (type == "cispo" || type == "sapo" || type == "vespo") mode = type;
+  const bool known = type == "grpo" || type == "dapo" || type == "bnpo" || type == "dr_grpo" ||
+                     type == "luspo" || mode != "vanilla";
+  if (!known) Refuse(t, "loss_type", "actor.policy_loss.loss_mode and actor.loss_agg_mode");
+  if (type == "bnpo")
+    t->Note("loss_type bnpo: the mean is over the tokens of all ranks, not of each");
+  if (a.Text("importance_sampling_level") == "sequence") {
+    if (type == "grpo" || type == "luspo") {
+      mode = "gspo";
+    } else {
+      Refuse(t, "importance_sampling_level", "sequence is for loss_type grpo and luspo (gspo)");
+    }
+  }
+  t->Set(actor + "policy_loss.loss_mode", mode, "loss_type, importance_sampling_level");
+  t->Set(actor + "loss_agg_mode", mean, "loss_type");
+  // An upper bound of the ratio; of cispo the bound itself, of the others what is above 1.
+  const double low = a.Number("epsilon", 0.2);
+  const double high = a.Number("epsilon_high", low);
+  t->Set(actor + "clip_ratio_low", mode == "cispo" ? 1.0 : low,
+         mode == "cispo" ? "no lower bound" : "epsilon");
+  t->Set(actor + "clip_ratio_high", mode == "cispo" ? high - 1 : high,
+         mode == "cispo" ? "epsilon_high - 1" : "epsilon_high");
+  t->Set(actor + "clip_ratio_c", a.Number("delta", 1e9),
+         a.Value("delta").is_null() ? "no bound, as without delta" : "delta");
+  const double beta = a.Number("beta", 0);
+  t->Set(actor + "use_kl_loss", beta > 0, "beta");
+  if (beta > 0) {
+    t->Set(actor + "kl_loss_type", NameOf(rl::KlName::kLowVarKl), "TRL's estimator");
+    if (a.Value("use_bias_correction_kl") != Json(false) &&
+        (a.Number("num_iterations", 1) > 1 || a.Has("steps_per_generation") ||
+         a.Has("generation_batch_size")))
+      t->Note(
+          "use_bias_correction_kl: TRL weighs the KL estimate by the ratio to the generating "
+          "policy; Keel does not, which differs after the first update of a step");
+  }
+}
+
+Result<StepUnit> WorkOutGrpo(const Arguments& a, int64_t world, Translation* t) {
+  WorkOutGrpoLoss(a, t);
+  t->Set("algorithm.adv_estimator", NameOf(rl::AdvantageEstimator::kGrpo), "trl grpo");
+  // Of samples: what TRL generates at a time, and what one update learns from.
+  const int64_t device = a.Whole("per_device_train_batch_size", 8) * world;
+  const int64_t gradient = a.Whole("gradient_accumulation_steps", 1);
+  const int64_t update = device * gradient;
+  const int64_t generated =
+      a.Whole("generation_batch_size", device * a.Whole("steps_per_generation", gradient));
+  const int64_t n = a.Whole("num_generations", 8);
+  if (n < 1 || update < 1 || generated % n != 0 || update % n != 0 || generated % update != 0) {
+    return Status(
+        StatusCode::kConfig,
+        fmt::format(
+            "{} samples are generated at a time and {} are learnt in an update over {} ranks "
+            "(per_device_train_batch_size x gradient_accumulation_steps x ranks): each has to be a "
+            "multiple of num_generations {}, and the first of the second; --world says the ranks",
+            generated, update, world, n));
+  }
+  t->Set("data.train_batch_size", generated / n,
+         fmt::format("prompts: {} samples / num_generations", generated));
+  t->Set(std::string(kActor) + "ppo_mini_batch_size", update / n,
+         fmt::format("prompts: {} samples an update / num_generations", update));
+  t->Unset("data.micro_batch_size_per_gpu");
+  t->Set(std::string(kActor) + "ppo_micro_batch_size_per_gpu",
+         a.Whole("per_device_train_batch_size", 8), "per_device_train_batch_size");
+  if (a.Has("reward_funcs"))
+    t->Note(
+        "reward_funcs: a function with verl's signature (reward.custom_reward_function), a rule "
+        "(reward.type), a program or a service has to take their place: docs/rewards.md");
+  return StepUnit{generated / update * a.Whole("num_iterations", 1)};
+}
+
+}  // namespace
+
+Result<Imported> ImportTrl(const ImportRequest& request, std::optional<TrlMethod> method,
+                           const options::Schema& schema) {
+  const auto is_launch = [&](const std::string& word) { return MethodOf(word).has_value(); };
+  std::optional<ShellCommand> launch;
+  std::set<std::string> from_environment;
+  if (IsScript(request.file) || request.file.text.find("trl ") != std::string::npos) {
+    std::optional<TrlMethod> said;
+    const auto notes_method = [&](const std::string& word) {
+      const bool yes = is_launch(word);
+      if (yes) said = MethodOf(word);
+      return yes;
+    };
+    KEEL_ASSIGN_OR_RETURN(launch, FindLaunch(request, "trl sft, trl dpo or trl grpo", notes_method,
+                                             &from_environment));
+    if (method && said != method)
+      return Status(StatusCode::kConfig,
+                    fmt::format("{} launches trl {}, --method says {}", request.file.name,
+                                NameOf(*said), NameOf(*method)));
+    method = said;
+  }
+  if (!method)
+    return Status(StatusCode::kConfig, request.file.name +
+                                           ": say which of TRL's trainers it is for: --method sft, "
+                                           "dpo or grpo");
+
+  const std::vector<Row> rows = TrlRows(*method);
+  const KeyTable table(rows);
+  GivenValues given(table, request.environment);
+  std::vector<std::string> unresolved;
+  if (launch) {
+    AddArguments(*launch, &given, &unresolved);
+  } else {
+    KEEL_RETURN_IF_ERROR(given.AddFile(request.file));
+  }
+  const int64_t world = std::max<int64_t>(1, request.world);
+  Translation translation(fmt::format("{}'s {}", kTrl, NameOf(*method)), table, schema, given);
+  translation.TakeAll();
+
+  const Arguments arguments(given);
+  const TaskKind task = *method == TrlMethod::kSft   ? TaskKind::kSft
+                        : *method == TrlMethod::kDpo ? TaskKind::kDpo
+                                                     : TaskKind::kRl;
+  translation.Set("trainer.task", NameOf(task), fmt::format("trl {}", NameOf(*method)));
+  StepUnit unit;
+  if (*method == TrlMethod::kGrpo) {
+    KEEL_ASSIGN_OR_RETURN(unit, WorkOutGrpo(arguments, world, &translation));
+  } else {
+    WorkOutBatch(arguments, world, &translation);
+    *method == TrlMethod::kSft ? WorkOutSft(arguments, &translation)
+                               : WorkOutDpo(arguments, &translation);
+  }
+  WorkOutSteps(arguments, unit, &translation);
+  WorkOutOptimizer(arguments, &translation);
+  ExpandHome(request.environment, schema, &translation);
+  for (std::string& sentence : unresolved) translation.Unresolved(std::move(sentence));
+  Imported imported = Finish(request, "import-trl", given, from_environment, translation);
+  imported.world = world;
+  return imported;
+}
+
+}  // namespace keel::trainer::foreign

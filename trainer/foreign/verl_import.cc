@@ -1,0 +1,226 @@
+#include "trainer/foreign/verl_import.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "common/text.h"
+#include "trainer/config/choices.h"
+#include "trainer/foreign/conversions.h"
+#include "trainer/foreign/verl_keys.h"
+
+namespace keel::trainer::foreign {
+
+namespace {
+
+// "key: value" and "{a:1}" of Hydra's grammar as YAML: a colon within brackets needs no space
+// there.
+std::string HydraAsYaml(const std::string& text) {
+  if (!text.starts_with('{') && !text.starts_with('[')) return text;
+  std::string yaml;
+  char quote = '\0';
+  for (size_t i = 0; i < text.size(); ++i) {
+    yaml += text[i];
+    if (quote != '\0') {
+      if (text[i] == quote) quote = '\0';
+    } else if (text[i] == '\'' || text[i] == '"') {
+      quote = text[i];
+    } else if (text[i] == ':' && text.compare(i, 3, "://") != 0) {
+      yaml += ' ';
+    }
+  }
+  return yaml;
+}
+
+// Hydra's value: YAML's but for what YAML would read as more than a text.
+Json HydraValue(const std::string& text) {
+  if (text.empty()) return Json("");
+  if (text.starts_with("${")) return Json(text);
+  std::string plain;  // \${x} is ${x}
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\\' && i + 1 < text.size() && text[i + 1] == '$') continue;
+    plain += text[i];
+  }
+  const Result<Json> value = ValueOfText(HydraAsYaml(plain), false);
+  const bool list = plain.starts_with('[') || plain.starts_with('{');
+  if (!value.ok() || (value.value().is_structured() && !list)) return Json(plain);
+  return value.value();
+}
+
+bool IsMainPpo(const std::string& word) {
+  return word == "verl.trainer.main_ppo" || word.ends_with("main_ppo.py") ||
+         word.ends_with(".main_dapo") || word.ends_with("main_dapo.py");
+}
+
+// A launch's words as values.
+void AddOverrides(const ShellCommand& launch, GivenValues* given,
+                  std::vector<std::string>* unresolved, std::vector<std::string>* notes) {
+  for (size_t i = 0; i < launch.words.size(); ++i) {
+    const ShellWord& word = launch.words[i];
+    std::string text = word.text;
+    if (text.starts_with("--")) {
+      const size_t equals = text.find('=');
+      const std::string flag = text.substr(0, equals);
+      std::string value = equals == std::string::npos ? "" : text.substr(equals + 1);
+      if (equals == std::string::npos && i + 1 < launch.words.size())
+        value = launch.words[++i].text;
+      if (flag == "--config-name" && value.ends_with(".yaml")) value.resize(value.size() - 5);
+      if (flag == "--config-name" && value != "ppo_trainer" && value != "ppo_megatron_trainer")
+        unresolved->push_back(
+            fmt::format("{} {}: the values of that file are not here: have verl print what it runs "
+                        "with (--cfg job), and import that",
+                        flag, value));
+      continue;
+    }
+    if (text.starts_with("~")) {
+      given->Remove(text.substr(1, text.find('=') - 1));
+      notes->push_back(fmt::format("{} takes a key out", text));
+      continue;
+    }
+    while (text.starts_with('+')) text.erase(0, 1);
+    const size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      const std::string why = word.not_known.empty() ? "" : ": " + word.not_known.front();
+      unresolved->push_back(fmt::format("line {}: {} is no key=value{}", word.line, text, why));
+      continue;
+    }
+    const std::string value = text.substr(equals + 1);
+    given->Add({text.substr(0, equals), word.not_known.empty() ? HydraValue(value) : Json(value),
+                word.not_known});
+  }
+}
+
+double NumberOr(const GivenValues& given, const std::string& key, double otherwise) {
+  const Result<std::optional<Json>> value = given.Value(key);
+  const bool is_number = value.ok() && value.value() && value.value()->is_number();
+  return is_number ? value.value()->get<double>() : otherwise;
+}
+
+std::string TextOr(const GivenValues& given, const std::string& key, const std::string& otherwise) {
+  const Result<std::optional<Json>> value = given.Value(key);
+  const bool is_text = value.ok() && value.value() && value.value()->is_string();
+  return is_text ? value.value()->get<std::string>() : otherwise;
+}
+
+// A key that the table calls not supported, of which something was made after all.
+void Made(Translation* translation, const std::string& key, const std::string& target) {
+  AnsweredKey* answered = translation->Find(key);
+  if (answered == nullptr) return;
+  answered->answer = Answer::kRenamed;
+  answered->asked = false;
+  answered->target = target;
+}
+
+// Shares that verl gives of the steps and of the rate.
+void WorkOutShares(const GivenValues& given, const std::string& role, Translation* translation) {
+  const std::string optim = role + ".optim.";
+  const double steps = NumberOr(given, "trainer.total_training_steps", 0);
+  const double ratio = NumberOr(given, optim + "lr_warmup_steps_ratio", 0);
+  if (ratio > 0 && NumberOr(given, optim + "lr_warmup_steps", -1) <= 0) {
+    if (steps > 0) {
+      translation->Set(optim + "lr_warmup_steps", static_cast<int64_t>(ratio * steps),
+                       fmt::format("{} of {} steps", ratio, steps));
+      Made(translation, optim + "lr_warmup_steps_ratio", optim + "lr_warmup_steps");
+    } else if (AnsweredKey* key = translation->Find(optim + "lr_warmup_steps_ratio")) {
+      key->why =
+          "give optim.lr_warmup_steps: without trainer.total_training_steps the number of steps is "
+          "known when the data is read";
+    }
+  }
+  const std::string style_key =
+      given.Has(optim + "lr_scheduler_type") ? "lr_scheduler_type" : "lr_decay_style";
+  const std::string style = TextOr(given, optim + style_key, "constant");
+  for (const char* name : {"min_lr_ratio", "min_lr_factor"}) {
+    const double share = NumberOr(given, optim + name, 0);
+    if (share <= 0) continue;
+    if (style != "constant")
+      translation->Set(optim + "min_lr", share * NumberOr(given, optim + "lr", 0),
+                       fmt::format("{} of the rate", share));
+    Made(translation, optim + name, optim + "min_lr");
+  }
+  if (Result<Json> wsd = AsDecayStyle(Json(style));
+      wsd.ok() && wsd.value() == Json(NameOf(LrDecayStyle::kWsd)) &&
+      TextOr(given, optim + "lr_wsd_decay_style", "exponential") != "linear")
+    translation->Note(optim +
+                      "lr_wsd_decay_style: Keel's wsd decays linearly, verl's exponentially");
+}
+
+void SayLoggers(const GivenValues& given, Translation* translation) {
+  const Result<std::optional<Json>> loggers = given.Value("trainer.logger");
+  if (!loggers.ok() || !loggers.value()) return;
+  const Result<Json> names = AsList(*loggers.value());
+  if (!names.ok() || !names.value().is_array()) return;
+  for (const Json& name : names.value()) {
+    if (name.is_string() && !ParseName<LogSink>(name.get<std::string>()))
+      translation->Note(fmt::format(
+          "trainer.logger: {} is not here; metrics.jsonl in the run's folder has every metric",
+          Shown(name)));
+  }
+}
+
+}  // namespace
+
+Result<Imported> ImportVerl(const ImportRequest& request, const options::Schema& schema) {
+  const KeyTable table(VerlRows());
+  GivenValues given(table, request.environment);
+  std::vector<std::string> unresolved, notes;
+  std::set<std::string> from_environment;
+  if (IsScript(request.file)) {
+    KEEL_ASSIGN_OR_RETURN(
+        const ShellCommand launch,
+        FindLaunch(request, "python -m verl.trainer.main_ppo", IsMainPpo, &from_environment));
+    AddOverrides(launch, &given, &unresolved, &notes);
+  } else {
+    KEEL_RETURN_IF_ERROR(given.AddFile(request.file));
+  }
+
+  Translation translation(kVerl, table, schema, given);
+  const Result<std::optional<Json>> enable = given.Value("critic.enable");
+  const bool critic = TextOr(given, "algorithm.adv_estimator", "gae") == "gae" ||
+                      (enable.ok() && enable.value() && *enable.value() == Json(true));
+  if (!critic) {
+    translation.LeaveOut("critic.", "algorithm.adv_estimator needs no critic");
+    translation.LeaveOut("trainer.critic_warmup", "algorithm.adv_estimator needs no critic");
+  }
+  translation.TakeAll();
+
+  translation.Set("trainer.task", NameOf(TaskKind::kRl), "what main_ppo does");
+  // The only default in which verl's engines differ, and Keel has a key for it.
+  for (const std::string role : {"actor_rollout_ref.actor", "critic"}) {
+    const bool veomni = TextOr(given, "model_engine", "") == "veomni" && (critic || role[0] == 'a');
+    if (veomni && !given.Has(role + ".optim.lr_scheduler_type"))
+      translation.Set(role + ".optim.lr_decay_style", NameOf(LrDecayStyle::kCosine),
+                      "VeOmni's default");
+  }
+  if (translation.Has("trainer.total_training_steps") &&
+      !translation.Get("trainer.total_training_steps").is_null())
+    translation.Unset("trainer.total_epochs");
+  WorkOutShares(given, "actor_rollout_ref.actor", &translation);
+  if (critic) WorkOutShares(given, "critic", &translation);
+  SayLoggers(given, &translation);
+  const std::string function = "reward.custom_reward_function.";
+  if (translation.Has(function + "name") &&
+      (!translation.Has(function + "path") || translation.Get(function + "path").is_null()))
+    translation.Unset(function + "name");
+  // Either says how many ranks there are; neither leaves it to the launcher.
+  const double nodes = NumberOr(given, "trainer.nnodes", 1);
+  const double gpus = NumberOr(given, "trainer.n_gpus_per_node", 8);
+  const bool said = given.Has("trainer.nnodes") || given.Has("trainer.n_gpus_per_node");
+  if (!said) {
+    translation.Unset("trainer.nnodes");
+    translation.Unset("trainer.n_gpus_per_node");
+  } else {
+    translation.Note(fmt::format(
+        "verl starts {0} x {1} ranks, and so does: keel launch --nnodes {0} --nproc-per-node {1} "
+        "train RUN.yaml",
+        nodes, gpus));
+  }
+  ExpandHome(request.environment, schema, &translation);
+  for (std::string& sentence : unresolved) translation.Unresolved(std::move(sentence));
+  for (std::string& note : notes) translation.Note(std::move(note));
+  Imported imported = Finish(request, "import-verl", given, from_environment, translation);
+  imported.world = request.world > 0 ? request.world : static_cast<int64_t>(nodes * gpus);
+  return imported;
+}
+
+}  // namespace keel::trainer::foreign
