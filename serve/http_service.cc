@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <httplib.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -18,8 +19,6 @@
 #include <set>
 #include <system_error>
 #include <thread>
-
-#include <httplib.h>
 
 #include "common/text.h"
 
@@ -112,9 +111,7 @@ class Connection final : public httplib::Stream, public HttpClient {
 
   // httplib::Stream.
   bool is_readable() const override { return begin_ < end_ || Poll(fd_, POLLIN, request_end_); }
-  bool is_writable() const override {
-    return Poll(fd_, POLLOUT, Clock::now() + options_.write);
-  }
+  bool is_writable() const override { return Poll(fd_, POLLOUT, Clock::now() + options_.write); }
   ssize_t read(char* to, size_t size) override {
     if (begin_ == end_) {
       if (!Poll(fd_, POLLIN, request_end_) || Clock::now() >= request_end_) return -1;
@@ -350,7 +347,8 @@ class HttpService::Server final : public httplib::Server {
     const std::string body =
         writer_({.status = 503, .message = "too many connections: try again later"});
     const std::string text = fmt::format(
-        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n"
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: "
+        "close\r\n"
         "Retry-After: 1\r\nContent-Length: {}\r\n\r\n{}",
         body.size(), body);
     (void)::send(socket, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -368,8 +366,8 @@ class HttpService::Server final : public httplib::Server {
     const auto refuse = [](int status, std::string message) {
       return Refusal{.status = status, .message = std::move(message)};
     };
-    const bool open = std::find(open_paths_.begin(), open_paths_.end(), request.path) !=
-                      open_paths_.end();
+    const bool open =
+        std::find(open_paths_.begin(), open_paths_.end(), request.path) != open_paths_.end();
     if (!open && !options_.api_key.empty()) {
       constexpr std::string_view kBearer = "Bearer ";
       const std::string given = request.get_header_value("Authorization");

@@ -33,7 +33,7 @@ struct Choice {
   std::string finish = {};  // "stop" or "length"; "" while it goes on
   bool scored = false;
   std::vector<TokenScore> scores = {};  // when scored
-  size_t text_offset = 0;          // characters of this choice before the first of `scores`
+  size_t text_offset = 0;               // characters of this choice before the first of `scores`
 };
 
 struct Usage {

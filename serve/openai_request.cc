@@ -17,9 +17,14 @@ namespace {
 constexpr JsonLimits kLimits{.max_depth = 64, .max_bytes = int64_t{64} << 20};
 
 // Of no bearing on the answer of a server that keeps nothing.
-constexpr std::array<std::string_view, 8> kHarmless = {
-    "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
-    "parallel_tool_calls", "prompt_cache_retention"};
+constexpr std::array<std::string_view, 8> kHarmless = {"user",
+                                                       "metadata",
+                                                       "store",
+                                                       "service_tier",
+                                                       "safety_identifier",
+                                                       "prompt_cache_key",
+                                                       "parallel_tool_calls",
+                                                       "prompt_cache_retention"};
 
 // What would change the answer, and what of it changes nothing.
 struct Neutral {
@@ -216,7 +221,8 @@ class Reader {
     if (chat_) return Flag(name, value, &out_.log_probs);
     if (!value.is_number_integer() || !IsZero(value)) {
       return Expected(
-          name, "0, the log-probabilities of the tokens that were chosen (alternatives are not known)",
+          name,
+          "0, the log-probabilities of the tokens that were chosen (alternatives are not known)",
           value);
     }
     out_.log_probs = true;

@@ -25,10 +25,10 @@ struct OpenAiRequest {
   using Prompt = std::variant<std::string, std::vector<int32_t>>;
 
   Endpoint endpoint = Endpoint::kCompletions;
-  std::string model;            // "" when none is named
-  std::vector<Prompt> prompts;  // of kCompletions
-  Json messages, tools;         // of kChat; tools: null when there are none
-  int n = 1;                    // samples of each prompt
+  std::string model;                 // "" when none is named
+  std::vector<Prompt> prompts;       // of kCompletions
+  Json messages, tools;              // of kChat; tools: null when there are none
+  int n = 1;                         // samples of each prompt
   rollout::SamplingParams sampling;  // without seed and max_tokens
   std::optional<uint64_t> seed;
   std::optional<int64_t> max_tokens;
@@ -37,7 +37,7 @@ struct OpenAiRequest {
   bool include_usage = false;  // in a stream's last chunk
 };
 
-inline constexpr int kMostSamples = 128;    // n
+inline constexpr int kMostSamples = 128;      // n
 inline constexpr size_t kMostPrompts = 1024;  // of one request
 inline constexpr size_t kMostStops = 16;
 

@@ -76,7 +76,8 @@ class Growing {
   }
   // What `piece` adds, also to all().
   Choice Add(const Piece& piece) {
-    Choice added{.index = all_.index, .text = piece.text, .finish = piece.finish, .scored = scored_};
+    Choice added{
+        .index = all_.index, .text = piece.text, .finish = piece.finish, .scored = scored_};
     added.text_offset = characters_;
     if (scored_) {
       for (size_t i = 0; i < piece.tokens.size(); ++i) {
@@ -180,9 +181,8 @@ std::string OpenAiService::Written(const Refusal& refusal) {
 }
 
 HttpReply OpenAiService::Handle(const HttpRequest& request, HttpClient& client) {
-  const auto route = std::find_if(kRoutes.begin(), kRoutes.end(), [&](const Route& one) {
-    return one.path == request.path;
-  });
+  const auto route = std::find_if(kRoutes.begin(), kRoutes.end(),
+                                  [&](const Route& one) { return one.path == request.path; });
   if (route == kRoutes.end()) {
     return ReplyOf({.status = 404,
                     .message = fmt::format("no such path: {}", Printable(request.path)),
@@ -291,8 +291,8 @@ HttpReply OpenAiService::Generate(Endpoint endpoint, const std::string& body, Ht
   const auto answer = queue_.Submit(*std::move(work));
   if (!answer.ok()) return ReplyOf(RefusalOf(answer.status()));
   const AnswerHead head{
-      endpoint, fmt::format("{}-{:016x}", endpoint == Endpoint::kChat ? "chatcmpl" : "cmpl",
-                            Random64()),
+      endpoint,
+      fmt::format("{}-{:016x}", endpoint == Endpoint::kChat ? "chatcmpl" : "cmpl", Random64()),
       SecondsSince1970(), options_.name};
 
   // 3. What becomes of it.

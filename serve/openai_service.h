@@ -1,6 +1,7 @@
 // OpenAiService: what each path of the server answers. Torch-free; thread-safe.
 //
-//   POST /v1/completions, /v1/chat/completions    GET /v1/models, /health, /metrics, / (a chat page)
+//   POST /v1/completions, /v1/chat/completions    GET /v1/models, /health, /metrics, / (a chat
+//   page)
 #pragma once
 
 #include <atomic>

@@ -19,8 +19,8 @@
 namespace keel::serve {
 
 // What one request asks of the engine: `n` samples of each prompt. Sample `s` of prompt `p` is its
-// sample number p * n + s. Its tokens are a function of the prompt, of `sampling` with its seed, and
-// of (p, s), whatever else is computed.
+// sample number p * n + s. Its tokens are a function of the prompt, of `sampling` with its seed,
+// and of (p, s), whatever else is computed.
 struct Work {
   std::vector<std::vector<int32_t>> prompts;
   int n = 1;
@@ -31,7 +31,7 @@ struct Work {
 
 // What one sample has become since the last piece of it.
 struct Piece {
-  int number = 0;                // of the sample
+  int number = 0;                     // of the sample
   std::string text = {};              // which stays as it is, whatever follows
   std::vector<int32_t> tokens = {};   // text may lag behind them
   std::vector<float> log_probs = {};  // of the tokens

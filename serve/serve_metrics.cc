@@ -85,16 +85,14 @@ std::string ServeMetrics::Text(int64_t open_samples, int64_t open_connections) c
   one("connections", "gauge", "Open connections.", open_connections);
   one("samples_open", "gauge", "Samples asked for that have not ended.", open_samples);
   one("sequences_running", "gauge", "Sequences that the engine computes.", gauges_.running);
-  one("sequences_waiting", "gauge", "Sequences that wait for room in the engine.",
-      gauges_.waiting);
+  one("sequences_waiting", "gauge", "Sequences that wait for room in the engine.", gauges_.waiting);
   one("kv_blocks", "gauge", "Blocks of the KV cache.", gauges_.num_blocks);
   one("kv_blocks_held", "gauge", "Blocks that sequences hold.", gauges_.held_blocks);
   one("engine_steps_total", "counter", "Forwards.", gauges_.steps);
   one("preemptions_total", "counter", "Sequences whose blocks were taken back.",
       gauges_.preemptions);
   one("prompt_tokens_total", "counter", "Tokens of prompts.", prompt_tokens_);
-  one("generated_tokens_total", "counter", "Tokens that were generated.",
-      gauges_.generated_tokens);
+  one("generated_tokens_total", "counter", "Tokens that were generated.", gauges_.generated_tokens);
   one("computed_tokens_total", "counter", "Tokens of prompts and responses that were computed.",
       gauges_.computed_tokens);
   one("prefix_cache_tokens_total", "counter", "Tokens of prompts that were found, not computed.",

@@ -64,8 +64,9 @@ void AddLimits(CLI::App* serve, ServeArguments& a) {
       ->check(AtLeast(1));
   const auto seconds = [serve](const char* name, std::chrono::seconds& to, int64_t least,
                                const char* help) {
-    serve->add_option_function<int64_t>(
-             name, [&to](const int64_t& value) { to = std::chrono::seconds(value); }, help)
+    serve
+        ->add_option_function<int64_t>(
+            name, [&to](const int64_t& value) { to = std::chrono::seconds(value); }, help)
         ->check(AtLeast(least));
   };
   seconds("--read-timeout", a.http.request, 1, "Seconds for a request to come in whole (30)");
@@ -88,8 +89,9 @@ void AddServeCommand(CLI::App& app, CommandContext& context) {
   serve->add_option("--host", a->http.host,
                     "Where to listen (127.0.0.1); elsewhere only with an API key");
   serve->add_option("--port", a->http.port, "0: one that is free (8000)")->check(AtLeast(0));
-  serve->add_option("--api-key-env", *key_variable,
-                    "The variable that holds the key that clients must send (KEEL_API_KEY, if set)");
+  serve->add_option(
+      "--api-key-env", *key_variable,
+      "The variable that holds the key that clients must send (KEEL_API_KEY, if set)");
   serve->add_option("--name", a->name, "The model's for its clients (the last part of MODEL)");
   serve->add_option("--dtype", a->dtype, "float32 or bfloat16 (default: the model's)")
       ->check(CLI::IsMember(AllNames<trainer::WeightDtype>()));
@@ -103,8 +105,7 @@ void AddServeCommand(CLI::App& app, CommandContext& context) {
       "  keel serve exported --port 8080 --name addition --max-model-len 64\n"
       "  keel serve runs/quickstart/global_step_120 --tp 2");
   serve->callback([a, key_variable, &context] {
-    for (const int number : {SIGTERM, SIGINT})
-      ThrowIfError(HandleSignal(number, OnServeSignal));
+    for (const int number : {SIGTERM, SIGINT}) ThrowIfError(HandleSignal(number, OnServeSignal));
     a->http.api_key = KeyOf(*key_variable);
     a->stop = &stop_requested;
     LocalRanks ranks = ValueOrThrow(LocalRanks::Start(a->tp, context.arguments));

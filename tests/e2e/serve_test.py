@@ -12,6 +12,7 @@ import subprocess
 import time
 import unittest
 
+import browser
 import harness
 
 KEY = "a key of this test"
@@ -132,7 +133,7 @@ def joined(events):
 class Serve(harness.Job):
     @classmethod
     def setUpClass(cls):
-        """A run of one step, and a server of it with 128 positions a text."""
+        """A run of one step, and a server of it with 512 positions a text."""
         job = cls("train_once")
         job.setUp()
         cls.addClassCleanup(job._clean)
@@ -284,6 +285,32 @@ class Serve(harness.Job):
         models = json.loads(self.server.get("/v1/models")[1])
         self.assertEqual([(m["id"], m["max_model_len"]) for m in models["data"]], [("tiny", 512)])
 
+    @unittest.skipUnless(browser.CHROMIUM, "no Chromium is installed")
+    def test_the_page_in_a_browser(self):
+        """A conversation of two turns, whose second knows the first; an error is shown; nothing goes wrong in the console."""
+        page = browser.Page(self, f"http://127.0.0.1:{self.server.port}/")
+        shown = "[...document.querySelectorAll('#said p')].map(p => [p.className, p.textContent])"
+
+        def ask(text):
+            page.evaluate(f"at('text').value = {json.dumps(text)}; at('ask').requestSubmit()")
+            self.wait_until(lambda: not page.evaluate("at('send').disabled"), "the answer ends")
+            return page.evaluate(shown)
+
+        self.wait_until(lambda: page.evaluate("document.readyState === 'complete' && document.getElementById('model')?.textContent")
+                        == "tiny", "the page is there")  # fmt: skip
+        page.evaluate("at('temperature').value = 0; at('tokens').value = 12")
+        first, second = "hi", "<b>and</b> then?"
+        messages = [{"role": "user", "content": first}]
+        wanted = texts(self.server.answer(CHAT, messages=messages, temperature=0, max_tokens=12))[0]
+        self.assertEqual(ask(first), [["user", first], ["assistant", wanted]])
+        messages += [{"role": "assistant", "content": wanted}, {"role": "user", "content": second}]
+        again = texts(self.server.answer(CHAT, messages=messages, temperature=0, max_tokens=12))[0]
+        self.assertEqual(ask(second)[2:], [["user", second], ["assistant", again]])
+        self.assertEqual(page.errors(), [])
+        page.evaluate("at('tokens').value = 5000")
+        kind, text = ask("too long")[-1]
+        self.assertEqual((kind, "the model has room for 512" in text), ("error", True), text)
+
     def test_a_connection_is_kept(self):
         connection = self.server.connect()
         for text in ("a", "b", "c"):
@@ -345,7 +372,7 @@ class Serve(harness.Job):
         self.wait_for_quiet(server)
 
     def test_the_key(self):
-        server = Server(self, self.step, key=KEY)
+        server = Server(self, self.step, "--host", "0.0.0.0", key=KEY)
         for given in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": KEY}, {"Authorization": f"Bearer {KEY}x"}):
             for path in ("/v1/models", "/metrics"):
                 self.assertEqual(server.get(path, **given)[0], 401)
@@ -384,6 +411,7 @@ class Serve(harness.Job):
         server.process.terminate()
         response = connection.getresponse()
         self.assertEqual((response.status, json.loads(response.read())["error"]["message"]), (503, "the server has ended"))
+        connection.close()
         code, said = self.ended(server)
         self.assertEqual((code, "did not end in time" in said), (0, True), said)
 

@@ -72,8 +72,7 @@ TEST(OpenAiRequestTest, PromptsAreTextsOrIds) {
     return Read(Endpoint::kCompletions, R"({"prompt": )" + prompt + "}").prompts;
   };
   EXPECT_EQ(prompts(R"(["a", "b"])").size(), 2u);
-  EXPECT_EQ(std::get<std::vector<int32_t>>(prompts("[1, 2]").at(0)),
-            (std::vector<int32_t>{1, 2}));
+  EXPECT_EQ(std::get<std::vector<int32_t>>(prompts("[1, 2]").at(0)), (std::vector<int32_t>{1, 2}));
   EXPECT_EQ(prompts("[[1, 2], [3]]").size(), 2u);
   for (const char* wrong : {"1", "{}", "[]", "[[]]", "[1, \"a\"]", "[-1]", "[1.5]", "[true]"})
     EXPECT_EQ(Refused(Endpoint::kCompletions, std::string(R"({"prompt": )") + wrong + "}").param,
@@ -92,10 +91,17 @@ TEST(OpenAiRequestTest, WhatChangesNothingIsTaken) {
 
 TEST(OpenAiRequestTest, WhatIsNotSupportedIsRefusedByName) {
   const std::pair<const char*, const char*> chat[] = {
-      {"frequency_penalty", "0.1"}, {"presence_penalty", "-1"},    {"logit_bias", R"({"5": 1})"},
-      {"response_format", R"({"type": "json_object"})"},           {"tool_choice", R"("required")"},
-      {"top_logprobs", "3"},        {"functions", "[]"},           {"modalities", R"(["audio"])"},
-      {"prompt", R"("x")"},         {"no_such_parameter", "1"},    {"best_of", "2"},
+      {"frequency_penalty", "0.1"},
+      {"presence_penalty", "-1"},
+      {"logit_bias", R"({"5": 1})"},
+      {"response_format", R"({"type": "json_object"})"},
+      {"tool_choice", R"("required")"},
+      {"top_logprobs", "3"},
+      {"functions", "[]"},
+      {"modalities", R"(["audio"])"},
+      {"prompt", R"("x")"},
+      {"no_such_parameter", "1"},
+      {"best_of", "2"},
       {"reasoning_effort", R"("low")"}};
   for (const auto& [name, value] : chat) {
     const Refusal refusal =
@@ -104,34 +110,44 @@ TEST(OpenAiRequestTest, WhatIsNotSupportedIsRefusedByName) {
     EXPECT_NE(refusal.message.find(name), std::string::npos) << refusal.message;
   }
   const std::pair<const char*, const char*> completion[] = {
-      {"best_of", "2"},   {"echo", "true"}, {"suffix", R"("x")"},
-      {"logprobs", "1"},  {"tools", "[]"},  {"messages", "[]"},
-      {"logprobs", "true"}};
+      {"best_of", "2"}, {"echo", "true"},   {"suffix", R"("x")"}, {"logprobs", "1"},
+      {"tools", "[]"},  {"messages", "[]"}, {"logprobs", "true"}};
   for (const auto& [name, value] : completion) {
-    EXPECT_EQ(
-        Refused(Endpoint::kCompletions, Completion(std::string("\"") + name + "\": " + value)).param,
-        name);
+    EXPECT_EQ(Refused(Endpoint::kCompletions, Completion(std::string("\"") + name + "\": " + value))
+                  .param,
+              name);
   }
 }
 
 TEST(OpenAiRequestTest, WrongValuesAreRefused) {
-  const std::pair<const char*, const char*> wrong[] = {
-      {"n", "0"},           {"n", "129"},         {"n", "1.5"},       {"max_tokens", "0"},
-      {"temperature", "-1"}, {"temperature", "\"1\""}, {"top_p", "0"}, {"top_p", "1.1"},
-      {"top_k", "0"},       {"top_k", "18446744073709551615"},         {"min_p", "2"},
-      {"repetition_penalty", "0"}, {"stop", "[1]"}, {"stop", "\"\""},  {"seed", "1.5"},
-      {"stream", "1"},      {"model", "1"},       {"stop_token_ids", "[99999999999]"}};
+  const std::pair<const char*, const char*> wrong[] = {{"n", "0"},
+                                                       {"n", "129"},
+                                                       {"n", "1.5"},
+                                                       {"max_tokens", "0"},
+                                                       {"temperature", "-1"},
+                                                       {"temperature", "\"1\""},
+                                                       {"top_p", "0"},
+                                                       {"top_p", "1.1"},
+                                                       {"top_k", "0"},
+                                                       {"top_k", "18446744073709551615"},
+                                                       {"min_p", "2"},
+                                                       {"repetition_penalty", "0"},
+                                                       {"stop", "[1]"},
+                                                       {"stop", "\"\""},
+                                                       {"seed", "1.5"},
+                                                       {"stream", "1"},
+                                                       {"model", "1"},
+                                                       {"stop_token_ids", "[99999999999]"}};
   for (const auto& [name, value] : wrong) {
-    EXPECT_EQ(
-        Refused(Endpoint::kCompletions, Completion(std::string("\"") + name + "\": " + value)).param,
-        name)
+    EXPECT_EQ(Refused(Endpoint::kCompletions, Completion(std::string("\"") + name + "\": " + value))
+                  .param,
+              name)
         << value;
   }
   EXPECT_EQ(Refused(Endpoint::kChat, Chat(R"("max_tokens": 3, "max_completion_tokens": 4)")).param,
             "max_completion_tokens");
-  EXPECT_EQ(
-      Refused(Endpoint::kChat, Chat(R"("stream_options": {"include_usage": true})")).param,
-      "stream_options");
+  EXPECT_EQ(Refused(Endpoint::kChat, Chat(R"("stream_options": {"include_usage": true})")).param,
+            "stream_options");
   EXPECT_EQ(Refused(Endpoint::kChat, "{}").param, "messages");
   EXPECT_EQ(Refused(Endpoint::kCompletions, "{}").param, "prompt");
 }
