@@ -23,9 +23,9 @@ namespace {
 // What this rank could compute on, as text. How kernels sum is settled before the first of them is
 // loaded.
 std::string OfferOfRank(const TrainerInputs& inputs) {
-  const auto& trainer = inputs.loaded.config.trainer;
-  parallel::UseDeterministicKernels(trainer.deterministic);
-  const auto offer = OfferHere({trainer.device, std::nullopt}, inputs.env.local_rank);
+  const Config& config = inputs.loaded.config;
+  parallel::UseDeterministicKernels(config.trainer.deterministic);
+  const auto offer = OfferHere({config.trainer.device, std::nullopt}, inputs.env.local_rank);
   if (!offer.ok()) throw Error(offer.status().WithContext("trainer.device"));
   return offer->ToText();
 }

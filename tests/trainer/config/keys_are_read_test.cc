@@ -43,6 +43,7 @@ const std::map<std::string, std::vector<std::string>>& Aliases() {
       {"actor_rollout_ref.actor.optim", {"optim"}},
       {"actor_rollout_ref.rollout", {"r"}},
       {"actor_rollout_ref.rollout.val_kwargs", {"v"}},
+      {"async_training", {"async"}},
       {"critic", {"critic"}},
       {"reward", {"reward", "w", "verifier"}},  // VerifierSection
       {"reward.overlong_buffer", {"overlong"}},
