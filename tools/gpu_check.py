@@ -106,7 +106,7 @@ class Check:
             "actor_rollout_ref": {
                 "model": {"config": model, "dtype": dtype},
                 "actor": {"optim": {"lr": 1e-3, "weight_decay": 0.1, "clip_grad": 1.0},
-                          "megatron": {}, "checkpoint": {"save_contents": list(contents)}},
+                          "megatron": {}, "checkpoint": {"save_contents": list(contents), "load_contents": list(contents)}},
             },
         }  # fmt: skip
         for dotted, value in more.items():
