@@ -48,7 +48,6 @@ const std::map<std::string, std::vector<std::string>>& Aliases() {
       {"reward", {"reward", "w", "verifier"}},  // VerifierSection
       {"reward.overlong_buffer", {"overlong"}},
       {"trainer", {"trainer"}},
-      {"async_training", {"async"}},
   };
   return aliases;
 }
