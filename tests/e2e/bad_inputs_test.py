@@ -104,7 +104,7 @@ class BadConfig(BadInput):
         self.refused(
             ["ckpt", "inspct"], USAGE, 'keel ckpt: unknown command "inspct"', "did you mean keel ckpt inspect?"
         )
-        self.refused(["serve"], USAGE, '"serve"', "train", "generate", "ckpt")
+        self.refused(["fly"], USAGE, '"fly"', "train", "generate", "ckpt")
 
     def test_unknown_option(self):
         self.refused(["generate", "--modle", "x"], USAGE, "--modle", "did you mean --model?")

@@ -62,7 +62,8 @@ class Scale(unittest.TestCase):
         # The plan of the first save is the second's.
         self.assertLess(one["again"]["messages"], one["first"]["messages"])
         self.assertEqual(one["again"]["total_bytes"], one["first"]["total_bytes"])
-        self.assertGreaterEqual(one["again"]["messages"], 127)
+        # It has heard from each of the others.
+        self.assertGreater(one["again"]["received"], 127 * 100)
         # In a load only rank 0 looks at files that it does not read.
         self.assertEqual(one["load"]["stats_of_a_peer"], 0)
         self.assertGreaterEqual(one["load"]["stats_of_rank_0"], 128)
