@@ -19,9 +19,9 @@ class Page:
         self.back, to_write = os.pipe()
         test.addCleanup(os.close, self.to)
         test.addCleanup(os.close, self.back)
-        # Chromium reads 3 and writes 4.
+        # Chromium reads 3 and writes 4, either of which may be one of the pipes' own numbers.
         command = (
-            f'exec 8<&{to_read} 9>&{to_write}; exec 3<&8 4>&9; exec "{CHROMIUM}" --headless=new --no-sandbox --disable-gpu '
+            f'exec 208<&{to_read} 209>&{to_write}; exec 3<&208 4>&209; exec "{CHROMIUM}" --headless=new --no-sandbox --disable-gpu '
             f"--disable-dev-shm-usage --no-first-run --user-data-dir={folder} --remote-debugging-pipe about:blank"
         )
         process = subprocess.Popen(["/bin/bash", "-c", command], pass_fds=(to_read, to_write),
