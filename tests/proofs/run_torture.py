@@ -248,8 +248,9 @@ def torture(rounds, seed, folder, say=print, minutes=None):
 
 def main():
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+        prog="keel bench torture", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="keel bench torture --async --help: the same of split RL runs.",
+    )  # fmt: skip
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--minutes", type=float, help="no new round after so many")
     parser.add_argument("--seed", type=int, default=1)
