@@ -240,7 +240,8 @@ std::vector<Engine::Output> Engine::OutputsOf(const StepPlan& plan,
   }
   for (Output& output : outputs) {
     const Request& request = output.sequence->request;
-    output.draw = {request.prompt_id, request.sample, output.sequence->generated()};
+    output.draw = {request.draws_as.value_or(request.prompt_id), request.sample,
+                   output.sequence->generated()};
   }
   return outputs;
 }
@@ -489,6 +490,9 @@ void Engine::RestoreCache() { cache_->Restore(); }
 
 EngineStats Engine::stats() const {
   EngineStats stats = stats_;
+  stats.running = scheduler_->running();
+  stats.waiting = scheduler_->waiting();
+  stats.held_blocks = blocks_->num_blocks() - blocks_->available();
   stats.found_tokens = scheduler_->prefix_hits();
   stats.preemptions = scheduler_->preemptions();
   stats.recomputed_tokens = scheduler_->recomputed();

@@ -80,6 +80,9 @@ struct EngineStats {
   int64_t found_tokens = 0;  // of prompts, shared or from the prefix cache
   int64_t preemptions = 0;
   int64_t most_running = 0;  // sequences in one step
+  int64_t running = 0;       // sequences that hold blocks now
+  int64_t waiting = 0;       // those that do not yet
+  int64_t held_blocks = 0;   // now; a block that only the prefix cache has is free
   int64_t num_blocks = 0;
   int64_t most_blocks = 0;  // held at a time
   int64_t cache_bytes = 0;

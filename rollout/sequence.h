@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,6 +24,9 @@ struct Request {
   SamplingParams sampling;
   // Of the response, which goes on behind it; max_tokens counts these, too.
   Partial so_far = {};
+  // The prompt id that the draws are made with, where many requests are in the engine whose draws
+  // must not depend on the ids that tell them apart; nothing: prompt_id.
+  std::optional<uint64_t> draws_as = {};
 };
 
 enum class FinishReason {

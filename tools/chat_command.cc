@@ -102,7 +102,7 @@ bool ReadLine(bool asks, std::string* line) {
 void Chat(const ChatArguments& a) {
   if (const auto problems = a.sampling.Validate(); !problems.empty())
     throw Error(StatusCode::kUsage, fmt::format("{}", fmt::join(problems, "; ")));
-  InferenceModel model({a.model, a.dtype, a.env});
+  InferenceModel model({a.model, a.dtype, a.device, a.env});
   rollout::EngineOptions options;
   options.scheduler.max_num_seqs = 1;
   options.calculate_log_probs = false;

@@ -4,6 +4,7 @@
 
 #include "tools/chat_command.h"
 #include "tools/command.h"
+#include "tools/device_flag.h"
 #include "tools/launch/local_ranks.h"
 #include "tools/number_check.h"
 #include "tools/torch_module.h"
@@ -34,6 +35,7 @@ void AddChatCommand(CLI::App& app, CommandContext& context) {
   chat->add_option("--seed", p.seed, "Of the draws (0)");
   chat->add_option("--dtype", a->dtype, "float32 or bfloat16 (default: the model's)")
       ->check(CLI::IsMember(AllNames<trainer::WeightDtype>()));
+  AddDeviceOption(*chat, &a->device);
   chat->add_option("--tp", a->tp, "Ranks that share the model, started beside this one (1)")
       ->check(AtLeast(1));
   chat->footer(

@@ -28,6 +28,7 @@ void AddRolloutCommand(CLI::App& app, CommandContext& context);
 void AddScoreCommand(CLI::App& app, CommandContext& context);
 void AddGenerateCommand(CLI::App& app, CommandContext& context);
 void AddChatCommand(CLI::App& app, CommandContext& context);
+void AddServeCommand(CLI::App& app, CommandContext& context);
 // Its work is that of another program, which it becomes.
 void AddBenchCommand(CLI::App& app, CommandContext& context);
 

@@ -87,21 +87,25 @@ void Network(DoctorReport& report) {
 
 void AddDoctorCommand(CLI::App& app, CommandContext& context) {
   auto directory = std::make_shared<std::string>(".");
+  auto measure = std::make_shared<bool>(false);
   CLI::App* doctor =
       app.add_subcommand("doctor", "What this machine offers a run, and what would stop one");
   doctor->add_option("DIRECTORY", *directory, "Where runs are to be saved (.)");
+  doctor->add_flag("--measure", *measure,
+                   "Also the rates of each GPU: products, copies, and NCCL between ranks");
   doctor->footer(
       "Examples:\n"
       "  keel doctor\n"
       "  keel doctor runs/quickstart\n"
+      "  keel doctor --measure\n"
       "  keel launch --nproc-per-node 2 doctor");
-  doctor->callback([directory, &context] {
+  doctor->callback([directory, measure, &context] {
     DoctorReport report;
     Processor(report);
     Disk(report, *directory);
     Network(report);
     try {
-      LoadTorchModule().Examine(report);
+      LoadTorchModule().Examine(report, *measure);
     } catch (const Error& error) {
       report.Fact("torch", error.status().message());
     }

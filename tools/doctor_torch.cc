@@ -3,7 +3,6 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
-#include "parallel/cuda_module.h"
 #include "parallel/matrix_product.h"
 #include "trainer/engine/flops.h"
 
@@ -19,11 +18,6 @@ void ExamineTorch(DoctorReport& report) {
               fmt::format("{:.0f} GFLOP/s a thread{}",
                           trainer::MeasureGemmRate(at::kBFloat16, at::kCPU) / 1e9,
                           parallel::WidensBf16() ? ", in fp32: the processor has no AVX-512" : ""));
-  const auto module = parallel::LoadCudaModule();
-  if (!module.ok()) return report.Fact("cuda", module.status().message());
-  const auto count = (*module)->DeviceCount();
-  report.Fact("cuda",
-              count.ok() ? fmt::format("{} usable GPUs", *count) : count.status().message());
 }
 
 }  // namespace keel::tools

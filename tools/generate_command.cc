@@ -37,7 +37,7 @@ void Generate(const GenerateArguments& a) {
   if (const auto problems = a.sampling.Validate(); !problems.empty())
     throw Error(StatusCode::kUsage, fmt::format("{}", fmt::join(problems, "; ")));
   ThrowIfError(CheckApart({"--output", a.output}, {"--input", a.input}));
-  InferenceModel model({a.model, a.dtype, a.env});
+  InferenceModel model({a.model, a.dtype, a.device, a.env});
   rollout::EngineOptions options;
   options.scheduler.max_num_seqs = a.max_num_seqs;
   options.kv_cache_bytes = a.cache_megabytes << 20;

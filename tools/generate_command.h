@@ -12,6 +12,7 @@ namespace keel::tools {
 
 struct GenerateArguments {
   std::string model, input, output, dtype;
+  std::string device = "auto";
   rollout::SamplingParams sampling;
   int64_t samples = 1;
   bool log_probs = false;

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "tools/command.h"
+#include "tools/device_flag.h"
 #include "tools/generate_command.h"
 #include "tools/launch/local_ranks.h"
 #include "tools/number_check.h"
@@ -50,6 +51,7 @@ void AddGenerateCommand(CLI::App& app, CommandContext& context) {
       ->check(AtLeast(0));
   generate->add_option("--dtype", a->dtype, "float32 or bfloat16 (default: the model's)")
       ->check(CLI::IsMember(AllNames<trainer::WeightDtype>()));
+  AddDeviceOption(*generate, &a->device);
   generate->add_option("--tp", a->tp, "Ranks that share the model, started beside this one (1)")
       ->check(AtLeast(1));
   generate->footer(

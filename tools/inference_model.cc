@@ -11,6 +11,7 @@
 #include "trainer/config/choices.h"
 #include "trainer/engine/memory_forecast.h"
 #include "trainer/inputs/model_weights.h"
+#include "trainer/run/store_coordinator.h"
 
 namespace keel::tools {
 
@@ -43,11 +44,19 @@ InferenceModel::InferenceModel(const InferenceOptions& options) {
   ThrowIfError(trainer::CheckMemory(forecast, ReadHostMemory(), options.env.local_world_size, false)
                    .status()
                    .WithContext(options.path));
-  Connect(options.env);
+  const auto wish = ValueOrThrow(trainer::ParseDeviceWish(options.device));
+  if (wish.index && options.env.world_size > 1) {
+    throw Error(StatusCode::kUsage,
+                fmt::format("--device {} with {} ranks: each has a GPU of its own, by its number; "
+                            "give --device cuda, and choose the GPUs by CUDA_VISIBLE_DEVICES",
+                            options.device, options.env.world_size));
+  }
+  Connect(options.env, wish);
 
   // 3. This rank's part.
   model::DecoderOptions decoder;
   decoder.dtype = bf16 ? at::kBFloat16 : at::kFloat;
+  decoder.device = device_;
   decoder_ = std::make_unique<model::Decoder>(
       config(), parallel::TensorParallel{group_.get(), false}, decoder);
   LoadWeights(options.path, decoder.dtype);
@@ -55,21 +64,28 @@ InferenceModel::InferenceModel(const InferenceOptions& options) {
 
 InferenceModel::~InferenceModel() = default;
 
-void InferenceModel::Connect(const parallel::LaunchEnv& env) {
+void InferenceModel::Connect(const parallel::LaunchEnv& env, const trainer::DeviceWish& wish) {
+  const parallel::DeviceOffer offer = ValueOrThrow(trainer::OfferHere(wish, env.local_rank));
   if (env.world_size == 1) {
+    device_ = trainer::DeviceOf(offer);
     group_ = parallel::MakeSingleGroup("single");
     relay_group_ = parallel::MakeSingleGroup("relay");
   } else {
     parallel::SilenceStoreWarnings();
     store_ =
         std::make_unique<parallel::Store>(ValueOrThrow(parallel::Store::Connect(env, kDeadline)));
+    trainer::StoreCoordinator coordinator(ValueOrThrow(store_->Clone()), env.rank, env.world_size);
+    device_ = ValueOrThrow(trainer::AgreeOnDevice(coordinator, offer, wish, kDeadline)).device;
     parallel::GroupOptions group;
     for (int rank = 0; rank < env.world_size; ++rank) group.ranks.push_back(rank);
     group.name = "tp";
     group.deadline = kDeadline;
     group.local_address = parallel::LocalAddressTowards(env.master_addr);
+    group.cuda = !device_.is_cpu();
+    group.device_index = device_.index();
     group_ = parallel::MakeProcessGroup(*store_, env.rank, group);
     group.name = "relay";
+    group.cuda = false;  // it carries prompts
     group.deadline = kPatience;
     relay_group_ = parallel::MakeProcessGroup(*store_, env.rank, group);
   }
@@ -80,24 +96,22 @@ void InferenceModel::LoadWeights(const std::string& path, at::ScalarType dtype) 
   const parallel::Layout layout =
       ValueOrThrow(parallel::Layout::Make(group_->size(), group_->size(), 1));
   const parallel::Seat seat{layout, group_->rank()};
-  const parallel::WeightStoreOptions options{dtype, at::kCPU};
-  if (!IsCheckpoint(path)) {
-    weights_ = std::make_unique<parallel::WeightStore>(decoder_->parameters(), options);
-    ThrowIfError(trainer::ImportWeights(path, config(), model::Head::kVocabulary,
-                                        weights_->Table(seat, true)));
-    return;
-  }
-  // A checkpoint is read as it was saved, and converted after that.
-  const at::ScalarType there = ScalarOf(ValueOrThrow(StepDType(path)));
-  auto saved = std::make_unique<parallel::WeightStore>(
+  // 1. Into host memory. A checkpoint is read as it was saved, and converted after that.
+  const bool is_step = IsCheckpoint(path);
+  const at::ScalarType there = is_step ? ScalarOf(ValueOrThrow(StepDType(path))) : dtype;
+  auto read = std::make_unique<parallel::WeightStore>(
       decoder_->parameters(), parallel::WeightStoreOptions{there, at::kCPU});
-  ThrowIfError(ReadStepWeights(path, saved->Table(seat, true)));
-  if (there == dtype) {
-    weights_ = std::move(saved);
+  ThrowIfError(is_step ? ReadStepWeights(path, read->Table(seat, true))
+                       : trainer::ImportWeights(path, config(), model::Head::kVocabulary,
+                                                read->Table(seat, true)));
+  // 2. To where the model computes, in its type.
+  if (there == dtype && device_.is_cpu()) {
+    weights_ = std::move(read);
     return;
   }
-  weights_ = std::make_unique<parallel::WeightStore>(decoder_->parameters(), options);
-  weights_->flat().copy_(saved->flat());
+  weights_ = std::make_unique<parallel::WeightStore>(decoder_->parameters(),
+                                                     parallel::WeightStoreOptions{dtype, device_});
+  weights_->flat().copy_(read->flat());
 }
 
 rollout::Engine InferenceModel::MakeEngine(rollout::EngineOptions options) {

@@ -1,6 +1,7 @@
 // InferenceModel: a model that only computes, on the ranks of one TP group, for keel score,
-// generate and chat.
+// generate, chat and serve.
 //
+// On a GPU, or on the host.
 // From a Hugging Face directory, or from a step of a run, whatever layout saved it. Collective over
 // the ranks of its environment, each of which makes one. Used from one thread.
 #pragma once
@@ -19,12 +20,14 @@
 #include "tools/model_text.h"
 #include "tools/prompt_relay.h"
 #include "trainer/inputs/model_source.h"
+#include "trainer/run/device_agreement.h"
 
 namespace keel::tools {
 
 struct InferenceOptions {
-  std::string path;   // a Hugging Face directory, or a step's: runs/x/global_step_20
-  std::string dtype;  // the name of a WeightDtype; "": that of the weights
+  std::string path;            // a Hugging Face directory, or a step's: runs/x/global_step_20
+  std::string dtype;           // the name of a WeightDtype; "": that of the weights
+  std::string device = "cpu";  // see trainer::ParseDeviceWish
   parallel::LaunchEnv env;
 };
 
@@ -36,6 +39,7 @@ class InferenceModel {
 
   // Reads the input and writes the output; the others do as the relay says.
   bool leads() const { return group_->rank() == 0; }
+  int ranks() const { return group_->size(); }
   PromptRelay& relay() { return *relay_; }
   const model::HfConfig& config() const { return source_.config; }
   // The ids that end a text: those that config.json and generation_config.json name, and no others.
@@ -47,11 +51,12 @@ class InferenceModel {
   void Leave();
 
  private:
-  void Connect(const parallel::LaunchEnv& env);
+  void Connect(const parallel::LaunchEnv& env, const trainer::DeviceWish& wish);
   void LoadWeights(const std::string& path, at::ScalarType dtype);
 
   trainer::ModelSource source_;
   ModelText text_{source_};
+  at::Device device_ = at::kCPU;
   std::unique_ptr<parallel::Store> store_;
   std::unique_ptr<parallel::ProcessGroup> group_, relay_group_;
   std::unique_ptr<PromptRelay> relay_;

@@ -52,6 +52,7 @@ int Run(int argc, char** argv) {
   keel::tools::AddScoreCommand(app, context);
   keel::tools::AddGenerateCommand(app, context);
   keel::tools::AddChatCommand(app, context);
+  keel::tools::AddServeCommand(app, context);
   keel::tools::AddBenchCommand(app, context);
   // What follows `launch` is taken as it was given: a "--" in it is not for CLI11.
   // `keel help ckpt ls` is `keel ckpt ls --help`.

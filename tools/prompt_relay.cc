@@ -55,4 +55,29 @@ std::optional<Prompts> PromptRelay::Receive() {
   return prompts;
 }
 
+// Two broadcasts: how many bytes, then they.
+void PromptRelay::SendBytes(std::string_view bytes) {
+  if (group_.size() == 1) return;
+  at::Tensor head = Longs(2);
+  head.data_ptr<int64_t>()[0] = std::ssize(bytes);
+  head.data_ptr<int64_t>()[1] = 0;
+  group_.Broadcast(head, 0);
+  if (bytes.empty()) return;
+  at::Tensor body = at::empty({std::ssize(bytes)}, at::kByte);
+  std::copy(bytes.begin(), bytes.end(), body.data_ptr<uint8_t>());
+  group_.Broadcast(body, 0);
+}
+
+std::optional<std::string> PromptRelay::ReceiveBytes() {
+  at::Tensor head = Longs(2);
+  group_.Broadcast(head, 0);
+  const int64_t count = head.data_ptr<int64_t>()[0];
+  if (count == kEnd) return std::nullopt;
+  if (count == 0) return std::string();
+  at::Tensor body = at::empty({count}, at::kByte);
+  group_.Broadcast(body, 0);
+  const auto* const bytes = reinterpret_cast<const char*>(body.const_data_ptr<uint8_t>());
+  return std::string(bytes, static_cast<size_t>(count));
+}
+
 }  // namespace keel::tools

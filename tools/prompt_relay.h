@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "parallel/process_group.h"
@@ -27,6 +29,9 @@ class PromptRelay {
   void SendEnd();
   // On the others; nothing: the end.
   std::optional<Prompts> Receive();
+  // Text instead of prompts; SendEnd() ends these, too.
+  void SendBytes(std::string_view bytes);
+  std::optional<std::string> ReceiveBytes();
 
  private:
   parallel::ProcessGroup& group_;

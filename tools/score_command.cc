@@ -45,7 +45,7 @@ void Score(const ScoreArguments& a) {
       logits_file{"--logits", a.logits};
   for (const NamedFile* other : {&output, &logits_file}) ThrowIfError(CheckApart(*other, input));
   ThrowIfError(CheckApart(logits_file, output));
-  InferenceModel model({a.model, a.dtype, a.env});
+  InferenceModel model({a.model, a.dtype, a.device, a.env});
   rollout::Engine engine = model.MakeEngine({});
   if (!model.leads()) return Follow(model, engine, a);
   const std::vector<InputRow> rows = ReadInputRows(a.input, model);

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "tools/command.h"
+#include "tools/device_flag.h"
 #include "tools/launch/local_ranks.h"
 #include "tools/number_check.h"
 #include "tools/score_command.h"
@@ -28,6 +29,7 @@ void AddScoreCommand(CLI::App& app, CommandContext& context) {
                     "Also all logits, as safetensors logits.<row> [tokens, vocab] fp32");
   score->add_option("--dtype", a->dtype, "float32 or bfloat16 (default: the model's)")
       ->check(CLI::IsMember(AllNames<trainer::WeightDtype>()));
+  AddDeviceOption(*score, &a->device);
   score->add_option("--tp", a->tp, "Ranks that share the model, started beside this one (1)")
       ->check(AtLeast(1));
   score->footer(

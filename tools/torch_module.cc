@@ -39,7 +39,7 @@ TorchModule& LoadTorchModule() {
   const auto opened = OpenModule("libkeel_torch.so", Binding::kLazy);
   if (!opened.ok()) {
     throw Error(opened.status().WithContext(
-        "this command needs PyTorch's library (keel train, score, generate, chat)"));
+        "this command needs PyTorch's library (keel train, score, generate, chat, serve)"));
   }
   using Entry = TorchModule* (*)();
   void* const address = dlsym(opened->handle, "keel_torch_module");

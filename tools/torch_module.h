@@ -9,6 +9,7 @@
 #include "tools/doctor_report.h"
 #include "tools/generate_command.h"
 #include "tools/score_command.h"
+#include "tools/serve_command.h"
 #include "tools/stop_signals.h"
 #include "tools/train_command.h"
 
@@ -22,7 +23,8 @@ class TorchModule {
   virtual void Score(const ScoreArguments& arguments) = 0;
   virtual void Generate(const GenerateArguments& arguments) = 0;
   virtual void Chat(const ChatArguments& arguments) = 0;
-  virtual void Examine(DoctorReport& report) = 0;
+  virtual void Serve(const ServeArguments& arguments) = 0;
+  virtual void Examine(DoctorReport& report, bool measure) = 0;
 };
 
 // Loads keel_torch once a process; see OpenModule for where it is. Throws

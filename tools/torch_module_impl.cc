@@ -2,6 +2,7 @@
 
 #include <variant>
 
+#include "tools/doctor_gpu.h"
 #include "tools/doctor_torch.h"
 #include "tools/torch_module.h"
 
@@ -17,7 +18,11 @@ class Module final : public TorchModule {
   void Score(const ScoreArguments& arguments) override { tools::Score(arguments); }
   void Generate(const GenerateArguments& arguments) override { tools::Generate(arguments); }
   void Chat(const ChatArguments& arguments) override { tools::Chat(arguments); }
-  void Examine(DoctorReport& report) override { ExamineTorch(report); }
+  void Serve(const ServeArguments& arguments) override { tools::Serve(arguments); }
+  void Examine(DoctorReport& report, bool measure) override {
+    ExamineTorch(report);
+    ExamineGpus(report, measure);
+  }
 };
 
 }  // namespace

@@ -208,7 +208,10 @@ std::optional<Json> Convert(const Option& option, const YamlNode& node, std::str
       if (scalar && option.or_one)
         return known(node.text) ? std::optional<Json>(Json::array({node.text})) : std::nullopt;
       if (node.kind != YamlNode::Kind::kSequence) {
-        if (scalar) advice = fmt::format("write [{}]", node.text);
+        if (!scalar) return fail();
+        // What would be refused in a list, too, is answered at once.
+        if (option.answers.contains(node.text) && !known(node.text)) return std::nullopt;
+        advice = fmt::format("write [{}]", node.text);
         return fail();
       }
       Json list = Json::array();

@@ -2,6 +2,7 @@
 send metrics.jsonl elsewhere. The reader comes from PyPI (pypi.py); without it the tests that need it are skipped."""
 
 import collections
+import json
 import math
 import os
 import pathlib
@@ -49,7 +50,8 @@ class Dashboard(harness.Job):
 
     def shows_what_the_lines_say(self, name, folder):
         events, lines = self.read(folder), self.numbers(name)
-        self.assertEqual(sorted(events.Tags()["scalars"]), sorted(lines))
+        # The reader keeps the names of points that were taken back.
+        self.assertEqual(sorted(tag for tag in events.Tags()["scalars"] if events.Scalars(tag)), sorted(lines))
         for metric, expected in lines.items():
             shown = [(e.step, e.value) for e in events.Scalars(metric)]
             self.assertEqual([s for s, _ in shown], [s for s, _ in expected], metric)
@@ -178,7 +180,7 @@ class Exports(Dashboard):
             done = self.export("export_wandb.py", self.run_dir("run"), PYTHONPATH=str(self.folder), FAKE_OUT=str(out), FAKE_STEP=str(first))
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("metrics.jsonl:", done.stderr)  # the line that is not whole
-            given, *rows = __import__("json").loads(out.read_text())
+            given, *rows = json.loads(out.read_text())
             self.assertEqual([step for step, _ in rows], steps)
             self.assertEqual(given["resume"], "allow")
             self.assertIn("total_training_steps: 3", given["config"]["keel_config"])

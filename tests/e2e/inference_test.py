@@ -248,6 +248,27 @@ class Inference(harness.Job):
         done = self.chat(b"\xff\xfe\n")
         self.assertEqual((done.returncode, b"not UTF-8" in done.stderr), (65, True), done.stderr)
 
+    def test_devices(self):
+        rows = self.rows({"text": "the"})
+        found = self.generate(self.exported, rows, "--device", "cpu")
+        self.assertEqual(found, self.generate(self.exported, rows))
+        cuda = ["generate", "--model", self.exported, "--input", rows, "--output", self.folder / "out.jsonl", "--device"]
+        for device, code, said in (
+            ("gpu", 64, "device 'gpu': expected auto, cpu, cuda, or cuda:N"),
+            ("cpu:1", 64, "device 'cpu:1': expected auto, cpu, cuda, or cuda:N"),
+            ("cuda", 69, "device: cuda: "),
+        ):
+            if device == "cuda" and os.path.exists("/dev/nvidiactl"):
+                continue  # it may work here
+            with self.subTest(device):
+                done = harness.keel(*cuda, device)
+                self.assertEqual(done.returncode, code, done)
+                self.assertIn(said, done.stderr)
+                self.assertFalse((self.folder / "out.jsonl").exists())
+        done = harness.keel(*cuda, "cuda:1", "--tp", "2")
+        self.assertEqual(done.returncode, 64, done)
+        self.assertIn("--device cuda:1 with 2 ranks", done.stderr)
+
     def test_damage_is_found(self):
         copy = self.folder / "damaged" / "global_step_2"
         copy.parent.mkdir()

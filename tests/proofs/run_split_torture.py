@@ -306,7 +306,7 @@ def main():
     if args.dir:
         args.dir.mkdir(parents=True, exist_ok=True)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="keel-torture-", dir=args.dir))
-    begin = time.monotonic()
+    begin, commit = time.monotonic(), machine.commit(ROOT)
     try:
         counts = torture(args.kills, args.seed, folder, minutes=args.minutes, kills_a_run=args.kills_a_run)
     except Wrong as wrong:
@@ -316,17 +316,18 @@ def main():
     minutes = (time.monotonic() - begin) / 60
     print(f"{', '.join(f'{name} {count}' for name, count in counts.items())}; {minutes:.0f} minutes, nothing wrong")
     if args.markdown:
-        args.markdown.write_text(page(args, counts, minutes), encoding="utf-8")
+        args.markdown.write_text(page(args, commit, counts, minutes), encoding="utf-8")
     return 0
 
 
-def page(args, counts, minutes):
-    given = [f"--{name} {value}" for name, value in (("kills", args.kills), ("kills-a-run", args.kills_a_run), ("seed", args.seed))]
+def page(args, commit, counts, minutes):
+    asked = (("kills", args.kills), ("kills-a-run", args.kills_a_run), ("minutes", args.minutes), ("seed", args.seed))
+    given = [f"--{name} {value}" for name, value in asked if value is not None]
     rows = "\n".join(f"| {name} | {count:,} |" for name, count in counts.items())
     return (
         "# Torture of a split run\n\nWhat is killed and checked is said by [run_split_torture.py](../../tests/proofs/run_split_torture.py).\n\n"
         f"    keel bench torture --async {' '.join(given)} --markdown docs/proofs/torture-async.md\n\n"
-        f"{time.strftime('%Y-%m-%d', time.gmtime())}, commit {machine.commit(ROOT)}, {minutes:.0f} minutes on {os.cpu_count()} cores:"
+        f"{time.strftime('%Y-%m-%d', time.gmtime())}, commit {commit}, {minutes:.0f} minutes on {os.cpu_count()} cores:"
         f" nothing was wrong.\n\n| | |\n|---|---|\n{rows}\n"
     )
 

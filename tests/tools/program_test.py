@@ -14,7 +14,7 @@ import harness  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 KEEL = pathlib.Path(harness.KEEL)
-COMMANDS = ("bench", "ckpt", "config", "data", "doctor", "generate", "launch", "score", "train")
+COMMANDS = ("bench", "ckpt", "config", "data", "doctor", "generate", "launch", "score", "serve", "train")
 MOST_OF_A_LAUNCHER_MB = 20
 
 

@@ -71,7 +71,12 @@ options::Schema MakeSchema(Config& c) {
       "Take checkpoints of other runs in the run's folder for this run's when it resumes. Without "
       "it they are named and left alone, and a folder that holds no others is refused.");
   s.Add("trainer.seed", t.seed, "Of the initial weights and the order of the data.").Range(0);
-  s.Add("trainer.device", t.device, "`auto` takes CUDA where a GPU is usable.");
+  s.Add("trainer.device", t.device,
+        "`auto` takes CUDA where every rank has a GPU of its own, and otherwise the CPU on all.");
+  s.Add("trainer.deterministic", t.deterministic,
+        "On CUDA, operations that give the same bits every time, so that a resumed run is the run "
+        "that went on: some are slower, and one that has no such way ends the run by name. On a "
+        "CPU it is always so.");
   const std::string exported =
       "Keel itself sends nothing to a service; log with jsonl, and send it with "
       "tools/export_{}.py RUN, during the run or after it";

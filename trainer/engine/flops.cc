@@ -24,16 +24,20 @@ double MeasureGemmRate(at::ScalarType dtype, at::Device device) {
   const at::NoGradGuard no_grad;
   const int64_t n = device.is_cpu() ? 768 : 4096;
   const auto options = at::TensorOptions().dtype(dtype).device(device);
-  const at::Tensor a = at::full({n, n}, 0.5, options);
+  // Of numbers of all kinds: a GPU draws less power, and so runs faster, on bits that do not
+  // change.
+  const at::Tensor a =
+      device.is_cpu() ? at::full({n, n}, 0.5, options) : at::randn({n, n}, options);
   at::Tensor out = parallel::Product(a, a);
   const double operations =
       2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
   const Stopwatch watch;
   int done = 0;
+  const int at_once = device.is_cpu() ? 1 : 16;  // between two waits of the host for the device
   while (done < 3 || watch.Elapsed() < 0.2) {
-    parallel::ProductInto(out, a, a);
+    for (int i = 0; i < at_once; ++i) parallel::ProductInto(out, a, a);
     if (!device.is_cpu()) static_cast<void>(out[0][0].item<float>());
-    ++done;
+    done += at_once;
   }
   return operations * done / watch.Elapsed();
 }

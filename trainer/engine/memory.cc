@@ -21,4 +21,12 @@ double PeakRssGib() {
 
 void ReturnFreeBlocks() { malloc_trim(0); }
 
+std::map<std::string, double> DeviceMemoryMetrics(const parallel::CudaMemory& memory) {
+  const auto gib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
+  return {{"memory/device_allocated(GiB)", gib(memory.allocated)},
+          {"memory/device_peak_allocated(GiB)", gib(memory.peak_allocated)},
+          {"memory/device_reserved(GiB)", gib(memory.reserved)},
+          {"memory/device_free(GiB)", gib(memory.free)}};
+}
+
 }  // namespace keel::trainer

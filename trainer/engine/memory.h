@@ -1,5 +1,10 @@
-// Host memory of a training process.
+// Memory of a training process.
 #pragma once
+
+#include <map>
+#include <string>
+
+#include "parallel/cuda_module.h"
 
 namespace keel::trainer {
 
@@ -13,5 +18,9 @@ void ReturnFreeBlocks();
 
 // The most memory that this process has had resident so far.
 double PeakRssGib();
+
+// What the metrics of a step say of a GPU, in GiB: allocated by tensors now and at most, reserved
+// by this process, and free to all.
+std::map<std::string, double> DeviceMemoryMetrics(const parallel::CudaMemory& memory);
 
 }  // namespace keel::trainer

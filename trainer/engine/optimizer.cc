@@ -67,13 +67,14 @@ std::vector<at::Tensor> DistributedAdamW::flat_state() const {
 double DistributedAdamW::LocalSquaredNorm(const parallel::Seat& seat) const {
   // Fixed pieces, summed in order: the result does not depend on the number of threads.
   double sum = 0;
+  std::vector<at::Tensor> on_device;
   const at::Tensor gradients = buffer_.owned_gradients();
   for (const OwnedSlice& slice : buffer_.owned()) {
     const Parameter& p = *buffer_.parameters()[static_cast<size_t>(slice.parameter)];
     if (CopyNumber(p, seat, kDivided) != 0) continue;
     const int64_t n = Elements(buffer_, slice);
     if (!parallel::ByHostKernels(gradients)) {
-      sum += gradients.narrow(0, slice.offset, n).to(at::kDouble).square().sum().item<double>();
+      on_device.push_back(gradients.narrow(0, slice.offset, n).to(at::kDouble).square().sum());
       continue;
     }
     const float* data = gradients.data_ptr<float>() + slice.offset;
@@ -87,6 +88,8 @@ double DistributedAdamW::LocalSquaredNorm(const parallel::Seat& seat) const {
     });
     for (double value : partial) sum += value;
   }
+  // The host waits once.
+  if (!on_device.empty()) sum = at::stack(on_device).cpu().sum().item<double>();
   return sum;
 }
 

@@ -114,6 +114,7 @@ double Residency::Offload(StateClass c) {
     if (m.place == Place::kDevice && m.copied) CopyDown(m);
     WaitCopies();
     Release(m);
+    if (on_gpu()) cuda_->ReleaseCached();  // for whoever else wants it, not for this process alone
   });
   m.place = Place::kHost;
   return seconds;
@@ -179,6 +180,15 @@ void Residency::WaitCopies() {
 void Residency::Landed(int64_t ticket) {
   const std::lock_guard lock(flights_mutex_);
   std::erase_if(flights_, [&](const Flight& flight) { return flight.ticket <= ticket; });
+}
+
+void Residency::ForgetHost() {
+  if (!on_gpu()) return;
+  WaitCopies();
+  for (const Member& m : members_)
+    if (m.place == Place::kHost) return;
+  for (Member& m : members_) m.place = Place::kDevice;
+  arena_.reset();
 }
 
 void Residency::HostChanged(StateClass c) {

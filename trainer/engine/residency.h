@@ -87,6 +87,9 @@ class Residency {
   Status WaitLeft(const void* begin, size_t bytes);
   // Back to where the class was found before a Load: offloads it if it was on the host.
   double Restore(StateClass c, Place before) { return before == Place::kHost ? Offload(c) : 0.0; }
+  // Of a GPU whose classes are all there: gives the arena back, which the next copy makes again. No
+  // view of it may be in use.
+  void ForgetHost();
   // The host memory of the class was written from outside: a copy on the device is brought up to
   // date.
   void HostChanged(StateClass c);
@@ -94,6 +97,8 @@ class Residency {
   Place place(StateClass c) const { return member(c).place; }
   // Device and host are memories of their own, so that a save needs a copy.
   bool apart() const { return on_gpu(); }
+  // What serves the device; null on a CPU.
+  parallel::CudaModule* cuda() const { return cuda_; }
   // The class has a snapshot in the arena, which changes only after a call of the hook.
   bool on_host(StateClass c) const { return place(c) != Place::kDevice; }
   // The class can be on the host.

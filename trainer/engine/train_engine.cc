@@ -6,6 +6,7 @@
 
 #include "common/clock.h"
 #include "common/fail_point.h"
+#include "trainer/engine/part_times.h"
 
 namespace keel::trainer {
 
@@ -165,6 +166,8 @@ std::vector<double> TrainEngine::SumOverRanks(std::vector<double> values) {
   at::Tensor tensor = at::tensor(values, at::kDouble).to(options_.device);
   context_.world().AllReduce(tensor);
   tensor = tensor.cpu();
+  // The host may have waited for an operation that was aborted: then these are no sums.
+  if (residency_.cuda() != nullptr) ThrowIfError(residency_.cuda()->Lost());
   return {tensor.data_ptr<double>(), tensor.data_ptr<double>() + tensor.numel()};
 }
 
@@ -191,7 +194,8 @@ StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches,
   // 1. Forward and backward of all micro-batches; gradients are summed in the flat buffer.
   result.moves.param_load = residency_.Load(StateClass::kParams);
   result.moves.grad_load = residency_.Load(StateClass::kGrads);
-  Stopwatch watch;
+  PartTimes times(residency_.cuda());
+  times.Begin();
   gradients.ZeroGradients();
   std::optional<Balance> balance;
   if (decoder_.config().moe.experts > 0) balance = BalanceOf(microbatches, loss_tokens);
@@ -201,7 +205,7 @@ StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches,
       balance ? &*balance : nullptr);
   callbacks.before_last_backward = [&all = gradients] { all.BeginLastMicrobatch(); };
   const at::Tensor loss = runner_.Train(static_cast<int>(microbatches.size()), callbacks);
-  result.forward_backward_s = watch.Lap();
+  times.End(&result.forward_backward_s);
 
   ThrowIfError(FailPoint("step.gradients"));
   // 2. Finalise gradients: what DP, TP and tied stages still have to sum.
@@ -219,7 +223,7 @@ StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches,
   if (options_.vote != nullptr) options_.vote->Count(sums[2], sums[3]);
   result.loss = sums[0];
   result.grad_norm = std::sqrt(sums[1]);
-  result.reduce_s = watch.Lap();
+  times.End(&result.reduce_s);
 
   // 3. Guard, clip, update, publish over DP. Every rank has the same sums, so all skip or none.
   result.skipped = !std::isfinite(result.loss) || !std::isfinite(result.grad_norm);
@@ -229,9 +233,9 @@ StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches,
     const double clip = limit > 0 ? std::min(1.0, limit / (result.grad_norm + 1e-6)) : 1.0;
     result.moves.optimizer_load = residency_.Load(StateClass::kOptimizer);
     ThrowIfError(FailPoint("step.update"));
-    watch.Lap();
+    times.Begin();
     optimizer.Step(lr, clip, t);
-    result.optimizer_s = watch.Lap();
+    times.End(&result.optimizer_s);
     ThrowIfError(FailPoint("step.updated"));
   }
 
@@ -239,6 +243,7 @@ StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches,
   result.moves.grad_offload = residency_.Restore(StateClass::kGrads, grads_before);
   result.moves.optimizer_offload = residency_.Restore(StateClass::kOptimizer, optimizer_before);
   result.moves.param_offload = residency_.Restore(StateClass::kParams, params_before);
+  ThrowIfError(times.Read().WithContext("times of the step"));
   return result;
 }
 
@@ -281,6 +286,9 @@ void TrainEngine::LoadInto(const std::vector<TrainEngine*>& engines,
   for (TrainEngine* engine : engines) {
     for (const StateClass c : kState) engine->residency_.HostChanged(c);
     if (!written.weights || !written.optimizer) engine->ResetMasters();
+    // Nothing else of an engine that does not learn goes through pinned memory.
+    if (engine->options_.inference && !engine->options_.offload.params)
+      engine->residency_.ForgetHost();
   }
 }
 

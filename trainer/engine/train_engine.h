@@ -77,12 +77,12 @@ struct StepResult {
   // Mean over the loss tokens of the global batch, and the balance loss where the model has one;
   // the same on every rank.
   double loss = 0;
-  double grad_norm = 0;  // before clipping
-  bool skipped = false;  // loss or norm not finite: nothing was updated
-  double forward_backward_s = 0;
-  double reduce_s = 0;     // what of the gradient reduction was not hidden
-  double optimizer_s = 0;  // clip, update, all-gather
-  MoveSeconds moves;       // in none of the times above
+  double grad_norm = 0;           // before clipping
+  bool skipped = false;           // loss or norm not finite: nothing was updated
+  double forward_backward_s = 0;  // these three on a GPU as its stream takes them
+  double reduce_s = 0;            // what of the gradient reduction was not hidden
+  double optimizer_s = 0;         // clip, update, all-gather
+  MoveSeconds moves;              // in none of the times above
   // With experts; see model/router_load.h. Means over the micro-batches, each weighing as many as
   // its targets.
   struct Routers {

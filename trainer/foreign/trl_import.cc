@@ -286,8 +286,8 @@ Result<StepUnit> WorkOutGrpo(const Arguments& a, int64_t world, Translation* t) 
          a.Whole("per_device_train_batch_size", 8), "per_device_train_batch_size");
   if (a.Has("reward_funcs"))
     t->Note(
-        "reward_funcs: a rule of Keel's (reward.type), a program (reward.command) or a service "
-        "(reward.url) has to take their place: docs/rewards.md");
+        "reward_funcs: a function with verl's signature (reward.custom_reward_function), a rule "
+        "(reward.type), a program or a service has to take their place: docs/rewards.md");
   return StepUnit{generated / update * a.Whole("num_iterations", 1)};
 }
 

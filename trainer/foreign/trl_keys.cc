@@ -24,7 +24,7 @@ constexpr const char* kTrlValidation = "trainer.test_freq says when, and it take
 constexpr const char* kTrlExactWeights = "rollouts run on exactly the weights that are trained";
 constexpr const char* kTrlReference = "the reference stays as it was at the start";
 constexpr const char* kTrlRewards =
-    "reward.type chooses a rule, a program or a service (docs/rewards.md)";
+    "reward.custom_reward_function, or a rule, program or service by reward.type (docs/rewards.md)";
 
 constexpr auto kTrlCommon = std::to_array<Row>({
     // model

@@ -280,6 +280,7 @@ void DpoTask::WriteStep(const StepResult& result, const DpoSums& sums, const Pre
   line.Set("throughput(tps)", static_cast<double>(batch.tokens) / step_s);
   line.Set("timing_s/ref", reference_s);
   line.Set("timing_s/step", step_s);
+  line.Set(job_.DeviceMemory());
   line.Set("timing_s/param_load", result.moves.param_load);
   line.Set("timing_s/param_offload", result.moves.param_offload);
   line.Set("timing_s/optimizer_load", result.moves.optimizer_load);

@@ -2,41 +2,36 @@
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "common/fail_point.h"
+#include "common/guarded.h"
 #include "common/open_files.h"
 #include "parallel/cuda_module.h"
+#include "parallel/determinism.h"
+#include "trainer/engine/memory.h"
 #include "trainer/inputs/model_weights.h"
+#include "trainer/run/device_agreement.h"
 #include "trainer/run/shared_facts.h"
 
 namespace keel::trainer {
 
 namespace {
 
-// Where the tensors live.
-at::Device ResolveDevice(DeviceKind wanted, int local_rank) {
-  // The CUDA module costs memory and time: without the driver's device there is nothing to ask it.
-  if (wanted == DeviceKind::kCpu ||
-      (wanted == DeviceKind::kAuto && access("/dev/nvidiactl", F_OK) != 0))
-    return at::kCPU;
-  const auto module = parallel::LoadCudaModule();
-  const Result<int> count = module.ok() ? (*module)->DeviceCount() : Result<int>(module.status());
-  if (count.ok() && local_rank < *count) {
-    (*module)->SetDevice(local_rank);
-    return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(local_rank));
-  }
-  if (wanted == DeviceKind::kAuto) return at::kCPU;
-  if (!count.ok()) throw Error(count.status().WithContext("trainer.device: cuda"));
-  throw Error(
-      StatusCode::kUnavailable,
-      fmt::format(
-          "trainer.device: cuda: local rank {} of {} usable GPUs; start fewer ranks a node, "
-          "or set trainer.device to cpu",
-          local_rank, *count));
+// What this rank could compute on, as text. How kernels sum is settled before the first of them is
+// loaded.
+std::string OfferOfRank(const TrainerInputs& inputs) {
+  const auto& trainer = inputs.loaded.config.trainer;
+  parallel::UseDeterministicKernels(trainer.deterministic);
+  const auto offer = OfferHere({trainer.device, std::nullopt}, inputs.env.local_rank);
+  if (!offer.ok()) throw Error(offer.status().WithContext("trainer.device"));
+  return offer->ToText();
+}
+
+parallel::DeviceOffer Read(const std::string& offer) {
+  return ValueOrThrow(parallel::DeviceOffer::FromText(offer));
 }
 
 }  // namespace
@@ -44,7 +39,8 @@ at::Device ResolveDevice(DeviceKind wanted, int local_rank) {
 Job::Job(const TrainerInputs& inputs, Logger& log)
     : inputs_(inputs),
       log_(log),
-      device_(ResolveDevice(inputs.loaded.config.trainer.device, inputs.env.local_rank)),
+      offer_(OfferOfRank(inputs)),
+      device_(DeviceOf(Read(offer_))),
       dtype_(inputs.loaded.config.actor_rollout_ref.model.dtype == WeightDtype::kBfloat16
                  ? at::kBFloat16
                  : at::kFloat),
@@ -75,7 +71,14 @@ void Job::Connect(SharedFacts facts) {
   coordinator_ = std::make_unique<StoreCoordinator>(ValueOrThrow(store_->Clone()), inputs_.env.rank,
                                                     inputs_.env.world_size);
   facts.merge(FactsOfRun(inputs_.loaded, device_));
+  facts.erase("device");  // about that they come to an agreement
   ThrowIfError(AgreeOnFacts(*coordinator_, facts, deadline_));
+  const DeviceWish wish{config().trainer.device, std::nullopt};
+  const AgreedDevice agreed =
+      ValueOrThrow(AgreeOnDevice(*coordinator_, Read(offer_), wish, deadline_));
+  device_ = agreed.device;
+  if (rank0() && wish.kind != DeviceKind::kCpu)
+    log_.Write(agreed.refused ? LogLevel::kWarning : LogLevel::kInfo, "device: " + agreed.said);
   parallel::ContextOptions options;
   options.cuda = !device_.is_cpu();
   options.device_index = device_.index();
@@ -115,13 +118,25 @@ std::unique_ptr<parallel::ProcessGroup> Job::MakeHostGroup(const char* name) con
   return parallel::MakeProcessGroup(*store_, inputs_.env.rank, options);
 }
 
+Status Job::CauseOf(const std::exception& error) const {
+  if (!device_.is_cpu()) {
+    const Status lost = ValueOrThrow(parallel::LoadCudaModule())->Lost();
+    if (!lost.ok()) return lost;
+  }
+  return StatusOf(error);
+}
+
 std::string Job::WhoHangs(const std::exception& error) const {
   if (hang_report_ == nullptr || inputs_.env.world_size == 1 || all_left_) return {};
-  const auto* const known = dynamic_cast<const Error*>(&error);
-  const Status cause = known ? known->status() : Status(StatusCode::kInternal, error.what());
+  const Status cause = CauseOf(error);
   // Ranks begin to wait, and so give up, within a step of each other.
   constexpr std::chrono::milliseconds kLeast(2'000), kMost(10'000);
   return hang_report_->GiveUp(cause, std::clamp(deadline_ / 4, kLeast, kMost));
+}
+
+std::map<std::string, double> Job::DeviceMemory() const {
+  if (device_.is_cpu()) return {};
+  return DeviceMemoryMetrics(ValueOrThrow(parallel::LoadCudaModule())->Memory(device_.index()));
 }
 
 TrainEngineOptions Job::EngineOptions(const MegatronSection& megatron, const OptimSection& optim) {

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -29,7 +30,8 @@ namespace keel::trainer {
 
 class Job {
  public:
-  // Chooses the device. Not collective. Throws Error(kUnavailable) when it is not there.
+  // Chooses the device, as far as this rank can. Not collective. Throws Error(kUnavailable) when it
+  // is not there.
   Job(const TrainerInputs& inputs, Logger& log);
 
   const TrainerInputs& inputs() const { return inputs_; }
@@ -45,13 +47,17 @@ class Job {
   void Phase(const char* phase, int64_t step) const;
 
   // 1. Store, then process groups. First of all the ranks compare what they were started with,
-  // `facts` among it: Error(kConfig) on all of them where that differs.
+  // `facts` among it: Error(kConfig) on all of them where that differs. Then they agree on the kind
+  // of device, which is the CPU where one of them has no GPU: device() is final from here on.
   void Connect(SharedFacts facts);
   parallel::ParallelContext& context() { return *context_; }
   checkpoint::Coordinator& coordinator() { return *coordinator_; }
   // A group of all ranks in order that carries host memory, where context().world() does not; null
   // where it does. To be shut down when it has served.
   std::unique_ptr<parallel::ProcessGroup> MakeHostGroup(const char* name) const;
+
+  // What metrics say of the device's memory; nothing on a CPU. Not collective.
+  std::map<std::string, double> DeviceMemory() const;
 
   // 2. Models. Options of an engine as the configuration has them, with the job's vote.
   TrainEngineOptions EngineOptions(const MegatronSection& megatron, const OptimSection& optim);
@@ -67,6 +73,9 @@ class Job {
   double RunSeconds() const;
   // All ranks leave together.
   void Leave();
+  // What the run ends on: `error`, or what was behind it on a device whose groups are lost, where a
+  // host reads what is of no value and stumbles over it. Not collective.
+  Status CauseOf(const std::exception& error) const;
   // The run ends on `error`, which may be that a peer hangs: what the ranks find out about which
   // one it is, to be added to the message; "" where there is nothing to say. Not collective.
   std::string WhoHangs(const std::exception& error) const;
@@ -78,6 +87,7 @@ class Job {
  private:
   const TrainerInputs& inputs_;
   Logger& log_;
+  const std::string offer_;  // what it could compute on: see parallel/device_choice.h
   at::Device device_;
   at::ScalarType dtype_;
   std::chrono::milliseconds deadline_;

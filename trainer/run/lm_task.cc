@@ -179,6 +179,7 @@ void LmTask::WriteStep(const StepResult& result, const StepFacts& facts) {
   line.Set("timing_s/optimizer_load", result.moves.optimizer_load);
   line.Set("timing_s/optimizer_offload", result.moves.optimizer_offload);
   line.Set("memory/max_rss(GiB)", PeakRssGib());
+  line.Set(job_.DeviceMemory());
   line.Set("n_tokens_seen", state_.tokens_consumed);
   line.Set("data/samples_consumed", state_.samples_consumed);
   line.Set("data/sample_digest",

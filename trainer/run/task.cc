@@ -8,7 +8,6 @@
 #include <span>
 
 #include "common/fail_point.h"
-#include "common/guarded.h"
 #include "common/host_memory.h"
 #include "common/options/flat_values.h"
 #include "trainer/engine/memory_forecast.h"
@@ -22,7 +21,7 @@ RunEnd Task::Run() {
     return Main();
   } catch (const std::exception& error) {
     // What is being saved is of a good step; its memory is gone when this task is.
-    Status status = StatusOf(error);
+    Status status = job_.CauseOf(error);
     if (const std::string who = job_.WhoHangs(error); !who.empty()) {
       status = Status(StatusCode::kDeadlineExceeded, fmt::format("{}; {}", status.message(), who));
     } else if (status.code() == StatusCode::kExhausted) {

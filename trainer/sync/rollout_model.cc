@@ -48,7 +48,14 @@ RolloutModel::RolloutModel(parallel::ParallelContext& context, const model::HfCo
   model_->MakeEngine(options.engine);
 }
 
-RolloutModel::~RolloutModel() = default;
+// The end of the group is not a collective; without it, it would be torn down with work in flight.
+RolloutModel::~RolloutModel() {
+  try {
+    if (model_ != nullptr) model_->group().Shutdown();
+  } catch (const std::exception&) {
+    // A lost peer was said by whoever waited for it.
+  }
+}
 
 WeightUpdate RolloutModel::Sync() {
   WeightUpdate update;

@@ -414,6 +414,29 @@ TEST_P(OffloadTest, BackgroundSavesBesideACopyEngineHoldTheBytesOfTheirStep) {
   });
 }
 
+// What the host reads after groups were aborted are no sums: nothing is updated with them.
+TEST(OneRankOffloadTest, GroupsThatAreLostEndTheStepBeforeItsUpdate) {
+  keel::testing::RunRanks(1, 1, 1, [](parallel::ParallelContext& context) {
+    keel::testing::SlowCopies module;
+    Training training(context, at::kFloat, {}, &module);
+    // Its parts are timed by the device's marks: fake ones, a second apart.
+    const StepResult result = training.Step();
+    EXPECT_EQ(result.forward_backward_s, 1);
+    EXPECT_EQ(result.reduce_s, 1);
+    EXPECT_EQ(result.optimizer_s, 1);
+    const at::Tensor before = training.engine.weights().flat().clone();
+    module.Lose({StatusCode::kDeadlineExceeded, "all-reduce in group tp on rank 0 step 2"});
+    try {
+      training.Step();
+      FAIL() << "it believed the sums";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.status().code(), StatusCode::kDeadlineExceeded);
+      EXPECT_EQ(error.status().message(), "all-reduce in group tp on rank 0 step 2");
+    }
+    EXPECT_TRUE(at::equal(training.engine.weights().flat(), before));
+  });
+}
+
 std::string NameOf(const ::testing::TestParamInfo<OffloadTest::ParamType>& test) {
   const auto [layout, dtype] = test.param;
   return "tp" + std::to_string(layout.tp) + "_dp" + std::to_string(layout.dp) + "_pp" +

@@ -332,5 +332,36 @@ TEST(ResidencyTest, ItsEndWaitsForCopiesIntoItsArena) {
   EXPECT_EQ(copies.done(), 2);
 }
 
+TEST(ResidencyTest, WhatIsOffloadedGoesBackToTheDriver) {
+  State s;
+  testing::SlowCopies copies;
+  Residency residency(s.tensors(), kEverything, &copies);
+  residency.Offload(StateClass::kOptimizer);
+  EXPECT_EQ(copies.releases(), 1);
+  residency.Offload(StateClass::kOptimizer);  // it is there
+  EXPECT_EQ(copies.releases(), 1);
+  residency.Load(StateClass::kOptimizer);
+  EXPECT_EQ(copies.releases(), 1);
+}
+
+TEST(ResidencyTest, PinnedMemoryThatNothingNeedsIsGivenBack) {
+  State s;
+  testing::SlowCopies copies;
+  Residency residency(s.tensors(), {}, &copies);
+  EXPECT_EQ(copies.pinned(), 0);
+  residency.CopyToHost(StateClass::kParams);
+  EXPECT_EQ(copies.pinned(), 1);
+  residency.ForgetHost();
+  EXPECT_EQ(copies.pinned(), 0);
+  EXPECT_EQ(residency.place(StateClass::kParams), Place::kDevice);
+  // It can come again, and stays while a class has nothing else.
+  residency.CopyToHost(StateClass::kParams);
+  residency.Offload(StateClass::kParams);
+  residency.ForgetHost();
+  EXPECT_EQ(copies.pinned(), 1);
+  residency.Load(StateClass::kParams);
+  EXPECT_EQ(Values(s.params)[4999], 4999.0f);
+}
+
 }  // namespace
 }  // namespace keel::trainer

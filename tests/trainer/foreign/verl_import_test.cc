@@ -215,8 +215,9 @@ TEST(VerlImport, TakenValuesSurviveARoundTrip) {
     if (option.path == "trainer.logger") continue;  // conversions_test.cc
     if (option.path == "trainer.task") continue;
     std::string text =
-        "python -m verl.trainer.main_ppo critic.enable=True '" + option.path + "=" + value + "'";
-    if (option.path == "trainer.total_epochs") value = "0.375";
+        "python -m verl.trainer.main_ppo critic.enable=True "
+        "reward.custom_reward_function.path=f.py '" +
+        option.path + "=" + value + "'";
     const Imported made = Made("run.sh", text);
     const LoadedText through = Load(made.yaml);
     ASSERT_EQ(through.problem, "") << option.path;

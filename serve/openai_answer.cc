@@ -1,0 +1,146 @@
+#include "serve/openai_answer.h"
+
+namespace keel::serve {
+
+namespace {
+
+// {"tokens": [...], "token_logprobs": [...], ...}
+Json CompletionScores(const Choice& choice) {
+  Json tokens = Json::array(), log_probs = Json::array(), offsets = Json::array();
+  size_t at = choice.text_offset;
+  for (const TokenScore& score : choice.scores) {
+    tokens.push_back(score.text);
+    log_probs.push_back(score.log_prob);
+    offsets.push_back(at);
+    at += CharactersOf(score.text);
+  }
+  return {{"tokens", tokens},
+          {"token_logprobs", log_probs},
+          {"top_logprobs", nullptr},
+          {"text_offset", offsets}};
+}
+
+Json ChatScores(const Choice& choice) {
+  Json content = Json::array();
+  for (const TokenScore& score : choice.scores) {
+    Json bytes = Json::array();
+    for (const char c : score.text) bytes.push_back(static_cast<unsigned char>(c));
+    content.push_back({{"token", score.text},
+                       {"logprob", score.log_prob},
+                       {"bytes", bytes},
+                       {"top_logprobs", Json::array()}});
+  }
+  return {{"content", content}, {"refusal", nullptr}};
+}
+
+Json ScoresOf(Endpoint endpoint, const Choice& choice) {
+  if (!choice.scored) return nullptr;
+  return endpoint == Endpoint::kChat ? ChatScores(choice) : CompletionScores(choice);
+}
+
+Json FinishOf(const Choice& choice) {
+  return choice.finish.empty() ? Json(nullptr) : Json(choice.finish);
+}
+
+Json UsageOf(const Usage& usage) {
+  return {{"prompt_tokens", usage.prompt_tokens},
+          {"completion_tokens", usage.completion_tokens},
+          {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
+}
+
+Json HeadOf(const AnswerHead& head, bool chunk) {
+  const char* const object = head.endpoint == Endpoint::kCompletions ? "text_completion"
+                             : chunk                                 ? "chat.completion.chunk"
+                                                                     : "chat.completion";
+  return {{"id", head.id},
+          {"object", object},
+          {"created", head.created},
+          {"model", head.model},
+          {"choices", Json::array()}};
+}
+
+std::string_view TypeOf(int status) {
+  if (status == 401) return "authentication_error";
+  if (status == 429) return "rate_limit_error";
+  return status >= 500 ? "server_error" : "invalid_request_error";
+}
+
+}  // namespace
+
+Json WholeAnswer(const AnswerHead& head, const std::vector<Choice>& choices, const Usage& usage) {
+  Json answer = HeadOf(head, false);
+  for (const Choice& choice : choices) {
+    Json one = {{"index", choice.index}};
+    if (head.endpoint == Endpoint::kChat) {
+      one["message"] = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
+    } else {
+      one["text"] = choice.text;
+    }
+    one["logprobs"] = ScoresOf(head.endpoint, choice);
+    one["finish_reason"] = FinishOf(choice);
+    answer["choices"].push_back(std::move(one));
+  }
+  answer["usage"] = UsageOf(usage);
+  return answer;
+}
+
+Json RoleChunk(const AnswerHead& head, int index) {
+  Json chunk = HeadOf(head, true);
+  chunk["choices"].push_back({{"index", index},
+                              {"delta", {{"role", "assistant"}, {"content", ""}}},
+                              {"logprobs", nullptr},
+                              {"finish_reason", nullptr}});
+  return chunk;
+}
+
+Json Chunk(const AnswerHead& head, const Choice& added) {
+  Json chunk = HeadOf(head, true);
+  Json one = {{"index", added.index}};
+  if (head.endpoint == Endpoint::kChat) {
+    one["delta"] = Json::object();
+    if (!added.text.empty() || added.finish.empty()) one["delta"]["content"] = added.text;
+  } else {
+    one["text"] = added.text;
+  }
+  one["logprobs"] = ScoresOf(head.endpoint, added);
+  one["finish_reason"] = FinishOf(added);
+  chunk["choices"].push_back(std::move(one));
+  return chunk;
+}
+
+Json UsageChunk(const AnswerHead& head, const Usage& usage) {
+  Json chunk = HeadOf(head, true);
+  chunk["usage"] = UsageOf(usage);
+  return chunk;
+}
+
+std::string Event(const Json& chunk) { return "data: " + Written(chunk) + "\n\n"; }
+
+Json ErrorAnswer(const Refusal& refusal) {
+  return {{"error",
+           {{"message", refusal.message},
+            {"type", TypeOf(refusal.status)},
+            {"param", refusal.param.empty() ? Json(nullptr) : Json(refusal.param)},
+            {"code", refusal.code.empty() ? Json(nullptr) : Json(refusal.code)}}}};
+}
+
+Json ModelList(const std::string& name, int64_t created, int64_t max_model_len) {
+  return {{"object", "list"},
+          {"data", Json::array({{{"id", name},
+                                 {"object", "model"},
+                                 {"created", created},
+                                 {"owned_by", "keel"},
+                                 {"max_model_len", max_model_len}}})}};
+}
+
+std::string Written(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+size_t CharactersOf(std::string_view text) {
+  size_t count = 0;
+  for (const char c : text) count += (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+  return count;
+}
+
+}  // namespace keel::serve

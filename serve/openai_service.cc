@@ -1,0 +1,342 @@
+#include "serve/openai_service.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <random>
+#include <utility>
+
+#include "common/text.h"
+#include "serve/chat_page.h"
+
+namespace keel::serve {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+// How long a client may be gone before its sequences are.
+constexpr std::chrono::milliseconds kLook{200};
+
+struct Route {
+  std::string_view path, method;
+};
+constexpr std::array<Route, 6> kRoutes = {{{"/", "GET"},
+                                           {"/health", "GET"},
+                                           {"/metrics", "GET"},
+                                           {"/v1/models", "GET"},
+                                           {"/v1/completions", "POST"},
+                                           {"/v1/chat/completions", "POST"}}};
+
+int64_t SecondsSince1970() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+uint64_t Random64() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+HttpReply ReplyOf(const Refusal& refusal) {
+  HttpReply reply{.status = refusal.status, .body = Written(ErrorAnswer(refusal))};
+  if (refusal.retry_after_s > 0)
+    reply.headers.emplace_back("Retry-After", std::to_string(refusal.retry_after_s));
+  return reply;
+}
+
+Refusal RefusalOf(const Status& status) {
+  switch (status.code()) {
+    case StatusCode::kInvalidData:
+      return {.status = 400, .message = status.message()};
+    case StatusCode::kBusy:
+      return {.status = 429, .message = status.message(), .retry_after_s = 1};
+    case StatusCode::kUnavailable:
+      return {.status = 503, .message = status.message(), .retry_after_s = 10};
+    case StatusCode::kDeadlineExceeded:
+      return {.status = 504, .message = status.message()};
+    default:
+      return {.status = 500, .message = status.message()};
+  }
+}
+
+// A choice of an answer from its pieces.
+class Growing {
+ public:
+  Growing(const OpenAiRequest& request, const ModelWords& words, int index)
+      : words_(words), scored_(request.log_probs) {
+    all_.index = index;
+    all_.scored = scored_;
+  }
+  // What `piece` adds, also to all().
+  Choice Add(const Piece& piece) {
+    Choice added{
+        .index = all_.index, .text = piece.text, .finish = piece.finish, .scored = scored_};
+    added.text_offset = characters_;
+    if (scored_) {
+      for (size_t i = 0; i < piece.tokens.size(); ++i) {
+        const std::string text = words_.TextOf(piece.tokens[i]);
+        added.scores.push_back({text, i < piece.log_probs.size() ? piece.log_probs[i] : 0.0F});
+        characters_ += CharactersOf(text);
+      }
+    }
+    all_.text += added.text;
+    all_.finish = added.finish;
+    all_.scores.insert(all_.scores.end(), added.scores.begin(), added.scores.end());
+    return added;
+  }
+  const Choice& all() const { return all_; }
+
+ private:
+  const ModelWords& words_;
+  const bool scored_;
+  size_t characters_ = 0;  // of the tokens so far
+  Choice all_;
+};
+
+// All choices of one answer, as pieces come in, with its bookkeeping.
+class Gathering {
+ public:
+  Gathering(const OpenAiRequest& request, const ModelWords& words, RequestQueue& queue,
+            ServeMetrics& metrics, std::shared_ptr<Answer> answer, std::chrono::seconds timeout)
+      : queue_(queue), metrics_(metrics), answer_(std::move(answer)), timeout_(timeout) {
+    const auto samples = static_cast<int>(answer_->work().samples());
+    for (int i = 0; i < samples; ++i) growing_.emplace_back(request, words, i);
+    left_ = samples;
+    for (const auto& prompt : answer_->work().prompts) usage_.prompt_tokens += std::ssize(prompt);
+  }
+  Gathering(const Gathering&) = delete;
+  ~Gathering() {
+    if (left_ == 0) return;
+    queue_.Cancel(answer_);
+    metrics_.CountCancelled();
+  }
+
+  // Waits, and calls `take` with what each piece adds, until all is there. Not ok: the answer ends
+  // without its end. kCancelled: nobody is there to take it.
+  template <typename Take>
+  Status Run(HttpClient& client, const Take& take) {
+    while (left_ > 0) {
+      for (const Piece& piece : answer_->Wait(kLook)) {
+        if (usage_.completion_tokens == 0 && !piece.tokens.empty())
+          metrics_.ObserveFirstToken(SecondsSince(start_));
+        usage_.completion_tokens += std::ssize(piece.tokens);
+        const Choice added = growing_[static_cast<size_t>(piece.number)].Add(piece);
+        if (piece.last()) --left_;
+        KEEL_RETURN_IF_ERROR(piece.error);
+        if (!take(added)) return {StatusCode::kCancelled, "the client is gone"};
+      }
+      if (client.gone()) return {StatusCode::kCancelled, "the client is gone"};
+      if (left_ > 0 && Clock::now() - start_ > timeout_) {
+        return {StatusCode::kDeadlineExceeded,
+                fmt::format("the answer was not whole within {} s (--request-timeout)",
+                            timeout_.count())};
+      }
+    }
+    metrics_.ObserveWhole(SecondsSince(start_));
+    return Status::Ok();
+  }
+  const Usage& usage() const { return usage_; }
+  std::vector<Choice> choices() const {
+    std::vector<Choice> all;
+    for (const Growing& one : growing_) all.push_back(one.all());
+    return all;
+  }
+
+ private:
+  RequestQueue& queue_;
+  ServeMetrics& metrics_;
+  const std::shared_ptr<Answer> answer_;
+  const std::chrono::seconds timeout_;
+  const Clock::time_point start_ = Clock::now();
+  std::vector<Growing> growing_;
+  int64_t left_ = 0;
+  Usage usage_;
+};
+
+}  // namespace
+
+OpenAiService::OpenAiService(OpenAiOptions options, const ModelWords& words, RequestQueue& queue,
+                             ServeMetrics& metrics)
+    : options_(std::move(options)),
+      words_(words),
+      queue_(queue),
+      metrics_(metrics),
+      created_(SecondsSince1970()) {}
+
+void OpenAiService::Count(const std::string& path, int status) {
+  const bool known = std::any_of(kRoutes.begin(), kRoutes.end(),
+                                 [&](const Route& route) { return route.path == path; });
+  metrics_.CountResponse(known ? path : "other", status);
+}
+
+std::string OpenAiService::Written(const Refusal& refusal) {
+  return serve::Written(ErrorAnswer(refusal));
+}
+
+HttpReply OpenAiService::Handle(const HttpRequest& request, HttpClient& client) {
+  const auto route = std::find_if(kRoutes.begin(), kRoutes.end(),
+                                  [&](const Route& one) { return one.path == request.path; });
+  if (route == kRoutes.end()) {
+    return ReplyOf({.status = 404,
+                    .message = fmt::format("no such path: {}", Printable(request.path)),
+                    .code = "not_found"});
+  }
+  if (request.method != route->method && !(request.method == "HEAD" && route->method == "GET")) {
+    HttpReply reply =
+        ReplyOf({.status = 405, .message = fmt::format("{} takes {}", route->path, route->method)});
+    reply.headers.emplace_back("Allow", std::string(route->method));
+    return reply;
+  }
+  if (request.path == "/") {
+    return {.content_type = "text/html; charset=utf-8",
+            .body = std::string(ChatPage()),
+            .headers = {{"Content-Security-Policy",
+                         "default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; "
+                         "style-src 'unsafe-inline'; form-action 'none'; frame-ancestors 'none'"},
+                        {"X-Content-Type-Options", "nosniff"}}};
+  }
+  if (request.path == "/health") {
+    return ending_ ? HttpReply{.status = 503, .body = R"({"status":"ending"})"}
+                   : HttpReply{.body = R"({"status":"ok"})"};
+  }
+  if (request.path == "/metrics") {
+    return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+            .body = metrics_.Text(queue_.open_samples(), connections_ ? connections_() : 0)};
+  }
+  if (request.path == "/v1/models") {
+    return {.body = serve::Written(ModelList(options_.name, created_, words_.max_model_len()))};
+  }
+  const auto endpoint =
+      request.path == "/v1/completions" ? Endpoint::kCompletions : Endpoint::kChat;
+  return Generate(endpoint, request.body, client);
+}
+
+Result<Work> OpenAiService::WorkOf(const OpenAiRequest& request) const {
+  Work work;
+  work.n = request.n;
+  work.sampling = request.sampling;
+  work.sampling.seed = request.seed ? *request.seed : Random64();
+  if (!words_.has_text() && !work.sampling.stop.empty())
+    return Status(StatusCode::kInvalidData, "stop: the model has no tokenizer; use stop_token_ids");
+  if (request.endpoint == Endpoint::kChat) {
+    KEEL_ASSIGN_OR_RETURN(std::vector<int32_t> ids,
+                          words_.EncodeChat(request.messages, request.tools));
+    work.prompts.push_back(std::move(ids));
+  }
+  for (const OpenAiRequest::Prompt& prompt : request.prompts) {
+    if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) {
+      work.prompts.push_back(*ids);
+      continue;
+    }
+    const auto& text = std::get<std::string>(prompt);
+    KEEL_ASSIGN_OR_RETURN(std::vector<int32_t> ids, words_.EncodeText(text));
+    work.prompts.push_back(std::move(ids));
+  }
+  // As OpenAI's: 16 tokens, or for a conversation what the model has room for.
+  const int64_t room = words_.max_model_len();
+  int64_t longest = 0;
+  for (const std::vector<int32_t>& ids : work.prompts) {
+    if (ids.empty()) return Status(StatusCode::kInvalidData, "the prompt has no tokens");
+    for (const int32_t id : ids) {
+      if (id < 0 || id >= words_.vocab_size()) {
+        return Status(StatusCode::kInvalidData,
+                      fmt::format("the prompt's token {} is outside the vocabulary of {}", id,
+                                  words_.vocab_size()));
+      }
+    }
+    longest = std::max<int64_t>(longest, std::ssize(ids));
+  }
+  if (longest >= room || (request.max_tokens && *request.max_tokens > room - longest)) {
+    return Status(
+        StatusCode::kInvalidData,
+        fmt::format("the prompt has {} tokens and {} are asked for; the model has room for {}",
+                    longest, request.max_tokens ? *request.max_tokens : 1, room));
+  }
+  const int64_t most = request.endpoint == Endpoint::kChat ? room - longest : 16;
+  work.sampling.max_tokens = request.max_tokens.value_or(std::min(most, room - longest));
+  // What nobody asked for need not be had.
+  while (!request.max_tokens && work.sampling.max_tokens > 1 &&
+         !words_.CheckLengths(longest, work.sampling.max_tokens).ok())
+    work.sampling.max_tokens /= 2;
+  const auto problems = work.sampling.Validate();
+  if (!problems.empty())
+    return Status(StatusCode::kInvalidData, fmt::format("{}", fmt::join(problems, "; ")));
+  KEEL_RETURN_IF_ERROR(words_.CheckLengths(longest, work.sampling.max_tokens));
+  return work;
+}
+
+HttpReply OpenAiService::Generate(Endpoint endpoint, const std::string& body, HttpClient& client) {
+  // 1. What is asked.
+  OpenAiRequest request;
+  if (const auto refusal = ReadOpenAiRequest(endpoint, body, &request)) return ReplyOf(*refusal);
+  if (!request.model.empty() && request.model != options_.name) {
+    return ReplyOf({.status = 404,
+                    .message = fmt::format("no model {}: this server has {}",
+                                           Printable(request.model), options_.name),
+                    .param = "model",
+                    .code = "model_not_found"});
+  }
+  Result<Work> work = WorkOf(request);
+  if (!work.ok()) return ReplyOf(RefusalOf(work.status()));
+
+  // 2. In the queue.
+  for (const auto& prompt : work->prompts) metrics_.CountPromptTokens(std::ssize(prompt));
+  const auto answer = queue_.Submit(*std::move(work));
+  if (!answer.ok()) return ReplyOf(RefusalOf(answer.status()));
+  const AnswerHead head{
+      endpoint,
+      fmt::format("{}-{:016x}", endpoint == Endpoint::kChat ? "chatcmpl" : "cmpl", Random64()),
+      SecondsSince1970(), options_.name};
+
+  // 3. What becomes of it.
+  return request.stream ? AnswerInParts(head, request, *answer)
+                        : AnswerWhole(head, request, *answer, client);
+}
+
+HttpReply OpenAiService::AnswerWhole(const AnswerHead& head, const OpenAiRequest& request,
+                                     const std::shared_ptr<Answer>& answer, HttpClient& client) {
+  Gathering gathering(request, words_, queue_, metrics_, answer, options_.request_timeout);
+  const Status status = gathering.Run(client, [](const Choice&) { return true; });
+  // 499 is what a log says of a client that is gone.
+  if (status.code() == StatusCode::kCancelled)
+    return ReplyOf({.status = 499, .message = status.message()});
+  if (!status.ok()) return ReplyOf(RefusalOf(status));
+  return {.body = serve::Written(WholeAnswer(head, gathering.choices(), gathering.usage()))};
+}
+
+HttpReply OpenAiService::AnswerInParts(const AnswerHead& head, const OpenAiRequest& request,
+                                       const std::shared_ptr<Answer>& answer) {
+  // Made here, so that an answer whose stream is never begun is cancelled, too.
+  const auto gathering = std::make_shared<Gathering>(request, words_, queue_, metrics_, answer,
+                                                     options_.request_timeout);
+  HttpReply reply{.content_type = "text/event-stream", .headers = {{"Cache-Control", "no-store"}}};
+  reply.stream = [head, gathering, samples = answer->work().samples(),
+                  include_usage = request.include_usage](HttpClient& client) {
+    for (int i = 0; head.endpoint == Endpoint::kChat && i < samples; ++i) {
+      if (!client.Write(Event(RoleChunk(head, i)))) return false;
+    }
+    const Status status = gathering->Run(client, [&](const Choice& added) {
+      if (added.text.empty() && added.finish.empty() && added.scores.empty()) return true;
+      return client.Write(Event(Chunk(head, added)));
+    });
+    if (!status.ok()) {
+      // The status of HTTP is out: the error is an event, and the end that a client knows is
+      // missing.
+      if (status.code() != StatusCode::kCancelled)
+        client.Write(Event(ErrorAnswer(RefusalOf(status))));
+      return false;
+    }
+    if (include_usage && !client.Write(Event(UsageChunk(head, gathering->usage())))) return false;
+    return client.Write(kLastEvent);
+  };
+  return reply;
+}
+
+}  // namespace keel::serve

@@ -1,0 +1,447 @@
+"""`keel serve`: what OpenAI's API is answered, against `keel generate` of the same prompts; who else asks, leaves in the middle, sends
+garbage or nothing makes no difference to it."""
+
+import concurrent.futures
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+import unittest
+
+import browser
+import harness
+
+KEY = "a key of this test"
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+HI = [{"role": "user", "content": "hi"}]
+
+
+class Server:
+    """A running `keel serve`."""
+
+    def __init__(self, test, model, *arguments, key=None):
+        environment = {**harness.environment(), **({"KEEL_API_KEY": key} if key else {})}
+        self.key = key
+        self.process = subprocess.Popen(
+            [harness.KEEL, "serve", str(model), "--port", "0", *map(str, arguments)],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment,
+        )  # fmt: skip
+        test.addClassCleanup(self.end) if isinstance(test, type) else test.addCleanup(self.end)
+        said = []
+        while not said or "serving" not in said[-1]:
+            said.append(self.process.stdout.readline())
+            if not said[-1]:
+                raise AssertionError("".join(said))
+        self.port = int(said[-1].rsplit(":", 1)[1])
+
+    def end(self):
+        harness.end_with_children(self.process)
+        self.process.stdout.close()
+
+    def connect(self):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=harness.LIMIT_S)
+
+    def send(self, path, body, **headers):
+        """A connection with a POST under way."""
+        connection = self.connect()
+        if self.key:
+            headers.setdefault("Authorization", f"Bearer {self.key}")
+        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json", **headers})
+        return connection
+
+    def post(self, path, **body):
+        """(status, JSON)."""
+        connection = self.send(path, body)
+        response = connection.getresponse()
+        text = response.read()
+        connection.close()
+        return response.status, json.loads(text)
+
+    def answer(self, path, **body):
+        status, answer = self.post(path, **body)
+        if status != 200:
+            raise AssertionError(f"{status}: {answer}")
+        return answer
+
+    def stream(self, path, **body):
+        """The objects of the events, which must end as they should."""
+        connection = self.send(path, {**body, "stream": True})
+        response = connection.getresponse()
+        text = response.read().decode()
+        connection.close()
+        if response.status != 200 or response.getheader("Content-Type") != "text/event-stream":
+            raise AssertionError(f"{response.status}: {text}")
+        events = text.split("\n\n")
+        if events[-2:] != ["data: [DONE]", ""]:
+            raise AssertionError(text[-300:])
+        return [json.loads(event.removeprefix("data: ")) for event in events[:-2]]
+
+    def get(self, path, **headers):
+        connection = self.connect()
+        connection.request("GET", path, headers=headers)
+        response = connection.getresponse()
+        text = response.read().decode()
+        connection.close()
+        return response.status, text
+
+    def metrics(self):
+        status, text = self.get("/metrics", **({"Authorization": f"Bearer {self.key}"} if self.key else {}))
+        if status != 200:
+            raise AssertionError(text)
+        lines = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+        return {name.removeprefix("keel_serve_"): float(value) for name, value in lines}
+
+    def raw(self, sent):
+        """What comes back for these bytes, until the connection ends."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=harness.LIMIT_S) as connection:
+            connection.sendall(sent)
+            got = b""
+            try:
+                while part := connection.recv(65536):
+                    got += part
+            except ConnectionResetError:
+                pass
+            return got
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+
+def texts(answer):
+    """Of an answer's choices, in their order."""
+    choices = answer["choices"]
+    assert [choice["index"] for choice in choices] == list(range(len(choices)))
+    return [choice["text"] if "text" in choice else choice["message"]["content"] for choice in choices]
+
+
+def joined(events):
+    """{choice: (its text, its finish_reason)} of a stream."""
+    found = {}
+    for event in events:
+        for choice in event["choices"]:
+            text, finish = found.get(choice["index"], ("", None))
+            assert finish is None, "a chunk behind the last"
+            text += choice["text"] if "text" in choice else choice["delta"].get("content", "")
+            found[choice["index"]] = text, choice["finish_reason"]
+    return found
+
+
+class Serve(harness.Job):
+    @classmethod
+    def setUpClass(cls):
+        """A run of one step, and a server of it with 512 positions a text."""
+        job = cls("train_once")
+        job.setUp()
+        cls.addClassCleanup(job._clean)
+        config = job.config(
+            "run", trainer__total_training_steps=1, trainer__save_freq=1,
+            actor_rollout_ref__model__config={**harness.MODEL, "max_position_embeddings": 512, "initializer_range": 0.2},
+        )  # fmt: skip
+        job.train(config)
+        cls.step = job.run_dir("run") / "global_step_1"
+        cls.server = Server(cls, cls.step, "--name", "tiny", "--read-timeout", 2, "--max-body-bytes", 100000)
+
+    def train_once(self):
+        pass
+
+    def generate(self, rows, *arguments):
+        """What `keel generate` makes of these rows."""
+        path, output = self.folder / "rows.jsonl", self.folder / "out.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        done = harness.keel("generate", "--model", self.step, "--input", path, "--output", output, *arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return harness.read_jsonl(output)
+
+    def wait_for_quiet(self, server):
+        quiet = ("sequences_running", "sequences_waiting", "samples_open", "kv_blocks_held")
+        self.wait_until(lambda: not any(server.metrics()[name] for name in quiet), "nothing runs", server.process)
+
+    def test_answers_are_those_of_generate(self):
+        """Greedy and sampled; several prompts and samples; texts, ids and messages; whole and in chunks."""
+        prompts = ["the", "0123456789"]
+        for options, flags in (
+            ({"temperature": 0}, []),
+            ({"temperature": 1, "seed": 5, "n": 3, "top_p": 0.9, "top_k": 50, "min_p": 0.01, "repetition_penalty": 1.1},
+             ["--temperature", 1, "--seed", 5, "--n", 3, "--top-p", 0.9, "--top-k", 50, "--min-p", 0.01,
+              "--repetition-penalty", 1.1]),
+        ):  # fmt: skip
+            with self.subTest(options):
+                rows = self.generate([{"text": text} for text in prompts], "--max-new-tokens", 20, *flags)
+                asked = {**options, "prompt": prompts, "max_tokens": 20}
+                answer = self.server.answer(COMPLETIONS, **asked)
+                self.assertEqual(texts(answer), [row["output"] for row in rows])
+                self.assertEqual([c["finish_reason"] for c in answer["choices"]], [row["finish_reason"] for row in rows])
+                tokens = sum(len(row["output_ids"]) for row in rows)
+                self.assertEqual(answer["usage"], {"prompt_tokens": 13, "completion_tokens": tokens, "total_tokens": 13 + tokens})
+                streamed = joined(self.server.stream(COMPLETIONS, **asked))
+                self.assertEqual(streamed, {i: (row["output"], row["finish_reason"]) for i, row in enumerate(rows)})
+                ids = self.server.answer(COMPLETIONS, **{**asked, "prompt": [list(text.encode()) for text in prompts]})
+                self.assertEqual(texts(ids), texts(answer))
+        row = self.generate([{"messages": HI}], "--max-new-tokens", 20)[0]
+        for limit in ("max_tokens", "max_completion_tokens"):
+            asked = {"messages": HI, "temperature": 0, limit: 20}
+            self.assertEqual(texts(self.server.answer(CHAT, **asked)), [row["output"]])
+            self.assertEqual(joined(self.server.stream(CHAT, **asked)), {0: (row["output"], row["finish_reason"])})
+
+    def test_log_probs_and_usage(self):
+        row = self.generate([{"text": "the"}], "--max-new-tokens", 8, "--log-probs")[0]
+        asked = {"prompt": "the", "max_tokens": 8, "temperature": 0, "logprobs": 0}
+        found = self.server.answer(COMPLETIONS, **asked)["choices"][0]["logprobs"]
+        self.assertEqual(found["token_logprobs"], row["output_log_probs"])
+        self.assertEqual(len(found["text_offset"]), len(found["tokens"]))
+        events = self.server.stream(COMPLETIONS, **asked, stream_options={"include_usage": True})
+        parts = [event["choices"][0]["logprobs"]["token_logprobs"] for event in events[:-1]]
+        self.assertEqual(sum(parts, []), row["output_log_probs"])
+        self.assertEqual((events[-1]["choices"], events[-1]["usage"]["completion_tokens"]), ([], len(row["output_ids"])))
+        chat = self.server.answer(CHAT, messages=HI, max_tokens=5, temperature=0, logprobs=True)["choices"][0]["logprobs"]
+        wanted = self.generate([{"messages": HI}], "--max-new-tokens", 5, "--log-probs")[0]["output_log_probs"]
+        self.assertEqual([one["logprob"] for one in chat["content"]], wanted)
+
+    def test_stop_strings(self):
+        """The text ends before it, whole and in chunks, of which none shows a part of it."""
+        asked = {"prompt": "the", "max_tokens": 40, "temperature": 1, "seed": 11}
+        text = texts(self.server.answer(COMPLETIONS, **asked))[0]
+        stop = next(text[i : i + 2] for i in range(5, len(text)) if text[i : i + 2].isascii())
+        wanted = text.split(stop)[0]
+        for value in (stop, ["not in it", stop]):
+            self.assertEqual(texts(self.server.answer(COMPLETIONS, **asked, stop=value)), [wanted])
+            self.assertEqual(joined(self.server.stream(COMPLETIONS, **asked, stop=value)), {0: (wanted, "stop")})
+
+    def test_what_is_wrong_is_said(self):
+        def refused(status, part, path, param=None, **body):
+            got, answer = self.server.post(path, **body)
+            self.assertEqual(got, status, answer)
+            self.assertIn(part, answer["error"]["message"])
+            self.assertEqual(answer["error"]["param"], param)
+            self.assertIsInstance(answer["error"]["type"], str)
+
+        refused(400, "logit_bias", COMPLETIONS, "logit_bias", prompt="a", logit_bias={"1": 2})
+        refused(400, "no_such", CHAT, "no_such", messages=HI, no_such=1)
+        refused(400, "top_logprobs", CHAT, "top_logprobs", messages=HI, logprobs=True, top_logprobs=2)
+        refused(400, "700 tokens and 1 are asked for; the model has room for 512", COMPLETIONS, prompt="a" * 700)
+        refused(400, "3 tokens and 510 are asked for; the model has room for 512", COMPLETIONS, prompt="abc", max_tokens=510)
+        refused(400, "no tokens", COMPLETIONS, prompt="")
+        refused(400, "vocabulary", COMPLETIONS, prompt=[99999])
+        refused(400, "role", CHAT, messages=[{"content": "a"}])
+        refused(400, "1280 at most", COMPLETIONS, prompt=["a"] * 1000, n=2)
+        refused(404, "tiny", COMPLETIONS, "model", prompt="a", model="another")
+        refused(404, "/v1/nothing", "/v1/nothing", prompt="a")
+        refused(405, "GET", "/health", prompt="a")
+        self.assertEqual(self.server.get(CHAT)[0], 405)
+        self.assertEqual(self.server.answer(COMPLETIONS, prompt="a", model="tiny")["model"], "tiny")
+
+    def test_hostile_http(self):
+        """Each is refused in words of HTTP, or cut off; the server goes on."""
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        for status, sent in (
+            (400, head + b"Content-Length: 9\r\n\r\nnot JSON!"),
+            (400, head + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}"),
+            (400, head + b"Content-Length: -1\r\n\r\n"),
+            (400, head + b"Content-Length: 1e9\r\n\r\n"),
+            (411, head + b"\r\n"),
+            (411, head + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"),
+            (413, head + b"Content-Length: 100001\r\n\r\n"),
+            (413, head + b"Content-Length: 99999999999999999\r\n\r\n"),
+            (415, head + b"Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}"),
+            (415, b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}"),
+            (400, b"GET /health HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}"),
+            (414, b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\nHost: a\r\n\r\n"),
+            (None, b"GET / HTTP/1.1\r\nX: " + b"a" * 100000 + b"\r\n\r\n"),
+            (None, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 30 + b"\r\n\r\n"),
+            (None, b"garbage\r\n\r\n"),
+            (None, b"\r\n" * 100),
+            (None, os.urandom(3000) + b"\r\n\r\n"),
+        ):
+            with self.subTest(sent[:90]):
+                got = self.server.raw(sent)
+                if status is not None:
+                    self.assertTrue(got.startswith(b"HTTP/1.1 %d " % status), got[:200])
+                else:
+                    self.assertFalse(got.startswith(b"HTTP/1.1 2"), got[:200])
+        # Half a request, then silence; and one that dribbles.
+        self.server.raw(head + b"Content-Length: 20\r\n\r\n{")
+        self.server.raw(b"POST /v1/comple")
+        with socket.create_connection(("127.0.0.1", self.server.port), timeout=harness.LIMIT_S) as slow:
+            try:
+                while True:
+                    slow.sendall(b"X")
+                    slow.settimeout(0.2)
+                    try:
+                        if not slow.recv(1):
+                            break
+                    except TimeoutError:
+                        pass
+            except (BrokenPipeError, ConnectionResetError):
+                pass
+        self.assertEqual(self.server.get("/health"), (200, '{"status":"ok"}'))
+
+    def test_pages_and_models(self):
+        status, page = self.server.get("/")
+        self.assertEqual((status, "<title>Keel chat</title>" in page, re.findall(r"https?://", page)), (200, True, []))
+        models = json.loads(self.server.get("/v1/models")[1])
+        self.assertEqual([(m["id"], m["max_model_len"]) for m in models["data"]], [("tiny", 512)])
+
+    @unittest.skipUnless(browser.CHROMIUM, "no Chromium is installed")
+    def test_the_page_in_a_browser(self):
+        """A conversation of two turns, whose second knows the first; an error is shown; nothing goes wrong in the console."""
+        page = browser.Page(self, f"http://127.0.0.1:{self.server.port}/")
+        shown = "[...document.querySelectorAll('#said p')].map(p => [p.className, p.textContent])"
+
+        def ask(text):
+            page.evaluate(f"at('text').value = {json.dumps(text)}; at('ask').requestSubmit()")
+            self.wait_until(lambda: not page.evaluate("at('send').disabled"), "the answer ends")
+            return page.evaluate(shown)
+
+        self.wait_until(lambda: page.evaluate("document.readyState === 'complete' && document.getElementById('model')?.textContent")
+                        == "tiny", "the page is there")  # fmt: skip
+        page.evaluate("at('temperature').value = 0; at('tokens').value = 12")
+        first, second = "hi", "<b>and</b> then?"
+        messages = [{"role": "user", "content": first}]
+        wanted = texts(self.server.answer(CHAT, messages=messages, temperature=0, max_tokens=12))[0]
+        self.assertEqual(ask(first), [["user", first], ["assistant", wanted]])
+        messages += [{"role": "assistant", "content": wanted}, {"role": "user", "content": second}]
+        again = texts(self.server.answer(CHAT, messages=messages, temperature=0, max_tokens=12))[0]
+        self.assertEqual(ask(second)[2:], [["user", second], ["assistant", again]])
+        self.assertEqual(page.errors(), [])
+        page.evaluate("at('tokens').value = 5000")
+        kind, text = ask("too long")[-1]
+        self.assertEqual((kind, "the model has room for 512" in text), ("error", True), text)
+
+    def test_a_connection_is_kept(self):
+        connection = self.server.connect()
+        for text in ("a", "b", "c"):
+            connection.request("POST", COMPLETIONS, json.dumps({"prompt": text, "max_tokens": 2}),
+                               {"Content-Type": "application/json"})  # fmt: skip
+            self.assertEqual(connection.getresponse().read()[:1], b"{")
+        connection.close()
+
+    def test_many_clients_of_whom_half_leave(self):
+        """200 at a time: those that stay get what each would have got alone; of the others nothing is left."""
+        server = Server(self, self.step, "--max-num-seqs", 24)
+        before = server.descriptors()
+
+        def asked(i):
+            return {"prompt": f"prompt {i % 17}", "max_tokens": 24, "temperature": 1, "seed": i % 5, "n": 1 + i % 2}
+
+        alone = {i: texts(server.answer(COMPLETIONS, **asked(i))) for i in range(85)}  # all there are
+
+        def stay(i):
+            if i % 4:
+                return texts(server.answer(COMPLETIONS, **asked(i)))
+            found = joined(server.stream(COMPLETIONS, **asked(i)))
+            return [found[choice][0] for choice in sorted(found)]
+
+        def leave(i):
+            connection = server.send(COMPLETIONS, {**asked(i), "max_tokens": 450, "stream": i % 3 > 0, "ignore_eos": True})
+            if i % 3 == 1:
+                connection.getresponse().read(60)
+            elif i % 3 == 0:
+                time.sleep(0.05)
+            connection.sock.shutdown(socket.SHUT_RDWR)
+            connection.close()
+
+        with concurrent.futures.ThreadPoolExecutor(200) as clients:
+            leaving = [clients.submit(leave, i) for i in range(100)]
+            staying = {i: clients.submit(stay, i) for i in range(100)}
+            for future in leaving:
+                future.result()
+            for i, future in staying.items():
+                # Which prompts and seeds recur after 85.
+                self.assertEqual(future.result(), alone[i] if i < 85 else stay(i), i)
+        self.wait_for_quiet(server)
+        self.assertGreater(server.metrics()["cancelled_total"], 50)
+        self.wait_until(lambda: server.descriptors() <= before + 1, "all connections are closed", server.process)
+
+    def test_too_many(self):
+        """More samples than may wait are 429 with a time to wait; more connections than may be are 503."""
+        server = Server(self, self.step, "--max-num-seqs", 1, "--max-waiting", 1, "--max-connections", 5)
+        long = {"prompt": "a", "max_tokens": 500, "ignore_eos": True, "n": 2}
+        busy = server.send(COMPLETIONS, long)
+        self.wait_until(lambda: server.metrics()["samples_open"] == 2, "two samples", server.process)
+        refused = server.send(COMPLETIONS, {"prompt": "a"})
+        response = refused.getresponse()
+        self.assertEqual((response.status, response.getheader("Retry-After")), (429, "1"), response.read())
+        idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(5)]
+        self.assertIn(b"503", server.raw(b"GET /health HTTP/1.1\r\n\r\n")[:20])
+        for connection in (busy, refused, *idle):
+            connection.close()
+        self.wait_for_quiet(server)
+
+    def test_the_key(self):
+        server = Server(self, self.step, "--host", "0.0.0.0", key=KEY)
+        for given in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": KEY}, {"Authorization": f"Bearer {KEY}x"}):
+            for path in ("/v1/models", "/metrics"):
+                self.assertEqual(server.get(path, **given)[0], 401)
+            connection = server.send(COMPLETIONS, {"prompt": "a"}, **{"Authorization": "no", **given})
+            self.assertEqual(connection.getresponse().status, 401)
+            connection.close()
+        self.assertEqual([server.get(path)[0] for path in ("/", "/health")], [200, 200])
+        self.assertEqual(server.get("/v1/models", Authorization=f"Bearer {KEY}")[0], 200)
+        server.answer(COMPLETIONS, prompt="a")
+        for arguments, part in ((["--host", "0.0.0.0"], "API key"), (["--api-key-env", "NO_SUCH"], "NO_SUCH")):
+            done = harness.keel("serve", self.step, *arguments)
+            self.assertEqual((done.returncode, part in done.stderr), (64, True), done.stderr)
+        done = harness.keel("serve", self.step, "--port", server.port)
+        self.assertEqual((done.returncode, "taken" in done.stderr), (69, True), done.stderr)
+
+    def ended(self, server):
+        said = server.process.communicate(timeout=harness.LIMIT_S)[0]
+        return server.process.returncode, said
+
+    def test_the_end(self):
+        """What runs ends first; or, if it takes longer than it may, with an error. Then exit 0."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            server = Server(self, self.step)
+            asked = {"prompt": "the", "max_tokens": 300, "temperature": 0, "ignore_eos": True}
+            wanted = texts(server.answer(COMPLETIONS, **asked))
+            connection = server.send(COMPLETIONS, asked)
+            self.wait_until(lambda: server.metrics()["samples_open"] == 1, "it runs", server.process)  # noqa: B023
+            server.process.send_signal(number)
+            response = connection.getresponse()
+            self.assertEqual((response.status, texts(json.loads(response.read()))), (200, wanted))
+            connection.close()
+            self.assertEqual(self.ended(server)[0], 0)
+        server = Server(self, self.step, "--grace-seconds", 0)
+        connection = server.send(COMPLETIONS, {"prompt": "a", "max_tokens": 500, "ignore_eos": True, "n": 100})
+        self.wait_until(lambda: server.metrics()["samples_open"] == 100, "it runs", server.process)
+        server.process.terminate()
+        response = connection.getresponse()
+        self.assertEqual((response.status, json.loads(response.read())["error"]["message"]), (503, "the server has ended"))
+        connection.close()
+        code, said = self.ended(server)
+        self.assertEqual((code, "did not end in time" in said), (0, True), said)
+
+    def test_on_two_ranks(self):
+        """The same answers, also beside a client that leaves; ended in order."""
+        server = Server(self, self.step, "--tp", 2, "--name", "tiny")
+        asked = [
+            {"prompt": ["the", "0123456789"], "max_tokens": 20, "temperature": 0},
+            {"prompt": "the", "max_tokens": 20, "temperature": 1, "seed": 3, "n": 2, "stop": ["e"]},
+        ]
+        left = server.send(COMPLETIONS, {"prompt": "b", "max_tokens": 450, "stream": True, "ignore_eos": True})
+        left.getresponse().read(60)
+        left.sock.shutdown(socket.SHUT_RDWR)
+        left.close()
+        with concurrent.futures.ThreadPoolExecutor() as clients:
+            found = list(clients.map(lambda body: texts(server.answer(COMPLETIONS, **body)), asked * 4))
+        self.assertEqual(found, [texts(self.server.answer(COMPLETIONS, **body)) for body in asked] * 4)
+        self.wait_for_quiet(server)
+        time.sleep(0.3)  # the ranks wait for each other without asking anything
+        self.assertEqual(texts(server.answer(COMPLETIONS, **asked[0])), found[0])
+        server.process.terminate()
+        self.assertEqual(self.ended(server)[0], 0)
+
+    def test_an_answer_that_takes_too_long(self):
+        server = Server(self, self.step, "--request-timeout", 1, "--max-num-seqs", 1)
+        asked = {"prompt": "a", "max_tokens": 500, "ignore_eos": True, "n": 128}
+        status, answer = server.post(COMPLETIONS, **asked)
+        self.assertEqual((status, "--request-timeout" in answer["error"]["message"]), (504, True), answer)
+        self.wait_for_quiet(server)
+
+
+if __name__ == "__main__":
+    unittest.main()

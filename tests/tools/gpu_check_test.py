@@ -1,0 +1,90 @@
+"""tools/gpu_check.sh and its page, where there is no GPU: a dry run on the host, and one whose result is wrong."""
+
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ["KEEL_BUILD"])
+PARTS = ["env", "tests", "agree", "determinism", "layouts", "rl", "train", "decode", "save", "tools"]
+
+
+class GpuCheck(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="keel-gpu-check-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def check(self, *arguments, build=BUILD):
+        out = self.folder / "out"
+        done = subprocess.run([ROOT / "tools/gpu_check.sh", out, *arguments], capture_output=True, text=True, timeout=800,
+                              env={**os.environ, "KEEL_BUILD": str(build)}, check=False)  # fmt: skip
+        path = out / "gpu.json"
+        return done, json.loads(path.read_text()) if path.exists() else None
+
+    def test_a_dry_run_on_the_host(self):
+        # Time is no part of it: the parts have shares of an hour.
+        done, result = self.check("--dry-run", "--device", "cpu", "--seconds", "3600")
+        parts = {part["name"]: part for part in result["parts"]}
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(list(parts), PARTS)
+        self.assertTrue(result["dry_run"])
+        for name, part in parts.items():
+            self.assertEqual(part["status"], "absent" if name == "tools" else "passed", part)
+        self.assertEqual(parts["agree"]["figures"]["log_prob_difference"], 0)
+        self.assertEqual(parts["determinism"]["figures"]["killed_after_step"], 3)
+        self.assertLess(parts["layouts"]["figures"]["loss_difference"], 1e-3)
+        self.assertGreater(parts["train"]["figures"]["1"]["tokens_per_s"], 0)
+        self.assertGreater(parts["train"]["figures"]["peer"]["tokens_per_s"], 0)
+        self.assertEqual(set(parts["decode"]["figures"]["peer"]["tokens_per_s"]), {"1", "4"})
+        self.assertTrue(parts["save"]["figures"]["saves"])
+        self.assertFalse((self.folder / "out" / "work").exists(), "it leaves its runs")
+
+        page = subprocess.run(["python3", ROOT / "tools/gpu_report.py", self.folder / "out/gpu.json"], capture_output=True, text=True, check=True)
+        self.assertIn("a dry run: its figures measure nothing", page.stdout)
+        self.assertIn("| determinism | G2 | passed |", page.stdout)
+        self.assertIn("| tools | G1 | absent |", page.stdout)
+
+    def test_what_does_not_hold_fails_and_the_rest_goes_on(self):
+        build = self.folder / "build"
+        build.mkdir()
+        keel = build / "keel"
+        keel.write_text(f'#!/bin/sh\n[ "$1" = ckpt ] && {{ echo "not the same"; exit 1; }}\nexec {BUILD}/keel "$@"\n')
+        keel.chmod(0o755)
+        done, result = self.check("--dry-run", "--device", "cpu", "--only", "determinism,layouts", build=build)
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        first, second = result["parts"]
+        self.assertEqual((first["name"], first["status"]), ("determinism", "failed"))
+        self.assertIn("global_step_6 of first and second differ: not the same", first["why"])
+        self.assertEqual((second["name"], second["status"]), ("layouts", "passed"), second)
+
+    def test_what_is_packed_runs_by_itself(self):
+        pack = self.folder / "pack"
+        subprocess.run([ROOT / "tools/gpu_pack.sh", pack], env={**os.environ, "KEEL_BUILD": str(BUILD)}, check=True, capture_output=True)
+        self.assertLessEqual({"keel", "libkeel_torch.so", "libkeel_cuda.so"}, {file.name for file in (pack / "bin").iterdir()})
+        out = self.folder / "out"
+        environment = {key: value for key, value in os.environ.items() if key != "KEEL_BUILD"}
+        done = subprocess.run([pack / "gpu_check.sh", out, "--dry-run", "--device", "cpu", "--only", "env,rl"], env=environment,
+                              capture_output=True, text=True, timeout=300, check=False)  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        result = json.loads((out / "gpu.json").read_text())
+        self.assertEqual([part["status"] for part in result["parts"]], ["passed", "passed"])
+        self.assertIn((pack / "commit").read_text().strip(), result["commit"])
+        # It is of this script's making alone that it is made anew.
+        (pack / "gpu_check.sh").unlink()
+        again = subprocess.run([ROOT / "tools/gpu_pack.sh", pack], env={**os.environ, "KEEL_BUILD": str(BUILD)}, capture_output=True, text=True, check=False)
+        self.assertEqual(again.returncode, 1)
+        self.assertIn("is no folder of this script's", again.stderr)
+
+    def test_usage(self):
+        for arguments, code in ((["--only", "nothing"], 2), (["--device", "tpu"], 2)):
+            done, result = self.check(*arguments)
+            self.assertEqual(done.returncode, code, done)
+            self.assertIsNone(result)
+
+
+if __name__ == "__main__":
+    unittest.main()
