@@ -25,7 +25,8 @@ namespace keel::rewards {
 
 namespace {
 
-constexpr size_t kLongestLine = size_t{1} << 20;
+// Room for a tool's state of 1 MiB and what stands around it.
+constexpr size_t kLongestLine = size_t{2} << 20;
 
 int MillisecondsUntil(std::chrono::steady_clock::time_point deadline) {
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(

@@ -339,7 +339,8 @@ std::string Schema::Markdown() const {
   std::string text;
   std::string section;
   for (const Option& option : options_) {
-    const std::string parent = option.path.substr(0, option.path.rfind('.'));
+    const size_t dot = option.path.rfind('.');
+    const std::string parent = dot == std::string::npos ? "" : option.path.substr(0, dot);
     if (parent != section) {
       section = parent;
       text += fmt::format("\n## {}\n\n| key | type | default | meaning |\n|---|---|---|---|\n",
@@ -352,7 +353,7 @@ std::string Schema::Markdown() const {
       type += fmt::format(" of {}", fmt::join(option.choices, ", "));
     }
     if (!option.unit.empty()) type += ", " + option.unit;
-    text += fmt::format("| `{}` | {} | `{}` | {} |\n", option.path.substr(parent.size() + 1), type,
+    text += fmt::format("| `{}` | {} | `{}` | {} |\n", option.path.substr(dot + 1), type,
                         YamlFlow(option.initial), Meaning(option));
   }
   return text;

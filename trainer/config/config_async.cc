@@ -53,14 +53,15 @@ void AddAsyncOptions(Config& c, options::Schema& s) {
   s.Add("async_training.deterministic", a.deterministic,
         "With `max_staleness`: a sample takes newer weights up every `partial_report_tokens` "
         "tokens, and no sooner or later, so that the run is the same bit for bit whatever workers "
-        "it has and however fast they are. They wait for each other.");
+        "of the same tensor parallelism it has and however fast they are. They wait for each "
+        "other.");
   s.Add("async_training.schedule_record", a.schedule_record,
         "With `split`: a folder for files that say which weights chose which tokens of each "
         "sample, a file a step.")
       .PerNode();
   s.Add("async_training.schedule_replay", a.schedule_replay,
         "Such a folder, of an earlier run: the same weights choose the same tokens, and this run "
-        "is that one bit for bit, whatever workers it has.")
+        "is that one bit for bit, whatever workers of the same tensor parallelism it has.")
       .PerNode();
 }
 

@@ -46,6 +46,8 @@ const std::map<std::string, std::vector<std::string>>& Aliases() {
       {"critic", {"critic"}},
       {"reward", {"reward", "w", "verifier"}},  // VerifierSection
       {"reward.overlong_buffer", {"overlong"}},
+      {"trainer", {"trainer"}},
+      {"async_training", {"async"}},
   };
   return aliases;
 }
@@ -76,7 +78,7 @@ std::string ProductCode() {
   const char* root = std::getenv("KEEL_SOURCE_DIR");
   std::string code;
   for (const char* folder : {"common", "parallel", "model", "checkpoint", "rollout", "rewards",
-                             "trainer", "turns", "tools"}) {
+                             "trainer", "turns", "serve", "tools"}) {
     const fs::path top = fs::path(root != nullptr ? root : ".") / folder;
     if (!fs::exists(top)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(top)) {
