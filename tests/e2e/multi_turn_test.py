@@ -240,7 +240,7 @@ class Placements(MultiTurn):
 
     def test_a_response_whose_tool_hangs_is_ended_in_its_time(self):
         """On both ranks of a replica, of which one knows what the tools say."""
-        self.bad = self.tools("hangs", wrong="1357", timeout_seconds=100, num_workers=4)
+        self.bad = self.tools("hangs", wrong="1357", timeout_seconds=60, num_workers=4)
         config = self.split("slow", async_training__max_response_seconds=1, trainer__test_freq=-1,
                             actor_rollout_ref__rollout__tensor_model_parallel_size=2)  # fmt: skip
         done = self.launch(config, 1, 2)
