@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <memory>
+
 #include "trainer/inputs/lm_inputs.h"
 #include "trainer/inputs/run_model.h"
 #include "trainer/inputs/run_paths.h"
@@ -9,8 +11,8 @@
 #include "trainer/rl/rl_task.h"
 #include "trainer/rl/rollout_options.h"
 #include "trainer/rl/rollout_rank.h"
-#include "trainer/run/job.h"
 #include "trainer/run/lm_task.h"
+#include "trainer/run/task_runner.h"
 
 namespace keel::trainer {
 
@@ -33,6 +35,19 @@ class LmFiles : public LmInputs {
   ModelSource model_;
   RunData<Dataset> data_;
 };
+
+std::unique_ptr<Task> MakeTask(const TrainerInputs& inputs, TaskRunner& runner, LmFiles& files) {
+  switch (inputs.loaded.config.trainer.task) {
+    case TaskKind::kRl:
+      return rl::MakeRlTask(runner.job(), runner.course(), inputs);
+    case TaskKind::kDpo:
+      return rl::MakeDpoTask(runner.job(), runner.course(), inputs.loaded.config);
+    case TaskKind::kPretrain:
+    case TaskKind::kSft:
+      break;
+  }
+  return MakeLmTask(runner.job(), runner.course(), files);
+}
 
 }  // namespace
 
@@ -63,21 +78,12 @@ RunEnd RunTraining(const TrainerInputs& job_inputs, Logger& log) {
                                                  fmt::join(problems, "\n  ")));
   }
   if (inputs.env.rank >= roles.trainers) return rl::RunRolloutRank(job_inputs, roles, log);
-  Job job(inputs, log);
+  TaskRunner runner(inputs, log);
   // A folder that is no run's, or a checkpoint by name that is not there, ends the run first.
-  job.Phase("data", 0);
+  runner.job().Phase("data", 0);
   ThrowIfError(CheckRunPaths(inputs.loaded.config));
-  switch (inputs.loaded.config.trainer.task) {
-    case TaskKind::kRl:
-      return rl::RunRlTask(job);
-    case TaskKind::kDpo:
-      return rl::RunDpoTask(job);
-    case TaskKind::kPretrain:
-    case TaskKind::kSft:
-      break;
-  }
   LmFiles files(inputs.loaded.config);
-  return RunLmTask(job, files);
+  return runner.Run(*MakeTask(inputs, runner, files));
 }
 
 }  // namespace keel::trainer

@@ -112,9 +112,8 @@ const std::map<std::string, std::set<std::string>>& AllowedEdges() {
         "trainer/inputs", "trainer/metrics", "trainer/sync"}},
       {"trainer/rl",
        {"common", "parallel", "model", "model/tokenizer", "rollout", "rewards", "turns",
-        "checkpoint/base",
-        "trainer/algorithms", "trainer/config", "trainer/data", "trainer/desk", "trainer/engine",
-        "trainer/inputs", "trainer/metrics", "trainer/run", "trainer/sync"}},
+        "checkpoint/base", "trainer/algorithms", "trainer/config", "trainer/data", "trainer/desk",
+        "trainer/engine", "trainer/inputs", "trainer/metrics", "trainer/run", "trainer/sync"}},
       {"trainer", {"common", "trainer/inputs", "trainer/rl", "trainer/run"}},
   };
   return edges;
@@ -136,9 +135,9 @@ bool IsTorch(const std::string& target) {
 }
 
 const std::vector<std::string>& TopFolders() {
-  static const std::vector<std::string> folders = {"common",     "parallel", "model",  "rollout",
-                                                   "checkpoint", "rewards",  "turns",  "serve",
-                                                   "trainer"};
+  static const std::vector<std::string> folders = {"common",  "parallel",   "model",
+                                                   "rollout", "checkpoint", "rewards",
+                                                   "turns",   "serve",      "trainer"};
   return folders;
 }
 
@@ -223,15 +222,15 @@ std::set<std::string> ClosureOf(const std::string& unit) {
 TEST(IncludeLayersTest, WhatOneMustOpenStaysSmall) {
   EXPECT_LE(ClosureOf("checkpoint/save/saver").size(), 40u);
   EXPECT_LE(ClosureOf("checkpoint/load/loader").size(), 34u);
-  EXPECT_LE(ClosureOf("trainer/run/lm_task").size(), 50u);
+  EXPECT_LE(ClosureOf("trainer/run/lm_task").size(), 27u);
   EXPECT_GT(ClosureOf("trainer/rl/rl_task").size(), 60u) << "the includes were not followed";
 }
 
 TEST(IncludeLayersTest, TheTorchFreePartSeesNoTorch) {
   for (const char* folder :
-       {"common", "checkpoint", "rewards", "turns", "serve", "model/gguf", "model/tokenizer", "tools/launch",
-        "tools/ckpt",
-        "trainer/config", "trainer/data", "trainer/desk", "trainer/inputs", "trainer/metrics"}) {
+       {"common", "checkpoint", "rewards", "turns", "serve", "model/gguf", "model/tokenizer",
+        "tools/launch", "tools/ckpt", "trainer/config", "trainer/data", "trainer/desk",
+        "trainer/foreign", "trainer/inputs", "trainer/metrics"}) {
     for (const Include& include : IncludesOf(folder)) {
       EXPECT_FALSE(IsTorch(include.target))
           << include.file << ":" << include.line << " includes " << include.target;
@@ -271,6 +270,7 @@ TEST(IncludeLayersTest, TheTorchFreePartSeesNoTorch) {
                                             "trainer/rl/console_text",
                                             "trainer/rl/reward_errors",
                                             "trainer/rl/validation",
+                                            "trainer/run/run_course",
                                             "trainer/run/run_folder",
                                             "trainer/run/run_state",
                                             "trainer/run/save_session",

@@ -543,7 +543,7 @@ def dropped(key, what, tests):
 TRAINING_STATE = [
     Mutant(
         "state-weights", "the weights come back",
-        "trainer/run/task.cc", "  request.allow_missing = job_.actor().checkpoint.load_allow_missing;\n",
+        "trainer/run/task_runner.cc", "  request.allow_missing = c_.actor_rollout_ref.actor.checkpoint.load_allow_missing;\n",
         "  request.contents.model = false;\n", (EXACT,),
     ),
     Mutant(
@@ -596,17 +596,17 @@ TRAINING_STATE = [
 IN_COMMON = [
     Mutant(
         "facts-not-compared", "ranks that were started with different things are refused",
-        "trainer/run/job.cc", "  ThrowIfError(AgreeOnFacts(*coordinator_, facts, deadline_));\n", "",
+        "trainer/run/job_connection.cc", "  ThrowIfError(AgreeOnFacts(*coordinator_, facts, deadline_));\n", "",
         (("e2e_ranks_agree", "SameStart.test_learning_rate"),),
     ),
     Mutant(
         "data-not-compared", "the content of the data is compared, not its path",
-        "trainer/run/task.cc", "      fmt::format(\"{} samples with digest {}\", identity_.samples, identity_.digest);\n", "      fmt::format(\"{} samples\", identity_.samples);\n",
+        "trainer/run/task_runner.cc", "      fmt::format(\"{} samples with digest {}\", identity_.samples, identity_.digest);\n", "      fmt::format(\"{} samples\", identity_.samples);\n",
         (("e2e_ranks_agree", "SameStart.test_training_data_under_another_path"),),
     ),
     Mutant(
         "replicas-not-compared", "copies of weights are compared before a save",
-        "trainer/run/task_steps.cc", "    trainer::CheckReplicas(*role.engine, role.name, job_.context(), when);\n", "    (void)role, (void)when;\n",
+        "trainer/run/task_runner_steps.cc", "    trainer::CheckReplicas(*role.engine, role.name, job_.context(), when);\n", "    (void)role, (void)when;\n",
         (("e2e_ranks_agree", "Drift.test_a_flipped_bit_ends_the_run_before_it_is_saved"),),
     ),
     Mutant(
@@ -616,12 +616,12 @@ IN_COMMON = [
     ),
     Mutant(
         "changes-not-said", "a resume says what has changed since the save",
-        "trainer/run/task.cc", "    SayWhatChanged(record->documents);\n", "",
+        "trainer/run/task_runner.cc", "    SayWhatChanged(record->documents);\n", "",
         (("e2e_resume", "ResumeSingle.test_what_changed_since_the_save_is_said"),),
     ),
     Mutant(
         "room-not-checked", "a model that no machine holds is refused before it is made",
-        "trainer/run/task.cc", "  CheckRoom();\n  LoadData();\n", "  LoadData();\n",
+        "trainer/run/task_runner.cc", "  CheckRoom();\n  LoadData();\n", "  LoadData();\n",
         (("e2e_memory", "Memory.test_a_model_that_no_machine_holds_is_refused_at_the_start"),),
     ),
 ]  # fmt: skip

@@ -19,6 +19,12 @@ constexpr int64_t kLeastStaging = 2 * kChunkBytes;
 
 }  // namespace
 
+CommonSections CommonOf(const Config& config) {
+  const ActorRolloutRefSection& section = config.actor_rollout_ref;
+  return {config.trainer,         config.data,         section.model,
+          section.actor.megatron, section.actor.optim, section.actor.checkpoint};
+}
+
 options::Schema MakeSchema(Config& c) {
   options::Schema s;
   TrainerSection& t = c.trainer;

@@ -15,28 +15,12 @@
 #include "common/log.h"
 #include "common/status.h"
 #include "trainer/metrics/metrics_file.h"
-#include "trainer/metrics/step_line.h"
+#include "trainer/metrics/metrics_sink.h"
 
 namespace keel::trainer {
 
 class EventFile;
 class PrometheusFile;
-
-// Where the run is when a step is over, which is in no metric.
-struct StepProgress {
-  int64_t step = 0;
-  int64_t total_steps = 0;
-  double eta_s = 0;
-  bool skipped = false;  // an update changed nothing: loss or norm was not finite
-
-  std::string StepText() const;     // "step  7/12", as wide in every step
-  std::string EtaText() const;      // "1:02:03"
-  std::string SkippedText() const;  // "" where nothing was
-};
-
-// A task's line on the console, made from that of its metrics.
-using ConsoleText = std::string(const StepLine& line, const StepProgress& progress);
-ConsoleText LmText;
 
 struct MetricsOptions {
   bool jsonl = true;
@@ -46,23 +30,22 @@ struct MetricsOptions {
   std::optional<std::string> prometheus_file = {};  // none: no such file
 };
 
-class MetricsWriter {
+class MetricsWriter final : public MetricsSink {
  public:
   MetricsWriter(MetricsWriter&&) noexcept;
-  ~MetricsWriter();
+  ~MetricsWriter() override;
   // As MetricsFile::Open. `log` must outlive this.
   static Result<MetricsWriter> Open(const std::string& directory, int64_t resumed_step,
                                     const MetricsOptions& options, Logger& log);
 
-  // A step's line, and `text` of it every log_freq steps, at the first and the last.
-  void Step(const StepLine& line, const StepProgress& progress, ConsoleText* text);
-  // That of a validation after `step`, and what the console says of it.
-  void Validation(int64_t step, const StepLine& line, const std::string& text);
+  // On the console every log_freq steps, at the first and the last.
+  void Step(const StepLine& line, const StepProgress& progress, ConsoleText* text) override;
+  void Validation(int64_t step, const StepLine& line, const std::string& text) override;
   // Of a save or a load.
   void Record(int64_t step, Json data);
-  // What no line can hold, for TensorBoard alone.
-  void Histogram(int64_t step, std::string_view name, std::span<const double> values);
-  void Text(int64_t step, std::string_view name, std::string_view markdown);
+  // For TensorBoard alone.
+  void Histogram(int64_t step, std::string_view name, std::span<const double> values) override;
+  void Text(int64_t step, std::string_view name, std::string_view markdown) override;
   // The run ends: how much could not be written, if anything.
   void Close();
 

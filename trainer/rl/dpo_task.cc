@@ -22,9 +22,8 @@
 #include "trainer/inputs/model_source.h"
 #include "trainer/inputs/rl_inputs.h"
 #include "trainer/inputs/run_model.h"
-#include "trainer/metrics/metrics_writer.h"
+#include "trainer/metrics/metrics_sink.h"
 #include "trainer/rl/console_text.h"
-#include "trainer/run/task.h"
 
 namespace keel::trainer::rl {
 
@@ -38,14 +37,16 @@ TokenLayout LayoutOf(const ModelBatch& batch) {
 
 class DpoTask : public Task {
  public:
-  using Task::Task;
+  DpoTask(Job& job, RunCourse& course, const Config& config)
+      : job_(job), course_(course), c_(config) {}
 
  private:
   const ModelDescription& OpenModel() override { return source_ = ValueOrThrow(OpenRunModel(c_)); }
-  void LoadData() override;
+  TaskData LoadData() override;
   // The model that learns, and the reference: weights alone.
   void BuildModels() override;
   std::vector<Role> SavedRoles() override { return {{"actor", actor_.get()}}; }
+  Reference reference() override { return {reference_.get(), reference_digest_}; }
 
   PreferenceBatch BatchAt(const PreferenceSet& data, const std::function<int64_t(int64_t)>& at,
                           int64_t cursor, int64_t count) const;
@@ -65,7 +66,6 @@ class DpoTask : public Task {
                                    const DpoDenominators& counts, DpoSums& sums);
   // Over all ranks.
   DpoSums Total(const DpoSums& mine);
-  void Restored(bool /*restored*/) override { RecountSteps(); }
 
   void BeforeSteps() override;
   StepEnd Step(int64_t step) override;
@@ -73,20 +73,22 @@ class DpoTask : public Task {
                  double lr, double reference_s, double step_s, int64_t count);
   std::optional<double> Validate() override;
 
+  Job& job_;
+  RunCourse& course_;
+  const Config& c_;
   ModelSource source_;
   PreferenceSet train_, val_;
   DpoOptions loss_;
   int64_t pad_to_multiple_ = 1;
   std::unique_ptr<TrainEngine> actor_, reference_;
+  uint64_t reference_digest_ = 0;
   LrScheduleOptions schedule_;
 };
 
-void DpoTask::LoadData() {
+TaskData DpoTask::LoadData() {
   auto data = ValueOrThrow(LoadPreferenceData(c_, source_));
   train_ = std::move(data.train);
   val_ = std::move(data.val);
-  TakeData(train_, val_);
-  SetSteps();
   loss_.beta = c_.dpo.beta;
   loss_.terms.clear();
   for (size_t i = 0; i < c_.dpo.loss_type.size(); ++i)
@@ -99,12 +101,16 @@ void DpoTask::LoadData() {
   loss_.ld_alpha = c_.dpo.ld_alpha;
   loss_.preference_loss_weight = c_.dpo.preference_loss_weight;
   loss_.sft_loss_weight = c_.dpo.sft_loss_weight;
-  SayData("pairs", train_, val_);
+  TaskData given;
+  given.train = TaskData::Set::Of(train_);
+  given.val = TaskData::Set::Of(val_);
+  given.samples = "pairs";
+  return given;
 }
 
 void DpoTask::BuildModels() {
-  const MegatronSection& megatron = job_.actor().megatron;
-  TrainEngineOptions options = job_.EngineOptions(megatron, job_.actor().optim);
+  const MegatronSection& megatron = c_.actor_rollout_ref.actor.megatron;
+  TrainEngineOptions options = job_.EngineOptions(megatron, c_.actor_rollout_ref.actor.optim);
   pad_to_multiple_ = options.sequence_parallel ? megatron.tensor_model_parallel_size : 1;
   actor_ = std::make_unique<TrainEngine>(job_.context(), source_.config, options);
   job_.FillWeights(source_, *actor_);
@@ -112,7 +118,7 @@ void DpoTask::BuildModels() {
   options.offload = {c_.actor_rollout_ref.ref.megatron.param_offload, false, false};
   reference_ = std::make_unique<TrainEngine>(job_.context(), source_.config, options);
   job_.FillWeights(source_, *reference_);
-  SetReference(*reference_, WeightsDigest(*reference_, job_.context().world()));
+  reference_digest_ = WeightsDigest(*reference_, job_.context().world());
   actor_->OffloadIdle();
   reference_->OffloadIdle();
   job_.log().Info("memory: {}", actor_->residency().Report());
@@ -231,15 +237,17 @@ DpoSums DpoTask::Total(const DpoSums& mine) {
 }
 
 void DpoTask::BeforeSteps() {
-  schedule_ = job_.Schedule(job_.actor().optim, "actor_rollout_ref.actor.optim", total_steps_);
+  schedule_ = job_.Schedule(c_.actor_rollout_ref.actor.optim, "actor_rollout_ref.actor.optim",
+                            course_.total_steps());
 }
 
 DpoTask::StepEnd DpoTask::Step(int64_t step) {
   // 1. Pairs at the global cursor, and what the reference makes of them.
   const Stopwatch watch;
-  const int64_t count = BatchCount();
+  const int64_t count = course_.BatchCount();
   const PreferenceBatch batch = BatchAt(
-      train_, [this](int64_t k) { return order_->At(k); }, state_.samples_consumed, count);
+      train_, [this](int64_t k) { return course_.order().At(k); }, course_.state().samples_consumed,
+      count);
   const std::vector<ModelBatch> microbatches = ToDevice(batch.microbatches, job_.device());
   const Compared compared = Compare(microbatches, count);
   const double reference_s = watch.Elapsed();
@@ -249,20 +257,20 @@ DpoTask::StepEnd DpoTask::Step(int64_t step) {
   DpoSums sums;
   const StepResult result = actor_->Step(
       microbatches, LossOf(microbatches, compared, {batch.pairs, batch.chosen_tokens}, sums), lr,
-      state_.optimizer_steps + 1);
+      course_.state().optimizer_steps + 1);
   ThrowIfError(FailPoint("step.end"));
-  Advance(step, count, batch.tokens);
-  CountUpdates({result.skipped ? 0 : 1, result.skipped ? 1 : 0}, {});
+  course_.Advance(step, count, batch.tokens);
+  course_.CountUpdates({result.skipped ? 0 : 1, result.skipped ? 1 : 0}, {});
 
   // 3. Metrics.
   const DpoSums total = Total(sums);
-  WriteStep(result, total, batch, lr, reference_s, EndTiming(), count);
+  WriteStep(result, total, batch, lr, reference_s, course_.EndTiming(), count);
   return {result.loss, result.grad_norm};
 }
 
 void DpoTask::WriteStep(const StepResult& result, const DpoSums& sums, const PreferenceBatch& batch,
                         double lr, double reference_s, double step_s, int64_t count) {
-  MetricsWriter* writer = metrics();
+  MetricsSink* writer = course_.metrics();
   if (writer == nullptr) return;
   StepLine line;
   line.Set("train/loss", result.loss);
@@ -272,11 +280,11 @@ void DpoTask::WriteStep(const StepResult& result, const DpoSums& sums, const Pre
   line.Set(sums.Metrics());
   std::vector<int64_t> ids;
   for (int64_t i = 0; i < count; ++i)
-    ids.push_back(train_.Get(order_->At(state_.samples_consumed - count + i)).id);
-  line.Set("data/samples_consumed", state_.samples_consumed);
+    ids.push_back(train_.Get(course_.order().At(course_.state().samples_consumed - count + i)).id);
+  line.Set("data/samples_consumed", course_.state().samples_consumed);
   line.Set("data/sample_digest", Hash128(std::as_bytes(std::span(ids))).ToHex());
-  line.Set("n_tokens_seen", state_.tokens_consumed);
-  line.Set("skipped_steps", state_.skipped_steps);
+  line.Set("n_tokens_seen", course_.state().tokens_consumed);
+  line.Set("skipped_steps", course_.state().skipped_steps);
   line.Set("throughput(tps)", static_cast<double>(batch.tokens) / step_s);
   line.Set("timing_s/ref", reference_s);
   line.Set("timing_s/step", step_s);
@@ -285,9 +293,9 @@ void DpoTask::WriteStep(const StepResult& result, const DpoSums& sums, const Pre
   line.Set("timing_s/param_offload", result.moves.param_offload);
   line.Set("timing_s/optimizer_load", result.moves.optimizer_load);
   line.Set("timing_s/optimizer_offload", result.moves.optimizer_offload);
-  if (const double saved = TakeBlockedSeconds(); saved > 0)
+  if (const double saved = course_.TakeBlockedSeconds(); saved > 0)
     line.Set("timing_s/save_checkpoint", saved);
-  writer->Step(line, Progress(result.skipped), DpoText);
+  writer->Step(line, course_.Progress(result.skipped), DpoText);
 }
 
 std::optional<double> DpoTask::Validate() {
@@ -311,14 +319,14 @@ std::optional<double> DpoTask::Validate() {
   const DpoSums total = Total(sums);
   const double loss =
       loss_.preference_loss_weight * total.preference_loss + loss_.sft_weight() * total.sft_loss;
-  MetricsWriter* writer = metrics();
+  MetricsSink* writer = course_.metrics();
   if (writer == nullptr) return loss;
   StepLine line;
   line.Set("val/loss", loss);
   line.Set("timing_s/testing", watch.Elapsed());
   for (const auto& [name, value] : total.Metrics())
     if (name.rfind("rewards/", 0) == 0) line.Set("val/" + name, value);
-  writer->Validation(state_.step, line,
+  writer->Validation(course_.state().step, line,
                      fmt::format("validation  loss {:.4f}  accuracy {:.3f}  ({} pairs)", loss,
                                  line.Number("val/rewards/accuracies"), val_.size()));
   return loss;
@@ -326,6 +334,8 @@ std::optional<double> DpoTask::Validate() {
 
 }  // namespace
 
-RunEnd RunDpoTask(Job& job) { return DpoTask(job).Run(); }
+std::unique_ptr<Task> MakeDpoTask(Job& job, RunCourse& course, const Config& config) {
+  return std::make_unique<DpoTask>(job, course, config);
+}
 
 }  // namespace keel::trainer::rl

@@ -2,14 +2,17 @@
 // of the model it began with.
 #pragma once
 
+#include <memory>
+
+#include "trainer/config/config.h"
 #include "trainer/run/job.h"
+#include "trainer/run/run_course.h"
+#include "trainer/run/task.h"
 
 namespace keel::trainer::rl {
 
-// From data to the last step. Collective over all ranks. Throws keel::Error.
-//
 // The reference is actor_rollout_ref.model as it is loaded or drawn at the start of every run; it
-// is in no checkpoint, so a resumed run takes it from the same place.
-RunEnd RunDpoTask(Job& job);
+// is in no checkpoint, so a resumed run takes it from the same place. All must outlive the task.
+std::unique_ptr<Task> MakeDpoTask(Job& job, RunCourse& course, const Config& config);
 
 }  // namespace keel::trainer::rl

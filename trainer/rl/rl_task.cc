@@ -22,7 +22,7 @@
 #include "trainer/inputs/model_weights.h"
 #include "trainer/inputs/rl_inputs.h"
 #include "trainer/inputs/run_model.h"
-#include "trainer/metrics/metrics_writer.h"
+#include "trainer/metrics/metrics_sink.h"
 #include "trainer/rl/batch_metrics.h"
 #include "trainer/rl/colocated_generation.h"
 #include "trainer/rl/console_text.h"
@@ -37,7 +37,6 @@
 #include "trainer/rl/split_generation.h"
 #include "trainer/rl/validation.h"
 #include "trainer/run/shared_facts.h"
-#include "trainer/run/task.h"
 #include "trainer/sync/group_bytes.h"
 #include "trainer/sync/rollout_model.h"
 #include "trainer/sync/rollout_settings.h"
@@ -50,9 +49,12 @@ constexpr int64_t kSampleTexts = 5;  // of a validation
 
 class RlTask : public Task {
  public:
-  explicit RlTask(Job& job)
-      : Task(job),
-        actor_config_(job.actor()),
+  RlTask(Job& job, RunCourse& course, const TrainerInputs& inputs)
+      : job_(job),
+        course_(course),
+        inputs_(inputs),
+        c_(inputs.loaded.config),
+        actor_config_(c_.actor_rollout_ref.actor),
         kl_({c_.algorithm.kl_ctrl.type, c_.algorithm.kl_ctrl.kl_coef, c_.algorithm.kl_ctrl.horizon,
              c_.algorithm.kl_ctrl.target_kl}),
         reward_errors_(c_.reward.on_error, WarnOnRank0()),
@@ -65,13 +67,14 @@ class RlTask : public Task {
   bool rank0() const { return job_.rank0(); }
   RewardErrors::Warn WarnOnRank0();
   const ModelDescription& OpenModel() override { return source_ = ValueOrThrow(OpenRunModel(c_)); }
-  void LoadData() override;
+  TaskData LoadData() override;
   // Actor, reference, critic, and the model that generates.
   void BuildModels() override;
   std::unique_ptr<Generation> MakeGeneration();
   void CheckThatTheCacheHolds(int64_t prompt, int64_t response);
   void BuildCritic(const TrainEngineOptions& actor);
   std::vector<Role> SavedRoles() override;
+  Reference reference() override { return {ref_.get(), ref_digest_}; }
   void AddDocuments(checkpoint::SaveRequest* request) override;
   void RestoreDocuments(const Documents& documents) override;
   // What is trained is what generates, from the first token on.
@@ -85,7 +88,7 @@ class RlTask : public Task {
   // On rank 0.
   void Report(const RolloutBatch& batch, const Learner::Learned& learned, double step_s,
               StepLine* m);
-  void AddSampleTexts(const RolloutBatch& batch, int64_t step, MetricsWriter* writer) const;
+  void AddSampleTexts(const RolloutBatch& batch, int64_t step, MetricsSink* writer) const;
   std::optional<double> Validate() override;
   struct Outcome {
     bool counted = false;  // of no response there is no mean
@@ -95,6 +98,10 @@ class RlTask : public Task {
   Outcome ReportValidation(std::vector<Response> responses, const Stopwatch& watch);
   void Finished() override { generation_->Finish(); }
 
+  Job& job_;
+  RunCourse& course_;
+  const TrainerInputs& inputs_;
+  const Config& c_;
   const ActorSection& actor_config_;
   KlController kl_;
   RewardErrors reward_errors_;
@@ -106,6 +113,7 @@ class RlTask : public Task {
   OptimSection critic_optim_;
   int64_t critic_steps_ = 0;
   std::unique_ptr<TrainEngine> actor_, ref_, critic_;
+  uint64_t ref_digest_ = 0;
   std::unique_ptr<Generation> generation_;
   std::unique_ptr<ResponseSource> responses_;
   std::unique_ptr<Learner> learner_;
@@ -121,25 +129,28 @@ RewardErrors::Warn RlTask::WarnOnRank0() {
   return [this](const std::string& text) { job_.log().Warning("{}", text); };
 }
 
-void RlTask::LoadData() {
+TaskData RlTask::LoadData() {
   auto data = ValueOrThrow(LoadPromptData(c_, source_));
   turns_ = ValueOrThrow(OpenRunTurns(c_, source_));
-  if (turns_ != nullptr)
-    AddFact("the tools of multi_turn.tool_config_path", "digest " + ToolsDigest(*turns_));
-  for (const auto& [what, digest] : ValueOrThrow(rewards::RewardFileDigests(c_.reward)))
-    AddFact(what, digest);
   prompts_ = std::move(data.train);
   val_ = std::move(data.val);
-  TakeData(prompts_, val_);
-  AddFact("what verifiers read of data.train_files (text, extra_info)",
-          "digest " + prompts_.verifiers_digest().ToHex());
-  AddFact("what verifiers read of the validation samples (text, extra_info)",
-          "digest " + val_.verifiers_digest().ToHex());
+  TaskData given;
+  given.train = TaskData::Set::Of(prompts_);
+  given.val = TaskData::Set::Of(val_);
+  given.samples = "prompts";
   const int64_t batch = c_.data.train_batch_size;
-  total_steps_ = c_.trainer.total_training_steps.value_or(std::max<int64_t>(
+  given.total_steps = c_.trainer.total_training_steps.value_or(std::max<int64_t>(
       1, std::llround(c_.trainer.total_epochs.value_or(1) * static_cast<double>(prompts_.size()) /
                       static_cast<double>(batch))));
-  SayData("prompts", prompts_, val_);
+  if (turns_ != nullptr)
+    given.facts["the tools of multi_turn.tool_config_path"] = "digest " + ToolsDigest(*turns_);
+  for (const auto& [what, digest] : ValueOrThrow(rewards::RewardFileDigests(c_.reward)))
+    given.facts[what] = digest;
+  given.facts["what verifiers read of data.train_files (text, extra_info)"] =
+      "digest " + prompts_.verifiers_digest().ToHex();
+  given.facts["what verifiers read of the validation samples (text, extra_info)"] =
+      "digest " + val_.verifiers_digest().ToHex();
+  return given;
 }
 
 void RlTask::BuildModels() {
@@ -161,7 +172,7 @@ void RlTask::BuildModels() {
     ref.offload = {c_.actor_rollout_ref.ref.megatron.param_offload, false, false};
     ref_ = std::make_unique<TrainEngine>(job_.context(), source_.config, ref);
     job_.FillWeights(source_, *ref_);
-    SetReference(*ref_, WeightsDigest(*ref_, job_.context().world()));
+    ref_digest_ = WeightsDigest(*ref_, job_.context().world());
   }
   if (HasCritic(c_)) BuildCritic(actor);
   actor_->OffloadIdle();
@@ -171,7 +182,7 @@ void RlTask::BuildModels() {
   generation_ = MakeGeneration();
   CheckThatTheCacheHolds(c_.data.max_prompt_length, c_.data.max_response_length);
   responses_ =
-      std::make_unique<ResponseSource>(c_, prompts_, *order_, *generation_, job_.context(),
+      std::make_unique<ResponseSource>(c_, prompts_, course_.order(), *generation_, job_.context(),
                                        job_.device(), reward_errors_, rank0() ? &dumps_ : nullptr);
   // A replay scores nothing, but what it validates.
   if (rank0())
@@ -197,12 +208,12 @@ std::unique_ptr<Generation> RlTask::MakeGeneration() {
   rollout.releases = section.free_cache_engine;
   if (c_.async_training.placement == Placement::kSplit) {
     return std::make_unique<SplitGeneration>(
-        job_, *actor_, rollout.sync,
-        RolloutFacts(job_.inputs().loaded, job_.device(), source_, turns_.get()),
+        job_, inputs_, *actor_, rollout.sync,
+        RolloutFacts(inputs_.loaded, job_.device(), source_, turns_.get()),
         // The desk's thread asks, beside this one: each has an order of its own.
         [this]() -> PromptAt {
           return
-              [this, order = std::make_shared<SampleOrder>(*order_)](
+              [this, order = std::make_shared<SampleOrder>(course_.order())](
                   int64_t position) -> const Prompt& { return prompts_.Get(order->At(position)); };
         });
   }
@@ -286,7 +297,7 @@ void RlTask::RestoreDocuments(const Documents& documents) {
 }
 
 void RlTask::Restored(bool restored) {
-  Phase("sync");
+  job_.Phase("sync", course_.state().step);
   if (c_.actor_rollout_ref.rollout.verify_sync != VerifySync::kOff) generation_->Corrupt();
   if (restored && saved_version_.number > 0) {
     // Without the weights there is nothing to compare with what was saved.
@@ -308,23 +319,24 @@ void RlTask::Restored(bool restored) {
 
 void RlTask::BeforeSteps() {
   RunSamples samples;
-  samples.first = state_.samples_consumed;
+  samples.first = course_.state().samples_consumed;
   samples.batch = c_.data.train_batch_size;
   // A step that filters takes as many as it needs.
   samples.end =
       c_.algorithm.filter_groups.enable
           ? kValidationPositions
-          : samples.first + std::max<int64_t>(0, total_steps_ - state_.step) * samples.batch;
+          : samples.first +
+                std::max<int64_t>(0, course_.total_steps() - course_.state().step) * samples.batch;
   samples.n = c_.actor_rollout_ref.rollout.n;
   samples.greedy_baseline = TraitsOf(c_.algorithm.adv_estimator).greedy_baseline;
   samples.texts = c_.trainer.rollout_data_dir.has_value();
   generation_->Begin(samples);
   learner_ = std::make_unique<Learner>(
       Models(),
-      LearnerSchedules{
-          job_.Schedule(actor_config_.optim, "actor_rollout_ref.actor.optim", total_steps_),
-          critic_ ? job_.Schedule(critic_optim_, "critic.optim", total_steps_)
-                  : LrScheduleOptions{}});
+      LearnerSchedules{job_.Schedule(actor_config_.optim, "actor_rollout_ref.actor.optim",
+                                     course_.total_steps()),
+                       critic_ ? job_.Schedule(critic_optim_, "critic.optim", course_.total_steps())
+                               : LrScheduleOptions{}});
 }
 
 RlTask::StepEnd RlTask::Step(int64_t step) {
@@ -332,7 +344,7 @@ RlTask::StepEnd RlTask::Step(int64_t step) {
   job_.Phase("rollout", step);
   StepLine m;
   int64_t consumed = 0;
-  RolloutBatch batch = responses_->Next(step, state_.samples_consumed, &consumed, &m);
+  RolloutBatch batch = responses_->Next(step, course_.state().samples_consumed, &consumed, &m);
   BatchShare share = BatchShare::HandOut(
       job_.context(), job_.device(), batch,
       [&](const BatchOutline& outline) { return learner_->Passes(outline, step); });
@@ -348,7 +360,7 @@ RlTask::StepEnd RlTask::Step(int64_t step) {
   // 3. Critic, then actor.
   generation_->BeforeUpdate();
   const Learner::Learned learned =
-      learner_->Learn(step, share, experience, state_.optimizer_steps, critic_steps_, &m);
+      learner_->Learn(step, share, experience, course_.state().optimizer_steps, critic_steps_, &m);
   const UpdateSums& sums = learned.actor;
   if (rank0() && sums.policy) AddPolicyMetrics(batch, *sums.policy, &m);
   critic_steps_ += learned.critic_applied;
@@ -358,9 +370,10 @@ RlTask::StepEnd RlTask::Step(int64_t step) {
   // 4. The rollout gets what was learnt; from here on the step has happened.
   job_.Phase("sync", step);
   UpdateRollout(&m);
-  Advance(step, consumed, share.outline().prompt_tokens() + share.tokens());
-  CountUpdates({sums.applied, sums.skipped}, {learned.critic_applied, learned.critic_skipped});
-  const double step_s = EndTiming();
+  course_.Advance(step, consumed, share.outline().prompt_tokens() + share.tokens());
+  course_.CountUpdates({sums.applied, sums.skipped},
+                       {learned.critic_applied, learned.critic_skipped});
+  const double step_s = course_.EndTiming();
   if (rank0()) Report(batch, learned, step_s, &m);
   return {m.Number("actor/pg_loss"), sums.grad_norm};
 }
@@ -386,10 +399,10 @@ void RlTask::Report(const RolloutBatch& batch, const Learner::Learned& learned, 
   AddRewardMetrics(batch, m);
   if (turns_ != nullptr) AddTurnMetrics(batch, m);
   const int64_t tokens = batch.prompt_tokens() + batch.response_tokens();
-  m->Set("training/global_step", state_.step);
-  m->Set("training/epoch", state_.samples_consumed / prompts_.size());
-  m->Set("training/prompts_consumed", state_.samples_consumed);
-  m->Set("training/skipped_updates", state_.skipped_steps);
+  m->Set("training/global_step", course_.state().step);
+  m->Set("training/epoch", course_.state().samples_consumed / prompts_.size());
+  m->Set("training/prompts_consumed", course_.state().samples_consumed);
+  m->Set("training/skipped_updates", course_.state().skipped_steps);
   m->Set("perf/total_num_tokens", tokens);
   m->Set("perf/time_per_step", step_s);
   m->Set("perf/throughput", static_cast<double>(tokens) / step_s /
@@ -401,20 +414,20 @@ void RlTask::Report(const RolloutBatch& batch, const Learner::Learned& learned, 
         m->Number("timing_s/wait_for_samples") + m->Number("timing_s/publish_blocked");
     m->Set("fully_async/trainer/idle_ratio", idle / step_s);
   }
-  m->Set("timing_s/save_checkpoint", TakeBlockedSeconds());
+  m->Set("timing_s/save_checkpoint", course_.TakeBlockedSeconds());
   const double generated = std::max<double>(1, static_cast<double>(batch.response_tokens()));
   m->Set("timing_per_token_ms/gen", m->Number("timing_s/gen") * 1000 / generated);
-  MetricsWriter* const writer = metrics();
+  MetricsSink* const writer = course_.metrics();
   if (writer == nullptr) return;
-  writer->Step(*m, Progress(learned.actor.skipped + learned.critic_skipped > 0), RlText);
+  writer->Step(*m, course_.Progress(learned.actor.skipped + learned.critic_skipped > 0), RlText);
   std::vector<double> lengths;
   for (const Response& r : batch.responses) lengths.push_back(static_cast<double>(r.tokens.size()));
-  writer->Histogram(state_.step, "response_length", lengths);
-  writer->Histogram(state_.step, "critic/score", batch.scores());
+  writer->Histogram(course_.state().step, "response_length", lengths);
+  writer->Histogram(course_.state().step, "critic/score", batch.scores());
 }
 
 // A few answers of a validation, the same prompts' in each, for people.
-void RlTask::AddSampleTexts(const RolloutBatch& batch, int64_t step, MetricsWriter* writer) const {
+void RlTask::AddSampleTexts(const RolloutBatch& batch, int64_t step, MetricsSink* writer) const {
   int64_t shown = 0;
   for (const Response& r : batch.responses) {
     if (r.sample != 0 || shown == kSampleTexts) continue;
@@ -432,7 +445,7 @@ std::optional<double> RlTask::Validate() {
     prompts.push_back({kValidationPositions + i, &val_.Get(i)});
   RolloutTimes times;
   std::vector<Response> responses =
-      generation_->Run({prompts, c_.actor_rollout_ref.rollout.val_kwargs.n, state_.step,
+      generation_->Run({prompts, c_.actor_rollout_ref.rollout.val_kwargs.n, course_.state().step,
                         ValSampling(c_), true, false, true},
                        &times);
   generation_->Leave();
@@ -440,7 +453,8 @@ std::optional<double> RlTask::Validate() {
   Status judged = Status::Ok();
   if (rank0()) {
     judged = Guarded([&] {
-      reward_errors_.Judge(responses, fmt::format("the validation after step {}", state_.step));
+      reward_errors_.Judge(responses,
+                           fmt::format("the validation after step {}", course_.state().step));
       return Status::Ok();
     });
   }
@@ -461,11 +475,11 @@ RlTask::Outcome RlTask::ReportValidation(std::vector<Response> responses, const 
   if (outcome.counted) m.Set("val-core/all/reward/mean", outcome.mean);
   m.Set("val-aux/all/reward/errors", errors);
   m.Set("timing_s/testing", watch.Elapsed());
-  validation_dumps_.Write(state_.step, batch);
-  if (MetricsWriter* writer = metrics()) {
-    AddSampleTexts(batch, state_.step, writer);
+  validation_dumps_.Write(course_.state().step, batch);
+  if (MetricsSink* writer = course_.metrics()) {
+    AddSampleTexts(batch, course_.state().step, writer);
     writer->Validation(
-        state_.step, m,
+        course_.state().step, m,
         fmt::format("validation  reward {} over {} responses{} ({:.1f} s)",
                     outcome.counted ? fmt::format("{:.3f}", outcome.mean) : "none", counted.size(),
                     ErrorsText(errors, static_cast<int64_t>(batch.responses.size())),
@@ -476,6 +490,8 @@ RlTask::Outcome RlTask::ReportValidation(std::vector<Response> responses, const 
 
 }  // namespace
 
-RunEnd RunRlTask(Job& job) { return RlTask(job).Run(); }
+std::unique_ptr<Task> MakeRlTask(Job& job, RunCourse& course, const TrainerInputs& inputs) {
+  return std::make_unique<RlTask>(job, course, inputs);
+}
 
 }  // namespace keel::trainer::rl

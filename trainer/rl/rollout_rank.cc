@@ -30,7 +30,7 @@
 #include "trainer/rl/rollout_options.h"
 #include "trainer/rl/sample_runner.h"
 #include "trainer/rl/split_generation.h"
-#include "trainer/run/job.h"
+#include "trainer/run/job_connection.h"
 #include "trainer/run/shared_facts.h"
 #include "trainer/sync/group_bytes.h"
 #include "trainer/sync/replica_model.h"
@@ -60,7 +60,7 @@ class RolloutRank {
       : inputs_(inputs),
         c_(inputs.loaded.config),
         log_(log),
-        place_(inputs, log),
+        place_(JobConnection(inputs, log).MakeJob()),
         env_(inputs.env),
         tp_(RolloutTp(c_)),
         replica_((inputs.env.rank - roles.trainers) / tp_),

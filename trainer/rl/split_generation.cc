@@ -34,30 +34,32 @@ std::string RandomSecret() {
 
 }  // namespace
 
-SplitGeneration::SplitGeneration(Job& job, TrainEngine& actor, const WeightSyncOptions& sync,
+SplitGeneration::SplitGeneration(Job& job, const TrainerInputs& inputs, TrainEngine& actor,
+                                 const WeightSyncOptions& sync,
                                  std::map<std::string, std::string> facts,
                                  const std::function<PromptAt()>& make_prompts)
-    : job_(job), desks_prompts_(make_prompts()), prompts_(make_prompts()) {
+    : job_(job), inputs_(inputs), desks_prompts_(make_prompts()), prompts_(make_prompts()) {
   Status started = Status::Ok();
   if (job.rank0()) {
-    const parallel::LaunchEnv& env = job.inputs().env;
+    const parallel::LaunchEnv& env = inputs.env;
     const std::string here = parallel::LocalAddressTowards(env.master_addr);
     desk::DeskSettings settings;
     settings.host = parallel::WhereToListen(here, false);
     // Those who join from outside have the job's secret, or read this one in the run's folder.
     settings.secret = env.job_secret.empty() ? RandomSecret() : env.job_secret;
-    settings.port = static_cast<int>(job.config().async_training.port);
-    settings.first_rank = job.inputs().job_ranks;
+    settings.port = static_cast<int>(inputs.loaded.config.async_training.port);
+    settings.first_rank = inputs.job_ranks;
     settings.job = desk::JobAddressOf(env);
     settings.worker_timeout = std::chrono::milliseconds(
-        static_cast<int64_t>(job.config().async_training.worker_timeout_seconds * 1000));
-    settings.min_workers = job.config().async_training.min_workers;
+        static_cast<int64_t>(inputs.loaded.config.async_training.worker_timeout_seconds * 1000));
+    settings.min_workers = inputs.loaded.config.async_training.min_workers;
     settings.facts = std::move(facts);
     Result<std::unique_ptr<desk::Desk>> made = desk::Desk::Start(settings, job.log());
     started = made.status();
     if (made.ok()) {
       desk_ = std::move(*made);
-      samples_ = std::make_unique<SampleStream>(*desk_, job.config().async_training, job.log());
+      samples_ =
+          std::make_unique<SampleStream>(*desk_, inputs.loaded.config.async_training, job.log());
       address_ = {here, desk_->port(), settings.secret};
       started = job.context().store().Set(kDeskKey, address_.ToText());
     }
@@ -84,8 +86,8 @@ void SplitGeneration::Agree(const Status& status) {
 // Where the next step waits for its samples until workers have these weights, so does the push.
 WeightUpdate SplitGeneration::Update() {
   const int64_t number = version().number + 1;
-  return job_.config().async_training.max_staleness == 0 ? publisher_->Publish(number, 0)
-                                                         : publisher_->Start(number);
+  return inputs_.loaded.config.async_training.max_staleness == 0 ? publisher_->Publish(number, 0)
+                                                                 : publisher_->Start(number);
 }
 
 WeightUpdate SplitGeneration::Restore(const WeightVersion& expected) {
@@ -116,15 +118,16 @@ void SplitGeneration::WaitFor(desk::Stream stream, desk::Desk::For what) {
                   StatusCode::kUnavailable,
                   fmt::format("{} of async_training.min_workers {} rollout workers were there "
                               "within {} s: look at what the ranks behind {} of this job say",
-                              desk_->Linked().size(), job_.config().async_training.min_workers,
-                              job_.deadline().count() / 1000, job_.inputs().env.world_size - 1));
+                              desk_->Linked().size(),
+                              inputs_.loaded.config.async_training.min_workers,
+                              job_.deadline().count() / 1000, job_.env().world_size - 1));
             }
             if (desk_->alone() > job_.deadline()) {
               return Status(
                   StatusCode::kUnavailable,
                   fmt::format("there has been no rollout worker for {} s: look at what the ranks "
                               "behind {} of this job say, or start workers",
-                              job_.deadline().count() / 1000, job_.inputs().env.world_size - 1));
+                              job_.deadline().count() / 1000, job_.env().world_size - 1));
             }
             break;
         }
@@ -161,7 +164,7 @@ void SplitGeneration::Begin(const RunSamples& samples) {
 
 void SplitGeneration::BeforeUpdate() {
   // Whether a schedule wants the newest weights is known once they are published.
-  const AsyncSection& async = job_.config().async_training;
+  const AsyncSection& async = inputs_.loaded.config.async_training;
   if (async.deterministic || async.schedule_replay) publisher_->Settle();
   WaitFor(desk::Stream::kTrain, desk::Desk::For::kWeights);
 }
@@ -175,7 +178,7 @@ void SplitGeneration::OpenValidation(const RolloutOrder& order) {
     options.protocol.batch = static_cast<int64_t>(order.prompts.size());
     options.protocol.end = first + options.protocol.batch;
     options.protocol.max_response_ms =
-        std::llround(job_.config().async_training.max_response_seconds * 1000);
+        std::llround(inputs_.loaded.config.async_training.max_response_seconds * 1000);
     options.protocol.samples.clear();
     for (int s = 0; s < order.n; ++s) options.protocol.samples.push_back(s);
     options.prompt = [prompts = order.prompts, first](int64_t position) -> const Prompt& {

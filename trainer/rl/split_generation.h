@@ -20,6 +20,7 @@
 #include "trainer/rl/sample_stream.h"
 #include "trainer/rl/weight_publisher.h"
 #include "trainer/run/job.h"
+#include "trainer/run/trainer_inputs.h"
 
 namespace keel::trainer::rl {
 
@@ -28,10 +29,11 @@ inline constexpr const char* kDeskKey = "desk/address";
 
 class SplitGeneration : public Generation {
  public:
-  // Starts the desk and says in the job's store where it is. `actor` must outlive this. `facts`:
-  // what workers must have, too. `make_prompts`: the prompts of the run, for one thread each.
-  SplitGeneration(Job& job, TrainEngine& actor, const WeightSyncOptions& sync,
-                  std::map<std::string, std::string> facts,
+  // Starts the desk and says in the job's store where it is. The first three must
+  // outlive this. `facts`: what workers must have, too. `make_prompts`: the prompts of the run, for
+  // one thread each.
+  SplitGeneration(Job& job, const TrainerInputs& inputs, TrainEngine& actor,
+                  const WeightSyncOptions& sync, std::map<std::string, std::string> facts,
                   const std::function<PromptAt()>& make_prompts);
   ~SplitGeneration() override;
 
@@ -73,6 +75,7 @@ class SplitGeneration : public Generation {
   Result<std::vector<Response>> Take(const RolloutOrder& order);
 
   Job& job_;
+  const TrainerInputs& inputs_;
   desk::DeskAddress address_;              // rank 0
   bool said_where_ = false;                // in the run's folder
   std::unique_ptr<desk::Desk> desk_;       // rank 0

@@ -19,8 +19,8 @@
 #include "trainer/engine/flops.h"
 #include "trainer/engine/lr_schedule.h"
 #include "trainer/engine/memory.h"
-#include "trainer/metrics/metrics_writer.h"
-#include "trainer/run/task.h"
+#include "trainer/engine/train_engine.h"
+#include "trainer/metrics/metrics_sink.h"
 
 namespace keel::trainer {
 
@@ -28,20 +28,38 @@ namespace {
 
 using model::ModelBatch;
 
+// "1234567" -> "1,234,567"
+std::string Grouped(double value) {
+  std::string digits = fmt::format("{:.0f}", value);
+  for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3)
+    digits.insert(static_cast<size_t>(at), 1, ',');
+  return digits;
+}
+
+std::string LmText(const StepLine& line, const StepProgress& progress) {
+  const bool peak = line.Has("mfu(%)");
+  return fmt::format(
+      "{}  loss {:>8.4f}  norm {:>8.3f}  lr {:.2e}  tok/s {:>9}  {} {:>5.1f}%  mem {:>5.2f} GiB  "
+      "eta {}{}",
+      progress.StepText(), line.Number("loss_metrics/global_avg_loss"), line.Number("grad_norm"),
+      line.Number("lr"), Grouped(line.Number("throughput(tps)")), peak ? "mfu" : "gemm",
+      line.Number(peak ? "mfu(%)" : "gemm_share(%)"), line.Number("memory/max_rss(GiB)"),
+      progress.EtaText(), progress.SkippedText());
+}
+
 class LmTask : public Task {
  public:
-  LmTask(Job& job, LmInputs& inputs) : Task(job), inputs_(inputs) {}
+  LmTask(Job& job, RunCourse& course, LmInputs& inputs)
+      : job_(job), c_(job.config()), course_(course), inputs_(inputs) {}
 
  private:
-  const ModelDescription& OpenModel() override { return inputs_.OpenModel(); }
-  void LoadData() override;
+  const ModelDescription& OpenModel() override { return *(model_ = &inputs_.OpenModel()); }
+  TaskData LoadData() override;
   void BuildModels() override;
   std::vector<Role> SavedRoles() override { return {{"actor", engine_.get()}}; }
 
   StepBatch BatchAt(const SampleSet& data, const std::function<int64_t(int64_t)>& at,
                     int64_t cursor, int64_t count);
-  void Restored(bool /*restored*/) override { RecountSteps(); }
-
   void BeforeSteps() override;
   StepEnd Step(int64_t step) override;
 
@@ -59,8 +77,12 @@ class LmTask : public Task {
   std::string SampleDigest(int64_t begin, int64_t count);
   std::optional<double> Validate() override;
 
+  Job& job_;
+  const CommonSections& c_;
+  RunCourse& course_;
   LmInputs& inputs_;
-  const SampleSet* train_ = nullptr;  // of inputs_
+  const ModelDescription* model_ = nullptr;  // of inputs_
+  const SampleSet* train_ = nullptr;         // of inputs_
   const SampleSet* val_ = nullptr;
   int64_t pad_to_multiple_ = 1;
   std::unique_ptr<TrainEngine> engine_;
@@ -70,18 +92,19 @@ class LmTask : public Task {
   double flops_per_token_ = 0;
 };
 
-void LmTask::LoadData() {
+TaskData LmTask::LoadData() {
   const LmInputs::Samples samples = inputs_.LoadSamples();
   train_ = &samples.train;
   val_ = &samples.val;
-  TakeData(*train_, *val_);
-  SetSteps();
-  SayData("samples", *train_, *val_);
+  TaskData data;
+  data.train = TaskData::Set::Of(*train_);
+  data.val = TaskData::Set::Of(*val_);
+  return data;
 }
 
 void LmTask::BuildModels() {
-  const MegatronSection& megatron = job_.actor().megatron;
-  const TrainEngineOptions options = job_.EngineOptions(megatron, job_.actor().optim);
+  const MegatronSection& megatron = c_.megatron;
+  const TrainEngineOptions options = job_.EngineOptions(megatron, c_.optim);
   pad_to_multiple_ = options.sequence_parallel ? megatron.tensor_model_parallel_size : 1;
   engine_ = std::make_unique<TrainEngine>(job_.context(), model_->config, options);
   job_.FillWeights(*model_, *engine_);
@@ -121,7 +144,7 @@ void LmTask::BeforeSteps() {
           ? fmt::format("; mfu is one of the devices' peak, {:.1f} TFLOP/s", peak_rate_ / 1e12)
           : "; the devices' peak is not known, so there is no mfu");
   flops_per_token_ = TrainFlopsPerToken(model_->config, static_cast<double>(c_.data.max_length));
-  schedule_ = job_.Schedule(job_.actor().optim, "actor_rollout_ref.actor.optim", total_steps_);
+  schedule_ = job_.Schedule(c_.optim, "actor_rollout_ref.actor.optim", course_.total_steps());
 }
 
 std::optional<double> LmTask::DevicePeak() const {
@@ -133,28 +156,29 @@ std::optional<double> LmTask::DevicePeak() const {
 LmTask::StepEnd LmTask::Step(int64_t step) {
   // 1. Batch at the global cursor.
   const Stopwatch watch;
-  const int64_t count = BatchCount();
+  const int64_t count = course_.BatchCount();
   const StepBatch batch = BatchAt(
-      *train_, [this](int64_t k) { return order_->At(k); }, state_.samples_consumed, count);
+      *train_, [this](int64_t k) { return course_.order().At(k); },
+      course_.state().samples_consumed, count);
   const std::vector<ModelBatch> microbatches = ToDevice(batch.microbatches, job_.device());
   const double data_s = watch.Elapsed();
 
   // 2. Forward, backward, update.
   const double lr = LearningRate(schedule_, step);
   const StepResult result =
-      engine_->Step(microbatches, batch.loss_tokens, lr, state_.optimizer_steps + 1);
+      engine_->Step(microbatches, batch.loss_tokens, lr, course_.state().optimizer_steps + 1);
   ThrowIfError(FailPoint("step.end"));
-  Advance(step, count, batch.tokens);
-  CountUpdates({result.skipped ? 0 : 1, result.skipped ? 1 : 0}, {});
+  course_.Advance(step, count, batch.tokens);
+  course_.CountUpdates({result.skipped ? 0 : 1, result.skipped ? 1 : 0}, {});
 
   // 3. Metrics.
-  WriteStep(result, {lr, data_s, EndTiming(), batch.tokens, count});
+  WriteStep(result, {lr, data_s, course_.EndTiming(), batch.tokens, count});
   return {result.loss, result.grad_norm};
 }
 
 void LmTask::WriteStep(const StepResult& result, const StepFacts& facts) {
-  const double save_s = TakeBlockedSeconds();
-  MetricsWriter* const writer = metrics();
+  const double save_s = course_.TakeBlockedSeconds();
+  MetricsSink* const writer = course_.metrics();
   if (writer == nullptr) return;
   const auto tokens = static_cast<double>(facts.tokens);
   const double flops = flops_per_token_ * tokens / facts.step_s;
@@ -180,18 +204,18 @@ void LmTask::WriteStep(const StepResult& result, const StepFacts& facts) {
   line.Set("timing_s/optimizer_offload", result.moves.optimizer_offload);
   line.Set("memory/max_rss(GiB)", PeakRssGib());
   line.Set(job_.DeviceMemory());
-  line.Set("n_tokens_seen", state_.tokens_consumed);
-  line.Set("data/samples_consumed", state_.samples_consumed);
+  line.Set("n_tokens_seen", course_.state().tokens_consumed);
+  line.Set("data/samples_consumed", course_.state().samples_consumed);
   line.Set("data/sample_digest",
-           SampleDigest(state_.samples_consumed - facts.samples, facts.samples));
-  line.Set("skipped_steps", state_.skipped_steps);
+           SampleDigest(course_.state().samples_consumed - facts.samples, facts.samples));
+  line.Set("skipped_steps", course_.state().skipped_steps);
   if (save_s > 0) line.Set("time_metrics/save_checkpoint(s)", save_s);
-  writer->Step(line, Progress(result.skipped), LmText);
+  writer->Step(line, course_.Progress(result.skipped), LmText);
 }
 
 std::string LmTask::SampleDigest(int64_t begin, int64_t count) {
   std::vector<int64_t> ids;
-  for (int64_t i = 0; i < count; ++i) ids.push_back(train_->id(order_->At(begin + i)));
+  for (int64_t i = 0; i < count; ++i) ids.push_back(train_->id(course_.order().At(begin + i)));
   return Hash128(std::as_bytes(std::span(ids))).ToHex();
 }
 
@@ -215,7 +239,7 @@ std::optional<double> LmTask::Validate() {
   }
   moves.param_offload = residency.Restore(StateClass::kParams, params_before);
   const double mean = loss / static_cast<double>(targets);
-  if (MetricsWriter* writer = metrics()) {
+  if (MetricsSink* writer = course_.metrics()) {
     const double seconds = watch.Elapsed();
     StepLine line;
     line.Set("validation_metrics/global_avg_loss", mean);
@@ -224,7 +248,7 @@ std::optional<double> LmTask::Validate() {
     line.Set("timing_s/param_load", moves.param_load);
     line.Set("timing_s/param_offload", moves.param_offload);
     writer->Validation(
-        state_.step, line,
+        course_.state().step, line,
         fmt::format("validation  loss {:.4f}  perplexity {:.3f}  ({} tokens, {:.1f} s)", mean,
                     std::exp(mean), tokens, seconds));
   }
@@ -233,6 +257,8 @@ std::optional<double> LmTask::Validate() {
 
 }  // namespace
 
-RunEnd RunLmTask(Job& job, LmInputs& inputs) { return LmTask(job, inputs).Run(); }
+std::unique_ptr<Task> MakeLmTask(Job& job, RunCourse& course, LmInputs& inputs) {
+  return std::make_unique<LmTask>(job, course, inputs);
+}
 
 }  // namespace keel::trainer

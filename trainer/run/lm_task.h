@@ -1,9 +1,13 @@
 // Pre-training and SFT: the task that learns to predict tokens of given texts.
 #pragma once
 
+#include <memory>
+
 #include "trainer/data/sample.h"
 #include "trainer/inputs/model_description.h"
 #include "trainer/run/job.h"
+#include "trainer/run/run_course.h"
+#include "trainer/run/task.h"
 
 namespace keel::trainer {
 
@@ -22,7 +26,7 @@ class LmInputs {
   virtual Samples LoadSamples() = 0;
 };
 
-// From data to the last step. Collective over all ranks. Throws keel::Error.
-RunEnd RunLmTask(Job& job, LmInputs& inputs);
+// All must outlive the task.
+std::unique_ptr<Task> MakeLmTask(Job& job, RunCourse& course, LmInputs& inputs);
 
 }  // namespace keel::trainer

@@ -113,7 +113,8 @@ TEST(ConfigTest, EveryChoiceIsPrintedAsItIsRead) {
         {"actor_rollout_ref.actor.checkpoint.io=fast",
          "expected one of auto, buffered, direct, io_uring, got"},
         {"reward.type=sums",
-         "expected one of auto, exact, arithmetic, countdown, gsm8k, math, command, http, python, got"}}) {
+         "expected one of auto, exact, arithmetic, countdown, gsm8k, math, command, http, python, "
+         "got"}}) {
     EXPECT_NE(LoadText("", {text}).message().find(expected), std::string::npos) << text;
   }
 }

@@ -16,6 +16,7 @@
 #include "common/hash.h"
 #include "common/json.h"
 #include "tests/checkpoint/support/test_support.h"
+#include "trainer/run/task_runner.h"
 
 namespace keel::trainer {
 namespace {
@@ -105,8 +106,8 @@ class LmTaskTest : public ::testing::Test {
     TrainerInputs inputs;
     inputs.loaded = ValueOrThrow(LoadConfig(folder_ / "config.yaml", {}));
     Logger log(Quiet());
-    Job job(inputs, log);
-    return RunLmTask(job, given);
+    TaskRunner runner(inputs, log);
+    return runner.Run(*MakeLmTask(runner.job(), runner.course(), given));
   }
 
   std::vector<Json> Metrics(const std::string& key) const {

@@ -1,4 +1,4 @@
-#include "trainer/run/task.h"
+#include "trainer/run/task_runner.h"
 
 #include <fmt/format.h>
 
@@ -16,18 +16,26 @@
 
 namespace keel::trainer {
 
-RunEnd Task::Run() {
+TaskRunner::TaskRunner(const TrainerInputs& inputs, Logger& log)
+    : inputs_(inputs),
+      c_(inputs.loaded.config),
+      connection_(inputs, log),
+      job_(connection_.MakeJob()),
+      course_(c_.trainer, c_.data) {}
+
+RunEnd TaskRunner::Run(Task& task) {
+  task_ = &task;
   try {
     return Main();
   } catch (const std::exception& error) {
     // What is being saved is of a good step; its memory is gone when this task is.
-    Status status = job_.CauseOf(error);
-    if (const std::string who = job_.WhoHangs(error); !who.empty()) {
+    Status status = connection_.CauseOf(error);
+    if (const std::string who = connection_.WhoHangs(error); !who.empty()) {
       status = Status(StatusCode::kDeadlineExceeded, fmt::format("{}; {}", status.message(), who));
     } else if (status.code() == StatusCode::kExhausted) {
       status = Status(StatusCode::kExhausted,
                       fmt::format("{}, on rank {} at step {} ({}). {}", status.message(),
-                                  job_.inputs().env.rank, job_.log().step(), job_.phase(), room_));
+                                  inputs_.env.rank, job_.log().step(), job_.phase(), room_));
     }
     const Error named(status);
     if (folder_ != nullptr) folder_->Abandon(named);
@@ -36,18 +44,19 @@ RunEnd Task::Run() {
   }
 }
 
-RunEnd Task::Main() {
+RunEnd TaskRunner::Main() {
   Phase("data");
-  model_ = &OpenModel();
+  model_ = &task_->OpenModel();
   CheckRoom();
   LoadData();
   ThrowIfError(FailPoint("trainer.data"));
   const SharedFacts facts = Facts();
   Phase("connect");
-  job_.Connect(facts);
+  connection_.Connect(facts);
+  job_.Attach(connection_.context(), connection_.device());
   ThrowIfError(FailPoint("trainer.connected"));
   Phase("model");
-  BuildModels();
+  task_->BuildModels();
   ThrowIfError(FailPoint("trainer.model"));
   OpenFolder();
   ThrowIfError(FailPoint("trainer.opened"));
@@ -56,8 +65,8 @@ RunEnd Task::Main() {
 }
 
 // Whether the state of this node's ranks fits into its memory at all.
-void Task::CheckRoom() {
-  const parallel::LaunchEnv& env = job_.inputs().env;
+void TaskRunner::CheckRoom() {
+  const parallel::LaunchEnv& env = inputs_.env;
   const MemoryForecast forecast = ForecastTraining(c_, model_->config, env.world_size);
   room_ = fmt::format(
       "The run's state takes {} a rank ({}); the rest is data and activations, which grow with "
@@ -69,41 +78,46 @@ void Task::CheckRoom() {
   if (!warning.empty() && env.local_rank == 0) job_.log().Warning("memory: {}", warning);
 }
 
-void Task::WarnOfData(const std::vector<std::string>& warnings) const {
+void TaskRunner::LoadData() {
+  TaskData data = task_->LoadData();
+  WarnOfData(model_->warnings);
+  WarnOfData(data.train.warnings);
+  WarnOfData(data.val.warnings);
+  facts_ = std::move(data.facts);
+  SetValidation(data.val);
+  const auto seed = static_cast<uint64_t>(c_.trainer.seed);
+  course_.Begin(data.train.mixture.empty() ? SampleOrder(data.train.size, seed, c_.data.shuffle)
+                                           : SampleOrder(data.train.mixture, seed, c_.data.shuffle),
+                data.total_steps);
+  identity_ = {data.train.digest.ToHex(), course_.order().size(), c_.trainer.seed, c_.data.shuffle,
+               model_->tokenizer_digest};
+  job_.log().Info("data: {} {} to train on, {} to validate on, {} rows left out; {} steps",
+                  data.train.size, data.samples, data.val.size, data.train.skipped_rows,
+                  course_.total_steps());
+}
+
+void TaskRunner::WarnOfData(const std::vector<std::string>& warnings) {
   // The same on every rank.
   if (!job_.rank0()) return;
   for (const std::string& warning : warnings) job_.log().Warning("{}", warning);
 }
 
-void Task::SetData(const Digest128& digest, int64_t samples) {
-  const auto seed = static_cast<uint64_t>(c_.trainer.seed);
-  order_ = std::make_unique<SampleOrder>(samples, seed, c_.data.shuffle);
-  identity_ = {digest.ToHex(), samples, c_.trainer.seed, c_.data.shuffle, model_->tokenizer_digest};
-}
-
-void Task::SetData(const Digest128& digest, const std::vector<SourceShare>& sources) {
-  const auto seed = static_cast<uint64_t>(c_.trainer.seed);
-  order_ = std::make_unique<SampleOrder>(sources, seed, c_.data.shuffle);
-  identity_ = {digest.ToHex(), order_->size(), c_.trainer.seed, c_.data.shuffle,
-               model_->tokenizer_digest};
-}
-
-void Task::SetValidation(const Digest128& digest, int64_t samples) {
+void TaskRunner::SetValidation(const TaskData::Set& val) {
   const bool wanted = c_.trainer.test_freq > 0 || c_.trainer.val_before_train;
-  if (samples == 0 && wanted && job_.rank0()) {
+  if (val.size == 0 && wanted && job_.rank0()) {
     job_.log().Warning(
         "nothing is validated, as trainer.test_freq or trainer.val_before_train asks for: there "
         "are no data.val_files, and data.val_split is 0");
   }
-  if (samples == 0) return;
+  if (val.size == 0) return;
   // The samples that data.val_split sets apart are in no other digest.
-  AddFact(c_.data.val_files.empty() ? "the samples that data.val_split sets apart"
-                                    : "content of data.val_files",
-          fmt::format("{} samples with digest {}", samples, digest.ToHex()));
+  facts_[c_.data.val_files.empty() ? "the samples that data.val_split sets apart"
+                                   : "content of data.val_files"] =
+      fmt::format("{} samples with digest {}", val.size, val.digest.ToHex());
 }
 
 // Data, model and tokenizer as this rank has read them: what its paths lead to.
-SharedFacts Task::Facts() const {
+SharedFacts TaskRunner::Facts() const {
   SharedFacts facts = facts_;
   facts["content of data.train_files"] =
       fmt::format("{} samples with digest {}", identity_.samples, identity_.digest);
@@ -112,7 +126,7 @@ SharedFacts Task::Facts() const {
     facts["content of " + std::filesystem::path(document.path).filename().string()] =
         "digest " + Hash128(std::as_bytes(std::span(document.content))).ToHex();
   }
-  if (job_.inputs().env.world_size == 1) return facts;  // nobody to compare weights with
+  if (inputs_.env.world_size == 1) return facts;  // nobody to compare weights with
   const auto weights = [&](const char* key, const std::string& directory) {
     if (!directory.empty())
       facts[fmt::format("weights of {}", key)] = ValueOrThrow(WeightsFingerprint(directory));
@@ -123,47 +137,32 @@ SharedFacts Task::Facts() const {
   return facts;
 }
 
-void Task::SetSteps() {
-  if (c_.trainer.total_training_steps) {
-    total_steps_ = *c_.trainer.total_training_steps;
-    return;
-  }
-  const double samples = *c_.trainer.total_epochs * static_cast<double>(identity_.samples);
-  total_samples_ = std::max<int64_t>(1, std::llround(samples));
-  RecountSteps();
-}
-
-void Task::SetReference(TrainEngine& reference, uint64_t digest) {
-  reference_ = &reference;
-  ref_digest_ = digest;
-}
-
-void Task::OpenFolder() {
+void TaskRunner::OpenFolder() {
   auto files = ValueOrThrow(OpenPosixFileSystem(c_.trainer.default_local_dir, true));
   folder_ = std::make_unique<RunFolder>(
-      std::move(files), job_.inputs().loaded, job_.coordinator(), job_.log(),
-      RunFolderOptions{job_.deadline(), job_.device().str(), job_.inputs().env.restart_count});
+      std::move(files), inputs_.loaded, connection_.coordinator(), job_.log(),
+      RunFolderOptions{job_.deadline(), job_.device().str(), inputs_.env.restart_count});
   folder_->Open();
-  for (const Role& role : SavedRoles()) {
+  for (const Task::Role& role : task_->SavedRoles()) {
     role.engine->set_before_write([this](const void* begin, size_t bytes) {
       folder_->WaitFree(begin, bytes);
-      BeforeWrite(begin, bytes);
+      task_->BeforeWrite(begin, bytes);
     });
   }
   job_.vote().set_mine([this] { return StepVote::Wishes{WantsToStop(), folder_->saves().busy()}; });
-  if (c_.trainer.save_freq > 0) folder_->Prepare(Snapshot(), total_steps_);
+  if (c_.trainer.save_freq > 0) folder_->Prepare(Snapshot(), course_.total_steps());
 }
 
 // State of an earlier start, if asked for and there.
-void Task::Resume() {
+void TaskRunner::Resume() {
   checkpoint::LoadRequest request;
-  request.contents = checkpoint::Contents::Of(job_.actor().checkpoint.load_contents);
-  request.allow_missing = job_.actor().checkpoint.load_allow_missing;
+  request.contents = checkpoint::Contents::Of(c_.actor_rollout_ref.actor.checkpoint.load_contents);
+  request.allow_missing = c_.actor_rollout_ref.actor.checkpoint.load_allow_missing;
   request.config_digest = model_->config.Digest();
   const bool weights = request.contents.model || request.contents.hf_model;
-  const std::vector<Role> roles = SavedRoles();
+  const std::vector<Task::Role> roles = task_->SavedRoles();
   std::vector<TrainEngine*> engines;
-  for (const Role& role : roles) engines.push_back(role.engine);
+  for (const Task::Role& role : roles) engines.push_back(role.engine);
   std::optional<checkpoint::LoadRecord> record;
   TrainEngine::LoadInto(engines, [&](std::vector<TrainEngine::StateTables> tables) {
     for (size_t i = 0; i < roles.size(); ++i)
@@ -179,38 +178,42 @@ void Task::Resume() {
         record->directory);
   }
   // A checkpoint without `extra`, or of another task, has weights alone to give.
+  const Task::Reference reference = task_->reference();
+  RunState state;
   if (record && request.contents.extra) {
-    Documents documents = record->documents;
-    state_ = ValueOrThrow(ParseRunState(documents["trainer_state.json"],
-                                        documents["data_state.json"], identity_, record->step));
-    if (ref_digest_ != 0 && state_.ref_digest != 0 && state_.ref_digest != ref_digest_) {
+    Task::Documents documents = record->documents;
+    state = ValueOrThrow(ParseRunState(documents["trainer_state.json"],
+                                       documents["data_state.json"], identity_, record->step));
+    if (reference.digest != 0 && state.ref_digest != 0 && state.ref_digest != reference.digest) {
       throw Error(StatusCode::kConfig,
                   fmt::format("the reference's weights have digest {:016x}, those of the "
                               "checkpoint's run {:016x}: actor_rollout_ref.model.path or "
                               "trainer.seed is not what the run started from; give that again, or "
                               "begin a new run",
-                              ref_digest_, state_.ref_digest));
+                              reference.digest, state.ref_digest));
     }
-    RestoreDocuments(documents);
+    task_->RestoreDocuments(documents);
   }
-  state_.ref_digest = ref_digest_;
+  state.ref_digest = reference.digest;
+  course_.Restore(state);
   if (record) {
     job_.log().Info("resumed from {} at step {} ({} samples consumed) in {:.2f} s",
-                    record->directory, state_.step, state_.samples_consumed, record->total_s);
+                    record->directory, state.step, state.samples_consumed, record->total_s);
     SayWhatChanged(record->documents);
   } else if (folder_->resumes()) {
     job_.log().Info("no checkpoint in {}: starting from the beginning",
                     c_.trainer.default_local_dir);
   }
-  Restored(record.has_value());
-  folder_->Begin(state_.step, record);
+  task_->Restored(record.has_value());
+  folder_->Begin(state.step, record);
+  course_.set_metrics(folder_->metrics());
 }
 
-std::optional<checkpoint::LoadRecord> Task::Load(checkpoint::LoadRequest request) {
+std::optional<checkpoint::LoadRecord> TaskRunner::Load(checkpoint::LoadRequest request) {
   if (!folder_->resumes()) return std::nullopt;
   Phase("load");
   // The ranks hand each other what they read, as host memory.
-  const auto host_group = job_.MakeHostGroup("load");
+  const auto host_group = connection_.MakeHostGroup("load");
   GroupChannel channel(host_group ? *host_group : job_.context().world());
   request.channel = &channel;
   auto record = folder_->Load(std::move(request));
@@ -219,10 +222,10 @@ std::optional<checkpoint::LoadRecord> Task::Load(checkpoint::LoadRequest request
 }
 
 // To go on with other settings is a user's right, and a stale file's accident: each is said.
-void Task::SayWhatChanged(const Documents& documents) const {
+void TaskRunner::SayWhatChanged(const Task::Documents& documents) {
   const auto saved = documents.find("config.yaml");
   if (saved == documents.end()) return;  // an import: it was not trained by a configuration
-  const auto changes = ConfigChanges(saved->second, job_.inputs().loaded.resolved);
+  const auto changes = ConfigChanges(saved->second, inputs_.loaded.resolved);
   if (!changes.ok()) {
     job_.log().Warning(
         "what has changed since the checkpoint was saved is not known: its config.yaml cannot be "
