@@ -202,7 +202,14 @@ Status StoreCoordinator::Delete(std::string_view key) {
 }
 
 Result<std::vector<std::optional<std::string>>> StoreCoordinator::Look(
-    const std::vector<std::string>& keys) {
+    const std::vector<std::string>& keys, std::chrono::milliseconds patience) {
+  if (patience.count() > 0) {
+    CountTrips(keys);
+    const Stopwatch watch;
+    const Status status = store_.Wait(keys, patience);
+    waited_s_ += watch.Elapsed();
+    if (!status.ok() && status.code() != StatusCode::kDeadlineExceeded) return status;
+  }
   CountTrips(keys);
   KEEL_ASSIGN_OR_RETURN(auto values, store_.TryGetAll(keys));
   for (const auto& value : values)

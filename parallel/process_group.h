@@ -33,9 +33,12 @@ struct GroupOptions {
   std::string name;        // "tp", "dp", "pp_fwd": part of the store's keys, and of messages
   std::vector<int> ranks;  // global ranks, in group order; must contain this rank
   std::chrono::milliseconds deadline{120'000};
-  bool cuda = false;                           // NCCL through the keel_cuda module
-  int device_index = -1;                       // CUDA device
-  std::string local_address = "127.0.0.1";     // of this host, as its peers reach it (gloo)
+  bool cuda = false;                        // NCCL through the keel_cuda module
+  int device_index = -1;                    // CUDA device
+  std::string local_address = "127.0.0.1";  // of this host, as its peers reach it (gloo)
+  // Over gloo: two ranks connect when the one first has something for the other. Of a group in
+  // which few pairs ever do; the others find out then, not when it is made, that a rank is gone.
+  bool lazy = false;
   const std::atomic<int64_t>* step = nullptr;  // shown in errors; may be null
 };
 

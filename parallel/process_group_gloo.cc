@@ -96,8 +96,8 @@ class GlooGroup final : public BackendGroup {
 
 // The local address that a packet to the store's host would leave from decides the interface, so
 // that several hosts reach each other and one host stays on loopback.
-std::shared_ptr<gloo::transport::Device> DeviceFor(const std::string& local_address) {
-  return c10d::ProcessGroupGloo::createDeviceForHostname(local_address);
+std::shared_ptr<gloo::transport::Device> DeviceFor(const GroupOptions& options) {
+  return c10d::ProcessGroupGloo::createDeviceForHostname(options.local_address, options.lazy);
 }
 
 }  // namespace
@@ -112,7 +112,7 @@ std::unique_ptr<ProcessGroup> MakeProcessGroup(const Store& store, int global_ra
   WhereInGroup where(options, global_rank);
   try {
     auto gloo_options = c10d::ProcessGroupGloo::Options::create(options.deadline);
-    gloo_options->devices.push_back(DeviceFor(options.local_address));
+    gloo_options->devices.push_back(DeviceFor(options));
     gloo_options->threads = 2;
     const Store scoped =
         store.WithPrefix(fmt::format("group/{}/{}", options.name, options.ranks.front()));

@@ -41,9 +41,10 @@ class Store {
   Status Delete(std::string_view key) const;
   // Many at a time: over Keel's own store in one trip, or one for some hundreds.
   //
-  // What is there of each key by now; nothing at all over a store of c10d's, where each costs a
-  // trip.
-  Result<std::vector<std::optional<std::string>>> Look(const std::vector<std::string>& keys) const;
+  // What is there of each key once all of them are, or at `patience`; nothing at all, and at once,
+  // over a store of c10d's, where each costs a trip.
+  Result<std::vector<std::optional<std::string>>> Look(const std::vector<std::string>& keys,
+                                                       std::chrono::milliseconds patience) const;
   Status SetAll(const std::vector<std::string>& keys, const std::vector<std::string>& values) const;
   Status DeleteAll(const std::vector<std::string>& keys) const;
 

@@ -18,6 +18,8 @@ namespace {
 constexpr std::chrono::milliseconds kCleanUpDeadline{2'000};
 // Keys of a trip at most: some of them have values of many kilobytes.
 constexpr int kMostAhead = 256;
+// For all of a trip to be there, before each that is not is waited for by itself.
+constexpr std::chrono::milliseconds kLookPatience{500};
 
 std::string Key(std::string_view tag, std::string_view what, int rank) {
   return fmt::format("{}/{}/{}", tag, what, rank);
@@ -76,32 +78,35 @@ Status Coordinator::DeleteAll(const std::vector<std::string>& keys) {
 }
 
 Result<std::string> PeerKeys::Get(int rank, const Wait& wait) {
+  if (rank >= looked_to_) LookFrom(rank);
   const auto at = static_cast<size_t>(rank - first_);
-  if (rank >= first_ && at < ahead_.size() && ahead_[at])
-    return std::exchange(ahead_[at], {}).value();
-  Result<std::string> value = wait(key_of_(rank));
-  // Those before the end of the last look that were not there then are waited for one by one.
-  if (value.ok() && at + 1 >= ahead_.size()) LookBehind(rank);
-  return value;
+  if (at < ahead_.size() && ahead_[at]) return std::exchange(ahead_[at], {}).value();
+  return wait(key_of_(rank));
 }
 
-Result<std::string> PeerKeys::Get(int rank, std::chrono::milliseconds deadline) {
-  return Get(rank, [&](const std::string& key) { return coordinator_.Get(key, deadline); });
+Result<std::string> PeerKeys::Get(int rank) {
+  return Get(rank, [this](const std::string& key) { return coordinator_.Get(key, deadline_); });
 }
 
-void PeerKeys::LookBehind(int rank) {
+void PeerKeys::LookFrom(int rank) {
+  first_ = rank;
+  looked_to_ = std::min(rank + size_, coordinator_.world());
   std::vector<std::string> keys;
-  for (int r = rank + 1; r < std::min(rank + 1 + size_, coordinator_.world()); ++r)
-    keys.push_back(key_of_(r));
+  for (int r = rank; r < looked_to_; ++r) keys.push_back(key_of_(r));
   ahead_.clear();
-  first_ = rank + 1;
-  if (keys.empty()) return;
   // What is wrong with the store the next Get says.
-  if (auto found = coordinator_.Look(keys); found.ok()) ahead_ = std::move(found).value();
+  if (auto found = coordinator_.Look(keys, std::min(deadline_ / 8, kLookPatience)); found.ok())
+    ahead_ = std::move(found).value();
   const auto there =
       std::count_if(ahead_.begin(), ahead_.end(), [](const auto& one) { return one.has_value(); });
   if (there == size_) size_ = std::min(2 * size_, kMostAhead);
   if (2 * there < size_) size_ = std::max(size_ / 2, 2);
+}
+
+Result<std::vector<std::optional<std::string>>> HurriedCoordinator::Look(
+    const std::vector<std::string>& keys, std::chrono::milliseconds patience) {
+  const bool hurried = clock_.Monotonic().count() > until_.load();
+  return inner_.Look(keys, hurried ? std::chrono::milliseconds(0) : patience);
 }
 
 Result<std::string> HurriedCoordinator::Get(std::string_view key,
@@ -152,9 +157,10 @@ void Settle(Coordinator& coordinator, std::string_view tag, std::chrono::millise
   }
   // The value has been published: what follows only tidies the store, and a peer that is late or
   // gone shows at the next wait that needs it.
-  PeerKeys read(coordinator, [&](int r) { return Key(tag, "read", r); });
+  PeerKeys read(coordinator, std::min(deadline, kCleanUpDeadline),
+                [&](int r) { return Key(tag, "read", r); });
   for (int r = 1; r < coordinator.world(); ++r) {
-    if (!read.Get(r, std::min(deadline, kCleanUpDeadline)).ok()) return;
+    if (!read.Get(r).ok()) return;
   }
   (void)coordinator.DeleteAll(KeysOfPeers(tag, "read", coordinator.world()));
   Retract(coordinator, tag);
@@ -177,9 +183,9 @@ Result<std::vector<std::string>> Gather(Coordinator& coordinator, std::string_vi
     return values;
   }
   values.emplace_back(value);
-  PeerKeys said(coordinator, [&](int r) { return Key(tag, "in", r); });
+  PeerKeys said(coordinator, deadline, [&](int r) { return Key(tag, "in", r); });
   for (int r = 1; r < coordinator.world(); ++r) {
-    Result<std::string> one = said.Get(r, deadline);
+    Result<std::string> one = said.Get(r);
     if (!one.ok()) return one.status().WithContext(fmt::format("waiting for rank {}", r));
     values.push_back(std::move(one).value());
   }
@@ -248,9 +254,9 @@ Result<std::string> Consult(Coordinator& coordinator, std::string_view tag, std:
   // What is thrown is an answer, too: the others wait for one.
   const Status gathered = Guarded([&] {
     std::vector<std::string> values = {std::string(value)};
-    PeerKeys said(coordinator, [&](int r) { return Key(tag, "in", r); });
+    PeerKeys said(coordinator, deadline, [&](int r) { return Key(tag, "in", r); });
     for (int r = 1; r < coordinator.world(); ++r) {
-      Result<std::string> one = said.Get(r, deadline);
+      Result<std::string> one = said.Get(r);
       if (!one.ok()) return one.status().WithContext(fmt::format("waiting for rank {}", r));
       values.push_back(std::move(one).value());
     }
@@ -323,8 +329,12 @@ class LocalCoordinatorHub::Member : public Coordinator {
   }
 
   Result<std::vector<std::optional<std::string>>> Look(
-      const std::vector<std::string>& keys) override {
-    std::lock_guard lock(state_.mutex);
+      const std::vector<std::string>& keys, std::chrono::milliseconds patience) override {
+    std::unique_lock lock(state_.mutex);
+    state_.changed.wait_for(lock, patience, [&] {
+      return std::all_of(keys.begin(), keys.end(),
+                         [&](const std::string& key) { return state_.values.contains(key); });
+    });
     std::vector<std::optional<std::string>> values;
     for (const std::string& key : keys) {
       const auto found = state_.values.find(key);

@@ -34,9 +34,10 @@ class Coordinator {
 
   // Many keys in one trip, where the store can. Rank 0 of thousands of ranks has nine for each.
   //
-  // What is there of each key by now; nothing at all where one trip cannot ask for several.
+  // What is there of each key once all of them are, or at `patience`; nothing at all, and at once,
+  // where one trip cannot ask for several.
   virtual Result<std::vector<std::optional<std::string>>> Look(
-      const std::vector<std::string>& /*keys*/) {
+      const std::vector<std::string>& /*keys*/, std::chrono::milliseconds /*patience*/) {
     return std::vector<std::optional<std::string>>();
   }
   virtual Status PutAll(const std::vector<std::string>& keys,
@@ -58,10 +59,8 @@ class HurriedCoordinator final : public Coordinator {
   }
   Result<std::string> Get(std::string_view key, std::chrono::milliseconds deadline) override;
   Status Delete(std::string_view key) override { return inner_.Delete(key); }
-  Result<std::vector<std::optional<std::string>>> Look(
-      const std::vector<std::string>& keys) override {
-    return inner_.Look(keys);
-  }
+  Result<std::vector<std::optional<std::string>>> Look(const std::vector<std::string>& keys,
+                                                       std::chrono::milliseconds patience) override;
   Status PutAll(const std::vector<std::string>& keys,
                 const std::vector<std::string>& values) override {
     return inner_.PutAll(keys, values);
@@ -74,28 +73,32 @@ class HurriedCoordinator final : public Coordinator {
   std::atomic<int64_t> until_{std::numeric_limits<int64_t>::max()};
 };
 
-// A key of each peer, read in the order of ranks: while one is waited for by itself, what others
-// have said by then comes in the same trip. One pass over the ranks; not thread-safe.
+// A key of each peer, read in the order of ranks: many are waited for and fetched together, and who
+// is late then by itself. One pass over the ranks; not thread-safe.
 class PeerKeys {
  public:
   using KeyOf = std::function<std::string(int rank)>;
-  PeerKeys(Coordinator& coordinator, KeyOf key_of)
-      : coordinator_(coordinator), key_of_(std::move(key_of)) {}
+  // `deadline`: of a wait for one peer, before which at most an eighth more is spent on waiting for
+  // it with others.
+  PeerKeys(Coordinator& coordinator, std::chrono::milliseconds deadline, KeyOf key_of)
+      : coordinator_(coordinator), deadline_(deadline), key_of_(std::move(key_of)) {}
 
-  // The value of a rank above those asked for before, waited for by `wait` where it has not come:
-  // by default by Get with `deadline`.
+  // The value of a rank above those asked for before, waited for by `wait` where it is late: by
+  // default by the coordinator's Get.
   using Wait = std::function<Result<std::string>(const std::string& key)>;
   Result<std::string> Get(int rank, const Wait& wait);
-  Result<std::string> Get(int rank, std::chrono::milliseconds deadline);
+  Result<std::string> Get(int rank);
 
  private:
-  void LookBehind(int rank);
+  void LookFrom(int rank);
 
   Coordinator& coordinator_;
+  const std::chrono::milliseconds deadline_;
   const KeyOf key_of_;
   std::vector<std::optional<std::string>> ahead_;  // of ranks from first_ on
   int first_ = 0;
-  int size_ = 8;  // of a look: more where all have spoken, fewer where few have
+  int looked_to_ = 0;  // those from here on were not looked for
+  int size_ = 8;       // of a look: more where all have spoken, fewer where few have
 };
 
 // Collective over all ranks of the coordinator. `tag` must be unique per use within the job, and

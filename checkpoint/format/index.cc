@@ -379,6 +379,13 @@ Result<std::string> IndexBuilder::Build() {
   std::vector<ScopeRecord> scopes;
   std::vector<TensorRecord> tensors;
   WireWriter file_bytes, box_bytes, chunk_bytes;
+  // Of a large model hundreds of megabytes, which are not to be copied as they grow.
+  size_t boxes = 0, chunks = 0;
+  for (const PendingFile& file : files_) chunks += file.digest.chunks.size();
+  for (const PendingTensor& tensor : tensors_) boxes += tensor.boxes.size();
+  file_bytes.Reserve(files_.size() * sizeof(FileRecord));
+  box_bytes.Reserve(boxes * sizeof(BoxRecord));
+  chunk_bytes.Reserve(chunks * sizeof(ChunkRecord));
   const auto intern = [&strings](std::string_view text) {
     const int64_t at = static_cast<int64_t>(strings.size());
     strings += text;
@@ -450,6 +457,9 @@ Result<std::string> IndexBuilder::Build() {
   header.chunk_count = chunk_count;
   header.string_bytes = static_cast<int64_t>(strings.size());
   WireWriter out;
+  out.Reserve(sizeof header + scopes.size() * sizeof(ScopeRecord) + file_bytes.bytes().size() +
+              tensors.size() * sizeof(TensorRecord) + box_bytes.bytes().size() +
+              chunk_bytes.bytes().size() + strings.size());
   out.Pod(header);
   for (const ScopeRecord& record : scopes) out.Pod(record);
   out.Raw(file_bytes.bytes());

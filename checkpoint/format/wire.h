@@ -31,6 +31,8 @@ class WireWriter {
     std::memcpy(raw, &value, sizeof(T));
     bytes_.append(raw, sizeof(T));
   }
+  // So many bytes in all are to come.
+  void Reserve(size_t bytes) { bytes_.reserve(bytes); }
   const std::string& bytes() const { return bytes_; }
   std::string Take() && { return std::move(bytes_); }
 
@@ -47,13 +49,20 @@ class WireReader {
   bool I64(int64_t* value) { return Pod(value); }
   bool U32(uint32_t* value) { return Pod(value); }
   bool Text(std::string* text) {
+    std::string_view view;
+    if (!View(&view)) return false;
+    text->assign(view);
+    return true;
+  }
+  // The same without a copy: valid as long as the bytes that are read.
+  bool View(std::string_view* text) {
     uint64_t size = 0;
     WireReader saved = *this;
     if (!U64(&size) || size > rest_.size()) {
       *this = saved;
       return false;
     }
-    text->assign(rest_.substr(0, size));
+    *text = rest_.substr(0, size);
     rest_.remove_prefix(size);
     return true;
   }

@@ -119,9 +119,10 @@ Result<Scopes> DecodeTables(std::vector<std::string> all) {
   for (size_t r = 0; r < all.size(); ++r) {
     KEEL_ASSIGN_OR_RETURN(const std::string tables, Decompress(all[r], kLargestTables));
     for (WireReader in(tables); !in.AtEnd();) {
-      std::string role, table;
+      std::string role;
+      std::string_view table;
       uint64_t kind = 0;
-      if (!in.Text(&role) || !in.U64(&kind) || !in.Text(&table)) {
+      if (!in.Text(&role) || !in.U64(&kind) || !in.View(&table)) {
         return Status(StatusCode::kInternal, fmt::format("rank {} sent malformed tables", r));
       }
       Scope& scope = scopes[{role, static_cast<FileRole>(kind)}];

@@ -143,7 +143,7 @@ Result<DiskForecast> Saver::Prepare(const std::string& tag, Snapshot& snapshot) 
 }
 
 Status Saver::Run(const std::string& tag, Snapshot& snapshot, SaveRecord* record) {
-  PeerKeys reports(coordinator_,
+  PeerKeys reports(coordinator_, options_.deadline,
                    [&tag](int peer) { return KeyOf(tag, Message::kReport, peer, 0); });
   Running running{tag, snapshot, record, Stopwatch(clock_), std::move(reports)};
   record->step = snapshot.request().step;

@@ -254,14 +254,25 @@ TEST_F(StoreTest, ManyKeysAtATimeAreThoseOfTheirPrefix) {
   EXPECT_EQ(ValueOrThrow(again.Get("two", kDeadline)), "2");
   EXPECT_EQ(ValueOrThrow(store.Get("a/b/one", kDeadline)), "1");
   using Values = std::vector<std::optional<std::string>>;
-  EXPECT_EQ(ValueOrThrow(again.Look({"two", "three", "one"})), (Values{"2", std::nullopt, "1"}));
+  constexpr std::chrono::milliseconds kAtOnce{0};
+  EXPECT_EQ(ValueOrThrow(again.Look({"two", "three", "one"}, kAtOnce)),
+            (Values{"2", std::nullopt, "1"}));
   ASSERT_TRUE(again.DeleteAll({"one", "three"}).ok());
-  EXPECT_EQ(ValueOrThrow(part.Look({"one", "two"})), (Values{std::nullopt, "2"}));
+  EXPECT_EQ(ValueOrThrow(part.Look({"one", "two"}, kAtOnce)), (Values{std::nullopt, "2"}));
+  // With patience, once all are there; at its end, what is there.
+  std::thread later([&store] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_TRUE(store.Set("a/b/three", "3").ok());
+  });
+  EXPECT_EQ(ValueOrThrow(again.Look({"two", "three"}, kDeadline)), (Values{"2", "3"}));
+  later.join();
+  EXPECT_EQ(ValueOrThrow(again.Look({"two", "four"}, std::chrono::milliseconds(5))),
+            (Values{"2", std::nullopt}));
   // A store of c10d's takes and gives them one by one.
   const Store local = Store::InProcess().WithPrefix("p");
   ASSERT_TRUE(local.SetAll({"one", "two"}, {"1", "2"}).ok());
   EXPECT_EQ(ValueOrThrow(local.Get("two", kDeadline)), "2");
-  EXPECT_TRUE(ValueOrThrow(local.Look({"one"})).empty());
+  EXPECT_TRUE(ValueOrThrow(local.Look({"one"}, kDeadline)).empty());
   ASSERT_TRUE(local.DeleteAll({"one", "two"}).ok());
   EXPECT_FALSE(local.Get("two", std::chrono::milliseconds(0)).ok());
 }

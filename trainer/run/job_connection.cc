@@ -26,6 +26,10 @@ std::string OfferOfRank(const TrainerInputs& inputs) {
   return offer->ToText();
 }
 
+// Ranks that all connect at once at little cost. Then a rank that is gone is named by each that
+// waits for it; of more ranks most have nothing for each other in a load.
+constexpr int kMostOfAMesh = 64;
+
 parallel::DeviceOffer Read(const std::string& offer) {
   return ValueOrThrow(parallel::DeviceOffer::FromText(offer));
 }
@@ -88,6 +92,7 @@ std::unique_ptr<parallel::ProcessGroup> JobConnection::MakeHostGroup(const char*
   for (int r = 0; r < inputs_.env.world_size; ++r) options.ranks.push_back(r);
   options.deadline = deadline_;
   options.local_address = parallel::LocalAddressTowards(inputs_.env.master_addr);
+  options.lazy = inputs_.env.world_size > kMostOfAMesh;
   return parallel::MakeProcessGroup(*store_, inputs_.env.rank, options);
 }
 

@@ -30,9 +30,9 @@ class JobConnection {
 
   // This rank's job, which Connect does not touch: whoever connects tells it (Job::Attach).
   Job MakeJob() const {
-    return Job({CommonOf(inputs_.loaded.config), inputs_.env, inputs_.stop_requested,
-                inputs_.status},
-               device_, log_);
+    return Job(
+        {CommonOf(inputs_.loaded.config), inputs_.env, inputs_.stop_requested, inputs_.status},
+        device_, log_);
   }
   // The one of this rank until Connect, then the one agreed on. Not collective.
   at::Device device() const { return device_; }
@@ -46,7 +46,8 @@ class JobConnection {
   parallel::ParallelContext& context() { return *context_; }
   checkpoint::Coordinator& coordinator() { return *coordinator_; }
   // A group of all ranks in order that carries host memory, where context().world() does not; null
-  // where it does. To be shut down when it has served.
+  // where it does. Of many ranks those connect that have something for each other. To be shut down
+  // when it has served.
   std::unique_ptr<parallel::ProcessGroup> MakeHostGroup(const char* name) const;
 
   // All ranks leave together.

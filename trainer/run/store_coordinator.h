@@ -27,8 +27,8 @@ class StoreCoordinator final : public checkpoint::Coordinator {
   }
   Status Delete(std::string_view key) override { return store_.Delete(key); }
   Result<std::vector<std::optional<std::string>>> Look(
-      const std::vector<std::string>& keys) override {
-    return store_.Look(keys);
+      const std::vector<std::string>& keys, std::chrono::milliseconds patience) override {
+    return store_.Look(keys, patience);
   }
   Status PutAll(const std::vector<std::string>& keys,
                 const std::vector<std::string>& values) override {

@@ -67,10 +67,10 @@ class CountingTrips final : public Coordinator {
     return inner_.Delete(key);
   }
   Result<std::vector<std::optional<std::string>>> Look(
-      const std::vector<std::string>& keys) override {
+      const std::vector<std::string>& keys, std::chrono::milliseconds patience) override {
     if (!batches_) return std::vector<std::optional<std::string>>();
-    ++trips_;
-    return inner_.Look(keys);
+    trips_ += patience.count() > 0 ? 2 : 1;
+    return inner_.Look(keys, patience);
   }
   int trips() const { return trips_; }
 
@@ -89,8 +89,8 @@ TEST(PeerKeys, WhatHasComeIsFetchedManyAtATime) {
     for (int r = 1; r < kWorld; ++r)
       ASSERT_TRUE(hub.rank(r).Put(NumberOf(r), std::to_string(r)).ok());
     CountingTrips counting(hub.rank(0), batches);
-    PeerKeys keys(counting, NumberOf);
-    for (int r = 1; r < kWorld; ++r) ASSERT_EQ(*keys.Get(r, 10s), std::to_string(r));
+    PeerKeys keys(counting, 10s, NumberOf);
+    for (int r = 1; r < kWorld; ++r) ASSERT_EQ(*keys.Get(r), std::to_string(r));
     EXPECT_LT(counting.trips(), batches ? 30 : kWorld);
   }
 }
@@ -99,10 +99,10 @@ TEST(PeerKeys, WhoComesOneByOneCostsLittleMore) {
   constexpr int kWorld = 200;
   LocalCoordinatorHub hub(kWorld);
   CountingTrips counting(hub.rank(0), true);
-  PeerKeys keys(counting, NumberOf);
+  PeerKeys keys(counting, 16ms, NumberOf);  // 2 ms for those that come together
   for (int r = 1; r < kWorld; ++r) {
     ASSERT_TRUE(hub.rank(r).Put(NumberOf(r), std::to_string(r)).ok());
-    ASSERT_EQ(*keys.Get(r, 10s), std::to_string(r));
+    ASSERT_EQ(*keys.Get(r), std::to_string(r));
   }
   EXPECT_LT(counting.trips(), 2 * kWorld);
 }
@@ -110,9 +110,9 @@ TEST(PeerKeys, WhoComesOneByOneCostsLittleMore) {
 TEST(PeerKeys, WhoIsLateIsWaitedForByItself) {
   LocalCoordinatorHub hub(6);
   for (const int r : {1, 2, 4}) ASSERT_TRUE(hub.rank(r).Put(NumberOf(r), std::to_string(r)).ok());
-  PeerKeys keys(hub.rank(0), NumberOf);
-  EXPECT_EQ(*keys.Get(1, 10s), "1");
-  EXPECT_EQ(*keys.Get(2, 10s), "2");
+  PeerKeys keys(hub.rank(0), 80ms, NumberOf);
+  EXPECT_EQ(*keys.Get(1), "1");
+  EXPECT_EQ(*keys.Get(2), "2");
   std::vector<std::string> waited;
   const Result<std::string> late = keys.Get(3, [&](const std::string& key) {
     waited.push_back(key);
@@ -120,9 +120,9 @@ TEST(PeerKeys, WhoIsLateIsWaitedForByItself) {
   });
   EXPECT_EQ(late.status().code(), StatusCode::kDeadlineExceeded);
   EXPECT_THAT(waited, ElementsAre("k/3"));
-  EXPECT_EQ(*keys.Get(4, 10s), "4");
+  EXPECT_EQ(*keys.Get(4), "4");
   ASSERT_TRUE(hub.rank(5).Put(NumberOf(5), "5").ok());
-  EXPECT_EQ(*keys.Get(5, 10s), "5");
+  EXPECT_EQ(*keys.Get(5), "5");
 }
 
 TEST(Coordinator, AnAnnouncementStaysUntilItIsRetracted) {
