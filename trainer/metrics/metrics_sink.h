@@ -25,6 +25,7 @@ struct StepProgress {
 
 // A task's line on the console, made from that of its metrics.
 using ConsoleText = std::string(const StepLine& line, const StepProgress& progress);
+ConsoleText LmText;  // of pre-training and SFT
 
 class MetricsSink {
  public:
