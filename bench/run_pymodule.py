@@ -142,8 +142,10 @@ def page(report):
     lines = driver.page_head("The Python module beside DCP", report)
     results = report["results"]
     size = results[0]["bytes"]
-    lines[-1] += (f" torch {results[0]['versions']['torch']}; {report['settings']['ranks']} rank(s), {size / 1e6:.0f} MB of state,"
+    lines[-1] += (f" torch {results[0]['versions']['torch']}; {report['settings']['ranks']} rank{'s' if report['settings']['ranks'] != '1' else ''}, {size / 1e6:.0f} MB of state,"
                   f" {report['settings']['rounds']} rounds of four turns; medians, ratios with their 95 % interval.")  # fmt: skip
+    if report["machine"]["load"] > report["machine"]["cores"]:
+        lines[-1] += " Other programs kept the machine busy: ratios of neighbouring turns say something, seconds do not."
     lines += ["", *driver.bar_table(report["bars"]), "",
               "| system | peer | step ms | lost s | peer's | stood s | peer's | call ms | peer's | on the disk, beside steps, s | peer's | save alone s | peer's | plain write | load s | peer's | plain read |",  # noqa: E501
               "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
