@@ -36,6 +36,7 @@ constexpr Benchmark kBenchmarks[] = {
     {"async", "Split placement against the colocated run, and what to expect of larger pools"},
     {"checkpoint", "Saves and loads beside training, against PyTorch's"},
     {"offload", "Moves of the state between device and host, against plain copies"},
+    {"pymodule", "Saves of the Python module beside a PyTorch loop, against DCP's async_save"},
     {"rl", "GRPO steps against TRL's, and what sync, offload and saves take of them"},
     {"rollout", "Generation tokens/s, against transformers"},
     {"scale", "What a save and a load cost rank 0 of thousands, with made-up peers"},

@@ -24,7 +24,7 @@ done
 
 packages=(g++ cmake ninja-build ccache pkg-config git python3-venv ca-certificates
   libcli11-dev libyaml-cpp-dev libspdlog-dev libfmt-dev nlohmann-json3-dev libpcre2-dev libonig-dev libutf8proc-dev libsimdjson-dev libxxhash-dev
-  libcurl4-openssl-dev libcpp-httplib-dev liburing-dev libdnnl-dev zlib1g-dev libzstd-dev libgtest-dev libgmock-dev perl-doc iproute2 strace)
+  libcurl4-openssl-dev libcpp-httplib-dev liburing-dev libdnnl-dev zlib1g-dev libzstd-dev libgtest-dev libgmock-dev python3-dev pybind11-dev perl-doc iproute2 strace)
 
 mkdir -p build
 log=build/bootstrap.log

@@ -153,7 +153,59 @@ class DcpAsync(DcpSave):
         return Pending(begin, response)
 
 
+class KeelModule:
+    """keel.Checkpointer. `overlap`: the copy goes on beside training too, and is waited for before the update."""
+
+    asynchronous = True
+
+    def __init__(self, overlap):
+        import keel
+
+        self.overlap, self.keel, self.open = overlap, keel, None
+
+    def at(self, path):
+        """(checkpointer, step) of a path that ends in step_<N>."""
+        folder, step = os.path.split(path)
+        if self.open is None:
+            self.open = self.keel.Checkpointer(folder, keep=1)
+        return self.open, int(step.removeprefix("step_"))
+
+    def start(self, state, path):
+        begin = time.perf_counter()
+        checkpoints, step = self.at(path)
+        save = checkpoints.save_async(step, state.wrap(state.tensors()), overlap=self.overlap)
+        return KeelPending(begin, save, checkpoints if self.overlap else None)
+
+    def save(self, state, path):
+        checkpoints, step = self.at(path)
+        checkpoints.save(step, state.wrap(state.tensors()))
+
+    def load(self, state, path):
+        checkpoints, step = self.at(path)
+        checkpoints.load(state.wrap(state.tensors()), step, in_place=True)
+
+
+class KeelPending:
+    """As Pending; the save itself says how long it took."""
+
+    def __init__(self, begin, save, to_ask):
+        self.begin, self.save, self.to_ask = begin, save, to_ask
+
+    def before_update(self):
+        if self.to_ask is not None:
+            self.to_ask.wait_copied()
+
+    def busy(self):
+        return not self.save.done()
+
+    def finish(self):
+        self.save.wait()
+        return self.save.seconds
+
+
 SYSTEMS = {
+    "keel-module": lambda group: KeelModule(overlap=False),
+    "keel-module-overlapped": lambda group: KeelModule(overlap=True),
     "torch-save": TorchSave,
     "dcp-save": DcpSave,
     "dcp-thread": lambda group: DcpAsync(group, process=False, staging="default"),

@@ -30,7 +30,7 @@ class Worker:
         torch.set_num_threads(args.threads)
         self.mesh = None
         save_group = None
-        if "dcp" in args.system or self.world > 1:
+        if "dcp" in args.system or self.world > 1:  # Keel's module finds its peers by it
             dist.init_process_group("gloo")
             save_group = dist.new_group(backend="gloo")  # saves must not meet training's reductions
         if self.world > 1:

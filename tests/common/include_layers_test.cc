@@ -85,6 +85,9 @@ const std::map<std::string, std::set<std::string>>& AllowedEdges() {
       {"checkpoint/tools",
        {"common", "checkpoint", "checkpoint/format", "checkpoint/base", "checkpoint/run",
         "checkpoint/read", "checkpoint/hf", "checkpoint/commit"}},
+      {"library",
+       {"common", "parallel", "checkpoint", "checkpoint/format", "checkpoint/base",
+        "checkpoint/run", "checkpoint/read", "checkpoint/load"}},
 
       {"trainer/algorithms", {"common"}},
       {"trainer/metrics", {"common"}},
@@ -135,9 +138,9 @@ bool IsTorch(const std::string& target) {
 }
 
 const std::vector<std::string>& TopFolders() {
-  static const std::vector<std::string> folders = {"common",  "parallel",   "model",
-                                                   "rollout", "checkpoint", "rewards",
-                                                   "turns",   "serve",      "trainer"};
+  static const std::vector<std::string> folders = {"common",     "parallel", "model",   "rollout",
+                                                   "checkpoint", "library",  "rewards", "turns",
+                                                   "serve",      "trainer"};
   return folders;
 }
 
@@ -246,6 +249,11 @@ TEST(IncludeLayersTest, TheTorchFreePartSeesNoTorch) {
                                             "parallel/store_service",
                                             "parallel/store_server",
                                             "parallel/store_client",
+                                            "library/state",
+                                            "library/state_check",
+                                            "library/state_checkpointer",
+                                            "library/state_tables",
+                                            "library/store_coordinator",
                                             "model/head_split",
                                             "model/hf_config",
                                             "model/hf_tensors",
@@ -275,7 +283,7 @@ TEST(IncludeLayersTest, TheTorchFreePartSeesNoTorch) {
                                             "trainer/run/run_state",
                                             "trainer/run/save_session",
                                             "trainer/run/trainer_inputs"};
-  for (const char* folder : {"parallel", "model", "rollout", "trainer"}) {
+  for (const char* folder : {"parallel", "library", "model", "rollout", "trainer"}) {
     for (const Include& include : IncludesOf(folder)) {
       if (!torch_free.contains(include.file.substr(0, include.file.rfind('.')))) continue;
       EXPECT_FALSE(IsTorch(include.target))
@@ -285,8 +293,8 @@ TEST(IncludeLayersTest, TheTorchFreePartSeesNoTorch) {
 }
 
 TEST(IncludeLayersTest, OnlyProcessGroupsAndStoresSeeC10d) {
-  for (const char* folder : {"common", "parallel", "model", "checkpoint", "rollout", "rewards",
-                             "turns", "serve", "trainer", "tools", "bench"}) {
+  for (const char* folder : {"common", "parallel", "model", "checkpoint", "library", "rollout",
+                             "rewards", "turns", "serve", "trainer", "tools", "bench"}) {
     for (const Include& include : IncludesOf(folder)) {
       if (include.target.find("torch/csrc/distributed") == std::string::npos) continue;
       const bool may = StartsWith(include.file, "parallel/process_group") ||
@@ -298,8 +306,8 @@ TEST(IncludeLayersTest, OnlyProcessGroupsAndStoresSeeC10d) {
 }
 
 TEST(IncludeLayersTest, OnlyTheHttpClientSeesLibcurl) {
-  for (const char* folder : {"common", "parallel", "model", "checkpoint", "rollout", "rewards",
-                             "turns", "serve", "trainer", "tools", "bench"}) {
+  for (const char* folder : {"common", "parallel", "model", "checkpoint", "library", "rollout",
+                             "rewards", "turns", "serve", "trainer", "tools", "bench"}) {
     for (const Include& include : IncludesOf(folder)) {
       EXPECT_TRUE(!StartsWith(include.target, "curl/") || include.file == "rewards/http_client.cc")
           << include.file << ":" << include.line << " includes " << include.target;
@@ -309,8 +317,8 @@ TEST(IncludeLayersTest, OnlyTheHttpClientSeesLibcurl) {
 
 TEST(IncludeLayersTest, OnlyTheHttpServiceSeesHttplib) {
   int seen = 0;
-  for (const char* folder : {"common", "parallel", "model", "checkpoint", "rollout", "rewards",
-                             "turns", "serve", "trainer", "tools", "bench"}) {
+  for (const char* folder : {"common", "parallel", "model", "checkpoint", "library", "rollout",
+                             "rewards", "turns", "serve", "trainer", "tools", "bench"}) {
     for (const Include& include : IncludesOf(folder)) {
       if (include.target != "httplib.h") continue;
       ++seen;
@@ -322,8 +330,8 @@ TEST(IncludeLayersTest, OnlyTheHttpServiceSeesHttplib) {
 
 // 20 s a file, and a stream that knows no errno: neither belongs where they are forbidden.
 TEST(IncludeLayersTest, SomeHeadersAreForbidden) {
-  for (const char* folder : {"common", "parallel", "model", "checkpoint", "rollout", "rewards",
-                             "turns", "serve", "trainer", "tools", "bench", "tests"}) {
+  for (const char* folder : {"common", "parallel", "model", "checkpoint", "library", "rollout",
+                             "rewards", "turns", "serve", "trainer", "tools", "bench", "tests"}) {
     for (const Include& include : IncludesOf(folder)) {
       EXPECT_NE(include.target, "torch/torch.h") << include.file << ":" << include.line;
     }

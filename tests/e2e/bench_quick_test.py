@@ -1,4 +1,4 @@
-"""The benchmarks of weight sync, offload, RL in both placements, scale and tokenizers run, and what they say beside times is so."""
+"""The benchmarks of the Python module, weight sync, offload, RL in both placements, scale and tokenizers run, and what they say beside times is so."""
 
 import json
 import os
@@ -44,6 +44,17 @@ class Quick(unittest.TestCase):
         found = [bar["holds"] for bar in report["bars"] if words in bar["what"]]
         self.assertTrue(found, f"no bar with '{words}'")
         return all(found)
+
+
+@unittest.skipUnless(pathlib.Path(harness.KEEL).with_name("python").exists(), "the Python module was not built")
+class PythonModule(Quick):
+    def test_both_sides_hold_one_step_and_all_is_measured(self):
+        report = self.measure("run_pymodule.py", "--megabytes", "20", "--products", "1", "--system", "keel-module-overlapped", "--peer", "dcp-thread-kept")
+        (found,) = report["results"]
+        self.assertGreater(found["bytes"], 1_000_000)
+        for side in found["seconds"].values():
+            self.assertTrue(all(value > 0 for key, value in side.items() if key != "lost_s"), side)
+        self.assertEqual(len(report["bars"]), 5)
 
 
 class Scale(unittest.TestCase):

@@ -1,0 +1,65 @@
+#include "library/state_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "common/text.h"
+#include "common/transfer_check.h"
+
+namespace keel::library {
+namespace {
+
+constexpr size_t kMostNamed = 8;
+
+std::string TypeOf(DType dtype, const Dims& shape) {
+  return fmt::format("{}{}", DTypeName(dtype), shape.ToString());
+}
+
+void Add(const std::vector<std::string>& names, std::string_view what, std::string* text) {
+  if (names.empty()) return;
+  const size_t shown = std::min(names.size(), kMostNamed);
+  *text += fmt::format("; {} {}: {}", names.size(), what,
+                       fmt::join(names.begin(), names.begin() + static_cast<int64_t>(shown), ", "));
+  if (names.size() > shown) *text += fmt::format(" and {} more", names.size() - shown);
+}
+
+}  // namespace
+
+Status CheckHolds(const StateDescription& saved, const ShardTable& table,
+                  std::span<const std::string> allow_missing, bool alone) {
+  const std::vector<std::string> allowed(allow_missing.begin(), allow_missing.end());
+  std::unordered_map<std::string_view, const TensorEntry*> entries;
+  for (const TensorEntry& entry : saved.tensors) entries.emplace(entry.name, &entry);
+  std::vector<std::string> missing, unlike, unplaced;
+  for (const TensorInfo& tensor : table.tensors()) {
+    if (MatchesAny(allowed, tensor.name)) continue;
+    const auto found = entries.find(tensor.name);
+    if (found == entries.end()) {
+      missing.push_back(Printable(tensor.name));
+    } else if (found->second->dtype != tensor.dtype || !(found->second->shape == tensor.shape)) {
+      unlike.push_back(fmt::format("{} ({} here, {} there)", Printable(tensor.name),
+                                   TypeOf(tensor.dtype, tensor.shape),
+                                   TypeOf(found->second->dtype, found->second->shape)));
+    }
+  }
+  for (const TensorEntry& entry : saved.tensors) {
+    if (alone && table.Find(entry.name) < 0 && !MatchesAny(allowed, entry.name))
+      unplaced.push_back(Printable(entry.name));
+  }
+  std::string text;
+  Add(missing, "not in the checkpoint", &text);
+  Add(unplaced, "in the checkpoint alone", &text);
+  Add(unlike, "of another dtype or shape", &text);
+  if (text.empty()) return Status::Ok();
+  return Status(
+      StatusCode::kInvalidData,
+      fmt::format("{} does not hold this state, nothing was loaded{}. Give the state that "
+                  "was saved, or name in allow_missing what may differ",
+                  saved.directory, text));
+}
+
+}  // namespace keel::library

@@ -1,0 +1,20 @@
+// Says in a library's words whether a checkpoint holds the state that is to be filled, before
+// anything is read of it.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "common/shard_table.h"
+#include "common/status.h"
+#include "library/state.h"
+
+namespace keel::library {
+
+// kInvalidData lists the tensors of `table` that are missing in `saved`, or of another shape or
+// dtype; with `alone`, where this rank has all of the state, those of `saved` without a place, too.
+// Patterns of `allow_missing` let them be.
+Status CheckHolds(const StateDescription& saved, const ShardTable& table,
+                  std::span<const std::string> allow_missing, bool alone);
+
+}  // namespace keel::library

@@ -1,0 +1,475 @@
+#include "library/state_checkpointer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "checkpoint/checkpointer.h"
+#include "checkpoint/format/names.h"
+#include "checkpoint/format/wire.h"
+#include "checkpoint/load/load_candidates.h"
+#include "checkpoint/read/step_reader.h"
+#include "checkpoint/run/catalog.h"
+#include "checkpoint/run/run_identity.h"
+#include "common/clock.h"
+#include "common/file_system.h"
+#include "common/guarded.h"
+#include "common/signal_handler.h"
+#include "library/state_check.h"
+#include "library/state_tables.h"
+#include "library/store_coordinator.h"
+
+namespace keel::library {
+
+using checkpoint::Checkpointer;
+
+namespace {
+
+constexpr std::chrono::milliseconds kLookAgain{1};
+
+checkpoint::CheckpointOptions OptionsOf(const CheckpointerOptions& options) {
+  checkpoint::CheckpointOptions all;
+  all.max_ckpts_to_keep = options.keep;
+  all.retention.keep_best = options.keep_best;
+  all.retention.higher_is_better = options.higher_is_better;
+  all.retention.keep_every = options.keep_every;
+  all.adopt_foreign = options.adopt_foreign;
+  all.io = options.io;
+  all.dist_ckpt_workers = options.writers;
+  all.load_threads = options.readers;
+  all.deadline = options.deadline;
+  return all;
+}
+
+LogOptions LogOptionsOf(const CheckpointerOptions& options) {
+  LogOptions log;
+  log.level = options.log == Verbosity::kInfo       ? LogLevel::kInfo
+              : options.log == Verbosity::kWarnings ? LogLevel::kWarning
+                                                    : LogLevel::kError;
+  log.rank = options.world > 1 ? options.rank : -1;
+  return log;
+}
+
+Status CheckOptions(const CheckpointerOptions& options) {
+  std::vector<std::string> problems = checkpoint::Validate(OptionsOf(options));
+  if (options.keep_best < 0) problems.emplace_back("keep_best is negative");
+  if (options.keep_every < 0) problems.emplace_back("keep_every is negative");
+  if (!options.keep && (options.keep_best > 0 || options.keep_every > 0))
+    problems.emplace_back("keep_best and keep_every say what stays besides the newest: set keep");
+  if (options.world < 1 || options.rank < 0 || options.rank >= options.world)
+    problems.push_back(fmt::format("rank {} of world {}", options.rank, options.world));
+  if (options.world > 1 && options.store.empty())
+    problems.push_back(fmt::format(
+        "{} ranks need a store over which they agree: set it to the host:port of a TCPStore",
+        options.world));
+  if (options.world > 1 && options.job.empty())
+    problems.emplace_back("several ranks need the job's name, which is used once in the store");
+  if (problems.empty()) return Status::Ok();
+  return Status(StatusCode::kConfig, fmt::format("options: {}", fmt::join(problems, "; ")));
+}
+
+struct Peers {
+  std::unique_ptr<checkpoint::LocalCoordinatorHub> alone;
+  std::unique_ptr<StoreCoordinator> over_store;
+};
+
+Result<Peers> Meet(const CheckpointerOptions& options) {
+  Peers peers;
+  if (options.world == 1) {
+    peers.alone = std::make_unique<checkpoint::LocalCoordinatorHub>(1);
+    return peers;
+  }
+  KEEL_ASSIGN_OR_RETURN(parallel::StoreAddress address, ParseStoreAddress(options.store));
+  address.secret = options.store_secret;
+  IgnoreBrokenPipes();
+  KEEL_ASSIGN_OR_RETURN(
+      std::unique_ptr<parallel::StoreClient> client,
+      parallel::StoreClient::Connect(address, options.deadline, options.deadline));
+  peers.over_store = std::make_unique<StoreCoordinator>(
+      std::move(client), fmt::format("keel_checkpoint/{}/", options.job), options.rank,
+      options.world);
+  return peers;
+}
+
+std::string Encode(const StateDescription& what, const ShardTable& tensors) {
+  checkpoint::WireWriter out;
+  out.I64(what.step);
+  out.Text(what.directory);
+  out.Text(what.extra);
+  out.Text(tensors.Serialize());
+  return std::move(out).Take();
+}
+
+Result<StateDescription> Decode(std::string_view text) {
+  StateDescription what;
+  std::string bytes;
+  checkpoint::WireReader in(text);
+  if (!in.I64(&what.step) || !in.Text(&what.directory) || !in.Text(&what.extra) ||
+      !in.Text(&bytes) || !in.AtEnd())
+    return Status(StatusCode::kInternal, "rank 0 sent a malformed description of a checkpoint");
+  KEEL_ASSIGN_OR_RETURN(const ShardTable tensors, ShardTable::Deserialize(bytes));
+  for (const TensorInfo& tensor : tensors.tensors())
+    what.tensors.push_back({tensor.name, tensor.dtype, tensor.shape});
+  return what;
+}
+
+}  // namespace
+
+struct SaveHandle::Save {
+  int64_t step = 0;
+  std::weak_ptr<StateCheckpointer::Impl> owner;
+  std::mutex mutex;  // guards what follows
+  bool ended = false;
+  bool asked = false;  // somebody has heard of its end
+  Status status;
+  double seconds = 0;
+  double blocked_s = 0;
+};
+
+struct StateCheckpointer::Impl {
+  Impl(std::string folder_in, CheckpointerOptions options_in, std::unique_ptr<FileSystem> files_in,
+       Peers peers_in)
+      : folder(std::move(folder_in)),
+        options(std::move(options_in)),
+        log(LogOptionsOf(options)),
+        files(std::move(files_in)),
+        peers(std::move(peers_in)),
+        coordinator(peers.alone ? peers.alone->rank(0)
+                                : static_cast<checkpoint::Coordinator&>(*peers.over_store)),
+        checkpointer(std::make_unique<Checkpointer>(*files, coordinator, SystemClock(), log,
+                                                    OptionsOf(options))) {}
+
+  using Saves = std::deque<std::shared_ptr<SaveHandle::Save>>;
+
+  const std::string folder;
+  const CheckpointerOptions options;
+  Logger log;
+  std::unique_ptr<FileSystem> files;
+  Peers peers;
+  checkpoint::Coordinator& coordinator;
+  std::unique_ptr<Checkpointer> checkpointer;
+  Saves in_flight;  // those of which the checkpointer has not told the end, in order
+  Saves failed;     // that nobody has asked about yet
+  bool saved = false;
+  bool closed = false;
+  int64_t uses = 0;  // makes tags unique
+
+  Status CheckOpen(const char* what) const {
+    if (closed)
+      return Status(StatusCode::kUsage, fmt::format("{}: the checkpointer is closed", what));
+    return Status::Ok();
+  }
+  Result<checkpoint::SaveRequest> RequestOf(int64_t step, std::span<const StateTensor> state,
+                                            const SaveOptions& save) const;
+  // Saves that have ended: their line in checkpoints.jsonl, and word to their handles.
+  void Collect();
+  Status WaitFor(const std::shared_ptr<SaveHandle::Save>& save);
+  Status Close();
+  Status Abandon();
+  // The first failure that nobody has asked about.
+  Status Unheard();
+  std::string RunId() const { return options.read_only ? "" : checkpointer->run_id(); }
+  Result<std::string> DescribeHere(std::optional<int64_t> step);
+};
+
+Result<checkpoint::SaveRequest> StateCheckpointer::Impl::RequestOf(
+    int64_t step, std::span<const StateTensor> state, const SaveOptions& save) const {
+  if (step < 0)
+    return Status(StatusCode::kInvalidData, fmt::format("step is {}, expected at least 0", step));
+  if (state.empty() && options.world == 1)
+    return Status(StatusCode::kInvalidData, "the state has no tensors: there is nothing to save");
+  checkpoint::SaveRequest request;
+  request.step = step;
+  request.contents = {.model = true, .optimizer = false, .extra = true, .hf_model = false};
+  checkpoint::RoleState role;
+  role.name = std::string(kRole);
+  KEEL_ASSIGN_OR_RETURN(role.model, TableOf(state, options.rank, false));
+  role.model_stable = save.stable;
+  request.roles.push_back(std::move(role));
+  if (options.rank == 0) request.documents.push_back({std::string(kExtraName), save.extra, true});
+  request.layout = {{"world", options.world}};
+  request.metric = save.metric;
+  return request;
+}
+
+void StateCheckpointer::Impl::Collect() {
+  for (const checkpoint::SaveResult& result : checkpointer->Finished()) {
+    checkpointer->Note(result);
+    if (in_flight.empty()) continue;
+    const std::shared_ptr<SaveHandle::Save> save = std::move(in_flight.front());
+    in_flight.pop_front();
+    if (!result.status.ok()) failed.push_back(save);
+    const std::lock_guard guard(save->mutex);
+    save->ended = true;
+    save->status = result.status;
+    save->seconds = result.record.total_s;
+    save->blocked_s = result.record.blocked_s;
+  }
+}
+
+Status StateCheckpointer::Impl::WaitFor(const std::shared_ptr<SaveHandle::Save>& save) {
+  for (;;) {
+    Collect();
+    {
+      const std::lock_guard guard(save->mutex);
+      if (save->ended) {
+        save->asked = true;
+        return save->status;
+      }
+    }
+    KEEL_RETURN_IF_ERROR(checkpointer->Wait());
+  }
+}
+
+Status StateCheckpointer::Impl::Unheard() {
+  for (const auto& save : std::exchange(failed, {})) {
+    const std::lock_guard guard(save->mutex);
+    if (!save->asked)
+      return save->status.WithContext(fmt::format("the save of step {}", save->step));
+  }
+  return Status::Ok();
+}
+
+Status StateCheckpointer::Impl::Close() {
+  if (std::exchange(closed, true)) return Status::Ok();
+  const Status ended = checkpointer->Close();
+  Collect();
+  const Status unheard = Unheard();
+  return ended.ok() ? unheard : ended;
+}
+
+Status StateCheckpointer::Impl::Abandon() {
+  if (std::exchange(closed, true)) return Status::Ok();
+  const Status ended = checkpointer->Abandon();
+  Collect();
+  const Status unheard = Unheard();
+  return ended.ok() ? unheard : ended;
+}
+
+int64_t SaveHandle::step() const { return save_->step; }
+
+bool SaveHandle::done() const {
+  {
+    const std::lock_guard guard(save_->mutex);
+    if (save_->ended) return true;
+  }
+  const auto owner = save_->owner.lock();
+  return owner == nullptr || !owner->checkpointer->busy();
+}
+
+bool SaveHandle::WaitFor(std::chrono::milliseconds most) const {
+  const auto until = std::chrono::steady_clock::now() + most;
+  while (!done()) {
+    if (std::chrono::steady_clock::now() >= until) return false;
+    std::this_thread::sleep_for(kLookAgain);
+  }
+  return true;
+}
+
+Status SaveHandle::Wait() const {
+  if (const auto owner = save_->owner.lock()) return owner->WaitFor(save_);
+  const std::lock_guard guard(save_->mutex);
+  return save_->status;
+}
+
+double SaveHandle::seconds() const {
+  const std::lock_guard guard(save_->mutex);
+  return save_->seconds;
+}
+
+double SaveHandle::blocked_seconds() const {
+  const std::lock_guard guard(save_->mutex);
+  return save_->blocked_s;
+}
+
+Result<std::unique_ptr<StateCheckpointer>> StateCheckpointer::Open(const std::string& folder,
+                                                                   CheckpointerOptions options) {
+  try {
+    KEEL_RETURN_IF_ERROR(CheckOptions(options));
+    KEEL_ASSIGN_OR_RETURN(std::unique_ptr<FileSystem> files,
+                          OpenPosixFileSystem(folder, !options.read_only));
+    KEEL_ASSIGN_OR_RETURN(Peers peers, Meet(options));
+    const bool owns = !options.read_only;
+    auto impl =
+        std::make_shared<Impl>(folder, std::move(options), std::move(files), std::move(peers));
+    if (owns) KEEL_RETURN_IF_ERROR(impl->checkpointer->Open());
+    return std::unique_ptr<StateCheckpointer>(new StateCheckpointer(std::move(impl)));
+  } catch (const std::exception& error) {
+    return StatusOf(error);
+  }
+}
+
+StateCheckpointer::~StateCheckpointer() {
+  if (impl_ == nullptr) return;
+  // Nothing collective here: peers may be gone.
+  const Status status = impl_->options.world > 1 ? impl_->Abandon() : impl_->Close();
+  if (!status.ok()) impl_->log.Error("{}", status.message());
+  // Not before its last save has ended, however long that takes.
+  impl_->checkpointer.reset();
+  for (const auto& save : std::exchange(impl_->in_flight, {})) {
+    const std::lock_guard guard(save->mutex);
+    save->ended = true;
+    save->status = status.ok() ? Status(StatusCode::kInternal, "its end was not told") : status;
+  }
+}
+
+Result<SaveHandle> StateCheckpointer::SaveAsync(int64_t step, std::span<const StateTensor> state,
+                                                const SaveOptions& options) {
+  Impl& self = *impl_;
+  KEEL_RETURN_IF_ERROR(self.CheckOpen("SaveAsync"));
+  if (self.options.read_only)
+    return Status(StatusCode::kUsage, "SaveAsync: the checkpointer was opened to read only");
+  const Stopwatch watch;
+  // What one rank alone finds wrong must not leave the others in a save without it.
+  Result<checkpoint::SaveRequest> request = self.RequestOf(step, state, options);
+  if (self.options.world > 1) {
+    KEEL_RETURN_IF_ERROR(checkpoint::AgreeOn(self.coordinator,
+                                             fmt::format("library/save/{}", ++self.uses),
+                                             request.status(), self.options.deadline));
+    if (std::exchange(self.saved, true)) KEEL_RETURN_IF_ERROR(self.checkpointer->WaitOnAll());
+  }
+  KEEL_RETURN_IF_ERROR(request.status());
+  request->taken_s = watch.Elapsed();
+  KEEL_RETURN_IF_ERROR(self.checkpointer->StartSave(std::move(request).value()));
+  self.Collect();
+  auto save = std::make_shared<SaveHandle::Save>();
+  save->step = step;
+  save->owner = impl_;
+  self.in_flight.push_back(save);
+  if (options.snapshot == Snapshot::kCopied && !options.stable) (void)WaitCopied();
+  return SaveHandle(std::move(save));
+}
+
+Status StateCheckpointer::Save(int64_t step, std::span<const StateTensor> state,
+                               const SaveOptions& options) {
+  SaveOptions until_written = options;
+  until_written.stable = true;  // nothing overwrites it while this waits
+  KEEL_ASSIGN_OR_RETURN(const SaveHandle save, SaveAsync(step, state, until_written));
+  return save.Wait();
+}
+
+double StateCheckpointer::WaitCopied(const void* begin, size_t bytes) {
+  return impl_->checkpointer->WaitFree(begin, bytes);
+}
+
+bool StateCheckpointer::busy() const { return impl_->checkpointer->busy(); }
+
+Result<std::vector<int64_t>> StateCheckpointer::Steps() const {
+  KEEL_ASSIGN_OR_RETURN(const std::vector<checkpoint::CatalogEntry> entries,
+                        checkpoint::ListCheckpoints(*impl_->files));
+  const std::string run = impl_->options.adopt_foreign ? "" : impl_->RunId();
+  std::vector<int64_t> steps;
+  for (const checkpoint::CatalogEntry& entry : entries) {
+    if (!entry.manifest) continue;
+    if (run.empty() || !checkpoint::IsForeign(*entry.manifest, run)) steps.push_back(entry.step);
+  }
+  return steps;
+}
+
+Result<std::optional<int64_t>> StateCheckpointer::LatestStep() const {
+  KEEL_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, Steps());
+  if (steps.empty()) return std::optional<int64_t>();
+  return std::optional<int64_t>(steps.front());
+}
+
+// Rank 0: the encoded description; "" when there is no checkpoint.
+Result<std::string> StateCheckpointer::Impl::DescribeHere(std::optional<int64_t> step) {
+  checkpoint::LoadRequest request;
+  if (step) request.resume_path = checkpoint::StepDirectory(*step);
+  checkpoint::LoadCandidates candidates(*files, log, request,
+                                        options.adopt_foreign ? std::string() : RunId());
+  std::vector<checkpoint::SkippedCheckpoint> skipped;
+  KEEL_RETURN_IF_ERROR(candidates.List(&skipped));
+  KEEL_ASSIGN_OR_RETURN(const std::optional<checkpoint::StepReader> reader,
+                        candidates.Next(&skipped));
+  if (!reader) return std::string();
+  StateDescription what;
+  what.step = reader->manifest().step;
+  what.directory = reader->directory();
+  const std::string scope = fmt::format("{}/model", kRole);
+  KEEL_ASSIGN_OR_RETURN(const ShardTable tensors, reader->Tensors(scope));
+  if (tensors.tensors().empty())
+    return Status(StatusCode::kConfig,
+                  fmt::format("{} holds the roles {}, and no '{}': it was saved by a trainer, not "
+                              "by this library",
+                              files->Describe(reader->directory()),
+                              fmt::join(reader->manifest().roles, ", "), kRole));
+  if (reader->FindFile(kExtraName) >= 0) {
+    KEEL_ASSIGN_OR_RETURN(what.extra,
+                          reader->ReadText(kExtraName, checkpoint::StepReader::kMaxText));
+  }
+  return Encode(what, tensors);
+}
+
+Result<std::optional<StateDescription>> StateCheckpointer::Describe(std::optional<int64_t> step) {
+  Impl& self = *impl_;
+  KEEL_RETURN_IF_ERROR(self.CheckOpen("Describe"));
+  Result<std::string> text = std::string();
+  if (self.options.rank == 0) {
+    const Status made = Guarded([&]() -> Status {
+      KEEL_ASSIGN_OR_RETURN(text, self.DescribeHere(step));
+      return Status::Ok();
+    });
+    if (!made.ok()) text = made;
+  }
+  text =
+      checkpoint::BroadcastResult(self.coordinator, fmt::format("library/describe/{}", ++self.uses),
+                                  text, self.options.deadline);
+  KEEL_RETURN_IF_ERROR(text.status());
+  if (text->empty()) return std::optional<StateDescription>();
+  KEEL_ASSIGN_OR_RETURN(StateDescription what, Decode(*text));
+  return std::optional<StateDescription>(std::move(what));
+}
+
+Result<std::optional<LoadedState>> StateCheckpointer::Load(std::span<const StateTensor> state,
+                                                           const LoadOptions& options) {
+  Impl& self = *impl_;
+  KEEL_RETURN_IF_ERROR(self.CheckOpen("Load"));
+  const Stopwatch watch;
+  const bool alone = self.options.world == 1;
+  KEEL_ASSIGN_OR_RETURN(const std::optional<StateDescription> saved, Describe(options.step));
+  if (!saved) return std::optional<LoadedState>();
+  Result<ShardTable> table = TableOf(state, self.options.rank, true);
+  Status fits = table.status();
+  if (fits.ok()) fits = CheckHolds(*saved, *table, options.allow_missing, alone);
+  if (!alone)
+    fits = checkpoint::AgreeOn(self.coordinator, fmt::format("library/load/{}", ++self.uses), fits,
+                               self.options.deadline);
+  KEEL_RETURN_IF_ERROR(fits);
+  checkpoint::LoadRequest request;
+  if (options.step) request.resume_path = checkpoint::StepDirectory(*options.step);
+  request.contents = {.model = true, .optimizer = false, .extra = true, .hf_model = false};
+  checkpoint::RoleState role;
+  role.name = std::string(kRole);
+  role.model = std::move(table).value();
+  request.roles.push_back(std::move(role));
+  request.allow_missing = options.allow_missing;
+  request.in_place = options.in_place;
+  KEEL_ASSIGN_OR_RETURN(std::optional<checkpoint::LoadRecord> record,
+                        self.checkpointer->Load(request));
+  if (!record) return std::optional<LoadedState>();
+  LoadedState loaded;
+  loaded.step = record->step;
+  loaded.directory = record->directory;
+  loaded.bytes = record->bytes;
+  loaded.seconds = watch.Elapsed();
+  const auto extra = record->documents.find(std::string(kExtraName));
+  if (extra != record->documents.end()) loaded.extra = extra->second;
+  for (const checkpoint::SkippedCheckpoint& one : record->skipped)
+    loaded.skipped.push_back(one.directory + ": " + one.reason);
+  return std::optional<LoadedState>(std::move(loaded));
+}
+
+Status StateCheckpointer::Close() { return impl_->Close(); }
+Status StateCheckpointer::Abandon() { return impl_->Abandon(); }
+
+const std::string& StateCheckpointer::folder() const { return impl_->folder; }
+int StateCheckpointer::rank() const { return impl_->options.rank; }
+int StateCheckpointer::world() const { return impl_->options.world; }
+
+}  // namespace keel::library

@@ -1,0 +1,252 @@
+"""keel.Checkpointer: saves and loads of nested state, beside the training."""
+
+import dataclasses
+import os
+import time
+from typing import Any
+
+import torch
+
+from keel import _checkpoint, memory, objects, peers, tree
+
+_SLICE_MS = 100  # of a wait, between which Python sees its signals
+
+
+@dataclasses.dataclass
+class Loaded:
+    """What was loaded: `extra` as it was given to the save, `state` as Checkpointer.restore makes it."""
+
+    step: int
+    extra: Any
+    state: Any
+    directory: str
+    bytes: int
+    seconds: float
+    skipped: list  # newer checkpoints that were damaged, and how
+
+
+class Save:
+    """A save that was begun."""
+
+    def __init__(self, native):
+        self._native = native
+
+    def __repr__(self):
+        return f"<keel.Save of step {self.step}: {'ended' if self.done() else 'in flight'}>"
+
+    @property
+    def step(self):
+        return self._native.step
+
+    @property
+    def seconds(self):
+        """Of the whole save, once it is done."""
+        return self._native.seconds
+
+    @property
+    def blocked_seconds(self):
+        """Of these, for how long save_async and wait_copied kept the caller, once it is done."""
+        return self._native.blocked_seconds
+
+    def done(self):
+        """It is on the disk, or has failed; wait() then returns, or raises, at once."""
+        return self._native.done()
+
+    def wait(self, timeout=None):
+        """Returns when the checkpoint is on the disk: synced, and opened again as a reader does. CheckpointError says
+        why it is not; older checkpoints are then as they were. TimeoutError after `timeout` seconds: it goes on."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while not self._native.wait_for(_SLICE_MS if until is None else max(0, min(_SLICE_MS, int((until - time.monotonic()) * 1000) + 1))):
+            if until is not None and time.monotonic() >= until:
+                raise TimeoutError(f"the save of step {self.step} is not done after {timeout} s")
+        self._native.wait()
+
+
+class _Hooks:
+    def __init__(self, hooks):
+        self._hooks = hooks
+
+    def remove(self):
+        for hook in self._hooks:
+            hook.remove()
+
+
+class Checkpointer:
+    """Checkpoints of one folder, which it owns until it is closed; a second process is refused.
+
+    State is a dict of tensors, numbers, texts, None, bytes, and dicts, lists and tuples of such; objects with
+    state_dict and load_state_dict (modules, optimizers, schedulers, samplers) stand for their state. Calls of
+    several threads take turns. In a job of several ranks each has one, and all but `wait_copied`, `latest`,
+    `steps` and the waits of handles are called by all of them, in the same order.
+    """
+
+    def __init__(self, path, keep=None, *, keep_best=0, best="min", keep_every=0, read_only=False, adopt_foreign=False,
+                 rank=None, world=None, store=None, store_secret="", job="", deadline=120.0, io="auto", writers=1, readers=2, log="warning"):
+        if best not in ("min", "max"):
+            raise ValueError(f"best is {best!r}, expected 'min' or 'max'")
+        found = peers.find(rank, world, store, job)
+        self.path, self.rank, self.world = os.fspath(path), found.rank, found.world
+        self._process = os.getpid()
+        self._kept = []  # (handle, tensors that its save may still read)
+        self._native = _checkpoint.Native(
+            self.path, keep=keep, keep_best=keep_best, higher_is_better=best == "max", keep_every=keep_every, read_only=read_only,
+            adopt_foreign=adopt_foreign, rank=found.rank, world=found.world, store=found.store, secret=store_secret, job=found.job,
+            deadline=deadline, io=io, writers=writers, readers=readers, log=log)  # fmt: skip
+        self._open = True
+
+    # Saves.
+
+    def save_async(self, step, state, extra=None, *, metric=None, overlap=False):
+        """Begins the save of `step` and returns its handle. A save that is still in flight is waited for first.
+
+        The state may be changed as soon as this returns: it waits for the copy, not for the disk. With `overlap` it
+        returns at once, and the copy is made beside what follows: before anything of the state is overwritten,
+        wait_copied() has to be called (guard() does). A write that comes without is found out, and the save
+        fails. What lies on a device is copied to the host before this returns, in either case.
+        """
+        return self._begin(step, state, extra, metric, overlap, False)
+
+    def save(self, step, state, extra=None, *, metric=None):
+        """The same, and returns when it is on the disk. Takes no memory for a copy."""
+        save = self._begin(step, state, extra, metric, True, True)
+        save.wait()
+        return save
+
+    def _begin(self, step, state, extra, metric, overlap, stable):
+        values, tensors = tree.encode(objects.states(state))
+        text = tree.to_document(values, extra)
+        tuples, kept, private = memory.for_save(tensors, self.world)
+        self._forget()
+        save = Save(self._native.save(step=step, tensors=tuples, extra=text, metric=metric, overlapped=overlap, stable=stable or private))
+        self._kept.append((save, kept))
+        return save
+
+    def wait_copied(self):
+        """Returns when the save in flight reads nothing any more of what the caller may change; the seconds it took."""
+        return self._native.wait_copied()
+
+    def guard(self, *objects):
+        """Has what overwrites state wait for the copy first: every step of an optimizer, and every forward of a module with
+        buffers (BatchNorm's are overwritten there; those of modules without any are no concern). With all of the state's
+        given, save_async(overlap=True) is safe. Returns a handle whose remove() ends it."""
+        hooks = []
+
+        def before(*_):
+            self.wait_copied()
+
+        for one in objects:
+            if isinstance(one, torch.optim.Optimizer):
+                hooks.append(one.register_step_pre_hook(before))
+            elif isinstance(one, torch.nn.Module):
+                if any(True for _ in one.buffers()):
+                    hooks.append(one.register_forward_pre_hook(before))
+            else:
+                raise TypeError(f"a {type(one).__name__} cannot be guarded: optimizers and modules can; call wait_copied() before it changes")
+        return _Hooks(hooks)
+
+    @property
+    def busy(self):
+        """A save is in flight."""
+        return self._native.busy
+
+    def wait(self, timeout=None):
+        """Waits for the save in flight, if any, as its handle's wait does."""
+        for save, _ in list(self._kept):
+            save.wait(timeout)
+        self._forget()
+
+    # What there is.
+
+    def steps(self):
+        """Of this run's committed checkpoints, the newest commit first."""
+        return self._native.steps()
+
+    def latest(self):
+        """The step of the newest, or None."""
+        return next(iter(self._native.steps()), None)
+
+    def tensors(self, step=None):
+        """{name: (dtype, shape)} of a checkpoint, the newest by default; None when there is none."""
+        found = self._native.describe(step=step)
+        return None if found is None else {name: (memory.TORCH_DTYPES[dtype], tuple(shape)) for name, dtype, shape in found.tensors}
+
+    # Loads.
+
+    def load(self, state, step=None, *, allow_missing=(), in_place=False):
+        """Fills the tensors of `state` where they lie, and its other values, with those of the newest checkpoint that is
+        whole, or of `step`. None when there is no checkpoint.
+
+        Names, shapes and dtypes have to be those of the checkpoint, on both sides; `allow_missing` has patterns (fnmatch)
+        of names that may differ: they keep their values, or are left out. An optimizer's state that it has only after its
+        first step is made. Nothing is changed unless every byte was verified, but with `in_place`: half of the memory,
+        and a load that fails leaves the state of no use.
+        """
+        found = self._native.describe(step=step)
+        if found is None:
+            return None
+        allowed = tree.Patterns(allow_missing)
+        values, tensors = tree.encode(objects.states(state))
+        saved, _ = tree.from_document(found.extra, found.directory)
+        objects.compare(state, values, saved, allowed)
+        made = objects.made_by_optimizers(state, tensors, found.tensors)
+        tensors.update(memory.empty(made))
+        tuples, places = memory.for_load(tensors, self.world)
+        loaded = self._native.load(tensors=tuples, step=step, allow_missing=list(allow_missing), in_place=in_place)
+        memory.finish(places)
+        saved, extra = tree.from_document(loaded.extra, loaded.directory)
+        objects.put(state, saved, tensors, allowed)
+        return self._loaded(loaded, extra, None)
+
+    def restore(self, step=None):
+        """The newest checkpoint, or that of `step`, as a state of new tensors in host memory (`.state`). None when there
+        is none."""
+        found = self._native.describe(step=step)
+        if found is None:
+            return None
+        made = memory.empty(found.tensors)
+        tuples, _ = memory.for_load(made, self.world)
+        loaded = self._native.load(tensors=tuples, step=step, allow_missing=[], in_place=True)
+        saved, extra = tree.from_document(loaded.extra, loaded.directory)
+        return self._loaded(loaded, extra, tree.decode(saved, lambda name: made.get(name)))
+
+    # The end.
+
+    def close(self):
+        """Waits for the save in flight and gives the folder free. Raises the failure of a save that nobody has waited for."""
+        if not self._open or os.getpid() != self._process:
+            return
+        self._open = False
+        if self.world == 1:
+            for save, _ in self._kept:
+                while not save._native.wait_for(_SLICE_MS):
+                    pass
+        try:
+            self._native.close()
+        finally:
+            self._forget()
+
+    def abandon(self):
+        """The same for an end on an error, when other ranks may be gone: waits for none of them for long."""
+        if self._open and os.getpid() == self._process:
+            self._open = False
+            self._native.abandon()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if kind is None:
+            self.close()
+            return
+        try:
+            self.abandon()
+        except _checkpoint.CheckpointError as failure:
+            if hasattr(error, "add_note"):
+                error.add_note(f"and a save failed: {failure}")
+
+    def _forget(self):
+        self._kept = [(save, kept) for save, kept in self._kept if not save.done()]
+
+    @staticmethod
+    def _loaded(loaded, extra, state):
+        return Loaded(loaded.step, extra, state, loaded.directory, loaded.bytes, loaded.seconds, list(loaded.skipped))

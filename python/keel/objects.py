@@ -1,0 +1,86 @@
+"""State as people hold it: dicts, in which modules, optimizers and their like stand for their state."""
+
+import torch
+
+from keel import tree
+
+
+def is_object(value):
+    return hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
+
+
+def states(state):
+    """The same with objects replaced by their state."""
+    if not isinstance(state, dict):
+        hint = ": give it a name, as in {'model': model}" if is_object(state) else ", expected a dict"
+        raise TypeError(f"state is a {type(state).__name__}{hint}")
+    return {key: value.state_dict() if is_object(value) else states(value) if isinstance(value, dict) else value
+            for key, value in state.items()}
+
+
+def _objects(state, path=()):
+    for key, value in state.items():
+        if is_object(value):
+            yield tree.name_of((*path, key)) + ".", value
+        elif isinstance(value, dict):
+            yield from _objects(value, (*path, key))
+
+
+def made_by_optimizers(state, tensors, saved):
+    """The entries of `saved` that an optimizer among the objects will have after its first step, and has not yet."""
+    empty = tuple(prefix + "state." for prefix, value in _objects(state)
+                  if isinstance(value, torch.optim.Optimizer) and not value.state)
+    return [entry for entry in saved if entry[0].startswith(empty) and entry[0] not in tensors] if empty else []
+
+
+def compare(state, values, saved, allowed):
+    """ValueError where the state and a checkpoint do not have the same values beside the tensors, which the load
+    itself compares. What objects have is for them to judge. `values`, `saved`: trees."""
+    wrong = []
+    _compare(state, tree.children(values) or {}, tree.children(saved) or {}, (), allowed, wrong)
+    if wrong:
+        raise ValueError(f"nothing was loaded: {'; '.join(wrong)}. Name in allow_missing what may differ")
+
+
+def _compare(state, mine, saved, path, allowed, wrong):
+    for key in [*mine, *(key for key in saved if key not in mine)]:
+        here = (*path, key)
+        name = tree.name_of(here)
+        if allowed.match(name) or is_object(state.get(key)):
+            continue
+        if key not in saved:
+            if tree.has_values(mine[key]):
+                wrong.append(f"'{name}' is in the state, and not in the checkpoint")
+        elif key not in mine:
+            if tree.has_values(saved[key]):
+                wrong.append(f"'{name}' is in the checkpoint, and not in the state")
+        else:
+            below = tree.children(mine[key]), tree.children(saved[key])
+            if None not in below:
+                _compare(state[key], *below, here, allowed, wrong)
+            elif below != (None, None):
+                where = ("in the state", "in the checkpoint")
+                wrong.append(f"'{name}' is a dict {where[below[0] is None]} alone")
+
+
+def put(state, saved, tensors, allowed, path=()):
+    """Values that are no tensors, to where they stand in `state`; objects get all of theirs. `tensors`: by name, which
+    have their values by now."""
+    saved = tree.children(saved) or {}
+    for key, value in state.items():
+        here = (*path, key)
+        if key not in saved:
+            continue
+        if is_object(value):
+            _put_object(value, saved[key], tensors)
+        elif isinstance(value, dict):
+            put(value, saved[key], tensors, allowed, here)
+        elif not tree.is_tensor(value) and not allowed.match(tree.name_of(here)):
+            state[key] = tree.decode(saved[key], tensors.get)
+
+
+def _put_object(value, saved, tensors):
+    # The tensors of a module have been filled where they lie.
+    if isinstance(value, torch.nn.Module) and all(map(tree.is_tensor, value.state_dict().values())):
+        return
+    value.load_state_dict(tree.decode(saved, tensors.get))

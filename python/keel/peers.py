@@ -1,0 +1,51 @@
+"""Which ranks a checkpointer has, and over which store they agree."""
+
+import dataclasses
+import uuid
+
+import torch.distributed as dist
+
+_uses = 0  # of a process's stores, by checkpointers of several ranks
+
+
+@dataclasses.dataclass
+class Peers:
+    rank: int = 0
+    world: int = 1
+    store: str = ""  # host:port
+    job: str = ""
+
+
+def _tcp_store(store):
+    while isinstance(store, dist.PrefixStore):
+        store = store.underlying_store
+    if not isinstance(store, dist.TCPStore):
+        raise ValueError(f"the store is a {type(store).__name__}: ranks agree over a TCPStore, whose host and port they can be told")
+    return store
+
+
+def find(rank, world, store, job):
+    """What is not given is that of torch.distributed's default group, where it was initialised; else one rank."""
+    global _uses
+    if world is None and rank is None and store is None:
+        if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+            return Peers()
+        rank, world = dist.get_rank(), dist.get_world_size()
+        store = dist.distributed_c10d._get_default_store()
+    if world in (None, 1) and not rank:
+        return Peers()
+    if rank is None or world is None:
+        raise ValueError("rank and world go together")
+    if store is None:
+        raise ValueError(f"{world} ranks need store: a torch.distributed.TCPStore, or its 'host:port' and job, a name of this start")
+    if isinstance(store, str):
+        if not job:
+            raise ValueError("with store as 'host:port' give job too: a name of this start of the job, never used before in that store")
+        return Peers(rank, world, store, job)
+    tcp = _tcp_store(store)
+    # A name that no earlier start has used: rank 0's word, under a key that counts the checkpointers.
+    _uses += 1
+    key = f"keel/checkpointer/{_uses}"
+    if rank == 0:
+        store.set(key, uuid.uuid4().hex)
+    return Peers(rank, world, f"{tcp.host}:{tcp.port}", store.get(key).decode())

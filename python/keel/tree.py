@@ -1,0 +1,151 @@
+"""Nested state as names and JSON: tensors by the path that leads to them, everything else in one document.
+
+The document (state.json of a checkpoint, docs/formats/state.md) is the state's own tree with each tensor
+replaced by its name, so that it can be built again without knowing anything of it.
+"""
+
+import base64
+import fnmatch
+import json
+import math
+
+import torch
+
+from keel.memory import Shard
+
+FORMAT = "keel-state"
+VERSION = 1
+TAG = "$"  # keys that begin with it are ours
+
+
+class NotSaved(TypeError):
+    """A value that is neither a tensor nor made of plain ones."""
+
+
+def is_tensor(value):
+    return isinstance(value, (torch.Tensor, Shard))
+
+
+def is_empty(value):
+    """A tensor without elements: a file has no place for it, so that its dtype and shape stand in the document."""
+    return isinstance(value, torch.Tensor) and value.numel() == 0
+
+
+def encode(state):
+    """(tree, {name: tensor}). TypeError and ValueError name the value that cannot be saved."""
+    tensors = {}
+    return _encode(state, (), tensors), tensors
+
+
+def name_of(path):
+    return ".".join(map(str, path))
+
+
+def _encode(value, path, tensors):
+    if is_empty(value):
+        return {"$empty": [str(value.dtype).removeprefix("torch."), list(value.shape)]}
+    if is_tensor(value):
+        name = name_of(path)
+        if name in tensors:
+            raise ValueError(f"two tensors of the state would both be named '{name}': rename one of the keys on the way to them")
+        tensors[name] = value
+        return {"$tensor": name}
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else {"$float": repr(float(value))}
+    if isinstance(value, bytes):
+        return {"$bytes": base64.b64encode(value).decode()}
+    if isinstance(value, dict):
+        if all(isinstance(key, str) and not key.startswith(TAG) for key in value):
+            return {key: _encode(one, (*path, key), tensors) for key, one in value.items()}
+        for key in value:
+            if not isinstance(key, (str, int)) or isinstance(key, bool):
+                raise NotSaved(f"state['{name_of(path)}'] has the key {key!r}: keys are texts or whole numbers")
+        return {"$dict": [[key, _encode(one, (*path, key), tensors)] for key, one in value.items()]}
+    if isinstance(value, (list, tuple)):
+        items = [_encode(one, (*path, i), tensors) for i, one in enumerate(value)]
+        return {"$tuple": items} if isinstance(value, tuple) else items
+    if isinstance(value, torch.dtype):
+        return {"$dtype": str(value).removeprefix("torch.")}
+    if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
+        return _encode(value.item(), path, tensors)
+    hint = "; torch.from_numpy makes a tensor of it" if type(value).__module__ == "numpy" else ""
+    raise NotSaved(f"state['{name_of(path)}'] is a {type(value).__module__}.{type(value).__qualname__}: tensors, numbers, texts, bytes, "
+                   f"None, and dicts, lists and tuples of them are saved{hint}")
+
+
+def decode(tree, tensor):
+    """The state again; `tensor(name)` gives what stands for a tensor."""
+    if isinstance(tree, list):
+        return [decode(one, tensor) for one in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if len(tree) == 1:
+        (tag, value), = tree.items()
+        if tag == "$tensor":
+            return tensor(value)
+        if tag == "$empty":
+            return torch.empty(value[1], dtype=getattr(torch, value[0]))
+        if tag == "$float":
+            return float(value)
+        if tag == "$bytes":
+            return base64.b64decode(value)
+        if tag == "$tuple":
+            return tuple(decode(one, tensor) for one in value)
+        if tag == "$dict":
+            return {key: decode(one, tensor) for key, one in value}
+        if tag == "$dtype":
+            return getattr(torch, value)
+    return {key: decode(one, tensor) for key, one in tree.items()}
+
+
+def children(tree):
+    """{key: tree} of the dict that a tree stands for; None where it stands for none."""
+    if isinstance(tree, dict) and tree.keys() == {"$dict"}:
+        return {key: one for key, one in tree["$dict"]}
+    if isinstance(tree, dict) and not (len(tree) == 1 and next(iter(tree)).startswith(TAG)):
+        return tree
+    return None
+
+
+def has_values(tree):
+    """It has something that is no tensor."""
+    below = children(tree)
+    if below is not None:
+        return any(map(has_values, below.values()))
+    return not (isinstance(tree, dict) and tree.keys() == {"$tensor"})
+
+
+class Patterns:
+    """Of names, as fnmatch has them."""
+
+    def __init__(self, patterns):
+        self._patterns = list(patterns)
+
+    def match(self, name):
+        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self._patterns)
+
+
+def to_document(tree, extra):
+    try:
+        text = json.dumps({"format": FORMAT, "version": VERSION, "state": tree, "extra": extra}, allow_nan=False, indent=1)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"extra cannot be written as JSON: {error}") from None
+    return text + "\n"
+
+
+def from_document(text, where):
+    """(tree, extra)."""
+    try:
+        document = json.loads(text)
+        if document["format"] != FORMAT:
+            raise ValueError(f"its format is {document['format']!r}")
+        if document["version"] != VERSION:
+            raise ValueError(f"its version is {document['version']!r}, this program reads {VERSION}")
+        return document["state"], document["extra"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{where}/state.json is not one of this module ({error}): it was saved by another program; "
+                         "tensors() shows what it holds") from None

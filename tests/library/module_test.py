@@ -1,0 +1,353 @@
+"""keel.Checkpointer: what goes in comes out, what does not fit is refused by name, and the files are Keel's and safetensors'."""
+
+import math
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import threading
+import unittest
+
+import safetensors
+import torch
+from library_support import LIMIT_S, Folder, ckpt, state_of
+
+import keel
+
+
+def training(seed=0):
+    torch.manual_seed(seed)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.BatchNorm1d(32), torch.nn.Linear(32, 4))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    return model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 3)
+
+
+def step_of(model, optimizer, schedule, step):
+    x = torch.randn(8, 16, generator=torch.Generator().manual_seed(step))
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    optimizer.step()
+    schedule.step()
+
+
+class Training(Folder):
+    def test_a_resumed_training_is_the_straight_one_bit_for_bit(self):
+        straight = training()
+        for step in range(1, 13):
+            step_of(*straight, step)
+        first = training()
+        checkpoints = self.open(keep=2)
+        state = dict(zip(("model", "optimizer", "schedule"), first)) | {"seen": 0, "rng": torch.get_rng_state()}
+        self.assertIsNone(checkpoints.load(state))
+        guard = checkpoints.guard(*first[:2])
+        for step in range(1, 8):
+            step_of(*first, step)
+            state["seen"] = step * 8
+            save = checkpoints.save_async(step, state, extra={"step": step}, overlap=step % 2 == 0)
+        guard.remove()
+        save.wait()
+        self.assertEqual(checkpoints.steps(), [7, 6])
+        checkpoints.close()
+
+        again = training(seed=5)
+        state = dict(zip(("model", "optimizer", "schedule"), again)) | {"seen": None, "rng": torch.get_rng_state()}
+        checkpoints = self.open()
+        loaded = checkpoints.load(state)
+        self.assertEqual((loaded.step, loaded.extra, state["seen"], loaded.skipped), (7, {"step": 7}, 56, []))
+        for step in range(8, 13):
+            step_of(*again, step)
+        for one, other in zip(straight, again):
+            a, b = one.state_dict(), other.state_dict()
+            self.assertEqual(str(a), str(b))
+        self.assert_same(straight[0].state_dict(), again[0].state_dict())
+
+    def test_a_state_that_changes_at_once_is_saved_as_it_was(self):
+        checkpoints = self.open()
+        big = torch.arange(4_000_000, dtype=torch.float32)
+        save = checkpoints.save_async(1, {"big": big})
+        big.fill_(-1)
+        save.wait()
+        read = torch.empty_like(big)
+        checkpoints.load({"big": read})
+        self.assertTrue(torch.equal(read, torch.arange(4_000_000, dtype=torch.float32)))
+        # Beside the work, by the rule; against it the save fails, unless the copy came first.
+        big.copy_(read)
+        save = checkpoints.save_async(2, {"big": big}, overlap=True)
+        checkpoints.wait_copied()
+        big.fill_(-1)
+        save.wait()
+        before = read.clone()
+        big.copy_(before)
+        save = checkpoints.save_async(3, {"big": big}, overlap=True)
+        big.fill_(-1)
+        try:
+            save.wait()
+        except keel.CheckpointError as error:
+            self.assertIn("big", str(error))
+            self.assertEqual(checkpoints.latest(), 2)
+        checkpoints.load({"big": read})
+        self.assertTrue(torch.equal(read, before))
+
+    def test_a_load_says_to_autograd_that_values_have_changed(self):
+        checkpoints = self.open()
+        weight = torch.ones(3, requires_grad=True)
+        checkpoints.save(1, {"w": weight})
+        loss = (weight * weight).sum()
+        checkpoints.load({"w": weight})
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            loss.backward()
+
+
+class Values(Folder):
+    STATE = {
+        "a": {"b": [torch.zeros(2), {"c": torch.ones((), dtype=torch.int64)}], "none": None, "yes": True},
+        7: {"x": math.inf, "y": -0.0, "z": 0.1}, "tuple": (1, "two", (3.5,)), "bytes": b"\x00\xff", "dtype": torch.bfloat16,
+        "$odd": {"$tensor": "not one"}, "empty": {}, "big": 2**80, "text": 'Zürich "\n',
+    }  # fmt: skip
+
+    def test_nested_values_come_back_as_they_were(self):
+        checkpoints = self.open()
+        checkpoints.save(1, self.STATE, extra=[1, {"k": None}])
+        got = checkpoints.restore()
+        self.assertEqual(got.extra, [1, {"k": None}])
+        self.assertEqual(str(got.state), str(self.STATE))
+        self.assertEqual(checkpoints.tensors(), {"a.b.0": (torch.float32, (2,)), "a.b.1.c": (torch.int64, ())})
+
+    def test_not_a_number_is_one(self):
+        checkpoints = self.open()
+        checkpoints.save(1, {"t": torch.zeros(1), "v": float("nan")})
+        self.assertTrue(math.isnan(checkpoints.restore().state["v"]))
+
+    def test_every_dtype_and_layout_bit_for_bit(self):
+        base = torch.arange(96, dtype=torch.float32).reshape(8, 12)
+        state = {str(d).removeprefix("torch."): base.to(d) for d in (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.uint8,
+                 torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64, torch.bool)}  # fmt: skip
+        state |= {"turned": base.t(), "part": base[2:5, ::3], "spread": base[:1].expand(4, 12), "none": base[:0], "one": base[0, 0],
+                  "channels": torch.arange(120.0).reshape(1, 2, 3, 4, 5)[:, :, 1:], "nan": torch.tensor([math.nan, -0.0])}
+        checkpoints = self.open()
+        checkpoints.save(1, state)
+        got = checkpoints.restore().state
+        for name, tensor in state.items():
+            self.assertEqual((got[name].dtype, got[name].shape), (tensor.dtype, tensor.shape), name)
+            self.assertTrue(got[name].contiguous().view(torch.uint8).equal(tensor.contiguous().view(torch.uint8)) if tensor.dim() else got[name].equal(tensor))
+        # Into memory with gaps and in another order; nothing between is touched.
+        room = torch.full((12, 16), -5.0)
+        checkpoints.load({"turned": room[:, ::2]}, allow_missing=["[!t]*"])
+        self.assertTrue(torch.equal(room[:, ::2], base.t()))
+        self.assertTrue((room[:, 1::2] == -5).all())
+
+
+class Refusals(Folder):
+    def refused(self, kind, words, call, *arguments, **named):
+        with self.assertRaises(kind) as caught:
+            call(*arguments, **named)
+        self.assertIn(words, str(caught.exception))
+        return getattr(caught.exception, "code", None)
+
+    def test_what_cannot_be_saved_is_named(self):
+        checkpoints = self.open()
+        one = torch.zeros(1)
+        for words, state in {
+            "state['a.b'] is a builtins.set": {"a": {"b": {1}}},
+            "torch.from_numpy": {"a": one.numpy()},
+            "would both be named 'a.b'": {"a.b": one, "a": {"b": one}},
+            "'c' is of dtype torch.complex64": {"c": torch.zeros(1, dtype=torch.complex64)},
+            "layout torch.sparse_coo": {"s": one.to_sparse()},
+            "device meta": {"m": torch.empty(1, device="meta")},
+            "'h' has 7 dims": {"h": torch.zeros([1] * 7)},
+            "no tensors": {"x": 1},
+            "has the key 1.5": {"d": {1.5: one}},
+            "give it a name": torch.nn.Linear(1, 1),
+            "state is a list": [one],
+        }.items():
+            with self.subTest(words):
+                self.refused((TypeError, ValueError, keel.CheckpointError), words, checkpoints.save_async, 1, state)
+        self.refused(TypeError, "extra cannot be written as JSON", checkpoints.save_async, 1, {"a": one}, extra={"x": one})
+        self.assertEqual(self.refused(keel.CheckpointError, "step is -1", checkpoints.save_async, -1, {"a": one}), "invalid data")
+        self.assertEqual(checkpoints.steps(), [])
+
+    def test_another_state_is_refused_and_nothing_is_touched(self):
+        checkpoints = self.open()
+        checkpoints.save(4, {"m": {"w": torch.ones(2, 3), "b": torch.ones(3)}, "lr": 0.5})
+        zero = torch.zeros(2, 3)
+
+        def load(words, state, kind=keel.CheckpointError, **named):
+            with self.subTest(words):
+                self.refused(kind, words, checkpoints.load, state, **named)
+                self.assertTrue((zero == 0).all())
+
+        b = torch.zeros(3)
+        load("1 in the checkpoint alone: m.b", {"m": {"w": zero}, "lr": 0})
+        load("1 not in the checkpoint: m.more", {"m": {"w": zero, "b": b, "more": b}, "lr": 0})
+        load("m.w (F32[3, 2] here, F32[2, 3] there)", {"m": {"w": torch.zeros(3, 2), "b": b}, "lr": 0})
+        load("m.w (BF16[2, 3] here, F32[2, 3] there)", {"m": {"w": zero.bfloat16(), "b": b}, "lr": 0})
+        load("'lr' is in the checkpoint, and not in the state", {"m": {"w": zero, "b": b}}, ValueError)
+        load("'seen' is in the state, and not in the checkpoint", {"m": {"w": zero, "b": b}, "lr": 0, "seen": 0}, ValueError)
+        load("'lr' is a dict in the state alone", {"m": {"w": zero, "b": b}, "lr": {"x": 1}}, ValueError)
+        load("lie upon each other", {"m": {"w": torch.zeros(1, 3).expand(2, 3), "b": b}, "lr": 0})
+        load("global_step_9", {"m": {"w": zero, "b": b}, "lr": 0}, step=9)
+        state = {"m": {"w": zero}, "lr": 1.0}
+        checkpoints.load(state, allow_missing=["m.b"])
+        self.assertEqual((state["lr"], zero.tolist()), (0.5, [[1.0] * 3] * 2))
+
+    def test_options_and_owners(self):
+        one = {"a": torch.zeros(1)}
+        for words, options in {"at least 1": {"keep": 0}, "expected 'min' or 'max'": {"best": "up"}, "'fast'": {"io": "fast"}, "log is 'x'": {"log": "x"},
+                               "need store": {"rank": 0, "world": 2}, "go together": {"rank": 1}, "give job too": {"rank": 0, "world": 2, "store": "a:1"}}.items():  # fmt: skip
+            with self.subTest(words):
+                self.refused((ValueError, keel.CheckpointError), words, keel.Checkpointer, self.path(), **options)
+        checkpoints = self.open()
+        self.assertEqual(self.refused(keel.CheckpointError, "in use", keel.Checkpointer, self.path(), log="error"), "busy")
+        checkpoints.save(1, one)
+        with keel.Checkpointer(self.path(), read_only=True) as reader:
+            self.assertEqual(reader.load({"a": torch.ones(1)}).step, 1)
+            self.refused(keel.CheckpointError, "read only", reader.save, 2, one)
+        checkpoints.close()
+        checkpoints.close()
+        self.refused(keel.CheckpointError, "closed", checkpoints.save, 2, one)
+
+    def test_a_checkpoint_of_a_trainer_or_of_another_program_is_said_to_be_one(self):
+        checkpoints = self.open()
+        checkpoints.save(1, {"a": torch.zeros(1)})
+        checkpoints.close()
+        document = self.path() / "global_step_1/state.json"
+        document.write_text(document.read_text().replace("0.1", "0.2") + " ")
+        reader = self.open(read_only=True)
+        self.assertEqual(self.refused(keel.CheckpointError, "state.json", reader.restore), "data loss")
+
+
+class Files(Folder):
+    def test_they_are_keels_and_safetensors(self):
+        checkpoints = self.open()
+        state = state_of(3)
+        checkpoints.save(3, state)
+        step = self.path() / "global_step_3"
+        code, said = ckpt("verify", self.path())
+        self.assertEqual(code, 0, said)
+        self.assertIn("ok: 4 tensors", said)
+        code, said = ckpt("inspect", "--tensors", step)
+        self.assertEqual(code, 0, said)
+        self.assertIn("weights F32[12500, 8]", said)
+        with safetensors.safe_open(step / "state/model/rank_00000.safetensors", "pt") as file:
+            self.assert_same({name: file.get_tensor(name) for name in file.keys()}, state)
+        # The tools of the subsystem take it as any other.
+        code, said = ckpt("reshard", "--world", 3, step, self.path("cut"))
+        self.assertEqual(code, 0, said)
+        code, said = ckpt("diff", step, self.path("cut") / "global_step_3")
+        self.assertEqual(code, 0, said)
+        self.assert_same(self.open("cut", read_only=True).restore().state, state)
+
+    def test_damage_is_found_passed_over_and_named(self):
+        checkpoints = self.open()
+        for step in (1, 2):
+            checkpoints.save(step, state_of(step))
+        shard = self.path() / "global_step_2/state/model/rank_00000.safetensors"
+        with open(shard, "r+b") as file:
+            file.seek(shard.stat().st_size // 2)
+            byte = file.read(1)
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte[0] ^ 1]))
+        state = state_of(0)
+        loaded = checkpoints.load(state)
+        self.assertEqual(loaded.step, 1)
+        self.assertIn("rank_00000.safetensors", loaded.skipped[0])
+        self.assert_same(state, state_of(1))
+        with self.assertRaises(keel.CheckpointError) as caught:
+            checkpoints.load(state, step=2)
+        self.assertEqual(caught.exception.code, "data loss")
+        self.assert_same(state, state_of(1))
+        self.assertEqual(ckpt("verify", self.path())[0], 1)
+
+    def test_retention_by_number_and_metric(self):
+        checkpoints = self.open(keep=1, keep_best=1, best="max", keep_every=4)
+        for step, metric in enumerate((1.0, 9.0, 2.0, 3.0, 4.0, 5.0), start=1):
+            checkpoints.save(step, {"a": torch.zeros(1)}, metric=metric)
+        self.assertEqual(sorted(checkpoints.steps()), [2, 4, 6])
+
+
+class Threads(Folder):
+    def test_the_interpreter_goes_on_and_calls_take_turns(self):
+        checkpoints = self.open(keep=3)
+        big = {"a": torch.zeros(4_000_000)}
+        errors = []
+
+        def saves(first):
+            try:
+                for step in range(first, first + 5):
+                    checkpoints.save_async(step, big).wait()
+            except Exception as error:  # noqa: BLE001
+                errors.append(error)
+
+        threads = [threading.Thread(target=saves, args=(first,)) for first in (1, 100)]
+        for thread in threads:
+            thread.start()
+        turns = 0
+        while any(thread.is_alive() for thread in threads):
+            turns += 1
+            threads[0].join(0.001)
+        self.assertEqual(errors, [])
+        self.assertGreater(turns, 1)
+        self.assertEqual(len(checkpoints.steps()), 3)
+
+    def test_a_forked_child_leaves_the_parents_save_alone(self):
+        checkpoints = self.open()
+        save = checkpoints.save_async(1, {"a": torch.zeros(4_000_000)})
+        child = os.fork()
+        if child == 0:
+            checkpoints.close()
+            del checkpoints, save
+            os._exit(0)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        save.wait()
+        self.assertEqual(checkpoints.latest(), 1)
+
+
+class Exit(Folder):
+    def test_a_program_that_ends_without_close_has_saved(self):
+        script = "import torch, keel; keel.Checkpointer(__import__('sys').argv[1], log='error').save_async(1, {'a': torch.zeros(1_000_000)})"
+        done = subprocess.run([sys.executable, "-c", script, self.path()], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(self.open().latest(), 1)
+
+
+FULL = """
+import os, sys, torch, keel
+from library_support import state_of
+checkpoints = keel.Checkpointer("/mnt/run", io="buffered", log="error")
+checkpoints.save(1, state_of(1))
+with open("/mnt/filler", "wb") as filler:
+    filler.write(bytes(os.statvfs("/mnt").f_bavail * 4096 - 100_000))
+save = checkpoints.save_async(2, state_of(2))
+try:
+    save.wait()
+except keel.CheckpointError as error:
+    print("failed:", error.code, error)
+state = state_of(0)
+print("newest", checkpoints.load(state).step, all(torch.equal(a, b) for a, b in zip(state.values(), state_of(1).values())))
+os.remove("/mnt/filler")
+checkpoints.save(3, state_of(3))
+print("then", checkpoints.latest(), sorted(os.listdir("/mnt/run")))
+checkpoints.close()
+"""
+
+
+class FullDisk(unittest.TestCase):
+    def test_the_save_fails_with_the_reason_and_what_was_saved_stays(self):
+        mount = ["unshare", "--user", "--map-root-user", "--mount"]
+        if shutil.which("unshare") is None or subprocess.run([*mount, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False).returncode:
+            self.skipTest("no mount namespaces here")
+        script = 'mount -t tmpfs -o size=4m none /mnt && exec "$@"'
+        environment = {**os.environ, "PYTHONPATH": f"{os.environ['PYTHONPATH']}:{pathlib.Path(__file__).parent}"}
+        done = subprocess.run([*mount, "sh", "-c", script, "sh", sys.executable, "-c", FULL], capture_output=True, text=True,
+                              timeout=LIMIT_S, env=environment, check=False)  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("failed: no space", done.stdout)
+        self.assertIn("are free: make room", done.stdout)
+        self.assertIn("newest 1 True", done.stdout)
+        self.assertRegex(done.stdout, r"then 3 \[.*'global_step_1', 'global_step_3'")
+        self.assertNotIn(".tmp-2", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

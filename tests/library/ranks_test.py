@@ -1,0 +1,120 @@
+"""Jobs of several ranks under torch.distributed: DTensors, shards and replicas are saved once, and load under any other cut."""
+
+import multiprocessing
+import traceback
+import unittest
+
+import torch
+import torch.distributed as dist
+from library_support import LIMIT_S, Folder, ckpt
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate, distribute_tensor
+from torch.distributed.tensor import Shard as Cut
+
+import keel
+
+WEIGHT = torch.arange(7 * 6, dtype=torch.float32).reshape(7, 6)
+BIAS = torch.tensor([0.5, -1.5])
+ROWS = torch.arange(10, dtype=torch.int64).reshape(5, 2)
+
+
+def state_of(rank, mesh, placement):
+    rows = (ROWS[:2], 0) if rank == 0 else (ROWS[2:], 2)
+    return {
+        "weight": distribute_tensor(WEIGHT, mesh, [placement]),
+        "whole": distribute_tensor(BIAS.clone(), mesh, [Replicate()]),
+        "bias": BIAS.clone(),
+        "rows": keel.Shard(rows[0].clone(), (5, 2), (rows[1], 0)),
+        f"rng{rank}": torch.full((3,), rank, dtype=torch.uint8),
+        "lr": 0.1,
+    }
+
+
+def save(rank, mesh, path):
+    state = state_of(rank, mesh, Cut(0))
+    with keel.Checkpointer(path, keep=1, log="error", io="buffered") as checkpoints:
+        assert (checkpoints.rank, checkpoints.world) == (rank, 2)
+        assert checkpoints.load(dict(state)) is None
+        for step in (1, 2):
+            handle = checkpoints.save_async(step, state, extra={"step": step}, overlap=step == 2)
+            checkpoints.wait_copied()
+            handle.wait()
+    # One that follows it in the same store has keys of its own.
+    with keel.Checkpointer(path, keep=1, log="error", io="buffered") as checkpoints:
+        checkpoints.save(3, state, extra={"step": 3})
+        bad = state | {"more": torch.zeros(1, dtype=torch.complex64)} if rank == 1 else state
+        if rank == 1:
+            bad = state | {"bias": torch.zeros(3)}
+        try:
+            checkpoints.save(4, bad)
+            raise AssertionError("shapes differed, and nothing was said")
+        except keel.CheckpointError as error:
+            assert "bias" in str(error), error
+
+
+def load(rank, mesh, path):
+    with keel.Checkpointer(path, log="error", io="buffered") as checkpoints:
+        state = state_of(rank, mesh, Cut(1))  # by columns
+        for value in state.values():
+            if isinstance(value, torch.Tensor):
+                (value.to_local() if hasattr(value, "to_local") else value).zero_()
+        state["rows"].tensor.zero_()
+        state["lr"] = None
+        loaded = checkpoints.load(state)
+        assert (loaded.step, loaded.extra, state["lr"]) == (3, {"step": 3}, 0.1), loaded
+        assert torch.equal(state["weight"].full_tensor(), WEIGHT)
+        assert torch.equal(state["whole"].to_local(), BIAS) and torch.equal(state["bias"], BIAS)
+        assert torch.equal(state["rows"].tensor, ROWS[:2] if rank == 0 else ROWS[2:])
+        assert (state[f"rng{rank}"] == rank).all()
+
+
+def rank_main(rank, port, path, work, failures):
+    try:
+        torch.set_num_threads(1)
+        dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+        work(rank, init_device_mesh("cpu", (2,)), path)
+        dist.destroy_process_group()
+    except BaseException:
+        failures.put(f"rank {rank}: {traceback.format_exc()}")
+
+
+class Ranks(Folder):
+    def on_two_ranks(self, work):
+        # Starts the store's thread: in a process of its own, so that this one can fork.
+        fork = multiprocessing.get_context("fork")
+        failures = fork.Queue()
+        with __import__("socket").socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        ranks = [fork.Process(target=rank_main, args=(rank, port, str(self.path()), work, failures)) for rank in range(2)]
+        for process in ranks:
+            process.start()
+        for process in ranks:
+            process.join(LIMIT_S)
+            if process.is_alive():
+                process.kill()
+                failures.put("a rank hung")
+        said = []
+        while not failures.empty():
+            said.append(failures.get())
+        self.assertEqual(said, [])
+        self.assertEqual([process.exitcode for process in ranks], [0, 0])
+
+    def test_any_cut_loads_what_another_saved(self):
+        self.on_two_ranks(save)
+        code, said = ckpt("verify", self.path())
+        self.assertEqual(code, 0, said)
+        self.on_two_ranks(load)
+        got = self.open().restore()
+        self.assertEqual(got.step, 3)
+        self.assertTrue(torch.equal(got.state["weight"], WEIGHT))
+        self.assertTrue(torch.equal(got.state["rows"], ROWS))
+        files = sorted((self.path() / "global_step_3/state/model").iterdir())
+        self.assertEqual(len(files), 2)
+        # Every element once, whoever has copies.
+        sizes = sum(file.stat().st_size for file in files)
+        self.assertLess(sizes, 2 * 4096 + 4 * WEIGHT.numel() + 2 * 4 * 2 + 8 * ROWS.numel() + 2 * 3 + 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
