@@ -22,8 +22,8 @@ Status StoreCoordinator::Delete(std::string_view key) {
 }
 
 Result<std::vector<std::optional<std::string>>> StoreCoordinator::Look(
-    const std::vector<std::string>& keys) {
-  return client_->TryGetAll(Named(keys));
+    const std::vector<std::string>& keys, std::chrono::milliseconds patience) {
+  return client_->Look(Named(keys), patience);
 }
 
 Status StoreCoordinator::PutAll(const std::vector<std::string>& keys,

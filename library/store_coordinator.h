@@ -26,8 +26,8 @@ class StoreCoordinator final : public checkpoint::Coordinator {
   Status Put(std::string_view key, std::string_view value) override;
   Result<std::string> Get(std::string_view key, std::chrono::milliseconds deadline) override;
   Status Delete(std::string_view key) override;
-  Result<std::vector<std::optional<std::string>>> Look(
-      const std::vector<std::string>& keys) override;
+  Result<std::vector<std::optional<std::string>>> Look(const std::vector<std::string>& keys,
+                                                       std::chrono::milliseconds patience) override;
   Status PutAll(const std::vector<std::string>& keys,
                 const std::vector<std::string>& values) override;
   Status DeleteAll(const std::vector<std::string>& keys) override;

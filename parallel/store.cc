@@ -141,14 +141,9 @@ std::vector<std::string> Store::Impl::WithPrefix(const std::vector<std::string>&
 
 Result<std::vector<std::optional<std::string>>> Store::Look(
     const std::vector<std::string>& keys, std::chrono::milliseconds patience) const {
-  using Values = std::vector<std::optional<std::string>>;
   StoreClient* const client = impl_->Client();
-  if (client == nullptr || keys.empty()) return Values();
-  const std::vector<std::string> names = impl_->WithPrefix(keys);
-  Status waited = Status::Ok();
-  if (patience.count() > 0) waited = client->Wait(names, patience);
-  const bool go_on = waited.ok() || waited.code() == StatusCode::kDeadlineExceeded;
-  Result<Values> found = go_on ? client->TryGetAll(names) : Result<Values>(waited);
+  if (client == nullptr) return std::vector<std::optional<std::string>>();
+  auto found = client->Look(impl_->WithPrefix(keys), patience);
   if (found.ok()) return found;
   return found.status().WithContext(
       fmt::format("store {}: get {} keys", impl_->address, keys.size()));

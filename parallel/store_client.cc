@@ -211,6 +211,15 @@ Result<bool> StoreClient::Has(const std::vector<std::string>& keys) {
   return answer == kReady;
 }
 
+Result<std::vector<std::optional<std::string>>> StoreClient::Look(
+    const std::vector<std::string>& keys, std::chrono::milliseconds patience) {
+  if (patience.count() > 0 && !keys.empty()) {
+    const Status waited = Wait(keys, patience);
+    if (!waited.ok() && waited.code() != StatusCode::kDeadlineExceeded) return waited;
+  }
+  return TryGetAll(keys);
+}
+
 Status StoreClient::Wait(const std::vector<std::string>& keys, std::chrono::milliseconds deadline) {
   const Clock::time_point until = Clock::now() + deadline;
   const Counted counted(waits_);

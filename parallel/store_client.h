@@ -52,6 +52,9 @@ class StoreClient {
   Result<std::optional<std::string>> TryGet(std::string_view key);
   // The same of many, all asked before the first answer: a trip for each kMostAtOnce.
   Result<std::vector<std::optional<std::string>>> TryGetAll(const std::vector<std::string>& keys);
+  // The same once all are there, or at `patience`.
+  Result<std::vector<std::optional<std::string>>> Look(const std::vector<std::string>& keys,
+                                                       std::chrono::milliseconds patience);
   Result<int64_t> Add(std::string_view key, int64_t amount);
   Result<bool> Has(const std::vector<std::string>& keys);
   // The server answers when all are there: nobody asks meanwhile. kDeadlineExceeded names the keys.
