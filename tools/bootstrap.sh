@@ -71,6 +71,16 @@ if [ "$preset" = release ]; then
       fail "pip install -r requirements.txt failed: is there a network, and room on the disk ($(df -h --output=avail . | tail -1 | tr -d ' ') free)?"
     echo "$stamp" > .venv/keel-requirements
   fi
+  # The documentation site's, which only its test needs: without them that one is skipped.
+  docs_stamp=$(sha256sum requirements-docs.txt | cut -c1-16)
+  if [ "$target" = all ] && ! { [ -f .venv/keel-docs ] && [ "$(cat .venv/keel-docs)" = "$docs_stamp" ]; }; then
+    say "virtual environment: installing requirements-docs.txt"
+    if .venv/bin/pip install --disable-pip-version-check -r requirements-docs.txt >>"$log" 2>&1; then
+      echo "$docs_stamp" > .venv/keel-docs
+    else
+      say "pip install -r requirements-docs.txt failed: the test of the documentation site will be skipped"
+    fi
+  fi
 fi
 
 # 3. Configure and build.

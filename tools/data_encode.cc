@@ -121,6 +121,12 @@ std::shared_ptr<Arguments> AddCommon(CLI::App* command, const char* input, const
 void AddEncodeCommand(CLI::App& data) {
   CLI::App* encode =
       data.add_subcommand("encode", "Rows of text or messages as token ids, row by row");
+  encode->footer(
+      "Examples:\n"
+      "  keel data encode --tokenizer exported --input rows.jsonl --output encoded.jsonl\n"
+      "  keel data encode --tokenizer exported --input chats.jsonl --output encoded.jsonl --mask\n"
+      "  keel data encode --tokenizer exported --input chats.jsonl --output encoded.jsonl "
+      "--chat-template chatml");
   const auto arguments =
       AddCommon(encode, "JSON Lines with text or messages, or Parquet", "The rows with input_ids");
   encode->add_flag("--generation-prompt", arguments->generation_prompt,
@@ -139,6 +145,12 @@ void AddEncodeCommand(CLI::App& data) {
 
 void AddDecodeCommand(CLI::App& data) {
   CLI::App* decode = data.add_subcommand("decode", "Rows of token ids as text, row by row");
+  decode->footer(
+      "Examples:\n"
+      "  keel data decode --tokenizer exported --input ids.jsonl --output texts.jsonl\n"
+      "  keel data decode --tokenizer exported --input ids.jsonl --output texts.jsonl "
+      "--skip-special-tokens\n"
+      "  keel data decode --tokenizer exported --input ids.jsonl --output -");
   const auto arguments =
       AddCommon(decode, "JSON Lines with input_ids, or Parquet", "The rows with text");
   decode->add_flag("--skip-special-tokens", arguments->skip_special_tokens,

@@ -191,6 +191,12 @@ void AddShowCommand(CLI::App& data) {
       "show",
       "What a run of this configuration learns from: a sample's text with what is learnt marked, "
       "RL's prompt as the model sees it, DPO's answers");
+  show->footer(
+      "Examples:\n"
+      "  keel data show run.yaml --row 3\n"
+      "  keel data show configs/grpo.yaml 'data.train_files=[train.jsonl]' "
+      "actor_rollout_ref.model.path=exported --count 2\n"
+      "  keel data show run.yaml --json > ids.jsonl");
   show->add_option("CONFIG", arguments->path, "YAML file")->required();
   show->add_option("overrides", arguments->overrides, "key=value, +key=value, ~key");
   show->add_option("--row", arguments->row, "The first to show, from 0, in the files' order")

@@ -230,6 +230,11 @@ void AddInfoCommand(CLI::App& data) {
   auto arguments = std::make_shared<InfoArguments>();
   CLI::App* info =
       data.add_subcommand("info", "What a folder of token shards, or a file of rows, holds");
+  info->footer(
+      "Examples:\n"
+      "  keel data info text.tokens\n"
+      "  keel data info text.tokens --verify\n"
+      "  keel data info text.tokens --rows > documents.jsonl");
   info->add_option("PATH", arguments->path,
                    "A folder of keel data tokenize, Megatron's .idx, or a file of rows")
       ->required();

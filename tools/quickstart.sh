@@ -219,5 +219,5 @@ cat <<EOF
   split GRPO       $rl/split/            (with a worker that was lost)
   GRPO's model     $rl/export/           (answers: $rl/answers.jsonl)
   SmolLM2          $smol/                (model, sft, grpo, responses, export)
-Next: change configs/quickstart.yaml or configs/grpo.yaml, read docs/tour.md and docs/rl.md, or run  $keel --help
+Next: docs/sft.md, docs/dpo.md and docs/grpo.md with a model and a task of yours; docs/index.md has the rest, $keel --help the commands
 EOF

@@ -4,6 +4,7 @@ the pages use. A name of a command without arguments (`keel ckpt ls`) must be th
 minutes to hours, the options are read by their own drivers. (readme_test.py runs README's "Using it".)
 """
 
+import gzip
 import os
 import pathlib
 import re
@@ -50,15 +51,27 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 def spans(text):
-    """What stands in backticks, and the lines of code blocks."""
+    """What stands in backticks, and the lines of code blocks. (`$` is before those of docs_walks_test.py.)"""
     fenced = False
     for line in text.splitlines():
         if line.lstrip().startswith("```"):
             fenced = not fenced
-        elif fenced:
-            yield without_comment(line)
+        elif fenced or line.startswith("    "):
+            yield without_comment(line.strip())
         else:
             yield from (span.strip() for span in line.split("`")[1::2])
+
+
+def commands_of(text):
+    return [part.strip() for span in spans(text) if COMMAND.match(span) for part in span.split("; ")]
+
+
+def is_name(command):
+    return re.fullmatch(r"keel( [a-z][a-z-]*)*( NAME)?( --help)?", command) is not None
+
+
+def name_of(command):
+    return re.sub(r"( NAME)?( --help)?$", "", command)
 
 
 def pages():
@@ -66,13 +79,15 @@ def pages():
     found = {}
     for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         text = path.read_text()
+        if path.name == "commands.md" or "```console" in text:
+            continue  # the helps; docs_walks_test.py's
         if path.name == "README.md" and path.parent == ROOT:
             text = re.sub(r"\n## Using it\n.*?\n## ", "\n## ", text, flags=re.DOTALL)  # readme_test.py's
-        found[str(path.relative_to(ROOT))] = [span for span in spans(text) if COMMAND.match(span)]
+        found[str(path.relative_to(ROOT))] = commands_of(text)
     for path in sorted((ROOT / "configs").glob("*.yaml")):
         lines = re.findall(r"^# {2,}(\S.*)$", path.read_text(), re.MULTILINE)
         found[f"configs/{path.name}"] = [line for line in lines if COMMAND.match(line)]
-    return {where: [part.strip() for span in all_ for part in span.split("; ")] for where, all_ in found.items()}
+    return found
 
 
 class DocsCommands(Checkout):
@@ -98,6 +113,9 @@ class DocsCommands(Checkout):
         (here / "run_grpo.sh").write_text("trl grpo --model_name_or_path exported --dataset_name train.jsonl\n")
         (here / "answers.jsonl").write_text('{"prompt": "1+1=", "response": "2"}\n' * 64)
         (here / "docs").mkdir()
+        (here / "corpus").mkdir()
+        with gzip.open(here / "corpus" / "a.jsonl.gz", "wt") as file:
+            file.write('{"text": "The quick brown fox jumps over the lazy dog."}\n' * 100)
         (here / "program").write_text("#!/bin/sh\necho rank $RANK of $WORLD_SIZE: $*\n")
         (here / "program").chmod(0o755)
         self.run_here("keel train run.yaml trainer.default_local_dir=runs/quickstart "
@@ -153,6 +171,11 @@ class DocsCommands(Checkout):
                 with self.subTest(command, where=where):
                     self.run_one(command)
 
+    def test_the_page_of_commands_is_what_the_helps_say(self):
+        made = subprocess.run([sys.executable, ROOT / "tools" / "commands_page.py", harness.KEEL], capture_output=True, text=True, check=True)
+        self.assertEqual((ROOT / "docs" / "commands.md").read_text(), made.stdout,
+                         "tools/commands_page.py build/release/keel > docs/commands.md writes it anew")  # fmt: skip
+
     def test_every_command_line_runs(self):
         known = helps()
         for name, text in known.items():
@@ -164,9 +187,9 @@ class DocsCommands(Checkout):
             if name != "keel":
                 self.run_all(f"{name} --help", shown, fresh=True)
         for where, shown in pages().items():
-            names = [span for span in shown if re.fullmatch(r"keel( [a-z][a-z-]*)*( NAME)?( --help)?", span)]
+            names = [span for span in shown if is_name(span)]
             for name in names:
-                self.assertIn(re.sub(r"( NAME)?( --help)?$", "", name), known, f"{where}: no such command")
+                self.assertIn(name_of(name), known.keys(), f"{where}: no such command")
             commands = [span for span in shown if span not in names]
             self.run_all(where, commands, fresh=False)
         self.assertGreater(len(self.ran), 60)

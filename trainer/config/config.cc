@@ -165,9 +165,9 @@ options::Schema MakeSchema(Config& c) {
 
   DataSection& d = c.data;
   s.Add("data.train_files", d.train_files,
-        "JSON Lines (`.jsonl`) or plain text, as they are or packed with gzip or Zstandard; for "
-        "pre-training and SFT also folders of `keel data tokenize`, Megatron's `.idx`, nanoGPT's "
-        "`.bin`.")
+        "JSON Lines (`.jsonl`), Parquet (`.parquet`) or plain text, lines and text also packed with "
+        "gzip or Zstandard; for pre-training and SFT also folders of `keel data tokenize`, "
+        "Megatron's `.idx`, nanoGPT's `.bin`.")
       .PerNode();
   s.Add("data.val_files", d.val_files, "Likewise, for validation.").PerNode();
   s.Add("data.sources", d.sources,
