@@ -24,7 +24,16 @@ constexpr Renamed kInLayer[] = {
     {"attn_output", "self_attn.o_proj"}, {"attn_q_norm", "self_attn.q_norm"},
     {"attn_k_norm", "self_attn.k_norm"}, {"ffn_norm", "post_attention_layernorm"},
     {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
-    {"ffn_down", "mlp.down_proj"}};
+    {"ffn_down", "mlp.down_proj"},       {"ffn_gate_inp", "mlp.gate"}};
+// Other than those, or in their place.
+constexpr Renamed kInGemmaLayer[] = {{"ffn_norm", "pre_feedforward_layernorm"},
+                                     {"post_attention_norm", "post_attention_layernorm"},
+                                     {"post_ffw_norm", "post_feedforward_layernorm"}};
+constexpr Renamed kInMixtralLayer[] = {{"ffn_gate_inp", "block_sparse_moe.gate"}};
+// Of one expert.
+constexpr Renamed kExperts[] = {
+    {"ffn_gate", "gate_proj"}, {"ffn_up", "up_proj"}, {"ffn_down", "down_proj"}};
+constexpr Renamed kMixtralExperts[] = {{"ffn_gate", "w1"}, {"ffn_up", "w3"}, {"ffn_down", "w2"}};
 
 template <size_t kCount>
 std::string_view HfName(const Renamed (&names)[kCount], std::string_view gguf) {
@@ -34,43 +43,126 @@ std::string_view HfName(const Renamed (&names)[kCount], std::string_view gguf) {
   return {};
 }
 
+// Digits alone, as a number is written.
+std::optional<int64_t> ToIndex(std::string_view text) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || number < 0) return std::nullopt;
+  if (text[0] == '-' || (text[0] == '0' && text.size() > 1)) return std::nullopt;
+  return number;
+}
+
 // "blk.12.attn_q": the layer, and what stands after it.
 std::optional<int64_t> TakeLayer(std::string_view* stem) {
   constexpr std::string_view kBegin = "blk.";
   if (!stem->starts_with(kBegin)) return std::nullopt;
   const std::string_view rest = stem->substr(kBegin.size());
-  int64_t layer = 0;
-  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), layer);
-  if (error != std::errc() || end == rest.data() + rest.size() || *end != '.') return std::nullopt;
-  if (layer < 0 || (rest[0] == '0' && end != rest.data() + 1)) return std::nullopt;
-  *stem = rest.substr(static_cast<size_t>(end - rest.data()) + 1);
+  const size_t dot = rest.find('.');
+  if (dot == std::string_view::npos) return std::nullopt;
+  const std::optional<int64_t> layer = ToIndex(rest.substr(0, dot));
+  if (layer) *stem = rest.substr(dot + 1);
   return layer;
+}
+
+bool IsGemma(GgufFamily family) {
+  return family == GgufFamily::kGemma2 || family == GgufFamily::kGemma3;
+}
+
+// "attn_q": what a layer's tensor is called, empty for none.
+std::string_view NameInLayer(std::string_view stem, GgufFamily family) {
+  std::string_view own;
+  if (IsGemma(family)) own = HfName(kInGemmaLayer, stem);
+  if (family == GgufFamily::kMixtral) own = HfName(kInMixtralLayer, stem);
+  return own.empty() ? HfName(kInLayer, stem) : own;
+}
+
+// "ffn_up_exps" of all experts, or "ffn_up.5", as files of Mixtral once had them.
+struct ExpertsName {
+  std::string_view name;
+  int64_t expert = -1;
+};
+std::optional<ExpertsName> ReadExpertsName(std::string_view stem, GgufFamily family) {
+  const auto name = [&](std::string_view gguf) {
+    return family == GgufFamily::kMixtral ? HfName(kMixtralExperts, gguf) : HfName(kExperts, gguf);
+  };
+  constexpr std::string_view kStack = "_exps";
+  ExpertsName found;
+  if (stem.ends_with(kStack)) {
+    found.name = name(stem.substr(0, stem.size() - kStack.size()));
+  } else if (const size_t dot = stem.rfind('.'); dot != std::string_view::npos) {
+    found.name = name(stem.substr(0, dot));
+    const std::optional<int64_t> number = ToIndex(stem.substr(dot + 1));
+    if (!number) return std::nullopt;
+    found.expert = *number;
+  }
+  if (found.name.empty()) return std::nullopt;
+  return found;
+}
+
+Result<std::vector<HfPlace>> PlacesOfExperts(const GgufTensor& tensor, const ExpertsName& experts,
+                                             int64_t layer, const GgufConfig& config,
+                                             std::string_view where) {
+  const char* room = config.family == GgufFamily::kMixtral ? "block_sparse_moe" : "mlp";
+  const auto name = [&](int64_t expert) {
+    return fmt::format("model.layers.{}.{}.experts.{}.{}.weight", layer, room, expert,
+                       experts.name);
+  };
+  if (experts.expert >= 0) return std::vector<HfPlace>{{.name = name(experts.expert)}};
+  if (tensor.shape.size() != 3 || tensor.shape[0] != config.experts) {
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{}: tensor {}: expected a matrix for each of {} experts", where,
+                              Printable(tensor.name), config.experts));
+  }
+  std::vector<HfPlace> places;
+  for (int64_t expert = 0; expert < config.experts; ++expert)
+    places.push_back({.name = name(expert), .expert = expert});
+  return places;
 }
 
 }  // namespace
 
-Result<HfPlace> HfPlaceOf(std::string_view tensor, const GgufConfig& config,
-                          std::string_view where) {
-  const size_t dot = tensor.rfind('.');
-  std::string_view stem = tensor.substr(0, dot);
-  const std::string_view end = dot == std::string_view::npos ? "" : tensor.substr(dot + 1);
+Result<std::vector<HfPlace>> HfPlacesOf(const GgufTensor& tensor, const GgufConfig& config,
+                                        std::string_view where) {
+  const std::string_view whole = tensor.name;
+  const size_t dot = whole.rfind('.');
+  std::string_view stem = whole.substr(0, dot);
+  const std::string_view end = dot == std::string_view::npos ? "" : whole.substr(dot + 1);
+  HfPlace place;
+  place.one_added = IsGemma(config.family) && stem.ends_with("norm");
+  place.router = config.experts > 0 && stem.ends_with(".ffn_gate_inp");
   if (end == "weight" || end == "bias") {
     const std::string_view gguf = stem;
-    if (const std::string_view name = HfName(kOutside, gguf); !name.empty())
-      return HfPlace{fmt::format("{}.{}", name, end), 0};
+    if (const std::string_view name = HfName(kOutside, gguf); !name.empty()) {
+      place.name = fmt::format("{}.{}", name, end);
+      return std::vector<HfPlace>{place};
+    }
     if (const std::optional<int64_t> layer = TakeLayer(&stem)) {
-      if (const std::string_view name = HfName(kInLayer, stem); !name.empty()) {
+      if (const std::string_view name = NameInLayer(stem, config.family); !name.empty()) {
         const bool mixed =
-            config.family == GgufFamily::kLlama && (stem == "attn_q" || stem == "attn_k");
-        return HfPlace{fmt::format("model.layers.{}.{}.{}", *layer, name, end),
-                       mixed ? config.head_dim : 0};
+            config.family == GgufFamily::kLlama || config.family == GgufFamily::kMixtral;
+        place.name = fmt::format("model.layers.{}.{}.{}", *layer, name, end);
+        if (mixed && (stem == "attn_q" || stem == "attn_k"))
+          place.mixed_head_rows = config.head_dim;
+        return std::vector<HfPlace>{place};
       }
+      const auto experts = ReadExpertsName(stem, config.family);
+      if (config.experts > 0 && experts && end == "weight")
+        return PlacesOfExperts(tensor, *experts, *layer, config, where);
     }
   }
   return Status(StatusCode::kInvalidData,
                 fmt::format("{}: tensor {}: Keel knows no place for it in a model of architecture "
                             "{}",
-                            where, Printable(tensor), GgufFamilyName(config.family)));
+                            where, Printable(whole), GgufFamilyName(config.family)));
+}
+
+GgufTensor PartAt(const HfPlace& place, const GgufTensor& tensor) {
+  if (place.expert < 0) return tensor;
+  GgufTensor part = tensor;
+  part.shape = {tensor.shape[1], tensor.shape[2]};
+  part.bytes = tensor.bytes / tensor.shape[0];  // rows are whole blocks
+  part.offset += place.expert * part.bytes;
+  return part;
 }
 
 int64_t GgufRow(const HfPlace& place, int64_t row) {

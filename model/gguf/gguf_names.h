@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/status.h"
 #include "model/gguf/gguf_config.h"
@@ -15,11 +16,18 @@ struct HfPlace {
   // Rows of a head whose two halves GGUF has mixed, row i of the first with row i of the second:
   // Llama's q and k, for another order of the rotated pairs. 0: as they are.
   int64_t mixed_head_rows = 0;
+  bool one_added = false;  // Gemma's norms, of which GGUF has 1 + weight
+  bool router = false;     // float32 in files of any type, as norms are
+  int64_t expert = -1;     // of a tensor in which all of a layer's lie one behind the other
 };
 
-// kInvalidData for a tensor that no Hugging Face model of this family has a place for.
-Result<HfPlace> HfPlaceOf(std::string_view tensor, const GgufConfig& config,
-                          std::string_view where);
+// Where its values go: one place, or one an expert of a stack. kInvalidData for a tensor that no
+// Hugging Face model of this family has a place for.
+Result<std::vector<HfPlace>> HfPlacesOf(const GgufTensor& tensor, const GgufConfig& config,
+                                        std::string_view where);
+
+// The part of the tensor that is the place's.
+GgufTensor PartAt(const HfPlace& place, const GgufTensor& tensor);
 
 // Which row of the GGUF tensor is row `row` of Hugging Face's.
 int64_t GgufRow(const HfPlace& place, int64_t row);

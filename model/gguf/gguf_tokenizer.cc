@@ -23,6 +23,7 @@ constexpr std::string_view kTemplate = "tokenizer.chat_template";
 // filling in the middle, masks, and what only other kinds of vocabularies heed.
 constexpr std::string_view kUnderstood[] = {"add_bos_token",
                                             "add_eos_token",
+                                            "add_sep_token",
                                             "add_space_prefix",
                                             "bos_token_id",
                                             "cls_token_id",

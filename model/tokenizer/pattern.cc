@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <oniguruma.h>
 
+#include <algorithm>
 #include <array>
 #include <mutex>
 
@@ -66,6 +67,48 @@ struct PatternScratch::State {
 PatternScratch::PatternScratch() : state_(std::make_unique<State>()) {}
 PatternScratch::~PatternScratch() = default;
 
+namespace {
+
+// The expression with [:punct:] written out. `tokenizers` has a newer Oniguruma, to which it is all
+// punctuation and all symbols; in Debian's it has of the symbols those of ASCII alone.
+std::string WithPunctuation(std::string_view expression) {
+  constexpr std::string_view kIn = "[:punct:]", kOut = "[:^punct:]";
+  if (expression.find(kIn) == std::string_view::npos &&
+      expression.find(kOut) == std::string_view::npos) {
+    return std::string(expression);
+  }
+  std::string out;
+  int depth = 0;  // of classes within classes
+  for (size_t i = 0; i < expression.size();) {
+    const std::string_view rest = expression.substr(i);
+    size_t taken = 1;
+    if (depth > 0 && rest.starts_with(kIn)) {
+      out += R"(\p{P}\p{S})";
+      i += kIn.size();
+      continue;
+    }
+    if (depth > 0 && rest.starts_with(kOut)) {
+      out += R"([^\p{P}\p{S}])";
+      i += kOut.size();
+      continue;
+    }
+    if (rest[0] == '\\') {
+      taken = std::min<size_t>(2, rest.size());
+    } else if (rest[0] == '[') {
+      ++depth;
+      if (rest.substr(taken, 1) == "^") ++taken;
+      if (rest.substr(taken, 1) == "]") ++taken;  // the first of a class stands for itself
+    } else if (rest[0] == ']' && depth > 0) {
+      --depth;
+    }
+    out += rest.substr(0, taken);
+    i += taken;
+  }
+  return out;
+}
+
+}  // namespace
+
 struct Pattern::Compiled {
   std::string expression;
   WordScanner words;
@@ -88,11 +131,11 @@ Result<Pattern> Pattern::Regex(std::string_view expression, std::string_view whe
   auto compiled = std::make_unique<Compiled>();
   compiled->expression = expression;
   compiled->words = WordScanner::For(expression);
+  const std::string read = WithPunctuation(expression);
   OnigRegex regex = nullptr;
   OnigErrorInfo info{};
-  const int code =
-      onig_new(&regex, Bytes(expression.data()), Bytes(expression.data() + expression.size()),
-               ONIG_OPTION_NONE, ONIG_ENCODING_UTF8, ONIG_SYNTAX_RUBY, &info);
+  const int code = onig_new(&regex, Bytes(read.data()), Bytes(read.data() + read.size()),
+                            ONIG_OPTION_NONE, ONIG_ENCODING_UTF8, ONIG_SYNTAX_RUBY, &info);
   if (code != ONIG_NORMAL) {
     return Status(StatusCode::kInvalidData,
                   fmt::format("{}: Oniguruma refuses the regular expression \"{}\": {}", where,

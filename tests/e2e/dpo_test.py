@@ -53,11 +53,22 @@ class Dpo(harness.Job):
 
 
 class AgainstTransformers(Dpo):
-    def expected(self, folder, steps, beta=0.3, sft=0.2, batch=4):
-        """Losses, margins and norms of a plain training, sequence by sequence without padding."""
+    def balance(self, model, rows):
+        """transformers' load-balancing loss of the rows' answers, both of each pair, as TRL adds it: of one padded batch.
+        Without the token that ends an answer, which Keel does not compute: nothing is predicted from it."""
+        texts = [list((row["prompt"] + row[kind]).encode()) for row in rows for kind in ("chosen", "rejected")]
+        longest = max(map(len, texts))
+        ids = torch.tensor([text + [0] * (longest - len(text)) for text in texts])
+        mask = torch.tensor([[1] * len(text) + [0] * (longest - len(text)) for text in texts])
+        return model(ids, attention_mask=mask, output_router_logits=True).aux_loss
+
+    def expected(self, folder, steps, beta=0.3, sft=0.2, batch=4, micro=None):
+        """Losses, margins and norms of a plain training, sequence by sequence without padding. `micro`: pairs in a
+        micro-batch, each of which has a balance loss of its own that weighs as many pairs."""
         torch.manual_seed(0)
         torch.set_num_threads(1)
-        load = lambda: AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+        load = lambda: AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager")  # fmt: skip
         model, reference = load(), load().eval()
         decay = [p for p in model.parameters() if p.dim() >= 2]
         rest = [p for p in model.parameters() if p.dim() < 2]
@@ -87,12 +98,35 @@ class AgainstTransformers(Dpo):
                 nll, tokens = nll - chosen, tokens + length
                 margins.append(margin.item())
             loss = preference + sft * nll / tokens
+            if micro:
+                parts = [self.balance(model, rows[at : at + micro]) for at in range(0, batch, micro)]
+                self.balances.append(sum(part.item() for part in parts) / len(parts))
+                loss = loss + model.config.router_aux_loss_coef * sum(parts) / len(parts)
             optimizer.zero_grad()
             loss.backward()
             norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             found.append((loss.item(), norm.item(), sum(margins) / batch))
         return found
+
+    def test_the_balance_loss_of_experts(self):
+        """As TRL has it: of all tokens of both answers, prompts too, times router_aux_loss_coef, once a micro-batch."""
+        for family in ("qwen3_moe_balance", "mixtral_balance"):
+            model = FIXTURES / family / "hf"
+            for micro, ranks, tp in ((4, 1, 1), (2, 1, 1), (2, 2, 1), (1, 2, 2)):
+                name = f"{family}.{micro}.{ranks}.{tp}"
+                with self.subTest(name):
+                    config = self.dpo(name, actor_rollout_ref__model={"path": str(model), "dtype": "float32"},
+                                      data__micro_batch_size_per_gpu=micro, trainer__total_training_steps=3,
+                                      actor_rollout_ref__actor__megatron__tensor_model_parallel_size=tp)  # fmt: skip
+                    self.train(config, ranks=ranks)
+                    metrics = self.metrics(name)
+                    self.balances = []
+                    for step, (loss, norm, margin) in enumerate(self.expected(model, 3, micro=micro), start=1):
+                        self.assertAlmostEqual(metrics[step]["router/balance_loss"], self.balances[step - 1], delta=2e-5)
+                        self.assertAlmostEqual(metrics[step]["train/loss"], loss, delta=2e-5)
+                        self.assertAlmostEqual(metrics[step]["train/grad_norm"], norm, delta=1e-4 * max(1.0, norm))
+                        self.assertAlmostEqual(metrics[step]["rewards/margins"], margin, delta=1e-4)
 
     def test_losses_margins_and_norms(self):
         model = FIXTURES / "qwen3" / "hf"

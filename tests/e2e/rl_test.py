@@ -265,6 +265,19 @@ class Experts(RlJob):
                 self.assertGreater(data[f"{role}/router/balance_loss"], 1.0)
                 self.assertLessEqual(data[f"{role}/router/busiest_expert_share"], 0.5)
 
+    def test_the_balance_loss_is_the_same_under_data_parallelism(self):
+        """Micro-batches of one response each, of several lengths: each weighs as many as its tokens, whoever has it."""
+        model = {**harness.MOE_MODEL, "router_aux_loss_coef": 0.5}
+        for ranks in (1, 2):
+            self.train(self.rl(f"ranks_{ranks}", actor_rollout_ref__model__config=model, trainer__total_training_steps=2,
+                               actor_rollout_ref__actor__ppo_micro_batch_size_per_gpu=1,
+                               data__max_response_length=24), ranks=ranks)  # fmt: skip
+        one, two = self.steps("ranks_1"), self.steps("ranks_2")
+        self.assertGreater(one[1]["response_length/max"], one[1]["response_length/min"])
+        for step, data in one.items():
+            for key in ("actor/router/balance_loss", "actor/grad_norm"):
+                self.assertAlmostEqual(data[key], two[step][key], delta=1e-5 * abs(data[key]))
+
 
 class SizesOfTheirOwn(RlJob):
     def test_of_the_critics_updates_and_the_references_forwards(self):

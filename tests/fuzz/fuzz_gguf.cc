@@ -24,11 +24,21 @@ void FuzzGguf(std::string_view bytes) {
   if (!config.ok()) return RequireNames(config.status());
   KEEL_REQUIRE(!config->config.dump().empty());
   for (const model::GgufTensor& tensor : file->tensors) {
-    const auto place = model::HfPlaceOf(tensor.name, *config, "fuzz");
-    if (!place.ok()) RequireNames(place.status());
-    // Every row comes from one of the same head.
-    for (int64_t row = 0; place.ok() && row < 2 * place->mixed_head_rows; ++row)
-      KEEL_REQUIRE(GgufRow(*place, row) / place->mixed_head_rows == row / place->mixed_head_rows);
+    const auto places = model::HfPlacesOf(tensor, *config, "fuzz");
+    if (!places.ok()) {
+      RequireNames(places.status());
+      continue;
+    }
+    int64_t taken = 0;
+    for (const model::HfPlace& place : *places) {
+      // Every row comes from one of the same head, every byte goes to one place.
+      for (int64_t row = 0; row < 2 * place.mixed_head_rows; ++row)
+        KEEL_REQUIRE(GgufRow(place, row) / place.mixed_head_rows == row / place.mixed_head_rows);
+      const model::GgufTensor part = model::PartAt(place, tensor);
+      KEEL_REQUIRE(part.offset == tensor.offset + taken);
+      taken += part.bytes;
+    }
+    KEEL_REQUIRE(taken == tensor.bytes);
   }
 }
 
@@ -38,7 +48,11 @@ std::vector<std::string> GgufSeeds() {
   sentencepiece.Texts("tokenizer.ggml.tokens", {"<unk>", "a", "b", "ab"});
   sentencepiece.Numbers<float>("tokenizer.ggml.scores", model::GgufType::kFloat32, {0, -1, -2, -3});
   sentencepiece.Bool("tokenizer.ggml.add_bos_token", false);
-  return {model::testing::TinyGguf().Build(), sentencepiece.Build()};
+  model::testing::GgufBuilder experts = model::testing::TinyGguf();
+  experts.Int("llama.expert_count", 2);
+  experts.Int("llama.expert_used_count", 1);
+  experts.Tensor("blk.0.ffn_up_exps.weight", {8, 4, 2}, std::vector<float>(64, 0.5f));
+  return {model::testing::TinyGguf().Build(), sentencepiece.Build(), experts.Build()};
 }
 
 }  // namespace keel::fuzz

@@ -63,10 +63,10 @@ TEST(StoreCoordinatorTest, RanksAgreeOverAStore) {
   StoreCoordinator other(connect(), "other/", 0, 1);
   EXPECT_EQ(other.Get("word", milliseconds(1)).status().code(), StatusCode::kDeadlineExceeded);
   ASSERT_TRUE(other.PutAll({"a", "b"}, {"1", "2"}).ok());
-  const auto seen = ValueOrThrow(other.Look({"a", "c", "b"}));
+  const auto seen = ValueOrThrow(other.Look({"a", "c", "b"}, milliseconds(1)));
   EXPECT_EQ(seen, (std::vector<std::optional<std::string>>{"1", {}, "2"}));
   ASSERT_TRUE(other.DeleteAll({"a", "b"}).ok());
-  EXPECT_FALSE(ValueOrThrow(other.Look({"a"}))[0].has_value());
+  EXPECT_FALSE(ValueOrThrow(other.Look({"a"}, milliseconds(0)))[0].has_value());
 }
 
 }  // namespace

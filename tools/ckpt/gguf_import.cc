@@ -77,9 +77,9 @@ Result<std::vector<float>> ReadRopeFactors(const File& in, const model::GgufFile
 
 DType DTypeFor(const std::vector<Moved>& tensors, const GgufImportOptions& options) {
   if (options.dtype) return *options.dtype;
-  // Vectors, such as norms, are float32 in every file.
+  // Vectors, such as norms, and routers are float32 in every file.
   for (const Moved& tensor : tensors) {
-    if (tensor.from.shape.size() < 2 || model::IsQuantized(tensor.from.type) ||
+    if (tensor.from.shape.size() < 2 || tensor.to.router || model::IsQuantized(tensor.from.type) ||
         tensor.from.type == model::GgmlType::kBF16) {
       continue;
     }
@@ -102,14 +102,18 @@ Status PlanModel(const File& in, const GgufImportOptions& options, Plan* plan) {
   KEEL_ASSIGN_OR_RETURN(model::GgufConfig config, model::ReadGgufConfig(plan->file, factors));
   for (const model::GgufTensor& tensor : plan->file.tensors) {
     if (tensor.name == model::kRopeFactors) continue;
-    KEEL_ASSIGN_OR_RETURN(model::HfPlace place, model::HfPlaceOf(tensor.name, config, where));
-    if (place.mixed_head_rows > 0 && tensor.shape[0] % place.mixed_head_rows != 0) {
-      return Status(
-          StatusCode::kInvalidData,
-          fmt::format("{}: tensor {}: {} rows, which is no multiple of a head's {}", where,
-                      Printable(tensor.name), tensor.shape[0], place.mixed_head_rows));
+    KEEL_ASSIGN_OR_RETURN(std::vector<model::HfPlace> places,
+                          model::HfPlacesOf(tensor, config, where));
+    for (model::HfPlace& place : places) {
+      if (place.mixed_head_rows > 0 && tensor.shape[0] % place.mixed_head_rows != 0) {
+        return Status(
+            StatusCode::kInvalidData,
+            fmt::format("{}: tensor {}: {} rows, which is no multiple of a head's {}", where,
+                        Printable(tensor.name), tensor.shape[0], place.mixed_head_rows));
+      }
+      model::GgufTensor part = model::PartAt(place, tensor);
+      plan->tensors.push_back({std::move(part), std::move(place)});
     }
-    plan->tensors.push_back({tensor, std::move(place)});
   }
   plan->dtype = DTypeFor(plan->tensors, options);
   plan->config = std::move(config.config);
@@ -136,10 +140,10 @@ class TensorWriter {
     int64_t step = std::max<int64_t>(1, kPieceValues / width);
     if (mixed > 0) step = (step + mixed - 1) / mixed * mixed;  // whole heads
     // A single row above that is cut at blocks.
-    if (rows == 1) return WriteVector(from, at);
+    if (rows == 1) return WriteVector(tensor, at);
     for (int64_t row = 0; row < rows; row += step) {
       const int64_t count = std::min(step, rows - row);
-      KEEL_RETURN_IF_ERROR(Read(from, row * width, count * width));
+      KEEL_RETURN_IF_ERROR(Read(tensor, row * width, count * width));
       if (mixed > 0) Unmix(tensor.to, row, count, width);
       KEEL_RETURN_IF_ERROR(Flush(from, at));
     }
@@ -148,25 +152,28 @@ class TensorWriter {
 
  private:
   // Values `first` to `first + count`, which are whole blocks, to values_.
-  Status Read(const model::GgufTensor& from, int64_t first, int64_t count) {
+  Status Read(const Moved& tensor, int64_t first, int64_t count) {
+    const model::GgufTensor& from = tensor.from;
     const model::GgmlBlock block = model::BlockOf(from.type);
     bytes_.resize(static_cast<size_t>(count / block.values * block.bytes));
     values_.resize(static_cast<size_t>(count));
     KEEL_RETURN_IF_ERROR(ReadWhole(in_, from, first / block.values * block.bytes, bytes_, where_));
     model::Dequantize(from.type, bytes_, values_);
+    if (tensor.to.one_added)
+      for (float& value : values_) value -= 1;
     return Status::Ok();
   }
-  Status WriteVector(const model::GgufTensor& from, int64_t* at) {
-    const int64_t all = from.shape.elements();
+  Status WriteVector(const Moved& tensor, int64_t* at) {
+    const int64_t all = tensor.from.shape.elements();
     for (int64_t first = 0; first < all; first += kPieceValues) {
-      KEEL_RETURN_IF_ERROR(Read(from, first, std::min(kPieceValues, all - first)));
-      KEEL_RETURN_IF_ERROR(Flush(from, at));
+      KEEL_RETURN_IF_ERROR(Read(tensor, first, std::min(kPieceValues, all - first)));
+      KEEL_RETURN_IF_ERROR(Flush(tensor.from, at));
     }
     return Status::Ok();
   }
   Status WriteMixedVector(const Moved& tensor, int64_t* at) {
     const int64_t all = tensor.from.shape.elements();
-    KEEL_RETURN_IF_ERROR(Read(tensor.from, 0, all));
+    KEEL_RETURN_IF_ERROR(Read(tensor, 0, all));
     Unmix(tensor.to, 0, all, 1);
     return Flush(tensor.from, at);
   }

@@ -195,10 +195,13 @@ Result<Triple> ReadPair(const Json& given, const PreferenceOptions& options,
   return triple;
 }
 
+// With room for what it holds and no more: all rows of the files stay in memory.
 TokenRow Join(const std::vector<int32_t>& prompt, const std::vector<int32_t>& answer) {
   TokenRow row;
-  row.tokens = prompt;
+  row.tokens.reserve(prompt.size() + answer.size());
+  row.tokens.assign(prompt.begin(), prompt.end());
   row.tokens.insert(row.tokens.end(), answer.begin(), answer.end());
+  row.learn.reserve(row.tokens.size());
   row.learn.assign(prompt.size(), 0);
   row.learn.resize(row.tokens.size(), 1);
   return row;

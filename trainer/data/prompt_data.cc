@@ -164,6 +164,8 @@ Result<PromptSet> PromptSet::Load(const std::vector<std::string>& files,
         prompt.tokens.erase(prompt.tokens.begin(), prompt.tokens.end() - options.max_prompt_length);
       prompt.tokens.resize(static_cast<size_t>(options.max_prompt_length));
     }
+    prompt.tokens.shrink_to_fit();  // all rows of the files stay in memory
+    prompt.text.shrink_to_fit();
     set.prompts_.push_back(std::move(prompt));
     return Status::Ok();
   };

@@ -123,27 +123,9 @@ parallel::StageCallbacks TrainEngine::Callbacks(const std::vector<ModelBatch>& m
   return callbacks;
 }
 
-TrainEngine::Balance TrainEngine::BalanceOf(const std::vector<ModelBatch>& microbatches,
-                                            std::optional<int64_t> loss_tokens) {
-  std::vector<at::Tensor> counts;
-  for (const ModelBatch& batch : microbatches)
-    counts.push_back(batch.targets.ne(parallel::kIgnoreTarget).sum());
-  const at::Tensor host = at::stack(counts).cpu();
-  // Of a caller's own loss nobody knows what the ranks' targets are in all.
-  const auto all = loss_tokens ? static_cast<double>(*loss_tokens)
-                               : host.sum().item<double>() * context_.layout().dp();
-  Balance balance;
-  for (int64_t m = 0; m < host.numel(); ++m)
-    balance.weights.push_back(static_cast<double>(host.data_ptr<int64_t>()[m]) /
-                              std::max(1.0, all));
-  // A critic has no routers' loss in transformers either.
-  balance.coefficient = options_.value_head ? 0 : decoder_.config().balance_coefficient();
-  return balance;
-}
-
 // Returns what the micro-batch adds to the step's loss; undefined: nothing.
 at::Tensor TrainEngine::Balance::Add(int microbatch, const model::RouterLoad& load) {
-  const double weight = weights[static_cast<size_t>(microbatch)];
+  const double weight = weights.at(static_cast<size_t>(microbatch));
   const at::Tensor one = load.BalanceLoss();
   const auto add = [&](at::Tensor& sum, const at::Tensor& value) {
     const at::Tensor part = value.detach() * weight;
@@ -174,16 +156,18 @@ std::vector<double> TrainEngine::SumOverRanks(std::vector<double> values) {
 StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches, int64_t loss_tokens,
                              double lr, int64_t t) {
   const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, loss_tokens));
-  return Step(microbatches, TokenLoss(microbatches, scale), loss_tokens, lr, t);
+  std::vector<double> shares;
+  if (decoder_.config().moe.experts > 0) {
+    for (const ModelBatch& batch : microbatches) {
+      const at::Tensor learnt = batch.targets.ne(parallel::kIgnoreTarget).sum();
+      shares.push_back(static_cast<double>(learnt.item<int64_t>()) * scale);
+    }
+  }
+  return Step(microbatches, TokenLoss(microbatches, scale), std::move(shares), lr, t);
 }
 
 StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches,
-                             const LossFunction& loss_function, double lr, int64_t t) {
-  return Step(microbatches, loss_function, std::nullopt, lr, t);
-}
-
-StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches,
-                             const LossFunction& loss_function, std::optional<int64_t> loss_tokens,
+                             const LossFunction& loss_function, std::vector<double> balance_shares,
                              double lr, int64_t t) {
   StepResult result;
   auto& [gradients, optimizer] = learning();
@@ -198,7 +182,12 @@ StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches,
   times.Begin();
   gradients.ZeroGradients();
   std::optional<Balance> balance;
-  if (decoder_.config().moe.experts > 0) balance = BalanceOf(microbatches, loss_tokens);
+  if (decoder_.config().moe.experts > 0) {
+    balance.emplace();
+    balance->weights = std::move(balance_shares);
+    // A critic has no routers' loss in transformers either.
+    balance->coefficient = options_.value_head ? 0 : decoder_.config().balance_coefficient();
+  }
   parallel::StageCallbacks callbacks = Callbacks(
       microbatches, loss_function,
       [&all = gradients](const parallel::Parameter& parameter) { all.Ready(parameter); },

@@ -138,10 +138,11 @@ class TrainEngine {
   // options().vote goes with the sums of the norm.
   StepResult Step(const std::vector<model::ModelBatch>& microbatches, int64_t loss_tokens,
                   double lr, int64_t t);
-  // The same with a loss of the caller's; StepResult::loss is the sum of the shares. A balance loss
-  // is added to it by the share of this rank's targets that a micro-batch has.
+  // The same with a loss of the caller's; StepResult::loss is the sum of the shares.
+  // `balance_shares`: how much each micro-batch weighs in the balance loss of experts, which add up
+  // to 1 over all DP ranks.
   StepResult Step(const std::vector<model::ModelBatch>& microbatches, const LossFunction& loss,
-                  double lr, int64_t t);
+                  std::vector<double> balance_shares, double lr, int64_t t);
   // Forwards only, without gradients, of this DP rank's micro-batches. What `take` returns is
   // summed and dropped. Loads the weights for the call when they are on the host.
   void Evaluate(const std::vector<model::ModelBatch>& microbatches, const LossFunction& take);
@@ -198,10 +199,6 @@ class TrainEngine {
     at::Tensor loss, busiest;
     at::Tensor Add(int microbatch, const model::RouterLoad& load);
   };
-  StepResult Step(const std::vector<model::ModelBatch>& microbatches, const LossFunction& loss,
-                  std::optional<int64_t> loss_tokens, double lr, int64_t t);
-  Balance BalanceOf(const std::vector<model::ModelBatch>& microbatches,
-                    std::optional<int64_t> loss_tokens);
   // `balance` is null where nothing is learnt, or there is nothing to balance.
   parallel::StageCallbacks Callbacks(const std::vector<model::ModelBatch>& microbatches,
                                      const LossFunction& loss,

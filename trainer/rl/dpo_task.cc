@@ -35,6 +35,19 @@ TokenLayout LayoutOf(const ModelBatch& batch) {
   return {batch.targets.ne(parallel::kIgnoreTarget), batch.packing.boundaries};
 }
 
+// What fills up a micro-batch is one sequence behind its pairs.
+int64_t PairsOf(const ModelBatch& batch) {
+  return static_cast<int64_t>((batch.packing.boundaries.size() - 1) / 2);
+}
+
+// Each pair weighs as much as any other, in the balance loss of experts as in the preferences.
+std::vector<double> SharesOf(const std::vector<ModelBatch>& batches, int64_t pairs) {
+  std::vector<double> shares;
+  for (const ModelBatch& batch : batches)
+    shares.push_back(static_cast<double>(PairsOf(batch)) / static_cast<double>(pairs));
+  return shares;
+}
+
 class DpoTask : public Task {
  public:
   DpoTask(Job& job, RunCourse& course, const Config& config)
@@ -159,7 +172,7 @@ std::vector<DpoPartners> DpoTask::Partners(const std::vector<ModelBatch>& batche
   std::vector<std::pair<int64_t, int64_t>> places;  // of each micro-batch: its first pair, pairs
   for (size_t m = 0; m < batches.size(); ++m) {
     const TokenLayout layout = LayoutOf(batches[m]);
-    const auto pairs = static_cast<int64_t>((layout.boundaries.size() - 1) / 2);
+    const int64_t pairs = PairsOf(batches[m]);
     places.emplace_back(first, pairs);
     if (pairs > 0 && actor_->decoder().last_stage() && context.tp_rank() == 0) {
       all.narrow(0, first, pairs)
@@ -256,8 +269,8 @@ DpoTask::StepEnd DpoTask::Step(int64_t step) {
   const double lr = LearningRate(schedule_, step);
   DpoSums sums;
   const StepResult result = actor_->Step(
-      microbatches, LossOf(microbatches, compared, {batch.pairs, batch.chosen_tokens}, sums), lr,
-      course_.state().optimizer_steps + 1);
+      microbatches, LossOf(microbatches, compared, {batch.pairs, batch.chosen_tokens}, sums),
+      SharesOf(microbatches, batch.pairs), lr, course_.state().optimizer_steps + 1);
   ThrowIfError(FailPoint("step.end"));
   course_.Advance(step, count, batch.tokens);
   course_.CountUpdates({result.skipped ? 0 : 1, result.skipped ? 1 : 0}, {});

@@ -61,6 +61,18 @@ std::vector<float> ChosenTokens(TrainEngine& actor, parallel::ParallelContext& c
   return chosen;
 }
 
+// Of the balance loss of experts: each micro-batch weighs as many as its tokens of the policy.
+std::vector<double> BalanceShares(TrainEngine& engine, const std::vector<RlMicroBatch>& micro,
+                                  const LossDenominators& denominators) {
+  if (engine.decoder().config().moe.experts == 0) return {};
+  std::vector<double> shares;
+  for (const RlMicroBatch& one : micro) {
+    const auto tokens = static_cast<double>(one.layout.mask.sum().item<int64_t>());
+    shares.push_back(tokens / static_cast<double>(std::max<int64_t>(1, denominators.tokens)));
+  }
+  return shares;
+}
+
 // Runs an epoch; `loss` makes a micro-batch's share from its mini-batch's denominators, after
 // `begin` has seen the mini-batch. Metrics of the model itself stand under `role`.
 template <typename Begin, typename Loss>
@@ -76,7 +88,7 @@ UpdateSums Run(TrainEngine& engine, const BatchShare& share, const EpochUpdates&
         [&](int m, const at::Tensor& hidden, const model::Decoder::ReadyCallback& on_ready) {
           return loss(micro[static_cast<size_t>(m)], hidden, denominators, on_ready);
         },
-        epoch.lr, epoch.t + result.applied + 1);
+        BalanceShares(engine, micro, denominators), epoch.lr, epoch.t + result.applied + 1);
     const auto updates = static_cast<double>(epoch.updates.size());
     result.grad_norm += step.grad_norm / updates;
     if (step.routers) {

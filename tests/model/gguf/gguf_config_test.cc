@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "model/gguf/gguf_names.h"
 #include "tests/model/gguf/gguf_builder.h"
 
 namespace keel::model {
@@ -56,7 +57,7 @@ TEST(GgufConfigTest, WhatIsNotUnderstoodIsRefused) {
   EXPECT_THAT(with([](GgufBuilder& g) { g.Float("llama.logit_scale", 2); }),
               HasSubstr("key llama.logit_scale: is not understood"));
   EXPECT_THAT(with([](GgufBuilder& g) { g.Int("llama.expert_count", 8); }),
-              HasSubstr("key llama.expert_count: 8 is not supported"));
+              HasSubstr("key llama.expert_used_count: is missing"));
   EXPECT_THAT(with([](GgufBuilder& g) { g.Int("llama.rope.dimension_count", 2); }),
               HasSubstr("key llama.rope.dimension_count: 2 is not supported, expected 4"));
   EXPECT_THAT(with([](GgufBuilder& g) { g.Text("llama.rope.scaling.type", "longrope"); }),
@@ -81,6 +82,155 @@ TEST(GgufConfigTest, WhatIsNotUnderstoodIsRefused) {
               HasSubstr("key llama.block_count: expected an integer, found the string \"many\""));
   EXPECT_THAT(with([](GgufBuilder& g) { g.tensors.clear(); }),
               HasSubstr("has no tensor token_embd.weight"));
+}
+
+GgufBuilder TinyOf(const std::string& architecture) {
+  GgufBuilder gguf;
+  gguf.Text("general.architecture", architecture);
+  const auto key = [&](const char* name) { return architecture + "." + name; };
+  gguf.Int(key("block_count"), 12);
+  gguf.Int(key("context_length"), 64);
+  gguf.Int(key("embedding_length"), 8);
+  gguf.Int(key("feed_forward_length"), 16);
+  gguf.Int(key("attention.head_count"), 2);
+  gguf.Int(key("attention.key_length"), 6);
+  gguf.Float(key("attention.layer_norm_rms_epsilon"), 1e-6f);
+  gguf.Tensor("token_embd.weight", {8, 4}, std::vector<float>(32, 0.5f));
+  return gguf;
+}
+
+TEST(GgufConfigTest, ALlamaWithExpertsIsMixtral) {
+  GgufBuilder gguf = TinyOf("llama");
+  gguf.Int("llama.expert_count", 4);
+  EXPECT_THAT(ConfigError(gguf), HasSubstr("key llama.expert_used_count: is missing"));
+  gguf.Int("llama.expert_used_count", 2);
+  const GgufConfig config = ValueOrThrow(ConfigOf(gguf));
+  EXPECT_EQ(config.experts, 4);
+  EXPECT_EQ(config.config["model_type"], "mixtral");
+  EXPECT_EQ(config.config["num_local_experts"], 4);
+  EXPECT_EQ(config.config["num_experts_per_tok"], 2);
+  gguf.Int("llama.expert_feed_forward_length", 8);
+  EXPECT_THAT(ConfigError(gguf), HasSubstr("8 is not supported, expected 16"));
+}
+
+TEST(GgufConfigTest, ExpertsOfQwen) {
+  GgufBuilder gguf = TinyOf("qwen3moe");
+  gguf.Int("qwen3moe.expert_count", 4);
+  gguf.Int("qwen3moe.expert_used_count", 3);
+  EXPECT_THAT(ConfigError(gguf), HasSubstr("expert_feed_forward_length: is missing"));
+  gguf.Int("qwen3moe.expert_feed_forward_length", 12);
+  const Json config = ValueOrThrow(ConfigOf(gguf)).config;
+  EXPECT_EQ(config["num_experts"], 4);
+  EXPECT_EQ(config["moe_intermediate_size"], 12);
+  EXPECT_EQ(config["intermediate_size"], 16);
+  EXPECT_EQ(config["norm_topk_prob"], true);
+  const auto with = [&](const auto& change) {
+    GgufBuilder changed = gguf;
+    change(changed);
+    return ConfigError(changed);
+  };
+  EXPECT_THAT(with([](GgufBuilder& g) { g.Int("qwen3moe.expert_shared_count", 1); }),
+              HasSubstr("expert_shared_count: 1 is not supported, expected 0"));
+  EXPECT_THAT(with([](GgufBuilder& g) { g.Int("qwen3moe.expert_gating_func", 2); }),
+              HasSubstr("expert_gating_func: 2 is not supported, expected 1"));
+  EXPECT_THAT(with([](GgufBuilder& g) { g.Bool("qwen3moe.expert_weights_norm", false); }),
+              HasSubstr("expert_weights_norm: false is not supported"));
+  EXPECT_THAT(with([](GgufBuilder& g) { g.Float("qwen3moe.expert_weights_scale", 2.5f); }),
+              HasSubstr("expert_weights_scale: 2.5 is not supported"));
+  EXPECT_THAT(with([](GgufBuilder& g) { g.Int("qwen3moe.expert_group_count", 2); }),
+              HasSubstr("expert_group_count: is not understood"));
+}
+
+// Tensors of experts go to a place each, of which they are one behind the other.
+TEST(GgufConfigTest, StacksOfExperts) {
+  GgufConfig config;
+  config.family = GgufFamily::kQwen3Moe;
+  config.experts = 3;
+  GgufTensor stack{"blk.2.ffn_up_exps.weight", GgmlType::kF32, {3, 4, 8}, 64, 384};
+  const std::vector<HfPlace> places = ValueOrThrow(HfPlacesOf(stack, config, "a.gguf"));
+  ASSERT_EQ(places.size(), 3u);
+  EXPECT_EQ(places[2].name, "model.layers.2.mlp.experts.2.up_proj.weight");
+  const GgufTensor part = PartAt(places[2], stack);
+  EXPECT_EQ(part.shape, (Dims{4, 8}));
+  EXPECT_EQ(part.offset, 64 + 2 * 128);
+  EXPECT_EQ(part.bytes, 128);
+  config.experts = 4;
+  EXPECT_THAT(HfPlacesOf(stack, config, "a.gguf").status().message(),
+              HasSubstr("blk.2.ffn_up_exps.weight: expected a matrix for each of 4 experts"));
+  config.experts = 0;
+  EXPECT_THAT(HfPlacesOf(stack, config, "a.gguf").status().message(), HasSubstr("no place"));
+  config.family = GgufFamily::kMixtral;
+  config.head_dim = 4;
+  config.experts = 3;
+  const auto name = [&](const char* tensor) {
+    GgufTensor of = stack;
+    of.name = tensor;
+    of.shape = {4, 8};
+    return ValueOrThrow(HfPlacesOf(of, config, "")).front();
+  };
+  EXPECT_EQ(name("blk.0.ffn_gate_inp.weight").name, "model.layers.0.block_sparse_moe.gate.weight");
+  EXPECT_TRUE(name("blk.0.ffn_gate_inp.weight").router);
+  EXPECT_EQ(name("blk.0.ffn_down.1.weight").name,
+            "model.layers.0.block_sparse_moe.experts.1.w2.weight");
+  EXPECT_EQ(name("blk.0.attn_q.weight").mixed_head_rows, 4);
+}
+
+TEST(GgufConfigTest, Gemma) {
+  GgufBuilder gguf = TinyOf("gemma2");
+  Json config = ValueOrThrow(ConfigOf(gguf)).config;
+  EXPECT_EQ(config["sliding_window"], 4096);  // what a file that does not say it means
+  EXPECT_EQ(config["attn_logit_softcapping"], 50.0);
+  EXPECT_EQ(config["final_logit_softcapping"], 30.0);
+  EXPECT_EQ(config["query_pre_attn_scalar"], 6);
+  EXPECT_EQ(config["layer_types"][0], "sliding_attention");
+  EXPECT_EQ(config["layer_types"][1], "full_attention");
+  EXPECT_FALSE(config.contains("hidden_act"));
+
+  gguf = TinyOf("gemma3");
+  EXPECT_THAT(ConfigError(gguf), HasSubstr("key gemma3.attention.sliding_window: is missing"));
+  gguf.Int("gemma3.attention.sliding_window", 16);
+  gguf.Text("gemma3.rope.scaling.type", "linear");
+  gguf.Float("gemma3.rope.scaling.factor", 8);
+  config = ValueOrThrow(ConfigOf(gguf)).config;
+  EXPECT_EQ(config["model_type"], "gemma3_text");
+  EXPECT_EQ(config["layer_types"][4], "sliding_attention");
+  EXPECT_EQ(config["layer_types"][5], "full_attention");
+  EXPECT_EQ(config["rope_local_base_freq"], 10000.0);
+  EXPECT_EQ(config["rope_scaling"]["factor"], 8.0);
+  EXPECT_EQ(config["final_logit_softcapping"], nullptr);
+  gguf.Float("gemma3.rope.freq_base_swa", 777);
+  gguf.Int("gemma3.attention.sliding_window_pattern", 3);
+  config = ValueOrThrow(ConfigOf(gguf)).config;
+  EXPECT_EQ(config["layer_types"][2], "full_attention");
+  EXPECT_EQ(config["rope_local_base_freq"], 777.0);
+}
+
+// The 27B models alone divide scores by the root of hidden_size / num_attention_heads.
+TEST(GgufConfigTest, TheLargestGemmas) {
+  for (const auto& [name, layers] : {std::pair("gemma2", 46u), std::pair("gemma3", 62u)}) {
+    GgufBuilder gguf = TinyOf(name);
+    gguf.keys.erase(gguf.keys.begin() + 1);
+    gguf.Int(std::string(name) + ".block_count", layers);
+    gguf.Int(std::string(name) + ".attention.sliding_window", 16);
+    EXPECT_EQ(ValueOrThrow(ConfigOf(gguf)).config["query_pre_attn_scalar"], 4);
+  }
+}
+
+// One value a layer, as newer files have it.
+TEST(GgufConfigTest, WindowsLayerByLayer) {
+  GgufBuilder gguf = TinyOf("gemma3");
+  gguf.Int("gemma3.attention.sliding_window", 16);
+  GgufBuilder other = gguf;
+  std::string layers, odd;
+  for (int i = 0; i < 12; ++i) {
+    layers += std::string(1, (i + 1) % 6 != 0 ? 1 : 0);
+    odd += std::string(1, i % 2 == 0 ? 1 : 0);
+  }
+  gguf.Array("gemma3.attention.sliding_window_pattern", GgufType::kBool, 12, layers);
+  EXPECT_EQ(ValueOrThrow(ConfigOf(gguf)).config["layer_types"][5], "full_attention");
+  other.Array("gemma3.attention.sliding_window_pattern", GgufType::kBool, 12, odd);
+  EXPECT_THAT(ConfigError(other),
+              HasSubstr("sliding_window_pattern: expected 12 layers, every 6."));
 }
 
 // The parameters of Llama 3's rotation are found again from what they gave.

@@ -171,6 +171,15 @@ class MadeTest(OracleTest):
             with self.subTest(name):
                 self.compare_made(byte_level(normalizer=step), self.rows)
 
+    def test_replaced_expressions(self):
+        """What Oniguruma has beyond classes and repetition; content is put in as it stands."""
+        for pattern in (r"(?<=[aeiou])\s+(?=\S)", r"(.)\1+", r"(?<pair>[a-e])\k<pair>", r"a\Kb", r"a++|\X", r"\R|\h+",
+                        r"(?<d>\((?:[^()]|\g<d>)*\))", r"(?:(a)|b)(?(1)c|d)", r"(?i)ss|ß", r"[\p{L}&&[^aeiou]]{2,}",
+                        r"[[:punct:]]", r"[^[:punct:]\s]+", r"[[:^punct:]&&[a-f]]", r"\[[:punct:]]?|[][:punct:]]"):
+            with self.subTest(pattern):
+                step = normalizers.Replace(Regex(pattern), "$1\\1é")
+                self.compare_made(byte_level(normalizer=step), self.rows + ["(a(b)c)() aab abcd [:punct:] a+b=c ▁$^|~`<>"])
+
     def test_added_tokens(self):
         for flags in ({}, {"single_word": True}, {"lstrip": True}, {"rstrip": True},
                       {"lstrip": True, "rstrip": True, "single_word": True}, {"normalized": False}, {"normalized": True},

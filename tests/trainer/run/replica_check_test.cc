@@ -138,7 +138,7 @@ TEST(ReplicaCheckTest, ACriticOfATiedModelTrainsOverPipelineStages) {
                           const model::Decoder::ReadyCallback& on_ready) {
       return engine.decoder().Values(hidden, on_ready).square().sum();
     };
-    EXPECT_GT(engine.Step(batches, loss, 1e-3, 1).grad_norm, 0);
+    EXPECT_GT(engine.Step(batches, loss, {}, 1e-3, 1).grad_norm, 0);
     CheckReplicas(engine, "critic", context, "after a step");
   });
 }

@@ -1,0 +1,208 @@
+"""Tiny random transformers models, and GGUF files of them as llama.cpp's converter would write them."""
+
+import sys
+
+import numpy as np
+import pypi
+import torch
+import transformers
+
+GGUF = pypi.unpacked("gguf==0.19.0")
+if GGUF:
+    sys.path.insert(0, str(GGUF))
+    import gguf
+    import gguf.quants
+
+NAMES = {
+    "attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm", "ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
+}  # fmt: skip
+GEMMA_NAMES = NAMES | {
+    "post_attention_norm": "post_attention_layernorm", "ffn_norm": "pre_feedforward_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}  # fmt: skip
+OUTSIDE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+HIDDEN, HEADS, KV, HEAD, FFN, EXPERT_FFN, VOCABULARY, EXPERTS = 256, 8, 4, 32, 512, 768, 260, 5
+# 768: where a file of Qwen3-MoE has another width, the reader of transformers does not see it.
+# Random bytes are blocks of these, which gguf-py reads and does not write.
+RANDOM_BLOCKS = ("Q4_K", "Q5_K", "Q6_K")
+ARCHITECTURES = {"mixtral": "llama", "qwen3_moe": "qwen3moe", "gemma3_text": "gemma3"}
+OF_EXPERTS = {
+    "qwen3_moe": ("mlp", {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}),
+    "mixtral": ("block_sparse_moe", {"gate": "w1", "up": "w3", "down": "w2"}),
+}
+
+
+def hf_names(name, family):
+    """Where a tensor of a GGUF file goes: one name, or one an expert."""
+    stem, end = name.rsplit(".", 1)
+    if stem in OUTSIDE:
+        return [f"{OUTSIDE[stem]}.{end}"]
+    _, layer, stem = stem.split(".")
+    place = f"model.layers.{layer}"
+    if family in OF_EXPERTS and stem.startswith("ffn_") and stem != "ffn_norm":
+        room, names = OF_EXPERTS[family]
+        if stem == "ffn_gate_inp":
+            return [f"{place}.{room}.gate.weight"]
+        of_expert = names[stem.removeprefix("ffn_").removesuffix("_exps")]
+        return [f"{place}.{room}.experts.{i}.{of_expert}.weight" for i in range(EXPERTS)]
+    return [f"{place}.{(GEMMA_NAMES if 'gemma' in family else NAMES)[stem]}.{end}"]
+
+
+def mix(tensor, heads):
+    """Rows of Llama's q and k as llama.cpp's converter orders them."""
+    return tensor.reshape(heads, 2, tensor.shape[0] // heads // 2, -1).swapaxes(1, 2).reshape(tensor.shape)
+
+
+def unmix(tensor, heads):
+    return tensor.reshape(heads, tensor.shape[0] // heads // 2, 2, -1).swapaxes(1, 2).reshape(tensor.shape)
+
+
+def random_blocks(kind, shape, random):
+    """Any bytes are blocks, but for the scales, which must be finite."""
+    block, size = gguf.GGML_QUANT_SIZES[kind]
+    blocks = random.integers(0, 256, (*shape[:-1], shape[-1] // block, size), dtype=np.uint8)
+    places = (208,) if kind == gguf.GGMLQuantizationType.Q6_K else (0, 2)
+    for at in places:
+        scale = random.uniform(-0.01, 0.01, blocks.shape[:-1] + (1,)).astype(np.float16)
+        blocks[..., at : at + 2] = scale.view(np.uint8)
+    return blocks.reshape(*shape[:-1], -1)
+
+
+def tiny_model(family):
+    """A random transformers model, float32."""
+    config = {
+        "vocab_size": VOCABULARY, "hidden_size": HIDDEN, "intermediate_size": FFN, "num_hidden_layers": 2,
+        "num_attention_heads": HEADS, "num_key_value_heads": KV, "head_dim": HEAD, "max_position_embeddings": 128,
+        "tie_word_embeddings": family != "llama", "rope_theta": 10000.0, "bos_token_id": None, "eos_token_id": 257,
+        "pad_token_id": None,
+    }  # fmt: skip
+    if "gemma" in family:
+        config |= {"sliding_window": 4, "query_pre_attn_scalar": HEAD, "final_logit_softcapping": 3.0}
+    if family == "gemma3_text":  # with a layer that has no window
+        config |= {"num_hidden_layers": 7, "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0,
+                   "rope_scaling": {"rope_type": "linear", "factor": 8.0}}  # fmt: skip
+    if family == "qwen3_moe":
+        config |= {"num_experts": EXPERTS, "num_experts_per_tok": 2, "moe_intermediate_size": EXPERT_FFN,
+                   "norm_topk_prob": True}  # fmt: skip
+    if family == "mixtral":
+        config |= {"num_local_experts": EXPERTS, "num_experts_per_tok": 2, "intermediate_size": EXPERT_FFN,
+                   "tie_word_embeddings": False}  # fmt: skip
+    torch.manual_seed(7)
+    model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(family, **config))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias") or "norm" in name:
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model.float().eval()
+
+
+def byte_level_tokens():
+    """The 256 bytes as GPT-2 spells them, a pair, and three tokens that are no text."""
+    kept = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    spelt = {byte: chr(byte) for byte in kept}
+    for number, byte in enumerate(byte for byte in range(256) if byte not in spelt):
+        spelt[byte] = chr(256 + number)
+    return [spelt[byte] for byte in range(256)] + ["he", "<|end|>", "<|user|>", "<|pad|>"]
+
+
+def write_settings(writer, config):
+    family = config.model_type
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_context_length(128)
+    writer.add_embedding_length(HIDDEN)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(KV)
+    writer.add_key_length(HEAD)
+    writer.add_value_length(HEAD)
+    writer.add_rope_freq_base(1000000.0 if family == "gemma3_text" else 10000.0)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_vocab_size(VOCABULARY)
+    if "gemma" in family:
+        writer.add_sliding_window(4)
+        writer.add_final_logit_softcapping(3.0)
+    if family == "gemma2":
+        writer.add_attn_logit_softcapping(50.0)
+    if family == "gemma3_text":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(8.0)
+    if family in OF_EXPERTS:
+        writer.add_expert_count(EXPERTS)
+        writer.add_expert_used_count(2)
+    if family == "qwen3_moe":
+        writer.add_expert_feed_forward_length(EXPERT_FFN)
+
+
+def write_vocabulary(writer):
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(byte_level_tokens())
+    writer.add_token_types([1] * 257 + [3] * 3)
+    writer.add_token_merges(["h e"])
+    writer.add_eos_token_id(257)
+    writer.add_chat_template("{% for m in messages %}<|user|>{{ m.content }}<|end|>{% endfor %}")
+
+
+def arrays(model):
+    """The model's weights by the names of a GGUF file, in its order of rows."""
+    family = model.config.model_type
+    names = {"pre_feedforward_layernorm": "ffn_norm", "post_attention_layernorm": "post_attention_norm"}
+    back = {hf: stem for stem, hf in {**NAMES, **(GEMMA_NAMES if "gemma" in family else {})}.items()}
+    if "gemma" in family:
+        back |= names
+    for name, value in model.state_dict().items():
+        if name == "lm_head.weight" and model.config.tie_word_embeddings:
+            continue
+        array = value.numpy()
+        stem, end = name.rsplit(".", 1) if not name.endswith("_proj") else (name, "weight")
+        if not stem.startswith("model.layers."):
+            outside = next(here for here, there in OUTSIDE.items() if there == stem)
+            yield f"{outside}.{end}", array + 1 if "gemma" in family and "norm" in stem else array
+            continue
+        layer, place = stem.removeprefix("model.layers.").split(".", 1)
+        block = f"blk.{layer}"
+        if place == "mlp.experts.gate_up_proj":
+            for which, part in zip(("gate", "up"), np.split(array, 2, axis=1)):
+                yield f"{block}.ffn_{which}_exps.weight", part
+        elif place == "mlp.experts.down_proj":
+            yield f"{block}.ffn_down_exps.weight", array
+        elif place == "mlp.gate":
+            yield f"{block}.ffn_gate_inp.weight", array
+        else:
+            heads = {"self_attn.q_proj": HEADS, "self_attn.k_proj": KV}.get(place)
+            if family in ("llama", "mixtral") and heads:
+                array = mix(array, heads)
+            yield f"{block}.{back[place]}.{end}", array + 1 if "gemma" in family and "norm" in place else array
+
+
+def write(model, file, kind="F32", seed=1, stacked=True):
+    """Returns `file`. Not `stacked`: each expert's matrices by themselves, as files once were."""
+    random = np.random.default_rng(seed)
+    writer = gguf.GGUFWriter(file, ARCHITECTURES.get(model.config.model_type, model.config.model_type))
+    write_settings(writer, model.config)
+    write_vocabulary(writer)
+    wanted = gguf.GGMLQuantizationType[kind]
+
+    def add(name, array):
+        array = np.ascontiguousarray(array)
+        if array.ndim < 2 or kind == "F32" or "ffn_gate_inp" in name:
+            writer.add_tensor(name, array)
+        elif kind in RANDOM_BLOCKS:
+            writer.add_tensor(name, random_blocks(wanted, array.shape, random), raw_dtype=wanted)
+        else:
+            writer.add_tensor(name, gguf.quants.quantize(array, wanted), raw_dtype=wanted)
+
+    for name, array in arrays(model):
+        if stacked or "_exps" not in name:
+            add(name, array)
+            continue
+        for expert, matrix in enumerate(array):
+            add(name.replace("_exps", f".{expert}"), matrix)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return file
