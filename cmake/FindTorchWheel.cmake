@@ -3,7 +3,7 @@
 #
 #   KEEL_VENV            the virtual environment
 #   torch::cpu           headers (after the system's, since the wheel bundles another fmt) and libraries
-#   torch::link          libraries and run path alone
+#   torch::link          libraries alone
 #   torch::cuda_headers  the CUDA and NCCL headers of the wheel's dependencies; not there for a wheel without CUDA
 #   TorchWheel_VERSION, TORCH_WHEEL_DIR, TORCH_SITE_PACKAGES
 
@@ -29,9 +29,10 @@ if(TorchWheel_FOUND AND NOT TARGET torch::cpu)
   add_library(torch::link INTERFACE IMPORTED)
   # The wheel's own OpenMP runtime, so that there is one in the process; at::parallel_for needs it.
   target_link_libraries(torch::link INTERFACE "${_lib}/libtorch_cpu.so" "${_lib}/libc10.so" "${_lib}/libgomp.so.1")
-  # DT_RPATH, not RUNPATH: the wheel's own libraries find their neighbours through it.
+  # DT_RPATH, not RUNPATH: the wheel's own libraries find their neighbours through it. CMake itself writes the
+  # wheel's folder, for the build tree alone: what is installed looks for one (common/wheel_library.h).
   target_link_options(torch::link INTERFACE
-    "LINKER:--disable-new-dtags" "LINKER:-rpath,${_lib}" "LINKER:--allow-shlib-undefined")
+    "LINKER:--disable-new-dtags" "LINKER:--allow-shlib-undefined")
 
   add_library(torch::cpu INTERFACE IMPORTED)
   target_link_libraries(torch::cpu INTERFACE torch::link)

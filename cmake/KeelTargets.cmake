@@ -89,7 +89,9 @@ function(keel_module name)
   endif()
   # Not every linker writes one unless told; ranks, and the program and its module, are compared by it.
   target_link_options(${name} PRIVATE "LINKER:--build-id=sha1")
-  set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}")
+  # Installed, it finds its neighbours by where it lies, and libraries of a package that brings them beside it.
+  target_link_options(${name} PRIVATE "LINKER:--disable-new-dtags")
+  set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}" INSTALL_RPATH "$ORIGIN")
 endfunction()
 
 # keel_test(name SOURCES … [DEPENDS …] [TORCH] [LABELS unit|dist|e2e|oracle|cuda] [TIMEOUT s]

@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <fstream>
 
+#include "common/wheel_library.h"
+
 namespace keel {
 
 namespace {
@@ -20,13 +22,13 @@ Status CheckWhole(const std::string& path) {
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) return Status::FromErrno(errno, "stat", path);
   if (!S_ISREG(info.st_mode))
-    return Status(StatusCode::kUnavailable, "the module " + path + " is not a regular file");
+    return Status(StatusCode::kUnavailable, path + " is not a regular file");
   ElfW(Ehdr) header{};
   std::ifstream(path, std::ios::binary).read(reinterpret_cast<char*>(&header), sizeof header);
   const uint64_t least = header.e_shoff + uint64_t{header.e_shnum} * header.e_shentsize;
   if (static_cast<uint64_t>(info.st_size) >= least) return Status::Ok();
   return Status(StatusCode::kUnavailable,
-                "the module " + path + " is cut off: it has " + std::to_string(info.st_size) +
+                path + " is cut off: it has " + std::to_string(info.st_size) +
                     " bytes, its header says " + std::to_string(least) + "; install it again");
 }
 
@@ -43,25 +45,47 @@ std::string ProgramDirectory() {
   return path.substr(0, path.rfind('/') + 1);
 }
 
-Result<SharedModule> OpenModule(std::string_view file, Binding binding) {
+namespace {
+
+Result<void*> Load(const std::string& path, int flags) {
+  KEEL_RETURN_IF_ERROR(CheckWhole(path));
+  void* handle = dlopen(path.c_str(), flags | RTLD_GLOBAL);
+  if (handle != nullptr) return handle;
+  const char* reason = dlerror();
+  return Status(
+      StatusCode::kUnavailable,
+      path + " cannot be loaded (" + (reason != nullptr ? reason : "no reason given") + ")");
+}
+
+Status LoadItsWheel(const Wheel& wheel) {
+  KEEL_ASSIGN_OR_RETURN(const std::string folder, FindWheel(wheel, PlacesOfThisProcess()));
+  return LoadWheel(wheel, folder);
+}
+
+}  // namespace
+
+Status LoadLibrary(const std::string& path) { return Load(path, RTLD_LAZY).status(); }
+
+Result<SharedModule> OpenModule(std::string_view file, Binding binding, const Wheel* wheel) {
   const std::string beside = ProgramDirectory() + std::string(file);
   const std::string installed = ProgramDirectory() + "../lib/keel/" + std::string(file);
-  const std::string& path = access(beside.c_str(), F_OK) == 0 ? beside : installed;
+  const bool is_beside = access(beside.c_str(), F_OK) == 0;
+  const std::string& path = is_beside ? beside : installed;
   if (access(path.c_str(), F_OK) != 0) {
-    return Status(StatusCode::kUnavailable, "the module " + std::string(file) +
-                                                " is missing: it is neither " + beside + " nor " +
-                                                installed);
+    return Status(StatusCode::kUnavailable,
+                  "the module " + std::string(file) + " is missing: it is neither " + beside +
+                      " nor " + installed + "; the installation is not whole, install Keel again");
   }
-  KEEL_RETURN_IF_ERROR(CheckWhole(path));
+  // A build tree's knows where its libraries are; so do those of a folder that was packed with a
+  // search path. Where they do not, as in a copied folder, they are looked for.
   const int when = binding == Binding::kNow ? RTLD_NOW : RTLD_LAZY;
-  void* handle = dlopen(path.c_str(), when | RTLD_GLOBAL);
-  if (handle == nullptr) {
-    const char* reason = dlerror();
-    return Status(StatusCode::kUnavailable, "the module " + path + " cannot be loaded (" +
-                                                (reason != nullptr ? reason : "no reason given") +
-                                                ")");
-  }
-  return SharedModule{handle, path};
+  const bool named = wheel != nullptr && PlacesOfThisProcess().environment(wheel->variable);
+  if (wheel != nullptr && (!is_beside || named)) KEEL_RETURN_IF_ERROR(LoadItsWheel(*wheel));
+  auto handle = Load(path, when);
+  if (!handle.ok() && wheel != nullptr && is_beside && !named && LoadItsWheel(*wheel).ok())
+    handle = Load(path, when);
+  if (!handle.ok()) return handle.status().WithContext("the module");
+  return SharedModule{*handle, path};
 }
 
 }  // namespace keel

@@ -8,6 +8,8 @@
 
 namespace keel {
 
+struct Wheel;  // common/wheel_library.h
+
 // The directory of the running program, with a slash at its end.
 std::string ProgramDirectory();
 // Of the running program's file.
@@ -24,6 +26,14 @@ enum class Binding { kNow, kLazy };
 
 // Loads `file` from beside the running program, or from lib/keel/ of where it is installed. Its
 // symbols serve what is loaded later. kUnavailable names the places and what the loader says.
-Result<SharedModule> OpenModule(std::string_view file, Binding binding);
+// `wheel`: what its libraries come with. An installed module has these loaded beforehand from where
+// FindWheel finds them; one of a build tree knows where they are, unless the wheel's variable says
+// otherwise.
+Result<SharedModule> OpenModule(std::string_view file, Binding binding,
+                                const Wheel* wheel = nullptr);
+
+// Loads the shared object at `path`, lazily bound and for all to see. kUnavailable names one that
+// is missing or cut off, and what the loader says.
+Status LoadLibrary(const std::string& path);
 
 }  // namespace keel

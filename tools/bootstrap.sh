@@ -2,9 +2,10 @@
 # Sets up a Debian 12 machine for Keel and builds the `keel` program. Safe to run again: what is there
 # is left alone. Details go to build/bootstrap.log.
 #
-#   tools/bootstrap.sh [--tests] [--no-torch] [--jobs N]
+#   tools/bootstrap.sh [--tests] [--no-torch] [--only-setup] [--jobs N]
 #     --tests      build the tests and benchmarks too
 #     --no-torch   only the torch-free part: no virtual environment, no wheel
+#     --only-setup packages and the virtual environment alone: nothing is built
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,8 +16,9 @@ while [ $# -gt 0 ]; do
   case "$1" in
     --tests) target=all ;;
     --no-torch) preset=no-torch ;;
+    --only-setup) setup=1 ;;
     --jobs) jobs=$2; shift ;;
-    -h|--help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h|--help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "bootstrap: unknown option $1; see --help" >&2; exit 64 ;;
   esac
   shift
@@ -25,6 +27,9 @@ done
 packages=(g++ cmake ninja-build ccache pkg-config git python3-venv ca-certificates
   libcli11-dev libyaml-cpp-dev libspdlog-dev libfmt-dev nlohmann-json3-dev libpcre2-dev libonig-dev libutf8proc-dev libsimdjson-dev libxxhash-dev
   libcurl4-openssl-dev libcpp-httplib-dev liburing-dev libdnnl-dev zlib1g-dev libzstd-dev libgtest-dev libgmock-dev python3-dev pybind11-dev perl-doc iproute2 strace)
+
+# What the tests of packages, completion and examples look with; each says what it skips where one is missing.
+if [ "$target" = all ]; then packages+=(dpkg-dev shellcheck zsh fish mandoc); fi
 
 mkdir -p build
 log=build/bootstrap.log
@@ -81,6 +86,11 @@ if [ "$preset" = release ]; then
       say "pip install -r requirements-docs.txt failed: the test of the documentation site will be skipped"
     fi
   fi
+fi
+
+if [ "${setup:-0}" = 1 ]; then
+  say "done: nothing is built"
+  exit 0
 fi
 
 # 3. Configure and build.

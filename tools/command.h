@@ -17,6 +17,7 @@ struct CommandContext {
 
 void AddConfigCommand(CLI::App& app, CommandContext& context);
 void AddConfigImports(CLI::App& config, CommandContext& context);  // import-verl, import-trl
+void AddConfigExample(CLI::App& config);                           // example
 void AddDataCommand(CLI::App& app, CommandContext& context);
 void AddLaunchCommand(CLI::App& app, CommandContext& context);
 void AddDoctorCommand(CLI::App& app, CommandContext& context);
@@ -29,7 +30,12 @@ void AddScoreCommand(CLI::App& app, CommandContext& context);
 void AddGenerateCommand(CLI::App& app, CommandContext& context);
 void AddChatCommand(CLI::App& app, CommandContext& context);
 void AddServeCommand(CLI::App& app, CommandContext& context);
+void AddCompletionCommand(CLI::App& app, CommandContext& context);
+void AddManCommand(CLI::App& app, CommandContext& context);
 // Its work is that of another program, which it becomes.
 void AddBenchCommand(CLI::App& app, CommandContext& context);
+
+// Not a command for people: what `keel __complete WORD...` prints for the scripts of the shells.
+int AnswerCompletion(const CLI::App& app, const std::vector<std::string>& words);
 
 }  // namespace keel::tools

@@ -92,6 +92,7 @@ void AddConfigCommand(CLI::App& app, CommandContext& context) {
         "once.\n{}",
         trainer::MakeSchema(defaults).Markdown());
   });
+  AddConfigExample(*config);
   AddConfigImports(*config, context);
 }
 

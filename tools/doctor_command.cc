@@ -1,6 +1,7 @@
 // keel doctor: what this machine offers a run, and what would stop one.
 
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -83,6 +84,14 @@ void Network(DoctorReport& report) {
   }
 }
 
+// The folder that PyTorch has been loaded from; "" when it has not.
+std::string TorchFolder() {
+  void* const torch = ::dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
+  std::array<char, 4096> folder{};
+  if (torch == nullptr || ::dlinfo(torch, RTLD_DI_ORIGIN, folder.data()) != 0) return "";
+  return folder.data();
+}
+
 }  // namespace
 
 void AddDoctorCommand(CLI::App& app, CommandContext& context) {
@@ -105,7 +114,9 @@ void AddDoctorCommand(CLI::App& app, CommandContext& context) {
     Disk(report, *directory);
     Network(report);
     try {
-      LoadTorchModule().Examine(report, *measure);
+      TorchModule& torch = LoadTorchModule();
+      report.Fact("torch from", TorchFolder());
+      torch.Examine(report, *measure);
     } catch (const Error& error) {
       report.Fact("torch", error.status().message());
     }

@@ -54,6 +54,11 @@ int Run(int argc, char** argv) {
   keel::tools::AddChatCommand(app, context);
   keel::tools::AddServeCommand(app, context);
   keel::tools::AddBenchCommand(app, context);
+  keel::tools::AddCompletionCommand(app, context);
+  keel::tools::AddManCommand(app, context);
+  // Whatever words follow are those of a command line that is being written.
+  if (argc > 1 && std::string_view(argv[1]) == "__complete")
+    return keel::tools::AnswerCompletion(app, std::vector<std::string>(argv + 2, argv + argc));
   // What follows `launch` is taken as it was given: a "--" in it is not for CLI11.
   // `keel help ckpt ls` is `keel ckpt ls --help`.
   std::vector<char*> help(argv, argv + argc);

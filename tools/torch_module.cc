@@ -11,6 +11,7 @@
 
 #include "common/program_id.h"
 #include "common/shared_module.h"
+#include "common/wheel_library.h"
 #include "torch_build_id.h"
 
 namespace keel::tools {
@@ -36,7 +37,7 @@ TorchModule& LoadTorchModule() {
   }
   // Lazily, as a program's own libraries are: libtorch has more symbols than a command uses. For
   // all to see: keel_cuda takes what it shares from it.
-  const auto opened = OpenModule("libkeel_torch.so", Binding::kLazy);
+  const auto opened = OpenModule("libkeel_torch.so", Binding::kLazy, &TorchWheel());
   if (!opened.ok()) {
     throw Error(opened.status().WithContext(
         "this command needs PyTorch's library (keel train, score, generate, chat, serve)"));

@@ -307,12 +307,23 @@ Result<LaunchOptions> ParseLaunchFlags(const std::vector<std::string>& arguments
   return o;
 }
 
+std::vector<LaunchFlag> LaunchFlags() {
+  const std::map<std::string, std::vector<std::string>> choices = {
+      {"nproc-per-node", {"auto", "cpu", "gpu"}}, {"rdzv-backend", {"c10d", "static"}}};
+  std::vector<LaunchFlag> flags;
+  for (const auto& [name, meaning] : Flags()) {
+    const auto known = choices.find(name);
+    flags.push_back(
+        {name, meaning, true, known != choices.end() ? known->second : std::vector<std::string>()});
+  }
+  for (const auto& [name, meaning] : Switches()) flags.push_back({name, meaning, false, {}});
+  return flags;
+}
+
 std::string LaunchFlagHelp() {
   std::string text = "Flags (those of torchrun; also with underscores, also as PET_… variables):\n";
-  for (const auto* table : {&Flags(), &Switches()}) {
-    for (const auto& [name, meaning] : *table)
-      text += fmt::format("  --{:<20} {}\n", name, meaning);
-  }
+  for (const LaunchFlag& flag : LaunchFlags())
+    text += fmt::format("  --{:<20} {}\n", flag.name, flag.meaning);
   return text +
          "Variables:\n"
          "  KEEL_JOB_SECRET        The same on every node: who connects to the job's store proves "

@@ -16,6 +16,16 @@ namespace keel::tools {
 Result<LaunchOptions> ParseLaunchFlags(const std::vector<std::string>& arguments,
                                        const std::string& program, const parallel::EnvLookup& env);
 
+struct LaunchFlag {
+  std::string name;     // without dashes
+  std::string meaning;  // as --help shows it
+  bool takes_value = true;
+  std::vector<std::string> choices;  // of values; none where any will do
+};
+
+// All flags, for --help, the shells' completion and the manual.
+std::vector<LaunchFlag> LaunchFlags();
+
 // The flags with their meanings, for --help.
 std::string LaunchFlagHelp();
 

@@ -9,6 +9,7 @@
 #include "common/program_id.h"
 #include "common/shared_module.h"
 #include "common/text.h"
+#include "common/wheel_library.h"
 
 namespace keel::trainer {
 
@@ -16,8 +17,22 @@ namespace {
 
 constexpr const char* kModule = "libkeel_arrow.so";
 
+// Its libraries' names have the number of one interface in them, which one version has.
+const Wheel& ArrowWheel() {
+  static const Wheel wheel{"pyarrow",
+                           "pyarrow",
+                           "pyarrow==" KEEL_ARROW_VERSION,
+                           KEEL_ARROW_VERSION,
+                           "",
+                           {KEEL_ARROW_LIBRARY, KEEL_PARQUET_LIBRARY},
+                           "KEEL_ARROW_DIR",
+                           {"_generated_version.py"}};
+  return wheel;
+}
+
 Status LoadModule(OpenTableFunction* function) {
-  KEEL_ASSIGN_OR_RETURN(const SharedModule module, OpenModule(kModule, Binding::kNow));
+  KEEL_ASSIGN_OR_RETURN(const SharedModule module,
+                        OpenModule(kModule, Binding::kNow, &ArrowWheel()));
   const auto* const version = static_cast<const char*>(::dlsym(module.handle, kArrowVersionSymbol));
   void* const open = ::dlsym(module.handle, kOpenTableSymbol);
   if (version == nullptr || open == nullptr || version != ProgramVersion()) {
@@ -45,10 +60,11 @@ Result<std::unique_ptr<TableRows>> OpenTable(const std::string& path) {
     return Status(
         StatusCode::kUnavailable,
         fmt::format("{}: Parquet is read by Keel's module keel_arrow, which is built where pyarrow "
-                    "is: pip install pyarrow into Keel's virtual environment and build again; or "
-                    "convert the file: pandas.read_parquet('{}').to_json('rows.jsonl', "
-                    "orient='records', lines=True) ({})",
-                    name, Printable(path), loaded.message()));
+                    "is, and runs where that is: pip install pyarrow=={} into Keel's virtual "
+                    "environment (and build again, where Keel is built); or convert the file: "
+                    "pandas.read_parquet('{}').to_json('rows.jsonl', orient='records', "
+                    "lines=True) ({})",
+                    name, KEEL_ARROW_VERSION, Printable(path), loaded.message()));
   }
   Result<std::unique_ptr<TableRows>> opened =
       Status(StatusCode::kInternal, "the module returned nothing");

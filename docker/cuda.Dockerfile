@@ -1,0 +1,34 @@
+# Keel for NVIDIA GPUs. CUDA's libraries come with PyTorch's wheel; the driver is the host's (NVIDIA Container Toolkit).
+# From the root of the sources:
+#   docker build -f docker/cuda.Dockerfile -t keel:cuda .
+#   docker run --rm --gpus all --shm-size 8g -v "$PWD:/work" keel:cuda doctor --measure
+FROM debian:bookworm-slim AS build
+SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
+WORKDIR /src
+# What changes seldom first: packages of Debian and the virtual environment that Keel is built with.
+COPY tools/bootstrap.sh tools/bootstrap.sh
+COPY requirements.txt CMakeLists.txt CMakePresets.json ./
+RUN tools/bootstrap.sh --only-setup
+RUN apt-get install -y --no-install-recommends dpkg-dev
+COPY . .
+ARG SOURCE_DATE_EPOCH=0
+RUN tools/bootstrap.sh && tools/package.sh deb --out /packages
+
+FROM debian:bookworm-slim
+SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends ca-certificates python3 python3-venv \
+ && rm -rf /var/lib/apt/lists/* \
+ && python3 -m venv /opt/torch \
+ && /opt/torch/bin/pip install --no-cache-dir torch==2.11.0
+COPY --from=build /packages /packages
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends /packages/keel_*.deb libdnnl2 \
+ && rm -rf /var/lib/apt/lists/* /packages \
+ && useradd --create-home keel
+ENV VIRTUAL_ENV=/opt/torch PATH=/opt/torch/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
+USER keel
+WORKDIR /work
+ENTRYPOINT ["keel"]
+CMD ["--help"]
