@@ -113,7 +113,7 @@ class Program(unittest.TestCase):
     def test_what_is_installed_has_no_benchmark_and_no_path_of_the_sources(self):
         subprocess.run(["cmake", "--install", KEEL.parent, "--prefix", self.folder], check=True, capture_output=True)
         files = {str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file()}
-        self.assertEqual(files - {"lib/keel/libkeel_cuda.so", "lib/keel/libkeel_arrow.so"}, {"bin/keel", "lib/keel/libkeel_torch.so"})
+        self.assertEqual(files - {"lib/keel/libkeel_cuda.so", "lib/keel/libkeel_arrow.so"}, {"bin/keel", "lib/keel/libkeel_torch.so", "lib/keel/libkeel_watch.so"})
         # Where the loader finds libtorch: the wheel that it was built with.
         known = re.compile(rb"(.+/site-packages/torch/lib:?)+")
         for file in ("bin/keel", "lib/keel/libkeel_torch.so"):
