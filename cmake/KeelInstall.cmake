@@ -3,7 +3,8 @@
 # Nothing in P knows where P is: it may be moved.
 #
 #   P/bin/keel                     finds its modules in ../lib/keel
-#   P/lib/keel/                    libkeel_torch.so, libkeel_cuda.so, libkeel_arrow.so; PyTorch is the user's own
+#   P/lib/keel/                    libkeel_torch.so, libkeel_watch.so, libkeel_cuda.so, libkeel_arrow.so; PyTorch is
+#                                  the user's own
 #   P/share/keel/                  configs/ with the editor's schema, tools/, examples/
 #   P/share/doc/keel/              README, CHANGELOG, LICENSE, docs/
 #   P/share/man/                   keel.1 and one of each command, keel.yaml.5

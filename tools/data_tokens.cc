@@ -4,13 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "common/clock.h"
+#include "common/progress.h"
 #include "common/text.h"
 #include "model/tokenizer/tokenizer.h"
 #include "model/tokenizer/tokenizer_kind.h"
@@ -64,27 +64,6 @@ Rules OpenRules(const std::string& name, const trainer::TokenizerChoice& choice)
   return rules;
 }
 
-// A line that is written over on a terminal, and one every ten seconds elsewhere.
-class ProgressLine {
- public:
-  void operator()(const trainer::TokenizeProgress& p) {
-    const bool last = p.parts == p.total_parts;
-    if (!last && watch_.Elapsed() - said_ < (terminal_ ? 0.2 : 10.0)) return;
-    said_ = watch_.Elapsed();
-    const double megabytes = static_cast<double>(p.bytes) / 1e6;
-    fmt::print(stderr, "{}{} of {} shards, {:.0f} of {:.0f} MB, {:.1f} MB/s{}",
-               terminal_ ? "\r" : "", p.parts, p.total_parts, megabytes,
-               static_cast<double>(p.total_bytes) / 1e6, megabytes / std::max(said_, 1e-3),
-               terminal_ && !last ? "" : "\n");
-    std::fflush(stderr);
-  }
-
- private:
-  bool terminal_ = ::isatty(STDERR_FILENO) != 0;
-  Stopwatch watch_;
-  double said_ = 0;
-};
-
 void Tokenize(const TokenizeArguments& a) {
   trainer::TokenizerChoice choice;
   choice.chat.source = a.chat_template;
@@ -101,10 +80,14 @@ void Tokenize(const TokenizeArguments& a) {
   options.plan.part_bytes = a.part_megabytes << 20;
   options.threads = static_cast<int>(
       a.threads > 0 ? a.threads : std::max<int64_t>(1, std::thread::hardware_concurrency()));
-  options.progress = [line = std::make_shared<ProgressLine>()](
-                         const trainer::TokenizeProgress& progress) { (*line)(progress); };
+  Progress bar({"tokenize", 0, Progress::Unit::kBytes, "", STDERR_FILENO, &SystemClock()});
+  options.progress = [&bar](const trainer::TokenizeProgress& progress) {
+    bar.SetTotal(progress.total_bytes);
+    bar.Set(progress.bytes);
+  };
   const trainer::TokenPlan plan = ValueOrThrow(trainer::MakeTokenPlan(a.files, options.plan));
   const auto index = ValueOrThrow(trainer::Tokenize(plan, a.output, options));
+  bar.Done();
   int64_t tokens = 0, documents = 0;
   for (const auto& shard : index.shards) {
     tokens += shard.tokens;

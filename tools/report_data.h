@@ -4,12 +4,15 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/json.h"
 #include "common/options/flat_values.h"
 #include "common/status.h"
+#include "tools/tailed_file.h"
 
 namespace keel::tools {
 
@@ -24,6 +27,7 @@ struct CheckpointMark {
   double lost_s = 0;
   bool failed = false;
   bool removed = false;  // by retention, later
+  int64_t at_s = 0;      // when it ended, in seconds since 1970; 0: not said
 };
 
 struct ReportRun {
@@ -38,7 +42,42 @@ struct ReportRun {
   std::string samples_from;     // its file
 };
 
+// A run that may still go on: each look adds what its files have got since the last. Not
+// thread-safe.
+class RunReader {
+ public:
+  // Nothing is read yet; there need not be such a folder.
+  explicit RunReader(const std::string& folder);
+
+  // Whether anything was new. kNotFound: there is no metrics.jsonl yet; what else there is has been
+  // read.
+  Result<bool> Look();
+  const ReportRun& run() const { return run_; }
+  // metrics.jsonl ends within a line: it is being written, or a crash cut it off.
+  bool unfinished() const { return !metrics_.rest().empty(); }
+
+ private:
+  void Forget();
+  void TakeMetrics(std::string_view line);
+  void TakeCheckpoint(std::string_view line);
+  void MarkRemoved();
+  // Whether it has changed.
+  bool ReadConfig();
+  void ReadSamples();
+
+  const std::string folder_;
+  ReportRun run_;
+  TailedFile metrics_, checkpoints_;
+  std::set<int64_t> removed_;
+  std::string config_text_;
+};
+
 // kNotFound where there is no metrics.jsonl; what else is missing stays empty.
 Result<ReportRun> ReadReportRun(const std::string& folder);
+
+// What a reader should know of the run: "2 saves failed".
+std::vector<std::string> RunWarnings(const ReportRun& run);
+// The last value of a metric; 0 where there is none.
+double LastOf(const ReportRun& run, const std::string& metric);
 
 }  // namespace keel::tools

@@ -13,6 +13,7 @@
 
 #include "common/options/flat_values.h"
 #include "common/text.h"
+#include "trainer/metrics/step_parts.h"
 
 namespace keel::tools {
 
@@ -30,6 +31,8 @@ struct Chart {
 };
 
 std::vector<Chart> Charts() {
+  std::vector<std::string_view> parts;
+  for (const trainer::StepPart& part : trainer::kStepParts) parts.push_back(part.metric);
   return {
       {"Loss", {"loss_metrics/global_avg_loss", "train/loss", "val/loss", "actor/pg_loss"}},
       {"Reward",
@@ -48,13 +51,7 @@ std::vector<Chart> Charts() {
       {"Share of responses that were cut", {"response_length/clip_ratio"}},
       {"Tokens per second", {"throughput(tps)", "perf/throughput"}},
       {"Use of the device in percent", {"mfu(%)", "gemm_share(%)"}},
-      {"Seconds of a step, by part",
-       {"time_metrics/data_loading(s)", "time_metrics/forward_backward(s)",
-        "time_metrics/reduce(s)", "time_metrics/optimizer(s)", "timing_s/gen", "timing_s/reward",
-        "timing_s/old_log_prob", "timing_s/ref", "timing_s/values", "timing_s/adv",
-        "timing_s/update_critic", "timing_s/update_actor", "timing_s/update_weights",
-        "time_metrics/save_checkpoint(s)", "timing_s/save_checkpoint", "timing_s/testing"},
-       true},
+      {"Seconds of a step, by part", std::move(parts), true},
       {"Memory in GiB",
        {"memory/max_rss(GiB)", "memory/max_allocated(GiB)", "memory/max_reserved(GiB)",
         "perf/cpu_memory_used_gb", "perf/max_memory_allocated_gb"}},
@@ -216,13 +213,14 @@ class Page {
     }
   }
 
+  // Curves, and below them warnings, checkpoints and answers.
+  std::string Live() {
+    Draw();
+    return fmt::format("<div class=charts>{}</div>\n{}", charts_, body_);
+  }
+
   std::string Make() {
-    for (const Chart& chart : Charts()) Draw(chart);
-    for (const ReportRun& run : runs_) {
-      Warnings(run);
-      Checkpoints(run);
-      Samples(run);
-    }
+    Draw();
     Summary();
     Configurations();
     std::string title;
@@ -232,27 +230,24 @@ class Page {
     for (size_t at = 0; (at = data.find('<', at)) != std::string::npos;)
       data.replace(at, 1, "\\u003c");
     return fmt::format(
-        "<!doctype html>\n<html lang=en><head><meta charset=utf-8><title>{0}</title><style>\n"
-        "body{{font:14px/1.4 system-ui,sans-serif;margin:1em auto;max-width:1180px;padding:0 1em;"
-        "color:#1f2328}}\n"
-        ".charts{{display:grid;grid-template-columns:repeat(auto-fit,minmax(420px,1fr));gap:1em}}\n"
-        "figure{{margin:0}}svg{{width:100%}}text{{font-size:10px;fill:#57606a}}"
-        ".y{{text-anchor:end}}.x{{text-anchor:middle}}\n"
-        ".grid{{stroke:#d0d7de;stroke-width:.5}}.line{{fill:none;stroke-width:1.3}}"
-        ".start{{stroke:#d1242f;stroke-dasharray:3 2}}.save{{stroke:#1a7f37}}"
-        ".gone{{stroke:#afb8c1}}\n"
-        "table{{border-collapse:collapse}}td,th{{padding:2px 10px;text-align:right;"
-        "border-bottom:1px solid #d0d7de}}td:first-child,th:first-child{{text-align:left}}\n"
-        "pre{{white-space:pre-wrap;overflow-wrap:anywhere;background:#f6f8fa;padding:.6em}}"
-        ".warn{{color:#9a6700}}i{{font-style:normal;padding-right:1em}}\n"
+        "<!doctype html>\n<html lang=en><head><meta charset=utf-8><title>{0}</title><style>\n{5}"
         "</style></head><body><h1>{0}</h1>\n<p>{1} steps. Dashed lines: the run went on from a "
         "checkpoint. Short lines on the axis: checkpoints; grey ones are removed.</p>\n"
         "<div class=charts>{2}</div>\n{3}\n<script type=\"application/json\" id=\"data\">{4}"
         "</script></body></html>\n",
-        title, last_step_, charts_, body_, data);
+        title, last_step_, charts_, body_, data, kReportStyle);
   }
 
  private:
+  void Draw() {
+    for (const Chart& chart : Charts()) Draw(chart);
+    for (const ReportRun& run : runs_) {
+      Warnings(run);
+      Checkpoints(run);
+      Samples(run);
+    }
+  }
+
   // As a metric is drawn; noted for whoever reads the page by a program.
   std::vector<MetricPoint> Take(size_t run, const std::string& metric) {
     const auto& metrics = runs_[run].metrics;
@@ -348,27 +343,7 @@ class Page {
   }
 
   void Warnings(const ReportRun& run) {
-    const auto last = [&](const std::string& metric) {
-      const auto found = run.metrics.find(metric);
-      return found == run.metrics.end() ? 0 : found->second.back().value;
-    };
-    std::vector<std::string> said;
-    if (run.strange_lines > 0)
-      said.push_back(fmt::format("{} lines of metrics.jsonl are no metrics", run.strange_lines));
-    if (const double skipped = last("skipped_steps") + last("training/skipped_updates");
-        skipped > 0)
-      said.push_back(
-          fmt::format("{} updates changed nothing: loss or norm was not finite", Number(skipped)));
-    double errors = 0;
-    if (const auto found = run.metrics.find("reward/errors"); found != run.metrics.end())
-      for (const MetricPoint& point : found->second) errors += point.value;
-    if (errors > 0) said.push_back(fmt::format("{} responses have no score", Number(errors)));
-    const auto failed = std::count_if(run.checkpoints.begin(), run.checkpoints.end(),
-                                      [](const CheckpointMark& mark) { return mark.failed; });
-    if (failed > 0) said.push_back(fmt::format("{} saves failed", failed));
-    if (!run.starts.empty())
-      said.push_back(fmt::format("it went on from a checkpoint {} times", run.starts.size()));
-    for (const std::string& one : said)
+    for (const std::string& one : RunWarnings(run))
       body_ += fmt::format("<p class=warn>{}: {}</p>\n", Text(run.name), one);
   }
 
@@ -473,5 +448,9 @@ class Page {
 }  // namespace
 
 std::string ReportPage(std::span<const ReportRun> runs) { return Page(runs).Make(); }
+
+std::string LiveReport(const ReportRun& run) { return Page(std::span(&run, 1)).Live(); }
+
+std::string HtmlText(std::string_view text, size_t most) { return Text(text, most); }
 
 }  // namespace keel::tools

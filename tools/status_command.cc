@@ -3,77 +3,20 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
 #include <memory>
-#include <optional>
 #include <string>
 
-#include "checkpoint/run/tracker.h"
-#include "common/file_system.h"
 #include "common/json.h"
 #include "common/text.h"
 #include "tools/command.h"
-#include "trainer/desk/desk_file.h"
+#include "tools/run_status.h"
 
 namespace keel::tools {
 
 namespace {
 
-using trainer::desk::DeskClient;
-
 // For the desk to answer.
 constexpr std::chrono::milliseconds kPatience{5'000};
-// Behind which the last line of metrics.jsonl begins.
-constexpr std::streamoff kTailBytes = 1 << 20;
-
-// The last whole line with a step; null: none.
-Json LastStep(const std::string& folder) {
-  std::ifstream file(folder + "/metrics.jsonl", std::ios::ate);
-  if (!file) return nullptr;
-  const std::streamoff size = file.tellg();
-  file.seekg(std::max<std::streamoff>(0, size - kTailBytes));
-  Json last;
-  for (std::string line; std::getline(file, line);) {
-    const Result<Json> record = ParseJson(line, "metrics.jsonl");
-    if (record.ok() && record->is_object() && record->contains("step") &&
-        record->contains("data") && (*record)["data"].contains("training/global_step"))
-      last = *record;
-  }
-  return last;
-}
-
-Result<Json> AskDesk(const trainer::desk::DeskAddress& address) {
-  KEEL_ASSIGN_OR_RETURN(const std::unique_ptr<DeskClient> desk,
-                        DeskClient::Connect(address, kPatience, kPatience));
-  KEEL_RETURN_IF_ERROR(desk->Send(trainer::desk::Ask{}));
-  KEEL_ASSIGN_OR_RETURN(const auto message, desk->Receive(kPatience));
-  const auto* told = message ? std::get_if<trainer::desk::Told>(&*message) : nullptr;
-  if (told == nullptr) return Status(StatusCode::kDeadlineExceeded, "it does not answer");
-  return ParseJson(told->state, "the desk's answer");
-}
-
-// {"run", "step", "checkpoint", "desk"}; what is not there is null.
-Result<Json> Look(const std::string& folder) {
-  KEEL_ASSIGN_OR_RETURN(const auto files, OpenPosixFileSystem(folder, false));
-  Json state = {
-      {"run", folder}, {"step", LastStep(folder)}, {"checkpoint", nullptr}, {"desk", nullptr}};
-  if (const auto saved = checkpoint::ReadTracker(*files)) state["checkpoint"] = *saved;
-  const auto address = trainer::desk::ReadDeskFile(folder);
-  if (!address.ok()) {
-    if (address.status().code() == StatusCode::kNotFound) return state;
-    return address.status();
-  }
-  const Result<Json> desk = AskDesk(*address);
-  if (desk.ok()) {
-    state["desk"] = *desk;
-  } else {
-    state["desk"] = {
-        {"problem", fmt::format("the desk at {}:{} is not reached: {}; the trainers are gone, "
-                                "or this machine cannot reach theirs",
-                                address->host, address->port, desk.status().message())}};
-  }
-  return state;
-}
 
 void PrintDesk(const Json& desk) {
   if (desk.contains("problem")) {
@@ -135,7 +78,7 @@ void AddStatusCommand(CLI::App& app, CommandContext& context) {
       "  keel status runs/quickstart --json\n"
       "  keel status runs/quickstart --json > state.json");
   status->callback([folder, json, &context] {
-    const Result<Json> state = Look(*folder);
+    const Result<Json> state = RunStatus(*folder, kPatience);
     ThrowIfError(state.status());
     if (*json) {
       fmt::print("{}\n", state->dump(-1, ' ', false, Json::error_handler_t::replace));

@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(harness.KEEL).parent
 SITE = pathlib.Path(sysconfig.get_paths()["purelib"])
 UNAVAILABLE, USAGE = 69, 64
-MODULES = ("libkeel_torch.so", "libkeel_cuda.so", "libkeel_arrow.so")
+MODULES = ("libkeel_torch.so", "libkeel_watch.so", "libkeel_cuda.so", "libkeel_arrow.so")
 # What the quickstart does first, shorter: a configuration, a run on two ranks, a proof of it, a model out of it, its words.
 FIRST_MINUTE = """
 set -eu

@@ -1,9 +1,7 @@
 // keel ckpt import-gguf.
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cstdio>
 #include <filesystem>
 #include <ostream>
 
@@ -11,22 +9,11 @@
 #include "common/log.h"
 #include "tools/ckpt/ckpt_commands.h"
 #include "tools/ckpt/ckpt_paths.h"
+#include "tools/ckpt/counted_reads.h"
 #include "tools/ckpt/gguf_import.h"
 #include "trainer/config/choices.h"
 
 namespace keel::tools {
-
-namespace {
-
-// On a terminal alone, and gone when it is done.
-void ShowProgress(int64_t done, int64_t total) {
-  if (total == 0) return;
-  fmt::print(stderr, "\r{:3} % of {}", done * 100 / total, HumanBytes(total));
-  if (done == total) fmt::print(stderr, "\r{:40}\r", "");
-  std::fflush(stderr);
-}
-
-}  // namespace
 
 int CkptImportGguf(const CkptImportGgufOptions& options, std::ostream& out, std::ostream& err) {
   if (const Status usable = CheckTarget(options.output); !usable.ok()) return Fail(usable, err);
@@ -42,10 +29,15 @@ int CkptImportGguf(const CkptImportGgufOptions& options, std::ostream& out, std:
   if (const auto dtype = ParseName<trainer::WeightDtype>(options.dtype))
     imports.dtype = *dtype == trainer::WeightDtype::kBfloat16 ? DType::kBF16 : DType::kF32;
   imports.tokenizer_only = options.tokenizer_only;
-  if (::isatty(STDERR_FILENO) == 1) imports.progress = ShowProgress;
+  Progress bar(BytesBar("import", 0));
+  imports.progress = [&bar](int64_t done, int64_t total) {
+    bar.SetTotal(total);
+    bar.Set(done);
+  };
   Logger log({});
   const auto imported = ImportGguf(**source, file.filename().string(), **parent,
                                    target.filename().string(), imports, log);
+  bar.Done();
   if (!imported.ok()) return Fail(imported.status(), err);
   const std::string weights =
       options.tokenizer_only ? ""

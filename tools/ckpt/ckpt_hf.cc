@@ -15,6 +15,7 @@
 #include "model/hf_tensors.h"
 #include "tools/ckpt/ckpt_commands.h"
 #include "tools/ckpt/ckpt_paths.h"
+#include "tools/ckpt/counted_reads.h"
 
 namespace keel::tools {
 
@@ -39,14 +40,35 @@ Result<model::HfConfig> ReadConfig(const FileSystem& source) {
   return config;
 }
 
+// Of a role's weights, as they lie there.
+int64_t WeightBytes(const checkpoint::Manifest& manifest, const std::string& role) {
+  int64_t bytes = 0;
+  for (const checkpoint::ManifestFile& file : manifest.files)
+    if (file.path.starts_with(role + "/model/")) bytes += file.size;
+  return bytes;
+}
+
+// Of all weight files of a Hugging Face directory; 0 where it cannot be listed.
+int64_t SourceBytes(const FileSystem& fs) {
+  int64_t bytes = 0;
+  const auto entries = fs.List(".");
+  if (!entries.ok()) return 0;
+  for (const FileInfo& entry : *entries)
+    if (entry.name.ends_with(".safetensors")) bytes += entry.size;
+  return bytes;
+}
+
 }  // namespace
 
 int CkptExportHf(const CkptExportOptions& options, std::ostream& out, std::ostream& err) {
   if (const Status usable = CheckTarget(options.output); !usable.ok()) return Fail(usable, err);
   const auto place = OpenStep(options.step);
   if (!place.ok()) return Fail(place.status(), err);
-  const auto reader = checkpoint::StepReader::Open(*place->fs, place->directory);
+  Progress bar(BytesBar("export", 0));
+  CountedReads files(*place->fs, bar);
+  const auto reader = checkpoint::StepReader::Open(files, place->directory);
   if (!reader.ok()) return Fail(reader.status(), err);
+  bar.SetTotal(WeightBytes(reader->manifest(), options.role));
   // The export appears under its own name in the directory above it.
   std::filesystem::path target = std::filesystem::absolute(options.output).lexically_normal();
   if (target.filename().empty()) target = target.parent_path();
@@ -58,6 +80,7 @@ int CkptExportHf(const CkptExportOptions& options, std::ostream& out, std::ostre
   Logger log({});
   const Status status = checkpoint::ExportHuggingFace(*reader, options.role, **parent,
                                                       target.filename().string(), exports, log);
+  bar.Done();
   if (!status.ok()) return Fail(status, err);
   out << fmt::format("exported {} of {} to {}\n", options.role, Shown(place->directory),
                      Shown(target.string()));
@@ -96,8 +119,11 @@ int CkptImportHf(const CkptImportOptions& options, std::ostream& out, std::ostre
   Logger log(quiet);
   const ModelTensors model = model::TensorsOf(
       *config, options.role == "critic" ? model::Head::kValue : model::Head::kVocabulary);
+  Progress bar(BytesBar("read", SourceBytes(**source)));
+  const CountedReads files(**source, bar);
   const auto saved =
-      checkpoint::ImportHuggingFace(**source, model, **run, SystemClock(), log, imports);
+      checkpoint::ImportHuggingFace(files, model, **run, SystemClock(), log, imports);
+  bar.Done();
   if (!saved.ok()) return Fail(saved.status(), err);
   out << fmt::format("imported {} as {}/{}: {}\n", Shown(options.source), Shown(options.run),
                      checkpoint::StepDirectory(options.step), HumanBytes(saved->total_bytes));

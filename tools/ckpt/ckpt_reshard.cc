@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "tools/ckpt/ckpt_commands.h"
 #include "tools/ckpt/ckpt_paths.h"
+#include "tools/ckpt/counted_reads.h"
 
 namespace keel::tools {
 
@@ -18,8 +19,11 @@ int CkptReshard(const CkptReshardOptions& options, std::ostream& out, std::ostre
   }
   const auto place = OpenStep(options.source);
   if (!place.ok()) return Fail(place.status(), err);
-  const auto source = checkpoint::StepReader::Open(*place->fs, place->directory);
+  Progress bar(BytesBar("reshard", 0));
+  CountedReads files(*place->fs, bar);
+  const auto source = checkpoint::StepReader::Open(files, place->directory);
   if (!source.ok()) return Fail(source.status(), err);
+  bar.SetTotal(source->manifest().TotalBytes());
   if (const Status usable = CheckTarget(options.run); !usable.ok()) return Fail(usable, err);
   checkpoint::ReshardOptions reshard;
   reshard.threads = options.threads > 0 ? options.threads : Cores();
@@ -43,6 +47,7 @@ int CkptReshard(const CkptReshardOptions& options, std::ostream& out, std::ostre
   quiet.level = LogLevel::kWarning;
   Logger log(quiet);
   const auto report = checkpoint::ReshardCheckpoint(*source, **run, SystemClock(), log, reshard);
+  bar.Done();
   if (!report.ok()) return Fail(report.status(), err);
   out << fmt::format("wrote {}/{}: {} tensor files, {} in {:.2f} s\n", Shown(options.run),
                      report->directory, report->tensor_files, HumanBytes(report->bytes),

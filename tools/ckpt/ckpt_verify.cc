@@ -8,6 +8,7 @@
 #include "common/text.h"
 #include "tools/ckpt/ckpt_commands.h"
 #include "tools/ckpt/ckpt_paths.h"
+#include "tools/ckpt/counted_reads.h"
 
 namespace keel::tools {
 namespace {
@@ -30,9 +31,13 @@ void WarnOfForeign(const FileSystem& fs, const std::string& directory, std::ostr
 }
 
 // Whether it is whole.
-bool Verify(const FileSystem& fs, const std::string& directory, int threads, std::ostream& out,
+bool Verify(FileSystem& fs, const std::string& directory, int threads, std::ostream& out,
             std::ostream& err) {
-  const checkpoint::VerifyReport report = checkpoint::VerifyCheckpoint(fs, directory, threads);
+  const auto manifest = checkpoint::ReadManifest(fs, directory);
+  Progress bar(BytesBar("verify " + Shown(directory), manifest.ok() ? manifest->TotalBytes() : 0));
+  const checkpoint::VerifyReport report =
+      checkpoint::VerifyCheckpoint(CountedReads(fs, bar), directory, threads);
+  bar.Done();
   WarnOfForeign(fs, directory, err);
   if (report.problems.empty()) {
     out << fmt::format("{}: ok: {} tensors, {} files, {} verified in {:.2f} s ({:.2f} GB/s)\n",
