@@ -51,6 +51,7 @@ struct Engine::Output {
   Draw draw;  // when sampled
   ChosenToken chosen;
   std::optional<float> prompt_log_prob;  // of the token at position + 1
+  std::vector<ScoredToken> likeliest;    // when asked for
   bool has_row = true;                   // false: the row of the output before it
   Status error;
 };
@@ -165,6 +166,8 @@ Status Engine::CheckSoFar(const Request& request) const {
     return bad(fmt::format("tokens of weight version {}, later than the engine's {}",
                            so_far.spans.back().version, version_));
   }
+  if (request.sampling.likeliest > 0)
+    return bad("nothing is known of the likeliest tokens, which are asked for");
   return request.sampling.wants_prompt()
              ? bad("nothing is known of the prompt's log-probabilities, which are asked for")
              : Status::Ok();
@@ -271,6 +274,15 @@ void Engine::Sample(const at::Tensor& logits, std::span<Output> outputs) {
           output.error = log_prob.status();
         }
       }
+      if (const int64_t most = s.request.sampling.likeliest;
+          most > 0 && (output.sample || next < s.prompt_size)) {
+        auto likeliest = LikeliestOf(row, most);
+        if (likeliest.ok()) {
+          output.likeliest = *std::move(likeliest);
+        } else {
+          output.error = likeliest.status();
+        }
+      }
       if (!output.sample) continue;
       auto chosen = sampler_.Choose(row, s.request.sampling, output.draw, s.tokens, workspace);
       if (chosen.ok()) {
@@ -289,15 +301,20 @@ void Engine::Sample(const at::Tensor& logits, std::span<Output> outputs) {
   }
 }
 
-void Engine::Append(const Output& output) {
+void Engine::Append(Output& output) {
   Sequence& s = *output.sequence;
   if (output.prompt_log_prob) {
     s.prompt_log_probs.resize(static_cast<size_t>(s.prompt_size - 1));
     s.prompt_log_probs[static_cast<size_t>(output.position)] = *output.prompt_log_prob;
+    if (s.request.sampling.likeliest > 0) {
+      s.prompt_likeliest.resize(s.prompt_log_probs.size());
+      s.prompt_likeliest[static_cast<size_t>(output.position)] = std::move(output.likeliest);
+    }
   }
   if (!output.sample) return;
   s.tokens.push_back(output.chosen.token);
   if (options_.calculate_log_probs) s.log_probs.push_back(output.chosen.log_prob);
+  if (s.request.sampling.likeliest > 0) s.likeliest.push_back(std::move(output.likeliest));
   if (s.spans.empty() || s.spans.back().version != version_)
     s.spans.push_back({s.generated() - 1, version_});
   ++stats_.generated_tokens;
@@ -335,6 +352,8 @@ Completion Engine::Finish(Sequence* s, FinishReason reason, Status error) {
   c.tool_memory = s->request.so_far.tool_memory;
   c.log_probs = std::move(s->log_probs);
   c.prompt_log_probs = std::move(s->prompt_log_probs);
+  c.likeliest = std::move(s->likeliest);
+  c.prompt_likeliest = std::move(s->prompt_likeliest);
   c.error = std::move(error);
   if (options_.tokenizer != nullptr) {
     const std::string turn = options_.tokenizer->Decode(s->turn());
@@ -431,6 +450,13 @@ Sequence* Engine::Find(uint64_t prompt_id, int sample) const {
 std::optional<Partial> Engine::SoFar(uint64_t prompt_id, int sample) const {
   const Sequence* found = Find(prompt_id, sample);
   return found != nullptr ? std::optional(found->so_far()) : std::nullopt;
+}
+
+std::optional<SampleView> Engine::Look(uint64_t prompt_id, int sample) const {
+  const Sequence* found = Find(prompt_id, sample);
+  if (found == nullptr) return std::nullopt;
+  return SampleView{found->response(), found->log_probs, found->prompt_log_probs, found->likeliest,
+                    found->prompt_likeliest};
 }
 
 std::optional<Partial> Engine::Take(uint64_t prompt_id, int sample) {

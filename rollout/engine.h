@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -70,6 +71,15 @@ struct Completion {
   // host.
   std::vector<float> prompt_log_probs;
   at::Tensor prompt_logits;
+  // Of `tokens`, and of prompt[1], ...: SamplingParams::likeliest at each place.
+  std::vector<std::vector<ScoredToken>> likeliest, prompt_likeliest;
+};
+
+// What there is of a response before it is whole. prompt_* are whole once a token was chosen.
+struct SampleView {
+  std::span<const int32_t> tokens;
+  std::span<const float> log_probs, prompt_log_probs;
+  std::span<const std::vector<ScoredToken>> likeliest, prompt_likeliest;
 };
 
 struct EngineStats {
@@ -108,6 +118,8 @@ class Engine {
   bool idle() const;  // nothing queued, running or to be returned
   // The response so far of a request that has not come back; nothing where there is none such.
   std::optional<Partial> SoFar(uint64_t prompt_id, int sample) const;
+  // The same without copying it: good until the engine is asked for anything else.
+  std::optional<SampleView> Look(uint64_t prompt_id, int sample) const;
   // Takes such a request out of the engine. Added again with this as Request::so_far, here or in
   // another engine, the response is the one that it would have become.
   std::optional<Partial> Take(uint64_t prompt_id, int sample);
@@ -141,7 +153,7 @@ class Engine {
   Completion Finish(Sequence* sequence, FinishReason reason, Status error);
   std::vector<Output> OutputsOf(const StepPlan& plan, model::DecodeBatch* batch) const;
   void Sample(const at::Tensor& logits, std::span<Output> outputs);
-  void Append(const Output& output);
+  void Append(Output& output);
   std::optional<FinishReason> EndOf(const Sequence& sequence) const;
 
   model::Decoder& model_;

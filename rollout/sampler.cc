@@ -35,6 +35,11 @@ Result<Softmax> SoftmaxOf(std::span<const float> logits) {
   return Softmax{statistics[0], std::log(static_cast<double>(statistics[1]))};
 }
 
+float LogProbOf(const Softmax& softmax, float logit) {
+  const float distance = logit - softmax.largest;
+  return static_cast<float>(static_cast<double>(distance) - softmax.log_sum);
+}
+
 // The distribution as unnormalised weights of some ids, in the order of ids.
 struct Kept {
   std::span<const int32_t> ids;
@@ -227,8 +232,22 @@ Result<ChosenToken> Sampler::Choose(std::span<const float> logits, const Samplin
 
 Result<float> LogProbOf(std::span<const float> logits, int32_t token) {
   KEEL_ASSIGN_OR_RETURN(const Softmax softmax, SoftmaxOf(logits));
-  const float distance = logits[static_cast<size_t>(token)] - softmax.largest;
-  return static_cast<float>(static_cast<double>(distance) - softmax.log_sum);
+  return LogProbOf(softmax, logits[static_cast<size_t>(token)]);
+}
+
+Result<std::vector<ScoredToken>> LikeliestOf(std::span<const float> logits, int64_t count) {
+  KEEL_ASSIGN_OR_RETURN(const Softmax softmax, SoftmaxOf(logits));
+  std::vector<int32_t> ids(logits.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  const auto end = ids.begin() + std::min<int64_t>(count, std::ssize(ids));
+  std::partial_sort(ids.begin(), end, ids.end(), [&](int32_t a, int32_t b) {
+    const float of_a = logits[static_cast<size_t>(a)], of_b = logits[static_cast<size_t>(b)];
+    return of_a != of_b ? of_a > of_b : a < b;
+  });
+  std::vector<ScoredToken> likeliest;
+  for (auto id = ids.begin(); id != end; ++id)
+    likeliest.push_back({*id, LogProbOf(softmax, logits[static_cast<size_t>(*id)])});
+  return likeliest;
 }
 
 }  // namespace keel::rollout

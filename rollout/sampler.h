@@ -61,5 +61,8 @@ class Sampler {
 
 // log p(token) under softmax(logits). kDataLoss as above.
 Result<float> LogProbOf(std::span<const float> logits, int32_t token);
+// The `count` likeliest, or all there are, the likeliest first and the lowest id among equals, with
+// what LogProbOf says of each.
+Result<std::vector<ScoredToken>> LikeliestOf(std::span<const float> logits, int64_t count);
 
 }  // namespace keel::rollout

@@ -20,6 +20,7 @@ std::vector<std::string> SamplingParams::Validate() const {
          repetition_penalty, "a number above 0");
   expect(max_tokens >= (wants_prompt() ? 0 : 1), "max_tokens", max_tokens,
          wants_prompt() ? "at least 0" : "at least 1");
+  expect(likeliest >= 0 && likeliest <= kMostLikeliest, "likeliest", likeliest, "0 to 20");
   for (const std::string& text : stop) {
     if (text.empty()) problems.push_back("stop holds an empty string, which ends every text");
   }

@@ -7,6 +7,15 @@
 
 namespace keel::rollout {
 
+// A token, and its log-probability under the model's own distribution.
+struct ScoredToken {
+  int32_t token = 0;
+  float log_prob = 0;
+  friend bool operator==(const ScoredToken&, const ScoredToken&) = default;
+};
+
+inline constexpr int64_t kMostLikeliest = 20;
+
 // In this order (that of Hugging Face): repetition penalty, temperature, top-k, top-p, min-p.
 struct SamplingParams {
   double temperature = 1.0;  // 0: the likeliest token, the lowest id among equals
@@ -24,6 +33,9 @@ struct SamplingParams {
   uint64_t seed = 0;
   bool prompt_log_probs = false;  // also the prompt's own; then max_tokens may be 0
   bool prompt_logits = false;     // and all its logits; implies prompt_log_probs
+  // Also so many of the likeliest tokens where one was chosen, and where the prompt's
+  // log-probabilities are asked for.
+  int64_t likeliest = 0;
 
   bool wants_prompt() const { return prompt_log_probs || prompt_logits; }
   std::vector<std::string> Validate() const;  // every problem as a sentence

@@ -72,11 +72,13 @@ struct Sequence {
   const int64_t prompt_size;
   std::vector<float> log_probs;         // of the response
   std::vector<float> prompt_log_probs;  // of prompt[1], ... when asked for
-  std::vector<VersionSpan> spans;       // of the response
-  bool in_step = false;                 // chosen for the step that is being planned
-  int64_t computed = 0;                 // leading tokens whose keys and values stand in `table`
-  int64_t preempted = 0;                // times
-  int64_t once_computed = 0;            // leading tokens that were, before the last preemption
+  // SamplingParams::likeliest where these two were chosen, or not.
+  std::vector<std::vector<ScoredToken>> likeliest, prompt_likeliest;
+  std::vector<VersionSpan> spans;  // of the response
+  bool in_step = false;            // chosen for the step that is being planned
+  int64_t computed = 0;            // leading tokens whose keys and values stand in `table`
+  int64_t preempted = 0;           // times
+  int64_t once_computed = 0;       // leading tokens that were, before the last preemption
   BlockTable table;
 };
 

@@ -1,34 +1,66 @@
 #include "serve/openai_answer.h"
 
+#include <fmt/format.h>
+
+#include "common/text.h"
+
 namespace keel::serve {
 
 namespace {
 
+// A token's text, or what OpenAI writes of one that is a part of a character: "bytes:\xe2\x80".
+std::string NameOf(const std::string& text) {
+  if (FindNotUtf8(text) == std::string_view::npos) return text;
+  std::string name = "bytes:";
+  for (const char c : text) name += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  return name;
+}
+
+// By text, with the token that was chosen among them.
+Json LikeliestOf(const TokenScore& score) {
+  if (!score.log_prob) return nullptr;
+  Json found = Json::object();
+  for (const auto& [text, log_prob] : score.likeliest)
+    if (const std::string name = NameOf(text); !found.contains(name)) found[name] = log_prob;
+  if (const std::string name = NameOf(score.text); !found.contains(name))
+    found[name] = *score.log_prob;
+  return found;
+}
+
+Json BytesOf(std::string_view text) {
+  Json bytes = Json::array();
+  for (const char c : text) bytes.push_back(static_cast<unsigned char>(c));
+  return bytes;
+}
+
 // {"tokens": [...], "token_logprobs": [...], ...}
 Json CompletionScores(const Choice& choice) {
   Json tokens = Json::array(), log_probs = Json::array(), offsets = Json::array();
+  Json likeliest = Json::array();
   size_t at = choice.text_offset;
   for (const TokenScore& score : choice.scores) {
-    tokens.push_back(score.text);
-    log_probs.push_back(score.log_prob);
+    tokens.push_back(NameOf(score.text));
+    log_probs.push_back(score.log_prob ? Json(*score.log_prob) : Json());
+    likeliest.push_back(LikeliestOf(score));
     offsets.push_back(at);
     at += CharactersOf(score.text);
   }
   return {{"tokens", tokens},
           {"token_logprobs", log_probs},
-          {"top_logprobs", nullptr},
+          {"top_logprobs", choice.with_likeliest ? likeliest : Json()},
           {"text_offset", offsets}};
 }
 
 Json ChatScores(const Choice& choice) {
   Json content = Json::array();
   for (const TokenScore& score : choice.scores) {
-    Json bytes = Json::array();
-    for (const char c : score.text) bytes.push_back(static_cast<unsigned char>(c));
+    Json likeliest = Json::array();
+    for (const auto& [text, log_prob] : score.likeliest)
+      likeliest.push_back({{"token", text}, {"logprob", log_prob}, {"bytes", BytesOf(text)}});
     content.push_back({{"token", score.text},
-                       {"logprob", score.log_prob},
-                       {"bytes", bytes},
-                       {"top_logprobs", Json::array()}});
+                       {"logprob", score.log_prob.value_or(0)},
+                       {"bytes", BytesOf(score.text)},
+                       {"top_logprobs", likeliest}});
   }
   return {{"content", content}, {"refusal", nullptr}};
 }
@@ -52,11 +84,25 @@ Json HeadOf(const AnswerHead& head, bool chunk) {
   const char* const object = head.endpoint == Endpoint::kCompletions ? "text_completion"
                              : chunk                                 ? "chat.completion.chunk"
                                                                      : "chat.completion";
-  return {{"id", head.id},
-          {"object", object},
-          {"created", head.created},
-          {"model", head.model},
-          {"choices", Json::array()}};
+  Json json = {{"id", head.id},
+               {"object", object},
+               {"created", head.created},
+               {"model", head.model},
+               {"choices", Json::array()}};
+  if (!head.weights.empty()) json["system_fingerprint"] = head.weights;
+  return json;
+}
+
+Json CallsOf(const Choice& choice, bool numbered) {
+  Json calls = Json::array();
+  for (const CallOfTool& call : choice.calls) {
+    Json one = {{"id", call.id},
+                {"type", "function"},
+                {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
+    if (numbered) one["index"] = choice.first_call + calls.size();
+    calls.push_back(std::move(one));
+  }
+  return calls;
 }
 
 std::string_view TypeOf(int status) {
@@ -73,6 +119,10 @@ Json WholeAnswer(const AnswerHead& head, const std::vector<Choice>& choices, con
     Json one = {{"index", choice.index}};
     if (head.endpoint == Endpoint::kChat) {
       one["message"] = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
+      if (!choice.calls.empty()) {
+        one["message"]["tool_calls"] = CallsOf(choice, false);
+        if (choice.text.empty()) one["message"]["content"] = nullptr;
+      }
     } else {
       one["text"] = choice.text;
     }
@@ -98,7 +148,9 @@ Json Chunk(const AnswerHead& head, const Choice& added) {
   Json one = {{"index", added.index}};
   if (head.endpoint == Endpoint::kChat) {
     one["delta"] = Json::object();
-    if (!added.text.empty() || added.finish.empty()) one["delta"]["content"] = added.text;
+    if (!added.text.empty() || (added.finish.empty() && added.calls.empty()))
+      one["delta"]["content"] = added.text;
+    if (!added.calls.empty()) one["delta"]["tool_calls"] = CallsOf(added, true);
   } else {
     one["text"] = added.text;
   }

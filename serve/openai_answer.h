@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/json.h"
@@ -19,21 +21,32 @@ struct AnswerHead {
   std::string id;
   int64_t created = 0;  // seconds since 1970
   std::string model;
+  std::string weights = {};  // the checkpoint's, as system_fingerprint; "": not said
 };
 
 struct TokenScore {
-  std::string text;  // of this token alone
-  double log_prob = 0;
+  std::string text;                // of this token alone
+  std::optional<double> log_prob;  // none of a text's first
+  std::vector<std::pair<std::string, double>> likeliest = {};
+};
+
+// A call of a tool as OpenAI's API has it.
+struct CallOfTool {
+  std::string id, name;
+  std::string arguments;  // JSON
 };
 
 // A choice of an answer, or what a chunk adds to one.
 struct Choice {
   int index = 0;
   std::string text = {};
-  std::string finish = {};  // "stop" or "length"; "" while it goes on
+  std::string finish = {};  // "stop", "length", "tool_calls"; "" while it goes on
   bool scored = false;
   std::vector<TokenScore> scores = {};  // when scored
+  bool with_likeliest = false;          // of a completion
   size_t text_offset = 0;               // characters of this choice before the first of `scores`
+  std::vector<CallOfTool> calls = {};   // of a conversation
+  size_t first_call = 0;                // calls of this choice before them
 };
 
 struct Usage {

@@ -17,13 +17,12 @@ namespace {
 constexpr JsonLimits kLimits{.max_depth = 64, .max_bytes = int64_t{64} << 20};
 
 // Of no bearing on the answer of a server that keeps nothing.
-constexpr std::array<std::string_view, 8> kHarmless = {"user",
+constexpr std::array<std::string_view, 7> kHarmless = {"user",
                                                        "metadata",
                                                        "store",
                                                        "service_tier",
                                                        "safety_identifier",
                                                        "prompt_cache_key",
-                                                       "parallel_tool_calls",
                                                        "prompt_cache_retention"};
 
 // What would change the answer, and what of it changes nothing.
@@ -67,6 +66,11 @@ Refusal Expected(std::string_view param, std::string_view what, const Json& foun
   return Bad(param, fmt::format("{}: expected {}, found {}", param, what, Shown(found)));
 }
 
+Refusal Wrong(std::string_view param, std::string_view where, std::string_view what,
+              const Json& found) {
+  return Bad(param, fmt::format("{}: expected {}, found {}", where, what, Shown(found)));
+}
+
 class Reader {
  public:
   Reader(Endpoint endpoint, OpenAiRequest* out) : chat_(endpoint == Endpoint::kChat), out_(*out) {
@@ -103,6 +107,10 @@ class Reader {
     if (name == "stream") return Flag(name, value, &out_.stream);
     if (name == "stream_options") return StreamOptions(name, value);
     if (name == "logprobs") return LogProbs(name, value);
+    if (chat_ && name == "top_logprobs")
+      return Whole(name, value, 0, rollout::kMostLikeliest, &out_.likeliest);
+    if (!chat_ && name == "echo") return Flag(name, value, &out_.echo);
+    if (chat_ && name == "parallel_tool_calls") return Flag(name, value, &out_.parallel_tool_calls);
     if (chat_ && name == "messages") return Messages(name, value);
     if (chat_ && name == "tools") return Tools(name, value);
     if (chat_ && name == "tool_choice") return ToolChoice(name, value);
@@ -122,6 +130,10 @@ class Reader {
     if (!use_tools_) out_.tools = Json();
     if (out_.include_usage && !out_.stream)
       return Bad("stream_options", "stream_options: only with stream: true");
+    if (chat_ && out_.likeliest > 0 && !out_.log_probs)
+      return Bad("top_logprobs", "top_logprobs: only with logprobs: true");
+    if (out_.max_tokens == 0 && !out_.echo)
+      return Bad("max_tokens", "max_tokens: 0 only with echo: true; expected at least 1");
     if (chat_ && out_.messages.is_null()) return Bad("messages", "messages: missing");
     if (!chat_ && out_.prompts.empty()) return Bad("prompt", "prompt: missing");
     for (const auto& name : {"top_p", "repetition_penalty"}) {
@@ -167,7 +179,7 @@ class Reader {
   }
   std::optional<Refusal> MaxTokens(const std::string& name, const Json& value) {
     int64_t found = 0;
-    if (auto refusal = Whole(name, value, 1, kMostInt, &found)) return refusal;
+    if (auto refusal = Whole(name, value, chat_ ? 1 : 0, kMostInt, &found)) return refusal;
     if (out_.max_tokens && *out_.max_tokens != found) {
       return Bad(name, fmt::format("max_tokens and max_completion_tokens differ: {} and {}",
                                    *out_.max_tokens, found));
@@ -216,26 +228,53 @@ class Reader {
     }
     return {};
   }
-  // A flag of a conversation; of a completion the number of alternatives, of which there are none.
+  // A flag of a conversation; of a completion the number of alternatives.
   std::optional<Refusal> LogProbs(const std::string& name, const Json& value) {
     if (chat_) return Flag(name, value, &out_.log_probs);
-    if (!value.is_number_integer() || !IsZero(value)) {
-      return Expected(
-          name,
-          "0, the log-probabilities of the tokens that were chosen (alternatives are not known)",
-          value);
-    }
     out_.log_probs = true;
-    return {};
+    return Whole(name, value, 0, rollout::kMostLikeliest, &out_.likeliest);
   }
   std::optional<Refusal> Messages(const std::string& name, const Json& value) {
     if (!value.is_array() || value.empty())
       return Expected(name, "a list of at least one message", value);
     out_.messages = value;
+    for (size_t i = 0; i < out_.messages.size(); ++i) {
+      Json& message = out_.messages[i];
+      const std::string where = fmt::format("messages[{}]", i);
+      if (!message.is_object()) return Wrong(name, where, "an object", message);
+      if (const auto calls = message.find("tool_calls");
+          calls != message.end() && !calls->is_null()) {
+        if (auto refusal = ReadEarlierCalls(*calls, name, where + ".tool_calls")) return refusal;
+      }
+    }
+    return {};
+  }
+  // Of an earlier answer. Its arguments are text in OpenAI's API, and objects in templates.
+  static std::optional<Refusal> ReadEarlierCalls(Json& calls, const std::string& name,
+                                                 const std::string& where) {
+    if (!calls.is_array()) return Wrong(name, where, "a list of calls", calls);
+    for (Json& call : calls) {
+      if (!call.is_object() || !call.contains("function") || !call["function"].is_object() ||
+          !call["function"].contains("name") || !call["function"]["name"].is_string())
+        return Wrong(name, where, "calls with function.name", call);
+      const auto arguments = call["function"].find("arguments");
+      if (arguments == call["function"].end() || !arguments->is_string()) continue;
+      auto parsed = ParseJson(arguments->get<std::string>(), "arguments", kLimits);
+      if (!parsed.ok() || !parsed->is_object())
+        return Wrong(name, where, "function.arguments as a JSON object", *arguments);
+      *arguments = *std::move(parsed);
+    }
     return {};
   }
   std::optional<Refusal> Tools(const std::string& name, const Json& value) {
     if (!value.is_array()) return Expected(name, "a list", value);
+    for (const Json& tool : value) {
+      const bool named = tool.is_object() && tool.contains("function") &&
+                         tool["function"].is_object() && tool["function"].contains("name") &&
+                         tool["function"]["name"].is_string();
+      if (!named || tool.value("type", Json()) != "function")
+        return Wrong(name, name, "tools with type \"function\" and function.name", tool);
+    }
     if (!value.empty()) out_.tools = value;
     return {};
   }

@@ -28,11 +28,14 @@ struct OpenAiRequest {
   std::string model;                 // "" when none is named
   std::vector<Prompt> prompts;       // of kCompletions
   Json messages, tools;              // of kChat; tools: null when there are none
+  bool parallel_tool_calls = true;   // else one at most
+  bool echo = false;                 // the prompt stands before the answer
   int n = 1;                         // samples of each prompt
   rollout::SamplingParams sampling;  // without seed and max_tokens
   std::optional<uint64_t> seed;
   std::optional<int64_t> max_tokens;
   bool log_probs = false;  // of the tokens that were chosen
+  int64_t likeliest = 0;   // so many alternatives with theirs, in each token's place
   bool stream = false;
   bool include_usage = false;  // in a stream's last chunk
 };

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <random>
 #include <utility>
 
 #include "common/text.h"
 #include "serve/chat_page.h"
+#include "serve/growing_choice.h"
 
 namespace keel::serve {
 
@@ -66,40 +66,6 @@ Refusal RefusalOf(const Status& status) {
   }
 }
 
-// A choice of an answer from its pieces.
-class Growing {
- public:
-  Growing(const OpenAiRequest& request, const ModelWords& words, int index)
-      : words_(words), scored_(request.log_probs) {
-    all_.index = index;
-    all_.scored = scored_;
-  }
-  // What `piece` adds, also to all().
-  Choice Add(const Piece& piece) {
-    Choice added{
-        .index = all_.index, .text = piece.text, .finish = piece.finish, .scored = scored_};
-    added.text_offset = characters_;
-    if (scored_) {
-      for (size_t i = 0; i < piece.tokens.size(); ++i) {
-        const std::string text = words_.TextOf(piece.tokens[i]);
-        added.scores.push_back({text, i < piece.log_probs.size() ? piece.log_probs[i] : 0.0F});
-        characters_ += CharactersOf(text);
-      }
-    }
-    all_.text += added.text;
-    all_.finish = added.finish;
-    all_.scores.insert(all_.scores.end(), added.scores.begin(), added.scores.end());
-    return added;
-  }
-  const Choice& all() const { return all_; }
-
- private:
-  const ModelWords& words_;
-  const bool scored_;
-  size_t characters_ = 0;  // of the tokens so far
-  Choice all_;
-};
-
 // All choices of one answer, as pieces come in, with its bookkeeping.
 class Gathering {
  public:
@@ -107,7 +73,7 @@ class Gathering {
             ServeMetrics& metrics, std::shared_ptr<Answer> answer, std::chrono::seconds timeout)
       : queue_(queue), metrics_(metrics), answer_(std::move(answer)), timeout_(timeout) {
     const auto samples = static_cast<int>(answer_->work().samples());
-    for (int i = 0; i < samples; ++i) growing_.emplace_back(request, words, i);
+    for (int i = 0; i < samples; ++i) growing_.emplace_back(request, answer_->work(), words, i);
     left_ = samples;
     for (const auto& prompt : answer_->work().prompts) usage_.prompt_tokens += std::ssize(prompt);
   }
@@ -145,7 +111,7 @@ class Gathering {
   const Usage& usage() const { return usage_; }
   std::vector<Choice> choices() const {
     std::vector<Choice> all;
-    for (const Growing& one : growing_) all.push_back(one.all());
+    for (const GrowingChoice& one : growing_) all.push_back(one.all());
     return all;
   }
 
@@ -155,7 +121,7 @@ class Gathering {
   const std::shared_ptr<Answer> answer_;
   const std::chrono::seconds timeout_;
   const Clock::time_point start_ = Clock::now();
-  std::vector<Growing> growing_;
+  std::vector<GrowingChoice> growing_;
   int64_t left_ = 0;
   Usage usage_;
 };
@@ -241,6 +207,7 @@ Result<Work> OpenAiService::WorkOf(const OpenAiRequest& request) const {
   }
   // As OpenAI's: 16 tokens, or for a conversation what the model has room for.
   const int64_t room = words_.max_model_len();
+  const int64_t least = request.max_tokens == 0 ? 0 : 1;
   int64_t longest = 0;
   for (const std::vector<int32_t>& ids : work.prompts) {
     if (ids.empty()) return Status(StatusCode::kInvalidData, "the prompt has no tokens");
@@ -253,7 +220,7 @@ Result<Work> OpenAiService::WorkOf(const OpenAiRequest& request) const {
     }
     longest = std::max<int64_t>(longest, std::ssize(ids));
   }
-  if (longest >= room || (request.max_tokens && *request.max_tokens > room - longest)) {
+  if (longest + least > room || (request.max_tokens && *request.max_tokens > room - longest)) {
     return Status(
         StatusCode::kInvalidData,
         fmt::format("the prompt has {} tokens and {} are asked for; the model has room for {}",
@@ -265,6 +232,9 @@ Result<Work> OpenAiService::WorkOf(const OpenAiRequest& request) const {
   while (!request.max_tokens && work.sampling.max_tokens > 1 &&
          !words_.CheckLengths(longest, work.sampling.max_tokens).ok())
     work.sampling.max_tokens /= 2;
+  work.sampling.likeliest = request.likeliest;
+  work.sampling.prompt_log_probs = request.echo && (request.log_probs || least == 0);
+  work.shows_calls = !request.tools.is_null() && words_.tool_format().has_value();
   const auto problems = work.sampling.Validate();
   if (!problems.empty())
     return Status(StatusCode::kInvalidData, fmt::format("{}", fmt::join(problems, "; ")));
@@ -308,7 +278,9 @@ HttpReply OpenAiService::AnswerWhole(const AnswerHead& head, const OpenAiRequest
   if (status.code() == StatusCode::kCancelled)
     return ReplyOf({.status = 499, .message = status.message()});
   if (!status.ok()) return ReplyOf(RefusalOf(status));
-  return {.body = serve::Written(WholeAnswer(head, gathering.choices(), gathering.usage()))};
+  AnswerHead named = head;
+  named.weights = answer->weights();
+  return {.body = serve::Written(WholeAnswer(named, gathering.choices(), gathering.usage()))};
 }
 
 HttpReply OpenAiService::AnswerInParts(const AnswerHead& head, const OpenAiRequest& request,
@@ -317,14 +289,23 @@ HttpReply OpenAiService::AnswerInParts(const AnswerHead& head, const OpenAiReque
   const auto gathering = std::make_shared<Gathering>(request, words_, queue_, metrics_, answer,
                                                      options_.request_timeout);
   HttpReply reply{.content_type = "text/event-stream", .headers = {{"Cache-Control", "no-store"}}};
-  reply.stream = [head, gathering, samples = answer->work().samples(),
-                  include_usage = request.include_usage](HttpClient& client) {
-    for (int i = 0; head.endpoint == Endpoint::kChat && i < samples; ++i) {
-      if (!client.Write(Event(RoleChunk(head, i)))) return false;
-    }
+  reply.stream = [named = head, gathering, answer,
+                  include_usage = request.include_usage](HttpClient& client) mutable {
+    bool begun = false;
+    // Whose words follow, once it is known which weights choose them.
+    const auto begin = [&] {
+      begun = true;
+      named.weights = answer->weights();
+      const int64_t samples = named.endpoint == Endpoint::kChat ? answer->work().samples() : 0;
+      for (int i = 0; i < samples; ++i)
+        if (!client.Write(Event(RoleChunk(named, i)))) return false;
+      return true;
+    };
     const Status status = gathering->Run(client, [&](const Choice& added) {
-      if (added.text.empty() && added.finish.empty() && added.scores.empty()) return true;
-      return client.Write(Event(Chunk(head, added)));
+      if (!begun && !begin()) return false;
+      if (added.text.empty() && added.finish.empty() && added.scores.empty() && added.calls.empty())
+        return true;
+      return client.Write(Event(Chunk(named, added)));
     });
     if (!status.ok()) {
       // The status of HTTP is out: the error is an event, and the end that a client knows is
@@ -333,7 +314,7 @@ HttpReply OpenAiService::AnswerInParts(const AnswerHead& head, const OpenAiReque
         client.Write(Event(ErrorAnswer(RefusalOf(status))));
       return false;
     }
-    if (include_usage && !client.Write(Event(UsageChunk(head, gathering->usage())))) return false;
+    if (include_usage && !client.Write(Event(UsageChunk(named, gathering->usage())))) return false;
     return client.Write(kLastEvent);
   };
   return reply;

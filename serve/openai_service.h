@@ -16,27 +16,13 @@
 #include "common/json.h"
 #include "common/status.h"
 #include "serve/http_service.h"
+#include "serve/model_words.h"
 #include "serve/openai_answer.h"
 #include "serve/openai_request.h"
 #include "serve/request_queue.h"
 #include "serve/serve_metrics.h"
 
 namespace keel::serve {
-
-// The model, as far as its requests are to be understood. Thread-safe.
-class ModelWords {
- public:
-  virtual ~ModelWords() = default;
-  virtual Result<std::vector<int32_t>> EncodeText(const std::string& text) const = 0;
-  virtual Result<std::vector<int32_t>> EncodeChat(const Json& messages,
-                                                  const Json& tools) const = 0;
-  // Why a request of so many tokens can never be served.
-  virtual Status CheckLengths(int64_t prompt, int64_t response) const = 0;
-  virtual std::string TextOf(int32_t token) const = 0;
-  virtual bool has_text() const = 0;  // else prompts are ids, and so are answers, which nobody sees
-  virtual int64_t vocab_size() const = 0;
-  virtual int64_t max_model_len() const = 0;
-};
 
 struct OpenAiOptions {
   std::string name;  // the model's, which requests must name if they name any

@@ -16,7 +16,23 @@ std::vector<Piece> Answer::Wait(std::chrono::milliseconds patience) {
 void Answer::Put(Piece piece) {
   const std::lock_guard lock(mutex_);
   pieces_.push_back(std::move(piece));
+  begun_ = true;
   grew_.notify_one();
+}
+
+void Answer::set_weights(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  weights_ = name;
+}
+
+std::string Answer::weights() const {
+  const std::lock_guard lock(mutex_);
+  return weights_;
+}
+
+bool Answer::begun() const {
+  const std::lock_guard lock(mutex_);
+  return begun_;
 }
 
 Result<std::shared_ptr<Answer>> RequestQueue::Submit(Work work) {

@@ -25,6 +25,7 @@ struct Work {
   std::vector<std::vector<int32_t>> prompts;
   int n = 1;
   rollout::SamplingParams sampling;
+  bool shows_calls = false;  // texts keep the special tokens that mark calls of tools
 
   int64_t samples() const { return std::ssize(prompts) * n; }
 };
@@ -35,8 +36,13 @@ struct Piece {
   std::string text = {};              // which stays as it is, whatever follows
   std::vector<int32_t> tokens = {};   // text may lag behind them
   std::vector<float> log_probs = {};  // of the tokens
-  std::string finish = {};            // "stop", "length"; "" while it goes on
-  Status error = {};                  // not ok: the sample has ended with it
+  // In their places, and in the first piece in those of the prompt's tokens from its second on, as
+  // `sampling` asks for them.
+  std::vector<std::vector<rollout::ScoredToken>> likeliest = {};
+  std::vector<float> prompt_log_probs = {};
+  std::vector<std::vector<rollout::ScoredToken>> prompt_likeliest = {};
+  std::string finish = {};  // "stop", "length"; "" while it goes on
+  Status error = {};        // not ok: the sample has ended with it
   bool last() const { return !finish.empty() || !error.ok(); }
 };
 
@@ -48,15 +54,22 @@ class Answer {
 
   // HTTP's side. What has come since the last call; after `patience` nothing.
   std::vector<Piece> Wait(std::chrono::milliseconds patience);
+  // Of the weights that all of it comes from; "" before the first piece, and where they have none.
+  std::string weights() const;
 
   // The engine's.
   void Put(Piece piece);
+  // Before the first piece.
+  void set_weights(const std::string& name);
+  bool begun() const;  // a piece was put
 
  private:
   const Work work_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable grew_;
   std::vector<Piece> pieces_;
+  std::string weights_;
+  bool begun_ = false;
 };
 
 class RequestQueue {

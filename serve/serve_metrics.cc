@@ -39,6 +39,17 @@ void ServeMetrics::CountCancelled() {
   ++cancelled_;
 }
 
+void ServeMetrics::SetCheckpoint(int64_t step) {
+  const std::lock_guard lock(mutex_);
+  checkpoint_step_ = step;
+  ++checkpoints_;
+}
+
+void ServeMetrics::CountSkippedCheckpoint() {
+  const std::lock_guard lock(mutex_);
+  ++skipped_checkpoints_;
+}
+
 void ServeMetrics::CountPromptTokens(int64_t tokens) {
   const std::lock_guard lock(mutex_);
   prompt_tokens_ += tokens;
@@ -82,6 +93,12 @@ std::string ServeMetrics::Text(int64_t open_samples, int64_t open_connections) c
   }
   one("cancelled_total", "counter", "Requests whose client left, or whose time ran out.",
       cancelled_);
+  if (checkpoint_step_) {
+    one("checkpoint_step", "gauge", "Step of the checkpoint that is served.", *checkpoint_step_);
+    one("checkpoints_total", "counter", "Checkpoints taken up, the first included.", checkpoints_);
+    one("checkpoints_skipped_total", "counter",
+        "Checkpoints that were damaged, or gone before they were read.", skipped_checkpoints_);
+  }
   one("connections", "gauge", "Open connections.", open_connections);
   one("samples_open", "gauge", "Samples asked for that have not ended.", open_samples);
   one("sequences_running", "gauge", "Sequences that the engine computes.", gauges_.running);

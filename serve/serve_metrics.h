@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -29,6 +30,9 @@ class ServeMetrics {
   void Set(const EngineGauges& gauges);
   void CountResponse(const std::string& path, int status);
   void CountCancelled();
+  // The checkpoint whose weights answer from now on, and what was passed over.
+  void SetCheckpoint(int64_t step);
+  void CountSkippedCheckpoint();
   void CountPromptTokens(int64_t tokens);
   void ObserveFirstToken(double seconds);
   void ObserveWhole(double seconds);
@@ -46,6 +50,8 @@ class ServeMetrics {
   EngineGauges gauges_;
   std::map<std::pair<std::string, int>, int64_t> responses_;
   int64_t cancelled_ = 0;
+  std::optional<int64_t> checkpoint_step_;
+  int64_t checkpoints_ = 0, skipped_checkpoints_ = 0;
   int64_t prompt_tokens_ = 0;
   Sum first_token_, whole_;
 };

@@ -28,6 +28,7 @@ void AddWatchCommand(CLI::App& app, CommandContext& context);
 void AddTrainCommand(CLI::App& app, CommandContext& context);
 void AddRolloutCommand(CLI::App& app, CommandContext& context);
 void AddScoreCommand(CLI::App& app, CommandContext& context);
+void AddEvalCommand(CLI::App& app, CommandContext& context);
 void AddGenerateCommand(CLI::App& app, CommandContext& context);
 void AddChatCommand(CLI::App& app, CommandContext& context);
 void AddServeCommand(CLI::App& app, CommandContext& context);

@@ -52,6 +52,7 @@ int Run(int argc, char** argv) {
   keel::tools::AddRolloutCommand(app, context);
   keel::tools::AddScoreCommand(app, context);
   keel::tools::AddGenerateCommand(app, context);
+  keel::tools::AddEvalCommand(app, context);
   keel::tools::AddChatCommand(app, context);
   keel::tools::AddServeCommand(app, context);
   keel::tools::AddBenchCommand(app, context);

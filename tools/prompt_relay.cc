@@ -80,4 +80,12 @@ std::optional<std::string> PromptRelay::ReceiveBytes() {
   return std::string(bytes, static_cast<size_t>(count));
 }
 
+int64_t PromptRelay::Least(int64_t value) {
+  if (group_.size() == 1) return value;
+  at::Tensor least = Longs(1);
+  least.data_ptr<int64_t>()[0] = value;
+  group_.AllReduce(least, parallel::ReduceOp::kMin);
+  return least.data_ptr<int64_t>()[0];
+}
+
 }  // namespace keel::tools

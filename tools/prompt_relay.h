@@ -32,6 +32,8 @@ class PromptRelay {
   // Text instead of prompts; SendEnd() ends these, too.
   void SendBytes(std::string_view bytes);
   std::optional<std::string> ReceiveBytes();
+  // On all: the least of what they say.
+  int64_t Least(int64_t value);
 
  private:
   parallel::ProcessGroup& group_;

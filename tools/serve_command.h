@@ -14,6 +14,8 @@ namespace keel::tools {
 
 struct ServeArguments {
   std::string model, dtype;
+  std::string run;      // instead of `model`: its newest checkpoint is served
+  bool follow = false;  // and later ones, as they are published
   std::string device = "auto";
   std::string name;  // the model's for its clients; "": the last part of `model`
   serve::HttpOptions http;

@@ -85,7 +85,12 @@ void AddServeCommand(CLI::App& app, CommandContext& context) {
   a->http.port = 8000;
   CLI::App* serve = app.add_subcommand(
       "serve", "Answer requests of OpenAI's API with a model, and a chat page in the browser");
-  serve->add_option("MODEL", a->model, "A Hugging Face directory, or a step of a run")->required();
+  serve->add_option("MODEL", a->model, "A Hugging Face directory, or a step of a run");
+  serve->add_option("--run", a->run, "Instead of MODEL: a run's folder, for its newest checkpoint");
+  serve->add_flag(
+      "--follow", a->follow,
+      "With --run: also wait for the first checkpoint, and go over to each later one as "
+      "it is published");
   serve->add_option("--host", a->http.host,
                     "Where to listen (127.0.0.1); elsewhere only with an API key");
   serve->add_option("--port", a->http.port, "0: one that is free (8000)")->check(AtLeast(0));
@@ -103,9 +108,16 @@ void AddServeCommand(CLI::App& app, CommandContext& context) {
       "Examples:\n"
       "  keel serve exported\n"
       "  keel serve exported --port 8080 --name addition --max-model-len 64\n"
-      "  keel serve runs/quickstart/global_step_120 --tp 2");
+      "  keel serve runs/quickstart/global_step_120 --tp 2\n"
+      "  keel serve --run runs/quickstart --follow");
   serve->callback([a, key_variable, &context] {
     for (const int number : {SIGTERM, SIGINT}) ThrowIfError(HandleSignal(number, OnServeSignal));
+    if (a->model.empty() == a->run.empty()) {
+      throw Error(StatusCode::kUsage,
+                  "keel serve: expected either MODEL or --run RUN: what is to be served");
+    }
+    if (a->follow && a->run.empty())
+      throw Error(StatusCode::kUsage, "--follow: needs --run RUN, whose checkpoints come");
     a->http.api_key = KeyOf(*key_variable);
     a->stop = &stop_requested;
     LocalRanks ranks = ValueOrThrow(LocalRanks::Start(a->tp, context.arguments));

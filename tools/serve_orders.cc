@@ -22,6 +22,8 @@ Json JsonOf(const rollout::Request& request) {
           {"stop_token_ids", p.stop_token_ids},
           {"stop", p.stop},
           {"ignore_eos", p.ignore_eos},
+          {"prompt_log_probs", p.prompt_log_probs},
+          {"likeliest", p.likeliest},
           {"seed", p.seed}};
 }
 
@@ -41,6 +43,8 @@ rollout::Request RequestOf(const Json& json) {
   json.at("stop_token_ids").get_to(p.stop_token_ids);
   json.at("stop").get_to(p.stop);
   json.at("ignore_eos").get_to(p.ignore_eos);
+  json.at("prompt_log_probs").get_to(p.prompt_log_probs);
+  json.at("likeliest").get_to(p.likeliest);
   json.at("seed").get_to(p.seed);
   return request;
 }
@@ -48,7 +52,10 @@ rollout::Request RequestOf(const Json& json) {
 }  // namespace
 
 std::string Packed(const ServeOrders& orders) {
-  Json json = {{"take", orders.take}, {"add", Json::array()}};
+  Json json = {{"take", orders.take},
+               {"weights", static_cast<int>(orders.weights)},
+               {"step", orders.step},
+               {"add", Json::array()}};
   for (const rollout::Request& request : orders.add) json["add"].push_back(JsonOf(request));
   std::string bytes;
   Json::to_cbor(json, nlohmann::detail::output_adapter<char>(bytes));
@@ -60,6 +67,8 @@ Result<ServeOrders> Unpacked(std::string_view bytes) {
   const Status status = Guarded([&] {
     const Json json = Json::from_cbor(bytes.begin(), bytes.end());
     json.at("take").get_to(orders.take);
+    orders.weights = static_cast<WeightOrder>(json.at("weights").get<int>());
+    json.at("step").get_to(orders.step);
     for (const Json& one : json.at("add")) orders.add.push_back(RequestOf(one));
     return Status::Ok();
   });

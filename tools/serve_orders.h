@@ -13,11 +13,21 @@
 
 namespace keel::tools {
 
-struct ServeOrders {
-  std::vector<std::pair<uint64_t, int>> take;  // prompt id and sample of what nobody waits for
-  std::vector<rollout::Request> add;           // after that, in this order
+// Of the weights of another checkpoint.
+enum class WeightOrder {
+  kNone,
+  kRead,   // begin to read them, of `step`, beside what runs
+  kAgree,  // say whether they are there
+  kAdopt,  // compute with them; nothing runs
+};
 
-  bool empty() const { return take.empty() && add.empty(); }
+struct ServeOrders {
+  std::vector<std::pair<uint64_t, int>> take;  // prompt id and sample of what is not to go on
+  WeightOrder weights = WeightOrder::kNone;    // after that
+  std::string step;
+  std::vector<rollout::Request> add;  // after that, in this order
+
+  bool empty() const { return take.empty() && add.empty() && weights == WeightOrder::kNone; }
 };
 
 // Between programs of one build. Requests have no response so far.

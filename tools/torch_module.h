@@ -7,6 +7,7 @@
 
 #include "tools/chat_command.h"
 #include "tools/doctor_report.h"
+#include "tools/eval_command.h"
 #include "tools/generate_command.h"
 #include "tools/score_command.h"
 #include "tools/serve_command.h"
@@ -22,6 +23,7 @@ class TorchModule {
   virtual int Train(const TrainArguments& arguments, const StopState& stop) = 0;
   virtual void Score(const ScoreArguments& arguments) = 0;
   virtual void Generate(const GenerateArguments& arguments) = 0;
+  virtual void Evaluate(const EvalArguments& arguments) = 0;
   virtual void Chat(const ChatArguments& arguments) = 0;
   virtual void Serve(const ServeArguments& arguments) = 0;
   virtual void Examine(DoctorReport& report, bool measure) = 0;

@@ -17,6 +17,7 @@ class Module final : public TorchModule {
   }
   void Score(const ScoreArguments& arguments) override { tools::Score(arguments); }
   void Generate(const GenerateArguments& arguments) override { tools::Generate(arguments); }
+  void Evaluate(const EvalArguments& arguments) override { tools::Evaluate(arguments); }
   void Chat(const ChatArguments& arguments) override { tools::Chat(arguments); }
   void Serve(const ServeArguments& arguments) override { tools::Serve(arguments); }
   void Examine(DoctorReport& report, bool measure) override {

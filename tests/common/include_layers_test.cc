@@ -63,7 +63,7 @@ const std::map<std::string, std::set<std::string>>& AllowedEdges() {
       {"rollout", {"common", "parallel", "model", "model/tokenizer"}},
       {"rewards", {"common", "common/options"}},
       {"turns", {"common", "common/options", "model/chat_template", "model/tokenizer", "rewards"}},
-      {"serve", {"common", "rollout"}},
+      {"serve", {"common", "rollout", "turns"}},
 
       {"checkpoint/format", {"common"}},
       {"checkpoint/base", {"common", "checkpoint/format"}},

@@ -128,6 +128,7 @@ class DocsCommands(Checkout):
         self.run_here("keel ckpt export-hf runs/quickstart/global_step_120 exported")
         self.run_here("keel ckpt import-hf --role critic --step 10 exported runs/ppo")
         self.run_here("keel data make addition --out train.jsonl --count 100")
+        self.run_here("keel data make addition --out test.jsonl --count 20")
         self.run_here("keel data make addition --messages --form sft --out chats.jsonl --count 64")
         self.run_here("keel data tokenize text.txt --tokenizer bytes --out text.tokens")
         self.ran = set()

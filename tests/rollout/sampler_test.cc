@@ -210,6 +210,24 @@ TEST(SamplerTest, BrokenLogitsAreAnErrorThatNamesTheToken) {
   }
 }
 
+TEST(SamplerTest, TheLikeliestAreThoseOfASort) {
+  std::vector<float> logits(500);
+  for (size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>((i * 7919) % 101) / 9;
+  std::vector<int32_t> ids(logits.size());
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i);
+  std::stable_sort(ids.begin(), ids.end(), [&](int32_t a, int32_t b) {
+    return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)];
+  });
+  const auto found = LikeliestOf(logits, 20);
+  ASSERT_TRUE(found.ok());
+  ASSERT_EQ(found->size(), 20u);
+  for (size_t i = 0; i < found->size(); ++i) {
+    EXPECT_EQ((*found)[i].token, ids[i]);
+    EXPECT_EQ((*found)[i].log_prob, *LogProbOf(logits, ids[i]));
+  }
+  EXPECT_EQ(LikeliestOf(std::vector<float>{1, 2}, 20)->size(), 2u);
+}
+
 TEST(SamplingParamsTest, EveryProblemIsNamed) {
   SamplingParams p;
   EXPECT_TRUE(p.Validate().empty());
@@ -220,7 +238,8 @@ TEST(SamplingParamsTest, EveryProblemIsNamed) {
   p.repetition_penalty = 0;
   p.max_tokens = 0;
   p.stop = {""};
-  EXPECT_EQ(p.Validate().size(), 7u);
+  p.likeliest = 21;
+  EXPECT_EQ(p.Validate().size(), 8u);
 }
 
 // Vocabularies are padded; an id that no token has would end up in texts and train the padding.

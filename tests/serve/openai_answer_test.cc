@@ -30,6 +30,38 @@ TEST(OpenAiAnswerTest, AWholeCompletionWithScores) {
               "finish_reason": "length"})"));
 }
 
+// Of a prompt's first token there is no probability; a part of a character has a name of its own.
+TEST(OpenAiAnswerTest, TheLikeliestOfEachPlace) {
+  const Choice choice{.scored = true,
+                      .scores = {{"a", std::nullopt}, {"b", -2.0, {{"c", -0.5}, {"\xe2", -1.0}}}},
+                      .with_likeliest = true};
+  const Json found = WholeAnswer(kHead, {choice}, {2, 0})["choices"][0]["logprobs"];
+  EXPECT_EQ(found["token_logprobs"], Json::parse("[null, -2.0]"));
+  EXPECT_EQ(found["top_logprobs"],
+            Json::parse(R"([null, {"c": -0.5, "bytes:\\xe2": -1.0, "b": -2.0}])"));
+}
+
+TEST(OpenAiAnswerTest, CallsOfTools) {
+  const Choice choice{
+      .finish = "tool_calls", .calls = {{"call_1", "f", "{\"x\":1}"}}, .first_call = 2};
+  const Json call = Json::parse(R"({"id": "call_1", "type": "function",
+      "function": {"name": "f", "arguments": "{\"x\":1}"}})");
+  const Json message = WholeAnswer(kChatHead, {choice}, {1, 1})["choices"][0]["message"];
+  EXPECT_TRUE(message["content"].is_null());
+  EXPECT_EQ(message["tool_calls"], Json::array({call}));
+  Json numbered = call;
+  numbered["index"] = 2;
+  EXPECT_EQ(Chunk(kChatHead, choice)["choices"][0]["delta"],
+            (Json{{"tool_calls", Json::array({numbered})}}));
+}
+
+TEST(OpenAiAnswerTest, TheCheckpointIsNamed) {
+  AnswerHead head = kHead;
+  EXPECT_FALSE(Chunk(head, {}).contains("system_fingerprint"));
+  head.weights = "global_step_40";
+  EXPECT_EQ(Chunk(head, {})["system_fingerprint"], "global_step_40");
+}
+
 TEST(OpenAiAnswerTest, ScoresOfAConversationHaveBytes) {
   const Choice choice{.text = "\xc3\xa9", .scored = true, .scores = {{"\xc3\xa9", -0.5}}};
   EXPECT_EQ(Chunk(kChatHead, choice)["choices"][0]["logprobs"],

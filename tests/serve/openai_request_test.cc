@@ -48,8 +48,9 @@ TEST(OpenAiRequestTest, EveryParameterIsRead) {
   const OpenAiRequest request = Read(Endpoint::kChat, Chat(R"(
     "model": "m", "n": 3, "max_completion_tokens": 7, "temperature": 0.5, "top_p": 0.9, "top_k": 5,
     "min_p": 0.1, "repetition_penalty": 1.2, "stop": ["a", "b"], "stop_token_ids": [4], "seed": -1,
-    "logprobs": true, "top_logprobs": 0, "stream": true, "ignore_eos": true,
-    "stream_options": {"include_usage": true}, "tools": [{"type": "function"}])"));
+    "logprobs": true, "top_logprobs": 3, "parallel_tool_calls": false, "stream": true, "ignore_eos": true,
+    "stream_options": {"include_usage": true}, "tools": [{"type": "function",
+    "function": {"name": "f"}}])"));
   EXPECT_EQ(request.model, "m");
   EXPECT_EQ(request.n, 3);
   EXPECT_EQ(request.max_tokens, 7);
@@ -65,6 +66,27 @@ TEST(OpenAiRequestTest, EveryParameterIsRead) {
               request.sampling.ignore_eos);
   EXPECT_EQ(request.messages.size(), 1u);
   EXPECT_EQ(request.tools.size(), 1u);
+  EXPECT_EQ(request.likeliest, 3);
+  EXPECT_FALSE(request.parallel_tool_calls);
+  const OpenAiRequest echoed =
+      Read(Endpoint::kCompletions, Completion(R"("echo": true, "max_tokens": 0, "logprobs": 5)"));
+  EXPECT_TRUE(echoed.echo && echoed.log_probs);
+  EXPECT_EQ(echoed.max_tokens, 0);
+  EXPECT_EQ(echoed.likeliest, 5);
+}
+
+// OpenAI's clients send an earlier call's arguments as text; templates show them as an object.
+TEST(OpenAiRequestTest, ArgumentsOfEarlierCallsAreObjects) {
+  const auto body = [](const std::string& arguments) {
+    return R"({"messages": [{"role": "assistant", "tool_calls": [{"id": "a", "type": "function",
+      "function": {"name": "f", "arguments": )" +
+           arguments + "}}]}]}";
+  };
+  const OpenAiRequest request = Read(Endpoint::kChat, body(R"("{\"x\": [1]}")"));
+  EXPECT_EQ(request.messages[0]["tool_calls"][0]["function"]["arguments"],
+            Json::parse(R"({"x": [1]})"));
+  EXPECT_EQ(Refused(Endpoint::kChat, body(R"("{no JSON")")).param, "messages");
+  EXPECT_EQ(Refused(Endpoint::kChat, body(R"("[1]")")).param, "messages");
 }
 
 TEST(OpenAiRequestTest, PromptsAreTextsOrIds) {
@@ -84,7 +106,7 @@ TEST(OpenAiRequestTest, WhatChangesNothingIsTaken) {
   Read(Endpoint::kChat, Chat(R"("user": "u", "metadata": {"a": "b"}, "store": true,
     "service_tier": "auto", "frequency_penalty": 0, "presence_penalty": 0.0, "logit_bias": {},
     "response_format": {"type": "text"}, "tool_choice": "auto", "seed": null, "logprobs": false,
-    "modalities": ["text"], "parallel_tool_calls": false)"));
+    "modalities": ["text"], "parallel_tool_calls": true)"));
   Read(Endpoint::kCompletions, Completion(R"("best_of": 1, "echo": false, "logprobs": 0,
     "suffix": null)"));
 }
@@ -96,7 +118,12 @@ TEST(OpenAiRequestTest, WhatIsNotSupportedIsRefusedByName) {
       {"logit_bias", R"({"5": 1})"},
       {"response_format", R"({"type": "json_object"})"},
       {"tool_choice", R"("required")"},
-      {"top_logprobs", "3"},
+      {"tool_choice", R"({"type": "function", "function": {"name": "f"}})"},
+      {"tools", R"([{"type": "function"}])"},
+      {"tools", R"([{"type": "web_search", "function": {"name": "f"}}])"},
+      {"top_logprobs", "3"},  // without logprobs
+      {"top_logprobs", "21"},
+      {"max_tokens", "0"},
       {"functions", "[]"},
       {"modalities", R"(["audio"])"},
       {"prompt", R"("x")"},
@@ -110,7 +137,7 @@ TEST(OpenAiRequestTest, WhatIsNotSupportedIsRefusedByName) {
     EXPECT_NE(refusal.message.find(name), std::string::npos) << refusal.message;
   }
   const std::pair<const char*, const char*> completion[] = {
-      {"best_of", "2"}, {"echo", "true"},   {"suffix", R"("x")"}, {"logprobs", "1"},
+      {"best_of", "2"}, {"echo", "1"},      {"suffix", R"("x")"}, {"logprobs", "21"},
       {"tools", "[]"},  {"messages", "[]"}, {"logprobs", "true"}};
   for (const auto& [name, value] : completion) {
     EXPECT_EQ(Refused(Endpoint::kCompletions, Completion(std::string("\"") + name + "\": " + value))
@@ -159,7 +186,7 @@ TEST(OpenAiRequestTest, WhatIsNoRequest) {
 }
 
 TEST(OpenAiRequestTest, NoToolsAreShownWhereNoneMayBeCalled) {
-  const std::string tools = R"("tools": [{"type": "function"}])";
+  const std::string tools = R"("tools": [{"type": "function", "function": {"name": "f"}}])";
   EXPECT_TRUE(Read(Endpoint::kChat, Chat(tools + R"(, "tool_choice": "none")")).tools.is_null());
   EXPECT_EQ(Read(Endpoint::kChat, Chat(tools + R"(, "tool_choice": "auto")")).tools.size(), 1u);
 }

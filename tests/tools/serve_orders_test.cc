@@ -22,10 +22,17 @@ TEST(ServeOrdersTest, TheOtherRanksGetWhatTheFirstSent) {
   p.stop = {"end", "\xc3\xa9"};
   p.ignore_eos = true;
   p.seed = ~uint64_t{0};
-  const ServeOrders sent{.take = {{3, 1}, {4, 0}}, .add = {request}};
+  p.prompt_log_probs = true;
+  p.likeliest = 4;
+  const ServeOrders sent{.take = {{3, 1}, {4, 0}},
+                         .weights = WeightOrder::kRead,
+                         .step = "run/global_step_5",
+                         .add = {request}};
   const auto got = Unpacked(Packed(sent));
   ASSERT_TRUE(got.ok()) << got.status().ToString();
   EXPECT_EQ(got->take, sent.take);
+  EXPECT_EQ(got->weights, WeightOrder::kRead);
+  EXPECT_EQ(got->step, sent.step);
   ASSERT_EQ(got->add.size(), 1u);
   const rollout::Request& found = got->add[0];
   EXPECT_EQ(found.prompt_id, 7u);
@@ -37,6 +44,8 @@ TEST(ServeOrdersTest, TheOtherRanksGetWhatTheFirstSent) {
   EXPECT_EQ(found.sampling.top_p, 0.95);
   EXPECT_EQ(found.sampling.min_p, 0.3);
   EXPECT_EQ(found.sampling.repetition_penalty, 1.1);
+  EXPECT_TRUE(found.sampling.prompt_log_probs);
+  EXPECT_EQ(found.sampling.likeliest, 4);
   EXPECT_EQ(found.sampling.max_tokens, 99);
   EXPECT_EQ(found.sampling.stop_token_ids, p.stop_token_ids);
   EXPECT_EQ(found.sampling.stop, p.stop);

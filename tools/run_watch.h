@@ -1,0 +1,78 @@
+// RunWatch: which checkpoint of a run is to be served: the newest commit that can be.
+//
+// What is damaged is said once and passed over. Looks into the run's directory now and then on a
+// thread of its own, so that a file system that stands still holds up nobody. Thread-safe;
+// torch-free. `say` is called on any of the threads.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "checkpoint/run/catalog.h"
+#include "checkpoint/run/lease.h"
+#include "common/file_system.h"
+#include "common/status.h"
+
+namespace keel::tools {
+
+struct RunStep {
+  std::string path;  // of the checkpoint's directory
+  std::string name;  // its last part, "global_step_40"
+  int64_t step = 0;
+  int64_t sequence = 0;  // of its commit
+  std::string digest;    // of its manifest: another save of the step has another
+  std::string model;     // tells the model's configuration, tokenizer and template from others
+};
+
+class RunWatch {
+ public:
+  using Say = std::function<void(const std::string& warning)>;
+  // kNotFound when there is no such directory.
+  static Result<std::unique_ptr<RunWatch>> Open(const std::string& run, Say say);
+  ~RunWatch();
+
+  // The newest commit that was not refused, and is later than `than`, as the disk has it now.
+  Result<std::optional<RunStep>> Look(const std::optional<RunStep>& than);
+  // Nobody removes it while the lease is held. Errors as LeaseForReading's.
+  Result<checkpoint::Lease> Hold(const RunStep& step) const;
+  // It is served now: only later ones are of interest, and only of the same model.
+  void Serve(const RunStep& step);
+  // It cannot be, for this reason, which is said. It is not found again, unless it `may_come`.
+  void Refuse(const RunStep& step, const Status& why, bool may_come = false);
+
+  // Begins to look, every `interval`.
+  void Start(std::chrono::milliseconds interval);
+  // What the last look has found beyond what is served.
+  std::optional<RunStep> Found() const;
+
+ private:
+  RunWatch(std::unique_ptr<FileSystem> files, Say say)
+      : files_(std::move(files)), say_(std::move(say)) {}
+  // The entry as a step; nothing, and said, where it is refused.
+  std::optional<RunStep> StepOf(const checkpoint::CatalogEntry& entry,
+                                const std::optional<RunStep>& than);
+  void SayOnce(const std::string& text);
+  void Run(std::chrono::milliseconds interval);
+
+  const std::unique_ptr<FileSystem> files_;
+  const Say say_;
+  std::mutex looking_;  // of catalog_
+  checkpoint::Catalog catalog_;
+  mutable std::mutex mutex_;
+  std::condition_variable stop_;
+  bool stopping_ = false;
+  std::set<std::string> refused_;  // digests
+  std::set<std::string> said_;
+  std::optional<RunStep> served_, found_;
+  std::thread thread_;
+};
+
+}  // namespace keel::tools
