@@ -31,7 +31,7 @@ done
 for file in "$to"/bin/*; do ldd "$file"; done | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
   grep -Ev '/site-packages/|/lib(c|m|dl|rt|pthread|resolv|util|stdc\+\+|gcc_s|gomp)\.so' |
   while read -r library; do cp -L "$library" "$to/lib/"; done
-onednn=$(ldconfig -p | awk '/libdnnl\.so\.[0-9]+ / { print $NF; exit }')
+onednn=$(ldconfig -p | awk '!found && /libdnnl\.so\.[0-9]+ / { print $NF; found = 1 }')
 if [ -n "$onednn" ]; then cp -L "$onednn" "$to/lib/"; fi
 
 # 3. The scripts, and what they were packed from.
