@@ -15,14 +15,6 @@ namespace keel::tools {
 
 namespace {
 
-constexpr std::array kCodes = {
-    StatusCode::kUsage,    StatusCode::kConfig,           StatusCode::kInvalidData,
-    StatusCode::kNotFound, StatusCode::kAlreadyExists,    StatusCode::kCannotCreate,
-    StatusCode::kIo,       StatusCode::kExhausted,        StatusCode::kNoSpace,
-    StatusCode::kDataLoss, StatusCode::kDeadlineExceeded, StatusCode::kUnavailable,
-    StatusCode::kBusy,     StatusCode::kCancelled,        StatusCode::kPreempted,
-    StatusCode::kInternal};
-
 constexpr std::array kVariables = {
     std::pair{"KEEL_TORCH_DIR", "The folder of PyTorch, where Keel is not to look for one itself"},
     std::pair{"KEEL_ARROW_DIR", "The folder of pyarrow, which Parquet files need, likewise"},
@@ -161,7 +153,11 @@ std::string Examples(const CLI::App& command) {
 
 std::string ExitStatus() {
   std::map<int, std::vector<std::string>> codes;
-  for (const StatusCode code : kCodes) codes[ExitCodeFor(code)].emplace_back(StatusCodeName(code));
+  // All of them but ok, which is the first.
+  for (int number = 1; number <= static_cast<int>(StatusCode::kInternal); ++number) {
+    const auto code = static_cast<StatusCode>(number);
+    codes[ExitCodeFor(code)].emplace_back(StatusCodeName(code));
+  }
   std::string text = ".SH \"EXIT STATUS\"\n" + Tagged("0", "All was done.");
   for (const auto& [code, names] : codes)
     text += Tagged(std::to_string(code), fmt::format("{}", fmt::join(names, ", ")));
