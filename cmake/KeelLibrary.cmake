@@ -79,9 +79,10 @@ function(keel_python_module)
   add_library(keel_python MODULE "${CMAKE_SOURCE_DIR}/python/checkpoint_module.cc")
   target_link_libraries(keel_python PRIVATE keel_options keel_library_state)
   target_include_directories(keel_python SYSTEM PRIVATE ${Python_INCLUDE_DIRS} "${KEEL_PYBIND11_INCLUDE}")
-  # Python opens it for itself alone; nothing but its entry is anybody else's.
-  target_link_options(keel_python PRIVATE "LINKER:--exclude-libs,ALL" "LINKER:--build-id=sha1")
-  set_target_properties(keel_python PROPERTIES
+  # Python opens it for itself alone; nothing but its entry is anybody else's. In the wheel it finds the system's
+  # libraries, and these each other, beside the program's modules.
+  target_link_options(keel_python PRIVATE "LINKER:--exclude-libs,ALL" "LINKER:--build-id=sha1" "LINKER:--disable-new-dtags")
+  set_target_properties(keel_python PROPERTIES INSTALL_RPATH "$ORIGIN/../keel_program/lib/keel"
     PREFIX "" OUTPUT_NAME _checkpoint SUFFIX ".${Python_SOABI}.so" CXX_VISIBILITY_PRESET hidden
     LIBRARY_OUTPUT_DIRECTORY "${_package}")
   foreach(file __init__.py checkpointer.py memory.py objects.py peers.py tree.py)

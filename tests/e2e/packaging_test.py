@@ -260,6 +260,18 @@ class Deb(Packaging):
         self.assertOver(bare_root.run_hidden([], script, [(SITE, "/opt/site-packages")], self.folder, env=environment))
 
 
+PYTHON_LOOP = """
+import tempfile, torch, keel
+weight = torch.full((3, 2), 2.0)
+with tempfile.TemporaryDirectory() as folder:
+    with keel.Checkpointer(folder) as checkpoints:
+        checkpoints.save_async(1, {"weight": weight}).wait()
+        weight.zero_()
+        loaded = checkpoints.load({"weight": weight})
+print(f"step {loaded.step}, weight {weight[2, 1].item()}")
+"""
+
+
 class Wheel(Packaging):
     def install(self, folder):
         """Into an environment of its own, in which Python finds PyTorch elsewhere by a .pth file."""
@@ -301,6 +313,12 @@ class Wheel(Packaging):
         script = f"export PATH='{venv}/bin':/usr/bin:/bin\n{FIRST_MINUTE}"
         environment = {"TMPDIR": "/tmp", "HOME": "/tmp", "PATH": os.environ["PATH"]}
         self.assertOver(bare_root.run_hidden([], script, binds, root, env=environment))
+        # So does the module for Python, if the build has it.
+        if not (BUILD / "python" / "keel").exists():
+            self.skipTest("the build has no Python module: the program alone was run")
+        (venv / "loop.py").write_text(PYTHON_LOOP)
+        done = bare_root.run_hidden([], f"'{venv}/bin/python' '{venv}/loop.py'", binds, root, env=environment)
+        self.assertEqual((done.returncode, done.stdout), (0, "step 1, weight 2.0\n"), done.stderr)
 
     def test_without_pytorch_it_says_what_to_install(self):
         venv = self.install(self.folder)
