@@ -305,7 +305,9 @@ class Wheel(Packaging):
         base = pathlib.Path(sys.base_prefix)
         python = [["python3"]] if base == pathlib.Path("/usr") else []
         root = self.folder / "root"
-        bare_root.make(root, [["libc6"], ["libstdc++6"], ["libgomp1"], *python])
+        # What a Python that imports PyTorch needs itself.
+        of_python = [[name] for name in ("libffi8", "zlib1g", "libbz2-1.0", "liblzma5", "libssl3") if sh("dpkg", "-s", name).returncode == 0]
+        bare_root.make(root, [["libc6"], ["libstdc++6"], ["libgomp1"], *of_python, *python])
         if not python:
             self.assertFalse([*root.rglob("libfmt*"), *root.rglob("libyaml-cpp*"), *root.rglob("libcurl*")])
         venv = self.install(self.folder)
