@@ -31,7 +31,7 @@
 #include "checkpoint/save/snapshot.h"
 #include "checkpoint/save/source_fence.h"
 #include "common/clock.h"
-#include "common/file_system.h"
+#include "common/forwarding_file_system.h"
 #include "common/log.h"
 
 namespace keel::bench {
@@ -121,75 +121,50 @@ Json Evenness(const std::vector<int64_t>& bytes) {
 }
 
 // A file that has a size and nothing in it.
-class HollowFile final : public File {
+class HollowFile final : public ForwardingFile {
  public:
-  explicit HollowFile(std::unique_ptr<File> inner) : inner_(std::move(inner)) {}
+  using ForwardingFile::ForwardingFile;
   Status WriteAt(int64_t offset, std::span<const std::byte> data) override {
     const int64_t end = offset + static_cast<int64_t>(data.size());
     for (int64_t size = size_; size < end && !size_.compare_exchange_weak(size, end);) {
     }
     return Status::Ok();
   }
-  Result<int64_t> ReadAt(int64_t offset, std::span<std::byte> data) const override {
-    return inner_->ReadAt(offset, data);
-  }
   Status Truncate(int64_t size) override {
     size_ = size;
     return Status::Ok();
   }
-  Status Sync() override { return inner_->Truncate(size_); }
-  Status Close() override { return inner_->Close(); }
+  Status Sync() override { return ForwardingFile::Truncate(size_); }
   Result<int64_t> Size() const override { return size_.load(); }
 
  private:
-  const std::unique_ptr<File> inner_;
   std::atomic<int64_t> size_{0};
 };
 
 // Counts what a rank asks of the file system, which has room for everything, and keeps no tensors.
-class CountingFileSystem final : public FileSystem {
+class CountingFileSystem final : public ForwardingFileSystem {
  public:
-  explicit CountingFileSystem(FileSystem& inner) : inner_(inner) {}
+  using ForwardingFileSystem::ForwardingFileSystem;
   int64_t stats() const { return stats_; }
   int64_t opened() const { return opened_; }
 
   Result<std::unique_ptr<File>> Create(std::string_view path,
                                        const CreateOptions& /*options*/) override {
-    KEEL_ASSIGN_OR_RETURN(std::unique_ptr<File> made, inner_.Create(path, {}));
+    KEEL_ASSIGN_OR_RETURN(std::unique_ptr<File> made, below().Create(path, {}));
     if (!path.ends_with(".safetensors")) return made;
     return std::unique_ptr<File>(std::make_unique<HollowFile>(std::move(made)));
   }
   Result<std::unique_ptr<File>> Open(std::string_view path) const override {
     ++opened_;
-    return inner_.Open(path);
+    return below().Open(path);
   }
-  Status Append(std::string_view path, std::string_view content) override {
-    return inner_.Append(path, content);
-  }
-  Status Rename(std::string_view from, std::string_view to, RenameMode mode) override {
-    return inner_.Rename(from, to, mode);
-  }
-  Status Remove(std::string_view path) override { return inner_.Remove(path); }
-  Status MakeDirectory(std::string_view path) override { return inner_.MakeDirectory(path); }
-  Result<std::vector<FileInfo>> List(std::string_view path) const override {
-    return inner_.List(path);
-  }
-  Status SyncDirectory(std::string_view path) override { return inner_.SyncDirectory(path); }
   Result<FileInfo> Stat(std::string_view path) const override {
     ++stats_;
-    return inner_.Stat(path);
+    return below().Stat(path);
   }
   Result<int64_t> FreeBytes() const override { return int64_t{1} << 60; }
-  Result<std::shared_ptr<void>> Lock(std::string_view path, std::string_view holder) override {
-    return inner_.Lock(path, holder);
-  }
-  Result<std::shared_ptr<void>> LockFile(std::string_view path, LockMode mode) const override {
-    return inner_.LockFile(path, mode);
-  }
-  std::string Describe(std::string_view path) const override { return inner_.Describe(path); }
 
  private:
-  FileSystem& inner_;
   mutable std::atomic<int64_t> stats_{0}, opened_{0};
 };
 

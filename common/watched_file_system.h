@@ -11,15 +11,15 @@
 #include <string_view>
 #include <vector>
 
-#include "common/file_system.h"
+#include "common/forwarding_file_system.h"
 
 namespace keel {
 
-class WatchedFileSystem final : public FileSystem {
+class WatchedFileSystem final : public ForwardingFileSystem {
  public:
   // `fs` must outlive this and the files that are opened through it.
   WatchedFileSystem(FileSystem& fs, std::function<void()> answered)
-      : fs_(fs), answered_(std::move(answered)) {}
+      : ForwardingFileSystem(fs), answered_(std::move(answered)) {}
 
   Result<std::unique_ptr<File>> Create(std::string_view path,
                                        const CreateOptions& options) override;
@@ -31,14 +31,6 @@ class WatchedFileSystem final : public FileSystem {
   Result<std::vector<FileInfo>> List(std::string_view path) const override;
   Status SyncDirectory(std::string_view path) override;
   Result<FileInfo> Stat(std::string_view path) const override;
-  Result<int64_t> FreeBytes() const override { return fs_.FreeBytes(); }
-  Result<std::shared_ptr<void>> Lock(std::string_view path, std::string_view holder) override {
-    return fs_.Lock(path, holder);
-  }
-  Result<std::shared_ptr<void>> LockFile(std::string_view path, LockMode mode) const override {
-    return fs_.LockFile(path, mode);
-  }
-  std::string Describe(std::string_view path) const override { return fs_.Describe(path); }
 
  private:
   class WatchedFile;
@@ -49,7 +41,6 @@ class WatchedFileSystem final : public FileSystem {
     return outcome;
   }
 
-  FileSystem& fs_;
   const std::function<void()> answered_;
 };
 
