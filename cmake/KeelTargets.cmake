@@ -94,6 +94,17 @@ function(keel_module name)
   set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}" INSTALL_RPATH "$ORIGIN")
 endfunction()
 
+# keel_build_id(TARGET module MACRO): MACRO.h beside what is built of `TARGET`, with the module's build id.
+function(keel_build_id target module macro)
+  string(TOLOWER "${macro}.h" _file)
+  set(_header "${CMAKE_CURRENT_BINARY_DIR}/build_ids/${_file}")
+  add_custom_command(OUTPUT "${_header}" DEPENDS ${module} "${CMAKE_SOURCE_DIR}/cmake/BuildIdHeader.cmake" VERBATIM
+    COMMAND ${CMAKE_COMMAND} -D "READELF=${CMAKE_READELF}" -D "MODULE=$<TARGET_FILE:${module}>" -D "NAME=${macro}"
+      -D "HEADER=${_header}" -P "${CMAKE_SOURCE_DIR}/cmake/BuildIdHeader.cmake")
+  target_sources(${target} PRIVATE "${_header}")
+  target_include_directories(${target} PRIVATE "${CMAKE_CURRENT_BINARY_DIR}/build_ids")
+endfunction()
+
 # keel_test(name SOURCES … [DEPENDS …] [TORCH] [LABELS unit|dist|e2e|oracle|cuda] [TIMEOUT s]
 #           [FIXTURES model_fixtures])
 # A test program runs as one ctest entry; its GoogleTest cases share the start-up of libtorch.

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <fstream>
 
+#include "common/program_id.h"
 #include "common/wheel_library.h"
 
 namespace keel {
@@ -63,6 +64,16 @@ Status LoadItsWheel(const Wheel& wheel) {
 }
 
 }  // namespace
+
+Status CheckBuild(const SharedModule& module, const void* address, std::string_view build) {
+  const std::string found = address != nullptr ? BuildId(address) : "none";
+  if (found == build) return Status::Ok();
+  return Status(StatusCode::kUnavailable, ProgramPath() + " and " + module.path +
+                                              " are not of one build (the module's build id is " +
+                                              found + ", the program was built with " +
+                                              std::string(build) +
+                                              "): install both from one build");
+}
 
 Status LoadLibrary(const std::string& path) { return Load(path, RTLD_LAZY).status(); }
 

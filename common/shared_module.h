@@ -32,6 +32,11 @@ enum class Binding { kNow, kLazy };
 Result<SharedModule> OpenModule(std::string_view file, Binding binding,
                                 const Wheel* wheel = nullptr);
 
+// Whether the module, which has the code at `address` (null: what it should have is not there), is
+// the one that this program was built with, by the linker's `build` id of that. kUnavailable says
+// both ids and what to do.
+Status CheckBuild(const SharedModule& module, const void* address, std::string_view build);
+
 // Loads the shared object at `path`, lazily bound and for all to see. kUnavailable names one that
 // is missing or cut off, and what the loader says.
 Status LoadLibrary(const std::string& path);

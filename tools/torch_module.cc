@@ -9,10 +9,11 @@
 #include <string>
 #include <system_error>
 
-#include "common/program_id.h"
 #include "common/shared_module.h"
 #include "common/wheel_library.h"
-#include "torch_build_id.h"
+#ifndef KEEL_TORCH_BUILD_ID  // else there is no module to be built with
+#include "keel_torch_build_id.h"
+#endif
 
 namespace keel::tools {
 
@@ -44,13 +45,7 @@ TorchModule& LoadTorchModule() {
   }
   using Entry = TorchModule* (*)();
   void* const address = dlsym(opened->handle, "keel_torch_module");
-  const std::string build = address != nullptr ? BuildId(address) : "none";
-  if (build != KEEL_TORCH_BUILD_ID) {
-    throw Error(StatusCode::kUnavailable,
-                fmt::format("{} and {} are not of one build (the module's build id is {}, the "
-                            "program was built with {}): install both from one build",
-                            ProgramPath(), opened->path, build, KEEL_TORCH_BUILD_ID));
-  }
+  ThrowIfError(CheckBuild(*opened, address, KEEL_TORCH_BUILD_ID));
   torch_module = reinterpret_cast<Entry>(address)();
   return *torch_module;
 }

@@ -137,6 +137,4 @@ extern "C" __attribute__((visibility("default"))) void KeelServeWatch(
   *status = Serve(options, source, page, listening);
 }
 
-extern "C" __attribute__((visibility("default"))) const char KeelWatchVersion[] = KEEL_VERSION;
-
 }  // namespace keel::tools

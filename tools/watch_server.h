@@ -32,12 +32,11 @@ class WatchSource {
 };
 
 // Calls `listening` with the port, then serves until options.stop. Loads the module: kUnavailable
-// says why that fails, or that the address is taken.
+// says why that fails, that it is of another build, or that the address is taken.
 Status ServeWatch(const WatchServerOptions& options, WatchSource& source,
                   const std::function<void(int port)>& listening);
 
-// What the module exports: the version of Keel that it was built from, and ServeWatch's work.
-inline constexpr const char* kWatchVersionSymbol = "KeelWatchVersion";
+// What the module exports: ServeWatch's work.
 inline constexpr const char* kServeWatchSymbol = "KeelServeWatch";
 using ServeWatchFunction = void (*)(const WatchServerOptions&, WatchSource&, std::string_view page,
                                     const std::function<void(int port)>&, Status* status);

@@ -124,9 +124,9 @@ def keel(*arguments, limit=LIMIT_S):
     )  # fmt: skip
 
 
-def another_build(folder, program=True):
+def another_build(folder, program=True, module="libkeel_torch.so"):
     """A program in `folder` whose module has another build id; without `program`, the module alone is another's."""
-    here, module = pathlib.Path(KEEL).parent, "libkeel_torch.so"
+    here = pathlib.Path(KEEL).parent
     notes = subprocess.run(["readelf", "-n", here / module], capture_output=True, text=True, check=True).stdout
     ours = notes.split("Build ID: ")[1].split()[0]
     theirs = f"{int(ours[0], 16) ^ 1:x}{ours[1:]}"

@@ -126,6 +126,13 @@ class Program(unittest.TestCase):
         self.assertIn(f"build id is {theirs}, the program was built with {ours}", done.stderr)
         self.assertIn("install both from one build", done.stderr)
 
+    def test_so_is_one_of_the_page_that_is_served(self):
+        program, ours, theirs = harness.another_build(self.folder / "bin", program=False, module="libkeel_watch.so")
+        done = self.run_keel("watch", self.folder, "--http", "0", program=program)
+        self.assertEqual(done.returncode, 69, done)
+        self.assertIn(f"{program} and {self.folder}/bin/libkeel_watch.so are not of one build", done.stderr)
+        self.assertIn(f"build id is {theirs}, the program was built with {ours}", done.stderr)
+
 
 class Bench(unittest.TestCase):
     NAMES = sorted(path.stem.removeprefix("run_") for path in (ROOT / "bench").glob("run_*.py"))
