@@ -10,6 +10,7 @@
 #include "rewards/reward_options.h"
 #include "trainer/algorithms/choices.h"
 #include "trainer/config/choices.h"
+#include "trainer/config/sections.h"
 
 namespace keel::options {
 class Schema;
@@ -118,21 +119,20 @@ struct CriticModelSection {
   std::optional<std::string> path;
 };
 
-struct CriticOptimSection {
-  double lr = 1e-5;
-  std::vector<double> betas = {0.9, 0.999};
-  double eps = 1e-8;
-  double weight_decay = 0.01;
-  double clip_grad = 1.0;
-  LrDecayStyle lr_decay_style = LrDecayStyle::kConstant;
-  int64_t lr_warmup_steps = 0;
-  double min_lr = 0;
-};
+// AdamW's of a critic, as verl has it: a rate that stays, and no key for how the decay is shaped.
+inline OptimSection CriticOptimDefaults() {
+  OptimSection optim;
+  optim.lr = 1e-5;
+  optim.betas = {0.9, 0.999};
+  optim.weight_decay = 0.01;
+  optim.lr_decay_style = LrDecayStyle::kConstant;
+  return optim;
+}
 
 struct CriticSection {
   std::optional<bool> enable;  // null: as adv_estimator needs
   CriticModelSection model;
-  CriticOptimSection optim;
+  OptimSection optim = CriticOptimDefaults();
   OffloadSection megatron;
   std::optional<int64_t> ppo_mini_batch_size;
   std::optional<int64_t> ppo_micro_batch_size_per_gpu;

@@ -110,7 +110,6 @@ class RlTask : public Task {
   std::unique_ptr<const RunTurns> turns_;  // null: responses have one turn
   PromptSet prompts_, val_;
   RlBatchOptions batch_options_;
-  OptimSection critic_optim_;
   int64_t critic_steps_ = 0;
   std::unique_ptr<TrainEngine> actor_, ref_, critic_;
   uint64_t ref_digest_ = 0;
@@ -232,16 +231,7 @@ void RlTask::CheckThatTheCacheHolds(int64_t prompt, int64_t response) {
 }
 
 void RlTask::BuildCritic(const TrainEngineOptions& actor) {
-  OptimSection optim;
-  optim.lr = c_.critic.optim.lr;
-  optim.betas = c_.critic.optim.betas;
-  optim.eps = c_.critic.optim.eps;
-  optim.weight_decay = c_.critic.optim.weight_decay;
-  optim.clip_grad = c_.critic.optim.clip_grad;
-  optim.lr_decay_style = c_.critic.optim.lr_decay_style;
-  optim.lr_warmup_steps = c_.critic.optim.lr_warmup_steps;
-  optim.min_lr = c_.critic.optim.min_lr;
-  critic_optim_ = optim;
+  const OptimSection& optim = c_.critic.optim;
   TrainEngineOptions options = actor;
   options.value_head = true;
   options.adamw = {optim.betas[0], optim.betas[1], optim.eps, optim.weight_decay};
@@ -332,11 +322,11 @@ void RlTask::BeforeSteps() {
   samples.texts = c_.trainer.rollout_data_dir.has_value();
   generation_->Begin(samples);
   learner_ = std::make_unique<Learner>(
-      Models(),
-      LearnerSchedules{job_.Schedule(actor_config_.optim, "actor_rollout_ref.actor.optim",
-                                     course_.total_steps()),
-                       critic_ ? job_.Schedule(critic_optim_, "critic.optim", course_.total_steps())
-                               : LrScheduleOptions{}});
+      Models(), LearnerSchedules{
+                    job_.Schedule(actor_config_.optim, "actor_rollout_ref.actor.optim",
+                                  course_.total_steps()),
+                    critic_ ? job_.Schedule(c_.critic.optim, "critic.optim", course_.total_steps())
+                            : LrScheduleOptions{}});
 }
 
 RlTask::StepEnd RlTask::Step(int64_t step) {

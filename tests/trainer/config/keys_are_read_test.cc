@@ -45,11 +45,20 @@ const std::map<std::string, std::vector<std::string>>& Aliases() {
       {"actor_rollout_ref.rollout.val_kwargs", {"v"}},
       {"async_training", {"async"}},
       {"critic", {"critic"}},
+      {"critic.optim", {"optim"}},              // OptimSection: see WholeSections
       {"reward", {"reward", "w", "verifier"}},  // VerifierSection
       {"reward.overlong_buffer", {"overlong"}},
       {"trainer", {"trainer"}},
   };
   return aliases;
+}
+
+// Sections of a type that another one has, too: what reads their fields under an alias may read the
+// other's alone. So the code must hand each on as a whole, in each of these places.
+const std::map<std::string, std::vector<std::string>>& WholeSections() {
+  static const std::map<std::string, std::vector<std::string>> whole = {
+      {"critic.optim", {"OptimSection&optim=c_.critic.optim;", "Schedule(c_.critic.optim,"}}};
+  return whole;
 }
 
 bool InName(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
@@ -129,6 +138,10 @@ bool IsRead(const std::string& code, const std::string& path,
   const size_t dot = path.rfind('.');
   const auto aliases = Aliases().find(path.substr(0, dot));
   if (aliases == Aliases().end()) return false;
+  if (const auto whole = WholeSections().find(aliases->first); whole != WholeSections().end()) {
+    for (const std::string& place : whole->second)
+      if (code.find(place) == std::string::npos) return false;
+  }
   return std::any_of(aliases->second.begin(), aliases->second.end(), [&](const std::string& alias) {
     const bool member = alias.front() == '.';
     return Names(code, alias.substr(member ? 1 : 0) + path.substr(dot), member);
