@@ -34,6 +34,7 @@
 #include "tools/step_weights.h"
 #include "trainer/config/config.h"
 #include "trainer/data/prompt_data.h"
+#include "trainer/inputs/rl_inputs.h"
 
 namespace keel::tools {
 
@@ -78,19 +79,8 @@ Rewarding ReadRewarding(const EvalArguments& a) {
 }
 
 PromptSet LoadRows(const EvalArguments& a, const trainer::Config& c, const InferenceModel& model) {
-  trainer::rl::PromptOptions options;
+  trainer::rl::PromptOptions options = trainer::PromptOptionsOf(c, model.config().vocab_size);
   options.max_prompt_length = model.config().max_position_embeddings - 1;
-  options.vocab_size = model.config().vocab_size;
-  options.need_known_source = rewards::AnyFunction(
-      c.reward, [](const auto& one) { return TypeOf(one) == rewards::RewardType::kAuto; });
-  options.question_instruction = c.data.question_instruction;
-  options.strict_gsm8k = [&c](const std::string& source) {
-    return rewards::IsStrictGsm8k(c.reward, source);
-  };
-  options.prompt_key = c.data.prompt_key;
-  options.answer_key = c.data.answer_key;
-  options.source_key = c.data.reward_fn_key;
-  options.max_response_key = c.data.max_response_length_key;
   const bool text = rewards::AnyFunction(
       c.reward, [](const auto& one) { return rewards::ReadsText(TypeOf(one)); });
   if (text && model.text().tokenizer() == nullptr) {

@@ -29,17 +29,9 @@ Result<RunData<rl::PreferenceSet>> LoadPreferenceData(const Config& c, const Mod
   });
 }
 
-Result<RunData<rl::PromptSet>> LoadPromptData(const Config& c, const ModelSource& model) {
-  KEEL_RETURN_IF_ERROR(CheckPositions(model.config,
-                                      c.data.max_prompt_length + c.data.max_response_length,
-                                      "data.max_prompt_length and data.max_response_length"));
-  KEEL_RETURN_IF_ERROR(rewards::CheckReward(c.reward));
-  KEEL_RETURN_IF_ERROR(rewards::RewardFileDigests(c.reward).status());
+rl::PromptOptions PromptOptionsOf(const Config& c, int64_t vocab_size) {
   rl::PromptOptions options;
-  options.max_prompt_length = c.data.max_prompt_length;
-  options.truncation = c.data.truncation;
-  options.filter_overlong_prompts = c.data.filter_overlong_prompts;
-  options.vocab_size = model.config.vocab_size;
+  options.vocab_size = vocab_size;
   options.need_known_source = rewards::AnyFunction(
       c.reward, [](const auto& one) { return TypeOf(one) == rewards::RewardType::kAuto; });
   options.question_instruction = c.data.question_instruction;
@@ -50,6 +42,19 @@ Result<RunData<rl::PromptSet>> LoadPromptData(const Config& c, const ModelSource
   options.answer_key = c.data.answer_key;
   options.source_key = c.data.reward_fn_key;
   options.max_response_key = c.data.max_response_length_key;
+  return options;
+}
+
+Result<RunData<rl::PromptSet>> LoadPromptData(const Config& c, const ModelSource& model) {
+  KEEL_RETURN_IF_ERROR(CheckPositions(model.config,
+                                      c.data.max_prompt_length + c.data.max_response_length,
+                                      "data.max_prompt_length and data.max_response_length"));
+  KEEL_RETURN_IF_ERROR(rewards::CheckReward(c.reward));
+  KEEL_RETURN_IF_ERROR(rewards::RewardFileDigests(c.reward).status());
+  rl::PromptOptions options = PromptOptionsOf(c, model.config.vocab_size);
+  options.max_prompt_length = c.data.max_prompt_length;
+  options.truncation = c.data.truncation;
+  options.filter_overlong_prompts = c.data.filter_overlong_prompts;
   // Prompts show the run's tools.
   KEEL_ASSIGN_OR_RETURN(const std::unique_ptr<const RunTurns> turns, OpenRunTurns(c, model));
   TextRules text = model.text;
