@@ -15,8 +15,8 @@ inline constexpr std::string_view kRole = "state";
 inline constexpr std::string_view kExtraName = "state.json";
 
 // The table of `rank`, with views of the caller's memory; without tensors and boxes that have no
-// elements. `to_be_written`: by a load, so that no
-// element may lie upon another. kInvalidData names the tensor and what is wrong with it.
+// elements. `to_be_written`: by a load, so that no element may lie upon another. kInvalidData names
+// the tensor and what is wrong with it.
 Result<ShardTable> TableOf(std::span<const StateTensor> state, int rank, bool to_be_written);
 
 }  // namespace keel::library

@@ -1,5 +1,5 @@
 // The parts of a step and the figures that a run is judged by, as its metrics name them, for all
-// who show them: the console's summary, the page, `keel watch`. Torch-free.
+// who show them: the page of `keel report`, `keel status` and `keel watch`. Torch-free.
 #pragma once
 
 #include <array>
