@@ -128,16 +128,27 @@ function(keel_test name)
     ENVIRONMENT "OMP_NUM_THREADS=1;KEEL_SOURCE_DIR=${CMAKE_SOURCE_DIR};KEEL_BINARY=${CMAKE_BINARY_DIR}/keel;KEEL_PYTHON=${KEEL_VENV}/bin/python;KEEL_FIXTURES=${CMAKE_BINARY_DIR}/fixtures")
 endfunction()
 
-# keel_device_path_test(test [WITHOUT case ...])
+# keel_device_path_test(test [ATEN] [WITHOUT case ...])
 # The same program again with KEEL_DEVICE_PATHS=1: what a GPU would run, on the host
-# (parallel/host_kernels.h). WITHOUT: cases about what kernels for hosts alone promise.
+# (parallel/host_kernels.h). ATEN: and as a GPU would without Keel's own kernels. WITHOUT: cases
+# about what kernels for hosts alone promise.
 function(keel_device_path_test test)
-  cmake_parse_arguments(arg "" "" "WITHOUT" ${ARGN})
+  cmake_parse_arguments(arg "ATEN" "" "WITHOUT" ${ARGN})
   list(JOIN arg_WITHOUT ":" without)
-  add_test(NAME ${test}_device_paths COMMAND ${test} "--gtest_filter=*-${without}")
   get_test_property(${test} ENVIRONMENT environment)
   get_test_property(${test} TIMEOUT timeout)
   get_test_property(${test} FIXTURES_REQUIRED fixtures)
-  set_tests_properties(${test}_device_paths PROPERTIES LABELS devicepath TIMEOUT ${timeout}
-    FIXTURES_REQUIRED "${fixtures}" ENVIRONMENT "${environment};KEEL_DEVICE_PATHS=1")
+  set(ways 1)
+  if(arg_ATEN)
+    list(APPEND ways aten)
+  endif()
+  foreach(way IN LISTS ways)
+    set(name ${test}_device_paths)
+    if(NOT way STREQUAL 1)
+      set(name ${name}_${way})
+    endif()
+    add_test(NAME ${name} COMMAND ${test} "--gtest_filter=*-${without}")
+    set_tests_properties(${name} PROPERTIES LABELS devicepath TIMEOUT ${timeout}
+      FIXTURES_REQUIRED "${fixtures}" ENVIRONMENT "${environment};KEEL_DEVICE_PATHS=${way}")
+  endforeach()
 endfunction()

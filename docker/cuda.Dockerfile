@@ -7,8 +7,8 @@ SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
 WORKDIR /src
 # What changes seldom first: packages of Debian and the virtual environment that Keel is built with.
 COPY tools/bootstrap.sh tools/bootstrap.sh
-COPY requirements.txt CMakeLists.txt CMakePresets.json ./
-RUN tools/bootstrap.sh --only-setup
+COPY requirements.txt requirements-cuda.txt CMakeLists.txt CMakePresets.json ./
+RUN tools/bootstrap.sh --only-setup --kernels
 RUN apt-get install -y --no-install-recommends dpkg-dev
 COPY . .
 ARG SOURCE_DATE_EPOCH=0

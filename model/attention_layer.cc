@@ -1,6 +1,8 @@
 #include "model/attention_layer.h"
 
 #include "model/decode_ops.h"
+#include "model/paged_attention.h"
+#include "parallel/device_kernels.h"
 
 namespace keel::model {
 
@@ -26,9 +28,15 @@ void AttentionLayer::Into(DecodePass& pass, int64_t layer, const at::Tensor& x,
   } else if (qk_norm == QkNorm::kFullWidth) {
     NormalizeFullWidthInPlace(heads, shape, q_norm->value, k_norm->value, width, pass.fixed_height);
   }
-  if (const Rotation* rotation = pass.rotations.Of(rope))
-    ApplyRope(heads, shape, rotation->table, rotation->rows);  // in place
-  AttendInto(heads, shape, {pass.sequences, pass.store, layer}, scores, pass.attended);
+  const Rotation* rotation = pass.rotations.Of(rope);
+  const CachedLayer cache = {pass.sequences, pass.store, layer};
+  if (const auto kernels = parallel::KernelsFor(heads); kernels && pass.plan) {
+    AttendByKernels(*kernels, heads, shape, {*pass.plan, rotation, pass.fixed_height}, cache,
+                    scores, pass.attended);
+  } else {
+    if (rotation != nullptr) ApplyRope(heads, shape, rotation->table, rotation->rows);  // in place
+    AttendInto(heads, shape, cache, scores, pass.attended);
+  }
   LinearInto(pass.attended, output->value, nullptr, out, pass.fixed_height);
 }
 

@@ -23,14 +23,27 @@ class Training {
   Training(const Block& block, const TrainPass& pass, Block::Stream in)
       : block_(block), pass_(pass), stream_(std::move(in)) {}
 
-  void Enter(parallel::Parameter* norm) { y_ = Normed(stream_.x, norm); }
+  void Enter(parallel::Parameter* norm) {
+    if (added_.defined() && norm != nullptr) {
+      const AddedNorm both = AddRmsNorm(stream_.x, added_, *norm, block_.norm);
+      stream_.x = both.sum;
+      y_ = both.normed;
+      added_.reset();
+    } else {
+      y_ = Normed(stream().x, norm);
+    }
+  }
   void Attend() { y_ = block_.attention.Forward(pass_, y_); }
   void Feed(const GatedFeedForward& dense) { y_ = dense.Forward(pass_, y_); }
   void Feed(const MoeFeedForward& experts) {
     y_ = experts.Forward(pass_.tp, y_, pass_.counted, stream_.load);
   }
-  void Leave(parallel::Parameter* norm) { stream_.x = stream_.x + Normed(y_, norm); }
-  const Block::Stream& stream() const { return stream_; }
+  void Leave(parallel::Parameter* norm) { added_ = Normed(y_, norm); }
+  const Block::Stream& stream() {
+    if (added_.defined()) stream_.x = stream_.x + added_;
+    added_.reset();
+    return stream_;
+  }
 
  private:
   at::Tensor Normed(const at::Tensor& x, parallel::Parameter* norm) const {
@@ -40,6 +53,8 @@ class Training {
   const Block& block_;
   const TrainPass& pass_;
   Block::Stream stream_;
+  at::Tensor
+      added_;  // what is to be added to the stream: with the norm of the sum, if that is next
   at::Tensor y_;
 };
 
@@ -49,7 +64,13 @@ class Decoding {
       : block_(block), pass_(pass), layer_(layer) {}
 
   void Enter(const parallel::Parameter* norm) {
-    if (norm != nullptr) RmsNormInto(pass_.x, norm->value, block_.norm, pass_.normed);
+    if (norm != nullptr && pending_) {
+      AddRmsNormInto(pass_.x, pass_.projected, norm->value, block_.norm, pass_.normed);
+      pending_ = false;
+    } else {
+      Add();
+      if (norm != nullptr) RmsNormInto(pass_.x, norm->value, block_.norm, pass_.normed);
+    }
     input_ = norm != nullptr ? &pass_.normed : &pass_.x;
   }
   void Attend() {
@@ -68,7 +89,12 @@ class Decoding {
   }
   void Leave(const parallel::Parameter* norm) {
     if (norm != nullptr) RmsNormInto(pass_.projected, norm->value, block_.norm, pass_.projected);
-    AddInto(pass_.x, pass_.projected);
+    pending_ = true;
+  }
+  // What has not been added yet.
+  void Add() {
+    if (pending_) AddInto(pass_.x, pass_.projected);
+    pending_ = false;
   }
 
  private:
@@ -78,6 +104,7 @@ class Decoding {
   DecodePass& pass_;
   const int64_t layer_;
   const at::Tensor* input_ = nullptr;
+  bool pending_ = false;  // pass_.projected is to be added to the stream
 };
 
 }  // namespace
@@ -91,6 +118,7 @@ Block::Stream Block::Forward(const TrainPass& pass, const Stream& in) const {
 void Block::Decode(DecodePass& pass, int64_t layer) const {
   Decoding way(*this, pass, layer);
   RunInOrder(*this, way);
+  way.Add();
 }
 
 }  // namespace keel::model

@@ -4,8 +4,10 @@
 #include <ATen/ATen.h>
 
 #include <array>
+#include <optional>
 #include <vector>
 
+#include "model/decode_plan.h"
 #include "model/kv_cache.h"
 #include "model/layer_spec.h"
 #include "model/ops.h"
@@ -36,7 +38,8 @@ struct DecodePass {
   const std::vector<DecodeSequence>& sequences;
   const KvStore& store;
   Rotations rotations;
-  bool fixed_height = false;  // see DecodeBatch
+  std::optional<DecodePlan> plan;  // where Keel's kernels for GPUs attend
+  bool fixed_height = false;       // see DecodeBatch
   at::Tensor x;               // [T, hidden], the stream through the blocks
   at::Tensor normed, projected, qkv, attended, gate_up, activated;
 };

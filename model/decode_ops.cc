@@ -8,7 +8,10 @@
 
 #include "common/cpu_decode.h"
 #include "common/cpu_kernels.h"
+#include "model/device_ops.h"
 #include "model/exact_attention.h"
+#include "model/norm_rows.h"
+#include "parallel/device_kernels.h"
 #include "parallel/host_kernels.h"
 #include "parallel/host_tensor.h"
 #include "parallel/matrix_product.h"
@@ -23,10 +26,6 @@ using parallel::WithHostType;
 
 kernels::NormScalars Scalars(const NormOptions& options) {
   return {static_cast<float>(options.eps), static_cast<float>(options.offset)};
-}
-
-at::Tensor Scaled(const at::Tensor& weight, double offset) {
-  return offset == 0 ? weight : weight.to(at::kFloat).add(offset);
 }
 
 // A token's key/value pair moves to its place in the blocks.
@@ -175,7 +174,11 @@ void LinearOnDevice(const at::Tensor& x, const at::Tensor& w, const at::Tensor* 
     return parallel::Product(rows, w.t(), bias);
   };
   if (!fixed_height) {
-    out.copy_(multiply(x));
+    if (bias == nullptr && out.scalar_type() == x.scalar_type()) {
+      parallel::ProductInto(out, x, w.t());
+    } else {
+      out.copy_(multiply(x));
+    }
     return;
   }
   at::Tensor slab = at::zeros({kFixedRows, x.size(1)}, x.options());
@@ -217,9 +220,7 @@ void RmsNormInto(const at::Tensor& x, const at::Tensor& weight, const NormOption
                  at::Tensor& out) {
   const int64_t n = x.size(1);
   if (!parallel::ByHostKernels(x)) {
-    const at::Tensor wide = x.to(at::kFloat);
-    out.copy_((wide * wide.square().mean(1, true).add_(options.eps).rsqrt_())
-                  .mul_(Scaled(weight, options.offset)));
+    NormalizeRows(x, NormRows::Of(x), weight, options, out);
     return;
   }
   WithHostType(x, [&]<typename T>(T) {
@@ -238,15 +239,10 @@ void NormalizeHeadsInPlace(at::Tensor& qkv, const AttentionShape& shape, const a
   const int64_t d = shape.head_dim;
   const int64_t rows = qkv.size(0);
   if (!parallel::ByHostKernels(qkv)) {
-    const auto normalize = [&](int64_t first, int64_t heads, const at::Tensor& weight) {
-      at::Tensor part = qkv.narrow(1, first * d, heads * d);
-      const at::Tensor wide = part.reshape({rows, heads, d}).to(at::kFloat);
-      part.copy_((wide * wide.square().mean(2, true).add_(options.eps).rsqrt_())
-                     .mul_(Scaled(weight, options.offset))
-                     .view({rows, heads * d}));
-    };
-    normalize(0, shape.heads, q_weight);
-    normalize(shape.heads, shape.kv_heads, k_weight);
+    const NormRows q = {rows, shape.heads, d, qkv.size(1), 0};
+    const NormRows k = {rows, shape.kv_heads, d, qkv.size(1), shape.heads * d};
+    NormalizeRows(qkv, q, q_weight, options, qkv);
+    NormalizeRows(qkv, k, k_weight, options, qkv);
     return;
   }
   WithHostType(qkv, [&]<typename T>(T) {
@@ -266,6 +262,17 @@ void NormalizeHeadsInPlace(at::Tensor& qkv, const AttentionShape& shape, const a
 void GatedUnitInto(const at::Tensor& gate_up, Activation activation, at::Tensor& out) {
   const int64_t n = gate_up.size(1) / 2;
   const bool silu = activation == Activation::kSilu;
+  if (const auto kernels = parallel::KernelsFor(gate_up)) {
+    gpu::GatedUnit unit;
+    unit.element = parallel::ElementOf(gate_up);
+    unit.gate = DeviceGate(activation);
+    unit.rows = gate_up.size(0);
+    unit.n = n;
+    unit.gate_up = gate_up.const_data_ptr();
+    unit.out = out.data_ptr();
+    kernels->table.gated_unit(unit, kernels->stream);
+    return;
+  }
   if (!parallel::ByHostKernels(gate_up)) {
     const at::Tensor gate = gate_up.narrow(1, 0, n);
     out.copy_((silu ? at::silu(gate) : at::gelu(gate, "tanh")).mul_(gate_up.narrow(1, n, n)));
@@ -291,6 +298,16 @@ void SumOverRanks(at::Tensor& x, parallel::ProcessGroup& group, bool fixed_order
 }
 
 void AddInto(at::Tensor& x, const at::Tensor& y) { x.add_(y); }
+
+void AddRmsNormInto(at::Tensor& x, const at::Tensor& y, const at::Tensor& weight,
+                    const NormOptions& options, at::Tensor& out) {
+  if (parallel::ByHostKernels(x)) {
+    AddInto(x, y);
+    RmsNormInto(x, weight, options, out);
+  } else {
+    AddAndNormalize(x, y, NormRows::Of(x), weight, options, x, out);
+  }
+}
 
 void AttendInto(const at::Tensor& qkv, const AttentionShape& shape, const CachedLayer& cache,
                 const ScoreOptions& options, at::Tensor& out) {

@@ -1,8 +1,8 @@
 // The decoder's operations for generation: into memory given by the caller, without gradients.
 //
-// On CPU they run Keel's kernels (common/cpu_decode.h, common/cpu_kernels.h), whose results do not
-// depend on what else is in the batch; on CUDA ATen's. fp32 and bf16; rounding between operations
-// as in training (model/ops.h).
+// On CPU they run Keel's kernels for hosts (common/cpu_decode.h, common/cpu_kernels.h), whose
+// results do not depend on what else is in the batch; on CUDA its kernels for GPUs (gpu/), and
+// ATen's. fp32 and bf16; rounding between operations as in training (model/ops.h).
 #pragma once
 
 #include <ATen/ATen.h>
@@ -34,6 +34,9 @@ void GatedUnitInto(const at::Tensor& gate_up, Activation activation, at::Tensor&
 void SumOverRanks(at::Tensor& x, parallel::ProcessGroup& group, bool fixed_order);
 // x += y, in x's dtype.
 void AddInto(at::Tensor& x, const at::Tensor& y);
+// x += y, and its norm to `out`.
+void AddRmsNormInto(at::Tensor& x, const at::Tensor& y, const at::Tensor& weight,
+                    const NormOptions& options, at::Tensor& out);
 
 // What AttendInto reads besides queries, keys and values.
 struct CachedLayer {

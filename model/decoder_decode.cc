@@ -3,9 +3,11 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "model/decode_ops.h"
 #include "model/decoder.h"
+#include "parallel/device_kernels.h"
 
 namespace keel::model {
 
@@ -53,12 +55,16 @@ at::Tensor Decoder::Decode(const DecodeBatch& batch, const KvStore& store) {
   at::Tensor x = parallel::VocabParallelEmbedding(tp, embedding_).Forward(ids).contiguous();
   if (const double scale = config_.embedding_scale(); scale != 1)
     x.mul_(at::scalar_tensor(scale, x.options()).item<double>());
+  std::optional<DecodePlan> plan;
+  if (parallel::KernelsFor(x))
+    plan = DecodePlan::Of(batch.sequences, store.block_size(), options_.device);
   const int64_t heads = attention_.heads, kv_heads = attention_.kv_heads;
   const int64_t ffn = split_.ffn.size;
   DecodePass pass{*tp.group,
                   batch.sequences,
                   store,
                   rotations,
+                  std::move(plan),
                   batch.fixed_height,
                   x,
                   Rows(&w.normed, tokens, config_.hidden_size, options),

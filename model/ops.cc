@@ -7,7 +7,10 @@
 
 #include "common/cpu_kernels.h"
 #include "model/decode_ops.h"
+#include "model/device_ops.h"
+#include "model/norm_rows.h"
 #include "parallel/autograd_capture.h"
+#include "parallel/device_kernels.h"
 #include "parallel/host_kernels.h"
 #include "parallel/host_tensor.h"
 
@@ -28,81 +31,11 @@ kernels::Gate HostGate(Activation activation) {
   return activation == Activation::kSilu ? kernels::Gate::kSilu : kernels::Gate::kGeluTanh;
 }
 
-// Rows to normalise: `rows` groups of `group` vectors of n, groups `stride` elements apart.
-struct NormRows {
-  int64_t rows, group, n, stride;
-};
-
-// out and x may be the same memory.
-void NormForward(const at::Tensor& x, int64_t x_offset, const at::Tensor& weight, const NormRows& r,
-                 const NormOptions& options, at::Tensor& out, int64_t out_offset,
-                 at::Tensor& rstd) {
-  WithHostType(x, [&]<typename T>(T) {
-    at::parallel_for(0, r.rows, RowGrain(r.group * r.n), [&](int64_t begin, int64_t end) {
-      for (int64_t g = 0; g < r.group; ++g) {
-        for (int64_t row = begin; row < end; ++row) {
-          const int64_t at = row * r.stride + g * r.n;
-          kernels::RmsNorm(HostData<T>(x) + x_offset + at, r.stride, HostData<T>(weight),
-                           {static_cast<float>(options.eps), static_cast<float>(options.offset)}, 1,
-                           r.n, HostData<T>(out) + out_offset + at, r.stride,
-                           rstd.data_ptr<float>() + row * r.group + g);
-        }
-      }
-    });
-  });
-}
-
-// The number of partial sums of a weight gradient is fixed, so that results do not depend on
-// threads.
-constexpr int64_t kNormPartials = 16;
-
-void NormBackward(const at::Tensor& dy, int64_t dy_offset, const at::Tensor& x, int64_t x_offset,
-                  const at::Tensor& weight, double offset, const at::Tensor& rstd,
-                  const NormRows& r, at::Tensor& dx, int64_t dx_offset,
-                  at::Tensor& weight_gradient) {
-  const int64_t pieces = std::min(kNormPartials, std::max<int64_t>(1, r.rows));
-  at::Tensor partial = at::zeros({pieces, r.n}, weight_gradient.options());
-  WithHostType(x, [&]<typename T>(T) {
-    at::parallel_for(0, pieces, 1, [&](int64_t first, int64_t last) {
-      for (int64_t p = first; p < last; ++p) {
-        const int64_t begin = r.rows * p / pieces;
-        const int64_t end = r.rows * (p + 1) / pieces;
-        for (int64_t row = begin; row < end; ++row) {
-          const int64_t at = row * r.stride;
-          kernels::RmsNormBackward(
-              HostData<T>(dy) + dy_offset + at, r.n, HostData<T>(x) + x_offset + at, r.n,
-              HostData<T>(weight), static_cast<float>(offset),
-              rstd.data_ptr<float>() + row * r.group, r.group, r.n,
-              HostData<T>(dx) + dx_offset + at, r.n, partial.data_ptr<float>() + p * r.n);
-        }
-      }
-    });
-  });
-  weight_gradient.add_(partial.sum(0));
-}
-
-// What a norm multiplies by.
-at::Tensor Scaled(const at::Tensor& weight, double offset) {
-  return offset == 0 ? weight : weight.to(at::kFloat).add(offset);
-}
-
 struct RmsNormFunction : Function<RmsNormFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& weight_gradient, const NormOptions& options) {
-    const int64_t n = x.size(-1);
-    const int64_t rows = x.numel() / n;
     at::Tensor out = at::empty_like(x);
-    at::Tensor rstd = at::empty({rows}, x.options().dtype(at::kFloat));
-    if (parallel::ByHostKernels(x)) {
-      NormForward(x, 0, weight, {rows, 1, n, n}, options, out, 0, rstd);
-    } else {
-      const at::Tensor wide = x.to(at::kFloat).view({rows, n});
-      rstd = wide.square().mean(1).add_(options.eps).rsqrt_();
-      out = (wide * rstd.unsqueeze(1))
-                .mul_(Scaled(weight, options.offset))
-                .to(x.scalar_type())
-                .view_as(x);
-    }
+    const at::Tensor rstd = NormalizeRows(x, NormRows::Of(x), weight, options, out);
     context->save_for_backward({x, weight, rstd});
     context->saved_data["weight_gradient"] = weight_gradient;
     context->saved_data["offset"] = options.offset;
@@ -112,24 +45,40 @@ struct RmsNormFunction : Function<RmsNormFunction> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor& x = saved[0];
-    const at::Tensor& weight = saved[1];
-    const at::Tensor& rstd = saved[2];
     at::Tensor weight_gradient = context->saved_data["weight_gradient"].toTensor();
-    const double offset = context->saved_data["offset"].toDouble();
-    const at::Tensor dy = gradients[0].contiguous();
-    const int64_t n = x.size(-1);
-    const int64_t rows = x.numel() / n;
-    if (parallel::ByHostKernels(x)) {
-      at::Tensor dx = at::empty_like(x);
-      NormBackward(dy, 0, x, 0, weight, offset, rstd, {rows, 1, n, n}, dx, 0, weight_gradient);
-      return {dx, {}, {}, {}};
-    }
-    const at::Tensor h = x.to(at::kFloat).view({rows, n}) * rstd.unsqueeze(1);
-    const at::Tensor g = dy.to(at::kFloat).view({rows, n});
-    weight_gradient.add_((g * h).sum(0));
-    const at::Tensor gw = g * Scaled(weight, offset);
-    const at::Tensor dx = (gw - h * (gw * h).mean(1, true)) * rstd.unsqueeze(1);
-    return {dx.to(x.scalar_type()).view_as(x), {}, {}, {}};
+    at::Tensor dx = at::empty_like(x);
+    NormalizeRowsBackward(gradients[0].contiguous(), x, NormRows::Of(x), saved[1],
+                          context->saved_data["offset"].toDouble(), saved[2], dx, weight_gradient);
+    return {dx, {}, {}, {}};
+  }
+};
+
+// {x + y, that normalised}.
+struct AddRmsNormFunction : Function<AddRmsNormFunction> {
+  static variable_list forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& y,
+                               const at::Tensor& weight, const at::Tensor& weight_gradient,
+                               const NormOptions& options) {
+    at::Tensor sum = at::empty_like(x);
+    at::Tensor out = at::empty_like(x);
+    const at::Tensor rstd =
+        AddAndNormalize(x, y.contiguous(), NormRows::Of(x), weight, options, sum, out);
+    context->save_for_backward({sum, weight, rstd});
+    context->saved_data["weight_gradient"] = weight_gradient;
+    context->saved_data["offset"] = options.offset;
+    return {sum, out};
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor& sum = saved[0];
+    const at::Tensor dsum = gradients[0].defined() ? gradients[0].contiguous() : at::Tensor();
+    if (!gradients[1].defined()) return {dsum, dsum, {}, {}, {}};
+    at::Tensor weight_gradient = context->saved_data["weight_gradient"].toTensor();
+    at::Tensor dx = at::empty_like(sum);
+    NormalizeRowsBackward(gradients[1].contiguous(), sum, NormRows::Of(sum), saved[1],
+                          context->saved_data["offset"].toDouble(), saved[2], dx, weight_gradient,
+                          dsum);
+    return {dx, dx, {}, {}, {}};
   }
 };
 
@@ -154,6 +103,15 @@ struct GatedUnitFunction : Function<GatedUnitFunction> {
   }
 };
 
+// `out` is `in`, or has room for it.
+void RotateByKernel(const parallel::DeviceKernels& kernels, const at::Tensor& in,
+                    const AttentionShape& shape, const RopeTable& table,
+                    const at::Tensor& positions, float direction, at::Tensor& out) {
+  gpu::Rotate rotate = RotationOf(in, shape, &table, positions, out);
+  rotate.direction = direction;
+  kernels.table.rotate(rotate, kernels.stream);
+}
+
 void RotateInPlace(at::Tensor& qkv, const AttentionShape& shape, const RopeTable& table,
                    const at::Tensor& positions, float direction) {
   const int64_t rows = qkv.size(0);
@@ -168,6 +126,10 @@ void RotateInPlace(at::Tensor& qkv, const AttentionShape& shape, const RopeTable
                       table.sine.data_ptr<float>(), direction);
       });
     });
+    return;
+  }
+  if (const auto kernels = parallel::KernelsFor(qkv)) {
+    RotateByKernel(*kernels, qkv, shape, table, positions, direction, qkv);
     return;
   }
   const int64_t half = table.cosine.size(1);
@@ -197,43 +159,37 @@ struct RopeFunction : Function<RopeFunction> {
     return out;
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const auto& shape = Captured<AttentionShape>(context, "shape");
+    const auto& table = Captured<RopeTable>(context, "table");
+    const auto& positions = Captured<at::Tensor>(context, "positions");
+    if (const auto kernels = parallel::KernelsFor(gradients[0])) {
+      const at::Tensor dy = gradients[0].contiguous();
+      at::Tensor dqkv = at::empty_like(dy);
+      RotateByKernel(*kernels, dy, shape, table, positions, -1, dqkv);
+      return {dqkv, {}, {}, {}};
+    }
     at::Tensor dqkv = gradients[0].clone(at::MemoryFormat::Contiguous);
-    RotateInPlace(dqkv, Captured<AttentionShape>(context, "shape"),
-                  Captured<RopeTable>(context, "table"), Captured<at::Tensor>(context, "positions"),
-                  -1);
+    RotateInPlace(dqkv, shape, table, positions, -1);
     return {dqkv, {}, {}, {}};
   }
 };
+
+// The query heads, and the key heads, of qkv.
+NormRows QueryRows(const at::Tensor& qkv, const AttentionShape& shape) {
+  return {qkv.size(0), shape.heads, shape.head_dim, qkv.size(1), 0};
+}
+NormRows KeyRows(const at::Tensor& qkv, const AttentionShape& shape) {
+  return {qkv.size(0), shape.kv_heads, shape.head_dim, qkv.size(1), shape.heads * shape.head_dim};
+}
 
 struct HeadNormFunction : Function<HeadNormFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv,
                             const AttentionShape& shape, const at::Tensor& q_weight,
                             const at::Tensor& q_gradient, const at::Tensor& k_weight,
                             const at::Tensor& k_gradient, const NormOptions& options) {
-    const int64_t rows = qkv.size(0);
-    const int64_t width = qkv.size(1);
-    const int64_t d = shape.head_dim;
     at::Tensor out = qkv.clone();
-    at::Tensor q_rstd = at::empty({rows, shape.heads}, qkv.options().dtype(at::kFloat));
-    at::Tensor k_rstd = at::empty({rows, shape.kv_heads}, qkv.options().dtype(at::kFloat));
-    if (parallel::ByHostKernels(qkv)) {
-      NormForward(qkv, 0, q_weight, {rows, shape.heads, d, width}, options, out, 0, q_rstd);
-      NormForward(qkv, shape.heads * d, k_weight, {rows, shape.kv_heads, d, width}, options, out,
-                  shape.heads * d, k_rstd);
-    } else {
-      const auto normalize = [&](int64_t first, int64_t heads, const at::Tensor& weight,
-                                 at::Tensor& rstd) {
-        const at::Tensor wide =
-            qkv.narrow(1, first * d, heads * d).reshape({rows, heads, d}).to(at::kFloat);
-        rstd = wide.square().mean(2).add_(options.eps).rsqrt_();
-        out.narrow(1, first * d, heads * d)
-            .copy_((wide * rstd.unsqueeze(2))
-                       .mul_(Scaled(weight, options.offset))
-                       .view({rows, heads * d}));
-      };
-      normalize(0, shape.heads, q_weight, q_rstd);
-      normalize(shape.heads, shape.kv_heads, k_weight, k_rstd);
-    }
+    const at::Tensor q_rstd = NormalizeRows(qkv, QueryRows(qkv, shape), q_weight, options, out);
+    const at::Tensor k_rstd = NormalizeRows(qkv, KeyRows(qkv, shape), k_weight, options, out);
     context->save_for_backward({qkv, q_weight, k_weight, q_rstd, k_rstd});
     Capture(context, "shape", shape);
     context->saved_data["offset"] = options.offset;
@@ -246,35 +202,14 @@ struct HeadNormFunction : Function<HeadNormFunction> {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor& qkv = saved[0];
     const auto& shape = Captured<AttentionShape>(context, "shape");
-    const int64_t rows = qkv.size(0);
-    const int64_t width = qkv.size(1);
-    const int64_t d = shape.head_dim;
     const double offset = context->saved_data["offset"].toDouble();
     at::Tensor q_gradient = context->saved_data["q_gradient"].toTensor();
     at::Tensor k_gradient = context->saved_data["k_gradient"].toTensor();
     const at::Tensor dy = gradients[0].contiguous();
     at::Tensor dx = dy.clone();
-    if (parallel::ByHostKernels(qkv)) {
-      NormBackward(dy, 0, qkv, 0, saved[1], offset, saved[3], {rows, shape.heads, d, width}, dx, 0,
-                   q_gradient);
-      NormBackward(dy, shape.heads * d, qkv, shape.heads * d, saved[2], offset, saved[4],
-                   {rows, shape.kv_heads, d, width}, dx, shape.heads * d, k_gradient);
-    } else {
-      const auto normalize = [&](int64_t first, int64_t heads, const at::Tensor& weight,
-                                 const at::Tensor& rstd, at::Tensor& weight_gradient) {
-        const at::Tensor x =
-            qkv.narrow(1, first * d, heads * d).reshape({rows, heads, d}).to(at::kFloat);
-        const at::Tensor g =
-            dy.narrow(1, first * d, heads * d).reshape({rows, heads, d}).to(at::kFloat);
-        const at::Tensor h = x * rstd.unsqueeze(2);
-        weight_gradient.add_((g * h).sum(at::IntArrayRef{0, 1}));
-        const at::Tensor gw = g * Scaled(weight, offset);
-        const at::Tensor out = (gw - h * (gw * h).mean(2, true)) * rstd.unsqueeze(2);
-        dx.narrow(1, first * d, heads * d).copy_(out.view({rows, heads * d}));
-      };
-      normalize(0, shape.heads, saved[1], saved[3], q_gradient);
-      normalize(shape.heads, shape.kv_heads, saved[2], saved[4], k_gradient);
-    }
+    NormalizeRowsBackward(dy, qkv, QueryRows(qkv, shape), saved[1], offset, saved[3], dx,
+                          q_gradient);
+    NormalizeRowsBackward(dy, qkv, KeyRows(qkv, shape), saved[2], offset, saved[4], dx, k_gradient);
     return {dx, {}, {}, {}, {}, {}, {}};
   }
 };
@@ -283,6 +218,12 @@ struct HeadNormFunction : Function<HeadNormFunction> {
 
 at::Tensor RmsNorm(const at::Tensor& x, parallel::Parameter& weight, const NormOptions& options) {
   return RmsNormFunction::apply(x, weight.value, weight.gradient, options);
+}
+
+AddedNorm AddRmsNorm(const at::Tensor& x, const at::Tensor& y, parallel::Parameter& weight,
+                     const NormOptions& options) {
+  const variable_list out = AddRmsNormFunction::apply(x, y, weight.value, weight.gradient, options);
+  return {out[0], out[1]};
 }
 
 at::Tensor GatedUnit(const at::Tensor& gate_up, Activation activation) {
@@ -301,6 +242,16 @@ at::Tensor GatedUnitGradient(const at::Tensor& dout, const at::Tensor& gate_up,
                                    HostData<T>(dgate_up) + begin * 2 * n);
       });
     });
+  } else if (const auto kernels = parallel::KernelsFor(gate_up)) {
+    gpu::GatedUnitBackward backward;
+    backward.element = parallel::ElementOf(gate_up);
+    backward.gate = DeviceGate(activation);
+    backward.rows = gate_up.size(0);
+    backward.n = n;
+    backward.dout = dout.const_data_ptr();
+    backward.gate_up = gate_up.const_data_ptr();
+    backward.dgate_up = dgate_up.data_ptr();
+    kernels->table.gated_unit_backward(backward, kernels->stream);
   } else {
     const at::Tensor gate = gate_up.narrow(1, 0, n);
     const at::Tensor dgate = dout * gate_up.narrow(1, n, n);

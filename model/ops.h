@@ -1,7 +1,8 @@
 // The decoder's element-wise and attention operations as differentiable functions.
 //
-// On CPU they run Keel's kernels (common/cpu_kernels.h), on CUDA ATen's; fp32 and bf16. Weight
-// gradients are added to Parameter::gradient by the backward itself.
+// On CPU they run Keel's kernels for hosts (common/cpu_kernels.h), on CUDA its kernels for GPUs
+// (gpu/), or ATen's where the build has none; fp32 and bf16. Weight gradients are added to
+// Parameter::gradient by the backward itself.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -23,6 +24,13 @@ struct NormOptions {
 
 // Over the last dim. x [..., n] contiguous, weight [n].
 at::Tensor RmsNorm(const at::Tensor& x, parallel::Parameter& weight, const NormOptions& options);
+
+// x + y, and its norm. x and y [..., n] contiguous.
+struct AddedNorm {
+  at::Tensor sum, normed;
+};
+AddedNorm AddRmsNorm(const at::Tensor& x, const at::Tensor& y, parallel::Parameter& weight,
+                     const NormOptions& options);
 
 // activation(gate) * up; gate_up [T, 2 F] with gate first, output [T, F].
 at::Tensor GatedUnit(const at::Tensor& gate_up, Activation activation);

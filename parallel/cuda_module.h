@@ -11,6 +11,7 @@
 #include <string>
 
 #include "common/status.h"
+#include "gpu/kernel_table.h"
 
 namespace keel::parallel {
 
@@ -57,6 +58,11 @@ class CudaModule {
   virtual CudaMemory Memory(int index) const = 0;
   // Gives back to the driver what the allocator keeps for later tensors.
   virtual void ReleaseCached() = 0;
+
+  // Keel's own kernels, or null where the module was built without nvcc.
+  virtual const gpu::KernelTable* Kernels() const = 0;
+  // The stream that tensor operations of this thread go to.
+  virtual gpu::Stream CurrentStream() const = 0;
 
   // A moment in the current stream: passed when what the stream was given before is done.
   virtual int64_t Mark() = 0;

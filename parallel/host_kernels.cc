@@ -5,12 +5,18 @@
 
 namespace keel::parallel {
 
-bool ByHostKernels(const at::Tensor& tensor) {
-  static const bool device_paths = [] {
+HostWay WayOnHost() {
+  static const HostWay way = [] {
     const char* value = std::getenv("KEEL_DEVICE_PATHS");
-    return value != nullptr && std::string_view(value) == "1";
+    const std::string_view name = value != nullptr ? value : "";
+    if (name == "1") return HostWay::kBodies;
+    return name == "aten" ? HostWay::kAten : HostWay::kHostKernels;
   }();
-  return tensor.is_cpu() && !device_paths;
+  return way;
+}
+
+bool ByHostKernels(const at::Tensor& tensor) {
+  return tensor.is_cpu() && WayOnHost() == HostWay::kHostKernels;
 }
 
 }  // namespace keel::parallel

@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "parallel/device_kernels.h"
+
 namespace keel::parallel {
 
 namespace {
@@ -25,6 +27,21 @@ at::Tensor TensorTokenStatistics(const at::Tensor& logits, const at::Tensor& loc
                                  int64_t columns, float temperature, bool entropy) {
   at::Tensor statistics =
       at::zeros({logits.size(0), entropy ? 4 : 3}, logits.options().dtype(at::kFloat));
+  if (const auto kernels = KernelsFor(logits)) {
+    const at::Tensor targets = local_targets.contiguous();
+    gpu::TokenStatistics args;
+    args.element = ElementOf(logits);
+    args.rows = logits.size(0);
+    args.columns = columns;
+    args.stride = logits.stride(0);
+    args.logits = logits.const_data_ptr();
+    args.targets = targets.const_data_ptr<int64_t>();
+    args.temperature = temperature;
+    args.entropy = entropy;
+    args.statistics = statistics.data_ptr<float>();
+    kernels->table.token_statistics(args, kernels->stream);
+    return statistics;
+  }
   if (columns == 0) {
     statistics.select(1, 0).fill_(-std::numeric_limits<float>::infinity());
     return statistics;
@@ -62,6 +79,32 @@ void TensorTokenGradient(at::Tensor& logits, const at::Tensor& local_targets, in
                          const at::Tensor& log_prob_gradient, const at::Tensor& entropy_gradient) {
   if (columns == 0) {
     logits.zero_();
+    return;
+  }
+  if (const auto kernels = KernelsFor(logits)) {
+    const at::Tensor targets = local_targets.contiguous();
+    const at::Tensor maximum = softmax.largest.contiguous();
+    const at::Tensor log_sum = softmax.log_sum.contiguous();
+    const at::Tensor of_log_prob = log_prob_gradient.contiguous();
+    at::Tensor of_entropy, entropy;
+    gpu::TokenGradient args;
+    if (entropy_gradient.defined()) {
+      of_entropy = entropy_gradient.contiguous();
+      entropy = softmax.entropy.contiguous();
+      args.entropy_gradient = of_entropy.const_data_ptr<float>();
+      args.entropy = entropy.const_data_ptr<float>();
+    }
+    args.element = ElementOf(logits);
+    args.rows = logits.size(0);
+    args.columns = columns;
+    args.stride = logits.stride(0);
+    args.logits = logits.data_ptr();
+    args.targets = targets.const_data_ptr<int64_t>();
+    args.temperature = temperature;
+    args.maximum = maximum.const_data_ptr<float>();
+    args.log_sum = log_sum.const_data_ptr<float>();
+    args.log_prob_gradient = of_log_prob.const_data_ptr<float>();
+    kernels->table.token_gradient(args, kernels->stream);
     return;
   }
   const at::Tensor log_p =

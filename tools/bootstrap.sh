@@ -2,8 +2,9 @@
 # Sets up a Debian 12 machine for Keel and builds the `keel` program. Safe to run again: what is there
 # is left alone. Details go to build/bootstrap.log.
 #
-#   tools/bootstrap.sh [--tests] [--no-torch] [--only-setup] [--jobs N]
+#   tools/bootstrap.sh [--tests] [--kernels] [--no-torch] [--only-setup] [--jobs N]
 #     --tests      build the tests and benchmarks too
+#     --kernels    install nvcc for Keel's own kernels for GPUs (100 MB); --tests does, too
 #     --no-torch   only the torch-free part: no virtual environment, no wheel
 #     --only-setup packages and the virtual environment alone: nothing is built
 set -euo pipefail
@@ -12,13 +13,15 @@ cd "$(dirname "$0")/.."
 target=keel
 preset=release
 jobs=$(nproc)
+kernels=0
 while [ $# -gt 0 ]; do
   case "$1" in
-    --tests) target=all ;;
+    --tests) target=all; kernels=1 ;;
+    --kernels) kernels=1 ;;
     --no-torch) preset=no-torch ;;
     --only-setup) setup=1 ;;
     --jobs) jobs=$2; shift ;;
-    -h|--help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h|--help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "bootstrap: unknown option $1; see --help" >&2; exit 64 ;;
   esac
   shift
@@ -76,8 +79,21 @@ if [ "$preset" = release ]; then
       fail "pip install -r requirements.txt failed: is there a network, and room on the disk ($(df -h --output=avail . | tail -1 | tr -d ' ') free)?"
     echo "$stamp" > .venv/keel-requirements
   fi
+  # The compiler of Keel's own kernels, where the wheel is one with CUDA: without it, and without one of the
+  # system, PyTorch's operations run in their place.
+  if [ "$kernels" = 1 ] && compgen -G '.venv/lib/python3*/site-packages/nvidia/cu13/include/cuda_runtime_api.h' >/dev/null; then
+    kernels_stamp=$(sha256sum requirements-cuda.txt | cut -c1-16)
+    if ! { [ -f .venv/keel-cuda ] && [ "$(cat .venv/keel-cuda)" = "$kernels_stamp" ]; }; then
+      say "virtual environment: installing requirements-cuda.txt (nvcc, 100 MB)"
+      if .venv/bin/pip install --disable-pip-version-check --no-deps -r requirements-cuda.txt >>"$log" 2>&1; then
+        echo "$kernels_stamp" > .venv/keel-cuda
+      else
+        say "pip install -r requirements-cuda.txt failed: Keel's own kernels are built only if the system has nvcc of CUDA 13"
+      fi
+    fi
+  fi
   # The documentation site's, which only its test needs: without them that one is skipped.
-  docs_stamp=$(sha256sum requirements-docs.txt | cut -c1-16)
+  docs_stamp=$([ "$target" != all ] || sha256sum requirements-docs.txt | cut -c1-16)
   if [ "$target" = all ] && ! { [ -f .venv/keel-docs ] && [ "$(cat .venv/keel-docs)" = "$docs_stamp" ]; }; then
     say "virtual environment: installing requirements-docs.txt"
     if .venv/bin/pip install --disable-pip-version-check -r requirements-docs.txt >>"$log" 2>&1; then

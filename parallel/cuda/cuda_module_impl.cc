@@ -132,6 +132,15 @@ class Module final : public CudaModule {
 
   void ReleaseCached() override { c10::cuda::CUDACachingAllocator::emptyCache(); }
 
+  const gpu::KernelTable* Kernels() const override {
+#ifdef KEEL_KERNELS
+    return &gpu::DeviceKernelTable();
+#else
+    return nullptr;
+#endif
+  }
+  gpu::Stream CurrentStream() const override { return c10::cuda::getCurrentCUDAStream().stream(); }
+
   int64_t Mark() override {
     const std::lock_guard lock(marks_mutex_);
     cudaEvent_t event = nullptr;

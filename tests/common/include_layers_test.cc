@@ -32,7 +32,8 @@ std::vector<Include> IncludesOf(const std::string& folder) {
   if (!fs::exists(Root() + "/" + folder)) return includes;
   for (const auto& entry : fs::recursive_directory_iterator(Root() + "/" + folder)) {
     const std::string extension = entry.path().extension();
-    if (extension != ".h" && extension != ".cc" && extension != ".cu") continue;
+    if (extension != ".h" && extension != ".cc" && extension != ".cu" && extension != ".cuh")
+      continue;
     std::ifstream file(entry.path());
     std::string line;
     for (int number = 1; std::getline(file, line); ++number) {
@@ -55,11 +56,12 @@ const std::map<std::string, std::set<std::string>>& AllowedEdges() {
   static const std::map<std::string, std::set<std::string>> edges = {
       {"common", {}},
       {"common/options", {"common"}},
-      {"parallel", {"common"}},
+      {"gpu", {}},
+      {"parallel", {"common", "gpu"}},
       {"model/chat_template", {"common"}},
       {"model/tokenizer", {"common"}},
       {"model/gguf", {"common", "model/tokenizer"}},
-      {"model", {"common", "parallel", "model/tokenizer"}},
+      {"model", {"common", "gpu", "parallel", "model/tokenizer"}},
       {"rollout", {"common", "parallel", "model", "model/tokenizer"}},
       {"rewards", {"common", "common/options"}},
       {"turns", {"common", "common/options", "model/chat_template", "model/tokenizer", "rewards"}},
@@ -101,7 +103,7 @@ const std::map<std::string, std::set<std::string>>& AllowedEdges() {
         "trainer/algorithms", "trainer/data/tokens"}},
       {"trainer/desk", {"common", "parallel", "rollout", "checkpoint/format", "trainer/data"}},
       {"trainer/engine",
-       {"common", "parallel", "model", "checkpoint/base", "trainer/config", "trainer/data"}},
+       {"common", "gpu", "parallel", "model", "checkpoint/base", "trainer/config", "trainer/data"}},
       {"trainer/foreign", {"common", "common/options", "trainer/algorithms", "trainer/config"}},
       {"trainer/sync",
        {"common", "parallel", "model", "rollout", "trainer/config", "trainer/engine"}},
@@ -138,9 +140,9 @@ bool IsTorch(const std::string& target) {
 }
 
 const std::vector<std::string>& TopFolders() {
-  static const std::vector<std::string> folders = {"common",     "parallel", "model",   "rollout",
-                                                   "checkpoint", "library",  "rewards", "turns",
-                                                   "serve",      "trainer"};
+  static const std::vector<std::string> folders = {"common",  "gpu",        "parallel", "model",
+                                                   "rollout", "checkpoint", "library",  "rewards",
+                                                   "turns",   "serve",      "trainer"};
   return folders;
 }
 

@@ -2,7 +2,7 @@
 
 `old` stands exactly once in `file`; `new` takes its place and still compiles. `tests` are the programs,
 with a filter of their cases, of which at least one must fail; NAME_device_paths is the program NAME with
-KEEL_DEVICE_PATHS=1. See run.py.
+KEEL_DEVICE_PATHS=1, NAME_device_paths_aten with KEEL_DEVICE_PATHS=aten. See run.py.
 """
 
 import dataclasses
@@ -653,7 +653,7 @@ SPLIT = [
     Mutant(
         "rope-overwrites-its-input", "both halves of a head are read before one is written",
         "model/ops.cc", "heads.narrow(2, 0, half).to(at::kFloat, /*non_blocking=*/false, true)", "heads.narrow(2, 0, half).to(at::kFloat)",
-        (("model_ops_test_device_paths", "Ops.Rope*"),),
+        (("model_ops_test_device_paths_aten", "Ops.Rope*"),),
     ),
 ]  # fmt: skip
 
@@ -672,4 +672,43 @@ BATCH = [
     ),
 ]  # fmt: skip
 
-MUTANTS = IN_COMMON + SPLIT + DURABILITY + PROTOCOL_RULES + AFTER_A_CRASH + RETENTION_RULES + READING + SNAPSHOT + TRAINING_STATE + BATCH + ASYNCHRONOUS_RL
+BODIES = "gpu_bodies_test"
+
+# What a GPU computes, as its bodies say it.
+KERNELS = [
+    Mutant(
+        "a-norm-without-its-mean", "the gradient of a norm takes off its part along the vector",
+        "gpu/rms_norm.h", " - h * mean);\n", ");\n", ((BODIES, "RmsNormKernel.*"),),
+    ),
+    Mutant(
+        "a-lane-for-all-columns", "a lane sums the gradient of columns that no other lane sums",
+        "gpu/rms_norm.h", "sums[i * P + k] += gradient * h;", "sums[0 * P + k] += gradient * h;", ((BODIES, "RmsNormKernel.*"),),
+    ),
+    Mutant(
+        "the-second-half-reads-the-first", "both halves of a head are read before one is written",
+        "gpu/rotation.h", "Store(&high.at[k], y * c.at[k] + x * turn);", "Store(&high.at[k], y * c.at[k] + Load(low.at[k]) * turn);",
+        ((BODIES, "RotationKernel.*"),),
+    ),
+    Mutant(
+        "halves-change-places", "the cache has a key's halves where the row has them",
+        "gpu/rotation.h", "StorePack(key, low);", "StorePack(key, high);",
+        ((BODIES, "RotationKernel.WritesKeys*"),),
+    ),
+    Mutant(
+        "a-token-sees-the-next", "a token attends to none behind it",
+        "gpu/paged_attention.h", "Least(begin + kAttentionPart, position + 1)}", "Least(begin + kAttentionPart, position + 2)}",
+        ((BODIES, "PagedAttentionKernel.*"),),
+    ),
+    Mutant(
+        "parts-of-one-size", "parts of a softmax are joined relative to one maximum",
+        "gpu/vocab_softmax.h", "  return {maximum, x.sum + y.sum, x.weighted + y.weighted};", "  return {maximum, a.sum + b.sum, a.weighted + b.weighted};",
+        ((BODIES, "VocabSoftmaxKernel.*"),),
+    ),
+    Mutant(
+        "a-piece-is-lost", "all pieces of a row are summed",
+        "gpu/row_sum.h", "int64_t place = start + kRowPiece; place", "int64_t place = start + 2 * kRowPiece; place",
+        ((BODIES, "RowSumKernel.*"),),
+    ),
+]  # fmt: skip
+
+MUTANTS = IN_COMMON + SPLIT + KERNELS + DURABILITY + PROTOCOL_RULES + AFTER_A_CRASH + RETENTION_RULES + READING + SNAPSHOT + TRAINING_STATE + BATCH + ASYNCHRONOUS_RL

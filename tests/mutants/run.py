@@ -26,7 +26,16 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIMIT_S = 600
 # Before the names of tests of the whole program.
 E2E = "e2e_"
-DEVICE_PATHS = "_device_paths"
+# Endings of a program's name, and what KEEL_DEVICE_PATHS is then.
+DEVICE_PATHS = {"_device_paths": "1", "_device_paths_aten": "aten"}
+
+
+def way_of(program):
+    """The program itself, and the value of KEEL_DEVICE_PATHS, or None."""
+    for ending, value in DEVICE_PATHS.items():
+        if program.endswith(ending):
+            return program.removesuffix(ending), value
+    return program, None
 FAILED = re.compile(r"^\[  FAILED  \] (\S+?),? ", re.MULTILINE)
 
 
@@ -83,7 +92,7 @@ class Copy:
     def make(self, programs):
         """The compiler's messages when it fails, else None."""
         done = subprocess.run(
-            ["ninja", "-C", self.build, "-j", str(self.jobs), *sorted({program.removesuffix(DEVICE_PATHS) for program in programs})],
+            ["ninja", "-C", self.build, "-j", str(self.jobs), *sorted({way_of(program)[0] for program in programs})],
             capture_output=True, text=True, check=False,
         )
         return None if done.returncode == 0 else done.stdout[-4000:] + done.stderr[-2000:]
@@ -92,9 +101,10 @@ class Copy:
         """How it failed, or None."""
         environment = {**os.environ, "KEEL_SOURCE_DIR": str(self.source), "KEEL_SEEDS": "2000"}
         environment.pop("KEEL_NIGHTLY", None)
-        if program.endswith(DEVICE_PATHS):
-            environment["KEEL_DEVICE_PATHS"] = "1"
-        command = [self.build / program.removesuffix(DEVICE_PATHS), f"--gtest_filter={cases}"]
+        name, way = way_of(program)
+        if way is not None:
+            environment["KEEL_DEVICE_PATHS"] = way
+        command = [self.build / name, f"--gtest_filter={cases}"]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, errors="replace", env=environment, timeout=LIMIT_S, check=False

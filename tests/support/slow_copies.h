@@ -46,6 +46,8 @@ class SlowCopies : public parallel::CudaModule {
   int64_t releases() const { return releases_; }
   void Lose(const Status& why) { lost_ = why; }
 
+  const gpu::KernelTable* Kernels() const override { return nullptr; }
+  gpu::Stream CurrentStream() const override { return nullptr; }
   Result<int> DeviceCount() const override { return 1; }
   Result<parallel::GpuFacts> Describe(int) const override { return parallel::GpuFacts(); }
   Status Lost() const override { return lost_; }

@@ -7,7 +7,7 @@ import re
 import sys
 
 root = pathlib.Path(__file__).resolve().parents[2]
-TOPS = ("common", "parallel", "model", "checkpoint", "rollout", "rewards", "turns", "serve", "trainer", "tools")
+TOPS = ("common", "gpu", "parallel", "model", "checkpoint", "rollout", "rewards", "turns", "serve", "trainer", "tools")
 STRING_OR_COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*')
 # One that is looked at, not given.
 LOOKED_AT = re.compile(r"(==|!=|\bcase|ExitCodeFor\()\s*(keel::)?$")

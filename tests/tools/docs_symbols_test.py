@@ -7,7 +7,7 @@ import sys
 
 root = pathlib.Path(__file__).resolve().parents[2]
 sources = "\n".join(
-    path.read_text() for folder in ("common", "parallel", "model", "checkpoint", "library", "rollout", "rewards", "turns", "serve", "trainer", "tools", "bench")
+    path.read_text() for folder in ("common", "gpu", "parallel", "model", "checkpoint", "library", "rollout", "rewards", "turns", "serve", "trainer", "tools", "bench")
     for path in (root / folder).rglob("*") if path.suffix in (".h", ".cc")
 )
 wrong = []
@@ -28,14 +28,14 @@ lines = {line.strip() for line in sources.splitlines()}
 for quote in re.findall(r"```cpp\n(.*?)```", (root / "docs/tour.md").read_text(), re.DOTALL):
     wrong += [f"docs/tour.md: no source has the line {line.strip()}" for line in quote.splitlines() if line.strip() not in lines]
 # The architecture page's table of rooms: the folders that hold sources, and the edges that the test of the includes allows.
-ROOM = r"^\| ((?:common|parallel|model|checkpoint|library|rollout|rewards|turns|serve|trainer)[\w/]*) \| (.*?) ?\|"
+ROOM = r"^\| ((?:common|gpu|parallel|model|checkpoint|library|rollout|rewards|turns|serve|trainer)[\w/]*) \| (.*?) ?\|"
 listed = {room: set(filter(None, edges.split(", ")))
           for room, edges in re.findall(ROOM, (root / "docs/architecture.md").read_text(), re.MULTILINE)}
 layers = (root / "tests/common/include_layers_test.cc").read_text().split("edges = {\n")[1].split("\n  };")[0]
 allowed = {room: set(re.findall(r'"([\w/]+)"', edges)) for room, edges in re.findall(r'\{"([\w/]+)",\s*\{(.*?)\}\}', layers, re.DOTALL)}
 # parallel/cuda counts as parallel there; parallel/gloo_forward stands in for headers of another project.
-allowed["parallel/cuda"] = {"common", "parallel"}
-tops = ("common", "parallel", "model", "checkpoint", "library", "rollout", "rewards", "turns", "serve", "trainer")
+allowed["parallel/cuda"] = {"common", "gpu", "parallel"}
+tops = ("common", "gpu", "parallel", "model", "checkpoint", "library", "rollout", "rewards", "turns", "serve", "trainer")
 rooms = {str(path.parent.relative_to(root)) for top in tops for path in (root / top).rglob("*.h")}
 rooms = {room for room in rooms if not room.startswith("parallel/gloo_forward")}
 wrong += [f"docs/architecture.md: {room} is not among the rooms" for room in sorted(rooms - listed.keys())]

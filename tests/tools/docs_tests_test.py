@@ -9,7 +9,7 @@ import sys
 
 root = pathlib.Path(__file__).resolve().parents[2]
 tests = root / "tests"
-TOPS = ("common", "parallel", "model", "checkpoint", "library", "rollout", "rewards", "turns", "serve", "trainer", "tools")
+TOPS = ("common", "gpu", "parallel", "model", "checkpoint", "library", "rollout", "rewards", "turns", "serve", "trainer", "tools")
 # A module is opened at run time, not included.
 OPENED = {"parallel/cuda_module.h": ("parallel/cuda/cuda_module_impl.cc", "parallel/cuda/nccl_group.cc")}
 

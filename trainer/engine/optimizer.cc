@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "common/cpu_kernels.h"
+#include "parallel/device_kernels.h"
 #include "parallel/host_kernels.h"
 
 namespace keel::trainer {
@@ -69,12 +70,23 @@ double DistributedAdamW::LocalSquaredNorm(const parallel::Seat& seat) const {
   double sum = 0;
   std::vector<at::Tensor> on_device;
   const at::Tensor gradients = buffer_.owned_gradients();
+  const auto kernels = parallel::KernelsFor(gradients);
   for (const OwnedSlice& slice : buffer_.owned()) {
     const Parameter& p = *buffer_.parameters()[static_cast<size_t>(slice.parameter)];
     if (CopyNumber(p, seat, kDivided) != 0) continue;
     const int64_t n = Elements(buffer_, slice);
+    if (kernels) {
+      const at::Tensor partial =
+          at::empty({gpu::SumPieces(n)}, gradients.options().dtype(at::kDouble));
+      kernels->table.sum_of_squares(
+          {n, gradients.const_data_ptr<float>() + slice.offset, partial.data_ptr<double>()},
+          kernels->stream);
+      on_device.push_back(partial);
+      continue;
+    }
     if (!parallel::ByHostKernels(gradients)) {
-      on_device.push_back(gradients.narrow(0, slice.offset, n).to(at::kDouble).square().sum());
+      on_device.push_back(
+          gradients.narrow(0, slice.offset, n).to(at::kDouble).square().sum(0, true));
       continue;
     }
     const float* data = gradients.data_ptr<float>() + slice.offset;
@@ -88,8 +100,11 @@ double DistributedAdamW::LocalSquaredNorm(const parallel::Seat& seat) const {
     });
     for (double value : partial) sum += value;
   }
-  // The host waits once.
-  if (!on_device.empty()) sum = at::stack(on_device).cpu().sum().item<double>();
+  // The host waits once, and sums in the order of the pieces.
+  if (!on_device.empty()) {
+    const at::Tensor partial = at::cat(on_device).cpu();
+    for (int64_t i = 0; i < partial.size(0); ++i) sum += partial.const_data_ptr<double>()[i];
+  }
   return sum;
 }
 
@@ -109,6 +124,25 @@ void DistributedAdamW::Step(double lr, double gradient_scale, int64_t t) {
     const at::Tensor gradient = gradients.narrow(0, slice.offset, n);
     for (const at::Tensor& written : {master, m, v}) Announce(written);
     if (has_masters()) Announce(values);
+    if (const auto kernels = parallel::KernelsFor(gradient)) {
+      gpu::AdamW step;
+      step.n = n;
+      step.lr = static_cast<float>(lr);
+      step.beta1 = static_cast<float>(options_.beta1);
+      step.beta2 = static_cast<float>(options_.beta2);
+      step.eps = static_cast<float>(options_.eps);
+      step.weight_decay = static_cast<float>(decay);
+      step.bias_correction1 = static_cast<float>(correction1);
+      step.bias_correction2_sqrt = static_cast<float>(std::sqrt(correction2));
+      step.gradient_scale = static_cast<float>(gradient_scale);
+      step.gradient = gradient.const_data_ptr<float>();
+      step.master = master.data_ptr<float>();
+      step.exp_avg = m.data_ptr<float>();
+      step.exp_avg_sq = v.data_ptr<float>();
+      if (has_masters()) step.weight = static_cast<uint16_t*>(values.data_ptr());
+      kernels->table.adamw(step, kernels->stream);
+      continue;
+    }
     if (parallel::ByHostKernels(gradient)) {
       const kernels::AdamWScalars scalars{static_cast<float>(lr),
                                           static_cast<float>(options_.beta1),

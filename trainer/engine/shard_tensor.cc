@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "common/tensor_digest.h"
+#include "parallel/device_kernels.h"
 
 namespace keel::trainer {
 
@@ -19,6 +20,31 @@ at::ScalarType BitsOf(DType dtype) {
     default:
       return at::kLong;
   }
+}
+
+// Of a matrix, or a vector, whose rows are runs in the device's memory.
+uint64_t DigestByKernel(const parallel::DeviceKernels& kernels, const TensorInfo& tensor,
+                        const Shard& shard, const at::Device& device) {
+  const bool matrix = shard.box.dims() == 2;
+  const int last = matrix ? 1 : 0;
+  gpu::TensorDigest digest;
+  digest.element_size = static_cast<int64_t>(DTypeSize(tensor.dtype));
+  digest.rows = matrix ? shard.box.size[0] : 1;
+  digest.columns = shard.box.size[last];
+  digest.data = shard.view.data;
+  digest.stride = matrix ? shard.view.strides[0] : 0;
+  digest.index_stride = matrix ? tensor.shape[1] : 0;
+  digest.index = shard.box.offset[last] + (matrix ? shard.box.offset[0] * tensor.shape[1] : 0);
+  const at::Tensor parts = at::empty({gpu::DigestParts(digest.rows * digest.columns)},
+                                     at::TensorOptions().dtype(at::kLong).device(device));
+  digest.parts = parts.data_ptr<int64_t>();
+  kernels.table.tensor_digest(digest, kernels.stream);
+  return static_cast<uint64_t>(parts.sum().item<int64_t>());
+}
+
+bool HasRuns(const Shard& shard) {
+  const int dims = shard.box.dims();
+  return (dims == 1 || dims == 2) && shard.view.strides[dims - 1] == 1;
 }
 
 }  // namespace
@@ -38,6 +64,8 @@ at::Tensor TensorOf(const Shard& shard, const Box& box, DType dtype, const at::D
 
 uint64_t ShardDigest(const TensorInfo& tensor, const Shard& shard, const at::Device& device) {
   if (shard.box.empty()) return 0;
+  if (const auto kernels = parallel::KernelsFor(device); kernels && HasRuns(shard))
+    return DigestByKernel(*kernels, tensor, shard, device);
   if (device.is_cpu())
     return BoxDigest(tensor.shape, tensor.dtype, shard.box, shard.box, shard.view);
   const at::Tensor host = TensorOf(shard, shard.box, tensor.dtype, device).contiguous().cpu();
