@@ -130,7 +130,7 @@ endfunction()
 
 # keel_device_path_test(test [ATEN] [WITHOUT case ...])
 # The same program again with KEEL_DEVICE_PATHS=1: what a GPU would run, on the host
-# (parallel/host_kernels.h). ATEN: and as a GPU would without Keel's own kernels. WITHOUT: cases
+# (parallel/tensor/host_kernels.h). ATEN: and as a GPU would without Keel's own kernels. WITHOUT: cases
 # about what kernels for hosts alone promise.
 function(keel_device_path_test test)
   cmake_parse_arguments(arg "ATEN" "" "WITHOUT" ${ARGN})

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "model/decode_ops.h"
 #include "model/decoder.h"
-#include "parallel/device_kernels.h"
+#include "model/ops/decode_ops.h"
+#include "parallel/tensor/device_kernels.h"
 
 namespace keel::model {
 

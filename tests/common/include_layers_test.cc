@@ -242,24 +242,24 @@ TEST(IncludeLayersTest, TheTorchFreePartSeesNoTorch) {
     }
   }
   const std::set<std::string> torch_free = {"parallel/layout",
-                                            "parallel/schedule",
+                                            "parallel/pipeline/schedule",
                                             "parallel/launch_env",
                                             "parallel/rank_status",
-                                            "parallel/bucket_layout",
-                                            "parallel/sockets",
-                                            "parallel/store_wire",
-                                            "parallel/store_service",
-                                            "parallel/store_server",
-                                            "parallel/store_client",
+                                            "parallel/gradients/bucket_layout",
+                                            "parallel/store/sockets",
+                                            "parallel/store/store_wire",
+                                            "parallel/store/store_service",
+                                            "parallel/store/store_server",
+                                            "parallel/store/store_client",
                                             "library/state",
                                             "library/state_check",
                                             "library/state_checkpointer",
                                             "library/state_tables",
                                             "library/store_coordinator",
-                                            "model/head_split",
-                                            "model/hf_config",
-                                            "model/hf_tensors",
-                                            "model/layout_fit",
+                                            "model/config/head_split",
+                                            "model/config/hf_config",
+                                            "model/config/hf_tensors",
+                                            "model/config/layout_fit",
                                             "model/tokenizer",
                                             "rollout/block_manager",
                                             "rollout/kv_groups",
@@ -299,9 +299,9 @@ TEST(IncludeLayersTest, OnlyProcessGroupsAndStoresSeeC10d) {
                              "rewards", "turns", "serve", "trainer", "tools", "bench"}) {
     for (const Include& include : IncludesOf(folder)) {
       if (include.target.find("torch/csrc/distributed") == std::string::npos) continue;
-      const bool may = StartsWith(include.file, "parallel/process_group") ||
-                       StartsWith(include.file, "parallel/store") ||
-                       StartsWith(include.file, "parallel/cuda/");
+      const bool may = StartsWith(include.file, "parallel/groups/process_group") ||
+                       StartsWith(include.file, "parallel/store/store") ||
+                       StartsWith(include.file, "parallel/groups/cuda/");
       EXPECT_TRUE(may) << include.file << ":" << include.line << " includes " << include.target;
     }
   }

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "gpu/kernel_table.h"
-#include "parallel/device_kernels.h"
+#include "parallel/tensor/device_kernels.h"
 
 namespace keel::gpu {
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "model/decoder.h"
-#include "parallel/host_kernels.h"
+#include "parallel/tensor/host_kernels.h"
 #include "rollout/kv_cache.h"
 #include "tests/rollout/rollout_model.h"
 

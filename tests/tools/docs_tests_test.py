@@ -11,7 +11,7 @@ root = pathlib.Path(__file__).resolve().parents[2]
 tests = root / "tests"
 TOPS = ("common", "gpu", "parallel", "model", "checkpoint", "library", "rollout", "rewards", "turns", "serve", "trainer", "tools")
 # A module is opened at run time, not included.
-OPENED = {"parallel/cuda_module.h": ("parallel/cuda/cuda_module_impl.cc", "parallel/cuda/nccl_group.cc")}
+OPENED = {"parallel/groups/cuda_module.h": ("parallel/groups/cuda/cuda_module_impl.cc", "parallel/groups/cuda/nccl_group.cc")}
 
 
 @functools.cache

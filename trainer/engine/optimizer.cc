@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "common/cpu_kernels.h"
-#include "parallel/device_kernels.h"
-#include "parallel/host_kernels.h"
+#include "parallel/tensor/device_kernels.h"
+#include "parallel/tensor/host_kernels.h"
 
 namespace keel::trainer {
 

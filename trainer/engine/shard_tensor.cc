@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "common/tensor_digest.h"
-#include "parallel/device_kernels.h"
+#include "parallel/tensor/device_kernels.h"
 
 namespace keel::trainer {
 
