@@ -9,8 +9,8 @@
 #include <string>
 
 #include "common/clock.h"
-#include "parallel/context.h"
-#include "parallel/cuda_module.h"
+#include "parallel/groups/context.h"
+#include "parallel/groups/cuda_module.h"
 #include "parallel/launch_env.h"
 #include "trainer/engine/flops.h"
 

@@ -3,7 +3,7 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
-#include "parallel/matrix_product.h"
+#include "parallel/tensor/matrix_product.h"
 #include "trainer/engine/flops.h"
 
 namespace keel::tools {

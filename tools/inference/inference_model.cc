@@ -8,7 +8,7 @@
 
 #include "common/guarded.h"
 #include "common/host_memory.h"
-#include "parallel/context.h"
+#include "parallel/groups/context.h"
 #include "tools/inference/step_weights.h"
 #include "trainer/config/choices.h"
 #include "trainer/engine/memory_forecast.h"

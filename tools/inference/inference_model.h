@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "model/decoder.h"
+#include "parallel/gradients/weight_store.h"
+#include "parallel/groups/process_group.h"
 #include "parallel/launch_env.h"
-#include "parallel/process_group.h"
-#include "parallel/store.h"
-#include "parallel/weight_store.h"
+#include "parallel/store/store.h"
 #include "rollout/engine.h"
 #include "tools/inference/model_text.h"
 #include "tools/inference/prompt_relay.h"

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "parallel/process_group.h"
+#include "parallel/groups/process_group.h"
 
 namespace keel::tools {
 

@@ -18,7 +18,7 @@
 #include "common/open_files.h"
 #include "common/signal_handler.h"
 #include "common/text.h"
-#include "parallel/store_server.h"
+#include "parallel/store/store_server.h"
 #include "tools/launch/job_link.h"
 #include "tools/launch/node_ranks.h"
 #include "tools/launch/stop_requests.h"
