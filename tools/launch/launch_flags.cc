@@ -265,8 +265,9 @@ Status ReadRoles(const Reader& reader, LaunchOptions& o) {
     KEEL_ASSIGN_OR_RETURN(roles[name], ToInt("roles", part.substr(colon + 1)));
   }
   const int world = o.nnodes * o.nproc_per_node;
+  const bool some_train = roles.contains("trainer");
   const bool whole = roles["trainer"] + roles["rollout"] == world;
-  if (!whole || roles["rollout"] < 1 || (roles.contains("trainer") && roles["trainer"] < 1)) {
+  if (!whole || roles["rollout"] < 1 || (some_train && roles["trainer"] < 1)) {
     return Status(
         StatusCode::kUsage,
         fmt::format("--roles {}: trainer {} + rollout {} != {} ranks (--nnodes {} x "

@@ -79,7 +79,7 @@ class RanksThatWorkForAnotherJob(launch_support.LaunchTest):
             self.assertEqual(ended.stderr.count("is started again"), restarts if code == 3 else 0, ended)
 
     def test_all_are_told_to_stop(self):
-        launched = self.start(ALL_STARTED + 'trap "exit 0" TERM; while :; do sleep 0.02; done', "--nproc-per-node", 2, "--roles", "rollout:2",
+        launched = self.start('trap "exit 0" TERM; ' + ALL_STARTED + 'while :; do sleep 0.02; done', "--nproc-per-node", 2, "--roles", "rollout:2",
                                     "--max-restarts", 3)
         pids = self.pids(2)
         launched.process.send_signal(signal.SIGTERM)
