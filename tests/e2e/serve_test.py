@@ -125,7 +125,7 @@ class Serve(harness.Job):
 
     def test_hostile_http(self):
         """Each is refused in words of HTTP, or cut off; the server goes on."""
-        head = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         for status, sent in (
             (400, head + b"Content-Length: 9\r\n\r\nnot JSON!"),
             (400, head + b'Content-Length: 15\r\n\r\n{"prompt":"\xff\xfe"}'),
@@ -143,9 +143,11 @@ class Serve(harness.Job):
             (413, head + b"Content-Length: 100001\r\n\r\n"),
             (413, head + b"Content-Length: 99999999999999999\r\n\r\n"),
             (415, head + b"Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}"),
-            (415, b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}"),
-            (400, b"GET /health HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}"),
-            (414, b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\nHost: a\r\n\r\n"),
+            (415, b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}"),
+            (421, b"GET /health HTTP/1.1\r\nHost: 127.0.0.1.evil.example\r\n\r\n"),
+            (421, head.replace(b"localhost", b"evil.example") + b"Content-Length: 2\r\n\r\n{}"),
+            (400, b"GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}"),
+            (414, b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"),
             (None, b"GET / HTTP/1.1\r\nX: " + b"a" * 100000 + b"\r\n\r\n"),
             (None, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 30 + b"\r\n\r\n"),
             (None, b"garbage\r\n\r\n"),

@@ -191,6 +191,8 @@ class Page(Watched):
         self.wait_until(lambda: "<td>2/40" in json.loads(self.get("/after/-1")[1])["html"], "the next step")
         for path, method, wanted in (("/etc/passwd", "GET", 404), ("/after/x", "GET", 404), ("/after/", "GET", 404), ("/", "DELETE", 405)):
             self.assertEqual(self.get(path, method)[0], wanted, path)
+        # A page of another site, whose name was made to resolve to this machine.
+        self.assertEqual(self.get("/after/-1", Host="evil.example")[0], 421)
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.wait(harness.LIMIT_S), 0)
 
