@@ -16,6 +16,7 @@
 #include "checkpoint/run/run_identity.h"
 #include "common/text.h"
 #include "trainer/inputs/run_paths.h"
+#include "trainer/metrics/prometheus_file.h"
 
 namespace keel::trainer {
 
@@ -271,7 +272,8 @@ void RunFolder::OpenMetrics(int64_t step) {
   if (wants(LogSink::kTensorboard))
     options.tensorboard_dir = trainer().tensorboard_dir.value_or(folder + "/tensorboard");
   if (wants(LogSink::kPrometheus))
-    options.prometheus_file = trainer().prometheus_file.value_or(folder + "/metrics.prom");
+    options.prometheus_file =
+        trainer().prometheus_file.value_or(fmt::format("{}/{}", folder, PrometheusFile::kName));
   metrics_ = std::make_unique<MetricsWriter>(
       ValueOrThrow(MetricsWriter::Open(folder, step, options, log_)));
 }
