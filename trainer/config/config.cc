@@ -102,6 +102,11 @@ options::Schema MakeSchema(Config& c) {
   s.Add("trainer.log_freq", t.log_freq, "A console line every so many steps.")
       .Range(1)
       .Unit("steps");
+  s.Add("trainer.log_val_generations", t.log_val_generations,
+        "RL: so many prompts of each validation are on the console, with an answer and its reward, "
+        "cut to a few lines; always the first ones.")
+      .Range(0)
+      .Unit("prompts");
   s.Add("trainer.max_consecutive_skips", t.max_consecutive_skips,
         "Stop after so many steps in a row whose loss or gradient norm was not finite; such steps "
         "update nothing, and a save that is due at one waits for the next that does.")

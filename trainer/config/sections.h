@@ -42,6 +42,7 @@ struct TrainerSection {
   std::optional<std::string> tensorboard_dir;
   std::optional<std::string> prometheus_file;
   int64_t log_freq = 1;
+  int64_t log_val_generations = 2;
   int64_t max_consecutive_skips = 5;
   int64_t check_replicas = 0;
   double deadline_seconds = 120;

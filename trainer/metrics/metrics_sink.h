@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "trainer/metrics/console_line.h"
 #include "trainer/metrics/step_line.h"
 
 namespace keel::trainer {
@@ -24,7 +25,8 @@ struct StepProgress {
 };
 
 // A task's line on the console, made from that of its metrics.
-using ConsoleText = std::string(const StepLine& line, const StepProgress& progress);
+using ConsoleText = ConsoleLine(const StepLine& line, const StepProgress& progress);
+std::string TokensPerSecondText(double rate);  // "tok/s 1,234,567", as wide in every step
 ConsoleText LmText;  // of pre-training and SFT
 
 class MetricsSink {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,7 +46,7 @@ namespace keel::trainer::rl {
 
 namespace {
 
-constexpr int64_t kSampleTexts = 5;  // of a validation
+constexpr int64_t kSampleTexts = 5;  // of a validation, for dashboards
 
 class RlTask : public Task {
  public:
@@ -88,7 +89,10 @@ class RlTask : public Task {
   // On rank 0.
   void Report(const RolloutBatch& batch, const Learner::Learned& learned, double step_s,
               StepLine* m);
-  void AddSampleTexts(const RolloutBatch& batch, int64_t step, MetricsSink* writer) const;
+  // The first `most` prompts' first responses, in order.
+  void EachSample(const RolloutBatch& batch, int64_t most,
+                  const std::function<void(const Response&, const Prompt&)>& take) const;
+  std::string ConsoleSamples(const RolloutBatch& batch) const;
   std::optional<double> Validate() override;
   struct Outcome {
     bool counted = false;  // of no response there is no mean
@@ -417,13 +421,22 @@ void RlTask::Report(const RolloutBatch& batch, const Learner::Learned& learned, 
 }
 
 // A few answers of a validation, the same prompts' in each, for people.
-void RlTask::AddSampleTexts(const RolloutBatch& batch, int64_t step, MetricsSink* writer) const {
+void RlTask::EachSample(const RolloutBatch& batch, int64_t most,
+                        const std::function<void(const Response&, const Prompt&)>& take) const {
   int64_t shown = 0;
   for (const Response& r : batch.responses) {
-    if (r.sample != 0 || shown == kSampleTexts) continue;
-    const Prompt& prompt = val_.Get(r.position - kValidationPositions);
-    writer->Text(step, fmt::format("val/sample_{}", ++shown), SampleMarkdown(r, prompt.text));
+    if (r.sample != 0) continue;
+    if (shown++ == most) return;
+    take(r, val_.Get(r.position - kValidationPositions));
   }
+}
+
+std::string RlTask::ConsoleSamples(const RolloutBatch& batch) const {
+  std::string text;
+  EachSample(batch, c_.trainer.log_val_generations, [&](const Response& r, const Prompt& prompt) {
+    text += "\n" + SampleLines(r, prompt.text);
+  });
+  return text;
 }
 
 std::optional<double> RlTask::Validate() {
@@ -467,13 +480,19 @@ RlTask::Outcome RlTask::ReportValidation(std::vector<Response> responses, const 
   m.Set("timing_s/testing", watch.Elapsed());
   validation_dumps_.Write(course_.state().step, batch);
   if (MetricsSink* writer = course_.metrics()) {
-    AddSampleTexts(batch, course_.state().step, writer);
+    int64_t number = 0;
+    EachSample(batch, kSampleTexts, [&](const Response& r, const Prompt& prompt) {
+      writer->Text(course_.state().step, fmt::format("val/sample_{}", ++number),
+                   SampleMarkdown(r, prompt.text));
+    });
     writer->Validation(
         course_.state().step, m,
-        fmt::format("validation  reward {} over {} responses{} ({:.1f} s)",
+        fmt::format("validation  reward {} over {} responses{}{} ({:.1f} s)",
                     outcome.counted ? fmt::format("{:.3f}", outcome.mean) : "none", counted.size(),
+                    errors > 0 ? "  " : "",
                     ErrorsText(errors, static_cast<int64_t>(batch.responses.size())),
-                    m.Number("timing_s/testing")));
+                    m.Number("timing_s/testing")) +
+            ConsoleSamples(batch));
   }
   return outcome;
 }

@@ -114,6 +114,7 @@ void TaskRunner::Finish(bool settle) {
   ThrowIfError(FailPoint("trainer.close"));
   folder_->Close(state_.step, settle);
   connection_.Leave();
+  folder_->TellSummary(course_.total_steps(), state_.step < course_.total_steps());
   ThrowIfError(folder_->LastSave(state_.step));
 }
 
@@ -151,8 +152,10 @@ void TaskRunner::SaveLast(bool finished) {
   folder_->FinishSaves(state_.step);
   if (folder_->saves().saved_step() == state_.step) return;
   if (!finished && !folder_->FitsIntoGrace(state_.step, job_.SecondsSinceStop())) return;
+  const Stopwatch watch;
   folder_->saves().SaveAndWait(Snapshot());
   folder_->FinishSaves(state_.step);
+  folder_->NoteLastSave(watch.Elapsed());
 }
 
 void TaskRunner::RunValidation() {
