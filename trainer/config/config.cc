@@ -168,6 +168,21 @@ options::Schema MakeSchema(Config& c) {
       .Range(0)
       .Unit("steps");
 
+  s.Add("trainer.trace.enable", t.trace.enable,
+        "Note when each rank does what, in `trace/` of the run's folder, for `keel trace`.");
+  s.Add("trainer.trace.steps", t.trace.steps,
+        "`[first, last]`, the steps of which that is noted; empty: all.")
+      .Range(1);
+  s.Add("trainer.trace.max_megabytes", t.trace.max_megabytes,
+        "Of each rank's notes; what is older than the newest half makes room.")
+      .Range(1, 1 << 20)
+      .Unit("MiB");
+  s.Add("trainer.profile.steps", t.profile.steps,
+        "Steps of which libtorch's profiler writes each operator, to `profile/` of the run's "
+        "folder; they take longer than others.")
+      .Range(1);
+  s.Add("trainer.profile.ranks", t.profile.ranks, "On which ranks it does.").Range(0);
+
   DataSection& d = c.data;
   s.Add("data.train_files", d.train_files,
         "JSON Lines (`.jsonl`), Parquet (`.parquet`) or plain text, lines and text also packed with "
@@ -518,6 +533,10 @@ std::vector<std::string> ValidateConfig(const Config& c, int world) {
   if (c.trainer.save_before_deadline && !ParseRunTime(*c.trainer.save_before_deadline)) {
     say(fmt::format("trainer.save_before_deadline is '{}', expected HH:MM:SS",
                     *c.trainer.save_before_deadline));
+  }
+  const std::vector<int64_t>& traced = c.trainer.trace.steps;
+  if (!traced.empty() && (traced.size() != 2 || traced[0] > traced[1])) {
+    say("trainer.trace.steps: expected [first, last], two steps in their order, or none");
   }
   if (section.staging.host_memory_cap && *section.staging.host_memory_cap < kLeastStaging) {
     say(

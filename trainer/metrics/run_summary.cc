@@ -21,7 +21,7 @@ std::string DurationText(double seconds) {
 // As a shell takes it for one word.
 std::string Quoted(const std::string& word) {
   const bool plain = !word.empty() && std::ranges::all_of(word, [](char c) {
-    return IsLetter(c) || IsDigit(c) || std::string_view("_./-+=:@%,").contains(c);
+    return IsLetter(c) || IsDigit(c) || std::string_view("_./-+=:@%,").find(c) != std::string_view::npos;
   });
   if (plain) return word;
   std::string quoted = "'";

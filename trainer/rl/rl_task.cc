@@ -336,34 +336,43 @@ void RlTask::BeforeSteps() {
 RlTask::StepEnd RlTask::Step(int64_t step) {
   // 1. Responses.
   job_.Phase("rollout", step);
+  SpanRecorder* const spans = job_.context().spans();
+  ScopedSpan rollout_span(spans, "rollout");
   StepLine m;
   int64_t consumed = 0;
   RolloutBatch batch = responses_->Next(step, course_.state().samples_consumed, &consumed, &m);
   BatchShare share = BatchShare::HandOut(
       job_.context(), job_.device(), batch,
       [&](const BatchOutline& outline) { return learner_->Passes(outline, step); });
+  rollout_span.End();
   ThrowIfError(FailPoint("rl.rollout"));
 
   // 2. What they are worth.
   job_.Phase("train", step);
   const Place params_before = actor_->residency().place(StateClass::kParams);
+  ScopedSpan experience_span(spans, "experience");
   const Experience experience = MakeExperience(
       Models(), learner_->MiniBatches(share.outline(), step, 0), &kl_, &batch, &share, &m);
+  experience_span.End();
   ThrowIfError(FailPoint("rl.experience"));
 
   // 3. Critic, then actor.
   generation_->BeforeUpdate();
+  ScopedSpan update_span(spans, "update");
   const Learner::Learned learned =
       learner_->Learn(step, share, experience, course_.state().optimizer_steps, critic_steps_, &m);
   const UpdateSums& sums = learned.actor;
   if (rank0() && sums.policy) AddPolicyMetrics(batch, *sums.policy, &m);
   critic_steps_ += learned.critic_applied;
   actor_->residency().Restore(StateClass::kParams, params_before);
+  update_span.End();
   ThrowIfError(FailPoint("step.end"));
 
   // 4. The rollout gets what was learnt; from here on the step has happened.
   job_.Phase("sync", step);
+  ScopedSpan sync_span(spans, "sync");
   UpdateRollout(&m);
+  sync_span.End();
   course_.Advance(step, consumed, share.outline().prompt_tokens() + share.tokens());
   course_.CountUpdates({sums.applied, sums.skipped},
                        {learned.critic_applied, learned.critic_skipped});

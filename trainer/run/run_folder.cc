@@ -44,7 +44,7 @@ Json LoadLine(const checkpoint::LoadRecord& record) {
 }
 
 checkpoint::CheckpointOptions CheckpointOptionsOf(const Config& config,
-                                                  std::chrono::milliseconds deadline) {
+                                                  const RunFolderOptions& folder) {
   const TrainerSection& trainer = config.trainer;
   const CheckpointSection& section = config.actor_rollout_ref.actor.checkpoint;
   checkpoint::CheckpointOptions options;
@@ -58,7 +58,8 @@ checkpoint::CheckpointOptions CheckpointOptionsOf(const Config& config,
   options.io = NameOf(section.io);
   options.dist_ckpt_workers = static_cast<int>(section.dist_ckpt_workers);
   options.host_memory_cap = section.staging.host_memory_cap;
-  options.deadline = deadline;
+  options.deadline = folder.deadline;
+  options.spans = folder.spans;
   options.load_threads = static_cast<int>(std::max<int64_t>(1, trainer.threads_per_rank));
   return options;
 }
@@ -73,7 +74,7 @@ RunFolder::RunFolder(std::unique_ptr<FileSystem> files, const LoadedConfig& conf
       coordinator_(coordinator),
       log_(log),
       options_(options),
-      checkpoints_(CheckpointOptionsOf(config.config, options.deadline)),
+      checkpoints_(CheckpointOptionsOf(config.config, options)),
       checkpointer_(std::make_unique<checkpoint::Checkpointer>(*files_, coordinator, SystemClock(),
                                                                log, checkpoints_)),
       saves_(*checkpointer_, section(), log) {}

@@ -31,6 +31,7 @@ struct RunFolderOptions {
   // Where the state lives: a save of what is not on a CPU takes all of it through host memory.
   std::string device = "cpu";
   int restart_count = 0;  // of this job, by its launcher
+  SpanRecorder* spans = nullptr;  // where saves are recorded; may be null
 };
 
 class RunFolder {
