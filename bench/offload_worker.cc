@@ -16,7 +16,7 @@
 #include "common/clock.h"
 #include "common/hash.h"
 #include "common/program_id.h"
-#include "parallel/context.h"
+#include "parallel/groups/context.h"
 #include "trainer/engine/host_arena.h"
 #include "trainer/engine/memory.h"
 #include "trainer/engine/train_engine.h"

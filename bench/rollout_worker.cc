@@ -11,7 +11,7 @@
 #include "common/json.h"
 #include "common/program_id.h"
 #include "model/decoder.h"
-#include "parallel/weight_store.h"
+#include "parallel/gradients/weight_store.h"
 #include "rollout/engine.h"
 #include "trainer/engine/memory.h"
 #include "trainer/inputs/model_source.h"

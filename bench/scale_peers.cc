@@ -15,7 +15,7 @@
 #include "checkpoint/save/save_planner.h"
 #include "common/clock.h"
 #include "common/file_system.h"
-#include "parallel/store_server.h"
+#include "parallel/store/store_server.h"
 
 namespace keel::bench {
 namespace {

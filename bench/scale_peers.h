@@ -16,7 +16,7 @@
 #include "bench/scale_state.h"
 #include "checkpoint/base/coordinator.h"
 #include "common/json.h"
-#include "parallel/store_client.h"
+#include "parallel/store/store_client.h"
 
 namespace keel::bench {
 

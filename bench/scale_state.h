@@ -11,7 +11,7 @@
 #include "checkpoint/base/role_state.h"
 #include "common/host_memory.h"
 #include "common/shard_table.h"
-#include "parallel/bucket_layout.h"
+#include "parallel/gradients/bucket_layout.h"
 #include "parallel/layout.h"
 
 namespace keel::bench {

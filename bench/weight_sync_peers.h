@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/shard_table.h"
-#include "parallel/context.h"
+#include "parallel/groups/context.h"
 
 namespace keel::bench {
 

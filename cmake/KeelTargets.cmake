@@ -130,7 +130,7 @@ endfunction()
 
 # keel_device_path_test(test [WITHOUT case ...])
 # The same program again with KEEL_DEVICE_PATHS=1: what a GPU would run, on the host
-# (parallel/host_kernels.h). WITHOUT: cases about what kernels for hosts alone promise.
+# (parallel/tensor/host_kernels.h). WITHOUT: cases about what kernels for hosts alone promise.
 function(keel_device_path_test test)
   cmake_parse_arguments(arg "" "" "WITHOUT" ${ARGN})
   list(JOIN arg_WITHOUT ":" without)

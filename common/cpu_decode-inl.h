@@ -283,7 +283,8 @@ inline void Scores(const PagedHead<T>& head, const T* q, int64_t positions, floa
 }
 
 // Training's attention rounds its weights to bf16 where the processor has instructions for that,
-// and is widened to fp32 elsewhere (parallel/matrix_product.h). Generation does as training does.
+// and is widened to fp32 elsewhere (parallel/tensor/matrix_product.h). Generation does as training
+// does.
 #if KEEL_DECODE_LANES == 16 || !defined(__x86_64__)
 constexpr bool kRoundsWeights = true;
 #else

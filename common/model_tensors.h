@@ -1,5 +1,5 @@
 // ModelTensors: which tensors the weights of a whole model are, whatever holds them. Made from a
-// model's configuration (model/hf_tensors.h), compared with what a directory has
+// model's configuration (model/config/hf_tensors.h), compared with what a directory has
 // (checkpoint/hf/hf_check.h).
 #pragma once
 

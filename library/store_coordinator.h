@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "checkpoint/base/coordinator.h"
-#include "parallel/store_client.h"
+#include "parallel/store/store_client.h"
 
 namespace keel::library {
 

@@ -7,12 +7,12 @@
 
 #include "common/hash.h"
 #include "common/philox.h"
-#include "model/layout_fit.h"
-#include "model/recompute.h"
+#include "model/config/layout_fit.h"
+#include "model/layers/whole_parameter.h"
+#include "model/ops/recompute.h"
 #include "model/value_head.h"
-#include "model/whole_parameter.h"
-#include "parallel/autograd_capture.h"
-#include "parallel/regions.h"
+#include "parallel/tensor/autograd_capture.h"
+#include "parallel/tensor/regions.h"
 
 namespace keel::model {
 

@@ -14,18 +14,18 @@
 #include <string>
 #include <vector>
 
-#include "model/block.h"
-#include "model/head_split.h"
-#include "model/hf_config.h"
-#include "model/kv_cache.h"
-#include "model/ops.h"
-#include "model/rotation.h"
-#include "model/router_load.h"
+#include "model/config/head_split.h"
+#include "model/config/hf_config.h"
+#include "model/layers/block.h"
+#include "model/ops/kv_cache.h"
+#include "model/ops/ops.h"
+#include "model/ops/rotation.h"
+#include "model/ops/router_load.h"
 #include "parallel/layout.h"
 #include "parallel/parameter.h"
-#include "parallel/tensor_parallel_layers.h"
-#include "parallel/vocab_parallel_log_probs.h"
-#include "parallel/vocab_parallel_loss.h"
+#include "parallel/tensor/tensor_parallel_layers.h"
+#include "parallel/tensor/vocab_parallel_log_probs.h"
+#include "parallel/tensor/vocab_parallel_loss.h"
 
 namespace keel::model {
 

@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "model/block.h"
+#include "model/config/family_table.h"
 #include "model/decoder.h"
-#include "model/family_table.h"
-#include "model/whole_parameter.h"
+#include "model/layers/block.h"
+#include "model/layers/whole_parameter.h"
 
 namespace keel::model {
 

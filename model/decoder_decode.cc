@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "model/decode_ops.h"
 #include "model/decoder.h"
+#include "model/ops/decode_ops.h"
 
 namespace keel::model {
 

@@ -20,7 +20,7 @@
 #include "common/status.h"
 #include "model/decoder.h"
 #include "model/tokenizer/tokenizer.h"
-#include "parallel/process_group.h"
+#include "parallel/groups/process_group.h"
 #include "rollout/block_manager.h"
 #include "rollout/kv_cache.h"
 #include "rollout/sampler.h"

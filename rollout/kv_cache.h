@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "model/kv_cache.h"
+#include "model/ops/kv_cache.h"
 #include "rollout/block_manager.h"
 #include "rollout/kv_groups.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/status.h"
-#include "parallel/cuda_module.h"
+#include "parallel/groups/cuda_module.h"
 #include "rollout/block_manager.h"
 #include "rollout/kv_cache.h"
 

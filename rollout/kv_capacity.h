@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "model/kv_cache.h"
-#include "parallel/cuda_module.h"
+#include "model/ops/kv_cache.h"
+#include "parallel/groups/cuda_module.h"
 #include "rollout/kv_groups.h"
 
 namespace keel::rollout {

@@ -5,12 +5,12 @@
 // all libraries that it shares with the program: what both are to see is passed to it.
 #pragma once
 
-#include "tools/chat_command.h"
-#include "tools/doctor_report.h"
-#include "tools/eval_command.h"
-#include "tools/generate_command.h"
-#include "tools/score_command.h"
-#include "tools/serve_command.h"
+#include "tools/doctor/doctor_report.h"
+#include "tools/eval/eval_command.h"
+#include "tools/inference/chat_command.h"
+#include "tools/inference/generate_command.h"
+#include "tools/inference/score_command.h"
+#include "tools/serve/serve_command.h"
 #include "tools/stop_signals.h"
 #include "tools/train_command.h"
 

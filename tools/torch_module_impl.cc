@@ -2,8 +2,8 @@
 
 #include <variant>
 
-#include "tools/doctor_gpu.h"
-#include "tools/doctor_torch.h"
+#include "tools/doctor/doctor_gpu.h"
+#include "tools/doctor/doctor_torch.h"
 #include "tools/torch_module.h"
 
 namespace keel::tools {

@@ -7,7 +7,7 @@
 #include "common/fail_point.h"
 #include "common/log.h"
 #include "parallel/launch_env.h"
-#include "parallel/store.h"
+#include "parallel/store/store.h"
 #include "trainer/engine/memory.h"
 #include "trainer/trainer.h"
 

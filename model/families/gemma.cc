@@ -1,5 +1,5 @@
-#include "model/family_table.h"
-#include "model/rope_config.h"
+#include "model/config/family_table.h"
+#include "model/config/rope_config.h"
 
 namespace keel::model {
 

@@ -1,4 +1,4 @@
-#include "model/family_table.h"
+#include "model/config/family_table.h"
 
 namespace keel::model {
 

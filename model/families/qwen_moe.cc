@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "model/family_table.h"
+#include "model/config/family_table.h"
 
 namespace keel::model {
 

@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include "model/family_table.h"
+#include "model/config/family_table.h"
 
 namespace keel::model {
 

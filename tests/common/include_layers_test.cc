@@ -56,15 +56,24 @@ const std::map<std::string, std::set<std::string>>& AllowedEdges() {
       {"common", {}},
       {"common/options", {"common"}},
       {"parallel", {"common"}},
+      {"parallel/store", {"common", "parallel"}},
+      {"parallel/groups", {"common", "parallel", "parallel/store"}},
+      {"parallel/tensor", {"common", "parallel", "parallel/groups"}},
+      {"parallel/gradients", {"common", "parallel", "parallel/groups"}},
+      {"parallel/pipeline", {"parallel/groups"}},
       {"model/chat_template", {"common"}},
       {"model/tokenizer", {"common"}},
       {"model/gguf", {"common", "model/tokenizer"}},
-      {"model", {"common", "parallel", "model/tokenizer"}},
-      {"rollout", {"common", "parallel", "model", "model/tokenizer"}},
+      {"model/config", {"common"}},
+      {"model/families", {"model/config"}},
+      {"model/ops", {"common", "parallel", "parallel/groups", "parallel/tensor", "model/config"}},
+      {"model/layers", {"parallel", "parallel/tensor", "model/config", "model/ops"}},
+      {"model",
+       {"common", "parallel", "parallel/tensor", "model/config", "model/ops", "model/layers"}},
+      {"rollout", {"common", "parallel/groups", "model", "model/ops", "model/tokenizer"}},
       {"rewards", {"common", "common/options"}},
       {"turns", {"common", "common/options", "model/chat_template", "model/tokenizer", "rewards"}},
       {"serve", {"common", "rollout", "turns"}},
-
       {"checkpoint/format", {"common"}},
       {"checkpoint/base", {"common", "checkpoint/format"}},
       {"checkpoint/run", {"common", "checkpoint/format"}},
@@ -86,37 +95,41 @@ const std::map<std::string, std::set<std::string>>& AllowedEdges() {
        {"common", "checkpoint", "checkpoint/format", "checkpoint/base", "checkpoint/run",
         "checkpoint/read", "checkpoint/hf", "checkpoint/commit"}},
       {"library",
-       {"common", "parallel", "checkpoint", "checkpoint/format", "checkpoint/base",
+       {"common", "parallel/store", "checkpoint", "checkpoint/format", "checkpoint/base",
         "checkpoint/run", "checkpoint/read", "checkpoint/load"}},
-
       {"trainer/algorithms", {"common"}},
       {"trainer/metrics", {"common"}},
       {"trainer/config",
-       {"common", "common/options", "model", "model/tokenizer", "checkpoint/base",
-        "checkpoint/format", "rollout", "rewards", "turns", "trainer/algorithms", "trainer/data"}},
+       {"common", "common/options", "model/tokenizer", "checkpoint/base", "checkpoint/format",
+        "rollout", "rewards", "turns", "trainer/algorithms", "trainer/data"}},
       {"trainer/data/tokens", {"common"}},
       {"trainer/data/arrow", {"common", "trainer/data"}},
       {"trainer/data",
-       {"common", "model", "model/chat_template", "model/tokenizer", "rewards", "turns",
+       {"common", "model/chat_template", "model/tokenizer", "rewards", "turns",
         "trainer/algorithms", "trainer/data/tokens"}},
-      {"trainer/desk", {"common", "parallel", "rollout", "checkpoint/format", "trainer/data"}},
+      {"trainer/desk",
+       {"common", "parallel", "parallel/store", "rollout", "checkpoint/format", "trainer/data"}},
       {"trainer/engine",
-       {"common", "parallel", "model", "checkpoint/base", "trainer/config", "trainer/data"}},
+       {"common", "parallel/groups", "parallel/tensor", "parallel/gradients", "parallel/pipeline",
+        "model", "model/config", "checkpoint/base", "trainer/config", "trainer/data"}},
       {"trainer/foreign", {"common", "common/options", "trainer/algorithms", "trainer/config"}},
       {"trainer/sync",
-       {"common", "parallel", "model", "rollout", "trainer/config", "trainer/engine"}},
+       {"common", "parallel", "parallel/groups", "parallel/gradients", "model", "rollout",
+        "trainer/config", "trainer/engine"}},
       {"trainer/inputs",
-       {"common", "model", "model/chat_template", "model/tokenizer", "checkpoint/base",
+       {"common", "model/config", "model/chat_template", "model/tokenizer", "checkpoint/base",
         "checkpoint/format", "checkpoint/hf", "rewards", "turns", "trainer/config", "trainer/data",
         "trainer/metrics"}},
       {"trainer/run",
-       {"common", "common/options", "parallel", "checkpoint", "checkpoint/base",
-        "checkpoint/format", "checkpoint/run", "trainer/config", "trainer/data", "trainer/engine",
-        "trainer/inputs", "trainer/metrics", "trainer/sync"}},
+       {"common", "common/options", "parallel", "parallel/store", "parallel/groups",
+        "parallel/tensor", "checkpoint", "checkpoint/base", "checkpoint/format", "checkpoint/run",
+        "trainer/config", "trainer/data", "trainer/engine", "trainer/inputs", "trainer/metrics",
+        "trainer/sync"}},
       {"trainer/rl",
-       {"common", "parallel", "model", "model/tokenizer", "rollout", "rewards", "turns",
-        "checkpoint/base", "trainer/algorithms", "trainer/config", "trainer/data", "trainer/desk",
-        "trainer/engine", "trainer/inputs", "trainer/metrics", "trainer/run", "trainer/sync"}},
+       {"common", "parallel/store", "parallel/groups", "parallel/tensor", "model",
+        "model/tokenizer", "rollout", "rewards", "turns", "checkpoint/base", "trainer/algorithms",
+        "trainer/config", "trainer/data", "trainer/desk", "trainer/engine", "trainer/inputs",
+        "trainer/metrics", "trainer/run", "trainer/sync"}},
       {"trainer", {"common", "trainer/inputs", "trainer/rl", "trainer/run"}},
   };
   return edges;
@@ -231,33 +244,35 @@ TEST(IncludeLayersTest, WhatOneMustOpenStaysSmall) {
 
 TEST(IncludeLayersTest, TheTorchFreePartSeesNoTorch) {
   for (const char* folder :
-       {"common", "checkpoint", "rewards", "turns", "serve", "model/gguf", "model/tokenizer",
-        "tools/launch", "tools/ckpt", "trainer/config", "trainer/data", "trainer/desk",
-        "trainer/foreign", "trainer/inputs", "trainer/metrics"}) {
+       {"common",       "checkpoint",      "rewards",         "turns",
+        "serve",        "model/gguf",      "model/tokenizer", "tools/ckpt",
+        "tools/config", "tools/data",      "tools/launch",    "tools/manual",
+        "tools/report", "tools/watch",     "trainer/config",  "trainer/data",
+        "trainer/desk", "trainer/foreign", "trainer/inputs",  "trainer/metrics"}) {
     for (const Include& include : IncludesOf(folder)) {
       EXPECT_FALSE(IsTorch(include.target))
           << include.file << ":" << include.line << " includes " << include.target;
     }
   }
   const std::set<std::string> torch_free = {"parallel/layout",
-                                            "parallel/schedule",
+                                            "parallel/pipeline/schedule",
                                             "parallel/launch_env",
                                             "parallel/rank_status",
-                                            "parallel/bucket_layout",
-                                            "parallel/sockets",
-                                            "parallel/store_wire",
-                                            "parallel/store_service",
-                                            "parallel/store_server",
-                                            "parallel/store_client",
+                                            "parallel/gradients/bucket_layout",
+                                            "parallel/store/sockets",
+                                            "parallel/store/store_wire",
+                                            "parallel/store/store_service",
+                                            "parallel/store/store_server",
+                                            "parallel/store/store_client",
                                             "library/state",
                                             "library/state_check",
                                             "library/state_checkpointer",
                                             "library/state_tables",
                                             "library/store_coordinator",
-                                            "model/head_split",
-                                            "model/hf_config",
-                                            "model/hf_tensors",
-                                            "model/layout_fit",
+                                            "model/config/head_split",
+                                            "model/config/hf_config",
+                                            "model/config/hf_tensors",
+                                            "model/config/layout_fit",
                                             "model/tokenizer",
                                             "rollout/block_manager",
                                             "rollout/kv_groups",
@@ -297,9 +312,9 @@ TEST(IncludeLayersTest, OnlyProcessGroupsAndStoresSeeC10d) {
                              "rewards", "turns", "serve", "trainer", "tools", "bench"}) {
     for (const Include& include : IncludesOf(folder)) {
       if (include.target.find("torch/csrc/distributed") == std::string::npos) continue;
-      const bool may = StartsWith(include.file, "parallel/process_group") ||
-                       StartsWith(include.file, "parallel/store") ||
-                       StartsWith(include.file, "parallel/cuda/");
+      const bool may = StartsWith(include.file, "parallel/groups/process_group") ||
+                       StartsWith(include.file, "parallel/store/store") ||
+                       StartsWith(include.file, "parallel/groups/cuda/");
       EXPECT_TRUE(may) << include.file << ":" << include.line << " includes " << include.target;
     }
   }

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "parallel/store_server.h"
+#include "parallel/store/store_server.h"
 
 namespace keel::library {
 namespace {

@@ -627,7 +627,7 @@ IN_COMMON = [
 ]  # fmt: skip
 
 HEADS = ("model_config_test", "HeadSplit.*")
-HEADS_CC = "model/head_split.cc"
+HEADS_CC = "model/config/head_split.cc"
 
 # How a model is dealt out over tensor-parallel ranks.
 SPLIT = [
@@ -642,17 +642,17 @@ SPLIT = [
     ),
     Mutant(
         "a-rank-with-nothing", "a layout that leaves a rank without a head is refused",
-        "model/layout_fit.cc", "  if (config.num_attention_heads < wish.tp) {\n", "  if (config.num_attention_heads < 0) {\n",
+        "model/config/layout_fit.cc", "  if (config.num_attention_heads < wish.tp) {\n", "  if (config.num_attention_heads < 0) {\n",
         (("model_config_test", "LayoutFit.*"),),
     ),
     Mutant(
         "gradients-of-holders-not-summed", "the gradients of a key/value head are summed over the ranks that hold it",
-        "parallel/grad_buffer.cc", "    SumOverNeighbours(shared_, context_.tp(), {holders_.index, holders_.count});\n", "",
+        "parallel/gradients/grad_buffer.cc", "    SumOverNeighbours(shared_, context_.tp(), {holders_.index, holders_.count});\n", "",
         (("e2e_resume", "ResumeElsewhereUnevenly.test_any_layout_to_any_other"),),
     ),
     Mutant(
         "rope-overwrites-its-input", "both halves of a head are read before one is written",
-        "model/ops.cc", "heads.narrow(2, 0, half).to(at::kFloat, /*non_blocking=*/false, true)", "heads.narrow(2, 0, half).to(at::kFloat)",
+        "model/ops/ops.cc", "heads.narrow(2, 0, half).to(at::kFloat, /*non_blocking=*/false, true)", "heads.narrow(2, 0, half).to(at::kFloat)",
         (("model_ops_test_device_paths", "Ops.Rope*"),),
     ),
 ]  # fmt: skip

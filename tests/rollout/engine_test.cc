@@ -10,7 +10,7 @@
 #include <random>
 #include <set>
 
-#include "parallel/matrix_product.h"
+#include "parallel/tensor/matrix_product.h"
 #include "rollout/kv_cache.h"
 #include "rollout/kv_capacity.h"
 #include "rollout/kv_groups.h"

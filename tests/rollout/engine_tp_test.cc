@@ -5,7 +5,7 @@
 #include <cmath>
 #include <mutex>
 
-#include "model/decode_ops.h"
+#include "model/ops/decode_ops.h"
 #include "rollout/engine.h"
 #include "tests/rollout/rollout_model.h"
 #include "tests/support/ranks.h"

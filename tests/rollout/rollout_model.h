@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "model/decoder.h"
-#include "parallel/process_group.h"
-#include "parallel/weight_store.h"
+#include "parallel/gradients/weight_store.h"
+#include "parallel/groups/process_group.h"
 #include "rollout/engine.h"
 #include "tests/support/tiny_training.h"
 

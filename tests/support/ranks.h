@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "parallel/context.h"
+#include "parallel/groups/context.h"
 
 namespace keel::testing {
 

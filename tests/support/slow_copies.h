@@ -12,8 +12,8 @@
 #include <string>
 #include <thread>
 
-#include "parallel/cuda_module.h"
-#include "parallel/process_group.h"
+#include "parallel/groups/cuda_module.h"
+#include "parallel/groups/process_group.h"
 
 namespace keel::testing {
 

@@ -10,7 +10,7 @@
 
 #include "checkpoint/format/safetensors.h"
 #include "common/json.h"
-#include "model/hf_tensors.h"
+#include "model/config/hf_tensors.h"
 #include "tests/tools/ckpt_commands_fixture.h"
 
 namespace keel::tools {

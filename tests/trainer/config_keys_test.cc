@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "model/hf_tensors.h"
+#include "model/config/hf_tensors.h"
 #include "tests/support/ranks.h"
 #include "tests/trainer/model_fixture.h"
 

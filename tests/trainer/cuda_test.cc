@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "parallel/cuda_module.h"
-#include "parallel/determinism.h"
+#include "parallel/groups/cuda_module.h"
+#include "parallel/tensor/determinism.h"
 #include "tests/support/ranks.h"
 #include "trainer/engine/train_engine.h"
 

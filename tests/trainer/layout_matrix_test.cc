@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "model/family_table.h"
+#include "model/config/family_table.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tiny_training.h"
 #include "trainer/engine/train_engine.h"

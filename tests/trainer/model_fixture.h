@@ -12,7 +12,7 @@
 
 #include "checkpoint/hf/fused_tensors.h"
 #include "common/json.h"
-#include "model/hf_config.h"
+#include "model/config/hf_config.h"
 #include "tests/support/safetensors_fixture.h"
 #include "trainer/engine/train_engine.h"
 

@@ -16,13 +16,13 @@
 #include "common/float_convert.h"
 #include "common/json.h"
 #include "common/text.h"
+#include "model/config/hf_config.h"
+#include "model/config/hf_tensors.h"
 #include "model/gguf/dequantize.h"
 #include "model/gguf/gguf_config.h"
 #include "model/gguf/gguf_file.h"
 #include "model/gguf/gguf_names.h"
 #include "model/gguf/gguf_tokenizer.h"
-#include "model/hf_config.h"
-#include "model/hf_tensors.h"
 
 namespace keel::tools {
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "common/status.h"
-#include "parallel/store_client.h"
+#include "parallel/store/store_client.h"
 
 namespace keel::tools {
 

@@ -12,7 +12,7 @@
 
 #include "common/status.h"
 #include "parallel/launch_env.h"
-#include "parallel/store_server.h"
+#include "parallel/store/store_server.h"
 #include "tools/launch/child.h"
 
 namespace keel::tools {

@@ -19,7 +19,7 @@
 #include <utility>
 
 #include "common/guarded.h"
-#include "parallel/sockets.h"
+#include "parallel/store/sockets.h"
 #include "trainer/data/response_wire.h"
 #include "trainer/desk/framing.h"
 

@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "common/status.h"
-#include "parallel/sockets.h"
+#include "parallel/store/sockets.h"
 #include "trainer/desk/framing.h"
 #include "trainer/desk/messages.h"
 

@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "common/status.h"
-#include "parallel/store_wire.h"
+#include "parallel/store/store_wire.h"
 
 namespace keel::trainer::desk {
 

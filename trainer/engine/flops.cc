@@ -1,7 +1,7 @@
 #include "trainer/engine/flops.h"
 
 #include "common/clock.h"
-#include "parallel/matrix_product.h"
+#include "parallel/tensor/matrix_product.h"
 
 namespace keel::trainer {
 

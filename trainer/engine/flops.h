@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "model/hf_config.h"
+#include "model/config/hf_config.h"
 
 namespace keel::trainer {
 

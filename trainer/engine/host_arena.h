@@ -10,7 +10,7 @@
 #include <functional>
 #include <memory>
 
-#include "parallel/cuda_module.h"
+#include "parallel/groups/cuda_module.h"
 
 namespace keel::trainer {
 

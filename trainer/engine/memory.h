@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "parallel/cuda_module.h"
+#include "parallel/groups/cuda_module.h"
 
 namespace keel::trainer {
 

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <vector>
 
-#include "model/head_split.h"
+#include "model/config/head_split.h"
 
 namespace keel::trainer {
 

@@ -8,7 +8,7 @@
 
 #include "common/host_memory.h"
 #include "common/status.h"
-#include "model/hf_config.h"
+#include "model/config/hf_config.h"
 #include "trainer/config/config.h"
 
 namespace keel::trainer {

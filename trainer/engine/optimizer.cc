@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "common/cpu_kernels.h"
-#include "parallel/host_kernels.h"
+#include "parallel/tensor/host_kernels.h"
 
 namespace keel::trainer {
 

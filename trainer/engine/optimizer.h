@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/shard_table.h"
-#include "parallel/grad_buffer.h"
+#include "parallel/gradients/grad_buffer.h"
 
 namespace keel::trainer {
 

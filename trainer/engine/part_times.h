@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/clock.h"
-#include "parallel/cuda_module.h"
+#include "parallel/groups/cuda_module.h"
 
 namespace keel::trainer {
 

@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "common/status.h"
-#include "parallel/cuda_module.h"
-#include "parallel/weight_store.h"
+#include "parallel/gradients/weight_store.h"
+#include "parallel/groups/cuda_module.h"
 #include "trainer/engine/device_pages.h"
 #include "trainer/engine/host_arena.h"
 

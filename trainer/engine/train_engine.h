@@ -19,10 +19,10 @@
 
 #include "common/shard_table.h"
 #include "model/decoder.h"
-#include "parallel/context.h"
-#include "parallel/grad_buffer.h"
-#include "parallel/pipeline_runner.h"
-#include "parallel/weight_store.h"
+#include "parallel/gradients/grad_buffer.h"
+#include "parallel/gradients/weight_store.h"
+#include "parallel/groups/context.h"
+#include "parallel/pipeline/pipeline_runner.h"
 #include "trainer/engine/optimizer.h"
 #include "trainer/engine/residency.h"
 
@@ -83,8 +83,8 @@ struct StepResult {
   double reduce_s = 0;            // what of the gradient reduction was not hidden
   double optimizer_s = 0;         // clip, update, all-gather
   MoveSeconds moves;              // in none of the times above
-  // With experts; see model/router_load.h. Means over the micro-batches, each weighing as many as
-  // its targets.
+  // With experts; see model/ops/router_load.h. Means over the micro-batches, each weighing as many
+  // as its targets.
   struct Routers {
     double balance_loss = 0;  // times router_aux_loss_coef a part of `loss`, if the config says so
     double busiest_share =

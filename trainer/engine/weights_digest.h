@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "common/shard_table.h"
-#include "parallel/process_group.h"
+#include "parallel/groups/process_group.h"
 #include "trainer/engine/train_engine.h"
 
 namespace keel::trainer {

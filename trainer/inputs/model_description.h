@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "checkpoint/base/requests.h"
-#include "model/hf_config.h"
+#include "model/config/hf_config.h"
 
 namespace keel::trainer {
 

@@ -5,8 +5,8 @@
 
 #include "common/shard_table.h"
 #include "common/status.h"
-#include "model/hf_config.h"
-#include "model/hf_tensors.h"
+#include "model/config/hf_config.h"
+#include "model/config/hf_tensors.h"
 
 namespace keel::trainer {
 

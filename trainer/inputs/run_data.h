@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/status.h"
-#include "model/hf_config.h"
+#include "model/config/hf_config.h"
 #include "trainer/config/config.h"
 
 namespace keel::trainer {

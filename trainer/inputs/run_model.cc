@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/file_system.h"
-#include "model/layout_fit.h"
+#include "model/config/layout_fit.h"
 #include "rewards/reward_functions.h"
 
 namespace keel::trainer {

@@ -7,7 +7,7 @@
 #include <limits>
 #include <utility>
 
-#include "model/hf_config.h"
+#include "model/config/hf_config.h"
 #include "model/tokenizer/open_tokenizer.h"
 
 namespace keel::trainer {

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/context.h"
+#include "parallel/groups/context.h"
 #include "trainer/rl/batch_outline.h"
 
 namespace keel::trainer::rl {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "model/tokenizer/tokenizer.h"
-#include "parallel/context.h"
+#include "parallel/groups/context.h"
 #include "trainer/data/prompt_data.h"
 #include "trainer/data/rollout_batch.h"
 #include "trainer/rl/generation.h"

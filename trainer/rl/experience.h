@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/context.h"
+#include "parallel/groups/context.h"
 #include "trainer/algorithms/kl.h"
 #include "trainer/config/config.h"
 #include "trainer/data/rollout_batch.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "parallel/vocab_chunks.h"
+#include "parallel/tensor/vocab_chunks.h"
 
 namespace keel::trainer::rl {
 

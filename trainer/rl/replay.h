@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "parallel/process_group.h"
+#include "parallel/groups/process_group.h"
 #include "trainer/data/rollout_batch.h"
 
 namespace keel::trainer::rl {

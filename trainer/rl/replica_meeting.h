@@ -5,7 +5,7 @@
 #include <string>
 
 #include "common/status.h"
-#include "parallel/store.h"
+#include "parallel/store/store.h"
 
 namespace keel::trainer::rl {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/context.h"
+#include "parallel/groups/context.h"
 #include "trainer/config/config.h"
 #include "trainer/data/prompt_data.h"
 #include "trainer/data/rollout_batch.h"

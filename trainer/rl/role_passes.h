@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "parallel/context.h"
+#include "parallel/groups/context.h"
 #include "trainer/engine/train_engine.h"
 #include "trainer/rl/micro_batches.h"
 

@@ -17,8 +17,8 @@
 
 #include "common/clock.h"
 #include "common/fail_point.h"
-#include "parallel/context.h"
-#include "parallel/store.h"
+#include "parallel/groups/context.h"
+#include "parallel/store/store.h"
 #include "trainer/data/response_wire.h"
 #include "trainer/desk/desk_client.h"
 #include "trainer/desk/desk_file.h"

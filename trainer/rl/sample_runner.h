@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/process_group.h"
+#include "parallel/groups/process_group.h"
 #include "rewards/reward_pool.h"
 #include "rollout/engine.h"
 #include "trainer/config/config_rl.h"

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "common/status.h"
-#include "parallel/context.h"
+#include "parallel/groups/context.h"
 #include "trainer/rl/micro_batches.h"
 
 namespace keel::trainer::rl {

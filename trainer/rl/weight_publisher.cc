@@ -10,7 +10,7 @@
 #include "common/clock.h"
 #include "common/guarded.h"
 #include "common/json.h"
-#include "parallel/context.h"
+#include "parallel/groups/context.h"
 #include "trainer/engine/weights_digest.h"
 #include "trainer/sync/group_bytes.h"
 

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/process_group.h"
+#include "parallel/groups/process_group.h"
 #include "trainer/desk/desk.h"
 #include "trainer/engine/train_engine.h"
 #include "trainer/run/job.h"

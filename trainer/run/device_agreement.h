@@ -9,7 +9,7 @@
 
 #include "checkpoint/base/coordinator.h"
 #include "common/status.h"
-#include "parallel/device_choice.h"
+#include "parallel/groups/device_choice.h"
 #include "trainer/config/choices.h"
 
 namespace keel::trainer {

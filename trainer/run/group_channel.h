@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "checkpoint/base/peer_channel.h"
-#include "parallel/process_group.h"
+#include "parallel/groups/process_group.h"
 
 namespace keel::trainer {
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "parallel/cuda_module.h"
+#include "parallel/groups/cuda_module.h"
 #include "trainer/engine/memory.h"
 #include "trainer/inputs/model_weights.h"
 

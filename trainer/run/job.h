@@ -15,7 +15,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
-#include "parallel/context.h"
+#include "parallel/groups/context.h"
 #include "parallel/launch_env.h"
 #include "parallel/rank_status.h"
 #include "trainer/config/sections.h"

@@ -7,8 +7,8 @@
 
 #include "common/guarded.h"
 #include "common/open_files.h"
-#include "parallel/cuda_module.h"
-#include "parallel/determinism.h"
+#include "parallel/groups/cuda_module.h"
+#include "parallel/tensor/determinism.h"
 #include "trainer/run/device_agreement.h"
 #include "trainer/run/shared_facts.h"
 

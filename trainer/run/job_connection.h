@@ -13,8 +13,8 @@
 
 #include "checkpoint/base/coordinator.h"
 #include "common/log.h"
-#include "parallel/context.h"
-#include "parallel/hang_report.h"
+#include "parallel/groups/context.h"
+#include "parallel/groups/hang_report.h"
 #include "trainer/run/job.h"
 #include "trainer/run/rank_agreement.h"
 #include "trainer/run/store_coordinator.h"
@@ -62,7 +62,7 @@ class JobConnection {
  private:
   const TrainerInputs& inputs_;
   Logger& log_;
-  const std::string offer_;  // what it could compute on: see parallel/device_choice.h
+  const std::string offer_;  // what it could compute on: see parallel/groups/device_choice.h
   at::Device device_;
   std::chrono::milliseconds deadline_;
   std::unique_ptr<parallel::Store> store_;

@@ -12,7 +12,7 @@
 #include "common/clock.h"
 #include "common/fail_point.h"
 #include "common/hash.h"
-#include "parallel/cuda_module.h"
+#include "parallel/groups/cuda_module.h"
 #include "trainer/data/batch.h"
 #include "trainer/engine/device_batch.h"
 #include "trainer/engine/device_peak.h"

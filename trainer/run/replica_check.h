@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "parallel/context.h"
+#include "parallel/groups/context.h"
 #include "trainer/engine/train_engine.h"
 
 namespace keel::trainer {

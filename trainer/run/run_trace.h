@@ -12,7 +12,7 @@
 
 #include "common/log.h"
 #include "common/span_recorder.h"
-#include "parallel/context.h"
+#include "parallel/groups/context.h"
 #include "trainer/config/sections.h"
 #include "trainer/metrics/trace_file.h"
 #include "trainer/run/operator_profile.h"

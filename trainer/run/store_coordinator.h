@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "checkpoint/base/coordinator.h"
-#include "parallel/store.h"
+#include "parallel/store/store.h"
 
 namespace keel::trainer {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/status.h"
-#include "parallel/process_group.h"
+#include "parallel/groups/process_group.h"
 
 namespace keel::trainer {
 

@@ -11,8 +11,8 @@
 
 #include "common/shard_table.h"
 #include "model/decoder.h"
-#include "parallel/process_group.h"
-#include "parallel/weight_store.h"
+#include "parallel/gradients/weight_store.h"
+#include "parallel/groups/process_group.h"
 #include "rollout/engine.h"
 
 namespace keel::trainer {

@@ -13,7 +13,7 @@
 #include <memory>
 #include <vector>
 
-#include "parallel/context.h"
+#include "parallel/groups/context.h"
 #include "rollout/engine.h"
 #include "trainer/engine/train_engine.h"
 #include "trainer/sync/replica_model.h"

@@ -12,7 +12,7 @@
 #include "common/clock.h"
 #include "common/fail_point.h"
 #include "common/tensor_digest.h"
-#include "parallel/cuda_module.h"
+#include "parallel/groups/cuda_module.h"
 #include "trainer/engine/shard_tensor.h"
 #include "trainer/sync/group_bytes.h"
 

@@ -18,7 +18,7 @@
 #include "common/shard_table.h"
 #include "common/status.h"
 #include "common/transfer_plan.h"
-#include "parallel/process_group.h"
+#include "parallel/groups/process_group.h"
 
 namespace keel::trainer {
 

@@ -11,8 +11,8 @@
 
 #include "common/philox.h"
 #include "model/decoder.h"
-#include "parallel/grad_buffer.h"
-#include "parallel/pipeline_runner.h"
+#include "parallel/gradients/grad_buffer.h"
+#include "parallel/pipeline/pipeline_runner.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tiny_training.h"
 #include "trainer/algorithms/policy_loss.h"

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "parallel/sockets.h"
+#include "parallel/store/sockets.h"
 #include "trainer/data/response_wire.h"
 #include "trainer/desk/desk_client.h"
 

@@ -13,7 +13,7 @@
 #include <fstream>
 
 #include "checkpoint/format/safetensors.h"
-#include "model/hf_tensors.h"
+#include "model/config/hf_tensors.h"
 #include "trainer/data/chat_rules.h"
 #include "trainer/inputs/run_model.h"
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "common/tensor_digest.h"
-#include "model/family_table.h"
+#include "model/config/family_table.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tiny_training.h"
 #include "trainer/engine/weights_digest.h"

@@ -1,0 +1,85 @@
+// FamilyTable: what a family of models is, by model_type: its block, and the keys of config.json
+// that are its own. A family is one file in this folder and one line in registry.cc. Torch-free.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string_view>
+
+#include "model/config/config_reader.h"
+#include "model/config/hf_config.h"
+#include "model/config/layer_spec.h"
+
+namespace keel::model {
+
+struct FamilyTable {
+  Family family;
+  std::string_view model_type;
+  std::string_view model_class;
+  LayerSpec block = {};           // of each layer, but for what the config says of single ones
+  MoeNames moe_names = {};        // with experts
+  bool scaled_embedding = false;  // embeddings are multiplied by sqrt(hidden_size)
+  // Where a config.json leaves the key out; head_dim 0: hidden_size / num_attention_heads.
+  bool tied = false;
+  int64_t head_dim = 0;
+  double eps = 1e-6;
+  double theta = 10000;
+  bool names_kv_heads = false;  // num_key_value_heads must be there
+  std::string_view activation_key = "hidden_act";
+  std::string_view activation = "silu";
+  // Biases, windows, rotations and softcaps: what the family has of them. Called after the sizes
+  // are read.
+  void (*read)(ConfigReader& reader, HfConfig& config) = nullptr;
+  // The same keys for an export, over those that all families have.
+  void (*write)(const HfConfig& config, Json& json) = nullptr;
+};
+
+std::span<const FamilyTable> Families();
+const FamilyTable& FamilyOf(Family family);
+// Null when there is none.
+const FamilyTable* FindFamily(std::string_view model_type);
+// "llama, qwen2, ...", of messages.
+std::string FamilyNames();
+
+extern const FamilyTable kLlamaFamily, kQwen2Family, kQwen3Family, kMistralFamily, kSmolLm3Family,
+    kGemma2Family, kGemma3Family, kOlmo2Family, kOlmo3Family, kQwen3MoeFamily, kMixtralFamily,
+    kPhi3Family;
+
+// Of the family files.
+
+// The main rotation, where all layers have one; see ReadRope.
+void ReadMainRope(ConfigReader& reader, HfConfig& config);
+void WriteMainRope(const HfConfig& config, Json& json);
+// Rotations of layers without and with a window: rope_parameters {full_attention: {...},
+// sliding_attention: {...}} as transformers v5 writes them. False when the file has no
+// rope_parameters, and nothing was read.
+bool ReadTwoRopes(ConfigReader& reader, HfConfig& config, double local_theta);
+void WriteTwoRopes(const HfConfig& config, Json& json);
+// A softcap: a number above 0, or null for none.
+double ReadSoftcap(ConfigReader& reader, std::string_view key, double fallback);
+// Reads sliding_window and layer_types ("full_attention" or "sliding_attention" each); without
+// layer_types the layers for which `by_default` holds have the window. Without a window none has.
+void ReadWindows(ConfigReader& reader, HfConfig& config,
+                 const std::function<bool(int64_t layer)>& by_default);
+// The same keys where use_sliding_window says that they are not to be used: layer_types may then
+// name no sliding_attention.
+void ReadNoWindows(ConfigReader& reader);
+void WriteWindows(const HfConfig& config, Json& json);
+// How many experts there are (num_experts or num_local_experts, which must agree) and how many of
+// them a token takes, and the keys of the load-balancing loss. Width, renormalize and dense_ffn are
+// the family's to set.
+void ReadExperts(ConfigReader& reader, HfConfig& config, const MoeSpec& fallback);
+// But for the number of experts, whose key is the family's.
+void WriteExperts(const HfConfig& config, Json& json);
+// sliding_window alone, a number or null: of all layers.
+void ReadOneWindow(ConfigReader& reader, HfConfig& config);
+void WriteOneWindow(const HfConfig& config, Json& json);
+// An integer where the value is one: transformers refuses 32.0 where it expects 32.
+Json WholeNumber(double value);
+// attention_bias: of q, k and v, and of the output too.
+void ReadAttentionBias(ConfigReader& reader, HfConfig& config);
+// FamilyTable's read and write of a family with the main rotation and that bias, and no more.
+void ReadRopeAndBias(ConfigReader& reader, HfConfig& config);
+void WriteRopeAndBias(const HfConfig& config, Json& json);
+
+}  // namespace keel::model

@@ -1,0 +1,290 @@
+#include "model/config/hf_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/text.h"
+#include "model/config/config_reader.h"
+#include "model/config/family_table.h"
+#include "model/config/hf_tensors.h"
+#include "model/config/rope_config.h"
+
+namespace keel::model {
+
+namespace {
+
+// Keys that change what some model of transformers computes, and the values with which they do not.
+// A family that has a key asks for it; where none did, another value is refused.
+struct ChangingKey {
+  std::string_view key;
+  const char* neutral;  // JSON texts, each of which is no change, one after another
+};
+constexpr ChangingKey kChangingKeys[] = {
+    {"attention_bias", "[false]"},
+    {"attention_dropout", "[0]"},
+    {"attn_logit_softcapping", "[]"},
+    {"decoder_sparse_step", "[1]"},
+    {"embd_pdrop", "[0]"},
+    {"final_logit_softcapping", "[]"},
+    {"hidden_act", R"(["silu"])"},
+    {"hidden_activation", R"(["silu"])"},
+    {"is_decoder", "[true, false]"},
+    {"layer_types", "[]"},
+    {"mlp_bias", "[false]"},
+    {"mlp_only_layers", "[[]]"},
+    {"moe_intermediate_size", "[]"},
+    {"no_rope_layers", "[[]]"},
+    {"norm_topk_prob", "[]"},
+    {"num_experts", "[]"},
+    {"num_experts_per_tok", "[]"},
+    {"num_local_experts", "[]"},
+    {"original_max_position_embeddings", "[]"},
+    {"output_router_logits", "[false]"},
+    {"partial_rotary_factor", "[1]"},
+    {"pretraining_tp", "[1]"},
+    {"quantization_config", "[]"},
+    {"query_pre_attn_scalar", "[]"},
+    {"resid_pdrop", "[0]"},
+    {"rope_local_base_freq", "[]"},
+    {"router_jitter_noise", "[0]"},
+    {"sliding_window", "[]"},
+    {"sliding_window_pattern", "[]"},
+    {"use_bidirectional_attention", "[false]"},
+    {"use_sliding_window", "[false]"},
+};
+
+void RefuseOtherKeys(ConfigReader& reader, std::string_view family) {
+  for (const ChangingKey& key : kChangingKeys) {
+    if (reader.asked_for(key.key)) continue;
+    const Json* value = reader.Find(key.key);
+    if (value == nullptr) continue;
+    const Json neutral = Json::parse(key.neutral);
+    if (std::find(neutral.begin(), neutral.end(), *value) != neutral.end()) continue;
+    std::vector<std::string> accepted = {"no such key"};
+    for (const Json& each : neutral) accepted.push_back(each.dump());
+    reader.Problem(fmt::format("{}: {} is not supported for model_type {}, expected {}", key.key,
+                               Shown(*value), family, fmt::join(accepted, " or ")));
+  }
+}
+
+Activation ReadActivation(ConfigReader& reader, const FamilyTable& family) {
+  const std::string name = reader.String(family.activation_key, std::string(family.activation));
+  if (name == "silu" || name == "swish") return Activation::kSilu;
+  if (name == "gelu_pytorch_tanh" || name == "gelu_new") return Activation::kGeluTanh;
+  reader.Problem(fmt::format("{}: \"{}\" is not supported, expected silu or gelu_pytorch_tanh",
+                             family.activation_key, Printable(name)));
+  return Activation::kSilu;
+}
+
+std::vector<int64_t> ReadEosTokenIds(ConfigReader& reader) {
+  const Json* eos = reader.Find("eos_token_id");
+  if (eos == nullptr) return {};
+  const Json list = eos->is_array() ? *eos : Json::array({*eos});
+  std::vector<int64_t> ids;
+  for (const Json& id : list) {
+    if (id.is_number_integer()) {
+      ids.push_back(id.get<int64_t>());
+    } else {
+      reader.Wrong("eos_token_id", "an integer, a list of integers or null", *eos);
+      return {};
+    }
+  }
+  return ids;
+}
+
+Status NotAMap(std::string_view where) {
+  return Status(StatusCode::kInvalidData,
+                fmt::format("{}: expected a map of Hugging Face keys", where));
+}
+
+}  // namespace
+
+Status CheckSpecialIds(const Json& json, int64_t vocab_size, std::string_view where) {
+  if (!json.is_object()) return NotAMap(where);
+  ConfigReader reader(json, where);
+  const auto check = [&](const char* key, int64_t id) {
+    if (id >= 0 && id < vocab_size) return;
+    reader.Problem(fmt::format(
+        "{}: {} is outside the vocabulary of {}: give the id of the model's token, or leave it out",
+        key, id, vocab_size));
+  };
+  for (const int64_t id : ReadEosTokenIds(reader)) check("eos_token_id", id);
+  if (reader.Find("bos_token_id") != nullptr) check("bos_token_id", reader.Int("bos_token_id", 0));
+  if (const int64_t pad = reader.Int("pad_token_id", -1); pad != -1) check("pad_token_id", pad);
+  return reader.status();
+}
+
+Result<std::vector<int64_t>> ParseEosTokenIds(const Json& json, std::string_view where) {
+  if (!json.is_object()) return NotAMap(where);
+  ConfigReader reader(json, where);
+  std::vector<int64_t> ids = ReadEosTokenIds(reader);
+  KEEL_RETURN_IF_ERROR(reader.status());
+  return ids;
+}
+
+Result<HfConfig> ParseHfConfig(const Json& json, std::string_view where) {
+  if (!json.is_object()) return NotAMap(where);
+  ConfigReader reader(json, where);
+  HfConfig config;
+  const std::string type = reader.String("model_type", "");
+  const FamilyTable* found = FindFamily(type);
+  if (found == nullptr) {
+    reader.Problem(fmt::format("model_type: expected one of {}, found \"{}\"", FamilyNames(),
+                               Printable(type)));
+  }
+  const FamilyTable& family = found != nullptr ? *found : Families()[0];
+  config.family = family.family;
+  config.hidden_size = reader.Positive("hidden_size", std::nullopt, kMostHidden);
+  config.intermediate_size = reader.Positive("intermediate_size", std::nullopt, kMostIntermediate);
+  config.num_hidden_layers = reader.Positive("num_hidden_layers", std::nullopt, kMostLayers);
+  config.num_attention_heads = reader.Positive("num_attention_heads", std::nullopt, kMostHeads);
+  config.num_key_value_heads = reader.Positive(
+      "num_key_value_heads",
+      family.names_kv_heads ? std::nullopt : std::optional(config.num_attention_heads), kMostHeads);
+  config.vocab_size = reader.Positive("vocab_size", std::nullopt, kMostVocabulary);
+  config.max_position_embeddings = reader.Positive("max_position_embeddings", 2048, kMostPositions);
+  const int64_t heads = std::max<int64_t>(1, config.num_attention_heads);
+  if (reader.Find("head_dim") == nullptr && family.head_dim == 0 &&
+      config.hidden_size % heads != 0) {
+    reader.Problem(
+        fmt::format("hidden_size {} is not a multiple of num_attention_heads {}: give head_dim",
+                    config.hidden_size, heads));
+  }
+  config.head_dim = reader.Positive(
+      "head_dim", family.head_dim != 0 ? family.head_dim : config.hidden_size / heads, kMostHeads);
+  config.rms_norm_eps = reader.Within(0, 1, "rms_norm_eps", family.eps);
+  config.tie_word_embeddings = reader.Bool("tie_word_embeddings", family.tied);
+  config.initializer_range = reader.Within(0, 1e3, "initializer_range", 0.02);
+  config.activation = ReadActivation(reader, family);
+
+  if (config.num_attention_heads > 0 && config.num_key_value_heads > 0 &&
+      config.num_attention_heads % config.num_key_value_heads != 0) {
+    reader.Problem(fmt::format("num_attention_heads {} is not a multiple of num_key_value_heads {}",
+                               config.num_attention_heads, config.num_key_value_heads));
+  }
+  if (config.head_dim % 2 != 0) reader.Problem(fmt::format("head_dim {} is odd", config.head_dim));
+  family.read(reader, config);
+  if (found != nullptr) RefuseOtherKeys(reader, type);
+
+  const std::string dtype = reader.String("dtype", reader.String("torch_dtype", ""));
+  if (dtype == "float32") config.dtype = DType::kF32;
+  if (dtype == "bfloat16") config.dtype = DType::kBF16;
+  if (dtype == "float16") config.dtype = DType::kF16;
+  if (reader.Find("bos_token_id") != nullptr) config.bos_token_id = reader.Int("bos_token_id", 0);
+  config.eos_token_ids = ReadEosTokenIds(reader);
+  KEEL_RETURN_IF_ERROR(reader.status());
+  if (config.moe.experts * config.num_hidden_layers > kMostExpertsOfAll) {
+    return Status(
+        StatusCode::kInvalidData,
+        fmt::format("{}: {} experts in each of {} layers are more than {}: one of the two "
+                    "is wrong",
+                    where, config.moe.experts, config.num_hidden_layers, kMostExpertsOfAll));
+  }
+  // In floating point, which does not overflow.
+  const double width = static_cast<double>(config.hidden_size);
+  const double attention =
+      static_cast<double>(config.num_attention_heads) * static_cast<double>(config.head_dim);
+  const double parameters =
+      static_cast<double>(config.num_hidden_layers) * width *
+          (4 * attention + 3 * static_cast<double>(config.intermediate_size) +
+           3 * static_cast<double>(config.moe.experts) * static_cast<double>(config.moe.width)) +
+      2 * width * static_cast<double>(config.vocab_size);
+  if (parameters > static_cast<double>(kMostParameters)) {
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{}: describes a model of some {:.1e} parameters, more than {:.1e}: "
+                              "one of its sizes is wrong",
+                              where, parameters, static_cast<double>(kMostParameters)));
+  }
+  return config;
+}
+
+LayerSpec HfConfig::Layer(int64_t layer) const {
+  LayerSpec spec = FamilyOf(family).block;
+  const auto index = static_cast<size_t>(layer);
+  spec.activation = activation;
+  if (!windowed.empty() && windowed[index]) {
+    spec.window = sliding_window;
+    if (local_rope) spec.rope = RopeChoice::kLocal;
+  }
+  if (!unturned.empty() && unturned[index]) spec.rope = RopeChoice::kNone;
+  if (query_pre_attn_scalar > 0) spec.score_scale = 1 / std::sqrt(query_pre_attn_scalar);
+  spec.score_softcap = score_softcap;
+  if (moe.experts > 0 && (dense_ffn.empty() || !dense_ffn[index])) {
+    spec.ffn = FfnKind::kMoe;
+    spec.moe = moe;
+  }
+  return spec;
+}
+
+double HfConfig::embedding_scale() const {
+  return FamilyOf(family).scaled_embedding ? std::sqrt(static_cast<double>(hidden_size)) : 1;
+}
+
+int64_t HfConfig::NumParameters() const {
+  int64_t parameters = 0;
+  for (const TensorInfo& tensor : TensorsOf(*this, Head::kVocabulary).needed)
+    parameters += tensor.shape.elements();
+  return parameters;
+}
+
+std::string HfConfig::Digest() const {
+  std::string more;
+  if (output_bias) more += " attention_bias";
+  if (tie_word_embeddings) more += " tied";
+  if (activation == Activation::kGeluTanh) more += " gelu_tanh";
+  if (local_rope) more += " local " + RopeText(*local_rope);
+  const auto layers = [&](const char* what, const std::vector<bool>& chosen) {
+    if (chosen.empty()) return;
+    more += what;
+    for (const bool one : chosen) more += one ? '1' : '0';
+  };
+  layers(" unturned ", unturned);
+  if (sliding_window > 0) layers(fmt::format(" window {} ", sliding_window).c_str(), windowed);
+  if (query_pre_attn_scalar > 0) more += fmt::format(" scalar {}", query_pre_attn_scalar);
+  if (score_softcap > 0) more += fmt::format(" score_softcap {}", score_softcap);
+  if (logit_softcap > 0) more += fmt::format(" logit_softcap {}", logit_softcap);
+  if (moe.experts > 0) {
+    more += fmt::format(" experts {} of {} width {}{}", moe.top_k, moe.experts, moe.width,
+                        moe.renormalize ? " renormalized" : "");
+    layers(" dense ", dense_ffn);
+  }
+  return fmt::format(
+      "{} hidden {} ffn {} layers {} heads {} kv {} head_dim {} vocab {} eps {} {}{}",
+      FamilyOf(family).model_type, hidden_size, intermediate_size, num_hidden_layers,
+      num_attention_heads, num_key_value_heads, head_dim, vocab_size, rms_norm_eps, RopeText(rope),
+      more);
+}
+
+Json ToHfJson(const HfConfig& config, DType dtype, const Json* source) {
+  Json json = source != nullptr ? *source : Json::object();
+  const FamilyTable& family = FamilyOf(config.family);
+  json["architectures"] = Json::array({family.model_class});
+  json["model_type"] = family.model_type;
+  json["hidden_size"] = config.hidden_size;
+  json["intermediate_size"] = config.intermediate_size;
+  json["num_hidden_layers"] = config.num_hidden_layers;
+  json["num_attention_heads"] = config.num_attention_heads;
+  json["num_key_value_heads"] = config.num_key_value_heads;
+  json["head_dim"] = config.head_dim;
+  json["vocab_size"] = config.vocab_size;
+  json["max_position_embeddings"] = config.max_position_embeddings;
+  json["rms_norm_eps"] = config.rms_norm_eps;
+  json[family.activation_key] =
+      config.activation == Activation::kSilu ? "silu" : "gelu_pytorch_tanh";
+  json["initializer_range"] = config.initializer_range;
+  json["tie_word_embeddings"] = config.tie_word_embeddings;
+  json["attention_dropout"] = 0.0;
+  json["use_cache"] = true;
+  json["torch_dtype"] = dtype == DType::kBF16 ? "bfloat16" : "float32";
+  json.erase("dtype");
+  json.erase("rope_parameters");
+  family.write(config, json);
+  if (config.bos_token_id) json["bos_token_id"] = *config.bos_token_id;
+  if (config.eos_token_ids.size() == 1) json["eos_token_id"] = config.eos_token_ids[0];
+  if (config.eos_token_ids.size() > 1) json["eos_token_id"] = config.eos_token_ids;
+  return json;
+}
+
+}  // namespace keel::model

@@ -1,0 +1,102 @@
+// HfConfig: a decoder's shape, from a Hugging Face config.json (v4 and v5 spellings) or from the
+// same keys in Keel's YAML. Torch-free.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/dtype.h"
+#include "common/json.h"
+#include "common/status.h"
+#include "model/config/layer_spec.h"
+#include "model/config/rope_spec.h"
+
+namespace keel::model {
+
+// In the order of Families() (model/families/).
+enum class Family {
+  kLlama,
+  kQwen2,
+  kQwen3,
+  kMistral,
+  kSmolLm3,
+  kGemma2,
+  kGemma3,
+  kOlmo2,
+  kOlmo3,
+  kQwen3Moe,
+  kMixtral,
+  kPhi3
+};
+
+struct HfConfig {
+  Family family = Family::kLlama;
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  int64_t num_hidden_layers = 0;
+  int64_t num_attention_heads = 0;
+  int64_t num_key_value_heads = 0;
+  int64_t head_dim = 0;
+  int64_t vocab_size = 0;
+  int64_t max_position_embeddings = 0;
+  double rms_norm_eps = 1e-6;
+  RopeSpec rope;                       // of most layers
+  std::optional<RopeSpec> local_rope;  // of the layers with a window, where theirs is another
+  std::vector<bool> unturned;          // layers whose queries and keys are not turned; empty: none
+  int64_t sliding_window = 0;          // tokens; 0: none
+  std::vector<bool> windowed;          // layers that have it; empty: none
+  Activation activation = Activation::kSilu;
+  double query_pre_attn_scalar = 0;  // scores are divided by its root; 0: by head_dim's
+  double score_softcap = 0;          // see LayerSpec; 0: none
+  double logit_softcap = 0;          // of the vocabulary's logits
+  MoeSpec moe;                       // of the layers with experts
+  std::vector<bool> dense_ffn;       // layers without experts in a model that has them; empty: none
+  // With output_router_logits training adds router_aux_loss_coef times the load-balancing loss; see
+  // model/ops/router_load.h.
+  bool output_router_logits = false;
+  double router_aux_loss_coef = 0;
+  bool tie_word_embeddings = false;
+  bool attention_bias = false;  // on q, k and v; Qwen2 always has it
+  bool output_bias = false;     // on o too: Llama and Qwen3 with attention_bias
+  double initializer_range = 0.02;
+  std::optional<DType> dtype;  // of the weights in the directory
+  std::optional<int64_t> bos_token_id;
+  std::vector<int64_t> eos_token_ids;  // a number or a list in the file; null or missing: none
+
+  // What layer `layer` is: the family's block with what the keys above say of this layer.
+  LayerSpec Layer(int64_t layer) const;
+  // What embeddings are multiplied by; 1 with most families.
+  double embedding_scale() const;
+  // Parameters; a tied embedding counts once.
+  int64_t NumParameters() const;
+  // What the load-balancing loss is multiplied by; 0: training has none.
+  double balance_coefficient() const {
+    return moe.experts > 0 && output_router_logits ? router_aux_loss_coef : 0;
+  }
+  // The keys that decide whether weights fit, as canonical JSON text: "checkpoint of another
+  // model".
+  std::string Digest() const;
+};
+
+// `where` stands first in messages ("model/config.json"). kInvalidData names the key, what was
+// expected and what was found; a model_type without a table in model/families/ is refused, and so
+// is each key that changes what some family computes and that this one does not have; sizes that no
+// model has, before anything depends on them.
+Result<HfConfig> ParseHfConfig(const Json& json, std::string_view where);
+
+// `eos_token_id` alone: of a generation_config.json, which has it too.
+Result<std::vector<int64_t>> ParseEosTokenIds(const Json& json, std::string_view where);
+
+// Special ids of a config.json or generation_config.json that no token of `vocab_size` has: a text
+// with one could be neither begun, nor ended, nor computed. A pad_token_id of -1 is none, as older
+// files write it. kInvalidData names the key.
+Status CheckSpecialIds(const Json& json, int64_t vocab_size, std::string_view where);
+
+// config.json for an export: v4 spellings, which transformers v5 still reads. `source`, when given,
+// is the original config whose other keys are kept.
+Json ToHfJson(const HfConfig& config, DType dtype, const Json* source = nullptr);
+
+}  // namespace keel::model

@@ -1,0 +1,97 @@
+#include "model/config/hf_tensors.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+
+#include "model/config/family_table.h"
+
+namespace keel::model {
+
+namespace {
+
+// A layer's router and experts, each expert by itself. What transformers 5 writes when it is told
+// not to keep a model's own format is the layer's experts in two tensors, whatever the family.
+void AddExperts(const HfConfig& config, const MoeSpec& moe, const std::string& block,
+                ModelTensors* model) {
+  const MoeNames& names = FamilyOf(config.family).moe_names;
+  const int64_t hidden = config.hidden_size;
+  const auto add = [&](std::string name, const Dims& shape) {
+    model->needed.push_back({std::move(name), DType::kF32, shape});
+    return model->needed.back().name;
+  };
+  ModelTensors::Stack router = {block + "mlp.gate.weight", {moe.experts, hidden}, {}};
+  ModelTensors::Stack gate_up = {
+      block + "mlp.experts.gate_up_proj", {moe.experts, 2 * moe.width, hidden}, {}};
+  ModelTensors::Stack down = {
+      block + "mlp.experts.down_proj", {moe.experts, hidden, moe.width}, {}};
+  router.parts = {add(fmt::format("{}{}.weight", block, names.router), router.shape)};
+  for (int64_t e = 0; e < moe.experts; ++e) {
+    const std::string expert = fmt::format("{}{}.{}.", block, names.experts, e);
+    for (const char* half : {names.gate, names.up})
+      gate_up.parts.push_back(add(fmt::format("{}{}.weight", expert, half), {moe.width, hidden}));
+    down.parts.push_back(add(fmt::format("{}{}.weight", expert, names.down), {hidden, moe.width}));
+  }
+  if (router.parts[0] != router.name) model->may_stack.push_back(std::move(router));
+  model->may_stack.push_back(std::move(gate_up));
+  model->may_stack.push_back(std::move(down));
+}
+
+}  // namespace
+
+ModelTensors TensorsOf(const HfConfig& config, Head head) {
+  ModelTensors model;
+  const auto add = [&](std::string name, const Dims& shape) {
+    model.needed.push_back({std::move(name), DType::kF32, shape});
+  };
+  const int64_t hidden = config.hidden_size;
+  const int64_t ffn = config.intermediate_size;
+  const int64_t q = config.num_attention_heads * config.head_dim;
+  const int64_t kv = config.num_key_value_heads * config.head_dim;
+  const Dims vocabulary = {config.vocab_size, hidden};
+  add("model.embed_tokens.weight", vocabulary);
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    const LayerSpec spec = config.Layer(layer);
+    const std::string block = fmt::format("model.layers.{}.", layer);
+    const std::string attention = block + "self_attn.";
+    if (spec.norm_in()) add(block + "input_layernorm.weight", {hidden});
+    for (const auto& [name, rows] :
+         {std::pair("q_proj", q), std::pair("k_proj", kv), std::pair("v_proj", kv)}) {
+      add(fmt::format("{}{}.weight", attention, name), {rows, hidden});
+      if (config.attention_bias) add(fmt::format("{}{}.bias", attention, name), {rows});
+    }
+    if (spec.qk_norm != QkNorm::kNone) {
+      const bool per_head = spec.qk_norm == QkNorm::kPerHead;
+      add(attention + "q_norm.weight", {per_head ? config.head_dim : q});
+      add(attention + "k_norm.weight", {per_head ? config.head_dim : kv});
+    }
+    add(attention + "o_proj.weight", {hidden, q});
+    if (config.output_bias) add(attention + "o_proj.bias", {hidden});
+    if (spec.norm_out()) add(block + "post_attention_layernorm.weight", {hidden});
+    if (spec.norm_in()) add(fmt::format("{}{}.weight", block, spec.ffn_in_norm()), {hidden});
+    if (spec.ffn == FfnKind::kMoe) {
+      AddExperts(config, spec.moe, block, &model);
+    } else {
+      add(block + "mlp.gate_proj.weight", {ffn, hidden});
+      add(block + "mlp.up_proj.weight", {ffn, hidden});
+      add(block + "mlp.down_proj.weight", {hidden, ffn});
+    }
+    if (spec.norm_out()) add(block + "post_feedforward_layernorm.weight", {hidden});
+  }
+  add("model.norm.weight", {hidden});
+  if (head == Head::kValue) {
+    add("score.weight", {1, hidden});
+    model.may_lack = {"score.weight"};
+    model.may_add = {"lm_head.weight"};
+  } else if (config.tie_word_embeddings) {
+    model.may_copy = {{"lm_head.weight", "model.embed_tokens.weight"}};
+  } else {
+    add("lm_head.weight", vocabulary);
+  }
+  // Older directories hold the frequencies that follow from rope_theta.
+  model.may_add.emplace_back("*.rotary_emb.inv_freq");
+  return model;
+}
+
+}  // namespace keel::model

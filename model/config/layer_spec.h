@@ -1,0 +1,55 @@
+// LayerSpec: what one block of a decoder is, as data. Torch-free.
+//
+// A family (model/families/) gives one for each of its layers, and the decoder's forward and its
+// paged decode are both driven by it. Every block is attention and then a gated feed-forward, or
+// several of which each token takes a few, each added to the stream that runs through the blocks;
+// the spec says what stands around and in them.
+#pragma once
+
+#include <cstdint>
+
+#include "model/config/moe_spec.h"
+
+namespace keel::model {
+
+// Where the norms of attention and feed-forward stand: before what is normalised goes in, after it
+// comes out (before it is added), or both.
+enum class NormPlacement { kPre, kPost, kSandwich };
+
+// Of queries and keys, before they are turned by their positions: every head by itself with one
+// weight for all, or all heads of a token together.
+enum class QkNorm { kNone, kPerHead, kFullWidth };
+
+// Of the feed-forward's gate.
+enum class Activation { kSilu, kGeluTanh };
+
+// Which of HfConfig's tables turns queries and keys.
+enum class RopeChoice { kNone, kMain, kLocal };
+
+// One gated feed-forward for all tokens, or experts behind a router.
+enum class FfnKind { kDense, kMoe };
+
+struct LayerSpec {
+  NormPlacement norms = NormPlacement::kPre;
+  // Norms multiply by 1 + weight in place of the weight.
+  bool norm_plus_one = false;
+  QkNorm qk_norm = QkNorm::kNone;
+  Activation activation = Activation::kSilu;
+  RopeChoice rope = RopeChoice::kMain;
+  int64_t window = 0;        // tokens that a token sees, itself among them; 0: all before it
+  double score_scale = 0;    // of q k^T; 0: 1 / sqrt(head_dim)
+  double score_softcap = 0;  // scores are softcap * tanh(score / softcap); 0: not
+  FfnKind ffn = FfnKind::kDense;
+  MoeSpec moe = {};  // with kMoe
+  friend bool operator==(const LayerSpec& a, const LayerSpec& b) = default;
+
+  bool norm_in() const { return norms != NormPlacement::kPost; }
+  bool norm_out() const { return norms != NormPlacement::kPre; }
+  // The name of the norm on the feed-forward's input; a block of kPre has no norm behind attention
+  // and gives that norm's name to this one.
+  const char* ffn_in_norm() const {
+    return norms == NormPlacement::kPre ? "post_attention_layernorm" : "pre_feedforward_layernorm";
+  }
+};
+
+}  // namespace keel::model

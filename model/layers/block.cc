@@ -1,0 +1,96 @@
+#include "model/layers/block.h"
+
+#include "model/ops/decode_ops.h"
+
+namespace keel::model {
+
+namespace {
+
+// `Way`: how each part is computed. Enter takes the stream, normed, for what comes next; Leave adds
+// what came of it, normed, to the stream.
+template <typename Way>
+void RunInOrder(const Block& block, Way& way) {
+  way.Enter(block.attention_in_norm);
+  way.Attend();
+  way.Leave(block.attention_out_norm);
+  way.Enter(block.ffn_in_norm);
+  std::visit([&](const auto& feed_forward) { way.Feed(feed_forward); }, block.feed_forward);
+  way.Leave(block.ffn_out_norm);
+}
+
+class Training {
+ public:
+  Training(const Block& block, const TrainPass& pass, Block::Stream in)
+      : block_(block), pass_(pass), stream_(std::move(in)) {}
+
+  void Enter(parallel::Parameter* norm) { y_ = Normed(stream_.x, norm); }
+  void Attend() { y_ = block_.attention.Forward(pass_, y_); }
+  void Feed(const GatedFeedForward& dense) { y_ = dense.Forward(pass_, y_); }
+  void Feed(const MoeFeedForward& experts) {
+    y_ = experts.Forward(pass_.tp, y_, pass_.counted, stream_.load);
+  }
+  void Leave(parallel::Parameter* norm) { stream_.x = stream_.x + Normed(y_, norm); }
+  const Block::Stream& stream() const { return stream_; }
+
+ private:
+  at::Tensor Normed(const at::Tensor& x, parallel::Parameter* norm) const {
+    return norm != nullptr ? RmsNorm(x, *norm, block_.norm) : x;
+  }
+
+  const Block& block_;
+  const TrainPass& pass_;
+  Block::Stream stream_;
+  at::Tensor y_;
+};
+
+class Decoding {
+ public:
+  Decoding(const Block& block, DecodePass& pass, int64_t layer)
+      : block_(block), pass_(pass), layer_(layer) {}
+
+  void Enter(const parallel::Parameter* norm) {
+    if (norm != nullptr) RmsNormInto(pass_.x, norm->value, block_.norm, pass_.normed);
+    input_ = norm != nullptr ? &pass_.normed : &pass_.x;
+  }
+  void Attend() {
+    block_.attention.Into(pass_, layer_, *input_, pass_.projected);
+    Sum();
+    if (block_.attention.output_bias != nullptr)
+      AddInto(pass_.projected, block_.attention.output_bias->value);
+  }
+  void Feed(const GatedFeedForward& dense) {
+    dense.Into(pass_, *input_, pass_.projected);
+    Sum();
+  }
+  void Feed(const MoeFeedForward& experts) {
+    experts.Into(*input_, pass_.projected, pass_.fixed_height);
+    Sum();
+  }
+  void Leave(const parallel::Parameter* norm) {
+    if (norm != nullptr) RmsNormInto(pass_.projected, norm->value, block_.norm, pass_.projected);
+    AddInto(pass_.x, pass_.projected);
+  }
+
+ private:
+  void Sum() { SumOverRanks(pass_.projected, pass_.group, pass_.fixed_height); }
+
+  const Block& block_;
+  DecodePass& pass_;
+  const int64_t layer_;
+  const at::Tensor* input_ = nullptr;
+};
+
+}  // namespace
+
+Block::Stream Block::Forward(const TrainPass& pass, const Stream& in) const {
+  Training way(*this, pass, in);
+  RunInOrder(*this, way);
+  return way.stream();
+}
+
+void Block::Decode(DecodePass& pass, int64_t layer) const {
+  Decoding way(*this, pass, layer);
+  RunInOrder(*this, way);
+}
+
+}  // namespace keel::model

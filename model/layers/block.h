@@ -1,0 +1,46 @@
+// Block: one transformer block: attention and a feed-forward, each added to the stream that runs
+// through the blocks, with norms where its spec places them.
+//
+// The order in which these follow each other is written once (block.cc) and run by training and by
+// generation. Owns nothing.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "model/layers/attention_layer.h"
+#include "model/layers/block_pass.h"
+#include "model/layers/gated_feed_forward.h"
+#include "model/layers/moe.h"
+#include "model/ops/router_load.h"
+#include "parallel/parameter.h"
+
+namespace keel::model {
+
+struct Block {
+  NormOptions norm;
+  // Those that the spec's placement of norms has.
+  parallel::Parameter* attention_in_norm = nullptr;
+  parallel::Parameter* attention_out_norm = nullptr;
+  parallel::Parameter* ffn_in_norm = nullptr;
+  parallel::Parameter* ffn_out_norm = nullptr;
+  AttentionLayer attention;
+  std::variant<GatedFeedForward, MoeFeedForward> feed_forward;
+  std::vector<parallel::Parameter*> all;
+
+  // What goes through the blocks.
+  struct Stream {
+    at::Tensor x;  // [T, hidden], or [T / n, hidden] with sequence parallelism
+    RouterLoad load;
+  };
+  // Differentiable. Collective over TP.
+  Stream Forward(const TrainPass& pass, const Stream& in) const;
+  // Generation's, of pass.x in place; keys and values go into layer `layer` of the store. No
+  // gradient. Collective over TP.
+  void Decode(DecodePass& pass, int64_t layer) const;
+};
+
+}  // namespace keel::model

@@ -1,0 +1,44 @@
+// What all blocks of one forward read: of training, and of generation.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <array>
+#include <vector>
+
+#include "model/config/layer_spec.h"
+#include "model/ops/kv_cache.h"
+#include "model/ops/ops.h"
+#include "model/ops/rotation.h"
+#include "parallel/tensor/tensor_parallel_layers.h"
+
+namespace keel::model {
+
+struct Rotations {
+  Rotation main, local;
+  // Null: queries and keys are not turned.
+  const Rotation* Of(RopeChoice choice) const {
+    if (choice == RopeChoice::kNone) return nullptr;
+    return choice == RopeChoice::kLocal ? &local : &main;
+  }
+};
+
+struct TrainPass {
+  parallel::TensorParallel tp;
+  Packing packing;
+  Rotations rotations;
+  at::Tensor counted;  // with experts; see CountedTokens
+};
+
+// The memory is used by one block after another.
+struct DecodePass {
+  parallel::ProcessGroup& group;  // TP
+  const std::vector<DecodeSequence>& sequences;
+  const KvStore& store;
+  Rotations rotations;
+  bool fixed_height = false;  // see DecodeBatch
+  at::Tensor x;               // [T, hidden], the stream through the blocks
+  at::Tensor normed, projected, qkv, attended, gate_up, activated;
+};
+
+}  // namespace keel::model

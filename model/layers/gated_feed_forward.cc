@@ -1,0 +1,20 @@
+#include "model/layers/gated_feed_forward.h"
+
+#include "model/ops/decode_ops.h"
+#include "model/ops/ops.h"
+
+namespace keel::model {
+
+at::Tensor GatedFeedForward::Forward(const TrainPass& pass, const at::Tensor& x) const {
+  const parallel::ColumnParallelLinear in(pass.tp, gate_up, nullptr);
+  const parallel::RowParallelLinear out(pass.tp, down);
+  return out.Forward(GatedUnit(in.Forward(x), activation));
+}
+
+void GatedFeedForward::Into(DecodePass& pass, const at::Tensor& x, at::Tensor& out) const {
+  LinearInto(x, gate_up->value, nullptr, pass.gate_up, pass.fixed_height);
+  GatedUnitInto(pass.gate_up, activation, pass.activated);
+  LinearInto(pass.activated, down->value, nullptr, out, pass.fixed_height);
+}
+
+}  // namespace keel::model

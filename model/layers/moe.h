@@ -1,0 +1,39 @@
+// MoeFeedForward: the feed-forward of a block with experts, in training and in generation.
+//
+// Both run the same code (see moe.cc): a router's product and choice, the tokens' rows sorted by
+// expert, per expert one product with [gate | up], the gated unit and one product with down, and
+// the rows added up by token. Only what multiplies differs, as it does for dense layers: training's
+// products are fast, generation's give a row the same bits whatever stands beside it.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include "model/config/layer_spec.h"
+#include "model/ops/router_load.h"
+#include "parallel/parameter.h"
+#include "parallel/tensor/tensor_parallel_layers.h"
+
+namespace keel::model {
+
+struct MoeFeedForward {
+  // [experts, hidden], whole on every TP rank. Each rank's gradient is of its parts of the experts,
+  // so that it is summed over TP.
+  parallel::Parameter* router = nullptr;
+  // Rows [2 F e, 2 F (e + 1)): gate and then up of expert e, F being this rank's part of the width.
+  parallel::Parameter* gate_up = nullptr;  // [experts * 2 F, hidden]
+  // Rows [hidden e, hidden (e + 1)): of expert e.
+  parallel::Parameter* down = nullptr;  // [experts * hidden, F]
+  MoeSpec spec;
+  Activation activation = Activation::kSilu;
+
+  // x [T, hidden] (or [T / n, hidden] with sequence parallelism) -> the same shape; `load` takes
+  // the routing of tokens that `counted` counts. Weight gradients are added to Parameter::gradient
+  // by the backward. Collective over TP.
+  at::Tensor Forward(const parallel::TensorParallel& tp, const at::Tensor& x,
+                     const at::Tensor& counted, RouterLoad& load) const;
+  // For generation, without gradients: out [T, hidden] = this rank's part of the sum over TP. For
+  // `fixed_height` see LinearInto. Not collective.
+  void Into(const at::Tensor& x, at::Tensor& out, bool fixed_height) const;
+};
+
+}  // namespace keel::model

@@ -1,0 +1,49 @@
+// The decoder's operations for generation: into memory given by the caller, without gradients.
+//
+// On CPU they run Keel's kernels (common/cpu_decode.h, common/cpu_kernels.h), whose results do not
+// depend on what else is in the batch; on CUDA ATen's. fp32 and bf16; rounding between operations
+// as in training (model/ops/ops.h).
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "model/ops/kv_cache.h"
+#include "model/ops/ops.h"
+#include "parallel/groups/process_group.h"
+#include "parallel/parameter.h"
+
+namespace keel::model {
+
+// out [T, n] = x [T, k] w^T (+ bias [n]). `out` has x's dtype, or is fp32. With `fixed_height` a
+// row does not depend on T on CUDA either: products are then of so many rows, whatever T.
+void LinearInto(const at::Tensor& x, const at::Tensor& w, const at::Tensor* bias, at::Tensor& out,
+                bool fixed_height = false);
+// See RmsNorm; rows of n. out may be x.
+void RmsNormInto(const at::Tensor& x, const at::Tensor& weight, const NormOptions& options,
+                 at::Tensor& out);
+// Per-head RMS norm of q and k in qkv [T, (heads + 2 kv_heads) d], in place.
+void NormalizeHeadsInPlace(at::Tensor& qkv, const AttentionShape& shape, const at::Tensor& q_weight,
+                           const at::Tensor& k_weight, const NormOptions& options);
+// out [T, F] = activation(gate) * up of gate_up [T, 2 F].
+void GatedUnitInto(const at::Tensor& gate_up, Activation activation, at::Tensor& out);
+// The sum over a group's ranks, in place. With `fixed_order` in the order of ranks for any size;
+// two ranks have but one order. Collective.
+void SumOverRanks(at::Tensor& x, parallel::ProcessGroup& group, bool fixed_order);
+// x += y, in x's dtype.
+void AddInto(at::Tensor& x, const at::Tensor& y);
+
+// What AttendInto reads besides queries, keys and values.
+struct CachedLayer {
+  const std::vector<DecodeSequence>& sequences;
+  const KvStore& store;
+  int64_t layer = 0;
+};
+// Writes the keys and values in qkv to the blocks of a layer, and attends: each token of each
+// sequence to all tokens up to itself, or to those in its window. out [T, heads d].
+void AttendInto(const at::Tensor& qkv, const AttentionShape& shape, const CachedLayer& cache,
+                const ScoreOptions& options, at::Tensor& out);
+
+}  // namespace keel::model

@@ -1,0 +1,85 @@
+// WeightStore: the flat memory of a rank's weights, the parameters' views of it, and its table.
+//
+// Owns the memory behind Parameter::value. It is all that a model needs which only computes, as
+// rollout, scoring and a reference do; training puts a GradBuffer beside it. Parameters must
+// outlive it. Used from one thread at a time; Publish alone is collective.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "common/shard_table.h"
+#include "parallel/gradients/bucket_layout.h"
+#include "parallel/groups/process_group.h"
+#include "parallel/layout.h"
+#include "parallel/parameter.h"
+
+namespace keel::parallel {
+
+// Called on the training thread before weights or optimizer state at [begin, begin + bytes) are
+// overwritten or released: a save in flight that still reads them is waited for there. May be
+// empty.
+using BeforeWrite = std::function<void(const void* begin, size_t bytes)>;
+
+// The host memory that stands for a device tensor.
+using HostTensor = std::function<at::Tensor(const at::Tensor&)>;
+
+struct WeightStoreOptions {
+  at::ScalarType dtype = at::kFloat;
+  at::Device device = at::kCPU;
+};
+
+class WeightStore {
+ public:
+  // Zeros, one parameter after another. `parameters` are in the order of the forward. Sets each
+  // parameter's value, which asks for no gradient.
+  WeightStore(std::vector<Parameter*> parameters, const WeightStoreOptions& options);
+  // Where `layout` places them: each rank of `dp`, which must outlive this, writes a chunk of each
+  // bucket, and Publish hands it to the others.
+  WeightStore(std::vector<Parameter*> parameters, const WeightStoreOptions& options,
+              BucketLayout layout, ProcessGroup& dp);
+  // Views of the memory of `other`, whose parameters must be the same by name and shape, in order.
+  WeightStore(std::vector<Parameter*> parameters, const WeightStore& other);
+  WeightStore(const WeightStore&) = delete;
+  WeightStore& operator=(const WeightStore&) = delete;
+
+  const std::vector<Parameter*>& parameters() const { return parameters_; }
+  const BucketLayout& layout() const { return layout_; }
+  const at::Tensor& flat() const { return flat_; }  // [layout().total], the whole of its storage
+  // The canonical weights of the rank at `seat`. Copies that another stage owns are left out unless
+  // `with_tied_copies` (loading fills them too). `host`: where the views lie, for a device tensor;
+  // the tensor itself without.
+  ShardTable Table(const Seat& seat, bool with_tied_copies, const HostTensor& host = {}) const;
+
+  // This rank's chunk of a bucket, a view.
+  at::Tensor OwnChunk(const Bucket& bucket) const;
+  // Gives all ranks what each has written into its own chunks. Collective over DP.
+  void Publish();
+  // Called before Publish overwrites a bucket's values.
+  void set_before_write(BeforeWrite hook) { before_write_ = std::move(hook); }
+
+  // Gives the memory back. Views stay, and are valid again, with other contents, after Allocate.
+  void Release();
+  void Allocate();
+  // Takes over the memory of `fresh`, which is as large as flat() and left without any.
+  void Adopt(const at::Tensor& fresh);
+
+ private:
+  void PlaceParameters();
+
+  std::vector<Parameter*> parameters_;
+  BucketLayout layout_;
+  ProcessGroup* dp_ = nullptr;  // null where nothing is published
+  at::Tensor flat_;
+  BeforeWrite before_write_;
+};
+
+// What a bucket layout needs to know of parameters, in their order.
+std::vector<ParameterExtent> ExtentsOf(const std::vector<Parameter*>& parameters);
+
+}  // namespace keel::parallel

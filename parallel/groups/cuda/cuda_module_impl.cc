@@ -1,0 +1,261 @@
+// keel_cuda: the implementation of CudaModule, a shared object of its own; see cuda_module.h.
+
+#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <atomic>
+#include <cctype>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "parallel/groups/cuda/nccl_group.h"
+#include "parallel/groups/cuda_module.h"
+#include "parallel/groups/operation_watch.h"
+
+namespace keel::parallel {
+
+namespace {
+
+Status FromCuda(cudaError_t error, const char* operation) {
+  if (error == cudaSuccess) return Status::Ok();
+  return Status(
+      StatusCode::kUnavailable,
+      fmt::format("{}: {} ({})", operation, cudaGetErrorString(error), cudaGetErrorName(error)));
+}
+
+std::string VersionText(int version) {
+  return version == 0 ? "none" : fmt::format("{}.{}", version / 1000, version / 10 % 100);
+}
+
+// As nvidia-smi writes it.
+std::string UuidText(const cudaUUID_t& uuid) {
+  std::string text = "GPU";
+  for (size_t i = 0; i < sizeof(uuid.bytes); ++i) {
+    if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += fmt::format("{:02x}", static_cast<unsigned char>(uuid.bytes[i]));
+  }
+  return text;
+}
+
+class Module final : public CudaModule {
+ public:
+  Module() {
+    watch_.set_before_abort([this] { KeepWhatHasLanded(); });
+  }
+
+  Result<int> DeviceCount() const override {
+    int count = 0;
+    const cudaError_t error = cudaGetDeviceCount(&count);
+    if (error != cudaSuccess) {
+      int driver = 0;
+      int runtime = 0;
+      cudaDriverGetVersion(&driver);
+      cudaRuntimeGetVersion(&runtime);
+      return Status(
+          StatusCode::kUnavailable,
+          fmt::format(
+              "no usable NVIDIA GPU: {} (CUDA runtime {}, driver {}); install a driver, or set "
+              "trainer.device to cpu",
+              cudaGetErrorString(error), VersionText(runtime), VersionText(driver)));
+    }
+    if (count == 0)
+      return Status(
+          StatusCode::kUnavailable,
+          "no NVIDIA GPU is visible; look at CUDA_VISIBLE_DEVICES, or set trainer.device to cpu");
+    return count;
+  }
+
+  Result<GpuFacts> Describe(int index) const override {
+    cudaDeviceProp properties{};
+    KEEL_RETURN_IF_ERROR(
+        FromCuda(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties"));
+    std::array<char, 32> bus{};
+    KEEL_RETURN_IF_ERROR(
+        FromCuda(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), index),
+                 "cudaDeviceGetPCIBusId"));
+    int driver = 0;
+    int runtime = 0;
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    GpuFacts facts;
+    facts.name = properties.name;
+    facts.uuid = UuidText(properties.uuid);
+    facts.bus = bus.data();
+    for (char& c : facts.bus) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    facts.capability = properties.major * 10 + properties.minor;
+    facts.memory = static_cast<int64_t>(properties.totalGlobalMem);
+    facts.runtime = VersionText(runtime);
+    facts.driver = VersionText(driver);
+    return facts;
+  }
+
+  void SetDevice(int index) override {
+    c10::cuda::set_device(static_cast<c10::DeviceIndex>(index));
+    device_ = static_cast<c10::DeviceIndex>(index);
+  }
+
+  std::unique_ptr<ProcessGroup> MakeGroup(const Store& store, int global_rank,
+                                          const GroupOptions& options) override {
+    return MakeNcclGroup(store, global_rank, options, watch_);
+  }
+
+  Status Lost() const override { return watch_.failure(); }
+
+  void Synchronize() override { c10::cuda::device_synchronize(); }
+
+  CudaMemory Memory(int index) const override {
+    const auto stats =
+        c10::cuda::CUDACachingAllocator::getDeviceStats(static_cast<c10::DeviceIndex>(index));
+    const auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    CudaMemory memory;
+    memory.allocated = stats.allocated_bytes[all].current;
+    memory.peak_allocated = stats.allocated_bytes[all].peak;
+    memory.reserved = stats.reserved_bytes[all].current;
+    size_t free_bytes = 0;
+    size_t total_bytes = 0;
+    const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(index));
+    if (cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess) {
+      memory.free = static_cast<int64_t>(free_bytes);
+      memory.total = static_cast<int64_t>(total_bytes);
+    }
+    return memory;
+  }
+
+  void ReleaseCached() override { c10::cuda::CUDACachingAllocator::emptyCache(); }
+
+  int64_t Mark() override {
+    const std::lock_guard lock(marks_mutex_);
+    cudaEvent_t event = nullptr;
+    Status status = FromCuda(cudaEventCreate(&event), "cudaEventCreate");
+    if (status.ok())
+      status = FromCuda(cudaEventRecord(event, c10::cuda::getCurrentCUDAStream().stream()),
+                        "cudaEventRecord");
+    if (marks_status_.ok()) marks_status_ = status;
+    marks_[next_mark_] = Event(event, DestroyEvent);
+    return next_mark_++;
+  }
+
+  Result<double> SecondsBetween(int64_t from, int64_t to) override {
+    Event first, second;
+    {
+      const std::lock_guard lock(marks_mutex_);
+      KEEL_RETURN_IF_ERROR(marks_status_);
+      if (!marks_.contains(from) || !marks_.contains(to))
+        return Status(StatusCode::kInternal, "a mark that was not made, or was read before");
+      first = marks_[from];
+      second = marks_[to];
+      marks_.erase(marks_.begin(), marks_.lower_bound(to));
+    }
+    KEEL_RETURN_IF_ERROR(FromCuda(cudaEventSynchronize(second.get()), "cudaEventSynchronize"));
+    float milliseconds = 0;
+    KEEL_RETURN_IF_ERROR(FromCuda(cudaEventElapsedTime(&milliseconds, first.get(), second.get()),
+                                  "cudaEventElapsedTime"));
+    return static_cast<double>(milliseconds) / 1000;
+  }
+
+  Result<void*> AllocatePinned(size_t bytes) override {
+    void* memory = nullptr;
+    KEEL_RETURN_IF_ERROR(
+        FromCuda(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable), "cudaHostAlloc"));
+    return memory;
+  }
+  void FreePinned(void* memory) override { cudaFreeHost(memory); }
+
+  int64_t CopyToHost(void* host, const void* device, size_t bytes) override {
+    return Copy(host, device, bytes, cudaMemcpyDeviceToHost);
+  }
+  int64_t CopyToDevice(void* device, const void* host, size_t bytes) override {
+    return Copy(device, host, bytes, cudaMemcpyHostToDevice);
+  }
+
+  Status WaitCopy(int64_t ticket) override {
+    Event event;  // kept by each thread that waits for it
+    {
+      const std::lock_guard lock(mutex_);
+      if (ticket < first_ticket_) return failed_;
+      event = events_[static_cast<size_t>(ticket - first_ticket_)];
+    }
+    // A thread that has not chosen a device would make a context on the first one.
+    const c10::cuda::CUDAGuard guard(device_);
+    const Status status =
+        FromCuda(cudaEventSynchronize(event.get()), "copy between host and device");
+    const Status lost = watch_.failure();
+    const std::lock_guard lock(mutex_);
+    // What was not here when the groups were aborted may be of an operation that was cut off.
+    if (!lost.ok() && ticket > landed_) return lost;
+    if (failed_.ok()) failed_ = status;
+    while (first_ticket_ <= ticket && !events_.empty()) {
+      events_.pop_front();
+      ++first_ticket_;
+    }
+    return failed_;
+  }
+
+ private:
+  using Event = std::shared_ptr<CUevent_st>;
+  static void DestroyEvent(cudaEvent_t event) {
+    if (event != nullptr) cudaEventDestroy(event);
+  }
+
+  // On the watch's thread. Copies end in order.
+  void KeepWhatHasLanded() {
+    const std::lock_guard lock(mutex_);
+    landed_ = first_ticket_ - 1;
+    for (const Event& event : events_) {
+      if (cudaEventQuery(event.get()) != cudaSuccess) break;
+      ++landed_;
+    }
+  }
+
+  // The copy stream waits for what the current stream has been given so far; the compute goes on.
+  int64_t Copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+    const std::lock_guard lock(mutex_);
+    if (!stream_) stream_ = c10::cuda::getStreamFromPool(false);
+    const auto check = [this](cudaError_t error, const char* operation) {
+      if (failed_.ok()) failed_ = FromCuda(error, operation);
+    };
+    cudaEvent_t before = nullptr;
+    check(cudaEventCreateWithFlags(&before, cudaEventDisableTiming), "cudaEventCreate");
+    check(cudaEventRecord(before, c10::cuda::getCurrentCUDAStream().stream()), "cudaEventRecord");
+    check(cudaStreamWaitEvent(stream_->stream(), before, 0), "cudaStreamWaitEvent");
+    check(cudaEventDestroy(before), "cudaEventDestroy");
+    check(cudaMemcpyAsync(to, from, bytes, kind, stream_->stream()), "cudaMemcpyAsync");
+    cudaEvent_t after = nullptr;
+    check(cudaEventCreateWithFlags(&after, cudaEventDisableTiming | cudaEventBlockingSync),
+          "cudaEventCreate");
+    check(cudaEventRecord(after, stream_->stream()), "cudaEventRecord");
+    events_.emplace_back(after, DestroyEvent);
+    return first_ticket_ + static_cast<int64_t>(events_.size()) - 1;
+  }
+
+  std::mutex mutex_;
+  std::atomic<c10::DeviceIndex> device_{0};
+  std::optional<c10::cuda::CUDAStream> stream_;
+  std::deque<Event> events_;  // of tickets first_ticket_ onwards
+  int64_t first_ticket_ = 0;
+  int64_t landed_ = -1;  // the last ticket that had ended when the groups were aborted
+  Status failed_;
+  std::mutex marks_mutex_;
+  std::map<int64_t, Event> marks_;
+  int64_t next_mark_ = 0;
+  Status marks_status_;
+  OperationWatch watch_;  // last: its thread uses the above
+};
+
+}  // namespace
+
+}  // namespace keel::parallel
+
+extern "C" __attribute__((visibility("default"))) keel::parallel::CudaModule* keel_cuda_module() {
+  static keel::parallel::Module module;
+  return &module;
+}

@@ -1,0 +1,129 @@
+// ProcessGroup over gloo, for tensors in host memory.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <future>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include "parallel/groups/cuda_module.h"
+#include "parallel/groups/process_group.h"
+#include "parallel/groups/process_group_gloo_work.h"
+#include "parallel/store/store_impl.h"
+
+namespace keel::parallel {
+
+namespace {
+
+// Sums the pieces of an all-to-all, in rank order, in fp32: every rank's part is the same bits
+// however often it is run.
+class ReduceScatterWork final : public Work {
+ public:
+  ReduceScatterWork(std::unique_ptr<Work> exchange, at::Tensor pieces, at::Tensor out)
+      : exchange_(std::move(exchange)), pieces_(std::move(pieces)), out_(std::move(out)) {}
+  void Wait() override {
+    exchange_->Wait();
+    const at::NoGradGuard no_grad;
+    at::Tensor flat = out_.view({-1});
+    if (flat.scalar_type() == at::kBFloat16) {
+      flat.copy_(at::sum(pieces_, {0}, false, at::kFloat));
+      return;
+    }
+    flat.copy_(pieces_.select(0, 0));
+    for (int64_t i = 1; i < pieces_.size(0); ++i) flat.add_(pieces_.select(0, i));
+  }
+
+ private:
+  std::unique_ptr<Work> exchange_;
+  at::Tensor pieces_;  // [ranks, elements]
+  at::Tensor out_;
+};
+
+class GlooGroup final : public BackendGroup {
+ public:
+  GlooGroup(c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo, WhereInGroup where)
+      : BackendGroup(*gloo, std::move(where)),
+        gloo_(std::move(gloo)),
+        watch_(std::make_unique<MessageWatch>(*gloo_)) {}
+
+  // gloo's threads end first, and one of them may be in an operation that gloo forgot (see
+  // process_group_gloo_work.h): that one stays behind, until its deadline.
+  ~GlooGroup() override {
+    watch_.reset();
+    std::promise<void> ended;
+    const std::future<void> end = ended.get_future();
+    try {
+      std::thread([gloo = std::move(gloo_), ended = std::move(ended)]() mutable {
+        gloo.reset();
+        ended.set_value();
+      }).detach();
+      end.wait_for(std::chrono::seconds(3));
+    } catch (const std::system_error&) {
+      // No thread to be had: what it was given has ended here.
+    }
+  }
+
+  // gloo's own reduce-scatter moves as much as an all-reduce; an all-to-all and a local sum move
+  // half.
+  std::unique_ptr<Work> ReduceScatterAsync(at::Tensor& out, const at::Tensor& in) override {
+    at::Tensor pieces = at::empty({size(), out.numel()}, in.options());
+    auto exchange = Start("reduce-scatter", kAllRanks, [&] {
+      at::Tensor flat_out = pieces.view({-1});
+      at::Tensor flat_in = in.reshape({-1});
+      std::vector<int64_t> even;
+      return gloo_->alltoall_base(flat_out, flat_in, even, even);
+    });
+    return std::make_unique<ReduceScatterWork>(std::move(exchange), std::move(pieces), out);
+  }
+
+  void Shutdown() override {}
+
+ private:
+  std::unique_ptr<Work> Watch(c10::intrusive_ptr<c10d::Work> work, const char* operation,
+                              int peer) override {
+    if (peer == kAllRanks)
+      return std::make_unique<CollectiveWork>(std::move(work), *gloo_, where(), operation);
+    return std::make_unique<MessageWork>(std::move(work), peer, *watch_, where(), operation);
+  }
+
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo_;
+  std::unique_ptr<MessageWatch> watch_;
+};
+
+// The local address that a packet to the store's host would leave from decides the interface, so
+// that several hosts reach each other and one host stays on loopback.
+std::shared_ptr<gloo::transport::Device> DeviceFor(const GroupOptions& options) {
+  return c10d::ProcessGroupGloo::createDeviceForHostname(options.local_address, options.lazy);
+}
+
+}  // namespace
+
+std::unique_ptr<ProcessGroup> MakeProcessGroup(const Store& store, int global_rank,
+                                               const GroupOptions& options) {
+  if (options.ranks.size() == 1) return MakeSingleGroup(options.name);
+  if (options.cuda) {
+    return ValueOrThrow(LoadCudaModule())->MakeGroup(store, global_rank, options);
+  }
+  const int rank = RankInGroup(options, global_rank);
+  WhereInGroup where(options, global_rank);
+  try {
+    auto gloo_options = c10d::ProcessGroupGloo::Options::create(options.deadline);
+    gloo_options->devices.push_back(DeviceFor(options));
+    gloo_options->threads = 2;
+    const Store scoped =
+        store.WithPrefix(fmt::format("group/{}/{}", options.name, options.ranks.front()));
+    auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(
+        scoped.impl()->store, rank, static_cast<int>(options.ranks.size()), gloo_options);
+    return std::make_unique<GlooGroup>(std::move(gloo), std::move(where));
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    where.Rethrow("connecting", error);
+  }
+}
+
+}  // namespace keel::parallel

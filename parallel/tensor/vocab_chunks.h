@@ -1,0 +1,79 @@
+// What the functions of a vocabulary-parallel head share: a rank's part of the vocabulary, and a
+// walk over chunks of tokens whose logits never take more than the head's chunk_bytes.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "parallel/parameter.h"
+#include "parallel/tensor/host_tensor.h"
+#include "parallel/tensor/matrix_product.h"
+#include "parallel/tensor/tensor_parallel_layers.h"
+
+namespace keel::parallel {
+
+inline constexpr int64_t kIgnoreTarget = -100;
+
+struct VocabParallelHead {
+  TensorParallel tp;
+  Parameter* weight = nullptr;  // [VocabRowsPerRank, hidden]
+  int64_t vocab_size = 0;       // rows past it are padding and take no part
+  int64_t chunk_bytes = 0;      // bound on the logits held at a time; 0: by the device
+  double softcap = 0;           // logits are softcap * tanh(logit / softcap); 0: not
+};
+
+// In place, what a head's softcap makes of logits; nothing without one.
+void CapLogits(const VocabParallelHead& head, at::Tensor& logits);
+// The derivative at capped logits; undefined without a softcap.
+at::Tensor CapSlope(const VocabParallelHead& head, const at::Tensor& logits);
+
+struct VocabPart {
+  int64_t first = 0;    // first vocabulary id of this rank
+  int64_t columns = 0;  // valid ones
+};
+VocabPart LocalPart(const VocabParallelHead& head);
+
+// The bound on logits where a head names none: so that they stay in a host's cache, and so that a
+// GPU reads the head's gradient, which each chunk adds to, a few times a micro-batch and not
+// sixteen.
+int64_t DefaultChunkBytes(const at::Device& device);
+
+// Tokens of a chunk, for `tokens` in all: even chunks, so that 2048 tokens with room for 1400
+// become two of 1024.
+int64_t ChunkRows(const VocabParallelHead& head, const at::Tensor& hidden);
+
+// Every rank's tokens in front of the head; the gradient is summed over TP. Collective over TP.
+at::Tensor EnterHead(const VocabParallelHead& head, const at::Tensor& hidden);
+
+// Statistics [C, n] of every TP rank as [ranks, C, n], in rank order. Collective over TP.
+at::Tensor GatherStatistics(const at::Tensor& statistics, ProcessGroup& group);
+
+// Calls body(begin, count, logits [count, rows], local_targets [count]) for each chunk; the body
+// may overwrite the logits. `buffer` [>= ChunkRows, rows] holds them.
+template <typename Body>
+void ForEachChunk(const VocabParallelHead& head, const at::Tensor& hidden,
+                  const at::Tensor& targets, at::Tensor& buffer, Body&& body) {
+  const int64_t rows = ChunkRows(head, hidden);
+  const at::Tensor local_targets = targets - LocalPart(head).first;
+  for (int64_t begin = 0; begin < hidden.size(0); begin += rows) {
+    const int64_t count = std::min(rows, hidden.size(0) - begin);
+    at::Tensor logits = buffer.narrow(0, 0, count);
+    ProductInto(logits, hidden.narrow(0, begin, count), head.weight->value.t());
+    CapLogits(head, logits);
+    body(begin, count, logits, local_targets.narrow(0, begin, count));
+  }
+}
+
+at::Tensor ChunkBuffer(const VocabParallelHead& head, const at::Tensor& hidden);
+
+constexpr int64_t kRowGrain = 16;  // rows of logits per CPU task
+
+// Calls f(pointer) with float or bf16 bits.
+template <typename F>
+void WithHostPointer(const at::Tensor& tensor, F&& f) {
+  WithHostType(tensor, [&](auto zero) { f(HostData<decltype(zero)>(tensor)); });
+}
+
+}  // namespace keel::parallel

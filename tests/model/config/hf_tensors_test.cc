@@ -1,0 +1,74 @@
+#include "model/config/hf_tensors.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "model/config/family_table.h"
+#include "model/decoder.h"
+#include "parallel/groups/process_group.h"
+
+namespace keel::model {
+namespace {
+
+std::map<std::string, Dims> Shapes(const std::vector<TensorInfo>& tensors) {
+  std::map<std::string, Dims> shapes;
+  for (const TensorInfo& tensor : tensors) shapes.emplace(tensor.name, tensor.shape);
+  EXPECT_EQ(shapes.size(), tensors.size());
+  return shapes;
+}
+
+// The torch-free list, and what the decoder declares, are the same tensors.
+TEST(HfTensors, AreThoseOfTheDecoder) {
+  const auto alone = parallel::MakeSingleGroup("alone");
+  int seen = 0;
+  for (const FamilyTable& table : Families()) {
+    const Family family = table.family;
+    for (int variant = 0; variant < 16; ++variant) {
+      HfConfig config;
+      config.family = family;
+      config.hidden_size = 24;
+      config.intermediate_size = 40;
+      config.num_hidden_layers = 2;
+      config.num_attention_heads = 6;
+      config.num_key_value_heads = 2;
+      config.head_dim = 8;
+      config.vocab_size = 37;
+      config.max_position_embeddings = 16;
+      config.tie_word_embeddings = (variant & 1) != 0;
+      config.attention_bias = (variant & 2) != 0;
+      config.output_bias = (variant & 4) != 0;
+      if (family == Family::kQwen3Moe || family == Family::kMixtral) {
+        config.moe = {.experts = 3, .top_k = 2, .width = 10};
+        if (family == Family::kQwen3Moe) config.dense_ffn = {true, false};
+      }
+      DecoderOptions options;
+      options.value_head = (variant & 8) != 0;
+      const Decoder decoder(config, parallel::TensorParallel{alone.get(), false}, options);
+      const ModelTensors tensors =
+          TensorsOf(config, options.value_head ? Head::kValue : Head::kVocabulary);
+      std::map<std::string, Dims> declared;
+      for (const parallel::Parameter* parameter : decoder.parameters()) {
+        for (const parallel::ParameterPiece& piece : parameter->pieces)
+          declared.emplace(piece.name, piece.shape);
+      }
+      const std::map<std::string, Dims> listed = Shapes(tensors.needed);
+      ASSERT_EQ(listed.size(), declared.size());
+      for (const auto& [name, shape] : declared) {
+        ASSERT_TRUE(listed.contains(name)) << name;
+        EXPECT_TRUE(listed.at(name) == shape) << name;
+        ++seen;
+      }
+      if (!options.value_head) {
+        int64_t parameters = 0;
+        for (const auto& [name, shape] : listed) parameters += shape.elements();
+        EXPECT_EQ(parameters, config.NumParameters());
+      }
+    }
+  }
+  EXPECT_GT(seen, 900);
+}
+
+}  // namespace
+}  // namespace keel::model

@@ -1,0 +1,137 @@
+// The feed-forward of experts against its definition in fp64, expert by expert for every token, and
+// generation's rows against training's and against themselves in other company.
+
+#include "model/layers/moe.h"
+
+#include <gtest/gtest.h>
+
+#include "parallel/groups/process_group.h"
+
+namespace keel::model {
+namespace {
+
+constexpr int64_t kHidden = 24;
+constexpr int64_t kTokens = 19;
+
+at::Tensor Draw(uint64_t seed, at::IntArrayRef shape) {
+  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU).clone();
+  generator.set_current_seed(seed);
+  return at::randn(shape, generator) * 0.5;
+}
+
+struct Moe {
+  parallel::Parameter router, gate_up, down;
+  MoeFeedForward ffn;
+
+  explicit Moe(const MoeSpec& spec, at::ScalarType dtype = at::kFloat) {
+    const auto fill = [&](parallel::Parameter& p, uint64_t seed, at::IntArrayRef shape) {
+      p.shape = Dims(shape);
+      p.value = Draw(seed, shape).to(dtype).requires_grad_();
+      p.gradient = at::zeros(shape);
+    };
+    fill(router, 1, {spec.experts, kHidden});
+    fill(gate_up, 2, {spec.experts * 2 * spec.width, kHidden});
+    fill(down, 3, {spec.experts * kHidden, spec.width});
+    ffn = {&router, &gate_up, &down, spec, Activation::kSilu};
+  }
+};
+
+struct Exact {
+  at::Tensor x, router, gate_up, down, y;
+};
+
+Exact FromItsDefinition(const Moe& moe, const at::Tensor& x) {
+  const MoeSpec& spec = moe.ffn.spec;
+  const auto exact = [](const at::Tensor& t) {
+    return t.detach().to(at::kDouble).requires_grad_();
+  };
+  Exact e = {
+      exact(x), exact(moe.router.value), exact(moe.gate_up.value), exact(moe.down.value), {}};
+  std::vector<at::Tensor> rows;
+  for (int64_t t = 0; t < x.size(0); ++t) {
+    const at::Tensor probs = at::softmax(e.router.matmul(e.x[t]), 0);
+    const at::Tensor best = std::get<1>(at::topk(probs, spec.top_k));
+    at::Tensor sum = at::zeros({kHidden}, at::kDouble);
+    at::Tensor weights = probs.index_select(0, best);
+    if (spec.renormalize) weights = weights / weights.sum();
+    for (int64_t j = 0; j < spec.top_k; ++j) {
+      const int64_t expert = best[j].item<int64_t>();
+      const at::Tensor both =
+          e.gate_up.narrow(0, expert * 2 * spec.width, 2 * spec.width).matmul(e.x[t]);
+      const at::Tensor gate = both.narrow(0, 0, spec.width);
+      const at::Tensor activated =
+          gate * at::sigmoid(gate) * both.narrow(0, spec.width, spec.width);
+      sum = sum + weights[j] * e.down.narrow(0, expert * kHidden, kHidden).matmul(activated);
+    }
+    rows.push_back(sum);
+  }
+  e.y = at::stack(rows);
+  return e;
+}
+
+void ExpectClose(const at::Tensor& found, const at::Tensor& expected, const char* what) {
+  EXPECT_TRUE(at::allclose(found.to(at::kDouble), expected, 1e-5, 1e-5)) << what;
+}
+
+constexpr MoeSpec kSpecs[] = {
+    {.experts = 5, .top_k = 2, .width = 7, .renormalize = true},
+    {.experts = 4, .top_k = 1, .width = 16, .renormalize = false},
+    {.experts = 3, .top_k = 3, .width = 9, .renormalize = false},
+    {.experts = 40, .top_k = 2, .width = 8, .renormalize = true},  // most without a token
+};
+
+TEST(Moe, EqualsItsDefinitionWithAllGradients) {
+  const auto alone = parallel::MakeSingleGroup("alone");
+  for (const MoeSpec& spec : kSpecs) {
+    Moe moe(spec);
+    at::Tensor x = Draw(9, {kTokens, kHidden}).requires_grad_();
+    const Exact exact = FromItsDefinition(moe, x);
+    const at::Tensor dy = Draw(10, {kTokens, kHidden});
+    (exact.y * dy).sum().backward();
+    RouterLoad load = RouterLoad::Zero(spec, at::kCPU);
+    const at::Tensor y = moe.ffn.Forward({alone.get(), false}, x, {}, load);
+    (y * dy).sum().backward();
+    ExpectClose(y, exact.y, "y");
+    ExpectClose(x.grad(), exact.x.grad(), "dx");
+    ExpectClose(moe.router.gradient, exact.router.grad(), "drouter");
+    ExpectClose(moe.gate_up.gradient, exact.gate_up.grad(), "dgate_up");
+    ExpectClose(moe.down.gradient, exact.down.grad(), "ddown");
+    EXPECT_EQ(load.sums.narrow(0, 0, spec.experts).sum().item<float>(),
+              static_cast<float>(kTokens * spec.top_k));
+    EXPECT_FALSE(moe.gate_up.value.grad().defined());
+    // Gradients are added to, and a step that is run again gives the same bits.
+    const at::Tensor once = moe.gate_up.gradient.clone();
+    Moe again(spec);
+    RouterLoad other = RouterLoad::Zero(spec, at::kCPU);
+    const at::Tensor x2 = x.detach().clone().requires_grad_();
+    for (int i = 0; i < 2; ++i)
+      (again.ffn.Forward({alone.get(), false}, x2, {}, other) * dy).sum().backward();
+    EXPECT_TRUE(at::allclose(again.gate_up.gradient, once * 2, 1e-6, 1e-7));
+    Moe third(spec);
+    const at::Tensor x3 = x.detach().clone().requires_grad_();
+    (third.ffn.Forward({alone.get(), false}, x3, {}, other) * dy).sum().backward();
+    EXPECT_TRUE(at::equal(third.gate_up.gradient, once));
+    EXPECT_TRUE(at::equal(x3.grad(), x.grad()));
+  }
+}
+
+TEST(Moe, GenerationComputesTheSameRowsWhateverStandsBesideThem) {
+  const at::NoGradGuard no_grad;
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    for (const MoeSpec& spec : kSpecs) {
+      const Moe moe(spec, dtype);
+      const at::Tensor x = Draw(11, {kTokens, kHidden}).to(dtype);
+      at::Tensor all = at::empty_like(x);
+      moe.ffn.Into(x, all, false);
+      if (dtype == at::kFloat) ExpectClose(all, FromItsDefinition(moe, x).y.detach(), "y");
+      for (int64_t row = 0; row < kTokens; ++row) {
+        at::Tensor one = at::empty({1, kHidden}, x.options());
+        moe.ffn.Into(x.narrow(0, row, 1), one, false);
+        EXPECT_TRUE(at::equal(one[0], all[row])) << "row " << row;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace keel::model

@@ -1,0 +1,411 @@
+// keel eval: n samples of each row, scored as training scores them.
+//
+// Copy r of the model has the rows r, r + copies, ... Its ranks put the same requests into their
+// engines; the first one has the finished ones scored beside the generation, and writes them down.
+// What a folder holds already is not made again, and what is made is a function of (seed, row,
+// sample): so it does not matter how often the work was cut off, nor by how many it is done.
+
+#include "tools/eval/eval_command.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "checkpoint/format/names.h"
+#include "common/hash.h"
+#include "common/log.h"
+#include "common/text.h"
+#include "rewards/reward_check.h"
+#include "rewards/reward_functions.h"
+#include "rewards/reward_pool.h"
+#include "rewards/verifier_factory.h"
+#include "rollout/engine.h"
+#include "tools/eval/eval_folder.h"
+#include "tools/eval/eval_statistics.h"
+#include "tools/inference/inference_model.h"
+#include "tools/inference/step_weights.h"
+#include "trainer/config/config.h"
+#include "trainer/data/prompt_data.h"
+#include "trainer/inputs/rl_inputs.h"
+
+namespace keel::tools {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+using trainer::rl::Prompt;
+using trainer::rl::PromptSet;
+constexpr std::chrono::seconds kReport{10};  // between two words on how far it is
+
+struct Rewarding {
+  trainer::Config config;
+  Json given;  // what of it counts, by key
+};
+
+// Of the YAML and the overrides what says how responses are scored and how rows are read.
+Rewarding ReadRewarding(const EvalArguments& a) {
+  Rewarding found;
+  for (const std::string& override : a.overrides) {
+    const size_t key = override.find_first_not_of("+~");
+    const auto rest = std::string_view(override).substr(std::min(key, override.size()));
+    if (rest.starts_with("reward.") || rest.starts_with("data.")) continue;
+    throw Error(StatusCode::kUsage,
+                fmt::format("{}: keel eval reads reward.* and data.* alone; the others are flags",
+                            Printable(override, 80)));
+  }
+  options::Schema schema = trainer::MakeSchema(found.config);
+  options::Source source{"no --config", "{}"};
+  if (!a.config.empty()) {
+    auto loaded = ValueOrThrow(trainer::LoadConfig(a.config, {}));
+    source = {a.config, loaded.resolved};
+  }
+  ThrowIfError(schema.Load(source, a.overrides));
+  ThrowIfError(rewards::CheckReward(found.config.reward));
+  // Of files it is the content that counts.
+  found.given = {{"files", ValueOrThrow(rewards::RewardFileDigests(found.config.reward))}};
+  const auto paths = trainer::PerNodeKeys();
+  for (const auto& [key, value] : ValueOrThrow(options::Flatten({"", schema.Dump(false)})))
+    if (key.starts_with("reward.") && !paths.contains(key)) found.given[key] = value;
+  return found;
+}
+
+PromptSet LoadRows(const EvalArguments& a, const trainer::Config& c, const InferenceModel& model) {
+  trainer::rl::PromptOptions options = trainer::PromptOptionsOf(c, model.config().vocab_size);
+  options.max_prompt_length = model.config().max_position_embeddings - 1;
+  const bool text = rewards::AnyFunction(
+      c.reward, [](const auto& one) { return rewards::ReadsText(TypeOf(one)); });
+  if (text && model.text().tokenizer() == nullptr) {
+    throw Error(StatusCode::kConfig,
+                fmt::format("--model {}: the reward reads the text of responses, and the model has "
+                            "no tokenizer",
+                            a.model));
+  }
+  auto rows = PromptSet::Load(a.data, options, model.source().text);
+  if (!rows.ok()) throw Error(rows.status().WithContext("--data"));
+  return *std::move(rows);
+}
+
+// Of a directory's files, in the order of their names: whatever path leads to it.
+std::string DigestOfModel(const std::string& path) {
+  std::vector<fs::path> files;
+  if (IsCheckpoint(path)) {
+    files.push_back(fs::path(path) / std::string(checkpoint::kManifestName));
+  } else {
+    for (const auto& entry : fs::directory_iterator(path)) {
+      const std::string name = entry.path().filename().string();
+      if (entry.is_regular_file() && (name.ends_with(".safetensors") || name == "config.json" ||
+                                      name == "generation_config.json"))
+        files.push_back(entry.path());
+    }
+  }
+  std::sort(files.begin(), files.end());
+  Hasher128 hasher;
+  std::vector<char> block(size_t{4} << 20);
+  for (const fs::path& file : files) {
+    const std::string name = file.filename().string();
+    hasher.Update(std::as_bytes(std::span(name)));
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> in(std::fopen(file.c_str(), "rb"),
+                                                             &std::fclose);
+    if (in == nullptr) throw Error(Status::FromErrno(errno, "open", file.string()));
+    for (size_t got = 0; (got = std::fread(block.data(), 1, block.size(), in.get())) > 0;)
+      hasher.Update(std::as_bytes(std::span(block).first(got)));
+    if (std::ferror(in.get()) != 0) throw Error(Status::FromErrno(errno, "read", file.string()));
+  }
+  return hasher.Finish().ToHex();
+}
+
+Json SettingsOf(const EvalArguments& a, const Rewarding& rewarding, const PromptSet& rows,
+                int64_t count) {
+  const rollout::SamplingParams& p = a.sampling;
+  return {{"keel_eval", 1},
+          {"model", DigestOfModel(a.model)},
+          {"dtype", a.dtype},
+          {"data", rows.digest().ToHex()},
+          {"data_for_verifiers", rows.verifiers_digest().ToHex()},
+          {"rows", count},
+          {"n", a.n},
+          {"temperature", p.temperature},
+          {"top_k", p.top_k},
+          {"top_p", p.top_p},
+          {"min_p", p.min_p},
+          {"repetition_penalty", p.repetition_penalty},
+          {"max_new_tokens", p.max_tokens},
+          {"stop", p.stop},
+          {"seed", p.seed},
+          {"right_at", a.right_at},
+          {"reward", rewarding.given}};
+}
+
+// The requests of this copy's part that are not done, fed to the engine as it has room: the same on
+// each of the copy's ranks.
+class Feeder {
+ public:
+  Feeder(const EvalArguments& a, const PromptSet& rows, std::vector<EvalFolder::Key> keys)
+      : a_(a), rows_(rows), keys_(std::move(keys)) {}
+
+  bool done() const { return next_ == keys_.size(); }
+  void Feed(rollout::Engine& engine) {
+    const rollout::EngineStats stats = engine.stats();
+    for (int64_t have = stats.running + stats.waiting; !done() && have < 2 * a_.max_num_seqs;
+         ++have) {
+      const auto& [row, sample] = keys_[next_++];
+      const Prompt& prompt = rows_.Get(row);
+      rollout::Request request{static_cast<uint64_t>(row), sample, prompt.tokens, a_.sampling};
+      if (prompt.max_tokens > 0)
+        request.sampling.max_tokens = std::min(a_.sampling.max_tokens, prompt.max_tokens);
+      engine.Add(std::move(request));
+    }
+  }
+
+ private:
+  const EvalArguments& a_;
+  const PromptSet& rows_;
+  const std::vector<EvalFolder::Key> keys_;
+  size_t next_ = 0;
+};
+
+// What the first rank of a copy does with finished samples.
+class Scorer {
+ public:
+  Scorer(const EvalArguments& a, const rewards::RewardSection& reward, const PromptSet& rows,
+         const model::Tokenizer* tokenizer, EvalFolder& folder)
+      : a_(a), reward_(reward), rows_(rows), tokenizer_(tokenizer), folder_(folder) {
+    pool_ = std::make_unique<rewards::RewardPool>(
+        static_cast<int>(reward.num_workers), rewards::PoolBatch(reward),
+        ValueOrThrow(rewards::MakeVerifierFactory(reward)));
+    ThrowIfError(pool_->Start());
+  }
+
+  void Take(const rollout::Completion& done) {
+    const auto row = static_cast<int64_t>(done.prompt_id);
+    ThrowIfError(done.error.WithContext(fmt::format("--data: row {}", row)));
+    const Prompt& prompt = rows_.Get(row);
+    Json sample = {{"row", row},
+                   {"sample", done.sample},
+                   {"data_source", prompt.data_source},
+                   {"finish_reason", rollout::FinishReasonName(done.finish)},
+                   {"tokens", done.tokens.size()}};
+    rewards::RewardSample to_score;
+    to_score.id = next_++;
+    to_score.data_source = prompt.data_source;
+    to_score.prompt = prompt.text;
+    to_score.ground_truth = prompt.ground_truth;
+    to_score.extra_info = prompt.extra_info;
+    if (tokenizer_ != nullptr) {
+      to_score.response = done.text.value_or("");
+      sample["output"] = to_score.response;
+    } else {
+      to_score.prompt_ids = prompt.tokens;
+      to_score.response_ids = done.tokens;
+      sample["output_ids"] = done.tokens;
+    }
+    waiting_.emplace(to_score.id, std::move(sample));
+    pool_->Submit(std::move(to_score));
+  }
+
+  // Writes down what has been scored by now.
+  void Write() {
+    const auto limit = rewards::CollectLimit(reward_, static_cast<int64_t>(waiting_.size()) + 1);
+    for (const rewards::RewardResult& result : pool_->Poll(limit)) {
+      const auto at = waiting_.find(result.id);
+      Json sample = std::move(at->second);
+      waiting_.erase(at);
+      AddScore(result, &sample);
+      ThrowIfError(folder_.Append(sample));
+      ++written_;
+    }
+  }
+  bool idle() const { return waiting_.empty(); }
+  int64_t written() const { return written_; }
+
+ private:
+  void AddScore(const rewards::RewardResult& result, Json* sample) {
+    if (!result.ok()) {
+      if (reward_.on_error == rewards::OnRewardError::kStop) {
+        throw Error(StatusCode::kUnavailable,
+                    fmt::format("reward.on_error stop: row {}, sample {}: {}",
+                                (*sample)["row"].get<int64_t>(), (*sample)["sample"].get<int>(),
+                                result.error));
+      }
+      (*sample)["error"] = result.error;
+      return;
+    }
+    const auto acc = result.extra.find("acc");
+    (*sample)["score"] = result.score;
+    (*sample)["right"] = acc != result.extra.end() ? acc->second > 0 : result.score >= a_.right_at;
+    (*sample)["answer"] = result.answer;
+    if (!result.extra.empty()) (*sample)["extra"] = result.extra;
+  }
+
+  const EvalArguments& a_;
+  const rewards::RewardSection& reward_;
+  const PromptSet& rows_;
+  const model::Tokenizer* tokenizer_;
+  EvalFolder& folder_;
+  std::unique_ptr<rewards::RewardPool> pool_;
+  std::map<int64_t, Json> waiting_;  // for their scores
+  int64_t next_ = 0, written_ = 0;
+};
+
+// Which of this copy's samples are to be made, as its first rank knows and the others hear.
+std::vector<EvalFolder::Key> KeysOf(const EvalArguments& a, InferenceModel& model, int64_t count,
+                                    const EvalFolder* folder) {
+  std::vector<EvalFolder::Key> keys;
+  if (folder != nullptr) {
+    Prompts relayed(1);
+    for (int64_t row = model.replica(); row < count; row += model.replicas()) {
+      for (int sample = 0; sample < a.n; ++sample) {
+        if (folder->done().contains({row, sample})) continue;
+        keys.emplace_back(row, sample);
+        relayed[0].push_back(static_cast<int32_t>(row));
+        relayed[0].push_back(sample);
+      }
+    }
+    model.relay().Send(relayed);
+    return keys;
+  }
+  const Prompts relayed = model.relay().Receive().value();
+  for (size_t i = 0; i + 1 < relayed[0].size(); i += 2)
+    keys.emplace_back(relayed[0][i], relayed[0][i + 1]);
+  return keys;
+}
+
+ScoredSample SampleOf(const EvalFolder::Key& key, const Json& line,
+                      const rewards::RewardSection& reward) {
+  ScoredSample s;
+  s.row = key.first;
+  s.sample = key.second;
+  s.data_source = line.value("data_source", "");
+  s.cut =
+      line.value("finish_reason", "") == rollout::FinishReasonName(rollout::FinishReason::kLength);
+  s.failed = line.contains("error");
+  s.counts = !s.failed || !rewards::Excludes(reward.on_error);
+  if (s.failed) return s;
+  s.score = line.value("score", 0.0);
+  s.right = line.value("right", false);
+  s.answer = line.value("answer", "");
+  return s;
+}
+
+void PrintSummary(const Json& summary) {
+  const auto line = [](const std::string& name, const Json& of) {
+    fmt::print("{}: {} rows, {} samples", name, of["rows"].get<int64_t>(),
+               of["samples"].get<int64_t>());
+    if (of["errors"] > 0) fmt::print(", {} without a score", of["errors"].get<int64_t>());
+    fmt::print("\n");
+    for (const auto& [key, value] : of.items()) {
+      if (!value.is_object()) continue;
+      fmt::print("  {:<12} {:.4f}", key, value["mean"].get<double>());
+      if (!value["low"].is_null()) {
+        fmt::print("  [{:.4f}, {:.4f}]", value["low"].get<double>(), value["high"].get<double>());
+      }
+      fmt::print("\n");
+    }
+  };
+  for (const auto& [source, of] : summary["by_data_source"].items())
+    line(source.empty() ? "(no data source)" : Printable(source, 80), of);
+  if (summary["by_data_source"].size() > 1) line("all", summary["all"]);
+}
+
+void Conclude(const EvalArguments& a, const rewards::RewardSection& reward, const Json& settings,
+              int64_t count, EvalFolder& folder) {
+  std::vector<int64_t> rows(static_cast<size_t>(count));
+  for (int64_t row = 0; row < count; ++row) rows[static_cast<size_t>(row)] = row;
+  const auto lines = ValueOrThrow(folder.Gather(a.n, rows));
+  std::vector<ScoredSample> samples;
+  std::string first_error;
+  int64_t errors = 0;
+  for (const auto& [key, line] : lines) {
+    samples.push_back(SampleOf(key, line, reward));
+    if (!samples.back().failed) continue;
+    if (errors++ == 0) first_error = line.value("error", "");
+  }
+  if (errors == std::ssize(samples) && !rewards::GoesOnWithoutAnyScore(reward.on_error)) {
+    throw Error(StatusCode::kUnavailable,
+                fmt::format("no response has a score: {}; mend the reward, and remove {} or name "
+                            "another",
+                            Printable(first_error, 200), a.output));
+  }
+  Json summary = Summarize(samples, a.n, a.ks);
+  summary["model"] = a.model;
+  summary["n"] = a.n;
+  summary["k"] = a.ks;
+  summary["interval"] = kIntervalMethod;
+  summary["settings"] = settings;
+  ThrowIfError(folder.Finish(lines, summary));
+  PrintSummary(summary);
+  fmt::print("-> {}/summary.json\n", a.output);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+void Evaluate(const EvalArguments& a) {
+  // 1. What is asked: model, rows, rewards.
+  const Rewarding rewarding = ReadRewarding(a);
+  const rewards::RewardSection& reward = rewarding.config.reward;
+  InferenceModel model({.path = a.model,
+                        .dtype = a.dtype,
+                        .device = a.device,
+                        .env = a.env,
+                        .tp = a.tp,
+                        .todays_date = false});
+  const PromptSet rows = LoadRows(a, rewarding.config, model);
+  const int64_t count = std::min(rows.size(), a.most_rows.value_or(rows.size()));
+  rollout::EngineOptions options;
+  options.scheduler.max_num_seqs = a.max_num_seqs;
+  options.kv_cache_bytes = a.cache_megabytes << 20;
+  options.calculate_log_probs = false;
+  options.batch_invariant = true;
+  rollout::Engine engine = model.MakeEngine(options);
+
+  // 2. What is left to do. The first copy makes the folder.
+  Logger log{LogOptions{}};
+  const bool first = model.leads() && model.replica() == 0;
+  const Json settings = model.leads() ? SettingsOf(a, rewarding, rows, count) : Json();
+  std::optional<EvalFolder> folder;
+  if (first) folder = ValueOrThrow(EvalFolder::Open(a.output, settings, 0));
+  model.WaitForAll();
+  if (model.leads() && !first)
+    folder = ValueOrThrow(EvalFolder::Open(a.output, settings, model.replica()));
+  Feeder feeder(a, rows, KeysOf(a, model, count, folder ? &*folder : nullptr));
+  std::optional<Scorer> scorer;
+  if (folder) {
+    if (first && !folder->done().empty())
+      log.Info("{} of {} samples are done already", folder->done().size(), count * a.n);
+    if (!feeder.done()) scorer.emplace(a, reward, rows, model.text().tokenizer(), *folder);
+  }
+
+  // 3. Samples, and their scores beside them.
+  auto said = Clock::now();
+  while (!feeder.done() || !engine.idle()) {
+    feeder.Feed(engine);
+    for (const rollout::Completion& completion : engine.Step())
+      if (scorer) scorer->Take(completion);
+    if (!scorer) continue;
+    scorer->Write();
+    if (!first || Clock::now() - said < kReport) continue;
+    said = Clock::now();
+    log.Info("{} samples written by the first of {} copies", scorer->written(), model.replicas());
+  }
+  while (scorer && !scorer->idle()) {
+    scorer->Write();
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+
+  // 4. What they say.
+  model.WaitForAll();
+  if (first) Conclude(a, reward, settings, count, *folder);
+  model.Leave();
+}
+
+}  // namespace keel::tools

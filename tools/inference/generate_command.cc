@@ -1,0 +1,85 @@
+// keel generate: greedy or sampled continuations of many rows at a time.
+
+#include "tools/inference/generate_command.h"
+
+#include <fmt/format.h>
+
+#include <map>
+
+#include "rollout/engine.h"
+#include "tools/inference/inference_model.h"
+#include "tools/inference/input_rows.h"
+#include "tools/inference/row_output.h"
+
+namespace keel::tools {
+
+namespace {
+
+void AddAll(const Prompts& prompts, const GenerateArguments& a, rollout::Engine& engine) {
+  for (size_t row = 0; row < prompts.size(); ++row) {
+    for (int64_t sample = 0; sample < a.samples; ++sample)
+      engine.Add({row, static_cast<int>(sample), prompts[row], a.sampling});
+  }
+}
+
+// What the other ranks do.
+void Follow(InferenceModel& model, rollout::Engine& engine, const GenerateArguments& a) {
+  while (const auto prompts = model.relay().Receive()) {
+    AddAll(*prompts, a, engine);
+    while (!engine.idle()) engine.Step();
+  }
+  model.Leave();
+}
+
+}  // namespace
+
+void Generate(const GenerateArguments& a) {
+  if (const auto problems = a.sampling.Validate(); !problems.empty())
+    throw Error(StatusCode::kUsage, fmt::format("{}", fmt::join(problems, "; ")));
+  ThrowIfError(CheckApart({"--output", a.output}, {"--input", a.input}));
+  InferenceModel model({a.model, a.dtype, a.device, a.env});
+  rollout::EngineOptions options;
+  options.scheduler.max_num_seqs = a.max_num_seqs;
+  options.kv_cache_bytes = a.cache_megabytes << 20;
+  options.logprobs_mode = rollout::LogProbsMode::kRaw;
+  rollout::Engine engine = model.MakeEngine(options);
+  if (!model.leads()) return Follow(model, engine, a);
+  const std::vector<InputRow> rows = ReadInputRows(a.input, model);
+  RowOutput out = ValueOrThrow(RowOutput::Open("--output", a.output));
+  const Prompts prompts = PromptsOf(rows);
+  model.relay().Send(prompts);
+  AddAll(prompts, a, engine);
+  // The rows that failed, of which the first is reported; the others are written all the same.
+  std::map<size_t, Status> failed;
+  const auto write = [&](const rollout::Completion& completion) {
+    const InputRow& row = rows[completion.prompt_id];
+    Json line = row.json;
+    // Results of an earlier generation would be taken for this one's.
+    for (const char* key :
+         {"sample", "output_ids", "output", "output_log_probs", "finish_reason", "error"})
+      line.erase(key);
+    if (a.samples > 1) line["sample"] = completion.sample;
+    line["output_ids"] = completion.tokens;
+    if (completion.text) line["output"] = *completion.text;
+    if (a.log_probs) line["output_log_probs"] = completion.log_probs;
+    line["finish_reason"] = rollout::FinishReasonName(completion.finish);
+    if (!completion.error.ok()) {
+      line["error"] = completion.error.message();
+      failed.emplace(completion.prompt_id, completion.error.WithContext(row.where));
+    }
+    ThrowIfError(out.Put(completion.prompt_id * static_cast<size_t>(a.samples) +
+                             static_cast<size_t>(completion.sample),
+                         line.dump(-1, ' ', false, Json::error_handler_t::replace)));
+  };
+  while (!engine.idle()) {
+    for (const rollout::Completion& completion : engine.Step()) write(completion);
+  }
+  model.relay().SendEnd();
+  model.Leave();
+  ThrowIfError(out.Finish());
+  fmt::print(out.streams() ? stderr : stdout, "{} rows, {} tokens generated -> {}\n", rows.size(),
+             engine.stats().generated_tokens, a.output);
+  if (!failed.empty()) throw Error(failed.begin()->second);
+}
+
+}  // namespace keel::tools

@@ -1,0 +1,106 @@
+// InferenceModel: a model that only computes, on the ranks of one TP group, for keel score,
+// generate, chat and serve.
+//
+// On a GPU, or on the host.
+// From a Hugging Face directory, or from a step of a run, whatever layout saved it. Several TP
+// groups have a copy of it each. Collective over the ranks of its environment, each of which makes
+// one. Used from one thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/decoder.h"
+#include "parallel/gradients/weight_store.h"
+#include "parallel/groups/process_group.h"
+#include "parallel/launch_env.h"
+#include "parallel/store/store.h"
+#include "rollout/engine.h"
+#include "tools/inference/model_text.h"
+#include "tools/inference/prompt_relay.h"
+#include "trainer/inputs/model_source.h"
+#include "trainer/run/device_agreement.h"
+
+namespace keel::tools {
+
+struct InferenceOptions {
+  std::string path;            // a Hugging Face directory, or a step's: runs/x/global_step_20
+  std::string dtype;           // the name of a WeightDtype; "": that of the weights
+  std::string device = "cpu";  // see trainer::ParseDeviceWish
+  parallel::LaunchEnv env;
+  int64_t tp = 0;           // ranks that share a copy of the model; 0: all
+  bool todays_date = true;  // for templates that ask; else the same one always
+  int64_t copies = 1;       // of the weights, that the memory must hold
+  // Instead of `path`, on the first rank: a step's directory. Called again with what was wrong with
+  // the last one, until its weights can be read; throws when there is none.
+  std::function<std::string(const Status& last)> choose = {};
+};
+
+// Memory for the weights of another step of the same model: see InferenceModel::MakeTwin.
+class WeightTwin {
+ public:
+  // Fills it with this rank's part, verified. Not collective; on any thread, one at a time.
+  Status Read(const std::string& step);
+
+ private:
+  friend class InferenceModel;
+  std::unique_ptr<model::Decoder> decoder_;
+  parallel::Seat seat_;
+  std::unique_ptr<parallel::WeightStore> weights_;  // in the type that the step has
+};
+
+class InferenceModel {
+ public:
+  // Throws keel::Error.
+  explicit InferenceModel(const InferenceOptions& options);
+  ~InferenceModel();
+
+  // Reads the input and writes the output; the others do as the relay says.
+  bool leads() const { return group_->rank() == 0; }
+  int ranks() const { return group_->size(); }  // of this copy of the model
+  // The copies, and which one is this rank's.
+  int replica() const { return env_.rank / group_->size(); }
+  int replicas() const { return env_.world_size / group_->size(); }
+  // Waits for all ranks of all copies, however long they take.
+  void WaitForAll();
+  const trainer::ModelSource& source() const { return source_; }
+  PromptRelay& relay() { return *relay_; }
+  const model::HfConfig& config() const { return source_.config; }
+  // The ids that end a text: those that config.json and generation_config.json name, and no others.
+  const std::vector<int64_t>& stop_ids() const { return source_.stop_ids; }
+  const ModelText& text() const { return text_; }
+  // With the model's tokenizer and ends of text. This must outlive it.
+  rollout::Engine MakeEngine(rollout::EngineOptions options);
+  // Host memory for other weights, which may be filled while these are used.
+  std::unique_ptr<WeightTwin> MakeTwin() const;
+  // Between two steps of the engine, which is then told of it: the weights are those of `twin`.
+  void Adopt(const WeightTwin& twin);
+  // All ranks leave together, at the end of all work.
+  void Leave();
+
+ private:
+  // What `path` is, and whether this machine holds it.
+  Status Examine(const std::string& path, const InferenceOptions& options, int tp);
+  void MakeDecoder();
+  void Connect(const trainer::DeviceWish& wish, int tp);
+  void MakeGroups(int tp);
+  Status LoadWeights(const std::string& path);
+  parallel::Seat SeatHere() const;
+  model::DecoderOptions DecoderSettings(const at::Device& device) const;
+
+  trainer::ModelSource source_;
+  ModelText text_{source_};
+  parallel::LaunchEnv env_;
+  at::Device device_ = at::kCPU;
+  at::ScalarType dtype_ = at::kFloat;
+  std::unique_ptr<parallel::Store> store_;
+  std::unique_ptr<parallel::ProcessGroup> group_, relay_group_, all_;
+  std::unique_ptr<PromptRelay> relay_;
+  std::unique_ptr<model::Decoder> decoder_;
+  std::unique_ptr<parallel::WeightStore> weights_;
+};
+
+}  // namespace keel::tools

@@ -1,0 +1,107 @@
+// keel score: log-probabilities per token, and perplexity.
+
+#include "tools/inference/score_command.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <fstream>
+#include <numeric>
+
+#include "checkpoint/format/safetensors.h"
+#include "common/file_system.h"
+#include "rollout/engine.h"
+#include "tools/inference/inference_model.h"
+#include "tools/inference/input_rows.h"
+#include "tools/inference/row_output.h"
+
+namespace keel::tools {
+
+namespace {
+
+void AddAll(const Prompts& prompts, const ScoreArguments& a, rollout::Engine& engine) {
+  for (size_t row = 0; row < prompts.size(); ++row) {
+    rollout::Request request{row, 0, prompts[row], {}};
+    request.sampling.max_tokens = 0;
+    request.sampling.prompt_log_probs = true;
+    request.sampling.prompt_logits = !a.logits.empty();
+    engine.Add(std::move(request));
+  }
+}
+
+// What the other ranks do.
+void Follow(InferenceModel& model, rollout::Engine& engine, const ScoreArguments& a) {
+  while (const auto prompts = model.relay().Receive()) {
+    AddAll(*prompts, a, engine);
+    while (!engine.idle()) engine.Step();
+  }
+  model.Leave();
+}
+
+}  // namespace
+
+void Score(const ScoreArguments& a) {
+  const NamedFile input{"--input", a.input}, output{"--output", a.output},
+      logits_file{"--logits", a.logits};
+  for (const NamedFile* other : {&output, &logits_file}) ThrowIfError(CheckApart(*other, input));
+  ThrowIfError(CheckApart(logits_file, output));
+  InferenceModel model({a.model, a.dtype, a.device, a.env});
+  rollout::Engine engine = model.MakeEngine({});
+  if (!model.leads()) return Follow(model, engine, a);
+  const std::vector<InputRow> rows = ReadInputRows(a.input, model);
+  RowOutput out = ValueOrThrow(RowOutput::Open("--output", a.output));
+  const Prompts prompts = PromptsOf(rows);
+  model.relay().Send(prompts);
+  AddAll(prompts, a, engine);
+  std::vector<at::Tensor> logits(a.logits.empty() ? 0 : rows.size());
+  std::vector<double> sums(rows.size());  // added up in the order of the rows
+  int64_t tokens = 0;
+  const auto write = [&](const rollout::Completion& completion) {
+    const size_t index = completion.prompt_id;
+    ThrowIfError(completion.error.WithContext(rows[index].where));
+    if (!a.logits.empty()) logits[index] = completion.prompt_logits;
+    std::vector<double> values;
+    double sum = 0;
+    for (const float log_prob : completion.prompt_log_probs) {
+      values.push_back(static_cast<double>(log_prob));
+      sum += values.back();
+    }
+    sums[index] = sum;
+    tokens += static_cast<int64_t>(values.size());
+    const double mean = values.empty() ? 0 : sum / static_cast<double>(values.size());
+    // log_probs[i] is log p(token i + 1 | tokens up to i).
+    const Json line = {
+        {"log_probs", values}, {"sum_log_prob", sum}, {"perplexity", std::exp(-mean)}};
+    ThrowIfError(out.Put(index, line.dump()));
+  };
+  while (!engine.idle()) {
+    for (const rollout::Completion& completion : engine.Step()) write(completion);
+  }
+  model.relay().SendEnd();
+  model.Leave();
+  ThrowIfError(out.Finish());
+  if (!a.logits.empty()) {
+    std::vector<checkpoint::SafetensorsPart> parts;
+    std::vector<std::string> names;
+    for (size_t i = 0; i < logits.size(); ++i) names.push_back(fmt::format("logits.{}", i));
+    for (size_t i = 0; i < logits.size(); ++i)
+      parts.push_back({names[i], DType::kF32, Dims(logits[i].sizes()), {}});
+    const std::string header =
+        ValueOrThrow(checkpoint::BuildSafetensorsHeader(parts, {{"format", "pt"}}, 8));
+    std::ofstream file(a.logits, std::ios::binary);
+    file << header;
+    for (const at::Tensor& tensor : logits) {
+      file.write(static_cast<const char*>(tensor.data_ptr()),
+                 static_cast<std::streamsize>(tensor.nbytes()));
+    }
+    file.close();
+    if (!file) throw Error(StatusCode::kIo, fmt::format("--logits {}: writing failed", a.logits));
+  }
+  const double total = std::accumulate(sums.begin(), sums.end(), 0.0);
+  const double mean = tokens == 0 ? 0 : total / static_cast<double>(tokens);
+  fmt::print(out.streams() ? stderr : stdout,
+             "{} rows, {} tokens scored, mean log-prob {:.6f}, perplexity {:.6f} -> {}\n",
+             rows.size(), tokens, mean, std::exp(-mean), a.output);
+}
+
+}  // namespace keel::tools

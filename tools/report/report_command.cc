@@ -1,0 +1,46 @@
+// keel report: a run, or two beside each other, as one page of HTML that opens without a net.
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/file_system.h"
+#include "tools/command.h"
+#include "tools/report/report_data.h"
+#include "tools/report/report_page.h"
+
+namespace keel::tools {
+
+void AddReportCommand(CLI::App& app, CommandContext& /*context*/) {
+  auto folders = std::make_shared<std::vector<std::string>>();
+  auto output = std::make_shared<std::string>();
+  CLI::App* report =
+      app.add_subcommand("report", "A page of a run: its curves, checkpoints, answers, settings");
+  report->add_option("RUN", *folders, "Folders of one run, or of two to compare")
+      ->required()
+      ->expected(1, 2);
+  report->add_option("--output,-o", *output, "The file; report.html in the first run's folder");
+  report->footer(
+      "Examples:\n"
+      "  keel report runs/quickstart\n"
+      "  keel report runs/quickstart --output quickstart.html\n"
+      "  keel report runs/quickstart runs/quickstart -o both.html");
+  report->callback([folders, output] {
+    std::vector<ReportRun> runs;
+    for (const std::string& folder : *folders) runs.push_back(ValueOrThrow(ReadReportRun(folder)));
+    const std::filesystem::path path = output->empty()
+                                           ? std::filesystem::path(folders->front()) / "report.html"
+                                           : std::filesystem::path(*output);
+    const std::filesystem::path parent = path.parent_path();
+    const auto files = ValueOrThrow(
+        OpenPosixFileSystem(parent.empty() ? "." : parent.string(), false, LinkPolicy::kFollow));
+    const std::string page = ReportPage(runs);
+    ThrowIfError(ReplaceFileDurably(*files, path.filename().string(), page));
+    fmt::print("{}: {} steps, {} KiB\n", path.string(), runs.front().steps, page.size() >> 10);
+  });
+}
+
+}  // namespace keel::tools

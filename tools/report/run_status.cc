@@ -1,0 +1,83 @@
+#include "tools/report/run_status.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "checkpoint/run/tracker.h"
+#include "common/file_system.h"
+#include "trainer/desk/desk_client.h"
+#include "trainer/desk/desk_file.h"
+#include "trainer/metrics/step_parts.h"
+
+namespace keel::tools {
+
+namespace {
+
+using trainer::desk::DeskClient;
+
+// Behind which the last line of metrics.jsonl begins.
+constexpr std::streamoff kTailBytes = 1 << 20;
+
+// Not of a validation, a save or a load.
+bool IsOfStep(const Json& data) {
+  return std::ranges::any_of(trainer::kStepSeconds,
+                             [&](std::string_view name) { return data.contains(name); });
+}
+
+// The last whole line with a step; null: none.
+Json LastStep(const std::string& folder) {
+  std::ifstream file(folder + "/metrics.jsonl", std::ios::ate);
+  if (!file) return nullptr;
+  const std::streamoff size = file.tellg();
+  file.seekg(std::max<std::streamoff>(0, size - kTailBytes));
+  Json last;
+  for (std::string line; std::getline(file, line);) {
+    const Result<Json> record = ParseJson(line, "metrics.jsonl");
+    if (record.ok() && record->is_object() && record->contains("step") &&
+        record->contains("data") && IsOfStep((*record)["data"]))
+      last = *record;
+  }
+  return last;
+}
+
+Result<Json> AskDesk(const trainer::desk::DeskAddress& address,
+                     std::chrono::milliseconds patience) {
+  KEEL_ASSIGN_OR_RETURN(const std::unique_ptr<DeskClient> desk,
+                        DeskClient::Connect(address, patience, patience));
+  KEEL_RETURN_IF_ERROR(desk->Send(trainer::desk::Ask{}));
+  KEEL_ASSIGN_OR_RETURN(const auto message, desk->Receive(patience));
+  const auto* told = message ? std::get_if<trainer::desk::Told>(&*message) : nullptr;
+  if (told == nullptr) return Status(StatusCode::kDeadlineExceeded, "it does not answer");
+  return ParseJson(told->state, "the desk's answer");
+}
+
+}  // namespace
+
+Result<Json> DeskStatus(const std::string& folder, std::chrono::milliseconds patience) {
+  const auto address = trainer::desk::ReadDeskFile(folder);
+  if (!address.ok()) {
+    if (address.status().code() == StatusCode::kNotFound) return Json(nullptr);
+    return address.status();
+  }
+  const Result<Json> desk = AskDesk(*address, patience);
+  if (desk.ok()) return *desk;
+  return Json::object(
+      {{"problem", fmt::format("the desk at {}:{} is not reached: {}; the trainers are gone, "
+                               "or this machine cannot reach theirs",
+                               address->host, address->port, desk.status().message())}});
+}
+
+Result<Json> RunStatus(const std::string& folder, std::chrono::milliseconds patience) {
+  KEEL_ASSIGN_OR_RETURN(const auto files, OpenPosixFileSystem(folder, false));
+  Json state = {
+      {"run", folder}, {"step", LastStep(folder)}, {"checkpoint", nullptr}, {"desk", nullptr}};
+  if (const auto saved = checkpoint::ReadTracker(*files)) state["checkpoint"] = *saved;
+  KEEL_ASSIGN_OR_RETURN(state["desk"], DeskStatus(folder, patience));
+  return state;
+}
+
+}  // namespace keel::tools

@@ -1,0 +1,139 @@
+#include "tools/serve/run_watch.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "common/hash.h"
+
+namespace keel::tools {
+
+namespace {
+
+constexpr std::string_view kModelFolder = "actor/huggingface/";
+
+// Weights lie there too where a run exports them with each save.
+bool IsOfTheModel(std::string_view path) {
+  return path.starts_with(kModelFolder) && path.find(".safetensors") == std::string_view::npos;
+}
+
+std::string ModelOf(const checkpoint::Manifest& manifest) {
+  std::string all;
+  for (const checkpoint::ManifestFile& file : manifest.files)
+    if (IsOfTheModel(file.path)) all += file.path + " " + file.digest.ToHex() + "\n";
+  return Hash128(std::as_bytes(std::span(all))).ToHex();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RunWatch>> RunWatch::Open(const std::string& run, Say say) {
+  auto files = OpenPosixFileSystem(run, false);
+  if (!files.ok()) return files.status().WithContext("--run");
+  return std::unique_ptr<RunWatch>(new RunWatch(*std::move(files), std::move(say)));
+}
+
+RunWatch::~RunWatch() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    stop_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void RunWatch::SayOnce(const std::string& text) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!said_.insert(text).second) return;
+  }
+  say_(text);
+}
+
+std::optional<RunStep> RunWatch::StepOf(const checkpoint::CatalogEntry& entry,
+                                        const std::optional<RunStep>& than) {
+  if (!entry.manifest) {
+    // One that could not be read this time may be the next time.
+    const bool later = !than || entry.step > than->step;
+    if (later && !entry.link && checkpoint::IsUnusable(entry.status)) {
+      SayOnce(fmt::format("{} is passed over: {}", entry.directory, entry.status.ToString()));
+    }
+    return {};
+  }
+  RunStep step{.path = files_->Describe(entry.directory),
+               .name = entry.directory,
+               .step = entry.step,
+               .sequence = entry.manifest->sequence,
+               .digest = entry.manifest->own_digest,
+               .model = ModelOf(*entry.manifest)};
+  if (than && step.sequence <= than->sequence) return {};
+  {
+    const std::lock_guard lock(mutex_);
+    if (refused_.contains(step.digest)) return {};
+  }
+  if (than && step.model != than->model) {
+    Refuse(step, {StatusCode::kConfig,
+                  "its configuration, tokenizer or chat template is not that of the model that is "
+                  "served: start keel serve anew for it"});
+    return {};
+  }
+  return step;
+}
+
+Result<std::optional<RunStep>> RunWatch::Look(const std::optional<RunStep>& than) {
+  std::vector<checkpoint::CatalogEntry> entries;
+  {
+    const std::lock_guard lock(looking_);
+    KEEL_ASSIGN_OR_RETURN(entries, catalog_.List(*files_));
+  }
+  std::optional<RunStep> newest;
+  for (const checkpoint::CatalogEntry& entry : entries) {
+    auto step = StepOf(entry, than);
+    if (!newest) newest = std::move(step);
+  }
+  return newest;
+}
+
+Result<checkpoint::Lease> RunWatch::Hold(const RunStep& step) const {
+  return checkpoint::LeaseForReading(*files_, step.name);
+}
+
+void RunWatch::Serve(const RunStep& step) {
+  const std::lock_guard lock(mutex_);
+  served_ = step;
+  found_.reset();
+}
+
+void RunWatch::Refuse(const RunStep& step, const Status& why, bool may_come) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!may_come) refused_.insert(step.digest);
+    found_.reset();
+  }
+  SayOnce(fmt::format("{} is passed over: {}", step.name, why.ToString()));
+}
+
+void RunWatch::Start(std::chrono::milliseconds interval) {
+  thread_ = std::thread([this, interval] { Run(interval); });
+}
+
+void RunWatch::Run(std::chrono::milliseconds interval) {
+  std::unique_lock lock(mutex_);
+  while (!stop_.wait_for(lock, interval, [&] { return stopping_; })) {
+    const std::optional<RunStep> served = served_;
+    lock.unlock();
+    auto found = Look(served);
+    if (!found.ok()) SayOnce(found.status().ToString());
+    lock.lock();
+    // What was served or refused meanwhile counts.
+    if (!found.ok() || !*found || refused_.contains((*found)->digest)) continue;
+    if (served_ && (*found)->sequence <= served_->sequence) continue;
+    found_ = *std::move(found);
+  }
+}
+
+std::optional<RunStep> RunWatch::Found() const {
+  const std::lock_guard lock(mutex_);
+  return found_;
+}
+
+}  // namespace keel::tools

@@ -1,0 +1,229 @@
+// keel serve: OpenAI's API over the rollout engine.
+//
+// The main thread runs the engine; HttpService's threads read requests, make tokens of them and
+// wait for their answers.
+
+#include "tools/serve/serve_command.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "common/guarded.h"
+#include "common/log.h"
+#include "rollout/engine.h"
+#include "serve/openai_service.h"
+#include "serve/request_queue.h"
+#include "serve/serve_metrics.h"
+#include "tools/inference/inference_model.h"
+#include "tools/inference/step_weights.h"
+#include "tools/serve/next_weights.h"
+#include "tools/serve/run_watch.h"
+#include "tools/serve/serve_loop.h"
+#include "tools/serve/serve_orders.h"
+#include "trainer/data/chat_rules.h"
+#include "turns/tool_calls.h"
+
+namespace keel::tools {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kLook{300};  // between two looks into a run
+constexpr std::chrono::seconds kLastWords{10};   // for clients to take what is answered
+
+// Tokenizer and chat template are immutable, and the engine's limits do not change.
+class Words final : public serve::ModelWords {
+ public:
+  Words(const InferenceModel& model, const rollout::Engine& engine)
+      : model_(model), engine_(engine) {
+    const auto& chat = model.source().text.chat;
+    if (chat == nullptr || chat->chatml) return;
+    tool_format_ = turns::FormatOf((chat->with_tools ? *chat->with_tools : chat->chat).source());
+  }
+  Result<std::vector<int32_t>> EncodeText(const std::string& text) const override {
+    return Caught([&] { return model_.text().Encode(text, "prompt"); });
+  }
+  Result<std::vector<int32_t>> EncodeChat(const Json& messages, const Json& tools) const override {
+    return Caught([&] { return model_.text().EncodeChat(messages, tools, "messages"); });
+  }
+  Status CheckLengths(int64_t prompt, int64_t response) const override {
+    return engine_.CheckLengths(prompt, response);
+  }
+  std::string TextOf(int32_t token) const override {
+    if (!has_text()) return {};
+    return model_.text().tokenizer()->Decode(std::span(&token, 1), {.skip_special_tokens = false});
+  }
+  std::string TextOf(const std::vector<int32_t>& tokens) const override {
+    return has_text() ? model_.text().tokenizer()->Decode(tokens) : std::string();
+  }
+  std::optional<turns::ToolFormat> tool_format() const override { return tool_format_; }
+  bool has_text() const override { return model_.text().tokenizer() != nullptr; }
+  int64_t vocab_size() const override { return model_.config().vocab_size; }
+  int64_t max_model_len() const override { return engine_.options().max_model_len; }
+
+ private:
+  // A text that a tokenizer cannot split is thrown.
+  template <typename Work>
+  static Result<std::vector<int32_t>> Caught(const Work& work) {
+    try {
+      return work();
+    } catch (const std::exception& error) {
+      return StatusOf(error);
+    }
+  }
+
+  const InferenceModel& model_;
+  const rollout::Engine& engine_;
+  std::optional<turns::ToolFormat> tool_format_;
+};
+
+// What the other ranks do.
+void Follow(InferenceModel& model, rollout::Engine& engine, NextWeights& next) {
+  while (const auto bytes = model.relay().ReceiveBytes()) {
+    Do(ValueOrThrow(Unpacked(*bytes)), engine, next);
+    if (!engine.idle()) engine.Step();
+  }
+  model.Leave();
+}
+
+std::string LastPart(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path.substr(path.rfind('/') + 1);
+}
+
+std::string NameOf(const ServeArguments& a) {
+  return a.name.empty() ? LastPart(a.run.empty() ? a.model : a.run) : a.name;
+}
+
+// Which checkpoint of a run is served: it is chosen, and stays where it is until it has been read.
+class FirstStep {
+ public:
+  FirstStep(const ServeArguments& arguments, RunWatch& watch, Logger& log)
+      : a_(arguments), watch_(watch), log_(log) {}
+
+  // As InferenceOptions::choose. Waits for the first one of a run that is followed.
+  std::string Choose(const Status& last) {
+    if (!last.ok()) watch_.Refuse(chosen_, last, last.code() == StatusCode::kNotFound);
+    for (bool said = false;; said = true) {
+      const auto found = ValueOrThrow(watch_.Look({}));
+      if (found) {
+        auto lease = watch_.Hold(*found);
+        if (!lease.ok()) continue;  // retention was faster
+        lease_ = *std::move(lease);
+        chosen_ = *found;
+        return chosen_.path;
+      }
+      if (!a_.follow) {
+        throw Error(StatusCode::kNotFound,
+                    fmt::format("--run {}: no checkpoint that can be served; --follow waits for "
+                                "the first one",
+                                a_.run));
+      }
+      if (*a_.stop) throw Error(StatusCode::kCancelled, "ended before there was a checkpoint");
+      if (!said) log_.Info("waiting for the first checkpoint of {}", a_.run);
+      std::this_thread::sleep_for(kLook);
+    }
+  }
+  // It is in memory.
+  const RunStep& Loaded() {
+    lease_.reset();
+    watch_.Serve(chosen_);
+    return chosen_;
+  }
+
+ private:
+  const ServeArguments& a_;
+  RunWatch& watch_;
+  Logger& log_;
+  RunStep chosen_;
+  checkpoint::Lease lease_;
+};
+
+void Lead(const ServeArguments& a, InferenceModel& model, rollout::Engine& engine,
+          NextWeights& next, Logger& log, RunWatch* watch, const RunStep* first) {
+  const Words words(model, engine);
+  serve::RequestQueue queue(a.max_num_seqs + a.max_waiting);
+  serve::ServeMetrics metrics(NameOf(a));
+  serve::OpenAiService openai({NameOf(a), a.request_timeout}, words, queue, metrics);
+  serve::HttpService http(
+      a.http, serve::OpenAiService::OpenPaths(),
+      [&](const serve::HttpRequest& request, serve::HttpClient& client) {
+        return openai.Handle(request, client);
+      },
+      serve::OpenAiService::Written,
+      [&](const std::string& path, int status) { openai.Count(path, status); });
+  openai.set_connections([&] { return http.open_connections(); });
+  ThrowIfError(http.Start());
+  fmt::print("serving {} at http://{}:{}\n", NameOf(a),
+             a.http.host.find(':') == std::string::npos ? a.http.host : "[" + a.http.host + "]",
+             http.port());
+  std::fflush(stdout);
+
+  // 1. Until the end is asked for.
+  std::string weights = first != nullptr ? first->name : "";
+  if (first != nullptr) metrics.SetCheckpoint(first->step);
+  if (first == nullptr && IsCheckpoint(a.model)) weights = LastPart(a.model);
+  ServeLoop loop({model, engine, next, queue, metrics, log, a.follow ? watch : nullptr}, weights);
+  if (a.follow) watch->Start(kLook);
+  const Status status = Guarded([&] {
+    while (!*a.stop) loop.Once();
+
+    // 2. What runs may end.
+    log.Info("the end is asked for: {} samples have {} s to end", queue.open_samples(),
+             a.grace.count());
+    openai.set_ending();
+    queue.Close();
+    http.StopAccepting();
+    const auto end = Clock::now() + a.grace;
+    while (queue.open_samples() > 0 && Clock::now() < end) loop.Once();
+    return Status::Ok();
+  });
+
+  // 3. What does not, has ended.
+  queue.Close();
+  const int64_t left = queue.open_samples();
+  loop.FailAll(status.ok() ? Status(StatusCode::kUnavailable, "the server has ended") : status);
+  http.Join(kLastWords);
+  ThrowIfError(status);
+  if (left > 0) log.Warning("{} samples did not end in time", left);
+  model.relay().SendEnd();
+  model.Leave();
+  log.Info("ended");
+}
+
+}  // namespace
+
+void Serve(const ServeArguments& a) {
+  if (const auto problems = a.http.Validate(); !problems.empty())
+    throw Error(StatusCode::kUsage, fmt::format("{}", fmt::join(problems, "; ")));
+  Logger log{LogOptions{}};
+  InferenceOptions how{.path = a.model, .dtype = a.dtype, .device = a.device, .env = a.env};
+  std::unique_ptr<RunWatch> watch;
+  std::optional<FirstStep> first;
+  if (!a.run.empty()) {
+    watch = ValueOrThrow(
+        RunWatch::Open(a.run, [&log](const std::string& warning) { log.Warning("{}", warning); }));
+    first.emplace(a, *watch, log);
+    how.choose = [&first](const Status& last) { return first->Choose(last); };
+    how.copies = a.follow ? 2 : 1;
+  }
+  InferenceModel model(how);
+  rollout::EngineOptions options;
+  options.scheduler.max_num_seqs = a.max_num_seqs;
+  options.kv_cache_bytes = a.cache_megabytes << 20;
+  options.max_model_len = a.max_model_len;
+  options.logprobs_mode = rollout::LogProbsMode::kRaw;
+  rollout::Engine engine = model.MakeEngine(options);
+  NextWeights next(model, engine);
+  if (!model.leads()) return Follow(model, engine, next);
+  Lead(a, model, engine, next, log, watch.get(), first ? &first->Loaded() : nullptr);
+}
+
+}  // namespace keel::tools
