@@ -73,7 +73,7 @@ struct CheckpointOptions {
   // at once. With less, copying goes in waves behind the disk.
   std::optional<int64_t> host_memory_cap;
   SpanRecorder* spans = nullptr;  // where saves are recorded; may be null, must outlive the saves
-  RetentionPolicy retention;  // best-k and every-n; keep_latest comes from the two above
+  RetentionPolicy retention;      // best-k and every-n; keep_latest comes from the two above
 };
 
 // The longest a peer may take for `bytes` of disk beside the deadline: 20 MB/s.

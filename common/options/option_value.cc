@@ -229,9 +229,8 @@ std::optional<Json> Convert(const Option& option, const YamlNode& node, std::str
       if (node.kind != YamlNode::Kind::kSequence) return fail();
       Json list = Json::array();
       for (const YamlNode& item : node.items) {
-        const auto value = item.kind == YamlNode::Kind::kScalar && !item.quoted
-                               ? ToInt(item.text)
-                               : std::nullopt;
+        const auto value =
+            item.kind == YamlNode::Kind::kScalar && !item.quoted ? ToInt(item.text) : std::nullopt;
         if (!value) return fail();
         if (!in_range(static_cast<double>(*value))) return std::nullopt;
         list.push_back(*value);

@@ -1,6 +1,7 @@
 """What a run says on a terminal: a line a step that fits, a summary at the end whose commands can be typed, answers at validations."""
 
 import fcntl
+import json
 import os
 import pty
 import re
@@ -14,6 +15,7 @@ import threading
 import unittest
 
 import harness
+import rl_test
 
 
 class Terminal:
@@ -124,6 +126,29 @@ class Console(harness.Job):
         last = max(self.metrics("run"))
         done = self.train(config, f"trainer.total_training_steps={last}")
         self.assertEqual(self.summary(done.stderr)[0], f"no step was left of {last}; the run's metrics tell of those before")
+
+
+class Answers(rl_test.RlJob):
+    def test_a_validation_shows_a_few_answers_with_their_rewards(self):
+        changes = {"trainer__total_training_steps": 2, "trainer__test_freq": 2, "trainer__val_before_train": True}
+        three = self.train(self.rl("three", trainer__log_val_generations=3, **changes)).stderr
+        blocks = re.findall(r"validation  reward .*\n((?:    .*\n)*)", three)
+        self.assertEqual(len(blocks), 2, three)
+        rows = [json.loads(line) for line in (self.folder / "val.jsonl").read_text().splitlines()]
+        for block in blocks:
+            lines = block.splitlines()
+            self.assertEqual(len(lines), 9, block)
+            for number in range(3):
+                score, prompt, answer = lines[3 * number : 3 * number + 3]
+                self.assertRegex(score, rf"^    row {number}  reward \d\.\d{{3}}$")
+                self.assertEqual(prompt, f"      prompt  {rows[number]['prompt']}")
+                self.assertRegex(answer, r"^      answer  ")
+                # Whatever an untrained model says.
+                self.assertTrue(answer.isprintable(), answer)
+        none = self.train(self.rl("none", trainer__log_val_generations=0, **changes)).stderr
+        self.assertNotRegex(none, r"validation  reward .*\n    ")
+        some = self.train(self.rl("some", **changes)).stderr
+        self.assertEqual(some.count("      prompt  "), 4)
 
 
 if __name__ == "__main__":

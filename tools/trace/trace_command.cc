@@ -51,8 +51,10 @@ void Trace(const std::string& folder, const std::string& output, const std::stri
   if (error) throw Error(Status::FromErrno(error.value(), "rename", partial));
   const TraceCounts& counts = reader.counts();
   if (counts.torn > 0)
-    fmt::print(stderr, "warning: {} lines are left out: torn by the end of a process, or no lines "
-                       "of a trace\n", counts.torn);
+    fmt::print(stderr,
+               "warning: {} lines are left out: torn by the end of a process, or no lines "
+               "of a trace\n",
+               counts.torn);
   if (counts.dropped > 0)
     fmt::print(stderr, "warning: {} spans were too many for a step, and are missing\n",
                counts.dropped);
@@ -76,9 +78,9 @@ void AddTraceCommand(CLI::App& app, CommandContext& /*context*/) {
   trace->add_option("--steps", *steps, "A step, 7, or the first and the last, 3:8 (all)");
   trace->footer(
       "Examples:\n"
-      "  keel trace runs/traced\n"
-      "  keel trace runs/traced --steps 2:3\n"
-      "  keel trace runs/traced --steps 2 --out step.json");
+      "  keel trace runs/quickstart\n"
+      "  keel trace runs/quickstart --steps 2:3\n"
+      "  keel trace runs/quickstart --steps 2 --out step.json");
   trace->callback([folder, output, steps] { Trace(*folder, *output, *steps); });
 }
 

@@ -22,8 +22,8 @@ std::string Quoted(const std::string& text) {
 std::string Microseconds(int64_t ns) { return fmt::format("{}.{:03}", ns / 1000, ns % 1000); }
 
 std::string Meta(int rank, int lane, const char* name, const std::string& value) {
-  return fmt::format(R"({{"ph":"M","pid":{},"tid":{},"name":"{}","args":{{{}}}}})", rank, lane, name,
-                     value);
+  return fmt::format(R"({{"ph":"M","pid":{},"tid":{},"name":"{}","args":{{{}}}}})", rank, lane,
+                     name, value);
 }
 
 }  // namespace
@@ -36,13 +36,14 @@ Result<StepRange> ParseStepRange(const std::string& text) {
     return error == std::errc() && end == digits.data() + digits.size() && *to >= 0;
   };
   const std::string_view all = text;
-  const bool valid =
-      colon == std::string::npos
-          ? number(all, &range.first) && number(all, &range.second)
-          : number(all.substr(0, colon), &range.first) && number(all.substr(colon + 1), &range.second);
+  const bool valid = colon == std::string::npos
+                         ? number(all, &range.first) && number(all, &range.second)
+                         : number(all.substr(0, colon), &range.first) &&
+                               number(all.substr(colon + 1), &range.second);
   if (valid && range.first <= range.second) return range;
-  return Status(StatusCode::kUsage,
-                fmt::format("--steps {}: expected a step, 7, or the first and the last, 3:8", text));
+  return Status(
+      StatusCode::kUsage,
+      fmt::format("--steps {}: expected a step, 7, or the first and the last, 3:8", text));
 }
 
 Result<WrittenEvents> WriteTraceEvents(TraceReader& reader, const std::optional<StepRange>& steps,

@@ -28,8 +28,7 @@ std::optional<int> RankOfFile(const std::string& name) {
   const auto [end, error] =
       std::from_chars(name.data() + kBegin.size(), name.data() + name.size(), rank);
   if (error != std::errc() || rank < 0) return std::nullopt;
-  const bool ours =
-      name == trainer::TraceFileName(rank) || name == trainer::OldTraceFileName(rank);
+  const bool ours = name == trainer::TraceFileName(rank) || name == trainer::OldTraceFileName(rank);
   return ours ? std::optional(rank) : std::nullopt;
 }
 

@@ -33,8 +33,8 @@ std::map<int, ClockShift> AlignClocks(const std::vector<trainer::TraceHeader>& h
 
 struct TraceCounts {
   int ranks = 0;
-  int64_t dropped = 0;  // that a rank had no room for
-  int64_t torn = 0;     // lines that are none, such as of a process that was killed within one
+  int64_t dropped = 0;     // that a rank had no room for
+  int64_t torn = 0;        // lines that are none, such as of a process that was killed within one
   bool unaligned = false;  // some rank's time is that of its wall clock
   int64_t spread_ns = 0;   // the worst of meetings
   bool by_meetings = false;

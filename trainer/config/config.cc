@@ -184,10 +184,11 @@ options::Schema MakeSchema(Config& c) {
   s.Add("trainer.profile.ranks", t.profile.ranks, "On which ranks it does.").Range(0);
 
   DataSection& d = c.data;
-  s.Add("data.train_files", d.train_files,
-        "JSON Lines (`.jsonl`), Parquet (`.parquet`) or plain text, lines and text also packed with "
-        "gzip or Zstandard; for pre-training and SFT also folders of `keel data tokenize`, "
-        "Megatron's `.idx`, nanoGPT's `.bin`.")
+  s.Add(
+       "data.train_files", d.train_files,
+       "JSON Lines (`.jsonl`), Parquet (`.parquet`) or plain text, lines and text also packed with "
+       "gzip or Zstandard; for pre-training and SFT also folders of `keel data tokenize`, "
+       "Megatron's `.idx`, nanoGPT's `.bin`.")
       .PerNode();
   s.Add("data.val_files", d.val_files, "Likewise, for validation.").PerNode();
   s.Add("data.sources", d.sources,

@@ -25,7 +25,8 @@ constexpr const char* kVerlText = "models of text alone";
 constexpr const char* kVerlNoRay =
     "there is no Ray: keel launch, torchrun, srun or mpirun start ranks";
 constexpr const char* kVerlLora = "all weights are trained";
-constexpr const char* kVerlProfiler = "metrics.jsonl has the time of each part of each step";
+constexpr const char* kVerlProfiler =
+    "trainer.profile.steps and trainer.profile.ranks name what libtorch's profiler looks into";
 constexpr const char* kVerlActorsLayout = "reference and critic are laid out as the actor";
 constexpr const char* kVerlSequence =
     "actor.megatron.tensor_model_parallel_size with sequence_parallel";

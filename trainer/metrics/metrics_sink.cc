@@ -31,9 +31,7 @@ std::string StepProgress::SkippedText() const {
   return skipped ? "SKIPPED: loss or norm not finite" : "";
 }
 
-std::string TokensPerSecondText(double rate) {
-  return fmt::format("tok/s {:>9}", Grouped(rate));
-}
+std::string TokensPerSecondText(double rate) { return fmt::format("tok/s {:>9}", Grouped(rate)); }
 
 ConsoleLine LmText(const StepLine& line, const StepProgress& progress) {
   const bool peak = line.Has("mfu(%)");

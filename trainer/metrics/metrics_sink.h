@@ -27,7 +27,7 @@ struct StepProgress {
 // A task's line on the console, made from that of its metrics.
 using ConsoleText = ConsoleLine(const StepLine& line, const StepProgress& progress);
 std::string TokensPerSecondText(double rate);  // "tok/s 1,234,567", as wide in every step
-ConsoleText LmText;  // of pre-training and SFT
+ConsoleText LmText;                            // of pre-training and SFT
 
 class MetricsSink {
  public:

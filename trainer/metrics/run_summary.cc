@@ -21,7 +21,8 @@ std::string DurationText(double seconds) {
 // As a shell takes it for one word.
 std::string Quoted(const std::string& word) {
   const bool plain = !word.empty() && std::ranges::all_of(word, [](char c) {
-    return IsLetter(c) || IsDigit(c) || std::string_view("_./-+=:@%,").find(c) != std::string_view::npos;
+    return IsLetter(c) || IsDigit(c) ||
+           std::string_view("_./-+=:@%,").find(c) != std::string_view::npos;
   });
   if (plain) return word;
   std::string quoted = "'";
@@ -110,8 +111,8 @@ std::string RunSummary::JudgedText() const {
   std::string text = fmt::format("{} {} at step {}", judged->figure.name,
                                  value(judged->best.second), judged->best.first);
   if (judged->last.first != judged->best.first)
-    text += fmt::format("; the last, at step {}, {}", judged->last.first,
-                        value(judged->last.second));
+    text +=
+        fmt::format("; the last, at step {}, {}", judged->last.first, value(judged->last.second));
   return Row("best", text);
 }
 
@@ -125,8 +126,8 @@ std::string RunSummary::TimeText(double seconds) const {
   if (whole > known) parts.emplace_back("other", whole - known);
   std::string text;
   for (const auto& [name, part_s] : parts) {
-    text += fmt::format("{}{} {} ({:.0f} %)", text.empty() ? "" : " · ", name,
-                        DurationText(part_s), 100 * part_s / whole);
+    text += fmt::format("{}{} {} ({:.0f} %)", text.empty() ? "" : " · ", name, DurationText(part_s),
+                        100 * part_s / whole);
   }
   return Row("time", text);
 }
@@ -153,14 +154,14 @@ std::string RunSummary::Text(const RunPlaces& places) const {
   std::vector<std::string> next;
   const std::string folder = Quoted(places.folder);
   if (!places.metrics.empty())
-    next.push_back(fmt::format("keel report {}      # makes {}/report.html", folder, places.folder));
+    next.push_back(
+        fmt::format("keel report {}      # makes {}/report.html", folder, places.folder));
   if (!step.empty()) next.push_back("keel ckpt ls " + folder);
   if (!step.empty() && places.has_model) {
     const std::string saved = Quoted(places.folder + "/" + step);
-    next.push_back(places.answers
-                       ? "keel chat " + saved
-                       : fmt::format("keel ckpt export-hf {} {}", saved,
-                                     Quoted(places.folder + "/exported")));
+    next.push_back(places.answers ? "keel chat " + saved
+                                  : fmt::format("keel ckpt export-hf {} {}", saved,
+                                                Quoted(places.folder + "/exported")));
   }
   for (size_t i = 0; i < next.size(); ++i) text += Row(i == 0 ? "next" : "", next[i]);
   return text;

@@ -1,9 +1,9 @@
 // TraceFile: what a rank notes of its spans: trace/rank_<N>.jsonl in a run's folder. Torch-free.
 //
-// Each rank has its own; not thread-safe. What is written is there after any end of the process, and
-// a line that such an end tore is closed by the next start. When a file is half as large as all may
-// be, it becomes the old one, in whose place it comes. What cannot be written is counted and said
-// (AppendFile).
+// Each rank has its own; not thread-safe. What is written is there after any end of the process,
+// and a line that such an end tore is closed by the next start. When a file is half as large as all
+// may be, it becomes the old one, in whose place it comes. What cannot be written is counted and
+// said (AppendFile).
 #pragma once
 
 #include <cstdint>

@@ -43,13 +43,13 @@ Result<TraceLine> ParseHeader(const Json& json) {
     *to = static_cast<std::remove_pointer_t<decltype(to)>>(value);
     return there;
   };
-  const bool whole = number("rank", kMostRanks, &header.rank) &&
-                     number("world", kMostRanks, &header.world) &&
-                     number("tp", kMostRanks, &header.tp) && number("dp", kMostRanks, &header.dp) &&
-                     number("pp", kMostRanks, &header.pp) && number("pid", kMostUnix_ns, &header.pid) &&
-                     number("start", kMostUnix_ns, &header.start) &&
-                     number("unix_ns", kMostUnix_ns, &header.unix_ns) &&
-                     number("monotonic_ns", kMostMonotonic_ns, &header.monotonic_ns);
+  const bool whole =
+      number("rank", kMostRanks, &header.rank) && number("world", kMostRanks, &header.world) &&
+      number("tp", kMostRanks, &header.tp) && number("dp", kMostRanks, &header.dp) &&
+      number("pp", kMostRanks, &header.pp) && number("pid", kMostUnix_ns, &header.pid) &&
+      number("start", kMostUnix_ns, &header.start) &&
+      number("unix_ns", kMostUnix_ns, &header.unix_ns) &&
+      number("monotonic_ns", kMostMonotonic_ns, &header.monotonic_ns);
   const Json& meetings = json["meetings_ns"];
   if (!whole || !json["host"].is_string() || !json["boot"].is_string() || !meetings.is_array() ||
       meetings.size() > kMostMeetings)

@@ -25,7 +25,7 @@ struct TraceHeader {
   int64_t pid = 0;
   int64_t start = 0;                      // of the job's ranks: the same of all that began together
   int64_t unix_ns = 0, monotonic_ns = 0;  // both clocks at one moment
-  std::vector<int64_t> meetings_ns;       // when it left barriers of all ranks, by the monotonic one
+  std::vector<int64_t> meetings_ns;  // when it left barriers of all ranks, by the monotonic one
 };
 
 // A span as it was read.

@@ -494,14 +494,13 @@ RlTask::Outcome RlTask::ReportValidation(std::vector<Response> responses, const 
       writer->Text(course_.state().step, fmt::format("val/sample_{}", ++number),
                    SampleMarkdown(r, prompt.text));
     });
-    writer->Validation(
-        course_.state().step, m,
-        fmt::format("validation  reward {} over {} responses{}{} ({:.1f} s)",
-                    outcome.counted ? fmt::format("{:.3f}", outcome.mean) : "none", counted.size(),
-                    errors > 0 ? "  " : "",
-                    ErrorsText(errors, static_cast<int64_t>(batch.responses.size())),
-                    m.Number("timing_s/testing")) +
-            ConsoleSamples(batch));
+    writer->Validation(course_.state().step, m,
+                       fmt::format("validation  reward {} over {} responses{}{} ({:.1f} s)",
+                                   outcome.counted ? fmt::format("{:.3f}", outcome.mean) : "none",
+                                   counted.size(), errors > 0 ? "  " : "",
+                                   ErrorsText(errors, static_cast<int64_t>(batch.responses.size())),
+                                   m.Number("timing_s/testing")) +
+                           ConsoleSamples(batch));
   }
   return outcome;
 }

@@ -51,11 +51,10 @@ std::string Excerpt(std::string_view text) {
 }  // namespace
 
 std::string SampleLines(const Response& response, const std::string& prompt) {
-  const std::string score = response.failed()
-                                ? "no reward: " + Printable(response.problem())
-                                : fmt::format("reward {:.3f}", response.score);
-  return fmt::format("row {}  {}\n  prompt  {}\n  answer  {}", response.row, score,
-                     Excerpt(prompt), Excerpt(response.text));
+  const std::string score = response.failed() ? "no reward: " + Printable(response.problem())
+                                              : fmt::format("reward {:.3f}", response.score);
+  return fmt::format("row {}  {}\n  prompt  {}\n  answer  {}", response.row, score, Excerpt(prompt),
+                     Excerpt(response.text));
 }
 
 std::string SampleMarkdown(const Response& response, const std::string& prompt) {

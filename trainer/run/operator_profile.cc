@@ -36,8 +36,8 @@ void OperatorProfile::BeginStep(int64_t step) {
     using torch::profiler::impl::ActivityType;
     std::set<ActivityType> activities = {ActivityType::CPU};
     if (at::hasCUDA()) activities.insert(ActivityType::CUDA);
-    const torch::profiler::impl::ProfilerConfig config(
-        torch::profiler::impl::ProfilerState::KINETO, /*report_input_shapes=*/true);
+    const torch::profiler::impl::ProfilerConfig config(torch::profiler::impl::ProfilerState::KINETO,
+                                                       /*report_input_shapes=*/true);
     profiler::prepareProfiler(config, activities);
     profiler::enableProfiler(config, activities);
     running_ = true;

@@ -1,5 +1,5 @@
-// OperatorProfile: libtorch's profiler (Kineto) over single steps: profile/step_<N>.rank_<R>.json in
-// a run's folder, which Perfetto and chrome://tracing read.
+// OperatorProfile: libtorch's profiler (Kineto) over single steps: profile/step_<N>.rank_<R>.json
+// in a run's folder, which Perfetto and chrome://tracing read.
 //
 // Used from the training thread, whose operators it sees, and those of the device. A file that
 // cannot be written is warned of, and the run goes on.

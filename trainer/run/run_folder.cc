@@ -269,8 +269,7 @@ void RunFolder::OpenMetrics(int64_t step) {
   const auto wants = [&](LogSink sink) { return std::ranges::count(trainer().logger, sink) > 0; };
   const std::string& folder = trainer().default_local_dir;
   MetricsOptions options{wants(LogSink::kJsonl), wants(LogSink::kConsole), trainer().log_freq};
-  if (wants(LogSink::kTensorboard))
-    options.tensorboard_dir = TensorboardFolder();
+  if (wants(LogSink::kTensorboard)) options.tensorboard_dir = TensorboardFolder();
   if (wants(LogSink::kPrometheus))
     options.prometheus_file = trainer().prometheus_file.value_or(folder + "/metrics.prom");
   metrics_ = std::make_unique<MetricsWriter>(

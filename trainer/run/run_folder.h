@@ -30,7 +30,7 @@ struct RunFolderOptions {
   std::chrono::milliseconds deadline{120'000};  // of every wait for a peer
   // Where the state lives: a save of what is not on a CPU takes all of it through host memory.
   std::string device = "cpu";
-  int restart_count = 0;  // of this job, by its launcher
+  int restart_count = 0;          // of this job, by its launcher
   SpanRecorder* spans = nullptr;  // where saves are recorded; may be null
 };
 

@@ -48,8 +48,9 @@ TraceHeader HeaderOf(parallel::ParallelContext& context) {
   header.pid = getpid();
   // 1. What all of this start have alike.
   at::Tensor start = at::tensor({UnixNow_ns()}, at::kLong);
-  if (context.options().cuda) start = start.to(at::Device(at::kCUDA, static_cast<at::DeviceIndex>(
-                                                   context.options().device_index)));
+  if (context.options().cuda)
+    start = start.to(
+        at::Device(at::kCUDA, static_cast<at::DeviceIndex>(context.options().device_index)));
   context.world().Broadcast(start, 0);
   header.start = start.item<int64_t>();
   // 2. Moments that are the same for all, but for how long a barrier takes to end everywhere.
@@ -84,8 +85,8 @@ bool RunTrace::IsTraced(int64_t step) const {
 
 void RunTrace::Begin(parallel::ParallelContext& context, int64_t resumed_step) {
   if (std::ranges::count(trainer_.profile.ranks, context.rank()) > 0)
-    profile_ = std::make_unique<OperatorProfile>(trainer_.default_local_dir,
-                                                 trainer_.profile.steps, context.rank(), log_);
+    profile_ = std::make_unique<OperatorProfile>(trainer_.default_local_dir, trainer_.profile.steps,
+                                                 context.rank(), log_);
   if (!recorder_) return;
   const TraceHeader header = HeaderOf(context);
   Result<TraceFile> file = TraceFile::Open(trainer_.default_local_dir, header, resumed_step,

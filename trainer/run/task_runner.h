@@ -68,7 +68,7 @@ class TaskRunner {
   const RunState& state_ = course_.state();
   Task* task_ = nullptr;
   const ModelDescription* model_ = nullptr;  // the task's
-  RunTrace trace_;  // the folder's saves are recorded to it
+  RunTrace trace_;                           // the folder's saves are recorded to it
   std::unique_ptr<RunFolder> folder_;
   std::string room_ = "The run's state was not yet made";  // what takes memory, for messages
   DataIdentity identity_;

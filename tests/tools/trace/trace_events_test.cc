@@ -108,11 +108,12 @@ TEST_F(TraceEventsTest, RanksAndStartsStandOnOneAxis) {
   Write("rank_1.jsonl", HeaderLine(Header(1, "a")) + SpanLine("step", 1600, 1601, 1) +
                             HeaderLine(again) + SpanLine("step", 600, 700, 3));
   Write("rank_x.jsonl", "not of a trace");
-  EXPECT_THAT(Spans(), ::testing::ElementsAre("0 step 1.0 3.0", "0 step 5.0 1.0", "1 step 1.1 0.001",
-                                              "1 step 2000.1 0.1"));
+  EXPECT_THAT(Spans(), ::testing::ElementsAre("0 step 1.0 3.0", "0 step 5.0 1.0",
+                                              "1 step 1.1 0.001", "1 step 2000.1 0.1"));
   EXPECT_EQ(reader_->counts().ranks, 2);
   EXPECT_EQ(reader_->counts().torn, 0);
-  EXPECT_THAT(Spans(StepRange(2, 3)), ::testing::ElementsAre("0 step 5.0 1.0", "1 step 2000.1 0.1"));
+  EXPECT_THAT(Spans(StepRange(2, 3)),
+              ::testing::ElementsAre("0 step 5.0 1.0", "1 step 2000.1 0.1"));
 }
 
 TEST_F(TraceEventsTest, TornAndStrangeLinesAreLeftOutAndCounted) {

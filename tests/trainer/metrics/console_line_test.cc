@@ -7,8 +7,8 @@
 namespace keel::trainer {
 namespace {
 
-const ConsoleLine kLine = {{"step   7/120"}, {"norm    1.500", 2}, {"loss   2.5000"},
-                           {"mem  1.50 GiB", 2}, {"eta 1:02:03", 1}, {""}};
+const ConsoleLine kLine = {{"step   7/120"},     {"norm    1.500", 2}, {"loss   2.5000"},
+                           {"mem  1.50 GiB", 2}, {"eta 1:02:03", 1},   {""}};
 
 TEST(ConsoleLineTest, TheLeastImportantFieldGoesFirst) {
   EXPECT_EQ(WholeText(kLine),

@@ -66,9 +66,10 @@ TEST(LmTextTest, ShowsWhatTheLineHas) {
             "step   7/120  loss   2.5000  norm      nan  lr 3.00e-04  tok/s 1,234,567  mfu  41.3%  "
             "mem  1.50 GiB  step 0.25 s  eta 1:02:03  SKIPPED: loss or norm not finite");
   // What a run is judged by, its rate, its speed, and what went wrong stay on any terminal.
-  EXPECT_EQ(FittedText(shown, 110),
-            "step   7/120  loss   2.5000  lr 3.00e-04  tok/s 1,234,567  step 0.25 s  SKIPPED: loss or "
-            "norm not finite");
+  EXPECT_EQ(
+      FittedText(shown, 110),
+      "step   7/120  loss   2.5000  lr 3.00e-04  tok/s 1,234,567  step 0.25 s  SKIPPED: loss or "
+      "norm not finite");
   // Where the device's peak is not known there is no MFU to show.
   StepLine other;
   other.Set("gemm_share(%)", 41.26);

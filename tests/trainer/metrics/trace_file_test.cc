@@ -59,8 +59,8 @@ TEST(TraceFormatTest, LinesAreReadAsTheyWereWritten) {
 // A reader adds times to each other: none may be so large that this overflows.
 TEST(TraceFormatTest, StrangeLinesAreRefused) {
   for (const char* const line :
-       {"", "[", "[]", "{}", "7", "null", R"(["a",0,1,2])", R"(["a",0,1,2,3,4])", R"(["a",2,1,2,3])",
-        R"(["a",0,-1,2,3])", R"(["a",0,1,9223372036854775807,3])",
+       {"", "[", "[]", "{}", "7", "null", R"(["a",0,1,2])", R"(["a",0,1,2,3,4])",
+        R"(["a",2,1,2,3])", R"(["a",0,-1,2,3])", R"(["a",0,1,9223372036854775807,3])",
         R"(["a",0,18446744073709551615,2,3])", R"(["a",0,1.5,2,3])", R"([1,0,1,2,3])",
         R"({"dropped":-1})", R"({"keel_trace":2})", R"({"keel_trace":1,"rank":0})"})
     EXPECT_EQ(ParseTraceLine(line).status().code(), StatusCode::kInvalidData) << line;

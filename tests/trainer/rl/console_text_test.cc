@@ -15,9 +15,10 @@ TEST(ConsoleTextTest, Dpo) {
   line.Set("throughput(tps)", 2048.0);
   line.Set("timing_s/step", 0.5);
   const ConsoleLine shown = DpoText(line, {4, 12, 5, false});
-  EXPECT_EQ(WholeText(shown),
-            "step  4/12  loss   0.6931  norm    4.000  margin -0.0701  accuracy 0.500  lr 5.00e-06  "
-            "tok/s     2,048  step 0.50 s  eta 0:00:05");
+  EXPECT_EQ(
+      WholeText(shown),
+      "step  4/12  loss   0.6931  norm    4.000  margin -0.0701  accuracy 0.500  lr 5.00e-06  "
+      "tok/s     2,048  step 0.50 s  eta 0:00:05");
   EXPECT_EQ(FittedText(shown, 90),
             "step  4/12  loss   0.6931  accuracy 0.500  lr 5.00e-06  tok/s     2,048  step 0.50 s");
 }
@@ -36,10 +37,11 @@ TEST(ConsoleTextTest, RlWithoutAnUpdateAndWithSamplesThatHaveNoScore) {
   line.Set("actor/lr", 1e-6);
   line.Set("perf/throughput", 512.0);
   const ConsoleLine shown = RlText(line, {2, 10, 20, false});
-  EXPECT_EQ(WholeText(shown),
-            "step  2/10  reward  0.125  pg_loss   0.0000  kl 0.0e+00  entropy  0.000  length   17.2  "
-            "lr 1.00e-06  tok/s       512  gen 1.50 s  train 0.75 s  sync 0.013 s  step 2.50 s  "
-            "eta 0:00:20  errors 3/64");
+  EXPECT_EQ(
+      WholeText(shown),
+      "step  2/10  reward  0.125  pg_loss   0.0000  kl 0.0e+00  entropy  0.000  length   17.2  "
+      "lr 1.00e-06  tok/s       512  gen 1.50 s  train 0.75 s  sync 0.013 s  step 2.50 s  "
+      "eta 0:00:20  errors 3/64");
   EXPECT_EQ(FittedText(shown, 99),
             "step  2/10  reward  0.125  kl 0.0e+00  lr 1.00e-06  tok/s       512  step 2.50 s  "
             "errors 3/64");
