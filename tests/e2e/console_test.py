@@ -54,7 +54,7 @@ class Console(harness.Job):
         return self.config(name, trainer__logger=["console", "jsonl"], trainer__total_training_steps=3, **changes)
 
     def test_a_line_a_step_fits_the_terminal(self):
-        for columns, fields in ((100, "step loss lr tok/s step eta"), (160, "step loss norm lr tok/s gemm mem step eta")):
+        for columns, fields in ((90, "step loss lr tok/s step eta"), (160, "step loss norm lr tok/s gemm mem step eta")):
             lines = [line for line in self.on_terminal(columns, self.talkative(f"wide_{columns}")) if line.startswith("step ")]
             self.assertEqual(len(lines), 3, lines)
             for number, line in enumerate(lines, 1):
