@@ -381,7 +381,7 @@ Json Schema::JsonSchema() const {
       at = &properties[parts[i]];
     }
     Json entry = Json::object();
-    const char* types[] = {"boolean", "integer", "number", "string",
+    const char* types[] = {"boolean", "integer", "number", "string", "array",
                            "array",   "array",   "object", "array"};
     const char* type = types[static_cast<size_t>(option.kind)];
     if (option.nullable) {

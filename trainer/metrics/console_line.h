@@ -1,22 +1,12 @@
-// ConsoleLine: a step's line on the console as fields, of which a narrow terminal gets the most
-// important ones. Pure, torch-free.
+// A ConsoleLine as text: of its fields a narrow terminal gets the most important ones. Pure,
+// torch-free.
 #pragma once
 
 #include <string>
-#include <vector>
+
+#include "trainer/metrics/metrics_sink.h"
 
 namespace keel::trainer {
-
-// The lower, the longer a field stays. What is kKept stays always: where the run is, what it is
-// judged by, rate, tokens and time of a step, and what went wrong.
-inline constexpr int kKept = 0;
-
-struct ConsoleField {
-  std::string text;  // empty: nothing to say in this step
-  int order = kKept;
-};
-
-using ConsoleLine = std::vector<ConsoleField>;
 
 // All fields, two spaces apart.
 std::string WholeText(const ConsoleLine& line);

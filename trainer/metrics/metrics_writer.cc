@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "trainer/metrics/console_line.h"
 #include "trainer/metrics/event_file.h"
 #include "trainer/metrics/prometheus_file.h"
 

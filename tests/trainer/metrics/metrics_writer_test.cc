@@ -12,6 +12,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "trainer/metrics/console_line.h"
+
 namespace keel::trainer {
 namespace {
 
