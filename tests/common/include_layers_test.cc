@@ -60,7 +60,7 @@ const std::map<std::string, std::set<std::string>>& AllowedEdges() {
       {"parallel/groups", {"common", "parallel", "parallel/store"}},
       {"parallel/tensor", {"common", "parallel", "parallel/groups"}},
       {"parallel/gradients", {"common", "parallel", "parallel/groups"}},
-      {"parallel/pipeline", {"parallel/groups"}},
+      {"parallel/pipeline", {"common", "parallel/groups"}},
       {"model/chat_template", {"common"}},
       {"model/tokenizer", {"common"}},
       {"model/gguf", {"common", "model/tokenizer"}},

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "common/json.h"
+#include "common/terminal.h"
 #include "parallel/rank_status.h"
 
 namespace keel::tools {
@@ -189,6 +190,14 @@ Status NodeRanks::StartRank(Rank& rank, int local) {
   env["KEEL_STATUS_FILE"] = rank.status_file;
   env["KEEL_JOB_START"] =
       std::to_string(std::chrono::duration_cast<std::chrono::seconds>(job_start_).count());
+  // What the ranks say is shown on this terminal, behind the prefix. What goes to files as well has
+  // its lines whole.
+  const char* const said = std::getenv("COLUMNS");
+  const int own = TerminalColumns(STDERR_FILENO);
+  if (const int columns = own > 0 || said == nullptr ? own : std::atoi(said); columns > 0) {
+    const int left = columns - DisplayWidth(spec.prefix);
+    env["COLUMNS"] = spec.log_directory.empty() && left > 0 ? std::to_string(left) : "";
+  }
   if (std::getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") == nullptr)
     env["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1";
   if (std::getenv("OMP_NUM_THREADS") == nullptr && options_.nproc_per_node > 1)

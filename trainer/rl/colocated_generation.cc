@@ -91,6 +91,7 @@ std::vector<Response> ColocatedGeneration::Run(const RolloutOrder& order, Rollou
   const std::span<const RolloutPrompt> prompts = order.prompts;
   Stopwatch watch;
   // 1. This replica's prompts.
+  ScopedSpan generate_span(context_.spans(), "generate");
   for (size_t i = 0; i < prompts.size(); ++i) {
     if (static_cast<int>(i) % model_->replicas() != model_->replica()) continue;
     for (int64_t s = order.greedy_baseline ? kGreedySample : 0; s < order.n; ++s)
@@ -108,11 +109,15 @@ std::vector<Response> ColocatedGeneration::Run(const RolloutOrder& order, Rollou
   times->engine = model_->engine().stats();
 
   // 3. Scores.
+  generate_span.End();
+  ScopedSpan reward_span(context_.spans(), "reward");
   std::vector<Response> responses;
   for (RunSample& sample : runner_.Collect()) responses.push_back(std::move(sample.response));
   times->reward_s += watch.Lap();
+  reward_span.End();
 
   // 4. To rank 0, what failed too: all ranks end alike.
+  const ScopedSpan gather_span(context_.spans(), "gather responses");
   parallel::ProcessGroup& world = context_.world();
   const bool speaks = model_->leads();  // one rank of each replica
   std::vector<std::string> parts =
