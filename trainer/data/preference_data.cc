@@ -27,7 +27,7 @@ Status CheckLeadIn(const Json& row, const PreferenceOptions& options, const std:
   const Json& prompt = row[options.prompt_key];
   const Json before(messages.begin(), messages.end() - 1);
   const bool same = prompt.is_string()
-                        ? before.size() == 1 && before[0].value("content", Json()) == prompt
+                        ? before.size() == 1 && SaidIn(before[0]) == prompt
                         : before == prompt;
   if (same) return Status::Ok();
   return Malformed(
@@ -56,7 +56,7 @@ Result<Tokens> ReadChatMlAnswer(const Json& row, const PreferenceOptions& option
                                 const std::string& key, const RowContext& context) {
   KEEL_RETURN_IF_ERROR(ReadChat(row[key], row, context, key).status());
   KEEL_RETURN_IF_ERROR(CheckLeadIn(row, options, key, context));
-  return EncodeMore(row[key].back()["content"].get<std::string>() + "<|im_end|>", context);
+  return EncodeMore(SaidIn(row[key].back()) + "<|im_end|>", context);
 }
 
 // An answer's tokens behind a prompt, the end mark included.
