@@ -179,7 +179,7 @@ class ChatTraining(harness.Job):
                 self.assertEqual([*opened, *pair[f"{key}_input_ids"]], whole[: len(whole) - 1])  # the line break is not learnt
         # What expects text prints the list, or raises.
         (self.model / "chat_template.jinja").write_text(MARKED.replace("m.content if m.content is string else ''", "m.content"))
-        config = self.job("printed", rows)
+        config = self.job("printed", rows, data__max_length=500)
         self.assertEqual([{key: row[key] for key in wanted[0]} for row in self.show(config)],
                          [self.wanted(chat, MARKED.replace("m.content if m.content is string else ''", "m.content")) for chat in chats])  # fmt: skip
         self.assertIn("as Python prints it", harness.keel("data", "show", config).stderr)

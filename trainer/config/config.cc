@@ -164,10 +164,11 @@ options::Schema MakeSchema(Config& c) {
       .Unit("steps");
 
   DataSection& d = c.data;
-  s.Add("data.train_files", d.train_files,
-        "JSON Lines (`.jsonl`), Parquet (`.parquet`) or plain text, lines and text also packed with "
-        "gzip or Zstandard; for pre-training and SFT also folders of `keel data tokenize`, "
-        "Megatron's `.idx`, nanoGPT's `.bin`.")
+  s.Add(
+       "data.train_files", d.train_files,
+       "JSON Lines (`.jsonl`), Parquet (`.parquet`) or plain text, lines and text also packed with "
+       "gzip or Zstandard; for pre-training and SFT also folders of `keel data tokenize`, "
+       "Megatron's `.idx`, nanoGPT's `.bin`.")
       .PerNode();
   s.Add("data.val_files", d.val_files, "Likewise, for validation.").PerNode();
   s.Add("data.sources", d.sources,
@@ -207,9 +208,8 @@ options::Schema MakeSchema(Config& c) {
         "document attended to by itself; `best_fit`: whole documents that fill it best, likewise. "
         "null: `stream` for pre-training, `none` for SFT.");
   s.Add("data.cache_dir", d.cache_dir,
-        "Pre-training and SFT: a folder in which rows and text are tokenized once, by all ranks "
-        "together, into shards that are read without loading them. null: into the memory of every "
-        "rank, at every start.")
+        "A folder in which rows and text are tokenized once, by all ranks together, into shards "
+        "that are read without loading them. null: into the memory of every rank, at every start.")
       .PerNode();
   s.Add("data.train_batch_size", d.train_batch_size,
         "Sequences per optimizer step, over all ranks.")
