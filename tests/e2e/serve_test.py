@@ -75,6 +75,8 @@ class Serve(harness.Job):
             asked = {"messages": HI, "temperature": 0, limit: 20}
             self.assertEqual(texts(self.server.answer(CHAT, **asked)), [row["output"]])
             self.assertEqual(joined(self.server.stream(CHAT, **asked)), {0: (row["output"], row["finish_reason"])})
+        parts = [{"role": "user", "content": [{"type": "text", "text": "h"}, {"type": "text", "text": "i"}]}]
+        self.assertEqual(texts(self.server.answer(CHAT, messages=parts, temperature=0, max_tokens=20)), [row["output"]])
 
     def test_log_probs_and_usage(self):
         row = self.generate([{"text": "the"}], "--max-new-tokens", 8, "--log-probs")[0]
@@ -116,6 +118,8 @@ class Serve(harness.Job):
         refused(400, "no tokens", COMPLETIONS, prompt="")
         refused(400, "vocabulary", COMPLETIONS, prompt=[99999])
         refused(400, "role", CHAT, messages=[{"content": "a"}])
+        refused(400, "a part of type image_url", CHAT, messages=[
+            {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "x"}}]}])  # fmt: skip
         refused(400, "1280 at most", COMPLETIONS, prompt=["a"] * 1000, n=2)
         refused(404, "tiny", COMPLETIONS, "model", prompt="a", model="another")
         refused(404, "/v1/nothing", "/v1/nothing", prompt="a")

@@ -228,9 +228,8 @@ options::Schema MakeSchema(Config& c) {
         "document attended to by itself; `best_fit`: whole documents that fill it best, likewise. "
         "null: `stream` for pre-training, `none` for SFT.");
   s.Add("data.cache_dir", d.cache_dir,
-        "Pre-training and SFT: a folder in which rows and text are tokenized once, by all ranks "
-        "together, into shards that are read without loading them. null: into the memory of every "
-        "rank, at every start.")
+        "A folder in which rows and text are tokenized once, by all ranks together, into shards "
+        "that are read without loading them. null: into the memory of every rank, at every start.")
       .PerNode();
   s.Add("data.train_batch_size", d.train_batch_size,
         "Sequences per optimizer step, over all ranks.")

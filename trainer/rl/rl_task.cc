@@ -215,9 +215,9 @@ std::unique_ptr<Generation> RlTask::MakeGeneration() {
         RolloutFacts(inputs_.loaded, job_.device(), source_, turns_.get()),
         // The desk's thread asks, beside this one: each has an order of its own.
         [this]() -> PromptAt {
-          return
-              [this, order = std::make_shared<SampleOrder>(course_.order())](
-                  int64_t position) -> const Prompt& { return prompts_.Get(order->At(position)); };
+          return [this, order = std::make_shared<SampleOrder>(course_.order())](int64_t position) {
+            return prompts_.Get(order->At(position));
+          };
         });
   }
   return std::make_unique<ColocatedGeneration>(
@@ -452,14 +452,13 @@ std::optional<double> RlTask::Validate() {
   if (val_.size() == 0) return std::nullopt;
   const Stopwatch watch;
   generation_->Prepare();
-  std::vector<RolloutPrompt> prompts;
-  for (int64_t i = 0; i < val_.size(); ++i)
-    prompts.push_back({kValidationPositions + i, &val_.Get(i)});
   RolloutTimes times;
-  std::vector<Response> responses =
-      generation_->Run({prompts, c_.actor_rollout_ref.rollout.val_kwargs.n, course_.state().step,
-                        ValSampling(c_), true, false, true},
-                       &times);
+  std::vector<Response> responses = generation_->Run(
+      {kValidationPositions, val_.size(),
+       [this](int64_t position) { return val_.Get(position - kValidationPositions); },
+       c_.actor_rollout_ref.rollout.val_kwargs.n, course_.state().step, ValSampling(c_), true,
+       false, true},
+      &times);
   generation_->Leave();
   Outcome outcome;
   Status judged = Status::Ok();
