@@ -12,6 +12,7 @@
 #include <exception>
 #include <mutex>
 
+#include "common/terminal.h"
 #include "common/text.h"
 
 namespace keel {
@@ -62,9 +63,7 @@ Logger::Logger(const LogOptions& options) : options_(options), sinks_(std::make_
 
 Logger::~Logger() = default;
 
-void Logger::Write(LogLevel level, std::string_view message) {
-  if (level < options_.level) return;
-  if (options_.rank > 0 && !options_.all_ranks && level < LogLevel::kWarning) return;
+std::string Logger::LineOf(LogLevel level, std::string_view message) const {
   const auto now = std::chrono::system_clock::now();
   const auto ms =
       std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
@@ -74,18 +73,37 @@ void Logger::Write(LogLevel level, std::string_view message) {
     where = step() >= 0 ? fmt::format("[rank {} step {}] ", options_.rank, step())
                         : fmt::format("[rank {}] ", options_.rank);
   }
-  const LevelLook& look = kLooks[static_cast<size_t>(level)];
-  const std::string line = fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z {} {}{}", seconds, ms,
-                                       look.name, where, PrintableLines(message));
-  const spdlog::details::log_msg event("", look.level, line);
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z {} {}{}", seconds, ms,
+                     kLooks[static_cast<size_t>(level)].name, where, PrintableLines(message));
+}
+
+void Logger::Write(LogLevel level, std::string_view message) {
+  if (level < options_.level) return;
+  if (options_.rank > 0 && !options_.all_ranks && level < LogLevel::kWarning) return;
+  const std::string line = LineOf(level, message);
+  Emit(level, line, line);
+}
+
+void Logger::InfoFitted(std::string_view message,
+                        const std::function<std::string(int columns)>& fit) {
+  if (options_.level > LogLevel::kInfo || (options_.rank > 0 && !options_.all_ranks)) return;
+  const int own = TerminalColumns(STDERR_FILENO);
+  // The last column stays free: some terminals go to the next line there.
+  const int columns = (own > 0 ? own : options_.columns) - 1;
+  const std::string whole = LineOf(LogLevel::kInfo, message);
+  Emit(LogLevel::kInfo, columns > 0 ? PrintableLines(fit(columns)) : whole, whole);
+}
+
+void Logger::Emit(LogLevel level, const std::string& shown, const std::string& kept) {
+  const spdlog::level::level_enum look = kLooks[static_cast<size_t>(level)].level;
   std::string lost;
   {
     const std::lock_guard lock(sinks_->mutex);
-    sinks_->console->log(event);
+    sinks_->console->log(spdlog::details::log_msg("", look, shown));
     sinks_->console->flush();
     if (sinks_->file == nullptr) return;
     try {
-      sinks_->file->log(event);
+      sinks_->file->log(spdlog::details::log_msg("", look, kept));
       sinks_->file->flush();
       sinks_->file_failed = false;
     } catch (const std::exception& error) {

@@ -24,6 +24,9 @@ struct LogOptions {
   LogLevel level = LogLevel::kInfo;
   int rank = -1;           // -1: not part of a job, no rank in the line
   bool all_ranks = false;  // false: ranks > 0 print warnings and errors only
+  // Of the terminal at the other end of standard error, where that is not one itself, as below a
+  // launcher; 0: there is none, or it is not known.
+  int columns = 0;
   // Also to this file (append) when not empty; a warning if, or once, it cannot be written. At so
   // many bytes it becomes `<name>.1.<extension>`, and so on up to `older_files`.
   std::string file;
@@ -58,8 +61,13 @@ class Logger {
     Write(LogLevel::kError, fmt::format(format, std::forward<Args>(args)...));
   }
   void Write(LogLevel level, std::string_view message);
+  // An Info that fits on a line of the terminal: there it is what `fit` makes of so many columns,
+  // which says by itself where it is from; elsewhere, and in the file, it is `message`.
+  void InfoFitted(std::string_view message, const std::function<std::string(int columns)>& fit);
 
  private:
+  void Emit(LogLevel level, const std::string& shown, const std::string& kept);
+  std::string LineOf(LogLevel level, std::string_view message) const;
   struct Sinks;
   LogOptions options_;
   std::atomic<int64_t> step_{-1};

@@ -43,6 +43,13 @@ class Reader {
   Status status_;
 };
 
+// A shell's variable, of which nonsense is no reason to end.
+int Columns(const std::string& text) {
+  int columns = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), columns);
+  return error == std::errc() && end == text.data() + text.size() && columns > 0 ? columns : 0;
+}
+
 // The first host of "node[001-004,7],other".
 std::string FirstHost(const std::string& list) {
   const size_t bracket = list.find('[');
@@ -82,6 +89,7 @@ Result<LaunchEnv> DetectLaunchEnv(const EnvLookup& lookup) {
   LaunchEnv e;
   e.error_file = env.Text("TORCHELASTIC_ERROR_FILE");
   e.status_file = env.Text("KEEL_STATUS_FILE");
+  e.columns = Columns(env.Text("COLUMNS"));
   if (env.Has("RANK") && env.Has("WORLD_SIZE")) {
     e.launcher = env.Has("KEEL_STATUS_FILE") ? "keel launch" : "torchrun";
     e.rank = env.Int({"RANK"}, 0);

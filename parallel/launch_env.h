@@ -41,6 +41,7 @@ struct LaunchEnv {
   std::optional<std::chrono::seconds> job_start;
   std::string error_file;   // TORCHELASTIC_ERROR_FILE, empty when none
   std::string status_file;  // KEEL_STATUS_FILE of keel launch, see RankStatus
+  int columns = 0;          // COLUMNS: of the terminal that its output ends on; 0: not said
   std::string launcher;     // "torchrun", "keel launch", "mpi", "slurm", "single"
 };
 

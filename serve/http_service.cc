@@ -21,6 +21,7 @@
 #include <thread>
 
 #include "common/text.h"
+#include "serve/host_header.h"
 
 namespace keel::serve {
 
@@ -366,6 +367,14 @@ class HttpService::Server final : public httplib::Server {
     const auto refuse = [](int status, std::string message) {
       return Refusal{.status = status, .message = std::move(message)};
     };
+    // With a key, or where others may ask, the name is no sign of who does.
+    if (options_.api_key.empty() && request.has_header("Host") &&
+        !IsOwnHost(request.get_header_value("Host"), options_.host)) {
+      return refuse(421,
+                    "this server, which asks for no key, is called by an address, localhost or the "
+                    "name that it listens at; for a proxy that passes another Host on, start it "
+                    "with a key");
+    }
     const bool open =
         std::find(open_paths_.begin(), open_paths_.end(), request.path) != open_paths_.end();
     if (!open && !options_.api_key.empty()) {

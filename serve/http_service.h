@@ -4,6 +4,8 @@
 // A thread a connection, up to `most_connections`; one more is answered 503 and closed. A request
 // must have come within `request_seconds` from its first byte, however it dribbles. A body must be
 // JSON of a length that is said, within `most_body_bytes`: all else is refused before it is read.
+// Without a key a request must name this server as its own machine would (host_header.h): pages of
+// other sites are kept out, whatever their names resolve to.
 #pragma once
 
 #include <atomic>

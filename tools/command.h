@@ -23,6 +23,7 @@ void AddLaunchCommand(CLI::App& app, CommandContext& context);
 void AddDoctorCommand(CLI::App& app, CommandContext& context);
 void AddStatusCommand(CLI::App& app, CommandContext& context);
 void AddReportCommand(CLI::App& app, CommandContext& context);
+void AddTraceCommand(CLI::App& app, CommandContext& context);
 void AddWatchCommand(CLI::App& app, CommandContext& context);
 // Their work is in the keel_torch module, which they load.
 void AddTrainCommand(CLI::App& app, CommandContext& context);

@@ -48,6 +48,7 @@ int Run(int argc, char** argv) {
   keel::tools::AddStatusCommand(app, context);
   keel::tools::AddReportCommand(app, context);
   keel::tools::AddWatchCommand(app, context);
+  keel::tools::AddTraceCommand(app, context);
   keel::tools::AddTrainCommand(app, context);
   keel::tools::AddRolloutCommand(app, context);
   keel::tools::AddScoreCommand(app, context);

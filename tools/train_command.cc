@@ -32,6 +32,7 @@ int Train(const TrainArguments& arguments, const StopState& stop) {
   ThrowIfError(ArmFailPoints(env.rank));
   LogOptions log_options;
   log_options.rank = env.rank;
+  log_options.columns = env.columns;
   Logger log(log_options);
   trainer::TrainerInputs inputs;
   inputs.loaded = ValueOrThrow(trainer::LoadConfig(arguments.path, arguments.overrides));

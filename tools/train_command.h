@@ -1,5 +1,5 @@
-// keel train and keel rollout, as asked for on the command line. Its flags are in train_flags.cc, which needs no
-// torch; its work is in the keel_torch module.
+// keel train and keel rollout, as asked for on the command line. Its flags are in train_flags.cc,
+// which needs no torch; its work is in the keel_torch module.
 #pragma once
 
 #include <string>

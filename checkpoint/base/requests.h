@@ -13,6 +13,7 @@
 #include "checkpoint/format/save_records.h"
 #include "common/enum_names.h"
 #include "common/json.h"
+#include "common/span_recorder.h"
 #include "common/status.h"
 
 namespace keel::checkpoint {
@@ -71,7 +72,8 @@ struct CheckpointOptions {
   // Staging memory of a rank at most, in bytes; nothing: what a background save needs to be copied
   // at once. With less, copying goes in waves behind the disk.
   std::optional<int64_t> host_memory_cap;
-  RetentionPolicy retention;  // best-k and every-n; keep_latest comes from the two above
+  SpanRecorder* spans = nullptr;  // where saves are recorded; may be null, must outlive the saves
+  RetentionPolicy retention;      // best-k and every-n; keep_latest comes from the two above
 };
 
 // The longest a peer may take for `bytes` of disk beside the deadline: 20 MB/s.

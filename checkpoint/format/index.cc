@@ -338,23 +338,29 @@ Status IndexBug(const Box& box, std::string_view tensor, std::string_view path,
 
 }  // namespace
 
-void IndexBuilder::AddBox(std::string_view scope, const TensorInfo& tensor, const Box& box,
-                          std::string_view path, int64_t begin) {
+int IndexBuilder::AddTensor(std::string_view scope, const TensorInfo& tensor, size_t boxes) {
   const auto [id, is_new] =
       tensor_ids_.emplace(std::string(scope).append(1, '\0').append(tensor.name), tensors_.size());
   if (is_new) tensors_.push_back({std::string(scope), tensor, {}});
   PendingTensor& known = tensors_[id->second];
-  if (problem_.ok() && !(known.tensor == tensor))
-    problem_ = IndexBug(box, tensor.name, path, "another shape or dtype than before");
+  if (problem_.ok() && !(known.tensor == tensor)) {
+    problem_ = Status(
+        StatusCode::kInternal,
+        fmt::format("index: '{}' of {}: another shape or dtype than before", tensor.name, scope));
+  }
+  if (boxes > 0) known.boxes.reserve(known.boxes.size() + boxes);
+  return static_cast<int>(id->second);
+}
+
+void IndexBuilder::AddBox(int tensor, const Box& box, std::string_view path, int64_t begin) {
   // Boxes come file by file.
-  if (paths_.empty() || paths_.back() != path) {
+  if (paths_.empty() || paths_[last_path_] != path) {
     const auto [at, added] =
         path_ids_.emplace(std::string(path), static_cast<uint32_t>(paths_.size()));
     if (added) paths_.emplace_back(path);
-    known.boxes.push_back({box, at->second, begin});
-  } else {
-    known.boxes.push_back({box, static_cast<uint32_t>(paths_.size() - 1), begin});
+    last_path_ = at->second;
   }
+  tensors_[static_cast<size_t>(tensor)].boxes.push_back({box, last_path_, begin});
 }
 
 Result<std::string> IndexBuilder::Build() {
@@ -375,17 +381,11 @@ Result<std::string> IndexBuilder::Build() {
     file_of_path.push_back(there ? file - files_.begin() : kNoFile);
   }
 
+  // 1. All but boxes and chunks, of which a large model has hundreds of megabytes.
   std::string strings;
+  std::vector<FileRecord> files;
   std::vector<ScopeRecord> scopes;
   std::vector<TensorRecord> tensors;
-  WireWriter file_bytes, box_bytes, chunk_bytes;
-  // Of a large model hundreds of megabytes, which are not to be copied as they grow.
-  size_t boxes = 0, chunks = 0;
-  for (const PendingFile& file : files_) chunks += file.digest.chunks.size();
-  for (const PendingTensor& tensor : tensors_) boxes += tensor.boxes.size();
-  file_bytes.Reserve(files_.size() * sizeof(FileRecord));
-  box_bytes.Reserve(boxes * sizeof(BoxRecord));
-  chunk_bytes.Reserve(chunks * sizeof(ChunkRecord));
   const auto intern = [&strings](std::string_view text) {
     const int64_t at = static_cast<int64_t>(strings.size());
     strings += text;
@@ -394,15 +394,14 @@ Result<std::string> IndexBuilder::Build() {
   int64_t chunk_count = 0;
   for (const PendingFile& file : files_) {
     const int64_t count = static_cast<int64_t>(file.digest.chunks.size());
-    file_bytes.Pod(FileRecord{intern(file.path), static_cast<int64_t>(file.path.size()),
-                              file.digest.size, chunk_count, count});
+    files.push_back({intern(file.path), static_cast<int64_t>(file.path.size()), file.digest.size,
+                     chunk_count, count});
     chunk_count += count;
-    for (const Digest128& digest : file.digest.chunks)
-      chunk_bytes.Pod(ChunkRecord{digest.low, digest.high});
   }
   int64_t box_count = 0;
   const std::string* scope = nullptr;
-  for (PendingTensor& one : tensors_) {
+  for (const PendingTensor& one : tensors_) {
+    if (one.boxes.empty()) continue;
     if (scope == nullptr || *scope != one.scope) {
       scopes.push_back({intern(one.scope), static_cast<int64_t>(one.scope.size()),
                         static_cast<int64_t>(tensors.size()), 0});
@@ -420,7 +419,29 @@ Result<std::string> IndexBuilder::Build() {
     tensors.push_back(record);
     ++scopes.back().tensor_count;
     box_count += record.box_count;
+  }
+  HeaderRecord header{};
+  header.magic = kMagic;
+  header.version = kIndexVersion;
+  header.chunk_bytes = chunk_bytes_;
+  header.scope_count = static_cast<int64_t>(scopes.size());
+  header.file_count = static_cast<int64_t>(files.size());
+  header.tensor_count = static_cast<int64_t>(tensors.size());
+  header.box_count = box_count;
+  header.chunk_count = chunk_count;
+  header.string_bytes = static_cast<int64_t>(strings.size());
+  WireWriter out;
+  out.Reserve(sizeof header + scopes.size() * sizeof(ScopeRecord) +
+              files.size() * sizeof(FileRecord) + tensors.size() * sizeof(TensorRecord) +
+              static_cast<size_t>(box_count) * sizeof(BoxRecord) +
+              static_cast<size_t>(chunk_count) * sizeof(ChunkRecord) + strings.size());
+  out.Pod(header);
+  for (const ScopeRecord& record : scopes) out.Pod(record);
+  for (const FileRecord& record : files) out.Pod(record);
+  for (const TensorRecord& record : tensors) out.Pod(record);
 
+  // 2. Boxes, by tensor and place.
+  for (PendingTensor& one : tensors_) {
     std::sort(one.boxes.begin(), one.boxes.end(), [](const PendingBox& a, const PendingBox& b) {
       return std::lexicographical_compare(a.box.offset.begin(), a.box.offset.end(),
                                           b.box.offset.begin(), b.box.offset.end());
@@ -442,30 +463,14 @@ Result<std::string> IndexBuilder::Build() {
       std::fill(std::begin(box.size), std::end(box.size), -1);
       std::copy(pending.box.offset.begin(), pending.box.offset.end(), box.offset);
       std::copy(pending.box.size.begin(), pending.box.size.end(), box.size);
-      box_bytes.Pod(box);
+      out.Pod(box);
     }
+    one.boxes = {};
   }
-
-  HeaderRecord header{};
-  header.magic = kMagic;
-  header.version = kIndexVersion;
-  header.chunk_bytes = chunk_bytes_;
-  header.scope_count = static_cast<int64_t>(scopes.size());
-  header.file_count = static_cast<int64_t>(files_.size());
-  header.tensor_count = static_cast<int64_t>(tensors.size());
-  header.box_count = box_count;
-  header.chunk_count = chunk_count;
-  header.string_bytes = static_cast<int64_t>(strings.size());
-  WireWriter out;
-  out.Reserve(sizeof header + scopes.size() * sizeof(ScopeRecord) + file_bytes.bytes().size() +
-              tensors.size() * sizeof(TensorRecord) + box_bytes.bytes().size() +
-              chunk_bytes.bytes().size() + strings.size());
-  out.Pod(header);
-  for (const ScopeRecord& record : scopes) out.Pod(record);
-  out.Raw(file_bytes.bytes());
-  for (const TensorRecord& record : tensors) out.Pod(record);
-  out.Raw(box_bytes.bytes());
-  out.Raw(chunk_bytes.bytes());
+  for (const PendingFile& file : files_) {
+    for (const Digest128& digest : file.digest.chunks)
+      out.Pod(ChunkRecord{digest.low, digest.high});
+  }
   out.Raw(strings);
   return std::move(out).Take();
 }

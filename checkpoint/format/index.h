@@ -100,10 +100,14 @@ class IndexBuilder {
  public:
   explicit IndexBuilder(int64_t chunk_bytes) : chunk_bytes_(chunk_bytes) {}
   void AddFile(std::string path, ChunkedDigest digest);
-  // `path` is a file that is added before Build. kInternal when the tensor has another dtype or
-  // shape than before.
+  // The tensor's number: of one scope and name always the same. `boxes`: so many more are to come.
+  int AddTensor(std::string_view scope, const TensorInfo& tensor, size_t boxes = 0);
+  // `path` is a file that is added before Build.
+  void AddBox(int tensor, const Box& box, std::string_view path, int64_t begin);
   void AddBox(std::string_view scope, const TensorInfo& tensor, const Box& box,
-              std::string_view path, int64_t begin);
+              std::string_view path, int64_t begin) {
+    AddBox(AddTensor(scope, tensor), box, path, begin);
+  }
   // kInternal when a box names an unknown file, lies outside it, or a tensor differs from itself.
   Result<std::string> Build();
 
@@ -128,6 +132,7 @@ class IndexBuilder {
   std::unordered_map<std::string, size_t> tensor_ids_;  // by scope, a zero and name
   std::vector<std::string> paths_;                      // that boxes name
   std::unordered_map<std::string, uint32_t> path_ids_;
+  uint32_t last_path_ = 0;
   Status problem_;  // the first
 };
 

@@ -28,8 +28,9 @@ SaveSize PredictSize(const SaveRequest& request, const SavePlan& plan, int64_t c
              ChunkCount(bytes, chunk_bytes) * Bytes::kChunk;
     manifest.files.push_back({path, role, bytes, {}});
   };
-  std::map<std::string_view, std::unordered_set<std::string_view>> tensors;  // by scope
-  std::map<std::string, int64_t> model_bytes;                                // by role
+  std::unordered_set<std::string_view> scopes;
+  std::vector<bool> counted(plan.tensors.size(), false);
+  std::map<std::string, int64_t> model_bytes;  // by role
   for (const PlannedFile& file : plan.files) {
     if (file.kind == FileRole::kModel) model_bytes[file.role] += file.size;
     if (file.kind == FileRole::kModel && !request.contents.model) {
@@ -37,12 +38,13 @@ SaveSize PredictSize(const SaveRequest& request, const SavePlan& plan, int64_t c
       continue;
     }
     add_file(file.path, file.kind, file.size);
-    const auto [scope, is_new] = tensors.try_emplace(file.scope);
-    if (is_new) index += Bytes::kScope + static_cast<int64_t>(file.scope.size());
+    if (scopes.insert(file.scope).second)
+      index += Bytes::kScope + static_cast<int64_t>(file.scope.size());
     for (const PlannedShard& shard : file.shards) {
       index += Bytes::kBox;
-      if (scope->second.insert(shard.tensor.name).second)
-        index += Bytes::kTensor + static_cast<int64_t>(shard.tensor.name.size());
+      if (counted[static_cast<size_t>(shard.tensor)]) continue;
+      counted[static_cast<size_t>(shard.tensor)] = true;
+      index += Bytes::kTensor + static_cast<int64_t>(plan.tensor_of(shard).name.size());
     }
   }
   for (const Document& document : request.documents) {

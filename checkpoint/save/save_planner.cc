@@ -48,10 +48,44 @@ uint64_t KeyOf(std::span<const ScopeTable> scopes) {
   return Hash64(words.bytes());
 }
 
+// Adds tensors to a plan, each once, though thousands of ranks have it.
+class TensorNumbers {
+ public:
+  explicit TensorNumbers(SavePlan* plan) : plan_(*plan) {}
+
+  // The number in the plan of each tensor of a rank's table.
+  Result<std::span<const int>> Of(const std::string& scope, const ShardTable& table) {
+    std::vector<int>& numbers = last_[scope];
+    const size_t known = numbers.size();
+    numbers.resize(table.tensors().size());
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      const TensorInfo& info = table.tensors()[i];
+      // Ranks of one pipeline stage have the same tensors in the same order.
+      if (i < known && plan_.tensors[static_cast<size_t>(numbers[i])].info == info) continue;
+      const auto [found, is_new] =
+          numbers_.try_emplace({scope, info.name}, static_cast<int>(plan_.tensors.size()));
+      if (is_new) plan_.tensors.push_back({scope, info});
+      numbers[i] = found->second;
+      if (!(plan_.tensors[static_cast<size_t>(found->second)].info == info)) {
+        return Status(
+            StatusCode::kInternal,
+            fmt::format("{}: '{}' has another shape or dtype on another rank", scope, info.name));
+      }
+    }
+    return std::span<const int>(numbers);
+  }
+
+ private:
+  SavePlan& plan_;
+  std::map<std::pair<std::string, std::string>, int> numbers_;  // by scope and name
+  std::map<std::string, std::vector<int>> last_;                // by scope: the last table's
+};
+
 // Splits the boxes of a scope that one rank writes into files in which no tensor appears twice,
-// since a safetensors file has one entry per name.
+// since a safetensors file has one entry per name. `numbers`: of the table's tensors in the plan.
 std::vector<PlannedFile> FilesOf(const std::string& role, FileRole kind, int rank,
-                                 const ShardTable& table, std::span<const ShardPart> writes) {
+                                 const ShardTable& table, std::span<const int> numbers,
+                                 std::span<const ShardPart> writes) {
   std::vector<PlannedFile> files;
   std::vector<size_t> counts;  // by file
   std::vector<size_t> seen(table.tensors().size(), 0);
@@ -76,22 +110,23 @@ std::vector<PlannedFile> FilesOf(const std::string& role, FileRole kind, int ran
   for (const ShardPart& one : writes) {
     const Shard& shard = table.shards()[static_cast<size_t>(one.shard)];
     files[part_of(one.shard)].shards.push_back(
-        {table.tensor_of(shard), BoxOf(shard, one), 0, one.shard});
+        {numbers[static_cast<size_t>(shard.tensor)], one.shard, BoxOf(shard, one), 0});
   }
   return files;
 }
 
-Status LayOut(PlannedFile& file) {
+Status LayOut(const SavePlan& plan, PlannedFile& file) {
   std::vector<SafetensorsPart> parts;
   parts.reserve(file.shards.size());
   for (const PlannedShard& shard : file.shards) {
-    parts.push_back({shard.tensor.name, shard.tensor.dtype, shard.box.size, shard.box.offset});
+    const TensorInfo& tensor = plan.tensor_of(shard);
+    parts.push_back({tensor.name, tensor.dtype, shard.box.size, shard.box.offset});
   }
   KEEL_ASSIGN_OR_RETURN(file.header, BuildShardedSafetensorsHeader(parts));
   int64_t at = static_cast<int64_t>(file.header.size());
   for (PlannedShard& shard : file.shards) {
     shard.begin = at;
-    at += shard.box.elements() * DTypeSize(shard.tensor.dtype);
+    at += shard.box.elements() * DTypeSize(plan.tensor_of(shard).dtype);
   }
   file.size = at;
   return Status::Ok();
@@ -184,9 +219,11 @@ Result<SavePlan> ChooseAll(Scopes* scopes, size_t world, int64_t smallest_part) 
 
 // Adds the files of one rank in one scope.
 Status AddFiles(const std::string& role, FileRole kind, int rank, const ShardTable& table,
-                std::span<const ShardPart> writes, SavePlan* plan) {
-  for (PlannedFile& file : FilesOf(role, kind, rank, table, writes)) {
-    KEEL_RETURN_IF_ERROR(LayOut(file));
+                std::span<const ShardPart> writes, TensorNumbers* tensors, SavePlan* plan) {
+  KEEL_ASSIGN_OR_RETURN(const std::span<const int> numbers,
+                        tensors->Of(fmt::format("{}/{}", role, FileRoleName(kind)), table));
+  for (PlannedFile& file : FilesOf(role, kind, rank, table, numbers, writes)) {
+    KEEL_RETURN_IF_ERROR(LayOut(*plan, file));
     plan->files.push_back(std::move(file));
   }
   return Status::Ok();
@@ -197,6 +234,7 @@ Result<SavePlan> DecodeShare(std::string_view bytes, std::span<const ScopeTable>
   const Status malformed(StatusCode::kInternal, "rank 0 sent a malformed plan");
   WireReader in(bytes);
   SavePlan plan;
+  TensorNumbers tensors(&plan);
   uint64_t roles = 0;
   if (!in.U64(&roles) || roles > in.remaining()) return malformed;
   plan.roles.resize(roles);
@@ -226,7 +264,7 @@ Result<SavePlan> DecodeShare(std::string_view bytes, std::span<const ScopeTable>
         return malformed;
     }
     if (writes.empty()) continue;
-    KEEL_RETURN_IF_ERROR(AddFiles(role, scope->kind, rank, *scope->table, writes, &plan));
+    KEEL_RETURN_IF_ERROR(AddFiles(role, scope->kind, rank, *scope->table, writes, &tensors, &plan));
   }
   return plan;
 }
@@ -314,11 +352,12 @@ Result<SavePlan> SavePlanner::Make(std::string_view tag, std::span<const RoleSta
       Consult(coordinator_, fmt::format("{}/tables", tag), Encode(own), choose, deadline));
   KEEL_RETURN_IF_ERROR(ready);
   if (rank != 0) return DecodeShare(share, own, rank);
+  TensorNumbers tensors(&plan);
   for (auto& [key, scope] : scopes) {
     for (size_t r = 0; r < world; ++r) {
       const size_t first = plan.files.size();
       KEEL_RETURN_IF_ERROR(AddFiles(key.first, key.second, static_cast<int>(r), scope.tables[r],
-                                    scope.writes[r], &plan));
+                                    scope.writes[r], &tensors, &plan));
       scope.tables[r] = {};
       for (size_t f = first; r != 0 && f < plan.files.size(); ++f) plan.files[f].header = {};
     }

@@ -23,11 +23,16 @@
 
 namespace keel::checkpoint {
 
+struct PlannedTensor {
+  std::string scope;  // "actor/model"
+  TensorInfo info;
+};
+
 struct PlannedShard {
-  TensorInfo tensor;
+  int tensor = 0;     // index into SavePlan::tensors
+  int source = 0;     // index into the table of the rank that writes it
   Box box;            // of the source: all of it, or some rows
   int64_t begin = 0;  // bytes from the start of the file
-  int source = 0;     // index into the table of the rank that writes it
 };
 
 struct PlannedFile {
@@ -44,9 +49,14 @@ struct PlannedFile {
 struct SavePlan {
   // Rank 0 has all files, sorted by path; another rank those that it writes.
   std::vector<PlannedFile> files;
-  std::vector<std::string> roles;  // of any rank, sorted
+  std::vector<PlannedTensor> tensors;  // those of `files`, each once
+  std::vector<std::string> roles;      // of any rank, sorted
   int64_t total_bytes = 0;
   int64_t largest_rank_bytes = 0;
+
+  const TensorInfo& tensor_of(const PlannedShard& shard) const {
+    return tensors[static_cast<size_t>(shard.tensor)].info;
+  }
 };
 
 class SavePlanner {

@@ -56,6 +56,27 @@ struct Saver::Running {
   std::optional<std::chrono::nanoseconds> collecting = std::nullopt;
 };
 
+SpanDetails Saver::SpanOf(const Running& running) {
+  return {.lane = SpanLane::kSaver, .step = running.snapshot.request().step};
+}
+
+namespace {
+
+const char* SpanName(Action::Kind kind) {
+  switch (kind) {
+    case Action::Kind::kBegin:
+      return "begin";
+    case Action::Kind::kReceive:
+      return "wait for ranks";
+    case Action::Kind::kWrite:
+      return "write";
+    default:
+      return "conclude";
+  }
+}
+
+}  // namespace
+
 Saver::Saver(FileSystem& fs, Coordinator& coordinator, const Clock& clock, Logger& log,
              const CheckpointOptions& options, std::function<Status()> guard,
              std::function<uint64_t()> entropy)
@@ -151,6 +172,7 @@ Status Saver::Run(const std::string& tag, Snapshot& snapshot, SaveRecord* record
   patience_ = options_.deadline;
   progress_.Begin(tag);
   // Also when memory runs out on the way: what is being copied must be let go of here.
+  const ScopedSpan span(options_.spans, "save", SpanOf(running));
   const Status outcome = Guarded([&] {
     StageAhead(&running);
     return PlanAndPerform(&running);
@@ -166,8 +188,10 @@ Status Saver::Run(const std::string& tag, Snapshot& snapshot, SaveRecord* record
 // The plan, and then what the protocol says.
 Status Saver::PlanAndPerform(Running* running) {
   const SaveRequest& request = running->snapshot.request();
+  ScopedSpan plan_span(options_.spans, "plan", SpanOf(*running));
   Result<std::shared_ptr<const SavePlan>> plan =
       planner_.Plan(running->tag, request.roles, request.contents, options_.deadline);
+  plan_span.End();
   Status outcome = plan.status();
   if (plan.ok()) {
     running->plan = std::move(plan).value();
@@ -200,6 +224,7 @@ Status Saver::PlanAndPerform(Running* running) {
             }
             break;
           case Action::Kind::kPublish: {
+            const ScopedSpan span(options_.spans, "publish", SpanOf(*running));
             Result<std::string> published = std::string();
             const Status status = Guarded([&]() -> Status {
               published = Publish(protocol.reports(), running);
@@ -226,6 +251,7 @@ Event Saver::Perform(const Action& action, Running* running) {
     });
     return Event{kind, status, status.ok() ? std::move(result).value() : std::string()};
   };
+  const ScopedSpan span(options_.spans, SpanName(action.kind), SpanOf(*running));
   switch (action.kind) {
     case Action::Kind::kBegin:
       return event(Event::Kind::kBegun, [&] { return Begin(running); });

@@ -28,6 +28,7 @@
 #include "common/clock.h"
 #include "common/file_system.h"
 #include "common/log.h"
+#include "common/span_recorder.h"
 #include "common/watched_file_system.h"
 
 namespace keel::checkpoint {
@@ -73,6 +74,7 @@ class Saver {
   struct Running;  // one Run
 
   static uint64_t SystemEntropy();
+  static SpanDetails SpanOf(const Running& running);
 
   Status PlanAndPerform(Running* running);
   CommitProtocol::Event Perform(const CommitProtocol::Action& action, Running* running);

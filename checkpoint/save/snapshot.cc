@@ -17,13 +17,13 @@ namespace {
 constexpr size_t kNoRange = std::numeric_limits<size_t>::max();
 
 // Of a shard, the memory of what is written of it.
-StridedView ViewOfPart(const Shard& shard, const PlannedShard& part) {
+StridedView ViewOfPart(const Shard& shard, const PlannedShard& part, int64_t element_size) {
   StridedView view = shard.view;
   if (view.data == nullptr) return view;
   int64_t elements = 0;
   for (int d = 0; d < shard.box.dims(); ++d)
     elements += (part.box.offset[d] - shard.box.offset[d]) * view.strides[d];
-  view.data += elements * DTypeSize(part.tensor.dtype);
+  view.data += elements * element_size;
   return view;
 }
 
@@ -112,8 +112,9 @@ std::vector<FileToWrite> Snapshot::FilesOf(const SavePlan& plan, int rank) {
     for (const PlannedShard& one : planned.shards) {
       const auto source = static_cast<size_t>(one.source);
       const Shard& shard = table.shards()[source];
+      const int64_t element_size = DTypeSize(plan.tensor_of(one).dtype);
       file.pieces.push_back(
-          {one.box.size, ViewOfPart(shard, one), DTypeSize(one.tensor.dtype), stable});
+          {one.box.size, ViewOfPart(shard, one, element_size), element_size, stable});
       pieces.push_back({first + source, one.box});
       ranges_[first + source].needed = true;
     }

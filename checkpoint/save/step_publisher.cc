@@ -38,6 +38,28 @@ Status CheckDocuments(const SaveRequest& request, const SavePlan& plan) {
   return Status::Ok();
 }
 
+namespace {
+
+// Where all boxes of these files lie. There may be millions of them.
+void AddBoxes(const SavePlan& plan, std::span<const PlannedFile* const> files,
+              IndexBuilder* index) {
+  std::vector<size_t> boxes(plan.tensors.size(), 0);
+  for (const PlannedFile* file : files) {
+    for (const PlannedShard& shard : file->shards) ++boxes[static_cast<size_t>(shard.tensor)];
+  }
+  std::vector<int> numbers(plan.tensors.size());
+  for (size_t t = 0; t < numbers.size(); ++t) {
+    const PlannedTensor& tensor = plan.tensors[t];
+    if (boxes[t] > 0) numbers[t] = index->AddTensor(tensor.scope, tensor.info, boxes[t]);
+  }
+  for (const PlannedFile* file : files) {
+    for (const PlannedShard& shard : file->shards)
+      index->AddBox(numbers[static_cast<size_t>(shard.tensor)], shard.box, file->path, shard.begin);
+  }
+}
+
+}  // namespace
+
 struct StepPublisher::Assembly {
   StepParts parts;
   std::map<std::string, ChunkedDigest> written;  // by path: the ranks' files
@@ -88,6 +110,7 @@ Status StepPublisher::AddTensorFiles(Assembly* step) {
   for (SaveReport& report : step->parts.reports) {
     for (auto& [path, digest] : report.files) step->written.emplace(path, std::move(digest));
   }
+  std::vector<const PlannedFile*> indexed;
   for (const PlannedFile& file : step->parts.plan.files) {
     const auto found = step->written.find(file.path);
     if (found == step->written.end() || found->second.size != file.size) {
@@ -101,9 +124,9 @@ Status StepPublisher::AddTensorFiles(Assembly* step) {
     }
     step->manifest.files.push_back({file.path, file.kind, found->second.size, found->second.whole});
     step->index.AddFile(file.path, found->second);
-    for (const PlannedShard& shard : file.shards)
-      step->index.AddBox(file.scope, shard.tensor, shard.box, file.path, shard.begin);
+    indexed.push_back(&file);
   }
+  AddBoxes(step->parts.plan, indexed, &step->index);
   return Status::Ok();
 }
 
@@ -131,12 +154,13 @@ Status StepPublisher::AddWholeModels(Assembly* step) {
   const SavePlan& plan = step->parts.plan;
   const std::string& temporary = step->parts.order.temporary;
   IndexBuilder weights(options_.chunk_bytes);
+  std::vector<const PlannedFile*> sharded;
   for (const PlannedFile& file : plan.files) {
     if (file.kind != FileRole::kModel) continue;
     weights.AddFile(file.path, step->written.at(file.path));
-    for (const PlannedShard& shard : file.shards)
-      weights.AddBox(file.scope, shard.tensor, shard.box, file.path, shard.begin);
+    sharded.push_back(&file);
   }
+  AddBoxes(plan, sharded, &weights);
   KEEL_ASSIGN_OR_RETURN(std::string bytes, weights.Build());
   KEEL_ASSIGN_OR_RETURN(Index parsed, Index::Parse(std::move(bytes), "index of the weights"));
   const StepReader reader = StepReader::FromIndex(fs_, temporary, std::move(parsed));

@@ -12,7 +12,17 @@
 
 namespace keel::options {
 
-enum class Kind { kBool, kInt, kDouble, kString, kStringList, kDoubleList, kMap, kMapList };
+enum class Kind {
+  kBool,
+  kInt,
+  kDouble,
+  kString,
+  kStringList,
+  kIntList,
+  kDoubleList,
+  kMap,
+  kMapList
+};
 
 struct Option {
   std::string path;

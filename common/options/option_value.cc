@@ -100,6 +100,9 @@ std::string KindName(const Option& option) {
     case Kind::kStringList:
       name = "a list of strings";
       break;
+    case Kind::kIntList:
+      name = "a list of integers";
+      break;
     case Kind::kDoubleList:
       name = "a list of numbers";
       break;
@@ -174,8 +177,8 @@ std::optional<Json> Convert(const Option& option, const YamlNode& node, std::str
   const bool scalar = node.kind == YamlNode::Kind::kScalar;
   // Python's word would be taken for a name.
   if (scalar && !node.quoted && node.text == "None") {
-    const bool list = option.kind == Kind::kStringList || option.kind == Kind::kDoubleList ||
-                      option.kind == Kind::kMapList;
+    const bool list = option.kind == Kind::kStringList || option.kind == Kind::kIntList ||
+                      option.kind == Kind::kDoubleList || option.kind == Kind::kMapList;
     advice = option.nullable ? "write null"
              : list          ? "write []"
                     : "put it in quotes if it is a name; leave the key out for its default";
@@ -219,6 +222,18 @@ std::optional<Json> Convert(const Option& option, const YamlNode& node, std::str
         if (item.kind != YamlNode::Kind::kScalar) return fail();
         if (!known(item.text)) return std::nullopt;
         list.push_back(item.text);
+      }
+      return list;
+    }
+    case Kind::kIntList: {
+      if (node.kind != YamlNode::Kind::kSequence) return fail();
+      Json list = Json::array();
+      for (const YamlNode& item : node.items) {
+        const auto value =
+            item.kind == YamlNode::Kind::kScalar && !item.quoted ? ToInt(item.text) : std::nullopt;
+        if (!value) return fail();
+        if (!in_range(static_cast<double>(*value))) return std::nullopt;
+        list.push_back(*value);
       }
       return list;
     }

@@ -138,6 +138,9 @@ Option& Schema::Add(std::string path, std::optional<std::string>& field, std::st
 Option& Schema::Add(std::string path, std::vector<std::string>& field, std::string doc) {
   return Append(MakeOption(std::move(path), Kind::kStringList, field, std::move(doc)));
 }
+Option& Schema::Add(std::string path, std::vector<int64_t>& field, std::string doc) {
+  return Append(MakeOption(std::move(path), Kind::kIntList, field, std::move(doc)));
+}
 Option& Schema::Add(std::string path, std::vector<double>& field, std::string doc) {
   return Append(MakeOption(std::move(path), Kind::kDoubleList, field, std::move(doc)));
 }
@@ -378,7 +381,7 @@ Json Schema::JsonSchema() const {
       at = &properties[parts[i]];
     }
     Json entry = Json::object();
-    const char* types[] = {"boolean", "integer", "number", "string",
+    const char* types[] = {"boolean", "integer", "number", "string", "array",
                            "array",   "array",   "object", "array"};
     const char* type = types[static_cast<size_t>(option.kind)];
     if (option.nullable) {
@@ -401,6 +404,7 @@ Json Schema::JsonSchema() const {
       entry.erase("type");
       entry.erase("items");
     }
+    if (option.kind == Kind::kIntList) entry["items"] = {{"type", "integer"}};
     if (option.kind == Kind::kDoubleList) entry["items"] = {{"type", "number"}};
     if (option.kind == Kind::kMapList) entry["items"] = {{"type", "object"}};
     (*at)["properties"][parts.back()] = std::move(entry);

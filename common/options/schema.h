@@ -33,6 +33,7 @@ class Schema {
   Option& Add(std::string path, std::optional<double>& field, std::string doc);
   Option& Add(std::string path, std::optional<std::string>& field, std::string doc);
   Option& Add(std::string path, std::vector<std::string>& field, std::string doc);
+  Option& Add(std::string path, std::vector<int64_t>& field, std::string doc);
   Option& Add(std::string path, std::vector<double>& field, std::string doc);
   Option& Add(std::string path, Json& field, std::string doc);               // a free map
   Option& Add(std::string path, std::vector<Json>& field, std::string doc);  // a list of such

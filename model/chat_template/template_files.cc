@@ -4,6 +4,7 @@
 #include <map>
 
 #include "common/file_system.h"
+#include "common/json_builder.h"
 #include "common/text.h"
 #include "model/chat_template/chat_template.h"
 #include "model/chat_template/limits.h"
@@ -36,7 +37,8 @@ bool Exists(const std::string& path) {
 Result<Json> ReadObject(const FileSystem& fs, const std::string& directory, const char* name) {
   if (!Exists(directory + "/" + name)) return Json::object();
   KEEL_ASSIGN_OR_RETURN(const std::string text, ReadFile(fs, name, kMaxConfigBytes));
-  KEEL_ASSIGN_OR_RETURN(Json json, ParseJson(text, directory + "/" + name));
+  KEEL_ASSIGN_OR_RETURN(Json json,
+                        BuildJson(text, directory + "/" + name, {}, WideIntegers::kNearestDouble));
   if (!json.is_object()) {
     return Status(StatusCode::kInvalidData, directory + "/" + name + ": expected an object");
   }

@@ -30,6 +30,7 @@ constexpr ChangingKey kChangingKeys[] = {
     {"final_logit_softcapping", "[]"},
     {"hidden_act", R"(["silu"])"},
     {"hidden_activation", R"(["silu"])"},
+    {"is_causal", "[true]"},
     {"is_decoder", "[true, false]"},
     {"layer_types", "[]"},
     {"mlp_bias", "[false]"},

@@ -101,6 +101,8 @@ void AddedTokenFinder::Find(std::string_view text, std::vector<Cut>* cuts) const
       span.begin = std::max(span.begin - SpacesAtEnd(text.substr(0, span.begin)), done);
     }
     if (flags.rstrip) span.end += SpacesAtStart(text.substr(span.end));
+    // White space that the token before has taken with it, to its end, is no token again.
+    if (span.end <= span.begin) continue;
     if (done < span.begin) cuts->push_back({{done, span.begin}, -1});
     cuts->push_back({span, flags.id});
     done = span.end;

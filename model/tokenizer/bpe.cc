@@ -34,6 +34,13 @@ bool IsByteToken(std::string_view token) {
   return token.size() == 6 && token.starts_with("<0x") && token.back() == '>';
 }
 
+// Where the last character of a text that is not empty begins.
+size_t LastCharacter(std::string_view text) {
+  size_t at = text.size() - 1;
+  while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0u) == 0x80u) --at;
+  return at;
+}
+
 }  // namespace
 
 Bpe::Bpe(Vocabulary vocabulary, BpeOptions options)
@@ -57,6 +64,9 @@ Bpe::Bpe(Vocabulary vocabulary, BpeOptions options)
 // Characters that become neither their own token nor one of their byte may be fused with what
 // stands beside them, or be a part of a whole piece.
 void Bpe::JoinUnknown() {
+  const bool all_bytes = options_.byte_fallback &&
+                         std::find(byte_ids_.begin(), byte_ids_.end(), -1) == byte_ids_.end();
+  joins_more_ = options_.ignore_merges || !all_bytes;
   for (size_t c = 0; c < 128; ++c) {
     const bool known = two_byte_ids_[c] >= 0 || (options_.byte_fallback && byte_ids_[c] >= 0);
     for (size_t other = 0; other < 128 && (!known || options_.ignore_merges); ++other)
@@ -77,12 +87,18 @@ Status Bpe::AddMerge(std::string_view left, std::string_view right) {
   }
   if (right.starts_with(kMark) && !left.ends_with(kMark)) cuts_at_marks_ = false;
   // A byte's token stands for the byte, and is spelled otherwise.
-  if (left.empty() || right.empty() || IsByteToken(left) || IsByteToken(right)) {
+  if (left.empty() || right.empty() || IsByteToken(left) || IsByteToken(right) ||
+      FindNotUtf8(whole) != std::string::npos || FindNotUtf8(left) != std::string::npos) {
     joined_.set();
-  } else if (const size_t last = static_cast<unsigned char>(left.back()),
-             first = static_cast<unsigned char>(right.front());
-             last < 128 && first < 128) {
-    joined_[last * 128 + first] = true;
+    joins_more_ = true;
+  } else {
+    const uint32_t last = CodePointAt(left, LastCharacter(left)).value;
+    const uint32_t first = CodePointAt(right, 0).value;
+    if (last < 128 && first < 128) {
+      joined_[last * 128 + first] = true;
+    } else {
+      joined_beyond_[PlaceBeyond(last, first)] = true;
+    }
   }
   if (static_cast<size_t>(merge_count_) * 2 >= merges_.size()) Grow(merges_.size() * 2);
   // A pair that comes twice has the later rank, as `tokenizers` reads it.

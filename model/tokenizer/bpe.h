@@ -45,10 +45,10 @@ class Bpe {
   // Whether no merge joins what stands before a mark "▁" with it, so that a piece may be cut there:
   // its parts have the same symbols apart as together.
   bool cuts_at_marks() const { return cuts_at_marks_; }
-  // The same between two ASCII characters.
-  bool cuts_between(char left, char right) const {
-    const auto a = static_cast<unsigned char>(left), b = static_cast<unsigned char>(right);
-    return a < 0x80 && b < 0x80 && !joined_[a * 128 + b];
+  // The same between two characters, by their code points.
+  bool cuts_between(uint32_t left, uint32_t right) const {
+    if (left < 128 && right < 128) return !joined_[left * 128 + right];
+    return !joins_more_ && !joined_beyond_[PlaceBeyond(left, right)];
   }
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
@@ -60,7 +60,13 @@ class Bpe {
     int32_t id = 0;
   };
   static constexpr uint64_t kFree = ~uint64_t{0};
+  static constexpr int kBeyondBits = 20;
 
+  // Of two characters that are not both ASCII; others may have the same.
+  static size_t PlaceBeyond(uint32_t left, uint32_t right) {
+    const uint64_t pair = (uint64_t{left} << 32 | right) * 0x9E3779B97F4A7C15u;
+    return static_cast<size_t>(pair >> (64 - kBeyondBits));
+  }
   const Merge* FindMerge(int32_t left, int32_t right) const;
   void Grow(size_t slots);
   Merge* SlotOf(uint64_t pair);
@@ -76,7 +82,11 @@ class Bpe {
   std::vector<Merge> merges_;  // an open hash table
   uint32_t merge_count_ = 0;
   bool cuts_at_marks_ = false;
-  std::bitset<128 * 128> joined_;      // pairs of neighbours that some merge, or fusing, may join
+  // Pairs of neighbours that some merge, or fusing, may join: both ASCII; others, by their hash, so
+  // that a pair may be taken for one that is joined; whether all others are.
+  std::bitset<128 * 128> joined_;
+  std::vector<bool> joined_beyond_ = std::vector<bool>(size_t{1} << kBeyondBits);
+  bool joins_more_ = false;
   std::vector<int32_t> two_byte_ids_;  // of the characters below U+0800; -1 for none
   std::vector<int32_t> byte_ids_;      // of <0x00> ... <0xFF>; -1 for none
 };

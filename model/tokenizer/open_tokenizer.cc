@@ -10,7 +10,7 @@
 
 #include "common/file_system.h"
 #include "common/guarded.h"
-#include "common/json.h"
+#include "common/json_builder.h"
 #include "common/text.h"
 #include "model/tokenizer/sentencepiece_file.h"
 #include "model/tokenizer/tekken_file.h"
@@ -139,8 +139,8 @@ class DirectoryReader {
 
   Json ReadSettings(const std::string& name) const {
     const std::string path = fs_->Describe(name);
-    Json json =
-        ValueOrThrow(ParseJson(ValueOrThrow(ReadFile(*fs_, name, kMaxSettingsBytes)), path));
+    const std::string text = ValueOrThrow(ReadFile(*fs_, name, kMaxSettingsBytes));
+    Json json = ValueOrThrow(BuildJson(text, path, {}, WideIntegers::kNearestDouble));
     if (!json.is_object()) {
       throw Error(StatusCode::kInvalidData, path + ": a JSON object is expected");
     }

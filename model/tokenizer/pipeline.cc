@@ -56,18 +56,21 @@ class JoinStep final : public DecodeStep {
 // Cuts pieces where no merge joins what stands there: vocabularies without a pre-tokenizer have the
 // whole text as one piece, and its words are known from elsewhere only by themselves.
 void CutWhereNothingJoins(const Bpe& bpe, std::string_view text, std::vector<Span>* pieces) {
-  constexpr std::string_view kMark = "\u2581";
+  constexpr uint32_t kMark = 0x2581;
   std::vector<Span> cut;
   for (const Span& piece : *pieces) {
     const std::string_view bytes = piece.Of(text);
     size_t begin = 0;
-    for (size_t at = 1; at < bytes.size(); ++at) {
-      const bool mark = bytes[at] == kMark[0] && bpe.cuts_at_marks() &&
-                        bytes.substr(at).starts_with(kMark) &&
-                        !bytes.substr(begin, at - begin).ends_with(kMark);
-      if (!mark && !bpe.cuts_between(bytes[at - 1], bytes[at])) continue;
-      cut.push_back({piece.begin + begin, piece.begin + at});
-      begin = at;
+    uint32_t before = kMark;  // the character that ends at `at`: none is cut off before the first
+    for (size_t at = 0; at < bytes.size();) {
+      const CodePoint here = CodePointAt(bytes, at);
+      const bool mark = here.value == kMark && before != kMark && bpe.cuts_at_marks();
+      if (at > 0 && (mark || bpe.cuts_between(before, here.value))) {
+        cut.push_back({piece.begin + begin, piece.begin + at});
+        begin = at;
+      }
+      before = here.value;
+      at += here.length;
     }
     cut.push_back({piece.begin + begin, piece.end});
   }

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "common/span_recorder.h"
 #include "parallel/groups/process_group.h"
 #include "parallel/layout.h"
 #include "parallel/store/store.h"
@@ -51,6 +52,10 @@ class ParallelContext {
   const Store& store() const { return store_; }
   const ContextOptions& options() const { return options_; }
 
+  // Where the work of this rank is recorded; null: nowhere. Not set while any goes on.
+  SpanRecorder* spans() const { return spans_; }
+  void set_spans(SpanRecorder* spans) { spans_ = spans; }
+
   // Shown in the errors of every group.
   void set_step(int64_t step) { step_.store(step, std::memory_order_relaxed); }
 
@@ -65,6 +70,7 @@ class ParallelContext {
   Store store_;
   ContextOptions options_;
   std::atomic<int64_t> step_{-1};
+  SpanRecorder* spans_ = nullptr;
   std::unique_ptr<ProcessGroup> world_;
   std::map<Axis, std::unique_ptr<ProcessGroup>> groups_;  // of the axes without the pipeline's
   std::unique_ptr<ProcessGroup> pp_forward_, pp_backward_, tied_embedding_;

@@ -55,8 +55,10 @@ at::Tensor PipelineRunner::Run(const std::vector<Action>& actions, int microbatc
         f.input = at::empty(callbacks.activation_shape(m), options_);
         f.input_work = forward_group_.RecvAsync(f.input, stage - 1, m);
         break;
-      case ActionKind::kForward:
+      case ActionKind::kForward: {
+        const ScopedSpan span(callbacks.spans, "forward", {.microbatch = m, .stage = stage});
         if (f.input_work) {
+          const ScopedSpan wait(callbacks.spans, "receive", {.microbatch = m, .stage = stage});
           f.input_work->Wait();
           f.input_work.reset();
           f.input.requires_grad_(training);
@@ -65,6 +67,7 @@ at::Tensor PipelineRunner::Run(const std::vector<Action>& actions, int microbatc
         if (last) loss = loss.defined() ? loss + f.output.detach() : f.output.detach();
         if (!training) f.input = at::Tensor();
         break;
+      }
       case ActionKind::kSendForward: {
         const at::Tensor payload = f.output.detach().contiguous();
         sends.push_back({payload, forward_group_.SendAsync(payload, stage + 1, m)});
@@ -81,9 +84,11 @@ at::Tensor PipelineRunner::Run(const std::vector<Action>& actions, int microbatc
         f.gradient_work = backward_group_.RecvAsync(f.output_gradient, stage + 1, m);
         break;
       case ActionKind::kBackward: {
+        const ScopedSpan span(callbacks.spans, "backward", {.microbatch = m, .stage = stage});
         if (--backwards_left == 0 && callbacks.before_last_backward)
           callbacks.before_last_backward();
         if (f.gradient_work) {
+          const ScopedSpan wait(callbacks.spans, "receive", {.microbatch = m, .stage = stage});
           f.gradient_work->Wait();
           f.gradient_work.reset();
         }
@@ -101,6 +106,7 @@ at::Tensor PipelineRunner::Run(const std::vector<Action>& actions, int microbatc
       }
     }
   }
+  const ScopedSpan sent(sends.empty() ? nullptr : callbacks.spans, "finish sends");
   for (Sending& sending : sends) sending.work->Wait();
   return loss;
 }

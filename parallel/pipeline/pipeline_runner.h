@@ -11,6 +11,7 @@
 #include <functional>
 #include <vector>
 
+#include "common/span_recorder.h"
 #include "parallel/groups/process_group.h"
 #include "parallel/pipeline/schedule.h"
 
@@ -24,6 +25,8 @@ struct StageCallbacks {
   std::function<at::Tensor(int microbatch, const at::Tensor& input)> forward;
   // Called before the last backward of the step on this stage; may be empty.
   std::function<void()> before_last_backward;
+  // Forwards, backwards and waits for other stages are recorded there; may be null.
+  SpanRecorder* spans = nullptr;
 };
 
 class PipelineRunner {

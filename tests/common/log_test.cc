@@ -191,5 +191,30 @@ TEST(Clock, AStopwatchReadsTheClockItIsGiven) {
   EXPECT_GE(SystemClock().Monotonic() - before, std::chrono::milliseconds(1));
 }
 
+// Of a step's line a terminal gets what fits, which is none of what a file is for.
+TEST_F(LoggerTest, ALineThatFitsIsForTheTerminalAlone) {
+  const auto fit = [](int columns) { return fmt::format("fits in {}", columns); };
+  for (const int columns : {0, 60}) {
+    std::filesystem::remove(options_.file);
+    options_.columns = columns;
+    options_.rank = 0;
+    ::testing::internal::CaptureStderr();
+    Logger(options_).InfoFitted("the whole line", fit);
+    const std::string shown = ::testing::internal::GetCapturedStderr();
+    const std::string whole = std::string(kTime) + "info  \\[rank 0\\] the whole line";
+    ASSERT_THAT(Lines(), SizeIs(1));
+    EXPECT_THAT(Lines()[0], MatchesRegex(whole));
+    if (columns == 0) {
+      EXPECT_THAT(shown, MatchesRegex(whole + "\n"));
+    } else {
+      EXPECT_EQ(shown, "fits in 59\n") << "the last column stays free";
+    }
+  }
+  options_.rank = 3;
+  ::testing::internal::CaptureStderr();
+  Logger(options_).InfoFitted("the whole line", fit);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
 }  // namespace
 }  // namespace keel

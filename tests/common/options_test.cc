@@ -27,6 +27,7 @@ struct Fields {
   std::optional<std::string> path;
   std::vector<std::string> words = {"x"};
   std::vector<double> numbers = {1, 2};
+  std::vector<int64_t> steps = {3};
   Json map = Json::object();
   Schema schema;
 
@@ -40,6 +41,7 @@ struct Fields {
     schema.Add("a.b.path", path, "A path.");
     schema.Add("words", words, "Words.");
     schema.Add("numbers", numbers, "Numbers.");
+    schema.Add("steps", steps, "Steps.").Range(1);
     schema.Add("map", map, "Anything.");
   }
   Fields(const Fields&) = delete;
@@ -182,6 +184,7 @@ TEST(Schema, ADumpLoadsBackToTheSameValues) {
     from.words.clear();
     for (uint64_t i = random() % 4; i > 0; --i) from.words.push_back(RandomText(random));
     from.numbers = {RandomNumber(random)};
+    from.steps = {static_cast<int64_t>((random() >> 1) | 1), 1};
     for (uint64_t i = random() % 4; i > 0; --i)
       from.map[RandomText(random)] = RandomJson(random, 2);
     for (const bool origins : {false, true}) {
@@ -346,6 +349,21 @@ TEST(Yaml, DuplicateKeysAmongMany) {
   ASSERT_EQ(problems.size(), 1u);
   EXPECT_THAT(problems[0].text, HasSubstr("duplicate key \"k77\", first given at line 78"));
   EXPECT_EQ(problems[0].position.line, 90'001);
+}
+
+TEST(Schema, AListOfIntegersHoldsNothingElse) {
+  Fields fields;
+  ThrowIfError(fields.Load("steps: [9007199254740993, 2]\n", {}));
+  EXPECT_EQ(fields.steps, (std::vector<int64_t>{9007199254740993, 2}));  // no double has the first
+  ThrowIfError(fields.Load("steps: [7]\n", {"steps=[]"}));
+  EXPECT_TRUE(fields.steps.empty());
+  for (const char* const text : {"7", "[1.5]", "[a]", "['7']", "[[7]]", "null"}) {
+    EXPECT_THAT(fields.Load(std::string("steps: ") + text + "\n").message(),
+                HasSubstr("a list of integers"))
+        << text;
+  }
+  EXPECT_FALSE(fields.Load("steps: [0]\n").ok()) << "below its range";
+  EXPECT_EQ(fields.schema.JsonSchema()["properties"]["steps"]["items"]["type"], "integer");
 }
 
 }  // namespace

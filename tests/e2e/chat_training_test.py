@@ -32,6 +32,11 @@ MARKED = (
     "{% else %}{{ m.content }}<|im_end|>\n{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+# As those of models that see pictures: a content is text, or parts.
+PARTS = PLAIN.replace("m.content if m.content is string else ''", "text(m.content)")
+PARTS = "{%- macro text(c) %}{% if c is string %}{{ c }}{% else %}{% for p in c %}{{ p.text }}{% endfor %}{% endif %}{% endmacro -%}" + PARTS
+MARKED_PARTS = PARTS.replace("{% if m.tool_calls %}", "{% if m.role == 'assistant' %}{% generation %}{{ text(m.content) }}<|im_end|>"
+                             "{% endgeneration %}{{ '\n' }}{% continue %}{% endif %}{% if m.tool_calls %}")  # fmt: skip
 # As Qwen3's: what was thought before the last question is not shown again.
 THINKING = (
     "{% set ns = namespace(last=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}"
@@ -145,6 +150,48 @@ class ChatTraining(harness.Job):
                     chat[:-1], add_generation_prompt=True, tools=TOOLS if chat is CHATS[1] else None)["input_ids"]  # fmt: skip
                 self.assertEqual(found["input_ids"], row["input_ids"])
                 self.assertEqual(found["labels"], [-100] * len(opened) + row["labels"][len(opened):])
+
+    def test_messages_of_parts(self):
+        """SFT by both ways, RL and DPO, where a template reads parts, prints them, and raises."""
+        cut = lambda chat: [{**m, "content": [{"type": "text", "text": m["content"][:3]}, {"type": "text", "text": m["content"][3:]}]}
+                            for m in chat]  # fmt: skip
+        plain = CHATS[:2]
+        chats = [cut(chat) for chat in plain] + [[plain[0][0], *cut(plain[0][1:])]]
+        rows = [{"messages": chat} for chat in chats]
+        wanted = [self.wanted(chat, MARKED_PARTS) for chat in chats]
+        for i, same in ((0, plain[0]), (1, plain[1]), (2, plain[0])):
+            self.assertEqual(wanted[i], self.wanted(same))
+        for name, template in (("marked", MARKED_PARTS), ("by_difference", PARTS)):
+            (self.model / "chat_template.jinja").write_text(template)
+            found = self.show(self.job(name, rows))
+            self.assertEqual([{key: row[key] for key in wanted[0]} for row in found], wanted)
+        tokenizer = self.tokenizer()
+        asked = chats[1][:-1]
+        (prompt,) = self.show(self.job("rl", [{"prompt": asked, "answer": "1"}], "rl", reward__type="exact"))
+        opened = tokenizer.apply_chat_template(asked, add_generation_prompt=True)["input_ids"]
+        self.assertEqual(prompt["prompt_ids"], opened)
+        good, bad = chats[1][-1:], cut([message("assistant", "otherwise")])
+        pairs = [{"prompt": asked, "chosen": good, "rejected": bad}, {"chosen": [*asked, *good], "rejected": [*asked, *bad]}]
+        for pair in self.show(self.job("dpo", pairs, "dpo")):
+            self.assertEqual(pair["prompt_input_ids"], opened)
+            for key, answer in (("chosen", good), ("rejected", bad)):
+                whole = tokenizer.apply_chat_template(asked + answer)["input_ids"]
+                self.assertEqual([*opened, *pair[f"{key}_input_ids"]], whole[: len(whole) - 1])  # the line break is not learnt
+        # What expects text prints the list, or raises.
+        (self.model / "chat_template.jinja").write_text(MARKED.replace("m.content if m.content is string else ''", "m.content"))
+        config = self.job("printed", rows, data__max_length=500)
+        self.assertEqual([{key: row[key] for key in wanted[0]} for row in self.show(config)],
+                         [self.wanted(chat, MARKED.replace("m.content if m.content is string else ''", "m.content")) for chat in chats])  # fmt: skip
+        self.assertIn("as Python prints it", harness.keel("data", "show", config).stderr)
+        raises = "{% for m in messages %}{{ m.role + m.content }}{% endfor %}"
+        (self.model / "chat_template.jinja").write_text(raises)
+        with self.assertRaises(TypeError):
+            tokenizer.apply_chat_template(chats[0], chat_template=raises)
+        self.refused(self.job("raises", rows), DATA, "raises.jsonl:1", "chat_template.jinja")
+        # Keel's ChatML, and its export, write them as their text.
+        chatml = self.show(self.job("chatml", rows + [{"messages": chat} for chat in [*plain, plain[0]]], data__chat_template="chatml"))
+        self.assertEqual([row["input_ids"] for row in chatml[:3]], [row["input_ids"] for row in chatml[3:]])
+        self.assertEqual([row["labels"] for row in chatml[:3]], [row["labels"] for row in chatml[3:]])
 
     def test_a_template_that_shows_answers_otherwise_later(self):
         chat = [message("user", "a"), message("assistant", "b", reasoning_content="x"), message("user", "c"),

@@ -120,7 +120,7 @@ class DocsCommands(Checkout):
         (here / "program").chmod(0o755)
         self.run_here("keel train run.yaml trainer.default_local_dir=runs/quickstart "
                       "trainer.total_training_steps=120 trainer.save_freq=10 trainer.max_ckpts_to_keep=12 "
-                      "trainer.test_freq=10 data.val_split=0.01 trainer.keep_best_ckpts=1")  # fmt: skip
+                      "trainer.test_freq=10 data.val_split=0.01 trainer.keep_best_ckpts=1 trainer.trace.enable=true")  # fmt: skip
         self.run_here("keel ckpt pin runs/quickstart/global_step_120")
         for run, steps in {"a": (40, 80), "b": (10, 40)}.items():
             for step in steps:

@@ -233,6 +233,16 @@ class Course(Dpo):
         digests = [checkpoint_files.digests(self.run_dir(name) / "global_step_6") for name in ("straight", "half")]
         self.assertEqual(*digests)
 
+    def test_pairs_on_the_disk_are_those_in_memory(self):
+        changes = {"trainer__save_freq": 6, "data__shuffle": True, "data__val_split": 0.2, "trainer__test_freq": 3}
+        self.train(self.dpo("memory", **changes))
+        for name in ("made", "found"):
+            self.train(self.dpo(name, **changes, data__cache_dir=str(self.folder / "cache")))
+            self.assertEqual({step: harness.stable(data) for step, data in self.metrics(name).items()},
+                             {step: harness.stable(data) for step, data in self.metrics("memory").items()})  # fmt: skip
+            self.assertEqual(*[checkpoint_files.digests(self.run_dir(run) / "global_step_6") for run in (name, "memory")])
+        self.assertEqual(len(list((self.folder / "cache").iterdir())), 1)
+
     def test_another_reference_is_not_taken_for_the_old_one(self):
         self.train(self.dpo("run", trainer__save_freq=2, trainer__total_training_steps=2))
         # The actor comes from the checkpoint; the reference would be another.

@@ -111,8 +111,8 @@ def merged(base, changes):
 
 
 def environment():
-    """Ours, without any launcher's variables, one thread a rank."""
-    drop = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_", "TORCHELASTIC", "PET_", "SLURM_", "OMPI_", "PMI_")
+    """Ours, without any launcher's variables and a shell's width, one thread a rank."""
+    drop = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_", "TORCHELASTIC", "PET_", "SLURM_", "OMPI_", "PMI_", "COLUMNS")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(drop)}
     return {**kept, "OMP_NUM_THREADS": "1"}
 

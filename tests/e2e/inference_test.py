@@ -104,7 +104,8 @@ class Inference(harness.Job):
         """A conversation becomes the model's template, here ChatML of bytes; and --tp leaves both pipes alone."""
         messages = [{"role": "user", "content": "hi"}]
         text = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
-        rows = [{"messages": messages}, {"prompt": messages}, {"text": text}]
+        parts = [{"role": "user", "content": [{"type": "text", "text": "h"}, {"type": "text", "text": "i"}]}]
+        rows = [{"messages": messages}, {"prompt": messages}, {"text": text}, {"messages": parts}]
         done = subprocess.run(
             [harness.KEEL, "generate", "--model", self.step, "--input", "-", "--output", "-", "--tp", "2"],
             input="".join(json.dumps(row) + "\n" for row in rows), capture_output=True, text=True, check=False,
@@ -112,8 +113,8 @@ class Inference(harness.Job):
         )  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stderr)
         found = [json.loads(line) for line in done.stdout.splitlines()]
-        self.assertEqual(len(found), 3)
-        self.assertEqual([row["output_ids"] for row in found], [found[0]["output_ids"]] * 3)
+        self.assertEqual(len(found), 4)
+        self.assertEqual([row["output_ids"] for row in found], [found[0]["output_ids"]] * 4)
 
     def chat(self, lines, *arguments, model=None):
         return subprocess.run([harness.KEEL, "chat", str(model or self.step), *map(str, arguments)], input=lines,
@@ -229,6 +230,8 @@ class Inference(harness.Job):
         refused(65, "rows.jsonl:2: expected one of the keys input_ids, messages, text, prompt",
                 [{"text": "a"}, {"question": "b"}])  # fmt: skip
         refused(65, "rows.jsonl:1", [{"messages": [{"role": "user"}]}], "--tp", 2)
+        refused(65, "rows.jsonl:1: messages: content: a part of type image_url",
+                [{"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}])  # fmt: skip
         refused(65, "rows.jsonl:1", [{"text": 5}])
         refused(66, "no such directory", [{"text": "a"}], model=self.folder / "nowhere")
         bare = self.folder / "bare"

@@ -128,6 +128,31 @@ class Resume(RlJob):
         ]  # fmt: skip
         self.resumes(4, points, megatron={**TP2_PP2, **OFFLOAD}, trainer__remove_previous_ckpt_in_save=True)
 
+    def test_prompts_in_memory_and_on_the_disk(self):
+        """Bit for bit the same, and a run goes on from the one to the other; overlong prompts are left out of both."""
+        lines = (self.folder / "train.jsonl").read_text().splitlines()
+        lines[10:10] = [json.dumps({"prompt": "0" * 20, "answer": "1", "data_source": "copy"})] * 3
+        (self.folder / "train.jsonl").write_text("\n".join(lines) + "\n")
+        changes = {"trainer__save_freq": 2, "trainer__test_freq": 3, "data__filter_overlong_prompts": True,
+                   "data__val_split": 0.2, "data__val_files": [], "trainer__total_training_steps": 16,
+                   "actor_rollout_ref__actor__optim__lr_decay_style": "constant"}  # fmt: skip
+        cached = {**changes, "data__cache_dir": str(self.folder / "cache")}
+        self.train(self.rl("memory", **changes), ranks=2)
+        self.train(self.rl("cached", **cached), ranks=2)
+        made = {path: path.stat().st_mtime_ns for path in (self.folder / "cache").rglob("*.tokens")}
+        self.assertEqual(len(made), 1)
+        self.train(self.rl("half", **{**changes, "trainer__total_training_steps": 7}), ranks=2)
+        self.train(self.rl("half", **cached), ranks=2)
+        self.assertEqual({path: path.stat().st_mtime_ns for path in made}, made)
+        for name in ("cached", "half"):
+            self.assertEqual(self.stable(name), self.stable("memory"))
+            self.assertEqual(self.digests(name, 16), self.digests("memory", 16))
+        # Other rows are other prompts, to the cache and to the run.
+        (self.folder / "train.jsonl").write_text("\n".join(lines[1:]) + "\n")
+        done = harness.keel("train", self.rl("half", **{**cached, "trainer__total_training_steps": 17}))
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("trained on other data", done.stderr)
+
     def test_ppo_with_critic_reference_and_kl_controller(self):
         self.resumes(
             2, ["rl.experience:0:5:kill", "step.update:1:11:kill"],

@@ -75,6 +75,8 @@ class Serve(harness.Job):
             asked = {"messages": HI, "temperature": 0, limit: 20}
             self.assertEqual(texts(self.server.answer(CHAT, **asked)), [row["output"]])
             self.assertEqual(joined(self.server.stream(CHAT, **asked)), {0: (row["output"], row["finish_reason"])})
+        parts = [{"role": "user", "content": [{"type": "text", "text": "h"}, {"type": "text", "text": "i"}]}]
+        self.assertEqual(texts(self.server.answer(CHAT, messages=parts, temperature=0, max_tokens=20)), [row["output"]])
 
     def test_log_probs_and_usage(self):
         row = self.generate([{"text": "the"}], "--max-new-tokens", 8, "--log-probs")[0]
@@ -116,6 +118,8 @@ class Serve(harness.Job):
         refused(400, "no tokens", COMPLETIONS, prompt="")
         refused(400, "vocabulary", COMPLETIONS, prompt=[99999])
         refused(400, "role", CHAT, messages=[{"content": "a"}])
+        refused(400, "a part of type image_url", CHAT, messages=[
+            {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "x"}}]}])  # fmt: skip
         refused(400, "1280 at most", COMPLETIONS, prompt=["a"] * 1000, n=2)
         refused(404, "tiny", COMPLETIONS, "model", prompt="a", model="another")
         refused(404, "/v1/nothing", "/v1/nothing", prompt="a")
@@ -125,7 +129,7 @@ class Serve(harness.Job):
 
     def test_hostile_http(self):
         """Each is refused in words of HTTP, or cut off; the server goes on."""
-        head = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         for status, sent in (
             (400, head + b"Content-Length: 9\r\n\r\nnot JSON!"),
             (400, head + b'Content-Length: 15\r\n\r\n{"prompt":"\xff\xfe"}'),
@@ -143,9 +147,11 @@ class Serve(harness.Job):
             (413, head + b"Content-Length: 100001\r\n\r\n"),
             (413, head + b"Content-Length: 99999999999999999\r\n\r\n"),
             (415, head + b"Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}"),
-            (415, b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}"),
-            (400, b"GET /health HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}"),
-            (414, b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\nHost: a\r\n\r\n"),
+            (415, b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}"),
+            (421, b"GET /health HTTP/1.1\r\nHost: 127.0.0.1.evil.example\r\n\r\n"),
+            (421, head.replace(b"localhost", b"evil.example") + b"Content-Length: 2\r\n\r\n{}"),
+            (400, b"GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}"),
+            (414, b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"),
             (None, b"GET / HTTP/1.1\r\nX: " + b"a" * 100000 + b"\r\n\r\n"),
             (None, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 30 + b"\r\n\r\n"),
             (None, b"garbage\r\n\r\n"),

@@ -191,6 +191,13 @@ class Page(Watched):
         self.wait_until(lambda: "<td>2/40" in json.loads(self.get("/after/-1")[1])["html"], "the next step")
         for path, method, wanted in (("/etc/passwd", "GET", 404), ("/after/x", "GET", 404), ("/after/", "GET", 404), ("/", "DELETE", 405)):
             self.assertEqual(self.get(path, method)[0], wanted, path)
+        self.assertEqual(self.get("/metrics")[0], 404)
+        (self.run_folder / "metrics.prom").write_text("# TYPE keel_grad_norm gauge\nkeel_grad_norm 4\n")
+        status, text, headers = self.get("/metrics")
+        self.assertEqual((status, text), (200, "# TYPE keel_grad_norm gauge\nkeel_grad_norm 4\n"))
+        self.assertTrue(headers["Content-Type"].startswith("text/plain; version=0.0.4"))
+        # A page of another site, whose name was made to resolve to this machine.
+        self.assertEqual(self.get("/after/-1", Host="evil.example")[0], 421)
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.wait(harness.LIMIT_S), 0)
 

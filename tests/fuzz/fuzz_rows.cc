@@ -60,7 +60,8 @@ void LoadPairs(const std::string& path, const trainer::TextRules& rules) {
   const auto set = trainer::rl::PreferenceSet::Load({path}, options, rules);
   if (!Accepted(set, path)) return;
   for (int64_t i = 0; i < set->size(); ++i) {
-    for (const trainer::TokenRow* row : {&set->Get(i).chosen, &set->Get(i).rejected}) {
+    const trainer::rl::PreferencePair pair = set->Get(i);
+    for (const trainer::TokenRow* row : {&pair.chosen, &pair.rejected}) {
       RequireTokens(row->tokens);
       KEEL_REQUIRE(row->learn.size() == row->tokens.size());
     }

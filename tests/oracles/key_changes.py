@@ -32,6 +32,7 @@ VALUES = {
     "hidden_act": ["gelu_pytorch_tanh", "gelu", "relu"],
     "hidden_activation": ["silu", "gelu"],
     "intermediate_size": [48],
+    "is_causal": [False, True],
     "layer_types": [["sliding_attention"], ["full_attention"], ["sliding_attention", "full_attention"]],
     "max_position_embeddings": [12],
     "max_window_layers": [0, 2],

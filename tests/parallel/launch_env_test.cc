@@ -42,6 +42,13 @@ TEST(LaunchEnvTest, TorchVariablesComeFirst) {
   EXPECT_EQ(env.restart_count, 2);
 }
 
+TEST(LaunchEnvTest, TheTerminalsWidthIsWhatItSaysOrNotSaid) {
+  EXPECT_EQ(ValueOrThrow(Detect({{"COLUMNS", "93"}})).columns, 93);
+  for (const char* const text : {"", "0", "-80", "80x", "99999999999"})
+    EXPECT_EQ(ValueOrThrow(Detect({{"COLUMNS", text}})).columns, 0) << text;
+  EXPECT_EQ(ValueOrThrow(Detect({})).columns, 0);
+}
+
 TEST(LaunchEnvTest, MpiThenSlurmThenSingle) {
   const LaunchEnv mpi = ValueOrThrow(Detect({{"OMPI_COMM_WORLD_RANK", "1"},
                                              {"OMPI_COMM_WORLD_SIZE", "4"},

@@ -33,10 +33,11 @@ listed = {room: set(filter(None, edges.split(", ")))
           for room, edges in re.findall(ROOM, (root / "docs/architecture.md").read_text(), re.MULTILINE)}
 layers = (root / "tests/common/include_layers_test.cc").read_text().split("edges = {\n")[1].split("\n  };")[0]
 allowed = {room: set(re.findall(r'"([\w/]+)"', edges)) for room, edges in re.findall(r'\{"([\w/]+)",\s*\{(.*?)\}\}', layers, re.DOTALL)}
-# parallel/cuda counts as parallel there; parallel/groups/gloo_forward stands in for headers of another project.
-allowed["parallel/cuda"] = {"common", "gpu", "parallel"}
+# parallel/groups/cuda counts as parallel/groups there; parallel/groups/gloo_forward stands in for headers of another project.
+allowed["gpu/cuda"] = {"gpu"}
+allowed["parallel/groups/cuda"] = {"common", "gpu", "parallel", "parallel/groups"}
 tops = ("common", "gpu", "parallel", "model", "checkpoint", "library", "rollout", "rewards", "turns", "serve", "trainer")
-rooms = {str(path.parent.relative_to(root)) for top in tops for path in (root / top).rglob("*.h")}
+rooms = {str(path.parent.relative_to(root)) for top in tops for path in (root / top).rglob("*") if path.suffix in (".h", ".cc")}
 rooms = {room for room in rooms if not room.startswith("parallel/groups/gloo_forward")}
 wrong += [f"docs/architecture.md: {room} is not among the rooms" for room in sorted(rooms - listed.keys())]
 wrong += [f"docs/architecture.md: there is no room {room}" for room in sorted(listed.keys() - rooms)]

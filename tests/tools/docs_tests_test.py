@@ -10,8 +10,11 @@ import sys
 root = pathlib.Path(__file__).resolve().parents[2]
 tests = root / "tests"
 TOPS = ("common", "gpu", "parallel", "model", "checkpoint", "library", "rollout", "rewards", "turns", "serve", "trainer", "tools")
-# A module is opened at run time, not included.
-OPENED = {"parallel/groups/cuda_module.h": ("parallel/groups/cuda/cuda_module_impl.cc", "parallel/groups/cuda/nccl_group.cc")}
+# A module is opened at run time, not included; a family stands in the table, which declares it.
+OPENED = {
+    "parallel/groups/cuda_module.h": ("parallel/groups/cuda/cuda_module_impl.cc", "parallel/groups/cuda/nccl_group.cc"),
+    "model/config/family_table.h": tuple(str(path.relative_to(root)) for path in (root / "model/families").glob("*.cc")),
+}
 
 
 @functools.cache

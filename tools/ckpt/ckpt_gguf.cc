@@ -9,8 +9,8 @@
 #include "common/log.h"
 #include "tools/ckpt/ckpt_commands.h"
 #include "tools/ckpt/ckpt_paths.h"
-#include "tools/ckpt/counted_reads.h"
 #include "tools/ckpt/gguf_import.h"
+#include "tools/counted_reads.h"
 #include "trainer/config/choices.h"
 
 namespace keel::tools {

@@ -15,7 +15,7 @@
 #include "model/config/hf_tensors.h"
 #include "tools/ckpt/ckpt_commands.h"
 #include "tools/ckpt/ckpt_paths.h"
-#include "tools/ckpt/counted_reads.h"
+#include "tools/counted_reads.h"
 
 namespace keel::tools {
 

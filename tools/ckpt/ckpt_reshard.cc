@@ -9,7 +9,7 @@
 #include "common/log.h"
 #include "tools/ckpt/ckpt_commands.h"
 #include "tools/ckpt/ckpt_paths.h"
-#include "tools/ckpt/counted_reads.h"
+#include "tools/counted_reads.h"
 
 namespace keel::tools {
 

@@ -8,7 +8,7 @@
 #include "common/text.h"
 #include "tools/ckpt/ckpt_commands.h"
 #include "tools/ckpt/ckpt_paths.h"
-#include "tools/ckpt/counted_reads.h"
+#include "tools/counted_reads.h"
 
 namespace keel::tools {
 namespace {

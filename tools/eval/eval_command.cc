@@ -158,7 +158,7 @@ class Feeder {
     for (int64_t have = stats.running + stats.waiting; !done() && have < 2 * a_.max_num_seqs;
          ++have) {
       const auto& [row, sample] = keys_[next_++];
-      const Prompt& prompt = rows_.Get(row);
+      const Prompt prompt = rows_.Get(row);
       rollout::Request request{static_cast<uint64_t>(row), sample, prompt.tokens, a_.sampling};
       if (prompt.max_tokens > 0)
         request.sampling.max_tokens = std::min(a_.sampling.max_tokens, prompt.max_tokens);
@@ -188,7 +188,7 @@ class Scorer {
   void Take(const rollout::Completion& done) {
     const auto row = static_cast<int64_t>(done.prompt_id);
     ThrowIfError(done.error.WithContext(fmt::format("--data: row {}", row)));
-    const Prompt& prompt = rows_.Get(row);
+    const Prompt prompt = rows_.Get(row);
     Json sample = {{"row", row},
                    {"sample", done.sample},
                    {"data_source", prompt.data_source},

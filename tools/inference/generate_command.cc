@@ -71,9 +71,15 @@ void Generate(const GenerateArguments& a) {
                              static_cast<size_t>(completion.sample),
                          line.dump(-1, ' ', false, Json::error_handler_t::replace)));
   };
+  Progress bar(out.Bar("generate", static_cast<int64_t>(rows.size()) * a.samples));
   while (!engine.idle()) {
-    for (const rollout::Completion& completion : engine.Step()) write(completion);
+    for (const rollout::Completion& completion : engine.Step()) {
+      write(completion);
+      bar.Add();
+    }
+    bar.Add(0);  // time goes on
   }
+  bar.Done();
   model.relay().SendEnd();
   model.Leave();
   ThrowIfError(out.Finish());

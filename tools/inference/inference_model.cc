@@ -6,9 +6,12 @@
 #include <chrono>
 #include <utility>
 
+#include "common/file_system.h"
 #include "common/guarded.h"
 #include "common/host_memory.h"
+#include "common/progress.h"
 #include "parallel/groups/context.h"
+#include "tools/counted_reads.h"
 #include "tools/inference/step_weights.h"
 #include "trainer/config/choices.h"
 #include "trainer/engine/memory_forecast.h"
@@ -162,9 +165,19 @@ Status InferenceModel::LoadWeights(const std::string& path) {
   }
   auto read = std::make_unique<parallel::WeightStore>(
       decoder_->parameters(), parallel::WeightStoreOptions{there, at::kCPU});
-  KEEL_RETURN_IF_ERROR(is_step ? ReadStepWeights(path, read->Table(SeatHere(), true))
-                               : trainer::ImportWeights(path, config(), model::Head::kVocabulary,
-                                                        read->Table(SeatHere(), true)));
+  const ShardTable table = read->Table(SeatHere(), true);
+  {
+    Progress bar(BytesBar("load", table.bytes()));
+    if (is_step) {
+      KEEL_RETURN_IF_ERROR(ReadStepWeights(path, table, &bar));
+    } else {
+      KEEL_ASSIGN_OR_RETURN(const auto files,
+                            OpenPosixFileSystem(path, false, LinkPolicy::kFollow));
+      CountedReads counted(*files, bar);
+      KEEL_RETURN_IF_ERROR(
+          trainer::ImportWeights(counted, config(), model::Head::kVocabulary, table));
+    }
+  }
   // 2. To where the model computes, in its type.
   if (there == dtype_ && device_.is_cpu()) {
     weights_ = std::move(read);

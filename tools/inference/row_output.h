@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 
+#include "common/progress.h"
 #include "common/status.h"
 
 namespace keel::tools {
@@ -41,6 +42,11 @@ class RowOutput {
   // Says whether rows go where a person or a program reads along; what else is said goes to stderr
   // then.
   bool streams() const { return path_ == temporary_; }
+  // A bar of `total` rows to be written, which would be in the way of rows that come out beside it.
+  Progress::Options Bar(std::string what, int64_t total) const {
+    return {std::move(what),    total,         Progress::Unit::kCount, "rows",
+            streams() ? -1 : 2, &SystemClock()};
+  }
 
  private:
   struct Close {

@@ -74,9 +74,15 @@ void Score(const ScoreArguments& a) {
         {"log_probs", values}, {"sum_log_prob", sum}, {"perplexity", std::exp(-mean)}};
     ThrowIfError(out.Put(index, line.dump()));
   };
+  Progress bar(out.Bar("score", static_cast<int64_t>(rows.size())));
   while (!engine.idle()) {
-    for (const rollout::Completion& completion : engine.Step()) write(completion);
+    for (const rollout::Completion& completion : engine.Step()) {
+      write(completion);
+      bar.Add();
+    }
+    bar.Add(0);  // time goes on
   }
+  bar.Done();
   model.relay().SendEnd();
   model.Leave();
   ThrowIfError(out.Finish());

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -15,6 +16,7 @@
 #include "common/clock.h"
 #include "common/file_system.h"
 #include "common/log.h"
+#include "tools/counted_reads.h"
 
 namespace keel::tools {
 
@@ -64,13 +66,16 @@ Result<DType> StepDType(const std::string& step) {
   return tensors.tensors().front().dtype;
 }
 
-Status ReadStepWeights(const std::string& step, const ShardTable& table) {
+Status ReadStepWeights(const std::string& step, const ShardTable& table, Progress* bar) {
   KEEL_ASSIGN_OR_RETURN(const Place place, Open(step));
   LogOptions quiet;
   quiet.level = LogLevel::kWarning;
   Logger log(quiet);
+  std::optional<CountedReads> counted;
+  if (bar != nullptr) counted.emplace(*place.files, *bar);
+  FileSystem& files = counted ? static_cast<FileSystem&>(*counted) : *place.files;
   checkpoint::LocalCoordinatorHub alone(1);
-  checkpoint::Checkpointer checkpointer(*place.files, alone.rank(0), SystemClock(), log, {});
+  checkpoint::Checkpointer checkpointer(files, alone.rank(0), SystemClock(), log, {});
   checkpoint::LoadRequest request;
   request.resume_path = place.step;
   request.contents = {true, false, false, false};

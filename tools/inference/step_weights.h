@@ -5,6 +5,7 @@
 #include <string>
 
 #include "common/dtype.h"
+#include "common/progress.h"
 #include "common/shard_table.h"
 #include "common/status.h"
 
@@ -18,7 +19,7 @@ Result<std::string> ModelFolderOf(const std::string& step);
 // The dtype of the weights there.
 Result<DType> StepDType(const std::string& step);
 // Fills the views of `table`, which have that dtype, with what they need of the actor's weights,
-// verified. Not collective: each rank reads its own.
-Status ReadStepWeights(const std::string& step, const ShardTable& table);
+// verified. Not collective: each rank reads its own. `bar` hears of what is read; may be null.
+Status ReadStepWeights(const std::string& step, const ShardTable& table, Progress* bar = nullptr);
 
 }  // namespace keel::tools

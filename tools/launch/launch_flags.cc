@@ -40,8 +40,8 @@ const std::map<std::string, std::string>& Flags() {
       {"role", "Name in ROLE_NAME (default)"},
       {"roles",
        "trainer:N,rollout:M: of all ranks the first N train and the others generate for them; "
-       "these "
-       "are started again alone when they fail (async_training.placement: split)"},
+       "these are started again alone when they fail (async_training.placement: split). "
+       "rollout:M: all generate for another job, as those of keel rollout --join"},
       {"signals-to-handle",
        "Accepted; TERM, INT, HUP, QUIT, USR1 and USR2 are passed on; only after USR2 the job may "
        "restart"},
@@ -260,13 +260,14 @@ Status ReadRoles(const Reader& reader, LaunchOptions& o) {
     const std::string name = part.substr(0, colon);
     if (colon == part.size() || (name != "trainer" && name != "rollout") || roles.contains(name)) {
       return Status(StatusCode::kUsage,
-                    fmt::format("--roles {}: expected trainer:N,rollout:M", text));
+                    fmt::format("--roles {}: expected trainer:N,rollout:M or rollout:M", text));
     }
     KEEL_ASSIGN_OR_RETURN(roles[name], ToInt("roles", part.substr(colon + 1)));
   }
   const int world = o.nnodes * o.nproc_per_node;
-  if (roles["trainer"] < 1 || roles["rollout"] < 1 ||
-      roles["trainer"] + roles["rollout"] != world) {
+  const bool some_train = roles.contains("trainer");
+  const bool whole = roles["trainer"] + roles["rollout"] == world;
+  if (!whole || roles["rollout"] < 1 || (some_train && roles["trainer"] < 1)) {
     return Status(
         StatusCode::kUsage,
         fmt::format("--roles {}: trainer {} + rollout {} != {} ranks (--nnodes {} x "
@@ -274,6 +275,24 @@ Status ReadRoles(const Reader& reader, LaunchOptions& o) {
                     text, roles["trainer"], roles["rollout"], world, o.nnodes, o.nproc_per_node));
   }
   o.trainers = roles["trainer"];
+  return Status::Ok();
+}
+
+// Ranks of `keel rollout --join` generate for another job.
+Status ReadJoin(LaunchOptions& o) {
+  if (!o.own_command) return Status::Ok();
+  const bool joins =
+      o.command[1] == "rollout" &&
+      std::any_of(o.command.begin() + 2, o.command.end(), [](const std::string& argument) {
+        return argument == "--join" || argument.starts_with("--join=");
+      });
+  const std::string_view wrong =
+      joins && o.trainers.value_or(0) > 0 ? "ranks that join a job do not train"
+      : !joins && o.trainers == 0
+          ? "no rank trains: only those of keel rollout --join generate alone"
+          : "";
+  if (!wrong.empty()) return Status(StatusCode::kUsage, fmt::format("--roles: {}", wrong));
+  if (joins) o.trainers = 0;
   return Status::Ok();
 }
 
@@ -304,6 +323,7 @@ Result<LaunchOptions> ParseLaunchFlags(const std::vector<std::string>& arguments
   o.own_command = !parsed.rest.empty() && !parsed.foreign;
   if (o.own_command) o.command.push_back(program);
   o.command.insert(o.command.end(), parsed.rest.begin(), parsed.rest.end());
+  KEEL_RETURN_IF_ERROR(ReadJoin(o));
   return o;
 }
 

@@ -143,15 +143,15 @@ class NodeLauncher {
       ReadSignals(&ranks);
       if (ending) continue;
       // Rank 0, which has the desk, is on node 0.
-      const bool elsewhere =
-          options_.trainers > 0 && link_ != nullptr && !ranks.trains() && link_->main_node_ended();
+      const bool elsewhere = options_.trainers.value_or(0) > 0 && link_ != nullptr &&
+                             !ranks.trains() && link_->main_node_ended();
       if ((ranks.only_workers() || elsewhere) && ranks.first_failure() == 0) {
         // They have heard from the desk that the run is over, but for one that has just begun.
         ending = true;
         ranks.KillAfter(options_.failure_grace);
         continue;
       }
-      const int code = ranks.first_failure();
+      const int code = ranks.all_work_alone() ? 0 : ranks.first_failure();
       const bool preempted = code == ExitCodeFor(StatusCode::kPreempted);
       const bool others_failed =
           link_ != nullptr && (link_->told_to_end() || !link_->status().ok());
@@ -168,7 +168,7 @@ class NodeLauncher {
     }
     ranks.Finish();
     end.failure = ranks.RootCause();
-    end.last = stop_.number() != 0 || ranks.stopped();
+    end.last = stop_.number() != 0 || ranks.stopped() || ranks.all_work_alone();
     return end;
   }
 
@@ -209,11 +209,13 @@ class NodeLauncher {
           "code 75)");
       return;
     }
-    Say(fmt::format("attempt {}: {}; the other ranks were ended", attempt, cause.what));
+    const bool alone = options_.trainers == 0;
+    Say(fmt::format("attempt {}: {}{}", attempt, cause.what,
+                    alone ? "" : "; the other ranks were ended"));
     // On one line, so that whoever looks for it has all of it.
     if (!cause.message.empty()) Say("root cause: " + OneLine(cause.message));
     if (!cause.output.empty()) Say("its output: " + cause.output);
-    if (!verdict.restart && attempt < options_.max_restarts)
+    if (!verdict.restart && attempt < options_.max_restarts && !alone)
       Say(fmt::format("no restart after exit code {}", verdict.exit_code));
   }
 

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "common/json.h"
+#include "common/terminal.h"
 #include "parallel/rank_status.h"
 
 namespace keel::tools {
@@ -170,12 +171,13 @@ Status NodeRanks::StartRank(Rank& rank, int local) {
   env["GROUP_RANK"] = std::to_string(options_.node_rank);
   env["GROUP_WORLD_SIZE"] = std::to_string(options_.nnodes);
   const bool worker = IsWorker(rank);
-  const int first = worker ? options_.trainers : 0;
-  const int end = worker || options_.trainers == 0 ? world : options_.trainers;
-  env["ROLE_NAME"] = options_.trainers == 0 ? options_.role : worker ? "rollout" : "trainer";
+  const int trainers = options_.trainers.value_or(0);
+  const int first = worker ? trainers : 0;
+  const int end = worker || trainers == 0 ? world : trainers;
+  env["ROLE_NAME"] = !options_.trainers ? options_.role : worker ? "rollout" : "trainer";
   env["ROLE_RANK"] = std::to_string(rank.global - first);
   env["ROLE_WORLD_SIZE"] = std::to_string(end - first);
-  if (options_.trainers > 0) env["KEEL_TRAINERS"] = std::to_string(options_.trainers);
+  if (trainers > 0) env["KEEL_TRAINERS"] = std::to_string(trainers);
   if (rank.starts > 0) env["KEEL_FAILPOINT"] = "";  // it has done what it was armed for
   env["MASTER_ADDR"] = address_;
   env["MASTER_PORT"] = std::to_string(port_);
@@ -188,6 +190,14 @@ Status NodeRanks::StartRank(Rank& rank, int local) {
   env["KEEL_STATUS_FILE"] = rank.status_file;
   env["KEEL_JOB_START"] =
       std::to_string(std::chrono::duration_cast<std::chrono::seconds>(job_start_).count());
+  // What the ranks say is shown on this terminal, behind the prefix. What goes to files as well has
+  // its lines whole.
+  const char* const said = std::getenv("COLUMNS");
+  const int own = TerminalColumns(STDERR_FILENO);
+  if (const int columns = own > 0 || said == nullptr ? own : std::atoi(said); columns > 0) {
+    const int left = columns - DisplayWidth(spec.prefix);
+    env["COLUMNS"] = spec.log_directory.empty() && left > 0 ? std::to_string(left) : "";
+  }
   if (std::getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") == nullptr)
     env["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1";
   if (std::getenv("OMP_NUM_THREADS") == nullptr && options_.nproc_per_node > 1)
@@ -198,13 +208,19 @@ Status NodeRanks::StartRank(Rank& rank, int local) {
 }
 
 bool NodeRanks::IsWorker(const Rank& rank) const {
-  return options_.trainers > 0 && rank.global >= options_.trainers;
+  return options_.trainers && rank.global >= *options_.trainers;
 }
+
+bool NodeRanks::all_work_alone() const { return options_.trainers == 0; }
 
 bool NodeRanks::trains() const {
   return std::any_of(ranks_.begin(), ranks_.end(), [this](const Rank& rank) {
     return !IsWorker(rank) && rank.child && !rank.child->ended;
   });
+}
+
+bool NodeRanks::starts_again() const {
+  return !ending_ && !only_workers() && !(all_work_alone() && signalled_);
 }
 
 bool NodeRanks::only_workers() const { return !IsWorker(ranks_.front()) && !trains(); }
@@ -214,7 +230,7 @@ void NodeRanks::StartWorkersAgain() {
     Rank& rank = ranks_[i];
     if (!rank.next || Clock::now() < *rank.next) continue;
     rank.next.reset();
-    if (ending_ || only_workers()) continue;
+    if (!starts_again()) continue;
     rank.child->Flush();
     if (const Status started = StartRank(rank, static_cast<int>(i)); !started.ok()) {
       fmt::print(stderr, "keel launch: rank {} was not started again: {}\n", rank.global,
@@ -225,7 +241,7 @@ void NodeRanks::StartWorkersAgain() {
 
 bool NodeRanks::alive() const {
   return std::any_of(ranks_.begin(), ranks_.end(), [this](const Rank& rank) {
-    return (rank.child && !rank.child->ended) || (rank.next && !ending_);
+    return (rank.child && !rank.child->ended) || (rank.next && starts_again());
   });
 }
 
@@ -251,8 +267,15 @@ void NodeRanks::Reap() {
     Rank& rank = ranks_[i];
     Child& child = *rank.child;
     if (child.ended || !child.Reap() || child.wait_status == 0) continue;
-    if (IsWorker(rank)) {
-      if (ending_ || signalled_ || only_workers()) continue;
+    const int code = ExitCodeOf(child.wait_status);
+    const bool ends = ending_ || signalled_ || only_workers();
+    if (all_work_alone() && !ends &&
+        (rank.starts >= options_.max_restarts || !WorthRestarting(code))) {
+      fmt::print(stderr, "keel launch: rollout rank {} {}{}; the others go on\n", rank.global,
+                 HowItEnded(child.wait_status),
+                 rank.starts > 0 ? fmt::format(" after {} restarts", rank.starts) : "");
+    } else if (IsWorker(rank) && !(all_work_alone() && ends)) {
+      if (ends) continue;
       // One that fails at once fails again: each time it waits longer.
       const auto pause = std::min(kLongestPause, kFirstPause * (1 << std::min(rank.starts, 10)));
       ++rank.starts;
@@ -265,7 +288,6 @@ void NodeRanks::Reap() {
     failed_.push_back(i);
     rank.report = ReadErrorFile(rank.error_file);
     rank.time = rank.report && rank.report->timestamp > 0 ? rank.report->timestamp : time(nullptr);
-    const int code = ExitCodeOf(child.wait_status);
     if (WIFSIGNALED(child.wait_status) && signalled_ && !IsOfACrash(WTERMSIG(child.wait_status))) {
       rank.blame = Blame::kEnded;
     } else if (WIFSIGNALED(child.wait_status) && code != 128 + SIGABRT) {
@@ -286,7 +308,7 @@ void NodeRanks::Signal(int number) {
   const bool stops = number != SIGUSR1 && number != SIGUSR2;
   if (stops) signalled_ = true;
   if (number == SIGKILL) ending_ = true;
-  const bool trainers_first = stops && number != SIGKILL && !only_workers();
+  const bool trainers_first = stops && number != SIGKILL && !all_work_alone() && !only_workers();
   for (Rank& rank : ranks_) {
     if (!rank.child || rank.child->ended || (trainers_first && !ending_ && IsWorker(rank)))
       continue;

@@ -44,6 +44,8 @@ class NodeRanks {
   bool alive() const;
   // One of those alive trains.
   bool trains() const;
+  // All generate for another job: what becomes of one is nothing to the others.
+  bool all_work_alone() const;
   // None of those alive trains, and some did: the others have nothing left to do.
   bool only_workers() const;
   // One round: waits a moment for output, or until `wake_fd` is readable; passes output on, reaps.
@@ -67,6 +69,8 @@ class NodeRanks {
   struct Rank;
   Status StartRank(Rank& rank, int local);
   bool IsWorker(const Rank& rank) const;
+  // Workers that have failed are, for now.
+  bool starts_again() const;
   // Workers that have failed, each after a pause; nobody once this node is to end.
   void StartWorkersAgain();
   void Reap();

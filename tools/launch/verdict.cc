@@ -38,12 +38,11 @@ std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// Exits that a restart cannot heal: usage, data and configuration errors, and a clean preemption.
+}  // namespace
+
 bool WorthRestarting(int code) {
   return code != 64 && code != 65 && code != 66 && code != 75 && code != 78;
 }
-
-}  // namespace
 
 std::string NodeEnd::ToText() const {
   Json json = {{"order", order}, {"last", last}};

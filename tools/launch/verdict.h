@@ -56,6 +56,9 @@ struct Verdict {
   static Result<Verdict> FromText(const std::string& text);
 };
 
+// Not after usage, data and configuration errors, and a clean preemption.
+bool WorthRestarting(int exit_code);
+
 // `nodes` by their rank. The cause is the failure with the most blame; among equals, the one
 // noticed first.
 Verdict Decide(std::span<const NodeEnd> nodes, int attempt, int max_restarts);

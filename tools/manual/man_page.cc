@@ -219,6 +219,8 @@ std::string KindOf(const options::Option& option) {
       return "text";
     case options::Kind::kStringList:
       return "list of texts";
+    case options::Kind::kIntList:
+      return "list of whole numbers";
     case options::Kind::kDoubleList:
       return "list of numbers";
     case options::Kind::kMap:

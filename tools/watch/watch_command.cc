@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include "common/file_system.h"
 #include "common/signal_handler.h"
 #include "common/terminal.h"
 #include "parallel/launch_env.h"
@@ -20,6 +21,7 @@
 #include "tools/watch/watch_screen.h"
 #include "tools/watch/watch_server.h"
 #include "tools/watch/watch_state.h"
+#include "trainer/metrics/prometheus_file.h"
 
 namespace keel::tools {
 
@@ -92,7 +94,7 @@ void WatchInTerminal(WatchedRun& run, const WatchArguments& a) {
 
 class RunSource final : public WatchSource {
  public:
-  explicit RunSource(WatchedRun& run) : run_(run) {}
+  RunSource(WatchedRun& run, std::string folder) : run_(run), folder_(std::move(folder)) {}
   bool Look() override {
     const Status status = run_.Look();
     std::string digest = status.ok() ? Digest(run_.state()) : status.message();
@@ -104,9 +106,17 @@ class RunSource final : public WatchSource {
     return true;
   }
   std::string Answer(int64_t version) override { return WatchAnswer(run_.state(), version); }
+  std::optional<std::string> Metrics() const override {
+    const auto fs = OpenPosixFileSystem(folder_, false);
+    if (!fs.ok()) return std::nullopt;
+    Result<std::string> text = ReadFile(**fs, trainer::PrometheusFile::kName, kMostMetricsBytes);
+    return text.ok() ? std::optional(std::move(text).value()) : std::nullopt;
+  }
 
  private:
+  static constexpr int64_t kMostMetricsBytes = int64_t{16} << 20;
   WatchedRun& run_;
+  const std::string folder_;
   std::string digest_;
   std::chrono::steady_clock::time_point told_;
 };
@@ -146,7 +156,7 @@ void WatchOverHttp(WatchedRun& run, const WatchArguments& a) {
   WatchServerOptions options = AddressOf(a.http);
   options.period = a.period();
   options.stop = &WatchStop();
-  RunSource source(run);
+  RunSource source(run, a.folder);
   ThrowIfError(ServeWatch(options, source, [&](int port) {
     fmt::print(
         "watching {} at http://{}:{}/\n", a.folder,

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -17,7 +18,7 @@ namespace keel::tools {
 
 namespace {
 
-constexpr std::string_view kAfter = "/after/";
+constexpr std::string_view kAfter = "/after/", kMetrics = "/metrics";
 // After which a client that waits hears that nothing is new.
 constexpr std::chrono::seconds kLongestWait{10};
 constexpr std::chrono::milliseconds kSlice{200};
@@ -76,14 +77,22 @@ serve::HttpReply Refused(int status, std::string message) {
 }
 
 serve::HttpReply Reply(const serve::HttpRequest& request, serve::HttpClient& client,
-                       std::string_view page, Newest& newest) {
-  const bool answers = request.path.starts_with(kAfter);
-  if (request.path != "/" && !answers) return Refused(404, "there is / alone");
+                       std::string_view page, const WatchSource& source, Newest& newest) {
+  const bool answers = request.path.starts_with(kAfter), metrics = request.path == kMetrics;
+  if (request.path != "/" && !answers && !metrics) return Refused(404, "there are / and /metrics");
   if (request.method != "GET" && request.method != "HEAD") return Refused(405, "expected GET");
   serve::HttpReply reply;
   reply.headers = {{"Content-Security-Policy", kPolicy},
                    {"Cache-Control", "no-store"},
                    {"X-Content-Type-Options", "nosniff"}};
+  if (metrics) {
+    std::optional<std::string> text = source.Metrics();
+    if (!text)
+      return Refused(404, "the run writes no metrics.prom: its trainer.logger lacks prometheus");
+    reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
+    reply.body = std::move(*text);
+    return reply;
+  }
   if (!answers) {
     reply.content_type = "text/html; charset=utf-8";
     reply.body = page;
@@ -109,7 +118,7 @@ Status Serve(const WatchServerOptions& options, WatchSource& source, std::string
   serve::HttpService service(
       http, {"/"},
       [&](const serve::HttpRequest& request, serve::HttpClient& client) {
-        return Reply(request, client, page, newest);
+        return Reply(request, client, page, source, newest);
       },
       RefusalText, [](const std::string&, int) {});
   (void)source.Look();

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -29,6 +30,8 @@ class WatchSource {
   virtual bool Look() = 0;
   // The answer to "after/<n>", of the last look; called by the same thread.
   virtual std::string Answer(int64_t version) = 0;
+  // What Prometheus is answered at /metrics; nothing: the run writes none. Called by any thread.
+  virtual std::optional<std::string> Metrics() const = 0;
 };
 
 // Calls `listening` with the port, then serves until options.stop. Loads the module: kUnavailable

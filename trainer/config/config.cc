@@ -102,6 +102,11 @@ options::Schema MakeSchema(Config& c) {
   s.Add("trainer.log_freq", t.log_freq, "A console line every so many steps.")
       .Range(1)
       .Unit("steps");
+  s.Add("trainer.log_val_generations", t.log_val_generations,
+        "RL: so many prompts of each validation are on the console, with an answer and its reward, "
+        "cut to a few lines; always the first ones.")
+      .Range(0)
+      .Unit("prompts");
   s.Add("trainer.max_consecutive_skips", t.max_consecutive_skips,
         "Stop after so many steps in a row whose loss or gradient norm was not finite; such steps "
         "update nothing, and a save that is due at one waits for the next that does.")
@@ -163,11 +168,27 @@ options::Schema MakeSchema(Config& c) {
       .Range(0)
       .Unit("steps");
 
+  s.Add("trainer.trace.enable", t.trace.enable,
+        "Note when each rank does what, in `trace/` of the run's folder, for `keel trace`.");
+  s.Add("trainer.trace.steps", t.trace.steps,
+        "`[first, last]`, the steps of which that is noted; empty: all.")
+      .Range(1);
+  s.Add("trainer.trace.max_megabytes", t.trace.max_megabytes,
+        "Of each rank's notes; what is older than the newest half makes room.")
+      .Range(1, 1 << 20)
+      .Unit("MiB");
+  s.Add("trainer.profile.steps", t.profile.steps,
+        "Steps of which libtorch's profiler writes each operator, to `profile/` of the run's "
+        "folder; they take longer than others.")
+      .Range(1);
+  s.Add("trainer.profile.ranks", t.profile.ranks, "On which ranks it does.").Range(0);
+
   DataSection& d = c.data;
-  s.Add("data.train_files", d.train_files,
-        "JSON Lines (`.jsonl`), Parquet (`.parquet`) or plain text, lines and text also packed with "
-        "gzip or Zstandard; for pre-training and SFT also folders of `keel data tokenize`, "
-        "Megatron's `.idx`, nanoGPT's `.bin`.")
+  s.Add(
+       "data.train_files", d.train_files,
+       "JSON Lines (`.jsonl`), Parquet (`.parquet`) or plain text, lines and text also packed with "
+       "gzip or Zstandard; for pre-training and SFT also folders of `keel data tokenize`, "
+       "Megatron's `.idx`, nanoGPT's `.bin`.")
       .PerNode();
   s.Add("data.val_files", d.val_files, "Likewise, for validation.").PerNode();
   s.Add("data.sources", d.sources,
@@ -207,9 +228,8 @@ options::Schema MakeSchema(Config& c) {
         "document attended to by itself; `best_fit`: whole documents that fill it best, likewise. "
         "null: `stream` for pre-training, `none` for SFT.");
   s.Add("data.cache_dir", d.cache_dir,
-        "Pre-training and SFT: a folder in which rows and text are tokenized once, by all ranks "
-        "together, into shards that are read without loading them. null: into the memory of every "
-        "rank, at every start.")
+        "A folder in which rows and text are tokenized once, by all ranks together, into shards "
+        "that are read without loading them. null: into the memory of every rank, at every start.")
       .PerNode();
   s.Add("data.train_batch_size", d.train_batch_size,
         "Sequences per optimizer step, over all ranks.")
@@ -513,6 +533,10 @@ std::vector<std::string> ValidateConfig(const Config& c, int world) {
   if (c.trainer.save_before_deadline && !ParseRunTime(*c.trainer.save_before_deadline)) {
     say(fmt::format("trainer.save_before_deadline is '{}', expected HH:MM:SS",
                     *c.trainer.save_before_deadline));
+  }
+  const std::vector<int64_t>& traced = c.trainer.trace.steps;
+  if (!traced.empty() && (traced.size() != 2 || traced[0] > traced[1])) {
+    say("trainer.trace.steps: expected [first, last], two steps in their order, or none");
   }
   if (section.staging.host_memory_cap && *section.staging.host_memory_cap < kLeastStaging) {
     say(

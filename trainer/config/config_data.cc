@@ -52,7 +52,6 @@ std::vector<std::string> ValidateSources(const Config& c) {
   };
   lm_alone(!c.data.sources.empty(), "data.sources");
   lm_alone(c.data.packing.has_value(), "data.packing");
-  lm_alone(c.data.cache_dir.has_value(), "data.cache_dir");
   if (c.data.cache_dir && c.data.cache_dir->empty())
     problems.push_back("data.cache_dir is empty: name a folder, or write null");
   if (c.data.sources.empty()) {

@@ -16,6 +16,19 @@
 
 namespace keel::trainer {
 
+// What each rank notes of when it does what, for keel trace.
+struct TraceSection {
+  bool enable = false;
+  std::vector<int64_t> steps;  // the first and the last; empty: all
+  int64_t max_megabytes = 64;  // of a rank's files
+};
+
+// Of which steps, on which ranks, libtorch's profiler tells each operator.
+struct ProfileSection {
+  std::vector<int64_t> steps;
+  std::vector<int64_t> ranks = {0};
+};
+
 struct TrainerSection {
   std::optional<int64_t> nnodes;  // whose ranks train
   std::optional<int64_t> n_gpus_per_node;
@@ -42,6 +55,7 @@ struct TrainerSection {
   std::optional<std::string> tensorboard_dir;
   std::optional<std::string> prometheus_file;
   int64_t log_freq = 1;
+  int64_t log_val_generations = 2;
   int64_t max_consecutive_skips = 5;
   int64_t check_replicas = 0;
   double deadline_seconds = 120;
@@ -55,6 +69,8 @@ struct TrainerSection {
   std::optional<double> preemption_grace_seconds;
   std::optional<std::string> save_before_deadline;
   int64_t critic_warmup = 0;
+  TraceSection trace;
+  ProfileSection profile;
 };
 
 struct DataSection {

@@ -53,22 +53,44 @@ Result<Json> ReadColumn(const Json& row, const char* key, Json::value_t kind,
                                               kind == Json::value_t::array ? "a list" : "a map"));
 }
 
-// A template reads whatever a message holds, but no pictures and no sound.
-Status CheckMessage(const Json& message, const std::string& where) {
-  KEEL_RETURN_IF_ERROR(GetString(message, "role", where).status());
-  const auto content = message.find("content");
-  if (content == message.end() || content->is_null() || content->is_string()) return Status::Ok();
-  if (!content->is_array()) return Malformed(where, "content: expected a text, or a list of parts");
-  for (const Json& part : *content) {
+// A text, or parts of text: {"type": "text", "text": "..."}. No pictures and no sound.
+Status CheckContent(const Json& content, const std::string& where) {
+  if (content.is_string()) return Status::Ok();
+  if (!content.is_array()) return Malformed(where, "content: expected a text, or a list of parts");
+  const std::string in = where + ": content";
+  for (const Json& part : content) {
     if (part.is_string()) continue;
-    KEEL_ASSIGN_OR_RETURN(const std::string type, GetString(part, "type", where + ": content"));
+    KEEL_ASSIGN_OR_RETURN(const std::string type, GetString(part, "type", in));
     if (type != "text") {
       return Malformed(where, fmt::format("content: a part of type {}, and this release reads text "
                                           "alone: leave such rows out",
                                           Printable(type, 60)));
     }
+    KEEL_RETURN_IF_ERROR(GetString(part, "text", in).status());
   }
   return Status::Ok();
+}
+
+bool IsText(const Json& value) { return value.is_string(); }
+
+bool HasParts(const Json& messages) {
+  return std::any_of(messages.begin(), messages.end(), [](const Json& message) {
+    const auto content = message.find("content");
+    return content != message.end() && content->is_array();
+  });
+}
+
+// Whether a template has written a list of parts down as it would any other value.
+bool ShowsParts(std::string_view text) {
+  return text.find("'type': 'text'") != std::string_view::npos;
+}
+
+// A template reads whatever else a message holds.
+Status CheckMessage(const Json& message, const std::string& where) {
+  KEEL_RETURN_IF_ERROR(GetString(message, "role", where).status());
+  const auto content = message.find("content");
+  if (content == message.end() || content->is_null()) return Status::Ok();
+  return CheckContent(*content, where);
 }
 
 Status CheckChatMlMessage(const Json& message, const RowContext& context, const std::string& key) {
@@ -76,7 +98,13 @@ Status CheckChatMlMessage(const Json& message, const RowContext& context, const 
   KEEL_ASSIGN_OR_RETURN(const std::string role, GetString(message, "role", where));
   KEEL_RETURN_IF_ERROR(context.unread.Look(message, {"role", "content"}, UnreadKeys::Form::kText,
                                            context.where, key + "[]."));
-  KEEL_RETURN_IF_ERROR(GetString(message, "content", where).status());
+  // What a message says is all that is shown of it: it says something, and strings are no parts.
+  const auto content = message.find("content");
+  const bool parts = content != message.end() && content->is_array();
+  if (!parts) KEEL_RETURN_IF_ERROR(GetString(message, "content", where).status());
+  KEEL_RETURN_IF_ERROR(CheckContent(*content, where));
+  if (parts && std::any_of(content->begin(), content->end(), IsText))
+    return Malformed(where, "content: a part that is no {\"type\": \"text\", \"text\": ...}");
   if (std::find(kRoles.begin(), kRoles.end(), role) != kRoles.end()) return Status::Ok();
   return Malformed(where, fmt::format("role: expected one of {}, found \"{}\"",
                                       fmt::join(kRoles, ", "), Printable(role, 60)));
@@ -91,7 +119,10 @@ enum class Ending { kPlain, kOpened, kContinued };
 class Rendering {
  public:
   Rendering(const Chat& chat, const RowContext& context)
-      : chat_(chat), context_(context), rules_(RulesOf(context)) {}
+      : chat_(chat),
+        context_(context),
+        rules_(RulesOf(context)),
+        has_parts_(HasParts(chat.messages)) {}
 
   // The first `count` messages.
   Result<model::RenderedChat> Render(size_t count, Ending ending) const {
@@ -108,6 +139,7 @@ class Rendering {
     Result<model::RenderedChat> rendered =
         (tools ? *rules_.with_tools : rules_.chat).Render(request);
     if (!rendered.ok()) return rendered.status().WithContext(context_.where);
+    if (has_parts_ && ShowsParts(rendered->text)) context_.unread.NotePartsShown();
     return rendered;
   }
 
@@ -190,6 +222,7 @@ class Rendering {
   const Chat& chat_;
   const RowContext& context_;
   const ChatRules& rules_;
+  const bool has_parts_;
 };
 
 Result<model::Encoding> Encode(const std::string& text, const RowContext& context) {
@@ -228,6 +261,17 @@ bool AsksInMessages(const TextRules& rules) { return rules.chat != nullptr && !r
 
 Json ChatMessage(std::string_view role, std::string_view text) {
   return {{"role", role}, {"content", text}};
+}
+
+std::string SaidIn(const Json& message) {
+  const auto content = message.find("content");
+  if (content == message.end()) return "";
+  if (content->is_string()) return content->get<std::string>();
+  std::string said;
+  if (content->is_array())
+    for (const Json& part : *content)
+      said += (part.is_string() ? part : part.at("text")).get<std::string>();
+  return said;
 }
 
 Result<Chat> ReadChat(const Json& messages, const Json& row, const RowContext& context,

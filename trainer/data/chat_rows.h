@@ -33,6 +33,9 @@ struct Chat {
 std::vector<std::string_view> ChatKeys(const TextRules& rules);
 
 // `messages` of `row`, which is where the other keys stand; `key` is for messages of errors.
+// A content may be a list of parts, {"type": "text", "text": ...}, which the template gets as a
+// list, as from transformers: one that expects a text raises, or prints the list, which is noted in
+// `context.unread`.
 // kInvalidData at the row: no tokenizer or template, no list of messages, a message without a role,
 // parts that are no text; under ChatML, which shows role and content alone, anything else.
 Result<Chat> ReadChat(const Json& messages, const Json& row, const RowContext& context,
@@ -53,6 +56,9 @@ Result<std::vector<int32_t>> ChatAnswer(const Chat& chat, size_t prompt_size,
 
 // The text of a row that stands for a message: {"role": role, "content": text}.
 Json ChatMessage(std::string_view role, std::string_view text);
+// And the text of a message that ReadChat has taken: its content, or its content's parts, one
+// behind the other, as ChatML writes them.
+std::string SaidIn(const Json& message);
 
 // Whether a prompt, question or answer of text belongs to a conversation: where the model's own
 // template, not ChatML, says how one is written.

@@ -8,12 +8,17 @@ namespace keel::trainer {
 
 namespace {
 
+// The texts of parts follow each other with nothing between, as in most templates that read lists.
 constexpr const char* kChatMl =
+    "{% macro said(content) %}"
+    "{% if content is string %}{{ content }}"
+    "{% else %}{% for part in content %}{{ part['text'] }}{% endfor %}{% endif %}"
+    "{% endmacro %}"
     "{% for message in messages %}"
     "{{ '<|im_start|>' + message['role'] + '\\n' }}"
     "{% if message['role'] == 'assistant' %}"
-    "{% generation %}{{ message['content'] + '<|im_end|>' }}{% endgeneration %}"
-    "{% else %}{{ message['content'] + '<|im_end|>' }}{% endif %}"
+    "{% generation %}{{ said(message['content']) + '<|im_end|>' }}{% endgeneration %}"
+    "{% else %}{{ said(message['content']) + '<|im_end|>' }}{% endif %}"
     "{{ '\\n' }}"
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
@@ -46,6 +51,7 @@ std::string FingerprintOf(const ChatRules& rules) {
   Json parts = {rules.chat.source(), rules.chat.special_tokens(), rules.arguments,
                 NameOf(rules.train_on)};
   if (!rules.tools.is_null()) parts.push_back(rules.tools);
+  if (rules.with_tools) parts.push_back({{"with_tools", rules.with_tools->source()}});
   const std::string all = parts.dump(-1, ' ', false, Json::error_handler_t::replace);
   return "template " + Hash128(std::as_bytes(std::span(all))).ToHex();
 }

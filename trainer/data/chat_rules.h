@@ -28,7 +28,7 @@ struct ChatRules {
 };
 
 // "<|im_start|>role\ncontent<|im_end|>\n", of which the assistant's content and end mark are
-// learnt.
+// learnt. A content of parts is their texts, one behind the other.
 const model::ChatTemplate& ChatMl();
 
 // The rules of ChatML, as of a model that Keel trained on bytes.

@@ -6,9 +6,10 @@
 #include <span>
 #include <utility>
 
+#include "common/enum_names.h"
 #include "trainer/data/chat_rows.h"
+#include "trainer/data/record_bytes.h"
 #include "trainer/data/row_forms.h"
-#include "trainer/data/split.h"
 
 namespace keel::trainer::rl {
 
@@ -26,9 +27,8 @@ Status CheckLeadIn(const Json& row, const PreferenceOptions& options, const std:
   if (messages.size() == 1 || !row.contains(options.prompt_key)) return Status::Ok();
   const Json& prompt = row[options.prompt_key];
   const Json before(messages.begin(), messages.end() - 1);
-  const bool same = prompt.is_string()
-                        ? before.size() == 1 && before[0].value("content", Json()) == prompt
-                        : before == prompt;
+  const bool same =
+      prompt.is_string() ? before.size() == 1 && SaidIn(before[0]) == prompt : before == prompt;
   if (same) return Status::Ok();
   return Malformed(
       context.where,
@@ -56,7 +56,7 @@ Result<Tokens> ReadChatMlAnswer(const Json& row, const PreferenceOptions& option
                                 const std::string& key, const RowContext& context) {
   KEEL_RETURN_IF_ERROR(ReadChat(row[key], row, context, key).status());
   KEEL_RETURN_IF_ERROR(CheckLeadIn(row, options, key, context));
-  return EncodeMore(row[key].back()["content"].get<std::string>() + "<|im_end|>", context);
+  return EncodeMore(SaidIn(row[key].back()) + "<|im_end|>", context);
 }
 
 // An answer's tokens behind a prompt, the end mark included.
@@ -195,8 +195,10 @@ Result<Triple> ReadPair(const Json& given, const PreferenceOptions& options,
   return triple;
 }
 
-// With room for what it holds and no more: all rows of the files stay in memory.
-TokenRow Join(const std::vector<int32_t>& prompt, const std::vector<int32_t>& answer) {
+// Of the bytes of a record.
+constexpr int64_t kPairVersion = 1;
+
+TokenRow Join(const Tokens& prompt, const Tokens& answer) {
   TokenRow row;
   row.tokens.reserve(prompt.size() + answer.size());
   row.tokens.assign(prompt.begin(), prompt.end());
@@ -207,6 +209,57 @@ TokenRow Join(const std::vector<int32_t>& prompt, const std::vector<int32_t>& an
   return row;
 }
 
+void PutPair(const Triple& triple, std::vector<std::byte>* record) {
+  RecordWriter out(record);
+  for (const Tokens* tokens : {&triple.prompt, &triple.chosen, &triple.rejected})
+    out.PutIds(*tokens);
+}
+
+Result<PreferencePair> PairOf(int64_t row, std::span<const std::byte> bytes) {
+  RecordReader in(bytes);
+  Triple triple;
+  if (!in.TakeIds(&triple.prompt) || !in.TakeIds(&triple.chosen) || !in.TakeIds(&triple.rejected) ||
+      !in.done())
+    return Status(StatusCode::kInvalidData, "a record that is no pair");
+  return PreferencePair{row, Join(triple.prompt, triple.chosen),
+                        Join(triple.prompt, triple.rejected)};
+}
+
+// False where the row is left out for its length.
+Result<bool> Shorten(const PreferenceOptions& options, const std::string& where, Triple* triple) {
+  auto& [prompt, chosen, rejected] = *triple;
+  const auto prompt_limit = static_cast<size_t>(options.max_prompt_length);
+  const auto answer_limit = static_cast<size_t>(options.max_response_length);
+  const size_t answer = std::max(chosen.size(), rejected.size());
+  if (prompt.size() <= prompt_limit && answer <= answer_limit) return true;
+  if (options.truncation == Truncation::kSkip) return false;
+  if (options.truncation == Truncation::kError) {
+    return Malformed(where, fmt::format("a prompt of {} and an answer of {} tokens, more than "
+                                        "data.max_prompt_length {} or data.max_response_length {}; "
+                                        "raise them, or set data.truncation to left, right or skip",
+                                        prompt.size(), answer, prompt_limit, answer_limit));
+  }
+  if (prompt.size() > prompt_limit) {
+    if (options.truncation == Truncation::kLeft)
+      prompt.erase(prompt.begin(), prompt.end() - options.max_prompt_length);
+    prompt.resize(prompt_limit);
+  }
+  chosen.resize(std::min(chosen.size(), answer_limit));
+  rejected.resize(std::min(rejected.size(), answer_limit));
+  return true;
+}
+
+Json SettingsOf(const PreferenceOptions& options) {
+  return {{"pairs", kPairVersion},
+          {"max_prompt_length", options.max_prompt_length},
+          {"max_response_length", options.max_response_length},
+          {"truncation", NameOf(options.truncation)},
+          {"vocab_size", options.vocab_size},
+          {"prompt_key", options.prompt_key},
+          {"chosen_key", options.chosen_key},
+          {"rejected_key", options.rejected_key}};
+}
+
 Sample SampleOf(const TokenRow& row, int64_t id) { return {row.tokens, row.learn, {0}, id}; }
 
 }  // namespace
@@ -214,72 +267,57 @@ Sample SampleOf(const TokenRow& row, int64_t id) { return {row.tokens, row.learn
 Result<PreferenceSet> PreferenceSet::Load(const std::vector<std::string>& files,
                                           const PreferenceOptions& options,
                                           const TextRules& rules) {
-  PreferenceSet set;
-  int64_t rows = 0;
-  const auto take = [&](const Json& row, const RowContext& context) -> Status {
-    const std::string& where = context.where;
+  RecordRule rule;
+  rule.settings = SettingsOf(options);
+  rule.make = [&](const Json& row, const RowContext& context,
+                  std::vector<std::byte>* record) -> Result<bool> {
     KEEL_ASSIGN_OR_RETURN(Triple triple, ReadPair(row, options, context));
-    auto& [prompt, chosen, rejected] = triple;
-    const int64_t id = rows++;
-
-    const auto prompt_limit = static_cast<size_t>(options.max_prompt_length);
-    const auto answer_limit = static_cast<size_t>(options.max_response_length);
-    const size_t answer = std::max(chosen.size(), rejected.size());
-    if (prompt.size() > prompt_limit || answer > answer_limit) {
-      if (options.truncation == Truncation::kSkip) {
-        ++set.skipped_rows_;
-        return Status::Ok();
-      }
-      if (options.truncation == Truncation::kError) {
-        return Malformed(where,
-                         fmt::format("a prompt of {} and an answer of {} tokens, more than "
-                                     "data.max_prompt_length {} or data.max_response_length {}; "
-                                     "raise them, or set data.truncation to left, right or skip",
-                                     prompt.size(), answer, prompt_limit, answer_limit));
-      }
-      if (prompt.size() > prompt_limit) {
-        if (options.truncation == Truncation::kLeft)
-          prompt.erase(prompt.begin(), prompt.end() - options.max_prompt_length);
-        prompt.resize(prompt_limit);
-      }
-      chosen.resize(std::min(chosen.size(), answer_limit));
-      rejected.resize(std::min(rejected.size(), answer_limit));
-    }
-    for (const auto* tokens : {&prompt, &chosen, &rejected})
-      KEEL_RETURN_IF_ERROR(CheckTokens(*tokens, options.vocab_size, where));
-    set.pairs_.push_back({id, Join(prompt, chosen), Join(prompt, rejected)});
-    return Status::Ok();
+    KEEL_ASSIGN_OR_RETURN(const bool stays, Shorten(options, context.where, &triple));
+    if (!stays) return false;
+    for (const Tokens* tokens : {&triple.prompt, &triple.chosen, &triple.rejected})
+      KEEL_RETURN_IF_ERROR(CheckTokens(*tokens, options.vocab_size, context.where));
+    PutPair(triple, record);
+    return true;
   };
-  for (const std::string& path : files)
-    KEEL_RETURN_IF_ERROR(ReadJsonRows(path, rules, &set.warnings_, take));
-  if (set.pairs_.empty()) {
+  KEEL_ASSIGN_OR_RETURN(RowRecords records, OpenRecords(files, rule, rules, options.cache));
+  if (records.size() == 0) {
     return Status(StatusCode::kInvalidData,
                   fmt::format("no preference pair in {} ({} rows left out)", fmt::join(files, ", "),
-                              set.skipped_rows_));
+                              records.skipped_rows()));
   }
-  set.Seal();
+  PreferenceSet set;
+  set.rows_ = ChosenRecords(std::move(records));
+  KEEL_RETURN_IF_ERROR(set.Seal());
   return set;
+}
+
+PreferencePair PreferenceSet::Get(int64_t index) const {
+  const RowRecords::Record record = ValueOrThrow(rows_.Get(index));
+  return ValueOrThrow(PairOf(record.row, record.bytes));
 }
 
 PreferenceSet PreferenceSet::SplitOff(double share, uint64_t seed) {
   PreferenceSet apart;
-  apart.pairs_ = keel::trainer::SplitOff(&pairs_, share, seed, kPairSplitStream);
-  Seal();
-  apart.Seal();
+  apart.rows_ = ValueOrThrow(rows_.SplitOff(share, seed, kPairSplitStream));
+  ThrowIfError(Seal());
+  ThrowIfError(apart.Seal());
   return apart;
 }
 
-void PreferenceSet::Seal() {
+Status PreferenceSet::Seal() {
   Hasher128 hasher;
-  for (const PreferencePair& pair : pairs_) {
+  KEEL_RETURN_IF_ERROR(rows_.ForEach([&](int64_t id, std::span<const std::byte> bytes) -> Status {
+    KEEL_ASSIGN_OR_RETURN(const PreferencePair pair, PairOf(id, bytes));
     for (const TokenRow* row : {&pair.chosen, &pair.rejected}) {
       const auto length = static_cast<int64_t>(row->tokens.size());
       hasher.Update(std::as_bytes(std::span(&length, 1)));
       hasher.Update(std::as_bytes(std::span(row->tokens)));
       hasher.Update(std::as_bytes(std::span(row->learn)));
     }
-  }
+    return Status::Ok();
+  }));
   digest_ = hasher.Finish();
+  return Status::Ok();
 }
 
 PreferenceBatch MakePreferenceBatch(const PreferenceSet& data,
@@ -289,7 +327,7 @@ PreferenceBatch MakePreferenceBatch(const PreferenceSet& data,
   std::vector<int64_t> chosen;
   for (int64_t i = 0; i < count; ++i) {
     chosen.push_back(at(cursor + i));
-    const PreferencePair& pair = data.Get(chosen.back());
+    const PreferencePair pair = data.Get(chosen.back());
     ++step.pairs;
     step.chosen_tokens += std::count(pair.chosen.learn.begin() + 1, pair.chosen.learn.end(), 1);
     step.tokens +=
@@ -302,7 +340,7 @@ PreferenceBatch MakePreferenceBatch(const PreferenceSet& data,
     for (int64_t i = begin; i < std::min(begin + options.micro_batch_size, per_rank); ++i) {
       const int64_t position = options.dp_rank * per_rank + i;
       if (position >= count) continue;
-      const PreferencePair& pair = data.Get(chosen[static_cast<size_t>(position)]);
+      const PreferencePair pair = data.Get(chosen[static_cast<size_t>(position)]);
       AppendSample(batch, SampleOf(pair.chosen, pair.id));
       AppendSample(batch, SampleOf(pair.rejected, pair.id));
     }

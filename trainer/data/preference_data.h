@@ -1,5 +1,6 @@
-// Pairs of a preferred and a rejected answer for DPO, read once at start, and their packed batches.
-// Torch-free.
+// Pairs of a preferred and a rejected answer for DPO, and their packed batches. Torch-free.
+//
+// They are RowRecords (row_records.h): in the memory of each process, or on the disk and mapped.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +11,11 @@
 #include "common/hash.h"
 #include "common/status.h"
 #include "trainer/data/batch.h"
-#include "trainer/data/row_reader.h"
-#include "trainer/data/sample.h"
 #include "trainer/data/choices.h"
+#include "trainer/data/row_reader.h"
+#include "trainer/data/row_records.h"
+#include "trainer/data/sample.h"
+#include "trainer/data/token_input.h"
 
 namespace keel::trainer::rl {
 
@@ -26,6 +29,7 @@ struct PreferenceOptions {
   std::string prompt_key = "prompt";
   std::string chosen_key = "chosen";
   std::string rejected_key = "rejected";
+  TokenCache cache;
 };
 
 // Both with the prompt in front; the answers' tokens are learnt.
@@ -39,26 +43,27 @@ struct PreferencePair {
 // the last is the assistant's answer; any before it must be the prompt's own). Each may be a list
 // of token ids instead, to which no end mark is added, or stand under prompt_input_ids,
 // chosen_input_ids and rejected_input_ids with an ..._attention_mask beside it.
+// Immutable but for SplitOff, and thread-safe; copies share what they hold.
 class PreferenceSet {
  public:
+  // Several processes may call it at once with the same cache; it is not collective.
   static Result<PreferenceSet> Load(const std::vector<std::string>& files,
                                     const PreferenceOptions& options, const TextRules& rules);
   // Moves a share of the pairs, chosen by hash of (seed, id), into a set of its own.
   PreferenceSet SplitOff(double share, uint64_t seed);
 
-  int64_t size() const { return static_cast<int64_t>(pairs_.size()); }
-  const PreferencePair& Get(int64_t index) const { return pairs_[static_cast<size_t>(index)]; }
-  int64_t skipped_rows() const { return skipped_rows_; }
+  int64_t size() const { return rows_.size(); }
+  // Throws Error(kDataLoss) with the file where a shard is not what it was when it was loaded.
+  PreferencePair Get(int64_t index) const;
+  int64_t skipped_rows() const { return rows_.skipped_rows(); }
   // Returns what of the files was not read, a sentence a file.
-  const std::vector<std::string>& warnings() const { return warnings_; }
+  const std::vector<std::string>& warnings() const { return rows_.warnings(); }
   const Digest128& digest() const { return digest_; }
 
  private:
-  void Seal();
+  Status Seal();
 
-  std::vector<PreferencePair> pairs_;
-  int64_t skipped_rows_ = 0;
-  std::vector<std::string> warnings_;
+  ChosenRecords rows_;
   Digest128 digest_;
 };
 

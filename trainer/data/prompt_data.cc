@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include "common/enum_names.h"
+#include "common/text.h"
 #include "rewards/reward_rules.h"
 #include "trainer/data/chat_rows.h"
+#include "trainer/data/record_bytes.h"
 #include "trainer/data/row_forms.h"
 #include "trainer/data/row_reader.h"
-#include "trainer/data/split.h"
 
 namespace keel::trainer::rl {
 
@@ -129,83 +131,194 @@ Result<Prompt> ReadPromptRow(const Json& given, const PromptOptions& options,
   return prompt;
 }
 
+// Of the bytes of a record.
+constexpr int64_t kPromptVersion = 1;
+
+std::string DumpOf(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// A prompt as a record, in the pieces that the digests are of.
+struct PromptRecord {
+  int64_t max_tokens = 0;
+  std::vector<int32_t> tokens;
+  // The data source and the ground truth, each with a zero behind it. JSON has none.
+  std::string_view answer;
+  // As JSON; or, of ids that read as no UTF-8, the bytes.
+  std::string_view text;
+  bool text_is_json = true;
+  std::string_view extra_info;  // as JSON
+
+  bool Take(std::span<const std::byte> bytes) {
+    RecordReader in(bytes);
+    int64_t is_json = 0;
+    if (!in.Take(&max_tokens) || !in.TakeIds(&tokens) || !in.TakeText(&answer) ||
+        !in.Take(&is_json) || !in.TakeText(&text) || !in.TakeText(&extra_info) || !in.done())
+      return false;
+    text_is_json = is_json != 0;
+    return answer.ends_with('\0');
+  }
+};
+
+void PutPrompt(const Prompt& prompt, std::vector<std::byte>* record) {
+  RecordWriter out(record);
+  out.Put(prompt.max_tokens);
+  out.PutIds(prompt.tokens);
+  out.PutText(prompt.data_source + '\0' + DumpOf(prompt.ground_truth) + '\0');
+  const bool is_json = FindNotUtf8(prompt.text) == std::string::npos;
+  out.Put(is_json ? 1 : 0);
+  out.PutText(is_json ? DumpOf(prompt.text) : prompt.text);
+  out.PutText(DumpOf(prompt.extra_info));
+}
+
+Result<PromptRecord> TakeRecord(std::span<const std::byte> bytes) {
+  PromptRecord record;
+  if (record.Take(bytes)) return record;
+  return Status(StatusCode::kInvalidData, "a record that is no prompt");
+}
+
+Result<Json> ParseRecord(std::string_view text) {
+  Json json = Json::parse(text, nullptr, false);
+  if (!json.is_discarded()) return json;
+  return Status(StatusCode::kInvalidData, "a record of a prompt with a part that is no JSON");
+}
+
+Result<Prompt> PromptOf(const RowRecords::Record& stored) {
+  KEEL_ASSIGN_OR_RETURN(PromptRecord record, TakeRecord(stored.bytes));
+  Prompt prompt;
+  prompt.id = stored.row;
+  prompt.max_tokens = record.max_tokens;
+  prompt.tokens = std::move(record.tokens);
+  const std::string_view answer = record.answer.substr(0, record.answer.size() - 1);
+  const size_t truth = answer.rfind('\0') + 1;
+  if (truth > 0) prompt.data_source = answer.substr(0, truth - 1);
+  KEEL_ASSIGN_OR_RETURN(prompt.ground_truth, ParseRecord(answer.substr(truth)));
+  if (record.text_is_json) {
+    KEEL_ASSIGN_OR_RETURN(const Json text, ParseRecord(record.text));
+    if (text.is_string()) prompt.text = text.get<std::string>();
+  } else {
+    prompt.text = record.text;
+  }
+  KEEL_ASSIGN_OR_RETURN(prompt.extra_info, ParseRecord(record.extra_info));
+  return prompt;
+}
+
+// False where the row is left out for its length.
+Result<bool> Shorten(const PromptOptions& options, const std::string& where, Prompt* prompt) {
+  const auto length = static_cast<int64_t>(prompt->tokens.size());
+  if (length <= options.max_prompt_length) return true;
+  if (options.filter_overlong_prompts || options.truncation == Truncation::kSkip) return false;
+  if (options.truncation == Truncation::kError) {
+    return Malformed(
+        where, fmt::format("a prompt of {} tokens, more than data.max_prompt_length {}; raise "
+                           "it, set data.filter_overlong_prompts, or set data.truncation to "
+                           "left, right or skip",
+                           length, options.max_prompt_length));
+  }
+  if (options.truncation == Truncation::kLeft)
+    prompt->tokens.erase(prompt->tokens.begin(), prompt->tokens.end() - options.max_prompt_length);
+  prompt->tokens.resize(static_cast<size_t>(options.max_prompt_length));
+  return true;
+}
+
+// Which questions get an instruction is for a function to say, of what it says of each rule's data.
+Json StrictSources(const PromptOptions& options) {
+  Json sources = Json::array();
+  if (!options.strict_gsm8k) return sources;
+  if (options.strict_gsm8k("")) sources.push_back("");
+  for (const rewards::RewardType rule : rewards::RewardRules()) {
+    const std::string name(NameOf(rule));
+    if (options.strict_gsm8k(name)) sources.push_back(name);
+  }
+  return sources;
+}
+
+Json SettingsOf(const PromptOptions& options) {
+  const auto or_null = [](const auto& value) { return value ? Json(*value) : Json(); };
+  return {{"prompts", kPromptVersion},
+          {"max_prompt_length", options.max_prompt_length},
+          {"truncation", NameOf(options.truncation)},
+          {"filter_overlong_prompts", options.filter_overlong_prompts},
+          {"vocab_size", options.vocab_size},
+          {"need_known_source", options.need_known_source},
+          {"question_instruction", or_null(options.question_instruction)},
+          {"strict_gsm8k", StrictSources(options)},
+          {"prompt_key", options.prompt_key},
+          {"answer_key", options.answer_key},
+          {"source_key", options.source_key},
+          {"max_response_key", or_null(options.max_response_key)}};
+}
+
 }  // namespace
 
 Result<PromptSet> PromptSet::Load(const std::vector<std::string>& files,
                                   const PromptOptions& options, const TextRules& rules) {
-  PromptSet set;
-  set.vocab_size_ = options.vocab_size;
-  int64_t rows = 0;
-  const auto take = [&](const Json& row, const RowContext& context) -> Status {
-    const std::string& where = context.where;
+  RecordRule rule;
+  rule.settings = SettingsOf(options);
+  rule.make = [&](const Json& row, const RowContext& context,
+                  std::vector<std::byte>* record) -> Result<bool> {
     KEEL_ASSIGN_OR_RETURN(Prompt prompt, ReadPromptRow(row, options, context));
-    prompt.id = rows++;
-    KEEL_RETURN_IF_ERROR(CheckTokens(prompt.tokens, options.vocab_size, where));
+    KEEL_RETURN_IF_ERROR(CheckTokens(prompt.tokens, options.vocab_size, context.where));
     if (options.need_known_source && !rewards::RuleOfDataSource(prompt.data_source)) {
-      return Malformed(where,
+      return Malformed(context.where,
                        fmt::format("{} '{}' has no rule: set reward.type, or name one of the "
                                    "known sources",
                                    options.source_key, prompt.data_source));
     }
-    const auto length = static_cast<int64_t>(prompt.tokens.size());
-    if (length > options.max_prompt_length) {
-      if (options.filter_overlong_prompts || options.truncation == Truncation::kSkip) {
-        ++set.skipped_rows_;
-        return Status::Ok();
-      }
-      if (options.truncation == Truncation::kError) {
-        return Malformed(
-            where, fmt::format("a prompt of {} tokens, more than data.max_prompt_length {}; raise "
-                               "it, set data.filter_overlong_prompts, or set data.truncation to "
-                               "left, right or skip",
-                               length, options.max_prompt_length));
-      }
-      if (options.truncation == Truncation::kLeft)
-        prompt.tokens.erase(prompt.tokens.begin(), prompt.tokens.end() - options.max_prompt_length);
-      prompt.tokens.resize(static_cast<size_t>(options.max_prompt_length));
-    }
-    prompt.tokens.shrink_to_fit();  // all rows of the files stay in memory
-    prompt.text.shrink_to_fit();
-    set.prompts_.push_back(std::move(prompt));
-    return Status::Ok();
+    KEEL_ASSIGN_OR_RETURN(const bool stays, Shorten(options, context.where, &prompt));
+    if (stays) PutPrompt(prompt, record);
+    return stays;
   };
-  for (const std::string& path : files)
-    KEEL_RETURN_IF_ERROR(ReadJsonRows(path, rules, &set.warnings_, take));
-  if (set.prompts_.empty()) {
-    return Status(StatusCode::kInvalidData, fmt::format("no prompt in {} ({} rows left out)",
-                                                        fmt::join(files, ", "), set.skipped_rows_));
+  PromptSet set;
+  set.vocab_size_ = options.vocab_size;
+  KEEL_ASSIGN_OR_RETURN(RowRecords records, OpenRecords(files, rule, rules, options.cache));
+  if (records.size() == 0) {
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("no prompt in {} ({} rows left out)", fmt::join(files, ", "),
+                              records.skipped_rows()));
   }
-  set.Seal();
+  set.rows_ = ChosenRecords(std::move(records));
+  KEEL_RETURN_IF_ERROR(set.Seal());
   return set;
+}
+
+Prompt PromptSet::Get(int64_t index) const {
+  return ValueOrThrow(PromptOf(ValueOrThrow(rows_.Get(index))));
 }
 
 PromptSet PromptSet::SplitOff(double share, uint64_t seed) {
   PromptSet apart;
   apart.vocab_size_ = vocab_size_;
-  apart.prompts_ = keel::trainer::SplitOff(&prompts_, share, seed, kPromptSplitStream);
-  Seal();
-  apart.Seal();
+  apart.rows_ = ValueOrThrow(rows_.SplitOff(share, seed, kPromptSplitStream));
+  ThrowIfError(Seal());
+  ThrowIfError(apart.Seal());
   return apart;
 }
 
-void PromptSet::Seal() {
+Status PromptSet::Seal() {
   Hasher128 hasher, verifiers;
-  for (const Prompt& prompt : prompts_) {
-    const auto length = static_cast<int64_t>(prompt.tokens.size());
-    hasher.Update(std::as_bytes(std::span(&prompt.id, 1)));
+  const auto add = [](Hasher128& to, std::string_view text) {
+    to.Update(std::as_bytes(std::span(text)));
+  };
+  KEEL_RETURN_IF_ERROR(rows_.ForEach([&](int64_t row, std::span<const std::byte> bytes) -> Status {
+    KEEL_ASSIGN_OR_RETURN(const PromptRecord record, TakeRecord(bytes));
+    const auto length = std::ssize(record.tokens);
+    hasher.Update(std::as_bytes(std::span(&row, 1)));
     hasher.Update(std::as_bytes(std::span(&length, 1)));
-    hasher.Update(std::as_bytes(std::span(prompt.tokens)));
-    const std::string answer =
-        prompt.data_source + '\0' +
-        prompt.ground_truth.dump(-1, ' ', false, Json::error_handler_t::replace) + '\0';
-    hasher.Update(std::as_bytes(std::span(answer)));
-    if (prompt.max_tokens > 0) hasher.Update(std::as_bytes(std::span(&prompt.max_tokens, 1)));
-    const std::string read =
-        Json{prompt.text, prompt.extra_info}.dump(-1, ' ', false, Json::error_handler_t::replace);
-    verifiers.Update(std::as_bytes(std::span(read)));
-  }
+    hasher.Update(std::as_bytes(std::span(record.tokens)));
+    add(hasher, record.answer);
+    if (record.max_tokens > 0) hasher.Update(std::as_bytes(std::span(&record.max_tokens, 1)));
+    // A list of the text and extra_info, as JSON.
+    add(verifiers, "[");
+    add(verifiers, record.text_is_json ? record.text : DumpOf(std::string(record.text)));
+    add(verifiers, ",");
+    add(verifiers, record.extra_info);
+    add(verifiers, "]");
+    return Status::Ok();
+  }));
   digest_ = hasher.Finish();
   verifiers_digest_ = verifiers.Finish();
+  return Status::Ok();
 }
 
 }  // namespace keel::trainer::rl

@@ -1,6 +1,6 @@
-// Prompts for RL with what is needed to score their answers, read once at start, the same on every
-// rank. Torch-free.
+// Prompts for RL with what is needed to score their answers, the same on every rank. Torch-free.
 //
+// They are RowRecords (row_records.h): in the memory of each process, or on the disk and mapped.
 // Which prompt comes when is SampleOrder's (trainer/data/sample_order.h) business: the state of a
 // run is the number of prompts all ranks have consumed.
 #pragma once
@@ -16,7 +16,9 @@
 #include "common/json.h"
 #include "common/status.h"
 #include "trainer/data/choices.h"
+#include "trainer/data/row_records.h"
 #include "trainer/data/text_rules.h"
+#include "trainer/data/token_input.h"
 
 namespace keel::trainer::rl {
 
@@ -33,7 +35,8 @@ struct PromptOptions {
   bool need_known_source = false;  // reward.type: auto; a row whose source has no rule is refused
   // Appended, after a space, to the text of rows of question and answer; "": nothing. null:
   // kGsm8kInstruction where strict_gsm8k(data source) says that the answer is looked for by "####",
-  // unless the question speaks of that already.
+  // unless the question speaks of that already; what it says follows from the source's rule
+  // (rewards::RuleOfDataSource) alone.
   std::optional<std::string> question_instruction;
   std::function<bool(const std::string& source)> strict_gsm8k;
   std::string prompt_key = "prompt";
@@ -41,6 +44,7 @@ struct PromptOptions {
   std::string source_key = "data_source";
   // Of a row's own bound on its responses, in tokens; nothing: rows have none.
   std::optional<std::string> max_response_key;
+  TokenCache cache;
 };
 
 struct Prompt {
@@ -64,21 +68,24 @@ struct Prompt {
 // Text is taken as it stands; messages go through the chat template, with an answer opened, or gone
 // on with where the last is the assistant's, and with the row's tools, chat_template_kwargs and
 // enable_thinking. So does a question of a model with a template of its own.
+// Immutable but for SplitOff, and thread-safe; copies share what they hold.
 class PromptSet {
  public:
   // Errors: kNotFound with the path; kInvalidData with file:line, what was expected, what was
   // found.
+  // Several processes may call it at once with the same cache; it is not collective.
   static Result<PromptSet> Load(const std::vector<std::string>& files, const PromptOptions& options,
                                 const TextRules& rules);
   // Moves a share of the prompts, chosen by hash of (seed, id), into a set of its own.
   PromptSet SplitOff(double share, uint64_t seed);
 
-  int64_t size() const { return static_cast<int64_t>(prompts_.size()); }
-  const Prompt& Get(int64_t index) const { return prompts_[static_cast<size_t>(index)]; }
-  int64_t skipped_rows() const { return skipped_rows_; }
+  int64_t size() const { return rows_.size(); }
+  // Throws Error(kDataLoss) with the file where a shard is not what it was when it was loaded.
+  Prompt Get(int64_t index) const;
+  int64_t skipped_rows() const { return rows_.skipped_rows(); }
   // Returns what of the files was not read, a sentence a file.
-  const std::vector<std::string>& warnings() const { return warnings_; }
-  // Tells whether a resumed run has the same prompts, answers and order.
+  const std::vector<std::string>& warnings() const { return rows_.warnings(); }
+  // Tells whether a resumed run has the same prompts, answers and order, wherever they lie.
   const Digest128& digest() const { return digest_; }
   // The digest of what verifiers are given beside that: the prompts as text, and extra_info.
   const Digest128& verifiers_digest() const { return verifiers_digest_; }
@@ -86,11 +93,9 @@ class PromptSet {
   int64_t vocab_size() const { return vocab_size_; }
 
  private:
-  void Seal();
+  Status Seal();
 
-  std::vector<Prompt> prompts_;
-  int64_t skipped_rows_ = 0;
-  std::vector<std::string> warnings_;
+  ChosenRecords rows_;
   Digest128 digest_, verifiers_digest_;
   int64_t vocab_size_ = 0;
 };

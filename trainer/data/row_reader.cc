@@ -227,18 +227,17 @@ Status ReadJsonLines(
   return ReadLines(file, path, 1, take);
 }
 
-Status ReadJsonRows(const std::string& path, const TextRules& rules,
-                    std::vector<std::string>* warnings,
+Status ReadJsonRows(const std::string& path, const std::optional<LineRange>& range,
+                    const TextRules& rules, UnreadKeys* unread,
                     const std::function<Status(const Json& object, const RowContext& row)>& take) {
-  UnreadKeys unread;
-  KEEL_RETURN_IF_ERROR(ReadJsonLines(path, InputKind::kRegularFile,
-                                     [&](const Json& object, const std::string& where) {
-                                       unread.CountRow();
-                                       return take(object, {rules, where, unread, IsTable(path)});
-                                     }));
-  if (std::string warning = unread.Warning(path); !warning.empty())
-    warnings->push_back(std::move(warning));
-  return Status::Ok();
+  const bool table = IsTable(path);
+  const auto count = [&](const Json& object, const std::string& where) {
+    unread->CountRow();
+    return take(object, {rules, where, *unread, table});
+  };
+  if (!range) return ReadJsonLines(path, InputKind::kRegularFile, count);
+  KEEL_ASSIGN_OR_RETURN(DataFile file, DataFile::OpenRange(path, range->begin, range->end));
+  return ReadLines(file, path, range->first_line, count);
 }
 
 Status ReadRows(const std::string& path, const RowOptions& options,

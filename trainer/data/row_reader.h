@@ -33,9 +33,17 @@ Result<std::vector<int32_t>> PromptTokens(const Json& object, const std::string&
 Status ReadJsonLines(
     const std::string& path, InputKind kind,
     const std::function<Status(const Json& object, const std::string& where)>& take);
-// The same of training data. What nothing read is one more sentence of `warnings`.
-Status ReadJsonRows(const std::string& path, const TextRules& rules,
-                    std::vector<std::string>* warnings,
+// Lines of a file of rows that is not packed: bytes [begin, end), which a line begins at and a line
+// ends at, and the number of the first.
+struct LineRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t first_line = 1;
+};
+// The same of training data: of a whole file (no range) or some of its lines. What nothing read is
+// counted in `unread`.
+Status ReadJsonRows(const std::string& path, const std::optional<LineRange>& range,
+                    const TextRules& rules, UnreadKeys* unread,
                     const std::function<Status(const Json& object, const RowContext& row)>& take);
 
 struct RowOptions {
@@ -62,13 +70,6 @@ Status ReadRows(const std::string& path, const RowOptions& options,
                 std::vector<std::string>* warnings,
                 const std::function<Status(TokenRow row, const std::string& where)>& take);
 
-// Lines of a file of rows that is not packed: bytes [begin, end), which a line begins at and a line
-// ends at, and the number of the first.
-struct LineRange {
-  int64_t begin = 0;
-  int64_t end = 0;
-  int64_t first_line = 1;
-};
 // The same of a whole file (no range) or some of its lines. What nothing read is counted in
 // `unread`.
 Status ReadSomeRows(const std::string& path, const std::optional<LineRange>& range,

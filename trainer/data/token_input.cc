@@ -17,9 +17,6 @@ namespace keel::trainer {
 
 namespace {
 
-// Rows of more bytes than this had better be in shards than in the memory of every rank.
-constexpr uintmax_t kMuchText = uintmax_t{256} << 20;
-
 Result<std::shared_ptr<const TokenStore>> OpenShards(const std::string& path,
                                                      const TokenInputOptions& options,
                                                      const TextRules& rules,
@@ -27,6 +24,12 @@ Result<std::shared_ptr<const TokenStore>> OpenShards(const std::string& path,
   KEEL_ASSIGN_OR_RETURN(const ShardFolder folder, ShardFolder::Open(path));
   const ShardFolderIndex& index = folder.index;
   const std::string where = "token shards " + Printable(path);
+  if (index.id_bytes == kRecordIdBytes) {
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{}: holds rows of another task, prompts or pairs, and no tokens: "
+                              "name the files that they are of",
+                              where));
+  }
   if (index.largest_id >= options.vocab_size) {
     return Status(StatusCode::kInvalidData,
                   fmt::format("{}: token {} is outside the model's vocabulary of {}; tokenize with "
@@ -71,12 +74,7 @@ class Opening {
   }
 
   Result<TokenInput> Finish() {
-    if (text_bytes_ > kMuchText) {
-      input_.warnings.push_back(
-          fmt::format("{} MiB of rows are tokenized into the memory of every rank at every start: "
-                      "data.cache_dir keeps them as shards on the disk, as keel data tokenize does",
-                      text_bytes_ >> 20));
-    }
+    if (text_bytes_ > kMuchText) input_.warnings.push_back(MuchTextWarning(text_bytes_));
     EndMemory();
     if (stores_.empty()) return Status(StatusCode::kInvalidData, "no data file is named");
     if (stores_.size() == 1 && last_memory_ != nullptr) input_.memory = last_memory_;
@@ -104,6 +102,7 @@ class Opening {
     TokenizeOptions options;
     options.plan.rows = {options_.keys, rules_, false};
     options.plan.vocab_size = options_.vocab_size;
+    options.plan.part_bytes = options_.cache.part_bytes;
     options.threads = options_.cache.threads;
     options.deadline_seconds = options_.cache.deadline_seconds;
     KEEL_ASSIGN_OR_RETURN(const TokenPlan plan, MakeTokenPlan({path}, options.plan));
@@ -172,6 +171,13 @@ class Opening {
 };
 
 }  // namespace
+
+std::string MuchTextWarning(uintmax_t bytes) {
+  return fmt::format(
+      "{} MiB of rows are tokenized into the memory of every rank at every start: data.cache_dir "
+      "keeps them as shards on the disk",
+      bytes >> 20);
+}
 
 Result<TokenInput> OpenTokens(const std::vector<std::string>& files,
                               const TokenInputOptions& options, const TextRules& rules) {

@@ -5,6 +5,8 @@
 //   x.bin                   raw 16-bit ids, nanoGPT's (tokens/raw_ids_file.h)
 //   anything else           rows of JSON Lines, or text: tokenized into memory, or, with a cache
 //                           folder, once into shards that are found there again
+//
+// Rows that are no list of tokens, such as prompts, are RowRecords (row_records.h).
 #pragma once
 
 #include <cstdint>
@@ -13,17 +15,22 @@
 #include <vector>
 
 #include "common/status.h"
+#include "trainer/data/choices.h"
 #include "trainer/data/row_reader.h"
 #include "trainer/data/tokens/token_store.h"
-#include "trainer/data/choices.h"
 
 namespace keel::trainer {
 
 struct TokenCache {
-  std::string folder;             // "": rows are tokenized into memory
-  int threads = 1;                // of each process that tokenizes
-  double deadline_seconds = 600;  // that another one may make no progress
+  std::string folder;                      // "": rows are tokenized into memory
+  int threads = 1;                         // of each process that tokenizes
+  double deadline_seconds = 600;           // that another one may make no progress
+  int64_t part_bytes = int64_t{64} << 20;  // as PlanOptions'
 };
+
+// Rows of more bytes than this had better be in shards than in the memory of every rank.
+inline constexpr uintmax_t kMuchText = uintmax_t{256} << 20;
+std::string MuchTextWarning(uintmax_t bytes);
 
 struct TokenInputOptions {
   RowKeys keys;

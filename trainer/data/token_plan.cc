@@ -166,12 +166,15 @@ Result<TokenPlan> MakeTokenPlan(const std::vector<std::string>& files, const Pla
                    {"part_bytes", options.part_bytes},
                    {"tokenizer", NameTokenizer(rules).digest.ToHex()},
                    {"vocab_size", options.vocab_size},
-                   {"messages", NameMessages(rules)},
-                   {"keys",
-                    {{"text", keys.text},
-                     {"prompt", keys.prompt},
-                     {"response", keys.response},
-                     {"messages", keys.messages}}}};
+                   {"messages", NameMessages(rules)}};
+  if (options.records != nullptr) {
+    plan.document["records"] = options.records->settings;
+  } else {
+    plan.document["keys"] = {{"text", keys.text},
+                             {"prompt", keys.prompt},
+                             {"response", keys.response},
+                             {"messages", keys.messages}};
+  }
   plan.digest = DigestOfText(plan.document.dump());
   return plan;
 }

@@ -1,5 +1,6 @@
-// TokenPlan: what is tokenized by what, and in which parts: all that a folder of shards follows
-// from. Two processes with the same plan may work on one folder; another plan is another folder's.
+// TokenPlan: what is tokenized, or made records of, by what, and in which parts: all that a folder
+// of shards follows from. Two processes with the same plan may work on one folder; another plan is
+// another folder's.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include "common/hash.h"
 #include "common/json.h"
 #include "common/status.h"
+#include "trainer/data/record_rule.h"
 #include "trainer/data/row_reader.h"
 
 namespace keel::trainer {
@@ -39,6 +41,9 @@ struct TokenPlan {
 
 struct PlanOptions {
   RowOptions rows;
+  // Where rows become records: how, not owned. Then of `rows` the TextRules alone count, and
+  // vocab_size is for the rule to check.
+  const RecordRule* records = nullptr;
   int64_t vocab_size = 0;                  // ids are below it
   int64_t part_bytes = int64_t{64} << 20;  // of JSON Lines that are not packed, a shard
 };

@@ -17,6 +17,7 @@
 #include "common/text.h"
 #include "trainer/data/data_file.h"
 #include "trainer/data/ready_ids.h"
+#include "trainer/data/record_bytes.h"
 #include "trainer/data/tokens/shard_writer.h"
 
 namespace keel::trainer {
@@ -43,7 +44,7 @@ class Tokenizing {
     for (const TokenPart& part : plan_.parts) progress_.total_bytes += part.bytes;
     progress_.total_parts = static_cast<int64_t>(plan_.parts.size());
     const bool narrow = options_.plan.vocab_size > 0 && options_.plan.vocab_size <= 0x10000;
-    id_bytes_ = narrow ? 2 : 4;
+    id_bytes_ = options_.plan.records != nullptr ? kRecordIdBytes : narrow ? 2 : 4;
     tokenizer_ = NameTokenizer(options_.plan.rows.rules);
   }
 
@@ -199,12 +200,7 @@ class Tokenizing {
                           ShardWriter::Create(files_, temporary, id_bytes_, tokenizer_.digest));
     UnreadKeys unread;
     int64_t rows = 0;
-    const Status read = ReadPart(part, part.range, &unread,
-                                 [&](const TokenRow& row, const std::string& where) -> Status {
-                                   ++rows;
-                                   const Status added = writer.Add(row.tokens, row.learn);
-                                   return added.ok() ? added : added.WithContext(where);
-                                 });
+    const Status read = ReadPart(part, part.range, &unread, &rows, &writer);
     if (!read.ok()) return NameLine(part, read);
     const Json made = {{"program", fmt::format("keel {}", ProgramVersion())},
                        {"plan", plan_.digest.ToHex()},
@@ -214,14 +210,30 @@ class Tokenizing {
     return writer.Finish(made).status();
   }
 
+  // Counts rows; what they become goes to `writer`, where there is one.
   Status ReadPart(const TokenPart& part, const std::optional<LineRange>& range, UnreadKeys* unread,
-                  const std::function<Status(const TokenRow&, const std::string&)>& take) const {
-    const int64_t vocab = options_.plan.vocab_size;
-    return ReadSomeRows(plan_.files[part.file], range, options_.plan.rows, unread,
+                  int64_t* rows, ShardWriter* writer) const {
+    const std::string& path = plan_.files[part.file];
+    const PlanOptions& plan = options_.plan;
+    if (plan.records != nullptr) {
+      std::vector<std::byte> record;
+      return ReadJsonRows(
+          path, range, plan.rows.rules, unread,
+          [&](const Json& row, const RowContext& context) -> Status {
+            record.clear();
+            RecordWriter(&record).Put((*rows)++);
+            KEEL_ASSIGN_OR_RETURN(const bool stays, plan.records->make(row, context, &record));
+            return stays && writer != nullptr ? writer->AddRecord(record) : Status::Ok();
+          });
+    }
+    return ReadSomeRows(path, range, plan.rows, unread,
                         [&](const TokenRow& row, const std::string& where) -> Status {
-                          if (vocab > 0)
-                            KEEL_RETURN_IF_ERROR(CheckTokens(row.tokens, vocab, where));
-                          return take(row, where);
+                          if (plan.vocab_size > 0)
+                            KEEL_RETURN_IF_ERROR(CheckTokens(row.tokens, plan.vocab_size, where));
+                          ++*rows;
+                          if (writer == nullptr) return Status::Ok();
+                          const Status added = writer->Add(row.tokens, row.learn);
+                          return added.ok() ? added : added.WithContext(where);
                         });
   }
 
@@ -240,8 +252,8 @@ class Tokenizing {
       ++range.first_line;
     }
     UnreadKeys unread;
-    const Status again = ReadPart(part, range, &unread,
-                                  [](const TokenRow&, const std::string&) { return Status::Ok(); });
+    int64_t rows = 0;
+    const Status again = ReadPart(part, range, &unread, &rows, nullptr);
     return again.ok() ? wrong : again;
   }
 

@@ -1,4 +1,5 @@
-// Tokenize: makes a folder of token shards of files of rows, once, whoever asks for it.
+// Tokenize: makes a folder of shards of files of rows, of tokens or of records, once, whoever asks
+// for it.
 //
 // Any number of processes, on any number of nodes with one file system, may be at it at once, each
 // with threads: a part of the plan is a shard, made by whoever locks it, under a temporary name,

@@ -106,13 +106,16 @@ Status UnreadKeys::Look(const Json& row, const std::vector<std::string_view>& re
 
 void UnreadKeys::Add(const UnreadKeys& part) {
   rows_ += part.rows_;
+  parts_shown_ = parts_shown_ || part.parts_shown_;
   for (const auto& [key, count] : part.counts_) counts_[key] += count;
 }
 
 Json UnreadKeys::ToJson() const {
   Json keys = Json::object();
   for (const auto& [key, count] : counts_) keys[key] = count;
-  return {{"rows", rows_}, {"keys", std::move(keys)}};
+  Json json = {{"rows", rows_}, {"keys", std::move(keys)}};
+  if (parts_shown_) json["parts_shown"] = true;
+  return json;
 }
 
 Result<UnreadKeys> UnreadKeys::FromJson(const Json& json, std::string_view where) {
@@ -123,11 +126,17 @@ Result<UnreadKeys> UnreadKeys::FromJson(const Json& json, std::string_view where
   for (const auto& item : json["keys"].items()) {
     KEEL_ASSIGN_OR_RETURN(keys.counts_[item.key()], GetInt(json["keys"], item.key(), where));
   }
+  keys.parts_shown_ = json.contains("parts_shown");
   return keys;
 }
 
 std::string UnreadKeys::Warning(const std::string& path) const {
-  if (counts_.empty()) return "";
+  const std::string shown =
+      parts_shown_ ? "the chat template reads no lists of parts: messages whose content is one "
+                     "stand in the text as Python prints it, which is what transformers gives, "
+                     "too; give them as text, or a template that reads parts (data.chat_template)"
+                   : "";
+  if (counts_.empty()) return shown.empty() ? "" : fmt::format("{}: {}", path, shown);
   constexpr size_t kMostNamed = 20;
   std::vector<std::string> names;
   for (const auto& [key, count] : counts_) {
@@ -137,8 +146,8 @@ std::string UnreadKeys::Warning(const std::string& path) const {
     }
     names.push_back(fmt::format("{} ({})", Printable(key, 60), count));
   }
-  return fmt::format("{}: keys that nothing reads, with their number in {} rows: {}", path, rows_,
-                     fmt::join(names, ", "));
+  return fmt::format("{}: keys that nothing reads, with their number in {} rows: {}{}{}", path,
+                     rows_, fmt::join(names, ", "), shown.empty() ? "" : "; ", shown);
 }
 
 }  // namespace keel::trainer

@@ -29,6 +29,8 @@ class UnreadKeys {
               const std::string& where, std::string_view prefix = "");
   void CountRow() { ++rows_; }
   void Count(const std::string& key) { ++counts_[key]; }
+  // A template that expects text wrote a list of parts down as Python prints it.
+  void NotePartsShown() { parts_shown_ = true; }
   // What was counted of another part of the same file.
   void Add(const UnreadKeys& part);
   // As a document, and back: {"rows": 20, "keys": {"id": 20}}. kInvalidData.
@@ -36,12 +38,13 @@ class UnreadKeys {
   static Result<UnreadKeys> FromJson(const Json& json, std::string_view where);
   int64_t rows() const { return rows_; }
 
-  // "rows.jsonl: keys that nothing reads: id (20 of 20 rows)"; "" when there are none.
+  // "rows.jsonl: keys that nothing reads: id (20 of 20 rows)"; "" when there is nothing to say.
   std::string Warning(const std::string& path) const;
 
  private:
   int64_t rows_ = 0;
   std::map<std::string, int64_t> counts_;
+  bool parts_shown_ = false;
 };
 
 }  // namespace keel::trainer

@@ -251,7 +251,7 @@ class Desk::Impl {
   };
   struct StreamState {
     DeskProtocol protocol;
-    std::function<const rl::Prompt&(int64_t)> prompt;
+    std::function<rl::Prompt(int64_t)> prompt;
     bool texts = false;
     std::map<int64_t, int64_t> numbers;  // of workers, in the protocol
     std::map<int64_t, int64_t> workers;  // and back

@@ -38,8 +38,8 @@ struct DeskSettings {
 // What the samples of a stream are.
 struct StreamOptions {
   DeskOptions protocol;
-  // Of a position; called on the desk's thread, and what it returns outlives the stream.
-  std::function<const rl::Prompt&(int64_t position)> prompt;
+  // Of a position; called on the desk's thread.
+  std::function<rl::Prompt(int64_t position)> prompt;
   bool texts = false;  // somebody will read them
 };
 

@@ -105,6 +105,7 @@ parallel::StageCallbacks TrainEngine::Callbacks(const std::vector<ModelBatch>& m
                                                 Balance* balance) {
   const int64_t split = options_.sequence_parallel ? context_.layout().tp() : 1;
   parallel::StageCallbacks callbacks;
+  callbacks.spans = context_.spans();
   callbacks.activation_shape = [this, &microbatches, split](int m) -> std::vector<int64_t> {
     return {microbatches[static_cast<size_t>(m)].ids.size(0) / split + decoder_.carried_rows(),
             decoder_.config().hidden_size};
@@ -176,6 +177,9 @@ StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches,
   const Place optimizer_before = residency_.place(StateClass::kOptimizer);
 
   // 1. Forward and backward of all micro-batches; gradients are summed in the flat buffer.
+  SpanRecorder* const spans = context_.spans();
+  const ScopedSpan whole(spans, "learn");
+  ScopedSpan learning_span(spans, "forward, backward");
   result.moves.param_load = residency_.Load(StateClass::kParams);
   result.moves.grad_load = residency_.Load(StateClass::kGrads);
   PartTimes times(residency_.cuda());
@@ -195,10 +199,13 @@ StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches,
   callbacks.before_last_backward = [&all = gradients] { all.BeginLastMicrobatch(); };
   const at::Tensor loss = runner_.Train(static_cast<int>(microbatches.size()), callbacks);
   times.End(&result.forward_backward_s);
+  learning_span.End();
 
   ThrowIfError(FailPoint("step.gradients"));
   // 2. Finalise gradients: what DP, TP and tied stages still have to sum.
+  ScopedSpan reduce_span(spans, "reduce");
   gradients.FinishReduction();
+  ScopedSpan sums_span(spans, "sum loss and norm");
   std::vector<double> sums = {owns_loss() ? loss.item<double>() : 0.0,
                               optimizer.LocalSquaredNorm(context_.seat())};
   if (options_.vote != nullptr)
@@ -208,11 +215,13 @@ StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches,
       sums.push_back(owns_loss() ? one.item<double>() : 0.0);
   }
   sums = SumOverRanks(std::move(sums));
+  sums_span.End();
   if (balance) result.routers = {sums[sums.size() - 2], sums[sums.size() - 1]};
   if (options_.vote != nullptr) options_.vote->Count(sums[2], sums[3]);
   result.loss = sums[0];
   result.grad_norm = std::sqrt(sums[1]);
   times.End(&result.reduce_s);
+  reduce_span.End();
 
   // 3. Guard, clip, update, publish over DP. Every rank has the same sums, so all skip or none.
   result.skipped = !std::isfinite(result.loss) || !std::isfinite(result.grad_norm);
@@ -220,6 +229,7 @@ StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches,
     const double limit = options_.clip_grad;
     // As torch.nn.utils.clip_grad_norm_.
     const double clip = limit > 0 ? std::min(1.0, limit / (result.grad_norm + 1e-6)) : 1.0;
+    const ScopedSpan optimizer_span(spans, "optimizer");
     result.moves.optimizer_load = residency_.Load(StateClass::kOptimizer);
     ThrowIfError(FailPoint("step.update"));
     times.Begin();
@@ -237,6 +247,7 @@ StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches,
 }
 
 void TrainEngine::Evaluate(const std::vector<ModelBatch>& microbatches, const LossFunction& take) {
+  const ScopedSpan span(context_.spans(), "evaluate");
   const Place params_before = residency_.place(StateClass::kParams);
   residency_.LoadToRead(StateClass::kParams);
   runner_.Evaluate(static_cast<int>(microbatches.size()), Callbacks(microbatches, take, {}));

@@ -25,7 +25,8 @@ constexpr const char* kVerlText = "models of text alone";
 constexpr const char* kVerlNoRay =
     "there is no Ray: keel launch, torchrun, srun or mpirun start ranks";
 constexpr const char* kVerlLora = "all weights are trained";
-constexpr const char* kVerlProfiler = "metrics.jsonl has the time of each part of each step";
+constexpr const char* kVerlProfiler =
+    "trainer.profile.steps and trainer.profile.ranks name what libtorch's profiler looks into";
 constexpr const char* kVerlActorsLayout = "reference and critic are laid out as the actor";
 constexpr const char* kVerlSequence =
     "actor.megatron.tensor_model_parallel_size with sequence_parallel";
@@ -452,6 +453,7 @@ constexpr auto kVerlRows = std::to_array<Row>({
     Taken("trainer.resume_from_path", "null"),
     Taken("trainer.rollout_data_dir", "null"),
     Taken("trainer.validation_data_dir", "null"),
+    Taken("trainer.log_val_generations", "0"),
     Taken("trainer.device", ""),
     Taken("trainer.nnodes", "1"),
     Taken("trainer.n_gpus_per_node", "8"),
@@ -462,7 +464,6 @@ constexpr auto kVerlRows = std::to_array<Row>({
               "verl_examples"),
     NotNeeded("trainer.experiment_name", "a run is its folder, trainer.default_local_dir", "gsm8k"),
     NotNeeded("trainer.balance_batch", "micro-batches are of one size"),
-    NotSupported("trainer.log_val_generations", "0", "trainer.validation_data_dir writes them all"),
     NotSupported("trainer.val_only", "False", "keel generate answers a file of prompts"),
     NotSupported("trainer.default_hdfs_dir", "null", "checkpoints are on file systems"),
     NotSupported("trainer.del_local_ckpt_after_load", "False", "trainer.max_ckpts_to_keep"),

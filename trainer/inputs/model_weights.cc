@@ -43,8 +43,13 @@ Result<std::string> WeightsFingerprint(const std::string& directory) {
 Status ImportWeights(const std::string& directory, const model::HfConfig& config, model::Head head,
                      const ShardTable& table) {
   KEEL_ASSIGN_OR_RETURN(const auto fs, OpenPosixFileSystem(directory, false, LinkPolicy::kFollow));
+  return ImportWeights(*fs, config, head, table);
+}
+
+Status ImportWeights(FileSystem& directory, const model::HfConfig& config, model::Head head,
+                     const ShardTable& table) {
   const ModelTensors model = model::TensorsOf(config, head);
-  KEEL_ASSIGN_OR_RETURN(const auto weights, checkpoint::OpenTensors(*fs, ".", model));
+  KEEL_ASSIGN_OR_RETURN(const auto weights, checkpoint::OpenTensors(directory, ".", model));
   checkpoint::HfReadOptions options;
   options.allow_missing = model.may_lack;
   options.finite = true;

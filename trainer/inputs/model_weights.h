@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "common/file_system.h"
 #include "common/shard_table.h"
 #include "common/status.h"
 #include "model/config/hf_config.h"
@@ -19,6 +20,9 @@ Result<std::string> WeightsFingerprint(const std::string& directory);
 // a directory, converting to the table's dtype. They must be the whole model's and no other's
 // (checkpoint/hf/hf_check.h), and finite; what the directory may lack of them keeps its values.
 Status ImportWeights(const std::string& directory, const model::HfConfig& config, model::Head head,
+                     const ShardTable& table);
+// The same of a directory that is open.
+Status ImportWeights(FileSystem& directory, const model::HfConfig& config, model::Head head,
                      const ShardTable& table);
 
 }  // namespace keel::trainer

@@ -24,6 +24,7 @@ Result<RunData<rl::PreferenceSet>> LoadPreferenceData(const Config& c, const Mod
   options.prompt_key = c.data.prompt_key;
   options.chosen_key = c.data.chosen_key;
   options.rejected_key = c.data.rejected_key;
+  options.cache = CacheOf(c);
   return LoadBoth<rl::PreferenceSet>(c, [&](const std::vector<std::string>& files) {
     return rl::PreferenceSet::Load(files, options, model.text);
   });
@@ -55,6 +56,7 @@ Result<RunData<rl::PromptSet>> LoadPromptData(const Config& c, const ModelSource
   options.max_prompt_length = c.data.max_prompt_length;
   options.truncation = c.data.truncation;
   options.filter_overlong_prompts = c.data.filter_overlong_prompts;
+  options.cache = CacheOf(c);
   // Prompts show the run's tools.
   KEEL_ASSIGN_OR_RETURN(const std::unique_ptr<const RunTurns> turns, OpenRunTurns(c, model));
   TextRules text = model.text;

@@ -2,7 +2,22 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <thread>
+
 namespace keel::trainer {
+
+// Ranks that come to the same cache share what is to be done, so threads of their own are of use to
+// a rank that is alone on its node, and in no one's way otherwise.
+TokenCache CacheOf(const Config& c) {
+  TokenCache cache;
+  cache.folder = c.data.cache_dir.value_or("");
+  cache.threads = static_cast<int>(c.trainer.threads_per_rank > 0
+                                       ? c.trainer.threads_per_rank
+                                       : std::clamp(std::thread::hardware_concurrency(), 1u, 8u));
+  cache.deadline_seconds = c.trainer.deadline_seconds;
+  return cache;
+}
 
 Status CheckPositions(const model::HfConfig& model, int64_t positions, const std::string& keys) {
   if (positions <= model.max_position_embeddings) return Status::Ok();

@@ -8,6 +8,7 @@
 #include "common/status.h"
 #include "model/config/hf_config.h"
 #include "trainer/config/config.h"
+#include "trainer/data/token_input.h"
 
 namespace keel::trainer {
 
@@ -24,6 +25,8 @@ struct RunData {
   }
 };
 
+// Where rows are kept as shards, and who makes them.
+TokenCache CacheOf(const Config& config);
 // kConfig, naming `keys`, when the model has fewer positions.
 Status CheckPositions(const model::HfConfig& model, int64_t positions, const std::string& keys);
 // kInvalidData when a split of the data leaves one of the two empty.

@@ -28,18 +28,25 @@ std::string StepProgress::EtaText() const {
 }
 
 std::string StepProgress::SkippedText() const {
-  return skipped ? "  SKIPPED: loss or norm not finite" : "";
+  return skipped ? "SKIPPED: loss or norm not finite" : "";
 }
 
-std::string LmText(const StepLine& line, const StepProgress& progress) {
+std::string TokensPerSecondText(double rate) { return fmt::format("tok/s {:>9}", Grouped(rate)); }
+
+ConsoleLine LmText(const StepLine& line, const StepProgress& progress) {
   const bool peak = line.Has("mfu(%)");
-  return fmt::format(
-      "{}  loss {:>8.4f}  norm {:>8.3f}  lr {:.2e}  tok/s {:>9}  {} {:>5.1f}%  mem {:>5.2f} GiB  "
-      "eta {}{}",
-      progress.StepText(), line.Number("loss_metrics/global_avg_loss"), line.Number("grad_norm"),
-      line.Number("lr"), Grouped(line.Number("throughput(tps)")), peak ? "mfu" : "gemm",
-      line.Number(peak ? "mfu(%)" : "gemm_share(%)"), line.Number("memory/max_rss(GiB)"),
-      progress.EtaText(), progress.SkippedText());
+  return {{progress.StepText()},
+          {fmt::format("loss {:>8.4f}", line.Number("loss_metrics/global_avg_loss"))},
+          {fmt::format("norm {:>8.3f}", line.Number("grad_norm")), 2},
+          {fmt::format("lr {:.2e}", line.Number("lr"))},
+          {TokensPerSecondText(line.Number("throughput(tps)"))},
+          {fmt::format("{} {:>5.1f}%", peak ? "mfu" : "gemm",
+                       line.Number(peak ? "mfu(%)" : "gemm_share(%)")),
+           3},
+          {fmt::format("mem {:>5.2f} GiB", line.Number("memory/max_rss(GiB)")), 4},
+          {fmt::format("step {:.2f} s", line.Number("time_metrics/end_to_end(s)"))},
+          {"eta " + progress.EtaText(), 1},
+          {progress.SkippedText()}};
 }
 
 }  // namespace keel::trainer

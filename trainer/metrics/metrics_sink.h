@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "trainer/metrics/step_line.h"
 
@@ -23,9 +24,22 @@ struct StepProgress {
   std::string SkippedText() const;  // "" where nothing was
 };
 
+// A figure of a step's line on the console. The lower its order, the longer it stays where a
+// terminal is narrow (console_line.h). What is kKept stays always: where the run is, what it is
+// judged by, rate, tokens and time of a step, and what went wrong.
+inline constexpr int kKept = 0;
+
+struct ConsoleField {
+  std::string text;  // empty: nothing to say in this step
+  int order = kKept;
+};
+
+using ConsoleLine = std::vector<ConsoleField>;
+
 // A task's line on the console, made from that of its metrics.
-using ConsoleText = std::string(const StepLine& line, const StepProgress& progress);
-ConsoleText LmText;  // of pre-training and SFT
+using ConsoleText = ConsoleLine(const StepLine& line, const StepProgress& progress);
+std::string TokensPerSecondText(double rate);  // "tok/s 1,234,567", as wide in every step
+ConsoleText LmText;                            // of pre-training and SFT
 
 class MetricsSink {
  public:

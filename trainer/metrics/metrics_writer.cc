@@ -7,19 +7,20 @@
 #include <utility>
 #include <vector>
 
+#include "trainer/metrics/console_line.h"
 #include "trainer/metrics/event_file.h"
 #include "trainer/metrics/prometheus_file.h"
 
 namespace keel::trainer {
 
-MetricsWriter::MetricsWriter(const MetricsOptions& options, Logger& log)
-    : options_(options), log_(&log) {}
+MetricsWriter::MetricsWriter(const MetricsOptions& options, int64_t resumed_step, Logger& log)
+    : options_(options), summary_(resumed_step), log_(&log) {}
 MetricsWriter::MetricsWriter(MetricsWriter&&) noexcept = default;
 MetricsWriter::~MetricsWriter() = default;
 
 Result<MetricsWriter> MetricsWriter::Open(const std::string& directory, int64_t resumed_step,
                                           const MetricsOptions& options, Logger& log) {
-  MetricsWriter writer(options, log);
+  MetricsWriter writer(options, resumed_step, log);
   if (options.jsonl) {
     KEEL_ASSIGN_OR_RETURN(writer.file_, MetricsFile::Open(directory, resumed_step, log));
   }
@@ -37,13 +38,17 @@ Result<MetricsWriter> MetricsWriter::Open(const std::string& directory, int64_t 
 
 void MetricsWriter::Step(const StepLine& line, const StepProgress& progress, ConsoleText* text) {
   Record(progress.step, line.ToJson());
+  summary_.AddStep(progress.step, line);
   const bool due = progress.step % options_.log_freq == 0 || progress.step == 1 ||
                    progress.step == progress.total_steps;
-  if (options_.console && due) log_->Info("{}", text(line, progress));
+  if (!options_.console || !due) return;
+  const ConsoleLine shown = text(line, progress);
+  log_->InfoFitted(WholeText(shown), [&](int columns) { return FittedText(shown, columns); });
 }
 
 void MetricsWriter::Validation(int64_t step, const StepLine& line, const std::string& text) {
   Record(step, line.ToJson());
+  summary_.AddValidation(step, line);
   if (options_.console) log_->Info("{}", text);
 }
 
@@ -66,6 +71,10 @@ void MetricsWriter::Histogram(int64_t step, std::string_view name, std::span<con
 
 void MetricsWriter::Text(int64_t step, std::string_view name, std::string_view markdown) {
   if (events_) events_->Text(step, name, markdown);
+}
+
+void MetricsWriter::TellSummary(const RunPlaces& places) {
+  if (options_.console) log_->Info("{}", summary_.Text(places));
 }
 
 void MetricsWriter::Close() {

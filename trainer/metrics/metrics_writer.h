@@ -16,6 +16,7 @@
 #include "common/status.h"
 #include "trainer/metrics/metrics_file.h"
 #include "trainer/metrics/metrics_sink.h"
+#include "trainer/metrics/run_summary.h"
 
 namespace keel::trainer {
 
@@ -46,16 +47,21 @@ class MetricsWriter final : public MetricsSink {
   // For TensorBoard alone.
   void Histogram(int64_t step, std::string_view name, std::span<const double> values) override;
   void Text(int64_t step, std::string_view name, std::string_view markdown) override;
+  // What this start came to so far.
+  RunSummary& summary() { return summary_; }
+  // The summary, where the run has a console.
+  void TellSummary(const RunPlaces& places);
   // The run ends: how much could not be written, if anything.
   void Close();
 
  private:
-  MetricsWriter(const MetricsOptions& options, Logger& log);
+  MetricsWriter(const MetricsOptions& options, int64_t resumed_step, Logger& log);
 
   std::optional<MetricsFile> file_;
   std::unique_ptr<EventFile> events_;
   std::unique_ptr<PrometheusFile> prometheus_;
   MetricsOptions options_;
+  RunSummary summary_;
   Logger* log_;
 };
 

@@ -23,6 +23,9 @@ namespace keel::trainer {
 
 class PrometheusFile {
  public:
+  // In a run's folder, where nothing else is asked for.
+  static constexpr std::string_view kName = "metrics.prom";
+
   // `run`: the label by which this run is told from others. Nothing is written yet. `log` must
   // outlive this.
   PrometheusFile(std::string path, std::string run, Logger& log, const Clock& clock = SystemClock())

@@ -1,5 +1,6 @@
 // The parts of a step and the figures that a run is judged by, as its metrics name them, for all
-// who show them: the page of `keel report`, `keel status` and `keel watch`. Torch-free.
+// who show them: the page of `keel report`, `keel status`, `keel watch`, and the lines that
+// a run ends with. Torch-free.
 #pragma once
 
 #include <array>
@@ -14,7 +15,7 @@ struct StepPart {
 
 // Those of one step follow each other and do not overlap, but for `timing_s/save_checkpoint`, which
 // is the time for which a save blocked.
-inline constexpr std::array<StepPart, 16> kStepParts = {{
+inline constexpr std::array<StepPart, 17> kStepParts = {{
     {"time_metrics/data_loading(s)", "data"},
     {"time_metrics/forward_backward(s)", "forward, backward"},
     {"time_metrics/reduce(s)", "reduce"},
@@ -31,6 +32,7 @@ inline constexpr std::array<StepPart, 16> kStepParts = {{
     {"time_metrics/save_checkpoint(s)", "save"},
     {"timing_s/save_checkpoint", "save"},
     {"timing_s/testing", "validate"},
+    {"time_metrics/validation(s)", "validate"},
 }};
 
 struct Figure {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
+#include <optional>
 #include <utility>
 
 #include "common/clock.h"
@@ -64,15 +66,21 @@ namespace {
 // The responses of all replicas from their bytes: one text a rank, empty for those that lead none.
 std::vector<Response> Read(std::vector<std::string> parts, const std::vector<std::string>& texts,
                            const RolloutOrder& order) {
-  std::map<int64_t, const Prompt*> prompt_at;
-  for (const RolloutPrompt& prompt : order.prompts) prompt_at[prompt.position] = prompt.prompt;
   std::vector<Response> all;
+  std::optional<int64_t> at;  // whose prompt it is: responses of a prompt are neighbours
+  Prompt prompt;
   for (size_t rank = 0; rank < parts.size(); ++rank) {
     if (parts[rank].empty()) continue;
     std::vector<Response> theirs = ValueOrThrow(DecodeResponses(std::exchange(parts[rank], {})));
     if (order.texts) ThrowIfError(DecodeTexts(texts[rank], theirs));
     for (Response& r : theirs) {
-      const Prompt& prompt = *prompt_at.at(r.position);
+      if (r.position < order.first || r.position >= order.first + order.count) {
+        throw Error(StatusCode::kInternal,
+                    fmt::format("rank {} gives a response to position {}, which was not asked for",
+                                rank, r.position));
+      }
+      if (at != r.position) prompt = order.prompt(r.position);
+      at = r.position;
       r.row = prompt.id;
       r.data_source = prompt.data_source;
       r.prompt = prompt.tokens;
@@ -88,13 +96,14 @@ std::vector<Response> Read(std::vector<std::string> parts, const std::vector<std
 }  // namespace
 
 std::vector<Response> ColocatedGeneration::Run(const RolloutOrder& order, RolloutTimes* times) {
-  const std::span<const RolloutPrompt> prompts = order.prompts;
   Stopwatch watch;
   // 1. This replica's prompts.
-  for (size_t i = 0; i < prompts.size(); ++i) {
-    if (static_cast<int>(i) % model_->replicas() != model_->replica()) continue;
+  ScopedSpan generate_span(context_.spans(), "generate");
+  for (int64_t i = model_->replica(); i < order.count; i += model_->replicas()) {
+    const int64_t position = order.first + i;
+    const auto prompt = std::make_shared<const Prompt>(order.prompt(position));
     for (int64_t s = order.greedy_baseline ? kGreedySample : 0; s < order.n; ++s)
-      runner_.Begin({prompts[i].position, static_cast<int>(s)}, *prompts[i].prompt, order.sampling);
+      runner_.Begin({position, static_cast<int>(s)}, prompt, order.sampling);
   }
 
   // 2. Generate; whatever ends is verified at once.
@@ -108,11 +117,15 @@ std::vector<Response> ColocatedGeneration::Run(const RolloutOrder& order, Rollou
   times->engine = model_->engine().stats();
 
   // 3. Scores.
+  generate_span.End();
+  ScopedSpan reward_span(context_.spans(), "reward");
   std::vector<Response> responses;
   for (RunSample& sample : runner_.Collect()) responses.push_back(std::move(sample.response));
   times->reward_s += watch.Lap();
+  reward_span.End();
 
   // 4. To rank 0, what failed too: all ranks end alike.
+  const ScopedSpan gather_span(context_.spans(), "gather responses");
   parallel::ProcessGroup& world = context_.world();
   const bool speaks = model_->leads();  // one rank of each replica
   std::vector<std::string> parts =

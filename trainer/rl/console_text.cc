@@ -5,30 +5,42 @@
 namespace keel::trainer::rl {
 
 std::string ErrorsText(int64_t errors, int64_t samples) {
-  return errors == 0 ? "" : fmt::format("  errors {}/{}", errors, samples);
+  return errors == 0 ? "" : fmt::format("errors {}/{}", errors, samples);
 }
 
-std::string DpoText(const StepLine& line, const StepProgress& progress) {
-  return fmt::format(
-      "step {}/{}  loss {:>8.4f}  norm {:>8.3f}  margin {:>7.4f}  accuracy {:.3f}  {}",
-      progress.step, progress.total_steps, line.Number("train/loss"),
-      line.Number("train/grad_norm"), line.Number("rewards/margins"),
-      line.Number("rewards/accuracies"),
-      progress.skipped ? "SKIPPED: loss or norm not finite" : "");
+ConsoleLine DpoText(const StepLine& line, const StepProgress& progress) {
+  return {{progress.StepText()},
+          {fmt::format("loss {:>8.4f}", line.Number("train/loss"))},
+          {fmt::format("norm {:>8.3f}", line.Number("train/grad_norm")), 4},
+          {fmt::format("margin {:>7.4f}", line.Number("rewards/margins")), 3},
+          {fmt::format("accuracy {:.3f}", line.Number("rewards/accuracies")), 1},
+          {fmt::format("lr {:.2e}", line.Number("train/lr"))},
+          {TokensPerSecondText(line.Number("throughput(tps)"))},
+          {fmt::format("step {:.2f} s", line.Number("timing_s/step"))},
+          {"eta " + progress.EtaText(), 2},
+          {progress.SkippedText()}};
 }
 
-std::string RlText(const StepLine& line, const StepProgress& progress) {
-  return fmt::format(
-      "{}  reward {:>6.3f}  pg_loss {:>8.4f}  kl {:.1e}  entropy {:>6.3f}  length {:>6.1f}  gen "
-      "{:.2f} s  train {:.2f} s  sync {:.3f} s  step {:.2f} s  eta {}{}{}",
-      progress.StepText(), line.Number("critic/score/mean"), line.Number("actor/pg_loss"),
-      line.Number("actor/ppo_kl"), line.Number("actor/entropy"),
-      line.Number("response_length/mean"), line.Number("timing_s/gen"),
-      line.Number("timing_s/update_actor") + line.Number("timing_s/old_log_prob"),
-      line.Number("timing_s/update_weights"), line.Number("timing_s/step"), progress.EtaText(),
-      ErrorsText(static_cast<int64_t>(line.Number("reward/errors")),
-                 static_cast<int64_t>(line.Number("reward/samples"))),
-      progress.SkippedText());
+ConsoleLine RlText(const StepLine& line, const StepProgress& progress) {
+  const double train_s =
+      line.Number("timing_s/update_actor") + line.Number("timing_s/old_log_prob");
+  return {{progress.StepText()},
+          {fmt::format("reward {:>6.3f}", line.Number("critic/score/mean"))},
+          {fmt::format("pg_loss {:>8.4f}", line.Number("actor/pg_loss")), 5},
+          {fmt::format("kl {:.1e}", line.Number("actor/ppo_kl")), 2},
+          {fmt::format("entropy {:>6.3f}", line.Number("actor/entropy")), 4},
+          {fmt::format("length {:>6.1f}", line.Number("response_length/mean")), 3},
+          {fmt::format("lr {:.2e}", line.Number("actor/lr"))},
+          // Of a rank, under verl's name.
+          {TokensPerSecondText(line.Number("perf/throughput"))},
+          {fmt::format("gen {:.2f} s", line.Number("timing_s/gen")), 6},
+          {fmt::format("train {:.2f} s", train_s), 7},
+          {fmt::format("sync {:.3f} s", line.Number("timing_s/update_weights")), 8},
+          {fmt::format("step {:.2f} s", line.Number("timing_s/step"))},
+          {"eta " + progress.EtaText(), 1},
+          {ErrorsText(static_cast<int64_t>(line.Number("reward/errors")),
+                      static_cast<int64_t>(line.Number("reward/samples")))},
+          {progress.SkippedText()}};
 }
 
 }  // namespace keel::trainer::rl

@@ -11,7 +11,7 @@ namespace keel::trainer::rl {
 ConsoleText DpoText;
 ConsoleText RlText;
 
-// Samples without a score, "  errors 3/64"; "" when all have one.
+// Samples without a score, "errors 3/64"; "" when all have one.
 std::string ErrorsText(int64_t errors, int64_t samples);
 
 }  // namespace keel::trainer::rl

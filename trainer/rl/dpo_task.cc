@@ -300,6 +300,9 @@ void DpoTask::WriteStep(const StepResult& result, const DpoSums& sums, const Pre
   line.Set("skipped_steps", course_.state().skipped_steps);
   line.Set("throughput(tps)", static_cast<double>(batch.tokens) / step_s);
   line.Set("timing_s/ref", reference_s);
+  line.Set("time_metrics/forward_backward(s)", result.forward_backward_s);
+  line.Set("time_metrics/reduce(s)", result.reduce_s);
+  line.Set("time_metrics/optimizer(s)", result.optimizer_s);
   line.Set("timing_s/step", step_s);
   line.Set(job_.DeviceMemory());
   line.Set("timing_s/param_load", result.moves.param_load);

@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -23,16 +22,13 @@
 
 namespace keel::trainer::rl {
 
-struct RolloutPrompt {
-  int64_t position = 0;  // of the run; also names the random stream
-  const Prompt* prompt = nullptr;
-};
-
 struct RolloutOrder {
-  std::span<const RolloutPrompt> prompts;  // of positions that follow each other
-  int64_t n = 1;                           // responses to each
-  int64_t step = 0;                        // that they are for
-  rollout::SamplingParams sampling;        // of the run, or of its validation
+  int64_t first = 0;                 // position of the run; also names the random stream
+  int64_t count = 0;                 // of positions, which follow each other
+  PromptAt prompt;                   // at one of them; of a validation on any thread
+  int64_t n = 1;                     // responses to each
+  int64_t step = 0;                  // that they are for
+  rollout::SamplingParams sampling;  // of the run, or of its validation
   bool validation = false;
   bool greedy_baseline = false;  // one more to each, the likeliest: its score is their baseline
   bool texts = false;            // somebody will read them: a dump, or a vote without answers

@@ -50,15 +50,12 @@ RolloutBatch ResponseSource::Generate(int64_t step, int64_t position, int64_t* c
   size_t samples = 0;
   *consumed = 0;
   while (true) {
-    std::vector<RolloutPrompt> prompts;
-    for (int64_t i = 0; i < wanted; ++i) {
-      const int64_t at = position + *consumed + i;
-      prompts.push_back({at, &prompts_.Get(order_.At(at))});
-    }
+    const int64_t first = position + *consumed;
     *consumed += wanted;
     ++batches;
     std::vector<Response> fresh =
-        generation_.Run({prompts, c_.actor_rollout_ref.rollout.n, step, TrainSampling(c_), false,
+        generation_.Run({first, wanted, [this](int64_t at) { return prompts_.Get(order_.At(at)); },
+                         c_.actor_rollout_ref.rollout.n, step, TrainSampling(c_), false,
                          TraitsOf(c_.algorithm.adv_estimator).greedy_baseline,
                          c_.trainer.rollout_data_dir.has_value(), batches > 1},
                         &times);

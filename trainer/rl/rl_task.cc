@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,7 +46,7 @@ namespace keel::trainer::rl {
 
 namespace {
 
-constexpr int64_t kSampleTexts = 5;  // of a validation
+constexpr int64_t kSampleTexts = 5;  // of a validation, for dashboards
 
 class RlTask : public Task {
  public:
@@ -88,7 +89,10 @@ class RlTask : public Task {
   // On rank 0.
   void Report(const RolloutBatch& batch, const Learner::Learned& learned, double step_s,
               StepLine* m);
-  void AddSampleTexts(const RolloutBatch& batch, int64_t step, MetricsSink* writer) const;
+  // The first `most` prompts' first responses, in order.
+  void EachSample(const RolloutBatch& batch, int64_t most,
+                  const std::function<void(const Response&, const Prompt&)>& take) const;
+  std::string ConsoleSamples(const RolloutBatch& batch) const;
   std::optional<double> Validate() override;
   struct Outcome {
     bool counted = false;  // of no response there is no mean
@@ -211,9 +215,9 @@ std::unique_ptr<Generation> RlTask::MakeGeneration() {
         RolloutFacts(inputs_.loaded, job_.device(), source_, turns_.get()),
         // The desk's thread asks, beside this one: each has an order of its own.
         [this]() -> PromptAt {
-          return
-              [this, order = std::make_shared<SampleOrder>(course_.order())](
-                  int64_t position) -> const Prompt& { return prompts_.Get(order->At(position)); };
+          return [this, order = std::make_shared<SampleOrder>(course_.order())](int64_t position) {
+            return prompts_.Get(order->At(position));
+          };
         });
   }
   return std::make_unique<ColocatedGeneration>(
@@ -332,34 +336,43 @@ void RlTask::BeforeSteps() {
 RlTask::StepEnd RlTask::Step(int64_t step) {
   // 1. Responses.
   job_.Phase("rollout", step);
+  SpanRecorder* const spans = job_.context().spans();
+  ScopedSpan rollout_span(spans, "rollout");
   StepLine m;
   int64_t consumed = 0;
   RolloutBatch batch = responses_->Next(step, course_.state().samples_consumed, &consumed, &m);
   BatchShare share = BatchShare::HandOut(
       job_.context(), job_.device(), batch,
       [&](const BatchOutline& outline) { return learner_->Passes(outline, step); });
+  rollout_span.End();
   ThrowIfError(FailPoint("rl.rollout"));
 
   // 2. What they are worth.
   job_.Phase("train", step);
   const Place params_before = actor_->residency().place(StateClass::kParams);
+  ScopedSpan experience_span(spans, "experience");
   const Experience experience = MakeExperience(
       Models(), learner_->MiniBatches(share.outline(), step, 0), &kl_, &batch, &share, &m);
+  experience_span.End();
   ThrowIfError(FailPoint("rl.experience"));
 
   // 3. Critic, then actor.
   generation_->BeforeUpdate();
+  ScopedSpan update_span(spans, "update");
   const Learner::Learned learned =
       learner_->Learn(step, share, experience, course_.state().optimizer_steps, critic_steps_, &m);
   const UpdateSums& sums = learned.actor;
   if (rank0() && sums.policy) AddPolicyMetrics(batch, *sums.policy, &m);
   critic_steps_ += learned.critic_applied;
   actor_->residency().Restore(StateClass::kParams, params_before);
+  update_span.End();
   ThrowIfError(FailPoint("step.end"));
 
   // 4. The rollout gets what was learnt; from here on the step has happened.
   job_.Phase("sync", step);
+  ScopedSpan sync_span(spans, "sync");
   UpdateRollout(&m);
+  sync_span.End();
   course_.Advance(step, consumed, share.outline().prompt_tokens() + share.tokens());
   course_.CountUpdates({sums.applied, sums.skipped},
                        {learned.critic_applied, learned.critic_skipped});
@@ -417,27 +430,35 @@ void RlTask::Report(const RolloutBatch& batch, const Learner::Learned& learned, 
 }
 
 // A few answers of a validation, the same prompts' in each, for people.
-void RlTask::AddSampleTexts(const RolloutBatch& batch, int64_t step, MetricsSink* writer) const {
+void RlTask::EachSample(const RolloutBatch& batch, int64_t most,
+                        const std::function<void(const Response&, const Prompt&)>& take) const {
   int64_t shown = 0;
   for (const Response& r : batch.responses) {
-    if (r.sample != 0 || shown == kSampleTexts) continue;
-    const Prompt& prompt = val_.Get(r.position - kValidationPositions);
-    writer->Text(step, fmt::format("val/sample_{}", ++shown), SampleMarkdown(r, prompt.text));
+    if (r.sample != 0) continue;
+    if (shown++ == most) return;
+    take(r, val_.Get(r.position - kValidationPositions));
   }
+}
+
+std::string RlTask::ConsoleSamples(const RolloutBatch& batch) const {
+  std::string text;
+  EachSample(batch, c_.trainer.log_val_generations, [&](const Response& r, const Prompt& prompt) {
+    text += "\n" + SampleLines(r, prompt.text);
+  });
+  return text;
 }
 
 std::optional<double> RlTask::Validate() {
   if (val_.size() == 0) return std::nullopt;
   const Stopwatch watch;
   generation_->Prepare();
-  std::vector<RolloutPrompt> prompts;
-  for (int64_t i = 0; i < val_.size(); ++i)
-    prompts.push_back({kValidationPositions + i, &val_.Get(i)});
   RolloutTimes times;
-  std::vector<Response> responses =
-      generation_->Run({prompts, c_.actor_rollout_ref.rollout.val_kwargs.n, course_.state().step,
-                        ValSampling(c_), true, false, true},
-                       &times);
+  std::vector<Response> responses = generation_->Run(
+      {kValidationPositions, val_.size(),
+       [this](int64_t position) { return val_.Get(position - kValidationPositions); },
+       c_.actor_rollout_ref.rollout.val_kwargs.n, course_.state().step, ValSampling(c_), true,
+       false, true},
+      &times);
   generation_->Leave();
   Outcome outcome;
   Status judged = Status::Ok();
@@ -467,13 +488,18 @@ RlTask::Outcome RlTask::ReportValidation(std::vector<Response> responses, const 
   m.Set("timing_s/testing", watch.Elapsed());
   validation_dumps_.Write(course_.state().step, batch);
   if (MetricsSink* writer = course_.metrics()) {
-    AddSampleTexts(batch, course_.state().step, writer);
-    writer->Validation(
-        course_.state().step, m,
-        fmt::format("validation  reward {} over {} responses{} ({:.1f} s)",
-                    outcome.counted ? fmt::format("{:.3f}", outcome.mean) : "none", counted.size(),
-                    ErrorsText(errors, static_cast<int64_t>(batch.responses.size())),
-                    m.Number("timing_s/testing")));
+    int64_t number = 0;
+    EachSample(batch, kSampleTexts, [&](const Response& r, const Prompt& prompt) {
+      writer->Text(course_.state().step, fmt::format("val/sample_{}", ++number),
+                   SampleMarkdown(r, prompt.text));
+    });
+    writer->Validation(course_.state().step, m,
+                       fmt::format("validation  reward {} over {} responses{}{} ({:.1f} s)",
+                                   outcome.counted ? fmt::format("{:.3f}", outcome.mean) : "none",
+                                   counted.size(), errors > 0 ? "  " : "",
+                                   ErrorsText(errors, static_cast<int64_t>(batch.responses.size())),
+                                   m.Number("timing_s/testing")) +
+                           ConsoleSamples(batch));
   }
   return outcome;
 }

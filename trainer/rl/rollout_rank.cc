@@ -378,8 +378,8 @@ void RolloutRank::Serve(int64_t version, uint64_t digest) {
 }
 
 void RolloutRank::Begin(const desk::Assign& order) {
-  Sample& sample = samples_[order.id] = {order, order.so_far.size()};
-  runner_->Begin(order.id, sample.order.prompt,
+  samples_[order.id] = {order, order.so_far.size()};
+  runner_->Begin(order.id, std::make_shared<const Prompt>(order.prompt),
                  order.stream == desk::Stream::kTrain ? train_ : validation_, order.so_far);
 }
 

@@ -11,8 +11,8 @@ namespace keel::trainer::rl {
 // Positions from here on are those of validations.
 inline constexpr int64_t kValidationPositions = int64_t{1} << 62;
 
-// The prompt at a position of the run; outlives whoever asks.
-using PromptAt = std::function<const Prompt&(int64_t position)>;
+// The prompt at a position of the run.
+using PromptAt = std::function<Prompt(int64_t position)>;
 
 // From the step on with which a run begins.
 struct RunSamples {

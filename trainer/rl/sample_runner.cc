@@ -56,15 +56,15 @@ Status SampleRunner::Start() {
   return tools_ != nullptr ? tools_->Start() : Status::Ok();
 }
 
-void SampleRunner::Begin(const desk::SampleId& id, const Prompt& prompt,
+void SampleRunner::Begin(const desk::SampleId& id, std::shared_ptr<const Prompt> prompt,
                          const rollout::SamplingParams& sampling, desk::Partial so_far) {
   rollout::Request request;
   request.prompt_id = static_cast<uint64_t>(id.position);
   request.sample = id.sample;
-  request.prompt = prompt.tokens;
-  request.sampling = SamplingOf(prompt, id.sample, sampling);
+  request.prompt = prompt->tokens;
+  request.sampling = SamplingOf(*prompt, id.sample, sampling);
   request.so_far = std::move(so_far);
-  running_[id] = {&prompt, request.sampling};
+  running_[id] = {std::move(prompt), request.sampling};
   engine_.Add(std::move(request));
 }
 
@@ -181,7 +181,7 @@ void SampleRunner::GoOn(Given given) {
   more.spans = {{0, engine_.weight_version()}};
   more.given = {{0, size}};
   so_far.Append(more);
-  Begin(given.id, *running.prompt, running.sampling, std::move(so_far));
+  Begin(given.id, running.prompt, running.sampling, std::move(so_far));
 }
 
 void SampleRunner::EndTurn(rollout::Completion done) {
@@ -249,7 +249,7 @@ void SampleRunner::Conclude(const desk::SampleId& id) {
   Running running = found->second;
   const bool ends_with_given = !so_far->given.empty() && so_far->given.back().end == so_far->size();
   running.sampling.max_tokens = std::max<int64_t>(1, so_far->size() + (ends_with_given ? 1 : 0));
-  Begin(id, *running.prompt, running.sampling, std::move(*so_far));
+  Begin(id, running.prompt, running.sampling, std::move(*so_far));
 }
 
 void SampleRunner::TakeResult(rewards::RewardResult result) {

@@ -49,8 +49,8 @@ struct RunSample {
 
 class SampleRunner {
  public:
-  // What the options point to must outlive this, and so must the prompts of samples. Throws
-  // Error(kConfig) when the reward section cannot be used.
+  // What the options point to must outlive this. Throws Error(kConfig) when the reward section
+  // cannot be used.
   SampleRunner(rollout::Engine& engine, parallel::ProcessGroup& group,
                const SampleRunnerOptions& options);
   ~SampleRunner();
@@ -59,8 +59,8 @@ class SampleRunner {
   // collective.
   Status Start();
 
-  // A new sample, or one that goes on behind `so_far`.
-  void Begin(const desk::SampleId& id, const Prompt& prompt,
+  // A new sample, or one that goes on behind `so_far`. Samples may share their prompt.
+  void Begin(const desk::SampleId& id, std::shared_ptr<const Prompt> prompt,
              const rollout::SamplingParams& sampling, desk::Partial so_far = {});
   // Nothing is generated, and no tool is waited for. The same on every rank.
   bool idle() const;
@@ -87,7 +87,7 @@ class SampleRunner {
 
  private:
   struct Running {
-    const Prompt* prompt = nullptr;
+    std::shared_ptr<const Prompt> prompt;
     rollout::SamplingParams sampling;
   };
   // A sample between two turns.

@@ -173,20 +173,17 @@ void SplitGeneration::OpenValidation(const RolloutOrder& order) {
   publisher_->Settle();  // the weights of this very step
   Status opened = Status::Ok();
   if (desk_ != nullptr) {
-    const int64_t first = order.prompts.front().position;
     desk::StreamOptions options;
-    options.protocol.batch = static_cast<int64_t>(order.prompts.size());
-    options.protocol.end = first + options.protocol.batch;
+    options.protocol.batch = order.count;
+    options.protocol.end = order.first + order.count;
     options.protocol.max_response_ms =
         std::llround(inputs_.loaded.config.async_training.max_response_seconds * 1000);
     options.protocol.samples.clear();
     for (int s = 0; s < order.n; ++s) options.protocol.samples.push_back(s);
-    options.prompt = [prompts = order.prompts, first](int64_t position) -> const Prompt& {
-      return *prompts[static_cast<size_t>(position - first)].prompt;
-    };
+    options.prompt = order.prompt;
     options.texts = order.texts;
     desk::Ledger ledger;
-    ledger.frontier = first;
+    ledger.frontier = order.first;
     opened = desk_->Open(desk::Stream::kValidation, std::move(options), std::move(ledger));
   }
   Agree(opened);
@@ -225,20 +222,18 @@ Result<std::vector<Response>> SplitGeneration::Take(const RolloutOrder& order) {
   } else {
     KEEL_ASSIGN_OR_RETURN(responses, samples_->Take(order.step, order.more));
   }
-  const int64_t first = order.prompts.front().position;
   for (Response& r : responses) {
     // Which positions a step trains is for the desk to say: some may have been trained out of turn.
-    const auto at = static_cast<size_t>(r.position - first);
-    if (order.validation ? r.position < first || at >= order.prompts.size()
+    if (order.validation ? r.position < order.first || r.position >= order.first + order.count
                          : r.position < 0 || r.position >= kValidationPositions) {
       return Status(StatusCode::kInternal,
                     fmt::format("the desk hands out position {}, which is none of {}", r.position,
                                 order.validation ? "the validation's" : "the run's"));
     }
-    const Prompt& prompt = order.validation ? *order.prompts[at].prompt : prompts_(r.position);
+    Prompt prompt = order.validation ? order.prompt(r.position) : prompts_(r.position);
     r.row = prompt.id;
-    r.data_source = prompt.data_source;
-    r.prompt = prompt.tokens;
+    r.data_source = std::move(prompt.data_source);
+    r.prompt = std::move(prompt.tokens);
     if (order.texts) continue;
     r.text.clear();
     r.answer.clear();

@@ -137,12 +137,14 @@ std::optional<double> LmTask::DevicePeak() const {
 LmTask::StepEnd LmTask::Step(int64_t step) {
   // 1. Batch at the global cursor.
   const Stopwatch watch;
+  ScopedSpan data_span(job_.context().spans(), "data");
   const int64_t count = course_.BatchCount();
   const StepBatch batch = BatchAt(
       *train_, [this](int64_t k) { return course_.order().At(k); },
       course_.state().samples_consumed, count);
   const std::vector<ModelBatch> microbatches = ToDevice(batch.microbatches, job_.device());
   const double data_s = watch.Elapsed();
+  data_span.End();
 
   // 2. Forward, backward, update.
   const double lr = LearningRate(schedule_, step);

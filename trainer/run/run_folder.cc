@@ -16,6 +16,7 @@
 #include "checkpoint/run/run_identity.h"
 #include "common/text.h"
 #include "trainer/inputs/run_paths.h"
+#include "trainer/metrics/prometheus_file.h"
 
 namespace keel::trainer {
 
@@ -44,7 +45,7 @@ Json LoadLine(const checkpoint::LoadRecord& record) {
 }
 
 checkpoint::CheckpointOptions CheckpointOptionsOf(const Config& config,
-                                                  std::chrono::milliseconds deadline) {
+                                                  const RunFolderOptions& folder) {
   const TrainerSection& trainer = config.trainer;
   const CheckpointSection& section = config.actor_rollout_ref.actor.checkpoint;
   checkpoint::CheckpointOptions options;
@@ -58,7 +59,8 @@ checkpoint::CheckpointOptions CheckpointOptionsOf(const Config& config,
   options.io = NameOf(section.io);
   options.dist_ckpt_workers = static_cast<int>(section.dist_ckpt_workers);
   options.host_memory_cap = section.staging.host_memory_cap;
-  options.deadline = deadline;
+  options.deadline = folder.deadline;
+  options.spans = folder.spans;
   options.load_threads = static_cast<int>(std::max<int64_t>(1, trainer.threads_per_rank));
   return options;
 }
@@ -73,7 +75,7 @@ RunFolder::RunFolder(std::unique_ptr<FileSystem> files, const LoadedConfig& conf
       coordinator_(coordinator),
       log_(log),
       options_(options),
-      checkpoints_(CheckpointOptionsOf(config.config, options.deadline)),
+      checkpoints_(CheckpointOptionsOf(config.config, options)),
       checkpointer_(std::make_unique<checkpoint::Checkpointer>(*files_, coordinator, SystemClock(),
                                                                log, checkpoints_)),
       saves_(*checkpointer_, section(), log) {}
@@ -268,10 +270,10 @@ void RunFolder::OpenMetrics(int64_t step) {
   const auto wants = [&](LogSink sink) { return std::ranges::count(trainer().logger, sink) > 0; };
   const std::string& folder = trainer().default_local_dir;
   MetricsOptions options{wants(LogSink::kJsonl), wants(LogSink::kConsole), trainer().log_freq};
-  if (wants(LogSink::kTensorboard))
-    options.tensorboard_dir = trainer().tensorboard_dir.value_or(folder + "/tensorboard");
+  if (wants(LogSink::kTensorboard)) options.tensorboard_dir = TensorboardFolder();
   if (wants(LogSink::kPrometheus))
-    options.prometheus_file = trainer().prometheus_file.value_or(folder + "/metrics.prom");
+    options.prometheus_file =
+        trainer().prometheus_file.value_or(fmt::format("{}/{}", folder, PrometheusFile::kName));
   metrics_ = std::make_unique<MetricsWriter>(
       ValueOrThrow(MetricsWriter::Open(folder, step, options, log_)));
 }
@@ -312,8 +314,39 @@ void RunFolder::WarnOfGrowth(const checkpoint::DiskForecast& disk, int64_t step,
 
 void RunFolder::Tell(int64_t step, const std::vector<checkpoint::SaveResult>& ended) {
   if (!metrics_) return;
-  for (const checkpoint::SaveResult& result : ended)
+  for (const checkpoint::SaveResult& result : ended) {
     metrics_->Record(step, SaveLine(result, saves_.counts()));
+    if (result.status.code() == StatusCode::kCancelled) continue;  // for the one after it
+    const checkpoint::SaveRecord& record = result.record;
+    // Where nothing was measured beside the training, it stood still.
+    metrics_->summary().AddSave(result.status.ok(), record.total_bytes,
+                                record.lost_s >= 0 ? record.lost_s : record.total_s);
+  }
+}
+
+void RunFolder::NoteLastSave(double seconds) {
+  if (metrics_) metrics_->summary().AddSeconds("save", seconds);
+}
+
+void RunFolder::TellSummary(int64_t total_steps, bool stopped) {
+  if (!metrics_) return;
+  const auto wants = [&](LogSink sink) { return std::ranges::count(trainer().logger, sink) > 0; };
+  RunPlaces places;
+  places.total_steps = total_steps;
+  places.stopped = stopped;
+  places.folder = trainer().default_local_dir;
+  places.saved_step = saves_.saved_step();
+  if (wants(LogSink::kJsonl))
+    places.metrics.push_back(places.folder + "/" + std::string(kMetricsName));
+  if (wants(LogSink::kTensorboard)) places.metrics.push_back(TensorboardFolder());
+  const auto saved = checkpoint::Contents::Of(section().save_contents);
+  places.has_model = saved.model || saved.hf_model;
+  places.answers = trainer().task != TaskKind::kPretrain;
+  metrics_->TellSummary(places);
+}
+
+std::string RunFolder::TensorboardFolder() const {
+  return trainer().tensorboard_dir.value_or(trainer().default_local_dir + "/tensorboard");
 }
 
 bool RunFolder::FitsIntoGrace(int64_t step, double waited) {

@@ -30,7 +30,8 @@ struct RunFolderOptions {
   std::chrono::milliseconds deadline{120'000};  // of every wait for a peer
   // Where the state lives: a save of what is not on a CPU takes all of it through host memory.
   std::string device = "cpu";
-  int restart_count = 0;  // of this job, by its launcher
+  int restart_count = 0;          // of this job, by its launcher
+  SpanRecorder* spans = nullptr;  // where saves are recorded; may be null
 };
 
 class RunFolder {
@@ -71,8 +72,14 @@ class RunFolder {
   // seconds ago, loses patience. The rank that was asked first counts.
   bool FitsIntoGrace(int64_t step, double waited);
 
+  // The save before the end took `seconds`, which no step tells of. Not collective.
+  void NoteLastSave(double seconds);
+
   // 3. The end. All is saved that can be. `settle` as in Checkpointer::Close.
   void Close(int64_t step, bool settle = false);
+  // What this start came to, on rank 0's console; `stopped`: before the last step. After Close. Not
+  // collective.
+  void TellSummary(int64_t total_steps, bool stopped);
   // Whether the state of `step`, the last, is saved, where the run saves. Not collective.
   Status LastSave(int64_t step) const;
   // The run ends on an error: a save that is under way gets its chance, and reads nothing any more
@@ -94,6 +101,7 @@ class RunFolder {
   void WarnOfLaterSteps(int64_t step, const std::optional<checkpoint::LoadRecord>& loaded) const;
   void WarnOfGrowth(const checkpoint::DiskForecast& disk, int64_t step, int64_t last_step) const;
   void OpenMetrics(int64_t step);
+  std::string TensorboardFolder() const;
   void Tell(int64_t step, const std::vector<checkpoint::SaveResult>& ended);
 
   const std::unique_ptr<FileSystem> files_;

@@ -21,7 +21,8 @@ TaskRunner::TaskRunner(const TrainerInputs& inputs, Logger& log)
       c_(inputs.loaded.config),
       connection_(inputs, log),
       job_(connection_.MakeJob()),
-      course_(c_.trainer, c_.data) {}
+      course_(c_.trainer, c_.data),
+      trace_(c_.trainer, log) {}
 
 RunEnd TaskRunner::Run(Task& task) {
   task_ = &task;
@@ -141,7 +142,8 @@ void TaskRunner::OpenFolder() {
   auto files = ValueOrThrow(OpenPosixFileSystem(c_.trainer.default_local_dir, true));
   folder_ = std::make_unique<RunFolder>(
       std::move(files), inputs_.loaded, connection_.coordinator(), job_.log(),
-      RunFolderOptions{job_.deadline(), job_.device().str(), inputs_.env.restart_count});
+      RunFolderOptions{job_.deadline(), job_.device().str(), inputs_.env.restart_count,
+                       trace_.recorder()});
   folder_->Open();
   for (const Task::Role& role : task_->SavedRoles()) {
     role.engine->set_before_write([this](const void* begin, size_t bytes) {
@@ -206,6 +208,8 @@ void TaskRunner::Resume() {
   }
   task_->Restored(record.has_value());
   folder_->Begin(state.step, record);
+  trace_.Begin(job_.context(), state.step);
+  job_.context().set_spans(trace_.recorder());
   course_.set_metrics(folder_->metrics());
 }
 

@@ -17,6 +17,7 @@
 #include "trainer/run/run_course.h"
 #include "trainer/run/run_folder.h"
 #include "trainer/run/run_state.h"
+#include "trainer/run/run_trace.h"
 #include "trainer/run/task.h"
 #include "trainer/run/trainer_inputs.h"
 
@@ -67,6 +68,7 @@ class TaskRunner {
   const RunState& state_ = course_.state();
   Task* task_ = nullptr;
   const ModelDescription* model_ = nullptr;  // the task's
+  RunTrace trace_;                           // the folder's saves are recorded to it
   std::unique_ptr<RunFolder> folder_;
   std::string room_ = "The run's state was not yet made";  // what takes memory, for messages
   DataIdentity identity_;

@@ -23,10 +23,13 @@ RunEnd TaskRunner::Loop() {
     job_.log().set_step(step);
     job_.context().set_step(step);
     job_.Phase("train", step);
+    trace_.BeginStep(step);
     course_.BeginStep();
     ThrowIfError(FailPoint("step.begin"));
     job_.vote().Begin();
+    ScopedSpan step_span(trace_.recorder(), "step");
     const Task::StepEnd end = task_->Step(step);
+    step_span.End();
     folder_->AfterStep(step, course_.step_s());
     CheckSkips(end);
 
@@ -46,6 +49,7 @@ RunEnd TaskRunner::Loop() {
     } else if (save) {
       SaveUnlessDiverging();
     }
+    trace_.EndStep(step);
     if (stop && !last) return Preempted();
   }
   if (state_.step >= total_steps) {
@@ -113,11 +117,14 @@ RunEnd TaskRunner::Preempted() {
 void TaskRunner::Finish(bool settle) {
   ThrowIfError(FailPoint("trainer.close"));
   folder_->Close(state_.step, settle);
+  trace_.Close();
   connection_.Leave();
+  folder_->TellSummary(course_.total_steps(), state_.step < course_.total_steps());
   ThrowIfError(folder_->LastSave(state_.step));
 }
 
 void TaskRunner::CheckReplicas(const std::string& when) {
+  const ScopedSpan span(trace_.recorder(), "compare replicas");
   for (const Task::Role& role : task_->SavedRoles())
     trainer::CheckReplicas(*role.engine, role.name, job_.context(), when);
   // It is not saved, but what is was learnt by it.
@@ -138,6 +145,7 @@ void TaskRunner::SaveUnlessDiverging() {
   save_owed_ = diverging;
   if (diverging) return;
   Phase("save");
+  const ScopedSpan span(trace_.recorder(), "start save");
   const Stopwatch watch;
   // A failed save, which has been logged, does not stop the run: the last good checkpoint is there.
   if (folder_->saves().MakeRoom(state_.step, job_.vote().busy())) folder_->saves().Save(Snapshot());
@@ -148,15 +156,19 @@ void TaskRunner::SaveUnlessDiverging() {
 // Before the run ends: returns when the step is on the disk, or when it cannot be any more.
 void TaskRunner::SaveLast(bool finished) {
   Phase("save");
+  const ScopedSpan span(trace_.recorder(), "last save");
   folder_->FinishSaves(state_.step);
   if (folder_->saves().saved_step() == state_.step) return;
   if (!finished && !folder_->FitsIntoGrace(state_.step, job_.SecondsSinceStop())) return;
+  const Stopwatch watch;
   folder_->saves().SaveAndWait(Snapshot());
   folder_->FinishSaves(state_.step);
+  folder_->NoteLastSave(watch.Elapsed());
 }
 
 void TaskRunner::RunValidation() {
   Phase("validate");
+  const ScopedSpan span(trace_.recorder(), "validate");
   validated_.reset();
   const Stopwatch watch;
   const std::optional<double> value = task_->Validate();

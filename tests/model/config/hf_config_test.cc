@@ -220,6 +220,9 @@ TEST(HfConfig, WhatAFamilyDoesNotHaveIsRefusedByName) {
                 HasSubstr("c.json: attention_dropout: 0.1 is not supported for model_type"));
     EXPECT_THAT(message(family, "quantization_config", {{"bits", 4}}),
                 HasSubstr("quantization_config"));
+    EXPECT_THAT(message(family, "is_causal", false),
+                HasSubstr("is_causal: false is not supported for model_type"));
+    EXPECT_EQ(message(family, "is_causal", true), "") << family;
   }
   EXPECT_THAT(message("llama", "sliding_window", 8), HasSubstr("expected no such key"));
   EXPECT_THAT(

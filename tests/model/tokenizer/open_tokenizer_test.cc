@@ -37,6 +37,14 @@ TEST_F(OpenTokenizerTest, NamesComeFromTheSettingsBesideIt) {
   EXPECT_EQ(tokenizer->pad(), std::nullopt);
 }
 
+// int(1e30), which transformers writes for a tokenizer that has no limit.
+TEST_F(OpenTokenizerTest, AModelMaxLengthOfNoneIsRead) {
+  WriteTokenizer();
+  Write("tokenizer_config.json",
+        R"({"bos_token":"<s>","model_max_length":1000000000000000019884624838656})");
+  EXPECT_EQ(ValueOrThrow(OpenTokenizer(directory_))->bos(), 1);
+}
+
 TEST_F(OpenTokenizerTest, FilesThatContradictEachOtherAreRefused) {
   WriteTokenizer();
   Write("tokenizer_config.json", R"({"bos_token":"<none>"})");

@@ -195,6 +195,19 @@ class MadeTest(OracleTest):
                     self.compare_made(tokenizer, self.rows + ["<mark> <mark>MARK mark  <|im_start|> <|im",
                                                               "he\u0301llo other the the, the <mark> "])
 
+    def test_white_space_that_two_added_tokens_want(self):
+        """The first takes it; nothing is left of the second, which is then no token. (Where the first takes more than the second
+        has, `tokenizers` panics.)"""
+        rows = ["’s  ’s", "’s  x", "x  ’s  <mark>", "  <mark>  ", "a  b    c"]
+        more = ["’s    x", "’s \n x", "   ", "x  ’s   ’s  ", "  <mark>  \n", " " * 50 + "x"]
+        for first in ({"rstrip": True}, {"lstrip": True, "rstrip": True}):
+            for second in ({"lstrip": True}, {"lstrip": True, "rstrip": True}):
+                with self.subTest(first=first, second=second):
+                    tokenizer = byte_level()
+                    tokenizer.add_tokens([AddedToken("’s", **first), AddedToken("<mark>", **first),
+                                          AddedToken("  ", **second), AddedToken("\n", **second)])
+                    self.compare_made(tokenizer, rows + more * ("rstrip" in second))
+
     def test_unicode_classes(self):
         """The same classes of characters, for all that this Python's Unicode knows."""
         p = pre_tokenizers

@@ -10,10 +10,10 @@ import unittest
 
 import yaml
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "e2e"))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "e2e"))
 import harness  # noqa: E402
 
-RECORDED = pathlib.Path(__file__).parents[1] / "trainer" / "foreign"
+RECORDED = pathlib.Path(__file__).parents[2] / "trainer" / "foreign"
 INVALID = 78
 SCRIPT = """python3 -m verl.trainer.main_ppo \\
     algorithm.adv_estimator=grpo data.train_files=$HOME/a.parquet \\

@@ -53,6 +53,40 @@ class ExitCode(launch_support.LaunchTest):
         self.assertNotIn("restart 1", ended.stderr)
 
 
+class RanksThatWorkForAnotherJob(launch_support.LaunchTest):
+    """`--roles rollout:N`, which `keel rollout --join` implies."""
+
+    ONCE = ALL_STARTED + 'mkdir "$0/again.$RANK" 2>/dev/null && first=1; '
+
+    def test_one_is_started_again_alone(self):
+        # Rank 1 fails at first; rank 0 ends well after rank 1 has done its work.
+        script = self.ONCE + '[ "$RANK" = 1 ] && { [ "$first" = 1 ] && exit 3; touch "$0/done"; exit 0; }; ' \
+            'while [ ! -e "$0/done" ]; do sleep 0.02; done; [ "$first" = 1 ]'
+        ended = self.run_ranks(script, "--nproc-per-node", 2, "--roles", "rollout:2", "--max-restarts", 1)
+        self.assertEqual(ended.code, 0, ended)
+        self.assertIn("rollout rank 1 ended with exit code 3; it is started again", ended.stderr)
+        self.assertNotIn("rank 0", ended.stderr)
+
+    def test_one_that_cannot_be_started_again_is_the_failure_when_the_others_are_done(self):
+        for restarts, code in ((0, 3), (1, 3), (5, 78)):
+            script = f'[ "$RANK" = 1 ] && exit {code}; sleep 1.5; touch "$0/done.{restarts}"'
+            ended = self.run_ranks(script, "--nproc-per-node", 2, "--roles", "rollout:2", "--max-restarts", restarts)
+            self.assertEqual(ended.code, code, ended)
+            self.assertIn("the others go on", ended.stderr)
+            self.assertIn(f"rank 1 ended with exit code {code}", ended.stderr)
+            self.assertNotIn("were ended", ended.stderr)
+            self.assertTrue((self.folder / f"done.{restarts}").exists(), ended)
+            self.assertEqual(ended.stderr.count("is started again"), restarts if code == 3 else 0, ended)
+
+    def test_all_are_told_to_stop(self):
+        launched = self.start('trap "exit 0" TERM; ' + ALL_STARTED + 'while :; do sleep 0.02; done', "--nproc-per-node", 2, "--roles", "rollout:2",
+                                    "--max-restarts", 3)
+        pids = self.pids(2)
+        launched.process.send_signal(signal.SIGTERM)
+        self.assertEqual(launched.wait().code, 0)
+        self.assert_dead(pids.values())
+
+
 class RootCause(launch_support.LaunchTest):
     def cause(self, ended):
         return re.findall("root cause: (.*)", ended.stderr)

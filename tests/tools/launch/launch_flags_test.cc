@@ -35,7 +35,7 @@ std::string Text(const LaunchOptions& o) {
       "tee {} "
       "shutdown {} failure {} join {} silence {} command {}",
       o.nnodes, o.nproc_per_node, o.node_rank, o.master_addr, o.master_port,
-      random ? "random" : o.run_id, o.max_restarts, o.log_dir, o.role, o.trainers,
+      random ? "random" : o.run_id, o.max_restarts, o.log_dir, o.role, o.trainers.value_or(-1),
       o.local_ranks_filter, o.tee,
       o.shutdown_timeout.value_or(std::chrono::milliseconds(-1)).count(), o.failure_grace.count(),
       o.join_timeout.count(), o.silence_limit.count(), o.command);
@@ -180,6 +180,24 @@ TEST(LaunchFlagsTest, RolesFillTheJob) {
     const auto options = Parse({"--nproc-per-node", "3", "--roles", roles, "train"});
     EXPECT_EQ(options.status().code(), StatusCode::kUsage) << roles;
   }
+}
+
+TEST(LaunchFlagsTest, RanksThatJoinAnotherJobAllWorkForIt) {
+  const std::vector<std::string> join = {"rollout", "c.yaml", "--join", "host:1"};
+  const auto with = [&](std::vector<std::string> flags, const std::vector<std::string>& command) {
+    flags.insert(flags.end(), command.begin(), command.end());
+    return Parse(flags);
+  };
+  EXPECT_EQ(ValueOrThrow(Parse(join)).trainers, 0);
+  EXPECT_EQ(ValueOrThrow(Parse({"rollout", "c.yaml", "--join=host:1"})).trainers, 0);
+  EXPECT_EQ(ValueOrThrow(with({"--roles", "rollout:1"}, join)).trainers, 0);
+  EXPECT_EQ(ValueOrThrow(Parse({"rollout", "c.yaml"})).trainers, std::nullopt);
+  EXPECT_EQ(ValueOrThrow(Parse({"train", "--join", "host:1"})).trainers, std::nullopt);
+  EXPECT_EQ(ValueOrThrow(with({"--roles", "rollout:1"}, {"--", "sh", "-c", "true"})).trainers, 0);
+  EXPECT_EQ(with({"--nproc-per-node", "2", "--roles", "trainer:1,rollout:1"}, join).status().code(),
+            StatusCode::kUsage);
+  EXPECT_EQ(with({"--roles", "rollout:1"}, {"train", "c.yaml"}).status().code(),
+            StatusCode::kUsage);
 }
 
 TEST(LaunchFlagsTest, ASwitchThatIsOffInTheEnvironment) {

@@ -3,6 +3,7 @@
 
 #include "trainer/data/chat_rows.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -143,6 +144,69 @@ TEST_F(ChatRowsTest, NullsOfTablesSayNothing) {
   EXPECT_EQ(text(true), "absent;{'f': 1};");
 }
 
+// Each content of `messages` as the parts of its text, cut in two.
+Json InParts(Json messages) {
+  for (Json& message : messages) {
+    const auto text = message["content"].get<std::string>();
+    message["content"] = Json::array({{{"type", "text"}, {"text", text.substr(0, 1)}},
+                                      {{"type", "text"}, {"text", text.substr(1)}}});
+  }
+  return messages;
+}
+
+const Json kLongTalk = Json::parse(
+    R"([{"role":"user","content":"ask"},{"role":"assistant","content":"answer"},
+        {"role":"user","content":"more"},{"role":"assistant","content":"end"}])");
+
+TEST_F(ChatRowsTest, PartsOfTextAreReadByTemplatesThatReadThem) {
+  const std::string text = "{% for p in m.content %}{{ p.text }}{% endfor %}</>";
+  const std::string opened = "{% if add_generation_prompt %}<assistant>{% endif %}";
+  for (const std::string& answer : {text, "{% generation %}" + text + "{% endgeneration %}"}) {
+    const std::string source =
+        "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}" + answer +
+        "{% else %}" + text + "{% endif %}{% endfor %}" + opened;
+    Use(source.c_str());
+    EXPECT_EQ(LearntOf(InParts(kLongTalk)), "[answer</>][end</>]") << source;
+    EXPECT_EQ(LearntOf(InParts(kLongTalk), 2), "[end</>]") << source;
+    const Chat chat = ValueOrThrow(Read(InParts(kLongTalk)));
+    EXPECT_EQ(Text(ValueOrThrow(ChatPrompt(chat, Context()))),
+              "<user>ask</><assistant>answer</><user>more</><assistant>end");
+    EXPECT_EQ(Text(ValueOrThrow(ChatAnswer(chat, 3, Context()))), "end</>");
+  }
+  EXPECT_EQ(unread_.Warning("rows.jsonl"), "");
+}
+
+TEST_F(ChatRowsTest, ChatMlWritesPartsAsTheirText) {
+  const auto tokens = [&](const Json& messages) {
+    const Chat chat = ValueOrThrow(Read(messages));
+    return std::pair(ValueOrThrow(ChatRow(chat, 0, Context())).tokens, LearntOf(messages));
+  };
+  EXPECT_EQ(tokens(InParts(kLongTalk)), tokens(kLongTalk));
+  Json mixed = kLongTalk;
+  mixed[1] = InParts(kLongTalk)[1];
+  EXPECT_EQ(tokens(mixed), tokens(kLongTalk));
+  EXPECT_EQ(SaidIn(mixed[1]), "answer");
+  EXPECT_EQ(SaidIn(mixed[3]), "end");
+}
+
+TEST_F(ChatRowsTest, ATemplateThatExpectsTextPrintsPartsAndThatIsSaid) {
+  Use(kPlain);
+  const Json asked = Json::array({InParts(kLongTalk)[0]});
+  EXPECT_EQ(Text(ValueOrThrow(ChatPrompt(ValueOrThrow(Read(asked)), Context()))),
+            "<user>[{'type': 'text', 'text': 'a'}, {'type': 'text', 'text': 'sk'}]</><assistant>");
+  UnreadKeys again = ValueOrThrow(UnreadKeys::FromJson(unread_.ToJson(), "test"));
+  for (const UnreadKeys& keys : {unread_, again}) {
+    EXPECT_THAT(keys.Warning("rows.jsonl"),
+                AllOf(HasSubstr("rows.jsonl: the chat template"), HasSubstr("as Python prints")));
+  }
+  again.Count("id");
+  EXPECT_THAT(again.Warning("x"), AllOf(HasSubstr("id (1); the chat template")));
+  // One that adds them to text raises, as under transformers.
+  Use("{% for m in messages %}{{ '<' + m.content + '>' }}{% endfor %}");
+  EXPECT_EQ(ChatPrompt(ValueOrThrow(Read(asked)), Context()).status().code(),
+            StatusCode::kInvalidData);
+}
+
 TEST_F(ChatRowsTest, MessagesThatAreNoneAreRefused) {
   Use(kPlain);
   const auto refusal = [&](const char* messages) {
@@ -156,7 +220,22 @@ TEST_F(ChatRowsTest, MessagesThatAreNoneAreRefused) {
   EXPECT_THAT(refusal("[1]"), HasSubstr("role"));
   EXPECT_THAT(refusal(R"([{"content":"a"}])"), HasSubstr("role"));
   EXPECT_THAT(refusal(R"([{"role":"user","content":5}])"), HasSubstr("content"));
-  EXPECT_THAT(refusal(R"([{"role":"user","content":[{"type":"image"}]}])"), HasSubstr("image"));
+  const char* const parts[][2] = {
+      {R"([{"type":"image"}])", "of type image,"},
+      {R"([{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"x"}}])",
+       "of type image_url,"},
+      {R"([{"type":"input_audio","input_audio":{}}])", "of type input_audio,"},
+      {R"([{"type":"text"}])", "text"},
+      {R"([{"text":"a"}])", "type"},
+      {R"([7])", "type"}};
+  for (const auto& [content, word] : parts) {
+    const std::string row = fmt::format(R"([{{"role":"user","content":{}}}])", content);
+    Use(kPlain);
+    EXPECT_THAT(refusal(row.c_str()), HasSubstr(word));
+    rules_ = TextRules(*bytes_);
+    EXPECT_THAT(refusal(row.c_str()), HasSubstr(word)) << "under ChatML";
+  }
+  EXPECT_THAT(refusal(R"([{"role":"user","content":["a"]}])"), HasSubstr("a part that is no"));
   rules_.no_chat = "the model has none";
   EXPECT_THAT(refusal(R"([{"role":"user","content":"a"}])"), HasSubstr("the model has none"));
 }

@@ -7,7 +7,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
+#include <functional>
 #include <set>
 
 #include "model/tokenizer/tokenizer_kind.h"
@@ -219,6 +221,153 @@ TEST_F(RlDataTest, DigestAndSplitAreOfTheContent) {
   const PromptSet again = b.SplitOff(0.25, 3);
   EXPECT_EQ(val.digest().ToHex(), again.digest().ToHex());
   EXPECT_EQ(a.digest().ToHex(), b.digest().ToHex());
+}
+
+// The digests as they were when a set held its prompts: of the prompts themselves, in order.
+std::pair<Digest128, Digest128> DigestsOf(const PromptSet& set) {
+  Hasher128 prompts, read;
+  for (int64_t i = 0; i < set.size(); ++i) {
+    const Prompt prompt = set.Get(i);
+    const auto length = static_cast<int64_t>(prompt.tokens.size());
+    prompts.Update(std::as_bytes(std::span(&prompt.id, 1)));
+    prompts.Update(std::as_bytes(std::span(&length, 1)));
+    prompts.Update(std::as_bytes(std::span(prompt.tokens)));
+    const auto dump = [](const Json& json) {
+      return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+    };
+    const std::string answer = prompt.data_source + '\0' + dump(prompt.ground_truth) + '\0';
+    prompts.Update(std::as_bytes(std::span(answer)));
+    if (prompt.max_tokens > 0) prompts.Update(std::as_bytes(std::span(&prompt.max_tokens, 1)));
+    const std::string text = dump(Json{prompt.text, prompt.extra_info});
+    read.Update(std::as_bytes(std::span(text)));
+  }
+  return {prompts.Finish(), read.Finish()};
+}
+
+// A folder of its own for shards, which small parts fill.
+TokenCache SmallParts() {
+  static int count = 0;
+  TokenCache cache;
+  cache.folder = fmt::format("{}keel_{}_cache{}", ::testing::TempDir(), getpid(), ++count);
+  cache.part_bytes = 300;
+  return cache;
+}
+
+TEST_F(RlDataTest, PromptsAreTheSameFromMemoryAndFromShards) {
+  std::string text =
+      R"({"prompt": "1+1=", "answer": "2", "data_source": "a\u0000b\u0000", "most": 4})"
+      "\n"
+      R"({"prompt": [200, 201, 255, 65], "answer": [1, -2, 3.5, 1e300, {"b": null, "a": true}]})"
+      "\n"
+      R"({"prompt": "\u00e9\ud83d\ude00 \"q\" \\ \u0001", "answer": "\u00e9",)"
+      R"( "extra_info": {"z": [1], "a": {"n": 18446744073709551615}}})"
+      "\n"
+      R"({"prompt": "", "input_ids": [65], "answer": null})"
+      "\n"
+      R"({"prompt": "longer than all the others, and so long that it is left out", "answer": 1})"
+      "\n";
+  for (int i = 0; i < 60; ++i)
+    text += fmt::format("{{\"prompt\": \"p{}\", \"answer\": {}, \"id\": 1}}\n", i, i);
+  const std::string file = Write(text);
+  PromptOptions options = Options();
+  options.max_prompt_length = 40;
+  options.filter_overlong_prompts = true;
+  options.max_response_key = "most";
+  PromptSet memory = ValueOrThrow(PromptSet::Load({file}, options, *tokenizer_));
+  options.cache = SmallParts();
+  PromptSet shards = ValueOrThrow(PromptSet::Load({file}, options, *tokenizer_));
+  const PromptSet again = ValueOrThrow(PromptSet::Load({file}, options, *tokenizer_));
+  EXPECT_EQ(memory.Get(0).data_source, std::string("a\0b\0", 4));
+  EXPECT_EQ(memory.Get(1).text,
+            "\xc8\xc9\xff"
+            "A");
+  EXPECT_EQ(memory.Get(2).text, "\u00e9\U0001f600 \"q\" \\ \x01");
+  EXPECT_EQ(memory.Get(2).extra_info["a"]["n"], UINT64_MAX);
+  EXPECT_EQ(memory.Get(4).id, 5);
+  PromptSet memory_val = memory.SplitOff(0.3, 5), shards_val = shards.SplitOff(0.3, 5);
+  EXPECT_EQ(again.skipped_rows(), 1);
+  EXPECT_EQ(again.warnings(), memory.warnings());
+  EXPECT_EQ(memory.warnings().size(), 1u);
+  for (const auto& [a, b] : {std::pair(&memory, &shards), std::pair(&memory_val, &shards_val)}) {
+    EXPECT_GT(a->size(), 10);
+    ASSERT_EQ(a->size(), b->size());
+    EXPECT_EQ(a->digest(), b->digest());
+    EXPECT_EQ(a->verifiers_digest(), b->verifiers_digest());
+    EXPECT_EQ(DigestsOf(*a), std::pair(a->digest(), a->verifiers_digest()));
+    for (int64_t i = 0; i < a->size(); ++i) {
+      const Prompt one = a->Get(i), other = b->Get(i);
+      EXPECT_EQ(one.id, other.id);
+      EXPECT_EQ(one.tokens, other.tokens);
+      EXPECT_EQ(one.text, other.text);
+      EXPECT_EQ(one.data_source, other.data_source);
+      EXPECT_EQ(one.ground_truth, other.ground_truth);
+      EXPECT_EQ(one.extra_info.dump(), other.extra_info.dump());
+      EXPECT_EQ(one.max_tokens, other.max_tokens);
+    }
+  }
+  EXPECT_EQ(DigestsOf(again), std::pair(again.digest(), again.verifiers_digest()));
+  // Whatever else prompts follow from makes others.
+  const auto folders = [&] {
+    return std::distance(std::filesystem::directory_iterator(options.cache.folder), {});
+  };
+  EXPECT_EQ(folders(), 1);
+  const std::function<void(PromptOptions&)> changes[] = {
+      [](PromptOptions& o) { o.max_prompt_length = 41; },
+      [](PromptOptions& o) { o.filter_overlong_prompts = false, o.truncation = Truncation::kLeft; },
+      [](PromptOptions& o) { o.vocab_size = 260; },
+      [](PromptOptions& o) { o.question_instruction = "Think."; },
+      [](PromptOptions& o) { o.strict_gsm8k = [](const std::string&) { return true; }; },
+      [](PromptOptions& o) { o.max_response_key.reset(); },
+      [](PromptOptions& o) { o.source_key = "source"; },
+  };
+  for (size_t i = 0; i < std::size(changes); ++i) {
+    PromptOptions changed = options;
+    changes[i](changed);
+    ValueOrThrow(PromptSet::Load({file}, changed, *tokenizer_));
+    EXPECT_EQ(folders(), static_cast<int64_t>(2 + i)) << i;
+  }
+  std::filesystem::remove_all(options.cache.folder);
+}
+
+TEST_F(RlDataTest, PairsAreTheSameFromMemoryAndFromShards) {
+  std::string text;
+  for (int i = 0; i < 80; ++i) {
+    text += fmt::format("{{\"prompt\": \"p{}\", \"chosen\": \"{}\", \"rejected\": \"b{}\"}}\n", i,
+                        std::string(static_cast<size_t>(1 + i % 30), 'a'), i);
+  }
+  const std::string file = Write(text);
+  PreferenceOptions options;
+  options.vocab_size = 259;
+  options.max_response_length = 20;
+  options.truncation = Truncation::kSkip;
+  PreferenceSet memory = ValueOrThrow(PreferenceSet::Load({file}, options, *tokenizer_));
+  EXPECT_GT(memory.skipped_rows(), 10);
+  options.cache = SmallParts();
+  PreferenceSet shards = ValueOrThrow(PreferenceSet::Load({file}, options, *tokenizer_));
+  EXPECT_EQ(shards.skipped_rows(), memory.skipped_rows());
+  PreferenceSet memory_val = memory.SplitOff(0.3, 5), shards_val = shards.SplitOff(0.3, 5);
+  for (const auto& [a, b] : {std::pair(&memory, &shards), std::pair(&memory_val, &shards_val)}) {
+    EXPECT_GT(a->size(), 5);
+    ASSERT_EQ(a->size(), b->size());
+    EXPECT_EQ(a->digest(), b->digest());
+    // The digest as it was when a set held its pairs.
+    Hasher128 hasher;
+    for (int64_t i = 0; i < a->size(); ++i) {
+      const PreferencePair one = a->Get(i), other = b->Get(i);
+      EXPECT_EQ(one.id, other.id);
+      for (const auto& [mine, theirs] :
+           {std::pair(&one.chosen, &other.chosen), std::pair(&one.rejected, &other.rejected)}) {
+        EXPECT_EQ(mine->tokens, theirs->tokens);
+        EXPECT_EQ(mine->learn, theirs->learn);
+        const auto length = static_cast<int64_t>(mine->tokens.size());
+        hasher.Update(std::as_bytes(std::span(&length, 1)));
+        hasher.Update(std::as_bytes(std::span(mine->tokens)));
+        hasher.Update(std::as_bytes(std::span(mine->learn)));
+      }
+    }
+    EXPECT_EQ(a->digest(), hasher.Finish());
+  }
+  std::filesystem::remove_all(options.cache.folder);
 }
 
 TEST_F(RlDataTest, PreferencePairsAndTheirBatches) {

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <thread>
 
+#include "model/tokenizer/tokenizer_kind.h"
 #include "tests/model/tokenizer/numbers_tokenizer.h"
 #include "tests/trainer/data/tokens/scratch_folder.h"
 #include "trainer/data/dataset.h"
@@ -90,6 +91,19 @@ TEST_F(TokenizeTest, ShardsGiveTheSamplesThatMemoryGives) {
     const Dataset again = ValueOrThrow(Dataset::Load({rows, text}, cached, *bytes_));
     EXPECT_EQ(again.digest(), kept.digest());
   }
+}
+
+TEST_F(TokenizeTest, RecordsAreNoTokensToTrainOn) {
+  const std::string rows = folder_.Write("rows.jsonl", "{}\n");
+  const RecordRule rule{{{"test", 1}},
+                        [](const Json&, const RowContext&, std::vector<std::byte>* record) {
+                          record->push_back({});
+                          return Result<bool>(true);
+                        }};
+  options_.plan.records = &rule;
+  EXPECT_EQ(ValueOrThrow(Make({rows}, "records")).id_bytes, 1u);
+  const auto data = Dataset::Load({folder_.Path("records")}, SetOptions(true), *bytes_);
+  EXPECT_THAT(data.status().message(), HasSubstr("records: holds rows of another task"));
 }
 
 TEST_F(TokenizeTest, SplittingShardsKeepsEverySampleOnce) {

@@ -61,7 +61,7 @@ class DeskTest : public ::testing::Test {
     options.protocol.batch = kPositions;
     options.protocol.samples = {0, 1};
     options.protocol.end = kPositions;
-    options.prompt = [this](int64_t position) -> const rl::Prompt& {
+    options.prompt = [this](int64_t position) {
       return prompts_.at(static_cast<size_t>(position));
     };
     ThrowIfError(desk_->Open(Stream::kTrain, std::move(options), Ledger()));

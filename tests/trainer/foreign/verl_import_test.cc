@@ -202,6 +202,9 @@ TEST(VerlImport, TakenValuesSurviveARoundTrip) {
       case options::Kind::kStringList:
         value = option.choices.empty() ? "[a, b]" : "[" + option.choices.front() + "]";
         break;
+      case options::Kind::kIntList:
+        value = "[3, 4]";
+        break;
       case options::Kind::kDoubleList:
         value = "[0.5, 0.25]";
         break;

@@ -12,6 +12,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "trainer/metrics/console_line.h"
+
 namespace keel::trainer {
 namespace {
 
@@ -60,13 +62,20 @@ TEST(LmTextTest, ShowsWhatTheLineHas) {
   line.Set("throughput(tps)", 1234567.4);
   line.Set("mfu(%)", 41.26);
   line.Set("memory/max_rss(GiB)", 1.5);
-  EXPECT_EQ(LmText(line, {7, 120, 3723, true}),
+  line.Set("time_metrics/end_to_end(s)", 0.254);
+  const ConsoleLine shown = LmText(line, {7, 120, 3723, true});
+  EXPECT_EQ(WholeText(shown),
             "step   7/120  loss   2.5000  norm      nan  lr 3.00e-04  tok/s 1,234,567  mfu  41.3%  "
-            "mem  1.50 GiB  eta 1:02:03  SKIPPED: loss or norm not finite");
+            "mem  1.50 GiB  step 0.25 s  eta 1:02:03  SKIPPED: loss or norm not finite");
+  // What a run is judged by, its rate, its speed, and what went wrong stay on any terminal.
+  EXPECT_EQ(
+      FittedText(shown, 110),
+      "step   7/120  loss   2.5000  lr 3.00e-04  tok/s 1,234,567  step 0.25 s  SKIPPED: loss or "
+      "norm not finite");
   // Where the device's peak is not known there is no MFU to show.
   StepLine other;
   other.Set("gemm_share(%)", 41.26);
-  EXPECT_THAT(LmText(other, {7, 120, 3723, false}), ::testing::HasSubstr("gemm  41.3%"));
+  EXPECT_THAT(WholeText(LmText(other, {7, 120, 3723, false})), ::testing::HasSubstr("gemm  41.3%"));
 }
 
 class MetricsWriterTest : public ::testing::Test {
@@ -111,7 +120,7 @@ TEST_F(MetricsWriterTest, WhatIsNotFiniteIsNamedInEveryLine) {
 TEST_F(MetricsWriterTest, TheConsoleShowsTheFirstTheLastAndEveryFewSteps) {
   MetricsWriter metrics = Open({false, true, 4});
   const auto text = [](const StepLine&, const StepProgress& progress) {
-    return "<" + std::to_string(progress.step) + ">";
+    return ConsoleLine{{"<" + std::to_string(progress.step) + ">"}};
   };
   for (int64_t step = 1; step <= 10; ++step) metrics.Step({}, {step, 10}, text);
   const std::string log = Read("log");

@@ -108,7 +108,7 @@ TEST_F(RunCourseTest, TheRestIsForecastByPastSteps) {
   course.Advance(1, 8, 100);
   const StepProgress progress = course.Progress(true);
   EXPECT_EQ(progress.StepText(), "step 1/3");
-  EXPECT_EQ(progress.SkippedText(), "  SKIPPED: loss or norm not finite");
+  EXPECT_EQ(progress.SkippedText(), "SKIPPED: loss or norm not finite");
   EXPECT_EQ((StepProgress{12, 345, 3723.9, false}).StepText(), "step  12/345");
   EXPECT_EQ((StepProgress{12, 345, 3723.9, false}).EtaText(), "1:02:03");
   EXPECT_DOUBLE_EQ(progress.eta_s, 2 * course.mean_step_s());

@@ -89,7 +89,10 @@ Status ShardFile::Read(int64_t begin, std::span<int32_t> ids, std::span<uint8_t>
     const auto count = static_cast<int64_t>(ids.size());
     const int64_t from = at_.ids + begin * header_.id_bytes;
     KEEL_RETURN_IF_ERROR(CheckBlocks(from, from + count * header_.id_bytes));
-    if (header_.id_bytes == 2) {
+    if (header_.id_bytes == kRecordIdBytes) {
+      const auto* const stored = reinterpret_cast<const uint8_t*>(At(from));
+      std::copy_n(stored, ids.size(), ids.begin());
+    } else if (header_.id_bytes == 2) {
       const auto* const stored = reinterpret_cast<const uint16_t*>(At(from));
       std::copy_n(stored, ids.size(), ids.begin());
     } else {
@@ -117,6 +120,19 @@ Status ShardFile::Read(int64_t begin, std::span<int32_t> ids, std::span<uint8_t>
   for (int64_t i = begin; i < end; ++i)
     learn[static_cast<size_t>(i - begin)] = static_cast<uint8_t>((bits[i / 8] >> (i % 8)) & 1);
   file_->Release(at_.learn + begin / 8, (end - begin) / 8);
+  return Status::Ok();
+}
+
+Status ShardFile::ReadBytes(int64_t begin, std::span<std::byte> bytes) const {
+  if (header_.id_bytes != kRecordIdBytes) {
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{}: holds tokens, expected records", name_));
+  }
+  if (bytes.empty()) return Status::Ok();
+  const int64_t from = at_.ids + begin, count = std::ssize(bytes);
+  KEEL_RETURN_IF_ERROR(CheckBlocks(from, from + count));
+  std::memcpy(bytes.data(), At(from), bytes.size());
+  file_->Release(from, count);
   return Status::Ok();
 }
 

@@ -32,6 +32,9 @@ class ShardFile final : public TokenStore {
   int64_t documents() const override { return header_.documents; }
   int64_t Begin(int64_t document) const override { return begins_[static_cast<size_t>(document)]; }
   Status Read(int64_t begin, std::span<int32_t> ids, std::span<uint8_t> learn) const override;
+  // Bytes [begin, begin + bytes.size()) of all records, of a shard of these (id_bytes 1) alone.
+  // Errors as Read.
+  Status ReadBytes(int64_t begin, std::span<std::byte> bytes) const;
   bool learns_all() const override { return header_.has_learn == 0; }
   Digest128 digest() const override { return header_.content; }
 

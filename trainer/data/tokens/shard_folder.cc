@@ -73,7 +73,8 @@ Result<ShardFolderIndex> Parse(const Json& json, const std::string& where) {
   KEEL_ASSIGN_OR_RETURN(index.tokenizer, GetString(json, "tokenizer", where));
   KEEL_ASSIGN_OR_RETURN(index.tokenizer_digest, GetDigest(json, "tokenizer_digest", where));
   KEEL_ASSIGN_OR_RETURN(const int64_t id_bytes, GetInt(json, "id_bytes", where));
-  if (id_bytes != 2 && id_bytes != 4) return refuse("id_bytes: expected 2 or 4");
+  if (id_bytes != kRecordIdBytes && id_bytes != 2 && id_bytes != 4)
+    return refuse("id_bytes: expected 1, 2 or 4");
   index.id_bytes = static_cast<uint32_t>(id_bytes);
   KEEL_ASSIGN_OR_RETURN(index.largest_id, GetInt(json, "largest_id", where));
   KEEL_ASSIGN_OR_RETURN(index.rows, GetInt(json, "rows", where));

@@ -56,15 +56,17 @@ Result<ShardHeader> ParseShardHeader(std::span<const std::byte> bytes, int64_t f
     if (value >= least && value <= most) return Status::Ok();
     return refuse(fmt::format("{} is {}, expected {} to {}", field, value, least, most));
   };
-  if (header.id_bytes != 2 && header.id_bytes != 4)
-    return refuse(fmt::format("id_bytes is {}, expected 2 or 4", header.id_bytes));
+  if (header.id_bytes != kRecordIdBytes && header.id_bytes != 2 && header.id_bytes != 4)
+    return refuse(fmt::format("id_bytes is {}, expected 1, 2 or 4", header.id_bytes));
   KEEL_RETURN_IF_ERROR(check("tokens", header.tokens, 0, kMostShardTokens));
   KEEL_RETURN_IF_ERROR(
       check("documents", header.documents, header.tokens > 0 ? 1 : 0, header.tokens));
-  KEEL_RETURN_IF_ERROR(check("has_learn", header.has_learn, 0, 1));
+  const bool records = header.id_bytes == kRecordIdBytes;
+  KEEL_RETURN_IF_ERROR(check("has_learn", header.has_learn, 0, records ? 0 : 1));
   KEEL_RETURN_IF_ERROR(check("made_bytes", header.made_bytes, 0, kMostMadeBytes));
   KEEL_RETURN_IF_ERROR(check("largest_id", header.largest_id, header.tokens > 0 ? 0 : -1,
                              header.tokens == 0     ? -1
+                             : records              ? 0xff
                              : header.id_bytes == 2 ? 0xffff
                                                     : INT32_MAX));
   const ShardLayout at = ShardLayout::Of(header);

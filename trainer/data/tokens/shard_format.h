@@ -7,6 +7,9 @@
 //   made      JSON: what made it
 //   digests   16 a block: XXH3-128 of each kShardBlockBytes from the end of the header on
 //
+// With id_bytes 1 the documents are records of bytes, not of tokens: what is called a token is a
+// byte, and all are learnt.
+//
 // Each section begins at a multiple of 8, zeros between; integers are little-endian. All offsets
 // follow from the header's counts, so none can point elsewhere.
 #pragma once
@@ -22,6 +25,7 @@ namespace keel::trainer {
 
 inline constexpr char kShardMagic[8] = {'K', 'E', 'E', 'L', 'T', 'O', 'K', '\n'};
 inline constexpr uint32_t kShardVersion = 1;
+inline constexpr uint32_t kRecordIdBytes = 1;
 inline constexpr int64_t kShardHeaderBytes = 4096;
 inline constexpr int64_t kShardBlockBytes = int64_t{64} << 10;
 // Beyond it no count of a file fits in 64 bits of bytes.
@@ -32,7 +36,7 @@ inline constexpr int64_t kMostMadeBytes = int64_t{1} << 20;
 struct ShardHeader {
   char magic[8];
   uint32_t version;
-  uint32_t id_bytes;  // 2 or 4
+  uint32_t id_bytes;  // 2 or 4; 1 of records
   int64_t tokens;
   int64_t documents;  // none of them empty
   int64_t has_learn;  // 0 or 1

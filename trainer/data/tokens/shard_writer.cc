@@ -52,6 +52,18 @@ Status ShardWriter::Add(std::span<const int32_t> ids, std::span<const uint8_t> l
   return Append(std::as_bytes(std::span(narrow_)));
 }
 
+Status ShardWriter::AddRecord(std::span<const std::byte> record) {
+  if (record.empty()) return Status::Ok();
+  const auto count = std::ssize(record);
+  content_.Update(std::as_bytes(std::span(&count, 1)));
+  content_.Update(record);
+  header_.largest_id = 0xff;
+  header_.tokens += count;
+  begins_.push_back(header_.tokens);
+  ++header_.documents;
+  return Append(record);
+}
+
 Status ShardWriter::Append(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const size_t room = static_cast<size_t>(kShardBlockBytes) - block_.size();

@@ -21,13 +21,16 @@ namespace keel::trainer {
 
 class ShardWriter {
  public:
-  // Creates `path`; kAlreadyExists. `id_bytes`: 2 holds ids below 65,536, 4 all.
+  // Creates `path`; kAlreadyExists. `id_bytes`: 2 holds ids below 65,536, 4 all, 1 records of
+  // bytes.
   static Result<ShardWriter> Create(FileSystem& files, std::string_view path, uint32_t id_bytes,
                                     const Digest128& tokenizer);
 
   // A document; learn[i] of 0 or 1 says whether id i is to be learnt. An empty one is left out.
   // kInvalidData for an id that is negative or needs more bytes.
   Status Add(std::span<const int32_t> ids, std::span<const uint8_t> learn);
+  // A record, of a shard with id_bytes 1 alone; an empty one is left out.
+  Status AddRecord(std::span<const std::byte> record);
   // What is left, the header, and the disk's word that all is there. `made`: what made it.
   Result<ShardHeader> Finish(const Json& made);
 

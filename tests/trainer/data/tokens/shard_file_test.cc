@@ -98,6 +98,31 @@ TEST_F(ShardFileTest, TheDigestIsOfTheContentAndNotOfItsStorage) {
   EXPECT_NE(ValueOrThrow(ShardFile::Open(Write("other", other, 2)))->digest(), narrow->digest());
 }
 
+TEST_F(ShardFileTest, RecordsComeBackAsTheyWereWritten) {
+  auto files = ValueOrThrow(OpenPosixFileSystem(folder_.path(), false));
+  auto writer = ValueOrThrow(ShardWriter::Create(*files, "records", kRecordIdBytes, kTokenizer));
+  std::vector<std::vector<std::byte>> records;
+  for (size_t i = 0; i < 300; ++i) {
+    records.emplace_back(1 + i * 97 % 1500, static_cast<std::byte>(i));
+    ThrowIfError(writer.AddRecord(records.back()));
+  }
+  ThrowIfError(writer.AddRecord({}));
+  ThrowIfError(writer.Finish({{"rows", 301}}).status());
+  const auto shard = ValueOrThrow(ShardFile::Open(folder_.Path("records")));
+  ASSERT_EQ(shard->documents(), 300);
+  EXPECT_EQ(ValueOrThrow(shard->Made())["rows"], 301);
+  for (int64_t i = 0; i < 300; ++i) {
+    std::vector<std::byte> found(static_cast<size_t>(shard->Begin(i + 1) - shard->Begin(i)));
+    ThrowIfError(shard->ReadBytes(shard->Begin(i), found));
+    ASSERT_EQ(found, records[static_cast<size_t>(i)]);
+  }
+  ThrowIfError(ReadAll(folder_.Path("records")));
+  // Records are no tokens, nor these records.
+  const auto tokens = ValueOrThrow(ShardFile::Open(Write("tokens", {{{1, 2}, {1, 1}}}, 2)));
+  std::vector<std::byte> one(1);
+  EXPECT_THAT(tokens->ReadBytes(0, one).message(), HasSubstr("tokens: holds tokens"));
+}
+
 TEST_F(ShardFileTest, AnEmptyShardIsOne) {
   const auto shard = ValueOrThrow(ShardFile::Open(Write("empty", {}, 2)));
   EXPECT_EQ(shard->documents(), 0);
@@ -117,7 +142,7 @@ TEST_F(ShardFileTest, EveryChangedByteIsNoticed) {
   const std::string path = Write("small", {{{1, 2, 3}, {0, 1, 1}}, {{4}, {1}}}, 2);
   const std::string good = folder_.Read("small");
   // Between header and ids are zeros, of which some will do.
-  for (size_t i = 0; i < good.size(); i += i > 130 && i < 4050 ? 41 : 1) {
+  for (size_t i = 0; i<good.size(); i += i> 130 && i < 4050 ? 41 : 1) {
     std::string bad = good;
     bad[i] = static_cast<char>(bad[i] ^ 0x10);
     const Status status = ReadAll(folder_.Write("bad", bad));
@@ -189,6 +214,27 @@ TEST_F(ShardFileTest, BeginningsThatDoNotRiseAreRefused) {
 
 // The format is what its page says: files of version 1 must stay readable. KEEL_WRITE_GOLDEN names
 // where to write it anew.
+TEST_F(ShardFileTest, TheGoldenRecordsAreReadAndWrittenByteForByte) {
+  auto files = ValueOrThrow(OpenPosixFileSystem(folder_.path(), false));
+  auto writer = ValueOrThrow(ShardWriter::Create(*files, "golden", kRecordIdBytes, kTokenizer));
+  const std::string records[] = {"first", "the second"};
+  for (const std::string& record : records)
+    ThrowIfError(writer.AddRecord(std::as_bytes(std::span(record))));
+  ThrowIfError(writer.Finish({{"program", "keel 0.1.0"}}).status());
+  const std::string written = folder_.Read("golden");
+  if (const char* to = std::getenv("KEEL_WRITE_GOLDEN_RECORDS")) std::ofstream(to) << written;
+  const std::string golden = std::string(std::getenv("KEEL_SOURCE_DIR")) +
+                             "/tests/trainer/data/tokens/golden_records.tokens";
+  std::ifstream file(golden, std::ios::binary);
+  std::stringstream bytes;
+  bytes << file.rdbuf();
+  EXPECT_EQ(bytes.str(), written);
+  const auto shard = ValueOrThrow(ShardFile::Open(golden));
+  std::string second(10, ' ');
+  ThrowIfError(shard->ReadBytes(shard->Begin(1), std::as_writable_bytes(std::span(second))));
+  EXPECT_EQ(second, records[1]);
+}
+
 TEST_F(ShardFileTest, TheGoldenFileIsReadAndWrittenByteForByte) {
   const std::vector<Document> documents = {{{72, 105, 257}, {0, 0, 1}}, {{104, 257}, {1, 1}}};
   Write("golden", documents, 2);

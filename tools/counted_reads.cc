@@ -1,4 +1,4 @@
-#include "tools/ckpt/counted_reads.h"
+#include "tools/counted_reads.h"
 
 #include <unistd.h>
 

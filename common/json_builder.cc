@@ -1,0 +1,185 @@
+#include "common/json_builder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <cstddef>
+#include <iterator>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "common/text.h"
+
+namespace keel {
+
+namespace {
+
+// Walks over the text for the parser, and tells how far it has come.
+class Cursor {
+ public:
+  using iterator_category = std::forward_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  Cursor(const char* at, const char** reached) : at_(at), reached_(reached) {}
+  reference operator*() const { return *at_; }
+  Cursor& operator++() {
+    *reached_ = ++at_;
+    return *this;
+  }
+  Cursor operator++(int) {
+    const Cursor before = *this;
+    ++*this;
+    return before;
+  }
+  friend bool operator==(const Cursor& a, const Cursor& b) { return a.at_ == b.at_; }
+
+ private:
+  const char* at_;
+  const char** reached_;
+};
+
+// Builds the document while checking depth, duplicate keys and numbers; stops at the first fault.
+class Builder : public nlohmann::json_sax<Json> {
+ public:
+  // `reached` moves while the text from `begin` on is parsed.
+  Builder(int max_depth, WideIntegers wide, const char* begin, const char* const& reached)
+      : max_depth_(max_depth), wide_(wide), begin_(begin), reached_(reached) {}
+
+  bool null() override { return Put(nullptr); }
+  bool boolean(bool value) override { return Put(value); }
+  bool number_integer(number_integer_t value) override { return Put(value); }
+  bool number_unsigned(number_unsigned_t value) override { return Put(value); }
+  bool number_float(number_float_t value, const string_t& text) override {
+    // An integer that fits no 64-bit type arrives as a double.
+    const bool integer = text.find_first_of(".eE") == string_t::npos;
+    const bool taken = !integer || wide_ == WideIntegers::kNearestDouble;
+    if (taken && std::isfinite(value)) return Put(value);
+    Fail((integer ? "integer out of range: " : "number out of range: ") + Printable(text, 40));
+    // The parser sees that a number has ended by what comes after it, if anything does.
+    if (std::isdigit(static_cast<unsigned char>(begin_[wrong_at])) == 0) --wrong_at;
+    return false;
+  }
+  bool string(string_t& value) override { return Put(std::move(value)); }
+  bool binary(binary_t&) override { return Fail("binary value"); }
+  bool start_object(std::size_t) override { return Open(Json::object()); }
+  bool start_array(std::size_t) override { return Open(Json::array()); }
+  bool end_object() override { return Close(); }
+  bool end_array() override { return Close(); }
+  bool key(string_t& name) override {
+    if (!open_.back().keys.insert(name).second)
+      return Fail(fmt::format("duplicate key \"{}\"", Printable(name)));
+    open_.back().key = std::move(name);
+    return true;
+  }
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::detail::exception& error) override {
+    // "[json.exception.parse_error.101] parse error at line 1, column 5: ..."; the place is ours.
+    std::string_view text = error.what();
+    if (const auto end = text.find("] "); end != std::string_view::npos)
+      text.remove_prefix(end + 2);
+    if (text.starts_with("parse error at ")) text.remove_prefix(text.find(": ") + 2);
+    Fail(Printable(text));
+    wrong_at = position - 1;  // counts characters from 1, and the end of the text as one
+    return false;
+  }
+
+  Json document;
+  std::string problem;
+  size_t wrong_at = 0;  // where the last character of what is wrong stands
+
+ private:
+  // An array or object that has not ended yet.
+  struct Container {
+    Json* json;
+    std::set<std::string> keys;
+    std::string key;  // of the value that comes next
+  };
+
+  bool Fail(std::string text) {
+    problem = std::move(text);
+    wrong_at = static_cast<size_t>(reached_ - begin_) - 1;
+    return false;
+  }
+  // Returns where the value stands. It stays there until its container grows, so until it is
+  // closed.
+  Json* Insert(Json value) {
+    if (open_.empty()) {
+      document = std::move(value);
+      return &document;
+    }
+    Container& in = open_.back();
+    if (in.json->is_array()) {
+      in.json->push_back(std::move(value));
+      return &in.json->back();
+    }
+    // Not operator[], which looks through all keys; that this one is new is known.
+    auto& object = in.json->get_ref<Json::object_t&>();
+    object.emplace_back(std::move(in.key), std::move(value));
+    return &object.back().second;
+  }
+  bool Put(Json value) {
+    Insert(std::move(value));
+    return true;
+  }
+  bool Open(Json container) {
+    if (static_cast<int>(open_.size()) >= max_depth_) {
+      return Fail(fmt::format("nested deeper than {} levels", max_depth_));
+    }
+    Json* const place = Insert(std::move(container));
+    open_.push_back({place, {}, {}});
+    return true;
+  }
+  bool Close() {
+    open_.pop_back();
+    return true;
+  }
+
+  int max_depth_;
+  WideIntegers wide_;
+  const char* begin_;
+  const char* const& reached_;
+  std::vector<Container> open_;
+};
+
+// "line 2, column 7"; columns count characters of UTF-8, not bytes.
+std::string Place(std::string_view text, size_t at) {
+  const std::string_view before = text.substr(0, std::min(at, text.size()));
+  const auto lines = std::count(before.begin(), before.end(), '\n');
+  const size_t start = before.rfind('\n') + 1;  // npos + 1 is 0
+  const auto characters = std::count_if(before.begin() + static_cast<std::ptrdiff_t>(start),
+                                        before.end(), [](char c) { return (c & 0xc0) != 0x80; });
+  return fmt::format("line {}, column {}", lines + 1, characters + 1);
+}
+
+}  // namespace
+
+Result<Json> BuildJson(std::string_view text, std::string_view where, const JsonLimits& limits,
+                       WideIntegers wide) {
+  if (static_cast<int64_t>(text.size()) > limits.max_bytes) {
+    return Status(StatusCode::kInvalidData, fmt::format("{}: {} bytes of JSON, at most {} are read",
+                                                        where, text.size(), limits.max_bytes));
+  }
+  const auto fail = [&](size_t at, std::string_view problem) {
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{}: {}: {}", where, Place(text, at), problem));
+  };
+  // The parser would take it for the end of the text.
+  if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
+    return fail(zero, "a zero byte");
+  }
+  const char* const begin = text.data();
+  const char* reached = begin;
+  Builder builder(limits.max_depth, wide, begin, reached);
+  if (!Json::sax_parse(Cursor(begin, &reached), Cursor(begin + text.size(), &reached), &builder)) {
+    return fail(builder.wrong_at, builder.problem);
+  }
+  return std::move(builder.document);
+}
+
+}  // namespace keel

@@ -1,0 +1,34 @@
+#include "common/json_builder.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace keel {
+namespace {
+
+// What transformers writes for a tokenizer without a limit: int(1e30).
+constexpr const char* kNoLimit = "1000000000000000019884624838656";
+
+TEST(JsonBuilderTest, WideIntegersAreDoublesWhereTheyAreTaken) {
+  const std::string text =
+      std::string("[") + kNoLimit + ", -18446744073709551616, 18446744073709551615, 7]";
+  const Json json = ValueOrThrow(BuildJson(text, "f", {}, WideIntegers::kNearestDouble));
+  EXPECT_EQ(json[0].get<double>(), 1e30);
+  EXPECT_EQ(json[1].get<double>(), -18446744073709551616.0);
+  // What fits is an integer all the same.
+  EXPECT_TRUE(json[2].is_number_unsigned());
+  EXPECT_TRUE(json[3].is_number_integer());
+  EXPECT_FALSE(BuildJson(text, "f", {}, WideIntegers::kRefused).ok());
+  EXPECT_FALSE(ParseJson(text, "f").ok());
+}
+
+TEST(JsonBuilderTest, WhatIsNoDoubleEitherIsRefused) {
+  const std::string text = "[1" + std::string(400, '0') + "]";
+  const Status status = BuildJson(text, "f", {}, WideIntegers::kNearestDouble).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidData);
+  EXPECT_EQ(status.message().find("f: line 1, column"), 0u) << status.message();
+}
+
+}  // namespace
+}  // namespace keel

@@ -1,0 +1,151 @@
+#include "tools/trace/trace_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <system_error>
+#include <variant>
+
+namespace keel::tools {
+
+namespace {
+
+namespace fs = std::filesystem;
+using trainer::TraceHeader;
+
+// "rank_3.jsonl" or "rank_3.old.jsonl" -> 3
+std::optional<int> RankOfFile(const std::string& name) {
+  constexpr std::string_view kBegin = "rank_";
+  if (!name.starts_with(kBegin)) return std::nullopt;
+  int rank = -1;
+  const auto [end, error] =
+      std::from_chars(name.data() + kBegin.size(), name.data() + name.size(), rank);
+  if (error != std::errc() || rank < 0) return std::nullopt;
+  const bool ours = name == trainer::TraceFileName(rank) || name == trainer::OldTraceFileName(rank);
+  return ours ? std::optional(rank) : std::nullopt;
+}
+
+// Lines with an end; what comes after the last one is not whole.
+void EachLine(const std::string& path,
+              const std::function<void(std::string_view line, bool whole)>& take) {
+  std::ifstream file(path, std::ios::binary);
+  for (std::string line; std::getline(file, line);)
+    if (!line.empty() || !file.eof()) take(line, !file.eof());
+}
+
+}  // namespace
+
+std::map<int, ClockShift> AlignClocks(const std::vector<TraceHeader>& headers) {
+  std::map<int, ClockShift> shifts;
+  if (headers.empty()) return shifts;
+  const TraceHeader& first = *std::ranges::min_element(headers, {}, &TraceHeader::rank);
+  const int64_t base = first.unix_ns - first.monotonic_ns;
+  for (const TraceHeader& header : headers) {
+    ClockShift& shift = shifts[header.rank];
+    const size_t met = header.meetings_ns.size();
+    if (header.rank == first.rank) {
+      shift = {base, ClockSource::kOwn, 0};
+    } else if (!header.boot.empty() && header.boot == first.boot) {
+      shift = {base, ClockSource::kMachine, 0};
+    } else if (met > 0 && met == first.meetings_ns.size()) {
+      std::vector<int64_t> behind;
+      for (size_t i = 0; i < met; ++i)
+        behind.push_back(first.meetings_ns[i] - header.meetings_ns[i]);
+      std::ranges::sort(behind);
+      shift = {base + behind[met / 2], ClockSource::kMeetings, behind.back() - behind.front()};
+    } else {
+      shift = {header.unix_ns - header.monotonic_ns, ClockSource::kWall, 0};
+    }
+  }
+  return shifts;
+}
+
+std::vector<std::string> TraceReader::FilesOf(int rank) const {
+  std::vector<std::string> files;
+  for (const std::string& name : {trainer::OldTraceFileName(rank), trainer::TraceFileName(rank)})
+    if (fs::exists(folder_ + "/" + name)) files.push_back(folder_ + "/" + name);
+  return files;
+}
+
+Result<TraceReader> TraceReader::Open(const std::string& run_folder) {
+  TraceReader reader;
+  reader.folder_ = run_folder + "/" + std::string(trainer::kTraceFolder);
+  std::set<int> found;
+  std::error_code error;
+  for (fs::directory_iterator at(reader.folder_, error), end; !error && at != end;
+       at.increment(error)) {
+    if (const auto rank = RankOfFile(at->path().filename())) found.insert(*rank);
+  }
+  // 1. Who began when.
+  std::map<int64_t, std::vector<TraceHeader>> starts;
+  for (const int rank : found) {
+    for (const std::string& path : reader.FilesOf(rank)) {
+      EachLine(path, [&](std::string_view line, bool whole) {
+        if (!whole || !line.starts_with("{\"")) return;
+        const auto parsed = trainer::ParseTraceLine(line);
+        const auto* const header = parsed.ok() ? std::get_if<TraceHeader>(&*parsed) : nullptr;
+        if (header == nullptr || header->rank != rank) return;
+        reader.ranks_[rank] = *header;
+        // A start's header stands again where the rank's next file begins.
+        auto& of_start = starts[header->start];
+        if (std::ranges::count(of_start, rank, &TraceHeader::rank) == 0)
+          of_start.push_back(*header);
+      });
+    }
+  }
+  if (starts.empty()) {
+    return Status(StatusCode::kNotFound,
+                  fmt::format("{}: no rank has noted anything there: expected the folder of a run "
+                              "with trainer.trace.enable",
+                              reader.folder_));
+  }
+  // 2. Their clocks.
+  reader.origin_ns_ = std::numeric_limits<int64_t>::max();
+  for (const auto& [start, headers] : starts) {
+    const std::map<int, ClockShift> shifts = AlignClocks(headers);
+    for (const TraceHeader& header : headers) {
+      const ClockShift& shift = shifts.at(header.rank);
+      reader.shifts_[{header.rank, start}] = shift;
+      reader.origin_ns_ = std::min(reader.origin_ns_, header.monotonic_ns + shift.shift_ns);
+      reader.counts_.unaligned |= shift.source == ClockSource::kWall;
+      reader.counts_.by_meetings |= shift.source == ClockSource::kMeetings;
+      reader.counts_.spread_ns = std::max(reader.counts_.spread_ns, shift.spread_ns);
+    }
+  }
+  reader.counts_.ranks = static_cast<int>(reader.ranks_.size());
+  return reader;
+}
+
+Status TraceReader::Each(
+    int rank, const std::function<void(const trainer::TracedSpan&, int64_t begin_ns)>& take) {
+  for (const std::string& path : FilesOf(rank)) {
+    std::optional<int64_t> shift_ns;
+    EachLine(path, [&](std::string_view line, bool whole) {
+      const auto parsed = trainer::ParseTraceLine(line);
+      if (!whole || !parsed.ok()) {
+        ++counts_.torn;
+        return;
+      }
+      if (const auto* const header = std::get_if<TraceHeader>(&*parsed)) {
+        const auto found = shifts_.find({header->rank, header->start});
+        shift_ns = found == shifts_.end() ? std::nullopt : std::optional(found->second.shift_ns);
+      } else if (const auto* const dropped = std::get_if<trainer::DroppedSpans>(&*parsed)) {
+        counts_.dropped += dropped->count;
+      } else if (shift_ns) {
+        const auto& span = std::get<trainer::TracedSpan>(*parsed);
+        const int64_t begin_ns = span.begin_ns + *shift_ns - origin_ns_;
+        if (begin_ns >= 0) take(span, begin_ns);
+      }
+    });
+  }
+  return Status::Ok();
+}
+
+}  // namespace keel::tools
