@@ -35,7 +35,7 @@ class Shells(unittest.TestCase):
 
     # What is typed before the key is pressed, and how the line then reads, word by word.
     LINES = (
-        ("keel tra", ["keel", "train"]),
+        ("keel trai", ["keel", "train"]),
         ("keel ckpt inspe", ["keel", "ckpt", "inspect"]),
         ("keel data make --fo", None),  # --force or --form: not yet a word
         ("keel data make --form sf", ["keel", "data", "make", "--form", "sft"]),
