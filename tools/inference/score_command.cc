@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <fstream>
 #include <numeric>
+#include <span>
 
 #include "checkpoint/format/safetensors.h"
 #include "common/file_system.h"
@@ -27,6 +27,29 @@ void AddAll(const Prompts& prompts, const ScoreArguments& a, rollout::Engine& en
     request.sampling.prompt_logits = !a.logits.empty();
     engine.Add(std::move(request));
   }
+}
+
+// As safetensors, logits.<row> [tokens, vocabulary] fp32.
+Status WriteLogits(const std::vector<at::Tensor>& logits, const std::string& path) {
+  std::vector<checkpoint::SafetensorsPart> parts;
+  std::vector<std::string> names;
+  for (size_t i = 0; i < logits.size(); ++i) names.push_back(fmt::format("logits.{}", i));
+  for (size_t i = 0; i < logits.size(); ++i)
+    parts.push_back({names[i], DType::kF32, Dims(logits[i].sizes()), {}});
+  KEEL_ASSIGN_OR_RETURN(const std::string header,
+                        checkpoint::BuildSafetensorsHeader(parts, {{"format", "pt"}}, 8));
+  KEEL_ASSIGN_OR_RETURN(RowOutput out, RowOutput::Open("--logits", path));
+  const auto write = [&]() -> Status {
+    KEEL_RETURN_IF_ERROR(out.PutBytes(std::as_bytes(std::span(header))));
+    for (const at::Tensor& tensor : logits) {
+      KEEL_RETURN_IF_ERROR(
+          out.PutBytes({static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()}));
+    }
+    return out.Finish();
+  };
+  const Status written = write();
+  if (!written.ok()) out.Discard();  // half a file of tensors is none
+  return written;
 }
 
 // What the other ranks do.
@@ -80,23 +103,7 @@ void Score(const ScoreArguments& a) {
   model.relay().SendEnd();
   model.Leave();
   ThrowIfError(out.Finish());
-  if (!a.logits.empty()) {
-    std::vector<checkpoint::SafetensorsPart> parts;
-    std::vector<std::string> names;
-    for (size_t i = 0; i < logits.size(); ++i) names.push_back(fmt::format("logits.{}", i));
-    for (size_t i = 0; i < logits.size(); ++i)
-      parts.push_back({names[i], DType::kF32, Dims(logits[i].sizes()), {}});
-    const std::string header =
-        ValueOrThrow(checkpoint::BuildSafetensorsHeader(parts, {{"format", "pt"}}, 8));
-    std::ofstream file(a.logits, std::ios::binary);
-    file << header;
-    for (const at::Tensor& tensor : logits) {
-      file.write(static_cast<const char*>(tensor.data_ptr()),
-                 static_cast<std::streamsize>(tensor.nbytes()));
-    }
-    file.close();
-    if (!file) throw Error(StatusCode::kIo, fmt::format("--logits {}: writing failed", a.logits));
-  }
+  if (!a.logits.empty()) ThrowIfError(WriteLogits(logits, a.logits));
   const double total = std::accumulate(sums.begin(), sums.end(), 0.0);
   const double mean = tokens == 0 ? 0 : total / static_cast<double>(tokens);
   fmt::print(out.streams() ? stderr : stdout,
