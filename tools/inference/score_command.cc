@@ -68,7 +68,11 @@ void Score(const ScoreArguments& a) {
       logits_file{"--logits", a.logits};
   for (const NamedFile* other : {&output, &logits_file}) ThrowIfError(CheckApart(*other, input));
   ThrowIfError(CheckApart(logits_file, output));
-  InferenceModel model({a.model, a.dtype, a.device, a.env});
+  InferenceModel model({.path = a.model,
+                        .dtype = a.dtype,
+                        .device = a.device,
+                        .env = a.env,
+                        .asked = {{"--logits is given", a.logits.empty() ? "no" : "yes"}}});
   rollout::Engine engine = model.MakeEngine({});
   if (!model.leads()) return Follow(model, engine, a);
   const std::vector<InputRow> rows = ReadInputRows(a.input, model);
