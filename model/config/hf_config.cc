@@ -131,11 +131,12 @@ Result<HfConfig> ParseHfConfig(const Json& json, std::string_view where) {
   HfConfig config;
   const std::string type = reader.String("model_type", "");
   const FamilyTable* found = FindFamily(type);
-  if (found == nullptr) {
+  if (found == nullptr) {  // of which no other key says anything
     reader.Problem(fmt::format("model_type: expected one of {}, found \"{}\"", FamilyNames(),
                                Printable(type)));
+    return reader.status();
   }
-  const FamilyTable& family = found != nullptr ? *found : Families()[0];
+  const FamilyTable& family = *found;
   config.family = family.family;
   config.hidden_size = reader.Positive("hidden_size", std::nullopt, kMostHidden);
   config.intermediate_size = reader.Positive("intermediate_size", std::nullopt, kMostIntermediate);
@@ -167,7 +168,7 @@ Result<HfConfig> ParseHfConfig(const Json& json, std::string_view where) {
   }
   if (config.head_dim % 2 != 0) reader.Problem(fmt::format("head_dim {} is odd", config.head_dim));
   family.read(reader, config);
-  if (found != nullptr) RefuseOtherKeys(reader, type);
+  RefuseOtherKeys(reader, type);
 
   const std::string dtype = reader.String("dtype", reader.String("torch_dtype", ""));
   if (dtype == "float32") config.dtype = DType::kF32;

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import select
+import shutil
 import subprocess
 import unittest
 
@@ -15,6 +16,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
 PROMPTS = ["the", "a longer text to go on with, ", "0123456789"]
 TOKENS = 12
+CONFIG, NO_SPACE = 78, 74
 
 
 class Inference(harness.Job):
@@ -99,6 +101,69 @@ class Inference(harness.Job):
         self.assertEqual(harness.read_jsonl(output), self.generate(self.step, rows))
         done = harness.keel(*command, "--tp", 4)
         self.assertEqual((done.returncode, "has started 2 ranks" in done.stderr), (64, True), done.stderr)
+
+    def on_ranks(self, *commands):
+        """What each of them says, as ranks of one job, in folders of their own."""
+        port = harness.free_port()
+        running = []
+        for rank, (folder, arguments) in enumerate(commands):
+            environment = {**harness.environment(), "RANK": str(rank), "WORLD_SIZE": str(len(commands)), "LOCAL_RANK": str(rank),
+                           "LOCAL_WORLD_SIZE": str(len(commands)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}  # fmt: skip
+            running.append(subprocess.Popen([harness.KEEL, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                            text=True, env=environment, cwd=folder))  # fmt: skip
+        said = [process.communicate(timeout=harness.LIMIT_S)[0] for process in running]
+        return [(process.returncode, text) for process, text in zip(running, said)]
+
+    def test_ranks_that_were_given_different_things(self):
+        """Nodes with a model of the same name: the weights of one and those of another make an answer, and a wrong one."""
+        rows, out = self.rows({"text": PROMPTS[0]}), self.folder / "mixed.jsonl"
+        here, there = self.folder / "here", self.folder / "there"
+        for folder in (here, there):
+            shutil.copytree(self.exported, folder / "m")
+        weights = there / "m" / "model.safetensors"
+        data = bytearray(weights.read_bytes())
+        data[-1] ^= 1
+        weights.write_bytes(data)
+        generate = ["generate", "--model", "m", "--input", rows, "--output", out]
+        score = ["score", "--model", "m", "--input", rows, "--output", out]
+        row = '{"prompt": "a", "answer": "b", "data_source": "addition"}\n'
+        for folder, more in ((here, ""), (there, row)):
+            (folder / "rows.jsonl").write_text(row + more)
+        evaluate = ["eval", "--model", "m", "--data", "rows.jsonl", "--output", self.folder / "eval", "--tp", "2"]
+        for first, second, named in (
+            ((here, score), (there, score), "weights of --model"),
+            ((here, [*generate, "--temperature", "1"]), (here, [*generate, "--temperature", "1", "--seed", "7"]), "--seed: 0 on rank 0; 7 on rank 1"),
+            ((here, generate), (here, [*generate, "--dtype", "bfloat16"]), "type of the weights: float32 on rank 0; bfloat16 on rank 1"),
+            ((here, score), (here, [*score, "--logits", self.folder / "l.safetensors"]), "--logits is given: no on rank 0; yes on rank 1"),
+            ((here, evaluate), (here, [*evaluate, "--stop", "x"]), '--stop: [] on rank 0; ["x"] on rank 1'),
+        ):  # fmt: skip
+            with self.subTest(named):
+                for code, text in self.on_ranks(first, second):
+                    self.assertEqual(code, CONFIG, text)
+                    self.assertIn(named, text)
+                self.assertFalse(out.exists())
+        # Rows that one rank has otherwise, where the model is the same.
+        shutil.copyfile(here / "m" / "model.safetensors", weights)
+        for code, text in self.on_ranks((here, evaluate), (there, evaluate)):
+            self.assertEqual(code, CONFIG, text)
+            self.assertIn("content of --data: 1 rows", text)
+        # And the same things are no quarrel, wherever they lie.
+        for code, text in self.on_ranks((here, generate), (there, generate)):
+            self.assertEqual(code, 0, text)
+
+    def test_logits_on_a_full_disk(self):
+        """Half a file of tensors is none: what stood there before stays, and the message says why."""
+        trial = ["unshare", "--user", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]
+        if subprocess.run(trial, capture_output=True, check=False).returncode != 0:
+            self.skipTest("no mount namespaces here")
+        rows = self.rows(*({"text": PROMPTS[1]} for _ in range(20)))
+        score = f"{harness.KEEL} score --model {self.exported} --input {rows} --output {self.folder / 's.jsonl'} --logits /mnt/l.safetensors"
+        script = f"mount -t tmpfs -o size=64k none /mnt || exit 99; echo old > /mnt/l.safetensors; {score}; code=$?; ls -A /mnt; cat /mnt/*; exit $code"
+        done = subprocess.run(["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script], capture_output=True, text=True,
+                              timeout=harness.LIMIT_S, env=harness.environment(), check=False)  # fmt: skip
+        self.assertEqual(done.returncode, NO_SPACE, done)
+        self.assertTrue(done.stdout.endswith("l.safetensors\nold\n"), done.stdout)
+        self.assertIn("No space left on device", done.stderr)
 
     def test_messages_and_pipes(self):
         """A conversation becomes the model's template, here ChatML of bytes; and --tp leaves both pipes alone."""

@@ -15,6 +15,7 @@ import harness
 from server import CHAT, COMPLETIONS, Server, joined, texts
 
 KEY = "a key of this test"
+UNAVAILABLE = 69
 STORM_S = 60 if os.environ.get("KEEL_NIGHTLY") else 10
 HI = [{"role": "user", "content": "hi"}]
 
@@ -391,6 +392,14 @@ class Serve(harness.Job):
         self.assertEqual(texts(server.answer(COMPLETIONS, **asked[0])), found[0])
         server.process.terminate()
         self.assertEqual(self.ended(server)[0], 0)
+
+    def test_a_rank_that_dies_while_nobody_asks(self):
+        """The server ends; no client has to find out that it cannot answer."""
+        server = Server(self, self.step, "--tp", 2)
+        (other,) = harness.descendants(server.process.pid)
+        os.kill(other, signal.SIGKILL)
+        code, said = self.ended(server)
+        self.assertEqual((code, "lost a peer" in said), (UNAVAILABLE, True), said)
 
     def test_an_answer_that_takes_too_long(self):
         server = Server(self, self.step, "--request-timeout", 1, "--max-num-seqs", 1)

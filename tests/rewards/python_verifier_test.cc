@@ -164,6 +164,7 @@ TEST_F(PythonVerifierTest, WhatAScoreMayBe) {
       {"-math.inf", "not finite: -inf"},
       {"numpy.float32('nan')", "not finite"},
       {"{'score': math.inf}", "score is not finite: inf"},
+      {"{'score': 1.0, 'acc': math.nan}", "acc is not finite: nan"},
       {"10 ** 400", "OverflowError"},
   };
   auto samples = Samples(std::ssize(cases));

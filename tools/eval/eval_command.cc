@@ -30,6 +30,7 @@
 #include "rollout/engine.h"
 #include "tools/eval/eval_folder.h"
 #include "tools/eval/eval_statistics.h"
+#include "tools/inference/asked_facts.h"
 #include "tools/inference/inference_model.h"
 #include "tools/inference/step_weights.h"
 #include "trainer/config/config.h"
@@ -353,14 +354,21 @@ void Evaluate(const EvalArguments& a) {
   // 1. What is asked: model, rows, rewards.
   const Rewarding rewarding = ReadRewarding(a);
   const rewards::RewardSection& reward = rewarding.config.reward;
+  trainer::SharedFacts asked = FactsOf(a.sampling);
+  asked.merge(EngineFacts(a.max_num_seqs, a.cache_megabytes));
+  asked["--n"] = fmt::format("{}", a.n);
   InferenceModel model({.path = a.model,
                         .dtype = a.dtype,
                         .device = a.device,
                         .env = a.env,
                         .tp = a.tp,
-                        .todays_date = false});
+                        .todays_date = false,
+                        .asked = std::move(asked)});
   const PromptSet rows = LoadRows(a, rewarding.config, model);
   const int64_t count = std::min(rows.size(), a.most_rows.value_or(rows.size()));
+  model.Agree("rows", {{"content of --data",
+                        fmt::format("{} rows with digest {}", rows.size(), rows.digest().ToHex())},
+                       {"--rows", fmt::format("{}", count)}});
   rollout::EngineOptions options;
   options.scheduler.max_num_seqs = a.max_num_seqs;
   options.kv_cache_bytes = a.cache_megabytes << 20;

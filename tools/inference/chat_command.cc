@@ -13,6 +13,7 @@
 #include "model/tokenizer/stream_decoder.h"
 #include "rollout/engine.h"
 #include "tools/inference/answer_stream.h"
+#include "tools/inference/asked_facts.h"
 #include "tools/inference/inference_model.h"
 #include "tools/inference/input_rows.h"
 
@@ -102,7 +103,11 @@ bool ReadLine(bool asks, std::string* line) {
 void Chat(const ChatArguments& a) {
   if (const auto problems = a.sampling.Validate(); !problems.empty())
     throw Error(StatusCode::kUsage, fmt::format("{}", fmt::join(problems, "; ")));
-  InferenceModel model({a.model, a.dtype, a.device, a.env});
+  InferenceModel model({.path = a.model,
+                        .dtype = a.dtype,
+                        .device = a.device,
+                        .env = a.env,
+                        .asked = FactsOf(a.sampling)});
   rollout::EngineOptions options;
   options.scheduler.max_num_seqs = 1;
   options.calculate_log_probs = false;

@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <utility>
 
 #include "rollout/engine.h"
+#include "tools/inference/asked_facts.h"
 #include "tools/inference/inference_model.h"
 #include "tools/inference/input_rows.h"
 #include "tools/inference/row_output.h"
@@ -37,7 +39,14 @@ void Generate(const GenerateArguments& a) {
   if (const auto problems = a.sampling.Validate(); !problems.empty())
     throw Error(StatusCode::kUsage, fmt::format("{}", fmt::join(problems, "; ")));
   ThrowIfError(CheckApart({"--output", a.output}, {"--input", a.input}));
-  InferenceModel model({a.model, a.dtype, a.device, a.env});
+  trainer::SharedFacts asked = FactsOf(a.sampling);
+  asked.merge(EngineFacts(a.max_num_seqs, a.cache_megabytes));
+  asked["--n"] = fmt::format("{}", a.samples);
+  InferenceModel model({.path = a.model,
+                        .dtype = a.dtype,
+                        .device = a.device,
+                        .env = a.env,
+                        .asked = std::move(asked)});
   rollout::EngineOptions options;
   options.scheduler.max_num_seqs = a.max_num_seqs;
   options.kv_cache_bytes = a.cache_megabytes << 20;

@@ -1,14 +1,19 @@
 #include "tools/inference/inference_model.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
+#include <span>
 #include <utility>
 
 #include "common/file_system.h"
 #include "common/guarded.h"
+#include "common/hash.h"
 #include "common/host_memory.h"
+#include "common/program_id.h"
 #include "common/progress.h"
 #include "parallel/groups/context.h"
 #include "tools/counted_reads.h"
@@ -49,6 +54,7 @@ InferenceModel::InferenceModel(const InferenceOptions& options) : env_(options.e
   if (!options.choose) {
     ThrowIfError(Examine(options.path, options, tp));
     Connect(wish, tp);
+    Agree("model", Facts(options.path, options));
     MakeDecoder();
     ThrowIfError(LoadWeights(options.path));
     return;
@@ -68,7 +74,10 @@ InferenceModel::InferenceModel(const InferenceOptions& options) : env_(options.e
       MakeDecoder();
       last = LoadWeights(path);
     }
-    if (relay_->Least(last.ok() ? 1 : 0) == 1) return;
+    if (relay_->Least(last.ok() ? 1 : 0) == 1) {
+      Agree("model", Facts(path, options));
+      return;
+    }
     if (last.ok()) last = Status(StatusCode::kUnavailable, "another rank could not read it");
   }
 }
@@ -97,6 +106,31 @@ Status InferenceModel::Examine(const std::string& path, const InferenceOptions& 
         .status()
         .WithContext(path);
   });
+}
+
+trainer::SharedFacts InferenceModel::Facts(const std::string& path,
+                                           const InferenceOptions& options) const {
+  trainer::SharedFacts facts = options.asked;
+  if (env_.world_size == 1) return facts;  // nobody to compare with
+  static constexpr char kHere = 0;         // in the module, whose build is meant
+  facts["program"] = fmt::format("keel {} (build {})", ProgramVersion(), BuildId(&kHere));
+  facts["model"] = fmt::format("config digest {}", config().Digest());
+  facts["type of the weights"] = dtype_ == at::kBFloat16 ? "bfloat16" : "float32";
+  facts["ids that end a text"] = fmt::format("{}", fmt::join(stop_ids(), ", "));
+  for (const checkpoint::Document& document : source_.documents) {
+    facts["content of " + std::filesystem::path(document.path).filename().string()] =
+        "digest " + Hash128(std::as_bytes(std::span(document.content))).ToHex();
+  }
+  facts["weights of --model"] =
+      ValueOrThrow(IsCheckpoint(path) ? StepFingerprint(path) : trainer::WeightsFingerprint(path));
+  return facts;
+}
+
+void InferenceModel::Agree(const std::string& topic, const trainer::SharedFacts& facts) {
+  if (env_.world_size == 1) return;
+  trainer::StoreCoordinator coordinator(ValueOrThrow(store_->Clone()).WithPrefix(topic), env_.rank,
+                                        env_.world_size);
+  ThrowIfError(trainer::AgreeOnFacts(coordinator, facts, kDeadline));
 }
 
 void InferenceModel::MakeDecoder() {

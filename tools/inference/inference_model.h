@@ -23,6 +23,7 @@
 #include "tools/inference/prompt_relay.h"
 #include "trainer/inputs/model_source.h"
 #include "trainer/run/device_agreement.h"
+#include "trainer/run/rank_agreement.h"
 
 namespace keel::tools {
 
@@ -37,6 +38,7 @@ struct InferenceOptions {
   // Instead of `path`, on the first rank: a step's directory. Called again with what was wrong with
   // the last one, until its weights can be read; throws when there is none.
   std::function<std::string(const Status& last)> choose = {};
+  trainer::SharedFacts asked = {};  // by the command: of all ranks alike, as the model is
 };
 
 // Memory for the weights of another step of the same model: see InferenceModel::MakeTwin.
@@ -64,6 +66,9 @@ class InferenceModel {
   // The copies, and which one is this rank's.
   int replica() const { return env_.rank / group_->size(); }
   int replicas() const { return env_.world_size / group_->size(); }
+  // Throws kConfig on all ranks of all copies, with what differs, unless they have the same facts.
+  // Once for each `topic`.
+  void Agree(const std::string& topic, const trainer::SharedFacts& facts);
   // Waits for all ranks of all copies, however long they take.
   void WaitForAll();
   const trainer::ModelSource& source() const { return source_; }
@@ -84,6 +89,8 @@ class InferenceModel {
  private:
   // What `path` is, and whether this machine holds it.
   Status Examine(const std::string& path, const InferenceOptions& options, int tp);
+  // The program, what was asked for, and the model at `path`: other weights would fit as well.
+  trainer::SharedFacts Facts(const std::string& path, const InferenceOptions& options) const;
   void MakeDecoder();
   void Connect(const trainer::DeviceWish& wish, int tp);
   void MakeGroups(int tp);

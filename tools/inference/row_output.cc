@@ -122,12 +122,18 @@ Status RowOutput::Put(size_t row, std::string line) {
   return Status::Ok();
 }
 
+Status RowOutput::PutBytes(std::span<const std::byte> bytes) {
+  const size_t written = std::fwrite(bytes.data(), 1, bytes.size(), file_.get());
+  return written == bytes.size() ? Status::Ok() : Failed("write");
+}
+
 Status RowOutput::Finish() {
   if (!waiting_.empty()) {
     return Status(StatusCode::kInternal,
                   fmt::format("{}: row {} was never done, and {} after it are", flag_, next_,
                               waiting_.size()));
   }
+  if (std::fflush(file_.get()) != 0) return Failed("write");
   if (path_ != temporary_ && fsync(fileno(file_.get())) != 0) return Failed("fsync");
   if (std::fclose(file_.release()) != 0) return Failed("close");
   if (path_ == temporary_) return Status::Ok();

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "common/progress.h"
@@ -33,6 +34,8 @@ class RowOutput {
 
   // The line of row `row`, from 0, without a line break; each row once.
   Status Put(size_t row, std::string line);
+  // Instead of rows: the next bytes of a file that is no text.
+  Status PutBytes(std::span<const std::byte> bytes);
   // All rows were put: the file takes its name, and is on the disk.
   Status Finish();
   // Instead, after an error: removes the temporary file, for who has no use for a part.

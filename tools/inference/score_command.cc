@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <fstream>
 #include <numeric>
+#include <span>
 
 #include "checkpoint/format/safetensors.h"
 #include "common/file_system.h"
@@ -29,6 +29,29 @@ void AddAll(const Prompts& prompts, const ScoreArguments& a, rollout::Engine& en
   }
 }
 
+// As safetensors, logits.<row> [tokens, vocabulary] fp32.
+Status WriteLogits(const std::vector<at::Tensor>& logits, const std::string& path) {
+  std::vector<checkpoint::SafetensorsPart> parts;
+  std::vector<std::string> names;
+  for (size_t i = 0; i < logits.size(); ++i) names.push_back(fmt::format("logits.{}", i));
+  for (size_t i = 0; i < logits.size(); ++i)
+    parts.push_back({names[i], DType::kF32, Dims(logits[i].sizes()), {}});
+  KEEL_ASSIGN_OR_RETURN(const std::string header,
+                        checkpoint::BuildSafetensorsHeader(parts, {{"format", "pt"}}, 8));
+  KEEL_ASSIGN_OR_RETURN(RowOutput out, RowOutput::Open("--logits", path));
+  const auto write = [&]() -> Status {
+    KEEL_RETURN_IF_ERROR(out.PutBytes(std::as_bytes(std::span(header))));
+    for (const at::Tensor& tensor : logits) {
+      KEEL_RETURN_IF_ERROR(
+          out.PutBytes({static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()}));
+    }
+    return out.Finish();
+  };
+  const Status written = write();
+  if (!written.ok()) out.Discard();  // half a file of tensors is none
+  return written;
+}
+
 // What the other ranks do.
 void Follow(InferenceModel& model, rollout::Engine& engine, const ScoreArguments& a) {
   while (const auto prompts = model.relay().Receive()) {
@@ -45,7 +68,11 @@ void Score(const ScoreArguments& a) {
       logits_file{"--logits", a.logits};
   for (const NamedFile* other : {&output, &logits_file}) ThrowIfError(CheckApart(*other, input));
   ThrowIfError(CheckApart(logits_file, output));
-  InferenceModel model({a.model, a.dtype, a.device, a.env});
+  InferenceModel model({.path = a.model,
+                        .dtype = a.dtype,
+                        .device = a.device,
+                        .env = a.env,
+                        .asked = {{"--logits is given", a.logits.empty() ? "no" : "yes"}}});
   rollout::Engine engine = model.MakeEngine({});
   if (!model.leads()) return Follow(model, engine, a);
   const std::vector<InputRow> rows = ReadInputRows(a.input, model);
@@ -86,23 +113,7 @@ void Score(const ScoreArguments& a) {
   model.relay().SendEnd();
   model.Leave();
   ThrowIfError(out.Finish());
-  if (!a.logits.empty()) {
-    std::vector<checkpoint::SafetensorsPart> parts;
-    std::vector<std::string> names;
-    for (size_t i = 0; i < logits.size(); ++i) names.push_back(fmt::format("logits.{}", i));
-    for (size_t i = 0; i < logits.size(); ++i)
-      parts.push_back({names[i], DType::kF32, Dims(logits[i].sizes()), {}});
-    const std::string header =
-        ValueOrThrow(checkpoint::BuildSafetensorsHeader(parts, {{"format", "pt"}}, 8));
-    std::ofstream file(a.logits, std::ios::binary);
-    file << header;
-    for (const at::Tensor& tensor : logits) {
-      file.write(static_cast<const char*>(tensor.data_ptr()),
-                 static_cast<std::streamsize>(tensor.nbytes()));
-    }
-    file.close();
-    if (!file) throw Error(StatusCode::kIo, fmt::format("--logits {}: writing failed", a.logits));
-  }
+  if (!a.logits.empty()) ThrowIfError(WriteLogits(logits, a.logits));
   const double total = std::accumulate(sums.begin(), sums.end(), 0.0);
   const double mean = tokens == 0 ? 0 : total / static_cast<double>(tokens);
   fmt::print(out.streams() ? stderr : stdout,

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <system_error>
 #include <utility>
 
@@ -15,6 +16,7 @@
 #include "checkpoint/read/step_reader.h"
 #include "common/clock.h"
 #include "common/file_system.h"
+#include "common/hash.h"
 #include "common/log.h"
 #include "tools/counted_reads.h"
 
@@ -64,6 +66,14 @@ Result<DType> StepDType(const std::string& step) {
                   fmt::format("{}: the checkpoint holds no weights of {}", step, kRole));
   }
   return tensors.tensors().front().dtype;
+}
+
+Result<std::string> StepFingerprint(const std::string& step) {
+  constexpr int64_t kMostBytes = int64_t{256} << 20;
+  KEEL_ASSIGN_OR_RETURN(const auto files, OpenPosixFileSystem(step, false));
+  KEEL_ASSIGN_OR_RETURN(const std::string manifest,
+                        ReadFile(*files, std::string(checkpoint::kManifestName), kMostBytes));
+  return Hash128(std::as_bytes(std::span(manifest))).ToHex();
 }
 
 Status ReadStepWeights(const std::string& step, const ShardTable& table, Progress* bar) {

@@ -18,6 +18,8 @@ bool IsCheckpoint(const std::string& path);
 Result<std::string> ModelFolderOf(const std::string& step);
 // The dtype of the weights there.
 Result<DType> StepDType(const std::string& step);
+// A digest of the step's manifest, which has one of every file: of which step and whose it is.
+Result<std::string> StepFingerprint(const std::string& step);
 // Fills the views of `table`, which have that dtype, with what they need of the actor's weights,
 // verified. Not collective: each rank reads its own. `bar` hears of what is read; may be null.
 Status ReadStepWeights(const std::string& step, const ShardTable& table, Progress* bar = nullptr);

@@ -21,6 +21,7 @@
 #include "serve/openai_service.h"
 #include "serve/request_queue.h"
 #include "serve/serve_metrics.h"
+#include "tools/inference/asked_facts.h"
 #include "tools/inference/inference_model.h"
 #include "tools/inference/step_weights.h"
 #include "tools/serve/next_weights.h"
@@ -205,6 +206,8 @@ void Serve(const ServeArguments& a) {
     throw Error(StatusCode::kUsage, fmt::format("{}", fmt::join(problems, "; ")));
   Logger log{LogOptions{}};
   InferenceOptions how{.path = a.model, .dtype = a.dtype, .device = a.device, .env = a.env};
+  how.asked = EngineFacts(a.max_num_seqs, a.cache_megabytes);
+  how.asked["--max-model-len"] = fmt::format("{}", a.max_model_len);
   std::unique_ptr<RunWatch> watch;
   std::optional<FirstStep> first;
   if (!a.run.empty()) {

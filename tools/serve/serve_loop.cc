@@ -12,6 +12,7 @@ namespace keel::tools {
 namespace {
 
 constexpr std::chrono::milliseconds kIdle{50};  // after which an idle engine looks around
+constexpr std::chrono::seconds kCall{1};        // between two words to the other ranks, at most
 
 // As the engine does: the text ends before the first stop string.
 void CutAtStop(const std::vector<std::string>& stops, std::string* text) {
@@ -56,7 +57,12 @@ void ServeLoop::Once() {
   // 1. What all ranks are to do.
   ServeOrders orders = OrdersOf(p_.queue.Take(p_.engine.idle() ? kIdle : kIdle * 0));
   OrderWeights(&orders);
-  if (!orders.empty() || !p_.engine.idle()) {
+  // A rank that has ended shows only when something is sent to it; a client should not be the first
+  // to find out, while /health says that all is well.
+  const auto now = std::chrono::steady_clock::now();
+  const bool call = p_.model.ranks() > 1 && now - called_ >= kCall;
+  if (!orders.empty() || !p_.engine.idle() || call) {
+    called_ = now;
     p_.model.relay().SendBytes(Packed(orders));
     if (const auto agreed = Do(orders, p_.engine, p_.next)) Agreed(*agreed);
     // 2. A step.

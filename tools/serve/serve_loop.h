@@ -87,6 +87,7 @@ class ServeLoop {
   std::map<Key, Running> running_;
   uint64_t next_id_ = 0;
   int failures_in_a_row_ = 0;
+  std::chrono::steady_clock::time_point called_ = {};  // the other ranks, last
   std::string weights_;
   Change change_ = Change::kNone;
   RunStep coming_;                                    // while a change is under way

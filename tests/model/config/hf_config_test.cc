@@ -229,6 +229,12 @@ TEST(HfConfig, WhatAFamilyDoesNotHaveIsRefusedByName) {
       message("gpt2", "", nullptr),
       HasSubstr("model_type: expected one of llama, qwen2, qwen3, mistral, smollm3, gemma2, "
                 "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, found \"gpt2\""));
+  // A model of several parts has its text's keys elsewhere: that they are missing is no news.
+  EXPECT_EQ(ParseHfConfig({{"model_type", "gemma3"}, {"text_config", Json::object()}}, "c.json")
+                .status()
+                .message(),
+            "c.json: model_type: expected one of llama, qwen2, qwen3, mistral, smollm3, gemma2, "
+            "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, found \"gemma3\"");
   EXPECT_THAT(message("phi3", "rope_scaling", {{"type", "linear"}, {"factor", 2}}),
               HasSubstr("rope_type: expected default or longrope for model_type phi3"));
   EXPECT_THAT(message("phi3", "resid_pdrop", 0.1), HasSubstr("resid_pdrop: 0.1 is not supported"));
