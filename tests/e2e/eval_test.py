@@ -176,6 +176,8 @@ class Eval(harness.Job):
         bad = {**self.rows[2], "reward_model": {"style": "rule"}}
         self.file.write_text("".join(json.dumps(row) + "\n" for row in [*self.rows[:2], bad]))
         self.refused("test.jsonl:3: reward_model: expected an object with ground_truth", self.arguments("other"))
+        self.file.write_text(json.dumps({"prompt": "a" * 100000, "answer": "1"}) + "\n")
+        self.refused("that the model has room for; set data.filter_overlong_prompts", self.arguments("other"))
         (self.folder / "thesis").mkdir()
         (self.folder / "thesis" / "a.tex").write_text("x")
         self.file.write_text(json.dumps(self.rows[0]) + "\n")

@@ -82,6 +82,7 @@ Rewarding ReadRewarding(const EvalArguments& a) {
 PromptSet LoadRows(const EvalArguments& a, const trainer::Config& c, const InferenceModel& model) {
   trainer::rl::PromptOptions options = trainer::PromptOptionsOf(c, model.config().vocab_size);
   options.max_prompt_length = model.config().max_position_embeddings - 1;
+  options.limit_is_models = true;
   const bool text = rewards::AnyFunction(
       c.reward, [](const auto& one) { return rewards::ReadsText(TypeOf(one)); });
   if (text && model.text().tokenizer() == nullptr) {

@@ -209,11 +209,14 @@ Result<bool> Shorten(const PromptOptions& options, const std::string& where, Pro
   if (length <= options.max_prompt_length) return true;
   if (options.filter_overlong_prompts || options.truncation == Truncation::kSkip) return false;
   if (options.truncation == Truncation::kError) {
-    return Malformed(
-        where, fmt::format("a prompt of {} tokens, more than data.max_prompt_length {}; raise "
-                           "it, set data.filter_overlong_prompts, or set data.truncation to "
-                           "left, right or skip",
-                           length, options.max_prompt_length));
+    const std::string limit =
+        options.limit_is_models
+            ? fmt::format("the {} that the model has room for;", options.max_prompt_length)
+            : fmt::format("data.max_prompt_length {}; raise it,", options.max_prompt_length);
+    return Malformed(where, fmt::format("a prompt of {} tokens, more than {} set "
+                                        "data.filter_overlong_prompts, or set data.truncation to "
+                                        "left, right or skip",
+                                        length, limit));
   }
   if (options.truncation == Truncation::kLeft)
     prompt->tokens.erase(prompt->tokens.begin(), prompt->tokens.end() - options.max_prompt_length);

@@ -29,6 +29,7 @@ inline constexpr const char* kGsm8kInstruction =
 
 struct PromptOptions {
   int64_t max_prompt_length = 512;  // tokens
+  bool limit_is_models = false;     // it is what the model has room for: no key raises it
   Truncation truncation = Truncation::kError;
   bool filter_overlong_prompts = false;  // leave them out, whatever `truncation` says
   int64_t vocab_size = 0;                // of the model: larger ids are refused
