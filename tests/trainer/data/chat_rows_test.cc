@@ -88,6 +88,18 @@ TEST_F(ChatRowsTest, AnswersAreToldByMarksAndByTheTextsUpToThem) {
   EXPECT_EQ(FingerprintOf(*ChatMlRules()), "chatml");
 }
 
+// A cache that knew the one template alone gave rows with tools as the other one had written them.
+TEST_F(ChatRowsTest, TheFingerprintKnowsTheTemplateForTools) {
+  Use(kPlain);
+  ChatRules rules = *rules_.chat;
+  const std::string one = FingerprintOf(rules);
+  rules.with_tools = ValueOrThrow(model::ChatTemplate::Parse(kMarked, "test"));
+  const std::string two = FingerprintOf(rules);
+  EXPECT_NE(one, two);
+  rules.with_tools = ValueOrThrow(model::ChatTemplate::Parse(kForgets, "test"));
+  EXPECT_NE(FingerprintOf(rules), two);
+}
+
 TEST_F(ChatRowsTest, WhatCannotBeToldIsRefusedWithTheWayOut) {
   Use(kForgets);
   const auto refused = ChatRow(ValueOrThrow(Read(kTalk)), 0, Context()).status();
