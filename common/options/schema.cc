@@ -60,20 +60,22 @@ std::vector<std::string> SplitPath(std::string_view path) {
 }
 
 // Of a table of `options`, the start of the paths among which a key may be suggested for `path`:
-// two sections deep where there are such, one where that has sections below it, else "".
+// two sections deep where there are such, one where that is made of sections (a quarter of its keys
+// is in some, as of a role; of `trainer` few are), else "".
 std::string RoleStart(const std::vector<Option>& options, std::string_view path) {
   const size_t first = path.find('.');
   if (first == std::string_view::npos) return "";
   const std::string root(path.substr(0, first + 1));
   const size_t second = path.find('.', first + 1);
   const std::string deep(second == std::string_view::npos ? "" : path.substr(0, second + 1));
-  bool divided = false;  // the root has sections
+  int all = 0, deeper = 0;  // keys of the root, and those in its sections
   for (const Option& option : options) {
     if (option.path.compare(0, root.size(), root) != 0) continue;
     if (!deep.empty() && option.path.compare(0, deep.size(), deep) == 0) return deep;
-    divided = divided || option.path.find('.', root.size()) != std::string::npos;
+    ++all;
+    deeper += option.path.find('.', root.size()) != std::string::npos ? 1 : 0;
   }
-  return divided ? root : "";
+  return deeper > 0 && 4 * deeper >= all ? root : "";
 }
 
 // Of so many problems a file is another program's, or of another release: to list them all helps
