@@ -38,8 +38,8 @@ inline at::Tensor Wide(const at::Tensor& x) {
 
 // fp32 within 2e-6 of the size of what is expected, bf16 within half a step of rounding.
 inline void ExpectClose(const at::Tensor& found, const at::Tensor& expected,
-                        const std::string& what, double fp32 = 2e-6) {
-  const double tolerance = found.scalar_type() == at::kBFloat16 ? 1.0 / 256 : fp32;
+                        const std::string& what, double fp32 = 2e-6, double bf16 = 1.0 / 256) {
+  const double tolerance = found.scalar_type() == at::kBFloat16 ? bf16 : fp32;
   const at::Tensor size = expected.detach().abs();
   const at::Tensor bound = (size + size.mean()) * tolerance;
   const at::Tensor error = (found.to(at::kDouble) - expected.detach()).abs();

@@ -131,7 +131,8 @@ TEST(PagedAttentionKernel, IsSoftmaxOverWhatATokenSees) {
               .copy_(at::mv(seen(p.text_values[text]).t(), at::softmax(scores, 0)));
         }
       }
-      ExpectClose(found[0], expected, "attended", 1e-5);
+      // In bf16 the weights are rounded, too.
+      ExpectClose(found[0], expected, "attended", 1e-5, 1.0 / 64);
     }
   }
 }

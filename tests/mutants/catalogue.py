@@ -701,7 +701,7 @@ KERNELS = [
     ),
     Mutant(
         "parts-of-one-size", "parts of a softmax are joined relative to one maximum",
-        "gpu/vocab_softmax.h", "  return {maximum, x.sum + y.sum, x.weighted + y.weighted};", "  return {maximum, a.sum + b.sum, a.weighted + b.weighted};",
+        "gpu/vocab_softmax.h", "  return {maximum, x.sum + y.sum, x.weighted + y.weighted};", "  return {maximum, x.sum + b.sum, x.weighted + y.weighted};",
         ((BODIES, "VocabSoftmaxKernel.*"),),
     ),
     Mutant(
