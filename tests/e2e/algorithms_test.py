@@ -8,7 +8,8 @@ from rl_rewards_test import Small
 
 LOSS = "actor_rollout_ref__actor__policy_loss__"
 # Scores that differ within a group, with two values beside them.
-SCORES = "print(json.dumps({'id': x['id'], 'score': n % 3, 'form': n % 2, 'length': len(x['response'])}), flush=True)"
+# By what was said, not by whose turn it was among several verifiers: the same training every time.
+SCORES = "n = sum(x['response'].encode()); print(json.dumps({'id': x['id'], 'score': n % 3, 'form': n % 2, 'length': len(x['response'])}), flush=True)"
 LOSSES = [
     ("dppo_tv", {}), ("dppo_kl", {}), ("sapo", {}), ("geo_mean", {}), ("vespo", {}),
     ("dro", {"dro_beta": 0.5}),
