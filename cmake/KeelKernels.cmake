@@ -8,6 +8,8 @@
 set(KEEL_CUDA_ARCHITECTURES 80 90a 100a)
 
 set(KEEL_NVCC "auto" CACHE STRING "nvcc of CUDA 13 for Keel's own kernels; auto: look for one; OFF: none")
+# -lineinfo, for compute-sanitizer and Nsight, has the paths of the sources and of nvcc in it, which what is installed has not.
+set(KEEL_NVCC_FLAGS "" CACHE STRING "more flags for nvcc, such as -lineinfo")
 set(KEEL_KERNELS_NVCC "")
 set(KEEL_NVCC_REASON "")
 if(KEEL_NVCC STREQUAL "auto")
@@ -43,7 +45,7 @@ else()
 endif()
 
 function(keel_kernels out)
-  set(_flags -std=c++20 -O3 --fmad=false -lineinfo "-I${CMAKE_SOURCE_DIR}" "-ccbin=${CMAKE_CXX_COMPILER}"
+  set(_flags -std=c++20 -O3 --fmad=false ${KEEL_NVCC_FLAGS} "-I${CMAKE_SOURCE_DIR}" "-ccbin=${CMAKE_CXX_COMPILER}"
     -Xcompiler=-fPIC,-Wall,-Wextra -Werror=all-warnings)
   foreach(_architecture IN LISTS KEEL_CUDA_ARCHITECTURES)
     list(APPEND _flags "-gencode=arch=compute_${_architecture},code=sm_${_architecture}")

@@ -90,3 +90,22 @@ class Checkout(harness.Job):
         )  # fmt: skip
         self.assertEqual(done.returncode, code, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
         return done.stdout + done.stderr
+
+    @staticmethod
+    def serves(command):
+        """It goes on until it is told to end."""
+        return command.startswith(("keel serve ", "keel watch ")) and "--once" not in command
+
+    def serve_a_moment(self, command):
+        """At any free port, until it listens."""
+        port = "--http" if command.startswith("keel watch ") else "--port"
+        command = re.sub(rf" {port} \d+", "", command) + f" {port} 0"
+        process = subprocess.Popen(["/bin/bash", "-c", f"exec {command}"], cwd=self.checkout, env=self.environment,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # fmt: skip
+        self.addCleanup(harness.end_with_children, process)
+        said = [process.stdout.readline()]
+        while said[-1] and not said[-1].startswith(("serving ", "watching ")):
+            said.append(process.stdout.readline())
+        process.terminate()
+        said.append(process.communicate(timeout=harness.LIMIT_S)[0])
+        self.assertEqual((process.returncode, re.search("^(serving|watching) ", "".join(said), re.MULTILINE) is None), (0, False), command + "\n" + "".join(said))

@@ -143,23 +143,9 @@ class DocsCommands(Checkout):
         for name in MADE.findall(command):
             path = self.checkout / "".join(name)
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-        if command.startswith(("keel serve ", "keel watch ")) and "--once" not in command:
+        if self.serves(command):
             return self.serve_a_moment(command)
         self.run_here(command, OTHER_EXIT_CODES.get(command, 0))
-
-    def serve_a_moment(self, command):
-        """At any free port, until it listens."""
-        port = "--http" if command.startswith("keel watch ") else "--port"
-        command = re.sub(rf" {port} \d+", "", command) + f" {port} 0"
-        process = subprocess.Popen(["/bin/bash", "-c", f"exec {command}"], cwd=self.checkout, env=self.environment,
-                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # fmt: skip
-        self.addCleanup(harness.end_with_children, process)
-        said = [process.stdout.readline()]
-        while said[-1] and not said[-1].startswith(("serving ", "watching ")):
-            said.append(process.stdout.readline())
-        process.terminate()
-        said.append(process.communicate(timeout=harness.LIMIT_S)[0])
-        self.assertEqual((process.returncode, re.search("^(serving|watching) ", "".join(said), re.MULTILINE) is None), (0, False), command + "\n" + "".join(said))
 
     def run_all(self, where, commands, fresh):
         """One after another in a copy of the folder that setUp made; `fresh`: each in its own. Once is enough for each."""

@@ -151,7 +151,7 @@ class NodeLauncher {
         ranks.KillAfter(options_.failure_grace);
         continue;
       }
-      const int code = ranks.all_work_alone() ? 0 : ranks.first_failure();
+      const int code = ranks.first_failure();
       const bool preempted = code == ExitCodeFor(StatusCode::kPreempted);
       const bool others_failed =
           link_ != nullptr && (link_->told_to_end() || !link_->status().ok());

@@ -32,7 +32,7 @@ struct LaunchOptions {
   // --roles: how many of the job's ranks, the first ones, train; those behind them generate for
   // them, are started again alone when they fail, and decide nothing. Unset: there are no roles.
   // 0: all generate, for another job. Each is started again alone, `max_restarts` times; one that
-  // cannot be is the job's failure, once the others have ended, too.
+  // is not any more is the job's failure, once the others have ended, too.
   std::optional<int> trainers;
   std::vector<int> local_ranks_filter;  // whose output is shown; empty: all
   bool tee = true;                      // false: to the log files alone (needs log_dir)

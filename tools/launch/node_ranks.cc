@@ -269,8 +269,9 @@ void NodeRanks::Reap() {
     if (child.ended || !child.Reap() || child.wait_status == 0) continue;
     const int code = ExitCodeOf(child.wait_status);
     const bool ends = ending_ || signalled_ || only_workers();
-    if (all_work_alone() && !ends &&
-        (rank.starts >= options_.max_restarts || !WorthRestarting(code))) {
+    if (all_work_alone() && !ends && !WorthRestarting(code)) {
+      // The others are asked the same.
+    } else if (all_work_alone() && !ends && rank.starts >= options_.max_restarts) {
       fmt::print(stderr, "keel launch: rollout rank {} {}{}; the others go on\n", rank.global,
                  HowItEnded(child.wait_status),
                  rank.starts > 0 ? fmt::format(" after {} restarts", rank.starts) : "");
@@ -301,7 +302,11 @@ void NodeRanks::Reap() {
 }
 
 int NodeRanks::first_failure() const {
-  return failed_.empty() ? 0 : ExitCodeOf(ranks_[failed_.front()].child->wait_status);
+  for (const size_t i : failed_) {
+    const int code = ExitCodeOf(ranks_[i].child->wait_status);
+    if (!all_work_alone() || !WorthRestarting(code)) return code;
+  }
+  return 0;
 }
 
 void NodeRanks::Signal(int number) {

@@ -44,13 +44,14 @@ class NodeRanks {
   bool alive() const;
   // One of those alive trains.
   bool trains() const;
-  // All generate for another job: what becomes of one is nothing to the others.
+  // All generate for another job: what becomes of one is nothing to the others, but for what would
+  // become of them, too.
   bool all_work_alone() const;
   // None of those alive trains, and some did: the others have nothing left to do.
   bool only_workers() const;
   // One round: waits a moment for output, or until `wake_fd` is readable; passes output on, reaps.
   void Pump(int wake_fd);
-  // The exit code of the rank that ended other than well before the others; none yet: 0.
+  // The exit code of the rank that was the first to end in a way that ends the others; none yet: 0.
   int first_failure() const;
 
   // To all but, for signals that ask to stop, workers beside ranks that train: these need them

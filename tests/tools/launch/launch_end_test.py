@@ -68,7 +68,7 @@ class RanksThatWorkForAnotherJob(launch_support.LaunchTest):
         self.assertNotIn("rank 0", ended.stderr)
 
     def test_one_that_cannot_be_started_again_is_the_failure_when_the_others_are_done(self):
-        for restarts, code in ((0, 3), (1, 3), (5, 78)):
+        for restarts, code in ((0, 3), (1, 3)):
             script = f'[ "$RANK" = 1 ] && exit {code}; sleep 1.5; touch "$0/done.{restarts}"'
             ended = self.run_ranks(script, "--nproc-per-node", 2, "--roles", "rollout:2", "--max-restarts", restarts)
             self.assertEqual(ended.code, code, ended)
@@ -76,7 +76,15 @@ class RanksThatWorkForAnotherJob(launch_support.LaunchTest):
             self.assertIn(f"rank 1 ended with exit code {code}", ended.stderr)
             self.assertNotIn("were ended", ended.stderr)
             self.assertTrue((self.folder / f"done.{restarts}").exists(), ended)
-            self.assertEqual(ended.stderr.count("is started again"), restarts if code == 3 else 0, ended)
+            self.assertEqual(ended.stderr.count("is started again"), restarts, ended)
+
+    def test_what_would_happen_to_all_ends_all(self):
+        ended = self.run_ranks(ALL_STARTED + '[ "$RANK" = 1 ] && exit 78; exec sleep 600', "--nproc-per-node", 2, "--roles", "rollout:2",
+                               "--max-restarts", 5)
+        self.assertEqual(ended.code, 78, ended)
+        self.assertIn("rank 1 ended with exit code 78", ended.stderr)
+        self.assertNotIn("is started again", ended.stderr)
+        self.assert_dead(self.pids(2).values())
 
     def test_all_are_told_to_stop(self):
         launched = self.start('trap "exit 0" TERM; ' + ALL_STARTED + 'while :; do sleep 0.02; done', "--nproc-per-node", 2, "--roles", "rollout:2",
