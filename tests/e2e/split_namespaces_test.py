@@ -170,7 +170,7 @@ class SplitNamespaces(split_test.SplitJob):
         os.kill(pid, signal.SIGSTOP)
         self.wait_until(lambda: "is given up: nothing was heard of it for 3 s" in self.text("slow.txt"), "it is given up", job)
         os.kill(pid, signal.SIGCONT)
-        self.wait_until(lambda: "restart 1 of 9" in self.text("worker.txt"), "it joins again", job)
+        self.wait_until(lambda: "it is started again" in self.text("worker.txt"), "it joins again", job)
         self.ends(job, 0, "slow.txt", "worker.txt")
         worker.terminate()
         worker.wait(timeout=60)

@@ -58,7 +58,7 @@ Result<std::unique_ptr<DeskClient>> DeskClient::Connect(const DeskAddress& addre
           while (!raw->end_.wait_for(lock, heartbeat, [raw] { return raw->ended_; })) {
             const Heartbeat beat = raw->beat_;
             lock.unlock();
-            (void)raw->Send(beat);
+            (void)raw->SendBytes(Frame(Encode(Message(beat))));
             lock.lock();
           }
         });
@@ -142,7 +142,19 @@ Status DeskClient::SendBytes(std::string_view bytes) {
   return Status::Ok();
 }
 
-Status DeskClient::Send(const Message& message) { return SendBytes(Frame(Encode(message))); }
+Status DeskClient::Send(const Message& message) {
+  const Status sent = SendBytes(Frame(Encode(message)));
+  return sent.ok() ? sent : LastWord(sent);
+}
+
+Status DeskClient::LastWord(const Status& gone) {
+  while (true) {
+    const Result<std::optional<Message>> message = Receive(std::chrono::milliseconds(0));
+    if (!message.ok() || !*message) return gone;
+    if (const auto* refused = std::get_if<Refused>(&**message))
+      return Status(refused->code, "the desk: " + refused->message);
+  }
+}
 
 Result<bool> DeskClient::Feed(std::chrono::milliseconds patience) {
   pollfd polled = {socket_.fd(), POLLIN, 0};

@@ -43,7 +43,8 @@ class DeskClient {
   void GiveUpAfter(std::chrono::milliseconds silence);
   // What the next heartbeats say.
   void Note(const Heartbeat& beat);
-  // kUnavailable: the desk is gone.
+  // By one thread, as Receive. kUnavailable: the desk is gone; what it refused this one for before
+  // it closed the connection, where that has come.
   Status Send(const Message& message);
   // The next message; nothing when none has come for `patience`. kUnavailable: the desk is gone.
   Result<std::optional<Message>> Receive(std::chrono::milliseconds patience);
@@ -53,6 +54,7 @@ class DeskClient {
   Status Introduce(const std::string& secret, std::chrono::milliseconds deadline);
   Status SendBytes(std::string_view bytes);
   Status Gone(const char* what, int error = 0);
+  Status LastWord(const Status& gone);
   // Feeds what has come; false when nothing has for `patience`.
   Result<bool> Feed(std::chrono::milliseconds patience);
 

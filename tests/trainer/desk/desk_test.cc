@@ -308,6 +308,18 @@ TEST_F(DeskTest, AWorkerThatSaysWhatCannotBeIsGivenUpAlone) {
   ExpectAll();
 }
 
+TEST_F(DeskTest, WhoGoesOnSpeakingHearsWhyNobodyListens) {
+  Start();
+  const auto client = Connect();
+  Status sent = client->Send(Serving{1, 5});  // before it has a link
+  const auto until = std::chrono::steady_clock::now() + kLong;
+  while (sent.ok() && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(milliseconds(20));
+    sent = client->Send(Heartbeat{});
+  }
+  EXPECT_THAT(sent.message(), HasSubstr("the desk: it speaks of samples before it has a link"));
+}
+
 TEST_F(DeskTest, WhatNoWorkerCanDoEndsTheRun) {
   Start();
   Open();
