@@ -141,6 +141,9 @@ class Resume(RlJob):
         self.train(self.rl("cached", **cached), ranks=2)
         made = {path: path.stat().st_mtime_ns for path in (self.folder / "cache").rglob("*.tokens")}
         self.assertEqual(len(made), 1)
+        folder = next(iter(made)).parent
+        self.assertRegex(harness.keel("data", "info", folder, "--verify").stdout, r"(?s): \d+ bytes, \d+ records of \d+ rows, 1 shards\n.*verified")
+        self.assertEqual(harness.keel("data", "info", folder, "--rows").returncode, 64)
         self.train(self.rl("half", **{**changes, "trainer__total_training_steps": 7}), ranks=2)
         self.train(self.rl("half", **cached), ranks=2)
         self.assertEqual({path: path.stat().st_mtime_ns for path in made}, made)

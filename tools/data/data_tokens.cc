@@ -19,6 +19,7 @@
 #include "trainer/data/tokenize.h"
 #include "trainer/data/tokens/megatron_file.h"
 #include "trainer/data/tokens/shard_folder.h"
+#include "trainer/data/tokens/shard_format.h"
 #include "trainer/inputs/model_source.h"
 
 namespace keel::tools {
@@ -146,13 +147,23 @@ void Info(const InfoArguments& a) {
   }
   const auto folder = ValueOrThrow(trainer::ShardFolder::Open(a.path));
   const auto store = folder.tokens();
+  const bool records = folder.index.id_bytes == trainer::kRecordIdBytes;
+  if (a.rows && records) {
+    throw Error(StatusCode::kUsage, fmt::format("--rows: {} holds prompts or pairs of answers as "
+                                                "a run keeps them, and no documents",
+                                                name));
+  }
   if (a.rows) return PrintRows(*store);
-  fmt::print("{}: {} tokens, {} documents of {} rows, {} shards\n", name, store->tokens(),
-             store->documents(), folder.index.rows, folder.shards.size());
+  fmt::print("{}: {} {}, {} {} of {} rows, {} shards\n", name, store->tokens(),
+             records ? "bytes" : "tokens", store->documents(), records ? "records" : "documents",
+             folder.index.rows, folder.shards.size());
   fmt::print("tokenizer: {}, digest {}\n", Printable(folder.index.tokenizer),
              folder.index.tokenizer_digest.ToHex());
-  fmt::print("ids: {} bytes each, largest {}; {}\n", folder.index.id_bytes, folder.index.largest_id,
-             store->learns_all() ? "all are learnt" : "masks say which are learnt");
+  if (!records) {
+    fmt::print("ids: {} bytes each, largest {}; {}\n", folder.index.id_bytes,
+               folder.index.largest_id,
+               store->learns_all() ? "all are learnt" : "masks say which are learnt");
+  }
   fmt::print("content: digest {}\n", store->digest().ToHex());
   for (const auto& file : folder.index.plan.value("files", Json::array()))
     fmt::print("made of: {}\n", Printable(file.dump(), 400));
