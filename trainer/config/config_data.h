@@ -1,4 +1,4 @@
-// What data.sources says, and what does not go with it.
+// The keys of data, what data.sources says, and what does not go with it.
 #pragma once
 
 #include <string>
@@ -7,9 +7,16 @@
 #include "common/status.h"
 #include "trainer/data/data_source.h"
 
+namespace keel::options {
+class Schema;
+}
+
 namespace keel::trainer {
 
 struct Config;
+
+// The keys of `data`.
+void AddDataOptions(Config& config, options::Schema& schema);
 
 // data.sources; empty where train_files are given. kConfig names the entry that is none.
 Result<std::vector<DataSource>> SourcesOf(const Config& config);
