@@ -1,6 +1,5 @@
 #include "trainer/run/group_channel.h"
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <barrier>
@@ -13,6 +12,7 @@
 namespace keel::trainer {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 std::vector<std::byte> Message(int from, int to, int number, size_t size) {
@@ -148,11 +148,11 @@ TEST_P(APeerThatStaysAway, IsNamed) {
   }
   for (std::thread& thread : threads) thread.join();
   for (const int rank : {0, 2}) {
-    // A connection that is not made holds up its rank, for whom the next then waits.
-    const int named = lazy && rank == 2 ? 0 : 1;
     const Status& status = outcomes[static_cast<size_t>(rank)];
     EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded) << status.ToString();
-    EXPECT_THAT(status.message(), HasSubstr(fmt::format("waited for rank {}", named)));
+    // A connection that is not made holds up rank 0, so that rank 2 may come to wait for rank 0.
+    const char* const another = lazy && rank == 2 ? "waited for rank 0" : "waited for rank 1";
+    EXPECT_THAT(status.message(), AnyOf(HasSubstr("waited for rank 1"), HasSubstr(another)));
   }
 }
 
