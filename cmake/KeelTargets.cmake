@@ -152,3 +152,20 @@ function(keel_device_path_test test)
       FIXTURES_REQUIRED "${fixtures}" ENVIRONMENT "${environment};KEEL_DEVICE_PATHS=${way}")
   endforeach()
 endfunction()
+
+# keel_pretend_gpu_test(test [FILTER cases])
+# The same program again on pretend GPUs (tests/support/pretend_gpu), all cases or those of GoogleTest's filter.
+function(keel_pretend_gpu_test test)
+  cmake_parse_arguments(arg "" "FILTER" "" ${ARGN})
+  if(NOT arg_FILTER)
+    set(arg_FILTER "*")
+  endif()
+  # What the module shares with the program is found in it.
+  set_target_properties(${test} PROPERTIES ENABLE_EXPORTS ON)
+  add_dependencies(${test} keel_pretend_gpu)
+  get_test_property(${test} ENVIRONMENT environment)
+  get_test_property(${test} TIMEOUT timeout)
+  add_test(NAME ${test}_pretend_gpu COMMAND ${test} "--gtest_filter=${arg_FILTER}")
+  set_tests_properties(${test}_pretend_gpu PROPERTIES LABELS devicepath TIMEOUT ${timeout}
+    ENVIRONMENT "${environment};KEEL_CUDA_MODULE=$<TARGET_FILE:keel_pretend_gpu>")
+endfunction()

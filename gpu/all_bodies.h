@@ -9,6 +9,7 @@
 #include "gpu/rotation.h"
 #include "gpu/row_sum.h"
 #include "gpu/tensor_digest.h"
+#include "gpu/token_choice.h"
 #include "gpu/vocab_softmax.h"
 
 namespace keel::gpu {
@@ -24,6 +25,7 @@ KernelTable TableOf() {
   AddVocabSoftmaxTo<Launcher>(table);
   AddRowSumTo<Launcher>(table);
   AddTensorDigestTo<Launcher>(table);
+  AddTokenChoiceTo<Launcher>(table);
   return table;
 }
 

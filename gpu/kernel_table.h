@@ -16,6 +16,7 @@
 #include "gpu/rotation_args.h"
 #include "gpu/row_sum_args.h"
 #include "gpu/tensor_digest_args.h"
+#include "gpu/token_choice_args.h"
 #include "gpu/vocab_softmax_args.h"
 
 namespace keel::gpu {
@@ -39,6 +40,7 @@ struct KernelTable {
   Kernel<TokenGradient> token_gradient = nullptr;
   Kernel<AddToRows> add_to_rows = nullptr;
   Kernel<TensorDigest> tensor_digest = nullptr;
+  Kernel<TokenChoice> token_choice = nullptr;
 };
 
 // The order in which a host plays what a GPU does at once. A body whose result depends on it has a

@@ -30,7 +30,39 @@ KEEL_BODY SoftmaxPart Joined(const SoftmaxPart& a, const SoftmaxPart& b, float t
   return {maximum, x.sum + y.sum, x.weighted + y.weighted};
 }
 
-// A team for each row. A row's end that fills no pack is read one by one.
+// Of a row's first `columns`. A row's end that fills no pack is read one by one.
+template <typename T, int P, class Team>
+KEEL_BODY SoftmaxPart SoftmaxOfRow(const Team& team, const T* logits, int64_t columns,
+                                   float temperature, bool entropy) {
+  return team.Reduce(
+      (columns + P - 1) / P, SoftmaxPart{-INFINITY, 0, 0},
+      [&](SoftmaxPart& part, int64_t i) {
+        const int count = static_cast<int>(Least(P, columns - i * P));
+        Pack<T, P> pack;
+        if (count == P) {
+          pack = LoadPack<P>(logits + i * P);
+        } else {
+          // What is not there repeats the first, and is not summed.
+          for (int k = 0; k < P; ++k) pack.at[k] = logits[i * P + (k < count ? k : 0)];
+        }
+        float largest = part.maximum;
+        for (int k = 0; k < P; ++k) {
+          const float x = Load(pack.at[k]);
+          largest = x > largest ? x : largest;
+        }
+        if (largest == -INFINITY) return;  // of no weight, and distances to it are no numbers
+        part = Moved(part, largest, temperature);
+        for (int k = 0; k < P; ++k) {
+          const float y = (Load(pack.at[k]) - largest) / temperature;
+          const float e = k < count ? Exp(y) : 0.0f;
+          part.sum += e;
+          if (entropy) part.weighted += e * y;
+        }
+      },
+      [&](const SoftmaxPart& x, const SoftmaxPart& y) { return Joined(x, y, temperature); });
+}
+
+// A team for each row.
 template <typename T, int P>
 struct TokenStatisticsBody {
   static constexpr int kLanes = 256;
@@ -40,32 +72,7 @@ struct TokenStatisticsBody {
   KEEL_BODY void operator()(const Team& team, int64_t row) const {
     const T* logits = static_cast<const T*>(a.logits) + row * a.stride;
     const int64_t columns = a.columns;
-    const SoftmaxPart whole = team.Reduce(
-        (columns + P - 1) / P, SoftmaxPart{-INFINITY, 0, 0},
-        [&](SoftmaxPart& part, int64_t i) {
-          const int count = static_cast<int>(Least(P, columns - i * P));
-          Pack<T, P> pack;
-          if (count == P) {
-            pack = LoadPack<P>(logits + i * P);
-          } else {
-            // What is not there repeats the first, and is not summed.
-            for (int k = 0; k < P; ++k) pack.at[k] = logits[i * P + (k < count ? k : 0)];
-          }
-          float largest = part.maximum;
-          for (int k = 0; k < P; ++k) {
-            const float x = Load(pack.at[k]);
-            largest = x > largest ? x : largest;
-          }
-          if (largest == -INFINITY) return;  // of no weight, and distances to it are no numbers
-          part = Moved(part, largest, a.temperature);
-          for (int k = 0; k < P; ++k) {
-            const float y = (Load(pack.at[k]) - largest) / a.temperature;
-            const float e = k < count ? Exp(y) : 0.0f;
-            part.sum += e;
-            if (a.entropy) part.weighted += e * y;
-          }
-        },
-        [&](const SoftmaxPart& x, const SoftmaxPart& y) { return Joined(x, y, a.temperature); });
+    const SoftmaxPart whole = SoftmaxOfRow<T, P>(team, logits, columns, a.temperature, a.entropy);
     team.For(1, [&](int64_t) {
       float* out = a.statistics + row * (a.entropy ? 4 : 3);
       const int64_t target = a.targets[row];

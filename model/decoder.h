@@ -93,8 +93,8 @@ class Decoder {
   // the result is the hidden states [outputs, hidden] of the rows that are asked for. No gradient.
   // On CPU a row does not depend on the batch around it, bit for bit. Collective over TP.
   at::Tensor Decode(const DecodeBatch& batch, const KvStore& store);
-  // Logits [rows, vocab_size] fp32 of Decode's rows on every TP rank, rounded to the model's dtype
-  // as in training. Collective over TP.
+  // Logits [rows, vocab_size] of Decode's rows on every TP rank, in the model's dtype as in
+  // training. Collective over TP.
   at::Tensor DecodeLogits(const at::Tensor& hidden, bool fixed_height = false);
   KvShape kv_shape() const;
 

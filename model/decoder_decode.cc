@@ -94,10 +94,9 @@ at::Tensor Decoder::DecodeLogits(const at::Tensor& hidden, bool fixed_height) {
   at::Tensor rounded = at::empty({rows, head_weight_->rows()}, hidden.options());
   LinearInto(normed, head_weight_->value, nullptr, rounded, fixed_height);
   parallel::CapLogits(head_, rounded);
-  at::Tensor local = rounded.to(at::kFloat);
-  if (tp == 1) return local.narrow(1, 0, config_.vocab_size);
-  at::Tensor all = at::empty({tp, rows, head_weight_->rows()}, local.options());
-  tp_.group->AllGather(all, local);
+  if (tp == 1) return rounded.narrow(1, 0, config_.vocab_size);
+  at::Tensor all = at::empty({tp, rows, head_weight_->rows()}, rounded.options());
+  tp_.group->AllGather(all, rounded);
   return all.transpose(0, 1)
       .reshape({rows, tp * head_weight_->rows()})
       .narrow(1, 0, config_.vocab_size);

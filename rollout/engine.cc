@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "rollout/device_choice.h"
 #include "rollout/kv_capacity.h"
 
 namespace keel::rollout {
@@ -25,6 +26,11 @@ size_t StopAt(const std::string& text, const std::vector<std::string>& stops) {
   size_t at = std::string::npos;
   for (const std::string& stop : stops) at = std::min(at, text.find(stop));
   return at;
+}
+
+size_t VocabularyOf(const model::Tokenizer* tokenizer) {
+  return tokenizer != nullptr ? static_cast<size_t>(tokenizer->vocab_size())
+                              : std::numeric_limits<size_t>::max();
 }
 
 }  // namespace
@@ -52,18 +58,9 @@ struct Engine::Output {
   ChosenToken chosen;
   std::optional<float> prompt_log_prob;  // of the token at position + 1
   std::vector<ScoredToken> likeliest;    // when asked for
-  bool has_row = true;                   // false: the row of the output before it
+  int64_t row = 0;                       // of the logits of the step, where it is
   Status error;
 };
-
-namespace {
-
-size_t VocabularyOf(const model::Tokenizer* tokenizer) {
-  return tokenizer != nullptr ? static_cast<size_t>(tokenizer->vocab_size())
-                              : std::numeric_limits<size_t>::max();
-}
-
-}  // namespace
 
 Engine::Engine(model::Decoder& model, parallel::ProcessGroup& tp, const EngineOptions& options)
     : model_(model),
@@ -232,11 +229,11 @@ std::vector<Engine::Output> Engine::OutputsOf(const StepPlan& plan,
       output.sequence = s;
       output.position = position;
       output.sample = last;
+      output.row = std::ssize(batch->outputs) - 1;
       outputs.push_back(output);
       if (!last) continue;
       for (Sequence* follower : work.followers) {
         output.sequence = follower;
-        output.has_row = false;
         outputs.push_back(output);
       }
     }
@@ -249,14 +246,33 @@ std::vector<Engine::Output> Engine::OutputsOf(const StepPlan& plan,
   return outputs;
 }
 
-// logits [rows, vocabulary] fp32 on the host, a row for each output with has_row.
-void Engine::Sample(const at::Tensor& logits, std::span<Output> outputs) {
-  const auto count = static_cast<int64_t>(outputs.size());
-  std::vector<int64_t> row_of(outputs.size());
-  for (size_t i = 0, row = 0; i < outputs.size(); ++i) {
-    if (outputs[i].has_row) ++row;
-    row_of[i] = static_cast<int64_t>(row) - 1;
+// Where the logits are, if that is enough for all of them.
+bool Engine::ChosenByDevice(const at::Tensor& logits, int64_t first_row,
+                            std::span<Output> outputs) const {
+  if (!ChoosesThere(logits.device())) return false;
+  std::vector<TokenWanted> wanted;
+  for (const Output& output : outputs) {
+    const SamplingParams& params = output.sequence->request.sampling;
+    if (!ChosenThere(params)) return false;
+    wanted.push_back({output.row - first_row, &params, output.draw});
   }
+  auto chosen =
+      ChooseThere(logits, VocabularyOf(options_.tokenizer), options_.logprobs_mode, wanted);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (chosen[i].ok()) {
+      outputs[i].chosen = *chosen[i];
+    } else {
+      outputs[i].error = chosen[i].status();
+    }
+  }
+  return true;
+}
+
+// logits [rows, vocabulary], of the rows of the step from first_row on.
+void Engine::Sample(const at::Tensor& on_device, int64_t first_row, std::span<Output> outputs) {
+  if (ChosenByDevice(on_device, first_row, outputs)) return;
+  const at::Tensor logits = on_device.to(at::kCPU, at::kFloat);
+  const auto count = static_cast<int64_t>(outputs.size());
   const auto vocabulary = static_cast<size_t>(logits.size(1));
   at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
     Sampler::Workspace workspace;
@@ -264,7 +280,7 @@ void Engine::Sample(const at::Tensor& logits, std::span<Output> outputs) {
       Output& output = outputs[static_cast<size_t>(i)];
       const Sequence& s = *output.sequence;
       const std::span<const float> row(
-          logits.data_ptr<float>() + row_of[static_cast<size_t>(i)] * logits.stride(0), vocabulary);
+          logits.data_ptr<float>() + (output.row - first_row) * logits.stride(0), vocabulary);
       const int64_t next = output.position + 1;
       if (s.request.sampling.wants_prompt() && next < s.prompt_size) {
         auto log_prob = LogProbOf(row, s.tokens[static_cast<size_t>(next)]);
@@ -292,12 +308,12 @@ void Engine::Sample(const at::Tensor& logits, std::span<Output> outputs) {
       }
     }
   });
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const Sequence& s = *outputs[i].sequence;
-    if (!s.request.sampling.prompt_logits || outputs[i].position >= s.prompt_size) continue;
+  for (const Output& output : outputs) {
+    const Sequence& s = *output.sequence;
+    if (!s.request.sampling.prompt_logits || output.position >= s.prompt_size) continue;
     at::Tensor& kept = prompt_logits_[s.arrival];
     if (!kept.defined()) kept = at::empty({s.prompt_size, logits.size(1)}, at::kFloat);
-    kept.select(0, outputs[i].position).copy_(logits.select(0, row_of[i]));
+    kept.select(0, output.position).copy_(logits.select(0, output.row - first_row));
   }
 }
 
@@ -401,14 +417,12 @@ std::vector<Completion> Engine::Step() {
     const int64_t rows = std::min(most, hidden.size(0) - row);
     const auto head_start = SteadyClock::now();
     const at::Tensor logits =
-        model_.DecodeLogits(hidden.narrow(0, row, rows), options_.batch_invariant).to(at::kCPU);
+        model_.DecodeLogits(hidden.narrow(0, row, rows), options_.batch_invariant);
     stats_.forward_seconds += SecondsSince(head_start);
     const auto sampling_start = SteadyClock::now();
     const size_t begin = next;
-    int64_t seen = 0;
-    while (next < outputs.size() && seen + outputs[next].has_row <= rows)
-      seen += outputs[next++].has_row;
-    Sample(logits, std::span(outputs).subspan(begin, next - begin));
+    while (next < outputs.size() && outputs[next].row < row + rows) ++next;
+    Sample(logits, row, std::span(outputs).subspan(begin, next - begin));
     stats_.sampling_seconds += SecondsSince(sampling_start);
   }
   scheduler_->Computed(plan);

@@ -152,7 +152,8 @@ class Engine {
   Sequence* Find(uint64_t prompt_id, int sample) const;
   Completion Finish(Sequence* sequence, FinishReason reason, Status error);
   std::vector<Output> OutputsOf(const StepPlan& plan, model::DecodeBatch* batch) const;
-  void Sample(const at::Tensor& logits, std::span<Output> outputs);
+  void Sample(const at::Tensor& on_device, int64_t first_row, std::span<Output> outputs);
+  bool ChosenByDevice(const at::Tensor& logits, int64_t first_row, std::span<Output> outputs) const;
   void Append(Output& output);
   std::optional<FinishReason> EndOf(const Sequence& sequence) const;
 

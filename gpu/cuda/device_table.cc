@@ -23,6 +23,8 @@ template <class Launcher>
 void AddRowSumTo(KernelTable& table);
 template <class Launcher>
 void AddTensorDigestTo(KernelTable& table);
+template <class Launcher>
+void AddTokenChoiceTo(KernelTable& table);
 
 const KernelTable& DeviceKernelTable() {
   static const KernelTable table = [] {
@@ -35,6 +37,7 @@ const KernelTable& DeviceKernelTable() {
     AddVocabSoftmaxTo<DeviceLauncher>(made);
     AddRowSumTo<DeviceLauncher>(made);
     AddTensorDigestTo<DeviceLauncher>(made);
+    AddTokenChoiceTo<DeviceLauncher>(made);
     return made;
   }();
   return table;

@@ -24,6 +24,7 @@ ParallelContext::ParallelContext(const Layout& layout, int rank, const Store& st
     group.ranks = std::move(ranks);
     group.deadline = options.deadline;
     group.cuda = options.cuda;
+    group.by_host = options.by_host;
     group.device_index = options.device_index;
     group.local_address = options.local_address;
     group.step = &step_;

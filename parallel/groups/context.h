@@ -21,6 +21,7 @@ namespace keel::parallel {
 
 struct ContextOptions {
   bool cuda = false;
+  bool by_host = false;  // see GroupOptions
   int device_index = -1;
   std::chrono::milliseconds deadline{120'000};  // of every wait for a peer
   std::string local_address = "127.0.0.1";      // see LocalAddressTowards

@@ -26,14 +26,16 @@ Result<DeviceOffer> DeviceOffer::FromText(std::string_view text) {
   return offer;
 }
 
-DeviceOffer OfferOf(const CudaModule& module, int local_rank, std::optional<int> wanted) {
+DeviceOffer OfferOf(const CudaModule& module, int local_rank, std::optional<int> wanted,
+                    bool share) {
   DeviceOffer offer;
   const Result<int> count = module.DeviceCount();
   if (!count.ok()) {
     offer.lack = count.status().message();
     return offer;
   }
-  const int index = wanted ? *wanted : *count == 1 ? 0 : local_rank;
+  int index = wanted ? *wanted : *count == 1 ? 0 : local_rank;
+  if (share && *count > 0) index %= *count;
   if (index >= *count) {
     offer.lack = wanted ? fmt::format("GPU {} of {} usable ones", index, *count)
                         : fmt::format("local rank {} of {} usable GPUs", local_rank, *count);
@@ -50,7 +52,8 @@ DeviceOffer OfferOf(const CudaModule& module, int local_rank, std::optional<int>
   return offer;
 }
 
-Result<DeviceChoice> ChooseDevice(const std::vector<DeviceOffer>& offers, bool demanded) {
+Result<DeviceChoice> ChooseDevice(const std::vector<DeviceOffer>& offers, bool demanded,
+                                  bool share) {
   std::map<std::string, int> owners;  // of GPUs
   std::string fault;
   int with_gpu = 0;
@@ -62,7 +65,7 @@ Result<DeviceChoice> ChooseDevice(const std::vector<DeviceOffer>& offers, bool d
     } else {
       ++with_gpu;
       const auto [owner, first] = owners.emplace(offer.gpu, static_cast<int>(rank));
-      if (!first)
+      if (!first && !share)
         mine = fmt::format("ranks {} and {} have one GPU between them, {} ({})", owner->second,
                            rank, offer.name, offer.gpu);
     }
@@ -70,14 +73,17 @@ Result<DeviceChoice> ChooseDevice(const std::vector<DeviceOffer>& offers, bool d
   }
   if (fault.empty()) {
     const DeviceOffer& first = offers.front();
-    return DeviceChoice{
-        true, offers.size() == 1 ? fmt::format("GPU {}, {}", first.index, first.name)
-                                 : fmt::format("{} GPUs, {} on rank 0", offers.size(), first.name)};
+    std::string said = offers.size() == 1
+                           ? fmt::format("GPU {}, {}", first.index, first.name)
+                           : fmt::format("{} GPUs, {} on rank 0", owners.size(), first.name);
+    if (share && offers.size() > 1)
+      said += fmt::format(", for {} ranks, whose messages go by way of their hosts", offers.size());
+    return DeviceChoice{true, std::move(said)};
   }
   if (demanded) {
     return Status(StatusCode::kUnavailable,
                   fmt::format("trainer.device: cuda: {}; start no more ranks on a node than it has "
-                              "GPUs, or set trainer.device to cpu",
+                              "GPUs, or set trainer.device to cpu, or trainer.share_gpus",
                               fault));
   }
   return DeviceChoice{false, with_gpu == 0

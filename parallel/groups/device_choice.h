@@ -27,9 +27,10 @@ struct DeviceOffer {
 };
 
 // The GPU of the rank `local_rank` of its host: that of its number; the only one there is, where a
-// batch system shows each task its own; `wanted`, where one is named.
+// batch system shows each task its own; `wanted`, where one is named. `share`: by turns, where
+// there are fewer than ranks.
 DeviceOffer OfferOf(const CudaModule& module, int local_rank,
-                    std::optional<int> wanted = std::nullopt);
+                    std::optional<int> wanted = std::nullopt, bool share = false);
 
 struct DeviceChoice {
   bool cuda = false;
@@ -37,7 +38,9 @@ struct DeviceChoice {
 };
 
 // From every rank's offer, in rank order. `demanded`: the configuration asks for GPUs, so that
-// hosts will not do: kUnavailable, with the ranks that lack one or share one, and why.
-Result<DeviceChoice> ChooseDevice(const std::vector<DeviceOffer>& offers, bool demanded);
+// hosts will not do: kUnavailable, with the ranks that lack one or share one, and why. `share`:
+// they may.
+Result<DeviceChoice> ChooseDevice(const std::vector<DeviceOffer>& offers, bool demanded,
+                                  bool share = false);
 
 }  // namespace keel::parallel

@@ -34,6 +34,7 @@ struct GroupOptions {
   std::vector<int> ranks;  // global ranks, in group order; must contain this rank
   std::chrono::milliseconds deadline{120'000};
   bool cuda = false;                        // NCCL through the keel_cuda module
+  bool by_host = false;                     // with cuda: see host_staged_group.h
   int device_index = -1;                    // CUDA device
   std::string local_address = "127.0.0.1";  // of this host, as its peers reach it (gloo)
   // Over gloo: two ranks connect when the one first has something for the other. Of a group in

@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "parallel/groups/cuda_module.h"
+#include "parallel/groups/host_staged_group.h"
 #include "parallel/groups/process_group.h"
 #include "parallel/groups/process_group_gloo_work.h"
 #include "parallel/store/store_impl.h"
@@ -106,6 +107,7 @@ std::unique_ptr<ProcessGroup> MakeProcessGroup(const Store& store, int global_ra
                                                const GroupOptions& options) {
   if (options.ranks.size() == 1) return MakeSingleGroup(options.name);
   if (options.cuda) {
+    if (options.by_host) return MakeHostStagedGroup(store, global_rank, options);
     return ValueOrThrow(LoadCudaModule())->MakeGroup(store, global_rank, options);
   }
   const int rank = RankInGroup(options, global_rank);

@@ -46,7 +46,7 @@ class KernelsBuilt(unittest.TestCase):
     def test_the_module_has_them(self):
         # The names of kernels, by which the runtime finds them, and the code for each GPU.
         module = (BUILD / "libkeel_cuda.so").read_bytes()
-        for body in (b"RmsNormBody", b"GatedUnitBackwardBody", b"RotateBody", b"AdamWBody", b"TokenStatisticsBody", b"AttentionPartBody"):
+        for body in (b"RmsNormBody", b"GatedUnitBackwardBody", b"RotateBody", b"AdamWBody", b"TokenStatisticsBody", b"TokenChoiceBody", b"AttentionPartBody"):
             self.assertIn(body, module)
         self.assertIn(b".nv_fatbin", module)
 

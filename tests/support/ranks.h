@@ -12,8 +12,16 @@
 #include <vector>
 
 #include "parallel/groups/context.h"
+#include "parallel/groups/cuda_module.h"
 
 namespace keel::testing {
+
+// Ranks compute on GPUs, one each, where KEEL_CUDA_MODULE names the module of pretend ones.
+inline bool OnPretendGpus() { return std::getenv("KEEL_CUDA_MODULE") != nullptr; }
+inline at::Device DeviceOf(const parallel::ParallelContext& context) {
+  return OnPretendGpus() ? at::Device(at::kCUDA, static_cast<at::DeviceIndex>(context.rank()))
+                         : at::Device(at::kCPU);
+}
 
 // Calls body on every rank of the layout; fails the test with the message of each rank that throws.
 inline void RunRanks(const parallel::Layout& layout,
@@ -29,6 +37,11 @@ inline void RunRanks(const parallel::Layout& layout,
         at::set_num_threads(1);
         parallel::ContextOptions options;
         options.deadline = std::chrono::seconds(60);
+        if (OnPretendGpus()) {
+          options.cuda = true;
+          options.device_index = rank;
+          ValueOrThrow(parallel::LoadCudaModule())->SetDevice(rank);
+        }
         parallel::ParallelContext context(layout, rank, store, options);
         body(context);
         context.world().Barrier();

@@ -69,7 +69,8 @@ inline Rows RowsOfStep(int step) {
 }
 
 inline std::vector<model::ModelBatch> MicroBatches(const Rows& rows, int dp_rank, int dp,
-                                                   int microbatches, int64_t pad) {
+                                                   int microbatches, int64_t pad,
+                                                   at::Device device = at::kCPU) {
   std::vector<model::ModelBatch> batches;
   const int64_t mine = kBatch / dp;
   const int64_t each = mine / microbatches;
@@ -91,9 +92,9 @@ inline std::vector<model::ModelBatch> MicroBatches(const Rows& rows, int dp_rank
     }
     if (extra > 0) boundaries.push_back(static_cast<int64_t>(ids.size()));
     model::ModelBatch batch;
-    batch.ids = at::tensor(ids, at::kLong);
-    batch.targets = at::tensor(targets, at::kLong);
-    batch.packing.positions = at::tensor(positions, at::kInt);
+    batch.ids = at::tensor(ids, at::kLong).to(device);
+    batch.targets = at::tensor(targets, at::kLong).to(device);
+    batch.packing.positions = at::tensor(positions, at::kInt).to(device);
     batch.packing.boundaries = boundaries;
     batches.push_back(batch);
   }

@@ -18,10 +18,10 @@ class GpuCheck(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
 
-    def check(self, *arguments, build=BUILD):
+    def check(self, *arguments, build=BUILD, **environment):
         out = self.folder / "out"
         done = subprocess.run([ROOT / "tools/gpu_check.sh", out, *arguments], capture_output=True, text=True, timeout=800,
-                              env={**os.environ, "KEEL_BUILD": str(build)}, check=False)  # fmt: skip
+                              env={**os.environ, **environment, "KEEL_BUILD": str(build)}, check=False)  # fmt: skip
         path = out / "gpu.json"
         return done, json.loads(path.read_text()) if path.exists() else None
 
@@ -47,6 +47,14 @@ class GpuCheck(unittest.TestCase):
         self.assertIn("a dry run: its figures measure nothing", page.stdout)
         self.assertIn("| determinism | G2 | passed |", page.stdout)
         self.assertIn("| tools | G1 | absent |", page.stdout)
+
+    def test_a_dry_run_on_one_pretend_gpu(self):
+        """The device's branches of the script itself; tests/support/pretend_gpu."""
+        module = {"KEEL_CUDA_MODULE": str(BUILD / "libkeel_pretend_gpu.so"), "KEEL_PRETEND_GPUS": "1"}
+        done, result = self.check("--dry-run", "--device", "cuda", "--only", "determinism,layouts,rl", **module)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual([part["status"] for part in result["parts"]], ["passed"] * 3)
+        self.assertEqual(result["parts"][1]["figures"]["messages"], "gloo, by way of the host")
 
     def test_what_does_not_hold_fails_and_the_rest_goes_on(self):
         build = self.folder / "build"

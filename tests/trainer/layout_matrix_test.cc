@@ -46,6 +46,7 @@ std::vector<double> Train(const Case& c) {
   std::mutex mutex;
   keel::testing::RunRanks(c.tp, c.dp, c.pp, [&](parallel::ParallelContext& context) {
     TrainEngineOptions options;
+    options.device = keel::testing::DeviceOf(context);
     options.sequence_parallel = c.sequence_parallel;
     options.recompute = c.recompute;
     options.bucket_bytes = 8192;  // many buckets
@@ -56,7 +57,7 @@ std::vector<double> Train(const Case& c) {
     for (int step = 0; step < kSteps; ++step) {
       const auto rows = RowsOfStep(step);
       const auto batches = MicroBatches(rows, context.dp_rank(), c.dp, c.microbatches,
-                                        c.sequence_parallel ? c.tp : 1);
+                                        c.sequence_parallel ? c.tp : 1, options.device);
       mine.push_back(engine.Step(batches, LossTokens(rows), 5e-3, step + 1).loss);
     }
     const std::lock_guard lock(mutex);

@@ -79,6 +79,10 @@ options::Schema MakeSchema(Config& c) {
   s.Add("trainer.seed", t.seed, "Of the initial weights and the order of the data.").Range(0);
   s.Add("trainer.device", t.device,
         "`auto` takes CUDA where every rank has a GPU of its own, and otherwise the CPU on all.");
+  s.Add("trainer.share_gpus", t.share_gpus,
+        "More ranks of a node than it has GPUs, which they share by turns. What ranks send each "
+        "other goes by way of their hosts, over gloo, since NCCL does not serve this: slow, and "
+        "for trying a layout out.");
   s.Add("trainer.deterministic", t.deterministic,
         "On CUDA, operations that give the same bits every time, so that a resumed run is the run "
         "that went on: some are slower, and one that has no such way ends the run by name. On a "

@@ -50,6 +50,7 @@ struct TrainerSection {
   bool adopt_foreign_checkpoints = false;
   int64_t seed = 1;
   DeviceKind device = DeviceKind::kAuto;
+  bool share_gpus = false;
   bool deterministic = true;
   std::vector<LogSink> logger = {LogSink::kConsole, LogSink::kJsonl};
   std::optional<std::string> tensorboard_dir;

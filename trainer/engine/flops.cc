@@ -1,5 +1,7 @@
 #include "trainer/engine/flops.h"
 
+#include <algorithm>
+
 #include "common/clock.h"
 #include "parallel/tensor/matrix_product.h"
 
@@ -22,24 +24,35 @@ double TrainFlopsPerToken(const model::HfConfig& c, double sequence_length) {
 
 double MeasureGemmRate(at::ScalarType dtype, at::Device device) {
   const at::NoGradGuard no_grad;
-  const int64_t n = device.is_cpu() ? 768 : 4096;
   const auto options = at::TensorOptions().dtype(dtype).device(device);
-  // Of numbers of all kinds: a GPU draws less power, and so runs faster, on bits that do not
-  // change.
-  const at::Tensor a =
-      device.is_cpu() ? at::full({n, n}, 0.5, options) : at::randn({n, n}, options);
-  at::Tensor out = parallel::Product(a, a);
+  at::Tensor a, out;
+  const auto seconds_of = [&](int products) {
+    const Stopwatch watch;
+    for (int i = 0; i < products; ++i) parallel::ProductInto(out, a, a);
+    static_cast<void>(out[0][0].item<float>());  // waits for a device
+    return watch.Elapsed();
+  };
+  // Of a size at which a product is no matter of a moment.
+  int64_t n = 384;
+  double one = 0;
+  do {
+    n *= 2;
+    // Of numbers of all kinds: a GPU draws less power, and so runs faster, on bits that do not
+    // change.
+    a = at::arange(n * n, options.dtype(at::kFloat)).sin().view({n, n}).to(dtype);
+    out = parallel::Product(a, a);
+    one = seconds_of(1);
+  } while (n < 3072 && one < 2e-3);
+  const int at_once = std::max(1, static_cast<int>(5e-3 / one));  // between two waits
   const double operations =
       2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
-  const Stopwatch watch;
   int done = 0;
-  const int at_once = device.is_cpu() ? 1 : 16;  // between two waits of the host for the device
-  while (done < 3 || watch.Elapsed() < 0.2) {
-    for (int i = 0; i < at_once; ++i) parallel::ProductInto(out, a, a);
-    if (!device.is_cpu()) static_cast<void>(out[0][0].item<float>());
+  double seconds = 0;
+  while (done < 3 || seconds < 0.2) {
+    seconds += seconds_of(at_once);
     done += at_once;
   }
-  return operations * done / watch.Elapsed();
+  return operations * done / seconds;
 }
 
 }  // namespace keel::trainer

@@ -144,6 +144,7 @@ std::unique_ptr<parallel::ProcessGroup> RolloutRank::MakeGroup(const std::string
   options.ranks = std::move(ranks);
   options.deadline = place_.deadline();
   options.cuda = !place_.device().is_cpu();
+  options.by_host = c_.trainer.share_gpus;
   options.device_index = place_.device().index();
   options.local_address = parallel::LocalAddressTowards(env_.master_addr);
   return parallel::MakeProcessGroup(*store_, env_.rank, options);

@@ -45,6 +45,7 @@ std::unique_ptr<parallel::ProcessGroup> WeightPublisher::MakeGroup(const std::st
   options.ranks = std::move(ranks);
   options.deadline = job_.deadline();
   options.cuda = !job_.device().is_cpu();
+  options.by_host = job_.context().options().by_host;
   options.device_index = job_.device().index();
   options.local_address = job_.context().options().local_address;
   return parallel::MakeProcessGroup(job_.context().store(), job_.context().rank(), options);

@@ -18,14 +18,14 @@ namespace {
 constexpr const char* kDeviceTag = "device";
 
 // What rank 0 tells all.
-Result<std::string> Conclude(const std::vector<std::string>& texts, bool demanded) {
+Result<std::string> Conclude(const std::vector<std::string>& texts, const DeviceWish& wish) {
   std::vector<parallel::DeviceOffer> offers;
   for (const std::string& text : texts) {
     KEEL_ASSIGN_OR_RETURN(parallel::DeviceOffer offer, parallel::DeviceOffer::FromText(text));
     offers.push_back(std::move(offer));
   }
   KEEL_ASSIGN_OR_RETURN(const parallel::DeviceChoice choice,
-                        parallel::ChooseDevice(offers, demanded));
+                        parallel::ChooseDevice(offers, wish.kind == DeviceKind::kCuda, wish.share));
   return Json{{"cuda", choice.cuda}, {"said", choice.said}}.dump();
 }
 
@@ -62,7 +62,7 @@ Result<parallel::DeviceOffer> OfferHere(const DeviceWish& wish, int local_rank) 
   }
   const auto module = parallel::LoadCudaModule();
   if (module.ok()) {
-    offer = parallel::OfferOf(**module, local_rank, wish.index);
+    offer = parallel::OfferOf(**module, local_rank, wish.index, wish.share);
   } else {
     offer.lack = module.status().message();
   }
@@ -90,7 +90,7 @@ Result<AgreedDevice> AgreeOnDevice(checkpoint::Coordinator& coordinator,
                                            mine.ToText(), deadline));
   const bool leads = coordinator.rank() == 0;
   const Result<std::string> concluded =
-      leads ? Conclude(texts, wish.kind == DeviceKind::kCuda) : Result<std::string>(std::string());
+      leads ? Conclude(texts, wish) : Result<std::string>(std::string());
   KEEL_ASSIGN_OR_RETURN(
       const std::string told,
       checkpoint::BroadcastResult(coordinator, fmt::format("{}/choice", kDeviceTag), concluded,

@@ -17,6 +17,7 @@ namespace keel::trainer {
 struct DeviceWish {
   DeviceKind kind = DeviceKind::kAuto;
   std::optional<int> index;  // that GPU and no other
+  bool share = false;        // a GPU may be that of several ranks
 };
 
 // "auto", "cpu", "cuda" or "cuda:N". kUsage for anything else.

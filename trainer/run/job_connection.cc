@@ -16,12 +16,16 @@ namespace keel::trainer {
 
 namespace {
 
+DeviceWish WishOf(const Config& config) {
+  return {config.trainer.device, std::nullopt, config.trainer.share_gpus};
+}
+
 // What this rank could compute on, as text. How kernels sum is settled before the first of them is
 // loaded.
 std::string OfferOfRank(const TrainerInputs& inputs) {
   const Config& config = inputs.loaded.config;
   parallel::UseDeterministicKernels(config.trainer.deterministic);
-  const auto offer = OfferHere({config.trainer.device, std::nullopt}, inputs.env.local_rank);
+  const auto offer = OfferHere(WishOf(config), inputs.env.local_rank);
   if (!offer.ok()) throw Error(offer.status().WithContext("trainer.device"));
   return offer->ToText();
 }
@@ -62,7 +66,7 @@ void JobConnection::Connect(SharedFacts facts) {
   facts.merge(FactsOfRun(inputs_.loaded, device_));
   facts.erase("device");  // about that they come to an agreement
   ThrowIfError(AgreeOnFacts(*coordinator_, facts, deadline_));
-  const DeviceWish wish{config.trainer.device, std::nullopt};
+  const DeviceWish wish = WishOf(config);
   const AgreedDevice agreed =
       ValueOrThrow(AgreeOnDevice(*coordinator_, Read(offer_), wish, deadline_));
   device_ = agreed.device;
@@ -70,6 +74,7 @@ void JobConnection::Connect(SharedFacts facts) {
     log_.Write(agreed.refused ? LogLevel::kWarning : LogLevel::kInfo, "device: " + agreed.said);
   parallel::ContextOptions options;
   options.cuda = !device_.is_cpu();
+  options.by_host = config.trainer.share_gpus;
   options.device_index = device_.index();
   options.deadline = deadline_;
   options.local_address = parallel::LocalAddressTowards(inputs_.env.master_addr);

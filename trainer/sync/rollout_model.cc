@@ -30,6 +30,7 @@ RolloutModel::RolloutModel(parallel::ParallelContext& context, const model::HfCo
   for (int r = 0; r < options.tp; ++r) group.ranks.push_back(replica_ * options.tp + r);
   group.deadline = context.options().deadline;
   group.cuda = context.options().cuda;
+  group.by_host = context.options().by_host;
   group.device_index = context.options().device_index;
   group.local_address = context.options().local_address;
   model::DecoderOptions decoder;

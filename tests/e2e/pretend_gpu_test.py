@@ -1,0 +1,110 @@
+"""Whole runs with `trainer.device: cuda` on a machine without a GPU: on the pretend one of tests/support/pretend_gpu,
+whose memory no host can read, and whose copies are late.
+
+What such a run computes is what the same operations compute on the host (KEEL_DEVICE_PATHS), up to the rounding of
+attention, which is another of PyTorch's kernels there. A host that touches the device's memory ends the process; one
+that does not wait for a copy uses what was there before, and gives other bits than a run that moves nothing.
+"""
+
+import os
+import pathlib
+import unittest
+
+import checkpoint_files
+import harness
+import offload_test
+import resume_test
+import rl_test
+from harness import stable
+
+MODULE = pathlib.Path(harness.KEEL).parent / "libkeel_pretend_gpu.so"
+STEPS = 4
+ACTOR = "actor_rollout_ref__actor__megatron__"
+TP2_PP2 = {f"{ACTOR}tensor_model_parallel_size": 2, f"{ACTOR}pipeline_model_parallel_size": 2}
+
+
+class OnPretendGpu:
+    """What a case takes on before its own class: each of its runs computes on pretend GPUs."""
+
+    DEVICE = "cuda"
+
+    def setUp(self):
+        super().setUp()
+        self.on_machine_with(8)
+
+    def on_machine_with(self, gpus):
+        self.set_environment(KEEL_CUDA_MODULE=str(MODULE), KEEL_PRETEND_GPUS=str(gpus))
+
+    def set_environment(self, **variables):
+        for name, value in variables.items():
+            os.environ[name] = value
+            self.addCleanup(os.environ.pop, name, None)
+
+    def config(self, name, **changes):
+        return super().config(name, **{"trainer__device": self.DEVICE, **changes})
+
+
+class Training(OnPretendGpu, harness.Job):
+    def run_of(self, name, ranks=1, **changes):
+        self.train(self.config(name, trainer__total_training_steps=STEPS, trainer__save_freq=STEPS, **changes), ranks=ranks)
+        return self.metrics(name), checkpoint_files.digests(self.run_dir(name) / f"global_step_{STEPS}")
+
+    def assert_close(self, there, here, close):
+        self.assertEqual(sorted(there), list(range(1, STEPS + 1)))
+        for step, data in there.items():
+            for key in (harness.LOSS, harness.GRAD_NORM):
+                self.assertLess(abs(data[key] - here[step][key]) / abs(here[step][key]), close, f"{key} of step {step}")
+
+    def test_is_what_the_host_makes_of_the_same_operations(self):
+        for ranks, layout in ((1, {}), (4, TP2_PP2)):
+            with self.subTest(ranks=ranks):
+                there, _ = self.run_of(f"there_{ranks}", ranks, **layout)
+                self.assertGreater(min(data["memory/device_allocated(GiB)"] for data in there.values()), 0)
+                self.set_environment(KEEL_DEVICE_PATHS="1")
+                here, _ = self.run_of(f"here_{ranks}", ranks, trainer__device="cpu", **layout)
+                os.environ.pop("KEEL_DEVICE_PATHS")
+                self.assert_close(there, here, 2e-6)
+
+    def test_by_operations_of_pytorch_alone(self):
+        self.set_environment(KEEL_PRETEND_KERNELS="0")
+        there, _ = self.run_of("there")
+        self.set_environment(KEEL_DEVICE_PATHS="aten")
+        self.assert_close(there, self.run_of("here", trainer__device="cpu")[0], 2e-6)
+
+    def test_flash_attention_of_bf16(self):
+        """PyTorch's call, with the sequences' boundaries."""
+        there, _ = self.run_of("there", actor_rollout_ref__model__dtype="bfloat16")
+        here, _ = self.run_of("here", actor_rollout_ref__model__dtype="bfloat16", trainer__device="cpu")
+        self.assert_close(there, here, 2e-2)
+
+    def test_ranks_that_share_a_gpu(self):
+        self.on_machine_with(1)
+        refused = harness.keel(*self.command(self.config("alone", **TP2_PP2), 4))
+        self.assertEqual(refused.returncode, 69, refused.stderr)
+        self.assertIn("trainer.share_gpus", refused.stdout + refused.stderr)
+        shared = self.run_of("shared", 4, trainer__share_gpus=True, **TP2_PP2)
+        self.on_machine_with(4)
+        apart = self.run_of("apart", 4, **TP2_PP2)
+        for step, data in shared[0].items():
+            self.assertEqual(stable(data), stable(apart[0][step]), f"step {step}")
+        self.assertEqual(shared[1], apart[1])
+
+
+class Offload(OnPretendGpu, offload_test.OffloadBfloat16):
+    pass
+
+
+class OffloadFourRanks(OnPretendGpu, offload_test.OffloadFourRanks):
+    pass
+
+
+class Resume(OnPretendGpu, resume_test.ResumePipelineParallel):
+    pass
+
+
+class Rl(OnPretendGpu, rl_test.NothingChanges):
+    pass
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,129 @@
+#include "tests/support/pretend_gpu/arena.h"
+
+#include <execinfo.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <stdexcept>
+
+namespace keel::testing::pretend {
+
+namespace {
+
+constexpr size_t kTotal = size_t{512} << 20;
+constexpr size_t kAlignment = 512;
+
+struct sigaction before;
+
+void ReportTouch(int number, siginfo_t* info, void* context) {
+  if (OnDevice(info->si_addr)) {
+    constexpr char kWord[] = "pretend GPU: the host touched memory of the device:\n";
+    (void)!write(STDERR_FILENO, kWord, sizeof(kWord) - 1);
+    void* frames[48];
+    backtrace_symbols_fd(frames, backtrace(frames, 48), STDERR_FILENO);
+  }
+  if ((before.sa_flags & SA_SIGINFO) != 0 && before.sa_sigaction != nullptr) {
+    before.sa_sigaction(number, info, context);
+    return;
+  }
+  // The access is made again, and ends the process as it would have without this.
+  signal(SIGSEGV, SIG_DFL);
+}
+
+class Arena {
+ public:
+  Arena() : seen_(Map(PROT_NONE)), held_(Map(PROT_READ | PROT_WRITE)) {
+    free_[0] = kTotal;
+    struct sigaction action {};
+    action.sa_sigaction = ReportTouch;
+    action.sa_flags = SA_SIGINFO | SA_NODEFER;
+    sigaction(SIGSEGV, &action, &before);
+  }
+
+  void* Allocate(size_t bytes) {
+    const size_t size = (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+    const std::lock_guard lock(mutex_);
+    const auto place = std::find_if(free_.begin(), free_.end(),
+                                    [&](const auto& range) { return range.second >= size; });
+    if (place == free_.end()) return nullptr;
+    const auto [begin, length] = *place;
+    free_.erase(place);
+    if (length > size) free_[begin + size] = length - size;
+    taken_[begin] = size;
+    usage_.allocated += static_cast<int64_t>(size);
+    usage_.peak = std::max(usage_.peak, usage_.allocated);
+    std::memset(held_ + begin, 0xff, size);
+    return seen_ + begin;
+  }
+
+  void Free(void* memory) {
+    const auto begin = static_cast<size_t>(static_cast<std::byte*>(memory) - seen_);
+    const std::lock_guard lock(mutex_);
+    const auto place = taken_.find(begin);
+    if (place == taken_.end()) std::abort();  // freed twice, or never given
+    const size_t size = place->second;
+    taken_.erase(place);
+    usage_.allocated -= static_cast<int64_t>(size);
+    std::memset(held_ + begin, 0xff, size);
+    auto range = free_.emplace(begin, size).first;
+    if (const auto next = std::next(range);
+        next != free_.end() && range->first + range->second == next->first) {
+      range->second += next->second;
+      free_.erase(next);
+    }
+    if (range == free_.begin()) return;
+    if (const auto last = std::prev(range); last->first + last->second == range->first) {
+      last->second += range->second;
+      free_.erase(range);
+    }
+  }
+
+  bool Has(const void* memory) const {
+    return memory >= seen_ && memory < static_cast<const void*>(seen_ + kTotal);
+  }
+  void* Behind(const void* memory) const {
+    return held_ + (static_cast<const std::byte*>(memory) - seen_);
+  }
+  Usage usage() {
+    const std::lock_guard lock(mutex_);
+    Usage usage = usage_;
+    usage.total = kTotal;
+    return usage;
+  }
+
+ private:
+  static std::byte* Map(int rights) {
+    void* const memory =
+        mmap(nullptr, kTotal, rights, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) throw std::runtime_error("pretend GPU: no address space");
+    return static_cast<std::byte*>(memory);
+  }
+
+  std::byte* const seen_;
+  std::byte* const held_;
+  std::mutex mutex_;
+  std::map<size_t, size_t> free_, taken_;  // begin, size
+  Usage usage_;
+};
+
+Arena& TheArena() {
+  // Never destroyed: tensors may outlive whatever is.
+  static Arena& arena = *new Arena;
+  return arena;
+}
+
+}  // namespace
+
+void* Allocate(size_t bytes) { return TheArena().Allocate(bytes); }
+void Free(void* memory) { TheArena().Free(memory); }
+bool OnDevice(const void* memory) { return TheArena().Has(memory); }
+void* Behind(const void* memory) { return memory == nullptr ? nullptr : TheArena().Behind(memory); }
+Usage UsageNow() { return TheArena().usage(); }
+
+}  // namespace keel::testing::pretend

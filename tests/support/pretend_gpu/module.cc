@@ -1,0 +1,118 @@
+// A pretend GPU for tests: the CudaModule of a machine that has none. KEEL_CUDA_MODULE names it.
+//
+// What a GPU would forgive never and a host always, fails here: a host that reads device memory, a
+// result that is used before its copy was waited for, a kernel that is given a host's address.
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <map>
+
+#include "parallel/groups/cuda_module.h"
+#include "parallel/groups/host_staged_group.h"
+#include "tests/support/pretend_gpu/arena.h"
+#include "tests/support/pretend_gpu/copy_engine.h"
+#include "tests/support/pretend_gpu/devices.h"
+#include "tests/support/pretend_gpu/kernels.h"
+
+namespace keel::testing::pretend {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class Module final : public parallel::CudaModule {
+ public:
+  Result<int> DeviceCount() const override { return Devices(); }
+  Result<parallel::GpuFacts> Describe(int index) const override {
+    parallel::GpuFacts facts;
+    facts.name = "pretend GPU";
+    facts.uuid = fmt::format("GPU-pretend-{}", index);
+    facts.bus = fmt::format("0000:{:02x}:00.0", index);
+    facts.capability = 90;
+    facts.memory = UsageNow().total;
+    facts.runtime = facts.driver = "13.0";
+    return facts;
+  }
+  void SetDevice(int index) override { SetThreadsDevice(index); }
+  std::unique_ptr<parallel::ProcessGroup> MakeGroup(
+      const parallel::Store& store, int global_rank,
+      const parallel::GroupOptions& options) override {
+    return parallel::MakeHostStagedGroup(store, global_rank, options);
+  }
+  Status Lost() const override { return Status::Ok(); }
+  void Synchronize() override {}
+  parallel::CudaMemory Memory(int) const override {
+    const Usage usage = UsageNow();
+    parallel::CudaMemory memory;
+    memory.allocated = memory.reserved = usage.allocated;
+    memory.peak_allocated = usage.peak;
+    memory.total = usage.total;
+    memory.free = usage.total - usage.allocated;
+    return memory;
+  }
+  void ReleaseCached() override {}
+
+  const gpu::KernelTable* Kernels() const override {
+    const char* const way = std::getenv("KEEL_PRETEND_KERNELS");
+    return way != nullptr && std::string(way) == "0" ? nullptr : &pretend::Kernels();
+  }
+  gpu::Stream CurrentStream() const override { return nullptr; }
+
+  int64_t Mark() override {
+    const std::lock_guard lock(mutex_);
+    marks_[next_mark_] = Clock::now();
+    return next_mark_++;
+  }
+  Result<double> SecondsBetween(int64_t from, int64_t to) override {
+    const std::lock_guard lock(mutex_);
+    if (!marks_.contains(from) || !marks_.contains(to))
+      return Status(StatusCode::kInternal, "a mark that was not made, or was read before");
+    const double seconds = std::chrono::duration<double>(marks_[to] - marks_[from]).count();
+    marks_.erase(marks_.begin(), marks_.lower_bound(to));
+    return seconds;
+  }
+
+  Result<void*> AllocatePinned(size_t bytes) override {
+    void* const memory = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    if (memory == nullptr) return Status::FromErrno(ENOMEM, "pin", "memory");
+    return memory;
+  }
+  void FreePinned(void* memory) override {
+    copies_.WaitForAll();
+    std::free(memory);
+  }
+  int64_t CopyToHost(void* host, const void* device, size_t bytes) override {
+    return copies_.Copy(host, device, bytes);
+  }
+  int64_t CopyToDevice(void* device, const void* host, size_t bytes) override {
+    return copies_.Copy(device, host, bytes);
+  }
+  Status WaitCopy(int64_t ticket) override {
+    copies_.Wait(ticket);
+    return Status::Ok();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<int64_t, Clock::time_point> marks_;
+  int64_t next_mark_ = 0;
+  CopyEngine copies_{std::chrono::microseconds(500)};
+};
+
+}  // namespace
+
+int Devices() {
+  const char* const count = std::getenv("KEEL_PRETEND_GPUS");
+  return count != nullptr ? std::atoi(count) : 8;
+}
+
+}  // namespace keel::testing::pretend
+
+extern "C" __attribute__((visibility("default"))) keel::parallel::CudaModule* keel_cuda_module() {
+  // Never destroyed: threads may still copy when the process ends.
+  static auto& module = *new keel::testing::pretend::Module;
+  return &module;
+}
