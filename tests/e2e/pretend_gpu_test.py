@@ -17,7 +17,7 @@ import resume_test
 import rl_test
 from harness import stable
 
-MODULE = pathlib.Path(harness.KEEL).parent / "libkeel_pretend_gpu.so"
+MODULE = pathlib.Path(os.environ.get("KEEL_PRETEND_GPU", pathlib.Path(harness.KEEL).parent / "libkeel_pretend_gpu.so"))
 STEPS = 4
 ACTOR = "actor_rollout_ref__actor__megatron__"
 TP2_PP2 = {f"{ACTOR}tensor_model_parallel_size": 2, f"{ACTOR}pipeline_model_parallel_size": 2}

@@ -657,6 +657,26 @@ SPLIT = [
     ),
 ]  # fmt: skip
 
+MOVED = ("e2e_pretend_gpu", "Offload.test_is_bit_equal_and_resumes_into_a_run_without_and_back")
+RESIDENCY_CC = "trainer/engine/residency.cc"
+
+# What a host would forgive, and a GPU does not.
+ON_DEVICE = [
+    Mutant(
+        "load-not-waited", "a step computes with weights after they have come from the host",
+        RESIDENCY_CC, "  if (ticket >= 0) ThrowIfError(cuda_->WaitCopy(ticket).WithContext(\"load\"));\n", "", (MOVED,),
+    ),
+    Mutant(
+        "offload-not-waited", "memory of the device is given up after its copy to the host",
+        RESIDENCY_CC, "  ThrowIfError(cuda_->WaitCopy(ticket).WithContext(\"copy to the host\"));\n", "", (MOVED,),
+    ),
+    Mutant(
+        "host-writes-the-device", "the host touches memory of a device by the device's copies alone",
+        RESIDENCY_CC, "          ticket = cuda_->CopyToDevice(device + at, host + at, static_cast<size_t>(n));\n",
+        "          CopyBytes(device + at, host + at, n);\n", (MOVED,),
+    ),
+]  # fmt: skip
+
 # A step's batch, of which each rank has what it learns from.
 BATCH = [
     Mutant(
@@ -711,4 +731,4 @@ KERNELS = [
     ),
 ]  # fmt: skip
 
-MUTANTS = IN_COMMON + SPLIT + KERNELS + DURABILITY + PROTOCOL_RULES + AFTER_A_CRASH + RETENTION_RULES + READING + SNAPSHOT + TRAINING_STATE + BATCH + ASYNCHRONOUS_RL
+MUTANTS = IN_COMMON + SPLIT + ON_DEVICE + KERNELS + DURABILITY + PROTOCOL_RULES + AFTER_A_CRASH + RETENTION_RULES + READING + SNAPSHOT + TRAINING_STATE + BATCH + ASYNCHRONOUS_RL

@@ -135,6 +135,7 @@ class CopyOfAll(Copy):
         environment = {
             **os.environ, "KEEL_SOURCE_DIR": str(self.source), "KEEL_BINARY": str(self.build / "keel"),
             "KEEL_FIXTURES": str(ROOT / "build" / "release" / "fixtures"), "OMP_NUM_THREADS": "1",
+            "KEEL_PRETEND_GPU": str(ROOT / "build" / "release" / "libkeel_pretend_gpu.so"),
         }  # fmt: skip
         environment.pop("KEEL_NIGHTLY", None)
         command = [ROOT / ".venv" / "bin" / "python", "-m", "unittest", f"{program.removeprefix(E2E)}_test.{cases}"]
