@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "rollout/device_choice.h"
+#include "rollout/device_sampler.h"
 #include "rollout/kv_capacity.h"
 
 namespace keel::rollout {
@@ -249,15 +249,15 @@ std::vector<Engine::Output> Engine::OutputsOf(const StepPlan& plan,
 // Where the logits are, if that is enough for all of them.
 bool Engine::ChosenByDevice(const at::Tensor& logits, int64_t first_row,
                             std::span<Output> outputs) const {
-  if (!ChoosesThere(logits.device())) return false;
+  if (!HasDeviceSampler(logits.device())) return false;
   std::vector<TokenWanted> wanted;
   for (const Output& output : outputs) {
     const SamplingParams& params = output.sequence->request.sampling;
-    if (!ChosenThere(params)) return false;
+    if (!IsForDeviceSampler(params)) return false;
     wanted.push_back({output.row - first_row, &params, output.draw});
   }
   auto chosen =
-      ChooseThere(logits, VocabularyOf(options_.tokenizer), options_.logprobs_mode, wanted);
+      ChooseOnDevice(logits, VocabularyOf(options_.tokenizer), options_.logprobs_mode, wanted);
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (chosen[i].ok()) {
       outputs[i].chosen = *chosen[i];

@@ -34,8 +34,8 @@ DeviceOffer OfferOf(const CudaModule& module, int local_rank, std::optional<int>
     offer.lack = count.status().message();
     return offer;
   }
-  int index = wanted ? *wanted : *count == 1 ? 0 : local_rank;
-  if (share && *count > 0) index %= *count;
+  const int turn = share && *count > 0 ? local_rank % *count : local_rank;
+  const int index = wanted ? *wanted : *count == 1 ? 0 : turn;
   if (index >= *count) {
     offer.lack = wanted ? fmt::format("GPU {} of {} usable ones", index, *count)
                         : fmt::format("local rank {} of {} usable GPUs", local_rank, *count);

@@ -71,6 +71,17 @@ TEST(DeviceChoiceTest, OneGpuIsNotForTwo) {
   EXPECT_FALSE(ChooseDevice({Gpu("a"), Gpu("a")}, true).ok());
 }
 
+TEST(DeviceChoiceTest, RanksThatMayShareTakeTurns) {
+  EXPECT_EQ(OfferOf(Node(2), 3, std::nullopt, true).index, 1);
+  EXPECT_EQ(OfferOf(Node(2), 0, 7, true).index, -1) << "one that is named is that one";
+  const auto shared = ChooseDevice({Gpu("a"), Gpu("b"), Gpu("a")}, true, true);
+  ASSERT_TRUE(shared.ok());
+  EXPECT_TRUE(shared->cuda);
+  EXPECT_EQ(shared->said,
+            "2 GPUs, NVIDIA H100 on rank 0, for 3 ranks, whose messages go by way of their hosts");
+  EXPECT_FALSE(ChooseDevice({Gpu("a"), None("old driver")}, true, true).ok());
+}
+
 TEST(DeviceChoiceTest, AnOfferIsReadAsItWasWritten) {
   const DeviceOffer offer{3, "GPU-1", "a \"name\"", "why\nnot"};
   const auto read = DeviceOffer::FromText(offer.ToText());

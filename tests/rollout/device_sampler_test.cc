@@ -1,6 +1,6 @@
 // Tokens chosen on a device are those that the host chooses.
 
-#include "rollout/device_choice.h"
+#include "rollout/device_sampler.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 constexpr int64_t kRows = 5, kColumns = 600;
 constexpr size_t kVocabulary = 590;
 
-class DeviceChoice : public ::testing::TestWithParam<LogProbsMode> {
+class DeviceSampler : public ::testing::TestWithParam<LogProbsMode> {
  protected:
   void SetUp() override {
     if (parallel::WayOnHost() != parallel::HostWay::kBodies)
@@ -40,14 +40,14 @@ std::vector<SamplingParams> SomeParams() {
   return all;
 }
 
-TEST_P(DeviceChoice, IsTheHosts) {
+TEST_P(DeviceSampler, IsTheHosts) {
   const std::vector<SamplingParams> params = SomeParams();
   std::vector<TokenWanted> wanted;
   for (int i = 0; i < 60; ++i) {
     wanted.push_back({i % kRows, &params[static_cast<size_t>(i) % params.size()],
                       Draw{static_cast<uint64_t>(i / 7), i % 3, i}});
   }
-  const auto found = ChooseThere(logits_, kVocabulary, GetParam(), wanted);
+  const auto found = ChooseOnDevice(logits_, kVocabulary, GetParam(), wanted);
   ASSERT_EQ(found.size(), wanted.size());
   Sampler::Workspace workspace;
   for (size_t i = 0; i < wanted.size(); ++i) {
@@ -62,31 +62,31 @@ TEST_P(DeviceChoice, IsTheHosts) {
   }
 }
 
-TEST_P(DeviceChoice, NamesTheBrokenLogitAsTheHostDoes) {
+TEST_P(DeviceSampler, NamesTheBrokenLogitAsTheHostDoes) {
   logits_[2][123] = NAN;
   const SamplingParams params;
   const std::vector<TokenWanted> wanted = {{2, &params, {}}, {3, &params, {}}};
-  const auto found = ChooseThere(logits_, kVocabulary, GetParam(), wanted);
+  const auto found = ChooseOnDevice(logits_, kVocabulary, GetParam(), wanted);
   EXPECT_EQ(found[0].status().code(), StatusCode::kDataLoss);
   EXPECT_THAT(found[0].status().message(), HasSubstr("the logit of token 123 is nan"));
   EXPECT_TRUE(found[1].ok());
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, DeviceChoice,
+INSTANTIATE_TEST_SUITE_P(Modes, DeviceSampler,
                          ::testing::Values(LogProbsMode::kPolicy, LogProbsMode::kRaw,
                                            LogProbsMode::kProcessed));
 
-TEST(ChosenThere, WhatNeedsAHostIsLeftToIt) {
+TEST(IsForDeviceSampler, WhatNeedsAHostIsLeftToIt) {
   SamplingParams params;
-  EXPECT_TRUE(ChosenThere(params));
+  EXPECT_TRUE(IsForDeviceSampler(params));
   params.repetition_penalty = 1.1;
-  EXPECT_FALSE(ChosenThere(params));
+  EXPECT_FALSE(IsForDeviceSampler(params));
   params = {};
   params.likeliest = 1;
-  EXPECT_FALSE(ChosenThere(params));
+  EXPECT_FALSE(IsForDeviceSampler(params));
   params = {};
   params.prompt_log_probs = true;
-  EXPECT_FALSE(ChosenThere(params));
+  EXPECT_FALSE(IsForDeviceSampler(params));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "rollout/device_choice.h"
+#include "rollout/device_sampler.h"
 
 #include <algorithm>
 #include <cstring>
@@ -31,13 +31,13 @@ gpu::RowChoice RowChoiceOf(const TokenWanted& wanted, LogProbsMode mode) {
 
 }  // namespace
 
-bool ChoosesThere(const at::Device& device) { return parallel::KernelsFor(device).has_value(); }
+bool HasDeviceSampler(const at::Device& device) { return parallel::KernelsFor(device).has_value(); }
 
-bool ChosenThere(const SamplingParams& params) {
+bool IsForDeviceSampler(const SamplingParams& params) {
   return params.repetition_penalty == 1 && params.likeliest == 0 && !params.wants_prompt();
 }
 
-std::vector<Result<ChosenToken>> ChooseThere(const at::Tensor& logits, size_t vocabulary,
+std::vector<Result<ChosenToken>> ChooseOnDevice(const at::Tensor& logits, size_t vocabulary,
                                              LogProbsMode mode,
                                              std::span<const TokenWanted> wanted) {
   const auto count = static_cast<int64_t>(wanted.size());

@@ -23,16 +23,16 @@ struct TokenWanted {
 };
 
 // Whether tokens are chosen so: Keel has a kernel for where the logits are.
-bool ChoosesThere(const at::Device& device);
+bool HasDeviceSampler(const at::Device& device);
 // Whether all that is asked for comes of the kernel. A host is needed for a penalty, the likeliest
 // tokens, and what is said of a prompt.
-bool ChosenThere(const SamplingParams& params);
+bool IsForDeviceSampler(const SamplingParams& params);
 
 // What Sampler::Choose says of each, with its draws: the same tokens, but where a draw falls within
 // a rounding of the border between two. Under kPolicy and kRaw log-probabilities have the bits of
 // the trainer's on that device. `logits`: [rows, columns] fp32 or bf16; ids from `vocabulary` on
 // are never chosen. Waits for the device once.
-std::vector<Result<ChosenToken>> ChooseThere(const at::Tensor& logits, size_t vocabulary,
+std::vector<Result<ChosenToken>> ChooseOnDevice(const at::Tensor& logits, size_t vocabulary,
                                              LogProbsMode mode,
                                              std::span<const TokenWanted> wanted);
 
