@@ -16,6 +16,8 @@ import unittest
 KEEL = os.environ["KEEL_BINARY"]
 # A machine under load must not fail a test; a hang must.
 LIMIT_S = float(os.environ.get("KEEL_TEST_LIMIT_S", "240"))
+# With cuda most tests hold on GPUs, too, real or pretend ones (tests/support/pretend_gpu).
+DEVICE = os.environ.get("KEEL_TEST_DEVICE", "cpu")
 
 LOSS, GRAD_NORM, SAMPLES = "loss_metrics/global_avg_loss", "grad_norm", "data/sample_digest"
 # Metrics of the machine, not of the training.
@@ -68,7 +70,7 @@ def base_config(data_file, run_dir):
             "test_freq": -1,
             "resume_mode": "auto",
             "seed": 3,
-            "device": "cpu",
+            "device": DEVICE,
             "logger": ["jsonl"],
         },
         "data": {

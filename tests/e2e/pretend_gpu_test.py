@@ -15,6 +15,7 @@ import harness
 import offload_test
 import resume_test
 import rl_test
+import split_test
 from harness import stable
 
 MODULE = pathlib.Path(os.environ.get("KEEL_PRETEND_GPU", pathlib.Path(harness.KEEL).parent / "libkeel_pretend_gpu.so"))
@@ -104,6 +105,15 @@ class Resume(OnPretendGpu, resume_test.ResumePipelineParallel):
 
 class Rl(OnPretendGpu, rl_test.NothingChanges):
     pass
+
+
+class Split(OnPretendGpu, split_test.SplitJob):
+    def test_weights_go_from_devices_to_devices(self):
+        """PPO over two trainers with offload and two workers: the colocated run bit for bit."""
+        split_test.Split.same_as_colocated(
+            self, {"tensor_model_parallel_size": 1, **rl_test.OFFLOAD}, 2, 2, 2,
+            algorithm__adv_estimator="gae", actor_rollout_ref__rollout__batch_invariant=True,
+        )  # fmt: skip
 
 
 if __name__ == "__main__":

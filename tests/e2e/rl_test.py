@@ -50,6 +50,8 @@ class RlJob(harness.Job):
                 "actor_rollout_ref__actor__megatron": megatron or {},
                 "reward__type": "exact",
                 "algorithm__adv_estimator": "grpo",
+                # On a host a sequence's bits never depend on its batch.
+                **({"actor_rollout_ref__rollout__batch_invariant": True} if harness.DEVICE == "cuda" else {}),
                 **changes,
             },
         )
