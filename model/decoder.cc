@@ -174,7 +174,7 @@ at::Tensor Decoder::Embed(const at::Tensor& ids) {
   const at::Tensor x = parallel::VocabParallelEmbedding(tp_, embedding_).Forward(ids);
   const double scale = config_.embedding_scale();
   // The factor is rounded to the model's dtype, as transformers has it.
-  return scale == 1 ? x : x * at::scalar_tensor(scale, x.options()).item<double>();
+  return scale == 1 ? x : x * at::scalar_tensor(scale, x.scalar_type()).item<double>();
 }
 
 at::Tensor Decoder::Forward(const at::Tensor& input, const ModelBatch& batch,

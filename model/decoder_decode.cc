@@ -8,6 +8,7 @@
 #include "model/decoder.h"
 #include "model/ops/decode_ops.h"
 #include "parallel/tensor/device_kernels.h"
+#include "parallel/tensor/send.h"
 
 namespace keel::model {
 
@@ -47,14 +48,15 @@ at::Tensor Decoder::Decode(const DecodeBatch& batch, const KvStore& store) {
   TORCH_CHECK(rows == tokens, "DecodeBatch holds ", tokens, " ids for ", rows, " tokens");
   Rotations rotations{main_rope_.At(parts), {}};
   rotations.local = config_.local_rope ? local_rope_.At(parts) : rotations.main;
-  const at::Tensor ids = at::tensor(batch.ids, at::kInt).to(at::kLong).to(options_.device);
+  const at::Tensor ids =
+      parallel::SentTo(options_.device, at::tensor(batch.ids, at::kInt).to(at::kLong));
 
   // 2. Memory of one block, used by all. Tokens are whole on every rank, whatever training does.
   const parallel::TensorParallel tp{tp_.group, false};
   Workspace& w = workspace_;
   at::Tensor x = parallel::VocabParallelEmbedding(tp, embedding_).Forward(ids).contiguous();
   if (const double scale = config_.embedding_scale(); scale != 1)
-    x.mul_(at::scalar_tensor(scale, x.options()).item<double>());
+    x.mul_(at::scalar_tensor(scale, x.scalar_type()).item<double>());
   std::optional<DecodePlan> plan;
   if (parallel::KernelsFor(x))
     plan = DecodePlan::Of(batch.sequences, store.block_size(), options_.device);
@@ -80,7 +82,7 @@ at::Tensor Decoder::Decode(const DecodeBatch& batch, const KvStore& store) {
 
   // 4. Only the rows that are asked for.
   if (static_cast<int64_t>(batch.outputs.size()) == tokens) return x;
-  const at::Tensor wanted = at::tensor(batch.outputs, at::kLong).to(options_.device);
+  const at::Tensor wanted = parallel::SentTo(options_.device, at::tensor(batch.outputs, at::kLong));
   return x.index_select(0, wanted);
 }
 

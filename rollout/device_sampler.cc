@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "parallel/tensor/device_kernels.h"
+#include "parallel/tensor/send.h"
 
 namespace keel::rollout {
 
@@ -38,8 +39,8 @@ bool IsForDeviceSampler(const SamplingParams& params) {
 }
 
 std::vector<Result<ChosenToken>> ChooseOnDevice(const at::Tensor& logits, size_t vocabulary,
-                                             LogProbsMode mode,
-                                             std::span<const TokenWanted> wanted) {
+                                                LogProbsMode mode,
+                                                std::span<const TokenWanted> wanted) {
   const auto count = static_cast<int64_t>(wanted.size());
   const auto kernels = parallel::KernelsFor(logits);
   TORCH_CHECK(kernels.has_value(), "no kernel chooses tokens on ", logits.device());
@@ -48,7 +49,7 @@ std::vector<Result<ChosenToken>> ChooseOnDevice(const at::Tensor& logits, size_t
   at::Tensor choices = at::empty({count, kBytes}, at::kByte);
   auto* const by = reinterpret_cast<gpu::RowChoice*>(choices.data_ptr<uint8_t>());
   for (size_t i = 0; i < wanted.size(); ++i) by[i] = RowChoiceOf(wanted[i], mode);
-  choices = choices.to(logits.device());
+  choices = parallel::SentTo(logits.device(), choices);
 
   // Tokens first, then their parts, so that one copy brings both.
   const at::Tensor chosen =

@@ -11,6 +11,7 @@
 #include "parallel/tensor/autograd_capture.h"
 #include "parallel/tensor/host_kernels.h"
 #include "parallel/tensor/matrix_product.h"
+#include "parallel/tensor/send.h"
 
 namespace keel::model {
 
@@ -157,7 +158,8 @@ at::Tensor PackedAttention(const at::Tensor& qkv, const AttentionShape& shape,
       options.scale != 0 ? std::optional(options.scale) : std::nullopt;
   if (parallel::ByHostKernels(qkv)) return CpuAttention::apply(qkv, shape, runs, scale);
   if (qkv.scalar_type() == at::kBFloat16 && !qkv.is_cpu()) {
-    const at::Tensor boundaries = at::tensor(packing.boundaries, at::kInt).to(qkv.device());
+    const at::Tensor boundaries =
+        parallel::SentTo(qkv.device(), at::tensor(packing.boundaries, at::kInt));
     return CudaFlashAttention::apply(qkv, shape, boundaries, longest, scale);
   }
   std::vector<at::Tensor> parts;

@@ -15,6 +15,7 @@
 #include "parallel/tensor/host_kernels.h"
 #include "parallel/tensor/host_tensor.h"
 #include "parallel/tensor/matrix_product.h"
+#include "parallel/tensor/send.h"
 
 namespace keel::model {
 
@@ -131,8 +132,8 @@ void AttendOnDevice(const at::Tensor& qkv, const AttentionShape& shape, const Ca
     const std::span<const int32_t> blocks =
         std::span(s.blocks[store.group(layer)]).subspan(static_cast<size_t>(reached));
     const int64_t past = s.past - reached * size;
-    const at::Tensor index =
-        at::tensor(at::ArrayRef<int32_t>(blocks.data(), blocks.size()), at::kInt).to(qkv.device());
+    const at::Tensor index = parallel::SentTo(
+        qkv.device(), at::tensor(at::ArrayRef<int32_t>(blocks.data(), blocks.size()), at::kInt));
     const at::Tensor mine = heads.narrow(0, row, s.tokens);
     const at::Tensor place = at::arange(past, past + s.tokens, index.options());
     const at::Tensor block = index.index_select(0, at::floor_divide(place, size)).to(at::kLong);

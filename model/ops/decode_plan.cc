@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "parallel/tensor/send.h"
+
 namespace keel::model {
 
 namespace {
@@ -11,7 +13,9 @@ class Numbers {
  public:
   void Add(int64_t value) { values_.push_back(static_cast<int32_t>(value)); }
   int64_t size() const { return static_cast<int64_t>(values_.size()); }
-  at::Tensor On(at::Device device) const { return at::tensor(values_, at::kInt).to(device); }
+  at::Tensor On(at::Device device) const {
+    return parallel::SentTo(device, at::tensor(values_, at::kInt));
+  }
 
  private:
   std::vector<int32_t> values_;

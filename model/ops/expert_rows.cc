@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include "parallel/tensor/send.h"
+
 namespace keel::model {
 
 ExpertRows SortByExpert(const at::Tensor& chosen, int64_t experts) {
@@ -28,9 +30,9 @@ ExpertRows SortByExpert(const at::Tensor& chosen, int64_t experts) {
     slots.data_ptr<int64_t>()[row] = slot;
     rows.data_ptr<int64_t>()[slot] = row;
   }
-  sorted.tokens = tokens.to(chosen.device());
-  sorted.slots = slots.to(chosen.device());
-  sorted.rows = rows.to(chosen.device());
+  sorted.tokens = parallel::SentTo(chosen.device(), tokens);
+  sorted.slots = parallel::SentTo(chosen.device(), slots);
+  sorted.rows = parallel::SentTo(chosen.device(), rows);
   return sorted;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/status.h"
+#include "parallel/tensor/send.h"
 
 namespace keel::model {
 
@@ -80,7 +81,7 @@ Rotation Rotator::At(std::span<const TextPart> parts) {
     const int64_t first = FirstRow(part.length) + part.first;
     for (int64_t t = 0; t < part.tokens; ++t) *row++ = static_cast<int32_t>(first + t);
   }
-  return {Table(longest), rows.to(device_)};
+  return {Table(longest), parallel::SentTo(device_, rows)};
 }
 
 }  // namespace keel::model

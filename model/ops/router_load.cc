@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "parallel/tensor/send.h"
+
 namespace keel::model {
 
 namespace {
@@ -100,12 +102,13 @@ at::Tensor RouterLoad::BusiestShare() const { return sums.detach().select(0, sum
 at::Tensor CountedTokens(const at::Tensor& targets, const Packing& packing) {
   if (!targets.defined()) return {};
   const std::vector<int64_t>& boundaries = packing.boundaries;
-  const at::Tensor ends = at::tensor(boundaries, at::kLong).to(targets.device());
+  const at::Tensor ends = parallel::SentTo(targets.device(), at::tensor(boundaries, at::kLong));
   // Targets before each token, and so in each sequence.
   const at::Tensor before =
       at::cat({at::zeros({1}, targets.options()), targets.ge(0).to(at::kLong).cumsum(0)});
   const at::Tensor in_each = before.index_select(0, ends).diff();
-  return at::repeat_interleave(in_each.gt(0).to(at::kFloat), ends.diff());
+  // With their number, for which the host would have to wait.
+  return at::repeat_interleave(in_each.gt(0).to(at::kFloat), ends.diff(), 0, boundaries.back());
 }
 
 int64_t CarriedRows(const MoeSpec& spec, int64_t columns, at::ScalarType dtype) {

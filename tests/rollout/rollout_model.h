@@ -11,6 +11,7 @@
 #include "parallel/gradients/weight_store.h"
 #include "parallel/groups/process_group.h"
 #include "rollout/engine.h"
+#include "tests/support/ranks.h"
 #include "tests/support/tiny_training.h"
 
 namespace keel::testing {
@@ -39,14 +40,14 @@ class RolloutModel {
   std::vector<float> TrainerLogProbs(const std::vector<int32_t>& tokens) {
     const at::NoGradGuard no_grad;
     model::ModelBatch batch = Batch(tokens);
-    const at::Tensor all = decoder_->LogProbs(decoder_->Forward({}, batch), batch.targets);
+    const at::Tensor all = decoder_->LogProbs(decoder_->Forward({}, batch), batch.targets).cpu();
     const float* begin = all.data_ptr<float>();
     return {begin, begin + tokens.size() - 1};
   }
-  // [n, vocabulary] fp32.
+  // [n, vocabulary] fp32, on the host.
   at::Tensor TrainerLogits(const std::vector<int32_t>& tokens) {
     const at::NoGradGuard no_grad;
-    return decoder_->Logits(decoder_->Forward({}, Batch(tokens))).to(at::kFloat);
+    return decoder_->Logits(decoder_->Forward({}, Batch(tokens))).to(at::kCPU, at::kFloat);
   }
   std::vector<int32_t> GreedyByRecompute(std::vector<int32_t> tokens, int count) {
     std::vector<int32_t> response;
@@ -69,10 +70,11 @@ class RolloutModel {
     config.initializer_range = 0.25;  // so that texts differ
     model::DecoderOptions options;
     options.dtype = dtype;
+    options.device = device_;
     decoder_ = std::make_unique<model::Decoder>(
         config, parallel::TensorParallel{&tp, sequence_parallel}, options);
     weights_ = std::make_unique<parallel::WeightStore>(
-        decoder_->parameters(), parallel::WeightStoreOptions{dtype, at::kCPU});
+        decoder_->parameters(), parallel::WeightStoreOptions{dtype, device_});
     decoder_->Initialize(11);
   }
 
@@ -88,9 +90,13 @@ class RolloutModel {
     batch.packing.positions = at::cat({at::arange(n, at::kInt), at::arange(pad, at::kInt)});
     batch.packing.boundaries = {0, n};
     if (pad > 0) batch.packing.boundaries.push_back(n + pad);
+    for (at::Tensor* tensor : {&batch.ids, &batch.targets, &batch.packing.positions})
+      *tensor = tensor->to(device_);
     return batch;
   }
 
+  // A pretend GPU where KEEL_CUDA_MODULE names the module of some.
+  const at::Device device_ = OnPretendGpus() ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
   std::unique_ptr<parallel::ProcessGroup> alone_;
   parallel::ProcessGroup* group_ = nullptr;
   std::unique_ptr<model::Decoder> decoder_;

@@ -1,11 +1,13 @@
 #include "trainer/engine/device_batch.h"
 
+#include "parallel/tensor/send.h"
+
 namespace keel::trainer {
 
 model::ModelBatch ToDevice(const MicroBatch& batch, at::Device device) {
   model::ModelBatch out;
   const auto tensor = [&](const std::vector<int32_t>& values, at::ScalarType type) {
-    return at::tensor(values, at::kInt).to(type).to(device);
+    return parallel::SentTo(device, at::tensor(values, at::kInt).to(type));
   };
   out.ids = tensor(batch.ids, at::kLong);
   out.targets = tensor(batch.targets, at::kLong);

@@ -65,7 +65,7 @@ std::vector<at::Tensor> DistributedAdamW::flat_state() const {
   return {masters_, exp_avg_, exp_avg_sq_};
 }
 
-double DistributedAdamW::LocalSquaredNorm(const parallel::Seat& seat) const {
+at::Tensor DistributedAdamW::LocalSquaredNorm(const parallel::Seat& seat) const {
   // Fixed pieces, summed in order: the result does not depend on the number of threads.
   double sum = 0;
   std::vector<at::Tensor> on_device;
@@ -100,12 +100,8 @@ double DistributedAdamW::LocalSquaredNorm(const parallel::Seat& seat) const {
     });
     for (double value : partial) sum += value;
   }
-  // The host waits once, and sums in the order of the pieces.
-  if (!on_device.empty()) {
-    const at::Tensor partial = at::cat(on_device).cpu();
-    for (int64_t i = 0; i < partial.size(0); ++i) sum += partial.const_data_ptr<double>()[i];
-  }
-  return sum;
+  const auto options = gradients.options().dtype(at::kDouble);
+  return on_device.empty() ? at::full({1}, sum, options) : at::cat(on_device).sum(0, true);
 }
 
 void DistributedAdamW::Step(double lr, double gradient_scale, int64_t t) {

@@ -29,8 +29,9 @@ class DistributedAdamW {
   DistributedAdamW(parallel::GradBuffer& buffer, const AdamWOptions& options);
 
   // Sum of squares of this rank's part of the gradient; elements that several ranks hold are
-  // counted by one of them. Sum over all ranks for the global norm.
-  double LocalSquaredNorm(const parallel::Seat& seat) const;
+  // counted by one of them. Sum over all ranks for the global norm. [1] fp64, where the gradients
+  // are; no host waits for it.
+  at::Tensor LocalSquaredNorm(const parallel::Seat& seat) const;
   // One update of the owned slices with gradients scaled by `gradient_scale`, then publishes the
   // new weights over DP. `t` counts updates from 1. Collective over DP.
   void Step(double lr, double gradient_scale, int64_t t);

@@ -13,8 +13,8 @@ namespace keel::trainer {
 // of the dtype's size, whatever they mean.
 at::Tensor TensorOf(const Shard& shard, const Box& box, DType dtype, const at::Device& device);
 
-// BoxDigest of the shard, whose tensor this is. Where Keel's kernels are not built, a device's values
-// are brought to host memory for it.
+// BoxDigest of the shard, whose tensor this is. Where Keel's kernels are not built, a device's
+// values are brought to host memory for it.
 uint64_t ShardDigest(const TensorInfo& tensor, const Shard& shard, const at::Device& device);
 
 }  // namespace keel::trainer

@@ -6,6 +6,7 @@
 
 #include "common/clock.h"
 #include "common/fail_point.h"
+#include "parallel/tensor/send.h"
 #include "trainer/engine/part_times.h"
 
 namespace keel::trainer {
@@ -145,8 +146,7 @@ TrainEngine::LossFunction TrainEngine::TokenLoss(const std::vector<ModelBatch>& 
   };
 }
 
-std::vector<double> TrainEngine::SumOverRanks(std::vector<double> values) {
-  at::Tensor tensor = at::tensor(values, at::kDouble).to(options_.device);
+std::vector<double> TrainEngine::SumOverRanks(at::Tensor tensor) {
   context_.world().AllReduce(tensor);
   tensor = tensor.cpu();
   // The host may have waited for an operation that was aborted: then these are no sums.
@@ -206,15 +206,20 @@ StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches,
   ScopedSpan reduce_span(spans, "reduce");
   gradients.FinishReduction();
   ScopedSpan sums_span(spans, "sum loss and norm");
-  std::vector<double> sums = {owns_loss() ? loss.item<double>() : 0.0,
-                              optimizer.LocalSquaredNorm(context_.seat())};
-  if (options_.vote != nullptr)
-    for (const double one : options_.vote->Ballot()) sums.push_back(one);
-  if (balance) {
-    for (const at::Tensor& one : {balance->loss, balance->busiest})
-      sums.push_back(owns_loss() ? one.item<double>() : 0.0);
+  // Where they are computed, so that the host waits once, for their sums.
+  const auto fp64 = at::TensorOptions(options_.device).dtype(at::kDouble);
+  const auto owned = [&](const at::Tensor& value) {
+    return owns_loss() ? value.detach().to(fp64).view({1}) : at::zeros({1}, fp64);
+  };
+  std::vector<at::Tensor> parts = {owned(loss), optimizer.LocalSquaredNorm(context_.seat())};
+  if (options_.vote != nullptr) {
+    const auto ballot = options_.vote->Ballot();
+    parts.push_back(parallel::SentTo(
+        options_.device, at::tensor(at::ArrayRef<double>(ballot.data(), ballot.size()))));
   }
-  sums = SumOverRanks(std::move(sums));
+  if (balance)
+    for (const at::Tensor& one : {balance->loss, balance->busiest}) parts.push_back(owned(one));
+  const std::vector<double> sums = SumOverRanks(at::cat(parts));
   sums_span.End();
   if (balance) result.routers = {sums[sums.size() - 2], sums[sums.size() - 1]};
   if (options_.vote != nullptr) options_.vote->Count(sums[2], sums[3]);
@@ -263,7 +268,8 @@ double TrainEngine::SummedLoss(const std::vector<ModelBatch>& microbatches) {
              sum += one.item<double>();
              return one;
            });
-  return SumOverRanks({owns_loss() ? sum : 0.0})[0];
+  return SumOverRanks(at::full({1}, owns_loss() ? sum : 0.0,
+                               at::TensorOptions(options_.device).dtype(at::kDouble)))[0];
 }
 
 void TrainEngine::LoadInto(const std::function<Written(StateTables)>& write) {

@@ -206,7 +206,7 @@ class TrainEngine {
                                      Balance* balance = nullptr);
   LossFunction TokenLoss(const std::vector<model::ModelBatch>& microbatches, double scale);
   // Sums `values` over ranks; those of the loss count on one TP rank of the last stage alone.
-  std::vector<double> SumOverRanks(std::vector<double> values);
+  std::vector<double> SumOverRanks(at::Tensor values);
   bool owns_loss() { return decoder_.last_stage() && context_.tp_rank() == 0; }
 
   parallel::ParallelContext& context_;

@@ -115,3 +115,7 @@ extern "C" __attribute__((visibility("default"))) keel::parallel::CudaModule* ke
   static auto& module = *new keel::testing::pretend::Module;
   return &module;
 }
+
+extern "C" __attribute__((visibility("default"))) int64_t keel_pretend_gpu_waits() {
+  return keel::testing::pretend::Waits();
+}

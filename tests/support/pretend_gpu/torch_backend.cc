@@ -12,9 +12,15 @@
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <execinfo.h>
 #include <torch/library.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <cstdlib>
 #include <cstring>
+#include <set>
+#include <string>
 
 #include "tests/support/pretend_gpu/arena.h"
 #include "tests/support/pretend_gpu/devices.h"
@@ -25,6 +31,16 @@ namespace keel::testing::pretend {
 namespace {
 
 thread_local c10::DeviceIndex current_device = 0;
+std::atomic<int64_t> waits = 0;
+
+// KEEL_PRETEND_WAITS=1 shows on standard error where each comes from.
+void CountWait() {
+  ++waits;
+  if (std::getenv("KEEL_PRETEND_WAITS") == nullptr) return;
+  void* frames[24];
+  backtrace_symbols_fd(frames, backtrace(frames, 24), STDERR_FILENO);
+  (void)!write(STDERR_FILENO, "waits\n", 6);
+}
 
 // As of CUDA: a thread begins with device 0, whatever others have chosen.
 class Guard final : public c10::impl::DeviceGuardImplInterface {
@@ -129,7 +145,8 @@ at::Tensor& SetTensor(at::Tensor& self, const at::Tensor& source) {
                     source.strides());
 }
 
-at::Tensor& Copy(at::Tensor& self, const at::Tensor& from, bool) {
+at::Tensor& Copy(at::Tensor& self, const at::Tensor& from, bool non_blocking) {
+  if (self.is_cpu() || (from.is_cpu() && !non_blocking)) CountWait();
   const auto seen = [](const at::Tensor& t) { return t.is_cuda() ? HostViewOf(t) : t; };
   at::Tensor to = seen(self);
   to.copy_(seen(from));
@@ -238,7 +255,13 @@ class HostCall {
   std::optional<at::Device> device_;
 };
 
-void OnHost(const c10::OperatorHandle& op, torch::jit::Stack* stack) { HostCall(op, stack).Run(); }
+void OnHost(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  // Those whose result, or its size, the host has to know.
+  static const std::set<std::string> kWaiting = {"aten::_local_scalar_dense", "aten::equal",
+                                                 "aten::nonzero", "aten::masked_select"};
+  if (kWaiting.contains(op.operator_name().name)) CountWait();
+  HostCall(op, stack).Run();
+}
 
 // bf16 products added to fp32, as cuBLAS does it.
 at::Tensor& AddMmOfType(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b,
@@ -270,6 +293,7 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
 
 void SetThreadsDevice(int index) { current_device = static_cast<c10::DeviceIndex>(index); }
 int ThreadsDevice() { return current_device; }
+int64_t Waits() { return waits; }
 
 }  // namespace keel::testing::pretend
 
