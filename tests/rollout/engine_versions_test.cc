@@ -5,6 +5,7 @@
 
 #include "rollout/engine.h"
 #include "rollout/kv_cache.h"
+#include "rollout/kv_capacity.h"
 #include "rollout/kv_groups.h"
 #include "tests/rollout/rollout_model.h"
 
