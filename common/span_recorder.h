@@ -6,11 +6,10 @@
 // pointer or a flag, otherwise two looks at the clock and a lock that is seldom contended.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <mutex>
-#include <string_view>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -18,8 +17,39 @@
 
 namespace keel {
 
-enum class SpanLane : uint8_t { kTrain, kSaver };
-inline constexpr std::array<std::string_view, 2> kSpanLanes = {"training", "saver"};
+// The numbers stand in files (docs/formats/trace.md).
+enum class SpanLane : uint8_t {
+  kTrain,
+  kSaver,
+  kGeneration,   // of a rank that generates and does not train
+  kWeights,      // what sends or receives weights beside the rest
+  kCopier,       // of a save: who copies and digests
+  kFirstWriter,  // and who writes: this one and those behind it
+};
+inline constexpr int kMostSpanLanes = 256;
+
+inline SpanLane WriterLane(size_t writer) {
+  const size_t lane = static_cast<size_t>(SpanLane::kFirstWriter) + writer;
+  return static_cast<SpanLane>(lane < kMostSpanLanes ? lane : kMostSpanLanes - 1);
+}
+
+// As people read it.
+inline std::string LaneName(int lane) {
+  switch (static_cast<SpanLane>(lane)) {
+    case SpanLane::kTrain:
+      return "training";
+    case SpanLane::kSaver:
+      return "saver";
+    case SpanLane::kGeneration:
+      return "generation";
+    case SpanLane::kWeights:
+      return "weights";
+    case SpanLane::kCopier:
+      return "saver: copies";
+    default:
+      return "saver: writer " + std::to_string(lane - static_cast<int>(SpanLane::kFirstWriter));
+  }
+}
 
 struct Span {
   const char* name = "";  // of static storage; letters, spaces, commas

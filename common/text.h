@@ -1,4 +1,4 @@
-// Small helpers for messages.
+// Small helpers for text: of messages, pages and templates.
 #pragma once
 
 #include <cstddef>
@@ -31,6 +31,9 @@ std::string Printable(std::string_view text, size_t max_bytes = 200);
 // A message of several lines that may have such text in it: each line Printable as a whole, and all
 // but the first indented, so that no part of it can pass for a line by itself, such as a log's.
 std::string PrintableLines(std::string_view message);
+
+// & < > " and ' as entities, in the spelling of Python's markupsafe.
+std::string EscapedHtml(std::string_view text);
 
 // Returns where the first byte stands that belongs to no well-formed UTF-8 character; npos when
 // none does.

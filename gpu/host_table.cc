@@ -1,3 +1,5 @@
+// The kernels as a host runs them, with the lanes of a team in either order.
+
 #include "gpu/all_bodies.h"
 #include "gpu/host_launcher.h"
 #include "gpu/kernel_table.h"

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "checkpoint/format/names.h"
+#include "common/host_name.h"
 #include "common/text.h"
 
 namespace keel::checkpoint {
@@ -15,10 +16,8 @@ RunLock::RunLock(FileSystem& fs, std::string holder, std::shared_ptr<void> lock)
 
 Result<std::unique_ptr<RunLock>> RunLock::Take(FileSystem& fs, std::string_view who,
                                                const Clock& clock) {
-  char host[256] = {};
-  (void)gethostname(host, sizeof(host) - 1);
-  std::string holder =
-      fmt::format("{}, host {}, pid {}, since {}", who, host, getpid(), FormatUtc(clock.Wall()));
+  std::string holder = fmt::format("{}, host {}, pid {}, since {}", who, HostName(), getpid(),
+                                   FormatUtc(clock.Wall()));
   Result<std::shared_ptr<void>> lock = fs.Lock(kLockName, holder);
   if (lock.status().code() == StatusCode::kBusy) {
     return lock.status().WithContext(fmt::format(

@@ -18,6 +18,9 @@ constexpr int64_t kBlock = 4096;
 
 class FileWriters::Lane {
  public:
+  explicit Lane(SpanLane of) : spans(of) {}
+
+  const SpanLane spans;  // of this thread
   bool idle() const { return used_ == 0; }
   bool full() const { return used_ == items_.size(); }
 
@@ -57,7 +60,7 @@ FileWriters::FileWriters(FileSystem& fs, IoBackend backend, std::vector<Target> 
       backend_(backend),
       targets_(std::move(targets)),
       hooks_(hooks),
-      own_lane_(std::make_unique<Lane>()) {
+      own_lane_(std::make_unique<Lane>(hooks.copier)) {
   for (size_t i = 0; i < slots; ++i) free_.push_back(static_cast<int>(i));
   for (const Target& target : targets_) {
     states_.emplace_back();
@@ -68,7 +71,7 @@ FileWriters::FileWriters(FileSystem& fs, IoBackend backend, std::vector<Target> 
 FileWriters::~FileWriters() { Join(); }
 
 void FileWriters::StartThread() {
-  threads_.emplace_back([this] { Work(); });
+  threads_.emplace_back([this, lane = WriterLane(threads_.size())] { Work(lane); });
 }
 
 void FileWriters::LetWrite(const std::string& directory) {
@@ -83,6 +86,9 @@ void FileWriters::LetWrite(const std::string& directory) {
 Result<int> FileWriters::AcquireSlot() {
   if (hooks_.interrupted) KEEL_RETURN_IF_ERROR(hooks_.interrupted());
   std::unique_lock lock(mutex_);
+  const bool waits = free_.empty() && failure_.ok();
+  ScopedSpan span(waits ? hooks_.spans : nullptr, "wait for writers",
+                  hooks_.SpansOf(hooks_.copier));
   while (free_.empty() && failure_.ok()) {
     changed_.wait_for(lock, std::chrono::milliseconds(100));
     if (hooks_.interrupted && free_.empty()) {
@@ -193,6 +199,9 @@ Result<File*> FileWriters::Opened(size_t file) {
 }
 
 Result<bool> FileWriters::Begin(const Item& item, Lane* lane) {
+  // Of a queue the disk's time stands in Wait.
+  const ScopedSpan span(item.data.empty() ? nullptr : hooks_.spans, "write",
+                        hooks_.SpansOf(lane->spans));
   KEEL_ASSIGN_OR_RETURN(File* const file, Opened(item.file));
   if (item.data.empty()) {
     KEEL_FAIL_POINT("writer.last");
@@ -207,7 +216,8 @@ Result<bool> FileWriters::Begin(const Item& item, Lane* lane) {
   return false;
 }
 
-Status FileWriters::FinishFile(size_t index) {
+Status FileWriters::FinishFile(size_t index, const Lane& lane) {
+  const ScopedSpan span(hooks_.spans, "sync", hooks_.SpansOf(lane.spans));
   KEEL_ASSIGN_OR_RETURN(File* const file, Opened(index));
   const int64_t size = targets_[index].size;
   if (WritesBlocks(backend_) && size % kBlock != 0) {
@@ -224,7 +234,7 @@ Status FileWriters::FinishFile(size_t index) {
 }
 
 // Written, or not at all, or dropped.
-void FileWriters::ItemIsOver(const Item& item, Status status) {
+void FileWriters::ItemIsOver(const Item& item, const Lane& lane, Status status) {
   bool finishes = false;
   bool releases = false;
   {
@@ -243,7 +253,7 @@ void FileWriters::ItemIsOver(const Item& item, Status status) {
     changed_.notify_all();
   }
   if (status.ok() && releases && hooks_.released) hooks_.released(item.file, item.piece);
-  if (status.ok() && finishes) status = Guarded([&] { return FinishFile(item.file); });
+  if (status.ok() && finishes) status = Guarded([&] { return FinishFile(item.file, lane); });
   if (hooks_.moved) hooks_.moved();
   if (!status.ok()) Fail(std::move(status));
 }
@@ -271,10 +281,11 @@ void FileWriters::Step(Lane* lane, std::unique_lock<std::mutex>* lock) {
     }
   } else {
     lock->unlock();
+    const ScopedSpan span(hooks_.spans, "wait for a write", hooks_.SpansOf(lane->spans));
     item = lane->Wait(&status);
   }
   if (reads) OneReadsLess();
-  if (!under_way) ItemIsOver(item, std::move(status));
+  if (!under_way) ItemIsOver(item, *lane, std::move(status));
   lock->lock();
 }
 
@@ -283,8 +294,8 @@ void FileWriters::WriteQueued() {
   while (!queue_.empty() || !own_lane_->idle()) Step(own_lane_.get(), &lock);
 }
 
-void FileWriters::Work() {
-  Lane lane;
+void FileWriters::Work(SpanLane spans) {
+  Lane lane(spans);
   std::unique_lock lock(mutex_);
   for (;;) {
     if (lane.idle()) {

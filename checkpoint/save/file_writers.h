@@ -21,6 +21,7 @@
 #include "checkpoint/save/io_backend.h"
 #include "common/clock.h"
 #include "common/file_system.h"
+#include "common/span_recorder.h"
 #include "common/status.h"
 
 namespace keel::checkpoint {
@@ -38,6 +39,13 @@ struct WriteHooks {
   std::function<Status()> interrupted;
   // The disk has answered: a write, or the end of a file, is over. From any of the threads.
   std::function<void()> moved;
+  // Where the copies and writes of `step` are recorded, those of the thread that copies as of
+  // `copier`. May be null, outlives the writing.
+  SpanRecorder* spans = nullptr;
+  SpanLane copier = SpanLane::kSaver;
+  int64_t step = -1;
+
+  SpanDetails SpansOf(SpanLane lane) const { return {.lane = lane, .step = step}; }
 };
 
 class FileWriters {
@@ -101,13 +109,13 @@ class FileWriters {
   Result<File*> Opened(size_t file);
   // Says whether the write is under way; otherwise it is over.
   Result<bool> Begin(const Item& item, Lane* lane);
-  Status FinishFile(size_t file);
-  void ItemIsOver(const Item& item, Status status);
+  Status FinishFile(size_t file, const Lane& lane);
+  void ItemIsOver(const Item& item, const Lane& lane, Status status);
   void OneReadsLess();
   void GiveUpWhenNobodyReads();
   void Step(Lane* lane, std::unique_lock<std::mutex>* lock);
   void WriteQueued();
-  void Work();
+  void Work(SpanLane spans);
 
   FileSystem& fs_;
   const IoBackend backend_;

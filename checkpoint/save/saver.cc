@@ -389,6 +389,8 @@ WriteHooks Saver::HooksOf(Running* running) {
   hooks.gave_up = [running] { running->snapshot.ReleaseAll(); };
   hooks.interrupted = [this, running] { return Interrupted(running); };
   hooks.moved = [this] { progress_.Move(); };
+  hooks.spans = options_.spans;
+  hooks.step = running->snapshot.request().step;
   return hooks;
 }
 
@@ -428,6 +430,8 @@ Result<std::string> Saver::Write(const std::string& text, Running* running) {
   SaveReport report;
   const Stopwatch reading_back(clock_);
   if (order.read_back) KEEL_FAIL_POINT("save.read_back");
+  ScopedSpan read_back_span(order.read_back ? options_.spans : nullptr, "read back",
+                            SpanOf(*running));
   size_t next = 0;
   for (const PlannedFile& file : running->plan->files) {
     if (file.rank != coordinator_.rank()) continue;
@@ -442,6 +446,7 @@ Result<std::string> Saver::Write(const std::string& text, Running* running) {
     report.files.emplace_back(file.path, std::move(digest));
   }
   if (order.read_back) record->verified_s = reading_back.Elapsed();
+  read_back_span.End();
   record->staged_s = times.staged_s;
   record->written_s = times.written_s;
   record->fsync_s = times.fsync_s;

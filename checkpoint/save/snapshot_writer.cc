@@ -166,6 +166,7 @@ class SnapshotWriter::Job {
   }
 
   Result<ChunkedDigest> StageFile() {
+    const ScopedSpan span(hooks_.spans, "copy", hooks_.SpansOf(hooks_.copier));
     const FileToWrite& file = files_[file_];
     offset_ = 0;
     KEEL_RETURN_IF_ERROR(Append(std::as_bytes(std::span(file.header)), nullptr));
@@ -299,6 +300,7 @@ int64_t SnapshotWriter::pool_bytes() const {
 Status SnapshotWriter::Stage(std::vector<FileToWrite> files, WriteHooks hooks) {
   if (writers_ == 0) return Status(StatusCode::kUnavailable, "no thread to copy on");
   if (pool_->slots.size() < 2) KEEL_RETURN_IF_ERROR(pool_->Grow(kPassingSlots, chunk_bytes_));
+  hooks.copier = SpanLane::kCopier;
   job_ = std::make_unique<Job>(*this, std::move(files), std::move(hooks));
   Status status = job_->StartStaging();
   if (!status.ok()) job_.reset();

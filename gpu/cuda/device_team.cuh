@@ -8,9 +8,9 @@
 
 namespace keel::gpu {
 
-// A value of 4-byte words from the lane `distance` above.
-template <class State>
-__device__ __forceinline__ State FromLaneAbove(const State& state, int distance) {
+// A value of 4-byte words, each as `shuffle` gives it.
+template <class State, class Shuffle>
+__device__ __forceinline__ State ShuffledWords(const State& state, Shuffle shuffle) {
   static_assert(sizeof(State) % 4 == 0);
   union Words {
     State state;
@@ -20,8 +20,20 @@ __device__ __forceinline__ State FromLaneAbove(const State& state, int distance)
   words.state = state;
 #pragma unroll
   for (int i = 0; i < static_cast<int>(sizeof(State) / 4); ++i)
-    words.at[i] = __shfl_down_sync(0xffffffffu, words.at[i], distance);
+    words.at[i] = shuffle(words.at[i]);
   return words.state;
+}
+
+// That of the lane `distance` above.
+template <class State>
+__device__ __forceinline__ State FromLaneAbove(const State& state, int distance) {
+  return ShuffledWords(
+      state, [=](uint32_t word) { return __shfl_down_sync(0xffffffffu, word, distance); });
+}
+
+template <class State>
+__device__ __forceinline__ State FromFirstLane(const State& state) {
+  return ShuffledWords(state, [](uint32_t word) { return __shfl_sync(0xffffffffu, word, 0); });
 }
 
 template <int Lanes>
@@ -82,20 +94,6 @@ class DeviceTeam {
 
  private:
   __device__ __forceinline__ static int64_t Lane() { return threadIdx.x % Lanes; }
-
-  template <class State>
-  __device__ __forceinline__ static State FromFirstLane(const State& state) {
-    union Words {
-      State state;
-      uint32_t at[sizeof(State) / 4];
-      __device__ Words() {}
-    } words;
-    words.state = state;
-#pragma unroll
-    for (int i = 0; i < static_cast<int>(sizeof(State) / 4); ++i)
-      words.at[i] = __shfl_sync(0xffffffffu, words.at[i], 0);
-    return words.state;
-  }
 
   std::byte* shared_;
 };

@@ -1,8 +1,8 @@
 // Operators with Python's rules.
 #include <cmath>
 
+#include "common/text.h"
 #include "model/chat_template/evaluator.h"
-#include "model/chat_template/text_pieces.h"
 
 namespace keel::model::jinja {
 namespace {

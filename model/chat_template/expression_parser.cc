@@ -1,3 +1,5 @@
+// ExpressionParser (parser.h): a template's expressions, by precedence, from its tokens.
+
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "common/text.h"
 #include "model/chat_template/code_points.h"
 #include "model/chat_template/runtime.h"
 #include "model/chat_template/text_form.h"

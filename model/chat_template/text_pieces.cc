@@ -92,30 +92,4 @@ std::string Replaced(std::string_view text, std::string_view from, std::string_v
   return out.append(text, std::min(at, text.size()));
 }
 
-std::string EscapedHtml(std::string_view text) {
-  std::string out;
-  for (char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&#34;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out.push_back(c);
-    }
-  }
-  return out;
-}
-
 }  // namespace keel::model::jinja

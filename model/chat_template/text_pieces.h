@@ -18,7 +18,5 @@ std::vector<std::string_view> SplitAt(std::string_view text, std::string_view se
 // str.replace; all of them where `most` is negative.
 std::string Replaced(std::string_view text, std::string_view from, std::string_view to,
                      int64_t most);
-// The characters that HTML must not have as they are.
-std::string EscapedHtml(std::string_view text);
 
 }  // namespace keel::model::jinja

@@ -1,3 +1,6 @@
+// TokenStream (parser.h): the tokens of a template one after another, and what is said of one that
+// was not expected.
+
 #include "common/text.h"
 #include "model/chat_template/limits.h"
 #include "model/chat_template/parser.h"

@@ -1,3 +1,5 @@
+// The families of Gemma 2 and Gemma 3.
+
 #include "model/config/family_table.h"
 #include "model/config/rope_config.h"
 

@@ -1,3 +1,5 @@
+// The family of Llama, from whose block the others differ.
+
 #include "model/config/family_table.h"
 
 namespace keel::model {

@@ -1,3 +1,5 @@
+// The family of Mixtral.
+
 #include "model/config/family_table.h"
 
 namespace keel::model {

@@ -1,3 +1,5 @@
+// The families of OLMo 2 and OLMo 3.
+
 #include "model/config/family_table.h"
 
 namespace keel::model {

@@ -1,3 +1,5 @@
+// The family of Phi-3 and Phi-4.
+
 #include <fmt/format.h>
 
 #include <string_view>

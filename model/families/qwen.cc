@@ -1,3 +1,5 @@
+// The families of Qwen2 and Qwen3.
+
 #include "model/config/family_table.h"
 
 namespace keel::model {

@@ -1,3 +1,5 @@
+// The family of Qwen3 with experts.
+
 #include <algorithm>
 
 #include "model/config/family_table.h"

@@ -1,3 +1,5 @@
+// The family of SmolLM3.
+
 #include <fmt/format.h>
 
 #include "model/config/family_table.h"

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/host_name.h"
+
 namespace keel::parallel {
 namespace {
 
@@ -45,9 +47,7 @@ std::string Look(const Store& store, int world, milliseconds patience) {
 
 HangReport::HangReport(const Store& store, int rank, int world)
     : store_(store.WithPrefix("hang")), rank_(rank), world_(world) {
-  char host[256] = {};
-  (void)gethostname(host, sizeof(host) - 1);
-  (void)store_.Set(WhereKey(rank), fmt::format("host {}, pid {}", host, getpid()));
+  (void)store_.Set(WhereKey(rank), fmt::format("host {}, pid {}", HostName(), getpid()));
 }
 
 std::string HangReport::GiveUp(const Status& cause, milliseconds patience) const {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -43,6 +44,14 @@ TEST(SpanRecorderTest, SpansEndInsideOutAndSayWhatTheyAreOf) {
   EXPECT_LT(spans[2].begin_ns, spans[1].begin_ns);
   EXPECT_LT(spans[1].end_ns, spans[2].end_ns);
   EXPECT_TRUE(recorder.Take().first.empty());
+}
+
+TEST(SpanLaneTest, EveryLaneHasANameOfItsOwn) {
+  std::set<std::string> names;
+  for (int lane = 0; lane < kMostSpanLanes; ++lane) names.insert(LaneName(lane));
+  EXPECT_EQ(names.size(), static_cast<size_t>(kMostSpanLanes));
+  EXPECT_EQ(LaneName(static_cast<int>(WriterLane(0))), "saver: writer 0");
+  EXPECT_EQ(static_cast<int>(WriterLane(100'000)), kMostSpanLanes - 1);
 }
 
 TEST(SpanRecorderTest, WhereNothingIsRecordedNoClockIsRead) {

@@ -113,6 +113,12 @@ int SlowDistance(const std::string& a, const std::string& b) {
   return best;
 }
 
+TEST(EscapedHtml, NoTextLeavesItsPlace) {
+  EXPECT_EQ(EscapedHtml("</pre><script a=\"b\" c='d'>&amp;"),
+            "&lt;/pre&gt;&lt;script a=&#34;b&#34; c=&#39;d&#39;&gt;&amp;amp;");
+  EXPECT_EQ(EscapedHtml("plain \u00e9"), "plain \u00e9");
+}
+
 TEST(PrintableLines, NoneButTheFirstBeginsALine) {
   EXPECT_EQ(PrintableLines(""), "");
   EXPECT_EQ(PrintableLines("one"), "one");

@@ -271,7 +271,7 @@ class Errors(harness.Job):
                         self.train(self.config(alone, trainer__save_freq=4, **changes), ranks=ranks)
                         digests[ranks] = checkpoint_files.digests(self.run_dir(alone) / "global_step_4")
                     config = self.config(name, trainer__save_freq=4, **changes)
-                    armed = "writer.write:*:*:delay=400,step.begin:0:5:EIO"
+                    armed = "writer.write:*:*:delay=150,step.begin:0:5:EIO"
                     done = subprocess.run(
                         [harness.KEEL, *self.command(config, ranks)], capture_output=True, text=True,
                         timeout=harness.LIMIT_S, env={**harness.environment(), "KEEL_FAILPOINT": armed}, check=False,

@@ -1,6 +1,8 @@
 """What the end-to-end tests share: a tiny training job, and ways to run, watch and end it."""
 
+import atexit
 import copy
+import functools
 import json
 import os
 import pathlib
@@ -160,6 +162,14 @@ def read_jsonl(path):
         return []
     lines = path.read_text(encoding="utf-8").split("\n")[:-1]
     return [json.loads(line) for line in lines]
+
+
+@functools.cache
+def shared_folder():
+    """For what several tests of a file need and none changes; it goes with the process."""
+    folder = tempfile.mkdtemp(prefix="keel-e2e-shared-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return pathlib.Path(folder)
 
 
 class Job(unittest.TestCase):

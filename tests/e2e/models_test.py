@@ -15,6 +15,9 @@ import numpy
 import checkpoint_files
 import harness
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "oracles"))
+import warm  # noqa: E402: of tests/oracles
+
 FIXTURES = pathlib.Path(os.environ["KEEL_FIXTURES"])
 MODELS = [
     "llama", "llama_tied", "llama_3_layers", "llama_rope_scaled", "llama_rope_scaled_v4",
@@ -25,45 +28,38 @@ MODELS = [
 ]  # fmt: skip
 
 
+def setUpModule():
+    global oracles
+    oracles = unittest.enterModuleContext(warm.Oracles(harness.environment()))
+
+
 class Score(harness.Job):
-    def test_log_probabilities(self):
+    def test_log_probabilities_and_logits(self):
         for name in MODELS:
             with self.subTest(model=name):
-                output = self.folder / f"{name}.jsonl"
-                folder = FIXTURES / name
-                done = harness.keel(
-                    "score", "--model", folder / "hf", "--input", folder / "score.jsonl", "--output", output
-                )
-                self.assertEqual(done.returncode, 0, done.stderr)
+                folder, output, logits = FIXTURES / name, self.folder / f"{name}.jsonl", self.folder / f"{name}.safetensors"
                 expected = json.loads((folder / "score.json").read_text())
+                tensors = {n: bits for n, _, _, bits in checkpoint_files.read_file(folder / "reference.safetensors")}
+                cuts = tensors["cu_seqlens"].tolist()
+                rows = self.folder / "rows.jsonl"
+                with open(rows, "w", encoding="utf-8") as out:
+                    out.write((folder / "score.jsonl").read_text())
+                    for begin, end in zip(cuts, cuts[1:]):
+                        out.write(json.dumps({"input_ids": tensors["input_ids"][begin:end].tolist()}) + "\n")
+                done = harness.keel("score", "--model", folder / "hf", "--input", rows, "--output", output, "--logits", logits)
+                self.assertEqual(done.returncode, 0, done.stderr)
                 found = harness.read_jsonl(output)
-                self.assertEqual(len(found), len(expected))
+                self.assertEqual(len(found), len(expected) + len(cuts) - 1)
+                found = found[: len(expected)]
                 for want, have in zip(expected, found, strict=True):
                     self.assertEqual(len(have["log_probs"]), len(want["logprobs"]))
                     for a, b in zip(want["logprobs"], have["log_probs"], strict=True):
                         self.assertAlmostEqual(a, b, delta=2e-5)
                     self.assertAlmostEqual(have["sum_log_prob"], want["sum_logprob"], delta=2e-4)
                     self.assertAlmostEqual(have["perplexity"] / want["perplexity"], 1.0, delta=1e-5)
-
-    def test_logits(self):
-        for name in MODELS:
-            with self.subTest(model=name):
-                reference = FIXTURES / name / "reference.safetensors"
-                tensors = {n: bits for n, _, _, bits in checkpoint_files.read_file(reference)}
-                cuts = tensors["cu_seqlens"].tolist()
-                rows = self.folder / "rows.jsonl"
-                with open(rows, "w", encoding="utf-8") as out:
-                    for begin, end in zip(cuts, cuts[1:]):
-                        ids = tensors["input_ids"][begin:end].tolist()
-                        out.write(json.dumps({"input_ids": ids}) + "\n")
-                logits = self.folder / f"{name}.safetensors"
-                done = harness.keel(
-                    "score", "--model", FIXTURES / name / "hf", "--input", rows,
-                    "--output", self.folder / "scores.jsonl", "--logits", logits,
-                )  # fmt: skip
-                self.assertEqual(done.returncode, 0, done.stderr)
                 found = {n: bits.view("<f4") for n, _, _, bits in checkpoint_files.read_file(logits)}
-                whole = numpy.concatenate([found[f"logits.{row}"] for row in range(len(cuts) - 1)])
+                first = len(expected)
+                whole = numpy.concatenate([found[f"logits.{row}"] for row in range(first, first + len(cuts) - 1)])
                 self.assertLess(numpy.abs(whole - tensors["logits"].view("<f4")).max(), 2e-5)
 
 
@@ -192,7 +188,6 @@ class Generate(harness.Job):
 
 class ImportExport(harness.Job):
     def test_transformers_sees_the_same_model(self):
-        script = pathlib.Path(__file__).parent.parent / "oracles" / "check_hf_export.py"
         for name in [
             "mistral_window", "smollm3", "gemma2", "gemma3", "olmo3", "qwen3_moe", "qwen3_moe_balance", "mixtral",
             "qwen3_moe_stacked", "mixtral_stacked", "phi3", "phi3_longrope",
@@ -203,16 +198,11 @@ class ImportExport(harness.Job):
                     done = harness.keel("ckpt", *arguments)
                     self.assertEqual(done.returncode, 0, done.stderr)
                 written = FIXTURES / name.removesuffix("_stacked") / "hf"
-                checked = subprocess.run(
-                    [sys.executable, script, written, out],
-                    env=harness.environment(), capture_output=True, text=True, check=False,
-                )  # fmt: skip
+                checked = oracles.run("check_hf_export.py", written, out)
                 self.assertEqual(checked.returncode, 0, checked.stderr)
-
 
     def test_transformers_reads_what_a_run_exports(self):
         """Its config.json is the run's own, and the weights come from shards of two stages."""
-        oracle = pathlib.Path(__file__).parent.parent / "oracles" / "generate_reference.py"
         for name in ["gemma2", "gemma3", "olmo3", "phi3_longrope"]:
             with self.subTest(model=name):
                 out, rows = self.folder / f"{name}_hf", FIXTURES / name / "score.jsonl"
@@ -231,10 +221,8 @@ class ImportExport(harness.Job):
                 scores, expected = self.folder / "scores.jsonl", self.folder / "expected.json"
                 done = harness.keel("score", "--model", out, "--input", rows, "--output", scores)
                 self.assertEqual(done.returncode, 0, done.stderr)
-                subprocess.run(
-                    [sys.executable, oracle, "score", out, rows, expected],
-                    check=True, env=harness.environment(), capture_output=True,
-                )  # fmt: skip
+                scored = oracles.run("generate_reference.py", "score", out, rows, expected)
+                self.assertEqual(scored.returncode, 0, scored.stderr)
                 for want, have in zip(json.loads(expected.read_text()), harness.read_jsonl(scores), strict=True):
                     for a, b in zip(want["logprobs"], have["log_probs"], strict=True):
                         self.assertAlmostEqual(a, b, delta=2e-5)
@@ -262,12 +250,8 @@ class Train(harness.Job):
 
     def reference(self, name):
         weights, record = self.folder / f"{name}.safetensors", self.folder / f"{name}.json"
-        script = pathlib.Path(__file__).parent.parent / "oracles" / "train_reference.py"
-        subprocess.run(
-            [sys.executable, script, FIXTURES / name / "hf", self.data, weights, record,
-             "--steps", str(self.STEPS)],
-            check=True, env=harness.environment(), capture_output=True,
-        )  # fmt: skip
+        done = oracles.run("train_reference.py", FIXTURES / name / "hf", self.data, weights, record, "--steps", self.STEPS)
+        self.assertEqual(done.returncode, 0, done.stderr)
         tensors = {n: array for n, _, _, array in checkpoint_files.read_file(weights)}
         return json.loads(record.read_text()), tensors
 

@@ -60,6 +60,7 @@ def byte_alphabet():
 
 class MultiTurn(split_test.SplitJob):
     SCORED = {}
+    TASK = "calculator"
 
     def setUp(self):
         super().setUp()
@@ -122,8 +123,8 @@ class MultiTurn(split_test.SplitJob):
             "reward__type": "command", "reward__command": [sys.executable, str(self.folder / "verify.py")],
             "data__max_response_length": 24, "actor_rollout_ref__rollout__max_num_seqs": 16, **changes})  # fmt: skip
 
-    def warm_up(self, steps):
-        config = self.config(
+    def warm_up_config(self, steps):
+        return self.config(
             "warmup", trainer__task="sft", trainer__total_training_steps=steps, trainer__save_freq=steps,
             data__train_files=[str(self.folder / "warmup.jsonl")], data__train_batch_size=32, data__max_length=64,
             data__micro_batch_size_per_gpu=32, actor_rollout_ref__actor__optim__lr=3e-3,
@@ -131,8 +132,6 @@ class MultiTurn(split_test.SplitJob):
             actor_rollout_ref__model={"tokenizer_path": str(self.tokenizer), "dtype": "float32", "config": dict(harness.MODEL)},
             actor_rollout_ref__actor__checkpoint__save_contents=["model", "optimizer", "extra", "hf_model"],
         )  # fmt: skip
-        self.train(config)
-        return str(self.run_dir("warmup") / f"global_step_{steps}" / "actor" / "huggingface")
 
 
 class Learning(MultiTurn):

@@ -27,6 +27,8 @@ def write_task(path, count, seed, key):
 
 
 class RlJob(harness.Job):
+    TASK = "digits"
+
     def setUp(self):
         super().setUp()
         write_task(self.folder / "train.jsonl", 120, 1, "answer")
@@ -73,18 +75,22 @@ class RlJob(harness.Job):
         return checkpoint_files.digests(self.run_dir(name) / f"global_step_{step}")
 
     def warm_up(self, steps):
-        """Shows a model the task; returns where its weights lie."""
+        """Shows a model the task; returns where its weights lie. The same for all tests of a file, which train it once."""
+        model = harness.shared_folder() / f"{self.TASK}_{steps}"
+        if not model.exists():
+            self.train(self.warm_up_config(steps))
+            shutil.copytree(self.run_dir("warmup") / f"global_step_{steps}" / "actor" / "huggingface", model)
+        return str(model)
+
+    def warm_up_config(self, steps):
         write_task(self.folder / "warmup.jsonl", 400, 3, "response")
-        config = self.config(
+        return self.config(
             "warmup", trainer__task="sft", trainer__total_training_steps=steps, trainer__save_freq=steps,
             data__train_files=[str(self.folder / "warmup.jsonl")], data__train_batch_size=32,
             data__micro_batch_size_per_gpu=32, actor_rollout_ref__actor__optim__lr=3e-3,
             actor_rollout_ref__actor__optim__lr_decay_style="constant",
             actor_rollout_ref__actor__checkpoint__save_contents=["model", "optimizer", "extra", "hf_model"],
         )  # fmt: skip
-        self.train(config)
-        return str(self.run_dir("warmup") / f"global_step_{steps}" / "actor" / "huggingface")
-
 
     SEEDS = (1, 2, 3) if os.environ.get("KEEL_NIGHTLY") else (1,)
 

@@ -7,6 +7,7 @@ import re
 import unittest
 
 import harness
+import split_test
 
 PIPELINE = {"actor_rollout_ref__actor__megatron__tensor_model_parallel_size": 2,
             "actor_rollout_ref__actor__megatron__pipeline_model_parallel_size": 2}  # fmt: skip
@@ -17,7 +18,7 @@ def ns(microseconds):
     return round(microseconds * 1000)
 
 
-class Trace(harness.Job):
+class TraceJob(harness.Job):
     def traced(self, name, *arguments):
         out = self.folder / f"{name}.trace.json"
         done = harness.keel("trace", self.run_dir(name), "--out", out, *arguments)
@@ -55,6 +56,8 @@ class Trace(harness.Job):
                 open_.append(span)
         return lanes
 
+
+class Trace(TraceJob):
     def test_spans_of_four_ranks_nest_and_are_in_order_across_stages(self):
         config = self.config("run", trainer__total_training_steps=4, trainer__save_freq=2, **PIPELINE, **TRACE)
         self.train(config, ranks=4)
@@ -85,6 +88,10 @@ class Trace(harness.Job):
             self.assertEqual(sorted(span["step"] for span in saver if span["name"] == "save"), [2, 4])
             self.assertEqual({span["parent"] for span in saver if span["name"] in ("plan", "write", "conclude")}, {"save"})
             self.assertEqual({span["name"] for span in saver} >= {"publish", "begin"}, rank == 0)
+            # Its threads have lanes of their own.
+            threads = {lane for of, lane in lanes if of == rank} - {0, 1}
+            written = {span["name"] for lane in threads for span in lanes[rank, lane]}
+            self.assertLessEqual({"write", "sync"}, written | {span["name"] for span in saver})
         # A stage computes what the one before has computed: on one machine no clock may say otherwise.
         tp = {rank: int(re.search(r"tp (\d)", name)[1]) for rank, name in names.items()}
         for first in (rank for rank in stages if stages[rank] == 0):
@@ -128,6 +135,20 @@ class Trace(harness.Job):
         steps = [span["step"] for span in self.spans(self.traced("run")[1])[0, 0] if span["name"] == "step"]
         self.assertEqual(steps, [1, 2])
 
+    def test_a_full_disk_and_damaged_files_are_named(self):
+        self.train(self.config("run", trainer__total_training_steps=2, **TRACE))
+        folder = self.run_dir("run")
+        (folder / "trace.json.partial").symlink_to("/dev/full")
+        done = harness.keel("trace", folder)
+        self.assertEqual(done.returncode, 74, done.stderr)
+        self.assertIn("No space left on device (errno 28)", done.stderr)
+        file = folder / "trace" / "rank_0.jsonl"
+        file.write_bytes(file.read_bytes().replace(b"keel_trace", b"keel\0trace"))
+        done = harness.keel("trace", folder)
+        self.assertEqual(done.returncode, 65, done.stderr)
+        self.assertIn("every file there is damaged", done.stderr)
+        self.assertIn("rank_0.jsonl", done.stderr)
+
     def test_operators_of_single_steps_on_single_ranks(self):
         self.train(self.config("plain", trainer__total_training_steps=3), ranks=2)
         self.train(self.config("run", trainer__total_training_steps=3, trainer__profile__steps=[2, 3], trainer__profile__ranks=[1]), ranks=2)
@@ -140,6 +161,31 @@ class Trace(harness.Job):
         self.assertFalse((self.run_dir("plain") / "profile").exists())
         self.assertEqual([harness.stable(step) for step in self.metrics("plain").values()],
                          [harness.stable(step) for step in self.metrics("run").values()])  # fmt: skip
+
+
+class TraceOfWorkers(TraceJob, split_test.SplitJob):
+    def test_ranks_that_generate_note_what_they_do_beside_those_that_train(self):
+        config = self.split("run", trainer__total_training_steps=4, async_training__max_staleness=1,
+                            async_training__min_workers=2, algorithm__rollout_correction__rollout_is="token", **TRACE)  # fmt: skip
+        done = self.launch(config, 1, 2)
+        self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
+        done, events = self.traced("run")
+        self.assertRegex(done.stdout, r"3 ranks, \d+ spans of steps \d+ to \d+; one machine's clock")
+        names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+        self.assertRegex(names[0], "^rank 0: tp 0, dp 0, pp 0, on ")
+        for rank in (1, 2):
+            self.assertRegex(names[rank], f"^rank {rank}: generates, on ")
+        lanes = self.spans(events)
+        named = {(event["pid"], event["args"]["name"]): event["tid"] for event in events if event["name"] == "thread_name"}
+        of = {name: [span for (rank, lane), tid in named.items() if lane == name and rank > 0 for span in lanes[rank, tid]]
+              for name in ("generation", "weights")}  # fmt: skip
+        self.assertLessEqual({"generate", "take up weights"}, {span["name"] for span in of["generation"]})
+        self.assertEqual({span["name"] for span in of["weights"]}, {"receive weights"})
+        self.assertLessEqual({2, 3}, {span["step"] for span in of["generation"] if span["name"] == "generate"})
+        pushes = [span for span in lanes[0, named[0, "weights"]] if span["name"] == "push weights"]
+        # On one axis: what a worker receives beside its work, the trainers send at that time. (The last push ends with the run.)
+        for span in (span for span in of["weights"] if span["step"] < 5):
+            self.assertTrue(any(push["begin"] < span["end"] and span["begin"] < push["end"] for push in pushes), span)
 
 
 if __name__ == "__main__":

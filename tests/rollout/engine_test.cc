@@ -6,45 +6,20 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <random>
 #include <set>
 
 #include "parallel/tensor/matrix_product.h"
-#include "rollout/kv_cache.h"
-#include "rollout/kv_capacity.h"
-#include "rollout/kv_groups.h"
 #include "tests/model/tokenizer/numbers_tokenizer.h"
 #include "tests/rollout/rollout_model.h"
 
 namespace keel::rollout {
 namespace {
 
+using testing::ExpectSame;
 using testing::MixedRequests;
 using testing::RolloutModel;
-
-// Tokens, and log-probabilities bit for bit.
-void ExpectSame(const std::vector<Completion>& a, const std::vector<Completion>& b,
-                const std::string& what) {
-  ASSERT_EQ(a.size(), b.size());
-  for (size_t i = 0; i < a.size(); ++i) {
-    ASSERT_TRUE(a[i].error.ok()) << a[i].error.message();
-    EXPECT_EQ(a[i].tokens, b[i].tokens) << what << ", request " << i;
-    EXPECT_EQ(a[i].log_probs, b[i].log_probs) << what << ", request " << i;
-    EXPECT_EQ(a[i].finish, b[i].finish);
-  }
-}
-
-EngineOptions Small(int64_t tokens, int64_t sequences, int64_t blocks, int32_t block_size,
-                    const model::Decoder& model) {
-  EngineOptions options;
-  options.scheduler.max_num_batched_tokens = tokens;
-  options.scheduler.max_num_seqs = sequences;
-  options.block_size = block_size;
-  options.kv_cache_bytes = blocks * block_size * model.kv_shape().bytes_per_token();
-  options.logprobs_mode = LogProbsMode::kRaw;
-  return options;
-}
+using testing::SmallCache;
 
 TEST(EngineTest, GreedyIsWhatRecomputingEverythingGives) {
   for (const auto family :
@@ -116,7 +91,7 @@ TEST(EngineTest, NothingAroundARequestChangesIt) {
       const auto requests = MixedRequests(64, temperature);
       std::vector<Completion> alone;
       for (const Request& request : requests) {
-        Engine engine = model.MakeEngine(Small(4096, 256, 512, 16, model.decoder()));
+        Engine engine = model.MakeEngine(SmallCache(4096, 256, 512, 16, model.decoder()));
         alone.push_back(engine.Generate({request})[0]);
       }
       struct Setting {
@@ -137,7 +112,8 @@ TEST(EngineTest, NothingAroundARequestChangesIt) {
             Setting{"blocks run out, no prefix cache", 48, 20, 16, 5, true, false}}) {
         // Where a window's first block begins orders the sum over it: whole vectors, for the bits.
         const int32_t block_size = windows ? 16 : s.block_size;  // floats of the widest vector
-        EngineOptions options = Small(s.tokens, s.sequences, s.blocks, block_size, model.decoder());
+        EngineOptions options =
+            SmallCache(s.tokens, s.sequences, s.blocks, block_size, model.decoder());
         options.scheduler.enable_chunked_prefill = s.chunked;
         options.enable_prefix_caching = s.caching;
         // What windows give back would otherwise be enough.
@@ -157,7 +133,7 @@ TEST(EngineTest, NothingAroundARequestChangesIt) {
           shuffled.push_back(requests[i]);
           expected.push_back(alone[i]);
         }
-        Engine engine = model.MakeEngine(Small(40, 16, 512, 16, model.decoder()));
+        Engine engine = model.MakeEngine(SmallCache(40, 16, 512, 16, model.decoder()));
         ExpectSame(engine.Generate(shuffled), expected, "another order");
       }
     }
@@ -358,7 +334,7 @@ TEST(EngineTest, APromptsOwnLogProbabilitiesAndLogits) {
     requests[i].sampling.prompt_logits = i % 2 == 0;
     if (i % 3 == 0) requests[i].sampling.max_tokens = 0;
   }
-  Engine engine = model.MakeEngine(Small(11, 8, 40, 4, model.decoder()));
+  Engine engine = model.MakeEngine(SmallCache(11, 8, 40, 4, model.decoder()));
   const auto completions = engine.Generate(requests);
   for (size_t i = 0; i < requests.size(); ++i) {
     const auto& prompt = requests[i].prompt;
@@ -375,184 +351,6 @@ TEST(EngineTest, APromptsOwnLogProbabilitiesAndLogits) {
     EXPECT_EQ(completions[i].tokens,
               model.GreedyByRecompute(prompt, static_cast<int>(requests[i].sampling.max_tokens)));
   }
-}
-
-// R12's last part: what version v computed is never used at v + 1.
-TEST(EngineTest, ANewVersionStartsFromAColdCache) {
-  RolloutModel model;
-  const auto requests = MixedRequests(16, 1.0);
-  Engine engine = model.MakeEngine();
-  const auto before = engine.Generate(requests);
-  EXPECT_EQ(before[0].weight_version, 0);
-  model.ChangeWeights(99);
-  engine.SetWeightVersion(1);
-  const auto after = engine.Generate(requests);
-  Engine cold = model.MakeEngine();
-  const auto expected = cold.Generate(requests);
-  ExpectSame(after, expected, "after the sync");
-  EXPECT_EQ(after[0].weight_version, 1);
-  EXPECT_NE(after[5].log_probs, before[5].log_probs);
-  EXPECT_THROW(engine.SetWeightVersion(0), Error);
-  EXPECT_EQ(engine.weight_version(), 1);
-}
-
-TEST(EngineTest, RunningRequestsKeepTheirTokensAndGoOnWithTheNewWeights) {
-  RolloutModel model;
-  const std::vector<int32_t> prompt = {2, 7, 1, 8, 2, 8};
-  const auto old_tokens = model.GreedyByRecompute(prompt, 5);
-  Request request;
-  request.prompt = prompt;
-  request.sampling.temperature = 0;
-  request.sampling.max_tokens = 12;
-  Engine engine = model.MakeEngine();
-  engine.Add(request);
-  for (int i = 0; i < 5; ++i) EXPECT_TRUE(engine.Step().empty());
-  model.ChangeWeights(99);
-  engine.SetWeightVersion(4);
-  std::vector<Completion> done;
-  while (done.empty()) done = engine.Step();
-  std::vector<int32_t> context = prompt;
-  context.insert(context.end(), old_tokens.begin(), old_tokens.end());
-  std::vector<int32_t> expected = old_tokens;
-  const auto rest = model.GreedyByRecompute(context, 7);
-  expected.insert(expected.end(), rest.begin(), rest.end());
-  EXPECT_EQ(done[0].tokens, expected);
-  EXPECT_EQ(done[0].weight_version, 0);
-  EXPECT_EQ(done[0].newest_weight_version, 4);
-}
-
-// The likeliest `before` tokens by the weights of one seed, then `after` by those of another, over
-// one cache that nobody computes again.
-std::vector<int32_t> GreedyOverKeptKv(RolloutModel& model, const std::vector<int32_t>& prompt,
-                                      int before, int after) {
-  const at::NoGradGuard no_grad;
-  const model::KvShape shape = model.decoder().kv_shape();
-  const KvGroups groups = GroupsOf(shape, 64);
-  constexpr int64_t kBlocks = 8, kBlockSize = 16;
-  const auto count = std::ssize(groups.windows);
-  KvCache cache(shape, groups, kBlocks * count, kBlockSize);
-  std::vector<std::vector<int32_t>> blocks(groups.windows.size());
-  for (int64_t i = 0; i < kBlocks * count; ++i)
-    blocks[static_cast<size_t>(i % count)].push_back(static_cast<int32_t>(i));
-  std::vector<int32_t> next = prompt, response;
-  int64_t past = 0;
-  model.ChangeWeights(11);
-  for (int i = 0; i < before + after; ++i) {
-    if (i == before) model.ChangeWeights(99);
-    const auto tokens = std::ssize(next);
-    model::DecodeBatch batch;
-    batch.ids = next;
-    batch.sequences.push_back({past, tokens, past + tokens, blocks});
-    batch.outputs = {tokens - 1};
-    const at::Tensor hidden = model.decoder().Decode(batch, cache);
-    const at::Tensor logits = model.decoder().DecodeLogits(hidden, false);
-    response.push_back(static_cast<int32_t>(logits[0].argmax().item<int64_t>()));
-    past += tokens;
-    next = {response.back()};
-  }
-  return response;
-}
-
-TEST(EngineTest, KeptKeysAndValuesAreUsedByTheirOwnSequenceAlone) {
-  for (const auto family : {model::Family::kLlama, model::Family::kGemma2}) {
-    RolloutModel model(family);
-    constexpr int kBefore = 4, kAfter = 20;
-    std::vector<Request> requests;
-    for (const int length : {3, 14, 16, 37}) {
-      for (const int sample : {0, 1}) {
-        Request request;
-        request.prompt_id = static_cast<uint64_t>(length);
-        request.sample = sample;
-        for (int t = 0; t < length; ++t)
-          request.prompt.push_back(static_cast<int32_t>((t * t + 5 * length) % 131));
-        request.sampling.temperature = 0;
-        request.sampling.max_tokens = kBefore + kAfter;
-        requests.push_back(request);
-      }
-    }
-    std::vector<std::vector<int32_t>> expected;
-    for (const Request& request : requests)
-      expected.push_back(GreedyOverKeptKv(model, request.prompt, kBefore, kAfter));
-
-    EngineOptions options;
-    options.recompute_kv = false;
-    Engine engine = model.MakeEngine(options);
-    model.ChangeWeights(11);
-    for (const Request& request : requests) engine.Add(request);
-    for (int i = 0; i < kBefore; ++i) EXPECT_TRUE(engine.Step().empty());
-    model.ChangeWeights(99);
-    engine.SetWeightVersion(4);
-    // A sample of a prompt that others have kept, and one whose prompt is what another comes to be.
-    Request sibling = requests[6], reader;
-    sibling.sample = 2;
-    engine.Add(sibling);
-    reader.prompt_id = 99;
-    reader.prompt = requests[0].prompt;
-    reader.prompt.insert(reader.prompt.end(), expected[0].begin(), expected[0].end() - 1);
-    reader.sampling = sibling.sampling;
-    std::map<std::pair<uint64_t, int>, Completion> done;
-    while (!engine.idle()) {
-      for (Completion& c : engine.Step()) {
-        if (c.prompt_id == requests[0].prompt_id && c.sample == 0) engine.Add(reader);
-        const auto key = std::pair(c.prompt_id, c.sample);
-        done[key] = std::move(c);
-      }
-    }
-    bool other_than_recomputed = false;
-    for (size_t i = 0; i < requests.size(); ++i) {
-      const Completion& c = done.at({requests[i].prompt_id, requests[i].sample});
-      EXPECT_EQ(c.tokens, expected[i]) << "request " << i;
-      EXPECT_EQ(c.spans, (std::vector<VersionSpan>{{0, 0}, {kBefore, 4}}));
-      std::vector<int32_t> context = requests[i].prompt;
-      context.insert(context.end(), c.tokens.begin(), c.tokens.begin() + kBefore);
-      const std::vector<int32_t> kept(c.tokens.begin() + kBefore, c.tokens.end());
-      other_than_recomputed =
-          other_than_recomputed || kept != model.GreedyByRecompute(context, kAfter);
-    }
-    EXPECT_TRUE(other_than_recomputed) << "what was kept made no difference";
-    EXPECT_EQ(engine.stats().recomputed_tokens, 0);
-    for (const Request& request : {sibling, reader}) {
-      const Completion& c = done.at({request.prompt_id, request.sample});
-      Engine cold = model.MakeEngine();
-      ExpectSame({c}, cold.Generate({request}), "it began with the later weights");
-    }
-  }
-}
-
-TEST(EngineTest, WhatIsComputedAgainIsCounted) {
-  RolloutModel model;
-  Request request;
-  request.prompt = {2, 7, 1, 8, 2, 8};
-  request.sampling.temperature = 0;
-  request.sampling.max_tokens = 12;
-  Engine engine = model.MakeEngine();
-  engine.Add(request);
-  for (int i = 0; i < 5; ++i) EXPECT_TRUE(engine.Step().empty());
-  EXPECT_EQ(engine.stats().recomputed_tokens, 0);
-  engine.SetWeightVersion(1);
-  while (!engine.idle()) engine.Step();
-  EXPECT_EQ(engine.stats().recomputed_tokens, 6 + 4) << "the fifth was chosen, and not computed";
-  EXPECT_EQ(engine.stats().computed_tokens, 6 + 11 + 10);
-}
-
-TEST(EngineTest, AnInvalidEngineRefusesUntilTheNextVersion) {
-  RolloutModel model;
-  const auto requests = MixedRequests(2, 0);
-  Engine engine = model.MakeEngine();
-  engine.Invalidate("rank 3 was lost in the middle of a sync");
-  engine.Add(requests[0]);
-  try {
-    engine.Step();
-    FAIL() << "generated from broken weights";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.status().code(), StatusCode::kUnavailable);
-    EXPECT_NE(std::string(error.what()).find("rank 3 was lost"), std::string::npos);
-  }
-  EXPECT_FALSE(engine.idle());
-  engine.SetWeightVersion(1);
-  std::vector<Completion> done;
-  while (done.empty()) done = engine.Step();
-  EXPECT_EQ(done[0].weight_version, 1);
 }
 
 TEST(EngineTest, TheCacheCanBeReleasedInTheMiddle) {
@@ -609,149 +407,6 @@ TEST(EngineTest, OptionsThatCannotWorkAreRefused) {
   options = {};
   options.max_model_len = 65;
   EXPECT_THROW(model.MakeEngine(options), Error);
-}
-
-// A response that is taken out after any token and goes on in another engine, beside others, is the
-// one that it would have been.
-TEST(EngineTest, AResponseGoesOnInAnotherEngine) {
-  for (const auto& [family, temperature] :
-       {std::pair(model::Family::kLlama, 1.0), std::pair(model::Family::kGemma2, 1.0),
-        std::pair(model::Family::kQwen3Moe, 0.0)}) {
-    RolloutModel model(family);
-    auto requests = MixedRequests(6, temperature);
-    EngineOptions options;
-    options.logprobs_mode = LogProbsMode::kRaw;
-    Engine straight = model.MakeEngine(options);
-    const auto wanted = straight.Generate(requests);
-    for (int cut = 0; cut < 8; ++cut) {
-      Engine first = model.MakeEngine(options);
-      for (const Request& request : requests) first.Add(request);
-      std::vector<Completion> found(requests.size());
-      const auto place = [&](const Completion& done) -> Completion& {
-        for (size_t i = 0; i < requests.size(); ++i) {
-          if (requests[i].prompt_id == done.prompt_id && requests[i].sample == done.sample)
-            return found[i];
-        }
-        throw std::logic_error("of no request");
-      };
-      for (int step = 0; step < cut; ++step)
-        for (const Completion& done : first.Step()) place(done) = done;
-      Engine second = model.MakeEngine(options);
-      for (const Request& request : requests) {
-        const auto so_far = first.SoFar(request.prompt_id, request.sample);
-        EXPECT_EQ(first.Take(request.prompt_id, request.sample), so_far);
-        if (!so_far) continue;
-        Request rest = request;
-        rest.so_far = *so_far;
-        second.Add(std::move(rest));
-      }
-      EXPECT_TRUE(first.idle());
-      EXPECT_EQ(first.Take(requests[0].prompt_id, requests[0].sample), std::nullopt);
-      while (!second.idle())
-        for (const Completion& done : second.Step()) place(done) = done;
-      ExpectSame(wanted, found, fmt::format("cut after {} steps", cut));
-    }
-  }
-}
-
-TEST(EngineTest, SpansSayWhichVersionChoseWhichTokens) {
-  RolloutModel model;
-  EngineOptions options;
-  options.weight_version = 3;
-  Engine engine = model.MakeEngine(options);
-  Request request;
-  request.prompt = {1, 2, 3};
-  request.sampling.max_tokens = 6;
-  request.sampling.ignore_eos = true;
-  engine.Add(request);
-  for (int i = 0; i < 2; ++i) EXPECT_TRUE(engine.Step().empty());
-  engine.SetWeightVersion(5);
-  EXPECT_TRUE(engine.Step().empty());
-  const auto so_far = engine.Take(0, 0);
-  ASSERT_TRUE(so_far);
-  EXPECT_EQ(so_far->spans, (std::vector<VersionSpan>{{0, 3}, {2, 5}}));
-  EXPECT_EQ(so_far->size(), 3);
-  options.weight_version = 8;
-  Engine other = model.MakeEngine(options);
-  request.so_far = *so_far;
-  const Completion done = other.Generate({request}).front();
-  ASSERT_TRUE(done.error.ok()) << done.error.message();
-  EXPECT_EQ(done.spans, (std::vector<VersionSpan>{{0, 3}, {2, 5}, {3, 8}}));
-  EXPECT_EQ(done.weight_version, 3);
-  EXPECT_EQ(done.newest_weight_version, 8);
-  EXPECT_EQ(done.tokens.size(), 6U);
-  EXPECT_EQ(done.log_probs.size(), 6U);
-  EXPECT_TRUE(std::equal(so_far->tokens.begin(), so_far->tokens.end(), done.tokens.begin()));
-
-  // One that is whole already comes back as it is.
-  request.so_far = {done.tokens, done.log_probs, done.spans};
-  const Completion again = other.Generate({request}).front();
-  EXPECT_EQ(again.tokens, done.tokens);
-  EXPECT_EQ(again.spans, done.spans);
-  EXPECT_EQ(again.finish, FinishReason::kLength);
-  request.sampling.ignore_eos = false;
-  request.sampling.stop_token_ids = {request.so_far.tokens.back()};
-  EXPECT_EQ(other.Generate({request}).front().finish, FinishReason::kStop);
-}
-
-// A response of two turns: what was given between them is context, and ends nothing.
-TEST(EngineTest, GivenTokensAreGoneOnFrom) {
-  RolloutModel model;
-  EngineOptions options;
-  options.weight_version = 3;
-  Engine engine = model.MakeEngine(options);
-  Request request;
-  request.prompt = {1, 2, 3};
-  request.sampling.max_tokens = 4;
-  request.sampling.ignore_eos = true;
-  Completion first = engine.Generate({request}).front();
-  request.so_far = {first.tokens, first.log_probs, first.spans};
-  const int32_t stop = 9;
-  for (const int32_t token : {7, stop}) request.so_far.tokens.push_back(token);
-  request.so_far.log_probs.resize(6, 0.0F);
-  request.so_far.given = {{4, 6}};
-  request.so_far.tool_memory = "{}";
-  request.sampling.max_tokens = 9;
-  request.sampling.stop_token_ids = {stop};
-  engine.Add(request);
-  EXPECT_EQ(engine.SoFar(0, 0), request.so_far);
-  const Partial taken = *engine.Take(0, 0);
-  EXPECT_EQ(taken, request.so_far);
-  const Completion done = engine.Generate({request}).front();
-  ASSERT_TRUE(done.error.ok()) << done.error.message();
-  EXPECT_GT(done.tokens.size(), 6U) << "a stop token that was given ends nothing";
-  EXPECT_EQ(done.given, request.so_far.given);
-  EXPECT_EQ(done.tool_memory, "{}");
-  // The same tokens as a prompt.
-  Request plain;
-  plain.prompt = request.prompt;
-  plain.prompt.insert(plain.prompt.end(), taken.tokens.begin(), taken.tokens.end());
-  plain.sampling.max_tokens = 1;
-  plain.sampling.temperature = request.sampling.temperature = 0;
-  const Completion again = engine.Generate({request}).front();
-  EXPECT_EQ(engine.Generate({plain}).front().tokens.front(), again.tokens[6]);
-}
-
-TEST(EngineTest, AResponseSoFarThatCannotBeIsRefused) {
-  RolloutModel model;
-  EngineOptions options;
-  options.weight_version = 2;
-  Engine engine = model.MakeEngine(options);
-  const auto refused = [&](const Partial& so_far, const char* what) {
-    Request request;
-    request.prompt = {1};
-    request.sampling.max_tokens = 2;
-    request.so_far = so_far;
-    const Completion done = engine.Generate({request}).front();
-    EXPECT_EQ(done.finish, FinishReason::kError);
-    EXPECT_NE(done.error.message().find(what), std::string::npos) << done.error.message();
-  };
-  refused({{-1}, {0}, {{0, 1}}}, "token -1 is outside");
-  refused({{1, 2, 3}, {0, 0, 0}, {{0, 1}}}, "3 tokens, more than max_tokens 2");
-  refused({{1}, {}, {{0, 1}}}, "0 log-probabilities of 1 tokens");
-  refused({{1}, {0}, {}}, "of no version");
-  refused({{1}, {0}, {{0, 1}}, {{0, 2}}}, "behind the last token");
-  refused({{1}, {0}, {{0, 3}}}, "weight version 3, later than the engine's 2");
 }
 
 }  // namespace

@@ -3,8 +3,11 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "model/decoder.h"
@@ -122,6 +125,30 @@ inline std::vector<rollout::Request> MixedRequests(int count, double temperature
     requests.push_back(request);
   }
   return requests;
+}
+
+// Tokens, and log-probabilities bit for bit.
+inline void ExpectSame(const std::vector<rollout::Completion>& a,
+                       const std::vector<rollout::Completion>& b, const std::string& what) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    ASSERT_TRUE(a[i].error.ok()) << a[i].error.message();
+    EXPECT_EQ(a[i].tokens, b[i].tokens) << what << ", request " << i;
+    EXPECT_EQ(a[i].log_probs, b[i].log_probs) << what << ", request " << i;
+    EXPECT_EQ(a[i].finish, b[i].finish);
+  }
+}
+
+// A cache of so many blocks, and raw log-probabilities.
+inline rollout::EngineOptions SmallCache(int64_t tokens, int64_t sequences, int64_t blocks,
+                                         int32_t block_size, const model::Decoder& model) {
+  rollout::EngineOptions options;
+  options.scheduler.max_num_batched_tokens = tokens;
+  options.scheduler.max_num_seqs = sequences;
+  options.block_size = block_size;
+  options.kv_cache_bytes = blocks * block_size * model.kv_shape().bytes_per_token();
+  options.logprobs_mode = rollout::LogProbsMode::kRaw;
+  return options;
 }
 
 }  // namespace keel::testing

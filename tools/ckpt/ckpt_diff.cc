@@ -1,3 +1,5 @@
+// keel ckpt diff: what differs between two steps.
+
 #include <fmt/format.h>
 
 #include <ostream>

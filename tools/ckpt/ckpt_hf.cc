@@ -1,3 +1,5 @@
+// keel ckpt import-hf and export-hf: from and to Hugging Face directories.
+
 #include <fmt/format.h>
 
 #include <filesystem>

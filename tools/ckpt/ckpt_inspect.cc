@@ -1,3 +1,5 @@
+// keel ckpt inspect: what a step holds.
+
 #include <fmt/format.h>
 
 #include <map>

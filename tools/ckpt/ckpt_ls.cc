@@ -1,3 +1,5 @@
+// keel ckpt ls: the steps of a run.
+
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// keel ckpt pin and unpin: steps that retention leaves alone.
+
 #include <fmt/format.h>
 
 #include <ostream>

@@ -1,3 +1,5 @@
+// keel ckpt prune: removes steps of a run by a policy.
+
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// keel ckpt reshard: a step once more, in the files of another layout.
+
 #include <fmt/format.h>
 
 #include <optional>

@@ -1,3 +1,5 @@
+// keel ckpt verify: reads every byte of steps and compares the digests.
+
 #include <fmt/format.h>
 
 #include <ostream>

@@ -9,6 +9,7 @@
 
 #include "rollout/engine.h"
 #include "tools/inference/asked_facts.h"
+#include "tools/inference/engine_run.h"
 #include "tools/inference/inference_model.h"
 #include "tools/inference/input_rows.h"
 #include "tools/inference/row_output.h"
@@ -22,15 +23,6 @@ void AddAll(const Prompts& prompts, const GenerateArguments& a, rollout::Engine&
     for (int64_t sample = 0; sample < a.samples; ++sample)
       engine.Add({row, static_cast<int>(sample), prompts[row], a.sampling});
   }
-}
-
-// What the other ranks do.
-void Follow(InferenceModel& model, rollout::Engine& engine, const GenerateArguments& a) {
-  while (const auto prompts = model.relay().Receive()) {
-    AddAll(*prompts, a, engine);
-    while (!engine.idle()) engine.Step();
-  }
-  model.Leave();
 }
 
 }  // namespace
@@ -52,12 +44,10 @@ void Generate(const GenerateArguments& a) {
   options.kv_cache_bytes = a.cache_megabytes << 20;
   options.logprobs_mode = rollout::LogProbsMode::kRaw;
   rollout::Engine engine = model.MakeEngine(options);
-  if (!model.leads()) return Follow(model, engine, a);
+  const EngineRun run{model, engine, [&](const Prompts& all) { AddAll(all, a, engine); }};
+  if (!model.leads()) return FollowRows(run);
   const std::vector<InputRow> rows = ReadInputRows(a.input, model);
   RowOutput out = ValueOrThrow(RowOutput::Open("--output", a.output));
-  const Prompts prompts = PromptsOf(rows);
-  model.relay().Send(prompts);
-  AddAll(prompts, a, engine);
   // The rows that failed, of which the first is reported; the others are written all the same.
   std::map<size_t, Status> failed;
   const auto write = [&](const rollout::Completion& completion) {
@@ -80,18 +70,8 @@ void Generate(const GenerateArguments& a) {
                              static_cast<size_t>(completion.sample),
                          line.dump(-1, ' ', false, Json::error_handler_t::replace)));
   };
-  Progress bar(out.Bar("generate", static_cast<int64_t>(rows.size()) * a.samples));
-  while (!engine.idle()) {
-    for (const rollout::Completion& completion : engine.Step()) {
-      write(completion);
-      bar.Add();
-    }
-    bar.Add(0);  // time goes on
-  }
-  bar.Done();
-  model.relay().SendEnd();
-  model.Leave();
-  ThrowIfError(out.Finish());
+  RunRows(run, PromptsOf(rows), out.Bar("generate", static_cast<int64_t>(rows.size()) * a.samples),
+          write, &out);
   fmt::print(out.streams() ? stderr : stdout, "{} rows, {} tokens generated -> {}\n", rows.size(),
              engine.stats().generated_tokens, a.output);
   if (!failed.empty()) throw Error(failed.begin()->second);

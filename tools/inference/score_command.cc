@@ -11,6 +11,7 @@
 #include "checkpoint/format/safetensors.h"
 #include "common/file_system.h"
 #include "rollout/engine.h"
+#include "tools/inference/engine_run.h"
 #include "tools/inference/inference_model.h"
 #include "tools/inference/input_rows.h"
 #include "tools/inference/row_output.h"
@@ -52,15 +53,6 @@ Status WriteLogits(const std::vector<at::Tensor>& logits, const std::string& pat
   return written;
 }
 
-// What the other ranks do.
-void Follow(InferenceModel& model, rollout::Engine& engine, const ScoreArguments& a) {
-  while (const auto prompts = model.relay().Receive()) {
-    AddAll(*prompts, a, engine);
-    while (!engine.idle()) engine.Step();
-  }
-  model.Leave();
-}
-
 }  // namespace
 
 void Score(const ScoreArguments& a) {
@@ -74,12 +66,10 @@ void Score(const ScoreArguments& a) {
                         .env = a.env,
                         .asked = {{"--logits is given", a.logits.empty() ? "no" : "yes"}}});
   rollout::Engine engine = model.MakeEngine({});
-  if (!model.leads()) return Follow(model, engine, a);
+  const EngineRun run{model, engine, [&](const Prompts& all) { AddAll(all, a, engine); }};
+  if (!model.leads()) return FollowRows(run);
   const std::vector<InputRow> rows = ReadInputRows(a.input, model);
   RowOutput out = ValueOrThrow(RowOutput::Open("--output", a.output));
-  const Prompts prompts = PromptsOf(rows);
-  model.relay().Send(prompts);
-  AddAll(prompts, a, engine);
   std::vector<at::Tensor> logits(a.logits.empty() ? 0 : rows.size());
   std::vector<double> sums(rows.size());  // added up in the order of the rows
   int64_t tokens = 0;
@@ -101,18 +91,7 @@ void Score(const ScoreArguments& a) {
         {"log_probs", values}, {"sum_log_prob", sum}, {"perplexity", std::exp(-mean)}};
     ThrowIfError(out.Put(index, line.dump()));
   };
-  Progress bar(out.Bar("score", static_cast<int64_t>(rows.size())));
-  while (!engine.idle()) {
-    for (const rollout::Completion& completion : engine.Step()) {
-      write(completion);
-      bar.Add();
-    }
-    bar.Add(0);  // time goes on
-  }
-  bar.Done();
-  model.relay().SendEnd();
-  model.Leave();
-  ThrowIfError(out.Finish());
+  RunRows(run, PromptsOf(rows), out.Bar("score", static_cast<int64_t>(rows.size())), write, &out);
   if (!a.logits.empty()) ThrowIfError(WriteLogits(logits, a.logits));
   const double total = std::accumulate(sums.begin(), sums.end(), 0.0);
   const double mean = tokens == 0 ? 0 : total / static_cast<double>(tokens);

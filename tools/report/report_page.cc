@@ -58,31 +58,8 @@ std::vector<Chart> Charts() {
   };
 }
 
-std::string Escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
-
 std::string Text(std::string_view text, size_t most = 200) {
-  return Escaped(Printable(text, most));
+  return EscapedHtml(Printable(text, most));
 }
 
 // Of several lines, for <pre>.
@@ -282,7 +259,7 @@ class Page {
     std::string legend;
     const auto name = [&](size_t i) {
       legend += fmt::format("<i style='color:{}'>{}</i>", kColours[i % kColours.size()],
-                            Escaped(series[i].name));
+                            EscapedHtml(series[i].name));
     };
     if (chart.stacked) {
       Stack(series, &plot, name);

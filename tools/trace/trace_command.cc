@@ -55,6 +55,11 @@ void Trace(const std::string& folder, const std::string& output, const std::stri
                "warning: {} lines are left out: torn by the end of a process, or no lines "
                "of a trace\n",
                counts.torn);
+  if (counts.unplaced > 0)
+    fmt::print(stderr,
+               "warning: {} spans are left out: the line before them that says what their clock "
+               "means is damaged\n",
+               counts.unplaced);
   if (counts.dropped > 0)
     fmt::print(stderr, "warning: {} spans were too many for a step, and are missing\n",
                counts.dropped);

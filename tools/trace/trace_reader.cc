@@ -1,8 +1,10 @@
 #include "tools/trace/trace_reader.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <filesystem>
 #include <fstream>
@@ -33,11 +35,28 @@ std::optional<int> RankOfFile(const std::string& name) {
 }
 
 // Lines with an end; what comes after the last one is not whole.
-void EachLine(const std::string& path,
-              const std::function<void(std::string_view line, bool whole)>& take) {
+Status EachLine(const std::string& path,
+                const std::function<void(std::string_view line, bool whole)>& take) {
+  errno = 0;
   std::ifstream file(path, std::ios::binary);
-  for (std::string line; std::getline(file, line);)
+  // A rank that goes on may have renamed it meanwhile.
+  if (!file && errno == ENOENT) return Status::Ok();
+  if (!file) return Status::FromErrno(errno, "open", path);
+  errno = 0;
+  for (std::string line; std::getline(file, line); errno = 0)
     if (!line.empty() || !file.eof()) take(line, !file.eof());
+  return file.bad() ? Status::FromErrno(errno == 0 ? EIO : errno, "read", path) : Status::Ok();
+}
+
+// Some of the names, and how many there are besides.
+std::string Names(const std::vector<std::string>& files) {
+  constexpr size_t kMost = 8;
+  std::vector<std::string> names;
+  for (const std::string& file : files)
+    if (names.size() < kMost) names.push_back(fs::path(file).filename());
+  const size_t more = files.size() - names.size();
+  return fmt::format("{}{}", fmt::join(names, ", "),
+                     more == 0 ? "" : fmt::format(" and {} more", more));
 }
 
 }  // namespace
@@ -67,6 +86,30 @@ std::map<int, ClockShift> AlignClocks(const std::vector<TraceHeader>& headers) {
   return shifts;
 }
 
+std::map<int, ClockShift> ClockTable::Add(const std::vector<TraceHeader>& headers) {
+  std::map<int, ClockShift> shifts = AlignClocks(headers);
+  // 1. How far off one is whose machine is known: as far as all that were aligned with it.
+  const auto known = std::ranges::find_if(
+      headers, [&](const TraceHeader& header) { return shifts_ns_.contains(header.boot); });
+  const int64_t off =
+      known == headers.end() ? 0 : shifts_ns_.at(known->boot) - shifts.at(known->rank).shift_ns;
+  for (const TraceHeader& header : headers) {
+    ClockShift& shift = shifts.at(header.rank);
+    if (const auto machine = shifts_ns_.find(header.boot); machine != shifts_ns_.end()) {
+      shift = {machine->second, ClockSource::kMachine, 0};
+    } else if (known == headers.end() && begun_) {
+      shift.source = ClockSource::kWall;
+    } else if (shift.source != ClockSource::kWall) {
+      shift.shift_ns += off;
+    }
+  }
+  // 2. What later ones go by.
+  for (const TraceHeader& header : headers)
+    if (!header.boot.empty()) shifts_ns_.emplace(header.boot, shifts.at(header.rank).shift_ns);
+  begun_ = true;
+  return shifts;
+}
+
 std::vector<std::string> TraceReader::FilesOf(int rank) const {
   std::vector<std::string> files;
   for (const std::string& name : {trainer::OldTraceFileName(rank), trainer::TraceFileName(rank)})
@@ -83,33 +126,20 @@ Result<TraceReader> TraceReader::Open(const std::string& run_folder) {
        at.increment(error)) {
     if (const auto rank = RankOfFile(at->path().filename())) found.insert(*rank);
   }
-  // 1. Who began when.
-  std::map<int64_t, std::vector<TraceHeader>> starts;
-  for (const int rank : found) {
-    for (const std::string& path : reader.FilesOf(rank)) {
-      EachLine(path, [&](std::string_view line, bool whole) {
-        if (!whole || !line.starts_with("{\"")) return;
-        const auto parsed = trainer::ParseTraceLine(line);
-        const auto* const header = parsed.ok() ? std::get_if<TraceHeader>(&*parsed) : nullptr;
-        if (header == nullptr || header->rank != rank) return;
-        reader.ranks_[rank] = *header;
-        // A start's header stands again where the rank's next file begins.
-        auto& of_start = starts[header->start];
-        if (std::ranges::count(of_start, rank, &TraceHeader::rank) == 0)
-          of_start.push_back(*header);
-      });
-    }
-  }
-  if (starts.empty()) {
+  if (found.empty()) {
     return Status(StatusCode::kNotFound,
                   fmt::format("{}: no rank has noted anything there: expected the folder of a run "
                               "with trainer.trace.enable",
                               reader.folder_));
   }
+  // 1. Who began when.
+  std::map<int64_t, std::vector<TraceHeader>> starts;
+  KEEL_RETURN_IF_ERROR(reader.ReadHeaders(found, &starts));
   // 2. Their clocks.
   reader.origin_ns_ = std::numeric_limits<int64_t>::max();
+  ClockTable clocks;
   for (const auto& [start, headers] : starts) {
-    const std::map<int, ClockShift> shifts = AlignClocks(headers);
+    const std::map<int, ClockShift> shifts = clocks.Add(headers);
     for (const TraceHeader& header : headers) {
       const ClockShift& shift = shifts.at(header.rank);
       reader.shifts_[{header.rank, start}] = shift;
@@ -123,11 +153,37 @@ Result<TraceReader> TraceReader::Open(const std::string& run_folder) {
   return reader;
 }
 
+Status TraceReader::ReadHeaders(const std::set<int>& ranks,
+                                std::map<int64_t, std::vector<TraceHeader>>* starts) {
+  std::vector<std::string> files;
+  for (const int rank : ranks) {
+    for (const std::string& path : FilesOf(rank)) {
+      files.push_back(path);
+      KEEL_RETURN_IF_ERROR(EachLine(path, [&](std::string_view line, bool whole) {
+        if (!whole || !line.starts_with("{\"")) return;
+        const auto parsed = trainer::ParseTraceLine(line);
+        const auto* const header = parsed.ok() ? std::get_if<TraceHeader>(&*parsed) : nullptr;
+        if (header == nullptr || header->rank != rank) return;
+        ranks_[rank] = *header;
+        // A start's header stands again where the rank's next file begins.
+        auto& of_start = (*starts)[header->start];
+        if (std::ranges::count(of_start, rank, &TraceHeader::rank) == 0)
+          of_start.push_back(*header);
+      }));
+    }
+  }
+  if (!starts->empty()) return Status::Ok();
+  return Status(StatusCode::kInvalidData,
+                fmt::format("{}: every file there is damaged: expected a line with keel_trace and "
+                            "the rank of the file's name, found none in {}",
+                            folder_, Names(files)));
+}
+
 Status TraceReader::Each(
     int rank, const std::function<void(const trainer::TracedSpan&, int64_t begin_ns)>& take) {
   for (const std::string& path : FilesOf(rank)) {
     std::optional<int64_t> shift_ns;
-    EachLine(path, [&](std::string_view line, bool whole) {
+    KEEL_RETURN_IF_ERROR(EachLine(path, [&](std::string_view line, bool whole) {
       const auto parsed = trainer::ParseTraceLine(line);
       if (!whole || !parsed.ok()) {
         ++counts_.torn;
@@ -142,8 +198,10 @@ Status TraceReader::Each(
         const auto& span = std::get<trainer::TracedSpan>(*parsed);
         const int64_t begin_ns = span.begin_ns + *shift_ns - origin_ns_;
         if (begin_ns >= 0) take(span, begin_ns);
+      } else {
+        ++counts_.unplaced;
       }
-    });
+    }));
   }
   return Status::Ok();
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,10 +32,22 @@ struct ClockShift {
 // By the headers of all ranks that began together. Those of one rank are the same.
 std::map<int, ClockShift> AlignClocks(const std::vector<trainer::TraceHeader>& headers);
 
+// Likewise, of starts that follow each other. What begins on a machine that an earlier start has
+// had is placed by the clock of that machine, and what begins elsewhere by a wall clock.
+class ClockTable {
+ public:
+  std::map<int, ClockShift> Add(const std::vector<trainer::TraceHeader>& headers);
+
+ private:
+  std::map<std::string, int64_t> shifts_ns_;  // by the machine's boot
+  bool begun_ = false;
+};
+
 struct TraceCounts {
   int ranks = 0;
   int64_t dropped = 0;     // that a rank had no room for
   int64_t torn = 0;        // lines that are none, such as of a process that was killed within one
+  int64_t unplaced = 0;    // spans behind no header, which nobody knows the clock of
   bool unaligned = false;  // some rank's time is that of its wall clock
   int64_t spread_ns = 0;   // the worst of meetings
   bool by_meetings = false;
@@ -42,7 +55,8 @@ struct TraceCounts {
 
 class TraceReader {
  public:
-  // Finds the ranks' files and reads their headers. kNotFound where there are none.
+  // Finds the ranks' files and reads their headers. kNotFound where there are none, kInvalidData
+  // where no file has a header.
   static Result<TraceReader> Open(const std::string& run_folder);
 
   // Of the newest start of each rank, by rank.
@@ -59,6 +73,8 @@ class TraceReader {
  private:
   using Key = std::pair<int, int64_t>;  // rank and start
   std::vector<std::string> FilesOf(int rank) const;
+  Status ReadHeaders(const std::set<int>& ranks,
+                     std::map<int64_t, std::vector<trainer::TraceHeader>>* starts);
 
   std::string folder_;
   std::map<int, trainer::TraceHeader> ranks_;

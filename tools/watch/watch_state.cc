@@ -2,10 +2,8 @@
 
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <ctime>
 #include <filesystem>
@@ -14,6 +12,7 @@
 #include <string_view>
 
 #include "checkpoint/format/names.h"
+#include "common/host_name.h"
 #include "common/text.h"
 #include "tools/report/run_status.h"
 #include "trainer/metrics/step_parts.h"
@@ -150,9 +149,7 @@ RunWriter WatchedRun::Writer() const {
   std::ifstream file(path);
   std::string holder;
   if (!file || !std::getline(file, holder) || holder.empty()) return {};
-  std::array<char, 256> host{};
-  (void)::gethostname(host.data(), host.size() - 1);
-  const bool here = holder.find(fmt::format(", host {}, ", host.data())) != std::string::npos;
+  const bool here = holder.find(fmt::format(", host {}, ", HostName())) != std::string::npos;
   using enum RunWriter::Kind;
   return {!here ? kAway : IsLocked(path) ? kHere : kGone, holder};
 }

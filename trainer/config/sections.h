@@ -21,6 +21,10 @@ struct TraceSection {
   bool enable = false;
   std::vector<int64_t> steps;  // the first and the last; empty: all
   int64_t max_megabytes = 64;  // of a rank's files
+
+  bool Covers(int64_t step) const {
+    return steps.empty() || (step >= steps[0] && step <= steps[1]);
+  }
 };
 
 // Of which steps, on which ranks, libtorch's profiler tells each operator.

@@ -20,7 +20,6 @@
 
 #include "common/guarded.h"
 #include "parallel/store/sockets.h"
-#include "trainer/data/response_wire.h"
 #include "trainer/desk/framing.h"
 
 namespace keel::trainer::desk {
@@ -69,15 +68,9 @@ class Desk::Impl {
 
   Status Open(Stream which, StreamOptions options, Ledger ledger) {
     const std::lock_guard lock(mutex_);
-    KEEL_ASSIGN_OR_RETURN(DeskProtocol protocol,
-                          DeskProtocol::Make(options.protocol, std::move(ledger)));
-    StreamState stream{std::move(protocol), std::move(options.prompt), options.texts, {}, {}};
-    // The ledger of a checkpoint knows its version.
-    if (version_ > stream.protocol.newest_version())
-      KEEL_RETURN_IF_ERROR(stream.protocol.Publish(version_, stream.protocol.ledger().steps));
-    const auto at = streams_.insert_or_assign(which, std::move(stream)).first;
-    for (auto& [id, worker] : workers_) {
-      if (worker.linked) Enter(at->second, id, worker);
+    KEEL_RETURN_IF_ERROR(streams_.Open(which, std::move(options), std::move(ledger), version_));
+    for (const auto& [id, worker] : workers_) {
+      if (worker.linked) Enter(which, id, worker);
     }
     AssignAll();
     Wake();
@@ -86,31 +79,24 @@ class Desk::Impl {
 
   void Close(Stream which) {
     const std::lock_guard lock(mutex_);
-    const auto found = streams_.find(which);
-    if (found == streams_.end()) return;
-    reassigned_tokens_ += found->second.protocol.counts().reassigned_tokens;
-    streams_.erase(found);
+    streams_.Close(which);
   }
 
   bool Has(Stream which) const {
     const std::lock_guard lock(mutex_);
-    return streams_.contains(which);
+    return streams_.Has(which);
   }
 
   void More(Stream which) {
     const std::lock_guard lock(mutex_);
-    streams_.at(which).protocol.More();
+    streams_.More(which);
     AssignAll();
     Wake();
   }
 
   Batch Take(Stream which) {
     const std::lock_guard lock(mutex_);
-    DeskProtocol& protocol = streams_.at(which).protocol;
-    Batch taken{{}, protocol.ledger().steps, protocol.ledger().versions};
-    taken.finished = protocol.Take();
-    for (Finished& one : taken.finished)
-      AddPrompt(streams_.at(which).prompt(one.response.position), &one.response);
+    Batch taken = streams_.Take(which);
     AssignAll();
     Wake();
     return taken;
@@ -123,7 +109,7 @@ class Desk::Impl {
 
   Ledger LedgerOf(Stream which) const {
     const std::lock_guard lock(mutex_);
-    return streams_.at(which).protocol.ledger();
+    return streams_.LedgerOf(which);
   }
 
   std::vector<Newcomer> Newcomers() const {
@@ -149,7 +135,7 @@ class Desk::Impl {
     const auto found = workers_.find(id);
     if (found == workers_.end()) return;
     found->second.linked = true;
-    for (auto& [which, stream] : streams_) Enter(stream, id, found->second);
+    for (const Stream which : streams_.All()) Enter(which, id, found->second);
     Say(found->second, link);
     Wake();
   }
@@ -170,17 +156,14 @@ class Desk::Impl {
 
   StepCounts Steps() const {
     const std::lock_guard lock(mutex_);
-    StepCounts steps;
-    for (const auto& [which, stream] : streams_) steps[which] = stream.protocol.ledger().steps;
-    return steps;
+    return streams_.Steps();
   }
 
   Status Publish(int64_t version, uint64_t digest, const StepCounts& steps) {
     const std::lock_guard lock(mutex_);
     version_ = version;
     digest_ = digest;
-    for (auto& [which, stream] : streams_)
-      KEEL_RETURN_IF_ERROR(stream.protocol.Publish(version, steps.at(which)));
+    KEEL_RETURN_IF_ERROR(streams_.Publish(version, steps));
     for (const int64_t id : Ids()) TakeVersion(id);
     AssignAll();
     Wake();
@@ -217,17 +200,14 @@ class Desk::Impl {
   Counts counts(Stream which) const {
     const std::lock_guard lock(mutex_);
     Counts counts;
-    if (const auto found = streams_.find(which); found != streams_.end())
-      counts.samples = found->second.protocol.counts();
+    counts.samples = streams_.CountsOf(which);
     for (const auto& [id, worker] : workers_) counts.workers += worker.linked ? 1 : 0;
     counts.lost = lost_;
     counts.up_s = static_cast<double>(spent_.up_us) / 1e6;
     counts.idle_s = static_cast<double>(spent_.idle_us) / 1e6;
     counts.tokens = spent_.tokens;
     counts.recomputed_tokens = spent_.again;
-    counts.reassigned_tokens = reassigned_tokens_;
-    for (const auto& [other, stream] : streams_)
-      counts.reassigned_tokens += stream.protocol.counts().reassigned_tokens;
+    counts.reassigned_tokens = streams_.reassigned_tokens();
     return counts;
   }
 
@@ -249,20 +229,6 @@ class Desk::Impl {
     bool leaving = false;      // closed once `out` is sent
     Heartbeat beat;            // its last
   };
-  struct StreamState {
-    DeskProtocol protocol;
-    std::function<rl::Prompt(int64_t)> prompt;
-    bool texts = false;
-    std::map<int64_t, int64_t> numbers;  // of workers, in the protocol
-    std::map<int64_t, int64_t> workers;  // and back
-  };
-
-  // What neither a worker nor a ledger says.
-  static void AddPrompt(const rl::Prompt& prompt, rl::Response* response) {
-    response->row = prompt.id;
-    response->data_source = prompt.data_source;
-    response->prompt = prompt.tokens;
-  }
 
   bool IsThere(Stream which, For what) const {
     if (what == For::kWorkers) {
@@ -270,9 +236,7 @@ class Desk::Impl {
                return entry.second.linked;
              }) >= settings_.min_workers;
     }
-    const auto stream = streams_.find(which);
-    if (what == For::kBatch) return stream->second.protocol.Ready();
-    return stream == streams_.end() || stream->second.protocol.Settled();
+    return what == For::kBatch ? streams_.Ready(which) : streams_.Settled(which);
   }
 
   void Wake() {
@@ -289,13 +253,10 @@ class Desk::Impl {
 
   static void Say(Worker& worker, const Message& message) { worker.out += Frame(Encode(message)); }
 
-  void Enter(StreamState& stream, int64_t id, const Worker& worker) {
-    const int64_t number = stream.protocol.Join(worker.hello->capacity);
-    stream.numbers[id] = number;
-    stream.workers[number] = id;
-    // One that is still at an older version serves this stream with its next.
-    if (worker.version > 0 && worker.version == version_)
-      ThrowIfError(stream.protocol.Serve(number, worker.version));
+  // One that is still at an older version serves this stream with its next.
+  void Enter(Stream which, int64_t id, const Worker& worker) {
+    streams_.Join(which, id, worker.hello->capacity,
+                  worker.version == version_ ? worker.version : 0);
   }
 
   // What it says to serve counts once that is published.
@@ -311,11 +272,7 @@ class Desk::Impl {
                                            version_, worker.said_digest, digest_)));
     }
     worker.version = version_;
-    for (auto& [which, stream] : streams_) {
-      if (const Status status = stream.protocol.Serve(stream.numbers.at(id), version_);
-          !status.ok())
-        return GiveUp(id, status);
-    }
+    if (const Status status = streams_.Serve(id, version_); !status.ok()) return GiveUp(id, status);
     while (!worker.held.empty() && !worker.leaving) {
       Message message = std::move(worker.held.front());
       worker.held.pop_front();
@@ -337,34 +294,15 @@ class Desk::Impl {
     } else {
       log_.Warning("{} is turned away: {}", name, why.message());
     }
-    Leave(id, worker);
+    streams_.Leave(id);
     Say(worker, Refused{why.code(), why.message()});
     worker.leaving = true;
     worker.hello.reset();
     worker.linked = false;
   }
 
-  void Leave(int64_t id, const Worker& worker) {
-    if (!worker.linked) return;
-    for (auto& [which, stream] : streams_) {
-      const auto number = stream.numbers.find(id);
-      if (number == stream.numbers.end()) continue;
-      stream.protocol.Leave(number->second);
-      stream.workers.erase(number->second);
-      stream.numbers.erase(number);
-    }
-  }
-
   void AssignAll() {
-    for (auto& [which, stream] : streams_) {
-      for (auto& [number, assignments] : stream.protocol.Assign()) {
-        Worker& worker = workers_.at(stream.workers.at(number));
-        for (Assignment& one : assignments) {
-          Say(worker, Assign{which, one.lease, one.id, stream.texts, stream.prompt(one.id.position),
-                             std::move(one.so_far), one.until});
-        }
-      }
-    }
+    for (auto& [id, order] : streams_.AssignAll()) Say(workers_.at(id), std::move(order));
   }
 
   // 1. The thread.
@@ -411,19 +349,18 @@ class Desk::Impl {
     const auto passed = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - then_);
     if (passed < kTick) return;
     then_ = Clock::now();
-    for (auto& [which, stream] : streams_) {
-      const auto overdue = stream.protocol.Elapse(std::min(passed, kMostTick).count());
-      for (const auto& [number, lease] : overdue.ask)
-        Say(workers_.at(stream.workers.at(number)), Conclude{which, lease});
+    for (const Stream which : streams_.All()) {
+      const DeskStreams::Overdue overdue =
+          streams_.Elapse(which, std::min(passed, kMostTick).count());
+      for (const auto& [id, conclude] : overdue.ask) Say(workers_.at(id), conclude);
       for (const SampleId& id : overdue.ended) {
         log_.Warning("sample {} of position {} takes too long and ends without a score", id.sample,
                      id.position);
       }
-      for (const int64_t number : overdue.stuck) {
-        GiveUp(stream.workers.at(number),
-               Status(StatusCode::kUnavailable,
-                      "of a response it was asked to end nothing has come for "
-                      "async_training.max_response_seconds"));
+      for (const int64_t id : overdue.stuck) {
+        GiveUp(id, Status(StatusCode::kUnavailable,
+                          "of a response it was asked to end nothing has come for "
+                          "async_training.max_response_seconds"));
       }
     }
   }
@@ -466,7 +403,7 @@ class Desk::Impl {
       ++lost_;
       log_.Warning("rollout worker {} is gone; others take its samples", worker.hello->name);
     }
-    Leave(id, worker);
+    streams_.Leave(id);
     workers_.erase(id);
   }
 
@@ -530,37 +467,14 @@ class Desk::Impl {
       worker.held.push_back(std::move(message));
       return Status::Ok();
     }
-    if (const auto* progress = std::get_if<Progress>(&message)) {
-      const auto stream = streams_.find(progress->stream);
-      if (stream == streams_.end()) return Status::Ok();  // it is closed: too late
-      return stream->second.protocol
-          .Progress(stream->second.numbers.at(id), progress->lease, progress->from, progress->more)
-          .status();
-    }
-    if (const auto* back = std::get_if<Back>(&message)) {
-      const auto stream = streams_.find(back->stream);
-      if (stream == streams_.end()) return Status::Ok();
-      return stream->second.protocol.GiveBack(stream->second.numbers.at(id), back->lease).status();
-    }
-    if (auto* done = std::get_if<Done>(&message)) return HearDone(id, std::move(*done));
+    if (const auto* progress = std::get_if<Progress>(&message)) return streams_.Hear(id, *progress);
+    if (const auto* back = std::get_if<Back>(&message)) return streams_.Hear(id, *back);
+    if (auto* done = std::get_if<Done>(&message)) return streams_.Hear(id, std::move(*done));
     return Status(StatusCode::kInvalidData, "it says what only a desk says");
   }
 
   Json Describe() const {
-    Json streams = Json::object();
-    std::map<int64_t, int64_t> samples;  // by worker
-    int64_t reassigned = reassigned_tokens_;
-    for (const auto& [which, stream] : streams_) {
-      const DeskProtocol::Counts counts = stream.protocol.counts();
-      streams[which == Stream::kTrain ? "train" : "validation"] = {
-          {"frontier", stream.protocol.ledger().frontier},
-          {"steps", stream.protocol.ledger().steps},
-          {"finished", counts.finished},
-          {"running", counts.running},
-          {"waiting", counts.waiting}};
-      reassigned += counts.reassigned_tokens;
-      for (const auto& [id, number] : stream.numbers) samples[id] += stream.protocol.Held(number);
-    }
+    std::map<int64_t, int64_t> samples = streams_.Held();
     Json workers = Json::array();
     for (const auto& [id, worker] : workers_) {
       if (!worker.hello || worker.leaving) continue;
@@ -578,10 +492,10 @@ class Desk::Impl {
     }
     return {{"version", version_},
             {"digest", fmt::format("{:016x}", digest_)},
-            {"streams", std::move(streams)},
+            {"streams", streams_.Describe()},
             {"workers", std::move(workers)},
             {"lost", lost_},
-            {"reassigned_tokens", reassigned}};
+            {"reassigned_tokens", streams_.reassigned_tokens()}};
   }
 
   Status HearBeat(Worker& worker, const Heartbeat& beat) {
@@ -595,19 +509,6 @@ class Desk::Impl {
     spent_.again += beat.again - last.again;
     worker.beat = beat;
     return Status::Ok();
-  }
-
-  Status HearDone(int64_t id, Done done) {
-    const auto stream = streams_.find(done.stream);
-    if (stream == streams_.end()) return Status::Ok();
-    KEEL_ASSIGN_OR_RETURN(std::vector<rl::Response> responses, rl::DecodeResponses(done.response));
-    if (responses.size() != 1)
-      return Status(StatusCode::kInvalidData, "it sends another number of responses than one");
-    if (!done.text.empty()) KEEL_RETURN_IF_ERROR(rl::DecodeTexts(done.text, responses));
-    return stream->second.protocol
-        .Finish(stream->second.numbers.at(id), done.lease,
-                {std::move(responses[0]), std::move(done.spans)})
-        .status();
   }
 
   Status CheckFacts(const Hello& hello) const {
@@ -630,11 +531,10 @@ class Desk::Impl {
   std::map<int64_t, Worker> workers_;  // by connection
   int64_t next_id_ = 1;
   int64_t next_rank_;
-  std::map<Stream, StreamState> streams_;
+  DeskStreams streams_;
   int64_t version_ = 0;  // the newest that was published
   uint64_t digest_ = 0;
   int64_t lost_ = 0;
-  int64_t reassigned_tokens_ = 0;          // of streams that are closed
   Heartbeat spent_;                        // by all workers
   Clock::time_point then_ = Clock::now();  // of the last Elapse
   Status fatal_;

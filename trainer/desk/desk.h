@@ -9,7 +9,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -18,8 +17,7 @@
 
 #include "common/log.h"
 #include "common/status.h"
-#include "trainer/data/prompt_data.h"
-#include "trainer/desk/desk_protocol.h"
+#include "trainer/desk/desk_streams.h"
 #include "trainer/desk/messages.h"
 
 namespace keel::trainer::desk {
@@ -33,14 +31,6 @@ struct DeskSettings {
   int64_t first_rank = 0;                    // of workers that join
   std::string job;                           // what these hear: see Joined
   std::map<std::string, std::string> facts;  // that workers must have, too
-};
-
-// What the samples of a stream are.
-struct StreamOptions {
-  DeskOptions protocol;
-  // Of a position; called on the desk's thread.
-  std::function<rl::Prompt(int64_t position)> prompt;
-  bool texts = false;  // somebody will read them
 };
 
 class Desk {
@@ -57,11 +47,7 @@ class Desk {
   void Close(Stream stream);
   bool Has(Stream stream) const;
   // The stream's next batch; see DeskProtocol.
-  struct Batch {
-    std::vector<Finished> finished;
-    int64_t steps = 0;                    // that had taken their samples before
-    std::map<int64_t, int64_t> versions;  // as in Ledger
-  };
+  using Batch = StreamBatch;
   Batch Take(Stream stream);
   void More(Stream stream);
   Ledger LedgerOf(Stream stream) const;
@@ -82,8 +68,7 @@ class Desk {
   void TellPush(int64_t worker, int64_t version);
   void Drop(int64_t worker, const std::string& why);
 
-  // Steps that have taken their samples, of each stream.
-  using StepCounts = std::map<Stream, int64_t>;
+  using StepCounts = desk::StepCounts;
   StepCounts Steps() const;
   // Weights of `version`, with the updates of `steps`, have arrived at every linked worker that was
   // not dropped. A worker that says another digest is dropped.

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "common/text.h"
+#include "trainer/foreign/shell_arithmetic.h"
 
 namespace keel::trainer::foreign {
 
@@ -27,84 +28,6 @@ struct Variable {
 struct Unclosed {
   int line;
   std::string what;
-};
-
-// Integer arithmetic of $(( )): + - * / % and brackets over numbers and names.
-class Arithmetic {
- public:
-  using Lookup = std::function<std::optional<int64_t>(const std::string&)>;
-  Arithmetic(std::string_view text, const Lookup& lookup) : text_(text), lookup_(lookup) {}
-  std::optional<int64_t> Value() {
-    const auto value = Sum(0);
-    Skip();
-    return at_ == text_.size() ? value : std::nullopt;
-  }
-
- private:
-  static constexpr int kDeepest = 64;
-
-  void Skip() {
-    while (at_ < text_.size() && IsSpace(text_[at_])) ++at_;
-  }
-  bool Take(char c) {
-    Skip();
-    if (at_ >= text_.size() || text_[at_] != c) return false;
-    ++at_;
-    return true;
-  }
-  std::optional<int64_t> Sum(int depth) {
-    auto left = Product(depth);
-    while (left) {
-      const bool plus = Take('+');
-      if (!plus && !Take('-')) break;
-      const auto right = Product(depth);
-      int64_t sum = 0;
-      if (!right || (plus ? __builtin_add_overflow(*left, *right, &sum)
-                          : __builtin_sub_overflow(*left, *right, &sum)))
-        return std::nullopt;
-      left = sum;
-    }
-    return left;
-  }
-  std::optional<int64_t> Product(int depth) {
-    auto left = Factor(depth);
-    while (left) {
-      Skip();
-      const char op = at_ < text_.size() ? text_[at_] : '\0';
-      if (op != '*' && op != '/' && op != '%') break;
-      ++at_;
-      const auto right = Factor(depth);
-      int64_t product = 0;
-      if (!right || (op != '*' && (*right == 0 || *right == -1)) ||
-          (op == '*' && __builtin_mul_overflow(*left, *right, &product)))
-        return std::nullopt;
-      left = op == '*' ? product : op == '/' ? *left / *right : *left % *right;
-    }
-    return left;
-  }
-  std::optional<int64_t> Factor(int depth) {
-    if (depth > kDeepest) return std::nullopt;
-    if (Take('-')) {
-      const auto value = Factor(depth + 1);
-      return value ? std::optional<int64_t>(-*value) : std::nullopt;
-    }
-    if (Take('(')) {
-      const auto value = Sum(depth + 1);
-      return Take(')') ? value : std::nullopt;
-    }
-    Skip();
-    const size_t begin = at_;
-    while (at_ < text_.size() && InName(text_[at_])) ++at_;
-    const std::string word(text_.substr(begin, at_ - begin));
-    if (word.empty()) return std::nullopt;
-    if (!IsDigit(word[0])) return lookup_(word);
-    const bool number = word.size() <= 15 && std::all_of(word.begin(), word.end(), IsDigit);
-    return number ? std::optional<int64_t>(std::stoll(word)) : std::nullopt;
-  }
-
-  std::string_view text_;
-  const Lookup& lookup_;
-  size_t at_ = 0;
 };
 
 class Reader {
@@ -460,7 +383,7 @@ class Reader {
     for (const char c : inner) {
       if (c != '$' && c != '{' && c != '}') plain += c;
     }
-    const Arithmetic::Lookup lookup = [&](const std::string& name) -> std::optional<int64_t> {
+    const auto lookup = [&](const std::string& name) -> std::optional<int64_t> {
       const std::optional<ShellWord> word = Find(name);
       if (!word || !word->not_known.empty() || word->text.empty() || word->text.size() > 15)
         return std::nullopt;
@@ -469,7 +392,7 @@ class Reader {
         return std::nullopt;
       return std::stoll(word->text);
     };
-    const auto value = Arithmetic(plain, lookup).Value();
+    const auto value = ShellArithmetic(plain, lookup);
     if (!value) return NotKnown(begin, "whose parts are not all known numbers");
     Current().text += std::to_string(*value);
   }

@@ -4,12 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <chrono>
 #include <filesystem>
 #include <system_error>
 
+#include "common/host_name.h"
 #include "common/text.h"
 #include "trainer/metrics/event_encoding.h"
 
@@ -35,12 +35,6 @@ int64_t NewestIn(const std::string& directory) {
     newest = std::max(newest, time);
   }
   return newest;
-}
-
-std::string HostName() {
-  std::array<char, 256> host{};
-  (void)gethostname(host.data(), host.size() - 1);
-  return host.data();
 }
 
 }  // namespace

@@ -1,10 +1,16 @@
 #include "trainer/metrics/trace_file.h"
 
+#include <unistd.h>
+
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
 #include <utility>
 #include <vector>
+
+#include "common/clock.h"
+#include "common/host_name.h"
 
 namespace keel::trainer {
 
@@ -22,7 +28,25 @@ bool EndsWithinALine(const std::string& path) {
   return file.get() != '\n';
 }
 
+// The kernel's name of this start of the machine: all that have it share the monotonic clock.
+std::string BootId() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id;
+}
+
 }  // namespace
+
+TraceHeader HeaderOfThisProcess() {
+  TraceHeader header;
+  header.host = HostName();
+  header.boot = BootId();
+  header.pid = getpid();
+  header.unix_ns = std::chrono::nanoseconds(SystemClock().Wall().time_since_epoch()).count();
+  header.monotonic_ns = SystemClock().Monotonic().count();
+  return header;
+}
 
 TraceFile::TraceFile(std::string directory, const TraceHeader& header, int64_t most_bytes,
                      Logger& log)

@@ -17,6 +17,9 @@
 
 namespace keel::trainer {
 
+// The machine's and this process's part of a header, with both clocks at this moment.
+TraceHeader HeaderOfThisProcess();
+
 class TraceFile {
  public:
   // Makes the folder `folder`/trace. A run that begins anew, with `resumed_step` 0, leaves nothing

@@ -54,6 +54,10 @@ Result<TraceLine> ParseHeader(const Json& json) {
   if (!whole || !json["host"].is_string() || !json["boot"].is_string() || !meetings.is_array() ||
       meetings.size() > kMostMeetings)
     return Strange("a header's member is none");
+  if (json.contains("role")) {
+    if (!json["role"].is_string()) return Strange("a header's role is none");
+    header.role = json["role"].get<std::string>();
+  }
   header.host = json["host"].get<std::string>();
   header.boot = json["boot"].get<std::string>();
   for (size_t i = 0; i < meetings.size(); ++i) {
@@ -71,7 +75,7 @@ Result<TraceLine> ParseSpan(const Json& json) {
   TracedSpan span;
   span.name = json[0].get<std::string>();
   int64_t lane = 0;
-  bool whole = Take(json, 1, 0, static_cast<int64_t>(kSpanLanes.size()) - 1, &lane) &&
+  bool whole = Take(json, 1, 0, kMostSpanLanes - 1, &lane) &&
                Take(json, 2, 0, kMostMonotonic_ns, &span.begin_ns) &&
                Take(json, 3, 0, kMostMonotonic_ns, &span.duration_ns) &&
                Take(json, 4, 0, kMostUnix_ns, &span.step);
@@ -90,19 +94,20 @@ std::string TraceFileName(int rank) { return fmt::format("rank_{}.jsonl", rank);
 std::string OldTraceFileName(int rank) { return fmt::format("rank_{}.old.jsonl", rank); }
 
 std::string HeaderLine(const TraceHeader& header) {
-  const Json json = {{"keel_trace", kVersion},
-                     {"rank", header.rank},
-                     {"world", header.world},
-                     {"tp", header.tp},
-                     {"dp", header.dp},
-                     {"pp", header.pp},
-                     {"host", header.host},
-                     {"boot", header.boot},
-                     {"pid", header.pid},
-                     {"start", header.start},
-                     {"unix_ns", header.unix_ns},
-                     {"monotonic_ns", header.monotonic_ns},
-                     {"meetings_ns", header.meetings_ns}};
+  Json json = {{"keel_trace", kVersion},
+               {"rank", header.rank},
+               {"world", header.world},
+               {"tp", header.tp},
+               {"dp", header.dp},
+               {"pp", header.pp},
+               {"host", header.host},
+               {"boot", header.boot},
+               {"pid", header.pid},
+               {"start", header.start},
+               {"unix_ns", header.unix_ns},
+               {"monotonic_ns", header.monotonic_ns},
+               {"meetings_ns", header.meetings_ns}};
+  if (!header.role.empty()) json["role"] = header.role;
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

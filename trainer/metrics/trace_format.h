@@ -21,6 +21,7 @@ std::string OldTraceFileName(int rank);  // "rank_3.old.jsonl", with what came b
 struct TraceHeader {
   int rank = 0, world = 1;
   int tp = 0, dp = 0, pp = 0;  // its place
+  std::string role;            // of a rank that does not train, what it does
   std::string host, boot;      // of one `boot` the monotonic clock is one
   int64_t pid = 0;
   int64_t start = 0;                      // of the job's ranks: the same of all that began together

@@ -17,6 +17,7 @@
 
 #include "common/clock.h"
 #include "common/fail_point.h"
+#include "common/host_name.h"
 #include "parallel/groups/context.h"
 #include "parallel/store/store.h"
 #include "trainer/data/response_wire.h"
@@ -30,6 +31,7 @@
 #include "trainer/rl/rollout_options.h"
 #include "trainer/rl/sample_runner.h"
 #include "trainer/rl/split_generation.h"
+#include "trainer/rl/worker_trace.h"
 #include "trainer/run/job_connection.h"
 #include "trainer/run/shared_facts.h"
 #include "trainer/sync/group_bytes.h"
@@ -69,7 +71,8 @@ class RolloutRank {
         source_(ValueOrThrow(OpenRunModel(c_))),
         turns_(ValueOrThrow(OpenRunTurns(c_, source_))),
         train_(TrainSampling(c_)),
-        validation_(ValSampling(c_)) {}
+        validation_(ValSampling(c_)),
+        trace_(c_.trainer, log) {}
 
   RunEnd Run();
 
@@ -124,6 +127,7 @@ class RolloutRank {
   const ModelSource source_;
   const std::unique_ptr<const RunTurns> turns_;
   const rollout::SamplingParams train_, validation_;
+  WorkerTrace trace_;
   std::optional<parallel::Store> store_;
   std::unique_ptr<desk::DeskClient> desk_;  // of the first rank
   std::unique_ptr<ReplicaModel> model_;
@@ -260,11 +264,9 @@ void RolloutRank::Build() {
   if (!leads()) return;
   ThrowIfError(runner_->Start());
   desk::Hello hello;
-  std::array<char, 256> host{};
-  (void)gethostname(host.data(), host.size() - 1);
   hello.name =
       fmt::format("{}{} (host {}, pid {}, rank{} {})", inputs_.join.empty() ? "" : "joined ",
-                  replica_, host.data(), getpid(), tp_ == 1 ? "" : "s", fmt::join(ranks, ", "));
+                  replica_, HostName(), getpid(), tp_ == 1 ? "" : "s", fmt::join(ranks, ", "));
   hello.ranks = ranks;
   hello.capacity = c_.actor_rollout_ref.rollout.max_num_seqs;
   hello.facts = RolloutFacts(inputs_.loaded, place_.device(), source_, turns_.get());
@@ -334,6 +336,7 @@ bool RolloutRank::Do(const Message& message) {
 }
 
 void RolloutRank::LinkWith(const desk::LinkUp& link) {
+  trace_.Now("link");
   std::vector<int> ranks = link.trainers;
   for (int i = 0; i < tp_; ++i) ranks.push_back(first_ + i);
   link_ = MakeGroup(link.group, ranks);
@@ -352,13 +355,16 @@ void RolloutRank::Receive(int64_t version) {
   if (c_.actor_rollout_ref.rollout.weight_sync == WeightSyncMode::kStaged ||
       c_.async_training.max_staleness > 0) {
     arriving_version_ = version;
-    arriving_ = std::async(std::launch::async, [this] {
+    arriving_ = std::async(std::launch::async, [this, version] {
+      const ScopedSpan span(trace_.recorder(), "receive weights",
+                            {.lane = SpanLane::kWeights, .step = version});
       const at::Tensor fresh = at::zeros_like(model_->weights().flat());
       const WeightSyncReport report = ValueOrThrow(sync_->Run(ShardTable(), model_->Table(fresh)));
       return Arrived{fresh, report.digest};
     });
     return;
   }
+  trace_.Now("receive weights");
   model_->engine().Invalidate("an update of its weights is under way or has failed");
   const WeightSyncReport report = ValueOrThrow(sync_->Run(ShardTable(), model_->Table()));
   Serve(version, report.digest);
@@ -367,6 +373,7 @@ void RolloutRank::Receive(int64_t version) {
 // The weights that were being received, which it waits for, if there are any.
 void RolloutRank::TakeUp() {
   if (!arriving_.valid()) return;
+  trace_.Now("take up weights");
   const Arrived arrived = arriving_.get();
   model_->weights().Adopt(arrived.weights);
   Serve(arriving_version_, arrived.digest);
@@ -375,6 +382,7 @@ void RolloutRank::TakeUp() {
 void RolloutRank::Serve(int64_t version, uint64_t digest) {
   ThrowIfError(FailPoint("worker.staged"));
   model_->engine().SetWeightVersion(version);
+  trace_.Serve({env_.rank, env_.world_size, seat_}, version);  // the first version is for step 1
   if (leads()) ThrowIfError(desk_->Send(desk::Serving{version, digest}));
 }
 
@@ -484,9 +492,11 @@ RunEnd RolloutRank::Run() {
       was_idle = model_->engine().idle();
       if (leads()) Note(now - begun);
       const bool waits = runner_->scoring() || arriving_.valid();
+      if (runner_->idle()) trace_.Now(runner_->scoring() ? "wait for scores" : "wait for samples");
       for (const Message& message : Hear(runner_->idle() && !waits))
         if (!Do(message)) return RunEnd::kFinished;
       if (!runner_->idle()) {
+        trace_.Now(model_->engine().idle() ? "wait for tools" : "generate");
         Step();
       } else if (waits) {
         usleep(1000);

@@ -250,10 +250,11 @@ WeightUpdate WeightPublisher::Start(int64_t number) {
   std::vector<int64_t> workers = Linked();
   version_ = {number, 0};
   const desk::Desk::StepCounts steps = desk_ == nullptr ? desk::Desk::StepCounts() : desk_->Steps();
-  push_ = std::async(std::launch::async,
-                     [this, number, workers = std::move(workers), table = Table(), steps] {
-                       return PushAndCount(*beside_, workers, number, 0, table, steps);
-                     });
+  push_ = std::async(std::launch::async, [this, number, workers = std::move(workers),
+                                          table = Table(), steps, spans = job_.context().spans()] {
+    const ScopedSpan span(spans, "push weights", {.lane = SpanLane::kWeights, .step = number});
+    return PushAndCount(*beside_, workers, number, 0, table, steps);
+  });
   last_.blocked = std::exchange(blocked_s_, 0.0) + watch.Elapsed();
   return last_;
 }

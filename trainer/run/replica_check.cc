@@ -2,15 +2,14 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "common/host_name.h"
 #include "common/json.h"
 #include "common/tensor_digest.h"
 #include "trainer/run/rank_agreement.h"
@@ -67,11 +66,6 @@ std::vector<int64_t> SumOverRanks(std::vector<int64_t> values, TrainEngine& engi
   world.AllReduce(tensor);
   tensor = tensor.cpu();
   return {tensor.data_ptr<int64_t>(), tensor.data_ptr<int64_t>() + tensor.numel()};
-}
-
-std::string HostName() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
 // "model.norm.weight [0..64]: 0123… on rank 0; 4567… on rank 1 (host b)": for each box whose copies

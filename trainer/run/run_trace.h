@@ -38,8 +38,6 @@ class RunTrace {
   void Close();
 
  private:
-  bool IsTraced(int64_t step) const;
-
   const TrainerSection& trainer_;
   Logger& log_;
   std::unique_ptr<SpanRecorder> recorder_;

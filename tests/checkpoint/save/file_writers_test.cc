@@ -132,6 +132,42 @@ TEST_P(EachBackend, InTheBackgroundAndInWaves) {
   }
 }
 
+TEST_P(EachBackend, EveryThreadHasALaneOfSpans) {
+  SpanRecorder recorder;
+  recorder.SetStep(1, true);
+  for (const bool background : {false, true}) {
+    SnapshotWriter writer(*fs_, GetParam(), kChunk, 2);
+    std::vector<FileToWrite> files = Files(false);
+    ThrowIfError(writer.Reserve(files, std::nullopt));
+    WriteHooks hooks;
+    hooks.spans = &recorder;
+    hooks.step = 9;
+    WriteTimes times;
+    if (background) {
+      ThrowIfError(writer.Stage(std::move(files), std::move(hooks)));
+      ThrowIfError(writer.WriteTo("d", &times).status());
+    } else {
+      ThrowIfError(writer.Write("d", std::move(files), std::move(hooks), &times).status());
+    }
+    const SpanLane copier = background ? SpanLane::kCopier : SpanLane::kSaver;
+    std::map<std::string, int> count;
+    std::map<SpanLane, int64_t> ended;
+    for (const Span& span : recorder.Take().first) {
+      EXPECT_EQ(span.step, 9);
+      ++count[span.name];
+      const bool copies = std::string(span.name) == "copy";
+      EXPECT_EQ(span.lane == copier, copies) << span.name;
+      EXPECT_TRUE(copies || span.lane == WriterLane(0) || span.lane == WriterLane(1));
+      EXPECT_LE(ended[span.lane], span.begin_ns) << span.name << ": spans of a lane overlap";
+      ended[span.lane] = span.end_ns;
+    }
+    EXPECT_EQ(count["copy"], 4) << "one a file";
+    EXPECT_EQ(count["sync"], 4);
+    EXPECT_GE(count["write"], 59);
+    for (size_t f = 0; f < 4; ++f) ThrowIfError(fs_->Remove(fmt::format("d/file-{}", f)));
+  }
+}
+
 // What may be overwritten is said of what was copied alone.
 TEST_P(EachBackend, WithoutThreadsNothingIsLetGoBeforeItIsCopied) {
   SnapshotWriter writer(*fs_, GetParam(), kChunk, 2);

@@ -55,6 +55,36 @@ TEST(AlignClocksTest, OtherMachinesAreAlignedByTheBarriersThatTheyLeftTogether) 
   EXPECT_EQ(shifts.at(2).shift_ns, 1'000'002 - 500);
 }
 
+// Ranks that begin by themselves, as those do that generate or are started again.
+TEST(ClockTableTest, AMachineThatIsKnownPlacesALaterStart) {
+  ClockTable clocks;
+  TraceHeader far = Header(1, "b");
+  far.meetings_ns = {7'000};
+  TraceHeader near = Header(0, "a");
+  near.meetings_ns = {1'000};
+  const auto first = clocks.Add({near, far});
+  EXPECT_EQ(first.at(1).source, ClockSource::kMeetings);
+  // Its wall clock was set meanwhile; its monotonic one was not.
+  TraceHeader later = Header(4, "b", 2);
+  later.unix_ns += 5'000'000;
+  const auto second = clocks.Add({later});
+  EXPECT_EQ(second.at(4).source, ClockSource::kMachine);
+  EXPECT_EQ(second.at(4).shift_ns, first.at(1).shift_ns);
+  // One of a machine that is new is placed by whom it has met.
+  TraceHeader again = Header(0, "a", 3), elsewhere = Header(1, "c", 3);
+  again.unix_ns += 9'000'000;
+  again.meetings_ns = {2'000};
+  elsewhere.meetings_ns = {2'500};
+  const auto third = clocks.Add({again, elsewhere});
+  EXPECT_EQ(third.at(0).shift_ns, first.at(0).shift_ns);
+  EXPECT_EQ(third.at(1).source, ClockSource::kMeetings);
+  EXPECT_EQ(2'500 + third.at(1).shift_ns, 2'000 + first.at(0).shift_ns);
+  // One that met nobody, on a machine that nobody else was on.
+  const auto fourth = clocks.Add({Header(5, "d", 4)});
+  EXPECT_EQ(fourth.at(5).source, ClockSource::kWall);
+  EXPECT_EQ(fourth.at(5).shift_ns, 1'000'005 - 500);
+}
+
 TEST(StepRangeTest, AStepOrTheFirstAndTheLast) {
   EXPECT_EQ(ValueOrThrow(ParseStepRange("7")), StepRange(7, 7));
   EXPECT_EQ(ValueOrThrow(ParseStepRange("3:8")), StepRange(3, 8));
@@ -124,6 +154,62 @@ TEST_F(TraceEventsTest, TornAndStrangeLinesAreLeftOutAndCounted) {
   EXPECT_THAT(Spans(), ::testing::ElementsAre("0 a 1.0 0.001"));
   EXPECT_EQ(reader_->counts().torn, 3) << "the last line has no end";
   EXPECT_EQ(reader_->counts().dropped, 4);
+}
+
+TEST_F(TraceEventsTest, ADamagedFolderIsNotOneWithoutATrace) {
+  Write("rank_0.jsonl", "{\"keel_trace\":1,\n" + SpanLine("step", 1500, 4500, 1));
+  Write("rank_0.old.jsonl", "\xff\xfe");
+  // A file of another rank: whose spans these are nobody knows.
+  Write("rank_11.jsonl", HeaderLine(Header(7, "a")) + SpanLine("step", 1500, 4500, 1));
+  const Status damaged = TraceReader::Open(folder_).status();
+  EXPECT_EQ(damaged.code(), StatusCode::kInvalidData);
+  EXPECT_THAT(damaged.message(), ::testing::HasSubstr("every file there is damaged"));
+  EXPECT_THAT(damaged.message(),
+              ::testing::HasSubstr("rank_0.old.jsonl, rank_0.jsonl, rank_11.jsonl"));
+}
+
+TEST_F(TraceEventsTest, AFileThatCannotBeReadIsNamed) {
+  std::filesystem::create_directory(folder_ + "/trace/rank_0.jsonl");
+  const Status unread = TraceReader::Open(folder_).status();
+  EXPECT_EQ(unread.code(), StatusCode::kIo);
+  EXPECT_THAT(unread.message(), ::testing::HasSubstr("rank_0.jsonl: Is a directory"));
+}
+
+TEST_F(TraceEventsTest, SpansBehindADamagedHeaderAreCounted) {
+  Write("rank_0.jsonl", SpanLine("lost", 1000, 1001, 1) + SpanLine("lost", 1001, 1002, 1) +
+                            HeaderLine(Header(0, "a")) + SpanLine("kept", 1500, 1501, 1));
+  EXPECT_THAT(Spans(), ::testing::ElementsAre("0 kept 1.0 0.001"));
+  EXPECT_EQ(reader_->counts().unplaced, 2);
+  EXPECT_EQ(reader_->counts().torn, 0);
+}
+
+TEST_F(TraceEventsTest, AFullDiskIsToldWithItsReason) {
+  std::string text = HeaderLine(Header(0, "a"));
+  for (int i = 0; i < 5000; ++i) text += SpanLine("step", 1500 + i, 1501 + i, 1);
+  Write("rank_0.jsonl", text);
+  reader_ = ValueOrThrow(TraceReader::Open(folder_));
+  std::ofstream full("/dev/full");
+  const Status status = WriteTraceEvents(*reader_, std::nullopt, full).status();
+  EXPECT_EQ(status.code(), StatusCode::kNoSpace);
+  EXPECT_THAT(status.message(), ::testing::HasSubstr("No space left on device (errno 28)"));
+}
+
+TEST_F(TraceEventsTest, LanesAndRolesHaveNames) {
+  TraceHeader generates = Header(3, "a", 2);
+  generates.role = "generates";
+  std::string line;
+  trainer::AppendSpanLine({"generate", SpanLane::kGeneration, 600, 700, 1, -1, -1}, &line);
+  trainer::AppendSpanLine({"write", WriterLane(1), 600, 700, 1, -1, -1}, &line);
+  Write("rank_3.jsonl", HeaderLine(generates) + line);
+  reader_ = ValueOrThrow(TraceReader::Open(folder_));
+  std::ostringstream out;
+  ValueOrThrow(WriteTraceEvents(*reader_, std::nullopt, out));
+  const Json trace = ValueOrThrow(ParseJson(out.str(), "the trace"));
+  std::vector<std::string> names;
+  for (const Json& event : trace["traceEvents"])
+    if (event["args"].contains("name")) names.push_back(event["args"]["name"]);
+  EXPECT_THAT(
+      names, ::testing::ElementsAre("rank 3: generates, on host", "generation", "saver: writer 1"));
 }
 
 TEST_F(TraceEventsTest, AFolderWithoutATraceIsNamed) {

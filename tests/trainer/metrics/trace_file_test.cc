@@ -33,15 +33,20 @@ TEST(TraceFormatTest, LinesAreReadAsTheyWereWritten) {
   std::string text = HeaderLine(Header());
   AppendSpanLine({"forward, backward", SpanLane::kTrain, 10, 15, 7, -1, -1}, &text);
   AppendSpanLine({"forward", SpanLane::kSaver, 20, 20, 8, 0, 1}, &text);
+  AppendSpanLine({"write", WriterLane(2), 1, 2, 8, -1, -1}, &text);
   text += DroppedLine(9);
+  TraceHeader generates = Header();
+  generates.role = "generates";
+  text += HeaderLine(generates);
   std::vector<TraceLine> lines;
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);)
     lines.push_back(ValueOrThrow(ParseTraceLine(line)));
-  ASSERT_EQ(lines.size(), 4u);
+  ASSERT_EQ(lines.size(), 6u);
   const auto& header = std::get<TraceHeader>(lines[0]);
   EXPECT_EQ(header.rank, 3);
   EXPECT_EQ(header.pp, 1);
+  EXPECT_EQ(header.role, "");
   EXPECT_EQ(header.unix_ns, 1'700'000'000'000'000'000);
   EXPECT_EQ(header.meetings_ns, (std::vector<int64_t>{1, 2, 3}));
   const auto& span = std::get<TracedSpan>(lines[1]);
@@ -53,14 +58,16 @@ TEST(TraceFormatTest, LinesAreReadAsTheyWereWritten) {
   EXPECT_EQ(micro.lane, 1);
   EXPECT_EQ(micro.microbatch, 0);
   EXPECT_EQ(micro.stage, 1);
-  EXPECT_EQ(std::get<DroppedSpans>(lines[3]).count, 9);
+  EXPECT_EQ(LaneName(std::get<TracedSpan>(lines[3]).lane), "saver: writer 2");
+  EXPECT_EQ(std::get<DroppedSpans>(lines[4]).count, 9);
+  EXPECT_EQ(std::get<TraceHeader>(lines[5]).role, "generates");
 }
 
 // A reader adds times to each other: none may be so large that this overflows.
 TEST(TraceFormatTest, StrangeLinesAreRefused) {
   for (const char* const line :
        {"", "[", "[]", "{}", "7", "null", R"(["a",0,1,2])", R"(["a",0,1,2,3,4])",
-        R"(["a",2,1,2,3])", R"(["a",0,-1,2,3])", R"(["a",0,1,9223372036854775807,3])",
+        R"(["a",256,1,2,3])", R"(["a",0,-1,2,3])", R"(["a",0,1,9223372036854775807,3])",
         R"(["a",0,18446744073709551615,2,3])", R"(["a",0,1.5,2,3])", R"([1,0,1,2,3])",
         R"({"dropped":-1})", R"({"keel_trace":2})", R"({"keel_trace":1,"rank":0})"})
     EXPECT_EQ(ParseTraceLine(line).status().code(), StatusCode::kInvalidData) << line;

@@ -1,0 +1,19 @@
+// The integer arithmetic of a shell's $(( )), as far as launch scripts use it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace keel::trainer::foreign {
+
+// A variable's number; nothing where it has none, or it is not known.
+using NumberOf = std::function<std::optional<int64_t>(const std::string& name)>;
+
+// + - * / % and brackets over decimal numbers and names. Nothing where it is another expression, a
+// name has no number, or a result does not fit into 64 bits.
+std::optional<int64_t> ShellArithmetic(std::string_view text, const NumberOf& lookup);
+
+}  // namespace keel::trainer::foreign
