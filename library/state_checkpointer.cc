@@ -31,6 +31,7 @@ using checkpoint::Checkpointer;
 namespace {
 
 constexpr std::chrono::milliseconds kLookAgain{1};
+constexpr int64_t kMostStep = int64_t{1} << 62;  // of a manifest
 
 checkpoint::CheckpointOptions OptionsOf(const CheckpointerOptions& options) {
   checkpoint::CheckpointOptions all;
@@ -175,12 +176,15 @@ struct StateCheckpointer::Impl {
   Status Unheard();
   std::string RunId() const { return options.read_only ? "" : checkpointer->run_id(); }
   Result<std::string> DescribeHere(std::optional<int64_t> step);
+  Result<std::string> DescriptionOf(const checkpoint::StepReader& reader) const;
+  // `status`, or that there is no such step at all.
+  Status NameMissing(int64_t step, const Status& status) const;
 };
 
 Result<checkpoint::SaveRequest> StateCheckpointer::Impl::RequestOf(
     int64_t step, std::span<const StateTensor> state, const SaveOptions& save) const {
-  if (step < 0)
-    return Status(StatusCode::kInvalidData, fmt::format("step is {}, expected at least 0", step));
+  if (step < 0 || step > kMostStep)
+    return Status(StatusCode::kInvalidData, fmt::format("step is {}, expected 0 to 2^62", step));
   if (state.empty() && options.world == 1)
     return Status(StatusCode::kInvalidData, "the state has no tensors: there is nothing to save");
   checkpoint::SaveRequest request;
@@ -385,25 +389,50 @@ Result<std::string> StateCheckpointer::Impl::DescribeHere(std::optional<int64_t>
                                         options.adopt_foreign ? std::string() : RunId());
   std::vector<checkpoint::SkippedCheckpoint> skipped;
   KEEL_RETURN_IF_ERROR(candidates.List(&skipped));
-  KEEL_ASSIGN_OR_RETURN(const std::optional<checkpoint::StepReader> reader,
-                        candidates.Next(&skipped));
-  if (!reader) return std::string();
+  while (true) {
+    const auto reader = candidates.Next(&skipped);
+    if (!reader.ok()) return step ? NameMissing(*step, reader.status()) : reader.status();
+    if (!*reader) return std::string();
+    Result<std::string> description = DescriptionOf(**reader);
+    const StatusCode code = description.status().code();
+    if (step || (code != StatusCode::kDataLoss && code != StatusCode::kIo)) return description;
+    log.Error("{} cannot be loaded: {}", files->Describe((*reader)->directory()),
+              description.status().message());
+    skipped.push_back({(*reader)->directory(), description.status().message()});
+  }
+}
+
+Result<std::string> StateCheckpointer::Impl::DescriptionOf(
+    const checkpoint::StepReader& reader) const {
   StateDescription what;
-  what.step = reader->manifest().step;
-  what.directory = reader->directory();
+  what.step = reader.manifest().step;
+  what.directory = reader.directory();
   const std::string scope = fmt::format("{}/model", kRole);
-  KEEL_ASSIGN_OR_RETURN(const ShardTable tensors, reader->Tensors(scope));
+  KEEL_ASSIGN_OR_RETURN(const ShardTable tensors, reader.Tensors(scope));
   if (tensors.tensors().empty())
     return Status(StatusCode::kConfig,
                   fmt::format("{} holds the roles {}, and no '{}': it was saved by a trainer, not "
                               "by this library",
-                              files->Describe(reader->directory()),
-                              fmt::join(reader->manifest().roles, ", "), kRole));
-  if (reader->FindFile(kExtraName) >= 0) {
+                              files->Describe(reader.directory()),
+                              fmt::join(reader.manifest().roles, ", "), kRole));
+  if (reader.FindFile(kExtraName) >= 0) {
     KEEL_ASSIGN_OR_RETURN(what.extra,
-                          reader->ReadText(kExtraName, checkpoint::StepReader::kMaxText));
+                          reader.ReadText(kExtraName, checkpoint::StepReader::kMaxText));
   }
   return Encode(what, tensors);
+}
+
+Status StateCheckpointer::Impl::NameMissing(int64_t step, const Status& status) const {
+  KEEL_ASSIGN_OR_RETURN(const std::vector<checkpoint::CatalogEntry> entries,
+                        checkpoint::ListCheckpoints(*files));
+  std::vector<int64_t> there;
+  for (const checkpoint::CatalogEntry& entry : entries) there.push_back(entry.step);
+  std::sort(there.begin(), there.end());
+  if (std::binary_search(there.begin(), there.end(), step)) return status;
+  return {StatusCode::kNotFound,
+          fmt::format("there is no checkpoint of step {} in {}, {}", step, files->Describe("."),
+                      there.empty() ? std::string("and none at all")
+                                    : fmt::format("only of {}", fmt::join(there, ", ")))};
 }
 
 Result<std::optional<StateDescription>> StateCheckpointer::Describe(std::optional<int64_t> step) {

@@ -95,11 +95,8 @@ class HostStagedGroup final : public ProcessGroup {
 
 }  // namespace
 
-std::unique_ptr<ProcessGroup> MakeHostStagedGroup(const Store& store, int global_rank,
-                                                  const GroupOptions& options) {
-  GroupOptions of_hosts = options;
-  of_hosts.cuda = false;
-  return std::make_unique<HostStagedGroup>(MakeProcessGroup(store, global_rank, of_hosts));
+std::unique_ptr<ProcessGroup> ByWayOfHosts(std::unique_ptr<ProcessGroup> hosts) {
+  return std::make_unique<HostStagedGroup>(std::move(hosts));
 }
 
 }  // namespace keel::parallel

@@ -8,9 +8,8 @@
 
 namespace keel::parallel {
 
-// As MakeProcessGroup. Each operation waits for the device before it sends. Tensors may also be of
-// the host.
-std::unique_ptr<ProcessGroup> MakeHostStagedGroup(const Store& store, int global_rank,
-                                                  const GroupOptions& options);
+// The group of the same ranks, of which `hosts` sends what there is to send. Each operation waits for
+// the device before it sends. Tensors may also be of the host.
+std::unique_ptr<ProcessGroup> ByWayOfHosts(std::unique_ptr<ProcessGroup> hosts);
 
 }  // namespace keel::parallel

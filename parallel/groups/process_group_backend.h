@@ -25,9 +25,11 @@ struct WhereInGroup {
   int rank;  // global
   std::chrono::milliseconds deadline;
   const std::atomic<int64_t>* step;
+  const std::atomic<bool>* given_up = nullptr;  // of a link group: see link_group.h
 
   WhereInGroup(const GroupOptions& options, int global_rank)
       : group(options.name), rank(global_rank), deadline(options.deadline), step(options.step) {}
+  bool IsGivenUp() const { return given_up != nullptr && given_up->load(); }
   // kDeadlineExceeded when `cause`, of a backend, says that time was up, else kUnavailable.
   Status Failure(std::string_view operation, std::string_view cause) const;
   [[noreturn]] void Rethrow(std::string_view operation, const std::exception& error) const;

@@ -4,14 +4,17 @@
 
 #include <algorithm>
 #include <future>
+#include <stdexcept>
 #include <system_error>
 #include <thread>
 #include <utility>
 
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "parallel/groups/cuda_module.h"
 #include "parallel/groups/host_staged_group.h"
+#include "parallel/groups/link_group.h"
 #include "parallel/groups/process_group.h"
 #include "parallel/groups/process_group_gloo_work.h"
 #include "parallel/store/store_impl.h"
@@ -49,7 +52,7 @@ class GlooGroup final : public BackendGroup {
   GlooGroup(c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo, WhereInGroup where)
       : BackendGroup(*gloo, std::move(where)),
         gloo_(std::move(gloo)),
-        watch_(std::make_unique<MessageWatch>(*gloo_)) {}
+        watch_(std::make_unique<MessageWatch>(*gloo_, this->where())) {}
 
   // gloo's threads end first, and one of them may be in an operation that gloo forgot (see
   // process_group_gloo_work.h): that one stays behind, until its deadline.
@@ -91,8 +94,45 @@ class GlooGroup final : public BackendGroup {
     return std::make_unique<MessageWork>(std::move(work), peer, *watch_, where(), operation);
   }
 
+  void CheckAlive() const override {
+    if (where().IsGivenUp()) throw Error(where().Failure("an operation", kGivenUp));
+  }
+
   c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo_;
   std::unique_ptr<MessageWatch> watch_;
+};
+
+// The store of a group that may be given up while its ranks look for each other.
+class StoreUntilGivenUp final : public c10d::PrefixStore {
+ public:
+  StoreUntilGivenUp(std::string prefix, c10::intrusive_ptr<c10d::Store> store,
+                    const std::atomic<bool>& given_up)
+      : c10d::PrefixStore(std::move(prefix), std::move(store)), given_up_(given_up) {}
+
+  void wait(const std::vector<std::string>& keys) override { wait(keys, getTimeout()); }
+  void wait(const std::vector<std::string>& keys,
+            const std::chrono::milliseconds& timeout) override {
+    using Clock = std::chrono::steady_clock;
+    for (const auto end = Clock::now() + timeout;;) {
+      try {
+        return c10d::PrefixStore::wait(keys, std::min(timeout, kLook));
+      } catch (const c10::DistStoreError&) {
+        if (Clock::now() >= end) throw;
+      }
+      if (given_up_) throw std::runtime_error(kGivenUp);
+    }
+  }
+  std::vector<uint8_t> get(const std::string& key) override {
+    wait({key});
+    return c10d::PrefixStore::get(key);
+  }
+  std::vector<std::vector<uint8_t>> multiGet(const std::vector<std::string>& keys) override {
+    wait(keys);
+    return c10d::PrefixStore::multiGet(keys);
+  }
+
+ private:
+  const std::atomic<bool>& given_up_;
 };
 
 // The local address that a packet to the store's host would leave from decides the interface, so
@@ -105,21 +145,34 @@ std::shared_ptr<gloo::transport::Device> DeviceFor(const GroupOptions& options) 
 
 std::unique_ptr<ProcessGroup> MakeProcessGroup(const Store& store, int global_rank,
                                                const GroupOptions& options) {
+  return MakeLinkGroup(store, global_rank, options, nullptr);
+}
+
+std::unique_ptr<ProcessGroup> MakeLinkGroup(const Store& store, int global_rank,
+                                            const GroupOptions& options,
+                                            const std::atomic<bool>* given_up) {
   if (options.ranks.size() == 1) return MakeSingleGroup(options.name);
   if (options.cuda) {
-    if (options.by_host) return MakeHostStagedGroup(store, global_rank, options);
+    if (options.by_host) {
+      GroupOptions of_hosts = options;
+      of_hosts.cuda = false;
+      return ByWayOfHosts(MakeLinkGroup(store, global_rank, of_hosts, given_up));
+    }
     return ValueOrThrow(LoadCudaModule())->MakeGroup(store, global_rank, options);
   }
   const int rank = RankInGroup(options, global_rank);
   WhereInGroup where(options, global_rank);
+  where.given_up = given_up;
   try {
     auto gloo_options = c10d::ProcessGroupGloo::Options::create(options.deadline);
     gloo_options->devices.push_back(DeviceFor(options));
     gloo_options->threads = 2;
-    const Store scoped =
-        store.WithPrefix(fmt::format("group/{}/{}", options.name, options.ranks.front()));
+    const std::string prefix = fmt::format("group/{}/{}", options.name, options.ranks.front());
+    c10::intrusive_ptr<c10d::Store> scoped = store.WithPrefix(prefix).impl()->store;
+    if (given_up != nullptr)
+      scoped = c10::make_intrusive<StoreUntilGivenUp>(prefix, store.impl()->store, *given_up);
     auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(
-        scoped.impl()->store, rank, static_cast<int>(options.ranks.size()), gloo_options);
+        std::move(scoped), rank, static_cast<int>(options.ranks.size()), gloo_options);
     return std::make_unique<GlooGroup>(std::move(gloo), std::move(where));
   } catch (const Error&) {
     throw;

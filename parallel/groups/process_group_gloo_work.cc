@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <stdexcept>
 
 namespace keel::parallel {
 
@@ -39,21 +40,31 @@ void CollectiveWork::Wait() {
 
 void CollectiveWork::WaitAndProbe() {
   using std::chrono::milliseconds;
-  const auto end = std::chrono::steady_clock::now() + where_.deadline;
-  for (milliseconds pause = kFirstProbe;; pause = std::min<milliseconds>(2 * pause, kLastProbe)) {
-    const auto left =
-        std::chrono::duration_cast<milliseconds>(end - std::chrono::steady_clock::now());
-    if (left <= pause) {
-      work_->wait(std::max(left, milliseconds(1)));
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + where_.deadline;
+  milliseconds pause = kFirstProbe;
+  auto probe = Clock::now() + pause;
+  while (true) {
+    const auto now = Clock::now();
+    const auto next = where_.given_up == nullptr ? probe : std::min(probe, now + kLook);
+    // Never 0, which is for ever.
+    const auto wait =
+        std::chrono::duration_cast<milliseconds>(std::min(end, next) - now) + milliseconds(1);
+    if (end <= next) {
+      work_->wait(wait);
       return;
     }
-    if (Ended(pause)) return;
+    if (Ended(wait)) return;
+    if (where_.IsGivenUp()) throw std::runtime_error(kGivenUp);
+    if (Clock::now() < probe) continue;
     try {
       ProbeAll(gloo_);
     } catch (const std::exception&) {
       if (Ended(kLeave)) return;
       throw;
     }
+    pause = std::min<milliseconds>(2 * pause, kLastProbe);
+    probe = Clock::now() + pause;
   }
 }
 
@@ -99,9 +110,15 @@ void MessageWatch::Wait(c10d::Work& work, int peer, std::chrono::milliseconds de
 
 void MessageWatch::Run() {
   std::unique_lock lock(mutex_);
-  while (!stopping_.wait_for(lock, std::chrono::seconds(1), [this] { return stop_; })) {
+  const auto pause =
+      where_.given_up == nullptr ? std::chrono::milliseconds(std::chrono::seconds(1)) : kLook;
+  while (!stopping_.wait_for(lock, pause, [this] { return stop_; })) {
     const auto now = std::chrono::steady_clock::now();
     for (Watched* watched : watched_) {
+      if (!watched->lost && where_.IsGivenUp()) {
+        watched->lost = std::make_exception_ptr(std::runtime_error(kGivenUp));
+        watched->work->abort();
+      }
       if (watched->lost || now < watched->next) continue;
       watched->pause = std::min(2 * watched->pause, kLastProbe);
       watched->next = now + watched->pause;

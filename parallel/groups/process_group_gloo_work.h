@@ -3,7 +3,8 @@
 // gloo tells the loss of a connection to the operations that are posted on it, but not to the one
 // that is half way through: that one would wait until its deadline. So a wait that takes long asks
 // for itself: a receive on a lost connection is refused at once, with the cause. On one that holds
-// it stays unanswered, and costs both sides some 40 bytes for as long as the group lives.
+// it stays unanswered, and costs both sides some 40 bytes for as long as the group lives. Of a
+// group that somebody else may give up (link_group.h) every wait looks for that, too.
 #pragma once
 
 #include <chrono>
@@ -18,6 +19,11 @@
 #include "parallel/groups/process_group_backend.h"
 
 namespace keel::parallel {
+
+// What the wait of a group says that was given up.
+inline constexpr char kGivenUp[] = "it was given up";
+// Between two looks at whether a group was.
+inline constexpr std::chrono::milliseconds kLook(250);
 
 // All ranks of the group take part. `gloo` and `where` outlive it.
 class CollectiveWork final : public Work {
@@ -42,7 +48,9 @@ class CollectiveWork final : public Work {
 // instalments, so a thread asks meanwhile; it starts with the first message.
 class MessageWatch {
  public:
-  explicit MessageWatch(c10d::ProcessGroupGloo& gloo) : gloo_(gloo) {}
+  // `gloo` and `where` outlive it.
+  MessageWatch(c10d::ProcessGroupGloo& gloo, const WhereInGroup& where)
+      : gloo_(gloo), where_(where) {}
   ~MessageWatch();
   // Waits for the message. Throws what gloo throws, or why the peer is lost.
   void Wait(c10d::Work& work, int peer, std::chrono::milliseconds deadline);
@@ -58,6 +66,7 @@ class MessageWatch {
   void Run();
 
   c10d::ProcessGroupGloo& gloo_;
+  const WhereInGroup& where_;
   std::mutex mutex_;  // a probe holds it: the waiting thread issues nothing meanwhile
   std::condition_variable stopping_;
   bool stop_ = false;

@@ -1,6 +1,7 @@
 """keel.Checkpointer: saves and loads of nested state, beside the training."""
 
 import dataclasses
+import operator
 import os
 import time
 from typing import Any
@@ -62,6 +63,17 @@ class Save:
         self._native.wait()
 
 
+def _whole(step):
+    """A step, as the extension takes it."""
+    try:
+        number = operator.index(step)
+    except TypeError:
+        raise TypeError(f"step is {step!r}, expected a whole number") from None
+    if not -(1 << 63) <= number < 1 << 63:  # more than the extension can be asked
+        raise ValueError(f"step is {number}, expected 0 to 2^62")
+    return number
+
+
 class _Hooks:
     def __init__(self, hooks):
         self._hooks = hooks
@@ -84,12 +96,16 @@ class Checkpointer:
                  rank=None, world=None, store=None, store_secret="", job="", deadline=120.0, io="auto", writers=1, readers=2, log="warning"):
         if best not in ("min", "max"):
             raise ValueError(f"best is {best!r}, expected 'min' or 'max'")
+        if keep is not None and keep < 1:
+            raise ValueError(f"keep is {keep}, expected at least 1, or None to keep all")
+        if "\0" in os.fsdecode(path):
+            raise ValueError(f"the folder's name {os.fsdecode(path)!r} has a NUL in it")
         found = peers.find(rank, world, store, job)
         self.path, self.rank, self.world = os.fspath(path), found.rank, found.world
         self._process = os.getpid()
         self._kept = []  # (handle, tensors that its save may still read)
         self._native = _checkpoint.Native(
-            self.path, keep=keep, keep_best=keep_best, higher_is_better=best == "max", keep_every=keep_every, read_only=read_only,
+            os.fsencode(path), keep=keep, keep_best=keep_best, higher_is_better=best == "max", keep_every=keep_every, read_only=read_only,
             adopt_foreign=adopt_foreign, rank=found.rank, world=found.world, store=found.store, secret=store_secret, job=found.job,
             deadline=deadline, io=io, writers=writers, readers=readers, log=log)  # fmt: skip
         self._open = True
@@ -113,6 +129,7 @@ class Checkpointer:
         return save
 
     def _begin(self, step, state, extra, metric, overlap, stable):
+        step = _whole(step)
         values, tensors = tree.encode(objects.states(state))
         text = tree.to_document(values, extra)
         tuples, kept, private = memory.for_save(tensors, self.world)

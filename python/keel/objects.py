@@ -14,8 +14,11 @@ def states(state):
     if not isinstance(state, dict):
         hint = ": give it a name, as in {'model': model}" if is_object(state) else ", expected a dict"
         raise TypeError(f"state is a {type(state).__name__}{hint}")
-    return {key: value.state_dict() if is_object(value) else states(value) if isinstance(value, dict) else value
-            for key, value in state.items()}
+    try:
+        return {key: value.state_dict() if is_object(value) else states(value) if isinstance(value, dict) else value
+                for key, value in state.items()}
+    except RecursionError:
+        raise tree.NotSaved("the state holds itself, or is nested too deeply to be saved") from None
 
 
 def _objects(state, path=()):
@@ -42,6 +45,11 @@ def compare(state, values, saved, allowed):
         raise ValueError(f"nothing was loaded: {'; '.join(wrong)}. Name in allow_missing what may differ")
 
 
+def _words(empty):
+    dtype, shape = tree.empties_of(empty)
+    return f"{dtype}{shape}"
+
+
 def _compare(state, mine, saved, path, allowed, wrong):
     for key in [*mine, *(key for key in saved if key not in mine)]:
         here = (*path, key)
@@ -58,6 +66,8 @@ def _compare(state, mine, saved, path, allowed, wrong):
             below = tree.children(mine[key]), tree.children(saved[key])
             if None not in below:
                 _compare(state[key], *below, here, allowed, wrong)
+            elif tree.empties_of(mine[key]) != tree.empties_of(saved[key]) and None not in (tree.empties_of(mine[key]), tree.empties_of(saved[key])):
+                wrong.append(f"'{name}' has no elements, and is {_words(mine[key])} in the state and {_words(saved[key])} in the checkpoint")
             elif below != (None, None):
                 where = ("in the state", "in the checkpoint")
                 wrong.append(f"'{name}' is a dict {where[below[0] is None]} alone")

@@ -34,20 +34,35 @@ def is_empty(value):
 def encode(state):
     """(tree, {name: tensor}). TypeError and ValueError name the value that cannot be saved."""
     tensors = {}
-    return _encode(state, (), tensors), tensors
+    try:
+        return _encode(state, (), tensors), tensors
+    except RecursionError:
+        raise NotSaved("the state holds itself, or is nested too deeply to be saved") from None
 
 
 def name_of(path):
     return ".".join(map(str, path))
 
 
+def _is_text(name):
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _encode(value, path, tensors):
+    if isinstance(value, torch.Tensor) and value.is_nested:
+        raise ValueError(f"'{name_of(path)}' is a nested tensor: dense ones are saved; save its parts, as unbind() gives them")
     if is_empty(value):
         return {"$empty": [str(value.dtype).removeprefix("torch."), list(value.shape)]}
     if is_tensor(value):
         name = name_of(path)
         if name in tensors:
             raise ValueError(f"two tensors of the state would both be named '{name}': rename one of the keys on the way to them")
+        if not _is_text(name):
+            raise ValueError(f"{name!r} is no name of a tensor: it has a surrogate, which no file's text has")
         tensors[name] = value
         return {"$tensor": name}
     if value is None or isinstance(value, (bool, str)):
@@ -109,6 +124,11 @@ def children(tree):
     if isinstance(tree, dict) and not (len(tree) == 1 and next(iter(tree)).startswith(TAG)):
         return tree
     return None
+
+
+def empties_of(tree):
+    """What the document says of a tensor without elements; None where the tree is none."""
+    return tree["$empty"] if isinstance(tree, dict) and tree.keys() == {"$empty"} else None
 
 
 def has_values(tree):

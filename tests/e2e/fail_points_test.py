@@ -435,6 +435,7 @@ class Limits(harness.Job):
         records = harness.read_jsonl(self.run_dir("validated") / "metrics.jsonl")
         validated = [r["step"] for r in records if any(key.startswith("val") for key in r["data"])]
         self.assertEqual(validated, [1, 2, 3, 4])
+        self.assertIn("asked to stop: the validation of step 5 is left out", self.log())
 
 
 if __name__ == "__main__":

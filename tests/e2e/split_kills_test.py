@@ -2,8 +2,10 @@
 in order; and its weights are those that a replay of its schedule gives. Nothing is left of what hung below it. Nightly: every rank, and
 the launcher of workers that joined, at every place."""
 
+import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -33,11 +35,11 @@ time.sleep(100000)
 
 class SplitKills(split_test.SplitJob):
     def recorded(self, name, record, **changes):
-        return self.split(
-            name, async_training__max_staleness=2, async_training__partial_report_tokens=2, async_training__min_workers=2,
-            trainer__save_freq=2,
-            algorithm__rollout_correction__rollout_is="token", trainer__total_training_steps=STEPS, trainer__deadline_seconds=30,
-            actor_rollout_ref__rollout__tensor_model_parallel_size=TP, async_training__schedule_record=str(record), **changes)  # fmt: skip
+        return self.split(name, **{
+            "async_training__max_staleness": 2, "async_training__partial_report_tokens": 2, "async_training__min_workers": 2,
+            "trainer__save_freq": 2, "algorithm__rollout_correction__rollout_is": "token", "trainer__total_training_steps": STEPS,
+            "trainer__deadline_seconds": 30, "actor_rollout_ref__rollout__tensor_model_parallel_size": TP,
+            "async_training__schedule_record": str(record), **changes})  # fmt: skip
 
     def run_killed(self, name, kills, record):
         """`kills`: (rank, place, which time) of each launch but the last, or of the last where it is a worker's."""
@@ -59,9 +61,10 @@ class SplitKills(split_test.SplitJob):
         taken = [(r["position"], r["sample"]) for step in range(1, STEPS + 1) for r in harness.read_jsonl(record / f"{step}.jsonl")]
         self.assertEqual(taken, [(position, sample) for position in range(8 * STEPS) for sample in range(4)])
         replay = self.split(
-            name + "_again", actor_rollout_ref__rollout__tensor_model_parallel_size=TP, async_training__max_staleness=2, trainer__save_freq=STEPS, trainer__total_training_steps=STEPS,
-            algorithm__rollout_correction__rollout_is="token", async_training__schedule_replay=str(record), **changes)  # fmt: skip
-        done = self.launch(replay, TRAINERS, TP)
+            name + "_again", **{"actor_rollout_ref__rollout__tensor_model_parallel_size": TP, "async_training__max_staleness": 2,
+            "trainer__save_freq": STEPS, "trainer__total_training_steps": STEPS, "algorithm__rollout_correction__rollout_is": "token",
+            "async_training__schedule_replay": str(record), **changes})  # fmt: skip
+        done = self.launch(replay, TRAINERS, changes.get("actor_rollout_ref__rollout__tensor_model_parallel_size", TP))
         self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr[-3000:])
         self.assertEqual(self.digests(name, STEPS), self.digests(name + "_again", STEPS))
 
@@ -149,6 +152,61 @@ class SplitKills(split_test.SplitJob):
         self.assertGreaterEqual(self.log().count("rollout worker joined"), 2)
         self.gone(self.marked())
         self.check("again", record)
+
+    def ranks_of_joined_killed(self, name, victims, tp, restarts, *roles):
+        """Four ranks join a job as one launcher's, and some of them are killed once all of them generate, one after the other. The job
+        goes on, and what it trained is the replay of its schedule. What the launcher ended with."""
+        record = self.folder / f"schedule_{name}"
+        port, ranks = harness.free_port(), 4
+        several = {"actor_rollout_ref__rollout__tensor_model_parallel_size": tp, "actor_rollout_ref__rollout__max_num_seqs": 8,  # not all of a step
+                   "trainer__deadline_seconds": 200}  # fmt: skip
+        config = self.recorded(name, record, **{"async_training__port": port, "async_training__min_workers": 1 + ranks // tp, **several})
+        job = self.start_marked("--nproc-per-node", TRAINERS + tp, "--roles", f"trainer:{TRAINERS},rollout:{tp}", "train", config,
+                                failpoint="step.end:1:4:stop")  # fmt: skip
+        self.wait_until((self.run_dir(name) / "desk.json").exists, "the desk", job)
+        joined = self.start_marked("--nproc-per-node", ranks, "--max-restarts", restarts, *roles, "rollout", config, "--join",
+                                   f"127.0.0.1:{port}")  # fmt: skip
+        self.wait_until(lambda: self.generating(name) == ranks // tp, "all that joined generate", job)
+        for victim in victims:
+            before = harness.ranks_below(joined)
+            harness.kill(before[victim])
+            self.wait_until(lambda: f"rollout rank {victim} was killed by SIGKILL" in self.log(), "the kill", job)
+            if restarts:
+                # It alone is started again, and with it those that share its model.
+                replica = range(victim // tp * tp, victim // tp * tp + tp)
+                self.wait_until(lambda: len(now := harness.ranks_below(joined)) == ranks and all(now[r] != before[r] for r in replica),
+                                "the replica is started again", job)  # fmt: skip
+                now = harness.ranks_below(joined)
+                self.assertEqual({r: pid for r, pid in now.items() if r not in replica}, {r: pid for r, pid in before.items() if r not in replica})
+        # It stands still meanwhile, so that all this is in time.
+        trainer = harness.ranks_below(job)[1]
+        self.wait_until(lambda: pathlib.Path(f"/proc/{trainer}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T", "it stands still", job)
+        harness.kill(trainer, signal.SIGCONT)
+        self.assertEqual(job.wait(timeout=harness.LIMIT_S), 0, self.log()[-6000:])
+        joined.wait(timeout=GONE_WITHIN_S)
+        self.gone(self.marked())
+        steps = self.steps(name)
+        self.assertEqual({data["fully_async/count/dropped_samples"] for data in steps.values()}, {0})
+        self.assertGreaterEqual(max(data["fully_async/count/workers_lost"] for data in steps.values()), len(victims))
+        self.check(name, record, **several)
+        return joined.returncode
+
+    def generating(self, name):
+        """Workers that joined, and have chosen tokens."""
+        done = subprocess.run([harness.KEEL, "status", str(self.run_dir(name)), "--json"], capture_output=True, text=True, timeout=60, check=False)
+        desk = json.loads(done.stdout)["desk"] if done.returncode == 0 else None
+        return sum(w["name"].startswith("joined") and w["tokens"] > 0 for w in desk["workers"]) if desk else 0
+
+    def test_one_of_several_ranks_that_joined_comes_back_alone(self):
+        self.assertEqual(self.ranks_of_joined_killed("alone", [2, 0], 1, 2), 0, self.log()[-6000:])
+        self.assertEqual(self.log().count("it is started again"), 2)
+
+    def test_a_rank_of_a_replica_that_joined_comes_back_with_its_mates(self):
+        """Said by --roles, too: the leader of one replica, then the follower of the other."""
+        self.assertEqual(self.ranks_of_joined_killed("pairs", [0, 3], 2, 4, "--roles", "rollout:4"), 0, self.log()[-6000:])
+
+    def test_a_rank_that_joined_and_has_no_restart_left_costs_itself_alone(self):
+        self.assertEqual(self.ranks_of_joined_killed("spent", [1], 1, 0), 137, self.log()[-6000:])
 
     def test_several_in_one_run(self):
         self.killed_at([(1, "rl.experience", 3), (3, "worker.step", 20), (0, "sync.done", 3)])

@@ -80,6 +80,27 @@ class Split(SplitJob):
         # Who is fast takes more: a place may not be reached.
         self.assertGreaterEqual(killed, 4)
 
+    def test_a_worker_that_stands_still_at_its_link_costs_itself_alone(self):
+        """While its link is made, and while it takes weights. It is linked to one of two data-parallel ranks: the other one, which has
+        nothing to wait for, gave up the job. It is given up long before any deadline."""
+        changes = {"trainer__save_freq": 6, "trainer__test_freq": 3}
+        self.train(self.rl("colocated", **changes), ranks=2)
+        correct = {"algorithm__rollout_correction__rollout_is": "token", "async_training__max_staleness": 2}
+        for i, (point, more) in enumerate((("worker.linked:3:1:stop", {}), ("sync.round:3:4:stop", {}), ("sync.round:3:4:stop", correct))):
+            with self.subTest(point=point, **more):
+                name = f"stopped_{i}"
+                config = self.split(name, trainer__deadline_seconds=40, async_training__worker_timeout_seconds=3, **changes, **more)
+                done = self.launch(config, 2, 2, environment={"KEEL_FAILPOINT": point})
+                self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
+                self.assertIn("is given up: nothing was heard of it for 3 s", done.stderr)
+                steps = self.steps(name)
+                self.assertEqual(sorted(steps), list(range(1, 7)))
+                self.assertLess(max(data["timing_s/step"] for data in steps.values()), 30)
+                self.assertEqual(max(data["fully_async/count/workers_lost"] for data in steps.values()), 1)
+                if not more:
+                    self.assertEqual(self.learnt(name), self.learnt("colocated"))
+                    self.assertEqual(self.digests(name, 6), self.digests("colocated", 6))
+
     def test_a_trainer_that_dies_anywhere_goes_on_from_its_ledger(self):
         changes = {"trainer__save_freq": 1, "trainer__test_freq": 3, "async_training__partial_report_tokens": 1}
         self.train(self.rl("colocated", **changes))

@@ -148,6 +148,8 @@ class Refusals(Folder):
     def test_what_cannot_be_saved_is_named(self):
         checkpoints = self.open()
         one = torch.zeros(1)
+        cyclic = {"a": one}
+        cyclic["me"] = {"again": cyclic}
         for words, state in {
             "state['a.b'] is a builtins.set": {"a": {"b": {1}}},
             "torch.from_numpy": {"a": one.numpy()},
@@ -157,6 +159,9 @@ class Refusals(Folder):
             "device meta": {"m": torch.empty(1, device="meta")},
             "'h' has 7 dims": {"h": torch.zeros([1] * 7)},
             "no tensors": {"x": 1},
+            "'n' is a nested tensor": {"n": torch.nested.nested_tensor([one, torch.zeros(2)], layout=torch.jagged)},
+            "surrogate": {"\ud800": one},
+            "holds itself": cyclic,
             "has the key 1.5": {"d": {1.5: one}},
             "give it a name": torch.nn.Linear(1, 1),
             "state is a list": [one],
@@ -165,6 +170,9 @@ class Refusals(Folder):
                 self.refused((TypeError, ValueError, keel.CheckpointError), words, checkpoints.save_async, 1, state)
         self.refused(TypeError, "extra cannot be written as JSON", checkpoints.save_async, 1, {"a": one}, extra={"x": one})
         self.assertEqual(self.refused(keel.CheckpointError, "step is -1", checkpoints.save_async, -1, {"a": one}), "invalid data")
+        for step, kind in {1.5: TypeError, "1": TypeError, None: TypeError, 1 << 70: ValueError, (1 << 62) + 1: keel.CheckpointError}.items():
+            with self.subTest(step):
+                self.refused(kind, f"step is {step!r}, expected", checkpoints.save, step, {"a": one})
         self.assertEqual(checkpoints.steps(), [])
 
     def test_another_state_is_refused_and_nothing_is_touched(self):
@@ -186,17 +194,24 @@ class Refusals(Folder):
         load("'seen' is in the state, and not in the checkpoint", {"m": {"w": zero, "b": b}, "lr": 0, "seen": 0}, ValueError)
         load("'lr' is a dict in the state alone", {"m": {"w": zero, "b": b}, "lr": {"x": 1}}, ValueError)
         load("lie upon each other", {"m": {"w": torch.zeros(1, 3).expand(2, 3), "b": b}, "lr": 0})
-        load("global_step_9", {"m": {"w": zero, "b": b}, "lr": 0}, step=9)
+        load("there is no checkpoint of step 9", {"m": {"w": zero, "b": b}, "lr": 0}, step=9)
+        load("only of 4", {"m": {"w": zero, "b": b}, "lr": 0}, step=9)
         state = {"m": {"w": zero}, "lr": 1.0}
         checkpoints.load(state, allow_missing=["m.b"])
         self.assertEqual((state["lr"], zero.tolist()), (0.5, [[1.0] * 3] * 2))
+        # Nothing is read of what has no elements, and it must be the same nevertheless.
+        checkpoints.save(5, {"w": zero, "none": torch.zeros(0, 3)})
+        for other in (torch.zeros(0, 4), torch.zeros(0, 3, dtype=torch.int8)):
+            self.refused(ValueError, "'none' has no elements, and is", checkpoints.load, {"w": zero, "none": other})
+        self.assertEqual(checkpoints.load({"w": zero, "none": torch.zeros(0, 3)}).step, 5)
 
     def test_options_and_owners(self):
         one = {"a": torch.zeros(1)}
-        for words, options in {"at least 1": {"keep": 0}, "expected 'min' or 'max'": {"best": "up"}, "'fast'": {"io": "fast"}, "log is 'x'": {"log": "x"},
+        for words, options in {"keep is 0, expected at least 1": {"keep": 0}, "expected 'min' or 'max'": {"best": "up"}, "'fast'": {"io": "fast"}, "log is 'x'": {"log": "x"},
                                "need store": {"rank": 0, "world": 2}, "go together": {"rank": 1}, "give job too": {"rank": 0, "world": 2, "store": "a:1"}}.items():  # fmt: skip
             with self.subTest(words):
                 self.refused((ValueError, keel.CheckpointError), words, keel.Checkpointer, self.path(), **options)
+        self.refused(ValueError, "has a NUL in it", keel.Checkpointer, f"{self.path()}\0more")
         checkpoints = self.open()
         self.assertEqual(self.refused(keel.CheckpointError, "in use", keel.Checkpointer, self.path(), log="error"), "busy")
         checkpoints.save(1, one)
@@ -258,6 +273,20 @@ class Files(Folder):
         self.assertEqual(caught.exception.code, "data loss")
         self.assert_same(state, state_of(1))
         self.assertEqual(ckpt("verify", self.path())[0], 1)
+
+    def test_damage_of_what_is_no_tensor_is_passed_over_too(self):
+        checkpoints = self.open()
+        for step in (1, 2):
+            checkpoints.save(step, {"a": torch.full((4,), float(step)), "seen": step})
+        document = self.path() / "global_step_2/state.json"
+        document.write_text(document.read_text().replace("2", "3"))  # as long as it was
+        state = {"a": torch.zeros(4), "seen": 0}
+        self.assertEqual((checkpoints.load(state).step, state["seen"], state["a"].tolist()), (1, 1, [1.0] * 4))
+        got = checkpoints.restore()
+        self.assertEqual((got.step, got.state["seen"], got.state["a"].tolist()), (1, 1, [1.0] * 4))
+        with self.assertRaises(keel.CheckpointError) as caught:
+            checkpoints.restore(2)
+        self.assertEqual(caught.exception.code, "data loss")
 
     def test_retention_by_number_and_metric(self):
         checkpoints = self.open(keep=1, keep_best=1, best="max", keep_every=4)

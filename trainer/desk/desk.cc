@@ -130,6 +130,12 @@ class Desk::Impl {
     return found;
   }
 
+  bool IsThere(int64_t id) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = workers_.find(id);
+    return found != workers_.end() && found->second.hello;
+  }
+
   void TellLink(int64_t id, const LinkUp& link) {
     const std::lock_guard lock(mutex_);
     const auto found = workers_.find(id);
@@ -571,6 +577,7 @@ void Desk::Finish() { impl_->Finish(); }
 Ledger Desk::LedgerOf(Stream stream) const { return impl_->LedgerOf(stream); }
 std::vector<Desk::Newcomer> Desk::Newcomers() const { return impl_->Newcomers(); }
 std::vector<int64_t> Desk::Linked() const { return impl_->Linked(); }
+bool Desk::IsThere(int64_t worker) const { return impl_->IsThere(worker); }
 void Desk::TellLink(int64_t worker, const LinkUp& link) { impl_->TellLink(worker, link); }
 void Desk::TellPush(int64_t worker, int64_t version) { impl_->TellPush(worker, version); }
 void Desk::Drop(int64_t worker, const std::string& why) { impl_->Drop(worker, why); }

@@ -64,6 +64,8 @@ class Desk {
   };
   std::vector<Newcomer> Newcomers() const;
   std::vector<int64_t> Linked() const;
+  // Whether it has said hello and was not lost since.
+  bool IsThere(int64_t worker) const;
   void TellLink(int64_t worker, const LinkUp& link);
   void TellPush(int64_t worker, int64_t version);
   void Drop(int64_t worker, const std::string& why);

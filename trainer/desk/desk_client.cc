@@ -58,7 +58,7 @@ Result<std::unique_ptr<DeskClient>> DeskClient::Connect(const DeskAddress& addre
           while (!raw->end_.wait_for(lock, heartbeat, [raw] { return raw->ended_; })) {
             const Heartbeat beat = raw->beat_;
             lock.unlock();
-            (void)raw->SendBytes(Frame(Encode(Message(beat))));
+            if (!raw->SendBytes(Frame(Encode(Message(beat)))).ok()) raw->gone_ = true;
             lock.lock();
           }
         });

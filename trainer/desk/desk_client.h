@@ -46,6 +46,8 @@ class DeskClient {
   // By one thread, as Receive. kUnavailable: the desk is gone; what it refused this one for before
   // it closed the connection, where that has come.
   Status Send(const Message& message);
+  // Set within a heartbeat after the desk is gone, or has closed the connection.
+  const std::atomic<bool>& gone() const { return gone_; }
   // The next message; nothing when none has come for `patience`. kUnavailable: the desk is gone.
   Result<std::optional<Message>> Receive(std::chrono::milliseconds patience);
 
@@ -61,7 +63,8 @@ class DeskClient {
   parallel::Socket socket_;
   FrameReader in_{kMostFrameBytes};
   std::atomic<int64_t> silence_ms_{0};  // see GiveUpAfter
-  std::atomic<bool> cut_off_{false};    // the system has said that it is lost for that
+  std::atomic<bool> gone_{false};
+  std::atomic<bool> cut_off_{false};  // the system has said that it is lost for that
   std::mutex sending_;
   std::mutex ending_;  // guards what follows
   std::condition_variable end_;

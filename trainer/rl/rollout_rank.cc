@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <deque>
 #include <future>
@@ -19,6 +20,7 @@
 #include "common/fail_point.h"
 #include "common/host_name.h"
 #include "parallel/groups/context.h"
+#include "parallel/groups/link_group.h"
 #include "parallel/store/store.h"
 #include "trainer/data/response_wire.h"
 #include "trainer/desk/desk_client.h"
@@ -95,8 +97,9 @@ class RolloutRank {
   bool leads() const { return seat_ == 0; }
   void Connect();
   void Build();
-  std::unique_ptr<parallel::ProcessGroup> MakeGroup(const std::string& name,
-                                                    std::vector<int> ranks) const;
+  std::unique_ptr<parallel::ProcessGroup> MakeGroup(
+      const std::string& name, std::vector<int> ranks,
+      const std::atomic<bool>* given_up = nullptr) const;
   std::vector<Message> Hear(bool idle);
   // False: the run is over.
   bool Do(const Message& message);
@@ -141,8 +144,8 @@ class RolloutRank {
   std::chrono::steady_clock::duration idle_{0};  // of the engine
 };
 
-std::unique_ptr<parallel::ProcessGroup> RolloutRank::MakeGroup(const std::string& name,
-                                                               std::vector<int> ranks) const {
+std::unique_ptr<parallel::ProcessGroup> RolloutRank::MakeGroup(
+    const std::string& name, std::vector<int> ranks, const std::atomic<bool>* given_up) const {
   parallel::GroupOptions options;
   options.name = name;
   options.ranks = std::move(ranks);
@@ -151,7 +154,7 @@ std::unique_ptr<parallel::ProcessGroup> RolloutRank::MakeGroup(const std::string
   options.by_host = c_.trainer.share_gpus;
   options.device_index = place_.device().index();
   options.local_address = parallel::LocalAddressTowards(env_.master_addr);
-  return parallel::MakeProcessGroup(*store_, env_.rank, options);
+  return parallel::MakeLinkGroup(*store_, env_.rank, options, given_up);
 }
 
 void RolloutRank::Connect() {
@@ -339,7 +342,7 @@ void RolloutRank::LinkWith(const desk::LinkUp& link) {
   trace_.Now("link");
   std::vector<int> ranks = link.trainers;
   for (int i = 0; i < tp_; ++i) ranks.push_back(first_ + i);
-  link_ = MakeGroup(link.group, ranks);
+  link_ = MakeGroup(link.group, ranks, leads() ? &desk_->gone() : nullptr);
   ThrowIfError(FailPoint("worker.linked"));
   WeightSyncOptions options;
   options.bucket_bytes =
@@ -504,8 +507,12 @@ RunEnd RolloutRank::Run() {
       for (const RunSample& done : runner_->Poll()) HandIn(done);
     }
   } catch (const Error& error) {
-    if (desk_ != nullptr && error.status().code() != StatusCode::kUnavailable)
+    if (desk_ == nullptr) throw;
+    if (error.status().code() != StatusCode::kUnavailable) {
       (void)desk_->Send(desk::Failed{error.status().code(), error.status().message()});
+    } else if (desk_->gone()) {
+      ThrowIfError(desk_->Send(desk::Heartbeat()));  // says what the desk said last
+    }
     throw;
   }
 }

@@ -11,6 +11,7 @@
 #include "common/guarded.h"
 #include "common/json.h"
 #include "parallel/groups/context.h"
+#include "parallel/groups/link_group.h"
 #include "trainer/engine/weights_digest.h"
 #include "trainer/sync/group_bytes.h"
 
@@ -22,6 +23,11 @@ namespace {
 // wire takes, and buffers stay bounded. On CUDA one: communicators of one device, each started from
 // a thread of its own, may wait for each other.
 constexpr size_t kLinksAtATime = 4;
+// How long a rank is at its links before it tells the others that it still is.
+constexpr std::chrono::milliseconds kLinkWord{500};
+
+// Of a link's group.
+std::string LinkName(int64_t worker) { return fmt::format("link_{}", worker); }
 
 }  // namespace
 
@@ -30,25 +36,26 @@ WeightPublisher::WeightPublisher(Job& job, TrainEngine& actor, const WeightSyncO
     : job_(job), actor_(actor), sync_options_(sync), desk_(desk) {
   std::vector<int> all;
   for (int r = 0; r < job.context().layout().world(); ++r) all.push_back(r);
-  beside_ =
-      all.size() == 1 ? parallel::MakeSingleGroup("publish") : MakeGroup("publish", std::move(all));
+  beside_ = MakeGroup("publish", all, !job.device().is_cpu(), nullptr);
+  words_ = MakeGroup("publish_words", all, false, nullptr);
 }
 
 WeightPublisher::~WeightPublisher() {
   if (push_.valid()) push_.wait();
 }
 
-std::unique_ptr<parallel::ProcessGroup> WeightPublisher::MakeGroup(const std::string& name,
-                                                                   std::vector<int> ranks) const {
+std::unique_ptr<parallel::ProcessGroup> WeightPublisher::MakeGroup(
+    const std::string& name, std::vector<int> ranks, bool cuda,
+    const std::atomic<bool>* given_up) const {
   parallel::GroupOptions options;
   options.name = name;
   options.ranks = std::move(ranks);
   options.deadline = job_.deadline();
-  options.cuda = !job_.device().is_cpu();
+  options.cuda = cuda;
   options.by_host = job_.context().options().by_host;
   options.device_index = job_.device().index();
   options.local_address = job_.context().options().local_address;
-  return parallel::MakeProcessGroup(job_.context().store(), job_.context().rank(), options);
+  return parallel::MakeLinkGroup(job_.context().store(), job_.context().rank(), options, given_up);
 }
 
 // 1. Links.
@@ -75,15 +82,38 @@ WeightPublisher::Ends WeightPublisher::Gather(parallel::ProcessGroup& group, End
   return ends;
 }
 
+WeightPublisher::Ends WeightPublisher::Await(std::future<Ends> links,
+                                             const std::vector<int64_t>& workers) {
+  try {
+    while (true) {
+      const bool done = links.wait_for(kLinkWord) == std::future_status::ready;
+      Json word = {{"done", done}};
+      for (const int64_t worker : workers)
+        if (desk_ != nullptr && !desk_->IsThere(worker)) word["lost"].push_back(worker);
+      bool all_done = true;
+      for (const std::string& one : AllGatherBytes(*words_, word.dump(), at::kCPU)) {
+        const Json said = ValueOrThrow(ParseJson(one, "a peer's word on its links"));
+        all_done = all_done && said["done"].get<bool>();
+        if (!said.contains("lost")) continue;
+        for (const Json& worker : said["lost"]) *links_.at(worker.get<int64_t>()).given_up = true;
+      }
+      if (all_done) return links.get();
+    }
+  } catch (...) {
+    // A rank that trains is lost: nobody is to wait for this one's links any more.
+    for (const int64_t worker : workers) *links_.at(worker).given_up = true;
+    throw;
+  }
+}
+
 void WeightPublisher::MakeLink(int64_t worker, const std::vector<int>& trainers,
                                const std::vector<int>& ranks) {
-  const desk::LinkUp link{fmt::format("link_{}", worker), trainers};
-  if (desk_ != nullptr) desk_->TellLink(worker, link);
-  Link& made = links_[worker];
+  Link& made = links_.at(worker);
   if (std::find(trainers.begin(), trainers.end(), job_.context().rank()) == trainers.end()) return;
   std::vector<int> members = trainers;
   members.insert(members.end(), ranks.begin(), ranks.end());
-  made.group = MakeGroup(link.group, std::move(members));
+  made.group =
+      MakeGroup(LinkName(worker), std::move(members), !job_.device().is_cpu(), made.given_up.get());
   made.sync = std::make_unique<WeightSync>(*made.group, actor_.DeviceTable().WithoutViews(),
                                            ShardTable(), 0, 1, sync_options_);
 }
@@ -99,22 +129,36 @@ void WeightPublisher::MakeLinks() {
   found = ValueOrThrow(ParseJson(ShareBytes(world, found.dump(), job_.device()).front(),
                                  "rank 0's list of workers"));
   const parallel::Layout& layout = job_.context().layout();
-  std::vector<int64_t> workers;
-  Ends mine;
-  for (const Json& one : found) {
-    const auto worker = one["worker"].get<int64_t>();
-    workers.push_back(worker);
+  const auto trainers_of = [&layout](int64_t worker) {
     std::vector<int> trainers;
     for (int r = 0; r < layout.world(); ++r) {
       if (layout.CoordOf(r, parallel::Axis::kDp) == worker % layout.dp()) trainers.push_back(r);
     }
-    const Status made = Guarded([&] {
-      MakeLink(worker, trainers, one["ranks"].get<std::vector<int>>());
-      return Status::Ok();
-    });
-    mine[worker].problem = made.ok() ? "" : made.message();
+    return trainers;
+  };
+  // All of them hear of their links before the first one is waited for.
+  std::vector<int64_t> workers;
+  for (const Json& one : found) {
+    const auto worker = one["worker"].get<int64_t>();
+    workers.push_back(worker);
+    links_[worker] = Link();
+    if (desk_ != nullptr) desk_->TellLink(worker, {LinkName(worker), trainers_of(worker)});
   }
-  Gather(world, std::move(mine));
+  Gather(world, Await(std::async(std::launch::async,
+                                 [&] {
+                                   Ends mine;
+                                   for (const Json& one : found) {
+                                     const auto worker = one["worker"].get<int64_t>();
+                                     const Status made = Guarded([&] {
+                                       MakeLink(worker, trainers_of(worker),
+                                                one["ranks"].get<std::vector<int>>());
+                                       return Status::Ok();
+                                     });
+                                     mine[worker].problem = made.ok() ? "" : made.message();
+                                   }
+                                   return mine;
+                                 }),
+                      workers));
   std::erase_if(workers, [&](int64_t worker) { return !links_.contains(worker); });
   if (version_.number == 0 || workers.empty()) return;
   Residency& residency = actor_.residency();
@@ -188,7 +232,9 @@ WeightPublisher::Outcome WeightPublisher::Push(parallel::ProcessGroup& group,
                                                const ShardTable& table) {
   Outcome outcome;
   if (workers.empty()) return outcome;
-  for (const auto& [worker, end] : Gather(group, SendAll(workers, number, table))) {
+  std::future<Ends> sent =
+      std::async(std::launch::async, [&] { return SendAll(workers, number, table); });
+  for (const auto& [worker, end] : Gather(group, Await(std::move(sent), workers))) {
     if (!end.problem.empty()) continue;
     outcome.update.sync.sent_bytes += end.report.sent_bytes;
     outcome.update.sync.rounds += end.report.rounds;

@@ -2,11 +2,13 @@
 //
 // A link is a process group of the ranks of one data-parallel replica of the trainers and one
 // worker's; over each, WeightSync sends a version and proves that it arrived. A link that fails
-// costs its worker and nothing else. A push that was started reads the weights until it ends:
-// BeforeWrite, called with memory that is about to change, waits for it. Used from the training
-// thread. Methods are collective over all ranks that train unless they say otherwise.
+// costs its worker and nothing else; the desk's word that a worker is lost ends what waits for it.
+// A push that was started reads the weights until it ends: BeforeWrite, called with memory that is
+// about to change, waits for it. Used from the training thread. Methods are collective over all
+// ranks that train unless they say otherwise.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -58,6 +60,7 @@ class WeightPublisher {
  private:
   // A worker's, on the trainers that send to it; null on the others.
   struct Link {
+    std::unique_ptr<std::atomic<bool>> given_up = std::make_unique<std::atomic<bool>>(false);
     std::unique_ptr<parallel::ProcessGroup> group;
     std::unique_ptr<WeightSync> sync;
   };
@@ -73,8 +76,12 @@ class WeightPublisher {
   };
   using Ends = std::map<int64_t, LinkEnd>;  // by worker
 
-  std::unique_ptr<parallel::ProcessGroup> MakeGroup(const std::string& name,
-                                                    std::vector<int> ranks) const;
+  std::unique_ptr<parallel::ProcessGroup> MakeGroup(const std::string& name, std::vector<int> ranks,
+                                                    bool cuda,
+                                                    const std::atomic<bool>* given_up) const;
+  // What `links` comes to, which this rank is doing at the links with `workers`. All ranks wait for
+  // each other, however long one of them takes, and hear meanwhile whom the desk has given up.
+  Ends Await(std::future<Ends> links, const std::vector<int64_t>& workers);
   // What `mine` comes to on all ranks of `group`; workers with a problem are dropped.
   Ends Gather(parallel::ProcessGroup& group, Ends mine);
   void MakeLink(int64_t worker, const std::vector<int>& trainers, const std::vector<int>& ranks);
@@ -97,8 +104,9 @@ class WeightPublisher {
   TrainEngine& actor_;
   const WeightSyncOptions sync_options_;
   desk::Desk* const desk_;
-  // Of all that train, for pushes beside the step, since a group is one thread's.
-  std::unique_ptr<parallel::ProcessGroup> beside_;
+  // Of all that train, for pushes beside the step, since a group is one thread's; `words_`, of
+  // host memory, is Await's.
+  std::unique_ptr<parallel::ProcessGroup> beside_, words_;
   std::map<int64_t, Link> links_;  // by worker, the same on every rank
   WeightVersion version_, proved_;
   std::future<Outcome> push_;  // valid: one was started and not settled

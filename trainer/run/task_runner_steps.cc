@@ -40,7 +40,10 @@ RunEnd TaskRunner::Loop() {
     if ((every > 0 && step % every == 0) || (every >= 0 && save))
       CheckReplicas(fmt::format("after step {}", step));
     // Whoever asked the run to stop waits for the save, not for a validation.
-    if (c_.trainer.test_freq > 0 && (last || (step % c_.trainer.test_freq == 0 && !stop))) {
+    const bool validate = c_.trainer.test_freq > 0 && (last || step % c_.trainer.test_freq == 0);
+    if (validate && stop && !last) {
+      job_.log().Info("asked to stop: the validation of step {} is left out", step);
+    } else if (validate) {
       RunValidation();
       if (job_.vote().busy()) CountVotes();  // it may have ended since
     }

@@ -18,9 +18,7 @@ void OnEachRank(const std::function<void(ProcessGroup&, at::Device)>& body) {
     GroupOptions options;
     options.name = "staged";
     options.ranks = {0, 1, 2};
-    options.cuda = keel::testing::OnPretendGpus();
-    options.by_host = true;
-    const auto group = MakeHostStagedGroup(context.store(), context.rank(), options);
+    const auto group = ByWayOfHosts(MakeProcessGroup(context.store(), context.rank(), options));
     EXPECT_EQ(group->size(), kWorld);
     EXPECT_EQ(group->rank(), context.rank());
     EXPECT_EQ(group->name(), "staged");

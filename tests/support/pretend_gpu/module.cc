@@ -44,7 +44,9 @@ class Module final : public parallel::CudaModule {
   std::unique_ptr<parallel::ProcessGroup> MakeGroup(
       const parallel::Store& store, int global_rank,
       const parallel::GroupOptions& options) override {
-    return parallel::MakeHostStagedGroup(store, global_rank, options);
+    parallel::GroupOptions of_hosts = options;
+    of_hosts.cuda = false;
+    return parallel::ByWayOfHosts(parallel::MakeProcessGroup(store, global_rank, of_hosts));
   }
   Status Lost() const override { return Status::Ok(); }
   void Synchronize() override {}
