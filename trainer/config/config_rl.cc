@@ -109,7 +109,8 @@ void AddActorRlOptions(Config& c, options::Schema& s) {
       .Range(0);
   s.Add(policy + "top_entropy_quantile", p.top_entropy_quantile,
         "Share of a mini-batch's tokens, those at which the policy's entropy is highest, that the "
-        "loss and the entropy bonus are of (TRL's key); 1: all. It divides by the number of all.")
+        "loss and the entropy bonus are of (TRL's key); 1: all. The loss still divides by the "
+        "number of all.")
       .Range(0, 1);
 
   RefSection& ref = c.actor_rollout_ref.ref;
@@ -118,8 +119,6 @@ void AddActorRlOptions(Config& c, options::Schema& s) {
         "Sequences per forward of the reference; null: the actor's micro-batch.")
       .Range(1)
       .Unit("sequences");
-  s.Add("actor_rollout_ref.ref.megatron.param_offload", ref.megatron.param_offload,
-        "The reference's weights to host memory when nothing uses them.");
   s.Add("actor_rollout_ref.ref.sync_ref_model", ref.sync_ref_model,
         "`dpo` and `rl`: the reference follows the policy (TR-DPO; these are TRL's keys), and "
         "checkpoints hold its weights too. Otherwise it stays as it was at the start.");
@@ -130,6 +129,8 @@ void AddActorRlOptions(Config& c, options::Schema& s) {
         "It follows after every so many steps.")
       .Range(1)
       .Unit("steps");
+  s.Add("actor_rollout_ref.ref.megatron.param_offload", ref.megatron.param_offload,
+        "The reference's weights to host memory when nothing uses them.");
 }
 
 void AddRlOptions(Config& c, options::Schema& s) {
@@ -284,8 +285,8 @@ void AddRlOptions(Config& c, options::Schema& s) {
         "Factor of the negative log-likelihood of the preferred answers, per token.")
       .Range(0);
   s.Add("dpo.use_weighting", d.use_weighting,
-        "WPO: a pair's preference losses weigh as likely as the policy is to have written both "
-        "answers itself.");
+        "WPO: a pair's preference losses weigh more, the likelier the policy is to have written "
+        "both answers itself.");
 }
 
 bool HasCritic(const Config& c) {
