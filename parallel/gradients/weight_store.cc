@@ -91,7 +91,7 @@ void WeightStore::Publish() {
     // The input is a part of the output; gloo and NCCL want that in place or apart, so keep it
     // apart.
     const at::Tensor mine = OwnChunk(bucket).clone();
-    if (before_write_) before_write_(out.const_data_ptr(), out.nbytes());
+    WillWrite(out);
     dp_->AllGather(out, mine);
   }
 }

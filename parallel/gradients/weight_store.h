@@ -60,8 +60,11 @@ class WeightStore {
   at::Tensor OwnChunk(const Bucket& bucket) const;
   // Gives all ranks what each has written into its own chunks. Collective over DP.
   void Publish();
-  // Called before Publish overwrites a bucket's values.
+  // Called before Publish overwrites a bucket's values, and by who else does.
   void set_before_write(BeforeWrite hook) { before_write_ = std::move(hook); }
+  void WillWrite(const at::Tensor& values) const {
+    if (before_write_) before_write_(values.const_data_ptr(), values.nbytes());
+  }
 
   // Gives the memory back. Views stay, and are valid again, with other contents, after Allocate.
   void Release();

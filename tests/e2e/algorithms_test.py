@@ -57,10 +57,15 @@ class LooksAtTheWholeBatch(Small):
     def test_and_finds_the_same_in_any_layout(self):
         verifier = self.program(SCORES)
         dump = str(self.folder / "dump")
-        for loss, own in LOSSES[-2:]:
+        # The last: tokens by entropy, of a loss with a bonus and a divergence of its own.
+        by_entropy = {"top_entropy_quantile": 0.3}
+        for loss, own in LOSSES[-2:] + [("vanilla", by_entropy)]:
             # At a rate at which rounding grows by no more than it is looked for: ten times that gives 4e-4.
             changes = {LOSS + "loss_mode": loss, **{LOSS + key: value for key, value in own.items()}, **FOUR_UPDATES, **verifier,
                        "actor_rollout_ref__actor__optim__lr": 1e-3}  # fmt: skip
+            if own is by_entropy:
+                changes |= {"actor_rollout_ref__actor__" + key: value for key, value in
+                            (("entropy_coeff", 0.1), ("use_kl_loss", True), ("use_bias_correction_kl", True))}  # fmt: skip
             self.train(self.small(f"{loss}_one", trainer__rollout_data_dir=dump, **changes))
             one = self.steps(f"{loss}_one")
             if loss == "clip_cov":
@@ -88,6 +93,9 @@ class Refusals(Small):
             ({LOSS + "kl_cov_ratio": 0.1}, "policy_loss.kl_cov_ratio is of policy_loss.loss_mode kl_cov alone"),
             ({LOSS + "loss_mode": "bypass_mode"}, "needs algorithm.rollout_correction.bypass_mode: true"),
             ({LOSS + "loss_mode": "clip-cov"}, "clip_cov"),
+            ({LOSS + "loss_mode": "gspo", LOSS + "top_entropy_quantile": 0.2}, "top_entropy_quantile leaves single tokens out"),
+            ({"actor_rollout_ref__actor__use_bias_correction_kl": True}, "use_bias_correction_kl is of the KL divergence"),
+            ({"actor_rollout_ref__ref__sync_ref_model": True}, "sync_ref_model is true, but there is no reference"),
             ({"algorithm__adv_estimator": "gdpo"}, "algorithm.gdpo_reward_keys"),
             ({"algorithm__adv_estimator": "grpo_passk", "actor_rollout_ref__rollout__n": 1}, "rollout.n to 2 or more"),
         ):

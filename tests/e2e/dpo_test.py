@@ -62,9 +62,10 @@ class AgainstTransformers(Dpo):
         mask = torch.tensor([[1] * len(text) + [0] * (longest - len(text)) for text in texts])
         return model(ids, attention_mask=mask, output_router_logits=True).aux_loss
 
-    def expected(self, folder, steps, beta=0.3, sft=0.2, batch=4, micro=None):
+    def expected(self, folder, steps, beta=0.3, sft=0.2, batch=4, micro=None, weighting=False, sync=None):
         """Losses, margins and norms of a plain training, sequence by sequence without padding. `micro`: pairs in a
-        micro-batch, each of which has a balance loss of its own that weighs as many pairs."""
+        micro-batch, each of which has a balance loss of its own that weighs as many pairs. `weighting`: WPO's. `sync`: how
+        much of the policy the reference becomes, after every so many steps."""
         torch.manual_seed(0)
         torch.set_num_threads(1)
         load = lambda: AutoModelForCausalLM.from_pretrained(
@@ -81,20 +82,25 @@ class AgainstTransformers(Dpo):
             ids = torch.tensor([list(prompt.encode()) + list(answer.encode()) + [257]])
             at = len(prompt.encode())
             log_p = network(ids).logits[0, at - 1 : -1].log_softmax(-1)
-            return log_p.gather(1, ids[0, at:].unsqueeze(1)).sum(), ids.shape[1] - at
+            of_tokens = log_p.gather(1, ids[0, at:].unsqueeze(1)).squeeze(1)
+            # How likely each token is, for one that is drawn: log p - log sum(p^2).
+            self.likely.append((of_tokens - (2 * log_p).logsumexp(-1)).mean().item())
+            return of_tokens.sum(), ids.shape[1] - at
 
         found = []
         for step in range(steps):
             rows = [self.rows[(step * batch + i) % len(self.rows)] for i in range(batch)]
             preference, nll, tokens, margins = 0.0, 0.0, 0, []
             for row in rows:
+                self.likely = []
                 chosen, length = log_prob(model, row["prompt"], row["chosen"])
                 rejected, _ = log_prob(model, row["prompt"], row["rejected"])
+                weight = math.exp(sum(self.likely)) if weighting else 1
                 with torch.no_grad():
                     chosen_ref, _ = log_prob(reference, row["prompt"], row["chosen"])
                     rejected_ref, _ = log_prob(reference, row["prompt"], row["rejected"])
                 margin = beta * ((chosen - chosen_ref) - (rejected - rejected_ref))
-                preference = preference - torch.nn.functional.logsigmoid(margin) / batch
+                preference = preference - weight * torch.nn.functional.logsigmoid(margin) / batch
                 nll, tokens = nll - chosen, tokens + length
                 margins.append(margin.item())
             loss = preference + sft * nll / tokens
@@ -106,6 +112,10 @@ class AgainstTransformers(Dpo):
             loss.backward()
             norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
+            if sync and (step + 1) % sync[1] == 0:
+                with torch.no_grad():
+                    for mine, policy in zip(reference.parameters(), model.parameters(), strict=True):
+                        mine.mul_(1 - sync[0]).add_(policy, alpha=sync[0])
             found.append((loss.item(), norm.item(), sum(margins) / batch))
         return found
 
@@ -140,6 +150,26 @@ class AgainstTransformers(Dpo):
                 self.assertAlmostEqual(metrics[step]["train/loss"], loss, delta=2e-5)
                 self.assertAlmostEqual(metrics[step]["train/grad_norm"], norm, delta=1e-4 * max(1.0, norm))
                 self.assertAlmostEqual(metrics[step]["rewards/margins"], margin, delta=1e-4)
+
+
+    def test_pairs_with_weights_and_a_reference_that_follows(self):
+        model = FIXTURES / "qwen3" / "hf"
+        sync = {"sync_ref_model": True, "ref_model_mixup_alpha": 0.7, "ref_model_sync_steps": 2}
+        for name, config, plain in (
+            ("weighted", {"dpo__use_weighting": True}, {"weighting": True}),
+            ("follows", {"actor_rollout_ref__ref": sync}, {"sync": (0.7, 2)}),
+        ):
+            expected = self.expected(model, 6, **plain)
+            for ranks, layout in ((1, {}), (2, {"tensor_model_parallel_size": 2, "sequence_parallel": True})):
+                with self.subTest(name, ranks=ranks):
+                    run = f"{name}.{ranks}"
+                    self.train(self.dpo(run, actor_rollout_ref__model={"path": str(model), "dtype": "float32"},
+                                        actor_rollout_ref__actor__megatron=layout, **config), ranks=ranks)  # fmt: skip
+                    metrics = self.metrics(run)
+                    for step, (loss, norm, margin) in enumerate(expected, start=1):
+                        self.assertAlmostEqual(metrics[step]["train/loss"], loss, delta=2e-5)
+                        self.assertAlmostEqual(metrics[step]["train/grad_norm"], norm, delta=1e-4 * max(1.0, norm))
+                        self.assertAlmostEqual(metrics[step]["rewards/margins"], margin, delta=1e-4)
 
 
 class Layouts(Dpo):
@@ -243,6 +273,39 @@ class Course(Dpo):
             self.assertEqual(*[checkpoint_files.digests(self.run_dir(run) / "global_step_6") for run in (name, "memory")])
         self.assertEqual(len(list((self.folder / "cache").iterdir())), 1)
 
+    def test_a_reference_that_follows_comes_back(self):
+        """Stopped between two of its moves; on other ranks, from the host and in bf16 too."""
+        follows = {"sync_ref_model": True, "ref_model_mixup_alpha": 0.5, "ref_model_sync_steps": 2}
+        for name, more, ranks in (
+            ("fp32", {}, 1),
+            ("bf16", {"actor_rollout_ref__model__dtype": "bfloat16"}, 1),
+            ("offload", {"actor_rollout_ref__ref__megatron__param_offload": True}, 2),
+        ):
+            with self.subTest(name):
+                changes = {f"actor_rollout_ref__ref__{key}": value for key, value in follows.items()} | more
+                straight, half = name + "_straight", name + "_half"
+                self.train(self.dpo(straight, trainer__save_freq=6, **changes), ranks=ranks)
+                self.train(self.dpo(half, trainer__save_freq=3, trainer__total_training_steps=3, **changes), ranks=ranks)
+                self.train(self.dpo(half, trainer__save_freq=3, **changes), ranks=ranks)
+                for step, data in self.metrics(straight).items():
+                    self.assertEqual(harness.stable(self.metrics(half)[step]), harness.stable(data), f"step {step}")
+                for role in ("actor", "ref"):
+                    folders = [self.run_dir(run) / "global_step_6" for run in (straight, half)]
+                    digests = [checkpoint_files.digests(folder, role) for folder in folders]
+                    self.assertEqual(*digests)
+                    self.assertTrue(digests[0])
+                    self.assertEqual(any(name.startswith("optimizer/") for name in digests[0]), role == "actor")
+
+    def test_whether_the_reference_follows_is_told_from_the_checkpoint(self):
+        self.train(self.dpo("run", trainer__save_freq=2, trainer__total_training_steps=2))
+        done = harness.keel("train", self.dpo("run", actor_rollout_ref__ref__sync_ref_model=True))
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("holds no role 'ref'", done.stderr)
+        self.train(self.dpo("other", trainer__save_freq=2, trainer__total_training_steps=2, actor_rollout_ref__ref__sync_ref_model=True))
+        done = harness.keel("train", self.dpo("other"))
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("holds the role 'ref', which this run does not have", done.stderr)
+
     def test_another_reference_is_not_taken_for_the_old_one(self):
         self.train(self.dpo("run", trainer__save_freq=2, trainer__total_training_steps=2))
         # The actor comes from the checkpoint; the reference would be another.
@@ -269,6 +332,9 @@ class Course(Dpo):
         self.assertEqual(done.returncode, 78)
         self.assertIn("dpo.f_divergence_type forward_kl has no meaning with dpo.loss_type aot", done.stderr)
         self.assertIn("dpo.loss_type names sft, and dpo.sft_loss_weight is its weight too", done.stderr)
+        done = harness.keel("train", self.dpo("run", dpo__loss_type="aot", dpo__use_weighting=True))
+        self.assertEqual(done.returncode, 78)
+        self.assertIn("dpo.use_weighting weighs pairs, but dpo.loss_type aot", done.stderr)
         done = harness.keel("train", self.dpo("run", data__max_response_length=500))
         self.assertEqual(done.returncode, 78)
         self.assertIn("max_position_embeddings", done.stderr)

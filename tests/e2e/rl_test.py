@@ -174,6 +174,20 @@ class Resume(RlJob):
         )  # fmt: skip
 
 
+    def test_a_reference_that_follows_the_policy(self):
+        """Killed before and after it has moved, and while its weights are being written."""
+        self.resumes(
+            2, ["step.update:0:3:kill", "sync.done:1:4:kill", "save.write:1:3:kill"],
+            megatron={"tensor_model_parallel_size": 2, **OFFLOAD},
+            actor_rollout_ref__actor__use_kl_loss=True, actor_rollout_ref__actor__kl_loss_coef=0.1,
+            actor_rollout_ref__actor__use_bias_correction_kl=True, trainer__save_freq=1,
+            actor_rollout_ref__ref={"sync_ref_model": True, "ref_model_sync_steps": 2, "megatron": {"param_offload": True}},
+            actor_rollout_ref__actor__checkpoint__async_save=True,
+        )  # fmt: skip
+        of_ref = [checkpoint_files.digests(self.run_dir(name) / "global_step_6", "ref") for name in ("straight", "killed")]
+        self.assertEqual(*of_ref)
+        self.assertNotEqual(of_ref[0], checkpoint_files.digests(self.run_dir("straight") / "global_step_5", "ref"))
+
     def test_the_digest_of_the_weights_is_the_same_whoever_takes_it(self):
         """Where the rollout uses the trainer's memory the save takes it, of what it copies; else the sync."""
         found = {}

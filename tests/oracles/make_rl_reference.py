@@ -260,32 +260,46 @@ def trl_policy_losses(batch):
                 "vespo_k_neg": 3.0, "vespo_lambda_neg": 2.0, "steps_per_generation": 1,
                 "epsilon": 0.15, "epsilon_high": 0.28, **options}
         level = args.pop("importance_sampling_level", "token")
-        accelerator = types.SimpleNamespace(num_processes=1, gather=lambda x: x,
-                                            reduce=lambda x, reduction: x)
+        beta, quantile = args.pop("beta", 0.0), args.pop("top_entropy_quantile", 1.0)
+        entropy_coef = args.pop("entropy_coef", 0.0)
+        entropies = batch.entropy.clone().requires_grad_()
+        accelerator = types.SimpleNamespace(
+            num_processes=1, gather=lambda x: x, reduce=lambda x, reduction: x,
+            pad_across_processes=lambda x, dim, pad_index: x, sync_gradients=True)
         trainer = types.SimpleNamespace(
-            _get_per_token_logps_and_entropies=lambda *_, **__: (
-                log_probs, torch.zeros_like(log_probs), None),
-            aux_loss_enabled=False, top_entropy_quantile=1.0, off_policy_mask_threshold=None,
-            importance_sampling_level=level, beta=0.0, loss_type=loss_type,
+            _get_per_token_logps_and_entropies=lambda *_, **__: (log_probs, entropies, None),
+            aux_loss_enabled=False, top_entropy_quantile=quantile, off_policy_mask_threshold=None,
+            importance_sampling_level=level, beta=beta, loss_type=loss_type,
             epsilon_low=args["epsilon"], epsilon_high=args["epsilon_high"],
             args=types.SimpleNamespace(**args), get_gamma_weights=GRPOTrainer.get_gamma_weights,
             use_vllm=weighted, vllm_importance_sampling_correction=weighted,
             model=types.SimpleNamespace(training=True), current_gradient_accumulation_steps=1,
             max_completion_length=SCALE_FACTOR, accelerator=accelerator,
-            _entropy_bonus_enabled=False,
+            _entropy_bonus_enabled=entropy_coef != 0, entropy_coef=entropy_coef,
+            use_adaptive_entropy=False,
             _metrics=collections.defaultdict(lambda: collections.defaultdict(list)))
         prompt = torch.zeros(len(batch.lengths), 1, dtype=torch.long)
         inputs = {"prompt_ids": prompt, "prompt_mask": prompt + 1,
                   "completion_ids": torch.zeros_like(batch.mask).long(),
                   "completion_mask": batch.valid, "tool_mask": batch.mask, "advantages": advantages,
                   "old_per_token_logps": old, "num_items_in_batch": batch.mask.sum(),
+                  "ref_per_token_logps": batch.ref,
                   # TRL has ratios of 1 where a token is not the policy's.
                   "importance_sampling_ratio":
                       torch.where(batch.mask > 0, batch.is_weights + 0.125, 1.0)
                       if weighted else None}
+        trainer.get_high_entropy_mask = types.MethodType(GRPOTrainer.get_high_entropy_mask, trainer)
         loss = GRPOTrainer._compute_loss(trainer, None, inputs)
         loss.backward()
-        out.append({"loss_type": loss_type, "weighted": weighted, "far": far,
+        more = {"beta": beta, "use_bias_correction_kl": args["use_bias_correction_kl"]} if beta else {}
+        if quantile < 1:
+            # TRL's quantile is of fp32 too.
+            chosen = trainer.get_high_entropy_mask(batch.entropy, batch.mask, 1 - quantile)
+            more |= {"top_entropy_quantile": quantile, "uncertain": batch.pack(chosen.int())}
+        if entropy_coef:
+            more |= {"entropy_coef": entropy_coef,
+                     "entropy_gradient": batch.pack(entropies.grad)}
+        out.append({"loss_type": loss_type, "weighted": weighted, "far": far, **more,
                     "importance_sampling_level": level, "epsilon": args["epsilon"],
                     "epsilon_high": args["epsilon_high"], "delta": args["delta"],
                     **{k: v for k, v in args.items() if k.startswith(("sapo", "vespo"))},
@@ -303,6 +317,18 @@ def trl_policy_losses(batch):
     add("sapo", sapo_temperature_pos=0.5, sapo_temperature_neg=3.0)
     add("vespo", vespo_k_pos=1.0, vespo_lambda_pos=0.5, vespo_k_neg=0.25, vespo_lambda_neg=4.0)
     add("vespo", far=30)
+    # Of KL in the loss; its estimate weighed by the ratio of the token, or of the sequence.
+    for corrected in [False, True]:
+        for loss_type in ["grpo", "dapo", "dr_grpo", "sapo", "cispo"]:
+            add(loss_type, beta=0.3, use_bias_correction_kl=corrected)
+        add("grpo", beta=0.3, use_bias_correction_kl=corrected, importance_sampling_level="sequence")
+    add("dapo", beta=0.3, use_bias_correction_kl=True, far=6)
+    # Of the tokens of highest entropy alone; the bonus, where the loss is a mean over all tokens, too.
+    for quantile in [0.0, 0.2, 0.5, 0.999]:
+        for loss_type in ["grpo", "dapo", "dr_grpo", "sapo", "cispo", "vespo"]:
+            add(loss_type, top_entropy_quantile=quantile,
+                entropy_coef=0.1 if loss_type in ["dapo", "cispo", "vespo"] else 0.0)
+        add("grpo", weighted=True, top_entropy_quantile=quantile, beta=0.3, use_bias_correction_kl=True)
     return out
 
 
@@ -378,7 +404,7 @@ def dpo(batch):
     out = []
 
     def add(loss_types, weights, smoothing=0.0, count=pairs, beta=0.1, dtype=torch.float64,
-            divergence="reverse_kl", alpha=0.5, tau=0.05, ld_alpha=None, far=1):
+            divergence="reverse_kl", alpha=0.5, tau=0.05, ld_alpha=None, far=1, weighting=False):
         rows = [2 * p for p in range(count)] + [2 * p + 1 for p in range(count)]
         log_probs = batch.log_probs.clone().requires_grad_()
         counted = (log_probs[rows] * batch.mask[rows]).to(dtype)
@@ -393,13 +419,15 @@ def dpo(batch):
         ref = tokens.sum(1).to(dtype)
         zeros = torch.zeros_like(counted)
         outputs = types.SimpleNamespace(
-            log_probs=counted, entropy=zeros, mean_logits=zeros, is_top1=zeros.bool(), aux_loss=None)
+            log_probs=counted, entropy=zeros, mean_logits=zeros, is_top1=zeros.bool(), aux_loss=None,
+            log_sum_sq_probs=(batch.squares[rows] + 1 / 1024).log())
         same = lambda x: x
         trainer = types.SimpleNamespace(
             model=types.SimpleNamespace(training=True), aux_loss_enabled=False, ld_alpha=ld_alpha,
             precompute_ref_logps=True, f_divergence_type=divergence,
             f_alpha_divergence_coef=alpha, loss_types=loss_types,
-            loss_weights=weights, beta=beta, label_smoothing=smoothing, use_weighting=False,
+            loss_weights=weights, beta=beta, label_smoothing=smoothing,
+            use_weighting=weighting,
             args=types.SimpleNamespace(discopop_tau=tau),
             accelerator=types.SimpleNamespace(device="cpu", gather_for_metrics=same, gather=same),
             _metrics=collections.defaultdict(lambda: collections.defaultdict(list)),
@@ -415,6 +443,7 @@ def dpo(batch):
         out.append({"loss_types": loss_types, "loss_weights": weights, "beta": beta,
                     "label_smoothing": smoothing, "pairs": count, "f_divergence_type": divergence,
                     "f_alpha_divergence_coef": alpha, "discopop_tau": tau, "ld_alpha": ld_alpha,
+                    **({"use_weighting": True} if weighting else {}),
                     **({"ref": batch.pack(every_ref)} if far != 1 else {}), "loss": loss.item(),
                     "gradient": batch.pack(log_probs.grad),
                     "metrics": {name: trainer._metrics["train"]["rewards/" + name][0]
@@ -447,6 +476,15 @@ def dpo(batch):
     for loss_type in ["sigmoid", "ipo", "aot", "sppo_hard"]:
         for ld_alpha in [0.0, 0.4]:
             add([loss_type], [1.0], beta=0.5, ld_alpha=ld_alpha)
+    # WPO. TRL's backward fails with hinge, its forward with sft; it refuses those that sort.
+    for loss_type in ["sigmoid", "ipo", "nca_pair", "bco_pair", "sppo_hard", "apo_zero",
+                      "apo_down", "discopop", "sigmoid_norm"]:
+        add([loss_type], [1.0], beta=0.5, weighting=True)
+    for loss_type in ["robust", "exo_pair"]:
+        add([loss_type], [1.0], 0.1, beta=0.5, weighting=True)
+    add(["sigmoid", "bco_pair"], [0.8, 0.2], weighting=True)
+    add(["sigmoid"], [1.0], beta=0.5, weighting=True, ld_alpha=0.4, divergence="js_divergence")
+    add(["sigmoid"], [1.0], beta=0.5, weighting=True, count=1, far=12)
     return out
 
 

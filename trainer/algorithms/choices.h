@@ -118,6 +118,7 @@ struct PolicyLossTraits {
   bool old_log_probs = true;
   bool covariance = false;       // looks at all tokens of the mini-batch: see covariance_choice.h
   bool within_sequence = false;  // a mean over sequences of their means, whatever loss_agg_mode
+  bool by_token = true;          // tokens can be left out of it, which have no other part in it
 };
 constexpr PolicyLossTraits TraitsOf(PolicyLossMode mode) {
   switch (mode) {
@@ -125,10 +126,13 @@ constexpr PolicyLossTraits TraitsOf(PolicyLossMode mode) {
       return {.old_log_probs = false};
     case PolicyLossMode::kClipCov:
     case PolicyLossMode::kKlCov:
-      return {.covariance = true};
+      return {.covariance = true, .by_token = false};
     case PolicyLossMode::kSapo:
-    case PolicyLossMode::kGeoMean:
       return {.within_sequence = true};
+    case PolicyLossMode::kGeoMean:
+      return {.within_sequence = true, .by_token = false};
+    case PolicyLossMode::kGspo:
+      return {.by_token = false};
     default:
       return {};
   }

@@ -140,6 +140,17 @@ at::Tensor PairLosses(const Pairs& of, DpoLossType type, const DpoPartners& part
   return at::zeros_like(of.chosen);
 }
 
+// [P], of the answers' lengths [P, 2].
+at::Tensor PairWeights(const DpoInputs& in, const at::Tensor& lengths) {
+  if (!in.log_sum_squares.defined())
+    throw Error(StatusCode::kInternal, "DPO loss: weighted pairs without the sums of squares");
+  const at::NoGradGuard no_grad;
+  const at::Tensor aligned = in.log_probs.to(at::kDouble) - in.log_sum_squares.to(at::kDouble);
+  const int64_t answers = lengths.numel();
+  const at::Tensor sums = in.layout.SequenceSums(aligned).narrow(0, 0, answers).view_as(lengths);
+  return (sums / lengths.clamp_min(1)).sum(1).exp();
+}
+
 }  // namespace
 
 bool DpoOptions::has(DpoLossType type) const {
@@ -216,6 +227,7 @@ DpoResult DpoLoss(const DpoInputs& in, const DpoOptions& options,
     if (term.type == DpoLossType::kSft) continue;
     losses = losses + term.weight * PairLosses(of, term.type, in.partners, options);
   }
+  if (options.use_weighting) losses = losses * PairWeights(in, lengths);
   const at::Tensor preference = at::where(real, losses, at::zeros_like(losses)).sum() / over_pairs;
 
   // 3. The supervised term, over the tokens of the preferred answers.

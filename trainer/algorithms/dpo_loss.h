@@ -35,6 +35,9 @@ struct DpoOptions {
   std::optional<double> ld_alpha;
   double preference_loss_weight = 1;  // of all terms but sft
   double sft_loss_weight = 0;         // beside the weights of sft terms
+  // WPO (Zhou et al. 2024): each pair's preference losses times how likely the policy is to have
+  // written both answers, as the geometric means over their tokens of p / sum(p^2), constants.
+  bool use_weighting = false;
 
   bool has(DpoLossType type) const;
   // A term compares an answer with other pairs' answers, so that DpoInputs::partners are needed.
@@ -62,7 +65,8 @@ struct DpoInputs {
   TokenLayout layout;
   at::Tensor log_probs;  // carries the gradient
   at::Tensor ref_log_probs;
-  DpoPartners partners;  // where DpoOptions::sorted; each undefined where no term needs it
+  DpoPartners partners;        // where DpoOptions::sorted; each undefined where no term needs it
+  at::Tensor log_sum_squares;  // with use_weighting: log of the policy's sum(p^2) at each token
 };
 
 struct DpoSums {
@@ -88,7 +92,7 @@ struct DpoResult {
 at::Tensor AnswerLogProbs(const TokenLayout& layout, const at::Tensor& log_probs,
                           const DpoOptions& options);
 
-// Throws Error(kInternal) when a term's partners are not given.
+// Throws Error(kInternal) when a term's partners, or what weights are made of, are not given.
 DpoResult DpoLoss(const DpoInputs& inputs, const DpoOptions& options,
                   const DpoDenominators& denominators);
 

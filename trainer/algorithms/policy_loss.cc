@@ -80,11 +80,17 @@ PolicyLossResult PolicyLoss(const PolicyLossInputs& inputs, const PolicyLossOpti
   };
   take("log_probs", in.log_probs, true);
   take("advantages", in.advantages, true);
-  take("old_log_probs", in.old_log_probs, TraitsOf(options.mode).old_log_probs);
+  take("old_log_probs", in.old_log_probs,
+       TraitsOf(options.mode).old_log_probs || options.kl_times_ratio);
   take("ref_log_probs", in.ref_log_probs, options.use_kl_loss);
   take("entropy", in.entropy, options.entropy_coeff != 0);
   take("rollout_is_weights", in.rollout_is_weights, false);
   take("chosen", in.chosen, TraitsOf(options.mode).covariance);
+  const bool some = options.top_entropy_quantile < 1;
+  take("uncertain", in.uncertain, some);
+  const auto learnt = [&](const at::Tensor& tokens) {
+    return some ? at::where(in.uncertain.ne(0), tokens, at::zeros({}, tokens.options())) : tokens;
+  };
 
   // 1. Losses by token.
   TokenLosses by_token = LossesByToken(in, options);
@@ -97,14 +103,19 @@ PolicyLossResult PolicyLoss(const PolicyLossInputs& inputs, const PolicyLossOpti
       TraitsOf(options.mode).within_sequence
           ? LossWeights(in.layout, LossAggregation::kSeqMeanTokenMean, denominators)
           : weights;
-  const at::Tensor pg_loss = WeightedSum(by_token.losses, pg_weights);
+  const at::Tensor pg_loss = WeightedSum(learnt(by_token.losses), pg_weights);
   at::Tensor loss = pg_loss;
   at::Tensor entropy = at::zeros({}, pg_loss.options());
   at::Tensor kl_loss = entropy;
   if (in.entropy.defined()) entropy = WeightedSum(in.entropy, weights);
-  if (options.entropy_coeff != 0) loss = loss - options.entropy_coeff * entropy;
+  if (options.entropy_coeff != 0) {
+    loss = loss - options.entropy_coeff *
+                      (some ? WeightedSum(in.entropy * in.uncertain, weights) : entropy);
+  }
   if (options.use_kl_loss) {
-    kl_loss = WeightedSum(KlPenalty(in.log_probs, in.ref_log_probs, options.kl_loss_type), weights);
+    at::Tensor kl = KlPenalty(in.log_probs, in.ref_log_probs, options.kl_loss_type);
+    if (options.kl_times_ratio) kl = kl * RatioOf(in, options);
+    kl_loss = WeightedSum(kl, weights);
     loss = loss + options.kl_loss_coef * kl_loss;
   }
 

@@ -50,11 +50,17 @@ struct PolicyLossOptions {
   double dro_beta = 0;       // of dro: above 0
   VespoOptions vespo;
   BypassOptions bypass;  // of bypass_mode
+  // Wang et al. 2025: the share of the mini-batch's tokens, those of highest entropy, that are
+  // learnt from. Below 1: PolicyLossInputs::uncertain says which.
+  double top_entropy_quantile = 1;
   LossAggregation aggregation = LossAggregation::kTokenMean;
   double entropy_coeff = 0;
   bool use_kl_loss = false;
   double kl_loss_coef = 0.001;
   KlKind kl_loss_type;
+  // TRL's use_bias_correction_kl: the estimate of a token times its ratio, of gspo the sequence's,
+  // whose gradient it has too.
+  bool kl_times_ratio = false;
 };
 
 // All [T] fp32 but the layout; values where the mask is not set are not looked at.
@@ -67,6 +73,9 @@ struct PolicyLossInputs {
   at::Tensor ref_log_probs;       // for the KL loss
   at::Tensor rollout_is_weights;  // undefined: all 1
   at::Tensor chosen;              // clip_cov, kl_cov: not 0 where ChooseByCovariance says so
+  // top_entropy_quantile below 1: 0 where ChooseByEntropy leaves the token out, else what its
+  // entropy weighs in the bonus.
+  at::Tensor uncertain;
 };
 
 // Sums over micro-batches and ranks (one of each TP group, last stages) give the mini-batch's

@@ -181,6 +181,13 @@ TokenLosses Reinforce(const PolicyLossInputs& in, const BypassOptions& options) 
 
 }  // namespace
 
+at::Tensor RatioOf(const PolicyLossInputs& in, const PolicyLossOptions& options) {
+  if (options.mode != PolicyLossMode::kGspo) return BoundedLogRatio(in).exp();
+  return SequenceMeans(in.layout, in.log_probs - in.old_log_probs)
+      .clamp_max(kGspoLogRatioBound)
+      .exp();
+}
+
 TokenLosses LossesByToken(const PolicyLossInputs& in, const PolicyLossOptions& options) {
   switch (options.mode) {
     case PolicyLossMode::kVanilla:

@@ -20,4 +20,8 @@ struct TokenLosses {
 // `in`: 0 where the mask is not set.
 TokenLosses LossesByToken(const PolicyLossInputs& in, const PolicyLossOptions& options);
 
+// Of the current to the old probabilities, with its gradient: of each token, or, with gspo, of its
+// sequence (the geometric mean).
+at::Tensor RatioOf(const PolicyLossInputs& in, const PolicyLossOptions& options);
+
 }  // namespace keel::trainer::rl

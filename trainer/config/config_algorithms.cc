@@ -153,6 +153,17 @@ void CheckLossKeys(const ActorLossSection& loss, Problems& problems) {
                     "seq-mean-token-mean",
                     NameOf(loss.loss_agg_mode), NameOf(mode)));
   }
+  if (p.top_entropy_quantile < 1 && !rl::TraitsOf(mode).by_token) {
+    problems.push_back(fmt::format(
+        "actor_rollout_ref.actor.policy_loss.top_entropy_quantile leaves single tokens out, but "
+        "policy_loss.loss_mode {} is of whole sequences, or chooses tokens itself: leave it at 1",
+        NameOf(mode)));
+  }
+  if (loss.use_bias_correction_kl && !loss.use_kl_loss) {
+    problems.push_back(
+        "actor_rollout_ref.actor.use_bias_correction_kl is of the KL divergence in the loss: set "
+        "use_kl_loss to true, or it to false");
+  }
   if (loss.loss_scale_factor && !rl::TakesScaleFactor(loss.loss_agg_mode)) {
     problems.push_back(
         fmt::format("actor_rollout_ref.actor.loss_scale_factor is of loss_agg_mode "
@@ -176,9 +187,10 @@ void CheckCorrection(const RolloutCorrectionSection& r, rl::PolicyLossMode mode,
   }
   if (r.bypass_mode && (r.rollout_rs || r.m2po_threshold)) {
     problems.push_back(
-        fmt::format("algorithm.rollout_correction.{} compares the trainer's log-probabilities with "
-                    "the rollout's, for which bypass_mode takes the rollout's: it would never "
-                    "reject anything; set one of them only",
+        fmt::format("algorithm.rollout_correction.{} compares the log-probabilities before a step "
+                    "with the rollout's, which bypass_mode takes for them: it would reject "
+                    "nothing (verl rejects by the current policy's there, in each update, which "
+                    "is not supported); set one of them only",
                     r.rollout_rs ? "rollout_rs" : "m2po_threshold"));
   }
   if (reinforce && r.rollout_is_batch_normalize) {
@@ -274,7 +286,16 @@ std::vector<std::string> DpoProblems(const DpoSection& d) {
   if (has(kRobust) && d.label_smoothing >= 0.5)
     say("dpo.label_smoothing must be below 0.5 with dpo.loss_type robust");
 
-  // 3. Divergences and shapes.
+  // 3. Weights of pairs.
+  const std::vector<rl::DpoLossType> sorted = that(&rl::DpoLossTraits::sorted, true);
+  if (d.use_weighting && !sorted.empty()) {
+    say(
+        fmt::format("dpo.use_weighting weighs pairs, but dpo.loss_type {} compares answers of "
+                    "different pairs: set it to false",
+                    Names(sorted)));
+  }
+
+  // 4. Divergences and shapes.
   const std::vector<rl::DpoLossType> other = that(&rl::DpoLossTraits::scores, false);
   if (d.f_divergence_type != rl::FDivergence::kReverseKl && !other.empty()) {
     say(

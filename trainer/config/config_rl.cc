@@ -68,6 +68,9 @@ void AddActorRlOptions(Config& c, options::Schema& s) {
   s.Add(actor + "kl_loss_coef", a.kl_loss_coef, "Its weight.").Range(0);
   s.Add(actor + "kl_loss_type", a.kl_loss_type,
         "Its estimator; with `+` it has k2's gradient, which is the true one in expectation.");
+  s.Add(actor + "use_bias_correction_kl", a.use_bias_correction_kl,
+        "The estimate of a token times its ratio to the policy that acted (TRL's key), so that it "
+        "is of the policy that learns, and has its gradient, after a step's first update too.");
   s.Add(actor + "policy_loss.loss_mode", a.policy_loss.loss_mode,
         "`vanilla` is PPO's clipped loss; `gspo` clips per sequence; `cispo` clips the weight and "
         "keeps the gradient; `gpg` is the plain policy gradient; `dppo_tv` and `dppo_kl` bound how "
@@ -104,6 +107,11 @@ void AddActorRlOptions(Config& c, options::Schema& s) {
   s.Add(policy + "vespo_k_neg", p.vespo_k_neg, "As `vespo_k_pos`, below 0.").Range(0);
   s.Add(policy + "vespo_lambda_neg", p.vespo_lambda_neg, "As `vespo_lambda_pos`, below 0.")
       .Range(0);
+  s.Add(policy + "top_entropy_quantile", p.top_entropy_quantile,
+        "Share of a mini-batch's tokens, those at which the policy's entropy is highest, that the "
+        "loss and the entropy bonus are of (TRL's key); 1: all. The loss still divides by the "
+        "number of all.")
+      .Range(0, 1);
 
   RefSection& ref = c.actor_rollout_ref.ref;
   s.Add("actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu",
@@ -111,6 +119,16 @@ void AddActorRlOptions(Config& c, options::Schema& s) {
         "Sequences per forward of the reference; null: the actor's micro-batch.")
       .Range(1)
       .Unit("sequences");
+  s.Add("actor_rollout_ref.ref.sync_ref_model", ref.sync_ref_model,
+        "`dpo` and `rl`: the reference follows the policy (TR-DPO; these are TRL's keys), and "
+        "checkpoints hold its weights too. Otherwise it stays as it was at the start.");
+  s.Add("actor_rollout_ref.ref.ref_model_mixup_alpha", ref.ref_model_mixup_alpha,
+        "The policy's share when it follows; the rest is the reference's own.")
+      .Range(0, 1);
+  s.Add("actor_rollout_ref.ref.ref_model_sync_steps", ref.ref_model_sync_steps,
+        "It follows after every so many steps.")
+      .Range(1)
+      .Unit("steps");
   s.Add("actor_rollout_ref.ref.megatron.param_offload", ref.megatron.param_offload,
         "The reference's weights to host memory when nothing uses them.");
 }
@@ -266,6 +284,9 @@ void AddRlOptions(Config& c, options::Schema& s) {
   s.Add("dpo.sft_loss_weight", d.sft_loss_weight,
         "Factor of the negative log-likelihood of the preferred answers, per token.")
       .Range(0);
+  s.Add("dpo.use_weighting", d.use_weighting,
+        "WPO: a pair's preference losses weigh more, the likelier the policy is to have written "
+        "both answers itself.");
 }
 
 bool HasCritic(const Config& c) {
@@ -351,6 +372,11 @@ std::vector<std::string> ValidateRlConfig(const Config& c, int64_t dp) {
     say(fmt::format(
         "reward.overlong_buffer.len {} is not between 1 and data.max_response_length {}",
         w.overlong_buffer.len, c.data.max_response_length));
+  }
+  if (c.actor_rollout_ref.ref.sync_ref_model && !loss.use_kl_loss && !a.use_kl_in_reward) {
+    say("actor_rollout_ref.ref.sync_ref_model is true, but there is no reference: set "
+        "actor_rollout_ref.actor.use_kl_loss or algorithm.use_kl_in_reward to true, or it to "
+        "false");
   }
   if (a.filter_groups.enable && traits.greedy_baseline) {
     say(fmt::format(

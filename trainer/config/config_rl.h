@@ -80,6 +80,7 @@ struct PolicyLossSection {
   double vespo_lambda_pos = 3.0;
   double vespo_k_neg = 3.0;
   double vespo_lambda_neg = 2.0;
+  double top_entropy_quantile = 1.0;
 };
 
 // The policy's loss and how a step's samples are cut into updates; keys of actor_rollout_ref.actor.
@@ -100,6 +101,7 @@ struct ActorLossSection {
   bool use_kl_loss = false;
   double kl_loss_coef = 0.001;
   rl::KlName kl_loss_type = rl::KlName::kLowVarKl;
+  bool use_bias_correction_kl = false;
   PolicyLossSection policy_loss;
 };
 
@@ -113,6 +115,12 @@ struct OffloadSection {
 struct RefSection {
   OffloadSection megatron;  // param_offload alone has a key
   std::optional<int64_t> log_prob_micro_batch_size_per_gpu;
+  bool sync_ref_model = false;
+  double ref_model_mixup_alpha = 0.6;
+  int64_t ref_model_sync_steps = 512;
+
+  // The reference follows the policy after this step.
+  bool SyncsAfter(int64_t step) const { return sync_ref_model && step % ref_model_sync_steps == 0; }
 };
 
 struct CriticModelSection {
@@ -152,6 +160,7 @@ struct DpoSection {
   std::optional<double> ld_alpha;
   double preference_loss_weight = 1;
   double sft_loss_weight = 0;
+  bool use_weighting = false;
 };
 
 // Whether there is a critic: if it is asked for, or else if the estimator needs its values.

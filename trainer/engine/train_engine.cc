@@ -298,6 +298,26 @@ void TrainEngine::LoadInto(const std::vector<TrainEngine*>& engines,
   }
 }
 
+void TrainEngine::MixIn(TrainEngine& from, double alpha) {
+  const std::vector<parallel::Parameter*>& own = weights_.parameters();
+  const std::vector<parallel::Parameter*>& other = from.weights_.parameters();
+  TORCH_CHECK(options_.inference && own.size() == other.size(),
+              "TrainEngine: mixes weights of an engine that learns, or of other parameters");
+  const at::NoGradGuard no_grad;
+  const Place own_before = residency_.place(StateClass::kParams);
+  const Place other_before = from.residency_.place(StateClass::kParams);
+  from.residency_.LoadToRead(StateClass::kParams);
+  residency_.Load(StateClass::kParams);
+  for (size_t i = 0; i < own.size(); ++i) {
+    const at::Tensor value = own[i]->value.detach();
+    weights_.WillWrite(value);
+    const at::Tensor mixed = value.to(at::kFloat).mul(1 - alpha);
+    value.copy_(mixed.add(other[i]->value.detach().to(at::kFloat), alpha));
+  }
+  residency_.Restore(StateClass::kParams, own_before);
+  from.residency_.Restore(StateClass::kParams, other_before);
+}
+
 ShardTable TrainEngine::DeviceTable() { return weights_.Table(context_.seat(), false); }
 
 TrainEngine::StateTables TrainEngine::SaveTables() {

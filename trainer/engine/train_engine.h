@@ -150,6 +150,10 @@ class TrainEngine {
   // the same on every rank. Before several calls, load the weights once: residency().LoadToRead.
   double SummedLoss(const std::vector<model::ModelBatch>& microbatches);
 
+  // Of an engine that never learns: its weights become alpha times those of `from`, which has the
+  // same parameters, and the rest of themselves, in fp32. Not collective.
+  void MixIn(TrainEngine& from, double alpha);
+
   const TrainEngineOptions& options() const { return options_; }
   model::Decoder& decoder() { return decoder_; }
   const parallel::WeightStore& weights() const { return weights_; }

@@ -243,18 +243,25 @@ void WorkOutGrpoLoss(const Arguments& a, Translation* t) {
          mode == "cispo" ? "no lower bound" : "epsilon");
   t->Set(actor + "clip_ratio_high", mode == "cispo" ? high - 1 : high,
          mode == "cispo" ? "epsilon_high - 1" : "epsilon_high");
+  // Neither of them would come to anything, where the ratio is of a whole sequence.
+  if (mode == "gspo" && !a.Value("delta").is_null())
+    Refuse(t, "delta", "gspo has no second bound: importance_sampling_level token has");
+  if (mode == "gspo" && a.Number("top_entropy_quantile", 1) < 1) {
+    Refuse(t, "top_entropy_quantile", "gspo learns from whole sequences");
+    t->Unset(actor + "policy_loss.top_entropy_quantile");
+  }
   t->Set(actor + "clip_ratio_c", a.Number("delta", 1e9),
          a.Value("delta").is_null() ? "no bound, as without delta" : "delta");
   const double beta = a.Number("beta", 0);
   t->Set(actor + "use_kl_loss", beta > 0, "beta");
   if (beta > 0) {
     t->Set(actor + "kl_loss_type", NameOf(rl::KlName::kLowVarKl), "TRL's estimator");
-    if (a.Value("use_bias_correction_kl") != Json(false) &&
-        (a.Number("num_iterations", 1) > 1 || a.Has("steps_per_generation") ||
-         a.Has("generation_batch_size")))
-      t->Note(
-          "use_bias_correction_kl: TRL weighs the KL estimate by the ratio to the generating "
-          "policy; Keel does not, which differs after the first update of a step");
+    const Json corrected = a.Value("use_bias_correction_kl");
+    t->Set(actor + "use_bias_correction_kl", corrected.is_null() ? Json(true) : corrected,
+           corrected.is_null() ? "TRL's default" : "use_bias_correction_kl");
+  } else if (a.Value("sync_ref_model") == Json(true)) {
+    Refuse(t, "sync_ref_model", "there is a reference with beta above 0 alone");
+    t->Unset("actor_rollout_ref.ref.sync_ref_model");
   }
 }
 
@@ -345,6 +352,11 @@ Result<Imported> ImportTrl(const ImportRequest& request, std::optional<TrlMethod
                                : WorkOutDpo(arguments, &translation);
   }
   WorkOutSteps(arguments, unit, &translation);
+  if (*method == TrlMethod::kGrpo && translation.Has("actor_rollout_ref.ref.sync_ref_model")) {
+    translation.Set("actor_rollout_ref.ref.ref_model_sync_steps",
+                    unit.Steps(arguments.Number("ref_model_sync_steps", 512)),
+                    "ref_model_sync_steps");
+  }
   WorkOutOptimizer(arguments, &translation);
   ExpandHome(request.environment, schema, &translation);
   for (std::string& sentence : unresolved) translation.Unresolved(std::move(sentence));

@@ -11,6 +11,7 @@ namespace {
 #define ACTOR "actor_rollout_ref.actor."
 #define ROLLOUT "actor_rollout_ref.rollout."
 #define MODEL "actor_rollout_ref.model."
+#define REF "actor_rollout_ref.ref."
 
 constexpr const char* kTrlHow = "how it is computed, not what: Keel chooses its kernels itself";
 constexpr const char* kTrlOneLayout = "ranks are laid out by actor.megatron.* (docs/launch.md)";
@@ -22,7 +23,6 @@ constexpr const char* kTrlOwnEngine = "Keel's own engine generates";
 constexpr const char* kTrlAdam = "AdamW with fp32 masters and moments is the optimizer";
 constexpr const char* kTrlValidation = "trainer.test_freq says when, and it takes all rows";
 constexpr const char* kTrlExactWeights = "rollouts run on exactly the weights that are trained";
-constexpr const char* kTrlReference = "the reference stays as it was at the start";
 constexpr const char* kTrlRewards =
     "reward.custom_reward_function, or a rule, program or service by reward.type (docs/rewards.md)";
 
@@ -163,11 +163,12 @@ constexpr auto kTrlDpo = std::to_array<Row>({
     Renamed("f_divergence_type", "reverse_kl", "dpo.f_divergence_type"),
     Renamed("f_alpha_divergence_coef", "0.5", "dpo.f_alpha_divergence_coef"),
     Renamed("ld_alpha", "null", "dpo.ld_alpha"),
-    NotSupported("use_weighting", "False", "all pairs count alike"),
+    Renamed("use_weighting", "False", "dpo.use_weighting"),
     NotNeeded("precompute_ref_{log_probs,batch_size}",
               "the reference's log-probabilities are computed beside the step"),
-    NotSupported("sync_ref_model", "False", kTrlReference),
-    NotNeeded("ref_model_{mixup_alpha,sync_steps}", "of sync_ref_model"),
+    Renamed("sync_ref_model", "False", REF "sync_ref_model"),
+    Renamed("ref_model_mixup_alpha", "0.6", REF "ref_model_mixup_alpha"),
+    Renamed("ref_model_sync_steps", "512", REF "ref_model_sync_steps"),
     NotSupported("pad_token", "null", "that of the model's tokenizer"),
 });
 
@@ -189,7 +190,7 @@ constexpr auto kTrlGrpo = std::to_array<Row>({
     Renamed("chat_template_kwargs", "null", "data.apply_chat_template_kwargs", MapOrNothing),
     NotSupported("max_tool_calling_iterations", "null", "rollout.multi_turn (docs/tools.md)"),
     Renamed("beta", "0.0", ACTOR "kl_loss_coef"),
-    NotSupported("use_bias_correction_kl", "False|True", "actor.kl_loss_type"),
+    Renamed("use_bias_correction_kl", "True", ACTOR "use_bias_correction_kl", Worked),
     Renamed("epsilon", "0.2", ACTOR "clip_ratio"),
     Renamed("epsilon_high", "null", ACTOR "clip_ratio_high", Worked),
     Renamed("delta", "null", ACTOR "clip_ratio_c", Worked),
@@ -207,14 +208,15 @@ constexpr auto kTrlGrpo = std::to_array<Row>({
     NotSupported("use_adaptive_entropy", "False", "actor.entropy_coeff stays as it is"),
     NotNeeded("{entropy_coef_min,entropy_coef_max,entropy_coef_delta,entropy_target}",
               "of use_adaptive_entropy"),
-    NotSupported("top_entropy_quantile", "1.0", "all tokens are learnt"),
+    Renamed("top_entropy_quantile", "1.0", ACTOR "policy_loss.top_entropy_quantile"),
     NotSupported("off_policy_mask_threshold", "null", "algorithm.rollout_correction"),
     NotSupported("reward_funcs", "null", kTrlRewards),
     NotSupported("reward_weights", "null", kTrlRewards),
     NotSupported("reward_model_name_or_path", "null", kTrlRewards),
     NotSupported("multi_objective_aggregation", "sum_then_normalize", kTrlRewards),
-    NotSupported("sync_ref_model", "False", kTrlReference),
-    NotNeeded("ref_model_{mixup_alpha,sync_steps}", "of sync_ref_model"),
+    Renamed("sync_ref_model", "False", REF "sync_ref_model"),
+    Renamed("ref_model_mixup_alpha", "0.6", REF "ref_model_mixup_alpha"),
+    Renamed("ref_model_sync_steps", "512", REF "ref_model_sync_steps", Worked),
     Renamed("vllm_tensor_parallel_size", "1", ROLLOUT "tensor_model_parallel_size"),
     NotNeeded("{use_vllm,vllm_*,cache_implementation,use_transformers_paged,"
               "use_transformers_continuous_batching}",
@@ -229,6 +231,7 @@ constexpr auto kTrlGrpo = std::to_array<Row>({
 });
 
 #undef ACTOR
+#undef REF
 #undef ROLLOUT
 #undef MODEL
 

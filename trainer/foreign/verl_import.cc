@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "common/text.h"
+#include "trainer/algorithms/choices.h"
 #include "trainer/config/choices.h"
 #include "trainer/foreign/conversions.h"
 #include "trainer/foreign/verl_keys.h"
@@ -158,6 +159,22 @@ void SayLoggers(const GivenValues& given, Translation* translation) {
   }
 }
 
+// With bypass_mode and the clipped loss verl has the weights of rollout_is for its metrics alone.
+void LeaveOutBypassedWeights(Translation* translation) {
+  const std::string correction = "algorithm.rollout_correction.";
+  const auto says = [&](const char* key, const Json& value) {
+    return translation->Has(correction + key) && translation->Get(correction + key) == value;
+  };
+  if (!says("bypass_mode", true) || says("loss_type", NameOf(rl::BypassLoss::kReinforce)) ||
+      !translation->Has(correction + "rollout_is") || says("rollout_is", nullptr))
+    return;
+  for (const char* key : {"rollout_is", "rollout_is_threshold", "rollout_is_batch_normalize"})
+    translation->Unset(correction + key);
+  translation->Note(correction +
+                    "rollout_is is left out: with bypass_mode and loss_type ppo_clip verl has its "
+                    "weights for metrics alone, since the ratio is to the rollout already");
+}
+
 }  // namespace
 
 Result<Imported> ImportVerl(const ImportRequest& request, const options::Schema& schema) {
@@ -195,6 +212,7 @@ Result<Imported> ImportVerl(const ImportRequest& request, const options::Schema&
   if (translation.Has("trainer.total_training_steps") &&
       !translation.Get("trainer.total_training_steps").is_null())
     translation.Unset("trainer.total_epochs");
+  LeaveOutBypassedWeights(&translation);
   WorkOutShares(given, "actor_rollout_ref.actor", &translation);
   if (critic) WorkOutShares(given, "critic", &translation);
   SayLoggers(given, &translation);

@@ -58,7 +58,8 @@ class DpoTask : public Task {
   TaskData LoadData() override;
   // The model that learns, and the reference: weights alone.
   void BuildModels() override;
-  std::vector<Role> SavedRoles() override { return {{"actor", actor_.get()}}; }
+  std::vector<Role> SavedRoles() override;
+  const RefSection& ref() const { return c_.actor_rollout_ref.ref; }
   Reference reference() override { return {reference_.get(), reference_digest_}; }
 
   PreferenceBatch BatchAt(const PreferenceSet& data, const std::function<int64_t(int64_t)>& at,
@@ -114,6 +115,7 @@ TaskData DpoTask::LoadData() {
   loss_.ld_alpha = c_.dpo.ld_alpha;
   loss_.preference_loss_weight = c_.dpo.preference_loss_weight;
   loss_.sft_loss_weight = c_.dpo.sft_loss_weight;
+  loss_.use_weighting = c_.dpo.use_weighting;
   TaskData given;
   given.train = TaskData::Set::Of(train_);
   given.val = TaskData::Set::Of(val_);
@@ -135,6 +137,13 @@ void DpoTask::BuildModels() {
   actor_->OffloadIdle();
   reference_->OffloadIdle();
   job_.log().Info("memory: {}", actor_->residency().Report());
+}
+
+// A reference that stays as it was is not saved: only its digest is.
+std::vector<DpoTask::Role> DpoTask::SavedRoles() {
+  std::vector<Role> saved = {{"actor", actor_.get()}};
+  if (ref().sync_ref_model) saved.push_back({"ref", reference_.get()});
+  return saved;
 }
 
 PreferenceBatch DpoTask::BatchAt(const PreferenceSet& data,
@@ -231,6 +240,11 @@ TrainEngine::LossFunction DpoTask::LossOf(const std::vector<ModelBatch>& batches
             .LogProbsWithGradient(hidden, batch.targets, 1.0, /*with_entropy=*/false, on_ready)
             .log_probs;
     in.ref_log_probs = compared.reference[static_cast<size_t>(m)];
+    if (loss_.use_weighting) {
+      const at::NoGradGuard no_grad;
+      in.log_sum_squares =
+          actor_->decoder().LogSumSquares(hidden.detach(), batch.targets, /*temperature=*/1.0);
+    }
     in.partners = compared.partners[static_cast<size_t>(m)];
     const DpoResult result = DpoLoss(in, loss_, counts);
     if (job_.context().tp_rank() == 0) sums += result.sums;
@@ -271,6 +285,7 @@ DpoTask::StepEnd DpoTask::Step(int64_t step) {
   const StepResult result = actor_->Step(
       microbatches, LossOf(microbatches, compared, {batch.pairs, batch.chosen_tokens}, sums),
       SharesOf(microbatches, batch.pairs), lr, course_.state().optimizer_steps + 1);
+  if (ref().SyncsAfter(step)) reference_->MixIn(*actor_, ref().ref_model_mixup_alpha);
   ThrowIfError(FailPoint("step.end"));
   course_.Advance(step, count, batch.tokens);
   course_.CountUpdates({result.skipped ? 0 : 1, result.skipped ? 1 : 0}, {});

@@ -67,13 +67,18 @@ std::vector<std::vector<double>> NamedRewards(const RolloutBatch& batch,
   return rewards;
 }
 
+// The loss looks at all tokens of a mini-batch to choose among them.
+bool ChoosesAmongAll(const PolicyLossSection& loss) {
+  return TraitsOf(loss.loss_mode).covariance || loss.top_entropy_quantile < 1;
+}
+
 }  // namespace
 
 bool PolicyActsInUpdate(const RlRun& run, size_t updates) {
   const Config& config = run.config;
   const RolloutCorrectionSection& correction = config.algorithm.rollout_correction;
   const ActorLossSection& loss = config.actor_rollout_ref.actor.loss;
-  return updates == 1 && loss.ppo_epochs == 1 && !TraitsOf(loss.policy_loss.loss_mode).covariance &&
+  return updates == 1 && loss.ppo_epochs == 1 && !ChoosesAmongAll(loss.policy_loss) &&
          !TraitsOf(config.algorithm.adv_estimator).sum_pi_squared &&
          correction.wants() == nullptr && !config.algorithm.use_kl_in_reward &&
          run.roles.critic == nullptr && config.trainer.critic_warmup == 0;
@@ -154,8 +159,11 @@ void Value(const RlRun& run, KlController* kl, const std::vector<float>& sum_pi_
   metrics->SetSpread("critic/advantages", Counted(*batch, e->advantages));
   metrics->SetSpread("critic/returns", Counted(*batch, e->returns));
   if (!e->values.empty()) metrics->SetSpread("critic/values", Counted(*batch, e->values));
-  if (TraitsOf(run.config.actor_rollout_ref.actor.loss.policy_loss.loss_mode).covariance)
-    e->whole = {e->old_log_probs, e->advantages, batch->mask};
+  if (ChoosesAmongAll(run.config.actor_rollout_ref.actor.loss.policy_loss)) {
+    e->whole.old_log_probs = e->old_log_probs;
+    e->whole.advantages = e->advantages;
+    e->whole.mask = batch->mask;
+  }
 }
 
 }  // namespace
@@ -179,6 +187,7 @@ Experience MakeExperience(const RlRun& run, const std::vector<MiniBatch>& update
                          TraitsOf(run.config.algorithm.adv_estimator).sum_pi_squared);
     if (rank0) AddPolicyMetrics(*whole, old, metrics);
     e.old_log_probs = std::move(old.log_probs);
+    e.whole.old_entropies = std::move(old.entropies);
     sum_pi_squared = std::move(old.sum_pi_squared);
   }
   const double lap = watch.Lap();

@@ -47,7 +47,7 @@ struct Experience {
 
   // Of the whole batch, on rank 0, for a loss that chooses among all tokens of an update.
   struct Whole {
-    std::vector<float> old_log_probs, advantages;
+    std::vector<float> old_log_probs, old_entropies, advantages;
     std::vector<uint8_t> mask;
   };
   Whole whole;

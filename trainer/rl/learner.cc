@@ -52,6 +52,8 @@ PolicyLossOptions PolicyLossOf(const Config& config) {
   loss.use_kl_loss = section.use_kl_loss;
   loss.kl_loss_coef = section.kl_loss_coef;
   loss.kl_loss_type = KindOf(section.kl_loss_type);
+  loss.kl_times_ratio = section.use_bias_correction_kl;
+  loss.top_entropy_quantile = own.top_entropy_quantile;
   return loss;
 }
 
@@ -127,8 +129,8 @@ UpdateSums Learner::LearnPolicy(int64_t step, const BatchShare& share, const Exp
   ActorUpdate update;
   update.targets = {experience.old_log_probs, experience.advantages, experience.ref_log_probs,
                     experience.weights};
-  update.whole = {experience.whole.old_log_probs, experience.whole.advantages,
-                  experience.whole.mask};
+  update.whole = {experience.whole.old_log_probs, experience.whole.old_entropies,
+                  experience.whole.advantages, experience.whole.mask};
   update.loss = PolicyLossOf(run_.config);
   // A length that does not depend on the batch.
   update.scale_factor =

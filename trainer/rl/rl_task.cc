@@ -169,6 +169,7 @@ void RlTask::BuildModels() {
   job_.FillWeights(source_, *actor_);
   if (actor_config_.loss.use_kl_loss || c_.algorithm.use_kl_in_reward) {
     // The weights that the run starts from, for good: they are not saved, only their digest.
+    // Unless they follow the policy: then they are state.
     TrainEngineOptions ref = actor;
     ref.inference = true;
     ref.recompute = false;
@@ -256,6 +257,7 @@ void RlTask::BuildCritic(const TrainEngineOptions& actor) {
 std::vector<RlTask::Role> RlTask::SavedRoles() {
   std::vector<Role> saved = {{"actor", actor_.get()}};
   if (critic_) saved.push_back({"critic", critic_.get()});
+  if (c_.actor_rollout_ref.ref.sync_ref_model) saved.push_back({"ref", ref_.get()});
   return saved;
 }
 
@@ -364,6 +366,8 @@ RlTask::StepEnd RlTask::Step(int64_t step) {
   const UpdateSums& sums = learned.actor;
   if (rank0() && sums.policy) AddPolicyMetrics(batch, *sums.policy, &m);
   critic_steps_ += learned.critic_applied;
+  const RefSection& ref = c_.actor_rollout_ref.ref;
+  if (ref.SyncsAfter(step)) ref_->MixIn(*actor_, ref.ref_model_mixup_alpha);
   actor_->residency().Restore(StateClass::kParams, params_before);
   update_span.End();
   ThrowIfError(FailPoint("step.end"));

@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "trainer/algorithms/entropy_choice.h"
 #include "trainer/rl/token_values.h"
 
 namespace keel::trainer::rl {
@@ -23,20 +24,22 @@ void Add(const MoveSeconds& from, MoveSeconds* to) {
   to->optimizer_offload += from.optimizer_offload;
 }
 
-// The tokens of the mini-batch that the loss treats apart, of this rank's share [H], 1 or 0; empty
-// where the loss looks at no more than a sequence. Rank 0, which has the values of all tokens,
-// chooses. `current_is_old`: the engine's weights are those of targets.old_log_probs. Collective
-// over all ranks.
+bool ChoosesByEntropy(const ActorUpdate& update) { return update.loss.top_entropy_quantile < 1; }
+
+// The tokens of the mini-batch that the loss treats apart, of this rank's share [H], above 0, the
+// others 0; empty where the loss looks at no more than a sequence. Rank 0, which has the values of
+// all tokens, chooses. `current_is_old`: the engine's weights are those of targets.old_log_probs.
+// Collective over all ranks.
 std::vector<float> ChosenTokens(TrainEngine& actor, parallel::ParallelContext& context,
                                 const BatchShare& share, const MiniBatch& mini_batch,
                                 const RlBatchOptions& options, const ActorUpdate& update,
                                 bool current_is_old) {
-  if (!TraitsOf(update.loss.mode).covariance) return {};
-  std::vector<float> current;
+  const bool by_entropy = ChoosesByEntropy(update);
+  if (!TraitsOf(update.loss.mode).covariance && !by_entropy) return {};
+  TokenLogProbs current;
   if (!current_is_old) {
-    current =
-        ResponseLogProbs(actor, context, share, {mini_batch}, options, update.temperature, false)
-            .log_probs;
+    current = ResponseLogProbs(actor, context, share, {mini_batch}, options, update.temperature,
+                               by_entropy);
   }
   std::vector<float> chosen;
   if (context.rank() == 0) {
@@ -49,13 +52,29 @@ std::vector<float> ChosenTokens(TrainEngine& actor, parallel::ParallelContext& c
       for (int64_t t = boundaries[at]; t < boundaries[at + 1]; ++t) tokens.push_back(t);
     }
     const ActorUpdate::Whole& whole = update.whole;
-    const CovarianceInputs inputs{
-        current_is_old ? whole.old_log_probs : std::span<const float>(current), whole.old_log_probs,
-        whole.advantages, whole.mask, tokens};
-    const std::vector<uint8_t> found =
-        ChooseByCovariance(update.loss.mode, inputs, update.loss.clip_ratio_low,
-                           update.loss.clip_ratio_high, update.loss.covariance, update.draw);
+    const auto now = [&](std::span<const float> old, const std::vector<float>& found) {
+      return current_is_old ? old : std::span<const float>(found);
+    };
+    std::vector<uint8_t> found;
+    if (by_entropy) {
+      found = ChooseByEntropy(now(whole.old_entropies, current.entropies), whole.mask, tokens,
+                              update.loss.top_entropy_quantile);
+    } else {
+      const CovarianceInputs inputs{now(whole.old_log_probs, current.log_probs),
+                                    whole.old_log_probs, whole.advantages, whole.mask, tokens};
+      found = ChooseByCovariance(update.loss.mode, inputs, update.loss.clip_ratio_low,
+                                 update.loss.clip_ratio_high, update.loss.covariance, update.draw);
+    }
     chosen.assign(found.begin(), found.end());
+    // The bonus is a mean over the tokens that are learnt from, not over all.
+    if (by_entropy) {
+      double all = 0, some = 0;
+      for (const int64_t t : tokens) {
+        all += whole.mask[static_cast<size_t>(t)] != 0;
+        some += chosen[static_cast<size_t>(t)];
+      }
+      for (float& one : chosen) one *= static_cast<float>(all / std::max(1.0, some));
+    }
   }
   share.HandOutValues(context, options.device, std::array{&chosen});
   return chosen;
@@ -151,6 +170,7 @@ UpdateSums UpdateActor(TrainEngine& actor, parallel::ParallelContext& context,
         if (!targets.rollout_is_weights.empty())
           inputs.rollout_is_weights = micro.Spread(targets.rollout_is_weights);
         if (TraitsOf(update.loss.mode).covariance) inputs.chosen = micro.Spread(chosen);
+        if (ChoosesByEntropy(update)) inputs.uncertain = micro.Spread(chosen);
         const PolicyLossResult part = PolicyLoss(inputs, update.loss, denominators);
         if (counts) sums += part.sums;
         return part.loss;

@@ -42,13 +42,14 @@ struct ActorUpdate {
   // The update is of the policy that acted: what its forward finds of every response token takes
   // the place of targets.old_log_probs, and is given back, [N] on rank 0 alone.
   bool acts = false;
-  // Where the loss chooses tokens by covariance: its draw, and whether the epoch's first update is
-  // of the policy that targets.old_log_probs are of, so that no forward has to find them again.
+  // Where the loss chooses among all tokens of the mini-batch, by covariance, of which this is the
+  // draw, or by entropy: whether the epoch's first update is of the policy that
+  // targets.old_log_probs are of, so that no forward has to find what it chooses by.
   CovarianceDraw draw;
   bool begins_old = false;
   // Of all tokens [N], on rank 0 alone; for such a loss.
   struct Whole {
-    std::span<const float> old_log_probs, advantages;
+    std::span<const float> old_log_probs, old_entropies, advantages;
     std::span<const uint8_t> mask;
   };
   Whole whole;

@@ -53,12 +53,13 @@ class Task {
   Task(const Task&) = delete;
   Task& operator=(const Task&) = delete;
 
-  // A model whose weights and optimizer a checkpoint holds.
+  // A model whose weights, and optimizer where it learns, a checkpoint holds.
   struct Role {
     std::string name;
     TrainEngine* engine = nullptr;
   };
-  // Weights of the source, which never change, and which a resumed run must have again.
+  // Weights of the source, which a resumed run must have again. They never change, unless the
+  // engine is a saved role's too; the digest is of those that the run began with.
   struct Reference {
     TrainEngine* engine = nullptr;
     uint64_t digest = 0;  // WeightsDigest

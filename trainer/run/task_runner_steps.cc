@@ -128,11 +128,13 @@ void TaskRunner::Finish(bool settle) {
 
 void TaskRunner::CheckReplicas(const std::string& when) {
   const ScopedSpan span(trace_.recorder(), "compare replicas");
-  for (const Task::Role& role : task_->SavedRoles())
+  TrainEngine* reference = task_->reference().engine;
+  for (const Task::Role& role : task_->SavedRoles()) {
     trainer::CheckReplicas(*role.engine, role.name, job_.context(), when);
+    if (role.engine == reference) reference = nullptr;
+  }
   // It is not saved, but what is was learnt by it.
-  if (TrainEngine* reference = task_->reference().engine)
-    trainer::CheckReplicas(*reference, "reference", job_.context(), when);
+  if (reference != nullptr) trainer::CheckReplicas(*reference, "reference", job_.context(), when);
 }
 
 // Where updates are being skipped, what led there may be in the weights already: such a state does

@@ -11,6 +11,7 @@
 
 #include "common/status.h"
 #include "trainer/algorithms/covariance_choice.h"
+#include "trainer/algorithms/entropy_choice.h"
 #include "trainer/algorithms/optimal_transport.h"
 
 namespace keel::trainer::rl {
@@ -36,6 +37,46 @@ struct Tokens {
                               draw);
   }
 };
+
+TEST(EntropyChoiceTest, TakesWhatIsNotBelowTheQuantileOfWhatCounts) {
+  const std::vector<float> entropies = {0.5F, 3, 1, 2, 99, 4};
+  const std::vector<uint8_t> mask = {1, 1, 1, 1, 0, 1};
+  const std::vector<int64_t> all = {0, 1, 2, 3, 4, 5};
+  EXPECT_THAT(ChooseByEntropy(entropies, mask, all, 0), ElementsAre(0, 0, 0, 0, 0, 1));
+  // The quantile 0.75 of five is the fourth itself, 0.76 lies above it.
+  EXPECT_THAT(ChooseByEntropy(entropies, mask, all, 0.25), ElementsAre(0, 1, 0, 0, 0, 1));
+  EXPECT_THAT(ChooseByEntropy(entropies, mask, all, 0.24), ElementsAre(0, 0, 0, 0, 0, 1));
+  EXPECT_THAT(ChooseByEntropy(entropies, mask, all, 0.999), ElementsAre(0, 1, 1, 1, 0, 1));
+  // Of another mini-batch's tokens nothing is looked at.
+  EXPECT_THAT(ChooseByEntropy(entropies, mask, std::vector<int64_t>{0, 2}, 0.5),
+              ElementsAre(0, 0, 1, 0, 0, 0));
+}
+
+TEST(EntropyChoiceTest, EqualOnesStayTogetherAndNoneIsNoError) {
+  const std::vector<float> same = {0, 0, 0};
+  const std::vector<uint8_t> mask = {1, 1, 1}, none = {0, 0, 0};
+  const std::vector<int64_t> all = {0, 1, 2};
+  EXPECT_THAT(ChooseByEntropy(same, mask, all, 0.3), ElementsAre(1, 1, 1));
+  EXPECT_THAT(ChooseByEntropy(same, none, all, 0.3), ElementsAre(0, 0, 0));
+  EXPECT_THAT(ChooseByEntropy({}, {}, {}, 0.3), ElementsAre());
+  EXPECT_THROW(ChooseByEntropy(same, std::vector<uint8_t>{1}, all, 0.3), Error);
+}
+
+// A place that is 0.9 of 10 can be 8.99... in binary: the token that it means must not be lost.
+TEST(EntropyChoiceTest, ATokenThatTheQuantileFallsOnIsChosen) {
+  for (const size_t n : {size_t{11}, size_t{101}, size_t{1001}}) {
+    std::vector<float> entropies(n);
+    std::vector<int64_t> all(n);
+    std::iota(all.begin(), all.end(), 0);
+    for (size_t i = 0; i < n; ++i) entropies[i] = 1 + static_cast<float>(i) * 0.001F;
+    for (const int tenths : {1, 2, 3, 4, 5, 6, 7, 8, 9}) {
+      const auto chosen = ChooseByEntropy(entropies, std::vector<uint8_t>(n, 1), all, tenths * 0.1);
+      EXPECT_EQ(std::accumulate(chosen.begin(), chosen.end(), size_t{0}),
+                1 + (n - 1) * static_cast<size_t>(tenths) / 10)
+          << n << " " << tenths;
+    }
+  }
+}
 
 TEST(CovarianceChoiceTest, KlCovTakesTheLargestAndOneAtLeast) {
   const Tokens four = Tokens::Four();

@@ -14,6 +14,7 @@
 #include "trainer/algorithms/advantages.h"
 #include "trainer/algorithms/covariance_choice.h"
 #include "trainer/algorithms/dpo_loss.h"
+#include "trainer/algorithms/entropy_choice.h"
 #include "trainer/algorithms/kl.h"
 #include "trainer/algorithms/optimal_transport.h"
 #include "trainer/algorithms/policy_loss.h"
@@ -68,8 +69,9 @@ void ForEachCase(const char* section, Check&& check) {
     ASSERT_FALSE(one[section].empty()) << section;
     for (const Json& expected : one[section]) {
       Json options = expected;
-      for (const char* bulky : {"advantages", "returns", "gradient", "values", "weights", "mask",
-                                "metrics", "rewards", "old", "ref", "chosen"})
+      for (const char* bulky :
+           {"advantages", "returns", "gradient", "values", "weights", "mask", "metrics", "rewards",
+            "old", "ref", "chosen", "uncertain", "entropy_gradient"})
         options.erase(bulky);
       SCOPED_TRACE(options.dump());
       check(rows, expected);
@@ -213,6 +215,13 @@ TEST(RlReferenceTest, PolicyLosses) {
   });
 }
 
+std::vector<uint8_t> ChosenByEntropy(const Rows& rows, double share) {
+  const std::vector<float> entropies = rows.floats("entropy");
+  std::vector<int64_t> tokens(entropies.size());
+  std::iota(tokens.begin(), tokens.end(), 0);
+  return ChooseByEntropy(entropies, rows.mask, tokens, share);
+}
+
 // What docs/algorithms.md says that TRL's names are here.
 TEST(RlReferenceTest, TrlPolicyLosses) {
   ForEachCase("trl_policy_losses", [](const Rows& rows, const Json& expected) {
@@ -245,7 +254,27 @@ TEST(RlReferenceTest, TrlPolicyLosses) {
       in.advantages.narrow(0, first, end - first).fill_(in.advantages[first].item<float>());
     }
     if (expected["weighted"]) in.rollout_is_weights = rows.tensor("is_weights") + 0.125;
+    if (expected.contains("beta")) {
+      options.use_kl_loss = true;
+      options.kl_loss_coef = expected["beta"];
+      options.kl_times_ratio = expected["use_bias_correction_kl"];
+      in.ref_log_probs = rows.tensor("ref");
+      // TRL's one mean is of both; here the KL term's is what loss_agg_mode says.
+      if (type == "sapo") options.aggregation = kSeqMeanTokenMean;
+    }
+    if (expected.contains("top_entropy_quantile")) {
+      options.top_entropy_quantile = expected["top_entropy_quantile"];
+      const auto chosen = ChosenByEntropy(rows, options.top_entropy_quantile);
+      EXPECT_EQ(chosen, expected["uncertain"].get<std::vector<uint8_t>>());
+      const auto weight = static_cast<float>(PolicyTokens(rows.view())) /
+                          static_cast<float>(std::accumulate(chosen.begin(), chosen.end(), 0));
+      in.uncertain = at::tensor(std::vector<float>(chosen.begin(), chosen.end())) * weight;
+    }
+    options.entropy_coeff = expected.value("entropy_coef", 0.0);
+    in.entropy = rows.tensor("entropy").requires_grad_();
     ExpectLoss(rows, in, options, expected);
+    if (options.entropy_coeff != 0)
+      ExpectAllNear(Floats(in.entropy.grad()), expected["entropy_gradient"], "entropy gradient");
   });
 }
 
@@ -363,6 +392,8 @@ TEST(RlReferenceTest, Dpo) {
     in.ref_log_probs = at::tensor(
         (expected.contains("ref") ? expected : rows.json)["ref"].get<std::vector<float>>());
     if (options.sorted()) in.partners = PartnersOfAll(in, pairs, options);
+    options.use_weighting = expected.value("use_weighting", false);
+    if (options.use_weighting) in.log_sum_squares = (rows.tensor("squares") + 1.0 / 1024).log();
     DpoDenominators counts;
     counts.pairs = static_cast<int64_t>(pairs);
     for (size_t p = 0; p < pairs; ++p) counts.chosen_tokens += PolicyTokens(rows.view(), 2 * p);

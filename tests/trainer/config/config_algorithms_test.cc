@@ -76,7 +76,7 @@ TEST(ConfigAlgorithmsTest, BypassAndItsLossesGoTogetherOrAreRefused) {
   EXPECT_TRUE(Named(ValidateRlConfig(config, 1), "m2po_threshold compares"));
   correction.rollout_rs = "token_k1";
   correction.rollout_rs_threshold = "2.0";
-  EXPECT_TRUE(Named(ValidateRlConfig(config, 1), "it would never reject anything"));
+  EXPECT_TRUE(Named(ValidateRlConfig(config, 1), "it would reject nothing"));
   correction = {};
   config.algorithm.adv_estimator = rl::AdvantageEstimator::kOptimalTokenBaseline;
   EXPECT_TRUE(ValidateRlConfig(config, 1).empty());

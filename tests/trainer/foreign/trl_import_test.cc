@@ -125,6 +125,50 @@ TEST(TrlImport, CisposBoundIsOfTheRatioItself) {
   EXPECT_EQ(c.actor_rollout_ref.actor.loss.clip_ratio_low, 1.0);
 }
 
+TEST(TrlImport, WhatBelongsToTheReferenceComesWithIt) {
+  const std::string common =
+      "model_name_or_path: m\ndataset_name: d.jsonl\nmax_steps: 80\nnum_iterations: 2\n"
+      "sync_ref_model: true\nref_model_mixup_alpha: 0.9\nref_model_sync_steps: 64\n";
+  const auto made =
+      Import("grpo.yaml", common + "beta: 0.04\ntop_entropy_quantile: 0.2\n", TrlMethod::kGrpo);
+  ASSERT_TRUE(made.ok());
+  EXPECT_THAT(made.value().report, Not(HasSubstr("asked for")));
+  const Config c = Loaded(made.value());
+  EXPECT_TRUE(c.actor_rollout_ref.actor.loss.use_bias_correction_kl);  // TRL's default
+  EXPECT_EQ(c.actor_rollout_ref.actor.loss.policy_loss.top_entropy_quantile, 0.2);
+  EXPECT_TRUE(c.actor_rollout_ref.ref.sync_ref_model);
+  EXPECT_EQ(c.actor_rollout_ref.ref.ref_model_mixup_alpha, 0.9);
+  EXPECT_EQ(c.actor_rollout_ref.ref.ref_model_sync_steps, 32);  // a step here is 2 of TRL's
+  // Without beta there is none.
+  const auto without = Import("grpo.yaml", common, TrlMethod::kGrpo);
+  ASSERT_TRUE(without.ok());
+  EXPECT_THAT(without.value().yaml, HasSubstr("# NOT TAKEN: sync_ref_model: true"));
+  const Config plain = Loaded(without.value());
+  EXPECT_FALSE(plain.actor_rollout_ref.ref.sync_ref_model);
+  EXPECT_FALSE(plain.actor_rollout_ref.actor.loss.use_bias_correction_kl);
+
+  const auto dpo = Import("dpo.yaml", common + "use_weighting: true\n", TrlMethod::kDpo);
+  ASSERT_TRUE(dpo.ok());
+  EXPECT_THAT(dpo.value().yaml, HasSubstr("# NOT TAKEN: num_iterations"));
+  const Config d = Loaded(dpo.value());
+  EXPECT_TRUE(d.dpo.use_weighting);
+  EXPECT_TRUE(d.actor_rollout_ref.ref.sync_ref_model);
+  EXPECT_EQ(d.actor_rollout_ref.ref.ref_model_sync_steps, 64);
+}
+
+// Its bound and its choice of tokens would come to nothing in silence.
+TEST(TrlImport, WhatASequencesRatioHasNotIsSaid) {
+  const auto made = Import("grpo.yaml",
+                           "model_name_or_path: m\ndataset_name: d.jsonl\nloss_type: grpo\n"
+                           "importance_sampling_level: sequence\ndelta: 1.5\n"
+                           "top_entropy_quantile: 0.5\nmax_steps: 3\n",
+                           TrlMethod::kGrpo);
+  ASSERT_TRUE(made.ok());
+  EXPECT_THAT(made.value().yaml, HasSubstr("# NOT TAKEN: delta: 1.5"));
+  EXPECT_THAT(made.value().yaml, HasSubstr("# NOT TAKEN: top_entropy_quantile: 0.5"));
+  EXPECT_EQ(Loaded(made.value()).actor_rollout_ref.actor.loss.policy_loss.top_entropy_quantile, 1);
+}
+
 TEST(TrlImport, WhatIsNotSupportedIsSaid) {
   const auto made = Import("sft.yaml",
                            "model_name_or_path: m\ndataset_name: d.jsonl\nuse_peft: true\n"

@@ -286,6 +286,23 @@ TEST(VerlImport, APartOfAFileIsTakenWithVerlsDefaults) {
   EXPECT_FALSE(loaded.config.trainer.nnodes);
 }
 
+// As in verl's examples/rollout_correction: the weights would be refused here.
+TEST(VerlImport, WeightsThatVerlHasForMetricsAloneAreLeftOut) {
+  const std::string start =
+      "algorithm:\n  adv_estimator: grpo\n  rollout_correction:\n"
+      "    bypass_mode: true\n    rollout_is: token\n    rollout_is_threshold: 3.0\n";
+  const Imported clipped = Made("clipped.yaml", start + "    loss_type: ppo_clip\n");
+  EXPECT_THAT(clipped.report, HasSubstr("rollout_is is left out"));
+  const LoadedText loaded = Load(clipped.yaml);
+  ASSERT_EQ(loaded.problem, "") << clipped.yaml;
+  EXPECT_TRUE(loaded.config.algorithm.rollout_correction.bypass_mode);
+  EXPECT_FALSE(loaded.config.algorithm.rollout_correction.rollout_is);
+  const Imported reinforce = Made("reinforce.yaml", start + "    loss_type: reinforce\n");
+  EXPECT_THAT(reinforce.report, Not(HasSubstr("rollout_is is left out")));
+  EXPECT_EQ(Load(reinforce.yaml).config.algorithm.rollout_correction.rollout_is,
+            rl::ImportanceLevel::kToken);
+}
+
 TEST(VerlImport, WhatIsNoLaunchOfMainPpoIsRefused) {
   EXPECT_THAT(Import("a.sh", "python -m verl.trainer.sft_trainer x=1\n").status().message(),
               HasSubstr("no command in it is python -m verl.trainer.main_ppo"));
