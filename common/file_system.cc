@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "common/io_uring_queue.h"
+#include "common/lfs_pointer.h"
 #include "common/posix_file.h"
 #include "common/text.h"
 
@@ -420,6 +421,7 @@ Result<std::string> ReadFile(const FileSystem& fs, std::string_view path, int64_
   KEEL_ASSIGN_OR_RETURN(const int64_t got,
                         file->ReadAt(0, std::as_writable_bytes(std::span(content))));
   content.resize(static_cast<size_t>(got));
+  if (IsLfsPointer(content)) return IsOnlyLfsPointer(fs.Describe(path));
   return content;
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/json.h"
+#include "common/lfs_pointer.h"
 #include "common/text.h"
 
 namespace keel::checkpoint {
@@ -162,6 +163,9 @@ Result<SafetensorsHeader> ReadSafetensorsHeader(const File& file, std::string_vi
   }
   if (length > static_cast<uint64_t>(kMaxSafetensorsHeader) ||
       length > static_cast<uint64_t>(file_size - kPrefix)) {
+    std::string begin(static_cast<size_t>(std::min<int64_t>(file_size, 64)), '\0');
+    KEEL_RETURN_IF_ERROR(file.ReadAt(0, std::as_writable_bytes(std::span(begin))).status());
+    if (IsLfsPointer(begin)) return IsOnlyLfsPointer(where);
     return Broken(
         where, "",
         fmt::format("the header length is {}, at most {} is possible in a file of {} bytes", length,

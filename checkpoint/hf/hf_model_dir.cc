@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "checkpoint/hf/other_model_files.h"
 #include "common/float_convert.h"
 #include "common/json.h"
 #include "common/parallel_for.h"
@@ -207,8 +208,10 @@ Result<HfModelDir> HfModelDir::Open(const FileSystem& fs, std::string directory)
   if (text.status().code() == StatusCode::kNotFound) {
     return Status(
         StatusCode::kNotFound,
-        fmt::format("{}: has neither {} nor {}: not a Hugging Face model in the safetensors format",
-                    fs.Describe(model.directory_), kSingle, kIndex));
+        fmt::format(
+            "{}: has neither {} nor {}: not a Hugging Face model in the safetensors format{}",
+            fs.Describe(model.directory_), kSingle, kIndex,
+            WayFromOtherFiles(fs, model.directory_)));
   }
   KEEL_RETURN_IF_ERROR(text.status());
   const std::string where = fs.Describe(index_path);
@@ -237,7 +240,13 @@ Result<HfModelDir> HfModelDir::Open(const FileSystem& fs, std::string directory)
     places[tensor] = name;
     files.insert(name);
   }
-  for (const std::string& name : files) KEEL_RETURN_IF_ERROR(model.AddFile(name, places));
+  for (const std::string& name : files) {
+    if (fs.Stat(model.PathOf(name)).status().code() == StatusCode::kNotFound) {
+      return Status(StatusCode::kNotFound,
+                    fmt::format("{}: names {}, which is not there: download it, too", where, name));
+    }
+    KEEL_RETURN_IF_ERROR(model.AddFile(name, places));
+  }
   return model;
 }
 

@@ -32,8 +32,8 @@ Value LoopAttribute(const Value& object, std::string_view name) {
   if (name == "length") return Value::Int(loop.index0 + 1 + loop.Remaining());
   if (name == "revindex") return Value::Int(loop.Remaining() + 1);
   if (name == "revindex0") return Value::Int(loop.Remaining());
-  if (name == "depth") return Value::Int(1);
-  if (name == "depth0") return Value::Int(0);
+  if (name == "depth") return Value::Int(loop.depth0 + 1);
+  if (name == "depth0") return Value::Int(loop.depth0);
   if (name == "previtem") {
     return loop.index0 == 0 ? Value::Undefined("there is no previous item") : loop.previous;
   }
@@ -41,8 +41,45 @@ Value LoopAttribute(const Value& object, std::string_view name) {
     const Value* next = loop.PeekNext();
     return next == nullptr ? Value::Undefined("there is no next item") : *next;
   }
-  if (name == "changed") Fail("'loop.changed' is not supported in chat templates");
+  if (const MethodEntry* method = FindMethod(Kind::kLoop, name)) {
+    return Value::Method(method, object);
+  }
   return Missing(object, name);
+}
+
+Value MacroAttribute(const Value& object, std::string_view name) {
+  const Stmt& macro = *object.macro().definition;
+  if (name == "name") {
+    return macro.target.name.empty() ? Value::None() : Value::String(macro.target.name);
+  }
+  if (name == "arguments") {
+    ValueList names;
+    for (const Target& one : macro.parameters) names.push_back(Value::String(one.name));
+    return Value::Sequence(Kind::kTuple, std::move(names));
+  }
+  if (name == "catch_varargs") return Value::Bool(macro.varargs.index >= 0);
+  if (name == "catch_kwargs") return Value::Bool(macro.kwargs.index >= 0);
+  if (name == "caller") return Value::Bool(macro.caller.index >= 0);
+  if (name == "explicit_caller") {
+    return Value::Bool(std::any_of(macro.parameters.begin(), macro.parameters.end(),
+                                   [](const Target& one) { return one.name == "caller"; }));
+  }
+  return Missing(object, name);
+}
+
+// int.real and its like.
+bool NumberAttribute(const Value& object, std::string_view name, Value* found) {
+  const bool whole = object.is_integral();
+  if (name == "real" || (whole && name == "numerator")) {
+    *found = whole ? Value::Int(object.integer()) : object;
+  } else if (name == "imag") {
+    *found = whole ? Value::Int(0) : Value::Float(0);
+  } else if (whole && name == "denominator") {
+    *found = Value::Int(1);
+  } else {
+    return false;
+  }
+  return true;
 }
 
 // A method, a field: what Python's getattr finds. Nothing: false.
@@ -59,7 +96,8 @@ bool FindAttribute(const Value& object, std::string_view name, Value* found) {
     if (field != nullptr) *found = *field;
     return field != nullptr;
   }
-  const MethodEntry* method = FindMethod(object.kind(), name);
+  if (object.is_number() && NumberAttribute(object, name, found)) return true;
+  const MethodEntry* method = FindMethod(object.Is(Kind::kBool) ? Kind::kInt : object.kind(), name);
   if (method != nullptr) *found = Value::Method(method, object);
   return method != nullptr;
 }
@@ -67,6 +105,7 @@ bool FindAttribute(const Value& object, std::string_view name, Value* found) {
 // Python's slice.indices: where a slice begins, how it goes and how many items it has.
 struct SliceRange {
   int64_t start;
+  int64_t stop;
   int64_t step;
   int64_t count;
 };
@@ -83,18 +122,19 @@ SliceRange Indices(int64_t length, const Value& start, const Value& stop, const 
   };
   const int64_t begin = place(start, by < 0 ? high : low);
   const int64_t end = place(stop, by < 0 ? low : high);
-  if (by > 0 ? begin >= end : begin <= end) return {0, 1, 0};
+  if (by > 0 ? begin >= end : begin <= end) return {begin, end, by, 0};
   const uint64_t span = static_cast<uint64_t>(by > 0 ? end - begin : begin - end);
   const uint64_t stride =
       by > 0 ? static_cast<uint64_t>(by) : uint64_t{0} - static_cast<uint64_t>(by);
-  return {begin, by, static_cast<int64_t>((span - 1) / stride + 1)};
+  return {begin, end, by, static_cast<int64_t>((span - 1) / stride + 1)};
 }
 
 }  // namespace
 
 Value AttributeOf(const Value& object, std::string_view name) {
   if (object.is_undefined()) Fail(object.note());
-  if (object.Is(Kind::kLoop) && name != "cycle") return LoopAttribute(object, name);
+  if (object.Is(Kind::kLoop)) return LoopAttribute(object, name);
+  if (object.Is(Kind::kMacro)) return MacroAttribute(object, name);
   Value found;
   if (FindAttribute(object, name, &found)) return found;
   if (object.Is(Kind::kDict)) {
@@ -118,6 +158,7 @@ Value ElementOf(const Value& object, const Value& index) {
   }
   if (index.is_string()) {
     if (object.Is(Kind::kLoop)) return LoopAttribute(object, index.text());
+    if (object.Is(Kind::kMacro)) return MacroAttribute(object, index.text());
     Value found;
     if (FindAttribute(object, index.text(), &found)) return found;
     return Missing(object, index.text());
@@ -136,6 +177,7 @@ Value SliceOf(const Value& object, const Value& start, const Value& stop, const 
     if (IsAscii(object.text())) {
       const SliceRange range =
           Indices(static_cast<int64_t>(object.text().size()), start, stop, step);
+      if (range.count == 0) return Value::String("", object.is_safe());
       if (range.step == 1) {
         return Value::String(object.text().substr(static_cast<size_t>(range.start),
                                                   static_cast<size_t>(range.count)),
@@ -159,7 +201,11 @@ Value SliceOf(const Value& object, const Value& start, const Value& stop, const 
   for (int64_t i = 0; i < range.count; ++i) {
     items.push_back(all[static_cast<size_t>(range.start + i * range.step)]);
   }
-  if (object.Is(Kind::kRange)) return Value::Range(std::move(items), "");
+  if (object.Is(Kind::kRange)) {
+    const auto& [first, unused, by] = object.bounds();
+    return Value::Range(std::move(items), first + range.start * by, first + range.stop * by,
+                        range.step * by);
+  }
   return Value::Sequence(object.kind(), std::move(items));
 }
 

@@ -183,10 +183,11 @@ Result<RenderedChat> ChatTemplate::Render(const ChatRequest& request) const {
         jinja::Evaluator(parsed_->program, variables, &machine).Run(&rendered.assistant);
     if (request.continue_final_message) {
       CutAtTag(continued, &rendered.text);
-      const auto end = static_cast<int64_t>(rendered.text.size());
-      for (ByteRange& range : rendered.assistant) {
-        range = {std::min(range.begin, end), std::min(range.end, end)};
-      }
+    }
+    // What a block has made may be in a variable, and not in the text.
+    const auto end = static_cast<int64_t>(rendered.text.size());
+    for (ByteRange& range : rendered.assistant) {
+      range = {std::min(range.begin, end), std::min(range.end, end)};
     }
     return rendered;
   } catch (const jinja::Failure& failure) {

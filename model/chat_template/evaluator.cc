@@ -87,6 +87,9 @@ void Evaluator::Start(const ScopeStart& start) {
       } else if (const FunctionEntry* function = FindFunction(one.name)) {
         now_->values[index] = Value::Function(function);
         now_->set[index] = true;
+      } else if (one.name == "self") {
+        now_->values[index] = Value::Self();
+        now_->set[index] = true;
       }
     } else if (one.from == SlotStart::From::kSlot) {
       const Activation& outer = At(one.slot);
@@ -135,13 +138,23 @@ Evaluator::Flow Evaluator::ExecStmt(const Stmt& stmt) {
       if (stmt.kind == StmtKind::kSetBlock) {
         Assign(stmt.target, text);
       } else {
-        Write(ToText(text));
+        if (!text.is_string()) {
+          Fail("the filter of a block must give text, not a " + std::string(TypeName(text)));
+        }
+        Write(text.text());
       }
       break;
     }
     case StmtKind::kMacro: {
       auto macro = std::make_shared<MacroValue>(MacroValue{&stmt, now_});
       Set(stmt.target.slot, Value::Macro(std::move(macro)));
+      break;
+    }
+    case StmtKind::kCallBlock: {
+      auto caller = std::make_shared<MacroValue>(MacroValue{&stmt, now_});
+      const Value text = EvalCall(*stmt.exprs[0], Value::Macro(std::move(caller)));
+      if (!text.is_string()) Fail("what a 'call' block calls must give text");
+      Write(text.text());
       break;
     }
     case StmtKind::kWith:
@@ -165,14 +178,42 @@ Evaluator::Flow Evaluator::ExecIf(const Stmt& stmt) {
 }
 
 Evaluator::Flow Evaluator::ExecFor(const Stmt& stmt) {
-  const Value source = Eval(*stmt.exprs[0]);
+  return RunLoop(stmt, Eval(*stmt.exprs[0]), 0);
+}
+
+Value Evaluator::Recurse(const Stmt& stmt, const Value& source, int depth) {
+  const Entered entered(&depth_);
+  // The rounds within have the variables of the round around: it gets its own back.
+  const auto first = static_cast<std::ptrdiff_t>(stmt.first_slot);
+  const auto last = static_cast<std::ptrdiff_t>(stmt.last_slot);
+  const ValueList values(now_->values.begin() + first, now_->values.begin() + last);
+  const std::vector<bool> set(now_->set.begin() + first, now_->set.begin() + last);
+  std::string text;
+  std::string* const around = std::exchange(out_, &text);
+  RunLoop(stmt, source, depth);
+  out_ = around;
+  std::copy(values.begin(), values.end(), now_->values.begin() + first);
+  std::copy(set.begin(), set.end(), now_->set.begin() + first);
+  return Value::String(std::move(text));
+}
+
+Evaluator::Flow Evaluator::RunLoop(const Stmt& stmt, const Value& source, int depth) {
   machine_.line = stmt.line;
   const bool shares = source.is_sequence() || source.Is(Kind::kView);
   const ValueList own = shares ? ValueList() : Iterate(source);
   const ValueList& items = shares ? source.items() : own;
   size_t at = 0;
   auto loop = std::make_shared<LoopState>();
+  loop->depth0 = depth;
   Activation* const here = now_;
+  if (stmt.recursive) {
+    loop->recurse = [this, &stmt, depth, here](const Value& inner) {
+      Activation* const asking = std::exchange(now_, here);
+      Value text = Recurse(stmt, inner, depth + 1);
+      now_ = asking;
+      return text;
+    };
+  }
   loop->pull = [&](Value* next) {
     while (at < items.size()) {
       const Value& item = items[at++];
@@ -194,16 +235,21 @@ Evaluator::Flow Evaluator::ExecFor(const Stmt& stmt) {
   // Whatever ends the loop: `loop` may live on in a namespace, what it pulls from does not.
   struct Ended {
     LoopState* state;
-    ~Ended() { state->pull = nullptr; }
+    ~Ended() {
+      state->pull = nullptr;
+      state->recurse = nullptr;
+    }
   } const ended{loop.get()};
+  // As in jinja, a round that a `break` or `continue` ends does not keep the `else` from running.
   bool any = false;
   while (loop->Next()) {
-    any = true;
     machine_.Step();
     Start(stmt.starts[0]);
     Assign(stmt.target, loop->current);
     if (stmt.loop.index >= 0) Set(stmt.loop, Value::Loop(loop, source));
-    if (Exec(stmt.bodies[0]) == Flow::kBreak) break;
+    const Flow flow = Exec(stmt.bodies[0]);
+    any |= flow == Flow::kOn;
+    if (flow == Flow::kBreak) break;
   }
   if (any) return Flow::kOn;
   Start(stmt.starts[1]);
@@ -272,7 +318,7 @@ void Evaluator::Assign(const Target& target, const Value& value) {
 Value Evaluator::CallMacro(const MacroValue& macro, Arguments arguments) {
   const Stmt& stmt = *macro.definition;
   const Entered entered(&depth_);
-  if (arguments.positional.size() > stmt.parameters.size()) {
+  if (arguments.positional.size() > stmt.parameters.size() && stmt.varargs.index < 0) {
     Fail("macro '" + stmt.target.name + "' takes not more than " +
          std::to_string(stmt.parameters.size()) + " arguments");
   }
@@ -291,16 +337,29 @@ Value Evaluator::CallMacro(const MacroValue& macro, Arguments arguments) {
   } const back{this, caller, around};
   if (stmt.kept) kept_.push_back(std::move(activation));
   Start(stmt.starts[0]);
-  for (size_t i = 0; i < arguments.positional.size(); ++i) {
+  const size_t given = std::min(arguments.positional.size(), stmt.parameters.size());
+  for (size_t i = 0; i < given; ++i) {
     Set(stmt.parameters[i].slot, std::move(arguments.positional[i]));
   }
+  auto more = std::make_shared<Dict>();
+  if (stmt.caller.index >= 0) Set(stmt.caller, Value::Undefined("no caller is defined"));
   for (auto& [name, value] : arguments.named) {
-    size_t i = arguments.positional.size();
+    size_t i = given;
     while (i < stmt.parameters.size() && stmt.parameters[i].name != name) ++i;
-    if (i == stmt.parameters.size()) {
+    if (i < stmt.parameters.size()) {
+      Set(stmt.parameters[i].slot, std::move(value));
+    } else if (name == "caller" && stmt.caller.index >= 0) {
+      Set(stmt.caller, std::move(value));
+    } else if (stmt.kwargs.index >= 0) {
+      more->Set(Value::String(std::string(name)), std::move(value));
+    } else {
       Fail("macro '" + stmt.target.name + "' takes no argument '" + std::string(name) + "'");
     }
-    Set(stmt.parameters[i].slot, std::move(value));
+  }
+  if (stmt.kwargs.index >= 0) Set(stmt.kwargs, Value::FromDict(std::move(more)));
+  if (stmt.varargs.index >= 0) {
+    const auto rest = arguments.positional.begin() + static_cast<std::ptrdiff_t>(given);
+    Set(stmt.varargs, Value::Sequence(Kind::kTuple, ValueList(rest, arguments.positional.end())));
   }
   const size_t first_default = stmt.parameters.size() - stmt.defaults.size();
   for (size_t i = 0; i < stmt.parameters.size(); ++i) {

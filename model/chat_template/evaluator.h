@@ -26,8 +26,12 @@ struct Activation {
 struct LoopState {
   std::function<bool(Value*)> pull;  // false: no more; null once the loop is over
   std::vector<Value> ahead;          // taken and not yet given, the next one last
+  // loop(...) of a loop that is recursive; null of others, and once it is over.
+  std::function<Value(const Value&)> recurse;
   Value previous, current;
+  std::optional<ValueList> last_changed;  // what loop.changed() was last called with
   int64_t index0 = -1;
+  int depth0 = 0;
 
   bool Next();
   const Value* PeekNext();
@@ -51,6 +55,9 @@ class Evaluator {
   Flow Exec(const Block& block);
   Flow ExecStmt(const Stmt& stmt);
   Flow ExecFor(const Stmt& stmt);
+  Flow RunLoop(const Stmt& stmt, const Value& source, int depth);
+  // The text of a loop within itself, over other items.
+  Value Recurse(const Stmt& stmt, const Value& source, int depth);
   Flow ExecIf(const Stmt& stmt);
   Flow ExecWith(const Stmt& stmt);
   void ExecGeneration(const Stmt& stmt);
@@ -66,7 +73,8 @@ class Evaluator {
   Value EvalCompare(const Expr& expr);
   Value EvalDict(const Expr& expr);
   Value EvalSlice(const Expr& expr);
-  Value EvalCall(const Expr& expr);
+  // `caller`: what a call block gives along; undefined where there is none.
+  Value EvalCall(const Expr& expr, const Value& caller = Value());
   Value ApplyFilter(const Expr& expr, const Value* input);
   Value EvalTest(const Expr& expr);
   Arguments EvalArguments(const Expr& expr);

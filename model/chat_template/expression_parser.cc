@@ -9,6 +9,25 @@
 #include "model/chat_template/parser.h"
 
 namespace keel::model::jinja {
+namespace {
+
+// What jinja computes when it compiles a template.
+bool IsConstant(const Expr& expr) {
+  switch (expr.kind) {
+    case ExprKind::kConst:
+      return true;
+    case ExprKind::kNegative:
+    case ExprKind::kPositive:
+    case ExprKind::kBinary:
+      return std::all_of(expr.items.begin(), expr.items.end(),
+                         [](const ExprPtr& item) { return IsConstant(*item); });
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
 ExprPtr ExpressionParser::Seal(ExprPtr node) const {
   for (const ExprPtr& item : node->items) {
     if (item != nullptr) node->depth = std::max(node->depth, item->depth + 1);
@@ -128,8 +147,11 @@ ExprPtr ExpressionParser::ParseProduct() {
 ExprPtr ExpressionParser::ParsePower() {
   ExprPtr node = ParseUnary(true);
   while (stream_.SkipOperator("**")) {
-    node = Make(ExprKind::kBinary, std::move(node), ParseUnary(true));
+    ExprPtr power = ParseUnary(true);
+    const bool folds = IsConstant(*node) && !IsConstant(*power);
+    node = Make(ExprKind::kBinary, std::move(node), std::move(power));
     node->operators.push_back(Operator::kPower);
+    node->sign_last = folds;
   }
   return node;
 }
@@ -308,20 +330,27 @@ ExprPtr ExpressionParser::ParseCall(ExprPtr node) {
 
 void ExpressionParser::ParseArguments(Expr* call) {
   stream_.ExpectOperator("(");
+  const auto has = [&](std::string_view name) {
+    return std::any_of(call->keywords.begin(), call->keywords.end(),
+                       [&](const auto& keyword) { return keyword.first == name; });
+  };
   bool first = true;
   while (!stream_.IsOperator(")")) {
     if (!first) stream_.ExpectOperator(",");
     if (stream_.IsOperator(")")) break;
     first = false;
-    if (stream_.IsOperator("*") || stream_.IsOperator("**")) {
-      stream_.Refuse("arguments by * and ** are not supported");
+    const bool list = stream_.IsOperator("*");
+    if (list || stream_.IsOperator("**")) {
+      const std::string star = stream_.Next().text;
+      if (has("**") || (list && has("*"))) stream_.Refuse("unexpected '" + star + "'");
+      call->keywords.emplace_back(star, ParseExpression());
+      continue;
     }
     const Token& second = stream_.PeekSecond();
     if (stream_.Is(TokenKind::kName) && second.kind == TokenKind::kOperator && second.text == "=") {
       std::string name = stream_.ExpectName();
-      for (const auto& [there, value] : call->keywords) {
-        if (there == name) stream_.Refuse("the argument '" + name + "' is given twice");
-      }
+      if (has("**")) stream_.Refuse("unexpected '" + name + "' behind '**'");
+      if (has(name)) stream_.Refuse("the argument '" + name + "' is given twice");
       stream_.ExpectOperator("=");
       call->keywords.emplace_back(std::move(name), ParseExpression());
     } else {

@@ -30,6 +30,19 @@ bool Compares(Operator op, const Value& a, const Value& b) {
   }
 }
 
+// The arguments of f(**dict).
+void AddNamed(const Value& dict, Arguments* arguments) {
+  if (!dict.Is(Kind::kDict)) Fail("'**' needs a dict, not a " + std::string(TypeName(dict)));
+  arguments->kept.push_back(dict);
+  for (const auto& [name, value] : dict.dict().entries) {
+    if (!name.is_string()) Fail("'**' needs names, not a " + std::string(TypeName(name)));
+    for (const auto& [there, unused] : arguments->named) {
+      if (there == name.text()) Fail("the argument '" + name.text() + "' is given twice");
+    }
+    arguments->named.emplace_back(name.text(), value);
+  }
+}
+
 }  // namespace
 
 Value Evaluator::Eval(const Expr& expr) {
@@ -83,6 +96,9 @@ Value Evaluator::EvalNode(const Expr& expr) {
     case ExprKind::kBinary: {
       const Value left = Eval(*expr.items[0]);
       const Value right = Eval(*expr.items[1]);
+      if (expr.sign_last && left.is_number() && std::signbit(left.real())) {
+        return Negated(Arithmetic(machine_, expr.operators[0], Negated(left), right));
+      }
       return Arithmetic(machine_, expr.operators[0], left, right);
     }
     case ExprKind::kConcat:
@@ -165,15 +181,23 @@ Arguments Evaluator::EvalArguments(const Expr& expr) {
   for (size_t i = 1; i < expr.items.size(); ++i) {
     arguments.positional.push_back(Eval(*expr.items[i]));
   }
-  for (const auto& [name, value] : expr.keywords) {
-    arguments.named.emplace_back(name, Eval(*value));
+  for (const auto& [name, expression] : expr.keywords) {
+    const Value value = Eval(*expression);
+    if (name == "*") {
+      for (const Value& item : Iterate(value)) arguments.positional.push_back(item);
+    } else if (name == "**") {
+      AddNamed(value, &arguments);
+    } else {
+      arguments.named.emplace_back(name, value);
+    }
   }
   return arguments;
 }
 
-Value Evaluator::EvalCall(const Expr& expr) {
+Value Evaluator::EvalCall(const Expr& expr, const Value& caller) {
   const Value callee = Eval(*expr.items[0]);
   Arguments arguments = EvalArguments(expr);
+  if (!caller.is_undefined()) arguments.named.emplace_back("caller", caller);
   machine_.line = expr.line;
   Value result;
   switch (callee.kind()) {
@@ -191,6 +215,13 @@ Value Evaluator::EvalCall(const Expr& expr) {
       }
       result = method.call(machine_, callee.self(), arguments);
       break;
+    }
+    case Kind::kLoop: {
+      const BoundArguments bound(arguments, "loop", {"/items"}, 1);
+      if (!callee.loop().recurse) Fail("only a loop that is 'recursive' can be called");
+      // A copy: the loop may end within.
+      const auto recurse = callee.loop().recurse;
+      return recurse(bound[0]);
     }
     case Kind::kUndefined:
       Fail(callee.note());

@@ -35,9 +35,7 @@ Value Range(Machine& machine, const Arguments& arguments) {
     if (__builtin_add_overflow(at, step, &at)) break;
   }
   machine.Step(static_cast<int64_t>(items.size()));
-  return Value::Range(std::move(items), step == 1
-                                            ? fmt::format("range({}, {})", start, stop)
-                                            : fmt::format("range({}, {}, {})", start, stop, step));
+  return Value::Range(std::move(items), start, stop, step);
 }
 
 std::shared_ptr<Dict> Fields(const char* what, const Arguments& arguments) {

@@ -75,6 +75,7 @@ class StatementParser {
     if (tag == "for") return ParseFor(line);
     if (tag == "set") return ParseSet(line);
     if (tag == "macro") return ParseMacro(line);
+    if (tag == "call") return ParseCallBlock(line);
     if (tag == "with") return ParseWith(line);
     if (tag == "filter") {
       auto stmt = Make(StmtKind::kFilterBlock, line);
@@ -95,8 +96,7 @@ class StatementParser {
       if (loops_ == 0) stream_.Refuse("'" + tag + "' outside of a loop");
       return Make(tag == "break" ? StmtKind::kBreak : StmtKind::kContinue, line);
     }
-    for (std::string_view known :
-         {"include", "import", "from", "extends", "block", "call", "autoescape"}) {
+    for (std::string_view known : {"include", "import", "from", "extends", "block", "autoescape"}) {
       if (tag == known) stream_.Refuse("the tag '" + tag + "' is not supported in chat templates");
     }
     stream_.Refuse("unknown tag '" + tag + "'");
@@ -116,11 +116,11 @@ class StatementParser {
 
   std::unique_ptr<Stmt> ParseFor(int line) {
     auto stmt = Make(StmtKind::kFor, line);
-    stmt->target = ParseTarget(false);
+    stmt->target = ParseTargets(false);
     stream_.ExpectName("in");
     stmt->exprs.push_back(expressions_.ParseTuple(false, "recursive"));
     stmt->exprs.push_back(stream_.SkipName("if") ? expressions_.ParseExpression() : nullptr);
-    if (stream_.IsName("recursive")) stream_.Refuse("recursive loops are not supported");
+    stmt->recursive = stream_.SkipName("recursive");
     ++loops_;
     stmt->bodies.push_back(ParseBody({"else", "endfor"}));
     --loops_;
@@ -132,7 +132,7 @@ class StatementParser {
 
   std::unique_ptr<Stmt> ParseSet(int line) {
     auto stmt = Make(StmtKind::kSet, line);
-    stmt->target = ParseTarget(true);
+    stmt->target = ParseTargets(true);
     if (stream_.SkipOperator("=")) {
       stmt->exprs.push_back(expressions_.ParseTuple());
       return stmt;
@@ -147,6 +147,23 @@ class StatementParser {
   std::unique_ptr<Stmt> ParseMacro(int line) {
     auto stmt = Make(StmtKind::kMacro, line);
     stmt->target = OneName();
+    ParseSignature(stmt.get());
+    ParseOwnBody(stmt.get(), "endmacro");
+    return stmt;
+  }
+
+  std::unique_ptr<Stmt> ParseCallBlock(int line) {
+    auto stmt = Make(StmtKind::kCallBlock, line);
+    if (stream_.IsOperator("(")) ParseSignature(stmt.get());
+    stmt->exprs.push_back(expressions_.ParseExpression());
+    if (stmt->exprs[0]->kind != ExprKind::kCall) {
+      stream_.Refuse("'call' needs the call of a macro");
+    }
+    ParseOwnBody(stmt.get(), "endcall");
+    return stmt;
+  }
+
+  void ParseSignature(Stmt* stmt) {
     stream_.ExpectOperator("(");
     while (!stream_.IsOperator(")")) {
       if (!stmt->parameters.empty()) stream_.ExpectOperator(",");
@@ -158,11 +175,14 @@ class StatementParser {
       }
     }
     stream_.ExpectOperator(")");
+  }
+
+  // The body of a macro, in which no `break` is one of a loop around it.
+  void ParseOwnBody(Stmt* stmt, std::string_view end) {
     const int loops = std::exchange(loops_, 0);
-    stmt->bodies.push_back(ParseBody({"endmacro"}));
+    stmt->bodies.push_back(ParseBody({end}));
     loops_ = loops;
-    stream_.ExpectName("endmacro");
-    return stmt;
+    stream_.ExpectName(end);
   }
 
   std::unique_ptr<Stmt> ParseWith(int line) {
@@ -188,15 +208,6 @@ class StatementParser {
     return target;
   }
 
-  Target ParseTarget(bool with_field) {
-    if (stream_.SkipOperator("(")) {
-      Target target = ParseTargets(with_field);
-      stream_.ExpectOperator(")");
-      return target;
-    }
-    return ParseTargets(with_field);
-  }
-
   Target ParseTargets(bool with_field) {
     const NestingGuard guard(stream_, &depth_);
     Target first = OneTarget(with_field);
@@ -206,7 +217,6 @@ class StatementParser {
     tuple.parts.push_back(std::move(first));
     while (stream_.SkipOperator(",")) {
       if (!stream_.Is(TokenKind::kName) && !stream_.IsOperator("(")) break;
-      if (stream_.IsName("in")) break;
       tuple.parts.push_back(OneTarget(with_field));
     }
     return tuple;

@@ -1,5 +1,6 @@
 // How values stand to one another: equal, less, within.
 #include "model/chat_template/code_points.h"
+#include "model/chat_template/evaluator.h"
 #include "model/chat_template/value.h"
 
 namespace keel::model::jinja {
@@ -122,7 +123,7 @@ ValueList Iterate(const Value& value) {
       for (size_t at = 0; at < value.text().size();) {
         const size_t begin = at;
         NextCharacter(value.text(), &at);
-        items.push_back(Value::String(value.text().substr(begin, at - begin), value.is_safe()));
+        items.push_back(Value::String(value.text().substr(begin, at - begin)));
       }
       return items;
     default:
@@ -143,6 +144,8 @@ int64_t Length(const Value& value) {
       return static_cast<int64_t>(value.items().size());
     case Kind::kDict:
       return static_cast<int64_t>(value.dict().entries.size());
+    case Kind::kLoop:
+      return value.loop().index0 + 1 + value.loop().Remaining();
     default:
       Fail("a '" + std::string(TypeName(value)) + "' has no length");
   }

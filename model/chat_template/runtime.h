@@ -40,6 +40,7 @@ struct Machine {
 struct Arguments {
   ValueList positional;
   std::vector<std::pair<std::string_view, Value>> named;
+  ValueList kept;  // the dicts of f(**dict), which the names are in
 };
 
 // The arguments of one call in the order of the parameters' names.
@@ -94,9 +95,11 @@ const TestEntry* FindTest(std::string_view name);
 const FunctionEntry* FindFunction(std::string_view name);
 const MethodEntry* FindMethod(Kind kind, std::string_view name);
 
-// Filters are in several files.
+// Filters and methods are in several files.
+const MethodEntry* FindTextMethod(std::string_view name);
 const FilterEntry* FindTextFilter(std::string_view name);
 const FilterEntry* FindSequenceFilter(std::string_view name);
+const FilterEntry* FindLayoutFilter(std::string_view name);
 
 // object.name: a method or a field, else a dict's element; undefined where there is none.
 Value AttributeOf(const Value& object, std::string_view name);

@@ -1,5 +1,6 @@
 #include "model/chat_template/scope.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
@@ -153,6 +154,7 @@ void NoteStmt(const Stmt& stmt, Scope* scope) {
     case StmtKind::kIf:
       return NoteIf(stmt, 0, scope);
     case StmtKind::kFor:
+    case StmtKind::kCallBlock:
       return NoteExpr(stmt.exprs[0].get(), scope);
     case StmtKind::kMacro:
       return scope->Store(stmt.target.name);
@@ -251,6 +253,10 @@ class Resolver {
       case StmtKind::kFor:
         return ResolveFor(stmt, scope, soft);
       case StmtKind::kMacro:
+        ResolveTarget(&stmt->target, scope);
+        return ResolveMacro(stmt, scope);
+      case StmtKind::kCallBlock:
+        ResolveExpr(stmt->exprs[0].get(), scope, soft);
         return ResolveMacro(stmt, scope);
       case StmtKind::kSet:
       case StmtKind::kPrint:
@@ -286,6 +292,7 @@ class Resolver {
 
   void ResolveFor(Stmt* stmt, const Scope& scope, bool soft) {
     ResolveExpr(stmt->exprs[0].get(), scope, soft);
+    stmt->first_slot = scope.function()->slots;
     Scope body(scope.function(), &scope);
     const bool asks = BlockNames(stmt->bodies[0], "loop");
     if (asks) body.Declare("loop");
@@ -305,19 +312,29 @@ class Resolver {
     stmt->starts = {body.Start(), otherwise.Start(), condition.Start()};
     Resolve(&stmt->bodies[0], body, false);
     Resolve(&stmt->bodies[1], otherwise, false);
+    stmt->last_slot = scope.function()->slots;
   }
 
   void ResolveMacro(Stmt* stmt, const Scope& scope) {
-    for (const char* name : {"caller", "kwargs", "varargs"}) {
-      if (BlockNames(stmt->bodies[0], name)) {
-        throw Failure{std::string("'") + name + "' in a macro is not supported", stmt->line};
-      }
-    }
     scope.function()->kept = true;
-    ResolveTarget(&stmt->target, scope);
     Function function{scope.function()->depth + 1, 0, false};
     Scope inner(&function, &scope);
     for (const Target& parameter : stmt->parameters) inner.Declare(parameter.name);
+    for (const auto& [name, slot] : {std::pair{"caller", &stmt->caller},
+                                     {"kwargs", &stmt->kwargs},
+                                     {"varargs", &stmt->varargs}}) {
+      const auto named = std::find_if(stmt->parameters.begin(), stmt->parameters.end(),
+                                      [&](const Target& one) { return one.name == name; });
+      if (named != stmt->parameters.end()) {
+        const auto place = static_cast<size_t>(named - stmt->parameters.begin());
+        if (named->name == "caller" && place + stmt->defaults.size() < stmt->parameters.size()) {
+          throw Failure{"the parameter 'caller' of a macro needs a default", stmt->line};
+        }
+      } else if (BlockNames(stmt->bodies[0], name)) {
+        inner.Declare(name);
+        *slot = inner.Use(name);
+      }
+    }
     for (ExprPtr& expr : stmt->defaults) NoteExpr(expr.get(), &inner);
     NoteBlock(stmt->bodies[0], &inner);
     for (Target& parameter : stmt->parameters) ResolveTarget(&parameter, inner);

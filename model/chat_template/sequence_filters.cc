@@ -4,6 +4,7 @@
 
 #include "common/text.h"
 #include "model/chat_template/code_points.h"
+#include "model/chat_template/evaluator.h"
 #include "model/chat_template/runtime.h"
 #include "model/chat_template/text_form.h"
 #include "model/chat_template/text_pieces.h"
@@ -218,13 +219,21 @@ void SortBy(ValueList* items, bool reverse, const std::function<Value(const Valu
 
 Value Sort(Machine&, const Value& value, const Arguments& arguments) {
   const BoundArguments bound(arguments, "sort", {"reverse", "case_sensitive", "attribute"});
-  if (bound.has(2) && bound[2].is_string() && bound[2].text().find(',') != std::string::npos) {
-    Fail("sort by several attributes is not supported");
+  std::vector<Getter> getters;
+  if (bound.has(2) && bound[2].is_string()) {
+    for (std::string_view name : SplitAt(bound[2].text(), ",", -1, false)) {
+      const Value attribute = Value::String(std::string(name));
+      getters.emplace_back(&attribute);
+    }
+  } else {
+    getters.emplace_back(At(bound, 2));
   }
-  const Getter get(At(bound, 2));
   ValueList items = Iterate(value);
-  SortBy(&items, bound.Truth(0, false),
-         [&](const Value& item) { return FoldCase(get(item), bound.Truth(1, false)); });
+  SortBy(&items, bound.Truth(0, false), [&](const Value& item) {
+    ValueList keys;
+    for (const Getter& get : getters) keys.push_back(FoldCase(get(item), bound.Truth(1, false)));
+    return Value::Sequence(Kind::kList, std::move(keys));
+  });
   return Value::Sequence(Kind::kList, std::move(items));
 }
 
@@ -278,23 +287,15 @@ Value Extreme(Machine&, const Value& value, const Arguments& arguments) {
   return *best;
 }
 
-Value Sum(Machine&, const Value& value, const Arguments& arguments) {
+Value Sum(Machine& machine, const Value& value, const Arguments& arguments) {
   const BoundArguments bound(arguments, "sum", {"attribute", "start"});
   const Getter get(At(bound, 0));
-  int64_t whole = 0;
-  double real = 0;
-  bool floats = false;
-  const auto add = [&](const Value& item) {
-    if (!item.is_number()) Fail("sum of a " + std::string(TypeName(item)) + " is not supported");
-    floats |= item.Is(Kind::kFloat);
-    real += item.real();
-    if (item.is_integral() && __builtin_add_overflow(whole, item.integer(), &whole)) {
-      Fail("sum: an integer is beyond 64 bits");
-    }
-  };
-  if (bound.has(1)) add(bound[1]);
-  for (const Value& item : Iterate(value)) add(get(item));
-  return floats ? Value::Float(real) : Value::Int(whole);
+  Value sum = bound.has(1) ? bound[1] : Value::Int(0);
+  if (sum.is_string()) Fail("sum: strings are put together by join");
+  for (const Value& item : Iterate(value)) {
+    sum = Arithmetic(machine, Operator::kAdd, sum, get(item));
+  }
+  return sum;
 }
 
 constexpr FilterEntry kFilters[] = {

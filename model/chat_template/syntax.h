@@ -72,8 +72,12 @@ struct Expr {
   std::string name;
   Slot slot;
   std::vector<ExprPtr> items;
+  // Of a call. "*" names a list of more arguments, "**" a dict of them.
   std::vector<std::pair<std::string, ExprPtr>> keywords;
   std::vector<Operator> operators;
+  // Of '**': the sign of its left operand is taken last. Jinja writes a constant that it has
+  // computed, "-2", into Python's "-2 ** x".
+  bool sign_last = false;
   const FilterEntry* filter = nullptr;  // null: no filter has this name, which fails when it runs
   const TestEntry* test = nullptr;
 };
@@ -105,6 +109,7 @@ enum class StmtKind {
   kSet,          // target = exprs[0]
   kSetBlock,     // target = bodies[0], through exprs[0] (or null)
   kMacro,        // text(parameters), target; bodies[0]
+  kCallBlock,    // exprs[0], a call; bodies[0] and parameters: the macro that is its `caller`
   kFilterBlock,  // exprs[0] over bodies[0]
   kWith,         // parameters' names = exprs; bodies[0]
   kGeneration,   // bodies[0]: what the assistant said
@@ -126,9 +131,17 @@ struct Stmt {
   std::vector<ExprPtr> defaults;  // of the last parameters of a macro
   // Of each body, and of a for's condition after its bodies.
   std::vector<ScopeStart> starts;
-  Slot loop;          // kFor: index -1 where its body does not ask for `loop`
-  int slots = 0;      // kMacro and kGeneration: how many their activation has
-  bool kept = false;  // kMacro: a macro within it may outlive a call
+  Slot loop;               // kFor: index -1 where its body does not ask for `loop`
+  bool recursive = false;  // kFor: loop(...) runs it over other items
+  // kFor: the variables of its scopes, from the first to before the last.
+  int first_slot = 0;
+  int last_slot = 0;
+  int slots = 0;      // kMacro and kCallBlock: how many their activation has
+  bool kept = false;  // kMacro and kCallBlock: a macro within it may outlive a call
+  // kMacro and kCallBlock: what else it may be called with; index -1 where its body does not ask.
+  Slot varargs;
+  Slot kwargs;
+  Slot caller;
 };
 
 // A macro, and the variables around it.

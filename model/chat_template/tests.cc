@@ -55,8 +55,12 @@ int64_t Whole(const Value& value, const char* test) {
   return value.integer();
 }
 
-bool IsOdd(Machine&, const Value& value, const Arguments&) { return Whole(value, "odd") % 2 != 0; }
+bool IsOdd(Machine&, const Value& value, const Arguments&) {
+  if (value.Is(Kind::kFloat)) return std::abs(std::fmod(value.real(), 2)) == 1;
+  return Whole(value, "odd") % 2 != 0;
+}
 bool IsEven(Machine&, const Value& value, const Arguments&) {
+  if (value.Is(Kind::kFloat)) return std::fmod(value.real(), 2) == 0;
   return Whole(value, "even") % 2 == 0;
 }
 
@@ -111,10 +115,16 @@ bool HasCase(Machine&, const Value& value, const Arguments&) {
   return text == (upper ? raised : lower) && lower != raised;
 }
 
+void NeedHash(const Value& value) {
+  if (!HasHash(value)) Fail("a " + std::string(TypeName(value)) + " names nothing: it has no hash");
+}
+
 bool NamesFilter(Machine&, const Value& value, const Arguments&) {
+  NeedHash(value);
   return value.is_string() && FindFilter(value.text()) != nullptr;
 }
 bool NamesTest(Machine&, const Value& value, const Arguments&) {
+  NeedHash(value);
   return value.is_string() && FindTest(value.text()) != nullptr;
 }
 

@@ -150,12 +150,63 @@ Value Format(Machine& machine, const Value& value, const Arguments& arguments) {
                        Value::Sequence(Kind::kTuple, arguments.positional));
 }
 
+// A number's text without the underscores that Python lets stand between two digits; false: one
+// stands elsewhere.
+bool WithoutUnderscores(std::string_view text, std::string* digits) {
+  const auto digit_at = [&](size_t i) { return i < text.size() && IsDigit(text[i]); };
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '_') {
+      digits->push_back(text[i]);
+    } else if (i == 0 || !digit_at(i - 1) || !digit_at(i + 1)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 // Python's float() of a text; false: it is none.
-bool ReadFloat(std::string_view text, double* number) {
-  text = StripText(text, StripSide::kBoth);
+bool ReadFloat(std::string_view given, double* number) {
+  std::string digits;
+  if (!WithoutUnderscores(StripText(given, StripSide::kBoth), &digits)) return false;
+  std::string_view text = digits;
   if (text.starts_with('+')) text.remove_prefix(1);
   const auto read = std::from_chars(text.data(), text.data() + text.size(), *number);
   return read.ec == std::errc() && read.ptr == text.data() + text.size() && !text.empty();
+}
+
+// Python's int(text, base); false: it is none.
+bool ReadInteger(std::string_view given, int64_t base, Value* result) {
+  std::string_view text = StripText(given, StripSide::kBoth);
+  const bool negative = text.starts_with('-');
+  if (negative || text.starts_with('+')) text.remove_prefix(1);
+  const char letter = text.size() > 1 && text[0] == '0' ? static_cast<char>(text[1] | 0x20) : '\0';
+  const int64_t prefix = letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 0;
+  if (prefix != 0 && (base == 0 || base == prefix)) {
+    base = prefix;
+    text.remove_prefix(2);
+    if (text.starts_with('_')) text.remove_prefix(1);
+  } else if (base == 0) {
+    base = 10;
+    if (text.starts_with('0') && text.find_first_not_of("0_") != std::string_view::npos)
+      return false;
+  }
+  if (base < 2 || base > 36) return false;
+  std::string digits = negative ? "-" : "";
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '_') {
+      digits.push_back(text[i]);
+    } else if (i == 0 || text[i - 1] == '_' || i + 1 == text.size()) {
+      return false;
+    }
+  }
+  if (!text.empty() && text[0] == '-') return false;
+  int64_t whole = 0;
+  const char* const end = digits.data() + digits.size();
+  const auto read = std::from_chars(digits.data(), end, whole, static_cast<int>(base));
+  if (read.ptr != end) return false;
+  if (read.ec == std::errc::result_out_of_range) Fail("int: the number is beyond 64 bits");
+  *result = Value::Int(whole);
+  return read.ec == std::errc();
 }
 
 bool Truncated(double number, Value* result) {
@@ -167,8 +218,6 @@ bool Truncated(double number, Value* result) {
 
 Value ToInt(Machine&, const Value& value, const Arguments& arguments) {
   const BoundArguments bound(arguments, "int", {"default", "base"});
-  const int64_t base = bound.Integer(1, 10);
-  if (base != 10) Fail("int: only base 10 is supported");
   const Value otherwise = bound.has(0) ? bound[0] : Value::Int(0);
   if (value.is_undefined()) Fail(value.note());
   if (value.is_integral()) return Value::Int(value.integer());
@@ -176,14 +225,9 @@ Value ToInt(Machine&, const Value& value, const Arguments& arguments) {
   Value result;
   if (value.is_number()) return Truncated(value.real(), &result) ? result : otherwise;
   if (!value.is_string()) return otherwise;
-  std::string_view text = StripText(value.text(), StripSide::kBoth);
-  if (text.starts_with('+')) text.remove_prefix(1);
-  int64_t whole = 0;
-  const auto read = std::from_chars(text.data(), text.data() + text.size(), whole);
-  if (read.ec == std::errc() && read.ptr == text.data() + text.size()) return Value::Int(whole);
-  if (read.ec == std::errc::result_out_of_range) Fail("int: the number is beyond 64 bits");
+  if (ReadInteger(value.text(), bound.Integer(1, 10), &result)) return result;
   double number = 0;
-  return ReadFloat(text, &number) && Truncated(number, &result) ? result : otherwise;
+  return ReadFloat(value.text(), &number) && Truncated(number, &result) ? result : otherwise;
 }
 
 Value ToFloat(Machine&, const Value& value, const Arguments& arguments) {
@@ -205,12 +249,28 @@ Value Absolute(Machine&, const Value& value, const Arguments& arguments) {
   return Value::Int(std::abs(value.integer()));
 }
 
+// round(value, -digits): halves go to the even one.
+Value RoundedToTens(const Value& value, int64_t digits) {
+  int64_t unit = 1;
+  for (int64_t i = 0; i < digits; ++i) unit *= 10;
+  if (value.Is(Kind::kFloat)) {
+    const long double tens = static_cast<long double>(value.real()) / unit;
+    return Value::Float(static_cast<double>(std::rint(tens) * unit));
+  }
+  const int64_t rest = value.integer() % unit;
+  const int64_t down = value.integer() - rest;
+  const int64_t twice = 2 * std::abs(rest);
+  const bool away = twice > unit || (twice == unit && down / unit % 2 != 0);
+  return Value::Int(away ? down + (rest < 0 ? -unit : unit) : down);
+}
+
 Value Round(Machine&, const Value& value, const Arguments& arguments) {
   const BoundArguments bound(arguments, "round", {"precision", "method"});
   const int64_t precision = bound.Integer(0, 0);
   const std::string_view method = bound.Text(1, "common");
   if (!value.is_number()) Fail("round of a " + std::string(TypeName(value)));
-  if (precision < 0 || precision > 300) Fail("round: the precision must be from 0 to 300");
+  if (precision < -18 || precision > 300) Fail("round: the precision must be from -18 to 300");
+  if (precision < 0 && method == "common") return RoundedToTens(value, -precision);
   if (method == "common") {
     if (value.is_integral()) return Value::Int(value.integer());
     if (!std::isfinite(value.real())) return value;
@@ -246,23 +306,6 @@ constexpr FilterEntry kFilters[] = {
     {"round", Round},
     {"escape", Escape},
     {"e", Escape},
-    // Jinja has these; no chat template was seen that uses one.
-    {"attr", nullptr},
-    {"batch", nullptr},
-    {"center", nullptr},
-    {"filesizeformat", nullptr},
-    {"forceescape", nullptr},
-    {"groupby", nullptr},
-    {"pprint", nullptr},
-    {"random", nullptr},
-    {"slice", nullptr},
-    {"striptags", nullptr},
-    {"truncate", nullptr},
-    {"urlencode", nullptr},
-    {"urlize", nullptr},
-    {"wordcount", nullptr},
-    {"wordwrap", nullptr},
-    {"xmlattr", nullptr},
 };
 
 }  // namespace
@@ -276,7 +319,8 @@ const FilterEntry* FindTextFilter(std::string_view name) {
 
 const FilterEntry* FindFilter(std::string_view name) {
   const FilterEntry* found = FindTextFilter(name);
-  return found != nullptr ? found : FindSequenceFilter(name);
+  if (found == nullptr) found = FindSequenceFilter(name);
+  return found != nullptr ? found : FindLayoutFilter(name);
 }
 
 }  // namespace keel::model::jinja

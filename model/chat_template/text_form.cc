@@ -7,10 +7,18 @@
 #include <cmath>
 
 #include "model/chat_template/code_points.h"
+#include "model/chat_template/evaluator.h"
 #include "model/chat_template/limits.h"
 
 namespace keel::model::jinja {
 namespace {
+
+void AppendEscape(char32_t c, std::string* out) {
+  const auto code = static_cast<uint32_t>(c);
+  out->append(code < 0x100     ? fmt::format("\\x{:02x}", code)
+              : code < 0x10000 ? fmt::format("\\u{:04x}", code)
+                               : fmt::format("\\U{:08x}", code));
+}
 
 void AppendQuoted(const std::string& text, std::string* out) {
   // Python takes double quotes only where that saves a backslash.
@@ -32,32 +40,102 @@ void AppendQuoted(const std::string& text, std::string* out) {
     } else if (IsPrintable(c)) {
       out->append(text, begin, at - begin);
     } else {
-      const auto code = static_cast<uint32_t>(c);
-      out->append(code < 0x100     ? fmt::format("\\x{:02x}", code)
-                  : code < 0x10000 ? fmt::format("\\u{:04x}", code)
-                                   : fmt::format("\\U{:08x}", code));
+      AppendEscape(c, out);
     }
   }
   out->push_back(quote);
 }
 
-void AppendItems(const ValueList& items, std::string* out) {
-  for (size_t i = 0; i < items.size(); ++i) {
-    if (i > 0) out->append(", ");
-    AppendRepr(items[i], out);
-  }
-}
+class ReprWriter {
+ public:
+  explicit ReprWriter(std::string* out) : out_(*out) {}
 
-void AppendEntries(const Dict& dict, std::string* out) {
-  out->push_back('{');
-  for (size_t i = 0; i < dict.entries.size(); ++i) {
-    if (i > 0) out->append(", ");
-    AppendRepr(dict.entries[i].first, out);
-    out->append(": ");
-    AppendRepr(dict.entries[i].second, out);
+  void Write(const Value& value) {
+    if (out_.size() > kMaxTextBytes) Fail("the text of a value is too long");
+    switch (value.kind()) {
+      case Kind::kUndefined:
+        return void(out_.append("Undefined"));
+      case Kind::kNone:
+        return void(out_.append("None"));
+      case Kind::kBool:
+        return void(out_.append(value.boolean() ? "True" : "False"));
+      case Kind::kInt:
+        return void(out_.append(std::to_string(value.integer())));
+      case Kind::kFloat:
+        return void(out_.append(FloatText(value.real())));
+      case Kind::kString:
+        if (value.is_safe()) out_.append("Markup(");
+        AppendQuoted(value.text(), &out_);
+        if (value.is_safe()) out_.append(")");
+        return;
+      case Kind::kList:
+        return Items("[", value.items(), "]");
+      case Kind::kTuple:
+        return Items("(", value.items(), value.items().size() == 1 ? ",)" : ")");
+      case Kind::kRange:
+        return void(out_.append(value.note()));
+      case Kind::kView:
+        out_.append(value.note());
+        return Items("([", value.items(), "])");
+      case Kind::kDict:
+        return Entries(value.dict());
+      case Kind::kNamespace:
+        return Namespace(value.dict());
+      case Kind::kMacro: {
+        const std::string& name = value.macro().definition->target.name;
+        out_.append("<Macro ");
+        name.empty() ? void(out_.append("anonymous")) : AppendQuoted(name, &out_);
+        return void(out_.append(">"));
+      }
+      case Kind::kLoop: {
+        LoopState& loop = value.loop();
+        const int64_t length = loop.index0 + 1 + loop.Remaining();
+        return void(out_.append(fmt::format("<LoopContext {}/{}>", loop.index0 + 1, length)));
+      }
+      case Kind::kSelf:
+        return void(out_.append("<TemplateReference None>"));
+      default:
+        Fail("a " + std::string(TypeName(value)) + " has no text to print");
+    }
   }
-  out->push_back('}');
-}
+
+ private:
+  void Items(std::string_view begin, const ValueList& items, std::string_view end) {
+    out_.append(begin);
+    for (size_t i = 0; i < items.size(); ++i) {
+      if (i > 0) out_.append(", ");
+      Write(items[i]);
+    }
+    out_.append(end);
+  }
+
+  void Entries(const Dict& dict) {
+    out_.push_back('{');
+    for (size_t i = 0; i < dict.entries.size(); ++i) {
+      if (i > 0) out_.append(", ");
+      Write(dict.entries[i].first);
+      out_.append(": ");
+      Write(dict.entries[i].second);
+    }
+    out_.push_back('}');
+  }
+
+  // A namespace may hold itself.
+  void Namespace(const Dict& fields) {
+    out_.append("<Namespace ");
+    if (std::find(open_.begin(), open_.end(), &fields) != open_.end()) {
+      out_.append("{...}");
+    } else {
+      open_.push_back(&fields);
+      Entries(fields);
+      open_.pop_back();
+    }
+    out_.push_back('>');
+  }
+
+  std::string& out_;
+  std::vector<const Dict*> open_;
+};
 
 void AppendJsonString(const std::string& text, bool ensure_ascii, std::string* out) {
   out->push_back('"');
@@ -227,70 +305,22 @@ std::string FloatText(double number) {
 }
 
 void AppendText(const Value& value, std::string* out) {
-  switch (value.kind()) {
-    case Kind::kUndefined:
-      return;
-    case Kind::kString:
-      out->append(value.text());
-      return;
-    case Kind::kNamespace:
-      // Not in AppendRepr, as a namespace may hold itself.
-      out->append("<Namespace ");
-      AppendEntries(value.dict(), out);
-      out->push_back('>');
-      return;
-    default:
-      AppendRepr(value, out);
+  if (value.is_undefined()) return;
+  if (value.is_string()) {
+    out->append(value.text());
+  } else {
+    AppendRepr(value, out);
   }
 }
 
-void AppendRepr(const Value& value, std::string* out) {
-  if (out->size() > kMaxTextBytes) Fail("the text of a value is too long");
-  switch (value.kind()) {
-    case Kind::kUndefined:
-      out->append("Undefined");
-      return;
-    case Kind::kNone:
-      out->append("None");
-      return;
-    case Kind::kBool:
-      out->append(value.boolean() ? "True" : "False");
-      return;
-    case Kind::kInt:
-      out->append(std::to_string(value.integer()));
-      return;
-    case Kind::kFloat:
-      out->append(FloatText(value.real()));
-      return;
-    case Kind::kString:
-      if (value.is_safe()) out->append("Markup(");
-      AppendQuoted(value.text(), out);
-      if (value.is_safe()) out->append(")");
-      return;
-    case Kind::kList:
-      out->push_back('[');
-      AppendItems(value.items(), out);
-      out->push_back(']');
-      return;
-    case Kind::kTuple:
-      out->push_back('(');
-      AppendItems(value.items(), out);
-      out->append(value.items().size() == 1 ? ",)" : ")");
-      return;
-    case Kind::kRange:
-      if (value.note().empty()) Fail("a slice of a range is not printed here; turn it into a list");
-      out->append(value.note());
-      return;
-    case Kind::kView:
-      out->append(value.note()).append("([");
-      AppendItems(value.items(), out);
-      out->append("])");
-      return;
-    case Kind::kDict:
-      AppendEntries(value.dict(), out);
-      return;
-    default:
-      Fail("a " + std::string(TypeName(value)) + " has no text to print");
+void AppendRepr(const Value& value, std::string* out) { ReprWriter(out).Write(value); }
+
+void AppendAscii(const Value& value, std::string* out) {
+  std::string repr;
+  AppendRepr(value, &repr);
+  for (size_t at = 0; at < repr.size();) {
+    const char32_t c = NextCharacter(repr, &at);
+    c < 0x80 ? out->push_back(static_cast<char>(c)) : AppendEscape(c, out);
   }
 }
 

@@ -12,6 +12,8 @@ namespace keel::model::jinja {
 std::string ToText(const Value& value);
 void AppendText(const Value& value, std::string* out);
 void AppendRepr(const Value& value, std::string* out);
+// ascii(): repr() with escapes for what is not ASCII.
+void AppendAscii(const Value& value, std::string* out);
 // repr() of a float: the shortest text that reads back as it.
 std::string FloatText(double number);
 

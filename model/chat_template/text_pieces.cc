@@ -16,15 +16,15 @@ bool EndsLine(char32_t c) {
 
 }  // namespace
 
-std::vector<std::string_view> SplitLines(std::string_view text) {
+std::vector<std::string_view> SplitLines(std::string_view text, bool keep_ends) {
   std::vector<std::string_view> lines;
   size_t begin = 0;
   for (size_t at = 0; at < text.size();) {
     const size_t here = at;
     const char32_t c = NextCharacter(text, &at);
     if (!EndsLine(c)) continue;
-    lines.push_back(text.substr(begin, here - begin));
     if (c == '\r' && at < text.size() && text[at] == '\n') ++at;
+    lines.push_back(text.substr(begin, (keep_ends ? at : here) - begin));
     begin = at;
   }
   if (begin < text.size()) lines.push_back(text.substr(begin));
@@ -36,7 +36,7 @@ std::vector<std::string_view> SplitAtSpace(std::string_view text, int64_t most) 
   text = StripText(text, StripSide::kLeft);
   while (!text.empty()) {
     if (most >= 0 && static_cast<int64_t>(words.size()) == most) {
-      words.push_back(StripText(text, StripSide::kRight));
+      words.push_back(text);
       break;
     }
     size_t end = 0;
@@ -48,6 +48,17 @@ std::vector<std::string_view> SplitAtSpace(std::string_view text, int64_t most) 
     words.push_back(text.substr(0, end));
     text = StripText(text.substr(end), StripSide::kLeft);
   }
+  return words;
+}
+
+std::vector<std::string_view> SplitAtSpaceFromRight(std::string_view text, int64_t most) {
+  std::vector<std::string_view> words = SplitAtSpace(text, -1);
+  if (most < 0 || static_cast<int64_t>(words.size()) <= most) return words;
+  // The words that are left over stay together, with what is between them and before them.
+  const size_t rest = words.size() - static_cast<size_t>(most);
+  const char* const end = words[rest - 1].data() + words[rest - 1].size();
+  words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(rest));
+  words.insert(words.begin(), text.substr(0, static_cast<size_t>(end - text.data())));
   return words;
 }
 

@@ -8,10 +8,12 @@
 
 namespace keel::model::jinja {
 
-// str.splitlines, without the ends.
-std::vector<std::string_view> SplitLines(std::string_view text);
+// str.splitlines; the lines have their ends where `keep_ends`.
+std::vector<std::string_view> SplitLines(std::string_view text, bool keep_ends = false);
 // str.split() at white space; at most `most` cuts where that is not negative.
 std::vector<std::string_view> SplitAtSpace(std::string_view text, int64_t most);
+// The same for str.rsplit().
+std::vector<std::string_view> SplitAtSpaceFromRight(std::string_view text, int64_t most);
 // str.split(separator), str.rsplit(separator); the separator is not "".
 std::vector<std::string_view> SplitAt(std::string_view text, std::string_view separator,
                                       int64_t most, bool from_right);

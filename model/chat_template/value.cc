@@ -22,24 +22,20 @@ struct BoundMethod {
 // Dicts of fewer keys are searched from the front.
 constexpr size_t kIndexedKeys = 12;
 
-bool Hashable(const Value& key) {
-  if (key.Is(Kind::kTuple)) {
-    for (const Value& item : key.items()) {
-      if (!Hashable(item)) return false;
-    }
-    return true;
-  }
-  return !key.Is(Kind::kList) && !key.Is(Kind::kDict);
-}
-
 }  // namespace
 
 struct Value::Items {
   ValueList list;
   std::string note;
+  std::array<int64_t, 3> bounds{};
   size_t consumed = 0;
   std::unique_ptr<Failure> failure;
 };
+
+bool HasHash(const Value& key) {
+  if (!key.Is(Kind::kTuple)) return !key.Is(Kind::kList) && !key.Is(Kind::kDict);
+  return std::all_of(key.items().begin(), key.items().end(), HasHash);
+}
 
 void Fail(std::string message) { throw Failure{std::move(message)}; }
 
@@ -98,9 +94,12 @@ Value Value::Sequence(Kind kind, ValueList items) {
   return value;
 }
 
-Value Value::Range(ValueList items, std::string form) {
+Value Value::Range(ValueList items, int64_t start, int64_t stop, int64_t step) {
   Value value = Sequence(Kind::kRange, std::move(items));
-  static_cast<Items*>(value.object_.get())->note = std::move(form);
+  auto* range = static_cast<Items*>(value.object_.get());
+  range->note = "range(" + std::to_string(start) + ", " + std::to_string(stop) +
+                (step == 1 ? "" : ", " + std::to_string(step)) + ")";
+  range->bounds = {start, stop, step};
   return value;
 }
 
@@ -159,6 +158,10 @@ double Value::real() const {
 const std::string& Value::text() const { return *static_cast<std::string*>(object_.get()); }
 const ValueList& Value::items() const { return static_cast<Items*>(object_.get())->list; }
 size_t* Value::consumed() const { return &static_cast<Items*>(object_.get())->consumed; }
+
+const std::array<int64_t, 3>& Value::bounds() const {
+  return static_cast<Items*>(object_.get())->bounds;
+}
 
 void Value::set_failure(Failure failure) const {
   static_cast<Items*>(object_.get())->failure = std::make_unique<Failure>(std::move(failure));
@@ -230,7 +233,7 @@ const Value* Dict::Find(std::string_view key) const {
 
 const Value* Dict::Find(const Value& key) const {
   if (key.is_string()) return Find(std::string_view(key.text()));
-  if (!Hashable(key)) {
+  if (!HasHash(key)) {
     Fail("a " + std::string(TypeName(key)) + " cannot be the key of a dict: it has no hash");
   }
   for (const auto& [name, value] : entries) {
@@ -319,6 +322,8 @@ std::string_view TypeName(const Value& value) {
       return "macro";
     case Kind::kLoop:
       return "loop";
+    case Kind::kSelf:
+      return "TemplateReference";
   }
   return "value";
 }

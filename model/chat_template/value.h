@@ -3,6 +3,7 @@
 // namespace changes, and a generator is used up.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -42,6 +43,7 @@ enum class Kind : uint8_t {
   kMethod,    // "abc".strip
   kMacro,
   kLoop,
+  kSelf,  // `self`: the template's blocks, of which there are none
 };
 
 class Value;
@@ -60,6 +62,7 @@ class Value {
   // where `type` is "". Worded when it is asked for, as most are only asked whether they are there.
   static Value MissingName(std::string_view type, std::string name);
   static Value None() { return Value(Kind::kNone); }
+  static Value Self() { return Value(Kind::kSelf); }
   static Value Bool(bool value);
   static Value Int(int64_t value);
   static Value Float(double value);
@@ -67,8 +70,7 @@ class Value {
   static Value String(std::string text, bool safe = false);
   // kind: kList, kTuple or kGenerator.
   static Value Sequence(Kind kind, ValueList items);
-  // `form`: how it is printed: "range(0, 3)".
-  static Value Range(ValueList items, std::string form);
+  static Value Range(ValueList items, int64_t start, int64_t stop, int64_t step);
   // `name`: "dict_items".
   static Value View(ValueList items, std::string name);
   static Value FromDict(std::shared_ptr<Dict> dict);
@@ -99,6 +101,8 @@ class Value {
   const std::string& text() const;
   // Of sequences, views and generators.
   const ValueList& items() const;
+  // Of a range: its start, stop and step.
+  const std::array<int64_t, 3>& bounds() const;
   // Of a generator: how many items are used up.
   size_t* consumed() const;
   // Of a generator: fails when the items that could be made are used up, as those after them could
@@ -160,6 +164,8 @@ Value FromJson(const Json& json);
 // "dict", "str", "NoneType" as Python's error messages have it.
 std::string_view TypeName(const Value& value);
 
+// Whether it can be the key of a dict.
+bool HasHash(const Value& value);
 bool Equal(const Value& a, const Value& b);
 // a < b; fails for what has no order.
 bool Less(const Value& a, const Value& b);

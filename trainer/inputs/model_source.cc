@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "checkpoint/hf/other_model_files.h"
 #include "common/file_system.h"
 #include "trainer/data/chat_rules.h"
 
@@ -41,8 +42,23 @@ Status ReadDirectory(const ModelOptions& options, ModelSource* source, ModelFile
                               "looked up: download the model and give its directory",
                               options.path_key, source->directory));
   }
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(source->directory, ignored)) {
+    const bool gguf = source->directory.ends_with(".gguf");
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{}: {}: is a file, not a model's directory: {}", options.path_key,
+                              source->directory,
+                              gguf ? "keel ckpt import-gguf makes a directory of it"
+                                   : "give the directory that it lies in"));
+  }
   if (!fs.ok()) return fs.status().WithContext(options.path_key);
   const auto text = ReadFile(**fs, "config.json", kMaxTextFile);
+  if (text.status().code() == StatusCode::kNotFound) {
+    return Status(
+        StatusCode::kNotFound,
+        fmt::format("{}: {}: has no config.json: not a Hugging Face model{}", options.path_key,
+                    source->directory, checkpoint::WayFromOtherFiles(**fs, "")));
+  }
   if (!text.ok()) return text.status().WithContext(options.path_key);
   KEEL_ASSIGN_OR_RETURN(source->json, ParseJson(*text, source->directory + "/config.json"));
   return ReadModelFiles(**fs, files);

@@ -183,6 +183,37 @@ TEST(HfModelDir, AnIndexLeadsNowhereElse) {
   EXPECT_THAT(HfModelDir::Open(disk, ".").status().message(), HasSubstr("lacks tensors"));
 }
 
+TEST(HfModelDir, APointerOfGitLfsIsCalledOne) {
+  const std::string pointer =
+      "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a21\nsize 1234567\n";
+  SimFileSystem weights;
+  weights.SetContent("model.safetensors", pointer);
+  EXPECT_THAT(HfModelDir::Open(weights, ".").status().message(),
+              AllOf(HasSubstr("model.safetensors"), HasSubstr("git lfs pull")));
+  SimFileSystem index;
+  index.SetContent("model.safetensors.index.json", pointer);
+  EXPECT_THAT(HfModelDir::Open(index, ".").status().message(), HasSubstr("git lfs pull"));
+}
+
+TEST(HfModelDir, WhatIsThereInstead) {
+  for (const auto& [file, way] : std::vector<std::pair<std::string, std::string>>{
+           {"pytorch_model.bin", "save_pretrained"},
+           {"consolidated.00.pth", "consolidated.00.pth is PyTorch's own"},
+           {"adapter_config.json", "merge_and_unload"},
+           {"m.Q4_K.gguf", "keel ckpt import-gguf makes a model directory of m.Q4_K.gguf"},
+           {"model-00001-of-00002.safetensors", "model.safetensors.index.json, which says"}}) {
+    SimFileSystem disk;
+    disk.SetContent(file, "x");
+    EXPECT_THAT(HfModelDir::Open(disk, ".").status().message(),
+                AllOf(HasSubstr("has neither model.safetensors"), HasSubstr(way)));
+  }
+  SimFileSystem lacking;
+  lacking.SetContent("model.safetensors.index.json",
+                     R"({"weight_map": {"w": "model-00002-of-00002.safetensors"}})");
+  EXPECT_THAT(HfModelDir::Open(lacking, ".").status().message(),
+              HasSubstr("names model-00002-of-00002.safetensors, which is not there"));
+}
+
 TEST(HfExport, WholeTensorsFromAnyLayoutAndBack) {
   const TrainingState state = MakeTrainingState(6);
   SimFileSystem disk;

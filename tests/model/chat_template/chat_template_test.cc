@@ -64,6 +64,66 @@ TEST(ChatTemplate, ALoopKnowsItsPlace) {
   EXPECT_EQ(Text("{% for x in [] %}a{% else %}b{% endfor %}"), "b");
 }
 
+TEST(ChatTemplate, TargetsHoldTargets) {
+  EXPECT_EQ(Text("{% for (a, b), c in [[[1, 2], 3]] %}{{ a }}{{ b }}{{ c }}{% endfor %}"), "123");
+  EXPECT_EQ(Text("{% for a, (b, c) in [[1, (2, 3)]] %}{{ a }}{{ b }}{{ c }}{% endfor %}"), "123");
+  EXPECT_EQ(Text("{% set (a, b), c = (1, 2), 3 %}{{ a }}{{ b }}{{ c }}"), "123");
+}
+
+TEST(ChatTemplate, AMacroKnowsItselfAndTakesWhatItAsksFor) {
+  EXPECT_EQ(
+      Text("{% macro m(a, b=1) %}{{ m.name }}{% endmacro %}{{ m(1) }} {{ m.arguments }} {{ m }}"
+           " {{ m.catch_varargs }} {{ m.x is defined }} {{ self }}"),
+      "m ('a', 'b') <Macro 'm'> False False <TemplateReference None>");
+  EXPECT_EQ(Text("{% macro m(a) %}{{ a }}{{ varargs }}{{ kwargs }}{% endmacro %}"
+                 "{{ m(1, 2, x=3) }}{{ m(*[4, 5], **{'y': 6}) }}"),
+            "1(2,){'x': 3}4(5,){'y': 6}");
+  EXPECT_EQ(Text("{% macro m() %}<{{ caller(1) }}{{ caller(2) }}>{% endmacro %}"
+                 "{% call(x, y='.') m() %}{{ x }}{{ y }}{% endcall %}"),
+            "<1.2.>");
+  EXPECT_THAT(Text("{% macro m() %}{% endmacro %}{% call m() %}{% endcall %}"),
+              HasSubstr("takes no argument 'caller'"));
+}
+
+TEST(ChatTemplate, ARecursiveLoopHasItsOwnVariablesInEachRound) {
+  EXPECT_EQ(Text("{% for x in [{'n': 1, 'c': [{'n': 2, 'c': []}, {'n': 3, 'c': []}]}] recursive %}"
+                 "{% set y = x.n %}{{ y }}@{{ loop.depth }}({{ loop(x.c) }}){{ y }}{% endfor %}"),
+            "1@1(2@2()23@2()3)1");
+  EXPECT_EQ(Text("{% for x in [1, 1, 2] %}{{ loop.changed(x) }} {% endfor %}"), "True False True ");
+}
+
+TEST(ChatTemplate, TheElseOfALoopRunsWhereNoRoundCameToItsEnd) {
+  EXPECT_EQ(Text("{% for x in [1, 2] %}{% continue %}{% else %}e{% endfor %}"), "e");
+  EXPECT_EQ(
+      Text("{% for x in [1, 2] %}{% if x > 1 %}{% break %}{% endif %}{% else %}e{% endfor %}"), "");
+}
+
+TEST(ChatTemplate, FormatsAreReadWhole) {
+  EXPECT_EQ(Text("{{ '{0[k]}{0.k}{1[1]}'.format({'k': 'v'}, [1, 2]) }}"), "vv2");
+  EXPECT_EQ(Text("{{ '{:>{}}|{:08,}|{:+.1%}|{!a}|{:#x}'.format('a', 3, 1234, 0.5, 'é', 255) }}"),
+            "  a|0,001,234|+50.0%|'\\xe9'|0xff");
+  EXPECT_EQ(Text("{{ '%*d|%.3d|%#o|%c|%G' % (4, 7, 5, 8, 'x', 1e20) }}"), "   7|005|0o10|x|1E+20");
+  EXPECT_THAT(Text("{{ '{:+}'.format('a') }}"), HasSubstr("has no sign"));
+}
+
+TEST(ChatTemplate, TextsAndNumbersAreAsPythonHasThem) {
+  EXPECT_EQ(Text("{{ ' a b \\n'.split(none, 1) }}{{ 'a b c'.rsplit(none, 1) }}"),
+            "['a', 'b \\n']['a b', 'c']");
+  EXPECT_EQ(Text("{{ '1_000'|int }} {{ '1_0.5'|float }} {{ '0x1f'|int(0, 16) }} {{ '1__0'|int }}"),
+            "1000 10.5 31 0");
+  EXPECT_EQ(Text("{% set z = 0 %}{{ -2 ** z }} {{ -2 ** 2 }} {{ -z ** 2 }}"), "-1 4 0");
+  EXPECT_EQ(Text("{{ 15|round(-1) }} {{ 25|round(-1) }} {{ [[1], [2]]|sum(start=[]) }}"),
+            "20 20 [1, 2]");
+  EXPECT_EQ(Text("{{ 'ab cd'.title() }} {{ '-7'.zfill(4) }} {{ 'a'.center(4) }}| {{ "
+                 "'abcb'.find('b', 2) }}"),
+            "Ab Cd -007  a  | 3");
+  EXPECT_EQ(Text("{{ 'one two three four'|truncate(9) }} {{ [1, 2, 3]|batch(2, 0)|list }} "
+                 "{{ {'a': 'b c'}|urlencode }}"),
+            "one... [[1, 2], [3, 0]] a=b+c");
+  EXPECT_EQ(Text("{{ range(9)[2:7:2] }} {{ [namespace(a=1)] }}"),
+            "range(2, 7, 2) [<Namespace {'a': 1}>]");
+}
+
 TEST(ChatTemplate, JsonIsAsTransformersWritesIt) {
   ChatRequest request = Turns();
   request.tools = Parsed(R"([{"b": "<é>", "a": [1, 2.0, null, true, {}]}])");
@@ -111,7 +171,11 @@ TEST(ChatTemplate, WhatIsNotUnderstoodIsRefusedByName) {
            {"{{ 1 | nosuch }}", "'nosuch'"},
            {"{{ 1 is nosuch }}", "'nosuch'"},
            {"{{ 1 | xmlattr }}", "'xmlattr' is not supported"},
-           {"{{ 'a'.zfill(3) }}", "'zfill'"},
+           {"{{ 'a'.encode() }}", "'encode'"},
+           {"{{ 'é'.title() }}", "beyond ASCII"},
+           {"{% call 1 %}{% endcall %}", "'call' needs"},
+           {"{% for x in [1] %}{{ loop([2]) }}{% endfor %}", "'recursive'"},
+           {"{% filter length %}x{% endfilter %}", "must give text"},
            {"{% if x %}", "endif"},
            {"{{ 'a }}", "a string has no end"},
            {"{{ (1 }}", ""},

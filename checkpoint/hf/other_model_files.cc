@@ -1,0 +1,70 @@
+#include "checkpoint/hf/other_model_files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace keel::checkpoint {
+namespace {
+
+bool IsShard(std::string_view name) {
+  return name.starts_with("model-") && name.ends_with(".safetensors");
+}
+
+bool IsPickle(std::string_view name) {
+  return (name.starts_with("pytorch_model") && name.ends_with(".bin")) || name.ends_with(".pth") ||
+         name.ends_with(".pt");
+}
+
+bool IsGguf(std::string_view name) { return name.ends_with(".gguf"); }
+
+}  // namespace
+
+std::string WayFromOtherFiles(const FileSystem& fs, std::string_view directory) {
+  const Result<std::vector<FileInfo>> listed = fs.List(directory.empty() ? "." : directory);
+  if (!listed.ok()) return "";
+  const auto find = [&](auto is) -> std::string {
+    const auto found = std::find_if(listed->begin(), listed->end(),
+                                    [&](const FileInfo& file) { return is(file.name); });
+    return found == listed->end() ? "" : found->name;
+  };
+  const auto has = [&](std::string_view name) {
+    return !find([&](std::string_view other) { return other == name; }).empty();
+  };
+  for (const char* name : {"config.json", "model.safetensors", "model.safetensors.index.json"}) {
+    const bool here = directory.empty() || directory == ".";
+    const std::string path = here ? name : fmt::format("{}/{}", directory, name);
+    if (has(name) && fs.Stat(path).status().code() == StatusCode::kNotFound) {
+      return fmt::format("; {} is a link to a file that is not there: download the model again",
+                         name);
+    }
+  }
+  if (has("adapter_config.json")) {
+    return "; adapter_config.json says that this is an adapter (LoRA) of another model: peft's "
+           "AutoPeftModelForCausalLM.from_pretrained(DIR).merge_and_unload().save_pretrained(OUT) "
+           "makes a whole one";
+  }
+  if (has("snapshots")) {
+    return "; snapshots/ says that this is an entry of a hub's cache: the model is in a folder "
+           "below that";
+  }
+  if (const std::string name = find(IsGguf); !name.empty()) {
+    return fmt::format("; keel ckpt import-gguf makes a model directory of {}", name);
+  }
+  if (const std::string name = find(IsShard); !name.empty()) {
+    return fmt::format(
+        "; {} is there, but not model.safetensors.index.json, which says what is in which file: "
+        "download that, too",
+        name);
+  }
+  if (const std::string name = find(IsPickle); !name.empty()) {
+    return fmt::format(
+        "; {} is PyTorch's own format: transformers' "
+        "AutoModelForCausalLM.from_pretrained(DIR).save_pretrained(OUT) writes safetensors",
+        name);
+  }
+  return "";
+}
+
+}  // namespace keel::checkpoint
