@@ -19,7 +19,7 @@ struct EngineRun {
 };
 
 // On the rank that leads: sends the prompts, calls `take` with each completion as it comes, shows
-// how far of `total` it is in `out`'s bar, and finishes `out`. The ranks have left together then.
+// in `bar` how far it is, and finishes `out`. The ranks have left together then.
 void RunRows(const EngineRun& run, const Prompts& prompts, const Progress::Options& bar,
              const std::function<void(const rollout::Completion&)>& take, RowOutput* out);
 
