@@ -65,7 +65,8 @@ class GlooGroup final : public BackendGroup {
         gloo.reset();
         ended.set_value();
       }).detach();
-      end.wait_for(std::chrono::seconds(3));
+      // What a group was given up for will not end now.
+      if (!where().IsGivenUp()) end.wait_for(std::chrono::seconds(3));
     } catch (const std::system_error&) {
       // No thread to be had: what it was given has ended here.
     }
