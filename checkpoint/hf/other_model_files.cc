@@ -32,14 +32,6 @@ std::string WayFromOtherFiles(const FileSystem& fs, std::string_view directory) 
   const auto has = [&](std::string_view name) {
     return !find([&](std::string_view other) { return other == name; }).empty();
   };
-  for (const char* name : {"config.json", "model.safetensors", "model.safetensors.index.json"}) {
-    const bool here = directory.empty() || directory == ".";
-    const std::string path = here ? name : fmt::format("{}/{}", directory, name);
-    if (has(name) && fs.Stat(path).status().code() == StatusCode::kNotFound) {
-      return fmt::format("; {} is a link to a file that is not there: download the model again",
-                         name);
-    }
-  }
   if (has("adapter_config.json")) {
     return "; adapter_config.json says that this is an adapter (LoRA) of another model: peft's "
            "AutoPeftModelForCausalLM.from_pretrained(DIR).merge_and_unload().save_pretrained(OUT) "

@@ -47,7 +47,12 @@ void AlignedText::Rewrite::Keep(Span span) {
 }
 
 void AlignedText::Rewrite::Put(std::string_view bytes, size_t at) {
-  if (bytes_.empty()) begins_ = at == 0;
+  if (bytes_.empty()) {
+    // `at` may be the last byte of the first character.
+    size_t begin = at;
+    while ((static_cast<unsigned char>(text_->text_[begin]) & 0xC0u) == 0x80u) --begin;
+    begins_ = begin == 0;
+  }
   bytes_ += bytes;
   if (text_->track_) origins_.insert(origins_.end(), bytes.size(), text_->OriginAt(at));
 }

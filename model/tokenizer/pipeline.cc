@@ -359,8 +359,13 @@ void PipelineTokenizer::EncodePieceWithOffsets(const AlignedText& text, Span pie
 void PipelineTokenizer::TrimOffsets(std::string_view text, const Output& out) const {
   if (out.offsets == nullptr || !parts_.post_processor.trims_offsets) return;
   for (size_t i = 0; i < out.ids->size(); ++i) {
-    TokenSpaces spaces = SpacesOfToken(TokenOf((*out.ids)[i]));
     ByteRange& range = (*out.offsets)[i];
+    // An added token is what it was in the text, with the spaces that it took.
+    const bool added = AddedOf((*out.ids)[i]) != nullptr;
+    TokenSpaces spaces =
+        SpacesOfToken(added ? text.substr(static_cast<size_t>(range.begin),
+                                          static_cast<size_t>(range.end - range.begin))
+                            : TokenOf((*out.ids)[i]));
     const bool first = i == 0 || range.begin == 0;
     // One space may be what the tokenizer put there; more than one are the text's own.
     if (first && parts_.post_processor.keeps_first_space && spaces.leading == 1) spaces.leading = 0;

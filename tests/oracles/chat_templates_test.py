@@ -234,19 +234,30 @@ FILTERS = ["length", "trim", "upper", "lower", "capitalize", "title", "string", 
            "last", "tojson", "tojson(indent=2)", "default('D')", "default('D', true)", "int", "float", "abs",
            "sort", "reverse|list", "unique|list", "min", "max", "sum", "replace('a', 'b')", "items|list",
            "dictsort", "map('string')|list", "select|list", "reject|list", "select('string')|list",
-           "indent(2)", "round(1)", "safe", "map(attribute='k')|list", "selectattr('k')|list"]
+           "indent(2)", "round(1)", "safe", "map(attribute='k')|list", "selectattr('k')|list", "round(-1)",
+           "int(0, 16)", "sum(start=[])", "sort(attribute='k,v')", "batch(2, 'x')|list", "slice(2)|list",
+           "truncate(4, true)", "center(9)", "attr('upper')", "forceescape", "urlencode"]
 TESTS = ["defined", "undefined", "none", "string", "mapping", "iterable", "sequence", "number", "boolean",
          "true", "false", "integer", "float", "eq 1", "in [1, 'ab']", "lower", "upper"]
 METHODS = [".strip()", ".split()", ".split('a')", ".startswith('a')", ".endswith('b')", ".upper()", ".k",
            ".items()", ".get('k')", ".get('q', 7)", ".replace('a', 'b')", ".keys()|list", ".append(1)",
-           ".lstrip('a')", ".find('b')", ".count('a')", ".title_", "[0]", "['k']", "[1:]", ".format(1)"]
+           ".lstrip('a')", ".find('b')", ".count('a')", ".title_", "[0]", "['k']", "[1:]", ".format(1)",
+           ".split(none, 1)", ".rsplit(none, 1)", ".find('b', 2)", ".startswith('b', 1)", ".splitlines(true)", ".zfill(5)",
+           ".center(8, '*')", ".ljust(5)", ".rjust(5)", ".title()", ".swapcase()", ".expandtabs(4)", ".isalpha()",
+           ".islower()", ".isprintable()", ".real", ".format_map({'a': 1})"]
+FORMATS = ["'{0[k]}{0.k}'.format({})", "'{:>8}|'.format({})", "'{:+}'.format({})", "'{:#x}'.format({})", "'{:,.2f}'.format({})",
+           "'{:{}}|'.format({}, 6)", "'{!a:^9}'.format({})", "'{:.3}'.format({})", "'{:08,}'.format({})", "'%5.1f' % {}",
+           "'%#x' % {}", "'%.3d' % {}", "'%*d' % (5, {})", "'%-6s|' % {}", "'%c' % {}", "'%G' % {}"]
 
 
 def expression(rng, depth):
     if depth == 0 or rng.random() < 0.15:
         return rng.choice(ATOMS)
     inner = lambda: expression(rng, depth - 1)
-    kind = rng.randrange(9)
+    kind = rng.randrange(10)
+    if kind == 9:
+        before, mark, after = rng.choice(FORMATS).rpartition("{}")
+        return f"({before}({inner()}){after if mark else ''})"
     if kind < 2:
         return f"({inner()} {rng.choice(BINARY)} {inner()})"
     if kind < 4:

@@ -195,6 +195,22 @@ class MadeTest(OracleTest):
                     self.compare_made(tokenizer, self.rows + ["<mark> <mark>MARK mark  <|im_start|> <|im",
                                                               "he\u0301llo other the the, the <mark> "])
 
+    def test_spaces_that_added_tokens_took_are_in_no_offsets(self):
+        for trims in (True, False):
+            for first in (True, False):
+                tokenizer = byte_level()
+                tokenizer.add_tokens([AddedToken("<mark>", rstrip=True, normalized=False),
+                                      AddedToken("[INST]", lstrip=True, normalized=False),
+                                      AddedToken("MARK", lstrip=True, rstrip=True), "  "])
+                tokenizer.post_processor = processors.ByteLevel(trim_offsets=trims, add_prefix_space=first)
+                self.compare_made(tokenizer, self.rows + ["<mark>  a [INST] b  MARK c", " MARK ", " \n[INST]", "    x", "<mark> "])
+
+    def test_what_stands_for_the_first_character_is_first(self):
+        for pattern in (Regex("[é٥]"), "é", Regex("[12]{1,3}")):
+            tokenizer = sentence_piece("first")
+            tokenizer.normalizer = normalizers.Replace(pattern, "b-")
+            self.compare_made(tokenizer, ["éa", "٥a", "aé", " é", "12a", "1", "é", "éé"])
+
     def test_white_space_that_two_added_tokens_want(self):
         """The first takes it; nothing is left of the second, which is then no token. (Where the first takes more than the second
         has, `tokenizers` panics.)"""

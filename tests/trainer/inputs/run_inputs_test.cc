@@ -191,6 +191,25 @@ TEST_F(RunInputsTest, AModelThatIsNotThereIsSaidToBeNotLookedUp) {
               AllOf(HasSubstr("config.json"), HasSubstr("not a regular file")));
 }
 
+TEST_F(RunInputsTest, WhatIsNoModelSaysWhatItIs) {
+  const auto said = [&](const std::string& path) {
+    return ResolveModel(folder_ + "/" + path, {}, DType::kF32).status().message();
+  };
+  Write("m.gguf", "GGUF");
+  EXPECT_THAT(said("m.gguf"), HasSubstr("keel ckpt import-gguf makes a directory of it"));
+  Write("model.safetensors", "x");
+  EXPECT_THAT(said("model.safetensors"), HasSubstr("give the directory that it lies in"));
+  WriteModel(R"("vocab_size": 300)");
+  const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d\nsize 1\n";
+  for (const char* name : {"chat_template.jinja", "tokenizer.json", "config.json"}) {
+    Write(std::string("hf/") + name, pointer);
+    EXPECT_THAT(said("hf"), AllOf(HasSubstr(name), HasSubstr("git lfs pull")));
+    std::filesystem::remove(folder_ + "/hf/" + name);
+  }
+  Write("hf/adapter_config.json", "{}");
+  EXPECT_THAT(said("hf"), AllOf(HasSubstr("has no config.json"), HasSubstr("merge_and_unload")));
+}
+
 TEST_F(RunInputsTest, WithoutTextRulesCannotScoreAndNothingEnds) {
   using rewards::RewardType;
   const auto open = [&](const std::string& keys, RewardType type) {
