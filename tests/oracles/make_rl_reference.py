@@ -322,7 +322,6 @@ def trl_policy_losses(batch):
         for loss_type in ["grpo", "dapo", "dr_grpo", "sapo", "cispo"]:
             add(loss_type, beta=0.3, use_bias_correction_kl=corrected)
         add("grpo", beta=0.3, use_bias_correction_kl=corrected, importance_sampling_level="sequence")
-    add("dapo", beta=0.3, use_bias_correction_kl=True, far=6)
     # Of the tokens of highest entropy alone; the bonus, where the loss is a mean over all tokens, too.
     for quantile in [0.0, 0.2, 0.5, 0.999]:
         for loss_type in ["grpo", "dapo", "dr_grpo", "sapo", "cispo", "vespo"]:
