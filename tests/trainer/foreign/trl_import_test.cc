@@ -13,8 +13,8 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-Result<Imported> Import(const std::string& name, const std::string& text,
-                        std::optional<TrlMethod> method = std::nullopt, int64_t world = 1) {
+Result<Imported> ImportTrl(const std::string& name, const std::string& text,
+                           std::optional<TrlMethod> method = std::nullopt, int64_t world = 1) {
   Config config;
   ImportRequest request = RequestFor(name, text);
   request.world = world;
@@ -28,14 +28,14 @@ Config Loaded(const Imported& made, int world = 1) {
 }
 
 TEST(TrlImport, AFileOfSftIsValid) {
-  const auto made = Import("sft.yaml",
-                           "model_name_or_path: models/SmolLM2\ndataset_name: chats.jsonl\n"
-                           "learning_rate: 1.0e-4\nper_device_train_batch_size: 4\n"
-                           "gradient_accumulation_steps: 2\nmax_steps: 100\nwarmup_steps: 0.1\n"
-                           "lr_scheduler_type: cosine\npacking: yes\nlogging_steps: 5\n"
-                           "eval_strategy: no\nsave_steps: 50\nsave_total_limit: 2\n"
-                           "report_to: wandb\noutput_dir: runs/sft\nmax_length: 2048\n",
-                           TrlMethod::kSft, 2);
+  const auto made = ImportTrl("sft.yaml",
+                              "model_name_or_path: models/SmolLM2\ndataset_name: chats.jsonl\n"
+                              "learning_rate: 1.0e-4\nper_device_train_batch_size: 4\n"
+                              "gradient_accumulation_steps: 2\nmax_steps: 100\nwarmup_steps: 0.1\n"
+                              "lr_scheduler_type: cosine\npacking: yes\nlogging_steps: 5\n"
+                              "eval_strategy: no\nsave_steps: 50\nsave_total_limit: 2\n"
+                              "report_to: wandb\noutput_dir: runs/sft\nmax_length: 2048\n",
+                              TrlMethod::kSft, 2);
   ASSERT_TRUE(made.ok()) << made.status().ToString();
   EXPECT_THAT(made.value().report, HasSubstr("16 of 16 keys are TRL 1.16's sft's"));
   EXPECT_THAT(made.value().report, Not(HasSubstr("asked for")));
@@ -62,12 +62,13 @@ TEST(TrlImport, AFileOfSftIsValid) {
 }
 
 TEST(TrlImport, ACommandOfDpoIsValid) {
-  const auto made = Import("dpo.sh",
-                           "#!/bin/bash\nMODEL=${MODEL:-m}\n"
-                           "accelerate launch trl/scripts/dpo.py --model_name_or_path $MODEL \\\n"
-                           "  --dataset_name pairs.jsonl --beta=0.2 --loss_type ipo \\\n"
-                           "  --no_gradient_checkpointing --num_train_epochs 1 \\\n"
-                           "  --max_length 512 --bf16 False\n");
+  const auto made =
+      ImportTrl("dpo.sh",
+                "#!/bin/bash\nMODEL=${MODEL:-m}\n"
+                "accelerate launch trl/scripts/dpo.py --model_name_or_path $MODEL \\\n"
+                "  --dataset_name pairs.jsonl --beta=0.2 --loss_type ipo \\\n"
+                "  --no_gradient_checkpointing --num_train_epochs 1 \\\n"
+                "  --max_length 512 --bf16 False\n");
   ASSERT_TRUE(made.ok()) << made.status().ToString();
   const Config c = Loaded(made.value());
   EXPECT_EQ(c.trainer.task, TaskKind::kDpo);
@@ -82,14 +83,14 @@ TEST(TrlImport, ACommandOfDpoIsValid) {
 }
 
 TEST(TrlImport, GrpoCountsSamplesAndUpdates) {
-  const auto made = Import("grpo.yaml",
-                           "model_name_or_path: m\ndataset_name: d.jsonl\n"
-                           "per_device_train_batch_size: 8\ngradient_accumulation_steps: 2\n"
-                           "steps_per_generation: 8\nnum_generations: 4\nnum_iterations: 2\n"
-                           "max_steps: 80\nsave_steps: 16\nbeta: 0.04\nepsilon_high: 0.28\n"
-                           "loss_type: dr_grpo\nscale_rewards: none\ntop_k: 50\n"
-                           "chat_template_kwargs: {enable_thinking: false}\n",
-                           TrlMethod::kGrpo, 2);
+  const auto made = ImportTrl("grpo.yaml",
+                              "model_name_or_path: m\ndataset_name: d.jsonl\n"
+                              "per_device_train_batch_size: 8\ngradient_accumulation_steps: 2\n"
+                              "steps_per_generation: 8\nnum_generations: 4\nnum_iterations: 2\n"
+                              "max_steps: 80\nsave_steps: 16\nbeta: 0.04\nepsilon_high: 0.28\n"
+                              "loss_type: dr_grpo\nscale_rewards: none\ntop_k: 50\n"
+                              "chat_template_kwargs: {enable_thinking: false}\n",
+                              TrlMethod::kGrpo, 2);
   ASSERT_TRUE(made.ok()) << made.status().ToString();
   const Config c = Loaded(made.value(), 2);
   // 8 x 2 ranks x 8 samples at a time are 32 prompts; 8 x 2 x 2 an update are 8.
@@ -114,10 +115,10 @@ TEST(TrlImport, GrpoCountsSamplesAndUpdates) {
 }
 
 TEST(TrlImport, CisposBoundIsOfTheRatioItself) {
-  const auto made = Import("grpo.yaml",
-                           "model_name_or_path: m\ndataset_name: d.jsonl\nloss_type: cispo\n"
-                           "epsilon_high: 5.0\nmax_steps: 3\n",
-                           TrlMethod::kGrpo);
+  const auto made = ImportTrl("grpo.yaml",
+                              "model_name_or_path: m\ndataset_name: d.jsonl\nloss_type: cispo\n"
+                              "epsilon_high: 5.0\nmax_steps: 3\n",
+                              TrlMethod::kGrpo);
   ASSERT_TRUE(made.ok());
   const Config c = Loaded(made.value());
   EXPECT_EQ(c.actor_rollout_ref.actor.loss.policy_loss.loss_mode, rl::PolicyLossMode::kCispo);
@@ -130,7 +131,7 @@ TEST(TrlImport, WhatBelongsToTheReferenceComesWithIt) {
       "model_name_or_path: m\ndataset_name: d.jsonl\nmax_steps: 80\nnum_iterations: 2\n"
       "sync_ref_model: true\nref_model_mixup_alpha: 0.9\nref_model_sync_steps: 64\n";
   const auto made =
-      Import("grpo.yaml", common + "beta: 0.04\ntop_entropy_quantile: 0.2\n", TrlMethod::kGrpo);
+      ImportTrl("grpo.yaml", common + "beta: 0.04\ntop_entropy_quantile: 0.2\n", TrlMethod::kGrpo);
   ASSERT_TRUE(made.ok());
   EXPECT_THAT(made.value().report, Not(HasSubstr("asked for")));
   const Config c = Loaded(made.value());
@@ -140,14 +141,14 @@ TEST(TrlImport, WhatBelongsToTheReferenceComesWithIt) {
   EXPECT_EQ(c.actor_rollout_ref.ref.ref_model_mixup_alpha, 0.9);
   EXPECT_EQ(c.actor_rollout_ref.ref.ref_model_sync_steps, 32);  // a step here is 2 of TRL's
   // Without beta there is none.
-  const auto without = Import("grpo.yaml", common, TrlMethod::kGrpo);
+  const auto without = ImportTrl("grpo.yaml", common, TrlMethod::kGrpo);
   ASSERT_TRUE(without.ok());
   EXPECT_THAT(without.value().yaml, HasSubstr("# NOT TAKEN: sync_ref_model: true"));
   const Config plain = Loaded(without.value());
   EXPECT_FALSE(plain.actor_rollout_ref.ref.sync_ref_model);
   EXPECT_FALSE(plain.actor_rollout_ref.actor.loss.use_bias_correction_kl);
 
-  const auto dpo = Import("dpo.yaml", common + "use_weighting: true\n", TrlMethod::kDpo);
+  const auto dpo = ImportTrl("dpo.yaml", common + "use_weighting: true\n", TrlMethod::kDpo);
   ASSERT_TRUE(dpo.ok());
   EXPECT_THAT(dpo.value().yaml, HasSubstr("# NOT TAKEN: num_iterations"));
   const Config d = Loaded(dpo.value());
@@ -158,11 +159,11 @@ TEST(TrlImport, WhatBelongsToTheReferenceComesWithIt) {
 
 // Its bound and its choice of tokens would come to nothing in silence.
 TEST(TrlImport, WhatASequencesRatioHasNotIsSaid) {
-  const auto made = Import("grpo.yaml",
-                           "model_name_or_path: m\ndataset_name: d.jsonl\nloss_type: grpo\n"
-                           "importance_sampling_level: sequence\ndelta: 1.5\n"
-                           "top_entropy_quantile: 0.5\nmax_steps: 3\n",
-                           TrlMethod::kGrpo);
+  const auto made = ImportTrl("grpo.yaml",
+                              "model_name_or_path: m\ndataset_name: d.jsonl\nloss_type: grpo\n"
+                              "importance_sampling_level: sequence\ndelta: 1.5\n"
+                              "top_entropy_quantile: 0.5\nmax_steps: 3\n",
+                              TrlMethod::kGrpo);
   ASSERT_TRUE(made.ok());
   EXPECT_THAT(made.value().yaml, HasSubstr("# NOT TAKEN: delta: 1.5"));
   EXPECT_THAT(made.value().yaml, HasSubstr("# NOT TAKEN: top_entropy_quantile: 0.5"));
@@ -170,12 +171,12 @@ TEST(TrlImport, WhatASequencesRatioHasNotIsSaid) {
 }
 
 TEST(TrlImport, WhatIsNotSupportedIsSaid) {
-  const auto made = Import("sft.yaml",
-                           "model_name_or_path: m\ndataset_name: d.jsonl\nuse_peft: true\n"
-                           "lora_r: 8\noptim: adafactor\nsave_strategy: epoch\n"
-                           "packing: true\npacking_strategy: bfd_split\nload_in_4bit: true\n"
-                           "lr_scheduler_type: polynomial\nno_such: 1\n",
-                           TrlMethod::kSft);
+  const auto made = ImportTrl("sft.yaml",
+                              "model_name_or_path: m\ndataset_name: d.jsonl\nuse_peft: true\n"
+                              "lora_r: 8\noptim: adafactor\nsave_strategy: epoch\n"
+                              "packing: true\npacking_strategy: bfd_split\nload_in_4bit: true\n"
+                              "lr_scheduler_type: polynomial\nno_such: 1\n",
+                              TrlMethod::kSft);
   ASSERT_TRUE(made.ok());
   for (const char* key :
        {"use_peft: true", "optim: adafactor", "save_strategy: epoch", "packing_strategy: bfd_split",
@@ -186,12 +187,12 @@ TEST(TrlImport, WhatIsNotSupportedIsSaid) {
 
 TEST(TrlImport, WhatCannotBeCountedIsRefused) {
   EXPECT_THAT(
-      Import("g.yaml", "per_device_train_batch_size: 6\n", TrlMethod::kGrpo).status().message(),
+      ImportTrl("g.yaml", "per_device_train_batch_size: 6\n", TrlMethod::kGrpo).status().message(),
       HasSubstr("multiple of num_generations 8"));
-  EXPECT_THAT(Import("a.yaml", "beta: 1\n").status().message(), HasSubstr("--method"));
-  EXPECT_THAT(Import("a.sh", "trl sft --beta 1\n", TrlMethod::kDpo).status().message(),
+  EXPECT_THAT(ImportTrl("a.yaml", "beta: 1\n").status().message(), HasSubstr("--method"));
+  EXPECT_THAT(ImportTrl("a.sh", "trl sft --beta 1\n", TrlMethod::kDpo).status().message(),
               HasSubstr("launches trl sft, --method says dpo"));
-  EXPECT_THAT(Import("a.sh", "trl sft --config c.yaml\n").value().unresolved,
+  EXPECT_THAT(ImportTrl("a.sh", "trl sft --config c.yaml\n").value().unresolved,
               ElementsAre(HasSubstr("--config c.yaml")));
 }
 

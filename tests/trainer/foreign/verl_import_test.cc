@@ -14,8 +14,8 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-Result<Imported> Import(const std::string& name, const std::string& text,
-                        std::vector<std::string> arguments = {}) {
+Result<Imported> ImportVerl(const std::string& name, const std::string& text,
+                            std::vector<std::string> arguments = {}) {
   Config config;
   ImportRequest request = RequestFor(name, text);
   request.arguments = std::move(arguments);
@@ -23,7 +23,7 @@ Result<Imported> Import(const std::string& name, const std::string& text,
 }
 Imported Made(const std::string& name, const std::string& text,
               std::vector<std::string> arguments = {}) {
-  const auto imported = Import(name, text, std::move(arguments));
+  const auto imported = ImportVerl(name, text, std::move(arguments));
   EXPECT_TRUE(imported.ok()) << imported.status().ToString();
   return imported.ok() ? imported.value() : Imported{};
 }
@@ -304,10 +304,11 @@ TEST(VerlImport, WeightsThatVerlHasForMetricsAloneAreLeftOut) {
 }
 
 TEST(VerlImport, WhatIsNoLaunchOfMainPpoIsRefused) {
-  EXPECT_THAT(Import("a.sh", "python -m verl.trainer.sft_trainer x=1\n").status().message(),
+  EXPECT_THAT(ImportVerl("a.sh", "python -m verl.trainer.sft_trainer x=1\n").status().message(),
               HasSubstr("no command in it is python -m verl.trainer.main_ppo"));
   EXPECT_THAT(
-      Import("a.sh", "python -m verl.trainer.main_ppo a=1\npython -m verl.trainer.main_ppo b=1\n")
+      ImportVerl("a.sh",
+                 "python -m verl.trainer.main_ppo a=1\npython -m verl.trainer.main_ppo b=1\n")
           .status()
           .message(),
       HasSubstr("lines 1 and 2"));
