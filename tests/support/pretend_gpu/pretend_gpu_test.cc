@@ -78,6 +78,13 @@ TEST_F(PretendGpu, AKernelTakesNoAddressOfTheHost) {
   EXPECT_THROW(module_.Kernels()->sum_of_squares(args, nullptr), std::runtime_error);
 }
 
+TEST_F(PretendGpu, AnOperationTakesNoTensorOfTheHost) {
+  const at::Tensor there = at::ones({3}, at::TensorOptions(device_));
+  EXPECT_TRUE(at::equal((there + at::scalar_tensor(2)).cpu(), at::full({3}, 3.0)));
+  EXPECT_THROW(there + at::ones({3}), c10::Error);
+  EXPECT_THROW(there.index_select(0, at::zeros({1}, at::kLong)), c10::Error);
+}
+
 TEST_F(PretendGpu, GivesMemoryBack) {
   const int64_t before = module_.Memory(1).allocated;
   {

@@ -189,6 +189,9 @@ class HostCall {
     const size_t first = stack_.size() - count;
     const torch::jit::Stack given(stack_.end() - static_cast<std::ptrdiff_t>(count), stack_.end());
     for (size_t i = 0; i < count; ++i) stack_[first + i] = ForHost(given[i]);
+    // As a GPU's kernels have it: but for a single number all is of the device.
+    TORCH_CHECK(!device_ || !of_host_, "pretend GPU: ", op_.schema().name(),
+                " was given a tensor of the host beside those of ", *device_);
     const torch::jit::Stack used(stack_.end() - static_cast<std::ptrdiff_t>(count), stack_.end());
     op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack_);
     for (size_t i = 0; i < count; ++i) {
@@ -208,7 +211,11 @@ class HostCall {
 
  private:
   at::Tensor HostOf(const at::Tensor& t) {
-    if (!t.defined() || !t.is_cuda()) return t;
+    if (!t.defined()) return t;
+    if (!t.is_cuda()) {
+      of_host_ |= t.dim() > 0;
+      return t;
+    }
     device_ = t.device();
     return HostViewOf(t);
   }
@@ -253,6 +260,7 @@ class HostCall {
   const c10::OperatorHandle& op_;
   torch::jit::Stack& stack_;
   std::optional<at::Device> device_;
+  bool of_host_ = false;  // an argument with dimensions is
 };
 
 void OnHost(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
