@@ -168,7 +168,7 @@ class SplitKills(split_test.SplitJob):
                                    f"127.0.0.1:{port}")  # fmt: skip
         self.wait_until(lambda: self.generating(name) == ranks // tp, "all that joined generate", job)
         for victim in victims:
-            before = harness.ranks_below(joined)
+            before, came = harness.ranks_below(joined), self.log().count("is there")
             harness.kill(before[victim])
             self.wait_until(lambda: f"rollout rank {victim} was killed by SIGKILL" in self.log(), "the kill", job)
             if restarts:
@@ -178,6 +178,8 @@ class SplitKills(split_test.SplitJob):
                                 "the replica is started again", job)  # fmt: skip
                 now = harness.ranks_below(joined)
                 self.assertEqual({r: pid for r, pid in now.items() if r not in replica}, {r: pid for r, pid in before.items() if r not in replica})
+                # One that comes after the run's end would wait for trainers that start again.
+                self.wait_until(lambda: self.log().count("is there") > came, "the replica is back", job)
         # It stands still meanwhile, so that all this is in time.
         trainer = harness.ranks_below(job)[1]
         self.wait_until(lambda: pathlib.Path(f"/proc/{trainer}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T", "it stands still", job)
