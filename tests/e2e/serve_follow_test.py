@@ -73,7 +73,7 @@ class Follow(harness.Job):
     def test_while_it_is_trained(self):
         """Begun before there is a run's first checkpoint; asked by three clients all along, also beside the changes."""
         run = self.run_dir("run")
-        config = self.training("run", 30)
+        config = self.training("run", 90)
         run.mkdir()
         server = Server(self, None, "--run", run, "--follow", wait=False)
         training = self.start(config)
@@ -81,7 +81,7 @@ class Follow(harness.Job):
 
         def client(number):
             found = []
-            while training.poll() is None or found[-1][0] != "global_step_30":
+            while training.poll() is None or found[-1][0] != "global_step_90":
                 found.append(self.ask(server, PROMPTS[number]))
             return found
 

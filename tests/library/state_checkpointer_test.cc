@@ -134,7 +134,7 @@ TEST_F(StateCheckpointerTest, AnotherStateIsRefusedAndNothingChanges) {
     EXPECT_THAT(b, testing::Each(5));
   }
   EXPECT_EQ(checkpoints->Load(std::vector{Of("a", b)}, {.step = 9}).status().code(),
-            StatusCode::kDataLoss);
+            StatusCode::kNotFound);
   EXPECT_EQ(checkpoints->Save(-1, std::vector{Of("a", a)}).code(), StatusCode::kInvalidData);
   ASSERT_TRUE(checkpoints->Load(std::vector{Of("b", b)}, {.allow_missing = {"?"}}).ok());
   EXPECT_THAT(b, testing::Each(5));

@@ -29,7 +29,10 @@ const std::map<std::string, std::string>& Exceptions() {
       {"actor_rollout_ref.rollout.dtype",
        "verl's choice; ValidateRolloutConfig refuses another than the model's"},
       {"critic.enable", "HasCritic (config_rl.h) reads it for all others"},
+      {"actor_rollout_ref.ref.ref_model_sync_steps",
+       "RefSection::SyncsAfter (config_rl.h) reads it for all others"},
       {"trainer.n_gpus_per_node", "RolesOf (config_async.h) reads it for all others"},
+      {"trainer.trace.steps", "TraceSection::Covers (sections.h) reads it for all others"},
   };
   return exceptions;
 }
