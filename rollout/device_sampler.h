@@ -29,11 +29,11 @@ bool HasDeviceSampler(const at::Device& device);
 bool IsForDeviceSampler(const SamplingParams& params);
 
 // What Sampler::Choose says of each, with its draws: the same tokens, but where a draw falls within
-// a rounding of the border between two. Under kPolicy and kRaw log-probabilities have the bits of
-// the trainer's on that device. `logits`: [rows, columns] fp32 or bf16; ids from `vocabulary` on
-// are never chosen. Waits for the device once.
+// a rounding of the border between two. Under kPolicy and kRaw log-probabilities have the bits that
+// one rank that trains there makes of the same logits. `logits`: [rows, columns] fp32 or bf16; ids
+// from `vocabulary` on are never chosen. Waits for the device once.
 std::vector<Result<ChosenToken>> ChooseOnDevice(const at::Tensor& logits, size_t vocabulary,
-                                             LogProbsMode mode,
-                                             std::span<const TokenWanted> wanted);
+                                                LogProbsMode mode,
+                                                std::span<const TokenWanted> wanted);
 
 }  // namespace keel::rollout

@@ -16,7 +16,7 @@ namespace {
 Result<SharedModule> OpenIt() {
   // Tests have a module for machines without a GPU.
   if (const char* const named = std::getenv("KEEL_CUDA_MODULE")) {
-    KEEL_RETURN_IF_ERROR(LoadLibrary(named));
+    KEEL_RETURN_IF_ERROR(LoadLibrary(named).WithContext("KEEL_CUDA_MODULE"));
     return SharedModule{RTLD_DEFAULT, named};
   }
   // Of the same PyTorch that has been loaded; what an installed module finds no other way.

@@ -8,8 +8,8 @@
 
 namespace keel::parallel {
 
-// The group of the same ranks, of which `hosts` sends what there is to send. Each operation waits for
-// the device before it sends. Tensors may also be of the host.
+// The group of the same ranks, of which `hosts` sends what there is to send. Each operation waits
+// for the device before it sends. Tensors may also be of the host.
 std::unique_ptr<ProcessGroup> ByWayOfHosts(std::unique_ptr<ProcessGroup> hosts);
 
 }  // namespace keel::parallel
