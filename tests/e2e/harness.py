@@ -240,7 +240,7 @@ class Job(unittest.TestCase):
 
 
 def descendants(pid):
-    """All processes below a live one."""
+    """All processes below a live one, those nearest to it first."""
     parent = {}
     for entry in pathlib.Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -269,7 +269,9 @@ def rank_of(pid):
 
 def ranks_below(launcher):
     """{rank: pid} of the processes that a launcher has started."""
-    found = {rank_of(pid): pid for pid in descendants(launcher.pid)}
+    found = {}
+    for pid in descendants(launcher.pid):
+        found.setdefault(rank_of(pid), pid)  # what a rank has started has its environment
     found.pop(None, None)
     return found
 

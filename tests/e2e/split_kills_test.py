@@ -20,7 +20,8 @@ STEPS = 8
 TRAINER = ("rl.rollout", "rl.experience", "step.gradients", "step.update", "step.end", "sync.begin", "sync.round", "sync.done",
            "save.begin", "save.staged", "save.write", "save.report", "save.order", "commit.manifest", "commit.renamed",
            "save.tracker", "retain.start", "save.finish")  # fmt: skip
-WORKER = ("worker.linked", "sync.round", "worker.staged", "worker.step", "worker.progress", "worker.done")
+GENERATING = ("worker.step", "worker.progress", "worker.done")
+WORKER = ("worker.linked", "sync.round", "worker.staged", *GENERATING)
 TRAINERS, TP = 2, 2  # ranks 0 and 1 train; 2 leads a replica, 3 follows; 4 and 5 are another
 GONE_WITHIN_S = 60  # far longer than a loaded machine needs
 # Hangs when nobody asks it any more.
@@ -116,8 +117,13 @@ class SplitKills(split_test.SplitJob):
         (self.folder / "verifier.py").write_text(VERIFIER)
         verifier = {"reward__type": "command", "reward__num_workers": 1, "reward__max_retries": 0, "reward__command": [sys.executable, str(self.folder / "verifier.py")]}
         port = harness.free_port()
-        config = self.recorded(name, record, async_training__port=port, **verifier)
-        job = self.start_marked("--nproc-per-node", TRAINERS + TP, "--roles", f"trainer:{TRAINERS},rollout:{TP}", "train", config)
+        # The replica that came with the trainers stands still until then, where it could else have generated all alone.
+        alone = place in GENERATING
+        patient = {"async_training__worker_timeout_seconds": 200, "trainer__deadline_seconds": 200} if alone else {}
+        changes = {**verifier, **patient, "actor_rollout_ref__rollout__max_num_seqs": 8}  # not all of a step
+        config = self.recorded(name, record, async_training__port=port, **changes)
+        job = self.start_marked("--nproc-per-node", TRAINERS + TP, "--roles", f"trainer:{TRAINERS},rollout:{TP}", "train", config,
+                                failpoint=f"worker.step:{TRAINERS}:1:stop" if alone else "")  # fmt: skip
         join = ("--nproc-per-node", TP, "--max-restarts", 9, "rollout", config, "--join", f"127.0.0.1:{port}")
         self.wait_until((self.run_dir(name) / "desk.json").exists, "the desk", job)
         killed = self.start_marked(*join, failpoint=f"{place}:{rank}:{time}:kill_parent")
@@ -126,11 +132,20 @@ class SplitKills(split_test.SplitJob):
         self.assertEqual(killed.returncode, -9, self.log()[-3000:])
         self.gone(below)
         again = self.start_marked(*join)
+        if alone:
+            self.continued(job, TRAINERS)
         self.assertEqual(job.wait(timeout=harness.LIMIT_S), 0, self.log()[-6000:])
         again.terminate()  # where it was not there before the end
         again.wait(timeout=GONE_WITHIN_S)
         self.gone(self.marked())
-        self.check(name, record, **verifier)
+        self.check(name, record, **changes)
+
+    def continued(self, job, rank):
+        """A rank that its fail point stops goes on."""
+        process = harness.ranks_below(job)[rank]
+        stat = pathlib.Path(f"/proc/{process}/stat")
+        self.wait_until(lambda: stat.read_text().rsplit(")", 1)[1].split()[0] == "T", f"rank {rank} stands still", job)
+        harness.kill(process, signal.SIGCONT)
 
     def test_the_launcher_of_workers_that_joined_at_each_place(self):
         everywhere = [(0, place, 1) for place in WORKER] + [(1, place, 1) for place in WORKER[:4]]  # the leader speaks for both
@@ -180,10 +195,7 @@ class SplitKills(split_test.SplitJob):
                 self.assertEqual({r: pid for r, pid in now.items() if r not in replica}, {r: pid for r, pid in before.items() if r not in replica})
                 # One that comes after the run's end would wait for trainers that start again.
                 self.wait_until(lambda: self.log().count("is there") > came, "the replica is back", job)
-        # It stands still meanwhile, so that all this is in time.
-        trainer = harness.ranks_below(job)[1]
-        self.wait_until(lambda: pathlib.Path(f"/proc/{trainer}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T", "it stands still", job)
-        harness.kill(trainer, signal.SIGCONT)
+        self.continued(job, 1)  # it stood still meanwhile, so that all this is in time
         self.assertEqual(job.wait(timeout=harness.LIMIT_S), 0, self.log()[-6000:])
         joined.wait(timeout=GONE_WITHIN_S)
         self.gone(self.marked())

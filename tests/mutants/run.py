@@ -4,15 +4,18 @@
     tests/mutants/run.py --check        every mutant still fits the source
     tests/mutants/run.py --list
 
-Works on a copy of the source in build/mutants, built without torch; for mutants that only a training run
-can see, of which the tests are those of tests/e2e, on one in build/mutants-e2e, built with torch. A mutant
+Works on a copy of the source in build/mutants, built without torch; for mutants whose tests need it, or the whole
+program, on one in build/mutants-torch. A mutant
 that does not compile is an error, one that no test sees is a hole in the tests: exit 1. What is run first is
-the copy as it is: all the tests that are asked for must pass there.
+the copy as it is: all the tests that are asked for must pass there. There is a copy for each of the jobs, that work side by side; the
+compiler's cache, where there is one, builds but the first.
 """
 
 import argparse
+import concurrent.futures
 import os
 import pathlib
+import queue
 import re
 import shutil
 import subprocess
@@ -62,10 +65,10 @@ class Copy:
 
     CMAKE = ("-DKEEL_WITH_TORCH=OFF", "-DKEEL_UNITY=OFF")
 
-    def __init__(self, folder, jobs):
+    def __init__(self, folder):
+        self.folder = folder
         self.source = folder / "source"
         self.build = folder / "build"
-        self.jobs = jobs
 
     def refresh(self):
         """Copies what differs, so that a second run builds little."""
@@ -89,11 +92,11 @@ class Copy:
                    "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1", "-DCMAKE_CXX_FLAGS=-w", *self.CMAKE]  # fmt: skip
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
-    def make(self, programs):
+    def make(self, programs, jobs):
         """The compiler's messages when it fails, else None."""
         done = subprocess.run(
-            ["ninja", "-C", self.build, "-j", str(self.jobs), *sorted({way_of(program)[0] for program in programs})],
-            capture_output=True, text=True, check=False,
+            ["ninja", "-C", self.build, "-j", str(jobs), *sorted({way_of(program)[0] for program in programs})],
+            capture_output=True, text=True, check=False, env={**os.environ, "CCACHE_BASEDIR": str(self.folder)},
         )
         return None if done.returncode == 0 else done.stdout[-4000:] + done.stderr[-2000:]
 
@@ -122,15 +125,17 @@ class Copy:
         return f"{program}, {failed.group(1)}" if failed else program
 
 
-class CopyOfAll(Copy):
-    """The same of all of it, with torch, for tests of the whole program."""
+class CopyWithTorch(Copy):
+    """The same of all of it, for unit tests that need torch and for tests of the whole program."""
 
-    CMAKE = ("-DKEEL_BUILD_TESTS=OFF", f"-DKEEL_VENV={ROOT / '.venv'}")
+    CMAKE = ("-DKEEL_NVCC=OFF", f"-DKEEL_VENV={ROOT / '.venv'}")
 
-    def make(self, programs):
-        return super().make({"keel"})
+    def make(self, programs, jobs):
+        return super().make({"keel" if program.startswith(E2E) else program for program in programs}, jobs)
 
     def test(self, program, cases):
+        if not program.startswith(E2E):
+            return super().test(program, cases)
         folder = self.source / "tests" / "e2e"
         environment = {
             **os.environ, "KEEL_SOURCE_DIR": str(self.source), "KEEL_BINARY": str(self.build / "keel"),
@@ -144,6 +149,14 @@ class CopyOfAll(Copy):
         if not re.search(r"^Ran [1-9]\d* test", done.stderr, re.MULTILINE):
             raise SystemExit(f"{program} has no case {cases}:\n{done.stderr[-2000:]}")
         return f"{program}, {cases}" if done.returncode else None
+
+
+def kind_of(mutant):
+    """The copy that its tests need."""
+    listed = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("CMakeLists.txt"))
+    with_torch = set(re.findall(r"keel_test\((\w+)\s+TORCH", listed))
+    programs = {way_of(program)[0] for program, _ in mutant.tests}
+    return CopyWithTorch if programs & with_torch or any(p.startswith(E2E) for p in programs) else Copy
 
 
 def page(results, facts):
@@ -171,7 +184,7 @@ def main():
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--only", action="append", help="a mutant; may be given again")
     parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "build" / "mutants")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="how many mutants at a time")
     parser.add_argument("--markdown", type=pathlib.Path, help="page to write, of a run of all")
     args = parser.parse_args()
     args.check |= args.suite and not os.environ.get("KEEL_NIGHTLY")
@@ -191,13 +204,9 @@ def main():
         parser.error(f"no mutant {', '.join(sorted(unknown))}")
     begin = time.monotonic()
     results = []
-    of_all = [m for m in chosen if m.tests[0][0].startswith(E2E)]
-    for copy, mutants in (
-        (Copy(args.folder, args.jobs), [m for m in chosen if m not in of_all]),
-        (CopyOfAll(args.folder.with_name(args.folder.name + "-e2e"), args.jobs), of_all),
-    ):
-        if mutants:
-            results += run(copy, mutants)
+    for kind, folder in ((Copy, args.folder), (CopyWithTorch, args.folder.with_name(args.folder.name + "-torch"))):
+        if mutants := [m for m in chosen if kind_of(m) is kind]:
+            results += run(kind, folder, args.jobs, mutants)
     survived = [mutant.name for mutant, seen in results if not seen]
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
     facts = (f"{time.strftime('%Y-%m-%d', time.gmtime())}, commit {commit}: {len(results) - len(survived)} of {len(results)} seen, "
@@ -208,37 +217,54 @@ def main():
     return 1 if survived else 0
 
 
-def run(copy, mutants):
-    """[(mutant, how it was seen, or None)]."""
+def run(kind, folder, jobs, mutants):
+    """[(mutant, how it was seen, or None)], in the order of `mutants`."""
     begin = time.monotonic()
-    copy.refresh()
+    copies = [kind(folder / str(number)) for number in range(min(jobs, len(mutants)))]
+    free = queue.SimpleQueue()
     tests = sorted({test for mutant in mutants for test in mutant.tests})
-    if error := copy.make({program for program, _ in tests}):
-        raise SystemExit(f"the source does not build:\n{error}")
-    for program, cases in tests:
-        if failure := copy.test(program, cases):
-            raise SystemExit(f"without any mutant: {failure} fails")
-    print(f"{len(tests)} test runs pass without a mutant, after {time.monotonic() - begin:.0f} s", flush=True)
+    for copy in copies:  # one after the other: what the first compiles is in the cache then
+        copy.refresh()
+        if error := copy.make({program for program, _ in tests}, jobs):
+            raise SystemExit(f"the source does not build:\n{error}")
+        free.put(copy)
 
-    results = []
-    for mutant in mutants:
-        path = copy.source / mutant.file
-        text = path.read_text(encoding="utf-8")
-        path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+    def in_some_copy(work, item):
+        copy = free.get()
         try:
-            started = time.monotonic()
-            seen = None
-            for program, cases in mutant.tests:
-                if error := copy.make({program}):
-                    raise SystemExit(f"{mutant.name} does not compile:\n{error}")
-                seen = copy.test(program, cases)
-                if seen:
-                    break
+            return work(copy, item)
         finally:
-            path.write_text(text, encoding="utf-8")
-        results.append((mutant, seen))
-        print(f"{mutant.name:32} {seen or 'SURVIVED'}  ({time.monotonic() - started:.0f} s)", flush=True)
-    return results
+            free.put(copy)
+
+    with concurrent.futures.ThreadPoolExecutor(len(copies)) as pool:
+        try:
+            for failure in pool.map(lambda test: in_some_copy(lambda copy, t: copy.test(*t), test), tests):
+                if failure:
+                    raise SystemExit(f"without any mutant: {failure} fails")
+            print(f"{len(tests)} test runs pass without a mutant, after {time.monotonic() - begin:.0f} s", flush=True)
+            return list(pool.map(lambda mutant: (mutant, in_some_copy(seen_by, mutant)), mutants))
+        except SystemExit:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def seen_by(copy, mutant):
+    """The test that fails with it, or None."""
+    path = copy.source / mutant.file
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+    started, seen = time.monotonic(), None
+    try:
+        for program, cases in mutant.tests:
+            if error := copy.make({program}, 1):
+                raise SystemExit(f"{mutant.name} does not compile:\n{error}")
+            seen = copy.test(program, cases)
+            if seen:
+                break
+    finally:
+        path.write_text(text, encoding="utf-8")
+    print(f"{mutant.name:32} {seen or 'SURVIVED'}  ({time.monotonic() - started:.0f} s)", flush=True)
+    return seen
 
 
 if __name__ == "__main__":
