@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Sets up the machine if needed, builds everything, and runs every test that needs no GPU.
 #
-#   tools/test.sh [-L LABEL] [--no-build] [--asan] [--tidy] [--nightly] [--fuzz SECONDS]
+#   tools/test.sh [-L LABEL] [--no-build] [--asan|--tsan] [--tidy] [--nightly] [--fuzz SECONDS]
 #     -L LABEL     only tests with this label: unit, dist, oracle, e2e, devicepath, cuda
 #     --asan       the torch-free tests under AddressSanitizer and UBSan instead
+#     --tsan       the same under ThreadSanitizer
 #     --tidy       clang-tidy over the sources instead (slow)
 #     --nightly    the larger sweeps too (KEEL_NIGHTLY=1 in the tests' environment); docs/nightly.md
 #     --fuzz S     instead: each libFuzzer program for S seconds; needs clang
@@ -17,11 +18,11 @@ while [ $# -gt 0 ]; do
   case "$1" in
     -L) label=(-L "$2"); shift ;;
     --no-build) build=0 ;;
-    --asan) preset=asan ;;
+    --asan|--tsan) preset=${1#--} ;;
     --nightly) export KEEL_NIGHTLY=1 ;;
     --tidy) tidy=1 ;;
     --fuzz) fuzz=$2; shift ;;
-    -h|--help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h|--help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "test: unknown option $1; see --help" >&2; exit 64 ;;
   esac
   shift
@@ -47,8 +48,8 @@ fi
 if [ "$build" = 1 ]; then
   tools/bootstrap.sh --tests || exit 1
 fi
-if [ "$preset" = asan ]; then
-  cmake --preset asan >/dev/null && cmake --build build/asan -j "$(nproc)" || exit 1
+if [ "$preset" != release ]; then
+  cmake --preset "$preset" >/dev/null && cmake --build "build/$preset" -j "$(nproc)" || exit 1
 fi
 if [ "${tidy:-0}" = 1 ]; then
   git ls-files '*.cc' | xargs -P "$(nproc)" -n 4 clang-tidy --quiet -p build/release
