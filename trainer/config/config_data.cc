@@ -10,7 +10,9 @@
 
 namespace keel::trainer {
 
-void AddDataOptions(Config& config, options::Schema& schema) {
+namespace {
+
+void AddFileOptions(Config& config, options::Schema& schema) {
   DataSection& d = config.data;
   schema
       .Add("data.train_files", d.train_files,
@@ -30,6 +32,11 @@ void AddDataOptions(Config& config, options::Schema& schema) {
       .Add("data.val_split", d.val_split,
            "Without `val_files`: the share of samples set apart for validation.")
       .Range(0, 0.5);
+}
+
+// How a row becomes tokens.
+void AddTextOptions(Config& config, options::Schema& schema) {
+  DataSection& d = config.data;
   schema.Add(
       "data.tokenizer", d.tokenizer,
       "What text of rows becomes tokens by. `bytes`: one token a byte, 259 tokens; `ids`: "
@@ -52,6 +59,10 @@ void AddDataOptions(Config& config, options::Schema& schema) {
   schema.Add("data.prompt_key", d.prompt_key, "Key of the prompt.");
   schema.Add("data.response_key", d.response_key, "Key of the response.");
   schema.Add("data.messages_key", d.messages_key, "Key of a list of {role, content}.");
+}
+
+void AddBatchOptions(Config& config, options::Schema& schema) {
+  DataSection& d = config.data;
   schema.Add("data.max_length", d.max_length, "Tokens of the longest sequence.")
       .Range(2)
       .Unit("tokens");
@@ -81,6 +92,11 @@ void AddDataOptions(Config& config, options::Schema& schema) {
       .Range(1)
       .Unit("sequences");
   schema.Add("data.shuffle", d.shuffle, "A new order every epoch, from the seed.");
+}
+
+// What RL and DPO read of a row.
+void AddRlRowOptions(Config& config, options::Schema& schema) {
+  DataSection& d = config.data;
   schema
       .Add("data.max_prompt_length", d.max_prompt_length,
            "RL and DPO: tokens of the longest prompt; `truncation` says what becomes of a longer "
@@ -109,6 +125,15 @@ void AddDataOptions(Config& config, options::Schema& schema) {
       "verl's `Let's think step by step and output the final answer after \"####\".`");
   schema.Add("data.chosen_key", d.chosen_key, "DPO: key of the preferred answer.");
   schema.Add("data.rejected_key", d.rejected_key, "DPO: key of the rejected answer.");
+}
+
+}  // namespace
+
+void AddDataOptions(Config& config, options::Schema& schema) {
+  AddFileOptions(config, schema);
+  AddTextOptions(config, schema);
+  AddBatchOptions(config, schema);
+  AddRlRowOptions(config, schema);
 }
 
 Result<std::vector<DataSource>> SourcesOf(const Config& config) {

@@ -23,9 +23,7 @@ std::vector<std::string> PlainKlNames() {
   return names;
 }
 
-}  // namespace
-
-void AddActorRlOptions(Config& c, options::Schema& s) {
+void AddUpdateOptions(Config& c, options::Schema& s) {
   ActorLossSection& a = c.actor_rollout_ref.actor.loss;
   const std::string actor = "actor_rollout_ref.actor.";
   s.Add(
@@ -41,6 +39,11 @@ void AddActorRlOptions(Config& c, options::Schema& s) {
       .Unit("sequences");
   s.Add(actor + "ppo_epochs", a.ppo_epochs, "Passes over a step's samples.").Range(1);
   s.Add(actor + "shuffle", a.shuffle, "Another order of the samples in each pass.");
+}
+
+void AddLossOptions(Config& c, options::Schema& s) {
+  ActorLossSection& a = c.actor_rollout_ref.actor.loss;
+  const std::string actor = "actor_rollout_ref.actor.";
   s.Add(actor + "clip_ratio", a.clip_ratio, "PPO's clip range of the ratio around 1.").Range(0);
   s.Add(actor + "clip_ratio_low", a.clip_ratio_low, "Its lower side; null: `clip_ratio`.").Range(0);
   s.Add(actor + "clip_ratio_high", a.clip_ratio_high,
@@ -71,6 +74,11 @@ void AddActorRlOptions(Config& c, options::Schema& s) {
   s.Add(actor + "use_bias_correction_kl", a.use_bias_correction_kl,
         "The estimate of a token times its ratio to the policy that acted (TRL's key), so that it "
         "is of the policy that learns, and has its gradient, after a step's first update too.");
+}
+
+void AddPolicyLossOptions(Config& c, options::Schema& s) {
+  ActorLossSection& a = c.actor_rollout_ref.actor.loss;
+  const std::string actor = "actor_rollout_ref.actor.";
   s.Add(actor + "policy_loss.loss_mode", a.policy_loss.loss_mode,
         "`vanilla` is PPO's clipped loss; `gspo` clips per sequence; `cispo` clips the weight and "
         "keeps the gradient; `gpg` is the plain policy gradient; `dppo_tv` and `dppo_kl` bound how "
@@ -112,7 +120,9 @@ void AddActorRlOptions(Config& c, options::Schema& s) {
         "loss and the entropy bonus are of (TRL's key); 1: all. The loss still divides by the "
         "number of all.")
       .Range(0, 1);
+}
 
+void AddReferenceOptions(Config& c, options::Schema& s) {
   RefSection& ref = c.actor_rollout_ref.ref;
   s.Add("actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu",
         ref.log_prob_micro_batch_size_per_gpu,
@@ -133,7 +143,7 @@ void AddActorRlOptions(Config& c, options::Schema& s) {
         "The reference's weights to host memory when nothing uses them.");
 }
 
-void AddRlOptions(Config& c, options::Schema& s) {
+void AddCriticOptions(Config& c, options::Schema& s) {
   CriticSection& k = c.critic;
   s.Add("critic.enable", k.enable, "null: if `algorithm.adv_estimator` is gae.");
   s.Add(
@@ -169,7 +179,9 @@ void AddRlOptions(Config& c, options::Schema& s) {
         "How far a value may move from the old one before the loss clips it.")
       .Range(0);
   s.Add("critic.loss_agg_mode", k.loss_agg_mode, "null: the actor's.");
+}
 
+void AddAdvantageOptions(Config& c, options::Schema& s) {
   AlgorithmSection& a = c.algorithm;
   s.Add("algorithm.adv_estimator", a.adv_estimator, "How rewards become advantages.");
   s.Add("algorithm.gamma", a.gamma, "Discount per token of the policy.").Range(0, 1);
@@ -196,7 +208,10 @@ void AddRlOptions(Config& c, options::Schema& s) {
       .Unit("samples");
   s.Add("algorithm.kl_ctrl.target_kl", a.kl_ctrl.target_kl, "KL divergence that `adaptive` wants.")
       .Above(0);
-  RolloutCorrectionSection& r = a.rollout_correction;
+}
+
+void AddCorrectionOptions(Config& c, options::Schema& s) {
+  RolloutCorrectionSection& r = c.algorithm.rollout_correction;
   s.Add("algorithm.rollout_correction.rollout_is", r.rollout_is,
         "Weigh the loss by the ratio of trainer and rollout probability, per token or sequence; "
         "null: no.");
@@ -222,15 +237,21 @@ void AddRlOptions(Config& c, options::Schema& s) {
   s.Add("algorithm.rollout_correction.loss_type", r.loss_type,
         "With `bypass_mode`: `ppo_clip` is the loss of `policy_loss.loss_mode`, whose ratio is to "
         "the rollout; `reinforce` is log p, weighted by that ratio as `rollout_is` says.");
-  s.Add("algorithm.filter_groups.enable", a.filter_groups.enable,
+}
+
+void AddFilterOptions(Config& c, options::Schema& s) {
+  FilterGroupsSection& f = c.algorithm.filter_groups;
+  s.Add("algorithm.filter_groups.enable", f.enable,
         "DAPO's dynamic sampling: groups whose samples all score the same teach nothing and are "
         "replaced by further prompts.");
-  s.Add("algorithm.filter_groups.metric", a.filter_groups.metric,
+  s.Add("algorithm.filter_groups.metric", f.metric,
         "`reward`, or the name of a value that the verifier gives.");
-  s.Add("algorithm.filter_groups.max_num_gen_batches", a.filter_groups.max_num_gen_batches,
+  s.Add("algorithm.filter_groups.max_num_gen_batches", f.max_num_gen_batches,
         "Batches that a step may generate before it gives up; 0: no limit.")
       .Range(0);
+}
 
+void AddRewardOptions(Config& c, options::Schema& s) {
   rewards::RewardSection& w = c.reward;
   rewards::AddVerifierOptions(s, "reward.", w);
   s.Add("reward.functions", w.functions,
@@ -255,7 +276,9 @@ void AddRlOptions(Config& c, options::Schema& s) {
   s.Add("reward.overlong_buffer.penalty_factor", w.overlong_buffer.penalty_factor,
         "What they cost at the end of the buffer.")
       .Range(0);
+}
 
+void AddDpoOptions(Config& c, options::Schema& s) {
   DpoSection& d = c.dpo;
   s.Add("dpo.beta", d.beta, "Weight of the distance from the reference policy.").Above(0);
   s.Add("dpo.loss_type", d.loss_type,
@@ -287,6 +310,61 @@ void AddRlOptions(Config& c, options::Schema& s) {
   s.Add("dpo.use_weighting", d.use_weighting,
         "WPO: a pair's preference losses weigh more, the likelier the policy is to have written "
         "both answers itself.");
+}
+
+std::vector<std::string> RewardProblems(const Config& c) {
+  std::vector<std::string> problems;
+  const auto say = [&](std::string text) { problems.push_back(std::move(text)); };
+  const rewards::RewardSection& w = c.reward;
+  if (const Status usable = rewards::CheckReward(w); !usable.ok()) say(usable.message());
+  double request_s = 0;  // of a sample, at most
+  if (const auto functions = rewards::RewardFunctions(w); functions.ok()) {
+    for (const rewards::RewardFunction& function : *functions) {
+      if (!rewards::AsksOutside(TypeOf(function.verifier))) continue;
+      request_s += function.verifier.timeout_seconds *
+                   static_cast<double>(1 + function.verifier.max_retries);
+    }
+  }
+  if (request_s >= c.trainer.deadline_seconds) {
+    say(
+        fmt::format("reward.timeout_seconds {} with reward.max_retries {}: a verifier may take {} "
+                    "s, but other ranks wait only trainer.deadline_seconds {}, and would take it "
+                    "for a hang: raise that",
+                    w.timeout_seconds, w.max_retries, request_s, c.trainer.deadline_seconds));
+  }
+  if (c.algorithm.filter_groups.enable && c.algorithm.filter_groups.max_num_gen_batches == 0 &&
+      rewards::GoesOnWithoutAnyScore(w.on_error)) {
+    say(
+        fmt::format("reward.on_error {} with algorithm.filter_groups.enable would ask for prompts "
+                    "without end while the verifier fails: give "
+                    "algorithm.filter_groups.max_num_gen_batches a limit above 0",
+                    NameOf(w.on_error)));
+  }
+  if (w.overlong_buffer.enable &&
+      (w.overlong_buffer.len < 1 || w.overlong_buffer.len > c.data.max_response_length)) {
+    say(fmt::format(
+        "reward.overlong_buffer.len {} is not between 1 and data.max_response_length {}",
+        w.overlong_buffer.len, c.data.max_response_length));
+  }
+  return problems;
+}
+
+}  // namespace
+
+void AddActorRlOptions(Config& c, options::Schema& s) {
+  AddUpdateOptions(c, s);
+  AddLossOptions(c, s);
+  AddPolicyLossOptions(c, s);
+  AddReferenceOptions(c, s);
+}
+
+void AddRlOptions(Config& c, options::Schema& s) {
+  AddCriticOptions(c, s);
+  AddAdvantageOptions(c, s);
+  AddCorrectionOptions(c, s);
+  AddFilterOptions(c, s);
+  AddRewardOptions(c, s);
+  AddDpoOptions(c, s);
 }
 
 bool HasCritic(const Config& c) {
@@ -342,37 +420,7 @@ std::vector<std::string> ValidateRlConfig(const Config& c, int64_t dp) {
       c.critic.optim.betas[1] >= 1) {
     say("critic.optim.betas: expected two numbers in [0, 1)");
   }
-  const rewards::RewardSection& w = c.reward;
-  if (const Status usable = rewards::CheckReward(w); !usable.ok()) say(usable.message());
-  double request_s = 0;  // of a sample, at most
-  if (const auto functions = rewards::RewardFunctions(w); functions.ok()) {
-    for (const rewards::RewardFunction& function : *functions) {
-      if (!rewards::AsksOutside(TypeOf(function.verifier))) continue;
-      request_s += function.verifier.timeout_seconds *
-                   static_cast<double>(1 + function.verifier.max_retries);
-    }
-  }
-  if (request_s >= c.trainer.deadline_seconds) {
-    say(
-        fmt::format("reward.timeout_seconds {} with reward.max_retries {}: a verifier may take {} "
-                    "s, but other ranks wait only trainer.deadline_seconds {}, and would take it "
-                    "for a hang: raise that",
-                    w.timeout_seconds, w.max_retries, request_s, c.trainer.deadline_seconds));
-  }
-  if (a.filter_groups.enable && a.filter_groups.max_num_gen_batches == 0 &&
-      rewards::GoesOnWithoutAnyScore(w.on_error)) {
-    say(
-        fmt::format("reward.on_error {} with algorithm.filter_groups.enable would ask for prompts "
-                    "without end while the verifier fails: give "
-                    "algorithm.filter_groups.max_num_gen_batches a limit above 0",
-                    NameOf(w.on_error)));
-  }
-  if (w.overlong_buffer.enable &&
-      (w.overlong_buffer.len < 1 || w.overlong_buffer.len > c.data.max_response_length)) {
-    say(fmt::format(
-        "reward.overlong_buffer.len {} is not between 1 and data.max_response_length {}",
-        w.overlong_buffer.len, c.data.max_response_length));
-  }
+  for (std::string& problem : RewardProblems(c)) say(std::move(problem));
   if (c.actor_rollout_ref.ref.sync_ref_model && !loss.use_kl_loss && !a.use_kl_in_reward) {
     say("actor_rollout_ref.ref.sync_ref_model is true, but there is no reference: set "
         "actor_rollout_ref.actor.use_kl_loss or algorithm.use_kl_in_reward to true, or it to "

@@ -6,7 +6,9 @@
 
 namespace keel::trainer {
 
-void AddRolloutOptions(Config& c, options::Schema& s) {
+namespace {
+
+void AddSamplingOptions(Config& c, options::Schema& s) {
   RolloutSection& r = c.actor_rollout_ref.rollout;
   const std::string rollout = "actor_rollout_ref.rollout.";
   s.Add(rollout + "n", r.n, "Samples of each prompt; they share the prompt's blocks.").Range(1);
@@ -28,6 +30,11 @@ void AddRolloutOptions(Config& c, options::Schema& s) {
         "Of the draws, which depend on nothing but it, the prompt, the sample and the position; "
         "null: `trainer.seed`.")
       .Range(0);
+}
+
+void AddEngineOptions(Config& c, options::Schema& s) {
+  RolloutSection& r = c.actor_rollout_ref.rollout;
+  const std::string rollout = "actor_rollout_ref.rollout.";
   s.Add(rollout + "max_num_batched_tokens", r.max_num_batched_tokens,
         "Tokens of one forward: a token of each running sequence, and parts of new prompts.")
       .Range(1)
@@ -61,6 +68,11 @@ void AddRolloutOptions(Config& c, options::Schema& s) {
       .Range(1, kMostRanks);
   s.Add(rollout + "dtype", r.dtype,
         "Of weights and cache in generation; null: the model's. Another is not in this release.");
+}
+
+void AddLogProbOptions(Config& c, options::Schema& s) {
+  RolloutSection& r = c.actor_rollout_ref.rollout;
+  const std::string rollout = "actor_rollout_ref.rollout.";
   s.Add(rollout + "calculate_log_probs", r.calculate_log_probs,
         "Keep the log-probability of each token as it was chosen.");
   s.Add(rollout + "logprobs_mode", r.logprobs_mode,
@@ -71,6 +83,11 @@ void AddRolloutOptions(Config& c, options::Schema& s) {
   s.Add(rollout + "batch_invariant", r.batch_invariant,
         "Log-probabilities equal bit for bit whatever else is in the batch. On CPU with up to two "
         "tensor-parallel ranks they always are; elsewhere it costs speed.");
+}
+
+void AddSyncOptions(Config& c, options::Schema& s) {
+  RolloutSection& r = c.actor_rollout_ref.rollout;
+  const std::string rollout = "actor_rollout_ref.rollout.";
   s.Add(rollout + "checkpoint_engine.update_weights_bucket_megabytes",
         r.checkpoint_engine.update_weights_bucket_megabytes,
         "Weights that a rank sends, and receives, at a time on their way to the rollout; two such "
@@ -85,6 +102,11 @@ void AddRolloutOptions(Config& c, options::Schema& s) {
   s.Add(rollout + "verify_sync", r.verify_sync,
         "Overwrite the rollout's weights with NaN before a sync, to prove that it brings all of "
         "them. Digests of what arrived are compared in any case.");
+}
+
+void AddTurnOptions(Config& c, options::Schema& s) {
+  RolloutSection& r = c.actor_rollout_ref.rollout;
+  const std::string rollout = "actor_rollout_ref.rollout.";
   const std::string turns = rollout + "multi_turn.";
   s.Add(turns + "enable", r.multi_turn.enable,
         "RL: responses of several turns: the model calls tools, sees what they say, and goes on "
@@ -113,12 +135,28 @@ void AddRolloutOptions(Config& c, options::Schema& s) {
         "`llama3_json`, `mistral`.");
   s.Add(turns + "add_tool_rewards", r.multi_turn.add_tool_rewards,
         "Add the rewards that tools gave to the verifier's score.");
+}
+
+void AddValidationOptions(Config& c, options::Schema& s) {
+  RolloutSection& r = c.actor_rollout_ref.rollout;
+  const std::string rollout = "actor_rollout_ref.rollout.";
   const std::string val = rollout + "val_kwargs.";
   s.Add(val + "n", r.val_kwargs.n, "Samples of each prompt in validation.").Range(1);
   s.Add(val + "temperature", r.val_kwargs.temperature, "Likewise, with `do_sample`.").Range(0);
   s.Add(val + "top_k", r.val_kwargs.top_k, "Likewise.").Range(-1);
   s.Add(val + "top_p", r.val_kwargs.top_p, "Likewise.").Range(0, 1);
   s.Add(val + "do_sample", r.val_kwargs.do_sample, "False: the likeliest token, always.");
+}
+
+}  // namespace
+
+void AddRolloutOptions(Config& c, options::Schema& s) {
+  AddSamplingOptions(c, s);
+  AddEngineOptions(c, s);
+  AddLogProbOptions(c, s);
+  AddSyncOptions(c, s);
+  AddTurnOptions(c, s);
+  AddValidationOptions(c, s);
 }
 
 namespace {
