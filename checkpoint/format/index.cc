@@ -371,17 +371,18 @@ Result<std::string> IndexBuilder::Build() {
     return std::tie(a.scope, a.tensor.name) < std::tie(b.scope, b.tensor.name);
   });
   tensor_ids_.clear();  // of the order before
-  constexpr int64_t kNoFile = -1;
-  std::vector<int64_t> file_of_path;
-  for (const std::string& path : paths_) {
-    const auto file =
-        std::lower_bound(files_.begin(), files_.end(), path,
-                         [](const PendingFile& one, const std::string& p) { return one.path < p; });
-    const bool there = file != files_.end() && file->path == path;
-    file_of_path.push_back(there ? file - files_.begin() : kNoFile);
+  WireWriter out;
+  const std::string strings = AddRecords(out);
+  KEEL_RETURN_IF_ERROR(AddBoxRecords(out));
+  for (const PendingFile& file : files_) {
+    for (const Digest128& digest : file.digest.chunks)
+      out.Pod(ChunkRecord{digest.low, digest.high});
   }
+  out.Raw(strings);
+  return std::move(out).Take();
+}
 
-  // 1. All but boxes and chunks, of which a large model has hundreds of megabytes.
+std::string IndexBuilder::AddRecords(WireWriter& out) const {
   std::string strings;
   std::vector<FileRecord> files;
   std::vector<ScopeRecord> scopes;
@@ -430,7 +431,6 @@ Result<std::string> IndexBuilder::Build() {
   header.box_count = box_count;
   header.chunk_count = chunk_count;
   header.string_bytes = static_cast<int64_t>(strings.size());
-  WireWriter out;
   out.Reserve(sizeof header + scopes.size() * sizeof(ScopeRecord) +
               files.size() * sizeof(FileRecord) + tensors.size() * sizeof(TensorRecord) +
               static_cast<size_t>(box_count) * sizeof(BoxRecord) +
@@ -439,8 +439,19 @@ Result<std::string> IndexBuilder::Build() {
   for (const ScopeRecord& record : scopes) out.Pod(record);
   for (const FileRecord& record : files) out.Pod(record);
   for (const TensorRecord& record : tensors) out.Pod(record);
+  return strings;
+}
 
-  // 2. Boxes, by tensor and place.
+Status IndexBuilder::AddBoxRecords(WireWriter& out) {
+  constexpr int64_t kNoFile = -1;
+  std::vector<int64_t> file_of_path;
+  for (const std::string& path : paths_) {
+    const auto file =
+        std::lower_bound(files_.begin(), files_.end(), path,
+                         [](const PendingFile& one, const std::string& p) { return one.path < p; });
+    const bool there = file != files_.end() && file->path == path;
+    file_of_path.push_back(there ? file - files_.begin() : kNoFile);
+  }
   for (PendingTensor& one : tensors_) {
     std::sort(one.boxes.begin(), one.boxes.end(), [](const PendingBox& a, const PendingBox& b) {
       return std::lexicographical_compare(a.box.offset.begin(), a.box.offset.end(),
@@ -467,12 +478,7 @@ Result<std::string> IndexBuilder::Build() {
     }
     one.boxes = {};
   }
-  for (const PendingFile& file : files_) {
-    for (const Digest128& digest : file.digest.chunks)
-      out.Pod(ChunkRecord{digest.low, digest.high});
-  }
-  out.Raw(strings);
-  return std::move(out).Take();
+  return Status::Ok();
 }
 
 }  // namespace keel::checkpoint

@@ -18,6 +18,8 @@
 
 namespace keel::checkpoint {
 
+class WireWriter;
+
 inline constexpr uint32_t kIndexVersion = 1;
 
 // Bytes of a record of each kind; strings come on top.
@@ -126,6 +128,12 @@ class IndexBuilder {
     std::string path;
     ChunkedDigest digest;
   };
+  // All but boxes and chunks, of which a large model has hundreds of megabytes. Returns the
+  // strings, which come last.
+  std::string AddRecords(WireWriter& out) const;
+  // By tensor and place; gives their memory back as it goes.
+  Status AddBoxRecords(WireWriter& out);
+
   int64_t chunk_bytes_;
   std::vector<PendingFile> files_;
   std::vector<PendingTensor> tensors_;

@@ -140,6 +140,11 @@ Status FarExchange::Begin(std::vector<bool> far) {
   }
   // What is agreed with far peers is sent even after a failure: not what lay here before.
   std::memset(memory_.get(), 0, static_cast<size_t>(memory));
+  return ExchangeNeeds(Needs());
+}
+
+std::vector<std::string> FarExchange::Needs() const {
+  const int64_t chunk_bytes = reader_.index().chunk_bytes();
   // For each piece that this rank wants, the shares that it lies in name the readers to ask. A peer
   // is asked once for each piece: `asked` is cleared with every piece, not with every share. The
   // same box is wanted in many pieces, so that boxes are sent once and pieces name them by number.
@@ -178,28 +183,32 @@ Status FarExchange::Begin(std::vector<bool> far) {
       message.pieces.U64(place->second);
     }
   }
+  std::vector<std::string> texts(peers_.size());
+  for (size_t p = 0; p < peers_.size(); ++p) {
+    if (messages[p].piece_count == 0) continue;
+    WireWriter text;
+    text.U64(messages[p].box_count);
+    text.Raw(messages[p].boxes.bytes());
+    text.U64(messages[p].piece_count);
+    text.Raw(messages[p].pieces.bytes());
+    texts[p] = std::move(text).Take();
+  }
+  return texts;
+}
+
+Status FarExchange::ExchangeNeeds(const std::vector<std::string>& texts) {
   // Sizes go first, because a receiver must know how much to wait for; then the texts. Who wants
   // nothing of a peer says so with a size of zero.
-  std::vector<std::string> texts(peers_.size());
   std::vector<uint64_t> sizes(peers_.size(), 0), their_sizes(peers_.size(), 0);
   std::vector<PeerChannel::Send> sends;
   std::vector<PeerChannel::Receive> receives;
   for (size_t p = 0; p < peers_.size(); ++p) {
     const int peer = static_cast<int>(p);
     if (!goes_on_[p]) continue;
-    if (messages[p].piece_count > 0) {
-      WireWriter text;
-      text.U64(messages[p].box_count);
-      text.Raw(messages[p].boxes.bytes());
-      text.U64(messages[p].piece_count);
-      text.Raw(messages[p].pieces.bytes());
-      texts[p] = std::move(text).Take();
-    }
     sizes[p] = texts[p].size();
     sends.push_back({peer, std::as_bytes(std::span(&sizes[p], 1))});
     receives.push_back({peer, std::as_writable_bytes(std::span(&their_sizes[p], 1))});
   }
-  messages.clear();
   KEEL_RETURN_IF_ERROR(channel_.Exchange(sends, receives, deadline_));
   sends.clear();
   receives.clear();

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -54,6 +55,10 @@ class FarExchange {
   struct Given;
   struct Arrival;
 
+  // What this rank wants of each peer's chunks, as ParseNeeds reads it; "" of those that are asked
+  // for nothing.
+  std::vector<std::string> Needs() const;
+  Status ExchangeNeeds(const std::vector<std::string>& texts);
   Status ParseNeeds(int peer, std::string_view text);
   Given* LayOut(int64_t n);
   bool SameNeeds(size_t a, size_t b, ChunkId id) const;
