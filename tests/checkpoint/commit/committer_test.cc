@@ -373,5 +373,32 @@ TEST_F(Replace, ARestartSettlesNamesBeforeItRemovesWhatTheyHid) {
   EXPECT_THAT(Trees(), ElementsAre("global_step_10"));
 }
 
+// Whoever removed it died between the renaming and its being durable.
+TEST_F(Replace, ARestartSettlesARemovalBeforeItGoesOnWithIt) {
+  cut_.Fill(new_);
+  ThrowIfError(SaveOn(disk_, cut_, 20, SmallOptions()));
+  const std::string trash = ScratchDirectory(ScratchKind::kTrash, 10, MakeSaveId(1));
+  ThrowIfError(disk_.Rename("global_step_10", trash, FileSystem::RenameMode::kNoReplace));
+  std::atomic<int> cuts = 0, came_back = 0;
+  disk_.SetFault([&](int64_t, std::string_view operation, std::string_view path) {
+    if (!operation.starts_with("remove") && operation != "fsync directory") return Status::Ok();
+    SimFileSystem::PowerCuts some;
+    some.seed = static_cast<uint64_t>(++cuts);
+    disk_.ForEachPowerCut(some, [&](std::unique_ptr<SimFileSystem> found) {
+      if (!found->Stat("global_step_10").ok()) return;
+      ++came_back;
+      EXPECT_THAT(VerifyCheckpoint(*found, "global_step_10", 1, true).problems, IsEmpty())
+          << "cut at " << operation << " " << path;
+    });
+    return Status::Ok();
+  });
+  cut_.Clear(0);
+  const auto loaded = LoadFrom(disk_, cut_);
+  EXPECT_TRUE(loaded.ok() && loaded->has_value());
+  disk_.SetFault({});
+  EXPECT_GT(came_back, 0) << "nothing was to be settled";
+  EXPECT_THAT(Trees(), ElementsAre("global_step_20"));
+}
+
 }  // namespace
 }  // namespace keel::checkpoint
