@@ -128,8 +128,9 @@ class FileWriters {
   std::deque<Item> queue_;
   std::vector<int> free_;
   Status failure_;
-  int reading_ =
-      1;  // threads that may be reading pieces: the producer, and who writes one in place
+  // Threads that may be reading pieces: who writes one in place, and the producer, also before it
+  // has begun.
+  int reading_ = 1;
   bool gave_up_ = false;
   double fsync_s_ = 0;
   bool done_ = false;

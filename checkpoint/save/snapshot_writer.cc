@@ -105,7 +105,6 @@ class SnapshotWriter::Job {
       for (int i = 0; i < owner_.writers_; ++i) writers_.StartThread();
       stager_ = std::thread([this] { StageAll(); });
     } catch (const std::system_error& e) {
-      hooks_.gave_up = nullptr;  // nothing was copied yet, and all of it may be, by Write
       return Status(StatusCode::kUnavailable, fmt::format("no thread for a save: {}", e.what()));
     }
     return Status::Ok();

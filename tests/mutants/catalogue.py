@@ -284,7 +284,7 @@ RETENTION_RULES = [
     ),
     Mutant(
         "let-go-before-it-is-copied", "state is held until it is copied, also where no thread can be had",
-        STAGING, "      hooks_.gave_up = nullptr;  // nothing was copied yet, and all of it may be, by Write\n", "",
+        "checkpoint/save/file_writers.h", "  int reading_ = 1;\n", "  int reading_ = 0;\n",
         (("file_writers_test", "*WithoutThreads*"),),
     ),
     Mutant(
