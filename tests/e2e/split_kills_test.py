@@ -140,13 +140,6 @@ class SplitKills(split_test.SplitJob):
         self.gone(self.marked())
         self.check(name, record, **changes)
 
-    def continued(self, job, rank):
-        """A rank that its fail point stops goes on."""
-        process = harness.ranks_below(job)[rank]
-        stat = pathlib.Path(f"/proc/{process}/stat")
-        self.wait_until(lambda: stat.read_text().rsplit(")", 1)[1].split()[0] == "T", f"rank {rank} stands still", job)
-        harness.kill(process, signal.SIGCONT)
-
     def test_the_launcher_of_workers_that_joined_at_each_place(self):
         everywhere = [(0, place, 1) for place in WORKER] + [(1, place, 1) for place in WORKER[:4]]  # the leader speaks for both
         for kill in everywhere if NIGHTLY else [(0, "worker.progress", 1), (1, "worker.staged", 2)]:
