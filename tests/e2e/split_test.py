@@ -52,6 +52,11 @@ class SplitJob(rl_test.RlJob):
         desk = self.desk(name)
         return sum(w["state"] == "serves" for w in desk["workers"]) if desk else 0
 
+    def finished(self, name):
+        """Responses that wait for their step."""
+        desk = self.desk(name)
+        return desk["streams"]["train"]["finished"] if desk else 0
+
     def learnt(self, name):
         """Of each step what does not depend on who generated."""
         self.assertGreater(min(data["actor/grad_norm"] for data in self.steps(name).values()), 0, "a step learns nothing")
@@ -150,9 +155,15 @@ class Split(SplitJob):
                 config = self.split(
                     name, async_training__max_staleness=staleness, async_training__partial_report_tokens=1,
                     algorithm__rollout_correction__rollout_is="token", trainer__total_training_steps=10,
-                    trainer__save_freq=2, trainer__rollout_data_dir=str(self.folder / name), **changes)  # fmt: skip
-                died = self.launch(config, 2, 2, environment={"KEEL_FAILPOINT": "rl.experience:1:6:kill"})
-                self.assertNotEqual(died.returncode, 0)
+                    trainer__save_freq=2, trainer__rollout_data_dir=str(self.folder / name),
+                    actor_rollout_ref__actor__checkpoint__async_save=False,  # that of step 4 is whole when step 5 begins
+                    **self.PATIENT, **changes)  # fmt: skip
+                died = self.start_split(config, 2, 2, "step.end:1:4:stop,rl.experience:1:6:kill")
+                # Before step 4 ends the workers have the time for all that they may generate: its save has it.
+                self.stopped_rank(died, 1)
+                self.wait_until(lambda: self.finished(name) == 32 * staleness, "all that is allowed", died)
+                self.continued(died, 1)
+                self.assertNotEqual(died.wait(timeout=harness.LIMIT_S), 0)
                 done = self.launch(config, 2, 2, environment={"KEEL_FAILPOINT": "worker.step:2:20:kill"})
                 self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
                 self.assertRegex(done.stdout + done.stderr, r"\d+ samples of the checkpoint go on, begun or done")
