@@ -302,6 +302,15 @@ def stands_still(pid):
         return False
 
 
+def signals_wait(pid):
+    """Whether a signal was sent to a process that stands still, and waits until it goes on."""
+    try:
+        status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    return any(int(line.split()[1], 16) for line in status.splitlines() if line.startswith(("SigPnd", "ShdPnd")))
+
+
 def kill(pid, number=signal.SIGKILL):
     try:
         os.kill(pid, number)
