@@ -277,7 +277,7 @@ class Placements(MultiTurn):
             ({turns: {**good, "tool_config_path": "/no/such.yaml"}}, "/no/such.yaml"),
             ({turns: {**good, "tool_config_path": str(python)}}, "verl.tools.X"),
             ({turns: {**good, "tool_config_path": lost}}, "/no/such/tool"),
-            ({turns: good, "trainer__deadline_seconds": 0.4, "reward__timeout_seconds": 0.1}, "timeout_seconds 0.5"),
+            ({turns: good, "trainer__deadline_seconds": 0.4, "reward__timeout_seconds": 0.1}, "timeout_seconds 4"),
             ({turns: good, "data__chat_template": "{{ messages[0].content }}"}, "multi_turn.format"),
             ({turns: {**good, "format": "hermes"}, "data__chat_template": "{{ messages[0].content }}"}, "what a tool said"),
         ):
