@@ -2,7 +2,6 @@
 in order; and its weights are those that a replay of its schedule gives. Nothing is left of what hung below it. Nightly: every rank, and
 the launcher of workers that joined, at every place."""
 
-import json
 import os
 import pathlib
 import signal

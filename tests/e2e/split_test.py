@@ -4,7 +4,6 @@ whatever happens to these workers on the way."""
 import json
 import os
 import subprocess
-import time
 import unittest
 
 import checkpoint_files
