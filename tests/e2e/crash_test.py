@@ -30,10 +30,11 @@ class Crash(harness.Job):
         self.expected = self.metrics("straight")
         self.digests = checkpoint_files.digests(self.run_dir("straight") / f"global_step_{STEPS}")
 
-    def kill_when(self, name, config, victim, condition, what):
-        """Starts a run, kills `victim` once the condition holds, and returns the log of its end."""
+    def kill_when(self, name, config, victim, condition, what, at_the_latest):
+        """Starts a run, kills `victim` once the condition holds, and returns the log of its end. At a fail point it stands still: the
+        kill comes before the run's end, however late."""
         before = len(self.log())
-        process = self.start(config, ranks=RANKS)
+        process = self.start(config, ranks=RANKS, failpoint=f"{at_the_latest}:stop")
         self.wait_until(condition, what, process)
         pid = harness.ranks_below(process)[victim]
         harness.kill(pid)
@@ -68,7 +69,7 @@ class Crash(harness.Job):
                 name = f"killed_{victim}"
                 config = self.config(name, trainer__save_freq=2, **LAYOUT)
                 log = self.kill_when(
-                    name, config, victim, lambda: len(self.metrics(name)) >= 5, "after step 5"
+                    name, config, victim, lambda: len(self.metrics(name)) >= 5, "after step 5", f"step.begin:{victim}:8"
                 )
                 self.assertRegex(log, rf"rank {victim} was killed by SIGKILL at step \d+")
                 self.check_recovery(name, config)
@@ -85,7 +86,7 @@ class Crash(harness.Job):
                 self.kill_when(
                     name, config, victim,
                     lambda: any(run.glob(".tmp-*")) and len(checkpoint_files.steps(run)) >= wanted,
-                    f"while a save was open, {wanted} published",
+                    f"while a save was open, {wanted} published", f"save.write:{victim}:6",
                 )  # fmt: skip
                 for step in checkpoint_files.steps(run):
                     verified = harness.keel("ckpt", "verify", run / f"global_step_{step}")
@@ -104,7 +105,8 @@ class Crash(harness.Job):
         announced = 0
         for tp, pp, dp in ((1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 1), (1, 1, 1)):
             sizes = [f"{megatron}tensor_model_parallel_size={tp}", f"{megatron}pipeline_model_parallel_size={pp}"]
-            process = self.start(config, *sizes, ranks=tp * pp * dp)
+            # The run does not come to its end before the kill comes, however late.
+            process = self.start(config, *sizes, ranks=tp * pp * dp, failpoint="step.begin:0:30:stop")
             progress = max(self.metrics(name), default=0) + chance.randrange(1, 9)
             self.wait_until(lambda: max(self.metrics(name), default=0) >= progress, "progress", process)
             time.sleep(chance.random() * 0.05)
@@ -131,7 +133,8 @@ class Crash(harness.Job):
         config = self.config(name, trainer__save_freq=2, **LAYOUT)
         original, self.command = self.command, self.command_with_restart
         try:
-            process = self.start(config, ranks=RANKS)
+            # There are no more steps than ten for the second start.
+            process = self.start(config, ranks=RANKS, failpoint="step.begin:0:11:stop")
         finally:
             self.command = original
         self.wait_until(lambda: len(self.metrics(name)) >= 5, "step 5", process)

@@ -66,7 +66,7 @@ class TensorBoard(Dashboard):
                    "trainer__test_freq": 3}  # fmt: skip
         config = self.config("killed", **changes)
         for until in (6, 11):
-            process = self.start(config)
+            process = self.start(config, failpoint="step.begin:0:30:stop")  # it does not end before it is killed
             self.wait_until(lambda until=until: max(self.metrics("killed"), default=0) >= until, f"step {until}", process)
             harness.end_with_children(process)
         # A piece of an event, as a crash of the machine leaves it.

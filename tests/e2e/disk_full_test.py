@@ -5,6 +5,7 @@ Runs on a small tmpfs in a mount namespace of its own; skipped where the kernel 
 """
 
 import shutil
+import signal
 import subprocess
 import unittest
 
@@ -227,17 +228,19 @@ class FolderLost(harness.Job):
     """The run's folder is taken away between two saves."""
 
     def train_until_taken(self, name, take, wrap=lambda command: command):
-        config = self.config(name, trainer__total_training_steps=STEPS, trainer__save_freq=2)
+        config = self.config(name, trainer__total_training_steps=STEPS, trainer__save_freq=2,
+                             actor_rollout_ref__actor__checkpoint__async_save=False)  # step 2 is there when step 4 begins
         log = open(self.folder / "log.txt", "wb")
         self.addCleanup(log.close)
         process = subprocess.Popen(
             wrap([str(harness.KEEL), "train", str(config)]), stdout=log, stderr=subprocess.STDOUT,
-            env={**harness.environment(), "KEEL_FAILPOINT": "step.begin:0:4:delay=3000"},
+            env={**harness.environment(), "KEEL_FAILPOINT": "step.begin:0:4:stop"},
         )  # fmt: skip
         self.addCleanup(harness.end_with_children, process)
-        self.wait_until(lambda: checkpoint_files.latest(self.run_dir(name)) == 2 and len(self.metrics(name)) == 3,
-                        "a save and a step", process)  # fmt: skip
+        pid = self.stopped_rank(process, 0)
+        self.assertEqual((checkpoint_files.latest(self.run_dir(name)), len(self.metrics(name))), (2, 3))
         take(self.run_dir(name))
+        harness.kill(pid, signal.SIGCONT)
         process.wait(timeout=harness.LIMIT_S)
         return config, process.returncode
 

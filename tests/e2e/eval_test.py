@@ -12,9 +12,10 @@ import harness
 
 # Right or wrong by what was said, so that an untrained model has some of both. Each answer is its length.
 REWARD = """
-def compute_score(data_source, solution_str, ground_truth, extra_info, slow=0):
-    import time
-    time.sleep(slow)
+def compute_score(data_source, solution_str, ground_truth, extra_info, free=""):
+    import pathlib, time
+    while free and int(ground_truth) >= int(pathlib.Path(free).read_text()):
+        time.sleep(0.01)
     right = (sum(solution_str.encode()) + int(ground_truth)) % 3 == 0
     return {"score": 2.0 if right else 0.5, "acc": float(right)}
 """
@@ -46,11 +47,11 @@ class Eval(harness.Job):
         self.file.write_text("".join(json.dumps(row) + "\n" for row in self.rows))
         (self.folder / "reward.py").write_text(REWARD)
 
-    def arguments(self, output, *more, n=4, slow=0):
+    def arguments(self, output, *more, n=4, free=""):
         return ["eval", "--model", self.step, "--data", self.file, "--output", self.folder / output, "--n", n,
                 "--temperature", 0.9, "--seed", 3, "--max-new-tokens", 12,
                 f"reward.custom_reward_function.path={self.folder / 'reward.py'}",
-                f"reward.custom_reward_function.reward_kwargs={{slow: {slow}}}", *more]  # fmt: skip
+                f"reward.custom_reward_function.reward_kwargs={{free: '{free}'}}", *more]  # fmt: skip
 
     def run_eval(self, output, *more, launch=(), **options):
         done = harness.keel(*launch, *self.arguments(output, *more, **options))
@@ -112,12 +113,16 @@ class Eval(harness.Job):
 
     def test_killed_and_gone_on_with(self):
         """Twice, then to the end; a line is cut off besides. Then the same work by two copies of the model."""
-        self.run_eval("straight", "--max-num-seqs", 3, slow=0.05)
+        # The verifier of a row waits until there is a higher number: a run that is to be killed does not come to its end.
+        free = self.folder / "free.txt"
+        free.write_text(f"{ROWS}")
+        self.run_eval("straight", "--max-num-seqs", 3, free=free)
         wanted = self.read("straight")
         out = self.folder / "killed"
         for kill in range(1, 3):
+            free.write_text(f"{kill + 1}")
             process = subprocess.Popen(
-                [harness.KEEL, *map(str, self.arguments("killed", "--max-num-seqs", 3, slow=0.05))],
+                [harness.KEEL, *map(str, self.arguments("killed", "--max-num-seqs", 3, free=free))],
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=harness.environment(),
             )  # fmt: skip
             self.addCleanup(process.stdout.close)
@@ -130,12 +135,13 @@ class Eval(harness.Job):
                 with part.open("ab") as file:
                     file.write(b'{"row": 1, "sam')
         before = len(harness.read_jsonl(part))
-        self.run_eval("killed", "--max-num-seqs", 3, slow=0.05)
+        free.write_text(f"{ROWS}")
+        self.run_eval("killed", "--max-num-seqs", 3, free=free)
         self.assertGreater(before, 7)
         self.assertEqual(self.read("killed"), wanted)
         self.assertEqual(sorted(p.name for p in out.iterdir() if p.name.startswith("samples")), ["samples.jsonl"])
         # Once more: nothing is left to do, and other numbers can be had of the same samples.
-        self.run_eval("killed", "--max-num-seqs", 3, "--k", "3", slow=0.05)
+        self.run_eval("killed", "--max-num-seqs", 3, "--k", "3", free=free)
         self.assertEqual(self.read("killed")[0], wanted[0])
         self.assertIn("pass@3", self.read("killed")[1]["all"])
 

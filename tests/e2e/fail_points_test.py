@@ -184,22 +184,28 @@ class Replacing(harness.Job):
 
 
 class Signals(harness.Job):
-    def check_resumes(self, name, config, process, expected):
-        process.wait(timeout=harness.LIMIT_S)
+    def check_resumes(self, name, config, process, expected, told=True, saved=0):
+        ranks = harness.pids_of(process).values()
+
+        def ended():
+            # In time or not, the signal is there before the sixth step: then who stands still there goes on.
+            for pid in ranks:
+                if harness.stands_still(pid) and (harness.signals_wait(pid) or not told):
+                    harness.kill(pid, signal.SIGCONT)
+            return process.poll() is not None
+
+        self.wait_until(ended, "the end")
         self.assertIn(process.returncode, expected, self.log()[-2000:])
+        self.assertGreaterEqual(checkpoint_files.latest(self.run_dir(name)) or 0, saved)
         self.train(config, ranks=RANKS)
         self.assertEqual(sorted(self.metrics(name)), list(range(1, 13)))
         debris = [p.name for p in self.run_dir(name).iterdir() if p.name.startswith((".tmp-", ".old-", ".trash-"))]
         self.assertEqual(debris, [])
 
     def start_slow(self, name, delay_ms=1000, **changes):
-        """A run whose saves take a second: each is in flight for many steps."""
+        """A run whose saves take a second: each is in flight for many steps. It stands still before it could be over."""
         config = self.config(name, trainer__save_freq=2, **{**LAYOUT, **changes})
-        os.environ["KEEL_FAILPOINT"] = f"save.collect:0:*:delay={delay_ms}"
-        try:
-            process = self.start(config, ranks=RANKS)
-        finally:
-            del os.environ["KEEL_FAILPOINT"]
+        process = self.start(config, ranks=RANKS, failpoint=f"save.collect:0:*:delay={delay_ms},step.begin:0:6:stop")
         self.wait_until(lambda: any(self.run_dir(name).glob(".tmp-*")), "a save", process)
         return config, process
 
@@ -221,12 +227,10 @@ class Signals(harness.Job):
                 saved = checkpoint_files.latest(self.run_dir(name)) or 0
                 for pid in [*others, process.pid]:
                     harness.kill(pid, signal.SIGINT)
-                process.wait(timeout=harness.LIMIT_S)
-                self.assertGreaterEqual(checkpoint_files.latest(self.run_dir(name)) or 0, saved)
-                self.check_resumes(name, config, process, (128 + signal.SIGINT,))
+                self.check_resumes(name, config, process, (128 + signal.SIGINT,), saved=saved)
 
     def test_second_signal_ends_at_once(self):
-        config, process = self.start_slow("twice", delay_ms=10000)
+        config, process = self.start_slow("twice", delay_ms=60000)
         pid = harness.ranks_below(process)[1]
         harness.kill(pid, signal.SIGTERM)
         time.sleep(1.2)
@@ -245,7 +249,7 @@ class Signals(harness.Job):
         harness.kill(pid, signal.SIGSTOP)
         time.sleep(1.5)
         harness.kill(pid, signal.SIGCONT)
-        self.check_resumes("still", config, process, (0,))
+        self.check_resumes("still", config, process, (0,), told=False)
 
 
 class Errors(harness.Job):
@@ -305,10 +309,10 @@ class Busy(harness.Job):
         ended = self.run_busy("wait", "wait")
         self.assertEqual([e["checkpoint/step"] for e in ended], list(range(1, 13)))
         self.assertTrue(all(e["checkpoint/ok"] for e in ended))
-        # All waited for the one before, which takes 300 ms and a step far less; but the first, and the last,
-        # with which the training is over.
-        self.assertGreater(sum(e["checkpoint/blocked_s"] for e in ended), 1)
-        self.assertEqual(ended[-1]["checkpoint/waited"], 10)
+        # A save takes 300 ms and a step far less, but for one in which the machine had other work. The first waits for none, nor
+        # does the last, with which the training is over.
+        self.assertGreater(sum(e["checkpoint/blocked_s"] for e in ended), 0)
+        self.assertIn(ended[-1]["checkpoint/waited"], range(1, 11))
         self.assertEqual(checkpoint_files.steps(self.run_dir("wait")), list(range(1, 13)))
 
     def test_skip(self):
@@ -339,7 +343,7 @@ class Limits(harness.Job):
             with self.subTest(ranks=ranks):
                 name = f"stuck_{ranks}"
                 layout = {"actor_rollout_ref__actor__megatron__tensor_model_parallel_size": ranks}
-                config = self.config(name, trainer__save_freq=4, trainer__deadline_seconds=1, **layout)
+                config = self.config(name, trainer__save_freq=4, trainer__deadline_seconds=1 if ranks == 1 else 6, **layout)
                 environment = {**harness.environment(), "KEEL_FAILPOINT": "writer.write:0:1:delay=600000"}
                 started = time.monotonic()
                 done = subprocess.run([harness.KEEL, *self.command(config, ranks)], capture_output=True, text=True,
@@ -382,7 +386,7 @@ class Limits(harness.Job):
 
     def test_save_before_deadline(self):
         config = self.config("limit", trainer__save_freq=1000, trainer__total_training_steps=100000,
-                             trainer__save_before_deadline="00:00:06", **LAYOUT)  # fmt: skip
+                             trainer__save_before_deadline="00:00:12", **LAYOUT)  # fmt: skip
         started = time.monotonic()
         process = self.start(config, ranks=RANKS)
         process.wait(timeout=harness.LIMIT_S)
@@ -422,13 +426,10 @@ class Limits(harness.Job):
     def test_no_validation_comes_before_the_save_that_was_asked_for(self):
         config = self.config("validated", trainer__save_freq=1000, trainer__test_freq=1, data__val_split=0.2,
                              trainer__total_training_steps=1000)  # fmt: skip
-        os.environ["KEEL_FAILPOINT"] = "step.begin:0:5:delay=1500"
-        try:
-            process = self.start(config)
-        finally:
-            del os.environ["KEEL_FAILPOINT"]
-        self.wait_until(lambda: len(self.metrics("validated")) == 4, "four steps", process)
-        harness.kill(process.pid, signal.SIGTERM)
+        process = self.start(config, failpoint="step.begin:0:5:stop")
+        pid = self.stopped_rank(process, 0)
+        for number in (signal.SIGTERM, signal.SIGCONT):
+            harness.kill(pid, number)
         process.wait(timeout=harness.LIMIT_S)
         self.assertEqual(process.returncode, 75, self.log()[-2000:])
         self.assertEqual(checkpoint_files.latest(self.run_dir("validated")), 5)

@@ -208,13 +208,17 @@ class Job(unittest.TestCase):
         self.assertEqual(done.returncode, 0, f"{done.args}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
         return done
 
-    def start(self, config, *overrides, ranks=1):
+    def start(self, config, *overrides, ranks=1, failpoint=None):
+        return self.start_command(*self.command(config, ranks, *overrides), failpoint=failpoint)
+
+    def start_command(self, *arguments, failpoint=None):
+        """A program of which the test waits for something; what it says is in log()."""
         log = open(self.folder / "log.txt", "ab")
         self.addCleanup(log.close)
+        armed = {} if failpoint is None else {"KEEL_FAILPOINT": failpoint}
         process = subprocess.Popen(
-            [KEEL, *self.command(config, ranks, *overrides)],
-            stdout=log, stderr=subprocess.STDOUT, env=environment(),
-        )  # fmt: skip
+            [KEEL, *map(str, arguments)], stdout=log, stderr=subprocess.STDOUT, env={**environment(), **armed}
+        )
         self.addCleanup(end_with_children, process)
         return process
 
@@ -237,6 +241,15 @@ class Job(unittest.TestCase):
             if time.monotonic() > deadline:
                 self.fail(f"{what}: not within {LIMIT_S} s\n{self.log()[-3000:]}")
             time.sleep(0.002)
+
+    def stopped_rank(self, process, rank):
+        """The process id of a rank, once its fail point has stopped it."""
+        self.wait_until(lambda: stands_still(pids_of(process).get(rank)), f"rank {rank} stands still", process)
+        return pids_of(process)[rank]
+
+    def continued(self, process, rank):
+        """A rank that its fail point stops goes on."""
+        kill(self.stopped_rank(process, rank), signal.SIGCONT)
 
 
 def descendants(pid):
@@ -274,6 +287,28 @@ def ranks_below(launcher):
         found.setdefault(rank_of(pid), pid)  # what a rank has started has its environment
     found.pop(None, None)
     return found
+
+
+def pids_of(process):
+    """{rank: pid} of a job: what a launcher has started, or the only process."""
+    return ranks_below(process) or {0: process.pid}
+
+
+def stands_still(pid):
+    """Whether a signal has stopped it; None is nobody."""
+    try:
+        return pid is not None and pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
+    except OSError:
+        return False
+
+
+def signals_wait(pid):
+    """Whether a signal was sent to a process that stands still, and waits until it goes on."""
+    try:
+        status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    return any(int(line.split()[1], 16) for line in status.splitlines() if line.startswith(("SigPnd", "ShdPnd")))
 
 
 def kill(pid, number=signal.SIGKILL):

@@ -23,7 +23,7 @@ class Preempted(harness.Job):
     # A signal to any rank, or to the launcher, which passes it on.
     def check(self, name, number, ranks, choose, **layout):
         # Without due saves: the one that is found was made because of the signal.
-        config = self.config(name, trainer__save_freq=1000, trainer__total_training_steps=2000, **layout)
+        config = self.config(name, trainer__save_freq=1000, trainer__total_training_steps=100000, **layout)
         process = self.start(config, ranks=ranks)
         self.wait_until(lambda: len(self.metrics(name)) >= 3, "step 3", process)
         harness.kill(choose(process), number)
@@ -56,7 +56,7 @@ class PreemptedAtOnce(harness.Job):
         self.assertEqual(checkpoint_files.steps(self.run_dir(name)), [trained])
 
     def config_of(self, name, **layout):
-        return self.config(name, trainer__save_freq=1000, trainer__total_training_steps=2000, **layout)
+        return self.config(name, trainer__save_freq=1000, trainer__total_training_steps=100000, **layout)
 
     def test_while_libtorch_is_loaded(self):
         process = self.start(self.config_of("loading"))
@@ -93,8 +93,8 @@ class ToldTwice(harness.Job):
         return ["launch", "--max-restarts", "1", *self.flags, "train", str(config), *overrides]
 
     def check(self, number, nodes, choose):
-        config = self.config("twice", trainer__save_freq=1000, trainer__total_training_steps=2000, **TENSOR)
-        os.environ["KEEL_FAILPOINT"] = "save.collect:0:*:delay=10000"
+        config = self.config("twice", trainer__save_freq=1000, trainer__total_training_steps=100000, **TENSOR)
+        os.environ["KEEL_FAILPOINT"] = "save.collect:0:*:delay=100000"
         self.addCleanup(os.environ.pop, "KEEL_FAILPOINT")
         launchers = []
         for self.flags in nodes:
@@ -137,7 +137,7 @@ class RunTime(harness.Job):
 
 class Hung(harness.Job):
     def test_a_stopped_rank_ends_the_job_within_the_deadline(self):
-        config = self.config("hung", trainer__total_training_steps=100000, trainer__deadline_seconds=5,
+        config = self.config("hung", trainer__total_training_steps=100000, trainer__deadline_seconds=12,
                              **TENSOR, **PIPELINE)  # fmt: skip
         process = self.start(config, ranks=4)
         self.wait_until(lambda: len(self.metrics("hung")) >= 3, "step 3", process)
@@ -146,7 +146,7 @@ class Hung(harness.Job):
         process.wait(timeout=harness.LIMIT_S)
         self.assertNotIn(process.returncode, (0, PREEMPTED))
         self.assertRegex(self.log(), r"step \d+")
-        self.assertRegex(self.log(), r"(?i)deadline|within 5")
+        self.assertRegex(self.log(), r"(?i)deadline|within 12")
         # Its neighbours wait for it, and others for them: all find out, and the launcher repeats it.
         self.assertRegex(self.log(), rf"root cause: .*; rank 2 \(host {socket.gethostname()}, pid {hung}\) did not give up")
         self.assertEqual(harness.ranks_below(process), {})

@@ -168,7 +168,7 @@ class Placements(MultiTurn):
         super().setUp()
         self.model = self.warm_up(WARM_UP)
         # Some calls hang, some are answered with nonsense, some by the program's end, some under another number.
-        self.bad = self.tools("bad", wrong="1357", timeout_seconds=0.5, num_workers=4)
+        self.bad = self.tools("bad", wrong="1357", timeout_seconds=4, num_workers=8)
 
     def rl(self, name, megatron=None, **changes):
         multi_turn = {"enable": True, "tool_config_path": self.bad, "max_assistant_turns": 3, "max_tool_response_length": 12}
@@ -183,15 +183,14 @@ class Placements(MultiTurn):
     def train_colocated(self, name="colocated", ranks=1, megatron=None, **changes):
         self.train(self.rl(name, megatron, **changes), ranks=ranks)
 
-    def is_colocated(self, name, trainers, workers, megatron=None, environment=None, **changes):
-        done = self.launch(self.split(name, megatron, **changes), trainers, workers, environment=environment)
+    def is_colocated(self, name, trainers, workers, megatron=None, **changes):
+        done = self.launch(self.split(name, megatron, **changes), trainers, workers)
         self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
+        self.same_as_colocated(name)
+
+    def same_as_colocated(self, name):
         self.assertEqual(self.learnt(name), self.learnt("colocated"))
         self.assertEqual(self.digests(name, 3), self.digests("colocated", 3))
-        return done
-
-    def learnt(self, name):
-        return split_test.Split.learnt(self, name)
 
     def test_a_tool_that_hangs_lies_or_dies_costs_its_calls_alone(self):
         self.train_colocated()
@@ -221,15 +220,17 @@ class Placements(MultiTurn):
     def test_workers_call_tools_as_the_ranks_that_train_do(self):
         self.train_colocated()
         self.is_colocated("split", 1, 2)
-        changes = {"async_training__partial_report_tokens": 1, "trainer__deadline_seconds": 20, "reward__max_retries": 0,
-                   "async_training__min_workers": 2}  # fmt: skip
-        killed = 0
-        for i, point in enumerate(("worker.step:1:12:kill", "worker.progress:2:3:kill", "worker.done:1:4:kill")):
-            with self.subTest(point=point):
-                done = self.is_colocated(f"killed_{i}", 1, 2, environment={"KEEL_FAILPOINT": point}, **changes)
-                killed += "is started again" in done.stderr
-        # Who is fast takes more: a place may not be reached.
-        self.assertGreaterEqual(killed, 2)
+        changes = {"async_training__partial_report_tokens": 1, "reward__max_retries": 0, "async_training__min_workers": 2,
+                   "actor_rollout_ref__rollout__max_num_seqs": 4, **self.PATIENT}  # fmt: skip
+        # The other one stands still until the worker is dead: it could else do all of the work before.
+        for i, (rank, place, held) in enumerate(((1, "worker.step:1:12", 2), (2, "worker.progress:2:3", 1), (1, "worker.done:1:4", 2))):
+            with self.subTest(place=place):
+                name, said = f"killed_{i}", len(self.log())
+                job = self.start_split(self.split(name, **changes), 1, 2, f"{place}:kill,worker.step:{held}:1:stop")
+                self.wait_until(lambda: f"rollout rank {rank} was killed by SIGKILL; it is started again" in self.log()[said:], "the kill", job)
+                self.continued(job, held)
+                self.ends(job)
+                self.same_as_colocated(name)
 
     def test_a_replica_of_two_ranks_hears_of_tools_from_its_first(self):
         tensor_parallel = {"tensor_model_parallel_size": 2}
@@ -240,7 +241,7 @@ class Placements(MultiTurn):
     def test_a_response_whose_tool_hangs_is_ended_in_its_time(self):
         """On both ranks of a replica, of which one knows what the tools say."""
         self.bad = self.tools("hangs", wrong="1357", timeout_seconds=60, num_workers=4)
-        config = self.split("slow", async_training__max_response_seconds=1, trainer__test_freq=-1,
+        config = self.split("slow", async_training__max_response_seconds=4, trainer__test_freq=-1,
                             actor_rollout_ref__rollout__tensor_model_parallel_size=2)  # fmt: skip
         done = self.launch(config, 1, 2)
         self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
@@ -276,7 +277,7 @@ class Placements(MultiTurn):
             ({turns: {**good, "tool_config_path": "/no/such.yaml"}}, "/no/such.yaml"),
             ({turns: {**good, "tool_config_path": str(python)}}, "verl.tools.X"),
             ({turns: {**good, "tool_config_path": lost}}, "/no/such/tool"),
-            ({turns: good, "trainer__deadline_seconds": 0.4, "reward__timeout_seconds": 0.1}, "timeout_seconds 0.5"),
+            ({turns: good, "trainer__deadline_seconds": 0.4, "reward__timeout_seconds": 0.1}, "timeout_seconds 4"),
             ({turns: good, "data__chat_template": "{{ messages[0].content }}"}, "multi_turn.format"),
             ({turns: {**good, "format": "hermes"}, "data__chat_template": "{{ messages[0].content }}"}, "what a tool said"),
         ):

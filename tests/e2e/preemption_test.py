@@ -32,11 +32,11 @@ class AnywhereInAStep(harness.Job):
         stopped = 0
         for i in range(SIGNALS):
             seen = len(self.metrics("stopped"))
-            process = self.start(config)
+            process = self.start(config, failpoint="step.begin:0:40:stop")  # not the whole run before the signal comes, however late
             self.wait_until(lambda s=seen: len(self.metrics("stopped")) > s, "a step", process)
             time.sleep(chance.random() * 0.2)
             harness.kill(process.pid, chance.choice([signal.SIGTERM, signal.SIGUSR1]))
-            process.wait(timeout=harness.LIMIT_S)
+            self.wait_until(lambda p=process: harness.kill(p.pid, signal.SIGCONT) or p.poll() is not None, "the end")
             self.assertIn(process.returncode, (75, 0), f"signal {i}: {self.log()[-3000:]}")
             if process.returncode == 0:
                 break

@@ -196,7 +196,7 @@ class SameStart(harness.Job):
                 if content:
                     (other / "run_id").write_text(content)
                 there = {"trainer.default_local_dir": str(other)}
-                for done in self.start_ranks([{}, there], trainer__deadline_seconds=4):
+                for done in self.start_ranks([{}, there], trainer__deadline_seconds=12):
                     output = done.stdout + done.stderr
                     self.assertEqual(done.returncode, CONFIG, output[-3000:])
                     self.assertIn(f"rank 1: trainer.default_local_dir: {other}", output)

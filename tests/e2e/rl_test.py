@@ -209,7 +209,7 @@ class Resume(RlJob):
 class LostInSync(RlJob):
     """A rank that dies or hangs while weights are on their way: the others say so in time, and nothing is lost."""
 
-    DEADLINE_S = 5
+    DEADLINE_S = 10  # of no other wait, on a machine with other work
 
     def test_the_job_ends_with_the_reason_and_goes_on_later(self):
         changes = {"megatron": TP2_PP2, "trainer__save_freq": 2, "trainer__deadline_seconds": self.DEADLINE_S}

@@ -76,17 +76,24 @@ class Follow(harness.Job):
         config = self.training("run", 90)
         run.mkdir()
         server = Server(self, None, "--run", run, "--follow", wait=False)
-        training = self.start(config)
+        # It waits on the way, until answers have come from a checkpoint before that place.
+        training = self.start(config, failpoint="step.begin:0:30:stop,step.begin:0:60:stop")
         server.wait()
+        answers = []
 
         def client(number):
             found = []
             while training.poll() is None or found[-1][0] != "global_step_90":
                 found.append(self.ask(server, PROMPTS[number]))
+                answers.append(found[-1])
             return found
 
         with concurrent.futures.ThreadPoolExecutor() as clients:
-            found = sum(clients.map(client, range(3)), [])
+            running = [clients.submit(client, number) for number in range(3)]
+            for kinds in (1, 2):
+                self.wait_until(lambda n=kinds: len({name for name, _, _ in list(answers)}) >= n, "answers of another step", training)
+                self.continued(training, 0)
+            found = sum((one.result() for one in running), [])
         self.assertEqual(training.returncode, 0, self.log()[-2000:])
         wanted = self.check(run, found)
         self.assertGreater(len(wanted), 2, sorted(wanted))

@@ -2,7 +2,6 @@
 in order; and its weights are those that a replay of its schedule gives. Nothing is left of what hung below it. Nightly: every rank, and
 the launcher of workers that joined, at every place."""
 
-import json
 import os
 import pathlib
 import signal
@@ -119,7 +118,7 @@ class SplitKills(split_test.SplitJob):
         port = harness.free_port()
         # The replica that came with the trainers stands still until then, where it could else have generated all alone.
         alone = place in GENERATING
-        patient = {"async_training__worker_timeout_seconds": 200, "trainer__deadline_seconds": 200} if alone else {}
+        patient = self.PATIENT if alone else {}
         changes = {**verifier, **patient, "actor_rollout_ref__rollout__max_num_seqs": 8}  # not all of a step
         config = self.recorded(name, record, async_training__port=port, **changes)
         job = self.start_marked("--nproc-per-node", TRAINERS + TP, "--roles", f"trainer:{TRAINERS},rollout:{TP}", "train", config,
@@ -140,13 +139,6 @@ class SplitKills(split_test.SplitJob):
         self.gone(self.marked())
         self.check(name, record, **changes)
 
-    def continued(self, job, rank):
-        """A rank that its fail point stops goes on."""
-        process = harness.ranks_below(job)[rank]
-        stat = pathlib.Path(f"/proc/{process}/stat")
-        self.wait_until(lambda: stat.read_text().rsplit(")", 1)[1].split()[0] == "T", f"rank {rank} stands still", job)
-        harness.kill(process, signal.SIGCONT)
-
     def test_the_launcher_of_workers_that_joined_at_each_place(self):
         everywhere = [(0, place, 1) for place in WORKER] + [(1, place, 1) for place in WORKER[:4]]  # the leader speaks for both
         for kill in everywhere if NIGHTLY else [(0, "worker.progress", 1), (1, "worker.staged", 2)]:
@@ -156,7 +148,7 @@ class SplitKills(split_test.SplitJob):
     def test_workers_that_joined_come_back_to_trainers_that_were_started_again(self):
         """With the secret of the new start, which stands in the run's folder, and without which the trainers would wait in vain."""
         port, record = harness.free_port(), self.folder / "schedule"
-        config = self.recorded("again", record, async_training__port=port)
+        config = self.recorded("again", record, async_training__port=port, trainer__deadline_seconds=harness.LIMIT_S)
         job = self.start_marked("--nproc-per-node", TRAINERS + TP, "--max-restarts", 3, "--roles", f"trainer:{TRAINERS},rollout:{TP}",
                                 "train", config, failpoint="rl.experience:1:5:kill")  # fmt: skip
         self.wait_until((self.run_dir("again") / "desk.json").exists, "the desk", job)
@@ -169,33 +161,39 @@ class SplitKills(split_test.SplitJob):
         self.check("again", record)
 
     def ranks_of_joined_killed(self, name, victims, tp, restarts, *roles):
-        """Four ranks join a job as one launcher's, and some of them are killed once all of them generate, one after the other. The job
-        goes on, and what it trained is the replay of its schedule. What the launcher ended with."""
+        """Four ranks join a job as one launcher's, and some of them are killed when all of them generate, one after the other: all stand
+        still in their first responses. The job goes on, and what it trained is the replay of its schedule. What the launcher ended with."""
         record = self.folder / f"schedule_{name}"
         port, ranks = harness.free_port(), 4
         several = {"actor_rollout_ref__rollout__tensor_model_parallel_size": tp, "actor_rollout_ref__rollout__max_num_seqs": 8,  # not all of a step
-                   "trainer__deadline_seconds": 200}  # fmt: skip
+                   **self.PATIENT}  # fmt: skip
         config = self.recorded(name, record, **{"async_training__port": port, "async_training__min_workers": 1 + ranks // tp, **several})
         job = self.start_marked("--nproc-per-node", TRAINERS + tp, "--roles", f"trainer:{TRAINERS},rollout:{tp}", "train", config,
-                                failpoint="step.end:1:4:stop")  # fmt: skip
+                                failpoint="worker.step:*:3:stop")  # fmt: skip
         self.wait_until((self.run_dir(name) / "desk.json").exists, "the desk", job)
         joined = self.start_marked("--nproc-per-node", ranks, "--max-restarts", restarts, *roles, "rollout", config, "--join",
-                                   f"127.0.0.1:{port}")  # fmt: skip
-        self.wait_until(lambda: self.generating(name) == ranks // tp, "all that joined generate", job)
+                                   f"127.0.0.1:{port}", failpoint="worker.step:*:3:stop")  # fmt: skip
+        for rank in range(ranks):
+            self.stopped_rank(joined, rank)
         for victim in victims:
             before, came = harness.ranks_below(joined), self.log().count("is there")
+            replica = range(victim // tp * tp, victim // tp * tp + tp)
             harness.kill(before[victim])
+            for mate in replica:
+                harness.kill(before[mate], signal.SIGCONT)  # to see that it is gone
             self.wait_until(lambda: f"rollout rank {victim} was killed by SIGKILL" in self.log(), "the kill", job)
             if restarts:
                 # It alone is started again, and with it those that share its model.
-                replica = range(victim // tp * tp, victim // tp * tp + tp)
                 self.wait_until(lambda: len(now := harness.ranks_below(joined)) == ranks and all(now[r] != before[r] for r in replica),
                                 "the replica is started again", job)  # fmt: skip
                 now = harness.ranks_below(joined)
                 self.assertEqual({r: pid for r, pid in now.items() if r not in replica}, {r: pid for r, pid in before.items() if r not in replica})
                 # One that comes after the run's end would wait for trainers that start again.
                 self.wait_until(lambda: self.log().count("is there") > came, "the replica is back", job)
-        self.continued(job, 1)  # it stood still meanwhile, so that all this is in time
+        for launcher, here in ((job, range(TRAINERS, TRAINERS + tp)), (joined, range(ranks))):
+            for rank in here:
+                if harness.stands_still(pid := harness.ranks_below(launcher).get(rank)):
+                    harness.kill(pid, signal.SIGCONT)
         self.assertEqual(job.wait(timeout=harness.LIMIT_S), 0, self.log()[-6000:])
         joined.wait(timeout=GONE_WITHIN_S)
         self.gone(self.marked())
@@ -204,12 +202,6 @@ class SplitKills(split_test.SplitJob):
         self.assertGreaterEqual(max(data["fully_async/count/workers_lost"] for data in steps.values()), len(victims))
         self.check(name, record, **several)
         return joined.returncode
-
-    def generating(self, name):
-        """Workers that joined, and have chosen tokens."""
-        done = subprocess.run([harness.KEEL, "status", str(self.run_dir(name)), "--json"], capture_output=True, text=True, timeout=60, check=False)
-        desk = json.loads(done.stdout)["desk"] if done.returncode == 0 else None
-        return sum(w["name"].startswith("joined") and w["tokens"] > 0 for w in desk["workers"]) if desk else 0
 
     def test_one_of_several_ranks_that_joined_comes_back_alone(self):
         self.assertEqual(self.ranks_of_joined_killed("alone", [2, 0], 1, 2), 0, self.log()[-6000:])

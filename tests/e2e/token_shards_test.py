@@ -77,7 +77,7 @@ class TokenShards(harness.Job):
         changes = {**self.mixture(), "data__packing": "best_fit", "trainer__save_freq": 1, "trainer__total_training_steps": 16}
         straight = self.steps("straight", ranks=2, **changes)
         config = self.config("killed", **changes)
-        process = self.start(config, ranks=2)
+        process = self.start(config, ranks=2, failpoint="step.begin:0:9:stop")  # it does not end before the kill
         self.wait_until(lambda: len(self.metrics("killed")) >= 5, "five steps", process)
         for pid in harness.ranks_below(process).values():
             harness.kill(pid, signal.SIGKILL)

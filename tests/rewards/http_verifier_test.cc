@@ -222,10 +222,10 @@ TEST_F(HttpVerifierTest, ErrorsAreNoScores) {
               HasSubstr("id 99, which was not"));
   EXPECT_THAT(error(
                   [](auto&) {
-                    std::this_thread::sleep_for(milliseconds(600));
+                    std::this_thread::sleep_for(milliseconds(3000));
                     return "HTTP/1.1 200 OK\r\n\r\n";
                   },
-                  200),
+                  1500),
               AllOf(HasSubstr("reward.timeout_seconds"), HasSubstr("waiting for the answer")));
   HttpVerifier nobody({"http://127.0.0.1:1/", ""}, Quick());
   EXPECT_EQ(nobody.Start().code(), StatusCode::kConfig);
@@ -317,7 +317,7 @@ TEST_F(HttpVerifierTest, ASlowBodyEndsWithItsTry) {
     if (!send("HTTP/1.1 200 OK\r\n\r\n")) return;
     while (send("x")) std::this_thread::sleep_for(milliseconds(10));
   });
-  HttpVerifier verifier(server.address(), Quick(1, 300));
+  HttpVerifier verifier(server.address(), Quick(1, 1500));
   EXPECT_THAT(verifier.Verify(Samples(1))[0].error,
               AllOf(HasSubstr("reading the answer"), HasSubstr("reward.timeout_seconds"),
                     HasSubstr("(2 tries)")));

@@ -153,6 +153,10 @@ Status DeskClient::LastWord(const Status& gone) {
     if (!message.ok() || !*message) return gone;
     if (const auto* refused = std::get_if<Refused>(&**message))
       return Status(refused->code, "the desk: " + refused->message);
+    if (const auto* bye = std::get_if<Bye>(&**message)) {
+      farewell_ = *bye;
+      return Status::Ok();
+    }
   }
 }
 
@@ -170,6 +174,7 @@ Result<bool> DeskClient::Feed(std::chrono::milliseconds patience) {
 }
 
 Result<std::optional<Message>> DeskClient::Receive(std::chrono::milliseconds patience) {
+  if (farewell_) return std::optional<Message>(*farewell_);
   const Clock::time_point until = Clock::now() + patience;
   while (true) {
     KEEL_ASSIGN_OR_RETURN(std::optional<std::string> frame, in_.Next());

@@ -44,7 +44,8 @@ class DeskClient {
   // What the next heartbeats say.
   void Note(const Heartbeat& beat);
   // By one thread, as Receive. kUnavailable: the desk is gone; what it refused this one for before
-  // it closed the connection, where that has come.
+  // it closed the connection, where that has come. Ok where it has said Bye, which Receive returns
+  // then: it needs no word any more.
   Status Send(const Message& message);
   // Set within a heartbeat after the desk is gone, or has closed the connection.
   const std::atomic<bool>& gone() const { return gone_; }
@@ -71,6 +72,7 @@ class DeskClient {
   bool ended_ = false;
   Heartbeat beat_;
   std::thread heart_;
+  std::optional<Bye> farewell_;  // it came before an attempt to send something
 };
 
 }  // namespace keel::trainer::desk

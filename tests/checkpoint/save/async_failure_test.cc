@@ -20,7 +20,7 @@ TEST(AsyncSave, AStuckDiskDoesNotStopTheTraining) {
   cut.Fill(MakeTrainingState(1));
   CheckpointOptions options = SmallOptions();
   options.host_memory_cap = 2 * options.chunk_bytes;
-  options.deadline = std::chrono::milliseconds(50);
+  options.deadline = std::chrono::milliseconds(700);
   SlowWrites slow(disk, std::chrono::milliseconds(0));
   slow.Hold();
   Job(disk, cut, options, [&](int, Rank& job) {
@@ -57,8 +57,8 @@ TEST(AsyncSave, ASlowDiskIsWaitedForAsLongAsItMoves) {
   Logger log(Quiet());
   CheckpointOptions options = SmallOptions();
   options.host_memory_cap = 2 * options.chunk_bytes;
-  options.deadline = std::chrono::milliseconds(200);
-  const SlowWrites slow(disk, std::chrono::milliseconds(40));
+  options.deadline = std::chrono::milliseconds(1500);
+  const SlowWrites slow(disk, std::chrono::milliseconds(300));
   Checkpointer checkpointer(disk, hub.rank(0), SystemClock(), log, options);
   ThrowIfError(checkpointer.Open());
   SaveRequest request;
@@ -81,7 +81,7 @@ TEST(AsyncSave, ManySlowSyncsAreNoDiskThatStandsStill) {
   const TrainingState state = MakeTrainingState(1, ModelSize::kTiny);
   cut.Fill(state);
   CheckpointOptions options = SmallOptions();
-  options.deadline = std::chrono::milliseconds(600);
+  options.deadline = std::chrono::milliseconds(2000);
   std::atomic<int> syncs = 0;
   disk.SetFault([&](int64_t, std::string_view operation, std::string_view) {
     if (operation.starts_with("fsync")) {
@@ -130,7 +130,7 @@ TEST(AsyncSave, AStuckDiskIsNotWaitedForAtTheEnd) {
   Cut cut({1}, 3);
   cut.Fill(MakeTrainingState(1));
   CheckpointOptions options = SmallOptions();
-  options.deadline = std::chrono::milliseconds(50);
+  options.deadline = std::chrono::milliseconds(700);
   SlowWrites slow(disk, std::chrono::milliseconds(0));
   slow.Hold();
   RunRanks(1, [&](int, Coordinator& coordinator) {
@@ -180,14 +180,20 @@ TEST(AsyncSave, CancelledAndSupersededSavesLeaveNothing) {
   Cut cut({2}, 5);
   cut.Fill(MakeTrainingState(1));
   SlowWrites slow(disk, std::chrono::milliseconds(2));
+  slow.Hold();  // no save ends before it is cancelled
   Job(disk, cut, SmallOptions(), [&](int rank, Rank& job) {
     ThrowIfError(job->StartSave(job.Request(1)));
     job.Train(MakeTrainingState(2));
-    if (rank == 1) job->Cancel();  // one rank is enough
+    if (rank == 1) {
+      job->Cancel();  // one rank is enough
+      slow.LetGo();
+    }
     EXPECT_EQ(job.End().status.code(), StatusCode::kCancelled);
+    if (rank == 1) slow.Hold();  // before it has a part in the next one
     ThrowIfError(job->StartSave(job.Request(2)));
     job.Train(MakeTrainingState(3));
     job->Cancel();
+    if (rank == 1) slow.LetGo();
     ThrowIfError(job->WaitOnAll());
     ThrowIfError(job->StartSave(job.Request(3)));
     ThrowIfError(job->Wait());

@@ -22,17 +22,20 @@ using std::chrono::milliseconds;
 // Who has come to which pair's first message, of all ranks of the test.
 class Meetings {
  public:
+  explicit Meetings(milliseconds patience) : patience_(patience) {}
+
   // Stands until both of the pair are here, as NCCL's connection does.
   void Meet(const std::string& pair, bool lower) {
     std::unique_lock lock(mutex_);
     come_[pair][lower ? 0 : 1] = true;
     changed_.notify_all();
     const auto both = [&] { return come_[pair][0] && come_[pair][1]; };
-    if (!changed_.wait_for(lock, milliseconds(1'500), both))
+    if (!changed_.wait_for(lock, patience_, both))
       throw Error(StatusCode::kDeadlineExceeded, "stands in the first message of " + pair);
   }
 
  private:
+  const milliseconds patience_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, std::array<bool, 2>> come_;
@@ -82,7 +85,7 @@ class LazyGroup final : public ProcessGroup {
 
 // A step of one micro-batch over groups that connect lazily: the error of the stages, or "".
 std::string Step(bool connects) {
-  Meetings meetings;
+  Meetings meetings(connects ? milliseconds(60'000) : milliseconds(1'500));
   std::mutex mutex;
   std::string failure;
   testing::RunRanks(1, 1, 3, [&](ParallelContext& context) {

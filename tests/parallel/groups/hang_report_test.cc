@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-constexpr std::chrono::milliseconds kPatience(300);
+constexpr std::chrono::milliseconds kPatience(1500);
 const Status kLate(StatusCode::kDeadlineExceeded, "receive took longer than 5 s");
 const Status kLost(StatusCode::kUnavailable, "connection closed by peer");
 

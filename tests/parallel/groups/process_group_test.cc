@@ -109,7 +109,7 @@ TEST(ProcessGroupTest, ALatePeerIsNamed) {
       GroupOptions options;
       options.name = "slow";
       options.ranks = {0, 1};
-      options.deadline = std::chrono::milliseconds(1500);
+      options.deadline = std::chrono::milliseconds(4000);
       options.step = &step;
       const auto group = MakeProcessGroup(store, rank, options);
       if (rank == 1) {

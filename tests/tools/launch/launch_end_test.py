@@ -69,7 +69,10 @@ class RanksThatWorkForAnotherJob(launch_support.LaunchTest):
 
     def test_one_that_cannot_be_started_again_is_the_failure_when_the_others_are_done(self):
         for restarts, code in ((0, 3), (1, 3)):
-            script = f'[ "$RANK" = 1 ] && exit {code}; sleep 1.5; touch "$0/done.{restarts}"'
+            # Rank 0 works on until the other has failed for the last time, and for a while.
+            tries = f'"$0/tries.{restarts}"'
+            script = f'[ "$RANK" = 1 ] && {{ echo >> {tries}; exit {code}; }}; ' \
+                f'while [ "$(cat {tries} 2> /dev/null | wc -l)" != {restarts + 1} ]; do sleep 0.02; done; sleep 1.5; touch "$0/done.{restarts}"'
             ended = self.run_ranks(script, "--nproc-per-node", 2, "--roles", "rollout:2", "--max-restarts", restarts)
             self.assertEqual(ended.code, code, ended)
             self.assertIn("the others go on", ended.stderr)

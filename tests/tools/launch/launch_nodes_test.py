@@ -156,7 +156,7 @@ class Nodes(launch_support.LaunchTest):
         self.assert_dead(pids.values())
 
     def test_another_node_gone_ends_all_without_a_restart(self):
-        launched = self.start_nodes(MARK + "exec sleep 600", "--rdzv-conf", "keep_alive_timeout=4")
+        launched = self.start_nodes(MARK + "exec sleep 600", "--rdzv-conf", "keep_alive_timeout=10")
         pids = self.pids(3)
         launched[2].process.kill()
         self.assert_all(self.wait_for_all(launched)[:2], UNAVAILABLE, "node 2 was lost")
@@ -166,7 +166,7 @@ class Nodes(launch_support.LaunchTest):
     def lose_node_2(self):
         """Of three whose ranks stay in the first attempt, and do well in the next; the launchers, and the flags."""
         script = WAIT_FOR_ALL + '[ "$TORCHELASTIC_RESTART_COUNT" = 0 ] || exit 0; exec sleep 600'
-        flags = (script, "--rdzv-conf", "keep_alive_timeout=4", "--max-restarts", 2)
+        flags = (script, "--rdzv-conf", "keep_alive_timeout=10", "--max-restarts", 2)
         launched = self.start_nodes(*flags)
         self.pids(3)
         launched[2].process.kill()
