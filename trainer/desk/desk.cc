@@ -139,7 +139,8 @@ class Desk::Impl {
   void TellLink(int64_t id, const LinkUp& link) {
     const std::lock_guard lock(mutex_);
     const auto found = workers_.find(id);
-    if (found == workers_.end()) return;
+    // It may have been lost since it was new.
+    if (found == workers_.end() || !found->second.hello) return;
     found->second.linked = true;
     for (const Stream which : streams_.All()) Enter(which, id, found->second);
     Say(found->second, link);
