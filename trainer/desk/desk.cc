@@ -345,8 +345,15 @@ class Desk::Impl {
             (worker.out.empty() || Clock::now() - worker.heard > 2 * settings_.worker_timeout))
           workers_.erase(id);
       }
-      Elapse();
-      AssignAll();
+      // Nothing is thrown here where nobody would catch it: such as a prompt that cannot be read.
+      // It is the run's error, which hears of it in Wait.
+      if (fatal_.ok()) {
+        fatal_ = Guarded([&] {
+          Elapse();
+          AssignAll();
+          return Status::Ok();
+        });
+      }
       changed_.notify_all();
     }
   }

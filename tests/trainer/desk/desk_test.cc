@@ -347,6 +347,27 @@ TEST_F(DeskTest, WhatNoWorkerCanDoEndsTheRun) {
   EXPECT_THROW(desk_->Wait(Stream::kTrain, For::kBatch, kLong), Error);
 }
 
+// It is read on the desk's thread, which nothing may end.
+TEST_F(DeskTest, APromptThatCannotBeReadEndsTheRun) {
+  Start();
+  StreamOptions options;
+  options.protocol.batch = options.protocol.end = 1;
+  options.protocol.samples = {0};
+  options.prompt = [](int64_t) -> rl::Prompt {
+    throw Error(StatusCode::kIo, "the prompts of the test");
+  };
+  ThrowIfError(desk_->Open(Stream::kTrain, std::move(options), Ledger()));
+  ThrowIfError(desk_->Publish(1, 5, desk_->Steps()));
+  auto worker = Join();
+  try {
+    desk_->Wait(Stream::kTrain, For::kBatch, kLong);
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status().code(), StatusCode::kIo);
+    EXPECT_THAT(error.what(), HasSubstr("the prompts of the test"));
+  }
+}
+
 TEST_F(DeskTest, BytesOfNobodyDoNoHarm) {
   Start();
   Open();
