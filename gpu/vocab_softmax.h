@@ -14,9 +14,10 @@ struct SoftmaxPart {
   float weighted;  // of exp(y) y
 };
 
-// The same relative to a maximum that is not lower. A part without elements stays one.
+// The same relative to a maximum that is not lower. A part without elements stays one; its sums are
+// 0, unless one of them was no number.
 KEEL_BODY SoftmaxPart Moved(const SoftmaxPart& part, float maximum, float temperature) {
-  if (part.maximum == -INFINITY) return {maximum, 0, 0};
+  if (part.maximum == -INFINITY) return {maximum, part.sum, part.weighted};
   if (part.maximum == maximum) return part;
   const float below = (part.maximum - maximum) / temperature;
   const float scale = Exp(below);
@@ -50,7 +51,14 @@ KEEL_BODY SoftmaxPart SoftmaxOfRow(const Team& team, const T* logits, int64_t co
           const float x = Load(pack.at[k]);
           largest = x > largest ? x : largest;
         }
-        if (largest == -INFINITY) return;  // of no weight, and distances to it are no numbers
+        if (largest == -INFINITY) {
+          // Of no weight, and distances to it are no numbers. What is no number itself stays one.
+          for (int k = 0; k < P; ++k) {
+            const float x = Load(pack.at[k]);
+            part.sum += x == -INFINITY ? 0.0f : x;
+          }
+          return;
+        }
         part = Moved(part, largest, temperature);
         for (int k = 0; k < P; ++k) {
           const float y = (Load(pack.at[k]) - largest) / temperature;

@@ -27,6 +27,12 @@ void WhereInGroup::Rethrow(std::string_view operation, const std::exception& err
   throw Error(Failure(operation, error.what()));
 }
 
+std::chrono::milliseconds LimitOf(std::chrono::steady_clock::duration left) {
+  using std::chrono::milliseconds;
+  return std::max(milliseconds(0), std::chrono::duration_cast<milliseconds>(left)) +
+         milliseconds(1);
+}
+
 int RankInGroup(const GroupOptions& options, int global_rank) {
   const auto it = std::find(options.ranks.begin(), options.ranks.end(), global_rank);
   if (it == options.ranks.end()) {

@@ -35,6 +35,10 @@ struct WhereInGroup {
   [[noreturn]] void Rethrow(std::string_view operation, const std::exception& error) const;
 };
 
+// For how long a backend is to wait where `left` is left, or has been over for some time already.
+// Never 0, which it takes for no limit at all.
+std::chrono::milliseconds LimitOf(std::chrono::steady_clock::duration left);
+
 // This rank's place in options.ranks. kInternal when it is in none.
 int RankInGroup(const GroupOptions& options, int global_rank);
 

@@ -47,9 +47,7 @@ void CollectiveWork::WaitAndProbe() {
   while (true) {
     const auto now = Clock::now();
     const auto next = where_.given_up == nullptr ? probe : std::min(probe, now + kLook);
-    // Never 0, which is for ever.
-    const auto wait =
-        std::chrono::duration_cast<milliseconds>(std::min(end, next) - now) + milliseconds(1);
+    const milliseconds wait = LimitOf(std::min(end, next) - now);
     if (end <= next) {
       work_->wait(wait);
       return;

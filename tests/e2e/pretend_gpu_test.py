@@ -110,10 +110,25 @@ class Rl(OnPretendGpu, rl_test.NothingChanges):
 class Split(OnPretendGpu, split_test.SplitJob):
     def test_weights_go_from_devices_to_devices(self):
         """PPO over two trainers with offload and two workers: the colocated run bit for bit."""
-        split_test.Split.same_as_colocated(
+        done = split_test.Split.same_as_colocated(
             self, {"tensor_model_parallel_size": 1, **rl_test.OFFLOAD}, 2, 2, 2,
             algorithm__adv_estimator="gae", actor_rollout_ref__rollout__batch_invariant=True,
         )  # fmt: skip
+        self.assert_nobody_lost("split", done)
+
+    def test_weights_go_beside_the_step(self):
+        """Threads of their own send from the second trainer's device and receive on the workers'."""
+        config = self.split(
+            "ahead", {"tensor_model_parallel_size": 1}, trainer__total_training_steps=4, async_training__max_staleness=1,
+            algorithm__rollout_correction__rollout_is="token",
+        )  # fmt: skip
+        done = self.launch(config, 2, 2)
+        self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
+        self.assert_nobody_lost("ahead", done)
+
+    def assert_nobody_lost(self, name, done):
+        """A push that fails costs its worker, and nothing else: the run is the same."""
+        self.assertEqual({d["fully_async/count/workers_lost"] for d in self.steps(name).values()}, {0}, done.stderr)
 
 
 if __name__ == "__main__":

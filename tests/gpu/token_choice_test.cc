@@ -223,5 +223,19 @@ TEST(TokenChoiceKernel, LeavesTheBitsOfTokenStatistics) {
                         (statistics.select(1, 2) - statistics.select(1, 0)) / 0.7f));
 }
 
+// The first of its lane's part, or the whole of one.
+TEST(TokenChoiceKernel, ALogitThatIsNoNumberMakesNoDistribution) {
+  at::Tensor logits = Draw(6, {2, 301});
+  logits[0][3] = NAN;
+  logits[1].narrow(0, 16, 8).fill_(NAN);
+  std::vector<RowChoice> choices(4);
+  for (int i = 0; i < 4; ++i) {
+    choices[static_cast<size_t>(i)].row = i / 2;
+    choices[static_cast<size_t>(i)].temperature = i % 2 == 0 ? 0.0f : 1.0f;
+  }
+  const Chosen found = ChosenInBothOrders(logits, 301, choices);
+  EXPECT_TRUE(at::equal(found.tokens, at::full({4}, -1, at::kInt))) << found.tokens;
+}
+
 }  // namespace
 }  // namespace keel::gpu

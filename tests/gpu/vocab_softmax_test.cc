@@ -2,6 +2,8 @@
 
 #include "gpu/vocab_softmax.h"
 
+#include <algorithm>
+
 #include "tests/gpu/bodies.h"
 
 namespace keel::gpu {
@@ -100,6 +102,28 @@ TEST(VocabSoftmaxKernel, WhatIsNotThereWeighsNothing) {
   for (const at::Tensor& empty : {found[0][1], found[1][0]}) {
     EXPECT_EQ(empty[0].item<float>(), -INFINITY);
     EXPECT_EQ(empty[1].item<float>(), 0);
+  }
+}
+
+// A logit that is no number makes none of the row's sum, wherever it stands: at the begin of a
+// lane's part, or among others that are -inf.
+TEST(VocabSoftmaxKernel, WhatIsNoNumberIsNotPassedOver) {
+  for (const int64_t columns : {24, 37, 300, 1001}) {
+    for (const int64_t at : {int64_t{0}, int64_t{5}, columns - 1}) {
+      at::Tensor logits = Draw(4, {3, columns});
+      logits[0][at] = NAN;
+      logits[1].fill_(-INFINITY);
+      logits[1][at] = NAN;
+      logits[2].narrow(0, at / 8 * 8, std::min<int64_t>(8, columns - at / 8 * 8)).fill_(NAN);
+      const auto found = InBothOrders([&](const KernelTable& table) {
+        return std::vector<at::Tensor>{
+            StatisticsOf(table, logits, columns, at::zeros({3}, at::kLong), true)
+                .select(1, 1)
+                .isnan()};
+      });
+      EXPECT_TRUE(found[0].all().item<bool>())
+          << "at " << at << " of " << columns << ": " << found[0];
+    }
   }
 }
 

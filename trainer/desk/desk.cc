@@ -139,7 +139,8 @@ class Desk::Impl {
   void TellLink(int64_t id, const LinkUp& link) {
     const std::lock_guard lock(mutex_);
     const auto found = workers_.find(id);
-    if (found == workers_.end()) return;
+    // It may have been lost since it was new.
+    if (found == workers_.end() || !found->second.hello) return;
     found->second.linked = true;
     for (const Stream which : streams_.All()) Enter(which, id, found->second);
     Say(found->second, link);
@@ -344,8 +345,15 @@ class Desk::Impl {
             (worker.out.empty() || Clock::now() - worker.heard > 2 * settings_.worker_timeout))
           workers_.erase(id);
       }
-      Elapse();
-      AssignAll();
+      // Nothing is thrown here where nobody would catch it: such as a prompt that cannot be read.
+      // It is the run's error, which hears of it in Wait.
+      if (fatal_.ok()) {
+        fatal_ = Guarded([&] {
+          Elapse();
+          AssignAll();
+          return Status::Ok();
+        });
+      }
       changed_.notify_all();
     }
   }

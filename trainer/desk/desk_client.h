@@ -47,7 +47,8 @@ class DeskClient {
   // it closed the connection, where that has come. Ok where it has said Bye, which Receive returns
   // then: it needs no word any more.
   Status Send(const Message& message);
-  // Set within a heartbeat after the desk is gone, or has closed the connection.
+  // Set within two heartbeats after the desk is gone, or has closed the connection: what is sent
+  // first only learns of it.
   const std::atomic<bool>& gone() const { return gone_; }
   // The next message; nothing when none has come for `patience`. kUnavailable: the desk is gone.
   Result<std::optional<Message>> Receive(std::chrono::milliseconds patience);

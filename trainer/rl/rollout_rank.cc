@@ -359,6 +359,7 @@ void RolloutRank::Receive(int64_t version) {
       c_.async_training.max_staleness > 0) {
     arriving_version_ = version;
     arriving_ = std::async(std::launch::async, [this, version] {
+      place_.UseDevice();
       const ScopedSpan span(trace_.recorder(), "receive weights",
                             {.lane = SpanLane::kWeights, .step = version});
       const at::Tensor fresh = at::zeros_like(model_->weights().flat());

@@ -146,6 +146,7 @@ void WeightPublisher::MakeLinks() {
   }
   Gather(world, Await(std::async(std::launch::async,
                                  [&] {
+                                   job_.UseDevice();
                                    Ends mine;
                                    for (const Json& one : found) {
                                      const auto worker = one["worker"].get<int64_t>();
@@ -232,8 +233,10 @@ WeightPublisher::Outcome WeightPublisher::Push(parallel::ProcessGroup& group,
                                                const ShardTable& table) {
   Outcome outcome;
   if (workers.empty()) return outcome;
-  std::future<Ends> sent =
-      std::async(std::launch::async, [&] { return SendAll(workers, number, table); });
+  std::future<Ends> sent = std::async(std::launch::async, [&] {
+    job_.UseDevice();
+    return SendAll(workers, number, table);
+  });
   for (const auto& [worker, end] : Gather(group, Await(std::move(sent), workers))) {
     if (!end.problem.empty()) continue;
     outcome.update.sync.sent_bytes += end.report.sent_bytes;
@@ -298,6 +301,7 @@ WeightUpdate WeightPublisher::Start(int64_t number) {
   const desk::Desk::StepCounts steps = desk_ == nullptr ? desk::Desk::StepCounts() : desk_->Steps();
   push_ = std::async(std::launch::async, [this, number, workers = std::move(workers),
                                           table = Table(), steps, spans = job_.context().spans()] {
+    job_.UseDevice();
     const ScopedSpan span(spans, "push weights", {.lane = SpanLane::kWeights, .step = number});
     return PushAndCount(*beside_, workers, number, 0, table, steps);
   });

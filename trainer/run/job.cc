@@ -32,6 +32,10 @@ void Job::Attach(parallel::ParallelContext& context, at::Device device) {
   device_ = device;
 }
 
+void Job::UseDevice() const {
+  if (!device_.is_cpu()) ValueOrThrow(parallel::LoadCudaModule())->SetDevice(device_.index());
+}
+
 bool Job::StopRequested() const {
   return options_.stop_requested != nullptr && options_.stop_requested->load() != 0;
 }

@@ -53,6 +53,9 @@ class Job {
   // 1. The ranks are connected, and have agreed on where they compute.
   void Attach(parallel::ParallelContext& context, at::Device device);
   parallel::ParallelContext& context() { return *context_; }
+  // Where a thread of the rank's own begins that computes on the device, or sends from it: CUDA
+  // gives each thread the first device until it chooses another.
+  void UseDevice() const;
   // What metrics say of the device's memory; nothing on a CPU.
   std::map<std::string, double> DeviceMemory() const;
 

@@ -46,7 +46,7 @@ class Arena {
     sigaction(SIGSEGV, &action, &before);
   }
 
-  void* Allocate(size_t bytes) {
+  void* Allocate(size_t bytes, int device) {
     const size_t size = (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
     const std::lock_guard lock(mutex_);
     const auto place = std::find_if(free_.begin(), free_.end(),
@@ -55,7 +55,7 @@ class Arena {
     const auto [begin, length] = *place;
     free_.erase(place);
     if (length > size) free_[begin + size] = length - size;
-    taken_[begin] = size;
+    taken_[begin] = {size, device};
     usage_.allocated += static_cast<int64_t>(size);
     usage_.peak = std::max(usage_.peak, usage_.allocated);
     std::memset(held_ + begin, 0xff, size);
@@ -67,7 +67,7 @@ class Arena {
     const std::lock_guard lock(mutex_);
     const auto place = taken_.find(begin);
     if (place == taken_.end()) std::abort();  // freed twice, or never given
-    const size_t size = place->second;
+    const size_t size = place->second.size;
     taken_.erase(place);
     usage_.allocated -= static_cast<int64_t>(size);
     std::memset(held_ + begin, 0xff, size);
@@ -82,6 +82,15 @@ class Arena {
       last->second += range->second;
       free_.erase(range);
     }
+  }
+
+  int DeviceOf(const void* memory) {
+    const auto at = static_cast<size_t>(static_cast<const std::byte*>(memory) - seen_);
+    const std::lock_guard lock(mutex_);
+    const auto behind = taken_.upper_bound(at);
+    if (behind == taken_.begin()) return -1;
+    const auto& [begin, range] = *std::prev(behind);
+    return at < begin + range.size ? range.device : -1;
   }
 
   bool Has(const void* memory) const {
@@ -108,7 +117,12 @@ class Arena {
   std::byte* const seen_;
   std::byte* const held_;
   std::mutex mutex_;
-  std::map<size_t, size_t> free_, taken_;  // begin, size
+  struct Taken {
+    size_t size = 0;
+    int device = 0;
+  };
+  std::map<size_t, size_t> free_;  // begin, size
+  std::map<size_t, Taken> taken_;  // by begin
   Usage usage_;
 };
 
@@ -120,9 +134,10 @@ Arena& TheArena() {
 
 }  // namespace
 
-void* Allocate(size_t bytes) { return TheArena().Allocate(bytes); }
+void* Allocate(size_t bytes, int device) { return TheArena().Allocate(bytes, device); }
 void Free(void* memory) { TheArena().Free(memory); }
 bool OnDevice(const void* memory) { return TheArena().Has(memory); }
+int DeviceOf(const void* memory) { return OnDevice(memory) ? TheArena().DeviceOf(memory) : -1; }
 void* Behind(const void* memory) { return memory == nullptr ? nullptr : TheArena().Behind(memory); }
 Usage UsageNow() { return TheArena().usage(); }
 

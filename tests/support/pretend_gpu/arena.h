@@ -12,10 +12,12 @@ namespace keel::testing::pretend {
 
 // Of which the device has no more: null. Filled with 0xff, which are NaNs, so that nobody relies on
 // what nobody wrote.
-void* Allocate(size_t bytes);
+void* Allocate(size_t bytes, int device);
 void Free(void* memory);
 
 bool OnDevice(const void* memory);
+// Which of the devices has it; -1: none.
+int DeviceOf(const void* memory);
 // Where the device finds what stands at `memory`, which may be null.
 void* Behind(const void* memory);
 

@@ -1,9 +1,11 @@
 #include "tests/support/pretend_gpu/kernels.h"
 
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "tests/support/pretend_gpu/arena.h"
+#include "tests/support/pretend_gpu/devices.h"
 
 namespace keel::testing::pretend {
 
@@ -15,6 +17,11 @@ void Move(T*& pointer) {
   // A GPU's kernel could not read it either.
   if (!OnDevice(pointer))
     throw std::runtime_error("pretend GPU: a kernel was given an address of the host");
+  // It runs where the thread that starts it is, which is device 0 until the thread chooses another.
+  if (const int device = DeviceOf(pointer); device != ThreadsDevice()) {
+    throw std::runtime_error("pretend GPU: a kernel of device " + std::to_string(ThreadsDevice()) +
+                             " was given memory of device " + std::to_string(device));
+  }
   pointer = static_cast<T*>(Behind(pointer));
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "parallel/groups/cuda_module.h"
@@ -76,6 +77,19 @@ TEST_F(PretendGpu, AKernelTakesNoAddressOfTheHost) {
   double sum = 0;
   const gpu::SumOfSquares args{64, x.data(), &sum};
   EXPECT_THROW(module_.Kernels()->sum_of_squares(args, nullptr), std::runtime_error);
+}
+
+TEST_F(PretendGpu, AKernelTakesNoMemoryOfAnotherDeviceThanItsThreads) {
+  const at::Tensor x = at::ones({64}, at::TensorOptions(device_).dtype(at::kFloat));
+  const at::Tensor sum = at::zeros({1}, at::TensorOptions(device_).dtype(at::kDouble));
+  const gpu::SumOfSquares args{64, x.const_data_ptr<float>(), sum.data_ptr<double>()};
+  module_.Kernels()->sum_of_squares(args, nullptr);
+  EXPECT_EQ(sum.item<double>(), 64);
+  std::thread([&] {
+    EXPECT_THROW(module_.Kernels()->sum_of_squares(args, nullptr), std::runtime_error);
+    module_.SetDevice(1);
+    EXPECT_NO_THROW(module_.Kernels()->sum_of_squares(args, nullptr));
+  }).join();
 }
 
 TEST_F(PretendGpu, AnOperationTakesNoTensorOfTheHost) {

@@ -77,7 +77,7 @@ class Allocator final : public c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     const c10::Device device(c10::kCUDA, current_device);
     if (bytes == 0) return {nullptr, device};
-    void* const memory = Allocate(bytes);
+    void* const memory = Allocate(bytes, current_device);
     TORCH_CHECK_WITH(OutOfMemoryError, memory != nullptr, "pretend GPU: out of memory");
     return {memory, memory, &Free, device};
   }

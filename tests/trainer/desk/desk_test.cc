@@ -335,12 +335,52 @@ TEST_F(DeskTest, WhoGoesOnSpeakingHearsWhyNobodyListens) {
   EXPECT_THAT(sent.message(), HasSubstr("the desk: it speaks of samples before it has a link"));
 }
 
+// The ranks that train agree on who is new before they say how to link.
+TEST_F(DeskTest, AWorkerThatIsGivenUpBeforeItHearsOfItsLinkIsNotLinked) {
+  Start();
+  Open();
+  auto lost = Connect();
+  ThrowIfError(lost->Send(Hello{"w", {1}, 64, {{"trainer.seed", "1"}}}));
+  const int64_t id = Next<Welcome>(*lost).worker;
+  ASSERT_EQ(desk_->Newcomers().size(), 1u);
+  desk_->Drop(id, "of the test");
+  desk_->TellLink(id, LinkUp{"link", {0}});  // before what it is told is sent
+  EXPECT_TRUE(desk_->Linked().empty());
+  EXPECT_EQ(Next<Refused>(*lost).message, "of the test");
+  auto worker = Join();
+  ThrowIfError(desk_->Publish(1, 5, desk_->Steps()));
+  for (const Assign& order : Assigned(*worker, 2 * kPositions))
+    ThrowIfError(worker->Send(DoneOf(order)));
+  ExpectAll();
+}
+
 TEST_F(DeskTest, WhatNoWorkerCanDoEndsTheRun) {
   Start();
   Open();
   auto worker = Connect();
   ThrowIfError(worker->Send(Failed{StatusCode::kConfig, "the cache is too small"}));
   EXPECT_THROW(desk_->Wait(Stream::kTrain, For::kBatch, kLong), Error);
+}
+
+// It is read on the desk's thread, which nothing may end.
+TEST_F(DeskTest, APromptThatCannotBeReadEndsTheRun) {
+  Start();
+  StreamOptions options;
+  options.protocol.batch = options.protocol.end = 1;
+  options.protocol.samples = {0};
+  options.prompt = [](int64_t) -> rl::Prompt {
+    throw Error(StatusCode::kIo, "the prompts of the test");
+  };
+  ThrowIfError(desk_->Open(Stream::kTrain, std::move(options), Ledger()));
+  ThrowIfError(desk_->Publish(1, 5, desk_->Steps()));
+  auto worker = Join();
+  try {
+    desk_->Wait(Stream::kTrain, For::kBatch, kLong);
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status().code(), StatusCode::kIo);
+    EXPECT_THAT(error.what(), HasSubstr("the prompts of the test"));
+  }
 }
 
 TEST_F(DeskTest, BytesOfNobodyDoNoHarm) {
