@@ -157,7 +157,10 @@ class Opening {
     // A row that teaches nothing only costs time.
     const bool teaches = row->tokens.size() >= 2 &&
                          std::find(row->learn.begin() + 1, row->learn.end(), 1) != row->learn.end();
-    if (!teaches) ++input_.skipped_rows;
+    if (!teaches) {
+      ++input_.skipped_rows;
+      ++input_.unlearnt_rows;
+    }
     return teaches;
   }
 
