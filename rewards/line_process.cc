@@ -189,7 +189,7 @@ Status LineProcess::Talk(const LineExchange& exchange) {
     if (left == 0) {
       return Status(
           StatusCode::kDeadlineExceeded,
-          fmt::format("{}: {} are missing at its limit, {}; it was killed", Describe(),
+          fmt::format("{}: {} missing at its limit, {}; it was killed", Describe(),
                       exchange.missing(), exchange.limit.empty() ? limit_ : exchange.limit));
     }
     const int ready = poll(waits.data(), sent < text.size() ? 2 : 1, left);

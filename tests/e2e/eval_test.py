@@ -70,7 +70,7 @@ class Eval(harness.Job):
         return (folder / "samples.jsonl").read_bytes(), json.loads((folder / "summary.json").read_text())
 
     def test_samples_and_numbers(self):
-        said = self.run_eval("out", "--k", "1,2,4")
+        said = self.run_eval("out", "--k", "1,2,4", "reward.on_error=zero")
         samples = harness.read_jsonl(self.folder / "out" / "samples.jsonl")
         self.assertEqual([(s["row"], s["sample"]) for s in samples], [(row, i) for row in range(ROWS) for i in range(4)])
         # 1. What keel generate draws.

@@ -120,6 +120,17 @@ class ResumeSingle(Resume):
         self.assertIn("resumed from", done.stderr)
         self.assertNotIn("changed since", done.stderr)
 
+    def test_other_rows_to_validate_on_are_said(self):
+        rows = self.folder / "val.jsonl"
+        harness.write_documents(rows, seed=7)
+        changes = {"trainer__save_freq": 2, "data__val_files": [str(rows)]}
+        self.train(self.config("run", trainer__total_training_steps=2, **changes))
+        harness.write_documents(rows, seed=8)
+        done = self.train(self.config("run", trainer__total_training_steps=4, **changes))
+        self.assertRegex(done.stderr, "changed since the checkpoint was saved: content of data.val_files: .* samples with digest .* -> ")
+        done = self.train(self.config("run", trainer__total_training_steps=6, **changes))
+        self.assertNotIn("content of data.val_files", done.stderr)
+
     def test_another_dtype_is_named_as_such(self):
         self.train(self.config("run", trainer__total_training_steps=2, trainer__save_freq=2))
         config = self.config("run", trainer__total_training_steps=4, actor_rollout_ref__model__dtype="bfloat16")

@@ -24,6 +24,7 @@ void AddSampling(CLI::App* eval, EvalArguments& a) {
   eval->add_option("--n", a.n, "Samples a row (1)")->check(AtLeast(1));
   eval->add_option("--k", a.ks, "Of pass@k and maj@k, as 1,4,8 (1 and --n)")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(AtLeast(1));
   eval->add_option("--max-new-tokens", p.max_tokens, "Tokens at most (512)")->check(AtLeast(1));
   eval->add_option("--temperature", p.temperature, "0: the likeliest token, with --n 1 alone (1)")

@@ -15,7 +15,7 @@ Result<std::vector<int32_t>> ModelText::EncodeChat(const Json& messages, const J
   if (!tools.is_null() && tokenizer() != nullptr && !trainer::AsksInMessages(source_->text))
     return trainer::Malformed(where, "tools, which the model's ChatML has not");
   trainer::UnreadKeys unread;
-  const trainer::RowContext context{source_->text, where, unread};
+  const trainer::RowContext context{source_->text, where, unread, false, true};
   KEEL_ASSIGN_OR_RETURN(const trainer::Chat chat,
                         trainer::ReadChat(messages, {{"tools", tools}}, context, "messages"));
   return trainer::ChatPrompt(chat, context);

@@ -225,6 +225,46 @@ class Rendering {
   const bool has_parts_;
 };
 
+// The text of a conversation, or "" where its template refuses it.
+std::string Shown(const Chat& chat, const RowContext& context) {
+  const auto shown = Rendering(chat, context).Render(chat.messages.size(), Ending::kPlain);
+  return shown.ok() ? shown->text : "";
+}
+
+// Refuses what would change the text if the template had a word of it: {"tool_calls": ...} under
+// one that writes contents alone. Ids that tie a result to its call are no part of what is said.
+Status CheckShown(const Chat& chat, bool own_tools, const RowContext& context,
+                  const std::string& key) {
+  const ChatRules& rules = RulesOf(context);
+  const bool tools = !chat.tools.is_null() && rules.with_tools;
+  const std::string& source = (tools ? *rules.with_tools : rules.chat).source();
+  const auto hidden = [&](const std::string& name) {
+    return name != "tool_call_id" && UnreadKeys::Tells(name) &&
+           source.find(name) == std::string::npos;
+  };
+  Chat without = chat;
+  Status refused;
+  const auto refuse = [&](const std::string& name, const Json& value, const std::string& prefix) {
+    const Status status = context.unread.Look(Json{{name, value}}, {}, UnreadKeys::Form::kText,
+                                              context.where, prefix);
+    if (refused.ok()) refused = status;
+  };
+  for (size_t i = 0; i < chat.messages.size(); ++i) {
+    for (const auto& [name, value] : chat.messages[i].items()) {
+      if (!hidden(name)) continue;
+      without.messages[i].erase(name);
+      refuse(name, value, key + "[].");
+    }
+  }
+  if (own_tools && !chat.tools.is_null() && hidden("tools")) {
+    without.tools = Json();
+    refuse("tools", chat.tools, "");
+  }
+  // A template may write whole messages down without a word of what is in them.
+  if (refused.ok() || Shown(chat, context) != Shown(without, context)) return Status::Ok();
+  return refused;
+}
+
 Result<model::Encoding> Encode(const std::string& text, const RowContext& context) {
   model::Encoding encoding;
   const Status encoded = Guarded([&]() -> Status {
@@ -295,7 +335,8 @@ Result<Chat> ReadChat(const Json& messages, const Json& row, const RowContext& c
   chat.arguments = rules.arguments;
   if (rules.chatml) return chat;
   KEEL_ASSIGN_OR_RETURN(chat.tools, ReadColumn(row, "tools", Json::value_t::array, context));
-  if (chat.tools.is_null()) chat.tools = rules.tools;
+  const bool own_tools = !chat.tools.is_null();
+  if (!own_tools) chat.tools = rules.tools;
   KEEL_ASSIGN_OR_RETURN(chat.documents,
                         ReadColumn(row, "documents", Json::value_t::array, context));
   KEEL_ASSIGN_OR_RETURN(const Json arguments,
@@ -307,6 +348,7 @@ Result<Chat> ReadChat(const Json& messages, const Json& row, const RowContext& c
       return Malformed(context.where, "enable_thinking: expected true or false");
     chat.arguments["enable_thinking"] = *thinking;
   }
+  if (!context.shows_what_it_can) KEEL_RETURN_IF_ERROR(CheckShown(chat, own_tools, context, key));
   return chat;
 }
 

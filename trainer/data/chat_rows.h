@@ -37,7 +37,8 @@ std::vector<std::string_view> ChatKeys(const TextRules& rules);
 // list, as from transformers: one that expects a text raises, or prints the list, which is noted in
 // `context.unread`.
 // kInvalidData at the row: no tokenizer or template, no list of messages, a message without a role,
-// parts that are no text; under ChatML, which shows role and content alone, anything else.
+// parts that are no text; under ChatML, which shows role and content alone, anything else; under a
+// template that has no word of it what UnreadKeys refuses beside messages.
 Result<Chat> ReadChat(const Json& messages, const Json& row, const RowContext& context,
                       const std::string& key);
 

@@ -31,6 +31,14 @@ void Update(Hasher128& hasher, const T& value) {
   hasher.Update(std::as_bytes(std::span(&value, 1)));
 }
 
+// Why rows are left out that are not too long.
+std::string NothingLearnt(int64_t rows) {
+  return fmt::format(
+      "in {} of the rows left out nothing is learnt: no message has the role "
+      "assistant, labels are all -100, or the answer is empty or was cut off",
+      rows);
+}
+
 }  // namespace
 
 Result<Dataset> Dataset::Load(const std::vector<std::string>& files, const DatasetOptions& options,
@@ -77,13 +85,16 @@ Status Dataset::Add(const std::vector<std::string>& files, const DatasetOptions&
   KEEL_ASSIGN_OR_RETURN(source->cut, SampleCut::Make(tokens.store, cut));
   source->memory = tokens.memory;
   source->path = cut.name;
-  skipped_rows_ += tokens.skipped_rows + source->cut.skipped();
+  const int64_t skipped = tokens.skipped_rows + source->cut.skipped();
+  const int64_t unlearnt = tokens.unlearnt_rows + source->cut.unlearnt();
+  skipped_rows_ += skipped;
   warnings_.insert(warnings_.end(), tokens.warnings.begin(), tokens.warnings.end());
   if (source->cut.size() == 0) {
-    return Status(StatusCode::kInvalidData, fmt::format("no sample to train on in {} ({} rows left "
-                                                        "out)",
-                                                        cut.name, skipped_rows_));
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("no sample to train on in {} ({} rows left out{})", cut.name, skipped,
+                              unlearnt > 0 ? "; " + NothingLearnt(unlearnt) : ""));
   }
+  if (unlearnt > 0) warnings_.push_back(fmt::format("{}: {}", cut.name, NothingLearnt(unlearnt)));
   first_.push_back(first_.back() + source->cut.size());
   sources_.push_back(std::move(source));
   return Status::Ok();

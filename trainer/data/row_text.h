@@ -18,6 +18,9 @@ struct RowContext {
   UnreadKeys& unread;
   // Of a table, whose rows have all columns and all members: a null says that there is none.
   bool from_table = false;
+  // What a conversation says and its template has no word of is let go, as a client of a server
+  // expects, who sends back whatever an answer came with. Refused where rows are learnt from.
+  bool shows_what_it_can = false;
 };
 
 // Of each kInvalidData at the row where rows must bring ids, and for a text that the tokenizer

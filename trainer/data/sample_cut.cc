@@ -92,6 +92,7 @@ Status SampleCut::CutDocuments() {
       pieces_.push_back(piece);
     } else {
       ++skipped_;
+      ++unlearnt_;
     }
   }
   return Status::Ok();

@@ -44,7 +44,8 @@ class SampleCut {
   static Result<SampleCut> Make(std::shared_ptr<const TokenStore> store, const CutOptions& options);
 
   int64_t size() const { return size_; }
-  int64_t skipped() const { return skipped_; }  // documents left out: too long, or none learnt
+  int64_t skipped() const { return skipped_; }    // documents left out: too long, or none learnt
+  int64_t unlearnt() const { return unlearnt_; }  // of these, those of which nothing is learnt
   // i in [0, size()). Errors as TokenStore::Read; kInvalidData for an id outside the vocabulary.
   Result<Sample> Read(int64_t i) const;
   // Of sample i, without its tokens.
@@ -68,6 +69,7 @@ class SampleCut {
   CutOptions options_;
   int64_t size_ = 0;
   int64_t skipped_ = 0;
+  int64_t unlearnt_ = 0;
   std::vector<Piece> pieces_;  // of none and best_fit
   Bins bins_;                  // of best_fit
 };

@@ -46,6 +46,16 @@ Result<std::shared_ptr<const TokenStore>> OpenShards(const std::string& path,
                               where, Printable(index.tokenizer)));
   }
   warnings->insert(warnings->end(), index.warnings.begin(), index.warnings.end());
+  const auto messages = index.plan.find("messages");
+  const std::string mine = NameMessages(rules);
+  if (known && !options.learns_all && messages != index.plan.end() && *messages != mine &&
+      *messages != kRefusesMessages && mine != kRefusesMessages) {
+    warnings->push_back(fmt::format(
+        "{}: conversations in them are written, and masked, otherwise than data.chat_template, "
+        "data.apply_chat_template_kwargs and data.train_on of this run say, which count for rows "
+        "alone: keel data tokenize takes these, too",
+        where));
+  }
   return folder.tokens();
 }
 
@@ -157,7 +167,10 @@ class Opening {
     // A row that teaches nothing only costs time.
     const bool teaches = row->tokens.size() >= 2 &&
                          std::find(row->learn.begin() + 1, row->learn.end(), 1) != row->learn.end();
-    if (!teaches) ++input_.skipped_rows;
+    if (!teaches) {
+      ++input_.skipped_rows;
+      ++input_.unlearnt_rows;
+    }
     return teaches;
   }
 

@@ -135,14 +135,10 @@ TokenizerName NameTokenizer(const TextRules& rules) {
   return {"bytes", hasher.Finish()};
 }
 
-namespace {
-
 std::string NameMessages(const TextRules& rules) {
-  if (rules.tokenizer == nullptr || !rules.no_chat.empty()) return "refused";
+  if (rules.tokenizer == nullptr || !rules.no_chat.empty()) return kRefusesMessages;
   return FingerprintOf(rules.chat != nullptr ? *rules.chat : *ChatMlRules());
 }
-
-}  // namespace
 
 Result<TokenPlan> MakeTokenPlan(const std::vector<std::string>& files, const PlanOptions& options) {
   TokenPlan plan;

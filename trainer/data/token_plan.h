@@ -24,6 +24,9 @@ struct TokenizerName {
 };
 // Of the rules' tokenizer.
 TokenizerName NameTokenizer(const TextRules& rules);
+// By which messages that they write are told from those of other rules, as `messages` of a plan.
+inline constexpr const char* kRefusesMessages = "refused";
+std::string NameMessages(const TextRules& rules);
 
 // One shard's share of the inputs.
 struct TokenPart {

@@ -17,8 +17,9 @@ struct Telling {
 };
 
 constexpr std::string_view kRenderAhead =
-    "ChatML, and a row of text, show no such thing: give the model a chat template that does "
-    "(data.chat_template), or render the row ahead and give input_ids and labels";
+    "ChatML, a row of text, and a template that has no word of it show no such thing: give the "
+    "model a chat template that does (data.chat_template), render the row ahead and give input_ids "
+    "and labels, or leave it out";
 constexpr std::string_view kNoMedia = "this release reads text alone: leave such rows out";
 constexpr std::string_view kNoPadding =
     "beside a list under this row's keys: give ids without padding";
@@ -79,6 +80,11 @@ bool IsEmpty(const Json& value) {
   return value.is_null() || ((value.is_array() || value.is_object()) && value.empty());
 }
 
+// A message that is learnt as it would be without.
+bool IsPlainWeight(std::string_view key, const Json& value) {
+  return (key == "weight" || key == "train") && (value == 1 || value == true);
+}
+
 template <size_t kCount>
 const Telling* Find(const std::array<Telling, kCount>& list, std::string_view key) {
   const auto found = std::find_if(list.begin(), list.end(),
@@ -88,13 +94,17 @@ const Telling* Find(const std::array<Telling, kCount>& list, std::string_view ke
 
 }  // namespace
 
+bool UnreadKeys::Tells(std::string_view key) {
+  return Find(kTellingInIds, key) != nullptr || Find(kTellingInText, key) != nullptr;
+}
+
 Status UnreadKeys::Look(const Json& row, const std::vector<std::string_view>& read, Form form,
                         const std::string& where, std::string_view prefix) {
   for (const auto& [key, value] : row.items()) {
     if (IsEmpty(value) || std::find(read.begin(), read.end(), key) != read.end()) continue;
     const Telling* telling = Find(kTellingInIds, key);
     if (telling == nullptr && form == Form::kText) telling = Find(kTellingInText, key);
-    if (telling != nullptr) {
+    if (telling != nullptr && !IsPlainWeight(key, value)) {
       return Status(StatusCode::kInvalidData,
                     fmt::format("{}: {}{} changes what is learnt, and is not read here; {}", where,
                                 prefix, key, telling->advice));

@@ -27,6 +27,8 @@ class UnreadKeys {
   // counted names.
   Status Look(const Json& row, const std::vector<std::string_view>& read, Form form,
               const std::string& where, std::string_view prefix = "");
+  // Whether Look() would refuse the key beside text or messages.
+  static bool Tells(std::string_view key);
   void CountRow() { ++rows_; }
   void Count(const std::string& key) { ++counts_[key]; }
   // A template that expects text wrote a list of parts down as Python prints it.

@@ -358,6 +358,11 @@ Result<Imported> ImportTrl(const ImportRequest& request, std::optional<TrlMethod
                     "ref_model_sync_steps");
   }
   WorkOutOptimizer(arguments, &translation);
+  if (request.world <= 0) {
+    translation.Note(
+        "batches are those of one rank: TRL's are per device, and what starts its processes "
+        "(accelerate, torchrun) is not read; --world says for how many ranks the file is");
+  }
   ExpandHome(request.environment, schema, &translation);
   for (std::string& sentence : unresolved) translation.Unresolved(std::move(sentence));
   Imported imported = Finish(request, "import-trl", given, from_environment, translation);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "checkpoint/format/names.h"
 #include "checkpoint/hf/other_model_files.h"
 #include "common/file_system.h"
 #include "trainer/data/chat_rules.h"
@@ -34,6 +35,26 @@ Status ReadModelFiles(const FileSystem& fs, ModelFiles* files) {
   return Status::Ok();
 }
 
+// The way from the folder of a run, or from a step of one, to a model; or "".
+std::string WayFromARun(const ModelOptions& options, const std::string& directory) {
+  const std::filesystem::path path(directory);
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path / "actor" / "model", ignored))
+    return "; it is a step of a run: give what keel ckpt export-hf makes of it";
+  std::optional<std::pair<int64_t, std::string>> newest;
+  for (const auto& entry : std::filesystem::directory_iterator(path, ignored)) {
+    const auto step = checkpoint::ParseStepDirectory(entry.path().filename().string());
+    if (step && (!newest || *step > newest->first)) newest = {*step, entry.path().string()};
+  }
+  if (!newest) return "";
+  // Commands take steps where training takes models alone.
+  return fmt::format("; it is the folder of a run: {} of it, such as {}",
+                     options.path_key.starts_with("--")
+                         ? "name a step"
+                         : "give what keel ckpt export-hf makes of a step",
+                     newest->second);
+}
+
 Status ReadDirectory(const ModelOptions& options, ModelSource* source, ModelFiles* files) {
   const auto fs = OpenPosixFileSystem(source->directory, false, LinkPolicy::kFollow);
   if (fs.status().code() == StatusCode::kNotFound) {
@@ -56,8 +77,9 @@ Status ReadDirectory(const ModelOptions& options, ModelSource* source, ModelFile
   if (text.status().code() == StatusCode::kNotFound) {
     return Status(
         StatusCode::kNotFound,
-        fmt::format("{}: {}: has no config.json: not a Hugging Face model{}", options.path_key,
-                    source->directory, checkpoint::WayFromOtherFiles(**fs, "")));
+        fmt::format("{}: {}: has no config.json: not a Hugging Face model{}{}", options.path_key,
+                    source->directory, checkpoint::WayFromOtherFiles(**fs, ""),
+                    WayFromARun(options, source->directory)));
   }
   if (!text.ok()) return text.status().WithContext(options.path_key);
   KEEL_ASSIGN_OR_RETURN(source->json, ParseJson(*text, source->directory + "/config.json"));

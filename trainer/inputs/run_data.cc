@@ -38,4 +38,13 @@ Status CheckSizes(const Config& config, int64_t train, int64_t val) {
   return Status::Ok();
 }
 
+std::string BatchWarning(const Config& config, int64_t train) {
+  const int64_t batch = config.data.train_batch_size;
+  if (batch <= train) return "";
+  return fmt::format(
+      "data.train_batch_size {} is more than the {} samples to train on: a step takes samples "
+      "several times; lower it, or give more rows",
+      batch, train);
+}
+
 }  // namespace keel::trainer

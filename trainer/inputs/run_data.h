@@ -31,6 +31,8 @@ TokenCache CacheOf(const Config& config);
 Status CheckPositions(const model::HfConfig& model, int64_t positions, const std::string& keys);
 // kInvalidData when a split of the data leaves one of the two empty.
 Status CheckSizes(const Config& config, int64_t train, int64_t val);
+// What there is to say of a batch that holds some of `train` samples more than once; or "".
+std::string BatchWarning(const Config& config, int64_t train);
 
 // From their files, or the one from the other. `load`: Result<Set> of a list of files.
 template <typename Set, typename Load>

@@ -14,12 +14,14 @@ namespace keel::trainer {
 namespace {
 
 template <typename Set>
-Status Report(const Result<RunData<Set>>& data, InputReport* report) {
+Status Report(const Config& config, const Result<RunData<Set>>& data, InputReport* report) {
   KEEL_RETURN_IF_ERROR(data.status());
   report->train_samples = data->train.size();
   report->val_samples = data->val.size();
   report->skipped_rows = data->train.skipped_rows();
   for (std::string& warning : data->Warnings()) report->warnings.push_back(std::move(warning));
+  if (std::string warning = BatchWarning(config, data->train.size()); !warning.empty())
+    report->warnings.push_back(std::move(warning));
   return Status::Ok();
 }
 
@@ -46,11 +48,11 @@ Result<InputReport> CheckRunInputs(const Config& config) {
                              .WithContext("critic.model.path"));
   }
   if (config.trainer.task == TaskKind::kRl) {
-    KEEL_RETURN_IF_ERROR(Report(LoadPromptData(config, model), &report));
+    KEEL_RETURN_IF_ERROR(Report(config, LoadPromptData(config, model), &report));
   } else if (config.trainer.task == TaskKind::kDpo) {
-    KEEL_RETURN_IF_ERROR(Report(LoadPreferenceData(config, model), &report));
+    KEEL_RETURN_IF_ERROR(Report(config, LoadPreferenceData(config, model), &report));
   } else {
-    KEEL_RETURN_IF_ERROR(Report(LoadLmData(config, model), &report));
+    KEEL_RETURN_IF_ERROR(Report(config, LoadLmData(config, model), &report));
   }
   return report;
 }

@@ -20,12 +20,28 @@ std::string TrainerStateJson(const RunState& state) {
   return json.dump(1) + "\n";
 }
 
-std::string DataStateJson(const RunState& state, const DataIdentity& identity) {
+std::string DataStateJson(const RunState& state, const DataIdentity& identity,
+                          const ReadContents& contents) {
   Json json = {{"format_version", 1},       {"samples_consumed", state.samples_consumed},
                {"digest", identity.digest}, {"samples", identity.samples},
                {"seed", identity.seed},     {"shuffle", identity.shuffle}};
   if (!identity.tokenizer.empty()) json["tokenizer"] = identity.tokenizer;
+  if (!contents.empty()) json["contents"] = contents;
   return json.dump(1) + "\n";
+}
+
+Result<ReadContents> ContentsOf(const std::string& data_state) {
+  const char* where = "data_state.json";
+  KEEL_ASSIGN_OR_RETURN(const Json json, ParseJson(data_state, where));
+  ReadContents contents;
+  if (!json.is_object() || !json.contains("contents")) return contents;
+  const Json& saved = json["contents"];
+  if (!saved.is_object())
+    return Status(StatusCode::kInvalidData, fmt::format("{}: contents: expected a map", where));
+  for (const auto& item : saved.items()) {
+    KEEL_ASSIGN_OR_RETURN(contents[item.key()], GetString(saved, item.key(), where));
+  }
+  return contents;
 }
 
 namespace {

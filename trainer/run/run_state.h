@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "common/json.h"
@@ -32,9 +33,16 @@ struct DataIdentity {
   friend bool operator==(const DataIdentity&, const DataIdentity&) = default;
 };
 
+// What else a run read, by what it is: {"content of data.val_files": "12 samples with digest ..."}.
+using ReadContents = std::map<std::string, std::string>;
+
 // trainer_state.json and data_state.json; see docs/formats/checkpoint.md.
 std::string TrainerStateJson(const RunState& state);
-std::string DataStateJson(const RunState& state, const DataIdentity& identity);
+std::string DataStateJson(const RunState& state, const DataIdentity& identity,
+                          const ReadContents& contents = {});
+// The contents that data_state.json names; none in checkpoints from before they were written down.
+// kInvalidData.
+Result<ReadContents> ContentsOf(const std::string& data_state);
 // Both back, of the checkpoint of `step`. kInvalidData names the file and key of a number that is
 // missing, that no run comes to, or that contradicts another one; kConfig when the data are not
 // those of the checkpoint.

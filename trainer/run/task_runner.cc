@@ -10,8 +10,10 @@
 #include "common/fail_point.h"
 #include "common/host_memory.h"
 #include "common/options/flat_values.h"
+#include "common/text.h"
 #include "trainer/engine/memory_forecast.h"
 #include "trainer/inputs/model_weights.h"
+#include "trainer/inputs/run_data.h"
 #include "trainer/run/group_channel.h"
 
 namespace keel::trainer {
@@ -84,6 +86,8 @@ void TaskRunner::LoadData() {
   WarnOfData(model_->warnings);
   WarnOfData(data.train.warnings);
   WarnOfData(data.val.warnings);
+  if (const std::string warning = BatchWarning(c_, data.train.size); !warning.empty())
+    WarnOfData({warning});
   facts_ = std::move(data.facts);
   SetValidation(data.val);
   const auto seed = static_cast<uint64_t>(c_.trainer.seed);
@@ -245,6 +249,19 @@ void TaskRunner::SayWhatChanged(const Task::Documents& documents) {
     }
     job_.log().Warning("changed since the checkpoint was saved: {}: {} -> {}", change.path,
                        change.before.value_or("not there"), change.after.value_or("not there"));
+  }
+  SayWhichContentsChanged(documents);
+}
+
+// The same names may lead to other files: rows to validate on, a reward's code.
+void TaskRunner::SayWhichContentsChanged(const Task::Documents& documents) {
+  const auto saved = documents.find("data_state.json");
+  if (saved == documents.end()) return;
+  for (const auto& [what, before] : ValueOrThrow(ContentsOf(saved->second))) {
+    const auto now = facts_.find(what);
+    if (now == facts_.end() || now->second == before) continue;
+    job_.log().Warning("changed since the checkpoint was saved: {}: {} -> {}", Printable(what, 200),
+                       Printable(before, 200), now->second);
   }
 }
 

@@ -46,6 +46,7 @@ class TaskRunner {
   void Resume();
   std::optional<checkpoint::LoadRecord> Load(checkpoint::LoadRequest request);
   void SayWhatChanged(const Task::Documents& documents);
+  void SayWhichContentsChanged(const Task::Documents& documents);
   RunEnd Loop();
   RunEnd Preempted();
   void Finish(bool settle);  // as in Checkpointer::Close

@@ -202,7 +202,8 @@ checkpoint::SaveRequest TaskRunner::Snapshot() {
     request.documents = model_->documents;
     request.documents.push_back({"config.yaml", inputs_.loaded.resolved, false});
     request.documents.push_back({"trainer_state.json", TrainerStateJson(state_), true});
-    request.documents.push_back({"data_state.json", DataStateJson(state_, identity_), true});
+    request.documents.push_back(
+        {"data_state.json", DataStateJson(state_, identity_, facts_), true});
   }
   for (const Task::Role& role : task_->SavedRoles()) {
     TrainEngine& engine = *role.engine;

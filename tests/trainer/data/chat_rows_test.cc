@@ -219,6 +219,45 @@ TEST_F(ChatRowsTest, ATemplateThatExpectsTextPrintsPartsAndThatIsSaid) {
             StatusCode::kInvalidData);
 }
 
+// weight: 0 was learnt, and a call that the template did not write became an empty answer.
+TEST_F(ChatRowsTest, WhatTheTemplateHasNoWordOfIsRefused) {
+  Use(kMarked);
+  const auto refusal = [&](const char* key, const Json& value, const Json& row = Json::object()) {
+    Json talk = kTalk;
+    if (*key != '\0') talk[1][key] = value;
+    const auto chat = Read(talk, row);
+    return chat.ok() ? "" : std::string(chat.status().message());
+  };
+  const Json calls = Json::array({{{"function", {{"name", "f"}}}}});
+  EXPECT_THAT(refusal("tool_calls", calls),
+              AllOf(HasSubstr("rows.jsonl:3"), HasSubstr("messages[].tool_calls changes"),
+                    HasSubstr("data.chat_template")));
+  EXPECT_THAT(refusal("reasoning_content", "r"), HasSubstr("messages[].reasoning_content"));
+  EXPECT_THAT(refusal("weight", 0), HasSubstr("messages[].weight"));
+  EXPECT_THAT(refusal("train", false), HasSubstr("-100 in labels"));
+  EXPECT_THAT(refusal("", {}, {{"tools", calls}}), HasSubstr("tools changes"));
+  // What says nothing, or is the template's to show or to drop.
+  EXPECT_EQ(refusal("weight", 1), "");
+  EXPECT_EQ(refusal("train", true), "");
+  EXPECT_EQ(refusal("tool_calls", Json::array()), "");
+  EXPECT_EQ(refusal("tool_call_id", "c1"), "");
+  EXPECT_EQ(refusal("name", "n"), "");
+  Use(kPlain);
+  EXPECT_EQ(refusal("", {}, {{"tools", calls}}), "");
+  Use("{% for m in messages %}{{ m.role }}{% if m.tool_calls and loop.last %}!{% endif %}"
+      "{% endfor %}");
+  EXPECT_EQ(refusal("tool_calls", calls), "");
+  Use("{% for m in messages %}{{ m | tojson }}{% endfor %}");
+  EXPECT_EQ(refusal("reasoning_content", "r"), "");
+  // Nobody learns from what a client sends.
+  Use(kMarked);
+  Json talk = kTalk;
+  talk[1]["reasoning_content"] = "r";
+  RowContext asked = Context();
+  asked.shows_what_it_can = true;
+  EXPECT_TRUE(ReadChat(talk, Json::object(), asked, "messages").ok());
+}
+
 TEST_F(ChatRowsTest, MessagesThatAreNoneAreRefused) {
   Use(kPlain);
   const auto refusal = [&](const char* messages) {

@@ -138,6 +138,19 @@ TEST_F(RowsTest, WhatATemplateWouldShowIsRefusedAndOtherKeysAreNamedOnce) {
   EXPECT_THAT(ready.warnings()[0], HasSubstr("id (1), tools (1)"));
 }
 
+TEST_F(RowsTest, RowsOfWhichNothingIsLearntAreSpokenOf) {
+  const std::string deaf = R"({"messages":[{"role":"user","content":"q"}]})";
+  const std::string none = R"({"input_ids":[1,2],"labels":[-100,-100]})";
+  EXPECT_THAT(Refusal(deaf), AllOf(HasSubstr("no sample to train on"), HasSubstr("1 rows left out"),
+                                   HasSubstr("in 1 of the rows left out nothing is learnt"),
+                                   HasSubstr("the role assistant")));
+  const Dataset some =
+      ValueOrThrow(Load(deaf + "\n" + none + "\n" + R"({"prompt":"p","response":"r"})"));
+  EXPECT_EQ(some.skipped_rows(), 2);
+  ASSERT_EQ(some.warnings().size(), 1u);
+  EXPECT_THAT(some.warnings()[0], HasSubstr("rows.jsonl: in 2 of the rows left out nothing"));
+}
+
 TEST_F(RowsTest, PretrainingSaysThatItLearnsWhatLabelsLeaveOut) {
   const std::string row = R"({"input_ids":[1,2,3],"labels":[-100,2,3]})";
   EXPECT_THAT(ValueOrThrow(Load(row, false)).warnings()[0], HasSubstr("labels (1)"));

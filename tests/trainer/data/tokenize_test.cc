@@ -7,11 +7,13 @@
 #include <sys/wait.h>
 
 #include <csignal>
+#include <memory>
 #include <thread>
 
 #include "model/tokenizer/tokenizer_kind.h"
 #include "tests/model/tokenizer/numbers_tokenizer.h"
 #include "tests/trainer/data/tokens/scratch_folder.h"
+#include "trainer/data/chat_rules.h"
 #include "trainer/data/dataset.h"
 
 namespace keel::trainer {
@@ -234,6 +236,22 @@ TEST_F(TokenizeTest, ShardsOfAnotherTokenizerOrVocabularyAreRefused) {
   EXPECT_THAT(refused.status().message(), HasSubstr("made by another tokenizer"));
   // A run without one takes ids as they are.
   EXPECT_TRUE(Dataset::Load({folder_.Path("tokens")}, SetOptions(false), TextRules()).ok());
+}
+
+// data.train_on of a run did nothing to shards, without a word.
+TEST_F(TokenizeTest, ShardsOfAnotherTemplateAreSpokenOf) {
+  const std::string rows = folder_.Write("rows.jsonl", R"({"prompt":"p","response":"r"})");
+  ValueOrThrow(Make({rows}, "tokens"));
+  TextRules last(*bytes_);
+  ChatRules rules = *ChatMlRules();
+  rules.train_on = TrainOn::kLast;
+  last.chat = std::make_shared<const ChatRules>(std::move(rules));
+  const auto warnings = [&](bool sft, const TextRules& of) {
+    return ValueOrThrow(Dataset::Load({folder_.Path("tokens")}, SetOptions(sft), of)).warnings();
+  };
+  EXPECT_THAT(warnings(true, last), ElementsAre(HasSubstr("data.train_on of this run")));
+  EXPECT_TRUE(warnings(true, *bytes_).empty());
+  EXPECT_TRUE(warnings(false, last).empty());  // pre-training learns all
 }
 
 TEST_F(TokenizeTest, SourcesFollowEachOtherAndAreMixedByWeight) {

@@ -27,6 +27,21 @@ Config Loaded(const Imported& made, int world = 1) {
   return loaded.config;
 }
 
+// Half the batch, without a word, of a script that starts two processes.
+TEST(TrlImport, SaysThatTheRanksWereNotSaid) {
+  const std::string script =
+      "accelerate launch --num_processes 2 -m trl.scripts.dpo --model_name_or_path m "
+      "--dataset_name pairs.jsonl --per_device_train_batch_size 4\n";
+  const auto one = ImportTrl("dpo.sh", script, std::nullopt, 0);
+  ASSERT_TRUE(one.ok()) << one.status().ToString();
+  EXPECT_THAT(one.value().report, HasSubstr("batches are those of one rank"));
+  EXPECT_EQ(Loaded(one.value()).data.train_batch_size, 4);
+  const auto two = ImportTrl("dpo.sh", script, std::nullopt, 2);
+  ASSERT_TRUE(two.ok()) << two.status().ToString();
+  EXPECT_THAT(two.value().report, Not(HasSubstr("batches are those of one rank")));
+  EXPECT_EQ(Loaded(two.value(), 2).data.train_batch_size, 8);
+}
+
 TEST(TrlImport, AFileOfSftIsValid) {
   const auto made = ImportTrl("sft.yaml",
                               "model_name_or_path: models/SmolLM2\ndataset_name: chats.jsonl\n"

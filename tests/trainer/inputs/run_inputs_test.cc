@@ -208,6 +208,16 @@ TEST_F(RunInputsTest, WhatIsNoModelSaysWhatItIs) {
   }
   Write("hf/adapter_config.json", "{}");
   EXPECT_THAT(said("hf"), AllOf(HasSubstr("has no config.json"), HasSubstr("merge_and_unload")));
+  for (const char* step : {"9", "10", "x"})
+    std::filesystem::create_directories(
+        fmt::format("{}/run/global_step_{}/actor/model", folder_, step));
+  EXPECT_THAT(said("run"), AllOf(HasSubstr("is the folder of a run: give what keel ckpt export-hf"),
+                                 HasSubstr("such as " + folder_ + "/run/global_step_10")));
+  EXPECT_THAT(said("run/global_step_9"), HasSubstr("it is a step of a run: give what"));
+  ModelOptions command;
+  command.path_key = "--model";
+  EXPECT_THAT(ResolveModel(folder_ + "/run", {}, DType::kF32, command).status().message(),
+              HasSubstr("is the folder of a run: name a step of it, such as "));
 }
 
 TEST_F(RunInputsTest, WithoutTextRulesCannotScoreAndNothingEnds) {
@@ -255,7 +265,12 @@ TEST_F(RunInputsTest, ValidatingOpensWhatTrainingOpens) {
         ValueOrThrow(checkpoint::BuildSafetensorsHeader(parts, {}, 8)) + std::string(bytes, '\0'));
   const auto report = ValueOrThrow(CheckRunInputs(MakeConfig(TaskKind::kSft, row)));
   EXPECT_EQ(report.train_samples, 1);
-  EXPECT_THAT(report.warnings, ElementsAre(HasSubstr("id (1)")));
+  EXPECT_THAT(report.warnings,
+              ElementsAre(HasSubstr("id (1)"),
+                          HasSubstr("data.train_batch_size 8 is more than the 1 samples")));
+  Config enough = MakeConfig(TaskKind::kSft, row);
+  enough.data.train_batch_size = 1;
+  EXPECT_THAT(ValueOrThrow(CheckRunInputs(enough)).warnings, ElementsAre(HasSubstr("id (1)")));
 
   const auto problem = [&](const Config& config) {
     return CheckRunInputs(config).status().message();

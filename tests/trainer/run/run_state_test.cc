@@ -34,6 +34,18 @@ TEST(RunStateDocuments, ComeBackAsTheyWere) {
   EXPECT_EQ(DataStateJson(back, kData), DataStateJson(state, kData));
 }
 
+TEST(RunStateDocuments, NameTheContentsThatTheRunHasRead) {
+  const ReadContents contents = {{"content of data.val_files", "3 samples with digest ab"},
+                                 {"the reward", "digest cd"}};
+  const std::string text = DataStateJson(State(), kData, contents);
+  EXPECT_EQ(ValueOrThrow(ContentsOf(text)), contents);
+  EXPECT_TRUE(ParseRunState(TrainerStateJson(State()), text, kData, 8).ok());
+  EXPECT_TRUE(ValueOrThrow(ContentsOf(DataStateJson(State(), kData))).empty());
+  for (const char* wrong : {R"({"contents": 1})", R"({"contents": {"a": 1}})", "["}) {
+    EXPECT_EQ(ContentsOf(wrong).status().code(), StatusCode::kInvalidData) << wrong;
+  }
+}
+
 // Each number of each document, in turn, as no run leaves it.
 TEST(RunStateDocuments, NumbersThatNoRunComesToAreRefusedByName) {
   const Json trainer = Json::parse(TrainerStateJson(State()));
