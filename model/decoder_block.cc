@@ -126,6 +126,7 @@ void Decoder::DeclareBlock(int layer) {
   const LayerSpec spec = config_.Layer(layer);
   Block block;
   block.norm = NormOf(spec);
+  block.residual_scale = spec.residual_scale;
   AttentionLayer& attention = block.attention;
   attention.qk_norm = spec.qk_norm;
   attention.width = {tp_.group, config_.num_attention_heads * d, config_.num_key_value_heads * d,

@@ -22,6 +22,7 @@ namespace keel::model {
 
 struct Block {
   NormOptions norm;
+  double residual_scale = 1;  // see LayerSpec
   // Those that the spec's placement of norms has.
   parallel::Parameter* attention_in_norm = nullptr;
   parallel::Parameter* attention_out_norm = nullptr;

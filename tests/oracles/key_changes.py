@@ -19,14 +19,17 @@ import transformers
 import models
 
 FAMILIES = ["llama", "qwen2_window", "qwen3", "mistral_window", "smollm3", "gemma2", "gemma3", "olmo2", "olmo3",
-            "qwen3_moe", "mixtral", "phi3", "phi3_longrope"]  # fmt: skip
+            "qwen3_moe", "mixtral", "phi3", "phi3_longrope", "granite", "seed_oss"]  # fmt: skip
 LENGTH = 32
 
 # Each is tried on every family, whether its config.json has the key or not.
 VALUES = {
     "attention_bias": [True],
+    "attention_multiplier": [0.9],
+    "attention_out_bias": [True],
     "attn_logit_softcapping": [None, 1.5],
     "decoder_sparse_step": [2],
+    "embedding_multiplier": [3.0],
     "final_logit_softcapping": [None, 2.5],
     "head_dim": [8],
     "hidden_act": ["gelu_pytorch_tanh", "gelu", "relu"],
@@ -34,6 +37,7 @@ VALUES = {
     "intermediate_size": [48],
     "is_causal": [False, True],
     "layer_types": [["sliding_attention"], ["full_attention"], ["sliding_attention", "full_attention"]],
+    "logits_scaling": [2.5],
     "max_position_embeddings": [12],
     "max_window_layers": [0, 2],
     "mlp_bias": [True],
@@ -52,6 +56,8 @@ VALUES = {
     "partial_rotary_factor": [0.5],
     "pretraining_tp": [2],
     "query_pre_attn_scalar": [9],
+    "residual_dropout": [0.3],
+    "residual_multiplier": [0.4],
     "rms_norm_eps": [0.1],
     "router_aux_loss_coef": [0.5],
     "router_jitter_noise": [0.1],

@@ -11,12 +11,14 @@ import random
 
 import torch
 from transformers import Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig
+from transformers import GraniteConfig, GraniteForCausalLM
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 from transformers import MixtralConfig, MixtralForCausalLM
 from transformers import Olmo2Config, Olmo2ForCausalLM, Olmo3Config, Olmo3ForCausalLM
 from transformers import Phi3Config, Phi3ForCausalLM
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+from transformers import SeedOssConfig, SeedOssForCausalLM
 from transformers import SmolLM3Config, SmolLM3ForCausalLM
 
 BASE = dict(
@@ -60,6 +62,8 @@ OLMO3 = (Olmo3Config, Olmo3ForCausalLM)
 QWEN3_MOE = (Qwen3MoeConfig, Qwen3MoeForCausalLM)
 MIXTRAL = (MixtralConfig, MixtralForCausalLM)
 PHI3 = (Phi3Config, Phi3ForCausalLM)
+GRANITE = (GraniteConfig, GraniteForCausalLM)
+SEED_OSS = (SeedOssConfig, SeedOssForCausalLM)
 
 
 def rope(kind, theta=10000.0, **more):
@@ -260,6 +264,25 @@ MODELS = {
         ),
     ),
     "phi3_9_heads": (PHI3, dict(num_attention_heads=9, num_key_value_heads=3, hidden_size=72, **UNEVEN)),
+    # None of the four factors is one, and that of scores is not what a head's size would make it.
+    "granite": (
+        GRANITE,
+        dict(
+            num_hidden_layers=3,
+            tie_word_embeddings=True,
+            embedding_multiplier=3.0,
+            attention_multiplier=0.3,
+            residual_multiplier=1.4,
+            logits_scaling=1.7,
+            rms_norm_eps=1e-6,
+        ),
+    ),
+    # q, k and v have a bias and o has none, and the other way round.
+    "seed_oss": (SEED_OSS, dict(num_hidden_layers=3, head_dim=24, rms_norm_eps=1e-6)),
+    "seed_oss_out_bias": (
+        SEED_OSS,
+        dict(num_hidden_layers=2, head_dim=16, attention_bias=False, attention_out_bias=True, rms_norm_eps=1e-6),
+    ),
 }
 # Their keys in a cache turn as the text stood when they were written, other than in a forward of the whole
 # text: generation is no reference for them.

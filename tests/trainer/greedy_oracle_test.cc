@@ -72,7 +72,7 @@ TEST(GreedyOracle, GreedyTokensOfEveryFamily) {
   CheckGreedyTokens({"llama_rope_linear", "llama_rope_yarn", "llama_rope_yarn_mscale", "mistral",
                      "mistral_window", "qwen2_window", "smollm3", "gemma2", "gemma3", "olmo3",
                      "qwen3_moe", "qwen3_moe_balance", "mixtral", "mixtral_balance", "phi3",
-                     "phi3_longrope"},
+                     "phi3_longrope", "granite", "seed_oss", "seed_oss_out_bias"},
                     {1, 2});
   CheckGreedyTokens({"olmo2"}, {1, 3, 4});
 }

@@ -87,6 +87,9 @@ constexpr Family kFamilies[] = {
     {"mixtral_balance", true},
     {"phi3", true},
     {"phi3_longrope", true},
+    {"granite", true},
+    {"seed_oss", true},
+    {"seed_oss_out_bias", false},
 };
 
 struct Case {

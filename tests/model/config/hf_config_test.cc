@@ -213,28 +213,32 @@ TEST(HfConfig, WhatAFamilyDoesNotHaveIsRefusedByName) {
     const auto config = ParseHfConfig(json, "c.json");
     return config.ok() ? std::string() : config.status().message();
   };
-  for (const char* family : {"llama", "qwen2", "qwen3", "mistral", "smollm3", "gemma2",
-                             "gemma3_text", "olmo2", "olmo3", "qwen3_moe", "mixtral", "phi3"}) {
+  for (const char* family :
+       {"llama", "qwen2", "qwen3", "mistral", "smollm3", "gemma2", "gemma3_text", "olmo2", "olmo3",
+        "qwen3_moe", "mixtral", "phi3", "granite", "seed_oss"}) {
     EXPECT_EQ(message(family, "", nullptr), "") << family;
-    EXPECT_THAT(message(family, "attention_dropout", 0.1),
-                HasSubstr("c.json: attention_dropout: 0.1 is not supported for model_type"));
+    EXPECT_THAT(message(family, "attention_dropout", 1.1), HasSubstr("c.json: attention_dropout"));
     EXPECT_THAT(message(family, "quantization_config", {{"bits", 4}}),
                 HasSubstr("quantization_config"));
     EXPECT_THAT(message(family, "is_causal", false),
                 HasSubstr("is_causal: false is not supported for model_type"));
     EXPECT_EQ(message(family, "is_causal", true), "") << family;
   }
+  EXPECT_THAT(message("llama", "attention_dropout", 0.1),
+              HasSubstr("c.json: attention_dropout: 0.1 is not supported for model_type"));
   EXPECT_THAT(message("llama", "sliding_window", 8), HasSubstr("expected no such key"));
   EXPECT_THAT(
       message("gpt2", "", nullptr),
       HasSubstr("model_type: expected one of llama, qwen2, qwen3, mistral, smollm3, gemma2, "
-                "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, found \"gpt2\""));
+                "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, granite, seed_oss, found "
+                "\"gpt2\""));
   // A model of several parts has its text's keys elsewhere: that they are missing is no news.
-  EXPECT_EQ(ParseHfConfig({{"model_type", "gemma3"}, {"text_config", Json::object()}}, "c.json")
-                .status()
-                .message(),
-            "c.json: model_type: expected one of llama, qwen2, qwen3, mistral, smollm3, gemma2, "
-            "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, found \"gemma3\"");
+  EXPECT_EQ(
+      ParseHfConfig({{"model_type", "gemma3"}, {"text_config", Json::object()}}, "c.json")
+          .status()
+          .message(),
+      "c.json: model_type: expected one of llama, qwen2, qwen3, mistral, smollm3, gemma2, "
+      "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, granite, seed_oss, found \"gemma3\"");
   EXPECT_THAT(message("phi3", "rope_scaling", {{"type", "linear"}, {"factor", 2}}),
               HasSubstr("rope_type: expected default or longrope for model_type phi3"));
   EXPECT_THAT(message("phi3", "resid_pdrop", 0.1), HasSubstr("resid_pdrop: 0.1 is not supported"));
