@@ -43,7 +43,7 @@ std::string FamilyNames();
 
 extern const FamilyTable kLlamaFamily, kQwen2Family, kQwen3Family, kMistralFamily, kSmolLm3Family,
     kGemma2Family, kGemma3Family, kOlmo2Family, kOlmo3Family, kQwen3MoeFamily, kMixtralFamily,
-    kPhi3Family, kGraniteFamily, kSeedOssFamily;
+    kPhi3Family, kGraniteFamily, kSeedOssFamily, kArceeFamily, kQwen2MoeFamily, kExaone4Family;
 
 // Of the family files.
 

@@ -49,6 +49,7 @@ constexpr ChangingKey kChangingKeys[] = {
     {"output_router_logits", "[false]"},
     {"partial_rotary_factor", "[1]"},
     {"pretraining_tp", "[1]"},
+    {"qkv_bias", "[]"},
     {"quantization_config", "[]"},
     {"query_pre_attn_scalar", "[]"},
     {"resid_pdrop", "[0]"},
@@ -56,6 +57,7 @@ constexpr ChangingKey kChangingKeys[] = {
     {"residual_multiplier", "[1]"},
     {"rope_local_base_freq", "[]"},
     {"router_jitter_noise", "[0]"},
+    {"shared_expert_intermediate_size", "[]"},
     {"sliding_window", "[]"},
     {"sliding_window_pattern", "[]"},
     {"use_bidirectional_attention", "[false]"},
@@ -78,11 +80,25 @@ void RefuseOtherKeys(ConfigReader& reader, std::string_view family) {
 
 Activation ReadActivation(ConfigReader& reader, const FamilyTable& family) {
   const std::string name = reader.String(family.activation_key, std::string(family.activation));
-  if (name == "silu" || name == "swish") return Activation::kSilu;
-  if (name == "gelu_pytorch_tanh" || name == "gelu_new") return Activation::kGeluTanh;
-  reader.Problem(fmt::format("{}: \"{}\" is not supported, expected silu or gelu_pytorch_tanh",
-                             family.activation_key, Printable(name)));
+  const bool plain = family.block.ffn == FfnKind::kPlain;
+  if (plain && name == "relu2") return Activation::kRelu2;
+  if (!plain && (name == "silu" || name == "swish")) return Activation::kSilu;
+  if (!plain && (name == "gelu_pytorch_tanh" || name == "gelu_new")) return Activation::kGeluTanh;
+  reader.Problem(fmt::format("{}: \"{}\" is not supported, expected {}", family.activation_key,
+                             Printable(name), plain ? "relu2" : "silu or gelu_pytorch_tanh"));
   return Activation::kSilu;
+}
+
+const char* NameOf(Activation activation) {
+  switch (activation) {
+    case Activation::kSilu:
+      return "silu";
+    case Activation::kGeluTanh:
+      return "gelu_pytorch_tanh";
+    case Activation::kRelu2:
+      return "relu2";
+  }
+  return "";
 }
 
 std::vector<int64_t> ReadEosTokenIds(ConfigReader& reader) {
@@ -264,6 +280,7 @@ std::string HfConfig::Digest() const {
   if (moe.experts > 0) {
     more += fmt::format(" experts {} of {} width {}{}", moe.top_k, moe.experts, moe.width,
                         moe.renormalize ? " renormalized" : "");
+    if (moe.shared_width > 0) more += fmt::format(" shared {}", moe.shared_width);
     layers(" dense ", dense_ffn);
   }
   return fmt::format(
@@ -287,8 +304,7 @@ Json ToHfJson(const HfConfig& config, DType dtype, const Json* source) {
   json["vocab_size"] = config.vocab_size;
   json["max_position_embeddings"] = config.max_position_embeddings;
   json["rms_norm_eps"] = config.rms_norm_eps;
-  json[family.activation_key] =
-      config.activation == Activation::kSilu ? "silu" : "gelu_pytorch_tanh";
+  json[family.activation_key] = NameOf(config.activation);
   json["initializer_range"] = config.initializer_range;
   json["tie_word_embeddings"] = config.tie_word_embeddings;
   json["attention_dropout"] = config.attention_dropout;

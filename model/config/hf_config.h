@@ -31,7 +31,10 @@ enum class Family {
   kMixtral,
   kPhi3,
   kGranite,
-  kSeedOss
+  kSeedOss,
+  kArcee,
+  kQwen2Moe,
+  kExaone4
 };
 
 struct HfConfig {

@@ -34,7 +34,10 @@ class Training {
     }
   }
   void Attend() { y_ = block_.attention.Forward(pass_, y_); }
-  void Feed(const GatedFeedForward& dense) { y_ = dense.Forward(pass_, y_); }
+  template <typename Dense>
+  void Feed(const Dense& dense) {
+    y_ = dense.Forward(pass_, y_);
+  }
   void Feed(const MoeFeedForward& experts) {
     y_ = experts.Forward(pass_.tp, y_, pass_.counted, stream_.load);
   }
@@ -82,7 +85,8 @@ class Decoding {
     if (block_.attention.output_bias != nullptr)
       AddInto(pass_.projected, block_.attention.output_bias->value);
   }
-  void Feed(const GatedFeedForward& dense) {
+  template <typename Dense>
+  void Feed(const Dense& dense) {
     dense.Into(pass_, *input_, pass_.projected);
     Sum();
   }

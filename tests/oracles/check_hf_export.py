@@ -30,6 +30,7 @@ CONFIG_KEYS = [
     "attention_out_bias", "attention_dropout", "residual_dropout", "embedding_multiplier", "attention_multiplier",
     "residual_multiplier", "logits_scaling",
     "num_local_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob", "output_router_logits",
+    "num_experts", "shared_expert_intermediate_size", "qkv_bias",
     "router_aux_loss_coef", "bos_token_id", "eos_token_id", "pad_token_id", "dtype",
 ]  # fmt: skip
 

@@ -19,7 +19,8 @@ import transformers
 import models
 
 FAMILIES = ["llama", "qwen2_window", "qwen3", "mistral_window", "smollm3", "gemma2", "gemma3", "olmo2", "olmo3",
-            "qwen3_moe", "mixtral", "phi3", "phi3_longrope", "granite", "seed_oss"]  # fmt: skip
+            "qwen3_moe", "mixtral", "phi3", "phi3_longrope", "granite", "seed_oss", "arcee",
+            "qwen2_moe", "exaone4", "exaone4_whole"]  # fmt: skip
 LENGTH = 32
 
 # Each is tried on every family, whether its config.json has the key or not.
@@ -32,7 +33,7 @@ VALUES = {
     "embedding_multiplier": [3.0],
     "final_logit_softcapping": [None, 2.5],
     "head_dim": [8],
-    "hidden_act": ["gelu_pytorch_tanh", "gelu", "relu"],
+    "hidden_act": ["gelu_pytorch_tanh", "gelu", "relu", "relu2", "silu"],
     "hidden_activation": ["silu", "gelu"],
     "intermediate_size": [48],
     "is_causal": [False, True],
@@ -55,6 +56,7 @@ VALUES = {
     "output_router_logits": [True],
     "partial_rotary_factor": [0.5],
     "pretraining_tp": [2],
+    "qkv_bias": [False, True],
     "query_pre_attn_scalar": [9],
     "residual_dropout": [0.3],
     "residual_multiplier": [0.4],
@@ -64,6 +66,7 @@ VALUES = {
     "rope_local_base_freq": [77.0],
     "rope_theta": [123.0],
     "rope_scaling": [{"rope_type": "linear", "factor": 2.0}],
+    "shared_expert_intermediate_size": [20],
     "sliding_window": [3, None],
     "sliding_window_pattern": [2],
     "tie_word_embeddings": [True, False],
