@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <thread>
 #include <utility>
 
@@ -89,7 +90,7 @@ class PosixFileSystem : public FileSystem {
       return ::openat(place.directory.get(), place.name.c_str(),
                       O_RDONLY | no_follow_ | O_CLOEXEC | O_NONBLOCK);
     }));
-    if (!fd.valid()) return Status::FromErrno(errno, "open", Describe(path));
+    if (!fd.valid()) return NotThere(errno, "open", place, path);
     KEEL_RETURN_IF_ERROR(CheckRegular(fd, "open", path));
     return std::unique_ptr<File>(std::make_unique<PosixFile>(std::move(fd), Describe(path)));
   }
@@ -171,8 +172,12 @@ class PosixFileSystem : public FileSystem {
       if (name == "." || name == "..") continue;
       struct stat info {};
       if (::fstatat(raw, entry->d_name, &info, stat_flags_) != 0) {
-        if (errno == ENOENT) continue;  // removed meanwhile
-        return Status::FromErrno(errno, "stat", fmt::format("{}/{}", Describe(path), name));
+        const int error = errno;
+        // Removed meanwhile, or a link to nothing, which whoever opens it is told of.
+        if (error == ENOENT && ::fstatat(raw, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0)
+          continue;
+        if (error != ENOENT)
+          return Status::FromErrno(error, "stat", fmt::format("{}/{}", Describe(path), name));
       }
       infos.push_back({std::string(name), KindOf(info.st_mode), static_cast<int64_t>(info.st_size),
                        static_cast<int64_t>(info.st_ino)});
@@ -193,7 +198,7 @@ class PosixFileSystem : public FileSystem {
     KEEL_ASSIGN_OR_RETURN(const Place place, Resolve(path));
     struct stat info {};
     if (::fstatat(place.directory.get(), place.name.c_str(), &info, stat_flags_) != 0) {
-      return Status::FromErrno(errno, "stat", Describe(path));
+      return NotThere(errno, "stat", place, path);
     }
     return FileInfo{place.name, KindOf(info.st_mode), static_cast<int64_t>(info.st_size),
                     static_cast<int64_t>(info.st_ino)};
@@ -269,6 +274,26 @@ class PosixFileSystem : public FileSystem {
     Descriptor directory;
     std::string name;
   };
+
+  // A file that could not be opened: that its name is a link to nothing is more than that it is not
+  // there, and what is to be done is another thing.
+  Status NotThere(int error, std::string_view operation, const Place& place,
+                  std::string_view path) const {
+    char target[PATH_MAX];
+    const ssize_t size =
+        error == ENOENT && no_follow_ == 0
+            ? ::readlinkat(place.directory.get(), place.name.c_str(), target, sizeof target)
+            : -1;
+    if (size < 0) return Status::FromErrno(error, operation, Describe(path));
+    return Status(
+        StatusCode::kInvalidData,
+        fmt::format("{} {}: it is a link to {}, where there is nothing: what it points to "
+                    "was not copied or mounted with it, or was removed. Copy with cp -rL, "
+                    "mount the folder that both are in (of a hub's cache the one with "
+                    "blobs/ and snapshots/), or download the file again",
+                    operation, Describe(path),
+                    Printable({target, static_cast<size_t>(size)}, sizeof target)));
+  }
 
   // What a locked file says, or what is known without it. Who has just locked it may not have
   // written yet; on a full disk he never does.

@@ -102,7 +102,7 @@ class FileSystem {
 enum class LinkPolicy {
   kRefuse,
   kFollow,  // for input that the user points to, such as a Hugging Face cache, which is made of
-            // links
+            // links; one to nothing is listed as a link, and kInvalidData where it is opened
 };
 
 // Opens the directory `root`. With `create`, what is missing of it is made, each level synced into

@@ -133,6 +133,7 @@ Decoder::Decoder(const HfConfig& config, parallel::TensorParallel tp, const Deco
       head_weight_ = Declare(std::move(copy));
     }
     head_ = {tp_, head_weight_, config.vocab_size};
+    head_.divisor = config.logits_scaling;
     head_.softcap = config.logit_softcap;
   }
 }
@@ -170,11 +171,17 @@ NormOptions Decoder::NormOf(const LayerSpec& spec) const {
   return {config_.rms_norm_eps, spec.norm_plus_one ? 1.0 : 0.0};
 }
 
+// The family's factor is rounded to the model's dtype, and the file's is not, as transformers has
+// them.
+double Decoder::EmbeddingScale() const {
+  const at::Tensor rounded = at::scalar_tensor(config_.embedding_scale(), options_.dtype);
+  return rounded.item<double>() * config_.embedding_multiplier;
+}
+
 at::Tensor Decoder::Embed(const at::Tensor& ids) {
   const at::Tensor x = parallel::VocabParallelEmbedding(tp_, embedding_).Forward(ids);
-  const double scale = config_.embedding_scale();
-  // The factor is rounded to the model's dtype, as transformers has it.
-  return scale == 1 ? x : x * at::scalar_tensor(scale, x.scalar_type()).item<double>();
+  const double scale = EmbeddingScale();
+  return scale == 1 ? x : x * scale;
 }
 
 at::Tensor Decoder::Forward(const at::Tensor& input, const ModelBatch& batch,

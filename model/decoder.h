@@ -102,6 +102,7 @@ class Decoder {
   parallel::Parameter* Declare(parallel::Parameter parameter);
   void DeclareBlock(int layer);
   NormOptions NormOf(const LayerSpec& spec) const;
+  double EmbeddingScale() const;
   at::Tensor Embed(const at::Tensor& ids);
   at::Tensor FinalNorm(const at::Tensor& hidden, const ReadyCallback& on_ready);
   // Decode's memory, kept from call to call.

@@ -97,7 +97,8 @@ class BlockParameters {
 };
 
 MoeFeedForward DeclareExperts(BlockParameters& declare, const HfConfig& config,
-                              const LayerSpec& spec, const Span& mine) {
+                              const LayerSpec& spec, const HeadSplit& split) {
+  const Span& mine = split.expert;
   const MoeNames& names = FamilyOf(config.family).moe_names;
   MoeFeedForward moe;
   moe.spec = spec.moe;
@@ -115,6 +116,19 @@ MoeFeedForward DeclareExperts(BlockParameters& declare, const HfConfig& config,
   }
   moe.gate_up = declare.Rows("experts.gate_up.weight", ".weight", gate_up, config.hidden_size);
   moe.down = declare.Columns("experts.down.weight", down, spec.moe.width, mine);
+  if (spec.moe.shared_width == 0) return moe;
+  const std::string shared = fmt::format("{}.", names.shared);
+  const int64_t width = spec.moe.shared_width;
+  moe.shared.activation = spec.activation;
+  moe.shared.gate_up = declare.Rows(
+      "shared.gate_up.weight", ".weight",
+      {{shared + names.gate, width, split.shared}, {shared + names.up, width, split.shared}},
+      config.hidden_size);
+  moe.shared.down =
+      declare.Columns("shared.down.weight", {shared + names.down + ".weight"}, width, split.shared);
+  moe.shared_gate =
+      declare.Whole(fmt::format("{}.weight", names.shared_gate), {1, config.hidden_size}, true);
+  moe.shared_gate->init_stddev = config.initializer_range;
   return moe;
 }
 
@@ -126,6 +140,7 @@ void Decoder::DeclareBlock(int layer) {
   const LayerSpec spec = config_.Layer(layer);
   Block block;
   block.norm = NormOf(spec);
+  block.residual_scale = spec.residual_scale;
   AttentionLayer& attention = block.attention;
   attention.qk_norm = spec.qk_norm;
   attention.width = {tp_.group, config_.num_attention_heads * d, config_.num_key_value_heads * d,
@@ -188,7 +203,13 @@ void Decoder::DeclareBlock(int layer) {
   if (spec.norm_in())
     block.ffn_in_norm = norm(fmt::format("{}.weight", spec.ffn_in_norm()), hidden, sp);
   if (spec.ffn == FfnKind::kMoe) {
-    block.feed_forward = DeclareExperts(declare, config_, spec, split_.expert);
+    block.feed_forward = DeclareExperts(declare, config_, spec, split_);
+  } else if (spec.ffn == FfnKind::kPlain) {
+    const int64_t ffn = config_.intermediate_size;
+    PlainFeedForward plain;
+    plain.up = declare.Rows("up.weight", ".weight", {{"mlp.up_proj", ffn, split_.ffn}}, hidden);
+    plain.down = declare.Columns("mlp.down_proj.weight", {"mlp.down_proj.weight"}, ffn, split_.ffn);
+    block.feed_forward = plain;
   } else {
     const int64_t ffn = config_.intermediate_size;
     GatedFeedForward dense;

@@ -55,8 +55,7 @@ at::Tensor Decoder::Decode(const DecodeBatch& batch, const KvStore& store) {
   const parallel::TensorParallel tp{tp_.group, false};
   Workspace& w = workspace_;
   at::Tensor x = parallel::VocabParallelEmbedding(tp, embedding_).Forward(ids).contiguous();
-  if (const double scale = config_.embedding_scale(); scale != 1)
-    x.mul_(at::scalar_tensor(scale, x.scalar_type()).item<double>());
+  if (const double scale = EmbeddingScale(); scale != 1) x.mul_(scale);
   std::optional<DecodePlan> plan;
   if (parallel::KernelsFor(x))
     plan = DecodePlan::Of(batch.sequences, store.block_size(), options_.device);
@@ -95,7 +94,7 @@ at::Tensor Decoder::DecodeLogits(const at::Tensor& hidden, bool fixed_height) {
   // Rounded to the model's dtype, as training's logits are.
   at::Tensor rounded = at::empty({rows, head_weight_->rows()}, hidden.options());
   LinearInto(normed, head_weight_->value, nullptr, rounded, fixed_height);
-  parallel::CapLogits(head_, rounded);
+  parallel::FinishLogits(head_, rounded);
   if (tp == 1) return rounded.narrow(1, 0, config_.vocab_size);
   at::Tensor all = at::empty({tp, rows, head_weight_->rows()}, rounded.options());
   tp_.group->AllGather(all, rounded);

@@ -203,6 +203,7 @@ Result<HfModelDir> HfModelDir::Open(const FileSystem& fs, std::string directory)
     KEEL_RETURN_IF_ERROR(model.AddFile(std::string(kSingle), {}));
     return model;
   }
+  if (single.status().code() != StatusCode::kNotFound) return single.status();
   const std::string index_path = model.PathOf(kIndex);
   const Result<std::string> text = ReadFile(fs, index_path, kMaxIndexBytes);
   if (text.status().code() == StatusCode::kNotFound) {

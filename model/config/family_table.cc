@@ -14,8 +14,9 @@ namespace keel::model {
 std::span<const FamilyTable> Families() {
   // In the order of enum Family.
   static const FamilyTable kTables[] = {
-      kLlamaFamily,  kQwen2Family, kQwen3Family, kMistralFamily,  kSmolLm3Family, kGemma2Family,
-      kGemma3Family, kOlmo2Family, kOlmo3Family, kQwen3MoeFamily, kMixtralFamily, kPhi3Family};
+      kLlamaFamily,   kQwen2Family,   kQwen3Family, kMistralFamily,  kSmolLm3Family, kGemma2Family,
+      kGemma3Family,  kOlmo2Family,   kOlmo3Family, kQwen3MoeFamily, kMixtralFamily, kPhi3Family,
+      kGraniteFamily, kSeedOssFamily, kArceeFamily, kQwen2MoeFamily, kExaone4Family};
   return kTables;
 }
 
@@ -200,6 +201,10 @@ void WriteExperts(const HfConfig& config, Json& json) {
   json["num_experts_per_tok"] = config.moe.top_k;
   json["output_router_logits"] = config.output_router_logits;
   json["router_aux_loss_coef"] = config.router_aux_loss_coef;
+}
+
+double ReadDropout(ConfigReader& reader, std::string_view key, double fallback) {
+  return reader.Within(0, 1, key, fallback);
 }
 
 void ReadRopeAndBias(ConfigReader& reader, HfConfig& config) {

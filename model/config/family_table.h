@@ -43,7 +43,7 @@ std::string FamilyNames();
 
 extern const FamilyTable kLlamaFamily, kQwen2Family, kQwen3Family, kMistralFamily, kSmolLm3Family,
     kGemma2Family, kGemma3Family, kOlmo2Family, kOlmo3Family, kQwen3MoeFamily, kMixtralFamily,
-    kPhi3Family;
+    kPhi3Family, kGraniteFamily, kSeedOssFamily, kArceeFamily, kQwen2MoeFamily, kExaone4Family;
 
 // Of the family files.
 
@@ -78,6 +78,8 @@ void WriteOneWindow(const HfConfig& config, Json& json);
 Json WholeNumber(double value);
 // attention_bias: of q, k and v, and of the output too.
 void ReadAttentionBias(ConfigReader& reader, HfConfig& config);
+// A dropout that files of this family name, which is kept for an export: no dropout is computed.
+double ReadDropout(ConfigReader& reader, std::string_view key, double fallback);
 // FamilyTable's read and write of a family with the main rotation and that bias, and no more.
 void ReadRopeAndBias(ConfigReader& reader, HfConfig& config);
 void WriteRopeAndBias(const HfConfig& config, Json& json);

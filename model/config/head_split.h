@@ -33,6 +33,7 @@ struct HeadSplit {
   Span kv_heads;  // of which each serves heads.size / kv_heads.size query heads of this rank
   Span ffn;       // rows of gate and up, columns of down
   Span expert;    // the same of each expert, with experts
+  Span shared;    // and of the shared one
   // The TP ranks that hold the same key/value heads: how many, and which of them this rank is.
   int kv_holders = 1;
   int kv_holder = 0;

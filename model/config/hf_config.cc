@@ -24,15 +24,19 @@ struct ChangingKey {
 constexpr ChangingKey kChangingKeys[] = {
     {"attention_bias", "[false]"},
     {"attention_dropout", "[0]"},
+    {"attention_multiplier", "[]"},
+    {"attention_out_bias", "[false]"},
     {"attn_logit_softcapping", "[]"},
     {"decoder_sparse_step", "[1]"},
     {"embd_pdrop", "[0]"},
+    {"embedding_multiplier", "[1]"},
     {"final_logit_softcapping", "[]"},
     {"hidden_act", R"(["silu"])"},
     {"hidden_activation", R"(["silu"])"},
     {"is_causal", "[true]"},
     {"is_decoder", "[true, false]"},
     {"layer_types", "[]"},
+    {"logits_scaling", "[1]"},
     {"mlp_bias", "[false]"},
     {"mlp_only_layers", "[[]]"},
     {"moe_intermediate_size", "[]"},
@@ -45,11 +49,15 @@ constexpr ChangingKey kChangingKeys[] = {
     {"output_router_logits", "[false]"},
     {"partial_rotary_factor", "[1]"},
     {"pretraining_tp", "[1]"},
+    {"qkv_bias", "[]"},
     {"quantization_config", "[]"},
     {"query_pre_attn_scalar", "[]"},
     {"resid_pdrop", "[0]"},
+    {"residual_dropout", "[0]"},
+    {"residual_multiplier", "[1]"},
     {"rope_local_base_freq", "[]"},
     {"router_jitter_noise", "[0]"},
+    {"shared_expert_intermediate_size", "[]"},
     {"sliding_window", "[]"},
     {"sliding_window_pattern", "[]"},
     {"use_bidirectional_attention", "[false]"},
@@ -72,11 +80,25 @@ void RefuseOtherKeys(ConfigReader& reader, std::string_view family) {
 
 Activation ReadActivation(ConfigReader& reader, const FamilyTable& family) {
   const std::string name = reader.String(family.activation_key, std::string(family.activation));
-  if (name == "silu" || name == "swish") return Activation::kSilu;
-  if (name == "gelu_pytorch_tanh" || name == "gelu_new") return Activation::kGeluTanh;
-  reader.Problem(fmt::format("{}: \"{}\" is not supported, expected silu or gelu_pytorch_tanh",
-                             family.activation_key, Printable(name)));
+  const bool plain = family.block.ffn == FfnKind::kPlain;
+  if (plain && name == "relu2") return Activation::kRelu2;
+  if (!plain && (name == "silu" || name == "swish")) return Activation::kSilu;
+  if (!plain && (name == "gelu_pytorch_tanh" || name == "gelu_new")) return Activation::kGeluTanh;
+  reader.Problem(fmt::format("{}: \"{}\" is not supported, expected {}", family.activation_key,
+                             Printable(name), plain ? "relu2" : "silu or gelu_pytorch_tanh"));
   return Activation::kSilu;
+}
+
+const char* NameOf(Activation activation) {
+  switch (activation) {
+    case Activation::kSilu:
+      return "silu";
+    case Activation::kGeluTanh:
+      return "gelu_pytorch_tanh";
+    case Activation::kRelu2:
+      return "relu2";
+  }
+  return "";
 }
 
 std::vector<int64_t> ReadEosTokenIds(ConfigReader& reader) {
@@ -212,7 +234,9 @@ LayerSpec HfConfig::Layer(int64_t layer) const {
   }
   if (!unturned.empty() && unturned[index]) spec.rope = RopeChoice::kNone;
   if (query_pre_attn_scalar > 0) spec.score_scale = 1 / std::sqrt(query_pre_attn_scalar);
+  if (attention_multiplier > 0) spec.score_scale = attention_multiplier;
   spec.score_softcap = score_softcap;
+  spec.residual_scale = residual_multiplier;
   if (moe.experts > 0 && (dense_ffn.empty() || !dense_ffn[index])) {
     spec.ffn = FfnKind::kMoe;
     spec.moe = moe;
@@ -233,7 +257,9 @@ int64_t HfConfig::NumParameters() const {
 
 std::string HfConfig::Digest() const {
   std::string more;
-  if (output_bias) more += " attention_bias";
+  if (output_bias) more += attention_bias ? " attention_bias" : " attention_out_bias";
+  // Qwen2 always has them.
+  if (attention_bias && !output_bias && family != Family::kQwen2) more += " qkv_bias";
   if (tie_word_embeddings) more += " tied";
   if (activation == Activation::kGeluTanh) more += " gelu_tanh";
   if (local_rope) more += " local " + RopeText(*local_rope);
@@ -247,9 +273,14 @@ std::string HfConfig::Digest() const {
   if (query_pre_attn_scalar > 0) more += fmt::format(" scalar {}", query_pre_attn_scalar);
   if (score_softcap > 0) more += fmt::format(" score_softcap {}", score_softcap);
   if (logit_softcap > 0) more += fmt::format(" logit_softcap {}", logit_softcap);
+  if (embedding_multiplier != 1) more += fmt::format(" embeddings times {}", embedding_multiplier);
+  if (attention_multiplier > 0) more += fmt::format(" scores times {}", attention_multiplier);
+  if (residual_multiplier != 1) more += fmt::format(" residuals times {}", residual_multiplier);
+  if (logits_scaling != 1) more += fmt::format(" logits over {}", logits_scaling);
   if (moe.experts > 0) {
     more += fmt::format(" experts {} of {} width {}{}", moe.top_k, moe.experts, moe.width,
                         moe.renormalize ? " renormalized" : "");
+    if (moe.shared_width > 0) more += fmt::format(" shared {}", moe.shared_width);
     layers(" dense ", dense_ffn);
   }
   return fmt::format(
@@ -273,11 +304,10 @@ Json ToHfJson(const HfConfig& config, DType dtype, const Json* source) {
   json["vocab_size"] = config.vocab_size;
   json["max_position_embeddings"] = config.max_position_embeddings;
   json["rms_norm_eps"] = config.rms_norm_eps;
-  json[family.activation_key] =
-      config.activation == Activation::kSilu ? "silu" : "gelu_pytorch_tanh";
+  json[family.activation_key] = NameOf(config.activation);
   json["initializer_range"] = config.initializer_range;
   json["tie_word_embeddings"] = config.tie_word_embeddings;
-  json["attention_dropout"] = 0.0;
+  json["attention_dropout"] = config.attention_dropout;
   json["use_cache"] = true;
   json["torch_dtype"] = dtype == DType::kBF16 ? "bfloat16" : "float32";
   json.erase("dtype");

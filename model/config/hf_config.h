@@ -29,7 +29,12 @@ enum class Family {
   kOlmo3,
   kQwen3Moe,
   kMixtral,
-  kPhi3
+  kPhi3,
+  kGranite,
+  kSeedOss,
+  kArcee,
+  kQwen2Moe,
+  kExaone4
 };
 
 struct HfConfig {
@@ -52,8 +57,14 @@ struct HfConfig {
   double query_pre_attn_scalar = 0;  // scores are divided by its root; 0: by head_dim's
   double score_softcap = 0;          // see LayerSpec; 0: none
   double logit_softcap = 0;          // of the vocabulary's logits
-  MoeSpec moe;                       // of the layers with experts
-  std::vector<bool> dense_ffn;       // layers without experts in a model that has them; empty: none
+  // Granite's: of embeddings, of scores (0: as above), of what is added to the stream, and what
+  // logits are divided by.
+  double embedding_multiplier = 1;
+  double attention_multiplier = 0;
+  double residual_multiplier = 1;
+  double logits_scaling = 1;
+  MoeSpec moe;                  // of the layers with experts
+  std::vector<bool> dense_ffn;  // layers without experts in a model that has them; empty: none
   // With output_router_logits training adds router_aux_loss_coef times the load-balancing loss; see
   // model/ops/router_load.h.
   bool output_router_logits = false;
@@ -61,6 +72,9 @@ struct HfConfig {
   bool tie_word_embeddings = false;
   bool attention_bias = false;  // on q, k and v; Qwen2 always has it
   bool output_bias = false;     // on o too: Llama and Qwen3 with attention_bias
+  // That the file names, for an export: no dropout is computed.
+  double attention_dropout = 0;
+  double residual_dropout = 0;
   double initializer_range = 0.02;
   std::optional<DType> dtype;  // of the weights in the directory
   std::optional<int64_t> bos_token_id;
@@ -68,7 +82,7 @@ struct HfConfig {
 
   // What layer `layer` is: the family's block with what the keys above say of this layer.
   LayerSpec Layer(int64_t layer) const;
-  // What embeddings are multiplied by; 1 with most families.
+  // What the family multiplies embeddings by, whatever the keys say; 1 with most.
   double embedding_scale() const;
   // Parameters; a tied embedding counts once.
   int64_t NumParameters() const;

@@ -33,6 +33,13 @@ void AddExperts(const HfConfig& config, const MoeSpec& moe, const std::string& b
       gate_up.parts.push_back(add(fmt::format("{}{}.weight", expert, half), {moe.width, hidden}));
     down.parts.push_back(add(fmt::format("{}{}.weight", expert, names.down), {hidden, moe.width}));
   }
+  if (moe.shared_width > 0) {
+    const std::string shared = fmt::format("{}{}.", block, names.shared);
+    for (const char* half : {names.gate, names.up})
+      add(fmt::format("{}{}.weight", shared, half), {moe.shared_width, hidden});
+    add(fmt::format("{}{}.weight", shared, names.down), {hidden, moe.shared_width});
+    add(fmt::format("{}{}.weight", block, names.shared_gate), {1, hidden});
+  }
   if (router.parts[0] != router.name) model->may_stack.push_back(std::move(router));
   model->may_stack.push_back(std::move(gate_up));
   model->may_stack.push_back(std::move(down));
@@ -73,7 +80,7 @@ ModelTensors TensorsOf(const HfConfig& config, Head head) {
     if (spec.ffn == FfnKind::kMoe) {
       AddExperts(config, spec.moe, block, &model);
     } else {
-      add(block + "mlp.gate_proj.weight", {ffn, hidden});
+      if (spec.ffn == FfnKind::kDense) add(block + "mlp.gate_proj.weight", {ffn, hidden});
       add(block + "mlp.up_proj.weight", {ffn, hidden});
       add(block + "mlp.down_proj.weight", {hidden, ffn});
     }

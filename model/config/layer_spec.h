@@ -1,8 +1,8 @@
 // LayerSpec: what one block of a decoder is, as data. Torch-free.
 //
 // A family (model/families/) gives one for each of its layers, and the decoder's forward and its
-// paged decode are both driven by it. Every block is attention and then a gated feed-forward, or
-// several of which each token takes a few, each added to the stream that runs through the blocks;
+// paged decode are both driven by it. Every block is attention and then a feed-forward, or several
+// of which each token takes a few, each added to the stream that runs through the blocks;
 // the spec says what stands around and in them.
 #pragma once
 
@@ -20,14 +20,15 @@ enum class NormPlacement { kPre, kPost, kSandwich };
 // weight for all, or all heads of a token together.
 enum class QkNorm { kNone, kPerHead, kFullWidth };
 
-// Of the feed-forward's gate.
-enum class Activation { kSilu, kGeluTanh };
+// Of the feed-forward's gate, or in a feed-forward without one.
+enum class Activation { kSilu, kGeluTanh, kRelu2 };
 
 // Which of HfConfig's tables turns queries and keys.
 enum class RopeChoice { kNone, kMain, kLocal };
 
-// One gated feed-forward for all tokens, or experts behind a router.
-enum class FfnKind { kDense, kMoe };
+// One gated feed-forward for all tokens, experts behind a router, or one without a gate: down of
+// the squares of what is positive in up (So et al. 2021).
+enum class FfnKind { kDense, kMoe, kPlain };
 
 struct LayerSpec {
   NormPlacement norms = NormPlacement::kPre;
@@ -36,9 +37,10 @@ struct LayerSpec {
   QkNorm qk_norm = QkNorm::kNone;
   Activation activation = Activation::kSilu;
   RopeChoice rope = RopeChoice::kMain;
-  int64_t window = 0;        // tokens that a token sees, itself among them; 0: all before it
-  double score_scale = 0;    // of q k^T; 0: 1 / sqrt(head_dim)
-  double score_softcap = 0;  // scores are softcap * tanh(score / softcap); 0: not
+  int64_t window = 0;         // tokens that a token sees, itself among them; 0: all before it
+  double score_scale = 0;     // of q k^T; 0: 1 / sqrt(head_dim)
+  double score_softcap = 0;   // scores are softcap * tanh(score / softcap); 0: not
+  double residual_scale = 1;  // of what attention and feed-forward add to the stream
   FfnKind ffn = FfnKind::kDense;
   MoeSpec moe = {};  // with kMoe
   friend bool operator==(const LayerSpec& a, const LayerSpec& b) = default;

@@ -40,6 +40,10 @@ std::vector<std::string> LayoutProblems(const HfConfig& config, const LayoutWish
     lacks(config.family == Family::kMixtral ? "intermediate_size" : "moe_intermediate_size",
           config.moe.width, "a row of each expert", config.moe.width);
   }
+  if (experts && config.moe.shared_width > 0 && config.moe.shared_width < wish.tp) {
+    lacks("shared_expert_intermediate_size", config.moe.shared_width, "a row of the shared expert",
+          config.moe.shared_width);
+  }
   if (!VocabularyReaches(config.vocab_size, wish.tp)) {
     int64_t most = std::min<int64_t>(wish.tp, config.vocab_size);
     while (most > 1 && !VocabularyReaches(config.vocab_size, most)) --most;

@@ -22,6 +22,9 @@ struct MoeSpec {
   int64_t width = 0;    // rows of an expert's gate and up, columns of its down
   // The chosen experts' probabilities are divided by their sum.
   bool renormalize = false;
+  // Of the one more expert that every token goes through, whose result is multiplied by the sigmoid
+  // of a product of its own (Qwen2-MoE); 0: none.
+  int64_t shared_width = 0;
   friend bool operator==(const MoeSpec& a, const MoeSpec& b) = default;
 };
 
@@ -33,6 +36,8 @@ struct MoeNames {
   const char* gate = "gate_proj";
   const char* up = "up_proj";
   const char* down = "down_proj";
+  const char* shared = "mlp.shared_expert";  // with gate, up and down as above
+  const char* shared_gate = "mlp.shared_expert_gate";
 };
 
 }  // namespace keel::model

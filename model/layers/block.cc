@@ -7,7 +7,7 @@ namespace keel::model {
 namespace {
 
 // `Way`: how each part is computed. Enter takes the stream, normed, for what comes next; Leave adds
-// what came of it, normed, to the stream.
+// what came of it, normed and scaled, to the stream.
 template <typename Way>
 void RunInOrder(const Block& block, Way& way) {
   way.Enter(block.attention_in_norm);
@@ -34,11 +34,17 @@ class Training {
     }
   }
   void Attend() { y_ = block_.attention.Forward(pass_, y_); }
-  void Feed(const GatedFeedForward& dense) { y_ = dense.Forward(pass_, y_); }
+  template <typename Dense>
+  void Feed(const Dense& dense) {
+    y_ = dense.Forward(pass_, y_);
+  }
   void Feed(const MoeFeedForward& experts) {
     y_ = experts.Forward(pass_.tp, y_, pass_.counted, stream_.load);
   }
-  void Leave(parallel::Parameter* norm) { added_ = Normed(y_, norm); }
+  void Leave(parallel::Parameter* norm) {
+    added_ = Normed(y_, norm);
+    if (block_.residual_scale != 1) added_ = added_ * block_.residual_scale;
+  }
   const Block::Stream& stream() {
     if (added_.defined()) stream_.x = stream_.x + added_;
     added_.reset();
@@ -79,7 +85,8 @@ class Decoding {
     if (block_.attention.output_bias != nullptr)
       AddInto(pass_.projected, block_.attention.output_bias->value);
   }
-  void Feed(const GatedFeedForward& dense) {
+  template <typename Dense>
+  void Feed(const Dense& dense) {
     dense.Into(pass_, *input_, pass_.projected);
     Sum();
   }
@@ -89,6 +96,7 @@ class Decoding {
   }
   void Leave(const parallel::Parameter* norm) {
     if (norm != nullptr) RmsNormInto(pass_.projected, norm->value, block_.norm, pass_.projected);
+    if (block_.residual_scale != 1) pass_.projected.mul_(block_.residual_scale);
     pending_ = true;
   }
   // What has not been added yet.

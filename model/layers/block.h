@@ -15,6 +15,7 @@
 #include "model/layers/block_pass.h"
 #include "model/layers/gated_feed_forward.h"
 #include "model/layers/moe.h"
+#include "model/layers/plain_feed_forward.h"
 #include "model/ops/router_load.h"
 #include "parallel/parameter.h"
 
@@ -22,13 +23,14 @@ namespace keel::model {
 
 struct Block {
   NormOptions norm;
+  double residual_scale = 1;  // see LayerSpec
   // Those that the spec's placement of norms has.
   parallel::Parameter* attention_in_norm = nullptr;
   parallel::Parameter* attention_out_norm = nullptr;
   parallel::Parameter* ffn_in_norm = nullptr;
   parallel::Parameter* ffn_out_norm = nullptr;
   AttentionLayer attention;
-  std::variant<GatedFeedForward, MoeFeedForward> feed_forward;
+  std::variant<GatedFeedForward, MoeFeedForward, PlainFeedForward> feed_forward;
   std::vector<parallel::Parameter*> all;
 
   // What goes through the blocks.

@@ -126,7 +126,15 @@ at::Tensor MoeFeedForward::Forward(const parallel::TensorParallel& tp, const at:
   const Routing routing = Route(parallel::Linear(whole, *router, nullptr), spec);
   load = load.With(routing, counted, tp.group->rank() == 0);
   const ExpertRows sorted = SortByExpert(routing.experts, spec.experts);
-  return parallel::LeaveRows(ExpertsFunction::apply(whole, routing.weights, *this, sorted), tp);
+  at::Tensor out = ExpertsFunction::apply(whole, routing.weights, *this, sorted);
+  if (shared_gate != nullptr) {
+    const auto product = [](const at::Tensor& a, parallel::Parameter* weight) {
+      return parallel::Linear(a, *weight, nullptr);
+    };
+    const at::Tensor unit = GatedUnit(product(whole, shared.gate_up), shared.activation);
+    out = out + product(unit, shared.down) * RowSigmoid(product(whole, shared_gate));
+  }
+  return parallel::LeaveRows(out, tp);
 }
 
 void MoeFeedForward::Into(const at::Tensor& x, at::Tensor& out, bool fixed_height) const {
@@ -139,6 +147,15 @@ void MoeFeedForward::Into(const at::Tensor& x, at::Tensor& out, bool fixed_heigh
   at::Tensor kept;  // by training alone
   out.copy_(RunExperts(*this, x, SortByExpert(routing.experts, spec.experts), routing.weights,
                        product, &kept));
+  if (shared_gate == nullptr) return;
+  const auto made = [&](const at::Tensor& a, const parallel::Parameter& weight) {
+    at::Tensor to = at::empty({a.size(0), weight.rows()}, a.options());
+    product(a, weight.value, to);
+    return to;
+  };
+  at::Tensor unit = at::empty({x.size(0), shared.down->row_size()}, x.options());
+  GatedUnitInto(made(x, *shared.gate_up), shared.activation, unit);
+  out.add_(made(unit, *shared.down).mul_(RowSigmoid(made(x, *shared_gate))));
 }
 
 }  // namespace keel::model

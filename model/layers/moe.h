@@ -9,6 +9,7 @@
 #include <ATen/ATen.h>
 
 #include "model/config/layer_spec.h"
+#include "model/layers/gated_feed_forward.h"
 #include "model/ops/router_load.h"
 #include "parallel/parameter.h"
 #include "parallel/tensor/tensor_parallel_layers.h"
@@ -23,6 +24,10 @@ struct MoeFeedForward {
   parallel::Parameter* gate_up = nullptr;  // [experts * 2 F, hidden]
   // Rows [hidden e, hidden (e + 1)): of expert e.
   parallel::Parameter* down = nullptr;  // [experts * hidden, F]
+  // With a shared expert: its part of this rank, and what its result is weighed by, [1, hidden],
+  // whole on every rank with a gradient as the router's.
+  GatedFeedForward shared;
+  parallel::Parameter* shared_gate = nullptr;
   MoeSpec spec;
   Activation activation = Activation::kSilu;
 

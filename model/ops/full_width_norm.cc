@@ -87,7 +87,7 @@ struct FullWidthFunction : Function<FullWidthFunction> {
     const auto& width = Captured<FullWidth>(context, "width");
     const at::Tensor dy = gradients[0].contiguous();
     at::Tensor dx = dy.clone();
-    struct Part {
+    struct NormedPart {
       at::Tensor h, gw;
     };
     const auto part = [&](at::Tensor (*of)(const at::Tensor&, const AttentionShape&),
@@ -96,14 +96,14 @@ struct FullWidthFunction : Function<FullWidthFunction> {
       const at::Tensor g = of(dy, shape).to(at::kFloat);
       const at::Tensor h = of(saved[0], shape).to(at::kFloat) * saved[1].narrow(1, column, 1);
       norm->gradient.add_((g * h).sum(0));
-      return Part{h, g * Weight(norm->value, width)};
+      return NormedPart{h, g * Weight(norm->value, width)};
     };
-    const Part q = part(Queries, 0, "q_norm");
-    const Part k = part(Keys, 1, "k_norm");
+    const NormedPart q = part(Queries, 0, "q_norm");
+    const NormedPart k = part(Keys, 1, "k_norm");
     FullWidth all = width;
     all.counts_k = true;  // parts of a gradient add up
     const at::Tensor dots = RowSums(q.gw * q.h, k.gw * k.h, all, false);
-    const auto write = [&](at::Tensor out, const Part& p, int64_t column, double share) {
+    const auto write = [&](at::Tensor out, const NormedPart& p, int64_t column, double share) {
       out.copy_((p.gw - p.h * (dots.narrow(1, column, 1) * share)) * saved[1].narrow(1, column, 1));
     };
     write(Queries(dx, shape), q, 0, 1 / static_cast<double>(width.q));

@@ -17,4 +17,11 @@ Routing Route(const at::Tensor& logits, const MoeSpec& spec) {
   return routing;
 }
 
+at::Tensor RowSigmoid(const at::Tensor& x) {
+  const at::Tensor logits = x.to(at::kFloat);
+  return at::softmax(at::cat({logits, at::zeros_like(logits)}, 1), 1)
+      .narrow(1, 0, 1)
+      .to(x.scalar_type());
+}
+
 }  // namespace keel::model

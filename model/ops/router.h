@@ -19,4 +19,8 @@ struct Routing {
 // generation wants it.
 Routing Route(const at::Tensor& logits, const MoeSpec& spec);
 
+// The sigmoid of x [T, 1], in x's dtype; differentiable. Unlike ATen's, whose last elements of an
+// array may have other bits than the same ones in its middle, a row depends on itself alone.
+at::Tensor RowSigmoid(const at::Tensor& x);
+
 }  // namespace keel::model

@@ -23,6 +23,7 @@ namespace {
 
 constexpr int64_t kMaxTokenizerBytes = int64_t{256} << 20;
 constexpr int64_t kMaxSettingsBytes = int64_t{32} << 20;
+constexpr const char* kAddedTokens = "added_tokens.json";
 
 // A token is named by its text, or by an object with the text and flags.
 std::optional<std::string> NameOfToken(const Json& settings, const char* key,
@@ -36,6 +37,33 @@ std::optional<std::string> NameOfToken(const Json& settings, const char* key,
   throw Error(
       StatusCode::kInvalidData,
       fmt::format("{}: {} is neither a token's text nor an object with its content", where, key));
+}
+
+// With it the settings have all added tokens, and transformers does not look at added_tokens.json.
+bool HasDecoder(const std::vector<Json>& settings) {
+  return std::ranges::any_of(
+      settings, [](const Json& each) { return each.contains("added_tokens_decoder"); });
+}
+
+// Every token that the settings name as one with a task of its own.
+std::vector<std::string> SpecialTokensOf(const std::vector<Json>& settings,
+                                         const std::vector<std::string>& paths) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < settings.size(); ++i) {
+    for (const char* key : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token",
+                            "cls_token", "mask_token"}) {
+      if (auto name = NameOfToken(settings[i], key, paths[i])) names.push_back(std::move(*name));
+    }
+    for (const char* key : {"additional_special_tokens", "extra_special_tokens"}) {
+      const auto list = settings[i].find(key);
+      if (list == settings[i].end() || !list->is_array()) continue;
+      for (const Json& token : *list) {
+        if (auto name = NameOfToken(Json{{key, token}}, key, paths[i]))
+          names.push_back(std::move(*name));
+      }
+    }
+  }
+  return names;
 }
 
 class DirectoryReader {
@@ -66,12 +94,18 @@ class DirectoryReader {
       fill("eos_token", &names.eos);
       fill("pad_token", &names.pad);
     }
+    FurtherTokens further;
+    if (has(kAddedTokens) && !HasDecoder(settings)) {
+      further = ValueOrThrow(ReadAddedTokensFile(ReadSettings(kAddedTokens),
+                                                 SpecialTokensOf(settings, paths),
+                                                 fs_->Describe(kAddedTokens)));
+    }
     const bool json = has("tokenizer.json");
     auto tokenizer =
         json ? ValueOrThrow(ParseTokenizerJson(Read("tokenizer.json"),
-                                               fs_->Describe("tokenizer.json"), names))
+                                               fs_->Describe("tokenizer.json"), names, further))
              : FromOther(present, has("tokenizer_config.json") ? settings.front() : Json::object(),
-                         names);
+                         names, further);
     if (has("tokenizer_config.json")) CheckAddedTokens(settings.front(), paths.front(), *tokenizer);
     return tokenizer;
   }
@@ -84,7 +118,8 @@ class DirectoryReader {
   // Of a directory without tokenizer.json. What the settings name is taken before what the file
   // says itself.
   std::unique_ptr<Tokenizer> FromOther(const std::vector<std::string>& present,
-                                       const Json& settings, const SpecialNames& names) const {
+                                       const Json& settings, const SpecialNames& names,
+                                       const FurtherTokens& further) const {
     const auto find = [&](auto is) { return std::find_if(present.begin(), present.end(), is); };
     std::optional<TokenizerDocument> found;
     std::string path;
@@ -114,7 +149,7 @@ class DirectoryReader {
     const SpecialNames all = {names.bos ? names.bos : found->names.bos,
                               names.eos ? names.eos : found->names.eos,
                               names.pad ? names.pad : found->names.pad};
-    return ValueOrThrow(ParseTokenizerJson(found->json.dump(), path, all));
+    return ValueOrThrow(ParseTokenizerJson(found->json.dump(), path, all, further));
   }
 
   Status NoTokenizer(const std::vector<std::string>& present) const {

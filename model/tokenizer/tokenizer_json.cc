@@ -249,7 +249,8 @@ std::optional<int32_t> IdOfName(const PipelineParts& parts, const std::optional<
   return id;
 }
 
-Digest128 DigestOf(std::string_view bytes, const SpecialNames& names) {
+Digest128 DigestOf(std::string_view bytes, const SpecialNames& names,
+                   const FurtherTokens& further) {
   Hasher128 hasher;
   const auto update = [&](std::string_view part) {
     const auto size = static_cast<uint64_t>(part.size());
@@ -258,6 +259,10 @@ Digest128 DigestOf(std::string_view bytes, const SpecialNames& names) {
   };
   update(bytes);
   for (const auto* name : {&names.bos, &names.eos, &names.pad}) update(name->value_or(""));
+  for (const AddedToken& token : further.tokens) {
+    update(token.content);
+    update(fmt::format("{} {}", token.id, token.special));
+  }
   return hasher.Finish();
 }
 
@@ -265,13 +270,15 @@ Digest128 DigestOf(std::string_view bytes, const SpecialNames& names) {
 
 Result<std::unique_ptr<Tokenizer>> ParseTokenizerJson(std::string_view bytes,
                                                       std::string_view where,
-                                                      const SpecialNames& names) {
+                                                      const SpecialNames& names,
+                                                      const FurtherTokens& further) {
   try {
     PipelineParts parts = TokenizerJsonReader(where).Read(bytes);
+    ThrowIfError(AddFurther(further, parts.bpe->vocabulary(), where, &parts.added));
     parts.bos = IdOfName(parts, names.bos, "bos_token", where);
     parts.eos = IdOfName(parts, names.eos, "eos_token", where);
     parts.pad = IdOfName(parts, names.pad, "pad_token", where);
-    parts.digest = DigestOf(bytes, names);
+    parts.digest = DigestOf(bytes, names, further);
     return MakePipelineTokenizer(std::move(parts), where);
   } catch (const std::exception& e) {
     return StatusOf(e);

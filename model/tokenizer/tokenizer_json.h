@@ -8,6 +8,7 @@
 
 #include "common/json.h"
 #include "common/status.h"
+#include "model/tokenizer/further_tokens.h"
 #include "model/tokenizer/tokenizer.h"
 
 namespace keel::model {
@@ -26,11 +27,12 @@ struct TokenizerDocument {
 };
 
 // `where` stands first in messages: the file's path. kInvalidData for what is no such file, names a
-// part that Keel does not have, or contradicts itself; for a name that is no token, too. The digest
-// is over the bytes and the names. "truncation" and "padding" are not applied: they are up to who
-// makes batches.
+// part that Keel does not have, or contradicts itself or `further`; for a name that is no token,
+// too. The digest is over the bytes, the names and the further tokens. "truncation" and "padding"
+// are not applied: they are up to who makes batches.
 Result<std::unique_ptr<Tokenizer>> ParseTokenizerJson(std::string_view bytes,
                                                       std::string_view where,
-                                                      const SpecialNames& names = {});
+                                                      const SpecialNames& names = {},
+                                                      const FurtherTokens& further = {});
 
 }  // namespace keel::model

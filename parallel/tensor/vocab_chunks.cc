@@ -10,13 +10,20 @@ VocabPart LocalPart(const VocabParallelHead& head) {
   return {first, std::clamp<int64_t>(head.vocab_size - first, 0, rows)};
 }
 
-void CapLogits(const VocabParallelHead& head, at::Tensor& logits) {
-  if (head.softcap > 0) logits.div_(head.softcap).tanh_().mul_(head.softcap);
+void FinishLogits(const VocabParallelHead& head, at::Tensor& products) {
+  if (head.divisor != 1) products.div_(head.divisor);
+  if (head.softcap > 0) products.div_(head.softcap).tanh_().mul_(head.softcap);
 }
 
 at::Tensor CapSlope(const VocabParallelHead& head, const at::Tensor& logits) {
   if (head.softcap == 0) return {};
   return (logits / head.softcap).square_().neg_().add_(1);
+}
+
+void ToProductGradient(const VocabParallelHead& head, const at::Tensor& slope,
+                       at::Tensor& gradient) {
+  if (slope.defined()) gradient.mul_(slope);
+  if (head.divisor != 1) gradient.div_(head.divisor);
 }
 
 int64_t DefaultChunkBytes(const at::Device& device) {

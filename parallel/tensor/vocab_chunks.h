@@ -21,13 +21,17 @@ struct VocabParallelHead {
   Parameter* weight = nullptr;  // [VocabRowsPerRank, hidden]
   int64_t vocab_size = 0;       // rows past it are padding and take no part
   int64_t chunk_bytes = 0;      // bound on the logits held at a time; 0: by the device
-  double softcap = 0;           // logits are softcap * tanh(logit / softcap); 0: not
+  double divisor = 1;           // logits are products with the weight over this,
+  double softcap = 0;           // and then softcap * tanh(logit / softcap); 0: not
 };
 
-// In place, what a head's softcap makes of logits; nothing without one.
-void CapLogits(const VocabParallelHead& head, at::Tensor& logits);
-// The derivative at capped logits; undefined without a softcap.
+// In place, what a head's divisor and softcap make of products with its weight.
+void FinishLogits(const VocabParallelHead& head, at::Tensor& products);
+// The derivative of a softcap at finished logits; undefined without one.
 at::Tensor CapSlope(const VocabParallelHead& head, const at::Tensor& logits);
+// In place, the gradient by the products from that by finished logits; `slope` is CapSlope's.
+void ToProductGradient(const VocabParallelHead& head, const at::Tensor& slope,
+                       at::Tensor& gradient);
 
 struct VocabPart {
   int64_t first = 0;    // first vocabulary id of this rank
@@ -61,7 +65,7 @@ void ForEachChunk(const VocabParallelHead& head, const at::Tensor& hidden,
     const int64_t count = std::min(rows, hidden.size(0) - begin);
     at::Tensor logits = buffer.narrow(0, 0, count);
     ProductInto(logits, hidden.narrow(0, begin, count), head.weight->value.t());
-    CapLogits(head, logits);
+    FinishLogits(head, logits);
     body(begin, count, logits, local_targets.narrow(0, begin, count));
   }
 }

@@ -118,7 +118,7 @@ struct LogProbsFunction : Function<LogProbsFunction> {
       ToGradient(logits, local_targets, columns, temperature, softmax,
                  log_prob_gradient.narrow(0, begin, count),
                  entropy_gradient.narrow(0, begin, count));
-      if (slope.defined()) logits.mul_(slope);
+      ToProductGradient(head, slope, logits);
       at::Tensor out = dhidden.narrow(0, begin, count);
       ProductInto(out, logits, head.weight->value);
       AccumulateWeightGradient(head.weight->gradient, logits, hidden.narrow(0, begin, count));

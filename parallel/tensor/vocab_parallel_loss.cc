@@ -72,7 +72,7 @@ struct LossFunction : Function<LossFunction> {
           if (!with_gradient) return;
           const at::Tensor slope = CapSlope(*head, logits);
           LogitsToGradient(logits, local_targets, columns, softmax, weight * scale);
-          if (slope.defined()) logits.mul_(slope);
+          ToProductGradient(*head, slope, logits);
           at::Tensor out = dhidden.narrow(0, begin, count);
           ProductInto(out, logits, head->weight->value);
           AccumulateWeightGradient(head->weight->gradient, logits, hidden.narrow(0, begin, count));
@@ -97,7 +97,7 @@ at::Tensor VocabParallelLoss(const VocabParallelHead& head, const at::Tensor& hi
 at::Tensor GatheredLogits(const VocabParallelHead& head, const at::Tensor& hidden) {
   const at::NoGradGuard no_grad;
   at::Tensor local = Product(EnterHead(head, hidden), head.weight->value.t());
-  CapLogits(head, local);
+  FinishLogits(head, local);
   return GatherFromTensorParallel(local, *head.tp.group).narrow(1, 0, head.vocab_size);
 }
 

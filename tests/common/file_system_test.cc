@@ -208,7 +208,18 @@ TEST_F(FileSystemTest, FollowsLinksToFilesWhenAsked) {
       ValueOrThrow(OpenPosixFileSystem(root_ + "/run", false, LinkPolicy::kFollow));
   EXPECT_EQ(*ReadFile(*lenient, "model.safetensors", 100), "weights");
   EXPECT_EQ(ValueOrThrow(lenient->Stat("model.safetensors")).kind, FileKind::kFile);
-  EXPECT_EQ(ValueOrThrow(lenient->List("."))[0].size, 7);  // the broken one is not listed
+  const std::vector<FileInfo> listed = ValueOrThrow(lenient->List("."));
+  EXPECT_EQ(listed[0].name, "broken");
+  EXPECT_EQ(listed[0].kind, FileKind::kLink);
+  EXPECT_EQ(listed[1].size, 7);
+  for (const Status& status : {lenient->Open("broken").status(), lenient->Stat("broken").status(),
+                               ReadFile(*lenient, "broken", 100).status()}) {
+    EXPECT_EQ(status.code(), StatusCode::kInvalidData);
+    EXPECT_NE(status.message().find("/run/broken: it is a link to gone, where there is nothing"),
+              std::string::npos)
+        << status.message();
+  }
+  EXPECT_EQ(lenient->Open("missing").status().code(), StatusCode::kNotFound);
   EXPECT_FALSE(lenient->Open("up/blob").ok());
 }
 

@@ -366,6 +366,32 @@ class BadWeights(BadInput):
         self.file.unlink()
         self.score_refused(NO_INPUT, "safetensors")
 
+    def test_a_snapshot_whose_blobs_are_not_there(self):
+        """As a hub's cache has a model: links to blobs, of which one after the other leads nowhere."""
+        blobs, snapshot = self.folder / "blobs", self.folder / "snapshots" / "main"
+        blobs.mkdir()
+        snapshot.mkdir(parents=True)
+        for file in list(self.model.iterdir()):
+            file.rename(blobs / f"of-{file.name}")
+            (snapshot / file.name).symlink_to(f"../../blobs/of-{file.name}")
+        self.model = snapshot
+        self.test_good_weights_are_taken()
+        (self.folder / "scores.jsonl").unlink()
+        (snapshot / "tokenizer.json").symlink_to("../../blobs/of-tokenizer.json")  # bytes would stand in for a missing one
+        for name in ("tokenizer.json", "model.safetensors", "config.json"):
+            blob, away = blobs / f"of-{name}", self.folder / "away"
+            if blob.exists():
+                blob.rename(away)
+            said = f"snapshots/main/{name}: it is a link to ../../blobs/of-{name}, where there is nothing"
+            self.score_refused(DATA, said, "cp -rL")
+            run = ["ckpt", "import-hf", self.model, self.folder / "run"]
+            if name != "tokenizer.json":
+                self.refused(run, DATA, said)
+                away.rename(blob)
+            else:
+                (snapshot / name).unlink()
+        self.test_good_weights_are_taken()
+
     def test_missing_config(self):
         (self.model / "config.json").unlink()
         self.score_refused(NO_INPUT, "config.json")

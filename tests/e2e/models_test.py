@@ -24,7 +24,8 @@ MODELS = [
     "llama_head_dim", "llama_attention_bias", "qwen2", "qwen2_v4", "qwen2_tied", "qwen3", "qwen3_tied",
     "llama_9_heads", "llama_15_heads", "qwen2_14_heads", "qwen3_6_heads",
     "mistral_window", "smollm3", "gemma2", "gemma3", "olmo3", "qwen3_moe", "mixtral", "mixtral_balance", "phi3", "phi3_9_heads",
-    "phi3_longrope",
+    "phi3_longrope", "granite", "seed_oss", "seed_oss_out_bias", "arcee",
+    "qwen2_moe", "qwen2_moe_balance", "exaone4", "exaone4_whole",
 ]  # fmt: skip
 
 
@@ -190,7 +191,8 @@ class ImportExport(harness.Job):
     def test_transformers_sees_the_same_model(self):
         for name in [
             "mistral_window", "smollm3", "gemma2", "gemma3", "olmo3", "qwen3_moe", "qwen3_moe_balance", "mixtral",
-            "qwen3_moe_stacked", "mixtral_stacked", "phi3", "phi3_longrope",
+            "qwen3_moe_stacked", "mixtral_stacked", "phi3", "phi3_longrope", "granite", "seed_oss",
+            "seed_oss_out_bias", "arcee", "qwen2_moe", "qwen2_moe_balance", "exaone4", "exaone4_whole",
         ]:  # fmt: skip
             with self.subTest(model=name):
                 run, out = self.folder / f"{name}_run", self.folder / f"{name}_hf"
@@ -203,7 +205,7 @@ class ImportExport(harness.Job):
 
     def test_transformers_reads_what_a_run_exports(self):
         """Its config.json is the run's own, and the weights come from shards of two stages."""
-        for name in ["gemma2", "gemma3", "olmo3", "phi3_longrope"]:
+        for name in ["gemma2", "gemma3", "olmo3", "phi3_longrope", "granite", "qwen2_moe_balance", "exaone4"]:
             with self.subTest(model=name):
                 out, rows = self.folder / f"{name}_hf", FIXTURES / name / "score.jsonl"
                 self.data.write_text(rows.read_text())

@@ -27,7 +27,10 @@ CONFIG_KEYS = [
     "rms_norm_eps", "rope_parameters", "tie_word_embeddings", "attention_bias", "mlp_bias",
     "hidden_act", "hidden_activation", "sliding_window", "layer_types", "no_rope_layers", "use_sliding_window",
     "query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping",
+    "attention_out_bias", "attention_dropout", "residual_dropout", "embedding_multiplier", "attention_multiplier",
+    "residual_multiplier", "logits_scaling",
     "num_local_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob", "output_router_logits",
+    "num_experts", "shared_expert_intermediate_size", "qkv_bias",
     "router_aux_loss_coef", "bos_token_id", "eos_token_id", "pad_token_id", "dtype",
 ]  # fmt: skip
 

@@ -19,21 +19,26 @@ import transformers
 import models
 
 FAMILIES = ["llama", "qwen2_window", "qwen3", "mistral_window", "smollm3", "gemma2", "gemma3", "olmo2", "olmo3",
-            "qwen3_moe", "mixtral", "phi3", "phi3_longrope"]  # fmt: skip
+            "qwen3_moe", "mixtral", "phi3", "phi3_longrope", "granite", "seed_oss", "arcee",
+            "qwen2_moe", "exaone4", "exaone4_whole"]  # fmt: skip
 LENGTH = 32
 
 # Each is tried on every family, whether its config.json has the key or not.
 VALUES = {
     "attention_bias": [True],
+    "attention_multiplier": [0.9],
+    "attention_out_bias": [True],
     "attn_logit_softcapping": [None, 1.5],
     "decoder_sparse_step": [2],
+    "embedding_multiplier": [3.0],
     "final_logit_softcapping": [None, 2.5],
     "head_dim": [8],
-    "hidden_act": ["gelu_pytorch_tanh", "gelu", "relu"],
+    "hidden_act": ["gelu_pytorch_tanh", "gelu", "relu", "relu2", "silu"],
     "hidden_activation": ["silu", "gelu"],
     "intermediate_size": [48],
     "is_causal": [False, True],
     "layer_types": [["sliding_attention"], ["full_attention"], ["sliding_attention", "full_attention"]],
+    "logits_scaling": [2.5],
     "max_position_embeddings": [12],
     "max_window_layers": [0, 2],
     "mlp_bias": [True],
@@ -51,13 +56,17 @@ VALUES = {
     "output_router_logits": [True],
     "partial_rotary_factor": [0.5],
     "pretraining_tp": [2],
+    "qkv_bias": [False, True],
     "query_pre_attn_scalar": [9],
+    "residual_dropout": [0.3],
+    "residual_multiplier": [0.4],
     "rms_norm_eps": [0.1],
     "router_aux_loss_coef": [0.5],
     "router_jitter_noise": [0.1],
     "rope_local_base_freq": [77.0],
     "rope_theta": [123.0],
     "rope_scaling": [{"rope_type": "linear", "factor": 2.0}],
+    "shared_expert_intermediate_size": [20],
     "sliding_window": [3, None],
     "sliding_window_pattern": [2],
     "tie_word_embeddings": [True, False],

@@ -10,13 +10,17 @@ import pathlib
 import random
 
 import torch
+from transformers import ArceeConfig, ArceeForCausalLM, Exaone4Config, Exaone4ForCausalLM
 from transformers import Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig
+from transformers import GraniteConfig, GraniteForCausalLM
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 from transformers import MixtralConfig, MixtralForCausalLM
 from transformers import Olmo2Config, Olmo2ForCausalLM, Olmo3Config, Olmo3ForCausalLM
 from transformers import Phi3Config, Phi3ForCausalLM
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import Qwen2MoeConfig, Qwen2MoeForCausalLM
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+from transformers import SeedOssConfig, SeedOssForCausalLM
 from transformers import SmolLM3Config, SmolLM3ForCausalLM
 
 BASE = dict(
@@ -60,6 +64,11 @@ OLMO3 = (Olmo3Config, Olmo3ForCausalLM)
 QWEN3_MOE = (Qwen3MoeConfig, Qwen3MoeForCausalLM)
 MIXTRAL = (MixtralConfig, MixtralForCausalLM)
 PHI3 = (Phi3Config, Phi3ForCausalLM)
+GRANITE = (GraniteConfig, GraniteForCausalLM)
+SEED_OSS = (SeedOssConfig, SeedOssForCausalLM)
+ARCEE = (ArceeConfig, ArceeForCausalLM)
+QWEN2_MOE = (Qwen2MoeConfig, Qwen2MoeForCausalLM)
+EXAONE4 = (Exaone4Config, Exaone4ForCausalLM)
 
 
 def rope(kind, theta=10000.0, **more):
@@ -260,6 +269,70 @@ MODELS = {
         ),
     ),
     "phi3_9_heads": (PHI3, dict(num_attention_heads=9, num_key_value_heads=3, hidden_size=72, **UNEVEN)),
+    # None of the four factors is one, and that of scores is not what a head's size would make it.
+    "granite": (
+        GRANITE,
+        dict(
+            num_hidden_layers=3,
+            tie_word_embeddings=True,
+            embedding_multiplier=3.0,
+            attention_multiplier=0.3,
+            residual_multiplier=1.4,
+            logits_scaling=1.7,
+            rms_norm_eps=1e-6,
+        ),
+    ),
+    # q, k and v have a bias and o has none, and the other way round.
+    "seed_oss": (SEED_OSS, dict(num_hidden_layers=3, head_dim=24, rms_norm_eps=1e-6)),
+    "seed_oss_out_bias": (
+        SEED_OSS,
+        dict(num_hidden_layers=2, head_dim=16, attention_bias=False, attention_out_bias=True, rms_norm_eps=1e-6),
+    ),
+    "arcee": (ARCEE, dict(num_hidden_layers=3)),
+    # A shared expert beside the others, of another width than they; the second layer has no experts.
+    "qwen2_moe": (
+        QWEN2_MOE,
+        dict(
+            num_hidden_layers=3,
+            num_experts=6,
+            num_experts_per_tok=2,
+            moe_intermediate_size=24,
+            shared_expert_intermediate_size=40,
+            mlp_only_layers=[1],
+            rms_norm_eps=1e-6,
+        ),
+    ),
+    # Every other one of the first layers has the window; no width divides over any number of ranks.
+    "qwen2_moe_balance": (
+        QWEN2_MOE,
+        dict(
+            head_dim=24,
+            num_experts=5,
+            num_experts_per_tok=3,
+            moe_intermediate_size=29,
+            shared_expert_intermediate_size=37,
+            norm_topk_prob=True,
+            qkv_bias=False,
+            use_sliding_window=True,
+            sliding_window=6,
+            max_window_layers=2,
+            output_router_logits=True,
+            router_aux_loss_coef=0.2,
+        ),
+    ),
+    # Three layers of four have the window, and the fourth is not turned.
+    "exaone4": (EXAONE4, dict(head_dim=24, sliding_window=7, sliding_window_pattern=4)),
+    # As the small ones: no window, and all layers are turned.
+    "exaone4_whole": (
+        EXAONE4,
+        dict(
+            num_hidden_layers=2,
+            tie_word_embeddings=True,
+            sliding_window=None,
+            sliding_window_pattern=None,
+            layer_types=["full_attention"] * 2,
+        ),
+    ),
 }
 # Their keys in a cache turn as the text stood when they were written, other than in a forward of the whole
 # text: generation is no reference for them.

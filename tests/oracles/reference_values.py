@@ -60,7 +60,8 @@ def step_loss(model, inputs, targets):
     parts = [model(part[None]) for part in inputs.split(LENGTHS)]
     logits = torch.cat([part.logits[0] for part in parts])
     routers = tuple(torch.cat(layer) for layer in zip(*(part.router_logits for part in parts), strict=True))
-    balance = load_balancing_loss_func(routers, config.num_local_experts, config.num_experts_per_tok)
+    experts = getattr(config, "num_local_experts", None) or config.num_experts
+    balance = load_balancing_loss_func(routers, experts, config.num_experts_per_tok)
     return logits, mean_loss(logits, targets) + config.router_aux_loss_coef * balance
 
 

@@ -37,6 +37,18 @@ inline model::HfConfig TinyConfig(bool tied, model::Family family) {
     config.score_softcap = 2;
     config.logit_softcap = 8;
   }
+  if (family == model::Family::kGranite) {
+    config.embedding_multiplier = 3;
+    config.attention_multiplier = 0.2;
+    config.residual_multiplier = 0.8;
+    config.logits_scaling = 1.5;
+  }
+  if (family == model::Family::kArcee) config.activation = model::Activation::kRelu2;
+  if (family == model::Family::kQwen2Moe) {
+    config.attention_bias = true;
+    config.moe = {.experts = 5, .top_k = 2, .width = 17, .shared_width = 23};
+    config.dense_ffn = {false, true, false};
+  }
   if (family == model::Family::kQwen3Moe || family == model::Family::kMixtral) {
     config.moe = {.experts = 6, .top_k = 2, .width = 20, .renormalize = true};
     if (family == model::Family::kQwen3Moe) {

@@ -94,7 +94,9 @@ TEST_P(ConfigKeysTest, ChangeWhatTransformersComputesOrAreRefused) {
 INSTANTIATE_TEST_SUITE_P(Families, ConfigKeysTest,
                          ::testing::Values("llama", "qwen2_window", "qwen3", "mistral_window",
                                            "smollm3", "gemma2", "gemma3", "olmo2", "olmo3",
-                                           "qwen3_moe", "mixtral", "phi3", "phi3_longrope"),
+                                           "qwen3_moe", "mixtral", "phi3", "phi3_longrope",
+                                           "granite", "seed_oss", "arcee", "qwen2_moe", "exaone4",
+                                           "exaone4_whole"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

@@ -69,10 +69,30 @@ TEST(GreedyOracle, GreedyTokensOverEveryNumberOfRanks) {
 }
 
 TEST(GreedyOracle, GreedyTokensOfEveryFamily) {
-  CheckGreedyTokens({"llama_rope_linear", "llama_rope_yarn", "llama_rope_yarn_mscale", "mistral",
-                     "mistral_window", "qwen2_window", "smollm3", "gemma2", "gemma3", "olmo3",
-                     "qwen3_moe", "qwen3_moe_balance", "mixtral", "mixtral_balance", "phi3",
-                     "phi3_longrope"},
+  CheckGreedyTokens({"llama_rope_linear",
+                     "llama_rope_yarn",
+                     "llama_rope_yarn_mscale",
+                     "mistral",
+                     "mistral_window",
+                     "qwen2_window",
+                     "smollm3",
+                     "gemma2",
+                     "gemma3",
+                     "olmo3",
+                     "qwen3_moe",
+                     "qwen3_moe_balance",
+                     "mixtral",
+                     "mixtral_balance",
+                     "phi3",
+                     "phi3_longrope",
+                     "granite",
+                     "seed_oss",
+                     "seed_oss_out_bias",
+                     "arcee",
+                     "qwen2_moe",
+                     "qwen2_moe_balance",
+                     "exaone4",
+                     "exaone4_whole"},
                     {1, 2});
   CheckGreedyTokens({"olmo2"}, {1, 3, 4});
 }
@@ -80,8 +100,8 @@ TEST(GreedyOracle, GreedyTokensOfEveryFamily) {
 // Blocks that the windows have passed are used again: a pool of what the longest text needs at one
 // time, which for layers with a window is the window, serves all texts.
 TEST(GreedyOracle, GreedyTokensInACacheOfTheWindows) {
-  for (const char* name :
-       {"mistral_window", "phi3", "qwen2_window", "smollm3", "gemma2", "gemma3", "olmo3"}) {
+  for (const char* name : {"mistral_window", "phi3", "qwen2_window", "smollm3", "gemma2", "gemma3",
+                           "olmo3", "qwen2_moe_balance", "exaone4"}) {
     const Fixture fixture = LoadFixture(name);
     const auto [requests, answers] = LoadGreedyTexts(name);
     keel::testing::RunRanks(1, 1, 1, [&](parallel::ParallelContext& context) {

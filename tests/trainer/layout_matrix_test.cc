@@ -131,6 +131,13 @@ std::vector<Case> Cases() {
   cases.push_back({3, 1, 2, true, true, 2, true, model::Family::kGemma2});
   cases.push_back({2, 2, 1, false, true, 2, false, model::Family::kOlmo2});
   cases.push_back({4, 1, 1, true, false, 2, false, model::Family::kOlmo2});
+  // Factors of what is added and of logits; no gate; an expert beside the others.
+  cases.push_back({2, 2, 1, true, false, 2, true, model::Family::kGranite});
+  cases.push_back({1, 1, 2, false, true, 2, true, model::Family::kGranite});
+  cases.push_back({3, 1, 2, false, false, 2, false, model::Family::kArcee});
+  cases.push_back({2, 1, 1, true, true, 2, true, model::Family::kArcee});
+  cases.push_back({3, 1, 1, true, false, 2, false, model::Family::kQwen2Moe});
+  cases.push_back({2, 1, 2, false, true, 2, true, model::Family::kQwen2Moe});
   return cases;
 }
 

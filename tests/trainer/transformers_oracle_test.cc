@@ -87,6 +87,14 @@ constexpr Family kFamilies[] = {
     {"mixtral_balance", true},
     {"phi3", true},
     {"phi3_longrope", true},
+    {"granite", true},
+    {"seed_oss", true},
+    {"seed_oss_out_bias", false},
+    {"arcee", true},
+    {"qwen2_moe", true},
+    {"qwen2_moe_balance", true},
+    {"exaone4", true},
+    {"exaone4_whole", false},
 };
 
 struct Case {
@@ -230,7 +238,7 @@ std::vector<Case> Cases() {
   cases.push_back({"olmo2", 4, 1, false, true});
   // The routers' sums carried over stages, with and without recompute, and experts of which no rank
   // has as many columns as another.
-  for (const char* name : {"qwen3_moe_balance", "mixtral_balance"}) {
+  for (const char* name : {"qwen3_moe_balance", "mixtral_balance", "qwen2_moe_balance"}) {
     cases.push_back({name, 1, 2, false, false});
     cases.push_back({name, 3, 1, true, false});
   }

@@ -13,9 +13,11 @@ double TrainFlopsPerToken(const model::HfConfig& c, double sequence_length) {
   int64_t layers = 0;
   for (int64_t i = 0; i < c.num_hidden_layers; ++i) {
     const model::LayerSpec spec = c.Layer(i);
+    const model::MoeSpec& moe = spec.moe;
+    const int64_t shared = 3 * moe.shared_width + (moe.shared_width > 0 ? 1 : 0);
     const int64_t ffn = spec.ffn == model::FfnKind::kMoe
-                            ? 3 * spec.moe.top_k * spec.moe.width + spec.moe.experts
-                            : 3 * c.intermediate_size;
+                            ? 3 * moe.top_k * moe.width + moe.experts + shared
+                            : (spec.ffn == model::FfnKind::kPlain ? 2 : 3) * c.intermediate_size;
     layers += c.hidden_size * (2 * q + 2 * kv + ffn);
   }
   const auto weights = static_cast<double>(layers + c.vocab_size * c.hidden_size);

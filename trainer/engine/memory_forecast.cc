@@ -29,9 +29,10 @@ struct Counts {
     const double kv = d(most.kv_heads.size) * d(c.head_dim);
     for (int64_t i = 0; i < c.num_hidden_layers; ++i) {
       const model::LayerSpec spec = c.Layer(i);
+      const double shared = 3 * d(most.shared.size) + (spec.moe.shared_width > 0 ? 1 : 0);
       const double ffn = spec.ffn == model::FfnKind::kMoe
-                             ? d(spec.moe.experts) * (3 * d(most.expert.size) + 1)
-                             : 3 * d(most.ffn.size);
+                             ? d(spec.moe.experts) * (3 * d(most.expert.size) + 1) + shared
+                             : (spec.ffn == model::FfnKind::kPlain ? 2 : 3) * d(most.ffn.size);
       layers.push_back(d(c.hidden_size) * (2 * q + 2 * kv + ffn + 2));
     }
     vocabulary = std::ceil(d(c.vocab_size) / d(tp)) * d(c.hidden_size);

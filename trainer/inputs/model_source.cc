@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <optional>
@@ -150,6 +151,13 @@ Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DTyp
     return path.empty() ? Status(StatusCode::kConfig, config.status().message()) : config.status();
   }
   source.config = *config;
+  if (const double dropout = std::max(config->attention_dropout, config->residual_dropout);
+      dropout > 0) {
+    source.warnings.push_back(
+        fmt::format("{}: names a dropout of {}, with which transformers would train: Keel computes "
+                    "no dropout",
+                    where, dropout));
+  }
   KEEL_ASSIGN_OR_RETURN(source.stop_ids, StopTokenIds(source.json, source.config.vocab_size, path,
                                                       files, source.tokenizer.get()));
   for (auto& [name, content] : files)

@@ -209,32 +209,38 @@ TEST(HfConfig, WhatAFamilyDoesNotHaveIsRefusedByName) {
     json["num_key_value_heads"] = 2;
     json["head_dim"] = 4;
     if (std::string_view(family) == "mistral") json["sliding_window"] = nullptr;
+    if (std::string_view(family) == "exaone4") json["sliding_window"] = 8;
     if (key[0] != 0) json[key] = value;
     const auto config = ParseHfConfig(json, "c.json");
     return config.ok() ? std::string() : config.status().message();
   };
-  for (const char* family : {"llama", "qwen2", "qwen3", "mistral", "smollm3", "gemma2",
-                             "gemma3_text", "olmo2", "olmo3", "qwen3_moe", "mixtral", "phi3"}) {
+  for (const char* family :
+       {"llama", "qwen2", "qwen3", "mistral", "smollm3", "gemma2", "gemma3_text", "olmo2", "olmo3",
+        "qwen3_moe", "mixtral", "phi3", "granite", "seed_oss", "arcee", "qwen2_moe", "exaone4"}) {
     EXPECT_EQ(message(family, "", nullptr), "") << family;
-    EXPECT_THAT(message(family, "attention_dropout", 0.1),
-                HasSubstr("c.json: attention_dropout: 0.1 is not supported for model_type"));
+    EXPECT_THAT(message(family, "attention_dropout", 1.1), HasSubstr("c.json: attention_dropout"));
     EXPECT_THAT(message(family, "quantization_config", {{"bits", 4}}),
                 HasSubstr("quantization_config"));
     EXPECT_THAT(message(family, "is_causal", false),
                 HasSubstr("is_causal: false is not supported for model_type"));
     EXPECT_EQ(message(family, "is_causal", true), "") << family;
   }
+  EXPECT_THAT(message("llama", "attention_dropout", 0.1),
+              HasSubstr("c.json: attention_dropout: 0.1 is not supported for model_type"));
   EXPECT_THAT(message("llama", "sliding_window", 8), HasSubstr("expected no such key"));
   EXPECT_THAT(
       message("gpt2", "", nullptr),
       HasSubstr("model_type: expected one of llama, qwen2, qwen3, mistral, smollm3, gemma2, "
-                "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, found \"gpt2\""));
+                "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, granite, seed_oss, arcee, "
+                "qwen2_moe, exaone4, found "
+                "\"gpt2\""));
   // A model of several parts has its text's keys elsewhere: that they are missing is no news.
   EXPECT_EQ(ParseHfConfig({{"model_type", "gemma3"}, {"text_config", Json::object()}}, "c.json")
                 .status()
                 .message(),
             "c.json: model_type: expected one of llama, qwen2, qwen3, mistral, smollm3, gemma2, "
-            "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, found \"gemma3\"");
+            "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, granite, seed_oss, arcee, "
+            "qwen2_moe, exaone4, found \"gemma3\"");
   EXPECT_THAT(message("phi3", "rope_scaling", {{"type", "linear"}, {"factor", 2}}),
               HasSubstr("rope_type: expected default or longrope for model_type phi3"));
   EXPECT_THAT(message("phi3", "resid_pdrop", 0.1), HasSubstr("resid_pdrop: 0.1 is not supported"));
@@ -258,6 +264,107 @@ TEST(HfConfig, WhatAFamilyDoesNotHaveIsRefusedByName) {
                        {"short_factor", {1, 1, 1}},
                        {"long_factor", {1, 1}}}),
               HasSubstr("short_factor: expected a list of 2 numbers"));
+}
+
+TEST(HfConfig, FactorsAndDropoutsAreReadAndWritten) {
+  Json json = Small();
+  json["model_type"] = "granite";
+  const HfConfig plain = ValueOrThrow(ParseHfConfig(json, "c"));
+  EXPECT_EQ(plain.Layer(0).score_scale, 1);  // as transformers, and not by a head's size
+  json.update({{"embedding_multiplier", 12},
+               {"attention_multiplier", 0.0078125},
+               {"residual_multiplier", 0.22},
+               {"logits_scaling", 16},
+               {"attention_dropout", 0.1}});
+  const HfConfig config = ValueOrThrow(ParseHfConfig(json, "c"));
+  EXPECT_EQ(config.Layer(0).score_scale, 0.0078125);
+  EXPECT_EQ(config.Layer(0).residual_scale, 0.22);
+  EXPECT_NE(config.Digest(), plain.Digest());
+  const Json written = ToHfJson(config, DType::kBF16);
+  EXPECT_EQ(written["attention_dropout"], 0.1);
+  EXPECT_EQ(ValueOrThrow(ParseHfConfig(written, "c")).Digest(), config.Digest());
+  for (const char* key :
+       {"embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling"}) {
+    Json wrong = json;
+    wrong[key] = 0;
+    EXPECT_THAT(ParseHfConfig(wrong, "c").status().message(),
+                HasSubstr(std::string("c: ") + key + ": expected a number from "));
+  }
+  // Where Seed-OSS leaves them out they are not 0.
+  Json seed = Small();
+  seed.update({{"model_type", "seed_oss"}, {"num_key_value_heads", 2}, {"head_dim", 4}});
+  const HfConfig other = ValueOrThrow(ParseHfConfig(seed, "c"));
+  EXPECT_TRUE(other.attention_bias);
+  EXPECT_FALSE(other.output_bias);
+  EXPECT_EQ(ToHfJson(other, DType::kF32)["residual_dropout"], 0.1);
+}
+
+TEST(HfConfig, LayersOfExaoneThatLackTheWindowAreNotTurned) {
+  const auto parse = [](const Json& more) {
+    Json json = Small();
+    json.update({{"model_type", "exaone4"}, {"num_key_value_heads", 2}, {"num_hidden_layers", 2}});
+    json.update(more);
+    return ParseHfConfig(json, "c.json");
+  };
+  const auto turned = [](const HfConfig& config) {
+    std::vector<bool> layers;
+    for (int64_t i = 0; i < 2; ++i) layers.push_back(config.Layer(i).rope != RopeChoice::kNone);
+    return layers;
+  };
+  const Json whole = {"full_attention", "full_attention"};
+  const Json mixed = {"full_attention", "sliding_attention"};
+  for (const auto& [json, expected] :
+       {std::pair(Json{{"sliding_window", 8}, {"sliding_window_pattern", 2}},
+                  std::vector<bool>{true, false}),
+        std::pair(Json{{"sliding_window", 8}, {"layer_types", mixed}},
+                  std::vector<bool>{false, true}),
+        std::pair(
+            Json{{"sliding_window", 8}, {"sliding_window_pattern", "LLLG"}, {"layer_types", whole}},
+            std::vector<bool>{false, false}),
+        std::pair(
+            Json{
+                {"sliding_window", nullptr}, {"sliding_window_pattern", 0}, {"layer_types", whole}},
+            std::vector<bool>{true, true})}) {
+    const HfConfig config = ValueOrThrow(parse(json));
+    EXPECT_EQ(turned(config), expected) << json;
+    const Json written = ToHfJson(config, DType::kF32);
+    EXPECT_EQ(ValueOrThrow(ParseHfConfig(written, "c")).Digest(), config.Digest()) << written;
+  }
+  EXPECT_THAT(parse({{"layer_types", whole}}).status().message(),
+              HasSubstr("c.json: sliding_window: missing"));
+  EXPECT_THAT(parse({{"sliding_window", nullptr}}).status().message(),
+              HasSubstr("layer_types: missing"));
+  EXPECT_THAT(parse({{"sliding_window", 8}, {"sliding_window_pattern", "LLLG"}}).status().message(),
+              HasSubstr("layer_types: missing"));
+}
+
+TEST(HfConfig, TheSharedExpertIsReadAndWritten) {
+  Json json = Small();
+  json.update({{"model_type", "qwen2_moe"},
+               {"num_key_value_heads", 2},
+               {"num_experts", 3},
+               {"num_experts_per_tok", 1},
+               {"moe_intermediate_size", 4},
+               {"shared_expert_intermediate_size", 6},
+               {"hidden_act", "silu"}});
+  const HfConfig config = ValueOrThrow(ParseHfConfig(json, "c"));
+  EXPECT_EQ(
+      config.Layer(0).moe,
+      (MoeSpec{.experts = 3, .top_k = 1, .width = 4, .renormalize = false, .shared_width = 6}));
+  EXPECT_TRUE(config.attention_bias);
+  EXPECT_EQ(ValueOrThrow(ParseHfConfig(ToHfJson(config, DType::kF32), "c")).Digest(),
+            config.Digest());
+  json["use_sliding_window"] = true;
+  EXPECT_THAT(ParseHfConfig(json, "c").status().message(),
+              HasSubstr("use_sliding_window: true, but sliding_window gives no window"));
+  json = Small();
+  json["model_type"] = "arcee";
+  EXPECT_EQ(ValueOrThrow(ParseHfConfig(json, "c")).activation, Activation::kRelu2);
+  json["hidden_act"] = "silu";
+  EXPECT_THAT(ParseHfConfig(json, "c").status().message(),
+              HasSubstr("hidden_act: \"silu\" is not supported, expected relu2"));
+  json.update({{"model_type", "llama"}, {"hidden_act", "relu2"}});
+  EXPECT_THAT(ParseHfConfig(json, "c").status().message(), HasSubstr("expected silu or gelu"));
 }
 
 // With these each logit would be NaN, or the model another one than to other readers.

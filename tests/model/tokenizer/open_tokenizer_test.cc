@@ -55,6 +55,37 @@ TEST_F(OpenTokenizerTest, FilesThatContradictEachOtherAreRefused) {
   EXPECT_NE(Message().find("eos_token"), std::string::npos) << Message();
 }
 
+TEST_F(OpenTokenizerTest, TokensOfAddedTokensJsonAreAddedOrRefused) {
+  WriteTokenizer();  // "a" is 0, and <s> the added token 1
+  const Digest128 without = ValueOrThrow(OpenTokenizer(directory_))->digest();
+  Write("tokenizer_config.json", R"({"pad_token":"<pad>","additional_special_tokens":["<t>"]})");
+  Write("added_tokens.json", R"({"<pad>":2,"<s>":1,"<x>":4,"a":0,"<t>":3})");
+  const auto tokenizer = ValueOrThrow(OpenTokenizer(directory_));
+  EXPECT_EQ(tokenizer->vocab_size(), 5);
+  EXPECT_EQ(tokenizer->pad(), 2);
+  EXPECT_EQ(tokenizer->Encode("<x>a<t><pad><s>"), (std::vector<int32_t>{4, 0, 3, 2, 1}));
+  for (int32_t id = 0; id < 5; ++id) EXPECT_EQ(tokenizer->IsSpecial(id), id > 0 && id < 4) << id;
+  EXPECT_NE(tokenizer->digest(), without);
+
+  const auto refused = [&](const char* content, const char* says) {
+    Write("added_tokens.json", content);
+    EXPECT_NE(Message().find(says), std::string::npos) << Message();
+  };
+  Write("tokenizer_config.json", "{}");
+  refused(R"({"<x>":3})", "has \"<x>\" as 3, but ");
+  refused(R"({"<x>":3})", "lacks it, and its next id is 2: the files belong to different");
+  refused(R"({"<x>":2,"<y>":4})", "has \"<y>\" as 4");
+  refused(R"({"<x>":1})", "has \"<x>\" as 1");
+  refused(R"({"a":2})", "has it as 0");
+  refused(R"({"<s>":2})", "has it as 1");
+  refused(R"({"<x>":-1})", "added_tokens.json: \"<x>\" has -1, expected an id from 0");
+  refused(R"({"<x>":"2"})", "expected an id");
+  refused("[]", "a JSON object is expected");
+  // With added_tokens_decoder in the settings nobody looks at it.
+  Write("tokenizer_config.json", R"({"added_tokens_decoder":{"1":{"content":"<s>"}}})");
+  EXPECT_EQ(ValueOrThrow(OpenTokenizer(directory_))->vocab_size(), 2);
+}
+
 TEST_F(OpenTokenizerTest, NoFileIsOneThingAndADamagedOneAnother) {
   EXPECT_EQ(OpenTokenizer(directory_).status().code(), StatusCode::kNotFound);
   Write("tokenizer.model", "x");

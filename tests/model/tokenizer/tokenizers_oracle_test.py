@@ -195,6 +195,43 @@ class MadeTest(OracleTest):
                     self.compare_made(tokenizer, self.rows + ["<mark> <mark>MARK mark  <|im_start|> <|im",
                                                               "he\u0301llo other the the, the <mark> "])
 
+    def test_added_tokens_json(self):
+        """As transformers reads it beside a tokenizer.json, wherever it gives the tokens the ids that stand there."""
+        os.environ["HF_HUB_OFFLINE"] = "1"
+        from transformers import PreTrainedTokenizerFast
+
+        tokenizer = byte_level(normalizer=normalizers.NFC())
+        tokenizer.add_special_tokens([AddedToken("<s>", rstrip=True)])
+        own, the = tokenizer.token_to_id("<s>"), tokenizer.token_to_id("he")
+        rows = self.rows + ["the <x> <mark>he\u0301llo<s> y", "<mark><x><y>héllo", " <y> "]
+        refused = 0
+        for file, settings in (
+            ({"<x>": own + 1}, {}),
+            ({"<x>": own + 2, "<mark>": own + 1, "héllo": own + 3}, {"pad_token": "<mark>"}),
+            ({"<x>": own + 1, "<y>": own + 2}, {"additional_special_tokens": ["<y>"], "eos_token": "<s>"}),
+            ({"<s>": own, "<x>": own + 1}, {"bos_token": {"__type": "AddedToken", "content": "<s>", "lstrip": True}}),
+            ({"he": the}, {}),
+            ({"<x>": own + 1}, {"added_tokens_decoder": {}}),
+            ({"<x>": own + 2}, {}),
+            ({"he": own + 1}, {}),
+            ({"<x>": own}, {}),
+            ({"<s>": own + 1}, {}),
+        ):
+            with self.subTest(file=file, settings=settings), tempfile.TemporaryDirectory() as directory:
+                tokenizer.save(os.path.join(directory, "tokenizer.json"))
+                for name, content in (("added_tokens.json", file), ("tokenizer_config.json", settings)):
+                    with open(os.path.join(directory, name), "w", encoding="utf-8") as out:
+                        json.dump(content, out)
+                oracle = PreTrainedTokenizerFast.from_pretrained(directory)
+                if "added_tokens_decoder" in settings or all(oracle.get_vocab().get(text) == id for text, id in file.items()):
+                    for text, answer in zip(rows, answers(directory, rows), strict=True):
+                        self.assertEqual(answer, expected(oracle.backend_tokenizer, text), repr(text))
+                    continue
+                refused += 1
+                with self.assertRaisesRegex(AssertionError, "added_tokens.json: has .* belong to different tokenizers"):
+                    answers(directory, rows)
+        self.assertEqual(refused, 4)
+
     def test_spaces_that_added_tokens_took_are_in_no_offsets(self):
         for trims in (True, False):
             for first in (True, False):

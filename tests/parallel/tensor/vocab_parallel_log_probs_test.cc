@@ -37,8 +37,8 @@ struct Values {
   at::Tensor log_probs, entropy, log_sum_squares, dhidden, dweight;
 };
 
-// In fp64, from the definitions.
-Values Stock(const Problem& problem, double temperature) {
+// In fp64, from the definitions. softcap 0: none.
+Values Stock(const Problem& problem, double temperature, double divisor = 1, double softcap = 0) {
   at::Tensor hidden = problem.hidden.to(at::kDouble).requires_grad_();
   at::Tensor weight = problem.weight.to(at::kDouble).requires_grad_();
   at::Tensor logits = at::mm(hidden, weight.t());
@@ -46,6 +46,8 @@ Values Stock(const Problem& problem, double temperature) {
     // The product is stored in bf16: its rounding is part of the model.
     logits = logits + (logits.detach().to(at::kBFloat16).to(at::kDouble) - logits.detach());
   }
+  logits = logits / divisor;
+  if (softcap > 0) logits = softcap * at::tanh(logits / softcap);
   const at::Tensor log_p = at::log_softmax(logits / temperature, 1);
   const at::Tensor counted = problem.targets.ne(kIgnoreTarget);
   const at::Tensor index = problem.targets.masked_fill(counted.logical_not(), 0).unsqueeze(1);
@@ -63,6 +65,8 @@ struct Case {
   int64_t chunk_bytes;
   double temperature;
   at::ScalarType dtype;
+  double divisor = 1;
+  double softcap = 0;
 };
 
 class VocabParallelLogProbsTest : public ::testing::TestWithParam<Case> {};
@@ -70,7 +74,7 @@ class VocabParallelLogProbsTest : public ::testing::TestWithParam<Case> {};
 TEST_P(VocabParallelLogProbsTest, EqualsStock) {
   const Case& c = GetParam();
   const Problem problem(c.dtype);
-  const Values expected = Stock(problem, c.temperature);
+  const Values expected = Stock(problem, c.temperature, c.divisor, c.softcap);
   const double tolerance = c.dtype == at::kFloat ? 2e-5 : 3e-2;
   testing::RunRanks(c.tp, 1, 1, [&](ParallelContext& context) {
     const int rank = context.tp_rank();
@@ -82,7 +86,8 @@ TEST_P(VocabParallelLogProbsTest, EqualsStock) {
     weight.value.narrow(0, 0, valid).copy_(problem.weight.narrow(0, rank * rows, valid));
     weight.value.narrow(0, valid, rows - valid).fill_(100);  // padding must take no part
     weight.gradient = at::zeros({rows, kHidden});
-    VocabParallelHead head{{&context.tp(), c.sequence_parallel}, &weight, kVocab, c.chunk_bytes};
+    VocabParallelHead head{
+        {&context.tp(), c.sequence_parallel}, &weight, kVocab, c.chunk_bytes, c.divisor, c.softcap};
 
     const int64_t part = c.sequence_parallel ? kTokens / c.tp : kTokens;
     const int64_t begin = c.sequence_parallel ? rank * part : 0;
@@ -122,7 +127,11 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{2, false, kWhole, 1.3, at::kFloat}, Case{2, true, kWhole, 1, at::kFloat},
                       Case{2, true, 2000, 0.7, at::kFloat}, Case{3, false, 1, 1, at::kFloat},
                       Case{1, false, kWhole, 0.7, at::kBFloat16},
-                      Case{2, true, 2000, 1, at::kBFloat16}));
+                      Case{2, true, 2000, 1, at::kBFloat16},
+                      Case{1, false, kWhole, 1, at::kFloat, 2.5},
+                      Case{2, true, 2000, 0.7, at::kFloat, 0.3},
+                      Case{2, false, kWhole, 1, at::kFloat, 1, 3},
+                      Case{2, false, 2000, 1.3, at::kFloat, 1.7, 4}));
 
 TEST(VocabParallelLogProbsTest, EntropyAloneAndSecondBackward) {
   const Problem problem(at::kFloat);

@@ -29,6 +29,16 @@ TEST(FlopsTest, CountsEveryMatrixThatATokenMeets) {
   config.dense_ffn = {true, false};
   const double more = 7 * 8 + 2 * 3 * (8 * 4) - 3 * (8 * 5);
   EXPECT_EQ(TrainFlopsPerToken(config, 4), 6 * (2 * (layer + attention) + more + head));
+  // And one that all tokens go through, with the row that weighs it.
+  config.family = model::Family::kQwen2Moe;
+  config.moe.shared_width = 6;
+  EXPECT_EQ(TrainFlopsPerToken(config, 4),
+            6 * (2 * (layer + attention) + more + 3 * (8 * 6) + 8 + head));
+  // Without a gate.
+  config.family = model::Family::kArcee;
+  config.moe = {};
+  config.dense_ffn.clear();
+  EXPECT_EQ(TrainFlopsPerToken(config, 4), 6 * (2 * (layer + attention - 8 * 5) + head));
 }
 
 }  // namespace

@@ -70,7 +70,9 @@ INSTANTIATE_TEST_SUITE_P(Layouts, MemoryForecastTest,
                                            Room{1, 1, 2, true, true}, Room{3, 1, 1, false, true},
                                            Room{3, 1, 1, true, false}, Room{4, 1, 1, false, false},
                                            Room{2, 1, 1, true, false, model::Family::kMixtral},
-                                           Room{3, 1, 1, true, true, model::Family::kQwen3Moe}));
+                                           Room{3, 1, 1, true, true, model::Family::kQwen3Moe},
+                                           Room{2, 1, 1, true, true, model::Family::kQwen2Moe},
+                                           Room{1, 2, 1, true, true, model::Family::kArcee}));
 
 TEST(MemoryCheckTest, WhatCannotFitIsRefusedWithItsPartsAndAWayOut) {
   Config config;

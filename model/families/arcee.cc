@@ -1,0 +1,20 @@
+// The family of Arcee's foundation models.
+
+#include "model/config/family_table.h"
+
+namespace keel::model {
+
+// Arcee AI 2025, AFM: Llama's block, whose feed-forward has no gate (as Nemotron's; So et al.
+// 2021).
+constinit const FamilyTable kArceeFamily = {
+    .family = Family::kArcee,
+    .model_type = "arcee",
+    .model_class = "ArceeForCausalLM",
+    .block = {.ffn = FfnKind::kPlain},
+    .eps = 1e-5,
+    .activation = "relu2",
+    .read = ReadRopeAndBias,
+    .write = WriteRopeAndBias,
+};
+
+}  // namespace keel::model

@@ -1,0 +1,19 @@
+#include "model/layers/plain_feed_forward.h"
+
+#include "model/ops/decode_ops.h"
+
+namespace keel::model {
+
+at::Tensor PlainFeedForward::Forward(const TrainPass& pass, const at::Tensor& x) const {
+  const parallel::ColumnParallelLinear in(pass.tp, up, nullptr);
+  const parallel::RowParallelLinear out(pass.tp, down);
+  return out.Forward(at::relu(in.Forward(x)).square());
+}
+
+void PlainFeedForward::Into(DecodePass& pass, const at::Tensor& x, at::Tensor& out) const {
+  LinearInto(x, up->value, nullptr, pass.activated, pass.fixed_height);
+  pass.activated.relu_().square_();
+  LinearInto(pass.activated, down->value, nullptr, out, pass.fixed_height);
+}
+
+}  // namespace keel::model

@@ -1,0 +1,24 @@
+// PlainFeedForward: the feed-forward without a gate, as training and as generation compute it.
+//
+// Owns nothing.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include "model/layers/block_pass.h"
+#include "parallel/parameter.h"
+
+namespace keel::model {
+
+struct PlainFeedForward {
+  parallel::Parameter* up = nullptr;    // [F, hidden] of this rank
+  parallel::Parameter* down = nullptr;  // [hidden, F]
+
+  // x [T, hidden] (or [T / n, hidden] with sequence parallelism) -> the same shape, differentiable.
+  // Collective over TP.
+  at::Tensor Forward(const TrainPass& pass, const at::Tensor& x) const;
+  // For generation: out [T, hidden] = this rank's part of the sum over TP. Not collective.
+  void Into(DecodePass& pass, const at::Tensor& x, at::Tensor& out) const;
+};
+
+}  // namespace keel::model
