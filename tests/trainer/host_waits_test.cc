@@ -26,7 +26,7 @@ struct Case {
 
 class HostWaits : public ::testing::TestWithParam<Case> {
  protected:
-  void SetUp() override { ValueOrThrow(parallel::LoadCudaModule())->SetDevice(0); }
+  void SetUp() override { keel::testing::LoneDevice(); }
 };
 
 TEST_P(HostWaits, OfATrainingStepAreOne) {

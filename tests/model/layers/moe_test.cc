@@ -8,7 +8,6 @@
 
 #include <utility>
 
-#include "parallel/groups/cuda_module.h"
 #include "parallel/groups/process_group.h"
 #include "tests/support/ranks.h"
 
@@ -142,8 +141,7 @@ TEST(Moe, GenerationComputesTheSameRowsWhateverStandsBesideThem) {
 // Without a wait: on a pretend GPU, in bf16, whose host does not know what rows an expert has.
 TEST(Moe, ADeviceThatSortsItselfComputesTheSame) {
   if (!keel::testing::OnPretendGpus()) GTEST_SKIP() << "of a pretend GPU";
-  ValueOrThrow(parallel::LoadCudaModule())->SetDevice(0);
-  const at::Device device(at::kCUDA, 0);
+  const at::Device device = keel::testing::LoneDevice();
   const auto waits = reinterpret_cast<int64_t (*)()>(dlsym(RTLD_DEFAULT, "keel_pretend_gpu_waits"));
   const auto alone = parallel::MakeSingleGroup("alone");
   for (const MoeSpec& spec :

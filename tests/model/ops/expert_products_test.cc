@@ -5,11 +5,12 @@
 
 #include <gtest/gtest.h>
 
-#include "parallel/groups/cuda_module.h"
 #include "tests/support/ranks.h"
 
 namespace keel::model {
 namespace {
+
+using keel::testing::LoneDevice;
 
 constexpr int64_t kSortedTokens = 23;
 
@@ -28,12 +29,6 @@ at::Tensor Chosen(const Case& c, uint64_t seed, int64_t tokens = kSortedTokens) 
   return std::get<1>(at::topk(Normal(seed, {tokens, c.experts}), c.top_k, 1));
 }
 
-at::Device TheDevice() {
-  if (!keel::testing::OnPretendGpus()) return at::kCPU;
-  ValueOrThrow(parallel::LoadCudaModule())->SetDevice(0);
-  return {at::kCUDA, 0};
-}
-
 // Rows as the device has them where it can, and as the host sorted them.
 struct Both {
   ExpertRows there, known;
@@ -49,7 +44,7 @@ void ExpectRounded(const at::Tensor& found, const at::Tensor& exact, const char*
 }
 
 TEST(ExpertProducts, AreThoseOfEachExpertsRows) {
-  const at::Device device = TheDevice();
+  const at::Device device = LoneDevice();
   for (const Case& c : kCases) {
     const Both rows(c, Chosen(c, 3), device);
     const at::Tensor x = Normal(4, {kSortedTokens * c.top_k, c.k}).to(at::kBFloat16);
@@ -72,7 +67,7 @@ TEST(ExpertProducts, AreThoseOfEachExpertsRows) {
 }
 
 TEST(ExpertProducts, AddWhatEachExpertsRowsGive) {
-  const at::Device device = TheDevice();
+  const at::Device device = LoneDevice();
   for (const Case& c : kCases) {
     const Both rows(c, Chosen(c, 6), device);
     const at::Tensor x = Normal(7, {kSortedTokens * c.top_k, c.k}).to(at::kBFloat16);
@@ -94,7 +89,7 @@ TEST(ExpertProducts, AddWhatEachExpertsRowsGive) {
 
 // With more rows than a piece has, and fewer.
 TEST(ExpertProducts, OfAFixedHeightDoNotDependOnTheOtherRows) {
-  const at::Device device = TheDevice();
+  const at::Device device = LoneDevice();
   const Case c = {3, 2, 16, 8};
   for (const int64_t tokens : {40, 200}) {
     const at::Tensor chosen = Chosen(c, 10, tokens);
@@ -114,7 +109,7 @@ TEST(ExpertProducts, OfAFixedHeightDoNotDependOnTheOtherRows) {
 }
 
 TEST(ExpertProducts, NoRowsGiveNone) {
-  const at::Device device = TheDevice();
+  const at::Device device = LoneDevice();
   const Case c = {3, 2, 16, 8};
   const Both rows(c, at::empty({0, 2}, at::kLong), device);
   const at::Tensor x = at::empty({0, c.k}, at::TensorOptions(device).dtype(at::kBFloat16));
@@ -129,7 +124,7 @@ TEST(ExpertProducts, NoRowsGiveNone) {
 // The host waits for those, and knows the rows.
 TEST(ExpertProducts, OfOtherNumbersAndWidthsAreNotGrouped) {
   const auto on = [&](at::IntArrayRef shape, at::ScalarType dtype) {
-    return HasGroupedProduct(at::zeros(shape, at::TensorOptions(TheDevice()).dtype(dtype)), 4);
+    return HasGroupedProduct(at::zeros(shape, at::TensorOptions(LoneDevice()).dtype(dtype)), 4);
   };
   EXPECT_EQ(on({32, 16}, at::kBFloat16), keel::testing::OnPretendGpus());
   EXPECT_FALSE(on({32, 16}, at::kFloat));

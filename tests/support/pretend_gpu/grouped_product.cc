@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/native/GroupedMMUtils.h>
+#include <ATen/record_function.h>
 #include <torch/library.h>
 
 #include "tests/support/pretend_gpu/tensors.h"
@@ -15,6 +16,7 @@ at::Tensor GroupedProduct(const at::Tensor& a, const at::Tensor& b,
                           const std::optional<at::Tensor>& ends,
                           const std::optional<at::Tensor>& bias,
                           std::optional<at::ScalarType> type) {
+  const at::RecordFunctionGuard one_operation(false);
   at::native::_grouped_mm_validate_inputs(a, b, ends, bias, type);
   TORCH_CHECK(a.scalar_type() == at::kBFloat16 && b.scalar_type() == at::kBFloat16 &&
                   type.value_or(at::kBFloat16) == at::kBFloat16,
