@@ -69,13 +69,24 @@ DecodePlan DecodePlan::Of(const std::vector<DecodeSequence>& sequences, int64_t 
         queries[which]->longest = std::max(queries[which]->longest, s.past + s.tokens);
     }
   }
-  int64_t row = 0;
-  for (const DecodeSequence& s : sequences) {
-    if (IsPrompt(s)) plan.prompts.push_back({row, s.tokens});
-    row += s.tokens;
-  }
 
-  // 2. The blocks of each group.
+  // 2. The prompts.
+  const Part begun = part([&] {
+    ForEachToken(sequences, [&](int64_t row, size_t sequence, int64_t) {
+      if (IsPrompt(sequences[sequence])) numbers.Add(row);
+    });
+  });
+  const Part boundaries = part([&] {
+    int64_t tokens = 0;
+    numbers.Add(tokens);
+    for (const DecodeSequence& s : sequences) {
+      if (!IsPrompt(s)) continue;
+      numbers.Add(tokens += s.tokens);
+      plan.begun.longest = std::max(plan.begun.longest, s.tokens);
+    }
+  });
+
+  // 3. The blocks of each group.
   const size_t groups = sequences.empty() ? 0 : sequences[0].blocks.size();
   std::vector<Part> blocks(groups), slots(groups);
   std::vector<int64_t> width(groups, 0);
@@ -101,6 +112,10 @@ DecodePlan DecodePlan::Of(const std::vector<DecodeSequence>& sequences, int64_t 
     queries[which]->rows = rows[which].Of(all);
     queries[which]->sequences = of[which].Of(all);
     queries[which]->positions = positions[which].Of(all);
+  }
+  if (plan.begun.longest > 0) {
+    plan.begun.rows = begun.Of(all).to(at::kLong);
+    plan.begun.boundaries = boundaries.Of(all);
   }
   for (size_t g = 0; g < groups; ++g) {
     plan.groups.push_back(

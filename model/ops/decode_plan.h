@@ -25,12 +25,13 @@ struct DecodePlan {
     at::Tensor slots;   // [T] int32, of each token: block * block_size + place in it
   };
   std::vector<Group> groups;
-  // Sequences of more than one token that have none in the store yet.
-  struct Prompt {
-    int64_t row = 0;  // the first
-    int64_t tokens = 0;
+  // Prompts that begin: sequences of more than one token that have none in the store yet.
+  struct Prompts {
+    at::Tensor rows;        // [n] int64: of their tokens in the batch, prompt by prompt
+    at::Tensor boundaries;  // [prompts + 1] int32: of each in `rows`
+    int64_t longest = 0;    // tokens; 0 where none begins
   };
-  std::vector<Prompt> prompts;
+  Prompts begun;
 
   static DecodePlan Of(const std::vector<DecodeSequence>& sequences, int64_t block_size,
                        at::Device device);

@@ -1,6 +1,7 @@
 #include "model/ops/expert_rows.h"
 
 #include <numeric>
+#include <tuple>
 
 #include "parallel/tensor/send.h"
 
@@ -33,6 +34,20 @@ ExpertRows SortByExpert(const at::Tensor& chosen, int64_t experts) {
   sorted.tokens = parallel::SentTo(chosen.device(), tokens);
   sorted.slots = parallel::SentTo(chosen.device(), slots);
   sorted.rows = parallel::SentTo(chosen.device(), rows);
+  return sorted;
+}
+
+ExpertRows SortByExpertInPlace(const at::Tensor& chosen, int64_t experts) {
+  const at::Tensor expert = chosen.reshape({-1}).to(at::kInt);
+  ExpertRows sorted;
+  at::Tensor by_expert;
+  std::tie(by_expert, sorted.slots) = at::sort(expert, /*stable=*/true, 0, /*descending=*/false);
+  sorted.tokens = sorted.slots.floor_divide(chosen.size(1));
+  sorted.rows = at::empty_like(sorted.slots)
+                    .scatter_(0, sorted.slots, at::arange(expert.size(0), sorted.slots.options()))
+                    .view_as(chosen);
+  sorted.ends = at::searchsorted(by_expert, at::arange(experts, expert.options()),
+                                 /*out_int32=*/true, /*right=*/true);
   return sorted;
 }
 

@@ -16,8 +16,9 @@ struct ExpertRows {
   at::Tensor tokens;  // [T top_k] int64: the token of each row
   at::Tensor slots;   // [T top_k] int64: token * top_k + place of the choice, of each row
   at::Tensor rows;    // [T, top_k] int64: the row of each choice
-  std::vector<int64_t>
-      begins;  // [experts + 1], host: expert e has the rows [begins[e], begins[e + 1])
+  // Which rows an expert has is known to the host or to the device; the other one is empty.
+  std::vector<int64_t> begins;  // [experts + 1]: expert e has the rows [begins[e], begins[e + 1])
+  at::Tensor ends;              // [experts] int32: the rows of experts up to e
 
   int64_t count() const { return tokens.size(0); }
   // values [T, ...] of tokens as rows.
@@ -27,7 +28,11 @@ struct ExpertRows {
   at::Tensor Gather(const at::Tensor& values, const at::Tensor& weights = {}) const;
 };
 
-// chosen [T, top_k] int64, on any device; its values are copied to the host.
+// chosen [T, top_k] int64, on any device; its values are copied to the host, which then knows
+// `begins`.
 ExpertRows SortByExpert(const at::Tensor& chosen, int64_t experts);
+// The same rows in the same order, sorted where `chosen` is; the host waits for nothing, and knows
+// none of them.
+ExpertRows SortByExpertInPlace(const at::Tensor& chosen, int64_t experts);
 
 }  // namespace keel::model

@@ -1,6 +1,6 @@
 #include "model/ops/paged_attention.h"
 
-#include <algorithm>
+#include <tuple>
 
 #include "model/ops/device_ops.h"
 #include "model/ops/exact_attention.h"
@@ -9,15 +9,24 @@ namespace keel::model {
 
 namespace {
 
-void AttendToItself(const at::Tensor& qkv, const AttentionShape& shape, double scale,
-                    const DecodePlan::Prompt& prompt, at::Tensor& out) {
-  const int64_t d = shape.head_dim;
-  const AttentionRun run = {prompt.row, 1, prompt.tokens};
-  const at::Tensor result = at::scaled_dot_product_attention(
-      HeadsOf(qkv, run, 0, shape.heads, d), HeadsOf(qkv, run, shape.heads, shape.kv_heads, d),
-      HeadsOf(qkv, run, shape.heads + shape.kv_heads, shape.kv_heads, d), {}, 0.0,
-      /*is_causal=*/true, scale, shape.heads != shape.kv_heads);
-  HeadsOf(out, run, 0, shape.heads, d).copy_(result);
+// What PyTorch's build of FlashAttention computes (Dao 2023); it is there on GPUs alone.
+bool IsForFlash(const at::Tensor& qkv, const AttentionShape& shape) {
+  return qkv.is_cuda() && qkv.scalar_type() == at::kBFloat16 && shape.head_dim % 8 == 0 &&
+         shape.head_dim <= 256;
+}
+
+// Each prompt to itself, all at once.
+void AttendToThemselves(const at::Tensor& qkv, const AttentionShape& shape, double scale,
+                        const DecodePlan::Prompts& prompts, at::Tensor& out) {
+  const at::Tensor heads =
+      qkv.index_select(0, prompts.rows)
+          .view({prompts.rows.size(0), shape.heads + 2 * shape.kv_heads, shape.head_dim});
+  const at::Tensor result = std::get<0>(at::_flash_attention_forward(
+      heads.narrow(1, 0, shape.heads), heads.narrow(1, shape.heads, shape.kv_heads),
+      heads.narrow(1, shape.heads + shape.kv_heads, shape.kv_heads), prompts.boundaries,
+      prompts.boundaries, prompts.longest, prompts.longest, 0.0, /*is_causal=*/true,
+      /*return_debug_mask=*/false, scale));
+  out.index_copy_(0, prompts.rows, result.view({prompts.rows.size(0), out.size(1)}));
 }
 
 }  // namespace
@@ -39,13 +48,10 @@ void AttendByKernels(const parallel::DeviceKernels& kernels, at::Tensor& qkv,
   kernels.table.rotate(rotate, kernels.stream);
 
   // 2. Prompts that begin here have all they see in qkv.
-  int64_t longest = 0;
-  for (const DecodePlan::Prompt& prompt : plan.prompts) longest = std::max(longest, prompt.tokens);
-  const bool apart = !way.fixed_order && !NeedsExact(options, longest);
-  if (apart) {
-    for (const DecodePlan::Prompt& prompt : plan.prompts)
-      AttendToItself(qkv, shape, options.ScaleOf(shape), prompt, out);
-  }
+  const DecodePlan::Prompts& begun = plan.begun;
+  const bool apart = begun.longest > 0 && !way.fixed_order && IsForFlash(qkv, shape) &&
+                     !NeedsExact(options, begun.longest);
+  if (apart) AttendToThemselves(qkv, shape, options.ScaleOf(shape), begun, out);
 
   // 3. All others.
   const DecodePlan::Queries& queries = apart ? plan.continued : plan.all;

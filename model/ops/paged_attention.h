@@ -19,8 +19,8 @@ struct PagedWay {
 };
 
 // Turns qkv [T, (heads + 2 kv_heads) d] in place, writes its keys and values to the layer's blocks,
-// and attends as AttendInto: prompts that begin here, without softcap or window, by PyTorch's fused
-// attention, one by one; all other tokens by one kernel. out [T, heads d].
+// and attends as AttendInto: on a GPU in bf16 prompts that begin here, without softcap or window,
+// by PyTorch's FlashAttention, all at once; all other tokens by one kernel. out [T, heads d].
 void AttendByKernels(const parallel::DeviceKernels& kernels, at::Tensor& qkv,
                      const AttentionShape& shape, const PagedWay& way, const CachedLayer& cache,
                      const ScoreOptions& options, at::Tensor& out);

@@ -70,7 +70,9 @@ TEST(EngineTest, LogProbabilitiesAreTheTrainers) {
     if (dtype == at::kFloat) {
       EXPECT_LE(worst, 1e-5);
     } else {
-      EXPECT_LE(sum / static_cast<double>(count), parallel::WidensBf16() ? 1e-3 : 1e-2);
+      // On a GPU other kernels generate than train; one token in hundreds goes to another expert.
+      const double on_host = parallel::WidensBf16() ? 1e-3 : 1e-2;
+      EXPECT_LE(sum / static_cast<double>(count), testing::OnPretendGpus() ? 3e-2 : on_host);
     }
   }
 }

@@ -99,7 +99,7 @@ class RolloutModel {
   }
 
   // A pretend GPU where KEEL_CUDA_MODULE names the module of some.
-  const at::Device device_ = OnPretendGpus() ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+  const at::Device device_ = LoneDevice();
   std::unique_ptr<parallel::ProcessGroup> alone_;
   parallel::ProcessGroup* group_ = nullptr;
   std::unique_ptr<model::Decoder> decoder_;

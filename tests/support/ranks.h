@@ -22,6 +22,12 @@ inline at::Device DeviceOf(const parallel::ParallelContext& context) {
   return OnPretendGpus() ? at::Device(at::kCUDA, static_cast<at::DeviceIndex>(context.rank()))
                          : at::Device(at::kCPU);
 }
+// Of what has no ranks: the first pretend GPU, ready, where there are some.
+inline at::Device LoneDevice() {
+  if (!OnPretendGpus()) return at::kCPU;
+  ValueOrThrow(parallel::LoadCudaModule())->SetDevice(0);
+  return {at::kCUDA, 0};
+}
 
 // Calls body on every rank of the layout; fails the test with the message of each rank that throws.
 inline void RunRanks(const parallel::Layout& layout,

@@ -50,7 +50,7 @@ inline model::HfConfig TinyConfig(bool tied, model::Family family) {
     config.dense_ffn = {false, true, false};
   }
   if (family == model::Family::kQwen3Moe || family == model::Family::kMixtral) {
-    config.moe = {.experts = 6, .top_k = 2, .width = 20, .renormalize = true};
+    config.moe = {.experts = 6, .top_k = 2, .width = 24, .renormalize = true};
     if (family == model::Family::kQwen3Moe) {
       config.dense_ffn = {false, true, false};
       config.moe.renormalize = false;

@@ -18,25 +18,24 @@ int64_t Waits() {
   return waits();
 }
 
-class HostWaits : public ::testing::TestWithParam<model::Family> {
+struct Case {
+  model::Family family;
+  at::ScalarType dtype = at::kFloat;
+  int sorted = 0;  // layers whose tokens the host sorts by their experts, for which it waits
+};
+
+class HostWaits : public ::testing::TestWithParam<Case> {
  protected:
-  void SetUp() override { ValueOrThrow(parallel::LoadCudaModule())->SetDevice(0); }
-  // Layers whose tokens the host sorts by their experts, for which it must know them.
-  static int64_t SortedLayers() {
-    const model::HfConfig config = keel::testing::TinyConfig(true, GetParam());
-    return config.moe.experts > 0 ? config.num_hidden_layers : 0;
-  }
+  void SetUp() override { keel::testing::LoneDevice(); }
 };
 
 TEST_P(HostWaits, OfATrainingStepAreOne) {
-  // And with experts, how many tokens of a micro-batch are learnt from.
   constexpr int kMicroBatches = 2;
-  const int64_t sorted = SortedLayers();
-  const int64_t most = 1 + kMicroBatches * (sorted + (sorted > 0 ? 1 : 0));
   keel::testing::RunRanks(1, 1, 1, [&](parallel::ParallelContext& context) {
     TrainEngineOptions options;
     options.device = keel::testing::DeviceOf(context);
-    TrainEngine engine(context, keel::testing::TinyConfig(true, GetParam()), options);
+    options.dtype = GetParam().dtype;
+    TrainEngine engine(context, keel::testing::TinyConfig(true, GetParam().family), options);
     engine.Initialize(5);
     for (int step = 1; step <= 3; ++step) {
       const auto rows = keel::testing::RowsOfStep(step);
@@ -45,14 +44,14 @@ TEST_P(HostWaits, OfATrainingStepAreOne) {
       const int64_t before = Waits();
       engine.Step(batches, keel::testing::LossTokens(rows), 1e-3, step);
       if (step > 1) {
-        EXPECT_LE(Waits() - before, most) << "step " << step;
+        EXPECT_LE(Waits() - before, 1 + kMicroBatches * GetParam().sorted) << "step " << step;
       }
     }
   });
 }
 
 TEST_P(HostWaits, OfAStepOfGenerationAreOne) {
-  RolloutModel model(GetParam());
+  RolloutModel model(GetParam().family, false, GetParam().dtype);
   rollout::Engine engine = model.MakeEngine();
   for (rollout::Request& request : keel::testing::MixedRequests(6, 1.0)) engine.Add(request);
   int64_t most = 0;
@@ -61,12 +60,16 @@ TEST_P(HostWaits, OfAStepOfGenerationAreOne) {
     engine.Step();
     if (step > 2) most = std::max(most, Waits() - before);
   }
-  EXPECT_LE(most, 1 + SortedLayers());
+  EXPECT_LE(most, 1 + GetParam().sorted);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, HostWaits,
-                         ::testing::Values(model::Family::kLlama, model::Family::kGemma2,
-                                           model::Family::kMixtral));
+                         ::testing::Values(Case{model::Family::kLlama},
+                                           Case{model::Family::kGemma2},
+                                           Case{model::Family::kLlama, at::kBFloat16},
+                                           Case{model::Family::kMixtral, at::kFloat, 3},
+                                           Case{model::Family::kMixtral, at::kBFloat16},
+                                           Case{model::Family::kQwen3Moe, at::kBFloat16}));
 
 }  // namespace
 }  // namespace keel::trainer

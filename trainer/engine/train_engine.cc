@@ -127,15 +127,15 @@ parallel::StageCallbacks TrainEngine::Callbacks(const std::vector<ModelBatch>& m
 
 // Returns what the micro-batch adds to the step's loss; undefined: nothing.
 at::Tensor TrainEngine::Balance::Add(int microbatch, const model::RouterLoad& load) {
-  const double weight = weights.at(static_cast<size_t>(microbatch));
+  const at::Tensor weight = weights[microbatch];
   const at::Tensor one = load.BalanceLoss();
   const auto add = [&](at::Tensor& sum, const at::Tensor& value) {
-    const at::Tensor part = value.detach() * weight;
+    const at::Tensor part = value.detach() * weight.to(at::kFloat);
     sum = sum.defined() ? sum + part : part;
   };
   add(loss, one);
   add(busiest, load.BusiestShare());
-  return coefficient == 0 ? at::Tensor() : one * (weight * coefficient);
+  return coefficient == 0 ? at::Tensor() : one * (weight * coefficient).to(at::kFloat);
 }
 
 TrainEngine::LossFunction TrainEngine::TokenLoss(const std::vector<ModelBatch>& microbatches,
@@ -157,18 +157,18 @@ std::vector<double> TrainEngine::SumOverRanks(at::Tensor tensor) {
 StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches, int64_t loss_tokens,
                              double lr, int64_t t) {
   const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, loss_tokens));
-  std::vector<double> shares;
+  at::Tensor shares;
   if (decoder_.config().moe.experts > 0) {
-    for (const ModelBatch& batch : microbatches) {
-      const at::Tensor learnt = batch.targets.ne(parallel::kIgnoreTarget).sum();
-      shares.push_back(static_cast<double>(learnt.item<int64_t>()) * scale);
-    }
+    std::vector<at::Tensor> learnt;
+    for (const ModelBatch& batch : microbatches)
+      learnt.push_back(batch.targets.ne(parallel::kIgnoreTarget).sum());
+    shares = at::stack(learnt).to(at::kDouble) * scale;
   }
-  return Step(microbatches, TokenLoss(microbatches, scale), std::move(shares), lr, t);
+  return Step(microbatches, TokenLoss(microbatches, scale), shares, lr, t);
 }
 
 StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches,
-                             const LossFunction& loss_function, std::vector<double> balance_shares,
+                             const LossFunction& loss_function, const at::Tensor& balance_shares,
                              double lr, int64_t t) {
   StepResult result;
   auto& [gradients, optimizer] = learning();
@@ -188,7 +188,7 @@ StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches,
   std::optional<Balance> balance;
   if (decoder_.config().moe.experts > 0) {
     balance.emplace();
-    balance->weights = std::move(balance_shares);
+    balance->weights = parallel::SentTo(options_.device, balance_shares);
     // A critic has no routers' loss in transformers either.
     balance->coefficient = options_.value_head ? 0 : decoder_.config().balance_coefficient();
   }

@@ -139,10 +139,10 @@ class TrainEngine {
   StepResult Step(const std::vector<model::ModelBatch>& microbatches, int64_t loss_tokens,
                   double lr, int64_t t);
   // The same with a loss of the caller's; StepResult::loss is the sum of the shares.
-  // `balance_shares`: how much each micro-batch weighs in the balance loss of experts, which add up
-  // to 1 over all DP ranks.
+  // `balance_shares` [micro-batches] fp64 on any device, for a model with experts: how much each
+  // micro-batch weighs in their balance loss, which add up to 1 over all DP ranks.
   StepResult Step(const std::vector<model::ModelBatch>& microbatches, const LossFunction& loss,
-                  std::vector<double> balance_shares, double lr, int64_t t);
+                  const at::Tensor& balance_shares, double lr, int64_t t);
   // Forwards only, without gradients, of this DP rank's micro-batches. What `take` returns is
   // summed and dropped. Loads the weights for the call when they are on the host.
   void Evaluate(const std::vector<model::ModelBatch>& microbatches, const LossFunction& take);
@@ -198,7 +198,7 @@ class TrainEngine {
   void ResetMasters();
   // The routers' part of a step: what each micro-batch weighs, and on the last stage the sums.
   struct Balance {
-    std::vector<double> weights;
+    at::Tensor weights;
     double coefficient = 0;
     at::Tensor loss, busiest;
     at::Tensor Add(int microbatch, const model::RouterLoad& load);

@@ -41,11 +41,11 @@ int64_t PairsOf(const ModelBatch& batch) {
 }
 
 // Each pair weighs as much as any other, in the balance loss of experts as in the preferences.
-std::vector<double> SharesOf(const std::vector<ModelBatch>& batches, int64_t pairs) {
+at::Tensor SharesOf(const std::vector<ModelBatch>& batches, int64_t pairs) {
   std::vector<double> shares;
   for (const ModelBatch& batch : batches)
     shares.push_back(static_cast<double>(PairsOf(batch)) / static_cast<double>(pairs));
-  return shares;
+  return at::tensor(shares, at::kDouble);
 }
 
 class DpoTask : public Task {

@@ -81,15 +81,13 @@ std::vector<float> ChosenTokens(TrainEngine& actor, parallel::ParallelContext& c
 }
 
 // Of the balance loss of experts: each micro-batch weighs as many as its tokens of the policy.
-std::vector<double> BalanceShares(TrainEngine& engine, const std::vector<RlMicroBatch>& micro,
-                                  const LossDenominators& denominators) {
+at::Tensor BalanceShares(TrainEngine& engine, const std::vector<RlMicroBatch>& micro,
+                         const LossDenominators& denominators) {
   if (engine.decoder().config().moe.experts == 0) return {};
-  std::vector<double> shares;
-  for (const RlMicroBatch& one : micro) {
-    const auto tokens = static_cast<double>(one.layout.mask.sum().item<int64_t>());
-    shares.push_back(tokens / static_cast<double>(std::max<int64_t>(1, denominators.tokens)));
-  }
-  return shares;
+  std::vector<at::Tensor> tokens;
+  for (const RlMicroBatch& one : micro) tokens.push_back(one.layout.mask.sum());
+  return at::stack(tokens).to(at::kDouble) /
+         static_cast<double>(std::max<int64_t>(1, denominators.tokens));
 }
 
 // Runs an epoch; `loss` makes a micro-batch's share from its mini-batch's denominators, after

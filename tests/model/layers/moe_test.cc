@@ -3,9 +3,13 @@
 
 #include "model/layers/moe.h"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "parallel/groups/process_group.h"
+#include "tests/support/ranks.h"
 
 namespace keel::model {
 namespace {
@@ -23,11 +27,12 @@ struct Moe {
   parallel::Parameter router, gate_up, down;
   MoeFeedForward ffn;
 
-  explicit Moe(const MoeSpec& spec, at::ScalarType dtype = at::kFloat) {
+  explicit Moe(const MoeSpec& spec, at::ScalarType dtype = at::kFloat,
+               at::Device device = at::kCPU) {
     const auto fill = [&](parallel::Parameter& p, uint64_t seed, at::IntArrayRef shape) {
       p.shape = Dims(shape);
-      p.value = Draw(seed, shape).to(dtype).requires_grad_();
-      p.gradient = at::zeros(shape);
+      p.value = Draw(seed, shape).to(dtype).to(device).requires_grad_();
+      p.gradient = at::zeros(shape, at::TensorOptions(device));
     };
     fill(router, 1, {spec.experts, kHidden});
     fill(gate_up, 2, {spec.experts * 2 * spec.width, kHidden});
@@ -130,6 +135,65 @@ TEST(Moe, GenerationComputesTheSameRowsWhateverStandsBesideThem) {
         EXPECT_TRUE(at::equal(one[0], all[row])) << "row " << row;
       }
     }
+  }
+}
+
+// Without a wait: on a pretend GPU, in bf16, whose host does not know what rows an expert has.
+TEST(Moe, ADeviceThatSortsItselfComputesTheSame) {
+  if (!keel::testing::OnPretendGpus()) GTEST_SKIP() << "of a pretend GPU";
+  const at::Device device = keel::testing::LoneDevice();
+  const auto waits = reinterpret_cast<int64_t (*)()>(dlsym(RTLD_DEFAULT, "keel_pretend_gpu_waits"));
+  const auto alone = parallel::MakeSingleGroup("alone");
+  for (const MoeSpec& spec :
+       {MoeSpec{.experts = 5, .top_k = 2, .width = 8, .renormalize = true},
+        MoeSpec{.experts = 3, .top_k = 3, .width = 24, .renormalize = false},
+        MoeSpec{.experts = 40, .top_k = 2, .width = 16, .renormalize = true}}) {
+    Moe here(spec, at::kBFloat16), there(spec, at::kBFloat16, device);
+    at::Tensor x = Draw(9, {kTokens, kHidden}).to(at::kBFloat16).requires_grad_();
+    at::Tensor x_there = x.detach().to(device).requires_grad_();
+    const at::Tensor dy = Draw(10, {kTokens, kHidden}).to(at::kBFloat16);
+    const at::Tensor dy_there = dy.to(device);
+    const auto run = [&](const Moe& moe, const at::Tensor& in, const at::Tensor& dout) {
+      RouterLoad load = RouterLoad::Zero(spec, in.device());
+      const at::Tensor y = moe.ffn.Forward({alone.get(), false}, in, {}, load);
+      y.backward(dout);
+      return std::pair(y, load.sums);
+    };
+    const auto [y, sums] = run(here, x, dy);
+    const int64_t before = waits();
+    const auto [y_there, sums_there] = run(there, x_there, dy_there);
+    at::Tensor generated = at::empty({kTokens, kHidden}, dy_there.options());
+    at::Tensor one = at::empty({1, kHidden}, dy_there.options());
+    {
+      const at::NoGradGuard no_grad;
+      there.ffn.Into(x_there, generated, true);
+      there.ffn.Into(x_there.narrow(0, 7, 1), one, true);
+    }
+    EXPECT_EQ(waits(), before);
+    // Of the largest, what some roundings to bf16 make.
+    const auto expect_close = [](const at::Tensor& found, const at::Tensor& expected,
+                                 const char* what) {
+      const at::Tensor e = expected.to(at::kDouble);
+      EXPECT_LT((found.to(at::kCPU, at::kDouble) - e).abs().max().item<double>(),
+                e.abs().max().item<double>() / 64)
+          << what;
+    };
+    EXPECT_TRUE(
+        at::equal(sums_there.cpu().narrow(0, 0, spec.experts), sums.narrow(0, 0, spec.experts)))
+        << "the choice";
+    expect_close(y_there, y, "y");
+    expect_close(generated, y, "generated");
+    EXPECT_TRUE(at::equal(one[0].cpu(), generated[7].cpu()));
+    expect_close(x_there.grad(), x.grad(), "dx");
+    expect_close(there.router.gradient, here.router.gradient, "drouter");
+    expect_close(there.gate_up.gradient, here.gate_up.gradient, "dgate_up");
+    expect_close(there.down.gradient, here.down.gradient, "ddown");
+    // A step that is run again gives the same bits.
+    Moe again(spec, at::kBFloat16, device);
+    const at::Tensor x_again = x.detach().to(device).requires_grad_();
+    run(again, x_again, dy_there);
+    EXPECT_TRUE(at::equal(again.gate_up.gradient.cpu(), there.gate_up.gradient.cpu()));
+    EXPECT_TRUE(at::equal(x_again.grad().cpu(), x_there.grad().cpu()));
   }
 }
 

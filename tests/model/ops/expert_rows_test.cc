@@ -32,6 +32,20 @@ TEST(ExpertRows, NoTokensAreNoRows) {
   EXPECT_EQ(sorted.begins, (std::vector<int64_t>{0, 0, 0, 0}));
 }
 
+TEST(ExpertRows, AreTheSameWhereverTheyAreSorted) {
+  for (const int64_t tokens : {0, 1, 37}) {
+    const at::Tensor chosen = std::get<1>(at::topk(at::randn({tokens, 9}), 3, 1));
+    const ExpertRows known = SortByExpert(chosen, 9);
+    const ExpertRows there = SortByExpertInPlace(chosen, 9);
+    EXPECT_TRUE(at::equal(there.tokens, known.tokens));
+    EXPECT_TRUE(at::equal(there.slots, known.slots));
+    EXPECT_TRUE(at::equal(there.rows, known.rows));
+    EXPECT_TRUE(at::equal(there.ends.to(at::kLong), at::tensor(known.begins).narrow(0, 1, 9)));
+    EXPECT_EQ(there.ends.scalar_type(), at::kInt);
+    EXPECT_TRUE(there.begins.empty());
+  }
+}
+
 TEST(ExpertRows, AnExpertThatIsNoneIsAnError) {
   EXPECT_THROW(SortByExpert(at::full({1, 1}, 3, at::kLong), 3), std::exception);
 }

@@ -2,6 +2,7 @@
 // head of a sequence at a time.
 
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 #include <torch/library.h>
 
 #include <functional>
@@ -52,6 +53,7 @@ Five Forward(const at::Tensor& query, const at::Tensor& key, const at::Tensor& v
              c10::SymInt, c10::SymInt, double, bool causal, bool, std::optional<double> scale,
              std::optional<c10::SymInt>, std::optional<c10::SymInt>,
              const std::optional<at::Tensor>&, const std::optional<at::Tensor>&) {
+  const at::RecordFunctionGuard one_operation(false);
   const at::Tensor q = HostViewOf(query).to(at::kFloat), k = HostViewOf(key).to(at::kFloat),
                    v = HostViewOf(value).to(at::kFloat);
   at::Tensor out = at::empty_like(q, at::MemoryFormat::Contiguous);
@@ -75,6 +77,7 @@ Three Backward(const at::Tensor& gradient, const at::Tensor& query, const at::Te
                const at::Tensor& boundaries, const at::Tensor&, c10::SymInt, c10::SymInt, double,
                bool causal, const at::Tensor&, const at::Tensor&, std::optional<double> scale,
                std::optional<c10::SymInt>, std::optional<c10::SymInt>) {
+  const at::RecordFunctionGuard one_operation(false);
   const at::Tensor q = HostViewOf(query).to(at::kFloat), k = HostViewOf(key).to(at::kFloat),
                    v = HostViewOf(value).to(at::kFloat), o = HostViewOf(output).to(at::kFloat),
                    g = HostViewOf(gradient).to(at::kFloat), sums = HostViewOf(log_sums);
