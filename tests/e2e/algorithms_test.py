@@ -86,6 +86,16 @@ class LooksAtTheWholeBatch(Small):
                             self.assertAlmostEqual(data[key], expected, delta=2e-4 * max(1.0, abs(expected)), msg=key)
 
 
+class Follows(Small):
+    def test_the_critics_mean_is_divided_by_the_same_length(self):
+        found = {}
+        for mode in ("seq-mean-token-sum", "seq-mean-token-sum-norm"):
+            changes = {"algorithm__adv_estimator": "gae", "critic__loss_agg_mode": mode, "data__max_response_length": 6}
+            self.train(self.small(mode, **changes, **self.program(SCORES)))
+            found[mode] = self.steps(mode)[1]["critic/vf_loss"]
+        self.assertAlmostEqual(found["seq-mean-token-sum-norm"] * 6 / found["seq-mean-token-sum"], 1, places=5)
+
+
 class Refusals(Small):
     def test_what_a_choice_needs_is_named(self):
         for changes, text in (

@@ -97,7 +97,8 @@ void CheckEstimator(const Config& c, Problems& problems) {
 }
 
 // Keys that a single loss takes, where they are off their defaults and the loss is another.
-void CheckLossKeys(const ActorLossSection& loss, Problems& problems) {
+// `critic`: the aggregation of its loss.
+void CheckLossKeys(const ActorLossSection& loss, rl::LossAggregation critic, Problems& problems) {
   using enum rl::PolicyLossMode;
   const rl::PolicyLossMode mode = loss.policy_loss.loss_mode;
   const PolicyLossSection& p = loss.policy_loss;
@@ -164,7 +165,8 @@ void CheckLossKeys(const ActorLossSection& loss, Problems& problems) {
         "actor_rollout_ref.actor.use_bias_correction_kl is of the KL divergence in the loss: set "
         "use_kl_loss to true, or it to false");
   }
-  if (loss.loss_scale_factor && !rl::TakesScaleFactor(loss.loss_agg_mode)) {
+  if (loss.loss_scale_factor && !rl::TakesScaleFactor(loss.loss_agg_mode) &&
+      !rl::TakesScaleFactor(critic)) {
     problems.push_back(
         fmt::format("actor_rollout_ref.actor.loss_scale_factor is of loss_agg_mode "
                     "seq-mean-token-sum-norm alone, which is {}",
@@ -230,7 +232,7 @@ std::vector<std::string> AlgorithmProblems(const Config& c) {
   Problems problems;
   const ActorLossSection& loss = c.actor_rollout_ref.actor.loss;
   CheckEstimator(c, problems);
-  CheckLossKeys(loss, problems);
+  CheckLossKeys(loss, c.critic.loss_agg_mode.value_or(loss.loss_agg_mode), problems);
   CheckCorrection(c.algorithm.rollout_correction, loss.policy_loss.loss_mode, problems);
   return problems;
 }

@@ -22,6 +22,13 @@ MiniBatchOptions CriticMiniBatches(const Config& config) {
   return options;
 }
 
+// The divisor of seq-mean-token-sum-norm, the actor's and the critic's: a length that does not
+// depend on the batch.
+double ScaleFactor(const Config& config) {
+  return static_cast<double>(config.actor_rollout_ref.actor.loss.loss_scale_factor.value_or(
+      config.data.max_response_length));
+}
+
 // The configuration's own: ValidateConfig has parsed them.
 BypassOptions BypassOf(const AlgorithmSection& algorithm) {
   const RolloutCorrectionSection& wanted = algorithm.rollout_correction;
@@ -109,6 +116,7 @@ UpdateSums Learner::LearnValues(int64_t step, const BatchShare& share, const Exp
   update.targets = {experience.values, experience.returns};
   update.loss.cliprange_value = critic.cliprange_value;
   update.loss.aggregation = critic.loss_agg_mode.value_or(actor.loss_agg_mode);
+  update.scale_factor = ScaleFactor(run_.config);
   EpochUpdates one{{}, run_.options, LearningRate(schedules_.critic, step), steps};
   one.options.micro_batch_size =
       critic.ppo_micro_batch_size_per_gpu.value_or(one.options.micro_batch_size);
@@ -132,9 +140,7 @@ UpdateSums Learner::LearnPolicy(int64_t step, const BatchShare& share, const Exp
   update.whole = {experience.whole.old_log_probs, experience.whole.old_entropies,
                   experience.whole.advantages, experience.whole.mask};
   update.loss = PolicyLossOf(run_.config);
-  // A length that does not depend on the batch.
-  update.scale_factor =
-      static_cast<double>(section.loss_scale_factor.value_or(run_.config.data.max_response_length));
+  update.scale_factor = ScaleFactor(run_.config);
   update.temperature = run_.config.actor_rollout_ref.rollout.temperature;
   update.acts = PolicyActsInUpdate(run_, MiniBatches(share.outline(), step, 0).size());
   EpochUpdates one{{}, run_.options, LearningRate(schedules_.actor, step), steps};

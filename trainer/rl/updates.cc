@@ -199,7 +199,7 @@ UpdateSums UpdateCritic(TrainEngine& critic, parallel::ParallelContext& context,
   ValueLossSums sums;
   const bool counts = CountsSums(critic, context);
   UpdateSums result = Run(
-      critic, share, epoch, "critic/", 1.0, [](const MiniBatch&) {},
+      critic, share, epoch, "critic/", update.scale_factor, [](const MiniBatch&) {},
       [&](const RlMicroBatch& micro, const at::Tensor& hidden, const LossDenominators& denominators,
           const auto& on_ready) {
         ValueLossInputs inputs;

@@ -57,6 +57,7 @@ struct ActorUpdate {
 struct CriticUpdate {
   ValueTargets targets;
   ValueLossOptions loss;
+  double scale_factor = 1;  // see LossDenominators
 };
 
 // Of all updates of an epoch, or of a step.
