@@ -121,6 +121,12 @@ class Refusals(Small):
         self.assertIn("algorithm.gdpo_reward_keys: the verifier gave no number style", text)
         self.assertIn("form, length", text)
 
+    def test_a_score_that_no_fp32_holds_ends_the_run(self):
+        code, text = self.run_of(self.small("infinite", **self.program(SCORES.replace("n % 3", "1e39"))))
+        self.assertNotEqual(code, 0)
+        self.assertIn("has a reward of inf: expected a number within fp32; the verifier's score is 1e+39", text)
+        self.assertIn("of row", text)
+
 
 if __name__ == "__main__":
     unittest.main()
