@@ -107,7 +107,7 @@ void CheckLossKeys(const ActorLossSection& loss, rl::LossAggregation critic, Pro
   struct Key {
     const char* name;
     double value, initial;
-    rl::PolicyLossMode of;
+    rl::PolicyLossMode of = kVanilla;
   };
   for (const Key& key : std::initializer_list<Key>{
            {"tau_pos", loss.tau_pos, first.tau_pos, kSapo},
@@ -164,6 +164,24 @@ void CheckLossKeys(const ActorLossSection& loss, rl::LossAggregation critic, Pro
     problems.push_back(
         "actor_rollout_ref.actor.use_bias_correction_kl is of the KL divergence in the loss: set "
         "use_kl_loss to true, or it to false");
+  }
+  for (const Key& key : std::initializer_list<Key>{
+           {"entropy_coeff_min", loss.entropy_coeff_min, first.entropy_coeff_min},
+           {"entropy_coeff_max", loss.entropy_coeff_max, first.entropy_coeff_max},
+           {"entropy_coeff_delta", loss.entropy_coeff_delta, first.entropy_coeff_delta},
+           {"entropy_target", loss.entropy_target, first.entropy_target}}) {
+    if (loss.use_adaptive_entropy || key.value == key.initial) continue;
+    problems.push_back(
+        fmt::format("actor_rollout_ref.actor.{} is of use_adaptive_entropy: set that to true, or "
+                    "leave it at {}",
+                    key.name, key.initial));
+  }
+  if (loss.use_adaptive_entropy && (loss.entropy_coeff_min > loss.entropy_coeff ||
+                                    loss.entropy_coeff > loss.entropy_coeff_max)) {
+    problems.push_back(fmt::format(
+        "actor_rollout_ref.actor.entropy_coeff {} is not between entropy_coeff_min {} and "
+        "entropy_coeff_max {}, where use_adaptive_entropy keeps it",
+        loss.entropy_coeff, loss.entropy_coeff_min, loss.entropy_coeff_max));
   }
   if (loss.loss_scale_factor && !rl::TakesScaleFactor(loss.loss_agg_mode) &&
       !rl::TakesScaleFactor(critic)) {

@@ -181,7 +181,12 @@ void Value(const RlRun& run, KlController* kl, const std::vector<float>& sum_pi_
   metrics->SetSpread("critic/advantages", Counted(*batch, e->advantages));
   metrics->SetSpread("critic/returns", Counted(*batch, e->returns));
   if (!e->values.empty()) metrics->SetSpread("critic/values", Counted(*batch, e->values));
-  if (ChoosesAmongAll(run.config.actor_rollout_ref.actor.loss.policy_loss)) {
+  const PolicyLossSection& loss = run.config.actor_rollout_ref.actor.loss.policy_loss;
+  if (loss.off_policy_mask_threshold) {
+    e->sampling_log_probs = batch->rollout_log_probs();
+    if (e->sampling_log_probs.size() != batch->mask.size()) e->sampling_log_probs.clear();
+  }
+  if (ChoosesAmongAll(loss)) {
     e->whole.old_log_probs = e->old_log_probs;
     e->whole.advantages = e->advantages;
     e->whole.mask = batch->mask;

@@ -61,16 +61,18 @@ PolicyLossOptions PolicyLossOf(const Config& config) {
   loss.kl_loss_type = KindOf(section.kl_loss_type);
   loss.kl_times_ratio = section.use_bias_correction_kl;
   loss.top_entropy_quantile = own.top_entropy_quantile;
+  loss.off_policy_mask_threshold = own.off_policy_mask_threshold;
   return loss;
 }
 
 }  // namespace
 
-Learner::Learner(const RlRun& run, const LearnerSchedules& schedules)
+Learner::Learner(const RlRun& run, const LearnerSchedules& schedules, EntropyController* entropy)
     : run_(run),
       schedules_(schedules),
       actor_mini_batches_(ActorMiniBatches(run.config)),
-      critic_mini_batches_(CriticMiniBatches(run.config)) {}
+      critic_mini_batches_(CriticMiniBatches(run.config)),
+      entropy_(entropy) {}
 
 int64_t Learner::critic_epochs() const {
   return run_.config.critic.ppo_epochs.value_or(
@@ -136,7 +138,8 @@ UpdateSums Learner::LearnPolicy(int64_t step, const BatchShare& share, const Exp
   const ActorLossSection& section = run_.config.actor_rollout_ref.actor.loss;
   ActorUpdate update;
   update.targets = {experience.old_log_probs, experience.advantages, experience.ref_log_probs,
-                    experience.weights};
+                    experience.weights, experience.sampling_log_probs};
+  if (section.use_adaptive_entropy) update.entropy = entropy_;
   update.whole = {experience.whole.old_log_probs, experience.whole.old_entropies,
                   experience.whole.advantages, experience.whole.mask};
   update.loss = PolicyLossOf(run_.config);
@@ -156,6 +159,7 @@ UpdateSums Learner::LearnPolicy(int64_t step, const BatchShare& share, const Exp
   metrics->Set("timing_s/optimizer_load", all.moves.optimizer_load);
   metrics->Set("timing_s/optimizer_offload", all.moves.optimizer_offload);
   metrics->Set("actor/lr", one.lr);
+  if (section.use_adaptive_entropy) metrics->Set("actor/entropy_coeff", entropy_->coefficient());
   return all;
 }
 
